@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# One object library per folder of rapt/, so that docs/layers.md is also how it is built. Files: NAME.cc, tests NAME_test.cc
+# (and op_test.cc, the harness), kernels NAME_cpu.cc (compiled once per instruction set by rapt_kernels).
+set(RAPT_OBJECTS "")
+set(RAPT_TEST_SOURCES "")
+
+function(rapt_folder name)
+  file(GLOB all CONFIGURE_DEPENDS rapt/${name}/*.cc)
+  set(tests ${all})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER all EXCLUDE REGEX "_(test|cpu)\\.cc$")
+  set(RAPT_TEST_SOURCES ${RAPT_TEST_SOURCES} ${tests} PARENT_SCOPE)
+  if(all)
+    add_library(rapt_${name} OBJECT ${all})
+    target_include_directories(rapt_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+    set(RAPT_OBJECTS ${RAPT_OBJECTS} rapt_${name} PARENT_SCOPE)
+  endif()
+endfunction()
+
+# The kernels of every op for one instruction set, in its own namespace (RAPT_ISA).
+function(rapt_kernels isa)
+  file(GLOB kernels CONFIGURE_DEPENDS rapt/ops/*_cpu.cc)
+  add_library(rapt_kernels_${isa} OBJECT ${kernels})
+  target_include_directories(rapt_kernels_${isa} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(rapt_kernels_${isa} PRIVATE RAPT_ISA=${isa})
+  # The dev preset builds without optimisation elsewhere; kernels always get some, or intrinsics and tiles take minutes to run.
+  target_compile_options(rapt_kernels_${isa} PRIVATE ${ARGN} -Wno-unused-function -Wno-psabi)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(rapt_kernels_${isa} PRIVATE -Wno-maybe-uninitialized)  # its own intrinsics
+  endif()
+  if(CMAKE_BUILD_TYPE STREQUAL Release)
+    target_compile_options(rapt_kernels_${isa} PRIVATE -O3)
+  endif()
+  set(RAPT_OBJECTS ${RAPT_OBJECTS} rapt_kernels_${isa} PARENT_SCOPE)
+endfunction()
+
+macro(rapt_library)
+  add_library(rapt STATIC)
+  foreach(object ${RAPT_OBJECTS})
+    target_sources(rapt PRIVATE $<TARGET_OBJECTS:${object}>)
+  endforeach()
+  target_include_directories(rapt PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+  target_compile_features(rapt PUBLIC cxx_std_20)
+  target_link_libraries(rapt PUBLIC Threads::Threads)
+  add_library(rapt::rapt ALIAS rapt)
+endmacro()

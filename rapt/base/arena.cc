@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/base/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace rapt {
+
+void Arena::Free::operator()(std::byte* p) const { std::free(p); }
+
+std::byte* Arena::take(std::size_t bytes) {
+  bytes = (std::max<std::size_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign;
+  while (chunk_ < chunks_.size() && used_ + bytes > chunks_[chunk_].size) {
+    ++chunk_;
+    used_ = 0;
+  }
+  if (chunk_ == chunks_.size()) {
+    constexpr std::size_t kPage = std::size_t{2} << 20;  // huge pages where the kernel grants them
+    const std::size_t last = chunks_.empty() ? 0 : chunks_.back().size;
+    const std::size_t size = (std::max(bytes, 2 * last) + kPage - 1) / kPage * kPage;
+    auto* data = static_cast<std::byte*>(std::aligned_alloc(kPage, size));
+    if (!data) fail("out of memory: a pass asked for ", size, " bytes of scratch; use a shorter sequence or a smaller batch");
+    madvise(data, size, MADV_HUGEPAGE);
+    chunks_.push_back({std::unique_ptr<std::byte, Free>(data), size});
+    used_ = 0;
+  }
+  std::byte* p = chunks_[chunk_].data.get() + used_;
+  used_ += bytes;
+  return p;
+}
+
+std::size_t Arena::reserved() const {
+  std::size_t sum = 0;
+  for (const Chunk& c : chunks_) sum += c.size;
+  return sum;
+}
+
+}  // namespace rapt

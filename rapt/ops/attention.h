@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention in one fused op: what must not leave the tile. Scores, scale, soft-cap, bias, one key interval per row plus kept
+// first keys, softmax with an optional extra logit or sigmoid, dropout, statistics. No T x T matrix is stored, forward or backward.
+// Masks as intervals: run/batch.h. Everything around it (projections, norms, gates, RoPE): nn/attend.h.
+//
+//   score(q, k) = q.k                          dot
+//               = 2 q.k - |k|^2 - |q|^2        l2
+//               = sum_d w_d tanh(q_d + k_d)    additive (Bahdanau; Luong's concat after its projections)
+//   z = cap * tanh(scale * score / cap) + bias     (no cap: scale * score + bias)
+//   p = softmax over the visible keys, learned slots and the extra logit   |   sigmoid(z), not normalised
+//   out = sum_j dropout(p_j) v_j
+//
+// Order of additions (part of the result): key blocks of 64 and splits of 1,024 keys counted from the sequence's first token; each
+// split starts a fresh softmax state; splits merge in index order. Learned slots form a split of their own before them. So a row's
+// bits depend on its own sequence only. A row that sees nothing gives zeros and passes no gradient.
+#pragma once
+#include "rapt/run/batch.h"
+#include "rapt/run/kv_view.h"
+#include "rapt/run/run.h"
+
+namespace rapt {
+
+enum class Score : int { dot, l2, additive };
+enum class Normal : int { softmax, sigmoid };
+enum class Extra : int { none, zero_logit, learned_logit };
+enum class Bias : int { none, alibi, bucket, dense };
+
+struct AttentionSpec {
+  Dim heads = 0, kv_heads = 0, head_dim = 0, v_dim = 0;  // kv_heads == heads is MHA, 1 is MQA, between is GQA: one path
+  double scale = 1;
+  double cap = 0;  // 0: none
+  Score score = Score::dot;
+  Normal normal = Normal::softmax;
+  Extra extra = Extra::none;
+  Bias bias = Bias::none;
+  Dim bucket_max = 128;        // bucket: distances beyond share the last one
+  bool bucket_both = false;    // bucket: keys after the query have buckets of their own (encoders)
+  double dropout = 0;
+  bool cross = false;          // for taps
+};
+
+struct AttentionInputs {
+  Tensor q;                             // [T,H,D]
+  Tensor q_kept = {};                   // [T,H,D]: the query for the first `keep` keys (streaming); absent: q
+  Tensor k = {}, v = {};                // [S,K,D] [S,K,Dv]; absent where `cache` is given
+  const KvView* cache = nullptr;
+  const Weight* extra_logit = nullptr;  // [H]
+  const Weight* buckets = nullptr;      // [buckets, H]
+  Tensor dense_bias = {};               // [1 or H, T, keys of the longest sequence]
+  const Weight *slot_k = nullptr, *slot_v = nullptr;  // [slots, K*D] [slots, K*Dv]: seen by every row, not rotated, no distance bias
+  const Weight* score_weight = nullptr; // additive: [H, D]
+};
+
+// Returns [T,H,Dv]. Shows Site::attn_stats and Site::attn_weights to taps that ask. Dropout only in training.
+Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan);
+
+// ALiBi's slope of each head: a geometric sequence, also for head counts that are no power of two.
+std::vector<double> alibi_slopes(Dim heads);
+// T5's bucket of a relative position (key - query).
+std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool both_ways);
+
+// ------------------------------------------------------------------------------------------------ kernel arguments
+struct AttentionPart {  // one sequence; k_count is its number of keys
+  std::int64_t q_first, q_count, k_first, k_count;
+  std::byte* const* pages;  // nullptr: rows k_first … of k and v
+};
+
+struct AttentionShape {
+  std::int64_t rows, heads, kv_heads, d, dv;
+  const AttentionPart* parts;
+  std::int64_t part_count;
+  const std::int32_t *low, *high, *position, *kept_position;  // per row
+  std::int64_t keep, slots;
+  Score score;
+  Normal normal;
+  Extra extra;
+  Bias bias;
+  double scale, cap;
+  const void *q, *q_kept, *k, *v;  // q_kept: nullptr or like q; k, v nullptr where pages are used
+  const void *slot_k, *slot_v, *score_weight, *extra_logit;
+  const void* slopes;                  // alibi [H]; z += -slope * |position - key|
+  const void* buckets;                 // bucket: table [n, H]
+  const std::int32_t* bucket_of;       // bucket: [2 * bucket_reach + 1], the bucket of relative position i - bucket_reach
+  std::int64_t bucket_count, bucket_reach;
+  const void* dense;                   // dense [dense_heads, rows, dense_keys]
+  std::int64_t dense_heads, dense_keys;
+  double dropout;                      // 0: none
+  const std::uint32_t* row_keys;       // per row, for dropout
+};
+
+struct AttentionArgs {
+  AttentionShape shape;
+  void* out;              // [T,H,Dv]
+  void* norm;             // [T,H,2] or nullptr: what backward needs to find a weight again without its row's maximum and sum
+  void* stats;            // [T,H,AttentionStat::count] or nullptr
+  std::int64_t first_keys;  // for AttentionStat::first
+};
+
+struct AttentionBackwardArgs {
+  AttentionShape shape;
+  const void *out, *norm, *dout;
+  // All are added to; nullptr where nobody wants them.
+  void *dq, *dq_kept, *dk, *dv, *dslot_k, *dslot_v, *dscore_weight, *dextra, *dbuckets, *ddense;
+};
+
+struct AttentionWeightsArgs {
+  AttentionShape shape;
+  std::int64_t row, head;   // one row of the batch, one head
+  void* weights;            // [slots + keys of its sequence], before dropout; unseen keys 0
+};
+
+struct KvWriteArgs {  // rows of k and v into their places in the pages
+  std::int64_t kv_heads, d, dv, part_count;
+  const AttentionPart* parts;  // q_first, q_count: rows of k and v; k_count: length afterwards (the rows are its last q_count keys)
+  const void *k, *v;
+};
+
+}  // namespace rapt

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums, dropout, learned scales, and the tap that lets observers see or edit a value.
+#pragma once
+#include <cstdint>
+
+#include "rapt/run/run.h"
+
+namespace rapt {
+
+// y = a + scale * b, same shape.
+Tensor add(Run& run, const Tensor& a, const Tensor& b, double scale = 1);
+
+struct AddArgs {
+  std::int64_t elements;
+  double scale;
+  const void *a, *b;  // b nullptr: a copy of a
+  void* y;
+};
+struct AddBackwardArgs {
+  std::int64_t elements;
+  double scale;
+  const void* dy;
+  void *da, *db;
+};
+
+// While training, each element is 0 with probability p and x / (1 - p) otherwise; else x itself. `site` tells apart the dropouts of
+// one layer. The choice depends on (seed, step, layer, site, sequence, position, channel) only.
+Tensor dropout(Run& run, const Tensor& x, double p, std::uint64_t site);
+
+struct DropoutArgs {
+  std::int64_t rows, cols;
+  double p;
+  const std::uint32_t* row_keys;
+  const void* x;
+  void* y;
+};
+struct DropoutBackwardArgs {
+  std::int64_t rows, cols;
+  double p;
+  const std::uint32_t* row_keys;
+  const void* dy;
+  void* dx;
+};
+
+// y[t,h,:] = x[t,h,:] * min(g[h], max); g has one number, or one per head. The learned scale of cosine attention, applied to q.
+Tensor scale_heads(Run& run, const Tensor& x, const Weight& g, double max = 0);
+
+struct ScaleHeadsArgs {
+  std::int64_t rows, heads, d, scales;  // scales: 1 or heads
+  double max;                           // 0: none
+  const void *x, *g;
+  void* y;
+};
+struct ScaleHeadsBackwardArgs {
+  std::int64_t rows, heads, d, scales;
+  double max;
+  const void *x, *g, *dy;
+  void *dx, *dg;
+};
+
+// Returns its argument, after showing it to whoever asked. An edit works on a copy; the gradient passes it unchanged.
+Tensor tap(Run& run, Site site, const Tensor& x, bool cross = false);
+
+// One 32-bit key per row for dropout at a site: from run.random, run.layer and run.row_ids (row index where those are absent).
+const std::uint32_t* row_keys(Run& run, Dim rows, std::uint64_t site);
+
+}  // namespace rapt

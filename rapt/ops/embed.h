@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a table by token id (or position): embeddings, learned positions, token types. A tied table in panels works too.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "rapt/run/run.h"
+
+namespace rapt {
+
+// y [T,C] = scale * table[ids]; f32 or bf16 table. Ids outside the table are an error.
+Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, double scale = 1);
+
+struct EmbedArgs {
+  std::int64_t rows, cols;
+  const std::int32_t* ids;
+  const void* table;
+  DType format;
+  bool panels;
+  double scale;
+  void* y;
+};
+struct EmbedBackwardArgs {
+  std::int64_t rows, cols, vocab;
+  const std::int32_t* ids;
+  bool panels;
+  double scale;
+  const void* dy;
+  void* dtable;
+};
+
+// Chosen rows of x (the last token of each sequence, the first for a pooler): y [n,C] = x[rows].
+Tensor take_rows(Run& run, const Tensor& x, std::span<const std::int32_t> rows);
+
+struct TakeRowsArgs {
+  std::int64_t rows, cols;
+  const std::int32_t* which;
+  const void* x;
+  void* y;
+};
+struct TakeRowsBackwardArgs {
+  std::int64_t rows, cols, x_rows;
+  const std::int32_t* which;
+  const void* dy;
+  void* dx;
+};
+
+}  // namespace rapt

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// y = x W^T + b, with what fuses into its ends. Weights are packed in panels (tensor/weight.h).
+//
+// Order of additions (part of the result): one chain of fused multiply-adds per output over each 512 inputs, chains added in order,
+// whatever the number of rows; bias, then residual. So a row's bits do not depend on the batch.
+#pragma once
+#include <initializer_list>
+#include <span>
+
+#include "rapt/run/run.h"
+
+namespace rapt {
+
+// x [.., K], w [N,K] in panels, f32 or bf16 -> [.., N]
+Tensor linear(Run& run, const Tensor& x, const Weight& w, const Weight* bias = nullptr);
+// residual + scale * (x W^T + b)
+Tensor linear_add(Run& run, const Tensor& residual, const Tensor& x, const Weight& w, const Weight* bias = nullptr, double scale = 1);
+// Several products of the same x in one region: q, k, v or gate and up. At most kMostParts.
+struct Projection {
+  const Weight* w;
+  const Weight* bias = nullptr;
+};
+constexpr int kMostParts = 4;
+void project(Run& run, const Tensor& x, std::span<const Projection> parts, std::span<Tensor> out);
+
+struct LinearPart {
+  std::int64_t n;         // outputs
+  const void* w;          // panels
+  DType format;           // of w
+  const void* bias;       // [n] or nullptr
+  const void* residual;   // [rows, n] or nullptr
+  double scale;           // of the product and bias, before the residual is added
+  void* y;                // [rows, n]
+};
+struct LinearArgs {
+  std::int64_t rows, k;
+  const void* x;  // [rows, k]
+  int count;
+  LinearPart parts[4];
+};
+struct LinearBackwardPart {
+  std::int64_t n;
+  const void* w;
+  DType format;
+  double scale;
+  const void* dy;   // [rows, n]
+  void *dw, *dbias; // in the order of w and bias, as real; nullptr where not wanted
+  void* dresidual;  // [rows, n] or nullptr
+};
+struct LinearBackwardArgs {
+  std::int64_t rows, k;
+  const void* x;
+  void* dx;  // nullptr where not wanted; all parts add to it
+  int count;
+  LinearBackwardPart parts[4];
+};
+
+}  // namespace rapt

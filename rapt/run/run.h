@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything one pass carries, by reference, never global: where it computes, its scratch memory, and who watches. Training
+// hands it a tape, inspection hands it taps; the ops are the same.
+#pragma once
+#include <cstring>
+#include <initializer_list>
+#include <type_traits>
+
+#include "rapt/base/arena.h"
+#include "rapt/device/device.h"
+#include "rapt/run/tape.h"
+#include "rapt/run/taps.h"
+#include "rapt/tensor/tensor.h"
+
+namespace rapt {
+
+// Randomness of a pass. A number is keyed by (seed, step, site, sequence, position): see random_key.
+struct RandomState {
+  std::uint64_t seed = 0, step = 0;
+};
+
+class Run {
+ public:
+  explicit Run(Device& where) : device(where) {}
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  Device& device;
+  Arena arena;
+  Tape* tape = nullptr;
+  Taps* taps = nullptr;
+  bool training = false;  // dropout and batch statistics; independent of the tape
+  RandomState random;
+  Stack stack = Stack::decoder;
+  int layer = -1;
+  std::span<const std::uint64_t> row_ids;  // per row of the batch: its sequence and position, for random numbers
+
+  const Kernels& kernels() const { return device.kernels; }
+  Queue& queue() const { return device.queue(); }
+
+  Tensor make(std::initializer_list<Dim> sizes) { return make(sizes, device.real); }  // uninitialised
+  Tensor make(std::initializer_list<Dim> sizes, DType dtype);
+  Tensor like(const Tensor& t);
+  Tensor upload(std::initializer_list<Dim> sizes, std::span<const double> values);
+
+  // The gradient of a view: zeroed memory of the buffer's size when first asked for, nullptr for a constant.
+  void* grad(const Tensor& t);
+  // The gradient of a weight, nullptr for an absent weight.
+  void* grad(const Weight* w) { return w ? tape->gradients.of(*w) : nullptr; }
+
+  // Remember how to go back: backward(run, saved) will be called in reverse order. Nothing happens without a tape.
+  template <class Saved>
+  void record(void (*backward)(Run&, const Saved&), const Saved& saved) {
+    static_assert(std::is_trivially_copyable_v<Saved> && alignof(Saved) <= Arena::kAlign);
+    if (!tape) return;
+    struct Entry {
+      void (*backward)(Run&, const Saved&);
+      Saved saved;
+    };
+    auto* e = new (arena.take(sizeof(Entry))) Entry{backward, saved};
+    tape->push([](Run& run, const void* p) { static_cast<const Entry*>(p)->backward(run, static_cast<const Entry*>(p)->saved); }, e);
+  }
+
+  bool wants(Site site) const { return taps && taps->sees(site); }
+  // A key for random numbers at one site of the model; `site` tells apart the uses inside one layer.
+  std::uint64_t random_key(std::uint64_t site) const;
+
+  void reset() {  // ready for the next pass; memory is kept
+    arena.reset();
+    layer = -1;
+  }
+};
+
+// y's gradient is set to one (a scalar loss) and the tape is played back.
+void backward(Run& run, const Tensor& loss);
+
+}  // namespace rapt

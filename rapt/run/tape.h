@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What backward needs: the ops of a pass in order, each with the views it saved. Gradients of activations belong to their
+// buffers, gradients of weights to a table by weight index. Every backward ADDS to the gradients it finds.
+#pragma once
+#include <vector>
+
+#include "rapt/tensor/tensor.h"
+#include "rapt/tensor/weight.h"
+
+namespace rapt {
+
+class Run;
+
+// Gradients of all weights of a model, in the same order of elements as the weights themselves, as f32 (f64 on the reference).
+class Gradients {
+ public:
+  explicit Gradients(DType real) : real_(real) {}
+  std::byte* of(const Weight& weight);  // zeroed when first asked for
+  const std::byte* find(const Weight& weight) const;  // nullptr where nothing was added since the last zero()
+  double get(const Weight& weight, Dim row, Dim col) const;
+  void zero();  // forget all, keep the memory
+
+ private:
+  struct Slot {
+    std::shared_ptr<std::byte> data;
+    std::size_t bytes = 0;
+    bool live = false;
+  };
+  DType real_;
+  std::vector<Slot> slots_;
+};
+
+class Tape {
+ public:
+  explicit Tape(Gradients& into) : gradients(into) {}
+
+  Gradients& gradients;
+  void push(void (*backward)(Run&, const void*), const void* saved) { nodes_.push_back({backward, saved}); }
+  void play_back(Run& run);  // every op's backward, last op first; empties the tape
+  std::size_t size() const { return nodes_.size(); }
+
+ private:
+  struct Node {
+    void (*backward)(Run&, const void*);
+    const void* saved;
+  };
+  std::vector<Node> nodes_;
+};
+
+}  // namespace rapt

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A parameter: logical shape, storage format, and how the elements lie in memory. Packing is declared here, so that nobody
+// has to guess; gradients and optimizer state of a weight lie in the same order as the weight itself.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+
+#include "rapt/base/error.h"
+#include "rapt/tensor/dtype.h"
+
+namespace rapt {
+
+enum class Packing : std::uint8_t {
+  rows,    // [rows][cols]
+  panels,  // [ceil(rows/32)][cols][32]: 32 output rows side by side, zero rows at the end. What `linear` reads.
+};
+constexpr Dim kPanel = 32;
+
+struct Weight {
+  std::string name;
+  int index = -1;  // place in the model's table of weights, and of gradients
+  Dim rows = 1, cols = 0;
+  DType format = DType::f32;
+  Packing packing = Packing::rows;
+  bool decay = true;  // weight decay applies (matrices yes, norms and biases no)
+  std::shared_ptr<std::byte> data;
+
+  Dim size() const { return rows * cols; }
+  Dim stored() const { return (packing == Packing::panels ? (rows + kPanel - 1) / kPanel * kPanel : rows) * cols; }
+  std::size_t bytes() const { return static_cast<std::size_t>(stored()) * size_of(format); }
+  Dim offset(Dim row, Dim col) const {  // of one element in the stored order
+    return packing == Packing::rows ? row * cols + col : (row / kPanel * cols + col) * kPanel + row % kPanel;
+  }
+  double get(Dim row, Dim col) const;
+  void set(Dim row, Dim col, double value);
+};
+
+// Zeroed storage, aligned for vectors.
+Weight make_weight(std::string name, Dim rows, Dim cols, DType format, Packing packing = Packing::rows);
+// Row-major values in.
+void fill(Weight& weight, std::span<const double> values);
+
+}  // namespace rapt
