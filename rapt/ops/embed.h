@@ -8,13 +8,14 @@
 
 namespace rapt {
 
-// y [T,C] = scale * table[ids]; f32 or bf16 table. Ids outside the table are an error.
-Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, double scale = 1);
+// y [T,C] = scale * table[ids]; f32 or bf16 table. Ids from table.rows on are rows of `more` (learned sink tokens; packed in
+// rows). Ids outside both are an error.
+Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, double scale = 1, const Weight* more = nullptr);
 
 struct EmbedArgs {
-  std::int64_t rows, cols;
+  std::int64_t rows, cols, vocab;  // vocab: rows of the table
   const std::int32_t* ids;
-  const void* table;
+  const void *table, *more;
   DType format;
   bool panels;
   double scale;
@@ -26,7 +27,8 @@ struct EmbedBackwardArgs {
   bool panels;
   double scale;
   const void* dy;
-  void* dtable;
+  void *dtable, *dmore;
+  std::int64_t more_rows;
 };
 
 // Chosen rows of x (the last token of each sequence, the first for a pooler): y [n,C] = x[rows].

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one description of a model: plain grouped structs, absent = optional without value. Architecture only; numerics and training
+// live elsewhere. JSON in and out, defaults, ranges, docs: one fields() visitor per struct (recipe_fields.h). Cross-rules: recipe.cc.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rapt/ops/activation.h"
+#include "rapt/ops/attention.h"
+#include "rapt/ops/norm.h"
+#include "rapt/ops/rope.h"
+
+namespace rapt {
+
+struct NormRecipe {
+  enum class Kind { layer, rms, l2, batch };
+  enum class Gain { none, one, plus_one };  // no weight; weight; weight stored minus one (Gemma)
+  Kind kind = Kind::rms;
+  double eps = 1e-6;
+  Gain weight = Gain::one;
+  bool bias = false;
+  bool leaks_ok = false;  // batch norm in a causal model: training looks ahead, and that is meant
+  bool operator==(const NormRecipe&) const = default;
+};
+
+struct BiasRecipe {
+  bool q = false, k = false, v = false, o = false;
+  bool operator==(const BiasRecipe&) const = default;
+};
+
+struct QkNormRecipe {
+  enum class Span { head, full };            // over each head, or over the whole projection (OLMo 2)
+  enum class Weights { shared, per_head };   // one gain for all heads (Qwen3), or each its own (Cohere)
+  enum class At { before_pos, after_pos };   // before or after RoPE (Llama 4)
+  NormRecipe norm;
+  Span span = Span::head;
+  Weights weights = Weights::shared;
+  At at = At::before_pos;
+  bool operator==(const QkNormRecipe&) const = default;
+};
+
+struct BucketRecipe {
+  Dim count = 32, max = 128;
+  bool shared = true;  // one table for all layers of the stack (T5)
+  bool operator==(const BucketRecipe&) const = default;
+};
+
+struct PosRecipe {  // inside attention; absolute positions belong to EmbedRecipe
+  enum class Kind { none, rope, alibi, bucket };
+  Kind kind = Kind::none;
+  RopeSpec rope;
+  BucketRecipe bucket;
+  bool operator==(const PosRecipe&) const = default;
+};
+
+struct ScaleRecipe {
+  enum class Kind { automatic, number, learned };  // automatic: 1 / sqrt(head_dim); for cosine and additive scores 1
+  enum class Per { layer, head };
+  Kind kind = Kind::automatic;
+  double number = 1;           // number: the scale itself; learned: its value at the start
+  Per per = Per::layer;        // learned
+  double max = 0;              // learned: never above this (0: no limit)
+  bool operator==(const ScaleRecipe&) const = default;
+};
+
+struct ExtraRecipe {
+  enum class Kind { none, zero_logit, learned_logit, kv_slots };  // learned sink tokens are input tokens: EmbedRecipe::sink_tokens
+  Kind kind = Kind::none;
+  Dim slots = 1;  // kv_slots: learned key/value pairs seen by every row
+  bool operator==(const ExtraRecipe&) const = default;
+};
+
+struct GateRecipe {
+  enum class At { sdpa, q, k, v, out };
+  enum class From { input, constant };
+  enum class Heads { own, shared };
+  enum class Op { mul, add };
+  At at = At::sdpa;
+  From from = From::input;
+  GateGrain grain = GateGrain::element;
+  Heads heads = Heads::own;
+  Act act = Act::sigmoid;
+  Op op = Op::mul;
+  bool operator==(const GateRecipe&) const = default;
+};
+
+struct AttnRecipe {
+  enum class ScoreKind { dot, general, additive, concat, cosine, l2 };
+  enum class MaskKind { causal, full, prefix, chunk };
+  ScoreKind score = ScoreKind::dot;
+  Normal normal = Normal::softmax;
+  ScaleRecipe scale;
+  Dim heads = 8, kv_heads = 0, head_dim = 0, v_dim = 0;  // 0: heads, width / heads, head_dim
+  BiasRecipe bias;
+  std::optional<QkNormRecipe> qk_norm;
+  std::optional<NormRecipe> v_norm, z_norm;  // over each head
+  PosRecipe pos;
+  MaskKind mask = MaskKind::causal;
+  Dim chunk = 0;    // mask chunk
+  Dim window = 0;   // keys a row sees, itself included; 0: all
+  Dim keep = 0;     // first keys that stay visible (streaming: with window)
+  double cap = 0;
+  ExtraRecipe extra;
+  std::vector<GateRecipe> gate;
+  double dropout = 0;
+  bool operator==(const AttnRecipe&) const = default;
+};
+
+struct FfnRecipe {
+  enum class Kind { mlp, glu };
+  Kind kind = Kind::glu;
+  Act act = Act::silu;
+  Dim width = 0;  // 0: 4 * model width
+  bool bias = false;
+  double clamp = 0, alpha = 1, up_offset = 0;  // gpt-oss
+  double dropout = 0;                          // on the hidden layer
+  bool operator==(const FfnRecipe&) const = default;
+};
+
+struct PartRecipe {
+  enum class Kind { self, cross, ffn };  // later: moe, recurrent, delta
+  Kind kind = Kind::self;
+  std::optional<NormRecipe> norm_in, norm_out, norm_sum;  // pre = in; post = sum; sandwich = in + out; OLMo 2 = out
+  double residual_scale = 1;
+  double dropout = 0;      // on the branch, before it is added
+  AttnRecipe attn;         // self, cross
+  FfnRecipe ffn;           // ffn
+  bool operator==(const PartRecipe&) const = default;
+};
+
+struct LayerRecipe {
+  bool parallel = false;               // all parts read the same input, their results are added together
+  std::optional<NormRecipe> norm_in;   // parallel with one norm: on the layer; with two: on the parts
+  std::vector<PartRecipe> parts;
+  bool operator==(const LayerRecipe&) const = default;
+};
+
+struct StackRecipe {
+  Dim layers = 1;
+  std::string pattern = "L";                 // repeated to the number of layers: "LLLLLG"
+  std::map<std::string, LayerRecipe> kinds;  // one letter each
+  std::optional<NormRecipe> final_norm;
+  double dropout = 0;  // after the final norm (T5)
+  const LayerRecipe& layer(Dim i) const;
+  bool operator==(const StackRecipe&) const = default;
+};
+
+struct EmbedRecipe {
+  enum class Pos { none, sinusoid, learned };
+  double scale = 1;
+  bool scale_sqrt_width = false;  // times sqrt(width) (2017, Gemma)
+  std::optional<NormRecipe> norm;
+  Dim types = 0;        // token types (BERT)
+  Dim sink_tokens = 0;  // learned tokens put before every sequence
+  Pos pos = Pos::none;
+  SinusoidLayout layout = SinusoidLayout::pairs;
+  SinusoidTable table = SinusoidTable::paper;
+  double dropout = 0;
+  bool operator==(const EmbedRecipe&) const = default;
+};
+
+struct HeadTransform {  // BERT: dense, activation, norm before the output matrix
+  Act act = Act::gelu;
+  NormRecipe norm;
+  bool operator==(const HeadTransform&) const = default;
+};
+
+struct HeadRecipe {
+  enum class Kind { vocab, none };  // none: the last hidden state is the result
+  Kind kind = Kind::vocab;
+  bool tied = false;  // the output matrix is the embedding table
+  bool bias = false;
+  double scale = 1;   // on the hidden state before the matrix (T5: width^-0.5)
+  double cap = 0;     // on the logits (Gemma 2: 30)
+  std::optional<HeadTransform> transform;
+  bool operator==(const HeadRecipe&) const = default;
+};
+
+struct InitRecipe {
+  enum class Scheme { normal, xavier, t5 };  // N(0, std); uniform by fan; T5's per-role widths
+  Scheme scheme = Scheme::normal;
+  double std = 0.02;
+  bool scale_residual = false;  // output projections times 1 / sqrt(2 * layers) (GPT-2)
+  bool operator==(const InitRecipe&) const = default;
+};
+
+struct Recipe {
+  std::string name = "custom";
+  std::string note;  // one line for lists of presets
+  Dim width = 0, vocab = 0, context = 0;
+  EmbedRecipe embed;
+  std::optional<StackRecipe> encoder, decoder;
+  HeadRecipe head;
+  InitRecipe init;
+  bool operator==(const Recipe&) const = default;
+};
+
+// JSON text, a preset's name in "preset" or everything spelt out. Errors name the place ("decoder.kinds.L.parts[0].attn.kv_heads"),
+// the reason and the nearest known key.
+Recipe parse_recipe(std::string_view json, std::string_view where = "recipe");
+std::string recipe_json(const Recipe& recipe, bool with_defaults = false);
+// Fills in what 0 stands for (kv_heads, head_dim, v_dim, ffn width) and checks every range and cross-rule; fails with the reason.
+Recipe resolve(Recipe recipe);
+
+std::vector<std::string> preset_names();
+Recipe preset(std::string_view name);
+// A file's path or a preset's name.
+Recipe find_recipe(const std::string& name_or_path);
+
+}  // namespace rapt
