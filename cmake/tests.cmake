@@ -1,9 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 find_package(GTest REQUIRED)
 include(GoogleTest)
-file(GLOB end_to_end CONFIGURE_DEPENDS tests/*_test.cc)
+file(GLOB end_to_end CONFIGURE_DEPENDS tests/*.cc)
 add_executable(rapt_tests ${RAPT_TEST_SOURCES} ${end_to_end})
 target_link_libraries(rapt_tests PRIVATE rapt GTest::gtest_main)
 target_include_directories(rapt_tests PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(rapt_tests PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" RAPT_BINARY_DIR="${CMAKE_BINARY_DIR}")
 gtest_discover_tests(rapt_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+
+# The examples of README and docs: they compile and run.
+file(GLOB examples CONFIGURE_DEPENDS examples/*.cc)
+foreach(source ${examples})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(example_${name} ${source})
+  target_link_libraries(example_${name} PRIVATE rapt)
+  add_test(NAME example_${name} COMMAND example_${name})
+endforeach()
+
+# What does not depend on the sanitizers is checked without them.
+if(NOT RAPT_SANITIZE)
+  # Every header compiles alone: one generated source per header. Built with the tests; compiling is the test.
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} rapt/*.h tests/*.h)
+  set(alone "")
+  foreach(header ${headers})
+    string(REGEX REPLACE "[/.]" "_" name ${header})
+    set(source ${CMAKE_BINARY_DIR}/headers_alone/${name}.cc)
+    file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${header}\"\n#include \"${header}\"\n" @ONLY)
+    list(APPEND alone ${source})
+  endforeach()
+  add_library(rapt_headers_alone OBJECT ${alone})
+  target_include_directories(rapt_headers_alone PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(rapt_headers_alone PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_options(rapt_headers_alone PRIVATE -O0 -Wno-unused-function)
+  add_dependencies(rapt_tests rapt_headers_alone)
+
+  if(CMAKE_BUILD_TYPE STREQUAL Release)  # without optimisation even kernels call functions that are otherwise inlined away
+    foreach(isa avx2 avx512 neon)
+      if(TARGET rapt_kernels_${isa})
+        add_test(NAME isa_symbols_${isa} COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-symbols ${isa} $<TARGET_OBJECTS:rapt_kernels_${isa}>
+                 COMMAND_EXPAND_LISTS)
+      endif()
+    endforeach()
+  endif()
+  add_test(NAME neon_compiles COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-neon)
+  set_tests_properties(neon_compiles PROPERTIES SKIP_RETURN_CODE 77)
+endif()

@@ -83,8 +83,10 @@ const Kernels& kernels_for(std::string_view isa) {
   fail_usage("instruction set '", isa, "' is not known; RAPT_ISA may be one of ", known);
 }
 
-Device::Device(const DeviceOptions& options)
-    : kernels(kernels_for(options.isa.empty() ? best_isa() : options.isa)),
+Device::Device(const DeviceOptions& options) : Device(kernels_for(options.isa.empty() ? best_isa() : options.isa), options) {}
+
+Device::Device(const Kernels& table, const DeviceOptions& options)
+    : kernels(table),
       real(kernels.real),
       team_(std::make_unique<Team>(options.threads > 0 ? options.threads : default_threads(), options.pin)),
       queue_{team_.get()} {}

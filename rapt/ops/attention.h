@@ -69,7 +69,7 @@ struct AttentionShape {
   std::int64_t rows, heads, kv_heads, d, dv;
   const AttentionPart* parts;
   std::int64_t part_count;
-  const std::int32_t *low, *high, *position, *kept_position;  // per row
+  const std::int32_t *low, *high, *position, *kept_position;  // per row; key j is seen where j < high and (j >= low or j < keep)
   std::int64_t keep, slots;
   Score score;
   Normal normal;

@@ -16,7 +16,7 @@ struct EmbedArgs {
   std::int64_t rows, cols, vocab;  // vocab: rows of the table
   const std::int32_t* ids;
   const void *table, *more;
-  DType format;
+  DType format, more_format;
   bool panels;
   double scale;
   void* y;

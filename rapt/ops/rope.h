@@ -24,8 +24,8 @@ struct RopeSpec {
   double attention_factor = 0;                // yarn, longrope: 0 = the scaling's own rule
   double mscale = 0, mscale_all_dim = 0;      // yarn (DeepSeek)
   double low_freq = 1, high_freq = 4;         // llama3
-  double max_context = 0;                     // longrope, dynamic: context after scaling
-  std::vector<double> short_factor, long_factor;  // longrope, one per frequency
+  double max_context = 0;                     // longrope: context after scaling; dynamic: stands for `original` where that is not given
+  std::vector<double> short_factor = {}, long_factor = {};  // longrope, one per frequency
   bool operator==(const RopeSpec&) const = default;
 };
 
@@ -36,7 +36,8 @@ struct RopeFrequencies {
 };
 RopeFrequencies rope_frequencies(const RopeSpec& spec, Dim head_dim, Dim length);
 
-// cos and sin for rows at the given positions: [T, R/2] each, constants of a pass. One call may mix sequences of different `lengths`.
+// cos and sin for rows at the given positions: [T, R/2] each, constants of a pass. `lengths`: of each row's sequence,
+// or one for all rows.
 struct RopeTable {
   Tensor cos, sin;
   RopeLayout layout = RopeLayout::halves;

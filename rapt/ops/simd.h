@@ -77,8 +77,8 @@ RAPT_INLINE V vabs(V a) { return RAPT_LIBM(fabs)(a); }
 RAPT_INLINE V vsqrt(V a) { return RAPT_LIBM(sqrt)(a); }
 RAPT_INLINE V vexp2(V a) { return RAPT_LIBM(exp2)(a); }
 RAPT_INLINE V vlog(V a) { return RAPT_LIBM(log)(a); }
+RAPT_INLINE V vlog1p(V a) { return RAPT_LIBM(log1p)(a); }
 RAPT_INLINE V vtanh(V a) { return RAPT_LIBM(tanh)(a); }
-RAPT_INLINE V verf(V a) { return RAPT_LIBM(erf)(a); }
 RAPT_INLINE Real vsum(V a) { return a; }
 RAPT_INLINE M vlt(V a, V b) { return a < b; }
 RAPT_INLINE M vle(V a, V b) { return a <= b; }
@@ -271,13 +271,14 @@ RAPT_INLINE V vmantissa(V x, V* exponent) {
 #endif
 
 // ------------------------------------------------------------------------------------------------ functions, vector sets
+// vmin(limit, x) and vmax(limit, x) keep a NaN of x, the other order drops it.
 #if !RAPT_IS(scalar) && !RAPT_IS(f64)
 // 2^t within 2 ulp; 2^0 = 1 exactly, anything below -126 is 0.
 RAPT_INLINE V vexp2(V t) {
 #if RAPT_IS(avx512)
   const V f = _mm512_reduce_ps(t, 1);  // t - floor(t); vscalefps then multiplies by 2^floor(t): no clamp, no integer part
 #else
-  const V clamped = vmin(vmax(t, vset(-127.0f)), vset(127.0f)), n = vfloor(clamped), f = clamped - n;
+  const V clamped = vmin(vset(127.0f), vmax(vset(-127.0f), t)), n = vfloor(clamped), f = clamped - n;
 #endif
   V p = vset(0x1.e974f8p-10f);
   p = vfma(p, f, vset(0x1.277856p-7f));
@@ -303,33 +304,26 @@ RAPT_INLINE V vlog(V x) {
   p = vfma(p, q, vset(2.0f));
   return vfma(e, vset(0.693147181f), p * s);
 }
+// ln(1 + x) for x in [0, 1], to the last digits of a small x: 2 atanh(x / (2 + x)).
+RAPT_INLINE V vlog1p(V x) {
+  const V s = x / (x + vset(2.0f)), q = s * s;
+  V p = vset(0.281783344f);
+  p = vfma(p, q, vset(0.279606029f));
+  p = vfma(p, q, vset(0.400249103f));
+  p = vfma(p, q, vset(0.666663147f));
+  p = vfma(p, q, vset(2.0f));
+  return p * s;
+}
 RAPT_INLINE V vtanh(V x) {
   const V a = vabs(x), z = x * x;
-  V p = vset(-5.70498872745e-3f);  // odd polynomial below 0.625, where 1 - 2 / (e^2x + 1) would lose its digits
-  p = vfma(p, z, vset(2.06390887954e-2f));
-  p = vfma(p, z, vset(-5.37397155531e-2f));
-  p = vfma(p, z, vset(1.33314422036e-1f));
-  p = vfma(p, z, vset(-3.33332819422e-1f));
+  V p = vset(-0.00611318875f);  // odd polynomial (within 2e-8) below 0.625, where 1 - 2 / (e^2x + 1) would lose its digits
+  p = vfma(p, z, vset(0.0210100793f));
+  p = vfma(p, z, vset(-0.0538540693f));
+  p = vfma(p, z, vset(0.133327945f));
+  p = vfma(p, z, vset(-0.333333292f));
   const V small = vfma(p * z, x, x);
-  const V e = vexp2(vmin(a, vset(12.0f)) * vset(2.885390082f)), big = vset(1.0f) - vset(2.0f) / (e + vset(1.0f));
+  const V e = vexp2(vmin(vset(12.0f), a) * vset(2.885390082f)), big = vset(1.0f) - vset(2.0f) / (e + vset(1.0f));
   return vselect(vlt(a, vset(0.625f)), small, vselect(vlt(x, vzero()), vzero() - big, big));
-}
-// Rational approximation on [-4, 4], where erf reaches 1 in f32.
-RAPT_INLINE V verf(V x) {
-  x = vmax(vmin(x, vset(4.0f)), vset(-4.0f));
-  const V z = x * x;
-  V p = vset(-2.72614225801306e-10f), q = vset(-1.45660718464996e-05f);
-  p = vfma(p, z, vset(2.77068142495902e-08f));
-  p = vfma(p, z, vset(-2.10102402082508e-06f));
-  p = vfma(p, z, vset(-5.69250639462346e-05f));
-  p = vfma(p, z, vset(-7.34990630326855e-04f));
-  p = vfma(p, z, vset(-2.95459980854025e-03f));
-  p = vfma(p, z, vset(-1.60960333262415e-02f));
-  q = vfma(q, z, vset(-2.13374055278905e-04f));
-  q = vfma(q, z, vset(-1.68282697438203e-03f));
-  q = vfma(q, z, vset(-7.37332916720468e-03f));
-  q = vfma(q, z, vset(-1.42647390514189e-02f));
-  return x * p / q;
 }
 #endif
 

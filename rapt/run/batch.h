@@ -28,7 +28,7 @@ struct Batch {
 struct Mask {
   static constexpr Dim kAll = Dim{1} << 40;
   Dim left = kAll, right = kAll;
-  Dim keep = 0;         // first keys of the sequence that stay visible whatever `left` says
+  Dim keep = 0;         // first keys of the sequence that stay visible whatever `left` says (never beyond `right`)
   Dim chunk = 0;        // > 0: keys before the start of the query's chunk are hidden (Llama 4)
   bool prefix = false;  // positions below Sequence::prefix see each other both ways
   bool operator==(const Mask&) const = default;
@@ -41,7 +41,7 @@ struct RowPlan {
     Dim k_first, k_count;   // rows of k (or its length in the cache)
   };
   std::vector<Part> parts;
-  std::vector<std::int32_t> low, high;       // per row of q: keys [low, high)
+  std::vector<std::int32_t> low, high;       // per row of q: keys [low, high), and those below min(keep, high)
   std::vector<std::int32_t> position;        // per row of q: its position
   std::vector<std::int32_t> kept_position;   // the position it takes towards the kept keys: min(position, keep + left)
   Dim keep = 0;

@@ -89,6 +89,7 @@ void Tape::play_back(Run& run) {
     nodes_.pop_back();
     n.backward(run, n.saved);
   }
+  held_.clear();
 }
 
 void backward(Run& run, const Tensor& loss) {

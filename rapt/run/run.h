@@ -30,6 +30,8 @@ class Run {
   Tape* tape = nullptr;
   Taps* taps = nullptr;
   bool training = false;  // dropout and batch statistics; independent of the tape
+  bool recompute = false;    // with a tape: keep each layer's input only and run the layer again on the way back
+  bool recomputing = false;  // such a second run is under way: running statistics stay as they are
   RandomState random;
   Stack stack = Stack::decoder;
   int layer = -1;

@@ -2,6 +2,7 @@
 // What backward needs: the ops of a pass in order, each with the views it saved. Gradients of activations belong to their
 // buffers, gradients of weights to a table by weight index. Every backward ADDS to the gradients it finds.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "rapt/tensor/tensor.h"
@@ -38,6 +39,7 @@ class Tape {
   void push(void (*backward)(Run&, const void*), const void* saved) { nodes_.push_back({backward, saved}); }
   void play_back(Run& run);  // every op's backward, last op first; empties the tape
   std::size_t size() const { return nodes_.size(); }
+  void hold(std::shared_ptr<const void> what) { held_.push_back(std::move(what)); }  // alive until the tape is played back or dropped
 
  private:
   struct Node {
@@ -45,6 +47,7 @@ class Tape {
     const void* saved;
   };
   std::vector<Node> nodes_;
+  std::vector<std::shared_ptr<const void>> held_;
 };
 
 }  // namespace rapt

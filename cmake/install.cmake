@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake --install: the library, its headers (include/rapt, folders kept), the program, and what find_package(rapt) reads.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rapt)
+install(TARGETS rapt EXPORT rapt-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY rapt/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/rapt FILES_MATCHING PATTERN "*.h" PATTERN "*_test.h" EXCLUDE PATTERN apps EXCLUDE)
+install(EXPORT rapt-targets NAMESPACE rapt:: DESTINATION ${package_dir})
+if(TARGET rapt_cli)
+  install(TARGETS rapt_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+configure_package_config_file(cmake/rapt-config.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/rapt-config.cmake INSTALL_DESTINATION ${package_dir})
+# Before 1.0 a minor version may break callers.
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/rapt-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rapt-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/rapt-config-version.cmake DESTINATION ${package_dir})

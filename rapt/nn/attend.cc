@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/nn/attend.h"
+
+#include <algorithm>
+
+#include "rapt/nn/kv_cache.h"
+#include "rapt/ops/batch_norm.h"
+#include "rapt/ops/elementwise.h"
+#include "rapt/ops/linear.h"
+
+namespace rapt {
+namespace {
+
+template <class List, class Same>
+auto* find(List& list, const Same& same) {
+  const auto it = std::find_if(list.begin(), list.end(), same);
+  return it == list.end() ? nullptr : &*it;
+}
+
+const RowPlan& plan_for(const Pass& pass, const Attention& a) {
+  if (a.spec.cross) return pass.cross;
+  return find(pass.plans, [&](const Pass::Masked& m) { return m.mask == a.mask; })->plan;
+}
+
+const Pass::Rotated& table_for(const Pass& pass, const Attention& a) {
+  return *find(pass.tables, [&](const Pass::Rotated& r) { return r.spec == *a.rope && r.head_dim == a.spec.head_dim && r.mask == a.mask; });
+}
+
+// x * act(W input), x + act(W input), or with a constant in the place of W input.
+Tensor apply(Run& run, const std::optional<GateLayer>& g, const Tensor& input, const Tensor& x) {
+  if (!g) return x;
+  if (g->value) return gate(run, g->spec, x, *g->value);
+  const Tensor logits = linear(run, input, *g->w);
+  if (run.wants(Site::gate)) tap(run, Site::gate, activation(run, g->spec.act, logits.constant()));
+  return gate(run, g->spec, x, logits);
+}
+
+Tensor qk_norm(Run& run, const Attention& a, const std::optional<NormLayer>& norm, const Tensor& x) {
+  if (!norm) return x;
+  if (!a.norm_full) return apply(run, norm, x);
+  return apply(run, norm, x.reshape({x[0], x[1] * x[2]})).reshape({x[0], x[1], x[2]});
+}
+
+}  // namespace
+
+Tensor apply(Run& run, const std::optional<NormLayer>& norm, const Tensor& x) {
+  if (!norm) return x;
+  const NormRecipe& r = norm->recipe;
+  if (r.kind == NormRecipe::Kind::batch)
+    return batch_norm(run, {.eps = r.eps, .momentum = run.recomputing ? 0 : 0.1, .causal = norm->causal, .leaks_ok = r.leaks_ok}, x, norm->weight, norm->bias,
+                      *norm->running);
+  const NormKind kind = r.kind == NormRecipe::Kind::layer ? NormKind::layer : r.kind == NormRecipe::Kind::rms ? NormKind::rms : NormKind::l2;
+  return rapt::norm(run, {kind, r.eps, r.weight == NormRecipe::Gain::plus_one}, x, norm->weight, norm->bias);
+}
+
+void prepare(Run& run, Pass& pass, const LayerStack& stack) {
+  for (const Layer& layer : stack.layers)
+    for (const Part& part : layer.parts) {
+      if (part.kind == PartRecipe::Kind::ffn) continue;
+      const Attention& a = part.attn;
+      if (a.spec.cross) {
+        if (pass.cross.parts.empty()) pass.cross = plan_cross(pass.sequences, pass.memory_sequences);
+        continue;
+      }
+      if (!find(pass.plans, [&](const Pass::Masked& m) { return m.mask == a.mask; })) pass.plans.push_back({a.mask, plan_rows(a.mask, pass.sequences)});
+      if (!a.rope || find(pass.tables, [&](const Pass::Rotated& r) { return r.spec == *a.rope && r.head_dim == a.spec.head_dim && r.mask == a.mask; })) continue;
+      const RowPlan& plan = plan_for(pass, a);
+      std::vector<Dim> lengths;
+      for (const Sequence& s : pass.sequences)
+        lengths.insert(lengths.end(), static_cast<std::size_t>(s.count), s.opened > 0 ? s.opened : s.past + s.count);
+      Pass::Rotated r{*a.rope, a.spec.head_dim, a.mask, rope_table(run, *a.rope, a.spec.head_dim, plan.position, lengths), {}};
+      if (plan.kept_position != plan.position) r.kept = rope_table(run, *a.rope, a.spec.head_dim, plan.kept_position, lengths);
+      pass.tables.push_back(std::move(r));
+    }
+}
+
+Tensor attend(Run& run, const Attention& a, const Tensor& x, const Pass& pass, int slot) {
+  using At = GateRecipe::At;
+  const AttentionSpec& s = a.spec;
+  const bool cached_memory = s.cross && !pass.memory;
+  const Tensor& source = s.cross ? pass.memory : x;
+  const Dim T = x[0];
+  AttentionInputs in;
+
+  // Project: each input is read once.
+  Tensor qkv[3];
+  if (s.cross) {
+    qkv[0] = linear(run, x, *a.q.w, a.q.b);
+    if (!cached_memory) project(run, source, {{{a.k.w, a.k.b}, {a.v.w, a.v.b}}}, {qkv + 1, 2});
+  } else {
+    const Projection parts[] = {{a.q.w, a.q.b}, {a.k.w, a.k.b}, {a.v.w, a.v.b}};
+    project(run, x, parts, qkv);
+  }
+
+  // Queries. `q_kept` is the same query turned to where it stands towards the kept first keys.
+  Tensor q = qkv[0].reshape({T, s.heads, s.head_dim});
+  q = apply(run, a.gate_at(At::q), x, q);
+  if (a.general) q = linear(run, q.reshape({T * s.heads, s.head_dim}), *a.general).reshape({T, s.heads, s.head_dim});
+  if (a.cosine) q = rapt::norm(run, {NormKind::l2, 1e-12, false}, q, nullptr);
+  if (!a.norm_after_pos) q = qk_norm(run, a, a.q_norm, q);
+  auto finish_q = [&](const RopeTable& table) {
+    Tensor turned = table.cos ? rope(run, q, table) : q;
+    if (a.norm_after_pos) turned = qk_norm(run, a, a.q_norm, turned);
+    return a.scale ? scale_heads(run, turned, *a.scale, a.scale_max) : turned;
+  };
+  const RopeTable none;
+  in.q = tap(run, Site::q, finish_q(a.rope ? table_for(pass, a).table : none), s.cross);
+  if (a.rope && table_for(pass, a).kept.cos) in.q_kept = finish_q(table_for(pass, a).kept);
+
+  // Keys and values.
+  if (!cached_memory) {
+    const Dim S = source[0];
+    Tensor k = apply(run, a.gate_at(At::k), source, qkv[1].reshape({S, s.kv_heads, s.head_dim}));
+    if (a.cosine) k = rapt::norm(run, {NormKind::l2, 1e-12, false}, k, nullptr);
+    if (!a.norm_after_pos) k = qk_norm(run, a, a.k_norm, k);
+    if (a.rope) k = rope(run, k, table_for(pass, a).table);
+    if (a.norm_after_pos) k = qk_norm(run, a, a.k_norm, k);
+    in.k = tap(run, Site::k, k, s.cross);
+    in.v = tap(run, Site::v, apply(run, a.v_norm, apply(run, a.gate_at(At::v), source, qkv[2].reshape({S, s.kv_heads, s.v_dim}))), s.cross);
+  }
+  KvView cached;
+  if (pass.cache) {
+    const std::span<const Sequence> owners = s.cross ? std::span<const Sequence>(pass.memory_sequences) : pass.sequences;
+    if (!cached_memory) pass.cache->write(run, slot, a, owners, in.k, in.v);
+    cached = pass.cache->view(slot, a, owners);
+    in.cache = &cached;
+    in.k = in.v = {};
+  }
+
+  in.extra_logit = a.extra_logit;
+  in.buckets = a.buckets;
+  in.slot_k = a.slot_k;
+  in.slot_v = a.slot_v;
+  in.score_weight = a.score;
+  Tensor z = attention(run, s, in, plan_for(pass, a));                                       // [T,H,Dv]
+  z = apply(run, a.z_norm, apply(run, a.gate_at(At::sdpa), x, z));
+  return tap(run, Site::z, z, s.cross).reshape({T, s.heads * s.v_dim});
+}
+
+}  // namespace rapt

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/nn/block.h"
+
+#include "rapt/ops/elementwise.h"
+#include "rapt/ops/linear.h"
+
+namespace rapt {
+namespace {
+
+// Sites that need random numbers inside one layer: part number and use.
+std::uint64_t random_site(std::size_t part, int use) { return part * 8 + static_cast<std::uint64_t>(use); }
+
+Tensor ffn_hidden(Run& run, const Ffn& f, const Tensor& x, std::size_t part) {
+  const FfnRecipe& r = f.recipe;
+  Tensor hidden;
+  if (r.kind == FfnRecipe::Kind::glu) {
+    Tensor both[2];
+    const Projection parts[] = {{f.gate.w, f.gate.b}, {f.up.w, f.up.b}};
+    project(run, x, parts, both);
+    hidden = glu(run, {r.act, r.clamp, r.alpha, r.up_offset}, both[0], both[1]);
+  } else {
+    hidden = activation(run, r.act, linear(run, x, *f.up.w, f.up.b));
+  }
+  return tap(run, Site::ffn_hidden, dropout(run, hidden, r.dropout, random_site(part, 1)));
+}
+
+// residual + scale * dropout(norm_out(f(input)))
+Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residual, const Pass& pass, int slot, std::size_t index) {
+  const bool is_ffn = p.kind == PartRecipe::Kind::ffn, cross = p.kind == PartRecipe::Kind::cross;
+  const Tensor inner = is_ffn ? ffn_hidden(run, p.ffn, input, index) : attend(run, p.attn, input, pass, slot);
+  const LinearLayer& last = is_ffn ? p.ffn.down : p.attn.o;
+  const auto& gate_out = p.attn.gate_at(GateRecipe::At::out);
+  const Site site = is_ffn ? Site::ffn_out : Site::attn_out;
+  const bool watched = run.taps && (run.taps->sees(site) || run.taps->edits(site));
+  const bool plain = !p.norm_out && !(run.training && p.dropout > 0) && (is_ffn || !gate_out);
+  // The sum rides on the product's last step. Observers of the product get it apart, computed by the same chain: the same bits.
+  if (plain && !watched) return linear_add(run, residual, inner, *last.w, last.b, p.residual_scale);
+  Tensor y = linear(run, inner, *last.w, last.b);                                              // [T,C]
+  if (!is_ffn && gate_out) {
+    const Tensor heads = y.reshape({y[0], 1, y[1]});
+    y = (gate_out->value ? gate(run, gate_out->spec, heads, *gate_out->value) : gate(run, gate_out->spec, heads, linear(run, input, *gate_out->w))).reshape({y[0], y[1]});
+  }
+  y = tap(run, site, y, cross);
+  return add(run, residual, dropout(run, apply(run, p.norm_out, y), p.dropout, random_site(index, 0)), p.residual_scale);
+}
+
+Tensor run_layer(Run& run, const Layer& layer, const Tensor& input, const Pass& pass, int first_slot) {
+  Tensor x = input;
+  const Tensor shared = layer.parallel ? apply(run, layer.norm_in, input) : Tensor{};
+  int slot = first_slot;
+  for (std::size_t i = 0; i < layer.parts.size(); ++i) {
+    const Part& p = layer.parts[i];
+    if (!layer.parallel) x = tap(run, Site::resid_in, x);
+    const Tensor h = apply(run, p.norm_in, layer.parallel ? shared : x);
+    x = branch(run, p, h, x, pass, slot, i);                                                   // parallel: the sum grows, the input stays
+    if (p.norm_sum) x = apply(run, p.norm_sum, x);
+    slot += p.kind != PartRecipe::Kind::ffn;
+  }
+  return tap(run, Site::resid_out, x);
+}
+
+void copy(Run& run, const void* from, void* to, Dim elements) {
+  run.kernels().add(run.queue(), {.elements = elements, .scale = 0, .a = from, .b = nullptr, .y = to});
+}
+
+// A layer whose inside is forgotten after the forward and computed again for the way back.
+struct Segment {
+  const Layer* layer;
+  const Pass* pass;
+  Tensor x, y;
+  int index, slot;
+  Stack stack;
+  std::span<const std::uint64_t> row_ids;  // a second run draws the same random numbers
+};
+
+void segment_backward(Run& run, const Segment& s) {
+  Tape* outer = run.tape;
+  // These outlive the segment's scratch, so they must be made before it.
+  run.grad(s.x);
+  if (s.pass->memory) run.grad(s.pass->memory);
+  const void* dy = run.grad(s.y);
+  const Arena::Mark mark = run.arena.mark();
+  Tape inner(outer->gradients);
+  run.tape = &inner;
+  run.layer = s.index;
+  run.stack = s.stack;
+  run.row_ids = s.row_ids;
+  run.recomputing = true;
+  const bool was_muted = run.taps && run.taps->muted;
+  if (run.taps) run.taps->muted = true;
+  const Tensor y = run_layer(run, *s.layer, s.x, *s.pass, s.slot);
+  copy(run, dy, run.grad(y), y.elements());
+  inner.play_back(run);
+  if (run.taps) run.taps->muted = was_muted;
+  run.recomputing = false;
+  run.tape = outer;
+  run.arena.release(mark);
+}
+
+}  // namespace
+
+Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, std::shared_ptr<const Pass> pass) {
+  const bool keep_all = run.tape && !run.recompute;
+  if (run.tape) run.tape->hold(pass);
+  Tensor spare[2];  // without a tape two buffers carry the residual stream from layer to layer
+  int slot = 0;
+  for (std::size_t i = 0; i < stack.layers.size(); ++i) {
+    const Layer& layer = stack.layers[i];
+    run.layer = static_cast<int>(i);
+    if (keep_all) {
+      x = run_layer(run, layer, x, *pass, slot);
+    } else {
+      Tensor y;
+      if (run.tape) {
+        y = run.like(x);
+      } else {
+        if (!spare[i % 2]) spare[i % 2] = run.like(x);
+        y = spare[i % 2];
+      }
+      const Arena::Mark mark = run.arena.mark();
+      Tape* tape = std::exchange(run.tape, nullptr);
+      const Tensor result = run_layer(run, layer, x, *pass, slot);
+      copy(run, result.data, y.data, y.elements());
+      run.arena.release(mark);
+      run.tape = tape;
+      run.record(segment_backward, Segment{&layer, pass.get(), x, y, static_cast<int>(i), slot, run.stack, run.row_ids});
+      x = y;
+    }
+    for (const Part& p : layer.parts) slot += p.kind != PartRecipe::Kind::ffn;
+  }
+  run.layer = -1;
+  if (stack.final_norm) x = apply(run, stack.final_norm, x);
+  return dropout(run, x, stack.dropout, 0);
+}
+
+}  // namespace rapt

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model's layers as structs of weights. No behaviour lives here: free functions in attend.h, block.h and model.h do the work.
+// An absent norm, gate or bias is a null pointer or an empty optional, and means the identity.
+#pragma once
+#include <array>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rapt/nn/recipe.h"
+#include "rapt/tensor/weight.h"
+
+namespace rapt {
+
+struct NormLayer {
+  NormRecipe recipe;
+  const Weight *weight = nullptr, *bias = nullptr;
+  const Weight* running = nullptr;  // batch norm: [2,C] mean and variance
+  bool causal = false;              // batch norm: stands in a causal stack
+};
+
+struct LinearLayer {
+  const Weight *w = nullptr, *b = nullptr;
+};
+
+struct GateLayer {
+  GateSpec spec;
+  const Weight* w = nullptr;      // from the input: [n, C]
+  const Weight* value = nullptr;  // constant: [1, n]
+};
+
+struct Attention {
+  AttentionSpec spec;
+  Mask mask;
+  LinearLayer q, k, v, o;
+  std::optional<NormLayer> q_norm, k_norm, v_norm, z_norm;
+  bool norm_full = false;       // q_norm and k_norm over the whole projection
+  bool norm_after_pos = false;  // … and after RoPE
+  bool cosine = false;          // unit q and k
+  std::optional<RopeSpec> rope;
+  std::array<std::optional<GateLayer>, 5> gate;  // by GateRecipe::At
+  const Weight *scale = nullptr, *extra_logit = nullptr, *slot_k = nullptr, *slot_v = nullptr, *buckets = nullptr;
+  const Weight *score = nullptr, *general = nullptr;
+  double scale_max = 0;
+
+  const std::optional<GateLayer>& gate_at(GateRecipe::At at) const { return gate[static_cast<std::size_t>(at)]; }
+};
+
+struct Ffn {
+  FfnRecipe recipe;
+  LinearLayer gate, up, down;
+};
+
+struct Part {
+  PartRecipe::Kind kind = PartRecipe::Kind::self;
+  std::optional<NormLayer> norm_in, norm_out, norm_sum;
+  double residual_scale = 1, dropout = 0;
+  Attention attn;
+  Ffn ffn;
+};
+
+struct Layer {
+  bool parallel = false;
+  std::optional<NormLayer> norm_in;
+  std::vector<Part> parts;
+};
+
+struct LayerStack {
+  std::vector<Layer> layers;
+  std::optional<NormLayer> final_norm;
+  double dropout = 0;
+};
+
+// Every weight of a model, made in a fixed order; pointers to them stay valid.
+class WeightTable {
+ public:
+  WeightTable(std::deque<Weight>& weights, DType real, DType matrices) : weights_(weights), real_(real), matrices_(matrices) {}
+  const Weight* matrix(const std::string& name, Dim rows, Dim cols);  // for `linear`: panels
+  const Weight* table(const std::string& name, Dim rows, Dim cols);   // rows, decays
+  const Weight* vector(const std::string& name, Dim size);            // rows, does not decay
+ private:
+  const Weight* add(Weight w);
+  std::deque<Weight>& weights_;
+  DType real_, matrices_;
+};
+
+LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack, const std::string& name);
+std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm, const std::string& name, Dim cols, bool causal = false);
+
+}  // namespace rapt

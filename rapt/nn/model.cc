@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/nn/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "rapt/base/rng.h"
+#include "rapt/base/text.h"
+#include "rapt/nn/block.h"
+#include "rapt/ops/elementwise.h"
+#include "rapt/ops/embed.h"
+#include "rapt/ops/linear.h"
+
+namespace rapt {
+
+Model::Model(const Recipe& r, DType real_type, DType matrices) : recipe(resolve(r)), real(real_type) {
+  WeightTable table(weights, real, matrices);
+  const Dim C = recipe.width;
+  // A tied table is also the output matrix, so it lies in panels.
+  if (recipe.vocab > 0) tokens = recipe.head.tied ? table.matrix("embed.tokens", recipe.vocab, C) : table.table("embed.tokens", recipe.vocab, C);
+  if (recipe.embed.pos == EmbedRecipe::Pos::learned) positions = table.table("embed.positions", recipe.context + recipe.embed.sink_tokens, C);
+  if (recipe.embed.types > 0) types = table.table("embed.types", recipe.embed.types, C);
+  if (recipe.embed.sink_tokens > 0) sinks = table.table("embed.sinks", recipe.embed.sink_tokens, C);
+  embed_norm = build_norm(table, recipe.embed.norm, "embed.norm", C);
+  if (recipe.encoder) encoder = build_stack(table, recipe, *recipe.encoder, "encoder");
+  if (recipe.decoder) decoder = build_stack(table, recipe, *recipe.decoder, "decoder");
+  if (recipe.head.kind == HeadRecipe::Kind::vocab) {
+    if (recipe.head.transform) {
+      transform = {table.matrix("head.transform.weight", C, C), table.vector("head.transform.bias", C)};
+      head_norm = build_norm(table, recipe.head.transform->norm, "head.norm", C);
+    }
+    head.w = recipe.head.tied ? tokens : table.matrix("head.weight", recipe.vocab, C);
+    if (recipe.head.bias) head.b = table.vector("head.bias", recipe.vocab);
+  }
+}
+
+Weight& Model::weight(std::string_view name) {
+  std::vector<std::string> names;
+  for (Weight& w : weights) {
+    if (w.name == name) return w;
+    names.push_back(w.name);
+  }
+  fail("model ", recipe.name, " has no weight '", name, "'; the nearest is '", nearest(name, names), "'");
+}
+
+Dim Model::parameters() const {
+  Dim n = 0;
+  for (const Weight& w : weights)
+    if (!w.name.ends_with(".running")) n += w.size();
+  return n;
+}
+
+// ------------------------------------------------------------------------------------------------ starting values
+namespace {
+
+std::uint64_t name_key(std::uint64_t seed, std::string_view name) {
+  std::uint64_t h = 14695981039346656037u;
+  for (char c : name) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return mix_key(seed, h);
+}
+
+bool ends(std::string_view s, std::string_view with) { return s.ends_with(with); }
+
+}  // namespace
+
+void init(Model& model, std::uint64_t seed) {
+  const InitRecipe& in = model.recipe.init;
+  Dim layers = 0;
+  if (model.recipe.encoder) layers = std::max(layers, model.recipe.encoder->layers);
+  if (model.recipe.decoder) layers = std::max(layers, model.recipe.decoder->layers);
+  auto scale_start = [&](const std::string& name) {  // "decoder.3.self.scale": the recipe's number
+    const StackRecipe& stack = name.starts_with("encoder") ? *model.recipe.encoder : *model.recipe.decoder;
+    for (const PartRecipe& p : stack.layer(std::atol(name.c_str() + 8)).parts)
+      if (name.find(p.kind == PartRecipe::Kind::cross ? ".cross" : ".self") != std::string::npos) return p.attn.scale.number;
+    return 1.0;
+  };
+  for (Weight& w : model.weights) {
+    const std::string_view name = w.name;
+    const std::uint64_t key = name_key(seed, name);
+    const double fan_in = static_cast<double>(w.cols), fan_out = static_cast<double>(w.rows);
+    double constant = 0, std = 0, reach = 0;  // a constant, or normal with std, or uniform in [-reach, reach]
+    if (ends(name, ".bias") || ends(name, ".value") || ends(name, ".extra_logit")) {
+    } else if (ends(name, ".scale")) {
+      constant = scale_start(w.name);
+    } else if (name.find("norm") != std::string_view::npos && ends(name, ".weight")) {
+      constant = 1;  // norms stored minus one are corrected below
+    } else if (in.scheme == InitRecipe::Scheme::xavier && w.packing == Packing::panels && name != "embed.tokens") {
+      reach = std::sqrt(6 / (fan_in + fan_out));
+    } else if (in.scheme == InitRecipe::Scheme::xavier && name == "embed.tokens") {
+      std = 1 / std::sqrt(fan_in);
+    } else if (in.scheme == InitRecipe::Scheme::t5 && name.starts_with("embed")) {
+      std = 1;
+    } else if (in.scheme == InitRecipe::Scheme::t5) {
+      std = 1 / std::sqrt(fan_in);
+    } else {
+      std = in.std;
+      if (in.scale_residual && (ends(name, ".o.weight") || ends(name, ".down.weight"))) std /= std::sqrt(2.0 * static_cast<double>(layers));
+    }
+    const bool running = ends(name, ".running");
+    for (Dim r = 0; r < w.rows; ++r)
+      for (Dim c = 0; c < w.cols; ++c) {
+        const auto at = static_cast<std::uint64_t>(r * w.cols + c);
+        double v = constant;
+        if (std > 0) v = std * random_normal(key, at);
+        if (reach > 0) v = reach * (2 * random_uniform(key, at) - 1);
+        if (running) v = c >= w.cols / 2 ? 1 : 0;  // mean 0, variance 1
+        w.set(r, c, v);
+      }
+  }
+  auto stored_minus_one = [&](const std::optional<NormLayer>& n) {
+    if (!n || !n->weight || n->recipe.weight != NormRecipe::Gain::plus_one) return;
+    Weight& w = model.weights[static_cast<std::size_t>(n->weight->index)];
+    for (Dim c = 0; c < w.size(); ++c) w.set(0, c, 0);
+  };
+  for (const auto* stack : {&model.encoder, &model.decoder}) {
+    if (!*stack) continue;
+    stored_minus_one((*stack)->final_norm);
+    for (const Layer& l : (*stack)->layers) {
+      stored_minus_one(l.norm_in);
+      for (const Part& p : l.parts)
+        for (const auto* n : {&p.norm_in, &p.norm_out, &p.norm_sum, &p.attn.q_norm, &p.attn.k_norm, &p.attn.v_norm, &p.attn.z_norm}) stored_minus_one(*n);
+    }
+  }
+  stored_minus_one(model.embed_norm);
+  stored_minus_one(model.head_norm);
+}
+
+// ------------------------------------------------------------------------------------------------ forward
+namespace {
+
+// Rows of the batch as they run through a stack: learned sink tokens stand before every sequence that begins here.
+struct Rows {
+  std::vector<std::int32_t> ids, types, positions;
+  std::vector<Sequence> sequences;
+  std::vector<std::int32_t> visible;  // rows that belong to the caller
+};
+
+Rows expand(const Model& model, const Batch& batch, Dim sinks) {
+  Rows rows;
+  const Dim V = model.recipe.vocab, total = static_cast<Dim>(batch.tokens.size());
+  if (batch.sequences.empty()) fail("forward: the batch has no sequences");
+  if (!batch.types.empty() && static_cast<Dim>(batch.types.size()) != total)
+    fail("forward: ", batch.types.size(), " token types for ", total, " tokens");
+  if (!batch.types.empty() && model.recipe.embed.types == 0) fail("forward: token types were given, but model ", model.recipe.name, " has none (embed.types is 0)");
+  Dim next = 0;
+  for (const Sequence& s : batch.sequences) {
+    if (s.first != next || s.count < 1 || s.past < 0 || s.first + s.count > total)
+      fail("forward: a sequence covers rows ", s.first, " to ", s.first + s.count, " of ", total, "; sequences must follow each other without gaps, none empty");
+    next = s.first + s.count;
+    Sequence e = s;
+    const Dim added = s.past == 0 ? sinks : 0;
+    e.first = static_cast<Dim>(rows.ids.size());
+    e.count = s.count + added;
+    e.past = s.past == 0 ? 0 : s.past + sinks;
+    e.prefix = s.prefix > 0 ? s.prefix + sinks : 0;
+    e.opened = s.opened > 0 ? s.opened + sinks : 0;
+    rows.sequences.push_back(e);
+    for (Dim i = 0; i < e.count; ++i) {
+      const bool sink = i < added;
+      const auto at = static_cast<std::size_t>(s.first + i - added);
+      if (!sink) {
+        rows.visible.push_back(static_cast<std::int32_t>(rows.ids.size()));
+        if (batch.tokens[at] < 0 || batch.tokens[at] >= V)
+          fail("forward: token ", batch.tokens[at], " at row ", at, " is outside the vocabulary of ", V);
+      }
+      rows.ids.push_back(sink ? static_cast<std::int32_t>(V + i) : batch.tokens[at]);
+      rows.types.push_back(sink || batch.types.empty() ? 0 : batch.types[at]);
+      rows.positions.push_back(static_cast<std::int32_t>(e.past + i));
+    }
+  }
+  if (next != total) fail("forward: the sequences cover ", next, " rows, the batch has ", total, " tokens");
+  return rows;
+}
+
+Tensor embedding(Run& run, const Model& m, const Rows& rows) {
+  const EmbedRecipe& e = m.recipe.embed;
+  const double scale = e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(m.recipe.width)) : 1);
+  Tensor x = embed(run, rows.ids, *m.tokens, scale, m.sinks);                                  // [T,C]
+  if (m.positions) {
+    for (std::int32_t p : rows.positions)
+      if (p >= m.positions->rows)
+        fail("forward: position ", p, " is beyond the model's ", m.positions->rows, " learned positions; use a shorter text");
+    x = add(run, x, embed(run, rows.positions, *m.positions));
+  }
+  if (m.types) x = add(run, x, embed(run, rows.types, *m.types));
+  if (e.pos == EmbedRecipe::Pos::sinusoid) x = add(run, x, sinusoid(run, e.layout, e.table, m.recipe.width, rows.positions));
+  x = dropout(run, apply(run, m.embed_norm, x), e.dropout, 1);
+  return tap(run, Site::embed, x);
+}
+
+struct Ids {  // the names of rows in random numbers, for as long as a stack runs
+  Run& run;
+  std::span<const std::uint64_t> before;
+  Ids(Run& r, const Rows& rows) : run(r), before(r.row_ids) {
+    auto* ids = run.arena.take_array<std::uint64_t>(static_cast<Dim>(rows.ids.size()));
+    for (const Sequence& s : rows.sequences)
+      for (Dim i = 0; i < s.count; ++i) ids[s.first + i] = s.id * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(s.past + i);
+    run.row_ids = {ids, rows.ids.size()};
+  }
+  ~Ids() { run.row_ids = before; }
+};
+
+Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, const Rows& rows, Tensor memory, std::vector<Sequence> memory_sequences, KvCache* cache) {
+  run.stack = which;
+  run.layer = -1;
+  const Ids ids(run, rows);
+  auto pass = std::make_shared<Pass>();
+  pass->sequences = rows.sequences;
+  pass->memory = memory;
+  pass->memory_sequences = std::move(memory_sequences);
+  pass->cache = cache;
+  const Tensor x = embedding(run, m, rows);
+  prepare(run, *pass, stack);
+  return run_stack(run, stack, x, pass);
+}
+
+Tensor output(Run& run, const Model& m, Tensor x) {
+  const HeadRecipe& h = m.recipe.head;
+  if (h.kind == HeadRecipe::Kind::none) return x;
+  if (h.transform) x = apply(run, m.head_norm, activation(run, h.transform->act, linear(run, x, *m.transform.w, m.transform.b)));
+  if (h.scale != 1) x = activation(run, Act::scale, x, h.scale);
+  Tensor logits = linear(run, x, *m.head.w, m.head.b);                                         // [T,V]
+  if (h.cap > 0) logits = activation(run, Act::softcap, logits, h.cap);
+  return tap(run, Site::logits, logits);
+}
+
+}  // namespace
+
+Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source, KvCache* cache) {
+  if (run.device.real != m.real) fail("forward: the model's weights are ", name_of(m.real), ", the device computes in ", name_of(run.device.real));
+  if (!m.tokens) fail("forward: model ", m.recipe.name, " has no vocabulary, so it cannot read tokens");
+  if (cache && run.tape) fail("forward: a tape and a cache together: training reads whole sequences, give one of the two");
+  const bool both = m.encoder && m.decoder;
+  if (source && !both) fail("forward: model ", m.recipe.name, " has no encoder and decoder, so it takes no source batch");
+
+  std::vector<Sequence> memory_sequences;
+  Tensor memory;
+  if (both) {
+    if (source) {
+      const Rows rows = expand(m, *source, 0);
+      if (rows.sequences.size() != batch.sequences.size())
+        fail("forward: ", rows.sequences.size(), " source sequences for ", batch.sequences.size(), " target sequences");
+      memory = through(run, m, *m.encoder, Stack::encoder, rows, {}, {}, nullptr);
+      memory_sequences = rows.sequences;
+      for (std::size_t i = 0; i < memory_sequences.size(); ++i) memory_sequences[i].id = batch.sequences[i].id;
+    } else {
+      if (!cache) fail("forward: model ", m.recipe.name, " translates from a source batch; none was given");
+    }
+  }
+  const Rows rows = expand(m, batch, m.recipe.embed.sink_tokens);
+  if (cache)
+    for (const Sequence& s : batch.sequences)
+      if (cache->length(s.id) != s.past)
+        fail("forward: sequence ", s.id, " is said to have ", s.past, " tokens in the cache, it has ", cache->length(s.id));
+  if (both && !source) {
+    int slot = 0;  // the first cross-attention tells how long each memory is
+    for (const Part& p : m.decoder->layers[0].parts) {
+      if (p.kind == PartRecipe::Kind::cross) break;
+      slot += p.kind != PartRecipe::Kind::ffn;
+    }
+    for (const Sequence& s : batch.sequences) {
+      if (!cache->has(slot, s.id)) fail("forward: sequence ", s.id, " begins without a source batch");
+      memory_sequences.push_back({.first = 0, .count = cache->slot_length(slot, s.id), .id = s.id});
+    }
+  }
+  Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder, rows, memory, std::move(memory_sequences), cache);
+  if (cache) cache->advance(rows.sequences, m.recipe.embed.sink_tokens);
+  if (rows.visible.size() != rows.ids.size()) x = take_rows(run, x, rows.visible);
+  return output(run, m, x);
+}
+
+}  // namespace rapt

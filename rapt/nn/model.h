@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model: recipe and weights. forward() is the only forward pass: training gives the run a tape, inference a cache, inspection taps.
+#pragma once
+#include <deque>
+#include <optional>
+#include <string_view>
+
+#include "rapt/nn/kv_cache.h"
+#include "rapt/nn/layers.h"
+#include "rapt/nn/recipe.h"
+#include "rapt/run/batch.h"
+#include "rapt/run/run.h"
+
+namespace rapt {
+
+struct Model {
+  // Zero weights. `real` is the device's type; `matrices` may store the matrices narrower (bf16).
+  explicit Model(const Recipe& recipe, DType real = DType::f32) : Model(recipe, real, real) {}
+  Model(const Recipe& recipe, DType real, DType matrices);
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  const Recipe recipe;  // resolved
+  const DType real;
+  std::deque<Weight> weights;
+
+  // Views into `weights`.
+  const Weight *tokens = nullptr, *positions = nullptr, *types = nullptr, *sinks = nullptr;
+  std::optional<NormLayer> embed_norm;
+  std::optional<LayerStack> encoder, decoder;
+  LinearLayer head, transform;
+  std::optional<NormLayer> head_norm;
+
+  Weight& weight(std::string_view name);  // fails with the nearest name
+  Dim parameters() const;
+};
+
+// Starting values by the recipe's init scheme. Every number depends on (seed, weight name, place) only.
+void init(Model& model, std::uint64_t seed);
+
+// Logits [T,V] for every row of the batch (the last hidden state [T,C] where the recipe has no head).
+// Encoder-decoder: `source` holds the encoder's tokens, one sequence per sequence of the batch; with a cache it is needed at the
+// first step only. With a cache each sequence continues the one of the same id: its `past` must be what the cache holds.
+Tensor forward(Run& run, const Model& model, const Batch& batch, const Batch* source = nullptr, KvCache* cache = nullptr);
+
+}  // namespace rapt

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of nn/presets/, carried inside the program. The table is generated at build time (cmake/presets.cmake).
+#pragma once
+#include <span>
+#include <string_view>
+
+namespace rapt {
+
+struct PresetFile {
+  std::string_view name, json;
+};
+std::span<const PresetFile> preset_files();  // by name
+
+}  // namespace rapt

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/ops/elementwise.h"
+
+namespace rapt {
+namespace {
+
+void check_contiguous(const char* op, const Tensor& x) {
+  if (!x.contiguous()) fail(op, ": x ", x.shape(), " is not contiguous; copy it first");
+}
+Dim row_count(const Tensor& x) { return x.rank > 1 ? x[0] : 1; }
+Dim row_width(const Tensor& x) { return row_count(x) ? x.elements() / row_count(x) : 0; }
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ add
+namespace {
+
+struct AddSaved {
+  Tensor a, b, y;
+  double scale;
+};
+
+// da += dy;  db += scale * dy
+void add_backward(Run& run, const AddSaved& s) {
+  run.kernels().add_backward(run.queue(), {.elements = s.y.elements(), .scale = s.scale, .dy = run.grad(s.y), .da = run.grad(s.a), .db = run.grad(s.b)});
+}
+
+}  // namespace
+
+Tensor add(Run& run, const Tensor& a, const Tensor& b, double scale) {
+  if (a.rank != b.rank || a.size != b.size) fail("add: a ", a.shape(), " and b ", b.shape(), " differ in shape");
+  check_contiguous("add", a);
+  check_contiguous("add", b);
+  Tensor y = run.like(a);
+  run.kernels().add(run.queue(), {.elements = y.elements(), .scale = scale, .a = a.data, .b = b.data, .y = y.data});
+  run.record(add_backward, AddSaved{a, b, y, scale});
+  return y;
+}
+
+Tensor tap(Run& run, Site site, const Tensor& x, bool cross) {
+  if (!run.taps) return x;
+  Tensor y = x;
+  if (run.taps->edits(site)) {
+    check_contiguous("tap", x);
+    y = run.like(x);
+    run.kernels().add(run.queue(), {.elements = y.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = y.data});
+    run.taps->change({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross});
+    run.record(add_backward, AddSaved{x, Tensor{}, y, 0});
+  }
+  if (run.taps->sees(site)) run.taps->show({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross});
+  return y;
+}
+
+// ------------------------------------------------------------------------------------------------ dropout
+namespace {
+
+struct DropoutSaved {
+  Tensor x, y;
+  double p;
+  const std::uint32_t* keys;
+};
+
+// dx += dy * what x was multiplied by: the same keys draw the same numbers again, nothing else is stored.
+void dropout_backward(Run& run, const DropoutSaved& s) {
+  run.kernels().dropout_backward(run.queue(), {.rows = row_count(s.x), .cols = row_width(s.x), .p = s.p, .row_keys = s.keys, .dy = run.grad(s.y), .dx = run.grad(s.x)});
+}
+
+std::uint64_t scramble(std::uint64_t x) {  // the finalizer of splitmix64: every input bit reaches every output bit
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
+  x = (x ^ x >> 27) * 0x94D049BB133111EB;
+  return x ^ x >> 31;
+}
+
+}  // namespace
+
+const std::uint32_t* row_keys(Run& run, Dim rows, std::uint64_t site) {
+  const std::uint64_t key = run.random_key(site);
+  const bool named = static_cast<Dim>(run.row_ids.size()) == rows;
+  auto* keys = run.arena.take_array<std::uint32_t>(rows);
+  for (Dim r = 0; r < rows; ++r) {
+    const std::uint64_t id = named ? run.row_ids[static_cast<std::size_t>(r)] : static_cast<std::uint64_t>(r);
+    keys[r] = static_cast<std::uint32_t>(scramble(key + scramble(id + 0x9E3779B97F4A7C15)) >> 32);
+  }
+  return keys;
+}
+
+Tensor dropout(Run& run, const Tensor& x, double p, std::uint64_t site) {
+  const double rounded = static_cast<float>(p);  // so that f32 and f64 drop the same elements
+  if (!(p >= 0 && rounded < 1)) fail("dropout: p = ", p, " is not a probability in [0, 1)");
+  if (!run.training || rounded == 0) return x;
+  check_contiguous("dropout", x);
+  const std::uint32_t* keys = row_keys(run, row_count(x), site);
+  Tensor y = run.like(x);
+  run.kernels().dropout(run.queue(), {.rows = row_count(x), .cols = row_width(x), .p = rounded, .row_keys = keys, .x = x.data, .y = y.data});
+  run.record(dropout_backward, DropoutSaved{x, y, rounded, keys});
+  return y;
+}
+
+// ------------------------------------------------------------------------------------------------ scale_heads
+namespace {
+
+struct ScaleSaved {
+  Tensor x, y;
+  const Weight* g;
+  double max;
+};
+
+// dx += dy * min(g, max);  dg[h] += sum over rows and channels of dy * x, nothing where g is above max.
+void scale_heads_backward(Run& run, const ScaleSaved& s) {
+  run.kernels().scale_heads_backward(run.queue(), {.rows = s.x[0], .heads = s.x[1], .d = s.x[2], .scales = s.g->size(), .max = s.max, .x = s.x.data,
+                                                   .g = s.g->data.get(), .dy = run.grad(s.y), .dx = run.grad(s.x), .dg = run.grad(s.g)});
+}
+
+}  // namespace
+
+Tensor scale_heads(Run& run, const Tensor& x, const Weight& g, double max) {
+  if (x.rank != 3) fail("scale_heads: x ", x.shape(), " should be [T,H,D]");
+  check_contiguous("scale_heads", x);
+  if (g.size() != 1 && g.size() != x[1]) fail("scale_heads: weight ", g.name, " has ", g.size(), " elements; 1 or one per head of x ", x.shape(), " is needed");
+  if (!(max >= 0)) fail("scale_heads: max = ", max, " is negative; 0 means no limit");
+  Tensor y = run.like(x);
+  run.kernels().scale_heads(run.queue(), {.rows = x[0], .heads = x[1], .d = x[2], .scales = g.size(), .max = max, .x = x.data, .g = g.data.get(), .y = y.data});
+  run.record(scale_heads_backward, ScaleSaved{x, y, &g, max});
+  return y;
+}
+
+}  // namespace rapt

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/grid.h"
+
+#include <functional>
+#include <optional>
+#include <set>
+
+#include "rapt/base/rng.h"
+
+namespace rapt::test {
+namespace {
+
+using ScoreKind = AttnRecipe::ScoreKind;
+using MaskKind = AttnRecipe::MaskKind;
+using Gain = NormRecipe::Gain;
+using NormKindR = NormRecipe::Kind;
+
+// A recipe in the making. Options write into it; build() puts the parts together.
+struct Draft {
+  int stacks = 0;  // 0 decoder, 1 encoder, 2 both
+  AttnRecipe attn;
+  NormRecipe norm;
+  int wiring = 0;  // pre, post, sandwich, out, parallel with one norm, parallel with two
+  FfnRecipe ffn{.width = 20};
+  bool pattern = false;
+  double dropout = 0, residual_scale = 1;
+  Recipe recipe;
+};
+
+struct Option {
+  const char* name;
+  std::function<void(Draft&)> apply;
+};
+struct Axis {
+  const char* name;
+  std::vector<Option> options;
+};
+
+QkNormRecipe qk(NormKindR kind, Gain gain, QkNormRecipe::Span span, QkNormRecipe::Weights weights, QkNormRecipe::At at) {
+  return {.norm = {.kind = kind, .weight = gain}, .span = span, .weights = weights, .at = at};
+}
+
+RopeSpec rope(RopeLayout layout, double part, RopeScaling scaling) {
+  RopeSpec r{.theta = 100, .part = part, .layout = layout, .scaling = scaling};
+  if (scaling != RopeScaling::none) r.factor = 2, r.original = 4, r.max_context = 8;
+  return r;
+}
+
+const std::vector<Axis>& axes() {
+  using At = GateRecipe::At;
+  using From = GateRecipe::From;
+  using Heads = GateRecipe::Heads;
+  using Op = GateRecipe::Op;
+  using Span = QkNormRecipe::Span;
+  using Weights = QkNormRecipe::Weights;
+  using When = QkNormRecipe::At;
+  static const auto gate = [](GateRecipe g) { return [g](Draft& d) { d.attn.gate.push_back(g); }; };
+  static const auto pos = [](RopeSpec r) { return [r](Draft& d) { d.attn.pos = {.kind = PosRecipe::Kind::rope, .rope = r}; }; };
+  static const auto none = [](Draft&) {};
+  static const std::vector<Axis> all = {
+      {"stack", {{"decoder", none}, {"encoder", [](Draft& d) { d.stacks = 1; }}, {"both", [](Draft& d) { d.stacks = 2; }}}},
+      {"score", {{"dot", none}, {"general", [](Draft& d) { d.attn.score = ScoreKind::general; }}, {"additive", [](Draft& d) { d.attn.score = ScoreKind::additive; }},
+                 {"concat", [](Draft& d) { d.attn.score = ScoreKind::concat; }}, {"cosine", [](Draft& d) { d.attn.score = ScoreKind::cosine; }}, {"l2", [](Draft& d) { d.attn.score = ScoreKind::l2; }}}},
+      {"normal", {{"softmax", none}, {"sigmoid", [](Draft& d) { d.attn.normal = Normal::sigmoid; }}}},
+      {"scale", {{"auto", none}, {"0.5", [](Draft& d) { d.attn.scale = {.kind = ScaleRecipe::Kind::number, .number = 0.5}; }},
+                 {"learned", [](Draft& d) { d.attn.scale = {.kind = ScaleRecipe::Kind::learned, .number = 0.7}; }},
+                 {"learned per head", [](Draft& d) { d.attn.scale = {.kind = ScaleRecipe::Kind::learned, .number = 1.5, .per = ScaleRecipe::Per::head, .max = 3}; }}}},
+      {"heads", {{"4/4", none}, {"4/2", [](Draft& d) { d.attn.kv_heads = 2; }}, {"4/1", [](Draft& d) { d.attn.kv_heads = 1; }}}},
+      {"size", {{"D 4", none}, {"D 6", [](Draft& d) { d.attn.head_dim = 6; }}, {"D 6 Dv 3", [](Draft& d) { d.attn.head_dim = 6, d.attn.v_dim = 3; }}}},
+      {"bias", {{"none", none}, {"qkv", [](Draft& d) { d.attn.bias = {true, true, true, false}; }}, {"all", [](Draft& d) { d.attn.bias = {true, true, true, true}; }}, {"o", [](Draft& d) { d.attn.bias.o = true; }}}},
+      {"qk_norm", {{"none", none}, {"rms", [](Draft& d) { d.attn.qk_norm = qk(NormKindR::rms, Gain::one, Span::head, Weights::shared, When::before_pos); }},
+                   {"rms plus one", [](Draft& d) { d.attn.qk_norm = qk(NormKindR::rms, Gain::plus_one, Span::head, Weights::shared, When::before_pos); }},
+                   {"layer per head", [](Draft& d) { d.attn.qk_norm = qk(NormKindR::layer, Gain::one, Span::head, Weights::per_head, When::before_pos); }},
+                   {"l2", [](Draft& d) { d.attn.qk_norm = qk(NormKindR::l2, Gain::none, Span::head, Weights::shared, When::before_pos); }},
+                   {"rms full", [](Draft& d) { d.attn.qk_norm = qk(NormKindR::rms, Gain::one, Span::full, Weights::shared, When::before_pos); }},
+                   {"rms after pos", [](Draft& d) { d.attn.qk_norm = qk(NormKindR::rms, Gain::none, Span::head, Weights::shared, When::after_pos); }}}},
+      {"v_norm", {{"none", none}, {"rms", [](Draft& d) { d.attn.v_norm = NormRecipe{.weight = Gain::none}; }}}},
+      {"z_norm", {{"none", none}, {"rms", [](Draft& d) { d.attn.z_norm = NormRecipe{}; }}}},
+      {"pos", {{"none", none}, {"rope", pos(rope(RopeLayout::halves, 1, RopeScaling::none))}, {"rope pairs half", pos(rope(RopeLayout::pairs, 0.5, RopeScaling::none))},
+               {"rope linear", pos(rope(RopeLayout::halves, 1, RopeScaling::linear))}, {"rope yarn", pos(rope(RopeLayout::pairs, 1, RopeScaling::yarn))},
+               {"rope llama3", pos(rope(RopeLayout::halves, 1, RopeScaling::llama3))}, {"rope ntk", pos(rope(RopeLayout::halves, 1, RopeScaling::ntk))},
+               {"alibi", [](Draft& d) { d.attn.pos.kind = PosRecipe::Kind::alibi; }},
+               {"bucket", [](Draft& d) { d.attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 12, .shared = true}}; }},
+               {"bucket per layer", [](Draft& d) { d.attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 12, .shared = false}}; }}}},
+      {"absolute", {{"none", none}, {"learned", [](Draft& d) { d.recipe.embed.pos = EmbedRecipe::Pos::learned; }},
+                    {"sinusoid", [](Draft& d) { d.recipe.embed.pos = EmbedRecipe::Pos::sinusoid; }},
+                    {"sinusoid halves marian", [](Draft& d) { d.recipe.embed.pos = EmbedRecipe::Pos::sinusoid, d.recipe.embed.layout = SinusoidLayout::halves, d.recipe.embed.table = SinusoidTable::marian; }}}},
+      {"mask", {{"causal", none}, {"prefix", [](Draft& d) { d.attn.mask = MaskKind::prefix; }}, {"chunk", [](Draft& d) { d.attn.mask = MaskKind::chunk, d.attn.chunk = 4; }},
+                {"full", [](Draft& d) { d.attn.mask = MaskKind::full; }}}},
+      {"window", {{"all", none}, {"3", [](Draft& d) { d.attn.window = 3; }}, {"3 keep 2", [](Draft& d) { d.attn.window = 3, d.attn.keep = 2; }}}},
+      {"cap", {{"none", none}, {"2", [](Draft& d) { d.attn.cap = 2; }}}},
+      {"extra", {{"none", none}, {"zero", [](Draft& d) { d.attn.extra.kind = ExtraRecipe::Kind::zero_logit; }}, {"learned", [](Draft& d) { d.attn.extra.kind = ExtraRecipe::Kind::learned_logit; }},
+                 {"slots", [](Draft& d) { d.attn.extra = {.kind = ExtraRecipe::Kind::kv_slots, .slots = 2}; }}, {"tokens", [](Draft& d) { d.recipe.embed.sink_tokens = 2; }}}},
+      {"gate", {{"none", none}, {"sdpa", gate({})}, {"sdpa head", gate({.grain = GateGrain::head})}, {"sdpa shared ns", gate({.heads = Heads::shared, .act = Act::ns_sigmoid})},
+                {"sdpa constant", gate({.from = From::constant})}, {"sdpa add silu", gate({.act = Act::silu, .op = Op::add})}, {"sdpa head shared", gate({.grain = GateGrain::head, .heads = Heads::shared})},
+                {"q", gate({.at = At::q})}, {"k softplus", gate({.at = At::k, .act = Act::softplus})}, {"v head", gate({.at = At::v, .grain = GateGrain::head})}, {"v shared", gate({.at = At::v, .heads = Heads::shared})},
+                {"out tanh", gate({.at = At::out, .act = Act::tanh})}, {"out constant", gate({.at = At::out, .from = From::constant})},
+                {"all five", [](Draft& d) { for (At at : {At::sdpa, At::q, At::k, At::v, At::out}) d.attn.gate.push_back({.at = at}); }}}},
+      {"attn dropout", {{"0", none}, {"0.3", [](Draft& d) { d.attn.dropout = 0.3; }}}},
+      {"dropout", {{"0", none}, {"0.2", [](Draft& d) { d.dropout = 0.2; }}}},
+      {"norm", {{"rms", none}, {"rms plus one", [](Draft& d) { d.norm.weight = Gain::plus_one; }}, {"layer", [](Draft& d) { d.norm = {.kind = NormKindR::layer, .bias = true}; }},
+                {"layer no bias", [](Draft& d) { d.norm = {.kind = NormKindR::layer}; }}, {"rms no weight", [](Draft& d) { d.norm.weight = Gain::none; }},
+                {"batch", [](Draft& d) { d.norm = {.kind = NormKindR::batch, .eps = 1e-3, .bias = true, .leaks_ok = true}; }}}},
+      {"wiring", {{"pre", none}, {"post", [](Draft& d) { d.wiring = 1; }}, {"sandwich", [](Draft& d) { d.wiring = 2; }}, {"out", [](Draft& d) { d.wiring = 3; }},
+                  {"parallel 1", [](Draft& d) { d.wiring = 4; }}, {"parallel 2", [](Draft& d) { d.wiring = 5; }}}},
+      {"ffn", {{"swiglu", none}, {"gelu mlp bias", [](Draft& d) { d.ffn.kind = FfnRecipe::Kind::mlp, d.ffn.act = Act::gelu, d.ffn.bias = true; }},
+               {"relu2 mlp", [](Draft& d) { d.ffn.kind = FfnRecipe::Kind::mlp, d.ffn.act = Act::relu2; }}, {"geglu", [](Draft& d) { d.ffn.act = Act::gelu_tanh; }},
+               {"clamped", [](Draft& d) { d.ffn.clamp = 7, d.ffn.alpha = 1.702, d.ffn.up_offset = 1, d.ffn.bias = true; }}}},
+      {"head", {{"untied", none}, {"tied", [](Draft& d) { d.recipe.head.tied = true; }}, {"tied bias scale cap", [](Draft& d) { d.recipe.head = {.tied = true, .bias = true, .scale = 0.5, .cap = 5}; }},
+                {"transform", [](Draft& d) { d.recipe.head.transform = HeadTransform{.norm = {.kind = NormKindR::layer, .bias = true}}; }}, {"none", [](Draft& d) { d.recipe.head.kind = HeadRecipe::Kind::none; }}}},
+      {"embed", {{"plain", none}, {"sqrt", [](Draft& d) { d.recipe.embed.scale_sqrt_width = true; }}, {"norm types", [](Draft& d) { d.recipe.embed.types = 2, d.recipe.embed.norm = NormRecipe{.kind = NormKindR::layer, .bias = true}; }}}},
+      {"layers", {{"2", none}, {"pattern", [](Draft& d) { d.pattern = true; }}}},
+      {"residual", {{"1", none}, {"0.5", [](Draft& d) { d.residual_scale = 0.5; }}}},
+  };
+  return all;
+}
+
+PartRecipe part(const Draft& d, PartRecipe::Kind kind) {
+  PartRecipe p{.kind = kind, .residual_scale = d.residual_scale, .dropout = d.dropout};
+  p.attn = d.attn;
+  p.ffn = d.ffn;
+  p.ffn.dropout = d.dropout;
+  if (kind == PartRecipe::Kind::cross) {  // what belongs to positions stays in self-attention
+    p.attn.pos = {};
+    p.attn.mask = MaskKind::full;
+    p.attn.window = p.attn.keep = p.attn.chunk = 0;
+  }
+  if (d.wiring == 0 || d.wiring == 2 || d.wiring == 5) p.norm_in = d.norm;
+  if (d.wiring == 2 || d.wiring == 3) p.norm_out = d.norm;
+  if (d.wiring == 1) p.norm_sum = d.norm;
+  return p;
+}
+
+StackRecipe stack(const Draft& d, bool encoder, bool cross) {
+  Draft own = d;
+  if (encoder && d.stacks == 2) own.attn.mask = MaskKind::full, own.attn.window = own.attn.keep = own.attn.chunk = 0;
+  LayerRecipe layer;
+  layer.parallel = d.wiring >= 4;
+  if (d.wiring == 4) layer.norm_in = d.norm;
+  layer.parts.push_back(part(own, PartRecipe::Kind::self));
+  if (cross) layer.parts.push_back(part(own, PartRecipe::Kind::cross));
+  layer.parts.push_back(part(own, PartRecipe::Kind::ffn));
+  StackRecipe s{.layers = 2, .kinds = {{"L", layer}}, .final_norm = d.norm, .dropout = d.dropout};
+  if (d.pattern) {  // a second kind of layer without its position and window, as Gemma and Llama 4 mix them
+    LayerRecipe other = layer;
+    AttnRecipe& a = other.parts[0].attn;
+    a.window = a.keep = 0;
+    if (a.pos.kind == PosRecipe::Kind::rope) a.pos.rope.theta = 1000;
+    s.layers = 3;
+    s.pattern = "LLG";
+    s.kinds["G"] = other;
+  }
+  return s;
+}
+
+std::optional<GridCase> build(const std::vector<std::size_t>& choice) {
+  Draft d;
+  d.recipe.width = 16;
+  d.recipe.vocab = 19;
+  d.recipe.context = 32;
+  d.attn.heads = 4;
+  std::string name;
+  for (std::size_t a = 0; a < axes().size(); ++a) {
+    axes()[a].options[choice[a]].apply(d);
+    if (choice[a] != 0) name += std::string(name.empty() ? "" : ", ") + axes()[a].name + " " + axes()[a].options[choice[a]].name;
+  }
+  d.recipe.embed.dropout = d.dropout;
+  d.recipe.name = "grid";
+  if (d.stacks != 0) d.recipe.encoder = stack(d, true, false);
+  if (d.stacks != 1) d.recipe.decoder = stack(d, false, d.stacks == 2);
+  try {
+    return GridCase{name.empty() ? "all defaults" : name, resolve(d.recipe)};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+const std::vector<GridCase>& option_grid(std::size_t count) {
+  static const std::vector<GridCase> grid = [count] {
+    std::vector<GridCase> cases;
+    using Pair = std::pair<std::pair<std::size_t, std::size_t>, std::pair<std::size_t, std::size_t>>;
+    std::set<Pair> open;
+    const std::size_t n = axes().size();
+    for (std::size_t a = 0; a < n; ++a)
+      for (std::size_t b = a + 1; b < n; ++b)
+        for (std::size_t i = 0; i < axes()[a].options.size(); ++i)
+          for (std::size_t j = 0; j < axes()[b].options.size(); ++j) open.insert({{a, i}, {b, j}});
+    std::uint64_t draw = 0;
+    auto random = [&](std::size_t below) { return static_cast<std::size_t>(random_below(static_cast<std::uint32_t>(below), 0x9121D, draw++)); };
+    auto covers = [&](const std::vector<std::size_t>& c) {
+      std::size_t found = 0;
+      for (std::size_t a = 0; a < n; ++a)
+        for (std::size_t b = a + 1; b < n; ++b) found += open.count({{a, c[a]}, {b, c[b]}});
+      return found;
+    };
+    auto random_choice = [&] {
+      std::vector<std::size_t> c(n);
+      // Defaults are drawn more often where an axis has conflicts with many others, or few drafts would be legal.
+      for (std::size_t a = 0; a < n; ++a) c[a] = random(3) == 0 ? 0 : random(axes()[a].options.size());
+      return c;
+    };
+    while (!open.empty() || cases.size() < count) {
+      std::vector<std::size_t> best;
+      std::size_t most = 0;
+      const std::optional<Pair> wanted = open.empty() ? std::nullopt : std::optional<Pair>(*open.begin());
+      for (int attempt = 0, legal = 0; attempt < 400 && legal < 12; ++attempt) {
+        std::vector<std::size_t> c = random_choice();
+        if (wanted) c[wanted->first.first] = wanted->first.second, c[wanted->second.first] = wanted->second.second;
+        if (attempt > 200)  // a demanding pair: everything else plain
+          for (std::size_t a = 0; a < n; ++a)
+            if (wanted && a != wanted->first.first && a != wanted->second.first && random(4) != 0) c[a] = 0;
+        if (!build(c)) continue;
+        ++legal;
+        const std::size_t found = covers(c) + 1;
+        if (found > most) most = found, best = c;
+      }
+      if (best.empty()) {  // no legal recipe holds this pair
+        if (wanted) open.erase(*wanted);
+        continue;
+      }
+      for (std::size_t a = 0; a < n; ++a)
+        for (std::size_t b = a + 1; b < n; ++b) open.erase({{a, best[a]}, {b, best[b]}});
+      cases.push_back(*build(best));
+    }
+    return cases;
+  }();
+  return grid;
+}
+
+}  // namespace rapt::test

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layout of docs/layers.md, checked on the sources: who may include whom, and what every file must or must not contain.
+// That each header compiles alone is checked by building rapt_headers_alone (cmake/tests.cmake).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace rapt::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// For each folder of rapt/, all it may include besides itself.
+const std::map<std::string, std::set<std::string>>& allowed() {
+  static const auto table = [] {
+    std::map<std::string, std::set<std::string>> t;
+    std::set<std::string> right;
+    for (const char* folder : {"base", "tensor", "device", "run", "ops"}) {
+      t[folder] = right;
+      right.insert(folder);
+    }
+    t["io"] = {"tensor", "base"};
+    right.insert("io");
+    for (const char* folder : {"nn", "inspect", "use", "lab", "apps"}) {
+      t[folder] = right;
+      right.insert(folder);
+    }
+    return t;
+  }();
+  return table;
+}
+
+const fs::path kRoot = RAPT_SOURCE_DIR;
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// Files of the tree, as paths from its root; without builds and hidden folders other than .ci.
+std::vector<fs::path> tree() {
+  std::vector<fs::path> files;
+  for (auto it = fs::recursive_directory_iterator(kRoot); it != fs::recursive_directory_iterator(); ++it) {
+    const std::string name = it->path().filename().string();
+    const bool build = it.depth() == 0 && name.starts_with("build");
+    if (it->is_directory() && (build || name == "__pycache__" || (name.starts_with('.') && name != ".ci"))) it.disable_recursion_pending();
+    if (it->is_regular_file() && name != ".git") files.push_back(fs::relative(it->path(), kRoot));  // .git is a file in a git worktree
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool is_source(const fs::path& path) {
+  static const std::set<std::string> kinds = {".cc", ".h", ".cu", ".cuh"};
+  return kinds.contains(path.extension().string());
+}
+
+std::vector<std::string> includes(const std::string& text) {
+  std::vector<std::string> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("#include")) continue;
+    const std::size_t begin = line.find_first_of("\"<");
+    const std::size_t end = line.find_first_of("\">", begin + 1);
+    if (end != std::string::npos) found.push_back(line.substr(begin + 1, end - begin - 1));
+  }
+  return found;
+}
+
+// "" or what is wrong with `file` including `header`.
+std::string refusal(const std::string& file, const std::string& header) {
+  const fs::path path(file);
+  if (path.begin()->string() != "rapt") return "";  // tests, benchmarks and examples may use everything
+  const bool ours = header.starts_with("rapt/");
+  const std::string name = path.filename().string();
+  if (name.ends_with("_cpu.cc") || name.ends_with("_cpu.h") || name == "simd.h") {
+    // Compiled once per instruction set: only declarations may come in, so no header that lives by inline functions.
+    static const std::set<std::string> plain = {"math.h", "stddef.h", "stdint.h", "string.h", "immintrin.h", "arm_neon.h",
+                                                "rapt/ops/simd.h", "rapt/ops/isa.h", "rapt/device/kernels.h"};
+    const std::string stem = name.substr(0, name.rfind("_cpu"));  // attention_backward_cpu.cc belongs to attention.h
+    const std::string op = fs::path(header).stem().string();
+    const bool own = header == "rapt/ops/" + op + ".h" && (stem == op || stem.starts_with(op + "_"));
+    if (plain.contains(header) || own || (header.starts_with("rapt/ops/") && header.ends_with("_cpu.h"))) return "";
+    return "a kernel source may include its op's header, rapt/ops/*_cpu.h, simd.h and C headers only";
+  }
+  if (!ours) return "";
+  const auto part = [](const fs::path& p, int n) { return std::next(p.begin(), n)->string(); };
+  const std::string from = part(path, 1), to = part(fs::path(header), 1);
+  if (!allowed().contains(from)) return "folder rapt/" + from + " has no place in the order of layers";
+  if (from == to || allowed().at(from).contains(to)) return "";
+  return "rapt/" + from + " may not include rapt/" + to + " (docs/layers.md)";
+}
+
+TEST(Layering, FoldersIncludeOnlyWhatStandsToTheirRight) {
+  int checked = 0;
+  for (const fs::path& file : tree()) {
+    if (!is_source(file)) continue;
+    for (const std::string& header : includes(read(kRoot / file))) {
+      EXPECT_EQ(refusal(file.string(), header), "") << file << " includes " << header;
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 100);  // the walk found the sources
+}
+
+TEST(Layering, TheRuleCatchesWhatItShould) {
+  EXPECT_NE(refusal("rapt/ops/norm.cc", "rapt/nn/recipe.h"), "");
+  EXPECT_NE(refusal("rapt/base/team.cc", "rapt/tensor/tensor.h"), "");
+  EXPECT_NE(refusal("rapt/io/gguf.cc", "rapt/run/run.h"), "");
+  EXPECT_NE(refusal("rapt/ops/norm_cpu.cc", "vector"), "");
+  EXPECT_NE(refusal("rapt/ops/norm_cpu.cc", "rapt/ops/rope.h"), "");
+  EXPECT_NE(refusal("rapt/extra/a.cc", "rapt/base/error.h"), "");
+  EXPECT_EQ(refusal("rapt/nn/model.cc", "rapt/io/reader.h"), "");
+  EXPECT_EQ(refusal("rapt/apps/cli/main.cc", "rapt/lab/sink.h"), "");
+  EXPECT_EQ(refusal("rapt/ops/attention_backward_cpu.cc", "rapt/ops/attention.h"), "");
+}
+
+TEST(Layering, EveryHeaderHasAGuardAndEverySourceALicence) {
+  const std::string licence = std::string("SPDX-License-") + "Identifier: Apache-2.0";
+  for (const fs::path& file : tree()) {
+    const bool script = file.begin()->string() == "scripts" || file.begin()->string() == ".ci";
+    if (!is_source(file) && file.extension() != ".cmake" && file.extension() != ".py" && file.filename() != "CMakeLists.txt" && !script) continue;
+    const std::string text = read(kRoot / file);
+    EXPECT_LT(text.find(licence), 200u) << file << " does not state the licence near its top";
+    if (file.extension() == ".h") EXPECT_NE(text.find("\n#pragma once\n"), std::string::npos) << file;
+  }
+}
+
+// What a checkout elsewhere could not use. Written in pieces, or this file would find itself.
+TEST(Layering, NoMachinePathsAndNoPackageHosts) {
+  std::vector<std::string> bad;
+  for (const char* folder : {"work", "root", "tmp", "farm", "home"}) bad.push_back(std::string("/") + folder + "/");
+  for (const char* host : {"pypi", "pythonhosted", "npmjs", "crates", "ghcr", "docker"})
+    for (const char* end : {"org", "com", "io"}) bad.push_back(std::string(host) + "." + end);
+  for (const fs::path& file : tree()) {
+    const std::string text = read(kRoot / file);
+    for (const std::string& word : bad) EXPECT_EQ(text.find(word), std::string::npos) << file << " contains " << word;
+  }
+}
+
+TEST(Layering, TheExampleInReadmeIsTheOneThatIsCompiled) {
+  std::string example = read(kRoot / "examples" / "five_lines.cc");
+  example = example.substr(example.find("#include"));
+  EXPECT_NE(read(kRoot / "README.md").find("```cpp\n" + example + "```"), std::string::npos);
+}
+
+// docs/layers.md names real files, and no more of them than it promises.
+TEST(Layering, TheFilesNamedInLayersExist) {
+  const std::string text = read(kRoot / "docs" / "layers.md");
+  int named = 0;
+  for (std::size_t at = text.find("`rapt/"); at != std::string::npos; at = text.find("`rapt/", at + 1)) {
+    const std::string name = text.substr(at + 1, text.find('`', at + 1) - at - 1);
+    if (name.find_first_of("*… {<") != std::string::npos) continue;  // a pattern, not a file
+    EXPECT_TRUE(fs::exists(kRoot / name)) << "docs/layers.md names " << name;
+    ++named;
+  }
+  EXPECT_GT(named, 10);
+}
+
+}  // namespace
+}  // namespace rapt::test

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of whole models share: random weights, batches, passes.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rapt/nn/model.h"
+
+namespace rapt::test {
+
+// Every weight random, also biases and norms, in a range where nothing saturates. Equal numbers for f32 and f64 models.
+void randomise(Model& model, std::uint64_t seed, double gain = 1);
+
+struct Text {  // one sequence
+  std::vector<std::int32_t> tokens, types, source;
+  Dim prefix = 0;
+  std::uint64_t id = 0;
+};
+std::vector<Text> some_texts(const Recipe& recipe, std::span<const Dim> lengths, std::uint64_t seed);
+
+// Texts as a batch; owns what the batch looks at.
+struct Packed {
+  std::vector<std::int32_t> tokens, types, source_tokens;
+  Batch batch, source;
+  bool has_source = false;
+  explicit Packed(std::span<const Text> texts);
+  Packed(const Packed&) = delete;
+  const Batch* source_or_null() const { return has_source ? &source : nullptr; }
+};
+
+std::vector<double> all_values(const Tensor& t);
+// Logits of all texts in one pass; of one text in pieces of `chunk` through a cache (the first piece holds the whole prefix).
+std::vector<double> logits_of(Device& device, const Model& model, std::span<const Text> texts);
+std::vector<double> logits_cached(Device& device, const Model& model, const Text& text, Dim chunk, KvCache& cache);
+
+}  // namespace rapt::test

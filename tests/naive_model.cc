@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/naive_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+
+namespace rapt::test {
+namespace {
+
+struct Matrix {
+  Dim rows = 0, cols = 0;
+  std::vector<double> v;
+  Matrix(Dim r, Dim c) : rows(r), cols(c), v(static_cast<std::size_t>(r * c)) {}
+  double& at(Dim r, Dim c) { return v[static_cast<std::size_t>(r * cols + c)]; }
+  double at(Dim r, Dim c) const { return v[static_cast<std::size_t>(r * cols + c)]; }
+};
+
+double act_of(Act a, double x, double c = 1) {
+  const double s = 1 / (1 + std::exp(-x));
+  switch (a) {
+    case Act::relu: return x > 0 ? x : 0;
+    case Act::relu2: return x > 0 ? x * x : 0;
+    case Act::gelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Act::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Act::silu: return x * s;
+    case Act::quick_gelu: return x / (1 + std::exp(-1.702 * x));
+    case Act::sigmoid: return s;
+    case Act::ns_sigmoid: return 0.5 + 0.5 * s;
+    case Act::softplus: return std::log1p(std::exp(x));
+    case Act::tanh: return std::tanh(x);
+    case Act::softcap: return c * std::tanh(x / c);
+    case Act::scale: return c * x;
+  }
+  return 0;
+}
+
+class Naive {
+ public:
+  explicit Naive(const Model& m) : recipe_(m.recipe) {
+    for (const Weight& w : m.weights) weights_[w.name] = &w;
+  }
+
+  std::vector<double> run(const NaiveSequence& s) {
+    Matrix memory(0, recipe_.width);
+    if (recipe_.encoder && recipe_.decoder) memory = stack(*recipe_.encoder, "encoder", embedding(s.source, {}, 0), memory, 0);
+    const Dim sinks = recipe_.embed.sink_tokens;
+    Matrix x = embedding(s.tokens, s.types, sinks);
+    x = stack(recipe_.decoder ? *recipe_.decoder : *recipe_.encoder, recipe_.decoder ? "decoder" : "encoder", x, memory, s.prefix > 0 ? s.prefix + sinks : 0);
+    Matrix seen(x.rows - sinks, x.cols);
+    for (Dim t = 0; t < seen.rows; ++t)
+      for (Dim c = 0; c < x.cols; ++c) seen.at(t, c) = x.at(t + sinks, c);
+    return head(seen).v;
+  }
+
+ private:
+  const Weight* find(const std::string& name) const {
+    const auto it = weights_.find(name);
+    return it == weights_.end() ? nullptr : it->second;
+  }
+
+  Matrix linear(const Matrix& x, const std::string& name, const Weight* w = nullptr) const {
+    if (!w) w = find(name + ".weight");
+    const Weight* b = find(name + ".bias");
+    Matrix y(x.rows, w->rows);
+    for (Dim t = 0; t < x.rows; ++t)
+      for (Dim n = 0; n < w->rows; ++n) {
+        double sum = b ? b->get(0, n) : 0;
+        for (Dim k = 0; k < x.cols; ++k) sum += x.at(t, k) * w->get(n, k);
+        y.at(t, n) = sum;
+      }
+    return y;
+  }
+
+  // Norm over `size` columns at a time; the weight covers one group or all of them.
+  Matrix norm(Matrix x, const std::optional<NormRecipe>& n, const std::string& name, Dim size = 0) const {
+    if (!n) return x;
+    if (size == 0) size = x.cols;
+    const Weight *w = find(name + ".weight"), *b = find(name + ".bias"), *running = find(name + ".running");
+    for (Dim t = 0; t < x.rows; ++t)
+      for (Dim begin = 0; begin < x.cols; begin += size) {
+        double mean = 0, square = 0;
+        if (n->kind == NormRecipe::Kind::layer)
+          for (Dim c = 0; c < size; ++c) mean += x.at(t, begin + c) / static_cast<double>(size);
+        for (Dim c = 0; c < size; ++c) square += (x.at(t, begin + c) - mean) * (x.at(t, begin + c) - mean);
+        if (n->kind != NormRecipe::Kind::l2) square /= static_cast<double>(size);
+        for (Dim c = 0; c < size; ++c) {
+          double& v = x.at(t, begin + c);
+          if (n->kind == NormRecipe::Kind::batch) v = (v - running->get(0, c)) / std::sqrt(running->get(0, size + c) + n->eps);
+          else v = (v - mean) / std::sqrt(square + n->eps);
+          const Dim at = w ? (begin + c) % w->size() : begin + c;
+          if (w) v *= w->get(0, at) + (n->weight == NormRecipe::Gain::plus_one ? 1 : 0);
+          if (b) v += b->get(0, at);
+        }
+      }
+    return x;
+  }
+
+  Matrix embedding(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& types, Dim sinks) const {
+    const EmbedRecipe& e = recipe_.embed;
+    const Dim C = recipe_.width;
+    Matrix x(static_cast<Dim>(tokens.size()) + sinks, C);
+    for (Dim t = 0; t < x.rows; ++t)
+      for (Dim c = 0; c < C; ++c) {
+        double v = t < sinks ? find("embed.sinks")->get(t, c) : find("embed.tokens")->get(tokens[static_cast<std::size_t>(t - sinks)], c);
+        v *= e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(C)) : 1);
+        if (e.pos == EmbedRecipe::Pos::learned) v += find("embed.positions")->get(t, c);
+        if (e.types > 0) v += find("embed.types")->get(t < sinks || types.empty() ? 0 : types[static_cast<std::size_t>(t - sinks)], c);
+        if (e.pos == EmbedRecipe::Pos::sinusoid) {
+          const bool pairs = e.layout == SinusoidLayout::pairs;
+          const Dim i = pairs ? c / 2 : c % (C / 2);
+          const bool cosine = pairs ? c % 2 == 1 : c >= C / 2;
+          const double rate = e.table == SinusoidTable::paper ? 2.0 * static_cast<double>(i) / static_cast<double>(C) : static_cast<double>(i) / (static_cast<double>(C) / 2 - 1);
+          const double angle = static_cast<double>(t) * std::pow(10000.0, -rate);
+          v += cosine ? std::cos(angle) : std::sin(angle);
+        }
+        x.at(t, c) = v;
+      }
+    return norm(x, e.norm, "embed.norm");
+  }
+
+  Matrix gate(const AttnRecipe& a, GateRecipe::At at, const std::string& name, const Matrix& input, Matrix x, Dim heads, Dim d) const {
+    static constexpr const char* kNames[] = {".gate_sdpa", ".gate_q", ".gate_k", ".gate_v", ".gate_out"};
+    for (const GateRecipe& g : a.gate) {
+      if (g.at != at) continue;
+      const std::string n = name + kNames[static_cast<int>(at)];
+      const Matrix logits = g.from == GateRecipe::From::input ? linear(input, n) : Matrix(0, 0);
+      for (Dim t = 0; t < x.rows; ++t)
+        for (Dim h = 0; h < heads; ++h)
+          for (Dim c = 0; c < d; ++c) {
+            const bool own = g.heads == GateRecipe::Heads::own;
+            const Dim i = g.grain == GateGrain::element ? (own ? h * d + c : c) : (own ? h : 0);
+            const double value = act_of(g.act, g.from == GateRecipe::From::input ? logits.at(t, i) : find(n + ".value")->get(0, i));
+            double& v = x.at(t, h * d + c);
+            v = g.op == GateRecipe::Op::mul ? v * value : v + value;
+          }
+    }
+    return x;
+  }
+
+  static void rotate(const RopeSpec& spec, const RopeFrequencies& f, double position, double* x) {
+    const std::size_t half = f.inverse.size();
+    for (std::size_t i = 0; i < half; ++i) {
+      const double angle = position * f.inverse[i], c = std::cos(angle) * f.magnitude, s = std::sin(angle) * f.magnitude;
+      double& a = spec.layout == RopeLayout::halves ? x[i] : x[2 * i];
+      double& b = spec.layout == RopeLayout::halves ? x[i + half] : x[2 * i + 1];
+      const double a0 = a, b0 = b;
+      a = a0 * c - b0 * s;
+      b = b0 * c + a0 * s;
+    }
+  }
+
+  Matrix attention(const AttnRecipe& a, bool cross, const std::string& stack_name, const std::string& name, const Matrix& x, const Matrix& source, Dim prefix) const {
+    using ScoreKind = AttnRecipe::ScoreKind;
+    const Dim T = x.rows, S = source.rows, H = a.heads, K = a.kv_heads, D = a.head_dim, Dv = a.v_dim, group = H / K;
+    const bool rope = !cross && a.pos.kind == PosRecipe::Kind::rope, after = a.qk_norm && a.qk_norm->at == QkNormRecipe::At::after_pos;
+    Matrix q = gate(a, GateRecipe::At::q, name, x, linear(x, name + ".q"), H, D);
+    Matrix k = gate(a, GateRecipe::At::k, name, source, linear(source, name + ".k"), K, D);
+    Matrix v = gate(a, GateRecipe::At::v, name, source, linear(source, name + ".v"), K, Dv);
+    if (a.score == ScoreKind::general) {
+      Matrix p(T, H * D);
+      const Weight* w = find(name + ".general.weight");
+      for (Dim t = 0; t < T; ++t)
+        for (Dim h = 0; h < H; ++h)
+          for (Dim i = 0; i < D; ++i)
+            for (Dim j = 0; j < D; ++j) p.at(t, h * D + i) += w->get(i, j) * q.at(t, h * D + j);
+      q = p;
+    }
+    auto unit = [&](Matrix& m) {
+      for (Dim t = 0; t < m.rows; ++t)
+        for (Dim b = 0; b < m.cols; b += D) {
+          double sum = 0;
+          for (Dim c = 0; c < D; ++c) sum += m.at(t, b + c) * m.at(t, b + c);
+          for (Dim c = 0; c < D; ++c) m.at(t, b + c) /= std::sqrt(sum + 1e-12);
+        }
+    };
+    if (a.score == ScoreKind::cosine) unit(q), unit(k);
+    auto qk_norm = [&](Matrix m, const char* which) {
+      return a.qk_norm ? norm(m, a.qk_norm->norm, name + which, a.qk_norm->span == QkNormRecipe::Span::full ? m.cols : D) : m;
+    };
+    if (!after) q = qk_norm(q, ".q_norm"), k = qk_norm(k, ".k_norm");
+    v = norm(v, a.v_norm, name + ".v_norm", Dv);
+    Matrix q_kept = q;
+    if (rope) {
+      const RopeFrequencies f = rope_frequencies(a.pos.rope, D, T);
+      for (Dim t = 0; t < T; ++t)
+        for (Dim h = 0; h < H; ++h) {
+          rotate(a.pos.rope, f, static_cast<double>(t), &q.at(t, h * D));
+          rotate(a.pos.rope, f, static_cast<double>(a.keep > 0 ? std::min(t, a.keep + a.window - 1) : t), &q_kept.at(t, h * D));
+          if (h < K) rotate(a.pos.rope, f, static_cast<double>(t), &k.at(t, h * D));
+        }
+    }
+    if (after) q = qk_norm(q, ".q_norm"), q_kept = qk_norm(q_kept, ".q_norm"), k = qk_norm(k, ".k_norm");
+    if (!rope) q_kept = q;
+
+    const bool additive = a.score == ScoreKind::additive || a.score == ScoreKind::concat;
+    const Weight *learned_scale = find(name + ".scale"), *score_weight = find(name + ".score.weight"), *slots_k = find(name + ".slots.k"), *slots_v = find(name + ".slots.v");
+    const Weight* buckets = a.pos.bucket.shared ? find(stack_name + ".buckets") : find(name + ".buckets");
+    const Dim slots = slots_k ? slots_k->rows : 0;
+    const std::vector<double> slopes = alibi_slopes(H);
+    Matrix z(T, H * Dv);
+    for (Dim t = 0; t < T; ++t)
+      for (Dim h = 0; h < H; ++h) {
+        const Dim g = h / group;
+        double scale = a.scale.kind == ScaleRecipe::Kind::number ? a.scale.number : additive || a.score == ScoreKind::cosine ? 1 : 1 / std::sqrt(static_cast<double>(D));
+        double query_gain = 1;
+        if (learned_scale) {
+          scale = 1;
+          query_gain = learned_scale->get(0, learned_scale->size() > 1 ? h : 0);
+          if (a.scale.max > 0) query_gain = std::min(query_gain, a.scale.max);
+        }
+        std::vector<double> logits, weights;
+        std::vector<bool> visible;
+        for (Dim j = -slots; j < S; ++j) {
+          const bool slot = j < 0, kept = !slot && !cross && j < a.keep;
+          const Matrix& query = kept ? q_kept : q;
+          double dot = 0, difference = 0, tanh_sum = 0;
+          for (Dim c = 0; c < D; ++c) {
+            const double qv = query.at(t, h * D + c) * query_gain, kv = slot ? slots_k->get(j + slots, g * D + c) : k.at(j, g * D + c);
+            dot += qv * kv;
+            difference += (qv - kv) * (qv - kv);
+            if (additive) tanh_sum += score_weight->get(h, c) * std::tanh(qv + kv);
+          }
+          double s = scale * (additive ? tanh_sum : a.score == ScoreKind::l2 ? -difference : dot);
+          if (a.cap > 0) s = a.cap * std::tanh(s / a.cap);
+          const Dim from = kept ? std::min(t, a.keep + a.window - 1) : t;
+          if (!slot && !cross && a.pos.kind == PosRecipe::Kind::alibi) s -= slopes[static_cast<std::size_t>(h)] * std::abs(static_cast<double>(from - j));
+          if (!slot && !cross && a.pos.kind == PosRecipe::Kind::bucket) {
+            const bool both = a.mask == AttnRecipe::MaskKind::full || a.mask == AttnRecipe::MaskKind::prefix;
+            s += buckets->get(relative_bucket(j - from, a.pos.bucket.count, a.pos.bucket.max, both), h);
+          }
+          bool sees = true;
+          if (!slot && !cross) {
+            using MaskKind = AttnRecipe::MaskKind;
+            sees = a.mask == MaskKind::full || j <= t || (a.mask == MaskKind::prefix && t < prefix && j < prefix);
+            if (a.mask == MaskKind::chunk) sees = sees && j / a.chunk == t / a.chunk;
+            if (a.window > 0) sees = sees && (j > t - a.window);
+            sees = sees || (j < a.keep && j <= t);
+          }
+          logits.push_back(s);
+          visible.push_back(sees);
+        }
+        double top = -1e300, sum = 0;
+        for (std::size_t j = 0; j < logits.size(); ++j)
+          if (visible[j]) top = std::max(top, logits[j]);
+        double extra = -1e300;
+        if (a.extra.kind == ExtraRecipe::Kind::zero_logit) extra = 0;
+        if (a.extra.kind == ExtraRecipe::Kind::learned_logit) extra = find(name + ".extra_logit")->get(0, h);
+        top = std::max(top, extra);
+        if (extra > -1e299) sum += std::exp(extra - top);
+        for (std::size_t j = 0; j < logits.size(); ++j) {
+          weights.push_back(!visible[j] ? 0 : a.normal == Normal::sigmoid ? 1 / (1 + std::exp(-logits[j])) : std::exp(logits[j] - top));
+          sum += weights.back();
+        }
+        for (std::size_t j = 0; j < weights.size(); ++j) {
+          const double p = a.normal == Normal::sigmoid ? weights[j] : sum > 0 ? weights[j] / sum : 0;
+          const Dim key = static_cast<Dim>(j) - slots;
+          for (Dim c = 0; c < Dv; ++c) z.at(t, h * Dv + c) += p * (key < 0 ? slots_v->get(key + slots, g * Dv + c) : v.at(key, g * Dv + c));
+        }
+      }
+    z = norm(gate(a, GateRecipe::At::sdpa, name, x, z, H, Dv), a.z_norm, name + ".z_norm", Dv);
+    return gate(a, GateRecipe::At::out, name, x, linear(z, name + ".o"), 1, recipe_.width);
+  }
+
+  Matrix ffn(const FfnRecipe& f, const std::string& name, const Matrix& x) const {
+    Matrix up = linear(x, name + ".up");
+    const Matrix gate = f.kind == FfnRecipe::Kind::glu ? linear(x, name + ".gate") : Matrix(0, 0);
+    for (Dim t = 0; t < up.rows; ++t)
+      for (Dim c = 0; c < up.cols; ++c) {
+        double& u = up.at(t, c);
+        if (f.kind == FfnRecipe::Kind::mlp) {
+          u = act_of(f.act, u);
+          continue;
+        }
+        double g = gate.at(t, c);
+        if (f.clamp > 0) g = std::min(g, f.clamp), u = std::clamp(u, -f.clamp, f.clamp);
+        const double shaped = f.act == Act::silu ? g / (1 + std::exp(-f.alpha * g)) : act_of(f.act, g);
+        u = shaped * (u + f.up_offset);
+      }
+    return linear(up, name + ".down");
+  }
+
+  Matrix stack(const StackRecipe& s, const std::string& name, Matrix x, const Matrix& memory, Dim prefix) const {
+    for (Dim i = 0; i < s.layers; ++i) {
+      const LayerRecipe& l = s.layer(i);
+      const std::string at = name + "." + std::to_string(i);
+      const Matrix shared = norm(x, l.norm_in, at + ".norm_in");
+      for (const PartRecipe& p : l.parts) {
+        const std::string part = at + (p.kind == PartRecipe::Kind::self ? ".self" : p.kind == PartRecipe::Kind::cross ? ".cross" : ".ffn");
+        const Matrix h = norm(l.parallel ? shared : x, p.norm_in, part + ".norm_in");
+        Matrix y = p.kind == PartRecipe::Kind::ffn ? ffn(p.ffn, part, h)
+                                                   : attention(p.attn, p.kind == PartRecipe::Kind::cross, name, part, h, p.kind == PartRecipe::Kind::cross ? memory : h, prefix);
+        y = norm(y, p.norm_out, part + ".norm_out");
+        for (std::size_t n = 0; n < x.v.size(); ++n) x.v[n] += p.residual_scale * y.v[n];
+        x = norm(x, p.norm_sum, part + ".norm_sum");
+      }
+    }
+    return norm(x, s.final_norm, name + ".norm");
+  }
+
+  Matrix head(Matrix x) const {
+    const HeadRecipe& h = recipe_.head;
+    if (h.kind == HeadRecipe::Kind::none) return x;
+    if (h.transform) {
+      x = linear(x, "head.transform");
+      for (double& v : x.v) v = act_of(h.transform->act, v);
+      x = norm(x, h.transform->norm, "head.norm");
+    }
+    for (double& v : x.v) v *= h.scale;
+    x = linear(x, "head", h.tied ? find("embed.tokens") : find("head.weight"));
+    if (h.cap > 0)
+      for (double& v : x.v) v = h.cap * std::tanh(v / h.cap);
+    return x;
+  }
+
+  const Recipe& recipe_;
+  std::map<std::string, const Weight*> weights_;
+};
+
+}  // namespace
+
+std::vector<double> naive_forward(const Model& model, const NaiveSequence& sequence) { return Naive(model).run(sequence); }
+
+}  // namespace rapt::test
