@@ -26,7 +26,7 @@ function(rapt_kernels isa)
   # The dev preset builds without optimisation elsewhere; kernels always get some, or intrinsics and tiles take minutes to run.
   target_compile_options(rapt_kernels_${isa} PRIVATE ${ARGN} -Wno-unused-function -Wno-psabi)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(rapt_kernels_${isa} PRIVATE -Wno-maybe-uninitialized)  # its own intrinsics
+    target_compile_options(rapt_kernels_${isa} PRIVATE -Wno-maybe-uninitialized -Wno-uninitialized)  # its own intrinsics
   endif()
   if(CMAKE_BUILD_TYPE STREQUAL Release)
     target_compile_options(rapt_kernels_${isa} PRIVATE -O3)

@@ -2,7 +2,7 @@
 # The JSON files of a folder as one source file of a target, so that the program needs no data files beside it. A changed, new
 # or removed file configures again.
 function(rapt_embed_presets target folder)
-  file(GLOB files CONFIGURE_DEPENDS ${folder}/*.json)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.json)
   list(SORT files)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
   set(source "// Generated from ${folder}: edit the JSON files there.\n#include \"rapt/nn/presets.h\"\n\nnamespace rapt {\nnamespace {\nconstexpr PresetFile kFiles[] = {\n")

@@ -59,7 +59,9 @@ std::vector<Subject> subjects() {
   gated.qk_norm = QkNormRecipe{};
   gated.gate.push_back({});
   gated.extra.kind = ExtraRecipe::Kind::learned_logit;
-  all.push_back({base("gated, streaming", gated, {.width = 48}, {}), 90});
+  Recipe w = base("gated, streaming", gated, {.width = 48}, {});
+  for (PartRecipe& p : w.decoder->kinds["L"].parts) p.residual_scale = 0.7;
+  all.push_back({w, 90});
 
   AttnRecipe slots{.heads = 2, .head_dim = 8};
   slots.pos.kind = PosRecipe::Kind::alibi;

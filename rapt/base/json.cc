@@ -301,46 +301,36 @@ std::string json_quote(std::string_view s) {
 }
 
 void Json::write(std::string& out, int indent, int depth) const {
-  auto new_line = [&](int levels) {
-    if (indent > 0) out += '\n', out.append(static_cast<std::size_t>(indent * levels), ' ');
-  };
-  // One line where everything inside is plain: a gate, a norm, a list of numbers.
-  auto scalar = [](const Json& j) { return !j.is_array() && !j.is_object(); };
-  if (is_null()) {
-    out += "null";
-  } else if (is_bool()) {
-    out += boolean() ? "true" : "false";
-  } else if (const auto* n = std::get_if<std::int64_t>(&value_)) {
-    out += std::to_string(*n);
-  } else if (const auto* x = std::get_if<double>(&value_)) {
+  if (is_null()) out += "null";
+  else if (is_bool()) out += boolean() ? "true" : "false";
+  else if (const auto* n = std::get_if<std::int64_t>(&value_)) out += std::to_string(*n);
+  else if (is_string()) out += json_quote(string());
+  else if (const auto* x = std::get_if<double>(&value_)) {
     if (!std::isfinite(*x)) fail("json: ", *x, " cannot be written; JSON has no infinities and no NaN");
     out += shortest(*x);
-  } else if (is_string()) {
-    out += json_quote(string());
-  } else if (is_array()) {
-    bool flat = true;
-    for (const Json& v : array()) flat = flat && scalar(v);
-    out += '[';
-    for (std::size_t i = 0; i < array().size(); ++i) {
+  } else {
+    const bool list = is_array();
+    const std::size_t count = list ? array().size() : object().size();
+    // What fits stays on its line; only the outermost value is always opened up.
+    const bool flat = indent == 0 || count == 0;
+    if (!flat && depth > 0) {
+      std::string one_line;
+      write(one_line, 0, depth);
+      if (static_cast<Dim>(one_line.size()) <= 100 - indent * depth) {
+        out += one_line;
+        return;
+      }
+    }
+    auto new_line = [&](int levels) { out += '\n', out.append(static_cast<std::size_t>(indent * levels), ' '); };
+    out += list ? '[' : '{';
+    for (std::size_t i = 0; i < count; ++i) {
       if (i) out += flat ? ", " : ",";
       if (!flat) new_line(depth + 1);
-      array()[i].write(out, indent, depth + 1);
+      if (!list) out += json_quote(object()[i].key) + ": ";
+      (list ? array()[i] : object()[i].value).write(out, indent, depth + 1);
     }
     if (!flat) new_line(depth);
-    out += ']';
-  } else {
-    bool flat = object().size() <= 4;
-    for (const Member& m : object()) flat = flat && scalar(m.value);
-    flat = flat && depth > 0;
-    out += '{';
-    for (std::size_t i = 0; i < object().size(); ++i) {
-      if (i) out += flat ? ", " : ",";
-      if (!flat) new_line(depth + 1);
-      out += json_quote(object()[i].key) + ": ";
-      object()[i].value.write(out, indent, depth + 1);
-    }
-    if (!flat && !object().empty()) new_line(depth);
-    out += '}';
+    out += list ? ']' : '}';
   }
 }
 

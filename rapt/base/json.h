@@ -60,7 +60,7 @@ class Json {
   const Json* find(std::string_view key) const;  // of an object; nullptr where absent or no object
   void set(std::string key, Json value);         // makes this an object; replaces the key where it stands
 
-  std::string dump(int indent = 2) const;  // indent 0: one line. Short lists of scalars stay on their line
+  std::string dump(int indent = 2) const;  // indent 0: one line; else what fits 100 columns stays on its line
   bool operator==(const Json& other) const { return value_ == other.value_; }  // places do not count
 
   int line = 0, column = 0;  // where it stood; 0: not from a text

@@ -57,7 +57,10 @@ std::string name_hint(std::string_view name, std::span<const std::string> names)
   for (const std::string& n : names)
     if (name.size() >= 2 && (n.starts_with(name) || name.starts_with(n))) begins.push_back(n);
   if (begins.size() == 1) return concat("did you mean '", begins[0], "'?");
-  return concat("known: ", join(begins.empty() ? names : std::span<const std::string>(begins)));
+  const std::span<const std::string> shown = begins.empty() ? names : std::span<const std::string>(begins);
+  constexpr std::size_t kMost = 24;
+  if (shown.size() <= kMost) return concat("known: ", join(shown));
+  return concat("known: ", join(shown.first(kMost)), " and ", shown.size() - kMost, " more");
 }
 
 std::string join(std::span<const std::string> words, std::string_view between) {

@@ -9,6 +9,6 @@ namespace rapt {
 struct PresetFile {
   std::string_view name, json;
 };
-std::span<const PresetFile> preset_files();  // by name
+std::span<const PresetFile> preset_files();
 
 }  // namespace rapt

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <type_traits>
 
@@ -20,18 +19,7 @@ namespace rapt {
 namespace {
 
 template <class T>
-struct IsOptional : std::false_type {};
-template <class T>
-struct IsOptional<std::optional<T>> : std::true_type {};
-template <class T>
-struct IsVector : std::false_type {};
-template <class T>
-struct IsVector<std::vector<T>> : std::true_type {};
-template <class T>
 concept Enum = std::is_enum_v<T>;
-template <class T>
-concept Record = std::is_class_v<T> && requires { fields(Of<T>{}, std::declval<struct AnyVisitor&>()); };
-
 std::string under(const std::string& path, std::string_view name) { return path.empty() ? std::string(name) : path + "." + std::string(name); }
 
 template <Enum E>
@@ -156,20 +144,7 @@ void read(const Source& s, std::vector<GateRecipe>& out, const Json& j, const st
   for (std::size_t i = 0; i < out.size(); ++i) read(s, out[i], j.array()[i], concat(path, "[", i, "]"));
 }
 
-void read_part(const Source& s, PartRecipe& out, const Json& j, const std::string& path) {
-  if (!j.is_object()) s.bad(j, path, "wants an object, has ", j.type_name());
-  Keys keys{s, j, path};
-  Reader<PartRecipe> common{out, keys};
-  fields(Of<PartRecipe>{}, common);
-  if (out.kind == PartRecipe::Kind::ffn) {
-    Reader<FfnRecipe> ffn{out.ffn, keys};
-    fields(Of<FfnRecipe>{}, ffn);
-  } else {
-    Reader<AttnRecipe> attn{out.attn, keys};
-    fields(Of<AttnRecipe>{}, attn);
-  }
-  keys.finish();
-}
+void read_part(const Source& s, PartRecipe& out, const Json& j, const std::string& path);
 
 PartRecipe::Kind part_kind(const Source& s, const Json& at, const std::string& name, const std::string& path) {
   const auto all = names<PartRecipe::Kind>();
@@ -241,10 +216,7 @@ class Reader {
 
   template <class M>
   void field(std::string_view name, M T::*member, std::string_view meaning, Range range = {}) {
-    if (const Json* j = keys_.take(name)) {
-      // null means absent; elsewhere it takes back nothing and is a mistake.
-      read(keys_.source, out_.*member, *j, under(keys_.path, name), range, meaning);
-    }
+    if (const Json* j = keys_.take(name)) read(keys_.source, out_.*member, *j, under(keys_.path, name), range, meaning);
   }
 
   template <class E, class... Options>
@@ -253,14 +225,14 @@ class Reader {
     if (!j) return;
     const std::string path = name.empty() ? keys_.path : under(keys_.path, name);
     const Source& s = keys_.source;
-    std::vector<std::string> all{std::string(options.name)...};
+    const std::vector<std::string> all{std::string(options.name)...};
     const bool has_bare = (is_bare(options) || ...);
-    const std::string wants = concat("wants ", has_bare ? "a number or " : "", "one of ", join(words_of(options...)));
+    const std::vector<std::string> words = words_of(options...);
+    const std::string wants = concat("wants ", has_bare ? "a number or " : "", words.size() > 1 ? "one of " : "", join(words));
     std::string chosen;
     const Json* inside = nullptr;
     if (j->is_number() && has_bare) {
-      for (std::size_t i = 0; i < all.size(); ++i)
-        if (const bool is[] = {is_bare(options)...}; is[i]) chosen = all[i];
+      ((is_bare(options) ? void(chosen = options.name) : void()), ...);
       inside = j;
     } else if (j->is_string()) {
       chosen = j->string();
@@ -272,8 +244,7 @@ class Reader {
       s.bad(*j, path, wants, ", has ", j->type_name());
     }
     const auto it = std::find(all.begin(), all.end(), chosen);
-    const std::vector<std::string> words = words_of(options...);
-    if (it == all.end() || (!(inside == j) && std::find(words.begin(), words.end(), chosen) == words.end()))
+    if (it == all.end() || (inside != j && std::find(words.begin(), words.end(), chosen) == words.end()))
       s.bad(*j, path, "unknown value ", json_quote(chosen), "; ", name_hint(chosen, words));
     const auto index = it - all.begin();
     if (out_.*kind != static_cast<E>(index)) {
@@ -296,7 +267,10 @@ class Reader {
   template <class... Options>
   static std::vector<std::string> words_of(const Options&... options) {
     std::vector<std::string> words;
-    ((is_bare(options) ? void() : words.emplace_back(options.name)), ...);
+    auto add = [&](bool number, std::string_view name) {
+      if (!number) words.emplace_back(name);
+    };
+    (add(is_bare(options), options.name), ...);
     return words;
   }
 
@@ -325,6 +299,21 @@ class Reader {
   T& out_;
   Keys& keys_;
 };
+
+void read_part(const Source& s, PartRecipe& out, const Json& j, const std::string& path) {
+  if (!j.is_object()) s.bad(j, path, "wants an object, has ", j.type_name());
+  Keys keys{s, j, path};
+  Reader<PartRecipe> common{out, keys};
+  fields(Of<PartRecipe>{}, common);
+  if (out.kind == PartRecipe::Kind::ffn) {
+    Reader<FfnRecipe> ffn{out.ffn, keys};
+    fields(Of<FfnRecipe>{}, ffn);
+  } else {
+    Reader<AttnRecipe> attn{out.attn, keys};
+    fields(Of<AttnRecipe>{}, attn);
+  }
+  keys.finish();
+}
 
 // ------------------------------------------------------------------------------------------------ recipe -> JSON
 template <class T>
@@ -367,21 +356,7 @@ Json write(const std::vector<T>& v, bool all) {
   for (const T& e : v) out.push_back(write(e, all));
   return out;
 }
-Json write(const PartRecipe& p, bool all) {
-  Json inner = Json::Object{}, out = Json::Object{};
-  // The branch's norms frame the function: norm_in, f, the rest.
-  Writer<PartRecipe> common{p, all, inner};
-  fields(Of<PartRecipe>{}, common);
-  if (p.kind == PartRecipe::Kind::ffn) {
-    Writer<FfnRecipe> ffn{p.ffn, all, inner};
-    fields(Of<FfnRecipe>{}, ffn);
-  } else {
-    Writer<AttnRecipe> attn{p.attn, all, inner};
-    fields(Of<AttnRecipe>{}, attn);
-  }
-  out.set(std::string(names_of(p.kind)[static_cast<std::size_t>(p.kind)]), std::move(inner));
-  return out;
-}
+Json write(const PartRecipe& p, bool all);
 Json write(const std::vector<PartRecipe>& v, bool all) {
   Json::Array out;
   for (const PartRecipe& p : v) out.push_back(write(p, all));
@@ -405,35 +380,36 @@ class Writer {
   }
   template <class E, class... Options>
   void choice(std::string_view name, E T::*kind, std::string_view, const Options&... options) {
-    std::ptrdiff_t i = 0;
-    const auto chosen = static_cast<std::ptrdiff_t>(in_.*kind);
-    Json j;
-    ((i++ == chosen ? void(j = option(options)) : void()), ...);
+    Json j = chosen(kind, options...);
     if (name.empty()) {
       out_ = std::move(j);
       return;
     }
     static const T kDefault{};
-    Json standard = Json::Object{};
-    if (!all_) Writer(kDefault, false, standard, name).choice(std::string_view{}, kind, {}, options...);
-    if (all_ || !(standard == j)) out_.set(std::string(name), std::move(j));
+    if (all_ || !(Writer(kDefault, false, out_).chosen(kind, options...) == j)) out_.set(std::string(name), std::move(j));
   }
 
  private:
-  Writer(const T& in, bool all, Json& out, std::string_view) : Writer(in, all, out) {}
+  template <class E, class... Options>
+  Json chosen(E T::*kind, const Options&... options) const {
+    Json j;
+    std::size_t i = 0;
+    ((i++ == static_cast<std::size_t>(in_.*kind) ? void(j = option(options)) : void()), ...);
+    return j;
+  }
   static Json named(std::string_view name, Json inside) {
     if (inside.is_object() && inside.object().empty()) return name;
     Json j = Json::Object{};
     j.set(std::string(name), std::move(inside));
     return j;
   }
-  Json option(const Word& o) { return o.name; }
+  Json option(const Word& o) const { return o.name; }
   template <class M>
-  Json option(const Bare<T, M>& o) { return write(in_.*(o.member), all_); }
+  Json option(const Bare<T, M>& o) const { return write(in_.*(o.member), all_); }
   template <class M>
-  Json option(const Body<T, M>& o) { return named(o.name, write(in_.*(o.member), all_)); }
+  Json option(const Body<T, M>& o) const { return named(o.name, write(in_.*(o.member), all_)); }
   template <class F>
-  Json option(const Group<F>& o) {
+  Json option(const Group<F>& o) const {
     Json inside = Json::Object{};
     Writer writer(in_, all_, inside);
     o.fields(writer);
@@ -444,6 +420,22 @@ class Writer {
   const bool all_;
   Json& out_;
 };
+
+Json write(const PartRecipe& p, bool all) {
+  Json inner = Json::Object{}, out = Json::Object{};
+  // The branch's norms frame the function: norm_in, f, the rest.
+  Writer<PartRecipe> common{p, all, inner};
+  fields(Of<PartRecipe>{}, common);
+  if (p.kind == PartRecipe::Kind::ffn) {
+    Writer<FfnRecipe> ffn{p.ffn, all, inner};
+    fields(Of<FfnRecipe>{}, ffn);
+  } else {
+    Writer<AttnRecipe> attn{p.attn, all, inner};
+    fields(Of<AttnRecipe>{}, attn);
+  }
+  out.set(std::string(names_of(p.kind)[static_cast<std::size_t>(p.kind)]), std::move(inner));
+  return out;
+}
 
 // ------------------------------------------------------------------------------------------------ ranges of a recipe made in C++
 template <class T>
@@ -575,6 +567,7 @@ std::string recipe_json(const Recipe& recipe, bool with_defaults) { return write
 std::vector<std::string> preset_names() {
   std::vector<std::string> out;
   for (const PresetFile& f : preset_files()) out.emplace_back(f.name);
+  std::sort(out.begin(), out.end());
   return out;
 }
 
@@ -582,13 +575,13 @@ Recipe preset(std::string_view name) { return load_preset(name, 0); }
 
 Recipe find_recipe(const std::string& name_or_path) {
   if (find_preset(name_or_path)) return preset(name_or_path);
-  std::ifstream in(name_or_path, std::ios::binary);
-  std::string text;
-  constexpr std::size_t kMost = std::size_t{16} << 20;
-  if (in) {
-    text.assign(std::istreambuf_iterator<char>(in), {});
-    if (in.bad()) fail(name_or_path, ": cannot be read as a file");
-    if (text.size() > kMost) fail(name_or_path, ": ", text.size(), " bytes; a recipe has a few thousand: is this the right file?");
+  if (std::ifstream in(name_or_path, std::ios::binary); in) {
+    constexpr std::size_t kMost = std::size_t{1} << 20;
+    std::string text(kMost + 1, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (in.bad()) fail(name_or_path, ": cannot be read; is it a folder?");
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMost) fail(name_or_path, ": larger than ", byte_count(kMost), "; a recipe has a few KiB: is this the right file?");
     return parse_recipe(text, name_or_path);
   }
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json"))

@@ -60,6 +60,8 @@ std::vector<double> alibi_slopes(Dim heads);
 std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool both_ways);
 
 // ------------------------------------------------------------------------------------------------ kernel arguments
+constexpr std::int64_t kAttentionLanes = 64;  // queries that a kernel takes together divide it: what scratch memory is counted in
+
 struct AttentionPart {  // one sequence; k_count is its number of keys
   std::int64_t q_first, q_count, k_first, k_count;
   std::byte* const* pages;  // nullptr: rows k_first … of k and v
@@ -86,6 +88,7 @@ struct AttentionShape {
   std::int64_t dense_heads, dense_keys;
   double dropout;                      // 0: none
   const std::uint32_t* row_keys;       // per row, for dropout
+  std::int64_t* first_of;              // [4][part_count + 1], the kernel's own: where the work of a part begins
 };
 
 struct AttentionArgs {
@@ -101,7 +104,12 @@ struct AttentionBackwardArgs {
   const void *out, *norm, *dout;
   // All are added to; nullptr where nobody wants them.
   void *dq, *dq_kept, *dk, *dv, *dslot_k, *dslot_v, *dscore_weight, *dextra, *dbuckets, *ddense;
+  // One task owns the gradients of `key_chunk` keys; what it adds to dq is a partial sum, added in order. Chosen by shapes only, so
+  // that the bits do not depend on threads. `work`: attention_backward_work() elements of the device's real type.
+  std::int64_t key_chunk;
+  void* work;
 };
+std::int64_t attention_backward_work(const AttentionShape& shape, std::int64_t key_chunk);
 
 struct AttentionWeightsArgs {
   AttentionShape shape;

@@ -209,8 +209,9 @@ struct Job {
   Real scale, cap, cap_inverse, drop;
 };
 RAPT_INLINE const Real* real(const void* p) { return static_cast<const Real*>(p); }
-RAPT_INLINE Job make_job(const AttentionShape& s) {
-  const bool plain = s.score == Score::dot && s.normal == Normal::softmax && s.cap == 0 && s.bias == Bias::none && s.scale > 1e-6;
+// plain_allowed: false where a later pass needs natural logits anyway.
+RAPT_INLINE Job make_job(const AttentionShape& s, bool plain_allowed = true) {
+  const bool plain = plain_allowed && s.score == Score::dot && s.normal == Normal::softmax && s.cap == 0 && s.bias == Bias::none && s.scale > 1e-6;
   return {.s = s, .q = real(s.q), .q_kept = real(s.q_kept), .k = real(s.k), .v = real(s.v), .slot_k = real(s.slot_k), .slot_v = real(s.slot_v),
           .score_weight = real(s.score_weight), .extra = real(s.extra_logit), .slopes = real(s.slopes), .buckets = real(s.buckets), .dense = real(s.dense),
           .heads = s.heads, .kv_heads = s.kv_heads, .g = s.heads / s.kv_heads, .d = s.d, .dv = s.dv, .keep = s.keep, .reach = s.bucket_reach,

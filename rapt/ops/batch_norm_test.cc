@@ -125,7 +125,7 @@ TEST(BatchNorm, TrainingMovesTheRunningStatisticsAndOnlyTraining) {
 // Whatever stands in a padded row, even NaN, reaches neither a result nor a gradient.
 TEST(BatchNorm, PaddedRowsPassNothing) {
   for (bool training : {true, false}) {
-    Device device({.threads = 1});
+    Device device({.threads = 1, .isa = available_isas().back()});
     rapt::Run run(device);
     Gradients gradients(device.real);
     Tape tape(gradients);
@@ -144,8 +144,9 @@ TEST(BatchNorm, PaddedRowsPassNothing) {
     for (Dim i = 0; i < 4 * 21; ++i) {
       EXPECT_TRUE(std::isfinite(y.at(i)));
       EXPECT_TRUE(std::isfinite(dx[i]));
-      if (i / 21 == 1) EXPECT_EQ(y.at(i), 0);
-      if (i / 21 == 1) EXPECT_EQ(dx[i], 0);
+      if (i / 21 != 1) continue;
+      EXPECT_EQ(y.at(i), 0);
+      EXPECT_EQ(dx[i], 0);
     }
     for (Dim c = 0; c < 21; ++c) EXPECT_TRUE(std::isfinite(gradients.get(w, 0, c)) && std::isfinite(running.get(0, c)) && std::isfinite(running.get(1, c)));
   }

@@ -45,7 +45,7 @@ void add(Queue& queue, const AddArgs& args) noexcept {
     const V scale = vset(Real(args.scale));
     for (Dim i = begin; i < end; i += W) {
       const V x = vload_n(a + i, end - i);
-      vstore_n(y + i, b ? vfma(scale, vload_n(b + i, end - i), x) : x, end - i);
+      vstore_n(y + i, b ? x + scale * vload_n(b + i, end - i) : x, end - i);  // rounds twice, like the end of linear_add
     }
   });
 }

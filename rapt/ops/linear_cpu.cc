@@ -40,8 +40,9 @@ RAPT_INLINE V load(const Real* p) { return vload(p); }
 RAPT_INLINE V load(const uint16_t* p) { return vload_bf16(p); }
 
 // P strips at once (several for few rows, so that enough chains are in flight). RS, DS: strides of a, RS = 0: given by rs.
+// The sums go to out, rows `os` apart, or are added to what is there.
 template <int R, int P, int RS, int DS, class T>
-void tile(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out) {
+void tile(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out, Dim os, bool add) {
   const Dim stride = RS ? RS : rs;
   const T* b[P];
   for (int p = 0; p < P; ++p) b[p] = strips[p];
@@ -56,12 +57,16 @@ void tile(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out) {
       for (int v = 0; v < P * kCols; ++v) acc[r][v] = vfma(x, w[v], acc[r][v]);
     }
   }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < P * kCols; ++v) vstore(out + (r * P * kCols + v) * W, acc[r][v]);
+  if (add)
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < P * kCols; ++v) vstore(out + r * os + v * W, vload(out + r * os + v * W) + acc[r][v]);
+  else
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < P * kCols; ++v) vstore(out + r * os + v * W, acc[r][v]);
 }
 
 template <class T>
-using Tile = void (*)(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out);
+using Tile = void (*)(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out, Dim os, bool add);
 
 // How many strips a tile of R rows takes at once when it reads x in place.
 constexpr int most_strips(Dim rows) { return rows == 1 ? kWide : rows <= 3 ? (kWide + 1) / 2 : 1; }
@@ -117,32 +122,42 @@ struct Range {
 };
 RAPT_INLINE Range cut(Dim n, Dim pieces, Dim i) { return {n * i / pieces, n * (i + 1) / pieces}; }
 
-// rows x depth of a into scratch, kDepthStride apart.
-void copy_rows(Real* to, const Real* from, Dim stride, Dim rows, Dim depth) {
+// rows x depth of a into scratch, kDepthStride apart, times scale.
+void copy_rows(Real* to, const Real* from, Dim stride, Dim rows, Dim depth, Real scale = 1) {
   for (Dim r = 0; r < rows; ++r) {
     const Real* in = from + r * stride;
     Real* out = to + r * kDepthStride;
     Dim d = 0;
     for (; d + 4 * W <= depth; d += 4 * W)
-      for (int j = 0; j < 4; ++j) vstore(out + d + j * W, vload(in + d + j * W));
-    for (; d < depth; d += W) vstore_n(out + d, vload_n(in + d, depth - d), depth - d);
+      for (int j = 0; j < 4; ++j) vstore(out + d + j * W, vload(in + d + j * W) * vset(scale));
+    for (; d < depth; d += W) vstore_n(out + d, vload_n(in + d, depth - d) * vset(scale), depth - d);
   }
 }
 
-// What becomes of the sums of one tile: added to those of the blocks before; after the last one bias, scale and residual.
-void finish(const LinearPart& part, Dim row, Dim rows, Dim n, const Real* sums, Dim stride, bool first, bool last) {
+// run(out, stride, add) gives the sums of a tile; they are added to `to` [rows][columns left of width] without touching what lies right of it.
+template <class F>
+RAPT_INLINE void add_tile(Real* to, Dim stride, Dim rows, Dim width, Dim left, bool add, const F& run) {
+  if (width <= left) return run(to, stride, add);
+  alignas(64) Real sums[kMostRows * kPanel * 4];
+  run(sums, width, false);
   for (Dim r = 0; r < rows; ++r)
-    for (int v = 0; v < kCols; ++v) {
-      const Dim at = n + v * W, left = part.n - at;
-      if (left <= 0) break;
-      Real* y = static_cast<Real*>(part.y) + (row + r) * part.n + at;
-      V t = vload(sums + r * stride + v * W);
-      if (!first) t = vload_n(y, left) + t;
-      if (last) {
-        if (part.bias) t = t + vload_n(static_cast<const Real*>(part.bias) + at, left);
-        t = t * vset(Real(part.scale));
-        if (part.residual) t = vload_n(static_cast<const Real*>(part.residual) + (row + r) * part.n + at, left) + t;
-      }
+    for (Dim c = 0; c < left; c += W) {
+      const V t = vload(sums + r * width + c);
+      vstore_n(to + r * stride + c, add ? vload_n(to + r * stride + c, left - c) + t : t, left - c);
+    }
+}
+
+// After the last block: bias, scale and residual.
+void finish(const LinearPart& part, Dim row, Dim rows, Dim n, Dim width) {
+  if (!part.bias && !part.residual && part.scale == 1) return;
+  for (Dim r = row; r < row + rows; ++r)
+    for (Dim c = n; c < least(n + width, part.n); c += W) {
+      const Dim left = part.n - c;
+      Real* y = static_cast<Real*>(part.y) + r * part.n + c;
+      V t = vload_n(y, left);
+      if (part.bias) t = t + vload_n(static_cast<const Real*>(part.bias) + c, left);
+      t = t * vset(Real(part.scale));
+      if (part.residual) t = vload_n(static_cast<const Real*>(part.residual) + r * part.n + c, left) + t;
       vstore_n(y, t, left);
     }
 }
@@ -155,7 +170,6 @@ RAPT_INLINE const T* strip_at(const T* w, Dim k, Dim strip) {  // of a weight wi
 // A few rows: every weight is read once, several strips side by side.
 template <class T>
 void few_rows(const LinearArgs& a, const LinearPart& part, Range strips) {
-  alignas(64) Real sums[kMostRows * kPanel * 4];
   const T* w = static_cast<const T*>(part.w);
   const Dim tiles = ceil_div(a.rows, kRows), most_at_once = most_strips(ceil_div(a.rows, tiles));
   const Dim groups = ceil_div(strips.end - strips.begin, most_at_once);
@@ -167,9 +181,11 @@ void few_rows(const LinearArgs& a, const LinearPart& part, Range strips) {
       for (Dim p = 0; p < count; ++p) at[p] = strip_at(w, a.k, group.begin + p) + d * kPanel;
       for (Dim t = 0; t < tiles; ++t) {
         const Range rows = cut(a.rows, tiles, t);
-        direct_tile<T>(rows.end - rows.begin, count)(static_cast<const Real*>(a.x) + rows.begin * a.k + d, a.k, at, least(kDepth, a.k - d), sums);
-        for (Dim p = 0; p < count; ++p)
-          finish(part, rows.begin, rows.end - rows.begin, (group.begin + p) * kStrip, sums + p * kStrip, count * kStrip, d == 0, d + kDepth >= a.k);
+        const Dim n = group.begin * kStrip;
+        add_tile(static_cast<Real*>(part.y) + rows.begin * part.n + n, part.n, rows.end - rows.begin, count * kStrip, part.n - n, d > 0, [&](Real* out, Dim os, bool add) RAPT_LAMBDA {
+          direct_tile<T>(rows.end - rows.begin, count)(static_cast<const Real*>(a.x) + rows.begin * a.k + d, a.k, at, least(kDepth, a.k - d), out, os, add);
+        });
+        if (d + kDepth >= a.k) finish(part, rows.begin, rows.end - rows.begin, n, count * kStrip);
       }
     }
   }
@@ -178,14 +194,16 @@ void few_rows(const LinearArgs& a, const LinearPart& part, Range strips) {
 // Many rows: `copied` holds inputs [d, d + kDepth) of the rows.
 template <class T>
 void many_rows(const LinearArgs& a, const LinearPart& part, Range strips, Range block, const Real* copied, Dim d) {
-  alignas(64) Real sums[kRows * kStrip];
   const Dim tiles = ceil_div(block.end - block.begin, kRows);
   for (Dim s = strips.begin; s < strips.end; ++s) {
     const T* at = strip_at(static_cast<const T*>(part.w), a.k, s) + d * kPanel;
     for (Dim t = 0; t < tiles; ++t) {
       const Range rows = cut(block.end - block.begin, tiles, t);
-      copied_tile<kDepthStride, 1, T>(rows.end - rows.begin)(copied + rows.begin * kDepthStride, 0, &at, least(kDepth, a.k - d), sums);
-      finish(part, block.begin + rows.begin, rows.end - rows.begin, s * kStrip, sums, kStrip, d == 0, d + kDepth >= a.k);
+      const Dim row = block.begin + rows.begin, count = rows.end - rows.begin, n = s * kStrip;
+      add_tile(static_cast<Real*>(part.y) + row * part.n + n, part.n, count, kStrip, part.n - n, d > 0, [&](Real* out, Dim os, bool add) RAPT_LAMBDA {
+        copied_tile<kDepthStride, 1, T>(count)(copied + rows.begin * kDepthStride, 0, &at, least(kDepth, a.k - d), out, os, add);
+      });
+      if (d + kDepth >= a.k) finish(part, row, count, n, kStrip);
     }
   }
 }
@@ -302,15 +320,13 @@ void transpose_block(const T* from, Dim rows, Real* to) {
 
 // dx of a block of rows and a range of panels of 32 inputs.
 void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real* scratch) {
-  alignas(64) Real sums[kRows * kStrip];
   Real *copied = scratch, *turned = scratch + kRowBlock * kDepthStride;
   const Dim tiles = ceil_div(block.end - block.begin, kRows);
   for (int p = 0; p < a.count; ++p) {
     const LinearBackwardPart& part = a.parts[p];
-    const V scale = vset(Real(part.scale));
     for (Dim d = 0; d < part.n; d += kDepth) {
       const Dim depth = least(kDepth, part.n - d);
-      copy_rows(copied, static_cast<const Real*>(part.dy) + block.begin * part.n + d, part.n, block.end - block.begin, depth);
+      copy_rows(copied, static_cast<const Real*>(part.dy) + block.begin * part.n + d, part.n, block.end - block.begin, depth, Real(part.scale));
       for (Dim panel = panels.begin; panel < panels.end; ++panel) {
         const Dim k = panel * kPanel;
         for (Dim i = 0; i < depth; i += kPanel) {
@@ -322,14 +338,11 @@ void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real
           for (Dim t = 0; t < tiles; ++t) {
             const Range rows = cut(block.end - block.begin, tiles, t);
             const Real* at = turned + s * kStrip;
-            copied_tile<kDepthStride, 1, Real>(rows.end - rows.begin)(copied + rows.begin * kDepthStride, 0, &at, depth, sums);
-            for (Dim r = 0; r < rows.end - rows.begin; ++r)
-              for (int v = 0; v < kCols; ++v) {
-                const Dim column = k + s * kStrip + v * W, left = a.k - column;
-                if (left <= 0) break;
-                Real* dx = static_cast<Real*>(a.dx) + (block.begin + rows.begin + r) * a.k + column;
-                vstore_n(dx, vload_n(dx, left) + scale * vload(sums + r * kStrip + v * W), left);
-              }
+            const Dim row = block.begin + rows.begin, count = rows.end - rows.begin, column = k + s * kStrip;
+            if (column >= a.k) break;
+            add_tile(static_cast<Real*>(a.dx) + row * a.k + column, a.k, count, kStrip, a.k - column, true, [&](Real* out, Dim os, bool add) RAPT_LAMBDA {
+              copied_tile<kDepthStride, 1, Real>(count)(copied + rows.begin * kDepthStride, 0, &at, depth, out, os, add);
+            });
           }
       }
     }
@@ -339,7 +352,6 @@ void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real
 // dW of a range of panels (at most kMostPanels) and of inputs; with the first inputs also dbias and dresidual.
 constexpr Dim kMostPanels = 8;
 void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part, Range panels, Range inputs, Real* scratch) {
-  alignas(64) Real sums[kRows * kStrip];
   Real *dy = scratch, *x = scratch + kMostPanels * kBatch * kPanel;
   for (Dim m = 0; m < a.rows; m += kBatch) {
     const Dim depth = least(kBatch, a.rows - m);
@@ -375,10 +387,8 @@ void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part
           for (Dim t = 0; t < tiles; ++t) {
             const Range rows = cut(width, tiles, t);
             const Real* at = dy + (panel - panels.begin) * kBatch * kPanel + s * kStrip;
-            copied_tile<1, kChunk, Real>(rows.end - rows.begin)(x + rows.begin, 0, &at, depth, sums);
             Real* dw = static_cast<Real*>(part.dw) + (panel * a.k + k + rows.begin) * kPanel + s * kStrip;
-            for (Dim r = 0; r < rows.end - rows.begin; ++r)
-              for (int v = 0; v < kCols; ++v) vstore(dw + r * kPanel + v * W, vload(dw + r * kPanel + v * W) + vload(sums + (r * kCols + v) * W));
+            copied_tile<1, kChunk, Real>(rows.end - rows.begin)(x + rows.begin, 0, &at, depth, dw, kPanel, true);
           }
     }
   }

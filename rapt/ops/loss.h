@@ -21,13 +21,13 @@ struct CrossEntropyArgs {
   double smoothing;
   const std::int32_t* targets;
   const void* logits;
-  void *row_loss, *log_sum, *mean;  // [T], [T], [1]
+  void *row_loss, *stats, *mean;  // [T]; [T][2]: largest logit, 1 / sum of exp(logit - largest); [1]
 };
 struct CrossEntropyBackwardArgs {
   std::int64_t rows, classes;
   double smoothing;
   const std::int32_t* targets;
-  const void *logits, *log_sum, *dmean;  // dmean [1]
+  const void *logits, *stats, *dmean;  // dmean [1]
   void* dlogits;
 };
 

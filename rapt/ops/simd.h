@@ -182,7 +182,7 @@ RAPT_INLINE V vfma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
 RAPT_INLINE V vmax(V a, V b) { return _mm512_max_ps(a, b); }
 RAPT_INLINE V vmin(V a, V b) { return _mm512_min_ps(a, b); }
 RAPT_INLINE V vabs(V a) { return _mm512_abs_ps(a); }
-RAPT_INLINE V vsqrt(V a) { return _mm512_sqrt_ps(a); }
+RAPT_INLINE V vsqrt(V a) { return _mm512_maskz_sqrt_ps(M(0xffff), a); }  // all lanes; g++ 12 warns about its own plain form
 RAPT_INLINE M vlt(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 RAPT_INLINE M vle(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 RAPT_INLINE M veq(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/ops/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "rapt/ops/elementwise.h"
+
+namespace rapt {
+namespace {
+
+constexpr std::uint64_t kDropoutSite = 0x61747400;  // + 1 for cross-attention: a layer may have both
+constexpr Dim kKeyChunk = 2048;  // keys per backward task; half and double are no faster
+
+struct Saved {
+  AttentionShape shape;
+  AttentionInputs in;  // its `cache` is never used here
+  Tensor out, norm;
+};
+
+void copy_to(Arena& arena, const std::vector<std::int32_t>& from, const std::int32_t** to) {
+  auto* p = arena.take_array<std::int32_t>(static_cast<Dim>(from.size()));
+  std::copy(from.begin(), from.end(), p);
+  *to = p;
+}
+
+Dim chunks_of(const AttentionShape& s, Dim key_chunk) {
+  Dim n = 0;
+  for (Dim p = 0; p < s.part_count; ++p) n += (s.parts[p].k_count + key_chunk - 1) / key_chunk;
+  return n * s.kv_heads;
+}
+
+void attention_backward(Run& run, const Saved& saved) {
+  const AttentionInputs& in = saved.in;
+  AttentionBackwardArgs a{};
+  a.shape = saved.shape;
+  a.out = saved.out.data;
+  a.norm = saved.norm.data;
+  a.dout = run.grad(saved.out);
+  a.dq = run.grad(in.q);
+  a.dq_kept = in.q_kept ? run.grad(in.q_kept) : nullptr;
+  a.dk = run.grad(in.k);
+  a.dv = run.grad(in.v);
+  a.dslot_k = run.grad(in.slot_k);
+  a.dslot_v = run.grad(in.slot_v);
+  a.dscore_weight = run.grad(in.score_weight);
+  a.dextra = a.shape.extra == Extra::learned_logit ? run.grad(in.extra_logit) : nullptr;
+  a.dbuckets = a.shape.bias == Bias::bucket ? run.grad(in.buckets) : nullptr;
+  a.ddense = a.shape.bias == Bias::dense ? run.grad(in.dense_bias) : nullptr;
+  // Few sequences and heads: smaller pieces, so that more than a few threads find work. By shapes only, never by threads.
+  a.key_chunk = kKeyChunk;
+  while (a.key_chunk > 256 && chunks_of(a.shape, a.key_chunk) < 8) a.key_chunk /= 2;
+  const Arena::Mark mark = run.arena.mark();
+  a.work = run.arena.take(static_cast<std::size_t>(attention_backward_work(a.shape, a.key_chunk)) * size_of(run.device.real));
+  run.kernels().attention_backward(run.queue(), a);
+  run.arena.release(mark);
+}
+
+void check_weight(const Run& run, const char* what, const Weight* w, Dim rows, Dim cols) {
+  if (!w) fail("attention: ", what, " is missing; it is needed with shape [", rows, ",", cols, "]");
+  if (w->size() != rows * cols) fail("attention: ", what, " (", w->name, ") has shape [", w->rows, ",", w->cols, "], [", rows, ",", cols, "] is needed");
+  if (w->format != run.device.real || w->packing != Packing::rows)
+    fail("attention: ", what, " (", w->name, ") must be stored as rows of ", name_of(run.device.real), ", it is ", name_of(w->format));
+}
+
+void check_tensor(const Run& run, const char* what, const Tensor& t, Dim heads, Dim d) {
+  if (!t) fail("attention: ", what, " is missing; it is needed with shape [rows,", heads, ",", d, "]");
+  if (t.rank != 3 || t[1] != heads || t[2] != d) fail("attention: ", what, " has shape ", t.shape(), ", [rows,", heads, ",", d, "] is needed");
+  if (!t.contiguous()) fail("attention: ", what, " ", t.shape(), " is not contiguous");
+  if (t.dtype != run.device.real) fail("attention: ", what, " is ", name_of(t.dtype), ", this device computes in ", name_of(run.device.real));
+}
+
+void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan) {
+  if (spec.heads < 1 || spec.kv_heads < 1 || spec.heads % spec.kv_heads != 0)
+    fail("attention: ", spec.heads, " heads cannot share ", spec.kv_heads, " kv heads evenly; heads must be a multiple of kv_heads");
+  if (spec.head_dim < 1 || spec.v_dim < 1) fail("attention: head_dim ", spec.head_dim, " and v_dim ", spec.v_dim, " must be at least 1");
+  if (!std::isfinite(spec.scale) || spec.cap < 0 || spec.dropout < 0 || spec.dropout >= 1)
+    fail("attention: scale ", spec.scale, ", cap ", spec.cap, ", dropout ", spec.dropout, ": scale must be finite, cap at least 0, dropout in [0, 1)");
+  if (spec.normal == Normal::sigmoid && spec.extra != Extra::none) fail("attention: an extra logit means nothing to sigmoid weights, which are not normalised; use softmax or extra none");
+  check_tensor(run, "q", in.q, spec.heads, spec.head_dim);
+  const Dim rows = in.q[0];
+  if (in.q_kept) {
+    check_tensor(run, "q_kept", in.q_kept, spec.heads, spec.head_dim);
+    if (in.q_kept[0] != rows) fail("attention: q_kept ", in.q_kept.shape(), " and q ", in.q.shape(), " differ");
+  }
+  const auto n = static_cast<std::size_t>(rows);
+  if (plan.low.size() != n || plan.high.size() != n || plan.position.size() != n || plan.kept_position.size() != n)
+    fail("attention: the plan is for ", plan.low.size(), " rows, q has ", rows);
+  Dim covered = 0;
+  for (const RowPlan::Part& p : plan.parts) {
+    if (p.q_first != covered || p.q_count < 0 || p.k_count < 0 || p.k_first < 0) fail("attention: a part of the plan starts at row ", p.q_first, ", row ", covered, " is next");
+    covered += p.q_count;
+  }
+  if (covered != rows) fail("attention: the plan's parts cover ", covered, " rows, q has ", rows);
+  if (in.cache) {
+    if (run.tape) fail("attention: a pass with a cache cannot be differentiated; train without a cache, or run without a tape");
+    if (in.k || in.v) fail("attention: keys come from the cache or from k and v, not from both");
+    const KvView& c = *in.cache;
+    if (c.kv_heads != spec.kv_heads || c.d != spec.head_dim || c.dv != spec.v_dim)
+      fail("attention: the cache holds ", c.kv_heads, " heads of ", c.d, " and ", c.dv, ", ", spec.kv_heads, " of ", spec.head_dim, " and ", spec.v_dim, " are needed");
+    if (c.pages.size() != plan.parts.size()) fail("attention: the cache shows ", c.pages.size(), " sequences, the plan has ", plan.parts.size());
+    for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+      const RowPlan::Part& p = plan.parts[i];
+      if (static_cast<Dim>(c.pages[i].size()) * kPageKeys < p.k_count)
+        fail("attention: sequence ", i, " has ", p.k_count, " keys but ", c.pages[i].size(), " pages of ", kPageKeys);
+      Dim low = p.k_count, high = 0;
+      for (Dim r = p.q_first; r < p.q_first + p.q_count; ++r) {
+        low = std::min<Dim>(low, plan.low[static_cast<std::size_t>(r)]);
+        high = std::max<Dim>(high, plan.high[static_cast<std::size_t>(r)]);
+      }
+      high = std::min(high, p.k_count);
+      for (Dim first = 0; first < high; first += kPageKeys)
+        if (!c.pages[i][static_cast<std::size_t>(first / kPageKeys)] && (first < plan.keep || first + kPageKeys > low))
+          fail("attention: keys ", first, " … of sequence ", i, " were evicted, but a row still sees them; the cache must keep what the mask shows");
+    }
+  } else {
+    check_tensor(run, "k", in.k, spec.kv_heads, spec.head_dim);
+    check_tensor(run, "v", in.v, spec.kv_heads, spec.v_dim);
+    if (in.v[0] != in.k[0]) fail("attention: k ", in.k.shape(), " and v ", in.v.shape(), " have different numbers of keys");
+    for (const RowPlan::Part& p : plan.parts)
+      if (p.k_first + p.k_count > in.k[0]) fail("attention: the plan wants keys ", p.k_first, " … ", p.k_first + p.k_count, ", k has ", in.k[0]);
+  }
+  if (!in.slot_k != !in.slot_v) fail("attention: learned slots need both keys and values");
+  if (in.slot_k) {
+    check_weight(run, "slot_k", in.slot_k, in.slot_k->rows, spec.kv_heads * spec.head_dim);
+    check_weight(run, "slot_v", in.slot_v, in.slot_k->rows, spec.kv_heads * spec.v_dim);
+  }
+  if (spec.score == Score::additive) check_weight(run, "score_weight", in.score_weight, spec.heads, spec.head_dim);
+  if (spec.extra == Extra::learned_logit) check_weight(run, "extra_logit", in.extra_logit, 1, spec.heads);
+  if (spec.bias == Bias::bucket) {
+    check_weight(run, "buckets", in.buckets, in.buckets ? in.buckets->rows : 1, spec.heads);
+    if (in.buckets->rows < (spec.bucket_both ? 4 : 2)) fail("attention: ", in.buckets->rows, " buckets are too few; at least 2, or 4 where keys after the query have their own");
+  }
+  if (spec.bias == Bias::dense) {
+    const Tensor& b = in.dense_bias;
+    Dim keys = 0;
+    for (const RowPlan::Part& p : plan.parts) keys = std::max(keys, p.k_count);
+    if (!b || b.rank != 3 || (b[0] != 1 && b[0] != spec.heads) || b[1] != rows || b[2] < keys || !b.contiguous() || b.dtype != run.device.real)
+      fail("attention: dense_bias has shape ", b ? b.shape() : "none", ", [1 or ", spec.heads, ",", rows, ",at least ", keys, "] is needed");
+  }
+}
+
+// Everything the kernels read besides tensors goes into the arena: the plan may be gone before backward.
+AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan) {
+  AttentionShape s{};
+  s.rows = in.q[0];
+  s.heads = spec.heads;
+  s.kv_heads = spec.kv_heads;
+  s.d = spec.head_dim;
+  s.dv = spec.v_dim;
+  s.part_count = static_cast<Dim>(plan.parts.size());
+  auto* parts = run.arena.take_array<AttentionPart>(s.part_count);
+  auto* low = run.arena.take_array<std::int32_t>(s.rows);
+  auto* high = run.arena.take_array<std::int32_t>(s.rows);
+  Dim reach = 0;
+  for (Dim i = 0; i < s.part_count; ++i) {
+    const RowPlan::Part& p = plan.parts[static_cast<std::size_t>(i)];
+    parts[i] = {p.q_first, p.q_count, p.k_first, p.k_count, in.cache ? in.cache->pages[static_cast<std::size_t>(i)].data() : nullptr};
+    for (Dim r = p.q_first; r < p.q_first + p.q_count; ++r) {
+      low[r] = std::max(0, plan.low[static_cast<std::size_t>(r)]);
+      high[r] = static_cast<std::int32_t>(std::clamp<Dim>(plan.high[static_cast<std::size_t>(r)], 0, p.k_count));
+      reach = std::max({reach, Dim{plan.position[static_cast<std::size_t>(r)]}, p.k_count});
+    }
+  }
+  s.parts = parts;
+  s.low = low;
+  s.high = high;
+  copy_to(run.arena, plan.position, &s.position);
+  copy_to(run.arena, plan.kept_position, &s.kept_position);
+  s.keep = plan.keep;
+  s.slots = in.slot_k ? in.slot_k->rows : 0;
+  s.score = spec.score;
+  s.normal = spec.normal;
+  s.extra = spec.extra;
+  s.bias = spec.bias;
+  s.scale = spec.scale;
+  s.cap = spec.cap;
+  s.q = in.q.data;
+  s.q_kept = plan.keep > 0 ? in.q_kept.data : nullptr;
+  s.k = in.k.data;
+  s.v = in.v.data;
+  auto bytes = [](const Weight* w) { return w ? w->data.get() : nullptr; };
+  s.slot_k = bytes(in.slot_k);
+  s.slot_v = bytes(in.slot_v);
+  s.score_weight = bytes(in.score_weight);
+  s.extra_logit = bytes(in.extra_logit);
+  if (spec.bias == Bias::alibi) {
+    const std::vector<double> slopes = alibi_slopes(spec.heads);
+    s.slopes = run.upload({spec.heads}, slopes).data;
+  }
+  if (spec.bias == Bias::bucket) {
+    s.buckets = bytes(in.buckets);
+    s.bucket_count = in.buckets->rows;
+    s.bucket_reach = std::min(reach, std::max(spec.bucket_max, s.bucket_count));  // beyond, all share the last bucket
+    auto* of = run.arena.take_array<std::int32_t>(2 * s.bucket_reach + 1);
+    for (Dim i = 0; i <= 2 * s.bucket_reach; ++i) of[i] = relative_bucket(i - s.bucket_reach, s.bucket_count, spec.bucket_max, spec.bucket_both);
+    s.bucket_of = of;
+  }
+  if (spec.bias == Bias::dense) {
+    s.dense = in.dense_bias.data;
+    s.dense_heads = in.dense_bias[0];
+    s.dense_keys = in.dense_bias[2];
+  }
+  if (run.training && spec.dropout > 0) {
+    s.dropout = spec.dropout;
+    s.row_keys = row_keys(run, s.rows, kDropoutSite + (spec.cross ? 1 : 0));
+  }
+  s.first_of = run.arena.take_array<std::int64_t>(4 * (s.part_count + 1));
+  return s;
+}
+
+}  // namespace
+
+std::int64_t attention_backward_work(const AttentionShape& s, std::int64_t key_chunk) {
+  constexpr Dim kPad = 16;  // the widest vector
+  const Dim g = s.heads / s.kv_heads, kept = s.q_kept ? 1 : 0;
+  Dim reals = 0, tasks = s.kv_heads;
+  for (Dim p = 0; p < s.part_count; ++p) {
+    const Dim lanes = s.kv_heads * ((s.parts[p].q_count * g + kAttentionLanes - 1) / kAttentionLanes) * kAttentionLanes;
+    const Dim chunks = (s.slots > 0) + (s.parts[p].k_count + key_chunk - 1) / key_chunk;
+    reals += lanes * (2 * (s.d + s.dv) + 2 * kPad + 3 + kept * (2 * s.d + kPad) + chunks * s.d * (1 + kept));
+    tasks += s.kv_heads * chunks;
+  }
+  // sums of bucket and score weights are doubles
+  return reals + tasks * 2 * g * ((s.bias == Bias::bucket ? s.bucket_count : 0) + (s.score == Score::additive ? s.d : 0)) + s.rows * s.heads + 64;
+}
+
+std::vector<double> alibi_slopes(Dim heads) {
+  // n a power of two: 2^(-8/n), 2^(-16/n), …. Otherwise those of the power below, then every second one of the power above.
+  Dim power = 1;
+  while (power * 2 <= heads) power *= 2;
+  std::vector<double> slopes;
+  for (Dim i = 1; i <= power; ++i) slopes.push_back(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(power)));
+  for (Dim i = 1; static_cast<Dim>(slopes.size()) < heads; i += 2) slopes.push_back(std::exp2(-4.0 * static_cast<double>(i) / static_cast<double>(power)));
+  return slopes;
+}
+
+std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool both_ways) {
+  Dim first = 0;
+  if (both_ways) {
+    buckets /= 2;
+    if (relative > 0) first = buckets;
+    relative = std::abs(relative);
+  } else {
+    relative = std::max<Dim>(0, -relative);
+  }
+  const Dim exact = buckets / 2;
+  if (relative < exact) return static_cast<std::int32_t>(first + relative);
+  // Logarithmic from `exact` to max_distance; in f32, as the models were trained: it decides which side of a border a distance falls on.
+  const float far = std::log(static_cast<float>(relative) / static_cast<float>(exact)) /
+                    static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact))) * static_cast<float>(buckets - exact);
+  return static_cast<std::int32_t>(first + std::min(buckets - 1, exact + static_cast<Dim>(far)));
+}
+
+Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan) {
+  check(run, spec, in, plan);
+  const bool stats = run.wants(Site::attn_stats);
+  Tensor out = run.make({in.q[0], spec.heads, spec.v_dim});
+  const Tensor norm = run.tape ? run.make({in.q[0], spec.heads, 2}).constant() : Tensor{};
+  const AttentionShape shape = shape_of(run, spec, in, plan);
+  const Tensor stat = stats ? run.make({in.q[0], spec.heads, AttentionStat::count}).constant() : Tensor{};
+  run.kernels().attention(run.queue(), {.shape = shape, .out = out.data, .norm = norm.data, .stats = stat.data, .first_keys = run.taps ? run.taps->first_keys : 0});
+  if (stats) run.taps->show({.site = Site::attn_stats, .stack = run.stack, .layer = run.layer, .value = stat, .cross = spec.cross});
+  if (run.wants(Site::attn_weights))
+    for (const Taps::HeadRow& c : run.taps->chosen(run.stack, run.layer, spec.cross)) {
+      if (c.head < 0 || c.head >= spec.heads || c.row < 0 || c.row >= in.q[0])
+        fail("attention: weights of head ", c.head, ", row ", c.row, " were asked for; there are ", spec.heads, " heads and ", in.q[0], " rows");
+      Dim keys = 0;
+      for (const RowPlan::Part& p : plan.parts)
+        if (c.row >= p.q_first && c.row < p.q_first + p.q_count) keys = p.k_count;
+      const Tensor weights = run.make({shape.slots + keys}).constant();
+      run.kernels().attention_weights(run.queue(), {.shape = shape, .row = c.row, .head = c.head, .weights = weights.data});
+      run.taps->show({.site = Site::attn_weights, .stack = run.stack, .layer = run.layer, .value = weights, .cross = spec.cross, .head = c.head, .row = c.row});
+    }
+  AttentionInputs kept = in;
+  kept.cache = nullptr;
+  run.record(attention_backward, Saved{shape, kept, out, norm});
+  return out;
+}
+
+}  // namespace rapt

@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward of attention, the weights of one row, and rows into cache pages. Lanes, masks and options: attention_tile.h.
+#include "rapt/ops/attention_tile.h"
+
+namespace rapt::RAPT_ISA {
+namespace {
+
+constexpr int kGroups = RAPT_IS(avx512) ? 4 : 8;  // groups that share one walk over K and V
+
+// What is summed up for statistics, relative to the running maximum like the sum itself.
+enum { kEntropy, kMass, kFirst, kSelf, kPrevious, kDistance, kSums };
+
+constexpr Real kIndex[kBlock] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+                                 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+
+struct Memory {  // of one task, shared by its groups
+  Real *st, *bias, *k, *v, *relative, *groups;
+  Real k2[kBlock];
+};
+
+// State of N*W queries during the walk over the keys.
+template <int N, bool kStats>
+struct Group {
+  static constexpr int L = N * W;
+  Real *qt, *kept_qt, *wt, *ot, *total;     // [d][L] [d][L] [d][L] [dv][L] [dv][L]
+  V m[N], neg[N], l[N];                      // of this split: largest logit, its negative in exponent units, sum of weights
+  V total_neg[N], total_l[N];                // of the splits before
+  bool fresh, merged;                        // nothing seen in this split; some split (or the extra logit) is in the total
+  bool summed;                               // `total` holds values
+  V sums[kSums][N], total_sums[kSums][N], top[N], strongest[N], strongest_logit[N], found[N];
+  Real q2[kLanes], q2_kept[kLanes];
+  Lanes lanes;
+
+  static Dim reals(const Job& j) { return (j.d * (1 + (j.q_kept != nullptr) + j.additive) + 2 * j.dv) * L; }
+
+  void begin(const Job& j, const AttentionPart& part, Dim kv, Dim first, Dim count, Real* memory) {
+    find_lanes(j, part, kv, first, count, N, lanes);
+    qt = memory;
+    ot = qt + j.d * L;
+    total = ot + j.dv * L;
+    kept_qt = wt = total + j.dv * L;
+    const Real* row[kLanes];
+    auto load = [&](const Real* x, Real* xt, Real* squares) {
+      for (Dim i = 0; i < count; ++i) row[i] = x + (Dim(lanes.row[i]) * j.heads + lanes.head[i]) * j.d;
+      to_lanes<N>(row, count, j.d, xt);
+      if (j.l2)
+        for (int i = 0; i < L; ++i) squares[i] = i < count ? square_of(row[i], j.d) : Real(0);
+    };
+    load(j.q, qt, q2);
+    if (j.q_kept) {
+      load(j.q_kept, kept_qt, q2_kept);
+      wt += j.d * L;
+    } else {
+      kept_qt = qt;
+      for (int i = 0; i < L; ++i) q2_kept[i] = q2[i];
+    }
+    if (j.additive) {
+      for (Dim i = 0; i < count; ++i) row[i] = j.score_weight + lanes.head[i] * j.d;
+      to_lanes<N>(row, count, j.d, wt);
+    }
+    merged = j.s.extra != Extra::none;
+    summed = false;
+    for (int v = 0; v < N; ++v) {
+      total_neg[v] = vset(-kFloor * j.c);
+      total_l[v] = vzero();
+      if (merged) {
+        Real logit[W];
+        for (int i = 0; i < W; ++i) logit[i] = j.s.extra == Extra::learned_logit ? j.extra[lanes.head[v * W + i]] : Real(0);
+        total_neg[v] = vload(logit) * vset(-kLog2e);
+        total_l[v] = vset(Real(1));
+      }
+      if constexpr (kStats) {
+        for (int i = 0; i < kSums; ++i) total_sums[i][v] = vzero();
+        top[v] = strongest_logit[v] = vset(kMasked);
+        strongest[v] = vzero();
+      }
+    }
+    begin_split(j);
+  }
+
+  void begin_split(const Job& j) {
+    fresh = true;
+    for (int v = 0; v < N; ++v) {
+      m[v] = vset(kMasked);
+      neg[v] = vset(-kFloor * j.c);
+      l[v] = vzero();
+      if constexpr (kStats) {
+        for (int i = 0; i < kSums; ++i) sums[i][v] = vzero();
+        found[v] = vzero();
+      }
+    }
+  }
+
+  // Scores of keys [k0, k1), transposed: st[key][lane]. Where nothing follows (plain), masked and with their maximum.
+  [[gnu::always_inline]] void scores(const Job& j, const Lanes& g, const Keys& b, const Sight<N>& s, const Real* x, Dim k0, Dim k1, Real* st, V (&most_)[N], V (&where)[N]) {
+    tiles<tile_of(N)>(k0, k1, [&](auto size, Dim k) RAPT_LAMBDA {
+      constexpr int T = decltype(size)::value;
+      const int v0 = first_vector(s, k);
+      static_for<0, N>([&](auto V0) RAPT_LAMBDA {
+        if (v0 != V0) return;
+        V t[T][N];
+        clear(t);
+        accumulate<V0.value>(t, b.k + k * b.k_stride, b.k_stride, 1, x, L, j.d);
+        if (j.plain) {
+          if (!s.full(k, T)) {
+            RAPT_UNROLL
+            for (int i = 0; i < T; ++i) {
+              RAPT_UNROLL
+              for (int v = V0; v < N; ++v) t[i][v] = where_seen(g, v, b.first + k + i, k + i < s.keep, t[i][v], vset(kMasked));
+            }
+          }
+          RAPT_UNROLL
+          for (int v = V0; v < N; ++v) {
+            V up = most_[v];
+            RAPT_UNROLL
+            for (int i = 0; i < T; ++i) up = vmax(up, t[i][v]);
+            if constexpr (kStats) where[v] = vselect(vlt(most_[v], up), vset(Real(k)), where[v]);
+            most_[v] = up;
+          }
+        }
+        RAPT_UNROLL
+        for (int i = 0; i < T; ++i) {
+          RAPT_UNROLL
+          for (int v = V0; v < N; ++v) vstore(st + (k + i) * L + v * W, t[i][v]);
+        }
+      });
+    });
+  }
+
+  // One block of keys.
+  __attribute__((noinline)) void block(const Job& j, const Keys& b, Memory& mem) {
+    Sight<N> s;
+    if (!look<N>(j, lanes, b, s)) return;
+    Real* const st = mem.st;
+    const Dim n = s.upto[N - 1];
+    // 1. logits and their maximum
+    V up[N], where[N];
+    for (int v = 0; v < N; ++v) {
+      up[v] = m[v];
+      where[v] = vset(Real(-1));
+    }
+    const Dim kept_end = j.q_kept ? most(s.from, least(n, s.keep)) : s.from;
+    if (j.additive) {
+      additive_scores<N>(j, b, s.from, kept_end, kept_qt, wt, st);
+      additive_scores<N>(j, b, kept_end, n, qt, wt, st);
+    } else {
+      if (kept_end > s.from) scores(j, lanes, b, s, kept_qt, s.from, kept_end, st, up, where);
+      scores(j, lanes, b, s, qt, kept_end, n, st, up, where);
+    }
+    if (!j.plain) {
+      if (j.table && !b.slots) {
+        fill_bias<N>(j, lanes, b, s.from, least(n, s.keep), true, mem.relative, mem.bias);
+        fill_bias<N>(j, lanes, b, most(s.from, s.keep), n, false, mem.relative, mem.bias);
+      }
+      to_logits<N>(j, lanes, b, s, mem.k2, q2, q2_kept, mem.bias, st, nullptr);
+      for (int v = 0; v < N; ++v) {
+        V t = up[v];
+        for (Dim k = s.from; k < s.upto[v]; ++k) t = vmax(t, vload(st + k * L + v * W));
+        if constexpr (kStats)
+          for (Dim k = s.upto[v] - 1; k >= s.from; --k) where[v] = vselect(vlt(up[v], t), vselect(veq(vload(st + k * L + v * W), t), vset(Real(k)), where[v]), where[v]);
+        up[v] = t;
+      }
+    }
+    if constexpr (kStats)
+      if (!b.slots) find_strongest(b, up, where, st);
+    for (int v = 0; v < N; ++v) m[v] = up[v];
+    // 2. weights in place
+    V alpha[N];
+    for (int v = 0; v < N; ++v) {
+      alpha[v] = vset(Real(1));
+      if (s.upto[v] == 0) continue;
+      if (j.sigmoid) sigmoid_weights(j, b, s, v, st);
+      else alpha[v] = softmax_weights(j, b, s, v, st);
+    }
+    if (j.drop > 0)
+      for (int v = 0; v < N; ++v) {
+        const I key = iload(lanes.key + v * W);
+        for (Dim k = s.from; k < s.upto[v]; ++k) vstore(st + k * L + v * W, vload(st + k * L + v * W) * vdrop(key, drop_column(b, k), j.drop));
+      }
+    // 3. values: ot[d][lane] = ot * alpha + sum of this block. A fresh sum per block keeps the chains short.
+    Real* const out = ot;
+    const bool first = fresh;
+    tiles<tile_of(N)>(0, j.dv, [&](auto size, Dim d) RAPT_LAMBDA {
+      constexpr int T = decltype(size)::value;
+      V acc[T][N];
+      clear(acc);
+      Dim k = s.from;
+      static_for<0, N>([&](auto V0) RAPT_LAMBDA {
+        if (s.upto[V0] > k) {
+          accumulate<V0.value>(acc, b.v + k * b.v_stride + d, 1, b.v_stride, st + k * L, L, s.upto[V0] - k);
+          k = s.upto[V0];
+        }
+      });
+      RAPT_UNROLL
+      for (int i = 0; i < T; ++i) {
+        RAPT_UNROLL
+        for (int v = 0; v < N; ++v) {
+          Real* o = out + (d + i) * L + v * W;
+          vstore(o, first ? acc[i][v] : vfma(vload(o), alpha[v], acc[i][v]));
+        }
+      }
+    });
+    fresh = false;
+  }
+
+  // The first key that reached the maximum; `where` is the tile in which it rose, -1 where it did not.
+  void find_strongest(const Keys& b, const V (&up)[N], const V (&where)[N], const Real* st) {
+    for (int v = 0; v < N; ++v) {
+      if (!vany(vlt(vset(Real(-0.5)), where[v]))) continue;
+      Real at[W], big[W], key[W];
+      vstore(at, where[v]);
+      vstore(big, up[v]);
+      vstore(key, found[v]);
+      for (int i = 0; i < W; ++i) {
+        if (at[i] < 0) continue;
+        Dim k = Dim(at[i]);
+        while (k < b.n - 1 && st[k * L + v * W + i] != big[i]) ++k;
+        key[i] = Real(b.first + k);
+      }
+      found[v] = vload(key);
+    }
+  }
+
+  // Softmax: weights relative to the new maximum, their sum by key mod 4; returns what the past is worth now.
+  [[gnu::always_inline]] V softmax_weights(const Job& j, const Keys& b, const Sight<N>& s, int v, Real* st) {
+    const V c = vset(j.c), now = vmax(m[v], vset(kFloor)) * vset(-j.c), delta = now - neg[v], alpha = vexp2(delta);
+    V sum[4] = {vzero(), vzero(), vzero(), vzero()}, es[4] = {vzero(), vzero(), vzero(), vzero()}, moment[4] = {vzero(), vzero(), vzero(), vzero()};
+    Real* p = st + v * W;
+    auto one = [&](Dim k, int i) RAPT_LAMBDA {
+      const V t = vfma(vload(p + k * L), c, now), e = vexp2(t);
+      vstore(p + k * L, e);
+      sum[i] = sum[i] + e;
+      if constexpr (kStats) {
+        es[i] = vfma(e, t, es[i]);
+        moment[i] = vfma(e, vset(kIndex[k]), moment[i]);
+      }
+    };
+    Dim k = s.from;
+    for (; k + 4 <= s.upto[v]; k += 4) {
+      one(k, 0);
+      one(k + 1, 1);
+      one(k + 2, 2);
+      one(k + 3, 3);
+    }
+    for (int i = 0; k < s.upto[v]; ++k, ++i) one(k, i);
+    const V block = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    if constexpr (kStats) {
+      sums[kEntropy][v] = alpha * vfma(delta, l[v], sums[kEntropy][v]) + ((es[0] + es[1]) + (es[2] + es[3]));  // sum of p * log2 p, p relative
+      for (int i = kFirst; i < kSums; ++i) sums[i][v] = sums[i][v] * alpha;
+      places(b, s, v, p, block, (moment[0] + moment[1]) + (moment[2] + moment[3]));
+    }
+    l[v] = vfma(l[v], alpha, block);
+    neg[v] = now;
+    return alpha;
+  }
+
+  [[gnu::always_inline]] void sigmoid_weights(const Job&, const Keys& b, const Sight<N>& s, int v, Real* st) {
+    V sum = vzero(), es = vzero(), moment = vzero();
+    Real* p = st + v * W;
+    for (Dim k = s.from; k < s.upto[v]; ++k) {
+      const V e = vsigmoid(vload(p + k * L));
+      vstore(p + k * L, e);
+      if constexpr (kStats) {
+        sum = sum + e;
+        es = vfma(e, vlog(vmax(e, vset(Real(1e-37)))), es);
+        moment = vfma(e, vset(kIndex[k]), moment);
+      }
+    }
+    if constexpr (kStats) {
+      sums[kEntropy][v] = sums[kEntropy][v] + es;
+      places(b, s, v, p, sum, moment);
+      l[v] = l[v] + sum;
+    }
+  }
+
+  // Statistics that ask where a key stands. p: weights of this block, their sum and first moment.
+  [[gnu::always_inline]] void places(const Keys& b, const Sight<N>& s, int v, const Real* p, V sum, V moment) {
+    if (b.slots) return;
+    for (Dim k = s.from; b.first + k < first_keys && k < s.upto[v]; ++k) sums[kFirst][v] = sums[kFirst][v] + vload(p + k * L);
+    const V place = vload(lanes.position + v * W) - vset(Real(b.first));  // of the query, from the block's first key
+    const Dim near = lanes.position_min[v] - b.first, far = lanes.position_max[v] - b.first;
+    // A key's distance is +-(place - k) for a lane that stands outside the block; inside, it is summed key by key.
+    V distance = vabs(vfma(place, sum, vzero() - moment));
+    if (near < kBlock - 1 && far > 0) {
+      V inside = vzero();
+      for (Dim k = s.from; k < s.upto[v]; ++k) inside = vfma(vload(p + k * L), vabs(place - vset(kIndex[k])), inside);
+      distance = vselect(vand(vlt(vzero(), place), vlt(place, vset(Real(kBlock - 1)))), inside, distance);
+    }
+    sums[kDistance][v] = sums[kDistance][v] + distance;
+    if (near <= kBlock && far >= 0) {
+      Real self[W], previous[W];
+      vstore(self, sums[kSelf][v]);
+      vstore(previous, sums[kPrevious][v]);
+      for (int i = 0; i < W; ++i) {
+        const Dim k = Dim(lanes.position[v * W + i]) - b.first;
+        if (k >= s.from && k < s.upto[v]) self[i] = p[k * L + i];
+        if (k - 1 >= s.from && k - 1 < s.upto[v]) previous[i] = p[(k - 1) * L + i];
+      }
+      sums[kSelf][v] = vload(self);
+      sums[kPrevious][v] = vload(previous);
+    }
+  }
+
+  // The split joins the total.
+  __attribute__((noinline)) void end_split(const Job& j, bool slots) {
+    if (fresh) return;
+    V past[N], here[N];
+    for (int v = 0; v < N; ++v) {
+      past[v] = here[v] = vset(Real(1));
+      V past_delta = vzero(), here_delta = vzero();
+      if (!j.sigmoid) {
+        const V now = vmin(total_neg[v], neg[v]);
+        past_delta = now - total_neg[v];
+        here_delta = now - neg[v];
+        past[v] = vexp2(past_delta);
+        here[v] = vexp2(here_delta);
+        total_neg[v] = now;
+      }
+      if constexpr (kStats) {
+        sums[kMass][v] = l[v];
+        total_sums[kEntropy][v] = past[v] * vfma(past_delta, total_sums[kMass][v], total_sums[kEntropy][v]) + here[v] * vfma(here_delta, l[v], sums[kEntropy][v]);
+        for (int i = kMass; i < kSums; ++i) total_sums[i][v] = total_sums[i][v] * past[v] + sums[i][v] * here[v];
+        top[v] = vmax(top[v], m[v]);
+        if (!slots) {
+          strongest[v] = vselect(vlt(strongest_logit[v], m[v]), found[v], strongest[v]);
+          strongest_logit[v] = vmax(strongest_logit[v], m[v]);
+        }
+      }
+      total_l[v] = vfma(total_l[v], past[v], l[v] * here[v]);
+    }
+    if (!summed) {
+      if (merged)  // only the extra logit came before
+        for (Dim d = 0; d < j.dv; ++d)
+          for (int v = 0; v < N; ++v) vstore(ot + d * L + v * W, vload(ot + d * L + v * W) * here[v]);
+      Real* const swap = ot;
+      ot = total;
+      total = swap;
+    } else {
+      for (Dim d = 0; d < j.dv; ++d)
+        for (int v = 0; v < N; ++v) {
+          Real *a = total + d * L + v * W, *x = ot + d * L + v * W;
+          vstore(a, vfma(vload(a), past[v], vload(x) * here[v]));
+        }
+    }
+    summed = merged = true;
+    begin_split(j);
+  }
+
+  void finish(const Job& j, const AttentionArgs& a) {
+    V inverse[N];
+    for (int v = 0; v < N; ++v) inverse[v] = j.sigmoid ? vset(Real(1)) : vselect(vlt(vzero(), total_l[v]), vset(Real(1)) / total_l[v], vzero());
+    if (!summed) set_reals(total, 0, j.dv * L);
+    Real* row[kLanes];
+    for (Dim i = 0; i < lanes.count; ++i) row[i] = static_cast<Real*>(a.out) + (Dim(lanes.row[i]) * j.heads + lanes.head[i]) * j.dv;
+    to_rows<N, false>(total, inverse, row, lanes.count, j.dv);
+    if (a.norm)
+      for (int v = 0; v < N; ++v) {
+        Real neg_[W], inverse_[W];
+        vstore(neg_, vselect(vlt(vzero(), total_l[v]), total_neg[v], vzero()));
+        vstore(inverse_, inverse[v]);
+        for (int i = 0; i < W && v * W + i < lanes.count; ++i) {
+          Real* norm = static_cast<Real*>(a.norm) + 2 * (Dim(lanes.row[v * W + i]) * j.heads + lanes.head[v * W + i]);
+          norm[0] = neg_[i];
+          norm[1] = inverse_[i];
+        }
+      }
+    if constexpr (kStats) {
+      for (int v = 0; v < N; ++v) {
+        const V(&x)[kSums][N] = total_sums;
+        const V one = vset(Real(1)), mass = x[kMass][v], some = vmax(mass, vset(Real(1e-37)));
+        const M seen = vlt(vset(kMasked), top[v]);
+        const V f = j.sigmoid ? one / some : inverse[v];
+        const V log_l = vlog(j.sigmoid ? some : vmax(total_l[v], vset(Real(1e-37))));
+        const V entropy = j.sigmoid ? log_l - x[kEntropy][v] * f : (mass * log_l - vset(kLn2) * x[kEntropy][v]) * f;
+        const V all[AttentionStat::count] = {entropy, x[kFirst][v] * f, x[kSelf][v] * f, x[kPrevious][v] * f, x[kDistance][v] * f, strongest[v],
+                                             top[v] * vset(j.unit), j.sigmoid ? mass : mass * f};
+        Real out[AttentionStat::count][W];
+        for (int i = 0; i < AttentionStat::count; ++i) vstore(out[i], vselect(seen, all[i], vzero()));
+        for (int i = 0; i < W && v * W + i < lanes.count; ++i) {
+          Real* to = static_cast<Real*>(a.stats) + AttentionStat::count * (Dim(lanes.row[v * W + i]) * j.heads + lanes.head[v * W + i]);
+          for (int c = 0; c < AttentionStat::count; ++c) to[c] = out[c][i];
+        }
+      }
+    }
+  }
+
+  Dim first_keys = 0;
+};
+
+// `count` pairs of one sequence and kv head from pair `first`, all in groups of N vectors, against everything they see.
+template <int N, bool kStats>
+static void attend(const Job& j, const AttentionArgs& a, const AttentionPart& part, Dim kv, Dim first, Dim count, Memory& mem) {
+  constexpr int L = N * W;
+  Group<N, kStats> group[N == kVectors ? kGroups : 1];
+  const Dim groups = ceil_div(count, L);
+  Dim low = part.k_count, high = 0;
+  for (Dim i = 0; i < groups; ++i) {
+    Group<N, kStats>& g = group[i];
+    g.first_keys = a.first_keys;
+    g.begin(j, part, kv, first + i * L, least(L, count - i * L), mem.groups + i * Group<N, kStats>::reals(j));
+    for (int v = 0; v < N; ++v) {
+      low = least(low, g.lanes.low_min[v]);
+      high = most(high, g.lanes.high_max[v]);
+    }
+  }
+  auto walk = [&](Dim begin, Dim end, Dim keys, bool slots) {
+    for (Dim kb = begin; kb < end; kb += kBlock) {
+      if (!slots && kb >= j.keep && kb + kBlock <= low) continue;
+      Keys b = find_keys(j, part, kv, kb, least(kBlock, keys - kb), slots);
+      if (b.k_stride != j.d) {
+        pack_rows(mem.k, j.d, b.k, b.k_stride, j.d, b.n);
+        b.k = mem.k;
+        b.k_stride = j.d;
+      }
+      if (b.v_stride != j.dv) {
+        pack_rows(mem.v, j.dv, b.v, b.v_stride, j.dv, b.n);
+        b.v = mem.v;
+        b.v_stride = j.dv;
+      }
+      if (j.l2)
+        for (Dim k = 0; k < b.n; ++k) mem.k2[k] = square_of(b.k + k * b.k_stride, j.d);
+      for (Dim i = 0; i < groups; ++i) group[i].block(j, b, mem);
+    }
+    for (Dim i = 0; i < groups; ++i) group[i].end_split(j, slots);
+  };
+  if (j.s.slots > 0) walk(0, j.s.slots, j.s.slots, true);
+  for (Dim split = j.keep > 0 ? 0 : low / kSplit * kSplit; split < high; split += kSplit) walk(split, least(high, split + kSplit), part.k_count, false);
+  for (Dim i = 0; i < groups; ++i) group[i].finish(j, a);
+}
+
+}  // namespace
+
+void attention(Queue& queue, const AttentionArgs& a) noexcept {
+  const Job j = make_job(a.shape);
+  const AttentionShape& s = a.shape;
+  // A task is up to kGroups groups of one sequence and kv head, few enough that every thread gets several. Sizes do not change any bit.
+  const Dim groups = most(1, least(kGroups, s.rows * s.heads / (Dim(kLanes) * 8 * threads_of(queue)))), pairs = groups * kLanes;
+  s.first_of[0] = 0;
+  for (Dim p = 0; p < s.part_count; ++p) s.first_of[p + 1] = s.first_of[p] + s.kv_heads * ceil_div(s.parts[p].q_count * j.g, pairs);
+  const Dim lane_reals = (j.d * (1 + (j.q_kept != nullptr) + j.additive) + 2 * j.dv) * kLanes, relative = s.bias == Bias::bucket ? j.g * relative_span(j) : 0;
+  const Dim reals = groups * lane_reals + 2 * kBlock * kLanes + kBlock * (j.d + j.dv) + relative + 64;
+  for_tasks(queue, s.first_of[s.part_count], [&](Dim task, int worker) {
+    Dim p = 0, end = s.part_count;  // the part this task belongs to
+    while (end - p > 1) (s.first_of[(p + end) / 2] <= task ? p : end) = (p + end) / 2;
+    const AttentionPart& part = s.parts[p];
+    const Dim all = part.q_count * j.g, chunks = ceil_div(all, pairs), at = task - s.first_of[p];
+    const Dim kv = at / chunks, first = (chunks - 1 - at % chunks) * pairs, count = least(pairs, all - first);  // a causal head's longest task first
+    Memory mem;
+    mem.st = reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(reals) * sizeof(Real)));
+    mem.bias = mem.st + kBlock * kLanes;
+    mem.groups = mem.bias + kBlock * kLanes;
+    mem.k = mem.groups + groups * lane_reals;
+    mem.v = mem.k + kBlock * j.d;
+    mem.relative = mem.v + kBlock * j.dv;
+    fill_relative(j, kv, mem.relative);
+    // Full groups together, a last short group in as few vectors as it needs.
+    const Dim full = count / kLanes * kLanes, rest = ceil_div(count - full, W);
+    auto go = [&](auto stats) {
+      constexpr bool kStats = decltype(stats)::value != 0;
+      if (full) attend<kVectors, kStats>(j, a, part, kv, first, full, mem);
+      static_for<1, kVectors + 1>([&](auto N) {
+        if (rest == N) attend<N.value, kStats>(j, a, part, kv, first + full, count - full, mem);
+      });
+    };
+    if (a.stats) go(Int<1>{});
+    else go(Int<0>{});
+  });
+}
+
+// One row in plain order; what a look at a single row costs does not matter, and it never stands for the fused result.
+void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
+  for_tasks(queue, 1, [&](Dim, int worker) {
+    const Job j = make_job(a.shape);
+    const AttentionShape& s = a.shape;
+    Dim p = 0;
+    while (a.row >= s.parts[p].q_first + s.parts[p].q_count || a.row < s.parts[p].q_first) ++p;
+    const AttentionPart& part = s.parts[p];
+    const Dim kv = a.head / j.g, n = s.slots + part.k_count, low = s.low[a.row], high = s.high[a.row];
+    const Real *q = j.q + (a.row * j.heads + a.head) * j.d, *q_kept = j.q_kept ? j.q_kept + (a.row * j.heads + a.head) * j.d : q;
+    Real* z = static_cast<Real*>(a.weights);
+    bool* seen = reinterpret_cast<bool*>(scratch_of(queue, worker, size_t(n) * sizeof(bool)));
+    const Real *w = j.additive ? j.score_weight + a.head * j.d : nullptr;
+    auto map = [&](auto f) {
+      for (Dim i = 0; i < n; i += W) vstore_n(z + i, f(vload_n(z + i, n - i)), n - i);
+    };
+    for (Dim i = 0; i < n; ++i) {
+      const bool slot = i < s.slots;
+      const Dim key = i - s.slots;
+      seen[i] = slot || (key < high && (key >= low || key < j.keep));
+      z[i] = 0;
+      if (!seen[i]) continue;
+      const Keys b = slot ? find_keys(j, part, kv, i, 1, true) : find_keys(j, part, kv, part.pages ? key / kBlock * kBlock : key, 1, false);
+      const Real *k = b.k + (!slot && part.pages ? key % kBlock * b.k_stride : 0), *x = !slot && key < j.keep ? q_kept : q;
+      V sum = vzero();
+      for (Dim d = 0; d < j.d; d += W) {
+        const V qd = vload_n(x + d, j.d - d), kd = vload_n(k + d, j.d - d);
+        if (j.additive) sum = vfma(vload_n(w + d, j.d - d), vtanh(qd + kd), sum);
+        else if (j.l2) sum = sum - (qd - kd) * (qd - kd);
+        else sum = vfma(qd, kd, sum);
+      }
+      z[i] = vsum(sum);
+    }
+    map([&](V x) { return x * vset(j.scale); });
+    if (j.cap > 0) map([&](V x) { return vtanh(x * vset(j.cap_inverse)) * vset(j.cap); });
+    Real top = s.extra == Extra::none ? kMasked : s.extra == Extra::learned_logit ? j.extra[a.head] : Real(0);
+    const Real logit = top;
+    for (Dim i = 0; i < n; ++i) {
+      const Dim key = i - s.slots;
+      if (!seen[i]) {
+        z[i] = kMasked;
+        continue;
+      }
+      if (key >= 0) {
+        const Dim distance = key - (key < j.keep ? s.kept_position[a.row] : s.position[a.row]);
+        if (j.alibi) z[i] -= j.slopes[a.head] * Real(distance < 0 ? -distance : distance);
+        if (s.bias == Bias::bucket) z[i] += j.buckets[Dim(s.bucket_of[least(j.reach, most(-j.reach, distance)) + j.reach]) * j.heads + a.head];
+        if (s.bias == Bias::dense) z[i] += j.dense[((s.dense_heads == 1 ? 0 : a.head) * s.rows + a.row) * s.dense_keys + key];
+      }
+      if (z[i] > top) top = z[i];
+    }
+    if (j.sigmoid) {
+      map([&](V x) { return vsigmoid(x); });
+      return;
+    }
+    const V shift = vset(top > kFloor ? top : kFloor);
+    map([&](V x) { return vexp(x - shift); });
+    Real extra[W] = {logit};
+    vstore(extra, vexp(vload(extra) - shift));
+    Real sum = s.extra == Extra::none ? Real(0) : extra[0];
+    for (Dim i = 0; i < n; ++i) sum += z[i];
+    const V inverse = vset(sum > 0 ? 1 / sum : Real(0));
+    map([&](V x) { return x * inverse; });
+  });
+}
+
+void kv_write(Queue& queue, const KvWriteArgs& a) noexcept {
+  for (Dim p = 0; p < a.part_count; ++p) {
+    const AttentionPart& part = a.parts[p];
+    for_ranges(queue, part.q_count, row_grain(a.kv_heads * (a.d + a.dv)), [&](Dim begin, Dim end, int) {
+      for (Dim r = begin; r < end; ++r) {
+        const Dim key = part.k_count - part.q_count + r, row = part.q_first + r;
+        Real *k = reinterpret_cast<Real*>(part.pages[key / kBlock]), *v = k + kBlock * a.kv_heads * a.d;
+        for (Dim h = 0; h < a.kv_heads; ++h) {
+          copy_reals(k + (h * kBlock + key % kBlock) * a.d, real(a.k) + (row * a.kv_heads + h) * a.d, a.d);
+          copy_reals(v + (h * kBlock + key % kBlock) * a.dv, real(a.v) + (row * a.kv_heads + h) * a.dv, a.dv);
+        }
+      }
+    });
+  }
+}
+
+}  // namespace rapt::RAPT_ISA
