@@ -220,22 +220,21 @@ int bench(int argc, char** argv) {
   for (int threads : thread_counts) {
     Device& device = *devices[threads];
     std::printf("\n%d thread%s\n\n| D | T | H | mask | forward GFLOP/s | peer | ratio | of peak | forward + backward | peer | ratio | of peak | statistics |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n", threads, threads > 1 ? "s" : "");
-    Mean forward, both, share_long, stats_long, stats_short;
+    Mean forward, both, share_long;
     double worst_long = 0, worst_short = 0;
     for (const Shape& s : shapes) {
       Best b;
       Ours ours(device, s);
-      const double seconds = slice * (s.t > 2048 ? 1 : 1);
       for (int round = 0; round < rounds; ++round) {
-        b.peak = std::max(b.peak, peak(device, seconds / 4));
+        b.peak = std::max(b.peak, peak(device, slice / 4));
         for (int turn = 0; turn < 3; ++turn) {  // with and without statistics in turn: their difference is small
-          keep(b.plain, ours.forward(false, seconds / 3));
-          keep(b.stats, ours.forward(true, seconds / 3));
+          keep(b.plain, ours.forward(false, slice / 3));
+          keep(b.stats, ours.forward(true, slice / 3));
         }
-        b.peak = std::max(b.peak, peak(device, seconds / 4));
-        if (peer) keep(b.peer_forward, peer->ask(threads, s, false, seconds));
-        keep(b.both, ours.both(seconds));
-        if (peer) keep(b.peer_both, peer->ask(threads, s, true, seconds));
+        b.peak = std::max(b.peak, peak(device, slice / 4));
+        if (peer) keep(b.peer_forward, peer->ask(threads, s, false, slice));
+        keep(b.both, ours.both(slice));
+        if (peer) keep(b.peer_both, peer->ask(threads, s, true, slice));
       }
       b.forward = b.plain;
       const double f = s.flop() / b.forward, g = kBackward * s.flop() / b.both, pf = s.flop() / b.peer_forward, pg = kBackward * s.flop() / b.peer_both;

@@ -49,7 +49,8 @@ struct Floats {
     const std::size_t page = std::size_t{2} << 20, bytes = (static_cast<std::size_t>(n) * 4 + page - 1) / page * page;
     data.reset(static_cast<float*>(std::aligned_alloc(page, bytes)));
     madvise(data.get(), bytes, MADV_HUGEPAGE);
-    for (Dim i = 0; i < n; ++i) data.get()[i] = static_cast<float>(static_cast<int>(rapt::mix_key(seed, static_cast<std::uint64_t>(i)) >> 48) - 32768) * 1e-5f;
+    for (Dim i = 0; i < n; ++i)
+      data.get()[i] = static_cast<float>(static_cast<int>(rapt::mix_key(seed, static_cast<std::uint64_t>(i)) >> 48) - 32768) * 1e-5f;
   }
   struct Free {
     void operator()(float* p) const { std::free(p); }
@@ -101,7 +102,8 @@ double fma_peak(rapt::Device& device) {  // GFLOP/s
   double best = 1e9;
   for (int i = 0; i < 6; ++i) {
     const auto start = Clock::now();
-    rapt::run_tasks(device.queue(), device.threads(), [](void*, Dim, int) noexcept { wide() ? fma_512(rounds) : fma_256(rounds); }, nullptr);
+    rapt::run_tasks(
+        device.queue(), device.threads(), [](void*, Dim, int) noexcept { wide() ? fma_512(rounds) : fma_256(rounds); }, nullptr);
     best = std::min(best, seconds_since(start));
   }
   return static_cast<double>(rounds) * (wide() ? 16 * 16 : 12 * 8) * 2 * device.threads() / best * 1e-9;
@@ -116,11 +118,14 @@ double read_bandwidth(rapt::Device& device, Dim bytes) {  // GB/s
   double best = 1e9;
   for (int i = 0; i < 12; ++i) {
     const auto start = Clock::now();
-    rapt::run_tasks(device.queue(), c.pieces, [](void* p, Dim task, int) noexcept {
-      const Context& k = *static_cast<Context*>(p);
-      const Dim each = k.floats / k.pieces;
-      wide() ? read_512(k.p + task * each, each) : read_256(k.p + task * each, each);
-    }, &c);
+    rapt::run_tasks(
+        device.queue(), c.pieces,
+        [](void* p, Dim task, int) noexcept {
+          const Context& k = *static_cast<Context*>(p);
+          const Dim each = k.floats / k.pieces;
+          wide() ? read_512(k.p + task * each, each) : read_256(k.p + task * each, each);
+        },
+        &c);
     best = std::min(best, seconds_since(start));
   }
   return static_cast<double>(bytes) / best * 1e-9;
@@ -226,8 +231,9 @@ Contender openblas(const Problem& p) {
   auto x = std::make_shared<Floats>(p.m * p.k, 4), w = std::make_shared<Floats>(p.n * p.k, 5), y = std::make_shared<Floats>(p.m * p.n);
   return {"OpenBLAS", [x, w, y, p] {
             openblas_set_num_threads(p.threads);
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(p.m), static_cast<int>(p.n), static_cast<int>(p.k), 1, x->data.get(), static_cast<int>(p.k),
-                        w->data.get(), static_cast<int>(p.k), 0, y->data.get(), static_cast<int>(p.n));
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(p.m), static_cast<int>(p.n), static_cast<int>(p.k), 1,
+                        x->data.get(), static_cast<int>(p.k), w->data.get(), static_cast<int>(p.k), 0, y->data.get(),
+                        static_cast<int>(p.n));
           }};
 }
 #endif
@@ -308,7 +314,8 @@ void print_forward(const Options& o, rapt::Device& device, double peak) {
     }
   if (means.empty()) return;
   std::printf("\n| M | geometric mean of the ratios to the best library | worst shape |\n|---|---|---|\n");
-  for (const auto& [m, mean] : means) std::printf("| %ld | %.3f | %.2f (%s) |\n", m, std::exp(mean.logs / mean.count), mean.worst, mean.where.c_str());
+  for (const auto& [m, mean] : means)
+    std::printf("| %ld | %.3f | %.2f (%s) |\n", m, std::exp(mean.logs / mean.count), mean.worst, mean.where.c_str());
 }
 
 void print_backward(const Options& o, rapt::Device& device, double peak) {
@@ -318,14 +325,24 @@ void print_backward(const Options& o, rapt::Device& device, double peak) {
       const rapt::Weight w = packed(n, k);
       const Floats x(m * k, 1), dy(m * n, 2), dx(m * k), dw(w.stored());
       auto call = [&](bool want_x, bool want_w) {
-        rapt::LinearBackwardArgs a{.rows = m, .k = k, .x = x.data.get(), .dx = want_x ? dx.data.get() : nullptr, .count = want_w ? 1 : 0, .parts = {}};
-        a.parts[0] = {.n = n, .w = w.data.get(), .format = w.format, .scale = 1, .dy = dy.data.get(), .dw = want_w ? dw.data.get() : nullptr, .dbias = nullptr, .dresidual = nullptr};
+        rapt::LinearBackwardArgs a{
+            .rows = m, .k = k, .x = x.data.get(), .dx = want_x ? dx.data.get() : nullptr, .count = want_w ? 1 : 0, .parts = {}};
+        a.parts[0] = {.n = n,
+                      .w = w.data.get(),
+                      .format = w.format,
+                      .scale = 1,
+                      .dy = dy.data.get(),
+                      .dw = want_w ? dw.data.get() : nullptr,
+                      .dbias = nullptr,
+                      .dresidual = nullptr};
         if (want_x && !want_w) a.count = 1;
         device.kernels.linear_backward(device.queue(), a);
       };
-      const std::vector<double> t = race({{"dx", [&] { call(true, false); }}, {"dW", [&] { call(false, true); }}, {"both", [&] { call(true, true); }}}, o.rounds);
+      const std::vector<double> t =
+          race({{"dx", [&] { call(true, false); }}, {"dW", [&] { call(false, true); }}, {"both", [&] { call(true, true); }}}, o.rounds);
       const double flops = 2.0 * static_cast<double>(n * k * m);
-      std::printf("| %ldx%ld | %ld | %.0f | %.0f | %.0f | %.0f %% |\n", n, k, m, flops / t[0] * 1e-9, flops / t[1] * 1e-9, 2 * flops / t[2] * 1e-9, 2 * flops / t[2] * 1e-7 / peak);
+      std::printf("| %ldx%ld | %ld | %.0f | %.0f | %.0f | %.0f %% |\n", n, k, m, flops / t[0] * 1e-9, flops / t[1] * 1e-9,
+                  2 * flops / t[2] * 1e-9, 2 * flops / t[2] * 1e-7 / peak);
       std::fflush(stdout);
     }
 }
@@ -350,7 +367,8 @@ Options parse(int argc, char** argv) {
       if (std::sscanf(value(), "%ldx%ld", &n, &k) != 2) rapt::fail_usage("bench/linear: --shape takes NxK, such as 576x1536");
       o.shapes.emplace_back(n, k);
     } else {
-      rapt::fail_usage("bench/linear: unknown flag ", flag, "; known: --rounds N, --threads 1,2, --shape NxK, --rows M, --backward, --bf16, --alone");
+      rapt::fail_usage("bench/linear: unknown flag ", flag,
+                       "; known: --rounds N, --threads 1,2, --shape NxK, --rows M, --backward, --bf16, --alone");
     }
   }
   if (o.threads.empty()) o.threads = {1, 2};
@@ -371,15 +389,19 @@ int main(int argc, char** argv) try {
 #endif
   // The devices that pin come first: a thread inherits the binding of the one that made it.
   std::map<int, std::unique_ptr<rapt::Device>> devices;
-  for (auto it = o.threads.rbegin(); it != o.threads.rend(); ++it) devices[*it] = std::make_unique<rapt::Device>(rapt::DeviceOptions{.threads = *it, .isa = "", .pin = true});
+  for (auto it = o.threads.rbegin(); it != o.threads.rend(); ++it)
+    devices[*it] = std::make_unique<rapt::Device>(rapt::DeviceOptions{.threads = *it, .isa = "", .pin = true});
 #if defined(RAPT_BENCH_ONEDNN)
   pin_openmp(*std::max_element(o.threads.begin(), o.threads.end()));
 #endif
   for (int threads : o.threads) {
     rapt::Device& device = *devices[threads];
     const double peak = fma_peak(device);
-    std::printf("\n## %d thread%s, %s, f32, GFLOP/s\n\nMeasured: %.0f GFLOP/s of fused multiply-adds in registers; reading %.0f GB/s from 8 MiB, %.0f GB/s from 256 MiB.\n", threads, threads > 1 ? "s" : "",
-                device.kernels.isa, peak, read_bandwidth(device, Dim{8} << 20), read_bandwidth(device, Dim{256} << 20));
+    std::printf(
+        "\n## %d thread%s, %s, f32, GFLOP/s\n\nMeasured: %.0f GFLOP/s of fused multiply-adds in registers; reading %.0f GB/s from 8 MiB, "
+        "%.0f GB/s from 256 MiB.\n",
+        threads, threads > 1 ? "s" : "", device.kernels.isa, peak, read_bandwidth(device, Dim{8} << 20),
+        read_bandwidth(device, Dim{256} << 20));
     if (o.backward) print_backward(o, device, peak);
     else print_forward(o, device, peak);
   }

@@ -93,7 +93,7 @@ TEST(Model, StreamingFreesPagesAndKeepsTheBits) {
 
 // Forty steps on one small batch; returns the losses.
 std::vector<double> train(Device& device, Model& model, bool recompute) {
-  Optimizer optimizer(model, {.rate = 3e-3});
+  Optimizer optimizer(model, {.rate = 1e-2});
   Gradients gradients(device.real);
   Tape tape(gradients);
   rapt::Run run(device);
@@ -159,7 +159,7 @@ TEST(Model, InitFollowsItsScheme) {
 
 TEST(Lab, TheSinkEmergesInAShortRun) {
   Device device({.threads = 2});
-  const SinkReport report = run_sink(device, {.steps = 250, .batch = 32, .seed = 0}, [](int, double) {});
+  const SinkReport report = run_sink(device, {.steps = 300, .batch = 32, .seed = 0}, [](int, double) {});
   const SinkSnapshot &before = report.snapshots.front(), &after = report.snapshots.back();
   double idle = 0, trigger = 0;
   for (double v : after.idle) idle = std::max(idle, v);

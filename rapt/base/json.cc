@@ -86,7 +86,8 @@ class Parser {
       if (peek() != '"') bad("expected a key in double quotes, found ", here());
       const int line = line_, column = column_;
       std::string key = string();
-      if (!seen.insert(key).second) fail(where_, ":", line, ":", column, ": the key ", json_quote(key), " stands twice in one object; keep one of them");
+      if (!seen.insert(key).second)
+        fail(where_, ":", line, ":", column, ": the key ", json_quote(key), " stands twice in one object; keep one of them");
       space();
       expect(':', "':' after the key");
       Json v = value(depth + 1);
@@ -170,12 +171,14 @@ class Parser {
     std::uint32_t code = lead & (0xFF >> (size + 1));
     bool good = lead >= 0xC2 && lead <= 0xF4;
     for (int i = 1; good && i < size; ++i) {
-      const auto c = at_ + static_cast<std::size_t>(i) < text_.size() ? static_cast<unsigned char>(text_[at_ + static_cast<std::size_t>(i)]) : 0;
+      const auto c =
+          at_ + static_cast<std::size_t>(i) < text_.size() ? static_cast<unsigned char>(text_[at_ + static_cast<std::size_t>(i)]) : 0;
       good = (c & 0xC0) == 0x80;
       code = code << 6 | (c & 0x3Fu);
     }
     const std::uint32_t least = size == 4 ? 0x10000 : size == 3 ? 0x800 : 0x80;
-    if (!good || code < least || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) bad("bytes that are not UTF-8; save the file as UTF-8");
+    if (!good || code < least || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+      bad("bytes that are not UTF-8; save the file as UTF-8");
     for (int i = 0; i < size; ++i) out += peek(), step();
   }
 

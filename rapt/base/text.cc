@@ -29,7 +29,8 @@ Dim edit_distance(std::string_view a, std::string_view b) {
     for (std::size_t j = 1; j <= b.size(); ++j) {
       const bool same = lower(a[i - 1]) == lower(b[j - 1]);
       row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (same ? 0 : 1)});
-      if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1])) row[j] = std::min(row[j], before[j - 2] + 1);
+      if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1]))
+        row[j] = std::min(row[j], before[j - 2] + 1);
     }
     std::swap(before, last);
     std::swap(last, row);
@@ -52,7 +53,8 @@ std::string name_hint(std::string_view name, std::span<const std::string> names)
   const std::string best = nearest(name, names);
   const Dim length = static_cast<Dim>(std::max(name.size(), best.size()));
   // A third of the letters may differ; beyond that a guess confuses more than it helps.
-  if (!best.empty() && edit_distance(name.substr(0, 256), best) <= std::max<Dim>(1, length / 3)) return concat("did you mean '", best, "'?");
+  if (!best.empty() && edit_distance(name.substr(0, 256), best) <= std::max<Dim>(1, length / 3))
+    return concat("did you mean '", best, "'?");
   std::vector<std::string> begins;
   for (const std::string& n : names)
     if (name.size() >= 2 && (n.starts_with(name) || name.starts_with(n))) begins.push_back(n);

@@ -10,7 +10,7 @@ namespace rapt {
 CopyTask::CopyTask(std::uint64_t seed) : seed_(mix_key(seed, 0xC0B7)), chain_(kTokens * kTokens) {
   for (int a = 0; a < kTokens; ++a) {
     double sum = 0;
-    for (int b = 0; b < kTokens; ++b) sum += chain_[static_cast<std::size_t>(a * kTokens + b)] = std::exp(1.5 * random_normal(seed_, static_cast<std::uint64_t>(a * kTokens + b)));
+    for (int b = 0; b < kTokens; ++b) sum += chain_[static_cast<std::size_t>(a * kTokens + b)] = std::exp(random_normal(seed_, static_cast<std::uint64_t>(a * kTokens + b)));
     for (int b = 0; b < kTokens; ++b) chain_[static_cast<std::size_t>(a * kTokens + b)] /= sum;
   }
 }
@@ -34,7 +34,7 @@ CopyTask::Batch CopyTask::sample(std::uint64_t step, Dim count, Dim length) cons
         const double* row = chain_.data() + last * kTokens;
         double sum = row[0];
         while (sum <= u && next < kTokens - 1) sum += row[++next];
-        for (int b = 0; b < kTokens; ++b) floor -= row[b] * std::log(row[b]);
+        floor = -std::log(row[next]);
       }
       out.tokens.push_back(last);
       out.targets.push_back(next);

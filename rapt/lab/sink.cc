@@ -24,7 +24,7 @@ Recipe sink_recipe(const SinkOptions& o) {
   r.width = 48;
   r.vocab = CopyTask::kVocab;
   r.context = o.length;
-  r.init.std = 0.1;
+  r.init.std = 0.083;  // 1 / sqrt(3 * 48)
   LayerRecipe layer;
   layer.parts.push_back({.kind = PartRecipe::Kind::self, .norm_in = rms, .attn = attn});
   layer.parts.push_back({.kind = PartRecipe::Kind::ffn, .norm_in = rms, .ffn = {.width = 4 * r.width}});
@@ -69,7 +69,11 @@ SinkReport run_sink(Device& device, const SinkOptions& o, const std::function<vo
   const CopyTask task(o.seed);
   Model model(sink_recipe(o), device.real);
   init(model, o.seed);
-  Optimizer optimizer(model, {.rate = o.rate, .decay = 0.01});
+  // Token embeddings start at unit size: with everything small the residual stream soon forgets which token it stands on, and what
+  // forms then is a preference for similar tokens instead of a sink.
+  Weight& tokens = model.weight("embed.tokens");
+  for (Dim i = 0; i < tokens.size(); ++i) tokens.set(i / tokens.cols, i % tokens.cols, tokens.get(i / tokens.cols, i % tokens.cols) / model.recipe.init.std);
+  Optimizer optimizer(model, {.rate = o.rate, .beta2 = 0.999, .decay = 0.01});
   SinkReport report;
   report.parameters = model.parameters();
   auto snapshot = [&](int step) {

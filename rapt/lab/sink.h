@@ -11,7 +11,7 @@
 namespace rapt {
 
 struct SinkOptions {
-  int steps = 2000, layers = 3, batch = 64, length = 32;
+  int steps = 1500, layers = 3, batch = 64, length = 32;
   std::uint64_t seed = 0;
   double rate = 3e-3;
   bool gate = false;     // a sigmoid gate after the attention (G1)

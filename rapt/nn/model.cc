@@ -13,7 +13,7 @@
 
 namespace rapt {
 
-Model::Model(const Recipe& r, DType real_type, DType matrices) : recipe(resolve(r)), real(real_type) {
+Model::Model(const Recipe& from, DType real_type, DType matrices) : recipe(resolve(from)), real(real_type) {
   WeightTable table(weights, real, matrices);
   const Dim C = recipe.width;
   // A tied table is also the output matrix, so it lies in panels.
@@ -254,10 +254,14 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
         fail("forward: sequence ", s.id, " is said to have ", s.past, " tokens in the cache, it has ", cache->length(s.id));
   if (both && !source) {
     int slot = 0;  // the first cross-attention tells how long each memory is
-    for (const Part& p : m.decoder->layers[0].parts) {
-      if (p.kind == PartRecipe::Kind::cross) break;
-      slot += p.kind != PartRecipe::Kind::ffn;
-    }
+    auto first_cross = [&] {
+      for (const Layer& l : m.decoder->layers)
+        for (const Part& p : l.parts) {
+          if (p.kind == PartRecipe::Kind::cross) return;
+          slot += p.kind != PartRecipe::Kind::ffn;
+        }
+    };
+    first_cross();
     for (const Sequence& s : batch.sequences) {
       if (!cache->has(slot, s.id)) fail("forward: sequence ", s.id, " begins without a source batch");
       memory_sequences.push_back({.first = 0, .count = cache->slot_length(slot, s.id), .id = s.id});

@@ -14,9 +14,9 @@
 namespace rapt {
 
 struct Model {
-  // Zero weights. `real` is the device's type; `matrices` may store the matrices narrower (bf16).
-  explicit Model(const Recipe& recipe, DType real = DType::f32) : Model(recipe, real, real) {}
-  Model(const Recipe& recipe, DType real, DType matrices);
+  // Zero weights. `real_type` is the device's; `matrices` may store the matrices narrower (bf16).
+  explicit Model(const Recipe& from, DType real_type = DType::f32) : Model(from, real_type, real_type) {}
+  Model(const Recipe& from, DType real_type, DType matrices);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 

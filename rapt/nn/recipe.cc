@@ -20,7 +20,9 @@ namespace {
 
 template <class T>
 concept Enum = std::is_enum_v<T>;
-std::string under(const std::string& path, std::string_view name) { return path.empty() ? std::string(name) : path + "." + std::string(name); }
+std::string under(const std::string& path, std::string_view name) {
+  return path.empty() ? std::string(name) : path + "." + std::string(name);
+}
 
 template <Enum E>
 std::vector<std::string> names() {
@@ -79,7 +81,8 @@ void read(const Source& s, bool& out, const Json& j, const std::string& path, co
 }
 void read(const Source& s, double& out, const Json& j, const std::string& path, const Range& range, std::string_view meaning) {
   if (!j.is_number()) s.bad(j, path, "wants a number, has ", j.type_name());
-  if (const std::string why = breaks(range, j.number()); !why.empty()) s.bad(j, path, why, ", is ", shortest(j.number()), " (", meaning, ")");
+  if (const std::string why = breaks(range, j.number()); !why.empty())
+    s.bad(j, path, why, ", is ", shortest(j.number()), " (", meaning, ")");
   out = j.number();
 }
 void read(const Source& s, Dim& out, const Json& j, const std::string& path, const Range& range, std::string_view meaning) {
@@ -118,7 +121,8 @@ void read(const Source& s, T& out, const Json& j, const std::string& path, const
       }
       words.emplace_back(name);
     }
-    if (j.is_string() && !words.empty()) s.bad(j, path, "unknown value ", json_quote(j.string()), "; ", name_hint(j.string(), words), " An object spells everything out");
+    if (j.is_string() && !words.empty())
+      s.bad(j, path, "unknown value ", json_quote(j.string()), "; ", name_hint(j.string(), words), " An object spells everything out");
     if (!j.is_object()) s.bad(j, path, "wants an object", words.empty() ? "" : " or one of ", join(words), ", has ", j.type_name());
   }
   Keys keys{s, j, path};
@@ -173,11 +177,13 @@ void read(const Source& s, std::vector<PartRecipe>& out, const Json& j, const st
     bool found = false;
     for (PartRecipe& p : out)
       if (p.kind == kind) read_part(s, p, m.value, under(path, m.key)), found = true;
-    if (!found) s.bad(m.value, under(path, m.key), "this layer has no such part to change; a list [{\"", m.key, "\": {…}}, …] defines parts");
+    if (!found)
+      s.bad(m.value, under(path, m.key), "this layer has no such part to change; a list [{\"", m.key, "\": {…}}, …] defines parts");
   }
 }
 
-void read(const Source& s, std::map<std::string, LayerRecipe>& out, const Json& j, const std::string& path, const Range&, std::string_view) {
+void read(const Source& s, std::map<std::string, LayerRecipe>& out, const Json& j, const std::string& path, const Range&,
+          std::string_view) {
   if (!j.is_object()) s.bad(j, path, "wants an object with one layer per letter, has ", j.type_name());
   for (const Json::Member& m : j.object())
     if (m.value.is_null()) out.erase(m.key);
@@ -189,7 +195,7 @@ template <class T>
 struct Reset {
   T& out;
   template <class M>
-  void field(std::string_view, M T::*member, std::string_view, Range = {}) {
+  void field(std::string_view, M T::* member, std::string_view, Range = {}) {
     static const T kDefault{};
     out.*member = kDefault.*member;
   }
@@ -215,12 +221,12 @@ class Reader {
   void about(std::string_view, std::string_view) {}
 
   template <class M>
-  void field(std::string_view name, M T::*member, std::string_view meaning, Range range = {}) {
+  void field(std::string_view name, M T::* member, std::string_view meaning, Range range = {}) {
     if (const Json* j = keys_.take(name)) read(keys_.source, out_.*member, *j, under(keys_.path, name), range, meaning);
   }
 
   template <class E, class... Options>
-  void choice(std::string_view name, E T::*kind, std::string_view, const Options&... options) {
+  void choice(std::string_view name, E T::* kind, std::string_view, const Options&... options) {
     const Json* j = name.empty() ? &keys_.json : keys_.take(name);
     if (!j) return;
     const std::string path = name.empty() ? keys_.path : under(keys_.path, name);
@@ -259,11 +265,17 @@ class Reader {
  private:
   static bool is_bare(const Word&) { return false; }
   template <class M>
-  static bool is_bare(const Bare<T, M>&) { return true; }
+  static bool is_bare(const Bare<T, M>&) {
+    return true;
+  }
   template <class M>
-  static bool is_bare(const Body<T, M>&) { return false; }
+  static bool is_bare(const Body<T, M>&) {
+    return false;
+  }
   template <class F>
-  static bool is_bare(const Group<F>&) { return false; }
+  static bool is_bare(const Group<F>&) {
+    return false;
+  }
   template <class... Options>
   static std::vector<std::string> words_of(const Options&... options) {
     std::vector<std::string> words;
@@ -275,7 +287,8 @@ class Reader {
   }
 
   void option(const Word& o, const Json& j, const Json* inside, const std::string& path) {
-    if (inside && !(inside->is_object() && inside->object().empty())) keys_.source.bad(j, path, json_quote(o.name), " has nothing inside: write just the name");
+    if (inside && !(inside->is_object() && inside->object().empty()))
+      keys_.source.bad(j, path, json_quote(o.name), " has nothing inside: write just the name");
   }
   template <class M>
   void option(const Bare<T, M>& o, const Json&, const Json* inside, const std::string& path) {
@@ -374,12 +387,12 @@ class Writer {
   Writer(const T& in, bool all, Json& out) : in_(in), all_(all), out_(out) {}
   void about(std::string_view, std::string_view) {}
   template <class M>
-  void field(std::string_view name, M T::*member, std::string_view, Range = {}) {
+  void field(std::string_view name, M T::* member, std::string_view, Range = {}) {
     static const T kDefault{};
     if (all_ || !(in_.*member == kDefault.*member)) out_.set(std::string(name), write(in_.*member, all_));
   }
   template <class E, class... Options>
-  void choice(std::string_view name, E T::*kind, std::string_view, const Options&... options) {
+  void choice(std::string_view name, E T::* kind, std::string_view, const Options&... options) {
     Json j = chosen(kind, options...);
     if (name.empty()) {
       out_ = std::move(j);
@@ -391,7 +404,7 @@ class Writer {
 
  private:
   template <class E, class... Options>
-  Json chosen(E T::*kind, const Options&... options) const {
+  Json chosen(E T::* kind, const Options&... options) const {
     Json j;
     std::size_t i = 0;
     ((i++ == static_cast<std::size_t>(in_.*kind) ? void(j = option(options)) : void()), ...);
@@ -405,9 +418,13 @@ class Writer {
   }
   Json option(const Word& o) const { return o.name; }
   template <class M>
-  Json option(const Bare<T, M>& o) const { return write(in_.*(o.member), all_); }
+  Json option(const Bare<T, M>& o) const {
+    return write(in_.*(o.member), all_);
+  }
   template <class M>
-  Json option(const Body<T, M>& o) const { return named(o.name, write(in_.*(o.member), all_)); }
+  Json option(const Body<T, M>& o) const {
+    return named(o.name, write(in_.*(o.member), all_));
+  }
   template <class F>
   Json option(const Group<F>& o) const {
     Json inside = Json::Object{};
@@ -446,7 +463,9 @@ void check(const std::string&, const std::string&, const Range&, std::string_vie
 void check(double v, const std::string& path, const Range& range, std::string_view meaning) {
   if (const std::string why = breaks(range, v); !why.empty()) fail(path, ": ", why, ", is ", v, " (", meaning, ")");
 }
-void check(Dim v, const std::string& path, const Range& range, std::string_view meaning) { check(static_cast<double>(v), path, range, meaning); }
+void check(Dim v, const std::string& path, const Range& range, std::string_view meaning) {
+  check(static_cast<double>(v), path, range, meaning);
+}
 template <Enum E>
 void check(E v, const std::string& path, const Range&, std::string_view) {
   if (static_cast<std::size_t>(v) >= names_of(E{}).size()) fail(path, ": a recipe cannot have this value; ", name_hint("", names<E>()));
@@ -487,11 +506,11 @@ class Checker {
   Checker(const T& in, const std::string& path) : in_(in), path_(path) {}
   void about(std::string_view, std::string_view) {}
   template <class M>
-  void field(std::string_view name, M T::*member, std::string_view meaning, Range range = {}) {
+  void field(std::string_view name, M T::* member, std::string_view meaning, Range range = {}) {
     check(in_.*member, under(path_, name), range, meaning);
   }
   template <class E, class... Options>
-  void choice(std::string_view name, E T::*kind, std::string_view, const Options&... options) {
+  void choice(std::string_view name, E T::* kind, std::string_view, const Options&... options) {
     const std::string path = name.empty() ? path_ : under(path_, name);
     const auto chosen = static_cast<std::size_t>(in_.*kind);
     if (chosen >= sizeof...(options)) fail(path, ": a recipe cannot have this value");
@@ -502,9 +521,13 @@ class Checker {
  private:
   void option(const Word&, const std::string&) {}
   template <class M>
-  void option(const Bare<T, M>& o, const std::string& path) { check(in_.*(o.member), path, o.range, o.meaning); }
+  void option(const Bare<T, M>& o, const std::string& path) {
+    check(in_.*(o.member), path, o.range, o.meaning);
+  }
   template <class M>
-  void option(const Body<T, M>& o, const std::string& path) { check(in_.*(o.member), under(path, o.name), o.range, o.meaning); }
+  void option(const Body<T, M>& o, const std::string& path) {
+    check(in_.*(o.member), under(path, o.name), o.range, o.meaning);
+  }
   template <class F>
   void option(const Group<F>& o, const std::string& path) {
     Checker checker(in_, under(path, o.name));
@@ -540,7 +563,8 @@ Recipe parse(std::string_view text, std::string_view where, int depth) {
   if (const Json* base = keys.take("preset"); base && !base->is_null()) {
     if (!base->is_string()) source.bad(*base, "preset", "wants the name of a preset, has ", base->type_name());
     if (depth > 8) source.bad(*base, "preset", "presets that start from each other in a ring");
-    if (!find_preset(base->string())) source.bad(*base, "preset", "no preset is called ", json_quote(base->string()), "; ", name_hint(base->string(), preset_names()));
+    if (!find_preset(base->string()))
+      source.bad(*base, "preset", "no preset is called ", json_quote(base->string()), "; ", name_hint(base->string(), preset_names()));
     r = load_preset(base->string(), depth + 1);
     r.name = Recipe{}.name;
     r.note.clear();
@@ -585,7 +609,8 @@ Recipe find_recipe(const std::string& name_or_path) {
     return parse_recipe(text, name_or_path);
   }
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json"))
-    fail_usage(name_or_path, ": there is no such file, or it may not be read; give a recipe file or one of the presets (`rapt show` lists them)");
+    fail_usage(name_or_path,
+               ": there is no such file, or it may not be read; give a recipe file or one of the presets (`rapt show` lists them)");
   fail_usage("no preset and no file is called '", name_or_path, "'; ", name_hint(name_or_path, preset_names()));
 }
 
@@ -602,14 +627,18 @@ struct Rules {
     if (n.kind == Kind::batch && !batch_possible)
       fail(path, ": batch norm takes statistics over tokens, and this norm works inside one token's heads; choose layer, rms or l2");
     if (n.kind == Kind::batch && causal && !n.leaks_ok)
-      fail(path, ": batch norm in a causal stack lets training look at later tokens; choose another norm, or say \"leaks_ok\": true if that is meant");
+      fail(path,
+           ": batch norm in a causal stack lets training look at later tokens; choose another norm, or say \"leaks_ok\": true if that is "
+           "meant");
     if (n.leaks_ok && n.kind != Kind::batch) fail(path, ".leaks_ok: only batch norm can leak; remove it");
     if (n.kind == Kind::l2 && n.weight == NormRecipe::Gain::plus_one)
       fail(path, ": l2 with weight plus_one exists in no model and is not built; use weight \"one\"");
     if (n.kind == Kind::batch && n.weight == NormRecipe::Gain::plus_one)
       fail(path, ": batch norm with weight plus_one exists in no model and is not built; use weight \"one\"");
-    if (n.kind == Kind::l2 && n.bias) fail(path, ".bias: l2 gives a direction of length one and has no bias; use layer or rms, or remove it");
-    if (n.bias && n.weight == NormRecipe::Gain::none) fail(path, ".bias: a bias without a weight beside it is not built; use weight \"one\" or no bias");
+    if (n.kind == Kind::l2 && n.bias)
+      fail(path, ".bias: l2 gives a direction of length one and has no bias; use layer or rms, or remove it");
+    if (n.bias && n.weight == NormRecipe::Gain::none)
+      fail(path, ".bias: a bias without a weight beside it is not built; use weight \"one\" or no bias");
   }
   void norm(const std::optional<NormRecipe>& n, const std::string& path, bool causal, bool batch_possible = true) const {
     if (n) norm(*n, path, causal, batch_possible);
@@ -622,13 +651,16 @@ struct Rules {
     const double channels = r.part * static_cast<double>(head_dim);
     const Dim turned = proportional_pairs ? 2 * static_cast<Dim>(channels / 2) : static_cast<Dim>(channels);
     if (turned < 2 || turned % 2 != 0 || (proportional_pairs && head_dim % 2 != 0))
-      fail(path, ": ", r.part == 1 ? concat("head_dim ", head_dim) : concat("part ", r.part, " of head_dim ", head_dim, ", that is ", turned, " channels,"),
+      fail(path, ": ",
+           r.part == 1 ? concat("head_dim ", head_dim)
+                       : concat("part ", r.part, " of head_dim ", head_dim, ", that is ", turned, " channels,"),
            " cannot be turned: RoPE turns channels in pairs; choose an even number of at least 2");
     if ((r.scaling == ntk || r.scaling == dynamic) && turned < 4)
       fail(path, ".scaling: NTK changes the base by factor^(R/(R-2)), and only R = ", turned, " channels turn; 4 are needed");
     if (r.scaling == yarn && !(r.theta > 1)) fail(path, ".theta: yarn needs a theta above 1, it is ", r.theta);
     if (r.scaling == yarn && r.beta_fast < r.beta_slow)
-      fail(path, ".scaling.yarn: beta_fast ", r.beta_fast, " is below beta_slow ", r.beta_slow, "; fast channels turn more often, exchange the two");
+      fail(path, ".scaling.yarn: beta_fast ", r.beta_fast, " is below beta_slow ", r.beta_slow,
+           "; fast channels turn more often, exchange the two");
     if (r.scaling == llama3 && !(r.high_freq > r.low_freq))
       fail(path, ".scaling.llama3: high_freq ", r.high_freq, " must be above low_freq ", r.low_freq, " (1 and 4 are usual)");
     if ((r.scaling == yarn || r.scaling == llama3 || r.scaling == longrope) && !(r.original > 1))
@@ -636,8 +668,8 @@ struct Rules {
     if (r.scaling == longrope)
       for (const auto* list : {&r.short_factor, &r.long_factor})
         if (static_cast<Dim>(list->size()) != turned / 2)
-          fail(path, ".scaling.longrope.", list == &r.short_factor ? "short_factor" : "long_factor", ": has ", list->size(), " entries; one per turned pair is needed: ",
-               turned / 2);
+          fail(path, ".scaling.longrope.", list == &r.short_factor ? "short_factor" : "long_factor", ": has ", list->size(),
+               " entries; one per turned pair is needed: ", turned / 2);
   }
 
   void gates(const AttnRecipe& a, const std::string& path) const {
@@ -674,15 +706,23 @@ struct Rules {
     }
     if (a.v_dim == 0) a.v_dim = a.head_dim;
     if (checked_mul(a.heads, std::max(a.head_dim, a.v_dim), path) > static_cast<Dim>(kMostSize))
-      fail(path, ": ", a.heads, " heads of ", std::max(a.head_dim, a.v_dim), " channels are more than ", with_commas(static_cast<Dim>(kMostSize)), " in all");
+      fail(path, ": ", a.heads, " heads of ", std::max(a.head_dim, a.v_dim), " channels are more than ",
+           with_commas(static_cast<Dim>(kMostSize)), " in all");
 
     // Scores.
     if (additive && a.pos.kind == Pos::rope)
-      fail(path, ".pos: RoPE works through the product of q and k, and additive scores have none; use alibi, bucket or positions in the embedding");
+      fail(path,
+           ".pos: RoPE works through the product of q and k, and additive scores have none; use alibi, bucket or positions in the "
+           "embedding");
     if (a.score == Score::general && a.pos.kind == Pos::rope)
-      fail(path, ".pos: with score general a matrix stands between q and k, so turned channels would no longer meet their partners; use score dot, or alibi, bucket or "
-                 "positions in the embedding");
+      fail(path,
+           ".pos: with score general a matrix stands between q and k, so turned channels would no longer meet their partners; use score "
+           "dot, or alibi, bucket or "
+           "positions in the embedding");
     if (a.score == Score::cosine && a.qk_norm) fail(path, ".qk_norm: cosine scores already norm q and k; remove it, or use score dot");
+    if (a.scale.kind == ScaleRecipe::Kind::learned && (additive || a.score == Score::l2))
+      fail(path, ".scale.learned: it multiplies the query, which scales the score only where that is a product; use a number, or score dot, "
+                 "general or cosine");
     if (a.scale.kind == ScaleRecipe::Kind::learned && a.scale.max > 0 && a.scale.max < a.scale.number)
       fail(path, ".scale.learned: starts at ", a.scale.number, ", above its max ", a.scale.max);
     if (a.qk_norm) {
@@ -701,25 +741,30 @@ struct Rules {
     // Which keys.
     if (cross && a.mask != AttnRecipe{}.mask && a.mask != Mask::full)
       fail(path, ".mask: cross-attention sees the whole memory and has no mask; remove it");
-    if (cross && (a.window > 0 || a.keep > 0)) fail(path, ".", a.window > 0 ? "window" : "keep", ": only causal self-attention has one; cross-attention sees the whole memory");
+    if (cross && (a.window > 0 || a.keep > 0))
+      fail(path, ".", a.window > 0 ? "window" : "keep", ": only causal self-attention has one; cross-attention sees the whole memory");
     if (!cross) {
       if (decoder && a.mask == Mask::full)
-        fail(path, ".mask: a decoder writes token by token and may not see later ones; use causal, prefix or chunk, or make this stack an encoder");
+        fail(path,
+             ".mask: a decoder writes token by token and may not see later ones; use causal, prefix or chunk, or make this stack an "
+             "encoder");
       if (a.window > 0 && a.mask != Mask::causal)
-        fail(path, ".window: only causal self-attention has a window of last keys, the mask is ", names_of(a.mask)[static_cast<std::size_t>(a.mask)],
-             a.mask == Mask::chunk ? "; a chunk is its own limit" : "");
-      if (a.keep > 0 && a.mask != Mask::causal) fail(path, ".keep: only causal self-attention keeps first keys, the mask is ", names_of(a.mask)[static_cast<std::size_t>(a.mask)]);
+        fail(path, ".window: only causal self-attention has a window of last keys, the mask is ",
+             names_of(a.mask)[static_cast<std::size_t>(a.mask)], a.mask == Mask::chunk ? "; a chunk is its own limit" : "");
+      if (a.keep > 0 && a.mask != Mask::causal)
+        fail(path, ".keep: only causal self-attention keeps first keys, the mask is ", names_of(a.mask)[static_cast<std::size_t>(a.mask)]);
     }
-    if (a.keep > 0 && a.window == 0) fail(path, ".keep: first keys are kept beside a window; set window, or leave keep away (without a window every key is seen)");
+    if (a.keep > 0 && a.window == 0)
+      fail(path, ".keep: first keys are kept beside a window; set window, or leave keep away (without a window every key is seen)");
     if (a.keep > 0 && recipe.embed.pos != EmbedRecipe::Pos::none)
       fail(path, ".keep: with ", recipe.embed.pos == EmbedRecipe::Pos::learned ? "learned" : "sinusoid",
-           " positions in the embedding, kept keys carry their absolute position and cannot move along with the window; use rope, alibi or bucket");
+           " positions in the embedding, kept keys carry their absolute position and cannot move along with the window; use rope, alibi or "
+           "bucket");
     if (a.mask == Mask::chunk && a.chunk == 0) fail(path, ".chunk: mask chunk needs the length of a chunk");
     if (a.mask != Mask::chunk && a.chunk > 0) fail(path, ".chunk: only mask chunk has one; set \"mask\": \"chunk\" or remove it");
 
     // Positions.
-    if (cross && a.pos.kind != Pos::none)
-      fail(path, ".pos: rows and memory of cross-attention have no common positions; use \"none\"");
+    if (cross && a.pos.kind != Pos::none) fail(path, ".pos: rows and memory of cross-attention have no common positions; use \"none\"");
     if (a.pos.kind == Pos::rope) rope(a.pos.rope, a.head_dim, path + ".pos.rope");
     if (a.pos.kind == Pos::bucket) {
       const BucketRecipe& b = a.pos.bucket;
@@ -729,7 +774,8 @@ struct Rules {
       const Dim exact = (ahead ? b.count / 2 : b.count) / 2;  // one bucket per distance up to here
       if (exact < 1) fail(path, ".pos.bucket.count: ", b.count, " buckets are too few; at least ", ahead ? 4 : 2, " are needed");
       if (b.max <= exact)
-        fail(path, ".pos.bucket.max: ", b.max, " must lie beyond the ", exact, " distances that have a bucket each; raise max or lower count");
+        fail(path, ".pos.bucket.max: ", b.max, " must lie beyond the ", exact,
+             " distances that have a bucket each; raise max or lower count");
     }
     gates(a, path);
   }
@@ -741,7 +787,8 @@ struct Rules {
     if (f.kind == FfnRecipe::Kind::glu && (f.act == Act::ns_sigmoid || f.act == Act::softplus))
       fail(path, ".act: glu with ", names_of(f.act)[static_cast<std::size_t>(f.act)],
            " exists in no model and is not built; use relu, relu2, gelu, gelu_tanh, silu, quick_gelu, sigmoid or tanh");
-    if (f.alpha != 1 && f.act != Act::silu) fail(path, ".alpha: the slope inside silu; act is ", names_of(f.act)[static_cast<std::size_t>(f.act)]);
+    if (f.alpha != 1 && f.act != Act::silu)
+      fail(path, ".alpha: the slope inside silu; act is ", names_of(f.act)[static_cast<std::size_t>(f.act)]);
   }
 
   void layer(LayerRecipe& l, const std::string& path, bool decoder) const {
@@ -757,7 +804,8 @@ struct Rules {
       if (p.kind == PartKind::cross && !decoder) fail(at, ": an encoder has no memory to look at; cross parts belong to a decoder");
       if (p.kind == PartKind::cross && !both) fail(at, ": there is no encoder whose result could be looked at; add one or remove the part");
       if (l.parallel && l.norm_in && p.norm_in) fail(at, ".norm_in: the layer has a norm_in for all parts already; keep one of the two");
-      if (l.parallel && p.norm_sum) fail(at, ".norm_sum: parts of a parallel layer are added together, so there is no sum after one of them; use norm_in or norm_out");
+      if (l.parallel && p.norm_sum)
+        fail(at, ".norm_sum: parts of a parallel layer are added together, so there is no sum after one of them; use norm_in or norm_out");
       norm(p.norm_in, at + ".norm_in", causal);
       norm(p.norm_out, at + ".norm_out", causal);
       norm(p.norm_sum, at + ".norm_sum", causal);
@@ -774,18 +822,21 @@ struct Rules {
       const bool letter = name.size() == 1 && ((name[0] >= 'A' && name[0] <= 'Z') || (name[0] >= 'a' && name[0] <= 'z'));
       if (!letter) fail(path, ".kinds: '", name, "' is no letter; a kind is named by one letter, which `pattern` repeats");
       if (s.pattern.find(name[0]) == std::string::npos)
-        fail(path, ".kinds.", name, ": the pattern \"", s.pattern, "\" never uses it; remove it (null on top of a preset) or put it into the pattern");
+        fail(path, ".kinds.", name, ": the pattern \"", s.pattern,
+             "\" never uses it; remove it (null on top of a preset) or put it into the pattern");
     }
     bool causal = decoder, has_cross = false;
     for (const char c : s.pattern) {
       const auto it = s.kinds.find(std::string(1, c));
-      if (it == s.kinds.end()) fail(path, ".pattern: names '", c, "', but kinds has no such layer; add kinds.", c, " or change the pattern");
+      if (it == s.kinds.end())
+        fail(path, ".pattern: names '", c, "', but kinds has no such layer; add kinds.", c, " or change the pattern");
       for (const PartRecipe& p : it->second.parts) {
         has_cross = has_cross || p.kind == PartRecipe::Kind::cross;
         causal = causal || (p.kind == PartRecipe::Kind::self && p.attn.mask != AttnRecipe::MaskKind::full);
       }
     }
-    if (decoder && both && !has_cross) fail(path, ": no layer has a cross part, so nothing would read the encoder; add {\"cross\": {…}} or remove the encoder");
+    if (decoder && both && !has_cross)
+      fail(path, ": no layer has a cross part, so nothing would read the encoder; add {\"cross\": {…}} or remove the encoder");
     norm(s.final_norm, path + ".final_norm", causal);
     const PartRecipe* shared = nullptr;
     for (auto& [name, l] : s.kinds) layer(l, concat(path, ".kinds.", name), decoder);
@@ -795,7 +846,8 @@ struct Rules {
         if (p.kind != PartRecipe::Kind::self || p.attn.pos.kind != PosRecipe::Kind::bucket || !p.attn.pos.bucket.shared) continue;
         if (!shared) shared = &p;
         if (p.attn.heads != shared->attn.heads || !(p.attn.pos.bucket == shared->attn.pos.bucket))
-          fail(part_path(concat(path, ".kinds.", name, ".parts"), i, p), ".pos.bucket: layers share one table, so heads, count and max must agree; set shared to false");
+          fail(part_path(concat(path, ".kinds.", name, ".parts"), i, p),
+               ".pos.bucket: layers share one table, so heads, count and max must agree; set shared to false");
       }
   }
 
@@ -803,28 +855,37 @@ struct Rules {
     const HeadRecipe& h = recipe.head;
     const EmbedRecipe& e = recipe.embed;
     if (!recipe.encoder && !recipe.decoder) fail("a model needs an encoder, a decoder or both; this recipe has neither");
-    if (recipe.vocab == 0 && h.kind == HeadRecipe::Kind::vocab) fail("vocab: is 0, but the head gives logits over a vocabulary; set vocab, or head.kind \"none\"");
+    if (recipe.vocab == 0 && h.kind == HeadRecipe::Kind::vocab)
+      fail("vocab: is 0, but the head gives logits over a vocabulary; set vocab, or head.kind \"none\"");
     if (recipe.vocab == 0 && e.sink_tokens > 0) fail("embed.sink_tokens: they stand beside tokens, and vocab is 0");
     if (e.scale_sqrt_width && e.scale != 1) fail("embed.scale: sqrt(width) and the number ", e.scale, " together; choose one");
     if (e.pos == EmbedRecipe::Pos::sinusoid) {
       if (recipe.width % 2 != 0) fail("embed.pos.sinusoid: sines and cosines come in pairs, width ", recipe.width, " is odd");
-      if (e.table == SinusoidTable::marian && recipe.width < 4) fail("embed.pos.sinusoid.table: marian's frequencies need a width of at least 4, it is ", recipe.width);
+      if (e.table == SinusoidTable::marian && recipe.width < 4)
+        fail("embed.pos.sinusoid.table: marian's frequencies need a width of at least 4, it is ", recipe.width);
     }
     if (h.kind == HeadRecipe::Kind::none && (h.tied || h.bias || h.scale != 1 || h.cap != 0 || h.transform))
-      fail("head.", h.tied ? "tied" : h.bias ? "bias" : h.scale != 1 ? "scale" : h.cap != 0 ? "cap" : "transform",
+      fail("head.",
+           h.tied         ? "tied"
+           : h.bias       ? "bias"
+           : h.scale != 1 ? "scale"
+           : h.cap != 0   ? "cap"
+                          : "transform",
            ": a head of kind none has no output matrix; remove it, or use kind \"vocab\"");
     bool causal = recipe.decoder.has_value();
     if (recipe.encoder) stack(*recipe.encoder, "encoder", false);
     if (recipe.decoder) stack(*recipe.decoder, "decoder", true);
     if (recipe.encoder)
       for (const auto& [name, l] : recipe.encoder->kinds)
-        for (const PartRecipe& p : l.parts) causal = causal || (p.kind == PartRecipe::Kind::self && p.attn.mask != AttnRecipe::MaskKind::full);
+        for (const PartRecipe& p : l.parts)
+          causal = causal || (p.kind == PartRecipe::Kind::self && p.attn.mask != AttnRecipe::MaskKind::full);
     norm(e.norm, "embed.norm", causal);
     if (h.transform) norm(h.transform->norm, "head.transform.norm", causal);
     constexpr Dim kMostParameters = Dim{1} << 40;
     const Dim n = count_parameters(recipe).total;
-    if (n > kMostParameters) fail("the model would have ", short_count(static_cast<double>(n)), " parameters; more than ", short_count(static_cast<double>(kMostParameters)),
-                                  " are surely a mistake: check width, vocab, layers and heads");
+    if (n > kMostParameters)
+      fail("the model would have ", short_count(static_cast<double>(n)), " parameters; more than ",
+           short_count(static_cast<double>(kMostParameters)), " are surely a mistake: check width, vocab, layers and heads");
   }
 };
 

@@ -38,10 +38,8 @@ constexpr Range kEps{0, 1, true, false};
 constexpr Range kLayers{1, 10000};
 
 // ------------------------------------------------------------------------------------------------ names of values
-#define RAPT_NAMES(Enum, ...)                                  \
-  inline constexpr auto names_of(Enum) {                       \
-    return std::to_array<std::string_view>({__VA_ARGS__});     \
-  }
+#define RAPT_NAMES(Enum, ...) \
+  inline constexpr auto names_of(Enum) { return std::to_array<std::string_view>({__VA_ARGS__}); }
 RAPT_NAMES(NormRecipe::Kind, "layer", "rms", "l2", "batch")
 RAPT_NAMES(NormRecipe::Gain, "none", "one", "plus_one")
 RAPT_NAMES(QkNormRecipe::Span, "head", "full")
@@ -74,14 +72,14 @@ struct Word {
 template <class T, class M>
 struct Bare {  // written as the number itself
   std::string_view name;
-  M T::*member;
+  M T::* member;
   std::string_view meaning;
   Range range;
 };
 template <class T, class M>
 struct Body {  // { "name": the member }
   std::string_view name;
-  M T::*member;
+  M T::* member;
   std::string_view meaning;
   Range range;
 };
@@ -92,11 +90,11 @@ struct Group {  // { "name": { fields of the same struct } }; fields is called w
 };
 constexpr Word word(std::string_view name, std::string_view meaning) { return {name, meaning}; }
 template <class T, class M>
-constexpr Bare<T, M> bare(std::string_view name, M T::*member, std::string_view meaning, Range range = {}) {
+constexpr Bare<T, M> bare(std::string_view name, M T::* member, std::string_view meaning, Range range = {}) {
   return {name, member, meaning, range};
 }
 template <class T, class M>
-constexpr Body<T, M> body(std::string_view name, M T::*member, std::string_view meaning, Range range = {}) {
+constexpr Body<T, M> body(std::string_view name, M T::* member, std::string_view meaning, Range range = {}) {
   return {name, member, meaning, range};
 }
 template <class F>
@@ -132,7 +130,9 @@ template <class V>
 void fields(Of<NormRecipe>, V& v) {
   using T = NormRecipe;
   v.about("Norm", "A norm of rows. The name of a kind alone stands for that kind with everything else at its default: `\"rms\"`.");
-  v.field("kind", &T::kind, "layer: mean and deviation of the row; rms: root of the mean square; l2: length; batch: mean and deviation of each channel over the tokens of a batch");
+  v.field("kind", &T::kind,
+          "layer: mean and deviation of the row; rms: root of the mean square; l2: length; batch: mean and deviation of each channel over "
+          "the tokens of a batch");
   v.field("eps", &T::eps, "added under the root", kEps);
   v.field("weight", &T::weight, "gain per channel: none, a weight, or a weight stored minus one (Gemma)");
   v.field("bias", &T::bias, "shift per channel");
@@ -166,44 +166,44 @@ void fields(Of<RopeSpec>, V& v) {
   v.field("theta", &T::theta, "base of the frequencies", kPositive);
   v.field("part", &T::part, "share of the head's channels that turn, from the first on", kPart);
   v.field("layout", &T::layout, "a channel turns with the one half a head away, or with its neighbour");
-  v.choice("scaling", &T::scaling, "how frequencies change for contexts beyond the trained one",
-           word("none", "frequencies as they are"),
-           group("linear", "positions divided by factor", [](auto& g) { g.field("factor", &T::factor, "context after / before", kPositive); }),
-           group("ntk", "a larger base for all", [](auto& g) { g.field("factor", &T::factor, "context after / before", kPositive); }),
-           group("dynamic", "a larger base for sequences opened longer than `original`",
-                 [](auto& g) {
-                   g.field("factor", &T::factor, "context after / before", kPositive);
-                   g.field("original", &T::original, "context the model was trained for", kPositive);
-                 }),
-           group("yarn", "low frequencies interpolated, high ones kept, a ramp between, cos and sin enlarged",
-                 [](auto& g) {
-                   g.field("factor", &T::factor, "context after / before", kPositive);
-                   g.field("original", &T::original, "context the model was trained for", kPositive);
-                   g.field("beta_fast", &T::beta_fast, "turns over the trained context from which on nothing changes", kPositive);
-                   g.field("beta_slow", &T::beta_slow, "turns up to which everything is interpolated", kPositive);
-                   g.field("truncate", &T::truncate, "ends of the ramp on whole channel numbers");
-                   g.field("attention_factor", &T::attention_factor, "factor on cos and sin; 0: 0.1 ln(factor) + 1", kNotNegative);
-                   g.field("mscale", &T::mscale, "DeepSeek's part of that factor; 0: none", kNotNegative);
-                   g.field("mscale_all_dim", &T::mscale_all_dim, "DeepSeek's divisor of it; 0: none", kNotNegative);
-                 }),
-           group("llama3", "Llama 3.1: by wavelength, three zones",
-                 [](auto& g) {
-                   g.field("factor", &T::factor, "context after / before", kPositive);
-                   g.field("original", &T::original, "context the model was trained for", kPositive);
-                   g.field("low_freq", &T::low_freq, "wavelengths longer than original / low_freq are divided by factor", kPositive);
-                   g.field("high_freq", &T::high_freq, "wavelengths shorter than original / high_freq stay", kPositive);
-                 }),
-           group("longrope", "Phi-3: a factor per frequency, one list for short and one for long sequences",
-                 [](auto& g) {
-                   g.field("factor", &T::factor, "context after / before; 1: max_context / original", kPositive);
-                   g.field("original", &T::original, "context the model was trained for", kPositive);
-                   g.field("max_context", &T::max_context, "context after scaling", kNotNegative);
-                   g.field("attention_factor", &T::attention_factor, "factor on cos and sin; 0: its own rule", kNotNegative);
-                   g.field("short_factor", &T::short_factor, "one divisor per turned pair, sequences up to `original`", kPositive);
-                   g.field("long_factor", &T::long_factor, "one divisor per turned pair, longer sequences", kPositive);
-                 }),
-           group("proportional", "the turned pairs take the frequencies of the whole head (Gemma 4)",
-                 [](auto& g) { g.field("factor", &T::factor, "frequencies divided by", kPositive); }));
+  v.choice(
+      "scaling", &T::scaling, "how frequencies change for contexts beyond the trained one", word("none", "frequencies as they are"),
+      group("linear", "positions divided by factor", [](auto& g) { g.field("factor", &T::factor, "context after / before", kPositive); }),
+      group("ntk", "a larger base for all", [](auto& g) { g.field("factor", &T::factor, "context after / before", kPositive); }),
+      group("dynamic", "a larger base for sequences opened longer than `original`",
+            [](auto& g) {
+              g.field("factor", &T::factor, "context after / before", kPositive);
+              g.field("original", &T::original, "context the model was trained for", kPositive);
+            }),
+      group("yarn", "low frequencies interpolated, high ones kept, a ramp between, cos and sin enlarged",
+            [](auto& g) {
+              g.field("factor", &T::factor, "context after / before", kPositive);
+              g.field("original", &T::original, "context the model was trained for", kPositive);
+              g.field("beta_fast", &T::beta_fast, "turns over the trained context from which on nothing changes", kPositive);
+              g.field("beta_slow", &T::beta_slow, "turns up to which everything is interpolated", kPositive);
+              g.field("truncate", &T::truncate, "ends of the ramp on whole channel numbers");
+              g.field("attention_factor", &T::attention_factor, "factor on cos and sin; 0: 0.1 ln(factor) + 1", kNotNegative);
+              g.field("mscale", &T::mscale, "DeepSeek's part of that factor; 0: none", kNotNegative);
+              g.field("mscale_all_dim", &T::mscale_all_dim, "DeepSeek's divisor of it; 0: none", kNotNegative);
+            }),
+      group("llama3", "Llama 3.1: by wavelength, three zones",
+            [](auto& g) {
+              g.field("factor", &T::factor, "context after / before", kPositive);
+              g.field("original", &T::original, "context the model was trained for", kPositive);
+              g.field("low_freq", &T::low_freq, "wavelengths longer than original / low_freq are divided by factor", kPositive);
+              g.field("high_freq", &T::high_freq, "wavelengths shorter than original / high_freq stay", kPositive);
+            }),
+      group("longrope", "Phi-3: a factor per frequency, one list for short and one for long sequences",
+            [](auto& g) {
+              g.field("factor", &T::factor, "context after / before; 1: max_context / original", kPositive);
+              g.field("original", &T::original, "context the model was trained for", kPositive);
+              g.field("max_context", &T::max_context, "context after scaling", kNotNegative);
+              g.field("attention_factor", &T::attention_factor, "factor on cos and sin; 0: its own rule", kNotNegative);
+              g.field("short_factor", &T::short_factor, "one divisor per turned pair, sequences up to `original`", kPositive);
+              g.field("long_factor", &T::long_factor, "one divisor per turned pair, longer sequences", kPositive);
+            }),
+      group("proportional", "the turned pairs take the frequencies of the whole head (Gemma 4)",
+            [](auto& g) { g.field("factor", &T::factor, "frequencies divided by", kPositive); }));
 }
 
 template <class V>
@@ -220,7 +220,8 @@ void fields(Of<PosRecipe>, V& v) {
   using T = PosRecipe;
   v.about("Pos", "How attention knows positions. Absolute ones belong to the embedding.");
   v.choice("", &T::kind, "", word("none", "not at all (NoPE, or positions in the embedding)"), body("rope", &T::rope, "rotary"),
-           word("alibi", "a penalty proportional to distance, its slope fixed per head"), body("bucket", &T::bucket, "learned bias by distance"));
+           word("alibi", "a penalty proportional to distance, its slope fixed per head"),
+           body("bucket", &T::bucket, "learned bias by distance"));
 }
 
 template <class V>
@@ -248,8 +249,10 @@ void fields(Of<ExtraRecipe>, V& v) {
 template <class V>
 void fields(Of<GateRecipe>, V& v) {
   using T = GateRecipe;
-  v.about("Gate", "A gate in attention: x * act(W h), h being the input of the layer's projections (for k and v of cross-attention: the memory).");
-  v.field("at", &T::at, "on attention's result before the output projection (G1), on q (G4), k (G3), v (G2), or after the output projection (G5)");
+  v.about("Gate",
+          "A gate in attention: x * act(W h), h being the input of the layer's projections (for k and v of cross-attention: the memory).");
+  v.field("at", &T::at,
+          "on attention's result before the output projection (G1), on q (G4), k (G3), v (G2), or after the output projection (G5)");
   v.field("from", &T::from, "computed from the input, or one learned constant for all tokens");
   v.field("grain", &T::grain, "one number per channel, or per head");
   v.field("heads", &T::heads, "each head its own, or all heads the same");
@@ -273,7 +276,8 @@ void fields(Of<AttnRecipe>, V& v) {
   v.field("v_norm", &T::v_norm, "a norm on each value head");
   v.field("z_norm", &T::z_norm, "a norm on each head of attention's result");
   v.field("pos", &T::pos, "positions inside attention");
-  v.field("mask", &T::mask, "which keys a row of self-attention sees: up to itself; all; all of a prefix, then up to itself; up to itself within its chunk");
+  v.field("mask", &T::mask,
+          "which keys a row of self-attention sees: up to itself; all; all of a prefix, then up to itself; up to itself within its chunk");
   v.field("chunk", &T::chunk, "mask chunk: its length", kSize);
   v.field("window", &T::window, "the last so many keys only, the row itself included; 0: all", kSize);
   v.field("keep", &T::keep, "with a window: first keys of the sequence that stay visible (streaming)", kSize);
@@ -300,8 +304,10 @@ void fields(Of<FfnRecipe>, V& v) {
 template <class V>
 void fields(Of<PartRecipe>, V& v) {  // what every part has; the rest are the fields of its AttnRecipe or FfnRecipe
   using T = PartRecipe;
-  v.about("Part", "One step of a layer: x + residual_scale * dropout(norm_out(f(norm_in(x)))), then norm_sum. Written `{\"self\": {...}}`, `{\"cross\": {...}}` or `{\"ffn\": {...}}`, "
-                  "with these fields and those of Attention or Ffn inside.");
+  v.about("Part",
+          "One step of a layer: x + residual_scale * dropout(norm_out(f(norm_in(x)))), then norm_sum. Written `{\"self\": {...}}`, "
+          "`{\"cross\": {...}}` or `{\"ffn\": {...}}`, "
+          "with these fields and those of Attention or Ffn inside.");
   v.field("norm_in", &T::norm_in, "before f: pre-norm");
   v.field("norm_out", &T::norm_out, "after f: alone as in OLMo 2, with norm_in as in Gemma 2");
   v.field("norm_sum", &T::norm_sum, "after the sum: post-norm, the order of 2017");
@@ -316,7 +322,8 @@ void fields(Of<LayerRecipe>, V& v) {
   v.field("parallel", &T::parallel, "all parts read the same input and their results are added together (PaLM, ViT-22B)");
   v.field("norm_in", &T::norm_in, "parallel with one norm for all parts; with a norm each, they stand on the parts");
   v.field("parts", &T::parts,
-          "a list of parts. On top of a preset an object `{\"self\": {...}}` changes the parts of that name that are there, and leaves the others");
+          "a list of parts. On top of a preset an object `{\"self\": {...}}` changes the parts of that name that are there, and leaves the "
+          "others");
 }
 
 template <class V>
@@ -381,7 +388,9 @@ void fields(Of<InitRecipe>, V& v) {
 template <class V>
 void fields(Of<Recipe>, V& v) {
   using T = Recipe;
-  v.about("Recipe", "A whole model. `\"preset\": NAME` starts from a preset; what is written beside it overrides: objects merge, lists and values replace, null removes.");
+  v.about("Recipe",
+          "A whole model. `\"preset\": NAME` starts from a preset; what is written beside it overrides: objects merge, lists and values "
+          "replace, null removes.");
   v.field("name", &T::name, "what it is called");
   v.field("note", &T::note, "one line about it");
   v.field("width", &T::width, "channels of the residual stream", kCount);

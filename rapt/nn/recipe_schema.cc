@@ -105,9 +105,10 @@ struct InLine {  // the fields of a group, one after the other
   Book& book;
   std::string out = {};
   template <class M>
-  void field(std::string_view name, M T::*member, std::string_view meaning, Range range = {}) {
+  void field(std::string_view name, M T::* member, std::string_view meaning, Range range = {}) {
     static const T kDefault{};
-    out += concat(out.empty() ? "" : "<br>", code(name), ": ", Looks<M>::text(book, range), ", default ", default_text(kDefault.*member), ": ", meaning);
+    out += concat(out.empty() ? "" : "<br>", code(name), ": ", Looks<M>::text(book, range), ", default ", default_text(kDefault.*member),
+                  ": ", meaning);
   }
 };
 
@@ -117,10 +118,11 @@ class Docs {
   explicit Docs(Book& book) : book_(book) {}
   void about(std::string_view title, std::string_view meaning) {
     book_.text += concat("\n## ", title, "\n\n", meaning, "\n\n");
-    book_.text += kIsChoice<T> ? "| one of | with | meaning |\n|---|---|---|\n" : "| field | value | default | meaning |\n|---|---|---|---|\n";
+    book_.text +=
+        kIsChoice<T> ? "| one of | with | meaning |\n|---|---|---|\n" : "| field | value | default | meaning |\n|---|---|---|---|\n";
   }
   template <class M>
-  void field(std::string_view name, M T::*member, std::string_view meaning, Range range = {}) {
+  void field(std::string_view name, M T::* member, std::string_view meaning, Range range = {}) {
     static const T kDefault{};
     bool required = false;  // the default is outside the range
     if constexpr (std::is_same_v<M, Dim> || std::is_same_v<M, double>)
@@ -128,7 +130,7 @@ class Docs {
     line(name, Looks<M>::text(book_, range), required ? "required" : default_text(kDefault.*member), meaning);
   }
   template <class E, class... Options>
-  void choice(std::string_view name, E T::*kind, std::string_view meaning, const Options&... options) {
+  void choice(std::string_view name, E T::* kind, std::string_view meaning, const Options&... options) {
     if (name.empty()) {
       (alone(options), ...);
       return;
@@ -136,7 +138,9 @@ class Docs {
     static const T kDefault{};
     std::string forms, standard;
     std::size_t i = 0;
-    ((forms += concat(forms.empty() ? "" : " · ", form(options)), i++ == static_cast<std::size_t>(kDefault.*kind) ? void(standard = standard_of(options)) : void()), ...);
+    ((forms += concat(forms.empty() ? "" : " · ", form(options)),
+      i++ == static_cast<std::size_t>(kDefault.*kind) ? void(standard = standard_of(options)) : void()),
+     ...);
     line(name, forms, standard, meaning);
     (below(name, options), ...);
   }
@@ -149,11 +153,17 @@ class Docs {
   }
   static std::string form(const Word& o) { return code(concat("\"", o.name, "\"")); }
   template <class M>
-  static std::string form(const Bare<T, M>&) { return "number"; }
+  static std::string form(const Bare<T, M>&) {
+    return "number";
+  }
   template <class M>
-  static std::string form(const Body<T, M>& o) { return code(concat("{\"", o.name, "\": …}")); }
+  static std::string form(const Body<T, M>& o) {
+    return code(concat("{\"", o.name, "\": …}"));
+  }
   template <class F>
-  static std::string form(const Group<F>& o) { return code(concat("{\"", o.name, "\": {…}}")); }
+  static std::string form(const Group<F>& o) {
+    return code(concat("{\"", o.name, "\": {…}}"));
+  }
   static std::string standard_of(const Word& o) { return code(o.name); }
   template <class M>
   static std::string standard_of(const Bare<T, M>& o) {
@@ -161,14 +171,20 @@ class Docs {
     return default_text(kDefault.*(o.member));
   }
   template <class O>
-  static std::string standard_of(const O& o) { return code(o.name); }
+  static std::string standard_of(const O& o) {
+    return code(o.name);
+  }
 
   // A struct that is a choice: one line per option, then the fields of a group.
   void alone(const Word& o) { book_.text += concat("| ", form(o), " | | ", o.meaning, " |\n"); }
   template <class M>
-  void alone(const Bare<T, M>& o) { book_.text += concat("| number | ", Looks<M>::text(book_, o.range), " | ", o.meaning, " |\n"); }
+  void alone(const Bare<T, M>& o) {
+    book_.text += concat("| number | ", Looks<M>::text(book_, o.range), " | ", o.meaning, " |\n");
+  }
   template <class M>
-  void alone(const Body<T, M>& o) { book_.text += concat("| ", form(o), " | ", Looks<M>::text(book_, o.range), " | ", o.meaning, " |\n"); }
+  void alone(const Body<T, M>& o) {
+    book_.text += concat("| ", form(o), " | ", Looks<M>::text(book_, o.range), " | ", o.meaning, " |\n");
+  }
   template <class F>
   void alone(const Group<F>& o) {
     InLine<T> list{book_};
@@ -181,7 +197,9 @@ class Docs {
   template <class M>
   void below(std::string_view, const Bare<T, M>&) {}
   template <class M>
-  void below(std::string_view name, const Body<T, M>& o) { line(concat(name, ".", o.name), Looks<M>::text(book_, o.range), "", o.meaning); }
+  void below(std::string_view name, const Body<T, M>& o) {
+    line(concat(name, ".", o.name), Looks<M>::text(book_, o.range), "", o.meaning);
+  }
   template <class F>
   void below(std::string_view name, const Group<F>& o) {
     line(concat(name, ".", o.name), "object", "", o.meaning);

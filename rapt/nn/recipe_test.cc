@@ -64,25 +64,48 @@ TEST(Recipe, FillsInWhatZeroStandsFor) {
 TEST(Recipe, EverythingSurvivesJson) {
   Recipe r = tiny_encoder_decoder();
   r.note = "a \"note\" with ü";
-  r.embed = {.scale = 1, .scale_sqrt_width = true, .norm = NormRecipe{NormRecipe::Kind::layer, 1e-12, NormRecipe::Gain::plus_one, true}, .types = 2, .sink_tokens = 3,
-             .pos = EmbedRecipe::Pos::sinusoid, .layout = SinusoidLayout::halves, .table = SinusoidTable::marian, .dropout = 0.1};
+  r.embed = {.scale = 1,
+             .scale_sqrt_width = true,
+             .norm = NormRecipe{NormRecipe::Kind::layer, 1e-12, NormRecipe::Gain::plus_one, true},
+             .types = 2,
+             .sink_tokens = 3,
+             .pos = EmbedRecipe::Pos::sinusoid,
+             .layout = SinusoidLayout::halves,
+             .table = SinusoidTable::marian,
+             .dropout = 0.1};
   AttnRecipe& a = attn(r);
   a.score = AttnRecipe::ScoreKind::l2;
   a.normal = Normal::sigmoid;
   a.scale = {.kind = ScaleRecipe::Kind::learned, .number = 3, .per = ScaleRecipe::Per::head, .max = 10};
   a.v_dim = 6;
   a.bias = {true, false, true, false};
-  a.qk_norm = QkNormRecipe{.norm = {.kind = NormRecipe::Kind::l2}, .weights = QkNormRecipe::Weights::per_head, .at = QkNormRecipe::At::after_pos};
+  a.qk_norm =
+      QkNormRecipe{.norm = {.kind = NormRecipe::Kind::l2}, .weights = QkNormRecipe::Weights::per_head, .at = QkNormRecipe::At::after_pos};
   a.v_norm = NormRecipe{.weight = NormRecipe::Gain::none};
   a.z_norm = NormRecipe{};
-  a.pos.rope = {.theta = 5e5, .part = 0.5, .layout = RopeLayout::pairs, .scaling = RopeScaling::yarn, .factor = 4, .original = 64, .beta_fast = 16, .beta_slow = 2,
-                .truncate = false, .attention_factor = 1.1, .mscale = 0.7, .mscale_all_dim = 0.6};
+  a.pos.rope = {.theta = 5e5,
+                .part = 0.5,
+                .layout = RopeLayout::pairs,
+                .scaling = RopeScaling::yarn,
+                .factor = 4,
+                .original = 64,
+                .beta_fast = 16,
+                .beta_slow = 2,
+                .truncate = false,
+                .attention_factor = 1.1,
+                .mscale = 0.7,
+                .mscale_all_dim = 0.6};
   a.mask = AttnRecipe::MaskKind::causal;
   a.window = 8;
   a.cap = 20;
   a.extra = {.kind = ExtraRecipe::Kind::kv_slots, .slots = 2};
   a.gate = {{.at = GateRecipe::At::q, .act = Act::tanh},
-            {.at = GateRecipe::At::v, .from = GateRecipe::From::constant, .grain = GateGrain::head, .heads = GateRecipe::Heads::shared, .act = Act::softplus, .op = GateRecipe::Op::add}};
+            {.at = GateRecipe::At::v,
+             .from = GateRecipe::From::constant,
+             .grain = GateGrain::head,
+             .heads = GateRecipe::Heads::shared,
+             .act = Act::softplus,
+             .op = GateRecipe::Op::add}};
   a.dropout = 0.2;
   part(r, 0).norm_out = NormRecipe{.kind = NormRecipe::Kind::batch, .leaks_ok = true};
   part(r, 0).residual_scale = 0.5;
@@ -100,10 +123,12 @@ TEST(Recipe, EverythingSurvivesJson) {
     EXPECT_EQ(recipe_json(parse_recipe(json), all), json);
   }
   // The scalings that are not above.
-  for (const RopeSpec& spec : {RopeSpec{.scaling = RopeScaling::linear, .factor = 2}, RopeSpec{.scaling = RopeScaling::ntk, .factor = 2},
-                               RopeSpec{.scaling = RopeScaling::dynamic, .factor = 2, .original = 64}, RopeSpec{.scaling = RopeScaling::llama3, .factor = 2, .original = 64},
-                               RopeSpec{.scaling = RopeScaling::longrope, .original = 64, .max_context = 128, .short_factor = {1, 1.5}, .long_factor = {2, 4}},
-                               RopeSpec{.part = 0.5, .scaling = RopeScaling::proportional}}) {
+  for (const RopeSpec& spec :
+       {RopeSpec{.scaling = RopeScaling::linear, .factor = 2}, RopeSpec{.scaling = RopeScaling::ntk, .factor = 2},
+        RopeSpec{.scaling = RopeScaling::dynamic, .factor = 2, .original = 64},
+        RopeSpec{.scaling = RopeScaling::llama3, .factor = 2, .original = 64},
+        RopeSpec{.scaling = RopeScaling::longrope, .original = 64, .max_context = 128, .short_factor = {1, 1.5}, .long_factor = {2, 4}},
+        RopeSpec{.part = 0.5, .scaling = RopeScaling::proportional}}) {
     Recipe s = tiny();
     attn(s).pos.rope = spec;
     EXPECT_EQ(resolve_error(s), "");
@@ -112,7 +137,8 @@ TEST(Recipe, EverythingSurvivesJson) {
 }
 
 TEST(Recipe, ShortWaysOfWriting) {
-  const Recipe r = parse_recipe(R"json({ "width": 8, "vocab": 4, "context": 4, "embed": { "scale": "sqrt(width)", "pos": "sinusoid" }, "decoder": { "kinds": { "L": { "parts": [
+  const Recipe r = parse_recipe(
+      R"json({ "width": 8, "vocab": 4, "context": 4, "embed": { "scale": "sqrt(width)", "pos": "sinusoid" }, "decoder": { "kinds": { "L": { "parts": [
     { "self": { "norm_in": "layer", "bias": "qkv", "pos": { "alibi": {} }, "scale": 1, "extra": { "kv_slots": 3 } } } ] } } } })json");
   const AttnRecipe& a = r.decoder->kinds.at("L").parts[0].attn;
   EXPECT_EQ(r.decoder->kinds.at("L").parts[0].norm_in->kind, NormRecipe::Kind::layer);
@@ -126,7 +152,8 @@ TEST(Recipe, ShortWaysOfWriting) {
 
 TEST(Recipe, AChangeOnTopOfAPreset) {
   const Recipe base = preset("llama3.1");
-  const Recipe r = parse_recipe(R"({ "preset": "llama3.1", "name": "mine", "width": 64, "decoder": { "layers": 2, "final_norm": null, "kinds": { "L": { "parts": {
+  const Recipe r = parse_recipe(
+      R"({ "preset": "llama3.1", "name": "mine", "width": 64, "decoder": { "layers": 2, "final_norm": null, "kinds": { "L": { "parts": {
     "self": { "heads": 4, "kv_heads": 0, "pos": { "rope": { "scaling": { "llama3": { "factor": 32 } } } } } } } } } })");
   const AttnRecipe& a = r.decoder->kinds.at("L").parts[0].attn;
   EXPECT_EQ(r.name, "mine");
@@ -139,7 +166,8 @@ TEST(Recipe, AChangeOnTopOfAPreset) {
   EXPECT_EQ(r.decoder->kinds.at("L").parts[1], base.decoder->kinds.at("L").parts[1]);
   EXPECT_EQ(resolve(r).decoder->kinds.at("L").parts[0].attn.head_dim, 16);  // sizes follow the new width
   // Another choice leaves nothing of the old one behind.
-  const Recipe other = parse_recipe(R"({ "preset": "llama3.1", "decoder": { "kinds": { "L": { "parts": { "self": { "pos": "alibi" } } } } } })");
+  const Recipe other =
+      parse_recipe(R"({ "preset": "llama3.1", "decoder": { "kinds": { "L": { "parts": { "self": { "pos": "alibi" } } } } } })");
   EXPECT_EQ(other.decoder->kinds.at("L").parts[0].attn.pos, (PosRecipe{.kind = PosRecipe::Kind::alibi}));
   // A kind can be removed, a list replaces.
   const Recipe one = parse_recipe(R"({ "preset": "gemma3", "decoder": { "pattern": "G", "kinds": { "L": null } } })");
@@ -254,16 +282,23 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"width: must be at least 1, is 0", [](Recipe& r) { r.width = 0; }},
       {"context: must be at least 1, is 0", [](Recipe& r) { r.context = 0; }},
       {"vocab: is 0, but the head gives logits", [](Recipe& r) { r.vocab = 0; }},
-      {"embed.sink_tokens: they stand beside tokens", [](Recipe& r) { r.vocab = 0, r.head.kind = HeadRecipe::Kind::none, r.embed.sink_tokens = 1; }},
+      {"embed.sink_tokens: they stand beside tokens",
+       [](Recipe& r) { r.vocab = 0, r.head.kind = HeadRecipe::Kind::none, r.embed.sink_tokens = 1; }},
       {"head.tied: a head of kind none has no output matrix", [](Recipe& r) { r.head = {.kind = HeadRecipe::Kind::none, .tied = true}; }},
       {"head.cap: a head of kind none has no output matrix", [](Recipe& r) { r.head = {.kind = HeadRecipe::Kind::none, .cap = 30}; }},
       {"embed.scale: sqrt(width) and the number 2", [](Recipe& r) { r.embed.scale_sqrt_width = true, r.embed.scale = 2; }},
-      {"sines and cosines come in pairs, width 15 is odd", [](Recipe& r) { r.embed.pos = EmbedRecipe::Pos::sinusoid, r.width = 15, attn(r).head_dim = 4; }},
+      {"sines and cosines come in pairs, width 15 is odd",
+       [](Recipe& r) { r.embed.pos = EmbedRecipe::Pos::sinusoid, r.width = 15, attn(r).head_dim = 4; }},
       {"marian's frequencies need a width of at least 4",
-       [](Recipe& r) { r.embed.pos = EmbedRecipe::Pos::sinusoid, r.embed.table = SinusoidTable::marian, r.width = 2, attn(r).head_dim = 4; }},
+       [](Recipe& r) {
+         r.embed.pos = EmbedRecipe::Pos::sinusoid, r.embed.table = SinusoidTable::marian, r.width = 2, attn(r).head_dim = 4;
+       }},
       {"parameters; more than", [](Recipe& r) { r.vocab = 2000000000, r.width = 40000; }},
       {"parameters; more than", [](Recipe& r) { r.decoder->layers = 10000, r.width = 100000; }},
-      {"larger than any machine can count", [](Recipe& r) { r.width = 2000000000, attn(r).heads = 1, attn(r).kv_heads = 1, attn(r).head_dim = 2000000000, ffn(r).width = 2000000000; }},
+      {"larger than any machine can count",
+       [](Recipe& r) {
+         r.width = 2000000000, attn(r).heads = 1, attn(r).kv_heads = 1, attn(r).head_dim = 2000000000, ffn(r).width = 2000000000;
+       }},
       {"are more than 2,147,483,647 in all", [](Recipe& r) { attn(r).heads = 1 << 20, attn(r).kv_heads = 1, attn(r).head_dim = 1 << 20; }},
       {"decoder.layers: must be at most 10000", [](Recipe& r) { r.decoder->layers = Dim{1} << 40; }},
       // stacks and layers
@@ -276,24 +311,35 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"'1' is no letter", [](Recipe& r) { r.decoder->kinds["1"] = r.decoder->kinds["L"], r.decoder->pattern = "L1"; }},
       {"parts: a layer needs at least one part", [](Recipe& r) { r.decoder->kinds["L"].parts.clear(); }},
       {"kinds.L.norm_in: belongs to parallel layers", [](Recipe& r) { r.decoder->kinds["L"].norm_in = Norm{}; }},
-      {"the layer has a norm_in for all parts already", [](Recipe& r) { r.decoder->kinds["L"].parallel = true, r.decoder->kinds["L"].norm_in = Norm{}; }},
-      {"norm_sum: parts of a parallel layer are added together", [](Recipe& r) { r.decoder->kinds["L"].parallel = true, part(r, 0).norm_sum = Norm{}; }},
+      {"the layer has a norm_in for all parts already",
+       [](Recipe& r) { r.decoder->kinds["L"].parallel = true, r.decoder->kinds["L"].norm_in = Norm{}; }},
+      {"norm_sum: parts of a parallel layer are added together",
+       [](Recipe& r) { r.decoder->kinds["L"].parallel = true, part(r, 0).norm_sum = Norm{}; }},
       {"residual_scale: must not be 0", [](Recipe& r) { part(r, 0).residual_scale = 0; }},
       {"dropout: must be below 1", [](Recipe& r) { part(r, 1).dropout = 1; }},
-      {"there is no encoder whose result could be looked at", [](Recipe& r) { part(r, 0).kind = PartRecipe::Kind::cross, attn(r).pos = {}; }},
-      {"nothing would read the encoder", [](Recipe& r) { r = tiny_encoder_decoder(), r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin() + 1); }},
+      {"there is no encoder whose result could be looked at",
+       [](Recipe& r) { part(r, 0).kind = PartRecipe::Kind::cross, attn(r).pos = {}; }},
+      {"nothing would read the encoder",
+       [](Recipe& r) { r = tiny_encoder_decoder(), r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin() + 1); }},
       {"encoder.kinds.L.parts[0].cross: an encoder has no memory",
-       [](Recipe& r) { r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].kind = PartRecipe::Kind::cross, r.encoder->kinds["L"].parts[0].attn.pos = {}; }},
+       [](Recipe& r) {
+         r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].kind = PartRecipe::Kind::cross,
+         r.encoder->kinds["L"].parts[0].attn.pos = {};
+       }},
       // norms
-      {"batch norm in a causal stack lets training look at later tokens", [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::batch}; }},
+      {"batch norm in a causal stack lets training look at later tokens",
+       [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::batch}; }},
       {"decoder.final_norm: batch norm in a causal stack", [](Recipe& r) { r.decoder->final_norm = Norm{.kind = Norm::Kind::batch}; }},
       {"embed.norm: batch norm in a causal stack", [](Recipe& r) { r.embed.norm = Norm{.kind = Norm::Kind::batch}; }},
       {"leaks_ok: only batch norm can leak", [](Recipe& r) { part(r, 0).norm_in = Norm{.leaks_ok = true}; }},
       {"l2 with weight plus_one", [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::l2, .weight = Norm::Gain::plus_one}; }},
-      {"batch norm with weight plus_one", [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::batch, .weight = Norm::Gain::plus_one, .leaks_ok = true}; }},
-      {"l2 gives a direction of length one and has no bias", [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::l2, .bias = true}; }},
+      {"batch norm with weight plus_one",
+       [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::batch, .weight = Norm::Gain::plus_one, .leaks_ok = true}; }},
+      {"l2 gives a direction of length one and has no bias",
+       [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::l2, .bias = true}; }},
       {"a bias without a weight", [](Recipe& r) { part(r, 0).norm_in = Norm{.weight = Norm::Gain::none, .bias = true}; }},
-      {"qk_norm.norm: batch norm takes statistics over tokens", [](Recipe& r) { attn(r).qk_norm = QkNormRecipe{.norm = {.kind = Norm::Kind::batch}}; }},
+      {"qk_norm.norm: batch norm takes statistics over tokens",
+       [](Recipe& r) { attn(r).qk_norm = QkNormRecipe{.norm = {.kind = Norm::Kind::batch}}; }},
       {"v_norm: batch norm takes statistics over tokens", [](Recipe& r) { attn(r).v_norm = Norm{.kind = Norm::Kind::batch}; }},
       {"z_norm: batch norm takes statistics over tokens", [](Recipe& r) { attn(r).z_norm = Norm{.kind = Norm::Kind::batch}; }},
       {"weights per_head belongs to span head",
@@ -311,12 +357,16 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"additive scores have none", [](Recipe& r) { attn(r).score = Score::concat; }},
       {"a matrix stands between q and k", [](Recipe& r) { attn(r).score = Score::general; }},
       {"cosine scores already norm q and k", [](Recipe& r) { attn(r).score = Score::cosine, attn(r).qk_norm = QkNormRecipe{}; }},
+      {"only where that is a product",
+       [](Recipe& r) { attn(r).score = AttnRecipe::ScoreKind::l2, attn(r).scale = {.kind = ScaleRecipe::Kind::learned}; }},
       {"starts at 4, above its max 2", [](Recipe& r) { attn(r).scale = {.kind = ScaleRecipe::Kind::learned, .number = 4, .max = 2}; }},
       {"scale: must be a finite number", [](Recipe& r) { attn(r).scale = {.kind = ScaleRecipe::Kind::number, .number = HUGE_VAL}; }},
       {"scale: must be a finite number", [](Recipe& r) { attn(r).scale = {.kind = ScaleRecipe::Kind::number, .number = std::nan("")}; }},
       {"cap: must be at least 0", [](Recipe& r) { attn(r).cap = -50; }},
-      {"no sum that an extra logit could join", [](Recipe& r) { attn(r).normal = Normal::sigmoid, attn(r).extra.kind = ExtraRecipe::Kind::zero_logit; }},
-      {"no sum that an extra logit could join", [](Recipe& r) { attn(r).normal = Normal::sigmoid, attn(r).extra.kind = ExtraRecipe::Kind::learned_logit; }},
+      {"no sum that an extra logit could join",
+       [](Recipe& r) { attn(r).normal = Normal::sigmoid, attn(r).extra.kind = ExtraRecipe::Kind::zero_logit; }},
+      {"no sum that an extra logit could join",
+       [](Recipe& r) { attn(r).normal = Normal::sigmoid, attn(r).extra.kind = ExtraRecipe::Kind::learned_logit; }},
       // which keys
       {"may not see later ones", [](Recipe& r) { attn(r).mask = Mask::full; }},
       {"window: only causal self-attention has a window", [](Recipe& r) { attn(r).mask = Mask::prefix, attn(r).window = 8; }},
@@ -325,19 +375,25 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
        [](Recipe& r) { r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].attn.window = 8; }},
       {"keep: first keys are kept beside a window", [](Recipe& r) { attn(r).keep = 4; }},
       {"keep: only causal self-attention keeps", [](Recipe& r) { attn(r).keep = 4, attn(r).mask = Mask::prefix; }},
-      {"with learned positions in the embedding", [](Recipe& r) { attn(r).keep = 4, attn(r).window = 8, r.embed.pos = EmbedRecipe::Pos::learned; }},
-      {"with sinusoid positions in the embedding", [](Recipe& r) { attn(r).keep = 4, attn(r).window = 8, r.embed.pos = EmbedRecipe::Pos::sinusoid; }},
+      {"with learned positions in the embedding",
+       [](Recipe& r) { attn(r).keep = 4, attn(r).window = 8, r.embed.pos = EmbedRecipe::Pos::learned; }},
+      {"with sinusoid positions in the embedding",
+       [](Recipe& r) { attn(r).keep = 4, attn(r).window = 8, r.embed.pos = EmbedRecipe::Pos::sinusoid; }},
       {"mask chunk needs the length", [](Recipe& r) { attn(r).mask = Mask::chunk; }},
       {"chunk: only mask chunk has one", [](Recipe& r) { attn(r).chunk = 8; }},
-      {"cross.mask: cross-attention sees the whole memory", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.mask = Mask::prefix; }},
+      {"cross.mask: cross-attention sees the whole memory",
+       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.mask = Mask::prefix; }},
       {"cross.window: only causal self-attention", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.window = 8; }},
       {"cross.keep: only causal self-attention", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.keep = 8; }},
       // positions
-      {"cross.pos: rows and memory of cross-attention have no common positions", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.pos.kind = Pos::rope; }},
+      {"cross.pos: rows and memory of cross-attention have no common positions",
+       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.pos.kind = Pos::rope; }},
       {"cross.pos: rows and memory", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.pos.kind = Pos::alibi; }},
       {"cross.pos: rows and memory", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.pos.kind = Pos::bucket; }},
       {"7 is odd; rows of this mask also see later keys",
-       [](Recipe& r) { r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].attn.pos = {.kind = Pos::bucket, .bucket = {.count = 7}}; }},
+       [](Recipe& r) {
+         r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].attn.pos = {.kind = Pos::bucket, .bucket = {.count = 7}};
+       }},
       {"must lie beyond the 16 distances", [](Recipe& r) { attn(r).pos = {.kind = Pos::bucket, .bucket = {.count = 32, .max = 16}}; }},
       {"1 buckets are too few", [](Recipe& r) { attn(r).pos = {.kind = Pos::bucket, .bucket = {.count = 1}}; }},
       {"layers share one table",
@@ -350,14 +406,19 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"scaling.llama3.original: must be above 0", [](Recipe& r) { attn(r).pos.rope.scaling = RopeScaling::llama3; }},
       {"scaling.llama3: high_freq 1 must be above low_freq 1",
        [](Recipe& r) { attn(r).pos.rope = {.scaling = RopeScaling::llama3, .factor = 8, .original = 64, .high_freq = 1}; }},
-      {"beta_fast 1 is below beta_slow 32", [](Recipe& r) { attn(r).pos.rope = {.scaling = RopeScaling::yarn, .original = 64, .beta_fast = 1, .beta_slow = 32}; }},
+      {"beta_fast 1 is below beta_slow 32",
+       [](Recipe& r) { attn(r).pos.rope = {.scaling = RopeScaling::yarn, .original = 64, .beta_fast = 1, .beta_slow = 32}; }},
       {"yarn needs a theta above 1", [](Recipe& r) { attn(r).pos.rope = {.theta = 0.5, .scaling = RopeScaling::yarn, .original = 64}; }},
       {"short_factor: has 1 entries; one per turned pair is needed: 2",
-       [](Recipe& r) { attn(r).pos.rope = {.scaling = RopeScaling::longrope, .original = 64, .short_factor = {1}, .long_factor = {1, 1}}; }},
-      {"only R = 2 channels turn; 4 are needed", [](Recipe& r) { attn(r).pos.rope = {.part = 0.5, .scaling = RopeScaling::ntk, .factor = 2}; }},
+       [](Recipe& r) {
+         attn(r).pos.rope = {.scaling = RopeScaling::longrope, .original = 64, .short_factor = {1}, .long_factor = {1, 1}};
+       }},
+      {"only R = 2 channels turn; 4 are needed",
+       [](Recipe& r) { attn(r).pos.rope = {.part = 0.5, .scaling = RopeScaling::ntk, .factor = 2}; }},
       // gates
       {"gate[1]: a second gate at sdpa", [](Recipe& r) { attn(r).gate = {{}, {}}; }},
-      {"after the output projection there are no heads; use grain", [](Recipe& r) { attn(r).gate = {{.at = At::out, .grain = GateGrain::head}}; }},
+      {"after the output projection there are no heads; use grain",
+       [](Recipe& r) { attn(r).gate = {{.at = At::out, .grain = GateGrain::head}}; }},
       {"no heads to share a gate", [](Recipe& r) { attn(r).gate = {{.at = At::out, .heads = GateRecipe::Heads::shared}}; }},
       {"gate[0].act: a recipe cannot have this value", [](Recipe& r) { attn(r).gate = {{.act = Act::softcap}}; }},
       {"gate[0].act: a recipe cannot have this value", [](Recipe& r) { attn(r).gate = {{.act = Act::scale}}; }},
@@ -387,21 +448,33 @@ TEST(Recipe, UnusualButLegal) {
   const std::vector<std::function<void(Recipe&)>> cases = {
       [](Recipe& r) { attn(r).score = Score::l2; },
       [](Recipe& r) { attn(r).score = Score::cosine, attn(r).cap = 5; },
-      [](Recipe& r) { attn(r).score = Score::additive, attn(r).pos = {.kind = PosRecipe::Kind::alibi}, attn(r).qk_norm = QkNormRecipe{}, attn(r).cap = 5; },
+      [](Recipe& r) {
+        attn(r).score = Score::additive, attn(r).pos = {.kind = PosRecipe::Kind::alibi}, attn(r).qk_norm = QkNormRecipe{}, attn(r).cap = 5;
+      },
       [](Recipe& r) { attn(r).score = Score::general, attn(r).pos = {.kind = PosRecipe::Kind::bucket}; },
       [](Recipe& r) { attn(r).normal = Normal::sigmoid, attn(r).cap = 5, attn(r).extra = {.kind = ExtraRecipe::Kind::kv_slots}; },
       [](Recipe& r) { attn(r).window = 8, attn(r).keep = 4; },
       [](Recipe& r) { attn(r).window = 1; },
       [](Recipe& r) { attn(r).mask = AttnRecipe::MaskKind::chunk, attn(r).chunk = 8; },
       [](Recipe& r) { attn(r).mask = AttnRecipe::MaskKind::prefix; },
-      [](Recipe& r) { attn(r).gate = {{.at = GateRecipe::At::q}, {.at = GateRecipe::At::k}, {.at = GateRecipe::At::v}, {.at = GateRecipe::At::sdpa}, {.at = GateRecipe::At::out}}; },
-      [](Recipe& r) { attn(r).gate = {{.from = GateRecipe::From::constant, .grain = GateGrain::head, .heads = GateRecipe::Heads::shared}}; },
+      [](Recipe& r) {
+        attn(r).gate = {{.at = GateRecipe::At::q},
+                        {.at = GateRecipe::At::k},
+                        {.at = GateRecipe::At::v},
+                        {.at = GateRecipe::At::sdpa},
+                        {.at = GateRecipe::At::out}};
+      },
+      [](Recipe& r) {
+        attn(r).gate = {{.from = GateRecipe::From::constant, .grain = GateGrain::head, .heads = GateRecipe::Heads::shared}};
+      },
       [](Recipe& r) { part(r, 0).norm_in = NormRecipe{.kind = NormRecipe::Kind::batch, .leaks_ok = true}; },
       [](Recipe& r) { r.decoder->kinds["L"].parallel = true; },
       [](Recipe& r) { r.decoder->kinds["L"].parts.push_back(part(r, 0)); },
       [](Recipe& r) { r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin()); },  // feed-forward only
       [](Recipe& r) { r.encoder = std::move(r.decoder), r.decoder.reset(); },                      // an encoder with a causal mask
-      [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.gate = {{.at = GateRecipe::At::k}}, part(r, 1).attn.mask = AttnRecipe::MaskKind::full; },
+      [](Recipe& r) {
+        r = tiny_encoder_decoder(), part(r, 1).attn.gate = {{.at = GateRecipe::At::k}}, part(r, 1).attn.mask = AttnRecipe::MaskKind::full;
+      },
       [](Recipe& r) { r.vocab = 0, r.head.kind = HeadRecipe::Kind::none; },
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {

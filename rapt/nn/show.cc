@@ -22,10 +22,14 @@ std::string name_of(E e) {
 
 Dim times(Dim a, Dim b) { return checked_mul(a, b, "size of the model"); }
 template <class... More>
-Dim times(Dim a, Dim b, More... more) { return times(times(a, b), more...); }
+Dim times(Dim a, Dim b, More... more) {
+  return times(times(a, b), more...);
+}
 Dim plus(Dim a, Dim b) { return checked_add(a, b, "size of the model"); }
 template <class... More>
-Dim plus(Dim a, Dim b, More... more) { return plus(plus(a, b), more...); }
+Dim plus(Dim a, Dim b, More... more) {
+  return plus(plus(a, b), more...);
+}
 
 // ------------------------------------------------------------------------------------------------ counting
 Dim norm_size(const NormRecipe& n, Dim channels) { return (n.weight != NormRecipe::Gain::none ? channels : 0) + (n.bias ? channels : 0); }
@@ -116,7 +120,10 @@ void count_stack(Groups& groups, const StackRecipe& s, const std::string& name, 
     for (const PartRecipe& p : l.parts) {
       const bool ffn = p.kind == PartKind::ffn;
       const PartSize size = ffn ? ffn_size(p.ffn, C) : attention_size(p.attn, C);
-      groups.add(name + (ffn ? " ffn" : p.kind == PartKind::cross ? " cross-attention" : " attention"), times(layers, plus(size.projections, size.biases, size.rest)));
+      groups.add(name + (ffn                         ? " ffn"
+                         : p.kind == PartKind::cross ? " cross-attention"
+                                                     : " attention"),
+                 times(layers, plus(size.projections, size.biases, size.rest)));
       groups.add(name + " gates", times(layers, size.gates));
       if (!ffn && p.attn.pos.kind == PosRecipe::Kind::bucket && p.attn.pos.bucket.shared && !std::exchange(shared_buckets, true))
         groups.add(name + " attention", times(p.attn.pos.bucket.count, p.attn.heads));
@@ -179,10 +186,12 @@ Cost count_cost(const Recipe& r, Dim context) {
         Dim constant = 0;
         for (const GateRecipe& g : a.gate)
           if (g.from == GateRecipe::From::constant) constant += gate_logits(a, g, r.width);
-        const double all = 2 * static_cast<double>(size.projections + size.extra + size.gates - constant), memory = cross ? 2 * static_cast<double>(size.source) : 0;
+        const double all = 2 * static_cast<double>(size.projections + size.extra + size.gates - constant),
+                     memory = cross ? 2 * static_cast<double>(size.source) : 0;
         pass.matrices += n * (all - memory);
         cost.source.matrices += n * memory;
-        pass.attention += n * 2 * static_cast<double>(a.heads * (a.head_dim + a.v_dim)) * (cross ? static_cast<double>(context) : keys_seen(a, context));
+        pass.attention +=
+            n * 2 * static_cast<double>(a.heads * (a.head_dim + a.v_dim)) * (cross ? static_cast<double>(context) : keys_seen(a, context));
         if (!last) continue;
         const Dim values = times(layers, a.kv_heads, a.head_dim + a.v_dim);
         if (cross) cost.memory_values += values;
@@ -219,7 +228,8 @@ class Drawing {
   }
   void wire() { out_ += faint("  │") + "\n"; }
   void row(std::string_view lines, std::string_view name, std::string_view what) {
-    out_ += faint(concat(open_ ? "│ " : "  ", lines)) + concat(name.empty() ? std::string(what) : padded(name, kName) + std::string(what)) + "\n";
+    out_ += faint(concat(open_ ? "│ " : "  ", lines)) + concat(name.empty() ? std::string(what) : padded(name, kName) + std::string(what)) +
+            "\n";
   }
   void branch(std::string_view title) { out_ += faint(open_ ? "│ ├─╮ " : "  ├─╮ ") + bold(title) + "\n"; }
   void inside(std::string_view name, std::string_view what) { row("│ │   ", name, what); }
@@ -257,7 +267,8 @@ std::string act_text(Act act, std::string_view of) {
 }
 
 std::string scale_text(const AttnRecipe& a) {
-  const bool one = a.score == AttnRecipe::ScoreKind::additive || a.score == AttnRecipe::ScoreKind::concat || a.score == AttnRecipe::ScoreKind::cosine;
+  const bool one =
+      a.score == AttnRecipe::ScoreKind::additive || a.score == AttnRecipe::ScoreKind::concat || a.score == AttnRecipe::ScoreKind::cosine;
   switch (a.scale.kind) {
     case ScaleRecipe::Kind::automatic: return one ? "" : concat(" / √", a.head_dim);
     case ScaleRecipe::Kind::number: return a.scale.number == 1 ? "" : concat(" · ", shortest(a.scale.number));
@@ -282,8 +293,7 @@ std::string score_text(const AttnRecipe& a) {
 
 std::string mask_text(const AttnRecipe& a) {
   using Mask = AttnRecipe::MaskKind;
-  if (a.window > 0)
-    return concat("the last ", with_commas(a.window), " keys", a.keep > 0 ? concat(" and the first ", a.keep) : "");
+  if (a.window > 0) return concat("the last ", with_commas(a.window), " keys", a.keep > 0 ? concat(" and the first ", a.keep) : "");
   switch (a.mask) {
     case Mask::causal: return "causal";
     case Mask::full: return "all keys";
@@ -317,8 +327,10 @@ void draw_gate(Drawing& d, const AttnRecipe& a, GateRecipe::At at, Dim C, std::s
     const char* symbol = g.op == GateRecipe::Op::mul ? " ⊙ " : " + ";
     std::string what = concat(on, symbol, act_text(g.act, g.from == GateRecipe::From::input ? "W h" : "g"), "   ");
     if (g.from == GateRecipe::From::input) what += concat(with_commas(C), " → ");
-    what += at == GateRecipe::At::out ? with_commas(n) : g.grain == GateGrain::head ? concat(with_commas(n), n == 1 ? " number" : " heads")
-          : g.heads == GateRecipe::Heads::shared ? with_commas(channels) : heads_by(heads, channels);
+    what += at == GateRecipe::At::out              ? with_commas(n)
+            : g.grain == GateGrain::head           ? concat(with_commas(n), n == 1 ? " number" : " heads")
+            : g.heads == GateRecipe::Heads::shared ? with_commas(channels)
+                                                   : heads_by(heads, channels);
     if (g.heads == GateRecipe::Heads::shared) what += ", the same for all heads";
     if (g.from == GateRecipe::From::constant) what += ", learned, the same for all tokens";
     d.inside("gate", what);
@@ -355,7 +367,8 @@ void draw_attention(Drawing& d, const AttnRecipe& a, Dim C, bool cross) {
   if (a.cap > 0) score = concat("cap ", shortest(a.cap), " (", score, ")");
   if (a.pos.kind == PosRecipe::Kind::alibi) score += " − slope · distance";
   if (a.pos.kind == PosRecipe::Kind::bucket)
-    score += concat(" + bias of ", a.pos.bucket.count, " distances up to ", a.pos.bucket.max, a.pos.bucket.shared ? ", one table for all layers" : "");
+    score += concat(" + bias of ", a.pos.bucket.count, " distances up to ", a.pos.bucket.max,
+                    a.pos.bucket.shared ? ", one table for all layers" : "");
   d.inside("weights", concat(name_of(a.normal), "(", score, ")"));
   d.inside("sees", cross ? "all of the encoder's result" : mask_text(a));
   if (a.extra.kind == ExtraRecipe::Kind::zero_logit) d.inside("extra", "a logit of 0 in the softmax");
@@ -384,7 +397,9 @@ void draw_ffn(Drawing& d, const FfnRecipe& f, Dim C) {
 }
 
 void draw_layer(Drawing& d, const LayerRecipe& l, Dim C) {
-  if (l.parallel) d.on_stream(l.norm_in ? "h = norm" : "parallel", l.norm_in ? norm_text(*l.norm_in) + "; all parts read h" : "all parts read the layer's input");
+  if (l.parallel)
+    d.on_stream(l.norm_in ? "h = norm" : "parallel",
+                l.norm_in ? norm_text(*l.norm_in) + "; all parts read h" : "all parts read the layer's input");
   for (const PartRecipe& p : l.parts) {
     static constexpr const char* kTitles[] = {"self-attention", "cross-attention", "feed-forward"};
     d.branch(concat(kTitles[static_cast<std::size_t>(p.kind)], l.parallel ? (l.norm_in ? " of h" : " of the layer's input") : ""));
@@ -437,13 +452,18 @@ void draw_stack(Drawing& d, const StackRecipe& s, const std::string& name, Dim C
 void draw_embedding(Drawing& d, const Recipe& r) {
   const EmbedRecipe& e = r.embed;
   if (r.vocab > 0) {
-    d.on_stream("embed", concat(with_commas(r.vocab), " × ", with_commas(r.width), e.scale_sqrt_width ? concat(", times √", r.width) : e.scale != 1 ? concat(", times ", shortest(e.scale)) : ""));
+    d.on_stream("embed", concat(with_commas(r.vocab), " × ", with_commas(r.width),
+                                e.scale_sqrt_width ? concat(", times √", r.width)
+                                : e.scale != 1     ? concat(", times ", shortest(e.scale))
+                                                   : ""));
   }
   if (e.sink_tokens > 0) d.on_stream("+ sinks", concat(e.sink_tokens, " learned tokens before every sequence"));
-  if (e.pos == EmbedRecipe::Pos::learned) d.on_stream("+ position", concat(with_commas(r.context), " × ", with_commas(r.width), ", learned"));
+  if (e.pos == EmbedRecipe::Pos::learned)
+    d.on_stream("+ position", concat(with_commas(r.context), " × ", with_commas(r.width), ", learned"));
   if (e.pos == EmbedRecipe::Pos::sinusoid)
-    d.on_stream("+ position", concat("sinusoids, ", e.layout == SinusoidLayout::pairs ? "sine and cosine alternating" : "sines before cosines",
-                                     e.table == SinusoidTable::marian ? ", marian's frequencies" : ""));
+    d.on_stream("+ position",
+                concat("sinusoids, ", e.layout == SinusoidLayout::pairs ? "sine and cosine alternating" : "sines before cosines",
+                       e.table == SinusoidTable::marian ? ", marian's frequencies" : ""));
   if (e.types > 0) d.on_stream("+ type", concat(e.types, " × ", with_commas(r.width)));
   if (e.norm) d.on_stream("norm", norm_text(*e.norm));
   if (e.dropout > 0) d.on_stream("dropout", shortest(e.dropout));
@@ -455,21 +475,27 @@ std::string percent(Dim part, Dim whole) {
   return buffer;
 }
 
-std::string right(std::string_view s, Dim width) { return std::string(static_cast<std::size_t>(std::max<Dim>(0, width - columns(s))), ' ') + std::string(s); }
+std::string right(std::string_view s, Dim width) {
+  return std::string(static_cast<std::size_t>(std::max<Dim>(0, width - columns(s))), ' ') + std::string(s);
+}
 
 std::string both_bytes(double values) { return concat(byte_count(4 * values), " f32, ", byte_count(2 * values), " bf16"); }
 
 void numbers(Drawing& d, const Recipe& r) {
   const ParameterCount count = count_parameters(r);
-  d.text(concat(padded(d.bold("parameters"), 24), right(with_commas(count.total), 20), "   ", short_count(static_cast<double>(count.total))));
-  for (const auto& [group, n] : count.groups) d.text(concat("  ", padded(group, 24), right(with_commas(n), 18), "  ", percent(n, count.total)));
+  d.text(
+      concat(padded(d.bold("parameters"), 24), right(with_commas(count.total), 20), "   ", short_count(static_cast<double>(count.total))));
+  for (const auto& [group, n] : count.groups)
+    d.text(concat("  ", padded(group, 24), right(with_commas(n), 18), "  ", percent(n, count.total)));
   d.text(concat(padded("weights", 20), both_bytes(static_cast<double>(count.total))));
   const Cost cost = count_cost(r, r.context);
   if (r.decoder) {
     const auto kv = static_cast<double>(cost.kv_values);
     d.text(concat(padded("KV per token", 20), both_bytes(kv),
                   cost.kv_forgotten == cost.kv_values && kv > 0 ? "; forgotten behind the window"
-                  : cost.kv_forgotten > 0 ? concat("; ", byte_count(2 * static_cast<double>(cost.kv_forgotten)), " of bf16 forgotten behind windows") : ""));
+                  : cost.kv_forgotten > 0
+                      ? concat("; ", byte_count(2 * static_cast<double>(cost.kv_forgotten)), " of bf16 forgotten behind windows")
+                      : ""));
     if (cost.memory_values > 0) d.text(concat(padded("  per source token", 20), both_bytes(static_cast<double>(cost.memory_values))));
   }
   auto operations = [](double n) {  // 15.0 G: nobody says billions of operations
@@ -477,7 +503,9 @@ void numbers(Drawing& d, const Recipe& r) {
     if (s.ends_with('B')) s.back() = 'G';
     return s;
   };
-  auto flops = [&](const Cost::Pass& p) { return concat(operations(p.matrices), " in matrices + ", operations(p.attention), " in attention"); };
+  auto flops = [&](const Cost::Pass& p) {
+    return concat(operations(p.matrices), " in matrices + ", operations(p.attention), " in attention");
+  };
   d.text(concat(padded("FLOPs per token", 20), flops(cost.token), " at context ", with_commas(r.context)));
   if (r.encoder && r.decoder) d.text(concat(padded("  per source token", 20), flops(cost.source)));
 }
@@ -509,8 +537,11 @@ std::string draw_recipe(const Recipe& r, bool color) {
   }
   const HeadRecipe& h = r.head;
   if (h.kind == HeadRecipe::Kind::vocab) {
-    if (h.transform) d.on_stream("transform", concat(act_text(h.transform->act, concat(with_commas(r.width), " → ", with_commas(r.width), " + bias")), ", norm ", norm_text(h.transform->norm)));
-    std::string what = concat(with_commas(r.width), " → ", with_commas(r.vocab), h.tied ? ", the table of the embedding" : "", h.bias ? " + bias" : "");
+    if (h.transform)
+      d.on_stream("transform", concat(act_text(h.transform->act, concat(with_commas(r.width), " → ", with_commas(r.width), " + bias")),
+                                      ", norm ", norm_text(h.transform->norm)));
+    std::string what =
+        concat(with_commas(r.width), " → ", with_commas(r.vocab), h.tied ? ", the table of the embedding" : "", h.bias ? " + bias" : "");
     if (h.scale != 1) what += concat(", input times ", shortest(h.scale));
     if (h.cap > 0) what += concat(", capped at ", shortest(h.cap));
     d.on_stream("head", what);

@@ -130,14 +130,12 @@ struct Walker {
       const int v0 = first_vector(s, k);
       static_for<0, N>([&](auto V0) RAPT_LAMBDA {
         if (v0 != V0) return;
-        RAPT_UNROLL
-        for (int i = 0; i < T; ++i) {  // the tiles of `onto` may begin earlier and read these
-          RAPT_UNROLL
-          for (int v = 0; v < V0; ++v) {
-            vstore(pt + (k + i) * L + v * W, vzero());
-            vstore(st + (k + i) * L + v * W, vzero());
-          }
-        }
+        if constexpr (decltype(V0)::value > 0)
+          for (int i = 0; i < T; ++i)  // the tiles of `onto` may begin earlier and read these
+            for (int v = 0; v < V0; ++v) {
+              vstore(pt + (k + i) * L + v * W, vzero());
+              vstore(st + (k + i) * L + v * W, vzero());
+            }
         V t[T][N];
         clear(t);
         accumulate<V0.value>(t, b.k + k * b.k_stride, b.k_stride, 1, qt, L, j.d);

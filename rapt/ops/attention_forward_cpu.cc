@@ -27,7 +27,7 @@ struct Group {
   V total_neg[N], total_l[N];                // of the splits before
   bool fresh, merged;                        // nothing seen in this split; some split (or the extra logit) is in the total
   bool summed;                               // `total` holds values
-  V sums[kSums][N], total_sums[kSums][N], top[N], strongest[N], strongest_logit[N], found[N];
+  V sums[kSums][N], total_sums[kSums][N], top[N], strongest[N], strongest_logit[N];
   Real q2[kLanes], q2_kept[kLanes];
   Lanes lanes;
 
@@ -84,15 +84,13 @@ struct Group {
       m[v] = vset(kMasked);
       neg[v] = vset(-kFloor * j.c);
       l[v] = vzero();
-      if constexpr (kStats) {
+      if constexpr (kStats)
         for (int i = 0; i < kSums; ++i) sums[i][v] = vzero();
-        found[v] = vzero();
-      }
     }
   }
 
   // Scores of keys [k0, k1), transposed: st[key][lane]. Where nothing follows (plain), masked and with their maximum.
-  [[gnu::always_inline]] void scores(const Job& j, const Lanes& g, const Keys& b, const Sight<N>& s, const Real* x, Dim k0, Dim k1, Real* st, V (&most_)[N], V (&where)[N]) {
+  [[gnu::always_inline]] void scores(const Job& j, const Lanes& g, const Keys& b, const Sight<N>& s, const Real* x, Dim k0, Dim k1, Real* st, V (&most_)[N]) {
     tiles<tile_of(N)>(k0, k1, [&](auto size, Dim k) RAPT_LAMBDA {
       constexpr int T = decltype(size)::value;
       const int v0 = first_vector(s, k);
@@ -114,7 +112,6 @@ struct Group {
             V up = most_[v];
             RAPT_UNROLL
             for (int i = 0; i < T; ++i) up = vmax(up, t[i][v]);
-            if constexpr (kStats) where[v] = vselect(vlt(most_[v], up), vset(Real(k)), where[v]);
             most_[v] = up;
           }
         }
@@ -134,18 +131,15 @@ struct Group {
     Real* const st = mem.st;
     const Dim n = s.upto[N - 1];
     // 1. logits and their maximum
-    V up[N], where[N];
-    for (int v = 0; v < N; ++v) {
-      up[v] = m[v];
-      where[v] = vset(Real(-1));
-    }
+    V up[N];
+    for (int v = 0; v < N; ++v) up[v] = m[v];
     const Dim kept_end = j.q_kept ? most(s.from, least(n, s.keep)) : s.from;
     if (j.additive) {
       additive_scores<N>(j, b, s.from, kept_end, kept_qt, wt, st);
       additive_scores<N>(j, b, kept_end, n, qt, wt, st);
     } else {
-      if (kept_end > s.from) scores(j, lanes, b, s, kept_qt, s.from, kept_end, st, up, where);
-      scores(j, lanes, b, s, qt, kept_end, n, st, up, where);
+      if (kept_end > s.from) scores(j, lanes, b, s, kept_qt, s.from, kept_end, st, up);
+      scores(j, lanes, b, s, qt, kept_end, n, st, up);
     }
     if (!j.plain) {
       if (j.table && !b.slots) {
@@ -153,16 +147,12 @@ struct Group {
         fill_bias<N>(j, lanes, b, most(s.from, s.keep), n, false, mem.relative, mem.bias);
       }
       to_logits<N>(j, lanes, b, s, mem.k2, q2, q2_kept, mem.bias, st, nullptr);
-      for (int v = 0; v < N; ++v) {
-        V t = up[v];
-        for (Dim k = s.from; k < s.upto[v]; ++k) t = vmax(t, vload(st + k * L + v * W));
-        if constexpr (kStats)
-          for (Dim k = s.upto[v] - 1; k >= s.from; --k) where[v] = vselect(vlt(up[v], t), vselect(veq(vload(st + k * L + v * W), t), vset(Real(k)), where[v]), where[v]);
-        up[v] = t;
-      }
+      for (int v = 0; v < N; ++v)
+        for (Dim k = s.from; k < s.upto[v]; ++k) up[v] = vmax(up[v], vload(st + k * L + v * W));
     }
     if constexpr (kStats)
-      if (!b.slots) find_strongest(b, up, where, st);
+      if (!b.slots)
+        for (int v = 0; v < N; ++v) find_strongest(b, s, v, up[v], st);
     for (int v = 0; v < N; ++v) m[v] = up[v];
     // 2. weights in place
     V alpha[N];
@@ -203,51 +193,50 @@ struct Group {
     fresh = false;
   }
 
-  // The first key that reached the maximum; `where` is the tile in which it rose, -1 where it did not.
-  void find_strongest(const Keys& b, const V (&up)[N], const V (&where)[N], const Real* st) {
-    for (int v = 0; v < N; ++v) {
-      if (!vany(vlt(vset(Real(-0.5)), where[v]))) continue;
-      Real at[W], big[W], key[W];
-      vstore(at, where[v]);
-      vstore(big, up[v]);
-      vstore(key, found[v]);
-      for (int i = 0; i < W; ++i) {
-        if (at[i] < 0) continue;
-        Dim k = Dim(at[i]);
-        while (k < b.n - 1 && st[k * L + v * W + i] != big[i]) ++k;
-        key[i] = Real(b.first + k);
-      }
-      found[v] = vload(key);
+  // The first key of this block that reached `up`, for lanes in which that is a new maximum.
+  [[gnu::always_inline]] void find_strongest(const Keys& b, const Sight<N>& s, int v, V up, const Real* st) {
+    const M rose = vlt(strongest_logit[v], up);
+    if (!vany(rose)) return;
+    V at[4];  // four short chains instead of a long one
+    for (V& x : at) x = vset(Real(kBlock));
+    Dim k = s.upto[v] - 1;
+    for (; (k & 3) != 3; --k) at[k & 3] = vselect(veq(vload(st + k * L + v * W), up), vset(kIndex[k]), at[k & 3]);
+    for (; k >= s.from; k -= 4) {
+      RAPT_UNROLL
+      for (int i = 0; i < 4; ++i) at[i] = vselect(veq(vload(st + (k - 3 + i) * L + v * W), up), vset(kIndex[k - 3 + i]), at[i]);
     }
+    strongest[v] = vselect(rose, vset(Real(b.first)) + vmin(vmin(at[0], at[1]), vmin(at[2], at[3])), strongest[v]);
+    strongest_logit[v] = vmax(strongest_logit[v], up);
   }
 
   // Softmax: weights relative to the new maximum, their sum by key mod 4; returns what the past is worth now.
   [[gnu::always_inline]] V softmax_weights(const Job& j, const Keys& b, const Sight<N>& s, int v, Real* st) {
     const V c = vset(j.c), now = vmax(m[v], vset(kFloor)) * vset(-j.c), delta = now - neg[v], alpha = vexp2(delta);
-    V sum[4] = {vzero(), vzero(), vzero(), vzero()}, es[4] = {vzero(), vzero(), vzero(), vzero()}, moment[4] = {vzero(), vzero(), vzero(), vzero()};
+    V sum[4] = {vzero(), vzero(), vzero(), vzero()}, es[4] = {vzero(), vzero(), vzero(), vzero()}, quads = vzero();
     Real* p = st + v * W;
     auto one = [&](Dim k, int i) RAPT_LAMBDA {
       const V t = vfma(vload(p + k * L), c, now), e = vexp2(t);
       vstore(p + k * L, e);
       sum[i] = sum[i] + e;
-      if constexpr (kStats) {
-        es[i] = vfma(e, t, es[i]);
-        moment[i] = vfma(e, vset(kIndex[k]), moment[i]);
-      }
+      if constexpr (kStats) es[i] = vfma(e, t, es[i]);
+      return e;
     };
     Dim k = s.from;
     for (; k + 4 <= s.upto[v]; k += 4) {
-      one(k, 0);
-      one(k + 1, 1);
-      one(k + 2, 2);
-      one(k + 3, 3);
+      const V a = one(k, 0), b_ = one(k + 1, 1), c_ = one(k + 2, 2), d = one(k + 3, 3);
+      if constexpr (kStats) quads = vfma((a + b_) + (c_ + d), vset(kIndex[k]), quads);  // first moment of the keys: k here, k mod 4 from the sums
     }
-    for (int i = 0; k < s.upto[v]; ++k, ++i) one(k, i);
+    if (k < s.upto[v]) {
+      V rest[4] = {vzero(), vzero(), vzero(), vzero()};
+      const Dim first = k;
+      for (int i = 0; k < s.upto[v]; ++k, ++i) rest[i] = one(k, i);
+      if constexpr (kStats) quads = vfma((rest[0] + rest[1]) + (rest[2] + rest[3]), vset(kIndex[first]), quads);
+    }
     const V block = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     if constexpr (kStats) {
       sums[kEntropy][v] = alpha * vfma(delta, l[v], sums[kEntropy][v]) + ((es[0] + es[1]) + (es[2] + es[3]));  // sum of p * log2 p, p relative
       for (int i = kFirst; i < kSums; ++i) sums[i][v] = sums[i][v] * alpha;
-      places(b, s, v, p, block, (moment[0] + moment[1]) + (moment[2] + moment[3]));
+      places(b, s, v, p, block, quads + ((sum[1] + vset(Real(2)) * sum[2]) + vset(Real(3)) * sum[3]));
     }
     l[v] = vfma(l[v], alpha, block);
     neg[v] = now;
@@ -282,27 +271,34 @@ struct Group {
     // A key's distance is +-(place - k) for a lane that stands outside the block; inside, it is summed key by key.
     V distance = vabs(vfma(place, sum, vzero() - moment));
     if (near < kBlock - 1 && far > 0) {
-      V inside = vzero();
-      for (Dim k = s.from; k < s.upto[v]; ++k) inside = vfma(vload(p + k * L), vabs(place - vset(kIndex[k])), inside);
-      distance = vselect(vand(vlt(vzero(), place), vlt(place, vset(Real(kBlock - 1)))), inside, distance);
+      V inside[4] = {vzero(), vzero(), vzero(), vzero()};
+      auto one = [&](Dim k, int i) RAPT_LAMBDA { inside[i] = vfma(vload(p + k * L), vabs(place - vset(kIndex[k])), inside[i]); };
+      Dim k = s.from;
+      for (; k + 4 <= s.upto[v]; k += 4) {
+        one(k, 0);
+        one(k + 1, 1);
+        one(k + 2, 2);
+        one(k + 3, 3);
+      }
+      for (int i = 0; k < s.upto[v]; ++k, ++i) one(k, i);
+      distance = vselect(vand(vlt(vzero(), place), vlt(place, vset(Real(kBlock - 1)))), (inside[0] + inside[1]) + (inside[2] + inside[3]), distance);
     }
     sums[kDistance][v] = sums[kDistance][v] + distance;
     if (near <= kBlock && far >= 0) {
-      Real self[W], previous[W];
-      vstore(self, sums[kSelf][v]);
-      vstore(previous, sums[kPrevious][v]);
+      int32_t self[W], previous[W];
       for (int i = 0; i < W; ++i) {
-        const Dim k = Dim(lanes.position[v * W + i]) - b.first;
-        if (k >= s.from && k < s.upto[v]) self[i] = p[k * L + i];
-        if (k - 1 >= s.from && k - 1 < s.upto[v]) previous[i] = p[(k - 1) * L + i];
+        const int32_t k = lanes.place[v * W + i] - int32_t(b.first);
+        self[i] = (k < 0 ? 0 : k > kBlock - 1 ? int32_t(kBlock - 1) : k) * L + i;
+        previous[i] = (k < 1 ? 0 : k > kBlock ? int32_t(kBlock - 1) : k - 1) * L + i;
       }
-      sums[kSelf][v] = vload(self);
-      sums[kPrevious][v] = vload(previous);
+      const V from = vset(Real(s.from)), upto = vset(Real(s.upto[v])), before = place - vset(Real(1));
+      sums[kSelf][v] = vselect(vand(vle(from, place), vlt(place, upto)), vgather(p, self), sums[kSelf][v]);
+      sums[kPrevious][v] = vselect(vand(vle(from, before), vlt(before, upto)), vgather(p, previous), sums[kPrevious][v]);
     }
   }
 
   // The split joins the total.
-  __attribute__((noinline)) void end_split(const Job& j, bool slots) {
+  __attribute__((noinline)) void end_split(const Job& j) {
     if (fresh) return;
     V past[N], here[N];
     for (int v = 0; v < N; ++v) {
@@ -321,10 +317,6 @@ struct Group {
         total_sums[kEntropy][v] = past[v] * vfma(past_delta, total_sums[kMass][v], total_sums[kEntropy][v]) + here[v] * vfma(here_delta, l[v], sums[kEntropy][v]);
         for (int i = kMass; i < kSums; ++i) total_sums[i][v] = total_sums[i][v] * past[v] + sums[i][v] * here[v];
         top[v] = vmax(top[v], m[v]);
-        if (!slots) {
-          strongest[v] = vselect(vlt(strongest_logit[v], m[v]), found[v], strongest[v]);
-          strongest_logit[v] = vmax(strongest_logit[v], m[v]);
-        }
       }
       total_l[v] = vfma(total_l[v], past[v], l[v] * here[v]);
     }
@@ -365,22 +357,22 @@ struct Group {
         }
       }
     if constexpr (kStats) {
+      alignas(64) Real columns[AttentionStat::count * L];
+      V ones[N];
       for (int v = 0; v < N; ++v) {
+        ones[v] = vset(Real(1));
         const V(&x)[kSums][N] = total_sums;
-        const V one = vset(Real(1)), mass = x[kMass][v], some = vmax(mass, vset(Real(1e-37)));
+        const V mass = x[kMass][v], some = vmax(mass, vset(Real(1e-37)));
         const M seen = vlt(vset(kMasked), top[v]);
-        const V f = j.sigmoid ? one / some : inverse[v];
+        const V f = j.sigmoid ? ones[v] / some : inverse[v];
         const V log_l = vlog(j.sigmoid ? some : vmax(total_l[v], vset(Real(1e-37))));
         const V entropy = j.sigmoid ? log_l - x[kEntropy][v] * f : (mass * log_l - vset(kLn2) * x[kEntropy][v]) * f;
         const V all[AttentionStat::count] = {entropy, x[kFirst][v] * f, x[kSelf][v] * f, x[kPrevious][v] * f, x[kDistance][v] * f, strongest[v],
                                              top[v] * vset(j.unit), j.sigmoid ? mass : mass * f};
-        Real out[AttentionStat::count][W];
-        for (int i = 0; i < AttentionStat::count; ++i) vstore(out[i], vselect(seen, all[i], vzero()));
-        for (int i = 0; i < W && v * W + i < lanes.count; ++i) {
-          Real* to = static_cast<Real*>(a.stats) + AttentionStat::count * (Dim(lanes.row[v * W + i]) * j.heads + lanes.head[v * W + i]);
-          for (int c = 0; c < AttentionStat::count; ++c) to[c] = out[c][i];
-        }
+        for (int i = 0; i < AttentionStat::count; ++i) vstore(columns + i * L + v * W, vselect(seen, all[i], vzero()));
       }
+      for (Dim i = 0; i < lanes.count; ++i) row[i] = static_cast<Real*>(a.stats) + (Dim(lanes.row[i]) * j.heads + lanes.head[i]) * AttentionStat::count;
+      to_rows<N, false>(columns, ones, row, lanes.count, AttentionStat::count);
     }
   }
 
@@ -421,7 +413,7 @@ static void attend(const Job& j, const AttentionArgs& a, const AttentionPart& pa
         for (Dim k = 0; k < b.n; ++k) mem.k2[k] = square_of(b.k + k * b.k_stride, j.d);
       for (Dim i = 0; i < groups; ++i) group[i].block(j, b, mem);
     }
-    for (Dim i = 0; i < groups; ++i) group[i].end_split(j, slots);
+    for (Dim i = 0; i < groups; ++i) group[i].end_split(j);
   };
   if (j.s.slots > 0) walk(0, j.s.slots, j.s.slots, true);
   for (Dim split = j.keep > 0 ? 0 : low / kSplit * kSplit; split < high; split += kSplit) walk(split, least(high, split + kSplit), part.k_count, false);

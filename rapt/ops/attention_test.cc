@@ -255,7 +255,7 @@ TEST(Attention, EveryMask) {
 }
 
 TEST(Attention, EveryScoreAndOption) {
-  const auto two = sequences({35, 9});
+  const auto two = sequences({23, 9});
   auto with = [&](const char* name, auto change, Mask mask = causal()) {
     Scene s{.name = name, .spec = sizes(4, 2, 9, 7), .sequences = two, .mask = mask};
     change(s);

@@ -187,13 +187,24 @@ static void to_rows(const Real* xt, const V* factor, Real* const* row, Dim count
     for (Dim d = 0; d < n; d += W) {
       const Dim m = least(W, n - d);
       V r[W];
-      for (int i = 0; i < W; ++i) r[i] = i < m ? vload(xt + (d + i) * N * W + v * W) * factor[v] + vzero() : vzero();
+      if (m == W) {
+        RAPT_UNROLL
+        for (int i = 0; i < W; ++i) r[i] = vload(xt + (d + i) * N * W + v * W) * factor[v] + vzero();
+      } else {
+        for (int i = 0; i < W; ++i) r[i] = i < m ? vload(xt + (d + i) * N * W + v * W) * factor[v] + vzero() : vzero();
+      }
       transpose(r);
-      for (int i = 0; i < W; ++i) {
-        if (v * W + i >= count) break;
-        Real* o = row[v * W + i] + d;
-        if (m == W) vstore(o, kAdd ? vload(o) + r[i] : r[i]);
-        else vstore_n(o, kAdd ? vload_n(o, m) + r[i] : r[i], m);
+      if (m == W && (v + 1) * W <= count) {
+        RAPT_UNROLL
+        for (int i = 0; i < W; ++i) {
+          Real* o = row[v * W + i] + d;
+          vstore(o, kAdd ? vload(o) + r[i] : r[i]);
+        }
+      } else {
+        for (int i = 0; i < W && v * W + i < count; ++i) {
+          Real* o = row[v * W + i] + d;
+          vstore_n(o, kAdd ? vload_n(o, m) + r[i] : r[i], m);
+        }
       }
     }
 }
@@ -263,7 +274,7 @@ struct Lanes {
   alignas(64) Real position[kLanes], kept[kLanes];   // kept: the position towards keys below `keep`
   alignas(64) Real slope[kLanes];
   alignas(64) uint32_t key[kLanes];                  // for dropout
-  int32_t row[kLanes], head[kLanes];
+  int32_t row[kLanes], head[kLanes], place[kLanes];  // place: position as an integer
   Dim low_min[kVectors], low_max[kVectors], high_min[kVectors], high_max[kVectors], position_min[kVectors], position_max[kVectors];
 };
 
@@ -276,7 +287,8 @@ RAPT_INLINE void find_lanes(const Job& j, const AttentionPart& part, Dim kv, Dim
     g.head[i] = int32_t(kv * j.g + h);
     g.low[i] = Real(j.s.low[row]);
     g.high[i] = Real(j.s.high[row]);
-    g.position[i] = Real(j.s.position[row]);
+    g.place[i] = j.s.position[row];
+    g.position[i] = Real(g.place[i]);
     if (j.keep > 0) g.kept[i] = Real(j.s.kept_position[row]);
     if (j.alibi) g.slope[i] = j.slopes[kv * j.g + h];
     if (i + 1 < count && ++h == j.g) {

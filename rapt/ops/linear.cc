@@ -17,22 +17,33 @@ void linear_backward(Run& run, const Saved& s) {
   LinearBackwardArgs a{.rows = s.x.rows(), .k = s.x.last(), .x = s.x.data, .dx = run.grad(s.x), .count = s.count, .parts = {}};
   for (int i = 0; i < s.count; ++i) {
     const Projection& p = s.parts[i];
-    a.parts[i] = {.n = p.w->rows, .w = p.w->data.get(), .format = p.w->format, .scale = s.scale, .dy = run.grad(s.y[i]),
-                  .dw = run.grad(p.w), .dbias = run.grad(p.bias), .dresidual = s.residual ? run.grad(s.residual) : nullptr};
+    a.parts[i] = {.n = p.w->rows,
+                  .w = p.w->data.get(),
+                  .format = p.w->format,
+                  .scale = s.scale,
+                  .dy = run.grad(s.y[i]),
+                  .dw = run.grad(p.w),
+                  .dbias = run.grad(p.bias),
+                  .dresidual = s.residual ? run.grad(s.residual) : nullptr};
   }
   run.kernels().linear_backward(run.queue(), a);
 }
 
 void check(const char* op, const Run& run, const Tensor& x, const Projection& p) {
   const Weight& w = *p.w;
-  if (w.packing != Packing::panels) fail(op, ": weight ", w.name, " is stored in rows; pack it in panels when it is made (Packing::panels)");
+  if (w.packing != Packing::panels)
+    fail(op, ": weight ", w.name, " is stored in rows; pack it in panels when it is made (Packing::panels)");
   if (w.format != run.device.real && w.format != DType::bf16)
-    fail(op, ": weight ", w.name, " is stored as ", name_of(w.format), "; this device reads ", name_of(run.device.real), " or bf16, convert it");
-  if (w.cols != x.last()) fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] takes rows of ", w.cols, ", x ", x.shape(), " has rows of ", x.last());
+    fail(op, ": weight ", w.name, " is stored as ", name_of(w.format), "; this device reads ", name_of(run.device.real),
+         " or bf16, convert it");
+  if (w.cols != x.last())
+    fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] takes rows of ", w.cols, ", x ", x.shape(), " has rows of ", x.last());
   if (!p.bias) return;
-  if (p.bias->size() != w.rows) fail(op, ": bias ", p.bias->name, " has ", p.bias->size(), " elements, weight ", w.name, " has ", w.rows, " outputs");
+  if (p.bias->size() != w.rows)
+    fail(op, ": bias ", p.bias->name, " has ", p.bias->size(), " elements, weight ", w.name, " has ", w.rows, " outputs");
   if (p.bias->packing != Packing::rows || p.bias->format != run.device.real)
-    fail(op, ": bias ", p.bias->name, " must be plain ", name_of(run.device.real), ", it is ", name_of(p.bias->format), p.bias->packing == Packing::rows ? "" : " in panels");
+    fail(op, ": bias ", p.bias->name, " must be plain ", name_of(run.device.real), ", it is ", name_of(p.bias->format),
+         p.bias->packing == Packing::rows ? "" : " in panels");
 }
 
 Tensor output(Run& run, const Tensor& x, Dim n) {  // x's shape with another last axis
@@ -44,8 +55,10 @@ Tensor output(Run& run, const Tensor& x, Dim n) {  // x's shape with another las
   }
 }
 
-void compute(const char* op, Run& run, const Tensor& x, std::span<const Projection> parts, std::span<Tensor> out, const Tensor& residual, double scale) {
-  if (parts.empty() || parts.size() > kMostParts) fail(op, ": ", parts.size(), " products asked for in one call; 1 to ", kMostParts, " are possible");
+void compute(const char* op, Run& run, const Tensor& x, std::span<const Projection> parts, std::span<Tensor> out, const Tensor& residual,
+             double scale) {
+  if (parts.empty() || parts.size() > kMostParts)
+    fail(op, ": ", parts.size(), " products asked for in one call; 1 to ", kMostParts, " are possible");
   if (out.size() != parts.size()) fail(op, ": ", parts.size(), " products but room for ", out.size(), " results");
   if (!x.contiguous()) fail(op, ": x ", x.shape(), " is not contiguous");
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -55,13 +68,20 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
         fail(op, ": weight ", parts[i].w->name, " or its bias is given twice; compute it once and use the result twice");
   }
   if (residual && (residual.last() != parts[0].w->rows || residual.rows() != x.rows() || !residual.contiguous()))
-    fail(op, ": residual ", residual.shape(), " does not fit the ", x.rows(), " rows of ", parts[0].w->rows, " that x ", x.shape(), " and weight ", parts[0].w->name, " give");
+    fail(op, ": residual ", residual.shape(), " does not fit the ", x.rows(), " rows of ", parts[0].w->rows, " that x ", x.shape(),
+         " and weight ", parts[0].w->name, " give");
   Saved s{.x = x, .residual = residual, .y = {}, .parts = {}, .count = static_cast<int>(parts.size()), .scale = scale};
   LinearArgs a{.rows = x.rows(), .k = x.last(), .x = x.data, .count = s.count, .parts = {}};
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto& [w, bias] = s.parts[i] = parts[i];
     s.y[i] = out[i] = output(run, x, w->rows);
-    a.parts[i] = {.n = w->rows, .w = w->data.get(), .format = w->format, .bias = bias ? bias->data.get() : nullptr, .residual = residual.data, .scale = scale, .y = out[i].data};
+    a.parts[i] = {.n = w->rows,
+                  .w = w->data.get(),
+                  .format = w->format,
+                  .bias = bias ? bias->data.get() : nullptr,
+                  .residual = residual.data,
+                  .scale = scale,
+                  .y = out[i].data};
   }
   run.kernels().linear(run.queue(), a);
   run.record(linear_backward, s);
@@ -69,7 +89,9 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
 
 }  // namespace
 
-void project(Run& run, const Tensor& x, std::span<const Projection> parts, std::span<Tensor> out) { compute("project", run, x, parts, out, {}, 1); }
+void project(Run& run, const Tensor& x, std::span<const Projection> parts, std::span<Tensor> out) {
+  compute("project", run, x, parts, out, {}, 1);
+}
 
 Tensor linear(Run& run, const Tensor& x, const Weight& w, const Weight* bias) {
   const Projection part{&w, bias};

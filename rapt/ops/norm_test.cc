@@ -49,6 +49,8 @@ TEST(Norm, EveryKindWeightFormAndOddSize) {
         c.reference = [=](const std::vector<Array>& in, const std::vector<Weight>& w) {
           return reference_norm(spec, in[0], w.empty() ? nullptr : &w[0], w.size() > 1 ? &w[1] : nullptr);
         };
+        // One number alone (two, for layer) is normed to 1 whatever it is: its gradient is what eps leaves, and f32 cannot hold that.
+        c.gradient = cols > 2;
         check(c);
       }
 }

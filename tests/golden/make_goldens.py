@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the golden files beside this script: toy models of every preset, computed by the reference implementations.
 
-  python make_goldens.py              writes all files (a minute)
+  python make_goldens.py              writes all files (15 s)
   python make_goldens.py llama3 bert  only these
   python make_goldens.py --names bert prints the names and shapes of a toy's weights
 
@@ -638,15 +638,17 @@ def define():
     gemma3("gemma3", 1, {"rope_type": "default"}, {}, "gemma3")
     gemma3("gemma3-4b", 2, {"rope_type": "linear", "factor": 8.0}, {"scaling": {"linear": {"factor": 8.0}}})
 
-    # OLMo 2: norms on the branches' results only, QK-norm over the whole projection.
-    n = rms(1e-6)
-    toy("olmo2",
-        recipe_of(35, None, decoder=stacked(
-            2, block(attention(4, kv_heads=2, head_dim=10, qk_norm={"norm": n, "span": "full"}, pos=roped(5e5)), glu("silu", 50), norm_out=n),
-            final_norm=n)),
-        hugging_face(T.Olmo2ForCausalLM,
-                     dict(base, hidden_size=35, intermediate_size=50, num_key_value_heads=2, head_dim=10, rms_norm_eps=1e-6,
-                          rope_parameters={"rope_type": "default", "rope_theta": 5e5}), OLMO2), "olmo2")
+    # OLMo 2: norms on the branches' results only, QK-norm over the whole projection. The 32B shares key heads.
+    def olmo2(name, kv, preset=None):
+        n = rms(1e-6)
+        attn = attention(4, kv_heads=kv, head_dim=10, qk_norm={"norm": n, "span": "full"}, pos=roped(5e5))
+        toy(name, recipe_of(35, None, decoder=stacked(2, block(attn, glu("silu", 50), norm_out=n), final_norm=n)),
+            hugging_face(T.Olmo2ForCausalLM,
+                         dict(base, hidden_size=35, intermediate_size=50, num_key_value_heads=kv, head_dim=10, rms_norm_eps=1e-6,
+                              rope_parameters={"rope_type": "default", "rope_theta": 5e5}), OLMO2), preset)
+
+    olmo2("olmo2", 4, "olmo2")
+    olmo2("olmo2-32b", 2)
 
     # T5: scale 1, one bucket table per stack, heads * head_dim != width, decoder output times width^-0.5 where tied.
     n = rms(1e-6)

@@ -17,11 +17,11 @@
 
 namespace rapt::cli {
 
-extern const Verb kShow;
+extern const Verb kLab, kShow;
 
 namespace {
 
-const Verb* const kVerbs[] = {&kShow};
+const Verb* const kVerbs[] = {&kShow, &kLab};
 
 std::string overview() {
   std::string out = "rapt: one engine for the whole attention family\n\nUsage: rapt VERB [...]\n\n";

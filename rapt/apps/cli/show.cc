@@ -74,24 +74,23 @@ int run(Args& args) {
 }  // namespace
 
 extern const Verb kShow;
-const Verb kShow = {
-    "show", "draw a model from its recipe, with sizes and costs",
-    "Usage: rapt show [RECIPE] [--json] [--all]\n"
-    "       rapt show --diff A B [--json]\n"
-    "       rapt show --schema\n"
-    "\n"
-    "RECIPE is the name of a preset, a JSON file, or - for standard input. Without one the presets are listed.\n"
-    "\n"
-    "  --json     the recipe as JSON, sizes filled in, defaults left out\n"
-    "  --all      as JSON with every default spelt out\n"
-    "  --diff     what differs between two recipes\n"
-    "  --schema   every field of a recipe, with its default and meaning (docs/recipe.md)\n"
-    "\n"
-    "Examples:\n"
-    "  rapt show\n"
-    "  rapt show llama3\n"
-    "  rapt show --diff llama3 qwen3-gate-g1\n"
-    "  echo '{\"preset\": \"gpt2\", \"decoder\": {\"layers\": 2}}' | rapt show -\n",
-    run};
+const Verb kShow = {"show", "draw a model from its recipe, with sizes and costs",
+                    "Usage: rapt show [RECIPE] [--json] [--all]\n"
+                    "       rapt show --diff A B [--json]\n"
+                    "       rapt show --schema\n"
+                    "\n"
+                    "RECIPE is the name of a preset, a JSON file, or - for standard input. Without one the presets are listed.\n"
+                    "\n"
+                    "  --json     the recipe as JSON, sizes filled in, defaults left out\n"
+                    "  --all      as JSON with every default spelt out\n"
+                    "  --diff     what differs between two recipes\n"
+                    "  --schema   every field of a recipe, with its default and meaning (docs/recipe.md)\n"
+                    "\n"
+                    "Examples:\n"
+                    "  rapt show\n"
+                    "  rapt show llama3\n"
+                    "  rapt show --diff llama3 qwen3-gate-g1\n"
+                    "  echo '{\"preset\": \"gpt2\", \"decoder\": {\"layers\": 2}}' | rapt show -\n",
+                    run};
 
 }  // namespace rapt::cli

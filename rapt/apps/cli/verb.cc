@@ -73,7 +73,8 @@ std::vector<std::string> Args::operands() {
 std::vector<std::string> Args::operands(std::size_t least, std::size_t most, std::string_view what) {
   std::vector<std::string> out = operands();
   if (out.size() < least || out.size() > most)
-    fail_usage("wants ", least == most ? std::to_string(least) : concat(least, " to ", most), " ", what, ", got ", out.size(), out.empty() ? "" : ": " + join(out));
+    fail_usage("wants ", least == most ? std::to_string(least) : concat(least, " to ", most), " ", what, ", got ", out.size(),
+               out.empty() ? "" : ": " + join(out));
   return out;
 }
 
