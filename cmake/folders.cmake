@@ -33,6 +33,12 @@ function(rapt_kernels isa)
   else()
     target_compile_options(rapt_kernels_${isa} PRIVATE -O2)
   endif()
+  if(RAPT_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    # Unrolled tiles with a check beside every load take four times as long to compile. Address checks are called instead of inlined,
+    # and of undefined behaviour only what an address check would not stop anyway is left (90 s -> 22 s for attention's backward).
+    target_compile_options(rapt_kernels_${isa} PRIVATE -fno-sanitize=null,alignment,pointer-overflow
+                           "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0")
+  endif()
   set(RAPT_OBJECTS ${RAPT_OBJECTS} rapt_kernels_${isa} PARENT_SCOPE)
 endfunction()
 

@@ -33,7 +33,7 @@ void randomise(Model& model, std::uint64_t seed, double gain) {
         const double x = random_normal(key, static_cast<std::uint64_t>(r * w.cols + c));
         double v = x;
         if (norm) v = (positive ? 1 : 0) + 0.3 * x;
-        else if (running) v = c < w.cols / 2 ? 0.3 * x : 0.6 + std::abs(x);
+        else if (running) v = c < w.cols / 2 ? 0.3 * x : 20 + 10 * std::abs(x);  // keeps relu2 towers from overflowing f32
         else if (w.name.ends_with(".scale")) v = 1 + 0.2 * x;
         else if (w.name.ends_with(".bias")) v = 0.4 * x;
         else if (w.packing == Packing::panels && w.name != "embed.tokens") v = gain * 1.2 * x / std::sqrt(static_cast<double>(w.cols));

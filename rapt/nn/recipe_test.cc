@@ -74,7 +74,7 @@ TEST(Recipe, EverythingSurvivesJson) {
              .table = SinusoidTable::marian,
              .dropout = 0.1};
   AttnRecipe& a = attn(r);
-  a.score = AttnRecipe::ScoreKind::l2;
+  a.score = AttnRecipe::ScoreKind::dot;
   a.normal = Normal::sigmoid;
   a.scale = {.kind = ScaleRecipe::Kind::learned, .number = 3, .per = ScaleRecipe::Per::head, .max = 10};
   a.v_dim = 6;

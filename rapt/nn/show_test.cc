@@ -96,7 +96,7 @@ TEST(Show, TheModelHasAsManyParameters) {
         }
       recipes.push_back(r);
       for (auto& [name, layer] : r.encoder->kinds)
-        for (PartRecipe& p : layer.parts) p.attn.score = AttnRecipe::ScoreKind::additive;
+        for (PartRecipe& p : layer.parts) p.attn.score = AttnRecipe::ScoreKind::additive, p.attn.scale = {};
       recipes.push_back(r);
     }
   }

@@ -33,8 +33,9 @@ constexpr int kDepthStride = kDepth + 16;      // of copied rows: an odd number 
 constexpr Dim kBatch = 256;                    // one chain of additions, dW
 constexpr int kChunk = 96;                     // columns of x copied for dW
 constexpr Dim kRowBlock = 96;                  // rows copied at a time, forward; 128 the same, 256 2 % slower (M = 512, 1 MB of L2)
-constexpr Dim kTurnBlock = 256;                // the same for dx, where every block of rows transposes W again
-constexpr Dim kDirect = 8;                     // up to here rows are read in place
+constexpr Dim kMostStrips = 16;  // in a task of many rows: its part of y stays in the cache from one block of depth to the next
+constexpr Dim kTurnBlock = 256;  // the same for dx, where every block of rows transposes W again
+constexpr Dim kDirect = 8;  // up to here rows are read in place
 constexpr Dim kFetch = 96;  // 4 rows and more, read in place: how many inputs ahead the weights are asked for; M = 8 and
     // 2048 x 2048: 106 -> 116 GFLOP/s, 4096 x 4096: 86 -> 102. Fewer rows lose a third by it.
 constexpr int kMostRows = kRows > kDirect ? kRows : int(kDirect);
@@ -244,22 +245,25 @@ RAPT_INLINE void for_parts(const LinearArgs& a, Range strips, const F& f) {
   }
 }
 
-// How many pieces to cut n units of equal cost into: one per thread where they are alone, else a few each, so that a thread
-// that was held up does not hold up the others.
-RAPT_INLINE Dim pieces_for(Queue& queue, Dim n, Dim others) {
+// How many pieces to cut n units of equal cost into, when the same is done `others` times: of at least `smallest` units, about
+// `tasks` for each thread so that one that was held up does not hold up the others, and as many for one as for another.
+RAPT_INLINE Dim pieces_for(Queue& queue, Dim n, Dim others, Dim smallest, Dim tasks) {
   const Dim threads = threads_of(queue);
-  if (threads == 1 && n > 0) return 1;
-  return most(1, least(n, ceil_div(4 * threads, others)));
+  if (threads == 1) return 1;
+  const Dim units = most(smallest, n * others / (tasks * threads));
+  return least(n, ceil_div(ceil_div(n, units), threads) * threads);
 }
+constexpr Dim kWorth = 65536;  // multiply-adds below which a task is not worth a thread's while: about a microsecond
 
 }  // namespace
 
 void linear(Queue& queue, const LinearArgs& a) noexcept {
+  if (a.rows == 0) return;
   Dim strips = 0;
   for (int p = 0; p < a.count; ++p) strips += ceil_div(a.parts[p].n, kStrip);
-  if (a.rows == 0) return;
+  const Dim threads = threads_of(queue), worth = ceil_div(kWorth, a.rows * a.k * kStrip);
   if (a.rows <= kDirect) {
-    const Dim pieces = pieces_for(queue, strips, 1);
+    const Dim pieces = pieces_for(queue, strips, 1, most(worth, most_strips(a.rows)), 16);
     for_tasks(queue, pieces, [&](Dim task, int) {
       for_parts(a, cut(strips, pieces, task), [&](const LinearPart& part, Range mine) {
         if (part.format == DType::bf16) few_rows<uint16_t>(a, part, mine);
@@ -268,12 +272,22 @@ void linear(Queue& queue, const LinearArgs& a) noexcept {
     });
     return;
   }
-  const Dim blocks = ceil_div(a.rows, kRowBlock), pieces = pieces_for(queue, strips, blocks);
+  // Blocks are smaller only where there are more threads than strips. A worker keeps its copy of a block of rows from task to task,
+  // so that tasks may be small: 2 threads, 576 x 576, M = 64 lost 16 % to uneven pieces when each of eight tasks had to copy.
+  const Dim blocks = most(ceil_div(a.rows, kRowBlock), least(ceil_div(a.rows, kRows), 2 * threads / strips));
+  const Dim pieces = most(pieces_for(queue, strips, blocks, worth, 16), ceil_div(strips, kMostStrips));
+  constexpr int kWorkers = 256;
+  Dim have[kWorkers];  // per worker: the block it has copied
+  for (Dim& h : have) h = -1;
   for_tasks(queue, pieces * blocks, [&](Dim task, int worker) {
-    const Range block = cut(a.rows, blocks, task % blocks), range = cut(strips, pieces, task / blocks);
-    Real* copied = reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kRowBlock * kDepthStride) * sizeof(Real)));
-    for (Dim d = 0; d < a.k; d += kDepth) {
-      copy_rows(copied, static_cast<const Real*>(a.x) + block.begin * a.k + d, a.k, block.end - block.begin, least(kDepth, a.k - d));
+    const Range block = cut(a.rows, blocks, task / pieces), range = cut(strips, pieces, task % pieces);
+    const Dim rows = block.end - block.begin, slice = rows * kDepthStride;
+    Real* copied =
+        reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kRowBlock * kDepthStride * ceil_div(a.k, kDepth)) * sizeof(Real)));
+    const bool copy = worker >= kWorkers || have[worker] != task / pieces;
+    if (worker < kWorkers) have[worker] = task / pieces;
+    for (Dim d = 0; d < a.k; d += kDepth, copied += slice) {
+      if (copy) copy_rows(copied, static_cast<const Real*>(a.x) + block.begin * a.k + d, a.k, rows, least(kDepth, a.k - d));
       for_parts(a, range, [&](const LinearPart& part, Range mine) {
         if (part.format == DType::bf16) many_rows<uint16_t>(a, part, mine, block, copied, d);
         else many_rows<Real>(a, part, mine, block, copied, d);
@@ -428,7 +442,7 @@ void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part
 void linear_backward(Queue& queue, const LinearBackwardArgs& a) noexcept {
   if (a.rows == 0) return;
   if (a.dx) {
-    const Dim panels = ceil_div(a.k, kPanel), blocks = ceil_div(a.rows, kTurnBlock), pieces = pieces_for(queue, panels, blocks);
+    const Dim panels = ceil_div(a.k, kPanel), blocks = ceil_div(a.rows, kTurnBlock), pieces = pieces_for(queue, panels, blocks, 3, 4);
     for_tasks(queue, pieces * blocks, [&](Dim task, int worker) {
       Real* scratch =
           reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kTurnBlock * kDepthStride + kDepth * kPanel) * sizeof(Real)));
@@ -438,7 +452,7 @@ void linear_backward(Queue& queue, const LinearBackwardArgs& a) noexcept {
   // A region of its own: a residual may be the very tensor x whose gradient was just added to.
   Dim groups = 0;  // of panels
   for (int p = 0; p < a.count; ++p) groups += ceil_div(ceil_div(a.parts[p].n, kPanel), kMostPanels);
-  const Dim chunks = ceil_div(a.k, kChunk), pieces = pieces_for(queue, chunks, groups);
+  const Dim chunks = ceil_div(a.k, kChunk), pieces = pieces_for(queue, chunks, groups, 1, 4);
   for_tasks(queue, groups * pieces, [&](Dim task, int worker) {
     Real* scratch =
         reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kMostPanels * kBatch * kPanel + kBatch * kChunk) * sizeof(Real)));
