@@ -91,8 +91,8 @@ std::string refusal(const std::string& file, const std::string& header) {
   const std::string name = path.filename().string();
   if (name.ends_with("_cpu.cc") || is_kernel_header(file)) {
     // Compiled once per instruction set: only declarations may come in, so no header that lives by inline functions.
-    static const std::set<std::string> plain = {"math.h", "stddef.h", "stdint.h", "string.h", "immintrin.h", "arm_neon.h",
-                                                "rapt/ops/isa.h", "rapt/device/kernels.h"};
+    static const std::set<std::string> plain = {"math.h",      "stddef.h",   "stdint.h",       "string.h",
+                                                "immintrin.h", "arm_neon.h", "rapt/ops/isa.h", "rapt/device/kernels.h"};
     const std::string op = fs::path(header).stem().string();  // attention_forward_cpu.cc belongs to attention.h
     const bool own = header == "rapt/ops/" + op + ".h" && name.starts_with(op + "_");
     if (plain.contains(header) || own || is_kernel_header(header)) return "";
@@ -137,7 +137,8 @@ TEST(Layering, EveryHeaderHasAGuardAndEverySourceALicence) {
   const std::string licence = std::string("SPDX-License-") + "Identifier: Apache-2.0";
   for (const fs::path& file : tree()) {
     const bool script = file.begin()->string() == "scripts" || file.begin()->string() == ".ci";
-    if (!is_source(file) && file.extension() != ".cmake" && file.extension() != ".py" && file.filename() != "CMakeLists.txt" && !script) continue;
+    if (!is_source(file) && file.extension() != ".cmake" && file.extension() != ".py" && file.filename() != "CMakeLists.txt" && !script)
+      continue;
     const std::string text = read(kRoot / file);
     EXPECT_LT(text.find(licence), 200u) << file << " does not state the licence near its top";
     EXPECT_TRUE(file.extension() != ".h" || text.find("\n#pragma once\n") != std::string::npos) << file << " has no #pragma once";

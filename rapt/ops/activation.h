@@ -5,11 +5,13 @@
 
 namespace rapt {
 
+// clang-format off
 enum class Act : int {
   relu, relu2, gelu, gelu_tanh, silu, quick_gelu, sigmoid, ns_sigmoid /* 0.5 + 0.5 sigmoid */, softplus, tanh,
   softcap,  // c * tanh(x / c)
   scale,    // c * x
 };
+// clang-format on
 
 Tensor activation(Run& run, Act act, const Tensor& x, double c = 1);
 

@@ -11,7 +11,7 @@ namespace rapt {
 namespace {
 
 constexpr std::uint64_t kDropoutSite = 0x61747400;  // + 1 for cross-attention: a layer may have both
-constexpr Dim kKeyChunk = 2048;  // keys per backward task; half and double are no faster
+constexpr Dim kKeyChunk = 2048;  // keys per backward task: every chunk costs one partial dQ in memory
 
 struct Saved {
   AttentionShape shape;
@@ -131,6 +131,8 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
   if (spec.bias == Bias::bucket) {
     check_weight(run, "buckets", in.buckets, in.buckets ? in.buckets->rows : 1, spec.heads);
     if (in.buckets->rows < (spec.bucket_both ? 4 : 2)) fail("attention: ", in.buckets->rows, " buckets are too few; at least 2, or 4 where keys after the query have their own");
+    if (spec.bucket_max <= in.buckets->rows / (spec.bucket_both ? 4 : 2))
+      fail("attention: bucket_max ", spec.bucket_max, " leaves no distance for the logarithmic half of ", in.buckets->rows, " buckets; make it larger");
   }
   if (spec.bias == Bias::dense) {
     const Tensor& b = in.dense_bias;

@@ -7,6 +7,10 @@ namespace {
 
 constexpr int kGroups = RAPT_IS(avx512) ? 4 : 8;  // groups that share one walk over K and V
 
+// Rows of one head further apart than this fall onto few sets of L2 and are copied together first. Up to 4 KB apart, copying cost
+// 3 to 5 % at T = 128 and gained nothing at 2,048 (bench/attention, Zen 4): the broadcasts hide the latency of L2.
+constexpr Dim kFar = 4096 / Dim(sizeof(Real));
+
 // What is summed up for statistics, relative to the running maximum like the sum itself.
 enum { kEntropy, kMass, kFirst, kSelf, kPrevious, kDistance, kSums };
 
@@ -284,17 +288,14 @@ struct Group {
       distance = vselect(vand(vlt(vzero(), place), vlt(place, vset(Real(kBlock - 1)))), (inside[0] + inside[1]) + (inside[2] + inside[3]), distance);
     }
     sums[kDistance][v] = sums[kDistance][v] + distance;
-    if (near <= kBlock && far >= 0) {
-      int32_t self[W], previous[W];
-      for (int i = 0; i < W; ++i) {
-        const int32_t k = lanes.place[v * W + i] - int32_t(b.first);
-        self[i] = (k < 0 ? 0 : k > kBlock - 1 ? int32_t(kBlock - 1) : k) * L + i;
-        previous[i] = (k < 1 ? 0 : k > kBlock ? int32_t(kBlock - 1) : k - 1) * L + i;
-      }
-      const V from = vset(Real(s.from)), upto = vset(Real(s.upto[v])), before = place - vset(Real(1));
-      sums[kSelf][v] = vselect(vand(vle(from, place), vlt(place, upto)), vgather(p, self), sums[kSelf][v]);
-      sums[kPrevious][v] = vselect(vand(vle(from, before), vlt(before, upto)), vgather(p, previous), sums[kPrevious][v]);
+    V self = sums[kSelf][v], previous = sums[kPrevious][v];
+    for (Dim k = most(s.from, near - 1); k < least(s.upto[v], far + 1); ++k) {  // a vector's rows are neighbours: few keys. Gathers were no faster.
+      const V x = vload(p + k * L);
+      self = vselect(veq(place, vset(kIndex[k])), x, self);
+      previous = vselect(veq(place, vset(kIndex[k] + Real(1))), x, previous);
     }
+    sums[kSelf][v] = self;
+    sums[kPrevious][v] = previous;
   }
 
   // The split joins the total.
@@ -357,22 +358,32 @@ struct Group {
         }
       }
     if constexpr (kStats) {
-      alignas(64) Real columns[AttentionStat::count * L];
-      V ones[N];
+      constexpr int C = AttentionStat::count;
       for (int v = 0; v < N; ++v) {
-        ones[v] = vset(Real(1));
         const V(&x)[kSums][N] = total_sums;
         const V mass = x[kMass][v], some = vmax(mass, vset(Real(1e-37)));
         const M seen = vlt(vset(kMasked), top[v]);
-        const V f = j.sigmoid ? ones[v] / some : inverse[v];
+        const V f = j.sigmoid ? vset(Real(1)) / some : inverse[v];
         const V log_l = vlog(j.sigmoid ? some : vmax(total_l[v], vset(Real(1e-37))));
         const V entropy = j.sigmoid ? log_l - x[kEntropy][v] * f : (mass * log_l - vset(kLn2) * x[kEntropy][v]) * f;
-        const V all[AttentionStat::count] = {entropy, x[kFirst][v] * f, x[kSelf][v] * f, x[kPrevious][v] * f, x[kDistance][v] * f, strongest[v],
-                                             top[v] * vset(j.unit), j.sigmoid ? mass : mass * f};
-        for (int i = 0; i < AttentionStat::count; ++i) vstore(columns + i * L + v * W, vselect(seen, all[i], vzero()));
+        const V all[C] = {entropy, x[kFirst][v] * f, x[kSelf][v] * f, x[kPrevious][v] * f, x[kDistance][v] * f, strongest[v], top[v] * vset(j.unit), j.sigmoid ? mass : mass * f};
+        auto to = [&](int i) { return static_cast<Real*>(a.stats) + (Dim(lanes.row[v * W + i]) * j.heads + lanes.head[v * W + i]) * C; };
+        if constexpr (W >= C) {
+          V r[W];
+          RAPT_UNROLL
+          for (int i = 0; i < W; ++i) r[i] = i < C ? vselect(seen, all[i < C ? i : 0], vzero()) : vzero();
+          transpose(r);
+          RAPT_UNROLL
+          for (int i = 0; i < W; ++i)
+            if (v * W + i < lanes.count) vstore_n(to(i), r[i], C);
+        } else {
+          for (int c = 0; c < C; ++c) {
+            Real column[W];
+            vstore(column, vselect(seen, all[c], vzero()));
+            for (int i = 0; i < W && v * W + i < lanes.count; ++i) to(i)[c] = column[i];
+          }
+        }
       }
-      for (Dim i = 0; i < lanes.count; ++i) row[i] = static_cast<Real*>(a.stats) + (Dim(lanes.row[i]) * j.heads + lanes.head[i]) * AttentionStat::count;
-      to_rows<N, false>(columns, ones, row, lanes.count, AttentionStat::count);
     }
   }
 
@@ -399,12 +410,12 @@ static void attend(const Job& j, const AttentionArgs& a, const AttentionPart& pa
     for (Dim kb = begin; kb < end; kb += kBlock) {
       if (!slots && kb >= j.keep && kb + kBlock <= low) continue;
       Keys b = find_keys(j, part, kv, kb, least(kBlock, keys - kb), slots);
-      if (b.k_stride != j.d) {
+      if (groups > 1 && b.k_stride > kFar) {
         pack_rows(mem.k, j.d, b.k, b.k_stride, j.d, b.n);
         b.k = mem.k;
         b.k_stride = j.d;
       }
-      if (b.v_stride != j.dv) {
+      if (groups > 1 && b.v_stride > kFar) {
         pack_rows(mem.v, j.dv, b.v, b.v_stride, j.dv, b.n);
         b.v = mem.v;
         b.v_stride = j.dv;

@@ -33,6 +33,7 @@ constexpr int kLanes = kVectors * W;  // (row, head) pairs of a group; divides k
 static_assert(kAttentionLanes % kLanes == 0);
 constexpr int tile_of(int vectors) { return kAccumulators / vectors > 16 ? 16 : kAccumulators / vectors; }  // fewer vectors: more broadcasts
 constexpr Dim kBlock = 64;     // keys, counted from the sequence's first: part of the definition of the result
+static_assert(kBlock == kPageKeys);  // a block never crosses a page
 constexpr Dim kSplit = 1024;   // keys that share one softmax state, likewise
 constexpr Real kMasked = Real(-1e30);  // finite, so that 0 * (z - m) stays 0
 constexpr Real kFloor = Real(-1e29);   // no maximum is below it: a lane that has seen nothing gives weights 2^(-9e29) = 0 and not 2^0
@@ -274,7 +275,7 @@ struct Lanes {
   alignas(64) Real position[kLanes], kept[kLanes];   // kept: the position towards keys below `keep`
   alignas(64) Real slope[kLanes];
   alignas(64) uint32_t key[kLanes];                  // for dropout
-  int32_t row[kLanes], head[kLanes], place[kLanes];  // place: position as an integer
+  int32_t row[kLanes], head[kLanes];
   Dim low_min[kVectors], low_max[kVectors], high_min[kVectors], high_max[kVectors], position_min[kVectors], position_max[kVectors];
 };
 
@@ -287,8 +288,7 @@ RAPT_INLINE void find_lanes(const Job& j, const AttentionPart& part, Dim kv, Dim
     g.head[i] = int32_t(kv * j.g + h);
     g.low[i] = Real(j.s.low[row]);
     g.high[i] = Real(j.s.high[row]);
-    g.place[i] = j.s.position[row];
-    g.position[i] = Real(g.place[i]);
+    g.position[i] = Real(j.s.position[row]);
     if (j.keep > 0) g.kept[i] = Real(j.s.kept_position[row]);
     if (j.alibi) g.slope[i] = j.slopes[kv * j.g + h];
     if (i + 1 < count && ++h == j.g) {

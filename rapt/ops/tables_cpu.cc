@@ -5,8 +5,8 @@
 
 namespace rapt::RAPT_ISA {
 
-#define RAPT_DECLARE(name, Stem)                           \
-  void name(Queue&, const Stem##Args&) noexcept;           \
+#define RAPT_DECLARE(name, Stem)                 \
+  void name(Queue&, const Stem##Args&) noexcept; \
   void name##_backward(Queue&, const Stem##BackwardArgs&) noexcept;
 RAPT_OPS(RAPT_DECLARE)
 #undef RAPT_DECLARE
@@ -17,6 +17,7 @@ RAPT_PLAIN_KERNELS(RAPT_DECLARE)
 #define RAPT_STRING2(x) #x
 #define RAPT_STRING(x) RAPT_STRING2(x)
 extern const Kernels kKernels;
+// clang-format off
 const Kernels kKernels = {
     .isa = RAPT_STRING(RAPT_ISA),
     .real = RAPT_IS(f64) ? DType::f64 : DType::f32,
@@ -27,5 +28,6 @@ const Kernels kKernels = {
     RAPT_PLAIN_KERNELS(RAPT_FILL)
 #undef RAPT_FILL
 };
+// clang-format on
 
 }  // namespace rapt::RAPT_ISA

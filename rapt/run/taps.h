@@ -11,6 +11,7 @@
 
 namespace rapt {
 
+// clang-format off
 enum class Site {
   embed,         // what enters the stack                             [T,C]
   resid_in,      // residual stream before a part (attention, cross, ffn) [T,C]
@@ -26,6 +27,7 @@ enum class Site {
   logits,        // [T,V]
   count
 };
+// clang-format on
 
 enum class Stack : int { encoder, decoder };
 

@@ -11,7 +11,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const rapt::Recipe recipe = rapt::parse_recipe({reinterpret_cast<const char*>(data), size}, "fuzz");
     if (!(rapt::parse_recipe(rapt::recipe_json(recipe), "again") == recipe)) std::abort();
     rapt::resolve(recipe);
-  } catch (const rapt::Error&) {
-  }
+  } catch (const rapt::Error&) {}
   return 0;
 }
