@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "rapt/ops/attention.h"
 #include "rapt/base/rng.h"
+#include "rapt/ops/attention.h"
 
 namespace {
 
@@ -63,7 +63,8 @@ class Peer {
     waitpid(pid_, nullptr, 0);
   }
   double ask(int threads, const Shape& s, bool backward, double seconds) {
-    std::fprintf(out_, "%d %lld %lld %lld %d %d %g\n", threads, static_cast<long long>(s.d), static_cast<long long>(s.t), static_cast<long long>(s.heads), s.causal, backward, seconds);
+    std::fprintf(out_, "%d %lld %lld %lld %d %d %g\n", threads, static_cast<long long>(s.d), static_cast<long long>(s.t),
+                 static_cast<long long>(s.heads), s.causal, backward, seconds);
     std::fflush(out_);
     double best = 0;
     if (std::fscanf(in_, "%lf", &best) != 1) fail("bench/attention: the peer died");
@@ -84,7 +85,9 @@ __attribute__((target("avx512f"))) void fma_512() {
   for (int i = 0; i < 2000; ++i) {
     asm volatile("" : "+v"(a), "+v"(s));
     for (auto& x : c) x = _mm512_fmadd_ps(a, s, x);
-    asm volatile("" : "+v"(c[0]), "+v"(c[1]), "+v"(c[2]), "+v"(c[3]), "+v"(c[4]), "+v"(c[5]), "+v"(c[6]), "+v"(c[7]), "+v"(c[8]), "+v"(c[9]), "+v"(c[10]), "+v"(c[11]));
+    asm volatile(""
+                 : "+v"(c[0]), "+v"(c[1]), "+v"(c[2]), "+v"(c[3]), "+v"(c[4]), "+v"(c[5]), "+v"(c[6]), "+v"(c[7]), "+v"(c[8]), "+v"(c[9]),
+                   "+v"(c[10]), "+v"(c[11]));
   }
 }
 __attribute__((target("avx2,fma"))) void fma_256() {
@@ -93,7 +96,9 @@ __attribute__((target("avx2,fma"))) void fma_256() {
   for (int i = 0; i < 2000; ++i) {
     asm volatile("" : "+x"(a), "+x"(s));
     for (auto& x : c) x = _mm256_fmadd_ps(a, s, x);
-    asm volatile("" : "+x"(c[0]), "+x"(c[1]), "+x"(c[2]), "+x"(c[3]), "+x"(c[4]), "+x"(c[5]), "+x"(c[6]), "+x"(c[7]), "+x"(c[8]), "+x"(c[9]), "+x"(c[10]), "+x"(c[11]));
+    asm volatile(""
+                 : "+x"(c[0]), "+x"(c[1]), "+x"(c[2]), "+x"(c[3]), "+x"(c[4]), "+x"(c[5]), "+x"(c[6]), "+x"(c[7]), "+x"(c[8]), "+x"(c[9]),
+                   "+x"(c[10]), "+x"(c[11]));
   }
 }
 double peak(Device& device, double seconds) {  // FLOP/s, best of pieces
@@ -137,12 +142,14 @@ class Ours {
   double both(double seconds) {
     run_.tape = &tape_;
     run_.taps = nullptr;
-    return best([&] {
-      for (const Tensor* t : {&q_, &k_, &v_}) t->buffer->grad = nullptr;
-      const Tensor out = attention(run_, spec_, {.q = q_, .k = k_, .v = v_}, plan_);
-      out.buffer->grad = g_.data;
-      tape_.play_back(run_);
-    }, seconds);
+    return best(
+        [&] {
+          for (const Tensor* t : {&q_, &k_, &v_}) t->buffer->grad = nullptr;
+          const Tensor out = attention(run_, spec_, {.q = q_, .k = k_, .v = v_}, plan_);
+          out.buffer->grad = g_.data;
+          tape_.play_back(run_);
+        },
+        seconds);
   }
 
  private:
@@ -211,15 +218,19 @@ int bench(int argc, char** argv) {
   for (Dim d : {64, 128})
     for (Dim t : {128, 512, 2048, 8192})
       for (bool causal : {false, true})
-        if ((!quick || (t != 8192 && (d == 64 || t == 2048))) && (!only_t || t == only_t) && (!only_d || d == only_d)) shapes.push_back({d, t, t < 8192 ? 8 : 2, causal});
+        if ((!quick || (t != 8192 && (d == 64 || t == 2048))) && (!only_t || t == only_t) && (!only_d || d == only_d))
+          shapes.push_back({d, t, t < 8192 ? 8 : 2, causal});
   std::map<int, std::unique_ptr<Device>> devices;
   std::sort(thread_counts.rbegin(), thread_counts.rend());  // the pinned pair first: threads inherit the binding of the one that makes them
   for (int threads : thread_counts) devices[threads] = std::make_unique<Device>(DeviceOptions{.threads = threads, .pin = true});
-  std::printf("Attention in f32, %s, beside %s. Bests of %d rounds in turn; causal counts half the operations, forward + backward 3.5 times.\n",
-              devices.begin()->second->kernels.isa, peer ? peer->name.c_str() : "nothing (no peer)", rounds);
+  std::printf(
+      "Attention in f32, %s, beside %s. Bests of %d rounds in turn; causal counts half the operations, forward + backward 3.5 times.\n",
+      devices.begin()->second->kernels.isa, peer ? peer->name.c_str() : "nothing (no peer)", rounds);
   for (int threads : thread_counts) {
     Device& device = *devices[threads];
-    std::printf("\n%d thread%s\n\n| D | T | H | mask | forward GFLOP/s | peer | ratio | of peak | forward + backward | peer | ratio | of peak | statistics |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n", threads, threads > 1 ? "s" : "");
+    std::printf(
+        "\n%d thread%s\n\n| D | T | H | mask | forward GFLOP/s | peer | ratio | of peak | forward + backward | peer | ratio | of peak | statistics |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        threads, threads > 1 ? "s" : "");
     Mean forward, both, share_long;
     double worst_long = 0, worst_short = 0;
     for (const Shape& s : shapes) {
@@ -237,11 +248,13 @@ int bench(int argc, char** argv) {
         if (peer) keep(b.peer_both, peer->ask(threads, s, true, slice));
       }
       b.forward = b.plain;
-      const double f = s.flop() / b.forward, g = kBackward * s.flop() / b.both, pf = s.flop() / b.peer_forward, pg = kBackward * s.flop() / b.peer_both;
+      const double f = s.flop() / b.forward, g = kBackward * s.flop() / b.both, pf = s.flop() / b.peer_forward,
+                   pg = kBackward * s.flop() / b.peer_both;
       const double cost = b.stats / b.plain - 1;
-      std::printf("| %lld | %lld | %lld | %s | %.0f | %.0f | %.2f | %.0f %% | %.0f | %.0f | %.2f | %.0f %% | %+.1f %% |\n", static_cast<long long>(s.d), static_cast<long long>(s.t),
-                  static_cast<long long>(s.heads), s.causal ? "causal" : "full", f / 1e9, peer ? pf / 1e9 : 0, peer ? f / pf : 0, 100 * f / b.peak, g / 1e9, peer ? pg / 1e9 : 0,
-                  peer ? g / pg : 0, 100 * g / b.peak, 100 * cost);
+      std::printf("| %lld | %lld | %lld | %s | %.0f | %.0f | %.2f | %.0f %% | %.0f | %.0f | %.2f | %.0f %% | %+.1f %% |\n",
+                  static_cast<long long>(s.d), static_cast<long long>(s.t), static_cast<long long>(s.heads), s.causal ? "causal" : "full",
+                  f / 1e9, peer ? pf / 1e9 : 0, peer ? f / pf : 0, 100 * f / b.peak, g / 1e9, peer ? pg / 1e9 : 0, peer ? g / pg : 0,
+                  100 * g / b.peak, 100 * cost);
       std::fflush(stdout);
       forward.add(peer ? f / pf : 1);
       both.add(peer ? g / pg : 1);
@@ -249,9 +262,10 @@ int bench(int argc, char** argv) {
       else worst_short = std::max(worst_short, cost);
     }
     if (peer)
-      std::printf("\nGeometric mean: forward %.2f x, forward + backward %.2f x; least: %.2f x and %.2f x.\n", forward.value(), both.value(), forward.least, both.least);
-    std::printf("%sAt T >= 2048: at least %.0f %% of the FMA peak forward (mean %.0f %%), statistics at most %+.1f %%; below: %+.1f %%.\n", peer ? "" : "\n", 100 * share_long.least,
-                100 * share_long.value(), 100 * worst_long, 100 * worst_short);
+      std::printf("\nGeometric mean: forward %.2f x, forward + backward %.2f x; least: %.2f x and %.2f x.\n", forward.value(), both.value(),
+                  forward.least, both.least);
+    std::printf("%sAt T >= 2048: at least %.0f %% of the FMA peak forward (mean %.0f %%), statistics at most %+.1f %%; below: %+.1f %%.\n",
+                peer ? "" : "\n", 100 * share_long.least, 100 * share_long.value(), 100 * worst_long, 100 * worst_short);
   }
   return 0;
 }

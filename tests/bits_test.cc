@@ -49,7 +49,8 @@ std::vector<Subject> subjects() {
   all.push_back({base("llama type", llama, {.width = 72}, {}), 150});
 
   AttnRecipe gpt{.heads = 5, .bias = {true, true, true, true}};
-  Recipe g = base("gpt type", gpt, {.kind = FfnRecipe::Kind::mlp, .act = Act::gelu_tanh, .width = 600, .bias = true}, {.kind = NormRecipe::Kind::layer, .bias = true});
+  Recipe g = base("gpt type", gpt, {.kind = FfnRecipe::Kind::mlp, .act = Act::gelu_tanh, .width = 600, .bias = true},
+                  {.kind = NormRecipe::Kind::layer, .bias = true});
   g.embed.pos = EmbedRecipe::Pos::learned;
   g.head.tied = true;
   all.push_back({g, 70});  // its feed-forward has more inputs than one chain of products
@@ -92,7 +93,8 @@ Count compare_everything(const Kernels& table) {
         for (int place = 0; place < 3; ++place) {
           if (big && batch > 8) continue;
           std::vector<Dim> lengths;
-          for (Dim i = 0; i < batch; ++i) lengths.push_back(1 + static_cast<Dim>(random_below(23, seed, static_cast<std::uint64_t>(batch * 100 + i))));
+          for (Dim i = 0; i < batch; ++i)
+            lengths.push_back(1 + static_cast<Dim>(random_below(23, seed, static_cast<std::uint64_t>(batch * 100 + i))));
           std::vector<Text> texts = some_texts(model.recipe, lengths, seed + 17);
           const auto at = static_cast<std::size_t>(place == 0 ? 0 : place == 1 ? batch / 2 : batch - 1);
           texts[at] = text;
@@ -121,8 +123,7 @@ Count compare_everything(const Kernels& table) {
           if (mode == 2) taps.see(static_cast<Site>(site), [](const Tapped&) {});
           if (mode == 3) taps.edit(static_cast<Site>(site), [](const Tapped&) {});
         }
-        if (mode == 2)
-          taps.want_weights([](Stack, int, bool) { return std::vector<Taps::HeadRow>{{0, 3}, {1, 5}}; }, [](const Tapped&) {});
+        if (mode == 2) taps.want_weights([](Stack, int, bool) { return std::vector<Taps::HeadRow>{{0, 3}, {1, 5}}; }, [](const Tapped&) {});
         const Packed packed({&text, 1});
         count.compare(alone, all_values(forward(run, model, packed.batch)).data());
       }
@@ -154,7 +155,8 @@ void linear_split_over_threads(Queue& queue, const LinearArgs& a) noexcept {
         for (Dim t = 0; t < pieces; ++t) {
           float sum = 0;
           for (Dim k = t * a.k / pieces; k < (t + 1) * a.k / pieces; ++k)
-            sum += static_cast<const float*>(a.x)[r * a.k + k] * static_cast<const float*>(p.w)[(o / kPanel * a.k + k) * kPanel + o % kPanel];
+            sum +=
+                static_cast<const float*>(a.x)[r * a.k + k] * static_cast<const float*>(p.w)[(o / kPanel * a.k + k) * kPanel + o % kPanel];
           total += sum;
         }
         if (p.bias) total += static_cast<const float*>(p.bias)[o];
@@ -169,7 +171,8 @@ void (*right_attention)(Queue&, const AttentionArgs&) noexcept = nullptr;
 void attention_counted_from_buffer(Queue& queue, const AttentionArgs& args) noexcept {
   AttentionArgs a = args;
   AttentionPart all{0, a.shape.rows, 0, 0, nullptr};
-  std::vector<std::int32_t> low(a.shape.low, a.shape.low + a.shape.rows), high(a.shape.high, a.shape.high + a.shape.rows), position(low.size());
+  std::vector<std::int32_t> low(a.shape.low, a.shape.low + a.shape.rows), high(a.shape.high, a.shape.high + a.shape.rows),
+      position(low.size());
   for (Dim p = 0; p < a.shape.part_count; ++p) {
     const AttentionPart& part = a.shape.parts[p];
     if (part.pages || a.shape.keep > 0) return right_attention(queue, args);

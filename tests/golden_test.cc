@@ -107,15 +107,15 @@ void fill_by_rule(Model& model, const Golden& g) {
     for (const auto& [end, factor] : g.gains)
       if (name.ends_with(end)) gain *= factor;
     const bool is_norm = name.find("norm") != std::string_view::npos && last == "weight";
-    const bool is_plain = name.starts_with("embed.") || name.find(".slots.") != std::string_view::npos || last == "extra_logit" || last == "scale" ||
-                          last == "buckets" || last == "value";
+    const bool is_plain = name.starts_with("embed.") || name.find(".slots.") != std::string_view::npos || last == "extra_logit" ||
+                          last == "scale" || last == "buckets" || last == "value";
     for (Dim r = 0; r < w.rows; ++r)
       for (Dim c = 0; c < w.cols; ++c) {
         const double u = draw(hash, r * w.cols + c);
-        const double value = is_norm           ? (g.plus_one ? 0.5 * u : 1 + 0.5 * u)
-                             : last == "bias"  ? 0.5 * u
-                             : is_plain        ? u
-                                               : u * 1.7320508 / std::sqrt(static_cast<double>(w.cols)) * 1.5;
+        const double value = is_norm          ? (g.plus_one ? 0.5 * u : 1 + 0.5 * u)
+                             : last == "bias" ? 0.5 * u
+                             : is_plain       ? u
+                                              : u * 1.7320508 / std::sqrt(static_cast<double>(w.cols)) * 1.5;
         w.set(r, c, static_cast<double>(static_cast<float>(value * gain)));
       }
   }
@@ -127,7 +127,8 @@ struct Packed {  // sequences one after the other
   Batch batch;
   explicit Packed(const std::vector<std::vector<std::int32_t>>& sequences, const std::vector<std::vector<std::int32_t>>& kinds = {}) {
     for (const auto& s : sequences) {
-      batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(s.size()), .id = batch.sequences.size()});
+      batch.sequences.push_back(
+          {.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(s.size()), .id = batch.sequences.size()});
       tokens.insert(tokens.end(), s.begin(), s.end());
     }
     for (const auto& t : kinds) types.insert(types.end(), t.begin(), t.end());
@@ -153,7 +154,8 @@ double distance(const Golden& g, const Recipe& recipe, Device& device, const std
     if (V != y.last()) fail(g.name, ": ", V, " numbers per row are stored, the model gives ", y.last());
     for (std::size_t i = 0; i < g.rows[s].size(); ++i)
       for (Dim c = 0; c < V; ++c, ++compared) {
-        const double difference = std::abs(y.at((first + g.rows[s][i]) * V + c) - g.logits[s][i * static_cast<std::size_t>(V) + static_cast<std::size_t>(c)]);
+        const double difference =
+            std::abs(y.at((first + g.rows[s][i]) * V + c) - g.logits[s][i * static_cast<std::size_t>(V) + static_cast<std::size_t>(c)]);
         worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
       }
   }
@@ -167,7 +169,8 @@ TEST(Golden, EveryToyEqualsItsReferenceOnEveryInstructionSet) {
   isas.push_back("f64");
   for (const std::string& isa : isas) {
     Device device({.threads = 2, .isa = isa});
-    for (const Golden& g : goldens()) EXPECT_LE(distance(g, g.recipe, device), isa == "f64" ? kReferenceTolerance : kTolerance) << g.name << " on " << isa;
+    for (const Golden& g : goldens())
+      EXPECT_LE(distance(g, g.recipe, device), isa == "f64" ? kReferenceTolerance : kTolerance) << g.name << " on " << isa;
   }
 }
 
@@ -312,7 +315,8 @@ std::vector<Mutation> mutations() {
     from.reset();
   };
 
-  add({"llama3", "qwen2", "qwen3", "gemma2", "olmo2", "palm"}, "RoPE in pairs", attention([](AttnRecipe& a) { a.pos.rope.layout = RopeLayout::pairs; }));
+  add({"llama3", "qwen2", "qwen3", "gemma2", "olmo2", "palm"}, "RoPE in pairs",
+      attention([](AttnRecipe& a) { a.pos.rope.layout = RopeLayout::pairs; }));
   add({"llama3", "gemma2", "qwen3-next-full"}, "no RoPE", attention([](AttnRecipe& a) { a.pos = {}; }));
   add({"llama3.1", "rope-linear", "rope-dynamic", "rope-yarn", "rope-yarn-mscale", "rope-longrope", "gemma3-4b"}, "RoPE not scaled",
       attention([](AttnRecipe& a) { a.pos.rope.scaling = RopeScaling::none; }));

@@ -30,7 +30,7 @@ TEST(KernelTable, HasNoHoleOnAnyInstructionSet) {
     const Kernels& k = kernels_for(isa);
     EXPECT_EQ(isa, k.isa);
     EXPECT_EQ(k.real, isa == "f64" ? DType::f64 : DType::f32);
-#define RAPT_CHECK(op, Stem)              \
+#define RAPT_CHECK(op, Stem)                  \
   EXPECT_NE(k.op, nullptr) << isa << " " #op; \
   EXPECT_NE(k.op##_backward, nullptr) << isa << " " #op "_backward";
     RAPT_OPS(RAPT_CHECK)

@@ -26,7 +26,9 @@ namespace {
 
 constexpr Dim kLengths[] = {9, 5};
 
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0; }
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
 
 template <class F>
 void for_grid(const F& f) {
@@ -149,7 +151,9 @@ TEST(Grid, GradientEqualsFiniteDifferenceInFloat64) {
     constexpr bool kTogether = false;
 #endif
     constexpr double kStep = 1e-5;  // rounding of a loss near 1,000 is then 1e-8, and so is what the third derivative leaves
-    auto direction = [&](const Weight& w, Dim i) { return random_normal(1234 + static_cast<std::uint64_t>(w.index), static_cast<std::uint64_t>(i)); };
+    auto direction = [&](const Weight& w, Dim i) {
+      return random_normal(1234 + static_cast<std::uint64_t>(w.index), static_cast<std::uint64_t>(i));
+    };
     auto trainable = [](const Weight& w) { return !w.name.ends_with(".running"); };
     auto check = [&](const std::vector<Weight*>& moved, const std::string& name) {
       double length = 0, slope = 0;
@@ -158,7 +162,8 @@ TEST(Grid, GradientEqualsFiniteDifferenceInFloat64) {
       length = std::sqrt(length);
       auto move = [&](double by) {
         for (Weight* w : moved)
-          for (Dim i = 0; i < w->size(); ++i) w->set(i / w->cols, i % w->cols, w->get(i / w->cols, i % w->cols) + by * direction(*w, i) / length);
+          for (Dim i = 0; i < w->size(); ++i)
+            w->set(i / w->cols, i % w->cols, w->get(i / w->cols, i % w->cols) + by * direction(*w, i) / length);
       };
       for (const Weight* w : moved)
         for (Dim i = 0; i < w->size(); ++i) slope += gradients.get(*w, i / w->cols, i % w->cols) * direction(*w, i) / length;

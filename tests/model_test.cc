@@ -47,22 +47,36 @@ TEST(Model, SaysWhatIsWrongWithABatch) {
   Model model(small(rotary()), device.real);
   rapt::Run run(device);
   const std::vector<std::int32_t> tokens = {1, 2, 31};
-  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = tokens, .sequences = {{.first = 0, .count = 3}}}); }).find("token 31 at row 2 is outside the vocabulary of 31"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              forward(run, model, {.tokens = tokens, .sequences = {{.first = 0, .count = 3}}});
+            }).find("token 31 at row 2 is outside the vocabulary of 31"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { forward(run, model, {.tokens = tokens, .sequences = {}}); }).find("no sequences"), std::string::npos);
-  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = tokens, .sequences = {{.first = 0, .count = 2}}}); }).find("cover 2 rows"), std::string::npos);
+  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = tokens, .sequences = {{.first = 0, .count = 2}}}); }).find("cover 2 rows"),
+            std::string::npos);
   const std::vector<std::int32_t> fine = {1, 2, 3};
-  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 1, .count = 2}}}); }).find("without gaps"), std::string::npos);
-  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}, .types = fine}); }).find("has none"), std::string::npos);
+  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 1, .count = 2}}}); }).find("without gaps"),
+            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}, .types = fine}); }).find("has none"),
+      std::string::npos);
   KvCache cache(device.real);
-  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .past = 5}}}, nullptr, &cache); }).find("it has 0"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .past = 5}}}, nullptr, &cache);
+            }).find("it has 0"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { model.weight("decoder.0.self.q.weihgt"); }).find("decoder.0.self.q.weight"), std::string::npos);
   Gradients gradients(device.real);
   Tape tape(gradients);
   run.tape = &tape;
-  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}}, nullptr, &cache); }).find("tape and a cache"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}}, nullptr, &cache);
+            }).find("tape and a cache"),
+            std::string::npos);
   Device exact({.threads = 1, .isa = "f64"});
   rapt::Run other(exact);
-  EXPECT_NE(message_of([&] { forward(other, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}}); }).find("f64"), std::string::npos);
+  EXPECT_NE(message_of([&] { forward(other, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}}); }).find("f64"),
+            std::string::npos);
 }
 
 TEST(Model, StreamingFreesPagesAndKeepsTheBits) {
@@ -79,7 +93,8 @@ TEST(Model, StreamingFreesPagesAndKeepsTheBits) {
   std::size_t most = 0;
   for (Dim at = 0; at < 400; at += 20) {
     run.reset();
-    const Batch b{.tokens = std::span(text.tokens).subspan(static_cast<std::size_t>(at), 20), .sequences = {{.first = 0, .count = 20, .past = at, .id = 5}}};
+    const Batch b{.tokens = std::span(text.tokens).subspan(static_cast<std::size_t>(at), 20),
+                  .sequences = {{.first = 0, .count = 20, .past = at, .id = 5}}};
     for (double v : all_values(forward(run, model, b, nullptr, &cache))) pieces.push_back(v);
     most = std::max(most, cache.pages());
   }

@@ -49,7 +49,8 @@ std::vector<Text> some_texts(const Recipe& recipe, std::span<const Dim> lengths,
     t.id = 100 + n;
     t.prefix = std::min<Dim>(3, lengths[n]);
     auto draw = [&](std::uint64_t what, Dim i, Dim below) {
-      return static_cast<std::int32_t>(random_below(static_cast<std::uint32_t>(below), mix_key(seed, n * 8 + what), static_cast<std::uint64_t>(i)));
+      return static_cast<std::int32_t>(
+          random_below(static_cast<std::uint32_t>(below), mix_key(seed, n * 8 + what), static_cast<std::uint64_t>(i)));
     };
     for (Dim i = 0; i < lengths[n]; ++i) t.tokens.push_back(draw(0, i, recipe.vocab));
     if (recipe.embed.types > 0)

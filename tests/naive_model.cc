@@ -47,7 +47,8 @@ class Naive {
     if (recipe_.encoder && recipe_.decoder) memory = stack(*recipe_.encoder, "encoder", embedding(s.source, {}, 0), memory, 0);
     const Dim sinks = recipe_.embed.sink_tokens;
     Matrix x = embedding(s.tokens, s.types, sinks);
-    x = stack(recipe_.decoder ? *recipe_.decoder : *recipe_.encoder, recipe_.decoder ? "decoder" : "encoder", x, memory, s.prefix > 0 ? s.prefix + sinks : 0);
+    x = stack(recipe_.decoder ? *recipe_.decoder : *recipe_.encoder, recipe_.decoder ? "decoder" : "encoder", x, memory,
+              s.prefix > 0 ? s.prefix + sinks : 0);
     Matrix seen(x.rows - sinks, x.cols);
     for (Dim t = 0; t < seen.rows; ++t)
       for (Dim c = 0; c < x.cols; ++c) seen.at(t, c) = x.at(t + sinks, c);
@@ -111,7 +112,8 @@ class Naive {
           const bool pairs = e.layout == SinusoidLayout::pairs;
           const Dim i = pairs ? c / 2 : c % (C / 2);
           const bool cosine = pairs ? c % 2 == 1 : c >= C / 2;
-          const double rate = e.table == SinusoidTable::paper ? 2.0 * static_cast<double>(i) / static_cast<double>(C) : static_cast<double>(i) / (static_cast<double>(C) / 2 - 1);
+          const double rate = e.table == SinusoidTable::paper ? 2.0 * static_cast<double>(i) / static_cast<double>(C)
+                                                              : static_cast<double>(i) / (static_cast<double>(C) / 2 - 1);
           const double angle = static_cast<double>(t) * std::pow(10000.0, -rate);
           v += cosine ? std::cos(angle) : std::sin(angle);
         }
@@ -151,7 +153,8 @@ class Naive {
     }
   }
 
-  Matrix attention(const AttnRecipe& a, bool cross, const std::string& stack_name, const std::string& name, const Matrix& x, const Matrix& source, Dim prefix) const {
+  Matrix attention(const AttnRecipe& a, bool cross, const std::string& stack_name, const std::string& name, const Matrix& x,
+                   const Matrix& source, Dim prefix) const {
     using ScoreKind = AttnRecipe::ScoreKind;
     const Dim T = x.rows, S = source.rows, H = a.heads, K = a.kv_heads, D = a.head_dim, Dv = a.v_dim, group = H / K;
     const bool rope = !cross && a.pos.kind == PosRecipe::Kind::rope, after = a.qk_norm && a.qk_norm->at == QkNormRecipe::At::after_pos;
@@ -195,7 +198,8 @@ class Naive {
     if (!rope) q_kept = q;
 
     const bool additive = a.score == ScoreKind::additive || a.score == ScoreKind::concat;
-    const Weight *learned_scale = find(name + ".scale"), *score_weight = find(name + ".score.weight"), *slots_k = find(name + ".slots.k"), *slots_v = find(name + ".slots.v");
+    const Weight *learned_scale = find(name + ".scale"), *score_weight = find(name + ".score.weight"), *slots_k = find(name + ".slots.k"),
+                 *slots_v = find(name + ".slots.v");
     const Weight* buckets = a.pos.bucket.shared ? find(stack_name + ".buckets") : find(name + ".buckets");
     const Dim slots = slots_k ? slots_k->rows : 0;
     const std::vector<double> slopes = alibi_slopes(H);
@@ -203,7 +207,9 @@ class Naive {
     for (Dim t = 0; t < T; ++t)
       for (Dim h = 0; h < H; ++h) {
         const Dim g = h / group;
-        double scale = a.scale.kind == ScaleRecipe::Kind::number ? a.scale.number : additive || a.score == ScoreKind::cosine ? 1 : 1 / std::sqrt(static_cast<double>(D));
+        double scale = a.scale.kind == ScaleRecipe::Kind::number  ? a.scale.number
+                       : additive || a.score == ScoreKind::cosine ? 1
+                                                                  : 1 / std::sqrt(static_cast<double>(D));
         double query_gain = 1;
         if (learned_scale) {
           scale = 1;
@@ -225,7 +231,8 @@ class Naive {
           double s = scale * (additive ? tanh_sum : a.score == ScoreKind::l2 ? -difference : dot);
           if (a.cap > 0) s = a.cap * std::tanh(s / a.cap);
           const Dim from = kept ? std::min(t, a.keep + a.window - 1) : t;
-          if (!slot && !cross && a.pos.kind == PosRecipe::Kind::alibi) s -= slopes[static_cast<std::size_t>(h)] * std::abs(static_cast<double>(from - j));
+          if (!slot && !cross && a.pos.kind == PosRecipe::Kind::alibi)
+            s -= slopes[static_cast<std::size_t>(h)] * std::abs(static_cast<double>(from - j));
           if (!slot && !cross && a.pos.kind == PosRecipe::Kind::bucket) {
             const bool both = a.mask == AttnRecipe::MaskKind::full || a.mask == AttnRecipe::MaskKind::prefix;
             s += buckets->get(relative_bucket(j - from, a.pos.bucket.count, a.pos.bucket.max, both), h);
@@ -290,7 +297,8 @@ class Naive {
         const std::string part = at + (p.kind == PartRecipe::Kind::self ? ".self" : p.kind == PartRecipe::Kind::cross ? ".cross" : ".ffn");
         const Matrix h = norm(l.parallel ? shared : x, p.norm_in, part + ".norm_in");
         Matrix y = p.kind == PartRecipe::Kind::ffn ? ffn(p.ffn, part, h)
-                                                   : attention(p.attn, p.kind == PartRecipe::Kind::cross, name, part, h, p.kind == PartRecipe::Kind::cross ? memory : h, prefix);
+                                                   : attention(p.attn, p.kind == PartRecipe::Kind::cross, name, part, h,
+                                                               p.kind == PartRecipe::Kind::cross ? memory : h, prefix);
         y = norm(y, p.norm_out, part + ".norm_out");
         for (std::size_t n = 0; n < x.v.size(); ++n) x.v[n] += p.residual_scale * y.v[n];
         x = norm(x, p.norm_sum, part + ".norm_sum");

@@ -141,7 +141,8 @@ TEST(Arena, AlignsAndNeverOverlaps) {
     taken.emplace_back(p, bytes);
   }
   for (std::size_t i = 0; i < taken.size(); ++i)
-    EXPECT_TRUE(std::all_of(taken[i].first, taken[i].first + taken[i].second, [&](std::byte b) { return b == static_cast<std::byte>(i); })) << i;
+    EXPECT_TRUE(std::all_of(taken[i].first, taken[i].first + taken[i].second, [&](std::byte b) { return b == static_cast<std::byte>(i); }))
+        << i;
 }
 
 TEST(Arena, AMarkGivesBackWhatCameAfterIt) {

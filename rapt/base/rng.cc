@@ -18,9 +18,7 @@ Random4 philox(std::uint64_t key, std::uint64_t low, std::uint64_t high) {
   return c;
 }
 
-double random_uniform(std::uint64_t key, std::uint64_t low, std::uint64_t high) {
-  return (philox(key, low, high)[0] >> 8) * 0x1p-24;
-}
+double random_uniform(std::uint64_t key, std::uint64_t low, std::uint64_t high) { return (philox(key, low, high)[0] >> 8) * 0x1p-24; }
 
 double random_normal(std::uint64_t key, std::uint64_t low, std::uint64_t high) {
   const Random4 r = philox(key, low, high);

@@ -6,8 +6,8 @@
 namespace rapt {
 
 // One table per instruction set, defined in ops/tables_cpu.cc, compiled once per set.
-#define RAPT_TABLE(isa) \
-  namespace isa {       \
+#define RAPT_TABLE(isa)          \
+  namespace isa {                \
   extern const Kernels kKernels; \
   }
 RAPT_TABLE(f64)
@@ -39,11 +39,9 @@ bool has_avx512() {
 #endif
 
 const Isa kIsas[] = {
-    {"f64", &f64::kKernels, always},
-    {"scalar", &scalar::kKernels, always},
+    {"f64", &f64::kKernels, always},     {"scalar", &scalar::kKernels, always},
 #if defined(RAPT_HAVE_X86)
-    {"avx2", &avx2::kKernels, has_avx2},
-    {"avx512", &avx512::kKernels, has_avx512},
+    {"avx2", &avx2::kKernels, has_avx2}, {"avx512", &avx512::kKernels, has_avx512},
 #endif
 #if defined(RAPT_HAVE_NEON)
     {"neon", &neon::kKernels, always},
@@ -77,7 +75,8 @@ const Kernels& kernels_for(std::string_view isa) {
   std::string known;
   for (const Isa& i : kIsas) {
     if (isa == i.name && i.usable()) return *i.kernels;
-    if (isa == i.name) fail_usage("instruction set '", isa, "': this processor does not have it; leave RAPT_ISA unset to use the best one it has");
+    if (isa == i.name)
+      fail_usage("instruction set '", isa, "': this processor does not have it; leave RAPT_ISA unset to use the best one it has");
     known += std::string(known.empty() ? "" : ", ") + i.name;
   }
   fail_usage("instruction set '", isa, "' is not known; RAPT_ISA may be one of ", known);

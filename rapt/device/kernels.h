@@ -13,28 +13,28 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
 
 // Differentiable ops: X(op, Stem) stands for the kernels `op(Queue&, const StemArgs&)` and
 // `op_backward(Queue&, const StemBackwardArgs&)`.
-#define RAPT_OPS(X)          \
-  X(linear, Linear)          \
-  X(embed, Embed)            \
-  X(norm, Norm)              \
-  X(batch_norm, BatchNorm)   \
-  X(rope, Rope)              \
-  X(activation, Activation)  \
-  X(glu, Glu)                \
-  X(add, Add)                \
-  X(gate, Gate)              \
-  X(dropout, Dropout)        \
-  X(scale_heads, ScaleHeads) \
-  X(take_rows, TakeRows)     \
+#define RAPT_OPS(X)              \
+  X(linear, Linear)              \
+  X(embed, Embed)                \
+  X(norm, Norm)                  \
+  X(batch_norm, BatchNorm)       \
+  X(rope, Rope)                  \
+  X(activation, Activation)      \
+  X(glu, Glu)                    \
+  X(add, Add)                    \
+  X(gate, Gate)                  \
+  X(dropout, Dropout)            \
+  X(scale_heads, ScaleHeads)     \
+  X(take_rows, TakeRows)         \
   X(cross_entropy, CrossEntropy) \
-  X(gru, Gru)                \
-  X(lstm, Lstm)              \
+  X(gru, Gru)                    \
+  X(lstm, Lstm)                  \
   X(attention, Attention)
 
 // Kernels nothing is differentiated through.
-#define RAPT_PLAIN_KERNELS(X)              \
-  X(attention_weights, AttentionWeights)   \
-  X(kv_write, KvWrite)                     \
+#define RAPT_PLAIN_KERNELS(X)            \
+  X(attention_weights, AttentionWeights) \
+  X(kv_write, KvWrite)                   \
   X(adamw, AdamW)
 
 #define RAPT_DECLARE(name, Stem) \
@@ -49,8 +49,8 @@ RAPT_PLAIN_KERNELS(RAPT_DECLARE)
 struct Kernels {
   const char* isa;
   DType real;  // what activations are made of
-#define RAPT_ENTRY(name, Stem)                              \
-  void (*name)(Queue&, const Stem##Args&) noexcept;         \
+#define RAPT_ENTRY(name, Stem)                      \
+  void (*name)(Queue&, const Stem##Args&) noexcept; \
   void (*name##_backward)(Queue&, const Stem##BackwardArgs&) noexcept;
   RAPT_OPS(RAPT_ENTRY)
 #undef RAPT_ENTRY
@@ -61,7 +61,8 @@ struct Kernels {
 
 // What kernels may ask of their queue. Plain functions: code compiled for one instruction set must not instantiate inline
 // functions of shared headers, or the linker may hand the AVX-512 copy to everybody.
-void run_tasks(Queue& queue, std::int64_t tasks, void (*task)(void* context, std::int64_t task, int worker) noexcept, void* context) noexcept;
+void run_tasks(Queue& queue, std::int64_t tasks, void (*task)(void* context, std::int64_t task, int worker) noexcept,
+               void* context) noexcept;
 std::byte* scratch_of(Queue& queue, int worker, std::size_t bytes) noexcept;  // memory of one worker, inside a task
 int threads_of(Queue& queue) noexcept;
 

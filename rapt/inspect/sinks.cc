@@ -6,7 +6,8 @@
 
 namespace rapt {
 
-SinkMeter::SinkMeter(Taps& taps, Stack stack, std::vector<int> row_class, int classes) : row_class_(std::move(row_class)), classes_(classes) {
+SinkMeter::SinkMeter(Taps& taps, Stack stack, std::vector<int> row_class, int classes)
+    : row_class_(std::move(row_class)), classes_(classes) {
   taps.first_keys = 1;
   taps.see(Site::attn_stats, [this, stack](const Tapped& t) {
     if (t.stack != stack || t.cross) return;
@@ -51,7 +52,7 @@ SinkMeter::LayerSums& SinkMeter::at(int layer) {
   return sums_[static_cast<std::size_t>(layer)];
 }
 
-double SinkMeter::mean(int layer, int row_class, double Sum::*what) const {
+double SinkMeter::mean(int layer, int row_class, double Sum::* what) const {
   const Sum& s = sums_.at(static_cast<std::size_t>(layer)).classes.at(static_cast<std::size_t>(row_class));
   return s.rows > 0 ? s.*what / s.rows : 0;
 }

@@ -15,7 +15,9 @@ class SinkMeter {
   SinkMeter(Taps& taps, Stack stack, std::vector<int> row_class, int classes = 1);
 
   int layers() const { return static_cast<int>(sums_.size()); }
-  double first(int layer, int row_class = 0) const { return mean(layer, row_class, &Sum::first); }      // weight on the first token, mean over heads
+  double first(int layer, int row_class = 0) const {
+    return mean(layer, row_class, &Sum::first);
+  }      // weight on the first token, mean over heads
   double entropy(int layer, int row_class = 0) const { return mean(layer, row_class, &Sum::entropy); }  // nats
   double value_ratio(int layer) const;    // |v| of first tokens against |v| of the others
   double largest_first(int layer) const;  // largest |h| of a first token after the layer
@@ -28,7 +30,7 @@ class SinkMeter {
     std::vector<Sum> classes;
     double first_norm = 0, first_count = 0, other_norm = 0, other_count = 0, largest = 0;
   };
-  double mean(int layer, int row_class, double Sum::*what) const;
+  double mean(int layer, int row_class, double Sum::* what) const;
   LayerSums& at(int layer);
 
   std::vector<int> row_class_;

@@ -10,7 +10,9 @@ namespace rapt {
 CopyTask::CopyTask(std::uint64_t seed) : seed_(mix_key(seed, 0xC0B7)), chain_(kTokens * kTokens) {
   for (int a = 0; a < kTokens; ++a) {
     double sum = 0;
-    for (int b = 0; b < kTokens; ++b) sum += chain_[static_cast<std::size_t>(a * kTokens + b)] = std::exp(random_normal(seed_, static_cast<std::uint64_t>(a * kTokens + b)));
+    for (int b = 0; b < kTokens; ++b)
+      sum += chain_[static_cast<std::size_t>(a * kTokens + b)] =
+          std::exp(random_normal(seed_, static_cast<std::uint64_t>(a * kTokens + b)));
     for (int b = 0; b < kTokens; ++b) chain_[static_cast<std::size_t>(a * kTokens + b)] /= sum;
   }
 }

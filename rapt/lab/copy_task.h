@@ -18,8 +18,8 @@ class CopyTask {
 
   struct Batch {
     std::vector<std::int32_t> tokens, targets;  // [count * length]; the first token of each is kBegin, targets are the next tokens
-    std::vector<double> floor;                  // per row: the surprise of its target under the chain itself, which nobody beats on average
-    std::vector<int> kind;                      // per row: 0 idle, 1 trigger (its answer is the token before it), -1 the first token
+    std::vector<double> floor;  // per row: the surprise of its target under the chain itself, which nobody beats on average
+    std::vector<int> kind;  // per row: 0 idle, 1 trigger (its answer is the token before it), -1 the first token
   };
   Batch sample(std::uint64_t step, Dim count, Dim length) const;
 

@@ -64,7 +64,8 @@ SinkSnapshot measure(Device& device, const Model& model, const CopyTask& task, c
 
 }  // namespace
 
-SinkReport run_sink(Device& device, const SinkOptions& o, const std::function<void(int, double)>& progress, const std::function<void(const SinkSnapshot&)>& on_snapshot) {
+SinkReport run_sink(Device& device, const SinkOptions& o, const std::function<void(int, double)>& progress,
+                    const std::function<void(const SinkSnapshot&)>& on_snapshot) {
   const auto start = std::chrono::steady_clock::now();
   const CopyTask task(o.seed);
   Model model(sink_recipe(o), device.real);
@@ -72,7 +73,8 @@ SinkReport run_sink(Device& device, const SinkOptions& o, const std::function<vo
   // Token embeddings start at unit size: with everything small the residual stream soon forgets which token it stands on, and what
   // forms then is a preference for similar tokens instead of a sink.
   Weight& tokens = model.weight("embed.tokens");
-  for (Dim i = 0; i < tokens.size(); ++i) tokens.set(i / tokens.cols, i % tokens.cols, tokens.get(i / tokens.cols, i % tokens.cols) / model.recipe.init.std);
+  for (Dim i = 0; i < tokens.size(); ++i)
+    tokens.set(i / tokens.cols, i % tokens.cols, tokens.get(i / tokens.cols, i % tokens.cols) / model.recipe.init.std);
   Optimizer optimizer(model, {.rate = o.rate, .beta2 = 0.999, .decay = 0.01});
   SinkReport report;
   report.parameters = model.parameters();
@@ -114,7 +116,8 @@ SinkReport run_sink(Device& device, const SinkOptions& o, const std::function<vo
         return rows;
       },
       [&](const Tapped& t) {
-        for (Dim c = 0; c < t.value.elements(); ++c) report.maps[static_cast<std::size_t>(t.layer)][static_cast<std::size_t>(t.row) * L + static_cast<std::size_t>(c)] = t.value.at(c);
+        for (Dim c = 0; c < t.value.elements(); ++c)
+          report.maps[static_cast<std::size_t>(t.layer)][static_cast<std::size_t>(t.row) * L + static_cast<std::size_t>(c)] = t.value.at(c);
       });
   forward(look, model, as_batch(one, 1, o.length));
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -137,7 +140,8 @@ std::string draw_maps(const SinkReport& report) {
     std::snprintf(label, sizeof label, token == CopyTask::kBegin ? " BOS " : trigger ? "%3d* " : "%3d  ", token);
     out += label;
     for (const std::vector<double>& map : report.maps) {
-      for (std::size_t c = 0; c < L; ++c) out += c > r ? " " : kShades[std::min<std::size_t>(4, static_cast<std::size_t>(map[r * L + c] * 5))];
+      for (std::size_t c = 0; c < L; ++c)
+        out += c > r ? " " : kShades[std::min<std::size_t>(4, static_cast<std::size_t>(map[r * L + c] * 5))];
       out += "   ";
     }
     out += "\n";

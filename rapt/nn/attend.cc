@@ -47,9 +47,11 @@ Tensor apply(Run& run, const std::optional<NormLayer>& norm, const Tensor& x) {
   if (!norm) return x;
   const NormRecipe& r = norm->recipe;
   if (r.kind == NormRecipe::Kind::batch)
-    return batch_norm(run, {.eps = r.eps, .momentum = run.recomputing ? 0 : 0.1, .causal = norm->causal, .leaks_ok = r.leaks_ok}, x, norm->weight, norm->bias,
-                      *norm->running);
-  const NormKind kind = r.kind == NormRecipe::Kind::layer ? NormKind::layer : r.kind == NormRecipe::Kind::rms ? NormKind::rms : NormKind::l2;
+    return batch_norm(run, {.eps = r.eps, .momentum = run.recomputing ? 0 : 0.1, .causal = norm->causal, .leaks_ok = r.leaks_ok}, x,
+                      norm->weight, norm->bias, *norm->running);
+  const NormKind kind = r.kind == NormRecipe::Kind::layer ? NormKind::layer
+                        : r.kind == NormRecipe::Kind::rms ? NormKind::rms
+                                                          : NormKind::l2;
   return rapt::norm(run, {kind, r.eps, r.weight == NormRecipe::Gain::plus_one}, x, norm->weight, norm->bias);
 }
 
@@ -62,8 +64,11 @@ void prepare(Run& run, Pass& pass, const LayerStack& stack) {
         if (pass.cross.parts.empty()) pass.cross = plan_cross(pass.sequences, pass.memory_sequences);
         continue;
       }
-      if (!find(pass.plans, [&](const Pass::Masked& m) { return m.mask == a.mask; })) pass.plans.push_back({a.mask, plan_rows(a.mask, pass.sequences)});
-      if (!a.rope || find(pass.tables, [&](const Pass::Rotated& r) { return r.spec == *a.rope && r.head_dim == a.spec.head_dim && r.mask == a.mask; })) continue;
+      if (!find(pass.plans, [&](const Pass::Masked& m) { return m.mask == a.mask; }))
+        pass.plans.push_back({a.mask, plan_rows(a.mask, pass.sequences)});
+      if (!a.rope ||
+          find(pass.tables, [&](const Pass::Rotated& r) { return r.spec == *a.rope && r.head_dim == a.spec.head_dim && r.mask == a.mask; }))
+        continue;
       const RowPlan& plan = plan_for(pass, a);
       std::vector<Dim> lengths;
       for (const Sequence& s : pass.sequences)

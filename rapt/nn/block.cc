@@ -38,7 +38,9 @@ Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residu
   Tensor y = linear(run, inner, *last.w, last.b);                                              // [T,C]
   if (!is_ffn && gate_out) {
     const Tensor heads = y.reshape({y[0], 1, y[1]});
-    y = (gate_out->value ? gate(run, gate_out->spec, heads, *gate_out->value) : gate(run, gate_out->spec, heads, linear(run, input, *gate_out->w))).reshape({y[0], y[1]});
+    y = (gate_out->value ? gate(run, gate_out->spec, heads, *gate_out->value)
+                         : gate(run, gate_out->spec, heads, linear(run, input, *gate_out->w)))
+            .reshape({y[0], y[1]});
   }
   y = tap(run, site, y, cross);
   return add(run, residual, dropout(run, apply(run, p.norm_out, y), p.dropout, random_site(index, 0)), p.residual_scale);
@@ -52,7 +54,7 @@ Tensor run_layer(Run& run, const Layer& layer, const Tensor& input, const Pass& 
     const Part& p = layer.parts[i];
     if (!layer.parallel) x = tap(run, Site::resid_in, x);
     const Tensor h = apply(run, p.norm_in, layer.parallel ? shared : x);
-    x = branch(run, p, h, x, pass, slot, i);                                                   // parallel: the sum grows, the input stays
+    x = branch(run, p, h, x, pass, slot, i);  // parallel: the sum grows, the input stays
     if (p.norm_sum) x = apply(run, p.norm_sum, x);
     slot += p.kind != PartRecipe::Kind::ffn;
   }

@@ -31,7 +31,9 @@ std::byte* KvCache::take_page(std::size_t bytes) {
     return page;
   }
   auto* page = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
-  if (!page) fail("out of memory: the key/value cache asked for a page of ", bytes, " bytes after ", made_bytes_, "; use a shorter context or fewer sequences");
+  if (!page)
+    fail("out of memory: the key/value cache asked for a page of ", bytes, " bytes after ", made_bytes_,
+         "; use a shorter context or fewer sequences");
   owned_.emplace_back(page);
   ++made_;
   made_bytes_ += bytes;
@@ -58,8 +60,13 @@ void KvCache::write(Run& run, int slot, const Attention& a, std::span<const Sequ
     place.length = length;
     parts.push_back({q.first, q.count, 0, length, place.pages.data()});
   }
-  run.kernels().kv_write(run.queue(), {.kv_heads = s.kv_heads, .d = s.head_dim, .dv = s.v_dim, .part_count = static_cast<Dim>(parts.size()),
-                                       .parts = parts.data(), .k = k.data, .v = v.data});
+  run.kernels().kv_write(run.queue(), {.kv_heads = s.kv_heads,
+                                       .d = s.head_dim,
+                                       .dv = s.v_dim,
+                                       .part_count = static_cast<Dim>(parts.size()),
+                                       .parts = parts.data(),
+                                       .k = k.data,
+                                       .v = v.data});
 }
 
 KvView KvCache::view(int slot, const Attention& a, std::span<const Sequence> sequences) const {

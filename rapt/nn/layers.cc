@@ -19,7 +19,8 @@ const Weight* WeightTable::matrix(const std::string& name, Dim rows, Dim cols) {
 const Weight* WeightTable::table(const std::string& name, Dim rows, Dim cols) { return add(make_weight(name, rows, cols, real_)); }
 const Weight* WeightTable::vector(const std::string& name, Dim size) { return add(make_weight(name, 1, size, real_)); }
 
-std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm, const std::string& name, Dim cols, bool causal) {
+std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm, const std::string& name, Dim cols,
+                                    bool causal) {
   if (!norm) return std::nullopt;
   NormLayer n{.recipe = *norm, .causal = causal};
   if (norm->weight != NormRecipe::Gain::none) n.weight = table.vector(name + ".weight", cols);
@@ -45,11 +46,13 @@ Mask mask_of(const AttnRecipe& a) {
   return m;
 }
 
-Attention build_attention(WeightTable& table, const Recipe& recipe, const AttnRecipe& a, bool cross, const Weight* shared_buckets, const std::string& name) {
+Attention build_attention(WeightTable& table, const Recipe& recipe, const AttnRecipe& a, bool cross, const Weight* shared_buckets,
+                          const std::string& name) {
   const Dim C = recipe.width, H = a.heads, K = a.kv_heads, D = a.head_dim, Dv = a.v_dim;
   using ScoreKind = AttnRecipe::ScoreKind;
   Attention out;
-  out.spec = {.heads = H, .kv_heads = K, .head_dim = D, .v_dim = Dv, .cap = a.cap, .normal = a.normal, .dropout = a.dropout, .cross = cross};
+  out.spec = {
+      .heads = H, .kv_heads = K, .head_dim = D, .v_dim = Dv, .cap = a.cap, .normal = a.normal, .dropout = a.dropout, .cross = cross};
   if (!cross) out.mask = mask_of(a);
 
   const bool additive = a.score == ScoreKind::additive || a.score == ScoreKind::concat;

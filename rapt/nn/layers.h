@@ -86,6 +86,7 @@ class WeightTable {
 };
 
 LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack, const std::string& name);
-std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm, const std::string& name, Dim cols, bool causal = false);
+std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm, const std::string& name, Dim cols,
+                                    bool causal = false);
 
 }  // namespace rapt

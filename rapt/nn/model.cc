@@ -17,8 +17,10 @@ Model::Model(const Recipe& from, DType real_type, DType matrices) : recipe(resol
   WeightTable table(weights, real, matrices);
   const Dim C = recipe.width;
   // A tied table is also the output matrix, so it lies in panels.
-  if (recipe.vocab > 0) tokens = recipe.head.tied ? table.matrix("embed.tokens", recipe.vocab, C) : table.table("embed.tokens", recipe.vocab, C);
-  if (recipe.embed.pos == EmbedRecipe::Pos::learned) positions = table.table("embed.positions", recipe.context + recipe.embed.sink_tokens, C);
+  if (recipe.vocab > 0)
+    tokens = recipe.head.tied ? table.matrix("embed.tokens", recipe.vocab, C) : table.table("embed.tokens", recipe.vocab, C);
+  if (recipe.embed.pos == EmbedRecipe::Pos::learned)
+    positions = table.table("embed.positions", recipe.context + recipe.embed.sink_tokens, C);
   if (recipe.embed.types > 0) types = table.table("embed.types", recipe.embed.types, C);
   if (recipe.embed.sink_tokens > 0) sinks = table.table("embed.sinks", recipe.embed.sink_tokens, C);
   embed_norm = build_norm(table, recipe.embed.norm, "embed.norm", C);
@@ -118,7 +120,8 @@ void init(Model& model, std::uint64_t seed) {
     for (const Layer& l : (*stack)->layers) {
       stored_minus_one(l.norm_in);
       for (const Part& p : l.parts)
-        for (const auto* n : {&p.norm_in, &p.norm_out, &p.norm_sum, &p.attn.q_norm, &p.attn.k_norm, &p.attn.v_norm, &p.attn.z_norm}) stored_minus_one(*n);
+        for (const auto* n : {&p.norm_in, &p.norm_out, &p.norm_sum, &p.attn.q_norm, &p.attn.k_norm, &p.attn.v_norm, &p.attn.z_norm})
+          stored_minus_one(*n);
     }
   }
   stored_minus_one(model.embed_norm);
@@ -141,11 +144,13 @@ Rows expand(const Model& model, const Batch& batch, Dim sinks) {
   if (batch.sequences.empty()) fail("forward: the batch has no sequences");
   if (!batch.types.empty() && static_cast<Dim>(batch.types.size()) != total)
     fail("forward: ", batch.types.size(), " token types for ", total, " tokens");
-  if (!batch.types.empty() && model.recipe.embed.types == 0) fail("forward: token types were given, but model ", model.recipe.name, " has none (embed.types is 0)");
+  if (!batch.types.empty() && model.recipe.embed.types == 0)
+    fail("forward: token types were given, but model ", model.recipe.name, " has none (embed.types is 0)");
   Dim next = 0;
   for (const Sequence& s : batch.sequences) {
     if (s.first != next || s.count < 1 || s.past < 0 || s.first + s.count > total)
-      fail("forward: a sequence covers rows ", s.first, " to ", s.first + s.count, " of ", total, "; sequences must follow each other without gaps, none empty");
+      fail("forward: a sequence covers rows ", s.first, " to ", s.first + s.count, " of ", total,
+           "; sequences must follow each other without gaps, none empty");
     next = s.first + s.count;
     Sequence e = s;
     const Dim added = s.past == 0 ? sinks : 0;
@@ -200,7 +205,8 @@ struct Ids {  // the names of rows in random numbers, for as long as a stack run
   ~Ids() { run.row_ids = before; }
 };
 
-Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, const Rows& rows, Tensor memory, std::vector<Sequence> memory_sequences, KvCache* cache) {
+Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, const Rows& rows, Tensor memory,
+               std::vector<Sequence> memory_sequences, KvCache* cache) {
   run.stack = which;
   run.layer = -1;
   const Ids ids(run, rows);
@@ -227,7 +233,8 @@ Tensor output(Run& run, const Model& m, Tensor x) {
 }  // namespace
 
 Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source, KvCache* cache) {
-  if (run.device.real != m.real) fail("forward: the model's weights are ", name_of(m.real), ", the device computes in ", name_of(run.device.real));
+  if (run.device.real != m.real)
+    fail("forward: the model's weights are ", name_of(m.real), ", the device computes in ", name_of(run.device.real));
   if (!m.tokens) fail("forward: model ", m.recipe.name, " has no vocabulary, so it cannot read tokens");
   if (cache && run.tape) fail("forward: a tape and a cache together: training reads whole sequences, give one of the two");
   const bool both = m.encoder && m.decoder;
@@ -267,7 +274,8 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
       memory_sequences.push_back({.first = 0, .count = cache->slot_length(slot, s.id), .id = s.id});
     }
   }
-  Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder, rows, memory, std::move(memory_sequences), cache);
+  Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder, rows, memory,
+                     std::move(memory_sequences), cache);
   if (cache) cache->advance(rows.sequences, m.recipe.embed.sink_tokens);
   if (rows.visible.size() != rows.ids.size()) x = take_rows(run, x, rows.visible);
   return output(run, m, x);

@@ -721,8 +721,9 @@ struct Rules {
            "positions in the embedding");
     if (a.score == Score::cosine && a.qk_norm) fail(path, ".qk_norm: cosine scores already norm q and k; remove it, or use score dot");
     if (a.scale.kind == ScaleRecipe::Kind::learned && (additive || a.score == Score::l2))
-      fail(path, ".scale.learned: it multiplies the query, which scales the score only where that is a product; use a number, or score dot, "
-                 "general or cosine");
+      fail(path,
+           ".scale.learned: it multiplies the query, which scales the score only where that is a product; use a number, or score dot, "
+           "general or cosine");
     if (a.scale.kind == ScaleRecipe::Kind::learned && a.scale.max > 0 && a.scale.max < a.scale.number)
       fail(path, ".scale.learned: starts at ", a.scale.number, ", above its max ", a.scale.max);
     if (a.qk_norm) {

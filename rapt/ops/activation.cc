@@ -12,7 +12,8 @@ struct ActivationSaved {
 
 // dx += dy * act'(x)
 void activation_backward(Run& run, const ActivationSaved& s) {
-  run.kernels().activation_backward(run.queue(), {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = run.grad(s.x)});
+  run.kernels().activation_backward(
+      run.queue(), {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = run.grad(s.x)});
 }
 
 }  // namespace
@@ -36,8 +37,13 @@ struct GluSaved {
 
 // dgate += dy * (up + offset) * act'(gate);  dup += dy * act(gate);  nothing where the clamp held a value.
 void glu_backward(Run& run, const GluSaved& s) {
-  run.kernels().glu_backward(run.queue(), {.spec = s.spec, .elements = s.y.elements(), .gate = s.gate.data, .up = s.up.data, .dy = run.grad(s.y),
-                                           .dgate = run.grad(s.gate), .dup = run.grad(s.up)});
+  run.kernels().glu_backward(run.queue(), {.spec = s.spec,
+                                           .elements = s.y.elements(),
+                                           .gate = s.gate.data,
+                                           .up = s.up.data,
+                                           .dy = run.grad(s.y),
+                                           .dgate = run.grad(s.gate),
+                                           .dup = run.grad(s.up)});
 }
 
 }  // namespace
@@ -66,16 +72,29 @@ struct GateSaved {
 
 // mul: dx += dy * act(g), dg += act'(g) * sum of dy * x;  add: dx += dy, dg += act'(g) * sum of dy; over the elements that share g.
 void gate_backward(Run& run, const GateSaved& s) {
-  run.kernels().gate_backward(run.queue(), {.spec = s.spec, .rows = s.x[0], .heads = s.x[1], .d = s.x[2], .constant = s.weight != nullptr, .x = s.x.data,
-                                            .g = s.weight ? s.weight->data.get() : s.g.data, .dy = run.grad(s.y), .dx = run.grad(s.x),
+  run.kernels().gate_backward(run.queue(), {.spec = s.spec,
+                                            .rows = s.x[0],
+                                            .heads = s.x[1],
+                                            .d = s.x[2],
+                                            .constant = s.weight != nullptr,
+                                            .x = s.x.data,
+                                            .g = s.weight ? s.weight->data.get() : s.g.data,
+                                            .dy = run.grad(s.y),
+                                            .dx = run.grad(s.x),
                                             .dg = s.weight ? run.grad(s.weight) : run.grad(s.g)});
 }
 
 Tensor gate_with(Run& run, const GateSpec& spec, const Tensor& x, const Tensor& g, const Weight* weight) {
   if (!x.contiguous()) fail("gate: x ", x.shape(), " is not contiguous");
   Tensor y = run.like(x);
-  run.kernels().gate(run.queue(), {.spec = spec, .rows = x[0], .heads = x[1], .d = x[2], .constant = weight != nullptr, .x = x.data,
-                                   .g = weight ? weight->data.get() : g.data, .y = y.data});
+  run.kernels().gate(run.queue(), {.spec = spec,
+                                   .rows = x[0],
+                                   .heads = x[1],
+                                   .d = x[2],
+                                   .constant = weight != nullptr,
+                                   .x = x.data,
+                                   .g = weight ? weight->data.get() : g.data,
+                                   .y = y.data});
   run.record(gate_backward, GateSaved{spec, x, y, g, weight});
   return y;
 }
@@ -89,7 +108,8 @@ Dim width_for(const GateSpec& spec, const Tensor& x) {
 
 Tensor gate(Run& run, const GateSpec& spec, const Tensor& x, const Tensor& g) {
   const Dim n = width_for(spec, x);
-  if (!g.contiguous() || g[0] != x[0] || g.elements() != x[0] * n) fail("gate: g ", g.shape(), " should be [", x[0], ",", n, "] for x ", x.shape());
+  if (!g.contiguous() || g[0] != x[0] || g.elements() != x[0] * n)
+    fail("gate: g ", g.shape(), " should be [", x[0], ",", n, "] for x ", x.shape());
   return gate_with(run, spec, x, g, nullptr);
 }
 

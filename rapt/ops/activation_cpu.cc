@@ -251,8 +251,8 @@ void gate(Queue& queue, const GateArgs& a) noexcept {
   for_ranges(queue, a.rows, row_grain(row), [&](Dim begin, Dim end, int) {
     with_act(a.spec.act, 1, [&]<Act kAct>(V c) {
       for (Dim r = begin; r < end; ++r)
-        gate_row<kAct, false>(l, a.spec.add, static_cast<const Real*>(a.x) + r * row, static_cast<const Real*>(a.g) + (a.constant ? 0 : r * l.width),
-                              static_cast<Real*>(a.y) + r * row, c);
+        gate_row<kAct, false>(l, a.spec.add, static_cast<const Real*>(a.x) + r * row,
+                              static_cast<const Real*>(a.g) + (a.constant ? 0 : r * l.width), static_cast<Real*>(a.y) + r * row, c);
     });
   });
 }
@@ -266,7 +266,8 @@ void gate_backward(Queue& queue, const GateBackwardArgs& a) noexcept {
     for_ranges(queue, a.rows, row_grain(row), [&](Dim begin, Dim end, int) {
       with_act(a.spec.act, 1, [&]<Act kAct>(V c) {
         for (Dim r = begin; r < end; ++r)
-          gate_row<kAct, true>(l, a.spec.add, static_cast<const Real*>(a.dy) + r * row, g + (a.constant ? 0 : r * l.width), static_cast<Real*>(a.dx) + r * row, c);
+          gate_row<kAct, true>(l, a.spec.add, static_cast<const Real*>(a.dy) + r * row, g + (a.constant ? 0 : r * l.width),
+                               static_cast<Real*>(a.dx) + r * row, c);
       });
     });
   if (!dg) return;

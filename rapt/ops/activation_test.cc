@@ -74,7 +74,8 @@ Curve curve(const std::string& isa, Act act, double c, const std::vector<double>
   Device device({.threads = 1, .isa = isa});
   rapt::Run run(device);
   const auto n = static_cast<Dim>(x.size());
-  const Tensor in = run.upload({n}, x), ones = run.upload({n}, std::vector<double>(x.size(), 1)), dx = run.upload({n}, std::vector<double>(x.size()));
+  const Tensor in = run.upload({n}, x), ones = run.upload({n}, std::vector<double>(x.size(), 1)),
+               dx = run.upload({n}, std::vector<double>(x.size()));
   device.kernels.activation_backward(device.queue(), {.act = act, .c = c, .elements = n, .x = in.data, .dy = ones.data, .dx = dx.data});
   return {values_of(activation(run, act, in, c)), values_of(dx)};
 }
@@ -87,14 +88,17 @@ TEST(Activation, KeepsItsDigitsFarOutAndNearZero) {
   for (Act act : kActs) {
     const double c = act == Act::softcap ? 30 : 1;
     const Curve exact = curve("f64", act, c, x);
-    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(exact.value[i], plain(act, x[i], c), 1e-15 * (1 + std::abs(x[i]) + x[i] * x[i])) << static_cast<int>(act);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      ASSERT_NEAR(exact.value[i], plain(act, x[i], c), 1e-15 * (1 + std::abs(x[i]) + x[i] * x[i])) << static_cast<int>(act);
     for (const std::string& isa : available_isas()) {
       const Curve got = curve(isa, act, c, x);
       for (std::size_t i = 0; i < x.size(); ++i) {
         // An exponent of size t costs a relative error of about t * 2^-24; gelu's grows as x^2 (gelu_tanh: x^3, but it is 0 soon).
         const double relative = 6e-7 + 1.5e-7 * x[i] * x[i];
-        ASSERT_NEAR(got.value[i], exact.value[i], relative * std::abs(exact.value[i]) + 1e-36) << isa << " act " << static_cast<int>(act) << " at " << x[i];
-        ASSERT_NEAR(got.slope[i], exact.slope[i], relative * std::abs(exact.slope[i]) + 3e-7) << isa << " slope of act " << static_cast<int>(act) << " at " << x[i];
+        ASSERT_NEAR(got.value[i], exact.value[i], relative * std::abs(exact.value[i]) + 1e-36)
+            << isa << " act " << static_cast<int>(act) << " at " << x[i];
+        ASSERT_NEAR(got.slope[i], exact.slope[i], relative * std::abs(exact.slope[i]) + 3e-7)
+            << isa << " slope of act " << static_cast<int>(act) << " at " << x[i];
       }
     }
   }
@@ -132,8 +136,14 @@ double plain_glu(const GluSpec& spec, double gate, double up) {
 }
 
 TEST(Glu, EveryActivationWithAndWithoutClamp) {
-  const GluSpec specs[] = {{.act = Act::silu}, {.act = Act::gelu}, {.act = Act::gelu_tanh}, {.act = Act::relu}, {.act = Act::sigmoid},
-                           {.act = Act::relu2, .up_offset = 0.5}, {.act = Act::silu, .clamp = 1.25, .alpha = 1.702, .up_offset = 1}, {.act = Act::gelu, .clamp = 0.75}};
+  const GluSpec specs[] = {{.act = Act::silu},
+                           {.act = Act::gelu},
+                           {.act = Act::gelu_tanh},
+                           {.act = Act::relu},
+                           {.act = Act::sigmoid},
+                           {.act = Act::relu2, .up_offset = 0.5},
+                           {.act = Act::silu, .clamp = 1.25, .alpha = 1.702, .up_offset = 1},
+                           {.act = Act::gelu, .clamp = 0.75}};
   for (const GluSpec& spec : specs)
     for (Dim n : {1, 37, 9000}) {
       OpCase c;
@@ -194,8 +204,8 @@ TEST(Gate, EveryGrainSharingOperationAndSource) {
             const GateSpec spec{kGateActs[turn++ % 5], grain, shared, add};
             const Dim n = gate_width(spec, heads, d);
             OpCase c;
-            c.name = concat("gate act ", static_cast<int>(spec.act), " grain ", static_cast<int>(grain), " shared ", shared, " add ", add, " constant ", constant,
-                            " heads ", heads, " d ", d);
+            c.name = concat("gate act ", static_cast<int>(spec.act), " grain ", static_cast<int>(grain), " shared ", shared, " add ", add,
+                            " constant ", constant, " heads ", heads, " d ", d);
             c.inputs = {array({kRows, heads, d}, 5)};  // a seed under which no gradient that is one number happens to be near 0
             if (constant) c.weights = {weight(1, n, 2)};
             else c.inputs.push_back(array({kRows, n}, 2));

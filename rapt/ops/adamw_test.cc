@@ -54,8 +54,11 @@ std::vector<std::string> every_isa() {
 
 // torch.optim.AdamW (2.x, float64), lr 0.05, betas 0.9 and 0.98, eps 1e-8, weight decay 0.1.
 TEST(AdamW, FiveStepsAsPyTorchTakesThem) {
-  const std::vector<std::vector<double>> gradients = {
-      {-0.19, 0.37, 0.09, 2.84}, {0.33, -1.17, -2.66, -0.72}, {0.13, -0.86, 0.9, 0.91}, {1.06, -0.57, -1.11, 0.31}, {-0.3, -1.67, -1.46, 1.91}};
+  const std::vector<std::vector<double>> gradients = {{-0.19, 0.37, 0.09, 2.84},
+                                                      {0.33, -1.17, -2.66, -0.72},
+                                                      {0.13, -0.86, 0.9, 0.91},
+                                                      {1.06, -0.57, -1.11, 0.31},
+                                                      {-0.3, -1.67, -1.46, 1.91}};
   const std::vector<std::vector<double>> weights = {{0.746499997368421, -0.547499998648649, 0.238550005555555, -0.338549999823944},
                                                     {0.727266985154448, -0.519481978590291, 0.273239138409936, -0.360283151522614},
                                                     {0.701913866061067, -0.482570871011157, 0.288021190107015, -0.385381724832253},
@@ -66,7 +69,8 @@ TEST(AdamW, FiveStepsAsPyTorchTakesThem) {
     State s{{0.7, -0.5, 0.29, -0.29}, std::vector<double>(4), std::vector<double>(4)};
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       step(device, options_at(static_cast<int>(i) + 1), s, gradients[i]);
-      for (std::size_t j = 0; j < 4; ++j) EXPECT_NEAR(s.weight[j], weights[i][j], isa == "f64" ? 1e-14 : 3e-7) << isa << " step " << i << " weight " << j;
+      for (std::size_t j = 0; j < 4; ++j)
+        EXPECT_NEAR(s.weight[j], weights[i][j], isa == "f64" ? 1e-14 : 3e-7) << isa << " step " << i << " weight " << j;
     }
   }
 }

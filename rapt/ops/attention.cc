@@ -59,16 +59,19 @@ void attention_backward(Run& run, const Saved& saved) {
 
 void check_weight(const Run& run, const char* what, const Weight* w, Dim rows, Dim cols) {
   if (!w) fail("attention: ", what, " is missing; it is needed with shape [", rows, ",", cols, "]");
-  if (w->size() != rows * cols) fail("attention: ", what, " (", w->name, ") has shape [", w->rows, ",", w->cols, "], [", rows, ",", cols, "] is needed");
+  if (w->size() != rows * cols)
+    fail("attention: ", what, " (", w->name, ") has shape [", w->rows, ",", w->cols, "], [", rows, ",", cols, "] is needed");
   if (w->format != run.device.real || w->packing != Packing::rows)
     fail("attention: ", what, " (", w->name, ") must be stored as rows of ", name_of(run.device.real), ", it is ", name_of(w->format));
 }
 
 void check_tensor(const Run& run, const char* what, const Tensor& t, Dim heads, Dim d) {
   if (!t) fail("attention: ", what, " is missing; it is needed with shape [rows,", heads, ",", d, "]");
-  if (t.rank != 3 || t[1] != heads || t[2] != d) fail("attention: ", what, " has shape ", t.shape(), ", [rows,", heads, ",", d, "] is needed");
+  if (t.rank != 3 || t[1] != heads || t[2] != d)
+    fail("attention: ", what, " has shape ", t.shape(), ", [rows,", heads, ",", d, "] is needed");
   if (!t.contiguous()) fail("attention: ", what, " ", t.shape(), " is not contiguous");
-  if (t.dtype != run.device.real) fail("attention: ", what, " is ", name_of(t.dtype), ", this device computes in ", name_of(run.device.real));
+  if (t.dtype != run.device.real)
+    fail("attention: ", what, " is ", name_of(t.dtype), ", this device computes in ", name_of(run.device.real));
 }
 
 void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan) {
@@ -76,8 +79,10 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
     fail("attention: ", spec.heads, " heads cannot share ", spec.kv_heads, " kv heads evenly; heads must be a multiple of kv_heads");
   if (spec.head_dim < 1 || spec.v_dim < 1) fail("attention: head_dim ", spec.head_dim, " and v_dim ", spec.v_dim, " must be at least 1");
   if (!std::isfinite(spec.scale) || spec.cap < 0 || spec.dropout < 0 || spec.dropout >= 1)
-    fail("attention: scale ", spec.scale, ", cap ", spec.cap, ", dropout ", spec.dropout, ": scale must be finite, cap at least 0, dropout in [0, 1)");
-  if (spec.normal == Normal::sigmoid && spec.extra != Extra::none) fail("attention: an extra logit means nothing to sigmoid weights, which are not normalised; use softmax or extra none");
+    fail("attention: scale ", spec.scale, ", cap ", spec.cap, ", dropout ", spec.dropout,
+         ": scale must be finite, cap at least 0, dropout in [0, 1)");
+  if (spec.normal == Normal::sigmoid && spec.extra != Extra::none)
+    fail("attention: an extra logit means nothing to sigmoid weights, which are not normalised; use softmax or extra none");
   check_tensor(run, "q", in.q, spec.heads, spec.head_dim);
   const Dim rows = in.q[0];
   if (in.q_kept) {
@@ -89,7 +94,8 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
     fail("attention: the plan is for ", plan.low.size(), " rows, q has ", rows);
   Dim covered = 0;
   for (const RowPlan::Part& p : plan.parts) {
-    if (p.q_first != covered || p.q_count < 0 || p.k_count < 0 || p.k_first < 0) fail("attention: a part of the plan starts at row ", p.q_first, ", row ", covered, " is next");
+    if (p.q_first != covered || p.q_count < 0 || p.k_count < 0 || p.k_first < 0)
+      fail("attention: a part of the plan starts at row ", p.q_first, ", row ", covered, " is next");
     covered += p.q_count;
   }
   if (covered != rows) fail("attention: the plan's parts cover ", covered, " rows, q has ", rows);
@@ -98,8 +104,10 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
     if (in.k || in.v) fail("attention: keys come from the cache or from k and v, not from both");
     const KvView& c = *in.cache;
     if (c.kv_heads != spec.kv_heads || c.d != spec.head_dim || c.dv != spec.v_dim)
-      fail("attention: the cache holds ", c.kv_heads, " heads of ", c.d, " and ", c.dv, ", ", spec.kv_heads, " of ", spec.head_dim, " and ", spec.v_dim, " are needed");
-    if (c.pages.size() != plan.parts.size()) fail("attention: the cache shows ", c.pages.size(), " sequences, the plan has ", plan.parts.size());
+      fail("attention: the cache holds ", c.kv_heads, " heads of ", c.d, " and ", c.dv, ", ", spec.kv_heads, " of ", spec.head_dim, " and ",
+           spec.v_dim, " are needed");
+    if (c.pages.size() != plan.parts.size())
+      fail("attention: the cache shows ", c.pages.size(), " sequences, the plan has ", plan.parts.size());
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
       const RowPlan::Part& p = plan.parts[i];
       if (static_cast<Dim>(c.pages[i].size()) * kPageKeys < p.k_count)
@@ -112,14 +120,16 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
       high = std::min(high, p.k_count);
       for (Dim first = 0; first < high; first += kPageKeys)
         if (!c.pages[i][static_cast<std::size_t>(first / kPageKeys)] && (first < plan.keep || first + kPageKeys > low))
-          fail("attention: keys ", first, " … of sequence ", i, " were evicted, but a row still sees them; the cache must keep what the mask shows");
+          fail("attention: keys ", first, " … of sequence ", i,
+               " were evicted, but a row still sees them; the cache must keep what the mask shows");
     }
   } else {
     check_tensor(run, "k", in.k, spec.kv_heads, spec.head_dim);
     check_tensor(run, "v", in.v, spec.kv_heads, spec.v_dim);
     if (in.v[0] != in.k[0]) fail("attention: k ", in.k.shape(), " and v ", in.v.shape(), " have different numbers of keys");
     for (const RowPlan::Part& p : plan.parts)
-      if (p.k_first + p.k_count > in.k[0]) fail("attention: the plan wants keys ", p.k_first, " … ", p.k_first + p.k_count, ", k has ", in.k[0]);
+      if (p.k_first + p.k_count > in.k[0])
+        fail("attention: the plan wants keys ", p.k_first, " … ", p.k_first + p.k_count, ", k has ", in.k[0]);
   }
   if (!in.slot_k != !in.slot_v) fail("attention: learned slots need both keys and values");
   if (in.slot_k) {
@@ -130,16 +140,20 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
   if (spec.extra == Extra::learned_logit) check_weight(run, "extra_logit", in.extra_logit, 1, spec.heads);
   if (spec.bias == Bias::bucket) {
     check_weight(run, "buckets", in.buckets, in.buckets ? in.buckets->rows : 1, spec.heads);
-    if (in.buckets->rows < (spec.bucket_both ? 4 : 2)) fail("attention: ", in.buckets->rows, " buckets are too few; at least 2, or 4 where keys after the query have their own");
+    if (in.buckets->rows < (spec.bucket_both ? 4 : 2))
+      fail("attention: ", in.buckets->rows, " buckets are too few; at least 2, or 4 where keys after the query have their own");
     if (spec.bucket_max <= in.buckets->rows / (spec.bucket_both ? 4 : 2))
-      fail("attention: bucket_max ", spec.bucket_max, " leaves no distance for the logarithmic half of ", in.buckets->rows, " buckets; make it larger");
+      fail("attention: bucket_max ", spec.bucket_max, " leaves no distance for the logarithmic half of ", in.buckets->rows,
+           " buckets; make it larger");
   }
   if (spec.bias == Bias::dense) {
     const Tensor& b = in.dense_bias;
     Dim keys = 0;
     for (const RowPlan::Part& p : plan.parts) keys = std::max(keys, p.k_count);
-    if (!b || b.rank != 3 || (b[0] != 1 && b[0] != spec.heads) || b[1] != rows || b[2] < keys || !b.contiguous() || b.dtype != run.device.real)
-      fail("attention: dense_bias has shape ", b ? b.shape() : "none", ", [1 or ", spec.heads, ",", rows, ",at least ", keys, "] is needed");
+    if (!b || b.rank != 3 || (b[0] != 1 && b[0] != spec.heads) || b[1] != rows || b[2] < keys || !b.contiguous() ||
+        b.dtype != run.device.real)
+      fail("attention: dense_bias has shape ", b ? b.shape() : "none", ", [1 or ", spec.heads, ",", rows, ",at least ", keys,
+           "] is needed");
   }
 }
 
@@ -196,7 +210,8 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
     s.bucket_count = in.buckets->rows;
     s.bucket_reach = std::min(reach, std::max(spec.bucket_max, s.bucket_count));  // beyond, all share the last bucket
     auto* of = run.arena.take_array<std::int32_t>(2 * s.bucket_reach + 1);
-    for (Dim i = 0; i <= 2 * s.bucket_reach; ++i) of[i] = relative_bucket(i - s.bucket_reach, s.bucket_count, spec.bucket_max, spec.bucket_both);
+    for (Dim i = 0; i <= 2 * s.bucket_reach; ++i)
+      of[i] = relative_bucket(i - s.bucket_reach, s.bucket_count, spec.bucket_max, spec.bucket_both);
     s.bucket_of = of;
   }
   if (spec.bias == Bias::dense) {
@@ -225,7 +240,8 @@ std::int64_t attention_backward_work(const AttentionShape& s, std::int64_t key_c
     tasks += s.kv_heads * chunks;
   }
   // sums of bucket and score weights are doubles
-  return reals + tasks * 2 * g * ((s.bias == Bias::bucket ? s.bucket_count : 0) + (s.score == Score::additive ? s.d : 0)) + s.rows * s.heads + 64;
+  return reals + tasks * 2 * g * ((s.bias == Bias::bucket ? s.bucket_count : 0) + (s.score == Score::additive ? s.d : 0)) +
+         s.rows * s.heads + 64;
 }
 
 std::vector<double> alibi_slopes(Dim heads) {
@@ -234,7 +250,8 @@ std::vector<double> alibi_slopes(Dim heads) {
   while (power * 2 <= heads) power *= 2;
   std::vector<double> slopes;
   for (Dim i = 1; i <= power; ++i) slopes.push_back(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(power)));
-  for (Dim i = 1; static_cast<Dim>(slopes.size()) < heads; i += 2) slopes.push_back(std::exp2(-4.0 * static_cast<double>(i) / static_cast<double>(power)));
+  for (Dim i = 1; static_cast<Dim>(slopes.size()) < heads; i += 2)
+    slopes.push_back(std::exp2(-4.0 * static_cast<double>(i) / static_cast<double>(power)));
   return slopes;
 }
 
@@ -251,7 +268,8 @@ std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool b
   if (relative < exact) return static_cast<std::int32_t>(first + relative);
   // Logarithmic from `exact` to max_distance; in f32, as the models were trained: it decides which side of a border a distance falls on.
   const float far = std::log(static_cast<float>(relative) / static_cast<float>(exact)) /
-                    static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact))) * static_cast<float>(buckets - exact);
+                    static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact))) *
+                    static_cast<float>(buckets - exact);
   return static_cast<std::int32_t>(first + std::min(buckets - 1, exact + static_cast<Dim>(far)));
 }
 
@@ -262,18 +280,27 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
   const Tensor norm = run.tape ? run.make({in.q[0], spec.heads, 2}).constant() : Tensor{};
   const AttentionShape shape = shape_of(run, spec, in, plan);
   const Tensor stat = stats ? run.make({in.q[0], spec.heads, AttentionStat::count}).constant() : Tensor{};
-  run.kernels().attention(run.queue(), {.shape = shape, .out = out.data, .norm = norm.data, .stats = stat.data, .first_keys = run.taps ? run.taps->first_keys : 0});
+  run.kernels().attention(
+      run.queue(),
+      {.shape = shape, .out = out.data, .norm = norm.data, .stats = stat.data, .first_keys = run.taps ? run.taps->first_keys : 0});
   if (stats) run.taps->show({.site = Site::attn_stats, .stack = run.stack, .layer = run.layer, .value = stat, .cross = spec.cross});
   if (run.wants(Site::attn_weights))
     for (const Taps::HeadRow& c : run.taps->chosen(run.stack, run.layer, spec.cross)) {
       if (c.head < 0 || c.head >= spec.heads || c.row < 0 || c.row >= in.q[0])
-        fail("attention: weights of head ", c.head, ", row ", c.row, " were asked for; there are ", spec.heads, " heads and ", in.q[0], " rows");
+        fail("attention: weights of head ", c.head, ", row ", c.row, " were asked for; there are ", spec.heads, " heads and ", in.q[0],
+             " rows");
       Dim keys = 0;
       for (const RowPlan::Part& p : plan.parts)
         if (c.row >= p.q_first && c.row < p.q_first + p.q_count) keys = p.k_count;
       const Tensor weights = run.make({shape.slots + keys}).constant();
       run.kernels().attention_weights(run.queue(), {.shape = shape, .row = c.row, .head = c.head, .weights = weights.data});
-      run.taps->show({.site = Site::attn_weights, .stack = run.stack, .layer = run.layer, .value = weights, .cross = spec.cross, .head = c.head, .row = c.row});
+      run.taps->show({.site = Site::attn_weights,
+                      .stack = run.stack,
+                      .layer = run.layer,
+                      .value = weights,
+                      .cross = spec.cross,
+                      .head = c.head,
+                      .row = c.row});
     }
   AttentionInputs kept = in;
   kept.cache = nullptr;

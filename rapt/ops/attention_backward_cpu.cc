@@ -56,7 +56,8 @@ struct Walker {
   Lanes g;
   Real q2[kLanes], q2_kept[kLanes];
 
-  Walker(const Job& job, const AttentionBackwardArgs& args, const Plan& p, const Memory& m, const Packed& packed, const AttentionPart& part, Dim kv, Dim first, Dim count)
+  Walker(const Job& job, const AttentionBackwardArgs& args, const Plan& p, const Memory& m, const Packed& packed, const AttentionPart& part,
+         Dim kv, Dim first, Dim count)
       : j(job), a(args), plan(p), mem(m), x(packed) {
     find_lanes(j, part, kv, first, count, N, g);
     if (j.l2)
@@ -241,7 +242,8 @@ struct Walker {
       V ones[N];
       for (int v = 0; v < N; ++v) ones[v] = vset(Real(1));
       for (Dim i = 0; i < g.count; ++i)
-        row[i] = static_cast<Real*>(a.ddense) + ((j.s.dense_heads == 1 ? 0 : Dim(g.head[i])) * j.s.rows + g.row[i]) * j.s.dense_keys + b.first + s.from;
+        row[i] = static_cast<Real*>(a.ddense) + ((j.s.dense_heads == 1 ? 0 : Dim(g.head[i])) * j.s.rows + g.row[i]) * j.s.dense_keys +
+                 b.first + s.from;
       to_rows<N, true>(mem.st + s.from * L, ones, row, g.count, n - s.from);
     }
     if (a.dbuckets)
@@ -329,7 +331,8 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
   plan.group_reals = (j.d + j.dv + plan.dp + plan.dvp + 3 + (plan.kept ? j.d + plan.dp : 0)) * kLanes;
   plan.partial_reals = j.d * kLanes * (plan.kept ? 2 : 1);
   // With one dense bias for all heads its gradient sums over them: a task then takes the kv heads one after the other.
-  const Dim together = a.ddense && s.dense_heads == 1 ? s.kv_heads : 1, apart = s.kv_heads / together, slot_tasks = plan.slots ? s.kv_heads : 0;
+  const Dim together = a.ddense && s.dense_heads == 1 ? s.kv_heads : 1, apart = s.kv_heads / together,
+            slot_tasks = plan.slots ? s.kv_heads : 0;
   int64_t *groups = s.first_of, *partials = groups + parts + 1, *tasks = partials + parts + 1;
   groups[0] = partials[0] = tasks[0] = 0;
   for (Dim p = 0; p < parts; ++p) {
@@ -341,8 +344,10 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
   plan.groups = groups, plan.partials = partials, plan.tasks = tasks;
   plan.packed = static_cast<Real*>(a.work);
   plan.partial = plan.packed + groups[parts] * plan.group_reals;
-  const Dim sums = slot_tasks + tasks[parts] * together, bucket_size = a.dbuckets ? j.g * s.bucket_count : 0, weight_size = a.dscore_weight ? j.g * j.d : 0;
-  plan.bucket_sums = reinterpret_cast<double*>(plan.partial + partials[parts] * plan.partial_reals);  // [slot tasks, then part, chunk, kv head][g][…]
+  const Dim sums = slot_tasks + tasks[parts] * together, bucket_size = a.dbuckets ? j.g * s.bucket_count : 0,
+            weight_size = a.dscore_weight ? j.g * j.d : 0;
+  plan.bucket_sums =
+      reinterpret_cast<double*>(plan.partial + partials[parts] * plan.partial_reals);  // [slot tasks, then part, chunk, kv head][g][…]
   plan.weight_sums = plan.bucket_sums + sums * bucket_size;
   plan.extra = reinterpret_cast<Real*>(plan.weight_sums + sums * weight_size);  // [rows][heads]
 
@@ -351,7 +356,7 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
     const Dim p = part_of(groups, parts, i), per_head = ceil_div(s.parts[p].q_count * j.g, kLanes), kv = (i - groups[p]) / per_head;
     const Dim first = (i - groups[p]) % per_head * kLanes, count = least(kLanes, s.parts[p].q_count * j.g - first);
     const Packed x = packed_of(j, plan, i);
-    const Real *from[kLanes];
+    const Real* from[kLanes];
     Dim at[kLanes];
     for (Dim n = 0; n < count; ++n) at[n] = (s.parts[p].q_first + (first + n) / j.g) * j.heads + kv * j.g + (first + n) % j.g;
     auto both = [&](const void* source, Dim d, Dim padded, Real* xt, Real* rows) {
@@ -379,7 +384,8 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
       for (int v = 0; v < kVectors; ++v) {
         Real logit[W] = {}, out[W];
         for (int n = 0; n < W && v * W + n < count; ++n) logit[n] = j.extra[kv * j.g + (first + v * W + n) % j.g];
-        vstore(out, (vzero() - vexp2(vfma(vload(logit), vset(kLog2e), vload(x.neg + v * W))) * vload(x.inverse + v * W)) * vload(x.dot + v * W));
+        vstore(out,
+               (vzero() - vexp2(vfma(vload(logit), vset(kLog2e), vload(x.neg + v * W))) * vload(x.inverse + v * W)) * vload(x.dot + v * W));
         for (int n = 0; n < W && v * W + n < count; ++n) plan.extra[at[v * W + n]] = out[n];
       }
   });
@@ -415,12 +421,15 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
           if (high <= begin || (low >= end && begin >= j.keep)) continue;
         }
         const Dim group = kv * per_head + i;
-        Real *dqt = plan.partial + (partials[p] + group * chunks + chunk) * plan.partial_reals, *kept_dqt = plan.kept ? dqt + j.d * kLanes : dqt;
+        Real *dqt = plan.partial + (partials[p] + group * chunks + chunk) * plan.partial_reals,
+             *kept_dqt = plan.kept ? dqt + j.d * kLanes : dqt;
         static_for<1, kVectors + 1>([&](auto N) {
           if (ceil_div(count, W) != N) return;
           Walker<N.value> walker(j, a, plan, mem, packed_of(j, plan, groups[p] + group), part, kv, i * kLanes, count);
           for (Dim kb = begin; kb < end; kb += kBlock)
-            walker.block({mem.k + (kb - begin) * plan.dp, mem.v + (kb - begin) * plan.dvp, plan.dp, plan.dvp, kb, least(kBlock, end - kb), slots}, kb - begin, dqt, kept_dqt);
+            walker.block(
+                {mem.k + (kb - begin) * plan.dp, mem.v + (kb - begin) * plan.dvp, plan.dp, plan.dvp, kb, least(kBlock, end - kb), slots},
+                kb - begin, dqt, kept_dqt);
         });
       }
     };
@@ -448,7 +457,8 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
     };
     auto clear_partials = [&](const AttentionPart& part, Dim p, Dim kv, Dim chunk) {
       const Dim per_head = ceil_div(part.q_count * j.g, kLanes), chunks = plan.chunks_of(part, a.key_chunk);
-      for (Dim i = 0; i < per_head; ++i) set_reals(plan.partial + (partials[p] + (kv * per_head + i) * chunks + chunk) * plan.partial_reals, 0, plan.partial_reals);
+      for (Dim i = 0; i < per_head; ++i)
+        set_reals(plan.partial + (partials[p] + (kv * per_head + i) * chunks + chunk) * plan.partial_reals, 0, plan.partial_reals);
     };
     auto begin_sums = [&](Dim index) {
       mem.bucket_sums = plan.bucket_sums + index * bucket_size;
@@ -469,7 +479,8 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
       }
       return;
     }
-    const Dim p = part_of(tasks, parts, task - slot_tasks), chunk = (task - slot_tasks - tasks[p]) / apart, one = (task - slot_tasks - tasks[p]) % apart;
+    const Dim p = part_of(tasks, parts, task - slot_tasks), chunk = (task - slot_tasks - tasks[p]) / apart,
+              one = (task - slot_tasks - tasks[p]) % apart;
     const AttentionPart& part = s.parts[p];
     for (Dim kv = one; kv < one + together; ++kv) {
       begin_sums(slot_tasks + (task - slot_tasks) * together + kv - one);
@@ -493,13 +504,16 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
     if (chunks == 0) return;
     Real* all = plan.partial + (partials[p] + (i - groups[p]) * chunks) * plan.partial_reals;
     for (Dim c = 1; c < chunks; ++c)
-      for (Dim n = 0; n < plan.partial_reals; n += W) vstore_n(all + n, vload_n(all + n, plan.partial_reals - n) + vload_n(all + c * plan.partial_reals + n, plan.partial_reals - n), plan.partial_reals - n);
+      for (Dim n = 0; n < plan.partial_reals; n += W)
+        vstore_n(all + n, vload_n(all + n, plan.partial_reals - n) + vload_n(all + c * plan.partial_reals + n, plan.partial_reals - n),
+                 plan.partial_reals - n);
     V f[kVectors];
     for (V& x : f) x = vset(factor);
     Real* row[kLanes];
     auto out = [&](void* to, const Real* from) {
       if (!to) return;
-      for (Dim n = 0; n < count; ++n) row[n] = static_cast<Real*>(to) + ((s.parts[p].q_first + (first + n) / j.g) * j.heads + kv * j.g + (first + n) % j.g) * j.d;
+      for (Dim n = 0; n < count; ++n)
+        row[n] = static_cast<Real*>(to) + ((s.parts[p].q_first + (first + n) / j.g) * j.heads + kv * j.g + (first + n) % j.g) * j.d;
       static_for<1, kVectors + 1>([&](auto N) {
         if (ceil_div(count, W) == N) to_rows<N.value, true>(from, f, row, count, j.d);
       });
@@ -526,9 +540,11 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
         return Real(sum);
       };
       if (a.dbuckets)
-        for (Dim b = 0; b < s.bucket_count; ++b) static_cast<Real*>(a.dbuckets)[b * j.heads + h] += total(plan.bucket_sums, bucket_size, (h - kv * j.g) * s.bucket_count + b);
+        for (Dim b = 0; b < s.bucket_count; ++b)
+          static_cast<Real*>(a.dbuckets)[b * j.heads + h] += total(plan.bucket_sums, bucket_size, (h - kv * j.g) * s.bucket_count + b);
       if (a.dscore_weight)
-        for (Dim d = 0; d < j.d; ++d) static_cast<Real*>(a.dscore_weight)[h * j.d + d] += j.scale * total(plan.weight_sums, weight_size, (h - kv * j.g) * j.d + d);
+        for (Dim d = 0; d < j.d; ++d)
+          static_cast<Real*>(a.dscore_weight)[h * j.d + d] += j.scale * total(plan.weight_sums, weight_size, (h - kv * j.g) * j.d + d);
     });
 }
 

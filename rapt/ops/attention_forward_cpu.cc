@@ -14,8 +14,9 @@ constexpr Dim kFar = 4096 / Dim(sizeof(Real));
 // What is summed up for statistics, relative to the running maximum like the sum itself.
 enum { kEntropy, kMass, kFirst, kSelf, kPrevious, kDistance, kSums };
 
-constexpr Real kIndex[kBlock] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-                                 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+constexpr Real kIndex[kBlock] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+                                 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
 
 struct Memory {  // of one task, shared by its groups
   Real *st, *bias, *k, *v, *relative, *groups;
@@ -94,7 +95,8 @@ struct Group {
   }
 
   // Scores of keys [k0, k1), transposed: st[key][lane]. Where nothing follows (plain), masked and with their maximum.
-  [[gnu::always_inline]] void scores(const Job& j, const Lanes& g, const Keys& b, const Sight<N>& s, const Real* x, Dim k0, Dim k1, Real* st, V (&most_)[N]) {
+  [[gnu::always_inline]] void scores(const Job& j, const Lanes& g, const Keys& b, const Sight<N>& s, const Real* x, Dim k0, Dim k1,
+                                     Real* st, V (&most_)[N]) {
     tiles<tile_of(N)>(k0, k1, [&](auto size, Dim k) RAPT_LAMBDA {
       constexpr int T = decltype(size)::value;
       const int v0 = first_vector(s, k);
@@ -169,7 +171,8 @@ struct Group {
     if (j.drop > 0)
       for (int v = 0; v < N; ++v) {
         const I key = iload(lanes.key + v * W);
-        for (Dim k = s.from; k < s.upto[v]; ++k) vstore(st + k * L + v * W, vload(st + k * L + v * W) * vdrop(key, drop_column(b, k), j.drop));
+        for (Dim k = s.from; k < s.upto[v]; ++k)
+          vstore(st + k * L + v * W, vload(st + k * L + v * W) * vdrop(key, drop_column(b, k), j.drop));
       }
     // 3. values: ot[d][lane] = ot * alpha + sum of this block. A fresh sum per block keeps the chains short.
     Real* const out = ot;
@@ -228,7 +231,8 @@ struct Group {
     Dim k = s.from;
     for (; k + 4 <= s.upto[v]; k += 4) {
       const V a = one(k, 0), b_ = one(k + 1, 1), c_ = one(k + 2, 2), d = one(k + 3, 3);
-      if constexpr (kStats) quads = vfma((a + b_) + (c_ + d), vset(kIndex[k]), quads);  // first moment of the keys: k here, k mod 4 from the sums
+      if constexpr (kStats)
+        quads = vfma((a + b_) + (c_ + d), vset(kIndex[k]), quads);  // first moment of the keys: k here, k mod 4 from the sums
     }
     if (k < s.upto[v]) {
       V rest[4] = {vzero(), vzero(), vzero(), vzero()};
@@ -238,7 +242,8 @@ struct Group {
     }
     const V block = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     if constexpr (kStats) {
-      sums[kEntropy][v] = alpha * vfma(delta, l[v], sums[kEntropy][v]) + ((es[0] + es[1]) + (es[2] + es[3]));  // sum of p * log2 p, p relative
+      sums[kEntropy][v] =
+          alpha * vfma(delta, l[v], sums[kEntropy][v]) + ((es[0] + es[1]) + (es[2] + es[3]));  // sum of p * log2 p, p relative
       for (int i = kFirst; i < kSums; ++i) sums[i][v] = sums[i][v] * alpha;
       places(b, s, v, p, block, quads + ((sum[1] + vset(Real(2)) * sum[2]) + vset(Real(3)) * sum[3]));
     }
@@ -285,11 +290,13 @@ struct Group {
         one(k + 3, 3);
       }
       for (int i = 0; k < s.upto[v]; ++k, ++i) one(k, i);
-      distance = vselect(vand(vlt(vzero(), place), vlt(place, vset(Real(kBlock - 1)))), (inside[0] + inside[1]) + (inside[2] + inside[3]), distance);
+      distance = vselect(vand(vlt(vzero(), place), vlt(place, vset(Real(kBlock - 1)))), (inside[0] + inside[1]) + (inside[2] + inside[3]),
+                         distance);
     }
     sums[kDistance][v] = sums[kDistance][v] + distance;
     V self = sums[kSelf][v], previous = sums[kPrevious][v];
-    for (Dim k = most(s.from, near - 1); k < least(s.upto[v], far + 1); ++k) {  // a vector's rows are neighbours: few keys. Gathers were no faster.
+    for (Dim k = most(s.from, near - 1); k < least(s.upto[v], far + 1);
+         ++k) {  // a vector's rows are neighbours: few keys. Gathers were no faster.
       const V x = vload(p + k * L);
       self = vselect(veq(place, vset(kIndex[k])), x, self);
       previous = vselect(veq(place, vset(kIndex[k] + Real(1))), x, previous);
@@ -315,7 +322,8 @@ struct Group {
       }
       if constexpr (kStats) {
         sums[kMass][v] = l[v];
-        total_sums[kEntropy][v] = past[v] * vfma(past_delta, total_sums[kMass][v], total_sums[kEntropy][v]) + here[v] * vfma(here_delta, l[v], sums[kEntropy][v]);
+        total_sums[kEntropy][v] =
+            past[v] * vfma(past_delta, total_sums[kMass][v], total_sums[kEntropy][v]) + here[v] * vfma(here_delta, l[v], sums[kEntropy][v]);
         for (int i = kMass; i < kSums; ++i) total_sums[i][v] = total_sums[i][v] * past[v] + sums[i][v] * here[v];
         top[v] = vmax(top[v], m[v]);
       }
@@ -341,7 +349,8 @@ struct Group {
 
   void finish(const Job& j, const AttentionArgs& a) {
     V inverse[N];
-    for (int v = 0; v < N; ++v) inverse[v] = j.sigmoid ? vset(Real(1)) : vselect(vlt(vzero(), total_l[v]), vset(Real(1)) / total_l[v], vzero());
+    for (int v = 0; v < N; ++v)
+      inverse[v] = j.sigmoid ? vset(Real(1)) : vselect(vlt(vzero(), total_l[v]), vset(Real(1)) / total_l[v], vzero());
     if (!summed) set_reals(total, 0, j.dv * L);
     Real* row[kLanes];
     for (Dim i = 0; i < lanes.count; ++i) row[i] = static_cast<Real*>(a.out) + (Dim(lanes.row[i]) * j.heads + lanes.head[i]) * j.dv;
@@ -366,7 +375,14 @@ struct Group {
         const V f = j.sigmoid ? vset(Real(1)) / some : inverse[v];
         const V log_l = vlog(j.sigmoid ? some : vmax(total_l[v], vset(Real(1e-37))));
         const V entropy = j.sigmoid ? log_l - x[kEntropy][v] * f : (mass * log_l - vset(kLn2) * x[kEntropy][v]) * f;
-        const V all[C] = {entropy, x[kFirst][v] * f, x[kSelf][v] * f, x[kPrevious][v] * f, x[kDistance][v] * f, strongest[v], top[v] * vset(j.unit), j.sigmoid ? mass : mass * f};
+        const V all[C] = {entropy,
+                          x[kFirst][v] * f,
+                          x[kSelf][v] * f,
+                          x[kPrevious][v] * f,
+                          x[kDistance][v] * f,
+                          strongest[v],
+                          top[v] * vset(j.unit),
+                          j.sigmoid ? mass : mass * f};
         auto to = [&](int i) { return static_cast<Real*>(a.stats) + (Dim(lanes.row[v * W + i]) * j.heads + lanes.head[v * W + i]) * C; };
         if constexpr (W >= C) {
           V r[W];
@@ -427,7 +443,8 @@ static void attend(const Job& j, const AttentionArgs& a, const AttentionPart& pa
     for (Dim i = 0; i < groups; ++i) group[i].end_split(j);
   };
   if (j.s.slots > 0) walk(0, j.s.slots, j.s.slots, true);
-  for (Dim split = j.keep > 0 ? 0 : low / kSplit * kSplit; split < high; split += kSplit) walk(split, least(high, split + kSplit), part.k_count, false);
+  for (Dim split = j.keep > 0 ? 0 : low / kSplit * kSplit; split < high; split += kSplit)
+    walk(split, least(high, split + kSplit), part.k_count, false);
   for (Dim i = 0; i < groups; ++i) group[i].finish(j, a);
 }
 
@@ -440,14 +457,16 @@ void attention(Queue& queue, const AttentionArgs& a) noexcept {
   const Dim groups = most(1, least(kGroups, s.rows * s.heads / (Dim(kLanes) * 8 * threads_of(queue)))), pairs = groups * kLanes;
   s.first_of[0] = 0;
   for (Dim p = 0; p < s.part_count; ++p) s.first_of[p + 1] = s.first_of[p] + s.kv_heads * ceil_div(s.parts[p].q_count * j.g, pairs);
-  const Dim lane_reals = (j.d * (1 + (j.q_kept != nullptr) + j.additive) + 2 * j.dv) * kLanes, relative = s.bias == Bias::bucket ? j.g * relative_span(j) : 0;
+  const Dim lane_reals = (j.d * (1 + (j.q_kept != nullptr) + j.additive) + 2 * j.dv) * kLanes,
+            relative = s.bias == Bias::bucket ? j.g * relative_span(j) : 0;
   const Dim reals = groups * lane_reals + 2 * kBlock * kLanes + kBlock * (j.d + j.dv) + relative + 64;
   for_tasks(queue, s.first_of[s.part_count], [&](Dim task, int worker) {
     Dim p = 0, end = s.part_count;  // the part this task belongs to
     while (end - p > 1) (s.first_of[(p + end) / 2] <= task ? p : end) = (p + end) / 2;
     const AttentionPart& part = s.parts[p];
     const Dim all = part.q_count * j.g, chunks = ceil_div(all, pairs), at = task - s.first_of[p];
-    const Dim kv = at / chunks, first = (chunks - 1 - at % chunks) * pairs, count = least(pairs, all - first);  // a causal head's longest task first
+    const Dim kv = at / chunks, first = (chunks - 1 - at % chunks) * pairs,
+              count = least(pairs, all - first);  // a causal head's longest task first
     Memory mem;
     mem.st = reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(reals) * sizeof(Real)));
     mem.bias = mem.st + kBlock * kLanes;
@@ -482,7 +501,7 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
     const Real *q = j.q + (a.row * j.heads + a.head) * j.d, *q_kept = j.q_kept ? j.q_kept + (a.row * j.heads + a.head) * j.d : q;
     Real* z = static_cast<Real*>(a.weights);
     bool* seen = reinterpret_cast<bool*>(scratch_of(queue, worker, size_t(n) * sizeof(bool)));
-    const Real *w = j.additive ? j.score_weight + a.head * j.d : nullptr;
+    const Real* w = j.additive ? j.score_weight + a.head * j.d : nullptr;
     auto map = [&](auto f) {
       for (Dim i = 0; i < n; i += W) vstore_n(z + i, f(vload_n(z + i, n - i)), n - i);
     };
@@ -516,7 +535,8 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
       if (key >= 0) {
         const Dim distance = key - (key < j.keep ? s.kept_position[a.row] : s.position[a.row]);
         if (j.alibi) z[i] -= j.slopes[a.head] * Real(distance < 0 ? -distance : distance);
-        if (s.bias == Bias::bucket) z[i] += j.buckets[Dim(s.bucket_of[least(j.reach, most(-j.reach, distance)) + j.reach]) * j.heads + a.head];
+        if (s.bias == Bias::bucket)
+          z[i] += j.buckets[Dim(s.bucket_of[least(j.reach, most(-j.reach, distance)) + j.reach]) * j.heads + a.head];
         if (s.bias == Bias::dense) z[i] += j.dense[((s.dense_heads == 1 ? 0 : a.head) * s.rows + a.row) * s.dense_keys + key];
       }
       if (z[i] > top) top = z[i];

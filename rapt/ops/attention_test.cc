@@ -42,7 +42,8 @@ struct Scene {
     return n;
   }
   std::vector<Array> inputs() const {
-    std::vector<Array> a = {array({rows(), spec.heads, spec.head_dim}, 1, scale_of_inputs), array({keys(), spec.kv_heads, spec.head_dim}, 2, scale_of_inputs),
+    std::vector<Array> a = {array({rows(), spec.heads, spec.head_dim}, 1, scale_of_inputs),
+                            array({keys(), spec.kv_heads, spec.head_dim}, 2, scale_of_inputs),
                             array({keys(), spec.kv_heads, spec.v_dim}, 3)};
     if (q_kept) a.push_back(array({rows(), spec.heads, spec.head_dim}, 4, scale_of_inputs));
     if (dense_heads) a.push_back(array({dense_heads, rows(), longest()}, 5));
@@ -135,7 +136,8 @@ Expected reference(const Scene& s, const std::vector<Array>& in, const std::vect
           double score = 0, qq = 0, kk = 0;
           for (Dim d = 0; d < D; ++d) {
             const double a = q.values[static_cast<std::size_t>((t * H + h) * D + d)];
-            const double b = slot ? x.slot_k->get(i, kv * D + d) : x.k->values[static_cast<std::size_t>(((part.k_first + key) * K + kv) * D + d)];
+            const double b =
+                slot ? x.slot_k->get(i, kv * D + d) : x.k->values[static_cast<std::size_t>(((part.k_first + key) * K + kv) * D + d)];
             score += spec.score == Score::additive ? x.score_weight->get(h, d) * std::tanh(a + b) : a * b;
             qq += a * a;
             kk += b * b;
@@ -146,8 +148,10 @@ Expected reference(const Scene& s, const std::vector<Array>& in, const std::vect
           if (!slot) {
             const Dim distance = key - (key < plan.keep ? plan.kept_position[row] : plan.position[row]);
             if (spec.bias == Bias::alibi) logit -= slopes[static_cast<std::size_t>(h)] * static_cast<double>(std::abs(distance));
-            if (spec.bias == Bias::bucket) logit += x.buckets->get(relative_bucket(distance, s.buckets, spec.bucket_max, spec.bucket_both), h);
-            if (spec.bias == Bias::dense) logit += x.dense->values[static_cast<std::size_t>(((s.dense_heads == 1 ? 0 : h) * T + t) * s.longest() + key)];
+            if (spec.bias == Bias::bucket)
+              logit += x.buckets->get(relative_bucket(distance, s.buckets, spec.bucket_max, spec.bucket_both), h);
+            if (spec.bias == Bias::dense)
+              logit += x.dense->values[static_cast<std::size_t>(((s.dense_heads == 1 ? 0 : h) * T + t) * s.longest() + key)];
           }
           z[at] = logit;
           top = std::max(top, logit);
@@ -165,9 +169,11 @@ Expected reference(const Scene& s, const std::vector<Array>& in, const std::vect
         for (Dim i = 0; i < n; ++i)
           for (Dim d = 0; d < Dv; ++d) {
             const Dim key = i - s.slots;
-            const auto column = static_cast<std::uint32_t>(key < 0 ? 0xFFFFFFFFu - static_cast<std::uint32_t>(i) : static_cast<std::uint32_t>(key));
+            const auto column =
+                static_cast<std::uint32_t>(key < 0 ? 0xFFFFFFFFu - static_cast<std::uint32_t>(i) : static_cast<std::uint32_t>(key));
             const double factor = drop_keys.empty() ? 1 : dropped(drop_keys[row], h, column, spec.dropout, false);
-            out[static_cast<std::size_t>(d)] += factor * p[static_cast<std::size_t>(i)] *
+            out[static_cast<std::size_t>(d)] +=
+                factor * p[static_cast<std::size_t>(i)] *
                 (key < 0 ? x.slot_v->get(i, kv * Dv + d) : x.v->values[static_cast<std::size_t>(((part.k_first + key) * K + kv) * Dv + d)]);
           }
         e.out.insert(e.out.end(), out.begin(), out.end());
@@ -232,9 +238,13 @@ std::vector<Sequence> sequences(std::initializer_list<Dim> counts) {
 }
 
 TEST(Attention, HeadsAndSizes) {
-  const Dim shapes[][4] = {{1, 1, 1, 1}, {2, 2, 5, 3}, {4, 2, 8, 8}, {6, 2, 7, 9}, {5, 1, 16, 17}, {3, 3, 64, 31}, {8, 2, 33, 64}, {2, 1, 130, 20}};
+  const Dim shapes[][4] = {{1, 1, 1, 1},   {2, 2, 5, 3},   {4, 2, 8, 8},   {6, 2, 7, 9},
+                           {5, 1, 16, 17}, {3, 3, 64, 31}, {8, 2, 33, 64}, {2, 1, 130, 20}};
   for (const auto& n : shapes)
-    check({.name = concat("causal, heads ", n[0], "/", n[1], " of ", n[2], " and ", n[3]), .spec = sizes(n[0], n[1], n[2], n[3]), .sequences = n[0] * n[3] > 100 ? sequences({19, 1}) : sequences({19, 1, 37}), .mask = causal()});
+    check({.name = concat("causal, heads ", n[0], "/", n[1], " of ", n[2], " and ", n[3]),
+           .spec = sizes(n[0], n[1], n[2], n[3]),
+           .sequences = n[0] * n[3] > 100 ? sequences({19, 1}) : sequences({19, 1, 37}),
+           .mask = causal()});
 }
 
 TEST(Attention, EveryMask) {
@@ -273,15 +283,20 @@ TEST(Attention, EveryScoreAndOption) {
   with("alibi both ways", [](Scene& s) { s.spec.bias = Bias::alibi; }, Mask{});
   with("alibi streaming", [](Scene& s) { s.spec.bias = Bias::alibi, s.q_kept = true; }, causal(9, 3));
   with("buckets", [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.bucket_max = 20; });
-  with("buckets both ways", [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 12, s.spec.bucket_max = 16, s.spec.bucket_both = true; }, Mask{});
-  with("buckets streaming with a cap", [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.bucket_max = 20, s.spec.cap = 2; }, causal(9, 3));
+  with(
+      "buckets both ways", [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 12, s.spec.bucket_max = 16, s.spec.bucket_both = true; },
+      Mask{});
+  with(
+      "buckets streaming with a cap", [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.bucket_max = 20, s.spec.cap = 2; },
+      causal(9, 3));
   with("dense", [](Scene& s) { s.spec.bias = Bias::dense, s.dense_heads = 4; });
   with("dense shared by the heads", [](Scene& s) { s.spec.bias = Bias::dense, s.dense_heads = 1; }, Mask{});
   with("dense with a cap, windowed", [](Scene& s) { s.spec.bias = Bias::dense, s.dense_heads = 1, s.spec.cap = 2; }, causal(5, 2));
   with("zero logit", [](Scene& s) { s.spec.extra = Extra::zero_logit; });
   with("learned logit", [](Scene& s) { s.spec.extra = Extra::learned_logit; });
   with("sigmoid", [](Scene& s) { s.spec.normal = Normal::sigmoid; });
-  with("sigmoid with a cap, alibi and slots", [](Scene& s) { s.spec.normal = Normal::sigmoid, s.spec.cap = 2, s.spec.bias = Bias::alibi, s.slots = 3; });
+  with("sigmoid with a cap, alibi and slots",
+       [](Scene& s) { s.spec.normal = Normal::sigmoid, s.spec.cap = 2, s.spec.bias = Bias::alibi, s.slots = 3; });
   with("slots", [](Scene& s) { s.slots = 3; });
   with("many slots, learned logit", [](Scene& s) { s.slots = 70, s.spec.extra = Extra::learned_logit; });
   with("slots with buckets, windowed", [](Scene& s) { s.slots = 2, s.spec.bias = Bias::bucket, s.buckets = 8; }, causal(4));
@@ -301,7 +316,8 @@ TEST(Attention, Dropout) {
 // Two splits of 1,024 keys and more than one backward chunk. Finite differences would take minutes: f64 stands for them.
 TEST(Attention, Splits) {
   for (int form = 0; form < 3; ++form) {
-    Scene s{.name = concat("splits ", form), .spec = sizes(2, 1, 8, 6), .sequences = sequences({70}), .mask = {}, .memory = sequences({2300})};
+    Scene s{
+        .name = concat("splits ", form), .spec = sizes(2, 1, 8, 6), .sequences = sequences({70}), .mask = {}, .memory = sequences({2300})};
     s.spec.cross = true;
     if (form == 1) s.spec.extra = Extra::learned_logit, s.slots = 2;
     if (form == 2) s.spec.normal = Normal::sigmoid;
@@ -309,7 +325,9 @@ TEST(Attention, Splits) {
     c.name = s.name;
     c.inputs = s.inputs();
     c.weights = s.weights();
-    c.op = [s](rapt::Run& run, const std::vector<Tensor>& in, const std::vector<Weight>& w) -> std::vector<Tensor> { return {attention(run, s.spec, inputs_of(s, in, w), s.plan())}; };
+    c.op = [s](rapt::Run& run, const std::vector<Tensor>& in, const std::vector<Weight>& w) -> std::vector<Tensor> {
+      return {attention(run, s.spec, inputs_of(s, in, w), s.plan())};
+    };
     c.reference = [s](const std::vector<Array>& in, const std::vector<Weight>& w) { return reference(s, in, w).out; };
     for (Array& a : c.inputs) a.differentiable = form == 1;
     check(c);
@@ -342,7 +360,8 @@ Pass forward(const Scene& s, Device& device, bool watched, const std::vector<Tap
   if (watched) {
     run.taps = &taps;
     taps.see(Site::attn_stats, [&](const Tapped& t) { pass.stats = values_of(t.value); });
-    if (!chosen.empty()) taps.want_weights([&](Stack, int, bool) { return chosen; }, [&](const Tapped& t) { pass.weights.push_back(values_of(t.value)); });
+    if (!chosen.empty())
+      taps.want_weights([&](Stack, int, bool) { return chosen; }, [&](const Tapped& t) { pass.weights.push_back(values_of(t.value)); });
   }
   std::vector<Tensor> in;
   for (const Array& a : s.inputs()) in.push_back(upload(run, a));
@@ -386,7 +405,8 @@ TEST(Attention, StatisticsAndWeightsByValue) {
       ASSERT_EQ(pass.stats.size(), expected.stats.size());
       for (int c = 0; c < AttentionStat::count; ++c) {
         std::vector<double> got, want;
-        for (std::size_t i = static_cast<std::size_t>(c); i < pass.stats.size(); i += AttentionStat::count) got.push_back(pass.stats[i]), want.push_back(expected.stats[i]);
+        for (std::size_t i = static_cast<std::size_t>(c); i < pass.stats.size(); i += AttentionStat::count)
+          got.push_back(pass.stats[i]), want.push_back(expected.stats[i]);
         EXPECT_LE(nmse(got, want), isa == "f64" ? 1e-20 : 1e-11) << "column " << c;
       }
       ASSERT_EQ(pass.weights.size(), chosen.size());
@@ -397,7 +417,9 @@ TEST(Attention, StatisticsAndWeightsByValue) {
           for (Dim t = p.q_first; t < p.q_first + p.q_count; ++t)
             for (Dim h = 0; h < H; ++h) {
               const auto size = static_cast<std::size_t>(s.slots + p.k_count);
-              if (t == chosen[n].row && h == chosen[n].head) want.assign(expected.weights.begin() + static_cast<std::ptrdiff_t>(at), expected.weights.begin() + static_cast<std::ptrdiff_t>(at + size));
+              if (t == chosen[n].row && h == chosen[n].head)
+                want.assign(expected.weights.begin() + static_cast<std::ptrdiff_t>(at),
+                            expected.weights.begin() + static_cast<std::ptrdiff_t>(at + size));
               at += size;
             }
         EXPECT_LE(nmse(pass.weights[n], want), isa == "f64" ? 1e-20 : 1e-11) << "weights " << n;
@@ -417,9 +439,10 @@ TEST(Attention, ARowThatSeesNothingIsZeroAndPassesNoGradient) {
       AttentionSpec spec = sizes(2, 2, 8, 8);
       spec.normal = normal;
       RowPlan plan = plan_rows(causal(), sequences({20}));
-      plan.low[3] = plan.high[3] = 0;    // nothing
+      plan.low[3] = plan.high[3] = 0;  // nothing
       plan.low[7] = 15, plan.high[7] = 9;  // an empty interval
-      const Tensor q = run.upload({20, 2, 8}, normals(320, 1)), k = run.upload({20, 2, 8}, normals(320, 2)), v = run.upload({20, 2, 8}, normals(320, 3));
+      const Tensor q = run.upload({20, 2, 8}, normals(320, 1)), k = run.upload({20, 2, 8}, normals(320, 2)),
+                   v = run.upload({20, 2, 8}, normals(320, 3));
       const Tensor out = attention(run, spec, {.q = q, .k = k, .v = v}, plan);
       for (std::size_t i = 0; i < 320; ++i) static_cast<float*>(run.grad(out))[i] = 1;
       tape.play_back(run);
@@ -442,12 +465,18 @@ struct Bits {
   std::vector<Array> in;
   std::vector<Weight> weights;
   Dim length;
-  Bits(Scene scene, const std::string& isa, int threads = 1) : s(std::move(scene)), device({.threads = threads, .isa = isa}), in(s.inputs()), weights(convert(s.weights(), device.real)), length(s.sequences[0].count) {}
+  Bits(Scene scene, const std::string& isa, int threads = 1)
+      : s(std::move(scene)),
+        device({.threads = threads, .isa = isa}),
+        in(s.inputs()),
+        weights(convert(s.weights(), device.real)),
+        length(s.sequences[0].count) {}
 
   // `chunk` rows at a time through pages
   std::vector<float> through_pages(Dim chunk, bool watched) {
     const Dim K = s.spec.kv_heads, D = s.spec.head_dim, Dv = s.spec.v_dim, H = s.spec.heads;
-    std::vector<std::vector<float>> memory(static_cast<std::size_t>((length + kPageKeys - 1) / kPageKeys), std::vector<float>(static_cast<std::size_t>(kPageKeys * K * (D + Dv)), NAN));
+    std::vector<std::vector<float>> memory(static_cast<std::size_t>((length + kPageKeys - 1) / kPageKeys),
+                                           std::vector<float>(static_cast<std::size_t>(kPageKeys * K * (D + Dv)), NAN));
     std::vector<std::byte*> pages;
     for (auto& m : memory) pages.push_back(reinterpret_cast<std::byte*>(m.data()));
     std::vector<float> out;
@@ -461,7 +490,8 @@ struct Bits {
       }
       auto rows = [&](const Array& a) {
         const auto size = static_cast<std::size_t>(a.shape[1] * a.shape[2]);
-        return run.upload({count, a.shape[1], a.shape[2]}, std::span(a.values).subspan(static_cast<std::size_t>(begin) * size, static_cast<std::size_t>(count) * size));
+        return run.upload({count, a.shape[1], a.shape[2]},
+                          std::span(a.values).subspan(static_cast<std::size_t>(begin) * size, static_cast<std::size_t>(count) * size));
       };
       const Tensor k = rows(in[1]), v = rows(in[2]);
       const AttentionPart part{0, count, 0, begin + count, pages.data()};
@@ -483,7 +513,8 @@ struct Bits {
     rapt::Run run(device);
     auto around = [&](const Array& a, std::uint64_t seed) {
       const auto size = static_cast<std::size_t>(a.shape[1] * a.shape[2]);
-      std::vector<double> all = normals(static_cast<std::size_t>(before) * size, seed), tail = normals(static_cast<std::size_t>(after) * size, seed + 1);
+      std::vector<double> all = normals(static_cast<std::size_t>(before) * size, seed),
+                          tail = normals(static_cast<std::size_t>(after) * size, seed + 1);
       all.insert(all.end(), a.values.begin(), a.values.end());
       all.insert(all.end(), tail.begin(), tail.end());
       return run.upload({before + length + after, a.shape[1], a.shape[2]}, all);
@@ -501,7 +532,9 @@ struct Bits {
   }
 };
 
-bool same(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 TEST(Attention, TheBitsOfARowDoNotDependOnItsCompany) {
   std::vector<Scene> all;
@@ -515,7 +548,9 @@ TEST(Attention, TheBitsOfARowDoNotDependOnItsCompany) {
   add("window", causal(37), 201, [](Scene&) {});
   add("streaming", causal(37, 3), 201, [](Scene& s) { s.q_kept = true; });
   add("chunks", {.right = 0, .chunk = 50}, 201, [](Scene&) {});
-  add("everything", causal(90, 5), 150, [](Scene& s) { s.spec.cap = 5, s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.extra = Extra::learned_logit, s.slots = 3, s.q_kept = true; });
+  add("everything", causal(90, 5), 150, [](Scene& s) {
+    s.spec.cap = 5, s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.extra = Extra::learned_logit, s.slots = 3, s.q_kept = true;
+  });
   add("sigmoid, alibi", causal(), 150, [](Scene& s) { s.spec.normal = Normal::sigmoid, s.spec.bias = Bias::alibi; });
   add("additive", causal(), 90, [](Scene& s) { s.spec.score = Score::additive; });
   add("l2", causal(), 150, [](Scene& s) { s.spec.score = Score::l2; });
@@ -525,8 +560,10 @@ TEST(Attention, TheBitsOfARowDoNotDependOnItsCompany) {
       SCOPED_TRACE(concat(s.name, " on ", isa));
       Bits one(s, isa, 1);
       const std::vector<float> alone = one.in_a_batch(0, 0);
-      for (Dim chunk : {Dim{1}, Dim{7}, Dim{64}, s.sequences[0].count}) EXPECT_TRUE(same(alone, one.through_pages(chunk, chunk == 7))) << "in pages, " << chunk << " rows at a time";
-      for (int threads = 2; threads <= 4; ++threads) EXPECT_TRUE(same(alone, Bits(s, isa, threads).in_a_batch(0, 0))) << threads << " threads";
+      for (Dim chunk : {Dim{1}, Dim{7}, Dim{64}, s.sequences[0].count})
+        EXPECT_TRUE(same(alone, one.through_pages(chunk, chunk == 7))) << "in pages, " << chunk << " rows at a time";
+      for (int threads = 2; threads <= 4; ++threads)
+        EXPECT_TRUE(same(alone, Bits(s, isa, threads).in_a_batch(0, 0))) << threads << " threads";
       EXPECT_TRUE(same(alone, one.in_a_batch(1, 0)));
       EXPECT_TRUE(same(alone, one.in_a_batch(77, 5)));
       EXPECT_TRUE(same(alone, Bits(s, isa, 3).in_a_batch(130, 200)));
@@ -611,7 +648,7 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   refused(spec, {.q = q, .k = k, .v = v}, plan_rows(causal(), sequences({3, 2})));
   std::vector<std::byte*> pages = {nullptr};
   KvView view{2, 8, 8, {pages}};
-  refused(spec, {.q = q, .cache = &view}, plan);                  // evicted, yet seen
+  refused(spec, {.q = q, .cache = &view}, plan);  // evicted, yet seen
   refused(spec, {.q = q, .k = k, .v = v, .cache = &view}, plan);  // keys twice
   Gradients gradients(device.real);
   Tape tape(gradients);

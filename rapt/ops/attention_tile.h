@@ -31,7 +31,9 @@ constexpr int kVectors = 4, kAccumulators = 12;
 #endif
 constexpr int kLanes = kVectors * W;  // (row, head) pairs of a group; divides kAttentionLanes
 static_assert(kAttentionLanes % kLanes == 0);
-constexpr int tile_of(int vectors) { return kAccumulators / vectors > 16 ? 16 : kAccumulators / vectors; }  // fewer vectors: more broadcasts
+constexpr int tile_of(int vectors) {
+  return kAccumulators / vectors > 16 ? 16 : kAccumulators / vectors;
+}  // fewer vectors: more broadcasts
 constexpr Dim kBlock = 64;     // keys, counted from the sequence's first: part of the definition of the result
 static_assert(kBlock == kPageKeys);  // a block never crosses a page
 constexpr Dim kSplit = 1024;   // keys that share one softmax state, likewise
@@ -101,7 +103,8 @@ RAPT_INLINE void transpose(V (&r)[16]) {
   }
   RAPT_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const __m512d a = _mm512_castps_pd(t[4 * i]), b = _mm512_castps_pd(t[4 * i + 1]), c = _mm512_castps_pd(t[4 * i + 2]), d = _mm512_castps_pd(t[4 * i + 3]);
+    const __m512d a = _mm512_castps_pd(t[4 * i]), b = _mm512_castps_pd(t[4 * i + 1]), c = _mm512_castps_pd(t[4 * i + 2]),
+                  d = _mm512_castps_pd(t[4 * i + 3]);
     r[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
     r[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
     r[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
@@ -223,14 +226,39 @@ struct Job {
 RAPT_INLINE const Real* real(const void* p) { return static_cast<const Real*>(p); }
 // plain_allowed: false where a later pass needs natural logits anyway.
 RAPT_INLINE Job make_job(const AttentionShape& s, bool plain_allowed = true) {
-  const bool plain = plain_allowed && s.score == Score::dot && s.normal == Normal::softmax && s.cap == 0 && s.bias == Bias::none && s.scale > 1e-6;
-  return {.s = s, .q = real(s.q), .q_kept = real(s.q_kept), .k = real(s.k), .v = real(s.v), .slot_k = real(s.slot_k), .slot_v = real(s.slot_v),
-          .score_weight = real(s.score_weight), .extra = real(s.extra_logit), .slopes = real(s.slopes), .buckets = real(s.buckets), .dense = real(s.dense),
-          .heads = s.heads, .kv_heads = s.kv_heads, .g = s.heads / s.kv_heads, .d = s.d, .dv = s.dv, .keep = s.keep, .reach = s.bucket_reach,
-          .plain = plain, .sigmoid = s.normal == Normal::sigmoid, .additive = s.score == Score::additive, .l2 = s.score == Score::l2,
-          .table = s.bias == Bias::bucket || s.bias == Bias::dense, .alibi = s.bias == Bias::alibi,
-          .c = plain ? Real(s.scale) * kLog2e : kLog2e, .unit = plain ? Real(s.scale) : Real(1), .scale = Real(s.scale), .cap = Real(s.cap),
-          .cap_inverse = s.cap > 0 ? Real(1 / s.cap) : Real(0), .drop = Real(s.dropout)};
+  const bool plain =
+      plain_allowed && s.score == Score::dot && s.normal == Normal::softmax && s.cap == 0 && s.bias == Bias::none && s.scale > 1e-6;
+  return {.s = s,
+          .q = real(s.q),
+          .q_kept = real(s.q_kept),
+          .k = real(s.k),
+          .v = real(s.v),
+          .slot_k = real(s.slot_k),
+          .slot_v = real(s.slot_v),
+          .score_weight = real(s.score_weight),
+          .extra = real(s.extra_logit),
+          .slopes = real(s.slopes),
+          .buckets = real(s.buckets),
+          .dense = real(s.dense),
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .g = s.heads / s.kv_heads,
+          .d = s.d,
+          .dv = s.dv,
+          .keep = s.keep,
+          .reach = s.bucket_reach,
+          .plain = plain,
+          .sigmoid = s.normal == Normal::sigmoid,
+          .additive = s.score == Score::additive,
+          .l2 = s.score == Score::l2,
+          .table = s.bias == Bias::bucket || s.bias == Bias::dense,
+          .alibi = s.bias == Bias::alibi,
+          .c = plain ? Real(s.scale) * kLog2e : kLog2e,
+          .unit = plain ? Real(s.scale) : Real(1),
+          .scale = Real(s.scale),
+          .cap = Real(s.cap),
+          .cap_inverse = s.cap > 0 ? Real(1 / s.cap) : Real(0),
+          .drop = Real(s.dropout)};
 }
 
 // Up to 64 keys of one sequence (or of the learned slots) for one kv head.
@@ -241,7 +269,14 @@ struct Keys {
   bool slots;
 };
 RAPT_INLINE Keys find_keys(const Job& j, const AttentionPart& part, Dim kv, Dim first, Dim n, bool slots) {
-  if (slots) return {j.slot_k + (first * j.kv_heads + kv) * j.d, j.slot_v + (first * j.kv_heads + kv) * j.dv, j.kv_heads * j.d, j.kv_heads * j.dv, first, n, true};
+  if (slots)
+    return {j.slot_k + (first * j.kv_heads + kv) * j.d,
+            j.slot_v + (first * j.kv_heads + kv) * j.dv,
+            j.kv_heads * j.d,
+            j.kv_heads * j.dv,
+            first,
+            n,
+            true};
   if (part.pages) {
     const Real* page = reinterpret_cast<const Real*>(part.pages[first / kBlock]);
     return {page + kv * kBlock * j.d, page + kBlock * (j.kv_heads * j.d + kv * j.dv), j.d, j.dv, first, n, false};
@@ -313,7 +348,8 @@ RAPT_INLINE void find_lanes(const Job& j, const AttentionPart& part, Dim kv, Dim
       e = g.position[i] < e ? g.position[i] : e;
       f = g.position[i] > f ? g.position[i] : f;
     }
-    g.low_min[v] = Dim(a), g.low_max[v] = Dim(b), g.high_min[v] = Dim(c), g.high_max[v] = Dim(d), g.position_min[v] = Dim(e), g.position_max[v] = Dim(f);
+    g.low_min[v] = Dim(a), g.low_max[v] = Dim(b), g.high_min[v] = Dim(c), g.high_max[v] = Dim(d), g.position_min[v] = Dim(e),
+    g.position_max[v] = Dim(f);
   }
 }
 
@@ -373,7 +409,8 @@ RAPT_INLINE void fill_relative(const Job& j, Dim kv, Real* to) {
   if (j.s.bias != Bias::bucket) return;
   const Dim span = relative_span(j);
   for (Dim h = 0; h < j.g; ++h)
-    for (Dim i = 0; i < span; ++i) to[h * span + i] = j.buckets[Dim(j.s.bucket_of[least(2 * j.reach, most(0, i - kBlock))]) * j.heads + kv * j.g + h];
+    for (Dim i = 0; i < span; ++i)
+      to[h * span + i] = j.buckets[Dim(j.s.bucket_of[least(2 * j.reach, most(0, i - kBlock))]) * j.heads + kv * j.g + h];
 }
 // Biases of keys [k0, k1) of a block, a lane per query: bias [64][N*W].
 template <int N>
@@ -385,7 +422,8 @@ static void fill_bias(const Job& j, const Lanes& g, const Keys& b, Dim k0, Dim k
       row[i] = j.dense + ((j.s.dense_heads == 1 ? 0 : Dim(g.head[i])) * j.s.rows + g.row[i]) * j.s.dense_keys + b.first + k0;
     } else {
       const Dim distance = b.first + k0 - Dim(kept ? g.kept[i] : g.position[i]);
-      row[i] = relative + (g.head[i] - g.kv * j.g) * relative_span(j) + least(j.reach + 1, most(-j.reach - kBlock, distance)) + j.reach + kBlock;
+      row[i] =
+          relative + (g.head[i] - g.kv * j.g) * relative_span(j) + least(j.reach + 1, most(-j.reach - kBlock, distance)) + j.reach + kBlock;
     }
   }
   to_lanes<N>(row, g.count, k1 - k0, bias + k0 * N * W);
@@ -397,7 +435,8 @@ static void additive_scores(const Job& j, const Keys& b, Dim k0, Dim k1, const R
   for (Dim k = k0; k < k1; ++k)
     for (int v = 0; v < N; ++v) {
       V s = vzero();
-      for (Dim d = 0; d < j.d; ++d) s = vfma(vload(wt + d * N * W + v * W), vtanh(vload(qt + d * N * W + v * W) + vset(b.k[k * b.k_stride + d])), s);
+      for (Dim d = 0; d < j.d; ++d)
+        s = vfma(vload(wt + d * N * W + v * W), vtanh(vload(qt + d * N * W + v * W) + vset(b.k[k * b.k_stride + d])), s);
       vstore(st + k * N * W + v * W, s);
     }
 }
@@ -414,8 +453,8 @@ RAPT_INLINE Real square_of(const Real* x, Dim n) {
 // Scores as they come from q.k (or additive) -> logits z, in natural units, in place: l2, scale, cap, bias; then kMasked where a lane does
 // not see the key. slope_of_cap (backward): 1 - tanh^2. k2, q2, q2_kept: squares of keys and queries for l2.
 template <int N>
-static void to_logits(const Job& j, const Lanes& g, const Keys& b, const Sight<N>& s, const Real* k2, const Real* q2, const Real* q2_kept, const Real* bias,
-                      Real* st, Real* slope_of_cap) {
+static void to_logits(const Job& j, const Lanes& g, const Keys& b, const Sight<N>& s, const Real* k2, const Real* q2, const Real* q2_kept,
+                      const Real* bias, Real* st, Real* slope_of_cap) {
   for (int v = 0; v < N; ++v)
     for (Dim k = s.from; k < s.upto[v]; ++k) {
       Real* at = st + k * N * W + v * W;

@@ -32,13 +32,15 @@ Statistics statistics_of(const Array& x, const Marks& valid) {
   return s;
 }
 
-std::vector<double> reference_batch_norm(const Array& x, const Statistics& s, double eps, const Weight* w, const Weight* b, const Marks& valid) {
+std::vector<double> reference_batch_norm(const Array& x, const Statistics& s, double eps, const Weight* w, const Weight* b,
+                                         const Marks& valid) {
   const auto C = static_cast<std::size_t>(x.shape.back());
   std::vector<double> y(x.values.size());
   for (std::size_t i = 0; i < y.size(); ++i) {
     const std::size_t c = i % C;
     if (!valid.empty() && !valid[i / C]) continue;  // padded rows are 0
-    y[i] = (x.values[i] - s.mean[c]) / std::sqrt(s.var[c] + eps) * (w ? w->get(0, static_cast<Dim>(c)) : 1) + (b ? b->get(0, static_cast<Dim>(c)) : 0);
+    y[i] = (x.values[i] - s.mean[c]) / std::sqrt(s.var[c] + eps) * (w ? w->get(0, static_cast<Dim>(c)) : 1) +
+           (b ? b->get(0, static_cast<Dim>(c)) : 0);
   }
   return y;
 }
@@ -78,7 +80,8 @@ TEST(BatchNorm, TrainingAndNotEveryWeightFormPaddingAndOddSize) {
             return {y};
           };
           c.reference = [=](const std::vector<Array>& in, const std::vector<Weight>& w) {
-            return reference_batch_norm(in[0], training ? statistics_of(in[0], valid) : kept, 1e-5, w.empty() ? nullptr : &w[0], w.size() > 1 ? &w[1] : nullptr, valid);
+            return reference_batch_norm(in[0], training ? statistics_of(in[0], valid) : kept, 1e-5, w.empty() ? nullptr : &w[0],
+                                        w.size() > 1 ? &w[1] : nullptr, valid);
           };
           check(c);
         }
@@ -94,7 +97,9 @@ TEST(BatchNorm, ManyRows) {
   c.op = [](rapt::Run& run, const std::vector<Tensor>& in, const std::vector<Weight>&) -> std::vector<Tensor> {
     return {batch_norm(run, {}, in[0], nullptr, nullptr, make_weight("running", 2, 3, run.device.real))};
   };
-  c.reference = [](const std::vector<Array>& in, const std::vector<Weight>&) { return reference_batch_norm(in[0], statistics_of(in[0], {}), 1e-5, nullptr, nullptr, {}); };
+  c.reference = [](const std::vector<Array>& in, const std::vector<Weight>&) {
+    return reference_batch_norm(in[0], statistics_of(in[0], {}), 1e-5, nullptr, nullptr, {});
+  };
   check(c);
 }
 
@@ -148,7 +153,8 @@ TEST(BatchNorm, PaddedRowsPassNothing) {
       EXPECT_EQ(y.at(i), 0);
       EXPECT_EQ(dx[i], 0);
     }
-    for (Dim c = 0; c < 21; ++c) EXPECT_TRUE(std::isfinite(gradients.get(w, 0, c)) && std::isfinite(running.get(0, c)) && std::isfinite(running.get(1, c)));
+    for (Dim c = 0; c < 21; ++c)
+      EXPECT_TRUE(std::isfinite(gradients.get(w, 0, c)) && std::isfinite(running.get(0, c)) && std::isfinite(running.get(1, c)));
   }
 }
 

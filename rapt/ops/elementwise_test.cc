@@ -93,7 +93,8 @@ TEST(Dropout, FollowsTheHashAndItsGradientTheSameMask) {
     }
 }
 
-std::vector<double> dropped_ones(Dim rows, Dim cols, double p, std::uint64_t site, std::span<const std::uint64_t> ids = {}, RandomState random = {}, int layer = 0) {
+std::vector<double> dropped_ones(Dim rows, Dim cols, double p, std::uint64_t site, std::span<const std::uint64_t> ids = {},
+                                 RandomState random = {}, int layer = 0) {
   Device device({.threads = 2});
   rapt::Run run(device);
   run.training = true;

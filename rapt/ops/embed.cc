@@ -13,8 +13,15 @@ struct Saved {
 
 // dtable[id] += scale * dy, row after row.
 void embed_backward(Run& run, const Saved& s) {
-  run.kernels().embed_backward(run.queue(), {.rows = s.y.rows(), .cols = s.y.last(), .vocab = s.table->rows, .ids = s.ids, .panels = s.table->packing == Packing::panels,
-                                             .scale = s.scale, .dy = run.grad(s.y), .dtable = run.grad(s.table), .dmore = run.grad(s.more),
+  run.kernels().embed_backward(run.queue(), {.rows = s.y.rows(),
+                                             .cols = s.y.last(),
+                                             .vocab = s.table->rows,
+                                             .ids = s.ids,
+                                             .panels = s.table->packing == Packing::panels,
+                                             .scale = s.scale,
+                                             .dy = run.grad(s.y),
+                                             .dtable = run.grad(s.table),
+                                             .dmore = run.grad(s.more),
                                              .more_rows = s.more ? s.more->rows : 0});
 }
 
@@ -27,7 +34,8 @@ struct SavedRows {
 void take_rows_backward(Run& run, const SavedRows& s) {
   void* dx = run.grad(s.x);
   if (!dx) return;
-  run.kernels().take_rows_backward(run.queue(), {.rows = s.y.rows(), .cols = s.y.last(), .x_rows = s.x.rows(), .which = s.which, .dy = run.grad(s.y), .dx = dx});
+  run.kernels().take_rows_backward(
+      run.queue(), {.rows = s.y.rows(), .cols = s.y.last(), .x_rows = s.x.rows(), .which = s.which, .dy = run.grad(s.y), .dx = dx});
 }
 
 // The caller's list may be gone when backward runs.
@@ -40,7 +48,8 @@ const std::int32_t* keep(Run& run, std::span<const std::int32_t> list) {
 
 void check_format(const Run& run, const Weight& w) {
   if (w.format != run.device.real && w.format != DType::bf16)
-    fail("embed: table ", w.name, " is ", name_of(w.format), "; this device reads ", name_of(run.device.real), " and bf16: convert it when loading");
+    fail("embed: table ", w.name, " is ", name_of(w.format), "; this device reads ", name_of(run.device.real),
+         " and bf16: convert it when loading");
 }
 
 }  // namespace
@@ -49,19 +58,30 @@ Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, d
   check_format(run, table);
   if (more) {
     check_format(run, *more);
-    if (more->cols != table.cols) fail("embed: ", more->name, " has rows of ", more->cols, " elements, table ", table.name, " of ", table.cols, ": both must be the model's width");
+    if (more->cols != table.cols)
+      fail("embed: ", more->name, " has rows of ", more->cols, " elements, table ", table.name, " of ", table.cols,
+           ": both must be the model's width");
     if (more->packing != Packing::rows) fail("embed: ", more->name, " is packed in panels; rows added to a table are packed in rows");
   }
   const Dim all = table.rows + (more ? more->rows : 0);
   for (std::size_t r = 0; r < ids.size(); ++r)
     if (ids[r] < 0 || ids[r] >= all)
       fail("embed: id ", ids[r], " at row ", r, " is outside table ", table.name, " of ", table.rows, " rows",
-           more ? concat(" and the ", more->rows, " rows of ", more->name) : "", ": ids go from 0 to ", all - 1, " (wrong tokenizer, or a position beyond the context?)");
+           more ? concat(" and the ", more->rows, " rows of ", more->name) : "", ": ids go from 0 to ", all - 1,
+           " (wrong tokenizer, or a position beyond the context?)");
   Tensor y = run.make({static_cast<Dim>(ids.size()), table.cols});
   const std::int32_t* kept = keep(run, ids);
-  run.kernels().embed(run.queue(), {.rows = y.rows(), .cols = table.cols, .vocab = table.rows, .ids = kept, .table = table.data.get(), .more = more ? more->data.get() : nullptr,
-                                    .format = table.format, .more_format = more ? more->format : run.device.real, .panels = table.packing == Packing::panels,
-                                    .scale = scale, .y = y.data});
+  run.kernels().embed(run.queue(), {.rows = y.rows(),
+                                    .cols = table.cols,
+                                    .vocab = table.rows,
+                                    .ids = kept,
+                                    .table = table.data.get(),
+                                    .more = more ? more->data.get() : nullptr,
+                                    .format = table.format,
+                                    .more_format = more ? more->format : run.device.real,
+                                    .panels = table.packing == Packing::panels,
+                                    .scale = scale,
+                                    .y = y.data});
   run.record(embed_backward, Saved{y, kept, &table, more, scale});
   return y;
 }
@@ -69,7 +89,8 @@ Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, d
 Tensor take_rows(Run& run, const Tensor& x, std::span<const std::int32_t> rows) {
   if (!x.contiguous()) fail("take_rows: x ", x.shape(), " is not contiguous");
   for (std::size_t r = 0; r < rows.size(); ++r)
-    if (rows[r] < 0 || rows[r] >= x.rows()) fail("take_rows: row ", rows[r], " (entry ", r, " of the list) is outside x ", x.shape(), ", which has ", x.rows(), " rows");
+    if (rows[r] < 0 || rows[r] >= x.rows())
+      fail("take_rows: row ", rows[r], " (entry ", r, " of the list) is outside x ", x.shape(), ", which has ", x.rows(), " rows");
   Tensor y = run.make({static_cast<Dim>(rows.size()), x.last()});
   const std::int32_t* which = keep(run, rows);
   run.kernels().take_rows(run.queue(), {.rows = y.rows(), .cols = x.last(), .which = which, .x = x.data, .y = y.data});

@@ -10,7 +10,10 @@ namespace {
 constexpr Dim kColumns = 64;
 
 RAPT_INLINE Real real_of(uint16_t x) {
-  union { uint32_t u; float f; } y = {uint32_t(x) << 16};
+  union {
+    uint32_t u;
+    float f;
+  } y = {uint32_t(x) << 16};
   return y.f;
 }
 RAPT_INLINE Real real_of(Real x) { return x; }
@@ -80,7 +83,8 @@ void take_rows(Queue& queue, const TakeRowsArgs& a) noexcept {
 void take_rows_backward(Queue& queue, const TakeRowsBackwardArgs& a) noexcept {
   for_ranges(queue, a.cols, kColumns, [&](Dim begin, Dim end, int) {
     for (Dim r = 0; r < a.rows; ++r)
-      add_row(static_cast<const Real*>(a.dy) + r * a.cols + begin, end - begin, Real(1), static_cast<Real*>(a.dx) + a.which[r] * a.cols + begin);
+      add_row(static_cast<const Real*>(a.dy) + r * a.cols + begin, end - begin, Real(1),
+              static_cast<Real*>(a.dx) + a.which[r] * a.cols + begin);
   });
 }
 

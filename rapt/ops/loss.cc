@@ -14,8 +14,14 @@ struct Saved {
 
 // dlogits += dmean / counted rows * (softmax(logits) - (1 - s) * [class is the target] - s / classes)
 void cross_entropy_backward(Run& run, const Saved& s) {
-  run.kernels().cross_entropy_backward(run.queue(), {.rows = s.logits[0], .classes = s.logits[1], .smoothing = s.smoothing, .targets = s.targets, .logits = s.logits.data,
-                                                     .stats = s.stats.data, .dmean = run.grad(s.mean), .dlogits = run.grad(s.logits)});
+  run.kernels().cross_entropy_backward(run.queue(), {.rows = s.logits[0],
+                                                     .classes = s.logits[1],
+                                                     .smoothing = s.smoothing,
+                                                     .targets = s.targets,
+                                                     .logits = s.logits.data,
+                                                     .stats = s.stats.data,
+                                                     .dmean = run.grad(s.mean),
+                                                     .dlogits = run.grad(s.logits)});
 }
 
 }  // namespace
@@ -27,12 +33,19 @@ Loss cross_entropy(Run& run, const Tensor& logits, std::span<const std::int32_t>
   if (!(smoothing >= 0 && smoothing <= 1)) fail("cross_entropy: label smoothing = ", smoothing, " is outside 0..1");
   for (std::size_t t = 0; t < targets.size(); ++t)
     if (targets[t] < -1 || targets[t] >= classes)
-      fail("cross_entropy: target ", targets[t], " of row ", t, " is outside the ", classes, " classes; use -1 for a row that does not count");
+      fail("cross_entropy: target ", targets[t], " of row ", t, " is outside the ", classes,
+           " classes; use -1 for a row that does not count");
   auto* kept = run.arena.take_array<std::int32_t>(rows);
   if (rows > 0) std::memcpy(kept, targets.data(), targets.size_bytes());
   Tensor mean = run.make({1}), row_loss = run.make({rows}).constant(), stats = run.make({rows, 2}).constant();
-  run.kernels().cross_entropy(run.queue(), {.rows = rows, .classes = classes, .smoothing = smoothing, .targets = kept, .logits = logits.data,
-                                            .row_loss = row_loss.data, .stats = stats.data, .mean = mean.data});
+  run.kernels().cross_entropy(run.queue(), {.rows = rows,
+                                            .classes = classes,
+                                            .smoothing = smoothing,
+                                            .targets = kept,
+                                            .logits = logits.data,
+                                            .row_loss = row_loss.data,
+                                            .stats = stats.data,
+                                            .mean = mean.data});
   run.record(cross_entropy_backward, Saved{smoothing, logits, stats, mean, kept});
   return {mean, row_loss};
 }

@@ -54,14 +54,17 @@ void cross_entropy(Queue& queue, const CrossEntropyArgs& a) noexcept {
       const Real* x = static_cast<const Real*>(a.logits) + t * a.classes;
       const Real top = largest(x, a.classes);
       const V m = vset(top);
-      const double sum = blocked_sum(a.classes, [&](Dim c, Dim n) RAPT_LAMBDA { return vselect_n(n, vexp(vload_n(x + c, n) - m), vzero()); });
+      const double sum =
+          blocked_sum(a.classes, [&](Dim c, Dim n) RAPT_LAMBDA { return vselect_n(n, vexp(vload_n(x + c, n) - m), vzero()); });
       const double log_of_sum = log(sum);
       stats[2 * t] = top;
       stats[2 * t + 1] = Real(1 / sum);
       // Differences from the largest logit first: log-sum and target may both be large and nearly equal.
       double loss = (1 - a.smoothing) * (log_of_sum + (double(top) - double(x[a.targets[t]])));
       if (a.smoothing > 0)
-        loss += a.smoothing * (log_of_sum + blocked_sum(a.classes, [&](Dim c, Dim n) RAPT_LAMBDA { return vselect_n(n, m - vload_n(x + c, n), vzero()); }) / double(a.classes));
+        loss += a.smoothing * (log_of_sum + blocked_sum(a.classes, [&](Dim c, Dim n) RAPT_LAMBDA {
+                                              return vselect_n(n, m - vload_n(x + c, n), vzero());
+                                            }) / double(a.classes));
       row_loss[t] = Real(loss);
     }
   });

@@ -52,11 +52,15 @@ TEST(CrossEntropy, OddSizesSmoothingAndIgnoredRows) {
         OpCase c;
         c.name = concat("cross_entropy of ", classes, " classes, smoothing ", smoothing, ", ignored ", ignored);
         c.inputs = {array({5, classes}, 1, 3)};
-        c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {cross_entropy(run, in[0], targets, smoothing).mean}; };
+        c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+          return {cross_entropy(run, in[0], targets, smoothing).mean};
+        };
         c.reference = [=](const Arrays& in, const Weights&) { return std::vector<double>{reference_loss(in[0], targets, smoothing)[0]}; };
         check(c);
         c.name += ", rows";
-        c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {cross_entropy(run, in[0], targets, smoothing).rows}; };
+        c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+          return {cross_entropy(run, in[0], targets, smoothing).rows};
+        };
         c.reference = [=](const Arrays& in, const Weights&) {
           const auto all = reference_loss(in[0], targets, smoothing);
           return std::vector<double>(all.begin() + 1, all.end());

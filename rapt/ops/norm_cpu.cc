@@ -58,7 +58,8 @@ void norm_backward(Queue& queue, const NormBackwardArgs& a) noexcept {
         Real* dx = static_cast<Real*>(a.dx) + r * a.cols;
         const Real* w = a.weight ? static_cast<const Real*>(a.weight) + r % a.groups * a.cols : nullptr;
         const V m = vset(stats[2 * r]), inv = vset(stats[2 * r + 1]);
-        auto g = [&](Dim c, Dim n) RAPT_LAMBDA { return w ? vload_n(dy + c, n) * (vload_n(w + c, n) + vset(Real(a.offset))) : vload_n(dy + c, n); };
+        auto g = [&](Dim c, Dim n)
+                     RAPT_LAMBDA { return w ? vload_n(dy + c, n) * (vload_n(w + c, n) + vset(Real(a.offset))) : vload_n(dy + c, n); };
         const Real count = a.kind == NormKind::l2 ? Real(1) : Real(a.cols);
         const Real sum_g = a.kind == NormKind::layer ? row_sum(a.cols, g) / count : 0;
         const Real sum_gn = row_sum(a.cols, [&](Dim c, Dim n) RAPT_LAMBDA { return g(c, n) * ((vload_n(x + c, n) - m) * inv); }) / count;

@@ -54,9 +54,11 @@ struct Result {
 };
 
 Tensor upload(Run& run, const Array& a) {
-  std::initializer_list<Dim> shapes[] = {{a.shape[0]}, {a.shape[0], a.shape.size() > 1 ? a.shape[1] : 1},
-                                         {a.shape[0], a.shape.size() > 1 ? a.shape[1] : 1, a.shape.size() > 2 ? a.shape[2] : 1},
-                                         {a.shape[0], a.shape.size() > 1 ? a.shape[1] : 1, a.shape.size() > 2 ? a.shape[2] : 1, a.shape.size() > 3 ? a.shape[3] : 1}};
+  std::initializer_list<Dim> shapes[] = {
+      {a.shape[0]},
+      {a.shape[0], a.shape.size() > 1 ? a.shape[1] : 1},
+      {a.shape[0], a.shape.size() > 1 ? a.shape[1] : 1, a.shape.size() > 2 ? a.shape[2] : 1},
+      {a.shape[0], a.shape.size() > 1 ? a.shape[1] : 1, a.shape.size() > 2 ? a.shape[2] : 1, a.shape.size() > 3 ? a.shape[3] : 1}};
   Tensor t = run.upload(shapes[a.shape.size() - 1], a.values);
   return a.differentiable ? t : t.constant();
 }
@@ -135,7 +137,8 @@ void check_differences(const OpCase& c, Device& device, const Result& analytic) 
     for (std::size_t j = 0; j < tries; ++j) {
       const std::size_t i = n <= kMost ? j : j * 7919 % n;
       const Weight* w = k < inputs.size() ? nullptr : &weights[k - inputs.size()];
-      double* value = w ? reinterpret_cast<double*>(w->data.get()) + w->offset(static_cast<Dim>(i) / w->cols, static_cast<Dim>(i) % w->cols) : &inputs[k].values[i];
+      double* value = w ? reinterpret_cast<double*>(w->data.get()) + w->offset(static_cast<Dim>(i) / w->cols, static_cast<Dim>(i) % w->cols)
+                        : &inputs[k].values[i];
       const double old = *value;
       *value = old + kStep;
       const double up = loss_of(evaluate(c, device, inputs, weights, false));
@@ -180,10 +183,12 @@ void check(const OpCase& c) {
     const Result plain = evaluate(rounded, one, rounded.inputs, weights, false);
     EXPECT_LE(nmse(plain.outputs, expected), c.forward_nmse) << c.name << " on " << isa;
     if (!c.gradient) {
-      EXPECT_TRUE(equal_bits(plain.outputs, evaluate(rounded, three, rounded.inputs, weights, false).outputs)) << c.name << ": threads change bits on " << isa;
+      EXPECT_TRUE(equal_bits(plain.outputs, evaluate(rounded, three, rounded.inputs, weights, false).outputs))
+          << c.name << ": threads change bits on " << isa;
       continue;
     }
-    const Result taped = evaluate(rounded, one, rounded.inputs, weights, true), threaded = evaluate(rounded, three, rounded.inputs, weights, true);
+    const Result taped = evaluate(rounded, one, rounded.inputs, weights, true),
+                 threaded = evaluate(rounded, three, rounded.inputs, weights, true);
     EXPECT_TRUE(equal_bits(plain.outputs, taped.outputs)) << c.name << ": the tape changes bits on " << isa;
     EXPECT_TRUE(equal_bits(taped.outputs, threaded.outputs)) << c.name << ": threads change bits on " << isa;
     for (std::size_t k = 0; k < f64.gradients.size(); ++k) {

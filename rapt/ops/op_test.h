@@ -46,8 +46,8 @@ std::vector<double> values_of(const Tensor& t);
 }  // namespace rapt::test
 
 // Placed once in the test of each op that is listed in RAPT_OPS: without it the tests do not link (tests/gradients_test.cc).
-#define RAPT_GRADIENT_CHECKED(op) \
+#define RAPT_GRADIENT_CHECKED(op)    \
   namespace rapt::gradient_checked { \
-  extern const int op; \
-  const int op = 1; \
+  extern const int op;               \
+  const int op = 1;                  \
   }

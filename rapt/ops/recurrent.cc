@@ -5,7 +5,8 @@ namespace rapt {
 namespace {
 
 void check_shape(const char* op, const char* what, const Tensor& t, Dim rows, Dim cols) {
-  if (t.rank != 2 || !t.contiguous() || t[0] != rows || t[1] != cols) fail(op, ": ", what, " ", t.shape(), " should be contiguous [", rows, ",", cols, "]");
+  if (t.rank != 2 || !t.contiguous() || t[0] != rows || t[1] != cols)
+    fail(op, ": ", what, " ", t.shape(), " should be contiguous [", rows, ",", cols, "]");
 }
 
 }  // namespace
@@ -20,8 +21,15 @@ struct GruSaved {
 // With dz = dy (h - n) z (1 - z), dn = dy (1 - z) (1 - n^2), dr = dn hn r (1 - r):
 // dx_gates += dr, dz, dn;  dh_gates += dr, dz, dn r;  dh += dy z.
 void gru_backward(Run& run, const GruSaved& s) {
-  run.kernels().gru_backward(run.queue(), {.rows = s.h[0], .n = s.h[1], .x_gates = s.x_gates.data, .h_gates = s.h_gates.data, .h = s.h.data, .dy = run.grad(s.y),
-                                           .dx_gates = run.grad(s.x_gates), .dh_gates = run.grad(s.h_gates), .dh = run.grad(s.h)});
+  run.kernels().gru_backward(run.queue(), {.rows = s.h[0],
+                                           .n = s.h[1],
+                                           .x_gates = s.x_gates.data,
+                                           .h_gates = s.h_gates.data,
+                                           .h = s.h.data,
+                                           .dy = run.grad(s.y),
+                                           .dx_gates = run.grad(s.x_gates),
+                                           .dh_gates = run.grad(s.h_gates),
+                                           .dh = run.grad(s.h)});
 }
 
 }  // namespace
@@ -46,8 +54,15 @@ struct LstmSaved {
 // With t = tanh(c') and d = dc' + dh' o (1 - t^2):
 // di = d g i (1 - i), df = d c f (1 - f), dg = d i (1 - g^2), do = dh' t o (1 - o);  dc += d f.
 void lstm_backward(Run& run, const LstmSaved& s) {
-  run.kernels().lstm_backward(run.queue(), {.rows = s.c[0], .n = s.c[1], .gates = s.gates.data, .c = s.c.data, .c_out = s.c_out.data, .dh = run.grad(s.h_out),
-                                            .dc_out = run.grad(s.c_out), .dgates = run.grad(s.gates), .dc = run.grad(s.c)});
+  run.kernels().lstm_backward(run.queue(), {.rows = s.c[0],
+                                            .n = s.c[1],
+                                            .gates = s.gates.data,
+                                            .c = s.c.data,
+                                            .c_out = s.c_out.data,
+                                            .dh = run.grad(s.h_out),
+                                            .dc_out = run.grad(s.c_out),
+                                            .dgates = run.grad(s.gates),
+                                            .dc = run.grad(s.c)});
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ struct GruCell {
 };
 // Gates of columns [c, c + count) of one row: x and h are its 3n numbers.
 RAPT_INLINE GruCell gru_cell(const Real* x, const Real* h, Dim width, Dim c, Dim count) {
-  const V r = vsigmoid(vload_n(x + c, count) + vload_n(h + c, count)), z = vsigmoid(vload_n(x + width + c, count) + vload_n(h + width + c, count));
+  const V r = vsigmoid(vload_n(x + c, count) + vload_n(h + c, count)),
+          z = vsigmoid(vload_n(x + width + c, count) + vload_n(h + width + c, count));
   const V hn = vload_n(h + 2 * width + c, count);
   return {r, z, vtanh(vfma(r, hn, vload_n(x + 2 * width + c, count))), hn};
 }
@@ -55,7 +56,8 @@ void gru_backward(Queue& queue, const GruBackwardArgs& a) noexcept {
         const Dim n = a.n - c;
         const GruCell g = gru_cell(x, hg, a.n, c, n);
         const V dy = vload_n(all_dy + c, n);
-        const V dz = dy * (vload_n(h + c, n) - g.n) * g.z * rest(g.z), dn = dy * rest(g.z) * rest(g.n * g.n), dr = dn * g.hn * g.r * rest(g.r);
+        const V dz = dy * (vload_n(h + c, n) - g.n) * g.z * rest(g.z), dn = dy * rest(g.z) * rest(g.n * g.n),
+                dr = dn * g.hn * g.r * rest(g.r);
         if (a.dx_gates) {
           Real* d = static_cast<Real*>(a.dx_gates) + gates_at + c;
           add_to(d, dr, n);

@@ -17,8 +17,15 @@ struct Saved {
 void rope_backward(Run& run, const Saved& s) {
   void* dx = run.grad(s.x);
   if (!dx) return;
-  run.kernels().rope_backward(run.queue(), {.rows = s.x[0], .heads = s.x[1], .d = s.x[2], .half = s.cos[1], .layout = s.layout, .dy = run.grad(s.y), .cos = s.cos.data,
-                                            .sin = s.sin.data, .dx = dx});
+  run.kernels().rope_backward(run.queue(), {.rows = s.x[0],
+                                            .heads = s.x[1],
+                                            .d = s.x[2],
+                                            .half = s.cos[1],
+                                            .layout = s.layout,
+                                            .dy = run.grad(s.y),
+                                            .cos = s.cos.data,
+                                            .sin = s.sin.data,
+                                            .dx = dx});
 }
 
 bool depends_on_length(RopeScaling s) { return s == RopeScaling::dynamic || s == RopeScaling::longrope; }
@@ -65,7 +72,8 @@ void scale_llama3(const RopeSpec& spec, RopeFrequencies& f) {
 void scale_longrope(const RopeSpec& spec, Dim length, RopeFrequencies& f) {
   const std::vector<double>& list = static_cast<double>(length) > spec.original ? spec.long_factor : spec.short_factor;
   for (std::size_t i = 0; i < f.inverse.size(); ++i) f.inverse[i] /= list[i];
-  const double factor = spec.factor != 1 || spec.max_context == 0 ? spec.factor : spec.max_context / spec.original;  // one that is given wins
+  const double factor =
+      spec.factor != 1 || spec.max_context == 0 ? spec.factor : spec.max_context / spec.original;  // one that is given wins
   if (spec.attention_factor != 0) f.magnitude = spec.attention_factor;
   else f.magnitude = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(spec.original));
 }
@@ -73,24 +81,30 @@ void scale_longrope(const RopeSpec& spec, Dim length, RopeFrequencies& f) {
 void check_spec(const RopeSpec& spec, Dim head_dim, Dim pairs, double r) {
   using enum RopeScaling;
   const RopeScaling s = spec.scaling;
-  if (!(spec.theta > 0) || !std::isfinite(spec.theta)) fail("rope: theta is ", spec.theta, "; a positive number is needed (10000 is usual)");
+  if (!(spec.theta > 0) || !std::isfinite(spec.theta))
+    fail("rope: theta is ", spec.theta, "; a positive number is needed (10000 is usual)");
   if (!(spec.part > 0 && spec.part <= 1)) fail("rope: part is ", spec.part, "; it is a share of the head's channels: above 0, at most 1");
   if (r < 2 || 2 * pairs > head_dim || (s == proportional && head_dim % 2 != 0))
-    fail("rope: part ", spec.part, " of heads of ", head_dim, " channels gives ", r, " that turn; channels turn in pairs: choose a part that leaves at least 2, and an even head_dim");
-  if (!(spec.factor > 0) || !std::isfinite(spec.factor)) fail("rope: the scaling factor is ", spec.factor, "; a positive number is needed (1: no change)");
-  if ((s == ntk || s == dynamic) && r <= 2) fail("rope: NTK scaling changes the base by factor^(R/(R-2)): R = ", r, " turned channels are too few, 4 are needed");
+    fail("rope: part ", spec.part, " of heads of ", head_dim, " channels gives ", r,
+         " that turn; channels turn in pairs: choose a part that leaves at least 2, and an even head_dim");
+  if (!(spec.factor > 0) || !std::isfinite(spec.factor))
+    fail("rope: the scaling factor is ", spec.factor, "; a positive number is needed (1: no change)");
+  if ((s == ntk || s == dynamic) && r <= 2)
+    fail("rope: NTK scaling changes the base by factor^(R/(R-2)): R = ", r, " turned channels are too few, 4 are needed");
   if ((s == yarn || s == llama3 || s == longrope) && !(spec.original > 1))
     fail("rope: this scaling compares wavelengths with the context the model was trained for: set `original` (it is ", spec.original, ")");
   if (s == dynamic && !(spec.original > 0 || spec.max_context > 0))
     fail("rope: dynamic scaling starts where the sequence outgrows the context the model was trained for: set `original`");
   if (s == yarn && !(spec.theta > 1 && spec.beta_slow > 0 && spec.beta_fast >= spec.beta_slow))
-    fail("rope: yarn needs theta above 1 and beta_fast >= beta_slow > 0; got theta ", spec.theta, ", beta_fast ", spec.beta_fast, ", beta_slow ", spec.beta_slow);
+    fail("rope: yarn needs theta above 1 and beta_fast >= beta_slow > 0; got theta ", spec.theta, ", beta_fast ", spec.beta_fast,
+         ", beta_slow ", spec.beta_slow);
   if (s == llama3 && !(spec.low_freq > 0 && spec.high_freq > spec.low_freq))
     fail("rope: llama3 scaling needs high_freq > low_freq > 0; got high_freq ", spec.high_freq, ", low_freq ", spec.low_freq);
   if (s == longrope)
     for (const auto* list : {&spec.short_factor, &spec.long_factor}) {
       const char* name = list == &spec.short_factor ? "short_factor" : "long_factor";
-      if (static_cast<Dim>(list->size()) != pairs) fail("rope: longrope's ", name, " has ", list->size(), " entries, one per frequency is needed: ", pairs);
+      if (static_cast<Dim>(list->size()) != pairs)
+        fail("rope: longrope's ", name, " has ", list->size(), " entries, one per frequency is needed: ", pairs);
       for (double v : *list)
         if (!(v > 0)) fail("rope: longrope's ", name, " holds ", v, "; every entry divides a frequency and must be positive");
     }
@@ -108,10 +122,13 @@ void for_rows(Run& run, Dim rows, Dim angles, const F& f) {
     const F& f;
     Dim rows, grain;
   } context{f, rows, std::max<Dim>(1, 1024 / std::max<Dim>(1, angles))};
-  run_tasks(run.queue(), (rows + context.grain - 1) / context.grain, [](void* p, Dim task, int) noexcept {
-    const auto& c = *static_cast<const Context*>(p);
-    for (Dim r = task * c.grain; r < std::min(c.rows, (task + 1) * c.grain); ++r) c.f(r);
-  }, &context);
+  run_tasks(
+      run.queue(), (rows + context.grain - 1) / context.grain,
+      [](void* p, Dim task, int) noexcept {
+        const auto& c = *static_cast<const Context*>(p);
+        for (Dim r = task * c.grain; r < std::min(c.rows, (task + 1) * c.grain); ++r) c.f(r);
+      },
+      &context);
 }
 
 }  // namespace
@@ -196,17 +213,26 @@ RopeTable rope_table(Run& run, const RopeSpec& spec, Dim head_dim, std::span<con
 Tensor rope(Run& run, const Tensor& x, const RopeTable& table) {
   if (x.rank != 3 || !x.contiguous()) fail("rope: x ", x.shape(), " must be a contiguous tensor [rows, heads, head_dim]");
   if (table.cos[0] != x[0] || 2 * table.cos[1] > x[2])
-    fail("rope: a table for ", table.cos[0], " rows and ", 2 * table.cos[1], " channels does not fit x ", x.shape(), ": make it from the positions of these rows and this head_dim");
+    fail("rope: a table for ", table.cos[0], " rows and ", 2 * table.cos[1], " channels does not fit x ", x.shape(),
+         ": make it from the positions of these rows and this head_dim");
   Tensor y = run.like(x);
-  run.kernels().rope(run.queue(), {.rows = x[0], .heads = x[1], .d = x[2], .half = table.cos[1], .layout = table.layout, .x = x.data, .cos = table.cos.data,
-                                   .sin = table.sin.data, .y = y.data});
+  run.kernels().rope(run.queue(), {.rows = x[0],
+                                   .heads = x[1],
+                                   .d = x[2],
+                                   .half = table.cos[1],
+                                   .layout = table.layout,
+                                   .x = x.data,
+                                   .cos = table.cos.data,
+                                   .sin = table.sin.data,
+                                   .y = y.data});
   run.record(rope_backward, Saved{x, y, table.cos, table.sin, table.layout});
   return y;
 }
 
 Tensor sinusoid(Run& run, SinusoidLayout layout, SinusoidTable table, Dim width, std::span<const std::int32_t> positions) {
   const Dim half = width / 2, least = table == SinusoidTable::marian ? 4 : 2;
-  if (width < least || width % 2 != 0) fail("sinusoid: width ", width, ": sines and cosines come in pairs, so an even width of at least ", least, " is needed");
+  if (width < least || width % 2 != 0)
+    fail("sinusoid: width ", width, ": sines and cosines come in pairs, so an even width of at least ", least, " is needed");
   const auto rows = static_cast<Dim>(positions.size());
   std::vector<double> frequency(static_cast<std::size_t>(half));
   for (std::size_t i = 0; i < frequency.size(); ++i)

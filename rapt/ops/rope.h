@@ -63,6 +63,7 @@ struct RopeBackwardArgs {
 // Sinusoid tables, added to embeddings. `pairs`: sin and cos alternate (2017); `halves`: all sines, then all cosines (Marian).
 enum class SinusoidLayout : int { pairs, halves };
 enum class SinusoidTable : int { paper, marian };  // 10000^(-2i/d), or 10000^(-i/(d/2-1)) (marian-dev, fairseq)
-Tensor sinusoid(Run& run, SinusoidLayout layout, SinusoidTable table, Dim width, std::span<const std::int32_t> positions);  // [T,C], constant
+Tensor sinusoid(Run& run, SinusoidLayout layout, SinusoidTable table, Dim width,
+                std::span<const std::int32_t> positions);  // [T,C], constant
 
 }  // namespace rapt

@@ -20,7 +20,8 @@ RAPT_INLINE void turn_halves(const Real* x, const Real* cos, const Real* sin, Di
 }
 // The compiler takes the neighbours apart with shuffles.
 template <bool kBack>
-RAPT_INLINE void turn_pairs(const Real* __restrict x, const Real* __restrict cos, const Real* __restrict sin, Dim half, Real* __restrict y) {
+RAPT_INLINE void turn_pairs(const Real* __restrict x, const Real* __restrict cos, const Real* __restrict sin, Dim half,
+                            Real* __restrict y) {
   for (Dim i = 0; i < half; ++i) {
     const Real a = x[2 * i], b = x[2 * i + 1], c = cos[i], s = sin[i];
     y[2 * i] = kBack ? y[2 * i] + (a * c + b * s) : a * c - b * s;

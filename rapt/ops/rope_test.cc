@@ -24,7 +24,8 @@ std::vector<double> reference_rope(const Array& x, const RopeSpec& spec, const P
     for (std::size_t h = 0; h < H; ++h)
       for (std::size_t i = 0; i < half; ++i) {
         const std::size_t row = (t * H + h) * D;
-        const std::size_t a = row + (spec.layout == RopeLayout::halves ? i : 2 * i), b = row + (spec.layout == RopeLayout::halves ? i + half : 2 * i + 1);
+        const std::size_t a = row + (spec.layout == RopeLayout::halves ? i : 2 * i),
+                          b = row + (spec.layout == RopeLayout::halves ? i + half : 2 * i + 1);
         // What the op is given: cos and sin as f32 on the f32 sets, so the reference rounds nothing and the harness' bound covers it.
         const double angle = positions[t] * f.inverse[i], c = std::cos(angle) * f.magnitude, s = std::sin(angle) * f.magnitude;
         y[a] = x.values[a] * c - x.values[b] * s;
@@ -34,7 +35,8 @@ std::vector<double> reference_rope(const Array& x, const RopeSpec& spec, const P
   return y;
 }
 
-OpCase rope_case(const std::string& name, const RopeSpec& spec, Dim heads, Dim d, const Positions& positions, const std::vector<Dim>& lengths) {
+OpCase rope_case(const std::string& name, const RopeSpec& spec, Dim heads, Dim d, const Positions& positions,
+                 const std::vector<Dim>& lengths) {
   OpCase c;
   c.name = name;
   c.inputs = {array({static_cast<Dim>(positions.size()), heads, d}, 1)};
@@ -52,7 +54,8 @@ TEST(Rope, BothLayoutsPartsAndOddSizes) {
     for (double part : {1.0, 0.5, 0.3})
       for (Dim heads : {1, 3})
         for (Dim d : {8, 10, 38, 64, 100})
-          check(rope_case(concat("rope layout ", static_cast<int>(layout), " part ", part, " heads ", heads, " d ", d), {.part = part, .layout = layout}, heads, d, positions, lengths));
+          check(rope_case(concat("rope layout ", static_cast<int>(layout), " part ", part, " heads ", heads, " d ", d),
+                          {.part = part, .layout = layout}, heads, d, positions, lengths));
 }
 
 TEST(Rope, EveryScalingThroughTheOp) {
@@ -60,7 +63,13 @@ TEST(Rope, EveryScalingThroughTheOp) {
   const std::vector<double> list = {1, 1.5, 2, 4};
   for (RopeLayout layout : {RopeLayout::halves, RopeLayout::pairs})
     for (int s = 0; s < 8; ++s) {
-      const RopeSpec spec{.part = 0.5, .layout = layout, .scaling = static_cast<RopeScaling>(s), .factor = 4, .original = 32, .short_factor = list, .long_factor = list};
+      const RopeSpec spec{.part = 0.5,
+                          .layout = layout,
+                          .scaling = static_cast<RopeScaling>(s),
+                          .factor = 4,
+                          .original = 32,
+                          .short_factor = list,
+                          .long_factor = list};
       check(rope_case(concat("rope scaling ", s, " layout ", static_cast<int>(layout)), spec, 2, 16, positions, {91, 91, 91, 91}));
     }
 }
@@ -103,7 +112,8 @@ TEST(Rope, ScoresDependOnTheDistanceOnly) {
       };
       for (std::int32_t distance : {0, 1, 17, 300}) {
         const double at_start = score(distance, 0);
-        for (std::int32_t n : {1, 10, 1000, 100000}) EXPECT_NEAR(score(n + distance, n), at_start, 1e-9) << "distance " << distance << " from " << n;
+        for (std::int32_t n : {1, 10, 1000, 100000})
+          EXPECT_NEAR(score(n + distance, n), at_start, 1e-9) << "distance " << distance << " from " << n;
       }
       EXPECT_GT(std::abs(score(1, 0) - score(2, 0)), 1e-3);
     }
@@ -132,38 +142,147 @@ std::vector<Known> known() {
   phi_factor.factor = 4;
   phi_attention.attention_factor = 1.1;
   return {
-      {"linear: factor 8, theta 1e6, head_dim 64", {.theta = 1e6, .scaling = linear, .factor = 8}, 64, 1, 32, 1,
+      {"linear: factor 8, theta 1e6, head_dim 64",
+       {.theta = 1e6, .scaling = linear, .factor = 8},
+       64,
+       1,
+       32,
+       1,
        {{0, 0.125}, {1, 0.0811727047}, {8, 0.00395284733}, {16, 0.000125000006}, {31, 1.92490816e-07}}},
-      {"linear: as before, partial_rotary_factor 0.25", {.theta = 1e6, .part = 0.25, .scaling = linear, .factor = 8}, 64, 1, 8, 1,
+      {"linear: as before, partial_rotary_factor 0.25",
+       {.theta = 1e6, .part = 0.25, .scaling = linear, .factor = 8},
+       64,
+       1,
+       8,
+       1,
        {{0, 0.125}, {1, 0.0222284924}, {4, 0.000125000006}, {7, 7.02926684e-07}}},
-      {"dynamic: factor 2, max_position_embeddings 4096, head_dim 128, seq_len 4096", twice, 128, 4096, 64, 1,
+      {"dynamic: factor 2, max_position_embeddings 4096, head_dim 128, seq_len 4096",
+       twice,
+       128,
+       4096,
+       64,
+       1,
        {{0, 1}, {1, 0.865964353}, {16, 0.100000001}, {32, 0.00999999978}, {63, 0.000115478193}}},
-      {"dynamic: the same, seq_len 6000", twice, 128, 6000, 64, 1, {{0, 1}, {1, 0.856975615}, {16, 0.0846243575}, {32, 0.00716128107}, {63, 5.98429579e-05}}},
-      {"dynamic: the same, seq_len 16384", twice, 128, 16384, 64, 1, {{1, 0.839625776}, {16, 0.0610059127}, {32, 0.00372172147}, {63, 1.6496886e-05}}},
-      {"yarn of gpt-oss: factor 32, theta 150000, original 4096, truncate false, head_dim 64", gpt_oss, 64, 1, 32, 1.3465735902799727,
+      {"dynamic: the same, seq_len 6000",
+       twice,
+       128,
+       6000,
+       64,
+       1,
+       {{0, 1}, {1, 0.856975615}, {16, 0.0846243575}, {32, 0.00716128107}, {63, 5.98429579e-05}}},
+      {"dynamic: the same, seq_len 16384",
+       twice,
+       128,
+       16384,
+       64,
+       1,
+       {{1, 0.839625776}, {16, 0.0610059127}, {32, 0.00372172147}, {63, 1.6496886e-05}}},
+      {"yarn of gpt-oss: factor 32, theta 150000, original 4096, truncate false, head_dim 64",
+       gpt_oss,
+       64,
+       1,
+       32,
+       1.3465735902799727,
        {{0, 1}, {6, 0.107024424}, {9, 0.0317056961}, {12, 0.00679495931}, {15, 0.00105260219}, {18, 3.83088118e-05}, {31, 3.0235114e-07}}},
-      {"yarn: the same, truncate true", truncated, 64, 1, 32, 1.3465735902799727,
+      {"yarn: the same, truncate true",
+       truncated,
+       64,
+       1,
+       32,
+       1.3465735902799727,
        {{0, 1}, {6, 0.107024424}, {9, 0.0316207521}, {12, 0.00701571396}, {15, 0.00120613095}, {18, 3.83088118e-05}, {31, 3.0235114e-07}}},
-      {"yarn: factor 40, original 4096, mscale 0.707, mscale_all_dim 1, head_dim 64", {.scaling = yarn, .factor = 40, .original = 4096, .mscale = 0.707, .mscale_all_dim = 1},
-       64, 1, 32, 0.9210423553163399, {{0, 1}, {8, 0.100000001}, {12, 0.0268793609}, {16, 0.00550000044}, {20, 0.000790569407}, {24, 2.49999994e-05}, {31, 3.33380353e-06}}},
-      {"yarn: factor 4, original 4096, attention_factor 1.25, head_dim 64", {.scaling = yarn, .factor = 4, .original = 4096, .attention_factor = 1.25}, 64, 1, 32, 1.25,
+      {"yarn: factor 40, original 4096, mscale 0.707, mscale_all_dim 1, head_dim 64",
+       {.scaling = yarn, .factor = 40, .original = 4096, .mscale = 0.707, .mscale_all_dim = 1},
+       64,
+       1,
+       32,
+       0.9210423553163399,
+       {{0, 1},
+        {8, 0.100000001},
+        {12, 0.0268793609},
+        {16, 0.00550000044},
+        {20, 0.000790569407},
+        {24, 2.49999994e-05},
+        {31, 3.33380353e-06}}},
+      {"yarn: factor 4, original 4096, attention_factor 1.25, head_dim 64",
+       {.scaling = yarn, .factor = 4, .original = 4096, .attention_factor = 1.25},
+       64,
+       1,
+       32,
+       1.25,
        {{8, 0.100000001}, {12, 0.0279739965}, {16, 0.00653846189}, {20, 0.00133788679}, {24, 0.000250000012}, {31, 3.33380376e-05}}},
-      {"yarn: factor 4, original 4096, partial_rotary_factor 0.5, head_dim 64", {.part = 0.5, .scaling = yarn, .factor = 4, .original = 4096}, 64, 1, 16, 1.138629436111989,
+      {"yarn: factor 4, original 4096, partial_rotary_factor 0.5, head_dim 64",
+       {.part = 0.5, .scaling = yarn, .factor = 4, .original = 4096},
+       64,
+       1,
+       16,
+       1.138629436111989,
        {{0, 1}, {4, 0.100000001}, {6, 0.0282346234}, {8, 0.00678571407}, {10, 0.00146820047}, {12, 0.000250000012}, {15, 4.44569851e-05}}},
-      {"llama3 of 3.1: factor 8, low 1, high 4, original 8192, theta 5e5, head_dim 128", {.theta = 5e5, .scaling = llama3, .factor = 8, .original = 8192}, 128, 1, 64, 1,
-       {{0, 1}, {16, 0.0376060307}, {28, 0.00321144611}, {29, 0.00216657063}, {30, 0.00137189368}, {32, 0.000524846022}, {35, 9.55621217e-05}, {36, 7.78465546e-05}, {63, 3.06892588e-07}}},
-      {"llama3 of 3.2: factor 32, else the same, head_dim 64", {.theta = 5e5, .scaling = llama3, .factor = 32, .original = 8192}, 64, 1, 32, 1,
-       {{0, 1}, {14, 0.00321144611}, {15, 0.00129054801}, {16, 0.000429556705}, {17, 9.70828623e-05}, {18, 1.94616387e-05}, {31, 9.41830649e-08}}},
-      {"longrope: short 1 + i/8, long 1 + 1.5 i, original 4096, max_position_embeddings 131072, head_dim 16, seq_len 4096", phi, 16, 4096, 8, 1.1902380714238083,
+      {"llama3 of 3.1: factor 8, low 1, high 4, original 8192, theta 5e5, head_dim 128",
+       {.theta = 5e5, .scaling = llama3, .factor = 8, .original = 8192},
+       128,
+       1,
+       64,
+       1,
+       {{0, 1},
+        {16, 0.0376060307},
+        {28, 0.00321144611},
+        {29, 0.00216657063},
+        {30, 0.00137189368},
+        {32, 0.000524846022},
+        {35, 9.55621217e-05},
+        {36, 7.78465546e-05},
+        {63, 3.06892588e-07}}},
+      {"llama3 of 3.2: factor 32, else the same, head_dim 64",
+       {.theta = 5e5, .scaling = llama3, .factor = 32, .original = 8192},
+       64,
+       1,
+       32,
+       1,
+       {{0, 1},
+        {14, 0.00321144611},
+        {15, 0.00129054801},
+        {16, 0.000429556705},
+        {17, 9.70828623e-05},
+        {18, 1.94616387e-05},
+        {31, 9.41830649e-08}}},
+      {"longrope: short 1 + i/8, long 1 + 1.5 i, original 4096, max_position_embeddings 131072, head_dim 16, seq_len 4096",
+       phi,
+       16,
+       4096,
+       8,
+       1.1902380714238083,
        {{0, 1}, {1, 0.281091362}, {2, 0.0799999982}, {4, 0.00666666683}, {7, 0.000168654806}}},
-      {"longrope: the same, seq_len 4097", phi, 16, 4097, 8, 1.1902380714238083, {{0, 1}, {1, 0.126491114}, {2, 0.0250000004}, {4, 0.00142857141}, {7, 2.74980684e-05}}},
+      {"longrope: the same, seq_len 4097",
+       phi,
+       16,
+       4097,
+       8,
+       1.1902380714238083,
+       {{0, 1}, {1, 0.126491114}, {2, 0.0250000004}, {4, 0.00142857141}, {7, 2.74980684e-05}}},
       {"longrope: the same with factor 4", phi_factor, 16, 4097, 8, 1.0801234497346435, {{1, 0.126491114}, {7, 2.74980684e-05}}},
       {"longrope: the same with attention_factor 1.1", phi_attention, 16, 4097, 8, 1.1, {{1, 0.126491114}, {7, 2.74980684e-05}}},
-      {"proportional: theta 1e6, partial_rotary_factor 0.25, head_dim 64", {.theta = 1e6, .part = 0.25, .scaling = proportional}, 64, 1, 32, 1,
+      {"proportional: theta 1e6, partial_rotary_factor 0.25, head_dim 64",
+       {.theta = 1e6, .part = 0.25, .scaling = proportional},
+       64,
+       1,
+       32,
+       1,
        {{0, 1}, {1, 0.649381638}, {4, 0.177827939}, {7, 0.0486967526}, {8, 0}, {31, 0}}},
-      {"proportional: the same with factor 2", {.theta = 1e6, .part = 0.25, .scaling = proportional, .factor = 2}, 64, 1, 32, 1,
+      {"proportional: the same with factor 2",
+       {.theta = 1e6, .part = 0.25, .scaling = proportional, .factor = 2},
+       64,
+       1,
+       32,
+       1,
        {{0, 0.5}, {1, 0.324690819}, {4, 0.0889139697}, {7, 0.0243483763}, {8, 0}, {31, 0}}},
-      {"proportional: partial_rotary_factor 0.3, head_dim 20", {.part = 0.3, .scaling = proportional}, 20, 1, 10, 1, {{0, 1}, {1, 0.398107171}, {2, 0.158489317}, {3, 0}, {9, 0}}},
+      {"proportional: partial_rotary_factor 0.3, head_dim 20",
+       {.part = 0.3, .scaling = proportional},
+       20,
+       1,
+       10,
+       1,
+       {{0, 1}, {1, 0.398107171}, {2, 0.158489317}, {3, 0}, {9, 0}}},
   };
 }
 
@@ -200,7 +319,7 @@ TEST(RopeFrequencies, RefusesSpecsThatMeanNothing) {
   EXPECT_THROW(rope_frequencies({.part = 0}, 8, 1), Error);
   EXPECT_THROW(rope_frequencies({.part = 1.5}, 8, 1), Error);
   EXPECT_THROW(rope_frequencies({.part = 0.1}, 8, 1), Error);  // no channel left
-  EXPECT_THROW(rope_frequencies({}, 7, 1), Error);             // the last channel has no partner
+  EXPECT_THROW(rope_frequencies({}, 7, 1), Error);  // the last channel has no partner
   EXPECT_THROW(rope_frequencies({.part = 0.5, .scaling = proportional}, 7, 1), Error);
   EXPECT_THROW(rope_frequencies({.scaling = linear, .factor = 0}, 8, 1), Error);
   EXPECT_THROW(rope_frequencies({.scaling = ntk, .factor = 2}, 2, 1), Error);
@@ -244,7 +363,8 @@ TEST(Sinusoid, BothLayoutsAndTablesByTheFormula) {
               const double exponent = table == SinusoidTable::paper ? 2.0 * static_cast<double>(i) / static_cast<double>(width)
                                                                     : static_cast<double>(i) / (static_cast<double>(width) / 2 - 1);
               const double angle = positions[static_cast<std::size_t>(t)] / std::pow(10000.0, exponent);
-              const double s = y.at(t * width + (layout == SinusoidLayout::pairs ? 2 * i : i)), c = y.at(t * width + (layout == SinusoidLayout::pairs ? 2 * i + 1 : width / 2 + i));
+              const double s = y.at(t * width + (layout == SinusoidLayout::pairs ? 2 * i : i)),
+                           c = y.at(t * width + (layout == SinusoidLayout::pairs ? 2 * i + 1 : width / 2 + i));
               EXPECT_NEAR(s, std::sin(angle), tolerance);
               EXPECT_NEAR(c, std::cos(angle), tolerance);
               norm += s * s + c * c;

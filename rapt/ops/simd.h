@@ -18,7 +18,8 @@
 #endif
 
 #define RAPT_INLINE [[gnu::always_inline]] static inline
-#define RAPT_LAMBDA __attribute__((always_inline))  // between the parameters of a lambda and its body: the inliner is not trusted with tiles
+#define RAPT_LAMBDA \
+  __attribute__((always_inline))  // between the parameters of a lambda and its body: the inliner is not trusted with tiles
 
 namespace rapt::RAPT_ISA {
 
@@ -65,7 +66,10 @@ RAPT_INLINE void vstore_n(Real* p, V x, Dim n) {
   if (n > 0) *p = x;
 }
 RAPT_INLINE V vload_bf16(const uint16_t* p) {
-  union { uint32_t u; float f; } x = {uint32_t(*p) << 16};
+  union {
+    uint32_t u;
+    float f;
+  } x = {uint32_t(*p) << 16};
   return x.f;
 }
 RAPT_INLINE V vset(Real x) { return x; }
@@ -150,7 +154,9 @@ template <int N> RAPT_INLINE I ishr(I a) { return _mm256_srli_epi32(a, N); }
 RAPT_INLINE V ireal(I a) { return _mm256_cvtepi32_ps(a); }
 
 // t = n + f, f in [0, 1]: 2^f by polynomial, 2^n through the exponent bits.
-RAPT_INLINE V vexp2_scale(V p, V n) { return p * _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)); }
+RAPT_INLINE V vexp2_scale(V p, V n) {
+  return p * _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
 RAPT_INLINE V vfloor(V a) { return _mm256_floor_ps(a); }
 RAPT_INLINE V vmantissa(V x, V* exponent) {  // x = m * 2^e with m in [0.75, 1.5), x normal and positive
   const __m256i bits = _mm256_castps_si256(x);

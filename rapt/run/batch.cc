@@ -20,14 +20,16 @@ RowPlan plan_rows(const Mask& mask, std::span<const Sequence> sequences) {
       plan.low.push_back(static_cast<std::int32_t>(low));
       plan.high.push_back(static_cast<std::int32_t>(high));
       plan.position.push_back(static_cast<std::int32_t>(p));
-      plan.kept_position.push_back(static_cast<std::int32_t>(mask.keep > 0 && mask.left < Mask::kAll ? std::min(p, mask.keep + mask.left) : p));
+      plan.kept_position.push_back(
+          static_cast<std::int32_t>(mask.keep > 0 && mask.left < Mask::kAll ? std::min(p, mask.keep + mask.left) : p));
     }
   }
   return plan;
 }
 
 RowPlan plan_cross(std::span<const Sequence> sequences, std::span<const Sequence> memory) {
-  if (sequences.size() != memory.size()) fail("cross-attention: ", sequences.size(), " sequences, but ", memory.size(), " memories to look at");
+  if (sequences.size() != memory.size())
+    fail("cross-attention: ", sequences.size(), " sequences, but ", memory.size(), " memories to look at");
   RowPlan plan;
   for (std::size_t n = 0; n < sequences.size(); ++n) {
     const Sequence& s = sequences[n];

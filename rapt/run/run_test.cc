@@ -20,8 +20,11 @@ bool visible(const Mask& m, Dim prefix, Dim p, Dim key) {
 }
 
 TEST(PlanRows, GivesTheIntervalOfEveryMask) {
-  const std::vector<Sequence> sequences = {{.first = 0, .count = 13, .prefix = 5}, {.first = 13, .count = 1, .past = 9}, {.first = 14, .count = 0},
-                                           {.first = 14, .count = 6, .past = 4, .prefix = 7}, {.first = 20, .count = 3, .prefix = 50}};
+  const std::vector<Sequence> sequences = {{.first = 0, .count = 13, .prefix = 5},
+                                           {.first = 13, .count = 1, .past = 9},
+                                           {.first = 14, .count = 0},
+                                           {.first = 14, .count = 6, .past = 4, .prefix = 7},
+                                           {.first = 20, .count = 3, .prefix = 50}};
   int masks = 0;
   for (Dim left : {Mask::kAll, Dim{0}, Dim{3}, Dim{100}})
     for (Dim right : {Mask::kAll, Dim{0}, Dim{2}})
@@ -51,7 +54,8 @@ TEST(PlanRows, GivesTheIntervalOfEveryMask) {
                 for (Dim key = 0; key < length; ++key) {
                   const bool planned = key < plan.high[row] && (key >= plan.low[row] || key < keep);
                   ASSERT_EQ(planned, visible(mask, q.prefix, p, key))
-                      << "left " << left << " right " << right << " keep " << keep << " chunk " << chunk << " prefix " << prefix << " position " << p << " key " << key;
+                      << "left " << left << " right " << right << " keep " << keep << " chunk " << chunk << " prefix " << prefix
+                      << " position " << p << " key " << key;
                 }
               }
             }
@@ -74,7 +78,8 @@ TEST(PlanRows, ARowsPlanDoesNotDependOnHowItsSequenceIsCut) {
 }
 
 TEST(PlanCross, EveryRowSeesAllOfItsMemory) {
-  const std::vector<Sequence> queries = {{.first = 0, .count = 2, .past = 3}, {.first = 2, .count = 1}}, memory = {{.first = 0, .count = 5}, {.first = 5, .count = 7}};
+  const std::vector<Sequence> queries = {{.first = 0, .count = 2, .past = 3}, {.first = 2, .count = 1}},
+                              memory = {{.first = 0, .count = 5}, {.first = 5, .count = 7}};
   const RowPlan plan = plan_cross(queries, memory);
   EXPECT_EQ(plan.low, (std::vector<std::int32_t>{0, 0, 0}));
   EXPECT_EQ(plan.high, (std::vector<std::int32_t>{5, 5, 7}));

@@ -10,9 +10,7 @@ namespace rapt {
 enum class DType : std::uint8_t { f32, f64, bf16, i32 };
 
 constexpr std::size_t size_of(DType t) { return t == DType::f64 ? 8 : t == DType::bf16 ? 2 : 4; }
-constexpr const char* name_of(DType t) {
-  return t == DType::f32 ? "f32" : t == DType::f64 ? "f64" : t == DType::bf16 ? "bf16" : "i32";
-}
+constexpr const char* name_of(DType t) { return t == DType::f32 ? "f32" : t == DType::f64 ? "f64" : t == DType::bf16 ? "bf16" : "i32"; }
 
 constexpr float from_bf16(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
 constexpr std::uint16_t to_bf16(float x) {  // round to nearest even; NaN stays NaN

@@ -24,7 +24,8 @@ double Optimizer::step(Device& device, const Gradients& gradients, double rate_f
   double square = 0;
   for (const Weight& w : model_.weights)
     if (const std::byte* g = gradients.find(w)) {
-      if (w.format != model_.real) fail("optimizer: weight ", w.name, " is stored as ", name_of(w.format), "; training needs ", name_of(model_.real), " weights");
+      if (w.format != model_.real)
+        fail("optimizer: weight ", w.name, " is stored as ", name_of(w.format), "; training needs ", name_of(model_.real), " weights");
       square += model_.real == DType::f64 ? sum_of_squares<double>(g, w.stored()) : sum_of_squares<float>(g, w.stored());
     }
   const double norm = std::sqrt(square);
@@ -40,10 +41,19 @@ double Optimizer::step(Device& device, const Gradients& gradients, double rate_f
       s.mean = make_weight(w.name, w.rows, w.cols, model_.real, w.packing);
       s.variance = make_weight(w.name, w.rows, w.cols, model_.real, w.packing);
     }
-    device.kernels.adamw(device.queue(), {.elements = w.stored(), .weight = w.data.get(), .gradient = g, .mean = s.mean.data.get(), .variance = s.variance.data.get(),
-                                          .rate = options_.rate * rate_factor, .beta1 = options_.beta1, .beta2 = options_.beta2, .eps = options_.eps,
-                                          .decay = w.decay ? options_.decay : 0, .correction1 = 1 - std::pow(options_.beta1, static_cast<double>(steps_)),
-                                          .correction2 = 1 - std::pow(options_.beta2, static_cast<double>(steps_)), .gradient_scale = scale});
+    device.kernels.adamw(device.queue(), {.elements = w.stored(),
+                                          .weight = w.data.get(),
+                                          .gradient = g,
+                                          .mean = s.mean.data.get(),
+                                          .variance = s.variance.data.get(),
+                                          .rate = options_.rate * rate_factor,
+                                          .beta1 = options_.beta1,
+                                          .beta2 = options_.beta2,
+                                          .eps = options_.eps,
+                                          .decay = w.decay ? options_.decay : 0,
+                                          .correction1 = 1 - std::pow(options_.beta1, static_cast<double>(steps_)),
+                                          .correction2 = 1 - std::pow(options_.beta2, static_cast<double>(steps_)),
+                                          .gradient_scale = scale});
   }
   return norm;
 }

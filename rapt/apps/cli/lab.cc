@@ -33,7 +33,8 @@ class Progress {
       const int width = 30, full = width * done / total_;
       std::string line = "\r  [";
       for (int i = 0; i < width; ++i) line += i < full ? "█" : "·";
-      line += concat("] ", done, "/", total_, "  loss ", fixed(loss, 3), "  ", fixed(seconds, 0), " s, ", fixed(seconds / done * (total_ - done), 0), " s left  ");
+      line += concat("] ", done, "/", total_, "  loss ", fixed(loss, 3), "  ", fixed(seconds, 0), " s, ",
+                     fixed(seconds / done * (total_ - done), 0), " s left  ");
       std::fputs(line.c_str(), stderr);
       if (done == total_) clear();
       std::fflush(stderr);
@@ -105,9 +106,13 @@ int sink(Args& args) {
 
   Device device({.threads = threads, .pin = true});
   if (!json)
-    print(concat("A ", o.layers, "-layer decoder", o.gate ? " with a sigmoid gate after its attention" : o.sigmoid ? " with sigmoid attention" : "",
-                 " learns a Markov chain over 24 tokens in which 3 trigger tokens are followed by a copy of\nthe token before them. Queries at other tokens are idle: they need "
-                 "nothing from the past. Watch where their attention goes.\n\n"));
+    print(concat(
+        "A ", o.layers, "-layer decoder",
+        o.gate      ? " with a sigmoid gate after its attention"
+        : o.sigmoid ? " with sigmoid attention"
+                    : "",
+        " learns a Markov chain over 24 tokens in which 3 trigger tokens are followed by a copy of\nthe token before them. Queries at other tokens are idle: they need "
+        "nothing from the past. Watch where their attention goes.\n\n"));
   Progress progress(o.steps, quiet || json);
   const SinkReport r = run_sink(
       device, o, [&](int step, double loss) { progress.step(step, loss); },
@@ -122,16 +127,20 @@ int sink(Args& args) {
   }
   const SinkSnapshot& last = r.snapshots.back();
   print("\nWeights of one sequence, a row per query (* = trigger), first key at the left:\n\n" + draw_maps(r));
-  print("\n| layer | idle queries on first token | trigger queries on first token | first token's value norm / others' | its largest |h| |\n|---|---|---|---|---|\n");
+  print(
+      "\n| layer | idle queries on first token | trigger queries on first token | first token's value norm / others' | its largest |h| |\n|---|---|---|---|---|\n");
   double strongest = 0;
   for (std::size_t l = 0; l < last.idle.size(); ++l) {
     strongest = std::max(strongest, last.idle[l]);
-    print(concat("| ", l, " | ", fixed(last.idle[l], 3), " | ", fixed(last.trigger[l], 3), " | ", fixed(last.value_ratio[l], 2), " | ", fixed(last.largest[l], 1), " |\n"));
+    print(concat("| ", l, " | ", fixed(last.idle[l], 3), " | ", fixed(last.trigger[l], 3), " | ", fixed(last.value_ratio[l], 2), " | ",
+                 fixed(last.largest[l], 1), " |\n"));
   }
-  print(concat("\n", with_commas(r.parameters), " parameters, ", o.steps, " steps in ", fixed(r.seconds, 0), " s on ", device.threads(), " threads (", device.kernels.isa, "). Loss ",
-               fixed(last.loss, 3), ", ", fixed(last.excess, 3), " above what nobody can go below.\n",
-               strongest > 0.3 ? "An attention sink: idle queries park their weight on the first token, whose value is small, so they fetch next to nothing.\n"
-                               : "No attention sink here: no layer puts more than 0.3 of its idle queries' weight on the first token.\n"));
+  print(concat(
+      "\n", with_commas(r.parameters), " parameters, ", o.steps, " steps in ", fixed(r.seconds, 0), " s on ", device.threads(),
+      " threads (", device.kernels.isa, "). Loss ", fixed(last.loss, 3), ", ", fixed(last.excess, 3), " above what nobody can go below.\n",
+      strongest > 0.3
+          ? "An attention sink: idle queries park their weight on the first token, whose value is small, so they fetch next to nothing.\n"
+          : "No attention sink here: no layer puts more than 0.3 of its idle queries' weight on the first token.\n"));
   return 0;
 }
 
