@@ -102,7 +102,7 @@ int sink(Args& args) {
   const bool json = args.flag("json"), quiet = args.flag("quiet");
   const int threads = static_cast<int>(args.number("threads", 1, 1024).value_or(0));
   const std::string experiment = args.operands(1, 1, "the name of an experiment")[0];
-  if (experiment != "sink") fail_usage("lab: there is no experiment '", experiment, "'; 'sink' is the one there is");
+  if (experiment != "sink") fail_usage("there is no experiment '", experiment, "'; 'sink' is the one there is");
 
   Device device({.threads = threads, .pin = true});
   if (!json)
