@@ -65,6 +65,18 @@ TEST(Model, SaysWhatIsWrongWithABatch) {
               forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .past = 5}}}, nullptr, &cache);
             }).find("it has 0"),
             std::string::npos);
+  EXPECT_NE(message_of([&] {
+              forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 2, .id = 1}, {.first = 2, .count = 1, .id = 1}}},
+                      nullptr, &cache);
+            }).find("each needs its own"),
+            std::string::npos);
+  AttnRecipe looks_ahead = rotary();
+  looks_ahead.mask = AttnRecipe::MaskKind::prefix;
+  Model prefix(small(looks_ahead), device.real);
+  EXPECT_NE(message_of([&] {
+              forward(run, prefix, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .prefix = 5}}}, nullptr, &cache);
+            }).find("whole prefix in one piece"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { model.weight("decoder.0.self.q.weihgt"); }).find("decoder.0.self.q.weight"), std::string::npos);
   Gradients gradients(device.real);
   Tape tape(gradients);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "rapt/base/rng.h"
 #include "rapt/base/text.h"
@@ -230,6 +231,27 @@ Tensor output(Run& run, const Model& m, Tensor x) {
   return tap(run, Site::logits, logits);
 }
 
+// A cache continues sequences: each once, from where it stands, and rows that look ahead must come with all they look at.
+void check_continuation(const Model& m, const Batch& batch, const KvCache& cache) {
+  if (!m.decoder)
+    fail("forward: model ", m.recipe.name, " is an encoder: its rows look ahead, so a cache has nothing to continue; run whole sequences");
+  bool prefix = false;
+  for (const auto& [name, layer] : m.recipe.decoder->kinds)
+    for (const PartRecipe& p : layer.parts)
+      prefix = prefix || (p.kind == PartRecipe::Kind::self && p.attn.mask == AttnRecipe::MaskKind::prefix);
+  std::set<std::uint64_t> ids;
+  for (const Sequence& s : batch.sequences) {
+    if (!ids.insert(s.id).second) fail("forward: two sequences of the batch have id ", s.id, "; with a cache each needs its own");
+    if (cache.length(s.id) != s.past)
+      fail("forward: sequence ", s.id, " is said to have ", s.past, " tokens in the cache, it has ", cache.length(s.id));
+    if (prefix && s.past < s.prefix && s.past + s.count < s.prefix)
+      fail("forward: sequence ", s.id, " has a prefix of ", s.prefix, " tokens that see each other, and only ", s.past + s.count,
+           " of them have come; give the whole prefix in one piece");
+    if (prefix && s.past > 0 && s.past < s.prefix)
+      fail("forward: sequence ", s.id, " has its prefix of ", s.prefix, " tokens in two pieces; give it in one");
+  }
+}
+
 }  // namespace
 
 Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source, KvCache* cache) {
@@ -255,10 +277,7 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
     }
   }
   const Rows rows = expand(m, batch, m.recipe.embed.sink_tokens);
-  if (cache)
-    for (const Sequence& s : batch.sequences)
-      if (cache->length(s.id) != s.past)
-        fail("forward: sequence ", s.id, " is said to have ", s.past, " tokens in the cache, it has ", cache->length(s.id));
+  if (cache) check_continuation(m, batch, *cache);
   if (both && !source) {
     int slot = 0;  // the first cross-attention tells how long each memory is
     auto first_cross = [&] {
