@@ -2,6 +2,7 @@
 // The program as people meet it: what it prints where, and its exit codes.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -26,7 +27,7 @@ class Cli : public testing::Test {
 
   // `args` as in a shell; `before` may set variables or feed a pipe.
   Outcome run(const std::string& args, const std::string& before = "") const {
-    const std::string errors = testing::TempDir() + "rapt_cli_test.stderr";
+    const std::string errors = testing::TempDir() + "rapt_cli_test." + std::to_string(getpid());  // tests run side by side
     const std::string command = before + " '" + program + "' " + args + " 2>'" + errors + "'";
     Outcome o;
     FILE* pipe = popen(command.c_str(), "r");
@@ -38,6 +39,7 @@ class Cli : public testing::Test {
     std::stringstream text;
     text << std::ifstream(errors).rdbuf();
     o.err = text.str();
+    std::filesystem::remove(errors);
     return o;
   }
 };
