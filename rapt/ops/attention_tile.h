@@ -312,6 +312,7 @@ struct Lanes {
   alignas(64) uint32_t key[kLanes];                  // for dropout
   int32_t row[kLanes], head[kLanes];
   Dim low_min[kVectors], low_max[kVectors], high_min[kVectors], high_max[kVectors], position_min[kVectors], position_max[kVectors];
+  bool ahead[kVectors];                              // some lane sees keys after its own position
 };
 
 RAPT_INLINE void find_lanes(const Job& j, const AttentionPart& part, Dim kv, Dim first, Dim count, int vectors, Lanes& g) {
@@ -340,6 +341,8 @@ RAPT_INLINE void find_lanes(const Job& j, const AttentionPart& part, Dim kv, Dim
       }
   for (int v = 0; v < vectors; ++v) {
     Real a = g.low[v * W], b = a, c = g.high[v * W], d = c, e = g.position[v * W], f = e;
+    g.ahead[v] = false;
+    for (int i = v * W; i < (v + 1) * W; ++i) g.ahead[v] = g.ahead[v] || g.high[i] > g.position[i] + 1;
     for (int i = v * W + 1; i < (v + 1) * W; ++i) {
       a = g.low[i] < a ? g.low[i] : a;
       b = g.low[i] > b ? g.low[i] : b;
