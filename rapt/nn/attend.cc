@@ -26,15 +26,6 @@ const Pass::Rotated& table_for(const Pass& pass, const Attention& a) {
   return *find(pass.tables, [&](const Pass::Rotated& r) { return r.spec == *a.rope && r.head_dim == a.spec.head_dim && r.mask == a.mask; });
 }
 
-// x * act(W input), x + act(W input), or with a constant in the place of W input.
-Tensor apply(Run& run, const std::optional<GateLayer>& g, const Tensor& input, const Tensor& x) {
-  if (!g) return x;
-  if (g->value) return gate(run, g->spec, x, *g->value);
-  const Tensor logits = linear(run, input, *g->w);
-  if (run.wants(Site::gate)) tap(run, Site::gate, activation(run, g->spec.act, logits.constant()));
-  return gate(run, g->spec, x, logits);
-}
-
 Tensor qk_norm(Run& run, const Attention& a, const std::optional<NormLayer>& norm, const Tensor& x) {
   if (!norm) return x;
   if (!a.norm_full) return apply(run, norm, x);
@@ -53,6 +44,14 @@ Tensor apply(Run& run, const std::optional<NormLayer>& norm, const Tensor& x) {
                         : r.kind == NormRecipe::Kind::rms ? NormKind::rms
                                                           : NormKind::l2;
   return rapt::norm(run, {kind, r.eps, r.weight == NormRecipe::Gain::plus_one}, x, norm->weight, norm->bias);
+}
+
+Tensor apply(Run& run, const std::optional<GateLayer>& g, const Tensor& input, const Tensor& x) {
+  if (!g) return x;
+  if (g->value) return gate(run, g->spec, x, *g->value);
+  const Tensor logits = linear(run, input, *g->w);
+  if (run.wants(Site::gate)) tap(run, Site::gate, activation(run, g->spec.act, logits.constant()));
+  return gate(run, g->spec, x, logits);
 }
 
 void prepare(Run& run, Pass& pass, const LayerStack& stack) {

@@ -41,6 +41,8 @@ void prepare(Run& run, Pass& pass, const LayerStack& stack);
 
 // Norm as the layer's recipe wants it; x [.., C] or [T,H,D] with per-head weights.
 Tensor apply(Run& run, const std::optional<NormLayer>& norm, const Tensor& x);
+// x [T,H,D] * act(W input), x + act(W input), or with a constant in the place of W input.
+Tensor apply(Run& run, const std::optional<GateLayer>& gate, const Tensor& input, const Tensor& x);
 
 // x [T,C] -> z [T, H*Dv], before the output projection. `slot` numbers the attention layers of a stack for the cache.
 Tensor attend(Run& run, const Attention& a, const Tensor& x, const Pass& pass, int slot);

@@ -36,12 +36,7 @@ Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residu
   // The sum rides on the product's last step. Observers of the product get it apart, computed by the same chain: the same bits.
   if (plain && !watched) return linear_add(run, residual, inner, *last.w, last.b, p.residual_scale);
   Tensor y = linear(run, inner, *last.w, last.b);                                              // [T,C]
-  if (!is_ffn && gate_out) {
-    const Tensor heads = y.reshape({y[0], 1, y[1]});
-    y = (gate_out->value ? gate(run, gate_out->spec, heads, *gate_out->value)
-                         : gate(run, gate_out->spec, heads, linear(run, input, *gate_out->w)))
-            .reshape({y[0], y[1]});
-  }
+  if (!is_ffn) y = apply(run, gate_out, input, y.reshape({y[0], 1, y[1]})).reshape({y[0], y[1]});  // one head as wide as the model
   y = tap(run, site, y, cross);
   return add(run, residual, dropout(run, apply(run, p.norm_out, y), p.dropout, random_site(index, 0)), p.residual_scale);
 }

@@ -19,8 +19,7 @@ class KvCache {
 
   Dim length(std::uint64_t id) const;  // tokens a sequence has in the cache
   void drop(std::uint64_t id);
-  std::size_t bytes() const { return (made_ - free_count_) * page_bytes_mean(); }  // held by sequences
-  std::size_t pages() const { return made_ - free_count_; }
+  std::size_t pages() const { return made_ - free_count_; }  // held by sequences
 
   // Called by the model, in the order of a pass: room for the rows of each sequence, their keys and values written, what to read.
   void write(Run& run, int slot, const Attention& a, std::span<const Sequence> sequences, const Tensor& k, const Tensor& v);
@@ -42,7 +41,6 @@ class KvCache {
   };
   std::byte* take_page(std::size_t bytes);
   void give_page(std::byte* page, std::size_t bytes);
-  std::size_t page_bytes_mean() const { return made_ ? made_bytes_ / made_ : 0; }
 
   DType real_;
   std::unordered_map<std::uint64_t, Entry> entries_;
