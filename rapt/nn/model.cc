@@ -296,7 +296,10 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
   Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder, rows, memory,
                      std::move(memory_sequences), cache);
   if (cache) cache->advance(rows.sequences, m.recipe.embed.sink_tokens);
-  if (rows.visible.size() != rows.ids.size()) x = take_rows(run, x, rows.visible);
+  std::vector<std::int32_t> last;
+  if (batch.last_only)
+    for (const Sequence& s : rows.sequences) last.push_back(static_cast<std::int32_t>(s.first + s.count - 1));
+  if (batch.last_only || rows.visible.size() != rows.ids.size()) x = take_rows(run, x, batch.last_only ? last : rows.visible);
   return output(run, m, x);
 }
 

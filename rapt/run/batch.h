@@ -22,6 +22,7 @@ struct Batch {
   std::span<const std::int32_t> tokens;
   std::vector<Sequence> sequences;
   std::span<const std::int32_t> types = {};  // token types (BERT); empty: all 0
+  bool last_only = false;                    // results for the last row of each sequence only: [sequences, V]
 };
 
 // Which keys a query sees: position p sees keys from p - left to p + right, those of its own chunk and prefix, and the first `keep`.

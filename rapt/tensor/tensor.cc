@@ -63,6 +63,7 @@ double Tensor::at(Dim i) const {
     case DType::f64: return as<double>()[n];
     case DType::bf16: return from_bf16(as<std::uint16_t>()[n]);
     case DType::i32: return as<std::int32_t>()[n];
+    default: break;
   }
   return 0;
 }

@@ -34,7 +34,8 @@ double Weight::get(Dim row, Dim col) const {
     case DType::f32: return reinterpret_cast<const float*>(p)[i];
     case DType::f64: return reinterpret_cast<const double*>(p)[i];
     case DType::bf16: return from_bf16(reinterpret_cast<const std::uint16_t*>(p)[i]);
-    case DType::i32: break;
+    case DType::f16: return from_f16(reinterpret_cast<const std::uint16_t*>(p)[i]);
+    default: break;
   }
   fail("weight ", name, ": format ", name_of(format), " holds no numbers");
 }
@@ -46,7 +47,8 @@ void Weight::set(Dim row, Dim col, double value) {
     case DType::f32: reinterpret_cast<float*>(p)[i] = static_cast<float>(value); return;
     case DType::f64: reinterpret_cast<double*>(p)[i] = value; return;
     case DType::bf16: reinterpret_cast<std::uint16_t*>(p)[i] = to_bf16(static_cast<float>(value)); return;
-    case DType::i32: break;
+    case DType::f16: reinterpret_cast<std::uint16_t*>(p)[i] = to_f16(static_cast<float>(value)); return;
+    default: break;
   }
   fail("weight ", name, ": format ", name_of(format), " holds no numbers");
 }

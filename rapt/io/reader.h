@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only code that touches bytes of a file. Every read compares what it wants with what is left; every number that sizes memory is
+// checked before it is used. Parsers see bytes through here and nowhere else.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "rapt/base/error.h"
+
+namespace rapt {
+
+// A file mapped read-only. A file that changes while it is mapped is refused on close() where the change can be seen.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);  // "no such file" and friends as errors that say what to do
+  std::span<const std::byte> bytes() const { return bytes_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::shared_ptr<const void> map_;
+  std::span<const std::byte> bytes_;
+};
+
+// Little-endian values one after the other.
+class Reader {
+ public:
+  Reader(std::span<const std::byte> bytes, std::string name) : all_(bytes), rest_(bytes), name_(std::move(name)) {}
+
+  std::uint64_t left() const { return rest_.size(); }
+  std::uint64_t position() const { return all_.size() - rest_.size(); }
+  const std::string& name() const { return name_; }
+
+  std::span<const std::byte> take(std::uint64_t n, std::string_view what);  // a view of the next n bytes
+  template <class T>
+  T get(std::string_view what);  // an integer, float, double or bool
+  std::string_view text(std::uint64_t n, std::string_view what);  // n bytes of valid UTF-8
+  // n items of at least `smallest` bytes each are still to come: fails where they cannot all be there, before memory is made for them.
+  void expect_items(std::uint64_t n, std::uint64_t smallest, std::string_view what) const;
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {  // "NAME: byte 123: …"
+    fail(name_, ": byte ", position(), ": ", parts...);
+  }
+
+ private:
+  std::span<const std::byte> all_, rest_;
+  std::string name_;
+};
+
+// A whole small text file (config.json, tokenizer.json); larger than `most` is refused.
+std::string read_text_file(const std::string& path, std::uint64_t most = std::uint64_t{64} << 20);
+bool valid_utf8(std::string_view text);
+
+// Writes beside `path` and renames at commit(), after fsync: a full disk or a crash leaves what was there. Without commit() nothing stays.
+class FileWriter {
+ public:
+  FileWriter(const std::string& path, bool force);  // an existing file is refused unless `force`
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  template <class T>
+  void put(T value) {  // little-endian
+    write(std::as_bytes(std::span(&value, 1)));
+  }
+  void pad_to(std::uint64_t alignment);
+  std::uint64_t position() const;
+  void commit();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rapt

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// safetensors: an 8-byte length, a JSON header, tensors without gaps. Read and write, one file or shards with their index.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rapt/io/tensor_file.h"
+
+namespace rapt {
+
+struct SafetensorsFile {
+  TensorTable tensors;
+  std::vector<std::pair<std::string, std::string>> metadata;
+
+  static SafetensorsFile open(const std::string& path);
+  static SafetensorsFile parse(std::span<const std::byte> bytes, std::string name);
+};
+
+// model.safetensors of a folder, or all shards that model.safetensors.index.json names (plain file names inside the folder; every
+// tensor in exactly the shard the index says). Pickle files (.bin, .pt, .pth) are refused with the reason.
+TensorTable open_safetensors_folder(const std::string& folder);
+
+struct SafetensorPlan {
+  std::string name;
+  DType dtype;  // f32, f16, bf16, f64, integers
+  std::vector<Dim> shape;
+  std::function<void(FileWriter&)> write;
+};
+// One file, or `shard_bytes` > 0: model-00001-of-0000N.safetensors and the index, beside each other in `folder`.
+void write_safetensors(const std::string& path, std::span<const SafetensorPlan> tensors,
+                       std::span<const std::pair<std::string, std::string>> metadata, bool force);
+void write_safetensors_folder(const std::string& folder, std::span<const SafetensorPlan> tensors, std::uint64_t shard_bytes, bool force);
+
+}  // namespace rapt

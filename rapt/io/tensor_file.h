@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors of a file that were found valid: name, type, shape, bytes. Only a loader can make a TensorView, so whoever holds one holds
+// bytes that are there; nothing in the project takes an offset and a size.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "rapt/io/reader.h"
+#include "rapt/tensor/dtype.h"
+
+namespace rapt {
+
+class TensorView {
+ public:
+  const std::string& name() const { return name_; }
+  DType dtype() const { return dtype_; }
+  // Sizes with the slowest axis first, as PyTorch and NumPy write them (GGUF stores them the other way round).
+  std::span<const Dim> shape() const { return shape_; }
+  Dim elements() const { return elements_; }
+  Dim last() const { return shape_.empty() ? 1 : shape_.back(); }
+  Dim rows() const { return last() ? elements_ / last() : 0; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const std::byte> row_bytes(Dim first, Dim count) const;  // rows of the last axis; checked
+  std::string shape_text() const;                                    // "[49152,576]"
+  std::vector<float> values() const;                                 // all elements as numbers
+
+ private:
+  friend class TensorTable;
+  TensorView() = default;
+  std::string name_;
+  DType dtype_ = DType::f32;
+  std::vector<Dim> shape_;
+  Dim elements_ = 0;
+  std::span<const std::byte> bytes_;
+};
+
+// The tensors of one checkpoint, from one file or many shards. Names are unique. Keeps the files mapped while it lives.
+class TensorTable {
+ public:
+  TensorTable() = default;
+  TensorTable(TensorTable&&) = default;
+  TensorTable& operator=(TensorTable&&) = default;
+
+  const TensorView* find(std::string_view name) const;
+  const std::vector<TensorView>& all() const { return tensors_; }
+  std::uint64_t bytes() const;  // of all tensors
+
+  // For loaders (io/ only): validated entries go in here; a second tensor of the same name is refused.
+  void hold(std::shared_ptr<const void> storage) { storage_.push_back(std::move(storage)); }
+  void add(const Reader& from, std::string name, DType dtype, std::vector<Dim> shape, std::span<const std::byte> bytes);
+  void merge(TensorTable&& other, std::string_view where);
+
+ private:
+  std::vector<TensorView> tensors_;
+  std::unordered_map<std::string, std::size_t> by_name_;
+  std::vector<std::shared_ptr<const void>> storage_;
+};
+
+}  // namespace rapt

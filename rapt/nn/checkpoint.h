@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A released model: what a GGUF file, a Hugging Face folder or a llama2.c file holds, as one recipe and its weights. Families are data
+// (nn/families/*.json): config keys, tensor names, constants. The tensors decide biases, tying and QK-norm span; a tensor nobody read
+// is an error, a missing one is named.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rapt/base/json.h"
+#include "rapt/io/gguf.h"
+#include "rapt/io/tokenizer/tokenizer.h"
+#include "rapt/nn/model.h"
+
+namespace rapt {
+
+struct LoadOptions {
+  DType real = DType::f32;                    // of the device
+  std::optional<DType> matrices;              // absent: as the file stores them (f16, bf16, blocks stay packed); f32: exact numbers
+  std::function<void(Recipe&)> change;        // before weights are made: streaming windows, another context
+  std::function<void(std::uint64_t done, std::uint64_t of)> progress;  // bytes of tensors
+  Device* device = nullptr;                   // packs in parallel where given
+};
+
+enum class Pool { none, mean, cls, last };    // sentence encoders
+
+struct Checkpoint {
+  std::string path, family;                   // "llama", "qwen2", …
+  std::string format;                         // "gguf", "folder", "llama2.c"
+  std::unique_ptr<Model> model;
+  std::shared_ptr<const Tokenizer> tokenizer; // nullptr where the files have none
+  std::string chat_template;                  // "": none
+  Pool pool = Pool::none;
+  bool normalize = false;                     // embeddings of length 1
+  Dim max_tokens = 0;                         // a sentence encoder's own limit; 0: the context
+  std::int32_t decoder_start = -1;            // encoder-decoders
+  std::vector<std::int32_t> stops;            // ids that end a generated text
+  std::uint64_t file_bytes = 0;
+};
+
+// A GGUF file, a folder with config.json and safetensors, a llama2.c .bin (its tokenizer beside it: tokenizer.bin or tok*.bin), or
+// the name of one of these in a folder of RAPT_MODELS.
+Checkpoint open_checkpoint(const std::string& path, const LoadOptions& options = {});
+std::string find_model(const std::string& name);
+
+// Only the recipe: what `show` and `check` need. No weights are read; every tensor's name, type and shape is checked.
+Recipe checkpoint_recipe(const std::string& path);
+// Validates without loading; returns what it found in words (one line each), throws Error with the first fault.
+std::vector<std::string> check_checkpoint(const std::string& path);
+
+// From one form to the other, tensor by tensor, without loading the model. `type`: of the matrices; absent: as they are (a folder has no
+// block types: they become f32, or `type`).
+struct ConvertOptions {
+  std::optional<DType> type;
+  bool force = false;
+  std::uint64_t shard_bytes = 0;
+  std::function<void(std::size_t done, std::size_t of)> progress;
+};
+void write_checkpoint(const std::string& from, const std::string& to, const ConvertOptions& options);  // *.gguf, else a folder
+std::vector<std::string> family_names();
+
+}  // namespace rapt

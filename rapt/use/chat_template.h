@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chat templates: an interpreter of the Jinja subset that released templates use. Values only (none, bool, int, float, string, list,
+// map), no host objects, no files, no clock but the date that is passed in. Fuel, depth and output are limited. The result is text in
+// pieces that know whether they come from the template or from the user, so that user text never becomes a special token.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rapt/base/json.h"
+
+namespace rapt {
+
+struct ChatMessage {
+  std::string role, content;
+};
+
+struct ChatPiece {
+  std::string text;
+  bool trusted;  // written by the template
+};
+
+struct ChatOptions {
+  bool add_generation_prompt = true;
+  std::string bos_token, eos_token;
+  Json variables;          // more names for the template: an object or null (tools, enable_thinking …)
+  std::string date;        // for strftime_now: "2026-11-15"; "": the function is refused
+};
+
+class ChatTemplate {
+ public:
+  explicit ChatTemplate(std::string_view source, std::string_view where = "chat template");  // fails with line and column
+  ~ChatTemplate();
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+
+  std::vector<ChatPiece> render(std::span<const ChatMessage> messages, const ChatOptions& options) const;
+  // Messages as JSON, for templates that want tool calls or lists of parts.
+  std::vector<ChatPiece> render(const Json& messages, const ChatOptions& options) const;
+
+  static constexpr std::int64_t kFuel = 1'000'000, kDepth = 64, kMostOutput = 4 << 20;
+
+ private:
+  struct Program;
+  std::unique_ptr<Program> program_;
+};
+
+}  // namespace rapt
