@@ -42,7 +42,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   endforeach()
   add_library(rapt_headers_alone OBJECT ${alone})
   target_include_directories(rapt_headers_alone PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(rapt_headers_alone PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(rapt_headers_alone PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" RAPT_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_compile_options(rapt_headers_alone PRIVATE -O0 -Wno-unused)
   add_dependencies(rapt_tests rapt_headers_alone)
 

@@ -9,33 +9,11 @@
 
 #include "rapt/base/rng.h"
 #include "rapt/ops/linear.h"
+#include "tests/bits_tools.h"
 #include "tests/model_tools.h"
 
 namespace rapt::test {
 namespace {
-
-struct Count {
-  int compared = 0, different = 0;
-  void compare(const std::vector<double>& a, const double* b) {
-    ++compared;
-    different += std::memcmp(a.data(), b, a.size() * sizeof(double)) != 0;
-  }
-};
-
-PartRecipe self(const AttnRecipe& a, const NormRecipe& n) { return {.kind = PartRecipe::Kind::self, .norm_in = n, .attn = a}; }
-PartRecipe feed(const FfnRecipe& f, const NormRecipe& n) { return {.kind = PartRecipe::Kind::ffn, .norm_in = n, .ffn = f}; }
-
-Recipe base(const char* name, const AttnRecipe& a, const FfnRecipe& f, const NormRecipe& n) {
-  Recipe r;
-  r.name = name;
-  r.width = 40;
-  r.vocab = 53;
-  r.context = 2048;
-  LayerRecipe layer;
-  layer.parts = {self(a, n), feed(f, n)};
-  r.decoder = StackRecipe{.layers = 2, .kinds = {{"L", layer}}, .final_norm = n};
-  return r;
-}
 
 struct Subject {
   Recipe recipe;
@@ -46,11 +24,11 @@ std::vector<Subject> subjects() {
   std::vector<Subject> all;
   AttnRecipe llama{.heads = 4, .kv_heads = 2, .head_dim = 16};
   llama.pos.kind = PosRecipe::Kind::rope;
-  all.push_back({base("llama type", llama, {.width = 72}, {}), 150});
+  all.push_back({small_decoder("llama type", 40, llama, {.width = 72}, {}), 150});
 
   AttnRecipe gpt{.heads = 5, .bias = {true, true, true, true}};
-  Recipe g = base("gpt type", gpt, {.kind = FfnRecipe::Kind::mlp, .act = Act::gelu_tanh, .width = 600, .bias = true},
-                  {.kind = NormRecipe::Kind::layer, .bias = true});
+  Recipe g = small_decoder("gpt type", 40, gpt, {.kind = FfnRecipe::Kind::mlp, .act = Act::gelu_tanh, .width = 600, .bias = true},
+                           {.kind = NormRecipe::Kind::layer, .bias = true});
   g.embed.pos = EmbedRecipe::Pos::learned;
   g.head.tied = true;
   all.push_back({g, 70});  // its feed-forward has more inputs than one chain of products
@@ -60,14 +38,14 @@ std::vector<Subject> subjects() {
   gated.qk_norm = QkNormRecipe{};
   gated.gate.push_back({});
   gated.extra.kind = ExtraRecipe::Kind::learned_logit;
-  Recipe w = base("gated, streaming", gated, {.width = 48}, {});
+  Recipe w = small_decoder("gated, streaming", 40, gated, {.width = 48}, {});
   for (PartRecipe& p : w.decoder->kinds["L"].parts) p.residual_scale = 0.7;
   all.push_back({w, 90});
 
   AttnRecipe slots{.heads = 2, .head_dim = 8};
   slots.pos.kind = PosRecipe::Kind::alibi;
   slots.extra = {.kind = ExtraRecipe::Kind::kv_slots, .slots = 3};
-  Recipe s = base("long, slots", slots, {.width = 24}, {});
+  Recipe s = small_decoder("long, slots", 40, slots, {.width = 24}, {});
   s.decoder->layers = 1;
   all.push_back({s, 1100});  // more than one split of keys
   return all;

@@ -1,50 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program as people meet it: what it prints where, and its exit codes.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
+
+#include "tests/cli.h"
 
 namespace rapt::test {
 namespace {
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-class Cli : public testing::Test {
- protected:
-  const std::string program = std::string(RAPT_BINARY_DIR) + "/rapt";
-  void SetUp() override {
-    if (!std::filesystem::exists(program)) GTEST_SKIP() << program << " is not built";
-  }
-
-  // `args` as in a shell; `before` may set variables or feed a pipe.
-  Outcome run(const std::string& args, const std::string& before = "") const {
-    const std::string errors = testing::TempDir() + "rapt_cli_test." + std::to_string(getpid());  // tests run side by side
-    const std::string command = before + " '" + program + "' " + args + " 2>'" + errors + "'";
-    Outcome o;
-    FILE* pipe = popen(command.c_str(), "r");
-    if (!pipe) return o;
-    char buffer[4096];
-    while (const std::size_t n = fread(buffer, 1, sizeof buffer, pipe)) o.out.append(buffer, n);
-    const int status = pclose(pipe);
-    o.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-    std::stringstream text;
-    text << std::ifstream(errors).rdbuf();
-    o.err = text.str();
-    std::filesystem::remove(errors);
-    return o;
-  }
-};
-
-bool has(const std::string& text, std::string_view piece) { return text.find(piece) != std::string::npos; }
 
 TEST_F(Cli, HelpAndVersion) {
   for (const char* args : {"", "--help", "-h", "help"}) {
@@ -54,6 +18,13 @@ TEST_F(Cli, HelpAndVersion) {
     EXPECT_EQ(o.err, "");
   }
   for (const char* args : {"show --help", "help show", "show llama3 -h"}) EXPECT_TRUE(has(run(args).out, "Examples:")) << args;
+  for (const char* verb : {"run", "embed", "eval", "bench", "tokenize", "logits", "convert", "quantize", "check"}) {
+    EXPECT_TRUE(has(run("").out, std::string("  ") + verb)) << verb;
+    const Outcome o = run(std::string(verb) + " --help");
+    EXPECT_EQ(o.code, 0);
+    EXPECT_TRUE(has(o.out, std::string("Usage: rapt ") + verb)) << o.out;
+    EXPECT_TRUE(has(o.out, "Examples:")) << o.out;
+  }
   const Outcome v = run("--version");
   EXPECT_TRUE(has(v.out, "rapt ")) << v.out;
   EXPECT_TRUE(has(v.out, "available: scalar")) << v.out;
@@ -63,11 +34,34 @@ TEST_F(Cli, HelpAndVersion) {
 
 TEST_F(Cli, UsageErrorsEndWithTwo) {
   const std::pair<const char*, const char*> cases[] = {
-      {"shwo", "did you mean 'show'"},          {"--verson", "did you mean '--version'"},
-      {"show --jsno", "did you mean '--json'"}, {"show --json=1 gpt2", "takes no value"},
-      {"show lama3", "did you mean 'llama3'"},  {"show a b", "wants 0 to 1 recipe"},
-      {"show --diff gpt2", "wants 2 recipes"},  {"show --diff - -", "not both"},
-      {"show missing.json", "no such file"},    {"help nothing", "unknown verb 'nothing'"},
+      {"shwo", "did you mean 'show'"},
+      {"--verson", "did you mean '--version'"},
+      {"show --jsno", "did you mean '--json'"},
+      {"show --json=1 gpt2", "takes no value"},
+      {"show lama3", "did you mean 'llama3'"},
+      {"show a b", "wants 0 to 1 recipe"},
+      {"show --diff gpt2", "wants 2 recipes"},
+      {"show --diff - -", "not both"},
+      {"show missing.json", "no such file"},
+      {"help nothing", "unknown verb 'nothing'"},
+      {"run", "wants 1 to 2"},
+      {"run m.gguf --tmep 1", "did you mean '--temp'"},
+      {"run m.gguf --temp warm", "no number"},
+      {"run m.gguf --top-k 1.5", "no whole number"},
+      {"run m.gguf --temp -1 x", "temperature"},
+      {"run m.gguf x --logit-bias 5", "ID=VALUE"},
+      {"run m.gguf x --logprobs 2", "--json"},
+      {"run m.gguf x --window 9", "--stream"},
+      {"run m.gguf x --overflow wrap", "neither error nor stream"},
+      {"run m.gguf x --cache-type q4_k", "f32, f16, bf16, q8_0 or q4_0"},
+      {"run m.gguf --ids '1 x'", "no token id"},
+      {"eval m.gguf", "--perplexity FILE"},
+      {"logits m.gguf --out a.npy", "--ids is missing"},
+      {"logits m.gguf --ids 1", "--out is missing"},
+      {"quantize a b", "--type is missing"},
+      {"quantize a b --type q4_9", "did you mean 'q4_0'"},
+      {"embed m.gguf x --pool max", "known: mean, cls, last"},
+      {"bench m.gguf -p x", "is no length"},
   };
   for (const auto& [args, message] : cases) {
     const Outcome o = run(args);

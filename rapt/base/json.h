@@ -44,6 +44,7 @@ class Json {
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
   bool is_number() const { return std::holds_alternative<std::int64_t>(value_) || std::holds_alternative<double>(value_); }
   bool is_integer() const;  // also 1e3 and 2.0, up to 2^53
+  bool is_real() const { return std::holds_alternative<double>(value_); }  // written with a dot or an exponent, or too large
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_array() const { return std::holds_alternative<Array>(value_); }
   bool is_object() const { return std::holds_alternative<Object>(value_); }

@@ -35,7 +35,8 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
 #define RAPT_PLAIN_KERNELS(X)            \
   X(attention_weights, AttentionWeights) \
   X(kv_write, KvWrite)                   \
-  X(adamw, AdamW)
+  X(adamw, AdamW)                        \
+  X(quant_linear, QuantLinear)
 
 #define RAPT_DECLARE(name, Stem) \
   struct Stem##Args;             \

@@ -3,10 +3,10 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -56,7 +56,7 @@ class GgufFile {
 
  private:
   std::vector<std::pair<std::string, GgufValue>> values_;
-  std::unordered_map<std::string, std::size_t> by_key_;
+  std::map<std::string, std::size_t, std::less<>> by_key_;
 };
 
 // GGML's number of a type, and back; an unknown or unsupported one (IQ…, MXFP4, TQ…) fails with its name and what to do.
@@ -71,7 +71,8 @@ struct GgufTensorPlan {
   std::vector<Dim> shape;
   std::function<void(FileWriter&)> write;  // exactly the tensor's bytes; checked
 };
-void write_gguf(const std::string& path, std::span<const std::pair<std::string, GgufValue>> metadata, std::span<const GgufTensorPlan> tensors,
-                bool force, const std::function<void(std::size_t done, std::size_t of)>& progress = {});
+void write_gguf(const std::string& path, std::span<const std::pair<std::string, GgufValue>> metadata,
+                std::span<const GgufTensorPlan> tensors, bool force,
+                const std::function<void(std::size_t done, std::size_t of)>& progress = {});
 
 }  // namespace rapt

@@ -3,26 +3,38 @@
 // checked before it is used. Parsers see bytes through here and nowhere else.
 #pragma once
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "rapt/base/error.h"
 
 namespace rapt {
 
-// A file mapped read-only. A file that changes while it is mapped is refused on close() where the change can be seen.
+// A file mapped read-only. Only plain files: a folder, a pipe or a device is an error.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);  // "no such file" and friends as errors that say what to do
   std::span<const std::byte> bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
+  std::shared_ptr<const void> storage() const { return map_; }  // keeps the bytes mapped
+  // Fails where the file was written to, cut or replaced since it was opened: call it after the bytes were used.
+  void check_unchanged() const;
 
  private:
+  struct Identity {
+    std::uint64_t device, node, size;
+    std::int64_t seconds, nanoseconds;
+    bool operator==(const Identity&) const = default;
+  };
   std::string path_;
   std::shared_ptr<const void> map_;
   std::span<const std::byte> bytes_;
+  Identity identity_{};
 };
 
 // Little-endian values one after the other.
@@ -36,7 +48,18 @@ class Reader {
 
   std::span<const std::byte> take(std::uint64_t n, std::string_view what);  // a view of the next n bytes
   template <class T>
-  T get(std::string_view what);  // an integer, float, double or bool
+  T get(std::string_view what) {  // an integer, float, double or bool
+    static_assert(std::is_arithmetic_v<T>);
+    const auto bytes = take(sizeof(T), what);
+    if constexpr (std::is_same_v<T, bool>) {
+      if (bytes[0] > std::byte{1}) refuse(what, " is neither true (1) nor false (0) but ", static_cast<int>(bytes[0]));
+      return bytes[0] == std::byte{1};
+    } else {
+      T value;
+      std::memcpy(&value, bytes.data(), sizeof(T));
+      return value;
+    }
+  }
   std::string_view text(std::uint64_t n, std::string_view what);  // n bytes of valid UTF-8
   // n items of at least `smallest` bytes each are still to come: fails where they cannot all be there, before memory is made for them.
   void expect_items(std::uint64_t n, std::uint64_t smallest, std::string_view what) const;
@@ -52,7 +75,11 @@ class Reader {
 
 // A whole small text file (config.json, tokenizer.json); larger than `most` is refused.
 std::string read_text_file(const std::string& path, std::uint64_t most = std::uint64_t{64} << 20);
-bool valid_utf8(std::string_view text);
+bool valid_utf8(std::string_view text);  // strict: no overlong forms, no surrogates, nothing beyond U+10FFFF
+// 'a name of a file' for messages: control characters and broken bytes as \x1b, long ones cut.
+std::string quote_name(std::string_view name);
+// What a file is that begins like this where it is none of ours ("a pickle or PyTorch file …"); "" where nothing is known about it.
+std::string foreign_format(std::span<const std::byte> start);
 
 // Writes beside `path` and renames at commit(), after fsync: a full disk or a crash leaves what was there. Without commit() nothing stays.
 class FileWriter {
@@ -67,7 +94,7 @@ class FileWriter {
   void put(T value) {  // little-endian
     write(std::as_bytes(std::span(&value, 1)));
   }
-  void pad_to(std::uint64_t alignment);
+  void pad_to(std::uint64_t alignment);  // with zeros
   std::uint64_t position() const;
   void commit();
 

@@ -2,10 +2,10 @@
 // Tensors of a file that were found valid: name, type, shape, bytes. Only a loader can make a TensorView, so whoever holds one holds
 // bytes that are there; nothing in the project takes an offset and a size.
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "rapt/io/reader.h"
@@ -55,7 +55,7 @@ class TensorTable {
 
  private:
   std::vector<TensorView> tensors_;
-  std::unordered_map<std::string, std::size_t> by_name_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;  // ordered: names that share a hash cannot slow it down
   std::vector<std::shared_ptr<const void>> storage_;
 };
 

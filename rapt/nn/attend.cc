@@ -83,6 +83,7 @@ Tensor attend(Run& run, const Attention& a, const Tensor& x, const Pass& pass, i
   const AttentionSpec& s = a.spec;
   const bool cached_memory = s.cross && !pass.memory;
   const Tensor& source = s.cross ? pass.memory : x;
+  const bool bias_apart = pass.cache && pass.cache->bias_apart(a);  // keys go into the cache without their bias
   const Dim T = x[0];
   AttentionInputs in;
 
@@ -92,7 +93,7 @@ Tensor attend(Run& run, const Attention& a, const Tensor& x, const Pass& pass, i
     qkv[0] = linear(run, x, *a.q.w, a.q.b);
     if (!cached_memory) project(run, source, {{{a.k.w, a.k.b}, {a.v.w, a.v.b}}}, {qkv + 1, 2});
   } else {
-    const Projection parts[] = {{a.q.w, a.q.b}, {a.k.w, a.k.b}, {a.v.w, a.v.b}};
+    const Projection parts[] = {{a.q.w, a.q.b}, {a.k.w, bias_apart ? nullptr : a.k.b}, {a.v.w, a.v.b}};
     project(run, x, parts, qkv);
   }
 
@@ -125,7 +126,7 @@ Tensor attend(Run& run, const Attention& a, const Tensor& x, const Pass& pass, i
   KvView cached;
   if (pass.cache) {
     const std::span<const Sequence> owners = s.cross ? std::span<const Sequence>(pass.memory_sequences) : pass.sequences;
-    if (!cached_memory) pass.cache->write(run, slot, a, owners, in.k, in.v);
+    if (!cached_memory) pass.cache->write(run, slot, a, owners, in.k, in.v, a.rope ? &table_for(pass, a).table : nullptr);
     cached = pass.cache->view(slot, a, owners);
     in.cache = &cached;
     in.k = in.v = {};

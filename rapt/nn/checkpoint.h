@@ -58,6 +58,7 @@ struct ConvertOptions {
   bool force = false;
   std::uint64_t shard_bytes = 0;
   std::function<void(std::size_t done, std::size_t of)> progress;
+  std::function<void(const std::string&)> note;  // what was done otherwise than asked: rows that are no whole blocks
 };
 void write_checkpoint(const std::string& from, const std::string& to, const ConvertOptions& options);  // *.gguf, else a folder
 std::vector<std::string> family_names();

@@ -6,18 +6,16 @@
 
 namespace rapt {
 
-const Weight* WeightTable::add(Weight w) {
+const Weight* WeightTable::add(const std::string& name, Dim rows, Dim cols, WeightRole role) {
+  Weight w = make_(name, rows, cols, role);
   w.index = static_cast<int>(weights_.size());
+  w.decay = role == WeightRole::matrix || (role == WeightRole::table && rows > 1);
   weights_.push_back(std::move(w));
   return &weights_.back();
 }
-const Weight* WeightTable::matrix(const std::string& name, Dim rows, Dim cols) {
-  Weight w = make_weight(name, rows, cols, matrices_, Packing::panels);
-  w.decay = true;
-  return add(std::move(w));
-}
-const Weight* WeightTable::table(const std::string& name, Dim rows, Dim cols) { return add(make_weight(name, rows, cols, real_)); }
-const Weight* WeightTable::vector(const std::string& name, Dim size) { return add(make_weight(name, 1, size, real_)); }
+const Weight* WeightTable::matrix(const std::string& name, Dim rows, Dim cols) { return add(name, rows, cols, WeightRole::matrix); }
+const Weight* WeightTable::table(const std::string& name, Dim rows, Dim cols) { return add(name, rows, cols, WeightRole::table); }
+const Weight* WeightTable::vector(const std::string& name, Dim size) { return add(name, 1, size, WeightRole::vector); }
 
 std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm, const std::string& name, Dim cols,
                                     bool causal) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,17 +73,23 @@ struct LayerStack {
   double dropout = 0;
 };
 
+// matrix: for `linear`, in panels, decays. table: vectors by number (tokens, positions), in rows or blocks in panels, decays.
+// vector: norms, biases; in rows, does not decay.
+enum class WeightRole { matrix, table, vector };
+// Makes a weight's storage in the format it shall have; a loader keeps that of its file.
+using WeightMaker = std::function<Weight(std::string name, Dim rows, Dim cols, WeightRole role)>;
+
 // Every weight of a model, made in a fixed order; pointers to them stay valid.
 class WeightTable {
  public:
-  WeightTable(std::deque<Weight>& weights, DType real, DType matrices) : weights_(weights), real_(real), matrices_(matrices) {}
+  WeightTable(std::deque<Weight>& weights, WeightMaker make) : weights_(weights), make_(std::move(make)) {}
   const Weight* matrix(const std::string& name, Dim rows, Dim cols);  // for `linear`: panels
   const Weight* table(const std::string& name, Dim rows, Dim cols);   // rows, decays
   const Weight* vector(const std::string& name, Dim size);            // rows, does not decay
  private:
-  const Weight* add(Weight w);
+  const Weight* add(const std::string& name, Dim rows, Dim cols, WeightRole role);
   std::deque<Weight>& weights_;
-  DType real_, matrices_;
+  WeightMaker make_;
 };
 
 LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack, const std::string& name);

@@ -14,8 +14,14 @@
 
 namespace rapt {
 
-Model::Model(const Recipe& from, DType real_type, DType matrices) : recipe(resolve(from)), real(real_type) {
-  WeightTable table(weights, real, matrices);
+Model::Model(const Recipe& from, DType real_type, DType matrices)
+    : Model(from, real_type, [=](std::string name, Dim rows, Dim cols, WeightRole role) {
+        const bool panels = role == WeightRole::matrix;
+        return make_weight(std::move(name), rows, cols, panels ? matrices : real_type, panels ? Packing::panels : Packing::rows);
+      }) {}
+
+Model::Model(const Recipe& from, DType real_type, const WeightMaker& make) : recipe(resolve(from)), real(real_type) {
+  WeightTable table(weights, make);
   const Dim C = recipe.width;
   // A tied table is also the output matrix, so it lies in panels.
   if (recipe.vocab > 0)

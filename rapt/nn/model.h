@@ -17,6 +17,8 @@ struct Model {
   // Zero weights. `real_type` is the device's; `matrices` may store the matrices narrower (bf16).
   explicit Model(const Recipe& from, DType real_type = DType::f32) : Model(from, real_type, real_type) {}
   Model(const Recipe& from, DType real_type, DType matrices);
+  // Weights as `make` makes them: what a loader wants that keeps each matrix in its file's format.
+  Model(const Recipe& from, DType real_type, const WeightMaker& make);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 

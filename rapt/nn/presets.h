@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of nn/presets/, carried inside the program. The table is generated at build time (cmake/presets.cmake).
+// The files of nn/presets/ and nn/families/, carried inside the program. The tables are generated at build time (cmake/presets.cmake).
 #pragma once
 #include <span>
 #include <string_view>
@@ -10,5 +10,6 @@ struct PresetFile {
   std::string_view name, json;
 };
 std::span<const PresetFile> preset_files();
+std::span<const PresetFile> family_files();  // sorted by name
 
 }  // namespace rapt

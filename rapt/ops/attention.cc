@@ -103,9 +103,14 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
     if (run.tape) fail("attention: a pass with a cache cannot be differentiated; train without a cache, or run without a tape");
     if (in.k || in.v) fail("attention: keys come from the cache or from k and v, not from both");
     const KvView& c = *in.cache;
-    if (c.kv_heads != spec.kv_heads || c.d != spec.head_dim || c.dv != spec.v_dim)
-      fail("attention: the cache holds ", c.kv_heads, " heads of ", c.d, " and ", c.dv, ", ", spec.kv_heads, " of ", spec.head_dim, " and ",
+    const KvLayout& l = c.layout;
+    if (l.kv_heads != spec.kv_heads || l.d != spec.head_dim || l.dv != spec.v_dim)
+      fail("attention: the cache holds ", l.kv_heads, " heads of ", l.d, " and ", l.dv, ", ", spec.kv_heads, " of ", spec.head_dim, " and ",
            spec.v_dim, " are needed");
+    if (l.format != run.device.real && (l.format == DType::f64 || l.format == DType::f32 || run.device.real == DType::f64))
+      fail("attention: the cache is ", name_of(l.format), ", this device computes in ", name_of(run.device.real));
+    if (c.bias.bias && (spec.score != Score::dot || c.bias.turns.size() != plan.parts.size()))
+      fail("attention: keys stored without their bias need dot scores and the turns of every sequence");
     if (c.pages.size() != plan.parts.size())
       fail("attention: the cache shows ", c.pages.size(), " sequences, the plan has ", plan.parts.size());
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
@@ -172,7 +177,12 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
   Dim reach = 0;
   for (Dim i = 0; i < s.part_count; ++i) {
     const RowPlan::Part& p = plan.parts[static_cast<std::size_t>(i)];
-    parts[i] = {p.q_first, p.q_count, p.k_first, p.k_count, in.cache ? in.cache->pages[static_cast<std::size_t>(i)].data() : nullptr};
+    parts[i] = {p.q_first,
+                p.q_count,
+                p.k_first,
+                p.k_count,
+                in.cache ? in.cache->pages[static_cast<std::size_t>(i)].data() : nullptr,
+                in.cache && in.cache->bias.bias ? in.cache->bias.turns[static_cast<std::size_t>(i)].data() : nullptr};
     for (Dim r = p.q_first; r < p.q_first + p.q_count; ++r) {
       low[r] = std::max(0, plan.low[static_cast<std::size_t>(r)]);
       high[r] = static_cast<std::int32_t>(std::clamp<Dim>(plan.high[static_cast<std::size_t>(r)], 0, p.k_count));
@@ -196,6 +206,13 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
   s.q_kept = plan.keep > 0 ? in.q_kept.data : nullptr;
   s.k = in.k.data;
   s.v = in.v.data;
+  if (in.cache) {
+    s.cache = in.cache->layout;
+    s.key_bias = in.cache->bias.bias;
+    s.bias_half = in.cache->bias.half;
+    s.bias_rows = in.cache->bias.rows;
+    s.bias_neighbours = in.cache->bias.neighbours;
+  }
   auto bytes = [](const Weight* w) { return w ? w->data.get() : nullptr; };
   s.slot_k = bytes(in.slot_k);
   s.slot_v = bytes(in.slot_v);
@@ -228,6 +245,25 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
 }
 
 }  // namespace
+
+// Splits of each sequence with few queries: what they see, whichever kernel then takes it.
+std::int64_t attention_work(const AttentionShape& s) {
+  constexpr Dim kPad = 16;  // the widest vector
+  Dim reals = 0;
+  for (Dim p = 0; p < s.part_count; ++p) {
+    const AttentionPart& part = s.parts[p];
+    const Dim pairs = part.q_count * (s.heads / s.kv_heads);
+    if (!part.pages || pairs > kAttentionFew) continue;
+    Dim low = part.k_count, high = 0;
+    for (Dim r = part.q_first; r < part.q_first + part.q_count; ++r) {
+      low = std::min<Dim>(low, s.low[r]);
+      high = std::max<Dim>(high, s.high[r]);
+    }
+    const Dim splits = std::max<Dim>(0, high - low) / kAttentionSplit + std::min<Dim>(s.keep, high) / kAttentionSplit + 4;
+    reals += s.kv_heads * (1 + splits * pairs * (s.dv + kPad + 3)) + 2 * kPad;
+  }
+  return reals;
+}
 
 std::int64_t attention_backward_work(const AttentionShape& s, std::int64_t key_chunk) {
   constexpr Dim kPad = 16;  // the widest vector
@@ -273,6 +309,24 @@ std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool b
   return static_cast<std::int32_t>(first + std::min(buckets - 1, exact + static_cast<Dim>(far)));
 }
 
+KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv) {
+  if (!is_float(format) && format != DType::q8_0 && format != DType::q4_0)
+    fail("a cache of keys and values cannot be ", name_of(format), "; f32, bf16, f16, q8_0 and q4_0 are known");
+  const auto block = static_cast<Dim>(info_of(format).block), bytes = static_cast<Dim>(info_of(format).bytes);
+  if (d % block != 0 || dv % block != 0)
+    fail("a ", name_of(format), " cache stores blocks of ", block, " channels, this model's heads have ", d,
+         d == dv ? "" : concat(" (keys) and ", dv, " (values)"), "; f32, bf16 and f16 fit heads of any size");
+  auto aligned = [](Dim n) { return (n + 63) / 64 * 64; };
+  const Dim scale = block > 1 ? 2 : 0;  // bytes of a block's scale, an f16
+  KvLayout l{.format = format, .kv_heads = kv_heads, .d = d, .dv = dv};
+  l.key_scales = kPageKeys * (d / block) * (bytes - scale);
+  l.values = aligned(l.key_scales + kPageKeys * (d / block) * scale);
+  l.value_scales = l.values + kPageKeys * (dv / block) * (bytes - scale);
+  l.head_bytes = aligned(l.value_scales + kPageKeys * (dv / block) * scale);
+  l.page_bytes = kv_heads * l.head_bytes + 256;  // four of the widest vectors
+  return l;
+}
+
 Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan) {
   check(run, spec, in, plan);
   const bool stats = run.wants(Site::attn_stats);
@@ -280,9 +334,16 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
   const Tensor norm = run.tape ? run.make({in.q[0], spec.heads, 2}).constant() : Tensor{};
   const AttentionShape shape = shape_of(run, spec, in, plan);
   const Tensor stat = stats ? run.make({in.q[0], spec.heads, AttentionStat::count}).constant() : Tensor{};
-  run.kernels().attention(
-      run.queue(),
-      {.shape = shape, .out = out.data, .norm = norm.data, .stats = stat.data, .first_keys = run.taps ? run.taps->first_keys : 0});
+  const Arena::Mark mark = run.arena.mark();
+  const Dim work = in.cache ? attention_work(shape) : 0;
+  run.kernels().attention(run.queue(),
+                          {.shape = shape,
+                           .out = out.data,
+                           .norm = norm.data,
+                           .stats = stat.data,
+                           .first_keys = run.taps ? run.taps->first_keys : 0,
+                           .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real)) : nullptr});
+  run.arena.release(mark);
   if (stats) run.taps->show({.site = Site::attn_stats, .stack = run.stack, .layer = run.layer, .value = stat, .cross = spec.cross});
   if (run.wants(Site::attn_weights))
     for (const Taps::HeadRow& c : run.taps->chosen(run.stack, run.layer, spec.cross)) {

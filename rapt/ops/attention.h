@@ -10,8 +10,8 @@
 //   p = softmax over the visible keys, learned slots and the extra logit   |   sigmoid(z), not normalised
 //   out = sum_j dropout(p_j) v_j
 //
-// Order of additions (part of the result): key blocks of 64 and splits of 1,024 keys counted from the sequence's first token; each
-// split starts a fresh softmax state; splits merge in index order. Learned slots form a split of their own before them. So a row's
+// Order of additions (part of the result): key blocks of 64 and splits of kAttentionSplit keys counted from the sequence's first token;
+// each split starts a fresh softmax state; splits merge in index order. Learned slots form a split of their own before them. So a row's
 // bits depend on its own sequence only. A row that sees nothing gives zeros and passes no gradient.
 #pragma once
 #include "rapt/run/batch.h"
@@ -61,10 +61,15 @@ std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool b
 
 // ------------------------------------------------------------------------------------------------ kernel arguments
 constexpr std::int64_t kAttentionLanes = 64;  // queries that a kernel takes together divide it: what scratch memory is counted in
+// Keys that share one softmax state: also what one task of decoding takes, so 3 kv heads keep 2 threads busy from depth 256 on. Merging
+// them costs a prompt less than 1 %.
+constexpr std::int64_t kAttentionSplit = 256;
+constexpr std::int64_t kAttentionFew = 32;  // (row, head) pairs of a sequence and kv head up to which keys stand in lanes (decoding)
 
 struct AttentionPart {  // one sequence; k_count is its number of keys
   std::int64_t q_first, q_count, k_first, k_count;
-  std::byte* const* pages;  // nullptr: rows k_first … of k and v
+  std::byte* const* pages;            // nullptr: rows k_first … of k and v
+  std::byte* const* turns = nullptr;  // KvBias::turns
 };
 
 struct AttentionShape {
@@ -79,6 +84,10 @@ struct AttentionShape {
   Bias bias;
   double scale, cap;
   const void *q, *q_kept, *k, *v;  // q_kept: nullptr or like q; k, v nullptr where pages are used
+  KvLayout cache;                  // of the pages
+  const void* key_bias;            // nullptr, or KvBias::bias with its shape
+  std::int64_t bias_half, bias_rows;
+  bool bias_neighbours;
   const void *slot_k, *slot_v, *score_weight, *extra_logit;
   const void* slopes;                  // alibi [H]; z += -slope * |position - key|
   const void* buckets;                 // bucket: table [n, H]
@@ -97,7 +106,9 @@ struct AttentionArgs {
   void* norm;             // [T,H,2] or nullptr: what backward needs to find a weight again without its row's maximum and sum
   void* stats;            // [T,H,AttentionStat::count] or nullptr
   std::int64_t first_keys;  // for AttentionStat::first
+  void* work;             // attention_work() elements of the device's real type, or nullptr: no decoding by splits
 };
+std::int64_t attention_work(const AttentionShape& shape);
 
 struct AttentionBackwardArgs {
   AttentionShape shape;
@@ -118,9 +129,13 @@ struct AttentionWeightsArgs {
 };
 
 struct KvWriteArgs {  // rows of k and v into their places in the pages
-  std::int64_t kv_heads, d, dv, part_count;
+  KvLayout layout;
+  std::int64_t part_count;
   const AttentionPart* parts;  // q_first, q_count: rows of k and v; k_count: length afterwards (the rows are its last q_count keys)
   const void *k, *v;
 };
+
+// The pages of one layer. Fails where a format in blocks does not divide the heads.
+KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv);
 
 }  // namespace rapt

@@ -435,7 +435,7 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
     };
     auto load = [&](const AttentionPart& part, Dim kv, Dim begin, Dim end, bool slots) {
       for (Dim kb = begin; kb < end; kb += kBlock) {
-        const Keys b = find_keys(j, part, kv, kb, least(kBlock, end - kb), slots);
+        const Keys b = find_keys(j, part, kv, kb, least(kBlock, end - kb), slots, nullptr, nullptr);
         pack_rows(mem.k + (kb - begin) * plan.dp, plan.dp, b.k, b.k_stride, j.d, b.n);
         pack_rows(mem.v + (kb - begin) * plan.dvp, plan.dvp, b.v, b.v_stride, j.dv, b.n);
       }

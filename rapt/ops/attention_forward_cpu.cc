@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward of attention, the weights of one row, and rows into cache pages. Lanes, masks and options: attention_tile.h.
+// The forward of attention and the weights of one row. Lanes, masks and options: attention_tile.h.
 #include "rapt/ops/attention_tile.h"
 
 namespace rapt::RAPT_ISA {
@@ -19,7 +19,7 @@ constexpr Real kIndex[kBlock] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
                                  44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
 
 struct Memory {  // of one task, shared by its groups
-  Real *st, *bias, *k, *v, *relative, *groups;
+  Real *st, *bias, *k, *v, *relative, *groups, *row;
   Real k2[kBlock];
 };
 
@@ -27,7 +27,7 @@ struct Memory {  // of one task, shared by its groups
 template <int N, bool kStats>
 struct Group {
   static constexpr int L = N * W;
-  Real *qt, *kept_qt, *wt, *ot, *total;     // [d][L] [d][L] [d][L] [dv][L] [dv][L]
+  Real *qt, *kept_qt, *wt, *ot, *total;     // [d + more][L] likewise [d][L] [dv][L] [dv][L]
   V m[N], neg[N], l[N];                      // of this split: largest logit, its negative in exponent units, sum of weights
   V total_neg[N], total_l[N];                // of the splits before
   bool fresh, merged;                        // nothing seen in this split; some split (or the extra logit) is in the total
@@ -36,25 +36,27 @@ struct Group {
   Real q2[kLanes], q2_kept[kLanes];
   Lanes lanes;
 
-  static Dim reals(const Job& j) { return (j.d * (1 + (j.q_kept != nullptr) + j.additive) + 2 * j.dv) * L; }
+  static Dim reals(const Job& j) { return ((j.d + j.more) * (1 + (j.q_kept != nullptr)) + j.d * j.additive + 2 * j.dv) * L; }
 
   void begin(const Job& j, const AttentionPart& part, Dim kv, Dim first, Dim count, Real* memory) {
     find_lanes(j, part, kv, first, count, N, lanes);
     qt = memory;
-    ot = qt + j.d * L;
+    ot = qt + (j.d + j.more) * L;
     total = ot + j.dv * L;
     kept_qt = wt = total + j.dv * L;
     const Real* row[kLanes];
     auto load = [&](const Real* x, Real* xt, Real* squares) {
       for (Dim i = 0; i < count; ++i) row[i] = x + (Dim(lanes.row[i]) * j.heads + lanes.head[i]) * j.d;
       to_lanes<N>(row, count, j.d, xt);
+      if (j.more) set_reals(xt + j.d * L, 0, j.more * L);
+      for (Dim i = 0; j.more && i < count; ++i) fill_more(j, kv, row[i], xt + j.d * L + i, L);
       if (j.l2)
         for (int i = 0; i < L; ++i) squares[i] = i < count ? square_of(row[i], j.d) : Real(0);
     };
     load(j.q, qt, q2);
     if (j.q_kept) {
       load(j.q_kept, kept_qt, q2_kept);
-      wt += j.d * L;
+      wt += (j.d + j.more) * L;
     } else {
       kept_qt = qt;
       for (int i = 0; i < L; ++i) q2_kept[i] = q2[i];
@@ -104,7 +106,12 @@ struct Group {
         if (v0 != V0) return;
         V t[T][N];
         clear(t);
-        accumulate<V0.value>(t, b.k + k * b.k_stride, b.k_stride, 1, x, L, j.d);
+        if (b.transposed) {
+          accumulate<V0.value>(t, b.k + k, 1, kBlock, x, L, j.d);
+          if (b.turns) accumulate<V0.value>(t, b.turns + k, 1, kBlock, x + j.d * L, L, j.more);
+        } else {
+          accumulate<V0.value>(t, b.k + k * b.k_stride, b.k_stride, 1, x, L, j.d);
+        }
         if (j.plain) {
           if (!s.full(k, T)) {
             RAPT_UNROLL
@@ -427,7 +434,7 @@ static void attend(const Job& j, const AttentionArgs& a, const AttentionPart& pa
   auto walk = [&](Dim begin, Dim end, Dim keys, bool slots) {
     for (Dim kb = begin; kb < end; kb += kBlock) {
       if (!slots && kb >= j.keep && kb + kBlock <= low) continue;
-      Keys b = find_keys(j, part, kv, kb, least(kBlock, keys - kb), slots);
+      Keys b = find_keys(j, part, kv, kb, least(kBlock, keys - kb), slots, mem.k, mem.v);
       if (groups > 1 && b.k_stride > kFar) {
         pack_rows(mem.k, j.d, b.k, b.k_stride, j.d, b.n);
         b.k = mem.k;
@@ -439,7 +446,10 @@ static void attend(const Job& j, const AttentionArgs& a, const AttentionPart& pa
         b.v_stride = j.dv;
       }
       if (j.l2)
-        for (Dim k = 0; k < b.n; ++k) mem.k2[k] = square_of(b.k + k * b.k_stride, j.d);
+        for (Dim k = 0; k < b.n; ++k) {
+          for (Dim d = 0; b.transposed && d < j.d; ++d) mem.row[d] = b.key(k, d);
+          mem.k2[k] = square_of(b.transposed ? mem.row : b.k + k * b.k_stride, j.d);
+        }
       for (Dim i = 0; i < groups; ++i) group[i].block(j, b, mem);
     }
     for (Dim i = 0; i < groups; ++i) group[i].end_split(j);
@@ -455,17 +465,32 @@ static void attend(const Job& j, const AttentionArgs& a, const AttentionPart& pa
 void attention(Queue& queue, const AttentionArgs& a) noexcept {
   const Job j = make_job(a.shape);
   const AttentionShape& s = a.shape;
-  // A task is up to kGroups groups of one sequence and kv head, few enough that every thread gets several. Sizes do not change any bit.
+  // A task is up to kGroups groups of one sequence and kv head, few enough that every thread gets several; or, where a sequence has few
+  // rows and its keys lie in pages, one split of them. Neither changes any bit.
   const Dim groups = most(1, least(kGroups, s.rows * s.heads / (Dim(kLanes) * 8 * threads_of(queue)))), pairs = groups * kLanes;
-  s.first_of[0] = 0;
-  for (Dim p = 0; p < s.part_count; ++p) s.first_of[p + 1] = s.first_of[p] + s.kv_heads * ceil_div(s.parts[p].q_count * j.g, pairs);
-  const Dim lane_reals = (j.d * (1 + (j.q_kept != nullptr) + j.additive) + 2 * j.dv) * kLanes,
-            relative = s.bias == Bias::bucket ? j.g * relative_span(j) : 0;
-  const Dim reals = groups * lane_reals + 2 * kBlock * kLanes + kBlock * (j.d + j.dv) + relative + 64;
+  const bool by_splits = decodes(j, a);
+  Dim* const work_of = s.first_of + s.part_count + 1;
+  s.first_of[0] = work_of[0] = 0;
+  for (Dim p = 0; p < s.part_count; ++p) {
+    const AttentionPart& part = s.parts[p];
+    s.first_of[p + 1] = s.first_of[p] + s.kv_heads * ceil_div(part.q_count * j.g, pairs);
+    work_of[p + 1] = work_of[p];
+    if (!by_splits || !decodes(j, part)) continue;
+    const Dim splits = most(1, splits_of(j, part).count);
+    s.first_of[p + 1] = s.first_of[p] + s.kv_heads * splits;
+    work_of[p + 1] += padded(s.kv_heads) + s.kv_heads * splits * split_reals(j, part);
+    set_reals(static_cast<Real*>(a.work) + work_of[p], 0, s.kv_heads);  // counters: a zero is a zero in every type
+  }
+  const Dim lane_reals = Group<kVectors, false>::reals(j), relative = s.bias == Bias::bucket ? j.g * relative_span(j) : 0;
+  const Dim reals = groups * lane_reals + 2 * kBlock * kLanes + kBlock * (j.d + j.dv) + j.d + relative + 64;
   for_tasks(queue, s.first_of[s.part_count], [&](Dim task, int worker) {
     Dim p = 0, end = s.part_count;  // the part this task belongs to
     while (end - p > 1) (s.first_of[(p + end) / 2] <= task ? p : end) = (p + end) / 2;
     const AttentionPart& part = s.parts[p];
+    if (work_of[p + 1] > work_of[p]) {
+      attention_decode(queue, worker, a, part, task - s.first_of[p], static_cast<Real*>(a.work) + work_of[p]);
+      return;
+    }
     const Dim all = part.q_count * j.g, chunks = ceil_div(all, pairs), at = task - s.first_of[p];
     const Dim kv = at / chunks, first = (chunks - 1 - at % chunks) * pairs,
               count = least(pairs, all - first);  // a causal head's longest task first
@@ -475,7 +500,8 @@ void attention(Queue& queue, const AttentionArgs& a) noexcept {
     mem.groups = mem.bias + kBlock * kLanes;
     mem.k = mem.groups + groups * lane_reals;
     mem.v = mem.k + kBlock * j.d;
-    mem.relative = mem.v + kBlock * j.dv;
+    mem.row = mem.v + kBlock * j.dv + W;
+    mem.relative = mem.row + j.d;
     fill_relative(j, kv, mem.relative);
     // Full groups together, a last short group in as few vectors as it needs.
     const Dim full = count / kLanes * kLanes, rest = ceil_div(count - full, W);
@@ -502,7 +528,11 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
     const Dim kv = a.head / j.g, n = s.slots + part.k_count, low = s.low[a.row], high = s.high[a.row];
     const Real *q = j.q + (a.row * j.heads + a.head) * j.d, *q_kept = j.q_kept ? j.q_kept + (a.row * j.heads + a.head) * j.d : q;
     Real* z = static_cast<Real*>(a.weights);
-    bool* seen = reinterpret_cast<bool*>(scratch_of(queue, worker, size_t(n) * sizeof(bool)));
+    Real* const row = reinterpret_cast<Real*>(
+        scratch_of(queue, worker, size_t(j.d + j.more + kBlock * (j.d + j.dv) + W) * sizeof(Real) + size_t(n) * sizeof(bool)));
+    Real *const more = row + j.d, *const k_memory = more + j.more, *const v_memory = k_memory + kBlock * j.d;
+    bool* seen = reinterpret_cast<bool*>(v_memory + kBlock * j.dv + W);
+    Keys b{};
     const Real* w = j.additive ? j.score_weight + a.head * j.d : nullptr;
     auto map = [&](auto f) {
       for (Dim i = 0; i < n; i += W) vstore_n(z + i, f(vload_n(z + i, n - i)), n - i);
@@ -513,8 +543,13 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
       seen[i] = slot || (key < high && (key >= low || key < j.keep));
       z[i] = 0;
       if (!seen[i]) continue;
-      const Keys b = slot ? find_keys(j, part, kv, i, 1, true) : find_keys(j, part, kv, part.pages ? key / kBlock * kBlock : key, 1, false);
-      const Real *k = b.k + (!slot && part.pages ? key % kBlock * b.k_stride : 0), *x = !slot && key < j.keep ? q_kept : q;
+      const bool paged = !slot && part.pages;
+      if (slot) b = find_keys(j, part, kv, i, 1, true, nullptr, nullptr);
+      else if (!paged) b = find_keys(j, part, kv, key, 1, false, nullptr, nullptr);
+      else if (!b.transposed || b.first != key / kBlock * kBlock)
+        b = find_keys(j, part, kv, key / kBlock * kBlock, least(kBlock, part.k_count - key / kBlock * kBlock), false, k_memory, v_memory);
+      for (Dim d = 0; paged && d < j.d; ++d) row[d] = b.key(key % kBlock, d);
+      const Real *k = paged ? row : b.k, *x = !slot && key < j.keep ? q_kept : q;
       V sum = vzero();
       for (Dim d = 0; d < j.d; d += W) {
         const V qd = vload_n(x + d, j.d - d), kd = vload_n(k + d, j.d - d);
@@ -523,6 +558,10 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
         else sum = vfma(qd, kd, sum);
       }
       z[i] = vsum(sum);
+      if (paged && j.more) {
+        fill_more(j, kv, x, more, 1);
+        for (Dim d = 0; d < j.more; ++d) z[i] += more[d] * b.turns[d * kBlock + key % kBlock];
+      }
     }
     map([&](V x) { return x * vset(j.scale); });
     if (j.cap > 0) map([&](V x) { return vtanh(x * vset(j.cap_inverse)) * vset(j.cap); });
@@ -556,22 +595,6 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
     const V inverse = vset(sum > 0 ? 1 / sum : Real(0));
     map([&](V x) { return x * inverse; });
   });
-}
-
-void kv_write(Queue& queue, const KvWriteArgs& a) noexcept {
-  for (Dim p = 0; p < a.part_count; ++p) {
-    const AttentionPart& part = a.parts[p];
-    for_ranges(queue, part.q_count, row_grain(a.kv_heads * (a.d + a.dv)), [&](Dim begin, Dim end, int) {
-      for (Dim r = begin; r < end; ++r) {
-        const Dim key = part.k_count - part.q_count + r, row = part.q_first + r;
-        Real *k = reinterpret_cast<Real*>(part.pages[key / kBlock]), *v = k + kBlock * a.kv_heads * a.d;
-        for (Dim h = 0; h < a.kv_heads; ++h) {
-          copy_reals(k + (h * kBlock + key % kBlock) * a.d, real(a.k) + (row * a.kv_heads + h) * a.d, a.d);
-          copy_reals(v + (h * kBlock + key % kBlock) * a.dv, real(a.v) + (row * a.kv_heads + h) * a.dv, a.dv);
-        }
-      }
-    });
-  }
 }
 
 }  // namespace rapt::RAPT_ISA

@@ -475,8 +475,9 @@ struct Bits {
   // `chunk` rows at a time through pages
   std::vector<float> through_pages(Dim chunk, bool watched) {
     const Dim K = s.spec.kv_heads, D = s.spec.head_dim, Dv = s.spec.v_dim, H = s.spec.heads;
+    const KvLayout layout = kv_layout(DType::f32, K, D, Dv);
     std::vector<std::vector<float>> memory(static_cast<std::size_t>((length + kPageKeys - 1) / kPageKeys),
-                                           std::vector<float>(static_cast<std::size_t>(kPageKeys * K * (D + Dv)), NAN));
+                                           std::vector<float>(static_cast<std::size_t>(layout.page_bytes) / sizeof(float), NAN));
     std::vector<std::byte*> pages;
     for (auto& m : memory) pages.push_back(reinterpret_cast<std::byte*>(m.data()));
     std::vector<float> out;
@@ -495,9 +496,9 @@ struct Bits {
       };
       const Tensor k = rows(in[1]), v = rows(in[2]);
       const AttentionPart part{0, count, 0, begin + count, pages.data()};
-      run.kernels().kv_write(run.queue(), {.kv_heads = K, .d = D, .dv = Dv, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
+      run.kernels().kv_write(run.queue(), {.layout = layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
       const std::vector<Sequence> here = {{.first = 0, .count = count, .past = begin}};
-      KvView view{K, D, Dv, {pages}};
+      KvView view{layout, {pages}};
       AttentionInputs a = inputs_of(s, {Tensor{}, Tensor{}, Tensor{}, s.q_kept ? rows(in[3]) : Tensor{}}, weights);
       a.q = rows(in[0]);
       a.cache = &view;
@@ -647,13 +648,13 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   refused(spec, {.q = q, .q_kept = run.make({6, 4, 7}), .k = k, .v = v}, plan);
   refused(spec, {.q = q, .k = k, .v = v}, plan_rows(causal(), sequences({3, 2})));
   std::vector<std::byte*> pages = {nullptr};
-  KvView view{2, 8, 8, {pages}};
+  KvView view{kv_layout(DType::f32, 2, 8, 8), {pages}};
   refused(spec, {.q = q, .cache = &view}, plan);  // evicted, yet seen
   refused(spec, {.q = q, .k = k, .v = v, .cache = &view}, plan);  // keys twice
   Gradients gradients(device.real);
   Tape tape(gradients);
   run.tape = &tape;
-  std::vector<std::byte> page(64 * 2 * 16 * 4);
+  std::vector<std::byte> page(static_cast<std::size_t>(view.layout.page_bytes));
   pages[0] = page.data();
   refused(spec, {.q = q, .cache = &view}, plan);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the forward and the backward of attention share: the inner loop, transposes, who sees which key, the logits' options.
-// Private to attention_forward_cpu.cc and attention_backward_cpu.cc.
+// Private to attention's kernels. Few queries against cached keys: attention_decode_cpu.cc, with the same order of additions.
 //
 // A query is a LANE. The lanes of a group are (row, head) pairs that share one kv head: pair i of a sequence is row i / g, head
 // kv * g + i % g, with g = heads / kv_heads. K and V are read as scalars (broadcast loads) in their natural layout; maximum, sum,
@@ -8,6 +8,7 @@
 // the keys' places in its sequence only. That is the whole proof that a row's bits do not depend on its company.
 #pragma once
 #include "rapt/ops/attention.h"
+#include "rapt/ops/attention_page.h"
 #include "rapt/ops/simd.h"
 
 #if defined(__clang__)
@@ -36,7 +37,7 @@ constexpr int tile_of(int vectors) {
 }  // fewer vectors: more broadcasts
 constexpr Dim kBlock = 64;     // keys, counted from the sequence's first: part of the definition of the result
 static_assert(kBlock == kPageKeys);  // a block never crosses a page
-constexpr Dim kSplit = 1024;   // keys that share one softmax state, likewise
+constexpr Dim kSplit = kAttentionSplit;  // likewise
 constexpr Real kMasked = Real(-1e30);  // finite, so that 0 * (z - m) stays 0
 constexpr Real kFloor = Real(-1e29);   // no maximum is below it: a lane that has seen nothing gives weights 2^(-9e29) = 0 and not 2^0
 constexpr Real kLn2 = Real(0.69314718055994530942);
@@ -216,8 +217,8 @@ static void to_rows(const Real* xt, const V* factor, Real* const* row, Dim count
 // ------------------------------------------------------------------------------------------------ one call
 struct Job {
   const AttentionShape& s;
-  const Real *q, *q_kept, *k, *v, *slot_k, *slot_v, *score_weight, *extra, *slopes, *buckets, *dense;
-  Dim heads, kv_heads, g, d, dv, keep, reach;
+  const Real *q, *q_kept, *k, *v, *slot_k, *slot_v, *score_weight, *extra, *slopes, *buckets, *dense, *key_bias;
+  Dim heads, kv_heads, g, d, dv, keep, reach, more;  // more: further channels of a key whose bias is not stored
   bool plain;    // softmax of scale * q.k: no pass over the logits
   bool sigmoid, additive, l2, table, alibi;
   Real c, unit;  // the exponent is logit * c, the natural logit is logit * unit, with `logit` as it stands in the block
@@ -240,6 +241,7 @@ RAPT_INLINE Job make_job(const AttentionShape& s, bool plain_allowed = true) {
           .slopes = real(s.slopes),
           .buckets = real(s.buckets),
           .dense = real(s.dense),
+          .key_bias = real(s.key_bias),
           .heads = s.heads,
           .kv_heads = s.kv_heads,
           .g = s.heads / s.kv_heads,
@@ -247,6 +249,7 @@ RAPT_INLINE Job make_job(const AttentionShape& s, bool plain_allowed = true) {
           .dv = s.dv,
           .keep = s.keep,
           .reach = s.bucket_reach,
+          .more = s.key_bias ? s.bias_rows : 0,
           .plain = plain,
           .sigmoid = s.normal == Normal::sigmoid,
           .additive = s.score == Score::additive,
@@ -261,14 +264,34 @@ RAPT_INLINE Job make_job(const AttentionShape& s, bool plain_allowed = true) {
           .drop = Real(s.dropout)};
 }
 
+// A query's numbers for the channels that every kv head's keys share (KvBias): to[0], to[stride], …
+RAPT_INLINE void fill_more(const Job& j, Dim kv, const Real* q, Real* to, Dim stride) {
+  const Real* b = j.key_bias + kv * j.d;
+  const Dim half = j.s.bias_half;
+  for (Dim i = 0; i < half; ++i) {
+    const Dim x = j.s.bias_neighbours ? 2 * i : i, y = j.s.bias_neighbours ? 2 * i + 1 : i + half;
+    to[i * stride] = q[x] * b[x] + q[y] * b[y];
+    to[(half + i) * stride] = q[y] * b[x] - q[x] * b[y];
+  }
+  if (j.more == 2 * half) return;
+  Real still = 0;
+  for (Dim i = 2 * half; i < j.d; ++i) still += q[i] * b[i];
+  to[2 * half * stride] = still;
+}
+
 // Up to 64 keys of one sequence (or of the learned slots) for one kv head.
 struct Keys {
   const Real *k, *v;
   Dim k_stride, v_stride;
   Dim first, n;  // first: its place in the sequence
   bool slots;
+  bool transposed = false;      // k [d][64]: k_stride is 1
+  const Real* turns = nullptr;  // more channels [more][64]
+
+  [[gnu::always_inline]] Real key(Dim i, Dim channel) const { return transposed ? k[channel * kBlock + i] : k[i * k_stride + channel]; }
 };
-RAPT_INLINE Keys find_keys(const Job& j, const AttentionPart& part, Dim kv, Dim first, Dim n, bool slots) {
+// k_memory [64 d] and v_memory [64 dv + W]: for keys of a cache that is not made of Reals.
+RAPT_INLINE Keys find_keys(const Job& j, const AttentionPart& part, Dim kv, Dim first, Dim n, bool slots, Real* k_memory, Real* v_memory) {
   if (slots)
     return {j.slot_k + (first * j.kv_heads + kv) * j.d,
             j.slot_v + (first * j.kv_heads + kv) * j.dv,
@@ -278,8 +301,16 @@ RAPT_INLINE Keys find_keys(const Job& j, const AttentionPart& part, Dim kv, Dim 
             n,
             true};
   if (part.pages) {
-    const Real* page = reinterpret_cast<const Real*>(part.pages[first / kBlock]);
-    return {page + kv * kBlock * j.d, page + kBlock * (j.kv_heads * j.d + kv * j.dv), j.d, j.dv, first, n, false};
+    const KvLayout& l = j.s.cache;
+    const std::byte* head = head_of(l, part.pages[first / kBlock], kv);
+    const Real* turns = j.more ? reinterpret_cast<const Real*>(part.turns[first / kBlock]) : nullptr;
+    if (l.format == kReal)
+      return {reinterpret_cast<const Real*>(head), reinterpret_cast<const Real*>(head + l.values), 1, j.dv, first, n, false, true, turns};
+    with_format(l.format, [&](auto format) {
+      unpack_keys<decltype(format)::value>(l, head, k_memory);
+      unpack_values<decltype(format)::value>(l, head, 0, n, v_memory);
+    });
+    return {k_memory, v_memory, 1, j.dv, first, n, false, true, turns};
   }
   const Dim row = (part.k_first + first) * j.kv_heads + kv;
   return {j.k + row * j.d, j.v + row * j.dv, j.kv_heads * j.d, j.kv_heads * j.dv, first, n, false};
@@ -439,7 +470,7 @@ static void additive_scores(const Job& j, const Keys& b, Dim k0, Dim k1, const R
     for (int v = 0; v < N; ++v) {
       V s = vzero();
       for (Dim d = 0; d < j.d; ++d)
-        s = vfma(vload(wt + d * N * W + v * W), vtanh(vload(qt + d * N * W + v * W) + vset(b.k[k * b.k_stride + d])), s);
+        s = vfma(vload(wt + d * N * W + v * W), vtanh(vload(qt + d * N * W + v * W) + vset(b.key(k, d))), s);
       vstore(st + k * N * W + v * W, s);
     }
 }
@@ -481,5 +512,36 @@ static void to_logits(const Job& j, const Lanes& g, const Keys& b, const Sight<N
 
 RAPT_INLINE I drop_column(const Keys& b, Dim k) { return iset(b.slots ? 0xFFFFFFFFu - uint32_t(b.first + k) : uint32_t(b.first + k)); }
 
+// ------------------------------------------------------------------------------------------------ decoding by splits
+// The splits that some row of a part sees: those of the kept keys, then those from `first` on.
+struct Splits {
+  Dim kept, first, count;
+};
+RAPT_INLINE Splits splits_of(const Job& j, const AttentionPart& part) {
+  Dim low = part.k_count, high = 0;
+  for (Dim r = part.q_first; r < part.q_first + part.q_count; ++r) {
+    low = least(low, j.s.low[r]);
+    high = most(high, j.s.high[r]);
+  }
+  const Dim kept = ceil_div(least(j.keep, high), kSplit), first = most(kept, low / kSplit);
+  return {kept, first, kept + most(0, ceil_div(high, kSplit) - first)};
+}
+// Results of one split: [pairs][padded] sums of values, then of each pair the largest logit (negative, in exponent units), the sum of
+// weights, and whether anything was seen.
+RAPT_INLINE Dim padded(Dim n) { return ceil_div(n, W) * W; }
+RAPT_INLINE Dim split_reals(const Job& j, const AttentionPart& part) { return part.q_count * j.g * (padded(j.dv) + 3); }
+// Common options only: the others keep queries in lanes at any number of rows.
+RAPT_INLINE bool decodes(const Job& j, const AttentionArgs& a) {
+  return a.work && !a.stats && !a.norm && !j.additive && !j.l2 && !j.sigmoid && j.drop == 0 && j.s.slots == 0;
+}
+RAPT_INLINE bool decodes(const Job& j, const AttentionPart& part) {
+  return part.pages && part.q_count > 0 && part.q_count * j.g <= kAttentionFew;
+}
+
 }  // namespace
+
+// attention_decode_cpu.cc: task [0, kv_heads * splits) of a part; the last one of a kv head merges its splits. work: split_reals() for
+// each of [kv_heads][splits], behind one counter per kv head (each the size of a Real) that starts at zero.
+void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const AttentionPart& part, Dim task, void* work) noexcept;
+
 }  // namespace rapt::RAPT_ISA

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/ops/embed.h"
 
+#include <vector>
+
+#include "rapt/tensor/pack.h"
+
 namespace rapt {
 namespace {
 
@@ -47,15 +51,50 @@ const std::int32_t* keep(Run& run, std::span<const std::int32_t> list) {
 }
 
 void check_format(const Run& run, const Weight& w) {
-  if (w.format != run.device.real && w.format != DType::bf16)
+  if (w.format != run.device.real && w.format != DType::bf16 && w.format != DType::f16)
     fail("embed: table ", w.name, " is ", name_of(w.format), "; this device reads ", name_of(run.device.real),
-         " and bf16: convert it when loading");
+         ", bf16 and f16 (and block formats in panels): convert it when loading");
+}
+
+// Rows of a table in blocks, as exactly the numbers its blocks stand for; ids from table.rows on are rows of `more`.
+struct BlockRows {
+  std::span<const std::int32_t> ids;
+  const Weight *table, *more;
+  double scale;
+  Tensor y;
+};
+void embed_blocks(Run& run, const BlockRows& rows) {
+  run_tasks(
+      run.queue(), static_cast<Dim>(rows.ids.size()),
+      [](void* context, Dim row, int worker) noexcept {
+        (void)worker;
+        const auto& [ids, table, more, scale, y] = *static_cast<const BlockRows*>(context);
+        const Dim id = ids[static_cast<std::size_t>(row)], cols = table->cols;
+        if (y.dtype == DType::f32) {
+          const std::span<float> out{reinterpret_cast<float*>(y.data) + row * cols, static_cast<std::size_t>(cols)};
+          if (id < table->rows) unpack_row(*table, id, out);
+          else
+            for (Dim c = 0; c < cols; ++c) out[static_cast<std::size_t>(c)] = static_cast<float>(more->get(id - table->rows, c));
+          for (float& v : out) v *= static_cast<float>(scale);
+          return;
+        }
+        auto* out = reinterpret_cast<double*>(y.data) + row * cols;
+        std::vector<float> numbers(static_cast<std::size_t>(cols));
+        if (id < table->rows) unpack_row(*table, id, numbers);
+        for (Dim c = 0; c < cols; ++c)
+          out[c] = scale * (id < table->rows ? numbers[static_cast<std::size_t>(c)] : more->get(id - table->rows, c));
+      },
+      const_cast<BlockRows*>(&rows));
 }
 
 }  // namespace
 
 Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, double scale, const Weight* more) {
-  check_format(run, table);
+  const bool blocks = is_block(table.format) && table.packing == Packing::panels;
+  if (!blocks) check_format(run, table);
+  if (blocks && run.tape)
+    fail("embed: table ", table.name, " is stored as ", name_of(table.format),
+         ", through which nothing is differentiated; to train or to take gradients, load the model with float matrices");
   if (more) {
     check_format(run, *more);
     if (more->cols != table.cols)
@@ -70,6 +109,10 @@ Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, d
            more ? concat(" and the ", more->rows, " rows of ", more->name) : "", ": ids go from 0 to ", all - 1,
            " (wrong tokenizer, or a position beyond the context?)");
   Tensor y = run.make({static_cast<Dim>(ids.size()), table.cols});
+  if (blocks) {
+    embed_blocks(run, {ids, &table, more, scale, y});
+    return y;
+  }
   const std::int32_t* kept = keep(run, ids);
   run.kernels().embed(run.queue(), {.rows = y.rows(),
                                     .cols = table.cols,

@@ -8,8 +8,8 @@
 
 namespace rapt {
 
-// y [T,C] = scale * table[ids]; f32 or bf16 table. Ids from table.rows on are rows of `more` (learned sink tokens; packed in
-// rows). Ids outside both are an error.
+// y [T,C] = scale * table[ids]; f32, bf16 or f16 table, or block formats in panels (no tape then). Ids from table.rows on are rows of
+// `more` (learned sink tokens; packed in rows). Ids outside both are an error.
 Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, double scale = 1, const Weight* more = nullptr);
 
 struct EmbedArgs {

@@ -9,15 +9,23 @@ namespace {
 // Columns of one task of a backward pass: whole cache lines, and enough of them that walking the list of rows is not the work.
 constexpr Dim kColumns = 64;
 
-RAPT_INLINE Real real_of(uint16_t x) {
+struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {
+  uint16_t bits;
+};
+RAPT_INLINE Real real_of(Bf16 x) {
   union {
     uint32_t u;
     float f;
-  } y = {uint32_t(x) << 16};
+  } y = {uint32_t(x.bits) << 16};
   return y.f;
 }
+RAPT_INLINE Real real_of(F16 x) { return half_to_real(x.bits); }
 RAPT_INLINE Real real_of(Real x) { return x; }
-RAPT_INLINE V vload_of(const uint16_t* p) { return vload_bf16(p); }
+RAPT_INLINE V vload_of(const Bf16* p) { return vload_bf16(&p->bits); }
+RAPT_INLINE V vload_of(const F16* p) { return vload_f16(&p->bits); }
 RAPT_INLINE V vload_of(const Real* p) { return vload(p); }
 
 // y[c] = scale * x[c * step]: step 1 for a row, kPanel for a lane of a panel.
@@ -29,7 +37,8 @@ RAPT_INLINE void copy_row(const T* x, Dim step, Dim cols, Real scale, Real* y) {
   for (; c < cols; ++c) y[c] = scale * real_of(x[c * step]);
 }
 RAPT_INLINE void copy_row(const void* table, DType format, Dim at, Dim step, Dim cols, Real scale, Real* y) {
-  if (format == DType::bf16) copy_row(static_cast<const uint16_t*>(table) + at, step, cols, scale, y);
+  if (format == DType::bf16) copy_row(static_cast<const Bf16*>(table) + at, step, cols, scale, y);
+  else if (format == DType::f16) copy_row(static_cast<const F16*>(table) + at, step, cols, scale, y);
   else copy_row(static_cast<const Real*>(table) + at, step, cols, scale, y);
 }
 

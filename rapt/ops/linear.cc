@@ -33,9 +33,17 @@ void check(const char* op, const Run& run, const Tensor& x, const Projection& p)
   const Weight& w = *p.w;
   if (w.packing != Packing::panels)
     fail(op, ": weight ", w.name, " is stored in rows; pack it in panels when it is made (Packing::panels)");
-  if (w.format != run.device.real && w.format != DType::bf16)
+  if (is_block(w.format)) {
+    if (run.tape)
+      fail(op, ": weight ", w.name, " is stored as ", name_of(w.format),
+           ", through which nothing is differentiated; to train or to take gradients, load the model with float matrices");
+    if (w.cols % 32 != 0)
+      fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] is stored as ", name_of(w.format), " but its rows of ", w.cols,
+           " are no multiple of 32; load it as f16 or f32");
+  } else if (w.format != run.device.real && w.format != DType::bf16 && w.format != DType::f16) {
     fail(op, ": weight ", w.name, " is stored as ", name_of(w.format), "; this device reads ", name_of(run.device.real),
-         " or bf16, convert it");
+         ", bf16, f16 and block formats: convert it");
+  }
   if (w.cols != x.last())
     fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] takes rows of ", w.cols, ", x ", x.shape(), " has rows of ", x.last());
   if (!p.bias) return;
@@ -71,19 +79,26 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
     fail(op, ": residual ", residual.shape(), " does not fit the ", x.rows(), " rows of ", parts[0].w->rows, " that x ", x.shape(),
          " and weight ", parts[0].w->name, " give");
   Saved s{.x = x, .residual = residual, .y = {}, .parts = {}, .count = static_cast<int>(parts.size()), .scale = scale};
-  LinearArgs a{.rows = x.rows(), .k = x.last(), .x = x.data, .count = s.count, .parts = {}};
+  LinearArgs a{.rows = x.rows(), .k = x.last(), .x = x.data, .count = 0, .parts = {}};
+  QuantLinearArgs q{.rows = x.rows(), .k = x.last(), .x = x.data, .count = 0, .parts = {}, .space = nullptr};
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto& [w, bias] = s.parts[i] = parts[i];
     s.y[i] = out[i] = output(run, x, w->rows);
-    a.parts[i] = {.n = w->rows,
-                  .w = w->data.get(),
-                  .format = w->format,
-                  .bias = bias ? bias->data.get() : nullptr,
-                  .residual = residual.data,
-                  .scale = scale,
-                  .y = out[i].data};
+    (is_block(w->format) ? q.parts[q.count++] : a.parts[a.count++]) = {.n = w->rows,
+                                                                       .w = w->data.get(),
+                                                                       .format = w->format,
+                                                                       .bias = bias ? bias->data.get() : nullptr,
+                                                                       .residual = residual.data,
+                                                                       .scale = scale,
+                                                                       .y = out[i].data};
   }
-  run.kernels().linear(run.queue(), a);
+  if (a.count > 0) run.kernels().linear(run.queue(), a);
+  if (q.count > 0) {
+    const Arena::Mark mark = run.arena.mark();
+    q.space = run.arena.take(static_cast<std::size_t>(quant_space(q.rows, q.k)));
+    run.kernels().quant_linear(run.queue(), q);
+    run.arena.release(mark);
+  }
   run.record(linear_backward, s);
 }
 

@@ -3,6 +3,10 @@
 //
 // Order of additions (part of the result): one chain of fused multiply-adds per output over each 512 inputs, chains added in order,
 // whatever the number of rows; bias, then residual. So a row's bits do not depend on the batch.
+//
+// Weights in block formats: each 32 inputs of a row of x are rounded to int8 with a scale of their own (largest magnitude / 127), products
+// of a block are summed as whole numbers, and the blocks are added in order, one fused multiply-add each (quant_tile.h). For inference
+// only: a tape is refused. Bits do not depend on the batch here either, nor on the instruction set.
 #pragma once
 #include <initializer_list>
 #include <span>
@@ -11,7 +15,7 @@
 
 namespace rapt {
 
-// x [.., K], w [N,K] in panels, f32 or bf16 -> [.., N]
+// x [.., K], w [N,K] in panels, f32, bf16, f16 or a block format -> [.., N]
 Tensor linear(Run& run, const Tensor& x, const Weight& w, const Weight* bias = nullptr);
 // residual + scale * (x W^T + b)
 Tensor linear_add(Run& run, const Tensor& residual, const Tensor& x, const Weight& w, const Weight* bias = nullptr, double scale = 1);
@@ -38,6 +42,16 @@ struct LinearArgs {
   int count;
   LinearPart parts[4];
 };
+struct QuantLinearArgs {
+  std::int64_t rows, k;  // k: a multiple of 32
+  const void* x;         // [rows, k]
+  int count;
+  LinearPart parts[4];  // block formats
+  void* space;          // quant_space bytes, for the rows as int8
+};
+constexpr std::int64_t quant_space(std::int64_t rows, std::int64_t k) {  // 32 int8, a scale and two terms of each part, as real, per 32
+  return (rows + 8) * (k / 32) * (32 + 8 + 4 * 2 * 8);
+}
 struct LinearBackwardPart {
   std::int64_t n;
   const void* w;

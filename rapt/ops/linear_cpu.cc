@@ -41,7 +41,14 @@ constexpr Dim kFetch = 96;  // 4 rows and more, read in place: how many inputs a
 constexpr int kMostRows = kRows > kDirect ? kRows : int(kDirect);
 
 RAPT_INLINE V load(const Real* p) { return vload(p); }
-RAPT_INLINE V load(const uint16_t* p) { return vload_bf16(p); }
+struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {
+  uint16_t bits;
+};
+RAPT_INLINE V load(const Bf16* p) { return vload_bf16(&p->bits); }
+RAPT_INLINE V load(const F16* p) { return vload_f16(&p->bits); }
 
 // What a tile of copied rows asks for on the way, so that the next one finds it in the cache: from + d * step bytes.
 // With that and its own place in out asked for at the start, M = 64 and 512 gain 2 % where W does not fit the cache.
@@ -266,7 +273,8 @@ void linear(Queue& queue, const LinearArgs& a) noexcept {
     const Dim pieces = pieces_for(queue, strips, 1, most(worth, most_strips(a.rows)), 16);
     for_tasks(queue, pieces, [&](Dim task, int) {
       for_parts(a, cut(strips, pieces, task), [&](const LinearPart& part, Range mine) {
-        if (part.format == DType::bf16) few_rows<uint16_t>(a, part, mine);
+        if (part.format == DType::bf16) few_rows<Bf16>(a, part, mine);
+        else if (part.format == DType::f16) few_rows<F16>(a, part, mine);
         else few_rows<Real>(a, part, mine);
       });
     });
@@ -289,7 +297,8 @@ void linear(Queue& queue, const LinearArgs& a) noexcept {
     for (Dim d = 0; d < a.k; d += kDepth, copied += slice) {
       if (copy) copy_rows(copied, static_cast<const Real*>(a.x) + block.begin * a.k + d, a.k, rows, least(kDepth, a.k - d));
       for_parts(a, range, [&](const LinearPart& part, Range mine) {
-        if (part.format == DType::bf16) many_rows<uint16_t>(a, part, mine, block, copied, d);
+        if (part.format == DType::bf16) many_rows<Bf16>(a, part, mine, block, copied, d);
+        else if (part.format == DType::f16) many_rows<F16>(a, part, mine, block, copied, d);
         else many_rows<Real>(a, part, mine, block, copied, d);
       });
     }
@@ -370,7 +379,8 @@ void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real
         const Dim k = panel * kPanel;
         for (Dim i = 0; i < depth; i += kPanel) {
           const Dim at = ((d + i) / kPanel * a.k + k) * kPanel;
-          if (part.format == DType::bf16) transpose_block(static_cast<const uint16_t*>(part.w) + at, a.k - k, turned + i * kPanel);
+          if (part.format == DType::bf16) transpose_block(static_cast<const Bf16*>(part.w) + at, a.k - k, turned + i * kPanel);
+          else if (part.format == DType::f16) transpose_block(static_cast<const F16*>(part.w) + at, a.k - k, turned + i * kPanel);
           else transpose_block(static_cast<const Real*>(part.w) + at, a.k - k, turned + i * kPanel);
         }
         for (int s = 0; s < kStrips; ++s)

@@ -43,6 +43,26 @@ static void for_ranges(Queue& queue, Dim n, Dim grain, const F& f) {
 // How many rows of `cols` elements make a piece worth a thread's while (about 8,000 elements).
 RAPT_INLINE Dim row_grain(Dim cols) { return most(1, 8192 / most(1, cols)); }
 
+// An f16 number, by its bits: infinities and subnormals too.
+RAPT_INLINE float half_to_real(uint16_t h) {
+  union {
+    uint32_t u;
+    float f;
+  } x, least_normal;
+  least_normal.u = 113u << 23;
+  x.u = (h & 0x7fffu) << 13;
+  const uint32_t exponent = x.u & (0x7c00u << 13);
+  x.u += 112u << 23;
+  if (exponent == 0x7c00u << 13) {
+    x.u += 112u << 23;
+  } else if (exponent == 0) {
+    x.u += 1u << 23;
+    x.f -= least_normal.f;
+  }
+  x.u |= (h & 0x8000u) << 16;
+  return x.f;
+}
+
 // ------------------------------------------------------------------------------------------------ scalar, float and double
 #if RAPT_IS(scalar) || RAPT_IS(f64)
 #if RAPT_IS(f64)
@@ -72,6 +92,7 @@ RAPT_INLINE V vload_bf16(const uint16_t* p) {
   } x = {uint32_t(*p) << 16};
   return x.f;
 }
+RAPT_INLINE V vload_f16(const uint16_t* p) { return half_to_real(*p); }
 RAPT_INLINE V vset(Real x) { return x; }
 RAPT_INLINE V vzero() { return 0; }
 RAPT_INLINE V vfma(V a, V b, V c) { return a * b + c; }
@@ -123,6 +144,7 @@ RAPT_INLINE void vstore_n(Real* p, V x, Dim n) {
 RAPT_INLINE V vload_bf16(const uint16_t* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
 }
+RAPT_INLINE V vload_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 RAPT_INLINE V vset(Real x) { return _mm256_set1_ps(x); }
 RAPT_INLINE V vzero() { return _mm256_setzero_ps(); }
 RAPT_INLINE V vfma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
@@ -182,6 +204,7 @@ RAPT_INLINE void vstore_n(Real* p, V x, Dim n) { _mm512_mask_storeu_ps(p, lanes_
 RAPT_INLINE V vload_bf16(const uint16_t* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
 }
+RAPT_INLINE V vload_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 RAPT_INLINE V vset(Real x) { return _mm512_set1_ps(x); }
 RAPT_INLINE V vzero() { return _mm512_setzero_ps(); }
 RAPT_INLINE V vfma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
@@ -241,6 +264,7 @@ RAPT_INLINE void vstore_n(Real* p, V x, Dim n) {
   for (Dim i = 0; i < n; ++i) p[i] = t[i];
 }
 RAPT_INLINE V vload_bf16(const uint16_t* p) { return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(p)), 16)); }
+RAPT_INLINE V vload_f16(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 RAPT_INLINE V vset(Real x) { return vdupq_n_f32(x); }
 RAPT_INLINE V vzero() { return vdupq_n_f32(0); }
 RAPT_INLINE V vfma(V a, V b, V c) { return vfmaq_f32(c, a, b); }

@@ -6,8 +6,51 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+
+#include "rapt/tensor/pack.h"
 
 namespace rapt {
+
+std::size_t Weight::bytes() const {
+  if (!is_block(format)) return static_cast<std::size_t>(stored()) * size_of(format);
+  if (packing == Packing::panels) return packed_bytes(format, rows, cols);
+  return static_cast<std::size_t>(size()) / info_of(format).block * size_of(format);
+}
+
+namespace {
+
+constexpr std::size_t kHuge = std::size_t{2} << 20;
+
+std::shared_ptr<std::byte> allocate(std::size_t bytes, std::size_t align) {
+  bytes = (bytes + align - 1) / align * align;
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(align, bytes));
+  if (!data) return nullptr;
+  if (align >= kHuge) madvise(data, bytes, MADV_HUGEPAGE);
+  return {data, [](std::byte* p) { std::free(p); }};
+}
+
+// A piece of a larger allocation, which lives until the last of its pieces is gone. Pages nobody has written to cost nothing.
+std::shared_ptr<std::byte> share(std::size_t bytes) {
+  static std::mutex mutex;
+  static std::weak_ptr<std::byte> chunk;
+  static std::size_t used = 0;
+  constexpr std::size_t kChunk = 16 * kHuge;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<std::byte> from = chunk.lock();
+  bytes = (bytes + 63) / 64 * 64;
+  if (!from || used + bytes > kChunk) {
+    from = allocate(kChunk, kHuge);
+    if (!from) return nullptr;
+    chunk = from;
+    used = 0;
+  }
+  std::byte* at = from.get() + used;
+  used += bytes;
+  return {from, at};
+}
+
+}  // namespace
 
 Weight make_weight(std::string name, Dim rows, Dim cols, DType format, Packing packing) {
   Weight w;
@@ -17,13 +60,14 @@ Weight make_weight(std::string name, Dim rows, Dim cols, DType format, Packing p
   w.format = format;
   w.packing = packing;
   w.decay = rows > 1;
-  const std::size_t align = w.bytes() >= (std::size_t{2} << 20) ? std::size_t{2} << 20 : 64;
-  const std::size_t bytes = (std::max<std::size_t>(w.bytes(), 1) + align - 1) / align * align;
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(align, bytes));
-  if (!data) fail("out of memory: weight ", w.name, " [", rows, ",", cols, "] needs ", bytes, " bytes");
-  if (align > 64) madvise(data, bytes, MADV_HUGEPAGE);
-  std::memset(data, 0, bytes);
-  w.data = std::shared_ptr<std::byte>(data, [](std::byte* p) { std::free(p); });
+  if (is_block(format) && cols % static_cast<Dim>(info_of(format).block) != 0)
+    fail("weight ", w.name, " [", rows, ",", cols, "]: rows of ", cols, " elements cannot be stored as ", name_of(format),
+         ", whose blocks hold ", info_of(format).block, "; choose another format for it");
+  const std::size_t bytes = std::max<std::size_t>(w.bytes(), 1);
+  // Quantized matrices of a small model are smaller than a huge page, and reading them is all that decoding does: they share some.
+  w.data = is_block(format) && bytes < kHuge ? share(bytes) : allocate(bytes, bytes >= kHuge ? kHuge : 64);
+  if (!w.data) fail("out of memory: weight ", w.name, " [", rows, ",", cols, "] needs ", bytes, " bytes");
+  std::memset(w.data.get(), 0, bytes);
   return w;
 }
 
@@ -37,7 +81,8 @@ double Weight::get(Dim row, Dim col) const {
     case DType::f16: return from_f16(reinterpret_cast<const std::uint16_t*>(p)[i]);
     default: break;
   }
-  fail("weight ", name, ": format ", name_of(format), " holds no numbers");
+  fail("weight ", name, ": ", name_of(format),
+       is_block(format) ? " holds blocks, not single numbers; read it with unpack_row" : " holds no numbers");
 }
 
 void Weight::set(Dim row, Dim col, double value) {
@@ -50,7 +95,8 @@ void Weight::set(Dim row, Dim col, double value) {
     case DType::f16: reinterpret_cast<std::uint16_t*>(p)[i] = to_f16(static_cast<float>(value)); return;
     default: break;
   }
-  fail("weight ", name, ": format ", name_of(format), " holds no numbers");
+  fail("weight ", name, ": ", name_of(format),
+       is_block(format) ? " holds blocks, not single numbers; fill it with pack_rows" : " holds no numbers");
 }
 
 void fill(Weight& w, std::span<const double> values) {

@@ -14,6 +14,7 @@ namespace rapt {
 enum class Packing : std::uint8_t {
   rows,    // [rows][cols]
   panels,  // [ceil(rows/32)][cols][32]: 32 output rows side by side, zero rows at the end. What `linear` reads.
+           // Block formats: as panel_kind.h says; made by pack_rows, read by unpack_row (pack.h).
 };
 constexpr Dim kPanel = 32;
 
@@ -28,8 +29,8 @@ struct Weight {
 
   Dim size() const { return rows * cols; }
   Dim stored() const { return (packing == Packing::panels ? (rows + kPanel - 1) / kPanel * kPanel : rows) * cols; }
-  std::size_t bytes() const { return static_cast<std::size_t>(stored()) * size_of(format); }
-  Dim offset(Dim row, Dim col) const {  // of one element in the stored order
+  std::size_t bytes() const;
+  Dim offset(Dim row, Dim col) const {  // of one element in the stored order; not for block formats
     return packing == Packing::rows ? row * cols + col : (row / kPanel * cols + col) * kPanel + row % kPanel;
   }
   double get(Dim row, Dim col) const;

@@ -2,6 +2,12 @@
 // Chat templates: an interpreter of the Jinja subset that released templates use. Values only (none, bool, int, float, string, list,
 // map), no host objects, no files, no clock but the date that is passed in. Fuel, depth and output are limited. The result is text in
 // pieces that know whether they come from the template or from the user, so that user text never becomes a special token.
+//
+// The template's own: its text and literals, bos_token, eos_token, numbers, and a message's role where it is one of the known ones (some
+// templates make special tokens of it: '<|' + role + '|>'). The user's: every other string of messages and variables, through every
+// operation, character by character; JSON and printed lists that hold such a string, as a whole.
+//
+// Set as in transformers: trim_blocks, lstrip_blocks, loop controls, `generation`; tools and documents are none where not given.
 #pragma once
 #include <memory>
 #include <span>

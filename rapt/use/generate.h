@@ -31,7 +31,7 @@ struct GenerateOptions {
 enum class Finish { stop, length, cancelled };
 
 struct Generated {
-  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> ids;         // without the id that ended it
   std::string text;
   std::vector<TokenChoice> tokens;       // where log-probabilities were asked for
   Finish finish = Finish::stop;
@@ -55,31 +55,40 @@ class Session {
   ~Session();
 
   // `prompt`: the whole sequence from its first token; the longest beginning that is in the cache is not computed again.
-  // Calls back with each sample's new text (whole characters) and id; returns false to stop that sample.
+  // Calls back with each sample's id and new text: whole characters, and nothing that may still turn out to be a stop string. What was
+  // held back comes at the end, with id -1; so does all of a beam's text. The callback returns false to stop that sample.
   using OnToken = std::function<bool(int sample, std::int32_t id, std::string_view text)>;
   using OnPrompt = std::function<void(Dim done, Dim of)>;
   std::vector<Generated> generate(std::span<const std::int32_t> prompt, const GenerateOptions& options, const OnToken& on_token = {},
                                   const OnPrompt& on_prompt = {}, const std::atomic<bool>* cancel = nullptr);
   // Encoder-decoder: the source text's tokens; the answer starts from the model's own start token.
-  std::vector<Generated> translate(std::span<const std::int32_t> source, const GenerateOptions& options, const OnToken& on_token = {});
+  std::vector<Generated> translate(std::span<const std::int32_t> source, const GenerateOptions& options, const OnToken& on_token = {},
+                                   const std::atomic<bool>* cancel = nullptr);
 
   const GenerateTimes& times() const;    // of the last call
   Dim cached() const;                    // tokens of the conversation in the cache
+  Dim context() const;                   // the most tokens of prompt and answer together
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Sentence embeddings [texts][width], pooled and normalised as the checkpoint says.
+// StreamingLLM, as a change of the recipe before weights are made (LoadOptions::change): every causal self-attention without a window of
+// its own sees the first `keep` keys and the last `window`. Fails with the reason where positions do not allow it.
+void stream_windows(Recipe& recipe, Dim keep, Dim window);
+
+// Sentence embeddings [texts][width], pooled and normalised as the checkpoint says. A text longer than the model reads is cut, and counted
+// in `cut`. Decoders with a vocabulary head are pooled from their last hidden state, after the final norm.
 std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& checkpoint, std::span<const std::string> texts,
                                             std::optional<Pool> pool = {}, std::optional<bool> normalize = {},
-                                            const std::function<void(Dim done, Dim of)>& progress = {});
+                                            const std::function<void(Dim done, Dim of)>& progress = {}, Dim* cut = nullptr);
 
-// exp of the mean negative log-likelihood. Windows of `context` tokens one after the other (a BOS in the place of each window's first
-// token where the tokenizer adds one); the second half of each window counts.
+// exp of the mean negative log-likelihood. `ids` as the tokenizer frames the whole text. Windows of n = `context` tokens one after the other,
+// the rest left out (a BOS in the place of each window's first token where the tokenizer adds one); the tokens n/2 + 1 … n - 1 of each
+// window count, n - n/2 - 1 of them. llama-perplexity's definition. chunks < 0: all.
 struct Perplexity {
-  double perplexity = 0, error = 0, nll = 0;   // error: standard error of the estimate
+  double perplexity = 0, error = 0, nll = 0;  // error: standard error of the estimate
   Dim chunks = 0, tokens = 0;
 };
 Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<const std::int32_t> ids, Dim context, Dim chunks,

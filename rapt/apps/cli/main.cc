@@ -17,11 +17,11 @@
 
 namespace rapt::cli {
 
-extern const Verb kLab, kShow;
+extern const Verb kBench, kCheck, kConvert, kEmbed, kEval, kLab, kLogits, kQuantize, kRun, kShow, kTokenize;
 
 namespace {
 
-const Verb* const kVerbs[] = {&kShow, &kLab};
+const Verb* const kVerbs[] = {&kRun, &kEmbed, &kEval, &kBench, &kTokenize, &kLogits, &kConvert, &kQuantize, &kCheck, &kShow, &kLab};
 
 std::string overview() {
   std::string out = "rapt: one engine for the whole attention family\n\nUsage: rapt VERB [...]\n\n";
@@ -30,7 +30,8 @@ std::string overview() {
       "\n  help VERB, VERB --help   what a verb does, with examples\n"
       "  --version                version, instruction sets\n"
       "\n"
-      "Environment: RAPT_ISA chooses the instruction set, RAPT_THREADS the number of threads, NO_COLOR turns colours off.\n";
+      "Environment: RAPT_MODELS names folders of models (a:b:c), RAPT_ISA chooses the instruction set, RAPT_THREADS the number of\n"
+      "threads, NO_COLOR turns colours off.\n";
   return out;
 }
 

@@ -1,18 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt show: what a recipe means.
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 
 #include "rapt/apps/cli/verb.h"
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
+#include "rapt/nn/checkpoint.h"
 #include "rapt/nn/recipe.h"
 #include "rapt/nn/show.h"
 
 namespace rapt::cli {
 namespace {
 
+// A model file or folder of models; recipes are JSON files and presets.
+bool is_model(const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (name.ends_with(".gguf") || name.ends_with(".bin")) return true;
+  return fs::exists(fs::path(name) / "config.json", ignored);
+}
+
 Recipe load(const std::string& name) {
   if (name == "-") return resolve(parse_recipe(read_stdin(std::size_t{1} << 20), "standard input"));
+  if (is_model(name)) return resolve(checkpoint_recipe(find_model(name)));
+  const std::vector<std::string> presets = preset_names();
+  if (std::find(presets.begin(), presets.end(), name) == presets.end() && std::getenv("RAPT_MODELS")) {
+    std::string path;
+    try {
+      path = find_model(name);
+    } catch (const Error&) {  // then it is a recipe, or nothing
+    }
+    if (!path.empty() && is_model(path)) return resolve(checkpoint_recipe(path));
+  }
   return resolve(find_recipe(name));
 }
 
@@ -74,23 +95,26 @@ int run(Args& args) {
 }  // namespace
 
 extern const Verb kShow;
-const Verb kShow = {"show", "draw a model from its recipe, with sizes and costs",
-                    "Usage: rapt show [RECIPE] [--json] [--all]\n"
-                    "       rapt show --diff A B [--json]\n"
-                    "       rapt show --schema\n"
-                    "\n"
-                    "RECIPE is the name of a preset, a JSON file, or - for standard input. Without one the presets are listed.\n"
-                    "\n"
-                    "  --json     the recipe as JSON, sizes filled in, defaults left out\n"
-                    "  --all      as JSON with every default spelt out\n"
-                    "  --diff     what differs between two recipes\n"
-                    "  --schema   every field of a recipe, with its default and meaning (docs/recipe.md)\n"
-                    "\n"
-                    "Examples:\n"
-                    "  rapt show\n"
-                    "  rapt show llama3\n"
-                    "  rapt show --diff llama3 qwen3-gate-g1\n"
-                    "  echo '{\"preset\": \"gpt2\", \"decoder\": {\"layers\": 2}}' | rapt show -\n",
-                    run};
+const Verb kShow = {
+    "show", "draw a model from its recipe, with sizes and costs",
+    "Usage: rapt show [RECIPE] [--json] [--all]\n"
+    "       rapt show --diff A B [--json]\n"
+    "       rapt show --schema\n"
+    "\n"
+    "RECIPE is the name of a preset, a JSON file, a model (GGUF file, Hugging Face folder, llama2.c file; only its headers are read),\n"
+    "or - for standard input. Without one the presets are listed.\n"
+    "\n"
+    "  --json     the recipe as JSON, sizes filled in, defaults left out\n"
+    "  --all      as JSON with every default spelt out\n"
+    "  --diff     what differs between two recipes\n"
+    "  --schema   every field of a recipe, with its default and meaning (docs/recipe.md)\n"
+    "\n"
+    "Examples:\n"
+    "  rapt show\n"
+    "  rapt show llama3\n"
+    "  rapt show SmolLM2-135M-Instruct.Q4_1.gguf\n"
+    "  rapt show --diff llama3 qwen3-gate-g1\n"
+    "  echo '{\"preset\": \"gpt2\", \"decoder\": {\"layers\": 2}}' | rapt show -\n",
+    run};
 
 }  // namespace rapt::cli

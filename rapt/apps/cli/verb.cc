@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +25,14 @@ Args::Args(std::vector<std::string> words) : words_(std::move(words)) {
   words_.erase(end, words_.end());
 }
 
+void Args::letter(char short_name, std::string_view name) {
+  const std::string from = {'-', short_name}, to = dashed(name);
+  known_.push_back(from);
+  for (std::string& w : words_)
+    if (w == from) w = to;
+    else if (w.starts_with(from + "=")) w = to + w.substr(2);
+}
+
 bool Args::flag(std::string_view name) {
   const std::string word = dashed(name);
   known_.push_back(word);
@@ -33,9 +42,14 @@ bool Args::flag(std::string_view name) {
 }
 
 std::optional<std::string> Args::value(std::string_view name) {
+  const std::vector<std::string> all = values(name);
+  return all.empty() ? std::nullopt : std::optional(all.back());
+}
+
+std::vector<std::string> Args::values(std::string_view name) {
   const std::string word = dashed(name);
   known_.push_back(word);
-  std::optional<std::string> out;
+  std::vector<std::string> out;
   for (std::size_t i = 0; i < words_.size();) {
     const bool joined = words_[i].starts_with(word + "=");
     if (words_[i] != word && !joined) {
@@ -43,7 +57,7 @@ std::optional<std::string> Args::value(std::string_view name) {
       continue;
     }
     if (!joined && i + 1 >= words_.size()) fail_usage(word, " needs a value: ", word, " VALUE");
-    out = joined ? words_[i].substr(word.size() + 1) : words_[i + 1];
+    out.push_back(joined ? words_[i].substr(word.size() + 1) : words_[i + 1]);
     const auto first = words_.begin() + static_cast<std::ptrdiff_t>(i);
     words_.erase(first, first + (joined ? 1 : 2));
   }
@@ -58,6 +72,16 @@ std::optional<Dim> Args::number(std::string_view name, Dim least, Dim most) {
   if (error != std::errc{} || end != text->data() + text->size() || n < least || n > most)
     fail_usage(dashed(name), ": '", *text, "' is no whole number from ", least, " to ", most);
   return n;
+}
+
+std::optional<double> Args::real(std::string_view name) {
+  const std::optional<std::string> text = value(name);
+  if (!text) return std::nullopt;
+  double x = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), x);
+  if (error != std::errc{} || end != text->data() + text->size() || !std::isfinite(x))
+    fail_usage(dashed(name), ": '", *text, "' is no number");
+  return x;
 }
 
 std::vector<std::string> Args::operands() {
@@ -84,11 +108,79 @@ void print(std::string_view text) {
   fail("standard output: ", std::strerror(errno));
 }
 
+void flush() {
+  if (std::fflush(stdout) == 0) return;
+  if (errno == EPIPE) std::_Exit(0);
+  fail("standard output: ", std::strerror(errno));
+}
+
+void note(std::string_view text) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s%.*s\n", is_terminal_stderr() ? "\r\033[2K" : "", static_cast<int>(text.size()), text.data());
+}
+
 bool color_on_stdout() {
   const char *off = std::getenv("NO_COLOR"), *term = std::getenv("TERM");
   return isatty(STDOUT_FILENO) && !(off && *off) && !(term && std::string_view(term) == "dumb");
 }
 bool is_terminal_stderr() { return isatty(STDERR_FILENO); }
+bool is_terminal_stdin() { return isatty(STDIN_FILENO); }
+
+std::string fixed(double x, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, x);
+  return text;
+}
+
+std::vector<std::int32_t> parse_ids(std::string_view text, std::string_view flag, std::string_view what) {
+  std::vector<std::int32_t> ids;
+  while (true) {
+    const std::size_t begin = text.find_first_not_of(" \t\r\n,");
+    if (begin == std::string_view::npos) return ids;
+    text.remove_prefix(begin);
+    const std::string_view word = text.substr(0, text.find_first_of(" \t\r\n,"));
+    std::int32_t id = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc{} || end != word.data() + word.size() || id < 0)
+      fail_usage(flag, ": '", word, "' is no ", what, "; write whole numbers from 0 with spaces between them");
+    ids.push_back(id);
+    text.remove_prefix(word.size());
+  }
+}
+
+void Progress::step(double done, double of, std::string_view more) {
+  if (quiet_ || !(of > 0)) return;
+  const auto now = std::chrono::steady_clock::now();
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const int tenth = static_cast<int>(done / of * 10);
+  if (done >= of) {
+    clear();
+    if (!bar_ && tenths_ > 0 && tenths_ < 10) std::fprintf(stderr, "%s 100 %%, %.1f s\n", what_.c_str(), seconds);
+    tenths_ = 10;
+    return;
+  }
+  if (seconds < 0.5) return;
+  const std::string text = concat(what_, " ", fixed(100 * done / of, 0), " %", more.empty() ? "" : "  ", more);
+  if (!bar_) {
+    if (tenth > tenths_) std::fprintf(stderr, "%s, %.1f s\n", text.c_str(), seconds);
+    tenths_ = std::max(tenths_, tenth);
+  } else if (std::chrono::duration<double>(now - last_).count() >= 0.1) {
+    last_ = now;
+    drawn_ = true;
+    const int width = 30, full = static_cast<int>(width * done / of);
+    std::string line = "\r\033[2K[";
+    for (int i = 0; i < width; ++i) line += i < full ? "█" : "·";
+    std::fprintf(stderr, "%s] %s  %.0f s left", line.c_str(), text.c_str(), done > 0 ? seconds / done * (of - done) : 0.0);
+    std::fflush(stderr);
+  }
+}
+
+void Progress::clear() {
+  if (!drawn_) return;
+  drawn_ = false;
+  std::fputs("\r\033[2K", stderr);
+  std::fflush(stderr);
+}
 
 std::string read_stdin(std::size_t most) {
   std::string text;

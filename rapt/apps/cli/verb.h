@@ -2,6 +2,7 @@
 // What a verb of the program is, and what all of them share: arguments, output, colours. A new verb is one file that defines a Verb
 // and one line in main.cc.
 #pragma once
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,9 +17,12 @@ class Args {
  public:
   explicit Args(std::vector<std::string> words);
 
+  void letter(char short_name, std::string_view name);       // -n is --predict; call it before that flag is asked for
   bool flag(std::string_view name);                          // --name, or one letter: -n
   std::optional<std::string> value(std::string_view name);   // --name VALUE or --name=VALUE; the last one counts
+  std::vector<std::string> values(std::string_view name);    // of a flag that may come many times
   std::optional<Dim> number(std::string_view name, Dim least, Dim most);
+  std::optional<double> real(std::string_view name);         // finite
   std::vector<std::string> operands();                       // everything else; all words after "--", and "-"
   std::vector<std::string> operands(std::size_t least, std::size_t most, std::string_view what);
 
@@ -35,10 +39,34 @@ struct Verb {
 
 // Results go to standard output, through here: a full disk is an error, a closed pipe ends the program quietly.
 void print(std::string_view text);
+void flush();  // what was printed is seen now
+// One line of standard error: what people should know and scripts need not. Ends a progress bar first.
+void note(std::string_view text);
 // Colours: only on a terminal, and not where NO_COLOR is set.
 bool color_on_stdout();
 bool is_terminal_stderr();
+bool is_terminal_stdin();
 // All of standard input, at most `most` bytes.
 std::string read_stdin(std::size_t most);
+
+std::string fixed(double x, int digits);
+// "1 2 3" or "1,2,3".
+std::vector<std::int32_t> parse_ids(std::string_view text, std::string_view flag, std::string_view what = "token id");
+
+// How far something is, on standard error: a bar on a terminal, redrawn at most ten times a second; elsewhere one line per tenth. Work
+// that takes less than half a second shows nothing.
+class Progress {
+ public:
+  Progress(std::string what, bool quiet) : what_(std::move(what)), quiet_(quiet), bar_(is_terminal_stderr()) {}
+  ~Progress() { clear(); }
+  void step(double done, double of, std::string_view more = "");  // more: a word beside the numbers
+  void clear();                                                   // takes the bar away
+
+ private:
+  std::string what_;
+  bool quiet_, bar_, drawn_ = false;
+  int tenths_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_{};
+};
 
 }  // namespace rapt::cli

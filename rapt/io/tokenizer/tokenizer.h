@@ -50,7 +50,8 @@ class Tokenizer {
   std::string name;                     // "gpt2", "llama-bpe", … for messages
   std::int32_t bos = -1, eos = -1, unk = -1, pad = -1, sep = -1, cls = -1, mask = -1;
   std::vector<std::int32_t> stops;      // all ids that end an answer: eos, <|eot_id|>, <|im_end|>, <end_of_turn> …
-  bool add_bos = false, add_eos = false;  // frame(): what stands around a text; BERT: cls and sep
+  bool add_bos = false, add_eos = false;  // frame() puts something before or behind a text; BERT: cls and sep
+  std::vector<std::int32_t> before, after;  // what frame() puts there
   Dim size() const { return static_cast<Dim>(roles_.size()); }
   Role role(std::int32_t id) const { return roles_[static_cast<std::size_t>(id)]; }
   virtual const std::string& text_of(std::int32_t id) const = 0;              // as the vocabulary spells it

@@ -10,10 +10,12 @@
 
 namespace rapt {
 
-std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenizer& tokenizer);
+// `vocabulary`: rows of the model's embedding; where the tokenizer has fewer, unused tokens [PAD…] fill up, as llama.cpp's converter does.
+std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenizer& tokenizer, Dim vocabulary = 0);
 struct TokenizerFiles {
   std::string tokenizer_json, tokenizer_config_json;
 };
+// What was read from a tokenizer.json comes back as it was (the config with the chat template given here, where one is).
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, std::string_view chat_template = "");
 
 }  // namespace rapt

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `rapt run` is made of: settings that flags and /set share, prompts as ids, one answer, the conversation on a terminal.
+#pragma once
+#include <atomic>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rapt/apps/cli/model_args.h"
+#include "rapt/use/chat_template.h"
+
+namespace rapt::cli {
+
+struct ChatSettings {
+  GenerateOptions generate;
+  std::string system;
+  bool raw = false;      // no template
+  bool special = false;  // raw: names of special tokens in the prompt become these tokens
+  bool verbose = false, quiet = false;
+  double load_seconds = 0;
+};
+
+// Names of numeric settings as flags and /set spell them: temp, top-k …; nullptr where unknown.
+struct NumberSetting {
+  const char *name, *meaning;
+  void (*set)(GenerateOptions&, double);
+  double (*get)(const GenerateOptions&);
+  bool whole;
+};
+std::span<const NumberSetting> number_settings();
+
+// A template as the checkpoint has it; absent with --raw or where there is none.
+std::optional<ChatTemplate> chat_template_of(const Checkpoint& checkpoint, bool raw);
+// Messages through the template; only what the template wrote becomes special tokens.
+std::vector<std::int32_t> chat_ids(const Checkpoint& checkpoint, const ChatTemplate& chat, std::span<const ChatMessage> messages);
+// Text as it is, after the beginning-of-text token where the model wants one.
+std::vector<std::int32_t> plain_ids(const Checkpoint& checkpoint, const std::string& text, bool special);
+
+// Ctrl-C during an answer: sets the flag instead of ending the program.
+class Interrupt {
+ public:
+  explicit Interrupt(bool second_ends);  // a second Ctrl-C ends the program
+  ~Interrupt();
+  static std::atomic<bool>& flag();
+};
+
+// Streams the first sample's text to standard output, with progress over a long prompt.
+std::vector<Generated> answer(Session& session, std::span<const std::int32_t> ids, const ChatSettings& settings, bool stream_text);
+void report_times(const Session& session, const ChatSettings& settings);
+// Tokens that are no longer seen are always reported.
+void report_dropped(const Session& session);
+
+int chat(Session& session, const Checkpoint& checkpoint, ChatSettings& settings);
+
+}  // namespace rapt::cli

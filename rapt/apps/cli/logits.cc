@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// rapt logits: what the model computes for given ids, as an array.
+#include "rapt/apps/cli/model_args.h"
+#include "rapt/base/text.h"
+
+namespace rapt::cli {
+namespace {
+
+void write_rows(NpyWriter& file, const Tensor& rows) {
+  if (rows.dtype == DType::f32) return file.write(rows.as<float>());
+  std::vector<float> narrow(static_cast<std::size_t>(rows.elements()));
+  for (std::size_t i = 0; i < narrow.size(); ++i) narrow[i] = static_cast<float>(rows.at(static_cast<Dim>(i)));
+  file.write(narrow);
+}
+
+int run(Args& args) {
+  const CommonArgs common = common_args(args);
+  const std::optional<std::string> ids_text = args.value("ids"), decoder_text = args.value("decoder-ids"), out = args.value("out");
+  const DType cache_format = cache_type(args);
+  const Dim chunk = args.number("chunk", 1, 1 << 20).value_or(256);
+  const bool force = args.flag("force");
+  const std::string name = args.operands(1, 1, "model")[0];
+  if (!ids_text) fail_usage("--ids is missing: the tokens, as in --ids \"1 2 3\"");
+  if (!out) fail_usage("--out is missing: the file to write, as in --out logits.npy");
+  const std::vector<std::int32_t> ids = parse_ids(*ids_text == "-" ? read_stdin(std::size_t{1} << 28) : *ids_text, "--ids");
+  const std::vector<std::int32_t> target = decoder_text ? parse_ids(*decoder_text, "--decoder-ids") : std::vector<std::int32_t>{};
+  if (ids.empty()) fail_usage("--ids: no ids");
+
+  const OpenModel m = open_model(name, common);
+  const Model& model = *m.checkpoint.model;
+  const Recipe& r = model.recipe;
+  const bool both = r.encoder && r.decoder;
+  if (both && target.empty()) fail_usage("--decoder-ids is missing: ", name, " is an encoder-decoder, --ids is what its encoder reads");
+  if (!both && decoder_text) fail_usage("--decoder-ids: ", name, " has no encoder and decoder; --ids is all it reads");
+  const std::vector<std::int32_t>& rows = both ? target : ids;
+  const Dim T = static_cast<Dim>(rows.size()), width = r.head.kind == HeadRecipe::Kind::none ? r.width : r.vocab;
+
+  NpyWriter file(*out, T, width, force);
+  rapt::Run pass(*m.device);
+  Batch source{.tokens = ids};
+  source.sequences.push_back({.first = 0, .count = static_cast<Dim>(ids.size())});
+  // A decoder goes through a cache in pieces, so that a long text needs no [T,V] in memory; the bits are those of one pass.
+  KvCache cache(model.real, cache_format);
+  const Dim piece = r.decoder ? chunk : T;
+  Progress bar("computing", common.quiet);
+  for (Dim at = 0; at < T; at += piece) {
+    const Dim n = std::min(piece, T - at);
+    Batch batch{.tokens = std::span(rows).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n))};
+    batch.sequences.push_back({.first = 0, .count = n, .past = at, .opened = T});
+    pass.reset();
+    write_rows(file, forward(pass, model, batch, both && at == 0 ? &source : nullptr, r.decoder ? &cache : nullptr));
+    bar.step(static_cast<double>(at + n), static_cast<double>(T));
+  }
+  file.commit();
+  bar.clear();
+  if (common.json) {
+    Json j = Json::Object{};
+    j.set("out", *out);
+    j.set("rows", T);
+    j.set("columns", width);
+    j.set("what", std::string(r.head.kind == HeadRecipe::Kind::none ? "hidden" : "logits"));
+    print(j.dump() + "\n");
+  } else if (!common.quiet) {
+    note(concat(*out, ": ", r.head.kind == HeadRecipe::Kind::none ? "last hidden state" : "logits", " [", T, ", ", width, "]"));
+  }
+  return 0;
+}
+
+}  // namespace
+
+extern const Verb kLogits;
+const Verb kLogits = {
+    "logits", "what a model computes for given ids, as a NumPy array",
+    "Usage: rapt logits MODEL --ids \"1 2 3\" [--decoder-ids \"0 4\"] --out FILE.npy [flags]\n"
+    "\n"
+    "Writes the logits of every token, [tokens, vocabulary] in f32; the last hidden state [tokens, width] where the model has no\n"
+    "output matrix. Ids are taken as they are: nothing is put around them. --ids - reads them from standard input.\n"
+    "\n"
+    "  --decoder-ids IDS  encoder-decoders: what the decoder reads, its start token first (--ids is the source)\n"
+    "  --cache-type T     how keys and values are kept: f32, f16, bf16, q8_0, q4_0 (f32)\n"
+    "  --chunk N          tokens per pass (256); the numbers do not depend on it\n"
+    "  --force            overwrite FILE.npy\n"
+    "  -t, --threads N    threads (as many as the process may use)\n"
+    "  -q, --quiet        no progress, no message\n"
+    "\n"
+    "Examples:\n"
+    "  rapt logits model.gguf --ids \"$(rapt tokenize model.gguf 'Hello')\" --out logits.npy\n"
+    "  rapt logits opus-mt-en-de --ids \"76 21 0\" --decoder-ids \"58100\" --out logits.npy\n",
+    run};
+
+}  // namespace rapt::cli

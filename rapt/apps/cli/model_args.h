@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the verbs that open a model share: flags, loading with a bar, arrays into .npy files.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rapt/apps/cli/verb.h"
+#include "rapt/nn/checkpoint.h"
+#include "rapt/use/generate.h"
+
+namespace rapt::cli {
+
+struct CommonArgs {
+  int threads = 0;  // 0: as many as the process may use
+  bool json = false, quiet = false, verbose = false;
+};
+CommonArgs common_args(Args& args);  // -t/--threads --json --quiet --verbose
+
+// A model on its device. Says before loading where memory will not do, and shows how far loading is.
+struct OpenModel {
+  std::unique_ptr<Device> device;
+  Checkpoint checkpoint;
+  double seconds = 0;
+};
+OpenModel open_model(const std::string& path, const CommonArgs& common, LoadOptions options = {});
+const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where there is none
+
+DType parse_type(std::string_view name, std::string_view flag);
+DType cache_type(Args& args);                         // --cache-type
+Json bytes_json(std::string_view text);               // text that may be broken UTF-8, as a string that is not
+
+// NumPy's .npy, version 1.0, f32, C order: rows one after the other.
+class NpyWriter {
+ public:
+  NpyWriter(const std::string& path, Dim rows, Dim cols, bool force);
+  void write(std::span<const float> values);
+  void commit();                                      // fails where values are missing
+
+ private:
+  FileWriter file_;
+  Dim left_;
+};
+
+}  // namespace rapt::cli

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// rapt run: a prompt and its answer, or a conversation.
+#include <charconv>
+#include <limits>
+#include <random>
+
+#include "rapt/apps/cli/chat.h"
+#include "rapt/base/text.h"
+
+namespace rapt::cli {
+namespace {
+
+constexpr std::size_t kMostInput = std::size_t{1} << 28;
+
+GenerateOptions generate_args(Args& args) {
+  GenerateOptions o;
+  args.letter('n', "predict");
+  for (const NumberSetting& n : number_settings()) {
+    std::optional<double> x = args.real(n.name);
+    if (!x) continue;
+    if (n.whole && *x != static_cast<double>(static_cast<Dim>(*x))) fail_usage("--", n.name, ": ", *x, " is no whole number");
+    n.set(o, *x);
+  }
+  if (const auto x = args.real("mirostat-ent")) o.sampler.mirostat_tau = *x;  // llama.cpp's names
+  if (const auto x = args.real("mirostat-lr")) o.sampler.mirostat_eta = *x;
+  args.letter('s', "seed");
+  const Dim seed = args.number("seed", -1, std::numeric_limits<Dim>::max()).value_or(-1);
+  o.sampler.seed = seed >= 0 ? static_cast<std::uint64_t>(seed) : std::random_device{}();
+  o.stops = args.values("stop");
+  for (const std::string& s : o.stops)
+    if (s.empty()) fail_usage("--stop: an empty text would stop every answer at once");
+  for (const std::string& text : args.values("logit-bias")) {
+    const std::size_t equals = text.find('=');
+    const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
+    const std::vector<std::int32_t> id = parse_ids(text.substr(0, equals), "--logit-bias");
+    float x = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), x);
+    if (id.size() != 1 || error != std::errc{} || end != value.data() + value.size())
+      fail_usage("--logit-bias: '", text, "' is not ID=VALUE, as in 15043=-1.5 or 1=-inf");
+    o.sampler.bias.emplace_back(id[0], x);
+  }
+  o.ignore_eos = args.flag("ignore-eos");
+  o.samples = static_cast<int>(args.number("samples", 1, 4096).value_or(1));
+  o.beams = static_cast<int>(args.number("beams", 0, 4096).value_or(0));
+  if (const auto x = args.real("length-penalty")) o.length_penalty = *x;
+  if (const auto n = args.number("logprobs", 0, 1000)) o.logprobs = true, o.top_logprobs = static_cast<int>(*n);
+  args.letter('b', "chunk");
+  o.chunk = args.number("chunk", 1, 1 << 20).value_or(512);
+  check(o.sampler);
+  return o;
+}
+
+const char* name_of(Finish f) { return f == Finish::stop ? "stop" : f == Finish::length ? "length" : "cancelled"; }
+
+Json token_json(const Tokenizer* t, std::int32_t id, float logprob) {
+  Json j = Json::Object{};
+  j.set("id", static_cast<Dim>(id));
+  if (t) j.set("token", bytes_json(t->bytes_of(id)));
+  j.set("logprob", static_cast<double>(logprob));
+  return j;
+}
+
+std::string as_json(const std::string& name, const Checkpoint& c, const Session& session, const std::vector<Generated>& all,
+                    const ChatSettings& s, Dim prompt) {
+  Json j = Json::Object{};
+  j.set("model", name);
+  j.set("seed", static_cast<Dim>(s.generate.sampler.seed & 0x7fffffffffffffff));
+  j.set("prompt_tokens", prompt);
+  Json::Array samples;
+  for (const Generated& g : all) {
+    Json one = Json::Object{};
+    one.set("text", bytes_json(g.text));
+    one.set("finish", std::string(name_of(g.finish)));
+    Json::Array ids;
+    for (std::int32_t id : g.ids) ids.emplace_back(static_cast<Dim>(id));
+    one.set("ids", std::move(ids));
+    if (s.generate.beams > 0) one.set("score", g.score);
+    if (s.generate.logprobs) {
+      Json::Array rows;
+      for (const TokenChoice& t : g.tokens) {
+        Json row = token_json(c.tokenizer.get(), t.id, t.logprob);
+        Json::Array top;
+        for (const auto& [id, logprob] : t.top) top.push_back(token_json(c.tokenizer.get(), id, logprob));
+        if (!top.empty()) row.set("top", std::move(top));
+        rows.push_back(std::move(row));
+      }
+      one.set("logprobs", std::move(rows));
+    }
+    samples.push_back(std::move(one));
+  }
+  j.set("samples", std::move(samples));
+  const GenerateTimes& t = session.times();
+  Json times = Json::Object{};
+  times.set("load_seconds", s.load_seconds);
+  times.set("cache_n", t.reused_tokens);
+  times.set("prompt_n", t.prompt_tokens);
+  times.set("prompt_seconds", t.prompt_seconds);
+  times.set("predicted_n", t.decoded_tokens);
+  times.set("predicted_seconds", t.decode_seconds);
+  j.set("timings", std::move(times));
+  j.set("dropped_tokens", t.dropped_tokens);
+  return j.dump() + "\n";
+}
+
+std::string id_text(std::span<const std::int32_t> ids) {
+  std::string out;
+  for (std::int32_t id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
+  return out;
+}
+
+int run(Args& args) {
+  const CommonArgs common = common_args(args);
+  ChatSettings s;
+  s.generate = generate_args(args);
+  s.quiet = common.quiet, s.verbose = common.verbose;
+  s.raw = args.flag("raw");
+  s.raw = args.flag("no-template") || s.raw;
+  s.special = args.flag("special");
+  s.system = args.value("system").value_or("");
+  Session::Options session_options;
+  session_options.cache = cache_type(args);
+  args.letter('c', "ctx-size");
+  session_options.context = args.number("ctx-size", 0, Dim{1} << 40).value_or(0);
+  session_options.stream = args.flag("stream");
+  if (const auto overflow = args.value("overflow")) {
+    if (*overflow != "error" && *overflow != "stream") fail_usage("--overflow: '", *overflow, "' is neither error nor stream");
+    session_options.stream = session_options.stream || *overflow == "stream";
+  }
+  const std::optional<Dim> keep = args.number("keep", 0, Dim{1} << 30), window = args.number("window", 1, Dim{1} << 40);
+  if ((keep || window) && !session_options.stream) fail_usage(keep ? "--keep" : "--window", " belongs to --stream (or --overflow stream)");
+  const std::optional<std::string> ids_text = args.value("ids");
+  std::vector<std::int32_t> ids;
+  if (ids_text) ids = parse_ids(*ids_text, "--ids");
+  const std::vector<std::string> words = args.operands(1, 2, "a model and a prompt in quotes");
+  if (ids_text && words.size() > 1) fail_usage("--ids is the prompt already; leave the text away");
+  if (s.generate.logprobs && !common.json) fail_usage("--logprobs: log-probabilities are part of the JSON; add --json");
+
+  // The prompt: standard input stands before the text of the command line.
+  std::optional<std::string> prompt;
+  if (words.size() > 1 && words[1] != "-") prompt = words[1];
+  const bool interactive = words.size() == 1 && !ids_text && is_terminal_stdin();
+  if (!interactive && !ids_text && !is_terminal_stdin()) {
+    std::string before = read_stdin(kMostInput);
+    if (prompt && !before.empty() && !before.ends_with('\n')) before += '\n';
+    prompt = before + prompt.value_or("");
+  }
+  if (interactive && common.json) fail_usage("--json needs a prompt");
+  if (interactive && (s.generate.samples > 1 || s.generate.beams > 0)) fail_usage("--samples and --beams need a prompt");
+
+  LoadOptions load;
+  if (session_options.stream)
+    load.change = [&](Recipe& r) {
+      const Dim kept = keep.value_or(4), context = session_options.context > 0 ? session_options.context : r.context;
+      if (!window && context <= kept)
+        fail_usage("--stream: a context of ", context, " tokens leaves no window beside ", kept, " kept ones");
+      stream_windows(r, kept, window.value_or(context - kept));
+    };
+  OpenModel m = open_model(words[0], common, load);
+  const Checkpoint& c = m.checkpoint;
+  s.load_seconds = m.seconds;
+  const Recipe& r = c.model->recipe;
+  if (session_options.context > r.context && !session_options.stream)
+    note(concat("note: a context of ", session_options.context, " tokens is more than the model was made for (", r.context,
+                "): answers may become worse"));
+  Session session(*m.device, c, session_options);
+  const bool translates = r.encoder && r.decoder;
+  if (interactive && !translates) return chat(session, c, s);
+  if (interactive) fail_usage(words[0], " translates: give it a text");
+
+  if (ids_text) {
+  } else if (const auto chat_template = translates ? std::nullopt : chat_template_of(c, s.raw)) {
+    std::vector<ChatMessage> messages;
+    if (!s.system.empty()) messages.push_back({"system", s.system});
+    messages.push_back({"user", prompt.value_or("")});
+    ids = chat_ids(c, *chat_template, messages);
+  } else {
+    if (!s.system.empty())
+      fail_usage("--system: ", words[0], s.raw ? " runs without its chat template (--raw)" : " has no chat template",
+                 "; put the text into the prompt");
+    ids = plain_ids(c, prompt.value_or(""), s.special);
+  }
+
+  const Interrupt interrupt(true);
+  const bool one = s.generate.samples == 1;
+  std::vector<Generated> all;
+  const bool streams = !common.json && one && c.tokenizer;
+  if (translates) {
+    all = session.translate(
+        ids, s.generate,
+        [&](int, std::int32_t, std::string_view text) {
+          if (streams) print(text), flush();
+          return true;
+        },
+        &Interrupt::flag());
+  } else {
+    all = answer(session, ids, s, streams);
+  }
+  if (common.json) print(as_json(words[0], c, session, all, s, static_cast<Dim>(ids.size())));
+  else if (streams) print("\n");
+  else
+    for (std::size_t i = 0; i < all.size(); ++i)
+      print(concat(one ? "" : concat("[", i + 1, "] "), c.tokenizer ? all[i].text : id_text(all[i].ids), "\n"));
+  flush();
+  const Dim limit = s.generate.max_tokens;
+  if (!common.quiet && all[0].finish == Finish::length && (limit < 0 || static_cast<Dim>(all[0].ids.size()) < limit))
+    note(concat("note: the answer ends because the context of ", session.context(),
+                " tokens is full; --ctx-size or --overflow stream go further"));
+  report_dropped(session);
+  if (s.verbose) report_times(session, s);
+  return all[0].finish == Finish::cancelled ? 130 : 0;
+}
+
+}  // namespace
+
+extern const Verb kRun;
+const Verb kRun = {
+    "run", "answer a prompt, or chat",
+    "Usage: rapt run MODEL [PROMPT] [flags]\n"
+    "\n"
+    "MODEL is a GGUF file, a Hugging Face folder, a llama2.c file, or the name of one in a folder of RAPT_MODELS. Without a PROMPT it is a\n"
+    "conversation on a terminal (Ctrl-C stops the answer, Ctrl-D leaves, /help tells the rest); elsewhere standard input is the prompt.\n"
+    "With both, standard input stands before the PROMPT. A model with a chat template answers; one without continues the text.\n"
+    "\n"
+    "  --system TEXT            the system message of the chat template\n"
+    "  --raw, --no-template     no chat template: continue the text; --special: names of special tokens in it become these tokens\n"
+    "  --ids \"1 2 3\"            the prompt as token ids\n"
+    "  -n, --predict N          at most N tokens (until the model stops)\n"
+    "  -c, --ctx-size N         tokens of prompt and answer together (the model's own)\n"
+    "  --overflow error|stream  a prompt that is too long: an error, or forget what lies between the first tokens and the last (error)\n"
+    "  --stream --keep 4 --window N   the same from the start: the first 4 tokens and the last N are seen, without end\n"
+    "  --cache-type T           how keys and values are kept: f32, f16, bf16, q8_0, q4_0 (f32)\n"
+    "  --stop TEXT              the answer ends before TEXT; may be given many times\n"
+    "  --ignore-eos             never end by itself\n"
+    "\n"
+    "  Choice of tokens, in this order:\n"
+    "  --logit-bias ID=V        added to a token's logit; -inf forbids it\n"
+    "  --repeat-penalty X (1)   --frequency-penalty X (0)   --presence-penalty X (0)   --repeat-last-n N (64)\n"
+    "  --top-k N (40)   --typical P (1)   --top-p P (0.95)   --min-p P (0.05)\n"
+    "  --mirostat 1|2 (0)   --mirostat-tau X (5)   --mirostat-eta X (0.1)      instead of the line above\n"
+    "  --temp T                 (0.8); 0: always the most probable token\n"
+    "  -s, --seed N             (another one each time)\n"
+    "  --samples N              N answers to one prompt, computed together\n"
+    "  --beams N                beam search instead; --length-penalty X (1): score = sum of log-probabilities / length^X\n"
+    "\n"
+    "  --json                   text, ids, times as JSON; --logprobs N adds each token's log-probability and the N most probable\n"
+    "  --verbose                times on standard error\n"
+    "  -t, --threads N          threads (as many as the process may use)\n"
+    "  -q, --quiet              no progress, no notes\n"
+    "\n"
+    "Examples:\n"
+    "  rapt run SmolLM2-135M-Instruct.Q4_1.gguf\n"
+    "  rapt run model.gguf 'Why is the sky blue?' --temp 0 -n 100\n"
+    "  rapt run model.gguf 'Sum this up in one line:' < article.txt\n"
+    "  rapt run stories260K.bin 'Once upon a time' --seed 7 --verbose\n"
+    "  rapt run model.gguf --json --samples 3 --logprobs 5 'Two plus two is' --raw\n",
+    run};
+
+}  // namespace rapt::cli

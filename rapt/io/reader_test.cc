@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/io/reader.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+namespace rapt {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / concat("rapt-reader-", ::getpid());
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+  std::string operator/(const char* name) const { return (path / name).string(); }
+  std::size_t files() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(path), fs::directory_iterator())); }
+};
+
+std::string failure(auto&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+void put(const std::string& path, std::string_view text, bool force = false) {
+  FileWriter out(path, force);
+  out.write(text);
+  out.commit();
+}
+
+TEST(Reader, TakesWhatIsThereAndNoMore) {
+  const unsigned char bytes[] = {1, 2, 3, 4, 0, 0, 0x80, 0x3F, 1, 2, 'a', 0xC3, 0xA9, 0xFF};
+  Reader in(std::as_bytes(std::span(bytes)), "file");
+  EXPECT_EQ(in.get<std::uint32_t>("x"), 0x04030201u);
+  EXPECT_EQ(in.get<float>("x"), 1.0f);
+  EXPECT_TRUE(in.get<bool>("x"));
+  EXPECT_EQ(failure([&] { in.get<bool>("flag"); }), "file: byte 10: flag is neither true (1) nor false (0) but 2");
+  EXPECT_EQ(in.text(3, "x"), "aé");
+  EXPECT_EQ(in.left(), 1u);
+  EXPECT_EQ(failure([&] { in.text(1, "a name"); }), "file: byte 13: a name is not UTF-8: '\\xff'");
+  EXPECT_EQ(failure([&] { in.take(2, "the rest"); }), "file: byte 13: the rest wants 2 bytes, 1 are left (is the download complete?)");
+  EXPECT_THROW(in.take(UINT64_MAX, "x"), Error);
+}
+
+TEST(Reader, CountsItemsBeforeTheyAreRead) {
+  const std::byte bytes[10] = {};
+  const Reader in(bytes, "file");
+  in.expect_items(5, 2, "pairs");
+  EXPECT_NE(failure([&] { in.expect_items(6, 2, "pairs"); }).find("6 pairs are announced"), std::string::npos);
+  EXPECT_THROW(in.expect_items(UINT64_MAX, 1, "x"), Error);
+  EXPECT_THROW(in.expect_items(1ull << 63, 2, "x"), Error);  // the product would wrap to 0
+}
+
+TEST(Reader, Utf8IsStrict) {
+  for (const char* good : {"", "plain", "é", "€", "😀", "\xED\x9F\xBF", "\xEE\x80\x80", "\xF4\x8F\xBF\xBF"})
+    EXPECT_TRUE(valid_utf8(good)) << good;
+  EXPECT_TRUE(valid_utf8(std::string_view("\0", 1)));
+  for (const char* bad :
+       {"\x80", "\xC3", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xED\xBF\xBF", "\xF0\x80\x80\x80",
+        "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "a\xE2\x82", "\xE2\x28\xA1", "\xF0\x9F\x98"})
+    EXPECT_FALSE(valid_utf8(bad)) << bad;
+}
+
+TEST(Reader, NamesInMessagesAreHarmless) {
+  EXPECT_EQ(quote_name("layer.0"), "'layer.0'");
+  EXPECT_EQ(quote_name("\x1b[2J\n"), "'\\x1b[2J\\x0a'");
+  EXPECT_EQ(quote_name("é"), "'é'");
+  EXPECT_EQ(quote_name("\xff"), "'\\xff'");
+  const std::string cut = quote_name(std::string(1000, 'x'));
+  EXPECT_EQ(cut.size(), 120 + std::string("''…").size());
+  EXPECT_TRUE(valid_utf8(quote_name(std::string(119, 'x') + "éé")));
+}
+
+TEST(MappedFileTest, OpensPlainFilesOnly) {
+  const Folder folder;
+  put(folder / "a", "hello");
+  const MappedFile file(folder / "a");
+  EXPECT_EQ(file.bytes().size(), 5u);
+  EXPECT_EQ(static_cast<char>(file.bytes()[4]), 'o');
+  file.check_unchanged();
+  put(folder / "empty", "");
+  EXPECT_EQ(MappedFile(folder / "empty").bytes().size(), 0u);
+  EXPECT_NE(failure([&] { MappedFile f(folder / "none"); }).find("no such file"), std::string::npos);
+  EXPECT_NE(failure([&] { MappedFile f(folder.path.string()); }).find("is a folder"), std::string::npos);
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_NE(failure([&] { MappedFile f(folder / "pipe"); }).find("pipe or a device"), std::string::npos);
+  EXPECT_NE(failure([&] { MappedFile f(std::string("a\0b", 3)); }).find("zero byte"), std::string::npos);
+}
+
+TEST(MappedFileTest, SeesThatTheFileChanged) {
+  const Folder folder;
+  put(folder / "a", "hello");
+  const MappedFile file(folder / "a");
+  put(folder / "a", "other", true);
+  EXPECT_EQ(static_cast<char>(file.bytes()[0]), 'h');  // still the old file
+  EXPECT_NE(failure([&] { file.check_unchanged(); }).find("changed while it was read"), std::string::npos);
+  fs::remove(folder / "a");
+  EXPECT_NE(failure([&] { file.check_unchanged(); }).find("vanished"), std::string::npos);
+}
+
+TEST(ReadTextFile, WholeButBounded) {
+  const Folder folder;
+  put(folder / "a", std::string(100000, 'x'));
+  EXPECT_EQ(read_text_file(folder / "a").size(), 100000u);
+  EXPECT_NE(failure([&] { read_text_file(folder / "a", 99999); }).find("100000 bytes"), std::string::npos);
+  EXPECT_EQ(read_text_file(folder / "a", 100000).size(), 100000u);
+  EXPECT_NE(failure([&] { read_text_file("/dev/zero", 1000); }).find("more than 1000 bytes"), std::string::npos);
+  EXPECT_NE(failure([&] { read_text_file(folder.path.string()); }).find("is a folder"), std::string::npos);
+}
+
+TEST(FileWriterTest, AppearsWholeOrNotAtAll) {
+  const Folder folder;
+  {
+    FileWriter out(folder / "a", false);
+    out.write("half");
+    EXPECT_FALSE(fs::exists(folder / "a"));
+  }
+  EXPECT_EQ(folder.files(), 0u);
+  {
+    FileWriter out(folder / "a", false);
+    out.put(std::uint16_t{0x0201});
+    out.pad_to(8);
+    out.write(std::string(3000000, 'y'));
+    EXPECT_EQ(out.position(), 3000008u);
+    out.commit();
+    EXPECT_THROW(out.commit(), Error);
+  }
+  EXPECT_EQ(folder.files(), 1u);
+  const std::string text = read_text_file(folder / "a");
+  EXPECT_EQ(text.size(), 3000008u);
+  EXPECT_EQ(text.substr(0, 9), std::string("\1\2\0\0\0\0\0\0y", 9));
+}
+
+TEST(FileWriterTest, ReplacesOnlyByForce) {
+  const Folder folder;
+  put(folder / "a", "old");
+  EXPECT_NE(failure([&] { put(folder / "a", "new"); }).find("stands already"), std::string::npos);
+  {
+    FileWriter late(folder / "b", false);  // someone else writes b meanwhile
+    late.write("mine");
+    put(folder / "b", "theirs");
+    EXPECT_NE(failure([&] { late.commit(); }).find("appeared while"), std::string::npos);
+  }
+  EXPECT_EQ(read_text_file(folder / "b"), "theirs");
+  put(folder / "a", "new", true);
+  EXPECT_EQ(read_text_file(folder / "a"), "new");
+  EXPECT_EQ(folder.files(), 2u);
+  EXPECT_NE(failure([&] { put(folder.path.string(), "x", true); }).find("is a folder"), std::string::npos);
+  EXPECT_NE(failure([&] { put(folder / "no/such/a", "x"); }).find("there is no folder"), std::string::npos);
+  EXPECT_NE(failure([&] { put("", "x"); }).find("no name of a file"), std::string::npos);
+}
+
+// A limit on the size of files stands in for a full disk: the same failing write.
+TEST(FileWriterTest, AFullDiskLosesNothing) {
+  const Folder folder;
+  put(folder / "a", "precious");
+  struct rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {1 << 20, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string large = failure([&] { put(folder / "a", std::string(5 << 20, 'z'), true); });
+  const struct rlimit tiny = {10, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &tiny);
+  const std::string at_commit = failure([&] { put(folder / "a", std::string(100, 'z'), true); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_NE(large.find("cannot write"), std::string::npos) << large;
+  EXPECT_NE(at_commit.find("is unchanged"), std::string::npos) << at_commit;
+  EXPECT_EQ(read_text_file(folder / "a"), "precious");
+  EXPECT_EQ(folder.files(), 1u);
+}
+
+}  // namespace
+}  // namespace rapt

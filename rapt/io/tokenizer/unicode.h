@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// UTF-8 and the properties of characters that tokenizers ask for. Tables: make_unicode.py.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rapt::unicode {
+
+enum Category : std::uint8_t {
+  Lu, Ll, Lt, Lm, Lo, Mn, Mc, Me, Nd, Nl, No, Pc, Pd, Ps, Pe, Pi, Pf, Po, Sm, Sc, Sk, So, Zs, Zl, Zp, Cc, Cf, Cs, Co, Cn
+};
+
+struct Char {
+  std::uint32_t code = 0;  // U+FFFD for a byte that starts no valid character
+  std::uint32_t length = 0;
+  bool valid = true;
+};
+constexpr std::uint32_t kReplacement = 0xFFFD;
+inline constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
+
+// The character at `at` (which is inside the text). Overlong forms, surrogates and values over 10FFFF are invalid: one byte long.
+Char read(std::string_view text, std::size_t at);
+void append(std::string& out, std::uint32_t code);
+std::vector<std::uint32_t> codes(std::string_view text);
+std::string text(const std::vector<std::uint32_t>& codes);
+
+Category category(std::uint32_t code);
+inline bool is_letter(std::uint32_t c) { return category(c) <= Lo; }
+inline bool is_mark(std::uint32_t c) { const Category k = category(c); return k >= Mn && k <= Me; }
+inline bool is_number(std::uint32_t c) { const Category k = category(c); return k >= Nd && k <= No; }
+inline bool is_punctuation(std::uint32_t c) { const Category k = category(c); return k >= Pc && k <= Po; }
+inline bool is_symbol(std::uint32_t c) { const Category k = category(c); return k >= Sm && k <= So; }
+bool is_space(std::uint32_t code);  // White_Space: \s of the pattern engines
+bool is_word(std::uint32_t code);   // \w: letters, marks, decimal digits and letter numbers, connectors, circled letters
+inline bool is_ascii_punctuation(std::uint32_t c) {
+  return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+}
+
+// As the crates behind Hugging Face's tokenizers know them, of Unicode 8.0 (BERT) and 9.0 (normal forms).
+Category category8(std::uint32_t code);  // right for punctuation, marks without width and format characters
+bool is_mark9(std::uint32_t code);
+
+void lower(std::vector<std::uint32_t>& out, std::uint32_t code);  // full mapping, character by character (U+0130 becomes two)
+
+enum class Form { nfc, nfd, nfkc, nfkd };
+std::string normalize(std::string_view text, Form form);  // of Unicode 9.0; invalid bytes become U+FFFD
+std::vector<std::uint32_t> decompose(const std::vector<std::uint32_t>& codes, bool compatible);
+
+// Where the grapheme cluster that begins at `at` ends: characters a reader takes for one. Enough of the rules for clusters below six
+// bytes, which is where the caller (the charsmap as Hugging Face applies it) asks.
+std::size_t grapheme_end(std::string_view text, std::size_t at);
+
+}  // namespace rapt::unicode

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading: recipe first, then every weight from its tensor, in the file's format where kernels read it.
+#include "rapt/nn/checkpoint.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "rapt/base/text.h"
+#include "rapt/nn/checkpoint_files.h"
+#include "rapt/nn/show.h"
+#include "rapt/tensor/formats.h"
+#include "rapt/tensor/pack.h"
+
+namespace rapt {
+namespace {
+
+namespace fs = std::filesystem;
+using Plan = std::vector<std::pair<WeightShape, TensorUse>>;
+
+// ------------------------------------------------------------------------------------------------ one weight
+// Rows of numbers into a weight of any format.
+void store_rows(Weight& w, Dim first, Dim count, std::span<const float> values, std::vector<std::byte>& scratch) {
+  if (is_block(w.format)) {
+    scratch.resize(bytes_of(w.format, count * w.cols, w.name));
+    quantize(w.format, values, scratch);
+    pack_rows(w, first, count, scratch);
+    return;
+  }
+  std::byte* data = w.data.get();
+  auto write = [&](auto* to, auto&& convert) {
+    for (Dim r = 0; r < count; ++r) {
+      const float* row = values.data() + r * w.cols;
+      auto* at = to + w.offset(first + r, 0);
+      const Dim step = w.packing == Packing::panels ? kPanel : 1;
+      for (Dim c = 0; c < w.cols; ++c) at[c * step] = convert(row[c]);
+    }
+  };
+  switch (w.format) {
+    case DType::f32: return write(reinterpret_cast<float*>(data), [](float x) { return x; });
+    case DType::f64: return write(reinterpret_cast<double*>(data), [](float x) { return static_cast<double>(x); });
+    case DType::bf16: return write(reinterpret_cast<std::uint16_t*>(data), [](float x) { return to_bf16(x); });
+    case DType::f16: return write(reinterpret_cast<std::uint16_t*>(data), [](float x) { return to_f16(x); });
+    default: fail("weight ", w.name, ": nothing is stored as ", name_of(w.format));
+  }
+}
+
+struct Filler {
+  Weight& w;
+  const TensorUse& use;
+  bool vector;
+  std::vector<float> whole;  // a transposed tensor, all of it
+
+  // Rows [first, first + count), at most a few panels.
+  void rows(Dim first, Dim count) const {
+    std::vector<std::byte> bytes, scratch;
+    std::vector<float> values;
+    if (vector) {  // one row of ours is the last axis of theirs
+      values = use.view->values();
+      const std::size_t from = static_cast<std::size_t>(use.first);
+      std::vector<float> own(values.begin() + static_cast<std::ptrdiff_t>(from),
+                             values.begin() + static_cast<std::ptrdiff_t>(from) + w.cols);
+      if (use.head_dim > 0)
+        for (Dim c = 0; c < w.cols; ++c) own[static_cast<std::size_t>(c)] = values[static_cast<std::size_t>(use.row(c))];
+      store_rows(w, 0, 1, own, scratch);
+      return;
+    }
+    if (use.transposed) {
+      values.resize(static_cast<std::size_t>(count * w.cols));
+      const Dim across = use.view->last();
+      for (Dim r = 0; r < count; ++r)
+        for (Dim c = 0; c < w.cols; ++c)
+          values[static_cast<std::size_t>(r * w.cols + c)] = whole[static_cast<std::size_t>(c * across + use.first + first + r)];
+      store_rows(w, first, count, values, scratch);
+      return;
+    }
+    std::span<const std::byte> source;
+    if (use.head_dim > 0) {
+      for (Dim r = first; r < first + count; ++r) {
+        const auto row = use.view->row_bytes(use.row(r), 1);
+        bytes.insert(bytes.end(), row.begin(), row.end());
+      }
+      source = bytes;
+    } else {
+      source = use.view->row_bytes(use.first + first, count);
+    }
+    if (is_block(w.format) && w.format == use.view->dtype() && w.packing == Packing::panels) return pack_rows(w, first, count, source);
+    values.resize(static_cast<std::size_t>(count * w.cols));
+    dequantize(use.view->dtype(), source, values);
+    store_rows(w, first, count, values, scratch);
+  }
+};
+
+constexpr Dim kTaskRows = 8 * kPanel;
+
+void fill_weight(Weight& w, const TensorUse& use, bool vector, Device* device) {
+  Filler filler{w, use, vector, {}};
+  if (use.transposed) filler.whole = use.view->values();
+  const Dim tasks = (w.rows + kTaskRows - 1) / kTaskRows;
+  if (!device || tasks < 2) {
+    for (Dim i = 0; i < tasks; ++i) filler.rows(i * kTaskRows, std::min(kTaskRows, w.rows - i * kTaskRows));
+    return;
+  }
+  struct Shared {
+    const Filler& filler;
+    std::mutex lock;
+    std::exception_ptr error;
+  } shared{filler, {}, {}};
+  device->queue().team->run(
+      tasks,
+      [](void* context, Dim task, int) noexcept {
+        auto& s = *static_cast<Shared*>(context);
+        try {
+          s.filler.rows(task * kTaskRows, std::min(kTaskRows, s.filler.w.rows - task * kTaskRows));
+        } catch (...) {
+          const std::lock_guard hold(s.lock);
+          s.error = std::current_exception();
+        }
+      },
+      &shared);
+  if (shared.error) std::rethrow_exception(shared.error);
+}
+
+// ------------------------------------------------------------------------------------------------ the model
+DType format_for(const LoadOptions& o, WeightRole role, const std::string& name, DType file, Dim cols) {
+  if (role == WeightRole::vector || (role == WeightRole::table && name != "embed.tokens")) return o.real;
+  if (o.real != DType::f32) return o.real;
+  const DType wanted = o.matrices.value_or(file);
+  if (is_block(wanted) && cols % static_cast<Dim>(info_of(wanted).block) != 0) return o.real;
+  return wanted == DType::f64 || wanted == DType::f32 ? o.real : wanted;
+}
+
+std::uint64_t available_memory() {
+  std::ifstream in("/proc/meminfo");
+  std::string key;
+  std::uint64_t kib = 0;
+  while (in >> key >> kib) {
+    if (key == "MemAvailable:") return kib * 1024;
+    in.ignore(64, '\n');
+  }
+  return 0;
+}
+
+std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, const LoadOptions& options, bool all) {
+  const Recipe resolved = resolve(recipe);
+  const Plan plan = plan_tensors(source, resolved, all);
+  std::map<std::string_view, const std::pair<WeightShape, TensorUse>*> by_name;
+  for (const auto& p : plan) by_name.emplace(p.first.name, &p);
+  auto blank = [&](const std::string& name, Dim rows, Dim cols, WeightRole role) {
+    Weight w;
+    w.name = name;
+    w.rows = rows;
+    w.cols = cols;
+    w.format = format_for(options, role, name, by_name.at(name)->second.view->dtype(), cols);
+    w.packing = role == WeightRole::matrix || is_block(w.format) ? Packing::panels : Packing::rows;
+    return w;
+  };
+  std::uint64_t bytes = 0;
+  const Model estimate(resolved, options.real, [&](const std::string& name, Dim rows, Dim cols, WeightRole role) {
+    Weight w = blank(name, rows, cols, role);
+    bytes += w.bytes();
+    return w;
+  });
+  if (const std::uint64_t free = available_memory(); free > 0 && bytes > free)
+    fail(source.where, ": the weights take ", byte_count(static_cast<double>(bytes)), " of memory, ", byte_count(static_cast<double>(free)),
+         " are available; close other programs or take a smaller type (rapt quantize)");
+  auto model = std::make_unique<Model>(resolved, options.real, [&](const std::string& name, Dim rows, Dim cols, WeightRole role) {
+    const Weight w = blank(name, rows, cols, role);
+    return make_weight(name, rows, cols, w.format, w.packing);
+  });
+  const std::uint64_t of = source.tensors->bytes();
+  std::uint64_t done = 0;
+  std::set<const TensorView*> counted;
+  for (Weight& w : model->weights) {
+    const auto& [shape, use] = *by_name.at(w.name);
+    fill_weight(w, use, shape.vector, options.device);
+    if (counted.insert(use.view).second) done += use.view->bytes().size();
+    if (options.progress) options.progress(done, of);
+  }
+  return model;
+}
+
+// ------------------------------------------------------------------------------------------------ beside the weights
+void add_ids(std::vector<std::int32_t>& out, const Json* j, Dim vocab, const std::string& where, std::string_view key) {
+  if (!j || j->is_null()) return;
+  if (j->is_array()) {
+    for (const Json& e : j->array()) add_ids(out, &e, vocab, where, key);
+    return;
+  }
+  if (!j->is_integer()) fail(where, ": ", key, ": wants a token id or a list of them, has ", j->type_name());
+  if (j->integer() < 0 || j->integer() >= vocab) return;  // -1 and ids of other vocabularies mean none
+  const auto id = static_cast<std::int32_t>(j->integer());
+  if (std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
+}
+
+void read_ids(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
+  const Dim vocab = recipe.vocab;
+  std::vector<std::int32_t> start;
+  if (f.format == "folder") {
+    add_ids(c.stops, f.generation.find("eos_token_id"), vocab, f.path + "/generation_config.json", "eos_token_id");
+    add_ids(c.stops, f.source.find("eos_token_id"), vocab, f.source.where, "eos_token_id");
+    for (const char* key : {"decoder_start_token_id", "pad_token_id"}) {
+      add_ids(start, f.source.find(key), vocab, f.source.where, key);
+      add_ids(start, f.generation.find(key), vocab, f.path + "/generation_config.json", key);
+    }
+  } else if (f.gguf) {
+    add_ids(start, f.source.find(".decoder_start_token_id"), vocab, f.path, "decoder_start_token_id");
+  }
+  if (c.tokenizer) {
+    for (const std::int32_t id : c.tokenizer->stops)
+      if (std::find(c.stops.begin(), c.stops.end(), id) == c.stops.end() && id >= 0 && id < vocab) c.stops.push_back(id);
+    if (start.empty() && c.tokenizer->pad >= 0) start.push_back(c.tokenizer->pad);
+  }
+  if (recipe.encoder && recipe.decoder && !start.empty()) c.decoder_start = start[0];
+}
+
+// sentence-transformers: modules.json lists Transformer, Pooling, Normalize, each with its folder.
+void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
+  if (f.gguf) {
+    const Json* type = f.source.find(".pooling_type");
+    if (!type) return;
+    if (!type->is_integer() || type->integer() < 0 || type->integer() > 4)
+      fail(f.path, ": ", f.source.arch, ".pooling_type: 0 (none) to 3 (last), has ", type->dump(0));
+    if (type->integer() == 4) fail(f.path, ": ", f.source.arch, ".pooling_type 4 (rank) is a classifier, which is not built");
+    c.pool = std::array{Pool::none, Pool::mean, Pool::cls, Pool::last}[static_cast<std::size_t>(type->integer())];
+    c.normalize = c.pool != Pool::none;
+    return;
+  }
+  if (f.format != "folder") return;
+  const std::string list_at = (fs::path(f.path) / "modules.json").string();
+  const Json modules = read_json_file(list_at, 1 << 20);
+  if (modules.is_null()) return;
+  if (!modules.is_array()) fail(list_at, ": wants a list of modules, has ", modules.type_name());
+  for (const Json& m : modules.array()) {
+    const Json *type = m.find("type"), *path = m.find("path");
+    if (!type || !type->is_string() || !path || !path->is_string()) fail(list_at, ": every module needs a type and a path");
+    const std::string& kind = type->string();
+    if (kind.ends_with(".Transformer")) continue;
+    if (kind.ends_with(".Normalize")) {
+      c.normalize = true;
+      continue;
+    }
+    if (!kind.ends_with(".Pooling")) fail(list_at, ": module ", json_quote(kind), " is not built; Transformer, Pooling and Normalize are");
+    if (path->string().find('/') != std::string::npos || path->string().find("..") != std::string::npos)
+      fail(list_at, ": path ", json_quote(path->string()), " leaves the folder");
+    const std::string at = (fs::path(f.path) / path->string() / "config.json").string();
+    const Json pooling = read_json_file(at, 1 << 20);
+    if (!pooling.is_object()) fail(at, ": this file is missing; modules.json names it");
+    std::vector<std::string> modes;
+    for (const Json::Member& one : pooling.object())
+      if (one.key.starts_with("pooling_mode_") && one.value == Json(true)) modes.push_back(one.key.substr(13));
+    if (const Json* word = pooling.find("pooling_mode"); word && word->is_string()) modes = {word->string()};
+    if (modes.size() != 1) fail(at, ": names ", modes.size(), " ways of pooling; exactly one is built at a time");
+    if (modes[0] == "mean_tokens" || modes[0] == "mean") c.pool = Pool::mean;
+    else if (modes[0] == "cls_token" || modes[0] == "cls") c.pool = Pool::cls;
+    else if (modes[0] == "lasttoken" || modes[0] == "last") c.pool = Pool::last;
+    else fail(at, ": pooling ", json_quote(modes[0]), " is not built; mean, cls and last are");
+  }
+  const std::string own = (fs::path(f.path) / "sentence_bert_config.json").string();
+  const Json limits = read_json_file(own, 1 << 20);
+  if (const Json* n = limits.find("max_seq_length"); n && !n->is_null()) {
+    if (!n->is_integer() || n->integer() < 1) fail(own, ": max_seq_length: wants a whole number above 0, has ", n->dump(0));
+    c.max_tokens = std::min<Dim>(n->integer(), recipe.context);
+  }
+}
+
+}  // namespace
+
+Checkpoint describe_checkpoint(const CheckpointFiles& files, const Recipe& recipe) {
+  Checkpoint c;
+  c.path = files.path;
+  c.family = files.source.family->name;
+  c.format = files.format;
+  c.file_bytes = files.source.tensors->bytes();
+  c.tokenizer = tokenizer_of(files, recipe.vocab);
+  c.chat_template = chat_template_of(files);
+  read_pooling(c, files, recipe);
+  read_ids(c, files, recipe);
+  return c;
+}
+
+Checkpoint open_checkpoint(const std::string& path, const LoadOptions& options) {
+  const auto files = open_files(path);
+  Translation t = translate(files->source);
+  const bool changed = static_cast<bool>(options.change);
+  if (changed) {
+    plan_tensors(files->source, t.recipe);  // every tensor has its place in the model as it was released
+    options.change(t.recipe);
+  }
+  Checkpoint c = describe_checkpoint(*files, t.recipe);
+  c.model = load_model(files->source, t.recipe, options, !changed);
+  return c;
+}
+
+Recipe checkpoint_recipe(const std::string& path) {
+  const auto files = open_files(path);
+  Translation t = translate(files->source);
+  plan_tensors(files->source, t.recipe);
+  return t.recipe;
+}
+
+std::vector<std::string> check_checkpoint(const std::string& path) {
+  const auto files = open_files(path);
+  const Source& s = files->source;
+  const Translation t = translate(s);
+  const Plan plan = plan_tensors(s, t.recipe);
+  std::map<std::string, std::pair<std::size_t, std::uint64_t>> types;
+  for (const TensorView& v : s.tensors->all()) {
+    auto& [count, bytes] = types[name_of(v.dtype())];
+    ++count;
+    bytes += v.bytes().size();
+  }
+  const Checkpoint c = describe_checkpoint(*files, t.recipe);
+  std::vector<std::string> out;
+  out.push_back(
+      concat(files->path, ": ", files->format, files->gguf ? concat(" version ", files->gguf->version) : "", ", family ", s.family->name));
+  out.push_back(
+      concat(s.tensors->all().size(), " tensors, ", byte_count(static_cast<double>(s.tensors->bytes())), ", every one read or known"));
+  for (const auto& [name, n] : types)
+    out.push_back(concat("  ", name, ": ", n.first, " tensors, ", byte_count(static_cast<double>(n.second))));
+  out.push_back(concat(short_count(static_cast<double>(count_parameters(t.recipe).total)), " parameters, width ", t.recipe.width,
+                       ", vocabulary ", t.recipe.vocab, ", context ", t.recipe.context));
+  out.push_back(c.tokenizer ? concat("tokenizer: ", c.tokenizer->name, ", ", c.tokenizer->size(), " tokens") : "no tokenizer");
+  if (!c.chat_template.empty()) out.push_back("chat template: yes");
+  if (c.pool != Pool::none) out.push_back("sentence encoder");
+  return out;
+}
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> out;
+  for (const Family& f : families()) out.push_back(f.name);
+  return out;
+}
+
+}  // namespace rapt

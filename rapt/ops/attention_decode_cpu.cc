@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+// Few queries against cached keys: a step of decoding. Here KEYS are the lanes of scores and channels the lanes of values, so one query
+// fills a vector, and all heads of a kv head share one pass over its pages. Every sum is formed in the order of the tile with queries in
+// lanes (attention_forward_cpu.cc), element by element: a score is one FMA chain over channels, weights are summed by key mod 4, a
+// value is one FMA chain over the keys of a block. So the bits are those of a prompt read in one piece.
+#include "rapt/ops/attention_tile.h"
+
+namespace rapt::RAPT_ISA {
+namespace {
+
+// A register tile: up to kPairs queries times kWide vectors of keys or channels.
+constexpr int kWide = kVectors, kPairs = 6;
+constexpr bool in_blocks(DType f) { return f == DType::q8_0 || f == DType::q4_0; }
+// Formats in blocks are widened in registers where 32 registers hold tile, scales and a wide enough vector, and once per page
+// into L1 otherwise (also where more than one tile of queries would widen them again).
+constexpr bool direct(DType f) { return !in_blocks(f) || RAPT_IS(avx512); }
+constexpr int pairs_of(DType f) { return in_blocks(f) ? 4 : kPairs; }
+
+RAPT_INLINE Real vfirst(V x) {
+#if RAPT_IS(avx512)
+  return _mm512_cvtss_f32(x);
+#elif RAPT_IS(avx2)
+  return _mm256_cvtss_f32(x);
+#elif RAPT_IS(neon)
+  return vgetq_lane_f32(x, 0);
+#else
+  return x;
+#endif
+}
+RAPT_INLINE Real vlargest(V x) {
+#if RAPT_IS(avx512)
+  return _mm512_reduce_max_ps(x);
+#elif RAPT_IS(avx2)
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+#elif RAPT_IS(neon)
+  return vmaxvq_f32(x);
+#else
+  return x;
+#endif
+}
+RAPT_INLINE Real exp2_of(Real x) { return vfirst(vexp2(vset(x))); }
+RAPT_INLINE Real fma_of(Real a, Real b, Real c) { return vfirst(vfma(vset(a), vset(b), vset(c))); }
+
+// Sums by key mod 4, in order of keys: four chains, whatever the vector.
+#if RAPT_IS(avx512) || RAPT_IS(avx2)
+struct FourSums {
+  __m128 s = _mm_setzero_ps();
+  [[gnu::always_inline]] void add(V x, Dim) {
+#if RAPT_IS(avx512)
+    s = _mm_add_ps(s, _mm512_castps512_ps128(x));
+    s = _mm_add_ps(s, _mm512_extractf32x4_ps(x, 1));
+    s = _mm_add_ps(s, _mm512_extractf32x4_ps(x, 2));
+    s = _mm_add_ps(s, _mm512_extractf32x4_ps(x, 3));
+#else
+    s = _mm_add_ps(s, _mm256_castps256_ps128(x));
+    s = _mm_add_ps(s, _mm256_extractf128_ps(x, 1));
+#endif
+  }
+  [[gnu::always_inline]] Real all() const {
+    const __m128 two = _mm_add_ps(s, _mm_movehdup_ps(s));  // 0 + 1, …, 2 + 3
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehl_ps(two, two)));
+  }
+};
+#else
+struct FourSums {
+  Real s[4] = {};
+  [[gnu::always_inline]] void add(V x, Dim key) {
+    Real t[W];
+    vstore(t, x);
+    for (int i = 0; i < W; ++i) s[(key + i) & 3] += t[i];
+  }
+  [[gnu::always_inline]] Real all() const { return (s[0] + s[1]) + (s[2] + s[3]); }
+};
+#endif
+
+// c[i][v] += sum over channels of q[i] times the keys of vector v
+template <DType F, int H>
+RAPT_INLINE void add_keys(V (&c)[H][kWide], const KvLayout& l, const std::byte* head, Dim first, const Real* const* q, Dim channels) {
+  auto add = [&](const V(&x)[kWide], Dim d) RAPT_LAMBDA {
+    RAPT_UNROLL
+    for (int i = 0; i < H; ++i) {
+      const V s = vset(q[i][d]);
+      RAPT_UNROLL
+      for (int v = 0; v < kWide; ++v) c[i][v] = vfma(s, x[v], c[i][v]);
+    }
+  };
+  if constexpr (in_blocks(F)) {
+    for (Dim b = 0; b < channels; b += kQuantum) {
+      V scale[kWide];
+      RAPT_UNROLL
+      for (int v = 0; v < kWide; ++v) scale[v] = vload_f16(key_scales_of(l, head) + b / kQuantum * kBlock + first + v * W);
+      if constexpr (F == DType::q8_0) {
+        for (Dim d = b; d < b + kQuantum; ++d) {
+          V x[kWide];
+          RAPT_UNROLL
+          for (int v = 0; v < kWide; ++v) x[v] = vload_i8(reinterpret_cast<const int8_t*>(head) + d * kBlock + first + v * W) * scale[v];
+          add(x, d);
+        }
+      } else {
+        for (Dim d = b; d < b + kQuantum; d += 2) {
+          V x[kWide], y[kWide];
+          RAPT_UNROLL
+          for (int v = 0; v < kWide; ++v) {
+            vload_nibbles(reinterpret_cast<const uint8_t*>(head) + d / 2 * kBlock + first + v * W, x[v], y[v]);
+            x[v] = x[v] * scale[v];
+            y[v] = y[v] * scale[v];
+          }
+          add(x, d);
+          add(y, d + 1);
+        }
+      }
+    }
+  } else {
+    for (Dim d = 0; d < channels; ++d) {
+      V x[kWide];
+      RAPT_UNROLL
+      for (int v = 0; v < kWide; ++v) x[v] = vload_as<F>(head, d * kBlock + first + v * W);
+      add(x, d);
+    }
+  }
+}
+
+// c[i][v] += sum over keys [k0, k1) of weight p[i] times channels first + v * W …; scales: of the page's values, widened
+template <DType F, int H>
+RAPT_INLINE void add_values(V (&c)[H][kWide], const std::byte* values, Dim dv, const Real* scales, Dim first, const Real* p, Dim k0,
+                            Dim k1) {
+  for (Dim k = k0; k < k1; ++k) {
+    V x[kWide];
+    const Dim at = k * dv + first;
+    if constexpr (F == DType::q8_0) {
+      RAPT_UNROLL
+      for (int v = 0; v < kWide; ++v)
+        x[v] = vload_i8(reinterpret_cast<const int8_t*>(values) + at + v * W) * vset(scales[at / kQuantum + v * W / kQuantum]);
+    } else if constexpr (F == DType::q4_0) {
+      static_assert(!direct(F) || (W == 16 && kWide % 2 == 0));
+      RAPT_UNROLL
+      for (int v = 0; v + 1 < kWide; v += 2) {
+        const V s = vset(scales[at / kQuantum + v / 2]);
+        vload_nibbles(reinterpret_cast<const uint8_t*>(values) + at / 2 + v * W / 2, x[v], x[v + 1]);
+        x[v] = x[v] * s;
+        x[v + 1] = x[v + 1] * s;
+      }
+    } else {
+      RAPT_UNROLL
+      for (int v = 0; v < kWide; ++v) x[v] = vload_as<F>(values, at + v * W);
+    }
+    RAPT_UNROLL
+    for (int i = 0; i < H; ++i) {
+      const V s = vset(p[i * kBlock + k]);
+      RAPT_UNROLL
+      for (int v = 0; v < kWide; ++v) c[i][v] = vfma(s, x[v], c[i][v]);
+    }
+  }
+}
+
+// The queries of one sequence and kv head.
+struct Pairs {
+  Dim count;
+  const Real *q[kAttentionFew], *kept[kAttentionFew];            // [d]
+  const Real *more[kAttentionFew], *kept_more[kAttentionFew];    // [j.more]
+  Dim low[kAttentionFew], high[kAttentionFew], row[kAttentionFew], head[kAttentionFew];
+  Real m[kAttentionFew], neg[kAttentionFew], l[kAttentionFew], alpha[kAttentionFew];
+};
+
+struct Walk {  // one task: one split of one kv head
+  const Job& j;
+  const AttentionPart& part;
+  Dim kv, dvp;
+  Pairs& x;
+  // [pairs][64] twice; a page in Reals; [64][dv/32]; biases; [pairs][dvp]
+  Real *st = nullptr, *other = nullptr, *wide_k = nullptr, *wide_v = nullptr, *scales = nullptr, *relative = nullptr, *out = nullptr;
+  bool fresh = true;
+
+  // f(H, first pair): pairs in even tiles of up to T
+  template <int T, class F>
+  [[gnu::always_inline]] void pair_tiles(const F& f) const {
+    const Dim tiles_ = ceil_div(x.count, T), size = ceil_div(x.count, tiles_);
+    for (Dim i = 0; i < x.count; i += size)
+      static_for<1, T + 1>([&](auto H) RAPT_LAMBDA {
+        if (least(size, x.count - i) == H) f(H, i);
+      });
+  }
+
+  // Scores of the vectors of keys that touch [from, upto) -> to [pairs][64]
+  template <DType F>
+  __attribute__((noinline)) void scores(const std::byte* head, const Real* turns, bool kept, Dim from, Dim upto, Real* to) const {
+    constexpr Dim step = Dim(kWide) * W;
+    for (Dim first = from / step * step; first < upto; first += step)
+      pair_tiles<pairs_of(F)>([&](auto size, Dim i) RAPT_LAMBDA {
+        constexpr int H = decltype(size)::value;
+        V c[H][kWide];
+        clear(c);
+        add_keys<F, H>(c, j.s.cache, head, first, (kept ? x.kept : x.q) + i, j.d);
+        if (turns)
+          add_keys<kReal, H>(c, j.s.cache, reinterpret_cast<const std::byte*>(turns), first, (kept ? x.kept_more : x.more) + i, j.more);
+        RAPT_UNROLL
+        for (int h = 0; h < H; ++h) {
+          RAPT_UNROLL
+          for (int v = 0; v < kWide; ++v) vstore(to + (i + h) * kBlock + first + v * W, c[h][v]);
+        }
+      });
+  }
+
+  // Logit of W keys of one pair: as to_logits() of the tile.
+  [[gnu::always_inline]] V logit(Dim i, Dim begin, Dim k, V z) const {
+    const Dim row = x.row[i];
+    z = z * vset(j.scale);
+    if (j.cap > 0) z = vtanh(z * vset(j.cap_inverse)) * vset(j.cap);
+    const V key = vset(Real(begin + k)) + viota();
+    auto both = [&](V kept, V others) RAPT_LAMBDA { return vselect(vlt(key, vset(Real(j.keep))), kept, others); };
+    const bool some_kept = begin + k < j.keep;
+    if (j.alibi) {
+      const V position = vset(Real(j.s.position[row]));
+      z = z - vset(j.slopes[x.head[i]]) * vabs((some_kept ? both(vset(Real(j.s.kept_position[row])), position) : position) - key);
+    }
+    if (j.s.bias == Bias::dense) {
+      const Dim at = ((j.s.dense_heads == 1 ? 0 : x.head[i]) * j.s.rows + row) * j.s.dense_keys;
+      z = z + vload_n(j.dense + at + begin + k, j.s.dense_keys - begin - k);
+    } else if (j.table) {
+      auto biases = [&](Dim position) RAPT_LAMBDA {
+        return vload(relative + (x.head[i] - kv * j.g) * relative_span(j) + least(j.reach + 1, most(-j.reach - kBlock, begin - position)) +
+                     j.reach + kBlock + k);
+      };
+      const V others = biases(j.s.position[row]);
+      z = z + (some_kept ? both(biases(j.s.kept_position[row]), others) : others);
+    }
+    return z;
+  }
+
+  // Weights in place of scores; alpha: what the past is worth now.
+  __attribute__((noinline)) void weights(Dim begin, Dim from, Dim upto) const {
+    const Dim first = from / W * W;
+    const V c = vset(j.c);
+    for (Dim i = 0; i < x.count; ++i) {
+      Real* const p = st + i * kBlock;
+      const bool full = x.low[i] <= begin + first && begin + kBlock <= x.high[i];
+      V up = vset(kMasked);
+      for (Dim k = first; k < upto; k += W) {
+        V z = vload(p + k);
+        if (!j.plain) z = logit(i, begin, k, z);
+        if (!full) {
+          const V key = vset(Real(begin + k)) + viota();
+          z = vselect(vand(vlt(key, vset(Real(x.high[i]))), vor(vle(vset(Real(x.low[i])), key), vlt(key, vset(Real(j.keep))))), z,
+                      vset(kMasked));
+        }
+        if (!full || !j.plain) vstore(p + k, z);
+        up = vmax(up, z);
+      }
+      const Real top = vlargest(up), m = x.m[i] > top ? x.m[i] : top, now = (m > kFloor ? m : kFloor) * -j.c;
+      x.m[i] = m;
+      const Real alpha = exp2_of(now - x.neg[i]);
+      const V shift = vset(now);
+      FourSums sum;
+      for (Dim k = first; k < upto; k += W) {
+        const V e = vexp2(vfma(vload(p + k), c, shift));
+        vstore(p + k, e);
+        sum.add(e, k);
+      }
+      x.l[i] = fma_of(x.l[i], alpha, sum.all());
+      x.neg[i] = now;
+      x.alpha[i] = alpha;
+    }
+  }
+
+  template <DType F>
+  __attribute__((noinline)) void values(const std::byte* at, Dim from, Dim upto) const {
+    constexpr Dim step = Dim(kWide) * W;
+    for (Dim first = 0; first < dvp; first += step)
+      pair_tiles<pairs_of(F)>([&](auto size, Dim i) RAPT_LAMBDA {
+        constexpr int H = decltype(size)::value;
+        V c[H][kWide];
+        clear(c);
+        add_values<F, H>(c, at, j.dv, scales, first, st + i * kBlock, from, upto);
+        RAPT_UNROLL
+        for (int h = 0; h < H; ++h) {
+          RAPT_UNROLL
+          for (int v = 0; v < kWide; ++v) {
+            if (first + v * W >= dvp) continue;
+            Real* o = out + (i + h) * dvp + first + v * W;
+            vstore(o, fresh ? c[h][v] : vfma(vload(o), vset(x.alpha[i + h]), c[h][v]));
+          }
+        }
+      });
+  }
+
+  void block(Dim begin) {
+    Dim from = kBlock, upto = 0;
+    for (Dim i = 0; i < x.count; ++i) {
+      const Dim low = begin < j.keep ? 0 : most(0, x.low[i] - begin), high = least(kBlock, x.high[i] - begin);
+      if (low >= high) continue;
+      from = least(from, low);
+      upto = most(upto, high);
+    }
+    if (from >= upto) return;
+    const KvLayout& layout = j.s.cache;
+    const std::byte* head = head_of(layout, part.pages[begin / kBlock], kv);
+    const Real* turns = j.more ? reinterpret_cast<const Real*>(part.turns[begin / kBlock]) : nullptr;
+    with_format(layout.format, [&](auto format) {
+      constexpr DType F = decltype(format)::value;
+      const bool kept = j.q_kept && begin < j.keep;
+      auto all_scores = [&](auto as, const std::byte* keys) {
+        constexpr DType G = decltype(as)::value;
+        scores<G>(keys, turns, false, from, upto, st);
+        if (!kept) return;
+        scores<G>(keys, turns, true, from, upto, other);
+        for (Dim i = 0; i < x.count; ++i)
+          for (Dim k = 0; k < least(kBlock, j.keep - begin); ++k) st[i * kBlock + k] = other[i * kBlock + k];
+      };
+      const bool widen = !direct(F) || x.count > pairs_of(F) ? in_blocks(F) : false;
+      if constexpr (in_blocks(F)) {
+        if (widen) {
+          unpack_keys<F>(layout, head, wide_k);
+          all_scores(Format<kReal>{}, reinterpret_cast<const std::byte*>(wide_k));
+        }
+      }
+      if constexpr (direct(F))
+        if (!widen) all_scores(Format<F>{}, head);
+      weights(begin, from, upto);
+      if constexpr (in_blocks(F)) {
+        if (widen) {
+          unpack_values<F>(layout, head, from, upto, wide_v);
+          values<kReal>(reinterpret_cast<const std::byte*>(wide_v), from, upto);
+        } else {
+          const Dim n = layout.dv / kQuantum, end = upto * n;
+          for (Dim i = from * n / W * W; i < end; i += W) vstore(scales + i, vload_f16(value_scales_of(layout, head) + i));
+        }
+      }
+      if constexpr (direct(F))
+        if (!widen) values<F>(head + layout.values, from, upto);
+    });
+    fresh = false;
+  }
+};
+
+// The splits of one kv head, in order, as end_split() and finish() of the tile.
+static void merge(const Job& j, const AttentionArgs& a, const Pairs& x, Dim splits, const Real* results, Dim reals) {
+  const Dim dvp = padded(j.dv);
+  for (Dim i = 0; i < x.count; ++i) {
+    Real neg = -kFloor * j.c, l = 0;
+    bool merged = j.s.extra != Extra::none, summed = false;
+    if (merged) {
+      neg = (j.s.extra == Extra::learned_logit ? j.extra[x.head[i]] : Real(0)) * -kLog2e;
+      l = 1;
+    }
+    Real* const out = static_cast<Real*>(a.out) + (x.row[i] * j.heads + x.head[i]) * j.dv;
+    for (Dim s = 0; s < splits; ++s) {
+      const Real *r = results + s * reals, *numbers = r + x.count * dvp + 3 * i, *o = r + i * dvp;
+      if (numbers[2] == 0) continue;
+      const Real now = neg < numbers[0] ? neg : numbers[0], past = exp2_of(now - neg), here = exp2_of(now - numbers[0]);
+      neg = now;
+      l = fma_of(l, past, numbers[1] * here);
+      for (Dim d = 0; d < j.dv; d += W) {
+        V y = vload(o + d);
+        if (summed) y = vfma(vload_n(out + d, j.dv - d), vset(past), y * vset(here));
+        else if (merged) y = y * vset(here);
+        vstore_n(out + d, y, j.dv - d);
+      }
+      summed = merged = true;
+    }
+    const V inverse = vset(Real(0) < l ? vfirst(vset(Real(1)) / vset(l)) : Real(0));
+    for (Dim d = 0; d < j.dv; d += W) vstore_n(out + d, summed ? vload_n(out + d, j.dv - d) * inverse + vzero() : vzero(), j.dv - d);
+  }
+}
+
+}  // namespace
+
+void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const AttentionPart& part, Dim task, void* work) noexcept {
+  const Job j = make_job(a.shape);
+  const Splits splits = splits_of(j, part);
+  const Dim count = most(1, splits.count), kv = task / count, at = task % count, reals = split_reals(j, part), dvp = padded(j.dv);
+  Real *const results = static_cast<Real*>(work) + padded(j.kv_heads) + kv * count * reals, *const result = results + at * reals;
+  Pairs x;
+  x.count = part.q_count * j.g;
+  const bool widens = in_blocks(j.s.cache.format);
+  const Dim page = widens ? kBlock * (j.d + j.dv) + kWide * W : 0, scales = widens ? kBlock * j.dv / kQuantum + W : 0,
+            relative = j.s.bias == Bias::bucket ? j.g * relative_span(j) + W : 0;
+  Real* memory = reinterpret_cast<Real*>(
+      scratch_of(queue, worker, size_t(2 * x.count * (kBlock + j.more) + page + scales + relative + W) * sizeof(Real)));
+  Walk walk{.j = j, .part = part, .kv = kv, .dvp = dvp, .x = x, .st = memory, .other = memory + x.count * kBlock, .out = result};
+  walk.wide_k = walk.other + x.count * kBlock;
+  walk.wide_v = walk.wide_k + (widens ? kBlock * j.d : 0);
+  walk.scales = walk.wide_k + page;
+  walk.relative = walk.scales + scales;
+  Real* more = walk.relative + relative;
+  fill_relative(j, kv, walk.relative);
+  for (Dim i = 0; i < x.count; ++i) {
+    x.row[i] = part.q_first + i / j.g;
+    x.head[i] = kv * j.g + i % j.g;
+    const Dim q = (x.row[i] * j.heads + x.head[i]) * j.d;
+    x.q[i] = j.q + q;
+    x.kept[i] = j.q_kept ? j.q_kept + q : x.q[i];
+    x.more[i] = x.kept_more[i] = nullptr;
+    if (j.more) {
+      fill_more(j, kv, x.q[i], more, 1);
+      fill_more(j, kv, x.kept[i], more + j.more, 1);
+      x.more[i] = more;
+      x.kept_more[i] = more + j.more;
+      more += 2 * j.more;
+    }
+    x.low[i] = j.s.low[x.row[i]];
+    x.high[i] = j.s.high[x.row[i]];
+    x.m[i] = kMasked;
+    x.neg[i] = -kFloor * j.c;
+    x.l[i] = 0;
+  }
+  if (splits.count > 0) {
+    const Dim begin = (at < splits.kept ? at : splits.first + at - splits.kept) * kSplit;
+    for (Dim kb = begin; kb < least(begin + kSplit, part.k_count); kb += kBlock) walk.block(kb);
+  }
+  for (Dim i = 0; i < x.count; ++i) {
+    Real* const numbers = result + x.count * dvp + 3 * i;
+    numbers[0] = x.neg[i];
+    numbers[1] = x.l[i];
+    numbers[2] = walk.fresh ? Real(0) : Real(1);
+  }
+  // Whoever comes last merges: nobody waits, and the order of the sums is that of the splits.
+  auto* counter = reinterpret_cast<int32_t*>(static_cast<Real*>(work) + kv);
+  if (__atomic_add_fetch(counter, 1, __ATOMIC_ACQ_REL) == count) merge(j, a, x, count, results, reals);
+}
+
+}  // namespace rapt::RAPT_ISA

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// y = x W^T for block-quantized W: rows of x become int8 with a scale per 32 inputs, once for all parts of a call, then tiles of whole
+// numbers (quant_tile.h). Panels are handed to threads one by one or in small runs.
+//   up to kTile rows    a panel is read as stored, straight from memory
+//   more                a panel is taken apart once and all rows pass over it
+#include "rapt/ops/linear.h"
+#include "rapt/ops/quant_tile.h"
+
+namespace rapt::RAPT_ISA {
+namespace {
+
+using Tile = void (*)(const TileArgs&);
+
+template <class S>
+struct Tiles {
+  Tile at[kTile];
+};
+template <class S>
+constexpr Tiles<S> kTiles = {{
+    tile<S, 1>,
+    tile<S, 2>,
+    tile<S, 3>,
+#if !RAPT_IS(avx2)
+    tile<S, 4>,
+#endif
+#if RAPT_IS(avx512)
+    tile<S, 5>,
+    tile<S, 6>,
+#endif
+}};
+
+// What the driver must know about a format.
+struct Form {
+  Fold fold;
+  int columns, stride;  // of a stored head with its blocks
+  int open_block;       // bytes
+  const Tile *stored, *open;
+  void (*open_panel)(const uint8_t*, Dim, uint8_t*);
+};
+template <DType F>
+constexpr Form kForm = {{panel_kind(F).groups(), panel_kind(F).zero},
+                        panel_kind(F).columns(),
+                        panel_kind(F).stride(),
+                        OpenOf<F>::kBlock,
+#if RAPT_IS(avx512) || RAPT_IS(avx2)
+                        kTiles<Stored<F>>.at,
+#else
+                        nullptr,
+#endif
+                        kTiles<OpenOf<F>>.at,
+                        open_panel<F>};
+
+const Form& form_of(DType format) {
+  switch (format) {
+    case DType::q4_0: return kForm<DType::q4_0>;
+    case DType::q4_1: return kForm<DType::q4_1>;
+    case DType::q5_0: return kForm<DType::q5_0>;
+    case DType::q5_1: return kForm<DType::q5_1>;
+    case DType::q2_k: return kForm<DType::q2_k>;
+    case DType::q3_k: return kForm<DType::q3_k>;
+    case DType::q4_k: return kForm<DType::q4_k>;
+    case DType::q5_k: return kForm<DType::q5_k>;
+    case DType::q6_k: return kForm<DType::q6_k>;
+    default: return kForm<DType::q8_0>;
+  }
+}
+
+struct Range {
+  Dim begin, end;
+};
+RAPT_INLINE Range cut(Dim n, Dim pieces, Dim i) { return {n * i / pieces, n * (i + 1) / pieces}; }
+
+// The quantized rows of a call: blocks [tiles][k / 32], then terms [folds][tiles][k / 32].
+struct Rows {
+  Block* x;
+  Terms* terms;
+};
+struct Plan {
+  const QuantLinearArgs& a;
+  Dim tiles, blocks;
+  int folds;
+  Fold fold[4];
+  int fold_of[4];  // per part
+  size_t bytes() const { return size_t(tiles * blocks) * (sizeof(Block) + size_t(folds) * sizeof(Terms)); }
+};
+RAPT_INLINE Rows rows_at(const Plan& p, void* space) {
+  Block* x = static_cast<Block*>(space);
+  return {x, reinterpret_cast<Terms*>(x + p.tiles * p.blocks)};
+}
+
+void quantize_tile(const Plan& p, const Rows& to, Dim tile) {
+  const Range rows = cut(p.a.rows, p.tiles, tile);
+  for (Dim r = rows.begin; r < rows.end; ++r) {
+    const Real* x = static_cast<const Real*>(p.a.x) + r * p.a.k;
+    const Dim lane = r - rows.begin;
+    for (Dim b = 0; b < p.blocks; ++b) {
+      Block& block = to.x[tile * p.blocks + b];
+      int32_t sums[2];
+      quantize(x + b * 32, block.q[lane], block.d[lane], sums);
+      for (int f = 0; f < p.folds; ++f) {
+        Terms& t = to.terms[(f * p.tiles + tile) * p.blocks + b];
+        const auto [groups, zero] = p.fold[f];
+        if (groups == 1) sums[0] += sums[1];
+        for (int g = 0; g < groups; ++g) {
+          if (zero) t.at[g][lane].start = -zero * sums[g];
+          else t.at[g][lane].sum = block.d[lane] * Real(sums[g]);
+        }
+        if (groups == 1) sums[0] -= sums[1];
+      }
+    }
+  }
+}
+
+// Blocks of 32 inputs that a panel is taken apart for at a time: 28 KB, so that it stays in the nearest cache while the rows pass over
+// it; the results wait in y. A multiple of 8, the blocks of a two-level head.
+constexpr Dim kChunk = 24;
+
+// Rows of tiles [begin, end) times one panel.
+void panel_rows(const Plan& p, const Rows& rows, int part_index, Dim panel, Range tiles, uint8_t* open) {
+  const LinearPart& part = p.a.parts[part_index];
+  const Form& form = form_of(part.format);
+  const bool stored = form.stored && tiles.end - tiles.begin == 1;
+  const uint8_t* w = static_cast<const uint8_t*>(part.w) + panel * (p.a.k / form.columns) * form.stride;
+  const Dim n = panel * kPanel, chunks = stored ? 1 : ceil_div(p.blocks, kChunk);
+  for (Dim c = 0; c < chunks; ++c) {
+    const Range blocks = {stored ? 0 : c * kChunk, stored ? p.blocks : least(p.blocks, (c + 1) * kChunk)};
+    if (!stored) form.open_panel(w + blocks.begin * 32 / form.columns * form.stride, blocks.end - blocks.begin, open);
+    for (Dim t = tiles.begin; t < tiles.end; ++t) {
+      const Range r = cut(p.a.rows, p.tiles, t);
+      const Dim at = r.begin * part.n + n;
+      (stored ? form.stored
+              : form.open)[r.end - r.begin - 1]({.w = stored ? w : open,
+                                                 .blocks = blocks.end - blocks.begin,
+                                                 .x = rows.x + t * p.blocks + blocks.begin,
+                                                 .terms = rows.terms + (p.fold_of[part_index] * p.tiles + t) * p.blocks + blocks.begin,
+                                                 .y = static_cast<Real*>(part.y) + at,
+                                                 .bias = part.bias ? static_cast<const Real*>(part.bias) + n : nullptr,
+                                                 .residual = part.residual ? static_cast<const Real*>(part.residual) + at : nullptr,
+                                                 .scale = Real(part.scale),
+                                                 .stride = part.n,
+                                                 .left = part.n - n,
+                                                 .begin = c == 0,
+                                                 .end = c + 1 == chunks});
+    }
+  }
+}
+
+// The first lines of a panel (counted over all parts) are asked for while the rows are quantized.
+RAPT_INLINE void ask_for(const QuantLinearArgs& a, Dim panel) {
+  for (int i = 0; i < a.count; ++i) {
+    const Dim count = ceil_div(a.parts[i].n, kPanel);
+    if (panel >= count) {
+      panel -= count;
+      continue;
+    }
+    const Form& form = form_of(a.parts[i].format);
+    const uint8_t* w = static_cast<const uint8_t*>(a.parts[i].w) + panel * (a.k / form.columns) * form.stride;
+    for (Dim at = 0; at < least(4096, (a.k / form.columns) * form.stride); at += 64) __builtin_prefetch(w + at);
+    return;
+  }
+}
+
+constexpr Dim kOwn = 8192;       // up to so many numbers every worker quantizes the rows for itself: less than a parallel region costs
+constexpr Dim kWorth = 1 << 16;  // multiply-adds below which a task is not worth a thread's while: about a microsecond
+
+}  // namespace
+
+void quant_linear(Queue& queue, const QuantLinearArgs& a) noexcept {
+  if (a.rows == 0) return;
+  Plan p{.a = a, .tiles = ceil_div(a.rows, kTile), .blocks = a.k / 32, .folds = 0, .fold = {}, .fold_of = {}};
+  Dim panels = 0;
+  size_t open = 0;
+  for (int i = 0; i < a.count; ++i) {
+    const Form& form = form_of(a.parts[i].format);
+    int f = 0;
+    while (f < p.folds && (p.fold[f].groups != form.fold.groups || p.fold[f].zero != form.fold.zero)) ++f;
+    if (f == p.folds) p.fold[p.folds++] = form.fold;
+    p.fold_of[i] = f;
+    panels += ceil_div(a.parts[i].n, kPanel);
+    if (size_t(form.open_block) > open) open = size_t(form.open_block);
+  }
+  open *= size_t(kChunk);
+  const Dim threads = threads_of(queue);
+  const bool own = a.rows * a.k <= kOwn;
+  if (!own)
+    for_ranges(queue, p.tiles, most(1, kOwn / (kTile * a.k)), [&](Dim begin, Dim end, int) {
+      for (Dim t = begin; t < end; ++t) quantize_tile(p, rows_at(p, a.space), t);
+    });
+  constexpr int kWorkers = 256;
+  bool have[kWorkers] = {};  // per worker: it has quantized the rows
+  // Rows are split only where there are more threads than panels.
+  const Dim row_blocks = threads == 1 ? 1 : most(1, least(p.tiles, ceil_div(4 * threads, panels)));
+  const Dim worth = ceil_div(kWorth, ceil_div(a.rows, row_blocks) * a.k * kPanel);
+  // As many pieces for one thread as for another: 18 panels in three pieces would leave one of two threads idle for a third of the time.
+  const Dim run = most(worth, panels * row_blocks / (16 * threads));
+  const Dim pieces = threads == 1 ? 1 : least(panels, ceil_div(ceil_div(panels, run), threads) * threads);
+  for_tasks(queue, pieces * row_blocks, [&](Dim task, int worker) {
+    const Range range = cut(panels, pieces, task % pieces), tiles = cut(p.tiles, row_blocks, task / pieces);
+    const size_t aligned = (open + 63) / 64 * 64;
+    uint8_t* scratch = reinterpret_cast<uint8_t*>(scratch_of(queue, worker, aligned + (own ? p.bytes() : 0)));
+    const Rows rows = rows_at(p, own ? static_cast<void*>(scratch + aligned) : a.space);
+    if (own && (worker >= kWorkers || !have[worker])) {
+      ask_for(a, range.begin);
+      for (Dim t = 0; t < p.tiles; ++t) quantize_tile(p, rows, t);
+      if (worker < kWorkers) have[worker] = true;
+    }
+    Dim first = 0;
+    for (int i = 0; i < a.count; ++i) {
+      const Dim count = ceil_div(a.parts[i].n, kPanel);
+      for (Dim panel = most(range.begin - first, 0); panel < least(range.end - first, count); ++panel)
+        panel_rows(p, rows, i, panel, tiles, scratch);
+      first += count;
+    }
+  });
+}
+
+}  // namespace rapt::RAPT_ISA

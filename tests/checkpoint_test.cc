@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints as files: llama2.c, names in RAPT_MODELS, untied tables in blocks, and the real models where they are.
+#include "rapt/nn/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "rapt/tensor/pack.h"
+#include "tests/data.h"
+#include "tests/toy_checkpoint.h"
+
+namespace rapt::test {
+namespace {
+
+class Variable {  // of the environment, for as long as it lives
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Variable() {
+    if (old_) ::setenv(name_, old_->c_str(), 1);
+    else ::unsetenv(name_);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+template <class T>
+void put(std::string& out, const T* values, std::size_t count) {
+  out.append(reinterpret_cast<const char*>(values), count * sizeof(T));
+}
+
+// The toy SmolLM2 as llama2.c writes models: rows of each head in pairs order, all layers of one kind together.
+std::string as_llama2c(Toy& toy, bool own_head) {
+  const std::int32_t header[7] = {32, 52, 2, 4, 2, own_head ? -61 : 61, 128};
+  std::string out;
+  put(out, header, 7);
+  auto tensor = [&](const std::string& name) {
+    const auto& v = toy.tensor(name).values;
+    put(out, v.data(), v.size());
+  };
+  auto layers = [&](const char* name) {
+    for (int i = 0; i < 2; ++i) tensor(concat("model.layers.", i, ".", name, ".weight"));
+  };
+  auto turned = [&](const char* name) {
+    for (int i = 0; i < 2; ++i) {
+      const ToyTensor& t = toy.tensor(concat("model.layers.", i, ".", name, ".weight"));
+      for (Dim r = 0; r < t.shape[0]; ++r) {
+        const Dim head = r / 8, d = r % 8, ours = head * 8 + (d % 2 == 0 ? d / 2 : 4 + d / 2);
+        put(out, t.values.data() + ours * 32, 32);
+      }
+    }
+  };
+  tensor("model.embed_tokens.weight");
+  layers("input_layernorm");
+  turned("self_attn.q_proj");
+  turned("self_attn.k_proj");
+  layers("self_attn.v_proj");
+  layers("self_attn.o_proj");
+  layers("post_attention_layernorm");
+  layers("mlp.gate_proj");
+  layers("mlp.down_proj");
+  layers("mlp.up_proj");
+  tensor("model.norm.weight");
+  out.append(128 * 8 * 4, '\0');
+  if (own_head) tensor("model.embed_tokens.weight");
+  return out;
+}
+
+TEST(Checkpoint, Llama2cFilesAreTheSameModel) {
+  Toy toy = read_toy("smollm2");
+  Device device({.threads = 1});
+  const TempFolder temp;
+  for (const bool own_head : {false, true}) {
+    write_text(temp / "model.bin", as_llama2c(toy, own_head));
+    const Checkpoint c = open_checkpoint(temp / "model.bin", {.change = [](Recipe& r) {  // llama2.c has one theta for all
+                                           for (auto& [letter, layer] : r.decoder->kinds) layer.parts[0].attn.pos.rope.theta = 1e5;
+                                         }});
+    EXPECT_EQ(c.format, "llama2.c");
+    EXPECT_EQ(c.family, "llama");
+    EXPECT_LE(toy_distance(toy, c, device), 1e-4);
+    EXPECT_TRUE(c.model->recipe.head.tied);  // the second matrix is the first
+  }
+  write_checkpoint(temp / "model.bin", temp / "model.gguf", {});
+  write_checkpoint(temp / "model.bin", temp / "folder", {});
+  for (const char* name : {"model.gguf", "folder"}) {
+    const Checkpoint a = open_checkpoint(temp / "model.bin"), b = open_checkpoint(temp / name);
+    ASSERT_EQ(a.model->weights.size(), b.model->weights.size());
+    for (std::size_t i = 0; i < a.model->weights.size(); ++i)
+      EXPECT_EQ(std::memcmp(a.model->weights[i].data.get(), b.model->weights[i].data.get(), a.model->weights[i].bytes()), 0)
+          << a.model->weights[i].name;
+  }
+}
+
+TEST(Checkpoint, ModelsAreFoundByName) {
+  const TempFolder temp;
+  std::filesystem::create_directories(temp / "one");
+  std::filesystem::create_directories(temp / "two/Some-Folder");
+  write_text(temp / "one/Alpha-7B.Q4_0.gguf", "GGUF");
+  write_text(temp / "one/Alpine.gguf", "GGUF");
+  const Variable models("RAPT_MODELS", temp / "one" + ":" + temp / "two");
+  EXPECT_EQ(find_model("Alpine"), temp / "one/Alpine.gguf");
+  EXPECT_EQ(find_model("Alpha-7B.Q4_0.gguf"), temp / "one/Alpha-7B.Q4_0.gguf");
+  EXPECT_EQ(find_model("alpha"), temp / "one/Alpha-7B.Q4_0.gguf");
+  EXPECT_EQ(find_model("some"), temp / "two/Some-Folder");
+  EXPECT_EQ(find_model(temp / "one/Alpine.gguf"), temp / "one/Alpine.gguf");
+  EXPECT_THROW(find_model("alp"), Error);  // two begin so
+  try {
+    find_model("Alpnie");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), Error::Kind::usage);
+    EXPECT_NE(std::string(e.what()).find("Alpine"), std::string::npos) << e.what();
+  }
+}
+
+// Every matrix, and an untied table of tokens, keeps the blocks of its file; norms are numbers.
+TEST(Checkpoint, BlocksStayBlocks) {
+  Toy toy = read_toy("smollm2");
+  ToyTensor head = toy.tensor("model.embed_tokens.weight");
+  head.name = "lm_head.weight";
+  for (float& x : head.values) x = -x;
+  toy.tensors.push_back(head);
+  const TempFolder temp;
+  write_folder(toy, temp / "toy");
+  Device device({.threads = 2});
+  for (const DType type : {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1}) {
+    const std::string path = temp / concat(name_of(type), ".gguf");
+    write_checkpoint(temp / "toy", path, {.type = type});
+    const Checkpoint packed = open_checkpoint(path, {.device = &device}), exact = open_checkpoint(path, {.matrices = DType::f32});
+    int blocks = 0;
+    for (std::size_t i = 0; i < packed.model->weights.size(); ++i) {
+      const Weight &a = packed.model->weights[i], &b = exact.model->weights[i];
+      if (!is_block(a.format)) continue;
+      ++blocks;
+      EXPECT_EQ(a.packing, Packing::panels);
+      std::vector<float> row(static_cast<std::size_t>(a.cols));
+      for (Dim r = 0; r < a.rows; ++r) {
+        unpack_row(a, r, row);
+        for (Dim c = 0; c < a.cols; ++c)
+          ASSERT_EQ(row[static_cast<std::size_t>(c)], static_cast<float>(b.get(r, c))) << a.name << " " << r << " " << c;
+      }
+    }
+    EXPECT_EQ(blocks, 2 * 6 + 2) << name_of(type);  // q, k, v, o, gate, up; down has rows of 52
+    EXPECT_EQ(packed.model->weight("embed.tokens").format, type);
+    EXPECT_EQ(packed.model->weight("decoder.0.self.norm_in.weight").format, DType::f32);
+  }
+}
+
+TEST(Checkpoint, RealModelsAreUnderstood) {
+  for (const char* name : {"SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf", "all-MiniLM-L6-v2"})
+    if (!model_file(name)) GTEST_SKIP() << no_model(name);
+  struct Case {
+    const char *name, *family;
+    Dim width, vocab, layers;
+  };
+  for (const Case& c : {Case{"SmolLM2-135M-Instruct.Q4_1.gguf", "llama", 576, 49152, 30},
+                        Case{"gemma-3-270m-q4_k_m.gguf", "gemma3", 640, 262144, 18}, Case{"all-MiniLM-L6-v2", "bert", 384, 30522, 6}}) {
+    const Recipe r = checkpoint_recipe(c.name);
+    EXPECT_EQ(r.name, c.family);
+    EXPECT_EQ(r.width, c.width);
+    EXPECT_EQ(r.vocab, c.vocab);
+    EXPECT_EQ((r.decoder ? r.decoder : r.encoder)->layers, c.layers);
+    EXPECT_FALSE(check_checkpoint(c.name).empty());
+  }
+  const Recipe gemma = checkpoint_recipe("gemma-3-270m-q4_k_m.gguf");
+  EXPECT_EQ(gemma.decoder->pattern, "LLLLLG");
+  EXPECT_EQ(gemma.decoder->layer(5).parts[0].attn.pos.rope.theta, 1e6);
+  EXPECT_EQ(gemma.decoder->layer(0).parts[0].attn.window, 512);
+  EXPECT_EQ(gemma.decoder->layer(0).parts[0].norm_in->weight, NormRecipe::Gain::one);  // a GGUF has the one added already
+}
+
+}  // namespace
+}  // namespace rapt::test

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs that open models, on a toy checkpoint that the test writes in llama2.c's format.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <termios.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstring>
+
+#include "rapt/base/json.h"
+#include "rapt/base/rng.h"
+#include "rapt/base/text.h"
+#include "tests/cli.h"
+
+namespace rapt::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class T>
+void put(std::ofstream& out, T value) {
+  out.write(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+constexpr int kVocab = 320, kContext = 128;
+
+// Header of seven integers, then f32 weights in llama2.c's order; beside it tokenizer.bin: longest token, then score, length, bytes each.
+// Ids: 0 <unk>, 1 <s>, 2 </s>, 3 … 258 the bytes, then a space, letters and a few words.
+void write_toy(const fs::path& folder, const std::string& name = "toy.bin") {
+  const int dim = 32, hidden = 48, layers = 2, heads = 4, kv = 2, head = dim / heads;
+  std::ofstream out(folder / name, std::ios::binary);
+  for (int x : {dim, hidden, layers, heads, kv, kVocab, kContext}) put(out, x);
+  std::uint64_t at = 0;
+  auto weights = [&](int n, double spread, double mean = 0) {
+    for (int i = 0; i < n; ++i) put(out, static_cast<float>(mean + spread * random_normal(17, at++)));
+  };
+  weights(kVocab * dim, 1.0);
+  weights(layers * dim, 0.2, 1);
+  weights(layers * dim * dim, 0.25);
+  weights(layers * dim * kv * head, 0.25);
+  weights(layers * dim * kv * head, 0.25);
+  weights(layers * dim * dim, 0.25);
+  weights(layers * dim, 0.2, 1);
+  weights(layers * dim * hidden, 0.2);
+  weights(layers * dim * hidden, 0.2);
+  weights(layers * dim * hidden, 0.2);
+  weights(dim, 0.2, 1);
+  for (int i = 0; i < kContext * head; ++i) put(out, 0.0f);  // RoPE tables, which nobody needs
+  std::ofstream tok(folder / "tokenizer.bin", std::ios::binary);
+  put(tok, 8);
+  std::vector<std::string> pieces = {"<unk>", "\n<s>\n", "\n</s>\n"};
+  for (int b = 0; b < 256; ++b) {
+    char text[8];
+    std::snprintf(text, sizeof text, "<0x%02X>", b);
+    pieces.emplace_back(text);
+  }
+  pieces.emplace_back(" ");
+  for (char c = 'a'; c <= 'z'; ++c) pieces.emplace_back(1, c);
+  for (const char* w : {"th", "the", " t", " the", "he", "in", "er", "an", "re", "on", "at", "en",
+                        "nd", "ti",  "es", "or",   "te", "of", "ed", "is", "it", "al", "ar", "st"})
+    pieces.emplace_back(w);
+  while (pieces.size() < kVocab) pieces.push_back(concat("x", pieces.size()));
+  for (std::size_t i = 0; i < kVocab; ++i) {
+    put(tok, static_cast<float>(i < 286 ? 0 : -static_cast<double>(i)));
+    put(tok, static_cast<int>(pieces[i].size()));
+    tok.write(pieces[i].data(), static_cast<std::streamsize>(pieces[i].size()));
+  }
+}
+
+class CliModel : public Cli {
+ protected:
+  void SetUp() override {
+    Cli::SetUp();
+    if (IsSkipped()) return;
+    folder = fs::path(testing::TempDir()) / concat("rapt_cli_model.", getpid());
+    fs::create_directories(folder);
+    write_toy(folder);
+    toy = "'" + (folder / "toy.bin").string() + "'";
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    if (!folder.empty()) fs::remove_all(folder, ignored);
+  }
+  std::string path(const std::string& name) const { return (folder / name).string(); }
+  Outcome quiet(const std::string& args, const std::string& before = "") const {
+    return run(args + (before.empty() ? " </dev/null" : ""), before);
+  }
+
+  fs::path folder;
+  std::string toy;
+};
+
+std::vector<Dim> integers(const Json& list) {
+  std::vector<Dim> out;
+  for (const Json& x : list.array()) out.push_back(x.integer());
+  return out;
+}
+
+TEST_F(CliModel, RunContinuesAText) {
+  const Outcome a = quiet("run " + toy + " 'the end' --temp 0 -n 12");
+  EXPECT_EQ(a.code, 0) << a.err;
+  EXPECT_EQ(a.err, "");
+  EXPECT_TRUE(a.out.ends_with("\n"));
+  EXPECT_GT(a.out.size(), 6u);
+  EXPECT_EQ(quiet("run " + toy + " 'the end' --temp 0 --predict=12 -t 2").out, a.out);
+  EXPECT_EQ(run("run " + toy + " --temp 0 -n 12", "printf 'the end' |").out, a.out);
+  EXPECT_EQ(run("run " + toy + " - --temp 0 -n 12", "printf 'the end' |").out, a.out);
+  // Standard input stands before the prompt.
+  EXPECT_EQ(run("run " + toy + " 'the end' --temp 0 -n 12", "echo in |").out,
+            quiet("run " + toy + " \"$(printf 'in\\nthe end')\" --temp 0 -n 12").out);
+  EXPECT_EQ(quiet("run " + toy + " x -n 10 -s 5").out, quiet("run " + toy + " x -n 10 -s 5").out);
+  EXPECT_NE(quiet("run " + toy + " x -n 10 -s 5 --temp 2").out, quiet("run " + toy + " x -n 10 -s 6 --temp 2").out);
+  const Outcome verbose = quiet("run " + toy + " x -n 5 --ignore-eos --verbose");
+  EXPECT_TRUE(has(verbose.err, "answer    5 tokens")) << verbose.err;
+  EXPECT_TRUE(has(verbose.err, "tokens/s")) << verbose.err;
+}
+
+TEST_F(CliModel, RunAsJson) {
+  const Outcome o = quiet("run " + toy + " 'the' --json --temp 0 -n 6 --ignore-eos --logprobs 3");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json j = parse_json(o.out);
+  const Json& sample = j.find("samples")->array()[0];
+  const std::vector<Dim> ids = integers(*sample.find("ids"));
+  EXPECT_EQ(ids.size(), 6u);
+  EXPECT_EQ(sample.find("finish")->string(), "length");
+  EXPECT_EQ(sample.find("logprobs")->array().size(), 6u);
+  const Json& first = sample.find("logprobs")->array()[0];
+  EXPECT_EQ(first.find("id")->integer(), ids[0]);
+  EXPECT_EQ(first.find("top")->array().size(), 3u);
+  EXPECT_EQ(first.find("top")->array()[0].find("id")->integer(), ids[0]);  // greedy
+  EXPECT_EQ(first.find("top")->array()[0].find("logprob")->number(), first.find("logprob")->number());
+  // The same prompt as ids.
+  const std::string prompt = quiet("tokenize " + toy + " the").out;
+  const Json again =
+      parse_json(quiet("run " + toy + " --json --temp 0 -n 6 --ignore-eos --ids '1 " + prompt.substr(0, prompt.size() - 1) + "'").out);
+  EXPECT_EQ(integers(*again.find("samples")->array()[0].find("ids")), ids);
+  EXPECT_EQ(again.find("prompt_tokens")->integer(), j.find("prompt_tokens")->integer());
+
+  const Json three = parse_json(quiet("run " + toy + " the --json -n 6 -s 3 --samples 3 --temp 1.5").out);
+  EXPECT_EQ(three.find("samples")->array().size(), 3u);
+  const Json one = parse_json(quiet("run " + toy + " the --json -n 6 -s 3 --temp 1.5").out);
+  EXPECT_EQ(*one.find("samples")->array()[0].find("ids"), *three.find("samples")->array()[0].find("ids"));
+  const Json beams = parse_json(quiet("run " + toy + " the --json -n 6 --beams 4 --samples 2").out);
+  EXPECT_GE(beams.find("samples")->array()[0].find("score")->number(), beams.find("samples")->array()[1].find("score")->number());
+  const std::string text = quiet("run " + toy + " the --temp 0 -n 30 --ignore-eos").out;
+  const std::string stop = text.substr(text.size() / 2, 2);
+  const bool plain = std::all_of(stop.begin(), stop.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; });
+  if (plain)
+    EXPECT_EQ(quiet("run " + toy + " the --temp 0 -n 30 --ignore-eos --stop '" + stop + "'").out, text.substr(0, text.find(stop)) + "\n");
+}
+
+TEST_F(CliModel, ContextsOverflowLoudly) {
+  std::string longer;
+  for (int i = 0; i < 200; ++i) longer += " the";
+  const Outcome error = quiet("run " + toy + " '" + longer + "'");
+  EXPECT_EQ(error.code, 1);
+  EXPECT_EQ(error.out, "");
+  EXPECT_TRUE(has(error.err, "128 tokens")) << error.err;
+  EXPECT_TRUE(has(error.err, "--overflow stream")) << error.err;
+  const Outcome stream = quiet("run " + toy + " '" + longer + "' --overflow stream -n 3 --ignore-eos");
+  EXPECT_EQ(stream.code, 0) << stream.err;
+  EXPECT_TRUE(has(stream.err, "no longer seen")) << stream.err;
+  const Outcome window = quiet("run " + toy + " the --stream --keep 2 --window 16 -n 200 --ignore-eos --json");
+  EXPECT_EQ(window.code, 0) << window.err;
+  EXPECT_EQ(parse_json(window.out).find("samples")->array()[0].find("ids")->array().size(), 200u);
+  EXPECT_GT(parse_json(window.out).find("dropped_tokens")->integer(), 150);
+  const Outcome full = quiet("run " + toy + " the --ignore-eos");
+  EXPECT_EQ(full.code, 0);
+  EXPECT_TRUE(has(full.err, "context of 128 tokens is full")) << full.err;
+}
+
+TEST_F(CliModel, TokenizeBothWays) {
+  const std::string text = "the old <s> man's boot\n";
+  std::ofstream(path("text")) << text;
+  const Outcome ids = run("tokenize " + toy + " - < '" + path("text") + "'");
+  EXPECT_EQ(ids.code, 0) << ids.err;
+  EXPECT_EQ(std::count(ids.out.begin(), ids.out.end(), '\n'), 1);
+  EXPECT_FALSE(has(" " + ids.out, " 1 ")) << "<s> in a text is text: " << ids.out;
+  EXPECT_EQ(run("tokenize " + toy + " --decode -", "printf '" + ids.out.substr(0, ids.out.size() - 1) + "' |").out, text + "\n");
+  const Json j = parse_json(quiet("tokenize " + toy + " the --json").out);
+  EXPECT_EQ(j.array()[0].find("id")->integer(), std::stol(quiet("tokenize " + toy + " the").out));
+  EXPECT_EQ(quiet("tokenize " + toy + " ''").out, "\n");
+  EXPECT_EQ(quiet("tokenize " + toy + " --frame the").out, "1 " + quiet("tokenize " + toy + " the").out);
+  EXPECT_EQ(quiet("tokenize " + toy + " --decode 320").code, 2);
+}
+
+std::vector<float> read_npy(const std::string& file, Dim& rows, Dim& cols) {
+  std::stringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  const std::string all = text.str();
+  if (all.size() < 10 || all.substr(0, 8) != std::string("\x93NUMPY\x01\x00", 8)) return {};
+  const std::size_t header = static_cast<unsigned char>(all[8]) + 256u * static_cast<unsigned char>(all[9]);
+  EXPECT_EQ((10 + header) % 64, 0u);
+  const std::string shape = all.substr(10, header);
+  EXPECT_TRUE(has(shape, "'descr': '<f4'") && has(shape, "'fortran_order': False")) << shape;
+  long r = 0, c = 0;
+  EXPECT_EQ(std::sscanf(shape.c_str() + shape.find("'shape': (") + 10, "%ld, %ld)", &r, &c), 2);
+  rows = r, cols = c;
+  std::vector<float> values((all.size() - 10 - header) / 4);
+  std::memcpy(values.data(), all.data() + 10 + header, values.size() * 4);
+  return values;
+}
+
+TEST_F(CliModel, LogitsAreAnArray) {
+  const std::string out = path("l.npy");
+  const Outcome o = quiet("logits " + toy + " --ids '1 300 290 270 265' --out '" + out + "'");
+  EXPECT_EQ(o.code, 0) << o.err;
+  Dim rows = 0, cols = 0;
+  const std::vector<float> logits = read_npy(out, rows, cols);
+  EXPECT_EQ(rows, 5);
+  EXPECT_EQ(cols, kVocab);
+  ASSERT_EQ(logits.size(), static_cast<std::size_t>(5 * kVocab));
+  // Its last row decides the greedy token.
+  const auto last = logits.end() - kVocab;
+  const Json j = parse_json(quiet("run " + toy + " --json --temp 0 -n 1 --ignore-eos --ids '1 300 290 270 265'").out);
+  auto best = std::max_element(last, logits.end());
+  if (best - last == 2) best = std::max_element(last, last + 2);
+  EXPECT_EQ(integers(*j.find("samples")->array()[0].find("ids"))[0], best - last);
+  const Outcome refused = quiet("logits " + toy + " --ids '1' --out '" + out + "'");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_TRUE(has(refused.err, "--force") || has(refused.err, "exists")) << refused.err;
+  EXPECT_EQ(quiet("logits " + toy + " --ids '1 300 290 270 265' --chunk 1 --force --out '" + out + "'").code, 0);
+  EXPECT_EQ(read_npy(out, rows, cols), logits);  // the same bits token by token
+  EXPECT_EQ(quiet("logits " + toy + " --ids '1 320' --out '" + path("no.npy") + "'").code, 1);
+  EXPECT_FALSE(fs::exists(path("no.npy")));
+}
+
+TEST_F(CliModel, EvalEmbedBench) {
+  std::ofstream text(path("text"));
+  for (int i = 0; i < 120; ++i) text << "the old man is in the boat and " << (i % 3 ? "it rains " : "he reads ");
+  text.close();
+  const Outcome e = quiet("eval " + toy + " --perplexity '" + path("text") + "' --context 32 --chunks 5 --json");
+  ASSERT_EQ(e.code, 0) << e.err;
+  const Json j = parse_json(e.out);
+  EXPECT_EQ(j.find("chunks")->integer(), 5);
+  EXPECT_EQ(j.find("tokens")->integer(), 5 * 15);
+  EXPECT_NEAR(std::log(j.find("perplexity")->number()), j.find("nll")->number(), 1e-9);
+  EXPECT_TRUE(has(quiet("eval " + toy + " --perplexity '" + path("text") + "' -c 32 --chunks 2").out, "perplexity "));
+  EXPECT_EQ(quiet("eval " + toy + " --perplexity '" + path("missing") + "'").code, 1);
+
+  const Outcome v = quiet("embed " + toy + " 'the man' 'a boat' --json");
+  ASSERT_EQ(v.code, 0) << v.err;
+  EXPECT_EQ(std::count(v.out.begin(), v.out.end(), '\n'), 2);
+  EXPECT_EQ(parse_json(v.out.substr(0, v.out.find('\n'))).find("embedding")->array().size(), 32u);
+  EXPECT_EQ(run("embed " + toy + " --out '" + path("e.npy") + "'", "printf 'the man\\na boat\\n' |").code, 0);
+  Dim rows = 0, cols = 0;
+  const std::vector<float> vectors = read_npy(path("e.npy"), rows, cols);
+  EXPECT_EQ(rows, 2);
+  EXPECT_EQ(cols, 32);
+  EXPECT_NEAR(vectors[0], parse_json(v.out.substr(0, v.out.find('\n'))).find("embedding")->array()[0].number(), 1e-6);
+
+  const Outcome b = quiet("bench " + toy + " -p 16,32 -n 4 -d 0,8 -r 2");
+  EXPECT_EQ(b.code, 0) << b.err;
+  for (const char* test : {"| pp16 |", "| pp32 |", "| tg4 |", "| pp16 @ d8 |", "| tg4 @ d8 |"}) EXPECT_TRUE(has(b.out, test)) << b.out;
+  const Json rates = parse_json(quiet("bench " + toy + " -p 0 -n 4 -r 1 --json --cache-type f16").out);
+  ASSERT_EQ(rates.array().size(), 1u);
+  EXPECT_GT(rates.array()[0].find("avg_ts")->number(), 0);
+}
+
+TEST_F(CliModel, FilesAreConvertedAndChecked) {
+  const Outcome ok = quiet("check " + toy);
+  EXPECT_EQ(ok.code, 0) << ok.err;
+  EXPECT_TRUE(ok.out.ends_with("ok\n")) << ok.out;
+  EXPECT_TRUE(has(quiet("show " + toy).out, "decoder")) << quiet("show " + toy).err;
+
+  const std::string gguf = path("toy.gguf"), want = quiet("run " + toy + " 'the end' --temp 0 -n 12").out;
+  const Outcome c = quiet("convert " + toy + " '" + gguf + "'");
+  ASSERT_EQ(c.code, 0) << c.err;
+  EXPECT_EQ(quiet("check '" + gguf + "'").code, 0);
+  EXPECT_EQ(quiet("run '" + gguf + "' 'the end' --temp 0 -n 12").out, want);
+  EXPECT_EQ(quiet("convert " + toy + " '" + gguf + "'").code, 1) << "an existing file stays";
+  const Outcome q = quiet("quantize '" + gguf + "' '" + path("q8.gguf") + "' --type q8_0 --json");
+  ASSERT_EQ(q.code, 0) << q.err;
+  EXPECT_LT(parse_json(q.out).find("to_bytes")->number(), parse_json(q.out).find("from_bytes")->number());
+  EXPECT_EQ(quiet("run '" + path("q8.gguf") + "' 'the end' --temp 0 -n 12").code, 0);
+  ASSERT_EQ(quiet("convert '" + gguf + "' '" + path("folder") + "'").code, 0);
+  EXPECT_EQ(quiet("run '" + path("folder") + "' 'the end' --temp 0 -n 12").out, want);
+
+  fs::resize_file(path("toy.bin"), fs::file_size(path("toy.bin")) - 5);
+  const Outcome broken = quiet("check " + toy);
+  EXPECT_EQ(broken.code, 1);
+  EXPECT_TRUE(has(broken.err, "toy.bin")) << broken.err;
+  const Outcome as_json = quiet("check " + toy + " --json");
+  EXPECT_EQ(as_json.code, 1);
+  EXPECT_FALSE(parse_json(as_json.out).find("ok")->boolean());
+  const Outcome missing = quiet("run '" + path("none.gguf") + "' x");
+  EXPECT_NE(missing.code, 0);
+  EXPECT_TRUE(has(missing.err, "none.gguf")) << missing.err;
+}
+
+TEST_F(CliModel, ModelsAreFoundByName) {
+  const Outcome o = quiet("tokenize toy.bin the", "RAPT_MODELS=/nowhere:'" + folder.string() + "' ");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out, quiet("tokenize " + toy + " the").out);
+}
+
+// ------------------------------------------------------------------------------------------------ on a terminal
+
+class Terminal {
+ public:
+  Terminal(const std::string& program, const std::vector<std::string>& args) {
+    master_ = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0) return;
+    const std::string name = ptsname(master_);
+    pid_ = fork();
+    if (pid_ == 0) {
+      setsid();
+      const int slave = open(name.c_str(), O_RDWR);  // becomes the controlling terminal
+      for (int fd : {0, 1, 2}) dup2(slave, fd);
+      std::vector<char*> argv = {const_cast<char*>(program.c_str())};
+      for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
+      argv.push_back(nullptr);
+      execv(program.c_str(), argv.data());
+      _exit(127);
+    }
+  }
+  ~Terminal() {
+    if (pid_ > 0) kill(pid_, SIGKILL), waitpid(pid_, nullptr, 0);
+    if (master_ >= 0) close(master_);
+  }
+  bool open_ok() const { return pid_ > 0; }
+  void type(const std::string& text) { EXPECT_EQ(write(master_, text.data(), text.size()), static_cast<ssize_t>(text.size())); }
+  // What was written until `text` comes (and everything before it); at most 30 seconds.
+  std::string until(const std::string& text) {
+    for (int i = 0; i < 300; ++i) {
+      const std::size_t at = seen_.find(text);
+      if (at != std::string::npos) {
+        std::string out = seen_.substr(0, at + text.size());
+        seen_.erase(0, at + text.size());
+        return out;
+      }
+      pollfd p{master_, POLLIN, 0};
+      if (poll(&p, 1, 100) <= 0) continue;
+      char buffer[4096];
+      const ssize_t n = read(master_, buffer, sizeof buffer);
+      if (n <= 0) break;
+      seen_.append(buffer, static_cast<std::size_t>(n));
+    }
+    ADD_FAILURE() << "no '" << text << "' in: " << seen_;
+    return {};
+  }
+  int wait() {
+    int status = 0;
+    for (int i = 0; i < 300; ++i) {
+      if (waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+      }
+      usleep(100000);
+    }
+    return -1;
+  }
+
+ private:
+  int master_ = -1;
+  pid_t pid_ = -1;
+  std::string seen_;
+};
+
+TEST_F(CliModel, AConversationOnATerminal) {
+  Terminal t(program, {"run", path("toy.bin"), "--temp", "0", "-n", "8", "--ignore-eos", "-c", "1000000"});
+  if (!t.open_ok()) GTEST_SKIP() << "no pseudo-terminal here";
+  t.until(">>> ");
+  t.type("/help\r");
+  t.until("/clear");
+  t.until(">>> ");
+  t.type("/set temp 0.5\r/set temp hot\r");
+  t.until("is no number");
+  t.until(">>> ");
+  t.type("/set\r");
+  EXPECT_TRUE(has(t.until("mirostat"), "0.5"));
+  t.until(">>> ");
+  t.type("thX\x7f end\x01\x05 of\r");  // with a correction, a jump to the start and back
+  t.until("th end of");
+  t.until("\r\n");
+  t.until("8 tokens");
+  t.until(">>> ");
+  t.type("\"\"\"in\rthe\r\"\"\"\r");
+  t.until("... ");
+  t.until("8 tokens");
+  t.until(">>> ");
+  t.type("\x1b[A");  // the line before comes back
+  t.until("\"\"\"");
+  t.type("\x03");    // and Ctrl-C takes it away
+  t.until("^C");
+  t.until(">>> ");
+  t.type("/set predict 900000\rthe\r");
+  t.until("the\r\n");
+  usleep(200000);
+  t.type("\x03");  // stops the answer, not the program
+  t.until("(stopped)");
+  t.until(">>> ");
+  t.type("/clear\r/nothing\r");
+  t.until("unknown command");
+  t.type("\x04");
+  EXPECT_EQ(t.wait(), 0);
+}
+
+}  // namespace
+}  // namespace rapt::test

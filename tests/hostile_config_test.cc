@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// Config files, indexes and GGUF keys that lie, contradict each other or are no such files: every one ends in an error with the right
+// words, without memory for what it claims.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <functional>
+
+#include "tests/toy_checkpoint.h"
+
+namespace rapt::test {
+namespace {
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    return std::string("another exception: ") + e.what();
+  }
+  return "no error";
+}
+
+struct Words {
+  std::vector<const char*> all;
+  Words(std::initializer_list<const char*> words) : all(words) {}
+};
+void expect_words(const std::string& what, const std::string& message, const Words& words) {
+  for (const char* w : words.all) EXPECT_NE(message.find(w), std::string::npos) << what << ": '" << w << "' is not in: " << message;
+  EXPECT_LT(message.size(), 2000u) << what;
+}
+
+long peak_kib() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  return use.ru_maxrss;
+}
+
+// ------------------------------------------------------------------------------------------------ config.json, key by key
+struct Edit {
+  const char *toy, *key, *value;  // value: JSON; "" removes the key
+  Words words;
+};
+
+const std::vector<Edit>& edits() {
+  static const std::vector<Edit> all = {
+      {"llama1", "model_type", "\"llamma\"", {"model_type", "llamma", "llama"}},
+      {"llama1", "model_type", "7", {"model_type", "string"}},
+      {"llama1", "model_type", "\"mamba\"", {"model_type", "mamba", "known"}},
+      {"llama1", "hidden_size", "", {"hidden_size", "missing"}},
+      {"llama1", "hidden_size", "null", {"hidden_size", "missing"}},
+      {"llama1", "hidden_size", "\"36\"", {"hidden_size", "whole number", "string"}},
+      {"llama1", "hidden_size", "36.5", {"hidden_size", "whole number", "36.5"}},
+      {"llama1", "hidden_size", "-36", {"hidden_size", "negative", "-36"}},
+      {"llama1", "hidden_size", "0", {"width", "at least 1"}},
+      {"llama1", "hidden_size", "9223372036854775807", {"hidden_size", "larger"}},
+      {"llama1", "hidden_size", "1e300", {"hidden_size"}},
+      {"llama1", "hidden_size", "[36]", {"hidden_size", "whole number"}},
+      {"llama1", "hidden_size", "37", {"shape", "asks for"}},
+      {"llama1", "hidden_size", "2147483648", {"width"}},
+      {"llama1", "num_hidden_layers", "0", {"layers", "at least 1"}},
+      {"llama1", "num_hidden_layers", "-1", {"num_hidden_layers", "negative"}},
+      {"llama1", "num_hidden_layers", "10001", {"layers", "at most"}},
+      {"llama1", "num_hidden_layers", "10000", {"missing", "model.layers.2."}},
+      {"llama1", "num_hidden_layers", "2000000000", {"layers", "at most"}},
+      {"llama1", "num_hidden_layers", "true", {"num_hidden_layers", "whole number"}},
+      {"llama1", "num_attention_heads", "0", {"heads", "at least 1"}},
+      {"llama1", "num_attention_heads", "5", {"kv_heads"}},
+      {"llama1", "num_attention_heads", "2147483647", {"heads"}},
+      {"llama1", "num_attention_heads", "{}", {"num_attention_heads", "object"}},
+      {"llama1", "num_key_value_heads", "3", {"kv_heads", "divisor"}},
+      {"llama1", "num_key_value_heads", "8", {"kv_heads"}},
+      {"llama1", "num_key_value_heads", "2", {"shape", "k_proj"}},
+      {"llama1", "head_dim", "13", {"head_dim", "pairs"}},
+      {"llama1", "head_dim", "-12", {"head_dim", "negative"}},
+      {"llama1", "head_dim", "10", {"shape", "asks for"}},
+      {"llama1", "intermediate_size", "53", {"shape", "mlp"}},
+      {"llama1", "intermediate_size", "1073741824", {"shape", "1073741824"}},
+      {"llama1", "vocab_size", "62", {"shape", "embed_tokens", "[62,36]", "[61,36]"}},
+      {"llama1", "vocab_size", "0", {"vocab"}},
+      {"llama1", "vocab_size", "1000000000000", {"vocab_size", "larger"}},
+      {"llama1", "max_position_embeddings", "0", {"context", "at least 1"}},
+      {"llama1", "max_position_embeddings", "\"long\"", {"max_position_embeddings", "whole number"}},
+      {"llama1", "rms_norm_eps", "-1e-5", {"eps"}},
+      {"llama1", "rms_norm_eps", "\"1e-5\"", {"rms_norm_eps", "number"}},
+      {"llama1", "rms_norm_eps", "1e999", {"config.json"}},
+      {"llama1", "hidden_act", "\"swiglu\"", {"hidden_act", "swiglu", "silu"}},
+      {"llama1", "hidden_act", "3", {"hidden_act", "activation"}},
+      {"llama1", "tie_word_embeddings", "\"yes\"", {"tie_word_embeddings", "true or false"}},
+      {"llama1", "attention_bias", "true", {"attention_bias", "agree"}},
+      {"llama1", "mlp_bias", "1", {"mlp_bias", "true or false"}},
+      {"llama1", "rope_parameters", "[]", {"rope_parameters", "object"}},
+      {"llama1", "rope_parameters", R"({"rope_type": "spiral", "rope_theta": 10000})", {"rope_type", "spiral", "known"}},
+      {"llama1", "rope_parameters", R"({"rope_type": 3})", {"rope_type", "string"}},
+      {"llama1", "rope_parameters", R"({"rope_theta": -1})", {"theta", "above 0"}},
+      {"llama1", "rope_parameters", R"({"rope_theta": "big"})", {"rope_theta", "number"}},
+      {"llama1", "rope_parameters", R"({"rope_type": "linear", "rope_theta": 10000})", {"linear", "factor"}},
+      {"llama1", "rope_parameters", R"({"rope_type": "linear", "rope_theta": 10000, "factor": 0})", {"factor", "above 0"}},
+      {"llama1",
+       "rope_parameters",
+       R"({"rope_type": "llama3", "rope_theta": 10000, "factor": 8})",
+       {"llama3", "original_max_position_embeddings"}},
+      {"llama1",
+       "rope_parameters",
+       R"({"rope_type": "llama3", "rope_theta": 1e4, "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 64})",
+       {"high_freq", "above low_freq"}},
+      {"llama1",
+       "rope_parameters",
+       R"({"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1], "long_factor": [1], "original_max_position_embeddings": 32})",
+       {"short_factor", "entries", "6"}},
+      {"llama1",
+       "rope_parameters",
+       R"({"rope_type": "longrope", "rope_theta": 1e4, "short_factor": 1, "long_factor": [1]})",
+       {"short_factor", "list"}},
+      {"llama1",
+       "rope_parameters",
+       R"({"rope_type": "longrope", "rope_theta": 1e4, "short_factor": ["a"], "long_factor": [1]})",
+       {"short_factor", "numbers"}},
+      {"llama1",
+       "rope_parameters",
+       R"({"rope_type": "yarn", "rope_theta": 1e4, "factor": 4, "beta_fast": 1, "beta_slow": 32})",
+       {"beta_fast", "beta_slow"}},
+      {"llama1",
+       "rope_parameters",
+       R"({"rope_type": "yarn", "rope_theta": 1e4, "factor": 4, "truncate": 1})",
+       {"truncate", "true or false"}},
+      {"llama1", "quantization_config", R"({"quant_method": "gptq"})", {"quantization_config", "GGUF"}},
+      {"llama1", "partial_rotary_factor", "2", {"part"}},
+      {"gemma3", "layer_types", R"(["full_attention"])", {"layer_types", "1 entries", "7 layers"}},
+      {"gemma3", "layer_types", "\"full_attention\"", {"layer_types", "list"}},
+      {"gemma3", "layer_types", R"(["a","a","a","a","a","a","a"])", {"layer_types", "\"a\"", "sliding_attention"}},
+      {"gemma3", "layer_types", "[1,2,3,4,5,6,7]", {"layer_types", "known"}},
+      {"gemma3", "sliding_window", "-5", {"sliding_window", "negative"}},
+      {"gemma3", "query_pre_attn_scalar", "0", {"scalar", "above 0"}},
+      {"gemma3", "query_pre_attn_scalar", "-4", {"scalar", "above 0"}},
+      {"gemma3", "model_type", "\"gemma3n\"", {"model_type", "gemma3n"}},
+      {"gemma2", "attn_logit_softcapping", "-1", {"cap"}},
+      {"qwen2-window", "use_sliding_window", "\"no\"", {"use_sliding_window", "true or false"}},
+      {"qwen3", "head_dim", "null", {"shape", "asks for"}},  // 128 is the library's default
+      {"bert", "position_embedding_type", "\"relative_key\"", {"position_embedding_type", "relative_key", "absolute"}},
+      {"bert", "is_decoder", "true", {"is_decoder"}},
+      {"bert", "type_vocab_size", "3", {"shape", "token_type_embeddings"}},
+      {"bert", "max_position_embeddings", "41", {"shape", "position_embeddings"}},
+      {"gpt2", "scale_attn_by_inverse_layer_idx", "true", {"scale_attn_by_inverse_layer_idx"}},
+      {"gpt2", "n_head", "5", {"heads"}},
+      {"gpt2", "n_positions", "127", {"shape", "wpe"}},
+      {"gpt2", "activation_function", "\"gelu_gelu\"", {"activation_function", "gelu"}},
+      {"t5", "feed_forward_proj", "\"gated-\"", {"feed_forward_proj", "gated-"}},
+      {"t5", "feed_forward_proj", "\"gated-gelu\"", {"missing", "wi_0"}},
+      {"t5", "relative_attention_num_buckets", "1", {"bucket"}},
+      {"t5", "relative_attention_max_distance", "2", {"bucket.max"}},
+      {"t5", "d_kv", "0", {"heads", "divisible"}},
+      {"t5", "decoder_start_token_id", "\"pad\"", {"decoder_start_token_id", "token id"}},
+      {"llama1", "eos_token_id", "{\"id\": 2}", {"eos_token_id", "token id"}},
+      {"marian", "share_encoder_decoder_embeddings", "false", {"share_encoder_decoder_embeddings"}},
+      {"marian", "normalize_before", "true", {"normalize_before"}},
+      {"marian", "decoder_attention_heads", "7", {"heads", "divisible"}},
+  };
+  return all;
+}
+
+TEST(HostileConfig, EveryFalseValueIsRefusedByName) {
+  const long before = peak_kib();
+  ASSERT_GE(edits().size(), 60u);
+  std::map<std::string, Toy> toys;
+  const TempFolder temp;
+  for (const Edit& e : edits()) {
+    auto [it, fresh] = toys.try_emplace(e.toy);
+    const std::string folder = temp / e.toy;
+    if (fresh) {
+      it->second = read_toy(e.toy);
+      write_folder(it->second, folder);
+    }
+    // A value JSON itself cannot hold goes into the text as it is.
+    Json config = it->second.config;
+    std::string text;
+    if (*e.value == '\0') {
+      remove_key(config, e.key);
+      text = config.dump(0);
+    } else {
+      config.set(e.key, "@here@");
+      text = config.dump(0);
+      text.replace(text.find("\"@here@\""), 8, e.value);
+    }
+    write_text(folder + "/config.json", text);
+    const std::string what = concat(e.toy, ": ", e.key, " = ", e.value);
+    expect_words(what, error_of([&] { open_checkpoint(folder); }), e.words);
+    const std::string checked = error_of([&] { check_checkpoint(folder); });
+    EXPECT_NE(checked, "no error") << what;
+  }
+  EXPECT_LT(peak_kib() - before, 512 * 1024);
+}
+
+// ------------------------------------------------------------------------------------------------ whole files
+TEST(HostileConfig, TextsThatAreNoConfig) {
+  const TempFolder temp;
+  const Toy toy = read_toy("llama1");
+  write_folder(toy, temp / "toy");
+  const std::pair<std::string, Words> cases[] = {
+      {"", {"config.json"}},
+      {"[]", {"object"}},
+      {"null", {"object"}},
+      {"{", {"config.json:1"}},
+      {"{\"hidden_size\": NaN}", {"config.json:1:17"}},
+      {"{\"hidden_size\": Infinity}", {"config.json:1:17"}},
+      {"{\"hidden_size\": 36, \"hidden_size\": 36}", {"hidden_size", "twice"}},
+      {"{\"a\": \"\xff\"}", {"UTF-8"}},
+      {std::string(100, '['), {"config.json:1"}},
+      {"{}", {"model_type"}},
+      {"{\"architectures\": \"LlamaForCausalLM\"}", {"architectures", "list"}},
+      {"{\"architectures\": [\"NobodyForCausalLM\"]}", {"model_type", "known"}},
+      {"{\"model_type\": \"gemma3\", \"text_config\": {}}", {"pictures"}},
+  };
+  for (const auto& [text, words] : cases) {
+    write_text(temp / "toy/config.json", text);
+    expect_words(text.substr(0, 40), error_of([&] { open_checkpoint(temp / "toy"); }), words);
+  }
+}
+
+TEST(HostileConfig, FoldersThatAreNoCheckpoint) {
+  const TempFolder temp;
+  auto expect = [&](const std::string& path, const Words& words) { expect_words(path, error_of([&] { open_checkpoint(path); }), words); };
+  expect(temp / "nothing", {"no such file"});
+  std::filesystem::create_directories(temp / "empty");
+  expect(temp / "empty", {"config.json"});
+  write_text(temp / "empty/params.json", "{}");
+  expect(temp / "empty", {"params.json", "Hugging Face"});
+  std::filesystem::create_directories(temp / "bare");
+  write_text(temp / "bare/config.json", read_toy("llama1").config.dump());
+  expect(temp / "bare", {"safetensors"});
+  write_text(temp / "bare/pytorch_model.bin", "PK");
+  expect(temp / "bare", {"safetensors"});
+  write_text(temp / "bare/model.safetensors", "");
+  expect(temp / "bare", {"model.safetensors"});
+  expect(temp / "bare/model.safetensors", {"folder"});
+  expect(temp / "bare/config.json", {"folder"});
+  write_text(temp / "x.gguf", "GGUF");
+  expect(temp / "x.gguf", {"x.gguf"});
+  write_text(temp / "y.bin", std::string(28, '\1'));
+  expect(temp / "y.bin", {"y.bin"});
+  write_text(temp / "z.bin", std::string("\x40\0\0\0\x40\0\0\0\1\0\0\0\4\0\0\0\4\0\0\0\x10\0\0\0\x10\0\0\0", 28));
+  expect(temp / "z.bin", {"token_embd", "bytes"});
+  write_text(temp / "v1.bin", std::string("24ka\1\0\0\0", 8) + std::string(248, '\1'));
+  expect(temp / "v1.bin", {"version"});
+}
+
+TEST(HostileConfig, IndexesThatLie) {
+  const TempFolder temp;
+  const Toy toy = read_toy("llama1");
+  write_folder(toy, temp / "toy");
+  std::filesystem::rename(temp / "toy/model.safetensors", temp / "toy/model-00001-of-00001.safetensors");
+  auto expect = [&](const std::string& text, const Words& words) {
+    write_text(temp / "toy/model.safetensors.index.json", text);
+    expect_words(text.substr(0, 80), error_of([&] { open_checkpoint(temp / "toy"); }), words);
+  };
+  expect("", {"index.json"});
+  expect("[]", {"index.json"});
+  expect("{}", {"weight_map"});
+  expect(R"({"weight_map": []})", {"weight_map"});
+  expect(R"({"weight_map": {"model.norm.weight": 3}})", {"model.norm.weight"});
+  expect(R"({"weight_map": {"model.norm.weight": "../../secret"}})", {"secret"});
+  expect(R"({"weight_map": {"model.norm.weight": "/etc/passwd"}})", {"passwd"});
+  expect(R"({"weight_map": {"model.norm.weight": "gone.safetensors"}})", {"gone.safetensors"});
+  expect(R"({"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}})", {"index"});
+}
+
+// ------------------------------------------------------------------------------------------------ GGUF keys
+using Keys = std::vector<std::pair<std::string, GgufValue>>;
+
+void write_with_keys(const GgufFile& from, const Keys& keys, const std::string& path) {
+  std::vector<GgufTensorPlan> plan;
+  for (const TensorView& t : from.tensors.all())
+    plan.push_back({t.name(), t.dtype(), {t.shape().begin(), t.shape().end()}, [&t](FileWriter& out) { out.write(t.bytes()); }});
+  write_gguf(path, keys, plan, true);
+}
+
+TEST(HostileConfig, GgufKeysThatLie) {
+  const TempFolder temp;
+  struct Case {
+    const char *toy, *key;
+    std::optional<GgufValue> value;
+    Words words;
+  };
+  using V = GgufValue;
+  const std::vector<Case> cases = {
+      {"llama1", "general.architecture", {}, {"general.architecture"}},
+      {"llama1", "general.architecture", V::text("llamma"), {"llamma", "llama"}},
+      {"llama1", "general.architecture", V::u32(3), {"general.architecture"}},
+      {"llama1", "general.architecture", V::text("gpt2"), {"gpt2."}},
+      {"llama1", "general.type", V::text("adapter"), {"general.type", "adapter"}},
+      {"llama1", "llama.embedding_length", {}, {"llama.embedding_length", "missing"}},
+      {"llama1", "llama.embedding_length", V::u32(0), {"width", "at least 1"}},
+      {"llama1", "llama.embedding_length", V::u32(4294967295u), {"llama.embedding_length", "larger"}},
+      {"llama1", "llama.embedding_length", V::i32(-36), {"llama.embedding_length", "negative"}},
+      {"llama1", "llama.embedding_length", V::text("36"), {"llama.embedding_length", "whole number"}},
+      {"llama1", "llama.embedding_length", V::u32(35), {"shape", "asks for"}},
+      {"llama1", "llama.block_count", V::u32(4000000), {"layers", "at most"}},
+      {"llama1", "llama.block_count", V::u32(9999), {"missing", "blk.2."}},
+      {"llama1", "llama.block_count", V::u32(1), {"read by nothing", "blk.1."}},
+      {"llama1", "llama.attention.head_count", V::u32(0), {"heads", "at least 1"}},
+      {"llama1", "llama.attention.head_count", V::i32s({4, 2}), {"llama.attention.head_count", "layer to layer"}},
+      {"llama1", "llama.attention.head_count", V::i32s({}), {"llama.attention.head_count"}},
+      {"llama1", "llama.attention.head_count_kv", V::u32(3), {"kv_heads"}},
+      {"llama1", "llama.attention.key_length", V::u32(7), {"dimension_count"}},
+      {"llama1", "llama.attention.layer_norm_rms_epsilon", {}, {"llama.attention.layer_norm_rms_epsilon", "missing"}},
+      {"llama1", "llama.attention.layer_norm_rms_epsilon", V::f32(-1), {"eps"}},
+      {"llama1",
+       "llama.attention.layer_norm_rms_epsilon",
+       V::f32(__builtin_nanf("")),
+       {"llama.attention.layer_norm_rms_epsilon", "finite"}},
+      {"llama1", "llama.attention.layer_norm_rms_epsilon", V::text("x"), {"llama.attention.layer_norm_rms_epsilon", "number"}},
+      {"llama1", "llama.rope.freq_base", V::f32(0), {"theta", "above 0"}},
+      {"llama1", "llama.rope.freq_base", V::f32(__builtin_inff()), {"freq_base", "finite"}},
+      {"llama1", "llama.rope.freq_base", V::text("x"), {"freq_base", "number"}},
+      {"llama1", "llama.rope.dimension_count", V::u32(100), {"dimension_count"}},
+      {"llama1", "llama.rope.dimension_count", V::u32(0), {"dimension_count"}},
+      {"llama1", "llama.rope.scaling.type", V::text("spiral"), {"spiral", "yarn"}},
+      {"llama1", "llama.rope.scaling.type", V::text("yarn"), {"rope.scaling.factor", "missing"}},
+      {"llama1", "llama.rope.scaling.type", V::u32(2), {"rope.scaling.type", "string"}},
+      {"llama1", "llama.vocab_size", V::u32(60), {"shape", "token_embd", "[60,36]"}},
+      {"llama1", "llama.context_length", V::u32(0), {"context", "at least 1"}},
+      {"gemma3", "gemma3.attention.sliding_window", V::i32(-1), {"sliding_window", "negative"}},
+      {"t5", "t5.attention.relative_buckets_count", V::u32(0), {"bucket"}},
+      {"t5", "t5.decoder_start_token_id", V::text("pad"), {"decoder_start_token_id"}},
+      {"minilm", "bert.pooling_type", V::u32(9), {"pooling_type"}},
+      {"minilm", "bert.pooling_type", V::u32(4), {"pooling_type", "rank"}},
+      {"minilm", "tokenizer.ggml.token_type_count", V::u32(9), {"shape", "token_types"}},
+  };
+  std::map<std::string, GgufFile> files;
+  for (const Case& c : cases) {
+    if (!files.contains(c.toy)) {
+      write_folder(read_toy(c.toy), temp / c.toy);
+      write_checkpoint(temp / c.toy, temp / concat(c.toy, ".gguf"), {});
+      files.emplace(c.toy, GgufFile::open(temp / concat(c.toy, ".gguf")));
+    }
+    const GgufFile& file = files.at(c.toy);
+    Keys keys;
+    for (const auto& [key, value] : file.metadata())
+      if (key != c.key) keys.emplace_back(key, value);
+    if (c.value) keys.emplace_back(c.key, *c.value);
+    write_with_keys(file, keys, temp / "bad.gguf");
+    expect_words(concat(c.toy, ": ", c.key), error_of([&] { open_checkpoint(temp / "bad.gguf"); }), c.words);
+  }
+}
+
+}  // namespace
+}  // namespace rapt::test
