@@ -18,7 +18,7 @@ using Ids = std::vector<std::int32_t>;
 
 const Json& golden() {
   static const Json all = [] {
-    const std::string path = std::string(RAPT_SOURCE_DIR) + "/tests/golden/real.json";
+    const std::string path = std::string(RAPT_SOURCE_DIR) + "/tests/golden/real/answers.json";
     std::stringstream text;
     text << std::ifstream(path).rdbuf();
     return parse_json(text.str(), path);

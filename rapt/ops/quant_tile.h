@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of the quantized product: up to kTile rows of int8 activations times a panel of 32 outputs. Only quant_linear_cpu.cc includes it.
+// Tiles of the quantized product: up to kTile rows of int8 activations times a panel of 32 outputs. Only linear_quant_cpu.cc includes it.
 //
 // The one float expression that decides the bits, per output and block of 32 (or 16) inputs, blocks ascending:
 //   y = fma(real(sum of q * x), scale * d, y)          the sum is a whole number and exact, in any order, on any instruction set
@@ -460,10 +460,11 @@ void open_panel(const uint8_t* w, Dim blocks, uint8_t* to) {
 }
 
 constexpr Real kTiny = Real(1e-30);
+RAPT_INLINE Real size_of_real(Real x) { return x < 0 ? -x : x; }
 RAPT_INLINE void quantize(const Real* x, int8_t* q, Real& d, int32_t (&sums)[2]) {
   Real most = 0;
   for (int i = 0; i < 32; ++i) {
-    const Real m = vabs(x[i]);
+    const Real m = size_of_real(x[i]);
     if (!(m <= most)) most = m;
     if (most != most) break;
   }
@@ -472,7 +473,7 @@ RAPT_INLINE void quantize(const Real* x, int8_t* q, Real& d, int32_t (&sums)[2])
   sums[0] = sums[1] = 0;
   for (int i = 0; i < 32; ++i) {
     const Real n = x[i] * inverse;  // a little over 127 at the most, unless x is infinite or NaN
-    q[i] = vabs(n) < 128 ? int8_t(lrint(double(n))) : int8_t(0);
+    q[i] = size_of_real(n) < 128 ? int8_t(lrint(double(n))) : int8_t(0);
     sums[i / 16] += q[i];
   }
 }

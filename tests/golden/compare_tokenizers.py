@@ -17,6 +17,8 @@ import random
 import struct
 import subprocess
 import sys
+import tempfile
+import tempfile
 
 import gguf
 import sentencepiece
@@ -325,7 +327,7 @@ def main():
     p.add_argument("tests")
     p.add_argument("--data", type=pathlib.Path, required=True)
     p.add_argument("--models", type=pathlib.Path)
-    p.add_argument("--work", type=pathlib.Path, default=pathlib.Path("/tmp/rapt-compare"))
+    p.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "rapt-compare")
     p.add_argument("--megabytes", type=float, default=6)
     p.add_argument("--only", default="")
     p.add_argument("--show", type=int, default=3)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reference answers of real models, for tests/real_models_test.cc. Writes real.json beside this script.
+"""Reference answers of real models, for tests/real_models_test.cc. Writes real/answers.json.
 
 usage: make_real.py MODELS_FOLDER DATA_FOLDER
 
@@ -201,7 +201,7 @@ def main():
         "minilm": embeddings(os.path.join(models, "all-MiniLM-L6-v2")),
         "stories260k": stories(os.path.join(data, "models", "stories260K.bin")),
     }
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "real.json"), "w") as f:
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "real", "answers.json"), "w") as f:
         f.write("{\n")
         for i, (name, value) in enumerate(out.items()):
             rows = value if isinstance(value, list) else [value]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tokenizers.json: ids of the original implementations for texts of our own, over the vocabularies of the data folder and over small
+"""Writes tokenizers/ids.json: ids of the original implementations for texts of our own, over the vocabularies of the data folder and over small
 ones made here.   make_tokenizers.py --data DATA     (needs tokenizers, sentencepiece, gguf)
 """
 import argparse
@@ -104,7 +104,7 @@ def main():
     p.add_argument("--data", type=pathlib.Path, required=True)
     args = p.parse_args()
     out = {"texts": TEXTS, "vocab": dict(vocabularies(args.data)), "small": list(small())}
-    path = pathlib.Path(__file__).parent / "tokenizers.json"
+    path = pathlib.Path(__file__).parent / "tokenizers" / "ids.json"
     path.write_text(json.dumps(out, ensure_ascii=True, separators=(",", ":")) + "\n")
     print(path, path.stat().st_size, "bytes", list(out["vocab"]), [s["name"] for s in out["small"]])
 

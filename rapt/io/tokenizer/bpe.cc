@@ -21,7 +21,7 @@ class Bpe final : public PieceModel {
       for (int b = 0; b < 256; ++b) {
         std::string text;
         unicode::append(text, byte_to_printable(static_cast<std::uint8_t>(b)));
-        if (const auto at = ids.find(text); at != ids.end()) byte_ids_[static_cast<std::size_t>(b)] = at->second;
+        if (const auto at = find(text); at != ids.end()) byte_ids_[static_cast<std::size_t>(b)] = at->second;
       }
     } else if (spec.byte_fallback) {
       byte_ids_ = byte_ids(spec, ids);
@@ -36,6 +36,7 @@ class Bpe final : public PieceModel {
       if (left == ids.end()) missing(a);
       if (right == ids.end()) missing(b);
       if (both == ids.end()) missing(a + b);
+      if (spec.roles[static_cast<std::size_t>(both->second)] == Role::control) continue;
       merges_.add(key(left->second, right->second), std::uint64_t{rank} << 32 | static_cast<std::uint32_t>(both->second));
     }
     for (std::size_t i = 0; i < spec.tokens.size(); ++i) longest_ = std::max(longest_, spec.tokens[i].size());
@@ -67,6 +68,12 @@ class Bpe final : public PieceModel {
     bool operator>(const Candidate& o) const { return rank != o.rank ? rank > o.rank : at > o.at; }
   };
   static std::uint64_t key(std::int32_t a, std::int32_t b) { return std::uint64_t{static_cast<std::uint32_t>(a)} << 32 | static_cast<std::uint32_t>(b); }
+
+  // Control tokens are no part of any text, even where merges could spell them.
+  TokenIds::const_iterator find(std::string_view text) const {
+    const auto found = ids_.find(text);
+    return found != ids_.end() && spec_.roles[static_cast<std::size_t>(found->second)] == Role::control ? ids_.end() : found;
+  }
 
   bool whole(std::string_view piece, std::vector<std::int32_t>& out) const {
     if (piece.size() > longest_) return false;
@@ -102,7 +109,7 @@ class Bpe final : public PieceModel {
       const unicode::Char c = unicode::read(piece, i);
       const std::string_view text = c.valid ? piece.substr(i, c.length) : unicode::kReplacementText;
       i += c.length;
-      if (const auto found = ids_.find(text); found != ids_.end()) {
+      if (const auto found = find(text); found != ids_.end()) {
         add(symbols, found->second);
         unknown_before = false;
         continue;

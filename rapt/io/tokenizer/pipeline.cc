@@ -275,6 +275,9 @@ std::shared_ptr<const Tokenizer> make_tokenizer(TokenizerSpec spec) {
     if (!std::isfinite(p.score)) fail(where, ": the score of piece '", p.text, "' is no finite number");
     if (p.id < 0 || static_cast<std::size_t>(p.id) >= size) fail(where, ": piece '", p.text, "' stands for token ", p.id, " of ", size);
   }
+  for (std::size_t i = 0; i < size && spec.byte_fallback; ++i) {  // some writers call them normal or control
+    if (byte_of_token(spec.tokens[i]) >= 0) spec.roles[i] = Tokenizer::Role::byte;
+  }
   const auto check = [&](std::int32_t id, const char* what) {
     if (id >= 0 && static_cast<std::size_t>(id) >= size) fail(where, ": the ", what, " token is ", id, ", but the vocabulary has ", size, " tokens");
   };

@@ -32,7 +32,10 @@ class Unigram final : public PieceModel {
       entries_.push_back({score, role == Role::user, static_cast<std::int32_t>(text.size()), id});
     };
     if (!spec.pieces.empty()) {
-      for (const auto& p : spec.pieces) add(p.text, static_cast<Number>(p.score), p.role, p.id);
+      for (const auto& p : spec.pieces) {  // a piece that stands for a control token is one, whatever source.spm calls it
+        const bool control = spec.roles[static_cast<std::size_t>(p.id)] == Role::control;
+        add(p.text, static_cast<Number>(p.score), control ? Role::control : p.role, p.id);
+      }
     } else {
       for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
         const Number score = spec.exact_scores.empty() ? static_cast<Number>(spec.scores[i]) : static_cast<Number>(spec.exact_scores[i]);
