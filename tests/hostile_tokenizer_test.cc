@@ -30,7 +30,9 @@ std::string error_of(F&& f) {
 }
 
 // ---- files made here ---------------------------------------------------------------------------------------------------------------
-std::string tokenizer_json(const std::string& model, const std::string& more = "") { return "{\"model\":" + model + (more.empty() ? "" : "," + more) + "}"; }
+std::string tokenizer_json(const std::string& model, const std::string& more = "") {
+  return "{\"model\":" + model + (more.empty() ? "" : "," + more) + "}";
+}
 const std::string kBpe = R"({"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]})";
 const std::string kUnigram = R"({"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["a",-1.5],["b",-2]]})";
 const std::string kWords = R"({"type":"WordPiece","unk_token":"[UNK]","vocab":{"[UNK]":0,"a":1,"##b":2}})";
@@ -40,17 +42,22 @@ std::string varint(std::uint64_t v) {
   for (; v >= 128; v >>= 7) out += static_cast<char>(v | 128);
   return out + static_cast<char>(v);
 }
-std::string field(int number, const std::string& value) { return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(value.size()) + value; }
+std::string field(int number, const std::string& value) {
+  return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(value.size()) + value;
+}
 std::string field(int number, std::uint64_t value) { return varint(static_cast<std::uint64_t>(number) << 3) + varint(value); }
 std::string field(int number, float value) {
   std::string out = varint(static_cast<std::uint64_t>(number) << 3 | 5);
   out.append(reinterpret_cast<const char*>(&value), 4);
   return out;
 }
-std::string piece(const std::string& text, float score, std::uint64_t type = 1) { return field(1, field(1, text) + field(2, score) + (type == 1 ? "" : field(3, type))); }
+std::string piece(const std::string& text, float score, std::uint64_t type = 1) {
+  return field(1, field(1, text) + field(2, score) + (type == 1 ? "" : field(3, type)));
+}
 std::string sp_model(std::uint64_t type, const std::string& more = "", const std::string& normal = "") {
-  return piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) + piece("\u2581", -1) + piece("a", -2) + piece("b", -3) + piece("ab", -1.5f) + piece("\u2581a", -4, 4) + more +
-         field(2, field(3, type)) + field(3, normal.empty() ? field(3, std::uint64_t{1}) : normal);
+  return piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) + piece("\u2581", -1) + piece("a", -2) + piece("b", -3) +
+         piece("ab", -1.5f) + piece("\u2581a", -4, 4) + more + field(2, field(3, type)) +
+         field(3, normal.empty() ? field(3, std::uint64_t{1}) : normal);
 }
 std::string charsmap() {  // "b" → "ab": node of the root at 98, its leaf at 99
   std::vector<std::uint32_t> trie(128, 0);
@@ -68,7 +75,8 @@ std::string llama2c() {
   std::string out;
   const std::int32_t longest = 4;
   out.append(reinterpret_cast<const char*>(&longest), 4);
-  for (const std::string& t : {std::string("<unk"), std::string("\n<s>"), std::string("</s>"), std::string(" a"), std::string("a"), std::string("b")}) {
+  for (const std::string& t :
+       {std::string("<unk"), std::string("\n<s>"), std::string("</s>"), std::string(" a"), std::string("a"), std::string("b")}) {
     const float score = -1;
     const auto length = static_cast<std::int32_t>(t.size());
     out.append(reinterpret_cast<const char*>(&score), 4);
@@ -126,7 +134,9 @@ const std::vector<std::string> kTokens = {"<unk>", "<s>", "</s>", "\u2581", "a",
 const std::vector<float> kScores = {0, 0, 0, -1, -2, -3};
 const std::vector<std::int32_t> kTypes = {2, 3, 3, 1, 1, 1};
 Gguf gguf_llama() { return Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, kScores).list("token_type", 5, kTypes); }
-Gguf gguf_bpe(const std::string& pre = "gpt-2") { return Gguf().set("model", "gpt2").set("pre", pre).set("tokens", std::vector<std::string>{"a", "b", "ab"}); }
+Gguf gguf_bpe(const std::string& pre = "gpt-2") {
+  return Gguf().set("model", "gpt2").set("pre", pre).set("tokens", std::vector<std::string>{"a", "b", "ab"});
+}
 
 void use(const Tokenizer& t) {
   for (const std::string_view text : {std::string_view("ab \u00e9<s>\xff\0b", 11), std::string_view(""), std::string_view("  a\n\n")}) {
@@ -164,8 +174,12 @@ struct Case {
 };
 
 std::vector<Case> json_cases() {
-  const auto model = [](const std::string& m, std::vector<std::string> words) { return Case{"model", load_json, tokenizer_json(m), std::move(words)}; };
-  const auto part = [](const std::string& p, std::vector<std::string> words) { return Case{"part", load_json, tokenizer_json(kBpe, p), std::move(words)}; };
+  const auto model = [](const std::string& m, std::vector<std::string> words) {
+    return Case{"model", load_json, tokenizer_json(m), std::move(words)};
+  };
+  const auto part = [](const std::string& p, std::vector<std::string> words) {
+    return Case{"part", load_json, tokenizer_json(kBpe, p), std::move(words)};
+  };
   return {
       {"empty", load_json, "", {"t.json"}},
       {"no json", load_json, "hello", {"t.json:1:1"}},
@@ -224,7 +238,10 @@ std::vector<Case> json_cases() {
       part(R"("added_tokens":[{"content":"x","id":-3}])", {"'x'", "out of range"}),
       part(R"("added_tokens":[{"content":"x","id":1}])", {"id 1", "'b'", "'x'"}),
       part(R"("added_tokens":[{"content":"x","id":3,"special":1}])", {"'special' is a number"}),
-      {"long added", load_json, tokenizer_json(kBpe, R"("added_tokens":[{"id":3,"content":")" + std::string(2000, 'x') + "\"}]"), {"2000 bytes long"}},
+      {"long added",
+       load_json,
+       tokenizer_json(kBpe, R"("added_tokens":[{"id":3,"content":")" + std::string(2000, 'x') + "\"}]"),
+       {"2000 bytes long"}},
       part(R"("normalizer":5)", {"normalizer is a number"}),
       part(R"("normalizer":{"type":"Nmt"})", {"'Nmt'", "BertNormalizer"}),
       part(R"("normalizer":{})", {"'type' is missing"}),
@@ -250,8 +267,11 @@ std::vector<Case> json_cases() {
       part(R"("post_processor":{"type":"TemplateProcessing"})", {"'single' is missing"}),
       part(R"("post_processor":{"type":"TemplateProcessing","single":[]})", {"leaves the text out"}),
       part(R"("post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},{"Sequence":{"id":"A"}}]})", {"twice"}),
-      part(R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"[X]"}},{"Sequence":{"id":"A"}}]})", {"'[X]'", "special_tokens"}),
-      part(R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"[X]"}},{"Sequence":{}}],"special_tokens":{"[X]":{"ids":[77]}}})", {"outside the vocabulary of 3"}),
+      part(R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"[X]"}},{"Sequence":{"id":"A"}}]})",
+           {"'[X]'", "special_tokens"}),
+      part(
+          R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"[X]"}},{"Sequence":{}}],"special_tokens":{"[X]":{"ids":[77]}}})",
+          {"outside the vocabulary of 3"}),
       part(R"("post_processor":{"type":"TemplateProcessing","single":[{"Other":1}]})", {"neither Sequence nor SpecialToken"}),
       part(R"("post_processor":{"type":"BertProcessing","sep":["x",9],"cls":["y",0]})", {"sep", "id 9"}),
       part(R"("post_processor":{"type":"BertProcessing","sep":"x","cls":["y",0]})", {"[text, id]"}),
@@ -261,9 +281,13 @@ std::vector<Case> json_cases() {
 }
 
 std::vector<Case> other_cases() {
-  const auto m = [](const std::string& content, std::vector<std::string> words) { return Case{".model", load_model, content, std::move(words)}; };
+  const auto m = [](const std::string& content, std::vector<std::string> words) {
+    return Case{".model", load_model, content, std::move(words)};
+  };
   const auto g = [](const Gguf& file, std::vector<std::string> words) { return Case{"gguf", load_gguf, file.bytes(), std::move(words)}; };
-  const auto v = [](const std::string& content, std::vector<std::string> words) { return Case{"vocab.txt", load_vocab, content, std::move(words)}; };
+  const auto v = [](const std::string& content, std::vector<std::string> words) {
+    return Case{"vocab.txt", load_vocab, content, std::move(words)};
+  };
   const auto p = [](const std::string& vocab, const std::string& merges, std::vector<std::string> words) {
     return Case{"vocab.json", load_pair, vocab + std::string(1, '\0') + merges, std::move(words)};
   };
@@ -310,10 +334,17 @@ std::vector<Case> other_cases() {
       g(Gguf().set("model", "llama").set("tokens", "x"), {"tokenizer.ggml.tokens"}),
       g(Gguf().set("model", "llama").set("tokens", kTokens), {"scores", "missing"}),
       g(Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, std::vector<float>{1, 2}), {"scores has 2 entries", "6"}),
-      g(Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, kScores).list("token_type", 5, std::vector<std::int32_t>{1}), {"token_type has 1 entries"}),
-      g(Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, kScores).list("token_type", 5, std::vector<std::int32_t>{1, 1, 1, 1, 1, 99}), {"token_type[5] is 99"}),
+      g(Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, kScores).list("token_type", 5, std::vector<std::int32_t>{1}),
+        {"token_type has 1 entries"}),
+      g(Gguf()
+            .set("model", "llama")
+            .set("tokens", kTokens)
+            .list("scores", 6, kScores)
+            .list("token_type", 5, std::vector<std::int32_t>{1, 1, 1, 1, 1, 99}),
+        {"token_type[5] is 99"}),
       g(Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, std::vector<float>{nan, 0, 0, 0, 0, 0}), {"t.gguf"}),
-      g(Gguf().set("model", "llama").set("tokens", std::vector<std::string>{"a", "a"}).list("scores", 6, std::vector<float>{1, 2}), {"tokens 0 and 1 are both 'a'"}),
+      g(Gguf().set("model", "llama").set("tokens", std::vector<std::string>{"a", "a"}).list("scores", 6, std::vector<float>{1, 2}),
+        {"tokens 0 and 1 are both 'a'"}),
       g(gguf_llama().set("bos_token_id", 6u), {"bos_token_id is 6", "6 tokens"}),
       g(gguf_llama().set("eos_token_id", 4000000000u), {"eos_token_id is 4000000000"}),
       g(gguf_llama().set("unknown_token_id", 77u), {"unknown_token_id is 77"}),
@@ -333,8 +364,18 @@ std::vector<Case> other_cases() {
       g(Gguf().set("model", "bert").set("tokens", kTokens), {"framed"}),
       g(Gguf().set("model", "bert").set("tokens", kTokens).set("cls_token_id", 1u).set("seperator_token_id", 2u), {"unknown token"}),
       g(Gguf().set("model", "t5").set("tokens", std::vector<std::string>{"a"}).list("scores", 6, std::vector<float>{1}), {"unknown token"}),
-      g(Gguf().set("model", "t5").set("tokens", kTokens).list("scores", 6, kScores).list("precompiled_charsmap", 0, std::vector<std::uint8_t>{1, 2}), {"charsmap"}),
-      g(Gguf().set("model", "t5").set("tokens", kTokens).list("scores", 6, kScores).list("precompiled_charsmap", 4, std::vector<std::uint32_t>{300}), {"no byte"}),
+      g(Gguf()
+            .set("model", "t5")
+            .set("tokens", kTokens)
+            .list("scores", 6, kScores)
+            .list("precompiled_charsmap", 0, std::vector<std::uint8_t>{1, 2}),
+        {"charsmap"}),
+      g(Gguf()
+            .set("model", "t5")
+            .set("tokens", kTokens)
+            .list("scores", 6, kScores)
+            .list("precompiled_charsmap", 4, std::vector<std::uint32_t>{300}),
+        {"no byte"}),
       v("", {"CLS"}),
       v("[CLS]\n[SEP]\n", {"unknown token"}),
       v("[UNK]\na\n", {"[CLS]"}),
@@ -348,9 +389,18 @@ std::vector<Case> other_cases() {
       p(R"({"a":0})", "a\n", {"line 1"}),
       p(R"({"a":0})", "#version: 0.2\na b c\n", {"line 2"}),
       p(R"({"a":0})", "a b\n", {"'b' is no token"}),
-      {"marian", [](const std::string& s) { return tokenizer_from_marian(bytes(s), R"({"<unk>":0})", Json(Json::Object{}), "marian"); }, sp_model(2), {"no Unigram"}},
-      {"marian", [](const std::string& s) { return tokenizer_from_marian(bytes(s), R"({"a":0})", Json(Json::Object{}), "marian"); }, sp_model(1), {"no <unk>"}},
-      {"marian", [](const std::string& s) { return tokenizer_from_marian(bytes(s), "3", Json(Json::Object{}), "marian"); }, sp_model(1), {"not an object"}},
+      {"marian",
+       [](const std::string& s) { return tokenizer_from_marian(bytes(s), R"({"<unk>":0})", Json(Json::Object{}), "marian"); },
+       sp_model(2),
+       {"no Unigram"}},
+      {"marian",
+       [](const std::string& s) { return tokenizer_from_marian(bytes(s), R"({"a":0})", Json(Json::Object{}), "marian"); },
+       sp_model(1),
+       {"no <unk>"}},
+      {"marian",
+       [](const std::string& s) { return tokenizer_from_marian(bytes(s), "3", Json(Json::Object{}), "marian"); },
+       sp_model(1),
+       {"not an object"}},
       {"nothing", [](const std::string& s) { return open_tokenizer(s); }, "/nonexistent/tokenizer", {"no such file"}},
   };
 }
@@ -361,7 +411,9 @@ TEST(HostileTokenizer, EveryLieEndsInTheRightError) {
   EXPECT_GE(cases.size(), 160u);
   for (const Case& c : cases) {
     const std::string what = error_of([&] { c.load(c.content); });
-    for (const std::string& word : c.words) EXPECT_NE(what.find(word), std::string::npos) << c.name << ": " << c.content.substr(0, 200) << "\n  wants '" << word << "' in: " << what;
+    for (const std::string& word : c.words)
+      EXPECT_NE(what.find(word), std::string::npos)
+          << c.name << ": " << c.content.substr(0, 200) << "\n  wants '" << word << "' in: " << what;
   }
 }
 
@@ -373,10 +425,15 @@ struct Valid {
 std::vector<Valid> valid_files() {
   std::string map_model = sp_model(1, "", field(2, charsmap()) + field(3, std::uint64_t{1}));
   return {
-      {"json BPE", load_json, tokenizer_json(kBpe, R"("added_tokens":[{"id":3,"content":"<s>","special":true}],"normalizer":{"type":"NFKC"},"pre_tokenizer":{"type":"ByteLevel"},)"
-                                                   R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[3]}}})")},
-      {"json Unigram", load_json, tokenizer_json(kUnigram, R"("pre_tokenizer":{"type":"Metaspace","prepend_scheme":"first"},"decoder":{"type":"Metaspace"})")},
-      {"json WordPiece", load_json, tokenizer_json(kWords, R"("normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"BertPreTokenizer"})")},
+      {"json BPE", load_json,
+       tokenizer_json(
+           kBpe,
+           R"("added_tokens":[{"id":3,"content":"<s>","special":true}],"normalizer":{"type":"NFKC"},"pre_tokenizer":{"type":"ByteLevel"},)"
+           R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[3]}}})")},
+      {"json Unigram", load_json,
+       tokenizer_json(kUnigram, R"("pre_tokenizer":{"type":"Metaspace","prepend_scheme":"first"},"decoder":{"type":"Metaspace"})")},
+      {"json WordPiece", load_json,
+       tokenizer_json(kWords, R"("normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"BertPreTokenizer"})")},
       {".model bpe", load_model, sp_model(2)},
       {".model unigram", load_model, map_model},
       {"bin", load_bin, llama2c()},
@@ -394,7 +451,8 @@ TEST(HostileTokenizer, TheValidFilesWork) {
     use(*t);
     EXPECT_FALSE(t->encode("a").empty());
   }
-  EXPECT_EQ(load_model(sp_model(1, "", field(2, charsmap()) + field(3, std::uint64_t{0})))->encode("b"), Ids{6});  // the map turns b into ab
+  EXPECT_EQ(load_model(sp_model(1, "", field(2, charsmap()) + field(3, std::uint64_t{0})))->encode("b"),
+            Ids{6});  // the map turns b into ab
 }
 
 TEST(HostileTokenizer, EveryTruncation) {
@@ -426,15 +484,23 @@ TEST(HostileTokenizer, EveryByteChanged) {
 TEST(HostileTokenizer, AMebibyteOfOneByte) {
   std::vector<std::shared_ptr<const Tokenizer>> all;
   for (const Valid& v : valid_files()) all.push_back(v.load(v.content));
-  for (const char* pre : {"llama-bpe", "qwen2", "smollm", "deepseek-llm", "deepseek-v3", "gpt-4o", "tekken", "falcon", "bloom", "default"}) {
+  for (const char* pre :
+       {"llama-bpe", "qwen2", "smollm", "deepseek-llm", "deepseek-v3", "gpt-4o", "tekken", "falcon", "bloom", "default"}) {
     std::vector<std::string> tokens = {"a", "aa", "\u0120", "\u0120\u0120"};
-    all.push_back(load_gguf(Gguf().set("model", "gpt2").set("pre", pre).set("tokens", tokens).set("merges", std::vector<std::string>{"a a", "\u0120 \u0120"}).bytes()));
+    all.push_back(load_gguf(Gguf()
+                                .set("model", "gpt2")
+                                .set("pre", pre)
+                                .set("tokens", tokens)
+                                .set("merges", std::vector<std::string>{"a a", "\u0120 \u0120"})
+                                .bytes()));
   }
   std::string runs = piece("<unk>", 0, 2);  // "a" … "aaaaaaaa": merges all the way up
   for (std::size_t n = 1; n <= 64; ++n) runs += piece(std::string(n, 'a'), -static_cast<float>(n));
   all.push_back(load_model(runs + field(2, field(3, std::uint64_t{2}))));
   all.push_back(load_model(runs + field(2, field(3, std::uint64_t{1}))));
-  all.push_back(load_json(tokenizer_json(kUnigram, R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"StripAccents"},{"type":"Replace","pattern":{"Regex":" {2,}"},"content":" "}]})")));
+  all.push_back(load_json(tokenizer_json(
+      kUnigram,
+      R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"StripAccents"},{"type":"Replace","pattern":{"Regex":" {2,}"},"content":" "}]})")));
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
   constexpr std::size_t kSize = 1 << 16;

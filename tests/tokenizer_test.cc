@@ -49,7 +49,8 @@ std::string base64(std::string_view text) {
 std::span<const std::byte> bytes(const std::string& s) { return std::as_bytes(std::span(s.data(), s.size())); }
 
 const Json& golden() {
-  static const Json all = parse_json(slurp(std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "ids.json"), "tokenizers/ids.json");
+  static const Json all =
+      parse_json(slurp(std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "ids.json"), "tokenizers/ids.json");
   return all;
 }
 Ids ids_of(const Json& list) {
@@ -91,7 +92,9 @@ TEST_P(Vocabulary, PairsGiveEqualIds) {
     const Ids want{std::istream_iterator<std::int32_t>(numbers), {}};
     const Ids got = tokenizer->encode(text);
     EXPECT_EQ(got, want) << GetParam() << ": " << text;
-    if (tokenizer->kind != Tokenizer::Kind::wordpiece) { EXPECT_EQ(tokenizer->decode(got), text) << GetParam(); }
+    if (tokenizer->kind != Tokenizer::Kind::wordpiece) {
+      EXPECT_EQ(tokenizer->decode(got), text) << GetParam();
+    }
   }
   EXPECT_EQ(pairs, 46);
 }
@@ -102,7 +105,8 @@ TEST(Tokenizer, GoldenTextsGiveEqualIds) {
     const auto tokenizer = vocabulary(file.substr(11, file.size() - 16));  // ggml-vocab-NAME.gguf
     if (!tokenizer) GTEST_SKIP() << test::no_data("vocab/" + file);
     ASSERT_EQ(texts.size(), want.array().size());
-    for (std::size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(tokenizer->encode(texts[i].string()), ids_of(want.array()[i])) << file << ": " << texts[i].string();
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      EXPECT_EQ(tokenizer->encode(texts[i].string()), ids_of(want.array()[i])) << file << ": " << texts[i].string();
   }
 }
 
@@ -110,7 +114,8 @@ TEST(Tokenizer, GoldenTextsGiveEqualIds) {
 TEST_P(Vocabulary, WrittenAndReadAgainGivesEqualIds) {
   const auto tokenizer = vocabulary(GetParam());
   if (!tokenizer) GTEST_SKIP() << test::no_data(GetParam());
-  const auto folder = std::filesystem::temp_directory_path() / ("rapt_tokenizer_" + std::string(GetParam()) + "_" + std::to_string(::getpid()));
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("rapt_tokenizer_" + std::string(GetParam()) + "_" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   const std::string path = (folder / "vocab.gguf").string();
   auto metadata = tokenizer_metadata(*tokenizer, tokenizer->size() + 3);
@@ -125,7 +130,8 @@ TEST_P(Vocabulary, WrittenAndReadAgainGivesEqualIds) {
   for (const auto& again : {from_gguf, from_json}) {
     for (const Json& text : golden().find("texts")->array()) {
       EXPECT_EQ(again->encode(text.string()), tokenizer->encode(text.string())) << text.string();
-      EXPECT_EQ(again->frame(again->encode(text.string(), true)), tokenizer->frame(tokenizer->encode(text.string(), true))) << text.string();
+      EXPECT_EQ(again->frame(again->encode(text.string(), true)), tokenizer->frame(tokenizer->encode(text.string(), true)))
+          << text.string();
     }
     EXPECT_EQ(again->bos, tokenizer->bos);
     EXPECT_EQ(again->eos, tokenizer->eos);
@@ -167,7 +173,9 @@ TEST_P(Vocabulary, StreamHandsOutWholeCharacters) {
       all += part;
     }
     all += stream.finish();
-    if (tokenizer->kind != Tokenizer::Kind::wordpiece) { EXPECT_EQ(all, tokenizer->decode(ids)) << text.string(); }
+    if (tokenizer->kind != Tokenizer::Kind::wordpiece) {
+      EXPECT_EQ(all, tokenizer->decode(ids)) << text.string();
+    }
   }
 }
 
@@ -177,18 +185,22 @@ TEST(Tokenizer, SmallOnesGiveTheIdsOfTheirOriginals) {
     const std::string& name = small.find("name")->string();
     SCOPED_TRACE(name);
     std::string blob = small.find("model") ? base64(small.find("model")->string()) : "";
-    const auto tokenizer = small.find("json") ? tokenizer_from_json(small.find("json")->string(), "", name) : tokenizer_from_sentencepiece(bytes(blob), name);
+    const auto tokenizer =
+        small.find("json") ? tokenizer_from_json(small.find("json")->string(), "", name) : tokenizer_from_sentencepiece(bytes(blob), name);
     for (std::size_t i = 0; i < texts.size(); ++i) {
       EXPECT_EQ(tokenizer->encode(texts[i].string()), ids_of(small.find("ids")->array()[i])) << texts[i].string();
     }
-    if (const Json* framed = small.find("framed")) { EXPECT_EQ(tokenizer->frame(tokenizer->encode(texts[3].string())), ids_of(*framed)); }
+    if (const Json* framed = small.find("framed")) {
+      EXPECT_EQ(tokenizer->frame(tokenizer->encode(texts[3].string())), ids_of(*framed));
+    }
     if (!small.find("json")) continue;
     const TokenizerFiles files = tokenizer_files(*tokenizer);
     EXPECT_EQ(files.tokenizer_json, small.find("json")->string());  // what was read comes back as it was
   }
 }
 
-constexpr const char* kTiny = R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3,"abc":4,"<0xC3>":5,"<0xA9>":6,"<u>":7},"merges":["a b",["ab","c"]],
+constexpr const char* kTiny =
+    R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3,"abc":4,"<0xC3>":5,"<0xA9>":6,"<u>":7},"merges":["a b",["ab","c"]],
   "unk_token":"<u>","fuse_unk":true,"byte_fallback":true},"added_tokens":[{"id":8,"content":"<|x|>","special":true},{"id":9,"content":"cab"}]})";
 
 TEST(Tokenizer, MergesByRankWithByteFallbackAndUnknown) {
@@ -224,7 +236,8 @@ TEST(Tokenizer, StreamWaitsForTheRestOfACharacter) {
 
 TEST(Tokenizer, FlagsOfAddedTokens) {
   const auto t = tokenizer_from_json(R"({"model":{"type":"BPE","vocab":{" ":0,"a":1,"b":2},"merges":[]},"added_tokens":[
-    {"id":3,"content":"<l>","lstrip":true},{"id":4,"content":"<r>","rstrip":true},{"id":5,"content":"ab","single_word":true},{"id":6,"content":"<l><r>"}]})", "", "flags");
+    {"id":3,"content":"<l>","lstrip":true},{"id":4,"content":"<r>","rstrip":true},{"id":5,"content":"ab","single_word":true},{"id":6,"content":"<l><r>"}]})",
+                                     "", "flags");
   EXPECT_EQ(t->encode("a  <l> a"), (Ids{1, 3, 0, 1}));
   EXPECT_EQ(t->encode("a <r>\n\t a"), (Ids{1, 0, 4, 1}));
   EXPECT_EQ(t->encode("ab aab ab"), (Ids{5, 0, 1, 1, 2, 0, 5}));
@@ -232,7 +245,8 @@ TEST(Tokenizer, FlagsOfAddedTokens) {
 }
 
 TEST(Tokenizer, WordPieceKeepsToTheRules) {
-  const auto t = tokenizer_from_vocab_txt("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nrun\n##ning\n!\n\u6f22\ne\n", Json(Json::Object{}), "vocab.txt");
+  const auto t = tokenizer_from_vocab_txt("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nrun\n##ning\n!\n\u6f22\ne\n",
+                                          Json(Json::Object{}), "vocab.txt");
   EXPECT_EQ(t->encode("Unaffable RUNNING!"), (Ids{5, 6, 7, 8, 9, 10}));
   EXPECT_EQ(t->encode("unaffables run"), (Ids{1, 8}));          // all of a word or nothing
   EXPECT_EQ(t->encode("run\u6f22\u00e9\x0brun"), (Ids{8, 11, 1}));  // Chinese stands alone, VT goes without a trace
@@ -291,7 +305,8 @@ TEST(Unicode, NormalForms) {
 
 // For tests/golden/compare_tokenizers.py: encodes documents (length u32, bytes) and writes ids (count u32, came back u32, ids).
 TEST(TokenizerBatch, Documents) {
-  const char *tokenizer_path = std::getenv("RAPT_BATCH_TOKENIZER"), *documents = std::getenv("RAPT_BATCH_DOCUMENTS"), *ids_path = std::getenv("RAPT_BATCH_IDS");
+  const char *tokenizer_path = std::getenv("RAPT_BATCH_TOKENIZER"), *documents = std::getenv("RAPT_BATCH_DOCUMENTS"),
+             *ids_path = std::getenv("RAPT_BATCH_IDS");
   if (!tokenizer_path || !documents || !ids_path) GTEST_SKIP() << "only for compare_tokenizers.py (RAPT_BATCH_TOKENIZER is not set)";
   const auto tokenizer = open_tokenizer(tokenizer_path);
   const std::string all = slurp(documents);

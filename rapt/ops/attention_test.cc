@@ -313,7 +313,7 @@ TEST(Attention, Dropout) {
   }
 }
 
-// Two splits of 1,024 keys and more than one backward chunk. Finite differences would take minutes: f64 stands for them.
+// Several splits and more than one backward chunk. Finite differences would take minutes: f64 stands for them.
 TEST(Attention, Splits) {
   for (int form = 0; form < 3; ++form) {
     Scene s{

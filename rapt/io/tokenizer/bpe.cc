@@ -67,7 +67,9 @@ class Bpe final : public PieceModel {
     std::int32_t at, id;  // left neighbour, what they become
     bool operator>(const Candidate& o) const { return rank != o.rank ? rank > o.rank : at > o.at; }
   };
-  static std::uint64_t key(std::int32_t a, std::int32_t b) { return std::uint64_t{static_cast<std::uint32_t>(a)} << 32 | static_cast<std::uint32_t>(b); }
+  static std::uint64_t key(std::int32_t a, std::int32_t b) {
+    return std::uint64_t{static_cast<std::uint32_t>(a)} << 32 | static_cast<std::uint32_t>(b);
+  }
 
   // Control tokens are no part of any text, even where merges could spell them.
   TokenIds::const_iterator find(std::string_view text) const {
@@ -309,7 +311,9 @@ std::string byte_token(std::uint8_t byte) {
 
 int byte_of_token(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
   const int high = digit(text[3]), low = digit(text[4]);
   return high < 0 || low < 0 ? -1 : high * 16 + low;
 }

@@ -38,7 +38,8 @@ void read_vocab_json(std::string_view text, TokenizerSpec& spec) {
   if (!vocab.is_object() || vocab.object().empty()) fail(spec.where, ": vocab.json is not an object of tokens and ids");
   const auto entries = static_cast<std::int64_t>(vocab.object().size());
   for (const auto& [token, id] : vocab.object()) {
-    if (!id.is_integer() || id.integer() < 0 || id.integer() >= 4 * entries + 1024) fail(at(spec.where, id), "the id of '", token, "' is no number or far too large");
+    if (!id.is_integer() || id.integer() < 0 || id.integer() >= 4 * entries + 1024)
+      fail(at(spec.where, id), "the id of '", token, "' is no number or far too large");
     const auto i = static_cast<std::size_t>(id.integer());
     if (i >= spec.tokens.size()) spec.tokens.resize(i + 1), spec.roles.resize(i + 1, Role::unused);
     if (!spec.tokens[i].empty()) fail(at(spec.where, id), "'", spec.tokens[i], "' and '", token, "' have the same id ", i);
@@ -56,12 +57,17 @@ void read_added_decoder(const Json& config, TokenizerSpec& spec) {
       fail(spec.where, ": added_tokens_decoder has the id '", key, "'");
     }
     const int id = std::stoi(key);
-    if (static_cast<std::size_t>(id) >= 4 * (spec.tokens.size() + list->object().size()) + 1024) fail(spec.where, ": added token ", id, " lies far outside the vocabulary");
+    if (static_cast<std::size_t>(id) >= 4 * (spec.tokens.size() + list->object().size()) + 1024)
+      fail(spec.where, ": added token ", id, " lies far outside the vocabulary");
     const Json& content = need(t, "content", spec.where);
     if (!content.is_string()) fail(at(spec.where, content), "the content of an added token is ", content.type_name());
-    add_token(spec, {.id = id, .text = content.string(), .special = flag_or(t, "special", false, spec.where),
-                     .left_strip = flag_or(t, "lstrip", false, spec.where), .right_strip = flag_or(t, "rstrip", false, spec.where),
-                     .single_word = flag_or(t, "single_word", false, spec.where), .normalized = flag_or(t, "normalized", false, spec.where)});
+    add_token(spec, {.id = id,
+                     .text = content.string(),
+                     .special = flag_or(t, "special", false, spec.where),
+                     .left_strip = flag_or(t, "lstrip", false, spec.where),
+                     .right_strip = flag_or(t, "rstrip", false, spec.where),
+                     .single_word = flag_or(t, "single_word", false, spec.where),
+                     .normalized = flag_or(t, "normalized", false, spec.where)});
   }
 }
 
@@ -114,7 +120,8 @@ std::shared_ptr<const Tokenizer> from_sentencepiece_file(const fs::path& path, c
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab_json, std::string_view merges_txt, const Json& config, std::string_view where) {
+std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab_json, std::string_view merges_txt, const Json& config,
+                                                          std::string_view where) {
   TokenizerSpec spec;
   spec.where = std::string(where);
   spec.kind = Kind::bpe;
@@ -135,7 +142,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab
   if (type.starts_with("Qwen2")) {
     spec.normal = {{.kind = NormalStep::Kind::nfc}};
     spec.splits = {{.pattern = Pattern::qwen2}};
-  } else if (type.empty() || type.starts_with("GPT2") || type.starts_with("Roberta") || type.starts_with("Bart") || type.starts_with("GPTNeoX")) {
+  } else if (type.empty() || type.starts_with("GPT2") || type.starts_with("Roberta") || type.starts_with("Bart") ||
+             type.starts_with("GPTNeoX")) {
     if (flag_or(config, "add_prefix_space", false, spec.where)) spec.splits.push_back({.kind = SplitStep::Kind::prefix_space});
     spec.splits.push_back({.pattern = Pattern::gpt2});
   } else {
@@ -148,7 +156,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab
   if (spec.bos < 0) spec.bos = spec.eos;
   mark_special(spec);
   if (flag_or(config, "add_bos_token", false, spec.where) && spec.bos >= 0) spec.before = {spec.bos};
-  if ((type.starts_with("Roberta") || type.starts_with("Bart")) && spec.bos >= 0 && spec.eos >= 0) spec.before = {spec.bos}, spec.after = {spec.eos};
+  if ((type.starts_with("Roberta") || type.starts_with("Bart")) && spec.bos >= 0 && spec.eos >= 0)
+    spec.before = {spec.bos}, spec.after = {spec.eos};
   return make_tokenizer(std::move(spec));
 }
 
@@ -163,8 +172,10 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocab_txt(std::string_view vocab
     spec.roles.push_back(Role::normal);
   }
   const bool lower = flag_or(config, "do_lower_case", true, spec.where);
-  spec.normal = {{.kind = NormalStep::Kind::bert, .chinese = flag_or(config, "tokenize_chinese_chars", true, spec.where),
-                  .accents = flag_or(config, "strip_accents", lower, spec.where), .lowercase = lower}};
+  spec.normal = {{.kind = NormalStep::Kind::bert,
+                  .chinese = flag_or(config, "tokenize_chinese_chars", true, spec.where),
+                  .accents = flag_or(config, "strip_accents", lower, spec.where),
+                  .lowercase = lower}};
   spec.splits = {{.pattern = Pattern::space, .behavior = SplitStep::Behavior::removed}, {.pattern = Pattern::punctuation}};
   read_config(config, spec);
   const auto set = [&](std::int32_t& id, const char* name) {
@@ -183,7 +194,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocab_txt(std::string_view vocab
   return make_tokenizer(std::move(spec));
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_from_marian(std::span<const std::byte> source, std::string_view vocab_json, const Json& config, std::string_view where) {
+std::shared_ptr<const Tokenizer> tokenizer_from_marian(std::span<const std::byte> source, std::string_view vocab_json, const Json& config,
+                                                       std::string_view where) {
   const SentencePieceModel model = read_sentencepiece(source, where);
   if (model.type != 1) fail(where, ": source.spm is no Unigram model");
   TokenizerSpec spec;
@@ -233,9 +245,11 @@ std::shared_ptr<const Tokenizer> tokenizer_from_folder(const std::string& name) 
     return tokenizer_from_marian(source.bytes(), read_text_file((folder / "vocab.json").string()), config, name);
   }
   if (has("vocab.json") && has("merges.txt")) {
-    return tokenizer_from_bpe_files(read_text_file((folder / "vocab.json").string()), read_text_file((folder / "merges.txt").string()), config, name);
+    return tokenizer_from_bpe_files(read_text_file((folder / "vocab.json").string()), read_text_file((folder / "merges.txt").string()),
+                                    config, name);
   }
-  if (has("vocab.txt")) return tokenizer_from_vocab_txt(read_text_file((folder / "vocab.txt").string()), config, (folder / "vocab.txt").string());
+  if (has("vocab.txt"))
+    return tokenizer_from_vocab_txt(read_text_file((folder / "vocab.txt").string()), config, (folder / "vocab.txt").string());
   return nullptr;
 }
 
@@ -243,7 +257,10 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& path) {
   if (!fs::exists(path)) fail(path, ": no such file or folder");
   if (fs::is_directory(path)) {
     auto found = tokenizer_from_folder(path);
-    if (!found) fail(path, ": no tokenizer here (looked for tokenizer.json, tokenizer.model, spiece.model, source.spm, vocab.json with merges.txt, vocab.txt)");
+    if (!found)
+      fail(
+          path,
+          ": no tokenizer here (looked for tokenizer.json, tokenizer.model, spiece.model, source.spm, vocab.json with merges.txt, vocab.txt)");
     return found;
   }
   if (path.ends_with(".json")) return tokenizer_from_json(read_text_file(path), "", path);

@@ -29,10 +29,12 @@ void read_tokens(const GgufFile& file, TokenizerSpec& spec) {
   spec.roles.assign(size, Role::normal);
   if (const auto* types = file.integers(key("token_type"))) {
     if (types->size() != size) fail(spec.where, ": ", key("token_type"), " has ", types->size(), " entries, the vocabulary ", size);
-    static constexpr std::array<Role, 7> kRoles = {Role::normal, Role::normal, Role::unknown, Role::control, Role::user, Role::unused, Role::byte};
+    static constexpr std::array<Role, 7> kRoles = {Role::normal, Role::normal, Role::unknown, Role::control,
+                                                   Role::user,   Role::unused, Role::byte};
     for (std::size_t i = 0; i < size; ++i) {
       const std::int64_t t = (*types)[i];
-      if (t < 0 || t >= static_cast<std::int64_t>(kRoles.size())) fail(spec.where, ": ", key("token_type"), "[", i, "] is ", t, "; known are 0 to 6");
+      if (t < 0 || t >= static_cast<std::int64_t>(kRoles.size()))
+        fail(spec.where, ": ", key("token_type"), "[", i, "] is ", t, "; known are 0 to 6");
       spec.roles[i] = kRoles[static_cast<std::size_t>(t)];
     }
   }
@@ -96,8 +98,9 @@ std::string charsmap(const GgufFile& file) {
 
 // Control tokens by what they are called, where the file forgot to say so: their text from a user must not end an answer or start a turn.
 void mark_controls(TokenizerSpec& spec) {
-  static constexpr std::string_view kNames[] = {"<|eot_id|>", "<|im_end|>", "<|im_start|>", "<|end|>", "<end_of_turn>", "<start_of_turn>", "<|endoftext|>",
-                                                "<|end_of_text|>", "<|eom_id|>", "<EOT>", "_<EOT>", "<|start_header_id|>", "<|end_header_id|>"};
+  static constexpr std::string_view kNames[] = {"<|eot_id|>",      "<|im_end|>",          "<|im_start|>",     "<|end|>",    "<end_of_turn>",
+                                                "<start_of_turn>", "<|endoftext|>",       "<|end_of_text|>",  "<|eom_id|>", "<EOT>",
+                                                "_<EOT>",          "<|start_header_id|>", "<|end_header_id|>"};
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
     const bool named = std::find(std::begin(kNames), std::end(kNames), std::string_view(spec.tokens[i])) != std::end(kNames);
     if (named && (spec.roles[i] == Role::normal || spec.roles[i] == Role::user)) spec.roles[i] = Role::control;
@@ -120,9 +123,11 @@ std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufFile& file) {
     spec.byte_level = true;
     spec.unknown_drops = true;
     spec.name = pre;
-    if (pre.empty()) fail(file.name, ": ", key("pre"), " is missing, and without it nobody knows how text is split; convert the model again");
+    if (pre.empty())
+      fail(file.name, ": ", key("pre"), " is missing, and without it nobody knows how text is split; convert the model again");
     apply_pre(spec, pre);
-    static constexpr std::string_view kBos[] = {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken"};
+    static constexpr std::string_view kBos[] = {"llama3",  "llama-v3", "llama-bpe", "falcon3",      "falcon-h1",
+                                                "pixtral", "midm-2.0", "lfm2",      "jina-v5-nano", "tekken"};
     bos = std::find(std::begin(kBos), std::end(kBos), std::string_view(pre)) != std::end(kBos);
     sep = pre == "jina-v1-en" || pre == "jina-v2-code" || pre == "roberta-bpe";
   } else if (model == "llama") {
@@ -132,7 +137,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufFile& file) {
     spec.pre = pre;
     bos = true;
     const bool prefix = file.boolean_or(key("add_space_prefix"), true);
-    spec.normal = {{.kind = NormalStep::Kind::sentencepiece, .dummy_prefix = prefix,
+    spec.normal = {{.kind = NormalStep::Kind::sentencepiece,
+                    .dummy_prefix = prefix,
                     .remove_extra = file.boolean_or(key("remove_extra_whitespaces"), false)}};
     spec.strip_prefix = prefix;
   } else if (model == "t5") {
@@ -143,7 +149,9 @@ std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufFile& file) {
     spec.pre = pre;
     eos = true;
     const bool prefix = file.boolean_or(key("add_space_prefix"), true);
-    spec.normal = {{.kind = NormalStep::Kind::sentencepiece, .from = charsmap(file), .dummy_prefix = prefix,
+    spec.normal = {{.kind = NormalStep::Kind::sentencepiece,
+                    .from = charsmap(file),
+                    .dummy_prefix = prefix,
                     .remove_extra = file.boolean_or(key("remove_extra_whitespaces"), true)}};
     spec.strip_prefix = prefix;
   } else if (model == "bert") {
@@ -152,7 +160,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufFile& file) {
     spec.phantom_space = true;
     spec.pre = pre;
     const bool lower = file.boolean_or(key("normalizer.lowercase"), true);
-    spec.normal = {{.kind = NormalStep::Kind::bert, .accents = file.boolean_or(key("normalizer.strip_accents"), lower), .lowercase = lower}};
+    spec.normal = {
+        {.kind = NormalStep::Kind::bert, .accents = file.boolean_or(key("normalizer.strip_accents"), lower), .lowercase = lower}};
     spec.splits = {{.pattern = Pattern::space, .behavior = SplitStep::Behavior::removed}, {.pattern = Pattern::punctuation}};
   } else {
     fail(file.name, ": ", key("model"), " is '", model, "'; known are gpt2, llama, t5 and bert");

@@ -65,8 +65,9 @@ void read_unknown(const Json& model, TokenizerSpec& spec) {
 
 void read_bpe(const Json& model, TokenizerSpec& spec) {
   const std::string& where = spec.where;
-  refuse_others(model, where, "model", {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
-                                        "byte_fallback", "ignore_merges", "vocab", "merges"});
+  refuse_others(model, where, "model",
+                {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
+                 "ignore_merges", "vocab", "merges"});
   for (const char* k : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const Json* v = model.find(k);
     if (v && !v->is_null() && !(v->is_string() && v->string().empty())) fail(at(where, *v), "a BPE model with ", k, " is not supported");
@@ -118,7 +119,8 @@ void read_unigram(const Json& model, TokenizerSpec& spec) {
     if (!entry.is_array() || entry.array().size() != 2 || !entry.array()[0].is_string() || !entry.array()[1].is_number()) {
       fail(at(where, entry), "an entry of a Unigram vocabulary is not [text, score]");
     }
-    if (!seen.insert(entry.array()[0].string()).second) fail(at(where, entry), "token '", entry.array()[0].string(), "' stands there twice");
+    if (!seen.insert(entry.array()[0].string()).second)
+      fail(at(where, entry), "token '", entry.array()[0].string(), "' stands there twice");
     spec.tokens.push_back(entry.array()[0].string());
     spec.exact_scores.push_back(entry.array()[1].number());
     spec.scores.push_back(static_cast<float>(entry.array()[1].number()));
@@ -142,9 +144,12 @@ void read_added(const Json& list, TokenizerSpec& spec) {
   }
   check_ids(spec.where, largest, spec.tokens.size() + list.array().size());
   for (const Json& t : list.array()) {
-    add_token(spec, {.id = static_cast<std::int32_t>(t.find("id")->integer()), .text = t.find("content")->string(),
-                     .special = flag_or(t, "special", false, spec.where), .left_strip = flag_or(t, "lstrip", false, spec.where),
-                     .right_strip = flag_or(t, "rstrip", false, spec.where), .single_word = flag_or(t, "single_word", false, spec.where),
+    add_token(spec, {.id = static_cast<std::int32_t>(t.find("id")->integer()),
+                     .text = t.find("content")->string(),
+                     .special = flag_or(t, "special", false, spec.where),
+                     .left_strip = flag_or(t, "lstrip", false, spec.where),
+                     .right_strip = flag_or(t, "rstrip", false, spec.where),
+                     .single_word = flag_or(t, "single_word", false, spec.where),
                      .normalized = flag_or(t, "normalized", false, spec.where)});
   }
 }
@@ -198,15 +203,16 @@ void read_config(const Json& config, TokenizerSpec& spec) {
   }
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_json, std::string_view where_view) {
+std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_json,
+                                                     std::string_view where_view) {
   TokenizerSpec spec;
   spec.where = std::string(where_view);
   spec.name = "tokenizer.json";
   const Json root = parse_json(tokenizer_json, where_view);
   const Json config = config_json.empty() ? Json() : parse_json(config_json, "tokenizer_config.json");
   if (!root.is_object()) fail(where_view, ": a tokenizer.json is an object, this is ", root.type_name());
-  refuse_others(root, spec.where, "tokenizer.json", {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-                                                     "post_processor", "decoder", "model"});
+  refuse_others(root, spec.where, "tokenizer.json",
+                {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
   const Json& model = need(root, "model", spec.where);
   if (!model.is_object()) fail(at(spec.where, model), "model is ", model.type_name(), ", not an object");
   std::string type = text_or(model, "type", "", spec.where);
@@ -219,7 +225,10 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_
   else fail(at(spec.where, model), "model type '", type, "' is not known; known are BPE, Unigram and WordPiece");
 
   const Json none;
-  const auto part = [&](const char* key) -> const Json& { const Json* v = root.find(key); return v ? *v : none; };
+  const auto part = [&](const char* key) -> const Json& {
+    const Json* v = root.find(key);
+    return v ? *v : none;
+  };
   read_added(part("added_tokens"), spec);
   read_normalizer(part("normalizer"), spec);
   read_pre_tokenizer(part("pre_tokenizer"), spec);
@@ -227,8 +236,10 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_
   read_config(config, spec);
   read_post_processor(part("post_processor"), spec);
   read_decoder(part("decoder"), spec);
-  if (spec.before.empty() && config.is_object() && flag_or(config, "add_bos_token", false, "tokenizer_config.json") && spec.bos >= 0) spec.before = {spec.bos};
-  if (spec.after.empty() && config.is_object() && flag_or(config, "add_eos_token", false, "tokenizer_config.json") && spec.eos >= 0) spec.after = {spec.eos};
+  if (spec.before.empty() && config.is_object() && flag_or(config, "add_bos_token", false, "tokenizer_config.json") && spec.bos >= 0)
+    spec.before = {spec.bos};
+  if (spec.after.empty() && config.is_object() && flag_or(config, "add_eos_token", false, "tokenizer_config.json") && spec.eos >= 0)
+    spec.after = {spec.eos};
   if (spec.kind == Kind::wordpiece) {
     if (spec.cls < 0 && spec.before.size() == 1) spec.cls = spec.before[0];
     if (spec.sep < 0 && spec.after.size() == 1) spec.sep = spec.after[0];

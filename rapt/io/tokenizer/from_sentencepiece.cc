@@ -125,17 +125,23 @@ SentencePieceModel read_sentencepiece(std::span<const std::byte> bytes, std::str
     }
   }
   if (model.pieces.empty()) fail(where, ": no pieces; is this a SentencePiece model?");
-  if (model.type != 1 && model.type != 2) fail(where, ": SentencePiece model type ", model.type, " is not supported; Unigram (1) and BPE (2) are");
+  if (model.type != 1 && model.type != 2)
+    fail(where, ": SentencePiece model type ", model.type, " is not supported; Unigram (1) and BPE (2) are");
   return model;
 }
 
 NormalStep normal_step(const SentencePieceModel& model) {
-  return {.kind = NormalStep::Kind::sentencepiece, .from = model.charsmap, .dummy_prefix = model.dummy_prefix, .remove_extra = model.remove_extra,
-          .escape = model.escape, .suffix = model.suffix};
+  return {.kind = NormalStep::Kind::sentencepiece,
+          .from = model.charsmap,
+          .dummy_prefix = model.dummy_prefix,
+          .remove_extra = model.remove_extra,
+          .escape = model.escape,
+          .suffix = model.suffix};
 }
 
 Role role_of(int type) {
-  static constexpr std::array<Role, 7> kRoles = {Role::normal, Role::normal, Role::unknown, Role::control, Role::user, Role::unused, Role::byte};
+  static constexpr std::array<Role, 7> kRoles = {Role::normal, Role::normal, Role::unknown, Role::control,
+                                                 Role::user,   Role::unused, Role::byte};
   return kRoles[static_cast<std::size_t>(type)];
 }
 
@@ -207,7 +213,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_llama2c(std::span<const std::byt
   if (in.left() > 0) in.refuse(in.left(), " bytes are left after ", size, " tokens: the vocabulary is larger than the model says");
   std::unordered_set<std::string_view> seen;
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
-    if (!spec.tokens[i].empty() && !seen.insert(spec.tokens[i]).second) fail(where, ": token ", i, " ('", spec.tokens[i], "') stands there twice");
+    if (!spec.tokens[i].empty() && !seen.insert(spec.tokens[i]).second)
+      fail(where, ": token ", i, " ('", spec.tokens[i], "') stands there twice");
   }
   spec.unk = 0;
   spec.bos = 1;

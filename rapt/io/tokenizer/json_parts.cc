@@ -20,7 +20,8 @@ const std::string& type_of(const Json& value, const std::string& where, const ch
   return type.string();
 }
 
-[[noreturn]] void unknown(const Json& value, const std::string& where, const char* what, const std::string& type, std::initializer_list<const char*> known) {
+[[noreturn]] void unknown(const Json& value, const std::string& where, const char* what, const std::string& type,
+                          std::initializer_list<const char*> known) {
   std::vector<std::string> names(known.begin(), known.end());
   fail(at(where, value), what, " '", type, "' is not known; known: ", join(names));
 }
@@ -100,7 +101,8 @@ std::int32_t pair_id(const Json& value, const char* key, const std::string& wher
   const Json& pair = need(value, key, where);
   if (!pair.is_array() || pair.array().size() != 2 || !pair.array()[1].is_integer()) fail(at(where, pair), key, " is not [text, id]");
   const std::int64_t id = pair.array()[1].integer();
-  if (id < 0 || id >= static_cast<std::int64_t>(spec.tokens.size())) fail(at(where, pair), key, " has id ", id, ", outside the vocabulary of ", spec.tokens.size());
+  if (id < 0 || id >= static_cast<std::int64_t>(spec.tokens.size()))
+    fail(at(where, pair), key, " has id ", id, ", outside the vocabulary of ", spec.tokens.size());
   return static_cast<std::int32_t>(id);
 }
 
@@ -131,10 +133,12 @@ std::string text_or(const Json& object, const char* key, std::string_view otherw
   return v->string();
 }
 
-std::int64_t integer_or(const Json& object, const char* key, std::int64_t otherwise, std::int64_t least, std::int64_t most, const std::string& where) {
+std::int64_t integer_or(const Json& object, const char* key, std::int64_t otherwise, std::int64_t least, std::int64_t most,
+                        const std::string& where) {
   const Json* v = object.find(key);
   if (!v || v->is_null()) return otherwise;
-  if (!v->is_integer() || v->integer() < least || v->integer() > most) fail(at(where, *v), "'", key, "' must be a whole number from ", least, " to ", most);
+  if (!v->is_integer() || v->integer() < least || v->integer() > most)
+    fail(at(where, *v), "'", key, "' must be a whole number from ", least, " to ", most);
   return v->integer();
 }
 
@@ -162,14 +166,18 @@ void read_normalizer(const Json& value, TokenizerSpec& spec) {
   else if (type == "NFKD") add({.kind = Step::nfkd});
   else if (type == "Lowercase") add({.kind = Step::lower});
   else if (type == "StripAccents") add({.kind = Step::strip_accents});
-  else if (type == "Strip") add({.kind = Step::strip, .left = flag_or(value, "strip_left", true, where), .right = flag_or(value, "strip_right", true, where)});
+  else if (type == "Strip")
+    add({.kind = Step::strip, .left = flag_or(value, "strip_left", true, where), .right = flag_or(value, "strip_right", true, where)});
   else if (type == "Prepend") add({.kind = Step::prepend, .to = text_or(value, "prepend", "", where)});
   else if (type == "Precompiled") add({.kind = Step::charsmap, .from = base64(need(value, "precompiled_charsmap", where), where)});
   else if (type == "BertNormalizer") {
     refuse_others(value, where, "BertNormalizer", {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
     const bool lower = flag_or(value, "lowercase", true, where);
-    add({.kind = Step::bert, .clean = flag_or(value, "clean_text", true, where), .chinese = flag_or(value, "handle_chinese_chars", true, where),
-         .accents = flag_or(value, "strip_accents", lower, where), .lowercase = lower});
+    add({.kind = Step::bert,
+         .clean = flag_or(value, "clean_text", true, where),
+         .chinese = flag_or(value, "handle_chinese_chars", true, where),
+         .accents = flag_or(value, "strip_accents", lower, where),
+         .lowercase = lower});
   } else if (type == "Replace") {
     bool regex = false;
     const std::string from = pattern_text(need(value, "pattern", where), where, regex);
@@ -178,8 +186,9 @@ void read_normalizer(const Json& value, TokenizerSpec& spec) {
     else if (from == " {2,}") add({.kind = Step::squeeze, .to = to});
     else fail(at(where, value), "a Replace normalizer with the regular expression '", from, "' is not known; known: ' {2,}'");
   } else {
-    unknown(value, where, "normalizer", type, {"Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Replace",
-                                               "Precompiled", "BertNormalizer"});
+    unknown(value, where, "normalizer", type,
+            {"Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Replace", "Precompiled",
+             "BertNormalizer"});
   }
 }
 
@@ -201,19 +210,24 @@ void read_pre_tokenizer(const Json& value, TokenizerSpec& spec) {
   } else if (type == "Metaspace") {
     add(metaspace(value, where));
   } else if (type == "Digits") {
-    add({.pattern = Pattern::number, .behavior = flag_or(value, "individual_digits", false, where) ? Behavior::isolated : Behavior::contiguous});
+    add({.pattern = Pattern::number,
+         .behavior = flag_or(value, "individual_digits", false, where) ? Behavior::isolated : Behavior::contiguous});
   } else if (type == "Split") {
     refuse_others(value, where, "Split", {"type", "pattern", "behavior", "invert"});
     bool regex = false;
     const std::string text = pattern_text(need(value, "pattern", where), where, regex);
-    SplitStep step{.pattern = Pattern::literal, .behavior = behavior(value, "behavior", Behavior::isolated, where),
+    SplitStep step{.pattern = Pattern::literal,
+                   .behavior = behavior(value, "behavior", Behavior::isolated, where),
                    .invert = flag_or(value, "invert", false, where)};
     if (regex) {
       const auto known = pattern_of_regex(text);
-      if (!known) fail(at(where, value), "the pattern '", text, "' of a Split is not known (docs/tokenizers.md lists those that are), and a guess would give wrong ids");
+      if (!known)
+        fail(at(where, value), "the pattern '", text,
+             "' of a Split is not known (docs/tokenizers.md lists those that are), and a guess would give wrong ids");
       step.pattern = *known;
       // Patterns that match everything: their matches kept is the same as every match a piece.
-      if (step.behavior == Behavior::removed && step.invert && step.pattern <= Pattern::deepseek3) step.behavior = Behavior::isolated, step.invert = false;
+      if (step.behavior == Behavior::removed && step.invert && step.pattern <= Pattern::deepseek3)
+        step.behavior = Behavior::isolated, step.invert = false;
     } else {
       if (text.empty()) fail(at(where, value), "a Split looks for an empty text");
       step.text = text;
@@ -229,7 +243,8 @@ void read_pre_tokenizer(const Json& value, TokenizerSpec& spec) {
   } else if (type == "Punctuation") {
     add({.pattern = Pattern::punctuation, .behavior = behavior(value, "behavior", Behavior::isolated, where)});
   } else {
-    unknown(value, where, "pre_tokenizer", type, {"Sequence", "ByteLevel", "Metaspace", "Digits", "Split", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Punctuation"});
+    unknown(value, where, "pre_tokenizer", type,
+            {"Sequence", "ByteLevel", "Metaspace", "Digits", "Split", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Punctuation"});
   }
 }
 

@@ -14,7 +14,8 @@ std::string at(const std::string& where, const Json& value);  // "tokenizer.json
 const Json& need(const Json& object, const char* key, const std::string& where);
 bool flag_or(const Json& object, const char* key, bool otherwise, const std::string& where);
 std::string text_or(const Json& object, const char* key, std::string_view otherwise, const std::string& where);  // null is absent
-std::int64_t integer_or(const Json& object, const char* key, std::int64_t otherwise, std::int64_t least, std::int64_t most, const std::string& where);
+std::int64_t integer_or(const Json& object, const char* key, std::int64_t otherwise, std::int64_t least, std::int64_t most,
+                        const std::string& where);
 void refuse_others(const Json& object, const std::string& where, std::string_view what, std::initializer_list<std::string_view> known);
 
 void read_normalizer(const Json& value, TokenizerSpec& spec);

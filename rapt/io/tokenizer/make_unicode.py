@@ -43,8 +43,9 @@ HEAD = f"""// SPDX-License-Identifier: Apache-2.0
 #include "rapt/io/tokenizer/unicode_tables.h"
 
 namespace rapt::unicode {{
+// clang-format off
 """
-FOOT = "\n}  // namespace rapt::unicode\n"
+FOOT = "// clang-format on\n\n}  // namespace rapt::unicode\n"
 
 
 def array(kind, name, values):

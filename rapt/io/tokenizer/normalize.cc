@@ -188,7 +188,8 @@ Charsmap::Charsmap(std::string blob, std::string_view where) {
   trie_.resize(size / 4);
   std::memcpy(trie_.data(), blob.data() + 4, size);
   replacements_ = blob.substr(4 + size);
-  if (replacements_.empty() || replacements_.back() != 0) fail(where, ": the replacements of the precompiled charsmap do not end in a zero byte");
+  if (replacements_.empty() || replacements_.back() != 0)
+    fail(where, ": the replacements of the precompiled charsmap do not end in a zero byte");
 }
 
 std::size_t Charsmap::match(std::string_view text, bool longest, std::string_view& replacement) const {
@@ -225,7 +226,9 @@ std::string Normalizer::apply(std::string text, const PrefixMatcher& user) const
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const NormalStep& s = steps_[i];
     switch (s.kind) {
-      case NormalStep::Kind::prepend: if (!text.empty()) text.insert(0, s.to); break;
+      case NormalStep::Kind::prepend:
+        if (!text.empty()) text.insert(0, s.to);
+        break;
       case NormalStep::Kind::replace: text = replace_all(text, s.from, s.to); break;
       case NormalStep::Kind::squeeze: text = squeeze(text, s.to); break;
       case NormalStep::Kind::lower: text = unicode::text(lowered(codes(text))); break;

@@ -61,7 +61,8 @@ class AddedMatcher {
       i = end;
       if (token->single_word && (word_before(text, begin) || word_after(text, end))) continue;
       if (token->left_strip) {
-        while (begin > open && space_before(text, begin) > 0 && space_before(text, begin) <= begin - open) begin -= space_before(text, begin);
+        while (begin > open && space_before(text, begin) > 0 && space_before(text, begin) <= begin - open)
+          begin -= space_before(text, begin);
       }
       if (token->right_strip) {
         while (end < text.size() && is_space(unicode::read(text, end).code)) end += unicode::read(text, end).length;
@@ -105,7 +106,8 @@ class Pipeline final : public Tokenizer {
     add_eos = !after.empty();
     ids_.reserve(spec.tokens.size());
     for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
-      if (!spec.tokens[i].empty()) ids_.insert_or_assign(spec.tokens[i], static_cast<std::int32_t>(i));  // the last of equals, as a dict has it
+      if (!spec.tokens[i].empty())
+        ids_.insert_or_assign(spec.tokens[i], static_cast<std::int32_t>(i));  // the last of equals, as a dict has it
     }
     for (const AddedToken& t : spec.added) {
       if (t.normalized && !t.special && !normalizer_.empty()) late_.add(t, normalizer_.apply(t.text, {}));
@@ -152,7 +154,9 @@ class Pipeline final : public Tokenizer {
     switch (roles_[static_cast<std::size_t>(id)]) {
       case Role::control:
       case Role::unknown: return text;
-      case Role::user: if (spec.kind == Kind::bpe) return text; break;
+      case Role::user:
+        if (spec.kind == Kind::bpe) return text;
+        break;
       case Role::byte:
         if (const int b = byte_of_token(text); b >= 0) return std::string(1, static_cast<char>(b));
         return text;
@@ -181,8 +185,8 @@ class Pipeline final : public Tokenizer {
       std::string piece = bytes_of(id);
       const bool word = spec.kind == Kind::wordpiece;
       if (word && (role(id) == Role::control || role(id) == Role::unknown)) piece.insert(0, " ");
-      if (first && (word || spec.strip_prefix) && role(id) != Role::control && piece.starts_with(' ')) piece.erase(0, 1);
-      else if (first && word && piece.starts_with(' ')) piece.erase(0, 1);
+      const bool dummy = word || (spec.strip_prefix && role(id) != Role::control);
+      if (first && dummy && piece.starts_with(' ')) piece.erase(0, 1);
       if (word && spec.cleanup) clean(piece);
       out += piece;
       first = false;
@@ -240,10 +244,11 @@ class Pipeline final : public Tokenizer {
   // Word by word, as Hugging Face's decoder does it.
   static void clean(std::string& piece) {
     static constexpr std::pair<std::string_view, std::string_view> kRules[] = {
-        {" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"},
-        {" 've", "'ve"}, {" 're", "'re"}};
+        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (const auto& [from, to] : kRules) {
-      for (std::size_t at = piece.find(from); at != std::string::npos; at = piece.find(from, at + to.size())) piece.replace(at, from.size(), to);
+      for (std::size_t at = piece.find(from); at != std::string::npos; at = piece.find(from, at + to.size()))
+        piece.replace(at, from.size(), to);
     }
   }
 
@@ -279,7 +284,8 @@ std::shared_ptr<const Tokenizer> make_tokenizer(TokenizerSpec spec) {
     if (byte_of_token(spec.tokens[i]) >= 0) spec.roles[i] = Tokenizer::Role::byte;
   }
   const auto check = [&](std::int32_t id, const char* what) {
-    if (id >= 0 && static_cast<std::size_t>(id) >= size) fail(where, ": the ", what, " token is ", id, ", but the vocabulary has ", size, " tokens");
+    if (id >= 0 && static_cast<std::size_t>(id) >= size)
+      fail(where, ": the ", what, " token is ", id, ", but the vocabulary has ", size, " tokens");
   };
   check(spec.bos, "bos");
   check(spec.eos, "eos");
@@ -298,7 +304,8 @@ std::shared_ptr<const Tokenizer> make_tokenizer(TokenizerSpec spec) {
   for (const AddedToken& t : spec.added) {
     if (t.id < 0) fail(where, ": added token '", t.text, "' has no id");
     check(t.id, "added");
-    if (t.text.size() > kLongestAdded) fail(where, ": added token ", t.id, " is ", t.text.size(), " bytes long; at most ", kLongestAdded, " are read");
+    if (t.text.size() > kLongestAdded)
+      fail(where, ": added token ", t.id, " is ", t.text.size(), " bytes long; at most ", kLongestAdded, " are read");
   }
   return std::make_shared<Pipeline>(std::move(spec));
 }

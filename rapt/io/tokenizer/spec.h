@@ -29,7 +29,11 @@ struct NormalStep {
     prepend,      // `to` before a text that is not empty
     replace,      // every `from` by `to`
     squeeze,      // two spaces or more by `to`
-    lower, nfc, nfd, nfkc, nfkd,
+    lower,
+    nfc,
+    nfd,
+    nfkc,
+    nfkd,
     strip_accents,  // marks go
     strip,        // white space at the ends: left, right
     bert,         // clean, Chinese characters apart, accents, lower case
@@ -57,16 +61,23 @@ enum class Pattern {
   tekken,      // words by case, \p{N}, punctuation with [\r\n/]*
   deepseek3,   // [ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
   bloom,       //  ?[^(\s|[.,!?…。，、।۔،])]+
-  number, numbers, numbers3,              // \p{N}  \p{N}+  \p{N}{1,3}
+  number,
+  numbers,
+  numbers3,              // \p{N}  \p{N}+  \p{N}{1,3}
   three_digits,                           // [0-9][0-9][0-9]
   line_end,                               // [\r\n]
-  spaced_letters, spaced_punctuation,     // \s?\p{L}+  \s?\p{P}+
-  deepseek_letters, deepseek_punctuation, // \s?[A-Za-zµÀ-Ö…]+  \s?[!-/:-~！-／：-～‘-‟　-。]+
+  spaced_letters,
+  spaced_punctuation,     // \s?\p{L}+  \s?\p{P}+
+  deepseek_letters,
+  deepseek_punctuation, // \s?[A-Za-zµÀ-Ö…]+  \s?[!-/:-~！-／：-～‘-‟　-。]+
   trailing_space,                         // \s+$
-  cjk, cjk3,                              // [一-龥ࠀ-一가-퟿]+  [一-龥぀-ゟ゠-ヿ]+
-  falcon_punctuation, default_punctuation,  // [\p{P}\$\+<=>\^~\|`]+  the same without `
+  cjk,
+  cjk3,                              // [一-龥ࠀ-一가-퟿]+  [一-龥぀-ゟ゠-ヿ]+
+  falcon_punctuation,
+  default_punctuation,  // [\p{P}\$\+<=>\^~\|`]+  the same without `
   word,                                   // \w+|[^\w\s]+
-  space, spaces,                          // one white space character; \s+
+  space,
+  spaces,                          // one white space character; \s+
   punctuation,                            // one character of \p{P} as BERT knows it or of ASCII's punctuation
   not_line, // [^\n]+|[\n]+
   literal,                                // SplitStep::text

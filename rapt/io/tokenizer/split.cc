@@ -187,8 +187,20 @@ bool in_ranges(std::span<const Range> ranges, std::uint32_t c) {
 
 bool bloom_stop(std::uint32_t c) {
   switch (c) {
-    case '(': case ')': case '|': case '.': case ',': case '!': case '?': case 0x2026: case 0x3002: case 0xFF0C: case 0x3001: case 0x964:
-    case 0x6D4: case 0x60C: return true;
+    case '(':
+    case ')':
+    case '|':
+    case '.':
+    case ',':
+    case '!':
+    case '?':
+    case 0x2026:
+    case 0x3002:
+    case 0xFF0C:
+    case 0x3001:
+    case 0x964:
+    case 0x6D4:
+    case 0x60C: return true;
     default: return false;
   }
 }
@@ -350,7 +362,8 @@ void metaspace(Pieces& pieces, const SplitStep& step) {
     const Span span = pieces.spans[n];
     const std::size_t begin = out.text.size();
     const std::string_view piece = std::string_view(pieces.text).substr(span.begin, span.end - span.begin);
-    const bool wants = step.prefix == SplitStep::Prefix::always || (step.prefix == SplitStep::Prefix::first && pieces.first && span.begin == 0);
+    const bool wants =
+        step.prefix == SplitStep::Prefix::always || (step.prefix == SplitStep::Prefix::first && pieces.first && span.begin == 0);
     if (wants && !piece.starts_with(' ') && !piece.starts_with(mark)) out.text += mark;
     for (const char c : piece) {
       if (c == ' ') out.text += mark;

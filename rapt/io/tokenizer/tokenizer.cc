@@ -16,10 +16,28 @@ std::vector<std::int32_t> Tokenizer::frame(std::vector<std::int32_t> ids) const 
 }
 
 std::vector<std::int32_t> stop_ids(const TokenizerSpec& spec) {
-  static constexpr std::array<std::string_view, 22> kNames = {
-      "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>", "<|endoftext|>", "</s>",
-      "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
-      "<｜end▁of▁sentence｜>", "[e~["};
+  static constexpr std::array<std::string_view, 22> kNames = {"<|eot_id|>",
+                                                              "<|im_end|>",
+                                                              "<|end|>",
+                                                              "<|return|>",
+                                                              "<|call|>",
+                                                              "<|flush|>",
+                                                              "<|calls|>",
+                                                              "<end_of_turn>",
+                                                              "<|endoftext|>",
+                                                              "</s>",
+                                                              "<|eom_id|>",
+                                                              "<EOT>",
+                                                              "_<EOT>",
+                                                              "[EOT]",
+                                                              "[EOS]",
+                                                              "<|end_of_text|>",
+                                                              "<end_of_utterance>",
+                                                              "<eos>",
+                                                              "<turn|>",
+                                                              "<|tool_response>",
+                                                              "<｜end▁of▁sentence｜>",
+                                                              "[e~["};
   std::vector<std::int32_t> out = spec.more_stops;
   if (spec.eos >= 0) out.push_back(spec.eos);
   bool returns = false, calls = false, flushes = false, responds = false;
@@ -62,7 +80,9 @@ void take_whole(std::string& waiting, std::string& out, bool last) {
     for (std::size_t k = i + 1; may && k < waiting.size(); ++k) may = (static_cast<std::uint8_t>(waiting[k]) & 0xC0) == 0x80;
     if (may && waiting.size() - i > 1) {  // second bytes that would make it overlong, a surrogate or too large
       const auto second = static_cast<std::uint8_t>(waiting[i + 1]);
-      if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F)) may = false;
+      if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
+          (lead == 0xF4 && second > 0x8F))
+        may = false;
     }
     if (may) break;
     out += unicode::kReplacementText;
@@ -76,9 +96,9 @@ void take_whole(std::string& waiting, std::string& out, bool last) {
 std::string TextStream::push(std::int32_t id) {
   std::string out;
   const std::string piece = first_ ? tokenizer_.decode({&id, 1}, special_)
-                                   : (id >= 0 && id < tokenizer_.size() && tokenizer_.role(id) == Tokenizer::Role::control && !special_)
-                                         ? std::string()
-                                         : tokenizer_.bytes_of(id);
+                            : (id >= 0 && id < tokenizer_.size() && tokenizer_.role(id) == Tokenizer::Role::control && !special_)
+                                ? std::string()
+                                : tokenizer_.bytes_of(id);
   if (id >= 0 && id < tokenizer_.size() && (tokenizer_.role(id) != Tokenizer::Role::control || special_)) first_ = false;
   waiting_ += piece;
   take_whole(waiting_, out, false);

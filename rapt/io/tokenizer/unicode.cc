@@ -103,18 +103,35 @@ std::vector<std::uint32_t> compose(const std::vector<std::uint32_t>& in) {
 bool extends(std::uint32_t c) {
   if (c < 0x300) return false;
   switch (c) {
-    case 0x102B: case 0x102C: case 0x1038: case 0x1083: case 0x108F: case 0x1A61: case 0x1A63: case 0x1A64: case 0xAA7B: case 0xAA7D:
-    case 0x11720: case 0x11721: return false;
-    case 0x200C: case 0x200D: case 0xE33: case 0xEB3: case 0xFF9E: case 0xFF9F: return true;
+    case 0x102B:
+    case 0x102C:
+    case 0x1038:
+    case 0x1083:
+    case 0x108F:
+    case 0x1A61:
+    case 0x1A63:
+    case 0x1A64:
+    case 0xAA7B:
+    case 0xAA7D:
+    case 0x11720:
+    case 0x11721: return false;
+    case 0x200C:
+    case 0x200D:
+    case 0xE33:
+    case 0xEB3:
+    case 0xFF9E:
+    case 0xFF9F: return true;
     default: break;
   }
-  if ((c >= 0x1062 && c <= 0x1064) || (c >= 0x1067 && c <= 0x106D) || (c >= 0x1087 && c <= 0x108C) || (c >= 0x109A && c <= 0x109C)) return false;
+  if ((c >= 0x1062 && c <= 0x1064) || (c >= 0x1067 && c <= 0x106D) || (c >= 0x1087 && c <= 0x108C) || (c >= 0x109A && c <= 0x109C))
+    return false;
   return is_mark(c) || (c >= 0x1F3FB && c <= 0x1F3FF) || (c >= 0xE0020 && c <= 0xE007F);
 }
 bool breaks(std::uint32_t c) {  // controls, format characters, line ends: a cluster of their own
   const Category k = category(c);
   return (k == Cc || k == Zl || k == Zp || (k == Cf && c != 0x200C && c != 0x200D && !(c >= 0xE0020 && c <= 0xE007F))) &&
-         !((c >= 0x600 && c <= 0x605) || c == 0x6DD || c == 0x70F || c == 0x8E2 || c == 0x890 || c == 0x891 || c == 0x110BD || c == 0x110CD);
+         !((c >= 0x600 && c <= 0x605) || c == 0x6DD || c == 0x70F || c == 0x8E2 || c == 0x890 || c == 0x891 || c == 0x110BD ||
+           c == 0x110CD);
 }
 bool prepends(std::uint32_t c) {
   return (c >= 0x600 && c <= 0x605) || c == 0x6DD || c == 0x70F || c == 0x8E2 || c == 0x890 || c == 0x891 || c == 0x110BD || c == 0x110CD;
@@ -175,9 +192,7 @@ std::string text(const std::vector<std::uint32_t>& in) {
   return out;
 }
 
-Category category(std::uint32_t code) {
-  return code < kCodes ? static_cast<Category>(tables().category[code]) : Cn;
-}
+Category category(std::uint32_t code) { return code < kCodes ? static_cast<Category>(tables().category[code]) : Cn; }
 
 namespace {
 bool in_spans(const std::uint32_t* spans, std::size_t count, std::uint32_t c) {  // first, last, first, last, … sorted

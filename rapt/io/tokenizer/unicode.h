@@ -8,9 +8,11 @@
 
 namespace rapt::unicode {
 
+// clang-format off
 enum Category : std::uint8_t {
   Lu, Ll, Lt, Lm, Lo, Mn, Mc, Me, Nd, Nl, No, Pc, Pd, Ps, Pe, Pi, Pf, Po, Sm, Sc, Sk, So, Zs, Zl, Zp, Cc, Cf, Cs, Co, Cn
 };
+// clang-format on
 
 struct Char {
   std::uint32_t code = 0;  // U+FFFD for a byte that starts no valid character
@@ -28,10 +30,22 @@ std::string text(const std::vector<std::uint32_t>& codes);
 
 Category category(std::uint32_t code);
 inline bool is_letter(std::uint32_t c) { return category(c) <= Lo; }
-inline bool is_mark(std::uint32_t c) { const Category k = category(c); return k >= Mn && k <= Me; }
-inline bool is_number(std::uint32_t c) { const Category k = category(c); return k >= Nd && k <= No; }
-inline bool is_punctuation(std::uint32_t c) { const Category k = category(c); return k >= Pc && k <= Po; }
-inline bool is_symbol(std::uint32_t c) { const Category k = category(c); return k >= Sm && k <= So; }
+inline bool is_mark(std::uint32_t c) {
+  const Category k = category(c);
+  return k >= Mn && k <= Me;
+}
+inline bool is_number(std::uint32_t c) {
+  const Category k = category(c);
+  return k >= Nd && k <= No;
+}
+inline bool is_punctuation(std::uint32_t c) {
+  const Category k = category(c);
+  return k >= Pc && k <= Po;
+}
+inline bool is_symbol(std::uint32_t c) {
+  const Category k = category(c);
+  return k >= Sm && k <= So;
+}
 bool is_space(std::uint32_t code);  // White_Space: \s of the pattern engines
 bool is_word(std::uint32_t code);   // \w: letters, marks, decimal digits and letter numbers, connectors, circled letters
 inline bool is_ascii_punctuation(std::uint32_t c) {

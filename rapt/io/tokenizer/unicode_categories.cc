@@ -3,6 +3,7 @@
 #include "rapt/io/tokenizer/unicode_tables.h"
 
 namespace rapt::unicode {
+// clang-format off
 
 const std::uint32_t kCategoryRuns[] = {
   25, 1046, 1073, 1171, 1201, 1293, 1326, 1361, 1394, 1425, 1452, 1489, 1544, 1873, 1938, 2033, 2080, 2925, 2961, 2990, 3028, 3051, 3092,
@@ -358,5 +359,6 @@ const std::uint32_t kNewerThan9[] = {
   123566, 123628, 123631, 124140, 124143, 124398, 124399, 127340, 127340, 130032, 130041,
 };
 const std::size_t kNewerThan9Count = sizeof(kNewerThan9) / sizeof(kNewerThan9[0]);
+// clang-format on
 
 }  // namespace rapt::unicode

@@ -3,6 +3,7 @@
 #include "rapt/io/tokenizer/unicode_tables.h"
 
 namespace rapt::unicode {
+// clang-format off
 
 const std::uint32_t kDecompositions[] = {
   41089, 43138, 43649, 44930, 45697, 45953, 46210, 46465, 47234, 47489, 47745, 48259, 48515, 48771, 49154, 49410, 49666, 49922, 50178,
@@ -897,5 +898,6 @@ const std::uint32_t kCompositions[] = {
   70475, 70471, 70487, 70476, 70841, 70832, 70844, 70841, 70842, 70843, 70841, 70845, 70846, 71096, 71087, 71098, 71097, 71087, 71099,
 };
 const std::size_t kCompositionsCount = sizeof(kCompositions) / sizeof(kCompositions[0]);
+// clang-format on
 
 }  // namespace rapt::unicode

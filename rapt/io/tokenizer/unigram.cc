@@ -26,7 +26,8 @@ class Unigram final : public PieceModel {
         most = any ? std::max(most, score) : score;
         any = true;
       }
-      const bool spelt_unknown = role == Role::unknown && !spec.exact_scores.empty();  // Hugging Face finds "<unk>" in a text, SentencePiece does not
+      const bool spelt_unknown =
+          role == Role::unknown && !spec.exact_scores.empty();  // Hugging Face finds "<unk>" in a text, SentencePiece does not
       if (text.empty() || (role != Role::normal && role != Role::user && !spelt_unknown)) return;
       trie_.add(text, static_cast<std::int32_t>(entries_.size()));
       entries_.push_back({score, role == Role::user, static_cast<std::int32_t>(text.size()), id});
@@ -51,8 +52,8 @@ class Unigram final : public PieceModel {
   void encode(std::string_view text, std::vector<std::int32_t>& out) const override {
     struct Best {
       Number score = 0;
-      std::int32_t begin = -1;   // of the last token; -1: nothing ends here
-      std::int32_t entry = -1;   // -1: unknown
+      std::int32_t begin = -1;  // of the last token; -1: nothing ends here
+      std::int32_t entry = -1;  // -1: unknown
     };
     if (text.empty()) return;
     if (text.size() > 0x7FFFFFFF) fail(spec_.where, ": a text of ", text.size(), " bytes without a break is too long");
@@ -102,7 +103,8 @@ class Unigram final : public PieceModel {
   };
 
   void unknown(std::string_view piece, bool& after, std::vector<std::int32_t>& out) const {  // backwards
-    if (spec_.byte_fallback && std::all_of(piece.begin(), piece.end(), [&](char c) { return byte_ids_[static_cast<std::uint8_t>(c)] >= 0; })) {
+    if (spec_.byte_fallback &&
+        std::all_of(piece.begin(), piece.end(), [&](char c) { return byte_ids_[static_cast<std::uint8_t>(c)] >= 0; })) {
       for (std::size_t i = piece.size(); i-- > 0;) out.push_back(byte_ids_[static_cast<std::uint8_t>(piece[i])]);
       return;
     }

@@ -80,7 +80,9 @@ std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenize
   if (!spec.pieces.empty()) fail(spec.where, ": GGUF has no place for a tokenizer whose pieces are not its ids (Marian); keep the folder");
   const bool bert = spec.kind == Kind::wordpiece, spelt = spec.kind == Kind::bpe && !spec.byte_level;
   const std::string model = spec.kind == Kind::unigram ? "t5" : bert ? "bert" : spec.kind == Kind::spm || spelt ? "llama" : "gpt2";
-  const auto text = [](std::string key, std::string value) { return std::pair("tokenizer.ggml." + key, GgufValue::text(std::move(value))); };
+  const auto text = [](std::string key, std::string value) {
+    return std::pair("tokenizer.ggml." + key, GgufValue::text(std::move(value)));
+  };
   Pairs out;
   out.push_back(text("model", model));
   out.push_back(text("pre", model == "gpt2" ? pre_of(spec) : !spec.pre.empty() ? spec.pre : "default"));
@@ -129,9 +131,11 @@ std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenize
   id("mask", spec.mask);
   if (spec.before.size() > 1 || spec.after.size() > 1) fail(spec.where, ": GGUF can frame a text by one token on each side only");
   if (!bert) {
-    if (!spec.before.empty() && spec.before[0] != spec.bos) fail(spec.where, ": a text begins with token ", spec.before[0], ", which is not bos; GGUF cannot say so");
+    if (!spec.before.empty() && spec.before[0] != spec.bos)
+      fail(spec.where, ": a text begins with token ", spec.before[0], ", which is not bos; GGUF cannot say so");
     const bool sep = !spec.after.empty() && spec.after[0] == spec.sep && spec.sep != spec.eos;
-    if (!spec.after.empty() && !sep && spec.after[0] != spec.eos) fail(spec.where, ": a text ends with token ", spec.after[0], ", which is not eos; GGUF cannot say so");
+    if (!spec.after.empty() && !sep && spec.after[0] != spec.eos)
+      fail(spec.where, ": a text ends with token ", spec.after[0], ", which is not eos; GGUF cannot say so");
     out.emplace_back("tokenizer.ggml.add_bos_token", GgufValue::boolean(!spec.before.empty()));
     out.emplace_back("tokenizer.ggml.add_eos_token", GgufValue::boolean(!spec.after.empty() && !sep));
     if (sep) out.emplace_back("tokenizer.ggml.add_sep_token", GgufValue::boolean(true));

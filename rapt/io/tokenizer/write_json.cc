@@ -90,9 +90,16 @@ Json model(const TokenizerSpec& spec) {
         merges = merges_of_scores(spec);
       }
       const bool unknown = spec.unk >= 0 && !spec.unknown_drops;
-      return Object{{"type", "BPE"}, {"dropout", Json()}, {"unk_token", unknown ? Json(spec.tokens[static_cast<std::size_t>(spec.unk)]) : Json()},
-                    {"continuing_subword_prefix", Json()}, {"end_of_word_suffix", Json()}, {"fuse_unk", spec.fuse_unknown || spec.kind == Kind::spm},
-                    {"byte_fallback", spec.byte_fallback}, {"ignore_merges", spec.ignore_merges}, {"vocab", vocabulary(spec)}, {"merges", std::move(merges)}};
+      return Object{{"type", "BPE"},
+                    {"dropout", Json()},
+                    {"unk_token", unknown ? Json(spec.tokens[static_cast<std::size_t>(spec.unk)]) : Json()},
+                    {"continuing_subword_prefix", Json()},
+                    {"end_of_word_suffix", Json()},
+                    {"fuse_unk", spec.fuse_unknown || spec.kind == Kind::spm},
+                    {"byte_fallback", spec.byte_fallback},
+                    {"ignore_merges", spec.ignore_merges},
+                    {"vocab", vocabulary(spec)},
+                    {"merges", std::move(merges)}};
     }
     case Kind::unigram: {
       Array list;
@@ -100,11 +107,17 @@ Json model(const TokenizerSpec& spec) {
         const double score = spec.exact_scores.empty() ? static_cast<double>(spec.scores[i]) : spec.exact_scores[i];
         list.push_back(Array{Json(spelling(spec, i)), Json(score)});
       }
-      return Object{{"type", "Unigram"}, {"unk_id", static_cast<std::int64_t>(spec.unk)}, {"vocab", std::move(list)}, {"byte_fallback", spec.byte_fallback}};
+      return Object{{"type", "Unigram"},
+                    {"unk_id", static_cast<std::int64_t>(spec.unk)},
+                    {"vocab", std::move(list)},
+                    {"byte_fallback", spec.byte_fallback}};
     }
     case Kind::wordpiece:
-      return Object{{"type", "WordPiece"}, {"unk_token", spec.tokens[static_cast<std::size_t>(spec.unk)]}, {"continuing_subword_prefix", spec.continuing},
-                    {"max_input_chars_per_word", static_cast<std::int64_t>(spec.longest_word)}, {"vocab", vocabulary(spec)}};
+      return Object{{"type", "WordPiece"},
+                    {"unk_token", spec.tokens[static_cast<std::size_t>(spec.unk)]},
+                    {"continuing_subword_prefix", spec.continuing},
+                    {"max_input_chars_per_word", static_cast<std::int64_t>(spec.longest_word)},
+                    {"vocab", vocabulary(spec)}};
   }
   return {};
 }
@@ -132,7 +145,11 @@ Json normalizer(const TokenizerSpec& spec) {
       case K::strip_accents: out.push_back(Object{{"type", "StripAccents"}}); break;
       case K::strip: out.push_back(Object{{"type", "Strip"}, {"strip_left", s.left}, {"strip_right", s.right}}); break;
       case K::bert:
-        out.push_back(Object{{"type", "BertNormalizer"}, {"clean_text", s.clean}, {"handle_chinese_chars", s.chinese}, {"strip_accents", s.accents}, {"lowercase", s.lowercase}});
+        out.push_back(Object{{"type", "BertNormalizer"},
+                             {"clean_text", s.clean},
+                             {"handle_chinese_chars", s.chinese},
+                             {"strip_accents", s.accents},
+                             {"lowercase", s.lowercase}});
         break;
       case K::charsmap: out.push_back(Object{{"type", "Precompiled"}, {"precompiled_charsmap", base64(s.from)}}); break;
       case K::sentencepiece:
@@ -175,7 +192,8 @@ Json pre_tokenizer(const TokenizerSpec& spec) {
       prefix_space = true;
     } else if (s.kind == SplitStep::Kind::metaspace) {
       static constexpr const char* kSchemes[] = {"always", "first", "never"};
-      out.push_back(Object{{"type", "Metaspace"}, {"replacement", s.text}, {"prepend_scheme", kSchemes[static_cast<int>(s.prefix)]}, {"split", s.cut}});
+      out.push_back(Object{
+          {"type", "Metaspace"}, {"replacement", s.text}, {"prepend_scheme", kSchemes[static_cast<int>(s.prefix)]}, {"split", s.cut}});
     } else if (s.pattern == Pattern::gpt2 && spec.byte_level && i + 1 == spec.splits.size()) {
       regex = true;
     } else if (s.pattern == Pattern::number && !s.invert) {
@@ -184,12 +202,15 @@ Json pre_tokenizer(const TokenizerSpec& spec) {
       out.push_back(Object{{"type", "Punctuation"}, {"behavior", behavior_name(s.behavior)}});
     } else {
       const bool literal = s.pattern == Pattern::literal;
-      out.push_back(Object{{"type", "Split"}, {"pattern", text_pattern(literal ? "String" : "Regex", literal ? s.text : regex_of_pattern(s.pattern))},
-                           {"behavior", behavior_name(s.behavior)}, {"invert", s.invert}});
+      out.push_back(Object{{"type", "Split"},
+                           {"pattern", text_pattern(literal ? "String" : "Regex", literal ? s.text : regex_of_pattern(s.pattern))},
+                           {"behavior", behavior_name(s.behavior)},
+                           {"invert", s.invert}});
     }
   }
   if (spec.kind == Kind::wordpiece) return Object{{"type", "BertPreTokenizer"}};
-  if (spec.byte_level) out.push_back(Object{{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"trim_offsets", true}, {"use_regex", regex}});
+  if (spec.byte_level)
+    out.push_back(Object{{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"trim_offsets", true}, {"use_regex", regex}});
   if (spec.kind == Kind::unigram && spec.splits.empty()) out.push_back(metaspace(spec.strip_prefix));
   return one_or_sequence(std::move(out), "pretokenizers");
 }
@@ -197,8 +218,8 @@ Json pre_tokenizer(const TokenizerSpec& spec) {
 Json decoder(const TokenizerSpec& spec) {
   if (spec.byte_level) return Object{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
   if (spec.kind == Kind::wordpiece) return Object{{"type", "WordPiece"}, {"prefix", spec.continuing}, {"cleanup", spec.cleanup}};
-  Array parts{Object{{"type", "Replace"}, {"pattern", text_pattern("String", std::string(kMetaSpace))}, {"content", " "}}, Object{{"type", "ByteFallback"}},
-              Object{{"type", "Fuse"}}};
+  Array parts{Object{{"type", "Replace"}, {"pattern", text_pattern("String", std::string(kMetaSpace))}, {"content", " "}},
+              Object{{"type", "ByteFallback"}}, Object{{"type", "Fuse"}}};
   if (spec.strip_prefix) parts.push_back(Object{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   return Object{{"type", "Sequence"}, {"decoders", std::move(parts)}};
 }
@@ -221,7 +242,8 @@ Json post_processor(const TokenizerSpec& spec) {
   pair = single;
   pair.push_back(sequence("B", 1));
   for (const std::int32_t id : spec.after) pair.push_back(token(id, 1));
-  return Object{{"type", "TemplateProcessing"}, {"single", std::move(single)}, {"pair", std::move(pair)}, {"special_tokens", std::move(special)}};
+  return Object{
+      {"type", "TemplateProcessing"}, {"single", std::move(single)}, {"pair", std::move(pair)}, {"special_tokens", std::move(special)}};
 }
 
 Json added_tokens(const TokenizerSpec& spec) {
@@ -237,8 +259,13 @@ Json added_tokens(const TokenizerSpec& spec) {
   std::sort(all.begin(), all.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   Array out;
   for (const AddedToken& t : all) {
-    out.push_back(Object{{"id", static_cast<std::int64_t>(t.id)}, {"content", t.text}, {"single_word", t.single_word}, {"lstrip", t.left_strip},
-                         {"rstrip", t.right_strip}, {"normalized", t.normalized}, {"special", t.special}});
+    out.push_back(Object{{"id", static_cast<std::int64_t>(t.id)},
+                         {"content", t.text},
+                         {"single_word", t.single_word},
+                         {"lstrip", t.left_strip},
+                         {"rstrip", t.right_strip},
+                         {"normalized", t.normalized},
+                         {"special", t.special}});
   }
   return out;
 }
@@ -267,7 +294,8 @@ Json config_of(const TokenizerSpec& spec) {
 
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, std::string_view chat_template) {
   const TokenizerSpec& spec = spec_of(tokenizer);
-  if (!spec.pieces.empty()) fail(spec.where, ": a Marian tokenizer is kept in its own files (source.spm, target.spm, vocab.json); copy them");
+  if (!spec.pieces.empty())
+    fail(spec.where, ": a Marian tokenizer is kept in its own files (source.spm, target.spm, vocab.json); copy them");
   TokenizerFiles out;
   Json config = !spec.source_config.empty() ? parse_json(spec.source_config, "tokenizer_config.json") : config_of(spec);
   if (!chat_template.empty()) config.set("chat_template", chat_template);
@@ -276,9 +304,15 @@ TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, std::string_view chat
     out.tokenizer_json = spec.source_json;
     return out;
   }
-  const Json root = Object{{"version", "1.0"}, {"truncation", Json()}, {"padding", Json()}, {"added_tokens", added_tokens(spec)},
-                           {"normalizer", normalizer(spec)}, {"pre_tokenizer", pre_tokenizer(spec)}, {"post_processor", post_processor(spec)},
-                           {"decoder", decoder(spec)}, {"model", model(spec)}};
+  const Json root = Object{{"version", "1.0"},
+                           {"truncation", Json()},
+                           {"padding", Json()},
+                           {"added_tokens", added_tokens(spec)},
+                           {"normalizer", normalizer(spec)},
+                           {"pre_tokenizer", pre_tokenizer(spec)},
+                           {"post_processor", post_processor(spec)},
+                           {"decoder", decoder(spec)},
+                           {"model", model(spec)}};
   out.tokenizer_json = root.dump(0) + "\n";
   return out;
 }
