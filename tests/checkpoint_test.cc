@@ -79,7 +79,7 @@ TEST(Checkpoint, Llama2cFilesAreTheSameModel) {
   Device device({.threads = 1});
   const TempFolder temp;
   for (const bool own_head : {false, true}) {
-    write_text(temp / "model.bin", as_llama2c(toy, own_head));
+    put_file(temp / "model.bin", as_llama2c(toy, own_head));
     const Checkpoint c = open_checkpoint(temp / "model.bin", {.change = [](Recipe& r) {  // llama2.c has one theta for all
                                            for (auto& [letter, layer] : r.decoder->kinds) layer.parts[0].attn.pos.rope.theta = 1e5;
                                          }});
@@ -103,8 +103,8 @@ TEST(Checkpoint, ModelsAreFoundByName) {
   const TempFolder temp;
   std::filesystem::create_directories(temp / "one");
   std::filesystem::create_directories(temp / "two/Some-Folder");
-  write_text(temp / "one/Alpha-7B.Q4_0.gguf", "GGUF");
-  write_text(temp / "one/Alpine.gguf", "GGUF");
+  put_file(temp / "one/Alpha-7B.Q4_0.gguf", "GGUF");
+  put_file(temp / "one/Alpine.gguf", "GGUF");
   const Variable models("RAPT_MODELS", temp / "one" + ":" + temp / "two");
   EXPECT_EQ(find_model("Alpine"), temp / "one/Alpine.gguf");
   EXPECT_EQ(find_model("Alpha-7B.Q4_0.gguf"), temp / "one/Alpha-7B.Q4_0.gguf");

@@ -26,15 +26,7 @@ Checkpoint open_toy(const Toy& toy, const LoadOptions& options = {}) {
 }
 double distance(const Toy& toy, const LoadOptions& options = {}) { return toy_distance(toy, open_toy(toy, options), device()); }
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-std::string error_of(const Toy& toy) {
+std::string toy_error(const Toy& toy) {
   return error_of([&] { open_toy(toy); });
 }
 void expect_words(const std::string& message, std::initializer_list<const char*> words) {
@@ -321,7 +313,7 @@ TEST(Family, T5OldFilesHoldCopiesAndAnUnreadTable) {
   remove_key(toy.config, "scale_decoder_outputs");
   EXPECT_LE(distance(toy), kTolerance);
   toy.tensor("encoder.embed_tokens.weight").values[5] += 1;
-  expect_words(error_of(toy), {"shared.weight", "encoder.embed_tokens.weight", "differ"});
+  expect_words(toy_error(toy), {"shared.weight", "encoder.embed_tokens.weight", "differ"});
 
   Toy flan = read_toy("t5-v1.1");
   remove_key(flan.config, "scale_decoder_outputs");
@@ -352,7 +344,7 @@ TEST(Family, TensorsDecideTying) {
 
   Toy untied = read_toy("llama1");
   untied.remove("lm_head.weight");
-  expect_words(error_of(untied), {"lm_head.weight", "missing"});
+  expect_words(toy_error(untied), {"lm_head.weight", "missing"});
 }
 
 TEST(Family, TensorsDecideBiases) {
@@ -362,10 +354,10 @@ TEST(Family, TensorsDecideBiases) {
   EXPECT_EQ(open_toy(toy).model->recipe.decoder->layer(0).parts[0].attn.bias, BiasRecipe{});
   Toy half = read_toy("qwen2");
   half.remove("model.layers.1.self_attn.k_proj.bias");
-  expect_words(error_of(half), {"model.layers.1.self_attn.k_proj.bias", "missing"});
+  expect_words(toy_error(half), {"model.layers.1.self_attn.k_proj.bias", "missing"});
   Toy said = read_toy("llama-bias");
   said.config.set("attention_bias", false);
-  expect_words(error_of(said), {"attention_bias", "must agree"});
+  expect_words(toy_error(said), {"attention_bias", "must agree"});
 }
 
 TEST(Family, MissingExtraAndMisshapenTensorsAreNamed) {
@@ -389,20 +381,20 @@ TEST(Family, MissingExtraAndMisshapenTensorsAreNamed) {
     const Toy good = read_toy(c.toy);
     Toy missing = good, extra = good, misshapen = good;
     missing.remove(c.tensor);
-    expect_words(error_of(missing), {"missing", c.tensor});
+    expect_words(toy_error(missing), {"missing", c.tensor});
     const std::string other = std::string(c.tensor) + "_scale";
     extra.tensors.push_back({other, {3}, {1, 2, 3}});
-    expect_words(error_of(extra), {"read by nothing", other.c_str(), "nearest"});
+    expect_words(toy_error(extra), {"read by nothing", other.c_str(), "nearest"});
     ToyTensor& t = misshapen.tensor(c.tensor);
     t.shape[0] -= 1;
     t.values.resize(t.values.size() / static_cast<std::size_t>(t.shape[0] + 1) * static_cast<std::size_t>(t.shape[0]));
-    expect_words(error_of(misshapen), {"shape", c.tensor, "asks for"});
+    expect_words(toy_error(misshapen), {"shape", c.tensor, "asks for"});
   }
   Toy layers = read_toy("llama1");
   layers.config.set("num_hidden_layers", 1);  // the second layer's tensors are left over
-  expect_words(error_of(layers), {"read by nothing", "model.layers.1."});
+  expect_words(toy_error(layers), {"read by nothing", "model.layers.1."});
   layers.config.set("num_hidden_layers", 3);
-  expect_words(error_of(layers), {"missing", "model.layers.2."});
+  expect_words(toy_error(layers), {"missing", "model.layers.2."});
 }
 
 // ------------------------------------------------------------------------------------------------ beside the weights
@@ -411,13 +403,13 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
   Toy toy = read_toy("llama1");
   toy.config.set("eos_token_id", Json::Array{2, 5});
   write_folder(toy, temp / "a");
-  write_text(temp / "a/generation_config.json", R"({"eos_token_id": [7, 2]})");
-  write_text(temp / "a/tokenizer_config.json",
+  put_file(temp / "a/generation_config.json", R"({"eos_token_id": [7, 2]})");
+  put_file(temp / "a/tokenizer_config.json",
              R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
   Checkpoint c = open_checkpoint(temp / "a");
   EXPECT_EQ(c.stops, (std::vector<std::int32_t>{7, 2, 5}));
   EXPECT_EQ(c.chat_template, "D");
-  write_text(temp / "a/chat_template.jinja", "J");
+  put_file(temp / "a/chat_template.jinja", "J");
   EXPECT_EQ(open_checkpoint(temp / "a").chat_template, "J");
 
   write_folder(read_toy("t5"), temp / "b");
@@ -428,18 +420,18 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
   write_folder(read_toy("minilm"), temp / "d");
   EXPECT_EQ(open_checkpoint(temp / "d").pool, Pool::none);
   std::filesystem::create_directories(temp / "d/1_Pooling");
-  write_text(
+  put_file(
       temp / "d/modules.json",
       R"([{"idx":0,"name":"0","path":"","type":"sentence_transformers.models.Transformer"},{"idx":1,"name":"1","path":"1_Pooling","type":"sentence_transformers.models.Pooling"},)"
       R"({"idx":2,"name":"2","path":"2_Normalize","type":"sentence_transformers.models.Normalize"}])");
-  write_text(temp / "d/1_Pooling/config.json",
+  put_file(temp / "d/1_Pooling/config.json",
              R"({"word_embedding_dimension": 36, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})");
-  write_text(temp / "d/sentence_bert_config.json", R"({"max_seq_length": 17})");
+  put_file(temp / "d/sentence_bert_config.json", R"({"max_seq_length": 17})");
   c = open_checkpoint(temp / "d");
   EXPECT_EQ(c.pool, Pool::cls);
   EXPECT_TRUE(c.normalize);
   EXPECT_EQ(c.max_tokens, 17);
-  write_text(temp / "d/1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})");
+  put_file(temp / "d/1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})");
   expect_words(error_of([&] { open_checkpoint(temp / "d"); }), {"1_Pooling", "2 ways"});
 }
 

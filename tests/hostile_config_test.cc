@@ -183,7 +183,7 @@ TEST(HostileConfig, EveryFalseValueIsRefusedByName) {
       text = config.dump(0);
       text.replace(text.find("\"@here@\""), 8, e.value);
     }
-    write_text(folder + "/config.json", text);
+    put_file(folder + "/config.json", text);
     const std::string what = concat(e.toy, ": ", e.key, " = ", e.value);
     expect_words(what, error_of([&] { open_checkpoint(folder); }), e.words);
     const std::string checked = error_of([&] { check_checkpoint(folder); });
@@ -213,7 +213,7 @@ TEST(HostileConfig, TextsThatAreNoConfig) {
       {"{\"model_type\": \"gemma3\", \"text_config\": {}}", {"pictures"}},
   };
   for (const auto& [text, words] : cases) {
-    write_text(temp / "toy/config.json", text);
+    put_file(temp / "toy/config.json", text);
     expect_words(text.substr(0, 40), error_of([&] { open_checkpoint(temp / "toy"); }), words);
   }
 }
@@ -224,24 +224,24 @@ TEST(HostileConfig, FoldersThatAreNoCheckpoint) {
   expect(temp / "nothing", {"no such file"});
   std::filesystem::create_directories(temp / "empty");
   expect(temp / "empty", {"config.json"});
-  write_text(temp / "empty/params.json", "{}");
+  put_file(temp / "empty/params.json", "{}");
   expect(temp / "empty", {"params.json", "Hugging Face"});
   std::filesystem::create_directories(temp / "bare");
-  write_text(temp / "bare/config.json", read_toy("llama1").config.dump());
+  put_file(temp / "bare/config.json", read_toy("llama1").config.dump());
   expect(temp / "bare", {"safetensors"});
-  write_text(temp / "bare/pytorch_model.bin", "PK");
+  put_file(temp / "bare/pytorch_model.bin", "PK");
   expect(temp / "bare", {"safetensors"});
-  write_text(temp / "bare/model.safetensors", "");
+  put_file(temp / "bare/model.safetensors", "");
   expect(temp / "bare", {"model.safetensors"});
   expect(temp / "bare/model.safetensors", {"folder"});
   expect(temp / "bare/config.json", {"folder"});
-  write_text(temp / "x.gguf", "GGUF");
+  put_file(temp / "x.gguf", "GGUF");
   expect(temp / "x.gguf", {"x.gguf"});
-  write_text(temp / "y.bin", std::string(28, '\1'));
+  put_file(temp / "y.bin", std::string(28, '\1'));
   expect(temp / "y.bin", {"y.bin"});
-  write_text(temp / "z.bin", std::string("\x40\0\0\0\x40\0\0\0\1\0\0\0\4\0\0\0\4\0\0\0\x10\0\0\0\x10\0\0\0", 28));
+  put_file(temp / "z.bin", std::string("\x40\0\0\0\x40\0\0\0\1\0\0\0\4\0\0\0\4\0\0\0\x10\0\0\0\x10\0\0\0", 28));
   expect(temp / "z.bin", {"token_embd", "bytes"});
-  write_text(temp / "v1.bin", std::string("24ka\1\0\0\0", 8) + std::string(248, '\1'));
+  put_file(temp / "v1.bin", std::string("24ka\1\0\0\0", 8) + std::string(248, '\1'));
   expect(temp / "v1.bin", {"version"});
 }
 
@@ -251,7 +251,7 @@ TEST(HostileConfig, IndexesThatLie) {
   write_folder(toy, temp / "toy");
   std::filesystem::rename(temp / "toy/model.safetensors", temp / "toy/model-00001-of-00001.safetensors");
   auto expect = [&](const std::string& text, const Words& words) {
-    write_text(temp / "toy/model.safetensors.index.json", text);
+    put_file(temp / "toy/model.safetensors.index.json", text);
     expect_words(text.substr(0, 80), error_of([&] { open_checkpoint(temp / "toy"); }), words);
   };
   expect("", {"index.json"});

@@ -9,6 +9,7 @@
 
 #include "rapt/nn/kv_cache.h"
 #include "tests/model_tools.h"
+#include "tests/tools.h"
 
 namespace rapt::test {
 namespace {
@@ -70,16 +71,6 @@ struct World {
     return last;
   }
 };
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 TEST(KvCache, ChunkedEqualsTokenByTokenInEveryFormat) {
   for (const Shape& shape : {Shape{}, Shape{.window = 40, .keep = 3}, Shape{.sinks = 2}, Shape{.key_bias = true},
@@ -192,8 +183,8 @@ TEST(KvCache, WindowsMoveOnAtConstantSize) {
     EXPECT_EQ(cache.pages(), before);
 
     // Back, as far as the pages go.
-    EXPECT_NE(message_of([&] { cache.truncate(1, 700); }).find("has let go of keys"), std::string::npos);
-    EXPECT_NE(message_of([&] { cache.share(1, 5, 700); }).find("drop the sequence and read it again"), std::string::npos);
+    EXPECT_NE(error_of([&] { cache.truncate(1, 700); }).find("has let go of keys"), std::string::npos);
+    EXPECT_NE(error_of([&] { cache.share(1, 5, 700); }).find("drop the sequence and read it again"), std::string::npos);
     EXPECT_EQ(cache.length(1), 1500);
     cache.truncate(1, 1490);
     EXPECT_EQ(last, w.read(cache, 1, w.tokens, 1500, 3));
@@ -206,20 +197,20 @@ TEST(KvCache, SaysWhatIsWrong) {
   World w({}, 20);
   KvCache cache(w.device.real);
   w.read(cache, 1, w.tokens, 10, 10);
-  EXPECT_NE(message_of([&] { cache.truncate(1, 11); }).find("has 10 tokens"), std::string::npos);
-  EXPECT_NE(message_of([&] { cache.truncate(1, -1); }).find("cannot end after -1"), std::string::npos);
-  EXPECT_NE(message_of([&] { cache.truncate(2, 1); }).find("no sequence 2"), std::string::npos);
+  EXPECT_NE(error_of([&] { cache.truncate(1, 11); }).find("has 10 tokens"), std::string::npos);
+  EXPECT_NE(error_of([&] { cache.truncate(1, -1); }).find("cannot end after -1"), std::string::npos);
+  EXPECT_NE(error_of([&] { cache.truncate(2, 1); }).find("no sequence 2"), std::string::npos);
   EXPECT_NO_THROW(cache.truncate(2, 0));
-  EXPECT_NE(message_of([&] { cache.share(2, 3, 0); }).find("no sequence 2"), std::string::npos);
-  EXPECT_NE(message_of([&] { cache.share(1, 1, 5); }).find("with itself"), std::string::npos);
-  EXPECT_NE(message_of([&] { cache.share(1, 3, 11); }).find("has 10 tokens"), std::string::npos);
+  EXPECT_NE(error_of([&] { cache.share(2, 3, 0); }).find("no sequence 2"), std::string::npos);
+  EXPECT_NE(error_of([&] { cache.share(1, 1, 5); }).find("with itself"), std::string::npos);
+  EXPECT_NE(error_of([&] { cache.share(1, 3, 11); }).find("has 10 tokens"), std::string::npos);
   Recipe odd = recipe_of({});
   odd.decoder->kinds.begin()->second.parts[0].attn.head_dim = 20;
   Model model(odd, w.device.real);
   randomise(model, 1);
   KvCache narrow(w.device.real, DType::q8_0);
   rapt::Run run(w.device);
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of([&] {
               forward(run, model, {.tokens = std::span(w.tokens).first(3), .sequences = {{.first = 0, .count = 3}}}, nullptr, &narrow);
             }).find("f32, bf16 and f16 fit"),
             std::string::npos);

@@ -10,6 +10,7 @@
 #include "rapt/ops/loss.h"
 #include "rapt/use/optimizer.h"
 #include "tests/model_tools.h"
+#include "tests/tools.h"
 
 namespace rapt::test {
 namespace {
@@ -32,40 +33,30 @@ AttnRecipe rotary(Dim window = 0, Dim keep = 0) {
   return a;
 }
 
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
-
 TEST(Model, SaysWhatIsWrongWithABatch) {
   Device device({.threads = 1});
   Model model(small(rotary()), device.real);
   rapt::Run run(device);
   const std::vector<std::int32_t> tokens = {1, 2, 31};
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of([&] {
               forward(run, model, {.tokens = tokens, .sequences = {{.first = 0, .count = 3}}});
             }).find("token 31 at row 2 is outside the vocabulary of 31"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = tokens, .sequences = {}}); }).find("no sequences"), std::string::npos);
-  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = tokens, .sequences = {{.first = 0, .count = 2}}}); }).find("cover 2 rows"),
+  EXPECT_NE(error_of([&] { forward(run, model, {.tokens = tokens, .sequences = {}}); }).find("no sequences"), std::string::npos);
+  EXPECT_NE(error_of([&] { forward(run, model, {.tokens = tokens, .sequences = {{.first = 0, .count = 2}}}); }).find("cover 2 rows"),
             std::string::npos);
   const std::vector<std::int32_t> fine = {1, 2, 3};
-  EXPECT_NE(message_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 1, .count = 2}}}); }).find("without gaps"),
+  EXPECT_NE(error_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 1, .count = 2}}}); }).find("without gaps"),
             std::string::npos);
   EXPECT_NE(
-      message_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}, .types = fine}); }).find("has none"),
+      error_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}, .types = fine}); }).find("has none"),
       std::string::npos);
   KvCache cache(device.real);
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of([&] {
               forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .past = 5}}}, nullptr, &cache);
             }).find("it has 0"),
             std::string::npos);
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of([&] {
               forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 2, .id = 1}, {.first = 2, .count = 1, .id = 1}}},
                       nullptr, &cache);
             }).find("each needs its own"),
@@ -73,21 +64,21 @@ TEST(Model, SaysWhatIsWrongWithABatch) {
   AttnRecipe looks_ahead = rotary();
   looks_ahead.mask = AttnRecipe::MaskKind::prefix;
   Model prefix(small(looks_ahead), device.real);
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of([&] {
               forward(run, prefix, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .prefix = 5}}}, nullptr, &cache);
             }).find("whole prefix in one piece"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { model.weight("decoder.0.self.q.weihgt"); }).find("decoder.0.self.q.weight"), std::string::npos);
+  EXPECT_NE(error_of([&] { model.weight("decoder.0.self.q.weihgt"); }).find("decoder.0.self.q.weight"), std::string::npos);
   Gradients gradients(device.real);
   Tape tape(gradients);
   run.tape = &tape;
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of([&] {
               forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}}, nullptr, &cache);
             }).find("tape and a cache"),
             std::string::npos);
   Device exact({.threads = 1, .isa = "f64"});
   rapt::Run other(exact);
-  EXPECT_NE(message_of([&] { forward(other, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}}); }).find("f64"),
+  EXPECT_NE(error_of([&] { forward(other, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}}); }).find("f64"),
             std::string::npos);
 }
 

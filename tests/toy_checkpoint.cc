@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/toy_checkpoint.h"
 
-#include <unistd.h>
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -95,24 +93,9 @@ std::vector<std::string> toy_names() {
   return out;
 }
 
-TempFolder::TempFolder() {
-  static std::atomic<int> count{0};
-  path_ = std::filesystem::temp_directory_path() / concat("rapt-toy-", ::getpid(), "-", count++);
-  std::filesystem::create_directories(path_);
-}
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-void write_text(const std::string& path, std::string_view text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-}
-
 void write_folder(const Toy& toy, const std::string& folder, DType type) {
   std::filesystem::create_directories(folder);
-  write_text(folder + "/config.json", toy.config.dump());
+  put_file(folder + "/config.json", toy.config.dump());
   std::vector<SafetensorPlan> plan;
   for (const ToyTensor& t : toy.tensors)
     plan.push_back({t.name, type, t.shape, [&t, type](FileWriter& out) {

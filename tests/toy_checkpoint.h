@@ -8,6 +8,7 @@
 
 #include "rapt/base/json.h"
 #include "rapt/nn/checkpoint.h"
+#include "tests/tools.h"
 
 namespace rapt::test {
 
@@ -29,20 +30,6 @@ Toy read_toy(const std::string& name);
 std::vector<std::string> toy_names();
 void remove_key(Json& object, std::string_view key);
 
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
-void write_text(const std::string& path, std::string_view text);
 // config.json and model.safetensors (stored as `type`).
 void write_folder(const Toy& toy, const std::string& folder, DType type = DType::f32);
 

@@ -11,33 +11,13 @@
 #include "rapt/tensor/formats.h"
 #include "tests/data.h"
 #include "tests/hostile/bytes.h"
+#include "tests/tools.h"
 
 namespace rapt {
 namespace {
 
 using namespace rapt::test;
 namespace fs = std::filesystem;
-
-struct Folder {
-  fs::path path = fs::temp_directory_path() / concat("rapt-gguf-", ::getpid());
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-  std::string operator/(const std::string& name) const { return (path / name).string(); }
-};
-std::string failure(auto&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
-void put(const std::string& path, std::string_view text) {
-  FileWriter out(path, true);
-  out.write(text);
-  out.commit();
-}
-bool holds(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
 
 TEST(Gguf, ReadsEveryKindOfValue) {
   const std::string bytes = good_gguf().make();
@@ -69,10 +49,10 @@ TEST(Gguf, ReadsEveryKindOfValue) {
 TEST(Gguf, AccessorsSayWhatIsWrong) {
   const std::string bytes = good_gguf().make();
   const GgufFile f = GgufFile::parse(as_span(bytes), "file");
-  EXPECT_EQ(failure([&] { f.integer("x", 0, 1); }), "file: key 'x' is missing");
-  EXPECT_EQ(failure([&] { f.integer("u8", 0, 100); }), "file: key 'u8' is 200, it must be from 0 to 100");
-  EXPECT_EQ(failure([&] { f.integer("f32", 0, 100); }), "file: key 'f32' is f32, it must be an integer");
-  EXPECT_EQ(failure([&] { f.texts("i32s"); }), "file: key 'i32s' is an array of i32, it must be an array of strings");
+  EXPECT_EQ(error_of([&] { f.integer("x", 0, 1); }), "file: key 'x' is missing");
+  EXPECT_EQ(error_of([&] { f.integer("u8", 0, 100); }), "file: key 'u8' is 200, it must be from 0 to 100");
+  EXPECT_EQ(error_of([&] { f.integer("f32", 0, 100); }), "file: key 'f32' is f32, it must be an integer");
+  EXPECT_EQ(error_of([&] { f.texts("i32s"); }), "file: key 'i32s' is an array of i32, it must be an array of strings");
   EXPECT_THROW(f.integer("bool", 0, 1), Error);
   EXPECT_THROW(f.text("u8"), Error);
   EXPECT_THROW(f.number("texts"), Error);
@@ -89,8 +69,8 @@ TEST(Gguf, AccessorsSayWhatIsWrong) {
   g.keys = {key("inf", kF32, raw(std::numeric_limits<float>::infinity())), key("nan", kF64, raw(std::numeric_limits<double>::quiet_NaN()))};
   const std::string odd = g.make();
   const GgufFile o = GgufFile::parse(as_span(odd), "file");
-  EXPECT_TRUE(holds(failure([&] { o.number("inf"); }), "finite"));
-  EXPECT_TRUE(holds(failure([&] { o.number("nan"); }), "finite"));
+  EXPECT_TRUE(holds(error_of([&] { o.number("inf"); }), "finite"));
+  EXPECT_TRUE(holds(error_of([&] { o.number("nan"); }), "finite"));
 }
 
 TEST(Gguf, TensorsAreSeenSlowestAxisFirst) {
@@ -149,7 +129,7 @@ TEST(Gguf, AlignmentAndOrderOfTensors) {
 using Metadata = std::vector<std::pair<std::string, GgufValue>>;
 
 TEST(Gguf, WritesWhatItReads) {
-  const Folder folder;
+  const TempFolder folder;
   Metadata values = {{"general.architecture", GgufValue::text("test")},
                      {"a.u", GgufValue::u32(7)},
                      {"a.i", GgufValue::i32(-7)},
@@ -195,15 +175,15 @@ TEST(Gguf, WritesWhatItReads) {
     EXPECT_TRUE(std::equal(t.shape().begin(), t.shape().end(), plans[i].shape.begin(), plans[i].shape.end()));
     EXPECT_TRUE(std::equal(t.bytes().begin(), t.bytes().end(), contents[i].begin(), contents[i].end())) << name_of(t.dtype());
   }
-  EXPECT_TRUE(holds(failure([&] { write_gguf(folder / "a.gguf", values, plans, false); }), "stands already"));
+  EXPECT_TRUE(holds(error_of([&] { write_gguf(folder / "a.gguf", values, plans, false); }), "stands already"));
   write_gguf(folder / "a.gguf", {}, {}, true);
   EXPECT_EQ(GgufFile::open(folder / "a.gguf").tensors.all().size(), 0u);
 }
 
 TEST(Gguf, RefusesToWriteWhatItWouldNotRead) {
-  const Folder folder;
+  const TempFolder folder;
   auto written = [&](const Metadata& m, const std::vector<GgufTensorPlan>& t) {
-    return failure([&] { write_gguf(folder / "a.gguf", m, t, true); });
+    return error_of([&] { write_gguf(folder / "a.gguf", m, t, true); });
   };
   auto plan = [](std::string name, DType t, std::vector<Dim> shape, std::size_t bytes) {
     return GgufTensorPlan{std::move(name), t, std::move(shape), [bytes](FileWriter& out) { out.write(std::string(bytes, 'x')); }};
@@ -225,7 +205,7 @@ TEST(Gguf, RefusesToWriteWhatItWouldNotRead) {
   EXPECT_TRUE(holds(written({}, {plan("t", DType::f32, {1}, 4), plan("t", DType::f32, {1}, 4)}), "stands twice"));
   EXPECT_TRUE(holds(written({}, {plan("", DType::f32, {1}, 4)}), "name must be"));
   EXPECT_TRUE(holds(written({}, {plan("t", DType::f32, {Dim{1} << 40, Dim{1} << 40}, 4)}), "larger than any machine"));
-  EXPECT_TRUE(fs::is_empty(folder.path));
+  EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
 GgufBytes part(std::uint64_t no, std::uint64_t of, const std::string& name, std::int32_t tensors = 2) {
@@ -238,35 +218,35 @@ GgufBytes part(std::uint64_t no, std::uint64_t of, const std::string& name, std:
 }
 
 TEST(Gguf, SeveralFiles) {
-  const Folder folder;
+  const TempFolder folder;
   const std::string first = folder / "m-00001-of-00002.gguf", second = folder / "m-00002-of-00002.gguf";
-  put(first, part(0, 2, "a").make());
-  put(second, part(1, 2, "b").make());
+  put_file(first, part(0, 2, "a").make());
+  put_file(second, part(1, 2, "b").make());
   const GgufFile f = GgufFile::open(first);
   EXPECT_EQ(f.tensors.all().size(), 2u);
   EXPECT_EQ(f.tensors.find("b")->elements(), 3);
-  EXPECT_TRUE(holds(failure([&] { GgufFile::open(second); }), "open the first: " + first));
+  EXPECT_TRUE(holds(error_of([&] { GgufFile::open(second); }), "open the first: " + first));
   auto wrong = [&](const std::string& words) {
-    const std::string message = failure([&] { GgufFile::open(first); });
+    const std::string message = error_of([&] { GgufFile::open(first); });
     EXPECT_TRUE(holds(message, words)) << message;
   };
-  put(second, part(1, 2, "a").make());
+  put_file(second, part(1, 2, "a").make());
   wrong("another file of the model too");
-  put(second, part(1, 3, "b").make());
+  put_file(second, part(1, 3, "b").make());
   wrong("calls itself file 2 of 3");
-  put(second, part(0, 2, "b").make());
+  put_file(second, part(0, 2, "b").make());
   wrong("calls itself file 1 of 2");
-  put(second, part(1, 2, "b").make());
-  put(first, part(0, 2, "a", 5).make());
+  put_file(second, part(1, 2, "b").make());
+  put_file(first, part(0, 2, "a", 5).make());
   wrong("5 tensors are announced");
-  put(first, part(0, 3, "a").make());
+  put_file(first, part(0, 3, "a").make());
   wrong("the name says 2 files");
-  put(first, part(0, 2, "a").make());
+  put_file(first, part(0, 2, "a").make());
   fs::remove(second);
   wrong("no such file");
-  put(folder / "m.gguf", part(0, 2, "a").make());
-  EXPECT_TRUE(holds(failure([&] { GgufFile::open(folder / "m.gguf"); }), "rename it"));
-  put(folder / "one-00001-of-00001.gguf", part(0, 1, "a", 1).make());
+  put_file(folder / "m.gguf", part(0, 2, "a").make());
+  EXPECT_TRUE(holds(error_of([&] { GgufFile::open(folder / "m.gguf"); }), "rename it"));
+  put_file(folder / "one-00001-of-00001.gguf", part(0, 1, "a", 1).make());
   EXPECT_EQ(GgufFile::open(folder / "one-00001-of-00001.gguf").tensors.all().size(), 1u);
 }
 

@@ -8,33 +8,13 @@
 #include <filesystem>
 
 #include "tests/hostile/bytes.h"
+#include "tests/tools.h"
 
 namespace rapt {
 namespace {
 
 using namespace rapt::test;
 namespace fs = std::filesystem;
-
-struct Folder {
-  fs::path path = fs::temp_directory_path() / concat("rapt-safetensors-", ::getpid());
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-  std::string operator/(const std::string& name) const { return (path / name).string(); }
-};
-std::string failure(auto&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
-void put(const std::string& path, std::string_view text) {
-  FileWriter out(path, true);
-  out.write(text);
-  out.commit();
-}
-bool holds(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
 
 TEST(Safetensors, ReadsTensorsAndMetadata) {
   const std::string bytes = good_safetensors();
@@ -70,7 +50,7 @@ SafetensorPlan plan(std::string name, DType t, std::vector<Dim> shape, std::stri
 }
 
 TEST(Safetensors, WritesWhatItReads) {
-  const Folder folder;
+  const TempFolder folder;
   const std::string path = folder / "a.safetensors";
   const std::vector<SafetensorPlan> plans = {plan("a \"quoted\"\n", DType::f32, {2, 2}, std::string(16, 'a')),
                                              plan("é", DType::i8, {}, "b"),
@@ -87,8 +67,8 @@ TEST(Safetensors, WritesWhatItReads) {
     EXPECT_TRUE(std::equal(t.shape().begin(), t.shape().end(), plans[i].shape.begin(), plans[i].shape.end()));
     EXPECT_EQ(static_cast<char>(t.bytes()[0]), static_cast<char>('a' + i));
   }
-  EXPECT_TRUE(holds(failure([&] { write_safetensors(path, plans, metadata, false); }), "stands already"));
-  auto refused = [&](const SafetensorPlan& p) { return failure([&] { write_safetensors(path, std::span(&p, 1), {}, true); }); };
+  EXPECT_TRUE(holds(error_of([&] { write_safetensors(path, plans, metadata, false); }), "stands already"));
+  auto refused = [&](const SafetensorPlan& p) { return error_of([&] { write_safetensors(path, std::span(&p, 1), {}, true); }); };
   EXPECT_TRUE(holds(refused(plan("q", DType::q4_0, {32}, std::string(18, 'x'))), "has no type for q4_0"));
   EXPECT_TRUE(holds(refused(plan("q", DType::f32, {3}, "short")), "5 bytes were given, it takes 12"));
   EXPECT_TRUE(holds(refused(plan("__metadata__", DType::i8, {1}, "x")), "not __metadata__"));
@@ -96,12 +76,12 @@ TEST(Safetensors, WritesWhatItReads) {
   EXPECT_TRUE(holds(refused(plan("x", DType::i8, {0}, "")), "size of 0"));
   EXPECT_TRUE(holds(refused(plan("x", DType::i8, {1, 1, 1, 1, 1, 1, 1, 1, 1}, "x")), "dimensions"));
   const std::vector<SafetensorPlan> twice = {plan("x", DType::i8, {1}, "x"), plan("x", DType::i8, {1}, "x")};
-  EXPECT_TRUE(holds(failure([&] { write_safetensors(path, twice, {}, true); }), "stands twice"));
+  EXPECT_TRUE(holds(error_of([&] { write_safetensors(path, twice, {}, true); }), "stands twice"));
   EXPECT_EQ(SafetensorsFile::open(path).tensors.all().size(), 3u);  // every failure left it as it was
 }
 
 TEST(Safetensors, FoldersWithShards) {
-  const Folder folder;
+  const TempFolder folder;
   std::vector<SafetensorPlan> plans;
   for (int i = 0; i < 10; ++i) plans.push_back(plan(concat("t", i), DType::f32, {4, 2}, std::string(32, static_cast<char>('0' + i))));
   const std::string where = folder / "model";
@@ -110,8 +90,8 @@ TEST(Safetensors, FoldersWithShards) {
   const TensorTable table = open_safetensors_folder(where);
   ASSERT_EQ(table.all().size(), 10u);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(static_cast<char>(table.find(concat("t", i))->bytes()[31]), '0' + i);
-  EXPECT_TRUE(holds(failure([&] { write_safetensors_folder(where, plans, 100, false); }), "stands already"));
-  EXPECT_TRUE(holds(failure([&] { write_safetensors_folder(where, plans, 0, false); }), "stands already"));
+  EXPECT_TRUE(holds(error_of([&] { write_safetensors_folder(where, plans, 100, false); }), "stands already"));
+  EXPECT_TRUE(holds(error_of([&] { write_safetensors_folder(where, plans, 0, false); }), "stands already"));
   write_safetensors_folder(where, plans, 0, true);  // one file replaces the shards
   EXPECT_FALSE(fs::exists(where + "/model.safetensors.index.json"));
   EXPECT_EQ(open_safetensors_folder(where).all().size(), 10u);
@@ -130,22 +110,22 @@ TEST(Safetensors, FoldersWithShards) {
 }
 
 TEST(Safetensors, FoldersThatAreWrong) {
-  const Folder folder;
+  const TempFolder folder;
   const std::string index = folder / "model.safetensors.index.json";
-  auto opened = [&] { return failure([&] { open_safetensors_folder(folder.path.string()); }); };
+  auto opened = [&] { return error_of([&] { open_safetensors_folder(folder.path()); }); };
   auto with_index = [&](std::string_view json) {
-    put(index, json);
+    put_file(index, json);
     return opened();
   };
   EXPECT_TRUE(holds(opened(), "neither model.safetensors nor"));
-  put(folder / "pytorch_model.bin", "PK\x03\x04");
+  put_file(folder / "pytorch_model.bin", "PK\x03\x04");
   EXPECT_TRUE(holds(opened(), "'pytorch_model.bin' and no safetensors file; pickle files can run any program")) << opened();
-  EXPECT_TRUE(holds(failure([&] { open_safetensors_folder(folder / "none"); }), "cannot be read as a folder"));
-  put(folder / "s.safetensors", safetensors("{" + entry("a", "I8", "[1]", "[0,1]") + "," + entry("b", "I8", "[1]", "[1,2]") + "}", 2));
+  EXPECT_TRUE(holds(error_of([&] { open_safetensors_folder(folder / "none"); }), "cannot be read as a folder"));
+  put_file(folder / "s.safetensors", safetensors("{" + entry("a", "I8", "[1]", "[0,1]") + "," + entry("b", "I8", "[1]", "[1,2]") + "}", 2));
   EXPECT_EQ(with_index(R"({"weight_map":{"a":"s.safetensors","b":"s.safetensors"}})"), "");
   EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"s.safetensors"}})"), "holds tensor 'b'"));
   EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"s.safetensors","b":"s.safetensors","c":"s.safetensors"}})"), "lacks tensor 'c'"));
-  put(folder / "r.safetensors", safetensors("{" + entry("b", "I8", "[1]", "[0,1]") + "}", 1));
+  put_file(folder / "r.safetensors", safetensors("{" + entry("b", "I8", "[1]", "[0,1]") + "}", 1));
   EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"s.safetensors","b":"r.safetensors"}})"), "holds tensor 'b'"));
   EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"t.safetensors"}})"), "is missing (is the download complete?)"));
   EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":1}})"), "is a number, it must be a string"));
@@ -161,16 +141,16 @@ TEST(Safetensors, FoldersThatAreWrong) {
   EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"pytorch_model.bin"}})"), "does not end in .safetensors"));
 
   // A link may lead to the blobs of a download cache, not anywhere else.
-  const fs::path cache = folder.path / "models--x", snapshot = cache / "snapshots" / "1";
+  const fs::path cache = fs::path(folder.path()) / "models--x", snapshot = cache / "snapshots" / "1";
   fs::create_directories(snapshot);
   fs::create_directories(cache / "blobs");
   fs::copy_file(folder / "s.safetensors", cache / "blobs" / "0123");
   fs::create_symlink("../../blobs/0123", snapshot / "s.safetensors");
-  put((snapshot / "model.safetensors.index.json").string(), R"({"weight_map":{"a":"s.safetensors","b":"s.safetensors"}})");
+  put_file((snapshot / "model.safetensors.index.json").string(), R"({"weight_map":{"a":"s.safetensors","b":"s.safetensors"}})");
   EXPECT_EQ(open_safetensors_folder(snapshot.string()).all().size(), 2u);
   fs::remove(snapshot / "s.safetensors");
   fs::create_symlink("../../../s.safetensors", snapshot / "s.safetensors");
-  EXPECT_TRUE(holds(failure([&] { open_safetensors_folder(snapshot.string()); }), "leads out of the model's folder"));
+  EXPECT_TRUE(holds(error_of([&] { open_safetensors_folder(snapshot.string()); }), "leads out of the model's folder"));
 }
 
 }  // namespace

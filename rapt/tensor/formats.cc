@@ -18,34 +18,36 @@
 #include "rapt/tensor/formats_k.h"
 
 namespace rapt {
+
+float get_half(const unsigned char* p) { return from_f16(static_cast<std::uint16_t>(p[0] | p[1] << 8)); }
+void put_half(unsigned char* p, float x) {
+  const std::uint16_t h = to_f16(x);
+  p[0] = static_cast<unsigned char>(h & 0xFF);
+  p[1] = static_cast<unsigned char>(h >> 8);
+}
+
 namespace {
 
 using Byte = unsigned char;
 
-float half(const Byte* p) { return from_f16(static_cast<std::uint16_t>(p[0] | p[1] << 8)); }
-void put_half(Byte* p, float x) {
-  const std::uint16_t h = to_f16(x);
-  p[0] = static_cast<Byte>(h & 0xFF);
-  p[1] = static_cast<Byte>(h >> 8);
-}
 std::uint32_t bits32(const Byte* p) { return p[0] | p[1] << 8 | p[2] << 16 | std::uint32_t{p[3]} << 24; }
 
 void decode_q4_0(const Byte* b, float* y) {
-  const float d = half(b);
+  const float d = get_half(b);
   for (int j = 0; j < 16; ++j) {
     y[j] = static_cast<float>((b[2 + j] & 15) - 8) * d;
     y[j + 16] = static_cast<float>((b[2 + j] >> 4) - 8) * d;
   }
 }
 void decode_q4_1(const Byte* b, float* y) {
-  const float d = half(b), m = half(b + 2);
+  const float d = get_half(b), m = get_half(b + 2);
   for (int j = 0; j < 16; ++j) {
     y[j] = static_cast<float>(b[4 + j] & 15) * d + m;
     y[j + 16] = static_cast<float>(b[4 + j] >> 4) * d + m;
   }
 }
 void decode_q5_0(const Byte* b, float* y) {
-  const float d = half(b);
+  const float d = get_half(b);
   const std::uint32_t high = bits32(b + 2);
   for (int j = 0; j < 16; ++j) {
     y[j] = static_cast<float>(static_cast<int>((b[6 + j] & 15u) | (high >> j & 1) << 4) - 16) * d;
@@ -53,7 +55,7 @@ void decode_q5_0(const Byte* b, float* y) {
   }
 }
 void decode_q5_1(const Byte* b, float* y) {
-  const float d = half(b), m = half(b + 2);
+  const float d = get_half(b), m = get_half(b + 2);
   const std::uint32_t high = bits32(b + 4);
   for (int j = 0; j < 16; ++j) {
     y[j] = static_cast<float>((b[8 + j] & 15u) | (high >> j & 1) << 4) * d + m;
@@ -61,7 +63,7 @@ void decode_q5_1(const Byte* b, float* y) {
   }
 }
 void decode_q8_0(const Byte* b, float* y) {
-  const float d = half(b);
+  const float d = get_half(b);
   for (int j = 0; j < 32; ++j) y[j] = static_cast<float>(static_cast<signed char>(b[2 + j])) * d;
 }
 

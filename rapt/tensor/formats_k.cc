@@ -28,13 +28,6 @@ namespace {
 
 using Byte = unsigned char;
 
-float half(const Byte* p) { return from_f16(static_cast<std::uint16_t>(p[0] | p[1] << 8)); }
-void put_half(Byte* p, float x) {
-  const std::uint16_t h = to_f16(x);
-  p[0] = static_cast<Byte>(h & 0xFF);
-  p[1] = static_cast<Byte>(h >> 8);
-}
-
 struct Pair {
   int scale, minimum;
 };
@@ -48,7 +41,7 @@ int six_of(const Byte* p, int j) { return (j < 8 ? p[j] & 15 : p[j - 8] >> 4) | 
 
 void decode_q2_k(const Byte* b, float* y) {
   const Byte *scales = b, *twos = b + 16;
-  const float d = half(b + 80), dmin = half(b + 82);
+  const float d = get_half(b + 80), dmin = get_half(b + 82);
   for (int g = 0; g < 16; ++g) {
     const float scale = d * static_cast<float>(scales[g] & 15), minimum = dmin * static_cast<float>(scales[g] >> 4);
     const Byte* q = twos + 32 * (g / 8) + 16 * (g % 2);
@@ -59,7 +52,7 @@ void decode_q2_k(const Byte* b, float* y) {
 
 void decode_q3_k(const Byte* b, float* y) {
   const Byte *bits = b, *twos = b + 32, *six = b + 96;
-  const float d = half(b + 108);
+  const float d = get_half(b + 108);
   for (int g = 0; g < 16; ++g) {
     const float scale = d * static_cast<float>(six_of(six, g) - 32);
     const int lane = 16 * (g % 2), shift = 2 * (g / 2 % 4);
@@ -71,7 +64,7 @@ void decode_q3_k(const Byte* b, float* y) {
 }
 
 void decode_q4_k(const Byte* b, float* y) {
-  const float d = half(b), dmin = half(b + 2);
+  const float d = get_half(b), dmin = get_half(b + 2);
   for (int k = 0; k < 8; ++k) {
     const Pair p = pair_of(b + 4, k);
     const float scale = d * static_cast<float>(p.scale), minimum = dmin * static_cast<float>(p.minimum);
@@ -81,7 +74,7 @@ void decode_q4_k(const Byte* b, float* y) {
 }
 
 void decode_q5_k(const Byte* b, float* y) {
-  const float d = half(b), dmin = half(b + 2);
+  const float d = get_half(b), dmin = get_half(b + 2);
   const Byte* bits = b + 16;
   for (int k = 0; k < 8; ++k) {
     const Pair p = pair_of(b + 4, k);
@@ -94,7 +87,7 @@ void decode_q5_k(const Byte* b, float* y) {
 
 void decode_q6_k(const Byte* b, float* y) {
   const Byte *low = b, *high = b + 128, *scales = b + 192;
-  const float d = half(b + 208);
+  const float d = get_half(b + 208);
   for (int g = 0; g < 16; ++g) {
     const float scale = d * static_cast<float>(static_cast<signed char>(scales[g]));
     const int h = g / 8, s = g / 2 % 4, lane = 16 * (g % 2);

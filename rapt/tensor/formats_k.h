@@ -4,6 +4,9 @@
 
 namespace rapt {
 
+float get_half(const unsigned char* p);  // two bytes of a block
+void put_half(unsigned char* p, float x);
+
 void decode_q2_k(const unsigned char* block, float* y);
 void decode_q3_k(const unsigned char* block, float* y);
 void decode_q4_k(const unsigned char* block, float* y);

