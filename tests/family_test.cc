@@ -405,7 +405,7 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
   write_folder(toy, temp / "a");
   put_file(temp / "a/generation_config.json", R"({"eos_token_id": [7, 2]})");
   put_file(temp / "a/tokenizer_config.json",
-             R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
+           R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
   Checkpoint c = open_checkpoint(temp / "a");
   EXPECT_EQ(c.stops, (std::vector<std::int32_t>{7, 2, 5}));
   EXPECT_EQ(c.chat_template, "D");
@@ -425,7 +425,7 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
       R"([{"idx":0,"name":"0","path":"","type":"sentence_transformers.models.Transformer"},{"idx":1,"name":"1","path":"1_Pooling","type":"sentence_transformers.models.Pooling"},)"
       R"({"idx":2,"name":"2","path":"2_Normalize","type":"sentence_transformers.models.Normalize"}])");
   put_file(temp / "d/1_Pooling/config.json",
-             R"({"word_embedding_dimension": 36, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})");
+           R"({"word_embedding_dimension": 36, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})");
   put_file(temp / "d/sentence_bert_config.json", R"({"max_seq_length": 17})");
   c = open_checkpoint(temp / "d");
   EXPECT_EQ(c.pool, Pool::cls);

@@ -522,6 +522,18 @@ TEST(HostileTokenizer, AMebibyteOfOneByte) {
   for (const auto& t : all) t->encode(marks, true);
 }
 
+// Found by fuzzing: a control token that a file also spells as a plain piece, or that merges could make.
+TEST(HostileTokenizer, NoFileMakesControlTokensOfText) {
+  const auto marian = tokenizer_from_marian(bytes(sp_model(1, piece("<pad>", -0.5f))), R"({"<unk>":0,"<pad>":1,"a":2})",
+                                            Json(Json::Object{{"pad_token", "<pad>"}}), "marian");
+  ASSERT_EQ(marian->role(1), Tokenizer::Role::control);
+  for (const std::int32_t id : marian->encode("a<pad>")) EXPECT_NE(id, 1);
+  const auto merged = load_json(tokenizer_json(R"({"type":"BPE","vocab":{"<":0,"s":1,"<s":2},"merges":["< s"]})",
+                                               R"("added_tokens":[{"id":2,"content":"<s","special":true}])"));
+  EXPECT_EQ(merged->encode("<s"), (Ids{0, 1}));
+  EXPECT_EQ(merged->encode("<s", true), Ids{2});
+}
+
 TEST(HostileTokenizer, ManyAddedTokensAndLongTokens) {
   std::string added, vocab;
   for (int i = 0; i < 20000; ++i) added += concat(i ? "," : "", "{\"id\":", i + 3, ",\"content\":\"<", i, ">\",\"special\":true}");

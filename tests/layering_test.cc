@@ -91,8 +91,14 @@ std::string refusal(const std::string& file, const std::string& header) {
   const std::string name = path.filename().string();
   if (name.ends_with("_cpu.cc") || is_kernel_header(file)) {
     // Compiled once per instruction set: only declarations may come in, so no header that lives by inline functions.
-    static const std::set<std::string> plain = {"math.h",      "stddef.h",   "stdint.h",       "string.h",
-                                                "immintrin.h", "arm_neon.h", "rapt/ops/isa.h", "rapt/device/kernels.h",
+    static const std::set<std::string> plain = {"math.h",
+                                                "stddef.h",
+                                                "stdint.h",
+                                                "string.h",
+                                                "immintrin.h",
+                                                "arm_neon.h",
+                                                "rapt/ops/isa.h",
+                                                "rapt/device/kernels.h",
                                                 "rapt/tensor/panel_kind.h"};  // constants only
     const std::string op = fs::path(header).stem().string();  // attention_forward_cpu.cc belongs to attention.h
     const bool own = header == "rapt/ops/" + op + ".h" && name.starts_with(op + "_");

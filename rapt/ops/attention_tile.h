@@ -469,8 +469,7 @@ static void additive_scores(const Job& j, const Keys& b, Dim k0, Dim k1, const R
   for (Dim k = k0; k < k1; ++k)
     for (int v = 0; v < N; ++v) {
       V s = vzero();
-      for (Dim d = 0; d < j.d; ++d)
-        s = vfma(vload(wt + d * N * W + v * W), vtanh(vload(qt + d * N * W + v * W) + vset(b.key(k, d))), s);
+      for (Dim d = 0; d < j.d; ++d) s = vfma(vload(wt + d * N * W + v * W), vtanh(vload(qt + d * N * W + v * W) + vset(b.key(k, d))), s);
       vstore(st + k * N * W + v * W, s);
     }
 }

@@ -54,7 +54,7 @@ constexpr const char* name_of(DType t) { return info_of(t).name; }
 constexpr bool is_block(DType t) { return info_of(t).block > 1; }                       // elements share scales
 constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16; }
 constexpr std::size_t size_of(DType t) { return info_of(t).bytes; }                     // of an element; of a block where is_block
-std::optional<DType> dtype_named(std::string_view name);                                // "q4_k", "Q4_K" and "bf16", "BF16": case does not matter
+std::optional<DType> dtype_named(std::string_view name);  // "q4_k", "Q4_K" and "bf16", "BF16": case does not matter
 
 constexpr float from_bf16(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
 constexpr std::uint16_t to_bf16(float x) {  // round to nearest even; NaN stays NaN
