@@ -397,6 +397,7 @@ TEST_F(CliModel, AConversationOnATerminal) {
   t.until(">>> ");
   t.type("/clear\r/nothing\r");
   t.until("unknown command");
+  t.until(">>> ");  // between two lines the terminal itself would take a Ctrl-D
   t.type("\x04");
   EXPECT_EQ(t.wait(), 0);
 }
