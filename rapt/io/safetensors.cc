@@ -248,7 +248,7 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   const MappedFile map(path);
   SafetensorsFile file = parse(map.bytes(), path);
   map.check_unchanged();
-  file.tensors.hold(map.storage());
+  file.tensors.hold(map);
   return file;
 }
 

@@ -29,6 +29,15 @@ struct SafetensorPlan {
   std::vector<Dim> shape;
   std::function<void(FileWriter&)> write;
 };
+struct SafetensorBytes {  // one whose bytes are at hand
+  std::string name;
+  DType dtype;
+  std::vector<Dim> shape;
+  std::vector<std::byte> bytes;
+};
+// A whole file in memory.
+std::vector<std::byte> safetensors_bytes(std::span<const SafetensorBytes> tensors,
+                                         std::span<const std::pair<std::string, std::string>> metadata = {});
 // One file, or `shard_bytes` > 0: model-00001-of-0000N.safetensors and the index, beside each other in `folder`.
 void write_safetensors(const std::string& path, std::span<const SafetensorPlan> tensors,
                        std::span<const std::pair<std::string, std::string>> metadata, bool force);

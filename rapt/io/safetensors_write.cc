@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing safetensors (grammar: safetensors.cc), one file or shards with their index.
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -54,8 +55,9 @@ std::vector<std::uint64_t> check_plans(std::span<const SafetensorPlan> tensors) 
   return sizes;
 }
 
-void write_file(FileWriter& out, std::span<const SafetensorPlan> tensors, std::span<const std::uint64_t> sizes,
-                std::span<const std::pair<std::string, std::string>> metadata) {
+// The 8-byte length and the header.
+std::string header_of(std::span<const SafetensorPlan> tensors, std::span<const std::uint64_t> sizes,
+                      std::span<const std::pair<std::string, std::string>> metadata) {
   std::string header = "{";
   if (!metadata.empty()) {
     std::set<std::string_view> keys;
@@ -79,8 +81,15 @@ void write_file(FileWriter& out, std::span<const SafetensorPlan> tensors, std::s
   }
   header += "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');  // so that the data begins at a multiple of eight
-  out.put(std::uint64_t{header.size()});
-  out.write(header);
+  const std::uint64_t length = header.size();
+  std::string out(sizeof length, '\0');
+  std::memcpy(out.data(), &length, sizeof length);
+  return out + header;
+}
+
+void write_file(FileWriter& out, std::span<const SafetensorPlan> tensors, std::span<const std::uint64_t> sizes,
+                std::span<const std::pair<std::string, std::string>> metadata) {
+  out.write(header_of(tensors, sizes, metadata));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::uint64_t start = out.position();
     tensors[i].write(out);
@@ -102,6 +111,26 @@ void write_safetensors(const std::string& path, std::span<const SafetensorPlan> 
   FileWriter out(path, force);
   write_file(out, tensors, sizes, metadata);
   out.commit();
+}
+
+std::vector<std::byte> safetensors_bytes(std::span<const SafetensorBytes> tensors,
+                                         std::span<const std::pair<std::string, std::string>> metadata) {
+  std::vector<SafetensorPlan> plans;
+  for (const SafetensorBytes& t : tensors) plans.push_back({t.name, t.dtype, t.shape, {}});
+  const auto sizes = check_plans(plans);
+  const std::string header = header_of(plans, sizes, metadata);
+  std::uint64_t total = header.size();
+  for (const std::uint64_t n : sizes) total = checked_add(total, n, "safetensors: the file");
+  std::vector<std::byte> out;
+  out.reserve(total);
+  const auto append = [&](std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); };
+  append(std::as_bytes(std::span(header)));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].bytes.size() != sizes[i])
+      fail("safetensors: tensor ", quote_name(tensors[i].name), ": ", tensors[i].bytes.size(), " bytes were given, it takes ", sizes[i]);
+    append(tensors[i].bytes);
+  }
+  return out;
 }
 
 void write_safetensors_folder(const std::string& folder, std::span<const SafetensorPlan> tensors, std::uint64_t shard_bytes, bool force) {

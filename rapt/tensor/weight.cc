@@ -99,6 +99,35 @@ void Weight::set(Dim row, Dim col, double value) {
        is_block(format) ? " holds blocks, not single numbers; fill it with pack_rows" : " holds no numbers");
 }
 
+namespace {
+
+// Calls f(offset in row-major bytes, offset in the weight's bytes) for each element.
+template <class F>
+void each_element(const Weight& w, std::size_t bytes, const F& f) {
+  if (is_block(w.format)) fail("weight ", w.name, ": ", name_of(w.format), " holds blocks, not single numbers");
+  const std::size_t size = size_of(w.format);
+  if (bytes != static_cast<std::size_t>(w.size()) * size)
+    fail("weight ", w.name, ": got ", bytes, " bytes, its shape [", w.rows, ",", w.cols, "] takes ",
+         static_cast<std::size_t>(w.size()) * size);
+  for (Dim r = 0; r < w.rows; ++r)
+    for (Dim c = 0; c < w.cols; ++c)
+      f(static_cast<std::size_t>(r * w.cols + c) * size, static_cast<std::size_t>(w.offset(r, c)) * size, size);
+}
+
+}  // namespace
+
+std::vector<std::byte> row_major(const Weight& w) {
+  std::vector<std::byte> out(static_cast<std::size_t>(w.size()) * size_of(w.format));
+  each_element(w, out.size(),
+               [&](std::size_t rows, std::size_t stored, std::size_t size) { std::memcpy(&out[rows], w.data.get() + stored, size); });
+  return out;
+}
+
+void fill_row_major(Weight& w, std::span<const std::byte> bytes) {
+  each_element(w, bytes.size(),
+               [&](std::size_t rows, std::size_t stored, std::size_t size) { std::memcpy(w.data.get() + stored, &bytes[rows], size); });
+}
+
 void fill(Weight& w, std::span<const double> values) {
   if (static_cast<Dim>(values.size()) != w.size())
     fail("weight ", w.name, ": got ", values.size(), " values, its shape [", w.rows, ",", w.cols, "] holds ", w.size());

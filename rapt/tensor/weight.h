@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "rapt/base/error.h"
 #include "rapt/tensor/dtype.h"
@@ -39,6 +40,9 @@ struct Weight {
 
 // Zeroed storage, aligned for vectors.
 Weight make_weight(std::string name, Dim rows, Dim cols, DType format, Packing packing = Packing::rows);
+// Elements row by row in the weight's own format, whatever its packing; not for block formats.
+std::vector<std::byte> row_major(const Weight& weight);
+void fill_row_major(Weight& weight, std::span<const std::byte> bytes);
 // Row-major values in.
 void fill(Weight& weight, std::span<const double> values);
 
