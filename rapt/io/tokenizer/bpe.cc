@@ -6,6 +6,7 @@
 #include <functional>
 #include <unordered_set>
 
+#include "rapt/io/reader.h"
 #include "rapt/io/tokenizer/model.h"
 #include "rapt/io/tokenizer/trie.h"
 #include "rapt/io/tokenizer/unicode.h"
@@ -122,6 +123,10 @@ class Bpe final : public PieceModel {
         for (const char b : text) add(symbols, byte_ids_[static_cast<std::uint8_t>(b)]);
         unknown_before = false;
         continue;
+      }
+      if (spec_.characters && spec_.unknown_drops) {
+        fail(spec_.where, ": the character ", quote_name(text), " (byte ", i - c.length,
+             " of the text) is not in the vocabulary of characters, which has no token for unknown ones");
       }
       if (!(unknown_before && spec_.fuse_unknown)) add(symbols, -1);
       unknown_before = true;

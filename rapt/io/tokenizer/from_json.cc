@@ -236,6 +236,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_
   read_config(config, spec);
   read_post_processor(part("post_processor"), spec);
   read_decoder(part("decoder"), spec);
+  spec.characters = spec.kind == Kind::bpe && !spec.byte_level && !spec.byte_fallback && spec.merges.empty() && spec.splits.empty() &&
+                    part("decoder").is_object() && text_or(part("decoder"), "type", "", spec.where) == "Fuse";
   if (spec.before.empty() && config.is_object() && flag_or(config, "add_bos_token", false, "tokenizer_config.json") && spec.bos >= 0)
     spec.before = {spec.bos};
   if (spec.after.empty() && config.is_object() && flag_or(config, "add_eos_token", false, "tokenizer_config.json") && spec.eos >= 0)

@@ -168,6 +168,7 @@ class Pipeline final : public Tokenizer {
       if (spec.phantom_space) return text.starts_with(kMetaSpace) ? " " + text.substr(kMetaSpace.size()) : text;
       return text.starts_with(spec.continuing) ? text.substr(spec.continuing.size()) : " " + text;
     }
+    if (spec.characters) return text;
     std::string out;
     for (std::size_t i = 0; i < text.size();) {
       const bool mark = text.compare(i, kMetaSpace.size(), kMetaSpace) == 0;

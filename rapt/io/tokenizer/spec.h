@@ -120,11 +120,12 @@ struct TokenizerSpec {
   bool fuse_unknown = false;    // neighbours that are unknown are one unknown token
   bool unknown_drops = false;   // bpe: what is unknown disappears, as in the original where there is no unknown token
   bool ignore_merges = false;   // a whole piece that is a token is that token
+  bool characters = false;  // bpe: every token is a character that stands for itself, U+2581 too; an unknown one without `unk` is an error
   std::string continuing = "##";  // wordpiece: before a piece that goes on
-  int longest_word = 100;         // wordpiece: characters; longer is unknown
-  bool phantom_space = false;     // wordpiece in GGUF: words begin with U+2581, continuations are bare
-  bool cleanup = true;            // wordpiece: decode() takes spaces before punctuation away
-  bool strip_prefix = false;      // decode() takes the dummy space of the first word away
+  int longest_word = 100;  // wordpiece: characters; longer is unknown
+  bool phantom_space = false;  // wordpiece in GGUF: words begin with U+2581, continuations are bare
+  bool cleanup = true;  // wordpiece: decode() takes spaces before punctuation away
+  bool strip_prefix = false;  // decode() takes the dummy space of the first word away
 
   // Marian: pieces of source.spm that stand for ids of vocab.json; else empty and the tokens are the pieces.
   struct Piece {

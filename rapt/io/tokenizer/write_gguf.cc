@@ -78,6 +78,7 @@ void space_rules(const TokenizerSpec& spec, Pairs& out) {
 std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenizer& tokenizer, Dim vocabulary) {
   const TokenizerSpec& spec = spec_of(tokenizer);
   if (!spec.pieces.empty()) fail(spec.where, ": GGUF has no place for a tokenizer whose pieces are not its ids (Marian); keep the folder");
+  if (spec.characters) fail(spec.where, ": GGUF has no place for a vocabulary of characters; keep the folder, or train with bytes or bpe");
   const bool bert = spec.kind == Kind::wordpiece, spelt = spec.kind == Kind::bpe && !spec.byte_level;
   const std::string model = spec.kind == Kind::unigram ? "t5" : bert ? "bert" : spec.kind == Kind::spm || spelt ? "llama" : "gpt2";
   const auto text = [](std::string key, std::string value) {

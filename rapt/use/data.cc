@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/use/data.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <filesystem>
+
+#include "rapt/base/text.h"
+#include "rapt/io/fs.h"
+#include "rapt/io/gzip.h"
+#include "rapt/io/reader.h"
+#include "rapt/io/tokenizer/spec.h"
+#include "rapt/io/tokenizer/train_bpe.h"
+#include "rapt/use/data_parts.h"
+
+namespace rapt {
+namespace data {
+
+Ids::Ids(std::vector<std::int32_t> ids) {
+  const auto own = std::make_shared<const std::vector<std::int32_t>>(std::move(ids));
+  wide_ = own->data();
+  size_ = static_cast<Dim>(own->size());
+  keep_ = own;
+}
+
+Ids::Ids(std::span<const std::byte> bytes, int width, std::shared_ptr<const void> keep) : keep_(std::move(keep)) {
+  size_ = static_cast<Dim>(bytes.size()) / width;
+  if (width == 2) narrow_ = reinterpret_cast<const std::uint16_t*>(bytes.data());
+  else wide_ = reinterpret_cast<const std::int32_t*>(bytes.data());
+}
+
+void Ids::append_to(std::vector<std::int32_t>& out, Dim first, Dim count) const {
+  for (Dim i = first; i < first + count; ++i) out.push_back((*this)[i]);
+}
+
+std::uint32_t Ids::sum() const {
+  std::uint32_t sum = 0;
+  std::vector<std::int32_t> part;
+  for (Dim at = 0; at < size_; at += 65536) {
+    part.clear();
+    append_to(part, at, std::min<Dim>(65536, size_ - at));
+    sum = crc32(std::as_bytes(std::span(part)), sum);
+  }
+  return sum;
+}
+
+Permutation::Permutation(std::uint64_t n, std::uint64_t key) : n_(n) {
+  half_ = (static_cast<int>(std::bit_width(n > 1 ? n - 1 : std::uint64_t{1})) + 1) / 2;
+  mask_ = (std::uint64_t{1} << half_) - 1;
+  for (int r = 0; r < kRounds; ++r) keys_[r] = draw(key, static_cast<std::uint64_t>(r), 0x6F72646572);
+}
+
+std::uint64_t Permutation::operator()(std::uint64_t i) const {
+  do {
+    std::uint64_t left = i >> half_, right = i & mask_;
+    for (const std::uint64_t k : keys_) {
+      std::uint64_t z = (right ^ k) * 0xBF58476D1CE4E5B9u;
+      z = (z ^ z >> 29) * 0x94D049BB133111EBu;
+      const std::uint64_t next = left ^ ((z ^ z >> 32) & mask_);
+      left = right;
+      right = next;
+    }
+    i = left << half_ | right;
+  } while (i >= n_);
+  return i;
+}
+
+const char* name_of(Objective objective) {
+  switch (objective) {
+    case Objective::causal: return "causal";
+    case Objective::masked: return "masked";
+    case Objective::translation: return "translation";
+    case Objective::classification: return "classification";
+  }
+  return "";
+}
+
+std::int32_t start_of(const Tokenizer& t) { return t.bos >= 0 ? t.bos : t.pad >= 0 ? t.pad : t.eos; }
+
+std::vector<std::string> split_list(const std::string& text, char at) {
+  std::vector<std::string> out(1);
+  for (const char c : text) {
+    if (c == at) out.emplace_back();
+    else out.back() += c;
+  }
+  return out;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> out;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    out.push_back(line);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return out;
+}
+
+std::string text_file(const std::string& path, const DataOptions& options) {
+  std::string text = read_text_or_gz(path);
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  const bool bytes = options.tokenizer.empty() && options.vocab.kind == VocabKind::bytes;
+  if (!bytes && !valid_utf8(text)) {
+    const std::string what = foreign_format(std::as_bytes(std::span(text.data(), std::min<std::size_t>(text.size(), 512))));
+    fail(path, ": is no UTF-8 text", what.empty() ? "" : ": it looks like ", what,
+         what.empty() ? "; convert it (iconv -t UTF-8), or learn its bytes with a vocabulary of bytes" : "");
+  }
+  return text;
+}
+
+namespace {
+
+// Roles that an objective cannot do without.
+VocabOptions with_specials(VocabOptions v, const DataOptions& o) {
+  const auto set = [](std::string& role, const char* text) {
+    if (role.empty()) role = text;
+  };
+  switch (o.objective) {
+    case Objective::causal:
+      if (o.documents || v.kind != VocabKind::characters) set(v.eos, "<|endoftext|>");
+      if (v.eos == "<|endoftext|>") set(v.bos, "<|endoftext|>");
+      break;
+    case Objective::masked:
+    case Objective::classification:
+      set(v.pad, "[PAD]");
+      set(v.unk, "[UNK]");
+      set(v.cls, "[CLS]");
+      set(v.sep, "[SEP]");
+      set(v.mask, "[MASK]");
+      break;
+    case Objective::translation:
+      set(v.pad, "<pad>");
+      if (v.kind == VocabKind::characters) set(v.unk, "<unk>");  // bytes spell everything
+      set(v.eos, "</s>");
+      v.add_eos = true;
+      break;
+  }
+  return v;
+}
+
+// Parts of a text give the ids of the whole: characters, bytes and GPT-2's splitting, with nothing that looks further.
+bool in_parts(const TokenizerSpec& spec) {
+  if (spec.kind != Tokenizer::Kind::bpe) return false;
+  const bool pieces = spec.splits.empty() ? spec.merges.empty() : spec.splits == std::vector<SplitStep>{{.pattern = Pattern::gpt2}};
+  return pieces && std::all_of(spec.added.begin(), spec.added.end(), [](const AddedToken& t) { return t.special; }) &&
+         std::all_of(spec.normal.begin(), spec.normal.end(), [](const NormalStep& s) { return s.kind == NormalStep::Kind::lower; });
+}
+
+}  // namespace
+
+std::vector<std::int32_t> encode_long(const Tokenizer& tokenizer, std::string_view text) {
+  constexpr std::size_t kPart = std::size_t{1} << 19;
+  if (text.size() <= kPart || !in_parts(spec_of(tokenizer))) return tokenizer.encode(text);
+  std::vector<std::int32_t> out;
+  while (!text.empty()) {
+    const std::size_t n = cut_for_gpt2(text, kPart);
+    const std::vector<std::int32_t> part = tokenizer.encode(text.substr(0, n));
+    out.insert(out.end(), part.begin(), part.end());
+    text.remove_prefix(n);
+  }
+  return out;
+}
+
+void choose_tokenizer(Corpus& corpus, const DataOptions& o, std::span<const std::string_view> texts,
+                      std::span<const std::string_view> held_out) {
+  if (!o.tokenizer.empty()) {
+    corpus.tokenizer = open_tokenizer(o.tokenizer);
+    if (!corpus.tokenizer) fail(o.tokenizer, ": has no tokenizer");
+    corpus.files = tokenizer_files(*corpus.tokenizer);
+  } else {
+    VocabOptions v = with_specials(o.vocab, o);
+    if (o.progress) {
+      v.progress = [&](Dim done, Dim of) { o.progress(0.5 * static_cast<double>(done) / static_cast<double>(of)); };
+    }
+    std::vector<std::string_view> all(texts.begin(), texts.end());
+    if (v.kind == VocabKind::characters && v.unk.empty()) all.insert(all.end(), held_out.begin(), held_out.end());
+    corpus.files = train_vocabulary(all, v);
+    corpus.tokenizer = tokenizer_from_json(corpus.files.tokenizer_json, corpus.files.tokenizer_config_json, "vocabulary");
+  }
+}
+
+void take_corpus(TrainData& data, const Corpus& corpus, const DataOptions& o) {
+  data.objective = o.objective;
+  data.tokenizer = corpus.tokenizer;
+  data.tokenizer_files = corpus.files;
+  data.vocab = corpus.tokenizer->size();
+  data.class_names = corpus.class_names;
+  data.classes = static_cast<Dim>(corpus.class_names.size());
+  data.pad = corpus.tokenizer->pad;
+  data.stop = corpus.tokenizer->eos;
+  if (o.objective == Objective::translation) data.start = start_of(*corpus.tokenizer);
+  std::uint64_t id = mix_key(corpus.ids.sum(), static_cast<std::uint64_t>(corpus.ids.size()));
+  const std::uint64_t parts[] = {o.seed,
+                                 static_cast<std::uint64_t>(o.objective),
+                                 static_cast<std::uint64_t>(corpus.split),
+                                 crc32(std::as_bytes(std::span(corpus.starts))),
+                                 crc32(std::as_bytes(std::span(corpus.labels))),
+                                 static_cast<std::uint64_t>(o.batch),
+                                 static_cast<std::uint64_t>(o.length),
+                                 static_cast<std::uint64_t>(o.batch_tokens),
+                                 static_cast<std::uint64_t>(o.windows),
+                                 o.documents,
+                                 std::bit_cast<std::uint64_t>(o.mask_share)};
+  for (const std::uint64_t p : parts) id = mix_key(id, p);
+  data.identity = id;
+}
+
+namespace {
+
+void check(const DataOptions& o) {
+  if (o.path.empty()) fail_usage("data: nothing to learn from is named");
+  if (o.batch < 1 || o.batch >= kMostSequences)
+    fail_usage("data: a batch of ", o.batch, " sequences; between 1 and ", kMostSequences - 1, " are possible");
+  if (o.length < 2 || o.length > (Dim{1} << 30)) fail_usage("data: a length of ", o.length, "; at least 2 tokens are wanted");
+  if (o.batch_tokens < 0) fail_usage("data: batch_tokens is ", o.batch_tokens, "; 0 leaves it to batch");
+  if (!(o.share >= 0 && o.share < 1)) fail_usage("data: share held out is ", o.share, "; it lies between 0 and 1");
+  if (!(o.mask_share > 0 && o.mask_share <= 1)) fail_usage("data: mask_share is ", o.mask_share, "; it lies between 0 and 1");
+  if (o.documents && o.objective != Objective::causal)
+    fail_usage("data: documents belong to the causal objective, this is ", name_of(o.objective));
+}
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+Corpus read_corpus(const DataOptions& o) {
+  switch (o.objective) {
+    case Objective::causal:
+    case Objective::masked: return read_text(o);
+    case Objective::translation: return read_pairs(o);
+    case Objective::classification: return read_lines(o);
+  }
+  fail("data: unknown objective");
+}
+
+}  // namespace
+}  // namespace data
+
+std::unique_ptr<TrainData> open_data(const DataOptions& options) {
+  using namespace data;
+  check(options);
+  if (is_task(options.path) && !exists(options.path)) return task_data(options);
+  const bool text = options.objective == Objective::causal || options.objective == Objective::masked;
+  Corpus corpus;
+  if (is_packed(options.path)) {
+    if (!options.held_out.empty())
+      fail_usage(options.path, ": a packed file says itself what is held out; give --held-out when it is made");
+    if (!options.tokenizer.empty()) fail_usage(options.path, ": a packed file holds its own tokenizer; give --tokenizer when it is made");
+    corpus = read_packed(options.path, options.progress);
+    const Corpus::Kind wanted = text                                          ? Corpus::Kind::text
+                                : options.objective == Objective::translation ? Corpus::Kind::pairs
+                                                                              : Corpus::Kind::lines;
+    if (corpus.kind != wanted) {
+      const char* const kinds[] = {"", "text (objective causal or masked)", "pairs (objective translation)",
+                                   "labelled lines (objective classification)"};
+      fail(options.path, ": holds ", kinds[static_cast<int>(corpus.kind)], ", the objective here is ", name_of(options.objective));
+    }
+  } else {
+    corpus = read_corpus(options);
+  }
+  if (options.progress) options.progress(1);
+  return text ? text_data(std::move(corpus), options) : items_data(std::move(corpus), options);
+}
+
+namespace data {
+Corpus corpus_to_pack(const DataOptions& o) {
+  check(o);
+  if (is_task(o.path) && !exists(o.path)) fail_usage(o.path, ": is made in code, batch by batch; there is nothing to pack");
+  if (is_packed(o.path)) fail_usage(o.path, ": is packed already");
+  return read_corpus(o);
+}
+}  // namespace data
+
+}  // namespace rapt

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kinds of training data share: ids in memory or mapped, orders drawn without state, vocabularies. Interface: data.h.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rapt/base/rng.h"
+#include "rapt/use/data.h"
+
+namespace rapt::data {
+
+// Token ids, in memory or mapped from a packed file with 16 or 32 bits each.
+class Ids {
+ public:
+  Ids() = default;
+  explicit Ids(std::vector<std::int32_t> ids);
+  Ids(std::span<const std::byte> bytes, int width, std::shared_ptr<const void> keep);  // width: bytes of one
+  Dim size() const { return size_; }
+  std::int32_t operator[](Dim i) const { return narrow_ ? static_cast<std::int32_t>(narrow_[i]) : wide_[i]; }
+  void append_to(std::vector<std::int32_t>& out, Dim first, Dim count) const;
+  std::uint32_t sum() const;  // of the ids, however they are stored
+
+ private:
+  std::shared_ptr<const void> keep_;
+  const std::uint16_t* narrow_ = nullptr;
+  const std::int32_t* wide_ = nullptr;
+  Dim size_ = 0;
+};
+
+// Everything that was read, as ids. Items: documents of a text; source and target in turn; lines.
+struct Corpus {
+  enum class Kind : std::uint32_t { text = 1, pairs = 2, lines = 3 };
+  Kind kind = Kind::text;
+  Ids ids;
+  std::vector<std::uint64_t> starts;     // where items begin, and the end of the last
+  std::vector<std::int32_t> labels;      // lines: of each
+  Dim split = 0;                         // held out is, of a text: from this id on; else: from this pair or line on
+  std::shared_ptr<const Tokenizer> tokenizer;
+  TokenizerFiles files;
+  std::vector<std::string> class_names;
+  Dim empty = 0;                         // pairs or lines left out because there is no text
+
+  Dim items() const { return static_cast<Dim>(starts.size()) - 1; }
+  Dim start(Dim item) const { return static_cast<Dim>(starts[static_cast<std::size_t>(item)]); }
+  Dim length(Dim item) const { return start(item + 1) - start(item); }
+};
+
+Corpus read_text(const DataOptions& options);
+Corpus read_pairs(const DataOptions& options);
+Corpus read_lines(const DataOptions& options);
+Corpus corpus_to_pack(const DataOptions& options);
+Corpus read_packed(const std::string& path, const std::function<void(double)>& progress);
+std::unique_ptr<TrainData> text_data(Corpus corpus, const DataOptions& options);    // causal and masked
+std::unique_ptr<TrainData> items_data(Corpus corpus, const DataOptions& options);   // translation and classification
+std::unique_ptr<TrainData> task_data(const DataOptions& options);
+bool is_task(const std::string& path);
+const char* name_of(Objective objective);
+
+// The tokenizer that options name, or a vocabulary made from texts (see DataOptions::vocab).
+void choose_tokenizer(Corpus& corpus, const DataOptions& options, std::span<const std::string_view> texts,
+                      std::span<const std::string_view> held_out);
+// Ids of a text of any size: in parts where that gives the same.
+std::vector<std::int32_t> encode_long(const Tokenizer& tokenizer, std::string_view text);
+// A file as UTF-8 text without its byte order mark; .gz is unpacked.
+std::string text_file(const std::string& path, const DataOptions& options);
+std::vector<std::string_view> lines_of(std::string_view text);  // without their ends; nothing behind the last end
+std::vector<std::string> split_list(const std::string& text, char at);
+// What every kind of data sets from its corpus.
+void take_corpus(TrainData& data, const Corpus& corpus, const DataOptions& options);
+std::int32_t start_of(const Tokenizer& tokenizer);  // the first token of a decoder: bos, else pad, else eos
+
+// 64 random bits of a key and a counter.
+inline std::uint64_t draw(std::uint64_t key, std::uint64_t low, std::uint64_t high = 0) {
+  const Random4 r = philox(key, low, high);
+  return std::uint64_t{r[0]} << 32 | r[1];
+}
+enum Purpose : std::uint64_t { kOrder = 1, kOffset, kMask, kHeldMask, kJitter, kTask, kHeldTask };
+inline std::uint64_t key_of(std::uint64_t seed, Purpose purpose) { return mix_key(mix_key(seed, 0x64617461), purpose); }
+
+// An order of 0 … n-1 drawn from a key, place by place: a Feistel network over the next even number of bits; what falls outside goes on.
+class Permutation {
+ public:
+  Permutation(std::uint64_t n, std::uint64_t key);
+  std::uint64_t operator()(std::uint64_t i) const;
+
+ private:
+  static constexpr int kRounds = 7;
+  std::uint64_t n_, mask_;
+  int half_;
+  std::uint64_t keys_[kRounds];
+};
+
+// Names of sequences: batch and place; held-out ones have names of their own.
+constexpr std::uint64_t kHeldOutName = std::uint64_t{1} << 63;
+constexpr Dim kMostSequences = Dim{1} << 20;
+inline std::uint64_t sequence_name(std::uint64_t batch, std::size_t place) { return (batch << 20) + place; }
+
+}  // namespace rapt::data
