@@ -112,6 +112,7 @@ TEST(Model, StreamingFreesPagesAndKeepsTheBits) {
 // Forty steps on one small batch; returns the losses.
 std::vector<double> train(Device& device, Model& model, bool recompute) {
   Optimizer optimizer(model, {.rate = 1e-2});
+  const Schedule schedule{.warmup = 5, .total = 40};
   Gradients gradients(device.real);
   Tape tape(gradients);
   rapt::Run run(device);
@@ -130,7 +131,7 @@ std::vector<double> train(Device& device, Model& model, bool recompute) {
     const Loss loss = cross_entropy(run, forward(run, model, packed.batch), targets);
     losses.push_back(loss.mean.at(0));
     backward(run, loss.mean);
-    optimizer.step(device, gradients, cosine_rate(step, 5, 40));
+    optimizer.step(device, gradients, optimizer.norm(device, gradients), schedule.at(step));
   }
   return losses;
 }

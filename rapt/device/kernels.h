@@ -29,6 +29,9 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(cross_entropy, CrossEntropy) \
   X(gru, Gru)                    \
   X(lstm, Lstm)                  \
+  X(maxout, Maxout)              \
+  X(beside, Beside)              \
+  X(align, Align)                \
   X(attention, Attention)
 
 // Kernels nothing is differentiated through.
@@ -36,7 +39,11 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(attention_weights, AttentionWeights) \
   X(kv_write, KvWrite)                   \
   X(adamw, AdamW)                        \
-  X(quant_linear, QuantLinear)
+  X(quant_linear, QuantLinear)           \
+  X(sgd, Sgd)                            \
+  X(ema, Ema)                            \
+  X(sum_squares, SumSquares)             \
+  X(muon, Muon)
 
 #define RAPT_DECLARE(name, Stem) \
   struct Stem##Args;             \

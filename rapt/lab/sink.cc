@@ -76,6 +76,7 @@ SinkReport run_sink(Device& device, const SinkOptions& o, const std::function<vo
   for (Dim i = 0; i < tokens.size(); ++i)
     tokens.set(i / tokens.cols, i % tokens.cols, tokens.get(i / tokens.cols, i % tokens.cols) / model.recipe.init.std);
   Optimizer optimizer(model, {.rate = o.rate, .beta2 = 0.999, .decay = 0.01});
+  const Schedule schedule{.warmup = 50, .total = o.steps};
   SinkReport report;
   report.parameters = model.parameters();
   auto snapshot = [&](int step) {
@@ -96,8 +97,9 @@ SinkReport run_sink(Device& device, const SinkOptions& o, const std::function<vo
     const Loss loss = cross_entropy(run, forward(run, model, as_batch(data, o.batch, o.length)), data.targets);
     const double value = loss.mean.at(0);
     backward(run, loss.mean);
-    if (!std::isfinite(optimizer.step(device, gradients, cosine_rate(step, 50, o.steps))))
-      fail("lab sink: the gradient is not finite at step ", step, "; try a lower --rate");
+    const double norm = optimizer.norm(device, gradients);
+    if (!std::isfinite(norm)) fail("lab sink: the gradient is not finite at step ", step, "; try a lower --rate");
+    optimizer.step(device, gradients, norm, schedule.at(step));
     progress(step + 1, value);
     if ((step + 1) % std::max(1, o.steps / 8) == 0 || step + 1 == o.steps) snapshot(step + 1);
   }

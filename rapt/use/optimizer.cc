@@ -3,65 +3,198 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
-#include "rapt/ops/adamw.h"
+#include "rapt/ops/muon.h"
+#include "rapt/ops/optimize.h"
 
 namespace rapt {
 namespace {
 
-template <class Real>
-double sum_of_squares(const std::byte* p, Dim n) {
-  const Real* g = reinterpret_cast<const Real*>(p);
-  double sum = 0;
-  for (Dim i = 0; i < n; ++i) sum += static_cast<double>(g[i]) * g[i];
-  return sum;
+using Kind = OptimizerOptions::Kind;
+
+void check(const OptimizerOptions& o) {
+  auto within = [](const char* name, double x, double low, double high, bool open) {
+    if (!(x >= low) || !(open ? x < high : x <= high))
+      fail("optimizer: ", name, " is ", x, "; it must lie between ", low, " and ", high, open ? ", the latter excluded" : "");
+  };
+  constexpr double kMost = 1e6;
+  within("rate", o.rate, 0, kMost, false);
+  within("muon_rate", o.muon_rate, 0, kMost, false);
+  within("beta1", o.beta1, 0, 1, true);
+  within("beta2", o.beta2, 0, 1, true);
+  within("eps", o.eps, 1e-30, 1, false);  // with 0, a gradient of 0 would give 0 / 0
+  within("momentum", o.momentum, 0, 1, true);
+  within("decay", o.decay, 0, kMost, false);
+  within("clip", o.clip, 0, 1e30, false);
+  within("ema", o.ema, 0, 1, true);
+  if (o.kind == Kind::sgd && o.nesterov && o.momentum == 0) fail("optimizer: nesterov needs a momentum above 0");
 }
+
+// Running statistics of a batch norm are no parameters: the forward changes them, and no gradient reaches them.
+bool is_trained(const Weight& w) { return !w.name.ends_with(".running"); }
+
+// A matrix inside a stack. Embeddings, heads, tables of biases and vectors are moved by AdamW.
+bool is_muon(const Weight& w) {
+  return w.packing == Packing::panels && w.rows > 1 && w.cols > 1 && (w.name.starts_with("encoder.") || w.name.starts_with("decoder."));
+}
+
+// Weights as one list of pieces of work.
+struct Parts {
+  std::vector<OptimizePart> parts;
+  std::int64_t tasks = 0;
+
+  OptimizePart& add(const Weight& w) {
+    parts.push_back({.elements = w.stored(), .tasks = tasks, .weight = w.data.get()});
+    tasks += (w.stored() + kOptimizePiece - 1) / kOptimizePiece;
+    return parts.back();
+  }
+  OptimizeParts all() const { return {parts.data(), static_cast<std::int64_t>(parts.size()), tasks}; }
+};
 
 }  // namespace
 
-double Optimizer::step(Device& device, const Gradients& gradients, double rate_factor) {
-  double square = 0;
-  for (const Weight& w : model_.weights)
-    if (const std::byte* g = gradients.find(w)) {
-      if (w.format != model_.real)
-        fail("optimizer: weight ", w.name, " is stored as ", name_of(w.format), "; training needs ", name_of(model_.real), " weights");
-      square += model_.real == DType::f64 ? sum_of_squares<double>(g, w.stored()) : sum_of_squares<float>(g, w.stored());
-    }
-  const double norm = std::sqrt(square);
-  if (!std::isfinite(norm)) return norm;
-  ++steps_;
-  const double scale = options_.clip > 0 && norm > options_.clip ? options_.clip / norm : 1;
-  for (std::size_t i = 0; i < model_.weights.size(); ++i) {
-    Weight& w = model_.weights[i];
-    const std::byte* g = gradients.find(w);
-    if (!g) continue;
+Optimizer::Optimizer(Model& model, const OptimizerOptions& from) : options(from), model_(model), state_(model.weights.size()) {
+  check(options);
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    const Weight& w = model.weights[i];
     State& s = state_[i];
-    if (!s.mean.data) {
-      s.mean = make_weight(w.name, w.rows, w.cols, model_.real, w.packing);
-      s.variance = make_weight(w.name, w.rows, w.cols, model_.real, w.packing);
+    if (!is_trained(w)) continue;
+    if (w.format != model.real)
+      fail("optimizer: weight ", w.name, " is stored as ", name_of(w.format), "; training needs ", name_of(model.real),
+           " weights: load the model with float matrices");
+    auto state = [&](const char* what) { return make_weight(w.name + what, w.rows, w.cols, model.real, w.packing); };
+    s.muon = options.kind == Kind::muon && is_muon(w);
+    if (s.muon || options.kind == Kind::sgd) {
+      if (s.muon || options.momentum > 0) s.first = state(".momentum");
+    } else {
+      s.first = state(".mean");
+      s.second = state(".variance");
     }
-    device.kernels.adamw(device.queue(), {.elements = w.stored(),
-                                          .weight = w.data.get(),
-                                          .gradient = g,
-                                          .mean = s.mean.data.get(),
-                                          .variance = s.variance.data.get(),
-                                          .rate = options_.rate * rate_factor,
-                                          .beta1 = options_.beta1,
-                                          .beta2 = options_.beta2,
-                                          .eps = options_.eps,
-                                          .decay = w.decay ? options_.decay : 0,
-                                          .correction1 = 1 - std::pow(options_.beta1, static_cast<double>(steps_)),
-                                          .correction2 = 1 - std::pow(options_.beta2, static_cast<double>(steps_)),
-                                          .gradient_scale = scale});
+    if (has_ema()) {
+      s.average = state(".average");
+      std::memcpy(s.average.data.get(), w.data.get(), w.bytes());
+    }
   }
-  return norm;
 }
 
-double cosine_rate(std::int64_t step, std::int64_t warmup, std::int64_t total, double floor) {
-  if (step < warmup) return static_cast<double>(step + 1) / static_cast<double>(warmup);
-  const double t = std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(std::max<std::int64_t>(1, total - warmup)));
-  return floor + (1 - floor) * 0.5 * (1 + std::cos(std::numbers::pi * t));
+double Optimizer::norm(Device& device, const Gradients& gradients) const {
+  Parts all;
+  for (const Weight& w : model_.weights)
+    if (const std::byte* g = gradients.find(w)) all.add(w).gradient = g;
+  std::vector<double> sums(static_cast<std::size_t>(all.tasks));
+  device.kernels.sum_squares(device.queue(), {.all = all.all(), .sums = sums.data()});
+  double total = 0;
+  for (std::size_t p = 0; p < all.parts.size(); ++p) {
+    const std::int64_t end = p + 1 < all.parts.size() ? all.parts[p + 1].tasks : all.tasks;
+    double sum = 0;
+    for (std::int64_t t = all.parts[p].tasks; t < end; ++t) sum += sums[static_cast<std::size_t>(t)];
+    total += sum;
+  }
+  return std::sqrt(total);
+}
+
+void Optimizer::step(Device& device, const Gradients& gradients, double norm, double rate_factor) {
+  if (!std::isfinite(norm)) fail("optimizer: the gradients' norm is ", norm, "; no step is taken, the weights stay as they are");
+  if (swapped_) fail("optimizer: a step was asked for while the averaged weights stand in the model; call swap_ema() once more first");
+  if (device.real != model_.real)
+    fail("optimizer: the model's weights are ", name_of(model_.real), ", the device computes in ", name_of(device.real));
+  ++steps_;
+  const double scale = options.clip > 0 ? std::min(1.0, options.clip / (norm + 1e-6)) : 1;
+  Parts plain;
+  std::int64_t work = 0;
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    const Weight& w = model_.weights[i];
+    State& s = state_[i];
+    const std::byte* g = gradients.find(w);
+    if (!g || !is_trained(w)) continue;
+    if (s.muon) {
+      work = std::max(work, muon_work(w.rows, w.cols));
+      continue;
+    }
+    OptimizePart& p = plain.add(w);
+    p.gradient = g;
+    p.first = s.first.data.get();
+    p.second = s.second.data.get();
+    p.decay = w.decay ? options.decay : 0;
+  }
+  if (options.kind == Kind::sgd) {
+    device.kernels.sgd(device.queue(), {.all = plain.all(),
+                                        .rate = options.rate * rate_factor,
+                                        .momentum = options.momentum,
+                                        .gradient_scale = scale,
+                                        .nesterov = options.nesterov});
+  } else {
+    device.kernels.adamw(device.queue(), {.all = plain.all(),
+                                          .rate = options.rate * rate_factor,
+                                          .beta1 = options.beta1,
+                                          .beta2 = options.beta2,
+                                          .eps = options.eps,
+                                          .correction1 = 1 - std::pow(options.beta1, static_cast<double>(steps_)),
+                                          .correction2 = 1 - std::pow(options.beta2, static_cast<double>(steps_)),
+                                          .gradient_scale = scale,
+                                          .l2 = options.kind == Kind::adam});
+  }
+  if (work > 0) {
+    const Weight space = make_weight("muon's work", 1, work, model_.real);
+    for (std::size_t i = 0; i < state_.size(); ++i) {
+      const Weight& w = model_.weights[i];
+      if (!state_[i].muon || !gradients.find(w)) continue;
+      device.kernels.muon(device.queue(), {.rows = w.rows,
+                                           .cols = w.cols,
+                                           .weight = w.data.get(),
+                                           .gradient = gradients.find(w),
+                                           .momentum = state_[i].first.data.get(),
+                                           .rate = options.muon_rate * rate_factor,
+                                           .factor = options.momentum,
+                                           .decay = w.decay ? options.decay : 0,
+                                           .gradient_scale = scale,
+                                           .work = space.data.get()});
+    }
+  }
+  if (!has_ema()) return;
+  Parts averages;
+  for (std::size_t i = 0; i < state_.size(); ++i)
+    if (state_[i].average.data) averages.add(model_.weights[i]).first = state_[i].average.data.get();
+  if (steps_ == 1)
+    for (std::size_t i = 0; i < state_.size(); ++i) {
+      if (state_[i].average.data) std::memcpy(state_[i].average.data.get(), model_.weights[i].data.get(), model_.weights[i].bytes());
+    }
+  else device.kernels.ema(device.queue(), {.all = averages.all(), .factor = options.ema});
+}
+
+void Optimizer::each_state(const std::function<void(const std::string& name, Weight& state)>& f) {
+  if (swapped_) fail("optimizer: the state was asked for while the averaged weights stand in the model; call swap_ema() once more first");
+  for (State& s : state_)
+    for (Weight* w : {&s.first, &s.second, &s.average})
+      if (w->data) f(w->name, *w);
+}
+
+void Optimizer::swap_ema() {
+  if (!has_ema()) fail("optimizer: no moving average of the weights is kept; set ema above 0");
+  for (std::size_t i = 0; i < state_.size(); ++i)
+    if (state_[i].average.data) std::swap(state_[i].average.data, model_.weights[i].data);
+  swapped_ = !swapped_;
+}
+
+double Schedule::at(std::int64_t step) const {
+  const double s = static_cast<double>(step), w = static_cast<double>(warmup);
+  if (step < warmup) return (s + 1) / w;
+  switch (kind) {
+    case Kind::constant: return 1;
+    case Kind::inverse_sqrt: return std::sqrt(std::max(1.0, w) / (s + 1));
+    case Kind::cosine: {
+      const double t = std::min(1.0, (s - w) / static_cast<double>(std::max<std::int64_t>(1, total - warmup)));
+      return floor + (1 - floor) * 0.5 * (1 + std::cos(std::numbers::pi * t));
+    }
+    case Kind::wsd: {
+      const double length = std::clamp(decay_share, 0.0, 1.0) * static_cast<double>(total), begin = static_cast<double>(total) - length;
+      if (s < begin) return 1;
+      return 1 - (1 - floor) * (length > 0 ? std::min(1.0, (s - begin) / length) : 1);
+    }
+  }
+  return 1;
 }
 
 }  // namespace rapt
