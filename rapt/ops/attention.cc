@@ -344,7 +344,8 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
                            .first_keys = run.taps ? run.taps->first_keys : 0,
                            .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real)) : nullptr});
   run.arena.release(mark);
-  if (stats) run.taps->show({.site = Site::attn_stats, .stack = run.stack, .layer = run.layer, .value = stat, .cross = spec.cross});
+  if (stats)
+    run.taps->show({.site = Site::attn_stats, .stack = run.stack, .layer = run.layer, .value = stat, .cross = spec.cross, .plan = &plan});
   if (run.wants(Site::attn_weights))
     for (const Taps::HeadRow& c : run.taps->chosen(run.stack, run.layer, spec.cross)) {
       if (c.head < 0 || c.head >= spec.heads || c.row < 0 || c.row >= in.q[0])

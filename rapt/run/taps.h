@@ -11,6 +11,8 @@
 
 namespace rapt {
 
+struct RowPlan;  // batch.h
+
 // clang-format off
 enum class Site {
   embed,         // what enters the stack                             [T,C]
@@ -43,6 +45,7 @@ struct Tapped {
   Tensor value;
   bool cross = false;                // of cross-attention
   Dim head = -1, row = -1;           // attn_weights only: which row; value then starts with the learned slots, if any
+  const RowPlan* plan = nullptr;     // attn_stats only: the sequences of the rows, and which keys each may see
 };
 
 class Taps {

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a model's attention feels while it trains: from the statistics that the fused kernel hands out and from values that pass by. Nothing
+// of size T x T is made, and the model does not know it is watched.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "rapt/run/batch.h"
+#include "rapt/run/taps.h"
+
+namespace rapt {
+
+// Of the self-attention of one layer; weights as they are before dropout, those of sigmoid attention divided by their sum.
+struct LayerHealth {
+  Stack stack = Stack::decoder;
+  int layer = 0;
+  double sink =
+      0;  // share of heads whose mean weight on the first key, over the rows that see it, is above 0.3 (per sequence, then averaged)
+  double entropy = 0;  // nats, mean over heads and rows
+  double max_logit = 0;  // largest scaled score before the softmax
+  double massive = 0;  // largest |activation| of the residual stream after the layer over the median of them all (of some 4,096 spread
+      // evenly where there are more); of several passes the largest
+  double gate = -1;  // share of gate values below 0.1 (sigmoid-like gates), all gates of the layer that read its input; -1: no gate
+  double gate_mean = -1;
+};
+
+class HealthMeter {
+ public:
+  // Watches every self-attention of the passes that `taps` serves from now on. Call start() before each pass, with the sequences that
+  // forward() gets; passes between finish() and the next start() are not looked at. Works with recompute: nothing is seen twice.
+  HealthMeter(Taps& taps, double sink_threshold = 0.3);
+  void start(std::span<const Sequence> sequences, std::span<const Sequence> source = {});
+  std::vector<LayerHealth> finish();  // of all passes since the last finish: encoder first, layers in order
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace rapt

@@ -1,0 +1,620 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/inspect/picture.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <optional>
+
+#include "rapt/base/text.h"
+#include "rapt/io/reader.h"
+#include "rapt/io/tokenizer/unicode.h"
+
+namespace rapt {
+namespace {
+
+// ------------------------------------------------------------------------------------------------ texts
+// A label as XML wants it: characters it has no room for (controls) and broken bytes become U+FFFD.
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const unicode::Char c = unicode::read(text, i);
+    if (c.code == '&') out += "&amp;";
+    else if (c.code == '<') out += "&lt;";
+    else if (c.code == '>') out += "&gt;";
+    else if (c.code == '"') out += "&quot;";
+    else if (c.code == '\'') out += "&#39;";
+    else if (!c.valid || (c.code < 0x20 && c.code != '\t' && c.code != '\n') || c.code == 0xFFFE || c.code == 0xFFFF)
+      out += unicode::kReplacementText;
+    else out += text.substr(i, c.length);
+    i += c.length;
+  }
+  return out;
+}
+
+int width_of(std::uint32_t c) {
+  if (c < 0x300) return 1;
+  const unicode::Category k = unicode::category(c);
+  if (k == unicode::Mn || k == unicode::Me || k == unicode::Cf) return 0;
+  const bool wide = (c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0x303E) || (c >= 0x3041 && c <= 0xA4CF) ||
+                    (c >= 0xA960 && c <= 0xA97C) || (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xF900 && c <= 0xFAFF) ||
+                    (c >= 0xFE30 && c <= 0xFE6F) || (c >= 0xFF00 && c <= 0xFF60) || (c >= 0xFFE0 && c <= 0xFFE6) ||
+                    (c >= 0x1F300 && c <= 0x1F64F) || (c >= 0x1F680 && c <= 0x1F6FF) || (c >= 0x1F900 && c <= 0x1F9FF) ||
+                    (c >= 0x20000 && c <= 0x3FFFD);
+  return wide ? 2 : 1;
+}
+
+// A label for a terminal: nothing in it moves the cursor or changes colours; at most `most` columns.
+std::string printable(std::string_view text, Dim most) {
+  std::string out;
+  Dim width = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const unicode::Char c = unicode::read(text, i);
+    std::string one(text.substr(i, c.length));
+    i += c.length;
+    if (c.code == '\n') one = "\xE2\x86\xB5";                                      // ↵
+    else if (c.code < 0x20 || (c.code >= 0x7F && c.code < 0xA0)) one = "\xC2\xB7";  // ·
+    else if (!c.valid || (c.code >= 0x202A && c.code <= 0x202E) || (c.code >= 0x2066 && c.code <= 0x2069)) one = unicode::kReplacementText;
+    const Dim w = text_width(one), rest = i < text.size() ? 1 : 0;
+    if (width + w + rest > most) return out + "\xE2\x80\xA6";  // …
+    out += one;
+    width += w;
+  }
+  return out;
+}
+
+std::string right_aligned(const std::string& text, Dim width) {
+  return std::string(static_cast<std::size_t>(std::max<Dim>(0, width - text_width(text))), ' ') + text;
+}
+
+std::string number(double x, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, x);
+  const std::string_view s = text;
+  if (s.starts_with('-') && s.find_first_not_of("-0.") == std::string_view::npos) return text + 1;  // no -0.00
+  return text;
+}
+std::string place(double x) { return number(x, 2); }
+
+// ------------------------------------------------------------------------------------------------ axes
+struct Axis {
+  double low = 0, high = 1;
+  bool log = false;
+  std::vector<std::pair<double, std::string>> ticks;
+  double share(double value) const {  // 0 … 1 from low to high
+    return log ? (std::log10(value) - std::log10(low)) / (std::log10(high) - std::log10(low)) : (value - low) / (high - low);
+  }
+};
+
+// Distances of 1, 2 or 5 times a power of ten: the smallest that gives at most `most` ticks.
+double round_step(double range, int most) {
+  const double power = std::pow(10, std::floor(std::log10(range / most)));
+  for (const double m : {1.0, 2.0, 5.0})
+    if (range / (m * power) <= most) return m * power;
+  return 10 * power;
+}
+
+std::string tick_text(double value, double step) {
+  const int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
+  if (digits > 5 || std::abs(value) >= 1e12) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g", value);
+    return text;
+  }
+  if (digits == 0) return with_commas(static_cast<Dim>(std::llround(value)));
+  return number(value, digits);
+}
+
+Axis linear_axis(double low, double high, int most, bool widen) {
+  if (!(high > low)) {
+    const double half = low != 0 ? std::abs(low) * 0.1 : 0.5;
+    low -= half, high += half;
+  }
+  Axis a;
+  const double step = round_step(high - low, most);
+  a.low = widen ? std::floor(low / step + 1e-9) * step : low;
+  a.high = widen ? std::ceil(high / step - 1e-9) * step : high;
+  for (double i = std::ceil(a.low / step - 1e-9); i * step <= a.high + step * 1e-9; ++i)
+    a.ticks.emplace_back(i * step, tick_text(i * step, step));
+  return a;
+}
+
+Axis log_axis(double low, double high, int most) {
+  if (!(high > low)) low /= 1.5, high *= 1.5;
+  Axis a;
+  if (high / low < 5) {  // within a decade round numbers of a plain axis tell more
+    a = linear_axis(low, high, most, false);
+    const double margin = std::pow(high / low, 0.04);
+    a.low = low / margin, a.high = high * margin;
+    std::erase_if(a.ticks, [&](const auto& t) { return t.first < a.low || t.first > a.high; });
+    a.log = true;
+    return a;
+  }
+  a.log = true;
+  const double margin = std::pow(high / low, 0.03);
+  a.low = low / margin, a.high = high * margin;
+  const int first = static_cast<int>(std::floor(std::log10(a.low))), last = static_cast<int>(std::ceil(std::log10(a.high)));
+  const int every = std::max(1, (last - first) / std::max(1, most) + ((last - first) % std::max(1, most) != 0 ? 1 : 0));
+  const bool between = last - first <= 3;
+  for (int e = first; e <= last; ++e)
+    for (const double m : {1.0, 2.0, 5.0}) {
+      if (m > 1 && !between) continue;
+      if (m == 1 && !between && (e - first) % every != 0) continue;
+      const double v = m * std::pow(10, e);
+      if (v < a.low || v > a.high) continue;
+      char text[32];
+      std::snprintf(text, sizeof text, e >= -4 && e < 6 ? "%g" : "%.0e", v);
+      a.ticks.emplace_back(v, text);
+    }
+  return a;
+}
+
+struct Ranges {
+  Axis x, y;
+  bool empty = true;
+};
+
+bool drawn(const Chart& chart, double x, double y) { return std::isfinite(x) && std::isfinite(y) && (!chart.log_y || y > 0); }
+
+Ranges ranges_of(const Chart& chart, int ticks_x, int ticks_y) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  double x0 = inf, x1 = -inf, y0 = inf, y1 = -inf;
+  for (const Curve& c : chart.curves) {
+    if (c.x.size() != c.y.size()) fail("chart: curve '", c.name, "' has ", c.x.size(), " places and ", c.y.size(), " values");
+    for (std::size_t i = 0; i < c.x.size(); ++i) {
+      if (!drawn(chart, c.x[i], c.y[i])) continue;
+      x0 = std::min(x0, c.x[i]), x1 = std::max(x1, c.x[i]);
+      y0 = std::min(y0, c.y[i]), y1 = std::max(y1, c.y[i]);
+    }
+  }
+  Ranges r;
+  r.empty = !(x0 <= x1);
+  if (r.empty) x0 = y0 = chart.log_y ? 0.1 : 0, x1 = y1 = 1;
+  r.x = linear_axis(x0, x1, ticks_x, false);
+  r.y = chart.log_y ? log_axis(y0, y1, ticks_y) : linear_axis(y0, y1, ticks_y, true);
+  return r;
+}
+
+// ------------------------------------------------------------------------------------------------ SVG
+constexpr int kColors = 8;
+
+// Colours stand in classes, so that one file fits a light and a dark page. `more`: rules of the picture's own.
+std::string svg_head(int width, int height, std::string_view title, std::string_view light, std::string_view dark) {
+  std::string out = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rapt-picture\" width=\"", width, "\" height=\"", height,
+                           "\" viewBox=\"0 0 ", width, " ", height, "\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n");
+  if (!title.empty()) out += concat("<title>", escaped(title), "</title>\n");
+  out += concat(
+      "<style>\n"
+      ".rapt-picture .page{fill:#ffffff}.rapt-picture .ink{fill:#1f2328}.rapt-picture .soft{fill:#59636e}\n"
+      ".rapt-picture .grid{stroke:#e3e7eb}.rapt-picture .axis{stroke:#8c959f;fill:none}\n",
+      light,
+      "@media (prefers-color-scheme:dark){\n"
+      ".rapt-picture .page{fill:#0d1117}.rapt-picture .ink{fill:#e6edf3}.rapt-picture .soft{fill:#9198a1}\n"
+      ".rapt-picture .grid{stroke:#21262d}.rapt-picture .axis{stroke:#656c76}\n",
+      dark, "}\n</style>\n");
+  out += concat("<rect class=\"page\" width=\"", width, "\" height=\"", height, "\"/>\n");
+  return out;
+}
+
+std::string curve_colors(bool dark) {
+  static constexpr const char* kLight[kColors] = {"#0969da", "#cf222e", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#0e7c86", "#6e7781"};
+  static constexpr const char* kDark[kColors] = {"#58a6ff", "#ff7b72", "#56d364", "#e3b341", "#bc8cff", "#f778ba", "#39c5cf", "#a5adb6"};
+  std::string out;
+  for (int i = 0; i < kColors; ++i) out += concat(".rapt-picture .c", i, "{stroke:", dark ? kDark[i] : kLight[i], "}");
+  return out + "\n";
+}
+
+struct Point {
+  double x, y;
+};
+
+// Of the points that fall into one column of pixels only the first, the lowest, the highest and the last are told apart by the eye.
+std::vector<Point> thinned(const std::vector<Point>& points) {
+  std::vector<Point> out;
+  for (std::size_t i = 0; i < points.size();) {
+    std::size_t end = i, low = i, high = i;
+    while (end < points.size() && std::floor(points[end].x) == std::floor(points[i].x)) {
+      if (points[end].y < points[low].y) low = end;
+      if (points[end].y > points[high].y) high = end;
+      ++end;
+    }
+    std::array<std::size_t, 4> keep = {i, std::min(low, high), std::max(low, high), end - 1};
+    for (std::size_t k = 0; k < 4; ++k)
+      if (k == 0 || keep[k] != keep[k - 1]) out.push_back(points[keep[k]]);
+    i = end;
+  }
+  return out;
+}
+
+void check_size(const char* what, int width, int height, int least_width, int least_height) {
+  if (width < least_width || height < least_height || width > 20000 || height > 20000)
+    fail_usage(what, ": a size of ", width, " x ", height, "; it must be at least ", least_width, " x ", least_height,
+               " and at most 20,000 each way");
+}
+
+}  // namespace
+
+Dim text_width(std::string_view text) {
+  Dim width = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const unicode::Char c = unicode::read(text, i);
+    width += c.valid ? width_of(c.code) : 1;
+    i += c.length;
+  }
+  return width;
+}
+
+std::string chart_svg(const Chart& chart, int width, int height) {
+  check_size("chart", width, height, 200, 140);
+  const Ranges r = ranges_of(chart, std::max(2, width / 90), std::max(2, height / 50));
+  constexpr double kLetter = 6.6;  // about the width of a character of this size
+
+  // Legend: names in rows under the title, as many as fit beside each other.
+  struct Entry {
+    double x;
+    int row;
+  };
+  std::vector<Entry> legend;
+  bool named = false;
+  for (const Curve& c : chart.curves) named = named || !c.name.empty();
+  double at = 0, labels = 0;
+  int rows = 0;
+  for (const auto& [value, text] : r.y.ticks) labels = std::max(labels, kLetter * static_cast<double>(text_width(text)));
+  const double left = labels + (chart.y_label.empty() ? 18 : 38), right = width - 18.0;
+  if (named) {
+    rows = 1;
+    for (const Curve& c : chart.curves) {
+      const double wide = 26 + kLetter * static_cast<double>(text_width(c.name)) + 14;
+      if (at > 0 && left + at + wide > right) at = 0, ++rows;
+      legend.push_back({left + at, rows - 1});
+      at += wide;
+    }
+  }
+  const double title_height = chart.title.empty() ? 14 : 38;
+  const double top = title_height + 18.0 * rows, bottom = height - (chart.x_label.empty() ? 28.0 : 46.0);
+  if (bottom - top < 40 || right - left < 60)
+    fail_usage("chart: ", chart.curves.size(), " names leave no room for curves in ", width, " x ", height, "; make it larger");
+  auto px = [&](double x) { return left + r.x.share(x) * (right - left); };
+  auto py = [&](double y) { return bottom - r.y.share(y) * (bottom - top); };
+
+  std::string out = svg_head(width, height, chart.title, curve_colors(false), curve_colors(true));
+  if (!chart.title.empty())
+    out += concat("<text class=\"ink\" x=\"", place(left), "\" y=\"22\" font-size=\"15\" font-weight=\"600\">", escaped(chart.title),
+                  "</text>\n");
+  for (const auto& [value, text] : r.y.ticks) {
+    const std::string y = place(py(value));
+    out += concat("<line class=\"grid\" x1=\"", place(left), "\" x2=\"", place(right), "\" y1=\"", y, "\" y2=\"", y, "\"/>\n");
+    out += concat("<text class=\"soft\" x=\"", place(left - 8), "\" y=\"", place(py(value) + 4), "\" text-anchor=\"end\">", escaped(text),
+                  "</text>\n");
+  }
+  for (const auto& [value, text] : r.x.ticks) {
+    const std::string x = place(px(value));
+    out += concat("<line class=\"axis\" x1=\"", x, "\" x2=\"", x, "\" y1=\"", place(bottom), "\" y2=\"", place(bottom + 5), "\"/>\n");
+    out += concat("<text class=\"soft\" x=\"", x, "\" y=\"", place(bottom + 19), "\" text-anchor=\"middle\">", escaped(text), "</text>\n");
+  }
+  out += concat("<path class=\"axis\" d=\"M", place(left), " ", place(top), "V", place(bottom), "H", place(right), "\"/>\n");
+  if (!chart.x_label.empty())
+    out += concat("<text class=\"ink\" x=\"", place((left + right) / 2), "\" y=\"", place(height - 10.0), "\" text-anchor=\"middle\">",
+                  escaped(chart.x_label), "</text>\n");
+  if (!chart.y_label.empty())
+    out += concat("<text class=\"ink\" text-anchor=\"middle\" transform=\"translate(14 ", place((top + bottom) / 2), ") rotate(-90)\">",
+                  escaped(chart.y_label), "</text>\n");
+
+  for (std::size_t k = 0; k < chart.curves.size(); ++k) {
+    const Curve& c = chart.curves[k];
+    const std::string look = concat("class=\"c", k % kColors, "\"", k / kColors % 2 == 1 ? " stroke-dasharray=\"5 3\"" : "");
+    std::string path;
+    std::vector<Point> stretch;
+    auto close = [&] {  // one stretch without gaps; a lone point becomes a dot
+      const std::vector<Point> points = thinned(stretch);
+      for (std::size_t i = 0; i < points.size(); ++i) path += concat(i == 0 ? "M" : "L", place(points[i].x), " ", place(points[i].y));
+      if (points.size() == 1) path += "h0";
+      stretch.clear();
+    };
+    for (std::size_t i = 0; i < c.x.size(); ++i) {
+      if (drawn(chart, c.x[i], c.y[i])) stretch.push_back({px(c.x[i]), py(c.y[i])});
+      else close();
+    }
+    close();
+    if (!path.empty())
+      out += concat("<path ", look, " fill=\"none\" stroke-width=\"1.8\" stroke-linejoin=\"round\" stroke-linecap=\"round\" d=\"", path,
+                    "\"/>\n");
+    if (!named) continue;
+    const double y = title_height + 18.0 * legend[k].row - 4 + 6;
+    out += concat("<line ", look, " stroke-width=\"3\" x1=\"", place(legend[k].x), "\" x2=\"", place(legend[k].x + 18), "\" y1=\"",
+                  place(y - 4), "\" y2=\"", place(y - 4), "\"/>\n");
+    out += concat("<text class=\"ink\" x=\"", place(legend[k].x + 24), "\" y=\"", place(y), "\">", escaped(c.name), "</text>\n");
+  }
+  if (r.empty)
+    out += concat("<text class=\"soft\" x=\"", place((left + right) / 2), "\" y=\"", place((top + bottom) / 2),
+                  "\" text-anchor=\"middle\">no data</text>\n");
+  return out + "</svg>\n";
+}
+
+// ------------------------------------------------------------------------------------------------ curves as text
+std::string chart_text(const Chart& chart, bool color, int width, int height) {
+  check_size("chart", width, height, 24, 4);
+  const Ranges r = ranges_of(chart, std::max(2, width / 16), std::max(2, height / 3));
+  static constexpr int kTerminal[kColors] = {39, 203, 77, 178, 141, 205, 44, 247};
+  Dim labels = 0;
+  for (const auto& [value, text] : r.y.ticks) labels = std::max(labels, text_width(text));
+  const int cells = width - static_cast<int>(labels) - 2;
+  if (cells < 8) fail_usage("chart: ", width, " columns are too few for its numbers");
+
+  // A character has 2 x 4 dots. Where curves cross, the later one gives the colour.
+  const int dots_x = cells * 2, dots_y = height * 4;
+  std::vector<std::uint8_t> bits(static_cast<std::size_t>(cells * height));
+  std::vector<int> owner(bits.size(), -1);
+  static constexpr std::uint8_t kDot[2][4] = {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}};
+  auto dot = [&](int x, int y, int curve) {
+    x = std::clamp(x, 0, dots_x - 1), y = std::clamp(y, 0, dots_y - 1);
+    const auto cell = static_cast<std::size_t>(y / 4 * cells + x / 2);
+    bits[cell] = static_cast<std::uint8_t>(bits[cell] | kDot[x % 2][y % 4]);
+    owner[cell] = curve;
+  };
+  for (std::size_t k = 0; k < chart.curves.size(); ++k) {
+    const Curve& c = chart.curves[k];
+    std::optional<std::pair<int, int>> before;
+    for (std::size_t i = 0; i < c.x.size(); ++i) {
+      if (!drawn(chart, c.x[i], c.y[i])) {
+        before.reset();
+        continue;
+      }
+      const int x = static_cast<int>(std::lround(r.x.share(c.x[i]) * (dots_x - 1)));
+      const int y = static_cast<int>(std::lround((1 - r.y.share(c.y[i])) * (dots_y - 1)));
+      const auto [fx, fy] = before.value_or(std::pair(x, y));
+      const int steps = std::max({std::abs(x - fx), std::abs(y - fy), 1});
+      for (int s = 0; s <= steps; ++s) dot(fx + (x - fx) * s / steps, fy + (y - fy) * s / steps, static_cast<int>(k));
+      before = {x, y};
+    }
+  }
+  std::string out;
+  if (!chart.title.empty()) out += concat(printable(chart.title, width), "\n");
+  for (int row = 0; row < height; ++row) {
+    std::string label;
+    for (const auto& [value, text] : r.y.ticks)
+      if (std::lround((1 - r.y.share(value)) * (dots_y - 1)) / 4 == row) label = text;
+    std::string line = right_aligned(label, labels) + (label.empty() ? " \xE2\x94\x82" : " \xE2\x94\xA4");  // │ ┤
+    int now = -1;
+    std::size_t ink = line.size();
+    for (int i = 0; i < cells; ++i) {
+      const auto cell = static_cast<std::size_t>(row * cells + i);
+      const int wanted = bits[cell] ? owner[cell] : -1;
+      if (color && wanted != now && wanted >= 0) line += concat("\033[38;5;", kTerminal[wanted % kColors], "m");
+      if (wanted >= 0) now = wanted;
+      if (bits[cell]) unicode::append(line, 0x2800u + bits[cell]), ink = line.size();
+      else line += ' ';
+    }
+    line.resize(ink);
+    out += line + (color && now >= 0 ? "\033[0m" : "") + "\n";
+  }
+  std::string base = std::string(static_cast<std::size_t>(labels) + 1, ' ') + "\xE2\x94\x94",
+              under(static_cast<std::size_t>(width) + 8, ' ');  // └
+  std::vector<bool> marks(static_cast<std::size_t>(cells));
+  std::size_t used = 0;
+  for (const auto& [value, text] : r.x.ticks) {
+    const auto cell = static_cast<std::size_t>(std::clamp(static_cast<int>(r.x.share(value) * (dots_x - 1)) / 2, 0, cells - 1));
+    marks[cell] = true;
+    const std::size_t middle = static_cast<std::size_t>(labels) + 2 + cell, half = text.size() / 2;
+    const std::size_t begin =
+        std::min(middle > half ? middle - half : 0, static_cast<std::size_t>(std::max(0, width - static_cast<int>(text.size()))));
+    if (begin < used) continue;
+    under.replace(begin, text.size(), text);
+    used = begin + text.size() + 1;
+  }
+  for (int i = 0; i < cells; ++i) base += marks[static_cast<std::size_t>(i)] ? "\xE2\x94\xAC" : "\xE2\x94\x80";  // ┬ ─
+  under.resize(under.find_last_not_of(' ') == std::string::npos ? 0 : under.find_last_not_of(' ') + 1);
+  out += base + "\n" + under + "\n";
+  if (!chart.x_label.empty()) out += right_aligned(printable(chart.x_label, width), width) + "\n";
+  std::string legend;
+  for (std::size_t k = 0; k < chart.curves.size(); ++k)
+    if (!chart.curves[k].name.empty())
+      legend += concat(legend.empty() ? "" : "   ", color ? concat("\033[38;5;", kTerminal[k % kColors], "m") : "",
+                       "\xE2\x94\x81\xE2\x94\x81", color ? "\033[0m" : "", " ", printable(chart.curves[k].name, 40));
+  if (!legend.empty()) out += legend + "\n";
+  return out;
+}
+
+// ------------------------------------------------------------------------------------------------ heat maps
+namespace {
+
+// The value as a share of the darkest; below 0: no number.
+struct Shares {
+  explicit Shares(const HeatMap& m) : map(m) {
+    if (m.rows.empty() || m.columns.empty())
+      fail("heat map: ", m.rows.size(), " rows and ", m.columns.size(), " columns; there is nothing to draw");
+    if (m.values.size() != m.rows.size() * m.columns.size())
+      fail("heat map: ", m.values.size(), " values for ", m.rows.size(), " rows and ", m.columns.size(), " columns");
+    if (!std::isfinite(m.top) || m.top < 0) fail("heat map: the darkest value is said to be ", m.top);
+    if (m.top > 0) top = m.top;
+    else
+      for (double v : m.values)
+        if (std::isfinite(v)) top = std::max(top, v);
+    if (top == 0) top = 1;
+  }
+  double value(std::size_t row, std::size_t column) const { return map.values[row * map.columns.size() + column]; }
+  double operator()(std::size_t row, std::size_t column) const {
+    const double v = value(row, column);
+    return std::isfinite(v) ? std::clamp(v / top, 0.0, 1.0) : -1;
+  }
+  const HeatMap& map;
+  double top = 0;
+};
+
+std::string value_text(double v) {
+  if (!std::isfinite(v)) return std::isnan(v) ? "no number" : v > 0 ? "infinite" : "minus infinite";
+  return number(v, 3);
+}
+
+}  // namespace
+
+std::string heat_svg(const HeatMap& map) {
+  const Shares share(map);
+  const std::size_t R = map.rows.size(), C = map.columns.size();
+  if (R * C > 250000) fail("heat map: ", R, " x ", C, " cells are too many for SVG; write a .png");
+  constexpr double kLetter = 6.6;
+  Dim row_letters = 0, column_letters = 0;
+  for (const std::string& s : map.rows) row_letters = std::max(row_letters, text_width(s));
+  for (const std::string& s : map.columns) column_letters = std::max(column_letters, text_width(s));
+  const double cell = std::clamp(std::floor(760.0 / static_cast<double>(std::max(R, C))), 6.0, 26.0);
+  const double font = std::min(12.0, cell * 0.9);
+  const double scale = font / 12;
+  const double slant = 0.7071 * kLetter * scale * static_cast<double>(column_letters);  // columns are written upwards at 45 degrees
+  const double left = 14 + kLetter * scale * static_cast<double>(row_letters), title_height = map.title.empty() ? 8 : 34;
+  const double top = title_height + slant + 14, wide = cell * static_cast<double>(C), high = cell * static_cast<double>(R);
+  const double title_wide = 8.6 * static_cast<double>(text_width(map.title));
+  const int width = static_cast<int>(std::ceil(std::max(left + wide + slant, left + title_wide) + 14)),
+            height = static_cast<int>(std::ceil(top + high + 14));
+
+  std::string out = svg_head(width, height, map.title, ".rapt-picture .hot{fill:#0550ae}.rapt-picture .none{fill:#d0d7de}\n",
+                             ".rapt-picture .hot{fill:#79c0ff}.rapt-picture .none{fill:#30363d}\n");
+  if (!map.title.empty())
+    out += concat("<text class=\"ink\" x=\"", place(left), "\" y=\"22\" font-size=\"15\" font-weight=\"600\">", escaped(map.title),
+                  "</text>\n");
+  out += concat("<g font-size=\"", place(font), "\">\n");
+  for (std::size_t c = 0; c < C; ++c)
+    out += concat("<text class=\"ink\" transform=\"translate(", place(left + cell * (static_cast<double>(c) + 0.5) + 3), " ",
+                  place(top - 6), ") rotate(-45)\">", escaped(map.columns[c]), "</text>\n");
+  for (std::size_t r = 0; r < R; ++r)
+    out += concat("<text class=\"ink\" x=\"", place(left - 6), "\" y=\"", place(top + cell * (static_cast<double>(r) + 0.5) + font * 0.35),
+                  "\" text-anchor=\"end\">", escaped(map.rows[r]), "</text>\n");
+  out += "</g>\n";
+  for (std::size_t r = 0; r < R; ++r)
+    for (std::size_t c = 0; c < C; ++c) {
+      const double s = share(r, c);
+      out += concat("<rect class=\"", s < 0 ? "none" : "hot", "\" x=\"", place(left + cell * static_cast<double>(c)), "\" y=\"",
+                    place(top + cell * static_cast<double>(r)), "\" width=\"", place(cell), "\" height=\"", place(cell), "\"",
+                    s < 0 ? "" : concat(" fill-opacity=\"", number(s, 3), "\""), "><title>", escaped(map.rows[r]), " \xC2\xB7 ",
+                    escaped(map.columns[c]), ": ", value_text(share.value(r, c)), "</title></rect>\n");
+    }
+  out += concat("<rect class=\"axis\" x=\"", place(left), "\" y=\"", place(top), "\" width=\"", place(wide), "\" height=\"", place(high),
+                "\"/>\n");
+  return out + "</svg>\n";
+}
+
+// PNG: the signature, then chunks: length (big-endian), four letters, bytes, CRC-32 of letters and bytes. IHDR: width, height, 8 bits, colour
+// type 2 (RGB), no interlace. IDAT: zlib of the rows, each after a byte that names its filter (0: none; repeated rows: 2, the row above).
+std::vector<std::byte> heat_png(const HeatMap& map, int cell) {
+  const Shares share(map);
+  if (cell < 1 || cell > 1024) fail_usage("heat map: cells of ", cell, " pixels; give 1 to 1,024");
+  const std::uint64_t width = map.columns.size() * static_cast<std::uint64_t>(cell),
+                      height = map.rows.size() * static_cast<std::uint64_t>(cell);
+  if (width * height > (std::uint64_t{1} << 28))
+    fail("heat map: a picture of ", width, " x ", height, " pixels is too large; use smaller cells");
+  std::vector<unsigned char> raw;
+  raw.reserve(static_cast<std::size_t>((width * 3 + 1) * height));
+  for (std::size_t r = 0; r < map.rows.size(); ++r) {
+    raw.push_back(0);
+    for (std::size_t c = 0; c < map.columns.size(); ++c) {
+      const double s = share(r, c);
+      static constexpr double kFull[3] = {5, 58, 140};
+      unsigned char rgb[3];
+      for (int i = 0; i < 3; ++i) rgb[i] = static_cast<unsigned char>(s < 0 ? 176 : std::lround(255 + (kFull[i] - 255) * s));
+      for (int x = 0; x < cell; ++x) raw.insert(raw.end(), rgb, rgb + 3);
+    }
+    for (int y = 1; y < cell; ++y) {
+      raw.push_back(2);
+      raw.insert(raw.end(), static_cast<std::size_t>(width * 3), 0);
+    }
+  }
+  uLongf size = compressBound(static_cast<uLong>(raw.size()));
+  std::vector<unsigned char> packed(size);
+  if (compress2(packed.data(), &size, raw.data(), static_cast<uLong>(raw.size()), 9) != Z_OK)
+    fail("heat map: zlib could not pack ", raw.size(), " bytes");
+  packed.resize(size);
+
+  std::vector<std::byte> out;
+  auto big = [](std::uint64_t n) {
+    return std::array<unsigned char, 4>{static_cast<unsigned char>(n >> 24), static_cast<unsigned char>(n >> 16),
+                                        static_cast<unsigned char>(n >> 8), static_cast<unsigned char>(n)};
+  };
+  auto append = [&](std::span<const unsigned char> bytes) {
+    out.insert(out.end(), std::as_bytes(bytes).begin(), std::as_bytes(bytes).end());
+  };
+  auto chunk = [&](const char* name, std::span<const unsigned char> body) {
+    append(big(body.size()));
+    const std::size_t from = out.size();
+    append({reinterpret_cast<const unsigned char*>(name), 4});
+    append(body);
+    const auto* counted = reinterpret_cast<const Bytef*>(out.data() + from);
+    append(big(::crc32(::crc32(0, nullptr, 0), counted, static_cast<uInt>(out.size() - from))));
+  };
+  append(std::array<unsigned char, 8>{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'});
+  std::vector<unsigned char> header;
+  for (const std::uint64_t n : {width, height})
+    for (const unsigned char b : big(n)) header.push_back(b);
+  header.insert(header.end(), {8, 2, 0, 0, 0});
+  chunk("IHDR", header);
+  chunk("IDAT", packed);
+  chunk("IEND", {});
+  return out;
+}
+
+std::string heat_text(const HeatMap& map, bool color) {
+  const Shares share(map);
+  static constexpr const char* kShades[] = {" ", "\xE2\x96\x91", "\xE2\x96\x92", "\xE2\x96\x93", "\xE2\x96\x88"};  // ░ ▒ ▓ █
+  static constexpr int kRamp[] = {53, 60, 24, 30, 36, 77, 148, 220};  // from dark violet to yellow
+  const std::size_t C = map.columns.size();
+  const int digits = C < 10 ? 1 : C < 100 ? 2 : C < 1000 ? 3 : 6, cell = digits + 1;
+  Dim labels = 0;
+  for (const std::string& s : map.rows) labels = std::max(labels, text_width(printable(s, 24)));
+  std::string out;
+  if (!map.title.empty()) out += printable(map.title, 200) + "\n";
+  out += std::string(static_cast<std::size_t>(labels) + 1, ' ');
+  for (std::size_t c = 0; c < C; ++c) out += right_aligned(std::to_string(c + 1), cell);
+  out += "\n";
+  for (std::size_t r = 0; r < map.rows.size(); ++r) {
+    out += right_aligned(printable(map.rows[r], 24), labels) + " ";
+    for (std::size_t c = 0; c < C; ++c) {
+      const double s = share(r, c);
+      if (s < 0) {
+        out += right_aligned("?", cell);
+      } else if (color) {
+        out += concat("\033[48;5;", kRamp[std::min(7, static_cast<int>(s * 8))], "m", std::string(static_cast<std::size_t>(cell), ' '));
+        if (c + 1 == C || share(r, c + 1) < 0) out += "\033[0m";
+      } else {
+        const int shade = s < 0.05 ? 0 : s < 0.2 ? 1 : s < 0.45 ? 2 : s < 0.7 ? 3 : 4;  // weights of 0.1 already tell something
+        for (int i = 0; i < cell; ++i) out += i == 0 ? " " : kShades[shade];
+      }
+    }
+    out += "\n";
+  }
+  std::string line;
+  for (std::size_t c = 0; c < C; ++c) {
+    const std::string one = concat(c + 1, " ", printable(map.columns[c], 24));
+    if (!line.empty() && text_width(line) + 3 + text_width(one) > 100) out += line + "\n", line.clear();
+    line += (line.empty() ? "" : "   ") + one;
+  }
+  return out + line + "\n";
+}
+
+// ------------------------------------------------------------------------------------------------ files
+void check_picture_name(std::string_view path, bool heat) {
+  if (path.ends_with(".svg") || path.ends_with(".txt") || (heat && path.ends_with(".png"))) return;
+  fail_usage("a picture goes into a file that ends in .svg, ", heat ? ".png or .txt" : "or .txt", ", and '", path, "' does not");
+}
+
+void write_picture(const HeatMap& map, const std::string& path, bool force) {
+  check_picture_name(path, true);
+  const std::vector<std::byte> png = path.ends_with(".png") ? heat_png(map) : std::vector<std::byte>{};
+  const std::string text = path.ends_with(".svg") ? heat_svg(map) : path.ends_with(".txt") ? heat_text(map, false) : "";
+  FileWriter file(path, force);
+  file.write(png);
+  file.write(text);
+  file.commit();
+}
+
+void write_picture(const Chart& chart, const std::string& path, bool force) {
+  check_picture_name(path, false);
+  const std::string text = path.ends_with(".svg") ? chart_svg(chart) : chart_text(chart, false);
+  FileWriter file(path, force);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace rapt

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pictures of numbers: curves and heat maps, as SVG, PNG or text. One look for all of them: SVG follows the reader's light or dark theme,
+// text marks the same values with shades where there are no colours. The same numbers always give the same bytes.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rapt/base/error.h"
+
+namespace rapt {
+
+struct Curve {
+  std::string name;
+  std::vector<double> x, y;     // equal lengths; a y that is not finite leaves a gap
+};
+struct Chart {
+  std::string title, x_label, y_label;
+  std::vector<Curve> curves;
+  bool log_y = false;           // a y that is not above 0 leaves a gap
+};
+std::string chart_svg(const Chart& chart, int width = 720, int height = 400);
+std::string chart_text(const Chart& chart, bool color, int width = 72, int height = 16);  // in characters; curves in dots of Braille
+
+struct HeatMap {
+  std::string title;
+  std::vector<std::string> rows, columns;   // labels (target words, source words)
+  std::vector<double> values;               // [rows][columns], 0 … 1 (`top`: the value that is darkest; 0: the largest there is)
+  double top = 1;
+};
+std::string heat_svg(const HeatMap& map);
+std::vector<std::byte> heat_png(const HeatMap& map,
+                                int cell = 16);   // cells only, no labels: white to blue, grey where a value is no number
+std::string heat_text(const HeatMap& map, bool color);                // shades, labels at the left and numbered columns
+
+// Into a file, by its ending: .svg, .png (heat maps) or .txt. An existing file is refused unless `force`.
+void write_picture(const HeatMap& map, const std::string& path, bool force);
+void write_picture(const Chart& chart, const std::string& path, bool force);
+// Fails where `path` has another ending than these: ask before the numbers are computed.
+void check_picture_name(std::string_view path, bool heat);
+
+// Columns that a terminal gives to a text: two for wide characters (CJK, emoji), none for marks that stand on others.
+Dim text_width(std::string_view text);
+
+}  // namespace rapt
