@@ -190,6 +190,14 @@ void take_sizes(Recipe& preset, const Recipe& toy) {
     if (!to || !from) return;
     to->layers = from->layers;
     to->dropout = from->dropout;
+    if (to->recurrent && from->recurrent) {
+      RecurrentRecipe& p = *to->recurrent;
+      const RecurrentRecipe& q = *from->recurrent;
+      p.layers = q.layers;
+      p.width = q.width;
+      p.dropout = q.dropout;
+      if (p.attention && q.attention) p.attention->width = q.attention->width, p.attention->reach = q.attention->reach;
+    }
     for (auto& [letter, layer] : to->kinds) {
       const auto other = from->kinds.find(letter);
       if (other == from->kinds.end() || other->second.parts.size() != layer.parts.size()) continue;
@@ -360,6 +368,16 @@ std::vector<Mutation> mutations() {
     for (PartRecipe& p : layer.parts) p.norm_in = layer.norm_in;
     layer.norm_in.reset();
   });
+  auto align = [](auto change) { return [=](Recipe& r) { change(*r.decoder->recurrent->attention); }; };
+  add({"bahdanau"}, "asks with the state after the step", align([](AlignRecipe& a) { a.at = AlignRecipe::At::current; }));
+  add({"bahdanau"}, "starts from zeros", [](Recipe& r) { r.decoder->recurrent->start = RecurrentRecipe::Start::zero; });
+  add({"luong-dot", "luong-general"}, "starts from zeros", [](Recipe& r) { r.decoder->recurrent->start = RecurrentRecipe::Start::zero; });
+  add({"luong-dot", "luong-concat", "luong-local-p"}, "no feeding", align([](AlignRecipe& a) { a.feed = false; }));
+  add({"luong-general"}, "dot scores", align([](AlignRecipe& a) { a.score = AlignRecipe::Score::dot; }));
+  add({"luong-local-m", "luong-local-p"}, "reach + 1", align([](AlignRecipe& a) { a.reach += 1; }));
+  add({"luong-local-m", "luong-local-p"}, "no window",
+      align([](AlignRecipe& a) { a.window = AlignRecipe::Window::none, a.reach = 10, a.width = 0; }));
+  spoil({"bahdanau"}, "GRU's second bias zero", [](Model& m) { zero(m, "encoder.0.back.h.bias"); });
   for (const char* bias : {"q", "v", "o"})
     spoil({"gpt2"}, concat(bias, " bias zero"), [=](Model& m) { zero(m, concat("decoder.0.self.", bias, ".bias")); });
   spoil({"gpt2"}, "FFN bias zero", [](Model& m) { zero(m, "decoder.1.ffn.up.bias"); });

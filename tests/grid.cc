@@ -175,8 +175,14 @@ const std::vector<Axis>& axes() {
        {{"untied", none},
         {"tied", [](Draft& d) { d.recipe.head.tied = true; }},
         {"tied bias scale cap", [](Draft& d) { d.recipe.head = {.tied = true, .bias = true, .scale = 0.5, .cap = 5}; }},
-        {"transform", [](Draft& d) { d.recipe.head.transform = HeadTransform{.norm = {.kind = NormKindR::layer, .bias = true}}; }},
-        {"none", [](Draft& d) { d.recipe.head.kind = HeadRecipe::Kind::none; }}}},
+        {"transform", [](Draft& d) { d.recipe.head.transform = HeadTransform{.norm = NormRecipe{.kind = NormKindR::layer, .bias = true}}; }},
+        {"none", [](Draft& d) { d.recipe.head.kind = HeadRecipe::Kind::none; }},
+        {"classes mean",
+         [](Draft& d) { d.recipe.head = {.kind = HeadRecipe::Kind::classes, .classes = 5, .pool = HeadRecipe::Pool::mean}; }},
+        {"classes pooler",
+         [](Draft& d) {
+           d.recipe.head = {.kind = HeadRecipe::Kind::classes, .classes = 3, .bias = true, .transform = HeadTransform{.act = Act::tanh, .norm = {}}};
+         }}}},
       {"embed",
        {{"plain", none},
         {"sqrt", [](Draft& d) { d.recipe.embed.scale_sqrt_width = true; }},

@@ -310,13 +310,23 @@ class Naive {
   Matrix head(Matrix x) const {
     const HeadRecipe& h = recipe_.head;
     if (h.kind == HeadRecipe::Kind::none) return x;
+    const bool classes = h.kind == HeadRecipe::Kind::classes;
+    if (classes) {
+      Matrix one(1, x.cols);
+      for (Dim t = 0; t < x.rows; ++t)
+        for (Dim c = 0; c < x.cols; ++c) {
+          if (h.pool == HeadRecipe::Pool::mean) one.at(0, c) += x.at(t, c) / static_cast<double>(x.rows);
+          else if (t == (h.pool == HeadRecipe::Pool::first ? 0 : x.rows - 1)) one.at(0, c) = x.at(t, c);
+        }
+      x = one;
+    }
     if (h.transform) {
-      x = linear(x, "head.transform");
+      x = linear(x, classes ? "head.pooler" : "head.transform");
       for (double& v : x.v) v = act_of(h.transform->act, v);
       x = norm(x, h.transform->norm, "head.norm");
     }
     for (double& v : x.v) v *= h.scale;
-    x = linear(x, "head", h.tied ? find("embed.tokens") : find("head.weight"));
+    x = classes ? linear(x, "head.classes") : linear(x, "head", h.tied ? find("embed.tokens") : find("head.weight"));
     if (h.cap > 0)
       for (double& v : x.v) v = h.cap * std::tanh(v / h.cap);
     return x;

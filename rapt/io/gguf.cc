@@ -260,7 +260,7 @@ GgufFile open_one(const std::string& path) {
   const MappedFile map(path);
   GgufFile file = GgufFile::parse(map.bytes(), path);
   map.check_unchanged();
-  file.tensors.hold(map.storage());
+  file.tensors.hold(map);
   return file;
 }
 

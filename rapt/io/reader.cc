@@ -65,13 +65,17 @@ std::string folder_of(const std::string& path) {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   struct stat is;
-  const Descriptor file(open_for_reading(path, is));
+  const int file = open_for_reading(path, is);
+  descriptor_ = std::shared_ptr<const int>(new int(file), [](const int* fd) {
+    ::close(*fd);
+    delete fd;
+  });
   if (!S_ISREG(is.st_mode)) fail(path, ": is a pipe or a device; a plain file is wanted");
   identity_ = {static_cast<std::uint64_t>(is.st_dev), static_cast<std::uint64_t>(is.st_ino), static_cast<std::uint64_t>(is.st_size),
                static_cast<std::int64_t>(is.st_mtim.tv_sec), static_cast<std::int64_t>(is.st_mtim.tv_nsec)};
   const auto size = static_cast<std::size_t>(is.st_size);
   if (size == 0) return;  // nothing to map
-  void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
   if (start == MAP_FAILED) fail(path, ": cannot be mapped into memory: ", std::strerror(errno));
   map_ = std::shared_ptr<const void>(start, [size](const void* p) { ::munmap(const_cast<void*>(p), size); });
   bytes_ = {static_cast<const std::byte*>(start), size};
@@ -83,6 +87,20 @@ void MappedFile::check_unchanged() const {
   const Identity now{static_cast<std::uint64_t>(is.st_dev), static_cast<std::uint64_t>(is.st_ino), static_cast<std::uint64_t>(is.st_size),
                      static_cast<std::int64_t>(is.st_mtim.tv_sec), static_cast<std::int64_t>(is.st_mtim.tv_nsec)};
   if (!(now == identity_)) fail(path_, ": changed while it was read; wait until whoever writes it has finished, then try again");
+}
+
+void MappedFile::copy(std::uint64_t offset, std::span<std::byte> out) const {
+  if (offset > bytes_.size() || out.size() > bytes_.size() - offset)
+    fail(path_, ": ", out.size(), " bytes from ", offset, " on are wanted, the file has ", bytes_.size());
+  while (!out.empty()) {
+    const ssize_t n = ::pread(*descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(path_, ": cannot be read: ", std::strerror(errno));
+    if (n == 0)
+      fail(path_, ": was cut before byte ", offset, " while it was read; wait until whoever writes it has finished, then try again");
+    offset += static_cast<std::uint64_t>(n);
+    out = out.subspan(static_cast<std::size_t>(n));
+  }
 }
 
 std::span<const std::byte> Reader::take(std::uint64_t n, std::string_view what) {

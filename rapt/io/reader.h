@@ -24,6 +24,9 @@ class MappedFile {
   std::shared_ptr<const void> storage() const { return map_; }  // keeps the bytes mapped
   // Fails where the file was written to, cut or replaced since it was opened: call it after the bytes were used.
   void check_unchanged() const;
+  // Bytes from `offset` on, read instead of mapped: where somebody cuts the file meanwhile this is an error, while touching the map
+  // would end the program.
+  void copy(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
   struct Identity {
@@ -33,6 +36,7 @@ class MappedFile {
   };
   std::string path_;
   std::shared_ptr<const void> map_;
+  std::shared_ptr<const int> descriptor_;  // open as long as a copy of this lives
   std::span<const std::byte> bytes_;
   Identity identity_{};
 };

@@ -106,6 +106,23 @@ TEST(MappedFileTest, SeesThatTheFileChanged) {
   EXPECT_NE(failure([&] { file.check_unchanged(); }).find("vanished"), std::string::npos);
 }
 
+TEST(MappedFileTest, CopiesWhereTheMapWouldEndTheProgram) {
+  const Folder folder;
+  put(folder / "a", std::string(10000, 'x') + "end");
+  const MappedFile file(folder / "a");
+  std::vector<std::byte> out(4);
+  file.copy(9999, out);
+  EXPECT_EQ(static_cast<char>(out[0]), 'x');
+  EXPECT_EQ(static_cast<char>(out[3]), 'd');
+  EXPECT_NE(failure([&] { file.copy(10000, out); }).find("the file has 10003"), std::string::npos);
+  EXPECT_NE(failure([&] { file.copy(~std::uint64_t{0}, out); }).find("are wanted"), std::string::npos);
+  const MappedFile again = file;  // copies share the open file
+  fs::resize_file(folder / "a", 9000);
+  again.copy(8996, out);
+  EXPECT_NE(failure([&] { again.copy(8998, out); }).find("was cut before byte 9000"), std::string::npos);
+  EXPECT_NE(failure([&] { again.copy(9999, out); }).find("was cut before byte 9999"), std::string::npos);
+}
+
 TEST(ReadTextFile, WholeButBounded) {
   const Folder folder;
   put(folder / "a", std::string(100000, 'x'));

@@ -13,6 +13,14 @@ std::span<const std::byte> TensorView::row_bytes(Dim first, Dim count) const {
   return bytes_.subspan(static_cast<std::size_t>(first) * row, static_cast<std::size_t>(count) * row);
 }
 
+std::span<const std::byte> TensorView::read_rows(Dim first, Dim count, std::vector<std::byte>& room) const {
+  const auto bytes = row_bytes(first, count);
+  if (!file_) return bytes;
+  room.resize(bytes.size());
+  file_->copy(static_cast<std::uint64_t>(bytes.data() - file_->bytes().data()), room);
+  return room;
+}
+
 std::string TensorView::shape_text() const {
   std::string out = "[";
   for (const Dim d : shape_) out += (out.size() > 1 ? "," : "") + std::to_string(d);
@@ -21,7 +29,8 @@ std::string TensorView::shape_text() const {
 
 std::vector<float> TensorView::values() const {
   std::vector<float> out(static_cast<std::size_t>(elements_));
-  dequantize(dtype_, bytes_, out);
+  std::vector<std::byte> room;
+  dequantize(dtype_, read_rows(0, rows(), room), out);
   return out;
 }
 
@@ -34,6 +43,17 @@ std::uint64_t TensorTable::bytes() const {
   std::uint64_t n = 0;
   for (const TensorView& t : tensors_) n += t.bytes().size();
   return n;
+}
+
+void TensorTable::hold(const MappedFile& file) {
+  files_.push_back(std::make_shared<const MappedFile>(file));
+  const std::byte *begin = file.bytes().data(), *end = begin + file.bytes().size();
+  for (TensorView& t : tensors_)
+    if (t.bytes_.data() >= begin && t.bytes_.data() + t.bytes_.size() <= end) t.file_ = files_.back();
+}
+
+void TensorTable::check_unchanged() const {
+  for (const auto& f : files_) f->check_unchanged();
 }
 
 // The loaders checked all of this with better words; here it is checked once more, for whatever loader comes next.
@@ -63,7 +83,7 @@ void TensorTable::merge(TensorTable&& other, std::string_view where) {
       fail(where, ": tensor ", quote_name(t.name_), " stands in another file of the model too");
     tensors_.push_back(std::move(t));
   }
-  for (auto& s : other.storage_) storage_.push_back(std::move(s));
+  for (auto& f : other.files_) files_.push_back(std::move(f));
   other = TensorTable();
 }
 

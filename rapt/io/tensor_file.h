@@ -24,6 +24,9 @@ class TensorView {
   Dim rows() const { return last() ? elements_ / last() : 0; }
   std::span<const std::byte> bytes() const { return bytes_; }
   std::span<const std::byte> row_bytes(Dim first, Dim count) const;  // rows of the last axis; checked
+  // The same bytes, read from the file into `room` (where they come from no file: as they lie). What loading uses: a file that is cut
+  // meanwhile ends in an error.
+  std::span<const std::byte> read_rows(Dim first, Dim count, std::vector<std::byte>& room) const;
   std::string shape_text() const;                                    // "[49152,576]"
   std::vector<float> values() const;                                 // all elements as numbers
 
@@ -35,6 +38,7 @@ class TensorView {
   std::vector<Dim> shape_;
   Dim elements_ = 0;
   std::span<const std::byte> bytes_;
+  std::shared_ptr<const MappedFile> file_;
 };
 
 // The tensors of one checkpoint, from one file or many shards. Names are unique. Keeps the files mapped while it lives.
@@ -47,16 +51,17 @@ class TensorTable {
   const TensorView* find(std::string_view name) const;
   const std::vector<TensorView>& all() const { return tensors_; }
   std::uint64_t bytes() const;  // of all tensors
+  void check_unchanged() const;  // fails where a file of it was written to, cut or replaced since it was opened
 
   // For loaders (io/ only): validated entries go in here; a second tensor of the same name is refused.
-  void hold(std::shared_ptr<const void> storage) { storage_.push_back(std::move(storage)); }
+  void hold(const MappedFile& file);  // after add(): the file its tensors lie in
   void add(const Reader& from, std::string name, DType dtype, std::vector<Dim> shape, std::span<const std::byte> bytes);
   void merge(TensorTable&& other, std::string_view where);
 
  private:
   std::vector<TensorView> tensors_;
   std::map<std::string, std::size_t, std::less<>> by_name_;  // ordered: names that share a hash cannot slow it down
-  std::vector<std::shared_ptr<const void>> storage_;
+  std::vector<std::shared_ptr<const MappedFile>> files_;
 };
 
 }  // namespace rapt

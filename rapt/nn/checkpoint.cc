@@ -14,6 +14,7 @@
 
 #include "rapt/base/text.h"
 #include "rapt/nn/checkpoint_files.h"
+#include "rapt/nn/family_write.h"
 #include "rapt/nn/show.h"
 #include "rapt/tensor/formats.h"
 #include "rapt/tensor/pack.h"
@@ -59,7 +60,7 @@ struct Filler {
 
   // Rows [first, first + count), at most a few panels.
   void rows(Dim first, Dim count) const {
-    std::vector<std::byte> bytes, scratch;
+    std::vector<std::byte> bytes, scratch, read;
     std::vector<float> values;
     if (vector) {  // one row of ours is the last axis of theirs
       values = use.view->values();
@@ -82,13 +83,17 @@ struct Filler {
     }
     std::span<const std::byte> source;
     if (use.head_dim > 0) {
+      // Pairs order stays within a head: the heads these rows touch are read at once.
+      const Dim D = use.head_dim, from = first / D * D, to = std::min((first + count + D - 1) / D * D, w.rows);
+      const auto heads = use.view->read_rows(use.first + from, to - from, read);
+      const std::size_t row = heads.size() / static_cast<std::size_t>(to - from);
       for (Dim r = first; r < first + count; ++r) {
-        const auto row = use.view->row_bytes(use.row(r), 1);
-        bytes.insert(bytes.end(), row.begin(), row.end());
+        const auto one = heads.subspan(static_cast<std::size_t>(use.row(r) - use.first - from) * row, row);
+        bytes.insert(bytes.end(), one.begin(), one.end());
       }
       source = bytes;
     } else {
-      source = use.view->row_bytes(use.first + first, count);
+      source = use.view->read_rows(use.first + first, count, read);
     }
     if (is_block(w.format) && w.format == use.view->dtype() && w.packing == Packing::panels) return pack_rows(w, first, count, source);
     values.resize(static_cast<std::size_t>(count * w.cols));
@@ -175,6 +180,7 @@ std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, co
     return make_weight(name, rows, cols, w.format, w.packing);
   });
   const std::uint64_t of = source.tensors->bytes();
+  source.tensors->check_unchanged();
   std::uint64_t done = 0;
   std::set<const TensorView*> counted;
   for (Weight& w : model->weights) {
@@ -183,6 +189,7 @@ std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, co
     if (counted.insert(use.view).second) done += use.view->bytes().size();
     if (options.progress) options.progress(done, of);
   }
+  source.tensors->check_unchanged();  // written to meanwhile: what was packed may be half of one model and half of another
   return model;
 }
 
@@ -218,6 +225,28 @@ void read_ids(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
     if (start.empty() && c.tokenizer->pad >= 0) start.push_back(c.tokenizer->pad);
   }
   if (recipe.encoder && recipe.decoder && !start.empty()) c.decoder_start = start[0];
+}
+
+// id2label of a classifier: {"0": "no", "1": "yes"}. The library's own LABEL_0 … are no names.
+void read_class_names(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
+  if (recipe.head.kind != HeadRecipe::Kind::classes) return;
+  Json own;
+  if (f.gguf)
+    if (const std::string text = f.gguf->text_or(kOwnClassesKey, ""); !text.empty())
+      own = parse_json(text, concat(f.path, ": ", kOwnClassesKey));
+  const Json* list = f.gguf ? &own : f.source.find("id2label");
+  if (!list || list->is_null()) return;
+  if (!list->is_object()) fail(f.source.where, ": id2label: wants an object { \"0\": \"name\", … }, has ", list->type_name());
+  const auto count = static_cast<std::size_t>(recipe.head.classes);
+  if (list->object().size() != count) fail(f.source.where, ": id2label: has ", list->object().size(), " names for ", count, " classes");
+  bool named = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Json* name = list->find(std::to_string(i));
+    if (!name || !name->is_string()) fail(f.source.where, ": id2label: class ", i, " has no name");
+    named = named || name->string() != concat("LABEL_", i);
+    c.class_names.push_back(name->string());
+  }
+  if (!named) c.class_names.clear();
 }
 
 // sentence-transformers: modules.json lists Transformer, Pooling, Normalize, each with its folder.
@@ -282,12 +311,13 @@ Checkpoint describe_checkpoint(const CheckpointFiles& files, const Recipe& recip
   c.chat_template = chat_template_of(files);
   read_pooling(c, files, recipe);
   read_ids(c, files, recipe);
+  read_class_names(c, files, recipe);
   return c;
 }
 
 Checkpoint open_checkpoint(const std::string& path, const LoadOptions& options) {
   const auto files = open_files(path);
-  Translation t = translate(files->source);
+  Translation t = translate_files(*files);
   const bool changed = static_cast<bool>(options.change);
   if (changed) {
     plan_tensors(files->source, t.recipe);  // every tensor has its place in the model as it was released
@@ -300,7 +330,7 @@ Checkpoint open_checkpoint(const std::string& path, const LoadOptions& options) 
 
 Recipe checkpoint_recipe(const std::string& path) {
   const auto files = open_files(path);
-  Translation t = translate(files->source);
+  Translation t = translate_files(*files);
   plan_tensors(files->source, t.recipe);
   return t.recipe;
 }
@@ -308,7 +338,7 @@ Recipe checkpoint_recipe(const std::string& path) {
 std::vector<std::string> check_checkpoint(const std::string& path) {
   const auto files = open_files(path);
   const Source& s = files->source;
-  const Translation t = translate(s);
+  const Translation t = translate_files(*files);
   const Plan plan = plan_tensors(s, t.recipe);
   std::map<std::string, std::pair<std::size_t, std::uint64_t>> types;
   for (const TensorView& v : s.tensors->all()) {
@@ -329,6 +359,9 @@ std::vector<std::string> check_checkpoint(const std::string& path) {
   out.push_back(c.tokenizer ? concat("tokenizer: ", c.tokenizer->name, ", ", c.tokenizer->size(), " tokens") : "no tokenizer");
   if (!c.chat_template.empty()) out.push_back("chat template: yes");
   if (c.pool != Pool::none) out.push_back("sentence encoder");
+  if (t.recipe.head.kind == HeadRecipe::Kind::classes)
+    out.push_back(concat("classifier of ", t.recipe.head.classes, " classes", c.class_names.empty() ? "" : ": " + join(c.class_names)));
+  if (files->recipe) out.push_back(s.family->own ? "described by its own recipe" : "recipe.json agrees with config.json");
   return out;
 }
 

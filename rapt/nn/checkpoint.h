@@ -28,7 +28,7 @@ struct LoadOptions {
 enum class Pool { none, mean, cls, last };    // sentence encoders
 
 struct Checkpoint {
-  std::string path, family;                   // "llama", "qwen2", …
+  std::string path, family;                   // "llama", "qwen2", …; "rapt": described by its own recipe.json
   std::string format;                         // "gguf", "folder", "llama2.c"
   std::unique_ptr<Model> model;
   std::shared_ptr<const Tokenizer> tokenizer; // nullptr where the files have none
@@ -38,6 +38,7 @@ struct Checkpoint {
   Dim max_tokens = 0;                         // a sentence encoder's own limit; 0: the context
   std::int32_t decoder_start = -1;            // encoder-decoders
   std::vector<std::int32_t> stops;            // ids that end a generated text
+  std::vector<std::string> class_names;       // classifiers; empty where the files have none
   std::uint64_t file_bytes = 0;
 };
 

@@ -16,6 +16,8 @@
 #include "rapt/base/text.h"
 #include "rapt/io/safetensors.h"
 #include "rapt/nn/checkpoint.h"
+#include "rapt/nn/family_write.h"
+#include "rapt/nn/show.h"
 
 namespace rapt {
 namespace {
@@ -30,6 +32,8 @@ bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
 }
+
+constexpr std::size_t kMostRecipe = 1 << 20;
 
 // 1e-5 is written into a GGUF as the nearest float; the shortest number that means this float is what was meant.
 double meant(double x) {
@@ -72,7 +76,14 @@ void open_gguf(CheckpointFiles& f) {
     if (!key.starts_with("tokenizer.") || key == "tokenizer.ggml.token_type_count") keys.push_back({key, json_of(value)});
   s.keys = std::move(keys);
   s.tensors = &f.gguf->tensors;
-  s.family = &family_of_gguf(s.keys, s.arch, f.path);
+  if (s.arch != own_family().name) {
+    s.family = &family_of_gguf(s.keys, s.arch, f.path);
+    return;
+  }
+  s.family = &own_family();
+  const std::string& text = f.gguf->text(kOwnRecipeKey);
+  if (text.size() > kMostRecipe) fail(f.path, ": ", kOwnRecipeKey, " has ", text.size(), " bytes; no recipe is that long");
+  f.recipe = parse_recipe(text, concat(f.path, ": ", kOwnRecipeKey));
 }
 
 void open_folder(CheckpointFiles& f) {
@@ -95,6 +106,9 @@ void open_folder(CheckpointFiles& f) {
     fail(
         s.where,
         ": quantization_config: packed weights of other libraries (GPTQ, AWQ, bitsandbytes) are not read; take the unquantized checkpoint or a GGUF file");
+  if (const fs::path p = folder / "recipe.json"; is_there(p)) f.recipe = parse_recipe(read_text_file(p.string(), kMostRecipe), p.string());
+  else if (s.family->own)
+    fail(f.path, ": config.json says \"rapt\", so recipe.json must describe the model, and there is none; copy the whole folder");
   f.table = open_safetensors_folder(f.path);
   s.tensors = &f.table;
   f.generation = read_json_file((folder / "generation_config.json").string(), 16 << 20);
@@ -127,7 +141,6 @@ void open_llama2c(CheckpointFiles& f) {
   auto layers = [&](const char* name, std::vector<Dim> shape) {
     for (Dim i = 0; i < L; ++i) take(concat("blk.", i, ".", name, ".weight"), shape);
   };
-  f.table.hold(file.storage());
   take("token_embd.weight", {V, C});
   layers("attn_norm", {C});
   layers("attn_q", {C, C});
@@ -142,6 +155,7 @@ void open_llama2c(CheckpointFiles& f) {
   r.take(static_cast<std::uint64_t>(checked_mul(checked_mul(4, T, f.path), D / 2 * 2, f.path)), "tables of cosines and sines");
   if (own_head) take("output.weight", {V, C});
   if (r.left() > 0) r.refuse(r.left(), " bytes are left over: this is no llama2.c file of version 0");
+  f.table.hold(file);
 
   Source& s = f.source;
   s.form = Form::gguf;  // rows of q and k lie as a GGUF's do
@@ -204,6 +218,28 @@ std::unique_ptr<CheckpointFiles> open_files(const std::string& name) {
     open_gguf(*files);
   }
   return files;
+}
+
+Translation translate_files(const CheckpointFiles& f) {
+  if (!f.recipe) return translate(f.source);
+  const std::string where = f.gguf ? concat(f.path, ": ", kOwnRecipeKey) : (fs::path(f.path) / "recipe.json").string();
+  Recipe said;
+  try {
+    said = resolve(*f.recipe);
+  } catch (const Error& e) {
+    fail(where, ": ", e.what());
+  }
+  if (f.source.family->own) return {.values = {}, .recipe = said};
+  Translation t = translate(f.source);
+  // An untied matrix may hold the numbers of the table: right after the start of both with zeros, say.
+  if (said.head.kind == HeadRecipe::Kind::vocab && !said.head.tied && f.source.tensor("head.weight")) t.recipe.head.tied = false;
+  const auto differences = diff_recipes(architecture_of(t.recipe), architecture_of(said));
+  if (!differences.empty())
+    fail(where, ": describes another model than config.json and the tensors beside it: ", differences[0].path, " is ", differences[0].b,
+         ", they say ", differences[0].a, differences.size() > 1 ? concat(" (and ", differences.size() - 1, " more)") : "",
+         "; one of the files was changed alone. Without recipe.json the folder is read as config.json says");
+  t.recipe = said;
+  return t;
 }
 
 std::string chat_template_of(const CheckpointFiles& f) {

@@ -40,13 +40,14 @@ struct Output {  // one tensor of the target
 // Rows [first, first + count) of a piece as numbers, in the target's order.
 void piece_values(const Piece& p, Dim first, Dim count, std::vector<float>& out) {
   out.resize(static_cast<std::size_t>(count * p.cols));
+  std::vector<std::byte> room;
   for (Dim r = 0; r < count; ++r) {
     Dim ours = first + r;
     if (p.pairs > 0) {  // the inverse of TensorUse::row
       const Dim half = p.pairs / 2, d = ours % p.pairs;
       ours = ours - d + (d % 2 == 0 ? d / 2 : half + d / 2);
     }
-    const auto bytes = p.use.view->row_bytes(p.use.row(ours), 1);
+    const auto bytes = p.use.view->read_rows(p.use.row(ours), 1, room);
     dequantize(p.use.view->dtype(), bytes, std::span(out).subspan(static_cast<std::size_t>(r * p.cols), static_cast<std::size_t>(p.cols)));
   }
   if (p.add != 0)
@@ -98,7 +99,12 @@ class Writer {
 
   void write_rows(const Piece& p, const Output& o, FileWriter& out) {
     const bool as_is = o.dtype == p.use.view->dtype() && p.use.head_dim == 0 && p.pairs == 0 && p.add == 0;
-    if (as_is) return out.write(p.use.view->row_bytes(p.use.first, p.rows));
+    if (as_is) {
+      constexpr Dim kAtOnce = 1024;
+      std::vector<std::byte> room;
+      for (Dim r = 0; r < p.rows; r += kAtOnce) out.write(p.use.view->read_rows(p.use.first + r, std::min(kAtOnce, p.rows - r), room));
+      return;
+    }
     const Dim tasks = (p.rows + kRows - 1) / kRows, at_once = 16 * team_.threads();
     std::vector<std::vector<std::byte>> done(static_cast<std::size_t>(std::min(tasks, at_once)));
     for (Dim base = 0; base < tasks; base += at_once) {
@@ -220,7 +226,8 @@ struct Types {
 
 bool is_output(const std::string& ours, bool tied) { return ours == "head.weight" || (ours == "embed.tokens" && tied); }
 bool is_matrix(const WeightShape& w) {
-  return !w.vector && w.name != "embed.positions" && w.name != "embed.types" && !w.name.ends_with(".buckets");
+  if (w.vector || (w.name.starts_with("embed.") && w.name != "embed.tokens")) return false;
+  return !w.name.ends_with(".buckets") && !w.name.ends_with(".score.weight") && w.name.find(".slots.") == std::string::npos;
 }
 bool is_norm_weight(const std::string& ours) { return ours.ends_with(".weight") && ours.find("norm") != std::string::npos; }
 
@@ -228,24 +235,15 @@ bool is_norm_weight(const std::string& ours) { return ours.ends_with(".weight") 
 std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, Form to, Types& types) {
   const Source& s = f.source;
   const Family& family = *s.family;
-  const bool headless = t.recipe.head.kind == HeadRecipe::Kind::none;
-  const Json* prefix = family.json.find("prefix");
   std::vector<Output> out;
   std::map<std::string, std::size_t> at;
   for (const auto& [w, use] : plan_tensors(s, t.recipe)) {
-    std::vector<std::string> names = family.tensor_names(to, w.name);
-    if (names.empty())
-      fail(f.path, ": ", w.name, " has no name in the ", to == Form::gguf ? "GGUF" : "Hugging Face", " form of ", family.name,
-           ", so the model cannot be written there", w.name.starts_with("head.") ? " (GGUF keeps BERT as an encoder only)" : "");
-    std::string name = names[0];
-    // Two names of which the second belongs to gated FFNs (T5: wi, but wi_1 beside wi_0).
-    if (names.size() > 1 && w.name.ends_with("ffn.up.weight") && !names[0].ends_with(names[1])) {
-      const StackRecipe& stack = w.name.starts_with("encoder") ? *t.recipe.encoder : *t.recipe.decoder;
-      for (const PartRecipe& p : stack.layer(0).parts)
-        if (p.kind == PartRecipe::Kind::ffn && p.ffn.kind == FfnRecipe::Kind::glu) name = names[1];
+    std::string name;
+    try {
+      name = written_name(family, to, w.name, t.recipe);
+    } catch (const Error& e) {
+      fail(f.path, ": ", e.what());
     }
-    if (to == Form::folder && headless && prefix && prefix->is_string() && name.starts_with(prefix->string()))
-      name = name.substr(prefix->string().size());
     Piece p{.use = use, .rows = w.vector ? 1 : w.rows, .cols = w.cols, .vector = w.vector};
     if (is_norm_weight(w.name)) p.add = static_cast<float>(family.offset_gain(s.form)) - static_cast<float>(family.offset_gain(to));
     if (family.permuted(to, w.name)) {
@@ -363,6 +361,11 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
     if (beside.decoder_start >= 0)
       keys.emplace_back(s.family->gguf_arch() + ".decoder_start_token_id",
                         GgufValue::u32(static_cast<std::uint32_t>(beside.decoder_start)));
+    if (!beside.class_names.empty() && s.family->own) {
+      Json names = Json::Object{};
+      for (std::size_t i = 0; i < beside.class_names.size(); ++i) names.set(std::to_string(i), beside.class_names[i]);
+      keys.emplace_back(kOwnClassesKey, GgufValue::text(names.dump(0)));
+    }
     if (beside.tokenizer)
       for (auto& k : tokenizer_metadata(*beside.tokenizer, t.recipe.vocab)) set_key(keys, k.first, std::move(k.second));
     else set_key(keys, "tokenizer.ggml.model", GgufValue::text("none"));
@@ -376,7 +379,11 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
     plan.push_back({list.tensor, DType::f32, {static_cast<Dim>(list.values.size())}, [&list](FileWriter& out) {
                       out.write(std::as_bytes(std::span(list.values)));
                     }});
-  for (const Output& o : outputs) plan.push_back({o.name, o.dtype, o.shape, [&o, &writer](FileWriter& out) { writer.write(o, out); }});
+  for (const Output& o : outputs)
+    plan.push_back({o.name, o.dtype, o.shape, [&o, &s, &writer](FileWriter& out) {
+                      writer.write(o, out);
+                      s.tensors->check_unchanged();
+                    }});
   if (options.note) types.report();
   write_gguf(to, keys, plan, options.force, options.progress);
 }
@@ -417,9 +424,9 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
     config.set(config.find("torch_dtype") ? "torch_dtype" : "dtype", torch_name(most));
     write_file(folder / "config.json", config.dump() + "\n", options.force);
     for (const char* name :
-         {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-          "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "source.spm", "target.spm", "chat_template.jinja", "modules.json",
-          "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"})
+         {"recipe.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+          "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "source.spm", "target.spm",
+          "chat_template.jinja", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"})
       if (const fs::path from = fs::path(f.path) / name; fs::exists(from)) {
         fs::create_directories((folder / name).parent_path());
         write_file(folder / name, read_text_file(from.string()), options.force);
@@ -442,7 +449,9 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
       config.set("decoder_start_token_id", static_cast<std::int64_t>(beside.decoder_start));
       if (!beside.tokenizer) config.set("pad_token_id", static_cast<std::int64_t>(beside.decoder_start));
     }
+    if (!beside.class_names.empty()) set_class_names(config, beside.class_names, t.recipe.head.classes);
     write_file(folder / "config.json", config_text(config), options.force);
+    if (s.family->own) write_file(folder / "recipe.json", recipe_json(t.recipe), options.force);
     if (!beside.stops.empty()) {
       Json generation = Json::Object{};
       generation.set("eos_token_id", ids_json(beside.stops));
@@ -477,6 +486,7 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
   for (const Output& o : outputs)
     plan.push_back({o.name, o.dtype, o.shape, [&](FileWriter& out) {
                       writer.write(o, out);
+                      s.tensors->check_unchanged();
                       if (options.progress) options.progress(++done, outputs.size());
                     }});
   if (options.note) types.report();
@@ -487,7 +497,7 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
 
 void write_checkpoint(const std::string& from, const std::string& to, const ConvertOptions& options) {
   const auto files = open_files(from);
-  const Translation t = translate(files->source);
+  const Translation t = translate_files(*files);
   if (fs::exists(to) && fs::equivalent(files->path, to)) fail_usage(to, ": is what is being read; choose another name");
   if (options.type && !is_float(*options.type) && !is_block(*options.type))
     fail_usage("--type ", name_of(*options.type), ": weights are not stored so");

@@ -107,6 +107,7 @@ std::vector<std::string> strings(const Json* list) {
 }  // namespace
 
 std::vector<std::string> Family::tensor_names(Form form, std::string_view ours) const {
+  if (own) return {std::string(ours)};
   const OurName n = split(ours);
   const Json* group = json.find("tensors");
   std::string at;
@@ -161,10 +162,16 @@ std::string Family::gguf_arch() const {
 const std::vector<Family>& families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> out;
-    for (const PresetFile& f : family_files()) out.push_back({std::string(f.name), load(f.name)});
+    for (const PresetFile& f : family_files()) out.push_back({std::string(f.name), load(f.name), false});
     return out;
   }();
   return all;
+}
+
+const Family& own_family() {
+  static const Family own{"rapt", parse_json(R"({"model_type": ["rapt"], "architectures": ["RaptModel"], "gguf": "rapt"})", "family rapt"),
+                          true};
+  return own;
 }
 
 const Family& family_of_config(const Json& config, const std::string& where) {
@@ -174,6 +181,7 @@ const Family& family_of_config(const Json& config, const std::string& where) {
   if (classes && !classes->is_null() && !classes->is_array())
     fail(where, ": architectures: wants a list of names, has ", classes->type_name());
   std::vector<std::string> known;
+  if (type && type->is_string() && type->string() == own_family().name) return own_family();
   for (const Family& f : families())
     for (const std::string& name : strings(f.json.find("model_type"))) {
       if (type && type->is_string() && type->string() == name) return f;
@@ -216,6 +224,11 @@ const TensorView* Source::tensor(std::string_view ours) const {
   for (const std::string& name : family->tensor_names(form, ours))
     if (const TensorView* t = tensors->find(name)) return t;
   return nullptr;
+}
+
+bool Source::has(std::string_view ours) const {
+  if (!weights) return tensor(ours) != nullptr;
+  return std::any_of(weights->begin(), weights->end(), [&](const WeightShape& w) { return w.name == ours; });
 }
 
 const Json* Source::find(std::string_view key) const {

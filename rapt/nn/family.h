@@ -20,6 +20,7 @@ class Family {
  public:
   std::string name;
   Json json;  // with what it extends already merged in
+  bool own = false;  // our own form: tensors have the names of our weights, and recipe.json beside them says what they are
 
   // The names a weight of ours ("decoder.3.self.q.weight") may have in a file, the usual one first; empty where the family has no such.
   std::vector<std::string> tensor_names(Form form, std::string_view ours) const;
@@ -33,8 +34,16 @@ class Family {
 };
 
 const std::vector<Family>& families();
+const Family& own_family();  // "rapt"; none of families()
 const Family& family_of_config(const Json& config, const std::string& where);
 const Family& family_of_gguf(const Json& keys, const std::string& arch, const std::string& where);
+
+struct WeightShape {
+  std::string name;
+  Dim rows, cols;
+  bool vector;
+};
+std::vector<WeightShape> weight_shapes(const Recipe& resolved);
 
 // What the files of a checkpoint say, whatever their form.
 struct Source {
@@ -43,10 +52,12 @@ struct Source {
   std::string arch;        // GGUF: general.architecture
   Json keys;               // config.json, or GGUF's keys (without the vocabulary) as one object
   const TensorTable* tensors = nullptr;
+  const std::vector<WeightShape>* weights = nullptr;  // instead of tensors: a model in memory that shall become files
   const Family* family = nullptr;
 
   const Json* find(std::string_view key) const;             // "a.b": inside; GGUF: ".b" is "<arch>.b". null counts as absent
   const TensorView* tensor(std::string_view ours) const;    // the tensor a weight of ours comes from; nullptr where there is none
+  bool has(std::string_view ours) const;                    // a tensor, or a weight in memory
 };
 
 // Named values of a model ("width", "rope"), as the family's "values" gives them.
@@ -65,6 +76,8 @@ struct Translation {
   Recipe recipe;  // resolved; biases, tying and the span of QK-norm as the tensors show them
 };
 Translation translate(const Source& source);
+// The keys alone: biases, tying and QK-norm as the family usually has them.
+Translation translate_keys(const Source& source);
 
 // Hugging Face's name of an activation to ours and back.
 std::optional<std::string> act_from_words(std::string_view theirs);
@@ -86,12 +99,7 @@ struct TensorUse {
   }
 };
 
-struct WeightShape {
-  std::string name;
-  Dim rows, cols;
-  bool vector;
-};
-std::vector<WeightShape> weight_shapes(const Recipe& resolved);
+bool same_tensor(const TensorView& a, const TensorView& b);  // type, shape and every byte
 
 // Which tensor every weight comes from. Fails with a missing or misshapen tensor; with `all`, also with one that nothing reads.
 std::vector<std::pair<WeightShape, TensorUse>> plan_tensors(const Source& source, const Recipe& resolved, bool all = true);

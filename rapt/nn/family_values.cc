@@ -95,7 +95,10 @@ class Interpreter {
   }
 
   Dim rows_of(std::string_view ours) const {
-    const TensorView* t = s_.tensor(ours);
+    if (s_.weights)
+      for (const WeightShape& w : *s_.weights)
+        if (w.name == ours) return w.rows;
+    const TensorView* t = s_.tensors ? s_.tensor(ours) : nullptr;
     if (!t) {
       const auto names = s_.family->tensor_names(s_.form, ours);
       fail(s_.where, ": tensor '", names.empty() ? std::string(ours) : names[0], "' is missing");
@@ -119,8 +122,8 @@ class Interpreter {
   // "$x", "$x^-0.5", "$x/y", "$x=46"; "?weight" and "!weight": a tensor is there or not; "#rows weight".
   std::optional<Json> word(const Json& t) const {
     const std::string_view w = t.string();
-    if (w.starts_with('?')) return s_.tensor(w.substr(1)) != nullptr;
-    if (w.starts_with('!')) return s_.tensor(w.substr(1)) == nullptr;
+    if (w.starts_with('?')) return s_.has(w.substr(1));
+    if (w.starts_with('!')) return !s_.has(w.substr(1));
     if (w.starts_with("#rows")) return rows_of(w.size() > 6 ? w.substr(6) : "embed.tokens");
     if (!w.starts_with('$')) return t;
     const std::size_t op = w.find_first_of("^/=");
@@ -333,12 +336,14 @@ struct Shown {
   void head() const {
     if (r.embed.norm) r.embed.norm->bias = s.tensor("embed.norm.bias") != nullptr;
     if (r.head.kind == HeadRecipe::Kind::none) return;
+    if (r.head.kind == HeadRecipe::Kind::classes) {
+      r.head.bias = s.tensor("head.classes.bias") != nullptr;
+      return;
+    }
     r.head.bias = s.tensor("head.bias") != nullptr;
     const TensorView *out = s.tensor("head.weight"), *in = s.tensor("embed.tokens");
     if (!out) return;  // tied as the file says; where it says untied, the missing tensor is named later
-    const bool same =
-        in && in->dtype() == out->dtype() && std::ranges::equal(in->shape(), out->shape()) && std::ranges::equal(in->bytes(), out->bytes());
-    r.head.tied = same;
+    r.head.tied = in && same_tensor(*in, *out);
   }
 };
 
@@ -382,7 +387,7 @@ std::string act_to_words(std::string_view ours) {
   return std::string(ours);
 }
 
-Translation translate(const Source& source) {
+Translation translate_keys(const Source& source) {
   Translation out;
   check_words(source);
   Interpreter in(source, out.values);
@@ -392,6 +397,15 @@ Translation translate(const Source& source) {
     out.recipe = parse_recipe(recipe.dump(0), source.family->name);
     out.recipe.name = source.family->name;
     resolve(out.recipe);  // ranges and rules first: what follows may trust the sizes
+  } catch (const Error& e) {
+    fail(source.where, ": ", without_place(e.what()));
+  }
+  return out;
+}
+
+Translation translate(const Source& source) {
+  Translation out = translate_keys(source);
+  try {
     const Shown shown{source, out.recipe};
     shown.stack(out.recipe.encoder, "encoder");
     shown.stack(out.recipe.decoder, "decoder");

@@ -152,9 +152,21 @@ void rope_config(Json& out, const Json& row, const Json& rope) {
   out.set("rope_scaling", std::move(s));
 }
 
+Json own_config(const Recipe& r) {
+  Json out = Json::Object{};
+  out.set("architectures", own_family().json.find("architectures")->array());
+  out.set("model_type", own_family().name);
+  out.set("vocab_size", r.vocab);
+  out.set("hidden_size", r.width);
+  out.set("max_position_embeddings", r.context);
+  if (r.encoder && r.decoder) out.set("is_encoder_decoder", true);
+  return out;
+}
+
 }  // namespace
 
 GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<RopeFactors>& factors) {
+  if (family.own) return {{kOwnRecipeKey, GgufValue::text(recipe_json(model.recipe))}};
   const std::string arch = family.gguf_arch();
   GgufKeys out;
   for (const Json::Member& m : family.json.find("values")->object()) {
@@ -185,18 +197,19 @@ GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<R
 }
 
 Json config_of(const Family& family, const Translation& model) {
+  if (family.own) return own_config(model.recipe);
   Json out = Json::Object{};
   const auto& classes = family.json.find("architectures")->array();
   const bool headless = model.recipe.head.kind == HeadRecipe::Kind::none && classes.size() > 1;
-  out.set("architectures", Json::Array{classes[headless ? 1 : 0]});
+  const Json* classifier = model.recipe.head.kind == HeadRecipe::Kind::classes ? family.json.find("classifier") : nullptr;
+  out.set("architectures", Json::Array{classifier ? *classifier : classes[headless ? 1 : 0]});
   out.set("model_type", family.json.find("model_type")->array()[0]);
   for (const Json::Member& m : family.json.find("values")->object()) {
     const Json* value = model.values.find(m.key);
-    if (!value) {
-      for (const std::string& key : keys_of(m.value, "config")) {
-        out.set(key, Json());  // absent is said, or the library's own default would come back
-        break;
-      }
+    if (!value) {  // where absent means something it is said, or the library's own default would come back
+      const Json* absent = m.value.find("or");
+      const auto keys = keys_of(m.value, "config");
+      if (absent && absent->is_null() && !keys.empty()) out.set(keys[0], Json());
       continue;
     }
     if (is_rope(m.value)) {
@@ -238,6 +251,18 @@ Json config_of(const Family& family, const Translation& model) {
   return out;
 }
 
+void set_class_names(Json& config, const std::vector<std::string>& names, Dim count) {
+  Json labels = Json::Object{}, ids = Json::Object{};
+  for (Dim i = 0; i < count; ++i) {
+    const std::string name = names.empty() ? concat("LABEL_", i) : names[static_cast<std::size_t>(i)];
+    if (ids.find(name)) fail("model folder: two classes are called ", json_quote(name), "; give each its own name");
+    labels.set(std::to_string(i), name);
+    ids.set(name, i);
+  }
+  config.set("id2label", std::move(labels));
+  config.set("label2id", std::move(ids));
+}
+
 std::string config_text(const Json& config) {
   std::string text = config.dump() + "\n";
   const std::string mark = concat('"', kFloat);
@@ -246,6 +271,26 @@ std::string config_text(const Json& config) {
     text.replace(text.find('"', at), 1, ".0");
   }
   return text;
+}
+
+std::string written_name(const Family& family, Form form, const std::string& ours, const Recipe& recipe) {
+  const std::vector<std::string> names = family.tensor_names(form, ours);
+  if (names.empty())
+    fail(ours, " has no name in the ", form == Form::gguf ? "GGUF" : "Hugging Face", " form of ", family.name,
+         ", so the model cannot be written there",
+         ours.starts_with("head.") && form == Form::gguf ? " (GGUF keeps BERT as an encoder only, and no classifiers)" : "");
+  std::string name = names[0];
+  // Two names of which the second belongs to gated FFNs (T5: wi, but wi_1 beside wi_0).
+  if (names.size() > 1 && ours.ends_with("ffn.up.weight") && !names[0].ends_with(names[1])) {
+    const StackRecipe& stack = ours.starts_with("encoder") ? *recipe.encoder : *recipe.decoder;
+    for (const PartRecipe& p : stack.layer(0).parts)
+      if (p.kind == PartRecipe::Kind::ffn && p.ffn.kind == FfnRecipe::Kind::glu) name = names[1];
+  }
+  const Json* prefix = family.json.find("prefix");
+  if (form == Form::folder && recipe.head.kind == HeadRecipe::Kind::none && prefix && prefix->is_string() &&
+      name.starts_with(prefix->string()))
+    name = name.substr(prefix->string().size());
+  return name;
 }
 
 }  // namespace rapt

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way back: a family's values as the keys of a config.json or of a GGUF file.
 #pragma once
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,9 @@
 #include "rapt/nn/family.h"
 
 namespace rapt {
+
+constexpr const char* kOwnRecipeKey = "rapt.recipe";        // GGUF files of our own form: recipe.json as a text
+constexpr const char* kOwnClassesKey = "rapt.class_names";  // … and a classifier's id2label
 
 using GgufKeys = std::vector<std::pair<std::string, GgufValue>>;
 
@@ -22,5 +26,14 @@ GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<R
 // writes them: 12.0, where JSON would say 12.
 Json config_of(const Family& family, const Translation& model);
 std::string config_text(const Json& config);
+// id2label and label2id; without names LABEL_0 …, as the library calls them.
+void set_class_names(Json& config, const std::vector<std::string>& names, Dim count);
+
+// The values that make a config.json of this family say this recipe; nothing where the family cannot say it.
+std::optional<Translation> family_values(const Family& family, const Recipe& resolved);
+// A recipe without what files of other libraries do not say: names, starting values, dropout; the scale of scores as a number.
+Recipe architecture_of(Recipe resolved);
+// What a weight of ours is called in a file we write: of several names the usual one for this recipe.
+std::string written_name(const Family& family, Form form, const std::string& ours, const Recipe& recipe);
 
 }  // namespace rapt

@@ -182,6 +182,13 @@ Dim KvCache::slot_length(int slot, std::uint64_t id) const {
   return it->second.slots[static_cast<std::size_t>(slot)].length;
 }
 
+const RecurrentKept* KvCache::recurrent(std::uint64_t id) const {
+  const auto it = entries_.find(id);
+  return it == entries_.end() ? nullptr : &it->second.recurrent;
+}
+
+void KvCache::keep(std::uint64_t id, RecurrentKept what) { entries_[id].recurrent = std::move(what); }
+
 void KvCache::advance(std::span<const Sequence> sequences, Dim hidden_rows) {
   for (const Sequence& q : sequences) {
     Entry& e = entries_[q.id];
@@ -194,6 +201,9 @@ void KvCache::advance(std::span<const Sequence> sequences, Dim hidden_rows) {
 // Whether the row after `length` tokens would see what an eviction took.
 void KvCache::check_kept(std::uint64_t id, const Entry& e, Dim length) const {
   if (length < 0 || length > e.length) fail("key/value cache: sequence ", id, " has ", e.length, " tokens, it cannot end after ", length);
+  if (e.recurrent.state && length != 0 && length != e.length)
+    fail("key/value cache: sequence ", id, " cannot go back to ", length, " of its ", e.length,
+         " tokens: of a recurrent model only the state after the last one is kept; drop the sequence and read it again");
   const Dim keys = length > 0 ? length + e.hidden : 0;
   for (const Slot& s : e.slots)
     for (Dim p = 0; !s.cross && p < static_cast<Dim>(s.pages.size()) && p * kPageKeys < keys; ++p)
@@ -215,6 +225,7 @@ void KvCache::truncate(std::uint64_t id, Dim length) {
     if (!s.cross) shrink(s, length > 0 ? length + e.hidden : 0);  // none: the next pass brings the hidden rows again
   });
   e.length = length;
+  if (length == 0) e.recurrent.state = e.recurrent.start;
 }
 
 void KvCache::share(std::uint64_t from, std::uint64_t to, Dim length) {
@@ -232,6 +243,7 @@ void KvCache::share(std::uint64_t from, std::uint64_t to, Dim length) {
       if (page) ++head_of(page).users;
   });
   e.length = length;
+  if (length == 0) e.recurrent.state = e.recurrent.start;
   drop(to);
   entries_[to] = std::move(e);
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cached keys and values of many sequences: pages of kPageKeys keys per layer, taken from a common pool, in the format of the cache. A
 // page that no later row may look at (behind a window, after the kept keys) goes back to the pool; nothing is ever moved, so no bit
-// depends on eviction. Sequences may share pages: one that writes into a shared page writes into a copy of its own.
+// depends on eviction. Sequences may share pages: one that writes into a shared page writes into a copy of its own. Of a recurrent decoder
+// it keeps the state after the last token and what it looks at (nn/recurrent.h), always as the device computes; sequences that share
+// those hold the same ones, since a pass replaces a state and never changes it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "rapt/nn/layers.h"
+#include "rapt/nn/recurrent.h"
 #include "rapt/ops/rope.h"
 #include "rapt/run/kv_view.h"
 #include "rapt/run/run.h"
@@ -28,7 +31,8 @@ class KvCache {
   void drop(std::uint64_t id);
   // `to` becomes a sequence that begins with the first `length` tokens of `from`, without a copy of full pages; what it held is dropped.
   void share(std::uint64_t from, std::uint64_t to, Dim length);
-  // The sequence ends after `length` tokens. Fails where tokens that the next row would see have left a window (as share does).
+  // The sequence ends after `length` tokens. Fails where tokens that the next row would see have left a window, and where a recurrent
+  // state would have to go back to anywhere but the start (as share does).
   void truncate(std::uint64_t id, Dim length);
   std::size_t pages() const { return made_ - free_count_; }  // held by sequences, shared ones once
   std::size_t bytes() const { return held_bytes_; }          // of them
@@ -46,6 +50,8 @@ class KvCache {
   void advance(std::span<const Sequence> sequences, Dim hidden_rows = 0);  // after a pass: lengths grow, unreachable pages are freed
   bool has(int slot, std::uint64_t id) const;                              // keys of this layer were written (cross-attention)
   Dim slot_length(int slot, std::uint64_t id) const;                       // keys of this layer
+  const RecurrentKept* recurrent(std::uint64_t id) const;                  // nullptr: nothing is known of the sequence
+  void keep(std::uint64_t id, RecurrentKept what);
 
  private:
   struct Slot {  // one attention layer of one sequence
@@ -63,6 +69,7 @@ class KvCache {
     Dim length = 0, hidden = 0;  // hidden: rows before the first token (sinks)
     std::vector<Slot> slots;
     std::vector<Turns> turns;
+    RecurrentKept recurrent = {};
   };
   std::byte* take_page(std::size_t bytes);
   void give_page(std::byte* page);

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "rapt/nn/recurrent.h"
+
 namespace rapt {
 
 const Weight* WeightTable::add(const std::string& name, Dim rows, Dim cols, WeightRole role) {
@@ -135,6 +137,10 @@ Ffn build_ffn(WeightTable& table, const Recipe& recipe, const FfnRecipe& f, cons
 LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack, const std::string& name) {
   LayerStack out;
   out.dropout = stack.dropout;
+  if (stack.recurrent) {
+    out.recurrent = build_recurrent(table, recipe, *stack.recurrent, name);
+    return out;
+  }
   const Weight* shared_buckets = nullptr;
   for (Dim i = 0; i < stack.layers; ++i)
     for (const PartRecipe& p : stack.layer(i).parts)

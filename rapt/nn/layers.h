@@ -67,10 +67,29 @@ struct Layer {
   std::vector<Part> parts;
 };
 
+// Gates of a cell: x of its input, h of its state before the step. An LSTM's bias stands on x alone.
+struct CellLayer {
+  LinearLayer x, h;
+};
+
+struct RecurrentStack {
+  RecurrentRecipe recipe;
+  std::vector<CellLayer> cells, back;  // one per layer; back: those that read from the end
+  std::vector<LinearLayer> start;      // projected first states
+  // Attention of a decoder; absent where its recipe has none.
+  const Weight *q = nullptr, *k = nullptr, *score = nullptr;  // scores
+  const Weight *place = nullptr, *place_score = nullptr;      // predicted place
+  const Weight *context = nullptr, *feed = nullptr;           // into the gates of the first cell
+  LinearLayer out_context, out_state, out_input;              // readout
+  Dim memory = 0;                                             // width of what it looks at
+};
+
 struct LayerStack {
   std::vector<Layer> layers;
   std::optional<NormLayer> final_norm;
   double dropout = 0;
+  std::optional<RecurrentStack> recurrent;  // instead of layers
+  int depth() const { return recurrent ? static_cast<int>(recurrent->recipe.layers) : static_cast<int>(layers.size()); }
 };
 
 // matrix: for `linear`, in panels, decays. table: vectors by number (tokens, positions), in rows or blocks in panels, decays.

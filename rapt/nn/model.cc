@@ -8,6 +8,7 @@
 #include "rapt/base/rng.h"
 #include "rapt/base/text.h"
 #include "rapt/nn/block.h"
+#include "rapt/nn/recurrent.h"
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/embed.h"
 #include "rapt/ops/linear.h"
@@ -33,13 +34,16 @@ Model::Model(const Recipe& from, DType real_type, const WeightMaker& make) : rec
   embed_norm = build_norm(table, recipe.embed.norm, "embed.norm", C);
   if (recipe.encoder) encoder = build_stack(table, recipe, *recipe.encoder, "encoder");
   if (recipe.decoder) decoder = build_stack(table, recipe, *recipe.decoder, "decoder");
-  if (recipe.head.kind == HeadRecipe::Kind::vocab) {
+  if (recipe.head.kind != HeadRecipe::Kind::none) {
+    const bool classes = recipe.head.kind == HeadRecipe::Kind::classes;
+    const std::string step = classes ? "head.pooler" : "head.transform", out = classes ? "head.classes" : "head";
+    const Dim results = classes ? recipe.head.classes : recipe.vocab;
     if (recipe.head.transform) {
-      transform = {table.matrix("head.transform.weight", C, C), table.vector("head.transform.bias", C)};
+      transform = {table.matrix(step + ".weight", C, C), table.vector(step + ".bias", C)};
       head_norm = build_norm(table, recipe.head.transform->norm, "head.norm", C);
     }
-    head.w = recipe.head.tied ? tokens : table.matrix("head.weight", recipe.vocab, C);
-    if (recipe.head.bias) head.b = table.vector("head.bias", recipe.vocab);
+    head.w = recipe.head.tied ? tokens : table.matrix(out + ".weight", results, C);
+    if (recipe.head.bias) head.b = table.vector(out + ".bias", results);
   }
 }
 
@@ -212,11 +216,17 @@ struct Ids {  // the names of rows in random numbers, for as long as a stack run
   ~Ids() { run.row_ids = before; }
 };
 
+// `last`: what a recurrent encoder leaves, and a recurrent decoder starts from.
 Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, const Rows& rows, Tensor memory,
-               std::vector<Sequence> memory_sequences, KvCache* cache) {
+               std::vector<Sequence> memory_sequences, KvCache* cache, LastStates* last = nullptr) {
   run.stack = which;
   run.layer = -1;
   const Ids ids(run, rows);
+  if (stack.recurrent) {
+    const Tensor x = embedding(run, m, rows);
+    if (which == Stack::encoder) return run_recurrent_encoder(run, stack, x, rows.sequences, last);
+    return run_recurrent_decoder(run, stack, x, rows.sequences, {memory, std::move(memory_sequences), last}, cache);
+  }
   auto pass = std::make_shared<Pass>();
   pass->sequences = rows.sequences;
   pass->memory = memory;
@@ -232,9 +242,20 @@ Tensor output(Run& run, const Model& m, Tensor x) {
   if (h.kind == HeadRecipe::Kind::none) return x;
   if (h.transform) x = apply(run, m.head_norm, activation(run, h.transform->act, linear(run, x, *m.transform.w, m.transform.b)));
   if (h.scale != 1) x = activation(run, Act::scale, x, h.scale);
-  Tensor logits = linear(run, x, *m.head.w, m.head.b);                                         // [T,V]
+  Tensor logits = linear(run, x, *m.head.w, m.head.b);                                         // [T,V]; classes: [sequences,classes]
   if (h.cap > 0) logits = activation(run, Act::softcap, logits, h.cap);
   return tap(run, Site::logits, logits);
+}
+
+// One row for each sequence, of those that belong to the caller (`added`: learned sink tokens stand before them).
+Tensor pool(Run& run, HeadRecipe::Pool how, Tensor x, const Rows& rows, Dim added) {
+  std::vector<std::int32_t> at;
+  std::vector<RowRange> ranges;
+  for (const Sequence& s : rows.sequences) {
+    ranges.push_back({s.first + added, s.count - added});
+    at.push_back(static_cast<std::int32_t>(how == HeadRecipe::Pool::first ? s.first + added : s.first + s.count - 1));
+  }
+  return how == HeadRecipe::Pool::mean ? mean_rows(run, x, ranges) : take_rows(run, x, at);
 }
 
 // A cache continues sequences: each once, from where it stands, and rows that look ahead must come with all they look at.
@@ -265,17 +286,26 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
     fail("forward: the model's weights are ", name_of(m.real), ", the device computes in ", name_of(run.device.real));
   if (!m.tokens) fail("forward: model ", m.recipe.name, " has no vocabulary, so it cannot read tokens");
   if (cache && run.tape) fail("forward: a tape and a cache together: training reads whole sequences, give one of the two");
-  const bool both = m.encoder && m.decoder;
+  const bool both = m.encoder && m.decoder, classes = m.recipe.head.kind == HeadRecipe::Kind::classes;
+  if (classes && batch.last_only)
+    fail("forward: Batch::last_only, but model ", m.recipe.name, " is a classifier: it gives one row per sequence as it is; leave it away");
+  for (const Sequence& s : batch.sequences)
+    if (classes && s.past > 0)
+      fail("forward: a classifier reads whole sequences, and one is said to have ", s.past, " tokens before its rows");
+  if (classes && cache)
+    fail("forward: model ", m.recipe.name, " is a classifier: it reads whole sequences, so a cache has nothing to continue");
   if (source && !both) fail("forward: model ", m.recipe.name, " has no encoder and decoder, so it takes no source batch");
 
   std::vector<Sequence> memory_sequences;
   Tensor memory;
+  LastStates last_states;
+  LastStates* states = both && source && m.encoder->recurrent ? &last_states : nullptr;
   if (both) {
     if (source) {
       const Rows rows = expand(m, *source, 0);
       if (rows.sequences.size() != batch.sequences.size())
         fail("forward: ", rows.sequences.size(), " source sequences for ", batch.sequences.size(), " target sequences");
-      memory = through(run, m, *m.encoder, Stack::encoder, rows, {}, {}, nullptr);
+      memory = through(run, m, *m.encoder, Stack::encoder, rows, {}, {}, nullptr, states);
       memory_sequences = rows.sequences;
       for (std::size_t i = 0; i < memory_sequences.size(); ++i) memory_sequences[i].id = batch.sequences[i].id;
     } else {
@@ -284,7 +314,12 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
   }
   const Rows rows = expand(m, batch, m.recipe.embed.sink_tokens);
   if (cache) check_continuation(m, batch, *cache);
-  if (both && !source) {
+  if (both && !source && m.decoder->recurrent)
+    for (const Sequence& s : batch.sequences) {
+      const RecurrentKept* kept = cache->recurrent(s.id);
+      if (!kept || !kept->state) fail("forward: sequence ", s.id, " begins without a source batch");
+    }
+  if (both && !source && !m.decoder->recurrent) {
     int slot = 0;  // the first cross-attention tells how long each memory is
     auto first_cross = [&] {
       for (const Layer& l : m.decoder->layers)
@@ -300,8 +335,9 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
     }
   }
   Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder, rows, memory,
-                     std::move(memory_sequences), cache);
+                     std::move(memory_sequences), cache, states);
   if (cache) cache->advance(rows.sequences, m.recipe.embed.sink_tokens);
+  if (classes) return output(run, m, pool(run, m.recipe.head.pool, x, rows, m.recipe.embed.sink_tokens));
   std::vector<std::int32_t> last;
   if (batch.last_only)
     for (const Sequence& s : rows.sequences) last.push_back(static_cast<std::int32_t>(s.first + s.count - 1));

@@ -13,6 +13,7 @@
 #include "rapt/base/text.h"
 #include "rapt/nn/presets.h"
 #include "rapt/nn/recipe_fields.h"
+#include "rapt/nn/recurrent.h"
 #include "rapt/nn/show.h"
 
 namespace rapt {
@@ -816,6 +817,7 @@ struct Rules {
   }
 
   void stack(StackRecipe& s, const std::string& path, bool decoder) const {
+    if (s.recurrent) return resolve_recurrent(recipe, s, path, decoder);
     if (s.pattern.empty()) fail(path, ".pattern: is empty; name a kind for at least one layer, as in \"L\"");
     if (static_cast<Dim>(s.pattern.size()) > s.layers)
       fail(path, ".pattern: \"", s.pattern, "\" has ", s.pattern.size(), " letters for ", s.layers, " layers; shorten it or add layers");
@@ -865,6 +867,13 @@ struct Rules {
       if (e.table == SinusoidTable::marian && recipe.width < 4)
         fail("embed.pos.sinusoid.table: marian's frequencies need a width of at least 4, it is ", recipe.width);
     }
+    const bool classes = h.kind == HeadRecipe::Kind::classes;
+    if (classes && h.classes < 2)
+      fail("head.classes: is ", h.classes, "; a classifier chooses between at least 2, or use kind \"vocab\" or \"none\"");
+    if (classes && h.tied)
+      fail("head.tied: the table of token vectors has a row per token, not per class; remove it, or use kind \"vocab\"");
+    if (!classes && (h.classes != 0 || h.pool != HeadRecipe::Pool::first))
+      fail("head.", h.classes != 0 ? "classes" : "pool", ": belongs to a head of kind \"classes\"; remove it, or set that kind");
     if (h.kind == HeadRecipe::Kind::none && (h.tied || h.bias || h.scale != 1 || h.cap != 0 || h.transform))
       fail("head.",
            h.tied         ? "tied"

@@ -138,12 +138,42 @@ struct LayerRecipe {
   bool operator==(const LayerRecipe&) const = default;
 };
 
+struct AlignRecipe {  // how a recurrent decoder looks at the source, one head
+  enum class At { previous, current };  // asks with the last layer's state before the step (Bahdanau) or after it (Luong)
+  enum class Score { dot, general, additive, concat };
+  enum class Window { none, monotonic, predictive };  // all of the source; around the row's own position; around a predicted one
+  enum class Readout { tanh, maxout };
+  At at = At::current;
+  Score score = Score::dot;
+  Dim width = 0;       // hidden units of additive and concat scores and of the predicted place; 0: the cells'
+  bool feed = false;   // the readout enters the next step (Luong)
+  Window window = Window::none;
+  Dim reach = 10;      // of the window, to each side
+  Readout readout = Readout::tanh;
+  bool operator==(const AlignRecipe&) const = default;
+};
+
+struct RecurrentRecipe {
+  enum class Cell { gru, lstm };
+  enum class Start { last, projected, zero };  // a decoder's first state: the encoder's last ones, tanh(W of one), zeros
+  Cell cell = Cell::gru;
+  Dim layers = 1, width = 0;  // 0: the model's
+  bool both_ways = false;     // encoder
+  double dropout = 0;         // between layers
+  Start start = Start::last;
+  std::optional<AlignRecipe> attention;
+  Dim out_width() const { return both_ways ? 2 * width : width; }  // of a resolved recipe
+  bool operator==(const RecurrentRecipe&) const = default;
+};
+
 struct StackRecipe {
   Dim layers = 1;
   std::string pattern = "L";                 // repeated to the number of layers: "LLLLLG"
   std::map<std::string, LayerRecipe> kinds;  // one letter each
   std::optional<NormRecipe> final_norm;
   double dropout = 0;  // after the final norm (T5)
+  std::optional<RecurrentRecipe> recurrent = {};  // instead of layers
+  Dim depth() const { return recurrent ? recurrent->layers : layers; }
   const LayerRecipe& layer(Dim i) const;
   bool operator==(const StackRecipe&) const = default;
 };
@@ -162,15 +192,18 @@ struct EmbedRecipe {
   bool operator==(const EmbedRecipe&) const = default;
 };
 
-struct HeadTransform {  // BERT: dense, activation, norm before the output matrix
+struct HeadTransform {  // BERT: dense, activation, norm before the output matrix; its pooler: dense and tanh, no norm
   Act act = Act::gelu;
-  NormRecipe norm;
+  std::optional<NormRecipe> norm = NormRecipe{};
   bool operator==(const HeadTransform&) const = default;
 };
 
 struct HeadRecipe {
-  enum class Kind { vocab, none };  // none: the last hidden state is the result
+  enum class Kind { vocab, none, classes };  // none: the last hidden state is the result; classes: one row of logits per sequence
+  enum class Pool { first, mean, last };     // classes: which rows of a sequence stand for it
   Kind kind = Kind::vocab;
+  Dim classes = 0;    // kind classes: how many
+  Pool pool = Pool::first;
   bool tied = false;  // the output matrix is the embedding table
   bool bias = false;
   double scale = 1;   // on the hidden state before the matrix (T5: width^-0.5)

@@ -56,7 +56,13 @@ RAPT_NAMES(AttnRecipe::MaskKind, "causal", "full", "prefix", "chunk")
 RAPT_NAMES(Normal, "softmax", "sigmoid")
 RAPT_NAMES(FfnRecipe::Kind, "mlp", "glu")
 RAPT_NAMES(PartRecipe::Kind, "self", "cross", "ffn")
-RAPT_NAMES(HeadRecipe::Kind, "vocab", "none")
+RAPT_NAMES(AlignRecipe::At, "previous", "current")
+RAPT_NAMES(AlignRecipe::Score, "dot", "general", "additive", "concat")
+RAPT_NAMES(AlignRecipe::Readout, "tanh", "maxout")
+RAPT_NAMES(RecurrentRecipe::Cell, "gru", "lstm")
+RAPT_NAMES(RecurrentRecipe::Start, "last", "projected", "zero")
+RAPT_NAMES(HeadRecipe::Kind, "vocab", "none", "classes")
+RAPT_NAMES(HeadRecipe::Pool, "first", "mean", "last")
 RAPT_NAMES(InitRecipe::Scheme, "normal", "xavier", "t5")
 RAPT_NAMES(RopeLayout, "halves", "pairs")
 RAPT_NAMES(SinusoidLayout, "pairs", "halves")
@@ -327,6 +333,46 @@ void fields(Of<LayerRecipe>, V& v) {
 }
 
 template <class V>
+void fields(Of<AlignRecipe>, V& v) {
+  using T = AlignRecipe;
+  v.about("Align",
+          "How a recurrent decoder looks at the encoder's result: one head, once per step, seen as cross-attention of its last layer.");
+  v.field("at", &T::at,
+          "which state of the last layer asks: the one before the step, whose answer enters the first layer's cell (Bahdanau), or the one "
+          "after it (Luong)");
+  v.field("score", &T::score, "h.s; h.Ws; v.tanh(Wh + Us) (Bahdanau); concat: the same sum, as Luong writes it: v.tanh(W[h; s])");
+  v.field("width", &T::width, "hidden units of additive and concat scores and of the predicted place; 0: the cells' width", kSize);
+  v.field("feed", &T::feed, "the readout of a step enters the next one's first cell (input feeding); needs at current");
+  v.choice("window", &T::window, "which words a step sees", word("none", "all of the source"),
+           group("monotonic", "those around its own position (Luong's local-m)",
+                 [](auto& g) { g.field("reach", &T::reach, "words to each side", Range{1, kMostSize}); }),
+           group("predictive",
+                 "those around a place it predicts, p = S sigmoid(v.tanh(W h)), weights times a Gaussian of deviation reach / 2 around it "
+                 "(local-p)",
+                 [](auto& g) { g.field("reach", &T::reach, "words to each side", Range{1, kMostSize}); }));
+  v.field(
+      "readout", &T::readout,
+      "of the state that asked, h, and the context c, as wide as the model: tanh(W[c; h]) (Luong), or the larger of each two of W[h; x; "
+      "c], x being the step's input (Bahdanau)");
+}
+
+template <class V>
+void fields(Of<RecurrentRecipe>, V& v) {
+  using T = RecurrentRecipe;
+  v.about("Recurrent", "Cells that read a text word by word.");
+  v.field("cell", &T::cell, "gru (the reset gate after the product, as in PyTorch), or lstm");
+  v.field("layers", &T::layers, "on top of each other", kLayers);
+  v.field("width", &T::width, "of a state; 0: the model's width", kSize);
+  v.field("both_ways", &T::both_ways, "encoder: a second row of cells reads from the end; both states stand beside each other");
+  v.field("dropout", &T::dropout, "between layers", kShare);
+  v.field(
+      "start", &T::start,
+      "decoder: the first state. last: the encoder's last states, layer by layer, of both directions beside each other (zeros without an "
+      "encoder); projected: tanh(W of the last layer's last state; both ways: of the one that read backwards); zero");
+  v.field("attention", &T::attention, "decoder: how it looks at the source");
+}
+
+template <class V>
 void fields(Of<StackRecipe>, V& v) {
   using T = StackRecipe;
   v.about("Stack", "Layers on top of each other.");
@@ -335,6 +381,8 @@ void fields(Of<StackRecipe>, V& v) {
   v.field("kinds", &T::kinds, "a layer for each letter; on top of a preset null removes one");
   v.field("final_norm", &T::final_norm, "after the last layer");
   v.field("dropout", &T::dropout, "after the final norm (T5)", kShare);
+  v.field("recurrent", &T::recurrent,
+          "cells instead of layers: no kinds and no norm then; without an encoder or attention they are as wide as the model");
 }
 
 template <class V>
@@ -361,14 +409,18 @@ void fields(Of<HeadTransform>, V& v) {
   using T = HeadTransform;
   v.about("Transform", "BERT's step before the output matrix: a square matrix with bias, an activation, a norm.");
   v.field("act", &T::act, "the activation");
-  v.field("norm", &T::norm, "the norm after it");
+  v.field("norm", &T::norm, "the norm after it; null: none (BERT's pooler: act tanh, no norm)");
 }
 
 template <class V>
 void fields(Of<HeadRecipe>, V& v) {
   using T = HeadRecipe;
   v.about("Head", "From the last hidden state to the result.");
-  v.field("kind", &T::kind, "logits over the vocabulary, or none: the hidden state is the result");
+  v.field(
+      "kind", &T::kind,
+      "logits over the vocabulary; or none: the hidden state is the result; or classes: one row of logits per sequence, over `classes`");
+  v.field("classes", &T::classes, "kind classes: how many, at least 2", kSize);
+  v.field("pool", &T::pool, "kind classes: the first row of a sequence, the mean of its rows, or its last one");
   v.field("tied", &T::tied, "the output matrix is the table of token vectors");
   v.field("bias", &T::bias, "on the logits");
   v.field("scale", &T::scale, "on the hidden state before the matrix (T5: width^-0.5)", kNonzero);

@@ -78,8 +78,8 @@ std::string default_text(const M& v) {
   else return "";
 }
 template <class T>
-std::string default_text(const std::optional<T>&) {
-  return "absent";
+std::string default_text(const std::optional<T>& v) {
+  return v ? default_text(*v) : "absent";
 }
 template <class T>
 std::string default_text(const std::vector<T>&) {

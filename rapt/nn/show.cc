@@ -9,6 +9,7 @@
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
 #include "rapt/nn/recipe_fields.h"
+#include "rapt/nn/recurrent.h"
 
 namespace rapt {
 namespace {
@@ -113,7 +114,14 @@ struct Groups {
   }
 };
 
-void count_stack(Groups& groups, const StackRecipe& s, const std::string& name, Dim C) {
+void count_stack(Groups& groups, const Recipe& r, const StackRecipe& s, const std::string& name) {
+  if (s.recurrent) {
+    const RecurrentSize size = recurrent_size(r, *s.recurrent, name == "decoder");
+    groups.add(name + " cells", plus(size.cells, size.start));
+    groups.add(name + " attention", size.attention);
+    return;
+  }
+  const Dim C = r.width;
   bool shared_buckets = false;
   for (const auto& [kind, layers] : kinds_in_order(s)) {
     const LayerRecipe& l = s.kinds.at(kind);
@@ -158,12 +166,13 @@ ParameterCount count_parameters(const Recipe& r) {
   groups.add("embedding", times(r.vocab, C));
   if (e.pos == EmbedRecipe::Pos::learned) groups.add("positions", times(plus(r.context, e.sink_tokens), C));
   groups.add("embedding", plus(times(plus(e.types, e.sink_tokens), C), norm_size(e.norm, C)));
-  if (r.encoder) count_stack(groups, *r.encoder, "encoder", C);
-  if (r.decoder) count_stack(groups, *r.decoder, "decoder", C);
-  if (r.head.kind == HeadRecipe::Kind::vocab) {
+  if (r.encoder) count_stack(groups, r, *r.encoder, "encoder");
+  if (r.decoder) count_stack(groups, r, *r.decoder, "decoder");
+  if (r.head.kind != HeadRecipe::Kind::none) {
+    const Dim results = r.head.kind == HeadRecipe::Kind::classes ? r.head.classes : r.vocab;
     if (r.head.transform) groups.add("head", plus(times(C, C), C, norm_size(r.head.transform->norm, C)));
-    if (!r.head.tied) groups.add("head", times(r.vocab, C));
-    if (r.head.bias) groups.add("head", r.vocab);
+    if (!r.head.tied) groups.add("head", times(results, C));
+    if (r.head.bias) groups.add("head", results);
   }
   return out;
 }
@@ -173,6 +182,19 @@ Cost count_cost(const Recipe& r, Dim context) {
   const auto C = static_cast<double>(r.width);
   const bool both = r.encoder && r.decoder;
   auto add_stack = [&](const StackRecipe& s, Cost::Pass& pass, bool last) {
+    if (s.recurrent) {
+      const RecurrentSize size = recurrent_size(r, *s.recurrent, last);
+      pass.matrices += size.matrices;
+      cost.source.matrices += size.source;
+      // Half of the kept values are keys and half values, or both are the same: two operations for each read.
+      const AlignRecipe* a = s.recurrent->attention ? &*s.recurrent->attention : nullptr;
+      const Dim seen = !a ? 0 : a->window == AlignRecipe::Window::none ? context : std::min(context, 2 * a->reach + 1);
+      pass.attention +=
+          2 * static_cast<double>(seen) * static_cast<double>(size.memory * (a && a->score == AlignRecipe::Score::dot ? 2 : 1));
+      cost.memory_values += size.memory;
+      if (last) cost.state_values = size.state;
+      return;
+    }
     for (const auto& [kind, layers] : kinds_in_order(s))
       for (const PartRecipe& p : s.kinds.at(kind).parts) {
         const auto n = static_cast<double>(layers);
@@ -415,6 +437,42 @@ void draw_layer(Drawing& d, const LayerRecipe& l, Dim C) {
   }
 }
 
+void draw_recurrent(Drawing& d, const Recipe& r, const StackRecipe& s, const std::string& name) {
+  const RecurrentRecipe& c = *s.recurrent;
+  const AlignRecipe* a = c.attention ? &*c.attention : nullptr;
+  const bool gru = c.cell == RecurrentRecipe::Cell::gru, previous = a && a->at == AlignRecipe::At::previous;
+  d.wire();
+  d.box_top(concat(name, ": ", c.layers, c.layers == 1 ? " layer" : " layers", " of ", gru ? "GRU" : "LSTM", " cells",
+                   c.both_ways ? ", reading both ways" : ""));
+  if (name == "decoder" && r.encoder) {
+    static constexpr const char* kStarts[] = {"the encoder's last states", "tanh(W s + b), s the encoder's last state", "zeros"};
+    const bool back = c.start == RecurrentRecipe::Start::projected && r.encoder->recurrent->both_ways;
+    d.on_stream("start", concat(kStarts[static_cast<std::size_t>(c.start)], back ? " of the backward cells" : ""));
+  }
+  std::string in = with_commas(r.width);
+  if (previous) in += " + context";
+  if (a && a->feed) in += " + the readout before";
+  d.on_stream("cell", concat(in, " → state ", with_commas(c.width), c.both_ways ? " each way" : "", gru ? "" : " and memory cell"));
+  if (c.layers > 1) d.on_stream("between", c.dropout > 0 ? dropout_text(c.dropout) : "no dropout");
+  if (a) {
+    static constexpr const char* kScores[] = {"h·s", "h·W s", "v·tanh(W h + U s)", "v·tanh(W [h; s])"};
+    d.branch(concat("attention of the state ", previous ? "before" : "after", " the step"));
+    std::string score = kScores[static_cast<std::size_t>(a->score)];
+    if (a->score == AlignRecipe::Score::additive || a->score == AlignRecipe::Score::concat)
+      score += concat(", hidden ", with_commas(a->width));
+    d.inside("weights", concat("softmax(", score, ")"));
+    d.inside("sees", a->window == AlignRecipe::Window::none ? "all of the encoder's result"
+                     : a->window == AlignRecipe::Window::monotonic
+                         ? concat("words t − ", a->reach, " … t + ", a->reach)
+                         : concat("words within ", a->reach, " of p = S·sigmoid(v·tanh(W h)), times a Gaussian around p"));
+    d.inside("readout", a->readout == AlignRecipe::Readout::tanh
+                            ? concat("tanh(W [c; h])  → ", with_commas(r.width))
+                            : concat("maxout(W [h; x; c])  ", with_commas(2 * r.width), " → ", with_commas(r.width)));
+  }
+  d.box_bottom();
+  if (s.dropout > 0) d.on_stream("dropout", shortest(s.dropout));
+}
+
 void draw_stack(Drawing& d, const StackRecipe& s, const std::string& name, Dim C) {
   const auto kinds = kinds_in_order(s);
   std::string title = concat(name, ": ", s.layers, s.layers == 1 ? " layer" : " layers");
@@ -491,11 +549,13 @@ void numbers(Drawing& d, const Recipe& r) {
   const Cost cost = count_cost(r, r.context);
   if (r.decoder) {
     const auto kv = static_cast<double>(cost.kv_values);
-    d.text(concat(padded("KV per token", 20), both_bytes(kv),
-                  cost.kv_forgotten == cost.kv_values && kv > 0 ? "; forgotten behind the window"
-                  : cost.kv_forgotten > 0
-                      ? concat("; ", byte_count(2 * static_cast<double>(cost.kv_forgotten)), " of bf16 forgotten behind windows")
-                      : ""));
+    if (r.decoder->recurrent) d.text(concat(padded("state", 20), both_bytes(static_cast<double>(cost.state_values)), " per sequence"));
+    else
+      d.text(concat(padded("KV per token", 20), both_bytes(kv),
+                    cost.kv_forgotten == cost.kv_values && kv > 0 ? "; forgotten behind the window"
+                    : cost.kv_forgotten > 0
+                        ? concat("; ", byte_count(2 * static_cast<double>(cost.kv_forgotten)), " of bf16 forgotten behind windows")
+                        : ""));
     if (cost.memory_values > 0) d.text(concat(padded("  per source token", 20), both_bytes(static_cast<double>(cost.memory_values))));
   }
   auto operations = [](double n) {  // 15.0 G: nobody says billions of operations
@@ -524,30 +584,36 @@ std::string draw_recipe(const Recipe& r, bool color) {
   const bool both = r.encoder && r.decoder;
   if (r.encoder) {
     source(both ? "source tokens" : r.vocab > 0 ? "tokens" : "vectors");
-    draw_stack(d, *r.encoder, "encoder", r.width);
+    if (r.encoder->recurrent) draw_recurrent(d, r, *r.encoder, "encoder");
+    else draw_stack(d, *r.encoder, "encoder", r.width);
   }
   if (both) {
     d.text("  ▼");
-    d.text("  memory: keys and values of cross-attention");
+    d.text(r.decoder->recurrent ? "  memory: what the decoder looks at" : "  memory: keys and values of cross-attention");
     d.text("");
   }
   if (r.decoder) {
     source(both ? "target tokens" : r.vocab > 0 ? "tokens" : "vectors");
-    draw_stack(d, *r.decoder, "decoder", r.width);
+    if (r.decoder->recurrent) draw_recurrent(d, r, *r.decoder, "decoder");
+    else draw_stack(d, *r.decoder, "decoder", r.width);
   }
   const HeadRecipe& h = r.head;
-  if (h.kind == HeadRecipe::Kind::vocab) {
+  const bool classes = h.kind == HeadRecipe::Kind::classes;
+  if (classes)
+    d.on_stream("pool",
+                concat("the ", h.pool == HeadRecipe::Pool::mean ? "mean of a sequence's rows" : name_of(h.pool) + " row of a sequence"));
+  if (h.kind != HeadRecipe::Kind::none) {
     if (h.transform)
       d.on_stream("transform", concat(act_text(h.transform->act, concat(with_commas(r.width), " → ", with_commas(r.width), " + bias")),
-                                      ", norm ", norm_text(h.transform->norm)));
-    std::string what =
-        concat(with_commas(r.width), " → ", with_commas(r.vocab), h.tied ? ", the table of the embedding" : "", h.bias ? " + bias" : "");
+                                      h.transform->norm ? ", norm " + norm_text(*h.transform->norm) : ""));
+    std::string what = concat(with_commas(r.width), " → ", with_commas(classes ? h.classes : r.vocab), classes ? " classes" : "",
+                              h.tied ? ", the table of the embedding" : "", h.bias ? " + bias" : "");
     if (h.scale != 1) what += concat(", input times ", shortest(h.scale));
     if (h.cap > 0) what += concat(", capped at ", shortest(h.cap));
     d.on_stream("head", what);
   }
   d.text("  ▼");
-  d.text(h.kind == HeadRecipe::Kind::vocab ? "  logits" : "  hidden states");
+  d.text(classes ? "  logits, one row per sequence" : h.kind == HeadRecipe::Kind::vocab ? "  logits" : "  hidden states");
   d.text("");
   numbers(d, r);
   return d.take();

@@ -45,6 +45,12 @@ TEST(Show, ParametersOfGates) {
 
 void shrink(std::optional<StackRecipe>& stack) {
   if (!stack) return;
+  if (stack->recurrent) {
+    RecurrentRecipe& r = *stack->recurrent;
+    r.layers += r.start == RecurrentRecipe::Start::last ? 1 : 0;
+    if (r.width > 0) r.width = 5;
+    return;
+  }
   stack->layers = static_cast<Dim>(stack->pattern.size()) + 1;
   for (auto& [name, layer] : stack->kinds)
     for (PartRecipe& p : layer.parts) {
@@ -72,6 +78,7 @@ TEST(Show, TheModelHasAsManyParameters) {
   const std::size_t plain = recipes.size();
   for (std::size_t i = 0; i < plain; i += 5) {  // options on top
     Recipe r = recipes[i];
+    if (r.decoder && r.decoder->recurrent) continue;
     r.embed.sink_tokens = 2;
     for (auto* stack : {&r.encoder, &r.decoder})
       if (*stack)
@@ -126,6 +133,13 @@ TEST(Show, Costs) {
   EXPECT_EQ(t.source.matrices, 2 * 6 * (attn + ffn + attn / 2));
   EXPECT_EQ(t.token.matrices, 2 * (6 * (attn + attn / 2 + ffn) + 512.0 * 37000));
   EXPECT_EQ(t.memory_values, 6 * 2 * 512);
+  // A recurrent decoder: what a step multiplies with, keys once per source token, one state per sequence.
+  const Cost b = count_cost(resolve(preset("bahdanau")), 20);
+  EXPECT_EQ(b.source.matrices, 2.0 * (2 * 1536 * (256 + 512) + 512 * 1024));
+  EXPECT_EQ(b.token.matrices, 2.0 * (1536 * (256 + 512 + 1024) + 512 * 512 + 512 * (1024 + 512 + 256) + 256 * 16000));
+  EXPECT_EQ(b.memory_values, 1024 + 512);
+  EXPECT_EQ(b.kv_values, 0);
+  EXPECT_EQ(b.state_values, 512);
   // A gate on k costs a product, a constant one does not.
   const double plain = count_cost(resolve(preset("qwen3")), 1).token.matrices;
   EXPECT_EQ(count_cost(resolve(preset("qwen3-gate-g3")), 1).token.matrices - plain, 2.0 * 28 * 1024 * 8 * 128);
@@ -153,6 +167,11 @@ TEST(Show, DrawingSaysWhatIsThere) {
   EXPECT_TRUE(has(draw_recipe(resolve(preset("bert"))), "+ type"));
   EXPECT_TRUE(has(draw_recipe(resolve(preset("t5"))), "32 distances up to 128, one table for all layers"));
   EXPECT_TRUE(has(draw_recipe(resolve(preset("gpt2")), true), "\033[1m"));
+  const std::string bahdanau = draw_recipe(resolve(preset("bahdanau")));
+  for (const char* piece : {"1 layer of GRU cells, reading both ways", "256 + context → state 512", "of the backward cells",
+                            "v·tanh(W h + U s), hidden 512", "maxout(W [h; x; c])", "per sequence"})
+    EXPECT_TRUE(has(bahdanau, piece)) << piece << "\n" << bahdanau;
+  EXPECT_TRUE(has(draw_recipe(resolve(preset("luong-local-p"))), "within 10 of p"));
 }
 
 TEST(Show, Differences) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/ops/embed.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "rapt/tensor/pack.h"
@@ -139,6 +140,64 @@ Tensor take_rows(Run& run, const Tensor& x, std::span<const std::int32_t> rows) 
   run.kernels().take_rows(run.queue(), {.rows = y.rows(), .cols = x.last(), .which = which, .x = x.data, .y = y.data});
   run.record(take_rows_backward, SavedRows{x, y, which});
   return y;
+}
+
+namespace {
+
+struct SavedMeans {
+  Tensor x, y;
+  const RowRange* ranges;
+};
+
+template <class Real>
+void means(const SavedMeans& s) {
+  const Dim C = s.x.last();
+  const auto* x = reinterpret_cast<const Real*>(s.x.data);
+  auto* y = reinterpret_cast<Real*>(s.y.data);
+  std::vector<double> sum(static_cast<std::size_t>(C));
+  for (Dim i = 0; i < s.y.rows(); ++i) {
+    const auto [first, count] = s.ranges[i];
+    std::fill(sum.begin(), sum.end(), 0.0);
+    for (Dim r = first; r < first + count; ++r)
+      for (Dim c = 0; c < C; ++c) sum[static_cast<std::size_t>(c)] += static_cast<double>(x[r * C + c]);
+    for (Dim c = 0; c < C; ++c) y[i * C + c] = static_cast<Real>(sum[static_cast<std::size_t>(c)] / static_cast<double>(count));
+  }
+}
+
+// dx[row] += dy / count.
+template <class Real>
+void means_backward(const SavedMeans& s, const Real* dy, Real* dx) {
+  const Dim C = s.x.last();
+  for (Dim i = 0; i < s.y.rows(); ++i) {
+    const auto [first, count] = s.ranges[i];
+    const Real share = Real(1) / static_cast<Real>(count);
+    for (Dim r = first; r < first + count; ++r)
+      for (Dim c = 0; c < C; ++c) dx[r * C + c] += share * dy[i * C + c];
+  }
+}
+
+void mean_rows_backward(Run& run, const SavedMeans& s) {
+  void* dx = run.grad(s.x);
+  if (!dx) return;
+  if (s.x.dtype == DType::f64) means_backward(s, static_cast<const double*>(run.grad(s.y)), static_cast<double*>(dx));
+  else means_backward(s, static_cast<const float*>(run.grad(s.y)), static_cast<float*>(dx));
+}
+
+}  // namespace
+
+Tensor mean_rows(Run& run, const Tensor& x, std::span<const RowRange> ranges) {
+  if (!x.contiguous()) fail("mean_rows: x ", x.shape(), " is not contiguous");
+  for (std::size_t i = 0; i < ranges.size(); ++i)
+    if (ranges[i].first < 0 || ranges[i].count < 1 || ranges[i].first > x.rows() - ranges[i].count)
+      fail("mean_rows: range ", i, ", ", ranges[i].count, " rows from ", ranges[i].first, " on, is outside x ", x.shape(), ", which has ",
+           x.rows(), " rows (and a mean needs at least one)");
+  auto* kept = run.arena.take_array<RowRange>(static_cast<Dim>(ranges.size()));
+  std::copy(ranges.begin(), ranges.end(), kept);
+  const SavedMeans saved{x, run.make({static_cast<Dim>(ranges.size()), x.last()}), kept};
+  if (x.dtype == DType::f64) means<double>(saved);
+  else means<float>(saved);
+  run.record(mean_rows_backward, saved);
+  return saved.y;
 }
 
 }  // namespace rapt

@@ -47,4 +47,11 @@ struct TakeRowsBackwardArgs {
   void* dx;
 };
 
+// y [n,C]: the mean of `count` rows of x from `first` on, for each of n ranges; added up row by row, in double. Plain loops, no kernel:
+// it reads every row of a batch once.
+struct RowRange {
+  Dim first = 0, count = 0;
+};
+Tensor mean_rows(Run& run, const Tensor& x, std::span<const RowRange> ranges);
+
 }  // namespace rapt

@@ -134,6 +134,37 @@ TEST(TakeRows, RowsInAnyOrderAndMoreThanOnce) {
   }
 }
 
+TEST(MeanRows, OfEachRangeAndItsGradient) {
+  for (Dim cols : {1, 5, 67}) {
+    const std::vector<RowRange> ranges = {{2, 4}, {0, 1}, {1, 6}};  // overlapping, one row, to the end
+    OpCase c;
+    c.name = concat("mean_rows cols ", cols);
+    c.inputs = {array({7, cols}, 1)};
+    c.op = [=](rapt::Run& run, const std::vector<Tensor>& in, const std::vector<Weight>&) -> std::vector<Tensor> {
+      std::vector<RowRange> gone = ranges;
+      const Tensor y = mean_rows(run, in[0], gone);
+      gone.assign(gone.size(), {-1, -1});
+      return {y};
+    };
+    c.reference = [=](const std::vector<Array>& in, const std::vector<Weight>&) {
+      std::vector<double> y;
+      for (const auto& [first, count] : ranges)
+        for (Dim k = 0; k < cols; ++k) {
+          double sum = 0;
+          for (Dim r = first; r < first + count; ++r) sum += in[0].values[static_cast<std::size_t>(r * cols + k)];
+          y.push_back(sum / static_cast<double>(count));
+        }
+      return y;
+    };
+    check(c);
+  }
+  Device device({.threads = 1});
+  rapt::Run run(device);
+  const Tensor x = run.upload({3, 1}, std::vector<double>{1, 2, 3});
+  for (const RowRange& bad : {RowRange{0, 4}, RowRange{-1, 2}, RowRange{1, 0}, RowRange{3, 1}, RowRange{Dim{1} << 62, Dim{1} << 62}})
+    EXPECT_THROW(mean_rows(run, x, {&bad, 1}), Error);
+}
+
 TEST(TakeRows, AConstantGetsNoGradientAndBadRowsAreRefused) {
   Device device({.threads = 1});
   rapt::Run run(device);

@@ -115,4 +115,63 @@ void lstm_backward(Queue& queue, const LstmBackwardArgs& a) noexcept {
   });
 }
 
+void maxout(Queue& queue, const MaxoutArgs& a) noexcept {
+  for_ranges(queue, a.rows, row_grain(2 * a.n), [&](Dim begin, Dim end, int) {
+    for (Dim b = begin; b < end; ++b) {
+      const Real* x = static_cast<const Real*>(a.x) + 2 * b * a.n;
+      Real* y = static_cast<Real*>(a.y) + b * a.n;
+      for (Dim c = 0; c < a.n; c += W) {
+        const V first = vload_n(x + c, a.n - c), second = vload_n(x + a.n + c, a.n - c);
+        vstore_n(y + c, vselect(vlt(first, second), second, first), a.n - c);
+      }
+    }
+  });
+}
+
+void maxout_backward(Queue& queue, const MaxoutBackwardArgs& a) noexcept {
+  for_ranges(queue, a.rows, row_grain(2 * a.n), [&](Dim begin, Dim end, int) {
+    for (Dim b = begin; b < end; ++b) {
+      const Real *x = static_cast<const Real*>(a.x) + 2 * b * a.n, *all_dy = static_cast<const Real*>(a.dy) + b * a.n;
+      Real* dx = static_cast<Real*>(a.dx) + 2 * b * a.n;
+      for (Dim c = 0; c < a.n; c += W) {
+        const Dim n = a.n - c;
+        const M second = vlt(vload_n(x + c, n), vload_n(x + a.n + c, n));
+        const V dy = vload_n(all_dy + c, n);
+        add_to(dx + c, vselect(second, vzero(), dy), n);
+        add_to(dx + a.n + c, vselect(second, dy, vzero()), n);
+      }
+    }
+  });
+}
+
+void beside(Queue& queue, const BesideArgs& a) noexcept {
+  const Dim cols = a.a_cols + a.b_cols;
+  for_ranges(queue, a.rows, row_grain(cols), [&](Dim begin, Dim end, int) {
+    for (Dim r = begin; r < end; ++r) {
+      const Real *x = static_cast<const Real*>(a.a) + a.a_rows[r] * a.a_cols, *z = static_cast<const Real*>(a.b) + a.b_rows[r] * a.b_cols;
+      Real* y = static_cast<Real*>(a.y) + r * cols;
+      for (Dim c = 0; c < a.a_cols; c += W) vstore_n(y + c, vload_n(x + c, a.a_cols - c), a.a_cols - c);
+      for (Dim c = 0; c < a.b_cols; c += W) vstore_n(y + a.a_cols + c, vload_n(z + c, a.b_cols - c), a.b_cols - c);
+    }
+  });
+}
+
+// Threads share the columns: a row may be taken twice, and gets both in their order.
+void beside_backward(Queue& queue, const BesideBackwardArgs& a) noexcept {
+  constexpr Dim kColumns = 64;
+  const Dim cols = a.a_cols + a.b_cols;
+  auto side = [&](Dim first, Dim n, const int32_t* rows, void* to) {
+    if (!to) return;
+    for_ranges(queue, n, kColumns, [&](Dim begin, Dim end, int) {
+      for (Dim r = 0; r < a.rows; ++r) {
+        const Real* dy = static_cast<const Real*>(a.dy) + r * cols + first;
+        Real* dx = static_cast<Real*>(to) + rows[r] * n;
+        for (Dim c = begin; c < end; c += W) add_to(dx + c, vload_n(dy + c, end - c), end - c);
+      }
+    });
+  };
+  side(0, a.a_cols, a.a_rows, a.da);
+  side(a.a_cols, a.b_cols, a.b_rows, a.db);
+}
+
 }  // namespace rapt::RAPT_ISA

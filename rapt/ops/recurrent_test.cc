@@ -5,10 +5,14 @@
 
 #include <cmath>
 
+#include "rapt/ops/elementwise.h"
+#include "rapt/ops/linear.h"
 #include "rapt/ops/op_test.h"
 
 RAPT_GRADIENT_CHECKED(gru)
 RAPT_GRADIENT_CHECKED(lstm)
+RAPT_GRADIENT_CHECKED(maxout)
+RAPT_GRADIENT_CHECKED(beside)
 
 namespace rapt::test {
 namespace {
@@ -121,6 +125,107 @@ TEST(Recurrent, AgreesWithPyTorch) {
                                -0.38135507779845,  0.921796865737609, 1.7170008160045,    1.06808852508384};
   };
   check(l);
+}
+
+TEST(Recurrent, Maxout) {
+  for (Dim n : {1, 5, 16, 37}) {
+    OpCase c;
+    c.name = concat("maxout ", n);
+    c.inputs = {array({3, 2 * n}, 1)};
+    c.op = [](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {maxout(run, in[0])}; };
+    c.reference = [n](const Arrays& in, const Weights&) {
+      std::vector<double> y;
+      for (Dim r = 0; r < 3; ++r)
+        for (Dim i = 0; i < n; ++i) {
+          const auto at = static_cast<std::size_t>(2 * n * r + i);
+          y.push_back(std::max(in[0].values[at], in[0].values[at + static_cast<std::size_t>(n)]));
+        }
+      return y;
+    };
+    check(c);
+  }
+}
+
+// Rows in different orders, one taken twice, one not at all.
+TEST(Recurrent, BesideTakesRowsOfBoth) {
+  OpCase c;
+  c.name = "beside";
+  c.inputs = {array({4, 19}, 1), array({3, 70}, 2)};
+  const std::vector<std::int32_t> a_rows = {2, 0, 2, 1}, b_rows = {0, 2, 1, 1};
+  c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {beside(run, in[0], a_rows, in[1], b_rows)}; };
+  c.reference = [=](const Arrays& in, const Weights&) {
+    std::vector<double> y;
+    for (std::size_t r = 0; r < 4; ++r) {
+      const auto a = in[0].values.begin() + 19 * a_rows[r], b = in[1].values.begin() + 70 * b_rows[r];
+      y.insert(y.end(), a, a + 19);
+      y.insert(y.end(), b, b + 70);
+    }
+    return y;
+  };
+  check(c);
+}
+
+// Two steps whose second reads what the first wrote, into views of one buffer; the weights' gradients come in one product at the end.
+Tensor two_steps(rapt::Run& run, const Tensors& in, const Weights& w) {
+  const Dim n = 7;
+  const std::vector<std::int32_t> before = {0, 1, 2, 3, 4};  // the second step's two rows read the first's
+  const Tensor h = run.make({3 + 5, n}), y = run.make({5, n}), dropped = run.make({5, n});
+  copy(run, in[0], h.slice(0, 3));
+  weights_later(run, h, before, w[0], &w[1], y);
+  auto step = [&](Dim from, Dim rows, Dim to) {
+    linear_step(run, h.slice(from, rows), {{{&w[0], &w[1], y.slice(to, rows), in[1].slice(to, rows)}}});
+    dropout(run, y.slice(to, rows), 0.3, 9, dropped.slice(to, rows));
+    activation(run, Act::tanh, dropped.slice(to, rows), h.slice(3 + to, rows));
+  };
+  step(0, 3, 0);
+  step(3, 2, 3);
+  return h.slice(3, 5);
+}
+
+TEST(Recurrent, StepsIntoViewsAreThePlainOps) {
+  OpCase c;
+  c.name = "two steps into views";
+  c.training = true;
+  c.inputs = {array({3, 7}, 1), array({5, 7}, 2)};
+  c.weights = {weight(7, 7, 3, 0.5, 0, Packing::panels), weight(1, 7, 4)};
+  c.op = [](rapt::Run& run, const Tensors& in, const Weights& w) -> Tensors { return {two_steps(run, in, w)}; };
+  c.reference = [](const Arrays& in, const Weights& w) {  // by the f64 device's own plain ops, which have tests of their own
+    Device device({.threads = 1, .isa = "f64"});
+    rapt::Run run(device);
+    run.training = true;
+    std::vector<double> y;
+    auto put = [&](const Tensor& t) {
+      for (Dim i = 0; i < t.elements(); ++i) y.push_back(t.at(i));
+    };
+    const Tensor h = run.upload({3, 7}, in[0].values), x = run.upload({5, 7}, in[1].values);
+    auto plain = [&](const Tensor& from, Dim rows, Dim at) {
+      return activation(run, Act::tanh, rapt::dropout(run, linear_add(run, x.slice(at, rows), from, w[0], &w[1]), 0.3, 9));
+    };
+    const Tensor first = plain(h, 3, 0);
+    put(first);
+    put(plain(first.slice(0, 2), 2, 3));
+    return y;
+  };
+  check(c);
+}
+
+TEST(Recurrent, RefusesStepsOfTheWrongShape) {
+  Device device({.threads = 1});
+  rapt::Run run(device);
+  const Tensor x = run.make({2, 4}), y = run.make({2, 3}), wide = run.make({2, 8});
+  Weight w = make_weight("w", 3, 4, DType::f32, Packing::panels), rows = make_weight("rows", 3, 4, DType::f32, Packing::rows);
+  EXPECT_NO_THROW(linear_step(run, x, {{{&w, nullptr, y}}}));
+  EXPECT_THROW(linear_step(run, y, {{{&w, nullptr, y}}}), Error);
+  EXPECT_THROW(linear_step(run, x, {{{&w, nullptr, x}}}), Error);
+  EXPECT_THROW(linear_step(run, x, {{{&w, nullptr, y, wide}}}), Error);
+  EXPECT_THROW(linear_step(run, x, {{{&rows, nullptr, y}}}), Error);
+  EXPECT_THROW(maxout(run, y), Error);
+  EXPECT_THROW(maxout(run, wide, y), Error);
+  const std::vector<std::int32_t> one = {0}, two = {0, 1}, beyond = {2};
+  EXPECT_THROW(beside(run, x, one, y, two), Error);
+  EXPECT_THROW(beside(run, x, beyond, y, one), Error);
+  EXPECT_THROW(copy(run, x, y), Error);
+  EXPECT_THROW(dropout(run, x, 1.0, 1, run.make({2, 4})), Error);
 }
 
 TEST(Recurrent, RefusesGatesOfTheWrongShape) {

@@ -64,7 +64,7 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
   // With a head the hidden state is seen on its way; the head then works on one row per text only.
   const bool head = r.head.kind != HeadRecipe::Kind::none;
   const LayerStack& stack = model.encoder ? *model.encoder : *model.decoder;
-  const int last_layer = static_cast<int>(stack.layers.size()) - 1;
+  const int last_layer = stack.depth() - 1;
   Tensor seen;
   Taps taps;
   if (head)
@@ -80,7 +80,7 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
   for (std::size_t at = 0; at < ids.size();) {
     std::vector<std::int32_t> tokens;
     Batch batch;
-    batch.last_only = head;
+    batch.last_only = r.head.kind == HeadRecipe::Kind::vocab;
     while (at + batch.sequences.size() < ids.size()) {
       const std::vector<std::int32_t>& t = ids[at + batch.sequences.size()];
       if (!tokens.empty() && static_cast<Dim>(tokens.size() + t.size()) > kRows) break;

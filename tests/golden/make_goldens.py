@@ -558,6 +558,12 @@ def define():
         hugging_face(T.GPT2LMHeadModel, dict(n_positions=CONTEXT, n_embd=36, n_layer=3, n_head=4, n_inner=52, bos_token_id=0, eos_token_id=0,
                                              embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0), GPT2), "gpt2")
 
+    # nanoGPT: GPT-2 without biases, erf GELU. No library has it.
+    n = layer_norm(1e-5, bias=False)
+    toy("gpt-char",
+        recipe_of(36, {"tied": True}, {"pos": "learned"},
+                  decoder=stacked(2, block(attention(4), mlp("gelu", 52), norm_in=n), final_norm=n)), preset="gpt-char")
+
     # BERT: types, embedding norm, post-norm, erf GELU, the masked-word head.
     n = layer_norm(1e-12)
     toy("bert",

@@ -33,22 +33,27 @@ int run(Args& args) {
   if (both && target.empty()) fail_usage("--decoder-ids is missing: ", name, " is an encoder-decoder, --ids is what its encoder reads");
   if (!both && decoder_text) fail_usage("--decoder-ids: ", name, " has no encoder and decoder; --ids is all it reads");
   const std::vector<std::int32_t>& rows = both ? target : ids;
-  const Dim T = static_cast<Dim>(rows.size()), width = r.head.kind == HeadRecipe::Kind::none ? r.width : r.vocab;
+  const bool classes = r.head.kind == HeadRecipe::Kind::classes;
+  const Dim T = static_cast<Dim>(rows.size()), results = classes ? 1 : T,
+            width = classes                                 ? r.head.classes
+                    : r.head.kind == HeadRecipe::Kind::none ? r.width
+                                                            : r.vocab;
 
-  NpyWriter file(*out, T, width, force);
+  NpyWriter file(*out, results, width, force);
   rapt::Run pass(*m.device);
   Batch source{.tokens = ids};
   source.sequences.push_back({.first = 0, .count = static_cast<Dim>(ids.size())});
   // A decoder goes through a cache in pieces, so that a long text needs no [T,V] in memory; the bits are those of one pass.
   KvCache cache(model.real, cache_format);
-  const Dim piece = r.decoder ? chunk : T;
+  const bool pieces = r.decoder && !classes;
+  const Dim piece = pieces ? chunk : T;
   Progress bar("computing", common.quiet);
   for (Dim at = 0; at < T; at += piece) {
     const Dim n = std::min(piece, T - at);
     Batch batch{.tokens = std::span(rows).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n))};
     batch.sequences.push_back({.first = 0, .count = n, .past = at, .opened = T});
     pass.reset();
-    write_rows(file, forward(pass, model, batch, both && at == 0 ? &source : nullptr, r.decoder ? &cache : nullptr));
+    write_rows(file, forward(pass, model, batch, both && at == 0 ? &source : nullptr, pieces ? &cache : nullptr));
     bar.step(static_cast<double>(at + n), static_cast<double>(T));
   }
   file.commit();
@@ -56,12 +61,12 @@ int run(Args& args) {
   if (common.json) {
     Json j = Json::Object{};
     j.set("out", *out);
-    j.set("rows", T);
+    j.set("rows", results);
     j.set("columns", width);
     j.set("what", std::string(r.head.kind == HeadRecipe::Kind::none ? "hidden" : "logits"));
     print(j.dump() + "\n");
   } else if (!common.quiet) {
-    note(concat(*out, ": ", r.head.kind == HeadRecipe::Kind::none ? "last hidden state" : "logits", " [", T, ", ", width, "]"));
+    note(concat(*out, ": ", r.head.kind == HeadRecipe::Kind::none ? "last hidden state" : "logits", " [", results, ", ", width, "]"));
   }
   return 0;
 }
@@ -74,7 +79,8 @@ const Verb kLogits = {
     "Usage: rapt logits MODEL --ids \"1 2 3\" [--decoder-ids \"0 4\"] --out FILE.npy [flags]\n"
     "\n"
     "Writes the logits of every token, [tokens, vocabulary] in f32; the last hidden state [tokens, width] where the model has no\n"
-    "output matrix. Ids are taken as they are: nothing is put around them. --ids - reads them from standard input.\n"
+    "output matrix; one row [1, classes] of a classifier. Ids are taken as they are: nothing is put around them. --ids - reads them\n"
+    "from standard input.\n"
     "\n"
     "  --decoder-ids IDS  encoder-decoders: what the decoder reads, its start token first (--ids is the source)\n"
     "  --cache-type T     how keys and values are kept: f32, f16, bf16, q8_0, q4_0 (f32)\n"
