@@ -62,10 +62,46 @@ struct DecodeJob {
   bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed); }
 };
 
-// Beam search from the sequence `root` of the cache, whose last token gave `logits`. Score: the sum of the log-probabilities of all tokens,
-// the ending one included, over (their number)^length_penalty. At each step 2B candidates (more with several ending ids) are ranked by their sum;
-// those that end and stand among the first B are finished, the first B others go on. Over when B are finished and the best that goes on,
-// at its present length, is not better than the worst of them. The sequences of the cache are dropped, `root` included.
+// Beam search from one sequence of a cache. Score: the sum of the log-probabilities of all tokens, the ending one included, over the length
+// penalty. At each step 2B candidates (more with several ending ids) are ranked by their sum; those that end and stand among the first B
+// are finished, the first B others go on. Over when B are finished and the best that goes on, at its present length, is not better than
+// the worst of them. One beam is greedy: over at its first end. Hugging Face's generate(num_beams=B) with its early_stopping=False.
+class BeamSearch {
+ public:
+  BeamSearch(const DecodeJob& job, Dim vocab, std::uint64_t root);
+
+  bool over() const { return over_; }
+  std::vector<Decoder::Piece> pieces() const;  // what the next pass reads; logits come back in this order
+  std::size_t live() const { return live_.size(); }
+  // One token further: `logits` [live,V] of the live sequences. Their successors take over their pages in the cache; names for them are
+  // counted up from next_id.
+  void advance(KvCache& cache, std::span<const float> logits, std::uint64_t& next_id);
+  void cancel(KvCache& cache);  // what lives becomes an answer that was cut off
+  std::vector<Generated> answers();  // best first, at most `samples`; also told to on_token
+
+ private:
+  struct Beam {
+    std::vector<std::int32_t> ids;
+    std::vector<TokenChoice> tokens;
+    double sum = 0;
+    std::uint64_t id = 0;  // in the cache
+  };
+  void finish(const Beam& beam, Dim length, Finish why);
+  std::string text_of(std::span<const std::int32_t> ids) const;
+
+  const DecodeJob* job_;
+  Dim vocab_;
+  std::vector<Beam> live_;
+  std::vector<Generated> finished_;
+  std::vector<float> row_;  // logits of one sequence with bias
+  Dim length_ = 0;
+  bool over_ = false;
+};
+
+// A search alone: the sequence `root` of the cache gave `logits` last. The sequences of the cache are dropped, `root` included.
 std::vector<Generated> beam_search(Decoder& decoder, std::uint64_t root, std::span<const float> logits, const DecodeJob& job, Dim& decoded);
+
+// What the sum of log-probabilities of `length` tokens is divided by.
+double length_divisor(const GenerateOptions& options, Dim length);
 
 }  // namespace rapt

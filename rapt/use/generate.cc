@@ -77,6 +77,8 @@ struct Session::State {
     cached.clear();
   }
   std::vector<Generated> decode(std::span<const float> logits, const DecodeJob& job);
+  void check_source(std::span<const std::int32_t> source, const std::string& where) const;
+  GenerateOptions translate_options(const GenerateOptions& o) const;
 };
 
 Session::Session(Device& device, const Checkpoint& checkpoint, Options options) {
@@ -84,6 +86,8 @@ Session::Session(Device& device, const Checkpoint& checkpoint, Options options) 
   if (!r.decoder)
     fail("generate: ", checkpoint.path, " is an encoder (", checkpoint.family,
          "): it reads a text at once and writes none; use `rapt embed`");
+  if (r.head.kind == HeadRecipe::Kind::classes)
+    fail("generate: ", checkpoint.path, " is a classifier: it gives one of ", r.head.classes, " classes for a text and writes none");
   if (r.head.kind != HeadRecipe::Kind::vocab)
     fail("generate: ", checkpoint.path, " has no output matrix over its vocabulary, so it gives no tokens");
   if (options.context < 0)
@@ -275,46 +279,152 @@ std::vector<Generated> Session::generate(std::span<const std::int32_t> prompt, c
   }
 }
 
+// What is the same for one source and for many.
+void Session::State::check_source(std::span<const std::int32_t> source, const std::string& where) const {
+  const Recipe& r = checkpoint.model->recipe;
+  const Dim length = static_cast<Dim>(source.size());
+  if (length == 0) fail_usage("translate: the source", where, " has no tokens");
+  if (r.embed.pos != EmbedRecipe::Pos::none && length > r.context)
+    fail("the source", where, " (", length, " tokens) does not fit the model's ", r.context, " positions; translate it in pieces");
+  for (std::int32_t id : source)
+    if (id < 0 || id >= r.vocab) fail_usage("translate: token ", id, " of the source", where, " is outside the vocabulary of ", r.vocab);
+}
+
+GenerateOptions Session::State::translate_options(const GenerateOptions& o) const {
+  const Recipe& r = checkpoint.model->recipe;
+  check(o);
+  if (!r.encoder) fail("translate: ", checkpoint.path, " has no encoder (", checkpoint.family, "); use generate()");
+  const std::int32_t start = checkpoint.decoder_start;
+  if (start < 0 || start >= r.vocab)
+    fail("translate: ", checkpoint.path, " does not say which token its answers start from (decoder_start_token_id)");
+  GenerateOptions out = o;  // the start token is also the padding of these families, never a part of an answer
+  if (std::find(stops.begin(), stops.end(), start) == stops.end())
+    out.sampler.bias.emplace_back(start, -std::numeric_limits<float>::infinity());
+  return out;
+}
+
 std::vector<Generated> Session::translate(std::span<const std::int32_t> source, const GenerateOptions& o, const OnToken& on_token,
                                           const std::atomic<bool>* cancel) {
   State& s = *state_;
-  const Recipe& r = s.checkpoint.model->recipe;
-  check(o);
-  if (!r.encoder) fail("translate: ", s.checkpoint.path, " has no encoder (", s.checkpoint.family, "); use generate()");
-  if (s.checkpoint.decoder_start < 0 || s.checkpoint.decoder_start >= r.vocab)
-    fail("translate: ", s.checkpoint.path, " does not say which token its answers start from (decoder_start_token_id)");
-  if (source.empty()) fail_usage("translate: the source has no tokens");
-  const Dim length = static_cast<Dim>(source.size());
-  if (r.embed.pos != EmbedRecipe::Pos::none && length > r.context)
-    fail("the source (", length, " tokens) does not fit the model's ", r.context, " positions; translate it in pieces");
+  const GenerateOptions options = s.translate_options(o);
+  s.check_source(source, "");
+  const std::int32_t start = s.checkpoint.decoder_start;
   s.times = {};
   s.forget();
-  // The start token is also the padding of these families, never a part of an answer.
-  GenerateOptions options = o;
-  const std::int32_t start = s.checkpoint.decoder_start;
-  if (std::find(s.stops.begin(), s.stops.end(), start) == s.stops.end())
-    options.sampler.bias.emplace_back(start, -std::numeric_limits<float>::infinity());
   const Dim room = s.context - 1, most = o.max_tokens < 0 ? room : std::min(room, o.max_tokens);
   try {
     auto started = Clock::now();
     Batch from{.tokens = source};
-    from.sequences.push_back({.first = 0, .count = length});
+    from.sequences.push_back({.first = 0, .count = static_cast<Dim>(source.size())});
     const Decoder::Piece piece{0, {&start, 1}};
     const std::span<const float> logits = s.decoder.step({&piece, 1}, &from);
-    s.times.prompt_tokens = length;
+    s.times.prompt_tokens = static_cast<Dim>(source.size());
     s.times.prompt_seconds = seconds_since(started);
     started = Clock::now();
     const std::span<const std::int32_t> nothing;  // the answer is a text of its own
     const DecodeJob job{s.checkpoint.tokenizer.get(), nothing, s.stops, options, most, on_token, cancel};
     std::vector<Generated> out;
-    if (o.beams > 0 && most > 0)
-      out = beam_search(s.decoder, 0, std::vector<float>(logits.begin(), logits.end()), job, s.times.decoded_tokens);
+    if (o.beams > 0 && most > 0) out = beam_search(s.decoder, 0, logits, job, s.times.decoded_tokens);
     else out = s.decode(logits, job);
     s.times.decode_seconds = seconds_since(started);
     s.forget();
     return out;
   } catch (...) {
     for (std::size_t i = 1; i < static_cast<std::size_t>(o.samples); ++i) s.decoder.cache.drop(i);
+    s.forget();
+    throw;
+  }
+}
+
+std::vector<std::vector<Generated>> Session::translate_all(std::span<const std::vector<std::int32_t>> sources, const GenerateOptions& o,
+                                                           Dim rows, const OnDone& on_done, const std::atomic<bool>* cancel) {
+  State& s = *state_;
+  GenerateOptions options = s.translate_options(o);
+  if (options.beams == 0) {
+    if (options.sampler.temperature != 0 || options.samples != 1)
+      fail_usage("translate: many sources at once are translated greedily or with beams; samples are drawn for one source at a time");
+    options.beams = 1;
+  }
+  if (rows < 1) fail_usage("translate: passes of ", rows, " rows; give at least 1");
+  for (std::size_t i = 0; i < sources.size(); ++i) s.check_source(sources[i], sources.size() > 1 ? concat(" ", i + 1) : "");
+  const std::int32_t start = s.checkpoint.decoder_start;
+  const Dim room = s.context - 1, most = o.max_tokens < 0 ? room : std::min(room, o.max_tokens);
+  const Session::OnToken no_token;
+  const DecodeJob job{s.checkpoint.tokenizer.get(), {}, s.stops, options, most, no_token, cancel};
+  s.times = {};
+  s.forget();
+
+  std::vector<std::vector<Generated>> out(sources.size());
+  if (most == 0) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = {{.finish = Finish::length}};
+    return out;
+  }
+  struct Running {
+    BeamSearch search;
+    std::size_t source;
+  };
+  std::vector<Running> running;
+  std::size_t next_source = 0;
+  std::uint64_t next_id = 1;
+  const std::size_t side = std::max<std::size_t>(1, static_cast<std::size_t>(rows / options.beams));  // sources side by side
+  // Reads logits of the searches from `first` on, one row per live sequence; those that are over leave.
+  auto advance = [&](std::size_t first, std::span<const float> logits) {
+    const auto V = static_cast<std::size_t>(s.decoder.vocab);
+    std::size_t row = 0;
+    for (std::size_t i = first; i < running.size(); ++i) {
+      const std::size_t live = running[i].search.live();
+      running[i].search.advance(s.decoder.cache, logits.subspan(row * V, live * V), next_id);
+      row += live;
+    }
+    std::erase_if(running, [&](Running& r) {
+      if (!r.search.over()) return false;
+      out[r.source] = r.search.answers();
+      if (on_done) on_done(r.source, out[r.source][0]);
+      return true;
+    });
+  };
+  try {
+    while (next_source < sources.size() || !running.empty()) {
+      if (job.cancelled()) {
+        for (Running& r : running) {
+          r.search.cancel(s.decoder.cache);
+          out[r.source] = r.search.answers();
+        }
+        for (; next_source < sources.size(); ++next_source) out[next_source] = {{.finish = Finish::cancelled}};
+        break;
+      }
+      if (next_source < sources.size() && running.size() * 2 <= side) {  // several at once: their encoder pass is worth it
+        const auto started = Clock::now();
+        const std::size_t first = running.size();
+        std::vector<std::int32_t> tokens;
+        std::vector<Decoder::Piece> pieces;
+        Batch from;
+        while (next_source < sources.size() && running.size() < side) {
+          const std::vector<std::int32_t>& source = sources[next_source];
+          from.sequences.push_back({.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(source.size()), .id = next_id});
+          tokens.insert(tokens.end(), source.begin(), source.end());
+          pieces.push_back({next_id, {&start, 1}});
+          running.push_back({BeamSearch(job, s.decoder.vocab, next_id++), next_source++});
+        }
+        from.tokens = tokens;
+        s.times.prompt_tokens += static_cast<Dim>(tokens.size());
+        const std::span<const float> logits = s.decoder.step(pieces, &from);
+        s.times.prompt_seconds += seconds_since(started);
+        advance(first, logits);
+      } else {
+        const auto started = Clock::now();
+        std::vector<Decoder::Piece> pieces;
+        for (const Running& r : running)
+          for (const Decoder::Piece& p : r.search.pieces()) pieces.push_back(p);
+        const std::span<const float> logits = s.decoder.step(pieces);
+        s.times.decoded_tokens += static_cast<Dim>(pieces.size());
+        advance(0, logits);
+        s.times.decode_seconds += seconds_since(started);
+      }
+    }
+    return out;
+  } catch (...) {
+    for (Running& r : running) r.search.cancel(s.decoder.cache);
     s.forget();
     throw;
   }

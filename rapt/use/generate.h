@@ -21,21 +21,24 @@ struct GenerateOptions {
   std::vector<std::string> stops;        // text that ends the answer and is not part of it
   bool ignore_eos = false;
   int samples = 1;
-  int beams = 0;                         // > 0: beam search instead of sampling; `samples` best are returned
-  double length_penalty = 1;             // beams: score / length^penalty
+  int beams = 0;                         // > 0: beam search instead of sampling; `samples` best are returned. 1: greedy
+  // What a beam's sum of log-probabilities is divided by, so that short answers do not win for being short, with p = length_penalty and the
+  // ending token counted: length^p (Hugging Face), or ((5 + length) / 6)^p (Google's translation system of 2016).
+  enum class PenaltyForm { power, gnmt } penalty_form = PenaltyForm::power;
+  double length_penalty = 1;
   int top_logprobs = 0;
   bool logprobs = false;
-  Dim chunk = 512;                       // prompt tokens per pass
+  Dim chunk = 512;  // prompt tokens per pass
 };
 
 enum class Finish { stop, length, cancelled };
 
 struct Generated {
-  std::vector<std::int32_t> ids;         // without the id that ended it
+  std::vector<std::int32_t> ids;  // without the id that ended it
   std::string text;
-  std::vector<TokenChoice> tokens;       // where log-probabilities were asked for
+  std::vector<TokenChoice> tokens;  // where log-probabilities were asked for
   Finish finish = Finish::stop;
-  double score = 0;                      // beams: sum of log-probabilities over length^penalty
+  double score = 0;  // beams: sum of log-probabilities over the penalty
 };
 
 struct GenerateTimes {
@@ -47,9 +50,9 @@ struct GenerateTimes {
 class Session {
  public:
   struct Options {
-    DType cache = DType::f32;            // f32, f16, bf16, q8_0, q4_0
-    Dim context = 0;                     // 0: the model's
-    bool stream = false;                 // windows slide (the recipe was changed at load): no limit on the length
+    DType cache = DType::f32;  // f32, f16, bf16, q8_0, q4_0
+    Dim context = 0;  // 0: the model's
+    bool stream = false;  // windows slide (the recipe was changed at load): no limit on the length
   };
   Session(Device& device, const Checkpoint& checkpoint, Options options);
   ~Session();
@@ -64,10 +67,16 @@ class Session {
   // Encoder-decoder: the source text's tokens; the answer starts from the model's own start token.
   std::vector<Generated> translate(std::span<const std::int32_t> source, const GenerateOptions& options, const OnToken& on_token = {},
                                    const std::atomic<bool>* cancel = nullptr);
+  // Many sources side by side, greedy (temperature 0) or with beams: each answer is what translate() gives for that source alone, since no row
+  // depends on its neighbours. `rows`: beams that a pass of decoding should have; a source joins when others are done. `on_done` hears of
+  // each as it is finished, in any order.
+  using OnDone = std::function<void(std::size_t source, const Generated& best)>;
+  std::vector<std::vector<Generated>> translate_all(std::span<const std::vector<std::int32_t>> sources, const GenerateOptions& options,
+                                                    Dim rows = 64, const OnDone& on_done = {}, const std::atomic<bool>* cancel = nullptr);
 
-  const GenerateTimes& times() const;    // of the last call
-  Dim cached() const;                    // tokens of the conversation in the cache
-  Dim context() const;                   // the most tokens of prompt and answer together
+  const GenerateTimes& times() const;  // of the last call
+  Dim cached() const;  // tokens of the conversation in the cache
+  Dim context() const;  // the most tokens of prompt and answer together
 
  private:
   struct State;

@@ -1,28 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt eval: how well a model predicts a text.
+// rapt eval: how good a model is: perplexity, loss and accuracy on held-out text, BLEU and chrF of translations, accuracy of classes.
+#include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
 
 #include "rapt/apps/cli/model_args.h"
+#include "rapt/apps/cli/translate.h"
 #include "rapt/base/text.h"
+#include "rapt/io/gzip.h"
+#include "rapt/ops/loss.h"
+#include "rapt/use/data.h"
+#include "rapt/use/metrics.h"
 
 namespace rapt::cli {
 namespace {
 
-int run(Args& args) {
-  const CommonArgs common = common_args(args);
-  const std::optional<std::string> file = args.value("perplexity");
-  args.letter('c', "context");
-  const Dim context = args.number("context", 4, Dim{1} << 30).value_or(512);
-  const Dim chunks = args.number("chunks", -1, Dim{1} << 40).value_or(-1);
-  const std::string name = args.operands(1, 1, "model")[0];
-  if (!file) fail_usage("what to measure? --perplexity FILE is what there is");
-  const std::string text = *file == "-" ? read_stdin(std::size_t{1} << 30) : read_text_file(*file, std::uint64_t{1} << 30);
+constexpr std::uint64_t kMostText = std::uint64_t{1} << 30;
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// ------------------------------------------------------------------------------------------------ perplexity
+int eval_perplexity(const std::string& name, const std::string& file, const CommonArgs& common, Dim context, Dim chunks) {
+  const std::string text = file == "-" ? read_stdin(kMostText) : read_text_file(file, kMostText);
   const OpenModel m = open_model(name, common);
   const Tokenizer& tokenizer = tokenizer_of(m.checkpoint);
   const auto started = std::chrono::steady_clock::now();
   std::vector<std::int32_t> ids = tokenizer.encode(text);
-  const double seconds_tokens = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  const double seconds_tokens = seconds_since(started);
   if (tokenizer.add_bos && tokenizer.bos >= 0) ids.insert(ids.begin(), tokenizer.bos);
   if (context > m.checkpoint.model->recipe.context)
     note(concat("note: a context of ", context, " tokens is more than the model was made for (", m.checkpoint.model->recipe.context, ")"));
@@ -31,7 +38,7 @@ int run(Args& args) {
   const Perplexity p = perplexity(*m.device, m.checkpoint, ids, context, chunks, [&](Dim done, Dim of, double so_far) {
     bar.step(static_cast<double>(done), static_cast<double>(of), fixed(so_far, 4));
   });
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since(start);
   bar.clear();
   const double rate = static_cast<double>(p.chunks * context) / seconds;
   if (common.json) {
@@ -57,27 +64,382 @@ int run(Args& args) {
   return 0;
 }
 
+// ------------------------------------------------------------------------------------------------ loss and accuracy
+// Losses and right answers of the rows that count.
+struct Count {
+  double loss = 0, right = 0;
+  Dim counted = 0;
+  void add(Run& run, const Tensor& logits, std::span<const std::int32_t> targets) {
+    const Loss loss_rows = cross_entropy(run, logits, targets);
+    const Dim classes = logits.last();
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i] < 0) continue;
+      const Dim row = static_cast<Dim>(i);
+      const double x = loss_rows.rows.at(row);
+      if (!std::isfinite(x)) fail("eval: a loss is ", x, "; the model computed something that is no number");
+      loss += x;
+      right += best(logits, row, classes) == targets[i];
+      ++counted;
+    }
+  }
+  static std::int32_t best(const Tensor& logits, Dim row, Dim classes) {
+    std::int32_t at = 0;
+    double top = -std::numeric_limits<double>::infinity();
+    for (Dim c = 0; c < classes; ++c)
+      if (const double x = logits.at(row * classes + c); x > top) top = x, at = static_cast<std::int32_t>(c);
+    return at;
+  }
+  double mean() const { return loss / static_cast<double>(counted); }
+  double accuracy() const { return right / static_cast<double>(counted); }
+};
+
+Json count_json(const std::string& name, const std::string& objective, const Count& c, double seconds) {
+  Json j = Json::Object{};
+  j.set("model", name);
+  j.set("objective", objective);
+  j.set("loss", c.mean());
+  if (objective != "classification") j.set("perplexity", std::exp(c.mean()));
+  j.set("accuracy", c.accuracy());
+  j.set("counted", c.counted);
+  j.set("seconds", seconds);
+  return j;
+}
+
+// A token's class where many tokens are guessed, and what guessing the commonest one would reach.
+class Commonest {
+ public:
+  explicit Commonest(Dim classes) : seen_(static_cast<std::size_t>(classes)) {}
+  void add(std::span<const std::int32_t> targets) {
+    for (std::int32_t t : targets)
+      if (t >= 0) ++seen_[static_cast<std::size_t>(t)], ++all_;
+  }
+  double share() const { return static_cast<double>(*std::max_element(seen_.begin(), seen_.end())) / static_cast<double>(all_); }
+
+ private:
+  std::vector<Dim> seen_;
+  Dim all_ = 0;
+};
+
+int eval_loss(const std::string& name, const std::string& file, const CommonArgs& common, std::optional<Dim> context, Dim batches,
+              Dim seed) {
+  const OpenModel m = open_model(name, common);
+  const Checkpoint& c = m.checkpoint;
+  const Model& model = *c.model;
+  const Recipe& r = model.recipe;
+  tokenizer_of(c);
+  if (r.head.kind != HeadRecipe::Kind::vocab)
+    fail("eval: ", name, " has no head over its vocabulary; ",
+         r.head.kind == HeadRecipe::Kind::classes ? "use --classify" : "it predicts nothing");
+  const bool both = model.encoder && model.decoder;
+  const bool masked = model.encoder && !model.decoder;
+  const std::string objective = both ? "translation" : masked ? "masked" : "causal";
+
+  DataOptions o;
+  o.path = file;
+  const bool packed = is_packed(file);  // with its own tokenizer and held-out part
+  if (!packed) o.held_out = file, o.tokenizer = c.path;
+  o.objective = both ? Objective::translation : masked ? Objective::masked : Objective::causal;
+  o.length = context.value_or(std::min<Dim>(r.context, 1024));
+  if (o.length > r.context && r.embed.pos == EmbedRecipe::Pos::learned)
+    fail_usage("--context ", o.length, ": ", name, " has learned positions for ", r.context, " tokens");
+  o.batch = std::max<Dim>(1, std::min(2048 / o.length, (Dim{64} << 20) / std::max<Dim>(1, o.length * r.vocab)));
+  // Masks are drawn anew for every seed: windows of one epoch in any order, one per batch, are each window once.
+  const bool drawn = masked && !packed;
+  if (drawn) o.batch = 1, o.windows = DataOptions::Windows::shuffled, o.seed = static_cast<std::uint64_t>(seed);
+  Progress reading("reading", common.quiet);
+  o.progress = [&](double done) { reading.step(done, 1); };
+  const std::unique_ptr<TrainData> data = open_data(o);
+  reading.clear();
+  if (data->vocab > r.vocab) fail("eval: the text has tokens up to ", data->vocab, ", the model's vocabulary ends at ", r.vocab);
+  Dim n = drawn ? static_cast<Dim>(std::llround(1 / data->epochs(1))) : data->held_out();
+  if (n < 1) fail("eval: ", file, " holds nothing to measure", packed ? " (it was packed without a held-out part)" : "");
+  if (batches > 0) n = std::min(n, batches);
+
+  Progress bar(objective == "translation" ? "loss" : objective, common.quiet);
+  const auto started = std::chrono::steady_clock::now();
+  Run run(*m.device);
+  Count count;
+  Commonest commonest(r.vocab);
+  for (Dim i = 0; i < n; ++i) {
+    TrainBatch b = drawn ? data->batch(static_cast<std::uint64_t>(i)) : data->held_out_batch(i);
+    if (both && c.decoder_start >= 0)
+      for (const Sequence& s : b.sequences) b.tokens[static_cast<std::size_t>(s.first)] = c.decoder_start;
+    run.reset();
+    const Batch batch{.tokens = b.tokens, .sequences = b.sequences}, source{.tokens = b.source, .sequences = b.source_sequences};
+    const Tensor logits = forward(run, model, batch, both ? &source : nullptr);
+    count.add(run, logits, b.targets);
+    commonest.add(b.targets);
+    bar.step(static_cast<double>(i + 1), static_cast<double>(n), count.counted > 0 ? fixed(count.mean(), 4) : "");
+  }
+  bar.clear();
+  if (count.counted == 0) fail("eval: no token of ", file, " counts");
+  const double seconds = seconds_since(started);
+  if (common.json) {
+    Json j = count_json(name, objective, count, seconds);
+    j.set("commonest", commonest.share());
+    j.set("context", o.length);
+    if (drawn) j.set("seed", seed);
+    print(j.dump() + "\n");
+    return 0;
+  }
+  print(concat("loss ", fixed(count.mean(), 4), "   perplexity ", fixed(std::exp(count.mean()), 3), "   accuracy ",
+               fixed(100 * count.accuracy(), 2), " %  (", objective, ", ", with_commas(count.counted),
+               both     ? " target tokens"
+               : masked ? " hidden tokens"
+                        : " tokens",
+               "; always the commonest: ", fixed(100 * commonest.share(), 2), " %)\n"));
+  if (common.verbose)
+    note(concat(n, " batches, windows of ", o.length, " tokens, computed in ", fixed(seconds, 1), " s on ", m.device->threads(),
+                " threads"));
+  return 0;
+}
+
+// ------------------------------------------------------------------------------------------------ classes
+int eval_classes(const std::string& name, const std::vector<std::string>& wanted, const CommonArgs& common) {
+  const OpenModel m = open_model(name, common);
+  const Checkpoint& c = m.checkpoint;
+  const Model& model = *c.model;
+  const Recipe& r = model.recipe;
+  const Tokenizer& tokenizer = tokenizer_of(c);
+  if (r.head.kind != HeadRecipe::Kind::classes)
+    fail("eval: ", name, " (", c.family, ") tells no classes apart; --loss or --perplexity measure it");
+  std::vector<std::string> names = c.class_names;
+  for (Dim i = static_cast<Dim>(names.size()); i < r.head.classes; ++i) names.push_back(std::to_string(i));
+
+  struct Label {
+    std::string name;
+    std::int32_t index;
+    Dim lines = 0, right = 0;
+  };
+  std::vector<Label> labels;
+  struct Line {
+    std::vector<std::int32_t> ids;
+    std::size_t label;
+  };
+  std::vector<Line> lines;
+  Dim cut = 0;
+  for (const std::string& list : wanted)
+    for (std::size_t at = 0; at <= list.size();) {
+      const std::size_t comma = std::min(list.find(',', at), list.size());
+      const std::string entry = list.substr(at, comma - at);
+      at = comma + 1;
+      const std::size_t equal = entry.find('=');
+      if (equal == std::string::npos || equal == 0 || equal + 1 == entry.size())
+        fail_usage("--classify: '", entry, "' is not LABEL=FILE, as in de=test.de,en=test.en");
+      const std::string label = entry.substr(0, equal);
+      const auto known = std::find(names.begin(), names.end(), label);
+      if (known == names.end()) fail_usage("--classify: ", name, " knows no class '", label, "'; ", name_hint(label, names));
+      labels.push_back({label, static_cast<std::int32_t>(known - names.begin())});
+      const std::size_t frame = tokenizer.before.size() + tokenizer.after.size();
+      for (const std::string& text : text_lines(read_text_or_gz(entry.substr(equal + 1), kMostText))) {
+        if (text.find_first_not_of(" \t") == std::string::npos) continue;
+        std::vector<std::int32_t> ids = tokenizer.encode(text);
+        const auto room = static_cast<std::size_t>(std::max<Dim>(1, r.context - static_cast<Dim>(frame)));
+        if (ids.size() > room) ids.resize(room), ++cut;
+        lines.push_back({tokenizer.frame(std::move(ids)), labels.size() - 1});
+        ++labels.back().lines;
+      }
+      if (labels.back().lines == 0) fail("eval: ", entry.substr(equal + 1), " holds no lines");
+    }
+  if (cut > 0 && !common.quiet)
+    note(concat("note: ", cut, " of ", lines.size(), " lines are longer than the model reads; their ends were left out"));
+
+  Progress bar("classes", common.quiet);
+  const auto started = std::chrono::steady_clock::now();
+  Run run(*m.device);
+  Count count;
+  for (std::size_t i = 0; i < lines.size();) {
+    std::vector<std::int32_t> tokens, targets;
+    Batch batch;
+    const std::size_t first = i;
+    for (; i < lines.size() && (i == first || tokens.size() + lines[i].ids.size() <= 2048); ++i) {
+      batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(lines[i].ids.size()), .id = i});
+      tokens.insert(tokens.end(), lines[i].ids.begin(), lines[i].ids.end());
+      targets.push_back(labels[lines[i].label].index);
+    }
+    batch.tokens = tokens;
+    run.reset();
+    const Tensor logits = forward(run, model, batch);  // [sequences, classes]
+    count.add(run, logits, targets);
+    for (std::size_t k = first; k < i; ++k)
+      labels[lines[k].label].right += Count::best(logits, static_cast<Dim>(k - first), logits.last()) == targets[k - first];
+    bar.step(static_cast<double>(i), static_cast<double>(lines.size()));
+  }
+  bar.clear();
+  const double seconds = seconds_since(started);
+  if (common.json) {
+    Json j = count_json(name, "classification", count, seconds);
+    Json::Array each;
+    for (const Label& l : labels) {
+      Json one = Json::Object{};
+      one.set("label", l.name);
+      one.set("lines", l.lines);
+      one.set("accuracy", static_cast<double>(l.right) / static_cast<double>(l.lines));
+      each.push_back(std::move(one));
+    }
+    j.set("labels", std::move(each));
+    print(j.dump() + "\n");
+    return 0;
+  }
+  print(concat("accuracy ", fixed(100 * count.accuracy(), 2), " %   loss ", fixed(count.mean(), 4), "  (", with_commas(count.counted),
+               " lines)\n"));
+  Dim wide = 0;
+  for (const Label& l : labels) wide = std::max(wide, columns(l.name));
+  for (const Label& l : labels)
+    print(concat("  ", padded(l.name, wide), "  ", fixed(100 * static_cast<double>(l.right) / static_cast<double>(l.lines), 2), " %  (",
+                 with_commas(l.right), " of ", with_commas(l.lines), ")\n"));
+  return 0;
+}
+
+// ------------------------------------------------------------------------------------------------ translations
+int report_translation(const std::string& name, const std::vector<std::string>& translations, const std::vector<std::string>& references,
+                       const std::string& what, const std::string& reference, const CommonArgs& common, bool lower, double seconds) {
+  if (translations.size() != references.size())
+    fail("eval: ", what, " has ", with_commas(static_cast<Dim>(translations.size())), " lines, ", reference, " has ",
+         with_commas(static_cast<Dim>(references.size())), "; line i of the one must be the reference of line i of the other");
+  if (translations.empty()) fail("eval: ", what, " holds no lines");
+  const Bleu b = bleu(translations, references, lower);
+  const double c = chrf(translations, references, 6, 2, lower);
+  if (common.json) {
+    Json j = Json::Object{};
+    if (!name.empty()) j.set("model", name);
+    j.set("lines", static_cast<Dim>(translations.size()));
+    j.set("bleu", b.score);
+    Json::Array p;
+    for (double x : b.precisions) p.emplace_back(x);
+    j.set("precisions", std::move(p));
+    j.set("brevity", b.brevity);
+    j.set("length", b.length);
+    j.set("reference_length", b.reference_length);
+    j.set("chrf", c);
+    j.set("lower", lower);
+    j.set("tokenizer", "13a");
+    if (seconds > 0) j.set("seconds", seconds);
+    print(j.dump() + "\n");
+    return 0;
+  }
+  print(concat("BLEU ", fixed(b.score, 2), "   chrF2 ", fixed(c, 2), "  (", with_commas(static_cast<Dim>(translations.size())),
+               " lines; precisions ", fixed(b.precisions[0], 1), " / ", fixed(b.precisions[1], 1), " / ", fixed(b.precisions[2], 1), " / ",
+               fixed(b.precisions[3], 1), ", brevity ", fixed(b.brevity, 3), ", ", with_commas(b.length), " words for ",
+               with_commas(b.reference_length), ")\n"));
+  return 0;
+}
+
+std::vector<std::string> lines_of_file(const std::string& path) {
+  return text_lines(path == "-" ? read_stdin(kMostText) : read_text_or_gz(path, kMostText));
+}
+
+int eval_translation(const std::string& name, const std::string& source, const std::string& reference, const TranslateOptions& o,
+                     const CommonArgs& common, bool lower, const std::optional<std::string>& out, bool force) {
+  const std::vector<std::string> lines = lines_of_file(source), references = lines_of_file(reference);
+  if (lines.size() != references.size())
+    fail("eval: ", source, " has ", with_commas(static_cast<Dim>(lines.size())), " lines, ", reference, " has ",
+         with_commas(static_cast<Dim>(references.size())), "; line i of the one must be the translation of line i of the other");
+  const OpenModel m = open_model(name, common);
+  const Checkpoint& c = m.checkpoint;
+  if (!c.model->encoder || !c.model->decoder) fail(name, " (", c.family, ") is no encoder-decoder: it does not translate");
+  Session session(*m.device, c, {});
+  std::optional<FileWriter> file;
+  if (out) file.emplace(*out, force);
+  Progress bar("translating", common.quiet);
+  const auto started = std::chrono::steady_clock::now();
+  std::vector<std::string> translations;
+  for (const Translation& t : translate_lines(
+           session, c, lines, o, {}, [&](std::size_t n) { bar.step(static_cast<double>(n), static_cast<double>(lines.size())); })) {
+    translations.push_back(t.text);
+    if (file) file->write(t.text + "\n");
+  }
+  bar.clear();
+  const double seconds = seconds_since(started);
+  if (file) file->commit();
+  if (common.verbose) note(concat(lines.size(), " lines translated in ", fixed(seconds, 1), " s on ", m.device->threads(), " threads"));
+  return report_translation(name, translations, references, "the translation", reference, common, lower, seconds);
+}
+
+int run(Args& args) {
+  const CommonArgs common = common_args(args);
+  const std::optional<std::string> perplexity_of = args.value("perplexity"), loss_of = args.value("loss"),
+                                   accuracy_of = args.value("accuracy");
+  const std::vector<std::string> classes = args.values("classify");
+  std::optional<std::string> source = args.value("translate");
+  if (const auto again = args.value("source")) source = again;
+  std::optional<std::string> reference = args.value("reference");
+  const std::optional<std::string> hypothesis = args.value("hypothesis"), out = args.value("out");
+  const bool lower = args.flag("lower"), force = args.flag("force");
+  args.letter('c', "context");
+  const std::optional<Dim> context = args.number("context", 4, Dim{1} << 30);
+  const Dim chunks = args.number("chunks", -1, Dim{1} << 40).value_or(-1);
+  const Dim seed = args.number("seed", 0, std::numeric_limits<Dim>::max()).value_or(0);
+  const TranslateOptions translate = translate_args(args);
+
+  const int measures =
+      perplexity_of.has_value() + (loss_of || accuracy_of) + !classes.empty() + source.has_value() + hypothesis.has_value();
+  if (measures == 0)
+    fail_usage(
+        "what to measure? --perplexity FILE, --loss FILE, --classify LABEL=FILE,…, --translate SOURCE --reference FILE, or --hypothesis FILE --reference FILE");
+  if (measures > 1 || (loss_of && accuracy_of))
+    fail_usage("one measure at a time: --perplexity, --loss (or --accuracy, which is the same), --classify, --translate or --hypothesis");
+  if (hypothesis) {
+    args.operands(0, 0, "model; two files are compared without one");
+    if (!reference) fail_usage("--hypothesis FILE is compared with --reference FILE; give that too");
+    return report_translation("", lines_of_file(*hypothesis), lines_of_file(*reference), *hypothesis, *reference, common, lower, 0);
+  }
+  const std::vector<std::string> words = args.operands(1, source && !reference ? 2 : 1, source ? "model, and the reference" : "model");
+  if (words.size() > 1) reference = words[1];
+  if (reference && !source) fail_usage("--reference belongs to --translate or --hypothesis");
+  if (perplexity_of) return eval_perplexity(words[0], *perplexity_of, common, context.value_or(512), chunks);
+  if (loss_of || accuracy_of) return eval_loss(words[0], loss_of ? *loss_of : *accuracy_of, common, context, chunks, seed);
+  if (!classes.empty()) return eval_classes(words[0], classes, common);
+  if (!reference) fail_usage("--translate SOURCE wants a reference to compare with: --reference FILE");
+  return eval_translation(words[0], *source, *reference, translate, common, lower, out, force);
+}
+
 }  // namespace
 
 extern const Verb kEval;
 const Verb kEval = {
-    "eval", "how well a model predicts a text (perplexity)",
+    "eval", "how good a model is: perplexity, loss, accuracy, BLEU, chrF",
     "Usage: rapt eval MODEL --perplexity FILE [--context 512] [--chunks N] [flags]\n"
+    "       rapt eval MODEL --loss FILE [--context N] [--seed N]\n"
+    "       rapt eval MODEL --classify LABEL=FILE,LABEL=FILE\n"
+    "       rapt eval MODEL --translate SOURCE --reference FILE [--beam 4] [--out FILE]\n"
+    "       rapt eval --hypothesis FILE --reference FILE\n"
     "\n"
-    "The text is cut into windows of --context tokens, one after the other; in each, the second half counts (each token there is\n"
-    "predicted from at least half a window). A model that wants a beginning-of-text token gets it in the place of each window's\n"
-    "first token. This is llama-perplexity's definition, so numbers can be compared. FILE may be - for standard input.\n"
+    "--perplexity   the text is cut into windows of --context tokens, one after the other; in each, the second half counts (each token there\n"
+    "               is predicted from at least half a window). A model that wants a beginning-of-text token gets it in the place of each\n"
+    "               window's first token. This is llama-perplexity's definition, so numbers can be compared. FILE may be -.\n"
+    "--loss         the model's own objective on held-out text, as training judges it; prints loss (nats), perplexity and accuracy (the most\n"
+    "               probable token is right) per token, and the accuracy of always guessing the commonest. --accuracy FILE is the same.\n"
+    "                 decoders: every token of the text but the first, in windows of --context tokens (the model's, at most 1,024)\n"
+    "                 encoders (BERT): 15 % of the tokens are hidden, as in training; which ones, --seed says (0)\n"
+    "                 encoder-decoders: FILE is SOURCE,TARGET, two files of parallel lines\n"
+    "               A file made by `rapt data` is measured on its held-out part.\n"
+    "--classify     accuracy of a classifier on files of lines, in all and by label.\n"
+    "--translate    translates SOURCE line by line and compares with the reference: BLEU and chrF2 of the corpus. --out keeps the translations.\n"
+    "--hypothesis   the same figures for translations that are there already.\n"
     "\n"
-    "  -c, --context N   tokens of a window (512)\n"
-    "  --chunks N        only the first N windows\n"
+    "BLEU is sacrebleu's: words as mteval-v13a finds them (tokenizer 13a: punctuation and symbols stand alone, except a period or comma between\n"
+    "digits and the apostrophe; a hyphen after a digit stands alone; case is kept), 1- to 4-grams, exponential smoothing, one reference. The text\n"
+    "is compared as it is written: do not tokenise it before. chrF2: character 1- to 6-grams without white space, beta 2.\n"
+    "\n"
+    "  -c, --context N   tokens of a window (perplexity: 512)\n"
+    "  --chunks N        only the first N windows (--loss: batches)\n"
+    "  --lower           BLEU and chrF of lower-cased text\n"
+    "  --beam N, --length-penalty P, --penalty-form F, --max-tokens N, --batch N, --prefix TEXT    as in `rapt translate`\n"
     "  --json            the figures as JSON\n"
     "  --verbose         times\n"
     "  -t, --threads N   threads (as many as the process may use)\n"
     "  -q, --quiet       no progress\n"
     "\n"
+    "Text files may be compressed (.gz), except for --perplexity.\n"
+    "\n"
     "Examples:\n"
     "  rapt eval model.gguf --perplexity wiki.test.raw\n"
-    "  rapt eval model.gguf --perplexity wiki.test.raw --chunks 20 --json\n",
+    "  rapt eval model.gguf --perplexity wiki.test.raw --chunks 20 --json\n"
+    "  rapt eval runs/shakespeare --loss valid.txt\n"
+    "  rapt eval runs/language --classify de=test.de,en=test.en\n"
+    "  rapt eval runs/de-en --translate test.de --reference test.en --out test.out\n"
+    "  rapt eval --hypothesis test.out --reference test.en\n",
     run};
 
 }  // namespace rapt::cli
