@@ -17,11 +17,13 @@
 
 namespace rapt::cli {
 
-extern const Verb kBench, kCheck, kConvert, kEmbed, kEval, kLab, kLogits, kQuantize, kRun, kShow, kTokenize;
+extern const Verb kBench, kCheck, kConvert, kData, kEmbed, kEval, kInspect, kLab, kLogits, kQuantize, kRun, kShow, kTokenize, kTrain,
+    kTranslate;
 
 namespace {
 
-const Verb* const kVerbs[] = {&kRun, &kEmbed, &kEval, &kBench, &kTokenize, &kLogits, &kConvert, &kQuantize, &kCheck, &kShow, &kLab};
+const Verb* const kVerbs[] = {&kRun,    &kTranslate, &kEmbed,    &kTrain, &kData, &kEval,    &kBench, &kTokenize,
+                              &kLogits, &kConvert,   &kQuantize, &kCheck, &kShow, &kInspect, &kLab};
 
 std::string overview() {
   std::string out = "rapt: one engine for the whole attention family\n\nUsage: rapt VERB [...]\n\n";

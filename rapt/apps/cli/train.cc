@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// rapt train: a model from a recipe and data.
+#include <unistd.h>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+
+#include "rapt/apps/cli/model_args.h"
+#include "rapt/apps/cli/train_view.h"
+#include "rapt/base/text.h"
+#include "rapt/nn/model_folder.h"
+#include "rapt/nn/recipe_set.h"
+#include "rapt/use/train_options.h"
+
+namespace rapt::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::atomic<int> stop_asked{0};
+
+// The first one lets the step end and saves; a second one does not wait. What was saved is whole either way.
+extern "C" void on_signal(int) {
+  if (stop_asked.fetch_add(1) > 0) _exit(130);
+}
+
+template <class E, std::size_t N>
+E word(const std::string& value, const std::array<std::string_view, N>& names, std::string_view flag) {
+  for (std::size_t i = 0; i < N; ++i)
+    if (value == names[i]) return static_cast<E>(i);
+  const std::vector<std::string> all(names.begin(), names.end());
+  fail_usage(flag, ": '", value, "' is none of ", join(all), "; ", name_hint(value, all));
+}
+
+constexpr auto kObjectives = std::to_array<std::string_view>({"causal", "masked", "translation", "classification"});
+constexpr auto kVocabularies = std::to_array<std::string_view>({"characters", "bytes", "bpe"});
+constexpr auto kWindows = std::to_array<std::string_view>({"random", "shuffled"});
+
+Objective objective_of(const Recipe& r, const std::string& data) {
+  if (r.encoder && r.decoder) return Objective::translation;
+  if (r.head.kind == HeadRecipe::Kind::classes || data.find('=') != std::string::npos) return Objective::classification;
+  return r.decoder ? Objective::causal : Objective::masked;
+}
+
+bool is_task(const std::string& data) { return data == "copy" || data == "sort" || data == "date"; }
+
+// Special tokens that each objective needs.
+void name_specials(VocabOptions& v, Objective objective) {
+  switch (objective) {
+    case Objective::causal:
+      if (v.kind != VocabKind::characters) v.eos = "<|endoftext|>";
+      break;
+    case Objective::translation: v.pad = "<pad>", v.eos = "</s>", v.unk = v.kind == VocabKind::characters ? "<unk>" : ""; break;
+    case Objective::masked:
+    case Objective::classification: v.pad = "[PAD]", v.unk = "[UNK]", v.cls = "[CLS]", v.sep = "[SEP]", v.mask = "[MASK]"; break;
+  }
+}
+
+// A stop strings it along: text from the model as it is now.
+std::string sample_of(Device& device, const Checkpoint& checkpoint, const TrainData& data, const std::string& prompt, Dim step) {
+  if (!checkpoint.tokenizer || (data.objective != Objective::causal && data.objective != Objective::translation)) return "";
+  GenerateOptions o;
+  o.max_tokens = 100;
+  o.sampler.seed = static_cast<std::uint64_t>(step);
+  Session session(device, checkpoint, {});
+  if (data.objective == Objective::translation) {
+    if (data.held_out() == 0) return "";
+    const TrainBatch b = data.held_out_batch(0);
+    const Sequence& s = b.source_sequences.front();
+    const std::span<const std::int32_t> source(b.source.data() + s.first, static_cast<std::size_t>(s.count));
+    o.sampler.temperature = 0;
+    return concat(checkpoint.tokenizer->decode(source), " → ", session.translate(source, o).front().text);
+  }
+  std::vector<std::int32_t> ids = checkpoint.tokenizer->encode(prompt);
+  if (ids.empty()) return "";
+  return prompt + session.generate(ids, o).front().text;
+}
+
+bool is_model(const std::string& name) {
+  std::error_code ignored;
+  return name.ends_with(".gguf") || fs::is_directory(name, ignored);
+}
+
+int run(Args& args) {
+  const CommonArgs common = common_args(args);
+  DataOptions d;
+  const std::optional<std::string> data_path = args.value("data"), out = args.value("out"), objective = args.value("objective"),
+                                   vocab = args.value("vocab"), windows = args.value("windows"), optimizer = args.value("optimizer"),
+                                   schedule = args.value("schedule");
+  d.held_out = args.value("held-out").value_or("");
+  d.share = args.real("share").value_or(0.1);
+  d.tokenizer = args.value("tokenizer").value_or("");
+  d.vocab.lower = args.flag("lower");
+  d.documents = args.flag("documents");
+  d.mask_share = args.real("mask-share").value_or(0.15);
+  const std::optional<Dim> vocab_size = args.number("vocab-size", 2, 1 << 20), batch = args.number("batch", 1, 1 << 20),
+                           length = args.number("length", 1, 1 << 24), batch_tokens = args.number("batch-tokens", 1, Dim{1} << 30);
+  std::vector<std::string> settings = args.values("set"), recipe_settings;
+  const std::vector<std::pair<const char*, const char*>> direct = {{"steps", "steps"},           {"seed", "seed"},
+                                                                   {"rate", "optimizer.rate"},   {"warmup", "schedule.warmup"},
+                                                                   {"eval-every", "eval_every"}, {"eval-batches", "eval_batches"},
+                                                                   {"save-every", "save_every"}, {"accumulate", "accumulate"},
+                                                                   {"smoothing", "smoothing"}};
+  Json options_json = Json::Object{};
+  for (const auto& [flag, key] : direct)
+    if (const std::optional<double> v = args.real(flag))
+      options_json.set(key, *v == std::floor(*v) ? Json(static_cast<std::int64_t>(*v)) : Json(*v));
+  if (optimizer) options_json.set("optimizer.kind", *optimizer);
+  if (schedule) options_json.set("schedule.kind", *schedule);
+  const bool force = args.flag("force");
+  const std::string prompt = args.value("sample").value_or("\n");
+  const std::string name = args.operands(1, 1, "recipe")[0];
+  if (!data_path) fail_usage("what to learn from? --data FILE, or a task: --data copy");
+  if (!out) fail_usage("where to? --out FOLDER gets the saved states and the model");
+  for (const std::string& s : settings) {
+    if (s.starts_with("train.")) {
+      const Setting setting = parse_setting(s.substr(6));
+      options_json.set(setting.key, setting.value);
+    } else {
+      recipe_settings.push_back(s);
+    }
+  }
+  TrainOptions o = parse_train_options(options_json, "train");
+
+  // The recipe, and where it is a model's, its weights and tokenizer.
+  Device device(DeviceOptions{.threads = common.threads});
+  Checkpoint checkpoint;
+  Recipe recipe;
+  const bool begin_with_weights = is_model(name);
+  if (begin_with_weights) {
+    if (!recipe_settings.empty())
+      fail_usage("--set ", recipe_settings[0], ": ", name, " is a model with weights; its recipe cannot be changed");
+    LoadOptions load{.real = device.real, .matrices = device.real};
+    load.device = &device;
+    checkpoint = open_checkpoint(find_model(name), load);
+    recipe = checkpoint.model->recipe;
+    if (d.tokenizer.empty()) d.tokenizer = checkpoint.path;
+  } else {
+    recipe = with_settings(find_recipe(name), recipe_settings);
+  }
+  d.path = *data_path;
+  d.objective = objective ? word<Objective>(*objective, kObjectives, "--objective") : objective_of(recipe, d.path);
+  d.encoder_decoder = recipe.encoder && recipe.decoder;
+  if (is_task(d.path) && d.encoder_decoder) d.objective = Objective::translation;
+  d.seed = o.seed;
+  d.vocab.kind = vocab ? word<VocabKind>(*vocab, kVocabularies, "--vocab") : VocabKind::bpe;
+  d.vocab.size = vocab_size.value_or(4096);
+  name_specials(d.vocab, d.objective);
+  if (windows) d.windows = word<DataOptions::Windows>(*windows, kWindows, "--windows");
+  d.batch = batch.value_or(d.objective == Objective::causal ? 12 : 32);
+  d.length = length.value_or(std::min<Dim>(recipe.context, 256));
+  d.batch_tokens = batch_tokens.value_or(0);
+  if (recipe.context < d.length && !begin_with_weights) recipe.context = d.length;
+  Progress reading("reading data", common.quiet);
+  d.progress = [&](double done) { reading.step(done, 1); };
+  const std::unique_ptr<TrainData> data = open_data(d);
+  reading.clear();
+
+  if (!begin_with_weights) {
+    recipe.vocab = data->vocab;
+    if (d.objective == Objective::classification) {
+      if (recipe.head.kind != HeadRecipe::Kind::classes)  // as BERT's classifier: the first row through a dense layer and tanh
+        recipe.head = {.kind = HeadRecipe::Kind::classes,
+                       .pool = recipe.decoder ? HeadRecipe::Pool::last : HeadRecipe::Pool::first,
+                       .bias = true,
+                       .transform = HeadTransform{.act = Act::tanh, .norm = std::nullopt}};
+      recipe.head.classes = data->classes;
+    }
+    checkpoint.model = std::make_unique<Model>(resolve(recipe), device.real);
+    init(*checkpoint.model, o.seed);
+  }
+  Model& model = *checkpoint.model;
+  checkpoint.tokenizer = data->tokenizer;
+  checkpoint.decoder_start = data->start;
+  if (data->stop >= 0) checkpoint.stops = {data->stop};
+
+  std::error_code error;
+  fs::create_directories(*out, error);
+  if (error) fail(*out, ": the folder cannot be made: ", error.message());
+  Store store(*out, real_fs(), static_cast<int>(std::max<Dim>(2, o.average)));
+  store.claim();  // one run at a time
+  bool states = false;
+  for (const std::string& entry : real_fs().list(*out)) {
+    if (force && (entry.starts_with("step-") || entry == "metrics.jsonl")) real_fs().remove_all((fs::path(*out) / entry).string());
+    states = states || (!force && entry.starts_with("step-"));
+  }
+  const std::optional<Stored> before = store.latest([](const std::string& text) { note(text); });
+  if (states && !before) fail(*out, ": none of the saved states is whole (see above); give another --out, or --force to begin anew");
+  MetricsFile metrics((fs::path(*out) / "metrics.jsonl").string(), before ? before->step : -1);
+  TrainView view(o.steps, common.quiet);
+  view.say(concat(model.recipe.name, ": ", short_count(static_cast<double>(model.parameters())), " parameters, vocabulary ",
+                  model.recipe.vocab, "; ", data->about(), "; ", device.threads(), " threads (", device.kernels.isa, ")"));
+
+  FolderExtras extras;
+  extras.tokenizer = data->tokenizer_files ? &*data->tokenizer_files : nullptr;
+  extras.decoder_start = data->start;
+  extras.class_names = data->class_names;
+  if (data->tokenizer) extras.bos = data->tokenizer->bos, extras.eos = data->tokenizer->eos, extras.pad = data->tokenizer->pad;
+  if (data->stop >= 0) extras.eos = data->stop;
+  if (data->pad >= 0) extras.pad = data->pad;
+
+  Trainer trainer(device, model, *data, o);
+  Dim looked = 0;
+  TrainEvents events;
+  events.step = [&](const StepReport& r) {
+    metrics.step(r);
+    view.step(r);
+  };
+  events.judged = [&](Dim step, const Judgement& j) {
+    metrics.judged(step, j);
+    view.judged(step, j);
+    looked = step;
+    if (!common.quiet) view.sample(sample_of(device, checkpoint, *data, prompt, step));
+  };
+  events.say = [&](const std::string& text) {
+    metrics.event(trainer.steps(), text);
+    view.say(text);
+  };
+  events.saved = [&](const Stored& s) { metrics.event(s.step, "saved " + s.folder); };
+
+  struct sigaction act{};
+  act.sa_handler = on_signal;
+  sigemptyset(&act.sa_mask);
+  sigaction(SIGINT, &act, nullptr);
+  sigaction(SIGTERM, &act, nullptr);
+  const bool done = train(trainer, o, store, events, stop_asked);
+  view.clear();
+  metrics.write_curves(*out);
+  if (!done) {
+    note(concat("stopped after step ", trainer.steps(), " of ", o.steps, "; saved. The same command goes on from there."));
+    return 0;
+  }
+  trainer.finish(store);
+  const Judgement last = trainer.judge(o.eval_batches);
+  const std::string folder = (fs::path(*out) / "model").string();
+  write_model_folder(model, extras, folder, true);
+  if (common.json) {
+    Json j = Json::Object{};
+    j.set("steps", trainer.steps());
+    j.set("parameters", model.parameters());
+    j.set("held_out_loss", last.loss);
+    j.set("held_out_accuracy", last.accuracy);
+    j.set("model", folder);
+    print(j.dump() + "\n");
+  } else {
+    if (last.counted > 0)
+      print(concat("held out: loss ", fixed(last.loss, 4), ", perplexity ", fixed(std::exp(last.loss), 3), ", accuracy ",
+                   fixed(100 * last.accuracy, 2), " %\n"));
+    print(concat("model: ", folder, " (curves and metrics.jsonl in ", *out, ")\n"));
+    if (d.objective == Objective::causal) print(concat("try: rapt run ", folder, " \"…\"\n"));
+    if (d.objective == Objective::translation) print(concat("try: rapt translate ", folder, " \"…\"\n"));
+  }
+  return 0;
+}
+
+std::string help_text() {
+  std::string out =
+      "Usage: rapt train RECIPE --data DATA --out FOLDER [flags]\n"
+      "\n"
+      "RECIPE is a preset (rapt show lists them), a JSON file, or a model to go on from (a folder or a GGUF file: its weights, its\n"
+      "tokenizer). DATA is a text file, a folder of them, parallel lines (a.de,a.en), labelled lines (german=a.de,english=a.en), a file\n"
+      "made by `rapt data`, or a task made in code: copy, sort, date. Texts may be .gz.\n"
+      "\n"
+      "The same command again goes on where it stopped: weights, optimizer, order of data and dropout, bit for bit. Ctrl-C ends the step,\n"
+      "saves and leaves; a second one leaves at once. FOLDER gets the saved states (step-N), the finished model (model/, which opens in\n"
+      "transformers where the recipe is one of its families), metrics.jsonl, loss.svg and attention.svg.\n"
+      "\n"
+      "What is learned:\n"
+      "  --objective O       causal, masked, translation, classification (by the recipe)\n"
+      "  --held-out DATA     judged on this; else the last --share (0.1) of the data is kept apart\n"
+      "  --vocab KIND        characters, bytes or bpe (bpe, --vocab-size 4096), made from the data; --lower\n"
+      "  --tokenizer PATH    use this one instead\n"
+      "  --batch N           sequences of a batch (12; 32)       --length N     tokens of one (256, or the recipe's context)\n"
+      "  --batch-tokens N    batches of about N tokens, similar lengths together (translation, classification)\n"
+      "  --windows W         random offsets, or shuffled: each part of a text once an epoch\n"
+      "  --documents         files, or parts between empty lines, do not see each other\n"
+      "  --mask-share X      masked tokens (0.15)\n"
+      "How:\n"
+      "  --steps N  --rate X  --warmup N  --optimizer adamw|adam|sgd|muon  --schedule constant|cosine|inverse_sqrt|wsd  --smoothing X\n"
+      "  --accumulate N  --seed N  --eval-every N  --eval-batches N  --save-every N\n"
+      "  --set KEY=VALUE     anything of the recipe (width=128 layers=4 heads=4 dropout=0.1 decoder.final_norm.eps=1e-5 …), or of the training\n"
+      "                      with train. before its key; may come many times\n"
+      "  --sample TEXT       samples begin with this\n"
+      "  --force             begin anew: what FOLDER holds of an earlier run is removed\n"
+      "  -t, --threads N   -q, --quiet   --json\n"
+      "\n"
+      "Keys of the training (--set train.KEY=VALUE):\n";
+  TrainOptions o;
+  train_fields(o, [&](std::string_view key, const auto& value, double, double, std::string_view meaning) {
+    using T = std::remove_cvref_t<decltype(value)>;
+    std::string start;
+    if constexpr (std::is_enum_v<T>) start = names_of(T{})[static_cast<std::size_t>(value)];
+    else if constexpr (std::is_same_v<T, bool>) start = value ? "true" : "false";
+    else start = shortest(static_cast<double>(value));
+    out += concat("  ", padded(key, 24), padded(start, 9), meaning, "\n");
+  });
+  out +=
+      "\n"
+      "Examples:\n"
+      "  rapt train gpt-char --data shakespeare.txt --vocab characters --length 64 --steps 2000 --out out/char\n"
+      "  rapt train llama3 --set width=256 --set layers=6 --set heads=8 --set kv_heads=2 --set ffn=768 --data books/ --out out/llama\n"
+      "  rapt train transformer-2017 --data train.de.gz,train.en.gz --held-out val.de.gz,val.en.gz --batch-tokens 2048 --smoothing 0.1 \\\n"
+      "      --set width=256 --set layers=3 --set heads=4 --set ffn=1024 --schedule inverse_sqrt --warmup 1000 --out out/de-en\n"
+      "  rapt train bahdanau --data date --steps 3000 --out out/dates\n";
+  return out;
+}
+
+const std::string kHelp = help_text();
+
+}  // namespace
+
+extern const Verb kTrain;
+const Verb kTrain = {"train", "train a model from a recipe and data", kHelp.c_str(), run};
+
+}  // namespace rapt::cli

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/apps/cli/train_view.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "rapt/apps/cli/verb.h"
+#include "rapt/base/text.h"
+#include "rapt/io/reader.h"
+
+namespace rapt::cli {
+namespace {
+
+std::string time_text(double seconds) {
+  const auto s = static_cast<Dim>(seconds + 0.5);
+  if (s < 60) return concat(s, " s");
+  if (s < 3600) return concat(s / 60, " min ", s % 60, " s");
+  return concat(s / 3600, " h ", s / 60 % 60, " min");
+}
+
+std::string brief(double x) {  // 0.00123 -> 1.23e-3
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", x);
+  return text;
+}
+
+std::string little_curve(const std::vector<double>& values, std::size_t width) {
+  static constexpr const char* kBars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  if (values.size() < 2) return "";
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  const std::size_t n = std::min(width, values.size());
+  std::string out;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double v = values[i * (values.size() - 1) / (n - 1 > 0 ? n - 1 : 1)];
+    out += kBars[*high > *low ? std::min<std::size_t>(7, static_cast<std::size_t>((v - *low) / (*high - *low) * 8)) : 0];
+  }
+  return out;
+}
+
+// Printable, one line, at most `most` characters.
+std::string one_line(const std::string& text, Dim most) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size() && columns(out) < most; ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c == '\n') out += " ⏎ ";
+    else if (c >= 0x20 && c != 0x7f) out += text[i];
+  }
+  while (!out.empty() && !valid_utf8(out)) out.pop_back();
+  return out;
+}
+
+Json finite(double x) { return std::isfinite(x) ? Json(x) : Json(); }
+
+}  // namespace
+
+TrainView::TrainView(Dim steps, bool quiet) : steps_(steps), quiet_(quiet), panel_(is_terminal_stderr()) {}
+
+void TrainView::step(const StepReport& r) {
+  if (started_at_ < 0) started_at_ = r.step - 1;
+  last_ = r;
+  if (!r.health.empty()) health_ = r.health;
+  if (r.fate != StepReport::Fate::done) {
+    ++skipped_;
+    return;
+  }
+  const bool first = rate_ == 0;
+  smooth_ = first ? r.loss : 0.95 * smooth_ + 0.05 * r.loss;
+  const double now = static_cast<double>(r.tokens) / std::max(r.seconds, 1e-9);
+  rate_ = first ? now : 0.95 * rate_ + 0.05 * now;
+  curve_.push_back(smooth_);
+  if (quiet_) return;
+  if (panel_) {
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - drawn_).count() >= 0.2) draw();
+    return;
+  }
+  const Dim every = std::max<Dim>(1, steps_ / 50);  // plain lines: fifty in all, and the last
+  if (r.step / every == printed_ / every && r.step != steps_ && printed_ > 0) return;
+  printed_ = r.step;
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  const double left = seconds / static_cast<double>(r.step - started_at_) * static_cast<double>(steps_ - r.step);
+  std::fprintf(stderr, "step %s/%s  loss %.4f  rate %s  norm %s  %s tokens/s  %s left\n", with_commas(r.step).c_str(),
+               with_commas(steps_).c_str(), smooth_, brief(r.rate).c_str(), brief(r.norm).c_str(),
+               with_commas(static_cast<Dim>(rate_)).c_str(), time_text(left).c_str());
+}
+
+void TrainView::draw() {
+  clear();
+  drawn_ = std::chrono::steady_clock::now();
+  const double seconds = std::chrono::duration<double>(drawn_ - begin_).count();
+  const double left = seconds / static_cast<double>(std::max<Dim>(1, last_.step - started_at_)) * static_cast<double>(steps_ - last_.step);
+  std::string bar;
+  for (int i = 0; i < 30; ++i) bar += i < static_cast<int>(30 * last_.step / std::max<Dim>(1, steps_)) ? "█" : "·";
+  std::vector<std::string> lines;
+  lines.push_back(concat("[", bar, "] step ", with_commas(last_.step), " of ", with_commas(steps_), "  ",
+                         with_commas(static_cast<Dim>(rate_)), " tokens/s  ", time_text(left), " left"));
+  lines.push_back(concat("  loss ", fixed(smooth_, 4), judged_.empty() ? "" : "   held out ", judged_, "   rate ", brief(last_.rate),
+                         "   norm ", brief(last_.norm), skipped_ > 0 ? concat("   skipped ", skipped_) : ""));
+  lines.push_back("  " + little_curve(curve_, 70));
+  if (!health_.empty()) {
+    std::string sinks, entropies;
+    double logit = 0, massive = 0;
+    for (std::size_t i = 0; i < health_.size() && i < 12; ++i) {
+      sinks += " " + fixed(health_[i].sink, 2);
+      entropies += " " + fixed(health_[i].entropy, 1);
+      logit = std::max(logit, health_[i].max_logit);
+      massive = std::max(massive, health_[i].massive);
+    }
+    lines.push_back(
+        concat("  attention by layer: sink", sinks, "   entropy", entropies, "   max logit ", brief(logit), "   massive ", brief(massive)));
+  }
+  if (!sample_.empty()) lines.push_back("  " + one_line(sample_, 110));
+  std::string text;
+  for (const std::string& line : lines) text += line + "\033[K\n";
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+  lines_ = static_cast<int>(lines.size());
+}
+
+void TrainView::clear() {
+  if (lines_ == 0) return;
+  std::fprintf(stderr, "\033[%dA\033[J", lines_);
+  lines_ = 0;
+}
+
+void TrainView::judged(Dim step, const Judgement& j) {
+  judged_ = concat(fixed(j.loss, 4), " (", with_commas(step), ")");
+  if (quiet_) return;
+  if (panel_) return draw();
+  std::fprintf(stderr, "held out after %s steps: loss %.4f, accuracy %.2f %% (%s targets)\n", with_commas(step).c_str(), j.loss,
+               100 * j.accuracy, with_commas(j.counted).c_str());
+}
+
+void TrainView::sample(const std::string& text) {
+  sample_ = text;
+  if (!quiet_ && !panel_) std::fprintf(stderr, "sample: %s\n", one_line(text, 160).c_str());
+}
+
+void TrainView::say(const std::string& text) {
+  clear();
+  if (!quiet_) note(text);
+}
+
+// ------------------------------------------------------------------------------------------------ metrics.jsonl
+MetricsFile::MetricsFile(std::string path, Dim resume_at) : path_(std::move(path)) {
+  std::string kept;
+  if (std::filesystem::exists(path_)) {
+    const std::string text = read_text_file(path_, std::uint64_t{1} << 32);
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = text.find('\n', at);
+      if (end == std::string::npos) break;  // a line that a crash cut short
+      const std::string_view line = std::string_view(text).substr(at, end - at);
+      at = end + 1;
+      try {
+        const Json j = parse_json(line, path_);
+        if (const Json* step = j.find("step"); step && step->is_integer() && step->integer() <= resume_at) kept += std::string(line) + "\n";
+      } catch (const Error&) {  // not ours: dropped
+      }
+    }
+  }
+  FileWriter out(path_, true);
+  out.write(kept);
+  out.commit();
+  file_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (file_ < 0) fail(path_, ": ", std::strerror(errno));
+}
+
+MetricsFile::~MetricsFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void MetricsFile::line(const Json& json) {
+  const std::string text = json.dump(0) + "\n";
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t n = ::write(file_, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail(path_, ": ", std::strerror(errno));
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+void MetricsFile::step(const StepReport& r) {
+  Json j = Json::Object{};
+  j.set("step", r.step);
+  j.set("batch", static_cast<std::int64_t>(r.batch));
+  j.set("loss", finite(r.loss));
+  j.set("norm", finite(r.norm));
+  j.set("rate", r.rate);
+  j.set("tokens", r.tokens);
+  j.set("seconds", r.seconds);
+  if (r.fate != StepReport::Fate::done) {
+    j.set("fate", r.fate == StepReport::Fate::skipped ? "skipped" : "rewound");
+    j.set("why", r.why);
+  }
+  if (!r.health.empty()) {
+    Json::Array layers;
+    for (const LayerHealth& h : r.health) {
+      Json l = Json::Object{};
+      l.set("stack", h.stack == Stack::encoder ? "encoder" : "decoder");
+      l.set("layer", h.layer);
+      l.set("sink", finite(h.sink));
+      l.set("entropy", finite(h.entropy));
+      l.set("max_logit", finite(h.max_logit));
+      l.set("massive", finite(h.massive));
+      if (h.gate >= 0) l.set("gate_sparsity", finite(h.gate)), l.set("gate_mean", finite(h.gate_mean));
+      layers.push_back(std::move(l));
+    }
+    j.set("attention", std::move(layers));
+  }
+  line(j);
+}
+
+void MetricsFile::judged(Dim step, const Judgement& judgement) {
+  Json j = Json::Object{};
+  j.set("step", step);
+  j.set("held_out_loss", finite(judgement.loss));
+  j.set("held_out_accuracy", finite(judgement.accuracy));
+  j.set("held_out_targets", judgement.counted);
+  line(j);
+}
+
+void MetricsFile::event(Dim step, const std::string& what) {
+  Json j = Json::Object{};
+  j.set("step", step);
+  j.set("event", what);
+  line(j);
+}
+
+void MetricsFile::write_curves(const std::string& folder) const {
+  Chart loss{
+      .title = "loss", .x_label = "step", .y_label = "nats per target", .curves = {{"training (smoothed)", {}, {}}, {"held out", {}, {}}}};
+  Chart sinks{.title = "attention sink: heads whose mean weight on the first key is above 0.3",
+              .x_label = "step",
+              .y_label = "share of heads",
+              .curves = {}};
+  std::map<std::string, Curve> layers;
+  const std::string text = read_text_file(path_, std::uint64_t{1} << 32);
+  double smooth = 0;
+  bool first = true;
+  for (std::size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    const Json j = parse_json(std::string_view(text).substr(at, end - at), path_);
+    const Json *s = j.find("step"), *l = j.find("loss"), *h = j.find("held_out_loss"), *a = j.find("attention");
+    if (!s) continue;
+    const double step = s->number();
+    if (l && l->is_number() && !j.find("fate")) {
+      smooth = first ? l->number() : 0.95 * smooth + 0.05 * l->number();
+      first = false;
+      loss.curves[0].x.push_back(step);
+      loss.curves[0].y.push_back(smooth);
+    }
+    if (h && h->is_number()) loss.curves[1].x.push_back(step), loss.curves[1].y.push_back(h->number());
+    if (a)
+      for (const Json& layer : a->array()) {
+        const std::string name = concat(layer.find("stack")->string(), " ", layer.find("layer")->integer());
+        Curve& c = layers[name];
+        c.name = name;
+        c.x.push_back(step);
+        c.y.push_back(layer.find("sink")->is_number() ? layer.find("sink")->number() : std::nan(""));
+      }
+  }
+  if (loss.curves[1].x.empty()) loss.curves.pop_back();
+  for (auto& [name, curve] : layers) sinks.curves.push_back(std::move(curve));
+  const auto put = [&](const char* name, const Chart& chart) {
+    FileWriter out((std::filesystem::path(folder) / name).string(), true);
+    out.write(chart_svg(chart));
+    out.commit();
+  };
+  put("loss.svg", loss);
+  if (!sinks.curves.empty()) put("attention.svg", sinks);
+}
+
+}  // namespace rapt::cli

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training: any legal recipe, with the one forward and its tape. A step is a pure function of (weights, optimizer state, step, batch
+// number), so a run that was killed and resumed has the bits of one that was not. Nothing that is not finite ever reaches the weights.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rapt/base/json.h"
+#include "rapt/inspect/health.h"
+#include "rapt/nn/model.h"
+#include "rapt/use/data.h"
+#include "rapt/use/optimizer.h"
+#include "rapt/use/store.h"
+
+namespace rapt {
+
+// What makes a step suspicious, and what is done about it.
+struct GuardOptions {
+  Dim window = 128;        // losses and gradient norms remembered
+  double z = 6;            // log of loss or norm further above the window's mean than so many deviations: the step is skipped (0: never)
+  Dim skips = 3, within = 50;   // so many skipped steps within so many: back to the last saved state, past the batches that did it
+  Dim slow = 100;          // after going back: so many steps at half the rate
+  Dim rewinds = 3;         // so many times; then the run stops with a report
+};
+
+struct TrainOptions {
+  Dim steps = 1000, accumulate = 1;          // a step reads `accumulate` batches
+  std::uint64_t seed = 0;
+  OptimizerOptions optimizer;
+  Schedule schedule;                         // total: steps
+  double smoothing = 0;                      // of labels
+  bool recompute = false;
+  Dim eval_every = 0, eval_batches = 0;      // 0: at the end only; 0: the whole held-out part
+  Dim save_every = 0;                        // 0: at the end only
+  Dim health_every = 100;                    // 0: never
+  Dim average = 0;                           // > 0: the final weights are the mean of the last so many saved states
+  GuardOptions guard;
+};
+
+struct StepReport {
+  Dim step = 0;                              // finished steps, this one included
+  std::uint64_t batch = 0;                   // number of the first batch it read
+  double loss = 0, norm = 0, rate = 0;
+  Dim tokens = 0;                            // rows computed
+  double seconds = 0;
+  enum class Fate { done, skipped, rewound } fate = Fate::done;
+  std::string why;                           // of a skip or rewind
+  std::vector<LayerHealth> health;           // where this step was looked at
+};
+
+struct Judgement {                           // held-out part
+  double loss = 0, accuracy = 0;             // per target that counts; accuracy: the most probable one is right
+  Dim counted = 0;
+};
+
+class Trainer {
+ public:
+  Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options);
+  ~Trainer();
+
+  StepReport step();                         // one step, guarded; never throws for a bad loss
+  Judgement judge(Dim batches = 0);          // with the averaged weights where there are any
+  Dim steps() const;
+
+  // Everything a resumed run needs, as files and small values; and back, bit for bit. Fails where the state is of another recipe,
+  // other data or other options that would change the run.
+  std::vector<StoredFile> files() const;
+  Json state() const;
+  void restore(const Store& store, const Stored& stored);
+  // Weights and optimizer of a saved state, but the data goes on behind what was read, at half the rate for a while. Returns how often.
+  Dim rewind(const Store& store, const Stored& stored);
+
+  // At the end of a run: the moving average, or the mean of the last saved states, takes the place of the weights where the options say so.
+  void finish(const Store& store);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct TrainEvents {  // all may be absent
+  std::function<void(const StepReport&)> step;
+  std::function<void(Dim step, const Judgement&)> judged;
+  std::function<void(const Stored&)> saved;
+  std::function<void(const std::string&)> say;  // every decision, in words
+  std::function<std::vector<StoredFile>()> extra_files;  // that make a saved state a model folder of its own
+};
+
+// The whole run: resumes from the newest valid state of `store`, steps, judges, saves, rewinds. `stop`: set from a signal handler; the step
+// is finished, the state saved, and the run returns false.
+bool train(Trainer& trainer, const TrainOptions& options, Store& store, const TrainEvents& events, const std::atomic<int>& stop);
+
+// Options from JSON ({"steps": 2000, "optimizer": {"rate": 1e-3}} or {"optimizer.rate": 1e-3}) and back (keys with dots); unknown keys are
+// errors with the nearest name. The table of them: train_options.h.
+TrainOptions parse_train_options(const Json& json, const std::string& where);
+Json train_options_json(const TrainOptions& options);
+
+}  // namespace rapt

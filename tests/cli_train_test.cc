@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// rapt train as people use it: a run, its files, stopping it in every way, going on.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+
+#include <chrono>
+#include <thread>
+
+#include "rapt/base/json.h"
+#include "rapt/base/rng.h"
+#include "tests/cli.h"
+#include "tests/tools.h"
+
+extern char** environ;
+
+namespace rapt::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::string read_file(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+class CliTrain : public Cli {
+ protected:
+  TempFolder folder;
+  const std::string text = folder / "text.txt";
+
+  void SetUp() override {
+    Cli::SetUp();
+    std::string words;
+    const char* const list[] = {"the ", "cat ", "sat ", "on ", "a ", "mat.\n", "dog ", "ran ", "far\n"};
+    for (std::uint64_t i = 0; i < 4000; ++i) words += list[random_below(9, 7, i)];
+    put_file(text, words);
+  }
+
+  std::vector<std::string> words(const std::string& out, Dim steps) const {
+    return {"train",
+            "gpt-char",
+            "--data",
+            text,
+            "--out",
+            out,
+            "--vocab",
+            "characters",
+            "--length",
+            "16",
+            "--batch",
+            "4",
+            "--steps",
+            std::to_string(steps),
+            "--set",
+            "width=16",
+            "--set",
+            "heads=2",
+            "--set",
+            "layers=2",
+            "--set",
+            "dropout=0.1",
+            "--save-every",
+            "5",
+            "--eval-batches",
+            "2",
+            "--seed",
+            "3",
+            "-t",
+            "1",
+            "-q",
+            "--json"};
+  }
+  static std::string joined(const std::vector<std::string>& list) {
+    std::string out;
+    for (const std::string& w : list) out += "'" + w + "' ";
+    return out;
+  }
+
+  pid_t start(std::vector<std::string> list) const {
+    list.insert(list.begin(), program);
+    std::vector<char*> argv;
+    for (std::string& w : list) argv.push_back(w.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    pid_t pid = -1;
+    EXPECT_EQ(posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    return pid;
+  }
+  static int wait_for(pid_t pid) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return status;
+  }
+};
+
+TEST_F(CliTrain, MakesAModelThatRuns) {
+  const std::string out = folder / "out";
+  const Outcome o = run(joined(words(out, 30)));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json j = parse_json(o.out);
+  EXPECT_EQ(j.find("steps")->integer(), 30);
+  EXPECT_LT(j.find("held_out_loss")->number(), 3.2);
+  for (const char* name : {"model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/recipe.json", "metrics.jsonl",
+                           "loss.svg", "attention.svg"})
+    EXPECT_TRUE(fs::exists(fs::path(out) / name)) << name;
+  // metrics.jsonl: every step once, the health of the attention among them, the judgement.
+  std::istringstream lines(read_file(out + "/metrics.jsonl"));
+  Dim steps = 0, healthy = 0, judged = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json m = parse_json(line);
+    if (m.find("loss")) EXPECT_EQ(m.find("step")->integer(), ++steps);
+    healthy += m.find("attention") != nullptr;
+    judged += m.find("held_out_loss") != nullptr;
+  }
+  EXPECT_EQ(steps, 30);
+  EXPECT_GE(healthy, 1);
+  EXPECT_EQ(judged, 1);
+  const Outcome text_out = run("run '" + out + "/model' 'the ' -n 8 --temp 0 -q");
+  EXPECT_EQ(text_out.code, 0) << text_out.err;
+  EXPECT_FALSE(text_out.out.empty());
+  const Outcome again = run(joined(words(out, 30)));  // nothing left to do
+  EXPECT_EQ(again.code, 0) << again.err;
+}
+
+TEST_F(CliTrain, StopsOnASignalAndGoesOnBitForBit) {
+  const std::string straight = folder / "straight", stopped = folder / "stopped";
+  ASSERT_EQ(run(joined(words(straight, 60))).code, 0);
+  int resumed = 0;
+  for (const int signal : {SIGTERM, SIGINT, SIGTERM}) {
+    const pid_t pid = start(words(stopped, 60));
+    for (int i = 0; i < 2000; ++i) {  // until it has begun to step
+      if (read_file(stopped + "/metrics.jsonl").find("\"step\": " + std::to_string(5 + 15 * resumed) + ",") != std::string::npos) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    kill(pid, signal);
+    const int status = wait_for(pid);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    ++resumed;
+  }
+  const Outcome last = run(joined(words(stopped, 60)));
+  ASSERT_EQ(last.code, 0) << last.err;
+  EXPECT_EQ(read_file(straight + "/model/model.safetensors"), read_file(stopped + "/model/model.safetensors"));
+}
+
+// SIGKILL at random times, again and again, until the run is through: nothing is lost, and the bits are those of a run nobody touched.
+TEST_F(CliTrain, SurvivesKills) {
+  const char* asked = std::getenv("RAPT_KILLS");
+  const int kills = asked ? std::atoi(asked) : 25;
+  const std::string straight = folder / "straight", killed = folder / "killed";
+  const Dim steps = 200;
+  ASSERT_EQ(run(joined(words(straight, steps))).code, 0);
+  int done = 0, through = 0;
+  const auto newest = [&] {  // as a reader sees it
+    Dim step = -1;
+    std::error_code ignored;
+    for (const auto& e : fs::directory_iterator(killed, ignored))
+      if (const std::string name = e.path().filename(); name.starts_with("step-")) step = std::max<Dim>(step, std::atol(name.c_str() + 5));
+    return step;
+  };
+  Dim before = -1;
+  while (done < kills) {
+    const pid_t pid = start(words(killed, steps));
+    std::this_thread::sleep_for(std::chrono::microseconds(2000 + random_below(200000, 11, static_cast<std::uint64_t>(done))));
+    kill(pid, SIGKILL);
+    const int status = wait_for(pid);
+    ++done;
+    const Dim now = newest();
+    ASSERT_GE(now, before) << "a saved state was lost after kill " << done;
+    before = now;
+    if (WIFEXITED(status)) {  // it was faster: compare, and begin anew
+      ASSERT_EQ(read_file(straight + "/model/model.safetensors"), read_file(killed + "/model/model.safetensors"));
+      ++through;
+      fs::remove_all(killed);
+      before = -1;
+    }
+  }
+  const Outcome last = run(joined(words(killed, steps)));
+  ASSERT_EQ(last.code, 0) << last.err;
+  EXPECT_EQ(read_file(straight + "/model/model.safetensors"), read_file(killed + "/model/model.safetensors"));
+  RecordProperty("kills", done);
+  RecordProperty("finished_between", through);
+  std::printf("%d kills, %d runs came through in between, the last one had come to step %ld; 0 states lost\n", done, through,
+              static_cast<long>(before));
+}
+
+TEST_F(CliTrain, SaysWhatIsWrong) {
+  const std::string out = " --out '" + (folder / "out") + "'";
+  EXPECT_EQ(run("train").code, 2);
+  EXPECT_THAT(run("train gpt-char").err, HasSubstr("--data"));
+  EXPECT_THAT(run("train gpt-char --data '" + text + "'").err, HasSubstr("--out"));
+  EXPECT_THAT(run("train gpt-cahr --data '" + text + "'" + out).err, HasSubstr("gpt-char"));
+  EXPECT_THAT(run("train gpt-char --data /nowhere.txt" + out).err, HasSubstr("/nowhere.txt"));
+  EXPECT_THAT(run("train gpt-char --data '" + text + "' --objective casual" + out).err, HasSubstr("causal"));
+  EXPECT_THAT(run("train gpt-char --data '" + text + "' --set train.optimizer.rat=1" + out).err, HasSubstr("optimizer.rate"));
+  EXPECT_THAT(run("train gpt-char --data '" + text + "' --set widht=16" + out).err, HasSubstr("width"));
+  const Outcome help = run("train --help");
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("optimizer.rate"), HasSubstr("Examples:")));
+}
+
+}  // namespace
+}  // namespace rapt::test

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training as a whole: it learns, it resumes bit for bit, nothing that is not finite reaches the weights, and what it does about bad steps.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "rapt/base/rng.h"
+#include "rapt/nn/model.h"
+#include "rapt/nn/recipe_set.h"
+#include "rapt/ops/linear.h"
+#include "rapt/ops/loss.h"
+#include "rapt/use/train.h"
+#include "tests/tools.h"
+
+namespace rapt {
+namespace {
+
+using test::TempFolder;
+using testing::HasSubstr;
+
+// Sequences in which each token follows from the one before it; every twelfth is drawn.
+class Chain : public TrainData {
+ public:
+  explicit Chain(Dim sequences = 6, Dim length = 17) : sequences_(sequences), length_(length) { vocab = kVocab; }
+  static constexpr Dim kVocab = 13;
+
+  TrainBatch batch(std::uint64_t number) const override { return make(number + 1); }
+  Dim held_out() const override { return 2; }
+  TrainBatch held_out_batch(Dim number) const override { return make(~static_cast<std::uint64_t>(number)); }
+  double epochs(std::uint64_t) const override { return 0; }
+  std::string about() const override { return "a chain"; }
+
+ private:
+  TrainBatch make(std::uint64_t key) const {
+    TrainBatch b;
+    for (Dim n = 0; n < sequences_; ++n) {
+      const Dim length = length_ - n % 3;  // odd lengths side by side
+      b.sequences.push_back(
+          {.first = static_cast<Dim>(b.tokens.size()), .count = length, .id = key * 1000 + static_cast<std::uint64_t>(n)});
+      std::int32_t last = 0;
+      for (Dim i = 0; i <= length; ++i) {
+        const std::int32_t next = i % 12 == 0 ? static_cast<std::int32_t>(random_below(kVocab, mix_key(key, static_cast<std::uint64_t>(n)),
+                                                                                       static_cast<std::uint64_t>(i)))
+                                              : static_cast<std::int32_t>((3 * last + 1) % kVocab);
+        if (i < length) b.tokens.push_back(next);
+        if (i > 0) b.targets.push_back(next);
+        last = next;
+      }
+    }
+    b.counted = static_cast<Dim>(b.targets.size());
+    return b;
+  }
+  Dim sequences_, length_;
+};
+
+Recipe small(const std::string& preset_name = "gpt-char", std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"width=24", "layers=2", "heads=3", "ffn=40", concat("vocab=", Chain::kVocab), "context=32"});
+  return with_settings(preset(preset_name), more);
+}
+
+TrainOptions options(Dim steps) {
+  TrainOptions o;
+  o.steps = steps;
+  o.schedule = {.kind = Schedule::Kind::cosine, .warmup = 5, .total = steps};
+  o.optimizer.rate = 1e-2;
+  o.health_every = 7;
+  return o;
+}
+
+std::vector<std::byte> weights_of(const Model& m) {
+  std::vector<std::byte> out;
+  for (const Weight& w : m.weights) {
+    const std::vector<std::byte> bytes = row_major(w);
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  }
+  return out;
+}
+
+const std::atomic<int> kNever{0};
+
+TEST(Train, LearnsAChain) {
+  Device device({.threads = 2});
+  Model model(small(), device.real);
+  init(model, 1);
+  const Chain data;
+  const TrainOptions o = options(300);
+  Trainer trainer(device, model, data, o);
+  const Judgement before = trainer.judge();
+  EXPECT_NEAR(before.loss, std::log(Chain::kVocab), 0.15);
+  for (Dim i = 0; i < o.steps; ++i) EXPECT_EQ(trainer.step().fate, StepReport::Fate::done);
+  const Judgement after = trainer.judge();
+  EXPECT_LT(after.loss, 0.6);
+  EXPECT_GT(after.accuracy, 0.8);
+  EXPECT_EQ(after.counted, static_cast<Dim>(data.held_out_batch(0).tokens.size() + data.held_out_batch(1).tokens.size()));
+}
+
+// Judged by hand: the loss of a batch as its definition says.
+TEST(Train, JudgesAsTheDefinitionSays) {
+  Device device({.threads = 1});
+  Model model(small(), device.real);
+  init(model, 3);
+  const Chain data;
+  Trainer trainer(device, model, data, options(5));
+  double sum = 0, right = 0, count = 0;
+  for (Dim n = 0; n < 2; ++n) {
+    const TrainBatch b = data.held_out_batch(n);
+    rapt::Run run(device);
+    const Tensor logits = forward(run, model, Batch{.tokens = b.tokens, .sequences = b.sequences});
+    for (Dim r = 0; r < logits[0]; ++r) {
+      double total = 0, top = -1e30, at_target = logits.as<float>()[r * logits[1] + b.targets[static_cast<std::size_t>(r)]];
+      for (Dim c = 0; c < logits[1]; ++c)
+        total += std::exp(static_cast<double>(logits.as<float>()[r * logits[1] + c])),
+            top = std::max<double>(top, logits.as<float>()[r * logits[1] + c]);
+      sum += std::log(total) - at_target;
+      right += at_target == top;
+      ++count;
+    }
+  }
+  const Judgement j = trainer.judge();
+  EXPECT_NEAR(j.loss, sum / count, 1e-6);
+  EXPECT_DOUBLE_EQ(j.accuracy, right / count);
+}
+
+// ------------------------------------------------------------------------------------------------ exact resume
+struct Outcome {
+  std::vector<std::byte> weights;
+  std::vector<double> losses;
+};
+
+// `stops`: the run is thrown away after so many steps and a new one goes on from its folder.
+Outcome run_with_stops(const Recipe& recipe, const TrainOptions& o, const std::vector<Dim>& stops, const std::vector<int>& threads) {
+  TempFolder folder;
+  Outcome out;
+  const Chain data;
+  for (std::size_t part = 0; part <= stops.size(); ++part) {
+    Device device({.threads = threads[part % threads.size()]});
+    Model model(recipe, device.real);
+    init(model, part == 0 ? 5 : 99);  // what a resumed run begins with does not matter
+    Trainer trainer(device, model, data, o);
+    Store store(folder.path());
+    std::atomic<int> stop{0};
+    TrainEvents events;
+    events.step = [&](const StepReport& r) {
+      out.losses.push_back(r.loss);
+      if (part < stops.size() && r.step == stops[part]) stop = 1;
+    };
+    const bool done = train(trainer, o, store, events, stop);
+    EXPECT_EQ(done, part == stops.size());
+    out.weights = weights_of(model);
+  }
+  return out;
+}
+
+TEST(Train, ResumesBitForBit) {
+  struct Case {
+    const char* name;
+    Recipe recipe;
+    OptimizerOptions::Kind kind;
+    bool recompute;
+    Dim accumulate;
+    double ema;
+  };
+  const Case cases[] = {
+      {"adamw", small("gpt-char", {"dropout=0.1"}), OptimizerOptions::Kind::adamw, false, 1, 0},
+      {"adam, recompute, accumulate", small("llama3", {"kv_heads=1"}), OptimizerOptions::Kind::adam, true, 3, 0},
+      {"sgd", small("gpt2", {"dropout=0.2"}), OptimizerOptions::Kind::sgd, false, 1, 0.9},
+      {"muon", small("qwen3-gate-g1", {"kv_heads=3"}), OptimizerOptions::Kind::muon, false, 1, 0},
+  };
+  for (const Case& c : cases) {
+    TrainOptions o = options(40);
+    o.optimizer.kind = c.kind;
+    o.optimizer.ema = c.ema;
+    if (c.kind == OptimizerOptions::Kind::sgd) o.optimizer.rate = 0.05;
+    o.recompute = c.recompute;
+    o.accumulate = c.accumulate;
+    o.save_every = 9;
+    const Outcome straight = run_with_stops(c.recipe, o, {}, {1});
+    const Outcome stopped = run_with_stops(c.recipe, o, {1, 13, 18, 39}, {2, 1, 2});
+    ASSERT_EQ(straight.losses, stopped.losses) << c.name;
+    ASSERT_EQ(straight.weights.size(), stopped.weights.size()) << c.name;
+    EXPECT_EQ(std::memcmp(straight.weights.data(), stopped.weights.data(), straight.weights.size()), 0) << c.name;
+  }
+}
+
+TEST(Train, RefusesAStateOfAnotherRun) {
+  TempFolder folder;
+  Device device({.threads = 1});
+  const Chain data;
+  const TrainOptions o = options(6);
+  {
+    Model model(small(), device.real);
+    init(model, 1);
+    Trainer trainer(device, model, data, o);
+    Store store(folder.path());
+    EXPECT_TRUE(train(trainer, o, store, {}, kNever));
+  }
+  const auto resume = [&](const Recipe& recipe, const TrainOptions& with) {
+    return test::error_of([&] {
+      Model model(recipe, device.real);
+      Trainer trainer(device, model, data, with);
+      Store store(folder.path());
+      train(trainer, with, store, {}, kNever);
+    });
+  };
+  EXPECT_EQ(resume(small(), o), "");
+  EXPECT_THAT(resume(small("gpt-char", {"ffn=48"}), o), HasSubstr("another recipe"));
+  TrainOptions other = o;
+  other.optimizer.rate = 3e-3;
+  EXPECT_THAT(resume(small(), other), AllOf(HasSubstr("optimizer.rate"), HasSubstr("0.01"), HasSubstr("0.003")));
+  other = o;
+  other.save_every = 2, other.eval_every = 3, other.health_every = 0;
+  EXPECT_EQ(resume(small(), other), "");
+}
+
+TEST(Train, AccumulatedBatchesMakeTheGradientOfTheirUnion) {
+  // Batches of different size: the loss is a mean over targets, so each weighs by its targets.
+  class Two : public Chain {
+   public:
+    explicit Two(bool joined) : joined_(joined) {}
+    TrainBatch batch(std::uint64_t number) const override {
+      if (!joined_) return part(number);
+      TrainBatch a = part(2 * number);
+      const TrainBatch b = part(2 * number + 1);
+      for (Sequence s : b.sequences) s.first += static_cast<Dim>(a.tokens.size()), a.sequences.push_back(s);
+      a.tokens.insert(a.tokens.end(), b.tokens.begin(), b.tokens.end());
+      a.targets.insert(a.targets.end(), b.targets.begin(), b.targets.end());
+      a.counted += b.counted;
+      return a;
+    }
+
+   private:
+    static TrainBatch part(std::uint64_t n) { return Chain(n % 2 == 0 ? 2 : 5).batch(n); }
+    bool joined_;
+  };
+  Device device({.threads = 1, .isa = "f64"});
+  std::vector<double> losses[2], norms[2];
+  for (int joined = 0; joined < 2; ++joined) {
+    Model model(small(), device.real);
+    init(model, 1);
+    TrainOptions o = options(5);
+    o.accumulate = joined ? 1 : 2;
+    const Two data(joined);
+    Trainer trainer(device, model, data, o);
+    for (int i = 0; i < 5; ++i) {
+      const StepReport r = trainer.step();
+      losses[joined].push_back(r.loss), norms[joined].push_back(r.norm);
+    }
+  }
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(losses[0][i], losses[1][i], 1e-10);
+    EXPECT_NEAR(norms[0][i], norms[1][i], 1e-9);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ guards
+// Kernels of which one writes a value of our choice at a chosen call.
+struct Broken {
+  enum class Where { loss, backward_weights, backward_input } where;
+  double value;
+  int at;  // the call that goes wrong, counted from 0; negative: every one from -at on
+};
+Broken broken;
+int calls = 0;
+const Kernels* sound = nullptr;
+
+bool now() {
+  const int n = calls++;
+  return broken.at >= 0 ? n == broken.at : n >= -broken.at;
+}
+
+void put(void* p, std::int64_t i) {
+  if (p) static_cast<float*>(p)[i] = static_cast<float>(broken.value);
+}
+
+Kernels broken_kernels() {
+  Kernels k = kernels_for(available_isas().back());
+  sound = &kernels_for(available_isas().back());
+  if (broken.where == Broken::Where::loss)
+    k.cross_entropy = [](Queue& q, const CrossEntropyArgs& a) noexcept {
+      sound->cross_entropy(q, a);
+      if (now()) put(a.mean, 0);
+    };
+  else
+    k.linear_backward = [](Queue& q, const LinearBackwardArgs& a) noexcept {
+      sound->linear_backward(q, a);
+      if (!now()) return;
+      if (broken.where == Broken::Where::backward_weights) put(a.parts[0].dw, 17);
+      else put(a.dx, 3);
+    };
+  return k;
+}
+
+TEST(Train, NothingThatIsNotFiniteReachesTheWeights) {
+  const double values[] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+                           -std::numeric_limits<double>::infinity()};
+  int injected = 0;
+  for (const auto where : {Broken::Where::loss, Broken::Where::backward_weights, Broken::Where::backward_input})
+    for (const double value : values)
+      for (const int at : {0, 3, 8}) {
+        broken = {where, value, at};
+        calls = 0;
+        const Kernels kernels = broken_kernels();
+        Device device(kernels, {.threads = 1});
+        Model model(small("gpt2"), device.real);
+        init(model, 1);
+        const Chain data;
+        Trainer trainer(device, model, data, options(20));
+        for (int i = 0; i < 12; ++i) {
+          const std::vector<std::byte> before = weights_of(model);
+          const Json state = trainer.state();
+          const StepReport r = trainer.step();
+          if (r.fate == StepReport::Fate::done) continue;
+          ++injected;
+          EXPECT_THAT(r.why, HasSubstr("not finite"));
+          EXPECT_EQ(before, weights_of(model));
+          EXPECT_EQ(trainer.state().find("optimizer_steps")->integer(), state.find("optimizer_steps")->integer());
+        }
+        for (const Weight& w : model.weights)
+          for (Dim e = 0; e < w.size(); ++e) ASSERT_TRUE(std::isfinite(w.get(e / w.cols, e % w.cols))) << w.name;
+        EXPECT_EQ(trainer.steps(), 11);  // one of twelve was thrown away, the others went through
+      }
+  EXPECT_EQ(injected, 27);
+}
+
+TEST(Train, BatchNormStatisticsOfASkippedStepAreForgotten) {
+  broken = {Broken::Where::loss, std::numeric_limits<double>::quiet_NaN(), 2};
+  calls = 0;
+  const Kernels kernels = broken_kernels();
+  Device device(kernels, {.threads = 1});
+  Recipe r = small("gpt2");
+  for (PartRecipe& p : r.decoder->kinds["L"].parts)
+    p.norm_in = NormRecipe{.kind = NormRecipe::Kind::batch, .eps = 1e-5, .bias = true, .leaks_ok = true};
+  Model model(resolve(r), device.real);
+  init(model, 1);
+  const Chain data;
+  Trainer trainer(device, model, data, options(20));
+  trainer.step(), trainer.step();
+  const std::vector<std::byte> before = weights_of(model);
+  EXPECT_EQ(trainer.step().fate, StepReport::Fate::skipped);
+  EXPECT_EQ(before, weights_of(model));
+  EXPECT_EQ(trainer.step().fate, StepReport::Fate::done);
+  EXPECT_NE(before, weights_of(model));
+}
+
+TEST(Train, ASpikeIsSkippedAndLogged) {
+  class Spiked : public Chain {
+   public:
+    TrainBatch batch(std::uint64_t number) const override {
+      TrainBatch b = Chain::batch(number);
+      if (number == 60)
+        for (std::size_t i = 0; i < b.targets.size(); ++i) b.targets[i] = static_cast<std::int32_t>((b.targets[i] + 5) % kVocab);
+      return b;
+    }
+  };
+  TempFolder folder;
+  Device device({.threads = 1});
+  Model model(small(), device.real);
+  init(model, 1);
+  const Spiked data;
+  TrainOptions o = options(80);
+  o.guard.window = 16;
+  o.guard.z = 5;
+  o.optimizer.rate = 2e-2;
+  Trainer trainer(device, model, data, o);
+  Store store(folder.path());
+  std::vector<std::string> said;
+  std::vector<std::uint64_t> skipped;
+  TrainEvents events;
+  events.say = [&](const std::string& text) { said.push_back(text); };
+  events.step = [&](const StepReport& r) {
+    if (r.fate != StepReport::Fate::done) skipped.push_back(r.batch);
+  };
+  EXPECT_TRUE(train(trainer, o, store, events, kNever));
+  EXPECT_THAT(skipped, testing::Contains(60u));
+  EXPECT_LE(skipped.size(), 2u);
+  EXPECT_THAT(said, testing::Contains(AllOf(HasSubstr("batch 60"), HasSubstr("deviations above"))));
+}
+
+TEST(Train, RepeatedFailuresGoBackAndThenStop) {
+  // From the 31st loss on every one is bad: back three times, then a report.
+  broken = {Broken::Where::loss, std::numeric_limits<double>::quiet_NaN(), -31};
+  calls = 0;
+  const Kernels kernels = broken_kernels();
+  TempFolder folder;
+  Device device(kernels, {.threads = 1});
+  Model model(small(), device.real);
+  init(model, 1);
+  const Chain data;
+  TrainOptions o = options(60);
+  o.save_every = 10;
+  Trainer trainer(device, model, data, o);
+  Store store(folder.path());
+  std::vector<std::string> said;
+  TrainEvents events;
+  events.say = [&](const std::string& text) { said.push_back(text); };
+  const std::string error = test::error_of([&] { train(trainer, o, store, events, kNever); });
+  EXPECT_THAT(error, AllOf(HasSubstr("went back 3 times"), HasSubstr("not finite"), HasSubstr("optimizer.rate")));
+  EXPECT_EQ(std::count_if(said.begin(), said.end(), [](const std::string& s) { return s.starts_with("goes back to step 30"); }), 3);
+  // Nothing is lost: the last state is whole, with finite weights.
+  const std::optional<Stored> last = store.latest();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->step, 30);
+}
+
+TEST(Train, GoingBackPassesTheBadBatchesAndRunsOn) {
+  class Bad : public Chain {
+   public:
+    TrainBatch batch(std::uint64_t number) const override {
+      TrainBatch b = Chain::batch(number);
+      if (number >= 25 && number < 28) b.counted = 0;  // nothing to learn from: as bad as a loss that is not finite
+      return b;
+    }
+  };
+  TempFolder folder;
+  Device device({.threads = 1});
+  Model model(small(), device.real);
+  init(model, 1);
+  const Bad data;
+  TrainOptions o = options(40);
+  o.save_every = 20;
+  Trainer trainer(device, model, data, o);
+  Store store(folder.path());
+  std::vector<StepReport> reports;
+  TrainEvents events;
+  events.step = [&](const StepReport& r) { reports.push_back(r); };
+  EXPECT_TRUE(train(trainer, o, store, events, kNever));
+  EXPECT_EQ(trainer.steps(), 40);
+  EXPECT_EQ(reports[27].fate, StepReport::Fate::rewound);
+  EXPECT_EQ(reports[28].step, 21);  // from the state of step 20 on …
+  EXPECT_EQ(reports[28].batch, 28u);  // … with the data behind the bad batches
+  EXPECT_NEAR(reports[28].rate, 0.5 * o.schedule.at(20) * o.optimizer.rate, 1e-12);
+}
+
+TEST(Train, TheResultMayBeTheMeanOfTheLastStates) {
+  TempFolder folder;
+  Device device({.threads = 1});
+  Model model(small(), device.real);
+  init(model, 1);
+  const Chain data;
+  TrainOptions o = options(12);
+  o.save_every = 4;
+  o.average = 3;
+  Trainer trainer(device, model, data, o);
+  Store store(folder.path(), real_fs(), 3);
+  std::vector<double> sum;
+  TrainEvents events;
+  events.saved = [&](const Stored& s) {
+    if (s.step == 0) return;
+    const Weight& w = model.weight("decoder.1.ffn.up.weight");
+    sum.resize(static_cast<std::size_t>(w.size()));
+    for (Dim e = 0; e < w.size(); ++e) sum[static_cast<std::size_t>(e)] += w.get(e / w.cols, e % w.cols) / 3;
+  };
+  EXPECT_TRUE(train(trainer, o, store, events, kNever));
+  trainer.finish(store);
+  const Weight& w = model.weight("decoder.1.ffn.up.weight");
+  for (Dim e = 0; e < w.size(); ++e) ASSERT_NEAR(w.get(e / w.cols, e % w.cols), sum[static_cast<std::size_t>(e)], 1e-7);
+}
+
+TEST(Train, RefusesDataThatDoesNotFitTheRecipe) {
+  Device device({.threads = 1});
+  const auto with = [&](const Recipe& r, Objective objective) {
+    return test::error_of([&] {
+      Model model(r, device.real);
+      Chain data;
+      data.objective = objective;
+      Trainer trainer(device, model, data, options(1));
+    });
+  };
+  EXPECT_EQ(with(small(), Objective::causal), "");
+  EXPECT_THAT(with(small("gpt-char", {"vocab=5"}), Objective::causal), HasSubstr("vocab=13"));
+  EXPECT_THAT(with(small(), Objective::translation), HasSubstr("one stack"));
+  EXPECT_THAT(with(small("transformer-2017"), Objective::causal), HasSubstr("encoder-decoder"));
+  EXPECT_THAT(with(small(), Objective::classification), HasSubstr("classes"));
+}
+
+TEST(TrainOptions, JsonInAndOut) {
+  TrainOptions o = options(77);
+  o.optimizer.kind = OptimizerOptions::Kind::muon;
+  o.guard.z = 4.5;
+  o.recompute = true;
+  const TrainOptions back = parse_train_options(parse_json(train_options_json(o).dump()), "test");
+  EXPECT_EQ(train_options_json(back), train_options_json(o));
+  EXPECT_EQ(back.schedule.total, 77);
+  const auto error = [](const char* text) { return test::error_of([&] { parse_train_options(parse_json(text), "train"); }); };
+  EXPECT_THAT(error("{\"optimiser\": {\"rate\": 1}}"), AllOf(HasSubstr("optimiser.rate"), HasSubstr("optimizer.rate")));
+  EXPECT_THAT(error("{\"steps\": 0}"), HasSubstr("between 1"));
+  EXPECT_THAT(error("{\"steps\": 1.5}"), HasSubstr("whole"));
+  EXPECT_THAT(error("{\"schedule.kind\": \"cosin\"}"), HasSubstr("cosine"));
+  EXPECT_THAT(error("{\"recompute\": 1}"), HasSubstr("true or false"));
+}
+
+TEST(RecipeSettings, ReachEveryPlace) {
+  const Recipe r = with_settings(
+      preset("llama3"), std::vector<std::string>{"width=96", "layers=3", "heads=6", "kv_heads=2", "head_dim=16", "ffn=100", "dropout=0.25",
+                                                 "decoder.kinds.L.parts[0].self.window=9", "head.tied=true", "name=mine"});
+  EXPECT_EQ(r.width, 96);
+  EXPECT_EQ(r.name, "mine");
+  EXPECT_EQ(r.decoder->layers, 3);
+  EXPECT_TRUE(r.head.tied);
+  const AttnRecipe& a = r.decoder->kinds.at("L").parts[0].attn;
+  EXPECT_EQ(a.heads, 6);
+  EXPECT_EQ(a.kv_heads, 2);
+  EXPECT_EQ(a.head_dim, 16);
+  EXPECT_EQ(a.window, 9);
+  EXPECT_EQ(a.dropout, 0.25);
+  EXPECT_EQ(r.decoder->kinds.at("L").parts[1].ffn.width, 100);
+  // What follows from the width follows it.
+  const Recipe g = with_settings(preset("gpt2"), std::vector<std::string>{"width=48"});
+  EXPECT_EQ(g.decoder->kinds.at("L").parts[0].attn.head_dim, 4);
+  EXPECT_EQ(g.decoder->kinds.at("L").parts[1].ffn.width, 192);
+  const auto error = [](const char* setting) {
+    return test::error_of([&] { with_settings(preset("gpt2"), std::vector<std::string>{setting}); });
+  };
+  EXPECT_THAT(error("widht=3"), AllOf(HasSubstr("unknown key"), HasSubstr("width")));
+  EXPECT_THAT(error("width"), HasSubstr("KEY=VALUE"));
+  EXPECT_THAT(error("heads=x"), HasSubstr("whole number"));
+  EXPECT_THAT(error("decoder.kinds.L.parts[7].self.heads=3"), HasSubstr("2 entries"));
+  EXPECT_THAT(error("dropout=1"), HasSubstr("below 1"));
+  EXPECT_THAT(error("decoder.=1"), HasSubstr("ends in a dot"));
+}
+
+}  // namespace
+}  // namespace rapt
