@@ -10,6 +10,10 @@
 
 namespace rapt {
 
+// Uninitialised memory that free() takes back: aligned to 64, and from 2 MiB on in huge pages where the kernel grants them (a step of GPT-2
+// 124M walks over 2 GB of weights, gradients and moments). nullptr where there is none.
+std::byte* allocate(std::size_t bytes);
+
 class Arena {
  public:
   static constexpr std::size_t kAlign = 64;  // one cache line and one 512-bit vector

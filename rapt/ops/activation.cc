@@ -12,8 +12,11 @@ struct ActivationSaved {
 
 // dx += dy * act'(x)
 void activation_backward(Run& run, const ActivationSaved& s) {
+  Fresh fresh;
+  void* dx = run.grad(s.x, fresh);
   run.kernels().activation_backward(
-      run.queue(), {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = run.grad(s.x)});
+      run.queue(),
+      {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx, .write_dx = fresh.yes});
 }
 
 }  // namespace

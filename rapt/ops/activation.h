@@ -28,6 +28,7 @@ struct ActivationBackwardArgs {
   std::int64_t elements;
   const void *x, *dy;
   void* dx;
+  bool write_dx;  // nothing is there yet: write, do not add
 };
 
 // act(gate) * (up + up_offset). With a clamp (gpt-oss): gate at most c, up within [-c, c]; alpha is the slope inside silu: g * sigmoid(alpha g).

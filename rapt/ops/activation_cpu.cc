@@ -118,7 +118,8 @@ void activation_backward(Queue& queue, const ActivationBackwardArgs& a) noexcept
       Real* dx = static_cast<Real*>(a.dx);
       for (Dim i = begin; i < end; i += W) {
         const Dim n = end - i;
-        vstore_n(dx + i, vfma(vload_n(dy + i, n), apply<kAct>(vload_n(x + i, n), c).slope, vload_n(dx + i, n)), n);
+        const V before = a.write_dx ? vzero() : vload_n(dx + i, n);
+        vstore_n(dx + i, vfma(vload_n(dy + i, n), apply<kAct>(vload_n(x + i, n), c).slope, before), n);
       }
     });
   });

@@ -81,6 +81,36 @@ Curve curve(const std::string& isa, Act act, double c, const std::vector<double>
 }
 
 // Digit by digit and not in the mean: tiny numbers, tails and saturation, where 1 + erf(x) or 1 - tanh^2(x) have no digits left.
+// A value that two ops read: the second backward finds what the first one wrote and adds to it.
+TEST(Activation, BackwardAddsToWhatIsThere) {
+  std::vector<std::string> isas = available_isas();
+  isas.push_back("f64");
+  for (const std::string& isa : isas) {
+    std::vector<double> got[2];
+    for (int before = 0; before < 2; ++before) {
+      Device device({.threads = 1, .isa = isa});
+      rapt::Run run(device);
+      Gradients gradients(device.real);
+      Tape tape(gradients);
+      run.tape = &tape;
+      const Tensor x = run.upload({3, 11}, normals(33, 5)), y = activation(run, Act::gelu, x);
+      auto fill = [&](const Tensor& t, double value) {
+        Tensor g = t;
+        g.data = static_cast<std::byte*>(run.grad(t));
+        for (std::size_t i = 0; i < 33; ++i)
+          (g.dtype == DType::f64 ? g.as<double>()[i] = value : g.as<float>()[i] = static_cast<float>(value));
+      };
+      fill(y, 0.5);
+      if (before) fill(x, 2);
+      tape.play_back(run);
+      Tensor g = x;
+      g.data = static_cast<std::byte*>(run.grad(x));
+      got[before] = values_of(g);
+    }
+    for (std::size_t i = 0; i < 33; ++i) EXPECT_NEAR(got[1][i], 2 + got[0][i], 1e-6) << isa << " " << i;
+  }
+}
+
 TEST(Activation, KeepsItsDigitsFarOutAndNearZero) {
   std::vector<double> x;
   for (double v = 1e-30; v < 30; v *= 1.7) x.insert(x.end(), {static_cast<float>(v), static_cast<float>(-v)});

@@ -14,7 +14,14 @@ struct Saved {
 
 // dx += scale dy W;  dW += scale dy^T x;  db += scale sum over rows of dy;  dresidual += dy.
 void linear_backward(Run& run, const Saved& s) {
-  LinearBackwardArgs a{.rows = s.x.rows(), .k = s.x.last(), .x = s.x.data, .dx = run.grad(s.x), .count = s.count, .parts = {}};
+  LinearBackwardArgs a{.rows = s.x.rows(), .k = s.x.last(), .x = s.x.data, .dx = nullptr, .write_dx = false, .count = s.count, .parts = {}};
+  if (a.rows == 0) {
+    for (int i = 0; i < s.count; ++i) run.grad(s.parts[i].w), run.grad(s.parts[i].bias);
+    return;
+  }
+  Fresh dx, dw, dresidual;
+  a.dx = run.grad(s.x, dx);  // before the residual's, which may be the same: what dx wrote is then added to
+  a.write_dx = dx.yes;
   for (int i = 0; i < s.count; ++i) {
     const Projection& p = s.parts[i];
     a.parts[i] = {.n = p.w->rows,
@@ -22,9 +29,11 @@ void linear_backward(Run& run, const Saved& s) {
                   .format = p.w->format,
                   .scale = s.scale,
                   .dy = run.grad(s.y[i]),
-                  .dw = run.grad(p.w),
+                  .dw = run.grad(p.w, dw),
                   .dbias = run.grad(p.bias),
-                  .dresidual = s.residual ? run.grad(s.residual) : nullptr};
+                  .dresidual = s.residual ? run.grad(s.residual, dresidual) : nullptr,
+                  .write_dw = dw.yes,
+                  .write_dresidual = dresidual.yes};
   }
   run.kernels().linear_backward(run.queue(), a);
 }

@@ -60,11 +60,13 @@ struct LinearBackwardPart {
   const void* dy;   // [rows, n]
   void *dw, *dbias; // in the order of w and bias, as real; nullptr where not wanted
   void* dresidual;  // [rows, n] or nullptr
+  bool write_dw, write_dresidual;  // nothing is there yet: write, do not add
 };
 struct LinearBackwardArgs {
   std::int64_t rows, k;
   const void* x;
   void* dx;  // nullptr where not wanted; all parts add to it
+  bool write_dx;
   int count;
   LinearBackwardPart parts[4];
 };

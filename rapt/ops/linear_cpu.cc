@@ -365,7 +365,7 @@ void transpose_block(const T* from, Dim rows, Real* to) {
     for (int n = 0; n < kPanel; n += W) transpose_square(from + k * kPanel + n, rows - k, to + n * kPanel + k);
 }
 
-// dx of a block of rows and a range of panels of 32 inputs.
+// dx of a block of rows and a range of panels of 32 inputs. Asking for the next panel's blocks of W on the way gained nothing (GPT-2, 256 rows).
 void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real* scratch) {
   Real *copied = scratch, *turned = scratch + kTurnBlock * kDepthStride;
   const Dim tiles = ceil_div(block.end - block.begin, kRows);
@@ -389,7 +389,7 @@ void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real
             const Real* at = turned + s * kStrip;
             const Dim row = block.begin + rows.begin, count = rows.end - rows.begin, column = k + s * kStrip;
             if (column >= a.k) break;
-            add_tile(static_cast<Real*>(a.dx) + row * a.k + column, a.k, count, kStrip, a.k - column, true,
+            add_tile(static_cast<Real*>(a.dx) + row * a.k + column, a.k, count, kStrip, a.k - column, !a.write_dx || p > 0 || d > 0,
                      [&](Real* out, Dim os, bool add) RAPT_LAMBDA {
                        copied_tile<kDepthStride, 1, Real>(count)(copied + rows.begin * kDepthStride, 0, &at, depth, out, os, add,
                                                                  {reinterpret_cast<const char*>(at), 0});
@@ -399,6 +399,9 @@ void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real
     }
   }
 }
+
+// Columns of x copied at a time: at most kChunk, and cut evenly (128 are 64 and 64, not 96 and 32: tasks take a chunk each).
+RAPT_INLINE Dim chunk_of(Dim k) { return least(kChunk, ceil_div(ceil_div(k, ceil_div(k, kChunk)), 16) * 16); }
 
 // dW of a range of panels (at most kMostPanels) and of inputs; with the first inputs also dbias and dresidual.
 constexpr Dim kMostPanels = 8;
@@ -415,7 +418,7 @@ void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part
           vstore(to + i * kPanel + v, g * vset(Real(part.scale)));
           if (inputs.begin == 0 && part.dresidual && left > 0) {
             Real* dr = static_cast<Real*>(part.dresidual) + (m + i) * part.n + n;
-            vstore_n(dr, vload_n(dr, left) + g, left);
+            vstore_n(dr, part.write_dresidual ? g : vload_n(dr, left) + g, left);
           }
         }
       if (inputs.begin == 0 && part.dbias)
@@ -429,8 +432,9 @@ void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part
         }
     }
     if (!part.dw) continue;
-    for (Dim k = inputs.begin; k < inputs.end; k += kChunk) {
-      const Dim width = least(kChunk, inputs.end - k), tiles = ceil_div(width, kRows);
+    const Dim chunk = chunk_of(a.k);
+    for (Dim k = inputs.begin; k < inputs.end; k += chunk) {
+      const Dim width = least(chunk, inputs.end - k), tiles = ceil_div(width, kRows);
       for (Dim i = 0; i < depth; ++i)
         for (Dim c = 0; c < width; c += W)
           vstore_n(x + i * kChunk + c, vload_n(static_cast<const Real*>(a.x) + (m + i) * a.k + k + c, width - c), width - c);
@@ -440,7 +444,7 @@ void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part
             const Range rows = cut(width, tiles, t);
             const Real* at = dy + (panel - panels.begin) * kBatch * kPanel + s * kStrip;
             Real* dw = static_cast<Real*>(part.dw) + (panel * a.k + k + rows.begin) * kPanel + s * kStrip;
-            copied_tile<1, kChunk, Real>(rows.end - rows.begin)(x + rows.begin, 0, &at, depth, dw, kPanel, true,
+            copied_tile<1, kChunk, Real>(rows.end - rows.begin)(x + rows.begin, 0, &at, depth, dw, kPanel, !part.write_dw || m > 0,
                                                                 {reinterpret_cast<const char*>(at), 0});
           }
     }
@@ -462,7 +466,7 @@ void linear_backward(Queue& queue, const LinearBackwardArgs& a) noexcept {
   // A region of its own: a residual may be the very tensor x whose gradient was just added to.
   Dim groups = 0;  // of panels
   for (int p = 0; p < a.count; ++p) groups += ceil_div(ceil_div(a.parts[p].n, kPanel), kMostPanels);
-  const Dim chunks = ceil_div(a.k, kChunk), pieces = pieces_for(queue, chunks, groups, 1, 4);
+  const Dim chunk = chunk_of(a.k), chunks = ceil_div(a.k, chunk), pieces = pieces_for(queue, chunks, groups, 1, 4);
   for_tasks(queue, groups * pieces, [&](Dim task, int worker) {
     Real* scratch =
         reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kMostPanels * kBatch * kPanel + kBatch * kChunk) * sizeof(Real)));
@@ -471,8 +475,8 @@ void linear_backward(Queue& queue, const LinearBackwardArgs& a) noexcept {
     for (Dim count; group >= (count = ceil_div(ceil_div(a.parts[p].n, kPanel), kMostPanels)); ++p) group -= count;
     const Dim panels = ceil_div(a.parts[p].n, kPanel);
     const Range range = cut(chunks, pieces, task % pieces);
-    weight_gradient(a, a.parts[p], cut(panels, ceil_div(panels, kMostPanels), group),
-                    {range.begin * kChunk, least(a.k, range.end * kChunk)}, scratch);
+    weight_gradient(a, a.parts[p], cut(panels, ceil_div(panels, kMostPanels), group), {range.begin * chunk, least(a.k, range.end * chunk)},
+                    scratch);
   });
 }
 

@@ -14,6 +14,8 @@ struct Saved {
 
 // dlogits += dmean / counted rows * (softmax(logits) - (1 - s) * [class is the target] - s / classes)
 void cross_entropy_backward(Run& run, const Saved& s) {
+  Fresh fresh;
+  void* dlogits = run.grad(s.logits, fresh);
   run.kernels().cross_entropy_backward(run.queue(), {.rows = s.logits[0],
                                                      .classes = s.logits[1],
                                                      .smoothing = s.smoothing,
@@ -21,7 +23,8 @@ void cross_entropy_backward(Run& run, const Saved& s) {
                                                      .logits = s.logits.data,
                                                      .stats = s.stats.data,
                                                      .dmean = run.grad(s.mean),
-                                                     .dlogits = run.grad(s.logits)});
+                                                     .dlogits = dlogits,
+                                                     .write_dlogits = fresh.yes});
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ struct CrossEntropyBackwardArgs {
   const std::int32_t* targets;
   const void *logits, *stats, *dmean;  // dmean [1]
   void* dlogits;
+  bool write_dlogits;  // nothing is there yet: write, do not add
 };
 
 }  // namespace rapt

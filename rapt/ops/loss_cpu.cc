@@ -76,18 +76,21 @@ void cross_entropy(Queue& queue, const CrossEntropyArgs& a) noexcept {
 
 void cross_entropy_backward(Queue& queue, const CrossEntropyBackwardArgs& a) noexcept {
   const Dim n_rows = counted(a.targets, a.rows);
-  if (!a.dlogits || n_rows == 0) return;
-  const Real scale = Real(double(*static_cast<const Real*>(a.dmean)) / double(n_rows));
+  if (!a.dlogits) return;
+  const Real scale = n_rows ? Real(double(*static_cast<const Real*>(a.dmean)) / double(n_rows)) : Real(0);
   for_ranges(queue, a.rows, row_grain(a.classes), [&](Dim begin, Dim end, int) {
     for (Dim t = begin; t < end; ++t) {
-      if (a.targets[t] < 0) continue;
       const Real* x = static_cast<const Real*>(a.logits) + t * a.classes;
       Real* dx = static_cast<Real*>(a.dlogits) + t * a.classes;
+      if (a.targets[t] < 0) {
+        for (Dim c = 0; a.write_dlogits && c < a.classes; c += W) vstore_n(dx + c, vzero(), a.classes - c);
+        continue;
+      }
       const Real* stats = static_cast<const Real*>(a.stats) + 2 * t;
       const V top = vset(stats[0]), inverse = vset(stats[1]), s = vset(scale), uniform = vset(Real(a.smoothing / double(a.classes)));
       for (Dim c = 0; c < a.classes; c += W) {
         const Dim n = a.classes - c;
-        vstore_n(dx + c, vfma(vexp(vload_n(x + c, n) - top) * inverse - uniform, s, vload_n(dx + c, n)), n);
+        vstore_n(dx + c, vfma(vexp(vload_n(x + c, n) - top) * inverse - uniform, s, a.write_dlogits ? vzero() : vload_n(dx + c, n)), n);
       }
       dx[a.targets[t]] -= Real(1 - a.smoothing) * scale;
     }

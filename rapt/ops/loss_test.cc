@@ -106,6 +106,34 @@ TEST(CrossEntropy, StaysExactWhereSoftmaxIsHard) {
   }
 }
 
+// What is there already is added to; a fresh gradient is written whole, also where a row does not count.
+TEST(CrossEntropy, BackwardAddsOrWrites) {
+  std::vector<std::string> isas = available_isas();
+  isas.push_back("f64");
+  for (const std::string& isa : isas) {
+    std::vector<double> got[2];
+    for (int before = 0; before < 2; ++before) {
+      Device device({.threads = 1, .isa = isa});
+      rapt::Run run(device);
+      Gradients gradients(device.real);
+      Tape tape(gradients);
+      run.tape = &tape;
+      const Tensor x = run.upload({3, 37}, normals(111, 5));
+      const Loss loss = cross_entropy(run, x, Targets{4, -1, 36}, 0.1);
+      Tensor g = x;
+      if (before) {
+        g.data = static_cast<std::byte*>(run.grad(x));
+        for (std::size_t i = 0; i < 111; ++i) (g.dtype == DType::f64 ? g.as<double>()[i] = 2 : g.as<float>()[i] = 2);
+      }
+      backward(run, loss.mean);
+      g.data = static_cast<std::byte*>(run.grad(x));
+      got[before] = values_of(g);
+    }
+    for (std::size_t i = 0; i < 111; ++i) EXPECT_NEAR(got[1][i], 2 + got[0][i], 1e-6) << isa << " " << i;
+    for (std::size_t i = 37; i < 74; ++i) EXPECT_EQ(got[0][i], 0) << isa << " " << i;
+  }
+}
+
 TEST(CrossEntropy, NoRowCounts) {
   for (const char* isa : {"f64", "scalar"}) {
     Device device({.threads = 1, .isa = isa});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/run/run.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "rapt/base/rng.h"
@@ -34,14 +35,51 @@ Tensor Run::upload(std::initializer_list<Dim> sizes, std::span<const double> val
   return t;
 }
 
+namespace {
+
+// By all threads: at width 128 and 768 rows one thread zeroing took 2 % of a training step.
+void zero(Queue& queue, std::byte* data, std::size_t bytes) {
+  static constexpr std::size_t kPiece = std::size_t{1} << 16;
+  struct Range {
+    std::byte* data;
+    std::size_t bytes;
+  } range{data, bytes};
+  run_tasks(
+      queue, static_cast<Dim>((bytes + kPiece - 1) / kPiece),
+      [](void* p, Dim task, int) noexcept {
+        const auto& [from, all] = *static_cast<const Range*>(p);
+        const std::size_t at = static_cast<std::size_t>(task) * kPiece;
+        std::memset(from + at, 0, std::min(kPiece, all - at));
+      },
+      &range);
+}
+
+// An element that an op forgot to write must not pass for a number.
+void spoil([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
+#if !defined(NDEBUG)
+  std::memset(data, 0xff, bytes);
+#endif
+}
+
+}  // namespace
+
 void* Run::grad(const Tensor& t) {
   if (!t.buffer) return nullptr;
   Buffer& b = *t.buffer;
   if (!b.grad) {
     b.grad = arena.take(b.bytes);
-    std::memset(b.grad, 0, b.bytes);
+    zero(queue(), b.grad, b.bytes);
   }
   return b.grad + (t.data - b.data);
+}
+
+void* Run::grad(const Tensor& t, Fresh& fresh) {
+  const bool whole = t.buffer && static_cast<std::size_t>(t.elements()) * size_of(t.dtype) == t.buffer->bytes;
+  fresh.yes = whole && !t.buffer->grad && t.contiguous();
+  if (!fresh.yes) return grad(t);
+  t.buffer->grad = arena.take(t.buffer->bytes);
+  spoil(t.buffer->grad, t.buffer->bytes);
+  return t.buffer->grad;
 }
 
 std::uint64_t Run::random_key(std::uint64_t site) const {
@@ -50,18 +88,26 @@ std::uint64_t Run::random_key(std::uint64_t site) const {
 }
 
 std::byte* Gradients::of(const Weight& w) {
+  Fresh fresh;
+  std::byte* data = of(w, fresh);
+  if (fresh.yes) std::memset(data, 0, slots_[static_cast<std::size_t>(w.index)].bytes);
+  return data;
+}
+
+std::byte* Gradients::of(const Weight& w, Fresh& fresh) {
   if (w.index < 0) fail("gradient of weight ", w.name, ": it belongs to no model (its index is not set)");
   const auto i = static_cast<std::size_t>(w.index);
   if (i >= slots_.size()) slots_.resize(i + 1);
   Slot& s = slots_[i];
+  fresh.yes = !s.live;
   if (!s.live) {
-    const std::size_t bytes = (static_cast<std::size_t>(w.stored()) * size_of(real_) + 63) / 64 * 64;
+    const std::size_t bytes = static_cast<std::size_t>(w.stored()) * size_of(real_);
     if (s.bytes < bytes) {
-      s.data = std::shared_ptr<std::byte>(static_cast<std::byte*>(std::aligned_alloc(64, bytes)), [](std::byte* p) { std::free(p); });
+      s.data = std::shared_ptr<std::byte>(allocate(bytes), [](std::byte* p) { std::free(p); });
       if (!s.data) fail("out of memory: the gradient of ", w.name, " needs ", bytes, " bytes");
       s.bytes = bytes;
     }
-    std::memset(s.data.get(), 0, s.bytes);
+    spoil(s.data.get(), s.bytes);
     s.live = true;
   }
   return s.data.get();

@@ -49,6 +49,9 @@ class Run {
   void* grad(const Tensor& t);
   // The gradient of a weight, nullptr for an absent weight.
   void* grad(const Weight* w) { return w ? tape->gradients.of(*w) : nullptr; }
+  // The same for an op that writes where nothing is there yet.
+  void* grad(const Tensor& t, Fresh& fresh);
+  void* grad(const Weight* w, Fresh& fresh) { return w ? tape->gradients.of(*w, fresh) : nullptr; }
 
   // Remember how to go back: backward(run, saved) will be called in reverse order. Nothing happens without a tape.
   template <class Saved>

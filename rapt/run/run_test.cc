@@ -92,6 +92,42 @@ TEST(PlanCross, EveryRowSeesAllOfItsMemory) {
 
 // ------------------------------------------------------------------------------------------------ gradients
 
+// Whoever is told that a gradient is fresh writes all of it; everybody else finds zeros or what was added.
+TEST(Gradients, AreFreshOnceAndOnlyAsAWhole) {
+  Device device({.threads = 1});
+  rapt::Run run(device);
+  Gradients gradients(device.real);
+  Tape tape(gradients);
+  run.tape = &tape;
+  Weight w = make_weight("w", 3, 4, device.real);
+  w.index = 0;
+  Fresh fresh;
+  void* g = run.grad(&w, fresh);
+  EXPECT_TRUE(fresh.yes);
+  EXPECT_EQ(run.grad(&w, fresh), g);
+  EXPECT_FALSE(fresh.yes);
+  std::memset(g, 0, 48);
+  gradients.zero();
+  EXPECT_EQ(run.grad(&w), g);
+  EXPECT_EQ(gradients.get(w, 2, 3), 0);  // zeroed, though the memory may hold anything
+  run.grad(&w, fresh);
+  EXPECT_FALSE(fresh.yes);
+  EXPECT_EQ(run.grad(static_cast<const Weight*>(nullptr), fresh), nullptr);
+
+  const Tensor whole = run.make({2, 6}), cut = run.make({4, 3});
+  g = run.grad(whole.reshape({12}), fresh);
+  EXPECT_TRUE(fresh.yes);
+  std::fill_n(static_cast<float*>(g), 12, 5.0f);
+  EXPECT_EQ(run.grad(whole, fresh), g);
+  EXPECT_FALSE(fresh.yes);
+  g = run.grad(cut.slice(1, 2), fresh);  // a part is never fresh: nobody would zero the rest
+  EXPECT_FALSE(fresh.yes);
+  EXPECT_EQ(g, static_cast<std::byte*>(run.grad(cut)) + 3 * sizeof(float));
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(static_cast<float*>(run.grad(cut))[i], 0);
+  EXPECT_EQ(run.grad(cut.constant(), fresh), nullptr);
+  EXPECT_FALSE(fresh.yes);
+}
+
 TEST(Gradients, StartAtZeroKeepTheOrderOfTheWeightAndForget) {
   for (DType real : {DType::f32, DType::f64}) {
     Gradients gradients(real);
