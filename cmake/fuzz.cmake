@@ -2,7 +2,7 @@
 # Every tests/fuzz/NAME_fuzz.cc is one libFuzzer program: it reads bytes from outside and must end in a value or in rapt::Error. They need
 # the readers only, so they link those (a linker takes from an archive what is asked for) and no kernel is compiled under the fuzzer.
 # `cmake --build --preset fuzz` builds the target fuzzers.
-file(GLOB recipes CONFIGURE_DEPENDS rapt/nn/recipe*.cc rapt/nn/show.cc)
+file(GLOB recipes CONFIGURE_DEPENDS rapt/nn/recipe*.cc rapt/nn/recurrent_recipe.cc rapt/nn/show.cc)
 file(GLOB templates CONFIGURE_DEPENDS rapt/use/chat_template*.cc)
 list(FILTER recipes EXCLUDE REGEX "_test\\.cc$")
 list(FILTER templates EXCLUDE REGEX "_test\\.cc$")
@@ -13,7 +13,7 @@ foreach(part base tensor io io_tokenizer)
   endif()
 endforeach()
 target_include_directories(rapt_readers PUBLIC ${PROJECT_SOURCE_DIR})
-target_link_libraries(rapt_readers PUBLIC Threads::Threads)
+target_link_libraries(rapt_readers PUBLIC Threads::Threads ZLIB::ZLIB)
 target_sources(rapt_readers PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated/preset_files.cc)  # made for rapt_nn
 
 add_custom_target(fuzzers)

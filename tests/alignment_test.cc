@@ -19,22 +19,10 @@ Device& device() {
   return one;
 }
 
-Checkpoint open_toy(const std::string& name) {
-  const TempFolder temp;
-  write_folder(read_toy(name), temp / "toy");
-  return open_checkpoint(temp / "toy", {.device = &device()});
-}
-
-Ids ids_of(const Json& list) {
-  Ids out;
-  for (const Json& x : list.array()) out.push_back(static_cast<std::int32_t>(x.integer()));
-  return out;
-}
-
 TEST(Alignment, WeightsAreTransformers) {
   const Json golden = parse_json(read_text_file(std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/alignment.json"), "alignment.json");
   for (const Json& m : golden.find("maps")->array()) {
-    const Checkpoint c = open_toy(m.find("toy")->string());
+    const Checkpoint c = open_toy(m.find("toy")->string(), device());
     const Ids source = ids_of(*m.find("source")), target = ids_of(*m.find("target"));
     const auto& heads = m.find("heads")->array();  // [layer, head] one after the other
     const int layers = static_cast<int>(m.find("layers")->integer()), H = static_cast<int>(heads.size()) / layers;

@@ -19,18 +19,6 @@ Device& device() {
   return one;
 }
 
-Checkpoint open_toy(const std::string& name) {
-  const TempFolder temp;
-  write_folder(read_toy(name), temp / "toy");
-  return open_checkpoint(temp / "toy", {.device = &device()});
-}
-
-Ids ids_of(const Json& list) {
-  Ids out;
-  for (const Json& x : list.array()) out.push_back(static_cast<std::int32_t>(x.integer()));
-  return out;
-}
-
 GenerateOptions beams(int n, double penalty, Dim tokens) {
   GenerateOptions o;
   o.sampler.temperature = 0;
@@ -46,7 +34,7 @@ TEST(Beam, AnswersAndScoresAreTransformers) {
   int ended = 0, cases = 0, differ = 0;
   for (const Json& c : golden.find("cases")->array()) {
     const std::string& name = c.find("toy")->string();
-    if (!toys.contains(name)) toys.emplace(name, open_toy(name));
+    if (!toys.contains(name)) toys.emplace(name, open_toy(name, device()));
     const Checkpoint& toy = toys.at(name);
     GenerateOptions o = beams(static_cast<int>(c.find("beams")->integer()), c.find("penalty")->number(), tokens);
     for (std::int32_t stop : toy.stops) o.sampler.bias.emplace_back(stop, static_cast<float>(c.find("end_bias")->number()));
@@ -72,7 +60,7 @@ TEST(Beam, AnswersAndScoresAreTransformers) {
 }
 
 TEST(Beam, TheDivisorsOfBothForms) {
-  const Checkpoint toy = open_toy("marian");
+  const Checkpoint toy = open_toy("marian", device());
   const Ids source = {5, 9, 33, 7, 1};
   for (const auto form : {GenerateOptions::PenaltyForm::power, GenerateOptions::PenaltyForm::gnmt}) {
     GenerateOptions o = beams(4, 0.6, 12);
@@ -119,7 +107,7 @@ TEST(Beam, ManySourcesTogetherAreThoseSourcesAlone) {
     sources.push_back(s);
   }
   for (const char* name : {"marian", "t5"}) {
-    const Checkpoint toy = open_toy(name);
+    const Checkpoint toy = open_toy(name, device());
     for (const int n : {0, 1, 3}) {
       GenerateOptions o = beams(n, 1, 14);
       for (std::int32_t stop : toy.stops) o.sampler.bias.emplace_back(stop, 4.0f);
@@ -136,7 +124,7 @@ TEST(Beam, ManySourcesTogetherAreThoseSourcesAlone) {
 }
 
 TEST(Beam, ManySourcesCanBeCancelledAndRefused) {
-  const Checkpoint toy = open_toy("marian");
+  const Checkpoint toy = open_toy("marian", device());
   Session session(device(), toy, {});
   const std::vector<Ids> sources(6, Ids{4, 5, 6, 1});
   std::atomic<bool> cancel = false;

@@ -127,6 +127,9 @@ TEST_F(CliTrain, MakesAModelThatRuns) {
   const Outcome text_out = run("run '" + out + "/model' 'the ' -n 8 --temp 0 -q");
   EXPECT_EQ(text_out.code, 0) << text_out.err;
   EXPECT_FALSE(text_out.out.empty());
+  const Outcome state = run("run '" + out + "/step-30' 'the ' -n 8 --temp 0 -q");  // a saved state is a model too
+  EXPECT_EQ(state.code, 0) << state.err;
+  EXPECT_EQ(state.out, text_out.out);
   const Outcome again = run(joined(words(out, 30)));  // nothing left to do
   EXPECT_EQ(again.code, 0) << again.err;
 }

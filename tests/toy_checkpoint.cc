@@ -20,12 +20,6 @@ const Json& need(const Json& json, std::string_view key) {
   return *found;
 }
 
-std::vector<std::int32_t> ids_of(const Json& list) {
-  std::vector<std::int32_t> out;
-  for (const Json& x : list.array()) out.push_back(static_cast<std::int32_t>(x.integer()));
-  return out;
-}
-
 Tensor run_one(rapt::Run& run, const Model& model, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& types,
                const std::vector<std::int32_t>& source, KvCache* cache, Dim past) {
   Batch batch{.tokens = tokens, .sequences = {{.first = 0, .count = static_cast<Dim>(tokens.size()), .past = past}}, .types = types};
@@ -147,6 +141,18 @@ std::vector<std::int32_t> toy_greedy(const Toy& toy, const Checkpoint& c, Device
     out.push_back(best);
     next = {best};
   }
+  return out;
+}
+
+Checkpoint open_toy(const std::string& name, Device& device) {
+  const TempFolder temp;
+  write_folder(read_toy(name), temp / "toy");
+  return open_checkpoint(temp / "toy", {.device = &device});
+}
+
+std::vector<std::int32_t> ids_of(const Json& list) {
+  std::vector<std::int32_t> out;
+  for (const Json& x : list.array()) out.push_back(static_cast<std::int32_t>(x.integer()));
   return out;
 }
 

@@ -33,6 +33,10 @@ void remove_key(Json& object, std::string_view key);
 // config.json and model.safetensors (stored as `type`).
 void write_folder(const Toy& toy, const std::string& folder, DType type = DType::f32);
 
+// A toy as a checkpoint.
+Checkpoint open_toy(const std::string& name, Device& device);
+std::vector<std::int32_t> ids_of(const Json& list);
+
 // max |difference| between the stored rows and what a checkpoint computes; infinity for NaN.
 double toy_distance(const Toy& toy, const Checkpoint& checkpoint, Device& device);
 // Greedy tokens through a cache, one at a time.

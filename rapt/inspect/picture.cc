@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
-#include <optional>
 
 #include "rapt/base/text.h"
 #include "rapt/io/reader.h"
@@ -359,18 +358,19 @@ std::string chart_text(const Chart& chart, bool color, int width, int height) {
   };
   for (std::size_t k = 0; k < chart.curves.size(); ++k) {
     const Curve& c = chart.curves[k];
-    std::optional<std::pair<int, int>> before;
+    bool begun = false;
+    int fx = 0, fy = 0;  // the dot before
     for (std::size_t i = 0; i < c.x.size(); ++i) {
       if (!drawn(chart, c.x[i], c.y[i])) {
-        before.reset();
+        begun = false;
         continue;
       }
       const int x = static_cast<int>(std::lround(r.x.share(c.x[i]) * (dots_x - 1)));
       const int y = static_cast<int>(std::lround((1 - r.y.share(c.y[i])) * (dots_y - 1)));
-      const auto [fx, fy] = before.value_or(std::pair(x, y));
+      if (!begun) fx = x, fy = y;
       const int steps = std::max({std::abs(x - fx), std::abs(y - fy), 1});
       for (int s = 0; s <= steps; ++s) dot(fx + (x - fx) * s / steps, fy + (y - fy) * s / steps, static_cast<int>(k));
-      before = {x, y};
+      begun = true, fx = x, fy = y;
     }
   }
   std::string out;

@@ -43,7 +43,7 @@ struct Checkpoint {
 };
 
 // A GGUF file, a folder with config.json and safetensors, a llama2.c .bin (its tokenizer beside it: tokenizer.bin or tok*.bin), or
-// the name of one of these in a folder of RAPT_MODELS.
+// the name of one of these in a folder of RAPT_MODELS, or of the model that comes with the program ("default").
 Checkpoint open_checkpoint(const std::string& path, const LoadOptions& options = {});
 std::string find_model(const std::string& name);
 

@@ -272,6 +272,20 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const CheckpointFiles& f, Dim voca
   return nullptr;
 }
 
+namespace {
+
+// Models that come with the program lie beside it, or in share/rapt where it is installed. "" where there is none of that name.
+std::string beside_program(const std::string& name) {
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  if (error || name.empty() || name.find('/') != std::string::npos) return "";
+  for (const fs::path& p : {folder / (name + ".gguf"), folder.parent_path() / "share" / "rapt" / (name + ".gguf")})
+    if (is_there(p)) return p.string();
+  return "";
+}
+
+}  // namespace
+
 std::string find_model(const std::string& name) {
   if (is_there(name)) return name;
   const char* set = std::getenv("RAPT_MODELS");
@@ -298,6 +312,7 @@ std::string find_model(const std::string& name) {
     }
     if (begin.size() == 1) return begin[0].string();
   }
+  if (const std::string own = beside_program(name); !own.empty()) return own;
   std::sort(seen.begin(), seen.end());
   if (!set || !*set) fail_usage(name, ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
   fail_usage(name, ": there is no such file or folder, and none in RAPT_MODELS; ",

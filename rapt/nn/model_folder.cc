@@ -116,9 +116,9 @@ struct Spoken {  // who says this recipe, and how
   const Family* family;
   Translation model;
 };
-Spoken spoken_as(const Recipe& resolved) {
+Spoken spoken_as(const Recipe& resolved, bool own = false) {
   for (const Family& f : families())
-    if (auto t = family_values(f, resolved)) return {&f, std::move(*t)};
+    if (auto t = own ? std::nullopt : family_values(f, resolved)) return {&f, std::move(*t)};
   return {&own_family(), {.values = {}, .recipe = resolved}};
 }
 
@@ -129,9 +129,10 @@ std::string family_for(const Recipe& resolved) {
   return form.family->own ? "" : form.family->name;
 }
 
-std::vector<File> model_folder_files(const Model& model, const FolderExtras& extras) {
+namespace {
+
+std::vector<File> description(const Model& model, const FolderExtras& extras, const Spoken& form) {
   const Recipe& r = model.recipe;
-  const Spoken form = spoken_as(r);
   const bool classes = r.head.kind == HeadRecipe::Kind::classes, both = r.encoder && r.decoder;
   if (!extras.class_names.empty() && static_cast<Dim>(extras.class_names.size()) != (classes ? r.head.classes : 0))
     fail("model folder: ", extras.class_names.size(), " names of classes, the model has ", classes ? r.head.classes : 0);
@@ -158,6 +159,18 @@ std::vector<File> model_folder_files(const Model& model, const FolderExtras& ext
       out.push_back(text_file("tokenizer_config.json", extras.tokenizer->tokenizer_config_json));
   }
   out.push_back(text_file("recipe.json", recipe_json(r)));
+  return out;
+}
+
+}  // namespace
+
+std::vector<File> model_folder_description(const Model& model, const FolderExtras& extras) {
+  return description(model, extras, spoken_as(model.recipe, extras.own));
+}
+
+std::vector<File> model_folder_files(const Model& model, const FolderExtras& extras) {
+  const Spoken form = spoken_as(model.recipe, extras.own);
+  std::vector<File> out = description(model, extras, form);
   std::vector<SafetensorBytes> tensors;
   for (const Target& t : targets_of(*form.family, model)) tensors.push_back(tensor_of(t));
   const std::pair<std::string, std::string> kFormat[] = {{"format", "pt"}};  // transformers wants to know whose axes these are

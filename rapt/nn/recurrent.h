@@ -55,6 +55,11 @@ struct RecurrentSize {
   Dim memory = 0;                           // values kept per source token
   Dim state = 0;                            // values kept per sequence
 };
+// Sizes that rules, weights and costs share.
+Dim gates_of(const RecurrentRecipe& r);
+bool is_additive(const AlignRecipe& a);
+Dim memory_width(const Recipe& recipe);
+Dim readout_width(const Recipe& recipe, const AlignRecipe& a);
 RecurrentSize recurrent_size(const Recipe& recipe, const RecurrentRecipe& r, bool decoder);
 
 }  // namespace rapt

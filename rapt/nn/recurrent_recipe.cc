@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent stacks before they run: rules between fields, the weights they name, and how many those are.
+// Recurrent stacks before they run: rules between fields, and how many weights they name.
 #include "rapt/base/checked.h"
 #include "rapt/nn/recipe_fields.h"
 #include "rapt/nn/recurrent.h"
@@ -11,15 +11,6 @@ using Cell = RecurrentRecipe::Cell;
 using Start = RecurrentRecipe::Start;
 using AlignScore = AlignRecipe::Score;
 using Window = AlignRecipe::Window;
-
-Dim gates_of(const RecurrentRecipe& r) { return r.cell == Cell::gru ? 3 : 4; }
-bool is_additive(const AlignRecipe& a) { return a.score == AlignScore::additive || a.score == AlignScore::concat; }
-Dim memory_width(const Recipe& recipe) {
-  return recipe.encoder && recipe.encoder->recurrent ? recipe.encoder->recurrent->out_width() : recipe.width;
-}
-Dim readout_width(const Recipe& recipe, const AlignRecipe& a) {
-  return a.readout == AlignRecipe::Readout::maxout ? 2 * recipe.width : recipe.width;
-}
 
 template <class E>
 std::string_view word_of(E e) {
@@ -69,6 +60,15 @@ void resolve_decoder(const Recipe& recipe, RecurrentRecipe& r, const std::string
 
 }  // namespace
 
+Dim gates_of(const RecurrentRecipe& r) { return r.cell == Cell::gru ? 3 : 4; }
+bool is_additive(const AlignRecipe& a) { return a.score == AlignScore::additive || a.score == AlignScore::concat; }
+Dim memory_width(const Recipe& recipe) {
+  return recipe.encoder && recipe.encoder->recurrent ? recipe.encoder->recurrent->out_width() : recipe.width;
+}
+Dim readout_width(const Recipe& recipe, const AlignRecipe& a) {
+  return a.readout == AlignRecipe::Readout::maxout ? 2 * recipe.width : recipe.width;
+}
+
 void resolve_recurrent(Recipe& recipe, StackRecipe& stack, const std::string& path, bool decoder) {
   RecurrentRecipe& r = *stack.recurrent;
   const std::string at = path + ".recurrent";
@@ -90,50 +90,6 @@ void resolve_recurrent(Recipe& recipe, StackRecipe& stack, const std::string& pa
     fail(at, ".width: ", recipe.decoder ? "the decoder's cross-attention reads" : "the head reads", " rows of the model's width, ",
          recipe.width, ", and the states have ", r.out_width(),
          r.both_ways ? concat(" (both ways together); set width ", recipe.width / 2) : "");
-}
-
-RecurrentStack build_recurrent(WeightTable& table, const Recipe& recipe, const RecurrentRecipe& r, const std::string& name) {
-  const Dim C = recipe.width, n = r.width, G = gates_of(r) * n;
-  RecurrentStack out;
-  out.recipe = r;
-  auto cell = [&](const std::string& at, Dim in) {
-    CellLayer c;
-    c.x = {table.matrix(at + ".x.weight", G, in), table.vector(at + ".x.bias", G)};
-    c.h.w = table.matrix(at + ".h.weight", G, n);
-    if (r.cell == Cell::gru) c.h.b = table.vector(at + ".h.bias", G);
-    return c;
-  };
-  for (Dim l = 0; l < r.layers; ++l) {
-    const std::string at = concat(name, ".", l);
-    const Dim in = l == 0 ? C : r.out_width();
-    out.cells.push_back(cell(at, in));
-    if (r.both_ways) out.back.push_back(cell(at + ".back", in));
-  }
-  if (r.start == Start::projected)
-    for (Dim l = 0; l < r.layers; ++l) {
-      const std::string at = concat(name, ".start.", l);
-      out.start.push_back({table.matrix(at + ".weight", n, recipe.encoder->recurrent->width), table.vector(at + ".bias", n)});
-    }
-  if (!r.attention) return out;
-  const AlignRecipe& a = *r.attention;
-  const Dim M = out.memory = memory_width(recipe), R = readout_width(recipe, a);
-  const std::string at = name + ".align";
-  if (a.score == AlignScore::general) out.k = table.matrix(at + ".k.weight", n, M);
-  if (is_additive(a)) {
-    out.q = table.matrix(at + ".q.weight", a.width, n);
-    out.k = table.matrix(at + ".k.weight", a.width, M);
-    out.score = table.vector(at + ".score.weight", a.width);
-  }
-  if (a.window == Window::predictive) {
-    out.place = table.matrix(at + ".place.weight", a.width, n);
-    out.place_score = table.matrix(at + ".place.score.weight", 1, a.width);
-  }
-  if (a.at == AlignRecipe::At::previous) out.context = table.matrix(at + ".context.weight", G, M);
-  if (a.feed) out.feed = table.matrix(at + ".feed.weight", G, C);
-  out.out_context.w = table.matrix(name + ".out.context.weight", R, M);
-  out.out_state = {table.matrix(name + ".out.state.weight", R, n), table.vector(name + ".out.bias", R)};
-  if (a.readout == AlignRecipe::Readout::maxout) out.out_input.w = table.matrix(name + ".out.input.weight", R, C);
-  return out;
 }
 
 RecurrentSize recurrent_size(const Recipe& recipe, const RecurrentRecipe& r, bool decoder) {

@@ -9,6 +9,7 @@
 
 #include "rapt/base/text.h"
 #include "rapt/io/safetensors.h"
+#include "rapt/nn/family.h"
 #include "rapt/ops/activation.h"
 #include "rapt/ops/loss.h"
 #include "rapt/use/train_options.h"
@@ -53,13 +54,15 @@ class Window {
 
 bool is_running(const Weight& w) { return w.name.ends_with(".running"); }
 
-// Values of a weight that go into a state's file, and back.
-SafetensorBytes stored_weight(const std::string& name, const Weight& w) { return {name, w.format, {w.rows, w.cols}, row_major(w)}; }
+// Values of a weight that go into a state's file, and back. Vectors have one dimension, as in a model folder: a state is one.
+SafetensorBytes stored_weight(const std::string& name, const Weight& w, bool vector) {
+  return {name, w.format, vector ? std::vector<Dim>{w.size()} : std::vector<Dim>{w.rows, w.cols}, row_major(w)};
+}
 
 void read_weight(const TensorTable& from, const std::string& name, Weight& into, const std::string& where) {
   const TensorView* view = from.find(name);
   if (!view) fail(where, ": has no tensor ", quote_name(name), "; the state belongs to another recipe or optimizer");
-  if (view->dtype() != into.format || !std::ranges::equal(view->shape(), std::vector<Dim>{into.rows, into.cols}))
+  if (view->dtype() != into.format || view->bytes().size() != static_cast<std::size_t>(into.size()) * size_of(into.format))
     fail(where, ": tensor ", quote_name(name), " has another type or shape than this run; the state belongs to another recipe");
   fill_row_major(into, view->bytes());
 }
@@ -251,8 +254,9 @@ Judgement Trainer::judge(Dim batches) {
 std::vector<StoredFile> Trainer::files() const {
   State& s = *state_;
   std::vector<SafetensorBytes> weights, moments;
-  for (const Weight& w : s.model.weights) weights.push_back(stored_weight(w.name, w));
-  s.optimizer.each_state([&](const std::string& name, Weight& w) { moments.push_back(stored_weight(name, w)); });
+  const std::vector<WeightShape> shapes = weight_shapes(s.model.recipe);
+  for (const Weight& w : s.model.weights) weights.push_back(stored_weight(w.name, w, shapes[static_cast<std::size_t>(w.index)].vector));
+  s.optimizer.each_state([&](const std::string& name, Weight& w) { moments.push_back(stored_weight(name, w, false)); });
   const std::pair<std::string, std::string> format[] = {{"format", "pt"}};
   std::vector<StoredFile> out;
   out.push_back({kModelFile, safetensors_bytes(weights, format)});

@@ -30,7 +30,7 @@ void train_fields(Options& o, Visitor&& v) {
   v("optimizer.rate", o.optimizer.rate, 0, kAny, "largest learning rate");
   v("optimizer.beta1", o.optimizer.beta1, 0, 0.999999, "memory of the mean gradient");
   v("optimizer.beta2", o.optimizer.beta2, 0, 0.999999999, "memory of the squared gradient");
-  v("optimizer.eps", o.optimizer.eps, 0, 1, "added to the root of the squared gradient");
+  v("optimizer.eps", o.optimizer.eps, 1e-30, 1, "added to the root of the squared gradient");
   v("optimizer.momentum", o.optimizer.momentum, 0, 0.999999, "sgd, muon");
   v("optimizer.nesterov", o.optimizer.nesterov, 0, 1, "sgd: look ahead");
   v("optimizer.muon_rate", o.optimizer.muon_rate, 0, kAny, "muon: of the matrices");

@@ -216,6 +216,13 @@ int run(Args& args) {
     metrics.event(trainer.steps(), text);
     view.say(text);
   };
+  events.extra_files = [&] {  // with them a saved state is a model folder
+    FolderExtras own = extras;
+    own.own = true;
+    std::vector<StoredFile> files;
+    for (auto& [file, bytes] : model_folder_description(model, own)) files.push_back({file, std::move(bytes)});
+    return files;
+  };
   events.saved = [&](const Stored& s) { metrics.event(s.step, "saved " + s.folder); };
 
   struct sigaction act{};
