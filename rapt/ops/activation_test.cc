@@ -80,7 +80,6 @@ Curve curve(const std::string& isa, Act act, double c, const std::vector<double>
   return {values_of(activation(run, act, in, c)), values_of(dx)};
 }
 
-// Digit by digit and not in the mean: tiny numbers, tails and saturation, where 1 + erf(x) or 1 - tanh^2(x) have no digits left.
 // A value that two ops read: the second backward finds what the first one wrote and adds to it.
 TEST(Activation, BackwardAddsToWhatIsThere) {
   std::vector<std::string> isas = available_isas();
@@ -111,6 +110,7 @@ TEST(Activation, BackwardAddsToWhatIsThere) {
   }
 }
 
+// Digit by digit and not in the mean: tiny numbers, tails and saturation, where 1 + erf(x) or 1 - tanh^2(x) have no digits left.
 TEST(Activation, KeepsItsDigitsFarOutAndNearZero) {
   std::vector<double> x;
   for (double v = 1e-30; v < 30; v *= 1.7) x.insert(x.end(), {static_cast<float>(v), static_cast<float>(-v)});

@@ -44,19 +44,7 @@ Objective objective_of(const Recipe& r, const std::string& data) {
 
 bool is_task(const std::string& data) { return data == "copy" || data == "sort" || data == "date"; }
 
-// Special tokens that each objective needs.
-void name_specials(VocabOptions& v, Objective objective) {
-  switch (objective) {
-    case Objective::causal:
-      if (v.kind != VocabKind::characters) v.eos = "<|endoftext|>";
-      break;
-    case Objective::translation: v.pad = "<pad>", v.eos = "</s>", v.unk = v.kind == VocabKind::characters ? "<unk>" : ""; break;
-    case Objective::masked:
-    case Objective::classification: v.pad = "[PAD]", v.unk = "[UNK]", v.cls = "[CLS]", v.sep = "[SEP]", v.mask = "[MASK]"; break;
-  }
-}
-
-// A stop strings it along: text from the model as it is now.
+// Text from the model as it is now: a continuation of the prompt, or the translation of the first held-out source; "" where it writes none.
 std::string sample_of(Device& device, const Checkpoint& checkpoint, const TrainData& data, const std::string& prompt, Dim step) {
   if (!checkpoint.tokenizer || (data.objective != Objective::causal && data.objective != Objective::translation)) return "";
   GenerateOptions o;
@@ -145,7 +133,6 @@ int run(Args& args) {
   d.seed = o.seed;
   d.vocab.kind = vocab ? word<VocabKind>(*vocab, kVocabularies, "--vocab") : VocabKind::bpe;
   d.vocab.size = vocab_size.value_or(4096);
-  name_specials(d.vocab, d.objective);
   if (windows) d.windows = word<DataOptions::Windows>(*windows, kWindows, "--windows");
   d.batch = batch.value_or(d.objective == Objective::causal ? 12 : 32);
   d.length = length.value_or(std::min<Dim>(recipe.context, 256));
