@@ -196,6 +196,33 @@ TEST_F(CliTrain, SurvivesKills) {
               static_cast<long>(before));
 }
 
+// `rapt data` and training from its file: the same vocabulary, windows and bits as from the text itself.
+TEST_F(CliTrain, PackedDataTrainsToTheSameBits) {
+  const std::string packed = folder / "text.bin", plain = folder / "plain", from = folder / "from";
+  ASSERT_EQ(run("data '" + text + "' --vocab characters --out '" + packed + "' -q").code, 0);
+  const Outcome shown = run("data '" + packed + "' --json");
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  const Json j = parse_json(shown.out);
+  EXPECT_EQ(j.find("kind")->string(), "text");
+  EXPECT_EQ(j.find("tokens")->integer(), static_cast<Dim>(fs::file_size(text)));
+  std::vector<std::string> list = words(plain, 10);
+  ASSERT_EQ(run(joined(list)).code, 0);
+  list = words(from, 10);
+  std::erase(list, "--vocab"), std::erase(list, "characters");
+  *(std::find(list.begin(), list.end(), "--data") + 1) = packed;
+  const Outcome trained = run(joined(list));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_TRUE(read_file(plain + "/model/model.safetensors") == read_file(from + "/model/model.safetensors"));
+
+  const Outcome refused = run("data '" + text + "' --vocab characters --out '" + packed + "'");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--force"));
+  put_file(packed, read_file(packed).substr(0, 200));
+  const Outcome cut = run("data '" + packed + "'");
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_THAT(cut.err, HasSubstr("text.bin"));
+}
+
 TEST_F(CliTrain, SaysWhatIsWrong) {
   const std::string out = " --out '" + (folder / "out") + "'";
   EXPECT_EQ(run("train").code, 2);
