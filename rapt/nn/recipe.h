@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one description of a model: plain grouped structs, absent = optional without value. Architecture only; numerics and training
-// live elsewhere. JSON in and out, defaults, ranges, docs: one fields() visitor per struct (recipe_fields.h). Cross-rules: recipe.cc.
+// live elsewhere. JSON in and out, defaults, ranges, docs: one fields() visitor per struct (recipe_fields.h). Cross-rules: recipe_rules.cc.
 #pragma once
 #include <map>
 #include <optional>

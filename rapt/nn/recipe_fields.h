@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every field of the recipe, once: its name, its member, what it means, its range. JSON in and out, range checks and docs/recipe.md
-// are visitors over this table. Rules between fields: recipe.cc.
+// are visitors over this table. Rules between fields: recipe_rules.cc.
 //
 // A visitor offers
 //   about(title, meaning)                                     the struct itself
@@ -9,11 +9,15 @@
 // where an option is word(name) | bare(name, &T::number) | body(name, &T::member) | group(name, fields of the same struct).
 #pragma once
 #include <array>
+#include <cmath>
 #include <limits>
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "rapt/base/text.h"
 #include "rapt/nn/recipe.h"
 
 namespace rapt {
@@ -453,6 +457,28 @@ void fields(Of<Recipe>, V& v) {
   v.field("decoder", &T::decoder, "a stack that writes token by token (GPT); with an encoder its layers need a `cross` part");
   v.field("head", &T::head, "the output");
   v.field("init", &T::init, "starting values");
+}
+
+// ------------------------------------------------------------------------------------------------ what visitors share
+template <class T>
+concept Enum = std::is_enum_v<T>;
+inline std::string under(const std::string& path, std::string_view name) {
+  return path.empty() ? std::string(name) : path + "." + std::string(name);
+}
+
+template <Enum E>
+std::vector<std::string> names() {
+  const auto all = names_of(E{});
+  return {all.begin(), all.end()};
+}
+
+// "must be at least 1": how a number breaks its range, or "".
+inline std::string breaks(const Range& r, double x) {
+  if (!std::isfinite(x)) return "must be a finite number";
+  if (r.nonzero && x == 0) return "must not be 0";
+  if (x < r.low || (r.above && x == r.low)) return concat("must be ", r.above ? "above " : "at least ", shortest(r.low));
+  if (x > r.high || (r.below && x == r.high)) return concat("must be ", r.below ? "below " : "at most ", shortest(r.high));
+  return "";
 }
 
 }  // namespace rapt
