@@ -379,6 +379,35 @@ TEST(Train, ASpikeIsSkippedAndLogged) {
   EXPECT_THAT(said, testing::Contains(AllOf(HasSubstr("batch 60"), HasSubstr("deviations above"))));
 }
 
+// A batch with less to learn from has a gradient some times as long: that is not a spike, however calm the steps before it were.
+TEST(Train, AShortBatchIsNoSpike) {
+  class Short : public Chain {
+   public:
+    TrainBatch batch(std::uint64_t number) const override {
+      TrainBatch b = Chain::batch(number % 8);
+      if (number < 40) return b;
+      for (std::size_t i = 6; i < b.targets.size(); ++i) b.targets[i] = -1;
+      b.counted = 6;
+      return b;
+    }
+  };
+  Device device({.threads = 1});
+  Model model(small(), device.real);
+  init(model, 1);
+  const Short data;
+  TrainOptions o = options(44);
+  o.guard.window = 16;
+  o.optimizer.rate = 1e-5;  // nothing is learned: the losses are alike
+  Trainer trainer(device, model, data, o);
+  double before = 0, after = 0;
+  for (int i = 0; i < 44; ++i) {
+    const StepReport r = trainer.step();
+    EXPECT_EQ(r.why, "") << i;
+    (i < 40 ? before : after) = std::max(i < 40 ? before : after, r.norm);
+  }
+  EXPECT_GT(after, 1.5 * before);
+}
+
 TEST(Train, RepeatedFailuresGoBackAndThenStop) {
   // From the 31st loss on every one is bad: back three times, then a report.
   broken = {Broken::Where::loss, std::numeric_limits<double>::quiet_NaN(), -31};

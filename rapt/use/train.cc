@@ -18,10 +18,11 @@ namespace rapt {
 namespace {
 
 // Log of a value and how unusual the next one is. Below `floor` all values count as alike: a run that has learned its task has losses that
-// jump by factors and mean nothing.
+// jump by factors and mean nothing. `least`: the smallest deviation that is believed. Norms that hardly moved for 128 steps say little about
+// the next batch, which may be shorter or harder: six deviations must be a factor that clipping alone would not take care of.
 class Window {
  public:
-  Window(Dim size, double floor) : size_(static_cast<std::size_t>(size)), floor_(floor) {}
+  Window(Dim size, double floor, double least) : size_(static_cast<std::size_t>(size)), floor_(floor), least_(least) {}
 
   double z(double value) const {  // deviations above the mean; 0 until the window is full
     if (values_.size() < size_ || size_ < 2) return 0;
@@ -29,7 +30,7 @@ class Window {
     for (double v : values_) mean += v;
     mean /= static_cast<double>(values_.size());
     for (double v : values_) square += (v - mean) * (v - mean);
-    const double deviation = std::max(std::sqrt(square / static_cast<double>(values_.size())), 0.01);
+    const double deviation = std::max(std::sqrt(square / static_cast<double>(values_.size())), least_);
     return (std::log(value + floor_) - mean) / deviation;
   }
   void push(double value) {
@@ -48,7 +49,7 @@ class Window {
 
  private:
   std::size_t size_;
-  double floor_;
+  double floor_, least_;
   std::deque<double> values_;
 };
 
@@ -85,10 +86,10 @@ struct Trainer::State {
   Window losses, norms;
 
   Dim step = 0;
-  std::uint64_t cursor = 0;          // number of the next batch
-  std::uint64_t attempts = 0;        // steps tried, skipped ones included
-  std::deque<std::uint64_t> skips;   // attempts that were skipped, the last `within`
-  Dim slow = 0;                      // steps still to go at half the rate
+  std::uint64_t cursor = 0;  // number of the next batch
+  std::uint64_t attempts = 0;  // steps tried, skipped ones included
+  std::deque<std::uint64_t> skips;  // attempts that were skipped, the last `within`
+  Dim slow = 0;  // steps still to go at half the rate
   Dim rewinds = 0;
 
   State(Device& d, Model& m, const TrainData& from, const TrainOptions& o)
@@ -101,8 +102,8 @@ struct Trainer::State {
         tape(gradients),
         run(d),
         health(taps),
-        losses(o.guard.window, 0.05),
-        norms(o.guard.window, 0.1 * (o.optimizer.clip > 0 ? o.optimizer.clip : 1)) {
+        losses(o.guard.window, 0.05, 0.05),
+        norms(o.guard.window, 0.1 * (o.optimizer.clip > 0 ? o.optimizer.clip : 1), 0.25) {
     run.tape = &tape;
     run.training = true;
     run.recompute = o.recompute;

@@ -64,7 +64,7 @@ Json finite(double x) { return std::isfinite(x) ? Json(x) : Json(); }
 TrainView::TrainView(Dim steps, bool quiet) : steps_(steps), quiet_(quiet), panel_(is_terminal_stderr()) {}
 
 void TrainView::step(const StepReport& r) {
-  if (started_at_ < 0) started_at_ = r.step - 1;
+  ++seen_;
   last_ = r;
   if (!r.health.empty()) health_ = r.health;
   if (r.fate != StepReport::Fate::done) {
@@ -85,7 +85,7 @@ void TrainView::step(const StepReport& r) {
   if (r.step / every == printed_ / every && r.step != steps_ && printed_ > 0) return;
   printed_ = r.step;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  const double left = seconds / static_cast<double>(r.step - started_at_) * static_cast<double>(steps_ - r.step);
+  const double left = seconds / static_cast<double>(seen_) * static_cast<double>(steps_ - r.step);
   std::fprintf(stderr, "step %s/%s  loss %.4f  rate %s  norm %s  %s tokens/s  %s left\n", with_commas(r.step).c_str(),
                with_commas(steps_).c_str(), smooth_, brief(r.rate).c_str(), brief(r.norm).c_str(),
                with_commas(static_cast<Dim>(rate_)).c_str(), time_text(left).c_str());
@@ -95,7 +95,7 @@ void TrainView::draw() {
   clear();
   drawn_ = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(drawn_ - begin_).count();
-  const double left = seconds / static_cast<double>(std::max<Dim>(1, last_.step - started_at_)) * static_cast<double>(steps_ - last_.step);
+  const double left = seconds / static_cast<double>(seen_) * static_cast<double>(steps_ - last_.step);
   std::string bar;
   for (int i = 0; i < 30; ++i) bar += i < static_cast<int>(30 * last_.step / std::max<Dim>(1, steps_)) ? "█" : "·";
   std::vector<std::string> lines;

@@ -23,7 +23,7 @@ class TrainView {
 
  private:
   void draw();
-  Dim steps_, started_at_ = -1, skipped_ = 0, printed_ = 0;
+  Dim steps_, seen_ = 0, skipped_ = 0, printed_ = 0;  // seen: steps of this process, skipped and repeated ones too
   bool quiet_, panel_;
   int lines_ = 0;  // of the panel as it stands
   StepReport last_;
