@@ -8,6 +8,7 @@ install(DIRECTORY rapt/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/rapt FILES_MATCH
 install(EXPORT rapt-targets NAMESPACE rapt:: DESTINATION ${package_dir})
 if(TARGET rapt_cli)
   install(TARGETS rapt_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES models/default/default.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/rapt)
 endif()
 configure_package_config_file(cmake/rapt-config.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/rapt-config.cmake INSTALL_DESTINATION ${package_dir})
 # Before 1.0 a minor version may break callers.

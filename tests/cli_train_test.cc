@@ -223,6 +223,18 @@ TEST_F(CliTrain, PackedDataTrainsToTheSameBits) {
   EXPECT_THAT(cut.err, HasSubstr("text.bin"));
 }
 
+// The model that comes with the program is found, is small, and knows its text: lines of our own in its manner cost far less than guessing.
+TEST_F(CliTrain, TheDefaultModelKnowsItsManner) {
+  const std::string lines = folder / "lines.txt";
+  put_file(lines,
+           "KING RICHARD III:\nMy lord, I will not stay to hear thee speak;\nThe hour is late, and all my friends are gone.\n\n"
+           "QUEEN:\nThen go, and let no more be said of this.\n");
+  EXPECT_LE(fs::file_size(fs::path(program).parent_path() / "default.gguf"), std::uintmax_t{4} << 20);
+  const Outcome o = run("eval default --loss '" + lines + "' --json");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_LT(parse_json(o.out).find("loss")->number(), 3.2);  // 512 tokens: 6.2 by guessing
+}
+
 TEST_F(CliTrain, SaysWhatIsWrong) {
   const std::string out = " --out '" + (folder / "out") + "'";
   EXPECT_EQ(run("train").code, 2);
