@@ -138,6 +138,9 @@ int run(Args& args) {
   d.length = length.value_or(std::min<Dim>(recipe.context, 256));
   d.batch_tokens = batch_tokens.value_or(0);
   if (recipe.context < d.length && !begin_with_weights) recipe.context = d.length;
+  if (recipe.embed.pos == EmbedRecipe::Pos::learned && d.length < recipe.context && !begin_with_weights && !common.quiet)
+    note(concat("note: the recipe learns ", recipe.context, " positions, and sequences of ", d.length,
+                " tokens reach no others; --set context=", d.length, " leaves those out, a longer --length trains them"));
   Progress reading("reading data", common.quiet);
   d.progress = [&](double done) { reading.step(done, 1); };
   const std::unique_ptr<TrainData> data = open_data(d);
