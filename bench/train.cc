@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole training step (forward, loss, backward, clipping to 1, AdamW) of GPT-2's shape or of nanoGPT's character setting.
-//   bench_train [--model gpt2-char|gpt2] [--batch B] [--length T] [--threads 2] [--seconds 5] [--profile]
-// One JSON object on standard output: tokens/s (best and median step) and what the machine allows. --profile: time by kernel as a table.
+//   bench_train [--model gpt2-char|gpt2] [--batch B] [--length T] [--precision f32|bf16] [--threads 2] [--seconds 5] [--profile]
+// One JSON object on standard output: tokens/s (best and median step) and what the machine allows (bf16: products of weights at the rate of
+// multiply-adds of bf16 pairs where the processor has them, attention at that of f32). --profile: time by kernel as a table.
 // --serve: one such object for every line "SECONDS" on standard input, so that bench/train can let two programs take turns.
 #include <algorithm>
 #include <cmath>
@@ -95,6 +96,7 @@ struct Options {
   Dim batch = 0, length = 64;
   int threads = 2;
   double seconds = 5;
+  Precision precision = Precision::f32;
   bool profile = false, serve = false;
 };
 
@@ -105,6 +107,7 @@ class Training {
         gradients_(device.real),
         tape_(gradients_),
         run_(device),
+        precision_(o.precision),
         optimizer_(model_, OptimizerOptions{.rate = 1e-3, .clip = 1}) {
     init(model_, 0);
     for (Dim b = 0; b < o.batch; ++b)
@@ -124,6 +127,7 @@ class Training {
     run_.reset();
     run_.tape = &tape_;
     run_.training = true;
+    run_.products = precision_;
     const Loss loss = cross_entropy(run_, forward(run_, model_, batch_), tokens.subspan(at + 1, rows_), 0);
     backward(run_, loss.mean);
     const double start = now();
@@ -136,13 +140,16 @@ class Training {
 
   // Products of the weights, 6 a token (tables that are only looked up do none), and of attention: 2 forward and 5 backward of
   // rows x keys x width each, half of them under a causal mask.
-  double flop(const Options& o) const {
+  struct Flop {
+    double weights, attention;
+  };
+  Flop flop(const Options& o) const {
     double matrices = 0;
     for (const Weight& w : model_.weights)
       if (w.packing == Packing::panels) matrices += static_cast<double>(w.size());
     const double T = static_cast<double>(o.length), layers = static_cast<double>(model_.recipe.decoder->layers);
     const double attention = 7 * 2 * T * T / 2 * static_cast<double>(model_.recipe.width) * layers;
-    return static_cast<double>(o.batch) * (6 * matrices * T + attention);
+    return {static_cast<double>(o.batch) * 6 * matrices * T, static_cast<double>(o.batch) * attention};
   }
 
   double norm_seconds = 0;
@@ -153,6 +160,7 @@ class Training {
   Gradients gradients_;
   Tape tape_;
   Run run_;
+  Precision precision_;
   Optimizer optimizer_;
   Batch batch_;
   std::vector<std::int32_t> tokens_;
@@ -163,7 +171,7 @@ class Training {
 void report(Training& training, const Options& o, Device& device, double seconds) {
   std::vector<double> times;
   double loss = 0;
-  const double peak = bench::fma_peak(device, 0.1);
+  const double peak = bench::fma_peak(device, 0.1), products = o.precision == Precision::bf16 ? bench::bf16_peak(device, 0.1) : peak;
   spent.clear();
   training.norm_seconds = 0;
   for (const double end = now() + seconds; times.size() < 2 || now() < end;) {
@@ -176,13 +184,15 @@ void report(Training& training, const Options& o, Device& device, double seconds
   for (double t : times) sum += t;
   std::vector<double> sorted = times;
   std::sort(sorted.begin(), sorted.end());
-  const double tokens = static_cast<double>(o.batch * o.length), flop = training.flop(o);
+  const double tokens = static_cast<double>(o.batch * o.length), flop = training.flop(o).weights + training.flop(o).attention;
+  const double allowed = peak > 0 ? training.flop(o).weights / products + training.flop(o).attention / peak : 0;  // seconds
   const double best = sorted.front(), median = sorted[sorted.size() / 2];
   std::printf(
-      "{\"model\": \"%s\", \"batch\": %ld, \"length\": %ld, \"threads\": %d, \"steps\": %zu, \"best\": %.1f, \"median\": %.1f, "
+      "{\"model\": \"%s\", \"precision\": \"%s\", \"batch\": %ld, \"length\": %ld, \"threads\": %d, \"steps\": %zu, \"best\": %.1f, \"median\": %.1f, "
       "\"best_ms\": %.3f, \"gflop\": %.3f, \"peak_gflops\": %.1f, \"limit\": %.1f, \"loss\": %.4f}\n",
-      o.model.c_str(), static_cast<long>(o.batch), static_cast<long>(o.length), device.threads(), times.size(), tokens / best,
-      tokens / median, best * 1e3, flop * 1e-9, peak * 1e-9, tokens * peak / flop, loss);
+      o.model.c_str(), o.precision == Precision::bf16 ? "bf16" : "f32", static_cast<long>(o.batch), static_cast<long>(o.length),
+      device.threads(), times.size(), tokens / best, tokens / median, best * 1e3, flop * 1e-9, products * 1e-9,
+      allowed > 0 ? tokens / allowed : 0, loss);
   std::fflush(stdout);
   if (!o.profile) return;
   spent["norm of the gradients"].seconds = training.norm_seconds;
@@ -195,10 +205,10 @@ void report(Training& training, const Options& o, Device& device, double seconds
   std::printf("\n| kernel | calls a step | ms a step | share | GFLOP/s | of the peak |\n|---|---|---|---|---|---|\n");
   for (const auto& [name, s] : rows) {
     std::printf("| %s | %.0f | %.3f | %.1f %% |", name.c_str(), s.calls / steps, s.seconds / steps * 1e3, s.seconds / sum * 100);
-    if (s.flop > 0 && peak > 0) std::printf(" %.0f | %.0f %% |\n", s.flop / s.seconds * 1e-9, s.flop / s.seconds / peak * 100);
+    if (s.flop > 0 && peak > 0) std::printf(" %.0f | %.0f %% |\n", s.flop / s.seconds * 1e-9, s.flop / s.seconds / products * 100);
     else std::printf(" | |\n");
   }
-  std::printf("| all | | %.3f | | %.0f | %.0f %% |\n", sum / steps * 1e3, flop * steps / sum * 1e-9, flop * steps / sum / peak * 100);
+  std::printf("| all | | %.3f | | %.0f | %.0f %% |\n", sum / steps * 1e3, flop * steps / sum * 1e-9, allowed * steps / sum * 100);
 }
 
 Options parse(int argc, char** argv) {
@@ -213,12 +223,17 @@ Options parse(int argc, char** argv) {
     else if (flag == "--batch") o.batch = std::atol(value());
     else if (flag == "--length") o.length = std::atol(value());
     else if (flag == "--threads") o.threads = std::atoi(value());
-    else if (flag == "--seconds") o.seconds = std::atof(value());
+    else if (flag == "--precision") {
+      const std::string name = value();
+      if (name != "f32" && name != "bf16") fail_usage("bench/train: --precision is f32 or bf16, not '", name, "'");
+      o.precision = name == "bf16" ? Precision::bf16 : Precision::f32;
+    } else if (flag == "--seconds") o.seconds = std::atof(value());
     else if (flag == "--profile") o.profile = true;
     else if (flag == "--serve") o.serve = true;
     else
-      fail_usage("bench/train: unknown flag ", flag,
-                 "; known: --model gpt2-char|gpt2, --batch B, --length T, --threads N, --seconds S, --profile, --serve");
+      fail_usage(
+          "bench/train: unknown flag ", flag,
+          "; known: --model gpt2-char|gpt2, --batch B, --length T, --precision f32|bf16, --threads N, --seconds S, --profile, --serve");
   }
   if (o.model != "gpt2" && o.model != "gpt2-char") fail_usage("bench/train: --model is gpt2-char or gpt2, not '", o.model, "'");
   if (o.batch == 0) o.batch = o.model == "gpt2" ? 4 : 12;

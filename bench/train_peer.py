@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The model and step of bench/train.cc in PyTorch: a process that answers lines "MODE SECONDS" (MODE: eager or compiled) with one JSON
-# object. Attention is F.scaled_dot_product_attention; AdamW is the fused or the foreach one, whichever is faster here.
+# The model and step of bench/train.cc in PyTorch: a process that answers lines "MODE SECONDS" (MODE: eager or compiled, f32; eager-bf16 or
+# compiled-bf16: forward and loss under torch.autocast) with one JSON object. Attention is F.scaled_dot_product_attention; AdamW is the
+# fused or the foreach one, whichever is faster here.
 #   train_peer.py MODEL BATCH LENGTH THREADS
 import json
 import sys
@@ -82,6 +83,14 @@ def main():
     torch.manual_seed(0)
     model = Gpt(**SHAPES[name])
     compiled = torch.compile(model)
+
+    def autocast(f):
+        def call(*args):
+            with torch.autocast("cpu", torch.bfloat16):
+                return f(*args)
+        return call
+
+    modes = {"eager": model, "compiled": compiled, "eager-bf16": autocast(model), "compiled-bf16": autocast(torch.compile(model))}
     data = torch.randint(0, SHAPES[name]["vocab"], (16, batch, length + 1))
     opt, kind = faster_optimizer(model, lambda: model(data[0, :, :-1], data[0, :, 1:]))
     count = 0
@@ -101,7 +110,7 @@ def main():
     warm = set()
     for line in sys.stdin:
         mode, seconds = line.split()
-        f = compiled if mode == "compiled" else model
+        f = modes[mode]
         if mode not in warm:
             warm.add(mode)
             step(f)

@@ -162,13 +162,17 @@ TEST(Train, ResumesBitForBit) {
     bool recompute;
     Dim accumulate;
     double ema;
+    Precision precision = Precision::f32;
   };
   const Case cases[] = {
       {"adamw", small("gpt-char", {"dropout=0.1"}), OptimizerOptions::Kind::adamw, false, 1, 0},
       {"adam, recompute, accumulate", small("llama3", {"kv_heads=1"}), OptimizerOptions::Kind::adam, true, 3, 0},
       {"sgd", small("gpt2", {"dropout=0.2"}), OptimizerOptions::Kind::sgd, false, 1, 0.9},
       {"muon", small("qwen3-gate-g1", {"kv_heads=3"}), OptimizerOptions::Kind::muon, false, 1, 0},
+      {"bf16", small("gpt2"), OptimizerOptions::Kind::adamw, false, 1, 0, Precision::bf16},
+      {"bf16, recompute", small("gpt2"), OptimizerOptions::Kind::adamw, true, 1, 0, Precision::bf16},
   };
+  Outcome bf16;
   for (const Case& c : cases) {
     TrainOptions o = options(40);
     o.optimizer.kind = c.kind;
@@ -176,13 +180,63 @@ TEST(Train, ResumesBitForBit) {
     if (c.kind == OptimizerOptions::Kind::sgd) o.optimizer.rate = 0.05;
     o.recompute = c.recompute;
     o.accumulate = c.accumulate;
+    o.precision = c.precision;
     o.save_every = 9;
     const Outcome straight = run_with_stops(c.recipe, o, {}, {1});
     const Outcome stopped = run_with_stops(c.recipe, o, {1, 13, 18, 39}, {2, 1, 2});
     ASSERT_EQ(straight.losses, stopped.losses) << c.name;
     ASSERT_EQ(straight.weights.size(), stopped.weights.size()) << c.name;
     EXPECT_EQ(std::memcmp(straight.weights.data(), stopped.weights.data(), straight.weights.size()), 0) << c.name;
+    if (c.precision != Precision::bf16) continue;
+    if (c.recompute) EXPECT_EQ(bf16.weights, straight.weights);  // of the case before it
+    bf16 = straight;
   }
+}
+
+// The gradient of a whole model: bf16 is as far off as eight bits say, f32 is not, and what judges stays f32.
+TEST(Train, GradientsThroughProductsOfBf16) {
+  const Chain data;
+  const TrainBatch b = data.batch(0);
+  std::vector<std::vector<double>> gradients;
+  std::vector<double> losses;
+  for (const auto& [isa, precision] : {std::pair{"f64", Precision::f32}, {"", Precision::f32}, {"", Precision::bf16}}) {
+    Device device({.threads = 1, .isa = isa});
+    Model model(small("gpt2"), device.real);
+    init(model, 1);
+    Gradients g(device.real);
+    Tape tape(g);
+    rapt::Run run(device);
+    run.tape = &tape;
+    run.products = precision;
+    const Batch batch{.tokens = b.tokens, .sequences = b.sequences};
+    const Loss loss = cross_entropy(run, forward(run, model, batch), b.targets, 0);
+    losses.push_back(loss.mean.at(0));
+    backward(run, loss.mean);
+    gradients.emplace_back();
+    for (const Weight& w : model.weights)
+      for (Dim e = 0; e < w.size(); ++e) gradients.back().push_back(g.get(w, e / w.cols, e % w.cols));
+  }
+  const auto nmse = [&](const std::vector<double>& got) {
+    double error = 0, power = 0;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      error += (got[i] - gradients[0][i]) * (got[i] - gradients[0][i]), power += gradients[0][i] * gradients[0][i];
+    return error / power;
+  };
+  EXPECT_LT(nmse(gradients[1]), 1e-9);
+  EXPECT_LT(nmse(gradients[2]), 1e-4);
+  EXPECT_GT(nmse(gradients[2]), 1e-7);
+  EXPECT_NEAR(losses[2], losses[0], 1e-3);
+
+  Device device({.threads = 1});
+  double judged[2];
+  for (int i = 0; i < 2; ++i) {
+    Model model(small("gpt2"), device.real);
+    init(model, 1);
+    TrainOptions o = options(5);
+    o.precision = i == 0 ? Precision::f32 : Precision::bf16;
+    judged[i] = Trainer(device, model, data, o).judge().loss;
+  }
+  EXPECT_EQ(judged[0], judged[1]);
 }
 
 TEST(Train, RefusesAStateOfAnotherRun) {
@@ -210,6 +264,9 @@ TEST(Train, RefusesAStateOfAnotherRun) {
   TrainOptions other = o;
   other.optimizer.rate = 3e-3;
   EXPECT_THAT(resume(small(), other), AllOf(HasSubstr("optimizer.rate"), HasSubstr("0.01"), HasSubstr("0.003")));
+  other = o;
+  other.precision = Precision::bf16;
+  EXPECT_THAT(resume(small(), other), AllOf(HasSubstr("precision"), HasSubstr("f32"), HasSubstr("bf16")));
   other = o;
   other.save_every = 2, other.eval_every = 3, other.health_every = 0;
   EXPECT_EQ(resume(small(), other), "");
@@ -510,6 +567,7 @@ TEST(TrainOptions, JsonInAndOut) {
   o.optimizer.kind = OptimizerOptions::Kind::muon;
   o.guard.z = 4.5;
   o.recompute = true;
+  o.precision = Precision::bf16;
   const TrainOptions back = parse_train_options(parse_json(train_options_json(o).dump()), "test");
   EXPECT_EQ(train_options_json(back), train_options_json(o));
   EXPECT_EQ(back.schedule.total, 77);
@@ -519,6 +577,7 @@ TEST(TrainOptions, JsonInAndOut) {
   EXPECT_THAT(error("{\"steps\": 1.5}"), HasSubstr("whole"));
   EXPECT_THAT(error("{\"schedule.kind\": \"cosin\"}"), HasSubstr("cosine"));
   EXPECT_THAT(error("{\"recompute\": 1}"), HasSubstr("true or false"));
+  EXPECT_THAT(error("{\"precision\": \"f16\"}"), HasSubstr("f32, bf16"));
 }
 
 TEST(RecipeSettings, ReachEveryPlace) {

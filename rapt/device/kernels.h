@@ -34,7 +34,7 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(align, Align)                \
   X(attention, Attention)
 
-// Kernels nothing is differentiated through.
+// Kernels that are no op of their own: nothing is differentiated through them, or an op chooses them (linear: products of bf16).
 #define RAPT_PLAIN_KERNELS(X)            \
   X(attention_weights, AttentionWeights) \
   X(kv_write, KvWrite)                   \
@@ -43,7 +43,9 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(sgd, Sgd)                            \
   X(ema, Ema)                            \
   X(sum_squares, SumSquares)             \
-  X(muon, Muon)
+  X(muon, Muon)                          \
+  X(linear_bf16, Linear)                 \
+  X(linear_bf16_backward, LinearBackward)
 
 #define RAPT_DECLARE(name, Stem) \
   struct Stem##Args;             \

@@ -10,6 +10,7 @@ struct Saved {
   Projection parts[kMostParts];
   int count;
   double scale;
+  bool bf16;  // products of rounded factors
 };
 
 // dx += scale dy W;  dW += scale dy^T x;  db += scale sum over rows of dy;  dresidual += dy.
@@ -35,7 +36,13 @@ void linear_backward(Run& run, const Saved& s) {
                   .write_dw = dw.yes,
                   .write_dresidual = dresidual.yes};
   }
-  run.kernels().linear_backward(run.queue(), a);
+  if (!s.bf16) return run.kernels().linear_backward(run.queue(), a);
+  Dim space = bf16_space(a.rows, a.k);
+  for (int i = 0; i < s.count; ++i) space += 2 * bf16_space(a.rows, a.parts[i].n);
+  const Arena::Mark mark = run.arena.mark();
+  a.space = run.arena.take(static_cast<std::size_t>(space) * size_of(run.device.real));
+  run.kernels().linear_bf16_backward(run.queue(), a);
+  run.arena.release(mark);
 }
 
 void check(const char* op, const Run& run, const Tensor& x, const Projection& p) {
@@ -87,7 +94,7 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
   if (residual && (residual.last() != parts[0].w->rows || residual.rows() != x.rows() || !residual.contiguous()))
     fail(op, ": residual ", residual.shape(), " does not fit the ", x.rows(), " rows of ", parts[0].w->rows, " that x ", x.shape(),
          " and weight ", parts[0].w->name, " give");
-  Saved s{.x = x, .residual = residual, .y = {}, .parts = {}, .count = static_cast<int>(parts.size()), .scale = scale};
+  Saved s{.x = x, .residual = residual, .y = {}, .parts = {}, .count = static_cast<int>(parts.size()), .scale = scale, .bf16 = false};
   LinearArgs a{.rows = x.rows(), .k = x.last(), .x = x.data, .count = 0, .parts = {}};
   QuantLinearArgs q{.rows = x.rows(), .k = x.last(), .x = x.data, .count = 0, .parts = {}, .space = nullptr};
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -101,13 +108,20 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
                                                                        .scale = scale,
                                                                        .y = out[i].data};
   }
-  if (a.count > 0) run.kernels().linear(run.queue(), a);
+  s.bf16 = run.products == Precision::bf16;
+  for (const Projection& p : parts) s.bf16 = s.bf16 && p.w->format == run.device.real;
+  const Arena::Mark mark = run.arena.mark();
+  if (s.bf16) {
+    a.space = run.arena.take(static_cast<std::size_t>(bf16_space(a.rows, a.k)) * size_of(run.device.real));
+    run.kernels().linear_bf16(run.queue(), a);
+  } else if (a.count > 0) {
+    run.kernels().linear(run.queue(), a);
+  }
   if (q.count > 0) {
-    const Arena::Mark mark = run.arena.mark();
     q.space = run.arena.take(static_cast<std::size_t>(quant_space(q.rows, q.k)));
     run.kernels().quant_linear(run.queue(), q);
-    run.arena.release(mark);
   }
+  run.arena.release(mark);
   run.record(linear_backward, s);
 }
 

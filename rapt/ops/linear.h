@@ -4,6 +4,12 @@
 // Order of additions (part of the result): one chain of fused multiply-adds per output over each 512 inputs, chains added in order,
 // whatever the number of rows; bias, then residual. So a row's bits do not depend on the batch.
 //
+// With Run::products bf16 both factors of all three products (x and W; dy times scale and W; x and dy times scale) are rounded to bf16, to
+// nearest even, and their products, which are exact then, are added in f32 as above: blocks of 512 (dW: of 256 rows) in order. Where the
+// processor multiplies pairs (vdpbf16ps) a chain takes two numbers at a time, in an order of its own and with denormals as zero; so bits
+// are those of a processor, not of an instruction set's name, but depend on neither batch nor threads. Bias, residual and their gradients
+// stay as they are, and so do products with weights that are not stored as real.
+//
 // Weights in block formats: each 32 inputs of a row of x are rounded to int8 with a scale of their own (largest magnitude / 127), products
 // of a block are summed as whole numbers, and the blocks are added in order, one fused multiply-add each (quant_tile.h). For inference
 // only: a tape is refused. Bits do not depend on the batch here either, nor on the instruction set.
@@ -41,6 +47,7 @@ struct LinearArgs {
   const void* x;  // [rows, k]
   int count;
   LinearPart parts[4];
+  void* space = nullptr;  // bf16 only: bf16_space(rows, k) reals
 };
 struct QuantLinearArgs {
   std::int64_t rows, k;  // k: a multiple of 32
@@ -69,6 +76,9 @@ struct LinearBackwardArgs {
   bool write_dx;
   int count;
   LinearBackwardPart parts[4];
+  void* space = nullptr;  // bf16 only: bf16_space(rows, k) reals, and twice that of every part's n
 };
+// Room for a rounded copy of [rows, width] in any of the layouts of linear_bf16_cpu.cc; whole cache lines.
+constexpr std::int64_t bf16_space(std::int64_t rows, std::int64_t width) { return (rows + 1) * ((width + width / 32 + 751) / 16 * 16); }
 
 }  // namespace rapt

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x W^T and its backward. One tile does all three products: rows of broadcasts times columns of vectors,
-//   out[r][lane] = sum over d of a[r][d] * b[d][lane], one chain of fused multiply-adds per element, d ascending.
+// y = x W^T and its backward, by one tile (linear_tile.h):
 //              rows   lanes  depth          a                                  b
 //   forward    m      n      k, by 512      x, in place or copied              a panel of W as it lies in memory
 //   dx         m      k      n, by 512      dy, copied                         32 x 32 blocks of W, transposed into scratch
@@ -8,90 +7,16 @@
 // Blocks of depth start a fresh chain and are added in order, so bits depend on neither the number of rows nor the cuts below.
 // The copies exist because rows whose distance is a power of two fall into the same few cache sets, and because a distance known
 // to the compiler saves eleven pointers; they cost one move per element for 2 x (columns of vectors) multiply-adds.
-#include "rapt/ops/linear.h"
-
-#include "rapt/ops/simd.h"
+#include "rapt/ops/linear_tile.h"
 
 namespace rapt::RAPT_ISA {
 namespace {
 
-// A tile is up to kRows x kCols accumulators: 12 x 2 of 32 registers; 6 x 2 of 16.
-#if RAPT_IS(avx512)
-constexpr int kRows = 12, kCols = 2, kWide = 4;
-#elif RAPT_IS(avx2)
-constexpr int kRows = 6, kCols = 2, kWide = 4;
-#elif RAPT_IS(neon)
-constexpr int kRows = 6, kCols = 4, kWide = 2;
-#else
-constexpr int kRows = 2, kCols = 16, kWide = 1;
-#endif
-constexpr int kPanel = 32;                     // tensor/weight.h
-constexpr int kStrip = kCols * W;              // outputs side by side in a tile
-constexpr int kStrips = kPanel / kStrip;       // in a panel
-constexpr Dim kDepth = 512;                    // one chain of additions, forward and dx
 constexpr int kDepthStride = kDepth + 16;      // of copied rows: an odd number of cache lines
-constexpr Dim kBatch = 256;                    // one chain of additions, dW
 constexpr int kChunk = 96;                     // columns of x copied for dW
 constexpr Dim kRowBlock = 96;                  // rows copied at a time, forward; 128 the same, 256 2 % slower (M = 512, 1 MB of L2)
 constexpr Dim kMostStrips = 16;  // in a task of many rows: its part of y stays in the cache from one block of depth to the next
 constexpr Dim kTurnBlock = 256;  // the same for dx, where every block of rows transposes W again
-constexpr Dim kDirect = 8;  // up to here rows are read in place
-constexpr Dim kFetch = 96;  // 4 rows and more, read in place: how many inputs ahead the weights are asked for; M = 8 and
-    // 2048 x 2048: 106 -> 116 GFLOP/s, 4096 x 4096: 86 -> 102. Fewer rows lose a third by it.
-constexpr int kMostRows = kRows > kDirect ? kRows : int(kDirect);
-
-RAPT_INLINE V load(const Real* p) { return vload(p); }
-struct Bf16 {
-  uint16_t bits;
-};
-struct F16 {
-  uint16_t bits;
-};
-RAPT_INLINE V load(const Bf16* p) { return vload_bf16(&p->bits); }
-RAPT_INLINE V load(const F16* p) { return vload_f16(&p->bits); }
-
-// What a tile of copied rows asks for on the way, so that the next one finds it in the cache: from + d * step bytes.
-// With that and its own place in out asked for at the start, M = 64 and 512 gain 2 % where W does not fit the cache.
-struct Ahead {
-  const char* from;
-  Dim step;
-};
-
-// P strips at once (several for few rows, so that enough chains are in flight). RS, DS: strides of a, RS = 0: given by rs.
-// The sums go to out, rows `os` apart, or are added to what is there.
-template <int R, int P, int RS, int DS, class T>
-void tile(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out, Dim os, bool add, Ahead ahead) {
-  constexpr int kLine = 64;
-  if (RS)
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < kStrip; v += kLine / int(sizeof(Real))) __builtin_prefetch(out + r * os + v, 1);
-  const Dim stride = RS ? RS : rs;
-  const T* b[P];
-  for (int p = 0; p < P; ++p) b[p] = strips[p];
-  V acc[R][P * kCols];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < P * kCols; ++v) acc[r][v] = vzero();
-  for (Dim d = 0; d < depth; ++d) {
-    V w[P * kCols];
-    for (int v = 0; v < P * kCols; ++v) w[v] = load(b[v / kCols] + d * kPanel + v % kCols * W);
-    if (RS) __builtin_prefetch(ahead.from + d * ahead.step, 0, 2);
-    if (!RS && R >= 4)
-      for (int c = 0; c < P * kStrip; c += kLine / int(sizeof(T))) __builtin_prefetch(b[c / kStrip] + (d + kFetch) * kPanel + c % kStrip);
-    for (int r = 0; r < R; ++r) {
-      const V x = vset(a[r * stride + d * DS]);
-      for (int v = 0; v < P * kCols; ++v) acc[r][v] = vfma(x, w[v], acc[r][v]);
-    }
-  }
-  if (add)
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < P * kCols; ++v) vstore(out + r * os + v * W, vload(out + r * os + v * W) + acc[r][v]);
-  else
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < P * kCols; ++v) vstore(out + r * os + v * W, acc[r][v]);
-}
-
-template <class T>
-using Tile = void (*)(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out, Dim os, bool add, Ahead ahead);
 
 // How many strips a tile of R rows takes at once when it reads x in place.
 constexpr int most_strips(Dim rows) { return rows == 1 ? kWide : rows <= 3 ? (kWide + 1) / 2 : 1; }
@@ -118,35 +43,6 @@ Tile<T> direct_tile(Dim rows, Dim strips) {
     default: return direct_tile<T, 4>(rows);
   }
 }
-template <int RS, int DS, class T>
-Tile<T> copied_tile(Dim rows) {
-  switch (rows) {
-    case 1: return tile<1, 1, RS, DS, T>;
-    case 2: return tile<2, 1, RS, DS, T>;
-#if !RAPT_IS(scalar) && !RAPT_IS(f64)
-    case 3: return tile<3, 1, RS, DS, T>;
-    case 4: return tile<4, 1, RS, DS, T>;
-    case 5: return tile<5, 1, RS, DS, T>;
-    case 6: return tile<6, 1, RS, DS, T>;
-#endif
-#if RAPT_IS(avx512)
-    case 7: return tile<7, 1, RS, DS, T>;
-    case 8: return tile<8, 1, RS, DS, T>;
-    case 9: return tile<9, 1, RS, DS, T>;
-    case 10: return tile<10, 1, RS, DS, T>;
-    case 11: return tile<11, 1, RS, DS, T>;
-    case 12: return tile<12, 1, RS, DS, T>;
-#endif
-    default: return nullptr;
-  }
-}
-
-// [begin, end) of piece i when n is cut into `pieces` of nearly equal size.
-struct Range {
-  Dim begin, end;
-};
-RAPT_INLINE Range cut(Dim n, Dim pieces, Dim i) { return {n * i / pieces, n * (i + 1) / pieces}; }
-
 // rows x depth of a into scratch, kDepthStride apart, times scale.
 void copy_rows(Real* to, const Real* from, Dim stride, Dim rows, Dim depth, Real scale = 1) {
   for (Dim r = 0; r < rows; ++r) {
@@ -157,39 +53,6 @@ void copy_rows(Real* to, const Real* from, Dim stride, Dim rows, Dim depth, Real
       for (int j = 0; j < 4; ++j) vstore(out + d + j * W, vload(in + d + j * W) * vset(scale));
     for (; d < depth; d += W) vstore_n(out + d, vload_n(in + d, depth - d) * vset(scale), depth - d);
   }
-}
-
-// run(out, stride, add) gives the sums of a tile; they are added to `to` [rows][columns left of width] without touching what lies right of it.
-template <class F>
-RAPT_INLINE void add_tile(Real* to, Dim stride, Dim rows, Dim width, Dim left, bool add, const F& run) {
-  if (width <= left) return run(to, stride, add);
-  alignas(64) Real sums[kMostRows * kPanel * 4];
-  run(sums, width, false);
-  for (Dim r = 0; r < rows; ++r)
-    for (Dim c = 0; c < left; c += W) {
-      const V t = vload(sums + r * width + c);
-      vstore_n(to + r * stride + c, add ? vload_n(to + r * stride + c, left - c) + t : t, left - c);
-    }
-}
-
-// After the last block: bias, scale and residual.
-void finish(const LinearPart& part, Dim row, Dim rows, Dim n, Dim width) {
-  if (!part.bias && !part.residual && part.scale == 1) return;
-  for (Dim r = row; r < row + rows; ++r)
-    for (Dim c = n; c < least(n + width, part.n); c += W) {
-      const Dim left = part.n - c;
-      Real* y = static_cast<Real*>(part.y) + r * part.n + c;
-      V t = vload_n(y, left);
-      if (part.bias) t = t + vload_n(static_cast<const Real*>(part.bias) + c, left);
-      t = t * vset(Real(part.scale));
-      if (part.residual) t = vload_n(static_cast<const Real*>(part.residual) + r * part.n + c, left) + t;
-      vstore_n(y, t, left);
-    }
-}
-
-template <class T>
-RAPT_INLINE const T* strip_at(const T* w, Dim k, Dim strip) {  // of a weight with k inputs
-  return w + strip / kStrips * k * kPanel + strip % kStrips * kStrip;
 }
 
 // A few rows: every weight is read once, several strips side by side.
@@ -240,39 +103,16 @@ void many_rows(const LinearArgs& a, const LinearPart& part, Range strips, Range 
   }
 }
 
-// f(part, strips of it) for the strips [begin, end) of all parts one after the other.
-template <class F>
-RAPT_INLINE void for_parts(const LinearArgs& a, Range strips, const F& f) {
-  Dim first = 0;
-  for (int p = 0; p < a.count; ++p) {
-    const Dim count = ceil_div(a.parts[p].n, kStrip);
-    const Range mine = {most(strips.begin, first) - first, least(strips.end, first + count) - first};
-    if (mine.begin < mine.end) f(a.parts[p], mine);
-    first += count;
-  }
-}
-
-// How many pieces to cut n units of equal cost into, when the same is done `others` times: of at least `smallest` units, about
-// `tasks` for each thread so that one that was held up does not hold up the others, and as many for one as for another.
-RAPT_INLINE Dim pieces_for(Queue& queue, Dim n, Dim others, Dim smallest, Dim tasks) {
-  const Dim threads = threads_of(queue);
-  if (threads == 1) return 1;
-  const Dim units = most(smallest, n * others / (tasks * threads));
-  return least(n, ceil_div(ceil_div(n, units), threads) * threads);
-}
-constexpr Dim kWorth = 65536;  // multiply-adds below which a task is not worth a thread's while: about a microsecond
-
 }  // namespace
 
 void linear(Queue& queue, const LinearArgs& a) noexcept {
   if (a.rows == 0) return;
-  Dim strips = 0;
-  for (int p = 0; p < a.count; ++p) strips += ceil_div(a.parts[p].n, kStrip);
-  const Dim threads = threads_of(queue), worth = ceil_div(kWorth, a.rows * a.k * kStrip);
+  const Dim strips = units_of(a, kStrip), threads = threads_of(queue), worth = ceil_div(kWorth, a.rows * a.k * kStrip);
   if (a.rows <= kDirect) {
     const Dim pieces = pieces_for(queue, strips, 1, most(worth, most_strips(a.rows)), 16);
     for_tasks(queue, pieces, [&](Dim task, int) {
-      for_parts(a, cut(strips, pieces, task), [&](const LinearPart& part, Range mine) {
+      for_parts(a, kStrip, cut(strips, pieces, task), [&](int p, Range mine) {
+        const LinearPart& part = a.parts[p];
         if (part.format == DType::bf16) few_rows<Bf16>(a, part, mine);
         else if (part.format == DType::f16) few_rows<F16>(a, part, mine);
         else few_rows<Real>(a, part, mine);
@@ -296,7 +136,8 @@ void linear(Queue& queue, const LinearArgs& a) noexcept {
     if (worker < kWorkers) have[worker] = task / pieces;
     for (Dim d = 0; d < a.k; d += kDepth, copied += slice) {
       if (copy) copy_rows(copied, static_cast<const Real*>(a.x) + block.begin * a.k + d, a.k, rows, least(kDepth, a.k - d));
-      for_parts(a, range, [&](const LinearPart& part, Range mine) {
+      for_parts(a, kStrip, range, [&](int p, Range mine) {
+        const LinearPart& part = a.parts[p];
         if (part.format == DType::bf16) many_rows<Bf16>(a, part, mine, block, copied, d);
         else if (part.format == DType::f16) many_rows<F16>(a, part, mine, block, copied, d);
         else many_rows<Real>(a, part, mine, block, copied, d);
@@ -306,57 +147,6 @@ void linear(Queue& queue, const LinearArgs& a) noexcept {
 }
 
 namespace {
-
-// W x W elements, rows kPanel apart on both sides.
-template <class T>
-RAPT_INLINE void transpose_square(const T* from, Dim rows, Real* to) {  // rows: how many there are, the others count as zero
-#if RAPT_IS(avx512)
-  V a[16], b[16];
-  for (int i = 0; i < 16; ++i) a[i] = i < rows ? load(from + i * kPanel) : vzero();
-  for (int i = 0; i < 16; i += 2) {  // pairs of rows, pairs of columns
-    b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
-    b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      const __m512d p = _mm512_castps_pd(b[i + j]), q = _mm512_castps_pd(b[i + j + 2]);
-      a[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(p, q));
-      a[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p, q));
-    }
-  // a[4g + c], quarter h: column 4h + c of rows 4g .. 4g + 3
-  for (int c = 0; c < 4; ++c) {
-    const V p = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88), q = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88);
-    const V r = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd), s = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd);
-    vstore(to + c * kPanel, _mm512_shuffle_f32x4(p, q, 0x88));
-    vstore(to + (4 + c) * kPanel, _mm512_shuffle_f32x4(r, s, 0x88));
-    vstore(to + (8 + c) * kPanel, _mm512_shuffle_f32x4(p, q, 0xdd));
-    vstore(to + (12 + c) * kPanel, _mm512_shuffle_f32x4(r, s, 0xdd));
-  }
-#elif RAPT_IS(avx2)
-  V a[8], b[8];
-  for (int i = 0; i < 8; ++i) a[i] = i < rows ? load(from + i * kPanel) : vzero();
-  for (int i = 0; i < 8; i += 2) {
-    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      const __m256d p = _mm256_castps_pd(b[i + j]), q = _mm256_castps_pd(b[i + j + 2]);
-      a[i + 2 * j] = _mm256_castpd_ps(_mm256_unpacklo_pd(p, q));
-      a[i + 2 * j + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(p, q));
-    }
-  for (int c = 0; c < 4; ++c) {
-    vstore(to + c * kPanel, _mm256_permute2f128_ps(a[c], a[4 + c], 0x20));
-    vstore(to + (4 + c) * kPanel, _mm256_permute2f128_ps(a[c], a[4 + c], 0x31));
-  }
-#else
-  for (int i = 0; i < W; ++i) {
-    Real lanes[W];
-    vstore(lanes, i < rows ? load(from + i * kPanel) : vzero());
-    for (int j = 0; j < W; ++j) to[j * kPanel + i] = lanes[j];
-  }
-#endif
-}
 
 // [k][32 n] -> [n][32 k] for 32 k; `rows` of them exist.
 template <class T>
@@ -416,21 +206,9 @@ void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part
           const Dim n = panel * kPanel + v, left = part.n - n;
           const V g = left > 0 ? vload_n(static_cast<const Real*>(part.dy) + (m + i) * part.n + n, left) : vzero();
           vstore(to + i * kPanel + v, g * vset(Real(part.scale)));
-          if (inputs.begin == 0 && part.dresidual && left > 0) {
-            Real* dr = static_cast<Real*>(part.dresidual) + (m + i) * part.n + n;
-            vstore_n(dr, part.write_dresidual ? g : vload_n(dr, left) + g, left);
-          }
-        }
-      if (inputs.begin == 0 && part.dbias)
-        for (int v = 0; v < kPanel; v += W) {
-          const Dim n = panel * kPanel + v, left = part.n - n;
-          if (left <= 0) break;
-          V sum = vzero();
-          for (Dim i = 0; i < depth; ++i) sum = sum + vload(to + i * kPanel + v);
-          Real* db = static_cast<Real*>(part.dbias) + n;
-          vstore_n(db, vload_n(db, left) + sum, left);
         }
     }
+    if (inputs.begin == 0) vector_gradients(part, panels, {m, m + depth});
     if (!part.dw) continue;
     const Dim chunk = chunk_of(a.k);
     for (Dim k = inputs.begin; k < inputs.end; k += chunk) {

@@ -19,6 +19,9 @@ struct RandomState {
   std::uint64_t seed = 0, step = 0;
 };
 
+// What the two factors of a product of linear are rounded to before they are multiplied (linear.h); f32: not at all.
+enum class Precision { f32, bf16 };
+
 class Run {
  public:
   explicit Run(Device& where) : device(where) {}
@@ -34,8 +37,9 @@ class Run {
   bool recomputing = false;  // such a second run is under way: running statistics stay as they are
   RandomState random;
   Stack stack = Stack::decoder;
-  int layer = -1;
+  int layer = -1, part = -1;
   std::span<const std::uint64_t> row_ids;  // per row of the batch: its sequence and position, for random numbers
+  Precision products = Precision::f32;     // of linear, forward and backward
 
   const Kernels& kernels() const { return device.kernels; }
   Queue& queue() const { return device.queue(); }
@@ -72,7 +76,7 @@ class Run {
 
   void reset() {  // ready for the next pass; memory is kept
     arena.reset();
-    layer = -1;
+    layer = part = -1;
   }
 };
 

@@ -107,6 +107,7 @@ struct Trainer::State {
     run.tape = &tape;
     run.training = true;
     run.recompute = o.recompute;
+    run.products = o.precision;
   }
 
   Loss pass(Run& with, const TrainBatch& b) {

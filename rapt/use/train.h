@@ -34,6 +34,7 @@ struct TrainOptions {
   Schedule schedule;                         // total: steps
   double smoothing = 0;                      // of labels
   bool recompute = false;
+  Precision precision = Precision::f32;      // of the products of linear in a step; weights, gradients, moments and judging stay f32
   Dim eval_every = 0, eval_batches = 0;      // 0: at the end only; 0: the whole held-out part
   Dim save_every = 0;                        // 0: at the end only
   Dim health_every = 100;                    // 0: never

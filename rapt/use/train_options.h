@@ -11,6 +11,7 @@ namespace rapt {
 
 inline constexpr auto names_of(OptimizerOptions::Kind) { return std::to_array<std::string_view>({"adamw", "adam", "sgd", "muon"}); }
 inline constexpr auto names_of(Schedule::Kind) { return std::to_array<std::string_view>({"constant", "cosine", "inverse_sqrt", "wsd"}); }
+inline constexpr auto names_of(Precision) { return std::to_array<std::string_view>({"f32", "bf16"}); }
 
 // v(key, member, least, most, meaning): numbers, yes or no, words.
 template <class Options, class Visitor>
@@ -21,6 +22,7 @@ void train_fields(Options& o, Visitor&& v) {
   v("seed", o.seed, 0, 9e15, "of starting values, order of data, dropout");
   v("smoothing", o.smoothing, 0, 0.999, "label smoothing");
   v("recompute", o.recompute, 0, 1, "forget the inside of a layer and compute it again on the way back: less memory, a third more time");
+  v("precision", o.precision, 0, 0, "bf16: matrix products of a step round both factors to bf16 and add in f32; all else stays f32");
   v("eval_every", o.eval_every, 0, kMany, "steps between looks at the held-out part; 0: at the end only");
   v("eval_batches", o.eval_batches, 0, kMany, "batches of such a look; 0: all");
   v("save_every", o.save_every, 0, kMany, "steps between saved states; 0: at the end only");
