@@ -49,7 +49,7 @@ Tensor apply(Run& run, const std::optional<NormLayer>& norm, const Tensor& x) {
 Tensor apply(Run& run, const std::optional<GateLayer>& g, const Tensor& input, const Tensor& x) {
   if (!g) return x;
   if (g->value) return gate(run, g->spec, x, *g->value);
-  const Tensor logits = linear(run, input, *g->w);
+  const Tensor logits = tap(run, Site::gate_in, linear(run, input, *g->w));
   if (run.wants(Site::gate)) tap(run, Site::gate, activation(run, g->spec.act, logits.constant()));
   return gate(run, g->spec, x, logits);
 }
@@ -78,9 +78,40 @@ void prepare(Run& run, Pass& pass, const LayerStack& stack) {
     }
 }
 
-Tensor attend(Run& run, const Attention& a, const Tensor& x, const Pass& pass, int slot) {
+Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tensor& projected, const RopeTable& table, const RopeTable& kept,
+                      Tensor* q_kept) {
+  const AttentionSpec& s = a.spec;
+  const Dim T = x[0];
+  Tensor q = tap(run, Site::q_proj, projected.reshape({T, s.heads, s.head_dim}), s.cross);
+  q = apply(run, a.gate_at(GateRecipe::At::q), x, q);
+  if (a.general) q = linear(run, q.reshape({T * s.heads, s.head_dim}), *a.general).reshape({T, s.heads, s.head_dim});
+  if (a.cosine) q = rapt::norm(run, {NormKind::l2, 1e-12, false}, q, nullptr);
+  if (!a.norm_after_pos) q = tap(run, Site::q_normed, qk_norm(run, a, a.q_norm, q), s.cross);
+  auto turn = [&](const RopeTable& by) {
+    Tensor turned = by.cos ? rope(run, q, by) : q;
+    if (a.norm_after_pos) turned = qk_norm(run, a, a.q_norm, turned);
+    return a.scale ? scale_heads(run, turned, *a.scale, a.scale_max) : turned;
+  };
+  const Tensor result = tap(run, Site::q, turn(table), s.cross);
+  if (kept.cos) *q_kept = edited(run, Site::q, turn(kept), s.cross);
+  return result;
+}
+
+Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected, const RopeTable& table) {
+  const AttentionSpec& s = a.spec;
+  Tensor k = tap(run, Site::k_proj, projected.reshape({source[0], s.kv_heads, s.head_dim}), s.cross);
+  k = apply(run, a.gate_at(GateRecipe::At::k), source, k);
+  if (a.cosine) k = rapt::norm(run, {NormKind::l2, 1e-12, false}, k, nullptr);
+  if (!a.norm_after_pos) k = tap(run, Site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross);
+  if (table.cos) k = rope(run, k, table);
+  if (a.norm_after_pos) k = qk_norm(run, a, a.k_norm, k);
+  return tap(run, Site::k, k, s.cross);
+}
+
+Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pass, int slot) {
   using At = GateRecipe::At;
   const AttentionSpec& s = a.spec;
+  const Tensor x = tap(run, Site::attn_in, input, s.cross);
   const bool cached_memory = s.cross && !pass.memory;
   const Tensor& source = s.cross ? pass.memory : x;
   const bool bias_apart = pass.cache && pass.cache->bias_apart(a);  // keys go into the cache without their bias
@@ -97,36 +128,18 @@ Tensor attend(Run& run, const Attention& a, const Tensor& x, const Pass& pass, i
     project(run, x, parts, qkv);
   }
 
-  // Queries. `q_kept` is the same query turned to where it stands towards the kept first keys.
-  Tensor q = qkv[0].reshape({T, s.heads, s.head_dim});
-  q = apply(run, a.gate_at(At::q), x, q);
-  if (a.general) q = linear(run, q.reshape({T * s.heads, s.head_dim}), *a.general).reshape({T, s.heads, s.head_dim});
-  if (a.cosine) q = rapt::norm(run, {NormKind::l2, 1e-12, false}, q, nullptr);
-  if (!a.norm_after_pos) q = qk_norm(run, a, a.q_norm, q);
-  auto finish_q = [&](const RopeTable& table) {
-    Tensor turned = table.cos ? rope(run, q, table) : q;
-    if (a.norm_after_pos) turned = qk_norm(run, a, a.q_norm, turned);
-    return a.scale ? scale_heads(run, turned, *a.scale, a.scale_max) : turned;
-  };
   const RopeTable none;
-  in.q = tap(run, Site::q, finish_q(a.rope ? table_for(pass, a).table : none), s.cross);
-  if (a.rope && table_for(pass, a).kept.cos) in.q_kept = finish_q(table_for(pass, a).kept);
-
-  // Keys and values.
+  const RopeTable &table = a.rope ? table_for(pass, a).table : none, &kept = a.rope ? table_for(pass, a).kept : none;
+  in.q = finish_queries(run, a, x, qkv[0], table, kept, &in.q_kept);
   if (!cached_memory) {
-    const Dim S = source[0];
-    Tensor k = apply(run, a.gate_at(At::k), source, qkv[1].reshape({S, s.kv_heads, s.head_dim}));
-    if (a.cosine) k = rapt::norm(run, {NormKind::l2, 1e-12, false}, k, nullptr);
-    if (!a.norm_after_pos) k = qk_norm(run, a, a.k_norm, k);
-    if (a.rope) k = rope(run, k, table_for(pass, a).table);
-    if (a.norm_after_pos) k = qk_norm(run, a, a.k_norm, k);
-    in.k = tap(run, Site::k, k, s.cross);
-    in.v = tap(run, Site::v, apply(run, a.v_norm, apply(run, a.gate_at(At::v), source, qkv[2].reshape({S, s.kv_heads, s.v_dim}))), s.cross);
+    in.k = finish_keys(run, a, source, qkv[1], table);
+    const Tensor v = tap(run, Site::v_proj, qkv[2].reshape({source[0], s.kv_heads, s.v_dim}), s.cross);
+    in.v = tap(run, Site::v, apply(run, a.v_norm, apply(run, a.gate_at(At::v), source, v)), s.cross);
   }
   KvView cached;
   if (pass.cache) {
     const std::span<const Sequence> owners = s.cross ? std::span<const Sequence>(pass.memory_sequences) : pass.sequences;
-    if (!cached_memory) pass.cache->write(run, slot, a, owners, in.k, in.v, a.rope ? &table_for(pass, a).table : nullptr);
+    if (!cached_memory) pass.cache->write(run, slot, a, owners, in.k, in.v, a.rope ? &table : nullptr);
     cached = pass.cache->view(slot, a, owners);
     in.cache = &cached;
     in.k = in.v = {};

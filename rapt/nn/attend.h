@@ -44,6 +44,12 @@ Tensor apply(Run& run, const std::optional<NormLayer>& norm, const Tensor& x);
 // x [T,H,D] * act(W input), x + act(W input), or with a constant in the place of W input.
 Tensor apply(Run& run, const std::optional<GateLayer>& gate, const Tensor& input, const Tensor& x);
 
+// Projected queries of the rows x, and keys of `source`, as the attention reads them: gated, normed, turned by `table` (without one: as they
+// are). `kept`, where given, turns the queries to where they stand towards the kept first keys: *q_kept.
+Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tensor& projected, const RopeTable& table,
+                      const RopeTable& kept = {}, Tensor* q_kept = nullptr);
+Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected, const RopeTable& table);
+
 // x [T,C] -> z [T, H*Dv], before the output projection. `slot` numbers the attention layers of a stack for the cache.
 Tensor attend(Run& run, const Attention& a, const Tensor& x, const Pass& pass, int slot);
 

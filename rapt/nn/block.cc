@@ -10,16 +10,17 @@ namespace {
 // Sites that need random numbers inside one layer: part number and use.
 std::uint64_t random_site(std::size_t part, int use) { return part * 8 + static_cast<std::uint64_t>(use); }
 
-Tensor ffn_hidden(Run& run, const Ffn& f, const Tensor& x, std::size_t part) {
+Tensor ffn_hidden(Run& run, const Ffn& f, const Tensor& input, std::size_t part) {
   const FfnRecipe& r = f.recipe;
+  const Tensor x = tap(run, Site::ffn_in, input);
   Tensor hidden;
   if (r.kind == FfnRecipe::Kind::glu) {
     Tensor both[2];
     const Projection parts[] = {{f.gate.w, f.gate.b}, {f.up.w, f.up.b}};
     project(run, x, parts, both);
-    hidden = glu(run, {r.act, r.clamp, r.alpha, r.up_offset}, both[0], both[1]);
+    hidden = glu(run, {r.act, r.clamp, r.alpha, r.up_offset}, tap(run, Site::ffn_pre, both[0]), tap(run, Site::ffn_linear, both[1]));
   } else {
-    hidden = activation(run, r.act, linear(run, x, *f.up.w, f.up.b));
+    hidden = activation(run, r.act, tap(run, Site::ffn_pre, linear(run, x, *f.up.w, f.up.b)));
   }
   return tap(run, Site::ffn_hidden, dropout(run, hidden, r.dropout, random_site(part, 1)));
 }
@@ -31,28 +32,31 @@ Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residu
   const LinearLayer& last = is_ffn ? p.ffn.down : p.attn.o;
   const auto& gate_out = p.attn.gate_at(GateRecipe::At::out);
   const Site site = is_ffn ? Site::ffn_out : Site::attn_out;
-  const bool watched = run.taps && (run.taps->sees(site) || run.taps->edits(site));
+  const auto watched = [&](Site at) { return run.taps && (run.taps->sees(at) || run.taps->edits(at)); };
   const bool plain = !p.norm_out && !(run.training && p.dropout > 0) && (is_ffn || !gate_out);
   // The sum rides on the product's last step. Observers of the product get it apart, computed by the same chain: the same bits.
-  if (plain && !watched) return linear_add(run, residual, inner, *last.w, last.b, p.residual_scale);
+  if (plain && !watched(site) && !watched(Site::part_out)) return linear_add(run, residual, inner, *last.w, last.b, p.residual_scale);
   Tensor y = linear(run, inner, *last.w, last.b);                                              // [T,C]
   if (!is_ffn) y = apply(run, gate_out, input, y.reshape({y[0], 1, y[1]})).reshape({y[0], y[1]});  // one head as wide as the model
-  y = tap(run, site, y, cross);
-  return add(run, residual, dropout(run, apply(run, p.norm_out, y), p.dropout, random_site(index, 0)), p.residual_scale);
+  y = tap(run, Site::part_out, apply(run, p.norm_out, tap(run, site, y, cross)), cross);
+  return add(run, residual, dropout(run, y, p.dropout, random_site(index, 0)), p.residual_scale);
 }
 
 Tensor run_layer(Run& run, const Layer& layer, const Tensor& input, const Pass& pass, int first_slot) {
-  Tensor x = input;
-  const Tensor shared = layer.parallel ? apply(run, layer.norm_in, input) : Tensor{};
+  run.part = 0;
+  Tensor x = layer.parallel ? tap(run, Site::resid_in, input) : input;
+  const Tensor shared = layer.parallel ? apply(run, layer.norm_in, x) : Tensor{};
   int slot = first_slot;
   for (std::size_t i = 0; i < layer.parts.size(); ++i) {
     const Part& p = layer.parts[i];
+    run.part = static_cast<int>(i);
     if (!layer.parallel) x = tap(run, Site::resid_in, x);
     const Tensor h = apply(run, p.norm_in, layer.parallel ? shared : x);
     x = branch(run, p, h, x, pass, slot, i);  // parallel: the sum grows, the input stays
-    if (p.norm_sum) x = apply(run, p.norm_sum, x);
+    if (p.norm_sum) x = apply(run, p.norm_sum, tap(run, Site::resid_sum, x));
     slot += p.kind != PartRecipe::Kind::ffn;
   }
+  run.part = -1;
   return tap(run, Site::resid_out, x);
 }
 
@@ -126,7 +130,7 @@ Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, std::shared_ptr<co
     for (const Part& p : layer.parts) slot += p.kind != PartRecipe::Kind::ffn;
   }
   run.layer = -1;
-  if (stack.final_norm) x = apply(run, stack.final_norm, x);
+  if (stack.final_norm) x = tap(run, Site::final_norm, apply(run, stack.final_norm, x));
   return dropout(run, x, stack.dropout, 0);
 }
 

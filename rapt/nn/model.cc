@@ -191,15 +191,16 @@ Rows expand(const Model& model, const Batch& batch, Dim sinks) {
 Tensor embedding(Run& run, const Model& m, const Rows& rows) {
   const EmbedRecipe& e = m.recipe.embed;
   const double scale = e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(m.recipe.width)) : 1);
-  Tensor x = embed(run, rows.ids, *m.tokens, scale, m.sinks);                                  // [T,C]
+  Tensor x = tap(run, Site::tokens, embed(run, rows.ids, *m.tokens, scale, m.sinks));          // [T,C]
   if (m.positions) {
     for (std::int32_t p : rows.positions)
       if (p >= m.positions->rows)
         fail("forward: position ", p, " is beyond the model's ", m.positions->rows, " learned positions; use a shorter text");
-    x = add(run, x, embed(run, rows.positions, *m.positions));
+    x = add(run, x, tap(run, Site::positions, embed(run, rows.positions, *m.positions)));
   }
   if (m.types) x = add(run, x, embed(run, rows.types, *m.types));
-  if (e.pos == EmbedRecipe::Pos::sinusoid) x = add(run, x, sinusoid(run, e.layout, e.table, m.recipe.width, rows.positions));
+  if (e.pos == EmbedRecipe::Pos::sinusoid)
+    x = add(run, x, tap(run, Site::positions, sinusoid(run, e.layout, e.table, m.recipe.width, rows.positions)));
   x = dropout(run, apply(run, m.embed_norm, x), e.dropout, 1);
   return tap(run, Site::embed, x);
 }
@@ -237,15 +238,19 @@ Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, c
   return run_stack(run, stack, x, pass);
 }
 
-Tensor output(Run& run, const Model& m, Tensor x) {
+}  // namespace
+
+Tensor head_logits(Run& run, const Model& m, Tensor x) {
   const HeadRecipe& h = m.recipe.head;
   if (h.kind == HeadRecipe::Kind::none) return x;
   if (h.transform) x = apply(run, m.head_norm, activation(run, h.transform->act, linear(run, x, *m.transform.w, m.transform.b)));
   if (h.scale != 1) x = activation(run, Act::scale, x, h.scale);
-  Tensor logits = linear(run, x, *m.head.w, m.head.b);                                         // [T,V]; classes: [sequences,classes]
+  Tensor logits = tap(run, Site::unembed, linear(run, x, *m.head.w, m.head.b));                // [T,V]; classes: [sequences,classes]
   if (h.cap > 0) logits = activation(run, Act::softcap, logits, h.cap);
   return tap(run, Site::logits, logits);
 }
+
+namespace {
 
 // One row for each sequence, of those that belong to the caller (`added`: learned sink tokens stand before them).
 Tensor pool(Run& run, HeadRecipe::Pool how, Tensor x, const Rows& rows, Dim added) {
@@ -337,12 +342,12 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
   Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder, rows, memory,
                      std::move(memory_sequences), cache, states);
   if (cache) cache->advance(rows.sequences, m.recipe.embed.sink_tokens);
-  if (classes) return output(run, m, pool(run, m.recipe.head.pool, x, rows, m.recipe.embed.sink_tokens));
+  if (classes) return head_logits(run, m, pool(run, m.recipe.head.pool, x, rows, m.recipe.embed.sink_tokens));
   std::vector<std::int32_t> last;
   if (batch.last_only)
     for (const Sequence& s : rows.sequences) last.push_back(static_cast<std::int32_t>(s.first + s.count - 1));
   if (batch.last_only || rows.visible.size() != rows.ids.size()) x = take_rows(run, x, batch.last_only ? last : rows.visible);
-  return output(run, m, x);
+  return head_logits(run, m, x);
 }
 
 }  // namespace rapt

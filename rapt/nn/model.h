@@ -46,4 +46,7 @@ void init(Model& model, std::uint64_t seed);
 // first step only. With a cache each sequence continues the one of the same id: its `past` must be what the cache holds.
 Tensor forward(Run& run, const Model& model, const Batch& batch, const Batch* source = nullptr, KvCache* cache = nullptr);
 
+// The last step of forward(), for rows after the last stack's final norm [n,C]: transform, output matrix, cap. Without a head: x itself.
+Tensor head_logits(Run& run, const Model& model, Tensor x);
+
 }  // namespace rapt

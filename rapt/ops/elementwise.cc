@@ -38,17 +38,19 @@ Tensor add(Run& run, const Tensor& a, const Tensor& b, double scale) {
   return y;
 }
 
+Tensor edited(Run& run, Site site, const Tensor& x, bool cross) {
+  if (!run.taps || !run.taps->edits(site)) return x;
+  check_contiguous("tap", x);
+  const Tensor y = run.like(x);
+  run.kernels().add(run.queue(), {.elements = y.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = y.data});
+  run.taps->change({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
+  run.record(add_backward, AddSaved{x, Tensor{}, y, 0});
+  return y;
+}
+
 Tensor tap(Run& run, Site site, const Tensor& x, bool cross) {
-  if (!run.taps) return x;
-  Tensor y = x;
-  if (run.taps->edits(site)) {
-    check_contiguous("tap", x);
-    y = run.like(x);
-    run.kernels().add(run.queue(), {.elements = y.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = y.data});
-    run.taps->change({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross});
-    run.record(add_backward, AddSaved{x, Tensor{}, y, 0});
-  }
-  if (run.taps->sees(site)) run.taps->show({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross});
+  const Tensor y = edited(run, site, x, cross);
+  if (run.wants(site)) run.taps->show({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
   return y;
 }
 

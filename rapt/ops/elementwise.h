@@ -60,6 +60,8 @@ struct ScaleHeadsBackwardArgs {
 
 // Returns its argument, after showing it to whoever asked. An edit works on a copy; the gradient passes it unchanged.
 Tensor tap(Run& run, Site site, const Tensor& x, bool cross = false);
+// A second form of a tapped value: the same edits, but nobody is shown it.
+Tensor edited(Run& run, Site site, const Tensor& x, bool cross = false);
 
 // One 32-bit key per row for dropout at a site: from run.random, run.layer and run.row_ids (row index where those are absent).
 const std::uint32_t* row_keys(Run& run, Dim rows, std::uint64_t site);

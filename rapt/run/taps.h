@@ -15,18 +15,31 @@ struct RowPlan;  // batch.h
 
 // clang-format off
 enum class Site {
+  tokens,        // rows of the token table, scaled                   [T,C]
+  positions,     // what is added to them for their places: learned or sinusoid [T,C]
   embed,         // what enters the stack                             [T,C]
-  resid_in,      // residual stream before a part (attention, cross, ffn) [T,C]
+  resid_in,      // residual stream before a part (attention, cross, ffn); of a parallel layer once [T,C]
+  q_proj, k_proj, v_proj,  // projected, with their bias              [T,H,D] [S,K,D] [S,K,Dv]
+  q_normed, k_normed,      // after their norm, where it stands before the rotation
   q, k, v,       // as the attention reads them                       [T,H,D] [S,K,D] [S,K,Dv]
-  gate,          // gate values after their activation                [T,…]
+  gate_in,       // gate values before their activation               [T,…]
+  gate,          // gate values after their activation; an edit has no effect here [T,…]
   z,             // attention result after its gate or norm           [T,H,Dv]
   attn_out,      // after the output projection                       [T,C]
   attn_stats,    // AttentionStat per row and head                    [T,H,AttentionStat::count]
   attn_weights,  // chosen rows only, see Taps::want_weights          [keys]
+  ffn_in,        // what a feed-forward part reads, after its norm    [T,C]
+  ffn_pre,       // before the activation                             [T,F]
+  ffn_linear,    // of a gated unit: the factor without activation    [T,F]
   ffn_hidden,    // [T,F]
   ffn_out,       // [T,C]
+  part_out,      // attn_out or ffn_out after the part's own norm: what the residual stream gains [T,C]
+  resid_sum,     // residual stream after a part whose norm stands on the sum, before that norm [T,C]
   resid_out,     // residual stream after a layer                     [T,C]
+  final_norm,    // [T,C]
+  unembed,       // logits before their cap                           [T,V]
   logits,        // [T,V]
+  attn_in,       // what an attention projects, after its norm        [T,C]
   count
 };
 // clang-format on
@@ -46,6 +59,7 @@ struct Tapped {
   bool cross = false;                // of cross-attention
   Dim head = -1, row = -1;           // attn_weights only: which row; value then starts with the learned slots, if any
   const RowPlan* plan = nullptr;     // attn_stats only: the sequences of the rows, and which keys each may see
+  int part = -1;                     // resid_in, resid_sum, part_out, gates: which part of the layer
 };
 
 class Taps {

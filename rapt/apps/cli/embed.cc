@@ -2,6 +2,7 @@
 // rapt embed: texts to vectors.
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/base/text.h"
+#include "rapt/io/npy.h"
 
 namespace rapt::cli {
 namespace {
@@ -48,7 +49,7 @@ int run(Args& args) {
   if (cut > 0) note(concat("note: ", cut, " of ", texts.size(), " texts are longer than the model reads; their ends were left out"));
   const Dim width = static_cast<Dim>(vectors[0].size());
   if (out) {
-    NpyWriter file(*out, static_cast<Dim>(vectors.size()), width, force);
+    NpyWriter file(*out, {static_cast<Dim>(vectors.size()), width}, force);
     for (const auto& v : vectors) file.write(v);
     file.commit();
     if (!common.quiet) note(concat(*out, ": ", vectors.size(), " vectors of ", width, " numbers"));

@@ -2,6 +2,7 @@
 // rapt logits: what the model computes for given ids, as an array.
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/base/text.h"
+#include "rapt/io/npy.h"
 
 namespace rapt::cli {
 namespace {
@@ -39,7 +40,7 @@ int run(Args& args) {
                     : r.head.kind == HeadRecipe::Kind::none ? r.width
                                                             : r.vocab;
 
-  NpyWriter file(*out, results, width, force);
+  NpyWriter file(*out, {results, width}, force);
   rapt::Run pass(*m.device);
   Batch source{.tokens = ids};
   source.sequences.push_back({.first = 0, .count = static_cast<Dim>(ids.size())});

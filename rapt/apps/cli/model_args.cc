@@ -101,23 +101,4 @@ Json bytes_json(std::string_view text) {
   return out;
 }
 
-NpyWriter::NpyWriter(const std::string& path, Dim rows, Dim cols, bool force) : file_(path, force), left_(rows * cols) {
-  std::string header = concat("{'descr': '<f4', 'fortran_order': False, 'shape': (", rows, ", ", cols, "), }");
-  while ((10 + header.size() + 1) % 64 != 0) header += ' ';
-  header += '\n';
-  file_.write(std::string_view("\x93NUMPY\x01\x00", 8));
-  file_.put(static_cast<std::uint16_t>(header.size()));
-  file_.write(header);
-}
-
-void NpyWriter::write(std::span<const float> values) {
-  file_.write(std::as_bytes(values));
-  left_ -= static_cast<Dim>(values.size());
-}
-
-void NpyWriter::commit() {
-  if (left_ != 0) fail("npy: ", left_, " values are missing");
-  file_.commit();
-}
-
 }  // namespace rapt::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the verbs that open a model share: flags, loading with a bar, arrays into .npy files.
+// What the verbs that open a model share: flags, loading with a bar.
 #pragma once
 #include <memory>
 #include <optional>
@@ -31,17 +31,5 @@ const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where the
 DType parse_type(std::string_view name, std::string_view flag);
 DType cache_type(Args& args);                         // --cache-type
 Json bytes_json(std::string_view text);               // text that may be broken UTF-8, as a string that is not
-
-// NumPy's .npy, version 1.0, f32, C order: rows one after the other.
-class NpyWriter {
- public:
-  NpyWriter(const std::string& path, Dim rows, Dim cols, bool force);
-  void write(std::span<const float> values);
-  void commit();                                      // fails where values are missing
-
- private:
-  FileWriter file_;
-  Dim left_;
-};
 
 }  // namespace rapt::cli

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// rapt inspect tensors: what a pass computes, by name: listed, summed up, written to files, with edits of the pass.
+#include <algorithm>
+#include <cmath>
+
+#include "rapt/apps/cli/inspect_view.h"
+#include "rapt/base/text.h"
+#include "rapt/inspect/capture.h"
+#include "rapt/inspect/edits.h"
+
+namespace rapt::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> points, edits;
+  std::optional<std::string> save;
+  double most_bytes = 0;
+};
+
+Document list(const Subject& s) {
+  Document d{.name = "tensors", .title = concat("Points of ", s.net().recipe.name), .parts = {}};
+  d.parts.push_back(
+      Words{"L is a layer's number, -1 the last layer, * all of them; T are the tokens of the text, S those of the source. --points shows "
+            "some of them, --save writes them, --edit changes the pass where the last column says yes."});
+  Table table{.title = "", .columns = {"point", "layers", "shape", "in TransformerLens", "edit"}, .rows = {}};
+  for (const PointLine& line : list_points(s.net()))
+    table.rows.push_back({line.name, line.first < 0 ? "" : std::to_string(line.layers), shape_text(line.example), line.lens,
+                          line.example.fixed.empty() ? "yes" : "no"});
+  d.parts.push_back(std::move(table));
+  return d;
+}
+
+std::vector<Cell> summary(const Captured& t) {
+  double sum = 0, square = 0, least = INFINITY, most = -INFINITY;
+  Dim n = 0;
+  for (float value : t.values) {
+    const double v = static_cast<double>(value);
+    if (!std::isfinite(v)) continue;  // scores of keys that are not seen
+    sum += v, square += v * v, ++n;
+    least = std::min(least, v), most = std::max(most, v);
+  }
+  std::string shape;
+  for (Dim size : t.shape) shape += concat(shape.empty() ? "" : ",", size);
+  const double count = static_cast<double>(std::max<Dim>(1, n));
+  return {t.name, concat("[", shape, "]"), Cell(sum / count, 5), Cell(std::sqrt(square / count), 5), Cell(least, 4), Cell(most, 4)};
+}
+
+Document show(const Subject& s, const Options& o) {
+  if (o.points.empty()) return list(s);
+  const std::vector<Asked> asked = ask_points(s.net(), o.points);
+  if (o.save) check_capture_name(*o.save, asked.size());
+  std::vector<Edit> edits;
+  for (const std::string& text : o.edits) edits.push_back(parse_edit(text));
+  Taps taps;
+  const auto check = install_edits(taps, s.net(), edits);
+  CaptureOptions options{.taps = &taps};
+  if (o.most_bytes > 0) options.most_bytes = o.most_bytes;
+  const Capture got = capture(s.device(), s.net(), asked, s.ids, s.source, options);
+  check();
+  if (o.save) write_capture(got, *o.save, s.force);
+
+  Document d{.name = "tensors", .title = concat("Tensors of ", s.net().recipe.name, " on ", s.ids.size(), " tokens"), .parts = {}};
+  if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
+  Table table{.title = "", .columns = {"point", "shape", "mean", "rms", "least", "most"}, .rows = {}};
+  for (const Captured& t : got.tensors) table.rows.push_back(summary(t));
+  d.parts.push_back(std::move(table));
+  if (o.save) d.parts.push_back(Words{concat("Written to ", *o.save, ".")});
+  Json::Array ids;
+  for (std::int32_t id : s.ids) ids.push_back(static_cast<int>(id));
+  d.facts.set("tokens", std::move(ids));
+  return d;
+}
+
+std::function<Document(const Subject&)> parse(Args& args) {
+  Options o;
+  for (const std::string& list : args.values("points"))
+    for (std::size_t at = 0; at <= list.size();) {
+      const std::size_t end = std::min(list.find(',', at), list.size());
+      if (end > at) o.points.push_back(list.substr(at, end - at));
+      at = end + 1;
+    }
+  o.edits = args.values("edit");
+  o.save = args.value("save");
+  o.most_bytes = 1048576.0 * static_cast<double>(args.number("max-mib", 1, Dim{1} << 30).value_or(0));
+  if (o.save && o.points.empty()) fail_usage("--save writes points: name them with --points (without it all there are is listed)");
+  return [o](const Subject& s) { return show(s, o); };
+}
+
+}  // namespace
+
+extern const View kTensorsView;
+const View kTensorsView = {
+    "tensors", "any tensor of the pass by name (also TransformerLens's names), into files; edits of the pass",
+    "  --points A,B,…       which: resid_post.5, attn_weights.*, blocks.3.attn.hook_z, k6 … (without it: lists all there are)\n"
+    "  --save FILE          into FILE.safetensors, FILE.npy (one point) or a folder of .npy (a name without an ending)\n"
+    "  --edit SPEC          changes the pass, may come many times: POINT[@HEAD][@POSITION]:OP[=VALUE] with OP zero, mean,\n"
+    "                       scale, add, replace, project_out or swap and VALUE a number, .npy or .safetensors[#TENSOR]\n"
+    "  --max-mib N          the most that the tensors may take (1024)\n",
+    parse};
+
+}  // namespace rapt::cli

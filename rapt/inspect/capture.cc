@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/inspect/capture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "rapt/base/json.h"
+#include "rapt/base/text.h"
+#include "rapt/io/npy.h"
+#include "rapt/io/safetensors.h"
+
+namespace rapt {
+namespace {
+
+using Kind = Point::Kind;
+
+std::size_t at(Dim i) { return static_cast<std::size_t>(i); }
+
+std::vector<float> floats(const Tensor& t) {
+  std::vector<float> out(at(t.elements()));
+  for (Dim i = 0; i < t.elements(); ++i) out[at(i)] = static_cast<float>(t.at(i));
+  return out;
+}
+
+// (x - mean) / scale or scale, row by row; RMSNorm takes no mean away.
+std::vector<float> normalized(const NormRecipe& norm, const Tensor& x, bool scale_only) {
+  const Dim rows = x[0], C = x[1];
+  std::vector<float> out;
+  out.reserve(at(scale_only ? rows : rows * C));
+  for (Dim r = 0; r < rows; ++r) {
+    double mean = 0, square = 0;
+    if (norm.kind == NormRecipe::Kind::layer)
+      for (Dim c = 0; c < C; ++c) mean += x.at(r * C + c) / static_cast<double>(C);
+    for (Dim c = 0; c < C; ++c) square += (x.at(r * C + c) - mean) * (x.at(r * C + c) - mean) / static_cast<double>(C);
+    const double scale = std::sqrt(square + norm.eps);
+    if (scale_only) out.push_back(static_cast<float>(scale));
+    else
+      for (Dim c = 0; c < C; ++c) out.push_back(static_cast<float>((x.at(r * C + c) - mean) / scale));
+  }
+  return out;
+}
+
+// What the softmax (or sigmoid) of an attention reads, from its queries and keys: ops/attention.h has the formula.
+void make_scores(const Attention& a, const std::vector<float>& q, const std::vector<float>& k, Captured& out) {
+  const AttentionSpec& s = a.spec;
+  const Dim rows = out.shape[1], keys = out.shape[2], D = s.head_dim;
+  const Sequence whole{.first = 0, .count = rows}, memory{.first = 0, .count = keys};
+  const RowPlan plan = s.cross ? plan_cross({&whole, 1}, {&memory, 1}) : plan_rows(a.mask, {&whole, 1});
+  const std::vector<double> slopes = s.bias == Bias::alibi ? alibi_slopes(s.heads) : std::vector<double>{};
+  for (Dim h = 0; h < s.heads; ++h)
+    for (Dim r = 0; r < rows; ++r)
+      for (Dim j = 0; j < keys; ++j) {
+        const float* x = &q[at((r * s.heads + h) * D)];
+        const float* y = &k[at((j * s.kv_heads + h / (s.heads / s.kv_heads)) * D)];
+        double sum = 0;
+        for (Dim d = 0; d < D; ++d) switch (s.score) {
+            case Score::dot: sum += double{x[d]} * y[d]; break;
+            case Score::l2: sum -= (double{x[d]} - y[d]) * (double{x[d]} - y[d]); break;
+            case Score::additive: sum += a.score->get(h, d) * std::tanh(double{x[d]} + y[d]); break;
+          }
+        sum *= s.scale;
+        if (s.cap > 0) sum = s.cap * std::tanh(sum / s.cap);
+        const Dim position = plan.position[at(r)];
+        if (s.bias == Bias::alibi) sum -= slopes[at(h)] * static_cast<double>(std::abs(position - j));
+        if (s.bias == Bias::bucket) sum += a.buckets->get(relative_bucket(j - position, a.buckets->rows, s.bucket_max, s.bucket_both), h);
+        const bool seen = j < plan.high[at(r)] && (j >= plan.low[at(r)] || j < plan.keep);
+        out.values[at((h * rows + r) * keys + j)] = seen ? static_cast<float>(sum) : -std::numeric_limits<float>::infinity();
+      }
+}
+
+}  // namespace
+
+std::vector<Asked> ask_points(const Model& model, std::span<const std::string> names) {
+  std::vector<Asked> asked;
+  for (const std::string& name : names)
+    for (Point& p : find_points(model, name)) {
+      std::string full = name;
+      if (const std::size_t star = full.find('*'); star != std::string::npos) full.replace(star, 1, std::to_string(p.layer));
+      if (std::any_of(asked.begin(), asked.end(), [&](const Asked& a) { return a.name == full; }))
+        fail_usage("'", full, "' is asked for twice");
+      asked.push_back({std::move(full), std::move(p)});
+    }
+  return asked;
+}
+
+const Captured& Capture::of(std::string_view name) const {
+  for (const Captured& t : tensors)
+    if (t.name == name) return t;
+  fail("the capture has no '", name, "'");
+}
+
+Capture capture(Device& device, const Model& model, std::span<const Asked> asked, std::span<const std::int32_t> ids,
+                std::span<const std::int32_t> source, const CaptureOptions& options) {
+  if (ids.empty()) fail("the text has no tokens");
+  const Dim T = static_cast<Dim>(ids.size()), S = static_cast<Dim>(source.size());
+  Capture out{.model = model.recipe.name, .ids = {ids.begin(), ids.end()}, .source = {source.begin(), source.end()}};
+  double bytes = 0, largest = 0;
+  std::string widest;
+  bool results = false;
+  for (const Asked& a : asked) {
+    out.tensors.push_back({a.name, point_shape(model, a.point, T, S), {}});
+    double size = 4;
+    for (Dim n : out.tensors.back().shape) size *= static_cast<double>(n);
+    if (size > largest) largest = size, widest = a.name;
+    bytes += size;
+    results = results || a.point.site == Site::unembed || a.point.site == Site::logits;
+  }
+  if (bytes > options.most_bytes)
+    fail("these tensors take ", byte_count(bytes), " for ", T, " tokens (", widest, " alone ", byte_count(largest), "), more than the ",
+         byte_count(options.most_bytes), " allowed; ask for fewer points, take a shorter text, or raise the limit");
+
+  Taps taps = options.taps ? *options.taps : Taps{};
+  std::vector<int> shown(asked.size());
+  std::vector<std::vector<float>> queries(asked.size()), keys(asked.size());
+  bool weights = false;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const Point& p = asked[i].point;
+    weights = weights || p.kind == Kind::weights;
+    if (p.kind == Kind::weights) continue;
+    taps.see(p.site, [&, i](const Tapped& t) {
+      if (!is_at(t, asked[i].point)) return;
+      const bool other_gate = asked[i].point.gate >= 0 && shown[i] != asked[i].point.gate;
+      if (++shown[i]; other_gate) return;
+      Captured& to = out.tensors[i];
+      if (!to.values.empty() || !queries[i].empty())
+        fail("capture: '", to.name, "' is computed twice in a layer, so the name is not enough");
+      switch (asked[i].point.kind) {
+        case Kind::scores: queries[i] = floats(t.value); break;
+        case Kind::normalized:
+        case Kind::norm_scale: to.values = normalized(asked[i].point.norm->recipe, t.value, asked[i].point.kind == Kind::norm_scale); break;
+        default: to.values = floats(t.value); to.shape.assign(t.value.size.begin(), t.value.size.begin() + t.value.rank);
+      }
+    });
+    if (p.kind == Kind::scores)
+      taps.see(Site::k, [&, i](const Tapped& t) {
+        Point key = asked[i].point;
+        key.site = Site::k;
+        if (is_at(t, key)) keys[i] = floats(t.value);
+      });
+  }
+  const auto is_weights = [&](std::size_t i, Stack stack, int layer, bool cross) {
+    const Point& p = asked[i].point;
+    return p.kind == Kind::weights && p.stack == stack && p.layer == layer && p.cross == cross;
+  };
+  if (weights)
+    taps.want_weights(
+        [&](Stack stack, int layer, bool cross) {
+          std::vector<Taps::HeadRow> rows;
+          for (std::size_t i = 0; i < asked.size() && rows.empty(); ++i)
+            if (is_weights(i, stack, layer, cross))
+              for (Dim h = 0; h < out.tensors[i].shape[0]; ++h)
+                for (Dim r = 0; r < out.tensors[i].shape[1]; ++r) rows.push_back({h, r});
+          return rows;
+        },
+        [&](const Tapped& t) {
+          for (std::size_t i = 0; i < asked.size(); ++i) {
+            if (!is_weights(i, t.stack, t.layer, t.cross)) continue;
+            Captured& to = out.tensors[i];
+            const Dim n = to.shape[2], slots = t.value.elements() - n;  // learned slots stand first and are left out
+            to.values.resize(at(to.shape[0] * to.shape[1] * n));
+            for (Dim j = 0; j < n; ++j) to.values[at((t.head * to.shape[1] + t.row) * n + j)] = static_cast<float>(t.value.at(slots + j));
+          }
+        });
+
+  Run run(device);
+  run.taps = &taps;
+  const Batch from{.tokens = source, .sequences = {{.first = 0, .count = S}}};
+  const bool classes = model.recipe.head.kind == HeadRecipe::Kind::classes;
+  forward(run, model, {.tokens = ids, .sequences = {{.first = 0, .count = T}}, .last_only = !results && !classes}, S > 0 ? &from : nullptr);
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    Captured& to = out.tensors[i];
+    if (asked[i].point.kind == Kind::scores) {
+      to.values.resize(at(to.shape[0] * to.shape[1] * to.shape[2]));
+      make_scores(*asked[i].point.attention, queries[i], keys[i], to);
+    }
+    if (to.values.empty()) fail("capture: '", to.name, "' did not come by in this pass");
+  }
+  return out;
+}
+
+// ------------------------------------------------------------------------------------------------ files
+namespace {
+
+std::string words_of(std::span<const std::int32_t> ids) {
+  std::string out;
+  for (std::int32_t id : ids) out += concat(out.empty() ? "" : " ", id);
+  return out;
+}
+
+void write_npy(const Captured& t, const std::string& path, bool force) {
+  NpyWriter file(path, t.shape, force);
+  file.write(t.values);
+  file.commit();
+}
+
+}  // namespace
+
+void check_capture_name(std::string_view path, std::size_t tensors) {
+  if (path.ends_with(".npy") && tensors != 1)
+    fail_usage(path, " holds one tensor, ", tensors, " are asked for; write a .safetensors file or a folder");
+  const std::string end = std::filesystem::path(path).extension().string();
+  if (end != ".npy" && end != ".safetensors" && !end.empty())
+    fail_usage(path, ": tensors go into a .safetensors file, a .npy file, or a folder (a name without an ending)");
+}
+
+void write_capture(const Capture& capture, const std::string& path, bool force) {
+  check_capture_name(path, capture.tensors.size());
+  if (path.ends_with(".npy")) return write_npy(capture.tensors[0], path, force);
+  if (path.ends_with(".safetensors")) {
+    std::vector<SafetensorPlan> plans;
+    for (const Captured& t : capture.tensors)
+      plans.push_back({t.name, DType::f32, t.shape, [&t](FileWriter& out) { out.write(std::as_bytes(std::span(t.values))); }});
+    const std::pair<std::string, std::string> metadata[] = {
+        {"model", capture.model}, {"tokens", words_of(capture.ids)}, {"source", words_of(capture.source)}};
+    return write_safetensors(path, plans, metadata, force);
+  }
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) fail(path, ": the folder cannot be made: ", error.message());
+  Json index = Json::Object{};
+  Json::Array list;
+  for (const Captured& t : capture.tensors) {
+    write_npy(t, concat(path, "/", t.name, ".npy"), force);
+    list.push_back(t.name);
+  }
+  index.set("model", capture.model);
+  index.set("tokens", words_of(capture.ids));
+  index.set("source", words_of(capture.source));
+  index.set("tensors", std::move(list));
+  FileWriter out(concat(path, "/index.json"), force);
+  out.write(index.dump() + "\n");
+  out.commit();
+}
+
+}  // namespace rapt

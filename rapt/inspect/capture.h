@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Named tensors of one pass over one text, as f32, and files of them: .safetensors, one .npy, or a folder of .npy. What is asked for is
+// counted before the pass: more than the limit is refused with the number, so a [H,T,T] of a long text ends in words and not in memory.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rapt/inspect/sites.h"
+
+namespace rapt {
+
+struct Asked {
+  std::string name;  // as it was written, a * replaced by the layer
+  Point point;
+};
+std::vector<Asked> ask_points(const Model& model, std::span<const std::string> names);
+
+struct Captured {
+  std::string name;
+  std::vector<Dim> shape;
+  std::vector<float> values;  // attn_scores: -infinity where a row does not see a key
+};
+struct Capture {
+  std::string model;
+  std::vector<std::int32_t> ids, source;
+  std::vector<Captured> tensors;  // in the order asked
+  const Captured& of(std::string_view name) const;  // fails where there is none
+};
+
+struct CaptureOptions {
+  double most_bytes = 1024.0 * 1024 * 1024;
+  const Taps* taps = nullptr;  // edits of the same pass (edits.h)
+};
+// An encoder-decoder needs `source`, the encoder's tokens. Learned sink tokens of a model are rows before those of the text.
+Capture capture(Device& device, const Model& model, std::span<const Asked> asked, std::span<const std::int32_t> ids,
+                std::span<const std::int32_t> source = {}, const CaptureOptions& options = {});
+
+// NAME.safetensors (metadata: model, tokens, source), NAME.npy (one tensor) or a folder: NAME/point.npy and NAME/index.json.
+void write_capture(const Capture& capture, const std::string& path, bool force);
+// Fails where `path` cannot hold so many tensors: ask before they are computed.
+void check_capture_name(std::string_view path, std::size_t tensors);
+
+}  // namespace rapt

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/inspect/edits.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "rapt/base/text.h"
+#include "rapt/io/npy.h"
+#include "rapt/io/safetensors.h"
+
+namespace rapt {
+namespace {
+
+using Op = Edit::Op;
+
+const std::pair<const char*, Op> kOps[] = {{"zero", Op::zero}, {"mean", Op::mean},       {"scale", Op::scale},
+                                           {"add", Op::add},   {"replace", Op::replace}, {"project_out", Op::project_out},
+                                           {"swap", Op::swap}};
+
+template <class T>
+std::optional<T> number_of(std::string_view text) {
+  T n{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  return error == std::errc{} && end == text.data() + text.size() && !text.empty() ? std::optional<T>(n) : std::nullopt;
+}
+
+Op op_of(std::string_view name, std::string_view text) {
+  std::vector<std::string> names;
+  for (const auto& [known, op] : kOps) {
+    if (name == known) return op;
+    names.push_back(known);
+  }
+  fail_usage("edit '", text, "': '", name, "' is nothing that can be done; ", name_hint(name, names));
+}
+
+void check_values(const Edit& e) {
+  const bool needs = e.op != Op::zero && e.op != Op::mean;
+  if (needs && e.values.empty()) fail_usage("edit '", e.text, "' needs a value: a number or a file, behind a =");
+  if (!needs && !e.values.empty()) fail_usage("edit '", e.text, "': zero and mean take no value");
+  if (e.op == Op::scale && !e.shape.empty()) fail_usage("edit '", e.text, "': scale takes one number");
+  if ((e.op == Op::project_out || e.op == Op::swap) && e.shape.empty())
+    fail_usage("edit '", e.text, "' needs a file with ", e.op == Op::swap ? "two directions" : "a direction");
+  for (float v : e.values)
+    if (!std::isfinite(v)) fail_usage("edit '", e.text, "': its value holds a number that is not finite");
+}
+
+void read_value(Edit& e, std::string_view value) {
+  if (const std::optional<double> n = number_of<double>(value)) {
+    e.values = {static_cast<float>(*n)};
+    return;
+  }
+  const std::size_t hash = value.find('#');
+  const std::string path(value.substr(0, hash));
+  const std::string name(hash == std::string_view::npos ? "" : value.substr(hash + 1));
+  if (path.ends_with(".npy")) {
+    NpyArray array = read_npy(path);
+    e.values = std::move(array.values), e.shape = std::move(array.shape);
+  } else if (path.ends_with(".safetensors")) {
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    const TensorView* t = file.tensors.find(name.empty() ? e.point : name);
+    if (!t && name.empty() && file.tensors.all().size() == 1) t = &file.tensors.all()[0];
+    if (!t) {
+      std::vector<std::string> names;
+      for (const TensorView& v : file.tensors.all()) names.push_back(v.name());
+      fail_usage("edit '", e.text, "': ", path, " has no tensor '", name.empty() ? e.point : name, "'; ",
+                 name_hint(name.empty() ? e.point : name, names), " (write FILE#TENSOR)");
+    }
+    e.values = t->values(), e.shape.assign(t->shape().begin(), t->shape().end());
+  } else {
+    fail_usage("edit '", e.text, "': '", value, "' is neither a number nor a .npy or .safetensors file");
+  }
+  if (e.values.empty()) fail_usage("edit '", e.text, "': ", path, " holds no numbers");
+}
+
+void finish(Edit& e) {
+  // L5H3: head 3 of layer 5.
+  if (const std::size_t h = e.point.find('H'); e.point.starts_with('L') && h != std::string::npos)
+    if (number_of<Dim>(std::string_view(e.point).substr(1, h - 1)) && number_of<Dim>(std::string_view(e.point).substr(h + 1))) {
+      e.where.insert(e.where.begin(), "h" + e.point.substr(h + 1));
+      e.point = "z." + e.point.substr(1, h - 1);
+    }
+  check_values(e);
+}
+
+// ------------------------------------------------------------------------------------------------ where
+struct Span {  // both included; negative: from the end
+  Dim first = 0, last = -1;
+};
+
+struct Chosen {
+  Point point;
+  std::optional<Dim> head;
+  Span rows;
+  bool all_rows = true;
+};
+
+Chosen choose(const Edit& e, Point point) {
+  Chosen c{.point = std::move(point)};
+  bool head_done = !c.point.heads();
+  for (std::string_view w : e.where) {
+    const bool is_head = w.starts_with('h'), is_row = w.starts_with('p');
+    if (is_head || is_row) w.remove_prefix(1);
+    if (is_head && !c.point.heads()) fail_usage("edit '", e.text, "': ", c.point.name, " ", shape_text(c.point), " has no heads");
+    if (is_head || (!is_row && !head_done)) {
+      head_done = true;
+      if (w == "all") continue;
+      const std::optional<Dim> h = number_of<Dim>(w);
+      if (!h || *h < 0 || *h >= c.point.shape[1])
+        fail_usage("edit '", e.text, "': there is no head '", w, "' at ", c.point.name, "; it has ", c.point.shape[1], " (counted from 0)");
+      c.head = *h;
+      continue;
+    }
+    if (w == "all") continue;
+    const std::size_t dots = w.find("..");
+    const std::optional<Dim> first = number_of<Dim>(w.substr(0, dots));
+    const std::optional<Dim> last = dots == std::string_view::npos ? first : number_of<Dim>(w.substr(dots + 2));
+    if (!first || !last) fail_usage("edit '", e.text, "': '", w, "' is no position; write 3, -1, 2..5 or all");
+    c.rows = {*first, *last};
+    c.all_rows = false;
+  }
+  return c;
+}
+
+// ------------------------------------------------------------------------------------------------ the change
+// Values [rows, heads, width]: which of them an element takes.
+struct Given {
+  const std::vector<float>& values;
+  Dim row = 0, head = 0, channel = 0;  // strides
+  float operator()(Dim r, Dim h, Dim c) const { return values[static_cast<std::size_t>(r * row + h * head + c * channel)]; }
+};
+
+Given lay_out(const Edit& e, const Point& point, Dim rows, Dim heads, Dim width, bool one_head) {
+  const Dim n = static_cast<Dim>(e.values.size());
+  if (e.shape.empty()) return {e.values};
+  if (e.shape.size() == 1 && n == width) return {e.values, 0, 0, 1};
+  if (e.shape.size() == 1 && n == heads * width) return {e.values, 0, width, 1};
+  if (e.shape[0] == rows && n == rows * heads * width) return {e.values, heads * width, width, 1};
+  if (e.shape[0] == rows && n == rows * width && one_head) return {e.values, width, 0, 1};
+  std::string shape;
+  for (Dim s : e.shape) shape += concat(shape.empty() ? "" : ",", s);
+  fail("edit '", e.text, "': the value has shape [", shape, "], ", point.name, " has ", rows, " rows of ",
+       heads > 1 ? concat(heads, " x ") : "", width, " here; a vector of ", width,
+       " or a tensor of just this shape fits (a text to patch from needs as many tokens)");
+}
+
+template <class Real>
+void change(const Edit& e, const Chosen& c, const Tensor& t, Dim skip) {
+  const Dim rows = t[0], heads = t.rank == 3 ? t[1] : 1, width = t.last();
+  Real* x = t.as<Real>().data();
+  Dim r0 = 0, r1 = rows - 1;
+  if (!c.all_rows) {
+    r0 = c.rows.first < 0 ? rows + c.rows.first : c.rows.first + skip;
+    r1 = c.rows.last < 0 ? rows + c.rows.last : c.rows.last + skip;
+    if (r0 < skip || r1 >= rows || r0 > r1)
+      fail("edit '", e.text, "': ", c.point.name, " has positions 0 to ", rows - skip - 1, " in this pass");
+  }
+  const Dim h0 = c.head.value_or(0), h1 = c.head ? *c.head : heads - 1;
+  const auto each = [&](const auto& f) {
+    for (Dim r = r0; r <= r1; ++r)
+      for (Dim h = h0; h <= h1; ++h) f(r, h, x + (r * heads + h) * width);
+  };
+  switch (e.op) {
+    case Op::zero: each([&](Dim, Dim, Real* v) { std::fill(v, v + width, Real{0}); }); break;
+    case Op::scale:
+      each([&](Dim, Dim, Real* v) {
+        for (Dim i = 0; i < width; ++i) v[i] *= static_cast<Real>(e.values[0]);
+      });
+      break;
+    case Op::mean: {
+      std::vector<double> mean(static_cast<std::size_t>(heads * width));
+      for (Dim r = 0; r < rows; ++r)
+        for (Dim i = 0; i < heads * width; ++i)
+          mean[static_cast<std::size_t>(i)] += static_cast<double>(x[r * heads * width + i]) / static_cast<double>(rows);
+      each([&](Dim, Dim h, Real* v) {
+        for (Dim i = 0; i < width; ++i) v[i] = static_cast<Real>(mean[static_cast<std::size_t>(h * width + i)]);
+      });
+      break;
+    }
+    case Op::add:
+    case Op::replace: {
+      const Given given = lay_out(e, c.point, rows, heads, width, c.head.has_value());
+      const bool add = e.op == Op::add;
+      each([&](Dim r, Dim h, Real* v) {
+        for (Dim i = 0; i < width; ++i) v[i] = add ? v[i] + static_cast<Real>(given(r, h, i)) : static_cast<Real>(given(r, h, i));
+      });
+      break;
+    }
+    case Op::project_out:
+    case Op::swap: {
+      const Dim n = e.op == Op::swap ? 2 : 1;
+      if (static_cast<Dim>(e.values.size()) != n * width)
+        fail("edit '", e.text, "': the value has ", e.values.size(), " numbers, ", n == 2 ? "two directions" : "a direction", " of ", width,
+             " at ", c.point.name, " have ", n * width);
+      double length[2] = {};
+      for (Dim i = 0; i < n * width; ++i) length[i / width] += std::pow(double{e.values[static_cast<std::size_t>(i)]}, 2);
+      if (length[0] == 0 || (n == 2 && length[1] == 0)) fail("edit '", e.text, "': a direction of length 0");
+      const auto unit = [&](Dim d, Dim i) { return e.values[static_cast<std::size_t>(d * width + i)] / std::sqrt(length[d]); };
+      each([&](Dim, Dim, Real* v) {
+        double along[2] = {};
+        for (Dim d = 0; d < n; ++d)
+          for (Dim i = 0; i < width; ++i) along[d] += unit(d, i) * static_cast<double>(v[i]);
+        for (Dim i = 0; i < width; ++i)
+          v[i] += static_cast<Real>(n == 1 ? -along[0] * unit(0, i) : (along[1] - along[0]) * (unit(0, i) - unit(1, i)));
+      });
+      break;
+    }
+  }
+}
+
+Dim gates_of(const Attention& a) {
+  return std::count_if(a.gate.begin(), a.gate.end(), [](const std::optional<GateLayer>& g) { return g && g->w; });
+}
+
+}  // namespace
+
+Edit parse_edit(std::string_view text) {
+  Edit e;
+  e.text = text;
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos || colon == 0)
+    fail_usage("edit '", text, "' is not of the form POINT[@HEAD][@POSITION]:OP[=VALUE]; for example z.5@3:zero");
+  std::string_view place = text.substr(0, colon), what = text.substr(colon + 1);
+  const std::size_t at = place.find('@');
+  e.point = place.substr(0, at);
+  if (at != std::string_view::npos)
+    for (std::string_view rest = place.substr(at + 1);;) {
+      const std::size_t end = rest.find('@');
+      e.where.emplace_back(rest.substr(0, end));
+      if (end == std::string_view::npos) break;
+      rest.remove_prefix(end + 1);
+    }
+  if (e.where.size() > 2) fail_usage("edit '", text, "' has more than a head and a position");
+  const std::size_t equals = what.find('=');
+  e.op = op_of(what.substr(0, equals), text);
+  if (equals != std::string_view::npos) read_value(e, what.substr(equals + 1));
+  finish(e);
+  return e;
+}
+
+std::vector<Edit> parse_edits(std::span<const std::string> texts) {
+  std::vector<Edit> edits;
+  for (const std::string& text : texts) edits.push_back(parse_edit(text));
+  return edits;
+}
+
+Edit read_edit(const Json& json) {
+  Edit e;
+  e.text = json.dump(0);
+  if (!json.is_object())
+    fail_usage("an edit is an object like {\"point\": \"z.5\", \"head\": 3, \"op\": \"zero\"}, not ", json.type_name());
+  std::optional<Op> op;
+  for (const Json::Member& m : json.object()) {
+    const Json& v = m.value;
+    const bool text = v.is_string(), number = v.is_integer();
+    if (m.key == "point" && text) e.point = v.string();
+    else if (m.key == "op" && text) op = op_of(v.string(), e.text);
+    else if ((m.key == "head" || m.key == "pos") && (text || number))
+      e.where.push_back(concat(m.key == "head" ? "h" : "p", text ? v.string() : std::to_string(v.integer())));
+    else if (m.key == "value" && text) continue;
+    else if (m.key == "value" && v.is_number()) e.values = {static_cast<float>(v.number())};
+    else if (m.key == "value" && v.is_array()) {
+      for (const Json& x : v.array()) {
+        if (!x.is_number()) fail_usage("edit ", e.text, ": 'value' holds ", x.type_name());
+        e.values.push_back(static_cast<float>(x.number()));
+      }
+      e.shape = {static_cast<Dim>(e.values.size())};
+    } else {
+      const std::vector<std::string> known = {"point", "head", "pos", "op", "value"};
+      if (std::find(known.begin(), known.end(), m.key) != known.end())
+        fail_usage("edit ", e.text, ": '", m.key, "' cannot be ", v.type_name());
+      fail_usage("edit ", e.text, ": there is no '", m.key, "'; ", name_hint(m.key, known));
+    }
+  }
+  if (e.point.empty() || !op) fail_usage("edit ", e.text, " needs a \"point\" and an \"op\"");
+  e.op = *op;
+  if (const Json* value = json.find("value"); value && value->is_string()) read_value(e, value->string());
+  finish(e);
+  return e;
+}
+
+std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits) {
+  struct State {
+    Edit edit;
+    Dim hits = 0;
+  };
+  std::vector<std::shared_ptr<State>> states;
+  for (const Edit& e : edits) {
+    const auto state = std::make_shared<State>(State{e});
+    states.push_back(state);
+    for (Point& point : find_points(model, e.point)) {
+      if (!point.fixed.empty()) fail_usage("edit '", e.text, "': ", point.name, " cannot be changed: ", point.fixed);
+      if (point.site == Site::q && (e.op == Op::add || e.op == Op::replace) && point.attention->rope && point.attention->mask.keep > 0)
+        fail_usage("edit '", e.text, "': ", point.name, " is turned to two places in this model, so one value does not fit both; edit q.",
+                   point.layer);
+      const bool last = point.stack == (model.decoder ? Stack::decoder : Stack::encoder);
+      const Dim skip = last && point.shape[0] == Point::kRows ? model.recipe.embed.sink_tokens : 0;  // learned tokens stand before the text
+      const Dim gates = point.gate >= 0 ? gates_of(*point.attention) : 0;
+      taps.edit(point.site, [state, c = choose(e, point), skip, gates, calls = Dim{0}](const Tapped& t) mutable {
+        if (!is_at(t, c.point)) return;
+        if (gates > 0 && calls++ % gates != c.point.gate) return;
+        if (t.value.dtype == DType::f64) change<double>(state->edit, c, t.value, skip);
+        else change<float>(state->edit, c, t.value, skip);
+        ++state->hits;
+      });
+    }
+  }
+  return [states] {
+    for (const auto& s : states)
+      if (s->hits == 0) fail("edit '", s->edit.text, "' touched nothing: its point did not come by in this pass");
+  };
+}
+
+}  // namespace rapt
