@@ -18,24 +18,6 @@ namespace rapt {
 namespace {
 
 // ------------------------------------------------------------------------------------------------ texts
-// A label as XML wants it: characters it has no room for (controls) and broken bytes become U+FFFD.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const unicode::Char c = unicode::read(text, i);
-    if (c.code == '&') out += "&amp;";
-    else if (c.code == '<') out += "&lt;";
-    else if (c.code == '>') out += "&gt;";
-    else if (c.code == '"') out += "&quot;";
-    else if (c.code == '\'') out += "&#39;";
-    else if (!c.valid || (c.code < 0x20 && c.code != '\t' && c.code != '\n') || c.code == 0xFFFE || c.code == 0xFFFF)
-      out += unicode::kReplacementText;
-    else out += text.substr(i, c.length);
-    i += c.length;
-  }
-  return out;
-}
-
 int width_of(std::uint32_t c) {
   if (c < 0x300) return 1;
   const unicode::Category k = unicode::category(c);
@@ -46,25 +28,6 @@ int width_of(std::uint32_t c) {
                     (c >= 0x1F300 && c <= 0x1F64F) || (c >= 0x1F680 && c <= 0x1F6FF) || (c >= 0x1F900 && c <= 0x1F9FF) ||
                     (c >= 0x20000 && c <= 0x3FFFD);
   return wide ? 2 : 1;
-}
-
-// A label for a terminal: nothing in it moves the cursor or changes colours; at most `most` columns.
-std::string printable(std::string_view text, Dim most) {
-  std::string out;
-  Dim width = 0;
-  for (std::size_t i = 0; i < text.size();) {
-    const unicode::Char c = unicode::read(text, i);
-    std::string one(text.substr(i, c.length));
-    i += c.length;
-    if (c.code == '\n') one = "\xE2\x86\xB5";                                      // ↵
-    else if (c.code < 0x20 || (c.code >= 0x7F && c.code < 0xA0)) one = "\xC2\xB7";  // ·
-    else if (!c.valid || (c.code >= 0x202A && c.code <= 0x202E) || (c.code >= 0x2066 && c.code <= 0x2069)) one = unicode::kReplacementText;
-    const Dim w = text_width(one), rest = i < text.size() ? 1 : 0;
-    if (width + w + rest > most) return out + "\xE2\x80\xA6";  // …
-    out += one;
-    width += w;
-  }
-  return out;
 }
 
 std::string right_aligned(const std::string& text, Dim width) {
@@ -186,7 +149,7 @@ constexpr int kColors = 8;
 std::string svg_head(int width, int height, std::string_view title, std::string_view light, std::string_view dark) {
   std::string out = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rapt-picture\" width=\"", width, "\" height=\"", height,
                            "\" viewBox=\"0 0 ", width, " ", height, "\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n");
-  if (!title.empty()) out += concat("<title>", escaped(title), "</title>\n");
+  if (!title.empty()) out += concat("<title>", markup_text(title), "</title>\n");
   out += concat(
       "<style>\n"
       ".rapt-picture .page{fill:#ffffff}.rapt-picture .ink{fill:#1f2328}.rapt-picture .soft{fill:#59636e}\n"
@@ -248,6 +211,41 @@ Dim text_width(std::string_view text) {
   return width;
 }
 
+std::string markup_text(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const unicode::Char c = unicode::read(text, i);
+    if (c.code == '&') out += "&amp;";
+    else if (c.code == '<') out += "&lt;";
+    else if (c.code == '>') out += "&gt;";
+    else if (c.code == '"') out += "&quot;";
+    else if (c.code == '\'') out += "&#39;";
+    else if (!c.valid || (c.code < 0x20 && c.code != '\t' && c.code != '\n') || c.code == 0xFFFE || c.code == 0xFFFF)
+      out += unicode::kReplacementText;
+    else out += text.substr(i, c.length);
+    i += c.length;
+  }
+  return out;
+}
+
+std::string terminal_text(std::string_view text, Dim most) {
+  std::string out;
+  Dim width = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const unicode::Char c = unicode::read(text, i);
+    std::string one(text.substr(i, c.length));
+    i += c.length;
+    if (c.code == '\n') one = "\xE2\x86\xB5";                                      // ↵
+    else if (c.code < 0x20 || (c.code >= 0x7F && c.code < 0xA0)) one = "\xC2\xB7";  // ·
+    else if (!c.valid || (c.code >= 0x202A && c.code <= 0x202E) || (c.code >= 0x2066 && c.code <= 0x2069)) one = unicode::kReplacementText;
+    const Dim w = text_width(one), rest = i < text.size() ? 1 : 0;
+    if (width + w + rest > most) return out + "\xE2\x80\xA6";  // …
+    out += one;
+    width += w;
+  }
+  return out;
+}
+
 std::string chart_svg(const Chart& chart, int width, int height) {
   check_size("chart", width, height, 200, 140);
   const Ranges r = ranges_of(chart, std::max(2, width / 90), std::max(2, height / 50));
@@ -283,26 +281,27 @@ std::string chart_svg(const Chart& chart, int width, int height) {
 
   std::string out = svg_head(width, height, chart.title, curve_colors(false), curve_colors(true));
   if (!chart.title.empty())
-    out += concat("<text class=\"ink\" x=\"", place(left), "\" y=\"22\" font-size=\"15\" font-weight=\"600\">", escaped(chart.title),
+    out += concat("<text class=\"ink\" x=\"", place(left), "\" y=\"22\" font-size=\"15\" font-weight=\"600\">", markup_text(chart.title),
                   "</text>\n");
   for (const auto& [value, text] : r.y.ticks) {
     const std::string y = place(py(value));
     out += concat("<line class=\"grid\" x1=\"", place(left), "\" x2=\"", place(right), "\" y1=\"", y, "\" y2=\"", y, "\"/>\n");
-    out += concat("<text class=\"soft\" x=\"", place(left - 8), "\" y=\"", place(py(value) + 4), "\" text-anchor=\"end\">", escaped(text),
-                  "</text>\n");
+    out += concat("<text class=\"soft\" x=\"", place(left - 8), "\" y=\"", place(py(value) + 4), "\" text-anchor=\"end\">",
+                  markup_text(text), "</text>\n");
   }
   for (const auto& [value, text] : r.x.ticks) {
     const std::string x = place(px(value));
     out += concat("<line class=\"axis\" x1=\"", x, "\" x2=\"", x, "\" y1=\"", place(bottom), "\" y2=\"", place(bottom + 5), "\"/>\n");
-    out += concat("<text class=\"soft\" x=\"", x, "\" y=\"", place(bottom + 19), "\" text-anchor=\"middle\">", escaped(text), "</text>\n");
+    out +=
+        concat("<text class=\"soft\" x=\"", x, "\" y=\"", place(bottom + 19), "\" text-anchor=\"middle\">", markup_text(text), "</text>\n");
   }
   out += concat("<path class=\"axis\" d=\"M", place(left), " ", place(top), "V", place(bottom), "H", place(right), "\"/>\n");
   if (!chart.x_label.empty())
     out += concat("<text class=\"ink\" x=\"", place((left + right) / 2), "\" y=\"", place(height - 10.0), "\" text-anchor=\"middle\">",
-                  escaped(chart.x_label), "</text>\n");
+                  markup_text(chart.x_label), "</text>\n");
   if (!chart.y_label.empty())
     out += concat("<text class=\"ink\" text-anchor=\"middle\" transform=\"translate(14 ", place((top + bottom) / 2), ") rotate(-90)\">",
-                  escaped(chart.y_label), "</text>\n");
+                  markup_text(chart.y_label), "</text>\n");
 
   for (std::size_t k = 0; k < chart.curves.size(); ++k) {
     const Curve& c = chart.curves[k];
@@ -327,7 +326,7 @@ std::string chart_svg(const Chart& chart, int width, int height) {
     const double y = title_height + 18.0 * legend[k].row - 4 + 6;
     out += concat("<line ", look, " stroke-width=\"3\" x1=\"", place(legend[k].x), "\" x2=\"", place(legend[k].x + 18), "\" y1=\"",
                   place(y - 4), "\" y2=\"", place(y - 4), "\"/>\n");
-    out += concat("<text class=\"ink\" x=\"", place(legend[k].x + 24), "\" y=\"", place(y), "\">", escaped(c.name), "</text>\n");
+    out += concat("<text class=\"ink\" x=\"", place(legend[k].x + 24), "\" y=\"", place(y), "\">", markup_text(c.name), "</text>\n");
   }
   if (r.empty)
     out += concat("<text class=\"soft\" x=\"", place((left + right) / 2), "\" y=\"", place((top + bottom) / 2),
@@ -374,7 +373,7 @@ std::string chart_text(const Chart& chart, bool color, int width, int height) {
     }
   }
   std::string out;
-  if (!chart.title.empty()) out += concat(printable(chart.title, width), "\n");
+  if (!chart.title.empty()) out += concat(terminal_text(chart.title, width), "\n");
   for (int row = 0; row < height; ++row) {
     std::string label;
     for (const auto& [value, text] : r.y.ticks)
@@ -410,12 +409,12 @@ std::string chart_text(const Chart& chart, bool color, int width, int height) {
   for (int i = 0; i < cells; ++i) base += marks[static_cast<std::size_t>(i)] ? "\xE2\x94\xAC" : "\xE2\x94\x80";  // ┬ ─
   under.resize(under.find_last_not_of(' ') == std::string::npos ? 0 : under.find_last_not_of(' ') + 1);
   out += base + "\n" + under + "\n";
-  if (!chart.x_label.empty()) out += right_aligned(printable(chart.x_label, width), width) + "\n";
+  if (!chart.x_label.empty()) out += right_aligned(terminal_text(chart.x_label, width), width) + "\n";
   std::string legend;
   for (std::size_t k = 0; k < chart.curves.size(); ++k)
     if (!chart.curves[k].name.empty())
       legend += concat(legend.empty() ? "" : "   ", color ? concat("\033[38;5;", kTerminal[k % kColors], "m") : "",
-                       "\xE2\x94\x81\xE2\x94\x81", color ? "\033[0m" : "", " ", printable(chart.curves[k].name, 40));
+                       "\xE2\x94\x81\xE2\x94\x81", color ? "\033[0m" : "", " ", terminal_text(chart.curves[k].name, 40));
   if (!legend.empty()) out += legend + "\n";
   return out;
 }
@@ -474,23 +473,23 @@ std::string heat_svg(const HeatMap& map) {
   std::string out = svg_head(width, height, map.title, ".rapt-picture .hot{fill:#0550ae}.rapt-picture .none{fill:#d0d7de}\n",
                              ".rapt-picture .hot{fill:#79c0ff}.rapt-picture .none{fill:#30363d}\n");
   if (!map.title.empty())
-    out += concat("<text class=\"ink\" x=\"", place(left), "\" y=\"22\" font-size=\"15\" font-weight=\"600\">", escaped(map.title),
+    out += concat("<text class=\"ink\" x=\"", place(left), "\" y=\"22\" font-size=\"15\" font-weight=\"600\">", markup_text(map.title),
                   "</text>\n");
   out += concat("<g font-size=\"", place(font), "\">\n");
   for (std::size_t c = 0; c < C; ++c)
     out += concat("<text class=\"ink\" transform=\"translate(", place(left + cell * (static_cast<double>(c) + 0.5) + 3), " ",
-                  place(top - 6), ") rotate(-45)\">", escaped(map.columns[c]), "</text>\n");
+                  place(top - 6), ") rotate(-45)\">", markup_text(map.columns[c]), "</text>\n");
   for (std::size_t r = 0; r < R; ++r)
     out += concat("<text class=\"ink\" x=\"", place(left - 6), "\" y=\"", place(top + cell * (static_cast<double>(r) + 0.5) + font * 0.35),
-                  "\" text-anchor=\"end\">", escaped(map.rows[r]), "</text>\n");
+                  "\" text-anchor=\"end\">", markup_text(map.rows[r]), "</text>\n");
   out += "</g>\n";
   for (std::size_t r = 0; r < R; ++r)
     for (std::size_t c = 0; c < C; ++c) {
       const double s = share(r, c);
       out += concat("<rect class=\"", s < 0 ? "none" : "hot", "\" x=\"", place(left + cell * static_cast<double>(c)), "\" y=\"",
                     place(top + cell * static_cast<double>(r)), "\" width=\"", place(cell), "\" height=\"", place(cell), "\"",
-                    s < 0 ? "" : concat(" fill-opacity=\"", number(s, 3), "\""), "><title>", escaped(map.rows[r]), " \xC2\xB7 ",
-                    escaped(map.columns[c]), ": ", value_text(share.value(r, c)), "</title></rect>\n");
+                    s < 0 ? "" : concat(" fill-opacity=\"", number(s, 3), "\""), "><title>", markup_text(map.rows[r]), " \xC2\xB7 ",
+                    markup_text(map.columns[c]), ": ", value_text(share.value(r, c)), "</title></rect>\n");
     }
   out += concat("<rect class=\"axis\" x=\"", place(left), "\" y=\"", place(top), "\" width=\"", place(wide), "\" height=\"", place(high),
                 "\"/>\n");
@@ -562,14 +561,14 @@ std::string heat_text(const HeatMap& map, bool color) {
   const std::size_t C = map.columns.size();
   const int digits = C < 10 ? 1 : C < 100 ? 2 : C < 1000 ? 3 : 6, cell = digits + 1;
   Dim labels = 0;
-  for (const std::string& s : map.rows) labels = std::max(labels, text_width(printable(s, 24)));
+  for (const std::string& s : map.rows) labels = std::max(labels, text_width(terminal_text(s, 24)));
   std::string out;
-  if (!map.title.empty()) out += printable(map.title, 200) + "\n";
+  if (!map.title.empty()) out += terminal_text(map.title, 200) + "\n";
   out += std::string(static_cast<std::size_t>(labels) + 1, ' ');
   for (std::size_t c = 0; c < C; ++c) out += right_aligned(std::to_string(c + 1), cell);
   out += "\n";
   for (std::size_t r = 0; r < map.rows.size(); ++r) {
-    out += right_aligned(printable(map.rows[r], 24), labels) + " ";
+    out += right_aligned(terminal_text(map.rows[r], 24), labels) + " ";
     for (std::size_t c = 0; c < C; ++c) {
       const double s = share(r, c);
       if (s < 0) {
@@ -586,7 +585,7 @@ std::string heat_text(const HeatMap& map, bool color) {
   }
   std::string line;
   for (std::size_t c = 0; c < C; ++c) {
-    const std::string one = concat(c + 1, " ", printable(map.columns[c], 24));
+    const std::string one = concat(c + 1, " ", terminal_text(map.columns[c], 24));
     if (!line.empty() && text_width(line) + 3 + text_width(one) > 100) out += line + "\n", line.clear();
     line += (line.empty() ? "" : "   ") + one;
   }

@@ -43,5 +43,9 @@ void check_picture_name(std::string_view path, bool heat);
 
 // Columns that a terminal gives to a text: two for wide characters (CJK, emoji), none for marks that stand on others.
 Dim text_width(std::string_view text);
+// A label for a terminal: nothing in it moves the cursor or changes colours; at most `most` columns.
+std::string terminal_text(std::string_view text, Dim most);
+// A label as XML and HTML want it: characters they have no room for (controls) and broken bytes become U+FFFD.
+std::string markup_text(std::string_view text);
 
 }  // namespace rapt

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/apps/cli/inspect_tools.h"
+
+#include <cmath>
+
+#include "rapt/base/text.h"
+
+namespace rapt::cli {
+
+std::string word_of(const Checkpoint& checkpoint, std::int32_t id) {
+  if (!checkpoint.tokenizer || id < 0 || id >= checkpoint.tokenizer->size()) return concat("<", id, ">");
+  const std::string text = checkpoint.tokenizer->decode(std::span(&id, 1), true);
+  if (text.find_first_not_of(" \n\r\t") != std::string::npos) return text;
+  std::string shown;  // nothing but white space: made visible
+  for (char c : text) shown += c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : "␣";
+  return shown;
+}
+
+std::vector<std::string> words_of(const Subject& subject, Stack stack) {
+  const bool source = stack == Stack::encoder && !subject.source.empty();
+  std::vector<std::string> words;
+  for (std::int32_t id : source ? subject.source : subject.ids) words.push_back(word_of(subject.model.checkpoint, id));
+  return words;
+}
+
+std::vector<std::string> row_names(int rows) {
+  std::vector<std::string> names;
+  for (int r = 0; r < rows; ++r) names.push_back(row_name(r));
+  return names;
+}
+
+std::string stack_prefix(const Model& model, Stack stack) { return model.encoder && model.decoder ? stack_name(stack) + " " : ""; }
+
+std::string model_name(const OpenModel& model) {
+  const std::string& path = model.checkpoint.path;
+  return path.substr(path.find_last_of('/', path.size() > 1 ? path.size() - 2 : 0) + 1);
+}
+
+std::string model_line(const Subject& subject) {
+  const std::size_t tokens = subject.source.empty() ? subject.ids.size() : subject.source.size();
+  return concat(model_name(subject.model), ", ", tokens, tokens == 1 ? " token" : " tokens");
+}
+
+std::string times(double ratio) { return concat(with_commas(static_cast<Dim>(std::llround(std::min(ratio, 9e15)))), " times"); }
+
+}  // namespace rapt::cli

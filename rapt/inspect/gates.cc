@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/inspect/gates.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "rapt/ops/activation.h"
+
+namespace rapt {
+namespace {
+
+using At = GateRecipe::At;
+constexpr At kOrder[] = {At::q, At::k, At::v, At::sdpa, At::out};  // in which a layer computes them
+constexpr double kClosed = 0.1;
+
+// One entry per head from rows of gate values [T, n].
+void add(std::vector<GateStats>& out, const Attention& a, At at, GateStats g, const Tensor& rows) {
+  const GateSpec& spec = a.gate_at(at)->spec;
+  const Dim width = rows.last();
+  const Dim heads = spec.shared || at == At::out ? 1 : at == At::k || at == At::v ? a.spec.kv_heads : a.spec.heads;
+  const Dim each = width / heads;
+  g.at = at;
+  for (Dim h = 0; h < heads; ++h) {
+    GateStats s = g;
+    s.head = spec.shared || at == At::out ? -1 : static_cast<int>(h);
+    with_values(rows, [&](auto values) {
+      for (Dim r = 0; r < rows[0]; ++r)
+        for (Dim i = 0; i < each; ++i) {
+          const auto v = static_cast<double>(values[static_cast<std::size_t>(r * width + h * each + i)]);
+          s.mean += v;
+          s.closed += v < kClosed;
+          const double bin = std::clamp(v * static_cast<double>(GateStats::kBins), 0.0, static_cast<double>(GateStats::kBins - 1));
+          ++s.histogram[static_cast<std::size_t>(bin)];
+        }
+    });
+    s.values = rows[0] * each;
+    s.mean /= static_cast<double>(s.values);
+    s.closed /= static_cast<double>(s.values);
+    out.push_back(s);
+  }
+}
+
+}  // namespace
+
+const char* gate_name(At at) {
+  static constexpr const char* kNames[] = {"sdpa", "q", "k", "v", "out"};
+  return kNames[static_cast<std::size_t>(at)];
+}
+
+std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids source) {
+  std::vector<GateStats> out;
+  Run run(device);
+  int layer = -1, part = -1;
+  std::size_t next = 0;  // of kOrder: whose values come
+  Taps taps;
+  taps.see(Site::gate, [&](const Tapped& t) {
+    const Part& p = stack_of(model, t.stack).layers[static_cast<std::size_t>(t.layer)].parts[static_cast<std::size_t>(t.part)];
+    if (t.layer != layer || t.part != part) next = 0;
+    layer = t.layer, part = t.part;
+    while (!p.attn.gate_at(kOrder[next]) || !p.attn.gate_at(kOrder[next])->w) ++next;
+    const At at = kOrder[next++];
+    const bool cross = p.kind == PartRecipe::Kind::cross;
+    const bool of_memory = cross && (at == At::k || at == At::v);  // rows of the encoder
+    add(out, p.attn, at, {.stack = t.stack, .layer = t.layer, .cross = cross}, of_memory ? t.value : text_rows(model, t.stack, t.value));
+  });
+  look(device, model, taps, ids, source);
+  for (Stack stack : {Stack::encoder, Stack::decoder}) {
+    if (!(stack == Stack::encoder ? model.encoder : model.decoder)) continue;
+    const std::vector<Layer>& layers = stack_of(model, stack).layers;
+    for (std::size_t l = 0; l < layers.size(); ++l)
+      for (const Part& p : layers[l].parts)
+        for (At at : kOrder) {
+          const std::optional<GateLayer>& g = p.attn.gate_at(at);
+          if (p.kind == PartRecipe::Kind::ffn || !g || !g->value) continue;
+          std::vector<double> weights;
+          for (Dim i = 0; i < g->value->size(); ++i) weights.push_back(g->value->get(0, i));
+          run.reset();
+          const Tensor values = activation(run, g->spec.act, run.upload({1, static_cast<Dim>(weights.size())}, weights).constant());
+          add(out, p.attn, at, {.stack = stack, .layer = static_cast<int>(l), .cross = p.kind == PartRecipe::Kind::cross, .constant = true},
+              values);
+        }
+  }
+  if (out.empty())
+    fail("gates: the attention of model ", model.recipe.name,
+         " has no gates (presets with one: llama3-gate-g1, "
+         "qwen3-gate-g1, …); the gate inside a feed-forward part, as in SwiGLU, is another thing");
+  std::sort(out.begin(), out.end(), [](const GateStats& a, const GateStats& b) {
+    return std::tuple(a.stack, a.layer, a.cross, a.at, a.head) < std::tuple(b.stack, b.layer, b.cross, b.at, b.head);
+  });
+  return out;
+}
+
+}  // namespace rapt

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/inspect/norms.h"
+
+#include <cmath>
+
+namespace rapt {
+namespace {
+
+// L2 of each vector of x [.., n].
+std::vector<float> lengths(const Tensor& x) {
+  std::vector<float> out;
+  with_values(x, [&](auto values) {
+    const auto n = static_cast<std::size_t>(x.last());
+    for (std::size_t i = 0; i + n <= values.size(); i += n) {
+      double sum = 0;
+      for (std::size_t j = i; j < i + n; ++j) sum += static_cast<double>(values[j]) * static_cast<double>(values[j]);
+      out.push_back(static_cast<float>(std::sqrt(sum)));
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
+  Norms out;
+  Taps taps;
+  watch_residual(taps, model, [&](Stack stack, int row, const Tensor& x) {
+    if (row == 0) out.grids.push_back({.stack = stack, .tokens = x[0]});
+    NormGrid& g = out.grids.back();
+    g.rows = row + 1;
+    const std::vector<float> now = lengths(x);
+    g.residual.insert(g.residual.end(), now.begin(), now.end());
+  });
+  taps.see(Site::part_out, [&](const Tapped& t) {
+    NormGrid& g = out.grids.back();
+    const Part& part = stack_of(model, t.stack).layers[static_cast<std::size_t>(t.layer)].parts[static_cast<std::size_t>(t.part)];
+    std::vector<float>& grid = part.kind == PartRecipe::Kind::ffn ? g.ffn_out : t.cross ? g.cross_out : g.attn_out;
+    grid.resize(static_cast<std::size_t>(t.layer) * static_cast<std::size_t>(g.tokens));  // layers without such a part
+    for (float length : lengths(text_rows(model, t.stack, t.value)))
+      grid.push_back(length * static_cast<float>(std::abs(part.residual_scale)));
+  });
+  const auto heads = [&](HeadNorm::Of of) {
+    return [&, of](const Tapped& t) {
+      if (t.cross) return;
+      const Tensor x = text_rows(model, t.stack, t.value);  // [T,H,D]
+      const std::vector<float> all = lengths(x);
+      const Dim T = x[0], H = x[1];
+      for (Dim h = 0; h < H; ++h) {
+        HeadNorm n{.of = of, .stack = t.stack, .layer = t.layer, .head = static_cast<int>(h)};
+        n.first = n.others = static_cast<double>(all[static_cast<std::size_t>(h)]);
+        if (T > 1) {
+          n.others = 0;
+          for (Dim r = 1; r < T; ++r)
+            n.others += static_cast<double>(all[static_cast<std::size_t>(r * H + h)]) / static_cast<double>(T - 1);
+        }
+        out.heads.push_back(n);
+      }
+    };
+  };
+  taps.see(Site::q, heads(HeadNorm::Of::q));
+  taps.see(Site::k, heads(HeadNorm::Of::k));
+  taps.see(Site::v, heads(HeadNorm::Of::v));
+  look(device, model, taps, ids, source);
+  for (NormGrid& g : out.grids) {
+    const std::size_t cells = static_cast<std::size_t>(g.rows - 1) * static_cast<std::size_t>(g.tokens);
+    g.attn_out.resize(cells);
+    g.ffn_out.resize(cells);
+    if (!g.cross_out.empty()) g.cross_out.resize(cells);
+  }
+  return out;
+}
+
+}  // namespace rapt

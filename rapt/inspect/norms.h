@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long the vectors are: the residual stream token by token, what each part adds to it, and q, k, v of every head, the first token
+// apart from the others (a sink has a small value and often a small key: papers show it is the angle, not the length, that makes one).
+#pragma once
+#include <vector>
+
+#include "rapt/inspect/look.h"
+
+namespace rapt {
+
+struct NormGrid {  // of one stack
+  Stack stack = Stack::decoder;
+  Dim tokens = 0;
+  int rows = 0;                       // layers + 1
+  std::vector<float> residual;        // [rows][tokens]: L2
+  std::vector<float> attn_out, ffn_out;  // [layers][tokens]: of what self-attention and the feed-forward part add, after their own norm
+                                      // and residual scale; 0 where a layer has no such part
+  std::vector<float> cross_out;       // of cross-attention; empty where there is none
+};
+
+struct HeadNorm {                     // self-attention; mean L2 over tokens
+  enum class Of { q, k, v } of = Of::q;
+  Stack stack = Stack::decoder;
+  int layer = 0, head = 0;
+  double first = 0, others = 0;       // the text's first token, and all others (of a text of one token: that one)
+};
+
+struct Norms {
+  std::vector<NormGrid> grids;        // encoder first
+  std::vector<HeadNorm> heads;        // by layer, q k v, head
+};
+Norms norms(Device& device, const Model& model, Ids ids, Ids source = {});
+
+}  // namespace rapt

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The views massive, outliers, gates, lens, norms, compare and positions as people call them: on toys whose values transformers computed.
+#include <algorithm>
+
+#include "rapt/base/json.h"
+#include "tests/cli.h"
+#include "tests/toy_checkpoint.h"
+
+namespace rapt::test {
+namespace {
+
+class CliViews : public Cli {
+ protected:
+  TempFolder folder;
+  std::string toy(const std::string& name) {
+    const std::string path = folder / name;
+    if (!std::filesystem::exists(path)) write_folder(read_toy(name), path);
+    return "'" + path + "'";
+  }
+  Json facts(const std::string& args) const {
+    const Outcome o = run("inspect " + args + " --json -q -t 1");
+    EXPECT_EQ(o.code, 0) << args << "\n" << o.err;
+    return o.code == 0 ? *parse_json(o.out).find("facts") : Json(Json::Object{});
+  }
+};
+
+// Paragraphs are broken into lines wherever they end: words are looked for in one line.
+bool says(std::string text, std::string_view words) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return has(text, words);
+}
+
+double at(const Json& grid, std::size_t row, std::size_t column) { return grid.array()[row].array()[column].number(); }
+
+TEST_F(CliViews, ValuesAreThoseOfTransformers) {
+  const std::string path = std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/lens.json";
+  const Json golden = parse_json(read_text_file(path), path);
+  for (const Json& c : golden.find("cases")->array()) {
+    const std::string name = c.find("toy")->string();
+    if (!c.find("source")->array().empty()) continue;  // the program gives a decoder its start only
+    std::string ids;
+    for (const Json& id : c.find("tokens")->array()) ids += " " + std::to_string(id.integer());
+    const std::string on = toy(name) + " --ids '" + ids + "'";
+    const Json lens = facts("lens " + on), norms = facts("norms " + on), massive = facts("massive " + on);
+    const Json::Array& rows = c.find("rows")->array();
+    for (std::size_t r = 0; r < rows.size(); ++r)
+      for (std::size_t t = 0; t < 9; ++t) {
+        const auto want = [&](const char* key) { return rows[r].find(key)->array()[t].number(); };
+        EXPECT_NEAR(at(*lens.find("entropy"), r, t), want("entropy"), 1e-4) << name;
+        EXPECT_EQ(at(*lens.find("top_ids"), r, t), want("top")) << name;
+        EXPECT_EQ(at(*lens.find("rank"), r, t), want("rank")) << name;
+        EXPECT_NEAR(at(*norms.find("stacks")->array()[0].find("residual"), r, t), want("length"), 1e-3) << name;
+        EXPECT_NEAR(at(*massive.find("stacks")->array()[0].find("largest"), r, t), want("largest"), 1e-3) << name;
+      }
+  }
+}
+
+TEST_F(CliViews, TextSaysWhatItMeans) {
+  const std::string ids = " --ids '3 5 7 5 7 9 11 4' -q -t 1";
+  const Outcome massive = run("inspect massive " + toy("llama3.1") + ids + " --zero --mean --above 1 --ratio 2 --window 4");
+  ASSERT_EQ(massive.code, 0) << massive.err;
+  EXPECT_TRUE(says(massive.out, "Yes, there are massive activations")) << massive.out;
+  EXPECT_TRUE(says(massive.out, "massive activations set to zero"));
+  EXPECT_TRUE(says(massive.out, "in 2 windows of the text"));
+  const Outcome none = run("inspect massive " + toy("t5") + ids);
+  EXPECT_TRUE(says(none.out, "In the encoder stack: No, nothing meets the criterion")) << none.out;
+  const Outcome outliers = run("inspect outliers " + toy("llama3.1") + ids + " --above 1.5");
+  EXPECT_TRUE(says(outliers.out, "|x| of 1.5 or more in at least 25 % of the layers and 6 % of the rows")) << outliers.out << outliers.err;
+  const Outcome bert = run("inspect lens " + toy("bert") + ids + " --top 2");
+  EXPECT_TRUE(says(bert.out, "no norm (this model norms every layer's result")) << bert.out;
+  EXPECT_TRUE(says(bert.out, "Token number 2 by probability"));
+  const Outcome positions = run("inspect positions llama3.1 -q");
+  EXPECT_TRUE(says(positions.out, "scaling llama3 by 8")) << positions.out << positions.err;
+}
+
+TEST_F(CliViews, AModelComparedWithItselfIsEqual) {
+  const std::string ids = " --ids '3 5 7 5 7 9 11 4'";
+  const Json same = facts("compare " + toy("llama3.1") + " " + toy("llama3.1") + ids);
+  EXPECT_EQ(same.find("kl_mean")->number(), 0);
+  EXPECT_EQ(same.find("top1_agreement")->number(), 1);
+  EXPECT_EQ(same.find("layers")->array().size(), 4u);
+  const Json other = facts("compare " + toy("llama3.1") + " " + toy("llama1") + ids);  // two layers: only the answers are compared
+  EXPECT_GT(other.find("kl_mean")->number(), 0.01);
+  EXPECT_TRUE(other.find("layers")->array().empty());
+}
+
+TEST_F(CliViews, SaysWhyNot) {
+  const std::string ids = " --ids '3 5 7' -q -t 1";
+  const Outcome gates = run("inspect gates " + toy("gpt2") + ids);
+  EXPECT_EQ(gates.code, 1);
+  EXPECT_TRUE(says(gates.err, "has no gates")) << gates.err;
+  const Outcome lens = run("inspect lens " + toy("minilm") + ids);
+  EXPECT_EQ(lens.code, 1);
+  EXPECT_TRUE(says(lens.err, "no output matrix")) << lens.err;
+  const Outcome layer = run("inspect massive " + toy("gpt2") + ids + " --layer 1");
+  EXPECT_EQ(layer.code, 2);
+  EXPECT_TRUE(says(layer.err, "belong to --zero or --mean")) << layer.err;
+  const Outcome zero = run("inspect massive " + toy("bert") + ids + " --zero");
+  EXPECT_EQ(zero.code, 1);
+  EXPECT_TRUE(says(zero.err, "does not predict the next token")) << zero.err;
+}
+
+}  // namespace
+}  // namespace rapt::test
