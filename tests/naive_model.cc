@@ -38,7 +38,7 @@ double act_of(Act a, double x, double c = 1) {
 
 class Naive {
  public:
-  explicit Naive(const Model& m) : recipe_(m.recipe) {
+  Naive(const Model& m, NaiveWeights* seen) : recipe_(m.recipe), seen_(seen) {
     for (const Weight& w : m.weights) weights_[w.name] = &w;
   }
 
@@ -204,6 +204,7 @@ class Naive {
     const Dim slots = slots_k ? slots_k->rows : 0;
     const std::vector<double> slopes = alibi_slopes(H);
     Matrix z(T, H * Dv);
+    if (seen_) (*seen_)[name].resize(static_cast<std::size_t>(H * T * S));
     for (Dim t = 0; t < T; ++t)
       for (Dim h = 0; h < H; ++h) {
         const Dim g = h / group;
@@ -263,6 +264,7 @@ class Naive {
         for (std::size_t j = 0; j < weights.size(); ++j) {
           const double p = a.normal == Normal::sigmoid ? weights[j] : sum > 0 ? weights[j] / sum : 0;
           const Dim key = static_cast<Dim>(j) - slots;
+          if (seen_ && key >= 0) (*seen_)[name][static_cast<std::size_t>((h * T + t) * S + key)] = p;
           for (Dim c = 0; c < Dv; ++c) z.at(t, h * Dv + c) += p * (key < 0 ? slots_v->get(key + slots, g * Dv + c) : v.at(key, g * Dv + c));
         }
       }
@@ -333,11 +335,14 @@ class Naive {
   }
 
   const Recipe& recipe_;
+  NaiveWeights* seen_;
   std::map<std::string, const Weight*> weights_;
 };
 
 }  // namespace
 
-std::vector<double> naive_forward(const Model& model, const NaiveSequence& sequence) { return Naive(model).run(sequence); }
+std::vector<double> naive_forward(const Model& model, const NaiveSequence& sequence, NaiveWeights* weights) {
+  return Naive(model, weights).run(sequence);
+}
 
 }  // namespace rapt::test

@@ -3,6 +3,8 @@
 // It shares the recipe, the names of weights and the RoPE frequencies with the engine, and nothing else.
 #pragma once
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "rapt/nn/model.h"
@@ -14,7 +16,10 @@ struct NaiveSequence {
   Dim prefix = 0;
 };
 
+// Attention weights [heads][rows][keys] by the name of their part ("decoder.0.self"); learned slots are left out.
+using NaiveWeights = std::map<std::string, std::vector<double>>;
+
 // Logits (or hidden states) of every token of one sequence, row after row. No dropout, running statistics for batch norm.
-std::vector<double> naive_forward(const Model& model, const NaiveSequence& sequence);
+std::vector<double> naive_forward(const Model& model, const NaiveSequence& sequence, NaiveWeights* weights = nullptr);
 
 }  // namespace rapt::test

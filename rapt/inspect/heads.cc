@@ -2,74 +2,135 @@
 #include "rapt/inspect/heads.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "rapt/base/text.h"
 
 namespace rapt {
 namespace {
 
-void pass(Device& device, const Model& model, Taps& taps, std::span<const std::int32_t> ids, std::span<const std::int32_t> source) {
-  if (ids.empty()) fail("inspect: the text has no tokens");
-  Run run(device);
-  run.taps = &taps;
-  const auto batch = [](std::span<const std::int32_t> tokens) {
-    return Batch{.tokens = tokens, .sequences = {{.first = 0, .count = static_cast<Dim>(tokens.size())}}};
-  };
-  const Batch from = batch(source);
-  forward(run, model, batch(ids), source.empty() ? nullptr : &from);
+constexpr double kFaint = 0.01;     // weights below do not count as induction
+constexpr double kStandsOut = 0.3;  // share of the weight from which a head has a name
+constexpr double kEven = 0.9;       // of the entropy of equal weights
+
+std::string share_text(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", x);
+  return text;
 }
 
-}  // namespace
+std::string label_of(const HeadMetrics& m, double even_entropy) {
+  struct Named {
+    const char* name;
+    double share;
+  };
+  const Named names[] = {{"sink", m.first}, {"previous token", m.previous}, {"self", m.self}, {"induction", m.induction}};
+  const Named* best =
+      std::max_element(std::begin(names), std::end(names), [](const Named& a, const Named& b) { return a.share < b.share; });
+  if (!m.place.cross && best->share >= kStandsOut) return concat(best->name, " ", share_text(best->share));
+  if (even_entropy > 0 && m.entropy >= kEven * even_entropy) return concat("uniform ", share_text(m.entropy / even_entropy));
+  return "";
+}
 
-std::vector<HeadStats> head_stats(Device& device, const Model& model, std::span<const std::int32_t> ids,
-                                  std::span<const std::int32_t> source) {
-  std::vector<HeadStats> out;
-  Taps taps;
-  taps.first_keys = 1;
-  taps.see(Site::attn_stats, [&](const Tapped& t) {
-    if (t.cross) return;
-    const Dim rows = t.value[0], heads = t.value[1], columns = t.value[2];
-    const Dim from = rows > 1 ? 1 : 0;
-    for (Dim h = 0; h < heads; ++h) {
-      HeadStats s{.stack = t.stack, .layer = t.layer, .head = static_cast<int>(h)};
-      for (Dim r = from; r < rows; ++r) {
-        const auto at = [&](int column) { return t.value.at((r * heads + h) * columns + column); };
-        s.first += at(AttentionStat::first);
-        s.self += at(AttentionStat::self);
-        s.previous += at(AttentionStat::previous);
-        s.entropy += at(AttentionStat::entropy);
-        s.distance += at(AttentionStat::distance);
-        s.max_logit = r == from ? at(AttentionStat::max_logit) : std::max(s.max_logit, at(AttentionStat::max_logit));
-      }
-      for (double* sum : {&s.first, &s.self, &s.previous, &s.entropy, &s.distance}) *sum /= static_cast<double>(rows - from);
-      out.push_back(s);
-    }
-  });
-  pass(device, model, taps, ids, source);
+// For each row, the keys after earlier occurrences of its token.
+std::vector<std::vector<std::int32_t>> after_earlier(std::span<const std::int32_t> ids) {
+  std::map<std::int32_t, std::vector<std::int32_t>> places;
+  std::vector<std::vector<std::int32_t>> out(ids.size());
+  for (std::size_t q = 0; q < ids.size(); ++q) {
+    std::vector<std::int32_t>& before = places[ids[q]];
+    for (std::int32_t p : before) out[q].push_back(p + 1);
+    before.push_back(static_cast<std::int32_t>(q));
+  }
   return out;
 }
 
-std::vector<double> head_map(Device& device, const Model& model, std::span<const std::int32_t> ids, Stack stack, int layer, int head,
-                             std::span<const std::int32_t> source) {
-  const auto n = static_cast<Dim>(stack == Stack::encoder && !source.empty() ? source.size() : ids.size());
-  std::vector<double> map(static_cast<std::size_t>(n * n));
-  Dim seen = 0;
-  Taps taps;
-  taps.want_weights(
-      [&](Stack s, int l, bool cross) {
-        std::vector<Taps::HeadRow> rows;
-        if (s == stack && l == layer && !cross)
-          for (Dim r = 0; r < n; ++r) rows.push_back({head, r});
-        return rows;
-      },
-      [&](const Tapped& t) {
-        const Dim keys = t.value.elements(), skip = std::max<Dim>(0, keys - n);
-        for (Dim k = skip; k < keys; ++k) map[static_cast<std::size_t>(t.row * n + k - skip)] = t.value.at(k);
-        ++seen;
-      });
-  pass(device, model, taps, ids, source);
-  if (seen == 0)
-    fail("inspect: model ", model.recipe.name, " has no layer ", layer, " with self-attention in its ",
-         stack == Stack::encoder ? "encoder" : "decoder");
-  return map;
+struct Anew {  // sums over rows computed anew
+  double square = 0, induction = 0, strongest = 0;
+  Dim repeats = 0;
+};
+
+}  // namespace
+
+std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_rows) {
+  std::vector<HeadMetrics> all;
+  for (const AttentionPlace& place : record.places()) {
+    const Dim n = static_cast<Dim>(record.row_ids(place).size()), taken = std::min(n, most_rows);
+    const bool sigmoid = record.attention(place).spec.normal == Normal::sigmoid;
+    std::vector<std::vector<std::int32_t>> after;
+    if (!place.cross) after = after_earlier(record.row_ids(place));
+    std::vector<Dim> which;
+    for (Dim i = 0; i < taken; ++i) which.push_back(i * n / taken);
+    double even = 0;  // mean entropy of equal weights
+    for (Dim r = 0; r < n; ++r) {
+      const auto [low, high] = record.sight(place, r);
+      even += high > low ? std::log(static_cast<double>(high - low)) / static_cast<double>(n) : 0;
+    }
+    std::vector<Anew> anew(static_cast<std::size_t>(record.heads(place)));
+    record.rows(place, -1, which, [&](Dim row, int head, std::span<const float> w) {
+      Anew& a = anew[static_cast<std::size_t>(head)];
+      const auto [low, high] = record.sight(place, row);
+      double unit = 1;
+      if (sigmoid) {
+        double sum = 0;
+        for (float x : w) sum += x;
+        unit = 1 / std::max(sum, 1e-37);
+      }
+      double square = 0;
+      for (Dim k = low; k < high; ++k) {
+        const double x = w[static_cast<std::size_t>(k)] * unit, d = static_cast<double>(row - k);
+        square += x * d * d;
+        if (row > 0 && k > 0) a.strongest = std::max(a.strongest, x);
+      }
+      a.square += square;
+      if (place.cross || after[static_cast<std::size_t>(row)].empty()) return;
+      ++a.repeats;
+      for (std::int32_t k : after[static_cast<std::size_t>(row)]) {
+        const double x = w[static_cast<std::size_t>(k)] * unit;
+        if (x >= kFaint) a.induction += x;
+      }
+    });
+    for (int h = 0; h < record.heads(place); ++h) {
+      const HeadSums& s = record.sums(place)[static_cast<std::size_t>(h)];
+      const Anew& a = anew[static_cast<std::size_t>(h)];
+      const auto mean = [](double sum, Dim count) { return count > 0 ? sum / static_cast<double>(count) : 0.0; };
+      HeadMetrics m{.place = place, .head = h, .rows = n, .sampled = taken};
+      m.first = mean(s.first, s.seeing);
+      m.self = mean(s.self, s.rows);
+      m.previous = mean(s.previous, s.rows - 1);
+      m.entropy = mean(s.entropy, s.rows);
+      m.distance = mean(s.distance, s.rows);
+      m.variance = std::max(0.0, mean(a.square, taken) - m.distance * m.distance);
+      m.induction = mean(a.induction, a.repeats);
+      m.strongest = a.strongest;
+      m.max_logit = s.max_logit;
+      if (s.gates > 0) m.gate = mean(s.gate, s.gates), m.gate_closed = mean(s.closed, s.gates);
+      m.label = label_of(m, even);
+      all.push_back(std::move(m));
+    }
+  }
+  return all;
+}
+
+std::span<const HeadMetric> head_metric_list() {
+  static constexpr auto known = [](double x) { return x < 0 ? std::numeric_limits<double>::quiet_NaN() : x; };
+  static const HeadMetric list[] = {
+      {"first", "Weight on the first token", true, [](const HeadMetrics& m) { return m.first; }},
+      {"entropy", "Entropy (nats)", false, [](const HeadMetrics& m) { return m.entropy; }},
+      {"self", "Weight on the token itself", true, [](const HeadMetrics& m) { return m.self; }},
+      {"previous", "Weight on the token before", true, [](const HeadMetrics& m) { return m.previous; }},
+      {"induction", "Weight after earlier occurrences", true, [](const HeadMetrics& m) { return m.induction; }},
+      {"distance", "Mean distance", false, [](const HeadMetrics& m) { return m.distance; }},
+      {"variance", "Variance of the distance", false, [](const HeadMetrics& m) { return m.variance; }},
+      {"strongest", "Strongest weight outside the first token", true, [](const HeadMetrics& m) { return m.strongest; }},
+      {"max_logit", "Largest score", false, [](const HeadMetrics& m) { return m.max_logit; }},
+      {"gate", "Mean of the gate", true, [](const HeadMetrics& m) { return known(m.gate); }},
+      {"gate_closed", "Share of closed gate values", true, [](const HeadMetrics& m) { return known(m.gate_closed); }},
+  };
+  return list;
 }
 
 }  // namespace rapt

@@ -1,28 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each attention head does on a text, from the statistics of the fused kernel; and one head's map, row by row.
+// What each attention head does on a text: figures from the statistics of the fused kernel and, where it has none, from rows computed
+// anew; and a name for what a head does.
 #pragma once
 #include <span>
 #include <string>
 #include <vector>
 
-#include "rapt/nn/model.h"
+#include "rapt/inspect/attention_map.h"
 
 namespace rapt {
 
-struct HeadStats {  // of one head, over the rows of a text but the first (which sees one key only in a causal model)
-  Stack stack = Stack::decoder;
-  int layer = 0, head = 0;
-  double first = 0, self = 0, previous = 0;  // mean weight on the first key, on the row's own, on the one before
-  double entropy = 0, distance = 0;          // nats; mean distance from the row to where its weight lies
-  double max_logit = 0;                      // largest scaled score
+// Means over the rows of a text. Weights of sigmoid attention are divided by their row's sum.
+struct HeadMetrics {
+  AttentionPlace place;
+  int head = 0;
+  double first = 0;             // weight on the first keys (RecordOptions::first_keys), over the rows that see the first one
+  double self = 0, previous = 0;  // on the row's own token; on the one before it, over the rows that have one
+  double entropy = 0;           // nats
+  double distance = 0, variance = 0;  // |row - key|, weighted
+  double induction = 0;  // on the tokens after earlier occurrences of the row's token, those of at least 0.01; over rows that have some
+  double strongest = 0;  // largest weight outside the first row and the first key
+  double max_logit = 0;  // largest scaled score
+  double gate = -1, gate_closed = -1;  // of the gate on the head's result: mean, share of values below 0.1; -1: no such gate
+  Dim rows = 0, sampled = 0;  // of the text; those that `variance`, `induction` and `strongest` are made of
+  std::string label;  // "previous token 0.92", "sink 0.88"; empty where nothing stands out
 };
 
-// Self-attention of every layer on one text (encoder-decoders: of the encoder, or of the decoder given `source`).
-std::vector<HeadStats> head_stats(Device& device, const Model& model, std::span<const std::int32_t> ids,
-                                  std::span<const std::int32_t> source = {});
+// Every head that was kept, in order. Of more than `most_rows` rows that many are computed anew, evenly spread.
+std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_rows = 2048);
 
-// Weights of one head [rows][keys], the text's tokens on both sides; learned slots are left out.
-std::vector<double> head_map(Device& device, const Model& model, std::span<const std::int32_t> ids, Stack stack, int layer, int head,
-                             std::span<const std::int32_t> source = {});
+// Names of the figures above that a picture can show, and one of them.
+struct HeadMetric {
+  const char *key, *name;
+  bool share;  // 0 … 1
+  double (*of)(const HeadMetrics& m);  // NaN where the head has none
+};
+std::span<const HeadMetric> head_metric_list();
 
 }  // namespace rapt

@@ -260,7 +260,7 @@ std::int64_t attention_work(const AttentionShape& s) {
       high = std::max<Dim>(high, s.high[r]);
     }
     const Dim splits = std::max<Dim>(0, high - low) / kAttentionSplit + std::min<Dim>(s.keep, high) / kAttentionSplit + 4;
-    reals += s.kv_heads * (1 + splits * pairs * (s.dv + kPad + 3)) + 2 * kPad;
+    reals += s.kv_heads * (1 + splits * pairs * (s.dv + kPad + 10)) + 2 * kPad;  // 10: kSplitNumbers of the kernels
   }
   return reals;
 }
@@ -355,7 +355,7 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
       for (const RowPlan::Part& p : plan.parts)
         if (c.row >= p.q_first && c.row < p.q_first + p.q_count) keys = p.k_count;
       const Tensor weights = run.make({shape.slots + keys}).constant();
-      run.kernels().attention_weights(run.queue(), {.shape = shape, .row = c.row, .head = c.head, .weights = weights.data});
+      run.kernels().attention_weights(run.queue(), {.shape = shape, .row = c.row, .row_count = 1, .head = c.head, .weights = weights.data});
       run.taps->show({.site = Site::attn_weights,
                       .stack = run.stack,
                       .layer = run.layer,
@@ -368,6 +368,22 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
   kept.cache = nullptr;
   run.record(attention_backward, Saved{shape, kept, out, norm});
   return out;
+}
+
+Tensor attention_weights(Run& run, const AttentionSpec& from, AttentionInputs in, const RowPlan& plan, Dim head) {
+  AttentionSpec spec = from;
+  if (!in.cache) in.v = in.k, spec.v_dim = spec.head_dim;  // nobody reads values here
+  if (in.slot_k && !in.cache) in.slot_v = in.slot_k;
+  check(run, spec, in, plan);
+  if (plan.parts.size() != 1 || head < 0 || head >= spec.heads)
+    fail("attention: weights of head ", head, " of ", plan.parts.size(), " sequences were asked for; one sequence and a head below ",
+         spec.heads, " are needed");
+  const Tensor weights = run.make({in.q[0], (in.slot_k ? in.slot_k->rows : 0) + plan.parts[0].k_count}).constant();
+  const Arena::Mark mark = run.arena.mark();
+  run.kernels().attention_weights(
+      run.queue(), {.shape = shape_of(run, spec, in, plan), .row = 0, .row_count = in.q[0], .head = head, .weights = weights.data});
+  run.arena.release(mark);
+  return weights;
 }
 
 }  // namespace rapt

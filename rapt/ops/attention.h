@@ -54,6 +54,10 @@ struct AttentionInputs {
 // Returns [T,H,Dv]. Shows Site::attn_stats and Site::attn_weights to taps that ask. Dropout only in training.
 Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan);
 
+// The weights of every row of one sequence (the plan's only part) in one head, [T, slots + keys], before dropout: computed anew, in plain
+// order, from the queries and keys that an attention() read. `in.v` is not needed.
+Tensor attention_weights(Run& run, const AttentionSpec& spec, AttentionInputs in, const RowPlan& plan, Dim head);
+
 // ALiBi's slope of each head: a geometric sequence, also for head counts that are no power of two.
 std::vector<double> alibi_slopes(Dim heads);
 // T5's bucket of a relative position (key - query).
@@ -124,8 +128,8 @@ std::int64_t attention_backward_work(const AttentionShape& shape, std::int64_t k
 
 struct AttentionWeightsArgs {
   AttentionShape shape;
-  std::int64_t row, head;   // one row of the batch, one head
-  void* weights;            // [slots + keys of its sequence], before dropout; unseen keys 0
+  std::int64_t row, row_count, head;  // rows of one sequence, one head
+  void* weights;                      // [row_count][slots + keys of the sequence], before dropout; unseen keys 0
 };
 
 struct KvWriteArgs {  // rows of k and v into their places in the pages

@@ -155,6 +155,10 @@ RAPT_INLINE void add_values(V (&c)[H][kWide], const std::byte* values, Dim dv, c
   }
 }
 
+// What is summed up for statistics, relative to the running maximum like the sum itself; then the strongest key and its logit.
+enum { kEntropy, kFirst, kSelf, kPrevious, kDistance, kSums, kStrongest = kSums, kTop, kStatNumbers };
+static_assert(3 + kStatNumbers == kSplitNumbers);
+
 // The queries of one sequence and kv head.
 struct Pairs {
   Dim count;
@@ -162,6 +166,7 @@ struct Pairs {
   const Real *more[kAttentionFew], *kept_more[kAttentionFew];    // [j.more]
   Dim low[kAttentionFew], high[kAttentionFew], row[kAttentionFew], head[kAttentionFew];
   Real m[kAttentionFew], neg[kAttentionFew], l[kAttentionFew], alpha[kAttentionFew];
+  Real stats[kAttentionFew][kStatNumbers];
 };
 
 struct Walk {  // one task: one split of one kv head
@@ -171,7 +176,8 @@ struct Walk {  // one task: one split of one kv head
   Pairs& x;
   // [pairs][64] twice; a page in Reals; [64][dv/32]; biases; [pairs][dvp]
   Real *st = nullptr, *other = nullptr, *wide_k = nullptr, *wide_v = nullptr, *scales = nullptr, *relative = nullptr, *out = nullptr;
-  bool fresh = true;
+  bool fresh = true, stats = false;
+  Dim first_keys = 0;
 
   // f(H, first pair): pairs in even tiles of up to T
   template <int T, class F>
@@ -229,6 +235,27 @@ struct Walk {  // one task: one split of one kv head
     return z;
   }
 
+  // Statistics of one pair and block, of scores that are masked already; as softmax_weights() and places() of the tile.
+  __attribute__((noinline)) void add_stats(Dim i, Dim begin, Dim first, Dim upto, Real now, Real alpha) const {
+    const Real* const p = st + i * kBlock;
+    Real* const s = x.stats[i];
+    const Dim position = j.s.position[x.row[i]];
+    V entropy = vzero(), distance = vzero();
+    for (Dim k = first; k < upto; k += W) {
+      const V t = vfma(vload(p + k), vset(j.c), vset(now)), e = vexp2(t);
+      const V seen = vselect(vlt(vset(Real(k)) + viota(), vset(Real(upto))), e, vzero());
+      entropy = vfma(seen, t, entropy);
+      distance = vfma(seen, vabs(vset(Real(position - begin - k)) - viota()), distance);
+    }
+    auto weight = [&](Dim k) { return k >= first && k < upto ? exp2_of(fma_of(p[k], j.c, now)) : Real(0); };
+    s[kEntropy] = alpha * (s[kEntropy] + (now - x.neg[i]) * x.l[i]) + vsum(entropy);
+    for (int n = kFirst; n < kSums; ++n) s[n] *= alpha;
+    for (Dim k = first; k < upto && begin + k < first_keys; ++k) s[kFirst] += weight(k);
+    s[kSelf] += weight(position - begin);
+    s[kPrevious] += weight(position - begin - 1);
+    s[kDistance] += vsum(distance);
+  }
+
   // Weights in place of scores; alpha: what the past is worth now.
   __attribute__((noinline)) void weights(Dim begin, Dim from, Dim upto) const {
     const Dim first = from / W * W;
@@ -249,10 +276,16 @@ struct Walk {  // one task: one split of one kv head
         up = vmax(up, z);
       }
       const Real top = vlargest(up), m = x.m[i] > top ? x.m[i] : top, now = (m > kFloor ? m : kFloor) * -j.c;
+      if (stats && top > x.m[i]) {
+        Dim k = first;
+        while (k + 1 < upto && p[k] != top) ++k;
+        x.stats[i][kStrongest] = Real(begin + k);
+      }
       x.m[i] = m;
       const Real alpha = exp2_of(now - x.neg[i]);
       const V shift = vset(now);
       FourSums sum;
+      if (stats) add_stats(i, begin, first, upto, now, alpha);  // before the scores become weights
       for (Dim k = first; k < upto; k += W) {
         const V e = vexp2(vfma(vload(p + k), c, shift));
         vstore(p + k, e);
@@ -345,10 +378,19 @@ static void merge(const Job& j, const AttentionArgs& a, const Pairs& x, Dim spli
       l = 1;
     }
     Real* const out = static_cast<Real*>(a.out) + (x.row[i] * j.heads + x.head[i]) * j.dv;
+    Real total[kStatNumbers] = {}, mass = 0;
+    total[kTop] = kMasked;
     for (Dim s = 0; s < splits; ++s) {
-      const Real *r = results + s * reals, *numbers = r + x.count * dvp + 3 * i, *o = r + i * dvp;
+      const Real *r = results + s * reals, *numbers = r + x.count * dvp + kSplitNumbers * i, *o = r + i * dvp;
       if (numbers[2] == 0) continue;
       const Real now = neg < numbers[0] ? neg : numbers[0], past = exp2_of(now - neg), here = exp2_of(now - numbers[0]);
+      if (a.stats) {
+        const Real* const n = numbers + 3;
+        total[kEntropy] = past * (total[kEntropy] + (now - neg) * mass) + here * (n[kEntropy] + (now - numbers[0]) * numbers[1]);
+        for (int k = kFirst; k < kSums; ++k) total[k] = total[k] * past + n[k] * here;
+        mass = mass * past + numbers[1] * here;
+        if (n[kTop] > total[kTop]) total[kTop] = n[kTop], total[kStrongest] = n[kStrongest];
+      }
       neg = now;
       l = fma_of(l, past, numbers[1] * here);
       for (Dim d = 0; d < j.dv; d += W) {
@@ -361,6 +403,19 @@ static void merge(const Job& j, const AttentionArgs& a, const Pairs& x, Dim spli
     }
     const V inverse = vset(Real(0) < l ? vfirst(vset(Real(1)) / vset(l)) : Real(0));
     for (Dim d = 0; d < j.dv; d += W) vstore_n(out + d, summed ? vload_n(out + d, j.dv - d) * inverse + vzero() : vzero(), j.dv - d);
+    if (!a.stats) continue;
+    Real* const to = static_cast<Real*>(a.stats) + (x.row[i] * j.heads + x.head[i]) * AttentionStat::count;
+    set_reals(to, 0, AttentionStat::count);
+    if (total[kTop] <= kMasked) continue;
+    const Real f = vfirst(inverse), log_l = vfirst(vlog(vset(l > Real(1e-37) ? l : Real(1e-37))));
+    to[AttentionStat::entropy] = (mass * log_l - kLn2 * total[kEntropy]) * f;
+    to[AttentionStat::first] = total[kFirst] * f;
+    to[AttentionStat::self] = total[kSelf] * f;
+    to[AttentionStat::previous] = total[kPrevious] * f;
+    to[AttentionStat::distance] = total[kDistance] * f;
+    to[AttentionStat::strongest] = total[kStrongest];
+    to[AttentionStat::max_logit] = total[kTop] * j.unit;
+    to[AttentionStat::sum] = mass * f;
   }
 }
 
@@ -404,16 +459,21 @@ void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const At
     x.m[i] = kMasked;
     x.neg[i] = -kFloor * j.c;
     x.l[i] = 0;
+    for (Real& n : x.stats[i]) n = 0;
   }
+  walk.stats = a.stats != nullptr;
+  walk.first_keys = a.first_keys;
   if (splits.count > 0) {
     const Dim begin = (at < splits.kept ? at : splits.first + at - splits.kept) * kSplit;
     for (Dim kb = begin; kb < least(begin + kSplit, part.k_count); kb += kBlock) walk.block(kb);
   }
   for (Dim i = 0; i < x.count; ++i) {
-    Real* const numbers = result + x.count * dvp + 3 * i;
+    Real* const numbers = result + x.count * dvp + kSplitNumbers * i;
     numbers[0] = x.neg[i];
     numbers[1] = x.l[i];
     numbers[2] = walk.fresh ? Real(0) : Real(1);
+    x.stats[i][kTop] = x.m[i];
+    for (int n = 0; n < kStatNumbers; ++n) numbers[3 + n] = x.stats[i][n];
   }
   // Whoever comes last merges: nobody waits, and the order of the sums is that of the splits.
   auto* counter = reinterpret_cast<int32_t*>(static_cast<Real*>(work) + kv);

@@ -517,83 +517,178 @@ void attention(Queue& queue, const AttentionArgs& a) noexcept {
   });
 }
 
-// One row in plain order; what a look at a single row costs does not matter, and it never stands for the fused result.
-void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
-  for_tasks(queue, 1, [&](Dim, int worker) {
-    const Job j = make_job(a.shape);
-    const AttentionShape& s = a.shape;
-    Dim p = 0;
-    while (a.row >= s.parts[p].q_first + s.parts[p].q_count || a.row < s.parts[p].q_first) ++p;
-    const AttentionPart& part = s.parts[p];
-    const Dim kv = a.head / j.g, n = s.slots + part.k_count, low = s.low[a.row], high = s.high[a.row];
-    const Real *q = j.q + (a.row * j.heads + a.head) * j.d, *q_kept = j.q_kept ? j.q_kept + (a.row * j.heads + a.head) * j.d : q;
-    Real* z = static_cast<Real*>(a.weights);
-    Real* const row = reinterpret_cast<Real*>(
-        scratch_of(queue, worker, size_t(j.d + j.more + kBlock * (j.d + j.dv) + W) * sizeof(Real) + size_t(n) * sizeof(bool)));
-    Real *const more = row + j.d, *const k_memory = more + j.more, *const v_memory = k_memory + kBlock * j.d;
-    bool* seen = reinterpret_cast<bool*>(v_memory + kBlock * j.dv + W);
-    Keys b{};
-    const Real* w = j.additive ? j.score_weight + a.head * j.d : nullptr;
-    auto map = [&](auto f) {
-      for (Dim i = 0; i < n; i += W) vstore_n(z + i, f(vload_n(z + i, n - i)), n - i);
-    };
-    for (Dim i = 0; i < n; ++i) {
-      const bool slot = i < s.slots;
-      const Dim key = i - s.slots;
-      seen[i] = slot || (key < high && (key >= low || key < j.keep));
-      z[i] = 0;
-      if (!seen[i]) continue;
-      const bool paged = !slot && part.pages;
-      if (slot) b = find_keys(j, part, kv, i, 1, true, nullptr, nullptr);
-      else if (!paged) b = find_keys(j, part, kv, key, 1, false, nullptr, nullptr);
-      else if (!b.transposed || b.first != key / kBlock * kBlock)
-        b = find_keys(j, part, kv, key / kBlock * kBlock, least(kBlock, part.k_count - key / kBlock * kBlock), false, k_memory, v_memory);
-      for (Dim d = 0; paged && d < j.d; ++d) row[d] = b.key(key % kBlock, d);
-      const Real *k = paged ? row : b.k, *x = !slot && key < j.keep ? q_kept : q;
-      V sum = vzero();
-      for (Dim d = 0; d < j.d; d += W) {
-        const V qd = vload_n(x + d, j.d - d), kd = vload_n(k + d, j.d - d);
-        if (j.additive) sum = vfma(vload_n(w + d, j.d - d), vtanh(qd + kd), sum);
-        else if (j.l2) sum = sum - (qd - kd) * (qd - kd);
-        else sum = vfma(qd, kd, sum);
-      }
-      z[i] = vsum(sum);
-      if (paged && j.more) {
-        fill_more(j, kv, x, more, 1);
-        for (Dim d = 0; d < j.more; ++d) z[i] += more[d] * b.turns[d * kBlock + key % kBlock];
-      }
+namespace {
+
+// Scores q.k of up to kRowGroup rows of one head against keys [k0, k1) that lie in rows: z[row][key]. Tiles of rows and keys, so that a
+// load feeds several products; each score is one chain over the channels, whatever the tile.
+constexpr Dim kRowGroup = 16;
+constexpr int kRowTile = 4, kKeyTile = kAccumulators >= 24 ? 4 : 2;
+template <int R, int K>
+RAPT_INLINE void dot_tile(const Real* const* q, const Real* k, Dim k_stride, Dim d, Real* z, Dim z_stride) {
+  V t[R][K];
+  clear(t);
+  auto step = [&](auto load) RAPT_LAMBDA {
+    V x[R];
+    RAPT_UNROLL
+    for (int r = 0; r < R; ++r) x[r] = load(q[r]);
+    RAPT_UNROLL
+    for (int i = 0; i < K; ++i) {
+      const V y = load(k + i * k_stride);
+      RAPT_UNROLL
+      for (int r = 0; r < R; ++r) t[r][i] = vfma(x[r], y, t[r][i]);
     }
-    map([&](V x) { return x * vset(j.scale); });
-    if (j.cap > 0) map([&](V x) { return vtanh(x * vset(j.cap_inverse)) * vset(j.cap); });
-    Real top = s.extra == Extra::none ? kMasked : s.extra == Extra::learned_logit ? j.extra[a.head] : Real(0);
-    const Real logit = top;
-    for (Dim i = 0; i < n; ++i) {
-      const Dim key = i - s.slots;
-      if (!seen[i]) {
+  };
+  Dim c = 0;
+  for (; c + W <= d; c += W) step([&](const Real* p) RAPT_LAMBDA { return vload(p + c); });
+  if (c < d) step([&](const Real* p) RAPT_LAMBDA { return vload_n(p + c, d - c); });
+  RAPT_UNROLL
+  for (int r = 0; r < R; ++r) {
+    RAPT_UNROLL
+    for (int i = 0; i < K; ++i) z[r * z_stride + i] = vsum(t[r][i]);
+  }
+}
+static void dot_rows(const Real* const* q, Dim rows, const Real* k, Dim k_stride, Dim keys, Dim d, Real* z, Dim z_stride) {
+  for (Dim r = 0; r < rows; r += kRowTile) {
+    if (r + kRowTile > rows) {
+      for (; r < rows; ++r)
+        for (Dim i = 0; i < keys; ++i) dot_tile<1, 1>(q + r, k + i * k_stride, k_stride, d, z + r * z_stride + i, z_stride);
+      return;
+    }
+    Dim i = 0;
+    for (; i + kKeyTile <= keys; i += kKeyTile)
+      dot_tile<kRowTile, kKeyTile>(q + r, k + i * k_stride, k_stride, d, z + r * z_stride + i, z_stride);
+    for (; i < keys; ++i) dot_tile<kRowTile, 1>(q + r, k + i * k_stride, k_stride, d, z + r * z_stride + i, z_stride);
+  }
+}
+
+// The score of one row and key, of any kind and from any place. `b` holds the block of the last key where keys lie in pages.
+struct OneScore {
+  const Job& j;
+  const AttentionPart& part;
+  Dim kv;
+  const Real *q, *q_kept, *w;
+  Real *row, *more, *k_memory, *v_memory;
+  Keys b{};
+
+  Real operator()(Dim i) {
+    const bool slot = i < j.s.slots, paged = !slot && part.pages;
+    const Dim key = i - j.s.slots, block = key / kBlock * kBlock;
+    if (slot) b = find_keys(j, part, kv, i, 1, true, nullptr, nullptr);
+    else if (!paged) b = find_keys(j, part, kv, key, 1, false, nullptr, nullptr);
+    else if (!b.transposed || b.first != block)
+      b = find_keys(j, part, kv, block, least(kBlock, part.k_count - block), false, k_memory, v_memory);
+    for (Dim d = 0; paged && d < j.d; ++d) row[d] = b.key(key % kBlock, d);
+    const Real *k = paged ? row : b.k, *x = !slot && key < j.keep ? q_kept : q;
+    V sum = vzero();
+    for (Dim d = 0; d < j.d; d += W) {
+      const V qd = vload_n(x + d, j.d - d), kd = vload_n(k + d, j.d - d);
+      if (j.additive) sum = vfma(vload_n(w + d, j.d - d), vtanh(qd + kd), sum);
+      else if (j.l2) sum = sum - (qd - kd) * (qd - kd);
+      else sum = vfma(qd, kd, sum);
+    }
+    Real z = vsum(sum);
+    if (paged && j.more) {
+      fill_more(j, kv, x, more, 1);
+      for (Dim d = 0; d < j.more; ++d) z += more[d] * b.turns[d * kBlock + key % kBlock];
+    }
+    return z;
+  }
+};
+
+// Scores of one row in z[from, to) become weights; everything else is zero.
+static void row_weights(const Job& j, Dim at, Dim head, Dim from, Dim to, Dim n, Real* z) {
+  const AttentionShape& s = j.s;
+  const Dim low = s.low[at], high = s.high[at];
+  set_reals(z, 0, from);
+  set_reals(z + to, 0, n - to);
+  auto map = [&](auto f) RAPT_LAMBDA {
+    for (Dim i = from; i < to; i += W) vstore_n(z + i, f(vload_n(z + i, to - i)), to - i);
+  };
+  if (j.cap > 0) map([&](V x) RAPT_LAMBDA { return vtanh(x * vset(j.scale) * vset(j.cap_inverse)) * vset(j.cap); });
+  else map([&](V x) RAPT_LAMBDA { return x * vset(j.scale); });
+  Real top = s.extra == Extra::none ? kMasked : s.extra == Extra::learned_logit ? j.extra[head] : Real(0);
+  const Real logit = top;
+  for (Dim i = from; i < to; ++i) {
+    const Dim key = i - s.slots;
+    if (key >= 0) {
+      if (key >= high || (key < low && key >= j.keep)) {
         z[i] = kMasked;
         continue;
       }
-      if (key >= 0) {
-        const Dim distance = key - (key < j.keep ? s.kept_position[a.row] : s.position[a.row]);
-        if (j.alibi) z[i] -= j.slopes[a.head] * Real(distance < 0 ? -distance : distance);
-        if (s.bias == Bias::bucket)
-          z[i] += j.buckets[Dim(s.bucket_of[least(j.reach, most(-j.reach, distance)) + j.reach]) * j.heads + a.head];
-        if (s.bias == Bias::dense) z[i] += j.dense[((s.dense_heads == 1 ? 0 : a.head) * s.rows + a.row) * s.dense_keys + key];
+      const Dim distance = key - (key < j.keep ? s.kept_position[at] : s.position[at]);
+      if (j.alibi) z[i] -= j.slopes[head] * Real(distance < 0 ? -distance : distance);
+      if (s.bias == Bias::bucket) z[i] += j.buckets[Dim(s.bucket_of[least(j.reach, most(-j.reach, distance)) + j.reach]) * j.heads + head];
+      if (s.bias == Bias::dense) z[i] += j.dense[((s.dense_heads == 1 ? 0 : head) * s.rows + at) * s.dense_keys + key];
+    }
+    if (z[i] > top) top = z[i];
+  }
+  if (j.sigmoid) {
+    map([&](V x) RAPT_LAMBDA { return vsigmoid(x); });
+    return;
+  }
+  const V shift = vset(top > kFloor ? top : kFloor);
+  V sums = vzero();
+  for (Dim i = from; i < to; i += W) {
+    const V e = vexp(vload_n(z + i, to - i) - shift);
+    vstore_n(z + i, e, to - i);
+    sums = sums + vload_n(z + i, to - i);
+  }
+  Real extra[W] = {logit};
+  vstore(extra, vexp(vload(extra) - shift));
+  const Real sum = vsum(sums) + (s.extra == Extra::none ? Real(0) : extra[0]);
+  const V inverse = vset(sum > 0 ? 1 / sum : Real(0));
+  map([&](V x) RAPT_LAMBDA { return x * inverse; });
+}
+
+}  // namespace
+
+// Rows in plain order: their bits are their own and never stand for the fused result.
+void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
+  const Job j = make_job(a.shape);
+  const AttentionShape& s = a.shape;
+  Dim p = 0;
+  while (a.row >= s.parts[p].q_first + s.parts[p].q_count || a.row < s.parts[p].q_first) ++p;
+  const AttentionPart& part = s.parts[p];
+  const Dim kv = a.head / j.g, n = s.slots + part.k_count;
+  const bool tiled = s.score == Score::dot && !part.pages && s.slots == 0 && !j.q_kept;
+  for_tasks(queue, ceil_div(a.row_count, kRowGroup), [&](Dim task, int worker) {
+    const Dim first = a.row + task * kRowGroup, rows = least(kRowGroup, a.row + a.row_count - first);
+    Real* const z = static_cast<Real*>(a.weights) + task * kRowGroup * n;
+    const Real* q[kRowGroup];
+    auto begin_of = [&](Dim at) { return s.slots > 0 || j.keep > 0 ? 0 : s.low[at]; };
+    auto end_of = [&](Dim at) { return most(begin_of(at), s.slots + s.high[at]); };
+    Dim low = n, high = 0;
+    for (Dim r = 0; r < rows; ++r) {
+      q[r] = j.q + ((first + r) * j.heads + a.head) * j.d;
+      low = least(low, begin_of(first + r));
+      high = most(high, end_of(first + r));
+    }
+    if (tiled) {
+      for (Dim k = low; k < high; k += kBlock) {
+        const Keys b = find_keys(j, part, kv, k, least(kBlock, high - k), false, nullptr, nullptr);
+        dot_rows(q, rows, b.k, b.k_stride, b.n, j.d, z + k, n);
       }
-      if (z[i] > top) top = z[i];
+    } else {
+      Real* const row = reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(j.d + j.more + kBlock * (j.d + j.dv) + W) * sizeof(Real)));
+      for (Dim r = 0; r < rows; ++r) {
+        const Dim at = first + r;
+        OneScore score{.j = j,
+                       .part = part,
+                       .kv = kv,
+                       .q = q[r],
+                       .q_kept = j.q_kept ? j.q_kept + (at * j.heads + a.head) * j.d : q[r],
+                       .w = j.additive ? j.score_weight + a.head * j.d : nullptr,
+                       .row = row,
+                       .more = row + j.d,
+                       .k_memory = row + j.d + j.more,
+                       .v_memory = row + j.d + j.more + kBlock * j.d};
+        for (Dim i = begin_of(at); i < end_of(at); ++i) {
+          const Dim key = i - s.slots;
+          z[r * n + i] = key < 0 || key < j.keep || key >= s.low[at] ? score(i) : Real(0);
+        }
+      }
     }
-    if (j.sigmoid) {
-      map([&](V x) { return vsigmoid(x); });
-      return;
-    }
-    const V shift = vset(top > kFloor ? top : kFloor);
-    map([&](V x) { return vexp(x - shift); });
-    Real extra[W] = {logit};
-    vstore(extra, vexp(vload(extra) - shift));
-    Real sum = s.extra == Extra::none ? Real(0) : extra[0];
-    for (Dim i = 0; i < n; ++i) sum += z[i];
-    const V inverse = vset(sum > 0 ? 1 / sum : Real(0));
-    map([&](V x) { return x * inverse; });
+    for (Dim r = 0; r < rows; ++r) row_weights(j, first + r, a.head, begin_of(first + r), end_of(first + r), n, z + r * n);
   });
 }
 

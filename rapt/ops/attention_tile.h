@@ -526,12 +526,13 @@ RAPT_INLINE Splits splits_of(const Job& j, const AttentionPart& part) {
   return {kept, first, kept + most(0, ceil_div(high, kSplit) - first)};
 }
 // Results of one split: [pairs][padded] sums of values, then of each pair the largest logit (negative, in exponent units), the sum of
-// weights, and whether anything was seen.
+// weights, whether anything was seen, and its statistics (attention_decode_cpu.cc).
+constexpr Dim kSplitNumbers = 10;
 RAPT_INLINE Dim padded(Dim n) { return ceil_div(n, W) * W; }
-RAPT_INLINE Dim split_reals(const Job& j, const AttentionPart& part) { return part.q_count * j.g * (padded(j.dv) + 3); }
+RAPT_INLINE Dim split_reals(const Job& j, const AttentionPart& part) { return part.q_count * j.g * (padded(j.dv) + kSplitNumbers); }
 // Common options only: the others keep queries in lanes at any number of rows.
 RAPT_INLINE bool decodes(const Job& j, const AttentionArgs& a) {
-  return a.work && !a.stats && !a.norm && !j.additive && !j.l2 && !j.sigmoid && j.drop == 0 && j.s.slots == 0;
+  return a.work && !a.norm && !j.additive && !j.l2 && !j.sigmoid && j.drop == 0 && j.s.slots == 0;
 }
 RAPT_INLINE bool decodes(const Job& j, const AttentionPart& part) {
   return part.pages && part.q_count > 0 && part.q_count * j.g <= kAttentionFew;

@@ -1,148 +1,164 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt inspect: what the attention of a model does on a text.
+// rapt inspect VIEW MODEL [TEXT]: reads the model and the text, lets the view make its document, and writes it as asked. Views:
+// inspect_*.cc, one line each in the table below.
 #include <algorithm>
-#include <cmath>
+#include <filesystem>
 
-#include "rapt/apps/cli/model_args.h"
+#include "rapt/apps/cli/inspect_view.h"
 #include "rapt/base/text.h"
-#include "rapt/inspect/heads.h"
 #include "rapt/inspect/picture.h"
+#include "rapt/nn/presets.h"
 
 namespace rapt::cli {
+
+extern const View kHeadsView, kAttentionView, kSinksView;
+extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView, kPositionsView, kReportView, kTensorsView;
+
+std::string stack_name(Stack stack) { return stack == Stack::encoder ? "encoder" : "decoder"; }
+
 namespace {
+
+const View* const kViews[] = {&kHeadsView, &kAttentionView, &kSinksView,   &kMassiveView,   &kOutliersView, &kGatesView,
+                              &kLensView,  &kNormsView,     &kCompareView, &kPositionsView, &kTensorsView,  &kReportView};
 
 const char* const kDefaultText =
     "The cat sat on the mat because it was warm, and the dog, who had been out in the rain, lay down beside it.";
 
-// A block whose colour, or shade where there is none, is a share.
-std::string cell(double share, bool color) {
-  static constexpr const char* kShades[] = {" ", "░", "▒", "▓", "█"};
-  const double s = std::clamp(share, 0.0, 1.0);
-  if (!color) return std::string(kShades[std::min(4, static_cast<int>(s * 5))]) + kShades[std::min(4, static_cast<int>(s * 5))];
-  return concat("\033[48;5;", 232 + std::min(23, static_cast<int>(s * 24)), "m  \033[0m");
+std::string make_help() {
+  std::string help = "Usage: rapt inspect VIEW MODEL [TEXT]\n\nViews:\n";
+  for (const View* v : kViews) help += concat("  ", padded(v->name, 12), v->summary, "\n");
+  help +=
+      "\nTEXT may be - for standard input; without one a sentence of ours is taken. The numbers come from the model as it runs: fused,\n"
+      "quantized, at any length.\n"
+      "\n"
+      "  --file FILE          the text of a file\n"
+      "  --ids \"1 2 3\"        token ids instead of a text\n"
+      "  --tokens N           only the first N tokens\n"
+      "  --json               everything as JSON\n"
+      "  --out FILE           the first map or chart as .svg, .png or .txt; FOLDER/: all of them\n"
+      "  --html FILE          one page that needs no network\n"
+      "  --force              replaces files\n"
+      "  -t, --threads N      threads\n";
+  for (const View* v : kViews)
+    if (*v->flags) help += concat("\n", v->name, ":\n", v->flags);
+  return help +
+         "\nExamples:\n"
+         "  rapt inspect heads SmolLM2-135M-Instruct.Q4_1.gguf --metric previous\n"
+         "  rapt inspect attention gemma-3-270m-q4_k_m.gguf --file book.txt --layer 5 --head 1 --out map.png\n"
+         "  rapt inspect sinks SmolLM2-135M-Instruct.Q4_1.gguf --file book.txt\n";
+}
+const std::string kHelp = make_help();
+
+const View& find_view(const std::string& name) {
+  std::vector<std::string> known;
+  for (const View* v : kViews) {
+    if (name == v->name) return *v;
+    known.push_back(v->name);
+  }
+  fail_usage("'", name, "' is no view; known: ", join(known), " (rapt inspect --help)");
 }
 
 struct Input {
-  std::vector<std::int32_t> ids, source;
-  std::vector<std::string> words;
+  std::optional<std::string> ids, file;
+  Dim tokens = 0;  // at most; 0: all
 };
 
-Input read_input(const Checkpoint& c, const std::string& text) {
-  const Tokenizer& t = tokenizer_of(c);
-  Input in;
-  std::vector<std::int32_t> ids = t.frame(t.encode(text));
-  const Dim most = c.model->recipe.context;
+void read_text(Subject& s, const Input& in, const std::string* operand) {
+  const Checkpoint& c = s.model.checkpoint;
+  std::vector<std::int32_t> ids;
+  if (in.ids) {
+    ids = parse_ids(*in.ids, "ids");
+  } else {
+    std::string text = operand ? *operand : kDefaultText;
+    if (in.file) text = read_text_file(*in.file);
+    else if (text == "-") text = read_stdin(std::size_t{64} << 20);
+    const Tokenizer& t = tokenizer_of(c);
+    ids = t.frame(t.encode(text));
+  }
+  const Dim context = c.model->recipe.context, most = in.tokens > 0 ? in.tokens : context;
   if (most > 0 && static_cast<Dim>(ids.size()) > most) {
-    note(concat("note: only the first ", most, " of ", ids.size(), " tokens fit the model"));
+    if (in.tokens == 0) note(concat("note: only the first ", most, " of ", ids.size(), " tokens fit the model"));
     ids.resize(static_cast<std::size_t>(most));
   }
-  for (std::int32_t id : ids) in.words.push_back(t.decode(std::span(&id, 1), true));
+  for (std::int32_t id : ids) s.words.push_back(c.tokenizer ? c.tokenizer->decode(std::span(&id, 1), true) : std::to_string(id));
   if (c.model->encoder && c.model->decoder) {
-    in.source = ids;
-    in.ids = {std::max(0, c.decoder_start)};
+    s.source = std::move(ids);
+    s.ids = {std::max(0, c.decoder_start)};
   } else {
-    in.ids = ids;
+    s.ids = std::move(ids);
   }
-  return in;
 }
 
-std::string name_of_stack(Stack s) { return s == Stack::encoder ? "encoder" : "decoder"; }
+bool is_picture(const auto& part) { return std::holds_alternative<HeatMap>(part) || std::holds_alternative<Chart>(part); }
 
-void print_heads(const std::vector<HeadStats>& heads, bool color) {
-  int most = 0;
-  for (const HeadStats& h : heads) most = std::max(most, h.head + 1);
-  // One line per layer: for each head how much of its weight lies on the first token.
-  print("Weight on the first token, head by head (darker: less; a bright head parks its attention there: a sink)\n");
-  for (std::size_t i = 0; i < heads.size();) {
-    std::string line = concat("  ", padded(concat(name_of_stack(heads[i].stack), " ", heads[i].layer), 12));
-    double sum = 0, sinks = 0, entropy = 0, n = 0;
-    const HeadStats& first = heads[i];
-    for (; i < heads.size() && heads[i].layer == first.layer && heads[i].stack == first.stack; ++i) {
-      line += cell(heads[i].first, color);
-      sum += heads[i].first, entropy += heads[i].entropy, sinks += heads[i].first > 0.3, n += 1;
-    }
-    for (int k = static_cast<int>(n); k < most; ++k) line += "  ";
-    print(concat(line, "  mean ", fixed(sum / n, 2), "  sinks ", fixed(sinks, 0), " of ", fixed(n, 0), "  entropy ", fixed(entropy / n, 2),
-                 "\n"));
+void write_part(const auto& part, const std::string& path, bool force) {
+  if (const auto* map = std::get_if<HeatMap>(&part)) write_picture(*map, path, force);
+  else write_picture(std::get<Chart>(part), path, force);
+}
+
+void write_pictures(const Document& d, const std::string& out, bool force) {
+  const bool folder = out.ends_with('/') || std::filesystem::is_directory(out);
+  if (folder) std::filesystem::create_directories(out);
+  int n = 0;
+  for (const auto& part : d.parts) {
+    if (!is_picture(part)) continue;
+    ++n;
+    if (!folder) return write_part(part, out, force);
+    write_part(part, concat(out, out.ends_with('/') ? "" : "/", d.name, "-", n, ".svg"), force);
   }
+  if (n == 0) fail("inspect: view ", d.name, " has no map or chart for ", out, "; use --json or --html");
+}
+
+bool is_preset(const std::string& name) {
+  const auto files = preset_files();
+  return std::any_of(files.begin(), files.end(), [&](const PresetFile& f) { return f.name == name; });
 }
 
 int run(Args& args) {
+  // The view's name decides which other flags there are, so it comes first.
+  const std::string name = args.first();
+  if (name.empty()) fail_usage("a view, a model and perhaps a text are needed: rapt inspect heads MODEL (rapt inspect --help)");
+  const View& view = find_view(name);
   const CommonArgs common = common_args(args);
-  const std::optional<Dim> layer = args.number("layer", 0, 100000), head = args.number("head", 0, 100000);
-  const std::optional<std::string> out = args.value("out");
+  Input in{.ids = args.value("ids"), .file = args.value("file"), .tokens = args.number("tokens", 1, Dim{1} << 40).value_or(0)};
+  const std::optional<std::string> out = args.value("out"), html = args.value("html");
   const bool force = args.flag("force");
-  const std::vector<std::string> words = args.operands(2, 3, "words: heads or attention, a model, and a text");
-  if (words[0] != "heads" && words[0] != "attention") fail_usage("'", words[0], "' is not looked at; known: heads, attention");
-  if (out) check_picture_name(*out, true);
-  std::string text = words.size() > 2 ? words[2] : kDefaultText;
-  if (text == "-") text = read_stdin(std::size_t{64} << 20);
-  const OpenModel m = open_model(words[1], common);
-  const Input in = read_input(m.checkpoint, text);
-  const std::vector<HeadStats> heads = head_stats(*m.device, *m.checkpoint.model, in.ids, in.source);
-  if (heads.empty()) fail(words[1], " has no self-attention");
+  const auto make = view.parse(args);
+  const auto models = static_cast<std::size_t>(view.models);
+  const std::vector<std::string> words = args.operands(
+      1 + models, 2 + models, view.models > 1 ? "words: compare, two models, and a text" : "words: a view, a model, and a text");
+  const std::string* text = words.size() > 1 + models ? &words.back() : nullptr;
+  if ((text != nullptr) + in.ids.has_value() + in.file.has_value() > 1) fail_usage("one text is looked at: TEXT, --ids or --file");
+  if (out && !out->ends_with('/') && !std::filesystem::is_directory(*out)) check_picture_name(*out, true);
 
-  if (words[0] == "heads") {
-    if (common.json) {
-      Json::Array rows;
-      for (const HeadStats& h : heads) {
-        Json j = Json::Object{};
-        j.set("stack", name_of_stack(h.stack));
-        j.set("layer", h.layer);
-        j.set("head", h.head);
-        j.set("first", h.first);
-        j.set("self", h.self);
-        j.set("previous", h.previous);
-        j.set("entropy", h.entropy);
-        j.set("distance", h.distance);
-        j.set("max_logit", h.max_logit);
-        rows.push_back(std::move(j));
-      }
-      print(Json(rows).dump() + "\n");
-      return 0;
-    }
-    print_heads(heads, color_on_stdout());
-    return 0;
+  OpenModel first, second;
+  if (view.preset && is_preset(words[1]) && !std::filesystem::exists(words[1])) {
+    first.device = std::make_unique<Device>(DeviceOptions{.threads = common.threads});
+    first.checkpoint.path = words[1];
+  } else {
+    first = open_model(words[1], common);
   }
-  // The head that was asked for, or the one with the strongest sink.
-  const HeadStats* chosen = nullptr;
-  for (const HeadStats& h : heads)
-    if ((!layer || h.layer == *layer) && (!head || h.head == *head) && (!chosen || h.first > chosen->first)) chosen = &h;
-  if (!chosen) fail_usage("there is no layer ", layer.value_or(0), " with a head ", head.value_or(0), "; `rapt inspect heads` lists them");
-  const std::vector<double> map = head_map(*m.device, *m.checkpoint.model, in.ids, chosen->stack, chosen->layer, chosen->head, in.source);
-  HeatMap picture{
-      .title = concat(name_of_stack(chosen->stack), " layer ", chosen->layer, ", head ", chosen->head, ": first token ",
-                      fixed(chosen->first, 2), ", itself ", fixed(chosen->self, 2), ", the one before ", fixed(chosen->previous, 2)),
-      .rows = in.words,
-      .columns = in.words,
-      .values = map,
-      .top = 1};
-  if (out) {
-    write_picture(picture, *out, force);
-    return 0;
+  Subject s{.model = first, .ids = {}, .source = {}, .words = {}, .common = common, .html = html.value_or(""), .force = force};
+  if (first.checkpoint.model) read_text(s, in, text);
+  if (models > 1) {
+    second = open_model(words[2], common);
+    s.other = &second;
   }
-  print(heat_text(picture, color_on_stdout()));
+  const Document d = make(s);
+  if (out) write_pictures(d, *out, force);
+  if (html && !view.page) {
+    FileWriter file(*html, force);
+    file.write(documents_html(d.title, std::span(&d, 1)));
+    file.commit();
+  }
+  if (common.json) print(document_json(d).dump() + "\n");
+  else if (!out && (!html || view.page)) print(document_text(d, color_on_stdout()));
   return 0;
 }
 
 }  // namespace
 
 extern const Verb kInspect;
-const Verb kInspect = {
-    "inspect", "what the attention of a model does on a text",
-    "Usage: rapt inspect heads MODEL [TEXT]          every head: how much weight lies on the first token, entropy\n"
-    "       rapt inspect attention MODEL [TEXT]      one head's map: which token looks at which\n"
-    "\n"
-    "TEXT may be - for standard input; without one a sentence of ours is taken. The numbers come from the fused kernel itself.\n"
-    "\n"
-    "  --layer N --head N   the head to draw (the one with the most weight on the first token)\n"
-    "  --out FILE           the map as .svg, .png or .txt (--force replaces a file)\n"
-    "  --json               all figures of every head\n"
-    "  -t, --threads N      threads\n"
-    "\n"
-    "Examples:\n"
-    "  rapt inspect heads SmolLM2-135M-Instruct.Q4_1.gguf\n"
-    "  rapt inspect attention gemma-3-270m-q4_k_m.gguf \"To be, or not to be\" --layer 5 --head 1\n",
-    run};
+const Verb kInspect = {"inspect", "looks inside a model while it reads a text", kHelp.c_str(), run};
 
 }  // namespace rapt::cli

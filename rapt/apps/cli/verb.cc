@@ -25,6 +25,8 @@ Args::Args(std::vector<std::string> words) : words_(std::move(words)) {
   words_.erase(end, words_.end());
 }
 
+std::string Args::first() const { return words_.empty() || words_[0].starts_with('-') ? "" : words_[0]; }
+
 void Args::letter(char short_name, std::string_view name) {
   const std::string from = {'-', short_name}, to = dashed(name);
   known_.push_back(from);

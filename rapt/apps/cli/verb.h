@@ -17,13 +17,14 @@ class Args {
  public:
   explicit Args(std::vector<std::string> words);
 
-  void letter(char short_name, std::string_view name);       // -n is --predict; call it before that flag is asked for
-  bool flag(std::string_view name);                          // --name, or one letter: -n
-  std::optional<std::string> value(std::string_view name);   // --name VALUE or --name=VALUE; the last one counts
-  std::vector<std::string> values(std::string_view name);    // of a flag that may come many times
+  std::string first() const;  // the first word where it is no flag: a name that decides which flags there are
+  void letter(char short_name, std::string_view name);  // -n is --predict; call it before that flag is asked for
+  bool flag(std::string_view name);  // --name, or one letter: -n
+  std::optional<std::string> value(std::string_view name);  // --name VALUE or --name=VALUE; the last one counts
+  std::vector<std::string> values(std::string_view name);  // of a flag that may come many times
   std::optional<Dim> number(std::string_view name, Dim least, Dim most);
-  std::optional<double> real(std::string_view name);         // finite
-  std::vector<std::string> operands();                       // everything else; all words after "--", and "-"
+  std::optional<double> real(std::string_view name);  // finite
+  std::vector<std::string> operands();  // everything else; all words after "--", and "-"
   std::vector<std::string> operands(std::size_t least, std::size_t most, std::string_view what);
 
  private:
@@ -33,8 +34,8 @@ class Args {
 
 struct Verb {
   const char *name, *summary;
-  const char* help;             // usage, flags, examples: what --help prints after the summary
-  int (*run)(Args& args);       // returns the exit code; throws Error
+  const char* help;  // usage, flags, examples: what --help prints after the summary
+  int (*run)(Args& args);  // returns the exit code; throws Error
 };
 
 // Results go to standard output, through here: a full disk is an error, a closed pipe ends the program quietly.
@@ -60,7 +61,7 @@ class Progress {
   Progress(std::string what, bool quiet) : what_(std::move(what)), quiet_(quiet), bar_(is_terminal_stderr()) {}
   ~Progress() { clear(); }
   void step(double done, double of, std::string_view more = "");  // more: a word beside the numbers
-  void clear();                                                   // takes the bar away
+  void clear();  // takes the bar away
 
  private:
   std::string what_;

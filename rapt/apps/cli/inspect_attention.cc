@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// rapt inspect attention: one head's map, any part of it, at any length.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "rapt/apps/cli/inspect_tools.h"
+#include "rapt/base/text.h"
+#include "rapt/inspect/attention_map.h"
+#include "rapt/inspect/edits.h"
+
+namespace rapt::cli {
+namespace {
+
+struct Options {
+  std::optional<Dim> layer, head;
+  std::optional<std::string> stack;
+  bool cross = false;
+  MapWindow window;
+  std::vector<std::string> edits;
+};
+
+// "A:B", ":B", "A:" or nothing.
+void parse_range(const std::optional<std::string>& text, const char* flag, Dim& begin, Dim& end) {
+  if (!text) return;
+  const std::size_t colon = text->find(':');
+  const auto read = [&](std::string_view part, Dim fallback) {
+    if (part.empty()) return fallback;
+    Dim n = 0;
+    const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), n);
+    if (error != std::errc{} || stop != part.data() + part.size() || n < 0) fail_usage(flag, ": '", *text, "' is no range such as 100:200");
+    return n;
+  };
+  if (colon == std::string::npos) fail_usage(flag, ": '", *text, "' is no range such as 100:200");
+  begin = read(std::string_view(*text).substr(0, colon), 0);
+  end = read(std::string_view(*text).substr(colon + 1), -1);
+}
+
+// What a pixel stands for: a word, or the first of several by its number.
+std::vector<std::string> labels(const std::vector<std::string>& words, Dim begin, Dim end, Dim pixels) {
+  std::vector<std::string> out;
+  const Dim n = end - begin;
+  for (Dim i = 0; i < pixels; ++i) {
+    const Dim at = begin + i * n / pixels;
+    out.push_back(pixels == n && n <= 200 ? words[static_cast<std::size_t>(at)] : std::to_string(at));
+  }
+  return out;
+}
+
+Document view(const Subject& s, const Options& o) {
+  const Model& model = s.net();
+  Stack stack = model.encoder && (!model.decoder || !o.cross) ? Stack::encoder : Stack::decoder;
+  if (o.stack) stack = *o.stack == "encoder" ? Stack::encoder : Stack::decoder;
+  const auto wanted = [&](const AttentionPlace& p) { return p.stack == stack && p.cross == o.cross && (!o.layer || p.layer == *o.layer); };
+  Taps taps;
+  const auto check_edits = install_edits(taps, model, parse_edits(o.edits));
+  const AttentionRecord record(s.device(), model, s.ids, s.source, {.keep = wanted, .taps = &taps});
+  check_edits();
+  // The head that was asked for, or of those that fit the one with the most weight on the first token.
+  AttentionPlace place = record.places()[0];
+  int head = -1;
+  double best = -1;
+  for (const AttentionPlace& p : record.places())
+    for (int h = 0; h < record.heads(p); ++h) {
+      const HeadSums& sums = record.sums(p)[static_cast<std::size_t>(h)];
+      const double first = sums.seeing > 0 ? sums.first / static_cast<double>(sums.seeing) : 0;
+      if ((o.head && h != *o.head) || first <= best) continue;
+      best = first, place = p, head = h;
+    }
+  if (head < 0) fail_usage("--head: there is no head ", o.head.value_or(0), "; `rapt inspect heads` lists them");
+  const HeadMap map = head_map(record, place, head, o.window);
+  const HeadSums& sums = record.sums(place)[static_cast<std::size_t>(head)];
+  const double rows = std::max(1.0, static_cast<double>(sums.rows));
+  const std::vector<std::string> row_words = words_of(s, place.stack), key_words = place.cross ? s.words : row_words;
+  Document d{.name = "attention", .title = concat("One head of ", model_line(s)), .parts = {}};
+  if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
+  const MapWindow& w = map.window;
+  std::string title = concat(stack_prefix(model, place.stack), place.cross ? "cross-attention, " : "", "layer ", place.layer, ", head ",
+                             head, ": first token ", fixed(best, 2), ", itself ", fixed(sums.self / rows, 2), ", the one before ",
+                             fixed(sums.previous / std::max(1.0, rows - 1), 2), ", entropy ", fixed(sums.entropy / rows, 2));
+  if (map.rows < w.row_end - w.row_begin || map.keys < w.key_end - w.key_begin)
+    title +=
+        concat("; rows ", w.row_begin, " to ", w.row_end, ", keys ", w.key_begin, " to ", w.key_end, ", the largest weight in each cell");
+  HeatMap picture{.title = title,
+                  .rows = labels(row_words, w.row_begin, w.row_end, map.rows),
+                  .columns = labels(key_words, w.key_begin, w.key_end, map.keys),
+                  .values = std::vector<double>(map.values.begin(), map.values.end()),
+                  .top = 1};
+  d.facts.set("stack", stack_name(place.stack));
+  d.facts.set("layer", place.layer);
+  d.facts.set("cross", place.cross);
+  d.facts.set("head", head);
+  d.facts.set("rows", Json::Array{static_cast<std::int64_t>(w.row_begin), static_cast<std::int64_t>(w.row_end)});
+  d.facts.set("keys", Json::Array{static_cast<std::int64_t>(w.key_begin), static_cast<std::int64_t>(w.key_end)});
+  d.parts.push_back(std::move(picture));
+  return d;
+}
+
+std::function<Document(const Subject&)> parse(Args& args) {
+  Options o;
+  o.layer = args.number("layer", 0, 100000);
+  o.head = args.number("head", 0, 100000);
+  o.stack = args.value("stack");
+  if (o.stack && *o.stack != "encoder" && *o.stack != "decoder") fail_usage("--stack is encoder or decoder");
+  o.cross = args.flag("cross");
+  o.edits = args.values("edit");
+  parse_range(args.value("rows"), "--rows", o.window.row_begin, o.window.row_end);
+  parse_range(args.value("keys"), "--keys", o.window.key_begin, o.window.key_end);
+  o.window.pixels = args.number("pixels", 1, 8192).value_or(256);
+  o.window.most_rows = std::max<Dim>(1024, o.window.pixels);
+  return [o](const Subject& s) { return view(s, o); };
+}
+
+}  // namespace
+
+extern const View kAttentionView;
+const View kAttentionView = {"attention", "one head's map: which token looks at which, any part of it, at any length",
+                             "  --layer N --head N   the head (the one with the most weight on the first token)\n"
+                             "  --cross --stack NAME cross-attention; encoder or decoder\n"
+                             "  --rows A:B --keys A:B  a part of the map, in tokens\n"
+                             "  --pixels N           at most so many cells each way (256); a cell is the largest weight in it\n"
+                             "  --edit SPEC          changes the pass, as in tensors\n",
+                             parse};
+
+}  // namespace rapt::cli

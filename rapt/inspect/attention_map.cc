@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/inspect/attention_map.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "rapt/base/text.h"
+#include "rapt/nn/attend.h"
+#include "rapt/ops/attention.h"
+#include "rapt/ops/linear.h"
+
+namespace rapt {
+namespace {
+
+constexpr double kClosed = 0.1;     // a gate value below is closed
+constexpr Dim kKeyRows = 2048;      // rows whose keys are computed at a time
+constexpr Dim kRowBytes = 16 << 20;  // about what the weights of some rows may take at a time
+
+struct Memory {  // a table that grows by rows, as the device computes
+  std::vector<std::byte> bytes;
+  Dim width = 0, rows = 0;
+
+  void add(const Tensor& t, Dim all_rows) {  // [n, …]
+    width = t.elements() / t[0];
+    const std::size_t row = static_cast<std::size_t>(width) * size_of(t.dtype);
+    if (bytes.empty()) bytes.resize(row * static_cast<std::size_t>(all_rows));
+    std::memcpy(bytes.data() + row * static_cast<std::size_t>(rows), t.data, row * static_cast<std::size_t>(t[0]));
+    rows += t[0];
+  }
+  Tensor gather(Run& run, std::span<const Dim> which) const {
+    const Tensor t = run.make({static_cast<Dim>(which.size()), width}).constant();
+    const std::size_t row = static_cast<std::size_t>(width) * size_of(t.dtype);
+    for (std::size_t i = 0; i < which.size(); ++i)
+      std::memcpy(t.data + i * row, bytes.data() + row * static_cast<std::size_t>(which[i]), row);
+    return t;
+  }
+};
+
+std::vector<float> floats_of(const Tensor& t) {
+  std::vector<float> out(static_cast<std::size_t>(t.elements()));
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(t.at(static_cast<Dim>(i)));
+  return out;
+}
+
+bool has_edits(const Taps* taps) {
+  for (int s = 0; taps && s < static_cast<int>(Site::count); ++s)
+    if (taps->edits(static_cast<Site>(s))) return true;
+  return false;
+}
+
+// Rows may pass in pieces where each sees only what came before it, nobody changes values by row number, and there is one stack.
+bool in_pieces(const Model& model, const Taps* taps) {
+  if (model.encoder || !model.decoder || model.decoder->recurrent || has_edits(taps)) return false;
+  if (model.recipe.head.kind == HeadRecipe::Kind::classes) return false;
+  for (const Layer& layer : model.decoder->layers)
+    for (const Part& part : layer.parts)
+      if (part.kind != PartRecipe::Kind::ffn && (part.attn.mask.right != 0 || part.attn.mask.prefix)) return false;
+  return true;
+}
+
+template <class F>
+void each_attention(const Model& model, const F& f) {
+  const std::pair<Stack, const std::optional<LayerStack>*> stacks[] = {{Stack::encoder, &model.encoder}, {Stack::decoder, &model.decoder}};
+  for (const auto& [which, stack] : stacks)
+    for (int l = 0; *stack && l < static_cast<int>((*stack)->layers.size()); ++l)
+      for (const Part& part : (*stack)->layers[static_cast<std::size_t>(l)].parts)
+        if (part.kind != PartRecipe::Kind::ffn) f(AttentionPlace{which, l, part.attn.spec.cross}, part.attn);
+}
+
+template <class Real>
+void add_rows(const Tapped& t, Dim before, std::vector<HeadSums>& sums) {
+  const Dim heads = t.value[1], columns = t.value[2];
+  const RowPlan& plan = *t.plan;
+  const Real* row = t.value.as<Real>().data();
+  for (std::size_t r = 0; r < static_cast<std::size_t>(t.value[0]); ++r, row += heads * columns) {
+    const bool first = plan.high[r] > 0 && (plan.low[r] <= 0 || plan.keep > 0), any = first || plan.low[r] < plan.high[r];
+    if (!any || plan.position[r] < before) continue;
+    for (Dim h = 0; h < heads; ++h) {
+      const Real* s = row + h * columns;
+      HeadSums& to = sums[static_cast<std::size_t>(h)];
+      to.entropy += static_cast<double>(s[AttentionStat::entropy]);
+      to.self += static_cast<double>(s[AttentionStat::self]);
+      to.previous += static_cast<double>(s[AttentionStat::previous]);
+      to.distance += static_cast<double>(s[AttentionStat::distance]);
+      const auto logit = static_cast<double>(s[AttentionStat::max_logit]);
+      to.max_logit = to.rows == 0 ? logit : std::max(to.max_logit, logit);
+      if (first) to.first += static_cast<double>(s[AttentionStat::first]), ++to.seeing;
+      ++to.rows;
+    }
+  }
+}
+
+}  // namespace
+
+void add_stats(const Tapped& t, Dim before, std::vector<HeadSums>& sums) {
+  sums.resize(static_cast<std::size_t>(t.value[1]));
+  if (t.value.dtype == DType::f64) add_rows<double>(t, before, sums);
+  else add_rows<float>(t, before, sums);
+}
+
+struct AttentionRecord::Kept {
+  const Attention* a = nullptr;
+  bool whole = false;         // q and k are kept, not what they are made of
+  Memory x, q, k;
+  Dim before = 0;             // rows before the text's (learned sink tokens)
+  Dim rows = 0, keys = 0;     // with them
+  RowPlan plan;
+  std::vector<HeadSums> sums;
+  int gate = 0, gate_at = -1;  // gates seen in this pass; which of them stands on the heads' results
+
+  void gate_values(const Tapped& t) {
+    if (gate++ != gate_at) return;
+    const Dim heads = a->spec.heads, width = t.value.elements() / t.value[0];
+    const bool shared = width != heads && width != heads * a->spec.v_dim;  // one gate for all heads
+    for (Dim i = 0; i < t.value.elements(); ++i) {
+      const double g = t.value.at(i);
+      for (Dim h = shared ? 0 : i % width * heads / width, end = shared ? heads : h + 1; h < end; ++h) {
+        HeadSums& s = sums[static_cast<std::size_t>(h)];
+        s.gate += g;
+        s.closed += g < kClosed;
+        ++s.gates;
+      }
+    }
+  }
+  // Rows of the plan, keys as they are.
+  RowPlan plan_of(std::span<const Dim> which) const {
+    RowPlan p;
+    p.keep = plan.keep;
+    p.parts = {{0, static_cast<Dim>(which.size()), 0, keys}};
+    for (Dim r : which) {
+      const auto at = static_cast<std::size_t>(r);
+      p.low.push_back(plan.low[at]);
+      p.high.push_back(plan.high[at]);
+      p.position.push_back(plan.position[at]);
+      p.kept_position.push_back(plan.kept_position[at]);
+    }
+    return p;
+  }
+  RopeTable table(Run& run, std::span<const std::int32_t> positions) const {
+    if (!a->rope) return {};
+    return rope_table(run, *a->rope, a->spec.head_dim, positions, std::vector<Dim>(positions.size(), rows));
+  }
+  Tensor queries_of(Run& run, std::span<const Dim> which, const RowPlan& p, Tensor* q_kept) const {
+    const Dim n = static_cast<Dim>(which.size());
+    if (whole) return q.gather(run, which).reshape({n, a->spec.heads, a->spec.head_dim});
+    const Tensor in = x.gather(run, which);
+    const RopeTable kept = p.position != p.kept_position ? table(run, p.kept_position) : RopeTable{};
+    return finish_queries(run, *a, in, linear(run, in, *a->q.w, a->q.b), table(run, p.position), kept, q_kept);
+  }
+  const Memory& keys_of(Device& device) {  // computed when first asked for
+    if (k.rows > 0) return k;
+    Run run(device);
+    for (Dim first = 0; first < keys; first += kKeyRows) {
+      run.reset();
+      std::vector<Dim> which(static_cast<std::size_t>(std::min(kKeyRows, keys - first)));
+      std::iota(which.begin(), which.end(), first);
+      const Tensor in = x.gather(run, which);
+      k.add(finish_keys(run, *a, in, linear(run, in, *a->k.w, a->k.b), table(run, plan_of(which).position)), keys);
+    }
+    return k;
+  }
+};
+
+AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<const std::int32_t> ids,
+                                 std::span<const std::int32_t> source, const RecordOptions& options)
+    : device_(device), model_(model), ids_(ids.begin(), ids.end()), source_(source.begin(), source.end()) {
+  if (ids.empty()) fail("inspect: the text has no tokens");
+  Taps own;
+  Taps& taps = options.taps ? *options.taps : own;
+  const Dim n = static_cast<Dim>(ids.size());
+  double need = 0;
+  each_attention(model, [&](const AttentionPlace& place, const Attention& a) {
+    if (options.keep && !options.keep(place)) return;
+    places_.push_back(place);
+    auto kept = std::make_shared<Kept>();
+    kept->a = &a;
+    kept->whole = place.cross || taps.edits(Site::q) || taps.edits(Site::k);
+    if (kept->whole && a.mask.keep > 0 && a.rope)
+      fail("inspect: queries and keys of a model that keeps its first keys cannot be edited and looked at again");
+    kept->sums.resize(static_cast<std::size_t>(a.spec.heads));
+    int gates = 0;
+    for (const auto at : {GateRecipe::At::q, GateRecipe::At::k, GateRecipe::At::v, GateRecipe::At::sdpa}) {
+      const auto& gate = a.gate_at(at);
+      if (!gate || gate->value) continue;
+      if (at == GateRecipe::At::sdpa) kept->gate_at = gates;
+      ++gates;
+    }
+    const Dim width = kept->whole ? a.spec.heads * a.spec.head_dim + a.spec.kv_heads * a.spec.head_dim : model.recipe.width;
+    need += static_cast<double>(row_ids(place).size()) * static_cast<double>(width) * static_cast<double>(size_of(device.real));
+    kept_.emplace(place, std::move(kept));
+  });
+  if (places_.empty()) fail("inspect: model ", model.recipe.name, " has no attention layer to look at");
+  if (need > options.most_bytes)
+    fail("inspect: to look at all of these layers again takes ", byte_count(need), " for ", n, " tokens, ", byte_count(options.most_bytes),
+         " are allowed; choose one layer (--layer) or a shorter text");
+
+  Dim fed = 0, now = 0;  // tokens that have passed, and of this piece
+  const auto find = [this](const Tapped& t) -> Kept* {
+    const auto it = kept_.find({t.stack, t.layer, t.cross});
+    return it == kept_.end() ? nullptr : it->second.get();
+  };
+  taps.first_keys = options.first_keys;
+  taps.see(Site::attn_in, [&](const Tapped& t) {
+    Kept* kept = find(t);
+    if (!kept) return;
+    const Dim text = static_cast<Dim>(row_ids({t.stack, t.layer, t.cross}).size());
+    if (fed == 0) {
+      kept->before = t.value[0] - (t.stack == Stack::encoder && model.decoder ? text : now);
+      kept->rows = kept->before + text;
+      kept->keys = t.cross ? 0 : kept->rows;
+    }
+    kept->gate = 0;
+    if (!kept->whole) kept->x.add(t.value, kept->rows);
+  });
+  taps.see(Site::q, [&](const Tapped& t) {
+    if (Kept* kept = find(t); kept && kept->whole) kept->q.add(t.value, kept->rows);
+  });
+  taps.see(Site::k, [&](const Tapped& t) {
+    if (Kept* kept = find(t); kept && kept->whole) kept->keys = t.value[0], kept->k.add(t.value, kept->keys);
+  });
+  taps.see(Site::attn_stats, [&](const Tapped& t) {
+    if (Kept* kept = find(t)) add_stats(t, kept->before, kept->sums);
+  });
+  const bool gated = std::any_of(kept_.begin(), kept_.end(), [](const auto& k) { return k.second->gate_at >= 0; });
+  AttentionPlace last;  // gates do not say whose they are: those of the attention that began last
+  if (gated) {
+    taps.see(Site::attn_in, [&](const Tapped& t) { last = {t.stack, t.layer, t.cross}; });
+    taps.see(Site::gate, [&](const Tapped& t) {
+      const auto it = kept_.find(last);
+      if (it != kept_.end() && last.stack == t.stack && last.layer == t.layer) it->second->gate_values(t);
+    });
+  }
+
+  Run run(device);
+  run.taps = &taps;
+  const Batch from{.tokens = source_, .sequences = {{.first = 0, .count = static_cast<Dim>(source_.size())}}};
+  const Dim piece = in_pieces(model, options.taps) ? std::max<Dim>(1, options.chunk) : n;
+  KvCache cache(device.real);
+  for (; fed < n; fed += now) {
+    now = std::min(piece, n - fed);
+    run.reset();
+    const Batch batch{.tokens = ids.subspan(static_cast<std::size_t>(fed), static_cast<std::size_t>(now)),
+                      .sequences = {{.first = 0, .count = now, .past = fed, .opened = n}},
+                      .last_only = model.recipe.head.kind != HeadRecipe::Kind::classes};
+    forward(run, model, batch, source_.empty() ? nullptr : &from, now < n ? &cache : nullptr);
+  }
+  for (auto& [place, kept] : kept_) {
+    const std::vector<Sequence> all{{.first = 0, .count = kept->rows}};
+    kept->plan = place.cross ? plan_cross(all, std::vector<Sequence>{{.first = 0, .count = kept->keys}}) : plan_rows(kept->a->mask, all);
+  }
+}
+
+const Attention& AttentionRecord::attention(const AttentionPlace& place) const { return *kept(place).a; }
+const std::vector<HeadSums>& AttentionRecord::sums(const AttentionPlace& place) const { return kept(place).sums; }
+
+AttentionRecord::Kept& AttentionRecord::kept(const AttentionPlace& place) const {
+  const auto it = kept_.find(place);
+  if (it == kept_.end())
+    fail("inspect: model ", model_.recipe.name, " has no ", place.cross ? "cross-attention" : "self-attention", " in layer ", place.layer,
+         " of its ", place.stack == Stack::encoder ? "encoder" : "decoder", ", or it was not kept");
+  return *it->second;
+}
+
+std::span<const std::int32_t> AttentionRecord::row_ids(const AttentionPlace& place) const {
+  return place.stack == Stack::encoder && model_.decoder ? source_ : ids_;
+}
+std::span<const std::int32_t> AttentionRecord::key_ids(const AttentionPlace& place) const { return place.cross ? source_ : row_ids(place); }
+
+bool AttentionRecord::sees(const AttentionPlace& place, Dim row, Dim key) const {
+  const Kept& kept_here = kept(place);
+  const auto at = static_cast<std::size_t>(row + kept_here.before);
+  const Dim k = place.cross ? key : key + kept_here.before;
+  return k < kept_here.plan.high[at] && (k >= kept_here.plan.low[at] || k < kept_here.plan.keep);
+}
+
+std::pair<Dim, Dim> AttentionRecord::sight(const AttentionPlace& place, Dim row) const {
+  const Kept& k = kept(place);
+  const auto at = static_cast<std::size_t>(row + k.before);
+  const Dim before = place.cross ? 0 : k.before, low = k.plan.keep > 0 ? 0 : k.plan.low[at];
+  return {std::max<Dim>(0, low - before), std::max<Dim>(0, k.plan.high[at] - before)};
+}
+
+std::size_t AttentionRecord::bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [place, k] : kept_) sum += k->x.bytes.size() + k->q.bytes.size() + k->k.bytes.size();
+  return sum;
+}
+
+void AttentionRecord::rows(const AttentionPlace& place, int head, std::span<const Dim> which, const See& see) const {
+  Kept& k = kept(place);
+  const AttentionSpec& spec = k.a->spec;
+  if (head >= spec.heads) fail("inspect: head ", head, " was asked for; layer ", place.layer, " has ", spec.heads);
+  forget_keys(&k);
+  const Memory& keys = k.keys_of(device_);
+  Run run(device_);
+  AttentionInputs in{
+      .k = tensor_over(const_cast<std::byte*>(keys.bytes.data()), nullptr, device_.real, std::array{k.keys, spec.kv_heads, spec.head_dim}),
+      .extra_logit = k.a->extra_logit,
+      .buckets = k.a->buckets,
+      .slot_k = k.a->slot_k,
+      .slot_v = k.a->slot_v,
+      .score_weight = k.a->score};
+  const Dim text = static_cast<Dim>(row_ids(place).size()), skip = (k.a->slot_k ? k.a->slot_k->rows : 0) + (place.cross ? 0 : k.before);
+  const Dim most = std::clamp<Dim>(kRowBytes / (4 * (k.keys + 1)), 16, 1024) / 16 * 16;
+  std::vector<float> weights(static_cast<std::size_t>(key_ids(place).size()));
+  for (std::size_t first = 0; first < which.size(); first += static_cast<std::size_t>(most)) {
+    std::vector<Dim> some(which.begin() + static_cast<std::ptrdiff_t>(first),
+                          which.begin() + static_cast<std::ptrdiff_t>(std::min(which.size(), first + static_cast<std::size_t>(most))));
+    for (Dim& r : some) {
+      if (r < 0 || r >= text) fail("inspect: row ", r, " was asked for; the text has ", text);
+      r += k.before;
+    }
+    run.reset();
+    const RowPlan plan = k.plan_of(some);
+    in.q_kept = {};
+    in.q = k.queries_of(run, some, plan, &in.q_kept);
+    for (int h = std::max(0, head); h < (head < 0 ? static_cast<int>(spec.heads) : head + 1); ++h) {
+      const Arena::Mark mark = run.arena.mark();
+      const Tensor w = attention_weights(run, spec, in, plan, h);
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const Dim at = static_cast<Dim>(i) * w[1] + skip;
+        if (device_.real == DType::f32) {
+          see(some[i] - k.before, h, {w.as<float>().data() + at, weights.size()});
+          continue;
+        }
+        for (std::size_t j = 0; j < weights.size(); ++j) weights[j] = static_cast<float>(w.at(at + static_cast<Dim>(j)));
+        see(some[i] - k.before, h, weights);
+      }
+      run.arena.release(mark);
+    }
+  }
+}
+
+// Keys computed anew are kept for the layer that was asked for last only.
+void AttentionRecord::forget_keys(const Kept* but) const {
+  for (const auto& [place, k] : kept_)
+    if (k.get() != but && !k->whole) k->k = {};
+}
+
+std::vector<float> AttentionRecord::queries(const AttentionPlace& place) const {
+  const Kept& k = kept(place);
+  Run run(device_);
+  std::vector<float> out;
+  for (Dim first = k.before; first < k.rows; first += kKeyRows) {
+    run.reset();
+    std::vector<Dim> which(static_cast<std::size_t>(std::min(kKeyRows, k.rows - first)));
+    std::iota(which.begin(), which.end(), first);
+    Tensor unused;
+    const std::vector<float> some = floats_of(k.queries_of(run, which, k.plan_of(which), &unused));
+    out.insert(out.end(), some.begin(), some.end());
+  }
+  return out;
+}
+
+std::vector<float> AttentionRecord::keys(const AttentionPlace& place) const {
+  Kept& k = kept(place);
+  forget_keys(&k);
+  const Memory& keys = k.keys_of(device_);
+  const Dim skip = place.cross ? 0 : k.before;
+  const Tensor all = tensor_over(const_cast<std::byte*>(keys.bytes.data()), nullptr, device_.real, std::array{k.keys, keys.width});
+  return floats_of(all.slice(skip, k.keys - skip));
+}
+
+// ------------------------------------------------------------------------------------------------ maps
+namespace {
+
+MapWindow filled(MapWindow w, Dim rows, Dim keys) {
+  if (w.row_end < 0) w.row_end = rows;
+  if (w.key_end < 0) w.key_end = keys;
+  if (w.row_begin < 0 || w.row_begin >= w.row_end || w.row_end > rows || w.key_begin < 0 || w.key_begin >= w.key_end || w.key_end > keys)
+    fail("inspect: rows ", w.row_begin, ":", w.row_end, " and keys ", w.key_begin, ":", w.key_end, " were asked for; the text has ", rows,
+         " rows and ", keys, " keys");
+  if (w.pixels < 1 || w.most_rows < 1) fail("inspect: a map needs at least one pixel and one row");
+  return w;
+}
+
+std::vector<HeadMap> maps_of(const AttentionRecord& record, const AttentionPlace& place, int head, const MapWindow& asked) {
+  const MapWindow w = filled(asked, static_cast<Dim>(record.row_ids(place).size()), static_cast<Dim>(record.key_ids(place).size()));
+  const Dim rows = w.row_end - w.row_begin, keys = w.key_end - w.key_begin;
+  const Dim taken = std::min(rows, w.most_rows), high = std::min(taken, w.pixels), wide = std::min(keys, w.pixels);
+  std::vector<Dim> which;
+  for (Dim i = 0; i < taken; ++i) which.push_back(w.row_begin + i * rows / taken);
+  std::vector<HeadMap> maps;
+  for (int h = std::max(0, head); h < (head < 0 ? record.heads(place) : head + 1); ++h)
+    maps.push_back({place, h, w, high, wide, std::vector<float>(static_cast<std::size_t>(high * wide))});
+  const Dim heads = static_cast<Dim>(maps.size());
+  std::vector<Dim> seen(maps.size());  // rows of each head that were seen
+  record.rows(place, head, which, [&](Dim, int h, std::span<const float> weights) {
+    const auto at = static_cast<std::size_t>(heads == 1 ? 0 : h);
+    float* const line = &maps[at].values[static_cast<std::size_t>(seen[at]++ * high / taken * wide)];
+    const float* const from = weights.data() + w.key_begin;
+    for (Dim x = 0; x < wide; ++x) {
+      float top = line[x];
+      for (Dim k = x * keys / wide; k < (x + 1) * keys / wide; ++k) top = std::max(top, from[k]);
+      line[x] = top;
+    }
+  });
+  return maps;
+}
+
+}  // namespace
+
+HeadMap head_map(const AttentionRecord& record, const AttentionPlace& place, int head, MapWindow window) {
+  if (head < 0) fail("inspect: a map is of one head");
+  return maps_of(record, place, head, window).at(0);
+}
+
+std::vector<HeadMap> head_maps(const AttentionRecord& record, const MapWindow& window) {
+  std::vector<HeadMap> all;
+  for (const AttentionPlace& place : record.places())
+    for (HeadMap& map : maps_of(record, place, -1, window)) all.push_back(std::move(map));
+  return all;
+}
+
+std::vector<StrongestKeys> strongest_keys(const AttentionRecord& record, int count) {
+  std::vector<StrongestKeys> all;
+  for (const AttentionPlace& place : record.places()) {
+    const std::size_t first = all.size(), rows = record.row_ids(place).size(), n = rows * static_cast<std::size_t>(count);
+    for (int h = 0; h < record.heads(place); ++h) all.push_back({place, h, count, std::vector<std::int32_t>(n, -1), std::vector<float>(n)});
+    std::vector<Dim> which(rows);
+    std::iota(which.begin(), which.end(), Dim{0});
+    std::vector<std::int32_t> order;
+    record.rows(place, -1, which, [&](Dim row, int head, std::span<const float> w) {
+      order.clear();
+      for (std::int32_t k = 0; k < static_cast<std::int32_t>(w.size()); ++k)
+        if (w[static_cast<std::size_t>(k)] > 0) order.push_back(k);
+      const auto take = std::min(order.size(), static_cast<std::size_t>(count));
+      std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(take), order.end(), [&](std::int32_t a, std::int32_t b) {
+        const float x = w[static_cast<std::size_t>(a)], y = w[static_cast<std::size_t>(b)];
+        return x > y || (x == y && a < b);
+      });
+      StrongestKeys& s = all[first + static_cast<std::size_t>(head)];
+      for (std::size_t i = 0; i < take; ++i) {
+        const std::size_t at = static_cast<std::size_t>(row) * static_cast<std::size_t>(count) + i;
+        s.keys[at] = order[i];
+        s.weights[at] = w[static_cast<std::size_t>(order[i])];
+      }
+    });
+  }
+  return all;
+}
+
+}  // namespace rapt

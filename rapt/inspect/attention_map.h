@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pass over a text whose attention can be looked at again afterwards: any row of any head, computed anew by the op itself from what
+// the layer read, so masks, windows, sinks, caps and biases are the model's own. Nothing of size T x T is kept: per layer its input [T,C].
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "rapt/nn/model.h"
+
+namespace rapt {
+
+struct AttentionPlace {  // one attention of a model
+  Stack stack = Stack::decoder;
+  int layer = 0;
+  bool cross = false;
+  auto operator<=>(const AttentionPlace&) const = default;
+};
+
+struct RecordOptions {
+  std::function<bool(const AttentionPlace&)> keep = {};  // whose rows will be asked for; absent: all. The others cost no memory.
+  Dim chunk = 1024;                                      // rows that pass at a time, where the model is a causal decoder
+  Dim first_keys = 1;                                    // what "the first keys" are in the statistics
+  Taps* taps = nullptr;                                  // further observers and edits of the same pass
+  double most_bytes = 8e9;                               // fails before it keeps more than this
+};
+
+// What the fused kernel said of one head: sums over the rows of the text.
+struct HeadSums {
+  Dim rows = 0, seeing = 0;                  // rows that see something, and that see the first key
+  double entropy = 0, first = 0, self = 0, previous = 0, distance = 0, max_logit = 0;
+  Dim gates = 0;                             // values of the gate on this head's result
+  double gate = 0, closed = 0;               // their sum, and how many are below 0.1
+};
+
+// Adds the rows of one Site::attn_stats; `before`: rows before the text's (learned sink tokens).
+void add_stats(const Tapped& stats, Dim before, std::vector<HeadSums>& sums);
+
+class AttentionRecord {
+ public:
+  // An encoder-decoder needs `source`, the encoder's tokens.
+  AttentionRecord(Device& device, const Model& model, std::span<const std::int32_t> ids, std::span<const std::int32_t> source = {},
+                  const RecordOptions& options = {});
+
+  const std::vector<AttentionPlace>& places() const { return places_; }  // kept ones: encoder first, layers in order
+  const Attention& attention(const AttentionPlace& place) const;
+  int heads(const AttentionPlace& place) const { return static_cast<int>(attention(place).spec.heads); }
+  std::span<const std::int32_t> row_ids(const AttentionPlace& place) const;  // tokens of the rows, and of the keys
+  std::span<const std::int32_t> key_ids(const AttentionPlace& place) const;
+  bool sees(const AttentionPlace& place, Dim row, Dim key) const;
+  std::pair<Dim, Dim> sight(const AttentionPlace& place, Dim row) const;     // keys [first, end) outside of which a row sees nothing
+  const std::vector<HeadSums>& sums(const AttentionPlace& place) const;      // by head
+  std::size_t bytes() const;                                                 // kept
+
+  // Weights of some rows (numbers of tokens, ascending) of one head, or of every head where `head` is -1: one call for each row and head.
+  // They stand for the tokens of the text; learned slots and sink tokens before it are left out. Rows of sigmoid attention do not sum to 1.
+  using See = std::function<void(Dim row, int head, std::span<const float> weights)>;
+  void rows(const AttentionPlace& place, int head, std::span<const Dim> rows, const See& see) const;
+  // Queries [rows][H][D] and keys [keys][K][D] as the attention reads them, of the whole text.
+  std::vector<float> queries(const AttentionPlace& place) const;
+  std::vector<float> keys(const AttentionPlace& place) const;
+
+ private:
+  struct Kept;
+  Kept& kept(const AttentionPlace& place) const;  // fails where there is none
+  void forget_keys(const Kept* but) const;
+
+  Device& device_;
+  const Model& model_;
+  std::vector<std::int32_t> ids_, source_;
+  std::vector<AttentionPlace> places_;
+  std::map<AttentionPlace, std::shared_ptr<Kept>> kept_;
+};
+
+// A window of one head's map: rows [row_begin, row_end) x keys [key_begin, key_end), made of at most `pixels` in each direction. A pixel is
+// the largest weight in it. Of more than `most_rows` rows that many are taken, evenly spread.
+struct MapWindow {
+  Dim row_begin = 0, row_end = -1, key_begin = 0, key_end = -1;  // -1: to the end
+  Dim pixels = 1024, most_rows = 1024;
+};
+struct HeadMap {
+  AttentionPlace place;
+  int head = 0;
+  MapWindow window;  // as asked, ends filled in
+  Dim rows = 0, keys = 0;  // pixels
+  std::vector<float> values;  // [rows][keys]
+};
+HeadMap head_map(const AttentionRecord& record, const AttentionPlace& place, int head, MapWindow window = {});
+// Every head of every attention that was kept.
+std::vector<HeadMap> head_maps(const AttentionRecord& record, const MapWindow& window);
+
+// The `count` strongest keys of each row, exact weights, strongest first.
+struct StrongestKeys {
+  AttentionPlace place;
+  int head = 0, count = 0;
+  std::vector<std::int32_t> keys;  // [rows][count]; -1: none
+  std::vector<float> weights;
+};
+std::vector<StrongestKeys> strongest_keys(const AttentionRecord& record, int count);
+
+}  // namespace rapt
