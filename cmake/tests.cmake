@@ -53,6 +53,12 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   target_compile_options(rapt_headers_alone PRIVATE -O0 -Wno-unused)
   add_dependencies(rapt_tests rapt_headers_alone)
 
+  # The page of `rapt inspect report` in a real browser, where there is one.
+  add_executable(make_page tests/browser/make_page.cc)
+  target_link_libraries(make_page PRIVATE rapt)
+  add_test(NAME browser_page COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/browser/page_test.py $<TARGET_FILE:make_page>)
+  set_tests_properties(browser_page PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+
   add_test(NAME neon_compiles COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-neon)
   set_tests_properties(neon_compiles PROPERTIES SKIP_RETURN_CODE 77)
 endif()

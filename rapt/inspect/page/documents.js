@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the other views had to say: words, tables, maps and curves, one below the other.
+function documentsView() {
+  const host = byId('documents'), maps = [];
+  let count = 0;
+  const kinds = {
+    words: (p) => el(p.heading ? 'h3' : 'p', {textContent: p.text}),
+    table: (p) => el('figure', {}, ...(p.title ? [el('figcaption', {textContent: p.title})] : []), el('div', {className: 'scroll', tabIndex: 0}, tableOf(p.columns, p.rows))),
+    map: (p) => {
+      const id = `map-twin-${++count}`, canvas = el('canvas', {role: 'img', 'aria-label': p.title, 'aria-describedby': id, className: 'plain'});
+      const scale = scaleOf(p.values.map((v) => v === null ? NaN : p.top > 0 ? v / p.top : v), p.top > 0, false);
+      maps.push(() => paint(canvas, p.columns.length, p.rows.length, (x, y) => {
+        const v = p.values[y * p.columns.length + x];
+        return v === null ? -1 : scale.index(p.top > 0 ? v / p.top : v);
+      }));
+      canvas.style.height = `${Math.max(40, Math.min(420, p.rows.length * 14))}px`;
+      return el('figure', {}, el('figcaption', {textContent: p.title}),
+          el('div', {className: 'axes'}, el('div'), axis(p.columns, 'across', 16), axis(p.rows, 'down', 40), canvas), twin(id, () => tableOf(['', ...p.columns],
+          p.rows.map((name, r) => [name, ...p.columns.map((_, c) => p.values[r * p.columns.length + c] === null ? '' : number(p.values[r * p.columns.length + c]))]))));
+    },
+    chart: (p) => {
+      const id = `chart-twin-${++count}`, drawing = chart(p, Math.max(280, Math.min(820, host.clientWidth - 36)));
+      drawing.firstChild.setAttribute('aria-describedby', id);
+      return el('figure', {}, el('figcaption', {textContent: p.title}), drawing, twin(id, () => tableOf(['', p.x_label || 'x', p.y_label || 'y'],
+          p.curves.flatMap((c) => c.x.map((x, i) => [c.name, number(x), c.y[i] === null ? '' : number(c.y[i])])))));
+    },
+  };
+  function tableOf(columns, rows) {
+    return el('table', {className: 'numbers'}, el('thead', {}, el('tr', {}, ...columns.map((c) => el('th', {scope: 'col', textContent: c})))),
+        el('tbody', {}, ...rows.map((r) => el('tr', {}, ...r.map((c) => el('td', {textContent: typeof c === 'number' ? number(c) : c}))))));
+  }
+  function twin(id, make) {
+    const details = el('details', {id}, el('summary', {'data-text': 'table'}), el('div', {className: 'scroll'}));
+    details.addEventListener('toggle', () => { if (details.open) details.lastElementChild.replaceChildren(make()); });
+    return details;
+  }
+  for (const d of data.documents)
+    host.append(el('section', {className: 'document'}, el('h2', {textContent: d.title}), ...d.parts.map((p) => kinds[p.kind](p))));
+  follow('theme', () => { for (const draw of maps) draw(); });
+}

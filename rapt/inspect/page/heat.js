@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers as colours. One map for all: Oklab lightness goes from the paper's to the ink's in even steps while the hue turns from yellow
+// through red to indigo, so order is seen without colours too. Dark pages go the other way.
+//   t = 0 … 1;  L = 0.985 - 0.735 t (light), 0.215 + 0.745 t (dark);  with u = (L - 0.2) / 0.78:
+//   chroma = 0.19 sin(pi min(1, max(0, u)))^0.8 + 0.012,  hue = 280 + 175 u degrees;  Oklab -> linear sRGB -> sRGB, clipped, rounded
+function colourOf(lightness) {
+  const u = (lightness - 0.2) / 0.78, inside = Math.min(1, Math.max(0, u));
+  const chroma = 0.19 * Math.sin(Math.PI * inside) ** 0.8 + 0.012, hue = (280 + 175 * u) * Math.PI / 180;
+  const a = chroma * Math.cos(hue), b = chroma * Math.sin(hue);
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3;
+  return [4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+          -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+          -0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s].map((x) => {
+    const c = Math.min(1, Math.max(0, x));
+    return Math.round(255 * (c <= 0.0031308 ? 12.92 * c : 1.055 * c ** (1 / 2.4) - 0.055));
+  });
+}
+function table(dark) {
+  const rgb = new Uint8Array(768);
+  for (let i = 0; i < 256; ++i) rgb.set(colourOf(dark ? 0.215 + 0.745 * i / 255 : 0.985 - 0.735 * i / 255), 3 * i);
+  return rgb;
+}
+const kTables = {light: table(false), dark: table(true)};
+const lut = () => kTables[state.theme];
+function cssOf(index) {
+  const rgb = lut();
+  return `rgb(${rgb[3 * index]} ${rgb[3 * index + 1]} ${rgb[3 * index + 2]})`;
+}
+const inkOn = (index) => (state.theme === 'dark') === (index > 115) ? '#111' : '#f6f6f6';
+
+// From values to 0 … 255; -1: no number. Shares as they are; others from 0 (or the least, where that is below 0) to the largest.
+function scaleOf(values, share, log) {
+  let low = Infinity, high = -Infinity;
+  for (const x of values) {
+    if (!Number.isFinite(x) || (log && x <= 0)) continue;
+    if (x < low) low = x;
+    if (x > high) high = x;
+  }
+  if (low > high) low = high = log ? 1 : 0;
+  if (!log && low >= 0) low = 0;
+  if (share || (!log && low === 0 && high <= 1 && high > 0.5)) low = 0, high = 1;
+  const from = log ? Math.log(low) : low, range = (log ? Math.log(high) : high) - from || 1;
+  return {
+    low, high, middle: log ? Math.sqrt(low * high) : (low + high) / 2,
+    index: (x) => !Number.isFinite(x) ? -1 : Math.round(255 * Math.min(1, Math.max(0, ((log ? Math.log(Math.max(x, low)) : x) - from) / range))),
+  };
+}
+
+// One pixel for each cell; CSS makes them large.
+function paint(canvas, width, height, indexAt) {
+  canvas.width = width;
+  canvas.height = height;
+  const context = canvas.getContext('2d', {willReadFrequently: true}), image = context.createImageData(width, height), rgb = lut();
+  for (let y = 0, at = 0; y < height; ++y) {
+    for (let x = 0; x < width; ++x, at += 4) {
+      const index = indexAt(x, y);
+      if (index < 0) continue;
+      image.data[at] = rgb[3 * index];
+      image.data[at + 1] = rgb[3 * index + 1];
+      image.data[at + 2] = rgb[3 * index + 2];
+      image.data[at + 3] = 255;
+    }
+  }
+  context.putImageData(image, 0, 0);
+}
+
+// A canvas with a frame around the chosen cell. move(dx, dy): arrow keys; at(x, y, click): the pointer, in shares 0 … 1 of the picture;
+// left(): it went away.
+function heat(host, {label, about, move, at, left}) {
+  const canvas = el('canvas', {tabIndex: 0, role: 'application', 'aria-describedby': about});
+  const frame = el('div', {className: 'frame'}), box = el('div', {className: 'heat'}, canvas, frame);
+  host.append(box);
+  const keys = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]};
+  canvas.addEventListener('keydown', (event) => {
+    const step = keys[event.key];
+    if (!step || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    move(...step);
+  });
+  const pointer = (event, click) => {
+    const r = canvas.getBoundingClientRect();
+    const share = (x, size) => Math.min(1 - 1e-9, Math.max(0, x / size));
+    at(share(event.clientX - r.left, r.width), share(event.clientY - r.top, r.height), click);
+  };
+  canvas.addEventListener('pointermove', (event) => pointer(event, false));
+  canvas.addEventListener('pointerdown', (event) => pointer(event, true));
+  canvas.addEventListener('pointerleave', left);
+  return {
+    canvas, box,
+    mark: (x, y, width, height, shown = true) => {  // shares of the picture
+      Object.assign(frame.style, {left: `${100 * x}%`, top: `${100 * y}%`, width: `${100 * width}%`, height: `${100 * height}%`});
+      frame.hidden = !shown;
+    },
+    name: () => canvas.setAttribute('aria-label', label()),
+  };
+}
+
+// Names along a side ('across', 'down'); of more than `most` every n-th.
+function axis(names, side, most) {
+  const step = Math.ceil(names.length / most);
+  return el('div', {className: side, 'aria-hidden': 'true'}, ...names.map((name, i) => el('span', {textContent: i % step === 0 ? name : ''})));
+}
+
+// The colours, with the values of both ends and of the middle.
+function legend(host) {
+  const canvas = el('canvas', {width: 256, height: 1, 'aria-hidden': 'true'}), spans = [el('span'), el('span'), el('span')];
+  host.append(el('div', {className: 'legend'}, canvas, el('div', {}, ...spans)));
+  return (...values) => {
+    paint(canvas, 256, 1, (x) => x);
+    values.forEach((value, i) => { spans[i].textContent = number(value); });
+  };
+}
