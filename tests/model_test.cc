@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "rapt/base/rng.h"
-#include "rapt/lab/sink.h"
 #include "rapt/ops/loss.h"
 #include "rapt/use/optimizer.h"
 #include "tests/model_tools.h"
@@ -174,19 +173,6 @@ TEST(Model, InitFollowsItsScheme) {
   EXPECT_EQ(spread(model.weight("decoder.norm.weight")), 1);
   EXPECT_EQ(model.weight("decoder.0.self.q.weight").get(3, 4), again.weight("decoder.0.self.q.weight").get(3, 4));
   EXPECT_NE(model.weight("decoder.0.self.q.weight").get(3, 4), model.weight("decoder.1.self.q.weight").get(3, 4));
-}
-
-TEST(Lab, TheSinkEmergesInAShortRun) {
-  Device device({.threads = 2});
-  const SinkReport report = run_sink(device, {.steps = 300, .batch = 32, .seed = 0}, [](int, double) {});
-  const SinkSnapshot &before = report.snapshots.front(), &after = report.snapshots.back();
-  double idle = 0, trigger = 0;
-  for (double v : after.idle) idle = std::max(idle, v);
-  for (double v : after.trigger) trigger = std::max(trigger, v);
-  EXPECT_LT(*std::max_element(before.idle.begin(), before.idle.end()), 0.2);  // about 1 / keys
-  EXPECT_GT(idle, 0.3);
-  EXPECT_LT(after.excess, 0.5 * before.excess);
-  EXPECT_FALSE(draw_maps(report).empty());
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ struct BiasRecipe {
 };
 
 struct QkNormRecipe {
-  enum class Span { head, full };            // over each head, or over the whole projection (OLMo 2)
-  enum class Weights { shared, per_head };   // one gain for all heads (Qwen3), or each its own (Cohere)
-  enum class At { before_pos, after_pos };   // before or after RoPE (Llama 4)
+  enum class Span { head, full };  // over each head, or over the whole projection (OLMo 2)
+  enum class Weights { shared, per_head };  // one gain for all heads (Qwen3), or each its own (Cohere)
+  enum class At { before_pos, after_pos };  // before or after RoPE (Llama 4)
   NormRecipe norm;
   Span span = Span::head;
   Weights weights = Weights::shared;
@@ -60,9 +60,9 @@ struct ScaleRecipe {
   enum class Kind { automatic, number, learned };  // automatic: 1 / sqrt(head_dim); for cosine and additive scores 1
   enum class Per { layer, head };
   Kind kind = Kind::automatic;
-  double number = 1;           // number: the scale itself; learned: its value at the start
-  Per per = Per::layer;        // learned
-  double max = 0;              // learned: never above this (0: no limit)
+  double number = 1;  // number: the scale itself; learned: its value at the start
+  Per per = Per::layer;  // learned
+  double max = 0;  // learned: never above this (0: no limit)
   bool operator==(const ScaleRecipe&) const = default;
 };
 
@@ -99,9 +99,9 @@ struct AttnRecipe {
   std::optional<NormRecipe> v_norm, z_norm;  // over each head
   PosRecipe pos;
   MaskKind mask = MaskKind::causal;
-  Dim chunk = 0;    // mask chunk
-  Dim window = 0;   // keys a row sees, itself included; 0: all
-  Dim keep = 0;     // first keys that stay visible (streaming: with window)
+  Dim chunk = 0;  // mask chunk
+  Dim window = 0;  // keys a row sees, itself included; 0: all
+  Dim keep = 0;  // first keys that stay visible (streaming: with window)
   double cap = 0;
   ExtraRecipe extra;
   std::vector<GateRecipe> gate;
@@ -116,7 +116,7 @@ struct FfnRecipe {
   Dim width = 0;  // 0: 4 * model width
   bool bias = false;
   double clamp = 0, alpha = 1, up_offset = 0;  // gpt-oss
-  double dropout = 0;                          // on the hidden layer
+  double dropout = 0;  // on the hidden layer
   bool operator==(const FfnRecipe&) const = default;
 };
 
@@ -125,15 +125,15 @@ struct PartRecipe {
   Kind kind = Kind::self;
   std::optional<NormRecipe> norm_in, norm_out, norm_sum;  // pre = in; post = sum; sandwich = in + out; OLMo 2 = out
   double residual_scale = 1;
-  double dropout = 0;      // on the branch, before it is added
-  AttnRecipe attn;         // self, cross
-  FfnRecipe ffn;           // ffn
+  double dropout = 0;  // on the branch, before it is added
+  AttnRecipe attn;  // self, cross
+  FfnRecipe ffn;  // ffn
   bool operator==(const PartRecipe&) const = default;
 };
 
 struct LayerRecipe {
-  bool parallel = false;               // all parts read the same input, their results are added together
-  std::optional<NormRecipe> norm_in;   // parallel with one norm: on the layer; with two: on the parts
+  bool parallel = false;  // all parts read the same input, their results are added together
+  std::optional<NormRecipe> norm_in;  // parallel with one norm: on the layer; with two: on the parts
   std::vector<PartRecipe> parts;
   bool operator==(const LayerRecipe&) const = default;
 };
@@ -145,10 +145,10 @@ struct AlignRecipe {  // how a recurrent decoder looks at the source, one head
   enum class Readout { tanh, maxout };
   At at = At::current;
   Score score = Score::dot;
-  Dim width = 0;       // hidden units of additive and concat scores and of the predicted place; 0: the cells'
-  bool feed = false;   // the readout enters the next step (Luong)
+  Dim width = 0;  // hidden units of additive and concat scores and of the predicted place; 0: the cells'
+  bool feed = false;  // the readout enters the next step (Luong)
   Window window = Window::none;
-  Dim reach = 10;      // of the window, to each side
+  Dim reach = 10;  // of the window, to each side
   Readout readout = Readout::tanh;
   bool operator==(const AlignRecipe&) const = default;
 };
@@ -158,8 +158,8 @@ struct RecurrentRecipe {
   enum class Start { last, projected, zero };  // a decoder's first state: the encoder's last ones, tanh(W of one), zeros
   Cell cell = Cell::gru;
   Dim layers = 1, width = 0;  // 0: the model's
-  bool both_ways = false;     // encoder
-  double dropout = 0;         // between layers
+  bool both_ways = false;  // encoder
+  double dropout = 0;  // between layers
   Start start = Start::last;
   std::optional<AlignRecipe> attention;
   Dim out_width() const { return both_ways ? 2 * width : width; }  // of a resolved recipe
@@ -168,7 +168,7 @@ struct RecurrentRecipe {
 
 struct StackRecipe {
   Dim layers = 1;
-  std::string pattern = "L";                 // repeated to the number of layers: "LLLLLG"
+  std::string pattern = "L";  // repeated to the number of layers: "LLLLLG"
   std::map<std::string, LayerRecipe> kinds;  // one letter each
   std::optional<NormRecipe> final_norm;
   double dropout = 0;  // after the final norm (T5)
@@ -183,7 +183,7 @@ struct EmbedRecipe {
   double scale = 1;
   bool scale_sqrt_width = false;  // times sqrt(width) (2017, Gemma)
   std::optional<NormRecipe> norm;
-  Dim types = 0;        // token types (BERT)
+  Dim types = 0;  // token types (BERT)
   Dim sink_tokens = 0;  // learned tokens put before every sequence
   Pos pos = Pos::none;
   SinusoidLayout layout = SinusoidLayout::pairs;
@@ -200,14 +200,14 @@ struct HeadTransform {  // BERT: dense, activation, norm before the output matri
 
 struct HeadRecipe {
   enum class Kind { vocab, none, classes };  // none: the last hidden state is the result; classes: one row of logits per sequence
-  enum class Pool { first, mean, last };     // classes: which rows of a sequence stand for it
+  enum class Pool { first, mean, last };  // classes: which rows of a sequence stand for it
   Kind kind = Kind::vocab;
-  Dim classes = 0;    // kind classes: how many
+  Dim classes = 0;  // kind classes: how many
   Pool pool = Pool::first;
   bool tied = false;  // the output matrix is the embedding table
   bool bias = false;
-  double scale = 1;   // on the hidden state before the matrix (T5: width^-0.5)
-  double cap = 0;     // on the logits (Gemma 2: 30)
+  double scale = 1;  // on the hidden state before the matrix (T5: width^-0.5)
+  double cap = 0;  // on the logits (Gemma 2: 30)
   std::optional<HeadTransform> transform;
   bool operator==(const HeadRecipe&) const = default;
 };

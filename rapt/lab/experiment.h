@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The laboratory: each "why" of the field as an experiment that anybody can run. An experiment states a claim, measures, and draws its
+// verdict from what it measured; the papers' numbers stand beside. A new one is one function and one line in experiments.cc.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rapt/device/device.h"
+#include "rapt/inspect/document.h"
+
+namespace rapt {
+
+// What an experiment gets. Everything random comes from `seed`.
+struct Lab {
+  Device& device;
+  std::uint64_t seed = 0;
+  double effort = 1;     // share of the full number of training steps and samples: tests take less and look at no verdict
+  std::function<void(std::string_view what, double done, double of)> progress = {};
+};
+
+// One thing that was measured. `holds` comes from the measurement, never from what one hopes for.
+struct Finding {
+  std::string what;          // "attention of idle queries on the first token, softmax against gate"
+  double measured = 0;       // the effect as one number, so that seeds can be put side by side
+  std::string unit;          // "", "nats", "x", "%"
+  std::string expected;      // in words: "lower than 1", "0 within 1e-12"
+  bool holds = false;
+  std::string paper;         // what the literature reports, with its name: "0.467 -> 0.048 (Qiu et al. 2025, table 4)"; may be empty
+  bool every_seed = true;    // false: known to come out either way; reported, promised to nobody
+};
+
+struct LabResult {
+  std::vector<Finding> findings;
+  std::string verdict;       // one or two sentences, written from the numbers; says where the common story is wrong
+  Document document;         // tables and at least one figure
+};
+
+struct Experiment {
+  const char* name;          // "key-bias"
+  const char* question;      // "Does a bias on the keys do anything?"
+  const char* claim;         // the story as it is told
+  double minutes;            // on two cores, about
+  LabResult (*run)(const Lab& lab);
+};
+
+std::span<const Experiment> experiments();      // in the order of the report
+const Experiment& find_experiment(std::string_view name);  // fails with the nearest name
+
+// The whole as a document: question, claim, what was measured, papers, figures, verdict, seconds.
+Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds);
+// Several seeds of several experiments side by side: docs/lab.md. results[experiment][seed].
+std::string lab_markdown(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
+                         const std::vector<std::vector<LabResult>>& results);
+
+}  // namespace rapt

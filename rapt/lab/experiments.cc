@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/lab/experiment.h"
+
+#include <cmath>
+#include <iterator>
+
+#include "rapt/base/text.h"
+#include "rapt/lab/experiments_learn.h"
+#include "rapt/lab/experiments_math.h"
+
+namespace rapt {
+namespace {
+
+// What is seen without training, then what training shows.
+template <LabResult (*first)(const Lab&), LabResult (*second)(const Lab&)>
+LabResult both(const Lab& lab) {
+  LabResult a = first(lab), b = second(lab);
+  std::move(b.findings.begin(), b.findings.end(), std::back_inserter(a.findings));
+  a.verdict += " " + b.verdict;
+  std::move(b.document.parts.begin(), b.document.parts.end(), std::back_inserter(a.document.parts));
+  for (const Json::Member& m : b.document.facts.object()) a.document.facts.set(m.key, m.value);
+  return a;
+}
+
+// clang-format off
+const Experiment kExperiments[] = {
+    // How attention scores
+    {"scale", "Why are scores divided by the root of the head's size?",
+     "Without the division dot products grow with the size, and gradients explode.", 0.1, scale},
+    {"score", "Why the scaled dot product and no other score?",
+     "Dot products are cheaper than cosine, distance or an additive score because they take O(d), and they work better on much data.", 4,
+     both<score_math, score_quality>},
+    {"cost", "What does attention cost, and against what?",
+     "A recurrent layer is O(n), attention is O(n^2).", 0.5, cost},
+    {"heads", "Why many heads and not one?",
+     "Each head looks at something else, so many see more than one.", 4, heads},
+    {"gqa", "What do fewer key and value heads cost?",
+     "Sharing keys and values among heads saves memory at almost no loss; MQA's heads all attend to the same information.", 4,
+     both<gqa_math, gqa_quality>},
+    {"distance", "Why does attention reach far?",
+     "Between two tokens there is one step in attention and as many as they are apart in a recurrent network.", 3, long_distance},
+    {"masks", "What happens when a mask is missing or the batch axis is wrong?",
+     "Shapes fit, so the code is right.", 0.1, masks},
+    // Positions
+    {"positions", "What do position codes really promise?",
+     "Sinusoids tell positions apart and extrapolate to longer texts; rotations make scores relative.", 4,
+     both<positions_math, positions_extrapolation>},
+    // Biases
+    {"key-bias", "Does a bias on the keys do anything?",
+     "The key bias is mathematically redundant.", 0.1, key_bias},
+    {"value-bias", "What does a bias on the values do?",
+     "The value bias shifts the output and is the most important of the three.", 0.1, value_bias},
+    {"query-bias", "What does a bias on the queries do?",
+     "The query bias matters less than the others.", 0.1, query_bias},
+    {"norm-bias", "Which norm cancels a bias before it?",
+     "A LayerNorm usually follows the projections and cancels their bias.", 0.1, norm_bias},
+    {"cache-bias", "Why do quantized key caches break models with key biases?",
+     "Four bits per key are enough, whatever the model.", 0.2, cache_bias},
+    // Norms and depth
+    {"norm-place", "Norm before or after the branch?",
+     "Post-norm makes gradients explode or vanish; pre-norm needs no warm-up.", 4, both<norm_place_math, norm_place_training>},
+    {"residual", "What would attention be without residual connections?",
+     "Residual connections are there for the gradient.", 0.2, residual},
+    {"rms-vs-layer", "What is lost when the mean is not subtracted?",
+     "RMSNorm saves 10 to 40 % of the computation at equal quality.", 4, rms_vs_layer},
+    {"batchnorm", "Why is there no BatchNorm in Transformers?",
+     "Its parameters generalise badly to texts of other lengths.", 4, batchnorm},
+    {"qk-norm", "What does a norm on queries and keys prevent?",
+     "It keeps mean 0 and variance 1 and so prevents vanishing gradients.", 4, qk_norm},
+    {"v-norm", "Why are values not normed?",
+     "Values must not be normed, or they would lose information.", 4, v_norm},
+    // Sinks and gates
+    {"sink", "Why does attention pile up on the first token?",
+     "The first token has a huge norm, so its dot products are large.", 4.5, sink},
+    {"massive", "Are massive activations and attention sinks one coin?",
+     "Massive activations cause the sink; whatever removes one removes the other.", 4.5, massive},
+    {"quant", "What do massive activations cost in int8?",
+     "They are the biggest enemy of quantization.", 4, quant},
+    {"streaming", "Why does a sliding window collapse, and why do a few kept tokens repair it?",
+     "Always keep the first four tokens, and the text may be endless.", 4, streaming_toy},
+    {"gate", "What does a gate after attention do?",
+     "Gates make attention sparse and non-linear, so the loss falls.", 4.5, gate},
+};
+// clang-format on
+
+std::string shown(const Finding& f) {  // "0.53 x": four significant digits are enough to compare seeds
+  char text[64];
+  const double size = std::abs(f.measured);
+  std::snprintf(text, sizeof text, size != 0 && (size < 1e-3 || size >= 1e6) ? "%.1e" : "%.4g", f.measured);
+  return f.unit.empty() || f.unit == "x" || f.unit == "%" ? text + f.unit : concat(text, " ", f.unit);
+}
+
+const char* mark(const Finding& f) { return f.holds ? "yes" : "no"; }
+
+Json finding_json(const Finding& f) {
+  return Json::Object{{"what", f.what},
+                      {"measured", std::isfinite(f.measured) ? Json(f.measured) : Json()},
+                      {"unit", f.unit},
+                      {"expected", f.expected},
+                      {"holds", f.holds},
+                      {"paper", f.paper},
+                      {"every_seed", f.every_seed}};
+}
+
+}  // namespace
+
+std::span<const Experiment> experiments() { return kExperiments; }
+
+const Experiment& find_experiment(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Experiment& e : kExperiments) {
+    if (e.name == name) return e;
+    names.push_back(e.name);
+  }
+  fail_usage("there is no experiment '", name, "'; ", name_hint(name, names));
+}
+
+Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds) {
+  Document d{.name = experiment.name, .title = experiment.question};
+  d.parts.push_back(Words{concat("The story: ", experiment.claim)});
+  Table t{.title = "Measured", .columns = {"what", "measured", "expected", "so", "papers"}};
+  Json::Array findings;
+  for (const Finding& f : result.findings) {
+    t.rows.push_back({f.what, shown(f), f.expected + (f.every_seed ? "" : " (either way)"), mark(f), f.paper});
+    findings.push_back(finding_json(f));
+  }
+  d.parts.push_back(std::move(t));
+  d.parts.push_back(Words{"Verdict: " + result.verdict});
+  d.parts.insert(d.parts.end(), result.document.parts.begin(), result.document.parts.end());
+  char time[32];
+  std::snprintf(time, sizeof time, "%.1f", seconds);
+  d.parts.push_back(Words{concat("Seed ", lab.seed, ", ", time, " s on ", lab.device.threads(), " threads (", lab.device.kernels.isa, ")",
+                                 lab.effort < 1 ? concat(", effort ", shortest(lab.effort)) : "", ".")});
+  d.facts = result.document.facts;
+  d.facts.set("seed", static_cast<Dim>(lab.seed));
+  d.facts.set("effort", lab.effort);
+  d.facts.set("seconds", seconds);
+  d.facts.set("verdict", result.verdict);
+  d.facts.set("findings", std::move(findings));
+  return d;
+}
+
+std::string lab_markdown(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
+                         const std::vector<std::vector<LabResult>>& results) {
+  std::string seed_names;
+  for (std::uint64_t s : seeds) seed_names += concat(seed_names.empty() ? "" : ",", s);
+  Document top{.name = "lab", .title = "The laboratory"};
+  top.parts.push_back(
+      Words{concat("Made by `rapt lab ", ran.size() == 1 ? ran[0]->name : "--all", " --seeds ", seed_names,
+                   " --markdown FILE`. Every number is measured by the program; \"yes\" and \"no\" say whether what was "
+                   "expected held with that seed. Effects marked \"either way\" are known to depend on the seed or on the machine and are "
+                   "reported as they came out.")});
+  Table summary{.columns = {"experiment", "question", "held"}};
+  for (std::size_t e = 0; e < ran.size(); ++e) {
+    std::size_t held = 0, all = 0, free_held = 0, free_all = 0;
+    for (const LabResult& r : results[e])
+      for (const Finding& f : r.findings) (f.every_seed ? all : free_all) += 1, (f.every_seed ? held : free_held) += f.holds;
+    summary.rows.push_back(
+        {ran[e]->name, ran[e]->question, concat(held, " of ", all, free_all ? concat("; either way: ", free_held, " of ", free_all) : "")});
+  }
+  top.parts.push_back(std::move(summary));
+  std::string out = document_markdown(top).substr(1);  // the page's own heading stands above those of the experiments
+
+  for (std::size_t e = 0; e < ran.size(); ++e) {
+    const std::vector<LabResult>& of = results[e];
+    Document d{.name = ran[e]->name, .title = concat(ran[e]->name, ": ", ran[e]->question)};
+    d.parts.push_back(Words{concat("The story: ", ran[e]->claim)});
+    Table t{.columns = {"what", "expected"}};
+    for (std::uint64_t s : seeds) t.columns.push_back(concat("seed ", s));
+    t.columns.push_back("papers");
+    const std::size_t rows = of.empty() ? 0 : of[0].findings.size();
+    for (std::size_t i = 0; i < rows; ++i) {
+      const Finding& f = of[0].findings[i];
+      std::vector<Cell> row = {f.what, f.expected + (f.every_seed ? "" : " (either way)")};
+      for (const LabResult& r : of) {
+        if (r.findings.size() != rows)
+          fail("lab: ", ran[e]->name, " has ", r.findings.size(), " findings with one seed, ", rows, " with another");
+        row.push_back(concat(shown(r.findings[i]), ", ", mark(r.findings[i])));
+      }
+      row.push_back(f.paper);
+      t.rows.push_back(std::move(row));
+    }
+    d.parts.push_back(std::move(t));
+    bool same = true;
+    for (const LabResult& r : of) same = same && r.verdict == of[0].verdict;
+    for (std::size_t s = 0; s < of.size() && (s == 0 || !same); ++s)
+      d.parts.push_back(Words{concat("Verdict", same ? "" : concat(" with seed ", seeds[s]), ": ", of[s].verdict)});
+    if (!of.empty()) d.parts.insert(d.parts.end(), of[0].document.parts.begin(), of[0].document.parts.end());
+    out += "\n" + document_markdown(d);
+  }
+  return out;
+}
+
+}  // namespace rapt
