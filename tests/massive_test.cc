@@ -47,10 +47,10 @@ TEST(Massive, TheGridFollowsFromTheResidualStream) {
         EXPECT_NEAR(m.log_ratio(layers, t), std::log10(largest / median), 1e-4) << name;
       }
       for (std::size_t c = 0; c < m.channels.size(); ++c) {  // the trace keeps the sign of the strongest
-        double strongest = 0;
+        double strongest = 0, size = 0;  // two variables: see extreme() in tensor/formats.cc
         for (Dim t = 0; t < 13; ++t) {
           const double v = x[static_cast<std::size_t>(t * 24 + m.channels[c])];
-          if (std::abs(v) > std::abs(strongest)) strongest = v;
+          if (std::abs(v) > size) strongest = v, size = std::abs(v);
         }
         EXPECT_NEAR(m.trace[c * 4 + static_cast<std::size_t>(layers)], strongest, 1e-4);
       }

@@ -71,11 +71,12 @@ void decode_q8_0(const Byte* b, float* y) {
 int low_byte(float x) { return x > -1e9f && x < 1e9f ? static_cast<int>(x) & 0xFF : 0; }
 int level(float x, int most) { return std::min(most, int{static_cast<signed char>(low_byte(x))}) & 0xFF; }
 
-// The value of the largest magnitude, with its sign; the first of several.
+// The value of the largest magnitude, with its sign; the first of several. Its size is a variable of its own: clang 19 compiles
+// `if (fabs(x) > fabs(best)) best = x` from best = 0 wrongly where it unrolls the whole loop.
 float extreme(const float* x) {
-  float best = 0;
+  float best = 0, size = 0;
   for (int j = 0; j < 32; ++j)
-    if (std::fabs(best) < std::fabs(x[j])) best = x[j];
+    if (const float s = std::fabs(x[j]); s > size) best = x[j], size = s;
   return best;
 }
 struct Range {

@@ -246,10 +246,10 @@ void refit(const float* x, Block& b) {
 template <Shape k>
 Block search(const float* x) {
   Line lines[kMostGroups];
-  float scale = 0, minimum = 0;  // the largest; a scale keeps its sign
+  float scale = 0, size = 0, minimum = 0;  // the largest; a scale keeps its sign (size: see extreme() in formats.cc)
   for (int g = 0; g < k.groups(); ++g) {
     lines[g] = fit<k>(x + g * k.group);
-    if (std::fabs(lines[g].scale) > std::fabs(scale)) scale = lines[g].scale;
+    if (const float s = std::fabs(lines[g].scale); s > size) scale = lines[g].scale, size = s;
     minimum = std::max(minimum, lines[g].minimum);
   }
   Block best;
