@@ -559,13 +559,20 @@ std::string heat_text(const HeatMap& map, bool color) {
   static constexpr const char* kShades[] = {" ", "\xE2\x96\x91", "\xE2\x96\x92", "\xE2\x96\x93", "\xE2\x96\x88"};  // ░ ▒ ▓ █
   static constexpr int kRamp[] = {53, 60, 24, 30, 36, 77, 148, 220};  // from dark violet to yellow
   const std::size_t C = map.columns.size();
-  const int digits = C < 10 ? 1 : C < 100 ? 2 : C < 1000 ? 3 : 6, cell = digits + 1;
+  // Columns are numbered, and the numbers explained below; labels that are numbers themselves (heads, say) stand there as they are.
+  bool own = true;
+  std::size_t widest = 1;
+  for (const std::string& s : map.columns) {
+    own = own && !s.empty() && s.size() <= 5 && s.find_first_not_of("0123456789") == std::string::npos;
+    widest = std::max(widest, s.size());
+  }
+  const int digits = own ? static_cast<int>(widest) : C < 10 ? 1 : C < 100 ? 2 : C < 1000 ? 3 : 6, cell = digits + 1;
   Dim labels = 0;
   for (const std::string& s : map.rows) labels = std::max(labels, text_width(terminal_text(s, 24)));
   std::string out;
   if (!map.title.empty()) out += terminal_text(map.title, 200) + "\n";
   out += std::string(static_cast<std::size_t>(labels) + 1, ' ');
-  for (std::size_t c = 0; c < C; ++c) out += right_aligned(std::to_string(c + 1), cell);
+  for (std::size_t c = 0; c < C; ++c) out += right_aligned(own ? map.columns[c] : std::to_string(c + 1), cell);
   out += "\n";
   for (std::size_t r = 0; r < map.rows.size(); ++r) {
     out += right_aligned(terminal_text(map.rows[r], 24), labels) + " ";
@@ -583,6 +590,7 @@ std::string heat_text(const HeatMap& map, bool color) {
     }
     out += "\n";
   }
+  if (own) return out;
   std::string line;
   for (std::size_t c = 0; c < C; ++c) {
     const std::string one = concat(c + 1, " ", terminal_text(map.columns[c], 24));

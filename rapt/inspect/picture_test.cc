@@ -302,6 +302,8 @@ TEST(Heat, TextShadesAndWidths) {
 
 TEST(Heat, WrongMapsAreRefused) {
   EXPECT_THROW(heat_svg({}), Error);
+  // Labels that are numbers stand above their columns themselves, and nothing is explained below.
+  EXPECT_EQ(heat_text({.rows = {"0"}, .columns = {"7", "10"}, .values = {1, 0}}, false), "    7 10\n0  ██   \n");
   EXPECT_THROW(heat_text({.rows = {"a"}, .columns = {"b"}, .values = {1, 2}}, false), Error);
   EXPECT_THROW(heat_png({.rows = {"a"}, .columns = {"b"}, .values = {1}, .top = -1}), Error);
   EXPECT_THROW(heat_png(kMap, 0), Error);
