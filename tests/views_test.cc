@@ -372,9 +372,8 @@ TEST(WideMaps, FitATerminalAndKeepTheirLargestValues) {
   map.values[34] = 1;  // columns 33, 34, 35 become the 12th of 21
   const std::string text = document_text({.name = "x", .title = "", .parts = {map}}, false);
   EXPECT_TRUE(test::holds(text, "(a column is the largest of 3)"));
-  EXPECT_TRUE(test::holds(text, "20 21\n")) << text;
+  EXPECT_TRUE(test::holds(text, " 30 33 36 ") && test::holds(text, " 57 60\n")) << text;
   EXPECT_TRUE(test::holds(text, "\nr " + std::string(11 * 3, ' ') + " ██")) << text;
-  EXPECT_TRUE(test::holds(text, "12 33"));
 }
 
 }  // namespace
