@@ -359,17 +359,18 @@ void draw_gate(Drawing& d, const AttnRecipe& a, GateRecipe::At at, Dim C, std::s
   }
 }
 
-void draw_attention(Drawing& d, const AttnRecipe& a, Dim C, bool cross) {
+// `stream`: what the part reads.
+void draw_attention(Drawing& d, const AttnRecipe& a, Dim C, bool cross, const std::string& stream) {
   using At = GateRecipe::At;
   auto with_bias = [](bool b) { return b ? " + bias" : ""; };
   const std::string from = with_commas(C) + " → ";
+  d.inside("from", cross ? concat("Q of ", stream, "; K and V of the encoder's result") : concat("Q, K and V of ", stream));
   d.inside("q", concat(from, heads_by(a.heads, a.head_dim), with_bias(a.bias.q)));
-  const std::string memory = cross ? "   of the encoder's result" : "";
   if (a.head_dim == a.v_dim && a.bias.k == a.bias.v) {
-    d.inside("k, v", concat(from, heads_by(a.kv_heads, a.head_dim), " each", with_bias(a.bias.k), sharing(a), memory));
+    d.inside("k, v", concat(from, heads_by(a.kv_heads, a.head_dim), " each", with_bias(a.bias.k), sharing(a)));
   } else {
-    d.inside("k", concat(from, heads_by(a.kv_heads, a.head_dim), with_bias(a.bias.k), sharing(a), memory));
-    d.inside("v", concat(from, heads_by(a.kv_heads, a.v_dim), with_bias(a.bias.v), memory));
+    d.inside("k", concat(from, heads_by(a.kv_heads, a.head_dim), with_bias(a.bias.k), sharing(a)));
+    d.inside("v", concat(from, heads_by(a.kv_heads, a.v_dim), with_bias(a.bias.v)));
   }
   draw_gate(d, a, At::q, C, "q");
   draw_gate(d, a, At::k, C, "k");
@@ -418,7 +419,7 @@ void draw_ffn(Drawing& d, const FfnRecipe& f, Dim C) {
   d.inside("down", concat(with_commas(f.width), " → ", with_commas(C), bias));
 }
 
-void draw_layer(Drawing& d, const LayerRecipe& l, Dim C) {
+void draw_layer(Drawing& d, const LayerRecipe& l, const std::string& stack, Dim C) {
   if (l.parallel)
     d.on_stream(l.norm_in ? "h = norm" : "parallel",
                 l.norm_in ? norm_text(*l.norm_in) + "; all parts read h" : "all parts read the layer's input");
@@ -427,7 +428,9 @@ void draw_layer(Drawing& d, const LayerRecipe& l, Dim C) {
     d.branch(concat(kTitles[static_cast<std::size_t>(p.kind)], l.parallel ? (l.norm_in ? " of h" : " of the layer's input") : ""));
     if (p.norm_in) d.inside("norm_in", norm_text(*p.norm_in));
     if (p.kind == PartKind::ffn) draw_ffn(d, p.ffn, C);
-    else draw_attention(d, p.attn, C, p.kind == PartKind::cross);
+    else
+      draw_attention(d, p.attn, C, p.kind == PartKind::cross,
+                     l.parallel && l.norm_in ? "h" : concat("the ", stack, "'s stream", p.norm_in ? " after norm_in" : ""));
     if (p.norm_out) d.inside("norm_out", norm_text(*p.norm_out));
     std::string sum;
     if (p.dropout > 0) sum = dropout_text(p.dropout);
@@ -456,10 +459,11 @@ void draw_recurrent(Drawing& d, const Recipe& r, const StackRecipe& s, const std
   if (c.layers > 1) d.on_stream("between", c.dropout > 0 ? dropout_text(c.dropout) : "no dropout");
   if (a) {
     static constexpr const char* kScores[] = {"h·s", "h·W s", "v·tanh(W h + U s)", "v·tanh(W [h; s])"};
-    d.branch(concat("attention of the state ", previous ? "before" : "after", " the step"));
+    d.branch("attention");
     std::string score = kScores[static_cast<std::size_t>(a->score)];
     if (a->score == AlignRecipe::Score::additive || a->score == AlignRecipe::Score::concat)
       score += concat(", hidden ", with_commas(a->width));
+    d.inside("from", concat("Q: the decoder's state h ", previous ? "before" : "after", " the step; K and V: the encoder's states s"));
     d.inside("weights", concat("softmax(", score, ")"));
     d.inside("sees", a->window == AlignRecipe::Window::none ? "all of the encoder's result"
                      : a->window == AlignRecipe::Window::monotonic
@@ -483,7 +487,7 @@ void draw_stack(Drawing& d, const StackRecipe& s, const std::string& name, Dim C
   d.wire();
   d.box_top(kinds.size() > 1 ? concat(title, "; this is ", kinds[0].first) : title);
   const LayerRecipe& first = s.kinds.at(kinds[0].first);
-  draw_layer(d, first, C);
+  draw_layer(d, first, name, C);
   for (std::size_t i = 1; i < kinds.size(); ++i) {
     const LayerRecipe& l = s.kinds.at(kinds[i].first);
     Recipe one, other;  // only to compare two layers by the names of their fields
@@ -493,7 +497,7 @@ void draw_stack(Drawing& d, const StackRecipe& s, const std::string& name, Dim C
     d.box_bottom();
     d.box_top(concat(kinds[i].first, changes.size() <= 8 ? concat(": like ", kinds[0].first, ", but") : ""));
     if (changes.size() > 8) {
-      draw_layer(d, l, C);
+      draw_layer(d, l, name, C);
       continue;
     }
     for (const Difference& c : changes) {

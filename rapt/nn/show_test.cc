@@ -169,9 +169,21 @@ TEST(Show, DrawingSaysWhatIsThere) {
   EXPECT_TRUE(has(draw_recipe(resolve(preset("gpt2")), true), "\033[1m"));
   const std::string bahdanau = draw_recipe(resolve(preset("bahdanau")));
   for (const char* piece : {"1 layer of GRU cells, reading both ways", "256 + context → state 512", "of the backward cells",
-                            "v·tanh(W h + U s), hidden 512", "maxout(W [h; x; c])", "per sequence"})
+                            "Q: the decoder's state h before the step; K and V: the encoder's states s", "v·tanh(W h + U s), hidden 512",
+                            "maxout(W [h; x; c])", "per sequence"})
     EXPECT_TRUE(has(bahdanau, piece)) << piece << "\n" << bahdanau;
-  EXPECT_TRUE(has(draw_recipe(resolve(preset("luong-local-p"))), "within 10 of p"));
+  const std::string luong = draw_recipe(resolve(preset("luong-local-p")));
+  for (const char* piece : {"within 10 of p", "state h after the step"}) EXPECT_TRUE(has(luong, piece)) << piece << "\n" << luong;
+}
+
+// For each attention: where its queries, keys and values come from.
+TEST(Show, DrawingSaysWhereQueriesKeysAndValuesComeFrom) {
+  EXPECT_TRUE(has(draw_recipe(resolve(preset("llama3"))), "Q, K and V of the decoder's stream after norm_in\n"));
+  EXPECT_TRUE(has(draw_recipe(resolve(preset("palm"))), "Q, K and V of h\n"));
+  const std::string both = draw_recipe(resolve(preset("transformer-2017")));
+  for (const char* piece : {"Q, K and V of the encoder's stream\n", "Q, K and V of the decoder's stream\n",
+                            "Q of the decoder's stream; K and V of the encoder's result\n"})
+    EXPECT_TRUE(has(both, piece)) << piece << "\n" << both;
 }
 
 TEST(Show, Differences) {
