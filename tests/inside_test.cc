@@ -293,9 +293,19 @@ TEST(Inside, NamesThatMeanTheSamePoint) {
                                                                   {"blocks.1.mlp.in.hook_out", "mlp_pre.1"},
                                                                   {"hook_embed", "embeddings"},
                                                                   {"unembed.hook_out", "lm_head"},
+                                                                  {"layers_output[-1]", "resid_post.2"},
+                                                                  {"attention_probabilities[0]", "attn_weights.0"},
+                                                                  {"token_embeddings", "embeddings"},
+                                                                  {"l_out-1", "resid_post.1"},
+                                                                  {"ffn_up-2", "mlp_pre.2"},
+                                                                  {"kqv_out-0", "z.0"},
+                                                                  {"attn_out-1", "attn_out.1"},
+                                                                  {"result_norm", "final_norm"},
                                                                   {"embed", "embeddings"}})
     EXPECT_EQ(name(text), own) << text;
   EXPECT_EQ(find_points(*toy.model, "blocks.*.hook_resid_pre").size(), 3u);
+  EXPECT_EQ(find_points(*toy.model, "mlps_output[*]").size(), 3u);
+  EXPECT_EQ(find_points(*test::open_toy("qwen3", device).model, "ffn_up-0").at(0).name, "mlp_pre_linear.0");
   const std::vector<std::string> starred = {"blocks.*.attn.hook_z"};
   EXPECT_EQ(ask_points(*toy.model, starred)[2].name, "blocks.2.attn.hook_z");
 }
@@ -343,6 +353,11 @@ TEST(Inside, NamesThatAreRefusedSayWhy) {
            {"gpt2", "blocks.0.hook_attn_in", "before the norm"},
            {"gpt2", "blocks.0.hook_mlp_in", "before the norm"},
            {"gpt2", "blocks.0.mlp.hook_expert_indices", "no experts"},
+           {"gpt2", "router_logits.0", "no experts"},
+           {"gpt2", "Qcur-1", "before and after their rotation"},
+           {"gpt2", "kq-1", "not scaled yet"},
+           {"gpt2", "layers_output[3]", "layers 0 to 2"},
+           {"gpt2", "layers_output[x]", "is no point"},
            {"gpt2", "blocks.0.ln3.hook_normalized", "ln1 … ln2"},
            {"gpt2", "blocks.0.hook_normalized_resid_post", "no norm of it stands on the residual stream"},
            {"gpt2", "blocks.0.hook_everything", "is no point"},

@@ -181,8 +181,26 @@ const Refused kRefused[] = {
   {"expert_indices", "it has no experts"},
   {"hook_token_type_embed", "embeddings of token types are not held apart: full_embeddings has them in it"},
   {"hook_tokens", "tokens are written beside the tensors"},
+  {"Qcur", "ggml calls queries so before and after their rotation: write q.L (before) or attn_q.L (what attention reads)"},
+  {"Kcur", "ggml calls keys so before and after their rotation: write k.L (before) or attn_k.L (what attention reads)"},
+  {"kq", "ggml's are not scaled yet: attn_scores.L are, and masked"},
+  {"inp_tokens", "tokens are written beside the tensors"},
+  {"inp_pos", "positions are the rows' numbers"},
   {"rotary_emb.hook_cos", "tables of angles are no tensors of a layer: rapt inspect positions shows them"},
   {"rotary_emb.hook_sin", "tables of angles are no tensors of a layer: rapt inspect positions shows them"},
+};
+
+// What nnterp and ggml's graphs call our points, in our words or as a hook.
+struct Alias { const char *theirs, *ours; };
+const Alias kAliases[] = {
+  {"token_embeddings", "embeddings"}, {"layers_input", "resid_pre"}, {"layers_output", "resid_post"},
+  {"attentions_input", "attn_in"}, {"attentions_output", "attn_out"}, {"attention_probabilities", "attn_weights"},
+  {"mlps_input", "mlp_in"}, {"mlps_output", "mlp_out"},
+  {"inp_embd", "embeddings"}, {"attn_norm", "attn_in"}, {"Vcur", "value"}, {"kq_soft_max", "attn_weights"}, {"kqv", "z"}, {"kqv_out", "z"},
+  {"attn_out", "attn_out"}, {"ffn_inp", "resid_mid"}, {"ffn_norm", "mlp_in"}, {"ffn_gate", "mlp.gate.hook_out"},
+  {"ffn_up", "mlp.in.hook_out"}, {"ffn_swiglu", "mlp_act"}, {"ffn_geglu", "mlp_act"}, {"ffn_out", "mlp_out"}, {"l_out", "resid_post"},
+  {"result_norm", "final_norm"}, {"result_output", "logits"},
+  {"Qcur", "Qcur"}, {"Kcur", "Kcur"}, {"kq", "kq"}, {"inp_tokens", "inp_tokens"}, {"inp_pos", "inp_pos"},
 };
 // clang-format on
 
@@ -283,6 +301,8 @@ Wanted by_own_name(std::string_view name) {
     if (name == e.name) return {&e, false};
     if (e.of == Of::attention && name == own_name(e, true)) return {&e, true};
   }
+  for (const Refused& r : kRefused)
+    if (name == r.hook) return {nullptr, false, r.why};
   return {};
 }
 
@@ -362,6 +382,22 @@ struct Name {
   bool hook = false;  // a name of TransformerLens
 };
 
+// layers_output[5], l_out-5, result_norm; nothing where the name is none of these.
+std::optional<Name> read_alias(std::string_view text, std::optional<Stack> stack) {
+  std::string_view word = text, layer;
+  if (const std::size_t open = text.find('['); open != std::string_view::npos && text.ends_with(']'))
+    word = text.substr(0, open), layer = text.substr(open + 1, text.size() - open - 2);
+  else if (const std::size_t dash = text.find('-'); dash != std::string_view::npos)
+    word = text.substr(0, dash), layer = text.substr(dash + 1);
+  if (!layer.empty() && !is_layer(layer)) return {};
+  for (const Alias& a : kAliases)
+    if (word == a.theirs) {
+      const std::string_view ours = a.ours;
+      return Name{stack, std::string(ours), std::string(layer), ours.find(".hook_") != std::string_view::npos};
+    }
+  return {};
+}
+
 Name read_name(std::string_view text) {
   Name n;
   std::string_view rest = text;
@@ -375,6 +411,7 @@ Name read_name(std::string_view text) {
       return {which, concat("ln_final.", rest), "", true};
     if (take(concat(word_for(which), "_blocks.")) || take(concat(word_for(which), "."))) n.stack = which;
   }
+  if (std::optional<Name> alias = read_alias(rest, n.stack)) return *alias;
   const bool block = n.stack || take("blocks.");
   const std::size_t dot = rest.find('.');
   if (block && dot != std::string_view::npos && is_layer(rest.substr(0, dot)))
@@ -386,7 +423,7 @@ Name read_name(std::string_view text) {
     n.word = rest.substr(0, end);
     n.layer = rest.substr(end + 1);
   }
-  if (by_own_name(n.word).entry) return n;
+  if (const Wanted w = by_own_name(n.word); w.entry || !w.why.empty()) return n;
   // A short form: letters, a layer's number, which norm.
   std::string norm;
   if (n.layer.empty()) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of what a pass computes. A point is one tensor of one layer; ours are written name.layer, and the names of TransformerLens (both
-// the old ones and those of its Bridge) and their short forms mean the same tensors. A name that does not exist in this model, that the
-// engine does not hold, or that means two things is refused with the reason: a plausible wrong tensor is the worst answer.
+// the old ones and those of its Bridge), their short forms, and those of nnterp and of ggml's graphs mean the same tensors. A name that
+// does not exist in this model, that the engine does not hold, or that means two things is refused with the reason: a plausible wrong
+// tensor is the worst answer.
 //
 //   name  = [stack "."] own ["." layer]              z.5  resid_post.-1  attn_weights.*  final_norm  encoder.q.0
 //         | block "." layer "." hook                 blocks.5.attn.hook_pattern  decoder.2.cross_attn.hook_z
 //         | hook | short layer ["ln" n]              hook_embed  unembed.hook_out  k6  pattern0  normalized4ln2
+//         | nnterp ["[" layer "]"] | ggml ["-" layer]  layers_output[5]  token_embeddings  l_out-5  result_norm
 //   layer = number | "-" number (from the end) | "*" (all that have it)
 //   stack = "encoder" | "decoder": needed where a model has both
 //   block = "blocks" | stack | stack "_blocks"
