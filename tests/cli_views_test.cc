@@ -84,6 +84,17 @@ TEST_F(CliViews, AModelComparedWithItselfIsEqual) {
   EXPECT_TRUE(other.find("layers")->array().empty());
 }
 
+// Without a target the decoder reads what it would answer itself: its last layer has every next token of that answer in front.
+TEST_F(CliViews, AnEncoderDecoderIsSeenReadingItsOwnAnswer) {
+  const Json lens = facts("lens " + toy("t5") + " --ids '3 5 7 9 4'");
+  const Json::Array& ranks = lens.find("rank")->array();
+  const Json::Array& last = ranks.back().array();
+  ASSERT_GT(last.size(), 1u);
+  for (std::size_t i = 0; i + 1 < last.size(); ++i) EXPECT_EQ(last[i].integer(), 1) << i;
+  EXPECT_EQ(last.back().integer(), 0);  // nothing stands behind the last token
+  EXPECT_TRUE(says(run("inspect norms " + toy("t5") + " --ids '3 5 7 9 4' -q").out, "5 tokens of the source"));
+}
+
 TEST_F(CliViews, SaysWhyNot) {
   const std::string ids = " --ids '3 5 7' -q -t 1";
   const Outcome gates = run("inspect gates " + toy("gpt2") + ids);
@@ -98,6 +109,9 @@ TEST_F(CliViews, SaysWhyNot) {
   const Outcome zero = run("inspect massive " + toy("bert") + ids + " --zero");
   EXPECT_EQ(zero.code, 1);
   EXPECT_TRUE(says(zero.err, "does not predict the next token")) << zero.err;
+  const Outcome target = run("inspect norms " + toy("gpt2") + ids + " --target b");
+  EXPECT_EQ(target.code, 2);
+  EXPECT_TRUE(says(target.err, "has no encoder")) << target.err;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "rapt/base/text.h"
 #include "rapt/inspect/picture.h"
 #include "rapt/nn/presets.h"
+#include "rapt/use/generate.h"
 
 namespace rapt::cli {
 
@@ -34,6 +35,7 @@ std::string make_help() {
       "  --file FILE          the text of a file\n"
       "  --ids \"1 2 3\"        token ids instead of a text\n"
       "  --tokens N           only the first N tokens\n"
+      "  --target TEXT        of an encoder-decoder: what its decoder reads (the first 64 tokens of its own answer)\n"
       "  --json               everything as JSON\n"
       "  --out FILE           the first map or chart as .svg, .png or .txt; FOLDER/: all of them\n"
       "  --html FILE          one page that needs no network\n"
@@ -59,9 +61,27 @@ const View& find_view(const std::string& name) {
 }
 
 struct Input {
-  std::optional<std::string> ids, file;
+  std::optional<std::string> ids, file, target;
   Dim tokens = 0;  // at most; 0: all
 };
+
+// What the decoder of an encoder-decoder reads: its start and the target, or what it would answer itself.
+std::vector<std::int32_t> decoder_ids(const Subject& s, const Input& in) {
+  constexpr Dim kAnswer = 64;
+  const Checkpoint& c = s.model.checkpoint;
+  std::vector<std::int32_t> ids = {std::max(0, c.decoder_start)}, rest;
+  if (in.target) {
+    rest = tokenizer_of(c).encode(*in.target);
+  } else {
+    GenerateOptions greedy{.max_tokens = c.model->recipe.context > 0 ? std::min(kAnswer, c.model->recipe.context - 1) : kAnswer};
+    greedy.sampler.temperature = 0;
+    rest = Session(s.device(), c, {}).translate(s.source, greedy).at(0).ids;
+  }
+  ids.insert(ids.end(), rest.begin(), rest.end());
+  if (c.model->recipe.context > 0 && static_cast<Dim>(ids.size()) > c.model->recipe.context)
+    fail_usage("--target has ", rest.size(), " tokens; with its start ", c.model->recipe.context, " fit the model");
+  return ids;
+}
 
 void read_text(Subject& s, const Input& in, const std::string* operand) {
   const Checkpoint& c = s.model.checkpoint;
@@ -83,8 +103,9 @@ void read_text(Subject& s, const Input& in, const std::string* operand) {
   for (std::int32_t id : ids) s.words.push_back(c.tokenizer ? c.tokenizer->decode(std::span(&id, 1), true) : std::to_string(id));
   if (c.model->encoder && c.model->decoder) {
     s.source = std::move(ids);
-    s.ids = {std::max(0, c.decoder_start)};
+    s.ids = decoder_ids(s, in);
   } else {
+    if (in.target) fail_usage("--target: ", c.path, " has no encoder; its text is TEXT alone");
     s.ids = std::move(ids);
   }
 }
@@ -120,7 +141,10 @@ int run(Args& args) {
   if (name.empty()) fail_usage("a view, a model and perhaps a text are needed: rapt inspect heads MODEL (rapt inspect --help)");
   const View& view = find_view(name);
   const CommonArgs common = common_args(args);
-  Input in{.ids = args.value("ids"), .file = args.value("file"), .tokens = args.number("tokens", 1, Dim{1} << 40).value_or(0)};
+  Input in{.ids = args.value("ids"),
+           .file = args.value("file"),
+           .target = args.value("target"),
+           .tokens = args.number("tokens", 1, Dim{1} << 40).value_or(0)};
   const std::optional<std::string> out = args.value("out"), html = args.value("html");
   const bool force = args.flag("force");
   const auto make = view.parse(args);

@@ -14,7 +14,7 @@ namespace rapt::cli {
 struct Subject {
   const OpenModel& model;
   std::vector<std::int32_t> ids,
-      source;   // framed (BOS, CLS … as the tokenizer says); source: of an encoder-decoder, whose ids then hold its start
+      source;   // framed (BOS, CLS … as the tokenizer says); source: of an encoder-decoder, whose ids are what its decoder reads
   std::vector<std::string> words;          // of the tokens looked at, readable
   const CommonArgs& common;
   const OpenModel* other = nullptr;  // the second model, of a view that takes two: compare makes sure that it reads the same tokens
