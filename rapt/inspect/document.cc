@@ -164,7 +164,7 @@ constexpr std::string_view kStyle =
     "body{margin:0 auto;padding:1.5rem 1rem 4rem;max-width:60rem;background:var(--page);color:var(--ink);"
     "font:1rem/1.55 system-ui,sans-serif}\n"
     "h1{font-size:1.7rem}h2{font-size:1.35rem;margin-top:3rem;border-top:1px solid var(--line);padding-top:1.2rem}h3{font-size:1.1rem}\n"
-    "a{color:var(--link)}nav ol{columns:2;column-gap:2rem}nav li{break-inside:avoid}\n"
+    "a{color:var(--link)}nav ol{columns:2 24rem;column-gap:3rem}nav li{break-inside:avoid}\n"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.8rem 0}\n"
     "caption{text-align:left;font-weight:600;padding:.3rem 0}\n"
     "th,td{padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}th{color:var(--soft)}\n"

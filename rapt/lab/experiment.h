@@ -51,8 +51,9 @@ const Experiment& find_experiment(std::string_view name);  // fails with the nea
 
 // The whole as a document: question, claim, what was measured, papers, figures, verdict, seconds.
 Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds);
-// Several seeds of several experiments side by side: docs/lab.md. results[experiment][seed].
-std::string lab_markdown(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
-                         const std::vector<std::vector<LabResult>>& results);
+// Several seeds of several experiments side by side, a summary first; figures are those of the first seed. results[experiment][seed].
+std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
+                                 const std::vector<std::vector<LabResult>>& results);
+std::string lab_markdown(std::vector<Document> report);  // docs/lab.md
 
 }  // namespace rapt

@@ -140,14 +140,14 @@ Document lab_document(const Experiment& experiment, const LabResult& result, con
   return d;
 }
 
-std::string lab_markdown(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
-                         const std::vector<std::vector<LabResult>>& results) {
+std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
+                                 const std::vector<std::vector<LabResult>>& results) {
   std::string seed_names;
   for (std::uint64_t s : seeds) seed_names += concat(seed_names.empty() ? "" : ",", s);
-  Document top{.name = "lab", .title = "The laboratory"};
+  Document top{.title = "What was asked, and what held"};
   top.parts.push_back(
       Words{concat("Made by `rapt lab ", ran.size() == 1 ? ran[0]->name : "--all", " --seeds ", seed_names,
-                   " --markdown FILE`. Every number is measured by the program; \"yes\" and \"no\" say whether what was "
+                   "`. Every number is measured by the program; \"yes\" and \"no\" say whether what was "
                    "expected held with that seed. Effects marked \"either way\" are known to depend on the seed or on the machine and are "
                    "reported as they came out.")});
   Table summary{.columns = {"experiment", "question", "held"}};
@@ -159,11 +159,10 @@ std::string lab_markdown(std::span<const Experiment* const> ran, std::span<const
         {ran[e]->name, ran[e]->question, concat(held, " of ", all, free_all ? concat("; either way: ", free_held, " of ", free_all) : "")});
   }
   top.parts.push_back(std::move(summary));
-  std::string out = document_markdown(top).substr(1);  // the page's own heading stands above those of the experiments
-
+  std::vector<Document> out = {std::move(top)};
   for (std::size_t e = 0; e < ran.size(); ++e) {
     const std::vector<LabResult>& of = results[e];
-    Document d{.name = ran[e]->name, .title = concat(ran[e]->name, ": ", ran[e]->question)};
+    Document d{.name = ran[e]->name, .title = ran[e]->question};
     d.parts.push_back(Words{concat("The story: ", ran[e]->claim)});
     Table t{.columns = {"what", "expected"}};
     for (std::uint64_t s : seeds) t.columns.push_back(concat("seed ", s));
@@ -186,7 +185,16 @@ std::string lab_markdown(std::span<const Experiment* const> ran, std::span<const
     for (std::size_t s = 0; s < of.size() && (s == 0 || !same); ++s)
       d.parts.push_back(Words{concat("Verdict", same ? "" : concat(" with seed ", seeds[s]), ": ", of[s].verdict)});
     if (!of.empty()) d.parts.insert(d.parts.end(), of[0].document.parts.begin(), of[0].document.parts.end());
-    out += "\n" + document_markdown(d);
+    out.push_back(std::move(d));
+  }
+  return out;
+}
+
+std::string lab_markdown(std::vector<Document> report) {
+  std::string out = "# The laboratory\n";
+  for (std::size_t i = 0; i < report.size(); ++i) {
+    if (i > 0) report[i].title = concat(report[i].name, ": ", report[i].title);
+    out += "\n" + document_markdown(report[i]);
   }
   return out;
 }

@@ -114,14 +114,14 @@ TEST(Lab, ReportsPutSeedsSideBySide) {
   const Experiment e{"toy", "Why?", "Because.", 1, nullptr};
   const Experiment* ran[] = {&e};
   const std::uint64_t seeds[] = {0, 7};
-  const std::string text = lab_markdown(ran, seeds, {{one, two}});
+  const std::string text = lab_markdown(lab_report(ran, seeds, {{one, two}}));
   EXPECT_TRUE(holds(text, "| effect | below 1 | 0.5x, yes | 1.25x, no | 0.4 (them) |")) << text;
   EXPECT_TRUE(holds(text, "| other | 0 (either way) | 2.0e-13, yes | 2.0e-13, yes |  |")) << text;
   EXPECT_TRUE(holds(text, "Verdict with seed 0: So it is.\n\nVerdict with seed 7: So it is not.")) << text;
   EXPECT_TRUE(holds(text, "| toy | Why? | 1 of 2; either way: 2 of 2 |")) << text;
   EXPECT_TRUE(holds(text, "**Numbers**"));
   two.findings.pop_back();
-  EXPECT_THROW(lab_markdown(ran, seeds, {{one, two}}), Error);
+  EXPECT_THROW(lab_markdown(lab_report(ran, seeds, {{one, two}})), Error);
 
   const Document d = lab_document(e, one, {.device = device, .seed = 7}, 1.25);
   EXPECT_EQ(d.name, "toy");

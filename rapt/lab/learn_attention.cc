@@ -52,8 +52,8 @@ LabResult heads(const Lab& lab) {
             "too many small heads lose again (25.4)", false),
   };
   out.verdict = concat("Where two items must be looked up and told apart, one head of 48 channels ends at ", digits(loss(4), 3),
-                       " nats and ", runs[best].name, " at ", digits(loss(best), 3), "; where one item is enough ", digits(loss(0), 3),
-                       " and ", digits(std::min({loss(1), loss(2), loss(3)}), 3), ". ",
+                       " nats and ", Dim{1} << (best - 4), " heads at ", digits(loss(best), 3), "; where one item is enough ",
+                       digits(loss(0), 3), " and ", digits(std::min({loss(1), loss(2), loss(3)}), 3), ". ",
                        gain > 0.1 && gain > one ? "One softmax averages what it looks at; several keep the parts apart."
                        : gain > 0.1             ? "More heads help, but not for the sake of the second item alone."
                                                 : "In so many steps the number of heads made little difference.",
@@ -357,7 +357,7 @@ LabResult long_distance(const Lab& lab) {
   for (std::size_t m = 0; m < models.size(); ++m) {
     std::vector<Cell> row = {models[m].first};
     for (std::size_t i = 0; i < delays.size(); ++i) row.push_back(Cell(runs[i * models.size() + m].end().loss));
-    row.push_back(concat(fall[m]));
+    row.push_back(Cell(fall[m], 2));
     table.rows.push_back(std::move(row));
   }
   out.document.parts = {chart, table};
@@ -370,9 +370,10 @@ LabResult long_distance(const Lab& lab) {
       above("loss at delay 24, LSTM minus attention", loss(1, 2) - loss(2, 2), 0, "nats", ""),
       above("loss of the GRU, delay 24 minus delay 2", loss(0, 2) - loss(0, 0), 0, "nats", ""),
   };
-  out.verdict = concat("From distance 1 to 48 an untrained GRU's gradient falls to ", concat(fall[0]), " of itself, attention's to ",
+  out.verdict = concat("From distance 1 to 48 an untrained GRU's gradient falls to ", Cell(fall[0], 2).text, " of itself, attention's to ",
                        digits(fall[2], 2), ". After 800 steps a token 24 steps back costs the GRU ", digits(loss(0, 2), 2), ", the LSTM ",
-                       digits(loss(1, 2), 2), " and attention ", digits(loss(2, 2), 2), " nats; 2 steps back ", digits(loss(0, 0), 2), ", ",
+                       digits(loss(1, 2), 2), " and attention ", digits(loss(2, 2), 2), " nats; 8 steps back ", digits(loss(0, 1), 2), ", ",
+                       digits(loss(1, 1), 2), " and ", digits(loss(2, 1), 2), ", 2 steps back ", digits(loss(0, 0), 2), ", ",
                        digits(loss(1, 0), 2), " and ", digits(loss(2, 0), 2), ". ",
                        loss(0, 2) > loss(2, 2) + 0.1
                            ? "Attention reaches any distance in one step; a state must carry everything it may be asked for."

@@ -55,12 +55,12 @@ LabResult sink(const Lab& lab) {
 
   LabResult out;
   Table table{.title = "after training: weight of idle and of copying queries on the first token",
-              .columns = {"variant", "excess loss", "idle by layer", "idle mean", "copying mean", "|v| first/others", "|k| first/others",
-                          "cosine of idle queries with the first key", "with others", "peak |h| first token"}};
+              .columns = {"variant", "excess loss", "idle by layer", "idle mean", "of the row's sum", "copying mean", "|v| first/others",
+                          "|k| first/others", "cosine of idle queries with the first key", "with others", "peak |h| first token"}};
   for (const Trained& r : runs) {
     const ToyLook& l = r.end();
-    table.rows.push_back({r.name, Cell(l.excess, 4), joined(l.idle), Cell(mean_of(l.idle)), Cell(mean_of(l.trigger)),
-                          Cell(l.value_ratio[sink_layer(l)], 2), Cell(l.key_ratio[sink_layer(l)], 2),
+    table.rows.push_back({r.name, Cell(l.excess, 4), joined(l.idle), Cell(mean_of(l.idle)), Cell(mean_of(l.idle_of_sum)),
+                          Cell(mean_of(l.trigger)), Cell(l.value_ratio[sink_layer(l)], 2), Cell(l.key_ratio[sink_layer(l)], 2),
                           Cell(l.first_cosine[sink_layer(l)], 2), Cell(l.other_cosine[sink_layer(l)], 2), Cell(most_of(l.first_peak), 1)});
   }
   Chart emergence{.title = "the sink emerges", .x_label = "step", .y_label = "weight of idle queries on the first token"};
@@ -85,6 +85,8 @@ LabResult sink(const Lab& lab) {
             "0.467 -> 0.048 (Qiu et al. 2025, table 4)"),
       below("idle weight on the first token, sigmoid attention against softmax", mean_of(sig.idle) / share, 1, "x",
             "Sink_1 18.18 % -> 0.44 % (Gu et al. 2025)"),
+      below("the same as a share of what the row gives in all (sigmoid's rows do not sum to 1)", mean_of(sig.idle_of_sum) / share, 1, "x",
+            "", false),
       below("idle weight on the first token where no sequence has a beginning, against softmax", mean_of(bare.idle) / share, 1, "x"),
       above("idle weight on the first token with QK-norm, strongest layer", most_of(normed.idle), 0.3, ""),
       below("idle weight on the first token, softmax off by one against softmax", mean_of(runs[5].end().idle) / share, 1, "x",
@@ -101,8 +103,9 @@ LabResult sink(const Lab& lab) {
              ", those that copy ", digits(soft.trigger[at], 3), "; its value there has ", digits(soft.value_ratio[at], 2),
              " of the others' norm, its key ", digits(soft.key_ratio[at], 2), ", and idle queries point to it with a cosine of ",
              digits(soft.first_cosine[at], 2), " against ", digits(soft.other_cosine[at], 2), " to others: ",
-             soft.first_cosine[at] - soft.other_cosine[at] > 0.2 ? "direction makes the sink, not size. "
-                                                                 : "direction alone does not explain it here. ",
+             soft.first_cosine[at] - soft.other_cosine[at] <= 0.2 ? "direction alone does not explain it here. "
+             : soft.key_ratio[at] < 1                             ? "direction makes the sink, not size. "
+                                                                  : "direction makes the sink far more than size. ",
              "Sigmoid attention ", mean_of(sig.idle) < 0.1 * share ? "has no such need" : "keeps some of it", " (",
              digits(mean_of(sig.idle) / share, 2), " times), the gate makes it ", digits(mean_of(gated.idle) / share, 2),
              " times as strong, QK-norm ", most_of(normed.idle) > 0.3 ? "keeps it" : "weakens it", " (", digits(most_of(normed.idle), 2),
@@ -251,15 +254,17 @@ LabResult gate(const Lab& lab) {
             "0.364 against 0.048 (Qiu et al. 2025)", false),
       below("spikes, G1 minus none", runs[1].spikes - runs[0].spikes, 0.5, "", "109 -> 0 in the 3.5T-token runs (Qiu et al. 2025)", false),
   };
-  out.verdict = concat("G1 brings the idle attention on the first token to ", digits(share(1), 2), " and the peak to ",
-                       digits(most_of(g1.first_peak) / most_of(none.first_peak), 2), " times those without a gate; it stands at ",
-                       digits(mean_of(g1.gate_idle), 2), " for rows with nothing to copy and at ", digits(mean_of(g1.gate_active), 2),
-                       " for the others. Controls: ns-sigmoid ", digits(share(5), 2), ", constant ", digits(share(6), 2), ", a norm on z ",
-                       digits(share(7), 2), " times the attention: ",
-                       share(5) > share(1) && share(6) > share(1) ? "what counts is that the gate can close, and does so by the query."
-                                                                  : "in this run closing by the query is not what made the difference.",
-                       " With G1 the loss is ", digits(std::abs(g1.excess - none.excess), 4), " nats ",
-                       g1.excess < none.excess ? "lower" : "higher", " (lowest of all: ", runs[best].name, ").");
+  out.verdict =
+      concat("G1 brings the idle attention on the first token to ", digits(share(1), 2), " and the peak to ",
+             digits(most_of(g1.first_peak) / most_of(none.first_peak), 2), " times those without a gate; it stands at ",
+             digits(mean_of(g1.gate_idle), 2), " for rows with nothing to copy and at ", digits(mean_of(g1.gate_active), 2),
+             " for the others. Controls: ns-sigmoid ", digits(share(5), 2), ", constant ", digits(share(6), 2), ", a norm on z ",
+             digits(share(7), 2), " times the attention: ",
+             share(5) <= share(1) || share(6) <= share(1) ? "in this run closing by the query is not what made the difference."
+             : share(7) <= share(1) ? "a gate that cannot close or does not see the query does less, but so much a norm on z did too."
+                                    : "what counts is that the gate can close, and does so by the query.",
+             " With G1 the loss is ", digits(std::abs(g1.excess - none.excess), 4), " nats ", g1.excess < none.excess ? "lower" : "higher",
+             " (lowest of all: ", runs[best].name, ").");
   return out;
 }
 

@@ -75,9 +75,10 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
       flush();
     }
     const bool over = a.force || i > 0;
-    const std::string title = which.size() == 1 ? concat("rapt lab ", e->name) : "The laboratory of rapt";
-    if (a.html) write_file(*a.html, documents_html(title, documents), over);
-    if (a.markdown) write_file(*a.markdown, lab_markdown(std::span(which).first(i + 1), a.seeds, results), over);
+    if (!a.html && !a.markdown) continue;
+    const std::vector<Document> report = lab_report(std::span(which).first(i + 1), a.seeds, results);
+    if (a.html) write_file(*a.html, documents_html("The laboratory of rapt", report), over);
+    if (a.markdown) write_file(*a.markdown, lab_markdown(report), over);
   }
   if (common.json) {
     Json::Array all;
