@@ -210,6 +210,42 @@ TEST(Inside, SwapChangesPlacesAndTwiceIsNothing) {
   EXPECT_NE(logits_with(device, *toy.model, {swap}), logits_with(device, *toy.model, {}));
 }
 
+TEST(Inside, SwapOfDirectionsThatAreNotOrthogonal) {
+  Device device({.threads = 1});
+  const Checkpoint toy = test::open_toy("gpt2", device);
+  const test::TempFolder folder;
+  const auto C = static_cast<std::size_t>(toy.model->recipe.width);
+  std::vector<float> u(2 * C);  // unit vectors with a cosine of 0.6, one of them written longer
+  u[4] = 5, u[C + 4] = 0.6f, u[C + 9] = 0.8f;
+  NpyWriter two(folder / "two.npy", {2, static_cast<Dim>(C)}, false);
+  two.write(u);
+  two.commit();
+  const std::string swap = "resid_post.0:swap=" + (folder / "two.npy");
+  const auto after = [&](const std::vector<std::string>& texts) {
+    Taps taps;
+    const std::vector<Edit> edits = parse_edits(texts);
+    install_edits(taps, *toy.model, edits);
+    return capture_of(device, *toy.model, {"resid_post.0"}, kIds, {}, &taps).tensors[0].values;
+  };
+  const std::vector<float> plain = after({}), once = after({swap}), twice = after({swap, swap});
+  for (std::size_t at = 0; at < plain.size(); at += C) {
+    const auto along = [&](const std::vector<float>& x, bool second) {
+      return second ? 0.6 * static_cast<double>(x[at + 4]) + 0.8 * static_cast<double>(x[at + 9]) : static_cast<double>(x[at + 4]);
+    };
+    EXPECT_NEAR(along(once, false), along(plain, true), 1e-5);
+    EXPECT_NEAR(along(once, true), along(plain, false), 1e-5);
+    for (std::size_t c = 0; c < C; ++c) {
+      EXPECT_NEAR(twice[at + c], plain[at + c], 1e-5);
+      if (c != 4 && c != 9) EXPECT_EQ(once[at + c], plain[at + c]);
+    }
+  }
+  std::copy(u.begin(), u.begin() + static_cast<Dim>(C), u.begin() + static_cast<Dim>(C));
+  NpyWriter same(folder / "two.npy", {2, static_cast<Dim>(C)}, true);
+  same.write(u);
+  same.commit();
+  EXPECT_TRUE(holds(error_of([&] { after({swap}); }), "one and the same"));
+}
+
 // A model that streams turns its queries a second time, towards the kept first keys: an edit must reach both.
 TEST(Inside, AnEditOfTheQueryReachesItsSecondForm) {
   Device device({.threads = 1});

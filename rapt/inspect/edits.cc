@@ -171,9 +171,9 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Dim skip) {
       break;
     case Op::mean: {
       std::vector<double> mean(static_cast<std::size_t>(heads * width));
-      for (Dim r = 0; r < rows; ++r)
+      for (Dim r = skip; r < rows; ++r)
         for (Dim i = 0; i < heads * width; ++i)
-          mean[static_cast<std::size_t>(i)] += static_cast<double>(x[r * heads * width + i]) / static_cast<double>(rows);
+          mean[static_cast<std::size_t>(i)] += static_cast<double>(x[r * heads * width + i]) / static_cast<double>(rows - skip);
       each([&](Dim, Dim h, Real* v) {
         for (Dim i = 0; i < width; ++i) v[i] = static_cast<Real>(mean[static_cast<std::size_t>(h * width + i)]);
       });
@@ -198,12 +198,15 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Dim skip) {
       for (Dim i = 0; i < n * width; ++i) length[i / width] += std::pow(double{e.values[static_cast<std::size_t>(i)]}, 2);
       if (length[0] == 0 || (n == 2 && length[1] == 0)) fail("edit '", e.text, "': a direction of length 0");
       const auto unit = [&](Dim d, Dim i) { return e.values[static_cast<std::size_t>(d * width + i)] / std::sqrt(length[d]); };
+      double apart = 1;  // of two directions: 1 - their cosine
+      for (Dim i = 0; n == 2 && i < width; ++i) apart -= unit(0, i) * unit(1, i);
+      if (apart < 1e-6) fail("edit '", e.text, "': the two directions are one and the same");
       each([&](Dim, Dim, Real* v) {
         double along[2] = {};
         for (Dim d = 0; d < n; ++d)
           for (Dim i = 0; i < width; ++i) along[d] += unit(d, i) * static_cast<double>(v[i]);
         for (Dim i = 0; i < width; ++i)
-          v[i] += static_cast<Real>(n == 1 ? -along[0] * unit(0, i) : (along[1] - along[0]) * (unit(0, i) - unit(1, i)));
+          v[i] += static_cast<Real>(n == 1 ? -along[0] * unit(0, i) : (along[1] - along[0]) / apart * (unit(0, i) - unit(1, i)));
       });
       break;
     }
@@ -281,7 +284,7 @@ Edit read_edit(const Json& json) {
   return e;
 }
 
-std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits) {
+std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits, Passes passes) {
   struct State {
     Edit edit;
     Dim hits = 0;
@@ -298,7 +301,15 @@ std::function<void()> install_edits(Taps& taps, const Model& model, std::span<co
       const bool last = point.stack == (model.decoder ? Stack::decoder : Stack::encoder);
       const Dim skip = last && point.shape[0] == Point::kRows ? model.recipe.embed.sink_tokens : 0;  // learned tokens stand before the text
       const Dim gates = point.gate >= 0 ? gates_of(*point.attention) : 0;
-      taps.edit(point.site, [state, c = choose(e, point), skip, gates, calls = Dim{0}](const Tapped& t) mutable {
+      Chosen chosen = choose(e, point);
+      const bool whole = e.shape.size() > 1 && (e.op == Op::add || e.op == Op::replace);
+      if (passes == Passes::many && (!chosen.all_rows || whole || e.op == Op::mean))
+        fail_usage("edit '", e.text, "': a text is read and written in many passes here, so ",
+                   !chosen.all_rows ? "a position"
+                   : whole          ? "a tensor of one text"
+                                    : "the mean of a pass",
+                   " has no meaning; rapt inspect does it on one text");
+      taps.edit(point.site, [state, c = std::move(chosen), skip, gates, calls = Dim{0}](const Tapped& t) mutable {
         if (!is_at(t, c.point)) return;
         if (gates > 0 && calls++ % gates != c.point.gate) return;
         if (t.value.dtype == DType::f64) change<double>(state->edit, c, t.value, skip);

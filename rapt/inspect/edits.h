@@ -38,6 +38,8 @@ Edit read_edit(const Json& json);
 
 // Puts edits on taps; they then change every pass that the taps serve. Rows of a pass count as the positions of one text from its first
 // token on. Call what comes back after the pass: it fails where an edit touched nothing.
-std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits);
+// Passes::many (generation): a text is read in pieces and a row's number in its pass says nothing, so edits that need it are refused.
+enum class Passes { one, many };
+std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits, Passes passes = Passes::one);
 
 }  // namespace rapt

@@ -6,8 +6,10 @@
 
 namespace rapt {
 
-Decoder::Decoder(Device& device, const Model& model, DType cache_format, Dim opened)
-    : cache(model.real, cache_format), vocab(model.recipe.vocab), model_(model), opened_(opened), run_(device) {}
+Decoder::Decoder(Device& device, const Model& model, DType cache_format, Dim opened, Taps* taps)
+    : cache(model.real, cache_format), vocab(model.recipe.vocab), model_(model), opened_(opened), run_(device) {
+  run_.taps = taps;
+}
 
 std::span<const float> Decoder::step(std::span<const Piece> pieces, const Batch* source) {
   std::vector<std::int32_t> tokens;

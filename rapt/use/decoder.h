@@ -13,7 +13,7 @@ namespace rapt {
 
 class Decoder {
  public:
-  Decoder(Device& device, const Model& model, DType cache_format, Dim opened);
+  Decoder(Device& device, const Model& model, DType cache_format, Dim opened, Taps* taps = nullptr);
 
   struct Piece {
     std::uint64_t id;

@@ -70,7 +70,7 @@ struct Session::State {
   GenerateTimes times;
 
   State(Device& device, const Checkpoint& c, const Session::Options& o, Dim ctx)
-      : checkpoint(c), options(o), context(ctx), decoder(device, *c.model, o.cache, ctx) {}
+      : checkpoint(c), options(o), context(ctx), decoder(device, *c.model, o.cache, ctx, o.taps) {}
 
   void forget() {
     decoder.cache.drop(0);

@@ -53,6 +53,7 @@ class Session {
     DType cache = DType::f32;  // f32, f16, bf16, q8_0, q4_0
     Dim context = 0;  // 0: the model's
     bool stream = false;  // windows slide (the recipe was changed at load): no limit on the length
+    Taps* taps = nullptr;  // watch and change every pass (rapt/inspect/edits.h); must outlive the session
   };
   Session(Device& device, const Checkpoint& checkpoint, Options options);
   ~Session();
@@ -101,6 +102,6 @@ struct Perplexity {
   Dim chunks = 0, tokens = 0;
 };
 Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<const std::int32_t> ids, Dim context, Dim chunks,
-                      const std::function<void(Dim chunk, Dim of, double so_far)>& progress = {});
+                      const std::function<void(Dim chunk, Dim of, double so_far)>& progress = {}, Taps* taps = nullptr);
 
 }  // namespace rapt

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "rapt/inspect/edits.h"
 #include "rapt/use/decoder.h"
 #include "tests/memory_checkpoint.h"
 
@@ -15,8 +16,10 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 
 // Logits after the last token, the whole sequence computed anew: no cache, no chunks, no company.
-std::vector<float> plain_logits(Device& device, const Model& model, const Ids& ids, const Ids& source = {}, Dim opened = 0) {
+std::vector<float> plain_logits(Device& device, const Model& model, const Ids& ids, const Ids& source = {}, Dim opened = 0,
+                                Taps* taps = nullptr) {
   rapt::Run run(device);
+  run.taps = taps;
   Batch batch{.tokens = ids}, from{.tokens = source};
   batch.sequences.push_back({.first = 0, .count = static_cast<Dim>(ids.size()), .opened = opened});
   if (!source.empty()) from.sequences.push_back({.first = 0, .count = static_cast<Dim>(source.size())});
@@ -28,11 +31,12 @@ std::vector<float> plain_logits(Device& device, const Model& model, const Ids& i
 }
 
 // The plain loop: sample number `sample` of what generate() should give.
-Ids plain_generate(Device& device, const Checkpoint& c, const Ids& prompt, const SamplerOptions& o, Dim count, std::uint64_t sample = 0) {
+Ids plain_generate(Device& device, const Checkpoint& c, const Ids& prompt, const SamplerOptions& o, Dim count, std::uint64_t sample = 0,
+                   Taps* taps = nullptr) {
   Sampler sampler(o, sample);
   Ids all = prompt;
   while (static_cast<Dim>(all.size() - prompt.size()) < count) {
-    const std::int32_t id = sampler.choose(plain_logits(device, *c.model, all), all, static_cast<Dim>(all.size())).id;
+    const std::int32_t id = sampler.choose(plain_logits(device, *c.model, all, {}, 0, taps), all, static_cast<Dim>(all.size())).id;
     if (id == 1) break;
     all.push_back(id);
   }
@@ -52,6 +56,42 @@ class Generate : public testing::Test {
  protected:
   Device device{{.threads = 2}};
 };
+
+// Heads switched off and streams steered while a text is read in pieces and written token by token: as in one pass over the whole.
+TEST_F(Generate, EditsChangePromptAndAnswerAlike) {
+  const Checkpoint c = memory_checkpoint(small_decoder(), 2);
+  const Ids plain = plain_generate(device, c, kPrompt, greedy(12).sampler, 12);
+  int changed = 0;
+  for (const char* text : {"L0H0:zero", "resid_post.0:add=0.4", "value.1:scale=-2", "embeddings:scale=0.2"}) {
+    const std::vector<Edit> edits = {parse_edit(text)};
+    Taps taps;
+    const auto check = install_edits(taps, *c.model, edits, Passes::many);
+    GenerateOptions o = greedy(12);
+    o.chunk = 5;
+    const Ids ids = Session(device, c, {.taps = &taps}).generate(kPrompt, o).at(0).ids;
+    check();
+    EXPECT_EQ(ids, plain_generate(device, c, kPrompt, o.sampler, 12, 0, &taps)) << text;
+    changed += ids != plain;
+  }
+  EXPECT_GE(changed, 3);
+  Taps taps;
+  for (const char* text : {"L0H0@p2:zero", "z.0:mean"}) {
+    const std::vector<Edit> edits = {parse_edit(text)};
+    EXPECT_THROW(install_edits(taps, *c.model, edits, Passes::many), Error) << text;
+  }
+}
+
+TEST_F(Generate, EditsReachThePerplexity) {
+  const Checkpoint c = memory_checkpoint(small_decoder(), 2);
+  Ids ids;
+  for (int i = 0; i < 40; ++i) ids.push_back(i * 7 % 31 + 1);
+  const std::vector<Edit> edits = {parse_edit("logits:scale=0")};
+  Taps taps;
+  install_edits(taps, *c.model, edits, Passes::many);
+  const double all_alike = perplexity(device, c, ids, 16, -1, {}, &taps).perplexity, V = static_cast<double>(c.model->recipe.vocab);
+  EXPECT_NEAR(all_alike, V, 1e-4 * V);
+  EXPECT_GT(std::abs(perplexity(device, c, ids, 16, -1).perplexity - V), 0.1);
+}
 
 TEST_F(Generate, GreedyIsTheArgmaxOfThePlainPassWhateverTheChunks) {
   int longest = 0;

@@ -8,7 +8,7 @@
 namespace rapt {
 
 Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<const std::int32_t> ids, Dim context, Dim chunks,
-                      const std::function<void(Dim chunk, Dim of, double so_far)>& progress) {
+                      const std::function<void(Dim chunk, Dim of, double so_far)>& progress, Taps* taps) {
   const Model& model = *checkpoint.model;
   const Recipe& r = model.recipe;
   if (!r.decoder || r.encoder || r.head.kind != HeadRecipe::Kind::vocab)
@@ -29,6 +29,7 @@ Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<co
   // output matrix is applied to the rows that count only; the bits are those of one pass.
   const Dim group = std::max<Dim>(1, std::min({windows, 2048 / context, (Dim{64} << 20) / std::max<Dim>(1, counted * r.vocab)}));
   Run run(device);
+  run.taps = taps;
   KvCache cache(model.real);
   Perplexity out;
   double sum = 0, squares = 0;

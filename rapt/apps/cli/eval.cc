@@ -8,6 +8,7 @@
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/apps/cli/translate.h"
 #include "rapt/base/text.h"
+#include "rapt/inspect/edits.h"
 #include "rapt/io/gzip.h"
 #include "rapt/ops/loss.h"
 #include "rapt/use/data.h"
@@ -23,7 +24,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 // ------------------------------------------------------------------------------------------------ perplexity
-int eval_perplexity(const std::string& name, const std::string& file, const CommonArgs& common, Dim context, Dim chunks) {
+int eval_perplexity(const std::string& name, const std::string& file, const CommonArgs& common, Dim context, Dim chunks,
+                    const std::vector<std::string>& edits) {
   const std::string text = file == "-" ? read_stdin(kMostText) : read_text_file(file, kMostText);
   const OpenModel m = open_model(name, common);
   const Tokenizer& tokenizer = tokenizer_of(m.checkpoint);
@@ -33,11 +35,15 @@ int eval_perplexity(const std::string& name, const std::string& file, const Comm
   if (tokenizer.add_bos && tokenizer.bos >= 0) ids.insert(ids.begin(), tokenizer.bos);
   if (context > m.checkpoint.model->recipe.context)
     note(concat("note: a context of ", context, " tokens is more than the model was made for (", m.checkpoint.model->recipe.context, ")"));
+  Taps taps;
+  const auto check_edits = install_edits(taps, *m.checkpoint.model, parse_edits(edits), Passes::many);
   Progress bar("perplexity", common.quiet);
   const auto start = std::chrono::steady_clock::now();
-  const Perplexity p = perplexity(*m.device, m.checkpoint, ids, context, chunks, [&](Dim done, Dim of, double so_far) {
-    bar.step(static_cast<double>(done), static_cast<double>(of), fixed(so_far, 4));
-  });
+  const Perplexity p = perplexity(
+      *m.device, m.checkpoint, ids, context, chunks,
+      [&](Dim done, Dim of, double so_far) { bar.step(static_cast<double>(done), static_cast<double>(of), fixed(so_far, 4)); },
+      edits.empty() ? nullptr : &taps);
+  check_edits();
   const double seconds = seconds_since(start);
   bar.clear();
   const double rate = static_cast<double>(p.chunks * context) / seconds;
@@ -371,6 +377,8 @@ int run(Args& args) {
   const Dim chunks = args.number("chunks", -1, Dim{1} << 40).value_or(-1);
   const Dim seed = args.number("seed", 0, std::numeric_limits<Dim>::max()).value_or(0);
   const TranslateOptions translate = translate_args(args);
+  const std::vector<std::string> edits = args.values("edit");
+  if (!edits.empty() && !perplexity_of) fail_usage("--edit belongs to --perplexity");
 
   const int measures =
       perplexity_of.has_value() + (loss_of || accuracy_of) + !classes.empty() + source.has_value() + hypothesis.has_value();
@@ -387,7 +395,7 @@ int run(Args& args) {
   const std::vector<std::string> words = args.operands(1, source && !reference ? 2 : 1, source ? "model, and the reference" : "model");
   if (words.size() > 1) reference = words[1];
   if (reference && !source) fail_usage("--reference belongs to --translate or --hypothesis");
-  if (perplexity_of) return eval_perplexity(words[0], *perplexity_of, common, context.value_or(512), chunks);
+  if (perplexity_of) return eval_perplexity(words[0], *perplexity_of, common, context.value_or(512), chunks, edits);
   if (loss_of || accuracy_of) return eval_loss(words[0], loss_of ? *loss_of : *accuracy_of, common, context, chunks, seed);
   if (!classes.empty()) return eval_classes(words[0], classes, common);
   if (!reference) fail_usage("--translate SOURCE wants a reference to compare with: --reference FILE");
@@ -424,6 +432,7 @@ const Verb kEval = {
     "\n"
     "  -c, --context N   tokens of a window (perplexity: 512)\n"
     "  --chunks N        only the first N windows (--loss: batches)\n"
+    "  --edit SPEC       with --perplexity: changes what the model computes, as in `rapt inspect tensors`; L5H3:zero switches a head off\n"
     "  --lower           BLEU and chrF of lower-cased text\n"
     "  --beam N, --length-penalty P, --penalty-form F, --max-tokens N, --batch N, --prefix TEXT    as in `rapt translate`\n"
     "  --json            the figures as JSON\n"

@@ -6,6 +6,7 @@
 
 #include "rapt/apps/cli/chat.h"
 #include "rapt/base/text.h"
+#include "rapt/inspect/edits.h"
 
 namespace rapt::cli {
 namespace {
@@ -128,6 +129,7 @@ int run(Args& args) {
   }
   const std::optional<Dim> keep = args.number("keep", 0, Dim{1} << 30), window = args.number("window", 1, Dim{1} << 40);
   if ((keep || window) && !session_options.stream) fail_usage(keep ? "--keep" : "--window", " belongs to --stream (or --overflow stream)");
+  const std::vector<std::string> edits = args.values("edit");
   const std::optional<std::string> ids_text = args.value("ids");
   std::vector<std::int32_t> ids;
   if (ids_text) ids = parse_ids(*ids_text, "--ids");
@@ -162,6 +164,9 @@ int run(Args& args) {
   if (session_options.context > r.context && !session_options.stream)
     note(concat("note: a context of ", session_options.context, " tokens is more than the model was made for (", r.context,
                 "): answers may become worse"));
+  Taps taps;
+  const auto check_edits = install_edits(taps, *c.model, parse_edits(edits), Passes::many);
+  if (!edits.empty()) session_options.taps = &taps;
   Session session(*m.device, c, session_options);
   const bool translates = r.encoder && r.decoder;
   if (interactive && !translates) return chat(session, c, s);
@@ -195,6 +200,7 @@ int run(Args& args) {
   } else {
     all = answer(session, ids, s, streams);
   }
+  check_edits();
   if (common.json) print(as_json(words[0], c, session, all, s, static_cast<Dim>(ids.size())));
   else if (streams) print("\n");
   else
@@ -241,6 +247,9 @@ const Verb kRun = {
     "  -s, --seed N             (another one each time)\n"
     "  --samples N              N answers to one prompt, computed together\n"
     "  --beams N                beam search instead; --length-penalty X (1): score = sum of log-probabilities / length^X\n"
+    "\n"
+    "  --edit SPEC              changes what the model computes while it answers, may come many times: L5H3:zero switches a head off,\n"
+    "                           resid_post.8:add=FILE.npy steers; rapt help inspect has the whole form\n"
     "\n"
     "  --json                   text, ids, times as JSON; --logprobs N adds each token's log-probability and the N most probable\n"
     "  --verbose                times on standard error\n"
