@@ -64,6 +64,9 @@ TEST_F(CliReport, EncodersAndPairsOfStacks) {
   const Json t5 = report("t5", "--no-lens");
   EXPECT_EQ(t5.find("tokens")->array().size(), 7u);  // of the source: the encoder is shown
   EXPECT_TRUE(has(t5.find("model")->string(), "encoder"));
+  const Json decoder = report("t5", "--stack decoder --force");
+  EXPECT_TRUE(has(decoder.find("model")->string(), "decoder"));
+  EXPECT_EQ(keys(*decoder.find("grids"))[0], "lens");
 }
 
 }  // namespace

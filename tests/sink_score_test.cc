@@ -25,7 +25,7 @@ std::vector<double> dense_sinks(const Model& model, const Texts& texts, double e
     test::naive_forward(model, {.tokens = ids, .types = {}, .source = both ? ids : std::vector<std::int32_t>{}}, &dense);
     const std::size_t T = ids.size();
     for (auto& [name, w] : dense) {
-      if (name.ends_with(".cross")) continue;
+      if (name.ends_with(".cross") || (both && !name.starts_with("encoder"))) continue;
       for (std::size_t h = 0; h < w.size() / (T * T); ++h) {
         heads += 1;
         for (std::size_t k = 0; k < sink.size(); ++k) {

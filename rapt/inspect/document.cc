@@ -135,21 +135,24 @@ std::string markdown_text(std::string_view text) {
   return out;
 }
 
-std::string valid_text(std::string_view text) {  // JSON is UTF-8
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const unicode::Char c = unicode::read(text, i);
-    out += c.valid ? text.substr(i, c.length) : std::string_view(unicode::kReplacementText);
-    i += c.length;
-  }
-  return out;
-}
-
 Json number_json(double x) { return std::isfinite(x) ? Json(x) : Json(); }
 Json numbers(const std::vector<double>& values) {
   Json::Array a;
   for (double v : values) a.push_back(number_json(v));
   return a;
+}
+Json finite(const Json& j) {
+  if (j.is_array()) {
+    Json::Array out;
+    for (const Json& x : j.array()) out.push_back(finite(x));
+    return out;
+  }
+  if (j.is_object()) {
+    Json out = Json::Object{};
+    for (const Json::Member& m : j.object()) out.set(m.key, finite(m.value));
+    return out;
+  }
+  return j.is_number() && !std::isfinite(j.number()) ? Json() : j;
 }
 Json texts(const std::vector<std::string>& values) {
   Json::Array a;
@@ -228,6 +231,16 @@ HeatMap fitted(const HeatMap& m) {
 }
 
 }  // namespace
+
+std::string valid_text(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const unicode::Char c = unicode::read(text, i);
+    out += c.valid ? text.substr(i, c.length) : std::string_view(unicode::kReplacementText);
+    i += c.length;
+  }
+  return out;
+}
 
 Cell::Cell(double value, int digits) : number(value) {
   char shown[64];
@@ -309,7 +322,8 @@ Json document_json(const Document& d) {
                                     {"log_y", c.log_y}, {"curves", std::move(curves)}};
               }},
         part));
-  return Json::Object{{"name", valid_text(d.name)}, {"title", valid_text(d.title)}, {"parts", std::move(parts)}, {"facts", d.facts}};
+  return Json::Object{
+      {"name", valid_text(d.name)}, {"title", valid_text(d.title)}, {"parts", std::move(parts)}, {"facts", finite(d.facts)}};
 }
 
 std::string documents_html(std::string_view title, std::span<const Document> documents) {

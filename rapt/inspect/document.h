@@ -39,9 +39,10 @@ struct Document {
   Json facts = Json::Object{};                                // values that a program wants and no part shows
 };
 
+std::string valid_text(std::string_view text);                // as UTF-8, which JSON must be: half characters become U+FFFD
 std::string document_text(const Document& document, bool color);
 std::string document_markdown(const Document& document);      // maps and charts are left out
-Json document_json(const Document& document);                 // {name, title, parts: [{kind, …}], facts}
+Json document_json(const Document& document);  // {name, title, parts: [{kind, …}], facts}; numbers that are not finite become null
 // One file: charts and maps as inline SVG, tables, light and dark, a list of contents where there are several. Strict content policy.
 std::string documents_html(std::string_view title, std::span<const Document> documents);
 

@@ -18,7 +18,6 @@
 namespace rapt {
 namespace {
 
-constexpr std::size_t kMostTokens = 65535;
 constexpr const char* kScripts[] = {"store.js", "i18n.js", "heat.js", "strip.js",     "heads.js",
                                     "map.js",   "grid.js", "plot.js", "documents.js", "main.js"};
 
@@ -34,7 +33,8 @@ void check_size(std::string_view what, std::size_t has, std::size_t wants) {
 
 void check(const Page& p) {
   const std::size_t tokens = p.tokens.size();
-  if (tokens == 0 || tokens > kMostTokens) fail("page: a text of 1 to ", kMostTokens, " tokens can be shown, and this one has ", tokens);
+  if (tokens == 0 || tokens > Page::kMostTokens)
+    fail("page: a text of 1 to ", Page::kMostTokens, " tokens can be shown, and this one has ", tokens);
   if (p.layers < 1 || p.heads < 1) fail("page: there is nothing to show of ", p.layers, " layers with ", p.heads, " heads");
   const std::size_t cells = static_cast<std::size_t>(p.layers) * static_cast<std::size_t>(p.heads);
   const auto place = [&](std::string_view what, int layer, int head) {

@@ -11,6 +11,7 @@
 namespace rapt {
 
 struct Page {
+  static constexpr std::size_t kMostTokens = 65535;
   std::string title, model;             // model: one line about it (name, layers, heads, format)
   std::vector<std::string> tokens;      // of the text, as readable strings
   std::vector<std::int32_t> ids;

@@ -24,7 +24,7 @@ struct Mean {
   double sum = 0;
   Dim count = 0;
   void add(double x) { sum += x, ++count; }
-  double value() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
+  double value() const { return sum / static_cast<double>(count); }
 };
 struct Geometry {
   Mean key[2], value[2], cosine[2];  // first, others
@@ -67,7 +67,11 @@ SinkScore sink_score(Device& device, const Model& model, std::span<const std::ve
   if (options.keys < 1 || options.epsilon < 0) fail("sinks: at least one key and an epsilon of at least 0 are needed");
   SinkScore score;
   std::map<AttentionPlace, std::vector<Geometry>> geometry;
-  const auto keys = static_cast<std::size_t>(options.keys);
+  auto keys = static_cast<std::size_t>(options.keys);
+  for (const std::vector<std::int32_t>& ids : texts) keys = std::min(keys, ids.size());
+  if (keys == 0) fail("sinks: a text has no tokens");
+  const bool both = model.encoder && model.decoder;  // the decoder must read something: one token is the least
+  const auto asked = [&](const AttentionPlace& p) { return !p.cross && (!both || p.stack == Stack::encoder); };
   for (const std::vector<std::int32_t>& ids : texts) {
     score.tokens = std::max(score.tokens, static_cast<Dim>(ids.size()));
     std::map<AttentionPlace, std::vector<float>> values;
@@ -75,12 +79,14 @@ SinkScore sink_score(Device& device, const Model& model, std::span<const std::ve
     const bool look_closer = score.texts < options.geometry;
     if (look_closer)
       taps.see(Site::v, [&](const Tapped& t) {
+        if (!asked({t.stack, t.layer, t.cross})) return;
         std::vector<float>& v = values[{t.stack, t.layer, t.cross}];
         const Dim skip = t.value[0] - static_cast<Dim>(ids.size()), width = t.value[1] * t.value[2];
         for (Dim i = skip * width; i < t.value.elements(); ++i) v.push_back(static_cast<float>(t.value.at(i)));
       });
-    const AttentionRecord record(device, model, ids, model.encoder && model.decoder ? std::span(ids) : std::span<const std::int32_t>{},
-                                 {.keep = [](const AttentionPlace& p) { return !p.cross; }, .chunk = Mask::kAll, .taps = &taps});
+    const std::span<const std::int32_t> text(ids);
+    const AttentionRecord record(device, model, both ? text.first(1) : text, both ? text : text.first(0),
+                                 {.keep = asked, .chunk = Mask::kAll, .taps = &taps});
     std::size_t next = 0;
     for (const AttentionPlace& place : record.places()) {
       const Dim n = static_cast<Dim>(record.row_ids(place).size());

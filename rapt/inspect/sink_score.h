@@ -13,6 +13,7 @@
 
 namespace rapt {
 
+// Of an encoder-decoder the encoder is asked about.
 struct SinkOptions {
   double epsilon = 0.3;
   int keys = 4;          // first keys that are asked about
@@ -24,13 +25,14 @@ struct HeadSink {
   int head = 0;
   std::vector<double> alpha, share;  // by key: mean of alpha over the texts; share of texts with alpha above epsilon
   // Means over texts; "others": tokens after the first.
+  // NaN where there are none.
   double key_first = 0, key_others = 0, value_first = 0, value_others = 0;  // lengths
   double cosine_first = 0, cosine_others = 0;  // of queries after the first with the first key; with the other keys they see
 };
 
 struct SinkScore {
-  std::vector<HeadSink> heads;   // self-attention, encoder first
-  std::vector<double> sink;      // Sink_k, 0 … 1
+  std::vector<HeadSink> heads;   // self-attention
+  std::vector<double> sink;      // Sink_k, 0 … 1; of no more keys than the shortest text has tokens
   Dim texts = 0, tokens = 0;     // tokens: of the longest text
 };
 

@@ -69,7 +69,8 @@ struct Input {
 std::vector<std::int32_t> decoder_ids(const Subject& s, const Input& in) {
   constexpr Dim kAnswer = 64;
   const Checkpoint& c = s.model.checkpoint;
-  std::vector<std::int32_t> ids = {std::max(0, c.decoder_start)}, rest;
+  if (c.decoder_start < 0) fail(c.path, " does not say which token its answers start from (decoder_start_token_id)");
+  std::vector<std::int32_t> ids = {c.decoder_start}, rest;
   if (in.target) {
     rest = tokenizer_of(c).encode(*in.target);
   } else {
@@ -92,14 +93,18 @@ void read_text(Subject& s, const Input& in, const std::string* operand) {
     std::string text = operand ? *operand : kDefaultText;
     if (in.file) text = read_text_file(*in.file);
     else if (text == "-") text = read_stdin(std::size_t{64} << 20);
-    const Tokenizer& t = tokenizer_of(c);
-    ids = t.frame(t.encode(text));
+    ids = tokenizer_of(c).encode(text);
   }
-  const Dim context = c.model->recipe.context, most = in.tokens > 0 ? in.tokens : context;
-  if (most > 0 && static_cast<Dim>(ids.size()) > most) {
-    if (in.tokens == 0) note(concat("note: only the first ", most, " of ", ids.size(), " tokens fit the model"));
-    ids.resize(static_cast<std::size_t>(most));
+  // What is too long is cut before its frame (BOS, [CLS] … [SEP]) is put around it.
+  const bool framed = !in.ids;
+  const Dim frame = framed ? static_cast<Dim>(c.tokenizer->before.size() + c.tokenizer->after.size()) : 0;
+  const Dim most = in.tokens > 0 ? in.tokens : c.model->recipe.context, whole = static_cast<Dim>(ids.size()) + frame;
+  if (most > 0 && whole > most) {
+    if (most <= frame) fail_usage("--tokens ", most, ": ", frame, " stand around every text of this model; give more");
+    if (in.tokens == 0) note(concat("note: only the first ", most, " of ", whole, " tokens fit the model"));
+    ids.resize(static_cast<std::size_t>(most - frame));
   }
+  if (framed) ids = c.tokenizer->frame(std::move(ids));
   for (std::int32_t id : ids) s.words.push_back(c.tokenizer ? c.tokenizer->decode(std::span(&id, 1), true) : std::to_string(id));
   if (c.model->encoder && c.model->decoder) {
     s.source = std::move(ids);
@@ -163,7 +168,8 @@ int run(Args& args) {
     first = open_model(words[1], common);
   }
   Subject s{.model = first, .ids = {}, .source = {}, .words = {}, .common = common, .html = html.value_or(""), .force = force};
-  if (first.checkpoint.model) read_text(s, in, text);
+  if (!view.preset) read_text(s, in, text);
+  else if (text || in.ids || in.file || in.target) fail_usage(view.name, " looks at no text");
   if (models > 1) {
     second = open_model(words[2], common);
     s.other = &second;

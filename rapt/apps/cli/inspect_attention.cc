@@ -14,7 +14,7 @@ namespace {
 
 struct Options {
   std::optional<Dim> layer, head;
-  std::optional<std::string> stack;
+  std::optional<Stack> stack;
   bool cross = false;
   MapWindow window;
   std::vector<std::string> edits;
@@ -49,8 +49,7 @@ std::vector<std::string> labels(const std::vector<std::string>& words, Dim begin
 
 Document view(const Subject& s, const Options& o) {
   const Model& model = s.net();
-  Stack stack = model.encoder && (!model.decoder || !o.cross) ? Stack::encoder : Stack::decoder;
-  if (o.stack) stack = *o.stack == "encoder" ? Stack::encoder : Stack::decoder;
+  const Stack stack = o.stack.value_or(model.encoder && (!model.decoder || !o.cross) ? Stack::encoder : Stack::decoder);
   const auto wanted = [&](const AttentionPlace& p) { return p.stack == stack && p.cross == o.cross && (!o.layer || p.layer == *o.layer); };
   Taps taps;
   const auto check_edits = install_edits(taps, model, parse_edits(o.edits));
@@ -80,7 +79,8 @@ Document view(const Subject& s, const Options& o) {
                              fixed(sums.previous / std::max(1.0, rows - 1), 2), ", entropy ", fixed(sums.entropy / rows, 2));
   if (map.rows < w.row_end - w.row_begin || map.keys < w.key_end - w.key_begin)
     title +=
-        concat("; rows ", w.row_begin, " to ", w.row_end, ", keys ", w.key_begin, " to ", w.key_end, ", the largest weight in each cell");
+        concat("; rows ", w.row_begin, " to ", w.row_end, ", keys ", w.key_begin, " to ", w.key_end, ", the largest weight in each cell",
+               w.row_end - w.row_begin > w.most_rows ? concat(" of ", with_commas(w.most_rows), " rows that stand for all") : "");
   HeatMap picture{.title = title,
                   .rows = labels(row_words, w.row_begin, w.row_end, map.rows),
                   .columns = labels(key_words, w.key_begin, w.key_end, map.keys),
@@ -100,8 +100,7 @@ std::function<Document(const Subject&)> parse(Args& args) {
   Options o;
   o.layer = args.number("layer", 0, 100000);
   o.head = args.number("head", 0, 100000);
-  o.stack = args.value("stack");
-  if (o.stack && *o.stack != "encoder" && *o.stack != "decoder") fail_usage("--stack is encoder or decoder");
+  o.stack = stack_arg(args);
   o.cross = args.flag("cross");
   o.edits = args.values("edit");
   parse_range(args.value("rows"), "--rows", o.window.row_begin, o.window.row_end);
@@ -119,6 +118,7 @@ const View kAttentionView = {"attention", "one head's map: which token looks at 
                              "  --cross --stack NAME cross-attention; encoder or decoder\n"
                              "  --rows A:B --keys A:B  a part of the map, in tokens\n"
                              "  --pixels N           at most so many cells each way (256); a cell is the largest weight in it\n"
+                             "                       (of more than 1,024 rows a sample of at least that many is computed)\n"
                              "  --edit SPEC          changes the pass, as in tensors\n",
                              parse};
 

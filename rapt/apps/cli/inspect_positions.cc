@@ -64,9 +64,12 @@ HeatMap similarity_map(const Positions& p) {
 
 void add_absolute(Document& d, const Positions& p, const Recipe& recipe, Dim channels) {
   if (!p.sinusoid && !p.learned) return;
-  d.parts.push_back(Words{p.sinusoid
-                              ? "Sinusoids are added to the embeddings: sines and cosines of the place, a frequency per pair of channels."
-                              : concat("A learned vector per place is added to the embedding; there are ", recipe.context, " of them.")});
+  d.parts.push_back(Words{
+      p.sinusoid
+          ? "Sinusoids are added to the embeddings: sines and cosines of the place, a frequency per pair of channels."
+          : concat("A learned vector per place is added to the embedding; there are ", recipe.context + recipe.embed.sink_tokens,
+                   " of them",
+                   recipe.embed.sink_tokens > 0 ? concat(", the first ", recipe.embed.sink_tokens, " for learned sink tokens") : "", ".")});
   if (p.table.empty()) {
     d.parts.push_back(Words{"Their values are weights: give a model instead of a preset to see them."});
     return;
@@ -145,6 +148,7 @@ void add_rope(Document& d, const Positions& p, const Model* model, Dim positions
 }
 
 void add_biases(Document& d, const Positions& p) {
+  Json::Array slopes, biases;
   for (const AlibiSlopes& a : p.alibi) {
     Table t{.title = concat("ALiBi, layers ", layer_list(a.layers), ": a score falls by this for every place between query and key"),
             .columns = {"head", "slope", "halves the weight every"},
@@ -152,7 +156,7 @@ void add_biases(Document& d, const Positions& p) {
     for (std::size_t h = 0; h < a.slopes.size(); ++h)
       t.rows.push_back({std::to_string(h), Cell(a.slopes[h], 6), concat(fixed(std::log(2.0) / a.slopes[h], 1), " places")});
     d.parts.push_back(std::move(t));
-    d.facts.set("alibi_slopes", grid_json(a.slopes, a.slopes.size()));
+    slopes.push_back(Json::Object{{"layers", layer_list(a.layers)}, {"slopes", grid_json(a.slopes, a.slopes.size())}});
   }
   for (const BucketTable& b : p.buckets) {
     const std::string title = concat("Buckets, ", stack_name(b.stack), " layers ", layer_list(b.layers), ": ", b.count, " of them, ",
@@ -174,16 +178,19 @@ void add_biases(Document& d, const Positions& p) {
       for (Dim distance : b.distances) map.rows.push_back(std::to_string(distance));
       for (double v : b.bias) map.values.push_back(0.5 + 0.5 * v / std::max(largest, 1e-30));
       d.parts.push_back(std::move(map));
-      d.facts.set(concat(stack_name(b.stack), "_bias"), grid_json(b.bias, static_cast<std::size_t>(b.heads)));
+      biases.push_back(Json::Object{{"stack", stack_name(b.stack)},
+                                    {"layers", layer_list(b.layers)},
+                                    {"bias", grid_json(b.bias, static_cast<std::size_t>(b.heads))}});
     }
   }
+  if (!slopes.empty()) d.facts.set("alibi", std::move(slopes));
+  if (!biases.empty()) d.facts.set("buckets", std::move(biases));
 }
 
 Document view(const Subject& s, PositionOptions options, Dim channels) {
   const Checkpoint& c = s.model.checkpoint;
   const Model* model = c.model.get();
   const Recipe recipe = model ? model->recipe : resolve(preset(c.path));
-  if (options.length == 0 && s.ids.size() > 1 && recipe.context == 0) options.length = static_cast<Dim>(s.ids.size());
   const Positions p = positions(s.device(), recipe, model, options);
   Document d{.name = "positions", .title = concat("How ", model_name(s.model), " tells places apart"), .parts = {}};
   add_absolute(d, p, recipe, channels);

@@ -22,6 +22,7 @@ namespace {
 struct Flags {
   Dim pixels = 0, keys = 0;  // 0: what the budget allows
   bool lens = true;
+  std::optional<Stack> stack;  // of an encoder-decoder; else the one there is
 };
 
 // Before packing: maps take one byte a pixel and pack to a quarter, links four and pack to half; base64 adds a third. SmolLM2 (270 heads)
@@ -93,14 +94,14 @@ void add_grids(Page& page, const Subject& s, Stack stack, const Flags& flags) {
 }
 
 // What another view says, without the parts that are too long to be read here.
-Document shortened(const View& view, const Subject& s) {
+Document shortened(const View& view, const Subject& s, std::size_t tokens) {
   Args none(std::vector<std::string>{});
   try {
     Document d = view.parse(none)(s);
     std::erase_if(d.parts, [&](const auto& part) {
       if (const auto* t = std::get_if<Table>(&part)) return t->rows.size() > kLongTable;
       const auto* m = std::get_if<HeatMap>(&part);  // one with a column for each token is a grid of the page
-      return m && (m->values.size() > kLargeMap || m->columns.size() == s.words.size());
+      return m && (m->values.size() > kLargeMap || (&view != &kSinksView && m->columns.size() == tokens));
     });
     return d;
   } catch (const Error& e) {  // not every model has everything
@@ -138,7 +139,12 @@ Document view(const Subject& s, const Flags& flags) {
                     name = std::filesystem::path(path.ends_with('/') ? path.substr(0, path.size() - 1) : path).filename().string();
   const std::string file = s.html.empty() ? name + ".html" : s.html;
   if (!s.force && std::filesystem::exists(file)) fail(file, " exists; give another name with --html, or --force to replace it");
-  const Stack stack = s.source.empty() ? last_stack(s.net()) : Stack::encoder;
+  const bool both = !s.source.empty();
+  const Stack stack = both ? flags.stack.value_or(Stack::encoder) : last_stack(s.net());
+  if (flags.stack && *flags.stack != stack) fail_usage("--stack: ", path, " has a ", stack_name(stack), " only");
+  const bool of_source = both && stack == Stack::encoder;
+  if (const std::size_t n = (of_source ? s.source : s.ids).size(); n > Page::kMostTokens)
+    fail_usage("a page can show ", Page::kMostTokens, " tokens, and the text has ", n, "; --tokens takes fewer");
   Progress bar("looking inside", s.common.quiet);
   bar.step(0, 6);
   const AttentionRecord record(s.device(), s.net(), s.ids, s.source,
@@ -146,8 +152,8 @@ Document view(const Subject& s, const Flags& flags) {
   if (record.places().empty()) fail(path, " has no self-attention to make a report of");
   bar.step(1, 6);
 
-  Page page{.title = name, .tokens = s.words};
-  page.ids = s.source.empty() ? s.ids : s.source;
+  Page page{.title = name, .tokens = both && !of_source ? words_of(s, stack) : s.words};
+  page.ids = of_source ? s.source : s.ids;
   for (const AttentionPlace& p : record.places()) page.heads = std::max(page.heads, record.heads(p));
   page.layers = static_cast<int>(stack_of(s.net(), stack).layers.size());
   page.model = concat(s.model.checkpoint.family, ", ", stack_prefix(s.net(), stack), page.layers, " layers, ", page.heads, " heads, width ",
@@ -155,7 +161,7 @@ Document view(const Subject& s, const Flags& flags) {
   add_heads(page, record, flags, bar);
   add_grids(page, s, stack, flags);
   bar.step(5, 6);
-  for (const View* v : {&kSinksView, &kMassiveView, &kNormsView}) page.documents.push_back(shortened(*v, s));
+  for (const View* v : {&kSinksView, &kMassiveView, &kNormsView}) page.documents.push_back(shortened(*v, s, page.tokens.size()));
   bar.clear();
 
   const std::string html = page_html(page);
@@ -172,8 +178,10 @@ Document view(const Subject& s, const Flags& flags) {
 }
 
 std::function<Document(const Subject&)> parse(Args& args) {
-  Flags f{
-      .pixels = args.number("pixels", 1, 4096).value_or(0), .keys = args.number("keys", 1, 64).value_or(0), .lens = !args.flag("no-lens")};
+  Flags f{.pixels = args.number("pixels", 1, 4096).value_or(0),
+          .keys = args.number("keys", 1, 64).value_or(0),
+          .lens = !args.flag("no-lens"),
+          .stack = stack_arg(args)};
   return [f](const Subject& s) { return view(s, f); };
 }
 
@@ -182,8 +190,9 @@ std::function<Document(const Subject&)> parse(Args& args) {
 const View kReportView = {.name = "report",
                           .summary = "all of it on one page: linked maps, arcs, lens, norms (MODEL.html, or --html FILE)",
                           .flags =
-                              "  --pixels N           side of each head's map (what fits a file of about 5 MB)\n"
+                              "  --pixels N           side of each head's map (of 1,000 tokens what fits a file of about 5 MB)\n"
                               "  --keys N             strongest keys kept of each token and head (likewise)\n"
+                              "  --stack NAME         of an encoder-decoder: encoder (default) or decoder\n"
                               "  --no-lens            without the logit lens, which takes most of the time\n",
                           .parse = parse,
                           .page = true};

@@ -19,18 +19,17 @@ struct Options {
 // Pieces of `length` tokens, each framed as a text of its own. Where the text is short, itself.
 std::vector<std::vector<std::int32_t>> probes(const Subject& s, const Options& o) {
   const std::vector<std::int32_t>& all = s.source.empty() ? s.ids : s.source;
-  std::vector<std::int32_t> frame, body = all;
-  if (const Tokenizer* t = s.model.checkpoint.tokenizer.get()) frame = t->frame({});
-  const bool framed = !frame.empty() && !all.empty() && all[0] == frame[0];
-  if (framed) {
-    body.erase(body.begin());
-    if (frame.size() > 1 && !body.empty() && body.back() == frame.back()) body.pop_back();
-  }
-  const Dim each = std::max<Dim>(1, o.length - (framed ? static_cast<Dim>(frame.size()) : 0)), n = static_cast<Dim>(body.size());
+  std::vector<std::int32_t> body = all, before, after;
+  if (const Tokenizer* t = s.model.checkpoint.tokenizer.get()) before = t->before, after = t->after;
+  const bool framed = all.size() >= before.size() + after.size() && std::equal(before.begin(), before.end(), all.begin()) &&
+                      std::equal(after.rbegin(), after.rend(), all.rbegin());
+  const Dim frame = framed ? static_cast<Dim>(before.size() + after.size()) : 0;
+  if (framed) body.assign(all.begin() + static_cast<Dim>(before.size()), all.end() - static_cast<Dim>(after.size()));
+  const Dim each = std::max<Dim>(1, o.length - frame), n = static_cast<Dim>(body.size());
   std::vector<std::vector<std::int32_t>> out;
   for (Dim at = 0; at + each <= n && static_cast<Dim>(out.size()) < o.texts; at += each) {
     std::vector<std::int32_t> piece(body.begin() + at, body.begin() + at + each);
-    out.push_back(framed ? s.model.checkpoint.tokenizer->frame(piece) : std::move(piece));
+    out.push_back(frame > 0 ? s.model.checkpoint.tokenizer->frame(piece) : std::move(piece));
   }
   if (out.empty()) {
     note(concat("note: the text has ", all.size(), " tokens, fewer than ", o.length, ": the score rises as texts get shorter"));
@@ -39,14 +38,15 @@ std::vector<std::vector<std::int32_t>> probes(const Subject& s, const Options& o
   return out;
 }
 
-double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+double ratio(double a, double b) { return b > 0 ? a / b : std::nan(""); }
 
 Document view(const Subject& s, const Options& o) {
   const std::vector<std::vector<std::int32_t>> texts = probes(s, o);
   const SinkScore score = sink_score(s.device(), s.net(), texts, o.score);
   Document d{.name = "sinks", .title = concat("Attention sinks of ", model_line(s)), .parts = {}};
-  std::string sentence = concat("Share of heads whose mean weight on token k is above ", fixed(o.score.epsilon, 2), ", over ", score.texts,
-                                score.texts == 1 ? " text" : " texts", " of ", score.tokens, " tokens: ");
+  std::string sentence =
+      concat(s.source.empty() ? "Share of heads" : "Share of the encoder's heads", " whose mean weight on token k is above ",
+             fixed(o.score.epsilon, 2), ", over ", score.texts, score.texts == 1 ? " text" : " texts", " of ", score.tokens, " tokens: ");
   for (std::size_t k = 0; k < score.sink.size(); ++k)
     sentence += concat(k ? ", " : "", "token ", k + 1, " ", fixed(100 * score.sink[k], 2), " %");
   d.parts.push_back(Words{sentence + "."});

@@ -16,6 +16,14 @@ std::string word_of(const Checkpoint& checkpoint, std::int32_t id) {
   return shown;
 }
 
+std::optional<Stack> stack_arg(Args& args) {
+  const std::optional<std::string> name = args.value("stack");
+  if (!name) return {};
+  for (Stack stack : {Stack::encoder, Stack::decoder})
+    if (*name == stack_name(stack)) return stack;
+  fail_usage("--stack is encoder or decoder, not '", *name, "'");
+}
+
 std::vector<std::string> words_of(const Subject& subject, Stack stack) {
   const bool source = stack == Stack::encoder && !subject.source.empty();
   std::vector<std::string> words;

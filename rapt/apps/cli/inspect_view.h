@@ -29,7 +29,7 @@ struct View {
   const char* flags;  // help text of its own flags, or ""
   std::function<Document(const Subject&)> (*parse)(Args& args);  // takes its flags
   int models = 1;  // operands before the text (compare: 2)
-  bool preset = false;  // a preset's name will do: model.checkpoint has a path, no model, no ids
+  bool preset = false;  // reads no text, and a preset's name will do: model.checkpoint has a path, no model then
   bool page = false;  // --html is this view's own business
 };
 
