@@ -329,7 +329,7 @@ bool is_printable(std::uint32_t c) {  // Python's str.isprintable, near enough: 
   return !((c >= 0xd800 && c <= 0xf8ff) || c == 0xfffe || c == 0xffff || c >= 0xe0000);
 }
 
-std::string quoted(std::string_view s) {  // as Python writes a string inside a list
+std::string python_string(std::string_view s) {  // as Python writes a string inside a list
   const char quote = s.find('\'') != std::string_view::npos && s.find('"') == std::string_view::npos ? '"' : '\'';
   std::string out(1, quote);
   for (std::size_t at = 0; at < s.size();) {
@@ -397,7 +397,7 @@ class Writer {
   void write_text(const Text& text) {
     meter_.pay_bytes(text.size());
     if (!text.trusted()) trusted_ = false;
-    put(json_ ? json_string(text.bytes(), json_->ascii) : quoted(text.bytes()));
+    put(json_ ? json_string(text.bytes(), json_->ascii) : python_string(text.bytes()));
   }
   static std::string json_real(double x) { return std::isnan(x) ? "NaN" : std::isinf(x) ? x < 0 ? "-Infinity" : "Infinity" : real_text(x); }
 
