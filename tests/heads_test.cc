@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -13,32 +14,47 @@
 #include "rapt/io/reader.h"
 #include "rapt/nn/checkpoint.h"
 #include "tests/data.h"
+#include "tests/tools.h"
 #include "tests/views_tools.h"
 
 namespace rapt {
 namespace {
 
-constexpr const char* kToys[] = {"gpt2", "llama3", "bert", "t5", "gemma2", "gemma3", "palm", "qwen3-gate-g1"};
+constexpr const char* kToys[] = {"gpt2", "llama3",        "bert",         "t5",       "gemma2",      "gemma3",
+                                 "palm", "qwen3-gate-g1", "llama3+sinks", "t5+sinks", "gemma3+sinks"};
+constexpr Dim kSinks = 2;
 
 struct Toy {
   Device device;
   Model model;
   std::vector<std::int32_t> ids, source;
-  test::NaiveWeights dense;
+  test::NaiveWeights dense, whole;  // without and with the rows and keys of learned sink tokens
 
-  static Recipe recipe(const std::string& name) {
-    if (name != "gemma3") return test::toy_recipe(name, 2);
-    return with_settings(test::toy_recipe(name, 6), std::vector<std::string>{"decoder.kinds.L.parts[0].self.window=9"});
+  static Recipe recipe(std::string name) {
+    std::vector<std::string> settings;
+    if (name.starts_with("gemma3")) settings.push_back("decoder.kinds.L.parts[0].self.window=9");
+    if (name.ends_with("+sinks")) settings.push_back("embed.sink_tokens=" + std::to_string(kSinks));
+    name = name.substr(0, name.find('+'));
+    return with_settings(test::toy_recipe(name, name == "gemma3" ? 6 : 2), settings);
   }
   Toy(const std::string& name, const char* isa, Dim tokens = 37) : device({.threads = 2, .isa = isa}), model(recipe(name), device.real) {
     test::randomise(model, 3, 1.6);
     for (Dim i = 0; i < tokens; ++i) ids.push_back(static_cast<std::int32_t>((i * i) % 11 + 3));  // tokens come again
     if (model.encoder && model.decoder) source.assign(ids.begin() + 2, ids.begin() + 19);
-    test::naive_forward(model, {.tokens = ids, .types = {}, .source = source}, &dense);
+    test::naive_forward(model, {.tokens = ids, .types = {}, .source = source}, &whole);
+    for (const auto& [part, all] : whole) {
+      const bool decoder = part.starts_with("decoder"), cross = part.ends_with("cross");
+      const Dim skip = decoder ? model.recipe.embed.sink_tokens : 0, from = static_cast<Dim>(source.size());
+      const Dim rows = skip + (decoder || from == 0 ? tokens : from), keys = cross ? from : rows;
+      for (Dim i = 0; i < static_cast<Dim>(all.size()); ++i)
+        if (i / keys % rows >= skip && (cross || i % keys >= skip)) dense[part].push_back(all[static_cast<std::size_t>(i)]);
+    }
   }
-  const std::vector<double>& dense_of(const AttentionPlace& p) const {
-    return dense.at((p.stack == Stack::encoder ? "encoder." : "decoder.") + std::to_string(p.layer) + (p.cross ? ".cross" : ".self"));
+  static std::string name_of(const AttentionPlace& p) {
+    return (p.stack == Stack::encoder ? "encoder." : "decoder.") + std::to_string(p.layer) + (p.cross ? ".cross" : ".self");
   }
+  const std::vector<double>& dense_of(const AttentionPlace& p) const { return dense.at(name_of(p)); }
+  Dim before(const AttentionPlace& p) const { return p.stack == Stack::decoder ? model.recipe.embed.sink_tokens : 0; }
 };
 
 std::vector<Dim> all_rows(Dim n) {
@@ -91,13 +107,15 @@ TEST(Heads, FiguresFollowFromFullMatrices) {
       const Dim T = static_cast<Dim>(ids.size()), S = static_cast<Dim>(record.key_ids(m.place).size());
       double first = 0, seeing = 0, self = 0, previous = 0, entropy = 0, distance = 0, square = 0, induction = 0, repeats = 0,
              strongest = 0;
+      const Dim before = toy.before(m.place), wide = S + (m.place.cross ? 0 : before);
       for (Dim q = 0; q < T; ++q) {
         const double* row = &dense[static_cast<std::size_t>((m.head * T + q) * S)];
+        const double* every = &toy.whole.at(Toy::name_of(m.place))[static_cast<std::size_t>((m.head * (T + before) + q + before) * wide)];
+        for (Dim k = 0; k < wide; ++k) entropy -= every[k] > 0 ? every[k] * std::log(every[k]) : 0;
         if (record.sees(m.place, q, 0)) first += row[0], seeing += 1;
         bool repeat = false;
         for (Dim k = 0; k < S; ++k) {
           const double d = static_cast<double>(std::abs(q - k));
-          entropy -= row[k] > 0 ? row[k] * std::log(row[k]) : 0;
           distance += row[k] * d;
           square += row[k] * d * d;
           if (q == k) self += row[k];
@@ -125,23 +143,44 @@ TEST(Heads, FiguresFollowFromFullMatrices) {
 }
 
 TEST(Heads, GatesOfEachHead) {
-  Toy toy("qwen3-gate-g1", "f64");
-  std::vector<double> gate;  // [37][4 heads][6]
-  Taps taps;
-  taps.see(Site::gate, [&](const Tapped& t) {
-    if (t.layer == 1) gate = test::all_values(t.value);
-  });
-  const AttentionRecord record(toy.device, toy.model, toy.ids, {}, {.taps = &taps});
-  ASSERT_EQ(gate.size(), 37u * 24);
-  for (const HeadMetrics& m : head_metrics(record)) {
-    if (m.place.layer != 1) continue;
-    double sum = 0, closed = 0;
-    for (std::size_t i = 0; i < gate.size(); ++i)
-      if (static_cast<int>(i % 24 / 6) == m.head) sum += gate[i], closed += gate[i] < 0.1;
-    EXPECT_NEAR(m.gate, sum / (37 * 6), 1e-12);
-    EXPECT_NEAR(m.gate_closed, closed / (37 * 6), 1e-12);
-    EXPECT_TRUE(sum > 0 && closed > 0);
+  for (const std::string name : {"qwen3-gate-g1", "qwen3-gate-g1+sinks"}) {
+    Toy toy(name, "f64");
+    std::vector<double> gate;  // [37][4 heads][6]
+    Taps taps;
+    taps.see(Site::gate, [&](const Tapped& t) {
+      if (t.layer != 1) return;
+      const std::vector<double> some = test::all_values(t.value);
+      gate.insert(gate.end(), some.begin() + (gate.empty() ? toy.model.recipe.embed.sink_tokens * 24 : 0), some.end());
+    });
+    const AttentionRecord record(toy.device, toy.model, toy.ids, {}, {.chunk = 8, .taps = &taps});
+    ASSERT_EQ(gate.size(), 37u * 24);
+    for (const HeadMetrics& m : head_metrics(record)) {
+      if (m.place.layer != 1) continue;
+      double sum = 0, closed = 0;
+      for (std::size_t i = 0; i < gate.size(); ++i)
+        if (static_cast<int>(i % 24 / 6) == m.head) sum += gate[i], closed += gate[i] < 0.1;
+      EXPECT_NEAR(m.gate, sum / (37 * 6), 1e-12) << name;
+      EXPECT_NEAR(m.gate_closed, closed / (37 * 6), 1e-12) << name;
+      EXPECT_TRUE(sum > 0 && closed > 0);
+    }
   }
+}
+
+TEST(Heads, AGateForAllHeadsIsEveryHeads) {
+  Device device({.threads = 1});
+  Recipe recipe = with_settings(test::toy_recipe("llama3-gate-g1", 1),
+                                std::vector<std::string>{"heads=6", "head_dim=6"});  // as many as channels of a head
+  recipe.decoder->kinds["L"].parts[0].attn.gate = {{.at = GateRecipe::At::sdpa, .heads = GateRecipe::Heads::shared}};
+  Model model(recipe, device.real);
+  test::randomise(model, 3, 1.6);
+  std::vector<double> gate;
+  Taps taps;
+  taps.see(Site::gate, [&](const Tapped& t) { gate = test::all_values(t.value); });
+  const AttentionRecord record(device, model, test::toy_ids(11), {}, {.taps = &taps});
+  ASSERT_EQ(gate.size(), 11u * 6);
+  const std::vector<HeadMetrics> all = head_metrics(record);
+  ASSERT_EQ(all.size(), 6u);
+  for (const HeadMetrics& m : all) EXPECT_NEAR(m.gate, std::accumulate(gate.begin(), gate.end(), 0.0) / 66, 1e-12);
 }
 
 TEST(Heads, SampledRowsAreSpreadEvenly) {
@@ -156,13 +195,15 @@ TEST(Heads, SampledRowsAreSpreadEvenly) {
 
 TEST(Heads, AHeadIsNamedAfterWhatItDoes) {
   // Queries and keys of equal length 1 in one direction per token: scores are decided by the biases alone, so weights are equal.
-  Toy toy("gpt2", "f64", 24);
-  for (Weight& w : toy.model.weights)
-    if (w.name.find(".self.q.") != std::string::npos)
-      for (Dim i = 0; i < w.rows; ++i)
-        for (Dim j = 0; j < w.cols; ++j) w.set(i, j, 0);
-  const AttentionRecord record(toy.device, toy.model, toy.ids);
-  for (const HeadMetrics& m : head_metrics(record)) EXPECT_EQ(m.label, "uniform 1.00");
+  for (const char* name : {"gpt2", "gpt2+sinks"}) {
+    Toy toy(name, "f64", 24);
+    for (Weight& w : toy.model.weights)
+      if (w.name.find(".self.q.") != std::string::npos)
+        for (Dim i = 0; i < w.rows; ++i)
+          for (Dim j = 0; j < w.cols; ++j) w.set(i, j, 0);
+    const AttentionRecord record(toy.device, toy.model, toy.ids);
+    for (const HeadMetrics& m : head_metrics(record)) EXPECT_EQ(m.label, "uniform 1.00") << name;
+  }
 }
 
 TEST(Heads, MapsArePooledByTheLargestWeight) {
@@ -201,6 +242,14 @@ TEST(Heads, MapsArePooledByTheLargestWeight) {
   EXPECT_THROW(head_map(record, record.places()[0], 0, {.row_begin = 5, .row_end = 5}), Error);
   EXPECT_THROW(head_map(record, record.places()[0], 0, {.key_end = 38}), Error);
   EXPECT_THROW(AttentionRecord(toy.device, toy.model, toy.ids, {}, {.most_bytes = 1000}), Error);
+  const auto none = [](Toy& of) {
+    return test::error_of(
+        [&] { AttentionRecord(of.device, of.model, of.ids, of.source, {.keep = [](const AttentionPlace&) { return false; }}); });
+  };
+  EXPECT_TRUE(test::holds(none(toy), "none of the attentions asked for is there"));
+  EXPECT_TRUE(test::holds(none(toy), "has decoder layers 0 to 1, no cross-attention"));
+  Toy both("t5", "f64");
+  EXPECT_TRUE(test::holds(none(both), "has encoder layers 0 to 1, decoder layers 0 to 1, cross-attention"));
 }
 
 TEST(Heads, StrongestKeysAreTheLargestOfEachRow) {
@@ -287,6 +336,41 @@ TEST(Heads, HeadVisFiles) {
   for (const Json& bin : head.find("qk_distance_histogram")->find("bin_values")->array()) binned += bin.number();
   EXPECT_NEAR(mass, binned, 1e-2);
   EXPECT_EQ(head.find("qk_distance_histogram")->find("bin_edges")->array().size(), 14u);
+  std::filesystem::remove_all(folder);
+}
+
+// Every row looks at the first of 4100 tokens; some of these are halves of a character.
+TEST(Heads, HeadVisFilesOfFarKeysHalfCharactersAndFiguresThatAreNotFinite) {
+  Device device({.threads = 2});
+  Model model(with_settings(test::toy_recipe("llama3", 1), std::vector<std::string>{"heads=1", "kv_heads=1", "context=4100"}), device.real);
+  test::randomise(model, 3);
+  Taps taps;
+  taps.edit(Site::q, [](const Tapped& t) {
+    for (float& x : t.value.as<float>()) x = 1;
+  });
+  taps.edit(Site::k, [](const Tapped& t) {
+    for (float& x : t.value.as<float>()) x = 0;
+    for (float& x : t.value.as<float>().first(6)) x = 20;
+  });
+  const std::vector<std::int32_t> ids = test::toy_ids(4100);
+  const AttentionRecord record(device, model, ids, {}, {.taps = &taps});
+  std::vector<HeadMetrics> all = head_metrics(record, 1);
+  ASSERT_EQ(all.size(), 1u);
+  all[0].entropy = std::numeric_limits<double>::quiet_NaN();
+  std::vector<std::string> words(4100, "x");
+  words[0] = "\xe2\x82", words[1] = "\x82\xac";  // the euro sign, cut
+  const std::string folder = (std::filesystem::path(testing::TempDir()) / "rapt_headvis_far").string();
+  std::filesystem::remove_all(folder);
+  write_headvis(record, all, "toy", words, folder, false);
+  const auto read = [&](const std::string& name) { return parse_json(read_text_file(folder + "/" + name), name); };
+  EXPECT_TRUE(read("scatter_data.json").array()[0].find("pattern_entropy")->is_null());
+  const Json head = read("heads/L0H0.json");
+  const Json::Array& bins = head.find("qk_distance_histogram")->find("bin_values")->array();
+  ASSERT_EQ(bins.size(), 13u);
+  EXPECT_NEAR(bins[11].number(), 1024, 0.1);         // from 1024 on
+  EXPECT_NEAR(bins[12].number(), 4100 - 2048, 0.1);  // all from 2048 on
+  EXPECT_EQ(head.find("sequences")->array()[0].find("tokens")->array()[0].string(), "\xef\xbf\xbd\xef\xbf\xbd");
+  EXPECT_EQ(head.find("top_key_tokens")->array()[0].find("token")->string(), "\xef\xbf\xbd\xef\xbf\xbd");
   std::filesystem::remove_all(folder);
 }
 

@@ -180,6 +180,35 @@ TEST(Gates, ConstantOnesAreReadFromTheirWeightsAndNoneIsAnError) {
   EXPECT_TRUE(test::holds(test::error_of([&] { gates(device, plain, test::toy_ids(5)); }), "has no gates"));
 }
 
+// A layer and part of the same number in the other stack are others.
+TEST(Gates, OfBothStacksWhereTheEncoderHasOneLayer) {
+  Device device({.threads = 1});
+  Recipe recipe = test::toy_recipe("t5", 2);
+  recipe.encoder->layers = 1;
+  for (StackRecipe* stack : {&*recipe.encoder, &*recipe.decoder})
+    for (auto& [name, kind] : stack->kinds) kind.parts[0].attn.gate = {{.at = GateRecipe::At::sdpa}};
+  Model model(recipe, device.real);
+  test::randomise(model, 3, 2);
+  const std::vector<std::int32_t> ids = test::toy_ids(11), source = test::toy_ids(7);
+  std::vector<std::vector<double>> values;  // by layer of the encoder, then of the decoder: [T][4 heads][6]
+  Taps taps;
+  taps.see(Site::gate, [&](const Tapped& t) { values.push_back(test::all_values(t.value)); });
+  look(device, model, taps, ids, source);
+  ASSERT_EQ(values.size(), 3u);
+  const std::vector<GateStats> all = gates(device, model, ids, source);
+  ASSERT_EQ(all.size(), 12u);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const GateStats& g = all[i];
+    EXPECT_EQ(g.stack, i < 4 ? Stack::encoder : Stack::decoder);
+    EXPECT_EQ(g.at, GateRecipe::At::sdpa);
+    EXPECT_EQ(g.head, static_cast<int>(i % 4));
+    const std::vector<double>& x = values[i / 4];
+    double mean = 0;
+    for (std::size_t j = 0; j < x.size(); ++j) mean += j / 6 % 4 == i % 4 ? x[j] / (static_cast<double>(x.size()) / 4) : 0;
+    EXPECT_NEAR(g.mean, mean, 1e-6);
+  }
+}
+
 TEST(Outliers, APlantedChannelIsFoundAndTheRoundingErrorIsThatOfPlainLoops) {
   Device device({.threads = 1});
   Model model(test::toy_recipe("llama3", 4), device.real);
@@ -278,6 +307,35 @@ TEST(Compare, EqualsPlainLoopsOverBothModels) {
         EXPECT_EQ(h.first[0], h.first[1]);
       } else {
         EXPECT_NE(h.entropy[0], h.entropy[1]);
+      }
+    }
+  }
+}
+
+// Heads against full matrices, which have rows and keys of the learned sink tokens too.
+TEST(Compare, HeadsLookAtTheTextNotAtLearnedSinkTokens) {
+  for (const Dim sinks : {0, 2}) {
+    Device device({.threads = 1});
+    Model model(with_settings(test::toy_recipe("llama3"), std::vector<std::string>{"embed.sink_tokens=" + std::to_string(sinks)}),
+                device.real);
+    test::randomise(model, 3, 1.6);
+    const std::vector<std::int32_t> ids = test::toy_ids(17);
+    test::NaiveWeights dense;
+    test::naive_forward(model, {.tokens = ids, .types = {}, .source = {}}, &dense);
+    const Comparison c = compare(device, model, device, model, ids);
+    ASSERT_EQ(c.heads.size(), 3u * 4u);
+    for (const ComparedHead& h : c.heads) {
+      const std::vector<double>& all = dense.at("decoder." + std::to_string(h.layer) + ".self");
+      const Dim n = 17 + sinks;
+      double first = 0, entropy = 0;
+      for (Dim r = sinks; r < n; ++r) {
+        const double* row = &all[static_cast<std::size_t>((h.head * n + r) * n)];
+        first += row[sinks] / 17;
+        for (Dim k = 0; k < n; ++k) entropy -= row[k] > 0 ? row[k] * std::log(row[k]) / 17 : 0;
+      }
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_NEAR(h.first[i], first, 1e-5) << sinks;
+        EXPECT_NEAR(h.entropy[i], entropy, 1e-4) << sinks;
       }
     }
   }

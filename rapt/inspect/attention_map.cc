@@ -14,8 +14,7 @@
 namespace rapt {
 namespace {
 
-constexpr double kClosed = 0.1;     // a gate value below is closed
-constexpr Dim kKeyRows = 2048;      // rows whose keys are computed at a time
+constexpr Dim kKeyRows = 2048;       // rows whose keys are computed at a time
 constexpr Dim kRowBytes = 16 << 20;  // about what the weights of some rows may take at a time
 
 struct Memory {  // a table that grows by rows, as the device computes
@@ -69,14 +68,32 @@ void each_attention(const Model& model, const F& f) {
         if (part.kind != PartRecipe::Kind::ffn) f(AttentionPlace{which, l, part.attn.spec.cross}, part.attn);
 }
 
+// "encoder layers 0 to 5, decoder layers 0 to 5, cross-attention"
+std::string what_there_is(std::span<const AttentionPlace> all) {
+  int last[] = {-1, -1};
+  bool cross = false;
+  for (const AttentionPlace& p : all) {
+    int& deepest = last[static_cast<int>(p.stack)];
+    deepest = std::max(deepest, p.layer);
+    cross = cross || p.cross;
+  }
+  std::string text;
+  if (last[0] >= 0) text += concat("encoder layers 0 to ", last[0], ", ");
+  if (last[1] >= 0) text += concat("decoder layers 0 to ", last[1], ", ");
+  return text + (cross ? "cross-attention" : "no cross-attention");
+}
+
 template <class Real>
 void add_rows(const Tapped& t, Dim before, std::vector<HeadSums>& sums) {
   const Dim heads = t.value[1], columns = t.value[2];
   const RowPlan& plan = *t.plan;
   const Real* row = t.value.as<Real>().data();
   for (std::size_t r = 0; r < static_cast<std::size_t>(t.value[0]); ++r, row += heads * columns) {
-    const bool first = plan.high[r] > 0 && (plan.low[r] <= 0 || plan.keep > 0), any = first || plan.low[r] < plan.high[r];
-    if (!any || plan.position[r] < before) continue;
+    const bool first = plan.high[r] > 0 && (plan.low[r] <= 0 || plan.keep > 0);
+    const Dim kept = std::clamp<Dim>(plan.high[r], 0, plan.keep);
+    const Dim seen = kept + std::max<Dim>(0, plan.high[r] - std::max<Dim>(plan.low[r], kept));
+    if (seen == 0 || plan.position[r] < before) continue;
+    const double even = std::log(static_cast<double>(seen));
     for (Dim h = 0; h < heads; ++h) {
       const Real* s = row + h * columns;
       HeadSums& to = sums[static_cast<std::size_t>(h)];
@@ -84,6 +101,7 @@ void add_rows(const Tapped& t, Dim before, std::vector<HeadSums>& sums) {
       to.self += static_cast<double>(s[AttentionStat::self]);
       to.previous += static_cast<double>(s[AttentionStat::previous]);
       to.distance += static_cast<double>(s[AttentionStat::distance]);
+      to.even += even;
       const auto logit = static_cast<double>(s[AttentionStat::max_logit]);
       to.max_logit = to.rows == 0 ? logit : std::max(to.max_logit, logit);
       if (first) to.first += static_cast<double>(s[AttentionStat::first]), ++to.seeing;
@@ -100,6 +118,11 @@ void add_stats(const Tapped& t, Dim before, std::vector<HeadSums>& sums) {
   else add_rows<float>(t, before, sums);
 }
 
+double share_unit(const AttentionSpec& spec, std::span<const float> w) {
+  if (spec.normal != Normal::sigmoid) return 1;
+  return 1 / std::max(std::accumulate(w.begin(), w.end(), 0.0), 1e-37);
+}
+
 struct AttentionRecord::Kept {
   const Attention* a = nullptr;
   bool whole = false;         // q and k are kept, not what they are made of
@@ -108,18 +131,19 @@ struct AttentionRecord::Kept {
   Dim rows = 0, keys = 0;     // with them
   RowPlan plan;
   std::vector<HeadSums> sums;
+  bool counted = false;       // sums are of the text's keys alone
   int gate = 0, gate_at = -1;  // gates seen in this pass; which of them stands on the heads' results
 
-  void gate_values(const Tapped& t) {
+  void gate_values(const Tapped& t, Dim skip) {  // skip: rows before the text's
     if (gate++ != gate_at) return;
     const Dim heads = a->spec.heads, width = t.value.elements() / t.value[0];
-    const bool shared = width != heads && width != heads * a->spec.v_dim;  // one gate for all heads
-    for (Dim i = 0; i < t.value.elements(); ++i) {
+    const bool shared = a->gate_at(GateRecipe::At::sdpa)->spec.shared;
+    for (Dim i = skip * width; i < t.value.elements(); ++i) {
       const double g = t.value.at(i);
       for (Dim h = shared ? 0 : i % width * heads / width, end = shared ? heads : h + 1; h < end; ++h) {
         HeadSums& s = sums[static_cast<std::size_t>(h)];
         s.gate += g;
-        s.closed += g < kClosed;
+        s.closed += g < kClosedGate;
         ++s.gates;
       }
     }
@@ -165,13 +189,15 @@ struct AttentionRecord::Kept {
 
 AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<const std::int32_t> ids,
                                  std::span<const std::int32_t> source, const RecordOptions& options)
-    : device_(device), model_(model), ids_(ids.begin(), ids.end()), source_(source.begin(), source.end()) {
+    : device_(device), model_(model), first_keys_(options.first_keys), ids_(ids.begin(), ids.end()), source_(source.begin(), source.end()) {
   if (ids.empty()) fail("inspect: the text has no tokens");
   Taps own;
   Taps& taps = options.taps ? *options.taps : own;
   const Dim n = static_cast<Dim>(ids.size());
   double need = 0;
+  std::vector<AttentionPlace> there;
   each_attention(model, [&](const AttentionPlace& place, const Attention& a) {
+    there.push_back(place);
     if (options.keep && !options.keep(place)) return;
     places_.push_back(place);
     auto kept = std::make_shared<Kept>();
@@ -191,7 +217,8 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
     need += static_cast<double>(row_ids(place).size()) * static_cast<double>(width) * static_cast<double>(size_of(device.real));
     kept_.emplace(place, std::move(kept));
   });
-  if (places_.empty()) fail("inspect: model ", model.recipe.name, " has no attention layer to look at");
+  if (there.empty()) fail("inspect: model ", model.recipe.name, " has no attention layer to look at");
+  if (places_.empty()) fail("inspect: none of the attentions asked for is there; model ", model.recipe.name, " has ", what_there_is(there));
   if (need > options.most_bytes)
     fail("inspect: to look at all of these layers again takes ", byte_count(need), " for ", n, " tokens, ", byte_count(options.most_bytes),
          " are allowed; choose one layer (--layer) or a shorter text");
@@ -229,7 +256,8 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
     taps.see(Site::attn_in, [&](const Tapped& t) { last = {t.stack, t.layer, t.cross}; });
     taps.see(Site::gate, [&](const Tapped& t) {
       const auto it = kept_.find(last);
-      if (it != kept_.end() && last.stack == t.stack && last.layer == t.layer) it->second->gate_values(t);
+      if (it != kept_.end() && last.stack == t.stack && last.layer == t.layer)
+        it->second->gate_values(t, fed == 0 ? it->second->before : 0);
     });
   }
 
@@ -253,7 +281,29 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
 }
 
 const Attention& AttentionRecord::attention(const AttentionPlace& place) const { return *kept(place).a; }
-const std::vector<HeadSums>& AttentionRecord::sums(const AttentionPlace& place) const { return kept(place).sums; }
+
+const std::vector<HeadSums>& AttentionRecord::sums(const AttentionPlace& place) const {
+  Kept& k = kept(place);
+  if (k.before == 0 || k.counted) return k.sums;
+  for (HeadSums& s : k.sums) s.seeing = 0, s.first = s.self = s.previous = s.distance = 0;
+  std::vector<Dim> all(row_ids(place).size());
+  std::iota(all.begin(), all.end(), Dim{0});
+  rows(place, -1, all, [&](Dim row, int head, std::span<const float> w) {
+    HeadSums& s = k.sums[static_cast<std::size_t>(head)];
+    const double unit = share_unit(k.a->spec, w);
+    const bool sees_first = sees(place, row, 0);
+    s.seeing += sees_first;
+    for (Dim key = 0; key < static_cast<Dim>(w.size()); ++key) {
+      const double x = static_cast<double>(w[static_cast<std::size_t>(key)]) * unit;
+      if (sees_first && key < first_keys_) s.first += x;
+      if (key == row) s.self += x;
+      if (key == row - 1) s.previous += x;
+      s.distance += x * static_cast<double>(std::abs(row - key));
+    }
+  });
+  k.counted = true;
+  return k.sums;
+}
 
 AttentionRecord::Kept& AttentionRecord::kept(const AttentionPlace& place) const {
   const auto it = kept_.find(place);

@@ -29,16 +29,23 @@ struct RecordOptions {
   double most_bytes = 8e9;                               // fails before it keeps more than this
 };
 
-// What the fused kernel said of one head: sums over the rows of the text.
+constexpr double kClosedGate = 0.1;  // a gate value below is closed
+
+// Sums over the rows of the text, of one head.
 struct HeadSums {
   Dim rows = 0, seeing = 0;                  // rows that see something, and that see the first key
   double entropy = 0, first = 0, self = 0, previous = 0, distance = 0, max_logit = 0;
+  double even = 0;                           // entropy, were all keys that a row sees of equal weight
   Dim gates = 0;                             // values of the gate on this head's result
-  double gate = 0, closed = 0;               // their sum, and how many are below 0.1
+  double gate = 0, closed = 0;               // their sum, and how many are below kClosedGate
 };
 
-// Adds the rows of one Site::attn_stats; `before`: rows before the text's (learned sink tokens).
+// Adds the rows of one Site::attn_stats; `before`: rows before the text's (learned sink tokens). The kernel knows nothing of them: where
+// there are some, `first` is of the first learned one and `previous` and `distance` look at them too (AttentionRecord::sums() does not).
 void add_stats(const Tapped& stats, Dim before, std::vector<HeadSums>& sums);
+
+// What a weight is multiplied by to be a share of its row `w`: 1, in sigmoid attention 1 / the row's sum.
+double share_unit(const AttentionSpec& spec, std::span<const float> w);
 
 class AttentionRecord {
  public:
@@ -53,7 +60,9 @@ class AttentionRecord {
   std::span<const std::int32_t> key_ids(const AttentionPlace& place) const;
   bool sees(const AttentionPlace& place, Dim row, Dim key) const;
   std::pair<Dim, Dim> sight(const AttentionPlace& place, Dim row) const;     // keys [first, end) outside of which a row sees nothing
-  const std::vector<HeadSums>& sums(const AttentionPlace& place) const;      // by head
+  // By head, from the statistics of the fused kernel; places among the text's keys alone: where learned sink tokens stand before them,
+  // `first`, `self`, `previous` and `distance` come from rows computed anew.
+  const std::vector<HeadSums>& sums(const AttentionPlace& place) const;
   std::size_t bytes() const;                                                 // kept
 
   // Weights of some rows (numbers of tokens, ascending) of one head, or of every head where `head` is -1: one call for each row and head.
@@ -71,6 +80,7 @@ class AttentionRecord {
 
   Device& device_;
   const Model& model_;
+  Dim first_keys_;
   std::vector<std::int32_t> ids_, source_;
   std::vector<AttentionPlace> places_;
   std::map<AttentionPlace, std::shared_ptr<Kept>> kept_;

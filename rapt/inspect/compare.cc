@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+
+#include "rapt/inspect/attention_map.h"
 
 namespace rapt {
 namespace {
@@ -19,26 +22,6 @@ struct Seen {  // of one model
   std::vector<ComparedHead> heads;           // first[0] and entropy[0] only
 };
 
-std::vector<ComparedHead> heads_of(const Tapped& t) {
-  std::vector<ComparedHead> out;
-  const Dim rows = t.value[0], heads = t.value[1], columns = t.value[2];
-  for (Dim h = 0; h < heads; ++h) {
-    ComparedHead head{.stack = t.stack, .layer = t.layer, .head = static_cast<int>(h)};
-    double seeing = 0;
-    for (Dim r = 0; r < rows; ++r) {
-      const auto row = static_cast<std::size_t>(r);
-      const auto value = [&](int column) { return t.value.at((r * heads + h) * columns + column); };
-      head.entropy[0] += value(AttentionStat::entropy) / static_cast<double>(rows);
-      if (t.plan->high[row] <= 0 || (t.plan->low[row] > 0 && t.plan->keep == 0)) continue;
-      head.first[0] += value(AttentionStat::first);
-      seeing += 1;
-    }
-    head.first[0] /= std::max(1.0, seeing);
-    out.push_back(head);
-  }
-  return out;
-}
-
 Seen see(Device& device, const Model& model, Ids ids, Ids source) {
   Seen seen;
   Taps taps;
@@ -47,11 +30,23 @@ Seen see(Device& device, const Model& model, Ids ids, Ids source) {
     seen.places.push_back({.stack = stack, .row = row});
     with_values(x, [&](auto values) { seen.residual.emplace_back(values.begin(), values.end()); });
   });
+  std::map<AttentionPlace, std::vector<HeadSums>> sums;
   taps.see(Site::attn_stats, [&](const Tapped& t) {
-    if (t.cross) return;
-    for (const ComparedHead& h : heads_of(t)) seen.heads.push_back(h);
+    if (!t.cross) add_stats(t, 0, sums[{t.stack, t.layer, false}]);
   });
   look(device, model, taps, ids, source);
+  if (model.recipe.embed.sink_tokens > 0) {  // what the kernel calls the first key is not the text's
+    const AttentionRecord record(device, model, ids, source, {.keep = [&](const AttentionPlace& p) { return sums.contains(p); }});
+    for (const AttentionPlace& p : record.places()) sums[p] = record.sums(p);
+  }
+  const auto mean = [](double sum, Dim count) { return count > 0 ? sum / static_cast<double>(count) : 0.0; };
+  for (const auto& [place, heads] : sums)
+    for (int h = 0; const HeadSums& s : heads)
+      seen.heads.push_back({.stack = place.stack,
+                            .layer = place.layer,
+                            .head = h++,
+                            .first = {mean(s.first, s.seeing)},
+                            .entropy = {mean(s.entropy, s.rows)}});
   return seen;
 }
 
@@ -147,7 +142,7 @@ Comparison compare(Device& device_a, const Model& a, Device& device_b, const Mod
     }
   }
   out.agree /= static_cast<double>(out.tokens);
-  for (int i = 0; i < 2; ++i) out.perplexity[i] = said > 0 ? std::exp(loss[i] / said) : 0;
+  for (int i = 0; i < 2; ++i) out.perplexity[i] = said > 0 ? std::exp(loss[i] / said) : std::nan("");
   return out;
 }
 

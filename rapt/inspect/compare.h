@@ -29,7 +29,7 @@ struct Comparison {
   bool predicts = false;           // both have a vocabulary head of one size; otherwise the rest is empty
   std::vector<double> kl;          // KL(a || b) of each token's answer, nats
   double agree = 0;                // share of tokens with the same most probable answer
-  double perplexity[2] = {};       // of the next token (an encoder: of the token itself)
+  double perplexity[2] = {};       // of the next token (an encoder: of the token itself); NaN: there is none
   double kl_at(double share) const;  // the value that `share` of the tokens do not exceed
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "rapt/inspect/attention_map.h"
 #include "rapt/ops/activation.h"
 
 namespace rapt {
@@ -11,7 +12,6 @@ namespace {
 
 using At = GateRecipe::At;
 constexpr At kOrder[] = {At::q, At::k, At::v, At::sdpa, At::out};  // in which a layer computes them
-constexpr double kClosed = 0.1;
 
 // One entry per head from rows of gate values [T, n].
 void add(std::vector<GateStats>& out, const Attention& a, At at, GateStats g, const Tensor& rows) {
@@ -28,7 +28,7 @@ void add(std::vector<GateStats>& out, const Attention& a, At at, GateStats g, co
         for (Dim i = 0; i < each; ++i) {
           const auto v = static_cast<double>(values[static_cast<std::size_t>(r * width + h * each + i)]);
           s.mean += v;
-          s.closed += v < kClosed;
+          s.closed += v < kClosedGate;
           const double bin = std::clamp(v * static_cast<double>(GateStats::kBins), 0.0, static_cast<double>(GateStats::kBins - 1));
           ++s.histogram[static_cast<std::size_t>(bin)];
         }
@@ -50,13 +50,12 @@ const char* gate_name(At at) {
 std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids source) {
   std::vector<GateStats> out;
   Run run(device);
-  int layer = -1, part = -1;
-  std::size_t next = 0;  // of kOrder: whose values come
+  std::tuple last{Stack::encoder, -1, -1};  // stack, layer, part
+  std::size_t next = 0;                     // of kOrder: whose values come
   Taps taps;
   taps.see(Site::gate, [&](const Tapped& t) {
     const Part& p = stack_of(model, t.stack).layers[static_cast<std::size_t>(t.layer)].parts[static_cast<std::size_t>(t.part)];
-    if (t.layer != layer || t.part != part) next = 0;
-    layer = t.layer, part = t.part;
+    if (const std::tuple now{t.stack, t.layer, t.part}; now != last) last = now, next = 0;
     while (!p.attn.gate_at(kOrder[next]) || !p.attn.gate_at(kOrder[next])->w) ++next;
     const At at = kOrder[next++];
     const bool cross = p.kind == PartRecipe::Kind::cross;

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <limits>
 #include <map>
-#include <numeric>
+#include <utility>
 
 #include "rapt/base/text.h"
 
@@ -36,14 +36,13 @@ std::string label_of(const HeadMetrics& m, double even_entropy) {
   return "";
 }
 
-// For each row, the keys after earlier occurrences of its token.
-std::vector<std::vector<std::int32_t>> after_earlier(std::span<const std::int32_t> ids) {
-  std::map<std::int32_t, std::vector<std::int32_t>> places;
-  std::vector<std::vector<std::int32_t>> out(ids.size());
-  for (std::size_t q = 0; q < ids.size(); ++q) {
-    std::vector<std::int32_t>& before = places[ids[q]];
-    for (std::int32_t p : before) out[q].push_back(p + 1);
-    before.push_back(static_cast<std::int32_t>(q));
+// For each row, where its token stood last before; -1: nowhere.
+std::vector<std::int32_t> last_occurrences(std::span<const std::int32_t> ids) {
+  std::map<std::int32_t, std::int32_t> last;
+  std::vector<std::int32_t> out;
+  for (std::int32_t id : ids) {
+    std::int32_t& before = last.try_emplace(id, -1).first->second;
+    out.push_back(std::exchange(before, static_cast<std::int32_t>(out.size())));
   }
   return out;
 }
@@ -57,28 +56,21 @@ struct Anew {  // sums over rows computed anew
 
 std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_rows) {
   std::vector<HeadMetrics> all;
+  std::span<const std::int32_t> ids;  // whose tokens `earlier` is of
+  std::vector<std::int32_t> earlier;
   for (const AttentionPlace& place : record.places()) {
     const Dim n = static_cast<Dim>(record.row_ids(place).size()), taken = std::min(n, most_rows);
-    const bool sigmoid = record.attention(place).spec.normal == Normal::sigmoid;
-    std::vector<std::vector<std::int32_t>> after;
-    if (!place.cross) after = after_earlier(record.row_ids(place));
+    if (record.row_ids(place).data() != ids.data()) {
+      ids = record.row_ids(place);
+      earlier = last_occurrences(ids);
+    }
     std::vector<Dim> which;
     for (Dim i = 0; i < taken; ++i) which.push_back(i * n / taken);
-    double even = 0;  // mean entropy of equal weights
-    for (Dim r = 0; r < n; ++r) {
-      const auto [low, high] = record.sight(place, r);
-      even += high > low ? std::log(static_cast<double>(high - low)) / static_cast<double>(n) : 0;
-    }
     std::vector<Anew> anew(static_cast<std::size_t>(record.heads(place)));
     record.rows(place, -1, which, [&](Dim row, int head, std::span<const float> w) {
       Anew& a = anew[static_cast<std::size_t>(head)];
       const auto [low, high] = record.sight(place, row);
-      double unit = 1;
-      if (sigmoid) {
-        double sum = 0;
-        for (float x : w) sum += x;
-        unit = 1 / std::max(sum, 1e-37);
-      }
+      const double unit = share_unit(record.attention(place).spec, w);
       double square = 0;
       for (Dim k = low; k < high; ++k) {
         const double x = w[static_cast<std::size_t>(k)] * unit, d = static_cast<double>(row - k);
@@ -86,10 +78,11 @@ std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_ro
         if (row > 0 && k > 0) a.strongest = std::max(a.strongest, x);
       }
       a.square += square;
-      if (place.cross || after[static_cast<std::size_t>(row)].empty()) return;
+      std::int32_t at = earlier[static_cast<std::size_t>(row)];
+      if (place.cross || at < 0) return;
       ++a.repeats;
-      for (std::int32_t k : after[static_cast<std::size_t>(row)]) {
-        const double x = w[static_cast<std::size_t>(k)] * unit;
+      for (; at >= 0; at = earlier[static_cast<std::size_t>(at)]) {
+        const double x = w[static_cast<std::size_t>(at) + 1] * unit;
         if (x >= kFaint) a.induction += x;
       }
     });
@@ -108,7 +101,7 @@ std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_ro
       m.strongest = a.strongest;
       m.max_logit = s.max_logit;
       if (s.gates > 0) m.gate = mean(s.gate, s.gates), m.gate_closed = mean(s.closed, s.gates);
-      m.label = label_of(m, even);
+      m.label = label_of(m, mean(s.even, s.rows));
       all.push_back(std::move(m));
     }
   }

@@ -8,6 +8,7 @@
 
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
+#include "rapt/inspect/document.h"
 #include "rapt/io/reader.h"
 
 namespace rapt {
@@ -33,6 +34,7 @@ constexpr Figure kFigures[] = {
 };
 
 double rounded(double x) { return std::round(x * 1e4) / 1e4; }
+Json figure(double x) { return std::isfinite(x) ? Json(rounded(x)) : Json(); }  // JSON has no NaN: null
 
 Json object(std::initializer_list<std::pair<const char*, Json>> members) {
   Json j = Json::Object{};
@@ -72,8 +74,8 @@ Json head_json(const StrongestKeys& strongest, const HeadMetrics& m, std::span<c
     for (const auto& [k, weight] : row) {
       indices.push_back(static_cast<std::int64_t>(q * n + k));
       values.push_back(weight);
-      const auto bin = static_cast<std::size_t>(std::upper_bound(std::begin(kEdges), std::end(kEdges), std::abs(q - k)) - kEdges - 1);
-      if (bin < distances.size()) distances[bin] += weight;
+      const auto* edge = std::upper_bound(std::begin(kEdges), std::end(kEdges) - 1, std::abs(q - k));  // the last bin is open
+      distances[static_cast<std::size_t>(edge - kEdges - 1)] += weight;
       queries[words[static_cast<std::size_t>(q)]] += weight;
       keys[words[static_cast<std::size_t>(k)]] += weight;
     }
@@ -109,10 +111,12 @@ Json labelled(std::initializer_list<std::pair<const char*, const char*>> keys) {
 }  // namespace
 
 void write_headvis(const AttentionRecord& record, std::span<const HeadMetrics> metrics, const std::string& model_name,
-                   std::span<const std::string> words, const std::string& folder, bool force) {
+                   std::span<const std::string> tokens, const std::string& folder, bool force) {
   if (metrics.empty()) fail("headvis: there is no head to write");
   const Stack stack = metrics.back().place.stack;  // encoder first: the last one is the decoder's, where there is one
   const auto shown = [&](const AttentionPlace& p) { return p.stack == stack && !p.cross; };
+  std::vector<std::string> words;
+  for (const std::string& t : tokens) words.push_back(valid_text(t));  // a token may be half a character
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(folder) / "heads", error);
   if (error) fail(folder, ": cannot make the folder: ", error.message());
@@ -126,7 +130,7 @@ void write_headvis(const AttentionRecord& record, std::span<const HeadMetrics> m
     of[{m.place.layer, m.head}] = &m;
     heads.push_back(Json::Array{m.place.layer, m.head});
     Json row = object({{"layer", m.place.layer}, {"head", m.head}});
-    for (const Figure& f : kFigures) row.set(f.name, rounded(m.*f.value));
+    for (const Figure& f : kFigures) row.set(f.name, figure(m.*f.value));
     scatter.push_back(std::move(row));
   }
   for (const StrongestKeys& s : strongest_keys(record, kKeys)) {
