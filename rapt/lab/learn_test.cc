@@ -84,6 +84,7 @@ TEST(Toy, ALookIsWhatAPlainRecomputationSees) {
     Taps taps;
     run.taps = &taps;
     std::vector<double> first(2), sums(2), rows(2), copying(2), copying_rows(2), peak(2), gate(2), values[2] = {{0, 0}, {0, 0}};
+    double low = 0, gates = 0, least = INFINITY;
     taps.want_weights(
         [&](Stack, int, bool) {
           std::vector<Taps::HeadRow> all;
@@ -110,6 +111,9 @@ TEST(Toy, ALookIsWhatAPlainRecomputationSees) {
       double sum = 0, n = 0;
       for (Dim i = 0; i < t.value.elements(); ++i)
         if (data.kind[static_cast<std::size_t>(i / 48)] == 0) sum += t.value.at(i), n += 1;
+      for (Dim i = 0; i < t.value.elements(); ++i)
+        if (data.kind[static_cast<std::size_t>(i / 48)] >= 0)
+          low += t.value.at(i) < 0.1, gates += 1, least = std::min(least, t.value.at(i));
       gate[static_cast<std::size_t>(t.layer)] = sum / n;
     });
     taps.see(Site::v, [&](const Tapped& t) {
@@ -129,6 +133,8 @@ TEST(Toy, ALookIsWhatAPlainRecomputationSees) {
     }
     EXPECT_NEAR(look.loss, loss / (kCount * kLength), 1e-12);
     EXPECT_NEAR(look.excess, (loss - floor) / (kCount * kLength), 1e-12);
+    EXPECT_NEAR(look.gate_low, low / gates, 1e-12);
+    EXPECT_EQ(look.gate_least, least);
     for (std::size_t l = 0; l < 2; ++l) {
       EXPECT_NEAR(look.idle[l], first[l] / rows[l], 1e-9) << l;
       EXPECT_NEAR(look.idle_of_sum[l], sums[l] / rows[l], 1e-9) << l;
@@ -138,6 +144,56 @@ TEST(Toy, ALookIsWhatAPlainRecomputationSees) {
       EXPECT_NEAR(look.gate_idle[l], gate[l], 1e-12) << l;
       EXPECT_NEAR(look.value_ratio[l], values[0][l] / values[1][l] * (kLength - 1), 1e-9) << l;
     }
+  }
+}
+
+// With a learned token before it the first token is still the task's own.
+TEST(Toy, ALookTellsLearnedTokensFromTheFirst) {
+  Device device({.threads = 1, .isa = "f64"});
+  Recipe r = toy_recipe(2, 2);
+  r.embed.sink_tokens = 1;
+  Model model(r, device.real);
+  init(model, 3);
+  const ToyTask task = copy_task(2);
+  constexpr Dim kCount = 3, kLength = 9, kStride = kLength + 1;
+  const ToyLook look = look_at(device, model, task, kCount, kLength, 5);
+  const CopyTask::Batch data = task(5, kCount, kLength);
+  rapt::Run run(device);
+  Taps taps;
+  run.taps = &taps;
+  double learned[2] = {}, first[2] = {}, rows[2] = {}, copying[2] = {}, copying_rows[2] = {}, peak[2] = {}, keys[2][2] = {};
+  auto kind_of = [&](Dim row) { return data.kind[static_cast<std::size_t>(row / kStride * kLength + row % kStride - 1)]; };
+  taps.want_weights(
+      [&](Stack, int, bool) {
+        std::vector<Taps::HeadRow> all;
+        for (Dim row = 0; row < kCount * kStride; ++row)
+          for (Dim head : {0, 1})
+            if (row % kStride > 0) all.push_back({head, row});
+        return all;
+      },
+      [&](const Tapped& t) {
+        if (kind_of(t.row) == 0) learned[t.layer] += t.value.at(0), first[t.layer] += t.value.at(1), rows[t.layer] += 1;
+        if (kind_of(t.row) == 1) copying[t.layer] += t.value.at(1), copying_rows[t.layer] += 1;
+      });
+  taps.see(Site::resid_out, [&](const Tapped& t) {
+    for (Dim s = 0; s < kCount; ++s)
+      for (Dim c = 0; c < 48; ++c) peak[t.layer] = std::max(peak[t.layer], std::abs(t.value.at((s * kStride + 1) * 48 + c)));
+  });
+  taps.see(Site::k, [&](const Tapped& t) {
+    for (Dim row = 0; row < t.value[0]; ++row) {
+      double square = 0;
+      for (Dim c = 0; c < 48; ++c) square += t.value.at(row * 48 + c) * t.value.at(row * 48 + c);
+      if (row % kStride > 0) keys[row % kStride > 1][t.layer] += std::sqrt(square);
+    }
+  });
+  forward(run, model, toy_batch(data, kLength));
+  for (std::size_t l = 0; l < 2; ++l) {
+    ASSERT_GT(copying_rows[l], 0) << "choose another seed";
+    EXPECT_NEAR(look.idle_learned[l], learned[l] / rows[l], 1e-9) << l;
+    EXPECT_NEAR(look.idle[l], first[l] / rows[l], 1e-9) << l;
+    EXPECT_NEAR(look.trigger[l], copying[l] / copying_rows[l], 1e-9) << l;
+    EXPECT_NEAR(look.first_peak[l], peak[l], 1e-12) << l;
+    EXPECT_NEAR(look.key_ratio[l], keys[0][l] / keys[1][l] * (kLength - 1), 1e-9) << l;
   }
 }
 

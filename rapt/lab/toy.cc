@@ -184,9 +184,14 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
   Run run(device);
   Taps taps;
   run.taps = &taps;
-  taps.first_keys = 1;
+  const Dim learned = model.recipe.embed.sink_tokens, stride = length + learned;  // learned tokens stand before the first
+  taps.first_keys = 1 + learned;
   const bool sigmoid = !model.recipe.decoder->recurrent && model.recipe.decoder->layer(0).parts[0].attn.normal == Normal::sigmoid;
-  auto kind_of = [&](Dim row) { return data.kind[static_cast<std::size_t>(row)]; };
+  constexpr int kLearned = -2;
+  auto kind_of = [&](Dim row) {
+    const Dim at = row % stride - learned;
+    return at < 0 ? kLearned : data.kind[static_cast<std::size_t>(row / stride * length + at)];
+  };
   ToyLook look;
   Means first, of_sum, gates, keys, values, cosines;  // keys, values, cosines: kind 0 are first tokens, 1 the others
   Tensor q;
@@ -204,33 +209,40 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
       }
   });
   taps.see(Site::k, [&](const Tapped& t) {
-    for (Dim r = 0; r < t.value[0]; ++r) keys.add(t.layer, kind_of(r) >= 0, row_norm(t.value, r));
-    const Dim rows = std::min<Dim>(t.value[0], 8 * length), q_row = q[1] * q[2], k_row = t.value[1] * t.value[2];
+    for (Dim r = 0; r < t.value[0]; ++r)
+      if (kind_of(r) != kLearned) keys.add(t.layer, kind_of(r) >= 0, row_norm(t.value, r));
+    const Dim rows = std::min<Dim>(t.value[0], 8 * stride), q_row = q[1] * q[2], k_row = t.value[1] * t.value[2];
     for (Dim r = 0; r < rows; ++r)
-      for (Dim j = r / length * length; kind_of(r) == 0 && j <= r; ++j) {
+      for (Dim j = r / stride * stride + learned; kind_of(r) == 0 && j <= r; ++j) {
         double dot = 0, qq = 0, kk = 0;
         for (Dim c = 0; c < q[2]; ++c) {
           const double x = q.at(r * q_row + c), y = t.value.at(j * k_row + c);
           dot += x * y, qq += x * x, kk += y * y;
         }
-        cosines.add(t.layer, j % length != 0, qq * kk > 0 ? dot / std::sqrt(qq * kk) : 0);
+        cosines.add(t.layer, j % stride != learned, qq * kk > 0 ? dot / std::sqrt(qq * kk) : 0);
       }
   });
   taps.see(Site::v, [&](const Tapped& t) {
-    for (Dim r = 0; r < t.value[0]; ++r) values.add(t.layer, kind_of(r) >= 0, row_norm(t.value, r));
+    for (Dim r = 0; r < t.value[0]; ++r)
+      if (kind_of(r) != kLearned) values.add(t.layer, kind_of(r) >= 0, row_norm(t.value, r));
   });
+  double gate_low = 0, gate_values = 0, gate_least = INFINITY;
   taps.see(Site::gate, [&](const Tapped& t) {
     const Dim width = t.value.elements() / t.value[0];
     for (Dim r = 0; r < t.value[0]; ++r) {
       if (kind_of(r) < 0) continue;
-      for (Dim c = 0; c < width; ++c) gates.add(t.layer, kind_of(r), t.value.at(r * width + c));
+      for (Dim c = 0; c < width; ++c) {
+        const double g = t.value.at(r * width + c);
+        gates.add(t.layer, kind_of(r), g);
+        gate_low += g < 0.1, gate_values += 1, gate_least = std::min(gate_least, g);
+      }
     }
   });
   taps.see(Site::resid_out, [&](const Tapped& t) {
     double peak[2] = {};
     std::vector<double> all;
     for (Dim r = 0; r < t.value[0]; ++r)
-      for (Dim c = 0; c < t.value[1]; ++c) {
+      for (Dim c = 0; kind_of(r) != kLearned && c < t.value[1]; ++c) {
         all.push_back(std::abs(t.value.at(r * t.value[1] + c)));
         double& p = peak[kind_of(r) >= 0];
         p = std::max(p, all.back());
@@ -264,6 +276,26 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
   look.other_cosine = cosines.of(1);
   look.gate_idle = gates.of(0);
   look.gate_active = gates.of(1);
+  if (gate_values > 0) look.gate_low = gate_low / gate_values, look.gate_least = gate_least;
+  if (learned > 0) {  // what was seen above is the weight on the learned tokens and the first together
+    Means before;
+    Taps of_learned;
+    of_learned.first_keys = learned;
+    of_learned.see(Site::attn_stats, [&](const Tapped& t) {
+      for (Dim r = 0; r < t.value[0]; ++r)
+        for (Dim h = 0; kind_of(r) >= 0 && h < t.value[1]; ++h)
+          before.add(t.layer, kind_of(r), t.value.at((r * t.value[1] + h) * t.value[2] + AttentionStat::first));
+    });
+    run.reset();
+    run.taps = &of_learned;
+    forward(run, model, toy_batch(data, length));
+    look.idle_learned = before.of(0);
+    for (std::size_t l = 0; l < look.idle.size(); ++l) {
+      look.idle[l] -= before.of(0)[l];
+      look.idle_of_sum[l] -= before.of(0)[l];
+      look.trigger[l] -= before.of(1)[l];
+    }
+  }
   return look;
 }
 
@@ -311,11 +343,10 @@ Trained train_toy(const Lab& lab, Device& device, const Toy& toy, const std::fun
   } else {
     out.model = std::make_unique<Model>(toy.recipe, device.real);
     init(*out.model, toy.seed);
-    // Token embeddings start at unit size: with everything small the residual stream soon forgets which token it stands on, and what
-    // forms then is a preference for similar tokens instead of a sink.
-    Weight& tokens = out.model->weight("embed.tokens");
-    for (Dim i = 0; i < tokens.size(); ++i)
-      tokens.set(i / tokens.cols, i % tokens.cols, tokens.get(i / tokens.cols, i % tokens.cols) / toy.recipe.init.std);
+    // Token embeddings start at unit size; what small ones change, the experiment `sink` measures.
+    for (Weight& w : out.model->weights)
+      if (!toy.small_tokens && (w.name == "embed.tokens" || w.name == "embed.sinks"))
+        for (Dim i = 0; i < w.size(); ++i) w.set(i / w.cols, i % w.cols, w.get(i / w.cols, i % w.cols) / toy.recipe.init.std);
   }
   Model& model = *out.model;
   const Dim steps = scaled(lab, toy.steps), batch = scaled_batch(lab, toy.batch);
@@ -414,6 +445,12 @@ Finding below(std::string what, double measured, double limit, std::string unit,
 }
 Finding above(std::string what, double measured, double limit, std::string unit, std::string paper, bool every_seed) {
   return {std::move(what), measured, std::move(unit), concat("above ", limit), measured > limit, std::move(paper), every_seed};
+}
+
+Words toy_words() {
+  return {
+      "The models are small: one head of width 48 in each layer, rotations, RMS norms, no feed-forward parts, and token "
+      "embeddings that start at unit size. `sink` also measures small embeddings, `gate` also feed-forward parts."};
 }
 
 Curve loss_curve(const Trained& run) {

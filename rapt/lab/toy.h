@@ -29,8 +29,8 @@ ToyTask delay_task(std::uint64_t seed, Dim delay);
 constexpr Dim kDelayVocab = 16;
 
 // ------------------------------------------------------------------------------------------------ models
-// The model of the sink reproductions: width 48, RMS pre-norm, RoPE, and nothing but attention, since the copy task needs no more. With
-// feed-forward parts the sink forms as well, but in the one run that was made so a gate did not weaken it (1.19 times).
+// The model of the sink reproductions: width 48, RMS pre-norm, RoPE, and nothing but attention, since the copy task needs no more. What
+// feed-forward parts change, the experiment `gate` measures.
 Recipe toy_recipe(Dim layers = 3, Dim heads = 1, Dim vocab = CopyTask::kVocab);
 Recipe with_ffn(Recipe recipe, Dim width = 96);  // SwiGLU after each attention
 AttnRecipe& self_attn(Recipe& recipe);  // of every layer
@@ -52,6 +52,7 @@ struct Toy {
   bool cosine = false;  // the rate falls to a tenth; else it stays
   int looks = 0;  // on the way, besides the one at the end
   const Model* start = nullptr;  // weights to begin with (with_weights)
+  bool small_tokens = false;  // token embeddings start as small as the other weights; else at unit size
 };
 
 // What is seen of a model on fresh data. Per layer unless it says otherwise; kinds of rows: CopyTask::Batch::kind.
@@ -61,10 +62,12 @@ struct ToyLook {
   double idle_excess = 0, trigger_loss = 0;
   std::vector<double> idle, trigger;  // weight on the first token, mean over such rows and heads, not divided by row sums
   std::vector<double> idle_of_sum;  // the same as a share of the row's sum (sigmoid; else the same)
+  std::vector<double> idle_learned;  // weight of idle rows on the learned tokens before the first; empty without them
   std::vector<double> key_ratio, value_ratio;  // |k|, |v| of first tokens over that of the others
   std::vector<double> first_cosine, other_cosine;  // of idle queries with the first key, and with the others they see (head 0)
   std::vector<double> first_peak, other_peak, median;  // of |h| after the layer; median over all tokens and channels
   std::vector<double> gate_idle, gate_active;  // mean of gate values; empty without a gate that reads the input
+  double gate_low = 0, gate_least = 0;  // share of gate values below 0.1, and the smallest
   double max_logit = 0;
 };
 
@@ -94,6 +97,7 @@ std::string digits(double x, int decimals = 3);
 std::string joined(const std::vector<double>& values, int decimals = 2);  // 0.16 / 0.72 / 0.72
 Finding below(std::string what, double measured, double limit, std::string unit, std::string paper = "", bool every_seed = true);
 Finding above(std::string what, double measured, double limit, std::string unit, std::string paper = "", bool every_seed = true);
+Words toy_words();  // what the model of the sink reproductions is, for the documents of those who use it
 Curve loss_curve(const Trained& run);  // smoothed: means of some 50 parts
 // Into the document: a chart of the runs' losses.
 Chart loss_chart(std::string title, const std::vector<Trained>& runs);
