@@ -140,12 +140,12 @@ LabResult key_bias(const Lab& lab) {
       below("error of folding b_v into b_o where rows sum to one", fold, kZero, ""),
       above("smallest error of folding b_v where they do not, or something follows", no_fold, kSome, ""),
   };
-  const bool holds = std::all_of(r.findings.begin(), r.findings.end(), [](const Finding& f) { return f.holds; });
   r.verdict =
-      holds
+      all_hold(r.findings)
           ? concat(
-                "The story holds only for plain softmax(QK^T): there the gradient of b_k is 0 to rounding. Under RoPE, QK-norm, a "
-                "soft-cap, an extra logit or sigmoid attention the key bias is a real parameter (dropping it under RoPE changes outputs by ",
+                "The story holds where the bias gives every key of a row the same score: under any mask, ALiBi, T5's buckets, dropout or a gate "
+                "after attention the gradient of b_k is 0 to rounding. Under RoPE, QK-norm, a soft-cap, an extra logit or sigmoid attention the "
+                "key bias is a real parameter (dropping it under RoPE changes outputs by ",
                 digits(rope_drop, 2), "); a loader that drops it breaks Qwen2, Phi and gpt-oss.")
           : "Some kind of attention did not behave as the algebra says; see the table.";
   r.document.parts.push_back(std::move(t));

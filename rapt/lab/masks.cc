@@ -111,25 +111,34 @@ LabResult masks(const Lab& lab) {
       nothing("right batch axis: change of sample 1 when sample 0 changes", most(along, 10, 20, 99)),
       above("wrong axis: change of sample 1 when sample 0 changes", across[15], 1e-6, "", "1.22 measured on a tutorial's code"),
       nothing("wrong axis: change of any other position of sample 0", most(across, 0, 10, 5), "none: the text is never looked at"),
-      nothing("a row that sees nothing: its largest output, and a finite gradient", std::isfinite(blind_gradient) ? blind : 1e300,
-              "-inf gives NaN, -1e20 attention to masked keys"),
+      nothing("a row that sees nothing: its largest output, and a finite gradient", std::isfinite(blind_gradient) ? blind : 1e300),
   };
-  const bool holds = std::all_of(r.findings.begin(), r.findings.end(), [](const Finding& f) { return f.holds; });
   r.verdict =
-      holds
+      all_hold(r.findings)
           ? concat(
                 "Wrong: every shape is right in every case. Without the mask the first position sees the last token (its output moves by ",
                 digits(missing[0], 2), "); with the batch axis in the wrong place samples see each other (", digits(across[15], 2),
                 ") and no position sees its own text. Only values show it: change a token and look who moves.")
           : "The masks did not behave as expected; see the numbers.";
   HeatMap map{.title = "Who moves when one token of sample 0 changes", .rows = {}, .columns = {}, .values = {}, .top = 0};
-  const std::pair<const char*, const std::vector<double>*> rows[] = {
-      {"causal, token 9", &right}, {"no mask, token 9", &missing}, {"encoder, token 5", &along}, {"wrong axis, token 5", &across}};
-  for (const auto& [name, values] : rows) {
-    map.rows.push_back(name);
-    map.values.insert(map.values.end(), values->begin(), values->end());
+  Table table{.title = "The largest change of an output when one token of sample 0 changes",
+              .columns = {"case", "sample 0 before it", "the token's own", "sample 0 after it", "sample 1"},
+              .rows = {}};
+  struct Case {
+    const char* name;
+    const std::vector<double>& moved;
+    std::size_t token;
+  };
+  const Case cases[] = {
+      {"causal, token 9", right, 9}, {"no mask, token 9", missing, 9}, {"encoder, token 5", along, 5}, {"wrong axis, token 5", across, 5}};
+  for (const Case& c : cases) {
+    map.rows.push_back(c.name);
+    map.values.insert(map.values.end(), c.moved.begin(), c.moved.end());
+    table.rows.push_back({c.name, Cell(most(c.moved, 0, c.token, 99)), Cell(c.moved[c.token]),
+                          c.token == 9 ? Cell("–") : Cell(most(c.moved, c.token + 1, 10, 99)), Cell(most(c.moved, 10, 20, 99))});
   }
   for (Dim i = 0; i < kSequences * kRows; ++i) map.columns.push_back(concat("s", i / kRows, " p", i % kRows));
+  r.document.parts.push_back(std::move(table));
   r.document.parts.push_back(std::move(map));
   return r;
 }

@@ -88,6 +88,10 @@ double slope(std::span<const double> x, std::span<const double> y) {
   return (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
+bool all_hold(const std::vector<Finding>& findings) {
+  return std::all_of(findings.begin(), findings.end(), [](const Finding& f) { return f.holds || !f.every_seed; });
+}
+
 double thread_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

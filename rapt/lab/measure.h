@@ -27,6 +27,8 @@ double largest_difference(std::span<const double> a, std::span<const double> b);
 double relative_difference(std::span<const double> a, std::span<const double> b);  // |a - b| / |b|
 double slope(std::span<const double> x, std::span<const double> y);                // of the best line
 
+bool all_hold(const std::vector<Finding>& findings);  // those that are promised for every seed
+
 // The tape is played back from the sum of y times fixed random numbers.
 void backward_from(Run& run, const Tensor& y, std::uint64_t key);
 

@@ -85,9 +85,8 @@ LabResult norm_bias(const Lab& lab) {
       above("change by any bias before RMSNorm or L2 norm, the smaller", std::min(change[2], change[3]), 0.01, ""),
       above("change by an equal one there, the smaller", std::min(flat[2], flat[3]), 0.01, ""),
   };
-  const bool holds = r.findings[0].holds && r.findings[2].holds && r.findings[3].holds && r.findings[4].holds;
   r.verdict =
-      holds
+      all_hold(r.findings)
           ? concat(
                 "Wrong: the norm that cancels a bias before it is BatchNorm. LayerNorm takes away only what is equal in all channels (a random bias still changes "
                 "its output by ",

@@ -118,11 +118,16 @@ LabResult positions_math(const Lab& lab) {
       below("ALiBi: growth of the mean distance against that without a code, shortest to longest", alibi_growth / none_growth, 0.8, "x",
             "trains short, tests long (Press et al. 2022)"),
   };
-  r.verdict = concat(
-      "Exact: sinusoids have one length and a product that depends on the distance only; RoPE scores do not change when both positions shift. Not so: sinusoids are not orthogonal (neighbours ",
-      digits(largest_other, 2), " alike), and ", digits(100 * never_whole / 32, 0),
-      " % of RoPE's frequencies have not turned once at 2,048 tokens, so longer texts show angles nobody trained. ALiBi's mean distance grows ",
-      digits(alibi_growth, 1), " times where attention without a code grows ", digits(none_growth, 1), " times.");
+  r.verdict =
+      all_hold(r.findings)
+          ? concat(
+                "Exact: sinusoids have one length and a product that depends on the distance only; RoPE scores do not change when both "
+                "positions shift. Not so: sinusoids are not orthogonal (the most alike ",
+                digits(largest_other, 2), "), and ", digits(100 * never_whole / 32, 0),
+                " % of RoPE's frequencies have not turned once at 2,048 tokens, so longer texts show angles nobody trained. From ",
+                far.curves[0].x.front(), " to ", far.curves[0].x.back(), " tokens ALiBi's mean distance grows ", digits(alibi_growth, 1),
+                " times, without a code ", digits(none_growth, 1), " times.")
+          : "Something that should be exact about position codes is not; see the numbers.";
   HeatMap map{.title = "PE(p).PE(p') / (d/2), every 4th position up to 64", .rows = {}, .columns = {}, .values = {}};
   for (Dim a = 0; a < 64; a += 4) {
     map.rows.push_back(concat(a)), map.columns.push_back(concat(a));

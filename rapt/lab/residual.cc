@@ -108,14 +108,17 @@ LabResult residual(const Lab& lab) {
       below("rows apart after the last layer, attention alone", pure, 0.01, "",
             "collapses doubly exponentially with depth (Dong et al. 2021)"),
       above("rows apart with residual connections", with, 0.2, ""),
-      below("rows apart after the last layer, attention and feed-forward", feed, 0.01, "", "slowed, not stopped (Dong et al. 2021)"),
-      below("rows apart after two layers, with feed-forward against without", early, 1, "x", "", false),
+      below("rows apart after the last layer, attention and feed-forward", feed, 0.01, "", "not stopped (Dong et al. 2021)"),
+      above("rows apart after two layers, with feed-forward against without", early, 1, "x", "slowed (Dong et al. 2021)", false),
   };
-  r.verdict = concat(
-      "Residual connections do more than carry gradients. In a forward pass, with no gradient at all, rows differ by less than 1 % of their length ",
-      layers_to(all[0]), " layers of attention alone, ", layers_to(all[1]), " with feed-forward parts (which here ",
-      early < 1 ? "hasten" : "slow", " the collapse), and with residual connections by ", digits(100 * with, 0), " % still after ", layers,
-      ".");
+  r.verdict =
+      concat(pure < 0.01 && with > 0.2 ? "Residual connections do more than carry gradients: in a forward pass, with no gradient at all, "
+                                       : "The collapse did not come, or came in spite of residual connections: ",
+             "rows differ by less than 1 % of their length ", layers_to(all[0]), " layers of attention alone and ", layers_to(all[1]),
+             " with feed-forward parts (which here ", early < 1 ? "hasten" : "slow", " it, ", early < 1 ? "against" : "as in",
+             " Dong et al.: ", digits(early, 2),
+             " of the distance without them after two layers); with residual connections they still differ by ", digits(100 * with, 0),
+             " % after ", layers, ".");
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(chart));
   return r;

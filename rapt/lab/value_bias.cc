@@ -79,7 +79,7 @@ LabResult value_bias(const Lab& lab) {
   std::vector<std::vector<double>> directions;
   for (const char* n : names) directions.push_back(values_of(all.weight(n))), set_size(all, n, directions.back(), 0);
   const std::vector<double> without = all.out();
-  double at_key[3] = {}, at_sixteen[3] = {};
+  double at_key[3] = {}, most[3] = {};
   for (std::size_t b = 0; b < 3; ++b) {
     Curve c{.name = concat("b_", names[b][0]), .x = {}, .y = {}};
     for (double size = 0; size <= 16; size = size == 0 ? 0.25 : size * 2) {
@@ -87,7 +87,7 @@ LabResult value_bias(const Lab& lab) {
       c.x.push_back(size);
       c.y.push_back(relative_difference(all.out(), without));
       if (size == 2) at_key[b] = c.y.back();
-      if (size == 16) at_sixteen[b] = c.y.back();
+      most[b] = std::max(most[b], c.y.back());
     }
     set_size(all, names[b], directions[b], 0);
     chart.curves.push_back(std::move(c));
@@ -97,17 +97,18 @@ LabResult value_bias(const Lab& lab) {
       below("gradient of b_v against W_O^T times that of b_o", same_gradient, 1e-10, ""),
       below("output change when b_v moves into b_o, rows that sum to one", folds, 1e-10, ""),
       above("smallest output change when they do not, or a gate follows", does_not, 1e-3, ""),
-      above("effect of b_v over that of b_q at 8 times the size of a key (b_v is linear, b_q saturates)", at_sixteen[2] / at_sixteen[0], 1,
-            "x", "b_v matters more than b_q (Namazifar et al. 2023)"),
-      below("effect of b_k at any size", at_sixteen[1], 1e-10, ""),
+      above("effect of b_v over that of b_q, both of the size of a key", at_key[2] / at_key[0], 1, "x",
+            "b_v matters more than b_q (Namazifar et al. 2023)", false),
+      below("effect of b_k, the largest of all sizes", most[1], 1e-10, ""),
   };
-  const bool exact = r.findings[0].holds && r.findings[1].holds && r.findings[2].holds;
   r.verdict =
-      exact
+      all_hold(r.findings)
           ? concat(
-                "Half right: the value bias does shift the output, but as an output bias W_O b_v and nothing more, so beside b_o (GPT-2, BERT) it is "
-                "redundant. It is a parameter of its own only where rows do not sum to one or a gate follows. At the size of a key b_v changes the output by ",
-                digits(100 * at_key[2], 0), " %, b_q by ", digits(100 * at_key[0], 0), " %, b_k by nothing.")
+                "Half right: the value bias does shift the output, but as an output bias W_O b_v and nothing more, so beside b_o (GPT-2, BERT) "
+                "it is redundant. It is a parameter of its own only where rows do not sum to one or a gate follows. At the size of a key b_v "
+                "changes the output by ",
+                digits(100 * at_key[2], 0), " %, b_q by ", digits(100 * at_key[0], 0),
+                " %, b_k by nothing: the size of a change is no proof of importance.")
           : "The value bias did not fold where the algebra says it must; see the table.";
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(chart));
