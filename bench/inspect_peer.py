@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the same statistics cost in transformers, beside bench/inspect: attention has to be "eager" for its weights to be seen.
 
-  DIR/bin/python bench/inspect_peer.py MODEL.gguf TEXT [--prompt 512,4096] [--rounds 3] [--threads 2]
+  DIR/bin/python bench/inspect_peer.py FOLDER TEXT [--prompt 512,4096] [--rounds 3] [--threads 2]
 
-Nobody looks (SDPA) against eager attention with a hook on every layer that reduces its weights to entropy, first, self, previous, distance
+FOLDER is a Hugging Face folder (rapt convert MODEL.gguf FOLDER). Nobody looks (SDPA) against eager attention with a hook on every layer that reduces its weights to entropy, first, self, previous, distance
 and strongest weight of each row; in turns, medians. One line of JSON per prompt."""
 import argparse
 import json
-import os
 import resource
 import time
 
@@ -24,13 +23,12 @@ args = args.parse_args()
 torch.set_num_threads(args.threads)
 transformers.logging.set_verbosity_error()
 
-folder, name = os.path.split(os.path.abspath(args.model))
-tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name)
+tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
 ids = tokenizer(open(args.text, encoding="utf-8").read()[:400_000], return_tensors="pt").input_ids
 
 
 def load(attention):
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32, attn_implementation=attention).eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32, attn_implementation=attention).eval()
 
 
 def look(module, inputs, output):
