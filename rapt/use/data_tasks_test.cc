@@ -76,7 +76,7 @@ TEST(TaskData, DatesAreRight) {
     for (int m = 1; m <= 12; ++m) {
       const int n = m == 2 ? (y % 4 == 0 ? 29 : 28) : m == 4 || m == 6 || m == 9 || m == 11 ? 30 : 31;
       for (int d = 1; d <= n; ++d) {
-        char iso[16];
+        char iso[32];
         std::snprintf(iso, sizeof iso, "%04d-%02d-%02d", y, m, d);
         weekday[iso] = kDays[day++ % 7];
       }
