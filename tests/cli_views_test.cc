@@ -95,6 +95,22 @@ TEST_F(CliViews, AnEncoderDecoderIsSeenReadingItsOwnAnswer) {
   EXPECT_TRUE(says(run("inspect norms " + toy("t5") + " --ids '3 5 7 9 4' -q").out, "5 tokens of the source"));
 }
 
+// All logits alike: the answer is the first token of the vocabulary over and over, and every token is as improbable as the vocabulary is large.
+TEST_F(CliViews, EditsReachAnswersAndRefuseWhatNeedsOnePass) {
+  const std::string on = "run " + toy("gpt2") + " --ids '3 5 7' --temp 0 -n 4 --ignore-eos --json -q -t 1";
+  const auto ids = [&](const std::string& flags) {
+    return parse_json(run(on + flags).out).find("samples")->array()[0].find("ids")->dump(0);
+  };
+  EXPECT_EQ(ids(" --edit logits:scale=0"), "[0, 0, 0, 0]");
+  EXPECT_NE(ids(""), "[0, 0, 0, 0]");
+  const Outcome place = run(on + " --edit L0H0@p1:zero");
+  EXPECT_EQ(place.code, 2);
+  EXPECT_TRUE(says(place.err, "rapt inspect does it on one text")) << place.err;
+  const Outcome loss = run("eval " + toy("gpt2") + " --loss x --edit L0H0:zero");
+  EXPECT_EQ(loss.code, 2);
+  EXPECT_TRUE(says(loss.err, "--edit belongs to --perplexity")) << loss.err;
+}
+
 TEST_F(CliViews, SaysWhyNot) {
   const std::string ids = " --ids '3 5 7' -q -t 1";
   const Outcome gates = run("inspect gates " + toy("gpt2") + ids);

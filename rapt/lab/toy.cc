@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "rapt/base/rng.h"
+#include "rapt/inspect/attention_map.h"
 #include "rapt/ops/loss.h"
 #include "rapt/use/optimizer.h"
 
@@ -234,7 +235,7 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
       for (Dim c = 0; c < width; ++c) {
         const double g = t.value.at(r * width + c);
         gates.add(t.layer, kind_of(r), g);
-        gate_low += g < 0.1, gate_values += 1, gate_least = std::min(gate_least, g);
+        gate_low += g < kClosedGate, gate_values += 1, gate_least = std::min(gate_least, g);
       }
     }
   });

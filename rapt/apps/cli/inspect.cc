@@ -69,7 +69,8 @@ struct Input {
 std::vector<std::int32_t> decoder_ids(const Subject& s, const Input& in) {
   constexpr Dim kAnswer = 64;
   const Checkpoint& c = s.model.checkpoint;
-  if (c.decoder_start < 0) fail(c.path, " does not say which token its answers start from (decoder_start_token_id)");
+  if (c.decoder_start < 0)
+    fail(c.path, " does not say which token its answers start from; its config.json should have decoder_start_token_id");
   std::vector<std::int32_t> ids = {c.decoder_start}, rest;
   if (in.target) {
     rest = tokenizer_of(c).encode(*in.target);
