@@ -28,33 +28,58 @@ function(rapt_folder name)
     elseif(CMAKE_CXX_COMPILER_ID MATCHES Clang)
       target_precompile_headers(${target} REUSE_FROM rapt_base)
     endif()
+    if(RAPT_FUZZ AND name MATCHES "^(base|io|io/tokenizer|nn|use)$")  # what reads bytes from outside tells the fuzzer where it went
+      target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+    endif()
     set(RAPT_OBJECTS ${RAPT_OBJECTS} ${target} PARENT_SCOPE)
   endif()
+endfunction()
+
+# The instruction set that this machine runs: under the sanitizers its kernels carry the checks.
+function(rapt_own_isa out)
+  set(isa scalar)
+  if(EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
+    if(flags MATCHES " avx512_vnni( |$)")
+      set(isa avx512)
+    elseif(flags MATCHES " avx2( |$)")
+      set(isa avx2)
+    endif()
+  endif()
+  set(${out} ${isa} PARENT_SCOPE)
 endfunction()
 
 # The kernels of every op for one instruction set, in its own namespace (RAPT_ISA).
 function(rapt_kernels isa)
   file(GLOB kernels CONFIGURE_DEPENDS rapt/ops/*_cpu.cc)
-  add_library(rapt_kernels_${isa} OBJECT ${kernels})
-  target_include_directories(rapt_kernels_${isa} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(rapt_kernels_${isa} PRIVATE RAPT_ISA=${isa})
-  # The dev preset builds without optimisation elsewhere; kernels always get some, or intrinsics and tiles take minutes to run.
-  target_compile_options(rapt_kernels_${isa} PRIVATE ${ARGN} -Wno-unused-function -Wno-psabi)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(rapt_kernels_${isa} PRIVATE -Wno-maybe-uninitialized -Wno-uninitialized)  # its own intrinsics
+  set(target rapt_kernels_${isa})
+  add_library(${target} OBJECT ${kernels})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${target} PRIVATE RAPT_ISA=${isa})
+  rapt_own_isa(own)
+  if(RAPT_SANITIZE AND NOT isa STREQUAL own)
+    # The same sources as the set that runs here: checks in one of them are enough. The others are compiled as a release compiles them,
+    # so that ccache has them from there.
+    set_property(TARGET ${target} PROPERTY COMPILE_OPTIONS ${RAPT_PLAIN_OPTIONS})
+    set(RAPT_SANITIZE "")
   endif()
-  if(CMAKE_BUILD_TYPE STREQUAL Release)
-    target_compile_options(rapt_kernels_${isa} PRIVATE -O3)
+  target_compile_options(${target} PRIVATE ${ARGN} -Wno-unused-function -Wno-psabi)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized -Wno-uninitialized)  # its own intrinsics
+  endif()
+  # Unoptimised tiles would take minutes to run. The sets that nobody waits for are spared the last percent.
+  if(RAPT_SANITIZE OR isa MATCHES "^(f64|scalar)$")
+    target_compile_options(${target} PRIVATE -O2)
   else()
-    target_compile_options(rapt_kernels_${isa} PRIVATE -O2)
+    target_compile_options(${target} PRIVATE -O3)
   endif()
   if(RAPT_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID MATCHES Clang)
     # Unrolled tiles with a check beside every load take four times as long to compile. Address checks are called instead of inlined,
     # and of undefined behaviour only what an address check would not stop anyway is left (90 s -> 22 s for attention's backward).
-    target_compile_options(rapt_kernels_${isa} PRIVATE -fno-sanitize=null,alignment,pointer-overflow
+    target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,pointer-overflow
                            "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0")
   endif()
-  set(RAPT_OBJECTS ${RAPT_OBJECTS} rapt_kernels_${isa} PARENT_SCOPE)
+  set(RAPT_OBJECTS ${RAPT_OBJECTS} ${target} PARENT_SCOPE)
 endfunction()
 
 macro(rapt_library)

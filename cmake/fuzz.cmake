@@ -1,28 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every tests/fuzz/NAME_fuzz.cc is one libFuzzer program: it reads bytes from outside and must end in a value or in rapt::Error. They need
-# the readers only, so they link those (a linker takes from an archive what is asked for) and no kernel is compiled under the fuzzer.
-# `cmake --build --preset fuzz` builds the target fuzzers.
-file(GLOB recipes CONFIGURE_DEPENDS rapt/nn/recipe*.cc rapt/nn/recurrent_recipe.cc rapt/nn/show.cc)
-file(GLOB templates CONFIGURE_DEPENDS rapt/use/chat_template*.cc)
-list(FILTER recipes EXCLUDE REGEX "_test\\.cc$")
-list(FILTER templates EXCLUDE REGEX "_test\\.cc$")
-add_library(rapt_readers STATIC EXCLUDE_FROM_ALL ${recipes} ${templates})
-foreach(part base tensor io io_tokenizer)
-  if(TARGET rapt_${part})
-    target_sources(rapt_readers PRIVATE $<TARGET_OBJECTS:rapt_${part}>)
-  endif()
-endforeach()
-target_include_directories(rapt_readers PUBLIC ${PROJECT_SOURCE_DIR})
-target_link_libraries(rapt_readers PUBLIC Threads::Threads ZLIB::ZLIB)
-target_sources(rapt_readers PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated/preset_files.cc)  # made for rapt_nn
-
+# Every tests/fuzz/NAME_fuzz.cc is one libFuzzer program: it reads bytes from outside and must end in a value or in rapt::Error.
+# `cmake --build --preset fuzz` builds the target fuzzers into build-dev/.
 add_custom_target(fuzzers)
 file(GLOB sources CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cc)
 foreach(source ${sources})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} EXCLUDE_FROM_ALL ${source})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
-  target_link_libraries(${name} PRIVATE rapt_readers)
+  target_link_libraries(${name} PRIVATE rapt)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   add_dependencies(fuzzers ${name})
 endforeach()

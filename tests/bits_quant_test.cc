@@ -13,6 +13,7 @@
 #include "rapt/tensor/formats.h"
 #include "rapt/tensor/pack.h"
 #include "tests/bits_tools.h"
+#include "tests/build_kind.h"
 #include "tests/model_tools.h"
 
 namespace rapt::test {
@@ -172,6 +173,7 @@ Count compare_everything(const Kernels& table, std::span<const DType> formats) {
 }
 
 TEST(Bits, QuantizedWeightsAndCachesDoNotDependOnCompany) {
+  RAPT_NOT_SANITIZED("bits of hundreds of passes compared");
   for (const std::string& isa : available_isas()) {
     if (isa == "scalar") continue;  // same source; slow
     const Count count = compare_everything(kernels_for(isa), kWeights);
@@ -197,6 +199,7 @@ void product_with_common_scale(Queue& queue, const QuantLinearArgs& args) noexce
 }
 
 TEST(Bits, ActivationsRoundedByThePassAreCaught) {
+  RAPT_NOT_SANITIZED("bits of hundreds of passes compared");
   Kernels broken = kernels_for(available_isas().back());
   right_product = broken.quant_linear;
   broken.quant_linear = product_with_common_scale;
@@ -209,6 +212,7 @@ TEST(Bits, ActivationsRoundedByThePassAreCaught) {
 // A product that returns noise would pass all of this: the logits stay near those of the same numbers as f32 weights. What remains is the
 // rounding of activations to int8.
 TEST(Bits, QuantizedLogitsAreNearThoseOfTheSameNumbersInFloat) {
+  RAPT_NOT_SANITIZED("bits of hundreds of passes compared");
   Device device({.threads = 2});
   Model plain(recipe(), device.real);
   randomise(plain, 3);

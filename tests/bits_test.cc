@@ -10,6 +10,7 @@
 #include "rapt/base/rng.h"
 #include "rapt/ops/linear.h"
 #include "tests/bits_tools.h"
+#include "tests/build_kind.h"
 #include "tests/model_tools.h"
 
 namespace rapt::test {
@@ -112,6 +113,7 @@ Count compare_everything(const Kernels& table) {
 }
 
 TEST(Bits, DoNotDependOnBatchPlaceThreadsChunksTapeOrTaps) {
+  RAPT_NOT_SANITIZED("bits of hundreds of passes compared");
   for (const std::string& isa : available_isas()) {
     if (isa == "scalar") continue;  // same source; a minute of its own
     const Count count = compare_everything(kernels_for(isa));
@@ -170,6 +172,7 @@ void attention_counted_from_buffer(Queue& queue, const AttentionArgs& args) noex
 }
 
 TEST(Bits, ThreadsThatSplitTheInnerDimensionAreCaught) {
+  RAPT_NOT_SANITIZED("bits of hundreds of passes compared");
   Kernels broken = kernels_for(available_isas().back());
   broken.linear = linear_split_over_threads;
   const Count count = compare_everything(broken);
@@ -178,6 +181,7 @@ TEST(Bits, ThreadsThatSplitTheInnerDimensionAreCaught) {
 }
 
 TEST(Bits, SplitsCountedFromTheBufferAreCaught) {
+  RAPT_NOT_SANITIZED("bits of hundreds of passes compared");
   Kernels broken = kernels_for(available_isas().back());
   right_attention = broken.attention;
   broken.attention = attention_counted_from_buffer;

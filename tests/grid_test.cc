@@ -10,16 +10,9 @@
 
 #include "rapt/base/rng.h"
 #include "rapt/ops/op_test.h"
+#include "tests/build_kind.h"
 #include "tests/model_tools.h"
 #include "tests/naive_model.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define RAPT_SLOW_BUILD 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define RAPT_SLOW_BUILD 1
-#endif
-#endif
 
 namespace rapt::test {
 namespace {
@@ -146,11 +139,7 @@ TEST(Grid, GradientEqualsFiniteDifferenceInFloat64) {
     Gradients gradients(DType::f64);
     train_pass(exact, model, packed, &gradients, false);
     // Along one unit direction per weight; under sanitizers along one direction through all weights at once.
-#ifdef RAPT_SLOW_BUILD
-    constexpr bool kTogether = true;
-#else
-    constexpr bool kTogether = false;
-#endif
+    constexpr bool kTogether = kSanitized;
     constexpr double kStep = 1e-5;  // rounding of a loss near 1,000 is then 1e-8, and so is what the third derivative leaves
     auto direction = [&](const Weight& w, Dim i) {
       return random_normal(1234 + static_cast<std::uint64_t>(w.index), static_cast<std::uint64_t>(i));

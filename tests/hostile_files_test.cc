@@ -10,16 +10,9 @@
 
 #include "rapt/io/gguf.h"
 #include "rapt/io/safetensors.h"
+#include "tests/build_kind.h"
 #include "tests/hostile/gguf_cases.h"
 #include "tests/hostile/safetensors_cases.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RAPT_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define RAPT_SANITIZED 1
-#endif
-#endif
 
 namespace rapt::test {
 namespace {
@@ -28,7 +21,7 @@ namespace {
 class MemoryCap {
  public:
   MemoryCap() {
-#ifndef RAPT_SANITIZED
+    if (kSanitized) return;
     ::getrlimit(RLIMIT_AS, &before_);
     std::ifstream status("/proc/self/statm");
     rlim_t pages = 0;
@@ -36,7 +29,6 @@ class MemoryCap {
     struct rlimit now = before_;
     now.rlim_cur = std::min(before_.rlim_max, pages * 4096 + (rlim_t{64} << 20));
     capped_ = ::setrlimit(RLIMIT_AS, &now) == 0;
-#endif
   }
   ~MemoryCap() {
     if (capped_) ::setrlimit(RLIMIT_AS, &before_);

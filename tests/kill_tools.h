@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "rapt/base/error.h"
+#include "tests/build_kind.h"
 
 namespace rapt::test {
 
@@ -35,13 +36,7 @@ struct Ended {
 
 // RAPT_KILLS, or else `otherwise`; a quarter of that with address checks, where a new process takes ten times as long.
 inline int kill_count(int otherwise) {
-#if defined(__SANITIZE_ADDRESS__)
-  otherwise = (otherwise + 3) / 4;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-  otherwise = (otherwise + 3) / 4;
-#endif
-#endif
+  if (kSanitized) otherwise = (otherwise + 3) / 4;
   const char* set = std::getenv("RAPT_KILLS");
   return set && std::atoi(set) > 0 ? std::atoi(set) : otherwise;
 }

@@ -9,6 +9,7 @@
 #include "rapt/base/json.h"
 #include "rapt/use/chat_template.h"
 #include "rapt/use/generate.h"
+#include "tests/build_kind.h"
 #include "tests/data.h"
 
 namespace rapt::test {
@@ -69,6 +70,7 @@ Ids chat_ids(const Checkpoint& c, const std::string& text) {
 }
 
 TEST(RealModels, SmolLM2AnswersAsTransformersDoes) {
+  RAPT_NOT_SANITIZED("a whole released model");
   const auto file = model_file("SmolLM2-135M-Instruct.Q4_1.gguf");
   if (!file) GTEST_SKIP() << no_model("SmolLM2-135M-Instruct.Q4_1.gguf");
   Device device;
@@ -83,6 +85,7 @@ TEST(RealModels, SmolLM2AnswersAsTransformersDoes) {
 }
 
 TEST(RealModels, Gemma3ContinuesAsTransformersDoes) {
+  RAPT_NOT_SANITIZED("a whole released model");
   const auto file = model_file("gemma-3-270m-q4_k_m.gguf");
   if (!file) GTEST_SKIP() << no_model("gemma-3-270m-q4_k_m.gguf");
   Device device;
@@ -97,6 +100,7 @@ TEST(RealModels, Gemma3ContinuesAsTransformersDoes) {
 }
 
 TEST(RealModels, MiniLmEmbedsAsTheReference) {
+  RAPT_NOT_SANITIZED("a whole released model");
   const auto folder = model_file("all-MiniLM-L6-v2");
   if (!folder) GTEST_SKIP() << no_model("all-MiniLM-L6-v2");
   Device device;

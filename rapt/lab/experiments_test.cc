@@ -8,6 +8,7 @@
 #include "rapt/lab/experiments_math.h"
 #include "rapt/lab/measure.h"
 #include "rapt/lab/toy.h"
+#include "tests/build_kind.h"
 #include "tests/tools.h"
 
 namespace rapt {
@@ -44,6 +45,7 @@ void expect_sound(const LabResult& r, const std::string& name) {
 
 // The training experiments are run by learn_test.cc.
 TEST(Lab, EveryExperimentSaysSomethingFinite) {
+  RAPT_NOT_SANITIZED("whole experiments");
   struct Named {
     const char* name;
     LabResult (*run)(const Lab&);
@@ -67,6 +69,7 @@ TEST(Lab, EveryExperimentSaysSomethingFinite) {
 
 // Experiments of two halves: findings, verdicts and figures of both.
 TEST(Lab, HalvesComeTogether) {
+  RAPT_NOT_SANITIZED("whole experiments");
   Device device({.threads = 1});
   const LabResult first = positions_math({.device = device, .effort = 0.003}), both = run_one("positions", 0.003);
   expect_sound(both, "positions");
@@ -78,6 +81,7 @@ TEST(Lab, HalvesComeTogether) {
 
 // No training and no clock in these: what the formulas say holds with every seed.
 TEST(Lab, ExactExperimentsHold) {
+  RAPT_NOT_SANITIZED("whole experiments");
   for (const char* name : {"key-bias", "value-bias", "query-bias", "norm-bias", "masks"})
     for (std::uint64_t seed : {0, 5})
       for (const Finding& f : run_one(name, 1, seed).findings)
@@ -89,6 +93,7 @@ TEST(Lab, ExactExperimentsHold) {
 }
 
 TEST(Lab, TheSameSeedGivesTheSameNumbers) {
+  RAPT_NOT_SANITIZED("whole experiments");
   const LabResult a = run_one("key-bias", 1, 3), b = run_one("key-bias", 1, 3), c = run_one("key-bias", 1, 4);
   EXPECT_EQ(document_text(a.document, false), document_text(b.document, false));
   EXPECT_NE(document_text(a.document, false), document_text(c.document, false));

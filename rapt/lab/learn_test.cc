@@ -6,11 +6,13 @@
 
 #include "rapt/lab/experiments_learn.h"
 #include "rapt/lab/toy.h"
+#include "tests/build_kind.h"
 
 namespace rapt {
 namespace {
 
 TEST(Toy, TrainingLowersTheLossAndThreadsChangeNothing) {
+  RAPT_NOT_SANITIZED("a long training");
   const ToyTask task = copy_task(3);
   std::vector<Toy> toys(2);
   toys[0] = {.name = "a", .recipe = toy_recipe(1), .task = task, .seed = 1, .steps = 40, .batch = 8, .length = 16, .warmup = 5, .looks = 2};
@@ -198,6 +200,7 @@ TEST(Toy, ALookTellsLearnedTokensFromTheFirst) {
 }
 
 TEST(Toy, TheSinkEmergesInAShortRun) {
+  RAPT_NOT_SANITIZED("a long training");
   Device device({.threads = 1});
   const std::vector<Trained> runs =
       train_toys({device}, {{.name = "softmax", .recipe = toy_recipe(), .task = copy_task(0), .steps = 200, .batch = 16, .looks = 1}});
