@@ -54,6 +54,9 @@ function(rapt_kernels isa)
     target_compile_options(rapt_kernels_${isa} PRIVATE -fno-sanitize=null,alignment,pointer-overflow
                            "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0")
   endif()
+  if(RAPT_SANITIZE STREQUAL thread AND NOT isa STREQUAL scalar)
+    target_compile_options(rapt_kernels_${isa} PRIVATE -fno-sanitize=thread)  # the tests run on the scalar ones (RAPT_ISA)
+  endif()
   set(RAPT_OBJECTS ${RAPT_OBJECTS} rapt_kernels_${isa} PARENT_SCOPE)
 endfunction()
 
