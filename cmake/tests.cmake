@@ -28,6 +28,15 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
 endif()
 gtest_discover_tests(rapt_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 
+# One allocation fails, everywhere in turn: a program of its own, whose malloc can. The sanitizers have a malloc of theirs.
+if(RAPT_TEST_SET STREQUAL all AND NOT RAPT_SANITIZE)
+  file(GLOB allocation CONFIGURE_DEPENDS tests/allocation/*.cc)
+  add_executable(rapt_allocation_tests ${allocation})
+  target_link_libraries(rapt_allocation_tests PRIVATE rapt_program GTest::gtest_main)
+  target_include_directories(rapt_allocation_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  gtest_discover_tests(rapt_allocation_tests PROPERTIES TIMEOUT 600)
+endif()
+
 # The examples of README and docs: they compile and run.
 file(GLOB examples CONFIGURE_DEPENDS examples/*.cc)
 if(NOT RAPT_TEST_SET STREQUAL all)
@@ -80,6 +89,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   add_test(NAME browser_page COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/browser/page_test.py $<TARGET_FILE:make_page>)
   set_tests_properties(browser_page PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
+  add_test(NAME one_definition COMMAND python3 -B ${PROJECT_SOURCE_DIR}/scripts/check-doubles)
   add_test(NAME neon_compiles COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-neon)
   set_tests_properties(neon_compiles PROPERTIES SKIP_RETURN_CODE 77)
 endif()

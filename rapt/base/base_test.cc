@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
+#include <sstream>
+#include <stdexcept>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -127,6 +131,71 @@ TEST(Team, FlushesDenormalsOnEveryThread) {
     if (product != 0) ++kept;
   });
   EXPECT_EQ(kept, 0);
+}
+
+TEST(Team, ComputesInOneFloatModeAndLeavesTheCallersAlone) {
+  const auto third = [] {
+    volatile float one = 1, three = 3;
+    return one / three;
+  };
+  for (int threads : {1, 2}) {
+    Team team(threads);
+    const float nearest = third();
+    ASSERT_EQ(std::fesetround(FE_DOWNWARD), 0);
+    const float down = third();
+    std::atomic<int> strange{0};
+    for (Dim tasks : {1, 100}) run_on(team, tasks, [&](Dim, int) { strange += third() != nearest; });
+    EXPECT_EQ(strange, 0);
+    EXPECT_EQ(third(), down);
+    std::fesetround(FE_TONEAREST);
+    EXPECT_NE(down, nearest);
+  }
+}
+
+TEST(Team, ThrowsWhatATaskThrewWhenAllAreDone) {
+  Team team(3);
+  std::atomic<int> done{0};
+  EXPECT_THROW(team.each(100,
+                         [&](Dim task) {
+                           ++done;
+                           if (task == 40) throw std::out_of_range("forty");
+                         }),
+               std::out_of_range);
+  EXPECT_EQ(done, 100);
+}
+
+TEST(Team, OneThreadAtATimeHoldsALease) {
+  Team team(2);
+  int sum = 0;  // only whoever holds the lease adds
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int n = 0; n < 500; ++n) {
+        const Lease lease(team);
+        const int before = sum;
+        const Lease again(team);
+        expect_each_once(team, 3);
+        sum = before + 1;
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(sum, 2000);
+}
+
+// ------------------------------------------------------------------------------------------------ concat
+
+TEST(Concat, WritesNumbersAsAStreamDoes) {
+  std::ostringstream stream;
+  std::string ours;
+  for (double x : {0.0, -0.0, 1.0, -2.5, 0.1, 1e-5, 123456.0, 1234567.0, 3.14159265, 1e300, -1e-300, 100000.0, 0.0001, 12345678.9})
+    stream << x << ' ' << static_cast<float>(x) << ' ', ours += concat(x, ' ', static_cast<float>(x), " ");
+  for (double x : {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), std::nan("")})
+    stream << x << ' ', ours += concat(x, ' ');
+  const std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  stream << least << most << -7 << 7u << true << 'c' << "text" << std::string("s") << std::string_view("v");
+  ours += concat(least, most, -7, 7u, true, 'c', "text", std::string("s"), std::string_view("v"));
+  EXPECT_EQ(ours, stream.str());
 }
 
 // ------------------------------------------------------------------------------------------------ Arena

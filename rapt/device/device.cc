@@ -90,6 +90,11 @@ Device::Device(const Kernels& table, const DeviceOptions& options)
       team_(std::make_unique<Team>(options.threads > 0 ? options.threads : default_threads(), options.pin)),
       queue_{team_.get()} {}
 
+void Device::fail_starved(std::size_t bytes) const {
+  fail("out of memory: a kernel asked for ", bytes, " bytes of scratch for each of ", threads(),
+       " threads; use fewer threads, a shorter sequence or a smaller batch");
+}
+
 void run_tasks(Queue& queue, Dim tasks, void (*task)(void*, Dim, int) noexcept, void* context) noexcept {
   queue.team->run(tasks, task, context);
 }

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A place to compute: threads (later a stream), and the constant table of kernels for its instruction set.
+//
+// Threads of a program share a device: any of them may compute on it, whoever made it, and a child of fork() too. They take turns:
+// forward(), backward() and a step of an optimizer hold a Lease (rapt/base/team.h) from beginning to end, everything else for one kernel.
+// No bit depends on it. A Run, a Session, a Trainer and what else holds a pass's memory is used by one thread at a time. What a tap
+// calls runs inside the pass: it may compute on the same device, but must not wait for another thread that does.
 #pragma once
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "rapt/base/team.h"
@@ -29,9 +35,20 @@ class Device {
   const Kernels& kernels;
   const DType real;
   Queue& queue() { return queue_; }
-  int threads() const { return team_->threads(); }
+  Team& team() { return *team_; }
+  int threads() const { return team_->threads(); }  // those there are: the system may have given fewer than were asked for
+
+  // Runs a kernel: call(&Kernels::norm, {.kind = …}). Fails where it found no memory for its scratch.
+  template <class Args>
+  void call(void (*Kernels::*kernel)(Queue&, const Args&) noexcept, const std::type_identity_t<Args>& args) {
+    const Lease lease(*team_);
+    (kernels.*kernel)(queue_, args);
+    if (const std::size_t bytes = team_->starved()) fail_starved(bytes);
+  }
 
  private:
+  [[noreturn]] void fail_starved(std::size_t bytes) const;
+
   std::unique_ptr<Team> team_;
   Queue queue_;
 };

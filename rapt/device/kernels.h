@@ -73,7 +73,8 @@ struct Kernels {
 // functions of shared headers, or the linker may hand the AVX-512 copy to everybody.
 void run_tasks(Queue& queue, std::int64_t tasks, void (*task)(void* context, std::int64_t task, int worker) noexcept,
                void* context) noexcept;
-std::byte* scratch_of(Queue& queue, int worker, std::size_t bytes) noexcept;  // memory of one worker, inside a task
+// Memory of one worker, inside a task. nullptr where there is none: the task leaves, and the call of the kernel fails (Device::call).
+std::byte* scratch_of(Queue& queue, int worker, std::size_t bytes) noexcept;
 int threads_of(Queue& queue) noexcept;
 
 }  // namespace rapt

@@ -44,12 +44,6 @@ std::int32_t rank_of(std::span<const Real> x, std::int32_t id) {  // 1: the most
   return rank;
 }
 
-// f(i) for i below n, on the device's threads.
-template <class F>
-void each(Device& device, Dim n, F f) {
-  device.queue().team->run(n, [](void* p, Dim i, int) noexcept { (*static_cast<F*>(p))(i); }, &f);
-}
-
 struct Kept {  // the residual stream of the tokens looked at: [rows][tokens][C]
   std::vector<std::byte> bytes;
   std::size_t row_bytes = 0;
@@ -124,7 +118,7 @@ Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOpt
   for (Dim first = 0; first < out.tokens; first += kHeadRows)
     for (int row = out.rows - 1; row >= 0; --row)
       through_head(device, model, kept.rows(row, first, std::min(kHeadRows, out.tokens - first)), [&](Dim, const Tensor& logits) {
-        each(device, logits[0], [&](Dim i) {
+        device.team().each(logits[0], [&](Dim i) {
           const auto n = static_cast<std::size_t>(i);
           with_values(logits.slice(i, 1), [&](auto x) {
             read_cell(out, row, first + i, truth[static_cast<std::size_t>(out.first + first + i)], x, std::span(answers).subspan(n * V, V),

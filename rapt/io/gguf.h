@@ -22,9 +22,17 @@ class GgufValue {
   using Numbers = std::vector<double>;
   using Strings = std::vector<std::string>;  // bytes of a vocabulary: not always UTF-8
 
-  Type type = Type::u32;          // of the value, or array
-  Type element = Type::u32;       // of an array's elements
-  std::variant<bool, std::int64_t, double, std::string, Integers, Numbers, Strings> value;  // booleans in arrays are integers
+  // Never held. libstdc++ 12 believes that a variant of the other types always holds one of them, and after a copy that found no memory it
+  // destroys what is not there; with a type of ours among them it looks first.
+  struct Nothing {
+    Nothing() noexcept {}
+    Nothing(const Nothing&) noexcept {}
+    Nothing& operator=(const Nothing&) noexcept { return *this; }
+  };
+
+  Type type = Type::u32;  // of the value, or array
+  Type element = Type::u32;  // of an array's elements
+  std::variant<bool, std::int64_t, double, std::string, Integers, Numbers, Strings, Nothing> value;  // booleans in arrays are integers
 
   static GgufValue u32(std::uint32_t x), i32(std::int32_t x), f32(float x), boolean(bool x), text(std::string x);
   static GgufValue texts(Strings x), i32s(const std::vector<std::int32_t>& x), f32s(const std::vector<float>& x);
@@ -32,8 +40,8 @@ class GgufValue {
 
 class GgufFile {
  public:
-  static GgufFile open(const std::string& path);                               // also the first of NAME-00001-of-00003.gguf: all of them
-  static GgufFile parse(std::span<const std::byte> bytes, std::string name);   // tests and fuzzing; bytes must outlive it
+  static GgufFile open(const std::string& path);  // also the first of NAME-00001-of-00003.gguf: all of them
+  static GgufFile parse(std::span<const std::byte> bytes, std::string name);  // tests and fuzzing; bytes must outlive it
 
   std::uint32_t version = 3;
   std::uint32_t alignment = 32;
@@ -50,7 +58,7 @@ class GgufFile {
   bool boolean_or(std::string_view key, bool otherwise) const;
   const std::string& text(std::string_view key) const;
   std::string text_or(std::string_view key, std::string_view otherwise) const;
-  const GgufValue::Strings* texts(std::string_view key) const;    // nullptr where absent; another type is an error
+  const GgufValue::Strings* texts(std::string_view key) const;  // nullptr where absent; another type is an error
   const GgufValue::Numbers* numbers(std::string_view key) const;
   const GgufValue::Integers* integers(std::string_view key) const;
 

@@ -61,7 +61,7 @@ Tensor run_layer(Run& run, const Layer& layer, const Tensor& input, const Pass& 
 }
 
 void copy(Run& run, const void* from, void* to, Dim elements) {
-  run.kernels().add(run.queue(), {.elements = elements, .scale = 0, .a = from, .b = nullptr, .y = to});
+  run.call(&Kernels::add, {.elements = elements, .scale = 0, .a = from, .b = nullptr, .y = to});
 }
 
 // A layer whose inside is forgotten after the forward and computed again for the way back.

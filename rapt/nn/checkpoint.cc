@@ -105,6 +105,8 @@ struct Filler {
 constexpr Dim kTaskRows = 8 * kPanel;
 
 void fill_weight(Weight& w, const TensorUse& use, bool vector, Device* device) {
+  std::optional<Lease> lease;  // for a whole weight: its numbers are converted in one mode, by whichever thread
+  if (device) lease.emplace(device->team());
   Filler filler{w, use, vector, {}};
   if (use.transposed) filler.whole = use.view->values();
   const Dim tasks = (w.rows + kTaskRows - 1) / kTaskRows;
@@ -112,24 +114,7 @@ void fill_weight(Weight& w, const TensorUse& use, bool vector, Device* device) {
     for (Dim i = 0; i < tasks; ++i) filler.rows(i * kTaskRows, std::min(kTaskRows, w.rows - i * kTaskRows));
     return;
   }
-  struct Shared {
-    const Filler& filler;
-    std::mutex lock;
-    std::exception_ptr error;
-  } shared{filler, {}, {}};
-  device->queue().team->run(
-      tasks,
-      [](void* context, Dim task, int) noexcept {
-        auto& s = *static_cast<Shared*>(context);
-        try {
-          s.filler.rows(task * kTaskRows, std::min(kTaskRows, s.filler.w.rows - task * kTaskRows));
-        } catch (...) {
-          const std::lock_guard hold(s.lock);
-          s.error = std::current_exception();
-        }
-      },
-      &shared);
-  if (shared.error) std::rethrow_exception(shared.error);
+  device->team().each(tasks, [&](Dim task) { filler.rows(task * kTaskRows, std::min(kTaskRows, w.rows - task * kTaskRows)); });
 }
 
 // ------------------------------------------------------------------------------------------------ the model

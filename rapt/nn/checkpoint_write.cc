@@ -79,6 +79,7 @@ class Writer {
   Writer() : team_(processors()) {}
 
   void write(const Output& o, FileWriter& out) {
+    const FloatMode mode;  // numbers are converted as the team converts them
     for (const Piece& p : o.pieces) {
       if (p.vector) {
         std::vector<std::byte> bytes;
@@ -109,7 +110,7 @@ class Writer {
     std::vector<std::vector<std::byte>> done(static_cast<std::size_t>(std::min(tasks, at_once)));
     for (Dim base = 0; base < tasks; base += at_once) {
       const Dim n = std::min(at_once, tasks - base);
-      each(n, [&](Dim task) {
+      team_.each(n, [&](Dim task) {
         const Dim first = (base + task) * kRows, count = std::min(kRows, p.rows - first);
         std::vector<float> values;
         piece_values(p, first, count, values);
@@ -153,28 +154,6 @@ class Writer {
     std::vector<std::byte> bytes;
     encode(o.dtype, all, bytes, o.name);
     out.write(bytes);
-  }
-
-  template <class F>
-  void each(Dim tasks, const F& f) {
-    struct Shared {
-      const F& f;
-      std::mutex lock;
-      std::exception_ptr error;
-    } shared{f, {}, {}};
-    team_.run(
-        tasks,
-        [](void* context, Dim task, int) noexcept {
-          auto& s = *static_cast<Shared*>(context);
-          try {
-            s.f(task);
-          } catch (...) {
-            const std::lock_guard hold(s.lock);
-            s.error = std::current_exception();
-          }
-        },
-        &shared);
-    if (shared.error) std::rethrow_exception(shared.error);
   }
 
   Team team_;

@@ -153,8 +153,8 @@ void KvCache::write(Run& run, int slot, const Attention& a, std::span<const Sequ
     if (real_ == DType::f64) put(static_cast<double*>(nullptr));
     else put(static_cast<float*>(nullptr));
   }
-  run.kernels().kv_write(run.queue(),
-                         {.layout = layout, .part_count = static_cast<Dim>(parts.size()), .parts = parts.data(), .k = k.data, .v = v.data});
+  run.call(&Kernels::kv_write,
+           {.layout = layout, .part_count = static_cast<Dim>(parts.size()), .parts = parts.data(), .k = k.data, .v = v.data});
 }
 
 KvView KvCache::view(int slot, const Attention& a, std::span<const Sequence> sequences) const {

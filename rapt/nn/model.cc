@@ -287,6 +287,8 @@ void check_continuation(const Model& m, const Batch& batch, const KvCache& cache
 }  // namespace
 
 Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source, KvCache* cache) {
+  const Lease lease(run.device.team());
+  const RunGuard guard(run);
   if (run.device.real != m.real)
     fail("forward: the model's weights are ", name_of(m.real), ", the device computes in ", name_of(run.device.real));
   if (!m.tokens) fail("forward: model ", m.recipe.name, " has no vocabulary, so it cannot read tokens");

@@ -14,9 +14,8 @@ struct ActivationSaved {
 void activation_backward(Run& run, const ActivationSaved& s) {
   Fresh fresh;
   void* dx = run.grad(s.x, fresh);
-  run.kernels().activation_backward(
-      run.queue(),
-      {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx, .write_dx = fresh.yes});
+  run.call(&Kernels::activation_backward,
+           {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx, .write_dx = fresh.yes});
 }
 
 }  // namespace
@@ -25,7 +24,7 @@ Tensor activation(Run& run, Act act, const Tensor& x, double c) {
   if (!x.contiguous()) fail("activation: x ", x.shape(), " is not contiguous");
   if (act == Act::softcap && !(c > 0)) fail("activation: softcap needs a positive cap, it is ", c);
   Tensor y = run.like(x);
-  run.kernels().activation(run.queue(), {.act = act, .c = c, .elements = x.elements(), .x = x.data, .y = y.data});
+  run.call(&Kernels::activation, {.act = act, .c = c, .elements = x.elements(), .x = x.data, .y = y.data});
   run.record(activation_backward, ActivationSaved{act, c, x, y});
   return y;
 }
@@ -40,13 +39,13 @@ struct GluSaved {
 
 // dgate += dy * (up + offset) * act'(gate);  dup += dy * act(gate);  nothing where the clamp held a value.
 void glu_backward(Run& run, const GluSaved& s) {
-  run.kernels().glu_backward(run.queue(), {.spec = s.spec,
-                                           .elements = s.y.elements(),
-                                           .gate = s.gate.data,
-                                           .up = s.up.data,
-                                           .dy = run.grad(s.y),
-                                           .dgate = run.grad(s.gate),
-                                           .dup = run.grad(s.up)});
+  run.call(&Kernels::glu_backward, {.spec = s.spec,
+                                    .elements = s.y.elements(),
+                                    .gate = s.gate.data,
+                                    .up = s.up.data,
+                                    .dy = run.grad(s.y),
+                                    .dgate = run.grad(s.gate),
+                                    .dup = run.grad(s.up)});
 }
 
 }  // namespace
@@ -57,7 +56,7 @@ Tensor glu(Run& run, const GluSpec& spec, const Tensor& gate, const Tensor& up) 
   if (!(spec.clamp >= 0)) fail("glu: clamp = ", spec.clamp, " is negative; 0 means none");
   if (spec.alpha != 1 && spec.act != Act::silu) fail("glu: alpha = ", spec.alpha, " belongs to silu, this unit has another activation");
   Tensor y = run.like(gate);
-  run.kernels().glu(run.queue(), {.spec = spec, .elements = y.elements(), .gate = gate.data, .up = up.data, .y = y.data});
+  run.call(&Kernels::glu, {.spec = spec, .elements = y.elements(), .gate = gate.data, .up = up.data, .y = y.data});
   run.record(glu_backward, GluSaved{spec, gate, up, y});
   return y;
 }
@@ -75,29 +74,29 @@ struct GateSaved {
 
 // mul: dx += dy * act(g), dg += act'(g) * sum of dy * x;  add: dx += dy, dg += act'(g) * sum of dy; over the elements that share g.
 void gate_backward(Run& run, const GateSaved& s) {
-  run.kernels().gate_backward(run.queue(), {.spec = s.spec,
-                                            .rows = s.x[0],
-                                            .heads = s.x[1],
-                                            .d = s.x[2],
-                                            .constant = s.weight != nullptr,
-                                            .x = s.x.data,
-                                            .g = s.weight ? s.weight->data.get() : s.g.data,
-                                            .dy = run.grad(s.y),
-                                            .dx = run.grad(s.x),
-                                            .dg = s.weight ? run.grad(s.weight) : run.grad(s.g)});
+  run.call(&Kernels::gate_backward, {.spec = s.spec,
+                                     .rows = s.x[0],
+                                     .heads = s.x[1],
+                                     .d = s.x[2],
+                                     .constant = s.weight != nullptr,
+                                     .x = s.x.data,
+                                     .g = s.weight ? s.weight->data.get() : s.g.data,
+                                     .dy = run.grad(s.y),
+                                     .dx = run.grad(s.x),
+                                     .dg = s.weight ? run.grad(s.weight) : run.grad(s.g)});
 }
 
 Tensor gate_with(Run& run, const GateSpec& spec, const Tensor& x, const Tensor& g, const Weight* weight) {
   if (!x.contiguous()) fail("gate: x ", x.shape(), " is not contiguous");
   Tensor y = run.like(x);
-  run.kernels().gate(run.queue(), {.spec = spec,
-                                   .rows = x[0],
-                                   .heads = x[1],
-                                   .d = x[2],
-                                   .constant = weight != nullptr,
-                                   .x = x.data,
-                                   .g = weight ? weight->data.get() : g.data,
-                                   .y = y.data});
+  run.call(&Kernels::gate, {.spec = spec,
+                            .rows = x[0],
+                            .heads = x[1],
+                            .d = x[2],
+                            .constant = weight != nullptr,
+                            .x = x.data,
+                            .g = weight ? weight->data.get() : g.data,
+                            .y = y.data});
   run.record(gate_backward, GateSaved{spec, x, y, g, weight});
   return y;
 }

@@ -39,7 +39,7 @@ void align_backward(Run& run, const Saved& s) {
                       .work = nullptr};
   const Arena::Mark mark = run.arena.mark();  // after the gradients: they stay
   a.work = run.arena.take(static_cast<std::size_t>(rows * (d + 2 * longest)) * size_of(run.device.real));
-  run.kernels().align_backward(run.queue(), a);
+  run.call(&Kernels::align_backward, a);
   run.arena.release(mark);
 }
 
@@ -101,20 +101,20 @@ Aligned align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<
   Aligned out{
       .context = into ? into : run.make({B, m}), .weights = run.make({B, longest}).constant(), .max_score = run.make({B}).constant()};
   const Tensor soft = in.place ? run.make({B, longest}).constant() : Tensor{}, at = in.place ? run.make({B}).constant() : Tensor{};
-  run.kernels().align(run.queue(), {.spec = spec,
-                                    .rows = B,
-                                    .d = d,
-                                    .m = m,
-                                    .longest = longest,
-                                    .row = row,
-                                    .q = in.q.data,
-                                    .score = in.score ? in.score->data.get() : nullptr,
-                                    .place = in.place.data,
-                                    .context = out.context.data,
-                                    .weights = out.weights.data,
-                                    .max_score = out.max_score.data,
-                                    .soft = soft.data,
-                                    .at = at.data});
+  run.call(&Kernels::align, {.spec = spec,
+                             .rows = B,
+                             .d = d,
+                             .m = m,
+                             .longest = longest,
+                             .row = row,
+                             .q = in.q.data,
+                             .score = in.score ? in.score->data.get() : nullptr,
+                             .place = in.place.data,
+                             .context = out.context.data,
+                             .weights = out.weights.data,
+                             .max_score = out.max_score.data,
+                             .soft = soft.data,
+                             .at = at.data});
   run.record(align_backward, Saved{spec, in, out.context, out.weights, soft, at, row});
   return out;
 }

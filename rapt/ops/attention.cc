@@ -53,7 +53,7 @@ void attention_backward(Run& run, const Saved& saved) {
   while (a.key_chunk > 256 && chunks_of(a.shape, a.key_chunk) < 8) a.key_chunk /= 2;
   const Arena::Mark mark = run.arena.mark();
   a.work = run.arena.take(static_cast<std::size_t>(attention_backward_work(a.shape, a.key_chunk)) * size_of(run.device.real));
-  run.kernels().attention_backward(run.queue(), a);
+  run.call(&Kernels::attention_backward, a);
   run.arena.release(mark);
 }
 
@@ -336,13 +336,12 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
   const Tensor stat = stats ? run.make({in.q[0], spec.heads, AttentionStat::count}).constant() : Tensor{};
   const Arena::Mark mark = run.arena.mark();
   const Dim work = in.cache ? attention_work(shape) : 0;
-  run.kernels().attention(run.queue(),
-                          {.shape = shape,
-                           .out = out.data,
-                           .norm = norm.data,
-                           .stats = stat.data,
-                           .first_keys = run.taps ? run.taps->first_keys : 0,
-                           .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real)) : nullptr});
+  run.call(&Kernels::attention, {.shape = shape,
+                                 .out = out.data,
+                                 .norm = norm.data,
+                                 .stats = stat.data,
+                                 .first_keys = run.taps ? run.taps->first_keys : 0,
+                                 .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real)) : nullptr});
   run.arena.release(mark);
   if (stats)
     run.taps->show({.site = Site::attn_stats, .stack = run.stack, .layer = run.layer, .value = stat, .cross = spec.cross, .plan = &plan});
@@ -355,7 +354,7 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
       for (const RowPlan::Part& p : plan.parts)
         if (c.row >= p.q_first && c.row < p.q_first + p.q_count) keys = p.k_count;
       const Tensor weights = run.make({shape.slots + keys}).constant();
-      run.kernels().attention_weights(run.queue(), {.shape = shape, .row = c.row, .row_count = 1, .head = c.head, .weights = weights.data});
+      run.call(&Kernels::attention_weights, {.shape = shape, .row = c.row, .row_count = 1, .head = c.head, .weights = weights.data});
       run.taps->show({.site = Site::attn_weights,
                       .stack = run.stack,
                       .layer = run.layer,
@@ -380,8 +379,8 @@ Tensor attention_weights(Run& run, const AttentionSpec& from, AttentionInputs in
          spec.heads, " are needed");
   const Tensor weights = run.make({in.q[0], (in.slot_k ? in.slot_k->rows : 0) + plan.parts[0].k_count}).constant();
   const Arena::Mark mark = run.arena.mark();
-  run.kernels().attention_weights(
-      run.queue(), {.shape = shape_of(run, spec, in, plan), .row = 0, .row_count = in.q[0], .head = head, .weights = weights.data});
+  run.call(&Kernels::attention_weights,
+           {.shape = shape_of(run, spec, in, plan), .row = 0, .row_count = in.q[0], .head = head, .weights = weights.data});
   run.arena.release(mark);
   return weights;
 }

@@ -397,6 +397,7 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
   for_tasks(queue, slot_tasks + tasks[parts], [&](Dim task, int worker) {
     Memory mem;
     mem.pt = reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(reals) * sizeof(Real)));
+    if (!mem.pt) return;
     mem.st = mem.pt + kBlock * kLanes;
     mem.slope = mem.st + kBlock * kLanes;
     mem.bias = mem.slope + kBlock * kLanes;

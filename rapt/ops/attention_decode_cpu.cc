@@ -433,6 +433,7 @@ void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const At
             relative = j.s.bias == Bias::bucket ? j.g * relative_span(j) + W : 0;
   Real* memory = reinterpret_cast<Real*>(
       scratch_of(queue, worker, size_t(2 * x.count * (kBlock + j.more) + page + scales + relative + W) * sizeof(Real)));
+  if (!memory) return;
   Walk walk{.j = j, .part = part, .kv = kv, .dvp = dvp, .x = x, .st = memory, .other = memory + x.count * kBlock, .out = result};
   walk.wide_k = walk.other + x.count * kBlock;
   walk.wide_v = walk.wide_k + (widens ? kBlock * j.d : 0);

@@ -496,6 +496,7 @@ void attention(Queue& queue, const AttentionArgs& a) noexcept {
               count = least(pairs, all - first);  // a causal head's longest task first
     Memory mem;
     mem.st = reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(reals) * sizeof(Real)));
+    if (!mem.st) return;
     mem.bias = mem.st + kBlock * kLanes;
     mem.groups = mem.bias + kBlock * kLanes;
     mem.k = mem.groups + groups * lane_reals;
@@ -670,6 +671,7 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
       }
     } else {
       Real* const row = reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(j.d + j.more + kBlock * (j.d + j.dv) + W) * sizeof(Real)));
+      if (!row) return;
       for (Dim r = 0; r < rows; ++r) {
         const Dim at = first + r;
         OneScore score{.j = j,

@@ -16,17 +16,17 @@ struct Saved {
 // With n = (x - mean) * inv and g = dy * w:  training: dx += inv * (g - mean(g) - n * mean(g * n)), means over the valid rows;
 // otherwise mean and inv are constants: dx += inv * g.  dw += dy * n;  db += dy.
 void batch_norm_backward(Run& run, const Saved& s) {
-  run.kernels().batch_norm_backward(run.queue(), {.training = s.training,
-                                                  .rows = s.x.rows(),
-                                                  .cols = s.x.last(),
-                                                  .valid = s.valid,
-                                                  .x = s.x.data,
-                                                  .weight = s.weight ? s.weight->data.get() : nullptr,
-                                                  .stats = s.stats.data,
-                                                  .dy = run.grad(s.y),
-                                                  .dx = run.grad(s.x),
-                                                  .dweight = run.grad(s.weight),
-                                                  .dbias = run.grad(s.bias)});
+  run.call(&Kernels::batch_norm_backward, {.training = s.training,
+                                           .rows = s.x.rows(),
+                                           .cols = s.x.last(),
+                                           .valid = s.valid,
+                                           .x = s.x.data,
+                                           .weight = s.weight ? s.weight->data.get() : nullptr,
+                                           .stats = s.stats.data,
+                                           .dy = run.grad(s.y),
+                                           .dx = run.grad(s.x),
+                                           .dweight = run.grad(s.weight),
+                                           .dbias = run.grad(s.bias)});
 }
 
 void check_weight(const Run& run, const char* what, const Weight& w, Dim elements) {
@@ -60,18 +60,18 @@ Tensor batch_norm(Run& run, const BatchNormSpec& spec, const Tensor& x, const We
   const std::uint8_t* marks = valid.empty() ? nullptr : valid.data();
   if (marks && run.tape) marks = static_cast<const std::uint8_t*>(std::memcpy(run.arena.take(valid.size()), marks, valid.size()));
   Tensor y = run.like(x), stats = run.make({2, cols}).constant();
-  run.kernels().batch_norm(run.queue(), {.eps = spec.eps,
-                                         .momentum = spec.momentum,
-                                         .training = run.training,
-                                         .rows = rows,
-                                         .cols = cols,
-                                         .valid = marks,
-                                         .x = x.data,
-                                         .weight = weight ? weight->data.get() : nullptr,
-                                         .bias = bias ? bias->data.get() : nullptr,
-                                         .running = running.data.get(),
-                                         .y = y.data,
-                                         .stats = stats.data});
+  run.call(&Kernels::batch_norm, {.eps = spec.eps,
+                                  .momentum = spec.momentum,
+                                  .training = run.training,
+                                  .rows = rows,
+                                  .cols = cols,
+                                  .valid = marks,
+                                  .x = x.data,
+                                  .weight = weight ? weight->data.get() : nullptr,
+                                  .bias = bias ? bias->data.get() : nullptr,
+                                  .running = running.data.get(),
+                                  .y = y.data,
+                                  .stats = stats.data});
   run.record(batch_norm_backward, Saved{run.training, x, y, stats, weight, bias, marks});
   return y;
 }

@@ -22,8 +22,8 @@ struct AddSaved {
 
 // da += dy;  db += scale * dy
 void add_backward(Run& run, const AddSaved& s) {
-  run.kernels().add_backward(run.queue(),
-                             {.elements = s.y.elements(), .scale = s.scale, .dy = run.grad(s.y), .da = run.grad(s.a), .db = run.grad(s.b)});
+  run.call(&Kernels::add_backward,
+           {.elements = s.y.elements(), .scale = s.scale, .dy = run.grad(s.y), .da = run.grad(s.a), .db = run.grad(s.b)});
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ Tensor add(Run& run, const Tensor& a, const Tensor& b, double scale) {
   check_contiguous("add", a);
   check_contiguous("add", b);
   Tensor y = run.like(a);
-  run.kernels().add(run.queue(), {.elements = y.elements(), .scale = scale, .a = a.data, .b = b.data, .y = y.data});
+  run.call(&Kernels::add, {.elements = y.elements(), .scale = scale, .a = a.data, .b = b.data, .y = y.data});
   run.record(add_backward, AddSaved{a, b, y, scale});
   return y;
 }
@@ -42,7 +42,7 @@ Tensor edited(Run& run, Site site, const Tensor& x, bool cross) {
   if (!run.taps || !run.taps->edits(site)) return x;
   check_contiguous("tap", x);
   const Tensor y = run.like(x);
-  run.kernels().add(run.queue(), {.elements = y.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = y.data});
+  run.call(&Kernels::add, {.elements = y.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = y.data});
   run.taps->change({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
   run.record(add_backward, AddSaved{x, Tensor{}, y, 0});
   return y;
@@ -65,9 +65,8 @@ struct DropoutSaved {
 
 // dx += dy * what x was multiplied by: the same keys draw the same numbers again, nothing else is stored.
 void dropout_backward(Run& run, const DropoutSaved& s) {
-  run.kernels().dropout_backward(
-      run.queue(),
-      {.rows = row_count(s.x), .cols = row_width(s.x), .p = s.p, .row_keys = s.keys, .dy = run.grad(s.y), .dx = run.grad(s.x)});
+  run.call(&Kernels::dropout_backward,
+           {.rows = row_count(s.x), .cols = row_width(s.x), .p = s.p, .row_keys = s.keys, .dy = run.grad(s.y), .dx = run.grad(s.x)});
 }
 
 std::uint64_t scramble(std::uint64_t x) {  // the finalizer of splitmix64: every input bit reaches every output bit
@@ -96,8 +95,7 @@ Tensor dropout(Run& run, const Tensor& x, double p, std::uint64_t site) {
   check_contiguous("dropout", x);
   const std::uint32_t* keys = row_keys(run, row_count(x), site);
   Tensor y = run.like(x);
-  run.kernels().dropout(run.queue(),
-                        {.rows = row_count(x), .cols = row_width(x), .p = rounded, .row_keys = keys, .x = x.data, .y = y.data});
+  run.call(&Kernels::dropout, {.rows = row_count(x), .cols = row_width(x), .p = rounded, .row_keys = keys, .x = x.data, .y = y.data});
   run.record(dropout_backward, DropoutSaved{x, y, rounded, keys});
   return y;
 }
@@ -113,16 +111,16 @@ struct ScaleSaved {
 
 // dx += dy * min(g, max);  dg[h] += sum over rows and channels of dy * x, nothing where g is above max.
 void scale_heads_backward(Run& run, const ScaleSaved& s) {
-  run.kernels().scale_heads_backward(run.queue(), {.rows = s.x[0],
-                                                   .heads = s.x[1],
-                                                   .d = s.x[2],
-                                                   .scales = s.g->size(),
-                                                   .max = s.max,
-                                                   .x = s.x.data,
-                                                   .g = s.g->data.get(),
-                                                   .dy = run.grad(s.y),
-                                                   .dx = run.grad(s.x),
-                                                   .dg = run.grad(s.g)});
+  run.call(&Kernels::scale_heads_backward, {.rows = s.x[0],
+                                            .heads = s.x[1],
+                                            .d = s.x[2],
+                                            .scales = s.g->size(),
+                                            .max = s.max,
+                                            .x = s.x.data,
+                                            .g = s.g->data.get(),
+                                            .dy = run.grad(s.y),
+                                            .dx = run.grad(s.x),
+                                            .dg = run.grad(s.g)});
 }
 
 }  // namespace
@@ -134,8 +132,8 @@ Tensor scale_heads(Run& run, const Tensor& x, const Weight& g, double max) {
     fail("scale_heads: weight ", g.name, " has ", g.size(), " elements; 1 or one per head of x ", x.shape(), " is needed");
   if (!(max >= 0)) fail("scale_heads: max = ", max, " is negative; 0 means no limit");
   Tensor y = run.like(x);
-  run.kernels().scale_heads(
-      run.queue(), {.rows = x[0], .heads = x[1], .d = x[2], .scales = g.size(), .max = max, .x = x.data, .g = g.data.get(), .y = y.data});
+  run.call(&Kernels::scale_heads,
+           {.rows = x[0], .heads = x[1], .d = x[2], .scales = g.size(), .max = max, .x = x.data, .g = g.data.get(), .y = y.data});
   run.record(scale_heads_backward, ScaleSaved{x, y, &g, max});
   return y;
 }

@@ -18,16 +18,16 @@ struct Saved {
 
 // dtable[id] += scale * dy, row after row.
 void embed_backward(Run& run, const Saved& s) {
-  run.kernels().embed_backward(run.queue(), {.rows = s.y.rows(),
-                                             .cols = s.y.last(),
-                                             .vocab = s.table->rows,
-                                             .ids = s.ids,
-                                             .panels = s.table->packing == Packing::panels,
-                                             .scale = s.scale,
-                                             .dy = run.grad(s.y),
-                                             .dtable = run.grad(s.table),
-                                             .dmore = run.grad(s.more),
-                                             .more_rows = s.more ? s.more->rows : 0});
+  run.call(&Kernels::embed_backward, {.rows = s.y.rows(),
+                                      .cols = s.y.last(),
+                                      .vocab = s.table->rows,
+                                      .ids = s.ids,
+                                      .panels = s.table->packing == Packing::panels,
+                                      .scale = s.scale,
+                                      .dy = run.grad(s.y),
+                                      .dtable = run.grad(s.table),
+                                      .dmore = run.grad(s.more),
+                                      .more_rows = s.more ? s.more->rows : 0});
 }
 
 struct SavedRows {
@@ -39,8 +39,8 @@ struct SavedRows {
 void take_rows_backward(Run& run, const SavedRows& s) {
   void* dx = run.grad(s.x);
   if (!dx) return;
-  run.kernels().take_rows_backward(
-      run.queue(), {.rows = s.y.rows(), .cols = s.y.last(), .x_rows = s.x.rows(), .which = s.which, .dy = run.grad(s.y), .dx = dx});
+  run.call(&Kernels::take_rows_backward,
+           {.rows = s.y.rows(), .cols = s.y.last(), .x_rows = s.x.rows(), .which = s.which, .dy = run.grad(s.y), .dx = dx});
 }
 
 // The caller's list may be gone when backward runs.
@@ -63,13 +63,14 @@ struct BlockRows {
   const Weight *table, *more;
   double scale;
   Tensor y;
+  float* numbers;  // of y in double: room for as many floats
 };
 void embed_blocks(Run& run, const BlockRows& rows) {
   run_tasks(
       run.queue(), static_cast<Dim>(rows.ids.size()),
       [](void* context, Dim row, int worker) noexcept {
         (void)worker;
-        const auto& [ids, table, more, scale, y] = *static_cast<const BlockRows*>(context);
+        const auto& [ids, table, more, scale, y, all] = *static_cast<const BlockRows*>(context);
         const Dim id = ids[static_cast<std::size_t>(row)], cols = table->cols;
         if (y.dtype == DType::f32) {
           const std::span<float> out{reinterpret_cast<float*>(y.data) + row * cols, static_cast<std::size_t>(cols)};
@@ -80,7 +81,7 @@ void embed_blocks(Run& run, const BlockRows& rows) {
           return;
         }
         auto* out = reinterpret_cast<double*>(y.data) + row * cols;
-        std::vector<float> numbers(static_cast<std::size_t>(cols));
+        const std::span<float> numbers{all + row * cols, static_cast<std::size_t>(id < table->rows ? cols : 0)};
         if (id < table->rows) unpack_row(*table, id, numbers);
         for (Dim c = 0; c < cols; ++c)
           out[c] = scale * (id < table->rows ? numbers[static_cast<std::size_t>(c)] : more->get(id - table->rows, c));
@@ -111,21 +112,23 @@ Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, d
            " (wrong tokenizer, or a position beyond the context?)");
   Tensor y = run.make({static_cast<Dim>(ids.size()), table.cols});
   if (blocks) {
-    embed_blocks(run, {ids, &table, more, scale, y});
+    const Arena::Mark mark = run.arena.mark();
+    embed_blocks(run, {ids, &table, more, scale, y, y.dtype == DType::f64 ? run.arena.take_array<float>(y.elements()) : nullptr});
+    run.arena.release(mark);
     return y;
   }
   const std::int32_t* kept = keep(run, ids);
-  run.kernels().embed(run.queue(), {.rows = y.rows(),
-                                    .cols = table.cols,
-                                    .vocab = table.rows,
-                                    .ids = kept,
-                                    .table = table.data.get(),
-                                    .more = more ? more->data.get() : nullptr,
-                                    .format = table.format,
-                                    .more_format = more ? more->format : run.device.real,
-                                    .panels = table.packing == Packing::panels,
-                                    .scale = scale,
-                                    .y = y.data});
+  run.call(&Kernels::embed, {.rows = y.rows(),
+                             .cols = table.cols,
+                             .vocab = table.rows,
+                             .ids = kept,
+                             .table = table.data.get(),
+                             .more = more ? more->data.get() : nullptr,
+                             .format = table.format,
+                             .more_format = more ? more->format : run.device.real,
+                             .panels = table.packing == Packing::panels,
+                             .scale = scale,
+                             .y = y.data});
   run.record(embed_backward, Saved{y, kept, &table, more, scale});
   return y;
 }
@@ -137,7 +140,7 @@ Tensor take_rows(Run& run, const Tensor& x, std::span<const std::int32_t> rows) 
       fail("take_rows: row ", rows[r], " (entry ", r, " of the list) is outside x ", x.shape(), ", which has ", x.rows(), " rows");
   Tensor y = run.make({static_cast<Dim>(rows.size()), x.last()});
   const std::int32_t* which = keep(run, rows);
-  run.kernels().take_rows(run.queue(), {.rows = y.rows(), .cols = x.last(), .which = which, .x = x.data, .y = y.data});
+  run.call(&Kernels::take_rows, {.rows = y.rows(), .cols = x.last(), .which = which, .x = x.data, .y = y.data});
   run.record(take_rows_backward, SavedRows{x, y, which});
   return y;
 }

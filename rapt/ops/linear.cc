@@ -36,12 +36,12 @@ void linear_backward(Run& run, const Saved& s) {
                   .write_dw = dw.yes,
                   .write_dresidual = dresidual.yes};
   }
-  if (!s.bf16) return run.kernels().linear_backward(run.queue(), a);
+  if (!s.bf16) return run.call(&Kernels::linear_backward, a);
   Dim space = bf16_space(a.rows, a.k);
   for (int i = 0; i < s.count; ++i) space += 2 * bf16_space(a.rows, a.parts[i].n);
   const Arena::Mark mark = run.arena.mark();
   a.space = run.arena.take(static_cast<std::size_t>(space) * size_of(run.device.real));
-  run.kernels().linear_bf16_backward(run.queue(), a);
+  run.call(&Kernels::linear_bf16_backward, a);
   run.arena.release(mark);
 }
 
@@ -113,13 +113,13 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
   const Arena::Mark mark = run.arena.mark();
   if (s.bf16) {
     a.space = run.arena.take(static_cast<std::size_t>(bf16_space(a.rows, a.k)) * size_of(run.device.real));
-    run.kernels().linear_bf16(run.queue(), a);
+    run.call(&Kernels::linear_bf16, a);
   } else if (a.count > 0) {
-    run.kernels().linear(run.queue(), a);
+    run.call(&Kernels::linear, a);
   }
   if (q.count > 0) {
     q.space = run.arena.take(static_cast<std::size_t>(quant_space(q.rows, q.k)));
-    run.kernels().quant_linear(run.queue(), q);
+    run.call(&Kernels::quant_linear, q);
   }
   run.arena.release(mark);
   run.record(linear_backward, s);

@@ -149,6 +149,7 @@ void forward(Queue& queue, const LinearArgs& a) {
   for_tasks(queue, pieces * blocks, [&](Dim task, int worker) {
     const Range block = cut(a.rows, blocks, task / pieces);
     E* b = reinterpret_cast<E*>(scratch_of(queue, worker, size_t(kDepth * kPanel) * sizeof(E)));
+    if (!b) return;
     for_parts(a, kPanel, cut(panels, pieces, task % pieces), [&](int p, Range mine) {
       const LinearPart& part = a.parts[p];
       for (Dim d = 0; d < a.k; d += kDepth) {
@@ -181,6 +182,7 @@ void input_gradient(Queue& queue, const LinearBackwardArgs& a, const Packed<E>& 
   for_tasks(queue, pieces * blocks, [&](Dim task, int worker) {
     const Range block = cut(a.rows, blocks, task % blocks), mine = cut(panels, pieces, task / blocks);
     E* turned = reinterpret_cast<E*>(scratch_of(queue, worker, size_t(kDepth * kPanel) * sizeof(E)));
+    if (!turned) return;
     for (int p = 0; p < a.count; ++p) {
       const LinearBackwardPart& part = a.parts[p];
       for (Dim d = 0; d < part.n; d += kDepth) {

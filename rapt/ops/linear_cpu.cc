@@ -132,6 +132,7 @@ void linear(Queue& queue, const LinearArgs& a) noexcept {
     const Dim rows = block.end - block.begin, slice = rows * kDepthStride;
     Real* copied =
         reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kRowBlock * kDepthStride * ceil_div(a.k, kDepth)) * sizeof(Real)));
+    if (!copied) return;
     const bool copy = worker >= kWorkers || have[worker] != task / pieces;
     if (worker < kWorkers) have[worker] = task / pieces;
     for (Dim d = 0; d < a.k; d += kDepth, copied += slice) {
@@ -238,6 +239,7 @@ void linear_backward(Queue& queue, const LinearBackwardArgs& a) noexcept {
     for_tasks(queue, pieces * blocks, [&](Dim task, int worker) {
       Real* scratch =
           reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kTurnBlock * kDepthStride + kDepth * kPanel) * sizeof(Real)));
+      if (!scratch) return;
       input_gradient(a, cut(a.rows, blocks, task % blocks), cut(panels, pieces, task / blocks), scratch);
     });
   }
@@ -248,6 +250,7 @@ void linear_backward(Queue& queue, const LinearBackwardArgs& a) noexcept {
   for_tasks(queue, groups * pieces, [&](Dim task, int worker) {
     Real* scratch =
         reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kMostPanels * kBatch * kPanel + kBatch * kChunk) * sizeof(Real)));
+    if (!scratch) return;
     Dim group = task / pieces;
     int p = 0;
     for (Dim count; group >= (count = ceil_div(ceil_div(a.parts[p].n, kPanel), kMostPanels)); ++p) group -= count;

@@ -198,6 +198,7 @@ void quant_linear(Queue& queue, const QuantLinearArgs& a) noexcept {
     const Range range = cut(panels, pieces, task % pieces), tiles = cut(p.tiles, row_blocks, task / pieces);
     const size_t aligned = (open + 63) / 64 * 64;
     uint8_t* scratch = reinterpret_cast<uint8_t*>(scratch_of(queue, worker, aligned + (own ? p.bytes() : 0)));
+    if (!scratch) return;
     const Rows rows = rows_at(p, own ? static_cast<void*>(scratch + aligned) : a.space);
     if (own && (worker >= kWorkers || !have[worker])) {
       ask_for(a, range.begin);

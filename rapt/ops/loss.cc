@@ -16,15 +16,15 @@ struct Saved {
 void cross_entropy_backward(Run& run, const Saved& s) {
   Fresh fresh;
   void* dlogits = run.grad(s.logits, fresh);
-  run.kernels().cross_entropy_backward(run.queue(), {.rows = s.logits[0],
-                                                     .classes = s.logits[1],
-                                                     .smoothing = s.smoothing,
-                                                     .targets = s.targets,
-                                                     .logits = s.logits.data,
-                                                     .stats = s.stats.data,
-                                                     .dmean = run.grad(s.mean),
-                                                     .dlogits = dlogits,
-                                                     .write_dlogits = fresh.yes});
+  run.call(&Kernels::cross_entropy_backward, {.rows = s.logits[0],
+                                              .classes = s.logits[1],
+                                              .smoothing = s.smoothing,
+                                              .targets = s.targets,
+                                              .logits = s.logits.data,
+                                              .stats = s.stats.data,
+                                              .dmean = run.grad(s.mean),
+                                              .dlogits = dlogits,
+                                              .write_dlogits = fresh.yes});
 }
 
 }  // namespace
@@ -41,14 +41,14 @@ Loss cross_entropy(Run& run, const Tensor& logits, std::span<const std::int32_t>
   auto* kept = run.arena.take_array<std::int32_t>(rows);
   if (rows > 0) std::memcpy(kept, targets.data(), targets.size_bytes());
   Tensor mean = run.make({1}), row_loss = run.make({rows}).constant(), stats = run.make({rows, 2}).constant();
-  run.kernels().cross_entropy(run.queue(), {.rows = rows,
-                                            .classes = classes,
-                                            .smoothing = smoothing,
-                                            .targets = kept,
-                                            .logits = logits.data,
-                                            .row_loss = row_loss.data,
-                                            .stats = stats.data,
-                                            .mean = mean.data});
+  run.call(&Kernels::cross_entropy, {.rows = rows,
+                                     .classes = classes,
+                                     .smoothing = smoothing,
+                                     .targets = kept,
+                                     .logits = logits.data,
+                                     .row_loss = row_loss.data,
+                                     .stats = stats.data,
+                                     .mean = mean.data});
   run.record(cross_entropy_backward, Saved{smoothing, logits, stats, mean, kept});
   return {mean, row_loss};
 }

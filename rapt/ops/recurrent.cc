@@ -34,15 +34,15 @@ struct GruSaved {
 // With dz = dy (h - n) z (1 - z), dn = dy (1 - z) (1 - n^2), dr = dn hn r (1 - r):
 // dx_gates += dr, dz, dn;  dh_gates += dr, dz, dn r;  dh += dy z.
 void gru_backward(Run& run, const GruSaved& s) {
-  run.kernels().gru_backward(run.queue(), {.rows = s.h[0],
-                                           .n = s.h[1],
-                                           .x_gates = s.x_gates.data,
-                                           .h_gates = s.h_gates.data,
-                                           .h = s.h.data,
-                                           .dy = run.grad(s.y),
-                                           .dx_gates = run.grad(s.x_gates),
-                                           .dh_gates = run.grad(s.h_gates),
-                                           .dh = run.grad(s.h)});
+  run.call(&Kernels::gru_backward, {.rows = s.h[0],
+                                    .n = s.h[1],
+                                    .x_gates = s.x_gates.data,
+                                    .h_gates = s.h_gates.data,
+                                    .h = s.h.data,
+                                    .dy = run.grad(s.y),
+                                    .dx_gates = run.grad(s.x_gates),
+                                    .dh_gates = run.grad(s.h_gates),
+                                    .dh = run.grad(s.h)});
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ Tensor gru(Run& run, const Tensor& x_gates, const Tensor& h_gates, const Tensor&
   check_shape("gru", "x_gates", x_gates, h[0], 3 * h[1]);
   check_shape("gru", "h_gates", h_gates, h[0], 3 * h[1]);
   const Tensor y = place_for(run, "gru", into, h[0], h[1]);
-  run.kernels().gru(run.queue(), {.rows = h[0], .n = h[1], .x_gates = x_gates.data, .h_gates = h_gates.data, .h = h.data, .y = y.data});
+  run.call(&Kernels::gru, {.rows = h[0], .n = h[1], .x_gates = x_gates.data, .h_gates = h_gates.data, .h = h.data, .y = y.data});
   run.record(gru_backward, GruSaved{x_gates, h_gates, h, y});
   return y;
 }
@@ -67,15 +67,15 @@ struct LstmSaved {
 // With t = tanh(c') and d = dc' + dh' o (1 - t^2):
 // di = d g i (1 - i), df = d c f (1 - f), dg = d i (1 - g^2), do = dh' t o (1 - o);  dc += d f.
 void lstm_backward(Run& run, const LstmSaved& s) {
-  run.kernels().lstm_backward(run.queue(), {.rows = s.c[0],
-                                            .n = s.c[1],
-                                            .gates = s.gates.data,
-                                            .c = s.c.data,
-                                            .c_out = s.c_out.data,
-                                            .dh = run.grad(s.h_out),
-                                            .dc_out = run.grad(s.c_out),
-                                            .dgates = run.grad(s.gates),
-                                            .dc = run.grad(s.c)});
+  run.call(&Kernels::lstm_backward, {.rows = s.c[0],
+                                     .n = s.c[1],
+                                     .gates = s.gates.data,
+                                     .c = s.c.data,
+                                     .c_out = s.c_out.data,
+                                     .dh = run.grad(s.h_out),
+                                     .dc_out = run.grad(s.c_out),
+                                     .dgates = run.grad(s.gates),
+                                     .dc = run.grad(s.c)});
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ LstmState lstm(Run& run, const Tensor& gates, const Tensor& c, const LstmState& 
   if (c.rank != 2 || !c.contiguous()) fail("lstm: c ", c.shape(), " should be contiguous [B,n]");
   check_shape("lstm", "gates", gates, c[0], 4 * c[1]);
   const LstmState next{place_for(run, "lstm", into.h, c[0], c[1]), place_for(run, "lstm", into.c, c[0], c[1])};
-  run.kernels().lstm(run.queue(), {.rows = c[0], .n = c[1], .gates = gates.data, .c = c.data, .h_out = next.h.data, .c_out = next.c.data});
+  run.call(&Kernels::lstm, {.rows = c[0], .n = c[1], .gates = gates.data, .c = c.data, .h_out = next.h.data, .c_out = next.c.data});
   run.record(lstm_backward, LstmSaved{gates, c, next.h, next.c});
   return next;
 }
@@ -99,7 +99,7 @@ struct MaxoutSaved {
 // dy goes to the larger of the two, to the first where they are equal.
 void maxout_backward(Run& run, const MaxoutSaved& s) {
   if (void* dx = run.grad(s.x))
-    run.kernels().maxout_backward(run.queue(), {.rows = s.y[0], .n = s.y[1], .x = s.x.data, .dy = run.grad(s.y), .dx = dx});
+    run.call(&Kernels::maxout_backward, {.rows = s.y[0], .n = s.y[1], .x = s.x.data, .dy = run.grad(s.y), .dx = dx});
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ void maxout_backward(Run& run, const MaxoutSaved& s) {
 Tensor maxout(Run& run, const Tensor& x, const Tensor& into) {
   if (x.rank != 2 || !x.contiguous() || x[1] % 2 != 0) fail("maxout: x ", x.shape(), " should be contiguous [B,2n]");
   const Tensor y = place_for(run, "maxout", into, x[0], x[1] / 2);
-  run.kernels().maxout(run.queue(), {.rows = y[0], .n = y[1], .x = x.data, .y = y.data});
+  run.call(&Kernels::maxout, {.rows = y[0], .n = y[1], .x = x.data, .y = y.data});
   run.record(maxout_backward, MaxoutSaved{x, y});
   return y;
 }
@@ -122,14 +122,14 @@ struct BesideSaved {
 
 // da[a_rows] += the first columns of dy, db[b_rows] += the others, row after row.
 void beside_backward(Run& run, const BesideSaved& s) {
-  run.kernels().beside_backward(run.queue(), {.rows = s.y[0],
-                                              .a_cols = s.a[1],
-                                              .b_cols = s.b[1],
-                                              .a_rows = s.a_rows,
-                                              .b_rows = s.b_rows,
-                                              .dy = run.grad(s.y),
-                                              .da = run.grad(s.a),
-                                              .db = run.grad(s.b)});
+  run.call(&Kernels::beside_backward, {.rows = s.y[0],
+                                       .a_cols = s.a[1],
+                                       .b_cols = s.b[1],
+                                       .a_rows = s.a_rows,
+                                       .b_rows = s.b_rows,
+                                       .dy = run.grad(s.y),
+                                       .da = run.grad(s.a),
+                                       .db = run.grad(s.b)});
 }
 
 const std::int32_t* kept(Run& run, std::span<const std::int32_t> list) {  // the caller's list may be gone when backward runs
@@ -152,14 +152,14 @@ Tensor beside(Run& run, const Tensor& a, std::span<const std::int32_t> a_rows, c
   if (a_rows.size() != b_rows.size()) fail("beside: ", a_rows.size(), " rows of a for ", b_rows.size(), " of b");
   const Tensor y = run.make({static_cast<Dim>(a_rows.size()), a[1] + b[1]});
   const BesideSaved saved{a, b, y, kept(run, a_rows), kept(run, b_rows)};
-  run.kernels().beside(run.queue(), {.rows = y[0],
-                                     .a_cols = a[1],
-                                     .b_cols = b[1],
-                                     .a_rows = saved.a_rows,
-                                     .b_rows = saved.b_rows,
-                                     .a = a.data,
-                                     .b = b.data,
-                                     .y = y.data});
+  run.call(&Kernels::beside, {.rows = y[0],
+                              .a_cols = a[1],
+                              .b_cols = b[1],
+                              .a_rows = saved.a_rows,
+                              .b_rows = saved.b_rows,
+                              .a = a.data,
+                              .b = b.data,
+                              .y = y.data});
   run.record(beside_backward, saved);
   return y;
 }
@@ -187,7 +187,7 @@ void linear_step_backward(Run& run, const StepSaved& s) {
                   .dbias = nullptr,
                   .dresidual = p.residual ? run.grad(p.residual) : nullptr};
   }
-  run.kernels().linear_backward(run.queue(), a);
+  run.call(&Kernels::linear_backward, a);
 }
 
 struct LaterSaved {
@@ -203,13 +203,13 @@ void weights_later_backward(Run& run, const LaterSaved& s) {
   const void* x = s.x.data;
   if (s.rows) {
     void* taken = run.arena.take(static_cast<std::size_t>(rows * k) * size_of(run.device.real));
-    run.kernels().take_rows(run.queue(), {.rows = rows, .cols = k, .which = s.rows, .x = s.x.data, .y = taken});
+    run.call(&Kernels::take_rows, {.rows = rows, .cols = k, .which = s.rows, .x = s.x.data, .y = taken});
     x = taken;
   }
   LinearBackwardArgs a{.rows = rows, .k = k, .x = x, .dx = nullptr, .count = 1, .parts = {}};
   a.parts[0] = {
       .n = s.w->rows, .w = s.w->data.get(), .format = s.w->format, .scale = 1, .dy = dy, .dw = dw, .dbias = dbias, .dresidual = nullptr};
-  run.kernels().linear_backward(run.queue(), a);
+  run.call(&Kernels::linear_backward, a);
   run.arena.release(mark);
 }
 
@@ -244,7 +244,7 @@ void linear_step(Run& run, const Tensor& x, std::span<const StepProduct> product
                   .scale = 1,
                   .y = p.into.data};
   }
-  run.kernels().linear(run.queue(), a);
+  run.call(&Kernels::linear, a);
   run.record(linear_step_backward, s);
 }
 
@@ -267,30 +267,29 @@ struct IntoSaved {
 };
 
 void copy_backward(Run& run, const IntoSaved& s) {
-  run.kernels().add_backward(run.queue(),
-                             {.elements = s.y.elements(), .scale = 0, .dy = run.grad(s.y), .da = run.grad(s.x), .db = nullptr});
+  run.call(&Kernels::add_backward, {.elements = s.y.elements(), .scale = 0, .dy = run.grad(s.y), .da = run.grad(s.x), .db = nullptr});
 }
 void activation_into_backward(Run& run, const IntoSaved& s) {
   if (void* dx = run.grad(s.x))
-    run.kernels().activation_backward(run.queue(),
-                                      {.act = s.act, .c = 1, .elements = s.y.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx});
+    run.call(&Kernels::activation_backward,
+             {.act = s.act, .c = 1, .elements = s.y.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx});
 }
 void dropout_into_backward(Run& run, const IntoSaved& s) {
-  run.kernels().dropout_backward(run.queue(),
-                                 {.rows = s.y[0], .cols = s.y[1], .p = s.p, .row_keys = s.keys, .dy = run.grad(s.y), .dx = run.grad(s.x)});
+  run.call(&Kernels::dropout_backward,
+           {.rows = s.y[0], .cols = s.y[1], .p = s.p, .row_keys = s.keys, .dy = run.grad(s.y), .dx = run.grad(s.x)});
 }
 
 }  // namespace
 
 void copy(Run& run, const Tensor& x, const Tensor& into) {
   check_shape("copy", "the place for the result", into, x[0], x[1]);
-  run.kernels().add(run.queue(), {.elements = x.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = into.data});
+  run.call(&Kernels::add, {.elements = x.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = into.data});
   run.record(copy_backward, IntoSaved{x, into, Act::relu, 0, nullptr});
 }
 
 void activation(Run& run, Act act, const Tensor& x, const Tensor& into) {
   check_shape("activation", "the place for the result", into, x[0], x[1]);
-  run.kernels().activation(run.queue(), {.act = act, .c = 1, .elements = x.elements(), .x = x.data, .y = into.data});
+  run.call(&Kernels::activation, {.act = act, .c = 1, .elements = x.elements(), .x = x.data, .y = into.data});
   run.record(activation_into_backward, IntoSaved{x, into, act, 0, nullptr});
 }
 
@@ -300,7 +299,7 @@ void dropout(Run& run, const Tensor& x, double p, std::uint64_t site, const Tens
   if (!run.training || rounded == 0) return copy(run, x, into);
   check_shape("dropout", "the place for the result", into, x[0], x[1]);
   const std::uint32_t* keys = row_keys(run, x[0], site);
-  run.kernels().dropout(run.queue(), {.rows = x[0], .cols = x[1], .p = rounded, .row_keys = keys, .x = x.data, .y = into.data});
+  run.call(&Kernels::dropout, {.rows = x[0], .cols = x[1], .p = rounded, .row_keys = keys, .x = x.data, .y = into.data});
   run.record(dropout_into_backward, IntoSaved{x, into, Act::relu, rounded, keys});
 }
 

@@ -17,15 +17,15 @@ struct Saved {
 void rope_backward(Run& run, const Saved& s) {
   void* dx = run.grad(s.x);
   if (!dx) return;
-  run.kernels().rope_backward(run.queue(), {.rows = s.x[0],
-                                            .heads = s.x[1],
-                                            .d = s.x[2],
-                                            .half = s.cos[1],
-                                            .layout = s.layout,
-                                            .dy = run.grad(s.y),
-                                            .cos = s.cos.data,
-                                            .sin = s.sin.data,
-                                            .dx = dx});
+  run.call(&Kernels::rope_backward, {.rows = s.x[0],
+                                     .heads = s.x[1],
+                                     .d = s.x[2],
+                                     .half = s.cos[1],
+                                     .layout = s.layout,
+                                     .dy = run.grad(s.y),
+                                     .cos = s.cos.data,
+                                     .sin = s.sin.data,
+                                     .dx = dx});
 }
 
 bool depends_on_length(RopeScaling s) { return s == RopeScaling::dynamic || s == RopeScaling::longrope; }
@@ -216,15 +216,15 @@ Tensor rope(Run& run, const Tensor& x, const RopeTable& table) {
     fail("rope: a table for ", table.cos[0], " rows and ", 2 * table.cos[1], " channels does not fit x ", x.shape(),
          ": make it from the positions of these rows and this head_dim");
   Tensor y = run.like(x);
-  run.kernels().rope(run.queue(), {.rows = x[0],
-                                   .heads = x[1],
-                                   .d = x[2],
-                                   .half = table.cos[1],
-                                   .layout = table.layout,
-                                   .x = x.data,
-                                   .cos = table.cos.data,
-                                   .sin = table.sin.data,
-                                   .y = y.data});
+  run.call(&Kernels::rope, {.rows = x[0],
+                            .heads = x[1],
+                            .d = x[2],
+                            .half = table.cos[1],
+                            .layout = table.layout,
+                            .x = x.data,
+                            .cos = table.cos.data,
+                            .sin = table.sin.data,
+                            .y = y.data});
   run.record(rope_backward, Saved{x, y, table.cos, table.sin, table.layout});
   return y;
 }

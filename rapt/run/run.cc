@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 
 #include "rapt/base/rng.h"
 
@@ -129,18 +130,56 @@ void Gradients::zero() {
   for (Slot& s : slots_) s.live = false;
 }
 
+void Tape::release(Mark m) {
+  while (nodes_.size() > m.nodes) nodes_.pop_back();
+  while (held_.size() > m.held) held_.pop_back();
+}
+
 void Tape::play_back(Run& run) {
+  const RunGuard guard(run);
+  struct Clear {
+    Tape& tape;
+    ~Clear() { tape.clear(); }
+  } const clear{*this};
   while (!nodes_.empty()) {
     const Node n = nodes_.back();
     nodes_.pop_back();
     n.backward(run, n.saved);
   }
-  held_.clear();
+}
+
+RunGuard::RunGuard(Run& run)
+    : run_(run),
+      exceptions_(std::uncaught_exceptions()),
+      tape_(run.tape),
+      taps_(run.taps),
+      muted_(run.taps && run.taps->muted),
+      recomputing_(run.recomputing),
+      stack_(run.stack),
+      layer_(run.layer),
+      part_(run.part),
+      row_ids_(run.row_ids),
+      arena_(run.arena.mark()),
+      tape_mark_(run.tape ? run.tape->mark() : Tape::Mark{}) {}
+
+RunGuard::~RunGuard() {
+  if (std::uncaught_exceptions() == exceptions_) return;
+  run_.tape = tape_;
+  run_.taps = taps_;
+  if (taps_) taps_->muted = muted_;
+  run_.recomputing = recomputing_;
+  run_.stack = stack_;
+  run_.layer = layer_;
+  run_.part = part_;
+  run_.row_ids = row_ids_;
+  run_.arena.release(arena_);
+  if (tape_) tape_->release(tape_mark_);
 }
 
 void backward(Run& run, const Tensor& loss) {
   if (!run.tape) fail("backward: the pass ran without a tape; set run.tape before the forward");
   if (loss.elements() != 1) fail("backward: the loss has shape ", loss.shape(), ", one number is needed");
+  const Lease lease(run.device.team());
   void* g = run.grad(loss);
   if (loss.dtype == DType::f64) *static_cast<double*>(g) = 1;
   else *static_cast<float*>(g) = 1;

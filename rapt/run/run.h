@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything one pass carries, by reference, never global: where it computes, its scratch memory, and who watches. Training
-// hands it a tape, inspection hands it taps; the ops are the same.
+// hands it a tape, inspection hands it taps; the ops are the same. One thread at a time uses a Run; several Runs may share a device.
 #pragma once
 #include <cstring>
 #include <initializer_list>
@@ -43,6 +43,10 @@ class Run {
 
   const Kernels& kernels() const { return device.kernels; }
   Queue& queue() const { return device.queue(); }
+  template <class Args>
+  void call(void (*Kernels::*kernel)(Queue&, const Args&) noexcept, const std::type_identity_t<Args>& args) {
+    device.call(kernel, args);
+  }
 
   Tensor make(std::initializer_list<Dim> sizes) { return make(sizes, device.real); }  // uninitialised
   Tensor make(std::initializer_list<Dim> sizes, DType dtype);
@@ -80,7 +84,30 @@ class Run {
   }
 };
 
-// y's gradient is set to one (a scalar loss) and the tape is played back.
+// Stands at the beginning of a pass. When an exception leaves the pass (a tap may throw, memory may be out), the run is what it was:
+// every field that passes change, the scratch memory, the length of the tape. The next pass has the bits it would have had.
+class RunGuard {
+ public:
+  explicit RunGuard(Run& run);
+  ~RunGuard();
+  RunGuard(const RunGuard&) = delete;
+  RunGuard& operator=(const RunGuard&) = delete;
+
+ private:
+  Run& run_;
+  const int exceptions_;  // under way when the pass began
+  Tape* const tape_;
+  Taps* const taps_;
+  const bool muted_, recomputing_;
+  const Stack stack_;
+  const int layer_, part_;
+  const std::span<const std::uint64_t> row_ids_;
+  const Arena::Mark arena_;
+  const Tape::Mark tape_mark_;
+};
+
+// y's gradient is set to one (a scalar loss) and the tape is played back. After an exception the tape is empty, and the gradients of
+// weights are a part of a sum: zero them.
 void backward(Run& run, const Tensor& loss);
 
 }  // namespace rapt

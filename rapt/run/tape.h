@@ -47,6 +47,11 @@ class Tape {
   void push(void (*backward)(Run&, const void*), const void* saved) { nodes_.push_back({backward, saved}); }
   void play_back(Run& run);  // every op's backward, last op first; empties the tape
   void clear() { nodes_.clear(), held_.clear(); }  // forgets a pass that nobody will play back
+  struct Mark {
+    std::size_t nodes = 0, held = 0;
+  };
+  Mark mark() const { return {nodes_.size(), held_.size()}; }
+  void release(Mark m);  // forgets what came after
   std::size_t size() const { return nodes_.size(); }
   void hold(std::shared_ptr<const void> what) { held_.push_back(std::move(what)); }  // alive until the tape is played back or dropped
 

@@ -46,7 +46,9 @@ struct GenerateTimes {
   Dim prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0, dropped_tokens = 0;  // dropped: no longer seen (streaming)
 };
 
-// A model with its cache: keeps what was computed, so that a conversation's next turn reads its new tokens only.
+// A model with its cache: keeps what was computed, so that a conversation's next turn reads its new tokens only. One thread at a time uses a
+// session; several sessions, each in a thread of its own, may share a device and a checkpoint: their passes take turns, and no bit of an
+// answer depends on the others.
 class Session {
  public:
   struct Options {

@@ -80,11 +80,12 @@ Optimizer::Optimizer(Model& model, const OptimizerOptions& from) : options(from)
 }
 
 double Optimizer::norm(Device& device, const Gradients& gradients) const {
+  const Lease lease(device.team());
   Parts all;
   for (const Weight& w : model_.weights)
     if (const std::byte* g = gradients.find(w)) all.add(w).gradient = g;
   std::vector<double> sums(static_cast<std::size_t>(all.tasks));
-  device.kernels.sum_squares(device.queue(), {.all = all.all(), .sums = sums.data()});
+  device.call(&Kernels::sum_squares, {.all = all.all(), .sums = sums.data()});
   double total = 0;
   for (std::size_t p = 0; p < all.parts.size(); ++p) {
     const std::int64_t end = p + 1 < all.parts.size() ? all.parts[p + 1].tasks : all.tasks;
@@ -96,11 +97,11 @@ double Optimizer::norm(Device& device, const Gradients& gradients) const {
 }
 
 void Optimizer::step(Device& device, const Gradients& gradients, double norm, double rate_factor) {
+  const Lease lease(device.team());
   if (!std::isfinite(norm)) fail("optimizer: the gradients' norm is ", norm, "; no step is taken, the weights stay as they are");
   if (swapped_) fail("optimizer: a step was asked for while the averaged weights stand in the model; call swap_ema() once more first");
   if (device.real != model_.real)
     fail("optimizer: the model's weights are ", name_of(model_.real), ", the device computes in ", name_of(device.real));
-  ++steps_;
   const double scale = options.clip > 0 ? std::min(1.0, options.clip / (norm + 1e-6)) : 1;
   Parts plain;
   std::int64_t work = 0;
@@ -119,49 +120,50 @@ void Optimizer::step(Device& device, const Gradients& gradients, double norm, do
     p.second = s.second.data.get();
     p.decay = w.decay ? options.decay : 0;
   }
-  if (options.kind == Kind::sgd) {
-    device.kernels.sgd(device.queue(), {.all = plain.all(),
-                                        .rate = options.rate * rate_factor,
-                                        .momentum = options.momentum,
-                                        .gradient_scale = scale,
-                                        .nesterov = options.nesterov});
-  } else {
-    device.kernels.adamw(device.queue(), {.all = plain.all(),
-                                          .rate = options.rate * rate_factor,
-                                          .beta1 = options.beta1,
-                                          .beta2 = options.beta2,
-                                          .eps = options.eps,
-                                          .correction1 = 1 - std::pow(options.beta1, static_cast<double>(steps_)),
-                                          .correction2 = 1 - std::pow(options.beta2, static_cast<double>(steps_)),
-                                          .gradient_scale = scale,
-                                          .l2 = options.kind == Kind::adam});
-  }
-  if (work > 0) {
-    const Weight space = make_weight("muon's work", 1, work, model_.real);
-    for (std::size_t i = 0; i < state_.size(); ++i) {
-      const Weight& w = model_.weights[i];
-      if (!state_[i].muon || !gradients.find(w)) continue;
-      device.kernels.muon(device.queue(), {.rows = w.rows,
-                                           .cols = w.cols,
-                                           .weight = w.data.get(),
-                                           .gradient = gradients.find(w),
-                                           .momentum = state_[i].first.data.get(),
-                                           .rate = options.muon_rate * rate_factor,
-                                           .factor = options.momentum,
-                                           .decay = w.decay ? options.decay : 0,
-                                           .gradient_scale = scale,
-                                           .work = space.data.get()});
-    }
-  }
-  if (!has_ema()) return;
   Parts averages;
   for (std::size_t i = 0; i < state_.size(); ++i)
     if (state_[i].average.data) averages.add(model_.weights[i]).first = state_[i].average.data.get();
+  const Weight space = work > 0 ? make_weight("muon's work", 1, work, model_.real) : Weight{};
+  ++steps_;  // from here on nothing asks for memory: a step is made whole or not at all
+  if (options.kind == Kind::sgd) {
+    device.call(&Kernels::sgd, {.all = plain.all(),
+                                .rate = options.rate * rate_factor,
+                                .momentum = options.momentum,
+                                .gradient_scale = scale,
+                                .nesterov = options.nesterov});
+  } else {
+    device.call(&Kernels::adamw, {.all = plain.all(),
+                                  .rate = options.rate * rate_factor,
+                                  .beta1 = options.beta1,
+                                  .beta2 = options.beta2,
+                                  .eps = options.eps,
+                                  .correction1 = 1 - std::pow(options.beta1, static_cast<double>(steps_)),
+                                  .correction2 = 1 - std::pow(options.beta2, static_cast<double>(steps_)),
+                                  .gradient_scale = scale,
+                                  .l2 = options.kind == Kind::adam});
+  }
+  if (work > 0) {
+    for (std::size_t i = 0; i < state_.size(); ++i) {
+      const Weight& w = model_.weights[i];
+      if (!state_[i].muon || !gradients.find(w)) continue;
+      device.call(&Kernels::muon, {.rows = w.rows,
+                                   .cols = w.cols,
+                                   .weight = w.data.get(),
+                                   .gradient = gradients.find(w),
+                                   .momentum = state_[i].first.data.get(),
+                                   .rate = options.muon_rate * rate_factor,
+                                   .factor = options.momentum,
+                                   .decay = w.decay ? options.decay : 0,
+                                   .gradient_scale = scale,
+                                   .work = space.data.get()});
+    }
+  }
+  if (!has_ema()) return;
   if (steps_ == 1)
     for (std::size_t i = 0; i < state_.size(); ++i) {
       if (state_[i].average.data) std::memcpy(state_[i].average.data.get(), model_.weights[i].data.get(), model_.weights[i].bytes());
     }
-  else device.kernels.ema(device.queue(), {.all = averages.all(), .factor = options.ema});
+  else device.call(&Kernels::ema, {.all = averages.all(), .factor = options.ema});
 }
 
 void Optimizer::each_state(const std::function<void(const std::string& name, Weight& state)>& f) {

@@ -158,6 +158,19 @@ StepReport Trainer::step() {
   std::vector<std::pair<Weight*, std::vector<std::byte>>> running;
   for (Weight& w : s.model.weights)
     if (is_running(w)) running.emplace_back(&w, row_major(w));
+  struct Undo {  // nor must a step that an exception ends
+    State& s;
+    const decltype(running)& before;
+    const std::uint64_t cursor, attempts;
+    bool armed = true;
+    ~Undo() {
+      if (!armed) return;
+      s.run.taps = nullptr;
+      s.tape.clear();
+      s.cursor = cursor, s.attempts = attempts;
+      for (const auto& [w, bytes] : before) fill_row_major(*w, bytes);
+    }
+  } undo{s, running, s.cursor, s.attempts};
 
   const bool looked = o.health_every > 0 && s.step % o.health_every == 0;
   s.gradients.zero();
@@ -201,12 +214,14 @@ StepReport Trainer::step() {
     const double factor = o.schedule.at(s.step) * (s.slow > 0 ? 0.5 : 1);
     report.rate = factor * o.optimizer.rate;
     s.optimizer.step(s.device, s.gradients, report.norm, factor);
+    undo.armed = false;
     s.losses.push(report.loss);
     s.norms.push(report.norm);
     if (s.slow > 0) --s.slow;
     report.step = ++s.step;
   } else {
     for (auto& [w, bytes] : running) fill_row_major(*w, bytes);
+    undo.armed = false;
     report.fate = StepReport::Fate::skipped;
     s.skips.push_back(s.attempts);
     while (!s.skips.empty() && s.skips.front() + static_cast<std::uint64_t>(o.guard.within) <= s.attempts) s.skips.pop_front();
@@ -219,8 +234,14 @@ StepReport Trainer::step() {
 Judgement Trainer::judge(Dim batches) {
   State& s = *state_;
   const Dim there = s.data.held_out(), n = batches > 0 ? std::min(batches, there) : there;
-  const bool average = s.optimizer.has_ema();
-  if (average) s.optimizer.swap_ema();
+  struct Averages {  // stand in the model meanwhile
+    Optimizer& optimizer;
+    explicit Averages(Optimizer& o) : optimizer(o) { swap(); }
+    ~Averages() { swap(); }
+    void swap() {
+      if (optimizer.has_ema()) optimizer.swap_ema();
+    }
+  } const averages(s.optimizer);
   Run run(s.device);
   Judgement out;
   double sum = 0, right = 0;
@@ -247,7 +268,6 @@ Judgement Trainer::judge(Dim batches) {
       ++out.counted;
     }
   }
-  if (average) s.optimizer.swap_ema();
   if (out.counted > 0) out.loss = sum / static_cast<double>(out.counted), out.accuracy = right / static_cast<double>(out.counted);
   return out;
 }

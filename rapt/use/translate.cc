@@ -23,12 +23,12 @@ std::vector<std::string> text_lines(std::string_view text) {
   return lines;
 }
 
-std::vector<Translation> translate_lines(Session& session, const Checkpoint& checkpoint, std::span<const std::string> lines,
-                                         const TranslateOptions& options, const OnLine& on_line,
-                                         const std::function<void(std::size_t done)>& progress, const std::atomic<bool>* cancel) {
+std::vector<TranslatedLine> translate_lines(Session& session, const Checkpoint& checkpoint, std::span<const std::string> lines,
+                                            const TranslateOptions& options, const OnLine& on_line,
+                                            const std::function<void(std::size_t done)>& progress, const std::atomic<bool>* cancel) {
   if (!checkpoint.tokenizer) fail("translate: ", checkpoint.path, " has no tokenizer beside its weights; put tokenizer.json there");
   const Recipe& r = checkpoint.model->recipe;
-  std::vector<Translation> out(lines.size());
+  std::vector<TranslatedLine> out(lines.size());
   std::vector<std::vector<std::int32_t>> sources;
   std::vector<std::size_t> of;  // line of each source
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -50,7 +50,7 @@ std::vector<Translation> translate_lines(Session& session, const Checkpoint& che
     if (progress) progress(finished);
   };
   auto take = [&](std::size_t source, const Generated& best) {
-    Translation& t = out[of[source]];
+    TranslatedLine& t = out[of[source]];
     t.text = best.text;
     std::replace_if(t.text.begin(), t.text.end(), [](char c) { return c == '\n' || c == '\r' || c == '\v' || c == '\f'; }, ' ');
   };

@@ -16,7 +16,7 @@ namespace rapt {
 // reads its pairs alike.
 std::vector<std::int32_t> source_ids(const Tokenizer& tokenizer, std::string_view text);
 
-struct Translation {
+struct TranslatedLine {
   std::vector<std::int32_t> source;  // empty for a line without words, which is not translated
   std::vector<Generated> answers;  // best first
   std::string text;  // of the best, on one line: line breaks are spaces
@@ -29,11 +29,11 @@ struct TranslateOptions {
 };
 
 // Lines with their translations, in order. `on_line` hears of each as soon as it and all before it are done.
-using OnLine = std::function<void(std::size_t line, const Translation&)>;
-std::vector<Translation> translate_lines(Session& session, const Checkpoint& checkpoint, std::span<const std::string> lines,
-                                         const TranslateOptions& options, const OnLine& on_line = {},
-                                         const std::function<void(std::size_t done)>& progress = {},
-                                         const std::atomic<bool>* cancel = nullptr);
+using OnLine = std::function<void(std::size_t line, const TranslatedLine&)>;
+std::vector<TranslatedLine> translate_lines(Session& session, const Checkpoint& checkpoint, std::span<const std::string> lines,
+                                            const TranslateOptions& options, const OnLine& on_line = {},
+                                            const std::function<void(std::size_t done)>& progress = {},
+                                            const std::atomic<bool>* cancel = nullptr);
 
 // Lines of a text without their ends; nothing behind the last end.
 std::vector<std::string> text_lines(std::string_view text);

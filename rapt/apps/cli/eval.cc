@@ -350,7 +350,7 @@ int eval_translation(const std::string& name, const std::string& source, const s
   Progress bar("translating", common.quiet);
   const auto started = std::chrono::steady_clock::now();
   std::vector<std::string> translations;
-  for (const Translation& t : translate_lines(
+  for (const TranslatedLine& t : translate_lines(
            session, c, lines, o, {}, [&](std::size_t n) { bar.step(static_cast<double>(n), static_cast<double>(lines.size())); })) {
     translations.push_back(t.text);
     if (file) file->write(t.text + "\n");

@@ -49,7 +49,6 @@ std::string make_help() {
          "  rapt inspect attention gemma-3-270m-q4_k_m.gguf --file book.txt --layer 5 --head 1 --out map.png\n"
          "  rapt inspect sinks SmolLM2-135M-Instruct.Q4_1.gguf --file book.txt\n";
 }
-const std::string kHelp = make_help();
 
 const View& find_view(const std::string& name) {
   std::vector<std::string> known;
@@ -164,6 +163,7 @@ int run(Args& args) {
   OpenModel first, second;
   if (view.preset && is_preset(words[1]) && !std::filesystem::exists(words[1])) {
     first.device = std::make_unique<Device>(DeviceOptions{.threads = common.threads});
+    note_threads(*first.device, common);
     first.checkpoint.path = words[1];
   } else {
     first = open_model(words[1], common);
@@ -190,6 +190,6 @@ int run(Args& args) {
 }  // namespace
 
 extern const Verb kInspect;
-const Verb kInspect = {"inspect", "looks inside a model while it reads a text", kHelp.c_str(), run};
+const Verb kInspect = {"inspect", "looks inside a model while it reads a text", "", run, make_help};
 
 }  // namespace rapt::cli

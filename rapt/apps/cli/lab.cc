@@ -50,6 +50,7 @@ void write_file(const std::string& path, std::string_view text, bool force) {
 // Results as they come, on standard output; files are written anew after each experiment, so that what was measured is not lost.
 int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& a, const CommonArgs& common) {
   Device device({.threads = common.threads});  // not bound to processors: experiments start threads of their own, which would share one
+  note_threads(device, common);
   std::vector<std::vector<LabResult>> results;
   std::vector<Document> documents;
   for (std::size_t i = 0; i < which.size(); ++i) {

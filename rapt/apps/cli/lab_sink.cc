@@ -40,6 +40,7 @@ Json looks_json(const std::vector<ToyLook>& looks) {
 
 int lab_sink(const SinkOptions& o, const CommonArgs& common) {
   Device device({.threads = common.threads});
+  note_threads(device, common);
   Toy toy{.name = "training", .recipe = toy_recipe(o.layers), .task = copy_task(o.seed), .seed = o.seed, .steps = o.steps, .looks = 8};
   if (o.gate) self_attn(toy.recipe).gate.push_back({});
   if (o.sigmoid) self_attn(toy.recipe).normal = Normal::sigmoid;

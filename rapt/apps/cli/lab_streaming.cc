@@ -80,6 +80,7 @@ int lab_streaming(const StreamingOptions& o, const CommonArgs& common, const std
          " are asked for; give a longer text or --tokens");
 
   Device device({.threads = common.threads, .pin = true});
+  note_threads(device, common);
   std::unique_ptr<Progress> bar;
   std::string what;
   const StreamingReport r = run_streaming(device, path, ids, o, [&](const std::string& now, Dim done, Dim of, double perplexity) {

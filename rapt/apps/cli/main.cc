@@ -37,7 +37,9 @@ std::string overview() {
   return out;
 }
 
-std::string help_of(const Verb& v) { return concat("rapt ", v.name, ": ", v.summary, "\n\n", v.help); }
+std::string help_of(const Verb& v) {
+  return concat("rapt ", v.name, ": ", v.summary, "\n\n", v.make_help ? v.make_help() : std::string(v.help));
+}
 
 const Verb& find_verb(const std::string& name) {
   std::vector<std::string> names{"help"};
@@ -84,7 +86,8 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace rapt::cli
 
-int main(int argc, char** argv) {
+int rapt_main(int argc, char** argv);  // apart from main(), so that tests can run the program in a process of theirs
+int rapt_main(int argc, char** argv) {
   int code = 1;
   try {
     code = rapt::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc});

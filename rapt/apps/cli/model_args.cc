@@ -52,12 +52,18 @@ CommonArgs common_args(Args& args) {
   return c;
 }
 
+void note_threads(const Device& device, const CommonArgs& common) {
+  if (device.threads() < common.threads && !common.quiet)
+    note(concat("note: ", common.threads, " threads were asked for, the system gave ", device.threads()));
+}
+
 OpenModel open_model(const std::string& name, const CommonArgs& common, LoadOptions options) {
   const auto start = std::chrono::steady_clock::now();
   const std::string path = find_model(name);
   check_memory(path);
   OpenModel m;
   m.device = std::make_unique<Device>(DeviceOptions{.threads = common.threads});
+  note_threads(*m.device, common);
   Progress bar("loading", common.quiet);
   options.real = m.device->real;
   options.device = m.device.get();

@@ -18,6 +18,7 @@ struct CommonArgs {
   bool json = false, quiet = false, verbose = false;
 };
 CommonArgs common_args(Args& args);  // -t/--threads --json --quiet --verbose
+void note_threads(const Device& device, const CommonArgs& common);  // where the system gave fewer than were asked for
 
 // A model on its device. Says before loading where memory will not do, and shows how far loading is.
 struct OpenModel {

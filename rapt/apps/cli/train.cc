@@ -112,6 +112,7 @@ int run(Args& args) {
 
   // The recipe, and where it is a model's, its weights and tokenizer.
   Device device(DeviceOptions{.threads = common.threads});
+  note_threads(device, common);
   Checkpoint checkpoint;
   Recipe recipe;
   const bool begin_with_weights = is_model(name);
@@ -302,11 +303,9 @@ std::string help_text() {
   return out;
 }
 
-const std::string kHelp = help_text();
-
 }  // namespace
 
 extern const Verb kTrain;
-const Verb kTrain = {"train", "train a model from a recipe and data", kHelp.c_str(), run};
+const Verb kTrain = {"train", "train a model from a recipe and data", "", run, help_text};
 
 }  // namespace rapt::cli

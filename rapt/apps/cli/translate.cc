@@ -89,7 +89,7 @@ Json alignment_json(const Alignment& a) {
 
 const char* name_of(Finish f) { return f == Finish::stop ? "stop" : f == Finish::length ? "length" : "cancelled"; }
 
-Json line_json(std::size_t index, const std::string& source, const Translation& t) {
+Json line_json(std::size_t index, const std::string& source, const TranslatedLine& t) {
   Json j = Json::Object{};
   j.set("index", static_cast<Dim>(index));
   j.set("source", bytes_json(source));
@@ -156,9 +156,9 @@ int run(Args& args) {
     const bool many = some.size() > 1 || talk;
     Progress bar("translating", common.quiet || talk);
     const bool at_once = !common.json && !wish;  // a line as soon as it is there
-    const std::vector<Translation> done = translate_lines(
+    const std::vector<TranslatedLine> done = translate_lines(
         session, c, some, o,
-        [&](std::size_t, const Translation& t) {
+        [&](std::size_t, const TranslatedLine& t) {
           if (!at_once) return;
           bar.clear();
           put(t.text + "\n");
@@ -168,7 +168,7 @@ int run(Args& args) {
     bar.clear();
     if (at_once) return;
     for (std::size_t i = 0; i < done.size(); ++i) {
-      const Translation& t = done[i];
+      const TranslatedLine& t = done[i];
       std::optional<Alignment> look;
       if (wish && !t.answers.empty() && !(t.answers[0].ids.empty() && t.answers[0].finish != Finish::stop)) {
         std::vector<std::int32_t> target = t.answers[0].ids;
@@ -197,6 +197,7 @@ int run(Args& args) {
   Dim decoded = 0, sources = 0;
   if (talk) {
     std::size_t n = 0;
+    std::cin.exceptions(std::ios::badbit);  // a line there is no memory for is not the end of the text
     for (std::string line; !Interrupt::flag() && std::getline(std::cin, line);) translate(std::span(&line, 1), n++);
   } else {
     translate(lines, 0);

@@ -36,6 +36,7 @@ struct Verb {
   const char *name, *summary;
   const char* help;  // usage, flags, examples: what --help prints after the summary
   int (*run)(Args& args);  // returns the exit code; throws Error
+  std::string (*make_help)() = nullptr;  // of a verb whose help lists what is there: instead of `help`
 };
 
 // Results go to standard output, through here: a full disk is an error, a closed pipe ends the program quietly.

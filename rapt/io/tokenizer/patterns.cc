@@ -9,7 +9,7 @@
 namespace rapt {
 namespace {
 
-constexpr Range kDeepseekLetters[] = {
+constexpr CodeRange kDeepseekLetters[] = {
     {0x41, 0x5A},       {0x61, 0x7A},       {0xB5, 0xB5},       {0xC0, 0xD6},       {0xD8, 0xF6},       {0xF8, 0x1BA},
     {0x1BC, 0x1BF},     {0x1C4, 0x293},     {0x295, 0x2AF},     {0x370, 0x373},     {0x376, 0x376},     {0x377, 0x377},
     {0x37B, 0x37D},     {0x37F, 0x37F},     {0x386, 0x386},     {0x388, 0x38A},     {0x38C, 0x38C},     {0x38E, 0x3A1},
@@ -75,7 +75,7 @@ constexpr Known kKnown[] = {
 
 std::string deepseek_letters_regex() {
   std::string out = "\\s?[";
-  for (const Range& r : kDeepseekLetters) {
+  for (const CodeRange& r : kDeepseekLetters) {
     unicode::append(out, r.first);
     if (r.last == r.first) continue;
     out += '-';
@@ -138,7 +138,7 @@ std::vector<std::string> words(std::string_view text) {
 
 }  // namespace
 
-std::span<const Range> deepseek_letter_ranges() { return kDeepseekLetters; }
+std::span<const CodeRange> deepseek_letter_ranges() { return kDeepseekLetters; }
 
 std::optional<Pattern> pattern_of_regex(std::string_view regex) {
   std::string spelt;  // some files hold the line ends themselves where others hold their escapes

@@ -12,10 +12,10 @@
 
 namespace rapt {
 
-struct Range {
+struct CodeRange {
   std::uint32_t first, last;
 };
-std::span<const Range> deepseek_letter_ranges();  // sorted
+std::span<const CodeRange> deepseek_letter_ranges();  // sorted
 
 std::optional<Pattern> pattern_of_regex(std::string_view regex);
 std::string regex_of_pattern(Pattern pattern);

@@ -180,8 +180,8 @@ std::size_t spaced(const Line& x, std::size_t i, Test test) {  // \s?[class]+
   return run(x, i, test);
 }
 
-bool in_ranges(std::span<const Range> ranges, std::uint32_t c) {
-  const auto after = std::upper_bound(ranges.begin(), ranges.end(), c, [](std::uint32_t v, const Range& r) { return v < r.first; });
+bool in_ranges(std::span<const CodeRange> ranges, std::uint32_t c) {
+  const auto after = std::upper_bound(ranges.begin(), ranges.end(), c, [](std::uint32_t v, const CodeRange& r) { return v < r.first; });
   return after != ranges.begin() && c <= std::prev(after)->last;
 }
 
