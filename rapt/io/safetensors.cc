@@ -78,8 +78,8 @@ class HeaderText {
     }
     if (end >= text_.size()) refuse("a string without its closing quote");
     const std::string_view literal = text_.substr(at_, end + 1 - at_);
-    std::string out =
-        plain ? std::string(literal.substr(1, literal.size() - 2)) : parse_json(literal, concat(name_, ": byte ", 8 + at_)).string();
+    std::string out(literal.substr(1, literal.size() - 2));
+    if (!plain) out = parse_json(literal, concat(name_, ": byte ", 8 + at_)).string();
     at_ = end + 1;
     return out;
   }

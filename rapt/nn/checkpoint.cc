@@ -278,7 +278,7 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
     if (!kind.ends_with(".Pooling")) fail(list_at, ": module ", json_quote(kind), " is not built; Transformer, Pooling and Normalize are");
     if (path->string().find('/') != std::string::npos || path->string().find("..") != std::string::npos)
       fail(list_at, ": path ", json_quote(path->string()), " leaves the folder");
-    const std::string at = (fs::path(f.path) / path->string() / "config.json").string();
+    const std::string at = (fs::path(f.path) / std::string(path->string()) / "config.json").string();
     const Json pooling = read_json_file(at, 1 << 20);
     if (!pooling.is_object()) fail(at, ": this file is missing; modules.json names it");
     std::vector<std::string> modes;

@@ -63,7 +63,7 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
                const AttnRecipe& a) {
   auto set = [&](const char* key, double x) { out.emplace_back(arch + key, GgufValue::f32(static_cast<float>(x))); };
   const double theta = number_in(rope, "theta", 10000);
-  if (const Json* own = row.find("gguf_key")) return set(own->string().c_str(), theta);
+  if (const Json* own = row.find("gguf_key")) return set(std::string(own->string()).c_str(), theta);
   set(".rope.freq_base", theta);
   const Dim turned = static_cast<Dim>(number_in(rope, "part", 1) * static_cast<double>(a.head_dim));
   out.emplace_back(arch + ".rope.dimension_count", GgufValue::u32(static_cast<std::uint32_t>(turned)));

@@ -152,7 +152,7 @@ Corpus read_packed(const std::string& path, const std::function<void(double)>& p
   if (sum != ids_sum) fail(path, ": the checksum of the ids is wrong: the file is damaged; make it again");
 
   const Json meta = parse_json(meta_text, path);
-  const auto text = [&](const char* key) -> const std::string& {
+  const auto text = [&](const char* key) -> std::string {
     const Json* v = meta.find(key);
     if (!v || !v->is_string()) fail(path, ": the description has no text '", key, "'");
     return v->string();
