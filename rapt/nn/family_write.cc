@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/nn/family_write.h"
+#include "rapt/base/checked.h"
 
 #include <algorithm>
 #include <cmath>
@@ -145,10 +146,9 @@ void rope_config(Json& out, const Json& row, const Json& rope) {
   for (const auto& [ours, theirs] : kNames)
     if (const Json* x = in.find(ours)) {
       const bool whole = std::string_view(ours) == "original";
-      s.set(theirs, whole ? Json(static_cast<std::int64_t>(x->number())) : *x);
+      s.set(theirs, whole ? Json(saturated<Dim>(x->number())) : *x);
     }
-  if (kind == "longrope" && in.find("original"))
-    out.set("original_max_position_embeddings", static_cast<std::int64_t>(in.find("original")->number()));
+  if (kind == "longrope" && in.find("original")) out.set("original_max_position_embeddings", saturated<Dim>(in.find("original")->number()));
   out.set("rope_scaling", std::move(s));
 }
 
