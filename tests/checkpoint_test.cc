@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -97,6 +98,68 @@ TEST(Checkpoint, Llama2cFilesAreTheSameModel) {
       EXPECT_EQ(std::memcmp(a.model->weights[i].data.get(), b.model->weights[i].data.get(), a.model->weights[i].bytes()), 0)
           << a.model->weights[i].name;
   }
+}
+
+// 640 begins like a pickle: 0x80 0x02.
+TEST(Checkpoint, Llama2cFilesOfEveryWidth) {
+  const TempFolder temp;
+  const std::string path = temp / "model.bin";
+  for (const std::int32_t C : {640, 896}) {
+    constexpr std::int32_t F = 4, L = 1, V = 3, T = 2;
+    const std::int32_t header[7] = {C, F, L, 64, 1, V, T};
+    std::string out;
+    put(out, header, 7);
+    const std::int32_t D = C / 64, numbers = V * C + C + C * C + 2 * D * C + C * C + C + 3 * F * C + C + T * D;
+    out.append(static_cast<std::size_t>(numbers) * 4, '\0');
+    put_file(path, out);
+    EXPECT_EQ(checkpoint_recipe(path).width, C);
+    put_file(path, out.substr(0, 2) + std::string("}q\x01.......", 11));
+    EXPECT_TRUE(holds(error_of([&] { checkpoint_recipe(path); }), "a pickle or PyTorch file"));
+  }
+}
+
+TEST(Checkpoint, CheckLooksAtEveryNumber) {
+  const TempFolder temp;
+  Toy toy = read_toy("smollm2");
+  for (const DType type : {DType::f32, DType::bf16}) {
+    write_folder(toy, temp / "good", type);
+    EXPECT_TRUE(holds(check_checkpoint(temp / "good")[1], "every number finite"));
+    EXPECT_FALSE(holds(check_checkpoint(temp / "good", false)[1], "finite"));
+    Toy bad = toy;
+    bad.tensor("model.layers.1.mlp.up_proj.weight").values[32 * 5 + 7] = type == DType::f32 ? std::nanf("") : -INFINITY;
+    write_folder(bad, temp / "bad", type);
+    const std::string said = error_of([&] { check_checkpoint(temp / "bad"); });
+    EXPECT_TRUE(holds(said, "tensor 'model.layers.1.mlp.up_proj.weight' [52,32]: row 5, column 7 is")) << said;
+    EXPECT_FALSE(check_checkpoint(temp / "bad", false).empty());
+    std::filesystem::remove_all(temp / "good");
+    std::filesystem::remove_all(temp / "bad");
+  }
+}
+
+// Words that have no row in the table of tokens show before the first text does; special tokens may.
+TEST(Checkpoint, ATokenizerLargerThanTheModelIsFound) {
+  const TempFolder temp;
+  const std::string folder = temp / "toy";
+  const Toy toy = read_toy("smollm2");  // 61 rows
+  write_folder(toy, folder);
+  const auto vocabulary = [&](int words, const std::string& added) {
+    std::string text = R"({"version":"1.0","added_tokens":[)" + added +
+                       R"(],"normalizer":null,"pre_tokenizer":null,"post_processor":null,)"
+                       R"("decoder":null,"model":{"type":"BPE","merges":[],"vocab":{)";
+    for (int i = 0; i < words; ++i)
+      text += concat(i ? "," : "", "\"", static_cast<char>('A' + i % 26), static_cast<char>('a' + i / 26), "\":", i);
+    put_file(folder + "/tokenizer.json", text + "}}}");
+  };
+  vocabulary(61, "");
+  EXPECT_EQ(error_of([&] { check_checkpoint(folder), open_checkpoint(folder); }), "");
+  vocabulary(61, R"({"id":61,"content":"<image>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true})");
+  bool told = false;
+  for (const std::string& line : check_checkpoint(folder)) told = told || holds(line, "the last 1 of them are special and have no row");
+  EXPECT_TRUE(told);
+  EXPECT_EQ(error_of([&] { open_checkpoint(folder); }), "");
+  vocabulary(63, "");
+  for (const std::string& said : {error_of([&] { check_checkpoint(folder); }), error_of([&] { open_checkpoint(folder); })})
+    EXPECT_TRUE(holds(said, "the tokenizer has 63 tokens, the model's table 61 rows: token 61 (")) << said;
 }
 
 TEST(Checkpoint, ModelsAreFoundByName) {

@@ -293,6 +293,24 @@ TEST_F(CliModel, FilesAreConvertedAndChecked) {
   EXPECT_TRUE(has(missing.err, "none.gguf")) << missing.err;
 }
 
+// A limit on the size of files stands in for a full disk: a message, and nothing is left.
+TEST_F(CliModel, AFullDiskLeavesNothing) {
+  const std::string to = path("full");
+  const Outcome o = run("convert " + toy + " " + to + " -q", "ulimit -f 8;");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_TRUE(has(o.err, "cannot write: no file may become that large")) << o.err;
+  EXPECT_FALSE(std::filesystem::exists(to));
+  std::filesystem::create_directories(to);
+  EXPECT_EQ(run("convert " + toy + " " + to + " -q", "ulimit -f 8;").code, 1);
+  EXPECT_TRUE(std::filesystem::is_empty(to));
+}
+
+TEST_F(CliModel, NumbersBeyondAllBounds) {
+  const Outcome o = run("run " + toy + " hi -n 1 --top-k 1e30 -q");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_TRUE(has(o.err, "--top-k: 1e+30 is no whole number")) << o.err;
+}
+
 TEST_F(CliModel, ModelsAreFoundByName) {
   const Outcome o = quiet("tokenize toy.bin the", "RAPT_MODELS=/nowhere:'" + folder.string() + "' ");
   EXPECT_EQ(o.code, 0) << o.err;

@@ -17,17 +17,17 @@
 namespace rapt::test {
 namespace {
 
-// 64 MiB more than the process has now; no file here is larger than some KiB.
+// 64 MiB more than the process has now; no file here is larger than some KiB, unless it says so.
 class MemoryCap {
  public:
-  MemoryCap() {
+  explicit MemoryCap(std::size_t more = std::size_t{64} << 20) {
     if (kSanitized) return;
     ::getrlimit(RLIMIT_AS, &before_);
     std::ifstream status("/proc/self/statm");
     rlim_t pages = 0;
     if (!(status >> pages)) return;
     struct rlimit now = before_;
-    now.rlim_cur = std::min(before_.rlim_max, pages * 4096 + (rlim_t{64} << 20));
+    now.rlim_cur = std::min(before_.rlim_max, pages * 4096 + more);
     capped_ = ::setrlimit(RLIMIT_AS, &now) == 0;
   }
   ~MemoryCap() {
@@ -121,6 +121,44 @@ void truncate_and_change(const std::string& good, std::size_t header, Load load)
   EXPECT_EQ(tried, static_cast<int>(8 * header));
   EXPECT_GT(changed, tried / 100);  // letters of names may change
   EXPECT_LT(changed, tried);
+}
+
+// A header takes 16 MiB and four times its bytes at most, or it is refused; nothing that models have comes near.
+TEST(HostileFiles, MemoryOfHeadersIsBounded) {
+  const auto with = [](const std::string& name, GgufBytes g, bool loads) {
+    const std::string bytes = g.make();
+    const MemoryCap cap((std::size_t{16} << 20) + 4 * bytes.size() + (std::size_t{2} << 20));  // and what an allocator keeps
+    try {
+      load_gguf(bytes);
+      EXPECT_TRUE(loads) << name << " was loaded";
+    } catch (const Error& e) {
+      EXPECT_FALSE(loads) << name << ": " << e.what();
+      EXPECT_NE(std::string(e.what()).find("what the header announces takes more than"), std::string::npos) << name << ": " << e.what();
+    } catch (const std::bad_alloc&) {
+      ADD_FAILURE() << name << ": took more";
+    }
+  };
+  const auto list = [](std::uint32_t type, std::uint64_t n, std::size_t bytes) {
+    GgufBytes g;
+    g.keys.push_back(key("list", kArray, array(type, n, std::string(bytes, '\0'))));
+    return g;
+  };
+  with("a map of characters", list(kU8, 1 << 20, 1 << 20), true);
+  with("8 MiB of u8", list(kU8, 8 << 20, 8 << 20), false);
+  with("8 MiB of booleans", list(kBool, 8 << 20, 8 << 20), false);
+  with("a million numbers", list(kF32, 1 << 20, 4 << 20), true);
+  with("a million empty strings", list(kText, 1 << 20, 8 << 20), true);
+  const auto many = [](std::uint64_t n, std::size_t digits) {
+    GgufBytes g;
+    for (std::uint64_t i = 0; i < n; ++i) {
+      const std::string number = std::to_string(i);
+      g.tensors.push_back(tensor(std::string(digits - number.size(), 't') + number, {1}, 24, i * 32));
+    }
+    g.data = n * 32;
+    return g;
+  };
+  with("20,000 tensors", many(20000, 30), true);
+  with("300,000 tensors", many(300000, 8), false);
 }
 
 TEST(HostileFiles, EveryTruncationAndByteOfAGguf) {

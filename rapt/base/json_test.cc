@@ -176,5 +176,99 @@ TEST(Checked, RefusesWhatWouldWrap) {
   EXPECT_THROW(checked_add(std::numeric_limits<Dim>::max(), 1, "size"), Error);
 }
 
+// What a text takes is known before its values are made: 16 MiB and four times the text, or it is refused.
+TEST(Json, MemoryIsBounded) {
+  const auto most = [](const std::string& text) { return Json::kSpare + Json::kTimes * text.size(); };
+  const auto repeated = [](std::string_view one, std::size_t n, char open, char close) {
+    std::string text(1, open);
+    for (std::size_t i = 0; i < n; ++i) text.append(i ? "," : "").append(one);
+    return text + close;
+  };
+  for (const char* one : {"0", "[]", "{}", "[0]", "\"\"", "[[[]]]", "{\"a\":1}", "\"12345678\"", "\"\\u0041234567\""}) {
+    const std::string few = repeated(one, 2000, '[', ']'), many = repeated(one, 300000, '[', ']');
+    EXPECT_LE(parse_json(few).memory(), most(few)) << one;
+    try {
+      EXPECT_LE(parse_json(many, "t").memory(), most(many)) << one;
+    } catch (const Error& e) {
+      EXPECT_TRUE(std::string(e.what()).starts_with("t: the values of this text would take more than")) << e.what();
+    }
+  }
+  EXPECT_TRUE(error_of(repeated("0", 3000000, '[', ']')).starts_with("t: the values of this text would take more than"));
+  EXPECT_TRUE(error_of(repeated("[[]]", 600000, '[', ']')).starts_with("t: the values of this text would take more than"));
+  std::string keys = "{";
+  for (int i = 0; i < 200000; ++i) keys.append(i ? ",\"" : "\"").append(std::to_string(i)) += "\":0";
+  EXPECT_LE(parse_json(keys += "}").memory(), most(keys));
+  // Counts that a text only pretends to have.
+  for (const std::string& bad : {"{" + std::string(1 << 20, ':'), "[" + std::string(1 << 20, ','), "{\"a\"" + std::string(1 << 20, ':')})
+    EXPECT_NE(error_of(bad), "");
+}
+
+// The largest vocabularies there are, written as tightly as possible: tokens of a few letters, merges as pairs.
+TEST(Json, LargeVocabulariesAreRead) {
+  std::string text = "{\"model\":{\"vocab\":{";
+  const auto word = [](int i) {  // Ġ and one to four letters
+    std::string s = "\xC4\xA0";
+    for (; i > 0; i /= 26) s += static_cast<char>('a' + i % 26);
+    return s;
+  };
+  for (int i = 0; i < 260000; ++i) text.append(i ? ",\"" : "\"").append(word(i)).append("\":") += std::to_string(i);
+  text += "},\"merges\":[";
+  for (int i = 0; i < 500000; ++i) text.append(i ? ",[\"" : "[\"").append(word(i % 700)).append(i % 26 < 13 ? "\",\"e\"]" : "\",\"ing\"]");
+  text += "]}}";
+  const Json j = parse_json(text);
+  EXPECT_LE(j.memory(), Json::kSpare + Json::kTimes * text.size());
+  const Json& vocab = *j.find("model")->find("vocab");
+  ASSERT_EQ(vocab.object().size(), 260000u);
+  for (int i = 0; i < 260000; ++i) {
+    const Json* id = vocab.find(word(i));
+    ASSERT_TRUE(id && id->integer() == i) << i;
+  }
+  EXPECT_EQ(vocab.find("none"), nullptr);
+  EXPECT_EQ(j.find("model")->find("merges")->array()[499999].array()[0].string(), word(499999 % 700));
+}
+
+// Every key is found at once, however many there are; the first of two that somebody made is the one.
+TEST(Json, ManyKeysHaveAnIndex) {
+  Json j;
+  for (int i = 0; i < 200000; ++i) {
+    const std::string key = concat("k", i);
+    ASSERT_EQ(j.find(key), nullptr);
+    j.set(key, i);
+  }
+  for (int i = 0; i < 200000; i += 7) j.set(concat("k", i), -i);
+  const Json copy = j;
+  j = Json();
+  ASSERT_EQ(copy.object().size(), 200000u);
+  for (int i = 0; i < 200000; ++i) ASSERT_EQ(copy.find(concat("k", i))->integer(), i % 7 == 0 ? -i : i);
+  EXPECT_EQ(copy.object()[3].key, "k3");
+  Json::Object twice;
+  for (int i = 0; i < 40; ++i) twice.push_back({concat("k", i % 20), i});
+  EXPECT_EQ(twice.size(), 40u);
+  EXPECT_EQ(twice.find("k19")->integer(), 19);
+  std::string text = "{";
+  for (int i = 0; i < 40; ++i) text += concat(i ? ",\n" : "", "\"k", i == 33 ? 5 : i, "\": 1");
+  EXPECT_EQ(error_of(text + "}"), "t:34:1: the key \"k5\" stands twice in one object; keep one of them");
+}
+
+TEST(Json, StringsOfEveryLength) {
+  Json::Array all;
+  for (std::size_t n = 0; n < 40; ++n) all.push_back(std::string(n, static_cast<char>('a' + n % 26)));
+  const Json a = all, b = parse_json(a.dump(0));
+  EXPECT_EQ(a, b);
+  for (std::size_t n = 0; n < 40; ++n) EXPECT_EQ(b.array()[n].string(), std::string(n, static_cast<char>('a' + n % 26)));
+  Json c = b;
+  c = c.array()[20];  // out of itself
+  EXPECT_EQ(c.string(), std::string(20, 'u'));
+  EXPECT_NE(Json("a"), Json("b"));
+  EXPECT_NE(Json("12345678"), Json("1234567"));
+}
+
+TEST(Json, APointerIsNoBoolean) {
+  static_assert(!std::is_constructible_v<Json, int*> && !std::is_constructible_v<Json, const void*>);
+  static_assert(!std::is_constructible_v<Json, Json*>);
+  EXPECT_TRUE(Json(true).is_bool());
+  EXPECT_TRUE(Json("text").is_string());
+}
+
 }  // namespace
 }  // namespace rapt

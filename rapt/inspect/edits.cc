@@ -261,7 +261,7 @@ Edit read_edit(const Json& json) {
     if (m.key == "point" && text) e.point = v.string();
     else if (m.key == "op" && text) op = op_of(v.string(), e.text);
     else if ((m.key == "head" || m.key == "pos") && (text || number))
-      e.where.push_back(concat(m.key == "head" ? "h" : "p", text ? v.string() : std::to_string(v.integer())));
+      e.where.push_back(concat(m.key == "head" ? "h" : "p", text ? std::string(v.string()) : std::to_string(v.integer())));
     else if (m.key == "value" && text) continue;
     else if (m.key == "value" && v.is_number()) e.values = {static_cast<float>(v.number())};
     else if (m.key == "value" && v.is_array()) {

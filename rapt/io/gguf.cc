@@ -22,10 +22,13 @@
 namespace rapt {
 namespace {
 
-// What no released model comes near. The header's bound also bounds the memory of its values: 32 bytes for an empty string of 4.
+// What no released model comes near. Reader::spend bounds the memory.
 constexpr std::uint64_t kMostHeader = std::uint64_t{64} << 20, kMostKeys = 65536, kMostTensors = std::uint64_t{1} << 20,
                         kMostKeyBytes = 65536, kMostNameBytes = 1024, kMostAlignment = 65536, kMostFiles = 99999;
 constexpr std::uint32_t kMostDims = 4;
+
+// Of a key: itself and its node in the map; of a tensor: its place, its view, its sizes and its node; names longer than 15 apart.
+constexpr std::uint64_t kKeyMemory = sizeof(std::pair<std::string, GgufValue>) + 96, kTensorMemory = 80 + sizeof(TensorView) + 48 + 96 + 8;
 
 using Type = GgufValue::Type;
 
@@ -37,7 +40,7 @@ const char* name_of_type(Type t) {
 
 class Parser {
  public:
-  Parser(std::span<const std::byte> bytes, const std::string& name) : in_(bytes, name), size_(bytes.size()) {}
+  explicit Parser(Reader in) : in_(std::move(in)), size_(in_.left()) {}
 
   void begin(GgufFile& file) {
     constexpr std::string_view kMagic = "GGUF";
@@ -62,6 +65,8 @@ class Parser {
     if (keys_ > kMostKeys) in_.refuse(keys_, " keys are announced, more than ", kMostKeys, " are not read");
     in_.expect_items(keys_, smallest_key(), "keys");
     in_.expect_items(tensors_, smallest_tensor(), "tensors");
+    in_.spend(keys_ * kKeyMemory, keys_ * smallest_key());
+    in_.spend(tensors_ * kTensorMemory, keys_ * smallest_key() + tensors_ * smallest_tensor());
   }
 
   std::uint64_t keys() const { return keys_; }
@@ -71,6 +76,7 @@ class Parser {
     if (length == 0) in_.refuse("a key without a name");
     if (length > kMostKeyBytes) in_.refuse("a key of ", length, " bytes; more than ", kMostKeyBytes, " are not read");
     std::string name(in_.text(length, "a key"));
+    in_.spend(2 * (string_memory(length) - sizeof(std::string)));
     what_ = "the value of key " + quote_name(name);
     GgufValue v;
     v.type = type();
@@ -95,6 +101,7 @@ class Parser {
       if (length == 0) in_.refuse("tensor ", i, " has no name");
       if (length > kMostNameBytes) in_.refuse("a tensor's name of ", length, " bytes; more than ", kMostNameBytes, " are not read");
       p.name = in_.text(length, "a tensor's name");
+      in_.spend(2 * (string_memory(length) - sizeof(std::string)));
       const std::string tensor = "tensor " + quote_name(p.name);
       const auto dims = in_.get<std::uint32_t>(tensor);
       if (dims < 1 || dims > kMostDims) in_.refuse(tensor, " has ", dims, " dimensions; 1 to ", kMostDims, " are read");
@@ -126,7 +133,7 @@ class Parser {
     const std::uint64_t padding = (file.alignment - in_.position() % file.alignment) % file.alignment;
     in_.take(padding, "the padding before the tensors");
     const std::uint64_t start = in_.position();
-    const auto data = in_.take(in_.left(), "the tensors");
+    const auto data = in_.skip(in_.left(), "the tensors");
     std::vector<std::size_t> order(places.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return places[a].offset < places[b].offset; });
@@ -198,7 +205,12 @@ class Parser {
       case Type::f32: v.value = double{in_.get<float>(what_)}; break;
       case Type::f64: v.value = in_.get<double>(what_); break;
       case Type::boolean: v.value = in_.get<bool>(what_); break;
-      case Type::string: v.value = string(); break;
+      case Type::string: {
+        std::string text = string();
+        in_.spend(string_memory(text.size()) - sizeof(std::string));
+        v.value = std::move(text);
+        break;
+      }
       default: v.value = integer(v.type);
     }
   }
@@ -212,12 +224,19 @@ class Parser {
     in_.expect_items(n, smallest, "values of " + what_);
     if (n > kMostHeader / smallest)
       in_.refuse(what_, " is an array of ", n, " values; headers larger than ", kMostHeader, " bytes are not read");
+    const bool strings = v.element == Type::string;
+    in_.spend(n * (strings ? sizeof(std::string) : sizeof(double)), n * smallest);
     auto fill = [&](auto list, auto next) {
       list.reserve(n);
       for (std::uint64_t i = 0; i < n; ++i) list.push_back(next());
       v.value = std::move(list);
     };
-    if (v.element == Type::string) fill(GgufValue::Strings{}, [&] { return string(); });
+    auto one_string = [&] {
+      std::string text = string();
+      in_.spend(string_memory(text.size()) - sizeof(std::string));
+      return text;
+    };
+    if (strings) fill(GgufValue::Strings{}, one_string);
     else if (v.element == Type::f32) fill(GgufValue::Numbers{}, [&] { return double{in_.get<float>(what_)}; });
     else if (v.element == Type::f64) fill(GgufValue::Numbers{}, [&] { return in_.get<double>(what_); });
     else fill(GgufValue::Integers{}, [&] { return integer(v.element); });
@@ -258,7 +277,7 @@ std::string split_path(const SplitName& s, std::uint64_t number) { return s.stem
 
 GgufFile open_one(const std::string& path) {
   const MappedFile map(path);
-  GgufFile file = GgufFile::parse(map.bytes(), path);
+  GgufFile file = GgufFile::parse(Reader(map));
   map.check_unchanged();
   file.tensors.hold(map);
   return file;
@@ -270,10 +289,12 @@ constexpr const char* kSplitTensors = "split.tensors.count";
 
 }  // namespace
 
-GgufFile GgufFile::parse(std::span<const std::byte> bytes, std::string name) {
-  Parser in(bytes, name);
+GgufFile GgufFile::parse(std::span<const std::byte> bytes, std::string name) { return parse(Reader(bytes, std::move(name))); }
+
+GgufFile GgufFile::parse(Reader reader) {
   GgufFile file;
-  file.name = std::move(name);
+  file.name = reader.name();
+  Parser in(std::move(reader));
   in.begin(file);
   file.values_.reserve(in.keys());
   for (std::uint64_t i = 0; i < in.keys(); ++i) {

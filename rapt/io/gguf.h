@@ -22,17 +22,23 @@ class GgufValue {
   using Numbers = std::vector<double>;
   using Strings = std::vector<std::string>;  // bytes of a vocabulary: not always UTF-8
 
-  // Never held. libstdc++ 12 believes that a variant of the other types always holds one of them, and after a copy that found no memory it
-  // destroys what is not there; with a type of ours among them it looks first.
-  struct Nothing {
-    Nothing() noexcept {}
-    Nothing(const Nothing&) noexcept {}
-    Nothing& operator=(const Nothing&) noexcept { return *this; }
+  // Copied by hand, a value first and then into its place: a std::variant of libstdc++ 12 whose own copy throws jumps to nowhere.
+  class Held : public std::variant<bool, std::int64_t, double, std::string, Integers, Numbers, Strings> {
+   public:
+    using variant::variant;
+    using variant::operator=;
+    Held() = default;
+    Held(Held&&) = default;
+    Held& operator=(Held&&) = default;
+    Held(const Held& other) : Held() {
+      std::visit([this](auto copy) { *this = std::move(copy); }, static_cast<const variant&>(other));
+    }
+    Held& operator=(const Held& other) { return *this = Held(other); }
   };
 
-  Type type = Type::u32;  // of the value, or array
-  Type element = Type::u32;  // of an array's elements
-  std::variant<bool, std::int64_t, double, std::string, Integers, Numbers, Strings, Nothing> value;  // booleans in arrays are integers
+  Type type = Type::u32;          // of the value, or array
+  Type element = Type::u32;       // of an array's elements
+  Held value;                     // booleans in arrays are integers
 
   static GgufValue u32(std::uint32_t x), i32(std::int32_t x), f32(float x), boolean(bool x), text(std::string x);
   static GgufValue texts(Strings x), i32s(const std::vector<std::int32_t>& x), f32s(const std::vector<float>& x);
@@ -40,8 +46,9 @@ class GgufValue {
 
 class GgufFile {
  public:
-  static GgufFile open(const std::string& path);  // also the first of NAME-00001-of-00003.gguf: all of them
-  static GgufFile parse(std::span<const std::byte> bytes, std::string name);  // tests and fuzzing; bytes must outlive it
+  static GgufFile open(const std::string& path);                               // also the first of NAME-00001-of-00003.gguf: all of them
+  static GgufFile parse(std::span<const std::byte> bytes, std::string name);   // tests and fuzzing; bytes must outlive it
+  static GgufFile parse(Reader in);
 
   std::uint32_t version = 3;
   std::uint32_t alignment = 32;

@@ -30,6 +30,7 @@ struct Inflate {
 std::string gunzip(std::string_view bytes, std::uint64_t most, std::string_view where) {
   if (!begins_like_gzip(bytes)) fail(where, ": does not begin like a gzip file");
   constexpr std::size_t kChunk = std::size_t{1} << 18, kFeed = std::size_t{1} << 30;  // zlib counts in 32 bits
+  constexpr std::size_t kMostTimes = 200, kAlways = std::size_t{16} << 20;  // text: 3 to 10 times, a log of equal lines some dozens
   std::string out;
   const auto chunk = std::make_unique<char[]>(kChunk);
   Inflate inflate_state(where);
@@ -49,6 +50,9 @@ std::string gunzip(std::string_view bytes, std::uint64_t most, std::string_view 
     const std::size_t made = kChunk - z.avail_out;
     if (made > most - std::min<std::uint64_t>(most, out.size()))
       fail(where, ": unpacks to more than ", byte_count(static_cast<double>(most)), ", which is the most that is read");
+    if (out.size() + made > kAlways && (out.size() + made) / kMostTimes > position())
+      fail(where, ": unpacks to more than ", kMostTimes, " times its size, which no text does: a file made to fill the memory? ",
+           "If it is meant, unpack it with gunzip and give the result");
     out.append(chunk.get(), made);
     if (result == Z_STREAM_END) {
       const std::string_view rest = bytes.substr(position());

@@ -56,6 +56,14 @@ TEST(Gzip, NeverMoreThanAllowed) {
   EXPECT_TRUE(holds(error_of([&] { gunzip(gzip("12345") + gzip("67890"), 9, "x.gz"); }), "more than 9 B"));
 }
 
+TEST(Gzip, BombsAreRefused) {
+  const std::string zeros(std::size_t{17} << 20, 'a');
+  EXPECT_TRUE(
+      holds(error_of([&] { gunzip(gzip(zeros), std::uint64_t{1} << 32, "b.gz"); }), "b.gz: unpacks to more than 200 times its size"));
+  const std::string fine(std::size_t{15} << 20, 'a');
+  EXPECT_EQ(gunzip(gzip(fine), std::uint64_t{1} << 32, "f.gz"), fine);
+}
+
 TEST(Gzip, EveryCutIsAnError) {
   const std::string packed = gzip("a short text, a short text, and its end");
   for (std::size_t n = 2; n < packed.size(); ++n) {

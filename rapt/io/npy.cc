@@ -95,11 +95,6 @@ NpyArray parse_npy(std::span<const std::byte> bytes, const std::string& name) {
   return array;
 }
 
-NpyArray read_npy(const std::string& path) {
-  const MappedFile file(path);
-  NpyArray array = parse_npy(file.bytes(), path);
-  file.check_unchanged();
-  return array;
-}
+NpyArray read_npy(const std::string& path) { return parse_npy(read_file(path), path); }
 
 }  // namespace rapt

@@ -2,6 +2,8 @@
 #include "rapt/io/reader.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +13,10 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <mutex>
+#include <set>
 
 namespace rapt {
 namespace {
@@ -103,24 +109,63 @@ void MappedFile::copy(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
-std::span<const std::byte> Reader::take(std::uint64_t n, std::string_view what) {
+std::span<const std::byte> Reader::look(std::uint64_t n) {
+  const auto size = static_cast<std::size_t>(n);
+  if (!file_) return rest_.first(size);
+  constexpr std::uint64_t kWindow = std::uint64_t{1} << 16;
+  const std::uint64_t at = position();
+  if (at < window_at_ || at - window_at_ > window_.size() || n > window_.size() - (at - window_at_)) {
+    window_.resize(static_cast<std::size_t>(std::min(left(), std::max(n, kWindow))));
+    window_at_ = at;
+    file_->copy(at, window_);
+  }
+  return std::span<const std::byte>(window_).subspan(static_cast<std::size_t>(at - window_at_), size);
+}
+
+std::span<const std::byte> Reader::skip(std::uint64_t n, std::string_view what) {
   if (n > rest_.size()) refuse(what, " wants ", n, " bytes, ", rest_.size(), " are left (is the download complete?)");
   const auto taken = rest_.first(static_cast<std::size_t>(n));
   rest_ = rest_.subspan(static_cast<std::size_t>(n));
   return taken;
 }
 
+std::span<const std::byte> Reader::take(std::uint64_t n, std::string_view what) {
+  if (n > rest_.size()) skip(n, what);  // says so
+  const auto taken = look(n);
+  skip(n, what);
+  return taken;
+}
+
 std::string_view Reader::text(std::uint64_t n, std::string_view what) {
-  const std::string_view s(reinterpret_cast<const char*>(rest_.data()), static_cast<std::size_t>(std::min<std::uint64_t>(n, rest_.size())));
-  if (s.size() == n && !valid_utf8(s)) refuse(what, " is not UTF-8: ", quote_name(s));
-  take(n, what);
+  if (n > rest_.size()) skip(n, what);
+  const auto bytes = look(n);
+  const std::string_view s(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (!valid_utf8(s)) refuse(what, " is not UTF-8: ", quote_name(s));
+  skip(n, what);
   return s;
+}
+
+void Reader::spend(std::uint64_t memory, std::uint64_t ahead) {
+  constexpr std::uint64_t kSpare = std::uint64_t{16} << 20, kTimes = 4;
+  const std::uint64_t most = kSpare + kTimes * (position() + std::min(ahead, left()));
+  if (memory > most - std::min(most, spent_))
+    refuse("what the header announces takes more than ", most, " bytes of memory (16 MiB and ", kTimes,
+           " times its size); no model does, so it is not read");
+  spent_ += memory;
 }
 
 void Reader::expect_items(std::uint64_t n, std::uint64_t smallest, std::string_view what) const {
   if (n > rest_.size() / smallest)
     refuse(n, " ", what, " are announced, which take ", smallest, " bytes each at least; ", rest_.size(),
            " bytes are left (is the download complete?)");
+}
+
+std::vector<std::byte> read_file(const std::string& path) {
+  const MappedFile file(path);
+  std::vector<std::byte> bytes(file.bytes().size());
+  file.copy(0, bytes);
+  file.check_unchanged();
+  return bytes;
 }
 
 std::string read_text_file(const std::string& path, std::uint64_t most) {
@@ -137,6 +182,29 @@ std::string read_text_file(const std::string& path, std::uint64_t most) {
     if (n == 0) return text;
     text.append(part.data(), static_cast<std::size_t>(n));
     if (text.size() > most) fail(path, ": has more than ", most, " bytes, which are not read as one text");
+  }
+}
+
+void check_link(const std::string& folder, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return;
+  const fs::path root = fs::canonical(folder, error), target = fs::weakly_canonical(path, error);
+  const bool inside = std::mismatch(root.begin(), root.end(), target.begin(), target.end()).first == root.end();
+  const fs::path blobs = target.parent_path();
+  const bool cached = blobs.filename() == "blobs" && blobs.parent_path().filename().string().starts_with("models--");
+  if (error || (!inside && !cached))
+    fail(path, ": is a link that leads out of the model's folder, to ", quote_name(target.string()),
+         "; put the file itself there, or open the folder that it lies in");
+}
+
+void check_links(const std::string& folder) {
+  constexpr std::string_view kEnds[] = {".json", ".txt", ".model", ".spm", ".safetensors", ".jinja"};
+  std::error_code error;
+  for (const auto& e : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = e.path().filename().string();
+    if (std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); }))
+      check_link(folder, e.path().string());
   }
 }
 
@@ -180,7 +248,8 @@ std::string quote_name(std::string_view name) {
 
 std::string foreign_format(std::span<const std::byte> start) {
   const std::string_view s(reinterpret_cast<const char*>(start.data()), start.size());
-  auto pickle = [&] { return s.size() >= 2 && s[0] == '\x80' && s[1] >= 2 && s[1] <= 5; };
+  // 0x80 0x02 … 0x05 are also how the length of a safetensors header begins (640, 896, …); after it stands its '{'.
+  auto pickle = [&] { return s.size() >= 2 && s[0] == '\x80' && s[1] >= 2 && s[1] <= 5 && !(s.size() >= 9 && s[8] == '{'); };
   if (s.starts_with("PK\x03\x04") || pickle())
     return "a pickle or PyTorch file, which can run any program when it is read and is therefore never opened; convert it to safetensors";
   if (s.starts_with("GGUF")) return "a GGUF file; give it a name that ends in .gguf";
@@ -196,6 +265,46 @@ std::string foreign_format(std::span<const std::byte> start) {
   return "";
 }
 
+bool left_behind(const std::string& path, long process) {
+  if (process <= 0 || process == ::getpid() || ::kill(static_cast<pid_t>(process), 0) == 0 || errno != ESRCH) return false;
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  return file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;  // another machine or container has other numbers
+}
+
+void clear_leftovers(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> gone;
+  for (const auto& e : std::filesystem::directory_iterator(folder, error)) {
+    std::string_view name = e.path().native();
+    name.remove_prefix(name.rfind('/') + 1);
+    if (!name.starts_with('.') || !name.ends_with(".tmp")) continue;
+    name.remove_suffix(4);  // .FILE.PROCESS-NUMBER
+    const std::size_t dash = name.rfind('-'), dot = name.rfind('.', dash);
+    long process = 0;
+    unsigned number = 0;
+    const auto digits = [&](std::string_view text, auto& n) {
+      const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), n);
+      return bad == std::errc{} && end == text.data() + text.size();
+    };
+    if (dash == name.npos || dot == name.npos || dot < 2 || !digits(name.substr(dot + 1, dash - dot - 1), process) ||
+        !digits(name.substr(dash + 1), number))
+      continue;
+    if (e.is_regular_file(error) && left_behind(e.path().native(), process)) gone.push_back(e.path().native());
+  }
+  for (const std::string& path : gone) ::unlink(path.c_str());
+}
+
+namespace {
+
+void clear_leftovers_once(const std::string& folder) {
+  static std::mutex lock;
+  static std::set<std::string> done;
+  const std::lock_guard hold(lock);
+  if (done.insert(folder).second) clear_leftovers(folder);
+}
+
+}  // namespace
+
 struct FileWriter::State {
   std::string path, temporary;
   bool force = false, committed = false;
@@ -204,7 +313,10 @@ struct FileWriter::State {
   std::vector<std::byte> buffer;
 
   [[noreturn]] void failed(const char* doing, int error) const {
-    fail(path, ": cannot ", doing, ": ", error == ENOSPC ? "the disk is full" : std::strerror(error),
+    fail(path, ": cannot ", doing, ": ",
+         error == ENOSPC  ? "the disk is full"
+         : error == EFBIG ? "no file may become that large (ulimit -f)"
+                          : std::strerror(error),
          "; what stood there before is unchanged");
   }
   void flush() {
@@ -234,6 +346,7 @@ FileWriter::FileWriter(const std::string& path, bool force) : state_(std::make_u
   const auto slash = path.rfind('/');
   const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
   if (file.empty()) fail(path.empty() ? "''" : path, ": is no name of a file");
+  clear_leftovers_once(folder_of(path));
   s.temporary = concat(folder_of(path), "/.", file, ".", ::getpid(), "-", counter++, ".tmp");
   s.fd = ::open(s.temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (s.fd < 0) {
@@ -241,6 +354,7 @@ FileWriter::FileWriter(const std::string& path, bool force) : state_(std::make_u
     if (error == ENOENT || error == ENOTDIR) fail(path, ": there is no folder ", folder_of(path));
     s.failed("be written", error);
   }
+  ::flock(s.fd, LOCK_EX | LOCK_NB);  // says that somebody still writes it
   s.buffer.reserve(std::size_t{1} << 20);
 }
 
@@ -274,10 +388,13 @@ void FileWriter::commit() {
   State& s = *state_;
   if (s.committed) fail(s.path, ": was committed before");
   s.flush();
-  if (::fsync(s.fd) != 0) s.failed("write", errno);
+  int synced;
+  do synced = ::fsync(s.fd);
+  while (synced != 0 && errno == EINTR);  // a signal cut it short: it has reported nothing yet
+  if (synced != 0) s.failed("write", errno);
   const int closed = ::close(s.fd);
   s.fd = -1;
-  if (closed != 0) s.failed("close", errno);
+  if (closed != 0 && errno != EINTR) s.failed("close", errno);  // EINTR: it is closed
   if (s.force) {
     if (::rename(s.temporary.c_str(), s.path.c_str()) != 0) s.failed("rename", errno);
   } else if (::link(s.temporary.c_str(), s.path.c_str()) == 0) {  // link refuses a name that appeared meanwhile, rename would replace it

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/io/reader.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 
 namespace rapt {
 namespace {
@@ -194,6 +198,90 @@ TEST(FileWriterTest, AFullDiskLosesNothing) {
   EXPECT_NE(at_commit.find("is unchanged"), std::string::npos) << at_commit;
   EXPECT_EQ(read_text_file(folder / "a"), "precious");
   EXPECT_EQ(folder.files(), 1u);
+}
+
+// What a file says is read, not looked at: cutting it under the reader is an error.
+TEST(ReaderTest, FilesAreRead) {
+  const Folder folder;
+  std::string text;
+  for (int i = 0; i < 200000; ++i) text += static_cast<char>('a' + i % 26);
+  put(folder / "a", text);
+  const MappedFile file(folder / "a");
+  Reader in(file);
+  EXPECT_EQ(in.get<char>("a letter"), 'a');
+  EXPECT_EQ(in.text(3, "letters"), "bcd");
+  EXPECT_EQ(in.skip(100000, "the middle").data(), file.bytes().data() + 4);
+  EXPECT_EQ(in.text(70000, "many"), text.substr(100004, 70000));
+  EXPECT_EQ(in.position(), 170004u);
+  Reader copy = in;
+  EXPECT_EQ(copy.text(4, "four"), text.substr(170004, 4));
+  EXPECT_NE(failure([&] { copy.take(40000, "too many"); }).find("byte 170008: too many wants 40000 bytes, 29992 are left"),
+            std::string::npos);
+  fs::resize_file(folder / "a", 5000);
+  EXPECT_NE(failure([&] { in.take(29996, "the rest"); }).find("was cut before byte"), std::string::npos);
+  Reader again(file);
+  EXPECT_NE(failure([&] { again.take(10000, "the start"); }).find("was cut before byte 5000"), std::string::npos);
+}
+
+TEST(ReaderTest, MemoryForAHeaderIsBounded) {
+  const std::string bytes(1 << 20, 'x');
+  Reader in(std::as_bytes(std::span(bytes.data(), bytes.size())), "h");
+  in.take(1 << 10, "some");
+  in.spend((16 << 20) + (4 << 10));
+  EXPECT_NE(failure([&] { in.spend(1); }).find("h: byte 1024: what the header announces takes more than 16781312 bytes"),
+            std::string::npos);
+  in.spend(4000, 1000);
+  EXPECT_THROW(in.spend(1000, 1000), Error);
+  EXPECT_THROW(in.spend(~std::uint64_t{0}, ~std::uint64_t{0}), Error);
+}
+
+TEST(ReaderTest, LinksStayInTheFolder) {
+  const Folder folder;
+  const fs::path model = folder.path / "model", cache = folder.path / "models--a--b";
+  fs::create_directories(model / "inside");
+  fs::create_directories(cache / "blobs");
+  fs::create_directories(cache / "snapshots" / "1");
+  put((cache / "blobs" / "12ab").string(), "{}");
+  put((folder.path / "secret.json").string(), "{}");
+  put((model / "inside" / "a.json").string(), "{}");
+  fs::create_symlink("inside/a.json", model / "config.json");
+  fs::create_symlink(cache / "blobs" / "12ab", model / "tokenizer.json");  // a local folder of links into the cache
+  fs::create_symlink("../../blobs/12ab", cache / "snapshots" / "1" / "config.json");
+  fs::create_symlink("../secret.json", model / "README.md");  // nobody reads it
+  check_links(model.string());
+  check_links((cache / "snapshots" / "1").string());
+  for (const char* name : {"vocab.txt", "tokenizer.model", "model.safetensors", "source.spm", "chat_template.jinja", "config2.json"}) {
+    fs::create_symlink("../secret.json", model / name);
+    const std::string said = failure([&] { check_links(model.string()); });
+    EXPECT_NE(said.find(std::string(name) + ": is a link that leads out of the model's folder"), std::string::npos) << said;
+    fs::remove(model / name);
+  }
+}
+
+// A process that is gone left them; those of living ones, and what is not ours, stay.
+TEST(FileWriterTest, LeftoversOfTheDeadAreCleared) {
+  const Folder folder;
+  const fs::path inside = folder.path / "leftovers";
+  fs::create_directories(inside);
+  const pid_t dead = ::fork();
+  if (dead == 0) ::_exit(0);
+  ASSERT_GT(dead, 0);
+  ASSERT_EQ(::waitpid(dead, nullptr, 0), dead);
+  const auto name = [&](long process, const char* end) { return (inside / concat(".metrics.jsonl.", process, "-0", end)).string(); };
+  const std::string gone = name(dead, ".tmp");
+  for (const std::string& path : {gone, name(dead, ".txt"), name(::getpid(), ".tmp"), name(1, ".tmp"), (inside / ".x.y-0.tmp").string()})
+    std::ofstream(path) << "x";
+  put((inside / "a").string(), "new");
+  EXPECT_FALSE(fs::exists(gone));
+  EXPECT_EQ(std::distance(fs::directory_iterator(inside), fs::directory_iterator()), 5);
+  std::ofstream(gone) << "x";  // held by somebody: on another machine the number says nothing
+  const int file = ::open(gone.c_str(), O_RDONLY);
+  ::flock(file, LOCK_EX);
+  clear_leftovers(inside.string());
+  EXPECT_TRUE(fs::exists(gone));
+  ::close(file);
+  clear_leftovers(inside.string());
+  EXPECT_FALSE(fs::exists(gone));
 }
 
 }  // namespace

@@ -78,8 +78,8 @@ class HeaderText {
     }
     if (end >= text_.size()) refuse("a string without its closing quote");
     const std::string_view literal = text_.substr(at_, end + 1 - at_);
-    std::string out =
-        plain ? std::string(literal.substr(1, literal.size() - 2)) : parse_json(literal, concat(name_, ": byte ", 8 + at_)).string();
+    std::string out(literal.substr(1, literal.size() - 2));
+    if (!plain) out = parse_json(literal, concat(name_, ": byte ", 8 + at_)).string();
     at_ = end + 1;
     return out;
   }
@@ -184,11 +184,17 @@ Entry read_entry(HeaderText& in, std::string name) {
 
 }  // namespace
 
-SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::string name) {
-  Reader in(bytes, name);
-  if (const std::string other = foreign_format(bytes.first(std::min<std::size_t>(bytes.size(), 64)));
-      !other.empty() && !other.starts_with("a safetensors"))
-    in.refuse("no safetensors file: this is ", other);
+SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::string name) { return parse(Reader(bytes, std::move(name))); }
+
+SafetensorsFile SafetensorsFile::parse(Reader in) {
+  const std::string name = in.name();
+  const std::uint64_t size = in.left();
+  {
+    Reader start = in;
+    const auto first = start.take(std::min<std::uint64_t>(size, 64), "the start");
+    if (const std::string other = foreign_format(first); !other.empty() && !other.starts_with("a safetensors"))
+      in.refuse("no safetensors file: this is ", other);
+  }
   const auto length = in.get<std::uint64_t>("the length of the header");
   if (length > kMostHeader)
     fail(name, ": byte 0: a header of ", length, " bytes; more than ", kMostHeader, " are not read (is this a safetensors file?)");
@@ -201,6 +207,8 @@ SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::st
   std::set<std::string, std::less<>> names;
   header.object("around the header", [&](std::string key) {
     if (!names.insert(key).second) header.refuse(key == "__metadata__" ? "" : "tensor ", quote_name(key), " stands twice in the header");
+    // The entry while the list grows, its sizes, three nodes or places of its name.
+    in.spend(3 * sizeof(Entry) + sizeof(TensorView) + 48 + 2 * (64 + string_memory(key.size())));
     if (key != "__metadata__") {
       entries.push_back(read_entry(header, std::move(key)));
       if (entries.size() > kMostTensors) header.refuse("more than ", kMostTensors, " tensors are not read");
@@ -210,13 +218,14 @@ SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::st
     header.object("around __metadata__", [&](std::string k) {
       if (!keys.insert(k).second) header.refuse("key ", quote_name(k), " stands twice in __metadata__");
       std::string value = header.string("a value of __metadata__");
+      in.spend(3 * 2 * sizeof(std::string) + 64 + 2 * string_memory(k.size()) + string_memory(value.size()));
       file.metadata.emplace_back(std::move(k), std::move(value));
     });
   });
   header.end();
 
   const std::uint64_t start = in.position();
-  const auto data = in.take(in.left(), "the tensors");
+  const auto data = in.skip(in.left(), "the tensors");
   std::vector<std::size_t> order(entries.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return entries[a].begin < entries[b].begin; });
@@ -235,7 +244,7 @@ SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::st
       fail(where, " begins at ", e.begin, " of the data, the tensor before it ends at ", end,
            ": a gap; every byte must belong to a tensor");
     if (e.end > data.size())
-      fail(where, " ends at byte ", checked_add(start, e.end, where), ", the file has ", bytes.size(), " (is the download complete?)");
+      fail(where, " ends at byte ", checked_add(start, e.end, where), ", the file has ", size, " (is the download complete?)");
     end = e.end;
   }
   if (end != data.size())
@@ -246,7 +255,7 @@ SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::st
 
 SafetensorsFile SafetensorsFile::open(const std::string& path) {
   const MappedFile map(path);
-  SafetensorsFile file = parse(map.bytes(), path);
+  SafetensorsFile file = parse(Reader(map));
   map.check_unchanged();
   file.tensors.hold(map);
   return file;
@@ -259,8 +268,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// A plain name inside the folder, so that an index cannot make us read elsewhere. A link may lead within the folder, or to the blobs of
-// a download cache (…/models--X/snapshots/REVISION/ beside …/models--X/blobs/).
+// A plain name inside the folder, so that an index cannot make us read elsewhere.
 std::string shard_path(const fs::path& folder, const std::string& index, const std::string& shard) {
   if (shard.empty() || shard[0] == '.' || shard.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
     fail(index, ": ", quote_name(shard), " is no plain name of a file in the folder");
@@ -268,14 +276,7 @@ std::string shard_path(const fs::path& folder, const std::string& index, const s
     fail(index, ": ", quote_name(shard), " does not end in .safetensors; other files (pickle) are not opened");
   const fs::path path = folder / shard;
   if (!is_there(path)) fail(path.string(), ": is named by ", index, " and is missing (is the download complete?)");
-  std::error_code error;
-  if (fs::is_symlink(path, error)) {
-    const fs::path root = fs::canonical(folder, error), target = fs::canonical(path, error);
-    auto inside = [&](const fs::path& f) { return std::mismatch(f.begin(), f.end(), target.begin(), target.end()).first == f.end(); };
-    if (error || (!inside(root) && !inside(root.parent_path().parent_path() / "blobs")))
-      fail(path.string(), ": is a link that leads out of the model's folder, to ", quote_name(target.string()),
-           "; put the file itself there");
-  }
+  check_link(folder.string(), path.string());
   return path.string();
 }
 
@@ -309,6 +310,8 @@ TensorTable open_index(const fs::path& folder, const std::string& index) {
 TensorTable open_safetensors_folder(const std::string& folder) {
   const fs::path root(folder);
   const fs::path one = root / "model.safetensors", index = root / "model.safetensors.index.json";
+  check_link(folder, one.string());
+  check_link(folder, index.string());
   if (is_there(one)) return SafetensorsFile::open(one.string()).tensors;
   if (is_there(index)) return open_index(root, index.string());
   std::error_code error;

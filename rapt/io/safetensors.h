@@ -17,6 +17,7 @@ struct SafetensorsFile {
 
   static SafetensorsFile open(const std::string& path);
   static SafetensorsFile parse(std::span<const std::byte> bytes, std::string name);
+  static SafetensorsFile parse(Reader in);
 };
 
 // model.safetensors of a folder, or all shards that model.safetensors.index.json names (plain file names inside the folder; every

@@ -45,6 +45,28 @@ TEST(Safetensors, EveryType) {
   EXPECT_EQ(SafetensorsFile::parse(as_span(empty), "f").tensors.all().size(), 0u);
 }
 
+// These lengths begin with the bytes of a pickle: 0x80 and 0x02 … 0x05.
+TEST(Safetensors, HeadersOfEveryLengthAreNoPickles) {
+  const TempFolder folder;
+  for (const std::size_t length : {640u, 896u, 1152u, 1408u, 65536u + 640u}) {
+    std::string header = "{" + entry("x", "I8", "[1]", "[0,1]") + "}";
+    header.resize(length, ' ');
+    const std::string bytes = safetensors(header, 1);
+    EXPECT_EQ(SafetensorsFile::parse(as_span(bytes), "f").tensors.all().size(), 1u) << length;
+    // Written by us, with as much metadata as it takes.
+    const std::string path = folder / concat(length, ".safetensors");
+    const std::vector<SafetensorPlan> plans = {{"x", DType::i8, {1}, [](FileWriter& out) { out.write("b"); }}};
+    std::uint64_t written = 0;
+    for (std::size_t pad = 1; written != length; pad += length - written) {
+      const std::vector<std::pair<std::string, std::string>> metadata = {{"note", std::string(pad, 'n')}};
+      write_safetensors(path, plans, metadata, true);
+      const std::string file = read_text_file(path);
+      std::memcpy(&written, file.data(), sizeof written);
+    }
+    EXPECT_EQ(SafetensorsFile::open(path).tensors.all().size(), 1u) << length;
+  }
+}
+
 SafetensorPlan plan(std::string name, DType t, std::vector<Dim> shape, std::string bytes) {
   return {std::move(name), t, std::move(shape), [bytes](FileWriter& out) { out.write(bytes); }};
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -263,7 +264,8 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
     if (!kind.ends_with(".Pooling")) fail(list_at, ": module ", json_quote(kind), " is not built; Transformer, Pooling and Normalize are");
     if (path->string().find('/') != std::string::npos || path->string().find("..") != std::string::npos)
       fail(list_at, ": path ", json_quote(path->string()), " leaves the folder");
-    const std::string at = (fs::path(f.path) / path->string() / "config.json").string();
+    const std::string at = (fs::path(f.path) / std::string(path->string()) / "config.json").string();
+    check_link(f.path, at);
     const Json pooling = read_json_file(at, 1 << 20);
     if (!pooling.is_object()) fail(at, ": this file is missing; modules.json names it");
     std::vector<std::string> modes;
@@ -286,6 +288,22 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
 
 }  // namespace
 
+namespace {
+
+// Ids without a row in the table of tokens: special ones are common (pictures, padding) and harmless until used; words are not.
+void check_vocabulary(const Checkpoint& c, const Recipe& recipe) {
+  using Role = Tokenizer::Role;
+  if (!c.tokenizer) return;
+  for (Dim id = recipe.vocab; id < c.tokenizer->size(); ++id) {
+    const auto token = static_cast<std::int32_t>(id);
+    if (c.tokenizer->role(token) == Role::normal || c.tokenizer->role(token) == Role::byte)
+      fail(c.path, ": the tokenizer has ", c.tokenizer->size(), " tokens, the model's table ", recipe.vocab, " rows: token ", id, " (",
+           quote_name(c.tokenizer->text_of(token)), ") has none. They belong to different models; take both files from one");
+  }
+}
+
+}  // namespace
+
 Checkpoint describe_checkpoint(const CheckpointFiles& files, const Recipe& recipe) {
   Checkpoint c;
   c.path = files.path;
@@ -293,6 +311,7 @@ Checkpoint describe_checkpoint(const CheckpointFiles& files, const Recipe& recip
   c.format = files.format;
   c.file_bytes = files.source.tensors->bytes();
   c.tokenizer = tokenizer_of(files, recipe.vocab);
+  check_vocabulary(c, recipe);
   c.chat_template = chat_template_of(files);
   read_pooling(c, files, recipe);
   read_ids(c, files, recipe);
@@ -320,7 +339,28 @@ Recipe checkpoint_recipe(const std::string& path) {
   return t.recipe;
 }
 
-std::vector<std::string> check_checkpoint(const std::string& path) {
+namespace {
+
+void check_values(const std::string& where, const TensorView& t) {
+  constexpr Dim kAtOnce = 1 << 18;
+  const Dim rows = std::max<Dim>(1, kAtOnce / t.last());
+  std::vector<std::byte> room;
+  std::vector<float> values;
+  for (Dim r = 0; r < t.rows(); r += rows) {
+    const Dim n = std::min(rows, t.rows() - r);
+    values.resize(static_cast<std::size_t>(n * t.last()));
+    dequantize(t.dtype(), t.read_rows(r, n, room), values);
+    const auto bad = std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
+    if (bad == values.end()) continue;
+    const Dim i = bad - values.begin();
+    fail(where, ": tensor ", quote_name(t.name()), " ", t.shape_text(), ": row ", r + i / t.last(), ", column ", i % t.last(), " is ", *bad,
+         "; such a model computes nothing: the file is damaged, or its training diverged");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> check_checkpoint(const std::string& path, bool values) {
   const auto files = open_files(path);
   const Source& s = files->source;
   const Translation t = translate_files(*files);
@@ -332,16 +372,25 @@ std::vector<std::string> check_checkpoint(const std::string& path) {
     bytes += v.bytes().size();
   }
   const Checkpoint c = describe_checkpoint(*files, t.recipe);
+  if (values) {
+    std::set<const TensorView*> seen;
+    for (const auto& [shape, use] : plan)
+      if (seen.insert(use.view).second) check_values(s.where, *use.view);
+    s.tensors->check_unchanged();
+  }
   std::vector<std::string> out;
   out.push_back(
       concat(files->path, ": ", files->format, files->gguf ? concat(" version ", files->gguf->version) : "", ", family ", s.family->name));
-  out.push_back(
-      concat(s.tensors->all().size(), " tensors, ", byte_count(static_cast<double>(s.tensors->bytes())), ", every one read or known"));
+  out.push_back(concat(s.tensors->all().size(), " tensors, ", byte_count(static_cast<double>(s.tensors->bytes())),
+                       ", every one read or known", values ? ", every number finite" : ""));
   for (const auto& [name, n] : types)
     out.push_back(concat("  ", name, ": ", n.first, " tensors, ", byte_count(static_cast<double>(n.second))));
   out.push_back(concat(short_count(static_cast<double>(count_parameters(t.recipe).total)), " parameters, width ", t.recipe.width,
                        ", vocabulary ", t.recipe.vocab, ", context ", t.recipe.context));
   out.push_back(c.tokenizer ? concat("tokenizer: ", c.tokenizer->name, ", ", c.tokenizer->size(), " tokens") : "no tokenizer");
+  if (c.tokenizer && c.tokenizer->size() > t.recipe.vocab)
+    out.push_back(concat("  the last ", c.tokenizer->size() - t.recipe.vocab, " of them are special and have no row in the table of ",
+                         t.recipe.vocab, ": a text with one is refused"));
   if (!c.chat_template.empty()) out.push_back("chat template: yes");
   if (c.pool != Pool::none) out.push_back("sentence encoder");
   if (t.recipe.head.kind == HeadRecipe::Kind::classes)

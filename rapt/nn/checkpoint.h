@@ -49,8 +49,9 @@ std::string find_model(const std::string& name);
 
 // Only the recipe: what `show` and `check` need. No weights are read; every tensor's name, type and shape is checked.
 Recipe checkpoint_recipe(const std::string& path);
-// Validates without loading; returns what it found in words (one line each), throws Error with the first fault.
-std::vector<std::string> check_checkpoint(const std::string& path);
+// Validates without loading; returns what it found in words (one line each), throws Error with the first fault. With `values`, every
+// number of every weight is looked at: NaN and infinities are faults.
+std::vector<std::string> check_checkpoint(const std::string& path, bool values = true);
 
 // From one form to the other, tensor by tensor, without loading the model. `type`: of the matrices; absent: as they are (a folder has no
 // block types: they become f32, or `type`).

@@ -99,6 +99,7 @@ void open_folder(CheckpointFiles& f) {
         f.path,
         ": this folder has no config.json, so it is no Hugging Face checkpoint; give a folder with config.json and model.safetensors, or a GGUF file");
   }
+  check_links(f.path);
   s.keys = read_json_file(s.where, 16 << 20);
   if (!s.keys.is_object()) fail(s.where, ": wants an object { … }, has ", s.keys.type_name());
   s.family = &family_of_config(s.keys, s.where);
@@ -117,7 +118,7 @@ void open_folder(CheckpointFiles& f) {
 void open_llama2c(CheckpointFiles& f) {
   f.format = "llama2.c";
   const MappedFile file(f.path);
-  Reader r(file.bytes(), f.path);
+  Reader r(file);
   static constexpr const char* kNames[] = {"width", "ffn width", "layers", "heads", "key heads", "vocabulary", "context"};
   Dim h[7];
   for (int i = 0; i < 7; ++i) h[i] = r.get<std::int32_t>(kNames[i]);
@@ -135,7 +136,7 @@ void open_llama2c(CheckpointFiles& f) {
   auto take = [&](const std::string& name, std::vector<Dim> shape) {
     Dim n = 4;
     for (const Dim d : shape) n = checked_mul(n, d, f.path);
-    const auto bytes = r.take(static_cast<std::uint64_t>(n), name);
+    const auto bytes = r.skip(static_cast<std::uint64_t>(n), name);
     f.table.add(r, name, DType::f32, std::move(shape), bytes);
   };
   auto layers = [&](const char* name, std::vector<Dim> shape) {
@@ -152,7 +153,7 @@ void open_llama2c(CheckpointFiles& f) {
   layers("ffn_down", {C, F});
   layers("ffn_up", {F, C});
   take("output_norm.weight", {C});
-  r.take(static_cast<std::uint64_t>(checked_mul(checked_mul(4, T, f.path), D / 2 * 2, f.path)), "tables of cosines and sines");
+  r.skip(static_cast<std::uint64_t>(checked_mul(checked_mul(4, T, f.path), D / 2 * 2, f.path)), "tables of cosines and sines");
   if (own_head) take("output.weight", {V, C});
   if (r.left() > 0) r.refuse(r.left(), " bytes are left over: this is no llama2.c file of version 0");
   f.table.hold(file);
@@ -203,17 +204,21 @@ std::unique_ptr<CheckpointFiles> open_files(const std::string& name) {
     return files;
   }
   const MappedFile file(files->path);
-  const auto bytes = file.bytes();
-  const bool gguf = bytes.size() >= 4 && std::memcmp(bytes.data(), "GGUF", 4) == 0;
+  std::vector<std::byte> start(std::min<std::size_t>(file.bytes().size(), 64));
+  file.copy(0, start);
+  const bool gguf = start.size() >= 4 && std::memcmp(start.data(), "GGUF", 4) == 0;
   const fs::path path = files->path;
   if (!gguf &&
       (path.extension() == ".safetensors" || path.filename() == "config.json" || path.filename() == "model.safetensors.index.json"))
     fail(files->path, ": this is one file of a checkpoint; give its folder: ",
          json_quote(path.parent_path().empty() ? "." : path.parent_path().string()));
   if (!gguf && path.extension() == ".bin") {
-    if (const std::string what = foreign_format(bytes.first(std::min<std::size_t>(bytes.size(), 64))); !what.empty())
-      fail(files->path, ": ", what);
-    open_llama2c(*files);
+    try {
+      open_llama2c(*files);
+    } catch (const Error&) {  // only now: a width of 640 begins like a pickle
+      if (const std::string what = foreign_format(start); !what.empty()) fail(files->path, ": ", what);
+      throw;
+    }
   } else {
     open_gguf(*files);
   }
@@ -265,10 +270,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const CheckpointFiles& f, Dim voca
   for (const auto& e : fs::directory_iterator(folder.empty() ? "." : folder, ignored))
     if (e.path().filename().string().starts_with("tok") && e.path().extension() == ".bin") found.push_back(e.path());
   for (const fs::path& p : found)
-    if (is_there(p)) {
-      const MappedFile file(p.string());
-      return tokenizer_from_llama2c(file.bytes(), vocab, p.string());
-    }
+    if (is_there(p)) return tokenizer_from_llama2c(read_file(p.string()), vocab, p.string());
   return nullptr;
 }
 

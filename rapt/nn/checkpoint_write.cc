@@ -229,6 +229,8 @@ std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, F
       const StackRecipe& stack = w.name.starts_with("encoder") ? *t.recipe.encoder : *t.recipe.decoder;
       for (const PartRecipe& part : stack.layer(0).parts)
         if (part.kind == PartRecipe::Kind::self) p.pairs = part.attn.head_dim;
+      if (p.pairs % 2 != 0)
+        fail(f.path, ": GGUF keeps the channels of a head in pairs, and heads of ", p.pairs, " channels have none; it stays a folder");
     }
     const auto [it, fresh] = at.emplace(name, out.size());
     if (fresh) {
@@ -480,8 +482,17 @@ void write_checkpoint(const std::string& from, const std::string& to, const Conv
   if (fs::exists(to) && fs::equivalent(files->path, to)) fail_usage(to, ": is what is being read; choose another name");
   if (options.type && !is_float(*options.type) && !is_block(*options.type))
     fail_usage("--type ", name_of(*options.type), ": weights are not stored so");
-  if (to.ends_with(".gguf")) to_gguf(*files, t, to, options);
-  else to_folder(*files, t, to, options);
+  if (to.ends_with(".gguf")) return to_gguf(*files, t, to, options);
+  std::error_code ignored;
+  const bool there = fs::exists(to, ignored), empty = there && fs::is_directory(to, ignored) && fs::is_empty(to, ignored);
+  try {
+    to_folder(*files, t, to, options);
+  } catch (...) {  // a full disk: what was written so far is no model and helps nobody
+    if (!there) fs::remove_all(to, ignored);
+    if (empty)
+      for (const auto& e : fs::directory_iterator(to, ignored)) fs::remove_all(e.path(), ignored);
+    throw;
+  }
 }
 
 }  // namespace rapt

@@ -94,8 +94,9 @@ struct TensorUse {
   Dim head_dim = 0;       // > 0: rows of each head are in pairs order
   Dim row(Dim r) const {  // our row r in the file's order
     if (head_dim == 0) return first + r;
-    const Dim half = head_dim / 2, d = r % head_dim;
-    return first + r - d + (d < half ? 2 * d : 2 * (d - half) + 1);
+    const Dim half = head_dim / 2, d = r % head_dim, theirs = d < half ? 2 * d : 2 * (d - half) + 1;
+    if (theirs >= head_dim) fail("heads of ", head_dim, " channels have no order in pairs");
+    return first + r - d + theirs;
   }
 };
 

@@ -4,6 +4,7 @@
 // config.json, that is read as a stranger's would be, and what comes out must be the recipe again.
 #include <cmath>
 
+#include "rapt/base/checked.h"
 #include "rapt/base/text.h"
 #include "rapt/nn/family_write.h"
 
@@ -98,7 +99,7 @@ class Matcher {
 
   static Json whole(double x) {
     const double near = std::round(x);
-    return near > 0 && std::fabs(near - x) <= 1e-6 * near ? Json(static_cast<std::int64_t>(near)) : Json(x);
+    return near > 0 && std::fabs(near - x) <= 1e-6 * near && whole_number(near) ? Json(*whole_number(near)) : Json(x);
   }
 
   // As rope_from_source gives it: without what is at its default or says nothing.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rapt/base/checked.h"
 #include "rapt/base/text.h"
 #include "rapt/nn/family.h"
 
@@ -160,7 +161,7 @@ Json from_gguf(const Source& s, const Json& row, Dim head_dim, Dim context) {
   const auto theta = config_number(s, own_key ? own_key->string() : ".rope.freq_base");
   const Json* fallback = row.find("gguf_theta");
   out.set("theta", theta ? *theta : (fallback ? fallback : row.find("theta"))->number());
-  if (const auto turned = config_number(s, ".rope.dimension_count"); turned && static_cast<Dim>(*turned) != head_dim) {
+  if (const auto turned = config_number(s, ".rope.dimension_count"); turned && whole_number(*turned) != head_dim) {
     if (head_dim <= 0 || *turned <= 0 || *turned > static_cast<double>(head_dim))
       fail(s.where, ": ", s.arch, ".rope.dimension_count: ", *turned, " channels cannot turn in heads of ", head_dim);
     out.set("part", *turned / static_cast<double>(head_dim));

@@ -92,6 +92,9 @@ std::vector<std::pair<WeightShape, TensorUse>> plan_tensors(const Source& s, con
     expected.insert(expected.end(), names.begin(), names.end());
     use.transposed = s.family->transposed(s.form, w.name);
     if (s.family->permuted(s.form, w.name)) use.head_dim = head_dim_of(r, w.name);
+    if (use.head_dim % 2 != 0)
+      fail(s.where, ": tensor '", use.view->name(), "' keeps the channels of a head in pairs, and heads of ", use.head_dim,
+           " channels have none; the sizes in the header are wrong: convert the model again");
     Shared& sh = shared[use.view];
     use.first = sh.rows;
     sh.rows += w.vector ? w.cols : w.rows;

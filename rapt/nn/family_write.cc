@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/nn/family_write.h"
+#include "rapt/base/checked.h"
 
 #include <algorithm>
 #include <cmath>
@@ -63,7 +64,7 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
                const AttnRecipe& a) {
   auto set = [&](const char* key, double x) { out.emplace_back(arch + key, GgufValue::f32(static_cast<float>(x))); };
   const double theta = number_in(rope, "theta", 10000);
-  if (const Json* own = row.find("gguf_key")) return set(own->string().c_str(), theta);
+  if (const Json* own = row.find("gguf_key")) return set(std::string(own->string()).c_str(), theta);
   set(".rope.freq_base", theta);
   const Dim turned = static_cast<Dim>(number_in(rope, "part", 1) * static_cast<double>(a.head_dim));
   out.emplace_back(arch + ".rope.dimension_count", GgufValue::u32(static_cast<std::uint32_t>(turned)));
@@ -145,10 +146,9 @@ void rope_config(Json& out, const Json& row, const Json& rope) {
   for (const auto& [ours, theirs] : kNames)
     if (const Json* x = in.find(ours)) {
       const bool whole = std::string_view(ours) == "original";
-      s.set(theirs, whole ? Json(static_cast<std::int64_t>(x->number())) : *x);
+      s.set(theirs, whole ? Json(saturated<Dim>(x->number())) : *x);
     }
-  if (kind == "longrope" && in.find("original"))
-    out.set("original_max_position_embeddings", static_cast<std::int64_t>(in.find("original")->number()));
+  if (kind == "longrope" && in.find("original")) out.set("original_max_position_embeddings", saturated<Dim>(in.find("original")->number()));
   out.set("rope_scaling", std::move(s));
 }
 

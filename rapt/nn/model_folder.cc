@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/nn/model_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -178,6 +181,35 @@ std::vector<File> model_folder_files(const Model& model, const FolderExtras& ext
   return out;
 }
 
+namespace {
+
+// FOLDER.tmp-PROCESS of a run that was killed while it wrote: only what such a run writes is removed, and only when it is gone. The folder
+// that stood there before (.tmp-PROCESS.old) goes when there is a new one.
+void remove_leftovers(const fs::path& to) {
+  const std::string begin = to.filename().string() + ".tmp-";
+  const fs::path parent = to.has_parent_path() ? to.parent_path() : fs::path(".");
+  std::error_code error;
+  std::vector<fs::path> gone;
+  for (const auto& e : fs::directory_iterator(parent, error)) {
+    const std::string name = e.path().filename().string();
+    if (!name.starts_with(begin) || !fs::is_directory(e.symlink_status(error))) continue;
+    long process = 0;
+    const auto [end, bad] = std::from_chars(name.data() + begin.size(), name.data() + name.size(), process);
+    const std::string_view rest(end, static_cast<std::size_t>(name.data() + name.size() - end));
+    if (bad != std::errc{} || !(rest.empty() || (rest == ".old" && fs::exists(to / "config.json", error)))) continue;
+    bool ours = left_behind(e.path().string(), process);
+    for (const auto& inside : fs::directory_iterator(e.path(), error)) {
+      const std::string file = inside.path().filename().string();
+      ours = ours && inside.is_regular_file(error) &&
+             (file.ends_with(".json") || file.ends_with(".safetensors") || (file.starts_with('.') && file.ends_with(".tmp")));
+    }
+    if (ours && !error) gone.push_back(e.path());
+  }
+  for (const fs::path& p : gone) fs::remove_all(p, error);
+}
+
+}  // namespace
+
 void write_model_folder(const Model& model, const FolderExtras& extras, const std::string& folder, bool force) {
   const fs::path to = fs::path(folder).lexically_normal().has_filename() ? fs::path(folder).lexically_normal()
                                                                          : fs::path(folder).lexically_normal().parent_path();
@@ -186,17 +218,21 @@ void write_model_folder(const Model& model, const FolderExtras& extras, const st
   if (there && !force) fail(folder, ": is there already; choose another name, or --force replaces it");
   if (there && !fs::is_empty(to, error) && !fs::exists(to / "config.json", error))
     fail(folder, ": is there and is no model folder (it has no config.json), so it is not replaced; choose another name");
+  remove_leftovers(to);
   const std::string mark = concat(".tmp-", ::getpid()), beside = to.string() + mark, before = to.string() + mark + ".old";
   fs::remove_all(beside, error);
   fs::create_directories(beside, error);
   if (error) fail(beside, ": cannot be made: ", error.message());
   struct Undo {
     const std::string& path;
+    int held;
     ~Undo() {
       std::error_code ignored;
       if (!path.empty()) fs::remove_all(path, ignored);
+      if (held >= 0) ::close(held);
     }
-  } undo{beside};
+  } undo{beside, ::open(beside.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  ::flock(undo.held, LOCK_EX | LOCK_NB);  // says that somebody still writes it
   for (const auto& [name, bytes] : model_folder_files(model, extras)) {
     FileWriter file((fs::path(beside) / name).string(), false);
     file.write(bytes);

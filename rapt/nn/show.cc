@@ -326,15 +326,15 @@ std::string mask_text(const AttnRecipe& a) {
 }
 
 std::string rope_text(const RopeSpec& r, Dim head_dim) {
-  std::string s = concat("q, k turned: θ ", with_commas(static_cast<Dim>(r.theta)));
-  if (r.theta != std::floor(r.theta)) s = concat("q, k turned: θ ", shortest(r.theta));
+  const auto theta = whole_number(r.theta);
+  std::string s = concat("q, k turned: θ ", theta ? with_commas(*theta) : shortest(r.theta));
   if (r.part != 1) s += concat(", ", static_cast<Dim>(r.part * static_cast<double>(head_dim)), " of ", head_dim, " channels");
   s += r.layout == RopeLayout::halves ? ", halves" : ", pairs";
   static constexpr const char* kScalings[] = {"", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope", "proportional"};
   if (r.scaling != RopeScaling::none) {
     s += concat(", scaled ", kScalings[static_cast<std::size_t>(r.scaling)]);
     if (r.factor != 1) s += concat(" ×", shortest(r.factor));
-    if (r.original > 0) s += concat(" from ", with_commas(static_cast<Dim>(r.original)));
+    if (r.original > 0) s += concat(" from ", with_commas(saturated<Dim>(r.original)));
   }
   return s;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 
 #include "rapt/base/text.h"
@@ -17,21 +18,39 @@
 namespace rapt {
 namespace data {
 
-Ids::Ids(std::vector<std::int32_t> ids) {
-  const auto own = std::make_shared<const std::vector<std::int32_t>>(std::move(ids));
-  wide_ = own->data();
-  size_ = static_cast<Dim>(own->size());
-  keep_ = own;
-}
+Ids::Ids(std::vector<std::int32_t> ids)
+    : own_(std::make_shared<const std::vector<std::int32_t>>(std::move(ids))), size_(static_cast<Dim>(own_->size())) {}
 
-Ids::Ids(std::span<const std::byte> bytes, int width, std::shared_ptr<const void> keep) : keep_(std::move(keep)) {
-  size_ = static_cast<Dim>(bytes.size()) / width;
-  if (width == 2) narrow_ = reinterpret_cast<const std::uint16_t*>(bytes.data());
-  else wide_ = reinterpret_cast<const std::int32_t*>(bytes.data());
-}
+Ids::Ids(File file, Dim count) : file_(std::make_shared<const File>(std::move(file))), size_(count) {}
 
 void Ids::append_to(std::vector<std::int32_t>& out, Dim first, Dim count) const {
-  for (Dim i = first; i < first + count; ++i) out.push_back((*this)[i]);
+  if (first < 0 || count < 0 || first > size_ || count > size_ - first)
+    fail("data: ", count, " ids from ", first, " on are wanted, there are ", size_);
+  if (count == 0) return;
+  if (own_) {
+    out.insert(out.end(), own_->begin() + first, own_->begin() + first + count);
+    return;
+  }
+  const File& f = *file_;
+  const std::uint64_t all = static_cast<std::uint64_t>(size_) * f.width, begin = static_cast<std::uint64_t>(first) * f.width,
+                      end = begin + static_cast<std::uint64_t>(count) * f.width, from = begin / kBlock * kBlock,
+                      to = std::min(all, (end + kBlock - 1) / kBlock * kBlock);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(to - from));
+  f.file.copy(f.offset + from, bytes);
+  for (std::uint64_t at = from; at < to; at += kBlock) {
+    const auto block = std::span(bytes).subspan(static_cast<std::size_t>(at - from), static_cast<std::size_t>(std::min(kBlock, to - at)));
+    const std::size_t k = static_cast<std::size_t>(at / kBlock);
+    if (crc32(block, f.sums[k]) != f.sums[k + 1])
+      fail(f.file.path(), ": byte ", f.offset + at, ": was changed while it was in use; leave it alone and start the run again");
+  }
+  const std::byte* at = bytes.data() + (begin - from);
+  for (Dim i = 0; i < count; ++i, at += f.width) {
+    std::uint16_t narrow = 0;
+    std::int32_t id = 0;
+    if (f.width == 2) std::memcpy(&narrow, at, sizeof narrow), id = narrow;
+    else std::memcpy(&id, at, sizeof id);
+    out.push_back(id);
+  }
 }
 
 std::uint32_t Ids::sum() const {

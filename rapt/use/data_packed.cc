@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training data as one file, read by mapping it.
+// Training data as one file.
 //
 //   file   = header meta index ids                     little-endian; header, meta and index end with zeros up to a multiple of 64 bytes
 //   header = "RAPTDATA" version:u32 kind:u32 width:u32 0:u32 vocab:u64 ids:u64 items:u64 split:u64 empty:u64 meta:u64
@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::string_view kMagic = "RAPTDATA";
 constexpr std::uint32_t kVersion = 1;
-constexpr std::uint64_t kAlign = 64, kMostMeta = std::uint64_t{1} << 28;
+constexpr std::uint64_t kHeader = 88, kAlign = 64, kMostMeta = std::uint64_t{1} << 28;
 
 template <class T>
 void put(std::string& out, T value) {
@@ -35,11 +35,13 @@ void put(std::string& out, T value) {
 void pad(std::string& out) { out.resize((out.size() + kAlign - 1) / kAlign * kAlign, '\0'); }
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
-void skip_zeros(Reader& in) {
+void skip_zeros(Reader& in, std::uint32_t* sum = nullptr) {
   const std::uint64_t n = (kAlign - in.position() % kAlign) % kAlign;
-  for (const std::byte b : in.take(n, "padding")) {
+  const auto zeros = in.take(n, "padding");
+  for (const std::byte b : zeros) {
     if (b != std::byte{0}) in.refuse("zeros are wanted up to the next multiple of ", kAlign);
   }
+  if (sum) *sum = crc32(zeros, *sum);
 }
 
 void write(FileWriter& out, const Corpus& c) {
@@ -63,11 +65,14 @@ void write(FileWriter& out, const Corpus& c) {
   // Part by part, twice: for the sum, which stands before them, and for the file.
   const auto each_part = [&](auto&& use) {
     std::string part;
-    for (Dim i = 0; i < n;) {
+    std::vector<std::int32_t> ids;
+    for (Dim i = 0; i < n; i += 65536) {
       part.clear();
-      for (const Dim end = std::min(n, i + 65536); i < end; ++i) {
-        if (width == 2) put(part, static_cast<std::uint16_t>(c.ids[i]));
-        else put(part, c.ids[i]);
+      ids.clear();
+      c.ids.append_to(ids, i, std::min<Dim>(65536, n - i));
+      for (const std::int32_t id : ids) {
+        if (width == 2) put(part, static_cast<std::uint16_t>(id));
+        else put(part, id);
       }
       use(bytes_of(part));
     }
@@ -97,7 +102,9 @@ void write(FileWriter& out, const Corpus& c) {
 
 Corpus read_packed(const std::string& path, const std::function<void(double)>& progress) {
   const MappedFile file(path);
-  Reader in(file.bytes(), path);
+  std::vector<std::byte> header(std::min<std::size_t>(file.bytes().size(), kHeader));
+  file.copy(0, header);
+  Reader in(header, path);
   Corpus c;
   if (in.text(kMagic.size(), "the first word") != kMagic) in.refuse("this is no packed training data");
   const auto version = in.get<std::uint32_t>("version");
@@ -111,48 +118,58 @@ Corpus read_packed(const std::string& path, const std::function<void(double)>& p
              items = in.get<std::uint64_t>("number of items"), split = in.get<std::uint64_t>("split"),
              empty = in.get<std::uint64_t>("empty items"), meta_size = in.get<std::uint64_t>("size of the description");
   const auto meta_sum = in.get<std::uint32_t>("sum"), index_sum = in.get<std::uint32_t>("sum"), ids_sum = in.get<std::uint32_t>("sum");
-  const std::uint32_t sum_now = crc32(file.bytes().first(static_cast<std::size_t>(in.position())));
+  const std::uint32_t sum_now = crc32(std::span(header).first(static_cast<std::size_t>(in.position())));
   if (in.get<std::uint32_t>("sum of the header") != sum_now)
     in.refuse("the header's checksum is wrong: the file is damaged; make it again");
+  in = Reader(file);
+  in.skip(kHeader, "header");
   skip_zeros(in);
   c.kind = static_cast<Corpus::Kind>(kind);
 
   if (meta_size > kMostMeta) in.refuse("a description of ", meta_size, " bytes; at most ", kMostMeta, " are read");
-  const std::uint64_t meta_at = in.position();
-  const std::string_view meta_text = in.text(meta_size, "description");
-  skip_zeros(in);
-  const auto between = [&](std::uint64_t from) {
-    return file.bytes().subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(in.position() - from));
-  };
-  if (crc32(between(meta_at)) != meta_sum) in.refuse("the description's checksum is wrong: the file is damaged; make it again");
+  const std::string meta_text(in.text(meta_size, "description"));
+  std::uint32_t sum = crc32(bytes_of(meta_text));
+  skip_zeros(in, &sum);
+  if (sum != meta_sum) in.refuse("the description's checksum is wrong: the file is damaged; make it again");
 
-  const std::uint64_t index_at = in.position();
   in.expect_items(items, 8, "items");
   in.expect_items(items + 1, 8, "starts of items");
   const auto starts = in.take((items + 1) * 8, "starts of items");
+  sum = crc32(starts);
   c.starts.resize(static_cast<std::size_t>(items) + 1);
   std::memcpy(c.starts.data(), starts.data(), starts.size());
   if (c.kind == Corpus::Kind::lines) {
     const auto labels = in.take(items * 4, "labels");
+    sum = crc32(labels, sum);
     c.labels.resize(static_cast<std::size_t>(items));
     if (items > 0) std::memcpy(c.labels.data(), labels.data(), labels.size());
   }
-  skip_zeros(in);
-  if (crc32(between(index_at)) != index_sum) in.refuse("the index's checksum is wrong: the file is damaged; make it again");
+  skip_zeros(in, &sum);
+  if (sum != index_sum) in.refuse("the index's checksum is wrong: the file is damaged; make it again");
 
   if (n > (std::uint64_t{1} << 48)) in.refuse(n, " ids are announced; no file holds so many");
-  const auto ids = in.take(n * width, "ids");
-  if (in.left() != 0) in.refuse(in.left(), " bytes follow the last id; the file was not written by this program as it is");
-  constexpr std::size_t kStep = std::size_t{1} << 22;
-  std::uint32_t sum = 0;
-  for (std::size_t at = 0; at < ids.size(); at += kStep) {
-    sum = crc32(ids.subspan(at, std::min(kStep, ids.size() - at)), sum);
-    if (progress) progress(static_cast<double>(at) / static_cast<double>(ids.size()));
+  Ids::File ids{.file = file, .offset = in.position(), .width = width, .sums = {0}};
+  Reader(in).skip(n * width, "ids");  // they are all there
+  std::uint64_t bad = n, bad_id = 0;  // the first id outside the vocabulary
+  constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
+  for (std::uint64_t left = n * width; left > 0;) {
+    const auto part = in.take(std::min(left, kStep), "ids");
+    left -= part.size();
+    for (std::size_t at = 0; at < part.size(); at += Ids::kBlock)
+      ids.sums.push_back(crc32(part.subspan(at, std::min<std::size_t>(Ids::kBlock, part.size() - at)), ids.sums.back()));
+    const std::uint64_t first = (in.position() - ids.offset - part.size()) / width;
+    for (std::uint64_t i = 0; bad == n && i < part.size() / width; ++i) {
+      std::uint32_t id = 0;  // below zero is beyond every vocabulary
+      std::memcpy(&id, part.data() + i * width, width);
+      if (id >= vocab) bad = first + i, bad_id = id;
+    }
+    if (progress) progress(1 - static_cast<double>(left) / static_cast<double>(n * width));
   }
-  if (sum != ids_sum) fail(path, ": the checksum of the ids is wrong: the file is damaged; make it again");
+  if (in.left() != 0) in.refuse(in.left(), " bytes follow the last id; the file was not written by this program as it is");
+  if (ids.sums.back() != ids_sum) fail(path, ": the checksum of the ids is wrong: the file is damaged; make it again");
 
   const Json meta = parse_json(meta_text, path);
-  const auto text = [&](const char* key) -> const std::string& {
+  const auto text = [&](const char* key) -> std::string {
     const Json* v = meta.find(key);
     if (!v || !v->is_string()) fail(path, ": the description has no text '", key, "'");
     return v->string();
@@ -181,11 +198,8 @@ Corpus read_packed(const std::string& path, const std::function<void(double)>& p
   if (empty > (std::uint64_t{1} << 48)) fail(path, ": ", empty, " empty items are announced");
   c.split = static_cast<Dim>(split);
   c.empty = static_cast<Dim>(empty);
-  c.ids = Ids(ids, static_cast<int>(width), file.storage());
-  for (Dim i = 0; i < c.ids.size(); ++i) {
-    if (c.ids[i] < 0 || static_cast<std::uint64_t>(c.ids[i]) >= vocab)
-      fail(path, ": id ", i, " is ", c.ids[i], ", outside the vocabulary of ", vocab);
-  }
+  if (bad < n) fail(path, ": id ", bad, " is ", bad_id, ", outside the vocabulary of ", vocab);
+  c.ids = Ids(std::move(ids), static_cast<Dim>(n));
   file.check_unchanged();
   return c;
 }
@@ -201,8 +215,8 @@ void write_packed(const std::string& path, const DataOptions& options, bool forc
 bool is_packed(const std::string& path) {
   try {
     const MappedFile file(path);
-    const auto bytes = file.bytes();
-    return bytes.size() >= data::kMagic.size() && std::memcmp(bytes.data(), data::kMagic.data(), data::kMagic.size()) == 0;
+    Reader in(file);
+    return std::memcmp(in.take(data::kMagic.size(), "the first word").data(), data::kMagic.data(), data::kMagic.size()) == 0;
   } catch (const Error&) {
     return false;
   }

@@ -142,5 +142,38 @@ TEST(PackedData, RefusesWhatIsDamagedOrHostile) {
   EXPECT_TRUE(holds(with(first_id, 60000, 2), "id 0 is 60000"));
 }
 
+// Whoever cuts or overwrites the file under a run is found out; other valid ids too.
+TEST(PackedData, ChangesUnderARunAreErrors) {
+  TempFolder folder;
+  put_file(folder / "a.txt", long_text(400));
+  const std::string file = folder / "p.bin";
+  const DataOptions o{.path = folder / "a.txt", .vocab = {.kind = VocabKind::characters}, .batch = 1, .length = 16};
+  write_packed(file, o, true);
+  DataOptions p = o;
+  p.path = file;
+  const std::string good = file_bytes(file);
+  const auto data = open_data(p);
+  ASSERT_GT(data->held_out(), 0);
+  const auto read_all = [&] {
+    return error_of([&] {
+      for (Dim i = 0; i < data->held_out(); ++i) data->held_out_batch(i);
+    });
+  };
+  EXPECT_EQ(read_all(), "");
+  {
+    std::string other = good;  // two neighbours change places near the end: every id is still one
+    std::size_t at = other.size() - 2;
+    while (other.substr(at, 2) == other.substr(at - 2, 2)) at -= 2;
+    std::swap_ranges(other.begin() + static_cast<std::ptrdiff_t>(at), other.begin() + static_cast<std::ptrdiff_t>(at) + 2,
+                     other.begin() + static_cast<std::ptrdiff_t>(at) - 2);
+    std::fstream(file, std::ios::binary | std::ios::in | std::ios::out) << other;
+  }
+  EXPECT_TRUE(holds(read_all(), file + ": byte ") && holds(read_all(), "was changed while it was in use")) << read_all();
+  std::fstream(file, std::ios::binary | std::ios::in | std::ios::out) << good;
+  EXPECT_EQ(read_all(), "");
+  std::filesystem::resize_file(file, 4096);
+  EXPECT_TRUE(holds(read_all(), "was cut before byte")) << read_all();
+}
+
 }  // namespace
 }  // namespace rapt

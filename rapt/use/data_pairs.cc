@@ -174,12 +174,6 @@ class ItemsData final : public TrainData {
     return plan;
   }
 
-  std::int32_t id(Dim i) const {
-    const std::int32_t id = corpus_.ids[i];
-    if (id < 0 || id >= vocab) fail(o_.path, ": token ", i, " is ", id, " of ", vocab, "; was the file changed while it was in use?");
-    return id;
-  }
-
   void add(TrainBatch& out, Dim item, std::uint64_t batch) const {
     std::vector<std::int32_t>& into = pairs_ ? out.source : out.tokens;
     std::vector<Sequence>& sequences = pairs_ ? out.source_sequences : out.sequences;
@@ -187,7 +181,7 @@ class ItemsData final : public TrainData {
     const auto begin = static_cast<Dim>(into.size());
     const Dim at = corpus_.start(pairs_ ? 2 * item : item), n = std::min(source_length(item), room_);
     into.insert(into.end(), before_.begin(), before_.end());
-    for (Dim i = at; i < at + n; ++i) into.push_back(id(i));
+    corpus_.ids.append_to(into, at, n);
     into.insert(into.end(), after_.begin(), after_.end());
     sequences.push_back({.first = begin, .count = static_cast<Dim>(into.size()) - begin, .id = name});
     if (!pairs_) {
@@ -198,10 +192,10 @@ class ItemsData final : public TrainData {
     // start a b c → a b c stop
     const Dim first = corpus_.start(2 * item + 1), whole = target_length(item), rows = std::min(whole + 1, o_.length);
     out.sequences.push_back({.first = static_cast<Dim>(out.tokens.size()), .count = rows, .id = name});
-    for (Dim i = 0; i < rows; ++i) {
-      out.tokens.push_back(i == 0 ? start : id(first + i - 1));
-      out.targets.push_back(i == whole ? stop : id(first + i));
-    }
+    out.tokens.push_back(start);
+    corpus_.ids.append_to(out.tokens, first, rows - 1);
+    corpus_.ids.append_to(out.targets, first, std::min(rows, whole));
+    if (rows > whole) out.targets.push_back(stop);
     out.counted += rows;
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kinds of training data share: ids in memory or mapped, orders drawn without state, vocabularies. Interface: data.h.
+// What the kinds of training data share: ids in memory or in a file, orders drawn without state, vocabularies. Interface: data.h.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,25 +9,32 @@
 #include <vector>
 
 #include "rapt/base/rng.h"
+#include "rapt/io/reader.h"
 #include "rapt/use/data.h"
 
 namespace rapt::data {
 
-// Token ids, in memory or mapped from a packed file with 16 or 32 bits each.
+// Token ids, in memory or read from a packed file with 16 or 32 bits each. Every block that is read is summed again: a file that was cut
+// or written to after it was opened is an error, never another text.
 class Ids {
  public:
+  static constexpr std::uint64_t kBlock = 4096;  // bytes
+  struct File {
+    MappedFile file;
+    std::uint64_t offset = 0;             // of the first id
+    std::uint64_t width = 2;              // bytes of an id
+    std::vector<std::uint32_t> sums;      // of the bytes before each block, and of all
+  };
   Ids() = default;
   explicit Ids(std::vector<std::int32_t> ids);
-  Ids(std::span<const std::byte> bytes, int width, std::shared_ptr<const void> keep);  // width: bytes of one
+  Ids(File file, Dim count);
   Dim size() const { return size_; }
-  std::int32_t operator[](Dim i) const { return narrow_ ? static_cast<std::int32_t>(narrow_[i]) : wide_[i]; }
-  void append_to(std::vector<std::int32_t>& out, Dim first, Dim count) const;
+  void append_to(std::vector<std::int32_t>& out, Dim first, Dim count) const;  // thread-safe
   std::uint32_t sum() const;  // of the ids, however they are stored
 
  private:
-  std::shared_ptr<const void> keep_;
-  const std::uint16_t* narrow_ = nullptr;
-  const std::int32_t* wide_ = nullptr;
+  std::shared_ptr<const std::vector<std::int32_t>> own_;
+  std::shared_ptr<const File> file_;
   Dim size_ = 0;
 };
 

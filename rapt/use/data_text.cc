@@ -172,10 +172,10 @@ class TextData final : public TrainData {
   }
   Dim count(const Part& p, Dim window) const { return std::min(p.length, p.size - ahead() - window * p.length); }
 
-  std::int32_t id(Dim i) const {
-    const std::int32_t id = corpus_.ids[i];
-    if (id < 0 || id >= vocab) fail(o_.path, ": token ", i, " is ", id, " of ", vocab, "; was the file changed while it was in use?");
-    return id;
+  std::vector<std::int32_t> tokens(Dim first, Dim count) const {
+    std::vector<std::int32_t> out;
+    corpus_.ids.append_to(out, first, count);
+    return out;
   }
 
   void window(TrainBatch& out, Dim first, Dim count, std::uint64_t batch, std::uint64_t number, std::uint64_t key) const {
@@ -196,12 +196,12 @@ class TextData final : public TrainData {
   void follow(TrainBatch& out, Dim first, Dim count, std::uint64_t batch, Dim document_end = -1) const {
     out.sequences.push_back(
         {.first = static_cast<Dim>(out.tokens.size()), .count = count, .id = sequence_name(batch, out.sequences.size())});
-    for (Dim i = first; i < first + count; ++i) {
-      out.tokens.push_back(id(i));
-      const bool last = i + 1 == document_end;
-      out.targets.push_back(last ? -1 : id(i + 1));
-      out.counted += !last;
-    }
+    const bool ends = first + count == document_end;
+    const std::vector<std::int32_t> ids = tokens(first, count + !ends);
+    out.tokens.insert(out.tokens.end(), ids.begin(), ids.begin() + count);
+    out.targets.insert(out.targets.end(), ids.begin() + 1, ids.end());
+    if (ends) out.targets.push_back(-1);
+    out.counted += count - ends;
   }
 
   // Of the tokens a share counts: of these 80 % are hidden, 10 % are another one, 10 % stay. Special tokens never do; one does at least.
@@ -209,8 +209,7 @@ class TextData final : public TrainData {
     const Tokenizer& t = *tokenizer;
     const auto begin = out.tokens.size();
     const auto special = [&](std::int32_t token) { return t.role(token) == Tokenizer::Role::control; };
-    std::vector<std::int32_t> ids;
-    for (Dim i = first; i < first + count; ++i) ids.push_back(id(i));
+    const std::vector<std::int32_t> ids = tokens(first, count);
     const auto add = [&](std::int32_t token, std::int32_t target) {
       out.tokens.push_back(token);
       out.targets.push_back(target);

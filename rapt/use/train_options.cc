@@ -12,7 +12,7 @@ namespace {
 // {"optimizer": {"rate": 1}} as "optimizer.rate" -> 1.
 void flatten(const Json& json, const std::string& before, std::vector<std::pair<std::string, const Json*>>& out) {
   for (const Json::Member& m : json.object()) {
-    const std::string key = before.empty() ? m.key : before + "." + m.key;
+    const std::string key = before.empty() ? std::string(m.key) : before + "." + m.key;
     if (m.value.is_object()) flatten(m.value, key, out);
     else out.emplace_back(key, &m.value);
   }

@@ -8,16 +8,17 @@
 #include <ctime>
 
 #include "rapt/apps/cli/line_editor.h"
+#include "rapt/base/checked.h"
 #include "rapt/base/text.h"
 
 namespace rapt::cli {
 
 // ------------------------------------------------------------------------------------------------ settings
 
-#define RAPT_SETTING(name, meaning, field, type, whole)                                  \
-  NumberSetting {                                                                        \
-    name, meaning, [](GenerateOptions& o, double x) { o.field = static_cast<type>(x); }, \
-        [](const GenerateOptions& o) { return static_cast<double>(o.field); }, whole     \
+#define RAPT_SETTING(name, meaning, field, type, whole)                                \
+  NumberSetting {                                                                      \
+    name, meaning, [](GenerateOptions& o, double x) { o.field = saturated<type>(x); }, \
+        [](const GenerateOptions& o) { return static_cast<double>(o.field); }, whole   \
   }
 
 std::span<const NumberSetting> number_settings() {

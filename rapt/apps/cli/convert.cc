@@ -131,8 +131,8 @@ const Verb kCheck = {
     "check", "is this model file whole and understood?",
     "Usage: rapt check FILE [--json]\n"
     "\n"
-    "Reads the headers of a GGUF file, a Hugging Face folder or a llama2.c file: every tensor's name, type, shape and place, the\n"
-    "configuration, the tokenizer. No weights are loaded. Prints what it found, one line each, and ok; ends with 1 and the reason\n"
+    "Reads a GGUF file, a Hugging Face folder or a llama2.c file: every tensor's name, type, shape and place, the configuration, the\n"
+    "tokenizer, and every number of every weight, which must be finite. No model is built. Prints what it found, one line each, and ok; ends with 1 and the reason\n"
     "where something is wrong.\n"
     "\n"
     "Examples:\n"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program: finds the verb, prints help and version, turns errors into a message and an exit code (2 usage, 1 failure).
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -89,6 +90,7 @@ int run(const std::vector<std::string>& words) {
 int rapt_main(int argc, char** argv);  // apart from main(), so that tests can run the program in a process of theirs
 int rapt_main(int argc, char** argv) {
   int code = 1;
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not become larger is an error with a message, not the end
   try {
     code = rapt::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc});
     if (std::fflush(stdout) != 0) {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "rapt/apps/cli/chat.h"
+#include "rapt/base/checked.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/edits.h"
 
@@ -19,7 +20,7 @@ GenerateOptions generate_args(Args& args) {
   for (const NumberSetting& n : number_settings()) {
     std::optional<double> x = args.real(n.name);
     if (!x) continue;
-    if (n.whole && *x != static_cast<double>(static_cast<Dim>(*x))) fail_usage("--", n.name, ": ", *x, " is no whole number");
+    if (n.whole && !whole_number(*x)) fail_usage("--", n.name, ": ", *x, " is no whole number");
     n.set(o, *x);
   }
   if (const auto x = args.real("mirostat-ent")) o.sampler.mirostat_tau = *x;  // llama.cpp's names

@@ -7,6 +7,7 @@
 
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/apps/cli/train_view.h"
+#include "rapt/base/checked.h"
 #include "rapt/base/text.h"
 #include "rapt/nn/model_folder.h"
 #include "rapt/nn/recipe_set.h"
@@ -91,8 +92,7 @@ int run(Args& args) {
                                                                    {"smoothing", "smoothing"}};
   Json options_json = Json::Object{};
   for (const auto& [flag, key] : direct)
-    if (const std::optional<double> v = args.real(flag))
-      options_json.set(key, *v == std::floor(*v) ? Json(static_cast<std::int64_t>(*v)) : Json(*v));
+    if (const std::optional<double> v = args.real(flag)) options_json.set(key, whole_number(*v) ? Json(*whole_number(*v)) : Json(*v));
   if (optimizer) options_json.set("optimizer.kind", *optimizer);
   if (schedule) options_json.set("schedule.kind", *schedule);
   const bool force = args.flag("force");

@@ -96,8 +96,7 @@ Json read_config_files(const fs::path& folder) {
 }
 
 std::shared_ptr<const Tokenizer> from_sentencepiece_file(const fs::path& path, const Json& config) {
-  const MappedFile file(path.string());
-  TokenizerSpec spec = sentencepiece_spec(read_sentencepiece(file.bytes(), path.string()), path.string());
+  TokenizerSpec spec = sentencepiece_spec(read_sentencepiece(read_file(path.string()), path.string()), path.string());
   read_added_decoder(config, spec);
   const std::string type = text_or(config, "tokenizer_class", "", spec.where);
   if (type == "T5Tokenizer" || type == "T5TokenizerFast") {  // sentinels count down from the end
@@ -231,6 +230,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_marian(std::span<const std::byte
 
 std::shared_ptr<const Tokenizer> tokenizer_from_folder(const std::string& name) {
   const fs::path folder(name);
+  check_links(name);
   const auto has = [&](const char* file) { return fs::exists(folder / file); };
   const Json config = read_config_files(folder);
   if (has("tokenizer.json")) {
@@ -241,8 +241,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_folder(const std::string& name) 
     if (has(file)) return from_sentencepiece_file(folder / file, config);
   }
   if (has("source.spm") && has("vocab.json")) {
-    const MappedFile source((folder / "source.spm").string());
-    return tokenizer_from_marian(source.bytes(), read_text_file((folder / "vocab.json").string()), config, name);
+    return tokenizer_from_marian(read_file((folder / "source.spm").string()), read_text_file((folder / "vocab.json").string()), config,
+                                 name);
   }
   if (has("vocab.json") && has("merges.txt")) {
     return tokenizer_from_bpe_files(read_text_file((folder / "vocab.json").string()), read_text_file((folder / "merges.txt").string()),
@@ -265,8 +265,7 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& path) {
   }
   if (path.ends_with(".json")) return tokenizer_from_json(read_text_file(path), "", path);
   if (path.ends_with(".model") || path.ends_with(".spm")) {
-    const MappedFile file(path);
-    return tokenizer_from_sentencepiece(file.bytes(), path);
+    return tokenizer_from_sentencepiece(read_file(path), path);
   }
   return tokenizer_from_gguf(GgufFile::open(path));
 }

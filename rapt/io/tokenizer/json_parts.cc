@@ -13,7 +13,7 @@ namespace {
 
 using Behavior = SplitStep::Behavior;
 
-const std::string& type_of(const Json& value, const std::string& where, const char* what) {
+std::string type_of(const Json& value, const std::string& where, const char* what) {
   if (!value.is_object()) fail(at(where, value), "a ", what, " is ", value.type_name(), ", not an object");
   const Json& type = need(value, "type", where);
   if (!type.is_string()) fail(at(where, type), "the type of a ", what, " is ", type.type_name());
