@@ -43,7 +43,18 @@ TEST_F(Cli, LabRunsAnExperimentInEveryForm) {
   const Outcome again = run("lab masks -q " + files);
   EXPECT_EQ(again.code, 1);
   EXPECT_TRUE(has(again.err, "--force")) << again.err;
-  EXPECT_EQ(run("lab masks -q --force " + files).code, 0);
+  EXPECT_EQ(run("lab masks -q --force --effort 0.5 --seed 3 -t 1 " + files).code, 0);
+  // The page says what was run, where and when.
+  const std::string made = read_text_file(markdown, 1 << 24);
+  EXPECT_TRUE(has(made, "Made by `rapt lab masks --seed 3 --effort 0.5 -t 1`: rapt ")) << made.substr(0, 600);
+  EXPECT_TRUE(has(made, " on 1 thread (") && has(made, "This was effort 0.5")) << made.substr(0, 600);
+  // Where a file cannot be written, nothing is measured.
+  for (const char* flag : {"--html", "--markdown"}) {
+    const Outcome no_folder = run(std::string("lab masks -q ") + flag + " '" + folder / "none/x.html" + "'");
+    EXPECT_EQ(no_folder.code, 1);
+    EXPECT_EQ(no_folder.out, "");
+    EXPECT_TRUE(has(no_folder.err, "there is no folder")) << no_folder.err;
+  }
 }
 
 TEST_F(Cli, LabShowsOneTraining) {

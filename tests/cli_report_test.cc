@@ -55,7 +55,7 @@ TEST_F(CliReport, OnePageOfADecoder) {
   EXPECT_TRUE(has(refused.err, "--force")) << refused.err;
   const Outcome forced = run(again + " --force --json");
   ASSERT_EQ(forced.code, 0) << forced.err;
-  const Json facts = *parse_json(forced.out).find("facts");
+  const Json facts = *parse_json(forced.out).find("data");
   EXPECT_EQ(facts.find("bytes")->integer(), static_cast<std::int64_t>(std::filesystem::file_size(folder / "smollm2.html")));
 }
 

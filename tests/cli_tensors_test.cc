@@ -28,7 +28,7 @@ TEST_F(CliTensors, ListsShowsAndWritesPoints) {
   const std::string file = folder / "some.safetensors";
   const Outcome some = tensors("--points 'attn_weights.1,resid_post.*' --json --save '" + file + "'");
   EXPECT_EQ(some.code, 0) << some.err;
-  EXPECT_EQ(parse_json(some.out).find("name")->string(), "tensors");
+  EXPECT_EQ(parse_json(some.out).find("view")->string(), "tensors");
   const SafetensorsFile written = SafetensorsFile::open(file);
   ASSERT_EQ(written.tensors.all().size(), 3u);
   const std::vector<float> weights = written.tensors.find("attn_weights.1")->values();

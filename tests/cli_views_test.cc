@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "rapt/base/json.h"
+#include "rapt/nn/model_folder.h"
+#include "rapt/nn/recipe_set.h"
 #include "tests/cli.h"
+#include "tests/model_tools.h"
 #include "tests/toy_checkpoint.h"
 
 namespace rapt::test {
@@ -20,7 +23,7 @@ class CliViews : public Cli {
   Json facts(const std::string& args) const {
     const Outcome o = run("inspect " + args + " --json -q -t 1");
     EXPECT_EQ(o.code, 0) << args << "\n" << o.err;
-    return o.code == 0 ? *parse_json(o.out).find("facts") : Json(Json::Object{});
+    return o.code == 0 ? *parse_json(o.out).find("data") : Json(Json::Object{});
   }
 };
 
@@ -47,7 +50,7 @@ TEST_F(CliViews, ValuesAreThoseOfTransformers) {
       for (std::size_t t = 0; t < 9; ++t) {
         const auto want = [&](const char* key) { return rows[r].find(key)->array()[t].number(); };
         EXPECT_NEAR(at(*lens.find("entropy"), r, t), want("entropy"), 1e-4) << name;
-        EXPECT_EQ(at(*lens.find("top_ids"), r, t), want("top")) << name;
+        EXPECT_EQ(lens.find("top_ids")->array()[r].array()[t].array()[0].number(), want("top")) << name;
         EXPECT_EQ(at(*lens.find("rank"), r, t), want("rank")) << name;
         EXPECT_NEAR(at(*norms.find("stacks")->array()[0].find("residual"), r, t), want("length"), 1e-3) << name;
         EXPECT_NEAR(at(*massive.find("stacks")->array()[0].find("largest"), r, t), want("largest"), 1e-3) << name;
@@ -109,6 +112,41 @@ TEST_F(CliViews, EditsReachAnswersAndRefuseWhatNeedsOnePass) {
   const Outcome loss = run("eval " + toy("gpt2") + " --loss x --edit L0H0:zero");
   EXPECT_EQ(loss.code, 2);
   EXPECT_TRUE(says(loss.err, "--edit belongs to --perplexity")) << loss.err;
+}
+
+// Cross-attention looks at another text: there is no token itself and none before it.
+TEST_F(CliViews, CrossAttentionHasNoTokenItself) {
+  const Outcome o = run("inspect attention " + toy("t5") + " --cross --ids '3 5 7 9 4' -q -t 1");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(says(o.out, "cross-attention, layer") && !says(o.out, "itself") && !says(o.out, "the one before")) << o.out;
+  const Json heads = facts("heads " + toy("t5") + " --ids '3 5 7 9 4'");
+  for (const Json& h : heads.find("heads")->array()) {
+    EXPECT_EQ(h.find("self")->is_null(), h.find("cross")->boolean());
+    EXPECT_TRUE(h.find("sink")->is_number());
+  }
+}
+
+// The attention of a recurrent decoder (Bahdanau et al. 2015): one head, to the source.
+TEST_F(CliViews, RecurrentDecodersShowTheirAttention) {
+  Model model(with_settings(preset("bahdanau"),
+                            std::vector<std::string>{"width=16", "vocab=31", "encoder.recurrent.width=12", "decoder.recurrent.width=12"}));
+  randomise(model, 3);
+  write_model_folder(model, {.decoder_start = 2}, folder / "bahdanau", false);
+  const std::string on = "'" + folder / "bahdanau" + "' --ids '3 5 7 9'";
+  const Json map = facts("attention " + on + " --cross");
+  const Json::Array& rows = map.find("weights")->array();
+  ASSERT_GT(rows.size(), 0u);
+  for (const Json& row : rows) {
+    ASSERT_EQ(row.array().size(), 4u);
+    double sum = 0;
+    for (const Json& w : row.array()) sum += w.number();
+    EXPECT_NEAR(sum, 1, 1e-5);
+  }
+  for (const char* view : {"heads ", "report "}) {
+    const Outcome o = run(std::string("inspect ") + view + on + " -q -t 1" + (view[0] == 'r' ? " --html '" + folder / "r.html" + "'" : ""));
+    EXPECT_EQ(o.code, 1) << o.err;
+    EXPECT_TRUE(says(o.err, "rapt translate --alignment")) << o.err;
+  }
 }
 
 TEST_F(CliViews, SaysWhyNot) {

@@ -206,6 +206,57 @@ TEST(Heads, AHeadIsNamedAfterWhatItDoes) {
   }
 }
 
+// Equal weights are called so whatever the text, and give what `even_…` says: with windows, learned slots and learned sink tokens too.
+TEST(Heads, NoHeadIsNamedForWhatEqualWeightsGive) {
+  for (const std::string name : {"gpt2", "gpt2+sinks", "gemma3", "llama3+slots", "bert"})
+    for (const bool repeated : {false, true}) {
+      Device device({.threads = 1, .isa = "f64"});
+      Recipe recipe = Toy::recipe(name == "llama3+slots" ? "llama3" : name);
+      if (name == "llama3+slots")
+        recipe = with_settings(recipe, std::vector<std::string>{"decoder.kinds.L.parts[0].self.extra={\"kv_slots\":3}"});
+      Model model(recipe, device.real);
+      test::randomise(model, 3, 1.6);
+      for (Weight& w : model.weights)
+        if (w.name.find(".self.q") != std::string::npos)
+          for (Dim i = 0; i < w.rows; ++i)
+            for (Dim j = 0; j < w.cols; ++j) w.set(i, j, 0);
+      std::vector<std::int32_t> ids;
+      for (Dim i = 0; i < 24; ++i) ids.push_back(repeated ? 7 : static_cast<std::int32_t>(i * i % 11 + 3));
+      const AttentionRecord record(device, model, ids);
+      for (const HeadMetrics& m : head_metrics(record)) {
+        EXPECT_EQ(m.label, "uniform 1.00") << name;
+        for (const HeadKind& kind : head_kinds()) {
+          EXPECT_NEAR(m.*kind.share, m.*kind.even, 1e-6) << name << " " << kind.name;
+          EXPECT_NEAR(kind.beyond(m), 0, 1e-5) << name << " " << kind.name;
+        }
+      }
+    }
+}
+
+TEST(Heads, LabelsFollowWhatIsBeyondEqualWeights) {
+  Toy toy("llama3", "f64", 24);
+  for (std::int32_t& id : toy.ids) id = 7;  // every key but the first stands behind the same token
+  const AttentionRecord record(toy.device, toy.model, toy.ids);
+  int high = 0;
+  for (const HeadMetrics& m : head_metrics(record)) {
+    high += m.induction > 0.8;
+    EXPECT_FALSE(m.label.starts_with("induction")) << m.label;
+  }
+  EXPECT_GT(high, 0);
+}
+
+// The first key is seen by nine rows of 37: what they give it is no sink.
+TEST(Heads, AWindowIsNoSink) {
+  Toy toy("gemma3", "f64");
+  const AttentionRecord record(toy.device, toy.model, toy.ids);
+  for (const HeadMetrics& m : head_metrics(record)) {
+    const std::vector<double>& dense = toy.dense_of(m.place);
+    double sum = 0;
+    for (std::size_t r = 0; r < 37; ++r) sum += dense[(static_cast<std::size_t>(m.head) * 37 + r) * 37] / 37;
+    EXPECT_NEAR(m.sink, sum, 1e-6);
+  }
+}
+
 TEST(Heads, MapsArePooledByTheLargestWeight) {
   for (const char* name : {"llama3", "gemma3", "t5"}) {
     Toy toy(name, "f64");

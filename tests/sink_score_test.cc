@@ -15,7 +15,7 @@ namespace {
 
 using Texts = std::vector<std::vector<std::int32_t>>;
 
-// Sink_k by the plain model: alpha_k = mean over rows t >= k that see k of A[t,k], asked text by text.
+// Sink_k by the plain model: alpha_k = mean over rows t >= k of A[t,k], asked text by text.
 std::vector<double> dense_sinks(const Model& model, const Texts& texts, double epsilon, int keys, bool sigmoid) {
   std::vector<double> sink(static_cast<std::size_t>(keys));
   double heads = 0;
@@ -46,11 +46,13 @@ std::vector<double> dense_sinks(const Model& model, const Texts& texts, double e
 }
 
 TEST(SinkScore, FollowsTheDefinition) {
-  for (const char* name : {"gpt2", "llama3", "bert", "t5"})
+  for (const char* name : {"gpt2", "llama3", "bert", "t5", "llama3+window"})
     for (const bool sigmoid : {false, true}) {
       if (sigmoid && std::string(name) != "llama3") continue;
       Device device({.threads = 1, .isa = "f64"});
-      Recipe recipe = test::toy_recipe(name, 2);
+      const bool window = std::string(name).ends_with("+window");
+      Recipe recipe = test::toy_recipe(window ? "llama3" : name, 2);
+      if (window) recipe = with_settings(recipe, std::vector<std::string>{"window=8"});
       if (sigmoid) recipe = with_settings(recipe, std::vector<std::string>{"decoder.kinds.L.parts[0].self.normal=sigmoid"});
       Model model(recipe, device.real);
       test::randomise(model, 5, 2.5);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "rapt/inspect/look.h"
+#include "rapt/inspect/words.h"
 #include "rapt/io/tokenizer/unicode.h"
 
 namespace rapt {
@@ -48,16 +50,11 @@ std::string word_text(const Tokenizer* tokenizer, std::span<const std::int32_t> 
     for (std::int32_t id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
     return out;
   }
-  std::string bytes, out;
+  std::string bytes;
   for (std::int32_t id : ids)
     bytes += id < tokenizer->size() ? tokenizer->role(id) == Tokenizer::Role::control ? tokenizer->text_of(id) : tokenizer->bytes_of(id)
                                     : concat("[", id, "]");
-  for (std::size_t i = 0; i < bytes.size();) {
-    const unicode::Char c = unicode::read(bytes, i);
-    if (c.valid) out += bytes.substr(i, c.length);
-    else out += unicode::kReplacementText;
-    i += c.length;
-  }
+  const std::string out = readable_bytes(bytes);
   const std::size_t first = out.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) return out.find('\n') != std::string::npos ? "\xE2\x86\xB5" : "\xE2\x90\xA3";  // ↵ ␣
   return out.substr(first, out.find_last_not_of(" \t\r\n") + 1 - first);
@@ -104,6 +101,9 @@ Alignment alignment(Device& device, const Checkpoint& c, std::span<const std::in
   if (source.empty() || target.empty()) fail_usage("alignment: ", source.empty() ? "the source" : "the target", " has no tokens");
   if (c.decoder_start < 0) fail("alignment: ", c.path, " does not say which token its answers start from (decoder_start_token_id)");
   const std::vector<Attending> looked = chosen(all, o, c.path);
+  for (const Attending& a : looked)
+    if (const std::string why = a.layer < 0 ? "" : why_nameless(model, Stack::decoder, a.layer, PartRecipe::Kind::cross); !why.empty())
+      fail("alignment: ", c.path, " cannot be shown this way: ", why);
   for (const Attending& a : looked)
     if (o.head >= static_cast<int>(a.heads))
       fail_usage("alignment: head ", o.head, "; layer ", a.layer, " of ", c.path, " has ", a.heads, a.heads == 1 ? " head" : " heads");
@@ -179,7 +179,15 @@ Alignment alignment(Device& device, const Checkpoint& c, std::span<const std::in
 }
 
 HeatMap heat_map(const Alignment& a, std::string title) {
-  return {.title = std::move(title), .rows = a.target, .columns = a.source, .values = a.weights, .top = 1};
+  return {.title = std::move(title),
+          .rows = a.target,
+          .columns = a.source,
+          .values = a.weights,
+          .top = 1,
+          .scale = HeatMap::Scale::root,
+          .row_name = "target",
+          .column_name = "source",
+          .value_name = "attention weight"};
 }
 
 }  // namespace rapt

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "rapt/base/text.h"
+#include "rapt/inspect/look.h"
 #include "rapt/nn/attend.h"
 #include "rapt/ops/attention.h"
 #include "rapt/ops/linear.h"
@@ -25,6 +26,9 @@ struct Memory {  // a table that grows by rows, as the device computes
     width = t.elements() / t[0];
     const std::size_t row = static_cast<std::size_t>(width) * size_of(t.dtype);
     if (bytes.empty()) bytes.resize(row * static_cast<std::size_t>(all_rows));
+    if (t[0] > all_rows - rows || row * static_cast<std::size_t>(all_rows) != bytes.size())
+      fail("inspect: rows ", rows, " to ", rows + t[0], " of ", width, " values came, and the table was made for ", all_rows, " rows and ",
+           bytes.size(), " bytes");
     std::memcpy(bytes.data() + row * static_cast<std::size_t>(rows), t.data, row * static_cast<std::size_t>(t[0]));
     rows += t[0];
   }
@@ -83,17 +87,21 @@ std::string what_there_is(std::span<const AttentionPlace> all) {
   return text + (cross ? "cross-attention" : "no cross-attention");
 }
 
+Dim seen_keys(const RowPlan& plan, std::size_t r) {
+  const Dim kept = std::clamp<Dim>(plan.high[r], 0, plan.keep);
+  return kept + std::max<Dim>(0, plan.high[r] - std::max<Dim>(plan.low[r], kept));
+}
+
 template <class Real>
-void add_rows(const Tapped& t, Dim before, std::vector<HeadSums>& sums) {
+void add_rows(const Tapped& t, Dim before, std::vector<HeadSums>& sums, Dim learned) {
   const Dim heads = t.value[1], columns = t.value[2];
   const RowPlan& plan = *t.plan;
   const Real* row = t.value.as<Real>().data();
   for (std::size_t r = 0; r < static_cast<std::size_t>(t.value[0]); ++r, row += heads * columns) {
     const bool first = plan.high[r] > 0 && (plan.low[r] <= 0 || plan.keep > 0);
-    const Dim kept = std::clamp<Dim>(plan.high[r], 0, plan.keep);
-    const Dim seen = kept + std::max<Dim>(0, plan.high[r] - std::max<Dim>(plan.low[r], kept));
+    const Dim seen = seen_keys(plan, r);
     if (seen == 0 || plan.position[r] < before) continue;
-    const double even = std::log(static_cast<double>(seen));
+    const double even = std::log(static_cast<double>(seen + learned));
     for (Dim h = 0; h < heads; ++h) {
       const Real* s = row + h * columns;
       HeadSums& to = sums[static_cast<std::size_t>(h)];
@@ -112,11 +120,13 @@ void add_rows(const Tapped& t, Dim before, std::vector<HeadSums>& sums) {
 
 }  // namespace
 
-void add_stats(const Tapped& t, Dim before, std::vector<HeadSums>& sums) {
+void add_stats(const Tapped& t, Dim before, std::vector<HeadSums>& sums, Dim learned) {
   sums.resize(static_cast<std::size_t>(t.value[1]));
-  if (t.value.dtype == DType::f64) add_rows<double>(t, before, sums);
-  else add_rows<float>(t, before, sums);
+  if (t.value.dtype == DType::f64) add_rows<double>(t, before, sums, learned);
+  else add_rows<float>(t, before, sums, learned);
 }
+
+Dim learned_keys(const Attention& a) { return (a.slot_k ? a.slot_k->rows : 0) + (a.spec.extra != Extra::none); }
 
 double share_unit(const AttentionSpec& spec, std::span<const float> w) {
   if (spec.normal != Normal::sigmoid) return 1;
@@ -199,6 +209,9 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
   each_attention(model, [&](const AttentionPlace& place, const Attention& a) {
     there.push_back(place);
     if (options.keep && !options.keep(place)) return;
+    const auto kind = place.cross ? PartRecipe::Kind::cross : PartRecipe::Kind::self;
+    if (const std::string why = why_nameless(model, place.stack, place.layer, kind); !why.empty())
+      fail("inspect: the attention of ", model.recipe.name, " cannot be shown: ", why);
     places_.push_back(place);
     auto kept = std::make_shared<Kept>();
     kept->a = &a;
@@ -217,6 +230,11 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
     need += static_cast<double>(row_ids(place).size()) * static_cast<double>(width) * static_cast<double>(size_of(device.real));
     kept_.emplace(place, std::move(kept));
   });
+  if (there.empty() && model.decoder && model.decoder->recurrent && model.decoder->recurrent->recipe.attention)
+    fail(
+        "inspect: model ", model.recipe.name,
+        " has no layers with heads: its one attention is its recurrent decoder's look at the source, which `rapt inspect attention --cross` "
+        "and `rapt translate --alignment` show");
   if (there.empty()) fail("inspect: model ", model.recipe.name, " has no attention layer to look at");
   if (places_.empty()) fail("inspect: none of the attentions asked for is there; model ", model.recipe.name, " has ", what_there_is(there));
   if (need > options.most_bytes)
@@ -248,7 +266,7 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
     if (Kept* kept = find(t); kept && kept->whole) kept->keys = t.value[0], kept->k.add(t.value, kept->keys);
   });
   taps.see(Site::attn_stats, [&](const Tapped& t) {
-    if (Kept* kept = find(t)) add_stats(t, kept->before, kept->sums);
+    if (Kept* kept = find(t)) add_stats(t, kept->before, kept->sums, learned_keys(*kept->a));
   });
   const bool gated = std::any_of(kept_.begin(), kept_.end(), [](const auto& k) { return k.second->gate_at >= 0; });
   AttentionPlace last;  // gates do not say whose they are: those of the attention that began last
@@ -318,18 +336,20 @@ std::span<const std::int32_t> AttentionRecord::row_ids(const AttentionPlace& pla
 }
 std::span<const std::int32_t> AttentionRecord::key_ids(const AttentionPlace& place) const { return place.cross ? source_ : row_ids(place); }
 
-bool AttentionRecord::sees(const AttentionPlace& place, Dim row, Dim key) const {
-  const Kept& kept_here = kept(place);
-  const auto at = static_cast<std::size_t>(row + kept_here.before);
-  const Dim k = place.cross ? key : key + kept_here.before;
-  return k < kept_here.plan.high[at] && (k >= kept_here.plan.low[at] || k < kept_here.plan.keep);
-}
+bool AttentionRecord::sees(const AttentionPlace& place, Dim row, Dim key) const { return row_sight(place, row).sees(key); }
 
 std::pair<Dim, Dim> AttentionRecord::sight(const AttentionPlace& place, Dim row) const {
   const Kept& k = kept(place);
   const auto at = static_cast<std::size_t>(row + k.before);
   const Dim before = place.cross ? 0 : k.before, low = k.plan.keep > 0 ? 0 : k.plan.low[at];
   return {std::max<Dim>(0, low - before), std::max<Dim>(0, k.plan.high[at] - before)};
+}
+
+RowSight AttentionRecord::row_sight(const AttentionPlace& place, Dim row) const {
+  const Kept& k = kept(place);
+  const auto at = static_cast<std::size_t>(row + k.before);
+  const Dim before = place.cross ? 0 : k.before;
+  return {k.plan.keep - before, k.plan.low[at] - before, k.plan.high[at] - before, seen_keys(k.plan, at) + learned_keys(*k.a)};
 }
 
 std::size_t AttentionRecord::bytes() const {

@@ -35,17 +35,26 @@ constexpr double kClosedGate = 0.1;  // a gate value below is closed
 struct HeadSums {
   Dim rows = 0, seeing = 0;                  // rows that see something, and that see the first key
   double entropy = 0, first = 0, self = 0, previous = 0, distance = 0, max_logit = 0;
-  double even = 0;                           // entropy, were all keys that a row sees of equal weight
+  double even = 0;                           // entropy, were all that a row sees of equal weight, learned slots and logits with it
   Dim gates = 0;                             // values of the gate on this head's result
   double gate = 0, closed = 0;               // their sum, and how many are below kClosedGate
 };
 
 // Adds the rows of one Site::attn_stats; `before`: rows before the text's (learned sink tokens). The kernel knows nothing of them: where
 // there are some, `first` is of the first learned one and `previous` and `distance` look at them too (AttentionRecord::sums() does not).
-void add_stats(const Tapped& stats, Dim before, std::vector<HeadSums>& sums);
+// `learned`: what each row sees besides its keys (learned_keys()).
+void add_stats(const Tapped& stats, Dim before, std::vector<HeadSums>& sums, Dim learned = 0);
+Dim learned_keys(const Attention& a);  // slots, and the one more logit of a softmax that has it
 
 // What a weight is multiplied by to be a share of its row `w`: 1, in sigmoid attention 1 / the row's sum.
 double share_unit(const AttentionSpec& spec, std::span<const float> w);
+
+// Which keys of the text one row sees: the first `kept`, and [low, high).
+struct RowSight {
+  Dim kept = 0, low = 0, high = 0;
+  Dim all = 0;  // how many it sees, learned ones with them
+  bool sees(Dim key) const { return key >= 0 && key < high && (key >= low || key < kept); }
+};
 
 class AttentionRecord {
  public:
@@ -60,6 +69,8 @@ class AttentionRecord {
   std::span<const std::int32_t> key_ids(const AttentionPlace& place) const;
   bool sees(const AttentionPlace& place, Dim row, Dim key) const;
   std::pair<Dim, Dim> sight(const AttentionPlace& place, Dim row) const;     // keys [first, end) outside of which a row sees nothing
+  RowSight row_sight(const AttentionPlace& place, Dim row) const;
+  Dim first_keys() const { return first_keys_; }
   // By head, from the statistics of the fused kernel; places among the text's keys alone: where learned sink tokens stand before them,
   // `first`, `self`, `previous` and `distance` come from rows computed anew.
   const std::vector<HeadSums>& sums(const AttentionPlace& place) const;

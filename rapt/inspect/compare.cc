@@ -32,10 +32,10 @@ Seen see(Device& device, const Model& model, Ids ids, Ids source) {
   });
   std::map<AttentionPlace, std::vector<HeadSums>> sums;
   taps.see(Site::attn_stats, [&](const Tapped& t) {
-    if (!t.cross) add_stats(t, 0, sums[{t.stack, t.layer, false}]);
+    if (!t.cross && why_nameless(model, t.stack, t.layer, PartRecipe::Kind::self).empty()) add_stats(t, 0, sums[{t.stack, t.layer, false}]);
   });
   look(device, model, taps, ids, source);
-  if (model.recipe.embed.sink_tokens > 0) {  // what the kernel calls the first key is not the text's
+  if (model.recipe.embed.sink_tokens > 0 && !sums.empty()) {  // what the kernel calls the first key is not the text's
     const AttentionRecord record(device, model, ids, source, {.keep = [&](const AttentionPlace& p) { return sums.contains(p); }});
     for (const AttentionPlace& p : record.places()) sums[p] = record.sums(p);
   }

@@ -135,6 +135,8 @@ std::string markdown_text(std::string_view text) {
   return out;
 }
 
+constexpr const char* kScales[] = {"linear", "root", "both_signs"};  // HeatMap::Scale
+
 Json number_json(double x) { return std::isfinite(x) ? Json(x) : Json(); }
 Json numbers(const std::vector<double>& values) {
   Json::Array a;
@@ -171,6 +173,7 @@ constexpr std::string_view kStyle =
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.8rem 0}\n"
     "caption{text-align:left;font-weight:600;padding:.3rem 0}\n"
     "th,td{padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}th{color:var(--soft)}\n"
+    "code{font:.92em ui-monospace,monospace}\n"
     ".n{text-align:right;font-variant-numeric:tabular-nums}\n"
     "figure{margin:1rem 0;overflow-x:auto}svg{max-width:100%;height:auto}\n";
 
@@ -185,6 +188,18 @@ std::string picture_html(std::string svg, std::vector<std::string>& styles) {
   return "<figure>\n" + svg + "</figure>\n";
 }
 
+// `Words` between backticks are code.
+std::string code_markup(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t open = text.find('`', at), close = open == text.npos ? text.npos : text.find('`', open + 1);
+    if (close == text.npos) return out + markup_text(text.substr(at));
+    out += concat(markup_text(text.substr(at, open - at)), "<code>", markup_text(text.substr(open + 1, close - open - 1)), "</code>");
+    at = close + 1;
+  }
+  return out;
+}
+
 std::string table_html(const Table& t) {
   check(t);
   const std::vector<bool> right = numeric(t);
@@ -196,7 +211,7 @@ std::string table_html(const Table& t) {
   out += "</tr></thead>\n<tbody>\n";
   for (const std::vector<Cell>& row : t.rows) {
     out += "<tr>";
-    for (std::size_t c = 0; c < row.size(); ++c) out += concat("<td", kind(c), ">", markup_text(row[c].text), "</td>");
+    for (std::size_t c = 0; c < row.size(); ++c) out += concat("<td", kind(c), ">", code_markup(row[c].text), "</td>");
     out += "</tr>\n";
   }
   return out + "</tbody></table></div>\n";
@@ -206,7 +221,7 @@ std::string body_html(const Document& d, std::vector<std::string>& styles) {
   std::string out;
   for (const auto& part : d.parts)
     out += std::visit(
-        Cases{[](const Words& w) { return concat(w.heading ? "<h3>" : "<p>", markup_text(w.text), w.heading ? "</h3>\n" : "</p>\n"); },
+        Cases{[](const Words& w) { return concat(w.heading ? "<h3>" : "<p>", code_markup(w.text), w.heading ? "</h3>\n" : "</p>\n"); },
               [](const Table& t) { return table_html(t); }, [&](const HeatMap& m) { return picture_html(heat_svg(m), styles); },
               [&](const Chart& c) { return picture_html(chart_svg(c), styles); }},
         part);
@@ -220,11 +235,16 @@ HeatMap fitted(const HeatMap& m) {
   if (step <= 1 || m.values.size() != m.rows.size() * C) return m;
   HeatMap out{
       .title = concat(m.title, " (a column is the largest of ", step, ")"), .rows = m.rows, .columns = {}, .values = {}, .top = m.top};
+  out.scale = m.scale, out.row_name = m.row_name, out.column_name = m.column_name, out.value_name = m.value_name;
+  const auto more = [&](double a, double b) {  // of values with a sign the one further from zero
+    if (m.scale != HeatMap::Scale::both_signs) return std::fmax(a, b);
+    return std::isnan(a) || std::abs(b) > std::abs(a) ? b : a;
+  };
   for (std::size_t c = 0; c < C; c += step) out.columns.push_back(m.columns[c]);
   for (std::size_t r = 0; r < m.rows.size(); ++r)
     for (std::size_t c = 0; c < C; c += step) {
       double most = m.values[r * C + c];
-      for (std::size_t i = c + 1; i < std::min(c + step, C); ++i) most = std::fmax(most, m.values[r * C + i]);
+      for (std::size_t i = c + 1; i < std::min(c + step, C); ++i) most = more(most, m.values[r * C + i]);
       out.values.push_back(most);
     }
   return out;
@@ -290,17 +310,17 @@ std::string document_markdown(const Document& d) {
   return out;
 }
 
-Json document_json(const Document& d) {
+Json document_json(const Document& d, bool shown) {
   Json::Array parts;
   for (const auto& part : d.parts)
     parts.push_back(std::visit(
         Cases{[](const Words& w) -> Json { return Json::Object{{"kind", "words"}, {"text", valid_text(w.text)}, {"heading", w.heading}}; },
-              [](const Table& t) -> Json {
+              [shown](const Table& t) -> Json {
                 check(t);
                 Json::Array rows;
                 for (const std::vector<Cell>& row : t.rows) {
                   Json::Array cells;
-                  for (const Cell& c : row) cells.push_back(std::isfinite(c.number) ? Json(c.number) : Json(valid_text(c.text)));
+                  for (const Cell& c : row) cells.push_back(std::isfinite(c.number) && !shown ? Json(c.number) : Json(valid_text(c.text)));
                   rows.emplace_back(std::move(cells));
                 }
                 return Json::Object{
@@ -312,7 +332,11 @@ Json document_json(const Document& d) {
                                     {"rows", texts(m.rows)},
                                     {"columns", texts(m.columns)},
                                     {"values", numbers(m.values)},
-                                    {"top", m.top}};
+                                    {"top", m.top},
+                                    {"scale", kScales[static_cast<std::size_t>(m.scale)]},
+                                    {"row_name", m.row_name},
+                                    {"column_name", m.column_name},
+                                    {"value_name", m.value_name}};
               },
               [](const Chart& c) -> Json {
                 Json::Array curves;
@@ -338,7 +362,8 @@ std::string documents_html(std::string_view title, std::span<const Document> doc
   }
   for (std::size_t i = 0; i < documents.size(); ++i) {
     body += concat("<section id=\"part-", i + 1, "\">\n");
-    if (!documents[i].title.empty()) body += concat("<h2>", markup_text(documents[i].title), "</h2>\n");
+    if (!documents[i].title.empty() && (documents.size() > 1 || documents[i].title != title))
+      body += concat("<h2>", markup_text(documents[i].title), "</h2>\n");
     body += body_html(documents[i], styles) + "</section>\n";
   }
   const std::string style = join(styles, "");

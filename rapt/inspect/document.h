@@ -42,7 +42,8 @@ struct Document {
 std::string valid_text(std::string_view text);                // as UTF-8, which JSON must be: half characters become U+FFFD
 std::string document_text(const Document& document, bool color);
 std::string document_markdown(const Document& document);      // maps and charts are left out
-Json document_json(const Document& document);  // {name, title, parts: [{kind, …}], facts}; numbers that are not finite become null
+// {name, title, parts: [{kind, …}], facts}; numbers that are not finite become null. `shown`: cells of tables as they are shown.
+Json document_json(const Document& document, bool shown = false);
 // One file: charts and maps as inline SVG, tables, light and dark, a list of contents where there are several. Strict content policy.
 std::string documents_html(std::string_view title, std::span<const Document> documents);
 

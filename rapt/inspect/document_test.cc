@@ -93,6 +93,7 @@ TEST(Document, JsonHasEveryDigit) {
   EXPECT_EQ(parts[4].find("curves")->array()[0].find("y")->array()[2].number(), 1);
   EXPECT_EQ(j.find("facts")->find("seed")->integer(), 7);
   EXPECT_EQ(parse_json(j.dump()).dump(), j.dump());
+  EXPECT_EQ(document_json(sample(), true).find("parts")->array()[2].find("rows")->array()[0].array()[1].string(), "0.123");
 }
 
 // The policy knows the one style by its hash; there is no other style, no script, and nothing from elsewhere.
@@ -105,13 +106,19 @@ TEST(Document, HtmlAllowsOnlyItsOwnStyle) {
   EXPECT_TRUE(has(page, concat("default-src 'none'; style-src 'sha256-", base64(sha256(page.substr(begin + 7, end - begin - 7))), "';")));
   for (const char* no : {"<script", "style=\"", "src=\"", "url(", "@import"}) EXPECT_FALSE(has(page, no)) << no;
   EXPECT_TRUE(has(page, ".rapt-picture .c0{stroke:"));   // rules of both kinds of pictures came along
-  EXPECT_TRUE(has(page, ".rapt-picture .hot{fill:"));
+  EXPECT_TRUE(has(page, ".rapt-picture .h63{fill:"));
   EXPECT_TRUE(has(page, "All &amp; more"));
   EXPECT_TRUE(has(page, "&lt;b&gt;&amp;"));
   EXPECT_TRUE(has(page, "<a href=\"#part-2\">sample</a>: A title"));
   EXPECT_TRUE(has(page, "<section id=\"part-2\">"));
   EXPECT_EQ(page, documents_html("All & more", two));
   EXPECT_FALSE(has(documents_html("one", {two, 1}), "<nav"));
+  // A title stands once, and words in backticks are code.
+  Document one{.name = "one", .title = "Same"};
+  one.parts.push_back(Words{"Made by `rapt lab a<b` and `c`, `open"});
+  const std::string single = documents_html("Same", {&one, 1});
+  EXPECT_TRUE(has(single, "<h1>Same</h1>") && !has(single, "<h2>")) << single;
+  EXPECT_TRUE(has(single, "Made by <code>rapt lab a&lt;b</code> and <code>c</code>, `open")) << single;
 }
 
 }  // namespace

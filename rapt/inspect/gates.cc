@@ -48,6 +48,7 @@ const char* gate_name(At at) {
 }
 
 std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids source) {
+  need_names(model, "gates", std::array{PartRecipe::Kind::self, PartRecipe::Kind::cross});
   std::vector<GateStats> out;
   Run run(device);
   std::tuple last{Stack::encoder, -1, -1};  // stack, layer, part

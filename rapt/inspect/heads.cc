@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kFaint = 0.01;     // weights below do not count as induction
 constexpr double kStandsOut = 0.3;  // share of the weight from which a head has a name
+constexpr double kBeyond = 0.2;     // and by how much it must be above what equal weights give
 constexpr double kEven = 0.9;       // of the entropy of equal weights
 
 std::string share_text(double x) {
@@ -23,17 +24,15 @@ std::string share_text(double x) {
   return text;
 }
 
+// Equal weights have one name, whatever the text makes of them: where a token comes again and again, nearly all keys stand behind an
+// earlier one of its kind.
 std::string label_of(const HeadMetrics& m, double even_entropy) {
-  struct Named {
-    const char* name;
-    double share;
-  };
-  const Named names[] = {{"sink", m.first}, {"previous token", m.previous}, {"self", m.self}, {"induction", m.induction}};
-  const Named* best =
-      std::max_element(std::begin(names), std::end(names), [](const Named& a, const Named& b) { return a.share < b.share; });
-  if (!m.place.cross && best->share >= kStandsOut) return concat(best->name, " ", share_text(best->share));
   if (even_entropy > 0 && m.entropy >= kEven * even_entropy) return concat("uniform ", share_text(m.entropy / even_entropy));
-  return "";
+  if (m.place.cross) return "";
+  const HeadKind* best = nullptr;
+  for (const HeadKind& kind : head_kinds())
+    if (m.*kind.share >= kStandsOut && kind.beyond(m) >= kBeyond && (!best || kind.beyond(m) > best->beyond(m))) best = &kind;
+  return best ? concat(best->name, " ", share_text(m.*best->share)) : "";
 }
 
 // For each row, where its token stood last before; -1: nowhere.
@@ -52,7 +51,50 @@ struct Anew {  // sums over rows computed anew
   Dim repeats = 0;
 };
 
+double mean(double sum, Dim count) { return count > 0 ? sum / static_cast<double>(count) : 0.0; }
+
+// What equal weights would give; `which`: the rows that induction is measured on.
+HeadMetrics even_shares(const AttentionRecord& record, const AttentionPlace& place, std::span<const std::int32_t> earlier,
+                        std::span<const Dim> which) {
+  HeadMetrics even;
+  Dim rows = 0, repeats = 0;
+  const Dim n = static_cast<Dim>(record.row_ids(place).size()), keys = static_cast<Dim>(record.key_ids(place).size());
+  for (Dim r = 0; r < n; ++r) {
+    const RowSight sight = record.row_sight(place, r);
+    if (sight.all == 0) continue;
+    ++rows;
+    Dim first = 0;
+    for (Dim k = 0; k < std::min(record.first_keys(), keys); ++k) first += sight.sees(k);
+    const double weight = 1 / static_cast<double>(sight.all);
+    even.even_sink += weight * static_cast<double>(first);
+    even.even_self += weight * sight.sees(r);
+    even.even_previous += weight * sight.sees(r - 1);
+  }
+  for (Dim r : which) {
+    std::int32_t at = earlier[static_cast<std::size_t>(r)];
+    if (place.cross || at < 0) continue;
+    ++repeats;
+    const RowSight sight = record.row_sight(place, r);
+    Dim after = 0;
+    for (; at >= 0; at = earlier[static_cast<std::size_t>(at)]) after += sight.sees(at + 1);
+    even.even_induction += static_cast<double>(after) / static_cast<double>(std::max<Dim>(1, sight.all));
+  }
+  even.even_sink = mean(even.even_sink, rows);
+  even.even_self = mean(even.even_self, rows);
+  even.even_previous = mean(even.even_previous, rows - 1);
+  even.even_induction = mean(even.even_induction, repeats);
+  return even;
+}
+
 }  // namespace
+
+std::span<const HeadKind> head_kinds() {
+  static constexpr HeadKind kKinds[] = {{"sink", &HeadMetrics::sink, &HeadMetrics::even_sink},
+                                        {"previous token", &HeadMetrics::previous, &HeadMetrics::even_previous},
+                                        {"self", &HeadMetrics::self, &HeadMetrics::even_self},
+                                        {"induction", &HeadMetrics::induction, &HeadMetrics::even_induction}};
+  return kKinds;
+}
 
 std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_rows) {
   std::vector<HeadMetrics> all;
@@ -86,12 +128,14 @@ std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_ro
         if (x >= kFaint) a.induction += x;
       }
     });
+    const HeadMetrics even = even_shares(record, place, earlier, which);
     for (int h = 0; h < record.heads(place); ++h) {
       const HeadSums& s = record.sums(place)[static_cast<std::size_t>(h)];
       const Anew& a = anew[static_cast<std::size_t>(h)];
-      const auto mean = [](double sum, Dim count) { return count > 0 ? sum / static_cast<double>(count) : 0.0; };
-      HeadMetrics m{.place = place, .head = h, .rows = n, .sampled = taken};
+      HeadMetrics m = even;
+      m.place = place, m.head = h, m.rows = n, m.sampled = taken;
       m.first = mean(s.first, s.seeing);
+      m.sink = mean(s.first, s.rows);
       m.self = mean(s.self, s.rows);
       m.previous = mean(s.previous, s.rows - 1);
       m.entropy = mean(s.entropy, s.rows);

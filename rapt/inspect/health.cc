@@ -40,11 +40,11 @@ void add_stats(const Tapped& t, double threshold, Sums& s) {
   std::vector<double> first(static_cast<std::size_t>(heads));
   for (const RowPlan::Part& part : t.plan->parts) {
     std::fill(first.begin(), first.end(), 0.0);
-    Dim seeing = 0;
+    Dim rows = 0;
     for (Dim r = part.q_first; r < part.q_first + part.q_count; ++r) {
       if (!sees_any(*t.plan, r)) continue;
       const bool counts = sees_first(*t.plan, r);
-      seeing += counts;
+      ++rows;
       for (Dim h = 0; h < heads; ++h) {
         const Real* row = stats + (r * heads + h) * columns;
         if (counts) first[static_cast<std::size_t>(h)] += static_cast<double>(row[AttentionStat::first]);
@@ -53,8 +53,8 @@ void add_stats(const Tapped& t, double threshold, Sums& s) {
       }
       s.rows += static_cast<double>(heads);
     }
-    if (seeing == 0) continue;
-    for (double sum : first) s.sinks += sum / static_cast<double>(seeing) > threshold;
+    if (rows == 0) continue;
+    for (double sum : first) s.sinks += sum / static_cast<double>(rows) > threshold;
     s.heads += static_cast<double>(heads);
   }
 }

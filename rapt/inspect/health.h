@@ -16,7 +16,8 @@ struct LayerHealth {
   Stack stack = Stack::decoder;
   int layer = 0;
   double sink =
-      0;  // share of heads whose mean weight on the first key, over the rows that see it, is above 0.3 (per sequence, then averaged)
+      0;  // share of heads whose mean weight on the first key is above 0.3 (per sequence, then averaged); a row whose window does not
+      // reach it gives it 0
   double entropy = 0;  // nats, mean over heads and rows
   double max_logit = 0;  // largest scaled score before the softmax
   double massive = 0;  // largest |activation| of the residual stream after the layer over the median of them all (of some 4,096 spread

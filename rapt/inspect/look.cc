@@ -20,6 +20,27 @@ Tensor text_rows(const Model& model, Stack stack, const Tensor& value) {
   return before > 0 ? value.slice(before, value[0] - before) : value;
 }
 
+std::string why_nameless(const Model& model, Stack stack, int layer, PartRecipe::Kind kind) {
+  const std::vector<Part>& parts = stack_of(model, stack).layers[static_cast<std::size_t>(layer)].parts;
+  const auto count = std::count_if(parts.begin(), parts.end(), [&](const Part& p) { return p.kind == kind; });
+  if (count < 2) return "";
+  static constexpr const char* kNames[] = {"self-attention", "cross-attention", "feed-forward"};
+  const char* const what = kNames[kind == PartRecipe::Kind::self ? 0 : kind == PartRecipe::Kind::cross ? 1 : 2];
+  return concat("layer ", layer, " of its ", stack == Stack::encoder ? "encoder" : "decoder", " has ", count, " ", what,
+                " parts, and a name with a layer's number does not say which of them is meant; what stands between the layers can be seen: "
+                "rapt inspect lens, massive and outliers, and resid_pre, resid_mid and resid_post of rapt inspect tensors");
+}
+
+void need_names(const Model& model, std::string_view view, std::span<const PartRecipe::Kind> kinds) {
+  for (Stack stack : {Stack::encoder, Stack::decoder}) {
+    if (!(stack == Stack::encoder ? model.encoder : model.decoder)) continue;
+    for (int layer = 0; layer < static_cast<int>(stack_of(model, stack).layers.size()); ++layer)
+      for (PartRecipe::Kind kind : kinds)
+        if (const std::string why = why_nameless(model, stack, layer, kind); !why.empty())
+          fail(view, ": model ", model.recipe.name, " cannot be shown this way: ", why);
+  }
+}
+
 void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source) {
   if (ids.empty()) fail("inspect: the text has no tokens");
   Run run(device);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/inspect/norms.h"
 
+#include <array>
 #include <cmath>
 
 namespace rapt {
@@ -23,6 +24,7 @@ std::vector<float> lengths(const Tensor& x) {
 }  // namespace
 
 Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
+  need_names(model, "norms", std::array{PartRecipe::Kind::self, PartRecipe::Kind::cross, PartRecipe::Kind::ffn});
   Norms out;
   Taps taps;
   watch_residual(taps, model, [&](Stack stack, int row, const Tensor& x) {

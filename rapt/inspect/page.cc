@@ -12,6 +12,7 @@
 #include <map>
 
 #include "rapt/base/sha256.h"
+#include "rapt/inspect/colors.h"
 #include "rapt/inspect/page_files.h"
 #include "rapt/io/tokenizer/unicode.h"
 
@@ -128,6 +129,13 @@ Json list(const std::vector<T>& values) {
   return a;
 }
 
+// 256 colours one after the other, six hexadecimal digits each.
+std::string color_table(Rgb (*of)(double, bool), double least, bool dark) {
+  std::string out;
+  for (int i = 0; i < 256; ++i) out += hex_of(of(least + (1 - least) * i / 255, dark));
+  return out;
+}
+
 Json names(const Page& p, const std::vector<Dictionary>& texts) {
   Json::Array metrics, maps, strongest, grids, documents;
   for (const Page::Metric& m : p.metrics) metrics.push_back(Json::Object{{"key", m.key}, {"name", m.name}, {"share", m.share}});
@@ -140,16 +148,29 @@ Json names(const Page& p, const std::vector<Dictionary>& texts) {
         Json::Object{{"key", g.key}, {"name", g.name}, {"rows", list(g.rows)}, {"log", g.log_scale}, {"texts", list(texts[i].texts)}});
   }
   for (const Document& d : p.documents) {
-    Json j = document_json(d);
+    Json j = document_json(d, true);
     j.set("facts", Json());  // for programs
     documents.push_back(std::move(j));
   }
-  return Json::Object{{"title", p.title},          {"model", p.model},
-                      {"tokens", list(p.tokens)},  {"ids", list(p.ids)},
-                      {"layers", p.layers},        {"heads", p.heads},
-                      {"labels", list(p.labels)},  {"metrics", std::move(metrics)},
-                      {"maps", std::move(maps)},   {"strongest", std::move(strongest)},
-                      {"grids", std::move(grids)}, {"documents", std::move(documents)}};
+  Json::Object colours;
+  for (const bool dark : {false, true}) {
+    const std::string name = dark ? "dark" : "light";
+    colours.push_back({name, color_table(heat_color, 0, dark)});
+    colours.push_back({name + "_signed", color_table(signed_color, -1, dark)});
+  }
+  return Json::Object{{"colours", std::move(colours)},
+                      {"title", p.title},
+                      {"model", p.model},
+                      {"tokens", list(p.tokens)},
+                      {"ids", list(p.ids)},
+                      {"layers", p.layers},
+                      {"heads", p.heads},
+                      {"labels", list(p.labels)},
+                      {"metrics", std::move(metrics)},
+                      {"maps", std::move(maps)},
+                      {"strongest", std::move(strongest)},
+                      {"grids", std::move(grids)},
+                      {"documents", std::move(documents)}};
 }
 
 // JSON inside a script element: nothing in it ends the element or begins a comment, and broken bytes are no more.

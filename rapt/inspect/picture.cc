@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/inspect/picture.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,11 +9,45 @@
 #include <limits>
 
 #include "rapt/base/text.h"
+#include "rapt/inspect/colors.h"
+#include "rapt/inspect/picture_parts.h"
 #include "rapt/io/reader.h"
 #include "rapt/io/tokenizer/unicode.h"
 
 namespace rapt {
+namespace picture_parts {
+
+std::string number(double x, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, x);
+  const std::string_view s = text;
+  if (s.starts_with('-') && s.find_first_not_of("-0.") == std::string_view::npos) return text + 1;  // no -0.00
+  return text;
+}
+std::string place(double x) { return number(x, 2); }
+
+std::string svg_head(int width, int height, std::string_view title, std::string_view light, std::string_view dark) {
+  std::string out = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rapt-picture\" width=\"", width, "\" height=\"", height,
+                           "\" viewBox=\"0 0 ", width, " ", height, "\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n");
+  if (!title.empty()) out += concat("<title>", markup_text(title), "</title>\n");
+  out += concat(
+      "<style>\n"
+      ".rapt-picture .page{fill:#ffffff}.rapt-picture .ink{fill:#1f2328}.rapt-picture .soft{fill:#59636e}\n"
+      ".rapt-picture .grid{stroke:#e3e7eb}.rapt-picture .axis{stroke:#8c959f;fill:none}\n",
+      light,
+      "@media (prefers-color-scheme:dark){\n"
+      ".rapt-picture .page{fill:#0d1117}.rapt-picture .ink{fill:#e6edf3}.rapt-picture .soft{fill:#9198a1}\n"
+      ".rapt-picture .grid{stroke:#21262d}.rapt-picture .axis{stroke:#656c76}\n",
+      dark, "}\n</style>\n");
+  out += concat("<rect class=\"page\" width=\"", width, "\" height=\"", height, "\"/>\n");
+  return out;
+}
+
+}  // namespace picture_parts
+
 namespace {
+
+using namespace picture_parts;
 
 // ------------------------------------------------------------------------------------------------ texts
 int width_of(std::uint32_t c) {
@@ -33,15 +65,6 @@ int width_of(std::uint32_t c) {
 std::string right_aligned(const std::string& text, Dim width) {
   return std::string(static_cast<std::size_t>(std::max<Dim>(0, width - text_width(text))), ' ') + text;
 }
-
-std::string number(double x, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, x);
-  const std::string_view s = text;
-  if (s.starts_with('-') && s.find_first_not_of("-0.") == std::string_view::npos) return text + 1;  // no -0.00
-  return text;
-}
-std::string place(double x) { return number(x, 2); }
 
 // ------------------------------------------------------------------------------------------------ axes
 struct Axis {
@@ -137,6 +160,7 @@ Ranges ranges_of(const Chart& chart, int ticks_x, int ticks_y) {
   Ranges r;
   r.empty = !(x0 <= x1);
   if (r.empty) x0 = y0 = chart.log_y ? 0.1 : 0, x1 = y1 = 1;
+  if (chart.share) y0 = std::min(y0, 0.0), y1 = std::max(y1, 1.0);
   r.x = linear_axis(x0, x1, ticks_x, false);
   r.y = chart.log_y ? log_axis(y0, y1, ticks_y) : linear_axis(y0, y1, ticks_y, true);
   return r;
@@ -144,24 +168,6 @@ Ranges ranges_of(const Chart& chart, int ticks_x, int ticks_y) {
 
 // ------------------------------------------------------------------------------------------------ SVG
 constexpr int kColors = 8;
-
-// Colours stand in classes, so that one file fits a light and a dark page. `more`: rules of the picture's own.
-std::string svg_head(int width, int height, std::string_view title, std::string_view light, std::string_view dark) {
-  std::string out = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rapt-picture\" width=\"", width, "\" height=\"", height,
-                           "\" viewBox=\"0 0 ", width, " ", height, "\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n");
-  if (!title.empty()) out += concat("<title>", markup_text(title), "</title>\n");
-  out += concat(
-      "<style>\n"
-      ".rapt-picture .page{fill:#ffffff}.rapt-picture .ink{fill:#1f2328}.rapt-picture .soft{fill:#59636e}\n"
-      ".rapt-picture .grid{stroke:#e3e7eb}.rapt-picture .axis{stroke:#8c959f;fill:none}\n",
-      light,
-      "@media (prefers-color-scheme:dark){\n"
-      ".rapt-picture .page{fill:#0d1117}.rapt-picture .ink{fill:#e6edf3}.rapt-picture .soft{fill:#9198a1}\n"
-      ".rapt-picture .grid{stroke:#21262d}.rapt-picture .axis{stroke:#656c76}\n",
-      dark, "}\n</style>\n");
-  out += concat("<rect class=\"page\" width=\"", width, "\" height=\"", height, "\"/>\n");
-  return out;
-}
 
 std::string curve_colors(bool dark) {
   static constexpr const char* kLight[kColors] = {"#0969da", "#cf222e", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#0e7c86", "#6e7781"};
@@ -419,145 +425,10 @@ std::string chart_text(const Chart& chart, bool color, int width, int height) {
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------ heat maps
-namespace {
-
-// The value as a share of the darkest; below 0: no number.
-struct Shares {
-  explicit Shares(const HeatMap& m) : map(m) {
-    if (m.rows.empty() || m.columns.empty())
-      fail("heat map: ", m.rows.size(), " rows and ", m.columns.size(), " columns; there is nothing to draw");
-    if (m.values.size() != m.rows.size() * m.columns.size())
-      fail("heat map: ", m.values.size(), " values for ", m.rows.size(), " rows and ", m.columns.size(), " columns");
-    if (!std::isfinite(m.top) || m.top < 0) fail("heat map: the darkest value is said to be ", m.top);
-    if (m.top > 0) top = m.top;
-    else
-      for (double v : m.values)
-        if (std::isfinite(v)) top = std::max(top, v);
-    if (top == 0) top = 1;
-  }
-  double value(std::size_t row, std::size_t column) const { return map.values[row * map.columns.size() + column]; }
-  double operator()(std::size_t row, std::size_t column) const {
-    const double v = value(row, column);
-    return std::isfinite(v) ? std::clamp(v / top, 0.0, 1.0) : -1;
-  }
-  const HeatMap& map;
-  double top = 0;
-};
-
-std::string value_text(double v) {
-  if (!std::isfinite(v)) return std::isnan(v) ? "no number" : v > 0 ? "infinite" : "minus infinite";
-  return number(v, 3);
-}
-
-}  // namespace
-
-std::string heat_svg(const HeatMap& map) {
-  const Shares share(map);
-  const std::size_t R = map.rows.size(), C = map.columns.size();
-  if (R * C > 250000) fail("heat map: ", R, " x ", C, " cells are too many for SVG; write a .png");
-  constexpr double kLetter = 6.6;
-  Dim row_letters = 0, column_letters = 0;
-  for (const std::string& s : map.rows) row_letters = std::max(row_letters, text_width(s));
-  for (const std::string& s : map.columns) column_letters = std::max(column_letters, text_width(s));
-  const double cell = std::clamp(std::floor(760.0 / static_cast<double>(std::max(R, C))), 6.0, 26.0);
-  const double font = std::min(12.0, cell * 0.9);
-  const double scale = font / 12;
-  const double slant = 0.7071 * kLetter * scale * static_cast<double>(column_letters);  // columns are written upwards at 45 degrees
-  const double left = 14 + kLetter * scale * static_cast<double>(row_letters), title_height = map.title.empty() ? 8 : 34;
-  const double top = title_height + slant + 14, wide = cell * static_cast<double>(C), high = cell * static_cast<double>(R);
-  const double title_wide = 8.6 * static_cast<double>(text_width(map.title));
-  const int width = static_cast<int>(std::ceil(std::max(left + wide + slant, left + title_wide) + 14)),
-            height = static_cast<int>(std::ceil(top + high + 14));
-
-  std::string out = svg_head(width, height, map.title, ".rapt-picture .hot{fill:#0550ae}.rapt-picture .none{fill:#d0d7de}\n",
-                             ".rapt-picture .hot{fill:#79c0ff}.rapt-picture .none{fill:#30363d}\n");
-  if (!map.title.empty())
-    out += concat("<text class=\"ink\" x=\"", place(left), "\" y=\"22\" font-size=\"15\" font-weight=\"600\">", markup_text(map.title),
-                  "</text>\n");
-  out += concat("<g font-size=\"", place(font), "\">\n");
-  for (std::size_t c = 0; c < C; ++c)
-    out += concat("<text class=\"ink\" transform=\"translate(", place(left + cell * (static_cast<double>(c) + 0.5) + 3), " ",
-                  place(top - 6), ") rotate(-45)\">", markup_text(map.columns[c]), "</text>\n");
-  for (std::size_t r = 0; r < R; ++r)
-    out += concat("<text class=\"ink\" x=\"", place(left - 6), "\" y=\"", place(top + cell * (static_cast<double>(r) + 0.5) + font * 0.35),
-                  "\" text-anchor=\"end\">", markup_text(map.rows[r]), "</text>\n");
-  out += "</g>\n";
-  for (std::size_t r = 0; r < R; ++r)
-    for (std::size_t c = 0; c < C; ++c) {
-      const double s = share(r, c);
-      out += concat("<rect class=\"", s < 0 ? "none" : "hot", "\" x=\"", place(left + cell * static_cast<double>(c)), "\" y=\"",
-                    place(top + cell * static_cast<double>(r)), "\" width=\"", place(cell), "\" height=\"", place(cell), "\"",
-                    s < 0 ? "" : concat(" fill-opacity=\"", number(s, 3), "\""), "><title>", markup_text(map.rows[r]), " \xC2\xB7 ",
-                    markup_text(map.columns[c]), ": ", value_text(share.value(r, c)), "</title></rect>\n");
-    }
-  out += concat("<rect class=\"axis\" x=\"", place(left), "\" y=\"", place(top), "\" width=\"", place(wide), "\" height=\"", place(high),
-                "\"/>\n");
-  return out + "</svg>\n";
-}
-
-// PNG: the signature, then chunks: length (big-endian), four letters, bytes, CRC-32 of letters and bytes. IHDR: width, height, 8 bits, colour
-// type 2 (RGB), no interlace. IDAT: zlib of the rows, each after a byte that names its filter (0: none; repeated rows: 2, the row above).
-std::vector<std::byte> heat_png(const HeatMap& map, int cell) {
-  const Shares share(map);
-  if (cell < 1 || cell > 1024) fail_usage("heat map: cells of ", cell, " pixels; give 1 to 1,024");
-  const std::uint64_t width = map.columns.size() * static_cast<std::uint64_t>(cell),
-                      height = map.rows.size() * static_cast<std::uint64_t>(cell);
-  if (width * height > (std::uint64_t{1} << 28))
-    fail("heat map: a picture of ", width, " x ", height, " pixels is too large; use smaller cells");
-  std::vector<unsigned char> raw;
-  raw.reserve(static_cast<std::size_t>((width * 3 + 1) * height));
-  for (std::size_t r = 0; r < map.rows.size(); ++r) {
-    raw.push_back(0);
-    for (std::size_t c = 0; c < map.columns.size(); ++c) {
-      const double s = share(r, c);
-      static constexpr double kFull[3] = {5, 58, 140};
-      unsigned char rgb[3];
-      for (int i = 0; i < 3; ++i) rgb[i] = static_cast<unsigned char>(s < 0 ? 176 : std::lround(255 + (kFull[i] - 255) * s));
-      for (int x = 0; x < cell; ++x) raw.insert(raw.end(), rgb, rgb + 3);
-    }
-    for (int y = 1; y < cell; ++y) {
-      raw.push_back(2);
-      raw.insert(raw.end(), static_cast<std::size_t>(width * 3), 0);
-    }
-  }
-  uLongf size = compressBound(static_cast<uLong>(raw.size()));
-  std::vector<unsigned char> packed(size);
-  if (compress2(packed.data(), &size, raw.data(), static_cast<uLong>(raw.size()), 9) != Z_OK)
-    fail("heat map: zlib could not pack ", raw.size(), " bytes");
-  packed.resize(size);
-
-  std::vector<std::byte> out;
-  auto big = [](std::uint64_t n) {
-    return std::array<unsigned char, 4>{static_cast<unsigned char>(n >> 24), static_cast<unsigned char>(n >> 16),
-                                        static_cast<unsigned char>(n >> 8), static_cast<unsigned char>(n)};
-  };
-  auto append = [&](std::span<const unsigned char> bytes) {
-    out.insert(out.end(), std::as_bytes(bytes).begin(), std::as_bytes(bytes).end());
-  };
-  auto chunk = [&](const char* name, std::span<const unsigned char> body) {
-    append(big(body.size()));
-    const std::size_t from = out.size();
-    append({reinterpret_cast<const unsigned char*>(name), 4});
-    append(body);
-    const auto* counted = reinterpret_cast<const Bytef*>(out.data() + from);
-    append(big(::crc32(::crc32(0, nullptr, 0), counted, static_cast<uInt>(out.size() - from))));
-  };
-  append(std::array<unsigned char, 8>{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'});
-  std::vector<unsigned char> header;
-  for (const std::uint64_t n : {width, height})
-    for (const unsigned char b : big(n)) header.push_back(b);
-  header.insert(header.end(), {8, 2, 0, 0, 0});
-  chunk("IHDR", header);
-  chunk("IDAT", packed);
-  chunk("IEND", {});
-  return out;
-}
-
+// ------------------------------------------------------------------------------------------------ heat maps as text
 std::string heat_text(const HeatMap& map, bool color) {
   const Shares share(map);
   static constexpr const char* kShades[] = {" ", "\xE2\x96\x91", "\xE2\x96\x92", "\xE2\x96\x93", "\xE2\x96\x88"};  // ░ ▒ ▓ █
-  static constexpr int kRamp[] = {53, 60, 24, 30, 36, 77, 148, 220};  // from dark violet to yellow
   const std::size_t C = map.columns.size();
   // Columns are numbered, and the numbers explained below; labels that are numbers themselves (heads, say) stand there as they are.
   bool own = true;
@@ -581,23 +452,24 @@ std::string heat_text(const HeatMap& map, bool color) {
       if (s < 0) {
         out += right_aligned("?", cell);
       } else if (color) {
-        out += concat("\033[48;5;", kRamp[std::min(7, static_cast<int>(s * 8))], "m", std::string(static_cast<std::size_t>(cell), ' '));
+        out += concat("\033[48;5;", share.both_signs() ? signed_terminal_color(2 * s - 1) : heat_terminal_color(s), "m",
+                      std::string(static_cast<std::size_t>(cell), ' '));
         if (c + 1 == C || share(r, c + 1) < 0) out += "\033[0m";
       } else {
-        const int shade = s < 0.05 ? 0 : s < 0.2 ? 1 : s < 0.45 ? 2 : s < 0.7 ? 3 : 4;  // weights of 0.1 already tell something
+        const auto shade = std::count_if(std::begin(kShadeFrom), std::end(kShadeFrom), [&](double from) { return s >= from; });
         for (int i = 0; i < cell; ++i) out += i == 0 ? " " : kShades[shade];
       }
     }
     out += "\n";
   }
-  if (own) return out;
+  if (own) return out + text_legend(share, color);
   std::string line;
   for (std::size_t c = 0; c < C; ++c) {
     const std::string one = concat(c + 1, " ", terminal_text(map.columns[c], 24));
     if (!line.empty() && text_width(line) + 3 + text_width(one) > 100) out += line + "\n", line.clear();
     line += (line.empty() ? "" : "   ") + one;
   }
-  return out + line + "\n";
+  return out + line + "\n" + text_legend(share, color);
 }
 
 // ------------------------------------------------------------------------------------------------ files
@@ -605,6 +477,8 @@ void check_picture_name(std::string_view path, bool heat) {
   if (path.ends_with(".svg") || path.ends_with(".txt") || (heat && path.ends_with(".png"))) return;
   fail_usage("a picture goes into a file that ends in .svg, ", heat ? ".png or .txt" : "or .txt", ", and '", path, "' does not");
 }
+
+void check_can_write(const std::string& path, bool force) { FileWriter(path, force); }
 
 void write_picture(const HeatMap& map, const std::string& path, bool force) {
   check_picture_name(path, true);

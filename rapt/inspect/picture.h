@@ -20,6 +20,7 @@ struct Chart {
   std::string title, x_label, y_label;
   std::vector<Curve> curves;
   bool log_y = false;           // a y that is not above 0 leaves a gap
+  bool share = false;           // y is a share: its axis is 0 … 1, whatever there is
 };
 std::string chart_svg(const Chart& chart, int width = 720, int height = 400);
 std::string chart_text(const Chart& chart, bool color, int width = 72, int height = 16);  // in characters; curves in dots of Braille
@@ -29,10 +30,19 @@ struct HeatMap {
   std::vector<std::string> rows, columns;   // labels (target words, source words)
   std::vector<double> values;               // [rows][columns], 0 … 1 (`top`: the value that is darkest; 0: the largest there is)
   double top = 1;
+  // root: the colour follows the square root, so that small weights are seen; both_signs: from -top to top, zero is the paper.
+  enum class Scale { linear, root, both_signs } scale = Scale::linear;
+  std::string row_name = {}, column_name = {}, value_name = {};  // what the sides and the values are: "query", "key", "weight"
+  std::vector<std::string> cells = {};                           // [rows][columns] or empty: a word in each cell (SVG)
 };
 std::string heat_svg(const HeatMap& map);
-std::vector<std::byte> heat_png(const HeatMap& map,
-                                int cell = 16);   // cells only, no labels: white to blue, grey where a value is no number
+// The same with a font of 5 x 7 dots; `cell`: pixels of a cell, 0: so that the picture has about 900. Grey where a value is no number.
+std::vector<std::byte> heat_png(const HeatMap& map, int cell = 0);
+struct PngLayout {  // in pixels: where the cells begin, their size, that of all of them and of the picture
+  int left = 0, top = 0, cell = 0, wide = 0, high = 0, width = 0, height = 0;
+  int letter = 1, row_step = 1, column_step = 1, title = 0;  // pixels of a letter's dot; every so many labels; lines of the title
+};
+PngLayout heat_png_layout(const HeatMap& map, int cell = 0);
 std::string heat_text(const HeatMap& map, bool color);                // shades, labels at the left and numbered columns
 
 // Into a file, by its ending: .svg, .png (heat maps) or .txt. An existing file is refused unless `force`.
@@ -40,6 +50,9 @@ void write_picture(const HeatMap& map, const std::string& path, bool force);
 void write_picture(const Chart& chart, const std::string& path, bool force);
 // Fails where `path` has another ending than these: ask before the numbers are computed.
 void check_picture_name(std::string_view path, bool heat);
+
+// Fails where no file could be written at `path`, likewise; leaves nothing there.
+void check_can_write(const std::string& path, bool force);
 
 // Columns that a terminal gives to a text: two for wide characters (CJK, emoji), none for marks that stand on others.
 Dim text_width(std::string_view text);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 
+#include "rapt/inspect/colors.h"
 #include "tests/tools.h"
 
 namespace rapt::test {
@@ -156,6 +157,12 @@ TEST(Chart, ManyPointsBecomeFewAndKeepTheirPeaks) {
   EXPECT_LT(peak, usual - 200);
 }
 
+// A share has a known range: one that is always 0 lies at the bottom, not in the middle of -0.6 to 0.6.
+TEST(Chart, SharesStandBetweenZeroAndOne) {
+  const std::string svg = chart_svg({.curves = {{"a", {0, 1}, {0, 0}}}, .share = true});
+  EXPECT_TRUE(holds(svg, ">0.0</text>") && holds(svg, ">1.0</text>") && !holds(svg, ">-")) << svg;
+}
+
 TEST(Chart, LabelsAreEscapedAndCannotLeaveTheirPlace) {
   const std::string nasty = "<script>alert('a & \"b\"')</script>\x01\xff";
   const std::string svg = chart_svg({.title = nasty, .x_label = nasty, .y_label = nasty, .curves = {{nasty, {0, 1}, {0, 1}}}}, 1600, 400);
@@ -247,24 +254,67 @@ Image read_png(const std::vector<std::byte>& file) {
 
 const HeatMap kMap{.title = "", .rows = {"a", "b"}, .columns = {"x", "y", "z"}, .values = {0, 0.5, 1, 2, -1, kNan}};
 
+std::array<int, 3> triple(Rgb c) { return {c.r, c.g, c.b}; }
+
 TEST(Heat, PngHasThePixelsOfTheValues) {
-  for (const int cell : {1, 5, 16}) {
-    const Image image = read_png(heat_png(kMap, cell));
-    ASSERT_EQ(image.width, 3u * static_cast<unsigned>(cell));
-    ASSERT_EQ(image.height, 2u * static_cast<unsigned>(cell));
-    const std::array<int, 3> white = {255, 255, 255}, full = {5, 58, 140}, half = {130, 157, 198}, none = {176, 176, 176};
-    const std::array<int, 3> want[2][3] = {{white, half, full}, {full, white, none}};
-    for (std::uint32_t y = 0; y < image.height; ++y)
-      for (std::uint32_t x = 0; x < image.width; ++x)
-        ASSERT_EQ(image.at(x, y), want[y / static_cast<unsigned>(cell)][x / static_cast<unsigned>(cell)]) << x << "," << y;
+  const std::array<int, 3> none = {208, 215, 222};
+  const auto cell_at = [](const HeatMap& map, int cell, int row, int column) {
+    const PngLayout l = heat_png_layout(map, cell);
+    const Image image = read_png(heat_png(map, cell));
+    EXPECT_EQ(image.width, static_cast<unsigned>(l.width));
+    EXPECT_EQ(image.height, static_cast<unsigned>(l.height));
+    for (const auto [x, y] : {std::pair{0, 0}, std::pair{l.cell - 1, l.cell - 1}})  // its first pixel and its last
+      EXPECT_EQ(image.at(static_cast<unsigned>(l.left + column * l.cell + x), static_cast<unsigned>(l.top + row * l.cell + y)),
+                image.at(static_cast<unsigned>(l.left + column * l.cell), static_cast<unsigned>(l.top + row * l.cell)));
+    return image.at(static_cast<unsigned>(l.left + column * l.cell), static_cast<unsigned>(l.top + row * l.cell));
+  };
+  for (const int cell : {0, 1, 5, 16}) {
+    const std::array<int, 3> want[2][3] = {{triple(heat_color(0, false)), triple(heat_color(0.5, false)), triple(heat_color(1, false))},
+                                           {triple(heat_color(1, false)), triple(heat_color(0, false)), none}};
+    for (int r = 0; r < 2; ++r)
+      for (int c = 0; c < 3; ++c) EXPECT_EQ(cell_at(kMap, cell, r, c), want[r][c]) << cell << " " << r << "," << c;
   }
   HeatMap map = kMap;
   map.top = 0;  // the largest there is: 2
-  EXPECT_EQ(read_png(heat_png(map, 1)).at(0, 1), (std::array<int, 3>{5, 58, 140}));
-  EXPECT_EQ(read_png(heat_png(map, 1)).at(2, 0), (std::array<int, 3>{130, 157, 198}));
+  EXPECT_EQ(cell_at(map, 4, 1, 0), triple(heat_color(1, false)));
+  EXPECT_EQ(cell_at(map, 4, 0, 2), triple(heat_color(0.5, false)));
+  map.scale = HeatMap::Scale::root;
+  EXPECT_EQ(cell_at(map, 4, 0, 1), triple(heat_color(0.5, false)));  // 0.5 of 2
+  map.scale = HeatMap::Scale::both_signs;
+  EXPECT_EQ(cell_at(map, 4, 1, 1), triple(signed_color(-0.5, false)));
+  EXPECT_EQ(cell_at(map, 4, 0, 0), triple(signed_color(0, false)));
   map.values.assign(6, 0);
-  EXPECT_EQ(read_png(heat_png(map, 1)).at(2, 0), (std::array<int, 3>{255, 255, 255}));
   EXPECT_EQ(heat_png(kMap), heat_png(kMap));
+}
+
+// Words, what the sides are, and the legend: more than the cells alone would be, and larger maps stay of a size to look at.
+TEST(Heat, PngHasLabelsAndASaneSize) {
+  HeatMap map = kMap;
+  const PngLayout bare = heat_png_layout(map);
+  map.row_name = "query", map.column_name = "key", map.title = "A title that says what this is and why";
+  const PngLayout named = heat_png_layout(map);
+  EXPECT_GT(named.left, bare.left);
+  EXPECT_GT(named.top, bare.top);
+  const Image image = read_png(heat_png(map));
+  const auto dark = [&](unsigned x0, unsigned x1, unsigned y0, unsigned y1) {
+    int count = 0;
+    for (unsigned y = y0; y < y1; ++y)
+      for (unsigned x = x0; x < x1; ++x) count += image.at(x, y)[0] < 100;
+    return count;
+  };
+  const auto left = static_cast<unsigned>(named.left), top = static_cast<unsigned>(named.top);
+  EXPECT_GT(dark(0, left - 2, top, image.height - 60), 40);                                      // rows, and their name
+  EXPECT_GT(dark(left, image.width, 0, top - 2), 40);                                            // title, columns, and their name
+  EXPECT_GT(dark(left, image.width, top + static_cast<unsigned>(named.high) + 4, image.height), 40);  // values of the legend
+  for (const std::size_t n : {8u, 256u, 900u}) {
+    const HeatMap large{.rows = std::vector<std::string>(n, "word"),
+                        .columns = std::vector<std::string>(n, "word"),
+                        .values = std::vector<double>(n * n, 0.5)};
+    const PngLayout l = heat_png_layout(large);
+    EXPECT_LE(std::max(l.width, l.height), 1200) << n;
+    EXPECT_GE(l.wide, 256) << n;
+    EXPECT_GE(l.row_step * l.cell, 10 * l.letter) << n;  // labels do not overlap
+  }
 }
 
 TEST(Heat, SvgNamesEveryCell) {
@@ -272,13 +322,69 @@ TEST(Heat, SvgNamesEveryCell) {
       .title = "Alignment", .rows = {"the", "house"}, .columns = {"das", "Haus", "</s>"}, .values = {0.9, 0.05, 0.05, 0.125, 0.75, 0.125}};
   const std::string svg = heat_svg(map);
   EXPECT_EQ(xml_fault(svg), "");
-  EXPECT_EQ(count_of(svg, "<rect class=\"hot\""), 6);
   EXPECT_TRUE(holds(svg, "<title>house \xC2\xB7 Haus: 0.750</title>")) << svg;
-  EXPECT_TRUE(holds(svg, "fill-opacity=\"0.750\""));
+  EXPECT_EQ(count_of(svg, "</title></rect>"), 6);
+  EXPECT_EQ(count_of(svg, "<rect class=\"h48\""), 2);  // 0.75 of 64 shades: the cell, and the legend's
   EXPECT_EQ(count_of(svg, "rotate(-45)"), 3);
   EXPECT_TRUE(holds(svg, ">&lt;/s&gt;</text>"));
   EXPECT_EQ(count_of(heat_svg(kMap), "class=\"none\""), 1);
   EXPECT_EQ(svg, heat_svg(map));
+}
+
+TEST(Heat, SvgSaysWhatItsSidesAndColoursAre) {
+  HeatMap map{.title = "a", .rows = {"r"}, .columns = {"c", "d"}, .values = {0.04, 1}, .scale = HeatMap::Scale::root};
+  map.row_name = "query", map.column_name = "key", map.value_name = "weight";
+  std::string svg = heat_svg(map);
+  for (const char* words : {"query</text>", ">key ", "weight, square-root scale", ">0.1</text>", ">1.0</text>"})
+    EXPECT_TRUE(holds(svg, words)) << words << svg;
+  EXPECT_EQ(count_of(svg, "<rect class=\"h12\""), 2);  // the root of 0.04 is 0.2
+  map.scale = HeatMap::Scale::both_signs;
+  map.values = {-2, 2};
+  map.top = 2;
+  svg = heat_svg(map);
+  for (const char* words : {">-2</text>", ">0</text>", ">2</text>"}) EXPECT_TRUE(holds(svg, words)) << words << svg;
+  EXPECT_EQ(count_of(svg, "<rect class=\"d0\""), 2);
+  EXPECT_EQ(count_of(svg, "<rect class=\"d63\""), 2);
+  // Words in the cells, in a colour that can be read on them.
+  map.cells = {"low", "<high>"};
+  svg = heat_svg(map);
+  EXPECT_EQ(xml_fault(svg), "");
+  EXPECT_TRUE(holds(svg, ">low</text>") && holds(svg, ">&lt;high&gt;</text>")) << svg;
+  map.cells.pop_back();
+  EXPECT_THROW(heat_svg(map), Error);
+  // Of many labels some, so that they do not overlap.
+  HeatMap wide{.rows = {"r"}, .columns = std::vector<std::string>(200, "word"), .values = std::vector<double>(200, 1)};
+  EXPECT_LE(count_of(heat_svg(wide), "rotate(-45)"), 50);
+}
+
+TEST(Colors, LightnessIsOrderedEverywhere) {
+  const auto lightness = [](Rgb c) {  // L of Oklab
+    const auto linear = [](int v) { return v / 255.0 <= 0.04045 ? v / 255.0 / 12.92 : std::pow((v / 255.0 + 0.055) / 1.055, 2.4); };
+    const double r = linear(c.r), g = linear(c.g), b = linear(c.b);
+    return 0.2104542553 * std::cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b) +
+           0.7936177850 * std::cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b) -
+           0.0040720468 * std::cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
+  };
+  const auto terminal = [](int code) -> Rgb {  // the 6 x 6 x 6 cube and the greys
+    const auto level = [](int i) { return static_cast<std::uint8_t>(i == 0 ? 0 : 55 + 40 * i); };
+    if (code >= 232)
+      return {static_cast<std::uint8_t>(8 + 10 * (code - 232)), static_cast<std::uint8_t>(8 + 10 * (code - 232)),
+              static_cast<std::uint8_t>(8 + 10 * (code - 232))};
+    return {level((code - 16) / 36), level((code - 16) / 6 % 6), level((code - 16) % 6)};
+  };
+  for (int i = 1; i < 64; ++i) {
+    const double a = (i - 1) / 63.0, b = i / 63.0;
+    EXPECT_GT(lightness(heat_color(a, false)), lightness(heat_color(b, false))) << i;
+    EXPECT_LT(lightness(heat_color(a, true)), lightness(heat_color(b, true))) << i;
+    for (const int sign : {-1, 1}) {
+      EXPECT_GT(lightness(signed_color(sign * a, false)), lightness(signed_color(sign * b, false))) << i;
+      EXPECT_LT(lightness(signed_color(sign * a, true)), lightness(signed_color(sign * b, true))) << i;
+      EXPECT_LE(lightness(terminal(signed_terminal_color(sign * a))), lightness(terminal(signed_terminal_color(sign * b)))) << i;
+    }
+    EXPECT_LE(lightness(terminal(heat_terminal_color(a))), lightness(terminal(heat_terminal_color(b)))) << i;
+  }
+  EXPECT_EQ(hex_of(heat_color(0, false)), "fcfaf1");
+  EXPECT_NE(heat_terminal_color(0), heat_terminal_color(1));
 }
 
 TEST(Heat, TextShadesAndWidths) {
@@ -292,12 +398,24 @@ TEST(Heat, TextShadesAndWidths) {
             "1 x   2 y\n");
   const std::string color = heat_text(map, true);
   EXPECT_EQ(count_of(color, "\033[48;5;"), 5);
-  EXPECT_TRUE(holds(color, "\033[48;5;220m  \033[0m\n")) << color;
+  EXPECT_TRUE(holds(color, "\033[48;5;230m  \033[0m\n")) << color;
   HeatMap wide{.rows = {"r"}, .columns = std::vector<std::string>(120, "word"), .values = std::vector<double>(120, 1)};
   EXPECT_TRUE(holds(heat_text(wide, false), " 119 120\n"));
   EXPECT_EQ(text_width("\xE6\x97\xA5\xE6\x9C\xAC"), 4);
   EXPECT_EQ(text_width("e\xCC\x81"), 1);
   EXPECT_EQ(text_width("h\xC3\xA4"), 2);
+}
+
+TEST(Heat, TextSaysWhatItsSidesAndShadesAre) {
+  HeatMap map{.rows = {"a"}, .columns = {"0", "1"}, .values = {0.04, 0.5}, .scale = HeatMap::Scale::root};
+  map.row_name = "query", map.column_name = "key", map.value_name = "weight";
+  EXPECT_EQ(heat_text(map, false),
+            "   0 1\na  \xE2\x96\x92 \xE2\x96\x88\n"
+            "rows: query, columns: key\n"
+            "weight, square-root scale: \xE2\x96\x91 from 0.0025 \xE2\x96\x92 from 0.04 \xE2\x96\x93 from 0.2 \xE2\x96\x88 from 0.49\n");
+  EXPECT_TRUE(holds(heat_text(map, true), "m  \033[0m 0.25 "));
+  map.scale = HeatMap::Scale::both_signs;
+  EXPECT_TRUE(holds(heat_text(map, true), "m  \033[0m -1 ") && holds(heat_text(map, true), "m  \033[0m 0 "));
 }
 
 TEST(Heat, WrongMapsAreRefused) {
@@ -306,7 +424,7 @@ TEST(Heat, WrongMapsAreRefused) {
   EXPECT_EQ(heat_text({.rows = {"0"}, .columns = {"7", "10"}, .values = {1, 0}}, false), "    7 10\n0  ██   \n");
   EXPECT_THROW(heat_text({.rows = {"a"}, .columns = {"b"}, .values = {1, 2}}, false), Error);
   EXPECT_THROW(heat_png({.rows = {"a"}, .columns = {"b"}, .values = {1}, .top = -1}), Error);
-  EXPECT_THROW(heat_png(kMap, 0), Error);
+  EXPECT_THROW(heat_png(kMap, -1), Error);
 }
 
 TEST(Picture, GoesIntoAFileByItsEnding) {

@@ -92,11 +92,9 @@ SinkScore sink_score(Device& device, const Model& model, std::span<const std::ve
       const Dim n = static_cast<Dim>(record.row_ids(place).size());
       const auto heads = static_cast<std::size_t>(record.heads(place));
       const bool sigmoid = record.attention(place).spec.normal == Normal::sigmoid;
-      std::vector<double> column(heads * keys), seeing(keys);
+      std::vector<double> column(heads * keys);
       std::vector<Dim> rows(static_cast<std::size_t>(n));
       std::iota(rows.begin(), rows.end(), Dim{0});
-      for (Dim r = 0; r < n; ++r)
-        for (std::size_t k = 0; k < keys; ++k) seeing[k] += static_cast<Dim>(k) <= r && record.sees(place, r, static_cast<Dim>(k));
       record.rows(place, -1, rows, [&](Dim row, int head, std::span<const float> w) {
         double unit = 1;
         if (sigmoid) {
@@ -117,7 +115,7 @@ SinkScore sink_score(Device& device, const Model& model, std::span<const std::ve
           score.heads.push_back(
               {.place = place, .head = static_cast<int>(h), .alpha = std::vector<double>(keys), .share = std::vector<double>(keys)});
         for (std::size_t k = 0; k < keys; ++k) {
-          const double alpha = seeing[k] > 0 ? column[h * keys + k] / seeing[k] : 0;
+          const double alpha = column[h * keys + k] / static_cast<double>(n - static_cast<Dim>(k));
           score.heads[next].alpha[k] += alpha;
           score.heads[next].share[k] += alpha > options.epsilon;
         }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention sinks by the definition of Gu et al. (ICLR 2025). Of one text of T tokens, per layer l and head h, with keys counted from 1:
-//   alpha_k = mean over the rows t >= k that see key k of A[t,k]
+//   alpha_k = mean over the rows t >= k of A[t,k]
 //   Sink_k = mean over texts, layers and heads of [alpha_k > epsilon]          (the question is asked text by text)
+// A row whose window does not reach back to key k gives it 0, as in the paper's sum: the few early rows that see it do not stand for all.
 // Rows of attention that is not normalised (sigmoid) are divided by their sum + 1e-8. The value falls with T: compare equal T only.
 // What makes a sink is shown apart: lengths of the first key and value, and the cosine between queries and the first key.
 #pragma once

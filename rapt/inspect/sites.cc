@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "rapt/base/text.h"
+#include "rapt/inspect/look.h"
 
 namespace rapt {
 namespace {
@@ -255,6 +256,7 @@ Found point_at(const Entry& e, Place p, bool cross) {
   if (inside) {
     const PartRecipe::Kind kind = e.of == Of::ffn ? PartRecipe::Kind::ffn : cross ? PartRecipe::Kind::cross : PartRecipe::Kind::self;
     p.part = part_of(p.its_layer(), kind);
+    if (std::string why = why_nameless(p.model, p.which, p.layer, kind); !why.empty()) return {{}, std::move(why)};
     if (p.part < 0)
       return {{}, concat("this layer has no ", e.of == Of::ffn ? "feed-forward part" : cross ? "cross-attention" : "self-attention")};
   } else if (e.part != kNone) {

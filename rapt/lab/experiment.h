@@ -49,11 +49,19 @@ struct Experiment {
 std::span<const Experiment> experiments();      // in the order of the report
 const Experiment& find_experiment(std::string_view name);  // fails with the nearest name
 
+// Where results come from, for a reader who has nothing but the page.
+struct LabOrigin {
+  std::string command;           // "rapt lab gqa --effort 0.3"
+  std::string program, machine;  // "rapt 0.1.0"; "2 threads (avx2) of Some CPU"
+  std::string date;              // "2026-11-16"
+  double effort = 1;
+};
+
 // The whole as a document: question, claim, what was measured, papers, figures, verdict, seconds.
-Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds);
+Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds, const LabOrigin& origin = {});
 // Several seeds of several experiments side by side, a summary first; figures are those of the first seed. results[experiment][seed].
 std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
-                                 const std::vector<std::vector<LabResult>>& results);
+                                 const std::vector<std::vector<LabResult>>& results, const LabOrigin& origin);
 std::string lab_markdown(std::vector<Document> report);  // docs/lab.md
 
 }  // namespace rapt

@@ -101,6 +101,48 @@ std::string without_numbers(std::string_view text) {
   return out;
 }
 
+// A verdict is written for the full number of steps and samples.
+std::string verdict_of(double effort, std::string_view more, std::string_view verdict) {
+  return concat("Verdict", more, effort < 1 ? concat(" (made for effort 1, this was ", shortest(effort), ")") : "", ": ", verdict);
+}
+
+// Words of the tables, each explained where it stands in what was said.
+struct Term {
+  std::vector<const char*> seen;
+  const char* means;
+};
+std::string explained(std::string_view said) {
+  static const Term kTerms[] = {
+      {{"copying row", "copying rows", "opying task", "opy task", "idle"},
+       "The copying task: tokens of a random chain after one token that begins; three of them mean \"repeat the token before\". Rows at "
+       "these are copying rows, the others idle: they have nothing to look for."},
+      {{"xcess loss", "xcess of"}, "Excess loss: nats above what nobody can go below."},
+      {{"spike", "Spike"}, "Spikes: steps whose loss is 0.1 nats above the median of the 31 before."},
+      {{"G1", "G2", "G3", "G4", "G5"}, "G1 to G5: gates on what attention gives, on v, on k, on q, and after the output matrix."},
+      {{" z ", " z,", " z.", "|z|"}, "z: what attention gives before the output matrix."},
+      {{"b_q", "b_k", "b_v", "b_o", "W_O"}, "b_q, b_k, b_v, b_o: biases of queries, keys, values and the output matrix W_O."},
+      {{" d ", " d,", " d=", "d =", "(d)", " L ", " L,", "L ="}, "d: size of a head, or of the model where it says width; L: layers."},
+  };
+  std::string out;
+  for (const Term& t : kTerms)
+    if (std::any_of(t.seen.begin(), t.seen.end(), [&](const char* word) { return said.find(word) != said.npos; }))
+      out += concat(out.empty() ? "" : " ", t.means);
+  return out;
+}
+
+// Everything a document says, in one text.
+std::string words_of(const Document& d) {
+  std::string out = document_markdown(d);
+  for (const auto& part : d.parts) {
+    if (const auto* c = std::get_if<Chart>(&part)) {
+      out += concat("\n", c->title, " ", c->x_label, " ", c->y_label);
+      for (const Curve& k : c->curves) out += " " + k.name;
+    }
+    if (const auto* m = std::get_if<HeatMap>(&part)) out += concat("\n", m->title);
+  }
+  return out;
+}
+
 const char* mark(const Finding& f) { return f.holds ? "yes" : "no"; }
 
 Json finding_json(const Finding& f) {
@@ -126,7 +168,7 @@ const Experiment& find_experiment(std::string_view name) {
   fail_usage("there is no experiment '", name, "'; ", name_hint(name, names));
 }
 
-Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds) {
+Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds, const LabOrigin& origin) {
   Document d{.name = experiment.name, .title = experiment.question};
   d.parts.push_back(Words{concat("The story: ", experiment.claim)});
   Table t{.title = "Measured", .columns = {"what", "measured", "expected", "so", "papers"}};
@@ -136,7 +178,7 @@ Document lab_document(const Experiment& experiment, const LabResult& result, con
     findings.push_back(finding_json(f));
   }
   d.parts.push_back(std::move(t));
-  d.parts.push_back(Words{"Verdict: " + result.verdict});
+  d.parts.push_back(Words{verdict_of(lab.effort, "", result.verdict)});
   d.parts.insert(d.parts.end(), result.document.parts.begin(), result.document.parts.end());
   char time[32];
   std::snprintf(time, sizeof time, "%.1f", seconds);
@@ -145,6 +187,9 @@ Document lab_document(const Experiment& experiment, const LabResult& result, con
   d.facts = result.document.facts;
   d.facts.set("seed", static_cast<Dim>(lab.seed));
   d.facts.set("effort", lab.effort);
+  for (const auto& [key, value] : {std::pair{"command", &origin.command}, std::pair{"program", &origin.program},
+                                   std::pair{"machine", &origin.machine}, std::pair{"date", &origin.date}})
+    if (!value->empty()) d.facts.set(key, *value);
   d.facts.set("seconds", seconds);
   d.facts.set("verdict", result.verdict);
   d.facts.set("findings", std::move(findings));
@@ -152,15 +197,18 @@ Document lab_document(const Experiment& experiment, const LabResult& result, con
 }
 
 std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
-                                 const std::vector<std::vector<LabResult>>& results) {
-  std::string seed_names;
-  for (std::uint64_t s : seeds) seed_names += concat(seed_names.empty() ? "" : ",", s);
+                                 const std::vector<std::vector<LabResult>>& results, const LabOrigin& origin) {
   Document top{.title = "What was asked, and what held"};
   top.parts.push_back(
-      Words{concat("Made by `rapt lab ", ran.size() == 1 ? ran[0]->name : "--all", " --seeds ", seed_names,
-                   "`. Every number is measured by the program; \"yes\" and \"no\" say whether what was "
+      Words{concat("Made by `", origin.command, "`: ", origin.program, " on ", origin.machine, ", ", origin.date,
+                   ". Every number is measured by the program; \"yes\" and \"no\" say whether what was "
                    "expected held with that seed. Effects marked \"either way\" are known to depend on the seed or on the machine and are "
                    "reported as they came out. The summary counts what held with every seed.")});
+  if (origin.effort < 1)
+    top.parts.push_back(
+        Words{concat("This was effort ", shortest(origin.effort),
+                     ": that share of the training steps and samples. What is expected and the verdicts are made for 1; with less "
+                     "an effect may not have appeared yet, or appear by chance.")});
   Table summary{.columns = {"experiment", "question", "held"}};
   for (std::size_t e = 0; e < ran.size(); ++e) {
     std::size_t held[2] = {}, all[2] = {};  // either way, promised
@@ -176,12 +224,6 @@ std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::sp
          concat(all[1] ? concat(held[1], " of ", all[1]) : "–", all[0] ? concat("; either way: ", held[0], " of ", all[0]) : "")});
   }
   top.parts.push_back(std::move(summary));
-  top.parts.push_back(Words{
-      "The copying task: tokens of a random chain after one token that begins; three of them mean \"repeat the token before\". Rows at "
-      "these are copying rows, the others idle: they have nothing to look for. Excess loss: nats above what nobody can go below. "
-      "Spikes: steps whose loss is 0.1 nats above the median of the 31 before. G1 to G5: gates on what attention gives, on v, on k, on q, "
-      "and after the output matrix. z: what attention gives before that matrix. b_q, b_k, b_v, b_o: biases of queries, keys, values and "
-      "the output matrix W_O. d: size of a head, or of the model where it says width; L: layers."});
   std::vector<Document> out = {std::move(top)};
   for (std::size_t e = 0; e < ran.size(); ++e) {
     const std::vector<LabResult>& of = results[e];
@@ -207,7 +249,7 @@ std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::sp
     std::vector<std::string> alike;  // seeds whose verdict differs from the first one's in its numbers only
     for (std::size_t s = 0; s < of.size() && (s == 0 || !one); ++s) {
       if (s > 0 && without_numbers(of[s].verdict) == without_numbers(of[0].verdict)) alike.push_back(concat(seeds[s]));
-      else d.parts.push_back(Words{concat("Verdict", one ? "" : concat(" with seed ", seeds[s]), ": ", of[s].verdict)});
+      else d.parts.push_back(Words{verdict_of(origin.effort, one ? "" : concat(" with seed ", seeds[s]), of[s].verdict)});
     }
     if (alike.size() == 1) d.parts.push_back(Words{concat("Seed ", alike[0], " says the same with other numbers.")});
     if (alike.size() > 1) {
@@ -218,6 +260,9 @@ std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::sp
     if (!of.empty()) d.parts.insert(d.parts.end(), of[0].document.parts.begin(), of[0].document.parts.end());
     out.push_back(std::move(d));
   }
+  std::string said;
+  for (std::size_t i = 1; i < out.size(); ++i) said += words_of(out[i]);
+  if (std::string terms = explained(said); !terms.empty()) out[0].parts.push_back(Words{std::move(terms)});
   return out;
 }
 

@@ -126,8 +126,10 @@ TEST(Lab, ReportsPutSeedsSideBySide) {
   const Experiment e{"toy", "Why?", "Because.", 1, nullptr};
   const Experiment* ran[] = {&e};
   const std::uint64_t seeds[] = {0, 7, 9};
+  LabOrigin origin{
+      .command = "rapt lab toy --seeds 0,7,9", .program = "rapt 9.9", .machine = "2 threads (avx9) of A CPU", .date = "2026-01-02"};
   auto report = [&](std::vector<LabResult> results) {
-    return lab_markdown(lab_report(ran, std::span(seeds).first(results.size()), {results}));
+    return lab_markdown(lab_report(ran, std::span(seeds).first(results.size()), {results}, origin));
   };
   std::string text = report({one, two, three});
   EXPECT_TRUE(holds(text, "| effect | below 1 | 0.5x, yes | 1.25x, no | 0.5x, yes | 0.4 (them) |")) << text;
@@ -149,6 +151,17 @@ TEST(Lab, ReportsPutSeedsSideBySide) {
   one.findings.clear();
   EXPECT_TRUE(holds(report({one}), "| toy | Why? | – |")) << report({one});
   one = three;
+
+  // A reader learns what was run where, and that less than the full effort proves less. Terms are explained where they are used.
+  text = report({one});
+  EXPECT_TRUE(holds(text, "Made by `rapt lab toy --seeds 0,7,9`: rapt 9.9 on 2 threads (avx9) of A CPU, 2026-01-02.")) << text;
+  EXPECT_FALSE(holds(text, "effort") || holds(text, "copying task") || holds(text, "G1 to G5")) << text;
+  origin.effort = 0.25;
+  LabResult gated = one;
+  gated.findings[0].what = "loss with G1";
+  text = report({gated});
+  EXPECT_TRUE(holds(text, "This was effort 0.25") && holds(text, "Verdict (made for effort 1, this was 0.25): So it is")) << text;
+  EXPECT_TRUE(holds(text, "G1 to G5: gates") && !holds(text, "copying task")) << text;
 
   const Document d = lab_document(e, one, {.device = device, .seed = 7}, 1.25);
   EXPECT_EQ(d.name, "toy");

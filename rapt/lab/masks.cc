@@ -121,6 +121,7 @@ LabResult masks(const Lab& lab) {
                 ") and no position sees its own text. Only values show it: change a token and look who moves.")
           : "The masks did not behave as expected; see the numbers.";
   HeatMap map{.title = "Who moves when one token of sample 0 changes", .rows = {}, .columns = {}, .values = {}, .top = 0};
+  map.column_name = "sample and place", map.value_name = "largest change of the output";
   Table table{.title = "The largest change of an output when one token of sample 0 changes",
               .columns = {"case", "sample 0 before it", "the token's own", "sample 0 after it", "sample 1"},
               .rows = {}};

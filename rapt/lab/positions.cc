@@ -129,6 +129,7 @@ LabResult positions_math(const Lab& lab) {
                 " times, without a code ", digits(none_growth, 1), " times.")
           : "Something that should be exact about position codes is not; see the numbers.";
   HeatMap map{.title = "PE(p).PE(p') / (d/2), every 4th position up to 64", .rows = {}, .columns = {}, .values = {}};
+  map.row_name = "p", map.column_name = "p'", map.value_name = "likeness";
   for (Dim a = 0; a < 64; a += 4) {
     map.rows.push_back(concat(a)), map.columns.push_back(concat(a));
     for (Dim b = 0; b < 64; b += 4)

@@ -302,7 +302,11 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
 
 HeatMap attention_picture(Device& device, const Model& model, const ToyTask& task, Dim length, int layer, std::string title) {
   const CopyTask::Batch data = task(~std::uint64_t{3}, 1, length);
-  HeatMap map{.title = std::move(title)};
+  HeatMap map{.title = std::move(title),
+              .scale = HeatMap::Scale::root,
+              .row_name = "query",
+              .column_name = "key",
+              .value_name = "attention weight"};
   for (Dim r = 0; r < length; ++r) {
     const auto at = static_cast<std::size_t>(r);
     map.columns.push_back(data.tokens[at] == CopyTask::kBegin ? "BOS" : concat(data.tokens[at]));

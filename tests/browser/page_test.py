@@ -21,7 +21,7 @@ def check(what, got, wanted=True):
 
 
 def colour(index, dark):
-    """The colour map of heat.js, written a second time from its comment."""
+    """The colour map of colors.h, written a second time from its comment."""
     light = 0.215 + 0.745 * index / 255 if dark else 0.985 - 0.735 * index / 255
     u = (light - 0.2) / 0.78
     chroma = 0.19 * math.sin(math.pi * min(1, max(0, u))) ** 0.8 + 0.012
@@ -93,8 +93,16 @@ def check_page(page, address):
     page.open(address)
 
     check("title", page.run("document.title"), 'Sample <b>page</b> & "more"')
-    check("begins at the strongest sink and the last token", page.run("document.querySelector('#bar').innerText.replace(/\\s+/g, ' ')"),
-          "‹ Layer 2 › ‹ Head 2 › ‹ 23 “␣w23” › sink 0.91")
+    check("begins at the clearest head that is no sink, and the last token",
+          page.run("document.querySelector('#bar').innerText.replace(/\\s+/g, ' ')"),
+          "‹ Layer 1 › ‹ Head 1 › ‹ 23 “␣w23” › previous token 0.92")
+    check("words at the sides of a small map", page.run("[document.querySelectorAll('#map .side-left span').length,"
+          " document.querySelectorAll('#map .side-top span')[23].textContent]"), [24, "␣w23"])
+    check("cells of a table as they are shown", page.run("[...document.querySelectorAll('.document td')].map((e) => e.textContent)"),
+          ["0", "0.250", "1", "1234.500"])
+    check("a map of a document has its scale", page.run("[...document.querySelectorAll('.document .legend span')].map((e) => e.textContent)"),
+          ["0.000", "0.500", "1.00"])
+    page.open(address + "#l=2&h=2&t=23")
     check_pixels(page, False)
 
     # A click on a head: map, title and address follow.

@@ -2,11 +2,13 @@
 // rapt inspect VIEW MODEL [TEXT]: reads the model and the text, lets the view make its document, and writes it as asked. Views:
 // inspect_*.cc, one line each in the table below.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
-#include "rapt/apps/cli/inspect_view.h"
+#include "rapt/apps/cli/inspect_tools.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/picture.h"
+#include "rapt/inspect/words.h"
 #include "rapt/nn/presets.h"
 #include "rapt/use/generate.h"
 
@@ -36,7 +38,8 @@ std::string make_help() {
       "  --ids \"1 2 3\"        token ids instead of a text\n"
       "  --tokens N           only the first N tokens\n"
       "  --target TEXT        of an encoder-decoder: what its decoder reads (the first 64 tokens of its own answer)\n"
-      "  --json               everything as JSON\n"
+      "  --json               the view's numbers, the tokens and the model as JSON (docs/inspect-json.md)\n"
+      "  --parts              the page's tables, maps and charts as JSON instead\n"
       "  --out FILE           the first map or chart as .svg, .png or .txt; FOLDER/: all of them\n"
       "  --html FILE          one page that needs no network\n"
       "  --force              replaces files\n"
@@ -105,7 +108,7 @@ void read_text(Subject& s, const Input& in, const std::string* operand) {
     ids.resize(static_cast<std::size_t>(most - frame));
   }
   if (framed) ids = c.tokenizer->frame(std::move(ids));
-  for (std::int32_t id : ids) s.words.push_back(c.tokenizer ? c.tokenizer->decode(std::span(&id, 1), true) : std::to_string(id));
+  s.words = token_texts(c.tokenizer.get(), ids);
   if (c.model->encoder && c.model->decoder) {
     s.source = std::move(ids);
     s.ids = decoder_ids(s, in);
@@ -122,17 +125,71 @@ void write_part(const auto& part, const std::string& path, bool force) {
   else write_picture(std::get<Chart>(part), path, force);
 }
 
-void write_pictures(const Document& d, const std::string& out, bool force) {
-  const bool folder = out.ends_with('/') || std::filesystem::is_directory(out);
+bool is_folder(const std::string& out) { return out.ends_with('/') || std::filesystem::is_directory(out); }
+
+// Says on standard error what was written, one line per file.
+void write_pictures(const Document& d, const std::string& out, bool force, bool quiet) {
+  const bool folder = is_folder(out);
   if (folder) std::filesystem::create_directories(out);
   int n = 0;
   for (const auto& part : d.parts) {
     if (!is_picture(part)) continue;
     ++n;
-    if (!folder) return write_part(part, out, force);
-    write_part(part, concat(out, out.ends_with('/') ? "" : "/", d.name, "-", n, ".svg"), force);
+    const std::string path = folder ? concat(out, out.ends_with('/') ? "" : "/", d.name, "-", n, ".svg") : out;
+    write_part(part, path, force);
+    if (!quiet)
+      note(concat(path, ": ",
+                  std::visit(
+                      [](const auto& p) -> std::string {
+                        if constexpr (requires { p.title; }) return p.title;
+                        else return "";
+                      },
+                      part)));
+    if (!folder) return;
   }
   if (n == 0) fail("inspect: view ", d.name, " has no map or chart for ", out, "; use --json or --html");
+}
+
+// What cannot be written is said before the model is read.
+void check_files(const std::optional<std::string>& out, const std::optional<std::string>& html, bool force) {
+  if (html) check_can_write(*html, force);
+  if (!out) return;
+  if (is_folder(*out)) {
+    std::filesystem::path up = std::filesystem::absolute(*out);
+    while (!up.empty() && up.has_parent_path() && !std::filesystem::exists(up)) up = up.parent_path();
+    return check_can_write((up / "rapt-inspect").string(), true);
+  }
+  check_picture_name(*out, true);
+  check_can_write(*out, force);
+}
+
+Json tokens_json(const Tokenizer* tokenizer, std::span<const std::int32_t> ids) {
+  Json::Array numbers, texts;
+  for (std::int32_t id : ids) numbers.emplace_back(static_cast<std::int64_t>(id));
+  for (std::string& text : token_texts(tokenizer, ids)) texts.emplace_back(std::move(text));
+  return Json::Object{{"ids", std::move(numbers)}, {"tokens", std::move(texts)}};
+}
+
+// Numbers of the view that are none: NaN or infinite.
+Dim broken_numbers(const Json& j) {
+  Dim count = j.is_number() && !std::isfinite(j.number());
+  if (j.is_array())
+    for (const Json& x : j.array()) count += broken_numbers(x);
+  if (j.is_object())
+    for (const Json::Member& m : j.object()) count += broken_numbers(m.value);
+  return count;
+}
+
+// docs/inspect-json.md
+Json data_json(const Subject& s, const View& view, const Document& d) {
+  const Checkpoint& c = s.model.checkpoint;
+  Json j = Json::Object{{"view", view.name}, {"model", model_name(s.model)}};
+  if (c.model) j.set("family", c.family);
+  if (s.other) j.set("other_model", model_name(*s.other));
+  if (!s.ids.empty()) j.set("text", tokens_json(c.tokenizer.get(), s.ids));
+  if (!s.source.empty()) j.set("source", tokens_json(c.tokenizer.get(), s.source));
+  j.set("data", *document_json(d).find("facts"));
+  return j;
 }
 
 bool is_preset(const std::string& name) {
@@ -151,14 +208,14 @@ int run(Args& args) {
            .target = args.value("target"),
            .tokens = args.number("tokens", 1, Dim{1} << 40).value_or(0)};
   const std::optional<std::string> out = args.value("out"), html = args.value("html");
-  const bool force = args.flag("force");
+  const bool force = args.flag("force"), parts = args.flag("parts");
   const auto make = view.parse(args);
   const auto models = static_cast<std::size_t>(view.models);
   const std::vector<std::string> words = args.operands(
       1 + models, 2 + models, view.models > 1 ? "words: compare, two models, and a text" : "words: a view, a model, and a text");
   const std::string* text = words.size() > 1 + models ? &words.back() : nullptr;
   if ((text != nullptr) + in.ids.has_value() + in.file.has_value() > 1) fail_usage("one text is looked at: TEXT, --ids or --file");
-  if (out && !out->ends_with('/') && !std::filesystem::is_directory(*out)) check_picture_name(*out, true);
+  check_files(out, html, force);
 
   OpenModel first, second;
   if (view.preset && is_preset(words[1]) && !std::filesystem::exists(words[1])) {
@@ -176,13 +233,19 @@ int run(Args& args) {
     s.other = &second;
   }
   const Document d = make(s);
-  if (out) write_pictures(d, *out, force);
+  if (const Dim broken = broken_numbers(d.facts); broken > 0)
+    note(concat("warning: ", with_commas(broken), broken == 1 ? " number" : " numbers",
+                " of this view came out as NaN or infinite (the weights are broken, or values outgrew their format): null in JSON, grey in "
+                "pictures"));
+  if (out) write_pictures(d, *out, force, common.quiet);
   if (html && !view.page) {
     FileWriter file(*html, force);
     file.write(documents_html(d.title, std::span(&d, 1)));
     file.commit();
+    if (!common.quiet) note(concat(*html, ": ", d.title));
   }
-  if (common.json) print(document_json(d).dump() + "\n");
+  if (parts) print(document_json(d).dump() + "\n");
+  else if (common.json) print(data_json(s, view, d).dump() + "\n");
   else if (!out && (!html || view.page)) print(document_text(d, color_on_stdout()));
   return 0;
 }

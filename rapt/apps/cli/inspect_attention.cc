@@ -6,6 +6,7 @@
 
 #include "rapt/apps/cli/inspect_tools.h"
 #include "rapt/base/text.h"
+#include "rapt/inspect/alignment.h"
 #include "rapt/inspect/attention_map.h"
 #include "rapt/inspect/edits.h"
 
@@ -18,7 +19,15 @@ struct Options {
   bool cross = false;
   MapWindow window;
   std::vector<std::string> edits;
+  HeatMap::Scale scale = HeatMap::Scale::root;
 };
+
+HeatMap::Scale scale_arg(Args& args) {
+  const std::string name = args.value("scale").value_or("sqrt");
+  if (name == "sqrt") return HeatMap::Scale::root;
+  if (name != "linear") fail_usage("--scale is sqrt or linear, not '", name, "'");
+  return HeatMap::Scale::linear;
+}
 
 // "A:B", ":B", "A:" or nothing.
 void parse_range(const std::optional<std::string>& text, const char* flag, Dim& begin, Dim& end) {
@@ -47,8 +56,33 @@ std::vector<std::string> labels(const std::vector<std::string>& words, Dim begin
   return out;
 }
 
+// The attention of a recurrent decoder (Bahdanau, Luong): one, to the source; row t holds the weights with which token t was said.
+Document recurrent_view(const Subject& s, const Options& o) {
+  if (!o.cross) fail_usage("the layers of ", model_name(s.model), " are recurrent cells; their one attention is --cross");
+  if (!o.edits.empty() || o.window.row_begin > 0 || o.window.row_end >= 0 || o.window.key_begin > 0 || o.window.key_end >= 0)
+    fail_usage("--edit, --rows and --keys do not reach the attention of a recurrent decoder");
+  if ((o.layer && *o.layer != s.net().decoder->depth() - 1) || (o.head && *o.head != 0))
+    fail_usage("a recurrent decoder has one attention: layer ", s.net().decoder->depth() - 1, ", head 0");
+  if (s.ids.size() < 2) fail("inspect: the model says nothing to this text; give what its decoder should read with --target");
+  const Alignment a = alignment(s.device(), s.model.checkpoint, s.source, std::span(s.ids).subspan(1), {.words = false});
+  Document d{.name = "attention", .title = concat("The attention of ", model_line(s)), .parts = {}};
+  HeatMap map = heat_map(a, "cross-attention: which token of the source each token was said from");
+  map.scale = o.scale;
+  d.facts.set("stack", "decoder");
+  d.facts.set("layer", a.layers.at(0));
+  d.facts.set("cross", true);
+  d.facts.set("head", 0);
+  d.facts.set("rows", Json::Array{1, static_cast<std::int64_t>(s.ids.size())});
+  d.facts.set("keys", Json::Array{0, static_cast<std::int64_t>(s.source.size())});
+  d.facts.set("weights", grid_json(a.weights, a.source.size()));
+  name_axes(d, "weights", {"token said", "key"});
+  d.parts.push_back(std::move(map));
+  return d;
+}
+
 Document view(const Subject& s, const Options& o) {
   const Model& model = s.net();
+  if (model.decoder && model.decoder->recurrent && model.decoder->recurrent->recipe.attention) return recurrent_view(s, o);
   const Stack stack = o.stack.value_or(model.encoder && (!model.decoder || !o.cross) ? Stack::encoder : Stack::decoder);
   const auto wanted = [&](const AttentionPlace& p) { return p.stack == stack && p.cross == o.cross && (!o.layer || p.layer == *o.layer); };
   Taps taps;
@@ -75,8 +109,10 @@ Document view(const Subject& s, const Options& o) {
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   const MapWindow& w = map.window;
   std::string title = concat(stack_prefix(model, place.stack), place.cross ? "cross-attention, " : "", "layer ", place.layer, ", head ",
-                             head, ": first token ", fixed(best, 2), ", itself ", fixed(sums.self / rows, 2), ", the one before ",
-                             fixed(sums.previous / std::max(1.0, rows - 1), 2), ", entropy ", fixed(sums.entropy / rows, 2));
+                             head, ": first token ", fixed(best, 2));
+  if (!place.cross)
+    title += concat(", itself ", fixed(sums.self / rows, 2), ", the one before ", fixed(sums.previous / std::max(1.0, rows - 1), 2));
+  title += concat(", entropy ", fixed(sums.entropy / rows, 2));
   if (map.rows < w.row_end - w.row_begin || map.keys < w.key_end - w.key_begin)
     title +=
         concat("; rows ", w.row_begin, " to ", w.row_end, ", keys ", w.key_begin, " to ", w.key_end, ", the largest weight in each cell",
@@ -85,13 +121,25 @@ Document view(const Subject& s, const Options& o) {
                   .rows = labels(row_words, w.row_begin, w.row_end, map.rows),
                   .columns = labels(key_words, w.key_begin, w.key_end, map.keys),
                   .values = std::vector<double>(map.values.begin(), map.values.end()),
-                  .top = 1};
+                  .top = 1,
+                  .scale = o.scale,
+                  .row_name = place.cross ? "query (target)" : "query",
+                  .column_name = place.cross ? "key (source)" : "key",
+                  .value_name = "attention weight"};
   d.facts.set("stack", stack_name(place.stack));
   d.facts.set("layer", place.layer);
   d.facts.set("cross", place.cross);
   d.facts.set("head", head);
   d.facts.set("rows", Json::Array{static_cast<std::int64_t>(w.row_begin), static_cast<std::int64_t>(w.row_end)});
   d.facts.set("keys", Json::Array{static_cast<std::int64_t>(w.key_begin), static_cast<std::int64_t>(w.key_end)});
+  d.facts.set("weights", grid_json(map.values, static_cast<std::size_t>(map.keys)));
+  name_axes(d, "weights", {"query", "key"});
+  Json figures = Json::Object{{"first", best}, {"entropy", sums.entropy / rows}};
+  if (!place.cross) {
+    figures.set("self", sums.self / rows);
+    figures.set("previous", sums.previous / std::max(1.0, rows - 1));
+  }
+  d.facts.set("figures", std::move(figures));
   d.parts.push_back(std::move(picture));
   return d;
 }
@@ -103,6 +151,7 @@ std::function<Document(const Subject&)> parse(Args& args) {
   o.stack = stack_arg(args);
   o.cross = args.flag("cross");
   o.edits = args.values("edit");
+  o.scale = scale_arg(args);
   parse_range(args.value("rows"), "--rows", o.window.row_begin, o.window.row_end);
   parse_range(args.value("keys"), "--keys", o.window.key_begin, o.window.key_end);
   o.window.pixels = args.number("pixels", 1, 8192).value_or(256);
@@ -119,7 +168,8 @@ const View kAttentionView = {"attention", "one head's map: which token looks at 
                              "  --rows A:B --keys A:B  a part of the map, in tokens\n"
                              "  --pixels N           at most so many cells each way (256); a cell is the largest weight in it\n"
                              "                       (of more than 1,024 rows a sample of at least that many is computed)\n"
-                             "  --edit SPEC          changes the pass, as in tensors\n",
+                             "  --scale NAME         of the colours: sqrt (default; small weights are seen) or linear\n"
+                             "  --edit SPEC          changes the pass, as in tensors (docs/edits.md)\n",
                              parse};
 
 }  // namespace rapt::cli

@@ -93,10 +93,12 @@ Document view(const Subject& s) {
     t.rows.push_back({encoder ? "perplexity of the tokens themselves, B" : "perplexity of the text, B", Cell(c.perplexity[1], 3)});
     d.parts.push_back(std::move(t));
     d.facts.set("kl_mean", mean);
-    d.facts.set("kl", grid_json(c.kl, c.kl.size()));
+    d.facts.set("kl", list_json(c.kl));
+    name_axes(d, "kl", {"token"});
     d.facts.set("top1_agreement", c.agree);
-    d.facts.set("perplexity_a", c.perplexity[0]);
-    d.facts.set("perplexity_b", c.perplexity[1]);
+    const bool said = c.tokens > 1 || !a.decoder;  // one token has no next
+    d.facts.set("perplexity_a", said ? Json(c.perplexity[0]) : Json());
+    d.facts.set("perplexity_b", said ? Json(c.perplexity[1]) : Json());
   } else {
     d.parts.push_back(Words{"At least one of the two gives no tokens (no vocabulary head), so only the insides are compared."});
   }

@@ -29,6 +29,7 @@ void add_place(Document& d, const std::string& place, const std::map<int, Heads>
           .columns = {"layer", "heads", "mean", "closed %", "least open head", "most open head", "values 0 ... 1"},
           .rows = {}};
   HeatMap map{.title = concat("Mean of the gate at ", place, ", layer by head"), .rows = {}, .columns = {}, .values = {}, .top = 1};
+  map.row_name = "layer", map.column_name = "head", map.value_name = "mean of the gate";
   std::size_t most_heads = 0;
   for (const auto& [layer, heads] : layers) most_heads = std::max(most_heads, heads.size());
   for (std::size_t h = 0; h < most_heads; ++h) map.columns.push_back(std::to_string(h));

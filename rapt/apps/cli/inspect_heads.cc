@@ -39,33 +39,41 @@ Json metrics_json(const HeadMetrics& m) {
   j.set("cross", m.place.cross);
   j.set("head", m.head);
   for (const HeadMetric& metric : head_metric_list())
-    if (const double value = metric.of(m); std::isfinite(value)) j.set(metric.key, value);
+    if (m.gate >= 0 || !std::string_view(metric.key).starts_with("gate")) j.set(metric.key, metric.of(m));
+  // Places of two texts are not compared: cross-attention has no token itself or before.
+  if (m.place.cross)
+    for (const char* key : {"self", "previous", "induction", "distance", "variance"}) j.set(key, Json());
+  j.set("sink", m.sink);
+  if (!m.place.cross) {
+    Json even = Json::Object{};
+    for (const auto& [key, value] : {std::pair{"sink", m.even_sink}, std::pair{"self", m.even_self}, std::pair{"previous", m.even_previous},
+                                     std::pair{"induction", m.even_induction}})
+      even.set(key, value);
+    j.set("equal_weights", std::move(even));
+  }
   j.set("label", m.label);
   return j;
 }
 
-// Each kind of head: how many are called so, and those that do it most, whatever they are called.
+// Each kind of head: how many are called so, and those that do it most beyond what equal weights give, whatever they are called.
 Table clearest(const Model& model, const std::vector<HeadMetrics>& all) {
-  struct Kind {
-    const char* name;
-    double HeadMetrics::* by;
-  };
   Table t{.title = "What heads do", .columns = {"kind", "heads", "strongest"}, .rows = {}};
-  for (const Kind& kind : {Kind{"sink", &HeadMetrics::first}, Kind{"previous token", &HeadMetrics::previous},
-                           Kind{"self", &HeadMetrics::self}, Kind{"induction", &HeadMetrics::induction}, Kind{"uniform", nullptr}}) {
+  const auto called = [&](const char* name) {
+    return Cell(static_cast<double>(std::count_if(all.begin(), all.end(), [&](const HeadMetrics& m) { return m.label.starts_with(name); })),
+                0);
+  };
+  for (const HeadKind& kind : head_kinds()) {
     std::vector<const HeadMetrics*> heads;
-    int called = 0;
-    for (const HeadMetrics& m : all) {
-      called += m.label.starts_with(kind.name);
-      if (kind.by && !m.place.cross) heads.push_back(&m);
-    }
-    std::sort(heads.begin(), heads.end(), [&](const HeadMetrics* a, const HeadMetrics* b) { return a->*kind.by > b->*kind.by; });
+    for (const HeadMetrics& m : all)
+      if (!m.place.cross && kind.beyond(m) > 0) heads.push_back(&m);
+    std::sort(heads.begin(), heads.end(), [&](const HeadMetrics* a, const HeadMetrics* b) { return kind.beyond(*a) > kind.beyond(*b); });
     std::string names;
     for (std::size_t i = 0; i < std::min<std::size_t>(4, heads.size()); ++i)
       names += concat(i ? ", " : "", stack_prefix(model, heads[i]->place.stack), "L", heads[i]->place.layer, "H", heads[i]->head, " ",
-                      fixed(heads[i]->*kind.by, 2));
-    t.rows.push_back({kind.name, Cell(called, 0), names});
+                      fixed(heads[i]->*kind.share, 2));
+    t.rows.push_back({kind.name, called(kind.name), names});
   }
+  t.rows.push_back({"uniform", called("uniform"), ""});
   return t;
 }
 
@@ -85,6 +93,7 @@ Document view(const Subject& s, const Options& o) {
   int most = 0;
   for (const HeadMetrics& m : all) most = std::max(most, m.head + 1);
   HeatMap map{.title = concat(shown.name, ", layer by head"), .rows = {}, .columns = {}, .values = {}, .top = shown.share ? 1.0 : 0.0};
+  map.row_name = "layer", map.column_name = "head", map.value_name = shown.name;
   for (int h = 0; h < most; ++h) map.columns.push_back(std::to_string(h));
   Table layers{.title = "Means of each layer",
                .columns = {"layer", "first token", "sinks", "self", "before", "induction", "entropy", "distance", "max score"},
@@ -99,15 +108,16 @@ Document view(const Subject& s, const Options& o) {
       map.values.push_back(shown.of(m));
       sum.first += m.first, sum.self += m.self, sum.previous += m.previous, sum.induction += m.induction, sum.entropy += m.entropy,
           sum.distance += m.distance;
-      sinks += m.first > 0.3;
+      sinks += m.sink > 0.3;
       logit = std::max(logit, m.max_logit);
     }
     const auto n = static_cast<double>(i - begin);
     map.rows.push_back(place_name(s.net(), place));
     for (int h = static_cast<int>(i - begin); h < most; ++h) map.values.push_back(std::numeric_limits<double>::quiet_NaN());
-    layers.rows.push_back({map.rows.back(), Cell(sum.first / n), concat(fixed(sinks, 0), " of ", fixed(n, 0)), Cell(sum.self / n),
-                           Cell(sum.previous / n), Cell(sum.induction / n), Cell(sum.entropy / n), Cell(sum.distance / n, 1),
-                           Cell(logit, 1)});
+    const auto of_one_text = [&](double x, int digits) { return Cell(place.cross ? std::numeric_limits<double>::quiet_NaN() : x, digits); };
+    layers.rows.push_back({map.rows.back(), Cell(sum.first / n), concat(fixed(sinks, 0), " of ", fixed(n, 0)), of_one_text(sum.self / n, 3),
+                           of_one_text(sum.previous / n, 3), of_one_text(sum.induction / n, 3), Cell(sum.entropy / n),
+                           of_one_text(sum.distance / n, 1), Cell(logit, 1)});
   }
   d.parts.push_back(std::move(map));
   d.parts.push_back(std::move(layers));
@@ -142,6 +152,8 @@ const View kHeadsView = {
     "  --metric NAME        what the map shows: first (default), entropy, self, previous, induction, distance, variance,\n"
     "                       strongest, max_logit, gate, gate_closed; the table and --json have all\n"
     "  --first K            how many first tokens count as the first (1)\n"
+    "                       A head is named after where it gives at least 0.3 of its weight and 0.2 more than equal weights\n"
+    "                       would; uniform: 0.9 of their entropy. A sink is counted over all rows, seen or not\n"
     "  --sample N           rows computed anew for induction, variance and strongest (2048)\n"
     "  --headvis FOLDER     the files that HeadVis shows\n"
     "  --edit SPEC          changes the pass, as in tensors\n",

@@ -4,6 +4,7 @@
 
 #include "rapt/apps/cli/inspect_tools.h"
 #include "rapt/inspect/lens.h"
+#include "rapt/inspect/words.h"
 
 namespace rapt::cli {
 namespace {
@@ -91,17 +92,35 @@ Document view(const Subject& s, const Flags& flags) {
   d.parts.push_back(layer_table(l));
   HeatMap map{.title = "Probability of the most probable token", .rows = row_names(l.rows), .columns = {}, .values = {}, .top = 1};
   for (Dim i = 0; i < l.tokens; ++i) map.columns.push_back(words[static_cast<std::size_t>(l.first + i)]);
-  for (std::size_t c = 0; c < l.entropy.size(); ++c)
+  map.row_name = "layer", map.column_name = "token", map.value_name = "probability of the word in the cell";
+  for (std::size_t c = 0; c < l.entropy.size(); ++c) {
     map.values.push_back(static_cast<double>(l.probabilities[c * static_cast<std::size_t>(l.top)]));
+    map.cells.push_back(word_of(s.model.checkpoint, l.ids[c * static_cast<std::size_t>(l.top)]));
+  }
   d.parts.push_back(std::move(map));
   const auto columns = static_cast<std::size_t>(l.tokens);
   d.facts.set("first_token", l.first);
-  d.facts.set("top_ids", grid_json(l.ids, columns * static_cast<std::size_t>(l.top)));
-  d.facts.set("top_probabilities", grid_json(l.probabilities, columns * static_cast<std::size_t>(l.top)));
+  const auto top = static_cast<std::size_t>(l.top);
+  d.facts.set("top_ids", cube_json(l.ids, columns, top));
+  Json::Array said;  // [row][token][rank], as top_ids
+  for (int r = 0; r < l.rows; ++r) {
+    Json::Array row;
+    for (Dim t = 0; t < l.tokens; ++t) {
+      Json::Array cell;
+      for (std::size_t k = 0; k < top; ++k)
+        cell.emplace_back(token_texts(s.model.checkpoint.tokenizer.get(), std::span(&l.ids[l.cell(r, t) * top + k], 1))[0]);
+      row.push_back(std::move(cell));
+    }
+    said.push_back(std::move(row));
+  }
+  d.facts.set("top_tokens", std::move(said));
+  d.facts.set("top_probabilities", cube_json(l.probabilities, columns, top));
   d.facts.set("entropy", grid_json(l.entropy, columns));
   d.facts.set("kl", grid_json(l.kl, columns));
   d.facts.set("rank", grid_json(l.rank, columns));
   d.facts.set("truth_probability", grid_json(l.truth, columns));
+  for (const char* key : {"top_ids", "top_tokens", "top_probabilities"}) name_axes(d, key, {"row", "token", "rank"});
+  for (const char* key : {"entropy", "kl", "rank", "truth_probability"}) name_axes(d, key, {"row", "token"});
   return d;
 }
 

@@ -76,6 +76,7 @@ HeatMap ratio_map(const Massive& m, const std::vector<std::string>& words, const
               .columns = words,
               .values = {},
               .top = 0};
+  map.row_name = "layer", map.column_name = "token", map.value_name = "log10 of the ratio";
   for (int r = 0; r < m.rows; ++r)
     for (Dim t = 0; t < m.tokens; ++t) map.values.push_back(m.log_ratio(r, t));
   return map;
@@ -175,13 +176,16 @@ Document view(const Subject& s, const Flags& flags) {
     for (Dim c : m.channels) channels.push_back(Json(c));
     j.set("channels", std::move(channels));
     j.set("trace", grid_json(m.trace, static_cast<std::size_t>(m.rows)));
-    j.set("median", grid_json(m.median, m.median.size()));
+    j.set("median", list_json(m.median));
     j.set("largest", grid_json(m.largest, static_cast<std::size_t>(m.tokens)));
     stacks.push_back(std::move(j));
   }
   d.facts.set("above", flags.options.above);
   d.facts.set("ratio", flags.options.ratio);
   d.facts.set("stacks", std::move(stacks));
+  name_axes(d, "stacks[].trace", {"channel of channels", "row"});
+  name_axes(d, "stacks[].median", {"row"});
+  name_axes(d, "stacks[].largest", {"row", "token"});
   if (flags.zero || flags.mean) add_effects(d, s, flags);
   return d;
 }

@@ -51,6 +51,7 @@ HeatMap residual_map(const NormGrid& g, const std::vector<std::string>& words, c
               .columns = words,
               .values = {},
               .top = 0};
+  map.row_name = "layer", map.column_name = "token", map.value_name = "log10 of the length above the shortest";
   double least = std::numeric_limits<double>::infinity();
   for (float v : g.residual)
     if (v > 0) least = std::min(least, static_cast<double>(v));
@@ -68,6 +69,7 @@ void add_heads(Document& d, const Norms& n, const NormGrid& g, const std::string
               .columns = {},
               .values = {},
               .top = 1};
+  map.row_name = "layer", map.column_name = "head", map.value_name = "length of the first / of the others";
   std::size_t most = 0;
   for (const HeadNorm& h : n.heads)
     if (h.stack == g.stack && h.of == HeadNorm::Of::v) most = std::max(most, static_cast<std::size_t>(h.head) + 1);
@@ -115,6 +117,8 @@ Document view(const Subject& s) {
     stacks.push_back(std::move(j));
   }
   d.facts.set("stacks", std::move(stacks));
+  name_axes(d, "stacks[].residual", {"row", "token"});
+  for (const char* key : {"stacks[].attn_out", "stacks[].cross_out", "stacks[].ffn_out"}) name_axes(d, key, {"layer", "token"});
   Json::Array heads;
   for (const HeadNorm& h : n.heads) {
     Json j = Json::Object{};

@@ -36,30 +36,30 @@ const char* scaling_name(RopeScaling s) {
 HeatMap table_map(const Positions& p, Dim most) {
   Dim step = (p.width + most - 1) / most;
   if (step > 1 && step % 2 == 0) ++step;
-  HeatMap map{.title = concat(p.sinusoid ? "Sinusoids" : "Learned position vectors", ": place by channel (half dark is zero, darkest ",
-                              p.sinusoid ? "1" : "the largest", ")", step > 1 ? concat(", one channel in ", step) : ""),
+  HeatMap map{.title = concat(p.sinusoid ? "Sinusoids" : "Learned position vectors", ": place by channel",
+                              step > 1 ? concat(", one channel in ", step) : ""),
               .rows = numbers(p.shown),
               .columns = numbers((p.width + step - 1) / step, step),
               .values = {},
-              .top = 1};
-  double largest = 0;
-  for (double v : p.table) largest = std::max(largest, std::abs(v));
+              .top = p.sinusoid ? 1.0 : 0.0,
+              .scale = HeatMap::Scale::both_signs,
+              .row_name = "place",
+              .column_name = "channel"};
   for (Dim r = 0; r < p.shown; ++r)
-    for (Dim c = 0; c < p.width; c += step)
-      map.values.push_back(0.5 + 0.5 * p.table[static_cast<std::size_t>(r * p.width + c)] / std::max(largest, 1e-30));
+    for (Dim c = 0; c < p.width; c += step) map.values.push_back(p.table[static_cast<std::size_t>(r * p.width + c)]);
   return map;
 }
 
-// Cosines on a scale from the least there is to 1.
 HeatMap similarity_map(const Positions& p) {
-  const double least = *std::min_element(p.similarity.begin(), p.similarity.end());
-  HeatMap map{.title = concat("Cosine of two places' vectors (white ", fixed(least, 2), ", darkest 1)"),
-              .rows = numbers(p.shown),
-              .columns = numbers(p.shown),
-              .values = {},
-              .top = 1};
-  for (double v : p.similarity) map.values.push_back((v - least) / std::max(1 - least, 1e-12));
-  return map;
+  return {.title = "Cosine of two places' vectors",
+          .rows = numbers(p.shown),
+          .columns = numbers(p.shown),
+          .values = p.similarity,
+          .top = 1,
+          .scale = HeatMap::Scale::both_signs,
+          .row_name = "place",
+          .column_name = "place",
+          .value_name = "cosine"};
 }
 
 void add_absolute(Document& d, const Positions& p, const Recipe& recipe, Dim channels) {
@@ -86,6 +86,8 @@ void add_absolute(Document& d, const Positions& p, const Recipe& recipe, Dim cha
   }
   d.facts.set("table", grid_json(p.table, static_cast<std::size_t>(p.width)));
   d.facts.set("similarity", grid_json(p.similarity, static_cast<std::size_t>(p.shown)));
+  name_axes(d, "table", {"place", "channel"});
+  name_axes(d, "similarity", {"place", "place"});
 }
 
 void add_rope(Document& d, const Positions& p, const Model* model, Dim positions) {
@@ -125,14 +127,18 @@ void add_rope(Document& d, const Positions& p, const Model* model, Dim positions
       chart.curves[1].y.push_back(places_per_turn(r.unscaled[i]));
     }
     d.parts.push_back(std::move(chart));
-    HeatMap map{.title = concat("cos(place * angle), ", where, ": place by pair (half dark is zero, darkest 1)"),
+    HeatMap map{.title = concat("cos(place * angle), ", where, ": place by pair"),
                 .rows = numbers(positions),
                 .columns = numbers((turned + step - 1) / step, step),
                 .values = {},
-                .top = 1};
+                .top = 1,
+                .scale = HeatMap::Scale::both_signs,
+                .row_name = "place",
+                .column_name = "pair",
+                .value_name = "cosine"};
     for (Dim place = 0; place < positions; ++place)
       for (Dim i = 0; i < turned; i += step)
-        map.values.push_back(0.5 + 0.5 * std::cos(static_cast<double>(place) * r.radians[static_cast<std::size_t>(i)]));
+        map.values.push_back(std::cos(static_cast<double>(place) * r.radians[static_cast<std::size_t>(i)]));
     d.parts.push_back(std::move(map));
     Json j = Json::Object{};
     j.set("layers", layer_list(r.layers));
@@ -140,11 +146,13 @@ void add_rope(Document& d, const Positions& p, const Model* model, Dim positions
     j.set("scaling", scaling_name(r.spec.scaling));
     j.set("magnitude", r.magnitude);
     j.set("length", r.length);
-    j.set("radians", grid_json(r.radians, r.radians.size()));
-    j.set("radians_without_scaling", grid_json(r.unscaled, r.unscaled.size()));
+    j.set("radians", list_json(r.radians));
+    j.set("radians_without_scaling", list_json(r.unscaled));
     facts.push_back(std::move(j));
   }
-  if (!facts.empty()) d.facts.set("rope", std::move(facts));
+  if (facts.empty()) return;
+  d.facts.set("rope", std::move(facts));
+  for (const char* key : {"rope[].radians", "rope[].radians_without_scaling"}) name_axes(d, key, {"pair"});
 }
 
 void add_biases(Document& d, const Positions& p) {
@@ -156,7 +164,7 @@ void add_biases(Document& d, const Positions& p) {
     for (std::size_t h = 0; h < a.slopes.size(); ++h)
       t.rows.push_back({std::to_string(h), Cell(a.slopes[h], 6), concat(fixed(std::log(2.0) / a.slopes[h], 1), " places")});
     d.parts.push_back(std::move(t));
-    slopes.push_back(Json::Object{{"layers", layer_list(a.layers)}, {"slopes", grid_json(a.slopes, a.slopes.size())}});
+    slopes.push_back(Json::Object{{"layers", layer_list(a.layers)}, {"slopes", list_json(a.slopes)}});
   }
   for (const BucketTable& b : p.buckets) {
     const std::string title = concat("Buckets, ", stack_name(b.stack), " layers ", layer_list(b.layers), ": ", b.count, " of them, ",
@@ -167,24 +175,31 @@ void add_biases(Document& d, const Positions& p) {
         t.rows.push_back({Cell(b.bucket[i], 0), Cell(static_cast<double>(b.distances[i]), 0)});
       d.parts.push_back(std::move(t));
     } else {
-      double largest = 0;
-      for (double v : b.bias) largest = std::max(largest, std::abs(v));
-      HeatMap map{.title = concat(title, ". What it adds to a score, by distance (key - query) and head: half dark is zero, darkest +",
-                                  fixed(largest, 2)),
+      HeatMap map{.title = concat(title, ". What it adds to a score, by distance (key - query) and head"),
                   .rows = {},
                   .columns = numbers(b.heads),
-                  .values = {},
-                  .top = 1};
+                  .values = b.bias,
+                  .top = 0,
+                  .scale = HeatMap::Scale::both_signs,
+                  .row_name = "key - query",
+                  .column_name = "head",
+                  .value_name = "added to the score"};
       for (Dim distance : b.distances) map.rows.push_back(std::to_string(distance));
-      for (double v : b.bias) map.values.push_back(0.5 + 0.5 * v / std::max(largest, 1e-30));
       d.parts.push_back(std::move(map));
       biases.push_back(Json::Object{{"stack", stack_name(b.stack)},
                                     {"layers", layer_list(b.layers)},
+                                    {"distances", list_json(b.distances)},
                                     {"bias", grid_json(b.bias, static_cast<std::size_t>(b.heads))}});
     }
   }
-  if (!slopes.empty()) d.facts.set("alibi", std::move(slopes));
-  if (!biases.empty()) d.facts.set("buckets", std::move(biases));
+  if (!slopes.empty()) {
+    d.facts.set("alibi", std::move(slopes));
+    name_axes(d, "alibi[].slopes", {"head"});
+  }
+  if (!biases.empty()) {
+    d.facts.set("buckets", std::move(biases));
+    name_axes(d, "buckets[].bias", {"distance", "head"});
+  }
 }
 
 Document view(const Subject& s, PositionOptions options, Dim channels) {
@@ -203,7 +218,7 @@ Document view(const Subject& s, PositionOptions options, Dim channels) {
 
 std::function<Document(const Subject&)> parse(Args& args) {
   PositionOptions o;
-  o.positions = args.number("positions", 1, 4096).value_or(32);
+  o.positions = args.number("positions", 1, 4096).value_or(64);
   o.length = args.number("length", 1, Dim{1} << 40).value_or(0);
   const Dim channels = args.number("channels", 1, 1 << 20).value_or(30);
   return [o, channels](const Subject& s) { return view(s, o, channels); };
@@ -214,7 +229,7 @@ std::function<Document(const Subject&)> parse(Args& args) {
 extern const View kPositionsView;
 const View kPositionsView = {"positions",
                              "how a model tells places apart: sinusoids, learned vectors, RoPE angles, ALiBi, buckets",
-                             "  --positions N        how many places are drawn (32)\n"
+                             "  --positions N        how many places are drawn (64)\n"
                              "  --channels N         at most so many channels of a table (30)\n"
                              "  --length N           of the text, for RoPE scalings that depend on it (the model's context)\n",
                              parse,

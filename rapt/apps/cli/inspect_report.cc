@@ -72,7 +72,14 @@ void add_grids(Page& page, const Subject& s, Stack stack, const Flags& flags) {
       for (Dim t = 0; t < m.tokens; ++t) grid.values.push_back(static_cast<float>(m.log_ratio(r, t)));
     page.grids.push_back(std::move(grid));
   }
-  for (const NormGrid& n : norms(s.device(), s.net(), s.ids, s.source).grids) {
+  const auto lengths = [&]() -> std::vector<NormGrid> {
+    try {
+      return norms(s.device(), s.net(), s.ids, s.source).grids;
+    } catch (const Error&) {  // not every model has everything: below, its own view says why
+      return {};
+    }
+  };
+  for (const NormGrid& n : lengths()) {
     if (n.stack != stack) continue;
     page.grids.push_back(
         {.key = "residual", .name = "Length of the residual stream", .rows = rows, .values = n.residual, .log_scale = true});
@@ -138,7 +145,7 @@ Document view(const Subject& s, const Flags& flags) {
   const std::string path = s.model.checkpoint.path,
                     name = std::filesystem::path(path.ends_with('/') ? path.substr(0, path.size() - 1) : path).filename().string();
   const std::string file = s.html.empty() ? name + ".html" : s.html;
-  if (!s.force && std::filesystem::exists(file)) fail(file, " exists; give another name with --html, or --force to replace it");
+  check_can_write(file, s.force);  // before the work, not after it
   const bool both = !s.source.empty();
   const Stack stack = both ? flags.stack.value_or(Stack::encoder) : last_stack(s.net());
   if (flags.stack && *flags.stack != stack) fail_usage("--stack: ", path, " has a ", stack_name(stack), " only");

@@ -53,6 +53,7 @@ Document view(const Subject& s, const Options& o) {
   int most = 0;
   for (const HeadSink& h : score.heads) most = std::max(most, h.head + 1);
   HeatMap map{.title = "Mean weight on the first token, layer by head", .rows = {}, .columns = {}, .values = {}, .top = 1};
+  map.row_name = "layer", map.column_name = "head", map.value_name = "mean weight";
   for (int h = 0; h < most; ++h) map.columns.push_back(std::to_string(h));
   Table table{.title = "What makes it: lengths of the first key and value against those of other tokens, and cosines of queries with them",
               .columns = {"layer", "sinks %", "weight on 1", "|k1|", "|k| others", "ratio", "|v1|", "|v| others", "ratio", "cos(q,k1)",
@@ -80,11 +81,12 @@ Document view(const Subject& s, const Options& o) {
       j.set("alpha", std::move(alphas));
       j.set("share", std::move(shares));
       j.set("key_first", h.key_first);
-      j.set("key_others", h.key_others);
+      const auto others = [&](double x) { return score.tokens > 1 ? Json(x) : Json(); };  // one token has no others
+      j.set("key_others", others(h.key_others));
       j.set("value_first", h.value_first);
-      j.set("value_others", h.value_others);
-      j.set("cosine_first", h.cosine_first);
-      j.set("cosine_others", h.cosine_others);
+      j.set("value_others", others(h.value_others));
+      j.set("cosine_first", others(h.cosine_first));
+      j.set("cosine_others", score.tokens > 2 ? Json(h.cosine_others) : Json());
       heads.push_back(std::move(j));
     }
     for (int h = static_cast<int>(n); h < most; ++h) map.values.push_back(std::numeric_limits<double>::quiet_NaN());
@@ -122,11 +124,13 @@ std::function<Document(const Subject&)> parse(Args& args) {
 }  // namespace
 
 extern const View kSinksView;
-const View kSinksView = {"sinks", "how much attention the first tokens collect (Sink_k), and whether length or direction does it",
-                         "  --epsilon X          mean weight above which a head has a sink (0.3)\n"
-                         "  --length T           tokens of a text: a longer one is cut into texts of T (64)\n"
-                         "  --texts N            at most so many of them (100)\n"
-                         "  --first K            the first K tokens are asked about (4)\n",
-                         parse};
+const View kSinksView = {
+    "sinks", "how much attention the first tokens collect (Sink_k), and whether length or direction does it",
+    "  --epsilon X          mean weight above which a head has a sink (0.3); the mean is over all rows from token k on, and\n"
+    "                       a row whose window does not reach back to it gives it 0\n"
+    "  --length T           tokens of a text: a longer one is cut into texts of T (64)\n"
+    "  --texts N            at most so many of them (100)\n"
+    "  --first K            the first K tokens are asked about (4)\n",
+    parse};
 
 }  // namespace rapt::cli

@@ -23,26 +23,43 @@ Document list(const Subject& s) {
       Words{"L is a layer's number, -1 the last layer, * all of them; T are the tokens of the text, S those of the source. --points shows "
             "some of them, --save writes them, --edit changes the pass where the last column says yes."});
   Table table{.title = "", .columns = {"point", "layers", "shape", "in TransformerLens", "edit"}, .rows = {}};
-  for (const PointLine& line : list_points(s.net()))
+  Json::Array points;
+  for (const PointLine& line : list_points(s.net())) {
     table.rows.push_back({line.name, line.first < 0 ? "" : std::to_string(line.layers), shape_text(line.example), line.lens,
                           line.example.fixed.empty() ? "yes" : "no"});
+    points.push_back(Json::Object{{"point", line.name},
+                                  {"layers", line.first < 0 ? Json() : Json(line.layers)},
+                                  {"shape", shape_text(line.example)},
+                                  {"transformer_lens", line.lens.empty() ? Json() : Json(line.lens)},
+                                  {"editable", line.example.fixed.empty()}});
+  }
+  d.facts.set("points", std::move(points));
   d.parts.push_back(std::move(table));
   return d;
 }
 
-std::vector<Cell> summary(const Captured& t) {
-  double sum = 0, square = 0, least = INFINITY, most = -INFINITY;
+struct Summary {
+  double mean = 0, rms = 0, least = INFINITY, most = -INFINITY;
+  Dim hidden = 0;  // scores of keys that are not seen
+  Dim broken = 0;  // NaN, or infinite where nothing is hidden
+};
+
+Summary summary(const Captured& t, bool scores) {
+  Summary s;
+  double sum = 0, square = 0;
   Dim n = 0;
   for (float value : t.values) {
     const double v = static_cast<double>(value);
-    if (!std::isfinite(v)) continue;  // scores of keys that are not seen
+    if (!std::isfinite(v)) {
+      ++(scores && v < 0 ? s.hidden : s.broken);
+      continue;
+    }
     sum += v, square += v * v, ++n;
-    least = std::min(least, v), most = std::max(most, v);
+    s.least = std::min(s.least, v), s.most = std::max(s.most, v);
   }
-  std::string shape;
-  for (Dim size : t.shape) shape += concat(shape.empty() ? "" : ",", size);
   const double count = static_cast<double>(std::max<Dim>(1, n));
-  return {t.name, concat("[", shape, "]"), Cell(sum / count, 5), Cell(std::sqrt(square / count), 5), Cell(least, 4), Cell(most, 4)};
+  s.mean = sum / count, s.rms = std::sqrt(square / count);
+  return s;
 }
 
 Document show(const Subject& s, const Options& o) {
@@ -62,12 +79,32 @@ Document show(const Subject& s, const Options& o) {
   Document d{.name = "tensors", .title = concat("Tensors of ", s.net().recipe.name, " on ", s.ids.size(), " tokens"), .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   Table table{.title = "", .columns = {"point", "shape", "mean", "rms", "least", "most"}, .rows = {}};
-  for (const Captured& t : got.tensors) table.rows.push_back(summary(t));
+  Json::Array tensors;
+  for (std::size_t i = 0; i < got.tensors.size(); ++i) {
+    const Captured& t = got.tensors[i];
+    const Summary sum = summary(t, asked[i].point.kind == Point::Kind::scores);
+    std::string shape;
+    Json::Array sizes;
+    for (Dim size : t.shape) shape += concat(shape.empty() ? "" : ",", size), sizes.emplace_back(size);
+    table.rows.push_back({t.name, concat("[", shape, "]"), Cell(sum.mean, 5), Cell(sum.rms, 5), Cell(sum.least, 4), Cell(sum.most, 4)});
+    tensors.push_back(Json::Object{{"point", t.name},
+                                   {"shape", std::move(sizes)},
+                                   {"mean", sum.mean},
+                                   {"rms", sum.rms},
+                                   {"least", std::isfinite(sum.least) ? Json(sum.least) : Json()},
+                                   {"most", std::isfinite(sum.most) ? Json(sum.most) : Json()},
+                                   {"not_finite", sum.broken}});
+    if (sum.broken > 0)
+      note(concat("warning: ", t.name, " holds ", with_commas(sum.broken), sum.broken == 1 ? " value" : " values",
+                  " that are NaN or infinite"));
+  }
   d.parts.push_back(std::move(table));
   if (o.save) d.parts.push_back(Words{concat("Written to ", *o.save, ".")});
-  Json::Array ids;
-  for (std::int32_t id : s.ids) ids.push_back(static_cast<int>(id));
-  d.facts.set("tokens", std::move(ids));
+  d.facts.set("tensors", std::move(tensors));
+  Json::Array edits_json;
+  for (const std::string& e : o.edits) edits_json.emplace_back(e);
+  d.facts.set("edits", std::move(edits_json));
+  if (o.save) d.facts.set("file", *o.save);
   return d;
 }
 
@@ -95,6 +132,8 @@ const View kTensorsView = {
     "  --save FILE          into FILE.safetensors, FILE.npy (one point) or a folder of .npy (a name without an ending)\n"
     "  --edit SPEC          changes the pass, may come many times: POINT[@HEAD][@POSITION]:OP[=VALUE] with OP zero, mean,\n"
     "                       scale, add, replace, project_out or swap and VALUE a number, .npy or .safetensors[#TENSOR]\n"
+    "                       @3 is a head at points with heads (q, k, value, z …), a position elsewhere; @h3 and @p3 make\n"
+    "                       it certain, @-1 is the last position. Every operation with examples: docs/edits.md\n"
     "  --max-mib N          the most that the tensors may take (1024)\n",
     parse};
 

@@ -4,16 +4,12 @@
 #include <cmath>
 
 #include "rapt/base/text.h"
+#include "rapt/inspect/words.h"
 
 namespace rapt::cli {
 
 std::string word_of(const Checkpoint& checkpoint, std::int32_t id) {
-  if (!checkpoint.tokenizer || id < 0 || id >= checkpoint.tokenizer->size()) return concat("<", id, ">");
-  const std::string text = checkpoint.tokenizer->decode(std::span(&id, 1), true);
-  if (text.find_first_not_of(" \n\r\t") != std::string::npos) return text;
-  std::string shown;  // nothing but white space: made visible
-  for (char c : text) shown += c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : "␣";
-  return shown;
+  return visible_text(token_texts(checkpoint.tokenizer.get(), std::span(&id, 1))[0]);
 }
 
 std::optional<Stack> stack_arg(Args& args) {
@@ -26,8 +22,8 @@ std::optional<Stack> stack_arg(Args& args) {
 
 std::vector<std::string> words_of(const Subject& subject, Stack stack) {
   const bool source = stack == Stack::encoder && !subject.source.empty();
-  std::vector<std::string> words;
-  for (std::int32_t id : source ? subject.source : subject.ids) words.push_back(word_of(subject.model.checkpoint, id));
+  std::vector<std::string> words = token_texts(subject.model.checkpoint.tokenizer.get(), source ? subject.source : subject.ids);
+  for (std::string& w : words) w = visible_text(std::move(w));
   return words;
 }
 
@@ -51,5 +47,13 @@ std::string model_line(const Subject& subject) {
 }
 
 std::string times(double ratio) { return concat(with_commas(static_cast<Dim>(std::llround(std::min(ratio, 9e15)))), " times"); }
+
+void name_axes(Document& d, const char* key, std::initializer_list<const char*> axes) {
+  Json shapes = d.facts.find("shapes") ? *d.facts.find("shapes") : Json(Json::Object{});
+  Json::Array names;
+  for (const char* axis : axes) names.emplace_back(axis);
+  shapes.set(key, std::move(names));
+  d.facts.set("shapes", std::move(shapes));
+}
 
 }  // namespace rapt::cli

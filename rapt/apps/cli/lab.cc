@@ -3,7 +3,8 @@
 #include "rapt/apps/cli/lab.h"
 
 #include <chrono>
-#include <filesystem>
+#include <ctime>
+#include <fstream>
 #include <memory>
 
 #include "rapt/apps/cli/verb.h"
@@ -34,7 +35,29 @@ int list(bool json) {
   return 0;
 }
 
+#ifndef RAPT_VERSION
+#define RAPT_VERSION "unknown"
+#endif
+
+// "Some CPU", where the system tells.
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+  return "";
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
+  return text;
+}
+
 struct LabArgs {
+  std::string command;  // what decides the result, as it would be typed
   std::vector<std::uint64_t> seeds = {0};
   double effort = 1;
   std::optional<std::string> html, markdown;
@@ -51,6 +74,13 @@ void write_file(const std::string& path, std::string_view text, bool force) {
 int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& a, const CommonArgs& common) {
   Device device({.threads = common.threads});  // not bound to processors: experiments start threads of their own, which would share one
   note_threads(device, common);
+  const std::string cpu = processor();
+  const LabOrigin origin{.command = a.command,
+                         .program = "rapt " RAPT_VERSION,
+                         .machine = concat(device.threads(), device.threads() == 1 ? " thread (" : " threads (", device.kernels.isa, ")",
+                                           cpu.empty() ? "" : " of ", cpu),
+                         .date = today(),
+                         .effort = a.effort};
   std::vector<std::vector<LabResult>> results;
   std::vector<Document> documents;
   for (std::size_t i = 0; i < which.size(); ++i) {
@@ -68,7 +98,7 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
       results.back().push_back(e->run(lab));
       bar.reset();
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      documents.push_back(lab_document(*e, results.back().back(), lab, seconds));
+      documents.push_back(lab_document(*e, results.back().back(), lab, seconds, origin));
       if (a.seeds.size() > 1) documents.back().title += concat(" (seed ", seed, ")");
       if (common.json) continue;
       if (which.size() == 1) print(document_text(documents.back(), color_on_stdout()) + (a.seeds.back() == seed ? "" : "\n"));
@@ -77,7 +107,7 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
     }
     const bool over = a.force || i > 0;
     if (!a.html && !a.markdown) continue;
-    const std::vector<Document> report = lab_report(std::span(which).first(i + 1), a.seeds, results);
+    const std::vector<Document> report = lab_report(std::span(which).first(i + 1), a.seeds, results, origin);
     if (a.html) write_file(*a.html, documents_html("The laboratory of rapt", report), over);
     if (a.markdown) write_file(*a.markdown, lab_markdown(report), over);
   }
@@ -87,10 +117,6 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
     print((all.size() == 1 ? all[0] : Json(std::move(all))).dump() + "\n");
   }
   return 0;
-}
-
-void check_new(const std::optional<std::string>& path, bool force) {  // before the work, not after it
-  if (path && !force && std::filesystem::exists(*path)) fail(*path, ": exists; --force writes over it");
 }
 
 // The flags of all forms are taken before the form is known; those of another one are refused.
@@ -158,8 +184,13 @@ int lab(Args& args) {
   if (all)
     for (const Experiment& e : experiments()) which.push_back(&e);
   else which.push_back(&find_experiment(words[0]));
-  check_new(l.html, l.force);
-  check_new(l.markdown, l.force);
+  for (const auto& file : {l.html, l.markdown})
+    if (file) check_can_write(*file, l.force);
+  l.command = concat("rapt lab ", all ? "--all" : words[0],
+                     seeds  ? concat(" --seeds ", *seeds)
+                     : seed ? concat(" --seed ", *seed)
+                            : "",
+                     effort ? concat(" --effort ", shortest(*effort)) : "", common.threads > 0 ? concat(" -t ", common.threads) : "");
   return run_experiments(which, l, common);
 }
 

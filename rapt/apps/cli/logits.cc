@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt logits: what the model computes for given ids, as an array.
+#include <algorithm>
+#include <cmath>
+
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/base/text.h"
 #include "rapt/io/npy.h"
@@ -7,11 +10,14 @@
 namespace rapt::cli {
 namespace {
 
-void write_rows(NpyWriter& file, const Tensor& rows) {
-  if (rows.dtype == DType::f32) return file.write(rows.as<float>());
-  std::vector<float> narrow(static_cast<std::size_t>(rows.elements()));
-  for (std::size_t i = 0; i < narrow.size(); ++i) narrow[i] = static_cast<float>(rows.at(static_cast<Dim>(i)));
-  file.write(narrow);
+// Returns how many of them are NaN or infinite.
+Dim write_rows(NpyWriter& file, const Tensor& rows) {
+  std::vector<float> narrow;
+  if (rows.dtype != DType::f32)
+    for (Dim i = 0; i < rows.elements(); ++i) narrow.push_back(static_cast<float>(rows.at(i)));
+  const std::span<const float> values = rows.dtype == DType::f32 ? std::span<const float>(rows.as<float>()) : narrow;
+  file.write(values);
+  return std::count_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
 }
 
 int run(Args& args) {
@@ -49,21 +55,26 @@ int run(Args& args) {
   const bool pieces = r.decoder && !classes;
   const Dim piece = pieces ? chunk : T;
   Progress bar("computing", common.quiet);
+  Dim broken = 0;
   for (Dim at = 0; at < T; at += piece) {
     const Dim n = std::min(piece, T - at);
     Batch batch{.tokens = std::span(rows).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n))};
     batch.sequences.push_back({.first = 0, .count = n, .past = at, .opened = T});
     pass.reset();
-    write_rows(file, forward(pass, model, batch, both && at == 0 ? &source : nullptr, pieces ? &cache : nullptr));
+    broken += write_rows(file, forward(pass, model, batch, both && at == 0 ? &source : nullptr, pieces ? &cache : nullptr));
     bar.step(static_cast<double>(at + n), static_cast<double>(T));
   }
   file.commit();
   bar.clear();
+  if (broken > 0)
+    note(concat("warning: ", with_commas(broken), " of ", with_commas(results * width),
+                " values are NaN or infinite: the weights are broken, or values outgrew their format"));
   if (common.json) {
     Json j = Json::Object{};
     j.set("out", *out);
     j.set("rows", results);
     j.set("columns", width);
+    j.set("not_finite", broken);
     j.set("what", std::string(r.head.kind == HeadRecipe::Kind::none ? "hidden" : "logits"));
     print(j.dump() + "\n");
   } else if (!common.quiet) {

@@ -239,7 +239,8 @@ void MetricsFile::write_curves(const std::string& folder) const {
   Chart sinks{.title = "attention sink: heads whose mean weight on the first key is above 0.3",
               .x_label = "step",
               .y_label = "share of heads",
-              .curves = {}};
+              .curves = {},
+              .share = true};
   std::map<std::string, Curve> layers;
   const std::string text = read_text_file(path_, std::uint64_t{1} << 32);
   double smooth = 0;

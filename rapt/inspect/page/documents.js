@@ -4,18 +4,23 @@ function documentsView() {
   const host = byId('documents'), maps = [];
   let count = 0;
   const kinds = {
-    words: (p) => el(p.heading ? 'h3' : 'p', {textContent: p.text}),
+    words: (p) => el(p.heading ? 'h3' : 'p', {}, ...p.text.split('`').map((t, i, all) => i % 2 && i + 1 < all.length ? el('code', {textContent: t}) : i % 2 ? '`' + t : t)),
     table: (p) => el('figure', {}, ...(p.title ? [el('figcaption', {textContent: p.title})] : []), el('div', {className: 'scroll', tabIndex: 0}, tableOf(p.columns, p.rows))),
     map: (p) => {
       const id = `map-twin-${++count}`, canvas = el('canvas', {role: 'img', 'aria-label': p.title, 'aria-describedby': id, className: 'plain'});
-      const scale = scaleOf(p.values.map((v) => v === null ? NaN : p.top > 0 ? v / p.top : v), p.top > 0, false);
-      maps.push(() => paint(canvas, p.columns.length, p.rows.length, (x, y) => {
-        const v = p.values[y * p.columns.length + x];
-        return v === null ? -1 : scale.index(p.top > 0 ? v / p.top : v);
-      }));
+      const signed = p.scale === 'both_signs', top = p.top || p.values.reduce((a, v) => Math.max(a, signed ? Math.abs(v) : v), 0) || 1;
+      const share = (v) => signed ? 0.5 + 0.5 * v / top : p.scale === 'root' ? Math.sqrt(Math.max(0, v / top)) : v / top;
+      const index = (v) => v === null ? -1 : Math.round(255 * Math.min(1, Math.max(0, share(v))));
+      const key = el('div'), ramp = legend(key, signed);
+      maps.push(() => {
+        paint(canvas, p.columns.length, p.rows.length, (x, y) => index(p.values[y * p.columns.length + x]), signed);
+        ramp(signed ? -top : 0, signed ? 0 : p.scale === 'root' ? top / 4 : top / 2, top);
+      });
       canvas.style.height = `${Math.max(40, Math.min(420, p.rows.length * 14))}px`;
+      const sides = [p.row_name && `↓ ${p.row_name}`, p.column_name && `→ ${p.column_name}`, p.value_name].filter(Boolean).join(' · ');
       return el('figure', {}, el('figcaption', {textContent: p.title}),
-          el('div', {className: 'axes'}, el('div'), axis(p.columns, 'across', 16), axis(p.rows, 'down', 40), canvas), twin(id, () => tableOf(['', ...p.columns],
+          el('div', {className: 'axes'}, el('div'), axis(p.columns, 'across', 16), axis(p.rows, 'down', 40), canvas), key,
+          ...(sides ? [el('p', {className: 'hint', textContent: sides})] : []), twin(id, () => tableOf(['', ...p.columns],
           p.rows.map((name, r) => [name, ...p.columns.map((_, c) => p.values[r * p.columns.length + c] === null ? '' : number(p.values[r * p.columns.length + c]))]))));
     },
     chart: (p) => {
@@ -35,6 +40,6 @@ function documentsView() {
     return details;
   }
   for (const d of data.documents)
-    host.append(el('section', {className: 'document'}, el('h2', {textContent: d.title}), ...d.parts.map((p) => kinds[p.kind](p))));
+    host.append(el('section', {className: d.parts.some((p) => p.kind === 'table' && p.columns.length > 8) ? 'document whole' : 'document'}, el('h2', {textContent: d.title}), ...d.parts.map((p) => kinds[p.kind](p))));
   follow('theme', () => { for (const draw of maps) draw(); });
 }

@@ -74,7 +74,7 @@ function allView() {
     left: () => tell(state.l, state.h),
   });
   picture.box.style.minWidth = `${Math.min(24 * columns, 24 * 48)}px`;
-  picture.box.style.maxWidth = `${72 * columns}px`;
+  picture.box.style.maxWidth = `${Math.max(72, Math.min(200, Math.floor(1000 / rows))) * columns}px`;  // few heads are drawn larger
   function small(map) {
     const out = new Uint8Array(side * side);
     for (let r = 0; r < map.rows; ++r) {

@@ -1,29 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as colours. One map for all: Oklab lightness goes from the paper's to the ink's in even steps while the hue turns from yellow
-// through red to indigo, so order is seen without colours too. Dark pages go the other way.
-//   t = 0 … 1;  L = 0.985 - 0.735 t (light), 0.215 + 0.745 t (dark);  with u = (L - 0.2) / 0.78:
-//   chroma = 0.19 sin(pi min(1, max(0, u)))^0.8 + 0.012,  hue = 280 + 175 u degrees;  Oklab -> linear sRGB -> sRGB, clipped, rounded
-function colourOf(lightness) {
-  const u = (lightness - 0.2) / 0.78, inside = Math.min(1, Math.max(0, u));
-  const chroma = 0.19 * Math.sin(Math.PI * inside) ** 0.8 + 0.012, hue = (280 + 175 * u) * Math.PI / 180;
-  const a = chroma * Math.cos(hue), b = chroma * Math.sin(hue);
-  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
-  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
-  const s = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3;
-  return [4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
-          -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
-          -0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s].map((x) => {
-    const c = Math.min(1, Math.max(0, x));
-    return Math.round(255 * (c <= 0.0031308 ? 12.92 * c : 1.055 * c ** (1 / 2.4) - 0.055));
-  });
-}
-function table(dark) {
-  const rgb = new Uint8Array(768);
-  for (let i = 0; i < 256; ++i) rgb.set(colourOf(dark ? 0.215 + 0.745 * i / 255 : 0.985 - 0.735 * i / 255), 3 * i);
-  return rgb;
-}
-const kTables = {light: table(false), dark: table(true)};
-const lut = () => kTables[state.theme];
+// Numbers as colours: the tables come from the program (rapt/inspect/colors.h), 256 colours of six hexadecimal digits each.
+const kTables = Object.fromEntries(Object.entries(data.colours).map(([name, text]) =>
+  [name, Uint8Array.from({length: 768}, (_, i) => parseInt(text.slice(2 * i, 2 * i + 2), 16))]));
+const lut = (signed = false) => kTables[state.theme + (signed ? '_signed' : '')];
 function cssOf(index) {
   const rgb = lut();
   return `rgb(${rgb[3 * index]} ${rgb[3 * index + 1]} ${rgb[3 * index + 2]})`;
@@ -49,10 +28,10 @@ function scaleOf(values, share, log) {
 }
 
 // One pixel for each cell; CSS makes them large.
-function paint(canvas, width, height, indexAt) {
+function paint(canvas, width, height, indexAt, signed = false) {
   canvas.width = width;
   canvas.height = height;
-  const context = canvas.getContext('2d', {willReadFrequently: true}), image = context.createImageData(width, height), rgb = lut();
+  const context = canvas.getContext('2d', {willReadFrequently: true}), image = context.createImageData(width, height), rgb = lut(signed);
   for (let y = 0, at = 0; y < height; ++y) {
     for (let x = 0; x < width; ++x, at += 4) {
       const index = indexAt(x, y);
@@ -104,11 +83,11 @@ function axis(names, side, most) {
 }
 
 // The colours, with the values of both ends and of the middle.
-function legend(host) {
+function legend(host, signed = false) {
   const canvas = el('canvas', {width: 256, height: 1, 'aria-hidden': 'true'}), spans = [el('span'), el('span'), el('span')];
   host.append(el('div', {className: 'legend'}, canvas, el('div', {}, ...spans)));
   return (...values) => {
-    paint(canvas, 256, 1, (x) => x);
+    paint(canvas, 256, 1, (x) => x, signed);
     values.forEach((value, i) => { spans[i].textContent = number(value); });
   };
 }

@@ -22,6 +22,11 @@ function mapView() {
   picture.box.append(row, column);
   byId('map-heat').classList.add('square');
   byId('map-heat').append(el('span', {className: 'axis-x', 'data-text': 'keys_axis'}), el('span', {className: 'axis-y', 'data-text': 'queries_axis'}));
+  if (tokens <= 40) {  // room for words at the sides
+    byId('map-heat').classList.add('worded');
+    const words = (side) => el('div', {className: side, 'aria-hidden': 'true'}, ...data.tokens.map((text) => el('span', {textContent: shown(text)})));
+    picture.box.append(words('side-left'), words('side-top'));
+  }
   const ramp = legend(byId('map'));
   byId('map').insertBefore(byId('map').lastChild, read);
 

@@ -101,12 +101,15 @@ function stateOfHash() {
   return patch;
 }
 
-// What is shown where the address says nothing: the head with the largest value of the first metric, the text's last token.
+// What is shown where the address says nothing: the text's last token, and a head that shows something: of those with a name the clearest
+// that is no sink and not uniform; else the one with the strongest weight outside the first token; else the first.
 const defaults = {};
 function begin() {
-  const first = data.metrics.length ? data.metrics[0].values : [];
+  const worth = data.labels.map((label) => /^(sink|uniform|$)/.test(label) ? -Infinity : Number(label.split(' ').pop()));
+  const strongest = data.metrics.find((m) => m.key === 'strongest') || data.metrics[0];
+  const values = worth.some((v) => v > 0) ? worth : strongest ? [...strongest.values] : [];
   let best = 0;
-  for (let i = 0; i < first.length; ++i) if (first[i] > first[best] || Number.isNaN(first[best])) best = i;
+  for (let i = 0; i < values.length; ++i) if (values[i] > values[best] || Number.isNaN(values[best])) best = i;
   Object.assign(state, {
     l: Math.floor(best / data.heads), h: best % data.heads, t: tokens - 1,
     m: data.metrics.length ? data.metrics[0].key : '', g: data.grids.length ? data.grids[0].key : '',
