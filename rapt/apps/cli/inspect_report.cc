@@ -138,7 +138,7 @@ Document view(const Subject& s, const Flags& flags) {
   const std::string path = s.model.checkpoint.path,
                     name = std::filesystem::path(path.ends_with('/') ? path.substr(0, path.size() - 1) : path).filename().string();
   const std::string file = s.html.empty() ? name + ".html" : s.html;
-  if (!s.force && std::filesystem::exists(file)) fail(file, " exists; give another name with --html, or --force to replace it");
+  if (!s.force && std::filesystem::exists(file)) fail(file, ": exists already; --force overwrites it");
   const bool both = !s.source.empty();
   const Stack stack = both ? flags.stack.value_or(Stack::encoder) : last_stack(s.net());
   if (flags.stack && *flags.stack != stack) fail_usage("--stack: ", path, " has a ", stack_name(stack), " only");

@@ -89,7 +89,7 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
 }
 
 void check_new(const std::optional<std::string>& path, bool force) {  // before the work, not after it
-  if (path && !force && std::filesystem::exists(*path)) fail(*path, ": exists; --force writes over it");
+  if (path && !force && std::filesystem::exists(*path)) fail(*path, ": exists already; --force overwrites it");
 }
 
 // The flags of all forms are taken before the form is known; those of another one are refused.
