@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --install: the library, its headers (include/rapt, folders kept), the program, and what find_package(rapt) reads.
+# cmake --install: the library, its headers (include/rapt, folders kept), the program with its man page and completions, the documents, and
+# what find_package(rapt) reads.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rapt)
@@ -9,7 +10,14 @@ install(EXPORT rapt-targets NAMESPACE rapt:: DESTINATION ${package_dir})
 if(RAPT_TEST_SET STREQUAL all)
   install(TARGETS rapt_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(FILES models/default/default.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/rapt)
+  # Made by the whole build; without it, the program alone is installed.
+  install(FILES ${manual}/rapt.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+  install(FILES ${manual}/rapt.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME rapt OPTIONAL)
+  install(FILES ${manual}/_rapt DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions OPTIONAL)
+  install(FILES ${manual}/rapt.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d OPTIONAL)
 endif()
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 configure_package_config_file(cmake/rapt-config.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/rapt-config.cmake INSTALL_DESTINATION ${package_dir})
 # Before 1.0 a minor version may break callers.
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/rapt-config-version.cmake COMPATIBILITY SameMinorVersion)

@@ -90,6 +90,10 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   set_tests_properties(browser_page PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
   add_test(NAME one_definition COMMAND python3 -B ${PROJECT_SOURCE_DIR}/scripts/check-doubles)
+  # Every command of README and docs: it exists, and it runs (on toys; with real models: scripts/test --long docs).
+  add_test(NAME documented_commands COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/docs_test.py --build ${CMAKE_BINARY_DIR})
+  set_tests_properties(documented_commands PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+
   add_test(NAME neon_compiles COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-neon)
   set_tests_properties(neon_compiles PROPERTIES SKIP_RETURN_CODE 77)
 endif()

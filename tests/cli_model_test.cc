@@ -110,14 +110,136 @@ TEST_F(CliModel, RunContinuesAText) {
   EXPECT_EQ(quiet("run " + toy + " 'the end' --temp 0 --predict=12 -t 2").out, a.out);
   EXPECT_EQ(run("run " + toy + " --temp 0 -n 12", "printf 'the end' |").out, a.out);
   EXPECT_EQ(run("run " + toy + " - --temp 0 -n 12", "printf 'the end' |").out, a.out);
-  // Standard input stands before the prompt.
-  EXPECT_EQ(run("run " + toy + " 'the end' --temp 0 -n 12", "echo in |").out,
+  // Standard input stands where - does.
+  EXPECT_EQ(run("run " + toy + " - 'the end' --temp 0 -n 12", "echo in |").out,
             quiet("run " + toy + " \"$(printf 'in\\nthe end')\" --temp 0 -n 12").out);
+  EXPECT_EQ(run("run " + toy + " 'the end' - --temp 0 -n 12", "printf in |").out,
+            quiet("run " + toy + " \"$(printf 'the end\\nin')\" --temp 0 -n 12").out);
   EXPECT_EQ(quiet("run " + toy + " x -n 10 -s 5").out, quiet("run " + toy + " x -n 10 -s 5").out);
   EXPECT_NE(quiet("run " + toy + " x -n 10 -s 5 --temp 2").out, quiet("run " + toy + " x -n 10 -s 6 --temp 2").out);
   const Outcome verbose = quiet("run " + toy + " x -n 5 --ignore-eos --verbose");
   EXPECT_TRUE(has(verbose.err, "answer    5 tokens")) << verbose.err;
   EXPECT_TRUE(has(verbose.err, "tokens/s")) << verbose.err;
+}
+
+// With a prompt nobody reads standard input: a loop over lines keeps its lines, a closed one is no matter.
+TEST_F(CliModel, APromptLeavesStandardInputAlone) {
+  const std::string answer = quiet("run " + toy + " 'the end' --temp 0 -n 12").out;
+  const Outcome closed = run("run " + toy + " 'the end' --temp 0 -n 12 <&-");
+  EXPECT_EQ(closed.code, 0) << closed.err;
+  EXPECT_EQ(closed.out, answer);
+  std::ofstream(path("lines")) << "one\ntwo\nthree\n";
+  const Outcome loop = run("run " + toy + " \"$l\" --temp 0 -n 2; done < '" + path("lines") + "'", "while read l; do echo \"[$l]\";");
+  EXPECT_EQ(loop.code, 0) << loop.err;
+  for (const char* l : {"[one]", "[two]", "[three]"}) EXPECT_TRUE(has(loop.out, l)) << loop.out;
+  EXPECT_FALSE(has(loop.err, "note:")) << loop.err;
+  // What used to be read is told, once, and not with -q.
+  const Outcome file = run("run " + toy + " 'the end' --temp 0 -n 12 < '" + path("lines") + "'");
+  EXPECT_EQ(file.out, answer);
+  EXPECT_TRUE(has(file.err, "standard input is not read where there is a prompt")) << file.err;
+  EXPECT_EQ(run("run " + toy + " 'the end' --temp 0 -n 12 -q < '" + path("lines") + "'").err, "");
+  EXPECT_EQ(run("run " + toy + " 'the end' --temp 0 -n 12 -q < '" + path("lines") + "'").out, answer);
+}
+
+TEST_F(CliModel, NoPromptIsAUsageError) {
+  for (const std::string& args : {"run " + toy + " </dev/null", "run " + toy + " - </dev/null", "run " + toy + " <&-"}) {
+    const Outcome o = run(args);
+    EXPECT_EQ(o.code, 2) << args;
+    EXPECT_TRUE(has(o.err, "standard input is empty")) << o.err;
+  }
+  EXPECT_EQ(quiet("run " + toy + " '' -n 3 --ignore-eos").code, 0);  // an empty prompt that was meant
+  const Outcome many = quiet("run " + toy + " why is it");
+  EXPECT_EQ(many.code, 2);
+  EXPECT_TRUE(has(many.err, "a prompt in quotes; got")) << many.err;
+  EXPECT_TRUE(has(quiet("run " + toy + " why not").err, "put it in quotes"));
+  EXPECT_TRUE(has(quiet("run " + toy + " - -").err, "read once"));
+}
+
+// One name for one thing; what earlier versions and other programs say still works.
+TEST_F(CliModel, OtherSpellingsOfFlagsWork) {
+  const std::string answer = quiet("run " + toy + " 'the end' --temp 0 --max-tokens 12").out;
+  for (const char* flags : {"-n 12 --temp 0", "--predict 12 --temperature 0", "--n-predict=12 --temp=0", "--max-new-tokens 12 --temp 0",
+                            "-n=12 --no-template --temp 0", "--predict 3 -n 12 --temp 0"})
+    EXPECT_EQ(quiet("run " + toy + " 'the end' " + flags).out, answer) << flags;
+  EXPECT_EQ(quiet("run " + toy + " 'the end' -n 8 --beam 3").out, quiet("run " + toy + " 'the end' -n 8 --beams 3").out);
+  std::ofstream(path("text")) << std::string(2000, 'a') + " the end ";
+  const std::string eval = "eval " + toy + " --perplexity '" + path("text") + "' --chunks 2 --json ";
+  EXPECT_EQ(quiet(eval + "--context 32").out, quiet(eval + "--ctx-size 32").out);
+  EXPECT_EQ(quiet("bench " + toy + " -p 0 --gen 2 -r 1 --json").code, 0);
+  for (const char* flag : {"--vocab-size", "--size"}) {
+    const Outcome o = quiet("data '" + path("text") + "' --force --out '" + path("packed.bin") + "' " + flag + " 300");
+    EXPECT_EQ(o.code, 0) << o.err;
+  }
+  const std::string logits = "logits " + toy + " --ids 1 -o '" + path("l.npy") + "'";
+  EXPECT_EQ(quiet(logits).code, 0);
+  const Outcome again = quiet(logits);
+  EXPECT_EQ(again.code, 1);
+  EXPECT_TRUE(has(again.err, "exists already; --force overwrites it")) << again.err;
+}
+
+TEST_F(CliModel, ListAndShowTellOfFiles) {
+  const std::string models = "RAPT_MODELS='" + folder.string() + "'";
+  ASSERT_EQ(quiet("convert " + toy + " '" + path("Small-Toy.Q8_0.gguf") + "' --type q8_0 -q").code, 0);
+  std::ofstream(path("broken.gguf")) << "GGUF";
+  const Outcome list = run("list", models);
+  EXPECT_EQ(list.code, 0) << list.err;
+  for (const char* word :
+       {"NAME", "toy.bin", "Small-Toy.Q8_0.gguf", "q8_0", "llama", "128", "broken.gguf", "rapt check broken.gguf", "default.gguf"})
+    EXPECT_TRUE(has(list.out, word)) << word << "\n" << list.out;
+  EXPECT_FALSE(has(list.out, "tokenizer.bin")) << list.out;
+  const Json j = parse_json(run("list --json", models).out);
+  const auto row =
+      std::find_if(j.array().begin(), j.array().end(), [](const Json& r) { return r.find("name")->string() == "Small-Toy.Q8_0.gguf"; });
+  ASSERT_NE(row, j.array().end());
+  EXPECT_EQ(row->find("type")->string(), "q8_0");
+  EXPECT_EQ(row->find("context")->integer(), kContext);
+  EXPECT_TRUE(has(run("list", "RAPT_MODELS=").err, "RAPT_MODELS is not set"));
+
+  const Outcome show = run("show small-toy", models);  // its beginning, in any case
+  EXPECT_EQ(show.code, 0) << show.err;
+  for (const char* word : {"Small-Toy.Q8_0.gguf", "q8_0: ", "tokenizer: ", "family llama"}) EXPECT_TRUE(has(show.out, word)) << show.out;
+  EXPECT_TRUE(has(quiet("bench '" + path("Small-Toy.Q8_0.gguf") + "' -p 2 -n 0 -r 1").out, "| Small-Toy.Q8_0.gguf |"));
+  EXPECT_TRUE(has(quiet("inspect tensors '" + path("Small-Toy.Q8_0.gguf") + "'").out, "Points of Small-Toy.Q8_0.gguf"));
+  const Outcome none = quiet("show " + toy + " --template");
+  EXPECT_EQ(none.code, 1);
+  EXPECT_TRUE(has(none.err, "no chat template")) << none.err;
+}
+
+TEST_F(CliModel, QuietMeansQuiet) {
+  EXPECT_EQ(quiet("check " + toy + " --quiet").out, "");
+  EXPECT_EQ(quiet("check " + toy + " --quiet").code, 0);
+  const std::string longer = "run " + toy + " x -n 1 -c 1000";
+  EXPECT_TRUE(has(quiet(longer).err, "note: "));
+  EXPECT_EQ(quiet(longer + " -q").err, "");
+  std::ofstream(path("long")) << std::string(400, 'z');
+  const std::string stream = "run " + toy + " --overflow stream -n 2 --ignore-eos";
+  EXPECT_TRUE(has(run(stream + " < '" + path("long") + "'").err, "no longer seen"));
+  EXPECT_EQ(run(stream + " -q < '" + path("long") + "'").err, "");
+}
+
+// Rows of 32 and 48 hold no block of 256, and weights that were rounded before are rounded again: both are said.
+TEST_F(CliModel, QuantizeSaysWhatItDidOtherwise) {
+  const Outcome k = quiet("quantize " + toy + " '" + path("k.gguf") + "' --type q4_k");
+  EXPECT_EQ(k.code, 0) << k.err;
+  EXPECT_TRUE(has(k.err, "no whole blocks of q4_k: stored as q5_0")) << k.err;
+  const Outcome again = quiet("quantize '" + path("k.gguf") + "' '" + path("8.gguf") + "' --type q8_0");
+  EXPECT_TRUE(has(again.err, "was quantized before")) << again.err;
+  EXPECT_EQ(quiet("quantize '" + path("k.gguf") + "' '" + path("8.gguf") + "' --type q8_0 -q --force").err, "");
+  const Outcome iq = quiet("quantize " + toy + " '" + path("iq.gguf") + "' --type iq2_xs");
+  EXPECT_EQ(iq.code, 2);
+  EXPECT_FALSE(has(iq.err, "i64")) << iq.err;
+  EXPECT_EQ(quiet("quantize " + toy + " '" + path("i.gguf") + "' --type i8").code, 2);
+}
+
+// What a file is called, or holds, cannot drive a terminal from a message.
+TEST_F(CliModel, EscapesOfFilesAreShownNotObeyed) {
+  const Outcome o = run("check \"$(printf '\\033]0;x\\007.gguf')\"");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_FALSE(has(o.err, "\033")) << o.err;
+  EXPECT_FALSE(has(o.err, "\007")) << o.err;
+  EXPECT_TRUE(has(o.err, "␛]0;x␇.gguf")) << o.err;
+  // A pipe gets the model's own bytes: token 30 of the toy is the byte 27.
+  EXPECT_EQ(run("run " + toy + " x -n 2 --temp 0 --ignore-eos --logit-bias 30=1000").out, "\033\033\n");
 }
 
 TEST_F(CliModel, RunAsJson) {
@@ -234,7 +356,7 @@ TEST_F(CliModel, EvalEmbedBench) {
   std::ofstream text(path("text"));
   for (int i = 0; i < 120; ++i) text << "the old man is in the boat and " << (i % 3 ? "it rains " : "he reads ");
   text.close();
-  const Outcome e = quiet("eval " + toy + " --perplexity '" + path("text") + "' --context 32 --chunks 5 --json");
+  const Outcome e = quiet("eval " + toy + " --perplexity '" + path("text") + "' --ctx-size 32 --chunks 5 --json");
   ASSERT_EQ(e.code, 0) << e.err;
   const Json j = parse_json(e.out);
   EXPECT_EQ(j.find("chunks")->integer(), 5);
@@ -379,6 +501,13 @@ class Terminal {
   pid_t pid_ = -1;
   std::string seen_;
 };
+
+TEST_F(CliModel, AModelCannotDriveTheTerminal) {
+  Terminal t(program, {"run", path("toy.bin"), "x", "--temp", "0", "-n", "2", "--ignore-eos", "--logit-bias", "30=1000"});
+  if (!t.open_ok()) GTEST_SKIP() << "no pseudo terminal here";
+  const std::string seen = t.until("␛␛");
+  EXPECT_FALSE(has(seen, "\033\033")) << seen;
+}
 
 TEST_F(CliModel, AConversationOnATerminal) {
   Terminal t(program, {"run", path("toy.bin"), "--temp", "0", "-n", "8", "--ignore-eos", "-c", "1000000"});

@@ -26,7 +26,7 @@ TEST_F(CliTensors, ListsShowsAndWritesPoints) {
   EXPECT_TRUE(has(list.out, "blocks.L.attn.hook_pattern")) << list.out;
   EXPECT_TRUE(has(list.out, "[4,T,T]"));
   const std::string file = folder / "some.safetensors";
-  const Outcome some = tensors("--points 'attn_weights.1,resid_post.*' --json --save '" + file + "'");
+  const Outcome some = tensors("--points 'attn_weights.1,resid_post.*' --json --out '" + file + "'");
   EXPECT_EQ(some.code, 0) << some.err;
   EXPECT_EQ(parse_json(some.out).find("view")->string(), "tensors");
   const SafetensorsFile written = SafetensorsFile::open(file);
@@ -35,8 +35,8 @@ TEST_F(CliTensors, ListsShowsAndWritesPoints) {
   double sum = 0;
   for (float w : weights) sum += static_cast<double>(w);
   EXPECT_NEAR(sum, 4 * 6, 1e-4);  // every row of every head sums to 1
-  EXPECT_TRUE(has(tensors("--points z.0 --save '" + file + "'").err, "stands already"));
-  EXPECT_EQ(tensors("--points z.0 --force --save '" + file + "'").code, 0);
+  EXPECT_TRUE(has(tensors("--points z.0 --out '" + file + "'").err, "exists already"));
+  EXPECT_EQ(tensors("--points z.0 --force --out '" + file + "'").code, 0);
 }
 
 TEST_F(CliTensors, EditsChangeThePassAndMistakesAreToldApart) {
@@ -48,7 +48,7 @@ TEST_F(CliTensors, EditsChangeThePassAndMistakesAreToldApart) {
   const Outcome wrong = tensors("--points resid_pst.1");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_TRUE(has(wrong.err, "did you mean 'resid_post'")) << wrong.err;
-  EXPECT_EQ(tensors("--save x.npy").code, 2);
+  EXPECT_EQ(tensors("--out x.npy").code, 2);
   EXPECT_EQ(tensors("--points z.0 --edit z.0:spoil").code, 2);
 }
 

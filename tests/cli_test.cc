@@ -38,13 +38,11 @@ TEST_F(Cli, UsageErrorsEndWithTwo) {
       {"--verson", "did you mean '--version'"},
       {"show --jsno", "did you mean '--json'"},
       {"show --json=1 gpt2", "takes no value"},
-      {"show lama3", "did you mean 'llama3'"},
-      {"show a b", "wants 0 to 1 recipe"},
-      {"show --diff gpt2", "wants 2 recipes"},
+      {"show a b", "wants one recipe or model, or none; got a, b"},
+      {"show --diff gpt2", "wants two recipes with --diff; got gpt2"},
       {"show --diff - -", "not both"},
-      {"show missing.json", "no such file"},
       {"help nothing", "unknown verb 'nothing'"},
-      {"run", "wants 1 to 2"},
+      {"run", "wants a model, and a prompt in quotes; got nothing"},
       {"run m.gguf --tmep 1", "did you mean '--temp'"},
       {"run m.gguf --temp warm", "no number"},
       {"run m.gguf --top-k 1.5", "no whole number"},
@@ -79,6 +77,18 @@ TEST_F(Cli, FailuresEndWithOne) {
   EXPECT_TRUE(has(o.err, "widht: unknown key; did you mean 'width'?")) << o.err;
   EXPECT_EQ(run("show -", "echo '{\"preset\": \"gpt2\", \"width\": 13}' |").code, 1);
   EXPECT_EQ(run("show -", "printf '' |").code, 1);
+  // What is not there is a failure, whatever it is; how the verb is used was right.
+  const std::pair<const char*, const char*> missing[] = {
+      {"show lama3", "did you mean 'llama3'"}, {"show missing.json", "no such file"},
+      {"run missing.gguf x", "no such file"},  {"eval default --perplexity missing.txt", "missing.txt"},
+      {"check missing.gguf", "no such file"},
+  };
+  for (const auto& [args, message] : missing) {
+    const Outcome m = run(args);
+    EXPECT_EQ(m.code, 1) << args;
+    EXPECT_TRUE(has(m.err, message)) << args << ": " << m.err;
+    EXPECT_FALSE(has(m.err, "--help")) << args << ": " << m.err;
+  }
   if (std::filesystem::exists("/dev/full")) {
     const Outcome full = run("show >/dev/full");
     EXPECT_EQ(full.code, 1);

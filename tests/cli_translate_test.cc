@@ -74,7 +74,7 @@ TEST_F(CliTranslate, LinesComeBackAsLines) {
   EXPECT_EQ(run("translate " + toy + " -" + tokens, "cat " + quoted("in") + " |").out, want);
   EXPECT_EQ(quiet("translate " + toy + " 'a dog.' '' 'two cats'" + tokens).out, one.out + "\n" + two.out);
   EXPECT_EQ(quiet("translate " + toy + " --prefix 'a ' dog." + tokens).out, one.out);
-  EXPECT_NE(quiet("translate " + toy + " 'a dog.' --beam 1" + tokens).out, one.out);
+  EXPECT_NE(quiet("translate " + toy + " 'a dog.' --beams 1" + tokens).out, one.out);
 
   const Outcome out = quiet("translate " + toy + " --in " + quoted("in") + " --out " + quoted("out") + tokens);
   EXPECT_EQ(out.code, 0) << out.err;
@@ -140,7 +140,7 @@ TEST_F(CliTranslate, MistakesAreTold) {
     EXPECT_TRUE(has(o.err, words)) << args << ": " << o.err;
   };
   fails("translate", 2, "wants 1 to");
-  fails("translate " + toy + " x --beam 0", 2, "--beam");
+  fails("translate " + toy + " x --beams 0", 2, "--beams");
   fails("translate " + toy + " x --penalty-form gmnt", 2, "did you mean 'gnmt'");
   fails("translate " + toy + " x --alignment a.gif", 2, ".svg, .png or .txt");
   fails("translate " + toy + " x --alignment-head 1", 2, "give that too");
@@ -174,7 +174,7 @@ TEST_F(CliTranslate, BleuOfFilesAndOfTheModel) {
 
   // What the model says is a perfect translation of what it says.
   put_file(path("src"), "a dog.\n\ntwo cats\n");
-  const std::string flags = " --beam 2 --max-tokens 10";
+  const std::string flags = " --beams 2 --max-tokens 10";
   EXPECT_EQ(quiet("translate " + toy + " --in " + quoted("src") + " --out " + quoted("said") + flags).code, 0);
   const Outcome self =
       quiet("eval " + toy + " --translate " + quoted("src") + " " + quoted("said") + " --json --out " + quoted("kept") + flags);
@@ -250,7 +250,7 @@ TEST_F(CliTranslate, LossOfADecoder) {
   for (int i = 0; i < 60; ++i)
     text += concat(i % 3 == 0 ? "the dog " : "a cat, ", static_cast<char>('a' + i % 26), i % 7 == 0 ? ". " : " ");
   put_file(path("text"), text);
-  const Outcome o = quiet("eval " + quoted("gpt2") + " --loss " + quoted("text") + " --context 32 --json");
+  const Outcome o = quiet("eval " + quoted("gpt2") + " --loss " + quoted("text") + " --ctx-size 32 --json");
   ASSERT_EQ(o.code, 0) << o.err;
   const Json j = parse_json(o.out);
   Device device({.threads = 1});
@@ -271,7 +271,7 @@ TEST_F(CliTranslate, LossOfADecoder) {
   EXPECT_NEAR(j.find("accuracy")->number(), want.right / n, 1e-9);
   EXPECT_EQ(j.find("objective")->string(), "causal");
   EXPECT_TRUE(quiet("eval " + quoted("gpt2") + " --accuracy " + quoted("text")).out.starts_with("loss "));
-  EXPECT_TRUE(has(quiet("eval " + quoted("gpt2") + " --loss " + quoted("text") + " --context 500").err, "learned positions for 128"));
+  EXPECT_TRUE(has(quiet("eval " + quoted("gpt2") + " --loss " + quoted("text") + " --ctx-size 500").err, "learned positions for 128"));
 }
 
 TEST_F(CliTranslate, HiddenTokensOfAnEncoder) {

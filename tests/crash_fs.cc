@@ -125,7 +125,7 @@ void CrashFs::rename(const std::string& from, const std::string& to) {
   const auto [node, name] = place(from);
   const auto [target, new_name] = place(to);
   if (node != target) fail(to, ": this file system renames within one folder only");
-  if (exists(to)) fail(to, ": stands already");
+  if (exists(to)) fail(to, ": exists already");
   record({.kind = Kind::rename, .path = from, .node = node, .child = need(from), .name = name, .to = new_name});
 }
 

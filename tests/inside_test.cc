@@ -492,7 +492,7 @@ TEST(Inside, FilesHoldWhatWasCaptured) {
   EXPECT_EQ(map.values, got.tensors[1].values);
   EXPECT_TRUE(holds(error_of([&] { write_capture(got, folder / "one.npy", false); }), "holds one tensor"));
   EXPECT_TRUE(holds(error_of([&] { write_capture(got, folder / "one.csv", false); }), ".safetensors file"));
-  EXPECT_TRUE(holds(error_of([&] { write_capture(got, folder / "all.safetensors", false); }), "stands already"));
+  EXPECT_TRUE(holds(error_of([&] { write_capture(got, folder / "all.safetensors", false); }), "exists already"));
 }
 
 TEST(Inside, MoreThanTheLimitIsRefusedWithTheNumber) {

@@ -213,7 +213,7 @@ TEST(ModelFolder, AnExistingFolderIsReplacedOnlyIfAskedAndIfItIsAModel) {
   randomise(a, 1);
   randomise(b, 2);
   write_model_folder(a, {}, temp / "m", false);
-  EXPECT_TRUE(holds(error_of([&] { write_model_folder(b, {}, temp / "m", false); }), "is there already"));
+  EXPECT_TRUE(holds(error_of([&] { write_model_folder(b, {}, temp / "m", false); }), "exists already"));
   expect_same(a, *open_checkpoint(temp / "m").model, 1);
   write_model_folder(b, {}, temp / "m/", true);
   expect_same(b, *open_checkpoint(temp / "m").model, 1);

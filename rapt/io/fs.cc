@@ -128,11 +128,11 @@ class RealFs final : public Fs {
   void rename(const std::string& from, const std::string& to) override {
 #if defined(__linux__) && defined(RENAME_NOREPLACE)
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
-    if (errno == EEXIST) fail(to, ": stands already, ", from, " is not renamed to it");
+    if (errno == EEXIST) fail(to, ": exists already, ", from, " is not renamed to it");
     if (errno != EINVAL && errno != ENOSYS) refuse(from, concat("rename to ", to).c_str(), errno);
 #endif
     // A file system or a kernel without that call: look first. Whoever saves holds the lock, so nobody comes in between.
-    if (present(to)) fail(to, ": stands already, ", from, " is not renamed to it");
+    if (present(to)) fail(to, ": exists already, ", from, " is not renamed to it");
     if (::rename(from.c_str(), to.c_str()) != 0) refuse(from, concat("rename to ", to).c_str(), errno);
   }
 

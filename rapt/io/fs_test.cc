@@ -68,11 +68,11 @@ TEST(Fs, RenameRefusesWhatStands) {
   Fs& fs = real_fs();
   fs.create(folder / "a", bytes_of("a"));
   fs.create(folder / "b", bytes_of("b"));
-  EXPECT_TRUE(has(failure([&] { fs.rename(folder / "a", folder / "b"); }), "stands already"));
+  EXPECT_TRUE(has(failure([&] { fs.rename(folder / "a", folder / "b"); }), "exists already"));
   EXPECT_EQ("b", text_of(fs.read(folder / "b")));
   fs.make_folder(folder / "empty");
   fs.make_folder(folder / "other");
-  EXPECT_TRUE(has(failure([&] { fs.rename(folder / "other", folder / "empty"); }), "stands already"));  // plain rename would replace it
+  EXPECT_TRUE(has(failure([&] { fs.rename(folder / "other", folder / "empty"); }), "exists already"));  // plain rename would replace it
   fs.rename(folder / "a", folder / "c");
   EXPECT_FALSE(fs.exists(folder / "a"));
   EXPECT_EQ("a", text_of(fs.read(folder / "c")));

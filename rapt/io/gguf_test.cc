@@ -175,7 +175,7 @@ TEST(Gguf, WritesWhatItReads) {
     EXPECT_TRUE(std::equal(t.shape().begin(), t.shape().end(), plans[i].shape.begin(), plans[i].shape.end()));
     EXPECT_TRUE(std::equal(t.bytes().begin(), t.bytes().end(), contents[i].begin(), contents[i].end())) << name_of(t.dtype());
   }
-  EXPECT_TRUE(holds(error_of([&] { write_gguf(folder / "a.gguf", values, plans, false); }), "stands already"));
+  EXPECT_TRUE(holds(error_of([&] { write_gguf(folder / "a.gguf", values, plans, false); }), "exists already"));
   write_gguf(folder / "a.gguf", {}, {}, true);
   EXPECT_EQ(GgufFile::open(folder / "a.gguf").tensors.all().size(), 0u);
 }

@@ -341,7 +341,7 @@ FileWriter::FileWriter(const std::string& path, bool force) : state_(std::make_u
   struct stat is;
   if (::stat(path.c_str(), &is) == 0) {
     if (S_ISDIR(is.st_mode)) fail(path, ": is a folder, a file name is wanted");
-    if (!force) fail(path, ": stands already; give another name, or --force to replace it");
+    if (!force) fail(path, ": exists already; --force overwrites it");
   }
   const auto slash = path.rfind('/');
   const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
@@ -400,7 +400,7 @@ void FileWriter::commit() {
   } else if (::link(s.temporary.c_str(), s.path.c_str()) == 0) {  // link refuses a name that appeared meanwhile, rename would replace it
     ::unlink(s.temporary.c_str());
   } else if (errno == EEXIST) {
-    fail(s.path, ": appeared while it was being written; give another name, or --force to replace it");
+    fail(s.path, ": appeared while it was being written; --force overwrites it");
   } else if (::rename(s.temporary.c_str(), s.path.c_str()) != 0) {  // file systems without hard links
     s.failed("rename", errno);
   }

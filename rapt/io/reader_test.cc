@@ -163,7 +163,7 @@ TEST(FileWriterTest, AppearsWholeOrNotAtAll) {
 TEST(FileWriterTest, ReplacesOnlyByForce) {
   const Folder folder;
   put(folder / "a", "old");
-  EXPECT_NE(failure([&] { put(folder / "a", "new"); }).find("stands already"), std::string::npos);
+  EXPECT_NE(failure([&] { put(folder / "a", "new"); }).find("exists already"), std::string::npos);
   {
     FileWriter late(folder / "b", false);  // someone else writes b meanwhile
     late.write("mine");

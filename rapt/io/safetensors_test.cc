@@ -89,7 +89,7 @@ TEST(Safetensors, WritesWhatItReads) {
     EXPECT_TRUE(std::equal(t.shape().begin(), t.shape().end(), plans[i].shape.begin(), plans[i].shape.end()));
     EXPECT_EQ(static_cast<char>(t.bytes()[0]), static_cast<char>('a' + i));
   }
-  EXPECT_TRUE(holds(error_of([&] { write_safetensors(path, plans, metadata, false); }), "stands already"));
+  EXPECT_TRUE(holds(error_of([&] { write_safetensors(path, plans, metadata, false); }), "exists already"));
   auto refused = [&](const SafetensorPlan& p) { return error_of([&] { write_safetensors(path, std::span(&p, 1), {}, true); }); };
   EXPECT_TRUE(holds(refused(plan("q", DType::q4_0, {32}, std::string(18, 'x'))), "has no type for q4_0"));
   EXPECT_TRUE(holds(refused(plan("q", DType::f32, {3}, "short")), "5 bytes were given, it takes 12"));
@@ -112,8 +112,8 @@ TEST(Safetensors, FoldersWithShards) {
   const TensorTable table = open_safetensors_folder(where);
   ASSERT_EQ(table.all().size(), 10u);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(static_cast<char>(table.find(concat("t", i))->bytes()[31]), '0' + i);
-  EXPECT_TRUE(holds(error_of([&] { write_safetensors_folder(where, plans, 100, false); }), "stands already"));
-  EXPECT_TRUE(holds(error_of([&] { write_safetensors_folder(where, plans, 0, false); }), "stands already"));
+  EXPECT_TRUE(holds(error_of([&] { write_safetensors_folder(where, plans, 100, false); }), "exists already"));
+  EXPECT_TRUE(holds(error_of([&] { write_safetensors_folder(where, plans, 0, false); }), "exists already"));
   write_safetensors_folder(where, plans, 0, true);  // one file replaces the shards
   EXPECT_FALSE(fs::exists(where + "/model.safetensors.index.json"));
   EXPECT_EQ(open_safetensors_folder(where).all().size(), 10u);

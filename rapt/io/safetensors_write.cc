@@ -142,7 +142,7 @@ void write_safetensors_folder(const std::string& folder, std::span<const Safeten
   if (error) fail(folder, ": the folder cannot be made: ", error.message());
   const std::string one = (root / "model.safetensors").string(), index = (root / "model.safetensors.index.json").string();
   for (const std::string& there : {one, index})
-    if (!force && fs::exists(there, error)) fail(there, ": stands already; give another folder, or --force to replace it");
+    if (!force && fs::exists(there, error)) fail(there, ": exists already; --force overwrites it");
   const std::pair<std::string, std::string> kFormat[] = {{"format", "pt"}};  // transformers wants to know whose axes these are
 
   std::vector<std::size_t> first = {0};  // of each shard

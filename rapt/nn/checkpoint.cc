@@ -358,19 +358,40 @@ void check_values(const std::string& where, const TensorView& t) {
   }
 }
 
+CheckpointSummary summary_of(const CheckpointFiles& files, const Recipe& recipe) {
+  const Source& s = files.source;
+  CheckpointSummary out{
+      .path = files.path, .format = files.format, .family = s.family->name, .name = {}, .chat_template = {}, .recipe = recipe};
+  if (files.gguf) out.name = files.gguf->text_or("general.name", "");
+  out.chat_template = chat_template_of(files);
+  out.bytes = s.tensors->bytes();
+  for (const TensorView& v : s.tensors->all()) {
+    CheckpointSummary::Stored& n = out.types[v.dtype()];
+    ++n.tensors;
+    n.bytes += v.bytes().size();
+  }
+  return out;
+}
+
 }  // namespace
+
+DType CheckpointSummary::main_type() const {
+  const auto most =
+      std::max_element(types.begin(), types.end(), [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; });
+  return most == types.end() ? DType::f32 : most->first;
+}
+
+CheckpointSummary checkpoint_summary(const std::string& path) {
+  const auto files = open_files(path);
+  return summary_of(*files, translate_files(*files).recipe);
+}
 
 std::vector<std::string> check_checkpoint(const std::string& path, bool values) {
   const auto files = open_files(path);
   const Source& s = files->source;
   const Translation t = translate_files(*files);
   const Plan plan = plan_tensors(s, t.recipe);
-  std::map<std::string, std::pair<std::size_t, std::uint64_t>> types;
-  for (const TensorView& v : s.tensors->all()) {
-    auto& [count, bytes] = types[name_of(v.dtype())];
-    ++count;
-    bytes += v.bytes().size();
-  }
+  const CheckpointSummary summary = summary_of(*files, t.recipe);
   const Checkpoint c = describe_checkpoint(*files, t.recipe);
   if (values) {
     std::set<const TensorView*> seen;
@@ -383,8 +404,8 @@ std::vector<std::string> check_checkpoint(const std::string& path, bool values) 
       concat(files->path, ": ", files->format, files->gguf ? concat(" version ", files->gguf->version) : "", ", family ", s.family->name));
   out.push_back(concat(s.tensors->all().size(), " tensors, ", byte_count(static_cast<double>(s.tensors->bytes())),
                        ", every one read or known", values ? ", every number finite" : ""));
-  for (const auto& [name, n] : types)
-    out.push_back(concat("  ", name, ": ", n.first, " tensors, ", byte_count(static_cast<double>(n.second))));
+  for (const auto& [type, n] : summary.types)
+    out.push_back(concat("  ", name_of(type), ": ", n.tensors, " tensors, ", byte_count(static_cast<double>(n.bytes))));
   out.push_back(concat(short_count(static_cast<double>(count_parameters(t.recipe).total)), " parameters, width ", t.recipe.width,
                        ", vocabulary ", t.recipe.vocab, ", context ", t.recipe.context));
   out.push_back(c.tokenizer ? concat("tokenizer: ", c.tokenizer->name, ", ", c.tokenizer->size(), " tokens") : "no tokenizer");

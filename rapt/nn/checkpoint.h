@@ -4,6 +4,7 @@
 // is an error, a missing one is named.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +47,21 @@ struct Checkpoint {
 // the name of one of these in a folder of RAPT_MODELS, or of the model that comes with the program ("default").
 Checkpoint open_checkpoint(const std::string& path, const LoadOptions& options = {});
 std::string find_model(const std::string& name);
+
+// What a model's headers say, without its weights and its vocabulary.
+struct CheckpointSummary {
+  std::string path, format, family, name;     // name: what a GGUF file calls itself; "" where it does not
+  std::string chat_template;
+  Recipe recipe;
+  std::uint64_t bytes = 0;                    // of all tensors
+  struct Stored {
+    std::size_t tensors = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::map<DType, Stored> types;
+  DType main_type() const;                    // the one that takes most bytes
+};
+CheckpointSummary checkpoint_summary(const std::string& path);
 
 // Only the recipe: what `show` and `check` need. No weights are read; every tensor's name, type and shape is checked.
 Recipe checkpoint_recipe(const std::string& path);

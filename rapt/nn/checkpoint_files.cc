@@ -316,9 +316,9 @@ std::string find_model(const std::string& name) {
   }
   if (const std::string own = beside_program(name); !own.empty()) return own;
   std::sort(seen.begin(), seen.end());
-  if (!set || !*set) fail_usage(name, ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
-  fail_usage(name, ": there is no such file or folder, and none in RAPT_MODELS; ",
-             seen.empty() ? "there are no models in it" : name_hint(name, seen));
+  if (!set || !*set) fail(name, ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
+  fail(name, ": there is no such file or folder, and none in RAPT_MODELS; ",
+       seen.empty() ? "there are no models in it" : name_hint(name, seen));
 }
 
 }  // namespace rapt

@@ -180,7 +180,7 @@ struct Types {
   Form to;
   const ConvertOptions& options;
   bool tied;
-  std::map<std::string, std::pair<std::size_t, Dim>> changed;  // "q4_k as q5_0": how often, rows of
+  std::map<std::string, std::pair<std::size_t, Dim>> changed;  // "q4_k: stored as q5_0": how often, rows of
 
   // `output`: the matrix that gives the logits (also the tied table); it gets more bits, as llama-quantize does.
   DType of(DType from, bool matrix, bool output, Dim cols) {
@@ -191,7 +191,7 @@ struct Types {
     if (options.type && output && is_block(want) && want != DType::q8_0) want = cols % 256 == 0 ? DType::q6_k : DType::q8_0;
     const DType got = fitting(want, cols);
     if (got != want && options.note) {
-      auto& [count, width] = changed[concat(name_of(want), " as ", name_of(got))];
+      auto& [count, width] = changed[concat(name_of(want), ": stored as ", name_of(got))];
       ++count;
       width = cols;
     }
@@ -199,7 +199,7 @@ struct Types {
   }
   void report() const {
     for (const auto& [what, n] : changed)
-      options.note(concat(n.first, " matrices with rows of ", n.second, " are no whole blocks: stored ", what));
+      options.note(concat(n.first, n.first == 1 ? " matrix has" : " matrices have", " rows of ", n.second, ", no whole blocks of ", what));
   }
 };
 
@@ -389,7 +389,7 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
   const Source& s = f.source;
   if (options.type && is_block(*options.type))
     fail_usage("--type ", name_of(*options.type), ": a Hugging Face folder holds f32, f16 or bf16; write a .gguf file for block types");
-  if (fs::exists(to) && !options.force) fail(to, ": is there already; --force writes into it");
+  if (fs::exists(to) && !options.force) fail(to, ": exists already; --force overwrites it");
   Types types{Form::folder, options, t.recipe.head.tied, {}};
   const bool same = f.format == "folder";
   std::vector<Output> outputs = same ? same_plan(f, t, types) : cross_plan(f, t, Form::folder, types);

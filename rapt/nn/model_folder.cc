@@ -215,7 +215,7 @@ void write_model_folder(const Model& model, const FolderExtras& extras, const st
                                                                          : fs::path(folder).lexically_normal().parent_path();
   std::error_code error;
   const bool there = fs::exists(fs::symlink_status(to, error));
-  if (there && !force) fail(folder, ": is there already; choose another name, or --force replaces it");
+  if (there && !force) fail(folder, ": exists already; --force overwrites it");
   if (there && !fs::is_empty(to, error) && !fs::exists(to / "config.json", error))
     fail(folder, ": is there and is no model folder (it has no config.json), so it is not replaced; choose another name");
   remove_leftovers(to);

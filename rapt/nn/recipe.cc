@@ -500,9 +500,8 @@ Recipe find_recipe(const std::string& name_or_path) {
     return parse_recipe(text, name_or_path);
   }
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json"))
-    fail_usage(name_or_path,
-               ": there is no such file, or it may not be read; give a recipe file or one of the presets (`rapt show` lists them)");
-  fail_usage("no preset and no file is called '", name_or_path, "'; ", name_hint(name_or_path, preset_names()));
+    fail(name_or_path, ": there is no such file, or it may not be read; give a recipe file or one of the presets (`rapt show` lists them)");
+  fail("no preset and no file is called '", name_or_path, "'; ", name_hint(name_or_path, preset_names()));
 }
 
 }  // namespace rapt

@@ -19,7 +19,7 @@ Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<co
   if (chunks == 0) fail_usage("perplexity: 0 chunks; give a number above 0, or leave it away for the whole text");
   const Dim there = static_cast<Dim>(ids.size()) / context;
   if (there < 1)
-    fail("perplexity: the text has ", ids.size(), " tokens, one window has ", context, "; use a longer text or a smaller --context");
+    fail("perplexity: the text has ", ids.size(), " tokens, one window has ", context, "; use a longer text or a smaller --ctx-size");
   const Dim windows = chunks < 0 ? there : std::min(chunks, there);
   const Dim first = context / 2, counted = context - first - 1;
   const Tokenizer* tokenizer = checkpoint.tokenizer.get();

@@ -2,6 +2,7 @@
 // rapt bench: how fast a model reads a prompt and writes tokens.
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/base/rng.h"
@@ -30,16 +31,11 @@ struct Result {
 
 int run(Args& args) {
   const CommonArgs common = common_args(args);
-  args.letter('p', "prompt");
-  args.letter('n', "gen");
-  args.letter('d', "depth");
-  args.letter('r', "repeat");
-  args.letter('b', "chunk");
-  const std::vector<Dim> prompts = numbers(args, "prompt", {512}, 1 << 24), generated = numbers(args, "gen", {128}, 1 << 24),
+  const std::vector<Dim> prompts = numbers(args, "prompt", {512}, 1 << 24), generated = numbers(args, "max-tokens", {128}, 1 << 24),
                          depths = numbers(args, "depth", {0}, 1 << 24);
   const Dim repeat = args.number("repeat", 1, 10000).value_or(5), chunk = args.number("chunk", 1, 1 << 20).value_or(512);
   const DType cache_format = cache_type(args);
-  const std::string name = args.operands(1, 1, "model")[0];
+  const std::string name = args.operands(1, 1, "one model")[0];
 
   const OpenModel m = open_model(name, common);
   const Model& model = *m.checkpoint.model;
@@ -125,9 +121,9 @@ int run(Args& args) {
   }
   print("| model | size | params | isa | threads | cache | test | t/s |\n|---|---:|---:|---|---:|---|---:|---:|\n");
   for (const Result& x : results)
-    print(concat("| ", m.checkpoint.family, " | ", byte_count(size), " | ", short_count(static_cast<double>(model.parameters())), " | ",
-                 m.device->kernels.isa, " | ", m.device->threads(), " | ", name_of(cache_format), " | ", x.test, " | ", fixed(x.mean, 2),
-                 " ± ", fixed(x.deviation, 2), " |\n"));
+    print(concat("| ", for_stdout(std::filesystem::path(m.checkpoint.path).filename().string()), " | ", byte_count(size), " | ",
+                 short_count(static_cast<double>(model.parameters())), " | ", m.device->kernels.isa, " | ", m.device->threads(), " | ",
+                 name_of(cache_format), " | ", x.test, " | ", fixed(x.mean, 2), " ± ", fixed(x.deviation, 2), " |\n"));
   return 0;
 }
 
@@ -142,7 +138,7 @@ const Verb kBench = {
     "that are in the cache already. Random tokens, no sampling, one warm-up run each, as llama-bench does it. A markdown table.\n"
     "\n"
     "  -p, --prompt N[,N]   prompt lengths (512); 0: none\n"
-    "  -n, --gen N[,N]      tokens to write (128); 0: none\n"
+    "  -n, --max-tokens N[,N]  tokens to write (128); 0: none\n"
     "  -d, --depth N[,N]    tokens before them (0)\n"
     "  -r, --repeat N       runs (5)\n"
     "  -b, --chunk N        prompt tokens per pass (512)\n"

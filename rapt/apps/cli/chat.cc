@@ -35,7 +35,7 @@ std::span<const NumberSetting> number_settings() {
       RAPT_SETTING("mirostat", "1 or 2 instead of the cuts above; 0: off", sampler.mirostat, int, true),
       RAPT_SETTING("mirostat-tau", "its target surprise", sampler.mirostat_tau, double, false),
       RAPT_SETTING("mirostat-eta", "its learning rate", sampler.mirostat_eta, double, false),
-      RAPT_SETTING("predict", "most tokens of an answer; -1: no limit", max_tokens, Dim, true),
+      RAPT_SETTING("max-tokens", "most tokens of an answer; -1: no limit", max_tokens, Dim, true),
   };
   return kSettings;
 }
@@ -105,7 +105,7 @@ std::vector<Generated> answer(Session& session, std::span<const std::int32_t> id
     if (first) bar.clear();
     first = false;
     if (!stream_text || sample != 0 || text.empty()) return true;
-    print(text);
+    print(for_stdout(text));
     flush();
     return true;
   };
@@ -173,7 +173,7 @@ void set_command(const std::string& words, ChatSettings& s) {
     return;
   }
   for (const NumberSetting& n : number_settings()) {
-    if (name != n.name) continue;
+    if (flag_name(name) != n.name) continue;
     if (n.whole && number != std::floor(number)) fail_usage("/set ", name, ": '", value, "' is no whole number");
     GenerateOptions changed = s.generate;
     n.set(changed, number);
@@ -245,7 +245,7 @@ int chat(Session& session, const Checkpoint& checkpoint, ChatSettings& s) {
       if (out[0].finish == Finish::cancelled) note("(stopped)");
       if (out[0].finish == Finish::length)
         note(s.generate.max_tokens >= 0 && static_cast<Dim>(out[0].ids.size()) >= s.generate.max_tokens
-                 ? concat("(", s.generate.max_tokens, " tokens: --predict)")
+                 ? concat("(", s.generate.max_tokens, " tokens: --max-tokens)")
                  : concat("(the context of ", session.context(),
                           " tokens is full; /clear begins anew, --ctx-size and --overflow stream go further)"));
       report_dropped(session);

@@ -47,7 +47,7 @@ class Interrupt {
 // Streams the first sample's text to standard output, with progress over a long prompt.
 std::vector<Generated> answer(Session& session, std::span<const std::int32_t> ids, const ChatSettings& settings, bool stream_text);
 void report_times(const Session& session, const ChatSettings& settings);
-// Tokens that are no longer seen are always reported.
+// Tokens that are no longer seen.
 void report_dropped(const Session& session);
 
 int chat(Session& session, const Checkpoint& checkpoint, ChatSettings& settings);

@@ -38,19 +38,29 @@ double size_of_path(const std::string& path) {
 int write(Args& args, bool quantize) {
   const CommonArgs common = common_args(args);
   ConvertOptions o;
-  if (const auto type = args.value("type")) o.type = parse_type(*type, "--type");
+  if (const auto type = args.value("type")) o.type = weight_type(*type, "--type");
   if (!quantize)
     if (const auto size = args.value("shard-size")) o.shard_bytes = parse_bytes(*size, "--shard-size");
   o.force = args.flag("force");
-  const std::vector<std::string> paths = args.operands(2, 2, "paths: what to read and what to write");
+  const std::vector<std::string> paths = args.operands(2, 2, "two paths: what to read and what to write");
   if (quantize && !o.type) fail_usage("--type is missing: q8_0, q4_0, q4_k …");
   Progress bar("writing", common.quiet);
   o.progress = [&](std::size_t done, std::size_t of) {
     bar.step(static_cast<double>(done), static_cast<double>(of), concat(done, " of ", of, " tensors"));
   };
   const std::string from = find_model(paths[0]);
+  std::vector<std::string> remarks;
+  o.note = [&](const std::string& text) { remarks.push_back(text); };
   write_checkpoint(from, paths[1], o);
   bar.clear();
+  if (o.type && is_block(*o.type))
+    for (const auto& [type, n] : checkpoint_summary(from).types)
+      if (is_block(type) && type != *o.type) {
+        remarks.push_back(concat(paths[0], " was quantized before (", n.tensors, " tensors are ", name_of(type),
+                                 "): both roundings add up; begin with f32, f16 or bf16 weights where there are some"));
+        break;
+      }
+  for (const std::string& text : remarks) note("note: " + text);
   const double before = size_of_path(from), after = size_of_path(paths[1]);
   if (common.json) {
     Json j = Json::Object{};
@@ -67,10 +77,11 @@ int write(Args& args, bool quantize) {
 
 int check(Args& args) {
   const CommonArgs common = common_args(args);
-  const std::string path = args.operands(1, 1, "model file or folder")[0];
+  const std::string path = args.operands(1, 1, "one model file or folder")[0];
   if (!common.json) {
-    for (const std::string& line : check_checkpoint(find_model(path))) print(line + "\n");
-    if (!common.quiet) print("ok\n");
+    std::string found;
+    for (const std::string& line : check_checkpoint(find_model(path))) found += line + "\n";
+    if (!common.quiet) print(for_stdout(found) + "ok\n");
     return 0;
   }
   Json j = Json::Object{};
@@ -129,15 +140,18 @@ const Verb kConvert = {
 
 const Verb kCheck = {
     "check", "is this model file whole and understood?",
-    "Usage: rapt check FILE [--json]\n"
+    "Usage: rapt check MODEL [--json] [--quiet]\n"
     "\n"
     "Reads a GGUF file, a Hugging Face folder or a llama2.c file: every tensor's name, type, shape and place, the configuration, the\n"
     "tokenizer, and every number of every weight, which must be finite. No model is built. Prints what it found, one line each, and ok; ends with 1 and the reason\n"
     "where something is wrong.\n"
     "\n"
+    "  --json        what it found as JSON\n"
+    "  -q, --quiet   nothing where all is well\n"
+    "\n"
     "Examples:\n"
     "  rapt check model.gguf\n"
-    "  for f in *.gguf; do rapt check $f --quiet || echo \"$f is broken\"; done\n",
+    "  for f in *.gguf; do rapt check \"$f\" --quiet || echo \"$f is broken\"; done\n",
     check};
 
 }  // namespace rapt::cli

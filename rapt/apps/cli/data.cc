@@ -55,13 +55,14 @@ int run(Args& args) {
   DataOptions o;
   const auto out = args.value("out");
   const auto objective = args.value("objective"), vocab = args.value("vocab"), tokenizer = args.value("tokenizer");
-  const auto size = args.number("size", 257, Dim{1} << 24), least = args.number("least", 1, Dim{1} << 40);
+  const auto size = args.number("vocab-size", 257, Dim{1} << 24), least = args.number("least", 1, Dim{1} << 40);
   o.vocab.lower = args.flag("lower");
   o.documents = args.flag("documents");
   o.held_out = args.value("held-out").value_or("");
   const auto share = args.real("share");
   const bool force = args.flag("force");
-  o.path = args.operands(1, 1, "data: a text, a folder, SOURCE,TARGET, LABEL=FILE,LABEL=FILE, or a packed file")[0];
+  o.path =
+      args.operands(1, 1, "one thing to pack or to look at: a text, a folder, SOURCE,TARGET, LABEL=FILE,LABEL=FILE, or a packed file")[0];
 
   if (!out) {
     if (!is_packed(o.path)) {
@@ -85,8 +86,8 @@ int run(Args& args) {
     o.vocab.kind =
         choice<VocabKind>(*vocab, "--vocab", {{"bpe", VocabKind::bpe}, {"bytes", VocabKind::bytes}, {"characters", VocabKind::characters}});
   if (tokenizer && (vocab || size || least || o.vocab.lower))
-    fail_usage("--tokenizer names a vocabulary that is there; --vocab, --size, --least and --lower say how to make one");
-  if (o.vocab.kind != VocabKind::bpe && (size || least)) fail_usage("--size and --least belong to --vocab bpe");
+    fail_usage("--tokenizer names a vocabulary that is there; --vocab, --vocab-size, --least and --lower say how to make one");
+  if (o.vocab.kind != VocabKind::bpe && (size || least)) fail_usage("--vocab-size and --least belong to --vocab bpe");
   if (o.vocab.kind == VocabKind::bytes && o.vocab.lower) fail_usage("--lower belongs to --vocab bpe or characters");
   o.tokenizer = tokenizer.value_or("");
   o.vocab.size = size.value_or(o.vocab.size);
@@ -117,7 +118,7 @@ int run(Args& args) {
 extern const Verb kData;
 const Verb kData = {
     "data", "pack training data into one file",
-    "Usage: rapt data IN --out FILE.bin [--vocab bpe|bytes|characters] [--size N] [--tokenizer PATH] [--held-out IN] [--force]\n"
+    "Usage: rapt data IN --out FILE.bin [--vocab bpe|bytes|characters] [--vocab-size N] [--tokenizer PATH] [--held-out IN] [--force]\n"
     "       rapt data FILE.bin [--json]\n"
     "\n"
     "Makes a vocabulary from IN, turns IN into token ids and writes both into one file, which `rapt train --data FILE.bin` maps. Without\n"
@@ -129,7 +130,7 @@ const Verb kData = {
     "  --out FILE        where to write\n"
     "  --objective O     causal, masked, translation, classification (causal, or what IN looks like)\n"
     "  --vocab KIND      bpe (byte-level, as GPT-2), bytes, characters\n"
-    "  --size N          bpe: tokens in all (4096)\n"
+    "  --vocab-size N    bpe: tokens in all (4096)\n"
     "  --least N         bpe: a pair seen less often is not merged (2)\n"
     "  --lower           text in lower case\n"
     "  --tokenizer PATH  the tokenizer of a model (folder or GGUF) instead of a new vocabulary\n"
@@ -142,7 +143,7 @@ const Verb kData = {
     "\n"
     "Examples:\n"
     "  rapt data shakespeare.txt --vocab characters --out shakespeare.bin\n"
-    "  rapt data train.de.gz,train.en.gz --held-out val.de.gz,val.en.gz --size 8000 --out de-en.bin\n"
+    "  rapt data train.de.gz,train.en.gz --held-out val.de.gz,val.en.gz --vocab-size 8000 --out de-en.bin\n"
     "  rapt data books/ --documents --tokenizer ./SmolLM2-135M --out books.bin\n"
     "  rapt data de-en.bin\n",
     run};

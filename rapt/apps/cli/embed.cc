@@ -34,7 +34,7 @@ int run(Args& args) {
   if (args.flag("no-normalize")) normalize = false;
   const std::optional<std::string> out = args.value("out");
   const bool force = args.flag("force");
-  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model and texts");
+  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model, and texts");
   std::vector<std::string> texts(words.begin() + 1, words.end());
   if (texts.empty() || (texts.size() == 1 && texts[0] == "-")) texts = lines_of(read_stdin(std::size_t{1} << 30));
   if (texts.empty()) fail_usage("no text: give texts after the model, or lines on standard input");

@@ -147,7 +147,7 @@ int eval_loss(const std::string& name, const std::string& file, const CommonArgs
   o.objective = both ? Objective::translation : masked ? Objective::masked : Objective::causal;
   o.length = context.value_or(std::min<Dim>(r.context, 1024));
   if (o.length > r.context && r.embed.pos == EmbedRecipe::Pos::learned)
-    fail_usage("--context ", o.length, ": ", name, " has learned positions for ", r.context, " tokens");
+    fail_usage("--ctx-size ", o.length, ": ", name, " has learned positions for ", r.context, " tokens");
   o.batch = std::max<Dim>(1, std::min(2048 / o.length, (Dim{64} << 20) / std::max<Dim>(1, o.length * r.vocab)));
   // Masks are drawn anew for every seed: windows of one epoch in any order, one per batch, are each window once.
   const bool drawn = masked && !packed;
@@ -367,13 +367,11 @@ int run(Args& args) {
   const std::optional<std::string> perplexity_of = args.value("perplexity"), loss_of = args.value("loss"),
                                    accuracy_of = args.value("accuracy");
   const std::vector<std::string> classes = args.values("classify");
-  std::optional<std::string> source = args.value("translate");
-  if (const auto again = args.value("source")) source = again;
+  const std::optional<std::string> source = args.value("translate");
   std::optional<std::string> reference = args.value("reference");
   const std::optional<std::string> hypothesis = args.value("hypothesis"), out = args.value("out");
   const bool lower = args.flag("lower"), force = args.flag("force");
-  args.letter('c', "context");
-  const std::optional<Dim> context = args.number("context", 4, Dim{1} << 30);
+  const std::optional<Dim> context = args.number("ctx-size", 4, Dim{1} << 30);
   const Dim chunks = args.number("chunks", -1, Dim{1} << 40).value_or(-1);
   const Dim seed = args.number("seed", 0, std::numeric_limits<Dim>::max()).value_or(0);
   const TranslateOptions translate = translate_args(args);
@@ -388,11 +386,12 @@ int run(Args& args) {
   if (measures > 1 || (loss_of && accuracy_of))
     fail_usage("one measure at a time: --perplexity, --loss (or --accuracy, which is the same), --classify, --translate or --hypothesis");
   if (hypothesis) {
-    args.operands(0, 0, "model; two files are compared without one");
+    args.operands(0, 0, "no model: two files are compared without one");
     if (!reference) fail_usage("--hypothesis FILE is compared with --reference FILE; give that too");
     return report_translation("", lines_of_file(*hypothesis), lines_of_file(*reference), *hypothesis, *reference, common, lower, 0);
   }
-  const std::vector<std::string> words = args.operands(1, source && !reference ? 2 : 1, source ? "model, and the reference" : "model");
+  const std::vector<std::string> words =
+      args.operands(1, source && !reference ? 2 : 1, source ? "one model, and the reference" : "one model");
   if (words.size() > 1) reference = words[1];
   if (reference && !source) fail_usage("--reference belongs to --translate or --hypothesis");
   if (perplexity_of) return eval_perplexity(words[0], *perplexity_of, common, context.value_or(512), chunks, edits);
@@ -407,18 +406,18 @@ int run(Args& args) {
 extern const Verb kEval;
 const Verb kEval = {
     "eval", "how good a model is: perplexity, loss, accuracy, BLEU, chrF",
-    "Usage: rapt eval MODEL --perplexity FILE [--context 512] [--chunks N] [flags]\n"
-    "       rapt eval MODEL --loss FILE [--context N] [--seed N]\n"
+    "Usage: rapt eval MODEL --perplexity FILE [--ctx-size 512] [--chunks N] [flags]\n"
+    "       rapt eval MODEL --loss FILE [--ctx-size N] [--seed N]\n"
     "       rapt eval MODEL --classify LABEL=FILE,LABEL=FILE\n"
-    "       rapt eval MODEL --translate SOURCE --reference FILE [--beam 4] [--out FILE]\n"
+    "       rapt eval MODEL --translate SOURCE --reference FILE [--beams 4] [--out FILE]\n"
     "       rapt eval --hypothesis FILE --reference FILE\n"
     "\n"
-    "--perplexity   the text is cut into windows of --context tokens, one after the other; in each, the second half counts (each token there\n"
+    "--perplexity   the text is cut into windows of --ctx-size tokens, one after the other; in each, the second half counts (each token there\n"
     "               is predicted from at least half a window). A model that wants a beginning-of-text token gets it in the place of each\n"
     "               window's first token. This is llama-perplexity's definition, so numbers can be compared. FILE may be -.\n"
     "--loss         the model's own objective on held-out text, as training judges it; prints loss (nats), perplexity and accuracy (the most\n"
     "               probable token is right) per token, and the accuracy of always guessing the commonest. --accuracy FILE is the same.\n"
-    "                 decoders: every token of the text but the first, in windows of --context tokens (the model's, at most 1,024)\n"
+    "                 decoders: every token of the text but the first, in windows of --ctx-size tokens (the model's, at most 1,024)\n"
     "                 encoders (BERT): 15 % of the tokens are hidden, as in training; which ones, --seed says (0)\n"
     "                 encoder-decoders: FILE is SOURCE,TARGET, two files of parallel lines\n"
     "               A file made by `rapt data` is measured on its held-out part.\n"
@@ -430,11 +429,11 @@ const Verb kEval = {
     "digits and the apostrophe; a hyphen after a digit stands alone; case is kept), 1- to 4-grams, exponential smoothing, one reference. The text\n"
     "is compared as it is written: do not tokenise it before. chrF2: character 1- to 6-grams without white space, beta 2.\n"
     "\n"
-    "  -c, --context N   tokens of a window (perplexity: 512)\n"
+    "  -c, --ctx-size N   tokens of a window (perplexity: 512)\n"
     "  --chunks N        only the first N windows (--loss: batches)\n"
     "  --edit SPEC       with --perplexity: changes what the model computes, as in `rapt inspect tensors`; L5H3:zero switches a head off\n"
     "  --lower           BLEU and chrF of lower-cased text\n"
-    "  --beam N, --length-penalty P, --penalty-form F, --max-tokens N, --batch N, --prefix TEXT    as in `rapt translate`\n"
+    "  --beams N, --length-penalty P, --penalty-form F, --max-tokens N, --batch N, --prefix TEXT    as in `rapt translate`\n"
     "  --json            the figures as JSON\n"
     "  --verbose         times\n"
     "  -t, --threads N   threads (as many as the process may use)\n"

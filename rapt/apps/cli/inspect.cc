@@ -24,6 +24,16 @@ namespace {
 const View* const kViews[] = {&kHeadsView, &kAttentionView, &kSinksView,   &kMassiveView,   &kOutliersView, &kGatesView,
                               &kLensView,  &kNormsView,     &kCompareView, &kPositionsView, &kTensorsView,  &kReportView};
 
+}  // namespace
+
+std::vector<std::string> view_names() {
+  std::vector<std::string> out;
+  for (const View* v : kViews) out.emplace_back(v->name);
+  return out;
+}
+
+namespace {
+
 const char* const kDefaultText =
     "The cat sat on the mat because it was warm, and the dog, who had been out in the rain, lay down beside it.";
 
@@ -207,12 +217,12 @@ int run(Args& args) {
            .file = args.value("file"),
            .target = args.value("target"),
            .tokens = args.number("tokens", 1, Dim{1} << 40).value_or(0)};
-  const std::optional<std::string> out = args.value("out"), html = args.value("html");
+  const std::optional<std::string> out = view.file ? std::nullopt : args.value("out"), html = args.value("html");
   const bool force = args.flag("force"), parts = args.flag("parts");
   const auto make = view.parse(args);
   const auto models = static_cast<std::size_t>(view.models);
   const std::vector<std::string> words = args.operands(
-      1 + models, 2 + models, view.models > 1 ? "words: compare, two models, and a text" : "words: a view, a model, and a text");
+      1 + models, 2 + models, view.models > 1 ? "compare, two models, and perhaps a text" : "a view, a model, and perhaps a text");
   const std::string* text = words.size() > 1 + models ? &words.back() : nullptr;
   if ((text != nullptr) + in.ids.has_value() + in.file.has_value() > 1) fail_usage("one text is looked at: TEXT, --ids or --file");
   check_files(out, html, force);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "rapt/apps/cli/inspect_view.h"
+#include "rapt/apps/cli/inspect_tools.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/capture.h"
 #include "rapt/inspect/edits.h"
@@ -18,10 +18,10 @@ struct Options {
 };
 
 Document list(const Subject& s) {
-  Document d{.name = "tensors", .title = concat("Points of ", s.net().recipe.name), .parts = {}};
+  Document d{.name = "tensors", .title = concat("Points of ", model_name(s.model)), .parts = {}};
   d.parts.push_back(
       Words{"L is a layer's number, -1 the last layer, * all of them; T are the tokens of the text, S those of the source. --points shows "
-            "some of them, --save writes them, --edit changes the pass where the last column says yes."});
+            "some of them, --out writes them, --edit changes the pass where the last column says yes."});
   Table table{.title = "", .columns = {"point", "layers", "shape", "in TransformerLens", "edit"}, .rows = {}};
   Json::Array points;
   for (const PointLine& line : list_points(s.net())) {
@@ -76,7 +76,7 @@ Document show(const Subject& s, const Options& o) {
   check();
   if (o.save) write_capture(got, *o.save, s.force);
 
-  Document d{.name = "tensors", .title = concat("Tensors of ", s.net().recipe.name, " on ", s.ids.size(), " tokens"), .parts = {}};
+  Document d{.name = "tensors", .title = concat("Tensors of ", model_name(s.model), " on ", s.ids.size(), " tokens"), .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   Table table{.title = "", .columns = {"point", "shape", "mean", "rms", "least", "most"}, .rows = {}};
   Json::Array tensors;
@@ -117,9 +117,9 @@ std::function<Document(const Subject&)> parse(Args& args) {
       at = end + 1;
     }
   o.edits = args.values("edit");
-  o.save = args.value("save");
+  o.save = args.value("out");
   o.most_bytes = 1048576.0 * static_cast<double>(args.number("max-mib", 1, Dim{1} << 30).value_or(0));
-  if (o.save && o.points.empty()) fail_usage("--save writes points: name them with --points (without it all there are is listed)");
+  if (o.save && o.points.empty()) fail_usage("--out writes points: name them with --points (without it all there are is listed)");
   return [o](const Subject& s) { return show(s, o); };
 }
 
@@ -127,14 +127,19 @@ std::function<Document(const Subject&)> parse(Args& args) {
 
 extern const View kTensorsView;
 const View kTensorsView = {
-    "tensors", "any tensor of the pass by name (also TransformerLens's names), into files; edits of the pass",
+    "tensors",
+    "any tensor of the pass by name (also TransformerLens's names), into files; edits of the pass",
     "  --points A,B,…       which: resid_post.5, attn_weights.*, blocks.3.attn.hook_z, k6 … (without it: lists all there are)\n"
-    "  --save FILE          into FILE.safetensors, FILE.npy (one point) or a folder of .npy (a name without an ending)\n"
+    "  --out FILE           into FILE.safetensors, FILE.npy (one point) or a folder of .npy (a name without an ending)\n"
     "  --edit SPEC          changes the pass, may come many times: POINT[@HEAD][@POSITION]:OP[=VALUE] with OP zero, mean,\n"
     "                       scale, add, replace, project_out or swap and VALUE a number, .npy or .safetensors[#TENSOR]\n"
     "                       @3 is a head at points with heads (q, k, value, z …), a position elsewhere; @h3 and @p3 make\n"
     "                       it certain, @-1 is the last position. Every operation with examples: docs/edits.md\n"
     "  --max-mib N          the most that the tensors may take (1024)\n",
-    parse};
+    parse,
+    1,
+    false,
+    false,
+    true};
 
 }  // namespace rapt::cli

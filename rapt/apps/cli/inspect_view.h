@@ -31,8 +31,10 @@ struct View {
   int models = 1;  // operands before the text (compare: 2)
   bool preset = false;  // reads no text, and a preset's name will do: model.checkpoint has a path, no model then
   bool page = false;  // --html is this view's own business
+  bool file = false;  // --out too
 };
 
+std::vector<std::string> view_names();
 std::string stack_name(Stack stack);  // "encoder", "decoder"
 
 }  // namespace rapt::cli

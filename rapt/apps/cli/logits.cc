@@ -26,7 +26,7 @@ int run(Args& args) {
   const DType cache_format = cache_type(args);
   const Dim chunk = args.number("chunk", 1, 1 << 20).value_or(256);
   const bool force = args.flag("force");
-  const std::string name = args.operands(1, 1, "model")[0];
+  const std::string name = args.operands(1, 1, "one model")[0];
   if (!ids_text) fail_usage("--ids is missing: the tokens, as in --ids \"1 2 3\"");
   if (!out) fail_usage("--out is missing: the file to write, as in --out logits.npy");
   const std::vector<std::int32_t> ids = parse_ids(*ids_text == "-" ? read_stdin(std::size_t{1} << 28) : *ids_text, "--ids");
@@ -96,7 +96,7 @@ const Verb kLogits = {
     "\n"
     "  --decoder-ids IDS  encoder-decoders: what the decoder reads, its start token first (--ids is the source)\n"
     "  --cache-type T     how keys and values are kept: f32, f16, bf16, q8_0, q4_0 (f32)\n"
-    "  --chunk N          tokens per pass (256); the numbers do not depend on it\n"
+    "  -b, --chunk N      tokens per pass (256); the numbers do not depend on it\n"
     "  --force            overwrite FILE.npy\n"
     "  -t, --threads N    threads (as many as the process may use)\n"
     "  -q, --quiet        no progress, no message\n"

@@ -8,6 +8,7 @@
 #include <exception>
 #include <new>
 
+#include "rapt/apps/cli/manual.h"
 #include "rapt/apps/cli/verb.h"
 #include "rapt/base/text.h"
 #include "rapt/device/device.h"
@@ -18,32 +19,32 @@
 
 namespace rapt::cli {
 
-extern const Verb kBench, kCheck, kConvert, kData, kEmbed, kEval, kInspect, kLab, kLogits, kQuantize, kRun, kShow, kTokenize, kTrain,
-    kTranslate;
+extern const Verb kBench, kCheck, kCompletions, kConvert, kData, kEmbed, kEval, kHelpVerb, kInspect, kLab, kList, kLogits, kQuantize, kRun,
+    kShow, kTokenize, kTrain, kTranslate;
+extern const char* const kCommit;  // written at build time: cmake/version.cmake
 
 namespace {
 
-const Verb* const kVerbs[] = {&kRun,    &kTranslate, &kEmbed,    &kTrain, &kData, &kEval,    &kBench, &kTokenize,
-                              &kLogits, &kConvert,   &kQuantize, &kCheck, &kShow, &kInspect, &kLab};
+const Verb* const kVerbs[] = {&kRun,     &kTranslate, &kEmbed, &kTrain, &kData, &kEval,    &kBench, &kTokenize,    &kLogits,
+                              &kConvert, &kQuantize,  &kCheck, &kList,  &kShow, &kInspect, &kLab,   &kCompletions, &kHelpVerb};
 
 std::string overview() {
-  std::string out = "rapt: one engine for the whole attention family\n\nUsage: rapt VERB [...]\n\n";
-  for (const Verb* v : kVerbs) out += concat("  ", padded(v->name, 10), v->summary, "\n");
+  std::string out = "rapt: one engine for Transformers: train, run, look inside\n\nUsage: rapt VERB [...]\n\n";
+  for (const Verb* v : kVerbs) out += concat("  ", padded(v->name, 13), v->summary, "\n");
   out +=
       "\n  help VERB, VERB --help   what a verb does, with examples\n"
-      "  --version                version, instruction sets\n"
+      "  --version                version, commit, instruction sets\n"
       "\n"
       "Environment: RAPT_MODELS names folders of models (a:b:c), RAPT_ISA chooses the instruction set, RAPT_THREADS the number of\n"
-      "threads, NO_COLOR turns colours off.\n";
+      "threads, NO_COLOR turns colours off.\n"
+      "Exit codes: 0 done, 1 something failed (a file is missing, too), 2 wrong usage, 130 stopped by Ctrl-C.\n";
   return out;
 }
 
-std::string help_of(const Verb& v) {
-  return concat("rapt ", v.name, ": ", v.summary, "\n\n", v.make_help ? v.make_help() : std::string(v.help));
-}
+std::string help_of(const Verb& v) { return concat("rapt ", v.name, ": ", v.summary, "\n\n", help_text(v)); }
 
 const Verb& find_verb(const std::string& name) {
-  std::vector<std::string> names{"help"};
+  std::vector<std::string> names;
   for (const Verb* v : kVerbs) {
     if (name == v->name) return *v;
     names.emplace_back(v->name);
@@ -57,6 +58,56 @@ std::string version() {
   const char* forced = std::getenv("RAPT_ISA");
   const std::string used = forced && *forced ? forced : available.back();
   kernels_for(used);  // refuses a name that is none
+  return concat(version_line(), "\ninstruction set: ", used, "; available: ", join(available), "\n");
+}
+
+// The names of flags that all verbs share, with their other spellings.
+std::string flags_text() {
+  std::string out = "One name for one thing in every verb; other spellings work as well:\n\n";
+  for (const FlagName& f : flag_names()) {
+    std::string also;
+    for (std::string_view s : f.also)
+      if (!s.empty()) also += concat(also.empty() ? " (also " : ", ", s);
+    out += concat("  ", padded(concat(f.letter.empty() ? "" : concat(f.letter, ", "), "--", f.name), 20), f.meaning, also,
+                  also.empty() ? "\n" : ")\n");
+  }
+  return out;
+}
+
+int help(Args& args) {
+  const bool man = args.flag("man"), wants_version = args.flag("version");
+  const std::vector<std::string> words = args.operands(0, 1, "one verb, or none");
+  if (man) print(man_page());
+  else if (wants_version) print(version());
+  else if (words.empty()) print(overview());
+  else if (words[0] == "flags") print(flags_text());
+  else print(help_of(find_verb(words[0])));
+  return 0;
+}
+
+int run(const std::vector<std::string>& words) {
+  auto is_help = [](const std::string& w) { return w == "--help" || w == "-h"; };
+  if (words.empty() || is_help(words[0])) return print(overview()), 0;
+  if (words[0] == "--version" || words[0] == "-V") return print(version()), 0;
+  const Verb& verb = find_verb(words[0]);
+  for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i)
+    if (is_help(words[i])) return print(help_of(verb)), 0;
+  Args args({words.begin() + 1, words.end()}, verb.name);
+  try {
+    return verb.run(args);
+  } catch (const Error& e) {
+    if (e.kind() != Error::Kind::usage) throw;
+    throw Error(concat("rapt ", verb.name, ": ", e.what()), e.kind());
+  }
+}
+
+}  // namespace
+
+std::span<const Verb* const> verbs() { return kVerbs; }
+
+std::string help_text(const Verb& v) { return v.make_help ? v.make_help() : std::string(v.help); }
+
+std::string version_line() {
 #if defined(__clang__)
   const std::string compiler = concat("clang ", __clang_major__, ".", __clang_minor__);
 #elif defined(__GNUC__)
@@ -64,27 +115,25 @@ std::string version() {
 #else
   const std::string compiler = "another compiler";
 #endif
-  return concat("rapt ", RAPT_VERSION, " (", compiler, ")\ninstruction set: ", used, "; available: ", join(available), "\n");
+  return concat("rapt ", RAPT_VERSION, " (", *kCommit ? concat("commit ", kCommit) : "not built from a git checkout", ", ", compiler, ")");
 }
 
-int run(const std::vector<std::string>& words) {
-  auto is_help = [](const std::string& w) { return w == "--help" || w == "-h"; };
-  if (words.empty() || is_help(words[0])) return print(overview()), 0;
-  if (words[0] == "--version" || words[0] == "-V") return print(version()), 0;
-  if (words[0] == "help") return print(words.size() > 1 ? help_of(find_verb(words[1])) : overview()), 0;
-  const Verb& verb = find_verb(words[0]);
-  for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i)
-    if (is_help(words[i])) return print(help_of(verb)), 0;
-  Args args({words.begin() + 1, words.end()});
-  try {
-    return verb.run(args);
-  } catch (const Error& e) {
-    if (e.kind() != Error::Kind::usage) throw;
-    throw Error(concat("rapt ", verb.name, ": ", e.what(), "\n`rapt ", verb.name, " --help` shows how it is used"), e.kind());
-  }
-}
+extern const Verb kHelpVerb;
+const Verb kHelpVerb = {"help", "what a verb does",
+                        "Usage: rapt help [VERB]\n"
+                        "       rapt help flags\n"
+                        "       rapt help --man\n"
+                        "\n"
+                        "The text that VERB --help prints. flags: the names of flags that verbs share, with other spellings that work.\n"
+                        "\n"
+                        "  --man       the man page, as it is installed: rapt help --man | man -l -\n"
+                        "  --version   version, commit, instruction sets\n"
+                        "\n"
+                        "Examples:\n"
+                        "  rapt help run\n"
+                        "  rapt help flags\n",
+                        help};
 
-}  // namespace
 }  // namespace rapt::cli
 
 int rapt_main(int argc, char** argv);  // apart from main(), so that tests can run the program in a process of theirs
@@ -98,12 +147,12 @@ int rapt_main(int argc, char** argv) {
       rapt::fail("standard output: ", std::strerror(errno));
     }
   } catch (const rapt::Error& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
+    std::fprintf(stderr, "error: %s\n", rapt::cli::visible(e.what()).c_str());
     code = e.kind() == rapt::Error::Kind::usage ? 2 : 1;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "error: out of memory\n");
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
+    std::fprintf(stderr, "error: %s\n", rapt::cli::visible(e.what()).c_str());
   }
   return code;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/apps/cli/model_args.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -42,12 +43,11 @@ void check_memory(const std::string& path) {
 }  // namespace
 
 CommonArgs common_args(Args& args) {
-  args.letter('t', "threads");
-  args.letter('q', "quiet");
   CommonArgs c;
   c.threads = static_cast<int>(args.number("threads", 1, 1024).value_or(0));
   c.json = args.flag("json");
   c.quiet = args.flag("quiet");
+  if (c.quiet) silence_notes();
   c.verbose = args.flag("verbose");
   return c;
 }
@@ -82,22 +82,23 @@ const Tokenizer& tokenizer_of(const Checkpoint& checkpoint) {
   return *checkpoint.tokenizer;
 }
 
-DType parse_type(std::string_view name, std::string_view flag) {
-  if (const std::optional<DType> t = dtype_named(name)) return *t;
+DType weight_type(std::string_view name, std::string_view flag) {
+  const std::optional<DType> asked = dtype_named(name);
   std::vector<std::string> names;
-#define RAPT_TYPE_NAME(type, elements, bytes) names.emplace_back(#type);
+#define RAPT_TYPE_NAME(type, elements, bytes) \
+  if ((is_float(DType::type) && DType::type != DType::f64) || is_block(DType::type)) names.emplace_back(#type);
   RAPT_DTYPES(RAPT_TYPE_NAME)
 #undef RAPT_TYPE_NAME
-  fail_usage(flag, ": there is no type '", name, "'; ", name_hint(name, names));
+  if (asked && std::find(names.begin(), names.end(), name_of(*asked)) != names.end()) return *asked;
+  fail_usage(flag, ": weights are not stored as '", name, "'; ", name_hint(name, names));
 }
 
 DType cache_type(Args& args) {
   const std::optional<std::string> name = args.value("cache-type");
   if (!name) return DType::f32;
-  const DType t = parse_type(*name, "--cache-type");
   for (DType known : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0})
-    if (t == known) return t;
-  fail_usage("--cache-type: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as ", name_of(t));
+    if (dtype_named(*name) == known) return known;
+  fail_usage("--cache-type: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as ", *name);
 }
 
 Json bytes_json(std::string_view text) {

@@ -29,7 +29,7 @@ struct OpenModel {
 OpenModel open_model(const std::string& path, const CommonArgs& common, LoadOptions options = {});
 const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where there is none
 
-DType parse_type(std::string_view name, std::string_view flag);
+DType weight_type(std::string_view name, std::string_view flag);  // a type that files store matrices in
 DType cache_type(Args& args);                         // --cache-type
 Json bytes_json(std::string_view text);               // text that may be broken UTF-8, as a string that is not
 

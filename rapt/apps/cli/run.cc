@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt run: a prompt and its answer, or a conversation.
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -16,16 +18,12 @@ constexpr std::size_t kMostInput = std::size_t{1} << 28;
 
 GenerateOptions generate_args(Args& args) {
   GenerateOptions o;
-  args.letter('n', "predict");
   for (const NumberSetting& n : number_settings()) {
     std::optional<double> x = args.real(n.name);
     if (!x) continue;
     if (n.whole && !whole_number(*x)) fail_usage("--", n.name, ": ", *x, " is no whole number");
     n.set(o, *x);
   }
-  if (const auto x = args.real("mirostat-ent")) o.sampler.mirostat_tau = *x;  // llama.cpp's names
-  if (const auto x = args.real("mirostat-lr")) o.sampler.mirostat_eta = *x;
-  args.letter('s', "seed");
   const Dim seed = args.number("seed", -1, std::numeric_limits<Dim>::max()).value_or(-1);
   o.sampler.seed = seed >= 0 ? static_cast<std::uint64_t>(seed) : std::random_device{}();
   o.stops = args.values("stop");
@@ -46,7 +44,6 @@ GenerateOptions generate_args(Args& args) {
   o.beams = static_cast<int>(args.number("beams", 0, 4096).value_or(0));
   if (const auto x = args.real("length-penalty")) o.length_penalty = *x;
   if (const auto n = args.number("logprobs", 0, 1000)) o.logprobs = true, o.top_logprobs = static_cast<int>(*n);
-  args.letter('b', "chunk");
   o.chunk = args.number("chunk", 1, 1 << 20).value_or(512);
   check(o.sampler);
   return o;
@@ -104,6 +101,22 @@ std::string as_json(const std::string& name, const Checkpoint& c, const Session&
   return j.dump() + "\n";
 }
 
+// What was typed, with standard input in the place of -, a line break between the two.
+std::string prompt_text(std::span<const std::string> typed) {
+  if (typed.size() == 1 && typed[0] != "-") {
+    if (stdin_waits())
+      note("note: standard input is not read where there is a prompt; a - beside it says where it goes: rapt run MODEL - 'PROMPT' < FILE");
+    return typed[0];
+  }
+  std::string in = read_stdin(kMostInput);
+  if (in.empty())
+    fail_usage(typed.size() < 2 ? "no prompt: standard input is empty; give the prompt behind the model, in quotes"
+                                : "standard input is empty, and - stands for it");
+  if (typed.size() < 2) return in;
+  if (typed[0] != "-") return typed[0] + "\n" + in;
+  return in + (in.ends_with('\n') ? "" : "\n") + typed[1];
+}
+
 std::string id_text(std::span<const std::int32_t> ids) {
   std::string out;
   for (std::int32_t id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
@@ -116,12 +129,10 @@ int run(Args& args) {
   s.generate = generate_args(args);
   s.quiet = common.quiet, s.verbose = common.verbose;
   s.raw = args.flag("raw");
-  s.raw = args.flag("no-template") || s.raw;
   s.special = args.flag("special");
   s.system = args.value("system").value_or("");
   Session::Options session_options;
   session_options.cache = cache_type(args);
-  args.letter('c', "ctx-size");
   session_options.context = args.number("ctx-size", 0, Dim{1} << 40).value_or(0);
   session_options.stream = args.flag("stream");
   if (const auto overflow = args.value("overflow")) {
@@ -134,19 +145,19 @@ int run(Args& args) {
   const std::optional<std::string> ids_text = args.value("ids");
   std::vector<std::int32_t> ids;
   if (ids_text) ids = parse_ids(*ids_text, "--ids");
-  const std::vector<std::string> words = args.operands(1, 2, "a model and a prompt in quotes");
-  if (ids_text && words.size() > 1) fail_usage("--ids is the prompt already; leave the text away");
+  const std::vector<std::string> words = args.operands(1, 3, "a model, and a prompt in quotes");
+  const std::span<const std::string> typed = std::span(words).subspan(1);
+  const auto dashes = std::count(typed.begin(), typed.end(), "-");
+  if (typed.size() > 1 && dashes != 1)
+    fail_usage(dashes == 0 ? "one prompt, please: put it in quotes (- beside it stands for standard input)"
+                           : "standard input is read once: one - will do");
+  if (ids_text && !typed.empty()) fail_usage("--ids is the prompt already; leave the text away");
   if (s.generate.logprobs && !common.json) fail_usage("--logprobs: log-probabilities are part of the JSON; add --json");
 
-  // The prompt: standard input stands before the text of the command line.
-  std::optional<std::string> prompt;
-  if (words.size() > 1 && words[1] != "-") prompt = words[1];
-  const bool interactive = words.size() == 1 && !ids_text && is_terminal_stdin();
-  if (!interactive && !ids_text && !is_terminal_stdin()) {
-    std::string before = read_stdin(kMostInput);
-    if (prompt && !before.empty() && !before.ends_with('\n')) before += '\n';
-    prompt = before + prompt.value_or("");
-  }
+  // Standard input is read where - stands, or where there is no prompt at all; a loop that reads lines for us keeps its own.
+  const bool interactive = typed.empty() && !ids_text && is_terminal_stdin();
+  std::string prompt;
+  if (!interactive && !ids_text) prompt = prompt_text(typed);
   if (interactive && common.json) fail_usage("--json needs a prompt");
   if (interactive && (s.generate.samples > 1 || s.generate.beams > 0)) fail_usage("--samples and --beams need a prompt");
 
@@ -177,13 +188,13 @@ int run(Args& args) {
   } else if (const auto chat_template = translates ? std::nullopt : chat_template_of(c, s.raw)) {
     std::vector<ChatMessage> messages;
     if (!s.system.empty()) messages.push_back({"system", s.system});
-    messages.push_back({"user", prompt.value_or("")});
+    messages.push_back({"user", prompt});
     ids = chat_ids(c, *chat_template, messages);
   } else {
     if (!s.system.empty())
       fail_usage("--system: ", words[0], s.raw ? " runs without its chat template (--raw)" : " has no chat template",
                  "; put the text into the prompt");
-    ids = plain_ids(c, prompt.value_or(""), s.special);
+    ids = plain_ids(c, prompt, s.special);
   }
 
   const Interrupt interrupt(true);
@@ -194,7 +205,7 @@ int run(Args& args) {
     all = session.translate(
         ids, s.generate,
         [&](int, std::int32_t, std::string_view text) {
-          if (streams) print(text), flush();
+          if (streams) print(for_stdout(text)), flush();
           return true;
         },
         &Interrupt::flag());
@@ -206,7 +217,7 @@ int run(Args& args) {
   else if (streams) print("\n");
   else
     for (std::size_t i = 0; i < all.size(); ++i)
-      print(concat(one ? "" : concat("[", i + 1, "] "), c.tokenizer ? all[i].text : id_text(all[i].ids), "\n"));
+      print(concat(one ? "" : concat("[", i + 1, "] "), c.tokenizer ? for_stdout(all[i].text) : id_text(all[i].ids), "\n"));
   flush();
   const Dim limit = s.generate.max_tokens;
   if (!common.quiet && all[0].finish == Finish::length && (limit < 0 || static_cast<Dim>(all[0].ids.size()) < limit))
@@ -224,14 +235,15 @@ const Verb kRun = {
     "run", "answer a prompt, or chat",
     "Usage: rapt run MODEL [PROMPT] [flags]\n"
     "\n"
-    "MODEL is a GGUF file, a Hugging Face folder, a llama2.c file, or the name of one in a folder of RAPT_MODELS. Without a PROMPT it is a\n"
-    "conversation on a terminal (Ctrl-C stops the answer, Ctrl-D leaves, /help tells the rest); elsewhere standard input is the prompt.\n"
-    "With both, standard input stands before the PROMPT. A model with a chat template answers; one without continues the text.\n"
+    "MODEL is a GGUF file, a Hugging Face folder, a llama2.c file, or the name of one in a folder of RAPT_MODELS; the beginning of a name,\n"
+    "in any case, will do where only one begins so (rapt list shows them). Without a PROMPT it is a conversation on a terminal (Ctrl-C\n"
+    "stops the answer, Ctrl-D leaves, /help tells the rest); elsewhere standard input is the prompt. A - before or behind the PROMPT stands\n"
+    "for standard input, which is not read otherwise. A model with a chat template answers; one without continues the text.\n"
     "\n"
     "  --system TEXT            the system message of the chat template\n"
-    "  --raw, --no-template     no chat template: continue the text; --special: names of special tokens in it become these tokens\n"
+    "  --raw                    no chat template: continue the text; --special: names of special tokens in it become these tokens\n"
     "  --ids \"1 2 3\"            the prompt as token ids\n"
-    "  -n, --predict N          at most N tokens (until the model stops)\n"
+    "  -n, --max-tokens N       at most N tokens (until the model stops)\n"
     "  -c, --ctx-size N         tokens of prompt and answer together (the model's own)\n"
     "  --overflow error|stream  a prompt that is too long: an error, or forget what lies between the first tokens and the last (error)\n"
     "  --stream --keep 4 --window N   the same from the start: the first 4 tokens and the last N are seen, without end\n"
@@ -253,14 +265,15 @@ const Verb kRun = {
     "                           resid_post.8:add=FILE.npy steers; rapt help inspect has the whole form\n"
     "\n"
     "  --json                   text, ids, times as JSON; --logprobs N adds each token's log-probability and the N most probable\n"
+    "  -b, --chunk N            prompt tokens per pass (512)\n"
     "  --verbose                times on standard error\n"
     "  -t, --threads N          threads (as many as the process may use)\n"
     "  -q, --quiet              no progress, no notes\n"
     "\n"
     "Examples:\n"
-    "  rapt run SmolLM2-135M-Instruct.Q4_1.gguf\n"
+    "  rapt run smollm2\n"
     "  rapt run model.gguf 'Why is the sky blue?' --temp 0 -n 100\n"
-    "  rapt run model.gguf 'Sum this up in one line:' < article.txt\n"
+    "  rapt run model.gguf 'Sum this up in one line:' - < article.txt\n"
     "  rapt run stories260K.bin 'Once upon a time' --seed 7 --verbose\n"
     "  rapt run model.gguf --json --samples 3 --logprobs 5 'Two plus two is' --raw\n",
     run};

@@ -22,19 +22,43 @@ bool is_model(const std::string& name) {
   return fs::exists(fs::path(name) / "config.json", ignored);
 }
 
+// The model file or folder that a name means; "" where it is a recipe, a preset or standard input.
+std::string model_path(const std::string& name) {
+  if (name == "-") return "";
+  if (is_model(name)) return find_model(name);
+  const std::vector<std::string> presets = preset_names();
+  if (std::find(presets.begin(), presets.end(), name) != presets.end()) return "";
+  try {
+    const std::string path = find_model(name);
+    return is_model(path) ? path : "";
+  } catch (const Error&) {  // then it is a recipe, or nothing
+    return "";
+  }
+}
+
 Recipe load(const std::string& name) {
   if (name == "-") return resolve(parse_recipe(read_stdin(std::size_t{1} << 20), "standard input"));
-  if (is_model(name)) return resolve(checkpoint_recipe(find_model(name)));
-  const std::vector<std::string> presets = preset_names();
-  if (std::find(presets.begin(), presets.end(), name) == presets.end() && std::getenv("RAPT_MODELS")) {
-    std::string path;
-    try {
-      path = find_model(name);
-    } catch (const Error&) {  // then it is a recipe, or nothing
-    }
-    if (!path.empty() && is_model(path)) return resolve(checkpoint_recipe(path));
-  }
+  if (const std::string path = model_path(name); !path.empty()) return resolve(checkpoint_recipe(path));
   return resolve(find_recipe(name));
+}
+
+// A recipe as a drawing; a model goes by the name of its file, and what the file itself holds stands below.
+void draw(const std::string& name) {
+  Recipe r = load(name);
+  const std::string path = model_path(name);
+  if (path.empty()) return print(draw_recipe(r, color_on_stdout()));
+  r.name = std::filesystem::path(path).filename().string();
+  if (const std::string own = checkpoint_summary(path).name; !own.empty() && r.note.empty()) r.note = for_stdout(own);
+  print(draw_recipe(r, color_on_stdout()) + "\n");
+  for (const std::string& line : check_checkpoint(path)) print(for_stdout(line) + "\n");
+}
+
+void print_template(const std::string& name) {
+  const std::string path = model_path(name);
+  if (path.empty()) fail_usage("--template: ", name, " is no model; only models have chat templates");
+  const CheckpointSummary s = checkpoint_summary(path);
+  if (s.chat_template.empty()) fail(path, " has no chat template: it continues texts");
+  print(for_stdout(s.chat_template) + (s.chat_template.ends_with('\n') ? "" : "\n"));
 }
 
 void list(bool json) {
@@ -74,20 +98,23 @@ void diff(const std::string& a, const std::string& b, bool json) {
 }
 
 int run(Args& args) {
-  const bool json = args.flag("json"), all = args.flag("all"), schema = args.flag("schema"), compare = args.flag("diff");
+  const bool json = args.flag("json"), all = args.flag("all"), schema = args.flag("schema"), compare = args.flag("diff"),
+             chat = args.flag("template");
   if (schema) {
-    args.operands(0, 0, "recipes with --schema");
+    args.operands(0, 0, "no recipe with --schema");
     print(recipe_schema());
   } else if (compare) {
-    const auto names = args.operands(2, 2, "recipes with --diff");
+    const auto names = args.operands(2, 2, "two recipes with --diff");
     if (names[0] == "-" && names[1] == "-") fail_usage("--diff: standard input can be one of the two recipes, not both");
     diff(names[0], names[1], json);
-  } else if (const auto names = args.operands(0, 1, "recipe"); names.empty()) {
+  } else if (chat) {
+    print_template(args.operands(1, 1, "one model with --template")[0]);
+  } else if (const auto names = args.operands(0, 1, "one recipe or model, or none"); names.empty()) {
     list(json);
   } else if (json || all) {
     print(recipe_json(load(names[0]), all));
   } else {
-    print(draw_recipe(load(names[0]), color_on_stdout()));
+    draw(names[0]);
   }
   return 0;
 }
@@ -96,18 +123,21 @@ int run(Args& args) {
 
 extern const Verb kShow;
 const Verb kShow = {
-    "show", "draw a model from its recipe, with sizes and costs",
-    "Usage: rapt show [RECIPE] [--json] [--all]\n"
+    "show", "draw a model or a recipe, with sizes and costs",
+    "Usage: rapt show [RECIPE | MODEL] [--json] [--all]\n"
+    "       rapt show MODEL --template\n"
     "       rapt show --diff A B [--json]\n"
     "       rapt show --schema\n"
     "\n"
     "RECIPE is the name of a preset, a JSON file, a model (GGUF file, Hugging Face folder, llama2.c file; only its headers are read),\n"
-    "or - for standard input. Without one the presets are listed.\n"
+    "or - for standard input. Without one the presets are listed. Below a model's drawing stands what its file holds: types, sizes,\n"
+    "tokenizer, chat template.\n"
     "\n"
     "  --json     the recipe as JSON, sizes filled in, defaults left out\n"
     "  --all      as JSON with every default spelt out\n"
     "  --diff     what differs between two recipes\n"
     "  --schema   every field of a recipe, with its default and meaning (docs/recipe.md)\n"
+    "  --template the chat template of a model, as its files have it\n"
     "\n"
     "Examples:\n"
     "  rapt show\n"

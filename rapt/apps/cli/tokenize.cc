@@ -15,7 +15,7 @@ std::string id_line(std::span<const std::int32_t> ids) {
 int run(Args& args) {
   const bool json = args.flag("json"), special = args.flag("special"), decode = args.flag("decode"), frame = args.flag("frame");
   args.flag("quiet");
-  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model and a text");
+  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model, and a text in quotes");
   if (!decode && words.size() > 2) fail_usage("one text, please: put it in quotes (got ", words.size() - 1, " words)");
   std::string text = words.size() > 1 ? words[1] : "-";
   if (decode)
@@ -31,7 +31,7 @@ int run(Args& args) {
     for (std::int32_t id : ids)
       if (id >= tokenizer->size()) fail_usage("--decode: token ", id, " is outside the vocabulary of ", tokenizer->size());
     const std::string out = tokenizer->decode(ids, special);
-    print(json ? bytes_json(out).dump() + "\n" : out + "\n");
+    print(json ? bytes_json(out).dump() + "\n" : for_stdout(out) + "\n");
     return 0;
   }
   std::vector<std::int32_t> ids = tokenizer->encode(text, special);
@@ -68,6 +68,7 @@ const Verb kTokenize = {
     "  --frame     with what the model expects around a text: <s>, [CLS] … [SEP]\n"
     "  --decode    ids to text\n"
     "  --json      a list of id, token and text\n"
+    "  --quiet     no notes\n"
     "\n"
     "Examples:\n"
     "  rapt tokenize model.gguf 'Hello, world'\n"

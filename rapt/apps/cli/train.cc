@@ -97,7 +97,7 @@ int run(Args& args) {
   if (schedule) options_json.set("schedule.kind", *schedule);
   const bool force = args.flag("force");
   const std::string prompt = args.value("sample").value_or("\n");
-  const std::string name = args.operands(1, 1, "recipe")[0];
+  const std::string name = args.operands(1, 1, "one recipe")[0];
   if (!data_path) fail_usage("what to learn from? --data FILE, or a task: --data copy");
   if (!out) fail_usage("where to? --out FOLDER gets the saved states and the model");
   for (const std::string& s : settings) {

@@ -15,14 +15,13 @@ namespace rapt::cli {
 TranslateOptions translate_args(Args& args) {
   TranslateOptions o;
   o.generate.sampler.temperature = 0;
-  o.generate.beams = static_cast<int>(args.number("beam", 1, 1024).value_or(4));
+  o.generate.beams = static_cast<int>(args.number("beams", 1, 1024).value_or(4));
   o.generate.length_penalty = args.real("length-penalty").value_or(1);
   if (const auto form = args.value("penalty-form")) {
     const std::vector<std::string> names = {"power", "gnmt"};
     if (*form != "power" && *form != "gnmt") fail_usage("--penalty-form: '", *form, "' is no form; ", name_hint(*form, names));
     if (*form == "gnmt") o.generate.penalty_form = GenerateOptions::PenaltyForm::gnmt;
   }
-  args.letter('n', "max-tokens");
   o.generate.max_tokens = args.number("max-tokens", 1, Dim{1} << 30).value_or(256);
   o.side = args.number("batch", 1, 4096).value_or(16);
   o.prefix = args.value("prefix").value_or("");
@@ -121,7 +120,7 @@ int run(Args& args) {
   std::optional<AlignmentWish> wish = alignment_args(args);
   const bool force = args.flag("force");
   if (wish) wish->force = force;
-  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model and texts");
+  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model, and texts");
   const bool typed = words.size() > 1 && !(words.size() == 2 && words[1] == "-");
   if (in && words.size() > 1)
     fail_usage("--in names the text already; leave ", words.size() == 2 ? "the word" : "the words", " after the model away");
@@ -136,7 +135,7 @@ int run(Args& args) {
   } else if (!talk) {
     lines = text_lines(read_stdin(kMostInput));
   }
-  if (out && *out != "-" && !force && std::filesystem::exists(*out)) fail(*out, ": exists; --force overwrites it");
+  if (out && *out != "-" && !force && std::filesystem::exists(*out)) fail(*out, ": exists already; --force overwrites it");
 
   const OpenModel m = open_model(words[0], common);
   const Checkpoint& c = m.checkpoint;
@@ -148,7 +147,7 @@ int run(Args& args) {
   if (out && *out != "-") file.emplace(*out, force);
   auto put = [&](const std::string& text) {
     if (file) file->write(text);
-    else print(text);
+    else print(for_stdout(text));
   };
   const Interrupt interrupt(true);
 
@@ -225,7 +224,7 @@ const Verb kTranslate = {
     "\n"
     "  --in FILE            lines to translate (.gz is unpacked)\n"
     "  --out FILE           where the translations go (standard output); --force overwrites\n"
-    "  --beam N             beams (4); 1: greedy\n"
+    "  --beams N            beams (4); 1: greedy\n"
     "  --length-penalty P   what an answer's log-probability is divided by (1); 0: nothing, larger: longer answers\n"
     "  --penalty-form F     power: length^P, as Hugging Face; gnmt: ((5 + length) / 6)^P\n"
     "  -n, --max-tokens N   longest answer, in tokens (256)\n"
@@ -241,7 +240,7 @@ const Verb kTranslate = {
     "\n"
     "Examples:\n"
     "  rapt translate opus-mt-de-en 'Ein Hund läuft durch den Schnee.'\n"
-    "  rapt translate opus-mt-de-en --in test.de --out test.en --beam 6\n"
+    "  rapt translate opus-mt-de-en --in test.de --out test.en --beams 6\n"
     "  rapt translate runs/de-en 'Zwei Kinder spielen im Garten.' --alignment garden.svg\n"
     "  rapt translate runs/de-en 'Zwei Kinder spielen im Garten.' --alignment -\n",
     run};

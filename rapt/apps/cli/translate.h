@@ -6,6 +6,6 @@
 
 namespace rapt::cli {
 
-TranslateOptions translate_args(Args& args);  // --beam --length-penalty --penalty-form --max-tokens --batch --prefix
+TranslateOptions translate_args(Args& args);  // --beams --length-penalty --penalty-form --max-tokens --batch --prefix
 
 }  // namespace rapt::cli

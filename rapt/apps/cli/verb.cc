@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/apps/cli/verb.h"
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,32 +18,72 @@
 
 namespace rapt::cli {
 namespace {
-std::string dashed(std::string_view name) { return concat(name.size() == 1 ? "-" : "--", name); }
+
+constexpr FlagName kFlagNames[] = {
+    {"max-tokens", "-n", {"--predict", "--n-predict", "--gen", "--max-new-tokens"}, "most tokens of an answer"},
+    {"ctx-size", "-c", {"--context"}, "tokens the model sees: prompt and answer, or one window"},
+    {"seed", "-s", {}, "where chance starts"},
+    {"chunk", "-b", {}, "prompt tokens per pass"},
+    {"beams", "", {"--beam", "--num-beams"}, "beams of a search"},
+    {"temp", "", {"--temperature"}, "temperature of the choice"},
+    {"mirostat-tau", "", {"--mirostat-ent"}, "target of mirostat"},
+    {"mirostat-eta", "", {"--mirostat-lr"}, "rate of mirostat"},
+    {"raw", "", {"--no-template"}, "no chat template"},
+    {"vocab-size", "", {"--size"}, "tokens of a new vocabulary"},
+    {"out", "-o", {"--save"}, "the file or folder to write"},
+    {"translate", "", {"--source"}, "what to translate"},
+    {"prompt", "-p", {}, "prompt lengths (bench)"},
+    {"depth", "-d", {}, "tokens before them (bench)"},
+    {"repeat", "-r", {}, "runs (bench)"},
+    {"threads", "-t", {}, "threads"},
+    {"quiet", "-q", {}, "no progress, no notes"},
+};
+
+std::string dashed(std::string_view name) { return concat("--", name); }
+
+// All spellings of a flag, its own first.
+std::vector<std::string> spellings(std::string_view name) {
+  std::vector<std::string> all{dashed(name)};
+  for (const FlagName& f : kFlagNames) {
+    if (f.name != name) continue;
+    if (!f.letter.empty()) all.emplace_back(f.letter);
+    for (std::string_view s : f.also)
+      if (!s.empty()) all.emplace_back(s);
+  }
+  return all;
+}
+
 }  // namespace
 
-Args::Args(std::vector<std::string> words) : words_(std::move(words)) {
+std::span<const FlagName> flag_names() { return kFlagNames; }
+
+std::string_view flag_name(std::string_view spelling) {
+  for (const FlagName& f : kFlagNames)
+    for (std::string_view s : f.also)
+      if (!s.empty() && s.substr(2) == spelling) return f.name;
+  return spelling;
+}
+
+Args::Args(std::vector<std::string> words, std::string verb) : verb_(std::move(verb)), words_(std::move(words)) {
   const auto end = std::find(words_.begin(), words_.end(), "--");
   if (end == words_.end()) return;
   after_.assign(end + 1, words_.end());
   words_.erase(end, words_.end());
 }
 
+void Args::refuse(const std::string& message) const { fail_usage(message, "\n`rapt ", verb_, " --help` shows how it is used"); }
+
 std::string Args::first() const { return words_.empty() || words_[0].starts_with('-') ? "" : words_[0]; }
 
-void Args::letter(char short_name, std::string_view name) {
-  const std::string from = {'-', short_name}, to = dashed(name);
-  known_.push_back(from);
-  for (std::string& w : words_)
-    if (w == from) w = to;
-    else if (w.starts_with(from + "=")) w = to + w.substr(2);
-}
-
 bool Args::flag(std::string_view name) {
-  const std::string word = dashed(name);
-  known_.push_back(word);
-  for (const std::string& w : words_)
-    if (w.starts_with(word + "=")) fail_usage(word, " takes no value; write just ", word);
-  return std::erase(words_, word) > 0;
+  known_.push_back({std::string(name), false});
+  bool given = false;
+  for (const std::string& word : spellings(name)) {
+    for (const std::string& w : words_)
+      if (w.starts_with(word + "=")) refuse(concat(word, " takes no value; write just ", word));
+    given = std::erase(words_, word) > 0 || given;
+  }
+  return given;
 }
 
 std::optional<std::string> Args::value(std::string_view name) {
@@ -49,17 +92,19 @@ std::optional<std::string> Args::value(std::string_view name) {
 }
 
 std::vector<std::string> Args::values(std::string_view name) {
-  const std::string word = dashed(name);
-  known_.push_back(word);
+  known_.push_back({std::string(name), true});
+  const std::vector<std::string> names = spellings(name);
   std::vector<std::string> out;
   for (std::size_t i = 0; i < words_.size();) {
-    const bool joined = words_[i].starts_with(word + "=");
-    if (words_[i] != word && !joined) {
+    const std::size_t equals = words_[i].find('=');
+    const std::string word = words_[i].substr(0, equals);
+    if (std::find(names.begin(), names.end(), word) == names.end()) {
       ++i;
       continue;
     }
-    if (!joined && i + 1 >= words_.size()) fail_usage(word, " needs a value: ", word, " VALUE");
-    out.push_back(joined ? words_[i].substr(word.size() + 1) : words_[i + 1]);
+    const bool joined = equals != std::string::npos;
+    if (!joined && i + 1 >= words_.size()) refuse(concat(word, " needs a value: ", word, " VALUE"));
+    out.push_back(joined ? words_[i].substr(equals + 1) : words_[i + 1]);
     const auto first = words_.begin() + static_cast<std::ptrdiff_t>(i);
     words_.erase(first, first + (joined ? 1 : 2));
   }
@@ -86,10 +131,21 @@ std::optional<double> Args::real(std::string_view name) {
   return x;
 }
 
+Args Args::probe(std::vector<std::string> words) {
+  Args args(std::move(words));
+  args.probe_ = true;
+  return args;
+}
+
 std::vector<std::string> Args::operands() {
+  if (probe_) fail("these were all flags");
   std::vector<std::string> out;
   for (const std::string& w : words_) {
-    if (w.size() > 1 && w[0] == '-') fail_usage("unknown flag '", w, "'; ", name_hint(w.substr(0, w.find('=')), known_));
+    if (w.size() > 1 && w[0] == '-') {
+      std::vector<std::string> names;
+      for (const Known& k : known_) names.push_back(dashed(k.name));
+      refuse(concat("unknown flag '", w, "'; ", name_hint(w.substr(0, w.find('=')), names)));
+    }
     out.push_back(w);
   }
   out.insert(out.end(), after_.begin(), after_.end());
@@ -98,9 +154,7 @@ std::vector<std::string> Args::operands() {
 
 std::vector<std::string> Args::operands(std::size_t least, std::size_t most, std::string_view what) {
   std::vector<std::string> out = operands();
-  if (out.size() < least || out.size() > most)
-    fail_usage("wants ", least == most ? std::to_string(least) : concat(least, " to ", most), " ", what, ", got ", out.size(),
-               out.empty() ? "" : ": " + join(out));
+  if (out.size() < least || out.size() > most) refuse(concat("wants ", what, "; got ", out.empty() ? "nothing" : join(out)));
   return out;
 }
 
@@ -116,10 +170,38 @@ void flush() {
   fail("standard output: ", std::strerror(errno));
 }
 
-void note(std::string_view text) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "%s%.*s\n", is_terminal_stderr() ? "\r\033[2K" : "", static_cast<int>(text.size()), text.data());
+namespace {
+bool notes_silent = false;
 }
+void silence_notes() { notes_silent = true; }
+
+void note(std::string_view text) {
+  if (notes_silent && text.starts_with("note: ")) return;
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s%s\n", is_terminal_stderr() ? "\r\033[2K" : "", visible(text).c_str());
+}
+
+std::string visible(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if ((c < 0x20 && c != '\t' && c != '\n') || c == 0x7F) {
+      // ␀ … ␟ and ␡ stand at U+2400 + code
+      const unsigned char picture = c == 0x7F ? 0xA1 : static_cast<unsigned char>(0x80 + c);
+      out += "\xE2\x90";
+      out += static_cast<char>(picture);
+    } else if (c == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) >= 0x80 &&
+               static_cast<unsigned char>(text[i + 1]) < 0xA0) {  // U+0080 … U+009F: escapes of eight bits
+      out += "\xEF\xBF\xBD";
+      ++i;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+std::string for_stdout(std::string_view text) { return isatty(STDOUT_FILENO) ? visible(text) : std::string(text); }
 
 bool color_on_stdout() {
   const char *off = std::getenv("NO_COLOR"), *term = std::getenv("TERM");
@@ -184,8 +266,17 @@ void Progress::clear() {
   std::fflush(stderr);
 }
 
+bool stdin_waits() {
+  struct stat s{};
+  if (isatty(STDIN_FILENO) || fstat(STDIN_FILENO, &s) != 0) return false;
+  if (S_ISREG(s.st_mode)) return s.st_size > 0 && lseek(STDIN_FILENO, 0, SEEK_CUR) == 0;
+  int bytes = 0;
+  return S_ISFIFO(s.st_mode) && ioctl(STDIN_FILENO, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
 std::string read_stdin(std::size_t most) {
   std::string text;
+  if (fcntl(STDIN_FILENO, F_GETFD) < 0 && errno == EBADF) return text;
   char buffer[65536];
   while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
     text.append(buffer, n);

@@ -2,8 +2,10 @@
 // What a verb of the program is, and what all of them share: arguments, output, colours. A new verb is one file that defines a Verb
 // and one line in main.cc.
 #pragma once
+#include <array>
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,24 +14,46 @@
 
 namespace rapt::cli {
 
+// One name for one thing, the same in every verb: its letter, and what earlier versions and other programs call it. A verb asks for the
+// name alone and gets the other spellings with it.
+struct FlagName {
+  std::string_view name, letter;                // letter: "-n" or ""
+  std::array<std::string_view, 4> also;         // "--predict" …
+  std::string_view meaning;
+};
+std::span<const FlagName> flag_names();
+std::string_view flag_name(std::string_view spelling);  // "predict" is "max-tokens"; itself where it is no other spelling
+
 // The words after the verb. Take the flags first, then operands(), which refuses what nobody took.
 class Args {
  public:
-  explicit Args(std::vector<std::string> words);
+  explicit Args(std::vector<std::string> words, std::string verb = "");
 
   std::string first() const;  // the first word where it is no flag: a name that decides which flags there are
-  void letter(char short_name, std::string_view name);  // -n is --predict; call it before that flag is asked for
-  bool flag(std::string_view name);  // --name, or one letter: -n
+  bool flag(std::string_view name);  // --name
   std::optional<std::string> value(std::string_view name);  // --name VALUE or --name=VALUE; the last one counts
   std::vector<std::string> values(std::string_view name);  // of a flag that may come many times
   std::optional<Dim> number(std::string_view name, Dim least, Dim most);
   std::optional<double> real(std::string_view name);  // finite
   std::vector<std::string> operands();  // everything else; all words after "--", and "-"
+  // what: the end of a sentence that begins with "wants", as in "a model and a text".
   std::vector<std::string> operands(std::size_t least, std::size_t most, std::string_view what);
 
+  // For man page and completions: a verb that is run with probe() asks for its flags and comes no further than operands().
+  struct Known {
+    std::string name;  // without dashes
+    bool takes_value;
+    bool operator==(const Known&) const = default;
+  };
+  static Args probe(std::vector<std::string> words);
+  const std::vector<Known>& known() const { return known_; }
+
  private:
+  [[noreturn]] void refuse(const std::string& message) const;  // words that fit no form of the verb: names its help
+  std::string verb_;
   std::vector<std::string> words_, after_;
-  std::vector<std::string> known_;
+  std::vector<Known> known_;
+  bool probe_ = false;
 };
 
 struct Verb {
@@ -38,18 +62,28 @@ struct Verb {
   int (*run)(Args& args);  // returns the exit code; throws Error
   std::string (*make_help)() = nullptr;  // of a verb whose help lists what is there: instead of `help`
 };
+std::span<const Verb* const> verbs();
+std::string help_text(const Verb& verb);  // what stands below its summary: usage, flags, examples
+std::string version_line();  // "rapt 0.1.0 (commit 1234567, clang 19.1)"
 
 // Results go to standard output, through here: a full disk is an error, a closed pipe ends the program quietly.
 void print(std::string_view text);
 void flush();  // what was printed is seen now
 // One line of standard error: what people should know and scripts need not. Ends a progress bar first.
 void note(std::string_view text);
+void silence_notes();  // --quiet: lines that begin with "note: " are left away from now on
+// Text from a file or a model, for a terminal: control characters but tab and newline become visible (an escape is ␛), so that no file can
+// drive the terminal. for_stdout: only where standard output is one.
+std::string visible(std::string_view text);
+std::string for_stdout(std::string_view text);
 // Colours: only on a terminal, and not where NO_COLOR is set.
 bool color_on_stdout();
 bool is_terminal_stderr();
 bool is_terminal_stdin();
-// All of standard input, at most `most` bytes.
+// All of standard input, at most `most` bytes; "" where it is closed.
 std::string read_stdin(std::size_t most);
+// Something to read lies in standard input from its start: a file nobody has begun to read, a pipe with bytes in it.
+bool stdin_waits();
 
 std::string fixed(double x, int digits);
 // "1 2 3" or "1,2,3".

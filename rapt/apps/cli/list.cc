@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// rapt list: the models that names can mean.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "rapt/apps/cli/model_args.h"
+#include "rapt/base/text.h"
+#include "rapt/nn/show.h"
+
+namespace rapt::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool may_be_model(const fs::path& p) {
+  std::error_code ignored;
+  if (fs::is_directory(p, ignored)) return fs::exists(p / "config.json", ignored) || fs::exists(p / "model" / "config.json", ignored);
+  return p.extension() == ".gguf" || (p.extension() == ".bin" && !p.filename().string().starts_with("tok"));
+}
+
+// What the folders of RAPT_MODELS hold, each sorted by name, then the model that comes with the program.
+std::vector<std::string> models_there() {
+  std::vector<std::string> out;
+  const char* set = std::getenv("RAPT_MODELS");
+  std::string_view rest = set ? set : "";
+  while (!rest.empty()) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    const fs::path folder = std::string(rest.substr(0, colon));
+    rest.remove_prefix(std::min(colon + 1, rest.size()));
+    std::vector<std::string> here;
+    std::error_code ignored;
+    if (!folder.empty())
+      for (const auto& e : fs::directory_iterator(folder, ignored))
+        if (may_be_model(e.path())) here.push_back(e.path().string());
+    std::sort(here.begin(), here.end());
+    out.insert(out.end(), here.begin(), here.end());
+  }
+  try {
+    if (const std::string own = find_model("default"); fs::path(own).is_absolute()) out.push_back(own);
+  } catch (const Error&) {}
+  return out;
+}
+
+int run(Args& args) {
+  const CommonArgs common = common_args(args);
+  args.operands(0, 0, "no words: it lists the folders of RAPT_MODELS");
+  Json::Array rows;
+  std::vector<std::vector<std::string>> table = {{"NAME", "SIZE", "PARAMS", "TYPE", "FAMILY", "CONTEXT"}};
+  for (const std::string& path : models_there()) {
+    const std::string name = fs::path(path).filename().string();
+    Json row = Json::Object{};
+    row.set("name", bytes_json(name));
+    row.set("path", bytes_json(path));
+    try {
+      const CheckpointSummary s = checkpoint_summary(path);
+      const Dim parameters = count_parameters(s.recipe).total;
+      row.set("bytes", static_cast<Dim>(s.bytes));
+      row.set("parameters", parameters);
+      row.set("type", std::string(name_of(s.main_type())));
+      row.set("family", s.family);
+      row.set("context", s.recipe.context);
+      row.set("chat", !s.chat_template.empty());
+      table.push_back({name, byte_count(static_cast<double>(s.bytes)), short_count(static_cast<double>(parameters)), name_of(s.main_type()),
+                       s.family, std::to_string(s.recipe.context)});
+    } catch (const Error& e) {
+      row.set("error", std::string(e.what()));
+      table.push_back({name, concat("cannot be read: rapt check ", name, " says why")});
+    }
+    rows.push_back(std::move(row));
+  }
+  if (common.json) {
+    print(Json(std::move(rows)).dump() + "\n");
+    return 0;
+  }
+  std::vector<Dim> widths(6, 0);
+  for (const auto& line : table)
+    for (std::size_t i = 0; line.size() == widths.size() && i < line.size(); ++i) widths[i] = std::max(widths[i], columns(line[i]));
+  std::string out;
+  for (const auto& line : table) {
+    for (std::size_t i = 0; i < line.size(); ++i)
+      out += i + 1 < line.size() ? padded(for_stdout(line[i]), widths[i] + 2) : for_stdout(line[i]) + "\n";
+  }
+  print(out);
+  if (const char* set = std::getenv("RAPT_MODELS"); !set || !*set)
+    note("note: RAPT_MODELS is not set; it names the folders (a:b:c) whose models are listed. scripts/get-models FOLDER brings three");
+  return 0;
+}
+
+}  // namespace
+
+extern const Verb kList;
+const Verb kList = {
+    "list", "the models that can be called by name",
+    "Usage: rapt list [--json]\n"
+    "\n"
+    "The GGUF files, llama2.c files and Hugging Face folders in the folders of RAPT_MODELS (a:b:c), and the model that comes with the\n"
+    "program. Only headers are read. Every verb takes such a name instead of a path: whole, without .gguf, or its beginning in any case\n"
+    "where only one begins so. Nothing is fetched from anywhere.\n"
+    "\n"
+    "  --json        as JSON, with paths\n"
+    "  -q, --quiet   no notes\n"
+    "\n"
+    "Examples:\n"
+    "  RAPT_MODELS=~/models rapt list\n"
+    "  rapt run smollm2 'Hello'\n",
+    run};
+
+}  // namespace rapt::cli
