@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 find_package(GTest REQUIRED)
 include(GoogleTest)
-file(GLOB end_to_end CONFIGURE_DEPENDS tests/*.cc)
-add_executable(rapt_tests ${RAPT_TEST_SOURCES} ${end_to_end})
+file(GLOB end_to_end CONFIGURE_DEPENDS tests/*.cc rapt/apps/cli/*_test.cc)
+add_executable(rapt_tests ${RAPT_TEST_SOURCES} ${end_to_end} $<TARGET_OBJECTS:rapt_verbs>)
 target_link_libraries(rapt_tests PRIVATE rapt GTest::gtest_main)
 target_include_directories(rapt_tests PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(rapt_tests PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" RAPT_BINARY_DIR="${CMAKE_BINARY_DIR}")

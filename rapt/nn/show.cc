@@ -8,6 +8,7 @@
 #include "rapt/base/checked.h"
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
+#include "rapt/base/text_width.h"
 #include "rapt/nn/recipe_fields.h"
 #include "rapt/nn/recurrent.h"
 
@@ -242,7 +243,7 @@ class Drawing {
   void box_top(std::string_view title) {
     std::string line = concat("┌─┴─ ", title, " ");
     open_ = true;
-    out_ += faint("┌─┴─ ") + bold(title) + faint(" " + rule(kWidth - columns(line))) + "\n";
+    out_ += faint("┌─┴─ ") + bold(title) + faint(" " + rule(kWidth - text_width(line))) + "\n";
   }
   void box_bottom() {
     out_ += faint("└─┬" + rule(kWidth - 3)) + "\n";
@@ -538,7 +539,7 @@ std::string percent(Dim part, Dim whole) {
 }
 
 std::string right(std::string_view s, Dim width) {
-  return std::string(static_cast<std::size_t>(std::max<Dim>(0, width - columns(s))), ' ') + std::string(s);
+  return std::string(static_cast<std::size_t>(std::max<Dim>(0, width - text_width(s))), ' ') + std::string(s);
 }
 
 std::string both_bytes(double values) { return concat(byte_count(4 * values), " f32, ", byte_count(2 * values), " bf16"); }
