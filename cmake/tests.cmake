@@ -2,8 +2,8 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 file(GLOB end_to_end CONFIGURE_DEPENDS tests/*.cc rapt/apps/cli/*_test.cc)
-add_executable(rapt_tests ${RAPT_TEST_SOURCES} ${end_to_end} $<TARGET_OBJECTS:rapt_verbs>)
-target_link_libraries(rapt_tests PRIVATE rapt GTest::gtest_main)
+add_executable(rapt_tests ${RAPT_TEST_SOURCES} ${end_to_end})
+target_link_libraries(rapt_tests PRIVATE rapt_verbs rapt GTest::gtest_main)
 target_include_directories(rapt_tests PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(rapt_tests PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" RAPT_BINARY_DIR="${CMAKE_BINARY_DIR}")
 # Compiling the tests takes longer than running them: what all of them include is compiled once (g++ 12 then warns, wrongly, about what it

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rapt/base/error.h"
+#include "rapt/base/text_width.h"
 
 namespace rapt {
 
@@ -22,18 +23,24 @@ struct Chart {
   bool log_y = false;           // a y that is not above 0 leaves a gap
 };
 std::string chart_svg(const Chart& chart, int width = 720, int height = 400);
-std::string chart_text(const Chart& chart, bool color, int width = 72, int height = 16);  // in characters; curves in dots of Braille
+// In characters; curves in dots of Braille, told apart by colours, or by letters on them where there are none.
+std::string chart_text(const Chart& chart, bool color, int width = 72, int height = 16);
 
 struct HeatMap {
   std::string title;
   std::vector<std::string> rows, columns;   // labels (target words, source words)
   std::vector<double> values;               // [rows][columns], 0 … 1 (`top`: the value that is darkest; 0: the largest there is)
   double top = 1;
+  // root: the colour follows the square root, so that small weights are seen; both_signs: from -top to top, zero is the paper.
+  enum class Scale { linear, root, both_signs } scale = Scale::linear;
+  std::string row_name = {}, column_name = {}, value_name = {};  // what the sides and the values are: "query", "key", "weight"
 };
 std::string heat_svg(const HeatMap& map);
 std::vector<std::byte> heat_png(const HeatMap& map,
                                 int cell = 16);   // cells only, no labels: white to blue, grey where a value is no number
-std::string heat_text(const HeatMap& map, bool color);                // shades, labels at the left and numbered columns
+// Shades, labels at the left, numbered columns, and what the shades mean. Where `width` columns are too few, cells become narrower, and
+// then neighbours share one that shows the largest of them, which the title says.
+std::string heat_text(const HeatMap& map, bool color, Dim width = 100);
 
 // Into a file, by its ending: .svg, .png (heat maps) or .txt. An existing file is refused unless `force`.
 void write_picture(const HeatMap& map, const std::string& path, bool force);
@@ -41,8 +48,6 @@ void write_picture(const Chart& chart, const std::string& path, bool force);
 // Fails where `path` has another ending than these: ask before the numbers are computed.
 void check_picture_name(std::string_view path, bool heat);
 
-// Columns that a terminal gives to a text: two for wide characters (CJK, emoji), none for marks that stand on others.
-Dim text_width(std::string_view text);
 // A label for a terminal: nothing in it moves the cursor or changes colours; at most `most` columns.
 std::string terminal_text(std::string_view text, Dim most);
 // A label as XML and HTML want it: characters they have no room for (controls) and broken bytes become U+FFFD.

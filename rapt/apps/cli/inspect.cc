@@ -183,7 +183,7 @@ int run(Args& args) {
     file.commit();
   }
   if (common.json) print(document_json(d).dump() + "\n");
-  else if (!out && (!html || view.page)) print(document_text(d, color_on_stdout()));
+  else if (!out && (!html || view.page)) print(document_text(d, color_on_stdout(), columns_of_stdout()));
   return 0;
 }
 

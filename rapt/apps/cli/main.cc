@@ -7,6 +7,7 @@
 #include <exception>
 #include <new>
 
+#include "rapt/apps/cli/help_text.h"
 #include "rapt/apps/cli/verb.h"
 #include "rapt/base/text.h"
 #include "rapt/device/device.h"
@@ -34,10 +35,12 @@ std::string overview() {
       "\n"
       "Environment: RAPT_MODELS names folders of models (a:b:c), RAPT_ISA chooses the instruction set, RAPT_THREADS the number of\n"
       "threads, NO_COLOR turns colours off.\n";
-  return out;
+  return folded_help(out, columns_of_stdout());
 }
 
-std::string help_of(const Verb& v) { return concat("rapt ", v.name, ": ", v.summary, "\n\n", v.help); }
+std::string help_of(const Verb& v) {
+  return folded_help(concat("rapt ", v.name, ": ", v.summary, "\n\n", v.help), columns_of_stdout());
+}
 
 const Verb& find_verb(const std::string& name) {
   std::vector<std::string> names{"help"};

@@ -4,9 +4,12 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "rapt/apps/cli/help_text.h"
 #include "rapt/apps/cli/verb.h"
+#include "rapt/base/terminal.h"
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
+#include "rapt/inspect/document.h"
 #include "rapt/nn/checkpoint.h"
 #include "rapt/nn/recipe.h"
 #include "rapt/nn/show.h"
@@ -39,9 +42,7 @@ Recipe load(const std::string& name) {
 
 void list(bool json) {
   Json::Array rows;
-  std::string table;
-  std::size_t widest = 0;
-  for (const std::string& n : preset_names()) widest = std::max(widest, n.size());
+  Table table{.title = "", .columns = {"preset", "parameters", "what it is"}, .rows = {}};
   for (const std::string& n : preset_names()) {
     const Recipe r = load(n);
     const Dim parameters = count_parameters(r).total;
@@ -50,15 +51,18 @@ void list(bool json) {
     row.set("parameters", parameters);
     row.set("note", r.note);
     rows.push_back(std::move(row));
-    table += concat(padded(n, static_cast<Dim>(widest) + 2), padded(short_count(static_cast<double>(parameters)), 9), r.note, "\n");
+    table.rows.push_back({n, short_count(static_cast<double>(parameters)), r.note});
   }
-  print(json ? Json(std::move(rows)).dump() + "\n" : table);
+  print(json ? Json(std::move(rows)).dump() + "\n" : document_text({.parts = {table}}, color_on_stdout(), columns_of_stdout()));
 }
 
 void diff(const std::string& a, const std::string& b, bool json) {
   const std::vector<Difference> all = diff_recipes(load(a), load(b));
   if (!json) {
-    for (const Difference& d : all) print(concat(d.path, ": ", d.a, " → ", d.b, "\n"));
+    for (const Difference& d : all) {
+      const std::string line = concat(d.path, ": ", d.a, " → ", d.b);
+      print((is_terminal(STDOUT_FILENO) ? folded_lines(line, columns_of_stdout()) : line) + "\n");
+    }
     if (all.empty()) print("no difference\n");
     return;
   }
@@ -87,7 +91,7 @@ int run(Args& args) {
   } else if (json || all) {
     print(recipe_json(load(names[0]), all));
   } else {
-    print(draw_recipe(load(names[0]), color_on_stdout()));
+    print(draw_recipe(load(names[0]), color_on_stdout(), columns_of_stdout()));
   }
   return 0;
 }
