@@ -50,13 +50,15 @@ std::string entry(std::string_view line, Dim width) {
   const auto flags = std::ranges::count_if(parts, [](const std::string& p) { return p.starts_with('-'); });
   if (flags > 1) {
     std::string out, row;
+    auto end_row = [&] { out += spaces(indent) + (indent + text_width(row) <= width ? row + "\n" : hung(row, indent + 4, width)); };
     for (std::size_t i = 0; i < parts.size();) {
       std::string one = parts[i++];  // a flag with its meaning
       while (i < parts.size() && !parts[i].starts_with('-')) one += "   " + parts[i++];
-      if (!row.empty() && indent + text_width(row) + 3 + text_width(one) > width) out += spaces(indent) + hung(row, indent + 4, width), row.clear();
+      if (!row.empty() && indent + text_width(row) + 3 + text_width(one) > width) end_row(), row.clear();
       row += (row.empty() ? "" : "   ") + one;
     }
-    return out + spaces(indent) + hung(row, indent + 4, width);
+    end_row();
+    return out;
   }
   if (parts.size() < 2) return spaces(indent) + hung(line, indent + 4, width);
   const Dim column = indent + text_width(line.substr(0, line.find(parts[1], parts[0].size())));
