@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 find_package(GTest REQUIRED)
 include(GoogleTest)
-file(GLOB end_to_end CONFIGURE_DEPENDS tests/*.cc)
+file(GLOB end_to_end CONFIGURE_DEPENDS tests/*.cc rapt/apps/cli/*_test.cc)
 # The second compiler and the thread sanitizer run what could come out differently there.
 if(RAPT_TEST_SET STREQUAL core)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base|tensor|run|ops)/")
@@ -12,6 +12,9 @@ elseif(RAPT_TEST_SET STREQUAL threads)
 endif()
 add_executable(rapt_tests ${RAPT_TEST_SOURCES} ${end_to_end})
 target_link_libraries(rapt_tests PRIVATE rapt GTest::gtest_main)
+if(RAPT_TEST_SET STREQUAL all)
+  target_link_libraries(rapt_tests PRIVATE rapt_program)
+endif()
 target_include_directories(rapt_tests PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(rapt_tests PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" RAPT_BINARY_DIR="${CMAKE_BINARY_DIR}")
 # Compiling the tests takes longer than running them: what all of them include is compiled once (g++ 12 then warns, wrongly, about what it

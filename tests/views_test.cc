@@ -424,15 +424,5 @@ TEST(Positions, LearnedVectorsComeFromTheWeights) {
   EXPECT_TRUE(positions(device, model.recipe, nullptr).table.empty());
 }
 
-TEST(WideMaps, FitATerminalAndKeepTheirLargestValues) {
-  HeatMap map{.title = "wide", .rows = {"r"}, .columns = {}, .values = std::vector<double>(61, 0.0), .top = 1};
-  for (int c = 0; c < 61; ++c) map.columns.push_back(std::to_string(c));
-  map.values[34] = 1;  // columns 33, 34, 35 become the 12th of 21
-  const std::string text = document_text({.name = "x", .title = "", .parts = {map}}, false);
-  EXPECT_TRUE(test::holds(text, "(a column is the largest of 3)"));
-  EXPECT_TRUE(test::holds(text, " 30 33 36 ") && test::holds(text, " 57 60\n")) << text;
-  EXPECT_TRUE(test::holds(text, "\nr " + std::string(11 * 3, ' ') + " ██")) << text;
-}
-
 }  // namespace
 }  // namespace rapt

@@ -166,7 +166,8 @@ TEST(Text, Numbers) {
   EXPECT_EQ(byte_count(512), "512 B");
   EXPECT_EQ(byte_count(65536), "64 KiB");
   EXPECT_EQ(byte_count(1536), "1.5 KiB");
-  EXPECT_EQ(columns("a→b"), 3);
+  EXPECT_EQ(counted(1, "token"), "1 token");
+  EXPECT_EQ(counted(1234, "token"), "1,234 tokens");
   EXPECT_EQ(padded("é", 3), "é  ");
 }
 

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "rapt/base/text_width.h"
+
 namespace rapt {
 namespace {
 
@@ -119,13 +121,11 @@ std::string shortest(double x) {
   return out.substr(0, e + 1) + (minus ? "-" : "") + power;
 }
 
-Dim columns(std::string_view text) {
-  return static_cast<Dim>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
+std::string counted(Dim n, std::string_view noun) { return concat(with_commas(n), " ", noun, n == 1 ? "" : "s"); }
 
 std::string padded(std::string_view text, Dim width) {
   std::string out(text);
-  const Dim missing = width - columns(text);
+  const Dim missing = width - text_width(text);
   if (missing > 0) out.append(static_cast<std::size_t>(missing), ' ');
   return out;
 }

@@ -23,8 +23,7 @@ std::string short_count(double n);   // 999, 1.23 K, 1.23 M, 8.03 B, 1.50 T
 std::string byte_count(double n);    // 512 B, 64 KiB, 1.5 MiB: powers of 1,024, no needless decimals
 std::string shortest(double x);      // the fewest digits that read back as the same number: 0.1, 500000, 1e-6
 
-// Characters as a terminal counts them: continuation bytes of UTF-8 take no column. Enough for Latin, Greek and box drawing.
-Dim columns(std::string_view text);
-std::string padded(std::string_view text, Dim width);  // with spaces to the right
+std::string counted(Dim n, std::string_view noun);     // 1 token, 1,234 tokens
+std::string padded(std::string_view text, Dim width);  // to `width` columns of a terminal, with spaces to the right
 
 }  // namespace rapt

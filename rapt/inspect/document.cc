@@ -6,12 +6,11 @@
 
 #include "rapt/base/sha256.h"
 #include "rapt/base/text.h"
+#include "rapt/base/text_width.h"
 #include "rapt/io/tokenizer/unicode.h"
 
 namespace rapt {
 namespace {
-
-constexpr Dim kColumns = 100;  // of the text form
 
 template <class... F>
 struct Cases : F... {
@@ -28,29 +27,17 @@ void check(const Table& t) {
 
 std::string spaces(Dim n) { return std::string(static_cast<std::size_t>(std::max<Dim>(0, n)), ' '); }
 
-// Lines of at most `width` columns, broken between words; a word that is longer than a line is cut.
+// Lines of at most `width` columns, broken between words; nothing in them moves a cursor.
 std::vector<std::string> wrapped(std::string_view text, Dim width) {
-  std::vector<std::string> lines(1);
+  std::string words;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t begin = text.find_first_not_of(" \n\t", i);
     if (begin == std::string_view::npos) break;
     const std::size_t end = std::min(text.find_first_of(" \n\t", begin), text.size());
-    std::string word = terminal_text(text.substr(begin, end - begin), 1 << 20);
+    words += (words.empty() ? "" : " ") + terminal_text(text.substr(begin, end - begin), 1 << 20);
     i = end;
-    if (!lines.back().empty() && text_width(lines.back()) + 1 + text_width(word) > width) lines.emplace_back();
-    while (text_width(word) > width) {  // only at the start of a line
-      std::size_t cut = 0;
-      while (text_width(std::string_view(word).substr(0, cut + unicode::read(word, cut).length)) <= width)
-        cut += unicode::read(word, cut).length;
-      cut = std::max<std::size_t>(cut, unicode::read(word, 0).length);
-      lines.back() = word.substr(0, cut);
-      word.erase(0, cut);
-      lines.emplace_back();
-    }
-    if (!word.empty()) lines.back() += (lines.back().empty() ? "" : " ") + word;
   }
-  if (lines.size() > 1 && lines.back().empty()) lines.pop_back();
-  return lines;
+  return fold_text(words, width);
 }
 
 // Columns that stand to the right: every cell is a number or empty.
@@ -67,58 +54,105 @@ std::vector<bool> numeric(const Table& t) {
   return all;
 }
 
-std::string table_text(const Table& t, bool color) {
-  check(t);
-  const std::size_t n = t.columns.size();
+constexpr Dim kGap = 2;  // between columns
+
+Dim total(const std::vector<Dim>& widths) {
+  Dim sum = kGap * (static_cast<Dim>(widths.size()) - 1);
+  for (Dim w : widths) sum += w;
+  return sum;
+}
+
+// The columns `which`, in these widths.
+std::string columns_text(const Table& t, const std::vector<std::size_t>& which, const std::vector<Dim>& width) {
   const std::vector<bool> right = numeric(t);
-  std::vector<Dim> width(n), least(n, 1);
-  for (std::size_t c = 0; c < n; ++c) {
-    width[c] = text_width(t.columns[c]);
-    for (const std::vector<Cell>& row : t.rows) {
-      width[c] = std::max(width[c], text_width(row[c].text));
-      if (std::isfinite(row[c].number)) least[c] = std::max(least[c], text_width(row[c].text));
-    }
-  }
-  auto total = [&] {
-    Dim sum = 2 * (static_cast<Dim>(n) - 1);
-    for (Dim w : width) sum += w;
-    return sum;
-  };
-  while (total() > kColumns) {  // the widest column gives way, as long as words still fit
-    std::size_t widest = n;
-    for (std::size_t c = 0; c < n; ++c)
-      if (width[c] > std::max<Dim>(6, least[c]) && (widest == n || width[c] > width[widest])) widest = c;
-    if (widest == n) break;
-    --width[widest];
-  }
   std::string out;
-  if (!t.title.empty()) out += concat(color ? "\033[1m" : "", join(wrapped(t.title, kColumns), "\n"), color ? "\033[0m" : "", "\n");
-  auto put = [&](const std::vector<std::string>& cells) {
-    std::vector<std::vector<std::string>> lines(n);
+  auto put = [&](const auto& text_of) {
+    std::vector<std::vector<std::string>> lines;
     std::size_t height = 1;
-    for (std::size_t c = 0; c < n; ++c) lines[c] = wrapped(cells[c], width[c]), height = std::max(height, lines[c].size());
+    for (std::size_t c : which) lines.push_back(wrapped(text_of(c), width[c])), height = std::max(height, lines.back().size());
     for (std::size_t l = 0; l < height; ++l) {
       std::string line;
-      for (std::size_t c = 0; c < n; ++c) {
-        const std::string cell = l < lines[c].size() ? lines[c][l] : "";
-        const std::string room = spaces(width[c] - text_width(cell));
-        line += (c ? "  " : "") + (right[c] ? room + cell : cell + room);
+      for (std::size_t i = 0; i < which.size(); ++i) {
+        const std::string cell = l < lines[i].size() ? lines[i][l] : "";
+        const std::string room = spaces(width[which[i]] - text_width(cell));
+        line += (i ? spaces(kGap) : "") + (right[which[i]] ? room + cell : cell + room);
       }
       line.erase(line.find_last_not_of(' ') + 1);
       out += line + "\n";
     }
   };
-  put(t.columns);
+  put([&](std::size_t c) { return t.columns[c]; });
   std::string rule;
-  for (std::size_t c = 0; c < n; ++c) {
-    rule += c ? "  " : "";
-    for (Dim i = 0; i < width[c]; ++i) rule += "\xE2\x94\x80";  // ─
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    rule += i ? spaces(kGap) : "";
+    for (Dim k = 0; k < width[which[i]]; ++k) rule += "\xE2\x94\x80";  // ─
   }
   out += rule + "\n";
+  for (const std::vector<Cell>& row : t.rows) put([&](std::size_t c) { return row[c].text; });
+  return out;
+}
+
+// Row by row, a line for each column: name and value.
+std::string rows_text(const Table& t, Dim width) {
+  Dim names = 0;
+  for (const std::string& c : t.columns) names = std::max(names, text_width(c));
+  names = std::min(names, width / 2);
+  std::string out;
   for (const std::vector<Cell>& row : t.rows) {
-    std::vector<std::string> cells;
-    for (const Cell& c : row) cells.push_back(c.text);
-    put(cells);
+    if (&row != &t.rows.front()) out += "\n";
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const std::vector<std::string> name = wrapped(t.columns[c], names), value = wrapped(row[c].text, width - names - kGap);
+      for (std::size_t l = 0; l < std::max(name.size(), value.size()); ++l) {
+        std::string line = padded(l < name.size() ? name[l] : "", names + kGap) + (l < value.size() ? value[l] : "");
+        line.erase(line.find_last_not_of(' ') + 1);
+        out += line + "\n";
+      }
+    }
+  }
+  return out;
+}
+
+// The widest columns of words give way. Where that does not do: of a table of numbers, some columns after the others, each time behind the
+// first; of a table of words, its rows one by one.
+std::string table_text(const Table& t, bool color, Dim most) {
+  check(t);
+  const std::size_t n = t.columns.size();
+  std::vector<Dim> width(n), least(n);
+  bool narrow = true;  // all columns but the first hold numbers or little words
+  for (std::size_t c = 0; c < n; ++c) {
+    width[c] = text_width(t.columns[c]);
+    Dim numbers = 1;
+    for (const std::vector<Cell>& row : t.rows) {
+      width[c] = std::max(width[c], text_width(row[c].text));
+      if (std::isfinite(row[c].number)) numbers = std::max(numbers, text_width(row[c].text));
+    }
+    least[c] = std::max<Dim>(10, numbers);
+    if (numeric(t)[c]) least[c] = std::max<Dim>(6, numbers);  // words stand only in its head
+    if (c > 0 && width[c] > 16) narrow = false;
+  }
+  const std::vector<Dim> natural = width;
+  while (total(width) > most) {
+    std::size_t widest = n;
+    for (std::size_t c = 0; c < n; ++c)
+      if (width[c] > least[c] && (widest == n || width[c] > width[widest])) widest = c;
+    if (widest == n) break;
+    --width[widest];
+  }
+  std::string out;
+  if (!t.title.empty()) out += concat(color ? "\033[1m" : "", join(wrapped(t.title, most), "\n"), color ? "\033[0m" : "", "\n");
+  std::vector<std::size_t> which;
+  if (total(width) <= most) {
+    for (std::size_t c = 0; c < n; ++c) which.push_back(c);
+    return out + columns_text(t, which, width);
+  }
+  if (!narrow) return out + rows_text(t, most);
+  width = natural;
+  width[0] = std::min(width[0], most / 3);
+  for (std::size_t c = 1; c < n;) {
+    which = {0};
+    Dim used = width[0];
+    while (c < n && (which.size() == 1 || used + kGap + width[c] <= most)) used += kGap + width[c], which.push_back(c++);
+    out += (which[1] > 1 ? "\n" : "") + columns_text(t, which, width);
   }
   return out;
 }
@@ -228,28 +262,6 @@ std::string body_html(const Document& d, std::vector<std::string>& styles) {
   return out;
 }
 
-// A terminal has room for some 30 columns of a map: of more, neighbours share one that has the largest of their values.
-HeatMap fitted(const HeatMap& m) {
-  constexpr std::size_t kMost = 30;
-  const std::size_t C = m.columns.size(), step = (C + kMost - 1) / kMost;
-  if (step <= 1 || m.values.size() != m.rows.size() * C) return m;
-  HeatMap out{
-      .title = concat(m.title, " (a column is the largest of ", step, ")"), .rows = m.rows, .columns = {}, .values = {}, .top = m.top};
-  out.scale = m.scale, out.row_name = m.row_name, out.column_name = m.column_name, out.value_name = m.value_name;
-  const auto more = [&](double a, double b) {  // of values with a sign the one further from zero
-    if (m.scale != HeatMap::Scale::both_signs) return std::fmax(a, b);
-    return std::isnan(a) || std::abs(b) > std::abs(a) ? b : a;
-  };
-  for (std::size_t c = 0; c < C; c += step) out.columns.push_back(m.columns[c]);
-  for (std::size_t r = 0; r < m.rows.size(); ++r)
-    for (std::size_t c = 0; c < C; c += step) {
-      double most = m.values[r * C + c];
-      for (std::size_t i = c + 1; i < std::min(c + step, C); ++i) most = more(most, m.values[r * C + i]);
-      out.values.push_back(most);
-    }
-  return out;
-}
-
 }  // namespace
 
 std::string valid_text(std::string_view text) {
@@ -271,19 +283,22 @@ Cell::Cell(double value, int digits) : number(value) {
   text = shown;
 }
 
-std::string document_text(const Document& d, bool color) {
+std::string document_text(const Document& d, bool color, Dim width) {
+  width = std::max<Dim>(20, width);
+  const Dim prose = std::min<Dim>(width, 100);  // longer lines are hard to read
   const std::string bold = color ? "\033[1m" : "", plain = color ? "\033[0m" : "";
   std::string out;
-  if (!d.title.empty()) out += bold + join(wrapped(d.title, kColumns), "\n") + plain + "\n";
+  if (!d.title.empty()) out += bold + join(wrapped(d.title, prose), "\n") + plain + "\n";
   for (const auto& part : d.parts) {
     if (!out.empty()) out += "\n";
     out += std::visit(
         Cases{[&](const Words& w) {
-                const std::string lines = join(wrapped(w.text, kColumns), "\n") + "\n";
+                const std::string lines = join(wrapped(w.text, prose), "\n") + "\n";
                 return w.heading ? bold + lines + plain : lines;
               },
-              [&](const Table& t) { return table_text(t, color); }, [&](const HeatMap& m) { return heat_text(fitted(m), color); },
-              [&](const Chart& c) { return chart_text(c, color, 96); }},
+              [&](const Table& t) { return table_text(t, color, width); },
+              [&](const HeatMap& m) { return heat_text(m, color, width); },
+              [&](const Chart& c) { return chart_text(c, color, static_cast<int>(std::clamp<Dim>(width - 4, 24, 140))); }},
         part);
   }
   return out;

@@ -40,7 +40,7 @@ struct Document {
 };
 
 std::string valid_text(std::string_view text);                // as UTF-8, which JSON must be: half characters become U+FFFD
-std::string document_text(const Document& document, bool color);
+std::string document_text(const Document& document, bool color, Dim width = 100);  // in columns of a terminal
 std::string document_markdown(const Document& document);      // maps and charts are left out
 // {name, title, parts: [{kind, …}], facts}; numbers that are not finite become null. `shown`: cells of tables as they are shown.
 Json document_json(const Document& document, bool shown = false);

@@ -51,6 +51,41 @@ TEST(Document, TextAlignsTablesAndStaysInItsColumns) {
   EXPECT_TRUE(has(document_text(sample(), true), "\033[1mA title\033[0m"));
 }
 
+bool fits(const std::string& text, Dim width) {
+  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+    if (text_width(text.substr(at, text.find('\n', at) - at)) > width) return false;
+  return true;
+}
+
+TEST(Document, FitsAnyWindow) {
+  for (const Dim width : {200, 100, 80, 40, 24}) EXPECT_TRUE(fits(document_text(sample(), false, width), width)) << document_text(sample(), false, width);
+}
+
+TEST(Document, ATableOfNumbersGoesOnBelow) {
+  Table t{"Heads", {"layer"}, {}};
+  for (int h = 0; h < 12; ++h) t.columns.push_back(concat("head ", h));
+  for (int l = 0; l < 3; ++l) {
+    t.rows.push_back({concat(l)});
+    for (int h = 0; h < 12; ++h) t.rows.back().push_back(Cell(l + h / 100.0));
+  }
+  const std::string text = document_text({.parts = {t}}, false, 40);
+  EXPECT_TRUE(fits(text, 40)) << text;
+  EXPECT_TRUE(has(text, "layer  head 0  head 1  head 2  head 3\n")) << text;
+  EXPECT_TRUE(has(text, "\nlayer  head 8  head 9  head 10  head 11\n")) << text;
+}
+
+TEST(Document, ATableOfWordsBecomesItsRows) {
+  const Table t{"", {"what", "why", "where"}, {{"first thing", "because of a reason", "here and elsewhere"}, {"second", "none", Cell(2.5, 1)}}};
+  EXPECT_EQ(document_text({.parts = {t}}, false, 26),
+            "what   first thing\n"
+            "why    because of a reason\n"
+            "where  here and elsewhere\n"
+            "\n"
+            "what   second\n"
+            "why    none\n"
+            "where  2.5\n");
+}
+
 TEST(Document, WideCellsWrapAndBrokenTextIsMadeHarmless) {
   Document d;
   std::string words;

@@ -43,30 +43,6 @@ double Shares::at(double share) const {
   return top * (map.scale == HeatMap::Scale::root ? share * share : share);
 }
 
-std::string text_legend(const Shares& s, bool color) {
-  const HeatMap& m = s.map;
-  if (m.row_name.empty() && m.column_name.empty() && m.value_name.empty()) return "";
-  std::string out;
-  if (!m.row_name.empty()) out += "rows: " + m.row_name;
-  if (!m.column_name.empty()) out += concat(out.empty() ? "" : ", ", "columns: ", m.column_name);
-  if (!out.empty()) out += "\n";
-  out += m.value_name.empty() ? "value" : m.value_name;
-  out += m.scale == HeatMap::Scale::root ? ", square-root scale:" : ":";
-  const auto value = [&](double share) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.2g", s.at(share));
-    return std::string(text);
-  };
-  static constexpr const char* kSigns[] = {"\xE2\x96\x91", "\xE2\x96\x92", "\xE2\x96\x93", "\xE2\x96\x88"};  // ░ ▒ ▓ █
-  if (color)
-    for (const double share : {0.0, 0.25, 0.5, 0.75, 1.0})
-      out += concat(" \033[48;5;", s.both_signs() ? signed_terminal_color(2 * share - 1) : heat_terminal_color(share), "m  \033[0m ",
-                    value(share));
-  else
-    for (std::size_t i = 0; i < std::size(kShadeFrom); ++i) out += concat(" ", kSigns[i], " from ", value(kShadeFrom[i]));
-  return out + "\n";
-}
-
 }  // namespace picture_parts
 
 namespace {

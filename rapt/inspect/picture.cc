@@ -50,18 +50,6 @@ namespace {
 using namespace picture_parts;
 
 // ------------------------------------------------------------------------------------------------ texts
-int width_of(std::uint32_t c) {
-  if (c < 0x300) return 1;
-  const unicode::Category k = unicode::category(c);
-  if (k == unicode::Mn || k == unicode::Me || k == unicode::Cf) return 0;
-  const bool wide = (c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0x303E) || (c >= 0x3041 && c <= 0xA4CF) ||
-                    (c >= 0xA960 && c <= 0xA97C) || (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xF900 && c <= 0xFAFF) ||
-                    (c >= 0xFE30 && c <= 0xFE6F) || (c >= 0xFF00 && c <= 0xFF60) || (c >= 0xFFE0 && c <= 0xFFE6) ||
-                    (c >= 0x1F300 && c <= 0x1F64F) || (c >= 0x1F680 && c <= 0x1F6FF) || (c >= 0x1F900 && c <= 0x1F9FF) ||
-                    (c >= 0x20000 && c <= 0x3FFFD);
-  return wide ? 2 : 1;
-}
-
 std::string right_aligned(const std::string& text, Dim width) {
   return std::string(static_cast<std::size_t>(std::max<Dim>(0, width - text_width(text))), ' ') + text;
 }
@@ -207,16 +195,6 @@ void check_size(const char* what, int width, int height, int least_width, int le
 
 }  // namespace
 
-Dim text_width(std::string_view text) {
-  Dim width = 0;
-  for (std::size_t i = 0; i < text.size();) {
-    const unicode::Char c = unicode::read(text, i);
-    width += c.valid ? width_of(c.code) : 1;
-    i += c.length;
-  }
-  return width;
-}
-
 std::string markup_text(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
@@ -341,6 +319,10 @@ std::string chart_svg(const Chart& chart, int width, int height) {
 }
 
 // ------------------------------------------------------------------------------------------------ curves as text
+namespace {
+char curve_letter(int k) { return static_cast<char>(k % 52 < 26 ? 'A' + k % 52 : 'a' + k % 52 - 26); }
+}  // namespace
+
 std::string chart_text(const Chart& chart, bool color, int width, int height) {
   check_size("chart", width, height, 24, 4);
   const Ranges r = ranges_of(chart, std::max(2, width / 16), std::max(2, height / 3));
@@ -349,17 +331,22 @@ std::string chart_text(const Chart& chart, bool color, int width, int height) {
   for (const auto& [value, text] : r.y.ticks) labels = std::max(labels, text_width(text));
   const int cells = width - static_cast<int>(labels) - 2;
   if (cells < 8) fail_usage("chart: ", width, " columns are too few for its numbers");
+  int named = 0;
+  for (const Curve& c : chart.curves) named += c.name.empty() ? 0 : 1;
+  const bool letters = !color && named > 1;  // A, B, C … on the curves instead of colours
 
   // A character has 2 x 4 dots. Where curves cross, the later one gives the colour.
   const int dots_x = cells * 2, dots_y = height * 4;
   std::vector<std::uint8_t> bits(static_cast<std::size_t>(cells * height));
   std::vector<int> owner(bits.size(), -1);
+  std::vector<int> height_at(static_cast<std::size_t>(cells) * std::max<std::size_t>(1, chart.curves.size()), -1);  // [curves][cells]
   static constexpr std::uint8_t kDot[2][4] = {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}};
   auto dot = [&](int x, int y, int curve) {
     x = std::clamp(x, 0, dots_x - 1), y = std::clamp(y, 0, dots_y - 1);
     const auto cell = static_cast<std::size_t>(y / 4 * cells + x / 2);
     bits[cell] = static_cast<std::uint8_t>(bits[cell] | kDot[x % 2][y % 4]);
     owner[cell] = curve;
+    height_at[static_cast<std::size_t>(curve * cells + x / 2)] = y / 4;
   };
   for (std::size_t k = 0; k < chart.curves.size(); ++k) {
     const Curve& c = chart.curves[k];
@@ -378,8 +365,22 @@ std::string chart_text(const Chart& chart, bool color, int width, int height) {
       begun = true, fx = x, fy = y;
     }
   }
+  // Each curve has its letter in columns of its own, several times along the way, and at least once.
+  std::vector<char> marks_on(bits.size(), 0);
+  const int curves = static_cast<int>(chart.curves.size()), every = std::max({curves, 12, cells / 4});
+  for (int k = 0; letters && k < curves; ++k) {
+    int last = -1, shown = 0;
+    for (int i = 0; i < cells; ++i) {
+      const int row = height_at[static_cast<std::size_t>(k * cells + i)];
+      if (row < 0) continue;
+      last = row * cells + i;
+      if (i % every == (k * every / curves + every / (2 * curves)) % every) marks_on[static_cast<std::size_t>(last)] = curve_letter(k), ++shown;
+    }
+    if (shown == 0 && last >= 0) marks_on[static_cast<std::size_t>(last)] = curve_letter(k);
+  }
   std::string out;
-  if (!chart.title.empty()) out += concat(terminal_text(chart.title, width), "\n");
+  if (!chart.title.empty()) out += concat(join(fold_text(terminal_text(chart.title, 1000), width), "\n"), "\n");
+  if (!chart.y_label.empty()) out += concat("\xE2\x86\x91 ", terminal_text(chart.y_label, width - 2), "\n");  // ↑
   for (int row = 0; row < height; ++row) {
     std::string label;
     for (const auto& [value, text] : r.y.ticks)
@@ -392,7 +393,8 @@ std::string chart_text(const Chart& chart, bool color, int width, int height) {
       const int wanted = bits[cell] ? owner[cell] : -1;
       if (color && wanted != now && wanted >= 0) line += concat("\033[38;5;", kTerminal[wanted % kColors], "m");
       if (wanted >= 0) now = wanted;
-      if (bits[cell]) unicode::append(line, 0x2800u + bits[cell]), ink = line.size();
+      if (marks_on[cell]) line += marks_on[cell], ink = line.size();
+      else if (bits[cell]) unicode::append(line, 0x2800u + bits[cell]), ink = line.size();
       else line += ' ';
     }
     line.resize(ink);
@@ -417,59 +419,19 @@ std::string chart_text(const Chart& chart, bool color, int width, int height) {
   out += base + "\n" + under + "\n";
   if (!chart.x_label.empty()) out += right_aligned(terminal_text(chart.x_label, width), width) + "\n";
   std::string legend;
-  for (std::size_t k = 0; k < chart.curves.size(); ++k)
-    if (!chart.curves[k].name.empty())
-      legend += concat(legend.empty() ? "" : "   ", color ? concat("\033[38;5;", kTerminal[k % kColors], "m") : "",
-                       "\xE2\x94\x81\xE2\x94\x81", color ? "\033[0m" : "", " ", terminal_text(chart.curves[k].name, 40));
+  Dim filled = 0;
+  for (std::size_t k = 0; k < chart.curves.size(); ++k) {
+    if (chart.curves[k].name.empty()) continue;
+    const std::string sign = letters ? std::string(1, curve_letter(static_cast<int>(k))) : "\xE2\x94\x81\xE2\x94\x81";  // ━━
+    const std::string name = terminal_text(chart.curves[k].name, std::min(60, width - 3));
+    const Dim wide = text_width(sign) + 1 + text_width(name);
+    if (filled > 0 && filled + 3 + wide > width) legend += "\n", filled = 0;
+    if (filled > 0) legend += "   ", filled += 3;
+    legend += concat(color ? concat("\033[38;5;", kTerminal[k % kColors], "m") : "", sign, color ? "\033[0m" : "", " ", name);
+    filled += wide;
+  }
   if (!legend.empty()) out += legend + "\n";
   return out;
-}
-
-// ------------------------------------------------------------------------------------------------ heat maps as text
-std::string heat_text(const HeatMap& map, bool color) {
-  const Shares share(map);
-  static constexpr const char* kShades[] = {" ", "\xE2\x96\x91", "\xE2\x96\x92", "\xE2\x96\x93", "\xE2\x96\x88"};  // ░ ▒ ▓ █
-  const std::size_t C = map.columns.size();
-  // Columns are numbered, and the numbers explained below; labels that are numbers themselves (heads, say) stand there as they are.
-  bool own = true;
-  std::size_t widest = 1;
-  for (const std::string& s : map.columns) {
-    own = own && !s.empty() && s.size() <= 5 && s.find_first_not_of("0123456789") == std::string::npos;
-    widest = std::max(widest, s.size());
-  }
-  const int digits = own ? static_cast<int>(widest) : C < 10 ? 1 : C < 100 ? 2 : C < 1000 ? 3 : 6, cell = digits + 1;
-  Dim labels = 0;
-  for (const std::string& s : map.rows) labels = std::max(labels, text_width(terminal_text(s, 24)));
-  std::string out;
-  if (!map.title.empty()) out += terminal_text(map.title, 200) + "\n";
-  out += std::string(static_cast<std::size_t>(labels) + 1, ' ');
-  for (std::size_t c = 0; c < C; ++c) out += right_aligned(own ? map.columns[c] : std::to_string(c + 1), cell);
-  out += "\n";
-  for (std::size_t r = 0; r < map.rows.size(); ++r) {
-    out += right_aligned(terminal_text(map.rows[r], 24), labels) + " ";
-    for (std::size_t c = 0; c < C; ++c) {
-      const double s = share(r, c);
-      if (s < 0) {
-        out += right_aligned("?", cell);
-      } else if (color) {
-        out += concat("\033[48;5;", share.both_signs() ? signed_terminal_color(2 * s - 1) : heat_terminal_color(s), "m",
-                      std::string(static_cast<std::size_t>(cell), ' '));
-        if (c + 1 == C || share(r, c + 1) < 0) out += "\033[0m";
-      } else {
-        const auto shade = std::count_if(std::begin(kShadeFrom), std::end(kShadeFrom), [&](double from) { return s >= from; });
-        for (int i = 0; i < cell; ++i) out += i == 0 ? " " : kShades[shade];
-      }
-    }
-    out += "\n";
-  }
-  if (own) return out + text_legend(share, color);
-  std::string line;
-  for (std::size_t c = 0; c < C; ++c) {
-    const std::string one = concat(c + 1, " ", terminal_text(map.columns[c], 24));
-    if (!line.empty() && text_width(line) + 3 + text_width(one) > 100) out += line + "\n", line.clear();
-    line += (line.empty() ? "" : "   ") + one;
-  }
-  return out + line + "\n" + text_legend(share, color);
 }
 
 // ------------------------------------------------------------------------------------------------ files

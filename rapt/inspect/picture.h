@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rapt/base/error.h"
+#include "rapt/base/text_width.h"
 
 namespace rapt {
 
@@ -23,7 +24,8 @@ struct Chart {
   bool share = false;           // y is a share: its axis is 0 … 1, whatever there is
 };
 std::string chart_svg(const Chart& chart, int width = 720, int height = 400);
-std::string chart_text(const Chart& chart, bool color, int width = 72, int height = 16);  // in characters; curves in dots of Braille
+// In characters; curves in dots of Braille, told apart by colours, or by letters on them where there are none.
+std::string chart_text(const Chart& chart, bool color, int width = 72, int height = 16);
 
 struct HeatMap {
   std::string title;
@@ -43,7 +45,9 @@ struct PngLayout {  // in pixels: where the cells begin, their size, that of all
   int letter = 1, row_step = 1, column_step = 1, title = 0;  // pixels of a letter's dot; every so many labels; lines of the title
 };
 PngLayout heat_png_layout(const HeatMap& map, int cell = 0);
-std::string heat_text(const HeatMap& map, bool color);                // shades, labels at the left and numbered columns
+// Shades, labels at the left, numbered columns, and what the shades mean. Where `width` columns are too few, cells become narrower, and
+// then neighbours share one that shows the largest of them, which the title says.
+std::string heat_text(const HeatMap& map, bool color, Dim width = 100);
 
 // Into a file, by its ending: .svg, .png (heat maps) or .txt. An existing file is refused unless `force`.
 void write_picture(const HeatMap& map, const std::string& path, bool force);
@@ -54,8 +58,6 @@ void check_picture_name(std::string_view path, bool heat);
 // Fails where no file could be written at `path`, likewise; leaves nothing there.
 void check_can_write(const std::string& path, bool force);
 
-// Columns that a terminal gives to a text: two for wide characters (CJK, emoji), none for marks that stand on others.
-Dim text_width(std::string_view text);
 // A label for a terminal: nothing in it moves the cursor or changes colours; at most `most` columns.
 std::string terminal_text(std::string_view text, Dim most);
 // A label as XML and HTML want it: characters they have no room for (controls) and broken bytes become U+FFFD.

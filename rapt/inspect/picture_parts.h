@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What picture.cc and heat_picture.cc share.
+// What picture.cc, heat_picture.cc and heat_text.cc share.
 #pragma once
 #include <string>
 #include <string_view>
@@ -25,9 +25,5 @@ struct Shares {
   const HeatMap& map;
   double top = 0;
 };
-
-// For a terminal, below a map that says what it shows: what the sides are, and the values of its colours or shades. "" for others.
-inline constexpr double kShadeFrom[] = {0.05, 0.2, 0.45, 0.7};  // shares from which ░ ▒ ▓ █ are drawn
-std::string text_legend(const Shares& share, bool color);
 
 }  // namespace rapt::picture_parts

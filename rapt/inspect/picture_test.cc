@@ -200,6 +200,20 @@ TEST(Chart, TextShowsARisingLine) {
   EXPECT_NO_THROW(chart_text(Chart{}, true));
 }
 
+TEST(Chart, TextTellsCurvesApartWithoutColours) {
+  Chart chart{.y_label = "loss", .curves = {{"first", {0, 1}, {0, 0}}, {"second", {0, 1}, {1, 1}}, {"a dot", {0.5}, {0.5}}}};
+  const std::string text = chart_text(chart, false, 60, 6);
+  EXPECT_TRUE(holds(text, "↑ loss\n"));
+  EXPECT_TRUE(holds(text, "\nA first   B second   C a dot\n")) << text;
+  std::vector<std::string> rows;
+  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) rows.push_back(text.substr(at, text.find('\n', at) - at));
+  EXPECT_GE(count_of(rows[6], "A"), 2) << text;  // along the lowest row
+  EXPECT_GE(count_of(rows[1], "B"), 2) << text;
+  EXPECT_EQ(count_of(text, "C"), 2) << text;     // once on the curve, once in the legend
+  EXPECT_FALSE(holds(chart_text(chart, true, 60, 6), "A first"));
+  EXPECT_TRUE(holds(chart_text(chart, false, 24, 6), "\nA first   B second\nC a dot\n")) << chart_text(chart, false, 24, 6);
+}
+
 // ------------------------------------------------------------------------------------------------ heat maps
 struct Image {
   std::uint32_t width = 0, height = 0;
@@ -395,33 +409,55 @@ TEST(Heat, TextShadesAndWidths) {
             "  ab    \xE2\x96\x88\n"
             "\xE6\x97\xA5\xE6\x9C\xAC  \xE2\x96\x93 \xE2\x96\x92\n"
             "   e\xCC\x81  ? \xE2\x96\x91\n"
-            "1 x   2 y\n");
+            "1 x   2 y\n"
+            "blank 0  ░ 0.05  ▒ 0.2  ▓ 0.45  █ 0.7  and more\n");
   const std::string color = heat_text(map, true);
-  EXPECT_EQ(count_of(color, "\033[48;5;"), 5);
+  EXPECT_EQ(count_of(color, "\033[48;5;"), 5 + 5);  // cells, and the scale
   EXPECT_TRUE(holds(color, "\033[48;5;230m  \033[0m\n")) << color;
-  HeatMap wide{.rows = {"r"}, .columns = std::vector<std::string>(120, "word"), .values = std::vector<double>(120, 1)};
-  EXPECT_TRUE(holds(heat_text(wide, false), " 119 120\n"));
-  EXPECT_EQ(text_width("\xE6\x97\xA5\xE6\x9C\xAC"), 4);
-  EXPECT_EQ(text_width("e\xCC\x81"), 1);
-  EXPECT_EQ(text_width("h\xC3\xA4"), 2);
 }
 
-TEST(Heat, TextSaysWhatItsSidesAndShadesAre) {
-  HeatMap map{.rows = {"a"}, .columns = {"0", "1"}, .values = {0.04, 0.5}, .scale = HeatMap::Scale::root};
+TEST(Heat, TextNamesItsSidesAndItsScale) {
+  HeatMap map{.rows = {"a"}, .columns = {"b"}, .values = {0.04}};
+  map.scale = HeatMap::Scale::root;
   map.row_name = "query", map.column_name = "key", map.value_name = "weight";
   EXPECT_EQ(heat_text(map, false),
-            "   0 1\na  \xE2\x96\x92 \xE2\x96\x88\n"
-            "rows: query, columns: key\n"
-            "weight, square-root scale: \xE2\x96\x91 from 0.0025 \xE2\x96\x92 from 0.04 \xE2\x96\x93 from 0.2 \xE2\x96\x88 from 0.49\n");
-  EXPECT_TRUE(holds(heat_text(map, true), "m  \033[0m 0.25 "));
+            "   1\na  ▒\n1 b\n"
+            "↓ query   → key   weight:  blank 0  ░ 0.0025  ▒ 0.04  ▓ 0.2  █ 0.49\n"
+            "and more (even steps of the square root)\n");
+}
+
+TEST(Heat, TextOfValuesWithASign) {
+  HeatMap map{.rows = {"a"}, .columns = {"1", "2", "3"}, .values = {-2, 0, 1}, .top = 2};
   map.scale = HeatMap::Scale::both_signs;
-  EXPECT_TRUE(holds(heat_text(map, true), "m  \033[0m -1 ") && holds(heat_text(map, true), "m  \033[0m 0 "));
+  EXPECT_EQ(heat_text(map, false),
+            "   1 2 3\na  #   ▓\n"
+            "# -1.4  = -0.9  - -0.4  · -0.1  ░ 0.1  ▒ 0.4  ▓ 0.9  █ 1.4\n");
+}
+
+TEST(Heat, TextGetsNarrowerCellsAndThenFewer) {
+  HeatMap map{.rows = {"r"}, .columns = {}, .values = std::vector<double>(61, 0.0), .top = 1};
+  for (int c = 0; c < 61; ++c) map.columns.push_back(std::to_string(c));
+  map.values[34] = 1;
+  EXPECT_TRUE(holds(heat_text(map, false, 200), "  0  1  2 ")) << heat_text(map, false, 200);
+  EXPECT_TRUE(heat_text(map, false, 100).starts_with("  0         10        20")) << heat_text(map, false, 100);
+  EXPECT_TRUE(holds(heat_text(map, false, 100), "\nr " + std::string(34, ' ') + "█")) << heat_text(map, false, 100);
+  const std::string narrow = heat_text(map, false, 40);
+  EXPECT_TRUE(holds(narrow, "(a column is the largest of 2)\n")) << narrow;
+  EXPECT_TRUE(holds(narrow, "\nr " + std::string(17, ' ') + "█")) << narrow;
+  for (const Dim width : {100, 80, 40, 20})
+    for (const bool own : {true, false}) {
+      if (!own) map.columns.assign(61, "words");
+      const std::string text = heat_text(map, false, width);
+      for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+        EXPECT_LE(text_width(text.substr(at, text.find('\n', at) - at)), width) << text;
+    }
 }
 
 TEST(Heat, WrongMapsAreRefused) {
   EXPECT_THROW(heat_svg({}), Error);
   // Labels that are numbers stand above their columns themselves, and nothing is explained below.
-  EXPECT_EQ(heat_text({.rows = {"0"}, .columns = {"7", "10"}, .values = {1, 0}}, false), "    7 10\n0  ██   \n");
+  EXPECT_EQ(heat_text({.rows = {"0"}, .columns = {"7", "10"}, .values = {1, 0}}, false),
+            "    7 10\n0  ██   \nblank 0  ░ 0.05  ▒ 0.2  ▓ 0.45  █ 0.7  and more\n");
   EXPECT_THROW(heat_text({.rows = {"a"}, .columns = {"b"}, .values = {1, 2}}, false), Error);
   EXPECT_THROW(heat_png({.rows = {"a"}, .columns = {"b"}, .values = {1}, .top = -1}), Error);
   EXPECT_THROW(heat_png(kMap, -1), Error);

@@ -8,6 +8,7 @@
 #include "rapt/base/checked.h"
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
+#include "rapt/base/text_width.h"
 #include "rapt/nn/recipe_fields.h"
 #include "rapt/nn/recurrent.h"
 
@@ -232,26 +233,36 @@ namespace {
 
 class Drawing {
  public:
-  explicit Drawing(bool color) : color_(color) {}
+  Drawing(bool color, Dim width) : color_(color), width_(std::clamp<Dim>(width, 24, 100)), box_(std::min<Dim>(width_, 92)) {}
 
+  Dim width() const { return width_; }
   std::string bold(std::string_view s) const { return color_ ? concat("\033[1m", s, "\033[0m") : std::string(s); }
   std::string faint(std::string_view s) const { return color_ ? concat("\033[2m", s, "\033[0m") : std::string(s); }
 
   void text(const std::string& s) { out_ += s + "\n"; }
-  // A row of a table inside the picture: name, then what it is.
+  // A title in bold, words behind it; what goes on below begins under `hang`.
+  void words(std::string_view title, std::string_view s, Dim hang) {
+    const std::vector<std::string> lines = fold_text(concat(title, s), width_ - hang);
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      out_ += i == 0 && lines[0].starts_with(title) ? bold(title) + lines[0].substr(title.size()) + "\n"
+                                                    : std::string(static_cast<std::size_t>(i == 0 ? 0 : hang), ' ') + lines[i] + "\n";
+  }
+  // Name and value in two columns.
+  void pair(std::string_view name, std::string_view value) { put("", padded(name, std::min<Dim>(20, width_ / 2)), value); }
   void box_top(std::string_view title) {
-    std::string line = concat("┌─┴─ ", title, " ");
     open_ = true;
-    out_ += faint("┌─┴─ ") + bold(title) + faint(" " + rule(kWidth - columns(line))) + "\n";
+    const std::vector<std::string> lines = fold_text(title, box_ - 7);
+    out_ += faint("┌─┴─ ") + bold(lines[0]) + faint(" " + rule(box_ - 6 - text_width(lines[0]))) + "\n";
+    for (std::size_t i = 1; i < lines.size(); ++i) out_ += faint("│    ") + bold(lines[i]) + "\n";
   }
   void box_bottom() {
-    out_ += faint("└─┬" + rule(kWidth - 3)) + "\n";
+    out_ += faint("└─┬" + rule(box_ - 3)) + "\n";
     open_ = false;
   }
   void wire() { out_ += faint("  │") + "\n"; }
+  // A row of a table inside the picture: name, then what it is.
   void row(std::string_view lines, std::string_view name, std::string_view what) {
-    out_ += faint(concat(open_ ? "│ " : "  ", lines)) + concat(name.empty() ? std::string(what) : padded(name, kName) + std::string(what)) +
-            "\n";
+    put(concat(open_ ? "│ " : "  ", lines), name.empty() ? "" : padded(name, kName), what);
   }
   void branch(std::string_view title) { out_ += faint(open_ ? "│ ├─╮ " : "  ├─╮ ") + bold(title) + "\n"; }
   void inside(std::string_view name, std::string_view what) { row("│ │   ", name, what); }
@@ -261,13 +272,30 @@ class Drawing {
   std::string take() { return std::move(out_); }
 
  private:
-  static constexpr Dim kWidth = 92, kName = 11;
+  static constexpr Dim kName = 11;
+  // Wires at the left, a name, and what it is, folded beside them; in a narrow window below the name.
+  void put(std::string_view wires, const std::string& name, std::string_view what) {
+    const Dim left = text_width(wires);
+    Dim column = left + text_width(name);
+    if (width_ - column < 20 && !name.empty()) {
+      out_ += faint(wires) + name.substr(0, name.find_last_not_of(' ') + 1) + "\n";
+      column = left + 2;
+    } else {
+      out_ += faint(wires) + name;
+    }
+    const std::vector<std::string> lines = fold_text(what, width_ - column);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const bool beside = i == 0 && column == left + text_width(name);
+      out_ += (beside ? "" : faint(wires) + std::string(static_cast<std::size_t>(column - left), ' ')) + lines[i] + "\n";
+    }
+  }
   static std::string rule(Dim n) {
     std::string s;
     for (Dim i = 0; i < n; ++i) s += "─";
     return s;
   }
   bool color_, open_ = false;
+  Dim width_, box_;
   std::string out_;
 };
 
@@ -538,29 +566,35 @@ std::string percent(Dim part, Dim whole) {
 }
 
 std::string right(std::string_view s, Dim width) {
-  return std::string(static_cast<std::size_t>(std::max<Dim>(0, width - columns(s))), ' ') + std::string(s);
+  return std::string(static_cast<std::size_t>(std::max<Dim>(0, width - text_width(s))), ' ') + std::string(s);
 }
 
 std::string both_bytes(double values) { return concat(byte_count(4 * values), " f32, ", byte_count(2 * values), " bf16"); }
 
 void numbers(Drawing& d, const Recipe& r) {
   const ParameterCount count = count_parameters(r);
-  d.text(
-      concat(padded(d.bold("parameters"), 24), right(with_commas(count.total), 20), "   ", short_count(static_cast<double>(count.total))));
+  Dim names = 0;
+  for (const auto& [group, n] : count.groups) names = std::max(names, text_width(group) + 2);
+  const bool exact = names + text_width(with_commas(count.total)) + 12 <= d.width();  // else with three digits, as the total beside it
+  auto number = [&](Dim n) { return exact ? with_commas(n) : short_count(static_cast<double>(n)); };
+  const Dim digits = std::max<Dim>(6, text_width(number(count.total))) + 2;
+  d.text(concat(d.bold("parameters"), right(number(count.total), std::max<Dim>(names - 10, 0) + digits),
+                exact ? "   " + short_count(static_cast<double>(count.total)) : ""));
   for (const auto& [group, n] : count.groups)
-    d.text(concat("  ", padded(group, 24), right(with_commas(n), 18), "  ", percent(n, count.total)));
-  d.text(concat(padded("weights", 20), both_bytes(static_cast<double>(count.total))));
+    d.text(concat("  ", padded(group, names - 2), right(number(n), digits),
+                  names + digits + 9 <= d.width() ? "  " + percent(n, count.total) : ""));
+  d.pair("weights", both_bytes(static_cast<double>(count.total)));
   const Cost cost = count_cost(r, r.context);
   if (r.decoder) {
     const auto kv = static_cast<double>(cost.kv_values);
-    if (r.decoder->recurrent) d.text(concat(padded("state", 20), both_bytes(static_cast<double>(cost.state_values)), " per sequence"));
+    if (r.decoder->recurrent) d.pair("state", concat(both_bytes(static_cast<double>(cost.state_values)), " per sequence"));
     else
-      d.text(concat(padded("KV per token", 20), both_bytes(kv),
+      d.pair("KV per token", concat(both_bytes(kv),
                     cost.kv_forgotten == cost.kv_values && kv > 0 ? "; forgotten behind the window"
                     : cost.kv_forgotten > 0
                         ? concat("; ", byte_count(2 * static_cast<double>(cost.kv_forgotten)), " of bf16 forgotten behind windows")
                         : ""));
-    if (cost.memory_values > 0) d.text(concat(padded("  per source token", 20), both_bytes(static_cast<double>(cost.memory_values))));
+    if (cost.memory_values > 0) d.pair("  per source token", both_bytes(static_cast<double>(cost.memory_values)));
   }
   auto operations = [](double n) {  // 15.0 G: nobody says billions of operations
     std::string s = short_count(n);
@@ -570,15 +604,15 @@ void numbers(Drawing& d, const Recipe& r) {
   auto flops = [&](const Cost::Pass& p) {
     return concat(operations(p.matrices), " in matrices + ", operations(p.attention), " in attention");
   };
-  d.text(concat(padded("FLOPs per token", 20), flops(cost.token), " at context ", with_commas(r.context)));
-  if (r.encoder && r.decoder) d.text(concat(padded("  per source token", 20), flops(cost.source)));
+  d.pair("FLOPs per token", concat(flops(cost.token), " at context ", with_commas(r.context)));
+  if (r.encoder && r.decoder) d.pair("  per source token", flops(cost.source));
 }
 
 }  // namespace
 
-std::string draw_recipe(const Recipe& r, bool color) {
-  Drawing d(color);
-  d.text(concat(d.bold(r.name), r.note.empty() ? "" : "  " + r.note));
+std::string draw_recipe(const Recipe& r, bool color, Dim width) {
+  Drawing d(color, width);
+  d.words(r.name, r.note.empty() ? "" : "  " + r.note, 2);
   d.text("");
   auto source = [&](const char* what) {
     d.text(concat("  ", what));
@@ -593,7 +627,7 @@ std::string draw_recipe(const Recipe& r, bool color) {
   }
   if (both) {
     d.text("  ▼");
-    d.text(r.decoder->recurrent ? "  memory: what the decoder looks at" : "  memory: keys and values of cross-attention");
+    d.words("", r.decoder->recurrent ? "  memory: what the decoder looks at" : "  memory: keys and values of cross-attention", 2);
     d.text("");
   }
   if (r.decoder) {

@@ -30,8 +30,8 @@ struct Cost {  // of one token
 };
 Cost count_cost(const Recipe& recipe, Dim context);
 
-// A block diagram, parameter counts and costs, for people. `color` adds terminal colours.
-std::string draw_recipe(const Recipe& recipe, bool color = false);
+// A block diagram, parameter counts and costs, for people, in `width` columns of a terminal (at most 100). `color` adds its colours.
+std::string draw_recipe(const Recipe& recipe, bool color = false, Dim width = 100);
 struct Difference {
   std::string path, a, b;  // values as JSON, or "absent"
 };

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "rapt/base/text_width.h"
+
 #include <algorithm>
 #include <map>
 
@@ -174,6 +176,27 @@ TEST(Show, DrawingSaysWhatIsThere) {
     EXPECT_TRUE(has(bahdanau, piece)) << piece << "\n" << bahdanau;
   const std::string luong = draw_recipe(resolve(preset("luong-local-p")));
   for (const char* piece : {"within 10 of p", "state h after the step"}) EXPECT_TRUE(has(luong, piece)) << piece << "\n" << luong;
+}
+
+TEST(Show, DrawingFitsTheWidthAndLosesNothing) {
+  auto words = [](const std::string& text) {  // of the drawing, without wires, in order
+    std::string out;
+    for (char c : text.substr(0, text.find("parameters")))
+      if (c > ' ') out += c;
+    return out;
+  };
+  for (const std::string& name : preset_names()) {
+    const std::string wide = words(draw_recipe(resolve(preset(name)), false, 100));
+    for (const Dim width : {80, 40}) {
+      const std::string text = draw_recipe(resolve(preset(name)), false, width);
+      for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = text.find('\n', at);
+        EXPECT_LE(text_width(text.substr(at, end - at)), width) << text.substr(at, end - at);
+        at = end + 1;
+      }
+      EXPECT_EQ(words(text), wide) << text;
+    }
+  }
 }
 
 // For each attention: where its queries, keys and values come from.

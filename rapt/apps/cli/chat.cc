@@ -2,14 +2,23 @@
 #include "rapt/apps/cli/chat.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
+#include <memory>
+#include <utility>
 
+#include "rapt/apps/cli/conversation.h"
+#include "rapt/apps/cli/help_text.h"
 #include "rapt/apps/cli/line_editor.h"
+#include "rapt/apps/cli/word_wrap.h"
 #include "rapt/base/checked.h"
+#include "rapt/base/terminal.h"
 #include "rapt/base/text.h"
+#include "rapt/io/reader.h"
 
 namespace rapt::cli {
 
@@ -97,16 +106,19 @@ Interrupt::Interrupt(bool second_ends) {
 }
 Interrupt::~Interrupt() { sigaction(SIGINT, &before_interrupt, nullptr); }
 
-std::vector<Generated> answer(Session& session, std::span<const std::int32_t> ids, const ChatSettings& settings, bool stream_text) {
+AnswerStream make_answer_stream() {
+  if (!has_escapes(STDOUT_FILENO)) return [](std::string_view text) { print(text), flush(); };
+  return [wrap = WordWrap()](std::string_view text) mutable { print(wrap.add(text, terminal_size(STDOUT_FILENO).columns)), flush(); };
+}
+
+std::vector<Generated> answer(Session& session, std::span<const std::int32_t> ids, const ChatSettings& settings, const AnswerStream& show) {
   Progress bar("reading the prompt", settings.quiet);
   auto on_prompt = [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); };
   bool first = true;
   auto on_token = [&](int sample, std::int32_t, std::string_view text) {
     if (first) bar.clear();
     first = false;
-    if (!stream_text || sample != 0 || text.empty()) return true;
-    print(for_stdout(text));
-    flush();
+    if (show && sample == 0 && !text.empty()) show(text);
     return true;
   };
   return session.generate(ids, settings.generate, on_token, on_prompt, &Interrupt::flag());
@@ -135,30 +147,35 @@ namespace {
 
 constexpr const char* kHelp =
     "  /set                 what can be set, and its value\n"
-    "  /set NAME VALUE      change it: /set temp 0.2, /set system You are brief., /set seed 7\n"
+    "  /set NAME VALUE      change it: /set temp 0.2, /set system You are brief., /set ctx-size 4096\n"
+    "  /regen               another answer to the last message\n"
+    "  /undo                forget the last message and its answer\n"
     "  /clear               forget the conversation\n"
+    "  /show                the conversation so far\n"
+    "  /save FILE           write it as JSON; /load FILE goes on with it\n"
     "  /help, /?            this\n"
     "  /bye                 leave (as Ctrl-D does)\n"
-    "  \"\"\"                  begins and ends a text of several lines\n"
+    "\n"
+    "  Alt-Enter            begins a new line; so do pasted ones, and lines between \"\"\" and \"\"\"\n"
+    "  Up, Down, Ctrl-R     earlier messages, search in them\n"
     "  Ctrl-C               stops the answer\n";
 
-void set_command(const std::string& words, ChatSettings& s) {
+// What /set did, in words.
+std::string set_command(const std::string& words, ChatSettings& s) {
   const std::size_t space = words.find(' ');
   const std::string name = words.substr(0, space),
-                    value = space == std::string::npos ? "" : words.substr(words.find_first_not_of(' ', space));
+                    value = space == std::string::npos ? "" : words.substr(std::min(words.find_first_not_of(' ', space), words.size()));
   if (name.empty()) {
     std::string list;
     for (const NumberSetting& n : number_settings())
       list += concat("  ", padded(n.name, 20), padded(shortest(n.get(s.generate)), 10), n.meaning, "\n");
-    list += concat("  ", padded("seed", 20), s.generate.sampler.seed, "\n  ", padded("system", 20), s.system, "\n");
-    print(list);
-    return;
+    return concat(list, "  ", padded("seed", 20), s.generate.sampler.seed, "\n  ", padded("system", 20), s.system);
   }
   if (name == "system") {
     s.system = value;
-    return;
+    return value.empty() ? "(no system message)" : concat("(system: ", value, ")");
   }
-  std::vector<std::string> names = {"system", "seed"};
+  std::vector<std::string> names = {"system", "seed", "ctx-size"};
   for (const NumberSetting& n : number_settings()) names.emplace_back(n.name);
   double number = 0;
   try {
@@ -169,8 +186,8 @@ void set_command(const std::string& words, ChatSettings& s) {
     if (std::find(names.begin(), names.end(), name) != names.end()) fail_usage("/set ", name, ": '", value, "' is no number");
   }
   if (name == "seed") {
-    s.generate.sampler.seed = static_cast<std::uint64_t>(std::max(0.0, number));
-    return;
+    s.generate.sampler.seed = static_cast<std::uint64_t>(std::clamp(number, 0.0, 9e15));
+    return concat("(seed: ", s.generate.sampler.seed, ")");
   }
   for (const NumberSetting& n : number_settings()) {
     if (flag_name(name) != n.name) continue;
@@ -178,90 +195,192 @@ void set_command(const std::string& words, ChatSettings& s) {
     GenerateOptions changed = s.generate;
     n.set(changed, number);
     check(changed.sampler);
+    const double before = n.get(s.generate);
     s.generate = changed;
-    return;
+    return concat("(", name, ": ", shortest(before), " → ", shortest(number), ")");
   }
   fail_usage("/set: there is no '", name, "'; ", name_hint(name, names));
 }
 
-}  // namespace
+std::string file_name(const std::string& path) {  // without folders and endings
+  std::string name = path.substr(path.find_last_of('/', path.size() > 1 ? path.size() - 2 : 0) + 1);
+  while (name.ends_with('/')) name.pop_back();
+  return name.ends_with(".gguf") ? name.substr(0, name.size() - 5) : name;
+}
 
-int chat(Session& session, const Checkpoint& checkpoint, ChatSettings& s) {
-  const std::optional<ChatTemplate> chat_template = chat_template_of(checkpoint, s.raw);
-  if (!s.quiet)
-    note(concat(checkpoint.path, chat_template ? "" : " (no chat template: it continues your text)", ". /help for help, Ctrl-D leaves."));
-  std::vector<ChatMessage> messages;
-  std::vector<std::int32_t> text;  // without a template: everything so far
-  LineEditor editor;
-  std::uint64_t turn = 0;
-  while (true) {
-    std::optional<std::string> line = editor.read(">>> ");
-    if (!line) break;
-    if (line->starts_with("\"\"\"")) {  // until a line that ends with the same
-      std::string whole = line->substr(3);
-      while (!whole.ends_with("\"\"\"")) {
-        const std::optional<std::string> more = editor.read("... ");
-        if (!more) break;
-        whole += "\n" + *more;
+// One conversation on a terminal: commands, messages, answers.
+class Chat {
+ public:
+  Chat(Device& device, const Checkpoint& checkpoint, Session::Options options, ChatSettings& settings)
+      : device_(device),
+        checkpoint_(checkpoint),
+        options_(options),
+        settings_(settings),
+        session_(std::make_unique<Session>(device, checkpoint, options)),
+        talk_(checkpoint, settings),
+        editor_(History::default_path(), STDIN_FILENO, is_terminal(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO) {}
+
+  int run() {
+    if (!settings_.quiet)
+      note(concat(file_name(checkpoint_.path), ", ", short_count(static_cast<double>(checkpoint_.model->parameters())), " parameters, context of ",
+                  counted(session_->context(), "token"), talk_.has_template() ? "" : ", no chat template: it continues your text",
+                  ".\n/help for help, Ctrl-D leaves.\n"));
+    while (true) {
+      std::optional<std::string> line = read_message();
+      if (!line) return 0;
+      if (editor_.interrupted()) {
+        note("(Ctrl-D or /bye leaves)");
+        continue;
       }
-      if (whole.ends_with("\"\"\"")) whole.resize(whole.size() - 3);
-      if (whole.starts_with('\n')) whole.erase(0, 1);
-      if (whole.ends_with('\n')) whole.pop_back();
-      line = whole;
-    } else if (line->starts_with('/')) {
       try {
-        const std::string command = line->substr(0, line->find(' '));
-        const std::string rest = command.size() < line->size() ? line->substr(command.size() + 1) : "";
-        if (command == "/bye" || command == "/exit" || command == "/quit") break;
-        if (command == "/help" || command == "/?") print(kHelp);
-        else if (command == "/clear") messages.clear(), text.clear();
-        else if (command == "/set") set_command(rest, s);
-        else
-          fail_usage("unknown command '", command, "'; ", name_hint(command, std::vector<std::string>{"/help", "/set", "/clear", "/bye"}));
+        if (line->starts_with('/') && line->find('\n') == std::string::npos) {
+          if (!command(*line)) return 0;
+        } else if (line->find_first_not_of(" \t\n") != std::string::npos) {
+          reply(*line);
+        }
       } catch (const Error& e) {
-        note(e.what());
+        note(concat("error: ", e.what(), "\n"));
       }
-      continue;
-    }
-    if (line->find_first_not_of(" \t\n") == std::string::npos) continue;
-    try {
-      std::vector<std::int32_t> ids;
-      if (chat_template) {
-        std::vector<ChatMessage> all;
-        if (!s.system.empty()) all.push_back({"system", s.system});
-        all.insert(all.end(), messages.begin(), messages.end());
-        all.push_back({"user", *line});
-        ids = chat_ids(checkpoint, *chat_template, all);
-      } else {
-        ids = text;
-        const std::vector<std::int32_t> more =
-            text.empty() ? plain_ids(checkpoint, *line, s.special) : tokenizer_of(checkpoint).encode(*line, s.special);
-        ids.insert(ids.end(), more.begin(), more.end());
-      }
-      const Interrupt interrupt(false);
-      const std::vector<Generated> out = answer(session, ids, s, true);
-      print("\n");
-      flush();
-      if (out[0].finish == Finish::cancelled) note("(stopped)");
-      if (out[0].finish == Finish::length)
-        note(s.generate.max_tokens >= 0 && static_cast<Dim>(out[0].ids.size()) >= s.generate.max_tokens
-                 ? concat("(", s.generate.max_tokens, " tokens: --max-tokens)")
-                 : concat("(the context of ", session.context(),
-                          " tokens is full; /clear begins anew, --ctx-size and --overflow stream go further)"));
-      report_dropped(session);
-      if (s.verbose) report_times(session, s);
-      messages.push_back({"user", *line});
-      messages.push_back({"assistant", out[0].text});
-      if (!chat_template) {
-        text = ids;
-        text.insert(text.end(), out[0].ids.begin(), out[0].ids.end());
-      }
-      s.generate.sampler.seed += ++turn;
-    } catch (const Error& e) {
-      note(concat("error: ", e.what()));
     }
   }
-  return 0;
+
+ private:
+  std::optional<std::string> read_message() {
+    flush();
+    std::optional<std::string> line = editor_.read(">>> ");
+    if (!line || !line->starts_with("\"\"\"")) return line;
+    std::string whole = line->substr(3);  // until a line that ends with the same
+    while (!whole.ends_with("\"\"\"")) {
+      const std::optional<std::string> more = editor_.read("... ");
+      if (!more || editor_.interrupted()) return more;
+      whole += "\n" + *more;
+    }
+    whole.resize(whole.size() - 3);
+    if (whole.starts_with('\n')) whole.erase(0, 1);
+    if (whole.ends_with('\n')) whole.pop_back();
+    return whole;
+  }
+
+  bool command(const std::string& line) {  // false: leave
+    const std::string name = line.substr(0, line.find(' '));
+    std::string rest = name.size() < line.size() ? line.substr(name.size() + 1) : "";
+    rest.erase(rest.find_last_not_of(' ') + 1);
+    rest.erase(0, rest.find_first_not_of(' '));
+    if (name == "/bye" || name == "/exit" || name == "/quit") return false;
+    if (name == "/help" || name == "/?") {
+      print(folded_help(kHelp, columns_of_stdout()) + "\n");
+    } else if (name == "/clear") {
+      talk_.clear();
+      note("(the conversation is forgotten)\n");
+    } else if (name == "/set" && (rest == "ctx-size" || rest.starts_with("ctx-size "))) {
+      set_context(rest.substr(8));
+    } else if (name == "/set") {
+      note(concat(set_command(rest, settings_), rest.empty() ? concat("\n  ", padded("ctx-size", 20), session_->context()) : "", "\n"));
+    } else if (name == "/undo") {
+      note(talk_.undo() ? "(the last message and its answer are forgotten)\n" : "(there is nothing to forget)\n");
+    } else if (name == "/regen") {
+      if (talk_.turns().empty()) fail_usage("/regen: there is no answer yet");
+      const std::string user = talk_.turns().back().user;
+      talk_.undo();
+      reply(user);
+    } else if (name == "/show") {
+      for (const Turn& t : talk_.turns()) {
+        print(concat(">>> ", t.user, "\n"));
+        print(concat(WordWrap().add(t.answer, columns_of_stdout()), "\n\n"));
+      }
+      if (talk_.turns().empty()) note("(nothing was said yet)\n");
+    } else if (name == "/save" || name == "/load") {
+      if (rest.empty()) fail_usage(name, " FILE: which file?");
+      if (name == "/save") {
+        FileWriter out(rest, false);
+        out.write(talk_.json().dump() + "\n");
+        out.commit();
+      } else {
+        talk_.load(parse_json(read_text_file(rest), rest));
+      }
+      note(concat("(", counted(static_cast<Dim>(talk_.turns().size()), "turn"), name == "/save" ? " saved to " : " read from ", rest, ")\n"));
+    } else {
+      fail_usage("unknown command '", name, "'; ",
+                 name_hint(name, std::vector<std::string>{"/help", "/set", "/clear", "/regen", "/undo", "/show", "/save", "/load", "/bye"}));
+    }
+    return true;
+  }
+
+  void set_context(const std::string& value) {
+    char* end = nullptr;
+    const Dim n = std::strtoll(value.c_str(), &end, 10);
+    if (*end != 0 || n < 16) fail_usage("/set ctx-size: '", value, "' is no whole number from 16 on");
+    if (options_.stream) fail_usage("/set ctx-size: windows slide (--stream), so there is no end to reach");
+    Session::Options changed = options_;
+    changed.context = n;
+    auto made = std::make_unique<Session>(device_, checkpoint_, changed);
+    const Dim before = session_->context();
+    session_ = std::move(made);
+    options_ = changed;
+    note(concat("(ctx-size: ", before, " → ", n, ")\n"));
+  }
+
+  void reply(const std::string& user) {
+    const Interrupt interrupt(false);
+    const Dim context = options_.stream ? 0 : session_->context();
+    Conversation::Prompt prompt = talk_.prompt(user, context);
+    say_left_out(prompt.left_out);
+    ChatSettings now = settings_;
+    const Dim limit = settings_.generate.max_tokens;
+    Generated all;
+    auto wrap = make_answer_stream();
+    while (true) {
+      std::vector<Generated> out = answer(*session_, prompt.ids, now, wrap);
+      all.ids.insert(all.ids.end(), out[0].ids.begin(), out[0].ids.end());
+      all.text += out[0].text;
+      all.finish = out[0].finish;
+      const Dim done = static_cast<Dim>(all.ids.size());
+      if (all.finish != Finish::length || (limit >= 0 && done >= limit) || context == 0 || out[0].ids.empty()) break;
+      // The context is full in the middle of the answer: it goes on without the oldest turns, where there are some.
+      if (!talk_.has_template()) break;
+      Conversation::Prompt next = talk_.prompt(user, context, all.ids);
+      if (next.left_out == 0) break;
+      prompt = std::move(next);
+      left_out_ += prompt.left_out;
+      if (limit >= 0) now.generate.max_tokens = limit - done;
+    }
+    print("\n");
+    flush();
+    say_left_out(std::exchange(left_out_, 0));
+    if (all.finish == Finish::cancelled) note("(stopped)");
+    if (all.finish == Finish::length)
+      note(limit >= 0 && static_cast<Dim>(all.ids.size()) >= limit
+               ? concat("(", counted(limit, "token"), ": --max-tokens)")
+               : concat("(the context of ", counted(context, "token"),
+                        " is full, so the answer ends here; /set ctx-size N gives more room)"));
+    report_dropped(*session_);
+    if (settings_.verbose) report_times(*session_, settings_);
+    print("\n");
+    talk_.add(user, prompt, all);
+    settings_.generate.sampler.seed += ++turn_;
+  }
+
+  void say_left_out(std::size_t n) const {
+    if (n == 0) return;
+    note(concat("(the context of ", counted(session_->context(), "token"), " is full: the oldest ",
+                counted(static_cast<Dim>(n), talk_.has_template() ? "turn" : "token"), n == 1 ? " is" : " are", " no longer read)"));
+  }
+
+  Device& device_;
+  const Checkpoint& checkpoint_;
+  Session::Options options_;
+  ChatSettings& settings_;
+  std::unique_ptr<Session> session_;
+  Conversation talk_;
+  LineEditor editor_;
+  std::uint64_t turn_ = 0;
+  std::size_t left_out_ = 0;
+};
+
+}  // namespace
+
+int chat(Device& device, const Checkpoint& checkpoint, Session::Options options, ChatSettings& settings) {
+  return Chat(device, checkpoint, options, settings).run();
 }
 
 }  // namespace rapt::cli

@@ -2,6 +2,7 @@
 // What `rapt run` is made of: settings that flags and /set share, prompts as ids, one answer, the conversation on a terminal.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,12 +45,16 @@ class Interrupt {
   static std::atomic<bool>& flag();
 };
 
-// Streams the first sample's text to standard output, with progress over a long prompt.
-std::vector<Generated> answer(Session& session, std::span<const std::int32_t> ids, const ChatSettings& settings, bool stream_text);
+// Shows an answer's text as it comes, on standard output; words are wrapped on a terminal.
+using AnswerStream = std::function<void(std::string_view)>;
+AnswerStream make_answer_stream();
+// The first sample's text goes to `show` (where there is one), with progress over a long prompt.
+std::vector<Generated> answer(Session& session, std::span<const std::int32_t> ids, const ChatSettings& settings, const AnswerStream& show);
 void report_times(const Session& session, const ChatSettings& settings);
 // Tokens that are no longer seen.
 void report_dropped(const Session& session);
 
-int chat(Session& session, const Checkpoint& checkpoint, ChatSettings& settings);
+// On a terminal, until the user leaves. Makes the session, and makes it anew where /set ctx-size changes it.
+int chat(Device& device, const Checkpoint& checkpoint, Session::Options options, ChatSettings& settings);
 
 }  // namespace rapt::cli

@@ -8,6 +8,7 @@
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/apps/cli/translate.h"
 #include "rapt/base/text.h"
+#include "rapt/base/text_width.h"
 #include "rapt/inspect/edits.h"
 #include "rapt/io/gzip.h"
 #include "rapt/ops/loss.h"
@@ -290,7 +291,7 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
   print(concat("accuracy ", fixed(100 * count.accuracy(), 2), " %   loss ", fixed(count.mean(), 4), "  (", with_commas(count.counted),
                " lines)\n"));
   Dim wide = 0;
-  for (const Label& l : labels) wide = std::max(wide, columns(l.name));
+  for (const Label& l : labels) wide = std::max(wide, text_width(l.name));
   for (const Label& l : labels)
     print(concat("  ", padded(l.name, wide), "  ", fixed(100 * static_cast<double>(l.right) / static_cast<double>(l.lines), 2), " %  (",
                  with_commas(l.right), " of ", with_commas(l.lines), ")\n"));

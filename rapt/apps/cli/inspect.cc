@@ -256,7 +256,7 @@ int run(Args& args) {
   }
   if (parts) print(document_json(d).dump() + "\n");
   else if (common.json) print(data_json(s, view, d).dump() + "\n");
-  else if (!out && (!html || view.page)) print(document_text(d, color_on_stdout()));
+  else if (!out && (!html || view.page)) print(document_text(d, color_on_stdout(), columns_of_stdout()));
   return 0;
 }
 

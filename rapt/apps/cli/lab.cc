@@ -31,7 +31,7 @@ int list(bool json) {
   for (const Experiment& e : experiments()) t.rows.push_back({e.name, e.question, minutes(e.minutes)});
   d.parts.push_back(std::move(t));
   d.parts.push_back(Words{"rapt lab NAME runs one, rapt lab --all --html FILE all of them; times are for two cores."});
-  print(document_text(d, color_on_stdout()));
+  print(document_text(d, color_on_stdout(), columns_of_stdout()));
   return 0;
 }
 
@@ -101,7 +101,7 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
       documents.push_back(lab_document(*e, results.back().back(), lab, seconds, origin));
       if (a.seeds.size() > 1) documents.back().title += concat(" (seed ", seed, ")");
       if (common.json) continue;
-      if (which.size() == 1) print(document_text(documents.back(), color_on_stdout()) + (a.seeds.back() == seed ? "" : "\n"));
+      if (which.size() == 1) print(document_text(documents.back(), color_on_stdout(), columns_of_stdout()) + (a.seeds.back() == seed ? "" : "\n"));
       else print(concat(e->name, a.seeds.size() > 1 ? concat(", seed ", seed) : "", ": ", results.back().back().verdict, "\n"));
       flush();
     }

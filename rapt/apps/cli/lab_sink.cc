@@ -95,7 +95,7 @@ int lab_sink(const SinkOptions& o, const CommonArgs& common) {
   d.parts.push_back(Words{most_of(end.idle) > 0.3
                               ? "An attention sink: idle queries park their weight on the first token."
                               : "No attention sink here: no layer puts more than 0.3 of its idle queries' weight on the first token."});
-  print(document_text(d, color_on_stdout()));
+  print(document_text(d, color_on_stdout(), columns_of_stdout()));
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <exception>
 #include <new>
 
+#include "rapt/apps/cli/help_text.h"
 #include "rapt/apps/cli/manual.h"
 #include "rapt/apps/cli/verb.h"
 #include "rapt/base/text.h"
@@ -38,10 +39,12 @@ std::string overview() {
       "Environment: RAPT_MODELS names folders of models (a:b:c), RAPT_ISA chooses the instruction set, RAPT_THREADS the number of\n"
       "threads, NO_COLOR turns colours off.\n"
       "Exit codes: 0 done, 1 something failed (a file is missing, too), 2 wrong usage, 130 stopped by Ctrl-C.\n";
-  return out;
+  return folded_help(out, columns_of_stdout());
 }
 
-std::string help_of(const Verb& v) { return concat("rapt ", v.name, ": ", v.summary, "\n\n", help_text(v)); }
+std::string help_of(const Verb& v) {
+  return folded_help(concat("rapt ", v.name, ": ", v.summary, "\n\n", help_text(v)), columns_of_stdout());
+}
 
 const Verb& find_verb(const std::string& name) {
   std::vector<std::string> names;

@@ -179,10 +179,10 @@ int run(Args& args) {
   Taps taps;
   const auto check_edits = install_edits(taps, *c.model, parse_edits(edits), Passes::many);
   if (!edits.empty()) session_options.taps = &taps;
-  Session session(*m.device, c, session_options);
   const bool translates = r.encoder && r.decoder;
-  if (interactive && !translates) return chat(session, c, s);
+  if (interactive && !translates) return chat(*m.device, c, session_options, s);
   if (interactive) fail_usage(words[0], " translates: give it a text");
+  Session session(*m.device, c, session_options);
 
   if (ids_text) {
   } else if (const auto chat_template = translates ? std::nullopt : chat_template_of(c, s.raw)) {
@@ -210,7 +210,7 @@ int run(Args& args) {
         },
         &Interrupt::flag());
   } else {
-    all = answer(session, ids, s, streams);
+    all = answer(session, ids, s, streams ? make_answer_stream() : AnswerStream{});
   }
   check_edits();
   if (common.json) print(as_json(words[0], c, session, all, s, static_cast<Dim>(ids.size())));

@@ -4,9 +4,12 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "rapt/apps/cli/help_text.h"
 #include "rapt/apps/cli/verb.h"
+#include "rapt/base/terminal.h"
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
+#include "rapt/inspect/document.h"
 #include "rapt/nn/checkpoint.h"
 #include "rapt/nn/recipe.h"
 #include "rapt/nn/show.h"
@@ -46,10 +49,10 @@ Recipe load(const std::string& name) {
 void draw(const std::string& name) {
   Recipe r = load(name);
   const std::string path = model_path(name);
-  if (path.empty()) return print(draw_recipe(r, color_on_stdout()));
+  if (path.empty()) return print(draw_recipe(r, color_on_stdout(), columns_of_stdout()));
   r.name = std::filesystem::path(path).filename().string();
   if (const std::string own = checkpoint_summary(path).name; !own.empty() && r.note.empty()) r.note = for_stdout(own);
-  print(draw_recipe(r, color_on_stdout()) + "\n");
+  print(draw_recipe(r, color_on_stdout(), columns_of_stdout()) + "\n");
   for (const std::string& line : check_checkpoint(path)) print(for_stdout(line) + "\n");
 }
 
@@ -63,9 +66,7 @@ void print_template(const std::string& name) {
 
 void list(bool json) {
   Json::Array rows;
-  std::string table;
-  std::size_t widest = 0;
-  for (const std::string& n : preset_names()) widest = std::max(widest, n.size());
+  Table table{.title = "", .columns = {"preset", "parameters", "what it is"}, .rows = {}};
   for (const std::string& n : preset_names()) {
     const Recipe r = load(n);
     const Dim parameters = count_parameters(r).total;
@@ -74,15 +75,18 @@ void list(bool json) {
     row.set("parameters", parameters);
     row.set("note", r.note);
     rows.push_back(std::move(row));
-    table += concat(padded(n, static_cast<Dim>(widest) + 2), padded(short_count(static_cast<double>(parameters)), 9), r.note, "\n");
+    table.rows.push_back({n, short_count(static_cast<double>(parameters)), r.note});
   }
-  print(json ? Json(std::move(rows)).dump() + "\n" : table);
+  print(json ? Json(std::move(rows)).dump() + "\n" : document_text({.parts = {table}}, color_on_stdout(), columns_of_stdout()));
 }
 
 void diff(const std::string& a, const std::string& b, bool json) {
   const std::vector<Difference> all = diff_recipes(load(a), load(b));
   if (!json) {
-    for (const Difference& d : all) print(concat(d.path, ": ", d.a, " → ", d.b, "\n"));
+    for (const Difference& d : all) {
+      const std::string line = concat(d.path, ": ", d.a, " → ", d.b);
+      print((is_terminal(STDOUT_FILENO) ? folded_lines(line, columns_of_stdout()) : line) + "\n");
+    }
     if (all.empty()) print("no difference\n");
     return;
   }

@@ -11,9 +11,12 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "rapt/apps/cli/verb.h"
+#include "rapt/base/terminal.h"
 #include "rapt/base/text.h"
+#include "rapt/base/text_width.h"
 #include "rapt/io/reader.h"
 
 namespace rapt::cli {
@@ -45,23 +48,34 @@ std::string little_curve(const std::vector<double>& values, std::size_t width) {
   return out;
 }
 
-// Printable, one line, at most `most` characters.
+// Printable, one line, at most `most` columns.
 std::string one_line(const std::string& text, Dim most) {
   std::string out;
-  for (std::size_t i = 0; i < text.size() && columns(out) < most; ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (c == '\n') out += " ⏎ ";
-    else if (c >= 0x20 && c != 0x7f) out += text[i];
+  for (std::size_t i = 0; i < text.size();) {
+    const Utf8Char c = read_utf8(text, i);
+    if (c.code == '\n') out += " ⏎ ";
+    else if (c.valid && c.code >= 0x20 && !(c.code >= 0x7F && c.code < 0xA0)) out += text.substr(i, c.length);
+    i += c.length;
   }
-  while (!out.empty() && !valid_utf8(out)) out.pop_back();
-  return out;
+  return cut_text(out, most);
+}
+
+// Parts beside each other, as many as fit into a line.
+void flow(std::vector<std::string>& lines, const std::vector<std::string>& parts, Dim width) {
+  std::string line;
+  for (const std::string& part : parts) {
+    if (part.empty()) continue;
+    if (!line.empty() && text_width(line) + 3 + text_width(part) > width) lines.push_back(std::exchange(line, ""));
+    line += (line.empty() ? "  " : "   ") + part;
+  }
+  lines.push_back(line);
 }
 
 Json finite(double x) { return std::isfinite(x) ? Json(x) : Json(); }
 
 }  // namespace
 
-TrainView::TrainView(Dim steps, bool quiet) : steps_(steps), quiet_(quiet), panel_(is_terminal_stderr()) {}
+TrainView::TrainView(Dim steps, bool quiet) : steps_(steps), quiet_(quiet), panel_(has_escapes(STDERR_FILENO)) {}
 
 void TrainView::step(const StepReport& r) {
   ++seen_;
@@ -92,42 +106,53 @@ void TrainView::step(const StepReport& r) {
 }
 
 void TrainView::draw() {
-  clear();
+  const Dim width = std::max<Dim>(16, terminal_size(STDERR_FILENO).columns) - 1;  // a full row might wrap
   drawn_ = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(drawn_ - begin_).count();
-  const double left = seconds / static_cast<double>(seen_) * static_cast<double>(steps_ - last_.step);
+  const double left = seconds / static_cast<double>(std::max<Dim>(1, seen_)) * static_cast<double>(steps_ - last_.step);
+  const auto cells = static_cast<Dim>(std::clamp<Dim>(width / 3, 8, 30));
   std::string bar;
-  for (int i = 0; i < 30; ++i) bar += i < static_cast<int>(30 * last_.step / std::max<Dim>(1, steps_)) ? "█" : "·";
+  for (Dim i = 0; i < cells; ++i) bar += i < cells * last_.step / std::max<Dim>(1, steps_) ? "█" : "·";
   std::vector<std::string> lines;
-  lines.push_back(concat("[", bar, "] step ", with_commas(last_.step), " of ", with_commas(steps_), "  ",
-                         with_commas(static_cast<Dim>(rate_)), " tokens/s  ", time_text(left), " left"));
-  lines.push_back(concat("  loss ", fixed(smooth_, 4), judged_.empty() ? "" : "   held out ", judged_, "   rate ", brief(last_.rate),
-                         "   norm ", brief(last_.norm), skipped_ > 0 ? concat("   skipped ", skipped_) : ""));
-  lines.push_back("  " + little_curve(curve_, 70));
+  flow(lines,
+       {concat("[", bar, "]"), concat("step ", with_commas(last_.step), " of ", with_commas(steps_)),
+        concat(with_commas(static_cast<Dim>(rate_)), " tokens/s"), time_text(left) + " left"},
+       width);
+  flow(lines,
+       {"loss " + fixed(smooth_, 4), judged_.empty() ? "" : "held out " + judged_, "rate " + brief(last_.rate),
+        "norm " + brief(last_.norm), skipped_ > 0 ? concat("skipped ", skipped_) : ""},
+       width);
+  lines.push_back("  " + little_curve(curve_, static_cast<std::size_t>(std::min<Dim>(70, width - 4))));
   if (!health_.empty()) {
-    std::string sinks, entropies;
+    std::string sinks = "sink", entropies = "entropy";
     double logit = 0, massive = 0;
-    for (std::size_t i = 0; i < health_.size() && i < 12; ++i) {
-      sinks += " " + fixed(health_[i].sink, 2);
-      entropies += " " + fixed(health_[i].entropy, 1);
-      logit = std::max(logit, health_[i].max_logit);
-      massive = std::max(massive, health_[i].massive);
+    for (const LayerHealth& h : health_) {
+      sinks += " " + fixed(h.sink, 2);
+      entropies += " " + fixed(h.entropy, 1);
+      logit = std::max(logit, h.max_logit);
+      massive = std::max(massive, h.massive);
     }
-    lines.push_back(
-        concat("  attention by layer: sink", sinks, "   entropy", entropies, "   max logit ", brief(logit), "   massive ", brief(massive)));
+    flow(lines, {"attention by layer:", sinks, entropies, "max logit " + brief(logit), "massive " + brief(massive)}, width);
   }
-  if (!sample_.empty()) lines.push_back("  " + one_line(sample_, 110));
+  if (!sample_.empty()) lines.push_back("  " + one_line(sample_, width - 2));
+  clear();
   std::string text;
-  for (const std::string& line : lines) text += line + "\033[K\n";
+  for (const std::string& line : lines) {
+    const std::string fits = cut_text(line, width);
+    widths_.push_back(text_width(fits));
+    text += fits + "\033[K\n";
+  }
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);
-  lines_ = static_cast<int>(lines.size());
 }
 
 void TrainView::clear() {
-  if (lines_ == 0) return;
-  std::fprintf(stderr, "\033[%dA\033[J", lines_);
-  lines_ = 0;
+  if (widths_.empty()) return;
+  const Dim width = std::max<Dim>(1, terminal_size(STDERR_FILENO).columns);
+  Dim rows = 0;  // of a window that became narrower: lines take more of them
+  for (Dim w : widths_) rows += std::max<Dim>(1, (w + width - 1) / width);
+  std::fprintf(stderr, "\033[%dA\r\033[J", static_cast<int>(rows));
+  widths_.clear();
 }
 
 void TrainView::judged(Dim step, const Judgement& j) {

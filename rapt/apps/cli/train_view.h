@@ -25,7 +25,7 @@ class TrainView {
   void draw();
   Dim steps_, seen_ = 0, skipped_ = 0, printed_ = 0;  // seen: steps of this process, skipped and repeated ones too
   bool quiet_, panel_;
-  int lines_ = 0;  // of the panel as it stands
+  std::vector<Dim> widths_;  // of the panel's lines as they stand
   StepReport last_;
   std::vector<LayerHealth> health_;
   double smooth_ = 0, rate_ = 0;  // loss, tokens per second: moving averages

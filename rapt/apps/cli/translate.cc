@@ -181,7 +181,7 @@ int run(Args& args) {
         put(j.dump(0) + "\n");
       } else {
         put(t.text + "\n");
-        if (look && wish->place == "-") print(heat_text(heat_map(*look, ""), color_on_stdout()) + (many ? "\n" : ""));
+        if (look && wish->place == "-") print(heat_text(heat_map(*look, ""), color_on_stdout(), columns_of_stdout()) + (many ? "\n" : ""));
       }
       if (!look || wish->place == "-") continue;
       const std::string name = picture_name(wish->place, first + i, many);

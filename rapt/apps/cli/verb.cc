@@ -14,7 +14,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "rapt/apps/cli/help_text.h"
+#include "rapt/base/terminal.h"
 #include "rapt/base/text.h"
+#include "rapt/base/text_width.h"
 
 namespace rapt::cli {
 namespace {
@@ -178,7 +181,9 @@ void silence_notes() { notes_silent = true; }
 void note(std::string_view text) {
   if (notes_silent && text.starts_with("note: ")) return;
   std::fflush(stdout);
-  std::fprintf(stderr, "%s%s\n", is_terminal_stderr() ? "\r\033[2K" : "", visible(text).c_str());
+  const std::string shown = visible(text);
+  const std::string lines = is_terminal_stderr() ? folded_lines(shown, terminal_size(STDERR_FILENO).columns) : shown;
+  std::fprintf(stderr, "%s%s\n", has_escapes(STDERR_FILENO) ? "\r\033[2K" : "", lines.c_str());
 }
 
 std::string visible(std::string_view text) {
@@ -204,11 +209,12 @@ std::string visible(std::string_view text) {
 std::string for_stdout(std::string_view text) { return isatty(STDOUT_FILENO) ? visible(text) : std::string(text); }
 
 bool color_on_stdout() {
-  const char *off = std::getenv("NO_COLOR"), *term = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) && !(off && *off) && !(term && std::string_view(term) == "dumb");
+  const char* off = std::getenv("NO_COLOR");
+  return has_escapes(STDOUT_FILENO) && !(off && *off);
 }
-bool is_terminal_stderr() { return isatty(STDERR_FILENO); }
-bool is_terminal_stdin() { return isatty(STDIN_FILENO); }
+bool is_terminal_stderr() { return is_terminal(STDERR_FILENO); }
+bool is_terminal_stdin() { return is_terminal(STDIN_FILENO); }
+Dim columns_of_stdout() { return print_columns(STDOUT_FILENO); }
 
 std::string fixed(double x, int digits) {
   char text[64];
@@ -233,30 +239,30 @@ std::vector<std::int32_t> parse_ids(std::string_view text, std::string_view flag
 }
 
 void Progress::step(double done, double of, std::string_view more) {
-  if (quiet_ || !(of > 0)) return;
+  if (quiet_ || !bar_ || !(of > 0)) return;
   const auto now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  const int tenth = static_cast<int>(done / of * 10);
-  if (done >= of) {
-    clear();
-    if (!bar_ && tenths_ > 0 && tenths_ < 10) std::fprintf(stderr, "%s 100 %%, %.1f s\n", what_.c_str(), seconds);
-    tenths_ = 10;
-    return;
+  if (done >= of) return clear();
+  if (seconds < 0.5 || std::chrono::duration<double>(now - last_).count() < 0.1) return;
+  last_ = now;
+  drawn_ = true;
+  const std::string left = concat("  ", fixed(done > 0 ? seconds / done * (of - done) : 0.0, 0), " s left");
+  const std::string line = progress_line(what_, done / of, concat(more.empty() ? "" : "  ", more, left),
+                                         terminal_size(STDERR_FILENO).columns - 1);
+  std::fprintf(stderr, "\r\033[2K%s", line.c_str());
+  std::fflush(stderr);
+}
+
+std::string progress_line(std::string_view what, double share, std::string_view more, Dim width) {
+  const std::string text = concat(what, " ", fixed(100 * share, 0), " %", more);
+  const Dim cells = std::min<Dim>(30, width - text_width(text) - 3);
+  std::string line;
+  if (cells >= 5) {
+    line = "[";
+    for (Dim i = 0; i < cells; ++i) line += i < static_cast<Dim>(static_cast<double>(cells) * share) ? "█" : "·";
+    line += "] ";
   }
-  if (seconds < 0.5) return;
-  const std::string text = concat(what_, " ", fixed(100 * done / of, 0), " %", more.empty() ? "" : "  ", more);
-  if (!bar_) {
-    if (tenth > tenths_) std::fprintf(stderr, "%s, %.1f s\n", text.c_str(), seconds);
-    tenths_ = std::max(tenths_, tenth);
-  } else if (std::chrono::duration<double>(now - last_).count() >= 0.1) {
-    last_ = now;
-    drawn_ = true;
-    const int width = 30, full = static_cast<int>(width * done / of);
-    std::string line = "\r\033[2K[";
-    for (int i = 0; i < width; ++i) line += i < full ? "█" : "·";
-    std::fprintf(stderr, "%s] %s  %.0f s left", line.c_str(), text.c_str(), done > 0 ? seconds / done * (of - done) : 0.0);
-    std::fflush(stderr);
-  }
+  return cut_text(line + text, width);
 }
 
 void Progress::clear() {

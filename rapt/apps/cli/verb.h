@@ -80,6 +80,7 @@ std::string for_stdout(std::string_view text);
 bool color_on_stdout();
 bool is_terminal_stderr();
 bool is_terminal_stdin();
+Dim columns_of_stdout();  // for tables, prose and pictures
 // All of standard input, at most `most` bytes; "" where it is closed.
 std::string read_stdin(std::size_t most);
 // Something to read lies in standard input from its start: a file nobody has begun to read, a pipe with bytes in it.
@@ -89,8 +90,8 @@ std::string fixed(double x, int digits);
 // "1 2 3" or "1,2,3".
 std::vector<std::int32_t> parse_ids(std::string_view text, std::string_view flag, std::string_view what = "token id");
 
-// How far something is, on standard error: a bar on a terminal, redrawn at most ten times a second; elsewhere one line per tenth. Work
-// that takes less than half a second shows nothing.
+// How far something is, on standard error: a bar on a terminal, redrawn at most ten times a second; nothing elsewhere, where it would
+// fill logs. Work that takes less than half a second shows nothing.
 class Progress {
  public:
   Progress(std::string what, bool quiet) : what_(std::move(what)), quiet_(quiet), bar_(is_terminal_stderr()) {}
@@ -101,8 +102,9 @@ class Progress {
  private:
   std::string what_;
   bool quiet_, bar_, drawn_ = false;
-  int tenths_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_{};
 };
+// One line of at most `width` columns; `more` behind the share.
+std::string progress_line(std::string_view what, double share, std::string_view more, Dim width);
 
 }  // namespace rapt::cli

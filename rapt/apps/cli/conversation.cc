@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/apps/cli/conversation.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace rapt::cli {
+
+std::size_t first_turn(std::size_t turns, Dim most, Dim half, const std::function<Dim(std::size_t)>& tokens) {
+  if (tokens(0) <= most) return 0;
+  std::size_t low = 1, high = turns;  // leaving more out never takes more tokens; all of them are left out at last
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    if (tokens(middle) <= half) high = middle;
+    else low = middle + 1;
+  }
+  return std::min(low, turns);
+}
+
+Conversation::Conversation(const Checkpoint& checkpoint, const ChatSettings& settings)
+    : checkpoint_(checkpoint), settings_(settings), template_(chat_template_of(checkpoint, settings.raw)) {}
+
+Conversation::Prompt Conversation::prompt(const std::string& user, Dim context, std::span<const std::int32_t> answered) {
+  // An answer should find room: a quarter of the context, or as much as was asked for.
+  const Dim limit = settings_.generate.max_tokens;
+  const Dim room = std::min(limit >= 0 ? limit + 1 : context / 4, context / 2);
+  const Dim most = context > 0 ? context - room : std::numeric_limits<Dim>::max(), half = context / 2;
+  Prompt out;
+  if (template_) {
+    auto ids = [&](std::size_t left_out) {
+      std::vector<ChatMessage> all;
+      if (!settings_.system.empty()) all.push_back({"system", settings_.system});
+      for (std::size_t i = first_ + left_out; i < turns_.size(); ++i) {
+        all.push_back({"user", turns_[i].user});
+        all.push_back({"assistant", turns_[i].answer});
+      }
+      all.push_back({"user", user});
+      std::vector<std::int32_t> list = chat_ids(checkpoint_, *template_, all);
+      list.insert(list.end(), answered.begin(), answered.end());
+      return list;
+    };
+    out.left_out = first_turn(turns_.size() - first_, most, half, [&](std::size_t n) { return static_cast<Dim>(ids(n).size()); });
+    out.ids = ids(out.left_out);
+    first_ += out.left_out;
+    return out;
+  }
+  const Tokenizer& t = tokenizer_of(checkpoint_);
+  out.ids = text_;
+  const std::vector<std::int32_t> more =
+      text_.empty() ? plain_ids(checkpoint_, user, settings_.special) : t.encode(user, settings_.special);
+  out.ids.insert(out.ids.end(), more.begin(), more.end());
+  out.ids.insert(out.ids.end(), answered.begin(), answered.end());
+  if (static_cast<Dim>(out.ids.size()) > most) {  // the oldest tokens but the first, which may begin every text
+    const std::size_t kept = t.add_bos && t.bos >= 0 ? 1 : 0, fresh = more.size() + answered.size();
+    const std::size_t old = out.ids.size() - fresh,
+                      wanted = static_cast<std::size_t>(std::max<Dim>(0, half - static_cast<Dim>(fresh)));
+    if (old > wanted + kept) out.left_out = old - std::max(wanted, kept);
+    out.ids.erase(out.ids.begin() + static_cast<std::ptrdiff_t>(std::min(kept, old)),
+                  out.ids.begin() + static_cast<std::ptrdiff_t>(std::min(kept, old) + out.left_out));
+  }
+  return out;
+}
+
+void Conversation::add(const std::string& user, const Prompt& prompt, const Generated& answer) {
+  turns_.push_back({user, answer.text});
+  if (template_) return;
+  earlier_.push_back(text_);
+  text_ = prompt.ids;
+  text_.insert(text_.end(), answer.ids.begin(), answer.ids.end());
+}
+
+bool Conversation::undo() {
+  if (turns_.empty()) return false;
+  turns_.pop_back();
+  first_ = std::min(first_, turns_.size());
+  if (!earlier_.empty()) text_ = std::move(earlier_.back()), earlier_.pop_back();
+  return true;
+}
+
+void Conversation::clear() {
+  turns_.clear(), text_.clear(), earlier_.clear();
+  first_ = 0;
+}
+
+Json Conversation::json() const {
+  Json::Array messages;
+  auto put = [&](const char* role, const std::string& text) {
+    messages.push_back(Json::Object{{"role", role}, {"content", bytes_json(text)}});
+  };
+  if (!settings_.system.empty()) put("system", settings_.system);
+  for (const Turn& t : turns_) put("user", t.user), put("assistant", t.answer);
+  return messages;
+}
+
+void Conversation::load(const Json& messages) {
+  std::vector<Turn> turns;
+  auto text = [](const Json& m, const char* key) {
+    const Json* value = m.is_object() ? m.find(key) : nullptr;
+    if (!value || !value->is_string()) fail("a message has no \"", key, "\"; wanted: [{\"role\": \"user\", \"content\": \"…\"}, …]");
+    return value->string();
+  };
+  if (!messages.is_array()) fail("this is no list of messages; wanted: [{\"role\": \"user\", \"content\": \"…\"}, …]");
+  bool open = false;  // a message of the user waits for its answer
+  for (const Json& m : messages.array()) {
+    const std::string role = text(m, "role"), content = text(m, "content");
+    if (role == "system") continue;  // that of this conversation stays
+    if (role != (open ? "assistant" : "user")) fail("a message of '", role, "' where one of the ", open ? "assistant" : "user", " belongs");
+    if (open) turns.back().answer = content;
+    else turns.push_back({content, ""});
+    open = !open;
+  }
+  if (open) turns.pop_back();
+  if (!template_) fail("a model without a chat template has no messages to load");
+  clear();
+  turns_ = std::move(turns);
+}
+
+}  // namespace rapt::cli

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/apps/cli/help_text.h"
+
+#include <gtest/gtest.h>
+
+#include "rapt/apps/cli/verb.h"
+#include "rapt/base/text_width.h"
+
+namespace rapt::cli {
+namespace {
+
+constexpr const char* kText =
+    "Usage: rapt thing MODEL [--one N] [--another TEXT]\n"
+    "       rapt thing --all\n"
+    "\n"
+    "A paragraph that was written in lines of some\n"
+    "width and is filled anew.\n"
+    "\n"
+    "  --one N        what it means, in more words than a narrow line can\n"
+    "                 hold (7)\n"
+    "  --two   --three N   --four\n"
+    "\n"
+    "Examples:\n"
+    "  rapt thing model.gguf --one 3 --another 'some words' --two \\\n"
+    "      --four\n";
+
+TEST(HelpText, IsFilledToTheWidth) {
+  EXPECT_EQ(folded_help(kText, 72),
+            "Usage: rapt thing MODEL [--one N] [--another TEXT]\n"
+            "       rapt thing --all\n"
+            "\n"
+            "A paragraph that was written in lines of some width and is filled anew.\n"
+            "\n"
+            "  --one N        what it means, in more words than a narrow line can\n"
+            "                 hold (7)\n"
+            "  --two   --three N   --four\n"
+            "\n"
+            "Examples:\n"
+            "  rapt thing model.gguf --one 3 --another 'some words' --two --four\n");
+}
+
+TEST(HelpText, FoldsInANarrowWindow) {
+  EXPECT_EQ(folded_help(kText, 30),
+            "Usage: rapt thing MODEL\n"
+            "           [--one N]\n"
+            "           [--another TEXT]\n"
+            "       rapt thing --all\n"
+            "\n"
+            "A paragraph that was written\n"
+            "in lines of some width and is\n"
+            "filled anew.\n"
+            "\n"
+            "  --one N\n"
+            "      what it means, in more\n"
+            "      words than a narrow line\n"
+            "      can hold (7)\n"
+            "  --two   --three N   --four\n"
+            "\n"
+            "Examples:\n"
+            "  rapt thing model.gguf \\\n"
+            "      --one 3 --another \\\n"
+            "      'some words' --two \\\n"
+            "      --four\n");
+}
+
+TEST(HelpText, LinesKeepTheirEndsAndIndentation) {
+  EXPECT_EQ(folded_lines("one two three\n  four five six\n", 10), "one two\nthree\n  four\n  five six");
+}
+
+TEST(Progress, FitsItsLine) {
+  EXPECT_EQ(progress_line("loading", 0.5, "  3 s left", 80), "[███████████████···············] loading 50 %  3 s left");
+  EXPECT_EQ(progress_line("loading", 0.5, "  3 s left", 30), "[██···] loading 50 %  3 s left");
+  EXPECT_EQ(progress_line("loading", 0.5, "  3 s left", 20), "loading 50 %  3 s l…");
+  for (Dim width = 1; width < 100; ++width) EXPECT_LE(text_width(progress_line("writing", 0.3, "  99 of 120", width)), width);
+}
+
+}  // namespace
+}  // namespace rapt::cli
