@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt show: what a recipe means.
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 
 #include "rapt/apps/cli/verb.h"
 #include "rapt/base/json.h"
@@ -14,27 +12,10 @@
 namespace rapt::cli {
 namespace {
 
-// A model file or folder of models; recipes are JSON files and presets.
-bool is_model(const std::string& name) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (name.ends_with(".gguf") || name.ends_with(".bin")) return true;
-  return fs::exists(fs::path(name) / "config.json", ignored);
-}
-
 Recipe load(const std::string& name) {
   if (name == "-") return resolve(parse_recipe(read_stdin(std::size_t{1} << 20), "standard input"));
-  if (is_model(name)) return resolve(checkpoint_recipe(find_model(name)));
-  const std::vector<std::string> presets = preset_names();
-  if (std::find(presets.begin(), presets.end(), name) == presets.end() && std::getenv("RAPT_MODELS")) {
-    std::string path;
-    try {
-      path = find_model(name);
-    } catch (const Error&) {  // then it is a recipe, or nothing
-    }
-    if (!path.empty() && is_model(path)) return resolve(checkpoint_recipe(path));
-  }
-  return resolve(find_recipe(name));
+  const std::string model = find_model_unless_recipe(name);
+  return resolve(model.empty() ? find_recipe(name) : checkpoint_recipe(model));
 }
 
 void list(bool json) {
