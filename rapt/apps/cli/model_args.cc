@@ -2,44 +2,12 @@
 #include "rapt/apps/cli/model_args.h"
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 
 #include "rapt/base/text.h"
+#include "rapt/io/gzip.h"
+#include "rapt/use/translate.h"
 
 namespace rapt::cli {
-namespace {
-
-double bytes_on_disk(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) {
-    const auto size = std::filesystem::file_size(path, ignored);
-    return ignored ? 0 : static_cast<double>(size);
-  }
-  double sum = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(path, ignored))
-    if (entry.path().extension() == ".safetensors") sum += static_cast<double>(entry.file_size(ignored));
-  return sum;
-}
-
-double memory(const std::string& key) {  // of /proc/meminfo, in bytes; 0 where there is none
-  std::ifstream in("/proc/meminfo");
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with(key + ":")) return std::atof(line.c_str() + key.size() + 1) * 1024;
-  return 0;
-}
-
-// Weights are packed into memory of their own, about as large as the file.
-void check_memory(const std::string& path) {
-  const double need = bytes_on_disk(path) * 1.1, all = memory("MemTotal"), free = memory("MemAvailable");
-  if (all > 0 && need > all)
-    fail(path, ": needs about ", byte_count(need), " of memory, this machine has ", byte_count(all),
-         "; use a smaller model or a narrower type (rapt quantize)");
-  if (free > 0 && need > free)
-    note(concat("note: ", path, " needs about ", byte_count(need), " of memory, ", byte_count(free), " are free: it may be slow"));
-}
-
-}  // namespace
 
 CommonArgs common_args(Args& args) {
   args.letter('t', "threads");
@@ -55,7 +23,6 @@ CommonArgs common_args(Args& args) {
 OpenModel open_model(const std::string& name, const CommonArgs& common, LoadOptions options) {
   const auto start = std::chrono::steady_clock::now();
   const std::string path = find_model(name);
-  check_memory(path);
   OpenModel m;
   m.device = std::make_unique<Device>(DeviceOptions{.threads = common.threads});
   Progress bar("loading", common.quiet);
@@ -76,6 +43,16 @@ const Tokenizer& tokenizer_of(const Checkpoint& checkpoint) {
   return *checkpoint.tokenizer;
 }
 
+std::vector<std::string> given_texts(std::span<const std::string> words, const std::optional<std::string>& in) {
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  if (in && !words.empty()) fail_usage("--in names the texts already; leave the words after the model away");
+  std::vector<std::string> texts(words.begin(), words.end());
+  if (in && *in != "-") texts = text_lines(read_text_or_gz(*in, kMost));
+  else if (in || texts.empty() || (texts.size() == 1 && texts[0] == "-")) texts = text_lines(read_stdin(kMost));
+  if (texts.empty()) fail_usage("no text: give texts after the model, or lines on standard input");
+  return texts;
+}
+
 DType parse_type(std::string_view name, std::string_view flag) {
   if (const std::optional<DType> t = dtype_named(name)) return *t;
   std::vector<std::string> names;
@@ -88,10 +65,10 @@ DType parse_type(std::string_view name, std::string_view flag) {
 DType cache_type(Args& args) {
   const std::optional<std::string> name = args.value("cache-type");
   if (!name) return DType::f32;
-  const DType t = parse_type(*name, "--cache-type");
-  for (DType known : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0})
-    if (t == known) return t;
-  fail_usage("--cache-type: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as ", name_of(t));
+  const std::optional<DType> type = dtype_named(*name);
+  for (DType kept : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0})
+    if (type == kept) return kept;
+  fail_usage("--cache-type: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as '", *name, "'");
 }
 
 Json bytes_json(std::string_view text) {

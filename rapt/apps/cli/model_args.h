@@ -19,7 +19,7 @@ struct CommonArgs {
 };
 CommonArgs common_args(Args& args);  // -t/--threads --json --quiet --verbose
 
-// A model on its device. Says before loading where memory will not do, and shows how far loading is.
+// A model on its device; shows how far loading is.
 struct OpenModel {
   std::unique_ptr<Device> device;
   Checkpoint checkpoint;
@@ -27,6 +27,10 @@ struct OpenModel {
 };
 OpenModel open_model(const std::string& path, const CommonArgs& common, LoadOptions options = {});
 const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where there is none
+
+// Texts to read: the words after the model; else the lines of --in FILE (may be .gz), or of standard input ("-", or no word). Fails where
+// there is none.
+std::vector<std::string> given_texts(std::span<const std::string> words, const std::optional<std::string>& in);
 
 DType parse_type(std::string_view name, std::string_view flag);
 DType cache_type(Args& args);                         // --cache-type
