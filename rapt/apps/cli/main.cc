@@ -17,13 +17,13 @@
 
 namespace rapt::cli {
 
-extern const Verb kBench, kCheck, kConvert, kData, kEmbed, kEval, kInspect, kLab, kLogits, kQuantize, kRun, kShow, kTokenize, kTrain,
-    kTranslate;
+extern const Verb kBench, kCheck, kClassify, kConvert, kData, kEmbed, kEval, kFill, kInspect, kLab, kLogits, kQuantize, kRun, kShow,
+    kTokenize, kTrain, kTranslate;
 
 namespace {
 
-const Verb* const kVerbs[] = {&kRun,    &kTranslate, &kEmbed,    &kTrain, &kData, &kEval,    &kBench, &kTokenize,
-                              &kLogits, &kConvert,   &kQuantize, &kCheck, &kShow, &kInspect, &kLab};
+const Verb* const kVerbs[] = {&kRun,      &kTranslate, &kEmbed,   &kFill,     &kClassify, &kTrain, &kData,    &kEval, &kBench,
+                              &kTokenize, &kLogits,    &kConvert, &kQuantize, &kCheck,    &kShow,  &kInspect, &kLab};
 
 std::string overview() {
   std::string out = "rapt: one engine for the whole attention family\n\nUsage: rapt VERB [...]\n\n";
