@@ -10,6 +10,7 @@
 
 #include "rapt/tensor/pack.h"
 #include "tests/data.h"
+#include "tests/tools.h"
 #include "tests/toy_checkpoint.h"
 
 namespace rapt::test {
@@ -166,6 +167,7 @@ TEST(Checkpoint, ModelsAreFoundByName) {
   const TempFolder temp;
   std::filesystem::create_directories(temp / "one");
   std::filesystem::create_directories(temp / "two/Some-Folder");
+  put_file(temp / "two/Some-Folder/config.json", "{}");
   put_file(temp / "one/Alpha-7B.Q4_0.gguf", "GGUF");
   put_file(temp / "one/Alpine.gguf", "GGUF");
   const Variable models("RAPT_MODELS", temp / "one" + ":" + temp / "two");
@@ -182,6 +184,49 @@ TEST(Checkpoint, ModelsAreFoundByName) {
     EXPECT_EQ(e.kind(), Error::Kind::failure);
     EXPECT_NE(std::string(e.what()).find("Alpine"), std::string::npos) << e.what();
   }
+}
+
+// The same rule everywhere: what a path leads to, then names, then presets where they count, then beginnings.
+TEST(Checkpoint, NamesLeadToOneModel) {
+  const TempFolder temp;
+  for (const char* folder : {"here/Alpine", "here/llama3", "here/run/model", "here/run/step-2", "here/begun/step-9", "here/begun/step-20",
+                             "here/begun/step-20.g2", "here/begun/step-30", "here/one", "here/two", "models/default", "models/tiny"})
+    std::filesystem::create_directories(temp / folder);
+  for (const char* file : {"here/run/model/config.json", "here/run/step-2/config.json", "here/begun/step-9/config.json",
+                           "here/begun/step-20/config.json", "here/begun/step-20.g2/config.json", "models/tiny/config.json"})
+    put_file(temp / file, "{}");
+  for (const char* file : {"here/one/a.gguf", "here/two/a.gguf", "here/two/b.gguf", "models/Alpine.gguf", "models/llama3.gguf",
+                           "models/gpt2-medium.gguf", "models/qwen2.5.gguf", "models/qwen2.5-coder.gguf"})
+    put_file(temp / file, "GGUF");
+  put_file(temp / "here/my-recipe", "{}");
+  const Variable models("RAPT_MODELS", temp / "models");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(temp / "here");
+  EXPECT_EQ(find_model("Alpine"), temp / "models/Alpine.gguf");  // the empty folder Alpine is no model
+  EXPECT_EQ(find_model("run"), "run/model");
+  EXPECT_EQ(find_model("begun"), "begun/step-20.g2");  // step-30 is no model folder
+  EXPECT_EQ(find_model("one"), "one/a.gguf");
+  EXPECT_EQ(find_model("two"), "two");  // two files: opening it says what is wrong
+  EXPECT_EQ(find_model("tin"), temp / "models/tiny");
+  EXPECT_EQ(find_model("gpt2"), temp / "models/gpt2-medium.gguf");
+  EXPECT_EQ(find_model_unless_recipe("gpt2"), "");  // a preset's whole name before the beginning of another
+  EXPECT_EQ(find_model_unless_recipe("llama3"), temp / "models/llama3.gguf");
+  EXPECT_EQ(find_model_unless_recipe("run"), "run/model");
+  EXPECT_EQ(find_model_unless_recipe("my-recipe"), "");
+  EXPECT_EQ(find_model_unless_recipe("nothing"), "");
+  EXPECT_THROW(find_model_unless_recipe("nothing.gguf"), Error);
+  EXPECT_THROW(find_model(""), Error);
+  {
+    const Variable none("RAPT_MODELS", "");
+    EXPECT_EQ(find_model_unless_recipe("llama3"), "");  // the empty folder llama3 does not hide the preset
+    EXPECT_EQ(find_recipe("llama3"), preset("llama3"));
+  }
+  EXPECT_EQ(find_model("qwen2.5-"), temp / "models/qwen2.5-coder.gguf");
+  EXPECT_EQ(error_of([] { find_model("qwen2."); }),
+            "qwen2.: begins the names of qwen2.5-coder.gguf, qwen2.5.gguf; write more of the one that is meant");
+  put_file("gpt2", R"({"name": "mine"})");  // a file is a path, and a path comes first
+  EXPECT_EQ(find_recipe("gpt2").name, "mine");
+  std::filesystem::current_path(before);
 }
 
 // Every matrix, and an untied table of tokens, keeps the blocks of its file; norms are numbers.

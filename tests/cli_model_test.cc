@@ -120,6 +120,9 @@ TEST_F(CliModel, RunContinuesAText) {
   const Outcome verbose = quiet("run " + toy + " x -n 5 --ignore-eos --verbose");
   EXPECT_TRUE(has(verbose.err, "answer    5 tokens")) << verbose.err;
   EXPECT_TRUE(has(verbose.err, "tokens/s")) << verbose.err;
+  const Outcome single = quiet("run " + toy + " x -n 1 --ignore-eos --verbose");  // it falls out of the prompt: no rate
+  const std::string answer = single.err.substr(single.err.find("answer "));
+  EXPECT_TRUE(has(answer, "answer    1 token, ") && !has(answer, "tokens/s")) << single.err;
 }
 
 // With a prompt nobody reads standard input: a loop over lines keeps its lines, a closed one is no matter.

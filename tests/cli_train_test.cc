@@ -130,6 +130,12 @@ TEST_F(CliTrain, MakesAModelThatRuns) {
   const Outcome state = run("run '" + out + "/step-30' 'the ' -n 8 --temp 0 -q");  // a saved state is a model too
   EXPECT_EQ(state.code, 0) << state.err;
   EXPECT_EQ(state.out, text_out.out);
+  const Outcome folder_out = run("run '" + out + "' 'the ' -n 8 --temp 0 -q");  // the folder of the run leads to its model
+  EXPECT_EQ(folder_out.code, 0) << folder_out.err;
+  EXPECT_EQ(folder_out.out, text_out.out);
+  fs::rename(out + "/model", out + "/elsewhere");
+  EXPECT_EQ(run("run '" + out + "' 'the ' -n 8 --temp 0 -q").out, text_out.out);  // or to its newest state
+  fs::rename(out + "/elsewhere", out + "/model");
   const Outcome again = run(joined(words(out, 30)));  // nothing left to do
   EXPECT_EQ(again.code, 0) << again.err;
 }
@@ -235,6 +241,39 @@ TEST_F(CliTrain, TheDefaultModelKnowsItsManner) {
   EXPECT_LT(parse_json(o.out).find("loss")->number(), 3.2);  // 512 tokens: 6.2 by guessing
 }
 
+// No machine has room for this one; it is refused before the data is read.
+TEST_F(CliTrain, WhatDoesNotFitIsRefusedAtOnce) {
+  const std::string out = " --out '" + (folder / "out") + "'";
+  const Outcome o = run("train llama3 --data /nowhere.txt --set width=33554432 --set head_dim=1048576" + out);
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("weights take"), HasSubstr("are available"), HasSubstr("--set width=")));
+  EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
+TEST_F(CliTrain, ALengthAboveTheContextIsSaid) {
+  std::vector<std::string> list = words(folder / "out", 1);
+  std::erase(list, "-q");
+  list.insert(list.end(), {"--set", "context=8"});
+  const Outcome o = run(joined(list));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("--length 16 is above the recipe's context of 8"));
+}
+
+// A preset's name means the preset, whatever folder lies about; an empty folder of a model's name hides no model.
+TEST_F(CliTrain, FoldersThatAreNoModelsHideNothing) {
+  const std::string here = folder / "here";
+  for (const char* name : {"llama3", "default", "models/default"}) fs::create_directories(fs::path(here) / name);
+  EXPECT_THAT(run("show llama3", "cd '" + here + "';").out, HasSubstr("llama3"));
+  EXPECT_THAT(run("train llama3", "cd '" + here + "';").err, HasSubstr("--data"));
+  for (const char* models : {"RAPT_MODELS= ", "RAPT_MODELS=models "}) {
+    const Outcome o = run("run default ROMEO: -n 2 -q", "cd '" + here + "'; " + models);
+    EXPECT_EQ(o.code, 0) << models << o.err;
+  }
+  put_file(here + "/models/default/default.gguf", read_file(fs::path(program).parent_path() / "default.gguf"));
+  EXPECT_EQ(run("run default ROMEO: -n 2 -q", "cd '" + here + "'; RAPT_MODELS=models").code, 0);
+  EXPECT_EQ(run("check models/default -q", "cd '" + here + "';").code, 0);
+}
+
 TEST_F(CliTrain, SaysWhatIsWrong) {
   const std::string out = " --out '" + (folder / "out") + "'";
   EXPECT_EQ(run("train").code, 2);
@@ -245,6 +284,8 @@ TEST_F(CliTrain, SaysWhatIsWrong) {
   EXPECT_THAT(run("train gpt-char --data '" + text + "' --objective casual" + out).err, HasSubstr("causal"));
   EXPECT_THAT(run("train gpt-char --data '" + text + "' --set train.optimizer.rat=1" + out).err, HasSubstr("optimizer.rate"));
   EXPECT_THAT(run("train gpt-char --data '" + text + "' --set widht=16" + out).err, HasSubstr("width"));
+  EXPECT_THAT(run("train gpt-char --data '" + text + "' --rate 1e30" + out).err, HasSubstr("rate is 1e+30"));
+  EXPECT_THAT(run("train gpt-char --data '" + text + "' --steps 1e30" + out).err, HasSubstr("steps: wants a whole number, has 1e+30"));
   const Outcome help = run("train --help");
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, AllOf(HasSubstr("optimizer.rate"), HasSubstr("Examples:")));

@@ -274,6 +274,12 @@ TEST_F(CliTranslate, LossOfADecoder) {
   EXPECT_TRUE(has(quiet("eval " + quoted("gpt2") + " --loss " + quoted("text") + " --ctx-size 500").err, "learned positions for 128"));
 }
 
+std::string fixed_text(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4f", x);
+  return text;
+}
+
 TEST_F(CliTranslate, HiddenTokensOfAnEncoder) {
   write_folder(read_toy("bert"), folder / "bert");
   std::string json = letters_json();
@@ -299,6 +305,28 @@ TEST_F(CliTranslate, HiddenTokensOfAnEncoder) {
   // The commonest of "the cat sees a dog " is the space: 5 of 19.
   EXPECT_NEAR(a.find("commonest")->number(), 5.0 / 19, 0.04);
   EXPECT_GT(a.find("loss")->number(), 1);
+
+  // rapt fill: words for the masks, from the command line, a file and standard input alike.
+  const Outcome filled = quiet("fill " + quoted("bert") + " 'the <msk>at sees' 'a<msk><msk>' --top-k 3 --json");
+  ASSERT_EQ(filled.code, 0) << filled.err;
+  std::istringstream lines(filled.out);
+  std::string first, second;
+  ASSERT_TRUE(std::getline(lines, first) && std::getline(lines, second));
+  const Json one = parse_json(first), two = parse_json(second);
+  ASSERT_EQ(one.find("masks")->array().size(), 1u);
+  EXPECT_EQ(two.find("masks")->array().size(), 2u);
+  const Json& mask = one.find("masks")->array()[0];
+  EXPECT_EQ(mask.find("position")->integer(), 4);
+  ASSERT_EQ(mask.find("guesses")->array().size(), 3u);
+  const Json& best = mask.find("guesses")->array()[0];
+  EXPECT_GE(best.find("probability")->number(), mask.find("guesses")->array()[1].find("probability")->number());
+  put_file(path("masked"), "the <msk>at sees\na<msk><msk>\n");
+  EXPECT_EQ(quiet("fill " + quoted("bert") + " --in " + quoted("masked") + " -k 3 --json").out, filled.out);
+  EXPECT_EQ(run("fill " + quoted("bert") + " - -k 3 --json", "cat " + quoted("masked") + " |").out, filled.out);
+  const Outcome plain = quiet("fill " + quoted("bert") + " 'the <msk>at sees' -k 1");
+  EXPECT_EQ(plain.out, "  " + fixed_text(best.find("probability")->number()) + "  " + best.find("token")->string() + "\n");
+  EXPECT_EQ(quiet("fill " + quoted("bert") + " 'no mask'").code, 2);
+  EXPECT_TRUE(has(quiet("run " + quoted("bert") + " 'the <msk>'").err, "use `rapt fill`"));
 }
 
 TEST_F(CliTranslate, ClassesOfLines) {
@@ -338,6 +366,26 @@ TEST_F(CliTranslate, ClassesOfLines) {
       if (lines == &green) of_green.add(logits, 0, 1);
     }
   EXPECT_EQ(j.find("counted")->integer(), 7);
+
+  // rapt classify: one line per text; its best class is what the accuracy above counted.
+  const Outcome read = quiet("classify " + quoted("classes") + " --in " + quoted("green"));
+  ASSERT_EQ(read.code, 0) << read.err;
+  EXPECT_TRUE(has(read.err, "1 of 8 texts are longer")) << read.err;
+  std::istringstream rows(read.out);
+  Dim right = 0, line = 0;
+  for (std::string row; std::getline(rows, row); ++line) {
+    right += line % 2 == 0 && row.starts_with("green ");  // every other line is empty
+    EXPECT_TRUE(has(row, "red 0.") && has(row, "green 0.") && has(row, "blue 0.")) << row;
+  }
+  EXPECT_EQ(line, 8);
+  const double share = j.find("labels")->array()[0].find("accuracy")->number();
+  EXPECT_EQ(static_cast<double>(right), 4 * share);
+  const Json single = parse_json(quiet("classify " + quoted("classes") + " 'a dog' --json").out);
+  ASSERT_EQ(single.find("classes")->array().size(), 3u);
+  double sum = 0;
+  for (const Json& k : single.find("classes")->array()) sum += k.find("probability")->number();
+  EXPECT_NEAR(sum, 1, 1e-5);
+  EXPECT_TRUE(has(quiet("run " + quoted("classes") + " 'a dog'").err, "use `rapt classify`"));
   EXPECT_NEAR(j.find("accuracy")->number(), want.right / 7, 1e-9);
   EXPECT_NEAR(j.find("loss")->number(), want.loss / 7, 1e-5);
   EXPECT_NEAR(j.find("labels")->array()[0].find("accuracy")->number(), of_green.right / 4, 1e-9);

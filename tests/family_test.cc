@@ -417,6 +417,16 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
   write_folder(read_toy("marian"), temp / "c");
   EXPECT_EQ(open_checkpoint(temp / "c").decoder_start, 60);
 
+  put_file(temp / "c/generation_config.json", R"({"bad_words_ids": [[60], [3, 4]], "renormalize_logits": true})");
+  c = open_checkpoint(temp / "c");
+  EXPECT_EQ(c.bad_words, (std::vector<std::vector<std::int32_t>>{{60}, {3, 4}}));
+  EXPECT_TRUE(c.renormalize);
+  for (const char* bad : {R"({"bad_words_ids": [60]})", R"({"bad_words_ids": [[]]})", R"({"bad_words_ids": [[61]]})",
+                          R"({"bad_words_ids": {}})", R"({"renormalize_logits": 1})"}) {
+    put_file(temp / "c/generation_config.json", bad);
+    EXPECT_THROW(open_checkpoint(temp / "c"), Error) << bad;
+  }
+
   write_folder(read_toy("minilm"), temp / "d");
   EXPECT_EQ(open_checkpoint(temp / "d").pool, Pool::none);
   std::filesystem::create_directories(temp / "d/1_Pooling");
@@ -431,6 +441,14 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
   EXPECT_EQ(c.pool, Pool::cls);
   EXPECT_TRUE(c.normalize);
   EXPECT_EQ(c.max_tokens, 17);
+  write_checkpoint(temp / "d", temp / "d.gguf", {});  // GGUF has no key for it: one of our own carries it there and back
+  write_checkpoint(temp / "d.gguf", temp / "e", {});
+  for (const char* name : {"d.gguf", "e"}) {
+    c = open_checkpoint(temp / name);
+    EXPECT_EQ(c.pool, Pool::cls) << name;
+    EXPECT_TRUE(c.normalize) << name;
+    EXPECT_EQ(c.max_tokens, 17) << name;
+  }
   put_file(temp / "d/1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})");
   expect_words(error_of([&] { open_checkpoint(temp / "d"); }), {"1_Pooling", "2 ways"});
 }

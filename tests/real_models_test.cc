@@ -11,6 +11,7 @@
 #include "rapt/use/generate.h"
 #include "tests/build_kind.h"
 #include "tests/data.h"
+#include "tests/tools.h"
 
 namespace rapt::test {
 namespace {
@@ -118,6 +119,26 @@ TEST(RealModels, MiniLmEmbedsAsTheReference) {
     ASSERT_EQ(vectors[t].size(), want.size());
     for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(vectors[t][i], want[i].number(), 1e-4) << texts[t] << ", number " << i;
   }
+}
+
+// It reads 256 tokens of its 512: so do the GGUF file and the folder that are made of it.
+TEST(RealModels, MiniLmReadsAsFarAfterConversion) {
+  const auto folder = model_file("all-MiniLM-L6-v2");
+  if (!folder) GTEST_SKIP() << no_model("all-MiniLM-L6-v2");
+  const TempFolder temp;
+  write_checkpoint(folder->string(), temp / "m.gguf", {});
+  write_checkpoint(temp / "m.gguf", temp / "m", {});
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += concat("word ", i % 7, i < 250 ? " sea " : " sun ");
+  Device device;
+  std::vector<std::vector<float>> vectors;
+  for (const std::string& path : {folder->string(), temp / "m.gguf", temp / "m"}) {
+    const Checkpoint c = open_checkpoint(path, {.real = device.real, .device = &device});
+    EXPECT_EQ(c.max_tokens, 256) << path;
+    vectors.push_back(embed_texts(device, c, std::vector{text})[0]);
+  }
+  EXPECT_EQ(vectors[0], vectors[1]);
+  EXPECT_EQ(vectors[0], vectors[2]);
 }
 
 TEST(RealModels, Stories260KTellsItsStory) {

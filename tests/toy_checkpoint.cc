@@ -56,9 +56,13 @@ Toy read_toy(const std::string& name) {
   std::ifstream in(path);
   std::stringstream text;
   text << in.rdbuf();
+  return toy_from(name, parse_json(text.str(), path.filename().string()));
+}
+
+Toy toy_from(const std::string& name, const Json& json) {
   Toy toy;
   toy.name = name;
-  toy.json = parse_json(text.str(), path.filename().string());
+  toy.json = json;
   toy.config = need(toy.json, "config");
   for (const Json& t : need(toy.json, "tensors").array()) {
     ToyTensor one{t.array()[0].string(), {}, {}};

@@ -27,6 +27,7 @@ struct Toy {
   void remove(std::string_view tensor_name);
 };
 Toy read_toy(const std::string& name);
+Toy toy_from(const std::string& name, const Json& json);  // "config", "tensors" as such a file has them
 std::vector<std::string> toy_names();
 void remove_key(Json& object, std::string_view key);
 

@@ -272,6 +272,146 @@ TEST(Train, RefusesAStateOfAnotherRun) {
   EXPECT_EQ(resume(small(), other), "");
 }
 
+// More steps than before are a longer run: the rate goes on as the longer schedule says, and that is told where it matters.
+TEST(Train, AFinishedRunMayGoOn) {
+  for (const Schedule::Kind kind : {Schedule::Kind::constant, Schedule::Kind::cosine}) {
+    TempFolder folder;
+    Device device({.threads = 1});
+    const Chain data;
+    const auto run = [&](Dim steps, const std::string& where, std::vector<std::string>& said, std::vector<double>& rates) {
+      TrainOptions o = options(steps);
+      o.schedule.kind = kind;
+      o.schedule.warmup = 0;
+      Model model(small(), device.real);
+      init(model, 1);
+      Trainer trainer(device, model, data, o);
+      Store store(where);
+      TrainEvents events;
+      events.say = [&](const std::string& text) { said.push_back(text); };
+      events.step = [&](const StepReport& r) { rates.push_back(r.rate); };
+      train(trainer, o, store, events, kNever);
+      return weights_of(model);
+    };
+    std::vector<std::string> said;
+    std::vector<double> rates, straight;
+    run(6, folder / "a", said, rates);
+    EXPECT_TRUE(said.empty());
+    const auto longer = run(9, folder / "a", said, rates), at_once = run(9, folder / "b", said, straight);
+    ASSERT_EQ(rates.size(), 9u);
+    for (std::size_t i = 6; i < 9; ++i) EXPECT_EQ(rates[i], straight[i]);
+    EXPECT_EQ(longer == at_once, kind == Schedule::Kind::constant);
+    if (kind == Schedule::Kind::constant) {
+      EXPECT_EQ(said.size(), 1u);  // goes on from …
+      continue;
+    }
+    ASSERT_EQ(said.size(), 2u);
+    EXPECT_THAT(said[0], AllOf(HasSubstr("steps = 6 before, 9 now"), HasSubstr("from step 7 on"), HasSubstr("other bits")));
+    EXPECT_THAT(test::error_of([&] { run(7, folder / "a", said, rates); }), HasSubstr("steps = 9, now it is 7"));
+  }
+}
+
+TEST(Train, AStateKnowsItsInstructionSet) {
+  const std::vector<std::string> isas = available_isas();
+  if (isas.size() < 2) GTEST_SKIP() << "one instruction set is all there is";
+  TempFolder folder;
+  const Chain data;
+  std::vector<std::string> said;
+  for (const std::string& isa : {isas[0], isas[0], isas[1]}) {
+    Device device({.threads = 1, .isa = isa});
+    TrainOptions o = options(2);
+    Model model(small(), device.real);
+    init(model, 1);
+    Trainer trainer(device, model, data, o);
+    Store store(folder.path());
+    train(trainer, o, store, {.say = [&](const std::string& text) { said.push_back(text); }}, kNever);
+  }
+  ASSERT_EQ(said.size(), 3u);
+  EXPECT_THAT(said[0], HasSubstr("goes on from"));
+  EXPECT_THAT(said[1],
+              AllOf(HasSubstr("was computed with " + isas[0]), HasSubstr("computes with " + isas[1]), HasSubstr("not to the bits")));
+  EXPECT_THAT(said[2], HasSubstr("goes on from"));
+}
+
+// What a kill may cost: by default five minutes, whatever a step takes.
+TEST(Train, SavesByTimeBesideSteps) {
+  const auto saved = [](TrainOptions o) {
+    TempFolder folder;
+    Device device({.threads = 1});
+    Model model(small(), device.real);
+    init(model, 1);
+    const Chain data(1, 5);
+    Trainer trainer(device, model, data, o);
+    Store store(folder.path());
+    std::vector<Dim> steps;
+    double now = 1000;  // a step takes two minutes
+    TrainEvents events;
+    events.clock = [&] { return now; };
+    events.step = [&](const StepReport&) { now += 2; };
+    events.saved = [&](const Stored& s) { steps.push_back(s.step); };
+    train(trainer, o, store, events, kNever);
+    return steps;
+  };
+  TrainOptions o = options(11);
+  EXPECT_EQ(saved(o), (std::vector<Dim>{0, 3, 6, 9, 11}));
+  o.save_every = 4;
+  EXPECT_EQ(saved(o), (std::vector<Dim>{0, 3, 4, 7, 8, 11}));
+  o.save_minutes = 0;
+  EXPECT_EQ(saved(o), (std::vector<Dim>{0, 4, 8, 11}));
+  o.save_minutes = 5, o.average = 2;  // the mean of states must not depend on the clock
+  EXPECT_EQ(saved(o), (std::vector<Dim>{0, 4, 8, 11}));
+}
+
+// ------------------------------------------------------------------------------------------------ memory
+TEST(TrainMemory, CountsEveryNumber) {
+  const Recipe r = resolve(small());
+  double n = 0;
+  Device device({.threads = 1});
+  Model model(r, device.real);
+  for (const Weight& w : model.weights) n += static_cast<double>(w.size());
+  const auto moments = [&](OptimizerOptions o) {
+    Optimizer optimizer(model, o);
+    double all = 0;
+    optimizer.each_state([&](const std::string&, Weight& w) { all += static_cast<double>(w.size()); });
+    EXPECT_EQ(train_memory(r, o).moments, 4 * all);
+    return train_memory(r, o).moments / 4 / n;
+  };
+  EXPECT_EQ(moments({}), 2);
+  EXPECT_EQ(moments({.kind = OptimizerOptions::Kind::sgd}), 1);
+  EXPECT_EQ(moments({.kind = OptimizerOptions::Kind::sgd, .momentum = 0}), 0);
+  EXPECT_EQ(moments({.ema = 0.9}), 3);
+  EXPECT_LT(moments({.kind = OptimizerOptions::Kind::muon}), 2);
+  const TrainMemory m = train_memory(r, {});
+  EXPECT_EQ(m.parameters, n);
+  EXPECT_EQ(m.total(), 4 * n * (1 + 1 + 2 + 5));
+  check_train_memory(r, {}, DType::f32, 0);  // not known: tried
+  check_train_memory(r, {}, DType::f32, static_cast<std::uint64_t>(m.total()));
+  EXPECT_THAT(test::error_of([&] { check_train_memory(resolve(preset("llama3")), {}, DType::f32, std::uint64_t{22} << 30); }),
+              AllOf(HasSubstr("8.03 B weights take 269"), HasSubstr("22 GiB are available"), HasSubstr("--set width=")));
+}
+
+// From a few rows to the whole batch.
+TEST(TrainMemory, AStepIsEstimatedFromFewRows) {
+  Device device({.threads = 1});
+  for (const bool recompute : {false, true}) {
+    Model model(small("gpt-char", {"context=500"}), device.real);
+    init(model, 1);
+    const std::vector<std::byte> before = weights_of(model);
+    const Chain data(5, 400);
+    TrainOptions o = options(1);
+    o.recompute = recompute;
+    Trainer trainer(device, model, data, o);
+    const double whole = trainer.step_bytes(1 << 20);  // measured
+    EXPECT_NEAR(trainer.step_bytes(), whole, 0.05 * whole) << recompute;
+    EXPECT_EQ(weights_of(model), before);
+    const auto enough = static_cast<std::uint64_t>(1.1 * whole + train_memory(model.recipe, o.optimizer).saving);
+    trainer.check_memory(enough);
+    trainer.check_memory(0);
+    const std::string why = test::error_of([&] { trainer.check_memory(enough / 2); });
+    EXPECT_THAT(why, AllOf(HasSubstr("a step over 1,995 tokens takes about"), HasSubstr("--length")));
+    EXPECT_EQ(why.find("train.recompute=true") != why.npos, !recompute);
+  }
+}
+
 TEST(Train, AccumulatedBatchesMakeTheGradientOfTheirUnion) {
   // Batches of different size: the loss is a mean over targets, so each weighs by its targets.
   class Two : public Chain {

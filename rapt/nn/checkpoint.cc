@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 
+#include "rapt/base/memory.h"
 #include "rapt/base/text.h"
 #include "rapt/nn/checkpoint_files.h"
 #include "rapt/nn/family_write.h"
@@ -127,17 +128,6 @@ DType format_for(const LoadOptions& o, WeightRole role, const std::string& name,
   return wanted == DType::f64 || wanted == DType::f32 ? o.real : wanted;
 }
 
-std::uint64_t available_memory() {
-  std::ifstream in("/proc/meminfo");
-  std::string key;
-  std::uint64_t kib = 0;
-  while (in >> key >> kib) {
-    if (key == "MemAvailable:") return kib * 1024;
-    in.ignore(64, '\n');
-  }
-  return 0;
-}
-
 std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, const LoadOptions& options, bool all) {
   const Recipe resolved = resolve(recipe);
   const Plan plan = plan_tensors(source, resolved, all);
@@ -192,6 +182,26 @@ void add_ids(std::vector<std::int32_t>& out, const Json* j, Dim vocab, const std
   if (std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
 }
 
+void read_generation(Checkpoint& c, const CheckpointFiles& f, Dim vocab) {
+  const std::string where = f.path + "/generation_config.json";
+  if (const Json* j = f.generation.find("renormalize_logits"); j && !j->is_null()) {
+    if (!j->is_bool()) fail(where, ": renormalize_logits: wants true or false, has ", j->type_name());
+    c.renormalize = j->boolean();
+  }
+  const Json* words = f.generation.find("bad_words_ids");
+  if (!words || words->is_null()) return;
+  if (!words->is_array()) fail(where, ": bad_words_ids: wants a list of lists of token ids, has ", words->type_name());
+  for (const Json& word : words->array()) {
+    if (!word.is_array() || word.array().empty()) fail(where, ": bad_words_ids: wants lists of at least one token id, has ", word.dump(0));
+    c.bad_words.emplace_back();
+    for (const Json& id : word.array()) {
+      if (!id.is_integer() || id.integer() < 0 || id.integer() >= vocab)
+        fail(where, ": bad_words_ids: ", id.dump(0), " is no token of the vocabulary of ", vocab);
+      c.bad_words.back().push_back(static_cast<std::int32_t>(id.integer()));
+    }
+  }
+}
+
 void read_ids(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
   const Dim vocab = recipe.vocab;
   std::vector<std::int32_t> start;
@@ -211,6 +221,7 @@ void read_ids(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
     if (start.empty() && c.tokenizer->pad >= 0) start.push_back(c.tokenizer->pad);
   }
   if (recipe.encoder && recipe.decoder && !start.empty()) c.decoder_start = start[0];
+  if (recipe.encoder && recipe.decoder && f.generation.is_object()) read_generation(c, f, vocab);
 }
 
 // id2label of a classifier: {"0": "no", "1": "yes"}. The library's own LABEL_0 … are no names.
@@ -235,6 +246,12 @@ void read_class_names(Checkpoint& c, const CheckpointFiles& f, const Recipe& rec
   if (!named) c.class_names.clear();
 }
 
+void read_max_tokens(Checkpoint& c, const Json* n, const std::string& where, std::string_view key, const Recipe& recipe) {
+  if (!n || n->is_null()) return;
+  if (!n->is_integer() || n->integer() < 1) fail(where, ": ", key, ": wants a whole number above 0, has ", n->dump(0));
+  c.max_tokens = std::min<Dim>(n->integer(), recipe.context);
+}
+
 // sentence-transformers: modules.json lists Transformer, Pooling, Normalize, each with its folder.
 void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
   if (f.gguf) {
@@ -245,6 +262,7 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
     if (type->integer() == 4) fail(f.path, ": ", f.source.arch, ".pooling_type 4 (rank) is a classifier, which is not built");
     c.pool = std::array{Pool::none, Pool::mean, Pool::cls, Pool::last}[static_cast<std::size_t>(type->integer())];
     c.normalize = c.pool != Pool::none;
+    read_max_tokens(c, f.source.keys.find(kOwnLengthKey), f.path, kOwnLengthKey, recipe);
     return;
   }
   if (f.format != "folder") return;
@@ -280,10 +298,7 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
   }
   const std::string own = (fs::path(f.path) / "sentence_bert_config.json").string();
   const Json limits = read_json_file(own, 1 << 20);
-  if (const Json* n = limits.find("max_seq_length"); n && !n->is_null()) {
-    if (!n->is_integer() || n->integer() < 1) fail(own, ": max_seq_length: wants a whole number above 0, has ", n->dump(0));
-    c.max_tokens = std::min<Dim>(n->integer(), recipe.context);
-  }
+  read_max_tokens(c, limits.find("max_seq_length"), own, "max_seq_length", recipe);
 }
 
 }  // namespace

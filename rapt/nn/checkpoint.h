@@ -39,14 +39,26 @@ struct Checkpoint {
   Dim max_tokens = 0;                         // a sentence encoder's own limit; 0: the context
   std::int32_t decoder_start = -1;            // encoder-decoders
   std::vector<std::int32_t> stops;            // ids that end a generated text
+  // generation_config.json, for translations: bad_words_ids (sequences that no answer holds) and renormalize_logits.
+  std::vector<std::vector<std::int32_t>> bad_words;
+  bool renormalize = false;
   std::vector<std::string> class_names;       // classifiers; empty where the files have none
   std::uint64_t file_bytes = 0;
 };
 
-// A GGUF file, a folder with config.json and safetensors, a llama2.c .bin (its tokenizer beside it: tokenizer.bin or tok*.bin), or
-// the name of one of these in a folder of RAPT_MODELS, or of the model that comes with the program ("default").
+// A GGUF file, a folder with config.json and safetensors, a llama2.c .bin (its tokenizer beside it: tokenizer.bin or tok*.bin), or a
+// name for one of these, by find_model().
 Checkpoint open_checkpoint(const std::string& path, const LoadOptions& options = {});
+// One rule for names, in this order:
+//   1. a path: a file, a folder with config.json; a folder of a training (its model/, else its newest step-N) or with one GGUF file inside.
+//      A folder that is none of these does not stand in the way of a name
+//   2. the name of a model in a folder of RAPT_MODELS, ".gguf" may be left out
+//   3. the model that comes with the program: "default"
+//   4. the beginning of exactly one name in RAPT_MODELS, in any case of letters
 std::string find_model(const std::string& name);
+// The same where a recipe may be meant too (train, show): "" for a file that is no model, for a preset's name (between 2 and 3), and where
+// nothing is called so. find_recipe() takes it then.
+std::string find_model_unless_recipe(const std::string& name);
 
 // What a model's headers say, without its weights and its vocabulary.
 struct CheckpointSummary {

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "rapt/base/checked.h"
 #include "rapt/base/text.h"
@@ -34,6 +35,13 @@ bool is_folder(const fs::path& path) {
 }
 
 constexpr std::size_t kMostRecipe = 1 << 20;
+
+std::string read_magic(const std::string& path) {
+  char bytes[4] = {};
+  std::ifstream in(path, std::ios::binary);
+  in.read(bytes, 4);
+  return {bytes, static_cast<std::size_t>(in.gcount())};
+}
 
 // 1e-5 is written into a GGUF as the nearest float; the shortest number that means this float is what was meant.
 double meant(double x) {
@@ -97,7 +105,7 @@ void open_folder(CheckpointFiles& f) {
       fail(f.path, ": params.json without config.json: the original format of Meta or Mistral; take the Hugging Face form of the model");
     fail(
         f.path,
-        ": this folder has no config.json, so it is no Hugging Face checkpoint; give a folder with config.json and model.safetensors, or a GGUF file");
+        ": this folder has no config.json, so it is no Hugging Face checkpoint, and neither is it one that `rapt train` made (model/, step-N), nor holds it one GGUF file; give a folder with config.json and model.safetensors, or a GGUF file");
   }
   check_links(f.path);
   s.keys = read_json_file(s.where, 16 << 20);
@@ -274,7 +282,66 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const CheckpointFiles& f, Dim voca
   return nullptr;
 }
 
+// ------------------------------------------------------------------------------------------------ names
 namespace {
+
+// The newest state of a training (step-N, step-N.gK) that is a model folder; "" where there is none.
+std::string newest_state(const fs::path& folder) {
+  std::pair<Dim, Dim> newest{-1, 0};
+  std::string out;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with("step-") || !is_there(it->path() / "config.json")) continue;
+    std::pair<Dim, Dim> state{-1, 1};
+    const char* const last = name.data() + name.size();
+    auto read = std::from_chars(name.data() + 5, last, state.first);
+    if (last - read.ptr > 2 && std::string_view(read.ptr, 2) == ".g") read = std::from_chars(read.ptr + 2, last, state.second);
+    if (read.ec == std::errc{} && read.ptr == last && state > newest) newest = state, out = it->path().string();
+  }
+  return out;
+}
+
+// The only *.gguf of a folder; "" where there is none, or more than one.
+std::string single_gguf(const fs::path& folder) {
+  std::string out;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() != ".gguf") continue;
+    if (!out.empty()) return "";
+    out = it->path().string();
+  }
+  return out;
+}
+
+// The checkpoint that a path leads to: a file, a folder with config.json; in a folder without one, the model or the newest state that
+// `rapt train` left there, or the only GGUF file. "" where it is none of these.
+std::string checkpoint_at(const fs::path& path) {
+  if (path.empty() || !is_there(path)) return "";
+  if (!is_folder(path) || is_there(path / "config.json") || is_there(path / "params.json")) return path.string();
+  if (is_there(path / "model" / "config.json")) return (path / "model").string();
+  if (const std::string state = newest_state(path); !state.empty()) return state;
+  return single_gguf(path);
+}
+
+std::vector<fs::path> model_folders() {
+  const char* set = std::getenv("RAPT_MODELS");
+  std::vector<fs::path> out;
+  for (std::string_view rest = set ? set : ""; !rest.empty();) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    if (colon > 0) out.emplace_back(rest.substr(0, colon));
+    rest.remove_prefix(std::min(colon + 1, rest.size()));
+  }
+  return out;
+}
+
+std::string whole_name(const std::string& name) {
+  if (name.empty()) return "";
+  for (const fs::path& folder : model_folders())
+    for (const fs::path& p : {folder / name, folder / (name + ".gguf")})
+      if (const std::string found = checkpoint_at(p); !found.empty()) return found;
+  return "";
+}
 
 // Models that come with the program lie beside it, or in share/rapt where it is installed. "" where there is none of that name.
 std::string beside_program(const std::string& name) {
@@ -286,39 +353,73 @@ std::string beside_program(const std::string& name) {
   return "";
 }
 
-}  // namespace
-
-std::string find_model(const std::string& name) {
-  if (is_there(name)) return name;
-  const char* set = std::getenv("RAPT_MODELS");
-  std::vector<std::string> seen;
-  std::string_view rest = set ? set : "";
+struct NamesInFolders {
+  std::vector<std::string> all, begun;  // every model's name; those that begin so, in any case of letters
+  std::string first;                    // the path of begun[0]
+};
+NamesInFolders names_in_folders(const std::string& beginning) {
   auto lower = [](std::string s) {
     for (char& c : s) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
     return s;
   };
-  while (!rest.empty()) {
-    const std::size_t colon = std::min(rest.find(':'), rest.size());
-    const fs::path folder = std::string(rest.substr(0, colon));
-    rest.remove_prefix(std::min(colon + 1, rest.size()));
-    if (folder.empty()) continue;
-    for (const fs::path& p : {folder / name, folder / (name + ".gguf")})
-      if (is_there(p)) return p.string();
-    std::error_code ignored;
-    std::vector<fs::path> begin;
-    for (const auto& e : fs::directory_iterator(folder, ignored)) {
-      const std::string file = e.path().filename().string();
-      if (!is_folder(e.path()) && e.path().extension() != ".gguf" && e.path().extension() != ".bin") continue;
-      seen.push_back(file);
-      if (!name.empty() && name.find('/') == std::string::npos && lower(file).starts_with(lower(name))) begin.push_back(e.path());
+  NamesInFolders out;
+  for (const fs::path& folder : model_folders()) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      const fs::path& p = it->path();
+      if (!is_folder(p) && p.extension() != ".gguf" && p.extension() != ".bin") continue;
+      const std::string name = p.filename().string(), found = checkpoint_at(p);
+      if (found.empty() || std::find(out.all.begin(), out.all.end(), name) != out.all.end()) continue;
+      out.all.push_back(name);
+      if (beginning.empty() || !lower(name).starts_with(lower(beginning))) continue;
+      if (out.begun.empty()) out.first = found;
+      out.begun.push_back(name);
     }
-    if (begin.size() == 1) return begin[0].string();
+  }
+  std::sort(out.all.begin(), out.all.end());
+  std::sort(out.begun.begin(), out.begun.end());
+  return out;
+}
+
+// The rule of find_model(); "" where nothing has the name, or where a preset has it and presets count.
+std::string find_named(const std::string& name, bool presets) {
+  if (const std::string here = checkpoint_at(name); !here.empty()) return here;
+  if (const std::string whole = whole_name(name); !whole.empty()) return whole;
+  if (presets) {
+    const std::vector<std::string> all = preset_names();
+    if (std::find(all.begin(), all.end(), name) != all.end()) return "";
   }
   if (const std::string own = beside_program(name); !own.empty()) return own;
-  std::sort(seen.begin(), seen.end());
-  if (!set || !*set) fail(name, ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
+  const NamesInFolders names = names_in_folders(name);
+  if (names.begun.size() == 1) return names.first;
+  if (is_folder(name)) return name;  // whoever opens it says what it lacks
+  if (names.begun.size() > 1) fail_usage(name, ": begins the names of ", join(names.begun), "; write more of the one that is meant");
+  return "";
+}
+
+[[noreturn]] void fail_not_found(const std::string& name) {
+  if (model_folders().empty())
+    fail(name, ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
+  const std::vector<std::string> names = names_in_folders("").all;
   fail(name, ": there is no such file or folder, and none in RAPT_MODELS; ",
-       seen.empty() ? "there are no models in it" : name_hint(name, seen));
+       names.empty() ? "there are no models in it" : name_hint(name, names));
+}
+
+}  // namespace
+
+std::string find_model(const std::string& name) {
+  std::string found = find_named(name, false);
+  if (found.empty()) fail_not_found(name);
+  return found;
+}
+
+std::string find_model_unless_recipe(const std::string& name) {
+  const fs::path path = name;
+  const bool weights = path.extension() == ".gguf" || path.extension() == ".bin" || path.extension() == ".safetensors";
+  if (is_there(path) && !is_folder(path)) return weights || read_magic(name) == "GGUF" ? name : "";
+  std::string found = find_named(name, true);
+  if (found.empty() && weights) fail_not_found(name);
+  return found;
 }
 
 }  // namespace rapt

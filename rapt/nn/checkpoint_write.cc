@@ -339,6 +339,7 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
     const Checkpoint beside = describe_checkpoint(f, t.recipe);
     if (t.recipe.encoder && !t.recipe.decoder)
       keys.emplace_back(s.family->gguf_arch() + ".pooling_type", GgufValue::u32(static_cast<std::uint32_t>(beside.pool)));
+    if (beside.max_tokens > 0) keys.emplace_back(kOwnLengthKey, GgufValue::u32(static_cast<std::uint32_t>(beside.max_tokens)));
     if (beside.decoder_start >= 0)
       keys.emplace_back(s.family->gguf_arch() + ".decoder_start_token_id",
                         GgufValue::u32(static_cast<std::uint32_t>(beside.decoder_start)));
@@ -459,6 +460,12 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
       module("1_Pooling", "Pooling");
       if (beside.normalize) module("2_Normalize", "Normalize");
       write_file(folder / "modules.json", Json(modules).dump() + "\n", options.force);
+      if (beside.max_tokens > 0) {
+        Json limits = Json::Object{};
+        limits.set("max_seq_length", beside.max_tokens);
+        limits.set("do_lower_case", false);
+        write_file(folder / "sentence_bert_config.json", limits.dump() + "\n", options.force);
+      }
     }
   }
   Writer writer;

@@ -12,6 +12,8 @@
 namespace rapt {
 
 constexpr const char* kOwnRecipeKey = "rapt.recipe";        // GGUF files of our own form: recipe.json as a text
+constexpr const char* kOwnLengthKey =
+    "rapt.max_seq_length";  // of any sentence encoder: sentence_bert_config.json's, for which GGUF has no key
 constexpr const char* kOwnClassesKey = "rapt.class_names";  // … and a classifier's id2label
 
 using GgufKeys = std::vector<std::pair<std::string, GgufValue>>;

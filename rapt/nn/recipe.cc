@@ -3,6 +3,7 @@
 #include "rapt/nn/recipe.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "rapt/base/json.h"
@@ -489,7 +490,8 @@ std::vector<std::string> preset_names() {
 Recipe preset(std::string_view name) { return load_preset(name, 0); }
 
 Recipe find_recipe(const std::string& name_or_path) {
-  if (find_preset(name_or_path)) return preset(name_or_path);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(name_or_path, ignored) && find_preset(name_or_path)) return preset(name_or_path);
   if (std::ifstream in(name_or_path, std::ios::binary); in) {
     constexpr std::size_t kMost = std::size_t{1} << 20;
     std::string text(kMost + 1, '\0');
@@ -499,6 +501,7 @@ Recipe find_recipe(const std::string& name_or_path) {
     if (text.size() > kMost) fail(name_or_path, ": larger than ", byte_count(kMost), "; a recipe has a few KiB: is this the right file?");
     return parse_recipe(text, name_or_path);
   }
+  if (find_preset(name_or_path)) return preset(name_or_path);
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json"))
     fail(name_or_path, ": there is no such file, or it may not be read; give a recipe file or one of the presets (`rapt show` lists them)");
   fail("no preset and no file is called '", name_or_path, "'; ", name_hint(name_or_path, preset_names()));

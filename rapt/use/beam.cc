@@ -50,13 +50,15 @@ void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uin
 
   std::vector<Candidate> candidates;
   std::vector<double> whole;
-  auto biased = [&](std::size_t b) {  // log-probabilities are not made to sum to one again
+  auto biased = [&](std::size_t b) {  // log-probabilities are not made to sum to one again, unless the options say so
     const std::span<const float> row = logits.subspan(b * V, V);
     row_.assign(row.begin(), row.end());
     for (const auto& [id, value] : o.sampler.bias) {
       if (id < 0 || id >= vocab_) fail_usage("beam search: bias for token ", id, ", but the vocabulary has ", vocab_, " tokens");
-      row_[static_cast<std::size_t>(id)] += value;
+      float& logit = row_[static_cast<std::size_t>(id)];  // the largest number, not infinity: that would be no number to add up
+      logit = std::min(logit + value, std::numeric_limits<float>::max());
     }
+    forbid(o.bad_words, live_[b].ids, row_, -std::numeric_limits<float>::infinity());
     if (o.ignore_eos)
       for (std::int32_t id : job_->stops) row_[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
   };
@@ -64,8 +66,8 @@ void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uin
     const std::span<const float> row = logits.subspan(b * V, V);
     for (float x : row)
       if (!std::isfinite(x)) fail("beam search: a logit is ", x, "; the model computed something that is no number");
-    whole.push_back(log_sum_exp(row));
     biased(b);
+    whole.push_back(log_sum_exp(o.renormalize ? std::span<const float>(row_) : row));
     for (const auto& [logit, id] : largest(row_, wide))
       if (std::isfinite(logit)) candidates.push_back({live_[b].sum + logit - whole[b], b, id});
   }

@@ -50,6 +50,9 @@ class StopText {
   bool found_ = false;
 };
 
+// Every token that would complete one of `words` behind `ids` gets this logit.
+void forbid(std::span<const std::vector<std::int32_t>> words, std::span<const std::int32_t> ids, std::span<float> row, float logit);
+
 // What the loops over tokens share.
 struct DecodeJob {
   const Tokenizer* tokenizer;         // may be absent

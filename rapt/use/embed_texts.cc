@@ -4,11 +4,10 @@
 
 #include "rapt/nn/attend.h"
 #include "rapt/use/generate.h"
+#include "rapt/use/read_texts.h"
 
 namespace rapt {
 namespace {
-
-constexpr Dim kRows = 2048;  // of one pass: enough for the matrices, little enough to stay in the cache
 
 // The rows [count, C] of one sequence as one vector. Sums in double, rows in order.
 std::vector<float> pooled(const Tensor& hidden, Dim first, Dim count, Pool pool, bool normalize) {
@@ -37,29 +36,13 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
                                             const std::function<void(Dim done, Dim of)>& progress, Dim* cut) {
   const Model& model = *checkpoint.model;
   const Recipe& r = model.recipe;
-  if (!checkpoint.tokenizer) fail("embed: ", checkpoint.path, " has no tokenizer, so it cannot read text");
   if (r.encoder && r.decoder)
     fail("embed: ", checkpoint.path, " (", checkpoint.family, ") is an encoder-decoder; use an encoder or a decoder");
   Pool how = pool.value_or(checkpoint.pool);
   if (how == Pool::none) how = r.encoder ? Pool::mean : Pool::last;
   const bool unit = normalize.value_or(checkpoint.normalize);
-  Dim most = r.context;
-  if (checkpoint.max_tokens > 0) most = std::min(most, checkpoint.max_tokens);
-
-  std::vector<std::vector<std::int32_t>> ids;
-  Dim shortened = 0;
-  const Dim around = static_cast<Dim>(checkpoint.tokenizer->frame({}).size());  // [CLS] and [SEP], or BOS
-  for (const std::string& text : texts) {
-    std::vector<std::int32_t> t = checkpoint.tokenizer->encode(text);
-    if (static_cast<Dim>(t.size()) + around > most) {
-      t.resize(static_cast<std::size_t>(std::max<Dim>(0, most - around)));
-      ++shortened;
-    }
-    ids.push_back(checkpoint.tokenizer->frame(std::move(t)));
-    if (ids.back().empty())
-      fail("embed: text ", ids.size(), " has no tokens, and the model puts none around it; give it at least one word");
-  }
-  if (cut) *cut = shortened;
+  const FramedTexts framed = frame_texts(checkpoint, texts, "embed");
+  if (cut) *cut = framed.cut;
 
   // With a head the hidden state is seen on its way; the head then works on one row per text only.
   const bool head = r.head.kind != HeadRecipe::Kind::none;
@@ -77,25 +60,14 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
   Run run(device);
   run.taps = head ? &taps : nullptr;
   std::vector<std::vector<float>> out;
-  for (std::size_t at = 0; at < ids.size();) {
-    std::vector<std::int32_t> tokens;
-    Batch batch;
+  each_batch(framed, [&](Batch& batch, std::size_t) {
     batch.last_only = r.head.kind == HeadRecipe::Kind::vocab;
-    while (at + batch.sequences.size() < ids.size()) {
-      const std::vector<std::int32_t>& t = ids[at + batch.sequences.size()];
-      if (!tokens.empty() && static_cast<Dim>(tokens.size() + t.size()) > kRows) break;
-      batch.sequences.push_back(
-          {.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(t.size()), .id = batch.sequences.size()});
-      tokens.insert(tokens.end(), t.begin(), t.end());
-    }
-    batch.tokens = tokens;
     run.reset();
     Tensor hidden = forward(run, model, batch);
     if (head) hidden = apply(run, stack.final_norm, seen);
     for (const Sequence& s : batch.sequences) out.push_back(pooled(hidden, s.first, s.count, how, unit));
-    at += batch.sequences.size();
-    if (progress) progress(static_cast<Dim>(at), static_cast<Dim>(ids.size()));
-  }
+    if (progress) progress(static_cast<Dim>(out.size()), static_cast<Dim>(texts.size()));
+  });
   return out;
 }
 

@@ -84,10 +84,13 @@ struct Session::State {
 Session::Session(Device& device, const Checkpoint& checkpoint, Options options) {
   const Recipe& r = checkpoint.model->recipe;
   if (!r.decoder)
-    fail("generate: ", checkpoint.path, " is an encoder (", checkpoint.family,
-         "): it reads a text at once and writes none; use `rapt embed`");
+    fail("generate: ", checkpoint.path, " is an encoder (", checkpoint.family, "): it reads a text at once and writes none; use `rapt ",
+         r.head.kind == HeadRecipe::Kind::classes ? "classify`"
+         : r.head.kind == HeadRecipe::Kind::vocab ? "fill`, which finds words for the masks of a text, or `rapt embed`"
+                                                  : "embed`");
   if (r.head.kind == HeadRecipe::Kind::classes)
-    fail("generate: ", checkpoint.path, " is a classifier: it gives one of ", r.head.classes, " classes for a text and writes none");
+    fail("generate: ", checkpoint.path, " is a classifier: it gives one of ", r.head.classes,
+         " classes for a text and writes none; use `rapt classify`");
   if (r.head.kind != HeadRecipe::Kind::vocab)
     fail("generate: ", checkpoint.path, " has no output matrix over its vocabulary, so it gives no tokens");
   if (options.context < 0)
@@ -161,6 +164,7 @@ std::vector<Generated> Session::State::decode(std::span<const float> logits, con
   };
 
   const Dim start = static_cast<Dim>(job.prompt.size());
+  std::vector<float> allowed;  // logits of a row without those of bad words
   std::vector<std::size_t> rows(n, 0);  // where a sample's logits lie; at first all share the prompt's
   for (Dim length = 0;; ++length) {
     std::vector<Decoder::Piece> pieces;
@@ -176,8 +180,13 @@ std::vector<Generated> Session::State::decode(std::span<const float> logits, con
         continue;
       }
       const auto V = static_cast<std::size_t>(decoder.vocab);
-      TokenChoice choice =
-          s.sampler.choose(logits.subspan(rows[i] * V, V), s.history, start + length, wants_logprobs ? o.top_logprobs : -1);
+      std::span<const float> row = logits.subspan(rows[i] * V, V);
+      if (!o.bad_words.empty()) {
+        allowed.assign(row.begin(), row.end());
+        forbid(o.bad_words, out[i].ids, allowed, std::numeric_limits<float>::lowest());  // a sampler takes numbers only
+        row = allowed;
+      }
+      TokenChoice choice = s.sampler.choose(row, s.history, start + length, wants_logprobs ? o.top_logprobs : -1);
       const std::int32_t id = choice.id;
       if (!o.ignore_eos && std::find(job.stops.begin(), job.stops.end(), id) != job.stops.end()) {
         close(i, Finish::stop);
@@ -300,6 +309,9 @@ GenerateOptions Session::State::translate_options(const GenerateOptions& o) cons
   GenerateOptions out = o;  // the start token is also the padding of these families, never a part of an answer
   if (std::find(stops.begin(), stops.end(), start) == stops.end())
     out.sampler.bias.emplace_back(start, -std::numeric_limits<float>::infinity());
+  for (const std::vector<std::int32_t>& word : checkpoint.bad_words)  // an end alone is no bad word: nothing would end
+    if (word.size() > 1 || std::find(stops.begin(), stops.end(), word[0]) == stops.end()) out.bad_words.push_back(word);
+  out.renormalize = out.renormalize || checkpoint.renormalize;
   return out;
 }
 

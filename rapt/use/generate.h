@@ -26,6 +26,9 @@ struct GenerateOptions {
   // ending token counted: length^p (Hugging Face), or ((5 + length) / 6)^p (Google's translation system of 2016).
   enum class PenaltyForm { power, gnmt } penalty_form = PenaltyForm::power;
   double length_penalty = 1;
+  std::vector<std::vector<std::int32_t>>
+      bad_words;  // sequences of ids that no answer holds: their last token is never said behind the others
+  bool renormalize = false;  // beams: probabilities sum to one again after bias and bad words
   int top_logprobs = 0;
   bool logprobs = false;
   Dim chunk = 512;  // prompt tokens per pass

@@ -55,6 +55,11 @@ struct Parts {
 
 }  // namespace
 
+int state_numbers(const OptimizerOptions& o, bool stack_matrix) {
+  const int moments = o.kind == Kind::sgd ? (o.momentum > 0 ? 1 : 0) : o.kind == Kind::muon && stack_matrix ? 1 : 2;
+  return moments + (o.ema > 0 ? 1 : 0);
+}
+
 Optimizer::Optimizer(Model& model, const OptimizerOptions& from) : options(from), model_(model), state_(model.weights.size()) {
   check(options);
   for (std::size_t i = 0; i < state_.size(); ++i) {

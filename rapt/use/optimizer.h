@@ -23,6 +23,9 @@ struct OptimizerOptions {
   double ema = 0;  // > 0: a moving average of the weights with this factor is kept beside them
 };
 
+// Numbers of state that the optimizer keeps for a weight: moments, the moving average.
+int state_numbers(const OptimizerOptions& options, bool stack_matrix);
+
 class Optimizer {
  public:
   Optimizer(Model& model, const OptimizerOptions& options);

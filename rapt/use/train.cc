@@ -70,7 +70,62 @@ void read_weight(const TensorTable& from, const std::string& name, Weight& into,
 
 constexpr const char *kModelFile = "model.safetensors", *kOptimizerFile = "optimizer.safetensors";
 
+Dim rows_of(const TrainBatch& b) { return static_cast<Dim>(b.tokens.size() + b.source.size()); }
+
+// The first sequences of a batch, about `rows` rows of it; of a first one that is longer, its beginning.
+TrainBatch first_rows(const TrainBatch& b, Dim rows) {
+  if (rows_of(b) <= rows) return b;
+  TrainBatch out;
+  const bool per_sequence = b.targets.size() == b.sequences.size() && b.targets.size() != b.tokens.size();
+  for (std::size_t i = 0; i < b.sequences.size(); ++i) {
+    Sequence s = b.sequences[i], source = b.source.empty() ? Sequence{} : b.source_sequences[i];
+    const Dim all = s.count + source.count;
+    if (i > 0 && rows_of(out) + all > rows) break;
+    const auto cut = [&](Dim count) { return all <= rows ? count : std::max<Dim>(1, count * rows / all); };
+    const auto take = [](const std::vector<std::int32_t>& from, const Sequence& which, Dim count, std::vector<std::int32_t>& into) {
+      into.insert(into.end(), from.begin() + which.first, from.begin() + which.first + count);
+    };
+    const Dim count = cut(s.count), first = static_cast<Dim>(out.tokens.size());
+    take(b.tokens, s, count, out.tokens);
+    if (per_sequence) out.targets.push_back(b.targets[i]);
+    else take(b.targets, s, count, out.targets);
+    s.first = first, s.count = count, s.prefix = std::min(s.prefix, count), s.opened = 0;
+    out.sequences.push_back(s);
+    if (b.source.empty()) continue;
+    const Dim read = cut(source.count), begin = static_cast<Dim>(out.source.size());
+    take(b.source, source, read, out.source);
+    source.first = begin, source.count = read, source.prefix = std::min(source.prefix, read), source.opened = 0;
+    out.source_sequences.push_back(source);
+  }
+  return out;
+}
+
 }  // namespace
+
+TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real) {
+  TrainMemory m;
+  double state = 0;
+  for (const WeightShape& w : weight_shapes(resolved)) {
+    const double numbers = static_cast<double>(w.rows) * static_cast<double>(w.cols);
+    const bool in_stack = w.name.starts_with("encoder.") || w.name.starts_with("decoder.");
+    m.parameters += numbers;
+    state += numbers * state_numbers(optimizer, in_stack && !w.vector && w.rows > 1 && w.cols > 1);
+  }
+  const auto bytes = static_cast<double>(size_of(real));
+  m.weights = m.gradients = bytes * m.parameters;
+  m.moments = bytes * state;
+  m.saving = bytes * (m.parameters + state + std::max(m.parameters, state));  // both files, and the tensors of the one being made
+  return m;
+}
+
+void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real, std::uint64_t available) {
+  const TrainMemory m = train_memory(resolved, optimizer, real);
+  if (available == 0 || m.total() <= static_cast<double>(available)) return;
+  fail("train: ", short_count(m.parameters), " weights take ", byte_count(m.total()), " of memory to train (weights ",
+       byte_count(m.weights), ", gradients ", byte_count(m.gradients), ", moments ", byte_count(m.moments), ", a copy while saving ",
+       byte_count(m.saving), "), ", byte_count(static_cast<double>(available)),
+       " are available; make the model smaller: --set width=…, --set layers=…, --set ffn=…");
+}
 
 struct Trainer::State {
   Device& device;
@@ -141,6 +196,52 @@ Trainer::Trainer(Device& device, Model& model, const TrainData& data, const Trai
 Trainer::~Trainer() = default;
 
 Dim Trainer::steps() const { return state_->step; }
+
+double Trainer::step_bytes(Dim rows, std::size_t piece) {
+  State& s = *state_;
+  const TrainBatch whole = s.data.batch(0);
+  std::vector<std::pair<Weight*, std::vector<std::byte>>> running;  // the forward changes them
+  for (Weight& w : s.model.weights)
+    if (is_running(w)) running.emplace_back(&w, row_major(w));
+  // In one piece of memory the mark is what was taken. With `recompute` layers give theirs back: `backward` is left out.
+  const auto taken = [&](const TrainBatch& b, bool recompute) {
+    Run run(s.device);
+    run.arena.take(piece);
+    run.reset();
+    run.tape = &s.tape;
+    run.training = true;
+    run.recompute = recompute;
+    const Loss loss = s.pass(run, b);
+    if (recompute) s.tape.clear();
+    else backward(run, loss.mean);
+    s.gradients.zero();
+    return static_cast<double>(run.arena.mark().chunk == 0 ? run.arena.mark().used : run.arena.reserved());
+  };
+  Dim layers = 0;
+  for (const auto* stack : {&s.model.encoder, &s.model.decoder})
+    if (*stack) layers += (*stack)->depth();
+  const auto used = [&](const TrainBatch& b) {
+    const double all = taken(b, false);  // what is kept has a gradient each; one layer at a time is there as a whole
+    return s.options.recompute ? std::min(all, 2 * taken(b, true) + all / static_cast<double>(std::max<Dim>(layers, 1))) : all;
+  };
+  const TrainBatch few = first_rows(whole, rows / 3), more = first_rows(whole, rows);
+  const auto n = static_cast<double>(rows_of(whole)), a = static_cast<double>(rows_of(few)), b = static_cast<double>(rows_of(more));
+  const double at_a = used(few), at_b = b > a ? used(more) : at_a;
+  for (auto& [w, bytes] : running) fill_row_major(*w, bytes);
+  return b > a ? at_b + (at_b - at_a) / (b - a) * (n - b) : at_a * n / a;
+}
+
+void Trainer::check_memory(std::uint64_t available) {
+  State& s = *state_;
+  if (available == 0) return;
+  const double step = step_bytes(48, std::min<std::size_t>(std::size_t{128} << 20, available / 4)),
+               saving = train_memory(s.model.recipe, s.options.optimizer, s.model.real).saving;
+  if (step + saving <= static_cast<double>(available)) return;
+  const TrainBatch b = s.data.batch(0);
+  fail("train: a step over ", with_commas(rows_of(b)), " tokens takes about ", byte_count(step), " of memory beside the weights, saving ",
+       byte_count(saving), "; ", byte_count(static_cast<double>(available)),
+       " are available; make --batch, --batch-tokens or --length smaller", s.options.recompute ? "" : ", or --set train.recompute=true");
+}
 
 StepReport Trainer::step() {
   State& s = *state_;
@@ -275,14 +376,15 @@ Judgement Trainer::judge(Dim batches) {
 // ------------------------------------------------------------------------------------------------ state
 std::vector<StoredFile> Trainer::files() const {
   State& s = *state_;
-  std::vector<SafetensorBytes> weights, moments;
   const std::vector<WeightShape> shapes = weight_shapes(s.model.recipe);
-  for (const Weight& w : s.model.weights) weights.push_back(stored_weight(w.name, w, shapes[static_cast<std::size_t>(w.index)].vector));
-  s.optimizer.each_state([&](const std::string& name, Weight& w) { moments.push_back(stored_weight(name, w, false)); });
   const std::pair<std::string, std::string> format[] = {{"format", "pt"}};
+  std::vector<SafetensorBytes> tensors;
   std::vector<StoredFile> out;
-  out.push_back({kModelFile, safetensors_bytes(weights, format)});
-  out.push_back({kOptimizerFile, safetensors_bytes(moments, format)});
+  for (const Weight& w : s.model.weights) tensors.push_back(stored_weight(w.name, w, shapes[static_cast<std::size_t>(w.index)].vector));
+  out.push_back({kModelFile, safetensors_bytes(tensors, format)});
+  tensors.clear();  // before those of the next file are made
+  s.optimizer.each_state([&](const std::string& name, Weight& w) { tensors.push_back(stored_weight(name, w, false)); });
+  out.push_back({kOptimizerFile, safetensors_bytes(tensors, format)});
   return out;
 }
 
@@ -300,6 +402,7 @@ Json Trainer::state() const {
   j.set("skips", skips);
   j.set("losses", s.losses.json());
   j.set("norms", s.norms.json());
+  j.set("isa", std::string(s.device.kernels.isa));
   j.set("options", train_options_json(s.options));
   j.set("recipe", parse_json(recipe_json(s.model.recipe)));
   j.set("data", s.data.about());
@@ -307,7 +410,7 @@ Json Trainer::state() const {
   return j;
 }
 
-void Trainer::restore(const Store& store, const Stored& stored) {
+std::vector<std::string> Trainer::restore(const Store& store, const Stored& stored) {
   State& s = *state_;
   const std::string where = stored.folder;
   const auto need = [&](const char* key) -> const Json& {
@@ -320,14 +423,25 @@ void Trainer::restore(const Store& store, const Stored& stored) {
   if (!(need("data") == Json(s.data.about())) || !(need("data_identity") == Json(std::to_string(s.data.identity))))
     fail(where, ": was saved by a run on other data (", need("data").string(), "; now: ", s.data.about(),
          "), or with another seed, batch or length");
-  // What a longer run may change without becoming another one: how long it is and how often it looks.
-  const auto essence = [](const Json& options) {
-    TrainOptions o = parse_train_options(options, "options");
+  std::vector<std::string> notes;
+  if (const Json* isa = stored.state.find("isa"); isa && isa->is_string() && isa->string() != s.device.kernels.isa)
+    notes.push_back(concat("note: ", where, " was computed with ", isa->string(), ", this run computes with ", s.device.kernels.isa,
+                           ": it goes on, but not to the bits of a run with one of them (RAPT_ISA chooses)"));
+  // What a run may change without becoming another one: how often it looks and saves, and that it is longer. Where the rate depends on the
+  // number of steps, that is said.
+  const bool by_length = s.options.schedule.kind == Schedule::Kind::cosine || s.options.schedule.kind == Schedule::Kind::wsd;
+  const Dim steps_before = parse_train_options(need("options"), where).steps;
+  const bool longer = s.options.steps > steps_before;
+  if (by_length && longer)
+    notes.push_back(concat("note: steps = ", steps_before, " before, ", s.options.steps, " now: from step ", stored.step + 1,
+                           " on the rate is that of a schedule over ", s.options.steps, " steps; a run begun with ", s.options.steps,
+                           " would have had other rates before, and ends in other bits"));
+  const auto essence = [&](const Json& options) {
+    TrainOptions o = parse_train_options(options, where);
     const TrainOptions plain;
     o.eval_every = plain.eval_every, o.eval_batches = plain.eval_batches, o.save_every = plain.save_every,
-    o.health_every = plain.health_every, o.average = plain.average;
-    if (o.schedule.kind == Schedule::Kind::constant || o.schedule.kind == Schedule::Kind::inverse_sqrt)
-      o.steps = plain.steps, o.schedule.total = plain.schedule.total;
+    o.save_minutes = plain.save_minutes, o.health_every = plain.health_every, o.average = plain.average;
+    if (longer || !by_length) o.steps = plain.steps, o.schedule.total = plain.schedule.total;
     return train_options_json(o);
   };
   if (const Json before = essence(need("options")), now = essence(train_options_json(s.options)); !(before == now))
@@ -350,6 +464,7 @@ void Trainer::restore(const Store& store, const Stored& stored) {
   for (const Json& n : need("skips").array()) s.skips.push_back(static_cast<std::uint64_t>(n.integer()));
   s.losses.read(need("losses"));
   s.norms.read(need("norms"));
+  return notes;
 }
 
 Dim Trainer::rewind(const Store& store, const Stored& stored) {
@@ -401,15 +516,20 @@ bool train(Trainer& trainer, const TrainOptions& o, Store& store, const TrainEve
     if (events.saved) events.saved(stored);
     return stored;
   };
+  const auto minutes = [&] {
+    if (events.clock) return events.clock();
+    return std::chrono::duration<double, std::ratio<60>>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
   Dim saved = -1;
   if (const std::optional<Stored> last = store.latest(say)) {
-    trainer.restore(store, *last);
+    for (const std::string& note : trainer.restore(store, *last)) say(note);
     saved = last->step;
     say(concat("goes on from ", last->folder, " (step ", last->step, ")"));
   } else {
     save();  // so that there is always something to go back to
     saved = 0;
   }
+  double saved_at = minutes();
   Dim judged = -1;
   const auto judge = [&] {
     if (judged == trainer.steps()) return;
@@ -434,7 +554,9 @@ bool train(Trainer& trainer, const TrainOptions& o, Store& store, const TrainEve
       continue;
     }
     if (o.eval_every > 0 && r.step % o.eval_every == 0) judge();
-    if (o.save_every > 0 && r.step % o.save_every == 0) save(), saved = r.step;
+    const bool by_steps = o.save_every > 0 && r.step % o.save_every == 0;
+    const bool by_time = o.save_minutes > 0 && o.average == 0 && minutes() - saved_at >= o.save_minutes;
+    if (by_steps || by_time) save(), saved = r.step, saved_at = minutes();
   }
   if (saved != trainer.steps()) save();
   if (trainer.steps() < o.steps) return false;

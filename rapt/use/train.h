@@ -36,7 +36,9 @@ struct TrainOptions {
   bool recompute = false;
   Precision precision = Precision::f32;      // of the products of linear in a step; weights, gradients, moments and judging stay f32
   Dim eval_every = 0, eval_batches = 0;      // 0: at the end only; 0: the whole held-out part
-  Dim save_every = 0;                        // 0: at the end only
+  Dim save_every = 0;                        // steps; 0: by time and at the end only
+  // A state is saved after so many minutes without one, too; 0: never. Not with `average`, whose states are chosen by steps alone.
+  double save_minutes = 5;
   Dim health_every = 100;                    // 0: never
   Dim average = 0;                           // > 0: the final weights are the mean of the last so many saved states
   GuardOptions guard;
@@ -58,6 +60,16 @@ struct Judgement {                           // held-out part
   Dim counted = 0;
 };
 
+// Memory of a training whatever its batches are, in bytes: numbers of `real` for weights, gradients, moments and averages, and the copy of
+// weights and moments that saving makes.
+struct TrainMemory {
+  double parameters = 0, weights = 0, gradients = 0, moments = 0, saving = 0;
+  double total() const { return weights + gradients + moments + saving; }
+};
+TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real = DType::f32);
+// Fails where that is more than `available` bytes (0: not known), before anything is made.
+void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real, std::uint64_t available);
+
 class Trainer {
  public:
   Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options);
@@ -66,12 +78,18 @@ class Trainer {
   StepReport step();                         // one step, guarded; never throws for a bad loss
   Judgement judge(Dim batches = 0);          // with the averaged weights where there are any
   Dim steps() const;
+  // Scratch memory of a step over the first batch, in bytes: passes over at most `rows` of its rows, and a line through them.
+  double step_bytes(Dim rows = 48, std::size_t piece = std::size_t{128} << 20);
+  // Fails where a step, and the copy that saving makes, need more than `available` bytes (0: not known).
+  void check_memory(std::uint64_t available);
 
   // Everything a resumed run needs, as files and small values; and back, bit for bit. Fails where the state is of another recipe,
   // other data or other options that would change the run.
   std::vector<StoredFile> files() const;
   Json state() const;
-  void restore(const Store& store, const Stored& stored);
+  // More steps than the state's run had are allowed, and another instruction set: returns, in words, where that means other bits than an
+  // unbroken run would have.
+  std::vector<std::string> restore(const Store& store, const Stored& stored);
   // Weights and optimizer of a saved state, but the data goes on behind what was read, at half the rate for a while. Returns how often.
   Dim rewind(const Store& store, const Stored& stored);
 
@@ -88,6 +106,7 @@ struct TrainEvents {  // all may be absent
   std::function<void(Dim step, const Judgement&)> judged;
   std::function<void(const Stored&)> saved;
   std::function<void(const std::string&)> say;  // every decision, in words
+  std::function<double()> clock;  // minutes, for save_minutes; absent: the machine's
   std::function<std::vector<StoredFile>()> extra_files;  // that make a saved state a model folder of its own
 };
 

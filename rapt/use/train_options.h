@@ -25,7 +25,8 @@ void train_fields(Options& o, Visitor&& v) {
   v("precision", o.precision, 0, 0, "bf16: matrix products of a step round both factors to bf16 and add in f32; all else stays f32");
   v("eval_every", o.eval_every, 0, kMany, "steps between looks at the held-out part; 0: at the end only");
   v("eval_batches", o.eval_batches, 0, kMany, "batches of such a look; 0: all");
-  v("save_every", o.save_every, 0, kMany, "steps between saved states; 0: at the end only");
+  v("save_every", o.save_every, 0, kMany, "steps between saved states; 0: by time and at the end only");
+  v("save_minutes", o.save_minutes, 0, 1e9, "minutes between saved states, beside save_every; 0: never (nor with average)");
   v("health_every", o.health_every, 0, kMany, "steps between looks at the attention; 0: never");
   v("average", o.average, 0, 1000, "the result is the mean of the last so many saved states; 0: the last one");
   v("optimizer.kind", o.optimizer.kind, 0, 0, "adamw; adam: decay in the gradient; sgd; muon: on the stacks' matrices, adamw on the rest");

@@ -126,13 +126,17 @@ std::vector<Generated> answer(Session& session, std::span<const std::int32_t> id
 
 void report_times(const Session& session, const ChatSettings& settings) {
   const GenerateTimes& t = session.times();
-  auto rate = [](Dim n, double s) { return s > 0 ? static_cast<double>(n) / s : 0; };
-  note(concat("load      ", fixed(settings.load_seconds, 2), " s\n", "prompt    ", t.prompt_tokens, " tokens, ", fixed(t.prompt_seconds, 2),
-              " s, ", fixed(rate(t.prompt_tokens, t.prompt_seconds), 1), " tokens/s",
-              t.reused_tokens > 0 ? concat(" (", t.reused_tokens, " more were in the cache)") : "", "\n", "answer    ", t.decoded_tokens,
-              " tokens, ", fixed(t.decode_seconds, 2), " s, ", fixed(rate(t.decoded_tokens, t.decode_seconds), 1), " tokens/s\n",
-              "total     ", fixed(settings.load_seconds + t.prompt_seconds + t.decode_seconds, 2), " s, seed ",
-              settings.generate.sampler.seed));
+  auto line = [](const char* what, Dim tokens, double seconds, Dim computed) {  // no rate where nothing was computed
+    return concat(what, tokens, tokens == 1 ? " token, " : " tokens, ", fixed(seconds, 2), " s",
+                  computed > 0 && seconds > 0 ? concat(", ", fixed(static_cast<double>(computed) / seconds, 1), " tokens/s") : "");
+  };
+  // An answer's first token falls out of the prompt; the time is that of the others. (Beams count the rows they computed.)
+  const GenerateOptions& o = settings.generate;
+  const Dim computed = o.beams > 0 ? t.decoded_tokens : t.decoded_tokens - std::min<Dim>(o.samples, t.decoded_tokens);
+  note(concat("load      ", fixed(settings.load_seconds, 2), " s\n", line("prompt    ", t.prompt_tokens, t.prompt_seconds, t.prompt_tokens),
+              t.reused_tokens > 0 ? concat(" (", t.reused_tokens, " more were in the cache)") : "", "\n",
+              line("answer    ", t.decoded_tokens, t.decode_seconds, computed), "\n", "total     ",
+              fixed(settings.load_seconds + t.prompt_seconds + t.decode_seconds, 2), " s, seed ", settings.generate.sampler.seed));
 }
 
 void report_dropped(const Session& session) {

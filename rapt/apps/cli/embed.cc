@@ -7,18 +7,6 @@
 namespace rapt::cli {
 namespace {
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string line = text.substr(at, end - at);
-    if (line.ends_with('\r')) line.pop_back();
-    lines.push_back(std::move(line));
-    at = end + 1;
-  }
-  return lines;
-}
-
 int run(Args& args) {
   const CommonArgs common = common_args(args);
   std::optional<Pool> pool;
@@ -32,12 +20,10 @@ int run(Args& args) {
   std::optional<bool> normalize;
   if (args.flag("normalize")) normalize = true;
   if (args.flag("no-normalize")) normalize = false;
-  const std::optional<std::string> out = args.value("out");
+  const std::optional<std::string> out = args.value("out"), in = args.value("in");
   const bool force = args.flag("force");
   const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model, and texts");
-  std::vector<std::string> texts(words.begin() + 1, words.end());
-  if (texts.empty() || (texts.size() == 1 && texts[0] == "-")) texts = lines_of(read_stdin(std::size_t{1} << 30));
-  if (texts.empty()) fail_usage("no text: give texts after the model, or lines on standard input");
+  const std::vector<std::string> texts = given_texts(std::span(words).subspan(1), in);
 
   const OpenModel m = open_model(words[0], common);
   Progress bar("embedding", common.quiet);
@@ -46,13 +32,14 @@ int run(Args& args) {
       *m.device, m.checkpoint, texts, pool, normalize,
       [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); }, &cut);
   bar.clear();
-  if (cut > 0) note(concat("note: ", cut, " of ", texts.size(), " texts are longer than the model reads; their ends were left out"));
+  if (cut > 0 && !common.quiet)
+    note(concat("note: ", cut, " of ", texts.size(), " texts are longer than the model reads; their ends were left out"));
   const Dim width = static_cast<Dim>(vectors[0].size());
   if (out) {
     NpyWriter file(*out, {static_cast<Dim>(vectors.size()), width}, force);
     for (const auto& v : vectors) file.write(v);
     file.commit();
-    if (!common.quiet) note(concat(*out, ": ", vectors.size(), " vectors of ", width, " numbers"));
+    if (!common.quiet) note(concat(*out, ": ", vectors.size(), vectors.size() == 1 ? " vector of " : " vectors of ", width, " numbers"));
     return 0;
   }
   for (std::size_t i = 0; i < vectors.size(); ++i) {
@@ -85,10 +72,11 @@ const Verb kEmbed = {
     "\n"
     "  --pool P          mean, cls (first token) or last\n"
     "  --normalize       vectors of length 1; --no-normalize: as they come\n"
+    "  --in FILE         texts are the lines of FILE (may be .gz)\n"
     "  --out FILE.npy    a NumPy array [texts, width] instead; --force overwrites\n"
     "  --json            one JSON object per line: index, text, embedding\n"
     "  -t, --threads N   threads (as many as the process may use)\n"
-    "  -q, --quiet       no progress\n"
+    "  -q, --quiet       no progress, no notes\n"
     "\n"
     "Examples:\n"
     "  rapt embed all-MiniLM-L6-v2 'a small cat' 'a kitten'\n"

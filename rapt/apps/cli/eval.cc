@@ -14,6 +14,7 @@
 #include "rapt/ops/loss.h"
 #include "rapt/use/data.h"
 #include "rapt/use/metrics.h"
+#include "rapt/use/read_texts.h"
 
 namespace rapt::cli {
 namespace {
@@ -207,7 +208,7 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
   const Checkpoint& c = m.checkpoint;
   const Model& model = *c.model;
   const Recipe& r = model.recipe;
-  const Tokenizer& tokenizer = tokenizer_of(c);
+  tokenizer_of(c);
   if (r.head.kind != HeadRecipe::Kind::classes)
     fail("eval: ", name, " (", c.family, ") tells no classes apart; --loss or --perplexity measure it");
   std::vector<std::string> names = c.class_names;
@@ -219,12 +220,8 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
     Dim lines = 0, right = 0;
   };
   std::vector<Label> labels;
-  struct Line {
-    std::vector<std::int32_t> ids;
-    std::size_t label;
-  };
-  std::vector<Line> lines;
-  Dim cut = 0;
+  std::vector<std::string> lines;
+  std::vector<std::size_t> label_of;  // each line
   for (const std::string& list : wanted)
     for (std::size_t at = 0; at <= list.size();) {
       const std::size_t comma = std::min(list.find(',', at), list.size());
@@ -237,41 +234,32 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
       const auto known = std::find(names.begin(), names.end(), label);
       if (known == names.end()) fail_usage("--classify: ", name, " knows no class '", label, "'; ", name_hint(label, names));
       labels.push_back({label, static_cast<std::int32_t>(known - names.begin())});
-      const std::size_t frame = tokenizer.before.size() + tokenizer.after.size();
-      for (const std::string& text : text_lines(read_text_or_gz(entry.substr(equal + 1), kMostText))) {
+      for (std::string& text : text_lines(read_text_or_gz(entry.substr(equal + 1), kMostText))) {
         if (text.find_first_not_of(" \t") == std::string::npos) continue;
-        std::vector<std::int32_t> ids = tokenizer.encode(text);
-        const auto room = static_cast<std::size_t>(std::max<Dim>(1, r.context - static_cast<Dim>(frame)));
-        if (ids.size() > room) ids.resize(room), ++cut;
-        lines.push_back({tokenizer.frame(std::move(ids)), labels.size() - 1});
+        lines.push_back(std::move(text));
+        label_of.push_back(labels.size() - 1);
         ++labels.back().lines;
       }
       if (labels.back().lines == 0) fail("eval: ", entry.substr(equal + 1), " holds no lines");
     }
-  if (cut > 0 && !common.quiet)
-    note(concat("note: ", cut, " of ", lines.size(), " lines are longer than the model reads; their ends were left out"));
+  const FramedTexts framed = frame_texts(c, lines, "eval");
+  if (framed.cut > 0 && !common.quiet)
+    note(concat("note: ", framed.cut, " of ", lines.size(), " lines are longer than the model reads; their ends were left out"));
 
   Progress bar("classes", common.quiet);
   const auto started = std::chrono::steady_clock::now();
   Run run(*m.device);
   Count count;
-  for (std::size_t i = 0; i < lines.size();) {
-    std::vector<std::int32_t> tokens, targets;
-    Batch batch;
-    const std::size_t first = i;
-    for (; i < lines.size() && (i == first || tokens.size() + lines[i].ids.size() <= 2048); ++i) {
-      batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(lines[i].ids.size()), .id = i});
-      tokens.insert(tokens.end(), lines[i].ids.begin(), lines[i].ids.end());
-      targets.push_back(labels[lines[i].label].index);
-    }
-    batch.tokens = tokens;
+  each_batch(framed, [&](Batch& batch, std::size_t first) {
+    std::vector<std::int32_t> targets;
+    for (std::size_t i = 0; i < batch.sequences.size(); ++i) targets.push_back(labels[label_of[first + i]].index);
     run.reset();
     const Tensor logits = forward(run, model, batch);  // [sequences, classes]
     count.add(run, logits, targets);
-    for (std::size_t k = first; k < i; ++k)
-      labels[lines[k].label].right += Count::best(logits, static_cast<Dim>(k - first), logits.last()) == targets[k - first];
-    bar.step(static_cast<double>(i), static_cast<double>(lines.size()));
-  }
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      labels[label_of[first + i]].right += Count::best(logits, static_cast<Dim>(i), logits.last()) == targets[i];
+    bar.step(static_cast<double>(first + targets.size()), static_cast<double>(lines.size()));
+  });
   bar.clear();
   const double seconds = seconds_since(started);
   if (common.json) {

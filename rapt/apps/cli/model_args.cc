@@ -3,44 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 
 #include "rapt/base/text.h"
+#include "rapt/io/gzip.h"
+#include "rapt/use/translate.h"
 
 namespace rapt::cli {
-namespace {
-
-double bytes_on_disk(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) {
-    const auto size = std::filesystem::file_size(path, ignored);
-    return ignored ? 0 : static_cast<double>(size);
-  }
-  double sum = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(path, ignored))
-    if (entry.path().extension() == ".safetensors") sum += static_cast<double>(entry.file_size(ignored));
-  return sum;
-}
-
-double memory(const std::string& key) {  // of /proc/meminfo, in bytes; 0 where there is none
-  std::ifstream in("/proc/meminfo");
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with(key + ":")) return std::atof(line.c_str() + key.size() + 1) * 1024;
-  return 0;
-}
-
-// Weights are packed into memory of their own, about as large as the file.
-void check_memory(const std::string& path) {
-  const double need = bytes_on_disk(path) * 1.1, all = memory("MemTotal"), free = memory("MemAvailable");
-  if (all > 0 && need > all)
-    fail(path, ": needs about ", byte_count(need), " of memory, this machine has ", byte_count(all),
-         "; use a smaller model or a narrower type (rapt quantize)");
-  if (free > 0 && need > free)
-    note(concat("note: ", path, " needs about ", byte_count(need), " of memory, ", byte_count(free), " are free: it may be slow"));
-}
-
-}  // namespace
 
 CommonArgs common_args(Args& args) {
   CommonArgs c;
@@ -60,7 +28,6 @@ void note_threads(const Device& device, const CommonArgs& common) {
 OpenModel open_model(const std::string& name, const CommonArgs& common, LoadOptions options) {
   const auto start = std::chrono::steady_clock::now();
   const std::string path = find_model(name);
-  check_memory(path);
   OpenModel m;
   m.device = std::make_unique<Device>(DeviceOptions{.threads = common.threads});
   note_threads(*m.device, common);
@@ -80,6 +47,16 @@ const Tokenizer& tokenizer_of(const Checkpoint& checkpoint) {
         checkpoint.path,
         " has no tokenizer beside its weights; put tokenizer.json (or the tokenizer.bin of a llama2.c model) there, or give token ids with --ids");
   return *checkpoint.tokenizer;
+}
+
+std::vector<std::string> given_texts(std::span<const std::string> words, const std::optional<std::string>& in) {
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  if (in && !words.empty()) fail_usage("--in names the texts already; leave the words after the model away");
+  std::vector<std::string> texts(words.begin(), words.end());
+  if (in && *in != "-") texts = text_lines(read_text_or_gz(*in, kMost));
+  else if (in || texts.empty() || (texts.size() == 1 && texts[0] == "-")) texts = text_lines(read_stdin(kMost));
+  if (texts.empty()) fail_usage("no text: give texts after the model, or lines on standard input");
+  return texts;
 }
 
 DType weight_type(std::string_view name, std::string_view flag) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt show: what a recipe means.
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "rapt/apps/cli/help_text.h"
@@ -17,32 +16,13 @@
 namespace rapt::cli {
 namespace {
 
-// A model file or folder of models; recipes are JSON files and presets.
-bool is_model(const std::string& name) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (name.ends_with(".gguf") || name.ends_with(".bin")) return true;
-  return fs::exists(fs::path(name) / "config.json", ignored);
-}
-
 // The model file or folder that a name means; "" where it is a recipe, a preset or standard input.
-std::string model_path(const std::string& name) {
-  if (name == "-") return "";
-  if (is_model(name)) return find_model(name);
-  const std::vector<std::string> presets = preset_names();
-  if (std::find(presets.begin(), presets.end(), name) != presets.end()) return "";
-  try {
-    const std::string path = find_model(name);
-    return is_model(path) ? path : "";
-  } catch (const Error&) {  // then it is a recipe, or nothing
-    return "";
-  }
-}
+std::string model_path(const std::string& name) { return name == "-" ? "" : find_model_unless_recipe(name); }
 
 Recipe load(const std::string& name) {
   if (name == "-") return resolve(parse_recipe(read_stdin(std::size_t{1} << 20), "standard input"));
-  if (const std::string path = model_path(name); !path.empty()) return resolve(checkpoint_recipe(path));
-  return resolve(find_recipe(name));
+  const std::string model = model_path(name);
+  return resolve(model.empty() ? find_recipe(name) : checkpoint_recipe(model));
 }
 
 // A recipe as a drawing; a model goes by the name of its file, and what the file itself holds stands below.

@@ -8,6 +8,7 @@
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/apps/cli/train_view.h"
 #include "rapt/base/checked.h"
+#include "rapt/base/memory.h"
 #include "rapt/base/text.h"
 #include "rapt/nn/model_folder.h"
 #include "rapt/nn/recipe_set.h"
@@ -65,11 +66,6 @@ std::string sample_of(Device& device, const Checkpoint& checkpoint, const TrainD
   return prompt + session.generate(ids, o).front().text;
 }
 
-bool is_model(const std::string& name) {
-  std::error_code ignored;
-  return name.ends_with(".gguf") || fs::is_directory(name, ignored);
-}
-
 int run(Args& args) {
   const CommonArgs common = common_args(args);
   DataOptions d;
@@ -115,13 +111,16 @@ int run(Args& args) {
   note_threads(device, common);
   Checkpoint checkpoint;
   Recipe recipe;
-  const bool begin_with_weights = is_model(name);
+  const auto check_memory = [&](const Recipe& r) { check_train_memory(resolve(r), o.optimizer, device.real, available_memory()); };
+  const std::string begin_from = find_model_unless_recipe(name);
+  const bool begin_with_weights = !begin_from.empty();
   if (begin_with_weights) {
     if (!recipe_settings.empty())
       fail_usage("--set ", recipe_settings[0], ": ", name, " is a model with weights; its recipe cannot be changed");
+    check_memory(checkpoint_recipe(begin_from));
     LoadOptions load{.real = device.real, .matrices = device.real};
     load.device = &device;
-    checkpoint = open_checkpoint(find_model(name), load);
+    checkpoint = open_checkpoint(begin_from, load);
     recipe = checkpoint.model->recipe;
     if (d.tokenizer.empty()) d.tokenizer = checkpoint.path;
   } else {
@@ -138,10 +137,20 @@ int run(Args& args) {
   d.batch = batch.value_or(d.objective == Objective::causal ? 12 : 32);
   d.length = length.value_or(std::min<Dim>(recipe.context, 256));
   d.batch_tokens = batch_tokens.value_or(0);
-  if (recipe.context < d.length && !begin_with_weights) recipe.context = d.length;
+  if (recipe.context < d.length && !begin_with_weights) {
+    if (!common.quiet)
+      note(concat("note: --length ", d.length, " is above the recipe's context of ", recipe.context, ": the model gets a context of ",
+                  d.length));
+    recipe.context = d.length;
+  }
   if (recipe.embed.pos == EmbedRecipe::Pos::learned && d.length < recipe.context && !begin_with_weights && !common.quiet)
     note(concat("note: the recipe learns ", recipe.context, " positions, and sequences of ", d.length,
                 " tokens reach no others; --set context=", d.length, " leaves those out, a longer --length trains them"));
+  if (!begin_with_weights) {  // what does not fit without its vocabulary, which the data decides, is refused before the data is read
+    Recipe least = recipe;
+    least.vocab = 1;
+    check_memory(least);
+  }
   Progress reading("reading data", common.quiet);
   d.progress = [&](double done) { reading.step(done, 1); };
   const std::unique_ptr<TrainData> data = open_data(d);
@@ -157,6 +166,7 @@ int run(Args& args) {
                        .transform = HeadTransform{.act = Act::tanh, .norm = std::nullopt}};
       recipe.head.classes = data->classes;
     }
+    check_memory(recipe);
     checkpoint.model = std::make_unique<Model>(resolve(recipe), device.real);
     init(*checkpoint.model, o.seed);
   }
@@ -165,6 +175,8 @@ int run(Args& args) {
   checkpoint.decoder_start = data->start;
   if (data->stop >= 0) checkpoint.stops = {data->stop};
 
+  Trainer trainer(device, model, *data, o);
+  trainer.check_memory(available_memory());
   std::error_code error;
   fs::create_directories(*out, error);
   if (error) fail(*out, ": the folder cannot be made: ", error.message());
@@ -190,7 +202,6 @@ int run(Args& args) {
   if (data->stop >= 0) extras.eos = data->stop;
   if (data->pad >= 0) extras.pad = data->pad;
 
-  Trainer trainer(device, model, *data, o);
   Dim looked = 0;
   TrainEvents events;
   events.step = [&](const StepReport& r) {
@@ -247,6 +258,8 @@ int run(Args& args) {
     print(concat("model: ", folder, " (curves and metrics.jsonl in ", *out, ")\n"));
     if (d.objective == Objective::causal) print(concat("try: rapt run ", folder, " \"…\"\n"));
     if (d.objective == Objective::translation) print(concat("try: rapt translate ", folder, " \"…\"\n"));
+    if (d.objective == Objective::masked) print(concat("try: rapt fill ", folder, " \"… [MASK] …\"\n"));
+    if (d.objective == Objective::classification) print(concat("try: rapt classify ", folder, " \"…\"\n"));
   }
   return 0;
 }
@@ -259,9 +272,11 @@ std::string help_text() {
       "tokenizer). DATA is a text file, a folder of them, parallel lines (a.de,a.en), labelled lines (german=a.de,english=a.en), a file\n"
       "made by `rapt data`, or a task made in code: copy, sort, date. Texts may be .gz.\n"
       "\n"
-      "The same command again goes on where it stopped: weights, optimizer, order of data and dropout, bit for bit. Ctrl-C ends the step,\n"
-      "saves and leaves; a second one leaves at once. FOLDER gets the saved states (step-N), the finished model (model/, which opens in\n"
-      "transformers where the recipe is one of its families), metrics.jsonl, loss.svg and attention.svg.\n"
+      "The same command again goes on where it stopped: weights, optimizer, order of data and dropout, bit for bit; with a larger --steps\n"
+      "it goes on further. Ctrl-C ends the step, saves and leaves; a second one leaves at once, and costs what a kill does: the steps since\n"
+      "the last saved state, five minutes at most (--save-every, --set train.save_minutes=N).\n"
+      "FOLDER gets the saved states (step-N), the finished model (model/, which opens in transformers where the recipe is one of its\n"
+      "families), metrics.jsonl, loss.svg and attention.svg. `rapt run FOLDER` opens the model, or the newest state.\n"
       "\n"
       "What is learned:\n"
       "  --objective O       causal, masked, translation, classification (by the recipe)\n"
