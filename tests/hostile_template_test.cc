@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Templates that are broken or mean harm: each ends in an error that names the place and the reason, soon and in little memory.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <functional>
 #include <string>
 
 #include "rapt/use/chat_template.h"
+#include "rapt/use/chat_template_builtins.h"
 
 namespace rapt {
 namespace {
@@ -182,7 +185,7 @@ TEST(HostileTemplate, LimitsEndThem) {
       {"{{ range(-9223372036854775807, 9223372036854775807) }}", "more than 100,000 numbers"},
       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "macros"},
       {"{% macro f(n) %}{{ g(n) }}{% endmacro %}{% macro g(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "macros"},
-      {"{% macro f(n) %}{% if n < 60 %}{{ f(n + 1) }}{{ f(n + 1) }}{% endif %}{% endmacro %}{{ f(0) }}", "too many steps"},
+      {"{% macro f(n) %}{% if n < 30 %}{{ f(n + 1) }}{{ f(n + 1) }}{% endif %}{% endmacro %}{{ f(0) }}", "too many steps"},
       {"{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
        "a text of more than 4194304 bytes"},
       {"{% set ns = namespace(s='a') %}{% for i in range(100000) %}{% set ns.s = ns.s ~ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' %}{% endfor %}",
@@ -194,8 +197,8 @@ TEST(HostileTemplate, LimitsEndThem) {
       {"{{ ('a' * 1000) | replace('a', 'b' * 10000) }}", "a text of more than"},
       {"{% for i in " + r + " %}{{ 'a' * 1000 }}{% endfor %}", "the result is longer than 4194304 bytes"},
       {"{% set x = 'a' * 4000000 %}{% for i in " + r + " %}{% if x == x ~ '' %}{% endif %}{% endfor %}", "too many steps"},
-      {"{% set ns = namespace(l=[]) %}{% for i in " + r + " %}{% set ns.l = [ns.l] %}{% endfor %}", "lists nested deeper than 100"},
-      {"{% set ns = namespace(l={}) %}{% for i in " + r + " %}{% set ns.l = {'a': ns.l} %}{% endfor %}", "mappings nested deeper than 100"},
+      {"{% set ns = namespace(l=[]) %}{% for i in " + r + " %}{% set ns.l = [ns.l] %}{% endfor %}", "lists nested deeper than 64"},
+      {"{% set ns = namespace(l={}) %}{% for i in " + r + " %}{% set ns.l = {'a': ns.l} %}{% endfor %}", "mappings nested deeper than 64"},
       {"{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}",
        "too many steps"},
       {"{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == [ns.l[0], ns.l[1]] }}{{ ns.l }}",
@@ -216,6 +219,132 @@ TEST(HostileTemplate, LimitsEndThem) {
       {"{{ a" + repeat(" | default(a", 1000) + repeat(")", 1000) + " }}", "nested deeper than 64"},
       {"{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self.self }}", "a namespace cannot be printed"},
   });
+}
+
+// What touches a text pays for its bytes, whatever it gives back: nothing is free because its result is short.
+TEST(HostileTemplate, EveryOperationPaysForItsBytes) {
+  using namespace chat;
+  constexpr std::size_t kSize = 1 << 16;
+  constexpr std::int64_t kFuel = std::int64_t{1} << 40, kLeast = kSize / 128;
+  const Source source{"", "t"};
+  const Value x(Text(std::string(kSize, 'a'), true)), one(Text("b", true)), none(None{}), zero(std::int64_t{0});
+  const auto cost = [&](const std::function<void(Meter&)>& run) {
+    Meter meter{source, kFuel, std::size_t{1} << 28};
+    run(meter);
+    return kFuel - meter.fuel;
+  };
+  const auto method = [&](const char* name, std::vector<Value> given) {
+    EXPECT_GE(cost([&](Meter& m) { call_method(m, x, name, {given, {}}); }), kLeast) << name;
+  };
+  for (const char* name : {"strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "upper", "lower", "title", "capitalize", "isdigit",
+                           "isalpha", "isalnum", "isspace", "isupper", "islower", "isnumeric", "format"})
+    method(name, {});
+  for (const char* name : {"ljust", "rjust", "zfill"}) method(name, {zero});
+  for (const char* name : {"find", "rfind", "index", "count", "partition", "rpartition", "split", "strip"}) method(name, {Text("a", true)});
+  method("startswith", {one, zero});
+  method("replace", {one, one});
+  method("join", {make_list(*std::make_unique<Meter>(Meter{source, kFuel, 100}), {one, one})});
+  for (const char* name : {"trim", "length", "upper", "lower", "title", "capitalize", "indent", "tojson", "int", "float", "list", "first",
+                           "last", "reverse", "format"})
+    EXPECT_GE(cost([&](Meter& m) { apply_filter(m, name, x, {}); }), kLeast) << name;
+  EXPECT_GE(cost([&](Meter& m) { apply_filter(m, "tojson", zero, {{}, {{"indent", x}}}); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { apply_filter(m, "map", make_list(m, {one}), {{}, {{"attribute", x}}}); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { apply_test(m, "lower", x, {}); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { slice(m, x, none, none, std::int64_t{-1}); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { slice(m, x, zero, zero, none); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { item(m, x, zero); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { item(m, zero, x); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { attribute(m, make_map(m, {}), x.text().bytes()); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { binary(m, Op::join, x, one); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { format_percent(m, x.text(), make_list(m, {}, true)); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { contains(m, x, one); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { contains(m, make_map(m, {}), x); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { equal(m, x, Value(Text(x.text().bytes(), false))); }), kLeast);
+}
+
+// Fuel bounds what is kept as well: a step stands for 128 bytes at most.
+TEST(HostileTemplate, WhatIsKeptIsPaid) {
+  using namespace chat;
+  const Source source{"", "t"};
+  Meter meter{source, std::int64_t{1} << 40, std::size_t{4} << 20};
+  const Value x(Text(std::string(1 << 20, 'a'), true));
+  const Value missing = item(meter, std::int64_t{1}, x);
+  ASSERT_TRUE(missing.is_undefined());
+  EXPECT_LT(std::get<Undefined>(missing.v).what->size(), 200u);  // not the name of a mebibyte
+  Text mixed("a", true);
+  mixed.append("b", false);
+  EXPECT_EQ(mixed.cost(), 2 + 2 * sizeof(Text::Run));
+  const std::int64_t before = meter.fuel;
+  const Value many = binary(meter, Op::multiply, Value(mixed), std::int64_t{50'000});
+  EXPECT_EQ(many.text().runs().size(), 100'000u);
+  EXPECT_GE(before - meter.fuel, static_cast<std::int64_t>(many.text().cost() / 128));
+  check({
+      {"{{ (messages[0].content ~ 'a') * 2000000 }}", "a text of more than 4194304 bytes"},  // two runs of 16 bytes for each
+      {"{% set x = 'a' * 4194304 %}{% for i in range(75000) %}{% if x.ljust(0) %}{% endif %}{% endfor %}", "too many steps"},
+      {"{% set x = 'a' * 4194304 %}{{ range(100000) | map(attribute=x) | list | length }}", "too many steps"},
+      {"{% set x = 'a' * 4000000 %}{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = ns.l + [x ~ i] %}{% endfor %}",
+       "too many steps"},
+      {"{% macro f(" + repeat("a, ", 255) + "b) %}{% endmacro %}", "two parameters are called 'a'"},
+      {"{{ f(" + repeat("1, ", 255) + "1) }}", "a call has more than 255 arguments"},
+      {"{{ '%100001d' % 1 }}", "more than 100,000 characters"},
+  });
+  std::string macro = "{% macro f(p0";
+  for (int i = 1; i < 256; ++i) macro += concat(", p", i);
+  check({{macro + ") %}{% endmacro %}", "a macro has more than 255 parameters"}});
+  EXPECT_NE(outcome(std::string((512 << 10) + 1, 'a')).find("a chat template of 524289 bytes"), std::string::npos);
+}
+
+// Everything that nests, in a thread with 256 KiB of stack: a text or an error.
+TEST(HostileTemplate, ASmallStackIsEnough) {
+  static const std::vector<std::string> deep = [] {
+    std::vector<std::string> all;
+    for (const int n : {20, 40, 60, 63, 64}) {
+      all.push_back("{{ " + repeat("(", n) + "1" + repeat(")", n) + " }}");
+      all.push_back("{{ " + repeat("[", n) + "1" + repeat("]", n) + " | tojson }}");
+      all.push_back("{{ " + repeat("{'a': ", n) + "1" + repeat("}", n) + " }}");
+      all.push_back("{{ " + repeat("-", n) + "1 }}");
+      all.push_back("{{ 1" + repeat(" if 1", n) + " }}");
+      all.push_back("{{ " + repeat("1 if 0 else ", n) + "1 }}");
+      all.push_back("{{ a" + repeat(" | default(a", n) + repeat(")", n) + " }}");
+      all.push_back("{{ a" + repeat("[a", n) + repeat("]", n) + " }}");
+      all.push_back(repeat("{% if true %}", n) + "x" + repeat("{% endif %}", n));
+      all.push_back(repeat("{% for i in [1] %}", n) + "x" + repeat("{% endfor %}", n));
+      all.push_back(repeat("{% filter upper %}", n) + "x" + repeat("{% endfilter %}", n));
+      all.push_back(repeat("{% set x %}", n) + "x" + repeat("{% endset %}", n));
+      all.push_back(repeat("{% for " + repeat("(", n / 2) + "a" + repeat(")", n / 2) + " in [1] %}", 2) + repeat("{% endfor %}", 2));
+      all.push_back(concat("{% macro f(n) %}{% for i in [n] %}{% if n < ", n, " %}{{ [f(n + 1)] | join }}{% endif %}{% endfor %}",
+                           "{% endmacro %}{{ f(0) }}"));
+      all.push_back(
+          concat("{% macro f(n) %}{% if n < ", n, " %}{% call(m) f(n + 1) %}{{ m }}{% endcall %}{% endif %}{% endmacro %}{{ f(0) }}"));
+      all.push_back(concat("{% set ns = namespace(l=[1.5]) %}{% for i in range(", n, ") %}{% set ns.l = [ns.l, {'a': ns.l}] %}",
+                           "{% endfor %}{{ ns.l == [ns.l[0], ns.l[1]] }}{{ ([ns.l, ns.l] | sort) == ns.l }}"));
+      all.push_back(concat("{% set ns = namespace(l=[1.5]) %}{% for i in range(", n - 2, ") %}{% set ns.l = [ns.l] %}{% endfor %}",
+                           "{{ ns.l }}{{ ns.l | tojson(indent=1) }}"));
+      all.push_back("{% macro f(n) %}" + repeat("{% if true %}", n / 2) + "{{ " + repeat("[", n / 3) + "f(n)" + repeat("]", n / 3) + " }}" +
+                    repeat("{% endif %}", n / 2) + "{% endmacro %}{{ f(0) }}");
+    }
+    return all;
+  }();
+  static std::size_t ended;
+  ended = 0;
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 256 << 10), 0);
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(
+                &thread, &attributes,
+                [](void*) -> void* {
+                  for (const std::string& source : deep) ended += !outcome(source).empty();
+                  return nullptr;
+                },
+                nullptr),
+            0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+  EXPECT_EQ(ended, deep.size());
+  // Real nesting still fits: twenty macros deep, thirty brackets.
+  EXPECT_EQ(outcome("{% macro f(n) %}{% if n < 20 %}{{ f(n + 1) }}{% else %}x{% endif %}{% endmacro %}{{ f(0) }}"), "rendered: x");
+  EXPECT_EQ(outcome("{{ " + repeat("(", 30) + "1" + repeat(")", 30) + " }}"), "rendered: 1");
 }
 
 // Long but flat is no harm.

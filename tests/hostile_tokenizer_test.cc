@@ -534,6 +534,93 @@ TEST(HostileTokenizer, NoFileMakesControlTokensOfText) {
   EXPECT_EQ(merged->encode("<s", true), Ids{2});
 }
 
+// Steps and tokens that a file chooses so that a text costs much more than its bytes. No timing: what is refused here would take from
+// seconds to years, and what is accepted has to end.
+TEST(HostileTokenizer, NoFileMakesATextExpensive) {
+  const std::string a2k(2'000, 'a'), many(20'000, 'a');
+  const auto normal = [](const std::string& steps) { return R"("normalizer":{"type":"Sequence","normalizers":[)" + steps + "]}"; };
+  const auto times = [](const std::string& step, int n) {
+    std::string out;
+    for (int i = 0; i < n; ++i) out += (i ? "," : "") + step;
+    return out;
+  };
+  const auto error = [](const std::string& json, const std::string& text, bool special = false) {
+    return error_of([&] { load_json(json)->encode(text, special); });
+  };
+  const std::string twice = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
+  const std::string grown = "make more than", often = "read over 32 times", walked = "read more than 256 times";
+  const auto expect = [](const std::string& got, const std::string& words, int line = __builtin_LINE()) {
+    EXPECT_NE(got.find(words), std::string::npos) << "line " << line << ": " << got.substr(0, 300);
+  };
+  expect(error(tokenizer_json(kBpe, normal(times(twice, 28))), "a"), grown);
+  EXPECT_EQ(load_json(tokenizer_json(kBpe, normal(times(twice, 3))))->encode("a").size(), 8u);  // three are fine
+  expect(error(tokenizer_json(kBpe, normal(times(R"({"type":"NFC"})", 500))), std::string(50'000, '\xCC')), often);
+  const std::string squeeze = R"({"type":"Replace","pattern":{"Regex":" {2,}"},"content":")" + std::string(9000, 'b') + "\"}";
+  expect(error(tokenizer_json(kBpe, normal(squeeze)), times("  a", 2000)), grown);
+  const std::string mark = R"("pre_tokenizer":{"type":"Metaspace","replacement":")" + std::string(9000, 'b') + "\"}";
+  expect(error(tokenizer_json(kBpe, mark), std::string(2000, ' ')), grown);
+  expect(error(tokenizer_json(kBpe, R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[)" +
+                                        times(R"({"type":"Digits","individual_digits":true})", 300) + "]}"),
+               std::string(50'000, '1')),
+         often);
+
+  const std::string unigram = R"({"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["a",-1.5],["b",-2],[")";
+  expect(error(tokenizer_json(unigram + a2k + "b\",-1]]}"), many), walked);
+  const auto shorter = load_json(tokenizer_json(unigram + std::string(250, 'a') + "b\",-1]]}"));
+  EXPECT_EQ(shorter->encode(many).size(), many.size());
+  EXPECT_EQ(shorter->encode(std::string(250, 'a') + "b"), Ids{3});
+  const std::string words = R"({"type":"WordPiece","unk_token":"u","max_input_chars_per_word":100000,"vocab":{"u":0,"a":1,"##a":2,"##)";
+  expect(error(tokenizer_json(words + a2k + "b\":3}}"), many), walked);
+  const std::string added = R"("added_tokens":[{"id":3,"content":")" + std::string(1000, 'a') + R"(b","special":true}])";
+  expect(error(tokenizer_json(kBpe, added), many, true), walked);
+  const auto found = load_json(tokenizer_json(kBpe, added))->encode(std::string(1000, 'a') + "b", true);
+  EXPECT_EQ(found, Ids{3});
+  expect(error_of([&] {
+           load_json(tokenizer_json(kBpe, normal(squeeze) + R"(,"added_tokens":[{"id":3,"content":"a  b","normalized":true}])"));
+         }),
+         grown);
+
+  // A charsmap whose trie leads in a circle: every 'a' goes on to the next 'a'.
+  std::string blob(4 + 4 * 512, '\0');
+  const auto unit = [&](std::size_t i, std::uint32_t value) { std::memcpy(blob.data() + 4 + 4 * i, &value, 4); };
+  const std::uint32_t trie_bytes = 4 * 512;
+  std::memcpy(blob.data(), &trie_bytes, 4);
+  unit(0, 256u << 10);
+  unit(256 ^ 'a', std::uint32_t{'a'} << 10 | 'a');
+  blob += std::string("x\0", 2);
+  const auto circle = load_model(sp_model(2, "", field(2, blob) + field(3, std::uint64_t{1})));
+  EXPECT_GE(circle->encode(many).size(), 1u);
+  // One whose replacement has 9 KB.
+  unit(256 ^ 'a', 1u << 8 | std::uint32_t{'a'} << 10 | 'a');
+  unit(256, 1u << 31);
+  const std::string long_blob = blob.substr(0, 4 + trie_bytes) + std::string(9000, 'y') + std::string(1, '\0');
+  expect(error_of([&] { load_model(sp_model(2, "", field(2, long_blob) + field(3, std::uint64_t{1})))->encode(times("a", 2000)); }), grown);
+
+  std::string parts, special;
+  for (int i = 0; i < 2000; ++i) {
+    parts += concat(i ? "," : "", R"({"SpecialToken":{"id":"t)", i, R"("}})");
+    special += concat(i ? "," : "", "\"t", i, R"(":{"ids":[0]})");
+  }
+  expect(error_of([&] {
+           load_json(tokenizer_json(kBpe, R"("post_processor":{"type":"TemplateProcessing","single":[)" + parts +
+                                              R"(,{"Sequence":{}}],"special_tokens":{)" + special + "}}"));
+         }),
+         "more than 1024 are refused");
+}
+
+// Rows are often rounded up: Qwen has 151,936 for 151,669 tokens. An id without a token prints nothing, as in transformers.
+TEST(HostileTokenizer, AnIdWithoutATokenPrintsNothing) {
+  const auto t = load_json(tokenizer_json(kBpe));
+  EXPECT_EQ(t->decode(Ids{0, 3, 151'935, 1}), "ab");
+  EXPECT_EQ(t->bytes_of(3), "");
+  TextStream stream(*t);
+  std::string text;
+  for (const std::int32_t id : {3, 0, 7, 2, 100'000}) text += stream.push(id);
+  EXPECT_EQ(text + stream.finish(), "aab");
+  EXPECT_THROW(t->decode(Ids{-1}), Error);
+  EXPECT_THROW(t->text_of(3), Error);
+}
+
 TEST(HostileTokenizer, ManyAddedTokensAndLongTokens) {
   std::string added, vocab;
   for (int i = 0; i < 20000; ++i) added += concat(i ? "," : "", "{\"id\":", i + 3, ",\"content\":\"<", i, ">\",\"special\":true}");

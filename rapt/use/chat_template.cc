@@ -97,8 +97,11 @@ enum class Flow { on, stop, next };
 
 class Rendering {
  public:
-  Rendering(const Source& source, const ChatOptions& options)
-      : meter_{source, ChatTemplate::kFuel, static_cast<std::size_t>(ChatTemplate::kMostOutput)}, options_(options) {
+  // What a rendering may spend grows with what it is given: a long conversation is no attack.
+  Rendering(const Source& source, const ChatOptions& options, std::size_t messages, std::size_t bytes)
+      : meter_{source, ChatTemplate::kFuel + static_cast<std::int64_t>(1000 * messages + bytes / 2),
+               std::max(static_cast<std::size_t>(ChatTemplate::kMostOutput), 4 * bytes)},
+        options_(options) {
     globals_.names.reserve(32);
     using Kind = Callable::Kind;
     static constexpr std::pair<std::string_view, Kind> kFunctions[] = {{"range", Kind::range},
@@ -124,13 +127,15 @@ class Rendering {
 
   struct Deeper {
     Deeper(Rendering& rendering) : r(rendering) {
-      if (++r.depth_ > kEvalDepth) r.meter_.fail("macros and expressions nested too deeply (does a macro call itself without end?)");
+      if (++r.depth_ > kEvalDepth || r.meter_.stack.spent())
+        r.meter_.fail("macros and expressions nested too deeply (does a macro call itself without end?)");
     }
     ~Deeper() { --r.depth_; }
     Rendering& r;
   };
 
   const Callable* hold(Callable::Kind kind, std::string_view name, const Statement* body = nullptr, Scope* scope = nullptr) {
+    meter_.pay(4);  // kept, and its scope with it
     callables_.push_back({kind, name, body, scope});
     for (Scope* s = scope; s && !s->held; s = s->parent) s->held = true;
     return &callables_.back();
@@ -151,7 +156,8 @@ class Rendering {
     }
     ~Inner() {
       if (scope_->held) return;
-      scope_->names.clear();
+      if (scope_->names.bucket_count() > 64) scope_->names = {};  // clearing costs as much as there are buckets
+      else scope_->names.clear();
       r_.spare_.push_back(scope_);
     }
     Inner(const Inner&) = delete;
@@ -174,8 +180,8 @@ class Rendering {
   }
 
   void put(Text& out, const Text& text) {
-    meter_.pay_bytes(text.size());
-    if (out.size() + text.size() > meter_.most_bytes) meter_.fail("the result is longer than ", meter_.most_bytes, " bytes");
+    meter_.pay_text(text);
+    if (out.cost() + text.cost() > meter_.most_bytes) meter_.fail("the result is longer than ", meter_.most_bytes, " bytes");
     out.append(text);
   }
 
@@ -239,6 +245,7 @@ class Rendering {
   }
 
   Flow loop(const Statement& s, Scope& scope, Text& out) {
+    meter_.pay(2);  // its state is kept
     std::vector<Value> items = iterate_at(*s.exprs[0], scope);
     if (s.exprs.size() > 1) {  // for … if …: the loop counts only what passes
       std::vector<Value> kept;
@@ -275,9 +282,11 @@ class Rendering {
 
   void assign(const Target& target, Value value, Scope& scope, Scope& lookup) {
     meter_.at = target.at;
+    meter_.pay(2);  // a node of a scope
     if (!target.attribute.empty()) {
-      const Value* found = find(target.names[0], lookup);
-      if (!found || !found->is_namespace()) meter_.fail("'", target.names[0], "' is no namespace: only those have attributes to set");
+      const Value* found = find(target.name, lookup);
+      if (!found || !found->is_namespace())
+        meter_.fail("'", shown_name(target.name), "' is no namespace: only those have attributes to set");
       Namespace& space = *std::get<Namespace*>(found->v);
       meter_.pay(space.items.size() / 8);
       if (Value* place = space.find(target.attribute)) *place = std::move(value);
@@ -285,12 +294,12 @@ class Rendering {
       return;
     }
     if (!target.tuple) {
-      scope.names[target.names[0]] = std::move(value);
+      scope.names[target.name] = std::move(value);
       return;
     }
     std::vector<Value> parts = iterate(meter_, value);
-    if (parts.size() != target.names.size()) meter_.fail(target.names.size(), " names for ", parts.size(), " values");
-    for (std::size_t i = 0; i < parts.size(); ++i) scope.names[target.names[i]] = std::move(parts[i]);
+    if (parts.size() != target.parts.size()) meter_.fail(target.parts.size(), " names for ", parts.size(), " values");
+    for (std::size_t i = 0; i < parts.size(); ++i) assign(target.parts[i], std::move(parts[i]), scope, lookup);
   }
 
   const Value* find(std::string_view name, const Scope& scope) {
@@ -312,7 +321,7 @@ class Rendering {
       case Kind::literal: return e.value;
       case Kind::name:
         if (const Value* value = find(e.text, scope)) return *value;
-        return Value::undefined(concat("'", e.text, "' is undefined"));
+        return Value::undefined(concat("'", shown_name(e.text), "' is undefined"));
       case Kind::list:
       case Kind::tuple: {
         std::vector<Value> items;
@@ -466,7 +475,7 @@ class Rendering {
       case Callable::Kind::range: return range(given);
       case Callable::Kind::raise: {
         const Taken t(meter_, c.name, given, {"message"}, 1);
-        meter_.fail("the template refuses: ", to_text(meter_, *t[0]).bytes());
+        meter_.fail("the template refuses: ", to_text(meter_, *t[0]).bytes().substr(0, 4096));
       }
       case Callable::Kind::now: {
         const Taken t(meter_, c.name, given, {"format"}, 1);
@@ -477,6 +486,7 @@ class Rendering {
         Namespace space;
         for (auto& [name, v] : mapping_from(c.name, given)) {
           if (!name.is_text()) meter_.fail("namespace: names are strings");
+          meter_.pay_bytes(name.text().size());
           space.items.emplace_back(name.text().bytes(), std::move(v));
         }
         spaces_.push_back(std::move(space));
@@ -503,7 +513,7 @@ class Rendering {
       }
     }
     for (auto& [key, value] : given.by_name) items.emplace_back(Text(key, true), std::move(value));
-    meter_.pay(items.size());
+    meter_.pay(2 * items.size());
     return items;
   }
 
@@ -519,26 +529,43 @@ class Rendering {
       items.emplace_back(i);
       if (__builtin_add_overflow(i, step, &i)) break;
     }
-    return make_list(meter_, std::move(items));
+    const Value list = make_list(meter_, std::move(items));
+    auto named = std::make_shared<List>(list.list());
+    named->printed = concat("range(", from, ", ", to, t[2] ? concat(", ", step) : "", ")");
+    return ListPtr(std::move(named));
   }
 
   Value call_macro(const Callable& macro, Arguments& given, const Callable* caller) {
     const Deeper deeper(*this);
     if (++macro_depth_ > ChatTemplate::kDepth) meter_.fail("macros call each other deeper than ", ChatTemplate::kDepth);
-    const std::vector<Parameter>& parameters = macro.body->parameters;
-    if (given.by_position.size() > parameters.size())
+    const Statement& head = *macro.body;
+    const std::vector<Parameter>& parameters = head.parameters;
+    meter_.pay(2 * parameters.size() + 4 * given.by_name.size());
+    if (given.by_position.size() > parameters.size() && !head.more_by_position)
       meter_.fail("macro '", macro.name, "' takes at most ", parameters.size(), " arguments, not ", given.by_position.size());
     Inner inner(*this, macro.scope);
-    for (std::size_t i = 0; i < given.by_position.size(); ++i) inner->names[parameters[i].name] = std::move(given.by_position[i]);
+    std::vector<Value> varargs;
+    for (std::size_t i = 0; i < given.by_position.size(); ++i) {
+      if (i < parameters.size()) inner->names[parameters[i].name] = std::move(given.by_position[i]);
+      else varargs.push_back(std::move(given.by_position[i]));
+    }
+    std::vector<std::pair<Value, Value>> kwargs;
     for (auto& [name, value] : given.by_name) {
       const auto it = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.name == name; });
-      if (it == parameters.end()) meter_.fail("macro '", macro.name, "' has no parameter '", name, "'");
-      if (!inner->names.emplace(it->name, std::move(value)).second) meter_.fail("macro '", macro.name, "' gets '", name, "' twice");
+      if (it == parameters.end() && head.more_by_name) {
+        kwargs.emplace_back(Text(name, true), std::move(value));
+        continue;
+      }
+      if (it == parameters.end()) meter_.fail("macro '", macro.name, "' has no parameter '", shown_name(name), "'");
+      if (!inner->names.emplace(it->name, std::move(value)).second)
+        meter_.fail("macro '", macro.name, "' gets '", shown_name(name), "' twice");
     }
+    if (head.more_by_position) inner->names["varargs"] = make_list(meter_, std::move(varargs), true);
+    if (head.more_by_name) inner->names["kwargs"] = make_map(meter_, std::move(kwargs));
     for (const Parameter& p : parameters)
       if (!inner->names.contains(p.name))
         inner->names[p.name] =
-            p.fallback ? evaluate(*p.fallback, *inner) : Value::undefined(concat("parameter '", p.name, "' was not given"));
+            p.fallback ? evaluate(*p.fallback, *inner) : Value::undefined(concat("parameter '", shown_name(p.name), "' was not given"));
     if (caller) inner->names["caller"] = caller;
     Text out;
     execute(macro.body->bodies[0], *inner, out);
@@ -563,6 +590,16 @@ bool is_known_role(std::string_view role) {
   static constexpr std::array<std::string_view, 9> kRoles = {"system",   "user",    "assistant", "tool",         "developer",
                                                              "function", "ipython", "model",     "tool_response"};
   return std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
+}
+
+std::size_t bytes_in(const Json& json) {
+  if (json.is_string()) return json.string().size();
+  std::size_t bytes = 16;
+  if (json.is_array())
+    for (const Json& item : json.array()) bytes += bytes_in(item);
+  if (json.is_object())
+    for (const Json::Member& member : json.object()) bytes += member.key.size() + bytes_in(member.value);
+  return bytes;
 }
 
 Value message_value(Meter& meter, const Json& message) {
@@ -597,7 +634,8 @@ std::vector<ChatPiece> ChatTemplate::render(const Json& messages, const ChatOpti
   if (!messages.is_array()) fail("chat messages are a list, not ", messages.type_name());
   if (!options.variables.is_null() && !options.variables.is_object())
     fail("a chat template's variables are an object, not ", options.variables.type_name());
-  chat::Rendering rendering(program_->parsed.source, options);
+  chat::Rendering rendering(program_->parsed.source, options, messages.array().size(),
+                            chat::bytes_in(messages) + chat::bytes_in(options.variables));
   chat::Meter& meter = rendering.meter();
   rendering.give("tools", chat::None{});
   rendering.give("documents", chat::None{});

@@ -51,6 +51,8 @@ Value format_percent(Meter& meter, const Text& pattern, const Value& values);   
 // Shared by filters and methods.
 Text change_case(Meter& meter, const Text& text, bool up);
 Text capitalize(Meter& meter, const Text& text);
+// A capital first and after such characters; `whole`: Ǆ and not ǅ, as Jinja's filter has it and str.title() has not.
+Text title_case(Meter& meter, const Text& text, bool whole, bool (*starts_after)(std::uint32_t));
 Text replace_text(Meter& meter, const Text& text, const Text& old, const Text& by, std::int64_t count);
 Text strip_text(Meter& meter, const Text& text, const Text* characters, bool left, bool right);
 Text join_texts(Meter& meter, const std::vector<Value>& items, const Text& between);

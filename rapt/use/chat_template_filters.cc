@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "rapt/base/text.h"
+#include "rapt/io/tokenizer/unicode.h"
 #include "rapt/use/chat_template_builtins.h"
 
 namespace rapt::chat {
@@ -15,6 +16,7 @@ Value by_path(Meter& meter, const Value& self, const Value& path) {
   if (!path.is_text()) return item(meter, self, path);
   Value value = self;
   const std::string& s = path.text().bytes();
+  meter.pay_bytes(s.size());
   for (std::size_t from = 0; from <= s.size();) {
     const std::size_t dot = std::min(s.find('.', from), s.size());
     const std::string part = s.substr(from, dot - from);
@@ -22,14 +24,14 @@ Value by_path(Meter& meter, const Value& self, const Value& path) {
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), n);
     const bool number = error == std::errc() && end == part.data() + part.size() && n >= 0;
     value = item(meter, value, number ? Value(n) : Value(Text(part, true)));
-    meter.pay();
+    meter.pay(2);
     from = dot + 1;
   }
   return value;
 }
 
 Value folded(Meter& meter, const Value& value, bool case_sensitive) {  // what sorting and uniqueness compare
-  return value.is_text() && !case_sensitive ? Value(change_case(meter, value.text(), false)) : value;
+  return value.is_text() && !case_sensitive ? make_text(meter, change_case(meter, value.text(), false)) : value;
 }
 
 struct Keyed {
@@ -38,6 +40,7 @@ struct Keyed {
 std::vector<Keyed> keyed(Meter& meter, const Value& self, const Value* path, bool case_sensitive) {
   std::vector<Keyed> all;
   for (Value& value : iterate(meter, self)) {
+    meter.pay();
     Value key = folded(meter, path && !path->is_none() ? by_path(meter, value, *path) : value, case_sensitive);
     all.push_back({std::move(key), std::move(value)});
   }
@@ -95,7 +98,7 @@ Value select_filter(Meter& meter, const std::string& name, const Value& self, co
   const std::size_t at = attributes ? 1 : 0;  // of the test's name
   if (given.by_position.size() < at) meter.fail("'", name, "' wants the name of an attribute");
   const bool test = given.by_position.size() > at;
-  const std::string test_name = test ? name_argument(meter, name, given.by_position[at]) : "";
+  const std::string test_name = test ? shown_name(name_argument(meter, name, given.by_position[at])) : "";
   const Arguments rest = rest_of(given, at + 1);
   std::vector<Value> out;
   for (Value& one : iterate(meter, self)) {
@@ -111,20 +114,21 @@ JsonStyle json_style(Meter& meter, const Arguments& given) {
   style.ascii = t.flag(0);
   style.sorted = t.flag(3);
   if (t[1] && !t[1]->is_none()) {
-    if (t[1]->is_text()) style.indent = t[1]->text().bytes();
+    if (t[1]->is_text()) style.indent = to_text(meter, *t[1]).bytes();
     else style.indent = std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(t.integer(1, 0), 0, 64)), ' ');
     style.between = ",";
   }
   if (t[2] && !t[2]->is_none()) {
     if (!t[2]->is_list() || t[2]->list().items.size() != 2 || !t[2]->list().items[0].is_text() || !t[2]->list().items[1].is_text())
       meter.fail("'tojson': separators are two strings");
-    style.between = t[2]->list().items[0].text().bytes();
-    style.after_key = t[2]->list().items[1].text().bytes();
+    style.between = to_text(meter, t[2]->list().items[0]).bytes();
+    style.after_key = to_text(meter, t[2]->list().items[1]).bytes();
   }
   return style;
 }
 
 Text indent(Meter& meter, const Text& text, const Text& by, bool first, bool blank) {
+  meter.pay_text(text);
   Text with_end = text;
   with_end.append("\n", true);
   const std::vector<Value> lines = split_lines(meter, with_end);
@@ -135,35 +139,70 @@ Text indent(Meter& meter, const Text& text, const Text& by, bool first, bool bla
     if (i > 0 ? blank || line.size() > 0 : first) out.append(by);
     out.append(line);
     meter.pay();
-    meter.check_size(out.size());
+    meter.check_size(out.cost());
   }
   return out;
 }
 
-Text title(Meter& meter, const Text& text) {  // Jinja's: a capital after a blank or one of -({[<
-  meter.pay_bytes(text.size());
-  Text out;
-  bool start = true;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto [code, n] = character(text.bytes(), at);
-    std::string one;
-    if (code == 0xfffd) one = text.bytes().substr(at, n);
-    else put_character(one, start ? upper(code) : lower(code));
-    out.append(one, text.trusted_at(at));
-    start = is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<';
+std::string_view trimmed(std::string_view s) {
+  while (!s.empty() && is_space(static_cast<unsigned char>(s.front()))) s.remove_prefix(1);
+  while (!s.empty() && is_space(static_cast<unsigned char>(s.back()))) s.remove_suffix(1);
+  return s;
+}
+
+// Digits of any script as ASCII ones, and none of the '_' that may stand between two: what int() and float() of Python read. A text that
+// is longer than any number is none.
+std::optional<std::string> number_text(Meter& meter, const Text& text) {
+  constexpr std::size_t kMost = 4096;
+  meter.pay_characters(text.size());
+  std::string out;
+  const std::string_view s = trimmed(text.bytes());
+  if (s.size() > kMost) return {};
+  for (std::size_t at = 0; at < s.size();) {
+    const auto [code, n] = character(s, at);
+    const bool between = at > 0 && at + 1 < s.size() && std::isalnum(static_cast<unsigned char>(s[at - 1])) &&
+                         std::isalnum(static_cast<unsigned char>(s[at + 1]));
+    if (const int digit = unicode::digit(code); digit >= 0) out += static_cast<char>('0' + digit);
+    else if (code != '_' || !between) out += s.substr(at, n);
     at += n;
   }
   return out;
 }
 
 std::optional<double> read_real(std::string_view s) {
-  while (!s.empty() && is_space(static_cast<unsigned char>(s.front()))) s.remove_prefix(1);
-  while (!s.empty() && is_space(static_cast<unsigned char>(s.back()))) s.remove_suffix(1);
-  if (s.starts_with('+')) s.remove_prefix(1);
+  if (s.starts_with('+')) {
+    s.remove_prefix(1);
+    if (s.starts_with('-')) return {};
+  }
   double x = 0;
   const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), x);
   if (s.empty() || error != std::errc() || end != s.data() + s.size()) return {};
   return x;
+}
+
+// "0x1f" in base 16 or 0, "-0b11", "12".
+std::optional<std::int64_t> read_integer(std::string_view s, std::int64_t base) {
+  if (base != 0 && (base < 2 || base > 36)) return {};
+  const bool minus = s.starts_with('-');
+  if (minus || s.starts_with('+')) s.remove_prefix(1);
+  static constexpr std::pair<char, int> kPrefixes[] = {{'x', 16}, {'o', 8}, {'b', 2}};
+  bool named = false;
+  for (const auto& [letter, value] : kPrefixes) {
+    if (s.size() < 3 || s[0] != '0' || (s[1] | 32) != letter || (base != 0 && base != value)) continue;
+    s.remove_prefix(2);
+    base = value;
+    named = true;
+    break;
+  }
+  if (base == 0) {
+    base = 10;
+    if (!named && s.size() > 1 && s[0] == '0' && s.find_first_not_of('0') != std::string_view::npos) return {};
+  }
+  if (s.empty() || s[0] == '-' || s[0] == '+') return {};
+  std::uint64_t n = 0;
+  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), n, static_cast<int>(base));
+  if (error != std::errc() || end != s.data() + s.size() || n > (std::uint64_t{1} << 63) - !minus) return {};
+  return minus ? static_cast<std::int64_t>(-n) : static_cast<std::int64_t>(n);
 }
 
 Value int_filter(Meter& meter, const Value& self, const Arguments& given) {
@@ -174,32 +213,52 @@ Value int_filter(Meter& meter, const Value& self, const Arguments& given) {
   if (self.is_real()) {
     x = self.number();
   } else if (self.is_text()) {
-    std::string_view s = self.text().bytes();
-    while (!s.empty() && is_space(static_cast<unsigned char>(s.front()))) s.remove_prefix(1);
-    while (!s.empty() && is_space(static_cast<unsigned char>(s.back()))) s.remove_suffix(1);
-    if (s.starts_with('+')) s.remove_prefix(1);
-    const std::int64_t base = t.integer(1, 10);
-    if (base < 2 || base > 36) meter.fail("'int': a base is 2 to 36");
-    std::int64_t n = 0;
-    const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), n, static_cast<int>(base));
-    if (!s.empty() && error == std::errc() && end == s.data() + s.size()) return n;
-    x = read_real(s);
+    if (const auto s = number_text(meter, self.text())) {
+      if (const auto n = read_integer(*s, t.integer(1, 10))) return *n;
+      x = read_real(*s);
+    }
   }
   if (!x || !(std::abs(*x) < 9.2e18)) return fallback;
   return static_cast<std::int64_t>(*x);
 }
 
+// Python's round(x, digits): of the decimal numbers with that many digits the nearest to the exact value of x; ties go to the even one.
+double round_decimal(double x, std::int64_t digits) {
+  if (!std::isfinite(x) || digits > 323) return x;
+  if (digits >= 0) {
+    char buffer[800];
+    std::snprintf(buffer, sizeof buffer, "%.*f", static_cast<int>(digits), x);
+    return std::strtod(buffer, nullptr);
+  }
+  if (digits < -308) return std::copysign(0.0, x);
+  const long double scale = std::pow(10.0L, static_cast<long double>(-digits));
+  return static_cast<double>(std::nearbyint(static_cast<long double>(x) / scale) * scale);
+}
+
+std::int64_t round_integer(Meter& meter, std::int64_t n, std::int64_t digits) {
+  if (digits >= 0) return n;
+  if (digits < -19) return 0;
+  __int128 scale = 1;
+  for (; digits < 0; ++digits) scale *= 10;
+  __int128 whole = n / scale, rest = n % scale;
+  if (rest < 0) rest = -rest;
+  if (2 * rest > scale || (2 * rest == scale && whole % 2 != 0)) whole += n < 0 ? -1 : 1;
+  const __int128 result = whole * scale;
+  if (result > INT64_MAX || result < INT64_MIN) meter.fail("'round': the result does not fit an integer of 64 bits");
+  return static_cast<std::int64_t>(result);
+}
+
 Value round_filter(Meter& meter, const Value& self, const Arguments& given) {
   const Taken t(meter, "round", given, {"precision", "method"});
   const std::string method = t[1] ? t.text(1).bytes() : "common";
-  const std::int64_t digits = std::clamp<std::int64_t>(t.integer(0, 0), -15, 15);
+  const std::int64_t digits = std::clamp<std::int64_t>(t.integer(0, 0), -400, 400);
   if (!self.is_number()) meter.fail("'round' wants a number, not ", self.type_name());
   const double scale = std::pow(10.0, static_cast<double>(digits)), x = self.number();
   if (method == "ceil") return std::ceil(x * scale) / scale;
   if (method == "floor") return std::floor(x * scale) / scale;
-  if (method != "common") meter.fail("'round': the method is 'common', 'ceil' or 'floor', not '", method, "'");
-  if (self.integer() && digits >= 0) return *self.integer();
-  return std::nearbyint(x * scale) / scale;
+  if (method != "common") meter.fail("'round': the method is 'common', 'ceil' or 'floor', not '", shown_name(method), "'");
+  if (self.integer()) return round_integer(meter, *self.integer(), digits);
+  return round_decimal(x, digits);
 }
 
 Value number_filter(Meter& meter, const Value& self) {
@@ -241,8 +300,9 @@ Value dictsort(Meter& meter, const Value& self, const Arguments& given) {
   const Taken t(meter, "dictsort", given, {"case_sensitive", "by", "reverse"});
   if (!self.is_map()) meter.fail("'dictsort' wants a mapping, not ", self.type_name());
   const std::string by = t[1] ? t.text(1).bytes() : "key";
-  if (by != "key" && by != "value") meter.fail("'dictsort': by is 'key' or 'value', not '", by, "'");
+  if (by != "key" && by != "value") meter.fail("'dictsort': by is 'key' or 'value', not '", shown_name(by), "'");
   std::vector<Keyed> all;
+  meter.pay(4 * self.map().items.size());
   for (const auto& [key, value] : self.map().items)
     all.push_back({folded(meter, by == "key" ? key : value, t.flag(0)), make_list(meter, {key, value}, true)});
   sort_keyed(meter, all, t.flag(2), "dictsort");
@@ -312,7 +372,10 @@ Value apply_filter(Meter& meter, const std::string& name, const Value& self, con
   if (name == "int") return int_filter(meter, self, given);
   if (name == "float") {
     const Taken t(meter, name, given, {"default"});
-    const auto x = self.is_number() ? self.number() : self.is_text() ? read_real(self.text().bytes()) : std::nullopt;
+    std::optional<double> x;
+    if (self.is_number()) x = self.number();
+    else if (self.is_text())
+      if (const auto s = number_text(meter, self.text())) x = read_real(*s);
     return x ? Value(*x) : t[0] ? *t[0] : Value(0.0);
   }
   if (name == "round") return round_filter(meter, self, given);
@@ -334,13 +397,16 @@ Value apply_filter(Meter& meter, const std::string& name, const Value& self, con
   if (name == "dictsort") return dictsort(meter, self, given);
 
   if (std::find(std::begin(kFilters), std::end(kFilters), name) == std::end(kFilters))
-    meter.fail("there is no filter '", name, "' for chat templates; ", hint(name, kFilters));
+    meter.fail("there is no filter '", shown_name(name), "' for chat templates; ", hint(shown_name(name), kFilters));
   const Taken nothing(meter, name, given, {});
   if (name == "length" || name == "count") return static_cast<std::int64_t>(length(meter, self));
-  if (name == "string" || name == "safe") return make_text(meter, text());
+  if (name == "string" || name == "safe") return self.is_text() ? self : make_text(meter, text());
   if (name == "upper" || name == "lower") return make_text(meter, change_case(meter, text(), name == "upper"));
   if (name == "capitalize") return make_text(meter, capitalize(meter, text()));
-  if (name == "title") return make_text(meter, title(meter, text()));
+  if (name == "title")
+    return make_text(meter, title_case(meter, text(), true, [](std::uint32_t c) {
+                       return is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+                     }));
   if (name == "abs") return number_filter(meter, self);
   if (name == "reverse") return reverse(meter, self);
   if (name == "list") return make_list(meter, iterate(meter, self));
@@ -349,6 +415,7 @@ Value apply_filter(Meter& meter, const std::string& name, const Value& self, con
     if (!self.is_map()) meter.fail("'items' wants a mapping, not ", self.type_name());
     return call_method(meter, self, "items", {});
   }
+  if ((self.is_list() || self.is_text()) && self.truth()) return item(meter, self, std::int64_t{name == "first" ? 0 : -1});
   std::vector<Value> items = iterate(meter, self);  // first, last
   if (items.empty()) return Value::undefined(concat("'", name, "' of nothing"));
   return name == "first" ? items.front() : items.back();
@@ -383,7 +450,7 @@ bool apply_test(Meter& meter, const std::string& name, const Value& self, const 
     return self.v.index() == t[0]->v.index() && equal(meter, self, *t[0]);
   }
   if (std::find(std::begin(kTests), std::end(kTests), name) == std::end(kTests))
-    meter.fail("there is no test '", name, "' for chat templates; ", hint(name, kTests));
+    meter.fail("there is no test '", shown_name(name), "' for chat templates; ", hint(shown_name(name), kTests));
   const Taken nothing(meter, name, given, {});
   if (name == "defined") return !self.is_undefined();
   if (name == "undefined") return self.is_undefined();

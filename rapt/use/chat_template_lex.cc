@@ -174,7 +174,31 @@ class Lexer {
     push(Token::Kind::name, from, s_.substr(from, at_ - from));
   }
 
+  // 0x1F, 0o17, 0b101
+  bool based_number() {
+    static constexpr std::pair<char, int> kBases[] = {{'x', 16}, {'o', 8}, {'b', 2}};
+    if (s_[at_] != '0' || at_ + 2 >= s_.size()) return false;
+    for (const auto& [letter, base] : kBases) {
+      if ((s_[at_ + 1] | 32) != letter) continue;
+      const std::size_t from = at_;
+      std::string digits;
+      for (at_ += 2; at_ < s_.size() && is_word(s_[at_]); ++at_)
+        if (s_[at_] != '_') digits += s_[at_];
+      Token token{Token::Kind::integer, from, digits, 0, 0};
+      const char *begin = digits.data(), *stop = begin + digits.size();
+      const auto result = std::from_chars(begin, stop, token.integer, base);
+      if (result.ec == std::errc::result_out_of_range)
+        source_.fail(from, "the number ", shown_name(s_.substr(from, at_ - from)), " is out of range");
+      if (result.ec != std::errc() || result.ptr != stop)
+        source_.fail(from, "'", shown_name(s_.substr(from, at_ - from)), "' is no number");
+      tokens_.push_back(std::move(token));
+      return true;
+    }
+    return false;
+  }
+
   void number() {
+    if (based_number()) return;
     const std::size_t from = at_;
     std::string digits;
     const auto take = [&] {
@@ -197,7 +221,7 @@ class Lexer {
       if (!is_digit(s_[at_])) digits += s_[at_++];
       take();
     }
-    if (at_ < s_.size() && is_word(s_[at_])) source_.fail(from, "'", s_.substr(from, at_ - from + 1), "' is no number");
+    if (at_ < s_.size() && is_word(s_[at_])) source_.fail(from, "'", shown_name(s_.substr(from, at_ - from + 1)), "' is no number");
     Token token{real ? Token::Kind::real : Token::Kind::integer, from, digits, 0, 0};
     const char *begin = digits.data(), *stop = begin + digits.size();
     const auto result = real ? std::from_chars(begin, stop, token.real) : std::from_chars(begin, stop, token.integer);

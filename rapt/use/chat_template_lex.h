@@ -10,6 +10,8 @@
 namespace rapt::chat {
 
 constexpr int kParseDepth = 64;  // tags in tags and brackets in brackets, together
+constexpr std::size_t kMostSource = 512 << 10;  // bytes; a tree takes some 200 times as much, and released templates have 20 KB
+constexpr std::size_t kMostArguments = 255;     // of one call or macro
 
 struct Token {
   enum class Kind { end, text, print_begin, print_end, tag_begin, tag_end, name, string, integer, real, mark };

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "rapt/base/text.h"
+#include "rapt/io/tokenizer/unicode.h"
 #include "rapt/use/chat_template_builtins.h"
 
 namespace rapt::chat {
@@ -16,7 +17,7 @@ Taken::Taken(Meter& meter, std::string_view of, const Arguments& arguments, std:
   for (std::size_t i = 0; i < arguments.by_position.size(); ++i) values_[i] = &arguments.by_position[i];
   for (const auto& [name, value] : arguments.by_name) {
     const auto it = std::find(names_.begin(), names_.end(), name);
-    if (it == names_.end()) meter.fail("'", of, "' has no argument '", name, "'");
+    if (it == names_.end()) meter.fail("'", of, "' has no argument '", shown_name(name), "'");
     const Value*& place = values_[static_cast<std::size_t>(it - names_.begin())];
     if (place) meter.fail("'", of, "' gets its argument '", name, "' twice");
     place = &value;
@@ -66,6 +67,12 @@ Value method_of(const Value& self, const std::string& name) { return Method{std:
 
 Value whole(std::size_t n) { return static_cast<std::int64_t>(n); }
 
+// The byte that stands `characters` after the byte `at`.
+std::size_t byte_place(const Text& text, std::size_t at, std::int64_t characters) {
+  for (; characters > 0 && at < text.size(); --characters) at += character(text.bytes(), at).bytes;
+  return at;
+}
+
 Value loop_attribute(const Loop& loop, const std::string& name) {
   if (name == "index") return whole(loop.index0 + 1);
   if (name == "index0") return whole(loop.index0);
@@ -78,26 +85,28 @@ Value loop_attribute(const Loop& loop, const std::string& name) {
   if (name == "depth0") return whole(0);
   if (name == "previtem") return loop.previous;
   if (name == "nextitem") return loop.next;
-  return Value::undefined(concat("the loop has no '", name, "'"));
+  return Value::undefined(concat("the loop has no '", shown_name(name), "'"));
 }
 
 }  // namespace
 
 Value attribute(Meter& meter, const Value& self, const std::string& name) {
   meter.pay();
+  meter.pay_bytes(name.size());
   if (const auto* undefined = std::get_if<Undefined>(&self.v))
-    meter.fail(undefined->what ? *undefined->what : std::string("the value is undefined"), ", so it has no '", name, "'");
+    meter.fail(undefined->what ? *undefined->what : std::string("the value is undefined"), ", so it has no '", shown_name(name), "'");
   if (is_method(self, name)) return method_of(self, name);
   if (self.is_map()) {
     if (const Value* value = self.map().find(name)) return *value;
-    return Value::undefined(concat("the mapping has no '", name, "'"));
+    return Value::undefined(concat("the mapping has no '", shown_name(name), "'"));
   }
   if (self.is_namespace()) {
+    meter.pay(std::get<Namespace*>(self.v)->items.size() / 8);
     if (const Value* value = std::get<Namespace*>(self.v)->find(name)) return *value;
-    return Value::undefined(concat("the namespace has no '", name, "'"));
+    return Value::undefined(concat("the namespace has no '", shown_name(name), "'"));
   }
   if (const auto* loop = std::get_if<const Loop*>(&self.v)) return loop_attribute(**loop, name);
-  return Value::undefined(concat(self.type_name(), " has no '", name, "'"));
+  return Value::undefined(concat(self.type_name(), " has no '", shown_name(name), "'"));
 }
 
 Value item(Meter& meter, const Value& self, const Value& key) {
@@ -145,7 +154,6 @@ Value slice(Meter& meter, const Value& self, const Value& from, const Value& to,
     return std::clamp(n < 0 ? std::max(n, -size - 1) + size : n, low, high);
   };
   const std::int64_t a = bound(from, by > 0 ? low : high), b = bound(to, by > 0 ? high : low);
-  meter.pay(static_cast<std::size_t>(size) / 32);
   if (self.is_list()) {
     std::vector<Value> items;
     for (std::int64_t i = a; by > 0 ? i < b : i > b;) {
@@ -156,14 +164,16 @@ Value slice(Meter& meter, const Value& self, const Value& from, const Value& to,
     return make_list(meter, std::move(items), self.list().tuple);
   }
   const Text& text = self.text();
-  std::vector<std::size_t> starts;  // of characters, and the end
-  starts.reserve(static_cast<std::size_t>(size) + 1);
-  for (std::size_t at = 0; at < text.size(); at += character(text.bytes(), at).bytes) starts.push_back(at);
-  starts.push_back(text.size());
   Text out;
   if (by == 1) {
-    if (a < b) out.append(text, starts[static_cast<std::size_t>(a)], starts[static_cast<std::size_t>(b)]);
+    const std::size_t begin = byte_place(text, 0, a);
+    if (a < b) out.append(text, begin, byte_place(text, begin, b - a));
   } else {
+    meter.pay(static_cast<std::size_t>(size) / 8);
+    std::vector<std::size_t> starts;  // of characters, and the end
+    starts.reserve(static_cast<std::size_t>(size) + 1);
+    for (std::size_t at = 0; at < text.size(); at += character(text.bytes(), at).bytes) starts.push_back(at);
+    starts.push_back(text.size());
     for (std::int64_t i = a; by > 0 ? i < b : i > b;) {
       out.append(text, starts[static_cast<std::size_t>(i)], starts[static_cast<std::size_t>(i) + 1]);
       if (by > 0 ? b - i <= by : b - i >= by) break;
@@ -175,36 +185,87 @@ Value slice(Meter& meter, const Value& self, const Value& from, const Value& to,
 
 // Strings.
 
-Text change_case(Meter& meter, const Text& text, bool up) {
-  meter.pay_bytes(text.size());
+namespace {
+
+// Every character through `change`, which appends what it becomes; who wrote it stays.
+template <class Change>
+Text each_character(Meter& meter, const Text& text, Change change) {
+  meter.pay_characters(text.cost());
   Text out;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto [code, n] = character(text.bytes(), at);
-    std::string one;
-    if (code == 0xfffd) one = text.bytes().substr(at, n);
-    else if (up && code == 0xdf) one = "SS";
-    else put_character(one, up ? upper(code) : lower(code));
-    out.append(one, text.trusted_at(at));
-    at += n;
-  }
+  std::size_t at = 0;
+  std::string one;
+  for (const Text::Run& run : text.runs())
+    while (at < run.end) {
+      const auto [code, n] = character(text.bytes(), at);
+      one.clear();
+      if (code == 0xfffd) one = text.bytes().substr(at, n);
+      else change(code, at, one);
+      out.append(one, run.trusted);
+      at += n;
+    }
   return out;
 }
 
+void put_upper(std::string& out, std::uint32_t code) {
+  if (code == 0xdf) out += "SS";
+  else put_character(out, unicode::upper(code));
+}
+
+void put_title(std::string& out, std::uint32_t code) {
+  const std::uint32_t big = unicode::upper(code);
+  if (big == 0x1c4 || big == 0x1c7 || big == 0x1ca || big == 0x1f1) put_character(out, big + 1);  // Dž, Lj, Nj, Dz: one character
+  else if (code == 0xdf) out += "Ss";
+  else put_character(out, code >= 0x10d0 && code <= 0x10ff ? code : big);  // Georgian titles stay small
+}
+
+bool has_case(std::uint32_t code) {
+  std::vector<std::uint32_t> small;
+  unicode::lower(small, code);
+  return code == 0xdf || small.size() > 1 || small[0] != code || unicode::upper(code) != code;
+}
+
+void put_lower(std::string& out, const Text& text, std::size_t at, std::uint32_t code) {
+  if (code == 0x3a3) {  // a sigma at the end of a word has a form of its own
+    std::size_t before = at;
+    while (before > 0 && at - before < 4 && (static_cast<unsigned char>(text.bytes()[--before]) & 0xc0) == 0x80) {}
+    const bool inside = at > 0 && has_case(character(text.bytes(), before).code);
+    const bool more = at + 2 < text.size() && has_case(character(text.bytes(), at + 2).code);
+    return put_character(out, inside && !more ? 0x3c2 : 0x3c3);
+  }
+  std::vector<std::uint32_t> small;
+  unicode::lower(small, code);
+  for (const std::uint32_t c : small) put_character(out, c);
+}
+
+}  // namespace
+
+Text change_case(Meter& meter, const Text& text, bool up) {
+  return each_character(meter, text, [&](std::uint32_t code, std::size_t at, std::string& one) {
+    if (code < 0x80) put_character(one, up ? unicode::upper(code) : code >= 'A' && code <= 'Z' ? code + 32 : code);
+    else if (up) put_upper(one, code);
+    else put_lower(one, text, at, code);
+  });
+}
+
 Text capitalize(Meter& meter, const Text& text) {
-  if (text.size() == 0) return text;
-  const std::size_t n = character(text.bytes(), 0).bytes;
-  Text first, rest;
-  first.append(text, 0, n);
-  rest.append(text, n);
-  Text out = change_case(meter, first, true);
-  out.append(change_case(meter, rest, false));
-  return out;
+  return each_character(meter, text, [&](std::uint32_t code, std::size_t at, std::string& one) {
+    at == 0 ? put_title(one, code) : put_lower(one, text, at, code);
+  });
+}
+
+Text title_case(Meter& meter, const Text& text, bool whole, bool (*starts_after)(std::uint32_t)) {
+  bool start = true;
+  return each_character(meter, text, [&](std::uint32_t code, std::size_t at, std::string& one) {
+    if (!start) put_lower(one, text, at, code);
+    else whole ? put_upper(one, code) : put_title(one, code);
+    start = starts_after(code);
+  });
 }
 
 Text replace_text(Meter& meter, const Text& text, const Text& old, const Text& by, std::int64_t count) {
   Text out;
   std::size_t at = 0;
-  meter.pay_bytes(text.size());
+  meter.pay_characters(text.cost());
   for (std::int64_t i = 0; count < 0 || i < count; ++i) {
     std::size_t found = find_bytes(text.bytes(), old.bytes(), at);
     std::size_t after = found + old.size();
@@ -222,7 +283,7 @@ Text replace_text(Meter& meter, const Text& text, const Text& old, const Text& b
       at = after;
     }
     meter.pay();
-    meter.check_size(out.size());
+    meter.check_size(out.cost());
   }
   out.append(text, at);
   return out;
@@ -241,7 +302,6 @@ Text strip_text(Meter& meter, const Text& text, const Text* characters, bool lef
     std::sort(set.begin(), set.end());
   }
   const auto goes = [&](std::uint32_t code) { return characters ? std::binary_search(set.begin(), set.end(), code) : is_space(code); };
-  meter.pay_bytes(s.size());
   std::size_t from = 0, to = s.size();
   while (left && from < to) {
     const auto [code, n] = character(s, from);
@@ -255,6 +315,8 @@ Text strip_text(Meter& meter, const Text& text, const Text* characters, bool lef
     if (!goes(character(s, start).code)) break;
     to = start;
   }
+  meter.pay_characters(s.size() - (to - from));
+  meter.pay_text(text);
   Text out;
   out.append(text, from, to);
   return out;
@@ -266,7 +328,7 @@ Text join_texts(Meter& meter, const std::vector<Value>& items, const Text& betwe
     if (i > 0) out.append(between);
     out.append(to_text(meter, items[i]));
     meter.pay();
-    meter.check_size(out.size());
+    meter.check_size(out.cost());
   }
   return out;
 }
@@ -274,7 +336,7 @@ Text join_texts(Meter& meter, const std::vector<Value>& items, const Text& betwe
 std::vector<Value> split_lines(Meter& meter, const Text& text) {
   std::vector<Value> lines;
   const std::string& s = text.bytes();
-  meter.pay_bytes(s.size());
+  meter.pay_characters(text.cost());
   std::size_t from = 0;
   for (std::size_t at = 0; at < s.size();) {
     auto [code, n] = character(s, at);
@@ -284,7 +346,7 @@ std::vector<Value> split_lines(Meter& meter, const Text& text) {
     if (code == '\r' && at < s.size() && s[at] == '\n') ++at;
     Text line;
     line.append(text, from, end);
-    meter.pay();
+    meter.pay(2);
     lines.emplace_back(std::move(line));
     from = at;
   }
@@ -301,11 +363,11 @@ namespace {
 std::vector<Value> split(Meter& meter, const Text& text, const Text* by, std::int64_t most) {
   std::vector<Value> parts;
   const std::string& s = text.bytes();
-  meter.pay_bytes(s.size());
+  meter.pay_characters(text.cost());
   const auto put = [&](std::size_t from, std::size_t to) {
     Text part;
     part.append(text, from, to);
-    meter.pay();
+    meter.pay(2);
     parts.emplace_back(std::move(part));
   };
   const auto room = [&] { return most < 0 || static_cast<std::int64_t>(parts.size()) < most; };
@@ -350,9 +412,11 @@ std::vector<Value> split_right(Meter& meter, const Text& text, const Text* by, s
   if (by->size() == 0) meter.fail("'rsplit': the separator is empty");
   std::vector<Value> parts;
   std::size_t to = text.size();
+  meter.pay_text(text);
   const auto put = [&](std::size_t from, std::size_t end) {
     Text part;
     part.append(text, from, end);
+    meter.pay(2);
     parts.emplace_back(std::move(part));
   };
   while (static_cast<std::int64_t>(parts.size()) < most) {
@@ -368,25 +432,10 @@ std::vector<Value> split_right(Meter& meter, const Text& text, const Text* by, s
   return parts;
 }
 
-Text title(Meter& meter, const Text& text) {  // str.title(): a capital after everything that is no letter
-  meter.pay_bytes(text.size());
-  Text out;
-  bool inside = false;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto [code, n] = character(text.bytes(), at);
-    std::string one;
-    if (code == 0xfffd) one = text.bytes().substr(at, n);
-    else put_character(one, inside ? lower(code) : upper(code));
-    out.append(one, text.trusted_at(at));
-    inside = is_letter(code);
-    at += n;
-  }
-  return out;
-}
-
 // "{} is {name}".format(…): places by order, number or name; of the ways to write a value only ":d".
 Text format(Meter& meter, const Text& pattern, const Arguments& arguments) {
   const std::string& p = pattern.bytes();
+  meter.pay_characters(pattern.cost());
   std::size_t next = 0;
   Text out;
   for (std::size_t at = 0; at < p.size();) {
@@ -401,6 +450,7 @@ Text format(Meter& meter, const Text& pattern, const Arguments& arguments) {
     const std::size_t close = p[mark] == '{' ? p.find('}', mark) : std::string::npos;
     if (close == std::string::npos) meter.fail("'format': a single '", p[mark], "' in the pattern");
     std::string field = p.substr(mark + 1, close - mark - 1);
+    if (field.size() > 100) meter.fail("'format': '{", shown_name(field), "}' is more than chat templates may use");
     const bool integer = field.ends_with(":d");
     if (integer) field.resize(field.size() - 2);
     if (field.find_first_of("!:.[{") != std::string::npos) meter.fail("'format': '{", field, "}' is more than chat templates may use");
@@ -416,26 +466,47 @@ Text format(Meter& meter, const Text& pattern, const Arguments& arguments) {
     if (integer && !value->is_integer()) meter.fail("'format': ':d' wants an integer, not ", value->type_name());
     out.append(to_text(meter, *value));
     meter.pay();
-    meter.check_size(out.size());
+    meter.check_size(out.cost());
     at = close + 1;
   }
   return out;
 }
 
-bool begins_or_ends(Meter& meter, const Text& text, const Value& with, bool begins) {
+// The stretch of a string that the arguments `i` and `i + 1` of find(), startswith() and their kind leave: bytes, and the character it
+// begins with. None: the start lies behind the end of the string, where not even "" is found.
+struct Window {
+  std::size_t from, to;
+  std::int64_t first;
+};
+std::optional<Window> window(Meter& meter, const Text& text, const Taken& t, std::size_t i) {
+  const bool whole_text = (!t[i] || t[i]->is_none()) && (!t[i + 1] || t[i + 1]->is_none());
+  if (whole_text) return Window{0, text.size(), 0};
+  meter.pay_characters(text.size());
+  const auto size = static_cast<std::int64_t>(count_characters(text.bytes()));
+  const auto bound = [&](std::int64_t n) { return n < 0 ? std::max(n + size, std::int64_t{0}) : n; };
+  const std::int64_t first = bound(std::max(t.integer(i, 0), -size)), last = std::min(bound(std::max(t.integer(i + 1, size), -size)), size);
+  if (first > size || last < first) return std::nullopt;
+  const std::size_t from = byte_place(text, 0, first);
+  return Window{from, byte_place(text, from, last - first), first};
+}
+
+bool begins_or_ends(Meter& meter, std::string_view text, const Value& with, bool begins) {
   if (with.is_list() && with.list().tuple) {
-    for (const Value& one : with.list().items)
+    for (const Value& one : with.list().items) {
+      meter.pay();
+      if (one.is_list()) meter.fail("'", begins ? "startswith" : "endswith", "' wants strings, not ", one.type_name());
       if (begins_or_ends(meter, text, one, begins)) return true;
+    }
     return false;
   }
   if (!with.is_text()) meter.fail("'", begins ? "startswith" : "endswith", "' wants a string, not ", with.type_name());
   meter.pay_bytes(with.text().size());
-  return begins ? text.bytes().starts_with(with.text().bytes()) : text.bytes().ends_with(with.text().bytes());
+  return begins ? text.starts_with(with.text().bytes()) : text.ends_with(with.text().bytes());
 }
 
 template <class Test>
 bool all_characters(Meter& meter, const Text& text, Test test) {
-  meter.pay_bytes(text.size());
+  meter.pay_characters(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const auto [code, n] = character(text.bytes(), at);
     if (!test(code)) return false;
@@ -447,16 +518,16 @@ bool all_characters(Meter& meter, const Text& text, Test test) {
 bool is_cased(Meter& meter, const Text& text, bool up) {  // some letter with case, and none of the other case
   bool some = false;
   const bool none_wrong = all_characters(meter, text, [&](std::uint32_t c) {
-    if (upper(c) == lower(c)) return true;
+    if (!has_case(c)) return true;
     some = true;
-    return c == (up ? upper(c) : lower(c));
+    return up ? unicode::category(c) == unicode::Lu : unicode::category(c) == unicode::Ll;
   });
   return some && none_wrong;
 }
 
 Value partition(Meter& meter, const Text& text, const Text& by, bool right) {
   if (by.size() == 0) meter.fail("'partition': the separator is empty");
-  meter.pay_bytes(text.size());
+  meter.pay_characters(text.cost());
   if (right) meter.pay(by.size() / 16 * (text.size() / 128));
   const std::size_t at = right ? text.bytes().rfind(by.bytes()) : find_bytes(text.bytes(), by.bytes(), 0);
   Text a, b, c;
@@ -470,7 +541,8 @@ Value partition(Meter& meter, const Text& text, const Text& by, bool right) {
   return make_list(meter, {std::move(a), std::move(b), std::move(c)}, true);
 }
 
-Value text_method(Meter& meter, const Text& text, const std::string& name, const Arguments& given) {
+Value text_method(Meter& meter, const Value& self, const std::string& name, const Arguments& given) {
+  const Text& text = self.text();
   if (name == "strip" || name == "lstrip" || name == "rstrip") {
     const Taken t(meter, name, given, {"chars"});
     const Text* set = t[0] && !t[0]->is_none() ? &t.text(0) : nullptr;
@@ -482,8 +554,10 @@ Value text_method(Meter& meter, const Text& text, const std::string& name, const
     return make_list(meter, name == "split" ? split(meter, text, by, t.integer(1, -1)) : split_right(meter, text, by, t.integer(1, -1)));
   }
   if (name == "startswith" || name == "endswith") {
-    const Taken t(meter, name, given, {"prefix"}, 1);
-    return begins_or_ends(meter, text, *t[0], name == "startswith");
+    const Taken t(meter, name, given, {"prefix", "start", "end"}, 1);
+    const auto part = window(meter, text, t, 1);
+    if (!part) return false;
+    return begins_or_ends(meter, std::string_view(text.bytes()).substr(part->from, part->to - part->from), *t[0], name == "startswith");
   }
   if (name == "replace") {
     const Taken t(meter, name, given, {"old", "new", "count"}, 2);
@@ -499,29 +573,28 @@ Value text_method(Meter& meter, const Text& text, const std::string& name, const
   }
   if (name == "removeprefix" || name == "removesuffix") {
     const Taken t(meter, name, given, {"part"}, 1);
+    const std::size_t n = t.text(0).size();
+    if (!begins_or_ends(meter, text.bytes(), *t[0], name == "removeprefix")) return self;
     Text out;
-    if (begins_or_ends(meter, text, *t[0], name == "removeprefix"))
-      name == "removeprefix" ? out.append(text, t.text(0).size()) : out.append(text, 0, text.size() - t.text(0).size());
-    else out = text;
+    name == "removeprefix" ? out.append(text, n) : out.append(text, 0, text.size() - n);
     return make_text(meter, std::move(out));
   }
-  if (name == "find" || name == "rfind" || name == "index") {
-    const Taken t(meter, name, given, {"part"}, 1);
-    const Text& part = t.text(0);
-    meter.pay_bytes(text.size());
+  if (name == "find" || name == "rfind" || name == "index" || name == "count") {
+    const Taken t(meter, name, given, {"part", "start", "end"}, 1);
+    const std::string& part = t.text(0).bytes();
+    meter.pay_characters(text.size());
     if (name == "rfind") meter.pay(part.size() / 16 * (text.size() / 128));
-    const std::size_t at = name == "rfind" ? text.bytes().rfind(part.bytes()) : find_bytes(text.bytes(), part.bytes(), 0);
+    const auto inside = window(meter, text, t, 1);
+    const std::string_view s = inside ? std::string_view(text.bytes()).substr(inside->from, inside->to - inside->from) : std::string_view();
+    if (name == "count") {
+      if (part.empty()) return inside ? whole(count_characters(s) + 1) : whole(0);
+      std::int64_t n = 0;
+      for (std::size_t at = 0; (at = find_bytes(s, part, at)) != std::string::npos; at += part.size()) ++n;
+      return n;
+    }
+    const std::size_t at = !inside ? std::string::npos : name == "rfind" ? s.rfind(part) : find_bytes(s, part, 0);
     if (at == std::string::npos && name == "index") meter.fail("'index': the string does not hold the other one");
-    return at == std::string::npos ? std::int64_t{-1}
-                                   : static_cast<std::int64_t>(count_characters(std::string_view(text.bytes()).substr(0, at)));
-  }
-  if (name == "count") {
-    const Taken t(meter, name, given, {"part"}, 1);
-    if (t.text(0).size() == 0) return whole(length(meter, Value(text)) + 1);
-    std::int64_t n = 0;
-    meter.pay_bytes(text.size());
-    for (std::size_t at = 0; (at = find_bytes(text.bytes(), t.text(0).bytes(), at)) != std::string::npos; at += t.text(0).size()) ++n;
-    return n;
+    return at == std::string::npos ? std::int64_t{-1} : inside->first + static_cast<std::int64_t>(count_characters(s.substr(0, at)));
   }
   if (name == "partition" || name == "rpartition") {
     const Taken t(meter, name, given, {"sep"}, 1);
@@ -529,12 +602,13 @@ Value text_method(Meter& meter, const Text& text, const std::string& name, const
   }
   if (name == "zfill" || name == "ljust" || name == "rjust") {
     const Taken t(meter, name, given, {"width", "fill"}, 1);
-    const std::int64_t width = t.integer(0, 0), size = static_cast<std::int64_t>(count_characters(text.bytes()));
-    if (width <= size) return Value(text);
+    const std::int64_t width = t.integer(0, 0), size = static_cast<std::int64_t>(length(meter, self));
+    if (width <= size) return self;
     meter.check_size(static_cast<std::size_t>(width));
     const Text fill = name == "zfill" ? Text("0", true) : t[1] ? t.text(1) : Text(" ", true);
-    if (count_characters(fill.bytes()) != 1) meter.fail("'", name, "' wants one character to fill with");
+    if (fill.size() > 4 || count_characters(fill.bytes()) != 1) meter.fail("'", name, "' wants one character to fill with");
     const bool sign = name == "zfill" && text.size() > 0 && (text.bytes()[0] == '-' || text.bytes()[0] == '+');
+    meter.pay(static_cast<std::size_t>(width - size) / 16);
     Text out;
     if (sign) out.append(text, 0, 1);
     if (name == "ljust") out.append(text);
@@ -545,12 +619,13 @@ Value text_method(Meter& meter, const Text& text, const std::string& name, const
   const Taken nothing(meter, name, given, {});
   if (name == "splitlines") return make_list(meter, split_lines(meter, text));
   if (name == "upper" || name == "lower") return make_text(meter, change_case(meter, text, name == "upper"));
-  if (name == "title") return make_text(meter, title(meter, text));
+  if (name == "title") return make_text(meter, title_case(meter, text, false, [](std::uint32_t c) { return !has_case(c); }));
   if (name == "capitalize") return make_text(meter, capitalize(meter, text));
-  const auto digit = [](std::uint32_t c) { return c >= '0' && c <= '9'; };
-  if (name == "isdigit" || name == "isnumeric") return all_characters(meter, text, digit);
-  if (name == "isalpha") return all_characters(meter, text, is_letter);
-  if (name == "isalnum") return all_characters(meter, text, [&](std::uint32_t c) { return digit(c) || is_letter(c); });
+  const auto digit = [](std::uint32_t c) { return unicode::digit(c) >= 0 || c == 0xb2 || c == 0xb3 || c == 0xb9; };
+  if (name == "isdigit") return all_characters(meter, text, digit);
+  if (name == "isnumeric") return all_characters(meter, text, unicode::is_number);
+  if (name == "isalpha") return all_characters(meter, text, unicode::is_letter);
+  if (name == "isalnum") return all_characters(meter, text, [](std::uint32_t c) { return unicode::is_number(c) || unicode::is_letter(c); });
   if (name == "isspace") return all_characters(meter, text, is_space);
   if (name == "isupper" || name == "islower") return is_cased(meter, text, name == "isupper");
   meter.fail("strings have no method '", name, "'");
@@ -560,13 +635,14 @@ Value map_method(Meter& meter, const Map& map, const std::string& name, const Ar
   if (name == "get") {
     const Taken t(meter, name, given, {"key", "default"}, 1);
     if (t[0]->is_list() || t[0]->is_map()) meter.fail(t[0]->type_name(), " cannot be a key of a mapping");
+    if (t[0]->is_text()) meter.pay_bytes(t[0]->text().size());
     if (const Value* value = map.find(*t[0])) return *value;
     return t[1] ? *t[1] : Value(None{});
   }
   const Taken nothing(meter, name, given, {});
   if (name == "copy") return make_map(meter, map.items);
   std::vector<Value> all;
-  meter.pay(map.items.size());
+  meter.pay(map.items.size() * (name == "items" ? 2 : 1));
   for (const auto& [key, value] : map.items)
     all.push_back(name == "keys" ? key : name == "values" ? value : make_list(meter, {key, value}, true));
   return make_list(meter, std::move(all));
@@ -576,7 +652,7 @@ Value map_method(Meter& meter, const Map& map, const std::string& name, const Ar
 
 Value call_method(Meter& meter, const Value& self, const std::string& name, const Arguments& given) {
   meter.pay();
-  if (self.is_text()) return text_method(meter, self.text(), name, given);
+  if (self.is_text()) return text_method(meter, self, name, given);
   if (among(kChanging, name))
     meter.fail("'", name, "' would change ", self.type_name(), "; values of a template never change (use a namespace)");
   if (self.is_map()) return map_method(meter, self.map(), name, given);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic as Python does it, in 64 bits; joining; "%s" % values.
+// Arithmetic as Python does it, in 64 bits; joining; "%s" % values with Python's widths, signs and digits.
+#include <charconv>
 #include <cmath>
+#include <cstdio>
 
 #include "rapt/use/chat_template_builtins.h"
 
@@ -70,8 +72,9 @@ Value reals(Meter& meter, Op op, double a, double b) {
 Value repeat(Meter& meter, const Value& what, std::int64_t times) {
   const std::size_t n = times > 0 ? static_cast<std::size_t>(times) : 0;
   if (what.is_text()) {
-    if (n > 0) meter.check_size(what.text().size() > meter.most_bytes / n ? meter.most_bytes + 1 : what.text().size() * n);
-    meter.pay(n / 8);
+    const std::size_t cost = what.text().cost();
+    if (n > 0) meter.check_size(cost > meter.most_bytes / n ? meter.most_bytes + 1 : cost * n);
+    if (cost > 0) meter.pay(n / 8);
     Text out;
     for (std::size_t i = 0; i < n && what.text().size() > 0; ++i) out.append(what.text());
     return make_text(meter, std::move(out));
@@ -112,38 +115,156 @@ Value binary(Meter& meter, Op op, const Value& a, const Value& b) {
   meter.fail("'", sign(op), "' has no meaning for ", a.type_name(), " and ", b.type_name());
 }
 
+namespace {
+
+// One place of a pattern: %[(name)][flags][width][.precision]kind, as in Python.
+struct Place {
+  std::optional<std::string> name;
+  bool left = false, plus = false, blank = false, zero = false, other = false;
+  std::int64_t width = 0, precision = -1;
+  char kind = ' ';
+};
+
+Place read_place(Meter& meter, std::string_view p, std::size_t& at) {
+  Place f;
+  const auto now = [&] { return at < p.size() ? p[at] : ' '; };
+  const auto number = [&] {
+    std::int64_t n = 0;
+    for (; now() >= '0' && now() <= '9'; ++at) {
+      n = n * 10 + (now() - '0');
+      if (n > 100'000) meter.fail("a pattern asks for more than 100,000 characters");
+    }
+    return n;
+  };
+  if (now() == '(') {
+    const std::size_t close = p.find(')', at);
+    if (close == std::string_view::npos || close - at > 1000) meter.fail("'%(' in a pattern: the ')' is missing");
+    f.name = std::string(p.substr(at + 1, close - at - 1));
+    at = close + 1;
+  }
+  for (; std::string_view("-+ 0#").find(now()) != std::string_view::npos && at < p.size(); ++at) {
+    f.left |= now() == '-';
+    f.plus |= now() == '+';
+    f.blank |= now() == ' ';
+    f.zero |= now() == '0';
+    f.other |= now() == '#';
+  }
+  f.width = number();
+  if (now() == '.') {
+    ++at;
+    f.precision = number();
+  }
+  f.kind = now();
+  ++at;
+  return f;
+}
+
+std::string number_digits(Meter& meter, const Place& f, const Value& value, bool& minus) {
+  const bool real = std::string_view("eEfFgG").find(f.kind) != std::string_view::npos;
+  if (!value.is_number()) meter.fail("'%", f.kind, "' wants a number, not ", value.type_name());
+  if (real) {
+    const double x = value.number();
+    minus = std::signbit(x) && !std::isnan(x);
+    if (f.precision > 1000) meter.fail("'%", f.kind, "': more than 1,000 digits");
+    const std::string pattern = concat(f.other ? "%#.*" : "%.*", f.kind);
+    char buffer[1500];
+    const int n = std::snprintf(buffer, sizeof buffer, pattern.c_str(), static_cast<int>(f.precision < 0 ? 6 : f.precision), std::abs(x));
+    return {buffer, static_cast<std::size_t>(n)};
+  }
+  std::int64_t n = 0;
+  if (const auto whole = value.integer()) {
+    n = *whole;
+  } else {
+    if (f.kind != 'd' && f.kind != 'i' && f.kind != 'u') meter.fail("'%", f.kind, "' wants an integer, not ", value.type_name());
+    if (!(std::abs(value.number()) < 9e18)) meter.fail("'%", f.kind, "': the number is too large");
+    n = static_cast<std::int64_t>(value.number());
+  }
+  minus = n < 0;
+  const std::uint64_t size = minus ? -static_cast<std::uint64_t>(n) : static_cast<std::uint64_t>(n);
+  char buffer[80];
+  const int base = f.kind == 'x' || f.kind == 'X' ? 16 : f.kind == 'o' ? 8 : 10;
+  std::string digits(buffer, std::to_chars(buffer, buffer + sizeof buffer, size, base).ptr);
+  if (f.kind == 'X')
+    for (char& c : digits) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
+  if (static_cast<std::int64_t>(digits.size()) < f.precision) digits.insert(0, static_cast<std::size_t>(f.precision) - digits.size(), '0');
+  return digits;
+}
+
+Text written(Meter& meter, const Place& f, const Value& value) {
+  Text body;
+  std::string sign;
+  const bool number = std::string_view("diuxXoeEfFgG").find(f.kind) != std::string_view::npos;
+  if (number) {
+    bool minus = false;
+    std::string digits = number_digits(meter, f, value, minus);
+    sign = minus ? "-" : f.plus ? "+" : f.blank ? " " : "";
+    if (f.other && (f.kind == 'x' || f.kind == 'X' || f.kind == 'o')) (sign += '0') += f.kind;
+    const std::size_t width = static_cast<std::size_t>(f.width);
+    if (f.zero && !f.left && sign.size() + digits.size() < width) digits.insert(0, width - sign.size() - digits.size(), '0');
+    body = Text(sign + digits, true);
+  } else if (f.kind == 's') {
+    body = to_text(meter, value);
+  } else if (f.kind == 'r') {
+    body = to_text(meter, make_list(meter, {value}));  // [x], without the brackets
+    Text inner;
+    inner.append(body, 1, body.size() - 1);
+    body = std::move(inner);
+  } else {
+    meter.fail("'%", f.kind, "' in a pattern: known are s r d i u x X o e E f F g G and %%");
+  }
+  meter.pay_characters(body.size());
+  if (!number && f.precision >= 0) {
+    std::size_t end = 0;
+    for (std::int64_t i = 0; i < f.precision && end < body.size(); ++i) end += character(body.bytes(), end).bytes;
+    Text cut;
+    cut.append(body, 0, end);
+    body = std::move(cut);
+  }
+  const auto size = static_cast<std::int64_t>(count_characters(body.bytes()));
+  if (f.width <= size) return body;
+  meter.pay_bytes(static_cast<std::size_t>(f.width));
+  const Text fill(std::string(static_cast<std::size_t>(f.width - size), ' '), true);
+  Text out = f.left ? body : fill;
+  out.append(f.left ? fill : body);
+  return out;
+}
+
+}  // namespace
+
 Value format_percent(Meter& meter, const Text& pattern, const Value& values) {
   const std::string& p = pattern.bytes();
   const bool many = values.is_list() && values.list().tuple;
   const std::size_t count = many ? values.list().items.size() : 1;
   std::size_t used = 0;
+  bool by_name = false;
+  meter.pay_characters(pattern.cost());
   Text out;
   for (std::size_t at = 0; at < p.size();) {
     const std::size_t mark = p.find('%', at);
     out.append(pattern, at, mark);
     if (mark == std::string::npos) break;
-    const char kind = mark + 1 < p.size() ? p[mark + 1] : ' ';
-    at = mark + 2;
-    if (kind == '%') {
+    at = mark + 1;
+    const Place f = read_place(meter, p, at);
+    meter.pay();
+    if (f.kind == '%') {
       out.append(pattern, mark, mark + 1);
       continue;
     }
-    if (kind != 's' && kind != 'd' && kind != 'i') meter.fail("'%", kind, "' in a pattern: only %s, %d and %% are known");
-    if (used >= count) meter.fail("the pattern wants more values than the ", count, " there are");
-    const Value& value = many ? values.list().items[used] : values;
-    ++used;
-    if (kind != 's' && !value.is_number()) meter.fail("'%", kind, "' wants a number, not ", value.type_name());
-    if (kind != 's' && value.is_real()) {
-      const double whole_part = std::trunc(value.number());
-      if (!(std::abs(whole_part) < 9e18)) meter.fail("'%", kind, "': the number is too large");
-      out.append(concat(static_cast<std::int64_t>(whole_part)), true);
+    const Value* value = nullptr;
+    if (f.name) {
+      if (!values.is_map()) meter.fail("'%(", shown_name(*f.name), ")' wants a mapping, not ", values.type_name());
+      value = values.map().find(*f.name);
+      if (!value) meter.fail("the mapping has no '", shown_name(*f.name), "'");
+      by_name = true;
     } else {
-      out.append(kind == 's' ? to_text(meter, value) : to_text(meter, *value.integer()));
+      if (used >= count) meter.fail("the pattern wants more values than the ", count, " there are");
+      value = many ? &values.list().items[used] : &values;
+      ++used;
     }
-    meter.check_size(out.size());
-    meter.pay();
+    out.append(written(meter, f, *value));
+    meter.check_size(out.cost());
   }
-  if (used < count && (many || !values.is_map())) meter.fail("the pattern uses ", used, " of ", count, " values");
+  if (!by_name && used < count && (many || !values.is_map())) meter.fail("the pattern uses ", used, " of ", count, " values");
   return make_text(meter, std::move(out));
 }
 

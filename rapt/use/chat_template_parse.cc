@@ -36,7 +36,7 @@ class Parser {
       case Kind::print_end: return "'}}'";
       case Kind::tag_end: return "'%}'";
       case Kind::string: return "a string";
-      default: return "'" + now().text + "'";
+      default: return "'" + shown_name(now().text) + "'";
     }
   }
   void want_mark(std::string_view text, std::string_view why) {
@@ -54,6 +54,7 @@ class Parser {
   struct Deeper {  // one level of nesting
     Deeper(Parser& parser) : p(parser) {
       if (++p.depth_ > kParseDepth) p.source_.fail(p.now().at, "nested deeper than ", kParseDepth);
+      if (p.stack_.spent()) p.source_.fail(p.now().at, "nested too deeply for the stack");
     }
     ~Deeper() { --p.depth_; }
     Parser& p;
@@ -91,7 +92,7 @@ class Parser {
       }
     }
   }
-  Statement make(Statement::Kind kind) const { return {kind, now().at, {}, {}, {}, {}, {}}; }
+  Statement make(Statement::Kind kind) const { return {kind, now().at, {}, {}, {}, {}, {}, false, false}; }
 
   Statement statement() {
     if (now().kind != Kind::name) source_.fail(now().at, "a statement's name is expected, found ", shown());
@@ -118,7 +119,7 @@ class Parser {
       want_tag_end(word);
       return s;
     }
-    source_.fail(now().at, "the statement '", name, "' is not one chat templates may use");
+    source_.fail(now().at, "the statement '", shown_name(name), "' is not one chat templates may use");
   }
   void close(std::string_view name) {
     take();
@@ -167,21 +168,36 @@ class Parser {
   }
 
   Target target(bool attributes) {
+    Target first = one_target();
+    if (attributes && !first.tuple && skip_mark(".")) {
+      first.attribute = want_name("an attribute's name");
+      return first;
+    }
+    return is_mark(",") ? several(std::move(first)) : first;
+  }
+  Target one_target() {  // a, or (a, b)
+    const Deeper deeper(*this);
+    if (skip_mark("(")) {
+      Target inner = one_target();
+      if (is_mark(",")) inner = several(std::move(inner));
+      want_mark(")", "after the names");
+      return inner;
+    }
     Target t;
     t.at = now().at;
-    const bool bracket = skip_mark("(");
-    t.names.push_back(target_name());
-    if (attributes && !bracket && skip_mark(".")) {
-      t.attribute = want_name("an attribute's name");
-      return t;
-    }
-    while (skip_mark(",")) {
-      t.tuple = true;
-      if (now().kind != Kind::name || is_name("in")) break;
-      t.names.push_back(target_name());
-    }
-    if (bracket) want_mark(")", "after the names");
+    t.name = target_name();
     return t;
+  }
+  Target several(Target first) {
+    Target all;
+    all.at = first.at;
+    all.tuple = true;
+    all.parts.push_back(std::move(first));
+    while (skip_mark(",")) {
+      if (!is_mark("(") && (now().kind != Kind::name || is_name("in"))) break;
+      all.parts.push_back(one_target());
+    }
+    return all;
   }
   std::string target_name() {
     const std::size_t at = now().at;
@@ -223,10 +239,11 @@ class Parser {
     want_mark("(", "before the parameters");
     while (!skip_mark(")")) {
       if (!all.empty()) want_mark(",", "between parameters");
+      if (all.size() >= kMostArguments) source_.fail(now().at, "a macro has more than ", kMostArguments, " parameters");
       Parameter p;
       p.name = target_name();
       for (const Parameter& other : all)
-        if (other.name == p.name) source_.fail(now().at, "two parameters are called '", p.name, "'");
+        if (other.name == p.name) source_.fail(now().at, "two parameters are called '", shown_name(p.name), "'");
       if (skip_mark("=")) p.fallback = expression();
       all.push_back(std::move(p));
     }
@@ -240,7 +257,10 @@ class Parser {
     s.parameters = parameters();
     want_tag_end("the parameters");
     const int loops = std::exchange(loops_, 0);
+    const std::size_t varargs = varargs_, kwargs = kwargs_;
     s.bodies.push_back(block({"endmacro"}, "macro", s.at));
+    s.more_by_position = varargs_ > varargs;
+    s.more_by_name = kwargs_ > kwargs;
     loops_ = loops;
     close("endmacro");
     return s;
@@ -281,7 +301,8 @@ class Parser {
     take();
     while (now().kind != Kind::tag_end) {
       if (!s.targets.empty()) want_mark(",", "between names");
-      s.targets.push_back({{target_name()}, {}, false, now().at});
+      const std::size_t at = now().at;
+      s.targets.push_back({target_name(), {}, {}, false, at});
       want_mark("=", "after the name");
       s.exprs.push_back(expression());
     }
@@ -500,6 +521,7 @@ class Parser {
         want_mark(",", "between arguments");
         if (skip_mark(")")) break;
       }
+      if (all.size() >= kMostArguments) source_.fail(now().at, "a call has more than ", kMostArguments, " arguments");
       if (is_mark("*") || is_mark("**"))
         source_.fail(now().at, "arguments from a list ('", now().text, "') are not something chat templates may use");
       Argument a;
@@ -566,6 +588,8 @@ class Parser {
         if (name == "true" || name == "True") return literal(at, true);
         if (name == "false" || name == "False") return literal(at, false);
         if (name == "none" || name == "None") return literal(at, None{});
+        varargs_ += name == "varargs";
+        kwargs_ += name == "kwargs";
         ExprPtr e = node(Expr::Kind::name, at);
         e->text = name;
         return e;
@@ -615,12 +639,15 @@ class Parser {
   const Source& source_;
   std::vector<Token> tokens_;
   std::size_t next_ = 0;
+  std::size_t varargs_ = 0, kwargs_ = 0;  // how often these names were read
   int depth_ = 0, loops_ = 0;
+  StackGauge stack_;
 };
 
 }  // namespace
 
 Parsed parse(std::string_view source, std::string_view where) {
+  if (source.size() > kMostSource) fail(where, ": a chat template of ", source.size(), " bytes; more than ", kMostSource, " are refused");
   Parsed parsed;
   parsed.source.where = where;
   std::string& text = parsed.source.text;

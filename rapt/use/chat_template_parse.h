@@ -81,9 +81,10 @@ struct Expr {
   std::vector<Step> steps;
 };
 
-struct Target {  // of set and for: one name, one attribute of a namespace, or several names
-  std::vector<std::string> names;
-  std::string attribute;  // of names[0]
+struct Target {  // of set and for: one name, one attribute of a namespace, or several targets: a, (b, c)
+  std::string name;
+  std::string attribute;  // of name
+  std::vector<Target> parts;
   bool tuple = false;
   std::size_t at = 0;
 };
@@ -105,6 +106,7 @@ struct Statement {
   std::vector<Body> bodies;  // choose: one per branch; loop: body, else; others: one
   std::vector<Target> targets;  // loop, set: one; with: one per expr
   std::vector<Parameter> parameters;  // macro, call
+  bool more_by_position = false, more_by_name = false;  // the body speaks of `varargs`, `kwargs`: what has no parameter goes there
 };
 
 struct Parsed {

@@ -168,6 +168,23 @@ TEST(ChatTemplate, DateIsGivenNotRead) {
   EXPECT_THROW(t.render(Json(Json::Array{}), none), Error);
 }
 
+// The limits are the template's: what the user wrote may be long, and whoever asks the model says whether it fits.
+TEST(ChatTemplate, LongConversationsAreLegal) {
+  const ChatTemplate t(
+      "{{ bos_token }}{%- set ns = namespace(last=0) -%}{%- for m in messages -%}{%- if m.role == 'user' -%}"
+      "{%- set ns.last = loop.index0 -%}{%- endif -%}{%- endfor -%}"
+      "{%- for m in messages -%}{%- set content = m.content | trim -%}{%- if '</think>' in content -%}"
+      "{%- set content = content.split('</think>')[-1].lstrip('\n') -%}{%- endif -%}"
+      "{{ '<|' + m['role'] + '|>\n' + content + '<|end|>' + ('\n' if not loop.last else '') }}{%- endfor -%}");
+  const std::string large(std::size_t{20} << 20, 'x');
+  EXPECT_EQ(whole(t.render(std::vector<ChatMessage>{{"user", large}}, options())), "<s><|user|>\n" + large + "<|end|>");
+  std::vector<ChatMessage> many;
+  for (int i = 0; i < 5000; ++i) many.push_back({i % 2 == 0 ? "user" : "assistant", i % 2 == 0 ? "a question" : "<think>hm</think>\nyes"});
+  const std::string text = whole(t.render(many, options()));
+  EXPECT_EQ(text.substr(0, 65), "<s><|user|>\na question<|end|>\n<|assistant|>\nyes<|end|>\n<|user|>\na");
+  EXPECT_EQ(text.size(), 3 + 2500 * 27 + 2500 * 25 - 1);
+}
+
 TEST(ChatTemplate, OneTemplateRendersManyTimes) {
   const ChatTemplate t("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}");
   for (std::size_t n = 0; n < 3; ++n) EXPECT_EQ(whole(t.render(std::vector<ChatMessage>(n, {"user", "x"}), options())), std::to_string(n));

@@ -18,6 +18,14 @@ std::string Source::place(std::size_t at) const {
   return concat(where, ":", line, ":", at - start + 1);
 }
 
+std::string shown_name(std::string_view name) {
+  constexpr std::size_t kMost = 60;
+  if (name.size() <= kMost) return std::string(name);
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) --end;
+  return std::string(name.substr(0, end)) + "…";
+}
+
 void Meter::out_of_fuel() const { fail("the template needs too many steps (is there a loop that does not end?)"); }
 
 void Text::append(std::string_view bytes, bool trusted) {
@@ -91,10 +99,10 @@ namespace {
 
 std::string key_of(const Value& key) {  // equal keys have equal texts
   if (key.is_text()) return "s" + key.text().bytes();
-  if (auto n = key.integer()) return concat("n", *n);
+  if (auto n = key.integer()) return "n" + std::to_string(*n);
   if (key.is_real()) {
     const double x = key.number();
-    if (std::abs(x) < 1e15 && x == std::floor(x)) return concat("n", static_cast<std::int64_t>(x));
+    if (std::abs(x) < 1e15 && x == std::floor(x)) return "n" + std::to_string(static_cast<std::int64_t>(x));
     return "n" + real_text(x);
   }
   if (key.is_none()) return "0";
@@ -120,7 +128,7 @@ Value* Namespace::find(std::string_view name) {
 }
 
 Value make_list(Meter& meter, std::vector<Value> items, bool tuple) {
-  meter.pay(items.size() / 4);
+  meter.pay_items(items.size());
   auto list = std::make_shared<List>();
   for (const Value& item : items) list->depth = std::max(list->depth, item.depth() + 1);
   if (list->depth > kValueDepth) meter.fail("lists nested deeper than ", kValueDepth);
@@ -130,7 +138,7 @@ Value make_list(Meter& meter, std::vector<Value> items, bool tuple) {
 }
 
 Value make_map(Meter& meter, std::vector<std::pair<Value, Value>> items) {
-  meter.pay(items.size());
+  meter.pay(2 * items.size());  // a pair of values and a node of the index
   auto map = std::make_shared<Map>();
   for (auto& [key, value] : items) {
     std::string text = key_of(key);
@@ -146,8 +154,9 @@ Value make_map(Meter& meter, std::vector<std::pair<Value, Value>> items) {
 }
 
 Value make_text(Meter& meter, Text text) {
-  meter.check_size(text.size());
-  meter.pay_bytes(text.size());
+  meter.check_size(text.cost());
+  meter.pay_text(text);
+  text.shrink();
   return Value(std::move(text));
 }
 
@@ -181,6 +190,7 @@ Value from_json(Meter& meter, const Json& json, bool trusted) {
 
 bool equal(Meter& meter, const Value& a, const Value& b) {
   meter.pay();
+  meter.check_stack();
   if (a.is_number() && b.is_number()) {
     const auto m = a.integer(), n = b.integer();
     return m && n ? *m == *n : a.number() == b.number();
@@ -203,6 +213,7 @@ bool equal(Meter& meter, const Value& a, const Value& b) {
     const Map &x = a.map(), &y = b.map();
     if (x.items.size() != y.items.size()) return false;
     for (const auto& [key, value] : x.items) {
+      if (key.is_text()) meter.pay_bytes(key.text().size());
       const Value* other = y.find(key);
       if (!other || !equal(meter, value, *other)) return false;
     }
@@ -216,6 +227,7 @@ bool equal(Meter& meter, const Value& a, const Value& b) {
 
 int compare(Meter& meter, const Value& a, const Value& b, std::string_view what) {
   meter.pay();
+  meter.check_stack();
   if (a.is_number() && b.is_number()) {
     const auto m = a.integer(), n = b.integer();
     if (m && n) return *m < *n ? -1 : *m > *n;
@@ -238,7 +250,7 @@ int compare(Meter& meter, const Value& a, const Value& b, std::string_view what)
 bool contains(Meter& meter, const Value& in, const Value& what) {
   if (in.is_text()) {
     if (!what.is_text()) meter.fail("'in' a string wants a string on its left, not ", what.type_name());
-    meter.pay_bytes(in.text().size() + what.text().size());
+    meter.pay_characters(in.text().size());
     return find_bytes(in.text().bytes(), what.text().bytes(), 0) != std::string::npos;
   }
   if (in.is_map()) {
@@ -259,18 +271,18 @@ std::vector<Value> iterate(Meter& meter, const Value& value) {
   std::vector<Value> items;
   if (value.is_undefined()) return items;
   if (value.is_list()) {
-    meter.pay(value.list().items.size() / 4);
+    meter.pay_items(value.list().items.size());
     return value.list().items;
   }
   if (value.is_map()) {
-    meter.pay(value.map().items.size() / 4);
+    meter.pay_items(value.map().items.size());
     for (const auto& item : value.map().items) items.push_back(item.first);
     return items;
   }
   if (value.is_text()) {
     const Text& text = value.text();
     for (std::size_t at = 0; at < text.size();) {
-      meter.pay();
+      meter.pay(2);  // a string of its own
       const std::size_t n = character(text.bytes(), at).bytes;
       Text one;
       one.append(text, at, at + n);
@@ -287,7 +299,7 @@ std::size_t length(Meter& meter, const Value& value) {
   if (value.is_list()) return value.list().items.size();
   if (value.is_map()) return value.map().items.size();
   if (value.is_text()) {
-    meter.pay_bytes(value.text().size());
+    meter.pay_characters(value.text().size());
     return count_characters(value.text().bytes());
   }
   meter.fail(value.type_name(), " has no length");
@@ -376,6 +388,7 @@ class Writer {
 
   void write(const Value& value, std::size_t level) {
     meter_.pay();
+    meter_.check_stack();
     if (value.is_none()) put(json_ ? "null" : "None");
     else if (value.is_bool()) put(std::get<bool>(value.v) ? json_ ? "true" : "True" : json_ ? "false" : "False");
     else if (value.is_integer()) put(concat(std::get<std::int64_t>(value.v)));
@@ -395,7 +408,7 @@ class Writer {
     out_ += s;
   }
   void write_text(const Text& text) {
-    meter_.pay_bytes(text.size());
+    meter_.pay_characters(text.size());
     if (!text.trusted()) trusted_ = false;
     put(json_ ? json_string(text.bytes(), json_->ascii) : python_string(text.bytes()));
   }
@@ -411,6 +424,7 @@ class Writer {
     for (std::size_t i = 0; i < level; ++i) put(*json_->indent);
   }
   void write_list(const List& list, std::size_t level) {
+    if (!list.printed.empty() && !json_) return put(list.printed);
     put(list.tuple && !json_ ? "(" : "[");
     for (std::size_t i = 0; i < list.items.size(); ++i) {
       separate(i, level);
@@ -451,7 +465,10 @@ class Writer {
 }  // namespace
 
 Text to_text(Meter& meter, const Value& value) {
-  if (value.is_text()) return value.text();
+  if (value.is_text()) {
+    meter.pay_text(value.text());
+    return value.text();
+  }
   if (value.is_undefined()) return {};
   Writer writer(meter, nullptr);
   writer.write(value, 0);
@@ -518,64 +535,9 @@ bool is_space(std::uint32_t c) {
          (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-bool is_letter(std::uint32_t c) {
-  if (c < 0x80) return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-  if (c < 0xc0) return c == 0xaa || c == 0xb5 || c == 0xba;
-  if (c == 0xd7 || c == 0xf7) return false;
-  return !is_space(c) && !(c >= 0x2000 && c <= 0x2bff) && !(c >= 0x3000 && c <= 0x3004) && !(c >= 0x3008 && c <= 0x3020) &&
-         !(c >= 0xfe00 && c <= 0xfe6f) && !(c >= 0xff00 && c <= 0xff20) && !(c >= 0x1f000 && c <= 0x1faff);
-}
-
-// Simple case pairs of the alphabets that have case: Latin, Greek, Cyrillic, Armenian, fullwidth.
-std::uint32_t upper(std::uint32_t c) {
-  if (c < 0x80) return c >= 'a' && c <= 'z' ? c - 32 : c;
-  if (c == 0xb5) return 0x39c;
-  if (c >= 0xe0 && c <= 0xfe && c != 0xf7) return c - 32;
-  if (c == 0xff) return 0x178;
-  if ((c >= 0x100 && c <= 0x137 && c != 0x131) || (c >= 0x14a && c <= 0x177)) return c & ~1u;
-  if (c == 0x131) return 'I';
-  if ((c >= 0x139 && c <= 0x148) || (c >= 0x179 && c <= 0x17e)) return c % 2 == 0 ? c - 1 : c;
-  if (c == 0x17f) return 'S';
-  if (c == 0x3ac) return 0x386;
-  if (c >= 0x3ad && c <= 0x3af) return c - 37;
-  if (c == 0x3c2) return 0x3a3;
-  if (c >= 0x3b1 && c <= 0x3cb) return c - 32;
-  if (c == 0x3cc) return 0x38c;
-  if (c == 0x3cd || c == 0x3ce) return c - 63;
-  if (c >= 0x430 && c <= 0x44f) return c - 32;
-  if (c >= 0x450 && c <= 0x45f) return c - 80;
-  if ((c >= 0x460 && c <= 0x481) || (c >= 0x48a && c <= 0x4bf) || (c >= 0x4d0 && c <= 0x52f) || (c >= 0x1e00 && c <= 0x1e95) ||
-      (c >= 0x1ea0 && c <= 0x1eff))
-    return c & ~1u;
-  if (c >= 0x561 && c <= 0x586) return c - 48;
-  if (c >= 0xff41 && c <= 0xff5a) return c - 32;
-  return c;
-}
-
-std::uint32_t lower(std::uint32_t c) {
-  if (c < 0x80) return c >= 'A' && c <= 'Z' ? c + 32 : c;
-  if (c >= 0xc0 && c <= 0xde && c != 0xd7) return c + 32;
-  if (c == 0x178) return 0xff;
-  if ((c >= 0x100 && c <= 0x137 && c != 0x130) || (c >= 0x14a && c <= 0x177)) return c | 1u;
-  if ((c >= 0x139 && c <= 0x148) || (c >= 0x179 && c <= 0x17e)) return c % 2 == 1 ? c + 1 : c;
-  if (c == 0x386) return 0x3ac;
-  if (c >= 0x388 && c <= 0x38a) return c + 37;
-  if (c == 0x38c) return 0x3cc;
-  if (c == 0x38e || c == 0x38f) return c + 63;
-  if (c >= 0x391 && c <= 0x3ab && c != 0x3a2) return c + 32;
-  if (c >= 0x410 && c <= 0x42f) return c + 32;
-  if (c >= 0x400 && c <= 0x40f) return c + 80;
-  if ((c >= 0x460 && c <= 0x481) || (c >= 0x48a && c <= 0x4bf) || (c >= 0x4d0 && c <= 0x52f) || (c >= 0x1e00 && c <= 0x1e95) ||
-      (c >= 0x1ea0 && c <= 0x1eff))
-    return c | 1u;
-  if (c >= 0x531 && c <= 0x556) return c + 48;
-  if (c >= 0xff21 && c <= 0xff3a) return c + 32;
-  return c;
-}
-
 std::size_t find_bytes(std::string_view s, std::string_view what, std::size_t from) {
   if (what.size() <= 16) return s.find(what, from);
-  if (from > s.size()) return std::string_view::npos;
+  if (from > s.size() || what.size() > s.size() - from) return std::string_view::npos;
   std::vector<std::size_t> border(what.size(), 0);  // Knuth, Morris, Pratt: nothing in s is looked at twice
   for (std::size_t i = 1, k = 0; i < what.size(); ++i) {
     while (k > 0 && what[i] != what[k]) k = border[k - 1];

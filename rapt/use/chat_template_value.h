@@ -28,27 +28,6 @@ struct Source {
   std::string place(std::size_t at) const;
 };
 
-// What a rendering may still spend, and the place it has reached. Everything that loops pays here; everything that complains does so here.
-struct Meter {
-  const Source& source;
-  std::int64_t fuel;
-  std::size_t most_bytes;  // of one string
-  std::size_t at = 0;
-  void pay(std::size_t steps = 1) {
-    if (fuel < static_cast<std::int64_t>(steps)) out_of_fuel();
-    fuel -= static_cast<std::int64_t>(steps);
-  }
-  void pay_bytes(std::size_t bytes) { pay(bytes / 128); }  // a step per 128 bytes touched: a million steps are 128 MB, some 0.1 s
-  void check_size(std::size_t bytes) const {
-    if (bytes > most_bytes) fail("a text of more than ", most_bytes, " bytes; a template may not make longer ones");
-  }
-  template <class... Parts>
-  [[noreturn]] void fail(const Parts&... parts) const {
-    source.fail(at, parts...);
-  }
-  [[noreturn]] void out_of_fuel() const;
-};
-
 // A string and, in runs, who wrote it.
 class Text {
  public:
@@ -63,16 +42,66 @@ class Text {
   const std::string& bytes() const { return bytes_; }
   std::size_t size() const { return bytes_.size(); }
   const std::vector<Run>& runs() const { return runs_; }
+  // Bytes of memory: the runs count where there are several.
+  std::size_t cost() const { return bytes_.size() + (runs_.size() > 1 ? runs_.size() * sizeof(Run) : 0); }
   void append(std::string_view bytes, bool trusted);
   void append(const Text& text, std::size_t from = 0, std::size_t to = std::string::npos);
   bool trusted_at(std::size_t at) const;
   bool trusted() const;  // all of it
   void distrust();
+  void shrink() {  // what appending reserved and did not use
+    bytes_.shrink_to_fit();
+    runs_.shrink_to_fit();
+  }
 
  private:
   std::string bytes_;
   std::vector<Run> runs_;  // neighbours differ
 };
+
+// How much of the C++ stack has gone since this was made. Frames differ by compiler and sanitizer, so depth alone says little.
+class StackGauge {
+ public:
+  static constexpr std::ptrdiff_t kMost = 160 << 10;  // with what values and errors need below, a thread of 256 KiB is enough
+  bool spent() const {
+    const std::ptrdiff_t used = start_ - static_cast<const char*>(__builtin_frame_address(0));
+    return used > kMost || used < -kMost;
+  }
+
+ private:
+  const char* start_ = static_cast<const char*>(__builtin_frame_address(0));
+};
+
+// What a rendering may still spend, and the place it has reached. Everything pays here: a step for what is small, and one for every 128
+// bytes that are made or copied, 32 that are read character by character. So fuel bounds time and memory alike, whatever is kept.
+struct Meter {
+  const Source& source;
+  std::int64_t fuel;
+  std::size_t most_bytes;  // of one string with its runs
+  std::size_t at = 0;
+  StackGauge stack{};
+  void pay(std::size_t steps = 1) {
+    if (fuel < static_cast<std::int64_t>(steps)) out_of_fuel();
+    fuel -= static_cast<std::int64_t>(steps);
+  }
+  void pay_bytes(std::size_t bytes) { pay(bytes / 128); }
+  void pay_characters(std::size_t bytes) { pay(bytes / 32); }
+  void pay_items(std::size_t count) { pay(count / 2); }  // of a list: 56 bytes each, and their owners count one more
+  void pay_text(const Text& text) { pay_bytes(text.cost()); }
+  void check_size(std::size_t bytes) const {
+    if (bytes > most_bytes) fail("a text of more than ", most_bytes, " bytes; a template may not make longer ones");
+  }
+  void check_stack() const {
+    if (stack.spent()) fail("nested too deeply for the stack");
+  }
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    source.fail(at, parts...);
+  }
+  [[noreturn]] void out_of_fuel() const;
+};
+
+std::string shown_name(std::string_view name);  // for messages: no more than its first 60 bytes
 
 class Value;
 struct List;
@@ -144,6 +173,7 @@ struct List {
   std::vector<Value> items;
   bool tuple = false;
   int depth = 1;
+  std::string printed;  // "range(0, 3)"; else "": by its items
 };
 
 // In order of first insertion; 1, 1.0 and True are one key, as in Python.
@@ -160,7 +190,7 @@ struct Namespace {
   Value* find(std::string_view name);
 };
 
-constexpr int kValueDepth = 100;  // lists in lists; more is refused, so that walking them needs little stack
+constexpr int kValueDepth = 64;  // lists in lists; more is refused, so that walking them needs little stack
 
 Value make_list(Meter& meter, std::vector<Value> items, bool tuple = false);
 // Later values of a key replace earlier ones in their place.
@@ -207,9 +237,6 @@ Character character(std::string_view s, std::size_t at);
 void put_character(std::string& out, std::uint32_t code);
 std::size_t count_characters(std::string_view s);
 bool is_space(std::uint32_t code);
-bool is_letter(std::uint32_t code);  // enough for title() and isalpha(): everything above ASCII that is no space or punctuation block
-std::uint32_t upper(std::uint32_t code);
-std::uint32_t lower(std::uint32_t code);
 // First place of `what` at or after `from`, npos where there is none. Linear also for hostile arguments.
 std::size_t find_bytes(std::string_view s, std::string_view what, std::size_t from);
 

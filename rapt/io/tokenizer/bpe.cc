@@ -209,8 +209,9 @@ class Spm final : public PieceModel {
   void encode_part(std::string_view text, bool& unknown_before, std::vector<std::int32_t>& out) const {
     std::vector<Symbol> symbols;
     symbols.reserve(text.size());
+    WalkWork work(text.size(), spec_.where);
     for (std::size_t i = 0; i < text.size();) {
-      std::size_t length = user_.empty() ? 0 : user_.longest(text.substr(i)).first;
+      std::size_t length = user_.empty() ? 0 : user_.longest(text.substr(i), work).first;
       const bool frozen = length > 0;
       if (!frozen) length = unicode::read(text, i).length;
       const auto n = static_cast<std::int32_t>(symbols.size());

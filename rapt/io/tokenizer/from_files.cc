@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <unordered_set>
 
 #include "rapt/io/gguf.h"
 #include "rapt/io/reader.h"
@@ -79,19 +80,17 @@ void mark_special(TokenizerSpec& spec) {
   }
 }
 
-Json read_config_files(const fs::path& folder) {
-  Json config = Json::Object{};
-  const auto merge = [&](const char* name) {
+Json read_config_files(const fs::path& folder) {  // what both files name is as the first one says
+  Json::Object config;
+  std::unordered_set<std::string> seen;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const fs::path path = folder / name;
-    if (!fs::exists(path)) return;
+    if (!fs::exists(path)) continue;
     const Json part = parse_json(read_text_file(path.string()), path.string());
     if (!part.is_object()) fail(path.string(), ": is ", part.type_name(), ", not an object");
-    for (const auto& [key, value] : part.object()) {
-      if (!config.find(key)) config.set(key, value);
-    }
-  };
-  merge("tokenizer_config.json");
-  merge("special_tokens_map.json");
+    for (const Json::Member& member : part.object())
+      if (seen.insert(member.key).second) config.push_back(member);
+  }
   return config;
 }
 

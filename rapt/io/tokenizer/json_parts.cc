@@ -261,7 +261,12 @@ void read_post_processor(const Json& value, TokenizerSpec& spec) {
   } else if (type == "TemplateProcessing") {
     const Json& single = need(value, "single", where);
     if (!single.is_array()) fail(at(where, single), "the template of a single text is ", single.type_name(), ", not an array");
+    const Json none;
     const Json* special = value.find("special_tokens");
+    constexpr std::size_t kMostParts = 1024;
+    if (single.array().size() > kMostParts)
+      fail(at(where, single), "the template of a single text has ", single.array().size(), " parts; more than ", kMostParts,
+           " are refused");
     bool text_seen = false;
     for (const Json& item : single.array()) {
       if (item.find("Sequence")) {
@@ -271,7 +276,7 @@ void read_post_processor(const Json& value, TokenizerSpec& spec) {
       }
       const Json* token = item.find("SpecialToken");
       if (!token) fail(at(where, item), "a part of the template is neither Sequence nor SpecialToken");
-      const auto ids = template_ids(special ? *special : Json(), *token, where, spec);
+      const auto ids = template_ids(special ? *special : none, *token, where, spec);
       auto& side = text_seen ? spec.after : spec.before;
       side.insert(side.end(), ids.begin(), ids.end());
     }

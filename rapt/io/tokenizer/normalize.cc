@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rapt/io/tokenizer/normalize.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "rapt/io/tokenizer/unicode.h"
@@ -10,7 +11,7 @@ namespace {
 
 using namespace unicode;
 
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to, const EncodeWork& work) {
   std::string out;
   out.reserve(text.size());
   while (true) {
@@ -18,12 +19,13 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
     out += text.substr(0, at);
     if (at == std::string_view::npos) return out;
     out += to;
+    work.check_size(out.size());
     text.remove_prefix(at + from.size());
   }
 }
 
 // Runs of two spaces or more; other white space stays.
-std::string squeeze(std::string_view text, std::string_view to) {
+std::string squeeze(std::string_view text, std::string_view to, const EncodeWork& work) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size();) {
@@ -31,6 +33,7 @@ std::string squeeze(std::string_view text, std::string_view to) {
     while (end < text.size() && text[end] == ' ') ++end;
     if (end - i >= 2) out += to;
     else out += end > i ? text[i] : text[end++];
+    work.check_size(out.size());
     i = end;
   }
   return out;
@@ -109,13 +112,14 @@ std::string strip(std::string_view text, bool left, bool right) {
 
 // Hugging Face's way: clusters below six bytes are looked up as one, by the shortest prefix that has a replacement, and replaced whole;
 // else character by character.
-std::string apply_charsmap(std::string_view text, const Charsmap& map) {
+std::string apply_charsmap(std::string_view text, const Charsmap& map, const EncodeWork& work) {
   if (map.empty()) return std::string(text);
   std::string out;
   out.reserve(text.size());
   std::string_view to;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t end = grapheme_end(text, i);
+    work.check_size(out.size());
     if (end - i < 6 && map.match(text.substr(i, end - i), false, to)) {
       out += to;
       i = end;
@@ -125,13 +129,14 @@ std::string apply_charsmap(std::string_view text, const Charsmap& map) {
       const Char c = read(text, i);
       const std::string_view one = c.valid ? text.substr(i, c.length) : kReplacementText;
       out += map.match(one, false, to) ? to : one;
+      work.check_size(out.size());
       i += c.length;
     }
   }
   return out;
 }
 
-std::string sentencepiece(std::string_view text, const NormalStep& step, const Charsmap& map, const PrefixMatcher& user) {
+std::string sentencepiece(std::string_view text, const NormalStep& step, const Charsmap& map, const PrefixMatcher& user, EncodeWork& work) {
   // The next stretch in its normal form, and how much text it took.
   const auto next = [&](std::string_view rest, std::string_view& to) -> std::size_t {
     if (const std::size_t n = user ? user(rest) : 0) {
@@ -161,6 +166,8 @@ std::string sentencepiece(std::string_view text, const NormalStep& step, const C
   bool after_space = step.remove_extra;
   while (!text.empty()) {
     text.remove_prefix(next(text, to));
+    work.check_size(out.size() + to.size());
+    work.pay(to.size());
     while (after_space && to.starts_with(' ')) to.remove_prefix(1);
     if (to.empty()) continue;
     for (const char c : to) {
@@ -194,9 +201,10 @@ Charsmap::Charsmap(std::string blob, std::string_view where) {
 
 std::size_t Charsmap::match(std::string_view text, bool longest, std::string_view& replacement) const {
   std::size_t found = 0;
+  std::uint32_t best = 0;
   const auto offset = [](std::uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); };
   std::uint32_t at = offset(trie_[0]);
-  for (std::size_t i = 0; i < text.size(); ++i) {
+  for (std::size_t i = 0; i < std::min(text.size(), kLongest); ++i) {
     const std::uint8_t c = static_cast<std::uint8_t>(text[i]);
     at ^= c;
     if (c == 0 || at >= trie_.size()) break;
@@ -207,10 +215,11 @@ std::size_t Charsmap::match(std::string_view text, bool longest, std::string_vie
     if ((unit >> 8 & 1) == 0) continue;
     const std::uint32_t place = trie_[at] & 0x7FFFFFFF;
     if (place >= replacements_.size()) break;
-    replacement = std::string_view(replacements_.data() + place);  // ends at a zero byte: checked when the table was read
+    best = place;
     found = i + 1;
     if (!longest) break;
   }
+  if (found > 0) replacement = std::string_view(replacements_.data() + best);  // ends at a zero byte: checked when the table was read
   return found;
 }
 
@@ -222,15 +231,17 @@ Normalizer::Normalizer(const std::vector<NormalStep>& steps, std::string_view wh
   }
 }
 
-std::string Normalizer::apply(std::string text, const PrefixMatcher& user) const {
+std::string Normalizer::apply(std::string text, const PrefixMatcher& user, EncodeWork& work) const {
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const NormalStep& s = steps_[i];
+    work.pay(text.size());
+    work.check_size(text.size());
     switch (s.kind) {
       case NormalStep::Kind::prepend:
         if (!text.empty()) text.insert(0, s.to);
         break;
-      case NormalStep::Kind::replace: text = replace_all(text, s.from, s.to); break;
-      case NormalStep::Kind::squeeze: text = squeeze(text, s.to); break;
+      case NormalStep::Kind::replace: text = replace_all(text, s.from, s.to, work); break;
+      case NormalStep::Kind::squeeze: text = squeeze(text, s.to, work); break;
       case NormalStep::Kind::lower: text = unicode::text(lowered(codes(text))); break;
       case NormalStep::Kind::nfc: text = normalize(text, Form::nfc); break;
       case NormalStep::Kind::nfd: text = normalize(text, Form::nfd); break;
@@ -239,10 +250,11 @@ std::string Normalizer::apply(std::string text, const PrefixMatcher& user) const
       case NormalStep::Kind::strip_accents: text = unicode::text(without(codes(text), is_mark9)); break;
       case NormalStep::Kind::strip: text = strip(text, s.left, s.right); break;
       case NormalStep::Kind::bert: text = bert(text, s); break;
-      case NormalStep::Kind::charsmap: text = apply_charsmap(text, maps_[i]); break;
-      case NormalStep::Kind::sentencepiece: text = sentencepiece(text, s, maps_[i], user); break;
+      case NormalStep::Kind::charsmap: text = apply_charsmap(text, maps_[i], work); break;
+      case NormalStep::Kind::sentencepiece: text = sentencepiece(text, s, maps_[i], user, work); break;
     }
   }
+  work.check_size(text.size());
   return text;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rapt/io/tokenizer/spec.h"
+#include "rapt/io/tokenizer/work.h"
 
 namespace rapt {
 
@@ -21,7 +22,9 @@ class Charsmap {
   Charsmap() = default;
   Charsmap(std::string blob, std::string_view where);
   bool empty() const { return trie_.empty(); }
-  // Length of the longest (or shortest) prefix of `text` with a replacement; 0: none.
+  // Length of the longest (or shortest) prefix of `text` with a replacement; 0: none. A table may lead in a circle: after kLongest bytes
+  // a match ends.
+  static constexpr std::size_t kLongest = 256;
   std::size_t match(std::string_view text, bool longest, std::string_view& replacement) const;
 
  private:
@@ -36,8 +39,7 @@ class Normalizer {
  public:
   Normalizer(const std::vector<NormalStep>& steps, std::string_view where);
   bool empty() const { return steps_.empty(); }
-  // `first`: the text begins where the caller's text begins.
-  std::string apply(std::string text, const PrefixMatcher& user_defined) const;
+  std::string apply(std::string text, const PrefixMatcher& user_defined, EncodeWork& work) const;
 
  private:
   std::vector<NormalStep> steps_;

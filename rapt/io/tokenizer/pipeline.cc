@@ -33,8 +33,9 @@ class AddedMatcher {
     std::int32_t id;  // -1: text
   };
   // `trusted`: sorted, apart from each other.
-  std::vector<Stretch> cut(std::string_view text, const std::vector<Span>& trusted) const {
+  std::vector<Stretch> cut(std::string_view text, const std::vector<Span>& trusted, std::string_view where) const {
     std::vector<Stretch> out;
+    WalkWork work(text.size(), where);
     std::size_t open = 0, zone = 0;
     for (std::size_t i = 0; i < text.size();) {
       if (!begins_[static_cast<std::uint8_t>(text[i])]) {
@@ -46,13 +47,15 @@ class AddedMatcher {
       std::size_t length = 0;
       const AddedToken* token = nullptr;
       std::uint32_t node = 0;
-      for (std::size_t k = i; k < text.size() && trie_.step(node, text[k]); ++k) {
+      std::size_t k = i;
+      for (; k < text.size() && trie_.step(node, text[k]); ++k) {
         if (trie_.value(node) < 0) continue;
         const AddedToken& t = tokens_[static_cast<std::size_t>(trie_.value(node))];
         if (t.special && !(inside && k + 1 <= trusted[zone].end)) continue;
         token = &t;
         length = k + 1 - i;
       }
+      work.pay(k - i);
       if (!token) {
         ++i;
         continue;
@@ -95,6 +98,8 @@ class AddedMatcher {
   std::array<bool, 256> begins_{};
 };
 
+constexpr std::size_t kLongestAdded = 1024;  // the search for added tokens looks this far ahead at most
+
 class Pipeline final : public Tokenizer {
  public:
   explicit Pipeline(TokenizerSpec from) : spec(std::move(from)), normalizer_(spec.normal, spec.where) {
@@ -110,8 +115,12 @@ class Pipeline final : public Tokenizer {
         ids_.insert_or_assign(spec.tokens[i], static_cast<std::int32_t>(i));  // the last of equals, as a dict has it
     }
     for (const AddedToken& t : spec.added) {
-      if (t.normalized && !t.special && !normalizer_.empty()) late_.add(t, normalizer_.apply(t.text, {}));
-      else early_.add(t, t.text);
+      if (t.normalized && !t.special && !normalizer_.empty()) {
+        EncodeWork work(8 * kLongestAdded, std::size_t{1} << 20, spec.where);
+        late_.add(t, normalizer_.apply(t.text, {}, work));
+      } else {
+        early_.add(t, t.text);
+      }
     }
     for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
       if (spec.roles[i] == Role::user && !spec.tokens[i].empty()) user_.add(spec.tokens[i], static_cast<std::int32_t>(i));
@@ -138,18 +147,20 @@ class Pipeline final : public Tokenizer {
     }
     std::vector<std::int32_t> out;
     out.reserve(text.size() / 3);
+    EncodeWork work(text.size(), spec.where);
     if (early_.empty()) {
-      encode_text(text, true, out);
+      encode_text(text, true, work, out);
       return out;
     }
-    for (const auto& s : early_.cut(text, trusted)) {
+    for (const auto& s : early_.cut(text, trusted, spec.where)) {
       if (s.id >= 0) out.push_back(s.id);
-      else encode_text(std::string_view(text).substr(s.begin, s.end - s.begin), s.begin == 0, out);
+      else encode_text(std::string_view(text).substr(s.begin, s.end - s.begin), s.begin == 0, work, out);
     }
     return out;
   }
 
   std::string bytes_of(std::int32_t id) const override {
+    if (!known(id)) return {};
     const std::string& text = text_of(id);
     switch (roles_[static_cast<std::size_t>(id)]) {
       case Role::control:
@@ -182,7 +193,7 @@ class Pipeline final : public Tokenizer {
     std::string out;
     bool first = true;
     for (const std::int32_t id : ids) {
-      if (role(checked(id)) == Role::control && !special) continue;
+      if (!known(id) || (role(id) == Role::control && !special)) continue;
       std::string piece = bytes_of(id);
       const bool word = spec.kind == Kind::wordpiece;
       if (word && (role(id) == Role::control || role(id) == Role::unknown)) piece.insert(0, " ");
@@ -204,29 +215,35 @@ class Pipeline final : public Tokenizer {
   const TokenizerSpec spec;
 
  private:
+  // Models have more rows than their vocabulary has tokens where the rows were rounded up; such an id has no text.
+  bool known(std::int32_t id) const {
+    if (id < 0) fail("token ", id, " is no id");
+    return static_cast<std::size_t>(id) < spec.tokens.size();
+  }
   std::int32_t checked(std::int32_t id) const {
-    if (id < 0 || static_cast<std::size_t>(id) >= spec.tokens.size()) {
+    if (!known(id)) {
       fail("token ", id, " is not in the vocabulary of ", spec.tokens.size(), " tokens");
     }
     return id;
   }
 
-  void encode_text(std::string_view text, bool first, std::vector<std::int32_t>& out) const {
-    if (normalizer_.empty()) return encode_normal(std::string(text), first, out);
-    const PrefixMatcher user = [this](std::string_view rest) { return user_.longest(rest).first; };
-    std::string normal = normalizer_.apply(std::string(text), user_.empty() ? PrefixMatcher{} : user);
-    if (late_.empty()) return encode_normal(std::move(normal), first, out);
-    for (const auto& s : late_.cut(normal, {})) {
+  void encode_text(std::string_view text, bool first, EncodeWork& work, std::vector<std::int32_t>& out) const {
+    if (normalizer_.empty()) return encode_normal(std::string(text), first, work, out);
+    WalkWork walk(2 * text.size(), spec.where);  // SentencePiece asks twice for the spaces before a text
+    const PrefixMatcher user = [&](std::string_view rest) { return user_.longest(rest, walk).first; };
+    std::string normal = normalizer_.apply(std::string(text), user_.empty() ? PrefixMatcher{} : user, work);
+    if (late_.empty()) return encode_normal(std::move(normal), first, work, out);
+    for (const auto& s : late_.cut(normal, {}, spec.where)) {
       if (s.id >= 0) out.push_back(s.id);
-      else encode_normal(normal.substr(s.begin, s.end - s.begin), first && s.begin == 0, out);
+      else encode_normal(normal.substr(s.begin, s.end - s.begin), first && s.begin == 0, work, out);
     }
   }
 
-  void encode_normal(std::string text, bool first, std::vector<std::int32_t>& out) const {
+  void encode_normal(std::string text, bool first, EncodeWork& work, std::vector<std::int32_t>& out) const {
     Pieces pieces{std::move(text), {}, first};
     if (pieces.text.empty()) return;
     pieces.spans.push_back({0, pieces.text.size()});
-    for (const SplitStep& step : spec.splits) split(pieces, step);
+    for (const SplitStep& step : spec.splits) split(pieces, step, work);
     for (const Span& s : pieces.spans) model_->encode(std::string_view(pieces.text).substr(s.begin, s.end - s.begin), out);
   }
 
@@ -301,7 +318,6 @@ std::shared_ptr<const Tokenizer> make_tokenizer(TokenizerSpec spec) {
       check(id, "framing");
     }
   }
-  constexpr std::size_t kLongestAdded = 1024;  // the search for added tokens looks this far ahead at most
   for (const AddedToken& t : spec.added) {
     if (t.id < 0) fail(where, ": added token '", t.text, "' has no id");
     check(t.id, "added");

@@ -354,7 +354,7 @@ void arrange(std::vector<Segment> found, const SplitStep& step, std::vector<Span
   }
 }
 
-void metaspace(Pieces& pieces, const SplitStep& step) {
+void metaspace(Pieces& pieces, const SplitStep& step, const EncodeWork& work) {
   Pieces out;
   out.first = pieces.first;
   const std::string& mark = step.text;
@@ -368,6 +368,7 @@ void metaspace(Pieces& pieces, const SplitStep& step) {
     for (const char c : piece) {
       if (c == ' ') out.text += mark;
       else out.text += c;
+      work.check_size(out.text.size());
     }
     if (!step.cut) {
       out.spans.push_back({begin, out.text.size()});
@@ -381,8 +382,9 @@ void metaspace(Pieces& pieces, const SplitStep& step) {
 
 }  // namespace
 
-void split(Pieces& pieces, const SplitStep& step) {
-  if (step.kind == SplitStep::Kind::metaspace) return metaspace(pieces, step);
+void split(Pieces& pieces, const SplitStep& step, EncodeWork& work) {
+  work.pay(pieces.text.size());
+  if (step.kind == SplitStep::Kind::metaspace) return metaspace(pieces, step, work);
   if (step.kind == SplitStep::Kind::prefix_space) {
     Pieces out;
     out.first = pieces.first;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rapt/io/tokenizer/spec.h"
+#include "rapt/io/tokenizer/work.h"
 
 namespace rapt {
 
@@ -21,6 +22,6 @@ struct Pieces {
   bool first = true;  // the text begins where the caller's text begins
 };
 
-void split(Pieces& pieces, const SplitStep& step);
+void split(Pieces& pieces, const SplitStep& step, EncodeWork& work);
 
 }  // namespace rapt

@@ -104,12 +104,17 @@ TokenizerFiles files_of(const VocabOptions& o, const std::vector<std::string>& t
   return {root.dump() + "\n", config.dump() + "\n"};
 }
 
+std::string lowered_text(std::string_view text) {
+  EncodeWork work(text.size(), "vocabulary");
+  return Normalizer({{.kind = NormalStep::Kind::lower}}, "vocabulary").apply(std::string(text), {}, work);
+}
+
 std::vector<std::string> characters_of(std::span<const std::string_view> texts, const VocabOptions& o) {
   std::vector<bool> seen(0x110000);
   for (const std::string_view whole : texts) {
     std::string lowered;
     std::string_view text = whole;
-    if (o.lower) text = lowered = Normalizer({{.kind = NormalStep::Kind::lower}}, "vocabulary").apply(std::string(whole), {});
+    if (o.lower) text = lowered = lowered_text(whole);
     for (std::size_t i = 0; i < text.size();) {
       const unicode::Char c = unicode::read(text, i);
       if (!c.valid) fail("vocabulary of characters: byte ", i, " of a text is not UTF-8; bytes spell any text (--vocab bytes)");
@@ -164,9 +169,8 @@ TokenizerFiles train_vocabulary(std::span<const std::string_view> texts, const V
     fail_usage("vocabulary: a size of ", with_commas(options.size), " tokens; between ", fewest, " (256 bytes and ", specials,
                " special tokens) and ", with_commas(kMost), " are possible");
   WordCounts words;
-  const Normalizer lower({{.kind = NormalStep::Kind::lower}}, "vocabulary");
   for (const std::string_view text : texts) {
-    if (options.lower) words.add(lower.apply(std::string(text), {}));
+    if (options.lower) words.add(lowered_text(text));
     else words.add(text);
   }
   const auto pairs = learn_merges(words, tokens, byte_ids, options.size, options.least, options.progress);

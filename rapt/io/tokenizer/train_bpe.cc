@@ -35,7 +35,8 @@ void WordCounts::add(std::string_view text) {
   while (!text.empty()) {
     const std::size_t n = cut_for_gpt2(text, kPart);
     Pieces pieces{std::string(text.substr(0, n)), {{0, n}}, true};
-    split(pieces, SplitStep{.pattern = Pattern::gpt2});
+    EncodeWork work(n, "vocabulary");
+    split(pieces, SplitStep{.pattern = Pattern::gpt2}, work);
     for (const Span& s : pieces.spans) {
       if (s.begin == s.end) continue;
       const std::string_view piece = std::string_view(pieces.text).substr(s.begin, s.end - s.begin);

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "rapt/io/tokenizer/work.h"
+
 namespace rapt {
 
 // 64-bit keys to 64-bit values; the key kNone is not allowed.
@@ -74,12 +76,14 @@ class Trie {
   }
   std::int32_t value(std::uint32_t node) const { return values_[node]; }
   // The longest text in the trie that `text` begins with: its length and value.
-  std::pair<std::size_t, std::int32_t> longest(std::string_view text) const {
+  std::pair<std::size_t, std::int32_t> longest(std::string_view text, WalkWork& work) const {
     std::pair<std::size_t, std::int32_t> best{0, kNothing};
     std::uint32_t node = 0;
-    for (std::size_t i = 0; i < text.size() && step(node, text[i]); ++i) {
+    std::size_t i = 0;
+    for (; i < text.size() && step(node, text[i]); ++i) {
       if (values_[node] != kNothing) best = {i + 1, values_[node]};
     }
+    work.pay(i);
     return best;
   }
 

@@ -17,7 +17,7 @@ constexpr std::uint32_t kHangulLs = 19, kHangulVs = 21, kHangulTs = 28, kHangulS
 // The runs spread out once, 2 MiB: one load per character instead of a search.
 struct Tables {
   std::vector<std::uint8_t> category, combining;
-  std::unordered_map<std::uint32_t, std::uint32_t> lower, decomposition;
+  std::unordered_map<std::uint32_t, std::uint32_t> lower, upper, decomposition;
   std::unordered_map<std::uint64_t, std::uint32_t> composition;
 
   Tables() : category(kCodes), combining(kCodes) {
@@ -31,9 +31,20 @@ struct Tables {
     }
     for (std::size_t i = 0; i < kLowerRunsCount; i += 4) {
       for (std::int32_t c = kLowerRuns[i]; c <= kLowerRuns[i + 1]; c += kLowerRuns[i + 2]) {
-        lower[static_cast<std::uint32_t>(c)] = static_cast<std::uint32_t>(c + kLowerRuns[i + 3]);
+        const auto from = static_cast<std::uint32_t>(c), to = static_cast<std::uint32_t>(c + kLowerRuns[i + 3]);
+        lower[from] = to;
+        const auto [place, fresh] = upper.emplace(to, from);  // of several capitals the first: K before the sign of kelvin
+        if (!fresh) place->second = std::min(place->second, from);
       }
     }
+    // Small letters that no capital leads to.
+    static constexpr std::uint32_t kMoreUpper[][2] = {
+        {0xB5, 0x39C},   {0x131, 'I'},    {0x17F, 'S'},    {0x1C5, 0x1C4},   {0x1C8, 0x1C7},   {0x1CB, 0x1CA},  {0x1F2, 0x1F1},
+        {0x345, 0x399},  {0x3C2, 0x3A3},  {0x3D0, 0x392},  {0x3D1, 0x398},   {0x3D5, 0x3A6},   {0x3D6, 0x3A0},  {0x3F0, 0x39A},
+        {0x3F1, 0x3A1},  {0x3F5, 0x395},  {0x1C80, 0x412}, {0x1C81, 0x414},  {0x1C82, 0x41E},  {0x1C83, 0x421}, {0x1C84, 0x422},
+        {0x1C85, 0x422}, {0x1C86, 0x42A}, {0x1C87, 0x462}, {0x1C88, 0xA64A}, {0x1E9B, 0x1E60}, {0x1FBE, 0x399}};
+    for (const auto& [from, to] : kMoreUpper) upper[from] = to;
+    upper.erase(0xDF);  // two letters: the caller's matter
     std::uint32_t place = 0;
     for (std::size_t i = 0; i < kDecompositionsCount; ++i) {
       decomposition[kDecompositions[i] >> 8] = place << 8 | (kDecompositions[i] & 255);
@@ -230,6 +241,21 @@ void lower(std::vector<std::uint32_t>& out, std::uint32_t c) {
   const Tables& t = tables();
   const auto found = t.lower.find(c);
   out.push_back(found == t.lower.end() ? c : found->second);
+}
+
+std::uint32_t upper(std::uint32_t c) {
+  if (c < 0x80) return c >= 'a' && c <= 'z' ? c - 32 : c;
+  const Tables& t = tables();
+  const auto found = t.upper.find(c);
+  return found == t.upper.end() ? c : found->second;
+}
+
+int digit(std::uint32_t c) {
+  if (c < 0x80) return c >= '0' && c <= '9' ? static_cast<int>(c - '0') : -1;
+  if (category(c) != Nd) return -1;
+  std::uint32_t zero = c;  // every run of digits begins with a zero
+  while (category(zero - 1) == Nd) --zero;
+  return static_cast<int>((c - zero) % 10);
 }
 
 std::vector<std::uint32_t> decompose(const std::vector<std::uint32_t>& in, bool compatible) {

@@ -57,6 +57,8 @@ Category category8(std::uint32_t code);  // right for punctuation, marks without
 bool is_mark9(std::uint32_t code);
 
 void lower(std::vector<std::uint32_t>& out, std::uint32_t code);  // full mapping, character by character (U+0130 becomes two)
+std::uint32_t upper(std::uint32_t code);                          // simple mapping: one character each
+int digit(std::uint32_t code);                                    // 0 to 9 of a decimal digit of any script; -1: none
 
 enum class Form { nfc, nfd, nfkc, nfkd };
 std::string normalize(std::string_view text, Form form);  // of Unicode 9.0; invalid bytes become U+FFFD

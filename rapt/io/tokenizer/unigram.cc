@@ -58,6 +58,7 @@ class Unigram final : public PieceModel {
     if (text.empty()) return;
     if (text.size() > 0x7FFFFFFF) fail(spec_.where, ": a text of ", text.size(), " bytes without a break is too long");
     std::vector<Best> best(text.size() + 1);
+    WalkWork work(text.size(), spec_.where);
     for (std::size_t i = 0; i < text.size();) {
       const std::size_t character = unicode::read(text, i).length;
       const Number here = best[i].score;
@@ -67,12 +68,14 @@ class Unigram final : public PieceModel {
       };
       bool single = false;
       std::uint32_t node = 0;
-      for (std::size_t k = i; k < text.size() && trie_.step(node, text[k]); ++k) {
+      std::size_t k = i;
+      for (; k < text.size() && trie_.step(node, text[k]); ++k) {
         const std::int32_t e = trie_.value(node);
         if (e < 0) continue;
         offer(k + 1, here + entries_[static_cast<std::size_t>(e)].score, e);
         single = single || k + 1 - i == character;
       }
+      work.pay(k - i);
       if (!single) offer(i + character, here + unknown_, -1);
       i += character;
     }

@@ -32,8 +32,9 @@ class WordPiece final : public PieceModel {
     for (std::size_t i = 0; i < word.size() && characters <= spec_.longest_word; i += unicode::read(word, i).length) ++characters;
     const std::size_t before = out.size();
     bool known = characters <= spec_.longest_word;
+    WalkWork work(word.size(), spec_.where);
     for (std::size_t i = 0; known && i < word.size();) {
-      const auto [length, id] = (i == 0 ? first_ : next_).longest(word.substr(i));
+      const auto [length, id] = (i == 0 ? first_ : next_).longest(word.substr(i), work);
       known = length > 0;
       if (known) out.push_back(id);
       i += length;
