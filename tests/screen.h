@@ -119,7 +119,9 @@ class Screen {
     const Utf8Char c = read_utf8(s, 0);
     const int w = char_width(c.code);
     if (w == 0) {
-      if (!here().cells.empty()) here().cells[std::min<std::size_t>(here().cells.size(), static_cast<std::size_t>(std::max(1, column_))) - 1] += s.substr(0, c.length);
+      if (!here().cells.empty())
+        here().cells[std::min<std::size_t>(here().cells.size(), static_cast<std::size_t>(std::max(1, column_))) - 1] +=
+            s.substr(0, c.length);
       return c.length;
     }
     if (pending_ || column_ + w > width_) {

@@ -100,10 +100,8 @@ constexpr Range kWide[] = {
 };
 // clang-format on
 
-
 bool within(std::span<const Range> ranges, std::uint32_t code) {
-  const auto it = std::upper_bound(ranges.begin(), ranges.end(), code,
-                                   [](std::uint32_t c, const Range& r) { return c < r.first; });
+  const auto it = std::upper_bound(ranges.begin(), ranges.end(), code, [](std::uint32_t c, const Range& r) { return c < r.first; });
   return it != ranges.begin() && code <= std::prev(it)->last;
 }
 
@@ -127,8 +125,7 @@ Utf8Char read_utf8(std::string_view text, std::size_t at) {
     code = code << 6 | (byte(at + i) & 0x3F);
   }
   static constexpr std::uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-  if (lead < 0xC2 || lead > 0xF4 || code < kLeast[more] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-    return {0xFFFD, 1, false};
+  if (lead < 0xC2 || lead > 0xF4 || code < kLeast[more] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return {0xFFFD, 1, false};
   return {code, more + 1, true};
 }
 

@@ -296,8 +296,7 @@ std::string document_text(const Document& d, bool color, Dim width) {
                 const std::string lines = join(wrapped(w.text, prose), "\n") + "\n";
                 return w.heading ? bold + lines + plain : lines;
               },
-              [&](const Table& t) { return table_text(t, color, width); },
-              [&](const HeatMap& m) { return heat_text(m, color, width); },
+              [&](const Table& t) { return table_text(t, color, width); }, [&](const HeatMap& m) { return heat_text(m, color, width); },
               [&](const Chart& c) { return chart_text(c, color, static_cast<int>(std::clamp<Dim>(width - 4, 24, 140))); }},
         part);
   }

@@ -58,7 +58,8 @@ bool fits(const std::string& text, Dim width) {
 }
 
 TEST(Document, FitsAnyWindow) {
-  for (const Dim width : {200, 100, 80, 40, 24}) EXPECT_TRUE(fits(document_text(sample(), false, width), width)) << document_text(sample(), false, width);
+  for (const Dim width : {200, 100, 80, 40, 24})
+    EXPECT_TRUE(fits(document_text(sample(), false, width), width)) << document_text(sample(), false, width);
 }
 
 TEST(Document, ATableOfNumbersGoesOnBelow) {
@@ -75,7 +76,8 @@ TEST(Document, ATableOfNumbersGoesOnBelow) {
 }
 
 TEST(Document, ATableOfWordsBecomesItsRows) {
-  const Table t{"", {"what", "why", "where"}, {{"first thing", "because of a reason", "here and elsewhere"}, {"second", "none", Cell(2.5, 1)}}};
+  const Table t{
+      "", {"what", "why", "where"}, {{"first thing", "because of a reason", "here and elsewhere"}, {"second", "none", Cell(2.5, 1)}}};
   EXPECT_EQ(document_text({.parts = {t}}, false, 26),
             "what   first thing\n"
             "why    because of a reason\n"

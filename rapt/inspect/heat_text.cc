@@ -89,9 +89,12 @@ std::string legend(const Shares& share, bool color, Dim width) {
     }
   } else {
     for (int i = 4; sign && i > 0; --i) words(concat(kBelow[i], " ", short_number(least_value(share, -kLeast[i]))), 2);
-    for (int i = sign ? 1 : 0; i < 5; ++i) words(concat(i == 0 ? "blank" : kShades[i], " ", short_number(least_value(share, kLeast[i]))), 2);
+    for (int i = sign ? 1 : 0; i < 5; ++i)
+      words(concat(i == 0 ? "blank" : kShades[i], " ", short_number(least_value(share, kLeast[i]))), 2);
   }
-  words(concat(color || sign ? "" : "and more", map.scale == HeatMap::Scale::root ? (color ? "(even steps of the square root)" : " (even steps of the square root)") : ""), 2);
+  words(concat(color || sign ? "" : "and more",
+               map.scale == HeatMap::Scale::root ? (color ? "(even steps of the square root)" : " (even steps of the square root)") : ""),
+        2);
   std::string out = flow.out;
   out.erase(out.find_last_not_of(' ') + 1);
   return out + "\n";
@@ -131,7 +134,8 @@ std::string heat_text(const HeatMap& whole, bool color, Dim width) {
   for (std::size_t c = 0; c < C; ++c) {
     const std::string name = own ? map.columns[c] : std::to_string(c * step + 1);
     if (cell > digits) head += right_aligned(name, static_cast<Dim>(cell));
-    else if (c % (cell == 1 ? 10 : 5) == 0 && static_cast<std::size_t>(labels) + 1 + c * cell + name.size() <= static_cast<std::size_t>(width)) {
+    else if (c % (cell == 1 ? 10 : 5) == 0 &&
+             static_cast<std::size_t>(labels) + 1 + c * cell + name.size() <= static_cast<std::size_t>(width)) {
       head.resize(std::max(head.size(), static_cast<std::size_t>(labels) + 1 + c * cell + (cell > 1 ? 1 : 0)), ' ');
       head += name;
     }

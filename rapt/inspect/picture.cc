@@ -374,7 +374,8 @@ std::string chart_text(const Chart& chart, bool color, int width, int height) {
       const int row = height_at[static_cast<std::size_t>(k * cells + i)];
       if (row < 0) continue;
       last = row * cells + i;
-      if (i % every == (k * every / curves + every / (2 * curves)) % every) marks_on[static_cast<std::size_t>(last)] = curve_letter(k), ++shown;
+      if (i % every == (k * every / curves + every / (2 * curves)) % every)
+        marks_on[static_cast<std::size_t>(last)] = curve_letter(k), ++shown;
     }
     if (shown == 0 && last >= 0) marks_on[static_cast<std::size_t>(last)] = curve_letter(k);
   }

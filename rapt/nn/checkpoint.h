@@ -62,16 +62,16 @@ std::string find_model_unless_recipe(const std::string& name);
 
 // What a model's headers say, without its weights and its vocabulary.
 struct CheckpointSummary {
-  std::string path, format, family, name;     // name: what a GGUF file calls itself; "" where it does not
+  std::string path, format, family, name;  // name: what a GGUF file calls itself; "" where it does not
   std::string chat_template;
   Recipe recipe;
-  std::uint64_t bytes = 0;                    // of all tensors
+  std::uint64_t bytes = 0;  // of all tensors
   struct Stored {
     std::size_t tensors = 0;
     std::uint64_t bytes = 0;
   };
   std::map<DType, Stored> types;
-  DType main_type() const;                    // the one that takes most bytes
+  DType main_type() const;  // the one that takes most bytes
 };
 CheckpointSummary checkpoint_summary(const std::string& path);
 

@@ -589,11 +589,11 @@ void numbers(Drawing& d, const Recipe& r) {
     const auto kv = static_cast<double>(cost.kv_values);
     if (r.decoder->recurrent) d.pair("state", concat(both_bytes(static_cast<double>(cost.state_values)), " per sequence"));
     else
-      d.pair("KV per token", concat(both_bytes(kv),
-                    cost.kv_forgotten == cost.kv_values && kv > 0 ? "; forgotten behind the window"
-                    : cost.kv_forgotten > 0
-                        ? concat("; ", byte_count(2 * static_cast<double>(cost.kv_forgotten)), " of bf16 forgotten behind windows")
-                        : ""));
+      d.pair("KV per token",
+             concat(both_bytes(kv), cost.kv_forgotten == cost.kv_values && kv > 0 ? "; forgotten behind the window"
+                                    : cost.kv_forgotten > 0 ? concat("; ", byte_count(2 * static_cast<double>(cost.kv_forgotten)),
+                                                                     " of bf16 forgotten behind windows")
+                                                            : ""));
     if (cost.memory_values > 0) d.pair("  per source token", both_bytes(static_cast<double>(cost.memory_values)));
   }
   auto operations = [](double n) {  // 15.0 G: nobody says billions of operations

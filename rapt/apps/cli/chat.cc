@@ -226,9 +226,9 @@ class Chat {
 
   int run() {
     if (!settings_.quiet)
-      note(concat(file_name(checkpoint_.path), ", ", short_count(static_cast<double>(checkpoint_.model->parameters())), " parameters, context of ",
-                  counted(session_->context(), "token"), talk_.has_template() ? "" : ", no chat template: it continues your text",
-                  ".\n/help for help, Ctrl-D leaves.\n"));
+      note(concat(file_name(checkpoint_.path), ", ", short_count(static_cast<double>(checkpoint_.model->parameters())),
+                  " parameters, context of ", counted(session_->context(), "token"),
+                  talk_.has_template() ? "" : ", no chat template: it continues your text", ".\n/help for help, Ctrl-D leaves.\n"));
     while (true) {
       std::optional<std::string> line = read_message();
       if (!line) return 0;
@@ -302,10 +302,12 @@ class Chat {
       } else {
         talk_.load(parse_json(read_text_file(rest), rest));
       }
-      note(concat("(", counted(static_cast<Dim>(talk_.turns().size()), "turn"), name == "/save" ? " saved to " : " read from ", rest, ")\n"));
+      note(concat("(", counted(static_cast<Dim>(talk_.turns().size()), "turn"), name == "/save" ? " saved to " : " read from ", rest,
+                  ")\n"));
     } else {
-      fail_usage("unknown command '", name, "'; ",
-                 name_hint(name, std::vector<std::string>{"/help", "/set", "/clear", "/regen", "/undo", "/show", "/save", "/load", "/bye"}));
+      fail_usage(
+          "unknown command '", name, "'; ",
+          name_hint(name, std::vector<std::string>{"/help", "/set", "/clear", "/regen", "/undo", "/show", "/save", "/load", "/bye"}));
     }
     return true;
   }

@@ -22,7 +22,6 @@ std::vector<std::size_t> best_first(const std::vector<float>& probabilities, std
 
 int run(Args& args) {
   const CommonArgs common = common_args(args);
-  args.letter('k', "top-k");
   const auto top = static_cast<std::size_t>(args.number("top-k", 1, 1 << 20).value_or(5));
   const std::optional<std::string> in = args.value("in");
   const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model and texts");

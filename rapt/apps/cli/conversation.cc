@@ -52,8 +52,7 @@ Conversation::Prompt Conversation::prompt(const std::string& user, Dim context, 
   out.ids.insert(out.ids.end(), answered.begin(), answered.end());
   if (static_cast<Dim>(out.ids.size()) > most) {  // the oldest tokens but the first, which may begin every text
     const std::size_t kept = t.add_bos && t.bos >= 0 ? 1 : 0, fresh = more.size() + answered.size();
-    const std::size_t old = out.ids.size() - fresh,
-                      wanted = static_cast<std::size_t>(std::max<Dim>(0, half - static_cast<Dim>(fresh)));
+    const std::size_t old = out.ids.size() - fresh, wanted = static_cast<std::size_t>(std::max<Dim>(0, half - static_cast<Dim>(fresh)));
     if (old > wanted + kept) out.left_out = old - std::max(wanted, kept);
     out.ids.erase(out.ids.begin() + static_cast<std::ptrdiff_t>(std::min(kept, old)),
                   out.ids.begin() + static_cast<std::ptrdiff_t>(std::min(kept, old) + out.left_out));

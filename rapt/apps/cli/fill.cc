@@ -33,7 +33,6 @@ Json as_json(const Tokenizer& tokenizer, const FilledMasks& f, std::size_t index
 
 int run(Args& args) {
   const CommonArgs common = common_args(args);
-  args.letter('k', "top-k");
   const Dim top = args.number("top-k", 1, 1 << 20).value_or(5);
   const std::optional<std::string> in = args.value("in");
   const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model and texts");

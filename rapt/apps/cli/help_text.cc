@@ -71,8 +71,7 @@ std::string entry(std::string_view line, Dim width) {
 std::string command(std::string_view line, Dim width) {
   const Dim indent = indent_of(line);
   if (text_width(line) <= width) return std::string(line) + "\n";
-  const std::vector<std::string> lines =
-      fold_text(line.substr(static_cast<std::size_t>(indent)), std::max<Dim>(16, width - indent - 6));
+  const std::vector<std::string> lines = fold_text(line.substr(static_cast<std::size_t>(indent)), std::max<Dim>(16, width - indent - 6));
   return spaces(indent) + join(lines, " \\\n" + spaces(indent + 4)) + "\n";
 }
 
@@ -107,7 +106,8 @@ std::string folded_help(std::string_view text, Dim width) {
       const Dim from = line.starts_with("Usage:") ? 7 : indent;
       out += line.substr(0, static_cast<std::size_t>(from)) + hung(line.substr(static_cast<std::size_t>(from)), from + 4, width);
     } else if (examples) {
-      while (line.ends_with(" \\") && i < lines.size()) line.resize(line.size() - 1), line += lines[i].substr(lines[i].find_first_not_of(' ')), ++i;
+      while (line.ends_with(" \\") && i < lines.size())
+        line.resize(line.size() - 1), line += lines[i].substr(lines[i].find_first_not_of(' ')), ++i;
       out += command(line, width);
     } else if (indent == 0) {
       while (i < lines.size() && !lines[i].empty() && lines[i][0] != ' ') line += " " + lines[i++];
@@ -115,7 +115,8 @@ std::string folded_help(std::string_view text, Dim width) {
       examples = line == "Examples:" || line == "Example:";
     } else {
       const std::vector<std::string> parts = parts_of(line.substr(static_cast<std::size_t>(indent)), 2);
-      const Dim column = parts.size() > 1 ? static_cast<Dim>(line.find(parts[1], static_cast<std::size_t>(indent) + parts[0].size())) : 1000;
+      const Dim column =
+          parts.size() > 1 ? static_cast<Dim>(line.find(parts[1], static_cast<std::size_t>(indent) + parts[0].size())) : 1000;
       while (i < lines.size() && !lines[i].empty() && indent_of(lines[i]) >= std::min(column, indent + 6) && indent_of(lines[i]) > indent)
         line += " " + lines[i].substr(lines[i].find_first_not_of(' ')), ++i;
       out += entry(line, width);

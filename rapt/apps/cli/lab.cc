@@ -101,7 +101,8 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
       documents.push_back(lab_document(*e, results.back().back(), lab, seconds, origin));
       if (a.seeds.size() > 1) documents.back().title += concat(" (seed ", seed, ")");
       if (common.json) continue;
-      if (which.size() == 1) print(document_text(documents.back(), color_on_stdout(), columns_of_stdout()) + (a.seeds.back() == seed ? "" : "\n"));
+      if (which.size() == 1)
+        print(document_text(documents.back(), color_on_stdout(), columns_of_stdout()) + (a.seeds.back() == seed ? "" : "\n"));
       else print(concat(e->name, a.seeds.size() > 1 ? concat(", seed ", seed) : "", ": ", results.back().back().verdict, "\n"));
       flush();
     }

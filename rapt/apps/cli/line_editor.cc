@@ -62,8 +62,7 @@ std::string History::default_path() {
 History::History(std::string path) : path_(std::move(path)) {
   if (path_.empty()) return;
   std::error_code ignored;
-  if (const auto folder = std::filesystem::path(path_).parent_path(); !folder.empty())
-    std::filesystem::create_directories(folder, ignored);
+  if (const auto folder = std::filesystem::path(path_).parent_path(); !folder.empty()) std::filesystem::create_directories(folder, ignored);
   if (std::filesystem::exists(path_, ignored) && !std::filesystem::is_regular_file(path_, ignored)) {
     path_.clear();
     return;
@@ -183,8 +182,7 @@ struct LineEditor::Raw {  // as long as a text is edited: keys as they come, pas
   }
 };
 
-LineEditor::LineEditor(std::string history_path, int in, int out)
-    : in_(in), out_(out), history_(std::move(history_path)) {}
+LineEditor::LineEditor(std::string history_path, int in, int out) : in_(in), out_(out), history_(std::move(history_path)) {}
 
 void LineEditor::put(std::string_view text) const {
   while (!text.empty()) {
@@ -226,8 +224,7 @@ void LineEditor::draw() {
   const Dim width = std::max<Dim>(8, size.columns);
   const Layout l = lay_out(prompt_, text_, at_, width);
   // Terminals reflow what they show: in another width the text that stands there takes other rows.
-  if (drawn_width_ != 0 && drawn_width_ != width)
-    drawn_row_ = lay_out(drawn_prompt_, drawn_text_, drawn_at_, width).row;
+  if (drawn_width_ != 0 && drawn_width_ != width) drawn_row_ = lay_out(drawn_prompt_, drawn_text_, drawn_at_, width).row;
   const std::size_t height = static_cast<std::size_t>(std::max<Dim>(1, size.rows));
   std::size_t first = 0, last = l.rows.size();
   if (last > height) {  // more than the screen holds: the rows around the cursor
@@ -319,11 +316,16 @@ LineEditor::Key LineEditor::escape_key() {
   if (c == -2) return Key::cancel;
   if (c != '[' && c != 'O') {
     switch (c) {
-      case 'b': case 'B': return Key::word_left;
-      case 'f': case 'F': return Key::word_right;
-      case 'd': case 'D': return Key::erase_word_right;
-      case 8: case 127: return Key::erase_word_left;
-      case 10: case 13: return Key::newline;
+      case 'b':
+      case 'B': return Key::word_left;
+      case 'f':
+      case 'F': return Key::word_right;
+      case 'd':
+      case 'D': return Key::erase_word_right;
+      case 8:
+      case 127: return Key::erase_word_left;
+      case 10:
+      case 13: return Key::newline;
       default: return Key::none;
     }
   }
@@ -351,8 +353,10 @@ LineEditor::Key LineEditor::escape_key() {
   if (c == 'u' && numbers[0] == 13) return held > 0 ? Key::newline : Key::enter;
   if (c != '~') return Key::none;
   switch (numbers[0]) {
-    case 1: case 7: return Key::home;
-    case 4: case 8: return Key::end;
+    case 1:
+    case 7: return Key::home;
+    case 4:
+    case 8: return Key::end;
     case 3: return word ? Key::erase_word_right : Key::erase_right;
     case 200: typed_ = read_paste(); return Key::paste;
     default: return Key::none;

@@ -129,8 +129,7 @@ TEST(LineEditor, KeysOfAllEncodings) {
   EXPECT_EQ(typed("one two\033[D\033OD\x0bX"), "one tX");                       // two forms of Left, Ctrl-K
   for (const char* home : {"\033[H", "\033OH", "\033[1~", "\033[7~", "\x01"})
     for (const char* end : {"\033[F", "\033OF", "\033[4~", "\033[8~", "\x05"})
-      if (end[1] == home[1] || end[0] == '\x05')
-        EXPECT_EQ(typed(concat("bc", home, "a", end, "d")), "abcd") << home + 1 << " " << end + 1;
+      if (end[1] == home[1] || end[0] == '\x05') EXPECT_EQ(typed(concat("bc", home, "a", end, "d")), "abcd") << home + 1 << " " << end + 1;
   EXPECT_EQ(typed("abc\x01\033[3~"), "bc");                                     // Delete
   EXPECT_EQ(typed("ab cd\x01\033[3;5~"), " cd");                                // Ctrl-Delete
   EXPECT_EQ(typed("e\xCC\x81x\033[D\x7f"), "x");                                // a letter goes with its mark
@@ -158,13 +157,17 @@ TEST(LineEditor, HistoryAndSearch) {
   }
   t.type("draft\033[A\033[A\033[B\033[B!\r");
   EXPECT_TRUE(t.shows("got <draft!>")) << t.screen.text();
-  t.type("\x12" "t");
+  t.type(
+      "\x12"
+      "t");
   EXPECT_TRUE(t.shows("(search: t) draft!")) << t.screen.text();
   t.type("w");
   EXPECT_TRUE(t.shows("(search: tw) second two")) << t.screen.text();
   t.type("\x05 more\r");  // any other key goes on with what was found
   EXPECT_TRUE(t.shows("got <second two more>")) << t.screen.text();
-  t.type("x\x12" "first\x07\r");  // Ctrl-G: as it was
+  t.type(
+      "x\x12"
+      "first\x07\r");  // Ctrl-G: as it was
   EXPECT_TRUE(t.shows("got <x>")) << t.screen.text();
   t.type("gone\x03");
   EXPECT_TRUE(t.shows("stopped <>")) << t.screen.text();
@@ -193,7 +196,7 @@ TEST(History, StaysInAPrivateBoundedFile) {
     h.add("  ");
     h.add("你好");
   }
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(::stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   EXPECT_EQ(cli::History(path).all(), (std::vector<std::string>{"one\ntwo \\n three", "你好"}));

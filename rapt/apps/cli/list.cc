@@ -6,6 +6,7 @@
 
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/base/text.h"
+#include "rapt/base/text_width.h"
 #include "rapt/nn/show.h"
 
 namespace rapt::cli {
@@ -75,7 +76,7 @@ int run(Args& args) {
   }
   std::vector<Dim> widths(6, 0);
   for (const auto& line : table)
-    for (std::size_t i = 0; line.size() == widths.size() && i < line.size(); ++i) widths[i] = std::max(widths[i], columns(line[i]));
+    for (std::size_t i = 0; line.size() == widths.size() && i < line.size(); ++i) widths[i] = std::max(widths[i], text_width(line[i]));
   std::string out;
   for (const auto& line : table) {
     for (std::size_t i = 0; i < line.size(); ++i)

@@ -26,8 +26,9 @@ extern const char* const kCommit;  // written at build time: cmake/version.cmake
 
 namespace {
 
-const Verb* const kVerbs[] = {&kRun,    &kTranslate, &kEmbed,    &kFill,  &kClassify, &kTrain, &kData,    &kEval, &kBench,       &kTokenize,
-                              &kLogits, &kConvert,   &kQuantize, &kCheck, &kList,     &kShow,  &kInspect, &kLab,  &kCompletions, &kHelpVerb};
+const Verb* const kVerbs[] = {&kRun,  &kTranslate, &kEmbed,    &kFill,   &kClassify,    &kTrain,    &kData,
+                              &kEval, &kBench,     &kTokenize, &kLogits, &kConvert,     &kQuantize, &kCheck,
+                              &kList, &kShow,      &kInspect,  &kLab,    &kCompletions, &kHelpVerb};
 
 std::string overview() {
   std::string out = "rapt: one engine for Transformers: train, run, look inside\n\nUsage: rapt VERB [...]\n\n";

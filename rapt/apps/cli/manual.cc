@@ -158,7 +158,7 @@ std::string bash_script() {
       "complete -o filenames -F _rapt rapt\n");
 }
 
-std::string quoted(std::string_view text) {  // for zsh and fish, inside '…'
+std::string in_quotes(std::string_view text) {  // for zsh and fish, inside '…'
   std::string out;
   for (char c : text)
     if (c == '\'') out += "’";
@@ -170,7 +170,7 @@ std::string quoted(std::string_view text) {  // for zsh and fish, inside '…'
 std::string zsh_script() {
   std::string all, cases;
   auto item = [](std::string_view name, std::string_view text) {
-    return concat(" '", quoted(name), text.empty() ? "" : ":", quoted(text), "'");
+    return concat(" '", in_quotes(name), text.empty() ? "" : ":", in_quotes(text), "'");
   };
   for (const Verb* v : verbs()) {
     all += item(v->name, v->summary);
@@ -215,13 +215,13 @@ std::string zsh_script() {
 std::string fish_script() {
   std::string out = "# fish completion of rapt; made by `rapt completions fish`\n";
   for (const Verb* v : verbs()) {
-    out += concat("complete -c rapt -n __fish_use_subcommand -a ", v->name, " -d '", quoted(v->summary), "'\n");
+    out += concat("complete -c rapt -n __fish_use_subcommand -a ", v->name, " -d '", in_quotes(v->summary), "'\n");
     const std::string help = help_text(*v);
     const std::string when = concat("complete -c rapt -n '__fish_seen_subcommand_from ", v->name, "'");
     for (const Args::Known& k : flags_of(*v)) {
       const std::string letter = letter_of(k.name), text = meaning_of(help, k.name);
       out += concat(when, " -l ", k.name, letter.empty() ? "" : " -s " + letter.substr(1), k.takes_value ? " -r" : "",
-                    text.empty() ? "" : concat(" -d '", quoted(text), "'"), "\n");
+                    text.empty() ? "" : concat(" -d '", in_quotes(text), "'"), "\n");
     }
     if (const std::vector<std::string> words = first_words(v->name); !words.empty()) out += concat(when, " -a '", join(words, " "), "'\n");
   }

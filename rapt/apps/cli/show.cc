@@ -5,8 +5,8 @@
 
 #include "rapt/apps/cli/help_text.h"
 #include "rapt/apps/cli/verb.h"
-#include "rapt/base/terminal.h"
 #include "rapt/base/json.h"
+#include "rapt/base/terminal.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/document.h"
 #include "rapt/nn/checkpoint.h"

@@ -119,8 +119,8 @@ void TrainView::draw() {
         concat(with_commas(static_cast<Dim>(rate_)), " tokens/s"), time_text(left) + " left"},
        width);
   flow(lines,
-       {"loss " + fixed(smooth_, 4), judged_.empty() ? "" : "held out " + judged_, "rate " + brief(last_.rate),
-        "norm " + brief(last_.norm), skipped_ > 0 ? concat("skipped ", skipped_) : ""},
+       {"loss " + fixed(smooth_, 4), judged_.empty() ? "" : "held out " + judged_, "rate " + brief(last_.rate), "norm " + brief(last_.norm),
+        skipped_ > 0 ? concat("skipped ", skipped_) : ""},
        width);
   lines.push_back("  " + little_curve(curve_, static_cast<std::size_t>(std::min<Dim>(70, width - 4))));
   if (!health_.empty()) {

@@ -35,6 +35,7 @@ constexpr FlagName kFlagNames[] = {
     {"vocab-size", "", {"--size"}, "tokens of a new vocabulary"},
     {"out", "-o", {"--save"}, "the file or folder to write"},
     {"translate", "", {"--source"}, "what to translate"},
+    {"top-k", "-k", {}, "so many at most: tokens to choose from, words for a mask, classes"},
     {"prompt", "-p", {}, "prompt lengths (bench)"},
     {"depth", "-d", {}, "tokens before them (bench)"},
     {"repeat", "-r", {}, "runs (bench)"},
@@ -247,8 +248,8 @@ void Progress::step(double done, double of, std::string_view more) {
   last_ = now;
   drawn_ = true;
   const std::string left = concat("  ", fixed(done > 0 ? seconds / done * (of - done) : 0.0, 0), " s left");
-  const std::string line = progress_line(what_, done / of, concat(more.empty() ? "" : "  ", more, left),
-                                         terminal_size(STDERR_FILENO).columns - 1);
+  const std::string line =
+      progress_line(what_, done / of, concat(more.empty() ? "" : "  ", more, left), terminal_size(STDERR_FILENO).columns - 1);
   std::fprintf(stderr, "\r\033[2K%s", line.c_str());
   std::fflush(stderr);
 }

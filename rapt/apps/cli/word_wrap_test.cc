@@ -31,7 +31,8 @@ Rows wrapped(std::string_view text, int width, std::size_t step) {
 TEST(WordWrap, WordsMoveToTheNextRowWhole) {
   for (const std::size_t step : {1, 2, 3, 7, 100}) {
     EXPECT_EQ(wrapped("Attention lets every word look at all others.", 20, step),
-              (Rows{"Attention lets", "every word look at", "all others."})) << step;
+              (Rows{"Attention lets", "every word look at", "all others."}))
+        << step;
     EXPECT_EQ(wrapped("one\n\n  two three four", 10, step), (Rows{"one", "", "  two", "three", "four"})) << step;
     EXPECT_EQ(wrapped("abcdefghijklmnopqrst uv", 10, step), (Rows{"abcdefghi", "jklmnopqr", "st uv"})) << step;  // longer than a row
     EXPECT_EQ(wrapped("123456789 x", 10, step), (Rows{"123456789", "x"})) << step;  // the space at the edge vanishes
