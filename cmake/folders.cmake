@@ -28,6 +28,9 @@ function(rapt_folder name)
     elseif(CMAKE_CXX_COMPILER_ID MATCHES Clang)
       target_precompile_headers(${target} REUSE_FROM rapt_base)
     endif()
+    if(name STREQUAL lab)  # nothing waits for its own code
+      target_compile_options(${target} PRIVATE -O1)
+    endif()
     if(RAPT_FUZZ AND name MATCHES "^(base|io|io/tokenizer|nn|use)$")  # what reads bytes from outside tells the fuzzer where it went
       target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
     endif()
