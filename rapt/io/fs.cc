@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "rapt/base/checked.h"
+#include "rapt/io/folder.h"
 
 namespace rapt {
 namespace {
@@ -138,7 +139,7 @@ class RealFs final : public Fs {
 
   void remove_all(const std::string& path) override {  // links are removed, not followed
     std::error_code error;
-    std::filesystem::remove_all(path, error);
+    remove_tree(path, error);
     if (error) refuse(path, "remove", error.value());
   }
 
@@ -147,11 +148,8 @@ class RealFs final : public Fs {
   std::vector<std::string> list(const std::string& folder) const override {
     std::vector<std::string> names;
     std::error_code error;
-    std::filesystem::directory_iterator entry(folder, error);
-    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
-      names.push_back(entry->path().filename().string());
+    for (const std::filesystem::path& p : paths_in(folder, error)) names.push_back(p.filename().string());
     if (error) refuse(folder, "list this folder", error.value());
-    std::sort(names.begin(), names.end());
     return names;
   }
 

@@ -18,6 +18,8 @@
 #include <mutex>
 #include <set>
 
+#include "rapt/io/folder.h"
+
 namespace rapt {
 namespace {
 
@@ -201,10 +203,10 @@ void check_link(const std::string& folder, const std::string& path) {
 void check_links(const std::string& folder) {
   constexpr std::string_view kEnds[] = {".json", ".txt", ".model", ".spm", ".safetensors", ".jinja"};
   std::error_code error;
-  for (const auto& e : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = e.path().filename().string();
+  for (const std::filesystem::path& p : paths_in(folder, error)) {
+    const std::string name = p.filename().string();
     if (std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); }))
-      check_link(folder, e.path().string());
+      check_link(folder, p.string());
   }
 }
 
@@ -274,8 +276,8 @@ bool left_behind(const std::string& path, long process) {
 void clear_leftovers(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> gone;
-  for (const auto& e : std::filesystem::directory_iterator(folder, error)) {
-    std::string_view name = e.path().native();
+  for (const std::filesystem::path& path : paths_in(folder, error)) {
+    std::string_view name = path.native();
     name.remove_prefix(name.rfind('/') + 1);
     if (!name.starts_with('.') || !name.ends_with(".tmp")) continue;
     name.remove_suffix(4);  // .FILE.PROCESS-NUMBER
@@ -289,7 +291,7 @@ void clear_leftovers(const std::string& folder) {
     if (dash == name.npos || dot == name.npos || dot < 2 || !digits(name.substr(dot + 1, dash - dot - 1), process) ||
         !digits(name.substr(dash + 1), number))
       continue;
-    if (e.is_regular_file(error) && left_behind(e.path().native(), process)) gone.push_back(e.path().native());
+    if (std::filesystem::is_regular_file(path, error) && left_behind(path.native(), process)) gone.push_back(path.native());
   }
   for (const std::string& path : gone) ::unlink(path.c_str());
 }

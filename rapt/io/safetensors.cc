@@ -18,6 +18,7 @@
 
 #include "rapt/base/checked.h"
 #include "rapt/base/json.h"
+#include "rapt/io/folder.h"
 #include "rapt/tensor/formats.h"
 
 namespace rapt {
@@ -316,11 +317,10 @@ TensorTable open_safetensors_folder(const std::string& folder) {
   if (is_there(index)) return open_index(root, index.string());
   std::error_code error;
   std::string pickle;
-  for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string(), ending = it->path().extension().string();
-    if ((ending == ".bin" || ending == ".pt" || ending == ".pth" || ending == ".ckpt" || ending == ".pkl") &&
-        (pickle.empty() || name < pickle))
-      pickle = name;
+  for (const fs::path& p : paths_in(root, error)) {
+    const std::string ending = p.extension().string();
+    if (pickle.empty() && (ending == ".bin" || ending == ".pt" || ending == ".pth" || ending == ".ckpt" || ending == ".pkl"))
+      pickle = p.filename().string();
   }
   if (error) fail(folder, ": cannot be read as a folder: ", error.message());
   if (!pickle.empty())

@@ -404,10 +404,11 @@ std::vector<Trained> train_toys(const Lab& lab, std::vector<Toy> toys) {
   double done = 0, of = 0;
   for (const Toy& t : toys) of += static_cast<double>(scaled(lab, t.steps));
   auto work = [&] {
-    Device device(lab.device.kernels, {.threads = 1});
+    std::optional<Device> device;
     for (std::size_t i = next++; i < toys.size(); i = next++) {
       try {
-        out[i] = train_toy(lab, device, toys[i], [&] {
+        if (!device) device.emplace(lab.device.kernels, DeviceOptions{.threads = 1});
+        out[i] = train_toy(lab, *device, toys[i], [&] {
           const std::lock_guard hold(lock);
           done += 1;
           if (lab.progress) lab.progress(toys[i].name, done, of);
@@ -418,7 +419,11 @@ std::vector<Trained> train_toys(const Lab& lab, std::vector<Toy> toys) {
     }
   };
   std::vector<std::thread> threads;
-  for (int i = 1; i < lab.device.threads() && static_cast<std::size_t>(i) < toys.size(); ++i) threads.emplace_back(work);
+  threads.reserve(toys.size());
+  try {
+    for (int i = 1; i < lab.device.threads() && static_cast<std::size_t>(i) < toys.size(); ++i) threads.emplace_back(work);
+  } catch (const std::exception&) {  // no more to be had: those there are do it
+  }
   work();
   for (std::thread& t : threads) t.join();
   for (const std::exception_ptr& e : errors)

@@ -83,9 +83,9 @@ void segment_backward(Run& run, const Segment& s) {
   const Arena::Mark mark = run.arena.mark();
   Tape inner(outer->gradients);
   run.tape = &inner;
-  run.layer = s.index;
-  run.stack = s.stack;
-  run.row_ids = s.row_ids;
+  const int layer = std::exchange(run.layer, s.index);
+  const Stack stack = std::exchange(run.stack, s.stack);
+  const auto row_ids = std::exchange(run.row_ids, s.row_ids);
   run.recomputing = true;
   const bool was_muted = run.taps && run.taps->muted;
   if (run.taps) run.taps->muted = true;
@@ -94,6 +94,9 @@ void segment_backward(Run& run, const Segment& s) {
   inner.play_back(run);
   if (run.taps) run.taps->muted = was_muted;
   run.recomputing = false;
+  run.row_ids = row_ids;
+  run.stack = stack;
+  run.layer = layer;
   run.tape = outer;
   run.arena.release(mark);
 }

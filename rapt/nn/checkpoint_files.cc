@@ -7,14 +7,17 @@
 //         cos[T,D/2] sin[T,D/2] (tables nobody needs)  output[V,C] (own matrix only)
 #include "rapt/nn/checkpoint_files.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "rapt/base/checked.h"
 #include "rapt/base/text.h"
+#include "rapt/io/folder.h"
 #include "rapt/io/safetensors.h"
 #include "rapt/nn/checkpoint.h"
 #include "rapt/nn/family_write.h"
@@ -38,9 +41,10 @@ constexpr std::size_t kMostRecipe = 1 << 20;
 
 std::string read_magic(const std::string& path) {
   char bytes[4] = {};
-  std::ifstream in(path, std::ios::binary);
-  in.read(bytes, 4);
-  return {bytes, static_cast<std::size_t>(in.gcount())};
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const ssize_t n = file < 0 ? 0 : ::read(file, bytes, sizeof bytes);
+  if (file >= 0) ::close(file);
+  return {bytes, static_cast<std::size_t>(std::max<ssize_t>(n, 0))};
 }
 
 // 1e-5 is written into a GGUF as the nearest float; the shortest number that means this float is what was meant.
@@ -275,8 +279,8 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const CheckpointFiles& f, Dim voca
   const fs::path folder = fs::path(f.path).parent_path();
   std::vector<fs::path> found = {folder / concat("tok", vocab, ".bin"), folder / "tokenizer.bin"};
   std::error_code ignored;
-  for (const auto& e : fs::directory_iterator(folder.empty() ? "." : folder, ignored))
-    if (e.path().filename().string().starts_with("tok") && e.path().extension() == ".bin") found.push_back(e.path());
+  for (const fs::path& p : paths_in(folder.empty() ? "." : folder, ignored))
+    if (p.filename().string().starts_with("tok") && p.extension() == ".bin") found.push_back(p);
   for (const fs::path& p : found)
     if (is_there(p)) return tokenizer_from_llama2c(read_file(p.string()), vocab, p.string());
   return nullptr;
@@ -290,14 +294,14 @@ std::string newest_state(const fs::path& folder) {
   std::pair<Dim, Dim> newest{-1, 0};
   std::string out;
   std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (!name.starts_with("step-") || !is_there(it->path() / "config.json")) continue;
+  for (const fs::path& path : paths_in(folder, error)) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with("step-") || !is_there(path / "config.json")) continue;
     std::pair<Dim, Dim> state{-1, 1};
     const char* const last = name.data() + name.size();
     auto read = std::from_chars(name.data() + 5, last, state.first);
     if (last - read.ptr > 2 && std::string_view(read.ptr, 2) == ".g") read = std::from_chars(read.ptr + 2, last, state.second);
-    if (read.ec == std::errc{} && read.ptr == last && state > newest) newest = state, out = it->path().string();
+    if (read.ec == std::errc{} && read.ptr == last && state > newest) newest = state, out = path.string();
   }
   return out;
 }
@@ -306,10 +310,10 @@ std::string newest_state(const fs::path& folder) {
 std::string single_gguf(const fs::path& folder) {
   std::string out;
   std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() != ".gguf") continue;
+  for (const fs::path& path : paths_in(folder, error)) {
+    if (path.extension() != ".gguf") continue;
     if (!out.empty()) return "";
-    out = it->path().string();
+    out = path.string();
   }
   return out;
 }
@@ -365,8 +369,7 @@ NamesInFolders names_in_folders(const std::string& beginning) {
   NamesInFolders out;
   for (const fs::path& folder : model_folders()) {
     std::error_code error;
-    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-      const fs::path& p = it->path();
+    for (const fs::path& p : paths_in(folder, error)) {
       if (!is_folder(p) && p.extension() != ".gguf" && p.extension() != ".bin") continue;
       const std::string name = p.filename().string(), found = checkpoint_at(p);
       if (found.empty() || std::find(out.all.begin(), out.all.end(), name) != out.all.end()) continue;

@@ -9,6 +9,7 @@
 
 #include "rapt/base/team.h"
 #include "rapt/base/text.h"
+#include "rapt/io/folder.h"
 #include "rapt/io/safetensors.h"
 #include "rapt/io/tokenizer/write.h"
 #include "rapt/nn/checkpoint.h"
@@ -495,9 +496,9 @@ void write_checkpoint(const std::string& from, const std::string& to, const Conv
   try {
     to_folder(*files, t, to, options);
   } catch (...) {  // a full disk: what was written so far is no model and helps nobody
-    if (!there) fs::remove_all(to, ignored);
+    if (!there) remove_tree(to, ignored);
     if (empty)
-      for (const auto& e : fs::directory_iterator(to, ignored)) fs::remove_all(e.path(), ignored);
+      for (const fs::path& p : paths_in(to, ignored)) remove_tree(p, ignored);
     throw;
   }
 }

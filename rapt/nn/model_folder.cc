@@ -11,6 +11,7 @@
 #include <map>
 
 #include "rapt/base/text.h"
+#include "rapt/io/folder.h"
 #include "rapt/io/safetensors.h"
 #include "rapt/nn/family_write.h"
 #include "rapt/tensor/pack.h"
@@ -190,22 +191,22 @@ void remove_leftovers(const fs::path& to) {
   const fs::path parent = to.has_parent_path() ? to.parent_path() : fs::path(".");
   std::error_code error;
   std::vector<fs::path> gone;
-  for (const auto& e : fs::directory_iterator(parent, error)) {
-    const std::string name = e.path().filename().string();
-    if (!name.starts_with(begin) || !fs::is_directory(e.symlink_status(error))) continue;
+  for (const fs::path& path : paths_in(parent, error)) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with(begin) || !fs::is_directory(fs::symlink_status(path, error))) continue;
     long process = 0;
     const auto [end, bad] = std::from_chars(name.data() + begin.size(), name.data() + name.size(), process);
     const std::string_view rest(end, static_cast<std::size_t>(name.data() + name.size() - end));
     if (bad != std::errc{} || !(rest.empty() || (rest == ".old" && fs::exists(to / "config.json", error)))) continue;
-    bool ours = left_behind(e.path().string(), process);
-    for (const auto& inside : fs::directory_iterator(e.path(), error)) {
-      const std::string file = inside.path().filename().string();
-      ours = ours && inside.is_regular_file(error) &&
+    bool ours = left_behind(path.string(), process);
+    for (const fs::path& inside : paths_in(path, error)) {
+      const std::string file = inside.filename().string();
+      ours = ours && fs::is_regular_file(inside, error) &&
              (file.ends_with(".json") || file.ends_with(".safetensors") || (file.starts_with('.') && file.ends_with(".tmp")));
     }
-    if (ours && !error) gone.push_back(e.path());
+    if (ours && !error) gone.push_back(path);
   }
-  for (const fs::path& p : gone) fs::remove_all(p, error);
+  for (const fs::path& p : gone) remove_tree(p, error);
 }
 
 }  // namespace
@@ -220,16 +221,19 @@ void write_model_folder(const Model& model, const FolderExtras& extras, const st
     fail(folder, ": is there and is no model folder (it has no config.json), so it is not replaced; choose another name");
   remove_leftovers(to);
   const std::string mark = concat(".tmp-", ::getpid()), beside = to.string() + mark, before = to.string() + mark + ".old";
-  fs::remove_all(beside, error);
+  remove_tree(beside, error);
   fs::create_directories(beside, error);
   if (error) fail(beside, ": cannot be made: ", error.message());
   struct Undo {
     const std::string& path;
     int held;
     ~Undo() {
-      std::error_code ignored;
-      if (!path.empty()) fs::remove_all(path, ignored);
       if (held >= 0) ::close(held);
+      try {
+        std::error_code ignored;
+        if (!path.empty()) remove_tree(path, ignored);
+      } catch (const std::bad_alloc&) {  // the next one who writes here removes it
+      }
     }
   } undo{beside, ::open(beside.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   ::flock(undo.held, LOCK_EX | LOCK_NB);  // says that somebody still writes it
@@ -248,7 +252,7 @@ void write_model_folder(const Model& model, const FolderExtras& extras, const st
     if (there) fs::rename(before, to, error);
     fail(folder, ": the finished folder cannot be put there: ", why);
   }
-  if (there) fs::remove_all(before, error);
+  if (there) remove_tree(before, error);
 }
 
 }  // namespace rapt

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
+#include "rapt/io/reader.h"
 #include "rapt/nn/presets.h"
 #include "rapt/nn/recipe_fields.h"
 
@@ -492,14 +492,9 @@ Recipe preset(std::string_view name) { return load_preset(name, 0); }
 Recipe find_recipe(const std::string& name_or_path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(name_or_path, ignored) && find_preset(name_or_path)) return preset(name_or_path);
-  if (std::ifstream in(name_or_path, std::ios::binary); in) {
-    constexpr std::size_t kMost = std::size_t{1} << 20;
-    std::string text(kMost + 1, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    if (in.bad()) fail(name_or_path, ": cannot be read; is it a folder?");
-    text.resize(static_cast<std::size_t>(in.gcount()));
-    if (text.size() > kMost) fail(name_or_path, ": larger than ", byte_count(kMost), "; a recipe has a few KiB: is this the right file?");
-    return parse_recipe(text, name_or_path);
+  if (std::filesystem::exists(name_or_path, ignored)) {
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 20;  // a recipe has a few KiB
+    return parse_recipe(read_text_file(name_or_path, kMost), name_or_path);
   }
   if (find_preset(name_or_path)) return preset(name_or_path);
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json"))

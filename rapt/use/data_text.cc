@@ -4,24 +4,27 @@
 #include <filesystem>
 
 #include "rapt/base/text.h"
+#include "rapt/io/folder.h"
 #include "rapt/use/data_parts.h"
 
 namespace rapt::data {
 namespace {
 
 // Files of a folder by name, those of folders inside it too; hidden ones are left out.
-std::vector<std::string> files_of(const std::string& folder) {
+void add_files(const std::filesystem::path& folder, std::vector<std::string>& out) {
   namespace fs = std::filesystem;
-  std::vector<std::string> out;
   std::error_code error;
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().filename().string().starts_with('.')) {
-      if (it->is_directory()) it.disable_recursion_pending();
-      continue;
-    }
-    if (it->is_regular_file()) out.push_back(it->path().string());
+  for (const fs::path& p : paths_in(folder, error)) {
+    if (p.filename().string().starts_with('.')) continue;
+    if (fs::is_directory(fs::symlink_status(p))) add_files(p, out);
+    else if (fs::is_regular_file(p)) out.push_back(p.string());
   }
-  if (error) fail(folder, ": cannot be listed: ", error.message());
+  if (error) fail(folder.string(), ": cannot be listed: ", error.message());
+}
+
+std::vector<std::string> files_of(const std::string& folder) {
+  std::vector<std::string> out;
+  add_files(folder, out);
   if (out.empty()) fail(folder, ": holds no files");
   std::sort(out.begin(), out.end());
   return out;

@@ -133,7 +133,7 @@ class Allocation : public testing::Test {
 TEST_F(Allocation, OfARunThatFailsIsAnError) { try_all({"run", "first/model", "to be", "-n", "4", "--temp", "0", "-t", "2"}); }
 TEST_F(Allocation, OfATrainingThatFailsIsAnError) { try_all(train("again"), "again"); }
 TEST_F(Allocation, OfALookThatFailsIsAnError) { try_all({"inspect", "heads", "first/model", "to be or not", "--json", "-t", "2"}); }
-TEST_F(Allocation, OfAConversionThatFailsIsAnError) { try_all({"convert", "first/model", "copy", "--force", "-q"}, "copy"); }
+TEST_F(Allocation, OfAConversionThatFailsIsAnError) { try_all({"convert", "first/model", "copy", "--force", "-q", "-t", "1"}, "copy"); }
 
 }  // namespace
 }  // namespace rapt::test

@@ -5,6 +5,7 @@
 
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/base/text.h"
+#include "rapt/io/folder.h"
 
 namespace rapt::cli {
 namespace {
@@ -30,8 +31,8 @@ double size_of_path(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return static_cast<double>(std::filesystem::file_size(path, ignored));
   double sum = 0;
-  for (const auto& e : std::filesystem::directory_iterator(path, ignored))
-    if (e.is_regular_file(ignored)) sum += static_cast<double>(e.file_size(ignored));
+  for (const std::filesystem::path& p : paths_in(path, ignored))
+    if (std::filesystem::is_regular_file(p, ignored)) sum += static_cast<double>(std::filesystem::file_size(p, ignored));
   return sum;
 }
 

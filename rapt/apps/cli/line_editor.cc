@@ -68,6 +68,7 @@ History::History(std::string path) : path_(std::move(path)) {
     return;
   }
   std::ifstream in(path_);
+  in.exceptions(std::ios::badbit);  // no memory for a line is not the end of the file, which is written anew below
   for (std::string line; std::getline(in, line);) texts_.push_back(unescaped(line));
   if (texts_.size() <= kMost) return;
   texts_.erase(texts_.begin(), texts_.end() - kMost);

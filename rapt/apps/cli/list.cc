@@ -7,6 +7,7 @@
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/base/text.h"
 #include "rapt/base/text_width.h"
+#include "rapt/io/folder.h"
 #include "rapt/nn/show.h"
 
 namespace rapt::cli {
@@ -32,8 +33,8 @@ std::vector<std::string> models_there() {
     std::vector<std::string> here;
     std::error_code ignored;
     if (!folder.empty())
-      for (const auto& e : fs::directory_iterator(folder, ignored))
-        if (may_be_model(e.path())) here.push_back(e.path().string());
+      for (const fs::path& p : paths_in(folder, ignored))
+        if (may_be_model(p)) here.push_back(p.string());
     std::sort(here.begin(), here.end());
     out.insert(out.end(), here.begin(), here.end());
   }

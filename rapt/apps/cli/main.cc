@@ -140,6 +140,16 @@ const Verb kHelpVerb = {"help", "what a verb does",
 
 }  // namespace rapt::cli
 
+namespace {
+void print_error(const char* what) {
+  try {
+    std::fprintf(stderr, "error: %s\n", rapt::cli::visible(what).c_str());
+  } catch (const std::bad_alloc&) {  // not even for the message
+    std::fputs("error: out of memory\n", stderr);
+  }
+}
+}  // namespace
+
 int rapt_main(int argc, char** argv);  // apart from main(), so that tests can run the program in a process of theirs
 int rapt_main(int argc, char** argv) {
   int code = 1;
@@ -151,12 +161,12 @@ int rapt_main(int argc, char** argv) {
       rapt::fail("standard output: ", std::strerror(errno));
     }
   } catch (const rapt::Error& e) {
-    std::fprintf(stderr, "error: %s\n", rapt::cli::visible(e.what()).c_str());
+    print_error(e.what());
     code = e.kind() == rapt::Error::Kind::usage ? 2 : 1;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "error: out of memory\n");
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "error: %s\n", rapt::cli::visible(e.what()).c_str());
+    print_error(e.what());
   }
   return code;
 }
