@@ -73,9 +73,9 @@ std::string file_of(Bytes& in, std::uint32_t kind) {
   std::string text = meta.dump();
   const std::uint64_t text_size = text.size();
   text = padded_to_64(std::move(text));
-  std::string header = "RAPTDATA" + u32(1) + u32(in.near(kind)) + u32(width) + u32(0) + u64(in.near(vocabulary_size())) + u64(in.near(count)) +
-                       u64(in.near(items)) + u64(in.near(kind == 1 ? count / 2 : items / (kind == 2 ? 4 : 2))) + u64(in.near(0)) +
-                       u64(in.near(text_size)) + sum_of(text) + sum_of(index) + sum_of(ids);
+  std::string header = "RAPTDATA" + u32(1) + u32(in.near(kind)) + u32(width) + u32(0) + u64(in.near(vocabulary_size())) +
+                       u64(in.near(count)) + u64(in.near(items)) + u64(in.near(kind == 1 ? count / 2 : items / (kind == 2 ? 4 : 2))) +
+                       u64(in.near(0)) + u64(in.near(text_size)) + sum_of(text) + sum_of(index) + sum_of(ids);
   header += sum_of(header);
   return padded_to_64(std::move(header)) + text + index + ids;
 }
@@ -93,7 +93,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     ~Close() { ::close(file); }
   } close{file};
   DataOptions o{.path = concat("/proc/self/fd/", file), .seed = in.next(), .batch = 1 + in.next() % 4, .length = 2 + in.next() % 12};
-  o.objective = kind == 2 ? Objective::translation : kind == 3 ? Objective::classification : in.next() % 2 ? Objective::masked : Objective::causal;
+  o.objective = kind == 2       ? Objective::translation
+                : kind == 3     ? Objective::classification
+                : in.next() % 2 ? Objective::masked
+                                : Objective::causal;
   o.windows = in.next() % 2 ? DataOptions::Windows::random : DataOptions::Windows::shuffled;
   o.documents = o.objective == Objective::causal && in.next() % 2;
   if (kind != 1 && in.next() % 2) o.batch_tokens = 1 + in.next();
