@@ -4,10 +4,13 @@
 set(RAPT_OBJECTS "")
 set(RAPT_TEST_SOURCES "")
 
-# Headers of the standard library take a third of a source's time: clang compiles them once. g++ goes without, so that a source that
-# forgets an include is found.
+# Headers of the standard library take a third of a source's time: they are compiled once. A build of everything by g++ goes without, so
+# that a source that forgets an include is found (scripts/test --long gcc).
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang OR RAPT_TEST_SET STREQUAL core)
+  set(RAPT_PRECOMPILE ON)
+endif()
 function(rapt_precompile target)
-  if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  if(RAPT_PRECOMPILE)
     target_precompile_headers(${target} PRIVATE <algorithm> <array> <charconv> <chrono> <cmath> <cstring> <filesystem> <functional> <map>
                               <memory> <optional> <set> <span> <string> <string_view> <variant> <vector>)
   endif()
@@ -25,13 +28,13 @@ function(rapt_folder name)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
     if(NOT TARGET rapt_base OR target STREQUAL rapt_base)
       rapt_precompile(${target})
-    elseif(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    elseif(RAPT_PRECOMPILE)
       target_precompile_headers(${target} REUSE_FROM rapt_base)
     endif()
     if(name STREQUAL lab)  # nothing waits for its own code
       target_compile_options(${target} PRIVATE -O1)
     endif()
-    if(RAPT_FUZZ AND name MATCHES "^(base|io|io/tokenizer|nn|use)$")  # what reads bytes from outside tells the fuzzer where it went
+    if(RAPT_FUZZ)  # tells the fuzzer where it went; every folder, since they share one precompiled header
       target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
     endif()
     if(RAPT_TEST_SET STREQUAL core AND name MATCHES "^(io/tokenizer|inspect|use|lab)$")
@@ -75,7 +78,9 @@ function(rapt_kernels isa)
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized -Wno-uninitialized)  # its own intrinsics
   endif()
   # Unoptimised tiles would take minutes to run. The sets that nobody waits for are spared the last percent.
-  if(RAPT_SANITIZE OR isa MATCHES "^(f64|scalar)$")
+  if(RAPT_TEST_SET STREQUAL core AND NOT isa STREQUAL own)
+    target_compile_options(${target} PRIVATE -O1)
+  elseif(RAPT_SANITIZE OR isa MATCHES "^(f64|scalar)$")
     target_compile_options(${target} PRIVATE -O2)
   else()
     target_compile_options(${target} PRIVATE -O3)

@@ -11,6 +11,7 @@
 
 #include "rapt/base/json.h"
 #include "rapt/base/rng.h"
+#include "tests/build_kind.h"
 #include "tests/cli.h"
 #include "tests/tools.h"
 
@@ -200,6 +201,31 @@ TEST_F(CliTrain, SurvivesKills) {
   RecordProperty("finished_between", through);
   std::printf("%d kills, %d runs came through in between, the last one had come to step %ld; 0 states lost\n", done, through,
               static_cast<long>(before));
+}
+
+// The header of this model's file has 640 bytes or another length that begins like a pickle; it runs and goes on all the same.
+TEST_F(CliTrain, EveryLengthOfAHeaderIsReadAgain) {
+  const std::string recipe = folder / "c.json", out = folder / "c";
+  put_file(recipe,
+           R"({"width":64,"vocab":256,"context":64,"decoder":{"kinds":{"L":{"parts":[{"self":{"heads":4}},{"self":{"heads":4}}]}}}})");
+  const std::string train = "train '" + recipe + "' --data '" + text +
+                            "' --vocab bytes --length 32 --batch 1 --eval-batches 1 -t 1 -q --out '" + out + "' --steps ";
+  ASSERT_EQ(run(train + "1").code, 0);
+  const std::string header = read_file(out + "/model/model.safetensors").substr(0, 2);
+  EXPECT_TRUE(header[0] == '\x80' && header[1] >= 2 && header[1] <= 5) << "another header than this test needs";
+  EXPECT_EQ(run("run '" + out + "/model' hi -n 1 -q").code, 0);
+  const Outcome more = run(train + "2");
+  EXPECT_EQ(more.code, 0) << more.err;
+}
+
+TEST_F(CliTrain, TextsThatDoNotFitAreRefusedAtOnce) {
+  RAPT_NOT_SANITIZED("it needs more addresses than the limit leaves");
+  const std::string large = folder / "large.txt";
+  put_file(large, "");
+  fs::resize_file(large, std::uintmax_t{1} << 30);  // takes no room
+  const Outcome o = run("data '" + large + "' --vocab bytes --out '" + (folder / "x.bin") + "' -q", "ulimit -v 3000000;");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("large.txt: has 1 GiB, and learning from a text takes up to 10 times its size of memory"));
 }
 
 // `rapt data` and training from its file: the same vocabulary, windows and bits as from the text itself.

@@ -552,7 +552,7 @@ TEST(Family, QuantizedCopiesHoldTheBlocksOfTheirRows) {
   EXPECT_EQ(file.tensors.find("token_embd.weight")->dtype(), DType::q8_0);  // it is also the output matrix
   EXPECT_EQ(file.tensors.find("output_norm.weight")->dtype(), DType::f32);
   ASSERT_EQ(notes.size(), 1u);
-  expect_words(notes[0], {"52", "q4_1 as f16"});
+  expect_words(notes[0], {"rows of 52", "no whole blocks of q4_1", "stored as f16"});
   const ToyTensor& v = toy.tensor("model.layers.0.self_attn.v_proj.weight");
   std::vector<std::byte> blocks(bytes_of(DType::q4_1, static_cast<Dim>(v.values.size()), "v"));
   quantize(DType::q4_1, v.values, blocks);

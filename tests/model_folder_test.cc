@@ -4,6 +4,8 @@
 #include "rapt/nn/model_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -224,6 +226,31 @@ TEST(ModelFolder, AnExistingFolderIsReplacedOnlyIfAskedAndIfItIsAModel) {
   std::size_t left = 0;
   for ([[maybe_unused]] const auto& e : fs::directory_iterator(temp.path())) ++left;
   EXPECT_EQ(left, 2u);  // nothing half done stays
+}
+
+// A run that was killed while it wrote leaves FOLDER.tmp-PROCESS; the next one that writes FOLDER clears it, and nothing else.
+TEST(ModelFolder, LeftoversOfTheDeadAreCleared) {
+  const TempFolder temp;
+  const pid_t dead = ::fork();
+  if (dead == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(dead, nullptr, 0), dead);
+  const auto folder = [&](const std::string& name, const char* file) {
+    fs::create_directories(temp / name);
+    put_file(temp / (name + "/" + file), "x");
+    return temp / name;
+  };
+  const std::string gone = folder(concat("m.tmp-", dead), "config.json"), alive = folder(concat("m.tmp-", ::getppid()), "config.json"),
+                    other = folder(concat("n.tmp-", dead), "config.json"), named = folder("m.tmp-x", "config.json"),
+                    before = folder(concat("m.tmp-", dead, ".old"), "config.json");
+  Model m{resolve(small("gpt2"))};
+  randomise(m, 5);
+  write_model_folder(m, {}, temp / "m", false);
+  EXPECT_FALSE(fs::exists(gone));
+  for (const std::string& stays : {alive, other, named, before}) EXPECT_TRUE(fs::exists(stays)) << stays;
+  const std::string theirs = folder(concat("m.tmp-", dead), "notes.txt");
+  write_model_folder(m, {}, temp / "m", true);
+  EXPECT_TRUE(fs::exists(theirs));   // no file of ours
+  EXPECT_FALSE(fs::exists(before));  // there is a model in its place
 }
 
 TEST(ModelFolder, RecipeAndConfigMustAgree) {

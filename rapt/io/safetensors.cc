@@ -201,6 +201,7 @@ SafetensorsFile SafetensorsFile::parse(Reader in) {
     fail(name, ": byte 0: a header of ", length, " bytes; more than ", kMostHeader, " are not read (is this a safetensors file?)");
   if (length < 2) fail(name, ": byte 0: a header of ", length, " bytes; the shortest is {}");
   const std::string_view text = in.text(length, "the header");
+  in.spend(length);  // a copy, where it comes from a file
   if (text[0] != '{') fail(name, ": byte 8: the header begins with ", quote_name(text.substr(0, 1)), ", it must begin with '{'");
   HeaderText header(text, name);
   SafetensorsFile file;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "rapt/base/memory.h"
 #include "rapt/base/text.h"
 #include "rapt/io/fs.h"
 #include "rapt/io/gzip.h"
@@ -119,7 +120,14 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 }
 
 std::string text_file(const std::string& path, const DataOptions& options) {
-  std::string text = read_text_or_gz(path);
+  // The text, four bytes for each of its tokens, and what is made on the way: ten times its size where every byte is a token.
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 32, kTimes = 10, kAlways = std::uint64_t{64} << 20;
+  const std::uint64_t free = available_memory(), most = free == 0 ? kMost : std::clamp(free / kTimes, kAlways, kMost);
+  std::error_code ignored;
+  if (const auto size = std::filesystem::file_size(path, ignored); !ignored && size > most)
+    fail(path, ": has ", byte_count(static_cast<double>(size)), ", and learning from a text takes up to ", kTimes,
+         " times its size of memory, of which ", byte_count(static_cast<double>(free)), " are free; take a part of it");
+  std::string text = read_text_or_gz(path, most);
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   const bool bytes = options.tokenizer.empty() && options.vocab.kind == VocabKind::bytes;
   if (!bytes && !valid_utf8(text)) {
