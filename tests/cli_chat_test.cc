@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversations as people have them: `rapt run MODEL` on a terminal. The model is the one that comes with the program; it has no chat
 // template and continues texts.
+#include <iterator>
+#include <sstream>
+
 #include "tests/cli.h"
 #include "tests/screen.h"
 #include "tests/tools.h"
@@ -64,12 +67,18 @@ TEST_F(CliChat, AnswersKeepTheirWordsWhole) {
   ASSERT_TRUE(t.shows("\n>>>"));
   t.type("KING HENRY:\r");
   ASSERT_TRUE(t.shows("(60 tokens")) << t.screen.text();
-  std::string words;
-  const std::vector<std::string> rows = t.screen.rows();
-  for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_LT(text_width(rows[i]), 30) << rows[i];
+  const auto words = [](const std::string& text) {
+    std::istringstream in(text);
+    return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
+  };
+  const std::string text = t.screen.text();
+  const std::size_t begin = text.find(">>> KING HENRY:\n") + 16;
+  const Outcome plain = run("run '" + std::string(RAPT_BINARY_DIR) + "/default.gguf' --temp 0 -n 60 -q 'KING HENRY:'");
+  EXPECT_EQ(words(text.substr(begin, text.find("(60 tokens") - begin)), words(plain.out)) << text;
+  for (const std::string& row : t.screen.rows()) EXPECT_LE(text_width(row), 30) << row;
   t.type("/save " + std::string(testing::TempDir()) + "x/\r");  // a folder that is not there: an error, and the chat goes on
   EXPECT_TRUE(t.shows("error:"));
-  t.type("\x04");
+  t.type("/bye\r");
   EXPECT_TRUE(t.ends());
 }
 

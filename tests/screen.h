@@ -219,13 +219,14 @@ class OnTerminal {
       if (::poll(&p, 1, 1000) <= 0) continue;
       char buffer[4096];
       const ssize_t n = ::read(terminal_, buffer, sizeof buffer);
-      if (n <= 0) return done();
+      if (n <= 0) return ended_ = true, done();
       screen.feed({buffer, static_cast<std::size_t>(n)});
     }
     return true;
   }
   bool ends() {
-    return !until([] { return false; });
+    until([&] { return ended_; });
+    return ended_;
   }
 
   Screen screen;
@@ -233,6 +234,7 @@ class OnTerminal {
  private:
   int terminal_ = -1;
   pid_t child_ = -1;
+  bool ended_ = false;
 };
 
 }  // namespace rapt::test

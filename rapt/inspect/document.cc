@@ -126,7 +126,7 @@ std::string table_text(const Table& t, bool color, Dim most) {
       width[c] = std::max(width[c], text_width(row[c].text));
       if (std::isfinite(row[c].number)) numbers = std::max(numbers, text_width(row[c].text));
     }
-    least[c] = std::max<Dim>(10, numbers);
+    least[c] = std::max<Dim>(width[c] > 40 ? 24 : 10, numbers);  // prose wants room
     if (numeric(t)[c]) least[c] = std::max<Dim>(6, numbers);  // words stand only in its head
     if (c > 0 && width[c] > 16) narrow = false;
   }

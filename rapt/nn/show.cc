@@ -425,7 +425,7 @@ void draw_attention(Drawing& d, const AttnRecipe& a, Dim C, bool cross, const st
   if (a.extra.kind == ExtraRecipe::Kind::zero_logit) d.inside("extra", "a logit of 0 in the softmax");
   if (a.extra.kind == ExtraRecipe::Kind::learned_logit) d.inside("extra", "a learned logit per head in the softmax");
   if (a.extra.kind == ExtraRecipe::Kind::kv_slots) d.inside("extra", concat(a.extra.slots, " learned keys and values"));
-  if (a.dropout > 0) d.inside("", padded("", 11) + dropout_text(a.dropout) + " on weights");
+  if (a.dropout > 0) d.inside("dropout", concat(shortest(a.dropout), " on weights"));
   draw_gate(d, a, At::sdpa, C, "z");
   if (a.z_norm) d.inside("z_norm", concat(norm_text(*a.z_norm), ", over each head"));
   d.inside("out", concat(heads_by(a.heads, a.v_dim), " → ", with_commas(C), with_bias(a.bias.o)));

@@ -107,8 +107,11 @@ Interrupt::Interrupt(bool second_ends) {
 Interrupt::~Interrupt() { sigaction(SIGINT, &before_interrupt, nullptr); }
 
 AnswerStream make_answer_stream() {
-  if (!has_escapes(STDOUT_FILENO)) return [](std::string_view text) { print(text), flush(); };
-  return [wrap = WordWrap()](std::string_view text) mutable { print(wrap.add(text, terminal_size(STDOUT_FILENO).columns)), flush(); };
+  if (!has_escapes(STDOUT_FILENO)) return [](std::string_view text) { print(for_stdout(text)), flush(); };
+  return [wrap = WordWrap()](std::string_view text) mutable {
+    print(wrap.add(visible(text), terminal_size(STDOUT_FILENO).columns));
+    flush();
+  };
 }
 
 std::vector<Generated> answer(Session& session, std::span<const std::int32_t> ids, const ChatSettings& settings, const AnswerStream& show) {
@@ -289,8 +292,9 @@ class Chat {
       reply(user);
     } else if (name == "/show") {
       for (const Turn& t : talk_.turns()) {
-        print(concat(">>> ", t.user, "\n"));
-        print(concat(WordWrap().add(t.answer, columns_of_stdout()), "\n\n"));
+        print(concat(">>> ", for_stdout(t.user), "\n"));
+        make_answer_stream()(t.answer);
+        print("\n\n");
       }
       if (talk_.turns().empty()) note("(nothing was said yet)\n");
     } else if (name == "/save" || name == "/load") {

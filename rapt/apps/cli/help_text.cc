@@ -61,18 +61,60 @@ std::string entry(std::string_view line, Dim width) {
     return out;
   }
   if (parts.size() < 2) return spaces(indent) + hung(line, indent + 4, width);
-  const Dim column = indent + text_width(line.substr(0, line.find(parts[1], parts[0].size())));
-  std::vector<std::string> rest(parts.begin() + 1, parts.end());
-  const std::string meaning = join(rest, "   ");
-  if (width - column >= 36) return spaces(indent) + padded(parts[0], column - indent) + hung(meaning, column, width);
-  return spaces(indent) + hung(parts[0], indent + 4, width) + spaces(indent + 4) + hung(meaning, indent + 4, width);
+  // A short word between the two, a default say, stands with the name.
+  const std::size_t last = parts.size() > 2 && parts[1].find(' ') == std::string::npos ? 2 : 1;
+  std::size_t from = parts[0].size();
+  for (std::size_t i = 1; i <= last; ++i) from = line.find(parts[i], from) + (i < last ? parts[i].size() : 0);
+  const Dim column = indent + text_width(line.substr(0, from));
+  const std::string meaning = join(std::vector<std::string>(parts.begin() + static_cast<std::ptrdiff_t>(last), parts.end()), "   ");
+  if (width - column >= 24) return spaces(indent) + std::string(line.substr(0, from)) + hung(meaning, column, width);
+  const std::string name = last == 2 ? concat(parts[0], "  ", parts[1]) : parts[0];
+  return spaces(indent) + hung(name, indent + 4, width) + spaces(indent + 4) + hung(meaning, indent + 4, width);
 }
 
-std::string command(std::string_view line, Dim width) {
-  const Dim indent = indent_of(line);
-  if (text_width(line) <= width) return std::string(line) + "\n";
-  const std::vector<std::string> lines = fold_text(line.substr(static_cast<std::size_t>(indent)), std::max<Dim>(16, width - indent - 6));
-  return spaces(indent) + join(lines, " \\\n" + spaces(indent + 4)) + "\n";
+// Parts of a command that stay together: words in quotes or brackets, a flag with its value.
+std::vector<std::string> units_of(std::string_view text) {
+  std::vector<std::string> words(1);
+  char quote = 0;
+  int depth = 0;
+  for (char c : text) {
+    if (c == ' ' && quote == 0 && depth == 0) {
+      if (!words.back().empty()) words.emplace_back();
+      continue;
+    }
+    if (c == quote) quote = 0;
+    else if (quote == 0 && (c == '\'' || c == '"') && (words.back().empty() || words.back().back() == '=')) quote = c;
+    depth += quote == 0 ? (c == '[') - (c == ']') : 0;
+    words.back() += c;
+  }
+  if (words.back().empty()) words.pop_back();
+  std::vector<std::string> units;
+  for (const std::string& w : words) {
+    const bool value = !units.empty() && units.back().starts_with("--") && units.back().find_first_of(" =") == std::string::npos;
+    if (value && !w.starts_with('-')) units.back() += " " + w;
+    else units.push_back(w);
+  }
+  return units;
+}
+
+// Units from column `from` on, further lines from `hang` on; `sign` ends a line that goes on.
+std::string filled(std::string_view text, Dim from, Dim hang, Dim width, std::string_view sign) {
+  std::string out;
+  Dim column = from;
+  bool first = true;
+  for (const std::string& unit : units_of(text)) {
+    if (!first && column + 1 + text_width(unit) + text_width(sign) > width) {
+      out += concat(sign, "\n", spaces(hang));
+      column = hang;
+    } else if (!first) {
+      out += ' ', ++column;
+    }
+    const std::string lines = unit.starts_with('[') ? join(fold_text(unit, std::max<Dim>(8, width - column)), "\n" + spaces(hang)) : unit;
+    out += lines;
+    column += text_width(unit);
+    first = false;
+  }
+  return out + "\n";
 }
 
 }  // namespace
@@ -85,7 +127,7 @@ std::string folded_lines(std::string_view text, Dim width) {
     out += join(fold_text(std::string_view(line).substr(static_cast<std::size_t>(indent_of(line))), std::max<Dim>(8, width - indent)),
                 "\n" + spaces(indent));
   }
-  return out;
+  return text.ends_with('\n') ? out + "\n" : out;
 }
 
 std::string folded_help(std::string_view text, Dim width) {
@@ -104,11 +146,12 @@ std::string folded_help(std::string_view text, Dim width) {
     if (line.starts_with("Usage:")) usage = true;
     if (usage) {
       const Dim from = line.starts_with("Usage:") ? 7 : indent;
-      out += line.substr(0, static_cast<std::size_t>(from)) + hung(line.substr(static_cast<std::size_t>(from)), from + 4, width);
+      out += line.substr(0, static_cast<std::size_t>(from));
+      out += filled(std::string_view(line).substr(static_cast<std::size_t>(from)), from, from + 4, width, "");
     } else if (examples) {
       while (line.ends_with(" \\") && i < lines.size())
         line.resize(line.size() - 1), line += lines[i].substr(lines[i].find_first_not_of(' ')), ++i;
-      out += command(line, width);
+      out += spaces(indent) + filled(line, indent, indent + 4, width, " \\");
     } else if (indent == 0) {
       while (i < lines.size() && !lines[i].empty() && lines[i][0] != ' ') line += " " + lines[i++];
       out += hung(line, 0, width);

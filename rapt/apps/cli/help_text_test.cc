@@ -58,13 +58,20 @@ TEST(HelpText, FoldsInANarrowWindow) {
             "\n"
             "Examples:\n"
             "  rapt thing model.gguf \\\n"
-            "      --one 3 --another \\\n"
-            "      'some words' --two \\\n"
-            "      --four\n");
+            "      --one 3 \\\n"
+            "      --another 'some words' \\\n"
+            "      --two --four\n");
+}
+
+TEST(HelpText, AThirdColumnKeepsItsPlace) {
+  EXPECT_EQ(folded_help("  rate      0.001   the largest one there is\n  kind      adamw   how the weights follow their gradients\n", 48),
+            "  rate      0.001   the largest one there is\n"
+            "  kind      adamw   how the weights follow their\n"
+            "                    gradients\n");
 }
 
 TEST(HelpText, LinesKeepTheirEndsAndIndentation) {
-  EXPECT_EQ(folded_lines("one two three\n  four five six\n", 10), "one two\nthree\n  four\n  five six");
+  EXPECT_EQ(folded_lines("one two three\n  four five six\n", 10), "one two\nthree\n  four\n  five six\n");
 }
 
 TEST(Progress, FitsItsLine) {
