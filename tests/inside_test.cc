@@ -210,6 +210,25 @@ TEST(Inside, SwapChangesPlacesAndTwiceIsNothing) {
   EXPECT_NE(logits_with(device, *toy.model, {swap}), logits_with(device, *toy.model, {}));
 }
 
+TEST(Inside, ACaptureOfOneTokenIsAVector) {
+  Device device({.threads = 1});
+  const Checkpoint toy = test::open_toy("gpt2", device);
+  const test::TempFolder folder;
+  const std::int32_t one[] = {11};
+  const Capture way = capture_of(device, *toy.model, {"resid_post.0"}, one);
+  write_capture(way, folder / "way.npy", false);
+  Json::Array numbers;
+  for (float v : way.tensors[0].values) numbers.emplace_back(static_cast<double>(v));
+  Taps taps;
+  const std::vector<Edit> edits = {
+      read_edit(Json(Json::Object{{"point", "resid_post.0"}, {"op", "add"}, {"value", std::move(numbers)}}))};
+  install_edits(taps, *toy.model, edits);
+  EXPECT_EQ(logits_with(device, *toy.model, {"resid_post.0:add=" + (folder / "way.npy")}),
+            capture_of(device, *toy.model, {"logits"}, kIds, {}, &taps).tensors[0].values);
+  Taps many;  // and so it may steer an answer
+  install_edits(many, *toy.model, std::vector<Edit>{parse_edit("resid_post.0:add=" + (folder / "way.npy"))}, Passes::many);
+}
+
 TEST(Inside, SwapOfDirectionsThatAreNotOrthogonal) {
   Device device({.threads = 1});
   const Checkpoint toy = test::open_toy("gpt2", device);

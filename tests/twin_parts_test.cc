@@ -22,12 +22,12 @@ namespace {
 Recipe twice_self(int second, int gates = 0) {
   const std::string gate = gates ? R"(,"gate":[{"at":"sdpa"}])" : "";
   return parse_recipe(
-      concat(R"({"name":"twice","width":24,"vocab":31,"context":40,"decoder":{"layers":2,"final_norm":"rms","kinds":{"L":{"parts":[
+      concat(R"({"name":"twice","width":32,"vocab":31,"context":40,"decoder":{"layers":2,"final_norm":"rms","kinds":{"L":{"parts":[
     {"self":{"norm_in":"rms","heads":4,"pos":{"rope":{}})",
              gate, R"(}},{"self":{"norm_in":"rms","heads":)", second, R"(,"window":8,"pos":{"rope":{}}}},{"ffn":{"norm_in":"rms"}}]}}}})"));
 }
 Recipe twice_cross() {
-  return parse_recipe(R"({"name":"twice","width":24,"vocab":31,"context":40,
+  return parse_recipe(R"({"name":"twice","width":32,"vocab":31,"context":40,
     "encoder":{"layers":1,"final_norm":"rms","kinds":{"L":{"parts":[{"self":{"norm_in":"rms","heads":4,"mask":"full"}},{"ffn":{"norm_in":"rms"}}]}}},
     "decoder":{"layers":1,"final_norm":"rms","kinds":{"L":{"parts":[{"self":{"norm_in":"rms","heads":4}},
       {"cross":{"norm_in":"rms","heads":4}},{"cross":{"norm_in":"rms","heads":2}},{"ffn":{"norm_in":"rms"}}]}}}})");

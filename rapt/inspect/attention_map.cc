@@ -463,7 +463,7 @@ std::vector<HeadMap> maps_of(const AttentionRecord& record, const AttentionPlace
     const float* const from = weights.data() + w.key_begin;
     for (Dim x = 0; x < wide; ++x) {
       float top = line[x];
-      for (Dim k = x * keys / wide; k < (x + 1) * keys / wide; ++k) top = std::max(top, from[k]);
+      for (Dim k = x * keys / wide; k < (x + 1) * keys / wide && !std::isnan(top); ++k) top = from[k] <= top ? top : from[k];  // NaN stays
       line[x] = top;
     }
   });

@@ -83,6 +83,8 @@ void finish(Edit& e) {
       e.point = "z." + e.point.substr(1, h - 1);
     }
   check_values(e);
+  // What was captured of one token is a vector for every position.
+  if (e.shape.size() > 1 && e.shape[0] == 1) e.shape = {static_cast<Dim>(e.values.size())};
 }
 
 // ------------------------------------------------------------------------------------------------ where

@@ -146,6 +146,13 @@ std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_ro
       m.max_logit = s.max_logit;
       if (s.gates > 0) m.gate = mean(s.gate, s.gates), m.gate_closed = mean(s.closed, s.gates);
       m.label = label_of(m, mean(s.even, s.rows));
+      if (std::isnan(a.square)) {  // the kernel's statistics leave out what is no number: rows computed anew show it
+        for (double HeadMetrics::* figure :
+             {&HeadMetrics::first, &HeadMetrics::sink, &HeadMetrics::self, &HeadMetrics::previous, &HeadMetrics::entropy,
+              &HeadMetrics::distance, &HeadMetrics::variance, &HeadMetrics::induction, &HeadMetrics::strongest, &HeadMetrics::max_logit})
+          m.*figure = a.square;
+        m.label = "";
+      }
       all.push_back(std::move(m));
     }
   }

@@ -72,8 +72,7 @@ std::vector<Tick> ticks_of(const Shares& s) {
   std::vector<double> values = {0, 0.5, 1};
   if (s.both_signs()) values = {-1, 0, 1};
   if (s.map.scale == HeatMap::Scale::root) values = {0, 0.1, 0.5, 1};
-  const double step = s.top / (s.map.scale == HeatMap::Scale::root ? 10 : 2);
-  const int digits = std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 6);
+  const int digits = std::clamp(1 - static_cast<int>(std::floor(std::log10(s.top))), 0, 6);
   std::vector<Tick> out;
   for (double v : values) out.push_back({s.of(v * s.top), number(v * s.top, v == 0 ? 0 : digits)});
   return out;
@@ -163,6 +162,7 @@ std::string heat_svg(const HeatMap& map) {
     const double s = share(r, c);
     return s < 0 ? std::string("none") : concat(share.both_signs() ? "d" : "h", shade(s));
   };
+  out += "<g shape-rendering=\"crispEdges\">\n";  // no hair lines between neighbours
   for (std::size_t r = 0; r < R; ++r)
     for (std::size_t c = 0; c < C;) {
       const std::string here = look(r, c);
@@ -177,6 +177,7 @@ std::string heat_svg(const HeatMap& map) {
       else out += "/>\n";
       c = end;
     }
+  out += "</g>\n";
   if (words) {
     out += "<g font-size=\"10\" text-anchor=\"middle\" pointer-events=\"none\">\n";
     for (std::size_t i = 0; i < R * C; ++i) {
@@ -192,9 +193,11 @@ std::string heat_svg(const HeatMap& map) {
                 "\"/>\n");
   // The legend: colours from the least to the most, their values below.
   const char* const kind = share.both_signs() ? "d" : "h";
+  out += "<g shape-rendering=\"crispEdges\">\n";
   for (int i = 0; i < kShades; ++i)
     out += concat("<rect class=\"", kind, i, "\" x=\"", place(left + bar * i / kShades), "\" y=\"", place(legend), "\" width=\"",
-                  place(bar / kShades + 0.3), "\" height=\"10\"/>\n");
+                  place(bar / kShades), "\" height=\"10\"/>\n");
+  out += "</g>\n";
   for (const Tick& t : ticks_of(share))
     out += text("soft", left + bar * t.share, legend + 24, " font-size=\"11\" text-anchor=\"middle\"", t.text);
   out += text("soft", left, legend + 40, " font-size=\"11\"", legend_text(map));

@@ -356,7 +356,7 @@ TEST(Heat, SvgSaysWhatItsSidesAndColoursAre) {
   map.values = {-2, 2};
   map.top = 2;
   svg = heat_svg(map);
-  for (const char* words : {">-2</text>", ">0</text>", ">2</text>"}) EXPECT_TRUE(holds(svg, words)) << words << svg;
+  for (const char* words : {">-2.0</text>", ">0</text>", ">2.0</text>"}) EXPECT_TRUE(holds(svg, words)) << words << svg;
   EXPECT_EQ(count_of(svg, "<rect class=\"d0\""), 2);
   EXPECT_EQ(count_of(svg, "<rect class=\"d63\""), 2);
   // Words in the cells, in a colour that can be read on them.

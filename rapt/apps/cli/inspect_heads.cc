@@ -151,7 +151,7 @@ const View kHeadsView = {
     "heads", "every attention head: where its weight lies, and what it seems to do",
     "  --metric NAME        what the map shows: first (default), entropy, self, previous, induction, distance, variance,\n"
     "                       strongest, max_logit, gate, gate_closed; the table and --json have all\n"
-    "  --first K            how many first tokens count as the first (1)\n"
+    "  --first K            how many first tokens count as the first (1).\n"
     "                       A head is named after where it gives at least 0.3 of its weight and 0.2 more than equal weights\n"
     "                       would; uniform: 0.9 of their entropy. A sink is counted over all rows, seen or not\n"
     "  --sample N           rows computed anew for induction, variance and strongest (2048)\n"
