@@ -407,7 +407,7 @@ TEST(TrainMemory, AStepIsEstimatedFromFewRows) {
     trainer.check_memory(enough);
     trainer.check_memory(0);
     const std::string why = test::error_of([&] { trainer.check_memory(enough / 2); });
-    EXPECT_THAT(why, AllOf(HasSubstr("a step over 1,995 tokens takes about"), HasSubstr("--length")));
+    EXPECT_THAT(why, AllOf(HasSubstr("a step over 1,996 tokens takes about"), HasSubstr("--length")));
     EXPECT_EQ(why.find("train.recompute=true") != why.npos, !recompute);
   }
 }

@@ -170,11 +170,19 @@ std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint
   return out;
 }
 
+std::string guess_text(const Tokenizer& tokenizer, std::int32_t id) {
+  return tokenizer.kind == Tokenizer::Kind::wordpiece ? tokenizer.text_of(id) : tokenizer.decode(std::span(&id, 1), true);
+}
+
 std::string filled_text(const Tokenizer& tokenizer, const FilledMasks& filled, std::size_t mask, std::int32_t id) {
+  const bool special = filled.places.size() > 1;
   std::vector<std::int32_t> ids = filled.ids;
   ids[static_cast<std::size_t>(filled.places[mask])] = id;
-  std::erase(ids, tokenizer.pad);
-  return tokenizer.decode(ids, filled.places.size() > 1);
+  std::erase_if(ids, [&](std::int32_t i) {
+    return i == tokenizer.pad || (!special && (i == tokenizer.unk || tokenizer.role(i) == Tokenizer::Role::control));
+  });
+  const bool continues = !ids.empty() && tokenizer.kind == Tokenizer::Kind::wordpiece && tokenizer.text_of(ids[0]).starts_with("##");
+  return (continues ? "##" : "") + tokenizer.decode(ids, special);
 }
 
 }  // namespace rapt

@@ -44,7 +44,10 @@ struct FilledMasks {
 };
 std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint, std::span<const std::string> texts, Dim top,
                                     const ReadProgress& progress = {});
-// The text with a token in place of one mask. Special tokens are left out, unless other masks stand there that are to be seen; padding always.
+// A token as the pipeline shows it: its text, and that a piece continues a word ("##ing").
+std::string guess_text(const Tokenizer& tokenizer, std::int32_t id);
+// The text with a token in place of one mask. Special tokens and unknown words are left out, unless other masks stand there that are to be
+// seen; padding always.
 std::string filled_text(const Tokenizer& tokenizer, const FilledMasks& filled, std::size_t mask, std::int32_t id);
 
 }  // namespace rapt

@@ -24,7 +24,7 @@ int run(Args& args) {
   const CommonArgs common = common_args(args);
   const auto top = static_cast<std::size_t>(args.number("top-k", 1, 1 << 20).value_or(5));
   const std::optional<std::string> in = args.value("in");
-  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model and texts");
+  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model, and texts");
   const std::vector<std::string> texts = given_texts(std::span(words).subspan(1), in);
   const OpenModel m = open_model(words[0], common);
   Progress bar("reading", common.quiet);

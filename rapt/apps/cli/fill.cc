@@ -17,7 +17,7 @@ Json as_json(const Tokenizer& tokenizer, const FilledMasks& f, std::size_t index
     for (const MaskGuess& g : f.guesses[k]) {
       Json one = Json::Object{};
       one.set("id", static_cast<Dim>(g.id));
-      one.set("token", bytes_json(tokenizer.decode(std::span(&g.id, 1), true)));
+      one.set("token", bytes_json(guess_text(tokenizer, g.id)));
       one.set("probability", static_cast<double>(g.probability));
       one.set("sequence", bytes_json(filled_text(tokenizer, f, k, g.id)));
       guesses.push_back(std::move(one));
@@ -35,7 +35,7 @@ int run(Args& args) {
   const CommonArgs common = common_args(args);
   const Dim top = args.number("top-k", 1, 1 << 20).value_or(5);
   const std::optional<std::string> in = args.value("in");
-  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model and texts");
+  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model, and texts");
   const std::vector<std::string> texts = given_texts(std::span(words).subspan(1), in);
   const OpenModel m = open_model(words[0], common);
   Progress bar("reading", common.quiet);
@@ -53,7 +53,7 @@ int run(Args& args) {
     for (std::size_t k = 0; k < f.places.size(); ++k) {
       if (f.places.size() > 1) print(concat("mask ", k + 1, "\n"));
       for (const MaskGuess& g : f.guesses[k])
-        print(concat("  ", fixed(static_cast<double>(g.probability), 4), "  ", tokenizer.decode(std::span(&g.id, 1), true), "\n"));
+        print(concat("  ", fixed(static_cast<double>(g.probability), 4), "  ", guess_text(tokenizer, g.id), "\n"));
     }
   }
   return 0;
