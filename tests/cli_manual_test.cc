@@ -34,7 +34,9 @@ bool names(const std::string& text, const std::string& flag) {  // "--keep", not
   return false;
 }
 
-std::string without_backslashes(std::string text) {
+std::string plain(std::string text) {  // of a man page: without fonts and escapes
+  for (const char* font : {"\\fB", "\\fR", "\\fI"})
+    for (std::size_t at = text.find(font); at != std::string::npos; at = text.find(font)) text.erase(at, 3);
   std::erase(text, '\\');
   return text;
 }
@@ -45,7 +47,7 @@ TEST_F(Cli, EveryVerbAndFlagIsInHelpManPageAndCompletions) {
     EXPECT_EQ(o.code, 0);
     EXPECT_EQ(o.err, "");
   }
-  const std::string page = without_backslashes(man.out), overview = run("help").out;
+  const std::string page = plain(man.out), overview = run("help").out;
   const auto verbs = verbs_of(fish.out);
   EXPECT_GE(verbs.size(), 18u);
   for (const char* verb : {"run", "train", "inspect", "lab", "list", "help", "completions"}) EXPECT_TRUE(verbs.contains(verb)) << verb;

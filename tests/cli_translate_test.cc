@@ -139,7 +139,7 @@ TEST_F(CliTranslate, MistakesAreTold) {
     EXPECT_EQ(o.code, code) << args;
     EXPECT_TRUE(has(o.err, words)) << args << ": " << o.err;
   };
-  fails("translate", 2, "wants a model, and texts");
+  fails("translate", 2, "wants a model, and texts; got nothing");
   fails("translate " + toy + " x --beams 0", 2, "--beams");
   fails("translate " + toy + " x --penalty-form gmnt", 2, "did you mean 'gnmt'");
   fails("translate " + toy + " x --alignment a.gif", 2, ".svg, .png or .txt");

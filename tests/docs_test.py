@@ -16,6 +16,7 @@ commands that stand in an indented block. Commands of one file run in one folder
 """
 import argparse
 import gzip
+import json
 import os
 import pathlib
 import re
@@ -135,9 +136,13 @@ class Program:
 
     def fault_of(self, command):
         """What is wrong with the verb or a flag of a command, or None. Every rapt in it is looked at: pipes, lists, loops, $(…)."""
-        for part in re.split(r"\|\|?|&&|;|\$\(|<\(|\bdo\b|\bthen\b", command):
+        inner = []
+        while m := re.search(r"[$<]\(([^()]*)\)", command):
+            inner.append(m[1])
+            command = command[:m.start()] + "X" + command[m.end():]
+        for part in [p for c in [command, *inner] for p in re.split(r"\|\|?|&&|;|\bdo\b|\bthen\b", c)]:
             try:
-                words = shlex.split(part.replace("…", " ").replace(")", " "), comments=True)
+                words = shlex.split(part.replace("…", " "), comments=True)
             except ValueError:  # a quote that a split tore apart
                 words = part.split()
             while words and (re.match(r"^\w+=", words[0]) or words[0] in ("exec", "time", "!")):
@@ -169,6 +174,7 @@ def make_data(folder):
         (folder / name).write_text(text)
     (folder / "article.txt").write_text(text[:300])
     (folder / "lines.txt").write_text("\n".join(ENGLISH) + "\n")
+    (folder / "masks.txt").write_text("\n".join(line.replace("the", "[MASK]") for line in ENGLISH if "the" in line) + "\n")
     (folder / "books").mkdir()
     (folder / "books" / "one.txt").write_text(text)
     for stem in ("train", "val", "test", "test_2016_flickr"):
@@ -177,30 +183,50 @@ def make_data(folder):
             (folder / f"{stem}.{ending}").write_text(lines)
             with gzip.open(folder / f"{stem}.{ending}.gz", "wt") as out:
                 out.write(lines)
-    (folder / "out.en").write_text("\n".join(ENGLISH * 3) + "\n")
 
 
-def make_models(rapt, folder, work):
+def sentence_encoder(masked, folder):
+    """A BERT without its head of masked words."""
+    shutil.copytree(masked, folder)
+    (folder / "recipe.json").unlink()
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    kept, weights = {}, b""
+    for name, t in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__" or name.startswith("cls."):
+            continue
+        begin, end = t["data_offsets"]
+        t["data_offsets"] = [len(weights), len(weights) + end - begin]
+        kept[name] = t
+        weights += data[8 + size + begin:8 + size + end]
+    header = json.dumps(kept).encode()
+    header += b" " * (-len(header) % 8)
+    file.write_bytes(len(header).to_bytes(8, "little") + header + weights)
+
+
+def make_models(rapt, folder, made, data):
     """Toys under the names of the docs, each trained for a step or two by the program itself."""
     small = "--set width=32 --set layers=2 --set heads=2 --set ffn=48 --length 64 --steps 2 --batch 4 --eval-batches 1 -q --json".split()
     bpe = ["--vocab", "bpe", "--vocab-size", "300"]
     pairs = ["--data", "train.de,train.en", "--held-out", "val.de,val.en"]
 
     def train(recipe, name, *more):
-        subprocess.run([rapt, "train", recipe, "--out", work / name, *small, *more], cwd=work, check=True, stdout=subprocess.DEVNULL)
-        return work / name / "model"
+        subprocess.run([rapt, "train", recipe, "--out", made / name, *small, *more], cwd=data, check=True, stdout=subprocess.DEVNULL)
+        return made / name / "model"
 
-    llama = train("llama3", "toy-llama", "--data", "text.txt", "--set", "kv_heads=1", "--set", "context=256", *bpe)
-    gemma = train("gemma3", "toy-gemma", "--data", "text.txt", "--set", "kv_heads=1", "--set", "head_dim=16", "--set", "layers=6", *bpe)
+    llama = train("llama3", "shakespeare", "--data", "text.txt", "--set", "kv_heads=1", "--set", "context=256", *bpe)
+    gemma = train("gemma3", "gemma", "--data", "text.txt", "--set", "kv_heads=1", "--set", "head_dim=16", "--set", "layers=6", *bpe)
     for model, names in ((llama, ("SmolLM2-135M-Instruct.Q4_1.gguf", "model.gguf")), (gemma, ("gemma-3-270m-q4_k_m.gguf",))):
         for name in names:
             subprocess.run([rapt, "convert", model, folder / name, "-q"], check=True)
-    bert = train("bert", "toy-bert", "--data", "text.txt", "--vocab", "bytes", "--set", "context=64")
-    shutil.copytree(bert, folder / "all-MiniLM-L6-v2")
-    both = train("transformer-2017", "toy-pairs", *pairs, "--vocab", "bytes")
+    bert = train("bert", "bert", "--data", "text.txt", "--vocab", "bytes", "--set", "context=64")
+    shutil.copytree(bert, folder / "bert-base-uncased")
+    sentence_encoder(bert, folder / "all-MiniLM-L6-v2")
+    train("bert", "language", "--data", "german=train.de,english=train.en", "--vocab", "bytes", "--set", "context=64")
+    both = train("transformer-2017", "de-en", *pairs, "--vocab", "bytes")
     for name in ("opus-mt-de-en", "opus-mt-en-de", "t5-small"):
         shutil.copytree(both, folder / name)
-    return llama, both
 
 
 class Stage:
@@ -212,7 +238,7 @@ class Stage:
         for p in (self.data, self.models, self.home):
             p.mkdir()
         make_data(self.data)
-        self.toy, self.pairs = make_models(rapt, self.models, self.data)
+        make_models(rapt, self.models, root / "made", self.data)
         self.places = str(self.models)
         if long and os.environ.get("RAPT_MODELS"):
             self.places = os.environ["RAPT_MODELS"] + ":" + self.places
@@ -227,7 +253,7 @@ class Stage:
                         there.symlink_to(p)
         (self.home / "models").symlink_to(self.models)
 
-    def folder(self, name):
+    def folder(self, name, text):
         there = self.root / re.sub(r"\W", "_", name)
         shutil.copytree(self.data, there, symlinks=True)
         (there / "build").symlink_to(self.rapt.parent)
@@ -237,10 +263,10 @@ class Stage:
         for placeholder in ("MODEL", "IN", "model.gguf", "model-f16.gguf", "IN.gguf"):
             (there / placeholder).symlink_to(toy)
         subprocess.run([self.rapt, "quantize", toy, there / "model-q4_0.gguf", "--type", "q4_0", "-q"], check=True)
-        shutil.copytree(self.toy, there / "FOLDER")
-        for run in ("shakespeare", "char"):
-            shutil.copytree(self.toy, there / "runs" / run)
-        shutil.copytree(self.pairs, there / "runs" / "de-en")
+        shutil.copytree(self.root / "made" / "shakespeare" / "model", there / "FOLDER")
+        for run in ("shakespeare", "bert", "language", "de-en"):  # trainings that the docs speak of, but for those that they make
+            if f"--out out/{run}" not in text:
+                shutil.copytree(self.root / "made" / run, there / "out" / run)
         return there
 
     def run(self, block, mark, folder):
@@ -312,7 +338,7 @@ def main():
             if not wanted:
                 continue
             stage = stage or Stage(root, rapt, args.long)
-            folder = stage.folder(name)
+            folder = stage.folder(name, "".join(c for b in all_blocks for _, c in b.commands))
             for block, mark in wanted:
                 start = time.monotonic()
                 try:

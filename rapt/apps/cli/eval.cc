@@ -411,7 +411,7 @@ const Verb kEval = {
     "                 encoder-decoders: FILE is SOURCE,TARGET, two files of parallel lines\n"
     "               A file made by `rapt data` is measured on its held-out part.\n"
     "--classify     accuracy of a classifier on files of lines, in all and by label.\n"
-    "--translate    translates SOURCE line by line and compares with the reference: BLEU and chrF2 of the corpus. --out keeps the translations.\n"
+    "--translate    translates SOURCE line by line and compares with the reference: BLEU and chrF2 of the corpus. --out FILE keeps the translations, --force overwrites it.\n"
     "--hypothesis   the same figures for translations that are there already.\n"
     "\n"
     "BLEU is sacrebleu's: words as mteval-v13a finds them (tokenizer 13a: punctuation and symbols stand alone, except a period or comma between\n"
@@ -433,9 +433,9 @@ const Verb kEval = {
     "Examples:\n"
     "  rapt eval model.gguf --perplexity wiki.test.raw\n"
     "  rapt eval model.gguf --perplexity wiki.test.raw --chunks 20 --json\n"
-    "  rapt eval runs/shakespeare --loss valid.txt\n"
-    "  rapt eval runs/language --classify de=test.de,en=test.en\n"
-    "  rapt eval runs/de-en --translate test.de --reference test.en --out test.out\n"
+    "  rapt eval out/shakespeare --loss valid.txt\n"
+    "  rapt eval out/language --classify de=test.de,en=test.en\n"
+    "  rapt eval out/de-en --translate test.de --reference test.en --out test.out\n"
     "  rapt eval --hypothesis test.out --reference test.en\n",
     run};
 

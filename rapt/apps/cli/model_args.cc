@@ -75,7 +75,7 @@ DType cache_type(Args& args) {
   if (!name) return DType::f32;
   for (DType known : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0})
     if (dtype_named(*name) == known) return known;
-  fail_usage("--cache-type: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as ", *name);
+  fail_usage("--cache-type: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as '", *name, "'");
 }
 
 Json bytes_json(std::string_view text) {

@@ -241,8 +241,8 @@ const Verb kTranslate = {
     "Examples:\n"
     "  rapt translate opus-mt-de-en 'Ein Hund läuft durch den Schnee.'\n"
     "  rapt translate opus-mt-de-en --in test.de --out test.en --beams 6\n"
-    "  rapt translate runs/de-en 'Zwei Kinder spielen im Garten.' --alignment garden.svg\n"
-    "  rapt translate runs/de-en 'Zwei Kinder spielen im Garten.' --alignment -\n",
+    "  rapt translate out/de-en 'Zwei Kinder spielen im Garten.' --alignment garden.svg\n"
+    "  rapt translate out/de-en 'Zwei Kinder spielen im Garten.' --alignment -\n",
     run};
 
 }  // namespace rapt::cli
