@@ -52,6 +52,7 @@ class Allocation : public testing::Test {
     for (int i = 0; i < 40; ++i) data << "to be or not to be, that is the question: " << i % 7 << "\n";
     data.close();
     ASSERT_EQ(run(train("first"), 0, "").code, 0);
+    ASSERT_EQ(run({"convert", "first/model", "toy.gguf", "-q"}, 0, "").code, 0);
   }
   static void TearDownTestSuite() { fs::remove_all(folder); }
 
@@ -132,7 +133,7 @@ class Allocation : public testing::Test {
 
 TEST_F(Allocation, OfARunThatFailsIsAnError) { try_all({"run", "first/model", "to be", "-n", "4", "--temp", "0", "-t", "2"}); }
 TEST_F(Allocation, OfATrainingThatFailsIsAnError) { try_all(train("again"), "again"); }
-TEST_F(Allocation, OfALookThatFailsIsAnError) { try_all({"inspect", "heads", "first/model", "to be or not", "--json", "-t", "2"}); }
+TEST_F(Allocation, OfALookThatFailsIsAnError) { try_all({"inspect", "heads", "toy.gguf", "to be or not", "--json", "-t", "2"}); }
 TEST_F(Allocation, OfAConversionThatFailsIsAnError) { try_all({"convert", "first/model", "copy", "--force", "-q", "-t", "1"}, "copy"); }
 
 }  // namespace
