@@ -28,7 +28,7 @@ function(rapt_folder name)
     elseif(CMAKE_CXX_COMPILER_ID MATCHES Clang)
       target_precompile_headers(${target} REUSE_FROM rapt_base)
     endif()
-    if(RAPT_FUZZ AND name MATCHES "^(base|io|io/tokenizer|nn|use)$")  # what reads bytes from outside tells the fuzzer where it went
+    if(RAPT_FUZZ)  # tells the fuzzer where it went; every folder, since they share one precompiled header
       target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
     endif()
     if(RAPT_TEST_SET STREQUAL core AND name MATCHES "^(io/tokenizer|inspect|use|lab)$")
