@@ -101,6 +101,7 @@ std::string rows_text(const Table& t, Dim width) {
   for (const std::vector<Cell>& row : t.rows) {
     if (&row != &t.rows.front()) out += "\n";
     for (std::size_t c = 0; c < row.size(); ++c) {
+      if (row[c].text.empty()) continue;
       const std::vector<std::string> name = wrapped(t.columns[c], names), value = wrapped(row[c].text, width - names - kGap);
       for (std::size_t l = 0; l < std::max(name.size(), value.size()); ++l) {
         std::string line = padded(l < name.size() ? name[l] : "", names + kGap) + (l < value.size() ? value[l] : "");
