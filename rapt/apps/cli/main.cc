@@ -153,7 +153,7 @@ int rapt_main(int argc, char** argv) {
       rapt::fail("standard output: ", std::strerror(errno));
     }
   } catch (const rapt::Error& e) {
-    std::fprintf(stderr, "error: %s\n", rapt::cli::visible(e.what()).c_str());
+    rapt::cli::note(rapt::concat("error: ", e.what()));
     code = e.kind() == rapt::Error::Kind::usage ? 2 : 1;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "error: out of memory\n");
