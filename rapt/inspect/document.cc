@@ -101,6 +101,7 @@ std::string rows_text(const Table& t, Dim width) {
   for (const std::vector<Cell>& row : t.rows) {
     if (&row != &t.rows.front()) out += "\n";
     for (std::size_t c = 0; c < row.size(); ++c) {
+      if (row[c].text.empty()) continue;
       const std::vector<std::string> name = wrapped(t.columns[c], names), value = wrapped(row[c].text, width - names - kGap);
       for (std::size_t l = 0; l < std::max(name.size(), value.size()); ++l) {
         std::string line = padded(l < name.size() ? name[l] : "", names + kGap) + (l < value.size() ? value[l] : "");
@@ -117,7 +118,8 @@ std::string rows_text(const Table& t, Dim width) {
 std::string table_text(const Table& t, bool color, Dim most) {
   check(t);
   const std::size_t n = t.columns.size();
-  std::vector<Dim> width(n), least(n);
+  const std::vector<bool> number = numeric(t);
+  std::vector<Dim> width(n), least(n), slice(n);
   bool narrow = true;  // all columns but the first hold numbers or little words
   for (std::size_t c = 0; c < n; ++c) {
     width[c] = text_width(t.columns[c]);
@@ -127,10 +129,10 @@ std::string table_text(const Table& t, bool color, Dim most) {
       if (std::isfinite(row[c].number)) numbers = std::max(numbers, text_width(row[c].text));
     }
     least[c] = std::max<Dim>(width[c] > 40 ? 24 : 10, numbers);  // prose wants room
-    if (numeric(t)[c]) least[c] = std::max<Dim>(6, numbers);  // words stand only in its head
-    if (c > 0 && width[c] > 16) narrow = false;
+    if (number[c]) least[c] = std::max<Dim>(6, numbers);  // words stand only in its head
+    slice[c] = number[c] ? std::max(numbers, std::min<Dim>(width[c], 12)) : width[c];
+    if (c > 0 && slice[c] > 16) narrow = false;
   }
-  const std::vector<Dim> natural = width;
   while (total(width) > most) {
     std::size_t widest = n;
     for (std::size_t c = 0; c < n; ++c)
@@ -146,7 +148,7 @@ std::string table_text(const Table& t, bool color, Dim most) {
     return out + columns_text(t, which, width);
   }
   if (!narrow) return out + rows_text(t, most);
-  width = natural;
+  width = slice;
   width[0] = std::min(width[0], most / 3);
   for (std::size_t c = 1; c < n;) {
     which = {0};

@@ -75,6 +75,14 @@ TEST(Document, ATableOfNumbersGoesOnBelow) {
   EXPECT_TRUE(has(text, "\nlayer  head 8  head 9  head 10  head 11\n")) << text;
 }
 
+TEST(Document, WordyHeadsOfNumbersAreFolded) {
+  Table t{"", {"layer", "what attention adds to it", "what feed-forward adds to it"}, {{"0", Cell(1.5), Cell(22.25)}}};
+  for (int i = 0; i < 4; ++i) t.columns.push_back("others"), t.rows[0].push_back(Cell(i));
+  const std::string text = document_text({.parts = {t}}, false, 40);
+  EXPECT_TRUE(fits(text, 40)) << text;
+  EXPECT_TRUE(text.starts_with("layer        what          what  others\n          attention  feed-forward\n")) << text;
+}
+
 TEST(Document, ATableOfWordsBecomesItsRows) {
   const Table t{
       "", {"what", "why", "where"}, {{"first thing", "because of a reason", "here and elsewhere"}, {"second", "none", Cell(2.5, 1)}}};

@@ -74,30 +74,31 @@ struct Flow {
   }
 };
 
+// What the sides are, and what the shades mean; beside each other where there is room.
 std::string legend(const Shares& share, bool color, Dim width) {
   const HeatMap& map = share.map;
-  Flow flow{width};
-  auto words = [&](const std::string& text, Dim gap = 3) { flow.add(text, text_width(text), gap); };
-  if (!map.row_name.empty()) words("↓ " + terminal_text(map.row_name, 30));
-  if (!map.column_name.empty()) words("→ " + terminal_text(map.column_name, 30));
-  if (!map.value_name.empty()) words(terminal_text(map.value_name, 30) + ":");
+  Flow sides{width}, scale{width};
+  auto words = [](Flow& flow, const std::string& text, Dim gap) {
+    if (!text.empty()) flow.add(text, text_width(text), gap);
+  };
+  if (!map.row_name.empty()) words(sides, "↓ " + terminal_text(map.row_name, 30), 3);
+  if (!map.column_name.empty()) words(sides, "→ " + terminal_text(map.column_name, 30), 3);
+  if (!map.value_name.empty()) words(scale, terminal_text(map.value_name, 30) + ":", 3);
   const bool sign = map.scale == HeatMap::Scale::both_signs;
   if (color) {
     for (int i = sign ? -4 : 0; i <= 4; ++i) {
       const std::string number = short_number(least_value(share, i / 4.0));
-      flow.add(concat(cells(share, i / 4.0, 2), "\033[0m ", number), 3 + text_width(number), 2);
+      scale.add(concat(cells(share, i / 4.0, 2), "\033[0m ", number), 3 + text_width(number), 2);
     }
   } else {
-    for (int i = 4; sign && i > 0; --i) words(concat(kBelow[i], " ", short_number(least_value(share, -kLeast[i]))), 2);
+    for (int i = 4; sign && i > 0; --i) words(scale, concat(kBelow[i], " ", short_number(least_value(share, -kLeast[i]))), 2);
     for (int i = sign ? 1 : 0; i < 5; ++i)
-      words(concat(i == 0 ? "blank" : kShades[i], " ", short_number(least_value(share, kLeast[i]))), 2);
+      words(scale, concat(i == 0 ? "blank" : kShades[i], " ", short_number(least_value(share, kLeast[i]))), 2);
   }
-  words(concat(color || sign ? "" : "and more",
-               map.scale == HeatMap::Scale::root ? (color ? "(even steps of the square root)" : " (even steps of the square root)") : ""),
-        2);
-  std::string out = flow.out;
-  out.erase(out.find_last_not_of(' ') + 1);
-  return out + "\n";
+  words(scale, color || sign ? "" : "and more", 2);
+  words(scale, map.scale == HeatMap::Scale::root ? "(by the square root)" : "", 2);
+  const bool one = sides.filled + 3 + scale.filled <= width && scale.out.find('\n') == std::string::npos;
+  return concat(sides.out, sides.out.empty() ? "" : one ? "   " : "\n", scale.out, "\n");
 }
 
 }  // namespace

@@ -422,8 +422,10 @@ TEST(Heat, TextNamesItsSidesAndItsScale) {
   map.row_name = "query", map.column_name = "key", map.value_name = "weight";
   EXPECT_EQ(heat_text(map, false),
             "   1\na  ▒\n1 b\n"
-            "↓ query   → key   weight:  blank 0  ░ 0.0025  ▒ 0.04  ▓ 0.2  █ 0.49\n"
-            "and more (even steps of the square root)\n");
+            "↓ query   → key   weight:  blank 0  ░ 0.0025  ▒ 0.04  ▓ 0.2  █ 0.49  and more  (by the square root)\n");
+  EXPECT_TRUE(heat_text(map, false, 40)
+                  .ends_with("\n↓ query   → key\nweight:  blank 0  ░ 0.0025  ▒ 0.04\n▓ 0.2  █ 0.49  and more\n(by the square root)\n"))
+      << heat_text(map, false, 40);
 }
 
 TEST(Heat, TextOfValuesWithASign) {

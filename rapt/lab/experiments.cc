@@ -182,8 +182,8 @@ Document lab_document(const Experiment& experiment, const LabResult& result, con
   d.parts.insert(d.parts.end(), result.document.parts.begin(), result.document.parts.end());
   char time[32];
   std::snprintf(time, sizeof time, "%.1f", seconds);
-  d.parts.push_back(Words{concat("Seed ", lab.seed, ", ", time, " s on ", lab.device.threads(), " threads (", lab.device.kernels.isa, ")",
-                                 lab.effort < 1 ? concat(", effort ", shortest(lab.effort)) : "", ".")});
+  d.parts.push_back(Words{concat("Seed ", lab.seed, ", ", time, " s on ", counted(lab.device.threads(), "thread"), " (",
+                                 lab.device.kernels.isa, ")", lab.effort < 1 ? concat(", effort ", shortest(lab.effort)) : "", ".")});
   d.facts = result.document.facts;
   d.facts.set("seed", static_cast<Dim>(lab.seed));
   d.facts.set("effort", lab.effort);

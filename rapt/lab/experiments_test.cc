@@ -166,7 +166,7 @@ TEST(Lab, ReportsPutSeedsSideBySide) {
   const Document d = lab_document(e, one, {.device = device, .seed = 7}, 1.25);
   EXPECT_EQ(d.name, "toy");
   const std::string shown = document_text(d, false);
-  for (const char* words : {"Why?", "The story: Because.", "Verdict: So it is (-2.6e-10).", "Seed 7, 1.2 s on 1 threads", "0.5x"})
+  for (const char* words : {"Why?", "The story: Because.", "Verdict: So it is (-2.6e-10).", "Seed 7, 1.2 s on 1 thread (", "0.5x"})
     EXPECT_TRUE(holds(shown, words)) << shown;
   EXPECT_EQ(d.facts.find("findings")->array()[0].find("measured")->number(), 0.5);
   EXPECT_EQ(d.facts.find("verdict")->string(), one.verdict);

@@ -417,13 +417,15 @@ std::vector<std::string> check_checkpoint(const std::string& path, bool values) 
   std::vector<std::string> out;
   out.push_back(
       concat(files->path, ": ", files->format, files->gguf ? concat(" version ", files->gguf->version) : "", ", family ", s.family->name));
-  out.push_back(concat(s.tensors->all().size(), " tensors, ", byte_count(static_cast<double>(s.tensors->bytes())),
-                       ", every one read or known", values ? ", every number finite" : ""));
+  out.push_back(concat(counted(static_cast<Dim>(s.tensors->all().size()), "tensor"), ", ",
+                       byte_count(static_cast<double>(s.tensors->bytes())), ", every one read or known",
+                       values ? ", every number finite" : ""));
   for (const auto& [type, n] : summary.types)
-    out.push_back(concat("  ", name_of(type), ": ", n.tensors, " tensors, ", byte_count(static_cast<double>(n.bytes))));
+    out.push_back(
+        concat("  ", name_of(type), ": ", counted(static_cast<Dim>(n.tensors), "tensor"), ", ", byte_count(static_cast<double>(n.bytes))));
   out.push_back(concat(short_count(static_cast<double>(count_parameters(t.recipe).total)), " parameters, width ", t.recipe.width,
                        ", vocabulary ", t.recipe.vocab, ", context ", t.recipe.context));
-  out.push_back(c.tokenizer ? concat("tokenizer: ", c.tokenizer->name, ", ", c.tokenizer->size(), " tokens") : "no tokenizer");
+  out.push_back(c.tokenizer ? concat("tokenizer: ", c.tokenizer->name, ", ", counted(c.tokenizer->size(), "token")) : "no tokenizer");
   if (c.tokenizer && c.tokenizer->size() > t.recipe.vocab)
     out.push_back(concat("  the last ", c.tokenizer->size() - t.recipe.vocab, " of them are special and have no row in the table of ",
                          t.recipe.vocab, ": a text with one is refused"));

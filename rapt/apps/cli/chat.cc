@@ -130,7 +130,7 @@ std::vector<Generated> answer(Session& session, std::span<const std::int32_t> id
 void report_times(const Session& session, const ChatSettings& settings) {
   const GenerateTimes& t = session.times();
   auto line = [](const char* what, Dim tokens, double seconds, Dim computed) {  // no rate where nothing was computed
-    return concat(what, tokens, tokens == 1 ? " token, " : " tokens, ", fixed(seconds, 2), " s",
+    return concat(what, counted(tokens, "token"), ", ", fixed(seconds, 2), " s",
                   computed > 0 && seconds > 0 ? concat(", ", fixed(static_cast<double>(computed) / seconds, 1), " tokens/s") : "");
   };
   // An answer's first token falls out of the prompt; the time is that of the others. (Beams count the rows they computed.)

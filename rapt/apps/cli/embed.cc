@@ -39,7 +39,7 @@ int run(Args& args) {
     NpyWriter file(*out, {static_cast<Dim>(vectors.size()), width}, force);
     for (const auto& v : vectors) file.write(v);
     file.commit();
-    if (!common.quiet) note(concat(*out, ": ", vectors.size(), vectors.size() == 1 ? " vector of " : " vectors of ", width, " numbers"));
+    if (!common.quiet) note(concat(*out, ": ", counted(static_cast<Dim>(vectors.size()), "vector"), " of ", width, " numbers"));
     return 0;
   }
   for (std::size_t i = 0; i < vectors.size(); ++i) {

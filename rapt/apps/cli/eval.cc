@@ -64,11 +64,12 @@ int eval_perplexity(const std::string& name, const std::string& file, const Comm
     print(j.dump() + "\n");
     return 0;
   }
-  print(concat("perplexity ", fixed(p.perplexity, 4), " ± ", fixed(p.error, 4), "  (", p.chunks, " windows of ", context, " tokens, ",
-               with_commas(p.tokens), " tokens counted)\n"));
+  print(concat("perplexity ", fixed(p.perplexity, 4), " ± ", fixed(p.error, 4), "  (", counted(p.chunks, "window"), " of ", context,
+               " tokens, ", with_commas(p.tokens), " tokens counted)\n"));
   if (common.verbose)
     note(concat("loaded in ", fixed(m.seconds, 2), " s, ", ids.size(), " tokens made in ", fixed(seconds_tokens, 2), " s, computed in ",
-                fixed(seconds, 1), " s: ", fixed(rate, 0), " tokens/s on ", m.device->threads(), " threads (", m.device->kernels.isa, ")"));
+                fixed(seconds, 1), " s: ", fixed(rate, 0), " tokens/s on ", counted(m.device->threads(), "thread"), " (",
+                m.device->kernels.isa, ")"));
   return 0;
 }
 
@@ -197,8 +198,8 @@ int eval_loss(const std::string& name, const std::string& file, const CommonArgs
                         : " tokens",
                "; always the commonest: ", fixed(100 * commonest.share(), 2), " %)\n"));
   if (common.verbose)
-    note(concat(n, " batches, windows of ", o.length, " tokens, computed in ", fixed(seconds, 1), " s on ", m.device->threads(),
-                " threads"));
+    note(concat(n, " batches, windows of ", o.length, " tokens, computed in ", fixed(seconds, 1), " s on ",
+                counted(m.device->threads(), "thread")));
   return 0;
 }
 
@@ -347,7 +348,9 @@ int eval_translation(const std::string& name, const std::string& source, const s
   bar.clear();
   const double seconds = seconds_since(started);
   if (file) file->commit();
-  if (common.verbose) note(concat(lines.size(), " lines translated in ", fixed(seconds, 1), " s on ", m.device->threads(), " threads"));
+  if (common.verbose)
+    note(concat(counted(static_cast<Dim>(lines.size()), "line"), " translated in ", fixed(seconds, 1), " s on ",
+                counted(m.device->threads(), "thread")));
   return report_translation(name, translations, references, "the translation", reference, common, lower, seconds);
 }
 

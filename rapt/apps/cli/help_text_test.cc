@@ -2,6 +2,7 @@
 #include "rapt/apps/cli/help_text.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "rapt/apps/cli/verb.h"
 #include "rapt/base/text_width.h"
@@ -79,6 +80,14 @@ TEST(Progress, FitsItsLine) {
   EXPECT_EQ(progress_line("loading", 0.5, "  3 s left", 30), "[██···] loading 50 %  3 s left");
   EXPECT_EQ(progress_line("loading", 0.5, "  3 s left", 20), "loading 50 %  3 s l…");
   for (Dim width = 1; width < 100; ++width) EXPECT_LE(text_width(progress_line("writing", 0.3, "  99 of 120", width)), width);
+}
+
+TEST(Progress, IsSilentOffATerminal) {
+  testing::internal::CaptureStderr();  // a file
+  Progress bar("loading", false);
+  ::usleep(510000);  // what takes less shows nothing anywhere
+  for (int i = 0; i <= 10; ++i) bar.step(i, 10);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "rapt/apps/cli/inspect_tools.h"
+#include "rapt/base/text.h"
 #include "rapt/inspect/compare.h"
 
 namespace rapt::cli {
@@ -77,7 +78,7 @@ Document view(const Subject& s) {
   const Model &a = s.net(), &b = *s.other->checkpoint.model;
   const Comparison c = compare(s.device(), a, *s.other->device, b, s.ids, s.source);
   Document d{.name = "compare",
-             .title = concat("A: ", model_name(s.model), ", B: ", model_name(*s.other), ", ", c.tokens, " tokens"),
+             .title = concat("A: ", model_name(s.model), ", B: ", model_name(*s.other), ", ", counted(c.tokens, "token")),
              .parts = {}};
   if (c.predicts) {
     double mean = 0;

@@ -76,7 +76,9 @@ Document show(const Subject& s, const Options& o) {
   check();
   if (o.save) write_capture(got, *o.save, s.force);
 
-  Document d{.name = "tensors", .title = concat("Tensors of ", model_name(s.model), " on ", s.ids.size(), " tokens"), .parts = {}};
+  Document d{.name = "tensors",
+             .title = concat("Tensors of ", model_name(s.model), " on ", counted(static_cast<Dim>(s.ids.size()), "token")),
+             .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   Table table{.title = "", .columns = {"point", "shape", "mean", "rms", "least", "most"}, .rows = {}};
   Json::Array tensors;

@@ -42,8 +42,9 @@ std::string model_name(const OpenModel& model) {
 
 std::string model_line(const Subject& subject) {
   const std::size_t tokens = subject.ids.size();
-  return concat(model_name(subject.model), ", ", subject.source.empty() ? "" : concat(subject.source.size(), " tokens of the source, "),
-                tokens, tokens == 1 ? " token" : " tokens", subject.source.empty() ? "" : " of the target");
+  return concat(model_name(subject.model), ", ",
+                subject.source.empty() ? "" : concat(counted(static_cast<Dim>(subject.source.size()), "token"), " of the source, "),
+                counted(static_cast<Dim>(tokens), "token"), subject.source.empty() ? "" : " of the target");
 }
 
 std::string times(double ratio) { return concat(with_commas(static_cast<Dim>(std::llround(std::min(ratio, 9e15)))), " times"); }

@@ -75,12 +75,12 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
   Device device({.threads = common.threads});  // not bound to processors: experiments start threads of their own, which would share one
   note_threads(device, common);
   const std::string cpu = processor();
-  const LabOrigin origin{.command = a.command,
-                         .program = "rapt " RAPT_VERSION,
-                         .machine = concat(device.threads(), device.threads() == 1 ? " thread (" : " threads (", device.kernels.isa, ")",
-                                           cpu.empty() ? "" : " of ", cpu),
-                         .date = today(),
-                         .effort = a.effort};
+  const LabOrigin origin{
+      .command = a.command,
+      .program = "rapt " RAPT_VERSION,
+      .machine = concat(counted(device.threads(), "thread"), " (", device.kernels.isa, ")", cpu.empty() ? "" : " of ", cpu),
+      .date = today(),
+      .effort = a.effort};
   std::vector<std::vector<LabResult>> results;
   std::vector<Document> documents;
   for (std::size_t i = 0; i < which.size(); ++i) {

@@ -78,10 +78,16 @@ int run(Args& args) {
   std::vector<Dim> widths(6, 0);
   for (const auto& line : table)
     for (std::size_t i = 0; line.size() == widths.size() && i < line.size(); ++i) widths[i] = std::max(widths[i], text_width(line[i]));
+  Dim whole = 0;
+  for (Dim w : widths) whole += w + 2;
+  const bool narrow = whole - 2 > columns_of_stdout();  // a name has a line of its own then, the rest stands below it
   std::string out;
   for (const auto& line : table) {
-    for (std::size_t i = 0; i < line.size(); ++i)
-      out += i + 1 < line.size() ? padded(for_stdout(line[i]), widths[i] + 2) : for_stdout(line[i]) + "\n";
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const std::string cell = for_stdout(line[i]);
+      if (narrow && i == 0) out += cell + "\n  ";
+      else out += i + 1 < line.size() ? padded(cell, widths[i] + 2) : cell + "\n";
+    }
   }
   print(out);
   if (const char* set = std::getenv("RAPT_MODELS"); !set || !*set)

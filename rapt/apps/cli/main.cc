@@ -38,7 +38,9 @@ std::string overview() {
       "  --version                version, commit, instruction sets\n"
       "\n"
       "Environment: RAPT_MODELS names folders of models (a:b:c), RAPT_ISA chooses the instruction set, RAPT_THREADS the number of\n"
-      "threads, NO_COLOR turns colours off.\n"
+      "threads, NO_COLOR turns colours off, COLUMNS gives the width of what goes into pipes, RAPT_HISTORY the file that keeps what is\n"
+      "typed in conversations (off: none does).\n"
+      "\n"
       "Exit codes: 0 done, 1 something failed (a file is missing, too), 2 wrong usage, 130 stopped by Ctrl-C.\n";
   return folded_help(out, columns_of_stdout());
 }
@@ -143,7 +145,7 @@ const Verb kHelpVerb = {"help", "what a verb does",
 namespace {
 void print_error(const char* what) {
   try {
-    std::fprintf(stderr, "error: %s\n", rapt::cli::visible(what).c_str());
+    rapt::cli::note(rapt::concat("error: ", what));
   } catch (const std::bad_alloc&) {  // not even for the message
     std::fputs("error: out of memory\n", stderr);
   }

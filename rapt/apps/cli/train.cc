@@ -192,7 +192,7 @@ int run(Args& args) {
   MetricsFile metrics((fs::path(*out) / "metrics.jsonl").string(), before ? before->step : -1);
   TrainView view(o.steps, common.quiet);
   view.say(concat(model.recipe.name, ": ", short_count(static_cast<double>(model.parameters())), " parameters, vocabulary ",
-                  model.recipe.vocab, "; ", data->about(), "; ", device.threads(), " threads (", device.kernels.isa, ")"));
+                  model.recipe.vocab, "; ", data->about(), "; ", counted(device.threads(), "thread"), " (", device.kernels.isa, ")"));
 
   FolderExtras extras;
   extras.tokenizer = data->tokenizer_files ? &*data->tokenizer_files : nullptr;

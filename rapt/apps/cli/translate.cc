@@ -205,8 +205,9 @@ int run(Args& args) {
   if (file && !Interrupt::flag()) file->commit();
   if (common.verbose && !talk) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    note(concat(lines.size(), " lines, ", sources, " source tokens, ", decoded, " rows decoded in ", fixed(seconds, 2),
-                " s: ", fixed(static_cast<double>(lines.size()) / seconds, 1), " lines/s on ", m.device->threads(), " threads"));
+    note(concat(counted(static_cast<Dim>(lines.size()), "line"), ", ", counted(sources, "source token"), ", ", counted(decoded, "row"),
+                " decoded in ", fixed(seconds, 2), " s: ", fixed(static_cast<double>(lines.size()) / seconds, 1), " lines/s on ",
+                counted(m.device->threads(), "thread")));
   }
   return Interrupt::flag() ? 130 : 0;
 }
