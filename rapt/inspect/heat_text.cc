@@ -42,7 +42,7 @@ std::string short_number(double x) {  // two digits that tell something
 HeatMap joined(const HeatMap& m, std::size_t step) {
   const std::size_t C = m.columns.size();
   HeatMap out = m;
-  out.columns.clear(), out.values.clear();
+  out.columns.clear(), out.values.clear(), out.cells.clear();
   for (std::size_t c = 0; c < C; c += step) out.columns.push_back(m.columns[c]);
   const bool sign = m.scale == HeatMap::Scale::both_signs;
   for (std::size_t r = 0; r < m.rows.size(); ++r)

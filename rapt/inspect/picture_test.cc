@@ -444,6 +444,9 @@ TEST(Heat, TextGetsNarrowerCellsAndThenFewer) {
   EXPECT_TRUE(heat_text(map, false, 100).starts_with("  0         10        20")) << heat_text(map, false, 100);
   EXPECT_TRUE(holds(heat_text(map, false, 100), "\nr " + std::string(34, ' ') + "█")) << heat_text(map, false, 100);
   const std::string narrow = heat_text(map, false, 40);
+  map.cells.assign(61, "a word in the cell, for SVG");
+  EXPECT_EQ(heat_text(map, false, 40), narrow);
+  map.cells.clear();
   EXPECT_TRUE(holds(narrow, "(a column is the largest of 2)\n")) << narrow;
   EXPECT_TRUE(holds(narrow, "\nr " + std::string(17, ' ') + "█")) << narrow;
   for (const Dim width : {100, 80, 40, 20})

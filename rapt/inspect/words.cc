@@ -75,6 +75,13 @@ std::vector<std::string> token_texts(const Tokenizer* tokenizer, std::span<const
   return out;
 }
 
+std::string next_token_text(const Tokenizer* tokenizer, std::span<const std::int32_t> before, std::int32_t id) {
+  const auto some = before.last(std::min<std::size_t>(3, before.size()));  // no more can have begun a character
+  std::vector<std::int32_t> ids(some.begin(), some.end());
+  ids.push_back(id);
+  return token_texts(tokenizer, ids).back();
+}
+
 std::string visible_text(std::string text) {
   if (text.find_first_not_of(" \n\r\t") != std::string::npos) return text;
   std::string shown;

@@ -27,6 +27,16 @@ TEST(Words, PiecesOfACharacterShowTheirBytesAndTheLastTheWhole) {
   EXPECT_EQ(token_texts(nullptr, std::vector<std::int32_t>{7}), (Texts{"<7>"}));
 }
 
+TEST(Words, ATokenThatWouldComeNextEndsACharacter) {
+  const std::shared_ptr<const Tokenizer> t = open_tokenizer(std::string(RAPT_SOURCE_DIR) + "/models/default/default.gguf");
+  std::vector<std::int32_t> ids = t->encode("To 好");
+  const std::int32_t last = ids.back(), a = t->encode("a")[0];
+  ids.pop_back();
+  EXPECT_EQ(next_token_text(t.get(), ids, last), "好");
+  EXPECT_EQ(next_token_text(t.get(), ids, a), "a");
+  EXPECT_EQ(next_token_text(t.get(), {}, last), "BD");
+}
+
 TEST(Words, BytesAndSpacesAreSeen) {
   EXPECT_EQ(readable_bytes("a\xE4\xBD z\xFF"),
             "aE4\xC2\xB7"

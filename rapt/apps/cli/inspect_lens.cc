@@ -34,6 +34,12 @@ std::vector<int> some_rows(int rows, Dim most) {
   return out;
 }
 
+// A token of the vocabulary as it would stand at a place of the text.
+std::string said(const Subject& s, const Lens& l, Dim token, std::int32_t id) {
+  const auto before = static_cast<std::size_t>(l.first + token + (l.own ? 0 : 1));
+  return next_token_text(s.model.checkpoint.tokenizer.get(), std::span(s.ids).first(before), id);
+}
+
 Table words_table(const Subject& s, const Lens& lens, const std::vector<std::string>& words, const std::vector<int>& shown, int place) {
   const std::string which = place == 0 ? "Most probable token" : concat("Token number ", place + 1, " by probability");
   Table t{.title = concat(which, " after some layers, with its probability in %"), .columns = {"token"}, .rows = {}};
@@ -42,7 +48,7 @@ Table words_table(const Subject& s, const Lens& lens, const std::vector<std::str
     std::vector<Cell> row = {terminal_text(words[static_cast<std::size_t>(lens.first + i)], 12)};
     for (int r : shown) {
       const std::size_t c = lens.cell(r, i) * static_cast<std::size_t>(lens.top) + static_cast<std::size_t>(place);
-      row.push_back(concat(terminal_text(word_of(s.model.checkpoint, lens.ids[c]), kWord), " ",
+      row.push_back(concat(terminal_text(visible_text(said(s, lens, i, lens.ids[c])), kWord), " ",
                            fixed(100 * static_cast<double>(lens.probabilities[c]), 0)));
     }
     t.rows.push_back(std::move(row));
@@ -95,25 +101,25 @@ Document view(const Subject& s, const Flags& flags) {
   map.row_name = "layer", map.column_name = "token", map.value_name = "probability of the word in the cell";
   for (std::size_t c = 0; c < l.entropy.size(); ++c) {
     map.values.push_back(static_cast<double>(l.probabilities[c * static_cast<std::size_t>(l.top)]));
-    map.cells.push_back(word_of(s.model.checkpoint, l.ids[c * static_cast<std::size_t>(l.top)]));
+    const Dim token = static_cast<Dim>(c) % l.tokens;
+    map.cells.push_back(visible_text(said(s, l, token, l.ids[c * static_cast<std::size_t>(l.top)])));
   }
   d.parts.push_back(std::move(map));
   const auto columns = static_cast<std::size_t>(l.tokens);
   d.facts.set("first_token", l.first);
   const auto top = static_cast<std::size_t>(l.top);
   d.facts.set("top_ids", cube_json(l.ids, columns, top));
-  Json::Array said;  // [row][token][rank], as top_ids
+  Json::Array tokens;  // [row][token][rank], as top_ids
   for (int r = 0; r < l.rows; ++r) {
     Json::Array row;
     for (Dim t = 0; t < l.tokens; ++t) {
       Json::Array cell;
-      for (std::size_t k = 0; k < top; ++k)
-        cell.emplace_back(token_texts(s.model.checkpoint.tokenizer.get(), std::span(&l.ids[l.cell(r, t) * top + k], 1))[0]);
+      for (std::size_t k = 0; k < top; ++k) cell.emplace_back(said(s, l, t, l.ids[l.cell(r, t) * top + k]));
       row.push_back(std::move(cell));
     }
-    said.push_back(std::move(row));
+    tokens.push_back(std::move(row));
   }
-  d.facts.set("top_tokens", std::move(said));
+  d.facts.set("top_tokens", std::move(tokens));
   d.facts.set("top_probabilities", cube_json(l.probabilities, columns, top));
   d.facts.set("entropy", grid_json(l.entropy, columns));
   d.facts.set("kl", grid_json(l.kl, columns));

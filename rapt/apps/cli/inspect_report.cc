@@ -12,6 +12,7 @@
 #include "rapt/inspect/massive.h"
 #include "rapt/inspect/norms.h"
 #include "rapt/inspect/page.h"
+#include "rapt/inspect/words.h"
 
 namespace rapt::cli {
 
@@ -91,7 +92,10 @@ void add_grids(Page& page, const Subject& s, Stack stack, const Flags& flags) {
   if (!flags.lens || last_stack(s.net()) != stack || s.net().recipe.head.kind != HeadRecipe::Kind::vocab) return;
   const Lens l = lens(s.device(), s.net(), s.ids, s.source);
   Page::Grid top{.key = "lens", .name = "Logit lens: probability of the most probable token", .rows = rows, .values = l.probabilities};
-  for (const std::int32_t id : l.ids) top.texts.push_back(word_of(s.model.checkpoint, id));
+  for (std::size_t i = 0; i < l.ids.size(); ++i) {  // one for each cell: a token as it would stand there
+    const std::size_t before = i % static_cast<std::size_t>(l.tokens) + (l.own ? 0 : 1);
+    top.texts.push_back(visible_text(next_token_text(s.model.checkpoint.tokenizer.get(), std::span(s.ids).first(before), l.ids[i])));
+  }
   Page::Grid truth{.key = "lens_truth", .name = "Logit lens: probability of the true token", .rows = rows, .values = l.truth};
   for (std::size_t i = 0; i < truth.values.size(); ++i)
     if (l.rank[i] == 0) truth.values[i] = std::nanf("");

@@ -8,10 +8,6 @@
 
 namespace rapt::cli {
 
-std::string word_of(const Checkpoint& checkpoint, std::int32_t id) {
-  return visible_text(token_texts(checkpoint.tokenizer.get(), std::span(&id, 1))[0]);
-}
-
 std::optional<Stack> stack_arg(Args& args) {
   const std::optional<std::string> name = args.value("stack");
   if (!name) return {};

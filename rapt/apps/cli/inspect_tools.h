@@ -14,7 +14,6 @@ namespace rapt::cli {
 // The tokens that run through a stack, readable: the source in an encoder of two stacks, else the text.
 std::vector<std::string> words_of(const Subject& subject, Stack stack);
 std::optional<Stack> stack_arg(Args& args);  // --stack encoder | decoder
-std::string word_of(const Checkpoint& checkpoint, std::int32_t id);
 std::vector<std::string> row_names(int rows);                        // "embed", "0", "1", …
 std::string stack_prefix(const Model& model, Stack stack);           // "encoder " or "decoder " where a model has both, else ""
 std::string model_name(const OpenModel& model);                      // its file or folder, without the path
