@@ -106,6 +106,17 @@ TEST(Beam, AHugeBiasIsNotLost) {
   EXPECT_EQ(Session(device(), toy, {}).translate(source, o)[0].ids, (Ids{5, 5, 5, 5}));
 }
 
+TEST(Beam, WhereEveryTokenIsForbiddenThatIsSaid) {
+  const Checkpoint toy = open_toy("marian", device());
+  GenerateOptions o = beams(3, 1, 4);
+  o.ignore_eos = true;
+  for (std::int32_t id = 0; id < 61; ++id) o.bad_words.push_back({id});
+  o.bad_words.push_back({});  // nothing, and nothing of this vocabulary
+  o.bad_words.push_back({99});
+  const Ids source = {3, 7, 9};
+  EXPECT_NE(error_of([&] { Session(device(), toy, {}).translate(source, o); }).find("forbid every token"), std::string::npos);
+}
+
 TEST(Beam, TheDivisorsOfBothForms) {
   const Checkpoint toy = open_toy("marian", device());
   const Ids source = {5, 9, 33, 7, 1};
