@@ -59,24 +59,25 @@ TEST(Beam, AnswersAndScoresAreTransformers) {
   EXPECT_GE(differ, 20);  // a search finds other answers than the greedy one
 }
 
-// bad_words_ids and renormalize_logits, as a folder's generation_config.json says them.
+// bad_words_ids and renormalize_logits of generation_config.json (tests/family_test.cc reads them from there).
 TEST(Beam, BadWordsAndRenormalisationAreTransformers) {
   const Json golden = parse_json(read_text_file(std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/beam_options.json"), "beam_options.json");
-  std::map<std::string, Checkpoint> plain;
+  std::map<std::string, Checkpoint> toys;
   int words = 0, renormalised = 0, differ = 0;
   for (const Json& c : golden.find("cases")->array()) {
-    Json said = Json::Object{};
-    for (const char* key : {"bad_words_ids", "renormalize_logits"})
-      if (const Json* value = c.find(key)) said.set(key, *value);
-    const TempFolder temp;
-    write_folder(read_toy(c.find("toy")->string()), temp / "m");
-    put_file(temp / "m/generation_config.json", said.dump());
-    const Checkpoint toy = open_checkpoint(temp / "m", {.real = device().real, .device = &device()});
-    EXPECT_EQ(toy.renormalize, said.find("renormalize_logits") != nullptr);
-    words += !toy.bad_words.empty(), renormalised += toy.renormalize;
+    const std::string& name = c.find("toy")->string();
+    if (!toys.contains(name)) toys.emplace(name, open_toy(name, device()));
+    Checkpoint& toy = toys.at(name);
     GenerateOptions o = beams(static_cast<int>(c.find("beams")->integer()), c.find("penalty")->number(), golden.find("tokens")->integer());
     for (std::int32_t stop : toy.stops) o.sampler.bias.emplace_back(stop, static_cast<float>(c.find("end_bias")->number()));
     const Ids source = ids_of(*c.find("source"));
+    toy.bad_words.clear(), toy.renormalize = false;
+    const double plain = Session(device(), toy, {}).translate(source, o)[0].score;
+    if (const Json* list = c.find("bad_words_ids"))
+      for (const Json& word : list->array()) toy.bad_words.push_back(ids_of(word));
+    toy.renormalize = c.find("renormalize_logits") != nullptr;
+    words += !toy.bad_words.empty(), renormalised += toy.renormalize;
+
     const std::vector<Generated> got = Session(device(), toy, {}).translate(source, o);
     const auto& want = c.find("answers")->array();
     ASSERT_EQ(got.size(), want.size());
@@ -84,12 +85,10 @@ TEST(Beam, BadWordsAndRenormalisationAreTransformers) {
       EXPECT_EQ(got[i].ids, ids_of(*want[i].find("ids"))) << c.dump(0) << " answer " << i;
       if (const Json* score = want[i].find("score")) EXPECT_NEAR(got[i].score, score->number(), 2e-4);
     }
+    differ += plain != got[0].score;
     GenerateOptions greedy = o;
     greedy.beams = 0, greedy.samples = 1;
     if (o.beams == 1) EXPECT_EQ(Session(device(), toy, {}).translate(source, greedy)[0].ids, got[0].ids);
-    const std::string& name = c.find("toy")->string();
-    if (!plain.contains(name)) plain.emplace(name, open_toy(name, device()));
-    differ += Session(device(), plain.at(name), {}).translate(source, o)[0].score != got[0].score;
   }
   EXPECT_GE(words, 20);
   EXPECT_GE(renormalised, 20);
@@ -104,6 +103,17 @@ TEST(Beam, AHugeBiasIsNotLost) {
   o.sampler.bias = {{5, 3e38f}, {5, 3e38f}};
   const Ids source = {3, 7, 9};
   EXPECT_EQ(Session(device(), toy, {}).translate(source, o)[0].ids, (Ids{5, 5, 5, 5}));
+}
+
+TEST(Beam, WhereEveryTokenIsForbiddenThatIsSaid) {
+  const Checkpoint toy = open_toy("marian", device());
+  GenerateOptions o = beams(3, 1, 4);
+  o.ignore_eos = true;
+  for (std::int32_t id = 0; id < 61; ++id) o.bad_words.push_back({id});
+  o.bad_words.push_back({});  // nothing, and nothing of this vocabulary
+  o.bad_words.push_back({99});
+  const Ids source = {3, 7, 9};
+  EXPECT_NE(error_of([&] { Session(device(), toy, {}).translate(source, o); }).find("forbid every token"), std::string::npos);
 }
 
 TEST(Beam, TheDivisorsOfBothForms) {

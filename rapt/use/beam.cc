@@ -71,6 +71,7 @@ void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uin
     for (const auto& [logit, id] : largest(row_, wide))
       if (std::isfinite(logit)) candidates.push_back({live_[b].sum + logit - whole[b], b, id});
   }
+  if (candidates.empty()) fail("beam search: bias and bad words forbid every token of the vocabulary");
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& x, const Candidate& y) {
     return x.sum != y.sum ? x.sum > y.sum : x.parent != y.parent ? x.parent < y.parent : x.id < y.id;
   });

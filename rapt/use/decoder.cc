@@ -54,6 +54,7 @@ std::string StopText::finish() { return found_ ? std::string{} : std::exchange(h
 
 void forbid(std::span<const std::vector<std::int32_t>> words, std::span<const std::int32_t> ids, std::span<float> row, float logit) {
   for (const std::vector<std::int32_t>& word : words) {
+    if (word.empty() || word.back() < 0 || static_cast<std::size_t>(word.back()) >= row.size()) continue;
     const std::size_t before = word.size() - 1;
     if (before > ids.size() || !std::equal(word.begin(), word.end() - 1, ids.end() - static_cast<std::ptrdiff_t>(before))) continue;
     row[static_cast<std::size_t>(word.back())] = logit;

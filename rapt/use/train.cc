@@ -200,6 +200,7 @@ Dim Trainer::steps() const { return state_->step; }
 double Trainer::step_bytes(Dim rows, std::size_t piece) {
   State& s = *state_;
   const TrainBatch whole = s.data.batch(0);
+  if (rows_of(whole) == 0) return 0;
   std::vector<std::pair<Weight*, std::vector<std::byte>>> running;  // the forward changes them
   for (Weight& w : s.model.weights)
     if (is_running(w)) running.emplace_back(&w, row_major(w));

@@ -40,7 +40,7 @@ int run(Args& args) {
       std::string line;
       for (const std::size_t k : best_first(p, top))
         line += concat(line.empty() ? "" : "  ", class_name(m.checkpoint, k), " ", fixed(static_cast<double>(p[k]), 4));
-      print(line + "\n");
+      print(for_stdout(line) + "\n");
       continue;
     }
     Json j = Json::Object{};

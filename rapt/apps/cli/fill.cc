@@ -31,6 +31,12 @@ Json as_json(const Tokenizer& tokenizer, const FilledMasks& f, std::size_t index
   return j;
 }
 
+// In quotes where it could not be seen: spaces, line breaks.
+std::string shown(const std::string& token) {
+  const bool plain = !token.empty() && token.find_first_of("\n\r\t\v\f") == token.npos && token.front() != ' ' && token.back() != ' ';
+  return for_stdout(plain ? token : json_quote(token));
+}
+
 int run(Args& args) {
   const CommonArgs common = common_args(args);
   const Dim top = args.number("top-k", 1, 1 << 20).value_or(5);
@@ -49,11 +55,11 @@ int run(Args& args) {
       print(as_json(tokenizer, f, i, texts[i]).dump(0) + "\n");
       continue;
     }
-    if (filled.size() > 1) print(concat(i > 0 ? "\n" : "", texts[i], "\n"));
+    if (filled.size() > 1) print(concat(i > 0 ? "\n" : "", for_stdout(texts[i]), "\n"));
     for (std::size_t k = 0; k < f.places.size(); ++k) {
       if (f.places.size() > 1) print(concat("mask ", k + 1, "\n"));
       for (const MaskGuess& g : f.guesses[k])
-        print(concat("  ", fixed(static_cast<double>(g.probability), 4), "  ", guess_text(tokenizer, g.id), "\n"));
+        print(concat("  ", fixed(static_cast<double>(g.probability), 4), "  ", shown(guess_text(tokenizer, g.id)), "\n"));
     }
   }
   return 0;
