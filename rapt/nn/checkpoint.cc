@@ -390,12 +390,6 @@ CheckpointSummary summary_of(const CheckpointFiles& files, const Recipe& recipe)
 
 }  // namespace
 
-DType CheckpointSummary::main_type() const {
-  const auto most =
-      std::max_element(types.begin(), types.end(), [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; });
-  return most == types.end() ? DType::f32 : most->first;
-}
-
 CheckpointSummary checkpoint_summary(const std::string& path) {
   const auto files = open_files(path);
   return summary_of(*files, translate_files(*files).recipe);
@@ -420,7 +414,8 @@ std::vector<std::string> check_checkpoint(const std::string& path, bool values) 
   out.push_back(concat(s.tensors->all().size(), " tensors, ", byte_count(static_cast<double>(s.tensors->bytes())),
                        ", every one read or known", values ? ", every number finite" : ""));
   for (const auto& [type, n] : summary.types)
-    out.push_back(concat("  ", name_of(type), ": ", n.tensors, " tensors, ", byte_count(static_cast<double>(n.bytes))));
+    out.push_back(
+        concat("  ", name_of(type), ": ", counted(static_cast<Dim>(n.tensors), "tensor"), ", ", byte_count(static_cast<double>(n.bytes))));
   out.push_back(concat(short_count(static_cast<double>(count_parameters(t.recipe).total)), " parameters, width ", t.recipe.width,
                        ", vocabulary ", t.recipe.vocab, ", context ", t.recipe.context));
   out.push_back(c.tokenizer ? concat("tokenizer: ", c.tokenizer->name, ", ", c.tokenizer->size(), " tokens") : "no tokenizer");
