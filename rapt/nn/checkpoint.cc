@@ -390,12 +390,6 @@ CheckpointSummary summary_of(const CheckpointFiles& files, const Recipe& recipe)
 
 }  // namespace
 
-DType CheckpointSummary::main_type() const {
-  const auto most =
-      std::max_element(types.begin(), types.end(), [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; });
-  return most == types.end() ? DType::f32 : most->first;
-}
-
 CheckpointSummary checkpoint_summary(const std::string& path) {
   const auto files = open_files(path);
   return summary_of(*files, translate_files(*files).recipe);

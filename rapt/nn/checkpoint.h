@@ -71,7 +71,6 @@ struct CheckpointSummary {
     std::uint64_t bytes = 0;
   };
   std::map<DType, Stored> types;
-  DType main_type() const;  // the one that takes most bytes
 };
 CheckpointSummary checkpoint_summary(const std::string& path);
 

@@ -57,7 +57,7 @@ int write(Args& args, bool quantize) {
   if (o.type && is_block(*o.type))
     for (const auto& [type, n] : checkpoint_summary(from).types)
       if (is_block(type) && type != *o.type) {
-        remarks.push_back(concat(paths[0], " was quantized before (", n.tensors, " tensors are ", name_of(type),
+        remarks.push_back(concat(paths[0], " was quantized before (", counted(static_cast<Dim>(n.tensors), "tensor"), " in ", name_of(type),
                                  "): both roundings add up; begin with f32, f16 or bf16 weights where there are some"));
         break;
       }

@@ -44,6 +44,17 @@ std::vector<std::string> models_there() {
   return out;
 }
 
+// "q4_k", or "q5_0/q4_k/q6_k" of a mixture: that of most tensors first. Norms and biases are f32 in every file and do not count.
+std::string types_text(const CheckpointSummary& s) {
+  std::vector<std::pair<std::size_t, std::string>> types;
+  for (const auto& [type, n] : s.types)
+    if (type != DType::f32 || s.types.size() == 1) types.emplace_back(n.tensors, name_of(type));
+  std::sort(types.rbegin(), types.rend());
+  std::vector<std::string> names;
+  for (const auto& [n, name] : types) names.push_back(name);
+  return join(names, "/");
+}
+
 int run(Args& args) {
   const CommonArgs common = common_args(args);
   args.operands(0, 0, "no words: it lists the folders of RAPT_MODELS");
@@ -59,11 +70,11 @@ int run(Args& args) {
       const Dim parameters = count_parameters(s.recipe).total;
       row.set("bytes", static_cast<Dim>(s.bytes));
       row.set("parameters", parameters);
-      row.set("type", std::string(name_of(s.main_type())));
+      row.set("type", types_text(s));
       row.set("family", s.family);
       row.set("context", s.recipe.context);
       row.set("chat", !s.chat_template.empty());
-      table.push_back({name, byte_count(static_cast<double>(s.bytes)), short_count(static_cast<double>(parameters)), name_of(s.main_type()),
+      table.push_back({name, byte_count(static_cast<double>(s.bytes)), short_count(static_cast<double>(parameters)), types_text(s),
                        s.family, std::to_string(s.recipe.context)});
     } catch (const Error& e) {
       row.set("error", std::string(e.what()));

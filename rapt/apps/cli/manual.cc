@@ -80,11 +80,35 @@ std::string literal(const std::vector<std::string>& lines) {
   return out + ".fi\n.RE\n";
 }
 
+// A line of flags: each a term, two spaces and its meaning, or several terms without one.
+std::string man_items(std::string_view line) {
+  std::string out, terms;
+  auto flush_terms = [&] {
+    if (!terms.empty()) out += concat(".PP\n\\fB", terms, "\\fR\n");
+    terms.clear();
+  };
+  while (!line.empty()) {
+    std::size_t end = line.find("  -", 1);  // the next flag of the line
+    while (end != std::string_view::npos && line.substr(end + 2, 2) == "- ") end = line.find("  -", end + 1);
+    const std::string_view item = line.substr(0, end);
+    line.remove_prefix(std::min(line.find_first_not_of(' ', std::min(end, line.size())), line.size()));
+    const std::size_t gap = item.find("  "), text = std::min(item.find_first_not_of(' ', std::min(gap, item.size())), item.size());
+    if (text == item.size()) {
+      terms += (terms.empty() ? "" : "   ") + man_text(item.substr(0, gap));
+      continue;
+    }
+    flush_terms();
+    out += concat(".TP\n\\fB", man_text(item.substr(0, gap)), "\\fR\n", man_text(item.substr(text)), "\n");
+  }
+  flush_terms();
+  return out;
+}
+
 // A help text: "Usage:" and "Examples:" are shown as they are, lines of flags become items, the rest paragraphs.
 std::string man_help(std::string_view help) {
   std::string out;
   std::vector<std::string> fixed;
-  bool examples = false, usage = false, fresh = true;  // fresh: a paragraph begins
+  bool examples = false, usage = false, items = false, fresh = true;  // fresh: a paragraph begins
   auto flush_fixed = [&] {
     if (!fixed.empty()) out += literal(fixed);
     fixed.clear();
@@ -100,13 +124,11 @@ std::string man_help(std::string_view help) {
     } else if (examples || usage || line.starts_with("Usage: ")) {
       usage = !examples;
       fixed.push_back(line.substr(examples ? indent : line.starts_with("Usage: ") ? 7 : std::min<std::size_t>(indent, 7)));
-    } else if ((indent > 0 && indent < 6) || line.starts_with("--")) {  // an item: a term, two spaces, its meaning
-      const std::size_t gap = line.find("  ", indent), text = gap == std::string::npos ? gap : line.find_first_not_of(' ', gap);
-      out += concat(".TP\n\\fB", man_text(line.substr(indent, gap == std::string::npos ? gap : gap - indent)), "\\fR\n");
-      out += text == std::string::npos ? "\\&\n" : man_text(line.substr(text)) + "\n";
-      fresh = false;
+    } else if ((indent > 0 && indent < 6) || line.starts_with("--")) {
+      out += man_items(line.substr(indent));
+      fresh = false, items = true;
     } else {
-      if (fresh) out += ".PP\n";
+      if (fresh || (indent == 0 && items)) out += ".PP\n", items = false;
       fresh = indent == 0 && line.ends_with(':');
       out += man_text(line.substr(indent)) + "\n";
     }

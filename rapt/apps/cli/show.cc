@@ -33,7 +33,7 @@ void draw(const std::string& name) {
   r.name = std::filesystem::path(path).filename().string();
   if (const std::string own = checkpoint_summary(path).name; !own.empty() && r.note.empty()) r.note = for_stdout(own);
   print(draw_recipe(r, color_on_stdout(), columns_of_stdout()) + "\n");
-  for (const std::string& line : check_checkpoint(path)) print(for_stdout(line) + "\n");
+  for (const std::string& line : check_checkpoint(path, false)) print(for_stdout(line) + "\n");
 }
 
 void print_template(const std::string& name) {
