@@ -220,8 +220,7 @@ TEST(Inside, ACaptureOfOneTokenIsAVector) {
   Json::Array numbers;
   for (float v : way.tensors[0].values) numbers.emplace_back(static_cast<double>(v));
   Taps taps;
-  const std::vector<Edit> edits = {
-      read_edit(Json(Json::Object{{"point", "resid_post.0"}, {"op", "add"}, {"value", std::move(numbers)}}))};
+  const std::vector<Edit> edits = {read_edit(Json(Json::Object{{"point", "resid_post.0"}, {"op", "add"}, {"value", std::move(numbers)}}))};
   install_edits(taps, *toy.model, edits);
   EXPECT_EQ(logits_with(device, *toy.model, {"resid_post.0:add=" + (folder / "way.npy")}),
             capture_of(device, *toy.model, {"logits"}, kIds, {}, &taps).tensors[0].values);

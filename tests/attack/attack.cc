@@ -515,22 +515,101 @@ void template_case(Rng& rng, const TempFolder&) {
 // Templates and tokenizers that are valid and try to cost much: a small file may take 256 MiB, no more. What they cost in time shows in
 // the last line.
 void costly_template(Rng& rng) {
-  static constexpr std::string_view kTexts[] = {"'a' * 4000000", "'é' * 1000000", "'a b' * 1000000", "(u ~ 'a') * 90000", "'\\n' * 1000000",
-                                                "range(90000) | join(' ')", "(range(20000) | list) | tojson", "'%100000d' % 1"};
-  static constexpr std::string_view kExpressions[] = {
-      "x.ljust(0)", "x.rjust(4100000)", "x.zfill(9)", "x.upper()", "x.title()", "x | title", "x | capitalize", "x | indent(1)", "x.split()",
-      "x.split('a')", "x.rsplit('a', 5)", "x.splitlines()", "x.strip('ab')", "x.strip()", "x[::-1]", "x[1:]", "x[::2]", "x[5]", "x | length",
-      "x | first", "x | last", "x | list", "x | reverse", "x | tojson", "x | string", "x | int", "x | float", "x ~ i", "x + x", "x * 1",
-      "x == x ~ ''", "x in x", "'zzzzzzzzzzzzzzzzzb' in x", "x.find('b')", "x.rfind('b')", "x.count('a')", "x.replace('a', 'bb')",
-      "x.replace('', '-')", "x.startswith(x)", "x.partition('b')", "x.rpartition('bbbbbbbbbbbbbbbbbbbbbb')", "{x: i}", "{x: i}[x]", "[x, x]",
-      "[x] * 1000", "x % ()", "x | format", "x.format()", "x.isalpha()", "x is lower", "1[x]", "missing[x] is defined", "u[x]", "{}[x]",
-      "range(1500) | map(attribute=x) | list", "range(99999) | list", "range(99999) | map('string') | list", "range(9999) | sort",
-      "['b', x, 'a'] | sort", "[x, x] | unique | list", "[x] | join(x)", "x.join(['', ''])", "[1] | tojson(indent=x)",
-      "[1] | tojson(separators=(x, x))", "namespace(a=x)", "dict(a=x)", "dict([[x, 1]]).items()", "{'a': x}.copy()", "x | map('upper') | list",
-      "x | select | list", "x | round", "x | trim(x)", "x | default(x)", "[x, x, x] | sum(start='') ", "(x, i) < (x, i)", "x < x", "[x] == [x ~ '']",
-      "strftime_now(x)", "x.endswith(('a', 'b', x))", "f(x)", "f(x, x, k=x)", "x.removeprefix('a')", "x.removesuffix(x)", "loop.cycle(x, x)"};
-  std::string source = concat("{% macro f(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{% set u = messages[0].content %}{% set x = ",
-                              rng.any(kTexts), " %}{% set ns = namespace(l=[]) %}");
+  static constexpr std::string_view kTexts[] = {"'a' * 4000000",
+                                                "'é' * 1000000",
+                                                "'a b' * 1000000",
+                                                "(u ~ 'a') * 90000",
+                                                "'\\n' * 1000000",
+                                                "range(90000) | join(' ')",
+                                                "(range(20000) | list) | tojson",
+                                                "'%100000d' % 1"};
+  static constexpr std::string_view kExpressions[] = {"x.ljust(0)",
+                                                      "x.rjust(4100000)",
+                                                      "x.zfill(9)",
+                                                      "x.upper()",
+                                                      "x.title()",
+                                                      "x | title",
+                                                      "x | capitalize",
+                                                      "x | indent(1)",
+                                                      "x.split()",
+                                                      "x.split('a')",
+                                                      "x.rsplit('a', 5)",
+                                                      "x.splitlines()",
+                                                      "x.strip('ab')",
+                                                      "x.strip()",
+                                                      "x[::-1]",
+                                                      "x[1:]",
+                                                      "x[::2]",
+                                                      "x[5]",
+                                                      "x | length",
+                                                      "x | first",
+                                                      "x | last",
+                                                      "x | list",
+                                                      "x | reverse",
+                                                      "x | tojson",
+                                                      "x | string",
+                                                      "x | int",
+                                                      "x | float",
+                                                      "x ~ i",
+                                                      "x + x",
+                                                      "x * 1",
+                                                      "x == x ~ ''",
+                                                      "x in x",
+                                                      "'zzzzzzzzzzzzzzzzzb' in x",
+                                                      "x.find('b')",
+                                                      "x.rfind('b')",
+                                                      "x.count('a')",
+                                                      "x.replace('a', 'bb')",
+                                                      "x.replace('', '-')",
+                                                      "x.startswith(x)",
+                                                      "x.partition('b')",
+                                                      "x.rpartition('bbbbbbbbbbbbbbbbbbbbbb')",
+                                                      "{x: i}",
+                                                      "{x: i}[x]",
+                                                      "[x, x]",
+                                                      "[x] * 1000",
+                                                      "x % ()",
+                                                      "x | format",
+                                                      "x.format()",
+                                                      "x.isalpha()",
+                                                      "x is lower",
+                                                      "1[x]",
+                                                      "missing[x] is defined",
+                                                      "u[x]",
+                                                      "{}[x]",
+                                                      "range(1500) | map(attribute=x) | list",
+                                                      "range(99999) | list",
+                                                      "range(99999) | map('string') | list",
+                                                      "range(9999) | sort",
+                                                      "['b', x, 'a'] | sort",
+                                                      "[x, x] | unique | list",
+                                                      "[x] | join(x)",
+                                                      "x.join(['', ''])",
+                                                      "[1] | tojson(indent=x)",
+                                                      "[1] | tojson(separators=(x, x))",
+                                                      "namespace(a=x)",
+                                                      "dict(a=x)",
+                                                      "dict([[x, 1]]).items()",
+                                                      "{'a': x}.copy()",
+                                                      "x | map('upper') | list",
+                                                      "x | select | list",
+                                                      "x | round",
+                                                      "x | trim(x)",
+                                                      "x | default(x)",
+                                                      "[x, x, x] | sum(start='') ",
+                                                      "(x, i) < (x, i)",
+                                                      "x < x",
+                                                      "[x] == [x ~ '']",
+                                                      "strftime_now(x)",
+                                                      "x.endswith(('a', 'b', x))",
+                                                      "f(x)",
+                                                      "f(x, x, k=x)",
+                                                      "x.removeprefix('a')",
+                                                      "x.removesuffix(x)",
+                                                      "loop.cycle(x, x)"};
+  std::string source =
+      concat("{% macro f(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{% set u = messages[0].content %}{% set x = ", rng.any(kTexts),
+             " %}{% set ns = namespace(l=[]) %}");
   const std::string expression = concat("(", rng.any(kExpressions), ")");
   source += concat("{% for i in range(", rng.chance(2) ? 99999 : 1000, ") %}");
   switch (rng.below(4)) {
@@ -549,12 +628,17 @@ void costly_tokenizer(Rng& rng) {
     for (std::size_t i = 0; i < n; ++i) out += (i ? "," : "") + std::string(part);
     return out;
   };
-  static constexpr std::string_view kSteps[] = {R"({"type":"NFKD"})", R"({"type":"NFC"})", R"({"type":"Lowercase"})", R"({"type":"StripAccents"})",
+  static constexpr std::string_view kSteps[] = {R"({"type":"NFKD"})",
+                                                R"({"type":"NFC"})",
+                                                R"({"type":"Lowercase"})",
+                                                R"({"type":"StripAccents"})",
                                                 R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})",
                                                 R"({"type":"Replace","pattern":{"Regex":" {2,}"},"content":"aaaaaaaaaaaaaaaaaaaaa"})",
-                                                R"({"type":"Prepend","prepend":"aaaaaaaa"})", R"({"type":"BertNormalizer"})"};
+                                                R"({"type":"Prepend","prepend":"aaaaaaaa"})",
+                                                R"({"type":"BertNormalizer"})"};
   static constexpr std::string_view kSplits[] = {R"({"type":"Digits","individual_digits":true})", R"({"type":"Whitespace"})",
-                                                 R"({"type":"Metaspace","replacement":"aaaaaaaaaaaaaaaa"})", R"({"type":"BertPreTokenizer"})",
+                                                 R"({"type":"Metaspace","replacement":"aaaaaaaaaaaaaaaa"})",
+                                                 R"({"type":"BertPreTokenizer"})",
                                                  R"({"type":"Split","pattern":{"String":"a"},"behavior":"MergedWithNext","invert":true})"};
   static constexpr std::size_t kSizes[] = {1, 10, 100, 240, 300, 1000, 4000, 9000};
   const std::string token = std::string(rng.any(kSizes), 'a') + "b";
@@ -563,17 +647,21 @@ void costly_tokenizer(Rng& rng) {
   switch (rng.below(3)) {
     case 0: model = concat(R"({"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["a",-1],["aa",-1],[")", token, R"(",-1]]})"); break;
     case 1:
-      model = concat(R"({"type":"WordPiece","unk_token":"u","max_input_chars_per_word":100000,"vocab":{"u":0,"a":1,"##a":2,"##)", token, R"(":3}})");
+      model = concat(R"({"type":"WordPiece","unk_token":"u","max_input_chars_per_word":100000,"vocab":{"u":0,"a":1,"##a":2,"##)", token,
+                     R"(":3}})");
       break;
     default: model = concat(R"({"type":"BPE","vocab":{"a":0,"aa":1,"aaaa":2,")", token, R"(":3},"merges":["a a","aa aa"]})");
   }
   std::string json = concat(R"({"model":)", model);
   if (rng.chance(2))
-    json += concat(R"(,"added_tokens":[{"id":3,"content":")", short_token, R"(","special":false,"normalized":)", rng.chance(2) ? "true" : "false", "}]");
+    json += concat(R"(,"added_tokens":[{"id":3,"content":")", short_token, R"(","special":false,"normalized":)",
+                   rng.chance(2) ? "true" : "false", "}]");
   if (rng.chance(2))
-    json += concat(R"(,"normalizer":{"type":"Sequence","normalizers":[)", times(rng.any(kSteps), 1 + rng.below(rng.chance(2) ? 3 : 200)), "]}");
+    json +=
+        concat(R"(,"normalizer":{"type":"Sequence","normalizers":[)", times(rng.any(kSteps), 1 + rng.below(rng.chance(2) ? 3 : 200)), "]}");
   if (rng.chance(2))
-    json += concat(R"(,"pre_tokenizer":{"type":"Sequence","pretokenizers":[)", times(rng.any(kSplits), 1 + rng.below(rng.chance(2) ? 3 : 200)), "]}");
+    json += concat(R"(,"pre_tokenizer":{"type":"Sequence","pretokenizers":[)",
+                   times(rng.any(kSplits), 1 + rng.below(rng.chance(2) ? 3 : 200)), "]}");
   std::string text;
   static constexpr std::string_view kTexts[] = {"a", "  ", "\xC3\xA9", "1", "a ", "\xEF\xB7\xBA", "aaaaaaaaaaaaaaaaaaaaaaaab"};
   const std::string_view part = rng.any(kTexts);
@@ -587,10 +675,9 @@ struct Kind {
   std::string_view name;
   void (*run)(Rng&, const TempFolder&);
 };
-constexpr Kind kKinds[] = {{"gguf", gguf_case},           {"folder", folder_case}, {"llama2c", llama2c_case},
-                           {"tokenizer", tokenizer_case}, {"packed", packed_case}, {"gzip", gzip_case},
-                           {"recipe", recipe_case},       {"npy", npy_case},       {"template", template_case},
-                           {"costly", costly_case}};
+constexpr Kind kKinds[] = {{"gguf", gguf_case},         {"folder", folder_case}, {"llama2c", llama2c_case}, {"tokenizer", tokenizer_case},
+                           {"packed", packed_case},     {"gzip", gzip_case},     {"recipe", recipe_case},   {"npy", npy_case},
+                           {"template", template_case}, {"costly", costly_case}};
 constexpr std::size_t kMixed = std::size(kKinds) - 1;  // costly ones only where asked for: seconds each
 
 // The command that repeats the file at hand, for whoever dies: sanitizers and signals.
