@@ -63,7 +63,7 @@ Json choose_keys(const Family& family, Form form, const std::string& arch, Choic
   for (const Json::Member& m : family.json.find("values")->object()) {
     if (!m.value.is_object()) continue;
     const Json* names = m.value.find(form == Form::gguf ? "gguf" : "config");
-    if (!names || c.one_in(12)) continue;  // absent: the default
+    if (!names || c.one_in(40)) continue;  // absent: the default
     const Json* type = m.value.find("type");
     const std::string kind = type ? std::string(type->string()) : "integer";
     const auto known = fitting.find(m.key);
@@ -73,15 +73,18 @@ Json choose_keys(const Family& family, Form form, const std::string& arch, Choic
               : known != fitting.end() ? Json(known->second)
                                        : Json(c.from(0, 9));
     else if (kind == "boolean") value = c.one_in(2);
-    else if (kind == "act") value = std::array{"silu", "gelu", "relu", "gelu_new", "nothing"}[static_cast<std::size_t>(c.from(0, 4))];
+    else if (kind == "act")
+      value = c.one_in(40) ? "nothing" : std::array{"silu", "gelu", "relu", "gelu_new"}[static_cast<std::size_t>(c.from(0, 3))];
     else if (kind == "feed") value = std::array{"relu", "gated-gelu", "gated-silu"}[static_cast<std::size_t>(c.from(0, 2))];
-    else value = c.one_in(16) ? Json(1e300) : Json(static_cast<double>(c.from(1, 40)) / 4);
+    else value = c.one_in(40) ? Json(1e300) : Json(static_cast<double>(c.from(1, 40)) / (m.key == "eps" ? 4096 : 4));
     if (names->is_string()) set(names->string(), value);
     else
       for (const Json& n : names->array()) set(n.string(), value);
   }
   if (form == Form::gguf) {
-    if (c.one_in(2)) set(".rope.dimension_count", c.one_in(8) ? Json(3.4e38) : Json(c.from(1, head_dim + 1)));
+    if (c.one_in(2))
+      set(".rope.dimension_count",
+          c.one_in(16) ? Json(3.4e38) : Json(c.one_in(4) ? c.from(1, head_dim + 1) : 2 * c.from(1, head_dim / 2 + 1)));
     if (c.one_in(3)) set(".rope.freq_base", c.one_in(4) ? Json(1e300) : Json(static_cast<double>(c.from(0, 100))));
     if (c.one_in(4)) {
       set(".rope.scaling.type", std::array{"linear", "yarn", "none", "longrope"}[static_cast<std::size_t>(c.from(0, 3))]);
@@ -107,8 +110,7 @@ Json choose_keys(const Family& family, Form form, const std::string& arch, Choic
 
 // The tensors that a model of these keys has.
 std::vector<Planned> tensors_of(const Source& source, Choices& c) {
-  constexpr DType kTypes[] = {DType::f32,  DType::f32,  DType::f16, DType::bf16, DType::q8_0,
-                              DType::q4_0, DType::q6_k, DType::f64, DType::i32};
+  constexpr DType kTypes[] = {DType::f32, DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q6_k, DType::f64};
   const Recipe recipe = resolve(translate_keys(source).recipe);
   std::vector<Planned> out;
   std::map<std::string, std::size_t> at;
@@ -131,7 +133,8 @@ std::vector<Planned> tensors_of(const Source& source, Choices& c) {
   }
   if (c.one_in(8) && !out.empty()) {  // one thing that is wrong
     Planned& t = out[static_cast<std::size_t>(c.byte()) % out.size()];
-    switch (c.from(0, 4)) {
+    switch (c.from(0, 5)) {
+      case 5: t.type = source.form == Form::gguf ? DType::i32 : t.type; break;
       case 0: t.shape[0] += c.from(1, 2); break;
       case 1: t.shape.back() = std::max<Dim>(1, t.shape.back() - 1); break;
       case 2: t.name += "x"; break;
@@ -189,9 +192,7 @@ void damage(std::string& bytes, Choices& c) {
 }
 
 void open(const std::string& path, Choices& c) {
-  try {
-    check_checkpoint(path, c.one_in(2));
-  } catch (const Error&) {}
+  if (c.one_in(4)) check_checkpoint(path, c.one_in(2));
   LoadOptions o;
   if (c.one_in(3)) o.matrices = DType::f32;
   if (c.one_in(8)) o.real = DType::f64;
