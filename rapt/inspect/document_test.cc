@@ -80,10 +80,10 @@ TEST(Document, WordyHeadsOfNumbersAreFolded) {
   for (int i = 0; i < 4; ++i) t.columns.push_back("others"), t.rows[0].push_back(Cell(i));
   const std::string text = document_text({.parts = {t}}, false, 40);
   EXPECT_TRUE(fits(text, 40)) << text;
-  EXPECT_TRUE(text.starts_with(
-      "layer          what          what\n"
-      "          attention  feed-forward\n"
-      "         adds to it    adds to it\n"))
+  EXPECT_TRUE(
+      text.starts_with("layer          what          what\n"
+                       "          attention  feed-forward\n"
+                       "         adds to it    adds to it\n"))
       << text;
 }
 
