@@ -76,7 +76,7 @@ TEST_F(Cli, ManPageAndCompletionsAreWellFormed) {
   EXPECT_EQ(std::system(("bash -n '" + bash + "'").c_str()), 0);
   // What a shell would offer.
   const std::string ask =
-      "bash -c 'source \"$0\"; COMP_WORDS=(rapt \"$@\"); COMP_CWORD=$#; _rapt; printf \"%s \" \"${COMPREPLY[@]}\"' '" + bash + "' ";
+      "bash -c 'cd /; source \"$0\"; COMP_WORDS=(rapt \"$@\"); COMP_CWORD=$#; _rapt; printf \"%s \" \"${COMPREPLY[@]}\"' '" + bash + "' ";
   auto offered = [&](const std::string& words) {
     FILE* pipe = popen((ask + words).c_str(), "r");
     std::string out;

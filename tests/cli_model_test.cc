@@ -199,7 +199,7 @@ TEST_F(CliModel, ListAndShowTellOfFiles) {
   const auto row =
       std::find_if(j.array().begin(), j.array().end(), [](const Json& r) { return r.find("name")->string() == "Small-Toy.Q8_0.gguf"; });
   ASSERT_NE(row, j.array().end());
-  EXPECT_EQ(row->find("type")->string(), "q8_0");
+  EXPECT_EQ(row->find("type")->string(), "q8_0/f16");
   EXPECT_EQ(row->find("context")->integer(), kContext);
   EXPECT_TRUE(has(run("list", "RAPT_MODELS=").err, "RAPT_MODELS is not set"));
 
