@@ -25,7 +25,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
                             <functional> <map> <random> <sstream> <string> <vector>)
 endif()
 target_compile_options(rapt_tests PRIVATE -O0)
-set_source_files_properties(tests/grid.cc tests/naive_model.cc PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties(tests/grid.cc tests/naive_model.cc tests/bits_test.cc PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   target_compile_options(rapt_tests PRIVATE -Wno-dangling-else)  # if (…) EXPECT_…: the macro takes care of it
 endif()

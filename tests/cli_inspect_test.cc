@@ -93,7 +93,7 @@ TEST_F(CliInspect, FilesAreAskedForFirstAndSaidAfterwards) {
   EXPECT_TRUE(has(page.err, folder + "/a.html: Attention heads of toy")) << page.err;
   // The model that is named does not exist: the file is looked at before it.
   for (const std::string& flags : {"heads --html '" + folder + "/none/a.html'", "attention --out '" + folder + "/none/a.png'",
-                                  "report --html '" + folder + "/none/a.html'"}) {
+                                   "report --html '" + folder + "/none/a.html'"}) {
     const std::size_t space = flags.find(' ');
     const Outcome o = run("inspect " + flags.substr(0, space) + " no-such-model" + flags.substr(space));
     EXPECT_EQ(o.code, 1) << flags;

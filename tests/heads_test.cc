@@ -13,6 +13,7 @@
 #include "rapt/inspect/headvis.h"
 #include "rapt/io/reader.h"
 #include "rapt/nn/checkpoint.h"
+#include "tests/build_kind.h"
 #include "tests/data.h"
 #include "tests/tools.h"
 #include "tests/views_tools.h"
@@ -427,6 +428,7 @@ TEST(Heads, HeadVisFilesOfFarKeysHalfCharactersAndFiguresThatAreNotFinite) {
 
 // The weights, entropies and first columns of a released model against the definition in double, from the queries and keys of its pass.
 TEST(Heads, SmolLM2AgainstTheDefinition) {
+  RAPT_NOT_SANITIZED("a whole released model");
   const auto path = test::model_file("SmolLM2-135M-Instruct.Q4_1.gguf");
   if (!path) GTEST_SKIP() << test::no_model("SmolLM2-135M-Instruct.Q4_1.gguf");
   Device device({.threads = 2});

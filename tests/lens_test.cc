@@ -8,6 +8,7 @@
 #include "rapt/inspect/lens.h"
 #include "rapt/inspect/massive.h"
 #include "rapt/inspect/norms.h"
+#include "tests/build_kind.h"
 #include "tests/data.h"
 #include "tests/toy_checkpoint.h"
 #include "tests/views_tools.h"
@@ -166,6 +167,7 @@ TEST(Lens, SaysWhyItCannotLook) {
 }
 
 TEST(Lens, SmolLM2SaysAtTheEndWhatForwardSays) {
+  RAPT_NOT_SANITIZED("a whole released model");
   const auto path = test::model_file("SmolLM2-135M-Instruct.Q4_1.gguf");
   if (!path) GTEST_SKIP() << test::no_model("SmolLM2-135M-Instruct.Q4_1.gguf");
   Device device;

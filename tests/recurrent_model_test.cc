@@ -11,6 +11,7 @@
 #include "rapt/ops/loss.h"
 #include "rapt/use/generate.h"
 #include "rapt/use/optimizer.h"
+#include "tests/build_kind.h"
 #include "tests/memory_checkpoint.h"
 #include "tests/model_tools.h"
 #include "tests/tools.h"
@@ -387,6 +388,7 @@ TEST(RecurrentModel, ShowsItsAlignment) {
 // Words written backwards: after a few steps of training the loss has fallen far, and the strongest weights run from the last word to the
 // first. (Luong's window around a predicted word has to learn where that is.)
 TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
+  RAPT_NOT_SANITIZED("a long training");
   Device device({.threads = 1});
   for (const char* name : {"bahdanau", "luong-general", "luong-local-p"}) {
     SCOPED_TRACE(name);

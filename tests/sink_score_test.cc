@@ -7,6 +7,7 @@
 
 #include "rapt/inspect/sink_score.h"
 #include "rapt/nn/checkpoint.h"
+#include "tests/build_kind.h"
 #include "tests/data.h"
 #include "tests/views_tools.h"
 
@@ -143,6 +144,7 @@ TEST(SinkScore, OneTokenRepeated) {
 }
 
 TEST(SinkScore, OneTokenRepeatedInSmolLM2) {
+  RAPT_NOT_SANITIZED("a whole released model");
   const auto path = test::model_file("SmolLM2-135M-Instruct.Q4_1.gguf");
   if (!path) GTEST_SKIP() << test::no_model("SmolLM2-135M-Instruct.Q4_1.gguf");
   Device device({.threads = 2});

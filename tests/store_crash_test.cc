@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "tests/build_kind.h"
 #include "tests/crash_fs.h"
 #include "tests/store_tools.h"
 
@@ -83,6 +84,7 @@ void report(const char* what, const Verdict& v) {
 const std::vector<std::int64_t> kSteps{0, 10, 20, 20, 30, 40, 100, 110, 110, 110, 120, 130, 140, 200, 201, 202, 300};
 
 TEST(StoreCrash, NoPowerCutLosesASavedState) {
+  RAPT_NOT_SANITIZED("thousands of power cuts");
   CrashFs fs;
   record_store(fs, kSteps);
   Replay how = checked();
@@ -104,6 +106,7 @@ TEST(StoreCrash, NorWhereMoreAreKeptOrLargerFilesTorn) {
 
 // The power goes again while the run that follows cleans up and saves.
 TEST(StoreCrash, NorASecondPowerCutDuringRecovery) {
+  RAPT_NOT_SANITIZED("thousands of power cuts");
   CrashFs first;
   record_store(first, {1, 2, 3, 4});
   Verdict sum;
@@ -189,6 +192,7 @@ TEST(StoreCrash, CatchesFilesThatAreNotSynced) {
 }
 
 TEST(StoreCrash, CatchesOneFileThatIsNotSynced) {
+  RAPT_NOT_SANITIZED("thousands of power cuts");
   for (const StoredFile& file : whole_state(1)) {
     if (file.bytes.empty()) continue;
     const Verdict v = without([&](const CrashFs&, const CrashFs::Op& op) { return op.path.ends_with("/" + file.name); }, load_ours);

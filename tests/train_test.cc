@@ -13,6 +13,7 @@
 #include "rapt/ops/linear.h"
 #include "rapt/ops/loss.h"
 #include "rapt/use/train.h"
+#include "tests/build_kind.h"
 #include "tests/tools.h"
 
 namespace rapt {
@@ -155,6 +156,7 @@ Outcome run_with_stops(const Recipe& recipe, const TrainOptions& o, const std::v
 }
 
 TEST(Train, ResumesBitForBit) {
+  RAPT_NOT_SANITIZED("several whole trainings");
   struct Case {
     const char* name;
     Recipe recipe;

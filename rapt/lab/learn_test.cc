@@ -239,15 +239,18 @@ void check(const char* name, LabResult (*run)(const Lab&)) {
 }
 
 TEST(Learn, SinkExperimentsRun) {
+  RAPT_NOT_SANITIZED("whole experiments");
   check("sink", sink);
   check("massive", massive);
   check("gate", gate);
 }
 TEST(Learn, StreamingAndRoundingRun) {
+  RAPT_NOT_SANITIZED("whole experiments");
   check("streaming", streaming_toy);
   check("quant", quant);
 }
 TEST(Learn, NormExperimentsRun) {
+  RAPT_NOT_SANITIZED("whole experiments");
   check("qk_norm", qk_norm);
   check("v_norm", v_norm);
   check("rms_vs_layer", rms_vs_layer);
@@ -255,6 +258,7 @@ TEST(Learn, NormExperimentsRun) {
   check("norm_place_training", norm_place_training);
 }
 TEST(Learn, AttentionExperimentsRun) {
+  RAPT_NOT_SANITIZED("whole experiments");
   check("heads", heads);
   check("gqa_quality", gqa_quality);
   check("score_quality", score_quality);

@@ -15,7 +15,7 @@ constexpr double kReals[] = {0.0, -0.0, 0.5, -1.5, 1e-30, 1e30, 3.4e38, 1e300, -
 
 Json other_value(Rng& rng, const Json& json) {
   if (json.is_number() && !rng.chance(4)) {
-    const std::int64_t n = json.is_integer() ? json.integer() : 1;
+    const std::int64_t n = json.is_integer() ? std::clamp<std::int64_t>(json.integer(), INT64_MIN + 1, INT64_MAX - 1) : 1;
     switch (rng.below(6)) {
       case 0: return n + 1;
       case 1: return n - 1;
