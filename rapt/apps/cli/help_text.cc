@@ -13,16 +13,6 @@ namespace {
 std::string spaces(Dim n) { return std::string(static_cast<std::size_t>(std::max<Dim>(0, n)), ' '); }
 Dim indent_of(std::string_view line) { return static_cast<Dim>(std::min(line.find_first_not_of(' '), line.size())); }
 
-std::vector<std::string> lines_of(std::string_view text) {
-  std::vector<std::string> lines;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    lines.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
-}
-
 // `text` folded into the columns from `from` on; the first line stands behind what is already there.
 std::string hung(std::string_view text, Dim from, Dim width) {
   const std::vector<std::string> lines = fold_text(text, std::max<Dim>(8, width - from));
@@ -118,6 +108,16 @@ std::string filled(std::string_view text, Dim from, Dim hang, Dim width, std::st
 }
 
 }  // namespace
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
 
 std::string folded_lines(std::string_view text, Dim width) {
   std::string out;

@@ -7,11 +7,13 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rapt/base/error.h"
 
 namespace rapt::cli {
 
+std::vector<std::string> lines_of(std::string_view text);  // without their ends
 std::string folded_help(std::string_view text, Dim width);
 // Lines of at most `width` columns; line ends and indentation stay.
 std::string folded_lines(std::string_view text, Dim width);

@@ -48,7 +48,8 @@ std::vector<std::string> models_there() {
 std::string types_text(const CheckpointSummary& s) {
   std::vector<std::pair<std::size_t, std::string>> types;
   for (const auto& [type, n] : s.types)
-    if (type != DType::f32 || s.types.size() == 1) types.emplace_back(n.tensors, name_of(type));
+    if (is_block(type) || (is_float(type) && type != DType::f32)) types.emplace_back(n.tensors, name_of(type));
+  if (types.empty()) return "f32";
   std::sort(types.rbegin(), types.rend());
   std::vector<std::string> names;
   for (const auto& [n, name] : types) names.push_back(name);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "rapt/apps/cli/help_text.h"
 #include "rapt/apps/cli/inspect_view.h"
 #include "rapt/base/text.h"
 #include "rapt/lab/experiment.h"
@@ -10,16 +11,6 @@
 
 namespace rapt::cli {
 namespace {
-
-std::vector<std::string> lines_of(std::string_view text) {
-  std::vector<std::string> lines;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    lines.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
-}
 
 // Words that may stand where the first operand does; empty where it is a model or a file.
 std::vector<std::string> first_words(const std::string& verb) {
