@@ -150,13 +150,17 @@ TEST(LineEditor, EscapeAloneEatsNothing) {
 
 TEST(LineEditor, HistoryAndSearch) {
   OnTerminal t(80, 40, echo);
+  // Keys typed before the editor reads are the terminal's, to which Ctrl-R means something else.
+  const auto ready = [&] { return t.until([&] { return !t.screen.rows().empty() && t.screen.rows().back() == ">>>"; }); };
   for (const char* line : {"first one", "second two", "third three"}) {
-    ASSERT_TRUE(t.until([&] { return t.screen.rows().size() > 0 && t.screen.rows().back() == ">>>"; }));
+    ASSERT_TRUE(ready());
     t.type(std::string(line) + "\r");
     ASSERT_TRUE(t.shows(std::string("got <") + line + ">"));
   }
+  ASSERT_TRUE(ready());
   t.type("draft\033[A\033[A\033[B\033[B!\r");
   EXPECT_TRUE(t.shows("got <draft!>")) << t.screen.text();
+  ASSERT_TRUE(ready());
   t.type(
       "\x12"
       "t");
@@ -165,12 +169,15 @@ TEST(LineEditor, HistoryAndSearch) {
   EXPECT_TRUE(t.shows("(search: tw) second two")) << t.screen.text();
   t.type("\x05 more\r");  // any other key goes on with what was found
   EXPECT_TRUE(t.shows("got <second two more>")) << t.screen.text();
+  ASSERT_TRUE(ready());
   t.type(
       "x\x12"
       "first\x07\r");  // Ctrl-G: as it was
   EXPECT_TRUE(t.shows("got <x>")) << t.screen.text();
+  ASSERT_TRUE(ready());
   t.type("gone\x03");
   EXPECT_TRUE(t.shows("stopped <>")) << t.screen.text();
+  ASSERT_TRUE(ready());
   t.type("\x04");
   EXPECT_TRUE(t.shows("the end"));
 }
