@@ -14,7 +14,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-Device& device() {
+Device& beam_device() {
   static Device one({.threads = 2});
   return one;
 }
@@ -34,11 +34,11 @@ TEST(Beam, AnswersAndScoresAreTransformers) {
   int ended = 0, cases = 0, differ = 0;
   for (const Json& c : golden.find("cases")->array()) {
     const std::string& name = c.find("toy")->string();
-    if (!toys.contains(name)) toys.emplace(name, open_toy(name, device()));
+    if (!toys.contains(name)) toys.emplace(name, open_toy(name, beam_device()));
     const Checkpoint& toy = toys.at(name);
     GenerateOptions o = beams(static_cast<int>(c.find("beams")->integer()), c.find("penalty")->number(), tokens);
     for (std::int32_t stop : toy.stops) o.sampler.bias.emplace_back(stop, static_cast<float>(c.find("end_bias")->number()));
-    Session session(device(), toy, {});
+    Session session(beam_device(), toy, {});
     const std::vector<Generated> got = session.translate(ids_of(*c.find("source")), o);
     const auto& want = c.find("answers")->array();
     ASSERT_EQ(got.size(), want.size());
@@ -66,19 +66,19 @@ TEST(Beam, BadWordsAndRenormalisationAreTransformers) {
   int words = 0, renormalised = 0, differ = 0;
   for (const Json& c : golden.find("cases")->array()) {
     const std::string& name = c.find("toy")->string();
-    if (!toys.contains(name)) toys.emplace(name, open_toy(name, device()));
+    if (!toys.contains(name)) toys.emplace(name, open_toy(name, beam_device()));
     Checkpoint& toy = toys.at(name);
     GenerateOptions o = beams(static_cast<int>(c.find("beams")->integer()), c.find("penalty")->number(), golden.find("tokens")->integer());
     for (std::int32_t stop : toy.stops) o.sampler.bias.emplace_back(stop, static_cast<float>(c.find("end_bias")->number()));
     const Ids source = ids_of(*c.find("source"));
     toy.bad_words.clear(), toy.renormalize = false;
-    const double plain = Session(device(), toy, {}).translate(source, o)[0].score;
+    const double plain = Session(beam_device(), toy, {}).translate(source, o)[0].score;
     if (const Json* list = c.find("bad_words_ids"))
       for (const Json& word : list->array()) toy.bad_words.push_back(ids_of(word));
     toy.renormalize = c.find("renormalize_logits") != nullptr;
     words += !toy.bad_words.empty(), renormalised += toy.renormalize;
 
-    const std::vector<Generated> got = Session(device(), toy, {}).translate(source, o);
+    const std::vector<Generated> got = Session(beam_device(), toy, {}).translate(source, o);
     const auto& want = c.find("answers")->array();
     ASSERT_EQ(got.size(), want.size());
     for (std::size_t i = 0; i < want.size(); ++i) {
@@ -88,7 +88,7 @@ TEST(Beam, BadWordsAndRenormalisationAreTransformers) {
     differ += plain != got[0].score;
     GenerateOptions greedy = o;
     greedy.beams = 0, greedy.samples = 1;
-    if (o.beams == 1) EXPECT_EQ(Session(device(), toy, {}).translate(source, greedy)[0].ids, got[0].ids);
+    if (o.beams == 1) EXPECT_EQ(Session(beam_device(), toy, {}).translate(source, greedy)[0].ids, got[0].ids);
   }
   EXPECT_GE(words, 20);
   EXPECT_GE(renormalised, 20);
@@ -97,33 +97,33 @@ TEST(Beam, BadWordsAndRenormalisationAreTransformers) {
 
 // Two biases whose sum is beyond the largest number still mean that token.
 TEST(Beam, AHugeBiasIsNotLost) {
-  const Checkpoint toy = open_toy("marian", device());
+  const Checkpoint toy = open_toy("marian", beam_device());
   GenerateOptions o = beams(3, 1, 4);
   o.ignore_eos = true;
   o.sampler.bias = {{5, 3e38f}, {5, 3e38f}};
   const Ids source = {3, 7, 9};
-  EXPECT_EQ(Session(device(), toy, {}).translate(source, o)[0].ids, (Ids{5, 5, 5, 5}));
+  EXPECT_EQ(Session(beam_device(), toy, {}).translate(source, o)[0].ids, (Ids{5, 5, 5, 5}));
 }
 
 TEST(Beam, WhereEveryTokenIsForbiddenThatIsSaid) {
-  const Checkpoint toy = open_toy("marian", device());
+  const Checkpoint toy = open_toy("marian", beam_device());
   GenerateOptions o = beams(3, 1, 4);
   o.ignore_eos = true;
   for (std::int32_t id = 0; id < 61; ++id) o.bad_words.push_back({id});
   o.bad_words.push_back({});  // nothing, and nothing of this vocabulary
   o.bad_words.push_back({99});
   const Ids source = {3, 7, 9};
-  EXPECT_NE(error_of([&] { Session(device(), toy, {}).translate(source, o); }).find("forbid every token"), std::string::npos);
+  EXPECT_NE(error_of([&] { Session(beam_device(), toy, {}).translate(source, o); }).find("forbid every token"), std::string::npos);
 }
 
 TEST(Beam, TheDivisorsOfBothForms) {
-  const Checkpoint toy = open_toy("marian", device());
+  const Checkpoint toy = open_toy("marian", beam_device());
   const Ids source = {5, 9, 33, 7, 1};
   for (const auto form : {GenerateOptions::PenaltyForm::power, GenerateOptions::PenaltyForm::gnmt}) {
     GenerateOptions o = beams(4, 0.6, 12);
     o.penalty_form = form, o.logprobs = true;
     for (std::int32_t stop : toy.stops) o.sampler.bias.emplace_back(stop, 3.0f);
-    for (const Generated& g : Session(device(), toy, {}).translate(source, o)) {
+    for (const Generated& g : Session(beam_device(), toy, {}).translate(source, o)) {
       if (g.finish != Finish::length) continue;
       double sum = 0;
       for (const TokenChoice& t : g.tokens) sum += static_cast<double>(t.logprob);
@@ -137,9 +137,9 @@ TEST(Beam, TheDivisorsOfBothForms) {
 
 void expect_same(const Checkpoint& c, const std::vector<Ids>& sources, const GenerateOptions& o, const std::string& what) {
   std::vector<std::vector<Generated>> alone;
-  for (const Ids& s : sources) alone.push_back(Session(device(), c, {}).translate(s, o));
+  for (const Ids& s : sources) alone.push_back(Session(beam_device(), c, {}).translate(s, o));
   for (const Dim rows : {1, 7, 24, 1000}) {
-    Session session(device(), c, {});
+    Session session(beam_device(), c, {});
     std::vector<int> heard(sources.size());
     const auto together = session.translate_all(sources, o, rows, [&](std::size_t i, const Generated&) { ++heard[i]; });
     ASSERT_EQ(together.size(), sources.size());
@@ -164,7 +164,7 @@ TEST(Beam, ManySourcesTogetherAreThoseSourcesAlone) {
     sources.push_back(s);
   }
   for (const char* name : {"marian", "t5"}) {
-    const Checkpoint toy = open_toy(name, device());
+    const Checkpoint toy = open_toy(name, beam_device());
     for (const int n : {0, 1, 3}) {
       GenerateOptions o = beams(n, 1, 14);
       for (std::int32_t stop : toy.stops) o.sampler.bias.emplace_back(stop, 4.0f);
@@ -181,8 +181,8 @@ TEST(Beam, ManySourcesTogetherAreThoseSourcesAlone) {
 }
 
 TEST(Beam, ManySourcesCanBeCancelledAndRefused) {
-  const Checkpoint toy = open_toy("marian", device());
-  Session session(device(), toy, {});
+  const Checkpoint toy = open_toy("marian", beam_device());
+  Session session(beam_device(), toy, {});
   const std::vector<Ids> sources(6, Ids{4, 5, 6, 1});
   std::atomic<bool> cancel = false;
   GenerateOptions o = beams(2, 1, 30);

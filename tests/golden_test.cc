@@ -13,9 +13,12 @@
 
 #include "rapt/base/json.h"
 #include "rapt/nn/model.h"
+#include "tests/tools.h"
 
 namespace rapt {
 namespace {
+
+using test::need;
 
 constexpr double kTolerance = 1e-4;           // f32, every instruction set
 constexpr double kReferenceTolerance = 6e-6;  // the f64 device: the files hold seven digits of numbers below 100
@@ -31,12 +34,6 @@ struct Golden {
   std::vector<std::vector<Dim>> rows;      // rows of each sequence whose result is stored
   std::vector<std::vector<double>> logits; // per sequence: those rows one after the other
 };
-
-const Json& need(const Json& json, std::string_view key) {
-  const Json* found = json.find(key);
-  if (!found) fail("golden file: '", key, "' is missing");
-  return *found;
-}
 
 template <class T>
 std::vector<std::vector<T>> lists(const Json* json) {

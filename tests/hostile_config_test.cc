@@ -11,7 +11,7 @@
 namespace rapt::test {
 namespace {
 
-std::string error_of(const std::function<void()>& f) {
+std::string outcome_of(const std::function<void()>& f) {
   try {
     f();
   } catch (const Error& e) {
@@ -185,8 +185,8 @@ TEST(HostileConfig, EveryFalseValueIsRefusedByName) {
     }
     put_file(folder + "/config.json", text);
     const std::string what = concat(e.toy, ": ", e.key, " = ", e.value);
-    expect_words(what, error_of([&] { open_checkpoint(folder); }), e.words);
-    const std::string checked = error_of([&] { check_checkpoint(folder); });
+    expect_words(what, outcome_of([&] { open_checkpoint(folder); }), e.words);
+    const std::string checked = outcome_of([&] { check_checkpoint(folder); });
     EXPECT_NE(checked, "no error") << what;
   }
   EXPECT_LT(peak_kib() - before, 512 * 1024);
@@ -214,13 +214,13 @@ TEST(HostileConfig, TextsThatAreNoConfig) {
   };
   for (const auto& [text, words] : cases) {
     put_file(temp / "toy/config.json", text);
-    expect_words(text.substr(0, 40), error_of([&] { open_checkpoint(temp / "toy"); }), words);
+    expect_words(text.substr(0, 40), outcome_of([&] { open_checkpoint(temp / "toy"); }), words);
   }
 }
 
 TEST(HostileConfig, FoldersThatAreNoCheckpoint) {
   const TempFolder temp;
-  auto expect = [&](const std::string& path, const Words& words) { expect_words(path, error_of([&] { open_checkpoint(path); }), words); };
+  auto expect = [&](const std::string& path, const Words& words) { expect_words(path, outcome_of([&] { open_checkpoint(path); }), words); };
   expect(temp / "nothing", {"no such file"});
   std::filesystem::create_directories(temp / "empty");
   expect(temp / "empty", {"config.json"});
@@ -252,7 +252,7 @@ TEST(HostileConfig, IndexesThatLie) {
   std::filesystem::rename(temp / "toy/model.safetensors", temp / "toy/model-00001-of-00001.safetensors");
   auto expect = [&](const std::string& text, const Words& words) {
     put_file(temp / "toy/model.safetensors.index.json", text);
-    expect_words(text.substr(0, 80), error_of([&] { open_checkpoint(temp / "toy"); }), words);
+    expect_words(text.substr(0, 80), outcome_of([&] { open_checkpoint(temp / "toy"); }), words);
   };
   expect("", {"index.json"});
   expect("[]", {"index.json"});
@@ -340,7 +340,7 @@ TEST(HostileConfig, GgufKeysThatLie) {
       if (key != c.key) keys.emplace_back(key, value);
     if (c.value) keys.emplace_back(c.key, *c.value);
     write_with_keys(file, keys, temp / "bad.gguf");
-    expect_words(concat(c.toy, ": ", c.key), error_of([&] { open_checkpoint(temp / "bad.gguf"); }), c.words);
+    expect_words(concat(c.toy, ": ", c.key), outcome_of([&] { open_checkpoint(temp / "bad.gguf"); }), c.words);
   }
 }
 

@@ -226,7 +226,7 @@ TEST(HostileTemplate, EveryOperationPaysForItsBytes) {
   using namespace chat;
   constexpr std::size_t kSize = 1 << 16;
   constexpr std::int64_t kFuel = std::int64_t{1} << 40, kLeast = kSize / 128;
-  const Source source{"", "t"};
+  const chat::Source source{"", "t"};
   const Value x(Text(std::string(kSize, 'a'), true)), one(Text("b", true)), none(None{}), zero(std::int64_t{0});
   const auto cost = [&](const std::function<void(Meter&)>& run) {
     Meter meter{source, kFuel, std::size_t{1} << 28};
@@ -265,7 +265,7 @@ TEST(HostileTemplate, EveryOperationPaysForItsBytes) {
 // Fuel bounds what is kept as well: a step stands for 128 bytes at most.
 TEST(HostileTemplate, WhatIsKeptIsPaid) {
   using namespace chat;
-  const Source source{"", "t"};
+  const chat::Source source{"", "t"};
   Meter meter{source, std::int64_t{1} << 40, std::size_t{4} << 20};
   const Value x(Text(std::string(1 << 20, 'a'), true));
   const Value missing = item(meter, std::int64_t{1}, x);

@@ -19,7 +19,7 @@
 namespace rapt::test {
 namespace {
 
-Recipe small(const std::string& json) {
+Recipe recurrent(const std::string& json) {
   Recipe r = parse_recipe(json);
   r.vocab = 23;
   r.context = 40;
@@ -29,7 +29,7 @@ Recipe small(const std::string& json) {
 // Presets, and what no preset has.
 std::vector<std::pair<std::string, Recipe>> recipes() {
   std::vector<std::pair<std::string, Recipe>> all;
-  all.emplace_back("bahdanau", small(R"({ "preset": "bahdanau", "width": 10, "encoder": { "recurrent": { "width": 7 } },
+  all.emplace_back("bahdanau", recurrent(R"({ "preset": "bahdanau", "width": 10, "encoder": { "recurrent": { "width": 7 } },
     "decoder": { "recurrent": { "width": 9, "attention": { "width": 5 } } } })"));
   for (const char* name : {"dot", "general", "concat", "local-m", "local-p"}) {
     Recipe r = preset(concat("luong-", name));
@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, Recipe>> recipes() {
     if (a.window != AlignRecipe::Window::none) a.reach = 2;
     all.emplace_back(r.name, r);
   }
-  auto more = [&](const char* name, const char* json) { all.emplace_back(name, small(json)); };
+  auto more = [&](const char* name, const char* json) { all.emplace_back(name, recurrent(json)); };
   more("lstm both ways, last states, previous, general, place", R"({ "width": 6,
     "encoder": { "recurrent": { "cell": "lstm", "layers": 2, "width": 4, "both_ways": true, "dropout": 0.2 } },
     "decoder": { "recurrent": { "cell": "lstm", "layers": 2, "width": 8, "dropout": 0.2,

@@ -11,26 +11,26 @@
 namespace rapt::test {
 namespace {
 
-const std::string kFolder = "/run";
+const std::string kRun = "/run";
 
 // Saves 1 and 2 stand; `damage` changes something in the folder of save 2.
 class StoreDamage : public testing::Test {
  protected:
   void SetUp() override {
-    Store store(kFolder, fs_);
+    Store store(kRun, fs_);
     for (std::int64_t n = 1; n <= 2; ++n) store.save(n, files_of(n), state_of(n));
   }
   static std::vector<std::byte>& bytes(Image& disk, const std::string& path) {
-    return disk.nodes[static_cast<std::size_t>(disk.find(kFolder + "/" + path))].bytes;
+    return disk.nodes[static_cast<std::size_t>(disk.find(kRun + "/" + path))].bytes;
   }
   static Image::Node& folder(Image& disk, const std::string& path) {
-    return disk.nodes[static_cast<std::size_t>(disk.find(kFolder + "/" + path))];
+    return disk.nodes[static_cast<std::size_t>(disk.find(kRun + "/" + path))];
   }
   Found after(auto&& damage) const {
     Image disk = fs_.live();
     damage(disk);
     CrashFs fs(disk);
-    return load_checked(kFolder, fs);
+    return load_checked(kRun, fs);
   }
   // Passed over, loudly, with the name of what is wrong in the message.
   void expect_noticed(const Found& found, const std::string& name, const std::string& what) const {
@@ -58,13 +58,13 @@ std::vector<std::size_t> positions(std::size_t size, std::size_t all, std::size_
 
 TEST_F(StoreDamage, EveryFlippedBitIsNoticed) {
   std::size_t flips = 0, missed = 0;
-  Store store(kFolder, fs_);
+  Store store(kRun, fs_);
   std::vector<StoredFile> files = files_of(2);
-  files.push_back({"manifest.json", fs_.read(kFolder + "/step-2/manifest.json")});
+  files.push_back({"manifest.json", fs_.read(kRun + "/step-2/manifest.json")});
   for (const StoredFile& file : files)
     for (const std::size_t at : positions(file.bytes.size(), 1000, 200))
       for (int bit = 0; bit < 8; ++bit) {
-        std::byte& byte = fs_.damage(kFolder + "/step-2/" + file.name)[at];
+        std::byte& byte = fs_.damage(kRun + "/step-2/" + file.name)[at];
         byte ^= static_cast<std::byte>(1 << bit);
         std::vector<std::string> said;
         const auto newest = store.latest([&](const std::string& s) { said.push_back(s); });
@@ -86,14 +86,14 @@ TEST_F(StoreDamage, ALoaderWithoutSumsMissesThem) {  // the test of the test: th
       Image disk = fs_.live();
       bytes(disk, "step-2/" + file.name)[at] ^= std::byte{1};
       CrashFs fs(disk);
-      missed += fs.read(kFolder + "/step-2/" + file.name) != file.bytes;  // what such a loader would have taken for good
+      missed += fs.read(kRun + "/step-2/" + file.name) != file.bytes;  // what such a loader would have taken for good
     }
   EXPECT_GT(missed, 100u);
 }
 
 TEST_F(StoreDamage, EveryLengthIsNoticed) {
   std::vector<StoredFile> files = files_of(2);
-  files.push_back({"manifest.json", fs_.read(kFolder + "/step-2/manifest.json")});
+  files.push_back({"manifest.json", fs_.read(kRun + "/step-2/manifest.json")});
   for (const StoredFile& file : files) {
     for (const std::size_t size : positions(file.bytes.size(), 1000, 100))
       expect_noticed(after([&](Image& disk) { bytes(disk, "step-2/" + file.name).resize(size); }), file.name,
@@ -124,14 +124,14 @@ TEST_F(StoreDamage, FilesOfAnotherStateAreNoticed) {
 
 TEST_F(StoreDamage, SwappedFilesOfOneLengthAreNoticed) {
   CrashFs fs;
-  Store store(kFolder, fs);
+  Store store(kRun, fs);
   std::vector<StoredFile> files{{"a", std::vector<std::byte>(700, std::byte{1})}, {"b", std::vector<std::byte>(700, std::byte{2})}};
   store.save(1, files, {});
   Image disk = fs.live();
   auto& names = folder(disk, "step-1").names;
   std::swap(names["a"], names["b"]);
   CrashFs damaged(disk);
-  EXPECT_FALSE(Store(kFolder, damaged).latest());
+  EXPECT_FALSE(Store(kRun, damaged).latest());
 }
 
 TEST_F(StoreDamage, AnotherFileInTheFolderIsSaidAndNotRead) {
@@ -159,22 +159,22 @@ TEST_F(StoreDamage, DoesNotCountAsKept) {
   Image disk = fs_.live();
   bytes(disk, "step-2/model.safetensors")[10] ^= std::byte{4};
   CrashFs fs(disk);
-  Store store(kFolder, fs);
+  Store store(kRun, fs);
   store.save(3, files_of(3), state_of(3));
-  EXPECT_TRUE(fs.exists(kFolder + "/step-1"));  // 1 and 3 are the two
+  EXPECT_TRUE(fs.exists(kRun + "/step-1"));  // 1 and 3 are the two
   EXPECT_EQ(2u, store.all().size());
   store.save(4, files_of(4), state_of(4));
-  EXPECT_FALSE(fs.exists(kFolder + "/step-1"));
-  EXPECT_FALSE(fs.exists(kFolder + "/step-2"));  // older than two good ones: it goes
+  EXPECT_FALSE(fs.exists(kRun + "/step-1"));
+  EXPECT_FALSE(fs.exists(kRun + "/step-2"));  // older than two good ones: it goes
   EXPECT_EQ(2u, store.all().size());
 }
 
 TEST_F(StoreDamage, FoundLaterInTheSameProcessDoesNotCountEither) {
-  Store store(kFolder, fs_);
+  Store store(kRun, fs_);
   ASSERT_TRUE(store.latest());
-  fs_.remove_all(kFolder + "/step-2/note");  // it was valid when it was read
+  fs_.remove_all(kRun + "/step-2/note");  // it was valid when it was read
   store.save(3, files_of(3), state_of(3));
-  EXPECT_TRUE(fs_.exists(kFolder + "/step-1"));
+  EXPECT_TRUE(fs_.exists(kRun + "/step-1"));
 }
 
 // The damaged step is saved again under a new name, which is the newest then.
@@ -182,12 +182,12 @@ TEST_F(StoreDamage, IsReplacedByTheNextGeneration) {
   Image disk = fs_.live();
   bytes(disk, "step-2/model.safetensors")[10] ^= std::byte{4};
   CrashFs fs(disk);
-  Store store(kFolder, fs);
+  Store store(kRun, fs);
   const auto newest = store.latest();
   ASSERT_TRUE(newest);
   EXPECT_EQ(1, newest->step);
-  EXPECT_EQ(kFolder + "/step-2.g2", store.save(2, files_of(7), state_of(7)).folder);
-  const Found found = load_checked(kFolder, fs);
+  EXPECT_EQ(kRun + "/step-2.g2", store.save(2, files_of(7), state_of(7)).folder);
+  const Found found = load_checked(kRun, fs);
   EXPECT_EQ(7, found.newest);
   EXPECT_TRUE(found.said.empty());
 }

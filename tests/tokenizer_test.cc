@@ -31,7 +31,7 @@ std::string slurp(const std::filesystem::path& path) {
   return out.str();
 }
 
-using Ids = std::vector<std::int32_t>;
+using TokenIds = std::vector<std::int32_t>;
 
 std::string base64(std::string_view text) {
   static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -53,8 +53,8 @@ const Json& golden() {
       parse_json(slurp(std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "ids.json"), "tokenizers/ids.json");
   return all;
 }
-Ids ids_of(const Json& list) {
-  Ids out;
+TokenIds ids_of(const Json& list) {
+  TokenIds out;
   for (const Json& id : list.array()) out.push_back(static_cast<std::int32_t>(id.integer()));
   return out;
 }
@@ -89,8 +89,8 @@ TEST_P(Vocabulary, PairsGiveEqualIds) {
     std::string line;
     ASSERT_TRUE(std::getline(expected, line));
     std::istringstream numbers(line);
-    const Ids want{std::istream_iterator<std::int32_t>(numbers), {}};
-    const Ids got = tokenizer->encode(text);
+    const TokenIds want{std::istream_iterator<std::int32_t>(numbers), {}};
+    const TokenIds got = tokenizer->encode(text);
     EXPECT_EQ(got, want) << GetParam() << ": " << text;
     if (tokenizer->kind != Tokenizer::Kind::wordpiece) {
       EXPECT_EQ(tokenizer->decode(got), text) << GetParam();
@@ -150,12 +150,12 @@ TEST_P(Vocabulary, UserTextNeverBecomesControl) {
     ++controls;
     const std::string& text = tokenizer->text_of(id);
     for (const std::int32_t got : tokenizer->encode("x " + text + text)) EXPECT_NE(tokenizer->role(got), Tokenizer::Role::control) << text;
-    EXPECT_EQ(tokenizer->encode(text, true), Ids{id}) << text;
+    EXPECT_EQ(tokenizer->encode(text, true), TokenIds{id}) << text;
     const std::size_t half = text.size() / 2;
     const TextPiece split[] = {{std::string_view(text).substr(0, half), true}, {std::string_view(text).substr(half), false}};
     for (const std::int32_t got : tokenizer->encode(split)) EXPECT_NE(got, id) << text;
     const TextPiece both[] = {{std::string_view(text).substr(0, half), true}, {std::string_view(text).substr(half), true}};
-    EXPECT_EQ(tokenizer->encode(both), Ids{id});
+    EXPECT_EQ(tokenizer->encode(both), TokenIds{id});
   }
   EXPECT_GT(controls, 0);
 }
@@ -164,7 +164,7 @@ TEST_P(Vocabulary, StreamHandsOutWholeCharacters) {
   const auto tokenizer = vocabulary(GetParam());
   if (!tokenizer) GTEST_SKIP() << test::no_data(GetParam());
   for (const Json& text : golden().find("texts")->array()) {
-    const Ids ids = tokenizer->encode(text.string());
+    const TokenIds ids = tokenizer->encode(text.string());
     TextStream stream(*tokenizer);
     std::string all;
     for (const std::int32_t id : ids) {
@@ -205,17 +205,17 @@ constexpr const char* kTiny =
 
 TEST(Tokenizer, MergesByRankWithByteFallbackAndUnknown) {
   const auto t = tokenizer_from_json(kTiny, R"({"eos_token":"<|x|>"})", "tiny");
-  EXPECT_EQ(t->encode("abcbab"), (Ids{4, 1, 3}));
-  EXPECT_EQ(t->encode("aabbcc"), (Ids{0, 3, 1, 2, 2}));
-  EXPECT_EQ(t->encode("\u00e9"), (Ids{5, 6}));
-  EXPECT_EQ(t->encode("xyab"), (Ids{7, 3}));  // unknown neighbours are one
-  EXPECT_EQ(t->encode("bcaba"), (Ids{1, 9, 0}));  // an added token that is not special is found in any text
-  EXPECT_EQ(t->encode("a<|x|>b", true), (Ids{0, 8, 1}));
-  EXPECT_EQ(t->stops, Ids{8});
-  EXPECT_EQ(t->decode(Ids{4, 8, 5, 6}), "abc\u00e9");
-  EXPECT_EQ(t->decode(Ids{4, 8, 5, 6}, true), "abc<|x|>\u00e9");
-  EXPECT_EQ(t->decode(Ids{5}), "\xC3");
-  EXPECT_EQ(t->decode(Ids{0, 10}), "a");  // an id without a token has no text
+  EXPECT_EQ(t->encode("abcbab"), (TokenIds{4, 1, 3}));
+  EXPECT_EQ(t->encode("aabbcc"), (TokenIds{0, 3, 1, 2, 2}));
+  EXPECT_EQ(t->encode("\u00e9"), (TokenIds{5, 6}));
+  EXPECT_EQ(t->encode("xyab"), (TokenIds{7, 3}));  // unknown neighbours are one
+  EXPECT_EQ(t->encode("bcaba"), (TokenIds{1, 9, 0}));  // an added token that is not special is found in any text
+  EXPECT_EQ(t->encode("a<|x|>b", true), (TokenIds{0, 8, 1}));
+  EXPECT_EQ(t->stops, TokenIds{8});
+  EXPECT_EQ(t->decode(TokenIds{4, 8, 5, 6}), "abc\u00e9");
+  EXPECT_EQ(t->decode(TokenIds{4, 8, 5, 6}, true), "abc<|x|>\u00e9");
+  EXPECT_EQ(t->decode(TokenIds{5}), "\xC3");
+  EXPECT_EQ(t->decode(TokenIds{0, 10}), "a");  // an id without a token has no text
   EXPECT_THROW(t->bytes_of(-1), Error);
   EXPECT_EQ(t->id_of("ab"), 3);
   EXPECT_EQ(t->id_of("nothing"), std::nullopt);
@@ -238,30 +238,30 @@ TEST(Tokenizer, FlagsOfAddedTokens) {
   const auto t = tokenizer_from_json(R"({"model":{"type":"BPE","vocab":{" ":0,"a":1,"b":2},"merges":[]},"added_tokens":[
     {"id":3,"content":"<l>","lstrip":true},{"id":4,"content":"<r>","rstrip":true},{"id":5,"content":"ab","single_word":true},{"id":6,"content":"<l><r>"}]})",
                                      "", "flags");
-  EXPECT_EQ(t->encode("a  <l> a"), (Ids{1, 3, 0, 1}));
-  EXPECT_EQ(t->encode("a <r>\n\t a"), (Ids{1, 0, 4, 1}));
-  EXPECT_EQ(t->encode("ab aab ab"), (Ids{5, 0, 1, 1, 2, 0, 5}));
-  EXPECT_EQ(t->encode("<l><r>"), Ids{6});  // the longest of those that begin there
+  EXPECT_EQ(t->encode("a  <l> a"), (TokenIds{1, 3, 0, 1}));
+  EXPECT_EQ(t->encode("a <r>\n\t a"), (TokenIds{1, 0, 4, 1}));
+  EXPECT_EQ(t->encode("ab aab ab"), (TokenIds{5, 0, 1, 1, 2, 0, 5}));
+  EXPECT_EQ(t->encode("<l><r>"), TokenIds{6});  // the longest of those that begin there
 }
 
 TEST(Tokenizer, WordPieceKeepsToTheRules) {
   const auto t = tokenizer_from_vocab_txt("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nrun\n##ning\n!\n\u6f22\ne\n",
                                           Json(Json::Object{}), "vocab.txt");
-  EXPECT_EQ(t->encode("Unaffable RUNNING!"), (Ids{5, 6, 7, 8, 9, 10}));
-  EXPECT_EQ(t->encode("unaffables run"), (Ids{1, 8}));          // all of a word or nothing
-  EXPECT_EQ(t->encode("run\u6f22\u00e9\x0brun"), (Ids{8, 11, 1}));  // Chinese stands alone, VT goes without a trace
-  EXPECT_EQ(t->frame(t->encode("run")), (Ids{2, 8, 3}));
-  EXPECT_EQ(t->encode(std::string(101, 'e')), Ids{1});
-  EXPECT_EQ(t->decode(Ids{5, 6, 7, 8, 9, 10}), "unaffable running!");
+  EXPECT_EQ(t->encode("Unaffable RUNNING!"), (TokenIds{5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(t->encode("unaffables run"), (TokenIds{1, 8}));          // all of a word or nothing
+  EXPECT_EQ(t->encode("run\u6f22\u00e9\x0brun"), (TokenIds{8, 11, 1}));  // Chinese stands alone, VT goes without a trace
+  EXPECT_EQ(t->frame(t->encode("run")), (TokenIds{2, 8, 3}));
+  EXPECT_EQ(t->encode(std::string(101, 'e')), TokenIds{1});
+  EXPECT_EQ(t->decode(TokenIds{5, 6, 7, 8, 9, 10}), "unaffable running!");
 }
 
 TEST(Tokenizer, OldFilesOfAFolder) {
   const std::string vocab = R"({"a":0,"b":1,"ab":2,"\u0120":3,"\u0120ab":4,"<|endoftext|>":5})", merges = "#version: 0.2\na b\n\u0120 ab\n";
   const auto t = tokenizer_from_bpe_files(vocab, merges, Json(Json::Object{}), "folder");
-  EXPECT_EQ(t->encode("ab ab"), (Ids{2, 4}));
+  EXPECT_EQ(t->encode("ab ab"), (TokenIds{2, 4}));
   EXPECT_EQ(t->eos, 5);
-  EXPECT_EQ(t->decode(Ids{2, 4}), "ab ab");
-  EXPECT_EQ(t->encode("<|endoftext|>", true), Ids{5});
+  EXPECT_EQ(t->decode(TokenIds{2, 4}), "ab ab");
+  EXPECT_EQ(t->encode("<|endoftext|>", true), TokenIds{5});
 }
 
 TEST(Tokenizer, Llama2cStories) {
@@ -269,7 +269,7 @@ TEST(Tokenizer, Llama2cStories) {
   if (!file) GTEST_SKIP() << test::no_data("models/tok512.bin");
   const std::string blob = slurp(*file);
   const auto t = tokenizer_from_llama2c(bytes(blob), 512, "tok512.bin");
-  const Ids ids = t->encode("Once upon a time, there was a little girl named Lily.");
+  const TokenIds ids = t->encode("Once upon a time, there was a little girl named Lily.");
   EXPECT_EQ(t->frame(ids)[0], 1);
   EXPECT_LT(ids.size(), 30u);
   EXPECT_EQ(t->decode(ids), "Once upon a time, there was a little girl named Lily.");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What many tests need: the message of the error that something ends in, a folder that goes away again, a file with a text.
+// What many tests need: the message of the error that something ends in, a value that a file must have, a folder that goes away again, a file with a text.
 #pragma once
 #include <unistd.h>
 
@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "rapt/base/error.h"
+#include "rapt/base/json.h"
 #include "rapt/io/reader.h"
 
 namespace rapt::test {
@@ -24,6 +25,12 @@ std::string error_of(F&& f) {  // "" where there is none
 }
 
 inline bool holds(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
+
+inline const Json& need(const Json& json, std::string_view key) {
+  const Json* found = json.find(key);
+  if (!found) fail("'", key, "' is missing in a file of expected values");
+  return *found;
+}
 
 class TempFolder {  // tests run side by side: the process number keeps them apart
  public:

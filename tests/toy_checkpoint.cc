@@ -8,17 +8,12 @@
 
 #include "rapt/io/safetensors.h"
 #include "rapt/tensor/formats.h"
+#include "tests/tools.h"
 
 namespace rapt::test {
 namespace {
 
 std::filesystem::path golden_folder() { return std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden" / "families"; }
-
-const Json& need(const Json& json, std::string_view key) {
-  const Json* found = json.find(key);
-  if (!found) fail("golden file: '", key, "' is missing");
-  return *found;
-}
 
 Tensor run_one(rapt::Run& run, const Model& model, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& types,
                const std::vector<std::int32_t>& source, KvCache* cache, Dim past) {

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "rapt/base/sha256.h"
+#include "tests/tools.h"
 
 namespace rapt {
 namespace {
+
+using test::holds;
 
 Document sample() {
   Document d{.name = "sample", .title = "A title"};
@@ -22,8 +25,6 @@ Document sample() {
   return d;
 }
 
-bool has(const std::string& text, std::string_view words) { return text.find(words) != std::string::npos; }
-
 TEST(Document, CellsShowTheirDigits) {
   EXPECT_EQ(Cell(0.12345).text, "0.123");
   EXPECT_EQ(Cell(3.0, 0).text, "3");
@@ -37,18 +38,18 @@ TEST(Document, CellsShowTheirDigits) {
 
 TEST(Document, TextAlignsTablesAndStaysInItsColumns) {
   const std::string text = document_text(sample(), false);
-  EXPECT_TRUE(has(text, "A title\n\nSection\n"));
-  EXPECT_TRUE(has(text, "name           value\n───────────  ───────\nfirst | one    0.123\nsecond         -12.5\ntiny         2.0e-13\n"))
+  EXPECT_TRUE(holds(text, "A title\n\nSection\n"));
+  EXPECT_TRUE(holds(text, "name           value\n───────────  ───────\nfirst | one    0.123\nsecond         -12.5\ntiny         2.0e-13\n"))
       << text;
-  EXPECT_TRUE(has(text, "━━ one")) << text;
+  EXPECT_TRUE(holds(text, "━━ one")) << text;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < text.size(); ++i)
     if (text[i] == '\n') {
       EXPECT_LE(text_width(std::string_view(text).substr(begin, i - begin)), 100);
       begin = i + 1;
     }
-  EXPECT_FALSE(has(text, "\033"));
-  EXPECT_TRUE(has(document_text(sample(), true), "\033[1mA title\033[0m"));
+  EXPECT_FALSE(holds(text, "\033"));
+  EXPECT_TRUE(holds(document_text(sample(), true), "\033[1mA title\033[0m"));
 }
 
 bool fits(const std::string& text, Dim width) {
@@ -71,8 +72,8 @@ TEST(Document, ATableOfNumbersGoesOnBelow) {
   }
   const std::string text = document_text({.parts = {t}}, false, 40);
   EXPECT_TRUE(fits(text, 40)) << text;
-  EXPECT_TRUE(has(text, "layer  head 0  head 1  head 2  head 3\n")) << text;
-  EXPECT_TRUE(has(text, "\nlayer  head 8  head 9  head 10  head 11\n")) << text;
+  EXPECT_TRUE(holds(text, "layer  head 0  head 1  head 2  head 3\n")) << text;
+  EXPECT_TRUE(holds(text, "\nlayer  head 8  head 9  head 10  head 11\n")) << text;
 }
 
 TEST(Document, WordyHeadsOfNumbersAreFolded) {
@@ -116,7 +117,7 @@ TEST(Document, WideCellsWrapAndBrokenTextIsMadeHarmless) {
   EXPECT_EQ(found, 80u);
   EXPECT_EQ(std::count(text.begin(), text.end(), 'x'), 150);
   EXPECT_GT(lines, 8u);
-  EXPECT_FALSE(has(text, "\033"));
+  EXPECT_FALSE(holds(text, "\033"));
   d.parts.push_back(Table{"bad", {"a", "b"}, {{"1"}}});
   EXPECT_THROW(document_text(d, false), Error);
   EXPECT_THROW(document_json(d), Error);
@@ -126,10 +127,10 @@ TEST(Document, WideCellsWrapAndBrokenTextIsMadeHarmless) {
 
 TEST(Document, Markdown) {
   const std::string text = document_markdown(sample());
-  EXPECT_TRUE(has(text, "## A title\n\n### Section\n"));
-  EXPECT_TRUE(has(text, "&lt;b>&&lt;/b> so on."));
-  EXPECT_TRUE(has(text, "**Numbers**\n\n| name | value |\n|---|---:|\n| first \\| one | 0.123 |\n"));
-  EXPECT_FALSE(has(text, "Map"));
+  EXPECT_TRUE(holds(text, "## A title\n\n### Section\n"));
+  EXPECT_TRUE(holds(text, "&lt;b>&&lt;/b> so on."));
+  EXPECT_TRUE(holds(text, "**Numbers**\n\n| name | value |\n|---|---:|\n| first \\| one | 0.123 |\n"));
+  EXPECT_FALSE(holds(text, "Map"));
 }
 
 TEST(Document, JsonHasEveryDigit) {
@@ -152,22 +153,22 @@ TEST(Document, HtmlAllowsOnlyItsOwnStyle) {
   const std::size_t begin = page.find("<style>"), end = page.find("</style>");
   ASSERT_NE(begin, std::string::npos);
   EXPECT_EQ(page.find("<style", begin + 1), std::string::npos);
-  EXPECT_TRUE(has(page, concat("default-src 'none'; style-src 'sha256-", base64(sha256(page.substr(begin + 7, end - begin - 7))), "';")));
-  for (const char* no : {"<script", "style=\"", "src=\"", "url(", "@import"}) EXPECT_FALSE(has(page, no)) << no;
-  EXPECT_TRUE(has(page, ".rapt-picture .c0{stroke:"));   // rules of both kinds of pictures came along
-  EXPECT_TRUE(has(page, ".rapt-picture .h63{fill:"));
-  EXPECT_TRUE(has(page, "All &amp; more"));
-  EXPECT_TRUE(has(page, "&lt;b&gt;&amp;"));
-  EXPECT_TRUE(has(page, "<a href=\"#part-2\">sample</a>: A title"));
-  EXPECT_TRUE(has(page, "<section id=\"part-2\">"));
+  EXPECT_TRUE(holds(page, concat("default-src 'none'; style-src 'sha256-", base64(sha256(page.substr(begin + 7, end - begin - 7))), "';")));
+  for (const char* no : {"<script", "style=\"", "src=\"", "url(", "@import"}) EXPECT_FALSE(holds(page, no)) << no;
+  EXPECT_TRUE(holds(page, ".rapt-picture .c0{stroke:"));   // rules of both kinds of pictures came along
+  EXPECT_TRUE(holds(page, ".rapt-picture .h63{fill:"));
+  EXPECT_TRUE(holds(page, "All &amp; more"));
+  EXPECT_TRUE(holds(page, "&lt;b&gt;&amp;"));
+  EXPECT_TRUE(holds(page, "<a href=\"#part-2\">sample</a>: A title"));
+  EXPECT_TRUE(holds(page, "<section id=\"part-2\">"));
   EXPECT_EQ(page, documents_html("All & more", two));
-  EXPECT_FALSE(has(documents_html("one", {two, 1}), "<nav"));
+  EXPECT_FALSE(holds(documents_html("one", {two, 1}), "<nav"));
   // A title stands once, and words in backticks are code.
   Document one{.name = "one", .title = "Same"};
   one.parts.push_back(Words{"Made by `rapt lab a<b` and `c`, `open"});
   const std::string single = documents_html("Same", {&one, 1});
-  EXPECT_TRUE(has(single, "<h1>Same</h1>") && !has(single, "<h2>")) << single;
-  EXPECT_TRUE(has(single, "Made by <code>rapt lab a&lt;b</code> and <code>c</code>, `open")) << single;
+  EXPECT_TRUE(holds(single, "<h1>Same</h1>") && !holds(single, "<h2>")) << single;
+  EXPECT_TRUE(holds(single, "Made by <code>rapt lab a&lt;b</code> and <code>c</code>, `open")) << single;
 }
 
 }  // namespace

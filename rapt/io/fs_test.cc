@@ -11,38 +11,27 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/tools.h"
+
 namespace rapt {
 namespace {
 
-struct Folder {
-  std::string path = (std::filesystem::temp_directory_path() / concat("rapt-fs-", ::getpid())).string();
-  Folder() { std::filesystem::create_directories(path); }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string operator/(const char* name) const { return path + "/" + name; }
-};
+using test::error_of;
+using test::holds;
+using test::TempFolder;
 
 std::span<const std::byte> bytes_of(std::string_view s) { return std::as_bytes(std::span(s.data(), s.size())); }
 std::string text_of(const std::vector<std::byte>& b) { return {reinterpret_cast<const char*>(b.data()), b.size()}; }
 
-std::string failure(auto&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
-bool has(const std::string& text, std::string_view piece) { return text.find(piece) != text.npos; }
-
 TEST(Fs, MakesFoldersAndFilesThatNobodyHad) {
-  const Folder folder;
+  const TempFolder folder;
   Fs& fs = real_fs();
   fs.make_folder(folder / "a");
   struct stat is;
   ASSERT_EQ(0, ::stat((folder / "a").c_str(), &is));
   EXPECT_EQ(0700u, is.st_mode & 0777u);
-  EXPECT_TRUE(has(failure([&] { fs.make_folder(folder / "a"); }), folder / "a"));
-  EXPECT_TRUE(has(failure([&] { fs.make_folder(folder / "b/c"); }), "No such file"));
+  EXPECT_TRUE(holds(error_of([&] { fs.make_folder(folder / "a"); }), folder / "a"));
+  EXPECT_TRUE(holds(error_of([&] { fs.make_folder(folder / "b/c"); }), "No such file"));
 
   for (const std::string& text : {std::string(), std::string("x"), std::string(3'000'001, 'y')}) {
     const std::string path = folder / concat("a/file", text.size()).c_str();
@@ -55,32 +44,32 @@ TEST(Fs, MakesFoldersAndFilesThatNobodyHad) {
     fs.visit(path, [&](std::span<const std::byte> part) { ++parts, seen.append(reinterpret_cast<const char*>(part.data()), part.size()); });
     EXPECT_EQ(text, seen);
     EXPECT_EQ(parts, (text.size() + (1 << 20) - 1) >> 20);  // piece by piece
-    EXPECT_TRUE(has(failure([&] { fs.create(path, bytes_of("z")); }), "File exists"));
+    EXPECT_TRUE(holds(error_of([&] { fs.create(path, bytes_of("z")); }), "File exists"));
     EXPECT_EQ(text, text_of(fs.read(path)));
   }
   fs.sync_folder(folder / "a");
   EXPECT_EQ((std::vector<std::string>{"file0", "file1", "file3000001"}), fs.list(folder / "a"));
-  EXPECT_GT(fs.free_bytes(folder.path), 0u);
+  EXPECT_GT(fs.free_bytes(folder.path()), 0u);
 }
 
 TEST(Fs, RenameRefusesWhatStands) {
-  const Folder folder;
+  const TempFolder folder;
   Fs& fs = real_fs();
   fs.create(folder / "a", bytes_of("a"));
   fs.create(folder / "b", bytes_of("b"));
-  EXPECT_TRUE(has(failure([&] { fs.rename(folder / "a", folder / "b"); }), "exists already"));
+  EXPECT_TRUE(holds(error_of([&] { fs.rename(folder / "a", folder / "b"); }), "exists already"));
   EXPECT_EQ("b", text_of(fs.read(folder / "b")));
   fs.make_folder(folder / "empty");
   fs.make_folder(folder / "other");
-  EXPECT_TRUE(has(failure([&] { fs.rename(folder / "other", folder / "empty"); }), "exists already"));  // plain rename would replace it
+  EXPECT_TRUE(holds(error_of([&] { fs.rename(folder / "other", folder / "empty"); }), "exists already"));  // plain rename would replace it
   fs.rename(folder / "a", folder / "c");
   EXPECT_FALSE(fs.exists(folder / "a"));
   EXPECT_EQ("a", text_of(fs.read(folder / "c")));
-  EXPECT_TRUE(has(failure([&] { fs.rename(folder / "absent", folder / "d"); }), "No such file"));
+  EXPECT_TRUE(holds(error_of([&] { fs.rename(folder / "absent", folder / "d"); }), "No such file"));
 }
 
 TEST(Fs, RemovesTreesButFollowsNoLink) {
-  const Folder folder;
+  const TempFolder folder;
   Fs& fs = real_fs();
   fs.make_folder(folder / "a");
   fs.make_folder(folder / "a/b");
@@ -97,37 +86,37 @@ TEST(Fs, RemovesTreesButFollowsNoLink) {
 }
 
 TEST(Fs, ErrorsNameThePath) {
-  const Folder folder;
+  const TempFolder folder;
   Fs& fs = real_fs();
-  EXPECT_TRUE(has(failure([&] { (void)fs.read(folder / "absent"); }), folder / "absent"));
-  EXPECT_TRUE(has(failure([&] { (void)fs.list(folder / "absent"); }), folder / "absent"));
-  EXPECT_TRUE(has(failure([&] { fs.sync_folder(folder / "absent"); }), folder / "absent"));
-  EXPECT_TRUE(has(failure([&] { (void)fs.free_bytes(folder / "absent"); }), folder / "absent"));
-  EXPECT_TRUE(has(failure([&] { fs.create(folder / "absent/file", {}); }), "absent/file"));
-  EXPECT_TRUE(has(failure([&] { (void)fs.read(folder.path); }), "no plain file"));
+  EXPECT_TRUE(holds(error_of([&] { (void)fs.read(folder / "absent"); }), folder / "absent"));
+  EXPECT_TRUE(holds(error_of([&] { (void)fs.list(folder / "absent"); }), folder / "absent"));
+  EXPECT_TRUE(holds(error_of([&] { fs.sync_folder(folder / "absent"); }), folder / "absent"));
+  EXPECT_TRUE(holds(error_of([&] { (void)fs.free_bytes(folder / "absent"); }), folder / "absent"));
+  EXPECT_TRUE(holds(error_of([&] { fs.create(folder / "absent/file", {}); }), "absent/file"));
+  EXPECT_TRUE(holds(error_of([&] { (void)fs.read(folder.path()); }), "no plain file"));
   ASSERT_EQ(0, ::mkfifo((folder / "pipe").c_str(), 0600));
-  EXPECT_TRUE(has(failure([&] { (void)fs.read(folder / "pipe"); }), "no plain file"));  // and does not wait for a writer
+  EXPECT_TRUE(holds(error_of([&] { (void)fs.read(folder / "pipe"); }), "no plain file"));  // and does not wait for a writer
   fs.create(folder / "file", bytes_of("x"));
-  EXPECT_TRUE(has(failure([&] { fs.sync_folder(folder / "file"); }), folder / "file"));
+  EXPECT_TRUE(holds(error_of([&] { fs.sync_folder(folder / "file"); }), folder / "file"));
   EXPECT_THROW(fs.visit(folder / "file", [](std::span<const std::byte>) { fail("enough"); }), Error);
 }
 
 TEST(Fs, AFileThatDoesNotFitLeavesNothing) {
-  const Folder folder;
+  const TempFolder folder;
   const auto handler = ::signal(SIGXFSZ, SIG_IGN);
   rlimit before;
   ASSERT_EQ(0, ::getrlimit(RLIMIT_FSIZE, &before));
   const rlimit small{10'000, before.rlim_max};
   ASSERT_EQ(0, ::setrlimit(RLIMIT_FSIZE, &small));
-  const std::string why = failure([&] { real_fs().create(folder / "large", bytes_of(std::string(100'000, 'x'))); });
+  const std::string why = error_of([&] { real_fs().create(folder / "large", bytes_of(std::string(100'000, 'x'))); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, handler);
-  EXPECT_TRUE(has(why, folder / "large")) << why;
+  EXPECT_TRUE(holds(why, folder / "large")) << why;
   EXPECT_FALSE(real_fs().exists(folder / "large"));
 }
 
 TEST(Fs, OneHolderOfALock) {
-  const Folder folder;
+  const TempFolder folder;
   Fs& fs = real_fs();
   auto lock = fs.lock(folder / "lock");
   ASSERT_TRUE(lock);

@@ -9,9 +9,13 @@
 #include <sstream>
 
 #include "rapt/nn/show.h"
+#include "tests/tools.h"
 
 namespace rapt {
 namespace {
+
+using test::error_of;
+using test::holds;
 
 // A small legal decoder; tests change one thing.
 Recipe tiny() {
@@ -34,21 +38,12 @@ AttnRecipe& attn(Recipe& r) { return r.decoder->kinds["L"].parts[0].attn; }
 FfnRecipe& ffn(Recipe& r) { return r.decoder->kinds["L"].parts.back().ffn; }
 PartRecipe& part(Recipe& r, std::size_t i) { return r.decoder->kinds["L"].parts[i]; }
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 std::string resolve_error(const Recipe& r) {
   return error_of([&] { resolve(r); });
 }
 std::string parse_error(const std::string& json) {
   return error_of([&] { resolve(parse_recipe(json, "r.json")); });
 }
-bool has(const std::string& text, std::string_view piece) { return text.find(piece) != std::string::npos; }
 
 TEST(Recipe, FillsInWhatZeroStandsFor) {
   const Recipe r = resolve(tiny());
@@ -188,12 +183,12 @@ TEST(Recipe, EveryPresetIsLegalAndSurvivesJson) {
 }
 
 TEST(Recipe, FindsFilesAndHelpsWithNames) {
-  EXPECT_TRUE(has(error_of([] { find_recipe("lama3"); }), "did you mean 'llama3'"));
-  EXPECT_TRUE(has(error_of([] { find_recipe("nowhere/x.json"); }), "no such file"));
-  EXPECT_TRUE(has(error_of([] { find_recipe("/"); }), "folder"));
+  EXPECT_TRUE(holds(error_of([] { find_recipe("lama3"); }), "did you mean 'llama3'"));
+  EXPECT_TRUE(holds(error_of([] { find_recipe("nowhere/x.json"); }), "no such file"));
+  EXPECT_TRUE(holds(error_of([] { find_recipe("/"); }), "folder"));
   const std::string path = testing::TempDir() + "rapt_recipe_test.json";
   std::ofstream(path) << "{ \"preset\": \"gpt2\",\n \"widht\": 3 }";
-  EXPECT_TRUE(has(error_of([&] { find_recipe(path); }), path + ":2:11: widht: unknown key; did you mean 'width'?"));
+  EXPECT_TRUE(holds(error_of([&] { find_recipe(path); }), path + ":2:11: widht: unknown key; did you mean 'width'?"));
 }
 
 TEST(Recipe, LayersFollowThePattern) {
@@ -259,7 +254,7 @@ TEST(Recipe, BadJsonIsNamedWithItsPlace) {
   };
   for (const auto& [json, message] : cases) {
     const std::string e = parse_error(json);
-    EXPECT_TRUE(has(e, message)) << json << "\n  gave:   " << e << "\n  wanted: " << message;
+    EXPECT_TRUE(holds(e, message)) << json << "\n  gave:   " << e << "\n  wanted: " << message;
     EXPECT_TRUE(e.starts_with("r.json:1:")) << e;
   }
 }
@@ -437,7 +432,7 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
     Recipe r = tiny();
     cases[i].change(r);
     const std::string e = resolve_error(r);
-    EXPECT_TRUE(has(e, cases[i].reason)) << "case " << i << "\n  gave:   " << e << "\n  wanted: " << cases[i].reason;
+    EXPECT_TRUE(holds(e, cases[i].reason)) << "case " << i << "\n  gave:   " << e << "\n  wanted: " << cases[i].reason;
     EXPECT_TRUE(e.starts_with("recipe \"tiny\": ")) << e;
   }
 }

@@ -9,9 +9,12 @@
 #include <map>
 
 #include "rapt/nn/model.h"
+#include "tests/tools.h"
 
 namespace rapt {
 namespace {
+
+using test::holds;
 
 // Counted by transformers 5.22 from the released configurations. Marian: with the bias on the logits and without the table of
 // sinusoids, which transformers stores as a buffer and as a parameter. PaLM and ViT-22B: their papers say 8.63 and 21.7 billion.
@@ -148,34 +151,32 @@ TEST(Show, Costs) {
   EXPECT_EQ(count_cost(resolve(preset("qwen3-gate-g1-const")), 1).token.matrices, plain);
 }
 
-bool has(const std::string& text, std::string_view piece) { return text.find(piece) != std::string::npos; }
-
 TEST(Show, DrawingSaysWhatIsThere) {
   for (const std::string& name : preset_names()) {
     const std::string text = draw_recipe(resolve(preset(name)));
     EXPECT_EQ(text.find('\033'), std::string::npos);
     EXPECT_TRUE(text.starts_with(name)) << text;
-    EXPECT_TRUE(has(text, "parameters")) << text;
+    EXPECT_TRUE(holds(text, "parameters")) << text;
   }
   const std::string llama = draw_recipe(resolve(preset("llama3-gate-g1")));
   for (const char* piece : {"q          4,096 → 32×128", "k, v       4,096 → 8×128 each   (GQA)", "θ 500,000", "softmax(q·k / √128)",
                             "z ⊙ sigmoid(W h)   4,096 → 32×128", "8,567,132,160", "256 KiB f32, 128 KiB bf16", "causal"})
-    EXPECT_TRUE(has(llama, piece)) << piece << "\n" << llama;
+    EXPECT_TRUE(holds(llama, piece)) << piece << "\n" << llama;
   const std::string gemma = draw_recipe(resolve(preset("gemma2")));
   for (const char* piece : {"LG…, 13 L + 13 G", "cap 50 (q·k · 0.0625)", "the last 4,096 keys", "G: like L, but", "self.window: 4096 → 0",
                             "weight + 1", "capped at 30"})
-    EXPECT_TRUE(has(gemma, piece)) << piece << "\n" << gemma;
-  EXPECT_TRUE(has(draw_recipe(resolve(preset("palm"))), "all parts read h"));
-  EXPECT_TRUE(has(draw_recipe(resolve(preset("bert"))), "+ type"));
-  EXPECT_TRUE(has(draw_recipe(resolve(preset("t5"))), "32 distances up to 128, one table for all layers"));
-  EXPECT_TRUE(has(draw_recipe(resolve(preset("gpt2")), true), "\033[1m"));
+    EXPECT_TRUE(holds(gemma, piece)) << piece << "\n" << gemma;
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("palm"))), "all parts read h"));
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("bert"))), "+ type"));
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("t5"))), "32 distances up to 128, one table for all layers"));
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("gpt2")), true), "\033[1m"));
   const std::string bahdanau = draw_recipe(resolve(preset("bahdanau")));
   for (const char* piece : {"1 layer of GRU cells, reading both ways", "256 + context → state 512", "of the backward cells",
                             "Q: the decoder's state h before the step; K and V: the encoder's states s", "v·tanh(W h + U s), hidden 512",
                             "maxout(W [h; x; c])", "per sequence"})
-    EXPECT_TRUE(has(bahdanau, piece)) << piece << "\n" << bahdanau;
+    EXPECT_TRUE(holds(bahdanau, piece)) << piece << "\n" << bahdanau;
   const std::string luong = draw_recipe(resolve(preset("luong-local-p")));
-  for (const char* piece : {"within 10 of p", "state h after the step"}) EXPECT_TRUE(has(luong, piece)) << piece << "\n" << luong;
+  for (const char* piece : {"within 10 of p", "state h after the step"}) EXPECT_TRUE(holds(luong, piece)) << piece << "\n" << luong;
 }
 
 TEST(Show, DrawingFitsTheWidthAndLosesNothing) {
@@ -201,12 +202,12 @@ TEST(Show, DrawingFitsTheWidthAndLosesNothing) {
 
 // For each attention: where its queries, keys and values come from.
 TEST(Show, DrawingSaysWhereQueriesKeysAndValuesComeFrom) {
-  EXPECT_TRUE(has(draw_recipe(resolve(preset("llama3"))), "Q, K and V of the decoder's stream after norm_in\n"));
-  EXPECT_TRUE(has(draw_recipe(resolve(preset("palm"))), "Q, K and V of h\n"));
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("llama3"))), "Q, K and V of the decoder's stream after norm_in\n"));
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("palm"))), "Q, K and V of h\n"));
   const std::string both = draw_recipe(resolve(preset("transformer-2017")));
   for (const char* piece : {"Q, K and V of the encoder's stream\n", "Q, K and V of the decoder's stream\n",
                             "Q of the decoder's stream; K and V of the encoder's result\n"})
-    EXPECT_TRUE(has(both, piece)) << piece << "\n" << both;
+    EXPECT_TRUE(holds(both, piece)) << piece << "\n" << both;
 }
 
 TEST(Show, Differences) {
@@ -218,7 +219,7 @@ TEST(Show, Differences) {
   EXPECT_EQ(d[0].b, "131072");
   EXPECT_EQ(d[1].path, "decoder.kinds.L.parts[0].self.pos.rope.scaling");
   EXPECT_EQ(d[1].a, "\"none\"");
-  EXPECT_TRUE(has(d[1].b, "\"factor\": 8"));
+  EXPECT_TRUE(holds(d[1].b, "\"factor\": 8"));
   EXPECT_TRUE(diff_recipes(a, a).empty());
   Recipe renamed = a;
   renamed.name = "other";

@@ -45,7 +45,7 @@ bool same(std::span<const float> a, std::span<const float> b) {
 }
 
 // One sequence of `length` keys and the last `rows` queries of it.
-struct Scene {
+struct KvScene {
   AttentionSpec spec;
   Mask mask{.right = 0};
   Dim length = 0, rows = 1;
@@ -53,7 +53,7 @@ struct Scene {
   Dim slots = 0, buckets = 0;
   bool dense = false;
 };
-AttentionSpec sizes(Dim heads, Dim kv_heads, Dim d, Dim dv) {
+AttentionSpec spec_of(Dim heads, Dim kv_heads, Dim d, Dim dv) {
   AttentionSpec s;
   s.heads = heads, s.kv_heads = kv_heads, s.head_dim = d, s.v_dim = dv;
   s.scale = 1 / std::sqrt(static_cast<double>(d));
@@ -74,12 +74,12 @@ struct Pages {
 };
 
 struct Keys {  // a scene's numbers on one device
-  Scene s;
+  KvScene s;
   Device device;
   std::vector<float> q, kept, k, v, dense;
   std::vector<Weight> weights;
 
-  Keys(const Scene& scene, const std::string& isa, int threads) : s(scene), device({.threads = threads, .isa = isa}) {
+  Keys(const KvScene& scene, const std::string& isa, int threads) : s(scene), device({.threads = threads, .isa = isa}) {
     const AttentionSpec& a = s.spec;
     auto n = [](Dim x) { return static_cast<std::size_t>(x); };
     q = floats(n(s.rows * a.heads * a.head_dim), 1);
@@ -137,7 +137,7 @@ struct Keys {  // a scene's numbers on one device
 };
 
 // Every row of the scene: rounded keys in a plain buffer = a cache, all rows at once = `few` rows at a time.
-void expect_equal_bits(const Scene& s, DType format, const std::string& isa, int threads, std::initializer_list<Dim> few) {
+void expect_equal_bits(const KvScene& s, DType format, const std::string& isa, int threads, std::initializer_list<Dim> few) {
   SCOPED_TRACE(concat(name_of(format), " on ", isa, ", ", threads, " threads, ", s.spec.heads, "/", s.spec.kv_heads, " heads of ",
                       s.spec.head_dim, "/", s.spec.v_dim, ", ", s.length, " keys"));
   Keys x(s, isa, threads);
@@ -160,10 +160,10 @@ TEST(Kv, EveryFormatGivesTheBitsOfItsRoundedKeys) {
   for (const std::string& isa : float_isas())
     for (DType format : kFormats) {
       for (Dim group : {1, 3, 4, 8})
-        expect_equal_bits({.spec = sizes(2 * group, 2, 64, 64), .length = 150, .rows = 40}, format, isa, 1, {1, 2, 40});
-      for (Dim d : {32, 128, 256}) expect_equal_bits({.spec = sizes(6, 2, d, d), .length = 131, .rows = 9}, format, isa, 2, {1, 9});
-      expect_equal_bits({.spec = sizes(3, 1, 64, 32), .length = 70, .rows = 12}, format, isa, 1, {1, 12});
-      expect_equal_bits({.spec = sizes(40, 1, 32, 96), .length = 70, .rows = 3}, format, isa, 1, {1, 3});
+        expect_equal_bits({.spec = spec_of(2 * group, 2, 64, 64), .length = 150, .rows = 40}, format, isa, 1, {1, 2, 40});
+      for (Dim d : {32, 128, 256}) expect_equal_bits({.spec = spec_of(6, 2, d, d), .length = 131, .rows = 9}, format, isa, 2, {1, 9});
+      expect_equal_bits({.spec = spec_of(3, 1, 64, 32), .length = 70, .rows = 12}, format, isa, 1, {1, 12});
+      expect_equal_bits({.spec = spec_of(40, 1, 32, 96), .length = 70, .rows = 3}, format, isa, 1, {1, 3});
     }
 }
 
@@ -172,7 +172,7 @@ TEST(Kv, AroundPagesAndSplits) {
     for (DType format : kFormats)
       for (Dim length : {1, 2, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 2050}) {
         if (isa == "scalar" && length > 100 && format != DType::q4_0) continue;
-        expect_equal_bits({.spec = sizes(3, 1, 32, 32), .length = length, .rows = std::min<Dim>(length, 12)}, format, isa,
+        expect_equal_bits({.spec = spec_of(3, 1, 32, 32), .length = length, .rows = std::min<Dim>(length, 12)}, format, isa,
                           1 + static_cast<int>(length % 3), {1, 5, 12});
       }
 }
@@ -181,36 +181,36 @@ TEST(Kv, OddSizesInFloatFormats) {
   for (const std::string& isa : float_isas())
     for (DType format : {DType::f32, DType::bf16, DType::f16})
       for (Dim d : {1, 5, 20, 80})
-        expect_equal_bits({.spec = sizes(6, 2, d, d + 3), .length = 130, .rows = 20}, format, isa, 1, {1, 3, 20});
+        expect_equal_bits({.spec = spec_of(6, 2, d, d + 3), .length = 130, .rows = 20}, format, isa, 1, {1, 3, 20});
 }
 
 TEST(Kv, EveryOption) {
-  std::vector<std::pair<const char*, Scene>> scenes;
+  std::vector<std::pair<const char*, KvScene>> scenes;
   auto add = [&](const char* name, auto change) {
-    Scene s{.spec = sizes(6, 2, 32, 64), .length = 300, .rows = 30};
+    KvScene s{.spec = spec_of(6, 2, 32, 64), .length = 300, .rows = 30};
     change(s);
     scenes.emplace_back(name, s);
   };
-  add("cap", [](Scene& s) { s.spec.cap = 2; });
-  add("alibi", [](Scene& s) { s.spec.bias = Bias::alibi; });
-  add("buckets", [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.bucket_max = 40; });
-  add("dense bias", [](Scene& s) { s.spec.bias = Bias::dense, s.dense = true; });
-  add("zero logit", [](Scene& s) { s.spec.extra = Extra::zero_logit; });
-  add("learned logit", [](Scene& s) { s.spec.extra = Extra::learned_logit; });
-  add("slots", [](Scene& s) { s.slots = 3; });
-  add("sigmoid", [](Scene& s) { s.spec.normal = Normal::sigmoid; });
-  add("l2", [](Scene& s) { s.spec.score = Score::l2; });
-  add("additive", [](Scene& s) { s.spec.score = Score::additive, s.rows = 5; });
-  add("window", [](Scene& s) { s.mask.left = 70; });
-  add("chunks", [](Scene& s) { s.mask.chunk = 90; });
-  add("streaming", [](Scene& s) { s.mask = {.left = 70, .right = 0, .keep = 4}, s.q_kept = true; });
-  add("streaming, many kept", [](Scene& s) { s.mask = {.left = 20, .right = 0, .keep = 130}, s.q_kept = true; });
-  add("streaming far", [](Scene& s) { s.mask = {.left = 70, .right = 0, .keep = 4}, s.q_kept = true, s.length = 2500, s.rows = 12; });
-  add("everything", [](Scene& s) {
+  add("cap", [](KvScene& s) { s.spec.cap = 2; });
+  add("alibi", [](KvScene& s) { s.spec.bias = Bias::alibi; });
+  add("buckets", [](KvScene& s) { s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.bucket_max = 40; });
+  add("dense bias", [](KvScene& s) { s.spec.bias = Bias::dense, s.dense = true; });
+  add("zero logit", [](KvScene& s) { s.spec.extra = Extra::zero_logit; });
+  add("learned logit", [](KvScene& s) { s.spec.extra = Extra::learned_logit; });
+  add("slots", [](KvScene& s) { s.slots = 3; });
+  add("sigmoid", [](KvScene& s) { s.spec.normal = Normal::sigmoid; });
+  add("l2", [](KvScene& s) { s.spec.score = Score::l2; });
+  add("additive", [](KvScene& s) { s.spec.score = Score::additive, s.rows = 5; });
+  add("window", [](KvScene& s) { s.mask.left = 70; });
+  add("chunks", [](KvScene& s) { s.mask.chunk = 90; });
+  add("streaming", [](KvScene& s) { s.mask = {.left = 70, .right = 0, .keep = 4}, s.q_kept = true; });
+  add("streaming, many kept", [](KvScene& s) { s.mask = {.left = 20, .right = 0, .keep = 130}, s.q_kept = true; });
+  add("streaming far", [](KvScene& s) { s.mask = {.left = 70, .right = 0, .keep = 4}, s.q_kept = true, s.length = 2500, s.rows = 12; });
+  add("everything", [](KvScene& s) {
     s.mask = {.left = 70, .right = 0, .keep = 5}, s.q_kept = true, s.spec.cap = 3, s.spec.bias = Bias::bucket, s.buckets = 8;
     s.spec.extra = Extra::learned_logit;
   });
-  add("streaming alibi", [](Scene& s) { s.mask = {.left = 70, .right = 0, .keep = 5}, s.spec.bias = Bias::alibi; });
+  add("streaming alibi", [](KvScene& s) { s.mask = {.left = 70, .right = 0, .keep = 5}, s.spec.bias = Bias::alibi; });
   for (const auto& [name, scene] : scenes)
     for (const std::string& isa : float_isas())
       for (DType format : kFormats) {
@@ -222,7 +222,7 @@ TEST(Kv, EveryOption) {
 
 // Pages hold the same bytes however the rows were cut, and dequantize to what the format defines: checked above through the bits.
 TEST(Kv, ThreadsAndCompanyChangeNothing) {
-  const Scene s{.spec = sizes(9, 3, 64, 64), .length = 2100, .rows = 1};
+  const KvScene s{.spec = spec_of(9, 3, 64, 64), .length = 2100, .rows = 1};
   for (DType format : kFormats) {
     std::vector<std::vector<float>> all;
     for (int threads : {1, 2, 3}) {
@@ -249,7 +249,7 @@ TEST(Kv, ThreadsAndCompanyChangeNothing) {
 
 // By value, in double: softmax(q k / sqrt(d)) v over rounded keys, and how far that is from the unrounded one.
 TEST(Kv, ValuesAndErrorsOfTheFormats) {
-  const Scene s{.spec = sizes(3, 1, 64, 64), .length = 500, .rows = 1};
+  const KvScene s{.spec = spec_of(3, 1, 64, 64), .length = 500, .rows = 1};
   auto plain = [&](const Keys& x, const std::vector<float>& k, const std::vector<float>& v) {
     std::vector<double> out;
     for (std::size_t h = 0; h < 3; ++h) {
@@ -283,7 +283,7 @@ TEST(Kv, ValuesAndErrorsOfTheFormats) {
 
 TEST(Kv, WeightsOfARowComeFromTheCache) {
   for (DType format : kFormats) {
-    Keys x({.spec = sizes(4, 2, 32, 32), .length = 100, .rows = 1}, available_isas().back(), 1);
+    Keys x({.spec = spec_of(4, 2, 32, 32), .length = 100, .rows = 1}, available_isas().back(), 1);
     Pages pages(kv_layout(format, 2, 32, 32), 100);
     x.write(pages, 0, 100);
     const KvView view{pages.layout, {pages.list}};
@@ -358,7 +358,7 @@ std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, 
     view.bias = {
         .bias = bias_tensor.data, .half = half, .rows = more, .neighbours = b.rope.layout == RopeLayout::pairs, .turns = {turns.list}};
   }
-  AttentionSpec spec = sizes(b.H, b.K, b.D, b.D);
+  AttentionSpec spec = spec_of(b.H, b.K, b.D, b.D);
   spec.scale = 1 / std::sqrt(static_cast<double>(b.D)) / std::max(1.0, b.norm / 30);  // trained queries keep such logits in range
   std::vector<double> out;
   for (Dim at = 0; at < rows; at += few) {
@@ -420,7 +420,7 @@ TEST(Kv, RefusesWhatDoesNotFit) {
   const KvView view{pages.layout, {pages.list}};
   const Sequence one{.first = 0, .count = 1};
   EXPECT_NE(message([&] {
-              attention(run, sizes(1, 1, 32, 32), {.q = run.make({1, 1, 32}), .cache = &view}, plan_rows({.right = 0}, {&one, 1}));
+              attention(run, spec_of(1, 1, 32, 32), {.q = run.make({1, 1, 32}), .cache = &view}, plan_rows({.right = 0}, {&one, 1}));
             }).find("the cache is q8_0"),
             std::string::npos);
 }

@@ -135,7 +135,7 @@ TEST(LinearBf16, TheErrorOfTheRounding) {
   expect_near(computed(s, in, {.threads = 1}, Precision::f32), exact, 1e-12);
 }
 
-bool equal_bits(const std::vector<double>& a, const std::vector<double>& b) {
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
@@ -146,16 +146,16 @@ TEST(LinearBf16, ThreadsDoNotChangeBits) {
     const Values one = computed(s, in, {.threads = 1, .isa = isa}, Precision::bf16);
     for (int threads = 2; threads <= 4; ++threads) {
       const Values more = computed(s, in, {.threads = threads, .isa = isa}, Precision::bf16);
-      EXPECT_TRUE(equal_bits(one.y, more.y)) << threads << " threads on " << isa;
-      EXPECT_TRUE(equal_bits(one.dx, more.dx)) << threads << " threads on " << isa;
-      EXPECT_TRUE(equal_bits(one.dw, more.dw)) << threads << " threads on " << isa;
-      EXPECT_TRUE(equal_bits(one.dbias, more.dbias)) << threads << " threads on " << isa;
-      EXPECT_TRUE(equal_bits(one.dresidual, more.dresidual)) << threads << " threads on " << isa;
+      EXPECT_TRUE(same_bits(one.y, more.y)) << threads << " threads on " << isa;
+      EXPECT_TRUE(same_bits(one.dx, more.dx)) << threads << " threads on " << isa;
+      EXPECT_TRUE(same_bits(one.dw, more.dw)) << threads << " threads on " << isa;
+      EXPECT_TRUE(same_bits(one.dbias, more.dbias)) << threads << " threads on " << isa;
+      EXPECT_TRUE(same_bits(one.dresidual, more.dresidual)) << threads << " threads on " << isa;
     }
   }
 }
 
-Weight stored(Dim n, Dim k, std::uint64_t seed, DType format) {
+Weight panels(Dim n, Dim k, std::uint64_t seed, DType format) {
   Weight w = make_weight("w", n, k, format, Packing::panels);
   fill(w, normals(static_cast<std::size_t>(n * k), seed));
   return w;
@@ -164,7 +164,7 @@ Weight stored(Dim n, Dim k, std::uint64_t seed, DType format) {
 TEST(LinearBf16, ARowsBitsDependOnNothingElse) {
   const Dim N = 99, K = 1031, M = 70;
   const std::vector<double> x = normals(static_cast<std::size_t>(M * K), 1);
-  const Weight w = stored(N, K, 2, DType::f32);
+  const Weight w = panels(N, K, 2, DType::f32);
   for (const std::string& isa : available_isas()) {
     Device one({.threads = 1, .isa = isa});
     rapt::Run run(one);
@@ -194,7 +194,7 @@ TEST(LinearBf16, ProjectHasTheBitsOfSeparateCalls) {
     Device device({.threads = 3, .isa = isa});
     rapt::Run run(device);
     run.products = Precision::bf16;
-    const Weight w[] = {stored(200, 70, 1, DType::f32), stored(40, 70, 2, DType::f32), stored(7, 70, 3, DType::f32)};
+    const Weight w[] = {panels(200, 70, 1, DType::f32), panels(40, 70, 2, DType::f32), panels(7, 70, 3, DType::f32)};
     const Tensor x = run.upload({40, 70}, normals(40 * 70, 5));
     Tensor out[3];
     const Projection parts[] = {{&w[0]}, {&w[1]}, {&w[2]}};
@@ -277,7 +277,7 @@ TEST(LinearBf16, StoredBf16StaysAsItIs) {
   Device device({.threads = 1});
   rapt::Run plain(device), mixed(device);
   mixed.products = Precision::bf16;
-  const Weight w = stored(40, 70, 1, DType::bf16);
+  const Weight w = panels(40, 70, 1, DType::bf16);
   const Tensor x = plain.upload({9, 70}, normals(9 * 70, 2));
   const Tensor a = linear(plain, x, w), b = linear(mixed, x, w);
   EXPECT_EQ(0, std::memcmp(a.data, b.data, a.as<float>().size_bytes()));

@@ -79,8 +79,8 @@ TEST(Linear, ManyBlocks) {
   }
 }
 
-// What backward adds to gradients that hold kBefore.
-constexpr float kBefore = 3;
+// What backward adds to gradients that hold kHeld.
+constexpr float kHeld = 3;
 struct Added {
   std::vector<float> dx, dresidual, dw, dbias;
   bool operator==(const Added&) const = default;
@@ -112,7 +112,7 @@ TEST(Linear, BackwardOfManyBlocksAddsToTheGradients) {
           void* gradient;
           Dim count;
         } places[] = {{run.grad(in), M * K}, {run.grad(residual), M * N}, {run.grad(&w), w.stored()}, {run.grad(&b), N}};
-        for (const Place& p : places) std::fill_n(static_cast<float*>(p.gradient), p.count, kBefore);
+        for (const Place& p : places) std::fill_n(static_cast<float*>(p.gradient), p.count, kHeld);
         tape.play_back(run);
         auto copy = [&](const Place& p) {
           return std::vector<float>(static_cast<float*>(p.gradient), static_cast<float*>(p.gradient) + p.count);
@@ -127,7 +127,7 @@ TEST(Linear, BackwardOfManyBlocksAddsToTheGradients) {
         for (Dim k = 0; k < K; ++k) {
           double sum = 0;
           for (Dim n = 0; n < N; ++n) sum += dy[static_cast<std::size_t>(m * N + n)] * w.get(n, k);
-          expected.push_back(kBefore + scale * sum);
+          expected.push_back(kHeld + scale * sum);
           got.push_back(one.dx[static_cast<std::size_t>(m * K + k)]);
         }
       EXPECT_LE(nmse(got, expected), 1e-12) << "dx on " << isa;
@@ -136,7 +136,7 @@ TEST(Linear, BackwardOfManyBlocksAddsToTheGradients) {
         for (Dim k = 0; k < K; ++k) {
           double sum = 0;
           for (Dim m = 0; m < M; ++m) sum += dy[static_cast<std::size_t>(m * N + n)] * x[static_cast<std::size_t>(m * K + k)];
-          expected.push_back(kBefore + scale * sum);
+          expected.push_back(kHeld + scale * sum);
           got.push_back(one.dw[static_cast<std::size_t>(w.offset(n, k))]);
         }
       EXPECT_LE(nmse(got, expected), 1e-12) << "dW on " << isa;
@@ -144,13 +144,13 @@ TEST(Linear, BackwardOfManyBlocksAddsToTheGradients) {
       for (Dim n = 0; n < N; ++n) {
         double sum = 0;
         for (Dim m = 0; m < M; ++m) sum += dy[static_cast<std::size_t>(m * N + n)];
-        expected.push_back(kBefore + scale * sum);
+        expected.push_back(kHeld + scale * sum);
         got.push_back(one.dbias[static_cast<std::size_t>(n)]);
       }
       EXPECT_LE(nmse(got, expected), 1e-12) << "db on " << isa;
       got.clear(), expected.clear();
       for (std::size_t i = 0; i < dy.size(); ++i) {
-        expected.push_back(kBefore + dy[i]);
+        expected.push_back(kHeld + dy[i]);
         got.push_back(one.dresidual[i]);
       }
       EXPECT_LE(nmse(got, expected), 1e-13) << "dresidual on " << isa;

@@ -10,9 +10,12 @@
 
 #include "rapt/base/rng.h"
 #include "tests/golden/formats.h"
+#include "tests/tools.h"
 
 namespace rapt {
 namespace {
+
+using test::error_of;
 
 using test::FormatGolden;
 using test::kFormatGoldens;
@@ -95,14 +98,6 @@ double relative_rms(std::span<const float> x, std::span<const float> y) {
   double error = 0, power = 0;
   for (std::size_t i = 0; i < x.size(); ++i) error += std::pow(double{x[i]} - y[i], 2), power += double{x[i]} * x[i];
   return std::sqrt(error / power);
-}
-std::string failure(auto&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 TEST(Formats, ReadsBlocksBitForBit) {
@@ -211,17 +206,17 @@ TEST(Formats, PlainTypes) {
 TEST(Formats, RefusesWhatDoesNotFit) {
   std::vector<float> x(33);
   std::vector<std::byte> b(18);
-  EXPECT_NE(failure([&] { quantize(DType::q4_0, x, b); }).find("33 elements are no whole blocks of q4_0"), std::string::npos);
-  EXPECT_NE(failure([&] { dequantize(DType::q4_0, b, x); }).find("whole blocks"), std::string::npos);
+  EXPECT_NE(error_of([&] { quantize(DType::q4_0, x, b); }).find("33 elements are no whole blocks of q4_0"), std::string::npos);
+  EXPECT_NE(error_of([&] { dequantize(DType::q4_0, b, x); }).find("whole blocks"), std::string::npos);
   x.resize(64);
-  EXPECT_NE(failure([&] { dequantize(DType::q4_0, b, x); }).find("take 36 bytes, not 18"), std::string::npos);
+  EXPECT_NE(error_of([&] { dequantize(DType::q4_0, b, x); }).find("take 36 bytes, not 18"), std::string::npos);
   b.resize(36);
   x[40] = std::nanf("");
-  EXPECT_NE(failure([&] { quantize(DType::q4_0, x, b); }).find("finite"), std::string::npos);
+  EXPECT_NE(error_of([&] { quantize(DType::q4_0, x, b); }).find("finite"), std::string::npos);
   x[40] = INFINITY;
-  EXPECT_NE(failure([&] { quantize(DType::q4_0, x, b); }).find("finite"), std::string::npos);
+  EXPECT_NE(error_of([&] { quantize(DType::q4_0, x, b); }).find("finite"), std::string::npos);
   x.resize(9);
-  EXPECT_NE(failure([&] { quantize(DType::i32, x, b); }).find("not stored as i32"), std::string::npos);
+  EXPECT_NE(error_of([&] { quantize(DType::i32, x, b); }).find("not stored as i32"), std::string::npos);
   EXPECT_THROW(bytes_of(DType::q4_k, 255, "x"), Error);
   EXPECT_THROW(bytes_of(DType::f32, -1, "x"), Error);
   EXPECT_THROW(bytes_of(DType::f64, INT64_MAX, "x"), Error);

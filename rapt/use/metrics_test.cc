@@ -20,12 +20,6 @@ Json golden() {
   return parse_json(text.str(), "metrics.json");
 }
 
-const Json& need(const Json& json, std::string_view key) {
-  const Json* found = json.find(key);
-  if (!found) fail("metrics.json: '", key, "' is missing");
-  return *found;
-}
-
 std::vector<std::string> strings(const Json& json) {
   std::vector<std::string> out;
   for (const Json& s : json.array()) out.push_back(s.string());

@@ -86,12 +86,6 @@ void step(Device& device, Optimizer& optimizer, Model& model, int number, double
   optimizer.step(device, gradients, optimizer.norm(device, gradients), factor);
 }
 
-const Json& need(const Json& json, std::string_view key) {
-  const Json* found = json.find(key);
-  if (!found) fail("optimizer.json: '", key, "' is missing");
-  return *found;
-}
-
 OptimizerOptions options_of(const Json& json) {
   static const std::map<std::string, Kind> kKinds = {
       {"adamw", Kind::adamw}, {"adam", Kind::adam}, {"sgd", Kind::sgd}, {"muon", Kind::muon}};

@@ -11,20 +11,16 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/tools.h"
+
 namespace rapt {
 namespace {
 
+using test::error_of;
+using test::holds;
+
 namespace disk = std::filesystem;
 
-std::string failure(auto&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
-bool has(const std::string& text, std::string_view piece) { return text.find(piece) != text.npos; }
 std::vector<std::byte> bytes_of(std::string_view s) {
   const auto b = std::as_bytes(std::span(s.data(), s.size()));
   return {b.begin(), b.end()};
@@ -80,7 +76,7 @@ TEST_F(StoreTest, GivesBackWhatItWasGiven) {
   EXPECT_EQ(0.1 + 0.2, found->state.find("rate")->number());
   EXPECT_EQ(9007199254740993, found->state.find("count")->integer());
   EXPECT_EQ(bytes_of("seven"), store.file(*found, "model"));
-  EXPECT_TRUE(has(failure([&] { (void)store.file(*found, "modle"); }), "did you mean 'model'?"));
+  EXPECT_TRUE(holds(error_of([&] { (void)store.file(*found, "modle"); }), "did you mean 'model'?"));
   struct stat is;
   ASSERT_EQ(0, ::stat(found->folder.c_str(), &is));
   EXPECT_EQ(0700u, is.st_mode & 0777u);
@@ -111,8 +107,8 @@ TEST_F(StoreTest, KeepsTheNewestAndNamesNoneTwice) {
 TEST_F(StoreTest, RefusesAStepBelowOneThatStands) {
   Store store(folder);
   store.save(5, files("5"), {});
-  const std::string why = failure([&] { store.save(4, files("4"), {}); });
-  EXPECT_TRUE(has(why, "step-5 stands there and is newer")) << why;
+  const std::string why = error_of([&] { store.save(4, files("4"), {}); });
+  EXPECT_TRUE(holds(why, "step-5 stands there and is newer")) << why;
   EXPECT_EQ((std::vector<std::string>{".lock", "step-5"}), names());
 }
 
@@ -124,7 +120,7 @@ TEST_F(StoreTest, ADamagedNewerStepIsNoObstacle) {
   std::vector<std::string> said;
   EXPECT_EQ(4, store.latest([&](const std::string& s) { said.push_back(s); })->step);
   ASSERT_EQ(1u, said.size());
-  EXPECT_TRUE(has(said[0], "step-5/model")) << said[0];
+  EXPECT_TRUE(holds(said[0], "step-5/model")) << said[0];
 }
 
 TEST_F(StoreTest, RefusesWhatItCouldNotGiveBack) {
@@ -164,10 +160,10 @@ TEST_F(StoreTest, FullDiskIsToldBeforeTheWork) {
   fs.free = 3 << 20;
   fs.created = 0;
   const std::vector<StoredFile> large{{"model", std::vector<std::byte>(std::size_t{4} << 20)}};
-  const std::string why = failure([&] { store.save(2, large, {}); });
-  EXPECT_TRUE(has(why, "3 MiB are free")) << why;
-  EXPECT_TRUE(has(why, "are missing")) << why;
-  EXPECT_TRUE(has(why, "nothing that was saved before is lost: step-1")) << why;
+  const std::string why = error_of([&] { store.save(2, large, {}); });
+  EXPECT_TRUE(holds(why, "3 MiB are free")) << why;
+  EXPECT_TRUE(holds(why, "are missing")) << why;
+  EXPECT_TRUE(holds(why, "nothing that was saved before is lost: step-1")) << why;
   EXPECT_EQ(0, fs.created);
   EXPECT_EQ((std::vector<std::string>{".lock", "step-1"}), names());
   fs.free = 1 << 30;
@@ -193,9 +189,9 @@ TEST_F(StoreTest, LeavesWhatALivingProcessIsWriting) {
   put(folder + "/.tmp-step-2-1/model", "half");  // as if it were in the middle of a save
   EXPECT_EQ(1, Store(folder).latest()->step);  // a reader
   EXPECT_TRUE(disk::exists(folder + "/.tmp-step-2-1/model"));
-  const std::string why = failure([&] { Store(folder).claim(); });
-  EXPECT_TRUE(has(why, "somebody else saves here")) << why;
-  EXPECT_TRUE(has(failure([&] { Store(folder).save(3, files("3"), {}); }), "somebody else saves here"));
+  const std::string why = error_of([&] { Store(folder).claim(); });
+  EXPECT_TRUE(holds(why, "somebody else saves here")) << why;
+  EXPECT_TRUE(holds(error_of([&] { Store(folder).save(3, files("3"), {}); }), "somebody else saves here"));
   EXPECT_TRUE(disk::exists(folder + "/.tmp-step-2-1/model"));
   writer.save(2, files("2"), {});  // its own leftover goes
   EXPECT_FALSE(disk::exists(folder + "/.tmp-step-2-1"));
@@ -254,7 +250,7 @@ TEST_F(StoreTest, RefusesStrangeManifests) {
     std::vector<std::string> said;
     EXPECT_FALSE(Store(folder).latest([&](const std::string& s) { said.push_back(s); })) << c.body;
     ASSERT_EQ(1u, said.size()) << c.body;
-    EXPECT_TRUE(has(said[0], c.says)) << said[0] << "\nshould say: " << c.says;
+    EXPECT_TRUE(holds(said[0], c.says)) << said[0] << "\nshould say: " << c.says;
   }
   disk::remove_all(folder);
   put(folder + "/step-1/manifest.json", manifest(whole("1", "1", "[]")));  // and the plain one is taken
