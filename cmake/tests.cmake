@@ -2,6 +2,7 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 file(GLOB end_to_end CONFIGURE_DEPENDS tests/*.cc rapt/apps/cli/*_test.cc)
+list(FILTER end_to_end EXCLUDE REGEX "/build_kind\\.cc$")
 # The second compiler and the thread sanitizer run what could come out differently there.
 if(RAPT_TEST_SET STREQUAL core)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base|tensor|run|ops)/")
@@ -10,24 +11,37 @@ elseif(RAPT_TEST_SET STREQUAL threads)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/base/base_test")
   list(FILTER end_to_end INCLUDE REGEX "/(threads_test|model_tools|toy_checkpoint)\\.cc$")
 endif()
-add_executable(rapt_tests ${RAPT_TEST_SOURCES} ${end_to_end})
-target_link_libraries(rapt_tests PRIVATE rapt GTest::gtest_main)
+# Compiling the tests takes longer than running them, so
+# - their own code (not what they test) stays as it is written, but for the references that a test would wait for;
+# - eight sources are compiled as one (RAPT_UNITY; scripts/test --long gcc compiles each alone, without precompiled headers);
+# - the address sanitizer looks at the library and the program, not at the tests: ccache then has their objects from the release, and the
+#   references are not slowed down. tests/build_kind.cc tells them where they run.
+add_library(rapt_test_objects STATIC ${RAPT_TEST_SOURCES} ${end_to_end})
+set_target_properties(rapt_test_objects PROPERTIES UNITY_BUILD ${RAPT_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+target_include_directories(rapt_test_objects PRIVATE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(rapt_test_objects PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+target_link_libraries(rapt_test_objects PRIVATE GTest::gmock GTest::gtest)
+if(RAPT_SANITIZE MATCHES address)
+  set_property(TARGET rapt_test_objects PROPERTY COMPILE_OPTIONS ${RAPT_PLAIN_OPTIONS})
+endif()
+target_compile_options(rapt_test_objects PRIVATE -O0 $<$<CXX_COMPILER_ID:Clang>:-Werror> -Wno-shadow)  # a name of another file
+set_source_files_properties(tests/grid.cc tests/naive_model.cc tests/bits_test.cc PROPERTIES COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  target_compile_options(rapt_test_objects PRIVATE -Wno-dangling-else)  # if (…) EXPECT_…: the macro takes care of it
+endif()
+
+add_executable(rapt_tests tests/build_kind.cc)
+target_include_directories(rapt_tests PRIVATE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(rapt_tests PRIVATE RAPT_BINARY_DIR="${CMAKE_BINARY_DIR}")
+add_dependencies(rapt_tests rapt rapt_test_objects)
+if(RAPT_SANITIZE MATCHES address)
+  # The library before the tests: of an inline function that both have, the linker takes the first, which is the one with the checks.
+  target_link_libraries(rapt_tests PRIVATE -Wl,--whole-archive $<TARGET_FILE:rapt> -Wl,--no-whole-archive)
+endif()
+target_link_libraries(rapt_tests PRIVATE -Wl,--whole-archive $<TARGET_FILE:rapt_test_objects> -Wl,--no-whole-archive rapt
+                      GTest::gmock GTest::gtest_main)
 if(RAPT_TEST_SET STREQUAL all)
   target_link_libraries(rapt_tests PRIVATE rapt_program)
-endif()
-target_include_directories(rapt_tests PRIVATE ${PROJECT_SOURCE_DIR})
-target_compile_definitions(rapt_tests PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" RAPT_BINARY_DIR="${CMAKE_BINARY_DIR}")
-# Compiling the tests takes longer than running them: what all of them include is compiled once (g++ 12 then warns, wrongly, about what it
-# knows to leave alone in system headers), and their own code (not what they test) stays as it is written, but for the references that a
-# test would wait for.
-if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-  target_precompile_headers(rapt_tests PRIVATE <gmock/gmock.h> <gtest/gtest.h> <algorithm> <cmath> <cstring> <filesystem> <fstream>
-                            <functional> <map> <random> <sstream> <string> <vector>)
-endif()
-target_compile_options(rapt_tests PRIVATE -O0)
-set_source_files_properties(tests/grid.cc tests/naive_model.cc tests/bits_test.cc PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON)
-if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  target_compile_options(rapt_tests PRIVATE -Wno-dangling-else)  # if (…) EXPECT_…: the macro takes care of it
 endif()
 gtest_discover_tests(rapt_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 
@@ -62,7 +76,7 @@ foreach(source ${examples})
   add_test(NAME example_${name} COMMAND example_${name})
 endforeach()
 
-if(CMAKE_BUILD_TYPE STREQUAL Release AND NOT RAPT_SANITIZE)  # unoptimised or instrumented kernels call what is otherwise inlined away
+if(CMAKE_BUILD_TYPE STREQUAL Release AND RAPT_TEST_SET STREQUAL all AND NOT RAPT_SANITIZE)  # unoptimised or instrumented kernels call what is otherwise inlined away
   foreach(isa avx2 avx512 neon)
     if(TARGET rapt_kernels_${isa})
       add_test(NAME isa_symbols_${isa} COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-symbols ${isa} $<TARGET_OBJECTS:rapt_kernels_${isa}>
@@ -71,10 +85,9 @@ if(CMAKE_BUILD_TYPE STREQUAL Release AND NOT RAPT_SANITIZE)  # unoptimised or in
   endforeach()
 endif()
 
-# What is the same in every build is checked in one of them.
-if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
-  # Every header compiles alone: one generated source per header, but for those that a source of the same name includes first (the build
-  # of g++, without precompiled headers, shows those). Built with the tests; compiling is the test.
+if(NOT RAPT_UNITY)
+  # Every header compiles alone: one generated source per header, but for those that a source of the same name includes first. Compiling is
+  # the test.
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} rapt/*.h tests/*.h)
   set(alone "")
   foreach(header ${headers})
@@ -92,10 +105,13 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   endforeach()
   add_library(rapt_headers_alone OBJECT ${alone})
   target_include_directories(rapt_headers_alone PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(rapt_headers_alone PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" RAPT_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_compile_definitions(rapt_headers_alone PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_compile_options(rapt_headers_alone PRIVATE -O0 -Wno-unused)
   add_dependencies(rapt_tests rapt_headers_alone)
+endif()
 
+# What is the same in every build is checked in one of them.
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   # The page of `rapt inspect report` in a real browser, where there is one.
   add_executable(make_page tests/browser/make_page.cc)
   target_link_libraries(make_page PRIVATE rapt)

@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "tests/build_kind.h"
+
 namespace rapt::test {
 
 struct Outcome {
@@ -21,7 +23,7 @@ struct Outcome {
 
 class Cli : public testing::Test {
  protected:
-  const std::string program = std::string(RAPT_BINARY_DIR) + "/rapt";
+  const std::string program = kBuildFolder + "/rapt";
   void SetUp() override {
     if (!std::filesystem::exists(program)) GTEST_SKIP() << program << " is not built";
   }

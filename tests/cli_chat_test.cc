@@ -4,6 +4,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "tests/build_kind.h"
 #include "tests/cli.h"
 #include "tests/screen.h"
 #include "tests/tools.h"
@@ -14,7 +15,7 @@ namespace {
 class CliChat : public Cli {
  protected:
   std::function<void()> chat(const std::string& flags) const {
-    return [command = program + " run '" + RAPT_BINARY_DIR + "/default.gguf' --temp 0 " + flags] {
+    return [command = program + " run '" + kBuildFolder + "/default.gguf' --temp 0 " + flags] {
       execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
     };
   }
@@ -73,7 +74,7 @@ TEST_F(CliChat, AnswersKeepTheirWordsWhole) {
   };
   const std::string text = t.screen.text();
   const std::size_t begin = text.find(">>> KING HENRY:\n") + 16;
-  const Outcome plain = run("run '" + std::string(RAPT_BINARY_DIR) + "/default.gguf' --temp 0 -n 60 -q 'KING HENRY:'");
+  const Outcome plain = run("run '" + kBuildFolder + "/default.gguf' --temp 0 -n 60 -q 'KING HENRY:'");
   EXPECT_EQ(words(text.substr(begin, text.find("(60 tokens") - begin)), words(plain.out)) << text;
   for (const std::string& row : t.screen.rows()) EXPECT_LE(text_width(row), 30) << row;
   t.type("/save " + std::string(testing::TempDir()) + "x/\r");  // a folder that is not there: an error, and the chat goes on

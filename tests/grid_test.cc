@@ -34,6 +34,7 @@ void for_grid(const F& f) {
 }
 
 TEST(Grid, HoldsAtLeastThreeHundredRecipesAndPrintsThem) {
+  RAPT_NOT_SANITIZED("the whole search for recipes");
   const auto& grid = option_grid();
   EXPECT_GE(grid.size(), 300u);
   for (std::size_t i = 0; i < grid.size(); ++i) std::printf("%3zu  %s\n", i, grid[i].name.c_str());
@@ -141,7 +142,7 @@ TEST(Grid, GradientEqualsFiniteDifferenceInFloat64) {
     Gradients gradients(DType::f64);
     train_pass(exact, model, packed, &gradients, false);
     // Along one unit direction per weight; under sanitizers along one direction through all weights at once.
-    constexpr bool kTogether = kSanitized;
+    const bool kTogether = kSanitized;
     constexpr double kStep = 1e-5;  // rounding of a loss near 1,000 is then 1e-8, and so is what the third derivative leaves
     auto direction = [&](const Weight& w, Dim i) {
       return random_normal(1234 + static_cast<std::uint64_t>(w.index), static_cast<std::uint64_t>(i));

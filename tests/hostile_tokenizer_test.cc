@@ -11,23 +11,17 @@
 #include "rapt/io/reader.h"
 #include "rapt/io/tokenizer/from_files.h"
 #include "rapt/io/tokenizer/unicode.h"
+#include "tests/build_kind.h"
+#include "tests/tools.h"
 
 namespace rapt {
 namespace {
 
-using Ids = std::vector<std::int32_t>;
+using test::error_of;
+using test::kSanitized;
+using TokenIds = std::vector<std::int32_t>;
 
 std::span<const std::byte> bytes(const std::string& s) { return std::as_bytes(std::span(s.data(), s.size())); }
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "(no error)";
-}
 
 // ---- files made here ---------------------------------------------------------------------------------------------------------------
 std::string tokenizer_json(const std::string& model, const std::string& more = "") {
@@ -141,7 +135,7 @@ Gguf gguf_bpe(const std::string& pre = "gpt-2") {
 void use(const Tokenizer& t) {
   for (const std::string_view text : {std::string_view("ab \u00e9<s>\xff\0b", 11), std::string_view(""), std::string_view("  a\n\n")}) {
     for (const bool special : {false, true}) {
-      const Ids ids = t.encode(text, special);
+      const TokenIds ids = t.encode(text, special);
       for (const std::int32_t id : ids) {
         ASSERT_GE(id, 0);
         ASSERT_LT(id, t.size());
@@ -452,7 +446,7 @@ TEST(HostileTokenizer, TheValidFilesWork) {
     EXPECT_FALSE(t->encode("a").empty());
   }
   EXPECT_EQ(load_model(sp_model(1, "", field(2, charsmap()) + field(3, std::uint64_t{0})))->encode("b"),
-            Ids{6});  // the map turns b into ab
+            TokenIds{6});  // the map turns b into ab
 }
 
 TEST(HostileTokenizer, EveryTruncation) {
@@ -501,19 +495,11 @@ TEST(HostileTokenizer, AMebibyteOfOneByte) {
   all.push_back(load_json(tokenizer_json(
       kUnigram,
       R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"StripAccents"},{"type":"Replace","pattern":{"Regex":" {2,}"},"content":" "}]})")));
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-  constexpr std::size_t kSize = 1 << 16;
-#else
-  constexpr std::size_t kSize = 1 << 20;
-#endif
-#else
-  constexpr std::size_t kSize = 1 << 18;
-#endif
+  const std::size_t kSize = kSanitized ? 1 << 16 : 1 << 20;
   for (const auto& t : all) {
     for (const char c : {'a', ' ', '\n', '\'', '0', '\xCC', '\x80', '\0', '!'}) {
       const std::size_t size = c == 'a' || c == ' ' ? kSize : kSize / 8;
-      const Ids ids = t->encode(std::string(size, c), true);
+      const TokenIds ids = t->encode(std::string(size, c), true);
       EXPECT_LE(ids.size(), 3 * size + 8);  // a byte that is no text becomes U+FFFD, three bytes
     }
   }
@@ -530,8 +516,8 @@ TEST(HostileTokenizer, NoFileMakesControlTokensOfText) {
   for (const std::int32_t id : marian->encode("a<pad>")) EXPECT_NE(id, 1);
   const auto merged = load_json(tokenizer_json(R"({"type":"BPE","vocab":{"<":0,"s":1,"<s":2},"merges":["< s"]})",
                                                R"("added_tokens":[{"id":2,"content":"<s","special":true}])"));
-  EXPECT_EQ(merged->encode("<s"), (Ids{0, 1}));
-  EXPECT_EQ(merged->encode("<s", true), Ids{2});
+  EXPECT_EQ(merged->encode("<s"), (TokenIds{0, 1}));
+  EXPECT_EQ(merged->encode("<s", true), TokenIds{2});
 }
 
 // Steps and tokens that a file chooses so that a text costs much more than its bytes. No timing: what is refused here would take from
@@ -568,13 +554,13 @@ TEST(HostileTokenizer, NoFileMakesATextExpensive) {
   expect(error(tokenizer_json(unigram + a2k + "b\",-1]]}"), many), walked);
   const auto shorter = load_json(tokenizer_json(unigram + std::string(250, 'a') + "b\",-1]]}"));
   EXPECT_EQ(shorter->encode(many).size(), many.size());
-  EXPECT_EQ(shorter->encode(std::string(250, 'a') + "b"), Ids{3});
+  EXPECT_EQ(shorter->encode(std::string(250, 'a') + "b"), TokenIds{3});
   const std::string words = R"({"type":"WordPiece","unk_token":"u","max_input_chars_per_word":100000,"vocab":{"u":0,"a":1,"##a":2,"##)";
   expect(error(tokenizer_json(words + a2k + "b\":3}}"), many), walked);
   const std::string added = R"("added_tokens":[{"id":3,"content":")" + std::string(1000, 'a') + R"(b","special":true}])";
   expect(error(tokenizer_json(kBpe, added), many, true), walked);
   const auto found = load_json(tokenizer_json(kBpe, added))->encode(std::string(1000, 'a') + "b", true);
-  EXPECT_EQ(found, Ids{3});
+  EXPECT_EQ(found, TokenIds{3});
   expect(error_of([&] {
            load_json(tokenizer_json(kBpe, normal(squeeze) + R"(,"added_tokens":[{"id":3,"content":"a  b","normalized":true}])"));
          }),
@@ -611,13 +597,13 @@ TEST(HostileTokenizer, NoFileMakesATextExpensive) {
 // Rows are often rounded up: Qwen has 151,936 for 151,669 tokens. An id without a token prints nothing, as in transformers.
 TEST(HostileTokenizer, AnIdWithoutATokenPrintsNothing) {
   const auto t = load_json(tokenizer_json(kBpe));
-  EXPECT_EQ(t->decode(Ids{0, 3, 151'935, 1}), "ab");
+  EXPECT_EQ(t->decode(TokenIds{0, 3, 151'935, 1}), "ab");
   EXPECT_EQ(t->bytes_of(3), "");
   TextStream stream(*t);
   std::string text;
   for (const std::int32_t id : {3, 0, 7, 2, 100'000}) text += stream.push(id);
   EXPECT_EQ(text + stream.finish(), "aab");
-  EXPECT_THROW(t->decode(Ids{-1}), Error);
+  EXPECT_THROW(t->decode(TokenIds{-1}), Error);
   EXPECT_THROW(t->text_of(3), Error);
 }
 
@@ -625,10 +611,10 @@ TEST(HostileTokenizer, ManyAddedTokensAndLongTokens) {
   std::string added, vocab;
   for (int i = 0; i < 20000; ++i) added += concat(i ? "," : "", "{\"id\":", i + 3, ",\"content\":\"<", i, ">\",\"special\":true}");
   const auto t = load_json(tokenizer_json(kBpe, "\"added_tokens\":[" + added + "]"));
-  EXPECT_EQ(t->encode("a<19999>b", true), (Ids{0, 20002, 1}));
+  EXPECT_EQ(t->encode("a<19999>b", true), (TokenIds{0, 20002, 1}));
   const std::string word(1 << 20, 'w');
   const auto longest = load_json(tokenizer_json(R"({"type":"WordPiece","unk_token":"u","vocab":{"u":0,")" + word + "\":1}}"));
-  EXPECT_EQ(longest->encode(word), Ids{0});  // a word of more than 100 characters is unknown whatever the vocabulary says
+  EXPECT_EQ(longest->encode(word), TokenIds{0});  // a word of more than 100 characters is unknown whatever the vocabulary says
 }
 
 }  // namespace

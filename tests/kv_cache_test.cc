@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "rapt/nn/kv_cache.h"
+#include "tests/build_kind.h"
 #include "tests/model_tools.h"
 #include "tests/tools.h"
 
@@ -99,6 +100,7 @@ TEST(KvCache, SharedAndCutSequencesEqualFreshOnes) {
   for (const Shape& shape : {Shape{}, Shape{.sinks = 3}, Shape{.key_bias = true}, Shape{.translates = true}})
     for (DType format : {DType::f32, DType::q8_0})
       for (Dim length : {1, 61, 64, 130}) {
+        if (kSanitized && length != 64 && length != 130) continue;  // on the border of a page and beside it
         SCOPED_TRACE(concat(name_of(format), ", ", length, " tokens, ", shape.sinks, " sinks", shape.translates ? ", translating" : ""));
         World w(shape, 260);
         std::vector<std::int32_t> other = w.tokens;  // goes on differently after `length`

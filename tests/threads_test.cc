@@ -18,14 +18,8 @@
 
 #include "rapt/ops/loss.h"
 #include "rapt/use/generate.h"
+#include "tests/build_kind.h"
 #include "tests/memory_checkpoint.h"
-
-#if !defined(__has_feature)
-#define __has_feature(what) 0
-#endif
-#if __has_feature(thread_sanitizer)  // a child of fork() starts threads: the sanitizer would end it
-extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
-#endif
 
 namespace rapt::test {
 namespace {
@@ -177,9 +171,6 @@ TEST(Threads, AForkedChildComputes) {
   EXPECT_TRUE(same(logits_of(device, model, texts), plain));  // the parent has lost nothing
 }
 
-#if !__has_feature(thread_sanitizer) && \
-    !__has_feature(address_sanitizer)  // they end a program that asks for too much, and take room themselves
-
 // How many of ten tasks get no scratch of this size.
 int without_scratch(Team& team, std::size_t bytes) {
   struct Count {
@@ -199,6 +190,7 @@ int without_scratch(Team& team, std::size_t bytes) {
 
 // A task that finds no memory says so; the region ends, and the next one is a new beginning.
 TEST(Threads, ScratchThatIsNotToBeHadIsTold) {
+  RAPT_NOT_SANITIZED("a program that asks for too much is ended there");
   Team team(2);
   const std::size_t most = std::numeric_limits<std::size_t>::max() / 4;
   EXPECT_EQ(without_scratch(team, most), 10);
@@ -209,6 +201,7 @@ TEST(Threads, ScratchThatIsNotToBeHadIsTold) {
 }
 
 TEST(Threads, ATeamGoesOnWithTheThreadsThereAre) {
+  RAPT_NOT_SANITIZED("a sanitizer takes much address space itself");
   EXPECT_EQ(in_child([] {  // room for the stacks of a few threads only
               std::ifstream statm("/proc/self/statm");
               rlim_t pages = 0;
@@ -223,7 +216,6 @@ TEST(Threads, ATeamGoesOnWithTheThreadsThereAre) {
             }),
             0);
 }
-#endif
 
 struct Step {
   double loss = 0;
