@@ -57,7 +57,7 @@ endif()
 # Mutated files of every kind, opened as a user would (tests/attack/attack.cc): a few here, many in scripts/test --long.
 if(RAPT_TEST_SET STREQUAL all)
   file(GLOB attack CONFIGURE_DEPENDS tests/attack/*.cc)
-  add_executable(rapt_attack ${attack} tests/toy_checkpoint.cc tests/model_tools.cc)
+  add_executable(rapt_attack ${attack} tests/hostile/made_model.cc tests/toy_checkpoint.cc tests/model_tools.cc)
   target_link_libraries(rapt_attack PRIVATE rapt ZLIB::ZLIB)
   target_include_directories(rapt_attack PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(rapt_attack PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

@@ -34,6 +34,7 @@
 #include "rapt/use/data.h"
 #include "tests/attack/memory.h"
 #include "tests/attack/mutate.h"
+#include "tests/hostile/made_model.h"
 #include "tests/model_tools.h"
 #include "tests/toy_checkpoint.h"
 
@@ -669,6 +670,13 @@ void costly_tokenizer(Rng& rng) {
   tokenizer_from_json(json + "}", "", "attack")->encode(text, true);
 }
 
+void made_case(Rng& rng, const TempFolder& temp) {  // sizes that agree, of every family, odd ones too
+  std::vector<std::uint8_t> choices(test::kMadeModelBytes);
+  for (std::uint8_t& c : choices) c = static_cast<std::uint8_t>(rng.next());
+  std::filesystem::create_directories(temp / "made");
+  test::open_made_model(choices, temp / "made");
+}
+
 void costly_case(Rng& rng, const TempFolder&) { rng.chance(2) ? costly_template(rng) : costly_tokenizer(rng); }
 
 struct Kind {
@@ -677,7 +685,7 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {{"gguf", gguf_case},         {"folder", folder_case}, {"llama2c", llama2c_case}, {"tokenizer", tokenizer_case},
                            {"packed", packed_case},     {"gzip", gzip_case},     {"recipe", recipe_case},   {"npy", npy_case},
-                           {"template", template_case}, {"costly", costly_case}};
+                           {"template", template_case}, {"made", made_case},     {"costly", costly_case}};
 constexpr std::size_t kMixed = std::size(kKinds) - 1;  // costly ones only where asked for: seconds each
 
 // The command that repeats the file at hand, for whoever dies: sanitizers and signals.
