@@ -116,7 +116,7 @@ struct JsonObject::Body {
   }
   JsonText keep(std::string_view key) {
     if (key.size() > left) make_room(std::max<std::size_t>(key.size(), 48));
-    if (!key.empty()) std::memcpy(next, key.data(), key.size());
+    key.copy(next, key.size());
     const std::string_view kept(next, key.size());
     next += key.size();
     left -= static_cast<std::uint32_t>(key.size());

@@ -112,7 +112,7 @@ Chosen choose(const Edit& e, Point point) {
       const std::optional<Dim> h = number_of<Dim>(w);
       if (!h || *h < 0 || *h >= c.point.shape[1])
         fail_usage("edit '", e.text, "': there is no head '", w, "' at ", c.point.name, "; it has ", c.point.shape[1], " (counted from 0)");
-      c.head = *h;
+      c.head = h;
       continue;
     }
     if (w == "all") continue;

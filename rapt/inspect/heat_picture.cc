@@ -181,10 +181,11 @@ std::string heat_svg(const HeatMap& map) {
   if (words) {
     out += "<g font-size=\"10\" text-anchor=\"middle\" pointer-events=\"none\">\n";
     for (std::size_t i = 0; i < R * C; ++i) {
-      const double s = share(i / C, i % C);
+      const std::size_t row = i / C, column = i % C;
+      const double s = share(row, column);
       const bool high_ink = share.both_signs() ? std::abs(s - 0.5) > 0.3 : s > 0.45;
-      out += text(high_ink ? "on-high" : "on-low", left + cell_w * (static_cast<double>(i % C) + 0.5),
-                  top + cell_h * (static_cast<double>(i / C) + 0.5) + 3.5, "",
+      out += text(high_ink ? "on-high" : "on-low", left + cell_w * (static_cast<double>(column) + 0.5),
+                  top + cell_h * (static_cast<double>(row) + 0.5) + 3.5, "",
                   terminal_text(map.cells[i], static_cast<Dim>((cell_w - 4) / 5.6)));
     }
     out += "</g>\n";

@@ -54,7 +54,7 @@ void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source) {
   forward(run, model, text, source.empty() ? nullptr : &from);
 }
 
-void watch_residual(Taps& taps, const Model& model, SeeRow see) {
+void watch_residual(Taps& taps, const Model& model, const SeeRow& see) {
   for (const auto* stack : {&model.encoder, &model.decoder})
     if (*stack && (*stack)->recurrent)
       fail("inspect: model ", model.recipe.name, " is made of recurrent cells; it has no residual stream to look at");

@@ -33,7 +33,7 @@ void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source = 
 
 // Hands out rows 0 … layers of every stack, [tokens of the text, C] each. Fails where there is no residual stream (recurrent cells).
 using SeeRow = std::function<void(Stack stack, int row, const Tensor& x)>;
-void watch_residual(Taps& taps, const Model& model, SeeRow see);
+void watch_residual(Taps& taps, const Model& model, const SeeRow& see);
 
 // Rows of the residual stream x [n,C] through the final norm and the head, at most kHeadRows at a time: see(first row, logits [m,V]).
 // What forward() does with its last rows, bit for bit.

@@ -100,13 +100,14 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto& [w, bias] = s.parts[i] = parts[i];
     s.y[i] = out[i] = output(run, x, w->rows);
-    (is_block(w->format) ? q.parts[q.count++] : a.parts[a.count++]) = {.n = w->rows,
-                                                                       .w = w->data.get(),
-                                                                       .format = w->format,
-                                                                       .bias = bias ? bias->data.get() : nullptr,
-                                                                       .residual = residual.data,
-                                                                       .scale = scale,
-                                                                       .y = out[i].data};
+    LinearPart& part = is_block(w->format) ? q.parts[q.count++] : a.parts[a.count++];
+    part = {.n = w->rows,
+            .w = w->data.get(),
+            .format = w->format,
+            .bias = bias ? bias->data.get() : nullptr,
+            .residual = residual.data,
+            .scale = scale,
+            .y = out[i].data};
   }
   s.bf16 = run.products == Precision::bf16;
   for (const Projection& p : parts) s.bf16 = s.bf16 && p.w->format == run.device.real;

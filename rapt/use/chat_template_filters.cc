@@ -84,7 +84,7 @@ Value map_filter(Meter& meter, const Value& self, const Arguments& given) {
       out.push_back(value.is_undefined() && t[1] ? *t[1] : std::move(value));
     }
   } else {
-    const std::string& name = name_argument(meter, "map", given.by_position[0]);
+    const std::string name = name_argument(meter, "map", given.by_position[0]);
     const Arguments rest = rest_of(given, 1);
     for (const Value& one : iterate(meter, self)) out.push_back(apply_filter(meter, name, one, rest));
   }

@@ -23,7 +23,7 @@ namespace rapt::cli {
 namespace {
 
 std::string time_text(double seconds) {
-  const auto s = static_cast<Dim>(seconds + 0.5);
+  const auto s = static_cast<Dim>(std::llround(seconds));
   if (s < 60) return concat(s, " s");
   if (s < 3600) return concat(s / 60, " min ", s % 60, " s");
   return concat(s / 3600, " h ", s / 60 % 60, " min");

@@ -29,7 +29,7 @@ class Bpe final : public PieceModel {
       byte_ids_ = byte_ids(spec, ids);
     }
     for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
-      const auto& [a, b] = spec.merges[rank];
+      const std::string &a = spec.merges[rank].first, &b = spec.merges[rank].second;
       const auto left = ids.find(a), right = ids.find(b), both = ids.find(a + b);
       const auto missing = [&](const std::string& what) {
         fail(spec.where, ": merge ", rank, " joins '", a, "' and '", b, "', but '", what,
@@ -241,7 +241,7 @@ class Spm final : public PieceModel {
       heap.pop_back();
       Symbol &a = symbols[static_cast<std::size_t>(best.left)], &b = symbols[static_cast<std::size_t>(best.right)];
       if (a.text.empty() || b.text.empty() || a.text.size() + b.text.size() != best.size) continue;
-      a.text = std::string_view(a.text.data(), best.size);
+      a.text = std::string_view(a.text.begin(), b.text.end());
       b.text = {};
       a.next = b.next;
       if (b.next >= 0) symbols[static_cast<std::size_t>(b.next)].previous = best.left;

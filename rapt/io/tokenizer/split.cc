@@ -211,7 +211,7 @@ std::size_t match(const Line& x, std::size_t i, Pattern pattern) {
   switch (pattern) {
     case Pattern::gpt2: return match_gpt2(x, i);
     case Pattern::llama3: return match_llama3(x, i, {});
-    case Pattern::qwen2: return match_llama3(x, i, {.digits = 1});
+    case Pattern::qwen2:
     case Pattern::bailing: return match_llama3(x, i, {.digits = 1});
     case Pattern::minicpm: return match_llama3(x, i, {.digits = SIZE_MAX});
     case Pattern::qwen35: return match_llama3(x, i, {.digits = 1, .marks = true});
