@@ -17,7 +17,7 @@
 #include "rapt/apps/cli/verb.h"
 #include "rapt/inspect/heads.h"
 #include "rapt/io/reader.h"
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints as files: llama2.c, names in RAPT_MODELS, untied tables in blocks, and the real models where they are.
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "rapt/inspect/picture.h"
-#include "rapt/nn/model_folder.h"
+#include "rapt/load/model_folder.h"
+#include "rapt/report/picture.h"
 #include "rapt/use/metrics.h"
 #include "rapt/use/translate.h"
 #include "tests/cli.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "rapt/base/json.h"
-#include "rapt/nn/model_folder.h"
-#include "rapt/nn/recipe_set.h"
+#include "rapt/load/model_folder.h"
+#include "rapt/recipe/recipe_set.h"
 #include "tests/cli.h"
 #include "tests/model_tools.h"
 #include "tests/toy_checkpoint.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "rapt/nn/recipe.h"
+#include "rapt/recipe/recipe.h"
 
 namespace rapt::test {
 

@@ -12,7 +12,7 @@
 #include "rapt/base/json.h"
 #include "rapt/inspect/headvis.h"
 #include "rapt/io/reader.h"
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 #include "tests/build_kind.h"
 #include "tests/data.h"
 #include "tests/tools.h"

@@ -2,8 +2,8 @@
 // Files whose sizes all agree, so that every reader of bytes takes them, and whose meaning is wrong: the loader must refuse them.
 #include <gtest/gtest.h>
 
-#include "rapt/nn/checkpoint.h"
-#include "rapt/nn/family.h"
+#include "rapt/load/checkpoint.h"
+#include "rapt/load/family.h"
 #include "tests/hostile/bytes.h"
 #include "tests/tools.h"
 

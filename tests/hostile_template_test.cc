@@ -6,8 +6,8 @@
 #include <functional>
 #include <string>
 
-#include "rapt/use/chat_template.h"
-#include "rapt/use/chat_template_builtins.h"
+#include "rapt/text/chat_template.h"
+#include "rapt/text/chat_template_builtins.h"
 
 namespace rapt {
 namespace {

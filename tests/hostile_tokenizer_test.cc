@@ -7,10 +7,10 @@
 #include <functional>
 #include <string>
 
+#include "rapt/base/unicode.h"
 #include "rapt/io/gguf.h"
 #include "rapt/io/reader.h"
-#include "rapt/io/tokenizer/from_files.h"
-#include "rapt/io/tokenizer/unicode.h"
+#include "rapt/text/tokenizer/from_files.h"
 #include "tests/build_kind.h"
 #include "tests/tools.h"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "rapt/inspect/massive.h"
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 #include "tests/build_kind.h"
 #include "tests/data.h"
 #include "tests/tools.h"

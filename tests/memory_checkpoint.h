@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 #include "tests/model_tools.h"
 
 namespace rapt::test {

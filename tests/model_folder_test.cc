@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models in memory as folders and back: every preset, small, with random weights; classifiers; recipe.json beside config.json; files
 // that are cut while they are read. That transformers computes the same from such folders: tests/golden/make_trained.py.
-#include "rapt/nn/model_folder.h"
+#include "rapt/load/model_folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -14,8 +14,8 @@
 
 #include "rapt/base/rng.h"
 #include "rapt/io/safetensors.h"
-#include "rapt/nn/checkpoint.h"
-#include "rapt/nn/family_write.h"
+#include "rapt/load/checkpoint.h"
+#include "rapt/load/family_write.h"
 #include "rapt/ops/embed.h"
 #include "rapt/use/generate.h"
 #include "tests/memory_checkpoint.h"

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "rapt/base/json.h"
-#include "rapt/use/chat_template.h"
+#include "rapt/text/chat_template.h"
 #include "rapt/use/generate.h"
 #include "tests/build_kind.h"
 #include "tests/data.h"

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "rapt/inspect/sink_score.h"
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 #include "tests/build_kind.h"
 #include "tests/data.h"
 #include "tests/views_tools.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokenizers end to end: ids of real vocabularies (data files) and of small ones written here, against what the originals give.
-#include "rapt/io/tokenizer/tokenizer.h"
+#include "rapt/text/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 #include "rapt/base/json.h"
+#include "rapt/base/unicode.h"
 #include "rapt/io/gguf.h"
 #include "rapt/io/reader.h"
-#include "rapt/io/tokenizer/from_files.h"
-#include "rapt/io/tokenizer/unicode.h"
-#include "rapt/io/tokenizer/write.h"
+#include "rapt/text/tokenizer/from_files.h"
+#include "rapt/text/tokenizer/write.h"
 #include "tests/data.h"
 
 namespace rapt {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rapt/base/json.h"
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 #include "tests/tools.h"
 
 namespace rapt::test {

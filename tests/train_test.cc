@@ -9,9 +9,9 @@
 
 #include "rapt/base/rng.h"
 #include "rapt/nn/model.h"
-#include "rapt/nn/recipe_set.h"
 #include "rapt/ops/linear.h"
 #include "rapt/ops/loss.h"
+#include "rapt/recipe/recipe_set.h"
 #include "rapt/use/train.h"
 #include "tests/build_kind.h"
 #include "tests/tools.h"

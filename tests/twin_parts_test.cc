@@ -10,7 +10,7 @@
 #include "rapt/inspect/lens.h"
 #include "rapt/inspect/norms.h"
 #include "rapt/inspect/sink_score.h"
-#include "rapt/nn/model_folder.h"
+#include "rapt/load/model_folder.h"
 #include "tests/cli.h"
 #include "tests/model_tools.h"
 #include "tests/tools.h"

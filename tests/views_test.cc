@@ -7,11 +7,11 @@
 #include <numbers>
 
 #include "rapt/inspect/compare.h"
-#include "rapt/inspect/document.h"
 #include "rapt/inspect/gates.h"
 #include "rapt/inspect/norms.h"
 #include "rapt/inspect/outliers.h"
 #include "rapt/inspect/positions.h"
+#include "rapt/report/document.h"
 #include "tests/tools.h"
 #include "tests/views_tools.h"
 

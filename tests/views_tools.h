@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rapt/nn/recipe_set.h"
+#include "rapt/recipe/recipe_set.h"
 #include "tests/model_tools.h"
 #include "tests/naive_model.h"
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "rapt/base/unicode.h"
 #include "rapt/inspect/look.h"
-#include "rapt/inspect/words.h"
-#include "rapt/io/tokenizer/unicode.h"
+#include "rapt/text/words.h"
 
 namespace rapt {
 namespace {

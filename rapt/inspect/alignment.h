@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "rapt/inspect/picture.h"
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
+#include "rapt/report/picture.h"
 
 namespace rapt {
 

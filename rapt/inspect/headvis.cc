@@ -8,8 +8,8 @@
 
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
-#include "rapt/inspect/document.h"
 #include "rapt/io/reader.h"
+#include "rapt/report/document.h"
 
 namespace rapt {
 namespace {

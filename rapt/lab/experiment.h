@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "rapt/device/device.h"
-#include "rapt/inspect/document.h"
+#include "rapt/report/document.h"
 
 namespace rapt {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 
 namespace rapt {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "rapt/nn/recipe.h"
+#include "rapt/recipe/recipe.h"
 #include "rapt/tensor/weight.h"
 
 namespace rapt {

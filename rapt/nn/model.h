@@ -7,7 +7,7 @@
 
 #include "rapt/nn/kv_cache.h"
 #include "rapt/nn/layers.h"
-#include "rapt/nn/recipe.h"
+#include "rapt/recipe/recipe.h"
 #include "rapt/run/batch.h"
 #include "rapt/run/run.h"
 

@@ -12,8 +12,8 @@
 #include "rapt/io/fs.h"
 #include "rapt/io/gzip.h"
 #include "rapt/io/reader.h"
-#include "rapt/io/tokenizer/spec.h"
-#include "rapt/io/tokenizer/train_bpe.h"
+#include "rapt/text/tokenizer/spec.h"
+#include "rapt/text/tokenizer/train_bpe.h"
 #include "rapt/use/data_parts.h"
 
 namespace rapt {

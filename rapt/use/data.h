@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "rapt/io/tokenizer/tokenizer.h"
-#include "rapt/io/tokenizer/train.h"
-#include "rapt/nn/recipe.h"
+#include "rapt/recipe/recipe.h"
 #include "rapt/run/batch.h"
+#include "rapt/text/tokenizer/tokenizer.h"
+#include "rapt/text/tokenizer/train.h"
 
 namespace rapt {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 #include "rapt/use/generate.h"
 
 namespace rapt {

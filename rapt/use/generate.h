@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 #include "rapt/use/sampler.h"
 
 namespace rapt {

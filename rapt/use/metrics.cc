@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "rapt/io/tokenizer/unicode.h"
+#include "rapt/base/unicode.h"
 
 namespace rapt {
 namespace {

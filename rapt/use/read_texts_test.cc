@@ -12,20 +12,20 @@ namespace {
 
 using testing::HasSubstr;
 
-const Json& golden() {
+const Json& golden_texts() {
   static const Json all = parse_json(read_text_file(std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/pipelines.json"), "pipelines.json");
   return all;
 }
 
 std::string words() {
   std::string out;
-  for (const Json& word : golden().find("vocabulary")->array()) out += word.string() + "\n";
+  for (const Json& word : golden_texts().find("vocabulary")->array()) out += word.string() + "\n";
   return out;
 }
 
 Checkpoint toy(const char* name, Device& device, const std::string& vocabulary = words()) {
   const TempFolder temp;
-  write_folder(toy_from(name, *golden().find(name)), temp / "m");
+  write_folder(toy_from(name, *golden_texts().find(name)), temp / "m");
   put_file(temp / "m/vocab.txt", vocabulary);
   put_file(temp / "m/tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer", "do_lower_case": true})");
   return open_checkpoint(temp / "m", {.real = device.real, .device = &device});
@@ -33,7 +33,7 @@ Checkpoint toy(const char* name, Device& device, const std::string& vocabulary =
 
 std::vector<std::string> texts_of(const char* list) {
   std::vector<std::string> out;
-  for (const Json& one : golden().find(list)->array()) out.push_back(one.find("text")->string());
+  for (const Json& one : golden_texts().find(list)->array()) out.push_back(one.find("text")->string());
   return out;
 }
 
@@ -48,7 +48,7 @@ TEST(FillMasks, GuessesAsThePipeline) {
   ASSERT_EQ(got.size(), texts.size());
   std::size_t masks = 0;
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    const Json::Array& want = golden().find("fill")->array()[i].find("masks")->array();
+    const Json::Array& want = golden_texts().find("fill")->array()[i].find("masks")->array();
     ASSERT_EQ(got[i].guesses.size(), want.size()) << texts[i];
     masks += want.size();
     if (spells_a_token(texts[i])) continue;
@@ -93,7 +93,7 @@ TEST(ClassifyTexts, AsThePipeline) {
   ASSERT_EQ(got.size(), texts.size());
   for (std::size_t i = 0; i < texts.size(); ++i) {
     if (spells_a_token(texts[i])) continue;
-    for (const Json& w : golden().find("classify")->array()[i].find("classes")->array())
+    for (const Json& w : golden_texts().find("classify")->array()[i].find("classes")->array())
       for (std::size_t k = 0; k < 3; ++k)
         if (class_name(c, k) == w.find("label")->string()) EXPECT_NEAR(got[i][k], w.find("probability")->number(), 1e-5) << texts[i];
     EXPECT_EQ(classify_texts(device, c, std::span(&texts[i], 1))[0], got[i]);

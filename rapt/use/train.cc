@@ -9,7 +9,7 @@
 
 #include "rapt/base/text.h"
 #include "rapt/io/safetensors.h"
-#include "rapt/nn/family.h"
+#include "rapt/load/family.h"
 #include "rapt/ops/activation.h"
 #include "rapt/ops/loss.h"
 #include "rapt/use/train_options.h"

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <limits>
 
-#include "rapt/inspect/page.h"
+#include "rapt/report/page.h"
 
 namespace {
 

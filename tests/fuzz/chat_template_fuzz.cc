@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "rapt/use/chat_template.h"
+#include "rapt/text/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const rapt::Json messages = rapt::parse_json(

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "rapt/nn/recipe.h"
+#include "rapt/recipe/recipe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {

@@ -7,8 +7,8 @@
 
 #include "rapt/io/gguf.h"
 #include "rapt/io/reader.h"
-#include "rapt/io/tokenizer/from_files.h"
-#include "rapt/io/tokenizer/write.h"
+#include "rapt/text/tokenizer/from_files.h"
+#include "rapt/text/tokenizer/write.h"
 
 namespace {
 

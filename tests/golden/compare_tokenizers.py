@@ -48,7 +48,7 @@ DEEPSEEK_CODER = [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u4e00-\u9fa5\u0800-\
 
 def deepseek_llm():
     """The letters of DeepSeek LLM's pattern, from our own table so that it stands in one place."""
-    text = (pathlib.Path(__file__).parents[2] / "rapt/io/tokenizer/patterns.cc").read_text()
+    text = (pathlib.Path(__file__).parents[2] / "rapt/text/tokenizer/patterns.cc").read_text()
     body = text.split("kDeepseekLetters[] = {")[1].split("};")[0]
     letters = ""
     for part in body.replace("{", "").split("},"):

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <map>
 
-#include "rapt/nn/checkpoint.h"
-#include "rapt/nn/family.h"
+#include "rapt/load/checkpoint.h"
+#include "rapt/load/family.h"
 #include "rapt/tensor/formats.h"
 #include "tests/hostile/bytes.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "rapt/apps/cli/model_args.h"
-#include "rapt/use/chat_template.h"
+#include "rapt/text/chat_template.h"
 
 namespace rapt::cli {
 

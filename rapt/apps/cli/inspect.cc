@@ -7,9 +7,9 @@
 
 #include "rapt/apps/cli/inspect_tools.h"
 #include "rapt/base/text.h"
-#include "rapt/inspect/picture.h"
-#include "rapt/inspect/words.h"
-#include "rapt/nn/presets.h"
+#include "rapt/recipe/presets.h"
+#include "rapt/report/picture.h"
+#include "rapt/text/words.h"
 #include "rapt/use/generate.h"
 
 namespace rapt::cli {

@@ -4,7 +4,7 @@
 
 #include "rapt/apps/cli/inspect_tools.h"
 #include "rapt/inspect/lens.h"
-#include "rapt/inspect/words.h"
+#include "rapt/text/words.h"
 
 namespace rapt::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include "rapt/inspect/lens.h"
 #include "rapt/inspect/massive.h"
 #include "rapt/inspect/norms.h"
-#include "rapt/inspect/page.h"
-#include "rapt/inspect/words.h"
+#include "rapt/report/page.h"
+#include "rapt/text/words.h"
 
 namespace rapt::cli {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "rapt/base/text.h"
-#include "rapt/inspect/words.h"
+#include "rapt/text/words.h"
 
 namespace rapt::cli {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rapt/apps/cli/model_args.h"
-#include "rapt/inspect/document.h"
+#include "rapt/report/document.h"
 
 namespace rapt::cli {
 

@@ -7,7 +7,7 @@
 #include "rapt/apps/cli/inspect_view.h"
 #include "rapt/base/text.h"
 #include "rapt/lab/experiment.h"
-#include "rapt/nn/recipe.h"
+#include "rapt/recipe/recipe.h"
 
 namespace rapt::cli {
 namespace {

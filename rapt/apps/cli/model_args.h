@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "rapt/apps/cli/verb.h"
-#include "rapt/nn/checkpoint.h"
+#include "rapt/load/checkpoint.h"
 #include "rapt/use/generate.h"
 
 namespace rapt::cli {

@@ -8,10 +8,10 @@
 #include "rapt/base/json.h"
 #include "rapt/base/terminal.h"
 #include "rapt/base/text.h"
-#include "rapt/inspect/document.h"
-#include "rapt/nn/checkpoint.h"
-#include "rapt/nn/recipe.h"
-#include "rapt/nn/show.h"
+#include "rapt/load/checkpoint.h"
+#include "rapt/recipe/recipe.h"
+#include "rapt/recipe/show.h"
+#include "rapt/report/document.h"
 
 namespace rapt::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include "rapt/base/checked.h"
 #include "rapt/base/memory.h"
 #include "rapt/base/text.h"
-#include "rapt/nn/model_folder.h"
-#include "rapt/nn/recipe_set.h"
+#include "rapt/load/model_folder.h"
+#include "rapt/recipe/recipe_set.h"
 #include "rapt/use/train_options.h"
 
 namespace rapt::cli {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rapt/inspect/picture.h"
+#include "rapt/report/picture.h"
 #include "rapt/use/train.h"
 
 namespace rapt::cli {

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+// Converting: tensor by tensor from one form's names, order and conventions to the other's, in whatever type is asked for.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "rapt/base/team.h"
+#include "rapt/base/text.h"
+#include "rapt/io/folder.h"
+#include "rapt/io/safetensors.h"
+#include "rapt/load/checkpoint.h"
+#include "rapt/load/checkpoint_files.h"
+#include "rapt/load/family_write.h"
+#include "rapt/tensor/formats.h"
+#include "rapt/text/tokenizer/write.h"
+
+namespace rapt {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Piece {  // rows that come from one tensor
+  TensorUse use;
+  Dim rows = 0, cols = 0;
+  bool vector = false;
+  float add = 0;          // norms: 1 is added or taken away
+  Dim pairs = 0;          // > 0: the target wants rows of heads of this size in pairs order
+};
+
+struct Output {  // one tensor of the target
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<Dim> shape;
+  bool transposed = false;
+  std::vector<Piece> pieces;
+};
+
+// Rows [first, first + count) of a piece as numbers, in the target's order.
+void piece_values(const Piece& p, Dim first, Dim count, std::vector<float>& out) {
+  out.resize(static_cast<std::size_t>(count * p.cols));
+  std::vector<std::byte> room;
+  for (Dim r = 0; r < count; ++r) {
+    Dim ours = first + r;
+    if (p.pairs > 0) {  // the inverse of TensorUse::row
+      const Dim half = p.pairs / 2, d = ours % p.pairs;
+      ours = ours - d + (d % 2 == 0 ? d / 2 : half + d / 2);
+    }
+    const auto bytes = p.use.view->read_rows(p.use.row(ours), 1, room);
+    dequantize(p.use.view->dtype(), bytes, std::span(out).subspan(static_cast<std::size_t>(r * p.cols), static_cast<std::size_t>(p.cols)));
+  }
+  if (p.add != 0)
+    for (float& x : out) x += p.add;
+}
+
+std::vector<float> vector_values(const Piece& p) {
+  const std::vector<float> all = p.use.view->values();
+  std::vector<float> out;
+  for (Dim c = 0; c < p.cols; ++c) {
+    Dim ours = c;
+    if (p.pairs > 0) {
+      const Dim half = p.pairs / 2, d = c % p.pairs;
+      ours = c - d + (d % 2 == 0 ? d / 2 : half + d / 2);
+    }
+    out.push_back(all[static_cast<std::size_t>(p.use.row(ours))] + p.add);
+  }
+  return out;
+}
+
+void encode(DType type, std::span<const float> values, std::vector<std::byte>& out, const std::string& name) {
+  out.resize(bytes_of(type, static_cast<Dim>(values.size()), name));
+  if (type == DType::f32) std::memcpy(out.data(), values.data(), out.size());
+  else quantize(type, values, out);
+}
+
+class Writer {
+ public:
+  Writer() : team_(processors()) {}
+
+  void write(const Output& o, FileWriter& out) {
+    const FloatMode mode;  // numbers are converted as the team converts them
+    for (const Piece& p : o.pieces) {
+      if (p.vector) {
+        std::vector<std::byte> bytes;
+        encode(o.dtype, vector_values(p), bytes, o.name);
+        out.write(bytes);
+      }
+    }
+    if (o.pieces[0].vector) return;
+    if (o.transposed) return write_transposed(o, out);
+    for (const Piece& p : o.pieces) {
+      if (p.use.transposed) write_from_transposed(p, o, out);
+      else write_rows(p, o, out);
+    }
+  }
+
+ private:
+  static constexpr Dim kRows = 64;
+
+  void write_rows(const Piece& p, const Output& o, FileWriter& out) {
+    const bool as_is = o.dtype == p.use.view->dtype() && p.use.head_dim == 0 && p.pairs == 0 && p.add == 0;
+    if (as_is) {
+      constexpr Dim kAtOnce = 1024;
+      std::vector<std::byte> room;
+      for (Dim r = 0; r < p.rows; r += kAtOnce) out.write(p.use.view->read_rows(p.use.first + r, std::min(kAtOnce, p.rows - r), room));
+      return;
+    }
+    const Dim tasks = (p.rows + kRows - 1) / kRows, at_once = 16 * team_.threads();
+    std::vector<std::vector<std::byte>> done(static_cast<std::size_t>(std::min(tasks, at_once)));
+    for (Dim base = 0; base < tasks; base += at_once) {
+      const Dim n = std::min(at_once, tasks - base);
+      team_.each(n, [&](Dim task) {
+        const Dim first = (base + task) * kRows, count = std::min(kRows, p.rows - first);
+        std::vector<float> values;
+        piece_values(p, first, count, values);
+        encode(o.dtype, values, done[static_cast<std::size_t>(task)], o.name);
+      });
+      for (Dim i = 0; i < n; ++i) out.write(done[static_cast<std::size_t>(i)]);
+    }
+  }
+
+  void write_from_transposed(const Piece& p, const Output& o, FileWriter& out) {
+    const std::vector<float> all = p.use.view->values();
+    const Dim across = p.use.view->last();
+    std::vector<float> row(static_cast<std::size_t>(p.cols));
+    std::vector<std::byte> bytes;
+    for (Dim r = 0; r < p.rows; ++r) {
+      for (Dim c = 0; c < p.cols; ++c) row[static_cast<std::size_t>(c)] = all[static_cast<std::size_t>(c * across + p.use.first + r)];
+      encode(o.dtype, row, bytes, o.name);
+      out.write(bytes);
+    }
+  }
+
+  // All pieces side by side, their rows becoming columns.
+  void write_transposed(const Output& o, FileWriter& out) {
+    const Dim rows = o.shape[0], cols = o.shape[1];
+    std::vector<float> all(static_cast<std::size_t>(rows * cols)), values;
+    Dim at = 0;
+    for (const Piece& p : o.pieces) {
+      if (p.use.transposed) {
+        const std::vector<float> theirs = p.use.view->values();
+        for (Dim r = 0; r < p.rows; ++r)
+          for (Dim c = 0; c < p.cols; ++c)
+            all[static_cast<std::size_t>(c * cols + at + r)] = theirs[static_cast<std::size_t>(c * p.use.view->last() + p.use.first + r)];
+      } else {
+        piece_values(p, 0, p.rows, values);
+        for (Dim r = 0; r < p.rows; ++r)
+          for (Dim c = 0; c < p.cols; ++c)
+            all[static_cast<std::size_t>(c * cols + at + r)] = values[static_cast<std::size_t>(r * p.cols + c)];
+      }
+      at += p.rows;
+    }
+    std::vector<std::byte> bytes;
+    encode(o.dtype, all, bytes, o.name);
+    out.write(bytes);
+  }
+
+  Team team_;
+};
+
+// ------------------------------------------------------------------------------------------------ types
+// What llama-quantize falls back to where rows are no whole blocks.
+DType fitting(DType type, Dim cols) {
+  auto fits = [&](DType t) { return cols % static_cast<Dim>(info_of(t).block) == 0; };
+  if (fits(type)) return type;
+  DType next = type;
+  switch (type) {
+    case DType::q2_k:
+    case DType::q3_k: next = DType::q4_0; break;
+    case DType::q4_k: next = DType::q5_0; break;
+    case DType::q5_k: next = DType::q5_1; break;
+    case DType::q6_k: next = DType::q8_0; break;
+    default: next = DType::f16; break;
+  }
+  return fits(next) ? next : DType::f16;
+}
+
+struct Types {
+  Form to;
+  const ConvertOptions& options;
+  bool tied;
+  std::map<std::string, std::pair<std::size_t, Dim>> changed;  // "q4_k: stored as q5_0": how often, rows of
+
+  // `output`: the matrix that gives the logits (also the tied table); it gets more bits, as llama-quantize does.
+  DType of(DType from, bool matrix, bool output, Dim cols) {
+    if (!matrix) return DType::f32;
+    DType want = options.type.value_or(from);
+    if (to == Form::folder && !options.type && is_block(want)) return DType::f32;
+    if (want == DType::f64 || !(is_float(want) || is_block(want))) want = DType::f32;
+    if (options.type && output && is_block(want) && want != DType::q8_0) want = cols % 256 == 0 ? DType::q6_k : DType::q8_0;
+    const DType got = fitting(want, cols);
+    if (got != want && options.note) {
+      auto& [count, width] = changed[concat(name_of(want), ": stored as ", name_of(got))];
+      ++count;
+      width = cols;
+    }
+    return got;
+  }
+  void report() const {
+    for (const auto& [what, n] : changed)
+      options.note(concat(n.first, n.first == 1 ? " matrix has" : " matrices have", " rows of ", n.second, ", no whole blocks of ", what));
+  }
+};
+
+bool is_output(const std::string& ours, bool tied) { return ours == "head.weight" || (ours == "embed.tokens" && tied); }
+bool is_matrix(const WeightShape& w) {
+  if (w.vector || (w.name.starts_with("embed.") && w.name != "embed.tokens")) return false;
+  return !w.name.ends_with(".buckets") && !w.name.ends_with(".score.weight") && w.name.find(".slots.") == std::string::npos;
+}
+bool is_norm_weight(const std::string& ours) { return ours.ends_with(".weight") && ours.find("norm") != std::string::npos; }
+
+// ------------------------------------------------------------------------------------------------ plans
+std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, Form to, Types& types) {
+  const Source& s = f.source;
+  const Family& family = *s.family;
+  std::vector<Output> out;
+  std::map<std::string, std::size_t> at;
+  for (const auto& [w, use] : plan_tensors(s, t.recipe)) {
+    std::string name;
+    try {
+      name = written_name(family, to, w.name, t.recipe);
+    } catch (const Error& e) {
+      fail(f.path, ": ", e.what());
+    }
+    Piece p{.use = use, .rows = w.vector ? 1 : w.rows, .cols = w.cols, .vector = w.vector};
+    if (is_norm_weight(w.name)) p.add = static_cast<float>(family.offset_gain(s.form)) - static_cast<float>(family.offset_gain(to));
+    if (family.permuted(to, w.name)) {
+      const StackRecipe& stack = w.name.starts_with("encoder") ? *t.recipe.encoder : *t.recipe.decoder;
+      for (const PartRecipe& part : stack.layer(0).parts)
+        if (part.kind == PartRecipe::Kind::self) p.pairs = part.attn.head_dim;
+      if (p.pairs % 2 != 0)
+        fail(f.path, ": GGUF keeps the channels of a head in pairs, and heads of ", p.pairs, " channels have none; it stays a folder");
+    }
+    const auto [it, fresh] = at.emplace(name, out.size());
+    if (fresh) {
+      Output o{.name = name,
+               .dtype = types.of(use.view->dtype(), is_matrix(w), is_output(w.name, t.recipe.head.tied), w.cols),
+               .transposed = family.transposed(to, w.name)};
+      o.shape = w.vector ? std::vector<Dim>{0} : std::vector<Dim>{0, w.cols};
+      if (o.transposed && is_block(o.dtype)) o.dtype = DType::f32;
+      out.push_back(std::move(o));
+    }
+    Output& o = out[it->second];
+    o.shape[0] += w.vector ? w.cols : w.rows;
+    o.pieces.push_back(p);
+  }
+  for (Output& o : out) {
+    if (o.transposed) std::swap(o.shape[0], o.shape[1]);
+    if (o.name == "final_logits_bias") o.shape.insert(o.shape.begin(), 1);
+  }
+  return out;
+}
+
+// The same form again: names and order stay, only types change.
+std::vector<Output> same_plan(const CheckpointFiles& f, const Translation& t, Types& types) {
+  const Source& s = f.source;
+  std::map<const TensorView*, std::pair<bool, bool>> kinds;  // matrix, output
+  for (const auto& [w, use] : plan_tensors(s, t.recipe)) kinds[use.view] = {is_matrix(w), is_output(w.name, t.recipe.head.tied)};
+  std::vector<Output> out;
+  for (const TensorView& v : s.tensors->all()) {
+    const auto it = kinds.find(&v);
+    const bool known = it != kinds.end();
+    if (!known && !is_float(v.dtype()) && s.form == Form::folder) continue;  // buffers nobody reads
+    const bool matrix = known && it->second.first;
+    Output o{.name = v.name(), .dtype = matrix ? types.of(v.dtype(), true, it->second.second, v.last()) : v.dtype()};
+    o.shape.assign(v.shape().begin(), v.shape().end());
+    Piece p{.use = {.view = &v}, .rows = v.rows(), .cols = v.last(), .vector = v.shape().size() < 2};
+    if (p.vector) p.rows = 1;
+    o.pieces.push_back(p);
+    out.push_back(std::move(o));
+  }
+  return out;
+}
+
+std::uint32_t file_type(std::optional<DType> type, std::span<const Output> tensors) {
+  std::map<DType, std::uint64_t> bytes;
+  for (const Output& o : tensors)
+    if (o.shape.size() > 1) {
+      std::uint64_t n = 1;
+      for (const Dim d : o.shape) n *= static_cast<std::uint64_t>(d);
+      bytes[o.dtype] += n;
+    }
+  DType most = type.value_or(DType::f32);
+  if (!type) {
+    std::uint64_t best = 0;
+    for (const auto& [t, n] : bytes)
+      if (n > best) best = n, most = t;
+  }
+  switch (most) {  // llama.cpp's numbers
+    case DType::f16: return 1;
+    case DType::q4_0: return 2;
+    case DType::q4_1: return 3;
+    case DType::q8_0: return 7;
+    case DType::q5_0: return 8;
+    case DType::q5_1: return 9;
+    case DType::q2_k: return 10;
+    case DType::q3_k: return 12;
+    case DType::q4_k: return 15;
+    case DType::q5_k: return 17;
+    case DType::q6_k: return 18;
+    case DType::bf16: return 32;
+    default: return 0;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ GGUF
+void set_key(GgufKeys& keys, const std::string& key, GgufValue value) {
+  for (auto& [name, old] : keys)
+    if (name == key) {
+      old = std::move(value);
+      return;
+    }
+  keys.emplace_back(key, std::move(value));
+}
+
+void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& to, const ConvertOptions& options) {
+  const Source& s = f.source;
+  Types types{Form::gguf, options, t.recipe.head.tied, {}};
+  const bool same = f.gguf.has_value();
+  if (!same && s.family->gguf_arch().empty()) fail(f.path, ": ", s.family->name, " has no GGUF form");
+  std::vector<RopeFactors> factors;
+  GgufKeys keys;
+  std::vector<Output> outputs;
+  if (same) {
+    outputs = same_plan(f, t, types);
+    for (const auto& [key, value] : f.gguf->metadata())
+      if (!key.starts_with("split.")) keys.emplace_back(key, value);
+  } else {
+    const bool llama2c = f.format == "llama2.c";
+    outputs = llama2c ? same_plan(f, t, types) : cross_plan(f, t, Form::gguf, types);
+    keys.emplace_back("general.architecture", GgufValue::text(s.family->gguf_arch()));
+    keys.emplace_back("general.type", GgufValue::text("model"));
+    const std::string stem = fs::path(f.path).lexically_normal().filename().empty()
+                                 ? fs::path(f.path).lexically_normal().parent_path().filename().string()
+                                 : fs::path(f.path).filename().string();
+    keys.emplace_back("general.name", GgufValue::text(stem));
+    for (auto& k : gguf_keys(*s.family, t, factors)) keys.push_back(std::move(k));
+    const Checkpoint beside = describe_checkpoint(f, t.recipe);
+    if (t.recipe.encoder && !t.recipe.decoder)
+      keys.emplace_back(s.family->gguf_arch() + ".pooling_type", GgufValue::u32(static_cast<std::uint32_t>(beside.pool)));
+    if (beside.max_tokens > 0) keys.emplace_back(kOwnLengthKey, GgufValue::u32(static_cast<std::uint32_t>(beside.max_tokens)));
+    if (beside.decoder_start >= 0)
+      keys.emplace_back(s.family->gguf_arch() + ".decoder_start_token_id",
+                        GgufValue::u32(static_cast<std::uint32_t>(beside.decoder_start)));
+    if (!beside.class_names.empty() && s.family->own) {
+      Json names = Json::Object{};
+      for (std::size_t i = 0; i < beside.class_names.size(); ++i) names.set(std::to_string(i), beside.class_names[i]);
+      keys.emplace_back(kOwnClassesKey, GgufValue::text(names.dump(0)));
+    }
+    if (beside.tokenizer)
+      for (auto& k : tokenizer_metadata(*beside.tokenizer, t.recipe.vocab)) set_key(keys, k.first, std::move(k.second));
+    else set_key(keys, "tokenizer.ggml.model", GgufValue::text("none"));
+    if (!beside.chat_template.empty()) set_key(keys, "tokenizer.chat_template", GgufValue::text(beside.chat_template));
+  }
+  set_key(keys, "general.file_type", GgufValue::u32(file_type(options.type, outputs)));
+  set_key(keys, "general.quantization_version", GgufValue::u32(2));
+  Writer writer;
+  std::vector<GgufTensorPlan> plan;
+  for (const RopeFactors& list : factors)
+    plan.push_back({list.tensor, DType::f32, {static_cast<Dim>(list.values.size())}, [&list](FileWriter& out) {
+                      out.write(std::as_bytes(std::span(list.values)));
+                    }});
+  for (const Output& o : outputs)
+    plan.push_back({o.name, o.dtype, o.shape, [&o, &s, &writer](FileWriter& out) {
+                      writer.write(o, out);
+                      s.tensors->check_unchanged();
+                    }});
+  if (options.note) types.report();
+  write_gguf(to, keys, plan, options.force, options.progress);
+}
+
+// ------------------------------------------------------------------------------------------------ folders
+void write_file(const fs::path& path, std::string_view text, bool force) {
+  FileWriter out(path.string(), force);
+  out.write(text);
+  out.commit();
+}
+
+const char* torch_name(DType type) { return type == DType::f16 ? "float16" : type == DType::bf16 ? "bfloat16" : "float32"; }
+
+Json ids_json(const std::vector<std::int32_t>& ids) {
+  if (ids.size() == 1) return static_cast<std::int64_t>(ids[0]);
+  Json::Array out;
+  for (const std::int32_t id : ids) out.push_back(static_cast<std::int64_t>(id));
+  return out;
+}
+
+void to_folder(const CheckpointFiles& f, const Translation& t, const std::string& to, const ConvertOptions& options) {
+  const Source& s = f.source;
+  if (options.type && is_block(*options.type))
+    fail_usage("--type ", name_of(*options.type), ": a Hugging Face folder holds f32, f16 or bf16; write a .gguf file for block types");
+  if (fs::exists(to) && !options.force) fail(to, ": exists already; --force overwrites it");
+  Types types{Form::folder, options, t.recipe.head.tied, {}};
+  const bool same = f.format == "folder";
+  std::vector<Output> outputs = same ? same_plan(f, t, types) : cross_plan(f, t, Form::folder, types);
+  DType most = DType::f32;
+  for (const Output& o : outputs)
+    if (o.shape.size() > 1 && o.dtype != DType::f32) most = o.dtype;
+  for (Output& o : outputs)  // one type for all of it: that is what the library loads
+    if (is_float(o.dtype)) o.dtype = most == DType::f32 ? DType::f32 : o.dtype;
+  fs::create_directories(to);
+  const fs::path folder = to;
+  if (same) {
+    Json config = s.keys;
+    config.set(config.find("torch_dtype") ? "torch_dtype" : "dtype", torch_name(most));
+    write_file(folder / "config.json", config.dump() + "\n", options.force);
+    for (const char* name :
+         {"recipe.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+          "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "source.spm", "target.spm",
+          "chat_template.jinja", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"})
+      if (const fs::path from = fs::path(f.path) / name; fs::exists(from)) {
+        fs::create_directories((folder / name).parent_path());
+        write_file(folder / name, read_text_file(from.string()), options.force);
+      }
+  } else {
+    const Checkpoint beside = describe_checkpoint(f, t.recipe);
+    Json config = config_of(*s.family, t);
+    config.set("torch_dtype", torch_name(most));
+    if (beside.tokenizer) {
+      const Tokenizer& k = *beside.tokenizer;
+      for (const auto& [key, id] : {std::pair{"bos_token_id", k.bos}, std::pair{"eos_token_id", k.eos}, std::pair{"pad_token_id", k.pad}})
+        config.set(key, id >= 0 ? Json(static_cast<std::int64_t>(id)) : Json());
+      const TokenizerFiles texts = tokenizer_files(k, beside.chat_template);
+      write_file(folder / "tokenizer.json", texts.tokenizer_json, options.force);
+      write_file(folder / "tokenizer_config.json", texts.tokenizer_config_json, options.force);
+    } else {
+      for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) config.set(key, Json());
+    }
+    if (beside.decoder_start >= 0) {
+      config.set("decoder_start_token_id", static_cast<std::int64_t>(beside.decoder_start));
+      if (!beside.tokenizer) config.set("pad_token_id", static_cast<std::int64_t>(beside.decoder_start));
+    }
+    if (!beside.class_names.empty()) set_class_names(config, beside.class_names, t.recipe.head.classes);
+    write_file(folder / "config.json", config_text(config), options.force);
+    if (s.family->own) write_file(folder / "recipe.json", recipe_json(t.recipe), options.force);
+    if (!beside.stops.empty()) {
+      Json generation = Json::Object{};
+      generation.set("eos_token_id", ids_json(beside.stops));
+      write_file(folder / "generation_config.json", generation.dump() + "\n", options.force);
+    }
+    if (beside.pool != Pool::none) {
+      static constexpr const char* kModes[] = {"", "mean_tokens", "cls_token", "lasttoken"};
+      Json pooling = Json::Object{};
+      pooling.set("word_embedding_dimension", t.recipe.width);
+      for (const Pool p : {Pool::mean, Pool::cls, Pool::last})
+        pooling.set(concat("pooling_mode_", kModes[static_cast<int>(p)]), p == beside.pool);
+      fs::create_directories(folder / "1_Pooling");
+      write_file(folder / "1_Pooling" / "config.json", pooling.dump() + "\n", options.force);
+      Json::Array modules;
+      auto module = [&](const char* path, const char* type) {
+        Json m = Json::Object{};
+        m.set("idx", static_cast<std::int64_t>(modules.size()));
+        m.set("name", std::to_string(modules.size()));
+        m.set("path", path);
+        m.set("type", concat("sentence_transformers.models.", type));
+        modules.push_back(std::move(m));
+      };
+      module("", "Transformer");
+      module("1_Pooling", "Pooling");
+      if (beside.normalize) module("2_Normalize", "Normalize");
+      write_file(folder / "modules.json", Json(modules).dump() + "\n", options.force);
+      if (beside.max_tokens > 0) {
+        Json limits = Json::Object{};
+        limits.set("max_seq_length", beside.max_tokens);
+        limits.set("do_lower_case", false);
+        write_file(folder / "sentence_bert_config.json", limits.dump() + "\n", options.force);
+      }
+    }
+  }
+  Writer writer;
+  std::vector<SafetensorPlan> plan;
+  std::size_t done = 0;
+  for (const Output& o : outputs)
+    plan.push_back({o.name, o.dtype, o.shape, [&](FileWriter& out) {
+                      writer.write(o, out);
+                      s.tensors->check_unchanged();
+                      if (options.progress) options.progress(++done, outputs.size());
+                    }});
+  if (options.note) types.report();
+  write_safetensors_folder(to, plan, options.shard_bytes, options.force);
+}
+
+}  // namespace
+
+void write_checkpoint(const std::string& from, const std::string& to, const ConvertOptions& options) {
+  const auto files = open_files(from);
+  const Translation t = translate_files(*files);
+  if (fs::exists(to) && fs::equivalent(files->path, to)) fail_usage(to, ": is what is being read; choose another name");
+  if (options.type && !is_float(*options.type) && !is_block(*options.type))
+    fail_usage("--type ", name_of(*options.type), ": weights are not stored so");
+  if (to.ends_with(".gguf")) return to_gguf(*files, t, to, options);
+  std::error_code ignored;
+  const bool there = fs::exists(to, ignored), empty = there && fs::is_directory(to, ignored) && fs::is_empty(to, ignored);
+  try {
+    to_folder(*files, t, to, options);
+  } catch (...) {  // a full disk: what was written so far is no model and helps nobody
+    if (!there) remove_tree(to, ignored);
+    if (empty)
+      for (const fs::path& p : paths_in(to, ignored)) remove_tree(p, ignored);
+    throw;
+  }
+}
+
+}  // namespace rapt

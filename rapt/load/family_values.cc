@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of a file -> named values -> recipe. The grammar of the lines and expressions: docs/families.md.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "rapt/base/text.h"
+#include "rapt/load/family.h"
+
+namespace rapt {
+namespace {
+
+constexpr std::pair<const char*, const char*> kActs[] = {{"silu", "silu"},
+                                                         {"swish", "silu"},
+                                                         {"gelu", "gelu"},
+                                                         {"gelu_new", "gelu_tanh"},
+                                                         {"gelu_pytorch_tanh", "gelu_tanh"},
+                                                         {"gelu_fast", "gelu_tanh"},
+                                                         {"gelu_accurate", "gelu_tanh"},
+                                                         {"gelu_python", "gelu"},
+                                                         {"relu", "relu"},
+                                                         {"relu2", "relu2"},
+                                                         {"quick_gelu", "quick_gelu"},
+                                                         {"sigmoid", "sigmoid"},
+                                                         {"tanh", "tanh"}};
+
+// One line of "values", and what its expressions may look at.
+class Interpreter {
+ public:
+  Interpreter(const Source& source, FamilyValues& values) : s_(source), values_(values) {}
+
+  void read_all() {
+    const Json* rows = s_.family->json.find("values");
+    for (const Json::Member& m : rows->object())
+      if (!m.value.is_null()) values_.set(m.key, read(m.key, m.value));
+    values_.set("pattern", pattern());
+  }
+
+  // A part of the recipe with its variables filled in; nothing where an absent value stood.
+  std::optional<Json> fill(const Json& t) const {
+    if (t.is_string()) return word(t);
+    if (t.is_array()) {
+      Json::Array out;
+      for (const Json& e : t.array())
+        if (auto v = fill(e)) out.push_back(std::move(*v));
+      return out;
+    }
+    if (!t.is_object()) return t;
+    if (const Json* condition = t.find("if")) {
+      const auto v = fill(*condition);
+      const bool yes = v && (!v->is_bool() || v->boolean());
+      const Json* chosen = t.find(yes ? "then" : "else");
+      return chosen ? fill(*chosen) : std::nullopt;
+    }
+    Json out = Json::Object{};
+    for (const Json::Member& m : t.object()) {
+      if (m.key == "kinds") out.set(m.key, kinds(m.value));
+      else if (auto v = fill(m.value)) out.set(m.key, std::move(*v));
+    }
+    return out;
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void bad(std::string_view key, const Parts&... parts) const {
+    fail(s_.where, ": ", key.starts_with('.') ? s_.arch : "", key, ": ", parts...);
+  }
+
+  // Only the kinds the pattern uses; "like": a copy of another kind, changed.
+  Json kinds(const Json& all) const {
+    const std::string& letters = values_.find("pattern")->string();
+    Json out = Json::Object{};
+    for (const Json::Member& m : all.object()) {
+      if (letters.find(m.key) == std::string::npos) continue;
+      const Json* like = m.value.find("like");
+      Json layer = *fill(like ? *all.find(like->string()) : m.value);
+      if (like) {
+        Json parts = Json::Array{};
+        Json::Array changed;
+        for (const Json& part : layer.find("parts")->array()) {
+          Json::Member one = part.object()[0];
+          if (const Json* over = m.value.find(one.key)) {
+            const Json filled = *fill(*over);
+            for (const Json::Member& x : filled.object()) one.value.set(x.key, x.value);
+          }
+          Json p = Json::Object{};
+          p.set(one.key, one.value);
+          changed.push_back(std::move(p));
+        }
+        layer.set("parts", std::move(changed));
+      }
+      out.set(m.key, std::move(layer));
+    }
+    return out;
+  }
+
+  Dim rows_of(std::string_view ours) const {
+    if (s_.weights)
+      for (const WeightShape& w : *s_.weights)
+        if (w.name == ours) return w.rows;
+    const TensorView* t = s_.tensors ? s_.tensor(ours) : nullptr;
+    if (!t) {
+      const auto names = s_.family->tensor_names(s_.form, ours);
+      fail(s_.where, ": tensor '", names.empty() ? std::string(ours) : names[0], "' is missing");
+    }
+    if (t->shape().size() != 2) fail(s_.where, ": tensor '", t->name(), "' ", t->shape_text(), ": a table of vectors has two axes");
+    return t->shape()[0];
+  }
+
+  static bool is_number(std::string_view s) { return !s.empty() && (s[0] == '-' || s[0] == '.' || (s[0] >= '0' && s[0] <= '9')); }
+
+  std::optional<Json> variable(std::string_view name) const {
+    const std::size_t dot = name.find('.');
+    const Json* v = values_.find(name.substr(0, dot));
+    if (v && dot != std::string_view::npos) v = v->find(name.substr(dot + 1));
+    if (v) return *v;
+    if (const Json* let = s_.family->json.find("let"))
+      if (const Json* t = let->find(name)) return fill(*t);
+    return std::nullopt;
+  }
+
+  // "$x", "$x^-0.5", "$x/y", "$x=46"; "?weight" and "!weight": a tensor is there or not; "#rows weight".
+  std::optional<Json> word(const Json& t) const {
+    const std::string_view w = t.string();
+    if (w.starts_with('?')) return s_.has(w.substr(1));
+    if (w.starts_with('!')) return !s_.has(w.substr(1));
+    if (w.starts_with("#rows")) return rows_of(w.size() > 6 ? w.substr(6) : "embed.tokens");
+    if (!w.starts_with('$')) return t;
+    const std::size_t op = w.find_first_of("^/=");
+    const auto left = variable(w.substr(1, op == std::string_view::npos ? op : op - 1));
+    if (op == std::string_view::npos || !left) return left;
+    const std::string right(w.substr(op + 1));
+    const double a = left->number(), b = is_number(right) ? std::stod(right) : variable(right).value_or(Json(0)).number();
+    if (w[op] == '=') return a == b;
+    if (w[op] == '/') return b == 0 ? 0 : std::floor(a / b);
+    if (!(a > 0)) fail(s_.where, ": ", w.substr(1, op - 1), " is ", a, "; its power is needed, so it must be above 0");
+    return std::pow(a, b);
+  }
+
+  const Json* lookup(const Json& row, std::string& key) const {
+    const Json* keys = row.find(s_.form == Form::gguf ? "gguf" : "config");
+    if (!keys) return nullptr;
+    if (keys->is_string()) return s_.find(key = keys->string());
+    for (const Json& k : keys->array())
+      if (const Json* j = s_.find(k.string())) {
+        key = k.string();
+        return j;
+      }
+    key = keys->array()[0].string();
+    return nullptr;
+  }
+
+  Json read(const std::string& name, const Json& row) const {
+    const Json* type = row.find("type");
+    const std::string_view kind = type ? std::string_view(type->string()) : "integer";
+    if (kind == "rope") return rope_from_source(s_, row, integer("head_dim"), integer("context"));
+    std::string key;
+    const Json* j = lookup(row, key);
+    Json value;
+    if (j) {
+      value = *j;
+    } else {
+      const Json* fallback = row.find(s_.form == Form::gguf ? "gguf_or" : "config_or");
+      if (!fallback) fallback = row.find("or");
+      if (!fallback) {
+        if (key.empty()) fail(s_.where, ": family ", s_.family->name, " gives no ", name, " for this form");
+        bad(key, "is missing; a ", s_.family->name, " model needs it");
+      }
+      const auto filled = fill(*fallback);
+      if (!filled || filled->is_null()) return {};
+      value = *filled;
+      key = name;
+    }
+    return checked(kind, key, value);
+  }
+
+  Json checked(std::string_view kind, const std::string& key, const Json& v) const {
+    if (kind == "integer") {
+      // Per-layer lists exist in GGUF; only equal entries make one model of ours.
+      if (v.is_array() && s_.form == Form::gguf) {
+        for (const Json& e : v.array())
+          if (!(e == v.array()[0])) bad(key, "differs from layer to layer; such models cannot be read yet");
+        if (v.array().empty()) bad(key, "is an empty list");
+        return checked(kind, key, v.array()[0]);
+      }
+      if (!v.is_number()) bad(key, "wants a whole number, has ", v.type_name());
+      if (!v.is_integer()) bad(key, "wants a whole number, has ", shortest(v.number()));
+      if (v.integer() < 0) bad(key, "must not be negative, is ", v.integer());
+      if (v.integer() > (Dim{1} << 31)) bad(key, v.integer(), " is larger than any model's");
+      return v.integer();
+    }
+    if (kind == "number" || kind == "float") {
+      if (!v.is_number()) bad(key, "wants a number, has ", v.type_name());
+      if (!std::isfinite(v.number())) bad(key, "must be a finite number");
+      return v;
+    }
+    if (kind == "boolean") {
+      if (!v.is_bool()) bad(key, "wants true or false, has ", v.type_name());
+      return v;
+    }
+    if (kind == "act") {
+      if (!v.is_string()) bad(key, "wants the name of an activation, has ", v.type_name());
+      const auto ours = act_from_words(v.string());
+      if (!ours) {
+        std::vector<std::string> known;
+        for (const auto& [theirs, unused] : kActs) known.emplace_back(theirs);
+        bad(key, "unknown activation ", json_quote(v.string()), "; ", name_hint(v.string(), known));
+      }
+      return *ours;
+    }
+    if (kind == "feed") {  // T5: "relu", "gated-gelu"; a GGUF file only shows whether there is a gate
+      Json out = Json::Object{};
+      const bool gated = v.is_bool() ? v.boolean() : v.is_string() && v.string().starts_with("gated-");
+      if (!v.is_bool() && !v.is_string()) bad(key, "wants the name of an activation, has ", v.type_name());
+      std::string act = v.is_bool() ? (gated ? "gelu_new" : "relu") : v.string().substr(gated ? 6 : 0);
+      if (gated && act == "gelu") act = "gelu_new";
+      const auto ours = act_from_words(act);
+      if (!ours)
+        bad(key, "unknown activation ", json_quote(act), "; known: relu, gated-gelu, gated-silu and other activations, plain or gated-");
+      out.set("kind", gated ? "glu" : "mlp");
+      out.set("act", *ours);
+      return out;
+    }
+    if (!v.is_string()) bad(key, "wants a string, has ", v.type_name());
+    return v;
+  }
+
+  Dim integer(std::string_view name) const {
+    const Json* v = values_.find(name);
+    if (v && v->integer() > 0) return v->integer();
+    if (name != "head_dim") return 0;
+    const Dim width = integer("width"), heads = integer("heads");
+    return heads > 0 ? width / heads : 0;
+  }
+
+  // The letters of the layers' kinds, as short as they repeat.
+  Json pattern() const {
+    const Json* spec = s_.family->json.find("pattern");
+    const Dim layers = integer("layers");
+    if (!spec || layers < 1 || layers > 10000) return "L";
+    const std::string full = spec->find("full")->string(), local = spec->find("local")->string();
+    auto on = [&](const char* what) {
+      const Json* name = spec->find(what);
+      return name ? values_.find(name->string()) : nullptr;
+    };
+    if (const Json* may = on("only_if"); may && !may->boolean()) return full;
+    std::string out;
+    const Json* types = s_.form == Form::folder ? s_.find("layer_types") : nullptr;
+    if (types) {
+      if (!types->is_array()) bad("layer_types", "wants a list with one word per layer, has ", types->type_name());
+      if (static_cast<Dim>(types->array().size()) != layers)
+        bad("layer_types", "has ", types->array().size(), " entries for ", layers, " layers");
+      for (const Json& t : types->array()) {
+        const Json* letter = t.is_string() ? spec->find("types")->find(t.string()) : nullptr;
+        if (!letter)
+          bad("layer_types", "unknown kind of layer ", t.is_string() ? json_quote(t.string()) : t.type_name(),
+              "; known: full_attention, sliding_attention");
+        out += letter->string();
+      }
+    } else {
+      const Json *period = on("period"), *from = on("from");
+      for (Dim i = 0; i < layers; ++i) {
+        const bool is_local = from ? i >= from->integer() : period && (period->integer() == 0 || (i + 1) % period->integer() != 0);
+        out += is_local ? local : full;
+      }
+    }
+    for (std::size_t n = 1; n < out.size(); ++n) {
+      bool repeats = true;
+      for (std::size_t i = n; i < out.size() && repeats; ++i) repeats = out[i] == out[i - n];
+      if (repeats) return out.substr(0, n);
+    }
+    return out;
+  }
+
+  const Source& s_;
+  FamilyValues& values_;
+};
+
+void check_words(const Source& s) {
+  if (s.form != Form::folder) return;
+  const Json* require = s.family->json.find("require");
+  if (!require) return;
+  for (const Json::Member& m : require->object()) {
+    const Json* j = s.find(m.key);
+    if (!j) continue;
+    bool fine = false;
+    for (const Json& v : m.value.array()) fine = fine || v == *j;
+    if (!fine)
+      fail(s.where, ": ", m.key, ": ", j->dump(0), " is a variant of ", s.family->name, " that is not built; ", m.value.array()[0].dump(0),
+           " is");
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ what only tensors tell
+struct Shown {
+  const Source& s;
+  Recipe& r;
+
+  bool any(const std::string& stack, const StackRecipe& st, const LayerRecipe& kind, const std::string& rest) const {
+    for (Dim i = 0; i < st.layers; ++i)
+      if (&st.layer(i) == &kind && s.tensor(concat(stack, ".", i, ".", rest))) return true;
+    return false;
+  }
+  const TensorView* first(const std::string& stack, const StackRecipe& st, const LayerRecipe& kind, const std::string& rest) const {
+    for (Dim i = 0; i < st.layers; ++i)
+      if (&st.layer(i) == &kind)
+        if (const TensorView* t = s.tensor(concat(stack, ".", i, ".", rest))) return t;
+    return nullptr;
+  }
+
+  void stack(std::optional<StackRecipe>& st, const std::string& name) const {
+    if (!st) return;
+    for (auto& [letter, layer] : st->kinds)
+      for (PartRecipe& p : layer.parts) {
+        static constexpr const char* kParts[] = {"self", "cross", "ffn"};
+        const std::string part = kParts[static_cast<std::size_t>(p.kind)];
+        auto has = [&, &kind = layer](const char* what) { return any(name, *st, kind, part + what); };
+        for (auto* n : {&p.norm_in, &p.norm_out, &p.norm_sum})
+          if (*n) (*n)->bias = has(n == &p.norm_in ? ".norm_in.bias" : n == &p.norm_out ? ".norm_out.bias" : ".norm_sum.bias");
+        if (p.kind == PartRecipe::Kind::ffn) {
+          p.ffn.bias = has(".up.bias") || has(".down.bias");
+          continue;
+        }
+        p.attn.bias = {has(".q.bias"), has(".k.bias"), has(".v.bias"), has(".o.bias")};
+        if (!p.attn.qk_norm) continue;
+        const TensorView* t = first(name, *st, layer, part + ".q_norm.weight");
+        const Dim D = p.attn.head_dim > 0 ? p.attn.head_dim : p.attn.heads > 0 ? r.width / p.attn.heads : 0;
+        if (!t) continue;
+        if (t->elements() == D && D != D * p.attn.heads) p.attn.qk_norm->span = QkNormRecipe::Span::head;
+        else if (t->elements() == D * p.attn.heads && p.attn.qk_norm->span == QkNormRecipe::Span::head && p.attn.heads > 1)
+          p.attn.qk_norm->weights = QkNormRecipe::Weights::per_head;
+      }
+    if (st->final_norm) st->final_norm->bias = s.tensor(name + ".norm.bias") != nullptr;
+  }
+
+  void head() const {
+    if (r.embed.norm) r.embed.norm->bias = s.tensor("embed.norm.bias") != nullptr;
+    if (r.head.kind == HeadRecipe::Kind::none) return;
+    if (r.head.kind == HeadRecipe::Kind::classes) {
+      r.head.bias = s.tensor("head.classes.bias") != nullptr;
+      return;
+    }
+    r.head.bias = s.tensor("head.bias") != nullptr;
+    const TensorView *out = s.tensor("head.weight"), *in = s.tensor("embed.tokens");
+    if (!out) return;  // tied as the file says; where it says untied, the missing tensor is named later
+    r.head.tied = in && same_tensor(*in, *out);
+  }
+};
+
+void check_agreement(const Source& s) {
+  const Json* agree = s.family->json.find("agree");
+  if (!agree || !agree->is_object() || s.form != Form::folder) return;
+  for (const Json::Member& m : agree->object()) {
+    const Json* said = s.find(m.key);
+    if (!said) continue;
+    if (!said->is_bool()) fail(s.where, ": ", m.key, ": wants true or false, has ", said->type_name());
+    std::string ours = m.value.string();
+    ours.replace(ours.find("{i}"), 3, "0");
+    const bool there = s.tensor(ours) != nullptr;
+    const auto names = s.family->tensor_names(s.form, ours);
+    if (there != said->boolean())
+      fail(s.where, ": ", m.key, " is ", said->boolean() ? "true" : "false", ", but tensor '", names[0], "' is ",
+           there ? "there" : "missing", "; config and tensors must agree");
+  }
+}
+
+// "llama:1:230: decoder.layers: …": line and column of a text nobody wrote are left out.
+std::string without_place(const std::string& message) {
+  std::size_t i = message.find(":1:");
+  if (i == std::string::npos) return message;
+  std::size_t end = i + 3;
+  while (end < message.size() && message[end] >= '0' && message[end] <= '9') ++end;
+  return end > i + 3 && end < message.size() && message[end] == ':' ? message.substr(0, i) + message.substr(end) : message;
+}
+
+}  // namespace
+
+std::optional<std::string> act_from_words(std::string_view theirs) {
+  for (const auto& [a, b] : kActs)
+    if (theirs == a) return b;
+  for (const auto& [a, b] : kActs)
+    if (theirs == b) return b;
+  return std::nullopt;
+}
+std::string act_to_words(std::string_view ours) {
+  if (ours == "gelu_tanh") return "gelu_pytorch_tanh";
+  return std::string(ours);
+}
+
+Translation translate_keys(const Source& source) {
+  Translation out;
+  check_words(source);
+  Interpreter in(source, out.values);
+  in.read_all();
+  const Json recipe = *in.fill(*source.family->json.find("recipe"));
+  try {
+    out.recipe = parse_recipe(recipe.dump(0), source.family->name);
+    out.recipe.name = source.family->name;
+    resolve(out.recipe);  // ranges and rules first: what follows may trust the sizes
+  } catch (const Error& e) {
+    fail(source.where, ": ", without_place(e.what()));
+  }
+  return out;
+}
+
+Translation translate(const Source& source) {
+  Translation out = translate_keys(source);
+  try {
+    const Shown shown{source, out.recipe};
+    shown.stack(out.recipe.encoder, "encoder");
+    shown.stack(out.recipe.decoder, "decoder");
+    shown.head();
+    out.recipe = resolve(out.recipe);
+  } catch (const Error& e) {
+    fail(source.where, ": ", without_place(e.what()));
+  }
+  check_agreement(source);
+  return out;
+}
+
+}  // namespace rapt

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/load/family_write.h"
+#include "rapt/base/checked.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "rapt/base/text.h"
+
+namespace rapt {
+namespace {
+
+constexpr std::string_view kFloat = "float:";  // marks a whole number that must be written with its point
+
+std::vector<std::string> keys_of(const Json& row, const char* side) {
+  std::vector<std::string> out;
+  const Json* keys = row.find(side);
+  if (keys && keys->is_string()) out.push_back(keys->string());
+  if (keys && keys->is_array())
+    for (const Json& k : keys->array()) out.push_back(k.string());
+  return out;
+}
+
+bool is_rope(const Json& row) {
+  const Json* type = row.find("type");
+  return type && type->string() == "rope";
+}
+
+double number_in(const Json& j, std::string_view key, double otherwise) {
+  const Json* x = j.find(key);
+  return x ? x->number() : otherwise;
+}
+
+// {"theta": …, "scaling": {"yarn": {…}}} -> kind and what is inside.
+std::pair<std::string, Json> scaling_of(const Json& rope) {
+  const Json* s = rope.find("scaling");
+  if (!s || !s->is_object() || s->object().empty()) return {"none", Json::Object{}};
+  return {s->object()[0].key, s->object()[0].value};
+}
+
+const AttnRecipe& first_attention(const Recipe& r) {
+  for (const auto& [letter, layer] : (r.decoder ? *r.decoder : *r.encoder).kinds)
+    for (const PartRecipe& p : layer.parts)
+      if (p.kind == PartRecipe::Kind::self) return p.attn;
+  fail("recipe ", r.name, " has no self-attention");
+}
+
+// A value as the resolved recipe has it where 0 stood for "what follows from the others".
+Json settled(const std::string& name, const Json& value, const Recipe& r) {
+  if (name == "head_dim" && first_attention(r).head_dim > 0) return first_attention(r).head_dim;
+  if (name == "tied") return r.head.tied;
+  if (name == "ffn_width" && value.is_integer() && value.integer() == 0) return 4 * r.width;
+  return value;
+}
+
+std::vector<float> list_in(const Json& j, std::string_view key) {
+  std::vector<float> out;
+  if (const Json* list = j.find(key))
+    for (const Json& x : list->array()) out.push_back(static_cast<float>(x.number()));
+  return out;
+}
+
+void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::string& arch, const Json& row, const Json& rope,
+               const AttnRecipe& a) {
+  auto set = [&](const char* key, double x) { out.emplace_back(arch + key, GgufValue::f32(static_cast<float>(x))); };
+  const double theta = number_in(rope, "theta", 10000);
+  if (const Json* own = row.find("gguf_key")) return set(std::string(own->string()).c_str(), theta);
+  set(".rope.freq_base", theta);
+  const Dim turned = static_cast<Dim>(number_in(rope, "part", 1) * static_cast<double>(a.head_dim));
+  out.emplace_back(arch + ".rope.dimension_count", GgufValue::u32(static_cast<std::uint32_t>(turned)));
+  const auto [kind, in] = scaling_of(rope);
+  const double factor = number_in(in, "factor", 1), original = number_in(in, "original", 0);
+  auto word = [&](const char* w) { out.emplace_back(arch + ".rope.scaling.type", GgufValue::text(w)); };
+  auto from = [&] {
+    out.emplace_back(arch + ".rope.scaling.original_context_length", GgufValue::u32(static_cast<std::uint32_t>(original)));
+  };
+  if (kind == "none") return;
+  if (kind == "linear") {
+    word("linear");
+    set(".rope.scaling.factor", factor);
+  } else if (kind == "yarn") {
+    word("yarn");
+    set(".rope.scaling.factor", factor);
+    from();
+    for (const auto& [ours, key] :
+         {std::pair{"beta_fast", ".rope.scaling.yarn_beta_fast"}, std::pair{"beta_slow", ".rope.scaling.yarn_beta_slow"}})
+      if (const Json* x = in.find(ours)) set(key, x->number());
+    if (const double own = number_in(in, "attention_factor", 0); own > 0)
+      set(".rope.scaling.yarn_attn_factor", own / (factor > 1 ? 0.1 * std::log(factor) + 1 : 1));
+    if (in.find("mscale") || in.find("mscale_all_dim")) fail("yarn with mscale has no keys in a GGUF ", arch, " file");
+  } else if (kind == "llama3") {  // as llama.cpp's converter does: the scaling becomes a list of divisors
+    const double low = number_in(in, "low_freq", 1), high = number_in(in, "high_freq", 4);
+    RopeSpec plain{.theta = theta}, scaled = plain;
+    scaled.scaling = RopeScaling::llama3;
+    scaled.factor = factor;
+    scaled.original = original;
+    scaled.low_freq = low;
+    scaled.high_freq = high;
+    const auto before = rope_frequencies(plain, turned, 1).inverse, after = rope_frequencies(scaled, turned, 1).inverse;
+    RopeFactors list{"rope_freqs.weight", {}};
+    for (std::size_t i = 0; i < before.size(); ++i) list.values.push_back(static_cast<float>(before[i] / after[i]));
+    factors.push_back(std::move(list));
+  } else if (kind == "longrope") {
+    const auto longs = list_in(in, "long_factor"), shorts = list_in(in, "short_factor");
+    if (longs == shorts && number_in(in, "attention_factor", 0) == 1) {
+      factors.push_back({"rope_freqs.weight", longs});
+      return;
+    }
+    word("longrope");
+    from();
+    const double stretch = number_in(in, "max_context", original) / std::max(original, 1.0);
+    double attn = number_in(in, "attention_factor", 0);
+    if (!(attn > 0)) attn = stretch > 1 ? std::sqrt(1 + std::log(stretch) / std::log(original)) : 1;
+    set(".rope.scaling.attn_factor", attn);
+    factors.push_back({"rope_factors_long.weight", longs});
+    factors.push_back({"rope_factors_short.weight", shorts});
+  } else {
+    fail("RoPE scaling \"", kind, "\" has no place in a GGUF file; linear, yarn, llama3 and longrope have");
+  }
+}
+
+void rope_config(Json& out, const Json& row, const Json& rope) {
+  out.set(row.find("theta_key")->string(), rope.find("theta") ? *rope.find("theta") : Json(10000));
+  if (const Json* part = rope.find("part")) out.set("partial_rotary_factor", *part);
+  const Json* may = row.find("scaling");
+  if (may && !may->boolean()) return;
+  const auto [kind, in] = scaling_of(rope);
+  if (kind == "none") {
+    out.set("rope_scaling", Json());
+    return;
+  }
+  Json s = Json::Object{};
+  s.set("rope_type", kind);
+  static constexpr std::pair<const char*, const char*> kNames[] = {{"factor", "factor"},
+                                                                   {"original", "original_max_position_embeddings"},
+                                                                   {"low_freq", "low_freq_factor"},
+                                                                   {"high_freq", "high_freq_factor"},
+                                                                   {"beta_fast", "beta_fast"},
+                                                                   {"beta_slow", "beta_slow"},
+                                                                   {"attention_factor", "attention_factor"},
+                                                                   {"mscale", "mscale"},
+                                                                   {"mscale_all_dim", "mscale_all_dim"},
+                                                                   {"truncate", "truncate"},
+                                                                   {"short_factor", "short_factor"},
+                                                                   {"long_factor", "long_factor"}};
+  for (const auto& [ours, theirs] : kNames)
+    if (const Json* x = in.find(ours)) {
+      const bool whole = std::string_view(ours) == "original";
+      s.set(theirs, whole ? Json(saturated<Dim>(x->number())) : *x);
+    }
+  if (kind == "longrope" && in.find("original")) out.set("original_max_position_embeddings", saturated<Dim>(in.find("original")->number()));
+  out.set("rope_scaling", std::move(s));
+}
+
+Json own_config(const Recipe& r) {
+  Json out = Json::Object{};
+  out.set("architectures", own_family().json.find("architectures")->array());
+  out.set("model_type", own_family().name);
+  out.set("vocab_size", r.vocab);
+  out.set("hidden_size", r.width);
+  out.set("max_position_embeddings", r.context);
+  if (r.encoder && r.decoder) out.set("is_encoder_decoder", true);
+  return out;
+}
+
+}  // namespace
+
+GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<RopeFactors>& factors) {
+  if (family.own) return {{kOwnRecipeKey, GgufValue::text(recipe_json(model.recipe))}};
+  const std::string arch = family.gguf_arch();
+  GgufKeys out;
+  for (const Json::Member& m : family.json.find("values")->object()) {
+    const Json* value = model.values.find(m.key);
+    if (!value) continue;
+    if (is_rope(m.value)) {
+      rope_keys(out, factors, arch, m.value, *value, first_attention(model.recipe));
+      continue;
+    }
+    if (const Json* only = m.value.find("gguf_if")) {  // keys that llama.cpp does not know are written where they matter
+      const Json* holds = model.values.find(only->string());
+      if (!holds || *holds == Json(false) || *holds == Json(0)) continue;
+    }
+    const Json v = settled(m.key, *value, model.recipe);
+    for (const std::string& key : keys_of(m.value, "gguf")) {
+      const std::string full = key.starts_with('.') ? arch + key : key;
+      const Json* type = m.value.find("type");
+      if (type && (type->string() == "number" || type->string() == "float"))
+        out.emplace_back(full, GgufValue::f32(static_cast<float>(v.number())));
+      else if (v.is_bool()) out.emplace_back(full, GgufValue::boolean(v.boolean()));
+      else if (v.is_integer()) out.emplace_back(full, GgufValue::u32(static_cast<std::uint32_t>(v.integer())));
+    }
+  }
+  if (const Json* constants = family.json.find("gguf_constants"))
+    for (const Json::Member& m : constants->object())
+      out.emplace_back((m.key.starts_with('.') ? arch : "") + m.key, GgufValue::boolean(m.value.boolean()));
+  return out;
+}
+
+Json config_of(const Family& family, const Translation& model) {
+  if (family.own) return own_config(model.recipe);
+  Json out = Json::Object{};
+  const auto& classes = family.json.find("architectures")->array();
+  const bool headless = model.recipe.head.kind == HeadRecipe::Kind::none && classes.size() > 1;
+  const Json* classifier = model.recipe.head.kind == HeadRecipe::Kind::classes ? family.json.find("classifier") : nullptr;
+  out.set("architectures", Json::Array{classifier ? *classifier : classes[headless ? 1 : 0]});
+  out.set("model_type", family.json.find("model_type")->array()[0]);
+  for (const Json::Member& m : family.json.find("values")->object()) {
+    const Json* value = model.values.find(m.key);
+    if (!value) {  // where absent means something it is said, or the library's own default would come back
+      const Json* absent = m.value.find("or");
+      const auto keys = keys_of(m.value, "config");
+      if (absent && absent->is_null() && !keys.empty()) out.set(keys[0], Json());
+      continue;
+    }
+    if (is_rope(m.value)) {
+      rope_config(out, m.value, *value);
+      continue;
+    }
+    const auto keys = keys_of(m.value, "config");
+    if (keys.empty()) continue;
+    const Json v = settled(m.key, *value, model.recipe);
+    const Json* type = m.value.find("type");
+    const std::string_view kind = type ? std::string_view(type->string()) : "";
+    if (kind == "float" && v.number() == std::floor(v.number())) out.set(keys[0], concat(kFloat, shortest(v.number())));
+    else if (kind == "act") out.set(keys[0], act_to_words(v.string()));
+    else if (kind == "feed") {
+      const bool gated = v.find("kind")->string() == "glu", tanh = v.find("act")->string() == "gelu_tanh";
+      out.set(keys[0], concat(gated ? "gated-" : "", gated && tanh ? "gelu" : v.find("act")->string()));
+    } else if (m.key == "window" && v.is_integer() && v.integer() == 0) {
+      out.set(keys[0], Json());
+    } else {
+      out.set(keys[0], v);
+    }
+  }
+  const StackRecipe& stack = model.recipe.decoder ? *model.recipe.decoder : *model.recipe.encoder;
+  if (const Json* pattern = family.json.find("pattern")) {
+    Json::Array types;
+    for (Dim i = 0; i < stack.layers; ++i) {
+      const std::string letter(1, stack.pattern[static_cast<std::size_t>(i) % stack.pattern.size()]);
+      for (const Json::Member& m : pattern->find("types")->object())
+        if (m.value.string() == letter) types.push_back(m.key);
+    }
+    out.set("layer_types", std::move(types));
+  }
+  if (const Json* agree = family.json.find("agree"); agree && agree->is_object())
+    for (const Json::Member& m : agree->object())
+      for (const PartRecipe& p : stack.layer(0).parts)
+        if (p.kind == (m.value.string().find(".self.") != std::string::npos ? PartRecipe::Kind::self : PartRecipe::Kind::ffn))
+          out.set(m.key, p.kind == PartRecipe::Kind::self ? p.attn.bias.q : p.ffn.bias);
+  if (model.recipe.encoder && model.recipe.decoder) out.set("is_encoder_decoder", true);
+  return out;
+}
+
+void set_class_names(Json& config, const std::vector<std::string>& names, Dim count) {
+  Json labels = Json::Object{}, ids = Json::Object{};
+  for (Dim i = 0; i < count; ++i) {
+    const std::string name = names.empty() ? concat("LABEL_", i) : names[static_cast<std::size_t>(i)];
+    if (ids.find(name)) fail("model folder: two classes are called ", json_quote(name), "; give each its own name");
+    labels.set(std::to_string(i), name);
+    ids.set(name, i);
+  }
+  config.set("id2label", std::move(labels));
+  config.set("label2id", std::move(ids));
+}
+
+std::string config_text(const Json& config) {
+  std::string text = config.dump() + "\n";
+  const std::string mark = concat('"', kFloat);
+  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
+    text.erase(at, mark.size());
+    text.replace(text.find('"', at), 1, ".0");
+  }
+  return text;
+}
+
+std::string written_name(const Family& family, Form form, const std::string& ours, const Recipe& recipe) {
+  const std::vector<std::string> names = family.tensor_names(form, ours);
+  if (names.empty())
+    fail(ours, " has no name in the ", form == Form::gguf ? "GGUF" : "Hugging Face", " form of ", family.name,
+         ", so the model cannot be written there",
+         ours.starts_with("head.") && form == Form::gguf ? " (GGUF keeps BERT as an encoder only, and no classifiers)" : "");
+  std::string name = names[0];
+  // Two names of which the second belongs to gated FFNs (T5: wi, but wi_1 beside wi_0).
+  if (names.size() > 1 && ours.ends_with("ffn.up.weight") && !names[0].ends_with(names[1])) {
+    const StackRecipe& stack = ours.starts_with("encoder") ? *recipe.encoder : *recipe.decoder;
+    for (const PartRecipe& p : stack.layer(0).parts)
+      if (p.kind == PartRecipe::Kind::ffn && p.ffn.kind == FfnRecipe::Kind::glu) name = names[1];
+  }
+  const Json* prefix = family.json.find("prefix");
+  if (form == Form::folder && recipe.head.kind == HeadRecipe::Kind::none && prefix && prefix->is_string() &&
+      name.starts_with(prefix->string()))
+    name = name.substr(prefix->string().size());
+  return name;
+}
+
+}  // namespace rapt

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/load/model_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "rapt/base/text.h"
+#include "rapt/io/folder.h"
+#include "rapt/io/safetensors.h"
+#include "rapt/load/family_write.h"
+#include "rapt/tensor/pack.h"
+
+namespace rapt {
+namespace {
+
+namespace fs = std::filesystem;
+using File = std::pair<std::string, std::vector<std::byte>>;
+
+File text_file(std::string name, std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {std::move(name), {bytes.begin(), bytes.end()}};
+}
+
+// ------------------------------------------------------------------------------------------------ tensors
+// Rows [first, …) of a tensor of the file: one of our weights.
+struct Place {
+  const Weight* weight;
+  Dim first;
+};
+struct Target {
+  std::string name;
+  Dim rows = 0, cols = 0;
+  bool vector = false, transposed = false;
+  std::vector<Place> places;
+};
+
+// Weights that share a name (q, k, v in one matrix) lie one after the other, as they stand in the model.
+std::vector<Target> targets_of(const Family& family, const Model& model) {
+  const std::vector<WeightShape> shapes = weight_shapes(model.recipe);
+  std::vector<Target> out;
+  std::map<std::string, std::size_t> at;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const WeightShape& w = shapes[i];
+    const std::string name = written_name(family, Form::folder, w.name, model.recipe);
+    const auto [it, fresh] = at.emplace(name, out.size());
+    if (fresh)
+      out.push_back(
+          {.name = name, .cols = w.vector ? 1 : w.cols, .vector = w.vector, .transposed = family.transposed(Form::folder, w.name)});
+    Target& t = out[it->second];
+    t.places.push_back({&model.weights[i], t.rows});
+    t.rows += w.vector ? w.cols : w.rows;
+  }
+  return out;
+}
+
+void row_of(const Weight& w, Dim r, std::span<float> out) {
+  if (is_block(w.format)) return unpack_row(w, r, out);
+  if (w.format == DType::f32) {
+    const float* from = reinterpret_cast<const float*>(w.data.get()) + w.offset(r, 0);
+    const Dim step = w.packing == Packing::panels ? kPanel : 1;
+    for (Dim c = 0; c < w.cols; ++c) out[static_cast<std::size_t>(c)] = from[c * step];
+    return;
+  }
+  for (Dim c = 0; c < w.cols; ++c) out[static_cast<std::size_t>(c)] = static_cast<float>(w.get(r, c));
+}
+
+SafetensorBytes tensor_of(const Target& t) {
+  SafetensorBytes out{.name = t.name, .dtype = DType::f32, .shape = {}, .bytes = {}};
+  if (t.vector) out.shape = {t.rows};
+  else out.shape = t.transposed ? std::vector<Dim>{t.cols, t.rows} : std::vector<Dim>{t.rows, t.cols};
+  if (t.name == "final_logits_bias") out.shape.insert(out.shape.begin(), 1);  // Marian
+  out.bytes.resize(static_cast<std::size_t>(t.rows * t.cols) * sizeof(float));
+  auto* values = reinterpret_cast<float*>(out.bytes.data());
+  std::vector<float> row;
+  for (const auto& [w, first] : t.places)
+    for (Dim r = 0; r < w->rows; ++r) {
+      row.resize(static_cast<std::size_t>(w->cols));
+      row_of(*w, r, row);
+      if (!t.transposed) std::memcpy(values + (t.vector ? first : (first + r) * t.cols), row.data(), row.size() * sizeof(float));
+      else
+        for (Dim c = 0; c < w->cols; ++c) values[c * t.rows + first + r] = row[static_cast<std::size_t>(c)];
+    }
+  return out;
+}
+
+// ------------------------------------------------------------------------------------------------ config.json
+// The family's words for dropout: each names the place of the recipe whose number it takes, in the first layer.
+void set_dropout(Json& config, const Family& family, const Recipe& r) {
+  const Json* words = family.json.find("dropout");
+  if (!words || !words->is_object()) return;
+  const StackRecipe& stack = r.decoder ? *r.decoder : *r.encoder;
+  double attn = 0, part = 0, ffn = 0;
+  for (const PartRecipe& p : stack.layer(0).parts) {
+    part = p.dropout;
+    if (p.kind == PartRecipe::Kind::self) attn = p.attn.dropout;
+    if (p.kind == PartRecipe::Kind::ffn) ffn = p.ffn.dropout;
+  }
+  for (const Json::Member& m : words->object()) {
+    const std::string& place = m.value.string();
+    config.set(m.key, place == "embed" ? r.embed.dropout : place == "attn" ? attn : place == "ffn" ? ffn : part);
+  }
+}
+
+Json id_or_null(std::int32_t id) { return id >= 0 ? Json(static_cast<std::int64_t>(id)) : Json(); }
+
+void set_ids(Json& j, const FolderExtras& e, bool both) {
+  j.set("bos_token_id", id_or_null(e.bos));
+  j.set("eos_token_id", id_or_null(e.eos));
+  j.set("pad_token_id", id_or_null(e.pad));
+  if (both) j.set("decoder_start_token_id", id_or_null(e.decoder_start));
+}
+
+struct Spoken {  // who says this recipe, and how
+  const Family* family;
+  Translation model;
+};
+Spoken spoken_as(const Recipe& resolved, bool own = false) {
+  for (const Family& f : families())
+    if (auto t = own ? std::nullopt : family_values(f, resolved)) return {&f, std::move(*t)};
+  return {&own_family(), {.values = {}, .recipe = resolved}};
+}
+
+}  // namespace
+
+std::string family_for(const Recipe& resolved) {
+  const Spoken form = spoken_as(resolved);
+  return form.family->own ? "" : form.family->name;
+}
+
+namespace {
+
+std::vector<File> description(const Model& model, const FolderExtras& extras, const Spoken& form) {
+  const Recipe& r = model.recipe;
+  const bool classes = r.head.kind == HeadRecipe::Kind::classes, both = r.encoder && r.decoder;
+  if (!extras.class_names.empty() && static_cast<Dim>(extras.class_names.size()) != (classes ? r.head.classes : 0))
+    fail("model folder: ", extras.class_names.size(), " names of classes, the model has ", classes ? r.head.classes : 0);
+  for (const auto& [what, id] : {std::pair{"bos", extras.bos}, std::pair{"eos", extras.eos}, std::pair{"pad", extras.pad},
+                                 std::pair{"decoder_start", extras.decoder_start}})
+    if (id >= r.vocab) fail("model folder: ", what, " is token ", id, ", the model's vocabulary has ", r.vocab);
+
+  Json config = config_of(*form.family, form.model);
+  set_dropout(config, *form.family, r);
+  set_ids(config, extras, both);
+  if (classes) set_class_names(config, extras.class_names, r.head.classes);
+  config.set("torch_dtype", "float32");
+
+  std::vector<File> out;
+  out.push_back(text_file("config.json", config_text(config)));
+  if (r.decoder && r.head.kind == HeadRecipe::Kind::vocab) {
+    Json generation = Json::Object{};
+    set_ids(generation, extras, both);
+    out.push_back(text_file("generation_config.json", generation.dump() + "\n"));
+  }
+  if (extras.tokenizer) {
+    if (!extras.tokenizer->tokenizer_json.empty()) out.push_back(text_file("tokenizer.json", extras.tokenizer->tokenizer_json));
+    if (!extras.tokenizer->tokenizer_config_json.empty())
+      out.push_back(text_file("tokenizer_config.json", extras.tokenizer->tokenizer_config_json));
+  }
+  out.push_back(text_file("recipe.json", recipe_json(r)));
+  return out;
+}
+
+}  // namespace
+
+std::vector<File> model_folder_description(const Model& model, const FolderExtras& extras) {
+  return description(model, extras, spoken_as(model.recipe, extras.own));
+}
+
+std::vector<File> model_folder_files(const Model& model, const FolderExtras& extras) {
+  const Spoken form = spoken_as(model.recipe, extras.own);
+  std::vector<File> out = description(model, extras, form);
+  std::vector<SafetensorBytes> tensors;
+  for (const Target& t : targets_of(*form.family, model)) tensors.push_back(tensor_of(t));
+  const std::pair<std::string, std::string> kFormat[] = {{"format", "pt"}};  // transformers wants to know whose axes these are
+  out.emplace_back("model.safetensors", safetensors_bytes(tensors, kFormat));
+  return out;
+}
+
+namespace {
+
+// FOLDER.tmp-PROCESS of a run that was killed while it wrote: only what such a run writes is removed, and only when it is gone. The folder
+// that stood there before (.tmp-PROCESS.old) goes when there is a new one.
+void remove_leftovers(const fs::path& to) {
+  const std::string begin = to.filename().string() + ".tmp-";
+  const fs::path parent = to.has_parent_path() ? to.parent_path() : fs::path(".");
+  std::error_code error;
+  std::vector<fs::path> gone;
+  for (const fs::path& path : paths_in(parent, error)) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with(begin) || !fs::is_directory(fs::symlink_status(path, error))) continue;
+    long process = 0;
+    const auto [end, bad] = std::from_chars(name.data() + begin.size(), name.data() + name.size(), process);
+    const std::string_view rest(end, static_cast<std::size_t>(name.data() + name.size() - end));
+    if (bad != std::errc{} || !(rest.empty() || (rest == ".old" && fs::exists(to / "config.json", error)))) continue;
+    bool ours = left_behind(path.string(), process);
+    for (const fs::path& inside : paths_in(path, error)) {
+      const std::string file = inside.filename().string();
+      ours = ours && fs::is_regular_file(inside, error) &&
+             (file.ends_with(".json") || file.ends_with(".safetensors") || (file.starts_with('.') && file.ends_with(".tmp")));
+    }
+    if (ours && !error) gone.push_back(path);
+  }
+  for (const fs::path& p : gone) remove_tree(p, error);
+}
+
+}  // namespace
+
+void write_model_folder(const Model& model, const FolderExtras& extras, const std::string& folder, bool force) {
+  const fs::path to = fs::path(folder).lexically_normal().has_filename() ? fs::path(folder).lexically_normal()
+                                                                         : fs::path(folder).lexically_normal().parent_path();
+  std::error_code error;
+  const bool there = fs::exists(fs::symlink_status(to, error));
+  if (there && !force) fail(folder, ": exists already; --force overwrites it");
+  if (there && !fs::is_empty(to, error) && !fs::exists(to / "config.json", error))
+    fail(folder, ": is there and is no model folder (it has no config.json), so it is not replaced; choose another name");
+  remove_leftovers(to);
+  const std::string mark = concat(".tmp-", ::getpid()), beside = to.string() + mark, before = to.string() + mark + ".old";
+  remove_tree(beside, error);
+  fs::create_directories(beside, error);
+  if (error) fail(beside, ": cannot be made: ", error.message());
+  struct Undo {
+    const std::string& path;
+    int held;
+    ~Undo() {
+      if (held >= 0) ::close(held);
+      try {
+        std::error_code ignored;
+        if (!path.empty()) remove_tree(path, ignored);
+      } catch (const std::bad_alloc&) {  // the next one who writes here removes it
+      }
+    }
+  } undo{beside, ::open(beside.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  ::flock(undo.held, LOCK_EX | LOCK_NB);  // says that somebody still writes it
+  for (const auto& [name, bytes] : model_folder_files(model, extras)) {
+    FileWriter file((fs::path(beside) / name).string(), false);
+    file.write(bytes);
+    file.commit();
+  }
+  if (there) {
+    fs::rename(to, before, error);
+    if (error) fail(folder, ": cannot be moved aside: ", error.message());
+  }
+  fs::rename(beside, to, error);
+  if (error) {
+    const std::string why = error.message();
+    if (there) fs::rename(before, to, error);
+    fail(folder, ": the finished folder cannot be put there: ", why);
+  }
+  if (there) remove_tree(before, error);
+}
+
+}  // namespace rapt

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a recipe amounts to: sizes, costs, a drawing, differences. Computed from the recipe alone, apart from the model's own list of
+// weights (a test compares the two). Recipes must be resolved.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rapt/recipe/recipe.h"
+
+namespace rapt {
+
+struct ParameterCount {
+  std::vector<std::pair<std::string, Dim>> groups;  // "embedding", "decoder attention", …; only those that are there
+  Dim total = 0;                                    // a tied matrix counts once; running statistics of batch norm are no parameters
+};
+ParameterCount count_parameters(const Recipe& recipe);  // sizes whose product overflows are an error
+
+struct Cost {  // of one token
+  struct Pass {
+    double matrices = 0;   // floating-point operations in matrices: 2 per weight
+    double attention = 0;  // … in scores and weighted sums, for a token that sees `context` tokens
+  };
+  Pass token;               // of the stack that gives the result, with the head
+  Pass source;              // encoder-decoder: of a token the encoder reads, with the keys and values made of it
+  Dim kv_values = 0;        // keys and values the cache keeps for it, as numbers, in all layers
+  Dim kv_forgotten = 0;     // … of which in layers that forget it sooner or later (window, chunk)
+  Dim memory_values = 0;    // encoder-decoder: kept per source token
+  Dim state_values = 0;     // recurrent decoder: kept per sequence
+};
+Cost count_cost(const Recipe& recipe, Dim context);
+
+// A block diagram, parameter counts and costs, for people, in `width` columns of a terminal (at most 100). `color` adds its colours.
+std::string draw_recipe(const Recipe& recipe, bool color = false, Dim width = 100);
+struct Difference {
+  std::string path, a, b;  // values as JSON, or "absent"
+};
+std::vector<Difference> diff_recipes(const Recipe& a, const Recipe& b);  // name and note do not count
+// docs/recipe.md, from the table of fields.
+std::string recipe_schema();
+
+}  // namespace rapt

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/recipe/show.h"
+
+#include <gtest/gtest.h>
+
+#include "rapt/base/text_width.h"
+
+#include <algorithm>
+#include <map>
+
+#include "rapt/nn/model.h"
+#include "tests/tools.h"
+
+namespace rapt {
+namespace {
+
+using test::holds;
+
+// Counted by transformers 5.22 from the released configurations. Marian: with the bias on the logits and without the table of
+// sinusoids, which transformers stores as a buffer and as a parameter. PaLM and ViT-22B: their papers say 8.63 and 21.7 billion.
+TEST(Show, ParametersOfReleasedModels) {
+  const std::map<std::string, Dim> known = {
+      {"gpt2", 124439808},     {"bert", 109514298},
+      {"llama1", 6738415616},  {"llama2", 6738415616},
+      {"llama3", 8030261248},  {"llama3.1", 8030261248},
+      {"mistral", 7241732096}, {"qwen2", 494032768},
+      {"qwen3", 596049920},    {"gemma2", 2614341888},
+      {"gemma3", 999885952},   {"olmo2", 7298617344},
+      {"t5", 60506624},        {"marian", 74410496 - 524288 + 58101},
+  };
+  for (const auto& [name, n] : known) {
+    const ParameterCount count = count_parameters(resolve(preset(name)));
+    EXPECT_EQ(count.total, n) << name;
+    Dim sum = 0;
+    for (const auto& [group, size] : count.groups) sum += size;
+    EXPECT_EQ(sum, n) << name;
+  }
+  EXPECT_NEAR(static_cast<double>(count_parameters(resolve(preset("palm"))).total), 8.63e9, 0.01e9);
+  EXPECT_NEAR(static_cast<double>(count_parameters(resolve(preset("vit-22b"))).total), 21.7e9, 0.1e9);
+}
+
+// What a gate adds, from the shapes of its paper: n tokens x (heads x d), heads, or d.
+TEST(Show, ParametersOfGates) {
+  const Dim base = count_parameters(resolve(preset("qwen3"))).total, C = 1024, H = 16, K = 8, D = 128, L = 28;
+  const std::map<std::string, Dim> added = {{"g1", C * H * D},    {"g1-head", C * H},         {"g1-shared", C * D}, {"g1-const", H * D},
+                                            {"g1-ns", C * H * D}, {"g1-add-silu", C * H * D}, {"g2", C * K * D},    {"g2-head", C * K},
+                                            {"g3", C * K * D},    {"g4", C * H * D},          {"g5", C * C}};
+  for (const auto& [name, n] : added) EXPECT_EQ(count_parameters(resolve(preset("qwen3-gate-" + name))).total - base, L * n) << name;
+}
+
+void shrink(std::optional<StackRecipe>& stack) {
+  if (!stack) return;
+  if (stack->recurrent) {
+    RecurrentRecipe& r = *stack->recurrent;
+    r.layers += r.start == RecurrentRecipe::Start::last ? 1 : 0;
+    if (r.width > 0) r.width = 5;
+    return;
+  }
+  stack->layers = static_cast<Dim>(stack->pattern.size()) + 1;
+  for (auto& [name, layer] : stack->kinds)
+    for (PartRecipe& p : layer.parts) {
+      const Dim group = p.attn.kv_heads ? std::min<Dim>(4, p.attn.heads / p.attn.kv_heads) : 1;
+      p.attn.heads = 4;
+      p.attn.kv_heads = 4 / group;
+      p.attn.head_dim = 10;
+      p.attn.v_dim = 6;
+      p.ffn.width = 22;
+    }
+}
+
+// The same numbers from the weights a model really has, for a small model of every preset and for options no preset has.
+TEST(Show, TheModelHasAsManyParameters) {
+  std::vector<Recipe> recipes;
+  for (const std::string& name : preset_names()) {
+    Recipe r = preset(name);
+    r.width = 12;
+    r.vocab = 17;
+    r.context = 9;
+    shrink(r.encoder);
+    shrink(r.decoder);
+    recipes.push_back(r);
+  }
+  const std::size_t plain = recipes.size();
+  for (std::size_t i = 0; i < plain; i += 5) {  // options on top
+    Recipe r = recipes[i];
+    if (r.decoder && r.decoder->recurrent) continue;
+    r.embed.sink_tokens = 2;
+    for (auto* stack : {&r.encoder, &r.decoder})
+      if (*stack)
+        for (auto& [name, layer] : (*stack)->kinds)
+          for (PartRecipe& p : layer.parts) {
+            p.norm_out = NormRecipe{.kind = NormRecipe::Kind::layer, .bias = true};
+            p.attn.v_norm = NormRecipe{};
+            p.attn.z_norm = NormRecipe{.weight = NormRecipe::Gain::none};
+            p.attn.scale = {.kind = ScaleRecipe::Kind::learned, .per = ScaleRecipe::Per::head};
+            p.attn.extra = {.kind = ExtraRecipe::Kind::kv_slots, .slots = 3};
+            p.attn.bias = {false, true, false, true};
+          }
+    recipes.push_back(r);
+    r.decoder.swap(r.encoder);
+    if (r.encoder && !r.decoder) {
+      for (auto& [name, layer] : r.encoder->kinds)
+        for (PartRecipe& p : layer.parts) {
+          p.norm_out = NormRecipe{.kind = NormRecipe::Kind::batch, .leaks_ok = true};
+          p.attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 20, .shared = false}};
+          p.attn.score = AttnRecipe::ScoreKind::general;
+          p.attn.extra = {.kind = ExtraRecipe::Kind::learned_logit};
+        }
+      recipes.push_back(r);
+      for (auto& [name, layer] : r.encoder->kinds)
+        for (PartRecipe& p : layer.parts) p.attn.score = AttnRecipe::ScoreKind::additive, p.attn.scale = {};
+      recipes.push_back(r);
+    }
+  }
+  for (const Recipe& r : recipes) EXPECT_EQ(count_parameters(resolve(r)).total, Model(r).parameters()) << recipe_json(r);
+}
+
+TEST(Show, Costs) {
+  // Llama 3 8B: 32 layers, 8 key heads of 128, keys and values.
+  const Recipe llama = resolve(preset("llama3"));
+  const Cost c = count_cost(llama, 8192);
+  EXPECT_EQ(c.kv_values, 32 * 2 * 8 * 128);
+  EXPECT_EQ(c.kv_forgotten, 0);
+  EXPECT_EQ(c.memory_values, 0);
+  EXPECT_EQ(c.token.matrices, 2.0 * (8030261248.0 - 266240 - 128256.0 * 4096));  // all but norms and embedding
+  EXPECT_EQ(c.token.attention, 32.0 * 2 * 32 * 256 * 8192);
+  EXPECT_EQ(count_cost(llama, 100).token.attention, 32.0 * 2 * 32 * 256 * 100);
+  // A window bounds what a token sees, not what is written.
+  const Cost m = count_cost(resolve(preset("mistral")), 32768);
+  EXPECT_EQ(m.kv_forgotten, m.kv_values);
+  EXPECT_EQ(m.token.attention, 32.0 * 2 * 32 * 256 * 4096);
+  const Cost g = count_cost(resolve(preset("gemma3")), 32768);
+  EXPECT_EQ(g.kv_values, 26 * 512);
+  EXPECT_EQ(g.kv_forgotten, 22 * 512);
+  // Encoder-decoder: keys and values of the memory are made once per source token.
+  const Cost t = count_cost(resolve(preset("transformer-2017")), 512);
+  const double attn = 4 * 512 * 512, ffn = 2 * 512 * 2048;
+  EXPECT_EQ(t.source.matrices, 2 * 6 * (attn + ffn + attn / 2));
+  EXPECT_EQ(t.token.matrices, 2 * (6 * (attn + attn / 2 + ffn) + 512.0 * 37000));
+  EXPECT_EQ(t.memory_values, 6 * 2 * 512);
+  // A recurrent decoder: what a step multiplies with, keys once per source token, one state per sequence.
+  const Cost b = count_cost(resolve(preset("bahdanau")), 20);
+  EXPECT_EQ(b.source.matrices, 2.0 * (2 * 1536 * (256 + 512) + 512 * 1024));
+  EXPECT_EQ(b.token.matrices, 2.0 * (1536 * (256 + 512 + 1024) + 512 * 512 + 512 * (1024 + 512 + 256) + 256 * 16000));
+  EXPECT_EQ(b.memory_values, 1024 + 512);
+  EXPECT_EQ(b.kv_values, 0);
+  EXPECT_EQ(b.state_values, 512);
+  // A gate on k costs a product, a constant one does not.
+  const double plain = count_cost(resolve(preset("qwen3")), 1).token.matrices;
+  EXPECT_EQ(count_cost(resolve(preset("qwen3-gate-g3")), 1).token.matrices - plain, 2.0 * 28 * 1024 * 8 * 128);
+  EXPECT_EQ(count_cost(resolve(preset("qwen3-gate-g1-const")), 1).token.matrices, plain);
+}
+
+TEST(Show, DrawingSaysWhatIsThere) {
+  for (const std::string& name : preset_names()) {
+    const std::string text = draw_recipe(resolve(preset(name)));
+    EXPECT_EQ(text.find('\033'), std::string::npos);
+    EXPECT_TRUE(text.starts_with(name)) << text;
+    EXPECT_TRUE(holds(text, "parameters")) << text;
+  }
+  const std::string llama = draw_recipe(resolve(preset("llama3-gate-g1")));
+  for (const char* piece : {"q          4,096 → 32×128", "k, v       4,096 → 8×128 each   (GQA)", "θ 500,000", "softmax(q·k / √128)",
+                            "z ⊙ sigmoid(W h)   4,096 → 32×128", "8,567,132,160", "256 KiB f32, 128 KiB bf16", "causal"})
+    EXPECT_TRUE(holds(llama, piece)) << piece << "\n" << llama;
+  const std::string gemma = draw_recipe(resolve(preset("gemma2")));
+  for (const char* piece : {"LG…, 13 L + 13 G", "cap 50 (q·k · 0.0625)", "the last 4,096 keys", "G: like L, but", "self.window: 4096 → 0",
+                            "weight + 1", "capped at 30"})
+    EXPECT_TRUE(holds(gemma, piece)) << piece << "\n" << gemma;
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("palm"))), "all parts read h"));
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("bert"))), "+ type"));
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("t5"))), "32 distances up to 128, one table for all layers"));
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("gpt2")), true), "\033[1m"));
+  const std::string bahdanau = draw_recipe(resolve(preset("bahdanau")));
+  for (const char* piece : {"1 layer of GRU cells, reading both ways", "256 + context → state 512", "of the backward cells",
+                            "Q: the decoder's state h before the step; K and V: the encoder's states s", "v·tanh(W h + U s), hidden 512",
+                            "maxout(W [h; x; c])", "per sequence"})
+    EXPECT_TRUE(holds(bahdanau, piece)) << piece << "\n" << bahdanau;
+  const std::string luong = draw_recipe(resolve(preset("luong-local-p")));
+  for (const char* piece : {"within 10 of p", "state h after the step"}) EXPECT_TRUE(holds(luong, piece)) << piece << "\n" << luong;
+}
+
+TEST(Show, DrawingFitsTheWidthAndLosesNothing) {
+  auto words = [](const std::string& text) {  // of the drawing, without wires, in order
+    std::string out;
+    for (char c : text.substr(0, text.find("parameters")))
+      if (c > ' ') out += c;
+    return out;
+  };
+  for (const std::string& name : preset_names()) {
+    const std::string wide = words(draw_recipe(resolve(preset(name)), false, 100));
+    for (const Dim width : {80, 40}) {
+      const std::string text = draw_recipe(resolve(preset(name)), false, width);
+      for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = text.find('\n', at);
+        EXPECT_LE(text_width(text.substr(at, end - at)), width) << text.substr(at, end - at);
+        at = end + 1;
+      }
+      EXPECT_EQ(words(text), wide) << text;
+    }
+  }
+}
+
+// For each attention: where its queries, keys and values come from.
+TEST(Show, DrawingSaysWhereQueriesKeysAndValuesComeFrom) {
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("llama3"))), "Q, K and V of the decoder's stream after norm_in\n"));
+  EXPECT_TRUE(holds(draw_recipe(resolve(preset("palm"))), "Q, K and V of h\n"));
+  const std::string both = draw_recipe(resolve(preset("transformer-2017")));
+  for (const char* piece : {"Q, K and V of the encoder's stream\n", "Q, K and V of the decoder's stream\n",
+                            "Q of the decoder's stream; K and V of the encoder's result\n"})
+    EXPECT_TRUE(holds(both, piece)) << piece << "\n" << both;
+}
+
+TEST(Show, Differences) {
+  const Recipe a = resolve(preset("llama3")), b = resolve(preset("llama3.1"));
+  const std::vector<Difference> d = diff_recipes(a, b);
+  ASSERT_EQ(d.size(), 2u);
+  EXPECT_EQ(d[0].path, "context");
+  EXPECT_EQ(d[0].a, "8192");
+  EXPECT_EQ(d[0].b, "131072");
+  EXPECT_EQ(d[1].path, "decoder.kinds.L.parts[0].self.pos.rope.scaling");
+  EXPECT_EQ(d[1].a, "\"none\"");
+  EXPECT_TRUE(holds(d[1].b, "\"factor\": 8"));
+  EXPECT_TRUE(diff_recipes(a, a).empty());
+  Recipe renamed = a;
+  renamed.name = "other";
+  EXPECT_TRUE(diff_recipes(a, renamed).empty());
+  EXPECT_EQ(diff_recipes(a, resolve(preset("bert"))).size(), diff_recipes(resolve(preset("bert")), a).size());
+}
+
+}  // namespace
+}  // namespace rapt
