@@ -64,7 +64,7 @@ struct Bench {
     forward(run, model,
             {.tokens = std::span(ids).subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(count)),
              .sequences = {{.first = 0, .count = count, .past = from}},
-             .last_only = true},
+             .want = kWantLast},
             nullptr, &cache);
   }
   void feed_all(KvCache& cache, Dim tokens, bool watched) {

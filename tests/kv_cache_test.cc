@@ -64,7 +64,7 @@ struct World {
       const Dim n = std::min(chunk, end - at);
       Batch b{.tokens = from.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)),
               .sequences = {{.first = 0, .count = n, .past = at, .id = id}},
-              .last_only = true};
+              .want = kWantLast};
       const Batch memory{.tokens = source, .sequences = {{.first = 0, .count = static_cast<Dim>(source.size()), .id = id}}};
       last = all_values(forward(run, model, b, at == 0 && !source.empty() && !cache.has(1, id) ? &memory : nullptr, &cache));
       at += n;

@@ -472,9 +472,9 @@ TEST(Classifier, RefusesWhatMakesNoSense) {
   randomise(m, 2);
   const std::int32_t ids[] = {1, 2, 3};
   rapt::Run run(device());
-  Batch batch{.tokens = ids, .sequences = {{.first = 0, .count = 3}}, .last_only = true};
-  EXPECT_TRUE(holds(error_of([&] { forward(run, m, batch); }), "last_only"));
-  batch.last_only = false;
+  Batch batch{.tokens = ids, .sequences = {{.first = 0, .count = 3}}, .want = kWantLast};
+  EXPECT_TRUE(holds(error_of([&] { forward(run, m, batch); }), "Batch::want"));
+  batch.want = {};
   KvCache cache(DType::f32);
   EXPECT_TRUE(holds(error_of([&] { forward(run, m, batch, nullptr, &cache); }), "cache"));
   batch.sequences[0].past = 2;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Weights are averaged over layers and heads; per word, columns of tokens are added and rows averaged.
 #include "rapt/inspect/alignment.h"
 
 #include <algorithm>

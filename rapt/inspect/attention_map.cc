@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The pass keeps inputs; rows() makes keys, then queries block by block. A pixel shows its largest weight.
 #include "rapt/inspect/attention_map.h"
 
 #include <algorithm>
@@ -289,7 +290,7 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
     run.reset();
     const Batch batch{.tokens = ids.subspan(static_cast<std::size_t>(fed), static_cast<std::size_t>(now)),
                       .sequences = {{.first = 0, .count = now, .past = fed, .opened = n}},
-                      .last_only = model.recipe.head.kind != HeadRecipe::Kind::classes};
+                      .want = model.recipe.head.kind != HeadRecipe::Kind::classes ? kWantLast : Want{}};
     forward(run, model, batch, source_.empty() ? nullptr : &from, now < n ? &cache : nullptr);
   }
   for (auto& [place, kept] : kept_) {

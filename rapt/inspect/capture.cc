@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Taps copy what comes by; scores are made after the pass, in double, from queries and keys. Then: files.
 #include "rapt/inspect/capture.h"
 
 #include <algorithm>
@@ -168,7 +169,8 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
   run.taps = &taps;
   const Batch from{.tokens = source, .sequences = {{.first = 0, .count = S}}};
   const bool classes = model.recipe.head.kind == HeadRecipe::Kind::classes;
-  forward(run, model, {.tokens = ids, .sequences = {{.first = 0, .count = T}}, .last_only = !results && !classes}, S > 0 ? &from : nullptr);
+  forward(run, model, {.tokens = ids, .sequences = {{.first = 0, .count = T}}, .want = !results && !classes ? kWantLast : Want{}},
+          S > 0 ? &from : nullptr);
   for (std::size_t i = 0; i < asked.size(); ++i) {
     Captured& to = out.tensors[i];
     if (asked[i].point.kind == Kind::scores) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Each model passes alone and leaves its streams; then rows are compared, and both heads run in blocks.
 #include "rapt/inspect/compare.h"
 
 #include <algorithm>

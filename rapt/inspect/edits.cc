@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Text or JSON becomes an Edit, choose() finds head and rows, change() does it inside a tap.
 #include "rapt/inspect/edits.h"
 
 #include <algorithm>

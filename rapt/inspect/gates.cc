@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A tapped gate does not say which it is: the order of computation does. Constant gates come from weights.
 #include "rapt/inspect/gates.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Induction, variance and strongest weight come from sampled rows; a name is given against equal weights.
 #include "rapt/inspect/heads.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Only self-attention of the last stack is written. There is one text, so statistics have one sample.
 #include "rapt/inspect/headvis.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Taps add to sums per layer until finish(). Magnitudes are compared by bits; medians are of a sample.
 #include "rapt/inspect/health.h"
 
 #include <algorithm>

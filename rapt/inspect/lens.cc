@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One pass keeps the streams; then blocks of tokens take the head, last row first: KL is measured from it.
 #include "rapt/inspect/lens.h"
 
 #include <algorithm>

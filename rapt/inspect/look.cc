@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The right token of a row is the next one for decoders, its own for encoders. Ambiguous names are refused.
 #include "rapt/inspect/look.h"
 
 #include <algorithm>
@@ -50,7 +51,7 @@ void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source) {
   };
   Batch text = batch(ids);
   const Batch from = batch(source);
-  text.last_only = model.recipe.head.kind != HeadRecipe::Kind::classes;
+  if (model.recipe.head.kind != HeadRecipe::Kind::classes) text.want = kWantLast;
   forward(run, model, text, source.empty() ? nullptr : &from);
 }
 

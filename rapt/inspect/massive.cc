@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The map takes one pass. The intervention has three losses a window: plain, edited, ordinary values at 0.
 #include "rapt/inspect/massive.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One pass. A part's output counts with its residual scale; q, k, v are those that self-attention reads.
 #include "rapt/inspect/norms.h"
 
 #include <array>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Two passes: one counts and chooses channels, one rounds the others to int8, scaled with and without them.
 #include "rapt/inspect/outliers.h"
 
 #include <algorithm>

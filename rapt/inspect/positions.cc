@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Layers with the same rotation, slopes or shared buckets are one entry; vectors are computed by the ops.
 #include "rapt/inspect/positions.h"
 
 #include <algorithm>

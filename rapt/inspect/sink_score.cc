@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One record per text, every row computed once; columns are added per head. Geometry: the first texts only.
 #include "rapt/inspect/sink_score.h"
 
 #include <algorithm>

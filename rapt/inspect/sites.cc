@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// kEntries lists every point. A name is split into stack, word and layer, looked up, placed in the model.
 #include "rapt/inspect/sites.h"
 
 #include <algorithm>

@@ -53,7 +53,7 @@ Rows attention_rows(Device& device, const Model& model, std::span<const std::int
   Taps taps;
   Rows rows;
   const auto n = static_cast<Dim>(tokens.size());
-  Batch batch{.tokens = tokens.first(static_cast<std::size_t>(n - kQueries)), .last_only = true};
+  Batch batch{.tokens = tokens.first(static_cast<std::size_t>(n - kQueries)), .want = kWantLast};
   batch.sequences.push_back({.first = 0, .count = n - kQueries});
   forward(run, model, batch, nullptr, &cache);
   run.reset();

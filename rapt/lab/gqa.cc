@@ -48,7 +48,7 @@ Decode decode(Device& device, Dim kv_heads, Dim depth, int steps, std::uint64_t 
   const std::vector<std::int32_t> tokens = some_tokens(depth + steps, mix_key(seed, 1));
   Run run(device);
   auto feed = [&](Dim past, Dim count) {
-    Batch batch{.tokens = std::span(tokens).subspan(static_cast<std::size_t>(past), static_cast<std::size_t>(count)), .last_only = true};
+    Batch batch{.tokens = std::span(tokens).subspan(static_cast<std::size_t>(past), static_cast<std::size_t>(count)), .want = kWantLast};
     batch.sequences.push_back({.first = 0, .count = count, .past = past});
     run.reset();
     forward(run, model, batch, nullptr, &cache);

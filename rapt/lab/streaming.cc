@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Passes of at most 256 tokens end at each sample; at three places tokens come one by one and are timed.
 #include "rapt/lab/streaming.h"
 
 #include <algorithm>
@@ -75,7 +76,7 @@ StreamingRow stream_text(Device& device, const Model& model, std::span<const std
     if (timing >= 0) count = 1;
 
     const auto pass = Clock::now();
-    Batch batch{.tokens = ids.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)), .last_only = true};
+    Batch batch{.tokens = ids.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)), .want = kWantLast};
     batch.sequences.push_back({.first = 0, .count = count, .past = at, .opened = o.tokens});
     run.reset();
     const Tensor logits = forward(run, model, batch, nullptr, &cache);
@@ -121,7 +122,7 @@ StreamingReport run_streaming(Device& device, const std::string& path, std::span
   Run run(device);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const auto first = static_cast<std::size_t>(samples[i] + 1 - report.recomputed);
-    Batch batch{.tokens = ids.subspan(first, static_cast<std::size_t>(report.recomputed)), .last_only = true};
+    Batch batch{.tokens = ids.subspan(first, static_cast<std::size_t>(report.recomputed)), .want = kWantLast};
     batch.sequences.push_back({.first = 0, .count = report.recomputed});
     run.reset();
     report.recomputed_nll += surprise(forward(run, *checkpoint.model, batch), ids[static_cast<std::size_t>(samples[i]) + 1]);

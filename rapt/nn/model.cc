@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Weights by name, their starting values, then forward(): checks, encoder, decoder, rows asked for, head.
 #include "rapt/nn/model.h"
 
 #include <algorithm>
@@ -147,11 +148,23 @@ struct Rows {
   std::vector<std::int32_t> ids, types, positions;
   std::vector<Sequence> sequences;
   std::vector<std::int32_t> visible;  // rows that belong to the caller
+  Tensor vectors;                     // given in the place of tokens
 };
 
 Rows expand(const Model& model, const Batch& batch, Dim sinks) {
   Rows rows;
-  const Dim V = model.recipe.vocab, total = static_cast<Dim>(batch.tokens.size());
+  rows.vectors = batch.rows;
+  const bool tokens = !batch.rows;
+  if (tokens && !model.tokens)
+    fail("forward: model ", model.recipe.name, " has no vocabulary, so it cannot read tokens; give it rows (Batch::rows)");
+  if (!tokens) {
+    if (!batch.tokens.empty()) fail("forward: the batch has tokens and rows; give one of the two");
+    if (batch.rows.rank != 2 || batch.rows.last() != model.recipe.width || batch.rows.dtype != model.real || !batch.rows.contiguous())
+      fail("forward: rows of the batch are ", batch.rows.shape(), " ", name_of(batch.rows.dtype), ", model ", model.recipe.name,
+           " wants [rows,", model.recipe.width, "] ", name_of(model.real));
+    if (sinks > 0) fail("forward: model ", model.recipe.name, " puts learned tokens before every sequence; it reads tokens, not rows");
+  }
+  const Dim V = model.recipe.vocab, total = tokens ? static_cast<Dim>(batch.tokens.size()) : batch.rows[0];
   if (batch.sequences.empty()) fail("forward: the batch has no sequences");
   if (!batch.types.empty() && static_cast<Dim>(batch.types.size()) != total)
     fail("forward: ", batch.types.size(), " token types for ", total, " tokens");
@@ -176,22 +189,22 @@ Rows expand(const Model& model, const Batch& batch, Dim sinks) {
       const auto at = static_cast<std::size_t>(s.first + i - added);
       if (!sink) {
         rows.visible.push_back(static_cast<std::int32_t>(rows.ids.size()));
-        if (batch.tokens[at] < 0 || batch.tokens[at] >= V)
+        if (tokens && (batch.tokens[at] < 0 || batch.tokens[at] >= V))
           fail("forward: token ", batch.tokens[at], " at row ", at, " is outside the vocabulary of ", V);
       }
-      rows.ids.push_back(sink ? static_cast<std::int32_t>(V + i) : batch.tokens[at]);
+      rows.ids.push_back(sink ? static_cast<std::int32_t>(V + i) : tokens ? batch.tokens[at] : -1);
       rows.types.push_back(sink || batch.types.empty() ? 0 : batch.types[at]);
       rows.positions.push_back(static_cast<std::int32_t>(e.past + i));
     }
   }
-  if (next != total) fail("forward: the sequences cover ", next, " rows, the batch has ", total, " tokens");
+  if (next != total) fail("forward: the sequences cover ", next, " rows, the batch has ", total);
   return rows;
 }
 
 Tensor embedding(Run& run, const Model& m, const Rows& rows) {
   const EmbedRecipe& e = m.recipe.embed;
   const double scale = e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(m.recipe.width)) : 1);
-  Tensor x = tap(run, Site::tokens, embed(run, rows.ids, *m.tokens, scale, m.sinks));          // [T,C]
+  Tensor x = tap(run, Site::tokens, rows.vectors ? rows.vectors : embed(run, rows.ids, *m.tokens, scale, m.sinks));  // [T,C]
   if (m.positions) {
     for (std::int32_t p : rows.positions)
       if (p >= m.positions->rows)
@@ -263,6 +276,23 @@ Tensor pool(Run& run, HeadRecipe::Pool how, Tensor x, const Rows& rows, Dim adde
   return how == HeadRecipe::Pool::mean ? mean_rows(run, x, ranges) : take_rows(run, x, at);
 }
 
+// The rows of the stack's result that the caller wants.
+std::vector<std::int32_t> wanted_rows(const Want& want, const Rows& rows) {
+  if (want.rows == Want::Rows::all) return rows.visible;
+  std::vector<std::int32_t> out;
+  if (want.rows == Want::Rows::last) {
+    for (const Sequence& s : rows.sequences) out.push_back(static_cast<std::int32_t>(s.first + s.count - 1));
+    return out;
+  }
+  if (want.chosen.empty()) fail("forward: Batch::want names no row; choose at least one");
+  for (const std::int32_t row : want.chosen) {
+    if (row < 0 || static_cast<std::size_t>(row) >= rows.visible.size())
+      fail("forward: row ", row, " is wanted, the batch has rows 0 to ", rows.visible.size() - 1);
+    out.push_back(rows.visible[static_cast<std::size_t>(row)]);
+  }
+  return out;
+}
+
 // A cache continues sequences: each once, from where it stands, and rows that look ahead must come with all they look at.
 void check_continuation(const Model& m, const Batch& batch, const KvCache& cache) {
   if (!m.decoder)
@@ -291,11 +321,12 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
   const RunGuard guard(run);
   if (run.device.real != m.real)
     fail("forward: the model's weights are ", name_of(m.real), ", the device computes in ", name_of(run.device.real));
-  if (!m.tokens) fail("forward: model ", m.recipe.name, " has no vocabulary, so it cannot read tokens");
   if (cache && run.tape) fail("forward: a tape and a cache together: training reads whole sequences, give one of the two");
   const bool both = m.encoder && m.decoder, classes = m.recipe.head.kind == HeadRecipe::Kind::classes;
-  if (classes && batch.last_only)
-    fail("forward: Batch::last_only, but model ", m.recipe.name, " is a classifier: it gives one row per sequence as it is; leave it away");
+  const Want& want = batch.want;
+  if (classes && !want.hidden && want.rows != Want::Rows::all)
+    fail("forward: Batch::want names rows, but model ", m.recipe.name,
+         " is a classifier: it gives one row per sequence as it is; leave it away, or want hidden rows");
   for (const Sequence& s : batch.sequences)
     if (classes && s.past > 0)
       fail("forward: a classifier reads whole sequences, and one is said to have ", s.past, " tokens before its rows");
@@ -344,12 +375,10 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
   Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder, rows, memory,
                      std::move(memory_sequences), cache, states);
   if (cache) cache->advance(rows.sequences, m.recipe.embed.sink_tokens);
-  if (classes) return head_logits(run, m, pool(run, m.recipe.head.pool, x, rows, m.recipe.embed.sink_tokens));
-  std::vector<std::int32_t> last;
-  if (batch.last_only)
-    for (const Sequence& s : rows.sequences) last.push_back(static_cast<std::int32_t>(s.first + s.count - 1));
-  if (batch.last_only || rows.visible.size() != rows.ids.size()) x = take_rows(run, x, batch.last_only ? last : rows.visible);
-  return head_logits(run, m, x);
+  if (classes && !want.hidden) return head_logits(run, m, pool(run, m.recipe.head.pool, x, rows, m.recipe.embed.sink_tokens));
+  const std::vector<std::int32_t> wanted = wanted_rows(want, rows);
+  if (want.rows != Want::Rows::all || wanted.size() != rows.ids.size()) x = take_rows(run, x, wanted);
+  return want.hidden ? x : head_logits(run, m, x);
 }
 
 }  // namespace rapt

@@ -40,8 +40,8 @@ struct Model {
 // Starting values by the recipe's init scheme. Every number depends on (seed, weight name, place) only.
 void init(Model& model, std::uint64_t seed);
 
-// Logits [T,V] for every row of the batch, or for the last one of each sequence (Batch::last_only); the last hidden state [T,C]
-// where the recipe has no head; [sequences, classes] from a classifier, which takes neither last_only nor a cache.
+// Logits [rows,V] of the rows that Batch::want names; the hidden state [rows,C] where it asks for that or the recipe has no head;
+// [sequences, classes] from a classifier, which chooses no rows unless they are hidden ones, and takes no cache.
 // Encoder-decoder: `source` holds the encoder's tokens, one sequence per sequence of the batch; with a cache it is needed at the
 // first step only. With a cache each sequence continues the one of the same id: its `past` must be what the cache holds.
 Tensor forward(Run& run, const Model& model, const Batch& batch, const Batch* source = nullptr, KvCache* cache = nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pass computes: token rows of one or many sequences, one after the other, without padding. A row knows its sequence
+// What a pass computes: rows of one or many sequences (tokens, or vectors in their place), one after the other, without padding. A row knows its sequence
 // and its position there; nothing that is computed for it depends on its neighbours in the batch.
 #pragma once
 #include <cstdint>
@@ -7,44 +7,55 @@
 #include <vector>
 
 #include "rapt/base/error.h"
+#include "rapt/tensor/tensor.h"
 
 namespace rapt {
 
 struct Sequence {
   Dim first = 0, count = 0;  // its rows in the batch
-  Dim past = 0;              // tokens of it that came before (in a cache): the first row stands at this position
-  Dim prefix = 0;            // leading positions that all see each other (prefix mask)
-  std::uint64_t id = 0;      // its name in random numbers
-  Dim opened = 0;            // the length it is opened for (RoPE scalings that depend on length); 0: past + count
+  Dim past = 0;  // tokens of it that came before (in a cache): the first row stands at this position
+  Dim prefix = 0;  // leading positions that all see each other (prefix mask)
+  std::uint64_t id = 0;  // its name in random numbers
+  Dim opened = 0;  // the length it is opened for (RoPE scalings that depend on length); 0: past + count
 };
 
+// What a pass gives back: of which rows, and logits or the hidden state they are made of.
+struct Want {
+  enum class Rows { all, last, chosen };  // last: of each sequence
+  Rows rows = Rows::all;
+  std::span<const std::int32_t> chosen = {};  // rows of the batch, in the order wanted
+  bool hidden = false;  // [rows, C] after the final norm, before the head
+};
+inline constexpr Want kWantLast{.rows = Want::Rows::last};
+
 struct Batch {
-  std::span<const std::int32_t> tokens;
+  std::span<const std::int32_t> tokens = {};
   std::vector<Sequence> sequences;
   std::span<const std::int32_t> types = {};  // token types (BERT); empty: all 0
-  bool last_only = false;                    // results for the last row of each sequence only: [sequences, V]
+  Want want = {};
+  Tensor rows = {};  // [T,C] in the place of tokens and their vectors: patches of an image, a prompt that was learned
 };
 
 // Which keys a query sees: position p sees keys from p - left to p + right, those of its own chunk and prefix, and the first `keep`.
 struct Mask {
   static constexpr Dim kAll = Dim{1} << 40;
   Dim left = kAll, right = kAll;
-  Dim keep = 0;         // first keys of the sequence that stay visible whatever `left` says (never beyond `right`)
-  Dim chunk = 0;        // > 0: keys before the start of the query's chunk are hidden (Llama 4)
+  Dim keep = 0;  // first keys of the sequence that stay visible whatever `left` says (never beyond `right`)
+  Dim chunk = 0;  // > 0: keys before the start of the query's chunk are hidden (Llama 4)
   bool prefix = false;  // positions below Sequence::prefix see each other both ways
   bool operator==(const Mask&) const = default;
 };
 
 // A mask worked out for the rows of a batch: one interval of keys per row, in positions of its own sequence.
 struct RowPlan {
-  struct Part {             // one sequence
-    Dim q_first, q_count;   // rows of q
-    Dim k_first, k_count;   // rows of k (or its length in the cache)
+  struct Part {  // one sequence
+    Dim q_first, q_count;  // rows of q
+    Dim k_first, k_count;  // rows of k (or its length in the cache)
   };
   std::vector<Part> parts;
-  std::vector<std::int32_t> low, high;       // per row of q: keys [low, high), and those below min(keep, high)
-  std::vector<std::int32_t> position;        // per row of q: its position
-  std::vector<std::int32_t> kept_position;   // the position it takes towards the kept keys: min(position, keep + left)
+  std::vector<std::int32_t> low, high;  // per row of q: keys [low, high), and those below min(keep, high)
+  std::vector<std::int32_t> position;  // per row of q: its position
+  std::vector<std::int32_t> kept_position;  // the position it takes towards the kept keys: min(position, keep + left)
   Dim keep = 0;
 };
 

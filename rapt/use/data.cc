@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What all kinds of data share: ids in memory or a file, the order of epochs, the tokenizer, the identity.
 #include "rapt/use/data.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Packed files against the data they were made of, batch by batch; then cut, flipped and forged bytes.
 #include <gtest/gtest.h>
 
 #include <cstring>

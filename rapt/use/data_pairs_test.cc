@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Batches of pairs and labelled lines, decoded, against the lines of the files: each once per epoch.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Answers of copy, sort and date against their questions; weekdays against a calendar counted day by day.
 #include <gtest/gtest.h>
 
 #include <cctype>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Windows, documents and masks of a text against the text itself; shuffles, gzip, errors, known corpora.
 #include "rapt/use/data.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One pass over the pieces of some sequences; stop strings held back while they may go on; forbidden words.
 #include "rapt/use/decoder.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ Decoder::Decoder(Device& device, const Model& model, DType cache_format, Dim ope
 std::span<const float> Decoder::step(std::span<const Piece> pieces, const Batch* source) {
   std::vector<std::int32_t> tokens;
   Batch batch;
-  batch.last_only = true;
+  batch.want = kWantLast;
   for (const Piece& p : pieces) {
     const Dim past = cache.length(p.id), count = static_cast<Dim>(p.tokens.size());
     batch.sequences.push_back(

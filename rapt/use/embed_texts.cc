@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Whole texts side by side in one pass; the hidden states of each, before any head, are pooled in double.
 #include <algorithm>
 #include <cmath>
 
-#include "rapt/nn/attend.h"
 #include "rapt/use/generate.h"
 #include "rapt/use/read_texts.h"
 
@@ -44,27 +44,12 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
   const FramedTexts framed = frame_texts(checkpoint, texts, "embed");
   if (cut) *cut = framed.cut;
 
-  // With a head the hidden state is seen on its way; the head then works on one row per text only.
-  const bool head = r.head.kind != HeadRecipe::Kind::none;
-  const LayerStack& stack = model.encoder ? *model.encoder : *model.decoder;
-  const int last_layer = stack.depth() - 1;
-  Tensor seen;
-  Taps taps;
-  if (head)
-    taps.see(Site::resid_out, [&](const Tapped& t) {
-      if (t.layer == last_layer) seen = t.value;
-    });
-  if (head && r.embed.sink_tokens > 0)
-    fail("embed: model ", r.name, " puts learned tokens before its text; they cannot be told apart from it here");
-
   Run run(device);
-  run.taps = head ? &taps : nullptr;
   std::vector<std::vector<float>> out;
   each_batch(framed, [&](Batch& batch, std::size_t) {
-    batch.last_only = r.head.kind == HeadRecipe::Kind::vocab;
+    batch.want.hidden = true;
     run.reset();
-    Tensor hidden = forward(run, model, batch);
-    if (head) hidden = apply(run, stack.final_norm, seen);
+    const Tensor hidden = forward(run, model, batch);
     for (const Sequence& s : batch.sequences) out.push_back(pooled(hidden, s.first, s.count, how, unit));
     if (progress) progress(static_cast<Dim>(out.size()), static_cast<Dim>(texts.size()));
   });

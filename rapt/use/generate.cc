@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A session: what is cached of the prompt is reused, the rest read in chunks, then samples or beams decode.
 #include "rapt/use/generate.h"
 
 #include <algorithm>

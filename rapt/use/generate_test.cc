@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sessions against a plain loop without a cache, beams against exhaustive search, perplexity by definition.
 #include "rapt/use/generate.h"
 
 #include <gtest/gtest.h>

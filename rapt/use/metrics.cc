@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lines become words (BLEU) or characters (chrF); one template counts their n-grams; sums over the corpus.
 #include "rapt/use/metrics.h"
 
 #include <algorithm>

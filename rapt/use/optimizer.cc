@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A step: weights as one list of pieces for a kernel, then Muon matrix by matrix, then the moving average.
 #include "rapt/use/optimizer.h"
 
 #include <algorithm>

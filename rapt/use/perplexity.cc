@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The first half of each window goes into the cache, so the output matrix works on the counted half alone.
 #include <algorithm>
 #include <cmath>
 
@@ -50,7 +51,7 @@ Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<co
       }
     }
     before.tokens = head;
-    before.last_only = true;
+    before.want = kWantLast;
     after.tokens = tail;
     run.reset();
     forward(run, model, before, nullptr, &cache);

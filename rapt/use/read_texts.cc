@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// Texts are framed, batched by rows, passed once. Masks: only their rows meet the output matrix.
 #include "rapt/use/read_texts.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "rapt/nn/attend.h"
 #include "rapt/use/sampler.h"
 
 namespace rapt {
@@ -131,29 +131,14 @@ std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint
     framed.ids.push_back(f.ids);
     out.push_back(std::move(f));
   }
-  // The hidden states are seen on their way, and the output matrix works on the rows of masks alone.
-  const LayerStack& stack = *model.encoder;
-  Tensor seen;
-  Taps taps;
-  taps.see(Site::resid_out, [&](const Tapped& t) {
-    if (t.layer == stack.depth() - 1) seen = t.value;
-  });
-  if (r.embed.sink_tokens > 0) fail("fill: model ", r.name, " puts learned tokens before its text; they cannot be told apart from it here");
   Run run(device);
-  run.taps = &taps;
   each_batch(framed, [&](Batch& batch, std::size_t first) {
-    batch.last_only = true;
-    run.reset();
-    forward(run, model, batch);
-    const Tensor hidden = apply(run, stack.final_norm, seen);
-    std::vector<Dim> rows;
+    std::vector<std::int32_t> rows;  // the output matrix works on those of masks alone
     for (std::size_t i = 0; i < batch.sequences.size(); ++i)
-      for (const Dim place : out[first + i].places) rows.push_back(batch.sequences[i].first + place);
-    const Tensor masked = run.make({static_cast<Dim>(rows.size()), hidden.last()});
-    const std::size_t bytes = static_cast<std::size_t>(hidden.last()) * size_of(hidden.dtype);
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      std::memcpy(masked.data + i * bytes, hidden.data + static_cast<std::size_t>(rows[i]) * bytes, bytes);
-    const Tensor logits = head_logits(run, model, masked);
+      for (const Dim place : out[first + i].places) rows.push_back(static_cast<std::int32_t>(batch.sequences[i].first + place));
+    batch.want = {.rows = Want::Rows::chosen, .chosen = rows};
+    run.reset();
+    const Tensor logits = forward(run, model, batch);
     Dim row = 0;
     for (std::size_t i = 0; i < batch.sequences.size(); ++i)
       for (std::size_t k = 0; k < out[first + i].places.size(); ++k, ++row) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Cuts sort the front of the candidates, in growing steps, until it holds all they keep; sums in double.
 #include "rapt/use/sampler.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Frequencies of draws against a reference that sorts the whole vocabulary; mirostat id by id.
 #include "rapt/use/sampler.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Names of states, then the manifest and its sums, then saving, pruning and finding the newest that holds.
 #include "rapt/use/store.h"
 
 #include <unistd.h>

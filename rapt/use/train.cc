@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Memory a run takes, a step and its guard, judging, states to files and back, the loop over all of it.
 #include "rapt/use/train.h"
 
 #include <algorithm>

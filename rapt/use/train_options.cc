@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// JSON is flattened to keys with dots; one visitor over the table reads and checks it, another writes it.
 #include "rapt/use/train_options.h"
 
 #include <algorithm>

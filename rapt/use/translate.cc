@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Blank lines are left out and stay empty; answers come in any order and are told in that of the lines.
 #include "rapt/use/translate.h"
 
 #include <algorithm>
