@@ -149,7 +149,7 @@ TEST(Layering, TheRuleCatchesWhatItShould) {
   EXPECT_EQ(refusal("rapt/ops/attention_backward_cpu.cc", "rapt/ops/attention.h"), "");
 }
 
-TEST(Layering, EveryHeaderHasAGuardAndEverySourceALicence) {
+TEST(Layering, EveryHeaderHasAGuardAndEverySourceALicenceAndAFirstLine) {
   const std::string licence = std::string("SPDX-License-") + "Identifier: Apache-2.0";
   for (const fs::path& file : tree()) {
     const bool script = file.begin()->string() == "scripts" || file.begin()->string() == ".ci";
@@ -158,6 +158,8 @@ TEST(Layering, EveryHeaderHasAGuardAndEverySourceALicence) {
     const std::string text = read(kRoot / file);
     EXPECT_LT(text.find(licence), 200u) << file << " does not state the licence near its top";
     EXPECT_TRUE(file.extension() != ".h" || text.find("\n#pragma once\n") != std::string::npos) << file << " has no #pragma once";
+    if (is_source(file) && file.begin()->string() == "rapt")
+      EXPECT_EQ(text.find("\n// "), text.find('\n')) << file << " does not begin with a line that says what it is";
   }
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A new chunk is at least twice as large as the last, in whole huge pages; no request spans two chunks.
 #include "rapt/base/arena.h"
 
 #include <sys/mman.h>

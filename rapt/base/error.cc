@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Numbers in messages, by to_chars: no locale changes them, and a double has six digits at most.
 #include "rapt/base/error.h"
 
 #include <charconv>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lists, objects with a hashed index, a first look that counts memory, the parser, values, the writer.
 #include "rapt/base/json.h"
 
 #include <charconv>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Values, places and errors against ones written by hand, memory against its bound; text.h and checked.h.
 #include "rapt/base/json.h"
 
 #include <gtest/gtest.h>

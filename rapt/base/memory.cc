@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The least of MemAvailable, what each group above us leaves (pages of files do not count) and RLIMIT_AS.
 #include "rapt/base/memory.h"
 
 #include <sys/resource.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// available_memory over a made-up /proc and /sys/fs/cgroup, compared with numbers worked out by hand.
 #include "rapt/base/memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Normals by Box-Muller from two words; below n: the high half of a product, with nothing drawn again.
 #include "rapt/base/rng.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Whole blocks are read in place; the rest, a bit and the length make the last one or two.
 #include "rapt/base/sha256.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sums against FIPS 180-4's examples and sha256sum, base64 against RFC 4648's examples.
 #include "rapt/base/sha256.h"
 
 #include <gtest/gtest.h>

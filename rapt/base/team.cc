@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One atomic word opens a region and counts the helpers inside; they spin, then sleep. Leases are tickets.
 #include "rapt/base/team.h"
 
 #include <linux/futex.h>

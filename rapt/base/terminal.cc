@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The system is asked first, then COLUMNS and LINES; else the default stands. TERM=dumb means no escapes.
 #include "rapt/base/terminal.h"
 
 #include <sys/ioctl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Edit distance ignores case and counts a swap of neighbours once; a hint allows a third of the letters.
 #include "rapt/base/text.h"
 
 #include <algorithm>

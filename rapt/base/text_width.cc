@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sorted ranges of Unicode 15.0, searched in halves. Lines break at spaces and beside wide characters.
 #include "rapt/base/text_width.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Widths, cuts and folds of mixed scripts, compared with ones counted by hand; the width of a pipe.
 #include "rapt/base/text_width.h"
 
 #include <gtest/gtest.h>

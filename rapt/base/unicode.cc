@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tables are spread out on first use. Normal forms: decompose, sort marks, compose; Hangul by arithmetic.
 #include "rapt/base/unicode.h"
 
 #include <algorithm>

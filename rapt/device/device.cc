@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The last usable table of kIsas is taken, unless the options or RAPT_ISA name one; f64 only by name.
 #include "rapt/device/device.h"
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// opendir and readdir, sorted by name. remove_tree goes depth first; what is gone already is no error.
 #include "rapt/io/folder.h"
 
 #include <dirent.h>

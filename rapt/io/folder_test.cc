@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A tree with a link to its parent: listings against what was made; its removal leaves what lies outside.
 #include "rapt/io/folder.h"
 
 #include <gmock/gmock.h>

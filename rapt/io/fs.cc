@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// create: reserve, write, sync, close; the first error is told. At the end: CRC-32 by zlib, and XXH64.
 #include "rapt/io/fs.h"
 
 #include <fcntl.h>

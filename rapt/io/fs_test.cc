@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The real file system: what is made, renamed, removed, locked, refused. Sums against zlib and xxHash.
 #include "rapt/io/fs.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Texts packed by zlib must come back; cuts, damage, bombs and texts beyond the limit must be refused.
 #include "rapt/io/gzip.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keys of the header are searched for, not parsed as Python; sizes are bounded before values are read.
 #include "rapt/io/npy.h"
 
 #include <algorithm>

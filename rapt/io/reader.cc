@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A Reader takes bytes of a file by pread: a cut is an error. Writers sync a file beside, then rename it.
 #include "rapt/io/reader.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Bytes and files made here are read back; what is cut, changed, too large or linked out must be refused.
 #include "rapt/io/reader.h"
 
 #include <fcntl.h>

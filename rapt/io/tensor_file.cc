@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Where the file is held, read_rows copies from it, past the map. add() checks every tensor once more.
 #include "rapt/io/tensor_file.h"
 
 #include "rapt/base/checked.h"

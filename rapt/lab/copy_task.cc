@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A row of the chain: exp of normal numbers, divided by their sum. `floor` is -log of the true probability.
 #include "rapt/lab/copy_task.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The list of all experiments; then results as documents: one run, a report over seeds, its Markdown.
 #include "rapt/lab/experiment.h"
 
 #include <algorithm>

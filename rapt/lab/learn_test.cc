@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tasks and looks against plain recomputation; whole experiments at effort 0.003 must give finite numbers.
 #include <gtest/gtest.h>
 
 #include <algorithm>

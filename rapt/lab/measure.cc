@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Plain loops over numbers in double; then AttentionRig, a model of one attention layer over two sequences.
 #include "rapt/lab/measure.h"
 
 #include <time.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A text streamed through the cache against one pass over the whole of it with the same windows.
 #include "rapt/lab/streaming.h"
 
 #include <gtest/gtest.h>

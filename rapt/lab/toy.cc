@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// In this order: tasks, models, what a look measures through taps, training, and words for the reports.
 #include "rapt/lab/toy.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Walks a family's table of values and writes each under its key; RoPE and its scalings are cases apart.
 #include "rapt/load/family_write.h"
 #include "rapt/base/checked.h"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The first family that can say the recipe gives the names. A folder is written beside, then renamed.
 #include "rapt/load/model_folder.h"
 
 #include <fcntl.h>

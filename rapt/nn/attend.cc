@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// prepare() makes plans of rows and tables of angles once for all layers; attend() takes one layer.
 #include "rapt/nn/attend.h"
 
 #include <algorithm>

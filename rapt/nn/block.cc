@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A branch's sum is part of its last product where nothing stands between; forgotten layers are run again.
 #include "rapt/nn/block.h"
 
 #include "rapt/ops/elementwise.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A page counts its users in the 64 bytes before it; the last who gives it back puts it into the pool.
 #include "rapt/nn/kv_cache.h"
 
 #include <algorithm>

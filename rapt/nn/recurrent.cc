@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Steps lays out the order of rows, Cells runs one layer in one direction; encoder and decoder use both.
 #include "rapt/nn/recurrent.h"
 
 #include <algorithm>

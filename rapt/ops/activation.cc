@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// activation, glu and gate: checks, one kernel call, and for the way back the formula above each backward.
 #include "rapt/ops/activation.h"
 
 namespace rapt {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// apply() gives value and slope of a function in forms that keep digits in the tails; glu and gate use it.
 #include "rapt/ops/activation.h"
 
 #include "rapt/ops/simd.h"

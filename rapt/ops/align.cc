@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks, then each row's keys are found in the tensors or the cache. Under a tape no two rows share keys.
 #include "rapt/ops/align.h"
 
 #include <algorithm>

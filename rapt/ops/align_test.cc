@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Against the formula, key by key, in double; and the bits of a row alone from a cache against a batch.
 #include "rapt/ops/align.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks, and what kernels read copied to the arena; ALiBi slopes, buckets, sizes of pages and work space.
 #include "rapt/ops/attention.h"
 
 #include <algorithm>

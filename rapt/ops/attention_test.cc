@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Against loops over rows, heads and keys in double; a row's bits alone against those in pages and batches.
 #include "rapt/ops/attention.h"
 
 #include <gtest/gtest.h>

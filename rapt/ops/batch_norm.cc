@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Refuses a leak that nobody allowed, and training on under two rows; statistics are kept for backward.
 #include "rapt/ops/batch_norm.h"
 
 #include <cstring>

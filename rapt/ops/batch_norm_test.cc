@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Batch and running statistics against plain loops in double; padded rows, even of NaN, must reach nothing.
 #include "rapt/ops/batch_norm.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// add, tap, dropout, scale_heads. Dropout keeps no mask: the key of a row draws the same numbers again.
 #include "rapt/ops/elementwise.h"
 
 namespace rapt {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One loop over vectors for each op. The gradient of a learned scale adds its rows in order, in double.
 #include "rapt/ops/elementwise.h"
 
 #include "rapt/ops/simd.h"

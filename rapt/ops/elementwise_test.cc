@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sums, scales and dropout (its hash written again) against plain loops; what taps show and edits change.
 #include "rapt/ops/elementwise.h"
 
 #include <gtest/gtest.h>

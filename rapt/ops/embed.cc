@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// embed, take_rows, mean_rows. Tables in blocks are unpacked here, means added here; the rest are kernels.
 #include "rapt/ops/embed.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Forward, threads split the rows. Backward, they split the columns and walk all rows, as ids may repeat.
 #include "rapt/ops/embed.h"
 
 #include "rapt/ops/simd.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rows by id against plain lookups, with ids repeated and at a panel's edge; means against plain sums.
 #include "rapt/ops/embed.h"
 
 #include <gtest/gtest.h>

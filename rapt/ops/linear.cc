@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// compute() is behind linear, linear_add and project: checks, then the plain, bf16 or block kernel.
 #include "rapt/ops/linear.h"
 
 namespace rapt {

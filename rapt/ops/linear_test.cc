@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Products and gradients against plain loops in double; a row's bits alone against those in any batch.
 #include "rapt/ops/linear.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks the targets and copies them for backward; of each row the largest logit and 1 / sum are kept.
 #include "rapt/ops/loss.h"
 
 #include <cstring>

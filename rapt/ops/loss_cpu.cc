@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A row: largest logit, sum of exponentials, loss. Backward makes softmax again from the first two.
 #include "rapt/ops/loss.h"
 
 #include "rapt/ops/simd.h"

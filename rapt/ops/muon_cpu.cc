@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// In order: momentum and direction, its norm, five times three products by linear's kernel, the new weight.
 #include "rapt/ops/muon.h"
 
 #include "rapt/ops/simd.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sizes are checked; mean and factor of each row are kept for backward. Heads may have their own weights.
 #include "rapt/ops/norm.h"
 
 namespace rapt {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// First the mean of a row, then squares of differences from it. For dw, threads split the columns.
 #include "rapt/ops/norm.h"
 
 #include "rapt/ops/simd.h"

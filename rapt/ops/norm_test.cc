@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Every kind and form of weight, at odd widths, against the formula in double, by the harness of op_test.h.
 #include "rapt/ops/norm.h"
 
 #include <gtest/gtest.h>

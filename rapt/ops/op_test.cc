@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// check(): f64 against the reference, its gradients against differences, then f32 on one thread and three.
 #include "rapt/ops/op_test.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Each op and its backward. A step leaves dW out; weights_later makes that of all steps in one product.
 #include "rapt/ops/recurrent.h"
 
 #include <array>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Cells against their formulas and against numbers of PyTorch; steps into views against the plain ops.
 #include "rapt/ops/recurrent.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Frequencies under each scaling (linear, NTK, YaRN, Llama 3 …), tables of angles, the op, sinusoids.
 #include "rapt/ops/rope.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Channel i turns with i + half, or with its neighbour. Backward turns the other way and adds.
 #include "rapt/ops/rope.h"
 
 #include "rapt/ops/simd.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// RoPE and sinusoids against their plain loops; inverse frequencies against numbers of transformers 5.22.
 #include "rapt/ops/rope.h"
 
 #include <gtest/gtest.h>

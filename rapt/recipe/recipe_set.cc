@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Short names change the recipe itself; any other key is set in its JSON, which is then parsed anew.
 #include "rapt/recipe/recipe_set.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Recipes against their own JSON, bad JSON and illegal recipes against the words of their errors.
 #include "rapt/recipe/recipe.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rules fail with the field's path and what to do instead; sizes are counted with checked arithmetic.
 #include "rapt/recipe/recurrent_recipe.h"
 
 #include "rapt/base/checked.h"

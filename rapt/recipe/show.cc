@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// In this order: parameters and costs are counted, the diagram is drawn, two recipes are compared as JSON.
 #include "rapt/recipe/show.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The glyphs as tables: the printable ASCII characters by code, the other signs by search, the box last.
 #include "rapt/report/bitmap_font.h"
 
 #include "rapt/base/unicode.h"

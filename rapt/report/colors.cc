@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Oklch to sRGB in one function; a terminal's colours are fixed tables, indexed by steps of t.
 #include "rapt/report/colors.h"
 
 #include <algorithm>

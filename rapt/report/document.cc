@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Helpers of each output first, most of them for tables in narrow windows; the writers stand at the end.
 #include "rapt/report/document.h"
 
 #include <algorithm>

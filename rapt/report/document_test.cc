@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One sample document in each output against expected strings; widths of lines; the page's style policy.
 #include "rapt/report/document.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Charts, as SVG and as text, and files by their endings. Heat maps: heat_picture.cc and heat_text.cc.
 #include "rapt/report/picture.h"
 
 #include <algorithm>

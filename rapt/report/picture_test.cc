@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Pictures read back: points of SVG paths, pixels of PNG files and lines of text against the numbers drawn.
 #include "rapt/report/picture.h"
 
 #include <gtest/gtest.h>
@@ -277,7 +278,7 @@ TEST(Heat, PngHasThePixelsOfTheValues) {
     const Image image = read_png(heat_png(map, cell));
     EXPECT_EQ(image.width, static_cast<unsigned>(l.width));
     EXPECT_EQ(image.height, static_cast<unsigned>(l.height));
-    for (const auto [x, y] : {std::pair{0, 0}, std::pair{l.cell - 1, l.cell - 1}})  // its first pixel and its last
+    for (const auto& [x, y] : {std::pair{0, 0}, std::pair{l.cell - 1, l.cell - 1}})  // its first pixel and its last
       EXPECT_EQ(image.at(static_cast<unsigned>(l.left + column * l.cell + x), static_cast<unsigned>(l.top + row * l.cell + y)),
                 image.at(static_cast<unsigned>(l.left + column * l.cell), static_cast<unsigned>(l.top + row * l.cell)));
     return image.at(static_cast<unsigned>(l.left + column * l.cell), static_cast<unsigned>(l.top + row * l.cell));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Masks become one interval [low, high) of keys per row; the kept first keys stand beside it as a number.
 #include "rapt/run/batch.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tensors from the arena, gradients made when first asked for, the tape played back, a run after an error.
 #include "rapt/run/run.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Row plans against the mask's rule, key by key; what gradients, tape, random keys and taps promise.
 #include "rapt/run/run.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Names of types in any case, and f16 to f32 and back by bits: nearest, ties to even.
 #include "rapt/tensor/dtype.h"
 
 namespace rapt {

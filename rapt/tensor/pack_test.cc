@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Packed block formats: unpacked rows against dequantised blocks, bit for bit, and where bytes lie.
 #include "rapt/tensor/pack.h"
 
 #include <gtest/gtest.h>

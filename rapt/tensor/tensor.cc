@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Shapes, strides and views: reshape refuses memory with gaps, a slice takes rows of the first dimension.
 #include "rapt/tensor/tensor.h"
 
 namespace rapt {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Views against the numbers beneath them, every bf16 value there and back, each packing element by element.
 #include "rapt/tensor/tensor.h"
 
 #include <gtest/gtest.h>

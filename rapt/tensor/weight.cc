@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Where weights get memory: large ones on huge pages, small quantised ones in shared chunks. Then elements.
 #include "rapt/tensor/weight.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Text up to a tag, then the tag's tokens; white space around a tag goes or stays by its '-' and '+'.
 #include "rapt/text/chat_template_lex.h"
 
 #include <charconv>

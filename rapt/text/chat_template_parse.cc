@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Recursive descent, one function per rule of the grammar in the header. Nesting and arguments are limited.
 #include "rapt/text/chat_template_parse.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rendered texts against jinja2's, made ahead of time; and that no byte of a user counts as the template's.
 #include "rapt/text/chat_template.h"
 
 #include <gtest/gtest.h>

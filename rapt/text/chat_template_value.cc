@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Texts with who wrote them; equality and order as in Python; values written as repr or JSON; UTF-8.
 #include "rapt/text/chat_template_value.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Bytes of an unfinished character wait from token to token; where none goes on, each shows its own.
 #include "rapt/text/words.h"
 
 #include <algorithm>

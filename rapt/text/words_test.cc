@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tokens of the default model's vocabulary against the texts a reader should see.
 #include "rapt/text/words.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Settings, prompts, an answer, the chat. In a full context an answer goes on without the oldest turns.
 #include "rapt/apps/cli/chat.h"
 
 #include <signal.h>

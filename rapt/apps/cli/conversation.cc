@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A search in halves finds the first turn to keep. A full context is emptied to half: more turns then fit.
 #include "rapt/apps/cli/conversation.h"
 
 #include <algorithm>

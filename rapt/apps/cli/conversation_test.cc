@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// first_turn on turns of known sizes, compared with the turn counted by hand.
 #include "rapt/apps/cli/conversation.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// folded_help tells the kind of each line; hung, entry and filled lay it out, for at most 100 columns.
 #include "rapt/apps/cli/help_text.h"
 
 #include <algorithm>

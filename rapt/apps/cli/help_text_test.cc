@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Help laid out wide and narrow, compared with the expected lines. Progress lines must fit their width.
 #include "rapt/apps/cli/help_text.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Small texts for titles and tables, and --stack. name_axes notes in "shapes" what the axes of a grid are.
 #include "rapt/apps/cli/inspect_tools.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// In this order: the history file, drawing, bytes to keys, keys to changes. The text is drawn as a whole.
 #include "rapt/apps/cli/line_editor.h"
 
 #include <fcntl.h>

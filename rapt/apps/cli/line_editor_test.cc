@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keys typed at a pseudo-terminal: rows of its screen and the text that comes out, against those expected.
 #include "rapt/apps/cli/line_editor.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A verb's flags are learned by running it with Args::probe up to operands(); meanings come from its help.
 #include "rapt/apps/cli/manual.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// open_model makes the device first, since loading needs it. Texts: words, a file (--in) or standard input.
 #include "rapt/apps/cli/model_args.h"
 
 #include <algorithm>

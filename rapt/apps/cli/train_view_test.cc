@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What panels leave on screens of several widths: each part once, no row too wide, nothing after the end.
 #include "rapt/apps/cli/train_view.h"
 
 #include <gtest/gtest.h>

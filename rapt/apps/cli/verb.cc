@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Args takes a flag out of the words when it is asked for; operands() refuses the flags that are left.
 #include "rapt/apps/cli/verb.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Letters are shown at once. A word that passes the edge is erased by escapes and written in the next row.
 #include "rapt/apps/cli/word_wrap.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Texts in pieces of several sizes on an emulated screen: its rows against those expected, for every size.
 #include "rapt/apps/cli/word_wrap.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Each type of part becomes fields of the spec; unknown types and patterns are errors, never guesses.
 #include "rapt/text/tokenizer/json_parts.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One function per step, applied in the order of the list; the size of the text is checked on the way.
 #include "rapt/text/tokenizer/normalize.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tables: DeepSeek's letters, the regular expressions (compared as text), what each GGUF name splits by.
 #include "rapt/text/tokenizer/patterns.h"
 
 #include <algorithm>

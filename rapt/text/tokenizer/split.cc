@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A matcher per pattern says where a match ends; segments() walks the text, arrange() makes pieces of them.
 #include "rapt/text/tokenizer/split.h"
 
 #include <algorithm>

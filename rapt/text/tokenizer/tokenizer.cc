@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What no algorithm owns: which tokens end an answer, and bytes held back until their character is whole.
 #include "rapt/text/tokenizer/tokenizer.h"
 
 #include <algorithm>

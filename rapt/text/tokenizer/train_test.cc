@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Vocabularies worked out by hand, and merges against those of Hugging Face's BpeTrainer (golden file).
 #include "rapt/text/tokenizer/train.h"
 
 #include <gtest/gtest.h>

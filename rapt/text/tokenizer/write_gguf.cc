@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A tokenizer as tokenizer.ggml.* pairs; what GGUF cannot say is an error. Merges may become scores.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>

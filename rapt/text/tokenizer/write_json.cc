@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A spec as tokenizer.json, a function for each part; SentencePiece's scores become a list of merges.
 #include <algorithm>
 #include <tuple>
 
