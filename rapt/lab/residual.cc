@@ -59,7 +59,7 @@ std::vector<double> by_depth(Device& f64, const Variant& variant, Dim layers, st
   for (Dim l = 0; l < layers; ++l) {
     const std::vector<Part>& parts = model.encoder->layers[static_cast<std::size_t>(l)].parts;
     Tensor h = apply(run, layer_norm, x);
-    Tensor y = linear(run, attend(run, parts[0].attn, h, pass, static_cast<int>(l)), *parts[0].attn.o.w);
+    Tensor y = linear(run, attend(run, parts[0].attn, h, pass), *parts[0].attn.o.w);
     x = variant.residual ? add(run, x, y) : y;
     if (variant.feed_forward) {
       h = apply(run, layer_norm, x);

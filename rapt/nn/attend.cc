@@ -109,7 +109,7 @@ Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Ten
   return tap(run, Site::k, k, s.cross);
 }
 
-Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pass, int slot) {
+Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pass) {
   using At = GateRecipe::At;
   const AttentionSpec& s = a.spec;
   const Tensor x = tap(run, Site::attn_in, input, s.cross);
@@ -140,8 +140,8 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   KvView cached;
   if (pass.cache) {
     const std::span<const Sequence> owners = s.cross ? std::span<const Sequence>(pass.memory_sequences) : pass.sequences;
-    if (!cached_memory) pass.cache->write(run, slot, a, owners, in.k, in.v, a.rope ? &table : nullptr);
-    cached = pass.cache->view(slot, a, owners);
+    if (!cached_memory) pass.cache->write(run, a, owners, in.k, in.v, a.rope ? &table : nullptr);
+    cached = pass.cache->view(a, owners);
     in.cache = &cached;
     in.k = in.v = {};
   }

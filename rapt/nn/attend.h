@@ -50,7 +50,7 @@ Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tenso
                       const RopeTable& kept = {}, Tensor* q_kept = nullptr);
 Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected, const RopeTable& table);
 
-// x [T,C] -> z [T, H*Dv], before the output projection. `slot` numbers the attention layers of a stack for the cache.
-Tensor attend(Run& run, const Attention& a, const Tensor& x, const Pass& pass, int slot);
+// x [T,C] -> z [T, H*Dv], before the output projection.
+Tensor attend(Run& run, const Attention& a, const Tensor& x, const Pass& pass);
 
 }  // namespace rapt

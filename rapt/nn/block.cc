@@ -27,9 +27,9 @@ Tensor ffn_hidden(Run& run, const Ffn& f, const Tensor& input, std::size_t part)
 }
 
 // residual + scale * dropout(norm_out(f(input)))
-Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residual, const Pass& pass, int slot, std::size_t index) {
+Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residual, const Pass& pass, std::size_t index) {
   const bool is_ffn = p.kind == PartRecipe::Kind::ffn, cross = p.kind == PartRecipe::Kind::cross;
-  const Tensor inner = is_ffn ? ffn_hidden(run, p.ffn, input, index) : attend(run, p.attn, input, pass, slot);
+  const Tensor inner = is_ffn ? ffn_hidden(run, p.ffn, input, index) : attend(run, p.attn, input, pass);
   const LinearLayer& last = is_ffn ? p.ffn.down : p.attn.o;
   const auto& gate_out = p.attn.gate_at(GateRecipe::At::out);
   const Site site = is_ffn ? Site::ffn_out : Site::attn_out;
@@ -43,19 +43,17 @@ Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residu
   return add(run, residual, dropout(run, y, p.dropout, random_site(index, 0)), p.residual_scale);
 }
 
-Tensor run_layer(Run& run, const Layer& layer, const Tensor& input, const Pass& pass, int first_slot) {
+Tensor run_layer(Run& run, const Layer& layer, const Tensor& input, const Pass& pass) {
   run.part = 0;
   Tensor x = layer.parallel ? tap(run, Site::resid_in, input) : input;
   const Tensor shared = layer.parallel ? apply(run, layer.norm_in, x) : Tensor{};
-  int slot = first_slot;
   for (std::size_t i = 0; i < layer.parts.size(); ++i) {
     const Part& p = layer.parts[i];
     run.part = static_cast<int>(i);
     if (!layer.parallel) x = tap(run, Site::resid_in, x);
     const Tensor h = apply(run, p.norm_in, layer.parallel ? shared : x);
-    x = branch(run, p, h, x, pass, slot, i);  // parallel: the sum grows, the input stays
+    x = branch(run, p, h, x, pass, i);  // parallel: the sum grows, the input stays
     if (p.norm_sum) x = apply(run, p.norm_sum, tap(run, Site::resid_sum, x));
-    slot += p.kind != PartRecipe::Kind::ffn;
   }
   run.part = -1;
   return tap(run, Site::resid_out, x);
@@ -70,7 +68,7 @@ struct Segment {
   const Layer* layer;
   const Pass* pass;
   Tensor x, y;
-  int index, slot;
+  int index;
   Stack stack;
   std::span<const std::uint64_t> row_ids;  // a second run draws the same random numbers
 };
@@ -90,7 +88,7 @@ void segment_backward(Run& run, const Segment& s) {
   run.recomputing = true;
   const bool was_muted = run.taps && run.taps->muted;
   if (run.taps) run.taps->muted = true;
-  const Tensor y = run_layer(run, *s.layer, s.x, *s.pass, s.slot);
+  const Tensor y = run_layer(run, *s.layer, s.x, *s.pass);
   copy(run, dy, run.grad(y), y.elements());
   inner.play_back(run);
   if (run.taps) run.taps->muted = was_muted;
@@ -108,12 +106,11 @@ Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, std::shared_ptr<co
   const bool keep_all = run.tape && !run.recompute;
   if (run.tape) run.tape->hold(pass);
   Tensor spare[2];  // without a tape two buffers carry the residual stream from layer to layer
-  int slot = 0;
   for (std::size_t i = 0; i < stack.layers.size(); ++i) {
     const Layer& layer = stack.layers[i];
     run.layer = static_cast<int>(i);
     if (keep_all) {
-      x = run_layer(run, layer, x, *pass, slot);
+      x = run_layer(run, layer, x, *pass);
     } else {
       Tensor y;
       if (run.tape) {
@@ -124,14 +121,13 @@ Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, std::shared_ptr<co
       }
       const Arena::Mark mark = run.arena.mark();
       Tape* tape = std::exchange(run.tape, nullptr);
-      const Tensor result = run_layer(run, layer, x, *pass, slot);
+      const Tensor result = run_layer(run, layer, x, *pass);
       copy(run, result.data, y.data, y.elements());
       run.arena.release(mark);
       run.tape = tape;
-      run.record(segment_backward, Segment{&layer, pass.get(), x, y, static_cast<int>(i), slot, run.stack, run.row_ids});
+      run.record(segment_backward, Segment{&layer, pass.get(), x, y, static_cast<int>(i), run.stack, run.row_ids});
       x = y;
     }
-    for (const Part& p : layer.parts) slot += p.kind != PartRecipe::Kind::ffn;
   }
   run.layer = -1;
   if (stack.final_norm) x = tap(run, Site::final_norm, apply(run, stack.final_norm, x));

@@ -111,15 +111,16 @@ const KvCache::Turns* KvCache::turns_of(const Entry& e, const Attention& a) {
   return nullptr;
 }
 
-void KvCache::write(Run& run, int slot, const Attention& a, std::span<const Sequence> sequences, const Tensor& k, const Tensor& v,
+void KvCache::write(Run& run, const Attention& a, std::span<const Sequence> sequences, const Tensor& k, const Tensor& v,
                     const RopeTable* turned) {
   const AttentionSpec& s = a.spec;
   const KvLayout layout = kv_layout(format_, s.kv_heads, s.head_dim, s.v_dim);
   std::vector<AttentionPart> parts;
   for (const Sequence& q : sequences) {
     Entry& e = entries_[q.id];
-    if (static_cast<std::size_t>(slot) >= e.slots.size()) e.slots.resize(static_cast<std::size_t>(slot) + 1);
-    Slot& place = e.slots[static_cast<std::size_t>(slot)];
+    const auto slot = static_cast<std::size_t>(a.slot);
+    if (slot >= e.slots.size()) e.slots.resize(slot + 1);
+    Slot& place = e.slots[slot];
     place.left = a.mask.left;
     place.keep = a.mask.keep;
     place.cross = s.cross;
@@ -158,11 +159,11 @@ void KvCache::write(Run& run, int slot, const Attention& a, std::span<const Sequ
            {.layout = layout, .part_count = static_cast<Dim>(parts.size()), .parts = parts.data(), .k = k.data, .v = v.data});
 }
 
-KvView KvCache::view(int slot, const Attention& a, std::span<const Sequence> sequences) const {
+KvView KvCache::view(const Attention& a, std::span<const Sequence> sequences) const {
   KvView view{.layout = kv_layout(format_, a.spec.kv_heads, a.spec.head_dim, a.spec.v_dim), .pages = {}};
   for (const Sequence& q : sequences) {
     const Entry& e = entries_.at(q.id);
-    const Slot& s = e.slots[static_cast<std::size_t>(slot)];
+    const Slot& s = e.slots[static_cast<std::size_t>(a.slot)];
     view.pages.emplace_back(s.pages.data(), s.pages.size());
     if (!bias_apart(a)) continue;
     const Turns& t = *turns_of(e, a);

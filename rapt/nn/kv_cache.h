@@ -44,9 +44,9 @@ class KvCache {
 
   // Called by the model, in the order of a pass: room for the rows of each sequence, their keys and values written, what to read.
   // `turned`: the rows' angles; needed where bias_apart(a).
-  void write(Run& run, int slot, const Attention& a, std::span<const Sequence> sequences, const Tensor& k, const Tensor& v,
+  void write(Run& run, const Attention& a, std::span<const Sequence> sequences, const Tensor& k, const Tensor& v,
              const RopeTable* turned = nullptr);
-  KvView view(int slot, const Attention& a, std::span<const Sequence> sequences) const;
+  KvView view(const Attention& a, std::span<const Sequence> sequences) const;
   void advance(std::span<const Sequence> sequences, Dim hidden_rows = 0);  // after a pass: lengths grow, unreachable pages are freed
   bool has(int slot, std::uint64_t id) const;                              // keys of this layer were written (cross-attention)
   Dim slot_length(int slot, std::uint64_t id) const;                       // keys of this layer

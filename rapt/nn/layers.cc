@@ -148,6 +148,7 @@ LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackReci
         shared_buckets = table.table(name + ".buckets", p.attn.pos.bucket.count, p.attn.heads);
 
   const Dim C = recipe.width;
+  int slots = 0;
   for (Dim i = 0; i < stack.layers; ++i) {
     const LayerRecipe& l = stack.layer(i);
     bool causal = false;
@@ -169,8 +170,13 @@ LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackReci
       part.norm_in = build_norm(table, p.norm_in, part_name + ".norm_in", C, causal);
       part.norm_out = build_norm(table, p.norm_out, part_name + ".norm_out", C, causal);
       part.norm_sum = build_norm(table, p.norm_sum, part_name + ".norm_sum", C, causal);
-      if (p.kind == PartRecipe::Kind::ffn) part.ffn = build_ffn(table, recipe, p.ffn, part_name);
-      else part.attn = build_attention(table, recipe, p.attn, p.kind == PartRecipe::Kind::cross, shared_buckets, part_name);
+      if (p.kind == PartRecipe::Kind::ffn) {
+        part.ffn = build_ffn(table, recipe, p.ffn, part_name);
+      } else {
+        part.attn = build_attention(table, recipe, p.attn, p.kind == PartRecipe::Kind::cross, shared_buckets, part_name);
+        part.attn.slot = slots++;
+        if (p.kind == PartRecipe::Kind::cross && !out.cross_slot) out.cross_slot = part.attn.slot;
+      }
       layer.parts.push_back(std::move(part));
     }
     out.layers.push_back(std::move(layer));

@@ -44,6 +44,7 @@ struct Attention {
   const Weight *scale = nullptr, *extra_logit = nullptr, *slot_k = nullptr, *slot_v = nullptr, *buckets = nullptr;
   const Weight *score = nullptr, *general = nullptr;
   double scale_max = 0;
+  int slot = 0;  // its number among the attention parts of the stack: where the cache keeps its keys
 
   const std::optional<GateLayer>& gate_at(GateRecipe::At at) const { return gate[static_cast<std::size_t>(at)]; }
 };
@@ -89,6 +90,7 @@ struct LayerStack {
   std::optional<NormLayer> final_norm;
   double dropout = 0;
   std::optional<RecurrentStack> recurrent;  // instead of layers
+  std::optional<int> cross_slot;  // of the first cross-attention
   int depth() const { return recurrent ? static_cast<int>(recurrent->recipe.layers) : static_cast<int>(layers.size()); }
 };
 

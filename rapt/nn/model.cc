@@ -358,15 +358,7 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
       if (!kept || !kept->state) fail("forward: sequence ", s.id, " begins without a source batch");
     }
   if (both && !source && !m.decoder->recurrent) {
-    int slot = 0;  // the first cross-attention tells how long each memory is
-    auto first_cross = [&] {
-      for (const Layer& l : m.decoder->layers)
-        for (const Part& p : l.parts) {
-          if (p.kind == PartRecipe::Kind::cross) return;
-          slot += p.kind != PartRecipe::Kind::ffn;
-        }
-    };
-    first_cross();
+    const int slot = m.decoder->cross_slot.value_or(-1);  // its first cross-attention tells how long each memory is
     for (const Sequence& s : batch.sequences) {
       if (!cache->has(slot, s.id)) fail("forward: sequence ", s.id, " begins without a source batch");
       memory_sequences.push_back({.first = 0, .count = cache->slot_length(slot, s.id), .id = s.id});
