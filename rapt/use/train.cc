@@ -13,6 +13,7 @@
 #include "rapt/load/family.h"
 #include "rapt/ops/activation.h"
 #include "rapt/ops/loss.h"
+#include "rapt/use/evaluate.h"
 #include "rapt/use/train_options.h"
 
 namespace rapt {
@@ -347,7 +348,7 @@ Judgement Trainer::judge(Dim batches) {
   } const averages(s.optimizer);
   Run run(s.device);
   Judgement out;
-  double sum = 0, right = 0;
+  Evaluation sofar;
   for (Dim i = 0; i < n; ++i) {
     const TrainBatch b = s.data.held_out_batch(i);
     run.reset();
@@ -356,22 +357,10 @@ Judgement Trainer::judge(Dim batches) {
     taps.see(Site::logits, [&](const Tapped& t) { logits = t.value; });
     run.taps = &taps;
     const Loss loss = s.pass(run, b);
-    const Dim rows = logits[0], classes = logits[1];
-    for (Dim r = 0; r < rows; ++r) {
-      const std::int32_t target = b.targets[static_cast<std::size_t>(r)];
-      if (target < 0) continue;
-      sum += loss.rows.at(r);
-      Dim best = 0;
-      double top = -std::numeric_limits<double>::infinity();
-      for (Dim c = 0; c < classes; ++c)
-        if (const double x = logits.dtype == DType::f64 ? logits.as<double>()[r * classes + c] : logits.as<float>()[r * classes + c];
-            x > top)
-          top = x, best = c;
-      right += best == target;
-      ++out.counted;
-    }
+    sofar.add(logits, loss.rows, b.targets);
   }
-  if (out.counted > 0) out.loss = sum / static_cast<double>(out.counted), out.accuracy = right / static_cast<double>(out.counted);
+  out.counted = sofar.counted;
+  if (out.counted > 0) out.loss = sofar.mean(), out.accuracy = sofar.accuracy();
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include "rapt/io/gzip.h"
 #include "rapt/ops/loss.h"
 #include "rapt/use/data.h"
+#include "rapt/use/evaluate.h"
 #include "rapt/use/metrics.h"
 #include "rapt/use/read_texts.h"
 
@@ -74,35 +75,7 @@ int eval_perplexity(const std::string& name, const std::string& file, const Comm
 }
 
 // ------------------------------------------------------------------------------------------------ loss and accuracy
-// Losses and right answers of the rows that count.
-struct Count {
-  double loss = 0, right = 0;
-  Dim counted = 0;
-  void add(Run& run, const Tensor& logits, std::span<const std::int32_t> targets) {
-    const Loss loss_rows = cross_entropy(run, logits, targets);
-    const Dim classes = logits.last();
-    for (std::size_t i = 0; i < targets.size(); ++i) {
-      if (targets[i] < 0) continue;
-      const Dim row = static_cast<Dim>(i);
-      const double x = loss_rows.rows.at(row);
-      if (!std::isfinite(x)) fail("eval: a loss is ", x, "; the model computed something that is no number");
-      loss += x;
-      right += best(logits, row, classes) == targets[i];
-      ++counted;
-    }
-  }
-  static std::int32_t best(const Tensor& logits, Dim row, Dim classes) {
-    std::int32_t at = 0;
-    double top = -std::numeric_limits<double>::infinity();
-    for (Dim c = 0; c < classes; ++c)
-      if (const double x = logits.at(row * classes + c); x > top) top = x, at = static_cast<std::int32_t>(c);
-    return at;
-  }
-  double mean() const { return loss / static_cast<double>(counted); }
-  double accuracy() const { return right / static_cast<double>(counted); }
-};
-
-Json count_json(const std::string& name, const std::string& objective, const Count& c, double seconds) {
+Json count_json(const std::string& name, const std::string& objective, const Evaluation& c, double seconds) {
   Json j = Json::Object{};
   j.set("model", name);
   j.set("objective", objective);
@@ -113,21 +86,6 @@ Json count_json(const std::string& name, const std::string& objective, const Cou
   j.set("seconds", seconds);
   return j;
 }
-
-// A token's class where many tokens are guessed, and what guessing the commonest one would reach.
-class Commonest {
- public:
-  explicit Commonest(Dim classes) : seen_(static_cast<std::size_t>(classes)) {}
-  void add(std::span<const std::int32_t> targets) {
-    for (std::int32_t t : targets)
-      if (t >= 0) ++seen_[static_cast<std::size_t>(t)], ++all_;
-  }
-  double share() const { return static_cast<double>(*std::max_element(seen_.begin(), seen_.end())) / static_cast<double>(all_); }
-
- private:
-  std::vector<Dim> seen_;
-  Dim all_ = 0;
-};
 
 int eval_loss(const std::string& name, const std::string& file, const CommonArgs& common, std::optional<Dim> context, Dim batches,
               Dim seed) {
@@ -166,26 +124,22 @@ int eval_loss(const std::string& name, const std::string& file, const CommonArgs
 
   Progress bar(objective == "translation" ? "loss" : objective, common.quiet);
   const auto started = std::chrono::steady_clock::now();
-  Run run(*m.device);
-  Count count;
-  Commonest commonest(r.vocab);
-  for (Dim i = 0; i < n; ++i) {
-    TrainBatch b = drawn ? data->batch(static_cast<std::uint64_t>(i)) : data->held_out_batch(i);
-    if (both && c.decoder_start >= 0)
-      for (const Sequence& s : b.sequences) b.tokens[static_cast<std::size_t>(s.first)] = c.decoder_start;
-    run.reset();
-    const Batch batch{.tokens = b.tokens, .sequences = b.sequences}, source{.tokens = b.source, .sequences = b.source_sequences};
-    const Tensor logits = forward(run, model, batch, both ? &source : nullptr);
-    count.add(run, logits, b.targets);
-    commonest.add(b.targets);
-    bar.step(static_cast<double>(i + 1), static_cast<double>(n), count.counted > 0 ? fixed(count.mean(), 4) : "");
-  }
+  const DataEvaluation count = evaluate(
+      *m.device, model, n,
+      [&](Dim i) {
+        TrainBatch b = drawn ? data->batch(static_cast<std::uint64_t>(i)) : data->held_out_batch(i);
+        if (both && c.decoder_start >= 0)
+          for (const Sequence& s : b.sequences) b.tokens[static_cast<std::size_t>(s.first)] = c.decoder_start;
+        return b;
+      },
+      [&](Dim done, const Evaluation& sofar) {
+        bar.step(static_cast<double>(done), static_cast<double>(n), sofar.counted > 0 ? fixed(sofar.mean(), 4) : "");
+      });
   bar.clear();
-  if (count.counted == 0) fail("eval: no token of ", file, " counts");
   const double seconds = seconds_since(started);
   if (common.json) {
     Json j = count_json(name, objective, count, seconds);
-    j.set("commonest", commonest.share());
+    j.set("commonest", count.commonest);
     j.set("context", o.length);
     if (drawn) j.set("seed", seed);
     print(j.dump() + "\n");
@@ -196,7 +150,7 @@ int eval_loss(const std::string& name, const std::string& file, const CommonArgs
                both     ? " target tokens"
                : masked ? " hidden tokens"
                         : " tokens",
-               "; always the commonest: ", fixed(100 * commonest.share(), 2), " %)\n"));
+               "; always the commonest: ", fixed(100 * count.commonest, 2), " %)\n"));
   if (common.verbose)
     note(concat(n, " batches, windows of ", o.length, " tokens, computed in ", fixed(seconds, 1), " s on ",
                 counted(m.device->threads(), "thread")));
@@ -250,15 +204,16 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
   Progress bar("classes", common.quiet);
   const auto started = std::chrono::steady_clock::now();
   Run run(*m.device);
-  Count count;
+  Evaluation count;
   each_batch(framed, [&](Batch& batch, std::size_t first) {
     std::vector<std::int32_t> targets;
     for (std::size_t i = 0; i < batch.sequences.size(); ++i) targets.push_back(labels[label_of[first + i]].index);
     run.reset();
     const Tensor logits = forward(run, model, batch);  // [sequences, classes]
-    count.add(run, logits, targets);
+    count.add(logits, cross_entropy(run, logits, targets).rows, targets);
+    if (!std::isfinite(count.loss)) fail("eval: a loss is ", count.loss, "; the model computed something that is no number");
     for (std::size_t i = 0; i < targets.size(); ++i)
-      labels[label_of[first + i]].right += Count::best(logits, static_cast<Dim>(i), logits.last()) == targets[i];
+      labels[label_of[first + i]].right += best_class(logits, static_cast<Dim>(i)) == targets[i];
     bar.step(static_cast<double>(first + targets.size()), static_cast<double>(lines.size()));
   });
   bar.clear();

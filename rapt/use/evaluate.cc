@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop over batches, and the count of what was right.
+#include "rapt/use/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace rapt {
+namespace {
+
+template <class Real>
+std::int32_t best_of(std::span<const Real> row) {
+  return static_cast<std::int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+}
+
+}  // namespace
+
+std::int32_t best_class(const Tensor& logits, Dim row) {
+  const auto classes = static_cast<std::size_t>(logits.last()), at = static_cast<std::size_t>(row) * classes;
+  return logits.dtype == DType::f64 ? best_of<double>(logits.as<const double>().subspan(at, classes))
+                                    : best_of<float>(logits.as<const float>().subspan(at, classes));
+}
+
+void Evaluation::add(const Tensor& logits, const Tensor& losses, std::span<const std::int32_t> targets) {
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i] < 0) continue;
+    loss += losses.at(static_cast<Dim>(i));
+    right += best_class(logits, static_cast<Dim>(i)) == targets[i];
+    ++counted;
+  }
+}
+
+DataEvaluation evaluate(Device& device, const Model& model, Dim count, const std::function<TrainBatch(Dim i)>& batch,
+                        const std::function<void(Dim done, const Evaluation& sofar)>& done) {
+  Run run(device);
+  DataEvaluation out;
+  std::vector<Dim> seen(static_cast<std::size_t>(model.recipe.vocab));
+  for (Dim i = 0; i < count; ++i) {
+    const TrainBatch b = batch(i);
+    const Batch text{.tokens = b.tokens, .sequences = b.sequences}, source{.tokens = b.source, .sequences = b.source_sequences};
+    run.reset();
+    const Tensor logits = forward(run, model, text, b.source.empty() ? nullptr : &source);
+    out.add(logits, cross_entropy(run, logits, b.targets).rows, b.targets);
+    if (!std::isfinite(out.loss)) fail("eval: a loss is ", out.loss, "; the model computed something that is no number");
+    for (const std::int32_t t : b.targets)
+      if (t >= 0) ++seen[static_cast<std::size_t>(t)];
+    if (done) done(i + 1, out);
+  }
+  if (out.counted == 0) fail("eval: no target of the data counts");
+  out.commonest = static_cast<double>(*std::max_element(seen.begin(), seen.end())) / static_cast<double>(out.counted);
+  return out;
+}
+
+}  // namespace rapt

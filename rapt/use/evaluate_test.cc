@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses, right answers and the commonest target of two batches, against a plain loop in double over the logits of separate passes.
+#include "rapt/use/evaluate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "tests/tools.h"
+#include "tests/views_tools.h"
+
+namespace rapt::test {
+namespace {
+
+TEST(Evaluate, CountsAsThePlainLoopDoes) {
+  for (const char* isa : {"f64", "scalar"}) {
+    Device device({.threads = 2, .isa = isa});
+    Model model(resolve(toy_recipe("llama3", 2)), device.real);
+    randomise(model, 4);
+    std::vector<TrainBatch> batches(2);
+    for (std::size_t n = 0; n < 2; ++n) {
+      TrainBatch& b = batches[n];
+      b.tokens = toy_ids(n == 0 ? 9 : 5);
+      b.sequences = {{.first = 0, .count = static_cast<Dim>(b.tokens.size()), .id = n}};
+      for (std::size_t i = 0; i < b.tokens.size(); ++i) b.targets.push_back(i % 3 == 1 ? -1 : i % 2 ? 7 : b.tokens[i]);
+    }
+    double loss = 0;
+    Dim right = 0, counted = 0;
+    std::map<std::int32_t, Dim> seen;
+    rapt::Run run(device);
+    for (TrainBatch& b : batches) {
+      run.reset();
+      const std::vector<double> logits = all_values(forward(run, model, {.tokens = b.tokens, .sequences = b.sequences}));
+      const std::size_t V = logits.size() / b.tokens.size();
+      b.targets[0] = 0;  // one that is surely right
+      for (std::size_t c = 0; c < V; ++c)
+        if (logits[c] > logits[static_cast<std::size_t>(b.targets[0])]) b.targets[0] = static_cast<std::int32_t>(c);
+      for (std::size_t i = 0; i < b.tokens.size(); ++i) {
+        if (b.targets[i] < 0) continue;
+        const auto target = static_cast<std::size_t>(b.targets[i]);
+        double sum = 0;
+        bool best = true;
+        for (std::size_t c = 0; c < V; ++c) {
+          sum += std::exp(logits[i * V + c] - logits[i * V + target]);
+          best = best && (c == target || logits[i * V + c] < logits[i * V + target]);
+        }
+        loss += std::log(sum), right += best, ++counted, ++seen[b.targets[i]];
+      }
+    }
+    ASSERT_GT(right, 1);
+    ASSERT_LT(right, counted);
+    Dim most = 0;
+    for (const auto& [target, times] : seen) most = std::max(most, times);
+    std::vector<Dim> heard;
+    const DataEvaluation e = evaluate(
+        device, model, 2, [&](Dim i) { return batches[static_cast<std::size_t>(i)]; },
+        [&](Dim done, const Evaluation&) { heard.push_back(done); });
+    EXPECT_EQ(heard, (std::vector<Dim>{1, 2}));
+    EXPECT_EQ(e.counted, counted);
+    EXPECT_EQ(e.right, right);
+    EXPECT_NEAR(e.mean(), loss / static_cast<double>(counted), std::string(isa) == "f64" ? 1e-12 : 1e-5);
+    EXPECT_EQ(e.commonest, static_cast<double>(most) / static_cast<double>(counted));
+  }
+}
+
+TEST(Evaluate, SaysWhereNothingCounts) {
+  Device device({.threads = 1});
+  Model model(resolve(toy_recipe("gpt2", 1)), device.real);
+  TrainBatch b{.tokens = {1, 2}, .targets = {-1, -1}, .sequences = {{.first = 0, .count = 2}}, .source = {}, .source_sequences = {}};
+  EXPECT_TRUE(holds(error_of([&] { evaluate(device, model, 1, [&](Dim) { return b; }); }), "no target of the data counts"));
+  b.targets = {3, 4};
+  model.weight("embed.tokens").set(1, 0, std::nan(""));
+  EXPECT_TRUE(holds(error_of([&] { evaluate(device, model, 1, [&](Dim) { return b; }); }), "no number"));
+}
+
+}  // namespace
+}  // namespace rapt::test
