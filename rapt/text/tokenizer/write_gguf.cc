@@ -82,7 +82,7 @@ std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenize
   if (spec.characters) fail(spec.where, ": GGUF has no place for a vocabulary of characters; keep the folder, or train with bytes or bpe");
   const bool bert = spec.kind == Kind::wordpiece, spelt = spec.kind == Kind::bpe && !spec.byte_level;
   const std::string model = spec.kind == Kind::unigram ? "t5" : bert ? "bert" : spec.kind == Kind::spm || spelt ? "llama" : "gpt2";
-  const auto text = [](std::string key, std::string value) {
+  const auto text = [](const std::string& key, std::string value) {
     return std::pair("tokenizer.ggml." + key, GgufValue::text(std::move(value)));
   };
   Pairs out;

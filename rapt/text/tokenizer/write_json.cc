@@ -41,9 +41,9 @@ std::string spelling(const TokenizerSpec& spec, std::size_t i) {
 Json vocabulary(const TokenizerSpec& spec) {
   Object out;
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
-    std::string t = spelling(spec, i);
+    const std::string t = spelling(spec, i);
     if (!valid_utf8(t)) fail(spec.where, ": token ", i, " is not valid UTF-8, which JSON cannot hold");
-    out.push_back({std::move(t), static_cast<std::int64_t>(i)});
+    out.push_back({t, static_cast<std::int64_t>(i)});
   }
   return out;
 }
@@ -123,7 +123,7 @@ Json model(const TokenizerSpec& spec) {
   return {};
 }
 
-Json text_pattern(const char* kind, std::string text) { return Object{{kind, std::move(text)}}; }
+Json text_pattern(const char* kind, const std::string& text) { return Object{{kind, text}}; }
 Json one_or_sequence(Array parts, const char* list) {
   if (parts.empty()) return {};
   if (parts.size() == 1) return std::move(parts[0]);
