@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pass computes: rows of one or many sequences (tokens, or vectors in their place), one after the other, without padding. A row knows its sequence
-// and its position there; nothing that is computed for it depends on its neighbours in the batch.
+// What a pass computes: rows of one or many sequences (tokens, or vectors in their place), one after the other, without padding. A row
+// knows its sequence and its position there; nothing that is computed for it depends on its neighbours in the batch.
 #pragma once
 #include <cstdint>
 #include <span>
