@@ -102,7 +102,7 @@ void segment_backward(Run& run, const Segment& s) {
 
 }  // namespace
 
-Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, std::shared_ptr<const Pass> pass) {
+Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, const std::shared_ptr<const Pass>& pass) {
   const bool keep_all = run.tape && !run.recompute;
   if (run.tape) run.tape->hold(pass);
   Tensor spare[2];  // without a tape two buffers carry the residual stream from layer to layer

@@ -6,6 +6,6 @@
 namespace rapt {
 
 // x [T,C] -> [T,C]. Without a tape each layer's scratch is given back; with run.recompute only layer inputs are kept.
-Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, std::shared_ptr<const Pass> pass);
+Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, const std::shared_ptr<const Pass>& pass);
 
 }  // namespace rapt
