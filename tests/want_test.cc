@@ -134,6 +134,40 @@ TEST(Rows, VectorsOfTokensGiveTheBitsOfTokens) {
   }
 }
 
+// In pieces through a cache, by one thread or three, beside another sequence: the bits of one pass over the whole.
+TEST(Rows, ACacheThreadsAndCompanyChangeNoBit) {
+  for (const char* name : {"gpt2", "llama3", "gemma2"}) {
+    SCOPED_TRACE(name);
+    std::vector<double> values, expected;
+    for (std::uint64_t i = 0; i < 7 * kWidth; ++i) values.push_back(random_normal(17, i));
+    for (const int threads : {1, 3}) {
+      Device device({.threads = threads});
+      Model model(toy(name), device.real);
+      randomise(model, 7);
+      rapt::Run run(device);
+      const Tensor rows = run.upload({7, kWidth}, values);
+      const std::vector<double> whole = all_values(forward(run, model, {.sequences = {{.first = 0, .count = 7}}, .rows = rows}));
+      if (expected.empty()) expected = whole;
+      EXPECT_EQ(whole, expected) << threads << " threads";
+      KvCache cache(device.real);
+      std::vector<double> pieces;
+      for (Dim at = 0; at < 7; at += 3) {
+        const Dim n = std::min<Dim>(3, 7 - at);
+        const Batch piece{.sequences = {{.first = 0, .count = n, .past = at, .id = 1}}, .rows = rows.slice(at, n)};
+        for (const double v : all_values(forward(run, model, piece, nullptr, &cache))) pieces.push_back(v);
+      }
+      EXPECT_EQ(pieces, expected) << "pieces, " << threads << " threads";
+      std::vector<double> two(values.rbegin(), values.rend());
+      two.insert(two.end(), values.begin(), values.end());
+      constexpr std::int32_t kSecond[] = {7, 8, 9, 10, 11, 12, 13};
+      const Batch both{.sequences = {{.first = 0, .count = 7, .id = 5}, {.first = 7, .count = 7, .id = 6}},
+                       .want = {.rows = Want::Rows::chosen, .chosen = kSecond},
+                       .rows = run.upload({14, kWidth}, two)};
+      EXPECT_EQ(all_values(forward(run, model, both)), expected) << "beside another, " << threads << " threads";
+    }
+  }
+}
+
 TEST(Rows, AModelWithoutAVocabularyReadsThem) {
   Device device({.threads = 1});
   Recipe r = toy_recipe("vit-22b", 2);

@@ -30,24 +30,29 @@ void Evaluation::add(const Tensor& logits, const Tensor& losses, std::span<const
   }
 }
 
+void Evaluation::need_finite() const {
+  if (!std::isfinite(loss))
+    fail("eval: a loss is ", loss, "; the model computed something that is no number (rapt check looks at every weight of a file)");
+}
+
 DataEvaluation evaluate(Device& device, const Model& model, Dim count, const std::function<TrainBatch(Dim i)>& batch,
                         const std::function<void(Dim done, const Evaluation& sofar)>& done) {
   Run run(device);
   DataEvaluation out;
-  std::vector<Dim> seen(static_cast<std::size_t>(model.recipe.vocab));
+  std::vector<Dim> seen;  // how often each target was
   for (Dim i = 0; i < count; ++i) {
     const TrainBatch b = batch(i);
     const Batch text{.tokens = b.tokens, .sequences = b.sequences}, source{.tokens = b.source, .sequences = b.source_sequences};
     run.reset();
     const Tensor logits = forward(run, model, text, b.source.empty() ? nullptr : &source);
     out.add(logits, cross_entropy(run, logits, b.targets).rows, b.targets);
-    if (!std::isfinite(out.loss)) fail("eval: a loss is ", out.loss, "; the model computed something that is no number");
+    out.need_finite();
+    seen.resize(static_cast<std::size_t>(logits.last()));
     for (const std::int32_t t : b.targets)
       if (t >= 0) ++seen[static_cast<std::size_t>(t)];
     if (done) done(i + 1, out);
   }
-  if (out.counted == 0) fail("eval: no target of the data counts");
-  out.commonest = static_cast<double>(*std::max_element(seen.begin(), seen.end())) / static_cast<double>(out.counted);
+  if (out.counted > 0) out.commonest = static_cast<double>(*std::max_element(seen.begin(), seen.end())) / static_cast<double>(out.counted);
   return out;
 }
 

@@ -20,14 +20,16 @@ struct Evaluation {
   Dim right = 0, counted = 0;
   // Targets below 0 do not count. `losses`: one for each row, as cross_entropy gives them.
   void add(const Tensor& logits, const Tensor& losses, std::span<const std::int32_t> targets);
+  // Fails where a loss was no number.
+  void need_finite() const;
   double mean() const { return loss / static_cast<double>(counted); }
   double accuracy() const { return static_cast<double>(right) / static_cast<double>(counted); }
 };
 
 struct DataEvaluation : Evaluation {
-  double commonest = 0;  // accuracy of always saying the commonest target
+  double commonest = 0;  // accuracy of always saying the commonest target; 0 where none counts
 };
-// The model on `count` batches: batch(i) makes number i. `done` hears of each. Fails where a loss is no number or no target counts.
+// The model on `count` batches: batch(i) makes number i. `done` hears of each. Fails where a loss is no number.
 DataEvaluation evaluate(Device& device, const Model& model, Dim count, const std::function<TrainBatch(Dim i)>& batch,
                         const std::function<void(Dim done, const Evaluation& sofar)>& done = {});
 

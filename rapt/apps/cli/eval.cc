@@ -136,6 +136,8 @@ int eval_loss(const std::string& name, const std::string& file, const CommonArgs
         bar.step(static_cast<double>(done), static_cast<double>(n), sofar.counted > 0 ? fixed(sofar.mean(), 4) : "");
       });
   bar.clear();
+  if (count.counted == 0)
+    fail("eval: no token of ", file, " counts: it is shorter than two tokens, or nothing in it was hidden; take a longer text");
   const double seconds = seconds_since(started);
   if (common.json) {
     Json j = count_json(name, objective, count, seconds);
@@ -211,7 +213,7 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
     run.reset();
     const Tensor logits = forward(run, model, batch);  // [sequences, classes]
     count.add(logits, cross_entropy(run, logits, targets).rows, targets);
-    if (!std::isfinite(count.loss)) fail("eval: a loss is ", count.loss, "; the model computed something that is no number");
+    count.need_finite();
     for (std::size_t i = 0; i < targets.size(); ++i)
       labels[label_of[first + i]].right += best_class(logits, static_cast<Dim>(i)) == targets[i];
     bar.step(static_cast<double>(first + targets.size()), static_cast<double>(lines.size()));
