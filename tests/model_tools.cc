@@ -16,9 +16,11 @@ void randomise(Model& model, std::uint64_t seed, double gain) {
       if (is((*stack)->final_norm)) return true;
       for (const Layer& l : (*stack)->layers) {
         if (is(l.norm_in)) return true;
-        for (const Part& p : l.parts)
-          for (const auto* n : {&p.norm_in, &p.norm_out, &p.norm_sum, &p.attn.q_norm, &p.attn.k_norm, &p.attn.v_norm, &p.attn.z_norm})
-            if (is(*n)) return true;
+        for (const Part& p : l.parts) {
+          if (is(p.norm_in) || is(p.norm_out) || is(p.norm_sum)) return true;
+          const Attention* a = p.attention();
+          if (a && (is(a->q_norm) || is(a->k_norm) || is(a->v_norm) || is(a->z_norm))) return true;
+        }
       }
     }
     return is(model.embed_norm) || is(model.head_norm);

@@ -117,7 +117,7 @@ TEST(Threads, AnObserverRunsAPassInsideAPass) {
   const Values plain = logits_of(device, model, texts);
   Taps taps;
   int seen = 0;
-  taps.see(Site::resid_out, [&](const Tapped&) { seen += same(logits_of(device, model, texts), plain); });
+  taps.see(site::resid_out, [&](const Tapped&) { seen += same(logits_of(device, model, texts), plain); });
   rapt::Run run(device);
   run.taps = &taps;
   const Packed packed(texts);
@@ -160,7 +160,7 @@ TEST(Threads, AForkedChildComputes) {
   // From inside a pass: the child is the thread that holds the lease. It goes on with the pass, and lets others in afterwards.
   Taps taps;
   int code = -1, layer = 0;
-  taps.see(Site::resid_out, [&](const Tapped&) {
+  taps.see(site::resid_out, [&](const Tapped&) {
     if (layer++ == 1) code = same_in_child();
   });
   rapt::Run run(device);
@@ -258,10 +258,10 @@ TEST(Threads, AfterAnExceptionARunHasTheSameBits) {
     run.training = true;
     run.recompute = recompute;
     int calls = 0, at = -1, shown = 0;
-    taps.edit(Site::ffn_out, [&](const Tapped&) {
+    taps.edit(site::ffn_out, [&](const Tapped&) {
       if (calls++ == at) throw std::runtime_error("enough");
     });
-    taps.see(Site::ffn_out, [&](const Tapped&) { ++shown; });
+    taps.see(site::ffn_out, [&](const Tapped&) { ++shown; });
     const Step whole = train_step(run, model, packed);
     EXPECT_EQ(calls, recompute ? 6 : 3);
     EXPECT_EQ(shown, 3);

@@ -119,7 +119,7 @@ TEST(Rows, VectorsOfTokensGiveTheBitsOfTokens) {
     rapt::Run run(device);
     Taps taps;
     std::vector<double> source, text;
-    taps.see(Site::tokens, [&](const Tapped& t) { (t.stack == Stack::encoder ? source : text) = all_values(t.value); });
+    taps.see(site::tokens, [&](const Tapped& t) { (t.stack == Stack::encoder ? source : text) = all_values(t.value); });
     run.taps = &taps;
     const std::vector<double> expected = all_values(forward(run, model, packed.batch, packed.source_or_null()));
     run.taps = nullptr;
@@ -183,7 +183,7 @@ TEST(Rows, AModelWithoutAVocabularyReadsThem) {
   rapt::Run run(device);
   std::vector<double> vectors;
   Taps taps;
-  taps.see(Site::tokens, [&](const Tapped& t) { vectors = all_values(t.value); });
+  taps.see(site::tokens, [&](const Tapped& t) { vectors = all_values(t.value); });
   run.taps = &taps;
   const std::vector<double> expected = all_values(forward(run, with, {.tokens = tokens, .sequences = one}));
   run.taps = nullptr;

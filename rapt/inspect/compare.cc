@@ -32,8 +32,8 @@ Seen see(Device& device, const Model& model, Ids ids, Ids source) {
     with_values(x, [&](auto values) { seen.residual.emplace_back(values.begin(), values.end()); });
   });
   std::map<AttentionPlace, std::vector<HeadSums>> sums;
-  taps.see(Site::attn_stats, [&](const Tapped& t) {
-    if (!t.cross && why_nameless(model, t.stack, t.layer, PartRecipe::Kind::self).empty()) add_stats(t, 0, sums[{t.stack, t.layer, false}]);
+  taps.see(site::attn_stats, [&](const Tapped& t) {
+    if (!t.cross) add_stats(t, 0, sums[place_of(model, t)]);
   });
   look(device, model, taps, ids, source);
   if (model.recipe.embed.sink_tokens > 0 && !sums.empty()) {  // what the kernel calls the first key is not the text's
@@ -45,6 +45,7 @@ Seen see(Device& device, const Model& model, Ids ids, Ids source) {
     for (int h = 0; const HeadSums& s : heads)
       seen.heads.push_back({.stack = place.stack,
                             .layer = place.layer,
+                            .number = place.number,
                             .head = h++,
                             .first = {mean(s.first, s.seeing)},
                             .entropy = {mean(s.entropy, s.rows)}});

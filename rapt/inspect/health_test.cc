@@ -27,11 +27,11 @@ struct Dense {  // what one pass showed
 
 LayerRecipe layer_of(const AttnRecipe& attn, bool cross = false) {
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .norm_in = NormRecipe{}, .attn = attn});
-  AttnRecipe plain{.heads = 4};
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = attn});
+  AttnRecipe plain{.cross = true, .heads = 4};
   plain.mask = AttnRecipe::MaskKind::full;
-  if (cross) layer.parts.push_back({.kind = PartRecipe::Kind::cross, .norm_in = NormRecipe{}, .attn = plain});
-  layer.parts.push_back({.kind = PartRecipe::Kind::ffn, .norm_in = NormRecipe{}, .ffn = {.width = 40}});
+  if (cross) layer.parts.push_back({.norm_in = NormRecipe{}, .body = plain});
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = FfnRecipe{.width = 40}});
   return layer;
 }
 
@@ -73,26 +73,27 @@ Dense look(Device& device, const Model& model, const Packed& packed) {
       for (double v : all_values(t.value)) to[{t.stack, t.layer}].push_back(v);
     };
   };
-  taps.see(Site::q, [&](const Tapped& t) {
+  taps.see(site::q, [&](const Tapped& t) {
     if (t.cross) return;
     rows = t.value[0];
     dense.heads[{t.stack, t.layer}] = t.value[1];
     dense.d[{t.stack, t.layer}] = t.value[2];
     keep(dense.q)(t);
   });
-  taps.see(Site::k, [&](const Tapped& t) {
+  taps.see(site::k, [&](const Tapped& t) {
     if (t.cross) return;
     dense.kv_heads[{t.stack, t.layer}] = t.value[1];
     keep(dense.k)(t);
   });
-  taps.see(Site::gate, keep(dense.gate));
-  taps.see(Site::resid_out, keep(dense.residual));
+  see_gates(taps, keep(dense.gate));
+  taps.see(site::resid_out, keep(dense.residual));
   taps.want_weights(
-      [&](Stack stack, int layer, bool cross) {
+      site::attn_weights,
+      [&](const Tapped& where) {
         std::vector<Taps::HeadRow> all;
-        if (cross) return all;
+        if (where.cross) return all;
         for (Dim r = 0; r < rows; ++r)
-          for (Dim h = 0; h < dense.heads.at({stack, layer}); ++h) all.push_back({h, r});
+          for (Dim h = 0; h < dense.heads.at({where.stack, where.layer}); ++h) all.push_back({h, r});
         return all;
       },
       [&](const Tapped& t) { dense.weights[{t.stack, t.layer}][{t.row, t.head}] = all_values(t.value); });

@@ -138,7 +138,7 @@ std::pair<double, Dim> window_loss(Device& device, const Model& model, Ids ids, 
   Taps taps;
   const Dim before = model.recipe.embed.sink_tokens;
   if (!spots.empty())
-    taps.edit(Site::resid_out, [&, layer](const Tapped& t) {
+    taps.edit(site::resid_out, [&, layer](const Tapped& t) {
       if (t.layer != layer || t.stack != last_stack(model)) return;
       for (const Spot& s : spots) {
         const auto place = at(s.token + before, t.value[1], s.channel);

@@ -39,11 +39,11 @@ Scores score_rows(Device& device, const Model& model, const CopyTask::Batch& dat
 class TruePositions {
  public:
   TruePositions(Taps& taps, Dim length, Dim keep, Dim window) {
-    taps.see(Site::q, [this](const Tapped& t) { q_ = t.value, gate_ = {}; });
-    taps.see(Site::k, [this](const Tapped& t) { k_ = t.value; });
-    taps.see(Site::v, [this](const Tapped& t) { v_ = t.value; });
-    taps.see(Site::gate, [this](const Tapped& t) { gate_ = t.value; });
-    taps.edit(Site::z, [this, length, keep, window](const Tapped& t) {
+    taps.see(site::q, [this](const Tapped& t) { q_ = t.value, gate_ = {}; });
+    taps.see(site::k, [this](const Tapped& t) { k_ = t.value; });
+    taps.see(site::v, [this](const Tapped& t) { v_ = t.value; });
+    see_gates(taps, [this](const Tapped& t) { gate_ = t.value; });
+    taps.edit(site::z, [this, length, keep, window](const Tapped& t) {
       const Dim d = q_.last(), dv = v_.last();
       for (Dim r = 0; r < t.value[0]; ++r) {
         const Dim start = r / length * length;
@@ -162,7 +162,7 @@ enum class Scale8 { tensor, others, after_norm, row };
 class Rounding {
  public:
   Rounding(Taps& taps, Scale8 scale, int bits, Dim length) {
-    taps.edit(Site::resid_in, [this, scale, bits, length](const Tapped& t) {
+    taps.edit(site::resid_in, [this, scale, bits, length](const Tapped& t) {
       const Dim rows = t.value[0], C = t.value[1];
       const double levels = std::pow(2.0, bits - 1) - 1;
       std::vector<double> peak(static_cast<std::size_t>(rows)), rms(peak);

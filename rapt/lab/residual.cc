@@ -9,7 +9,7 @@
 #include "rapt/lab/experiments_math.h"
 #include "rapt/lab/measure.h"
 #include "rapt/lab/toy.h"
-#include "rapt/nn/attend.h"
+#include "rapt/nn/block.h"
 #include "rapt/ops/activation.h"
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/linear.h"
@@ -36,8 +36,8 @@ struct Variant {
 
 std::vector<double> by_depth(Device& f64, const Variant& variant, Dim layers, std::uint64_t seed) {
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .attn = {.heads = 4, .mask = AttnRecipe::MaskKind::full}});
-  layer.parts.push_back({.kind = PartRecipe::Kind::ffn, .ffn = {.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
+  layer.parts.push_back({.body = AttnRecipe{.heads = 4, .mask = AttnRecipe::MaskKind::full}});
+  layer.parts.push_back({.body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
   Recipe recipe;
   recipe.name = "residual";
   recipe.width = kWidth;
@@ -59,11 +59,11 @@ std::vector<double> by_depth(Device& f64, const Variant& variant, Dim layers, st
   for (Dim l = 0; l < layers; ++l) {
     const std::vector<Part>& parts = model.encoder->layers[static_cast<std::size_t>(l)].parts;
     Tensor h = apply(run, layer_norm, x);
-    Tensor y = linear(run, attend(run, parts[0].attn, h, pass), *parts[0].attn.o.w);
+    Tensor y = linear(run, attend(run, *parts[0].attention(), h, pass), *parts[0].attention()->o.w);
     x = variant.residual ? add(run, x, y) : y;
     if (variant.feed_forward) {
       h = apply(run, layer_norm, x);
-      y = linear(run, activation(run, Act::relu, linear(run, h, *parts[1].ffn.up.w)), *parts[1].ffn.down.w);
+      y = linear(run, activation(run, Act::relu, linear(run, h, *parts[1].ffn()->up.w)), *parts[1].ffn()->down.w);
       x = variant.residual ? add(run, x, y) : y;
     }
     out.push_back(apart(x));

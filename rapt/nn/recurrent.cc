@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rapt/nn/kv_cache.h"
+#include "rapt/nn/sites.h"
 #include "rapt/ops/align.h"
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/embed.h"
@@ -122,11 +123,11 @@ struct Cells {
 
 // Shows a layer's result in the order of the batch; nothing is computed where nobody looks.
 void show(Run& run, const Steps& steps, const Tensor& x) {
-  if (!run.wants(Site::resid_out)) return;
+  if (!run.wants(site::resid_out)) return;
   Tape* tape = std::exchange(run.tape, nullptr);
   const Tensor rows = take_rows(run, x, steps.place);
   run.tape = tape;
-  run.taps->show({.site = Site::resid_out, .stack = run.stack, .layer = run.layer, .value = rows});
+  run.taps->show({.site = site::resid_out, .stack = run.stack, .layer = run.layer, .value = rows});
 }
 
 }  // namespace
@@ -173,13 +174,13 @@ Tensor run_recurrent_encoder(Run& run, const LayerStack& stack, const Tensor& x,
         result = top ? beside(run, h, steps.place, bh, mirrored) : beside(run, h, straight, bh, steps.mirror);
       }
       if (top) break;
-      if (run.taps && run.taps->edits(Site::resid_out))
-        result = take_rows(run, tap(run, Site::resid_out, take_rows(run, result, steps.place)), steps.rows);
+      if (run.taps && run.taps->edits(site::resid_out))
+        result = take_rows(run, tap(run, site::resid_out, take_rows(run, result, steps.place)), steps.rows);
       else show(run, steps, result);
       input = rapt::dropout(run, result, r.dropout, 0);
     }
   }
-  result = tap(run, Site::resid_out, result);
+  result = tap(run, site::resid_out, result);
   run.layer = -1;
   return dropout(run, result, stack.dropout, 0);
 }
@@ -194,7 +195,7 @@ struct Looked {
 
 void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequences, const std::vector<std::vector<AlignRow>>& seen,
                   const Looked& looked) {
-  const bool stats = run.wants(Site::attn_stats), weights = run.wants(Site::attn_weights);
+  const bool stats = run.wants(site::attn_stats), weights = run.wants(site::attn_weights);
   if (!stats && !weights) return;
   auto find = [&](Dim row) {  // step, and which of its sequences
     const Dim place = steps.place[at(row)];
@@ -236,10 +237,11 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
       plan.parts.push_back({q.first, q.count, 0, keys});
     }
     plan.kept_position = plan.position;
-    run.taps->show({.site = Site::attn_stats, .stack = run.stack, .layer = run.layer, .value = value, .cross = true, .plan = &plan});
+    run.taps->show({.site = site::attn_stats, .stack = run.stack, .layer = run.layer, .value = value, .cross = true, .plan = &plan});
   }
   if (!weights) return;
-  for (const Taps::HeadRow& want : run.taps->chosen(run.stack, run.layer, true)) {
+  Tapped shown{.site = site::attn_weights, .stack = run.stack, .layer = run.layer, .value = {}, .cross = true};
+  for (const Taps::HeadRow& want : run.taps->chosen(shown)) {
     if (want.head != 0 || want.row < 0 || want.row >= steps.R)
       fail("attention: weights of head ", want.head, ", row ", want.row, " were asked for; a recurrent decoder has one head and ", steps.R,
            " rows");
@@ -247,8 +249,10 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
     const Tensor& all = looked.steps[at(t)].weights;
     Tensor row = all.slice(b, 1).reshape({all[1]});
     row = row.slice(0, seen[at(t)][at(b)].count);
-    run.taps->show(
-        {.site = Site::attn_weights, .stack = run.stack, .layer = run.layer, .value = row, .cross = true, .head = 0, .row = want.row});
+    shown.value = row;
+    shown.head = 0;
+    shown.row = want.row;
+    run.taps->show(shown);
   }
 }
 
@@ -264,7 +268,7 @@ Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
   const bool previous = a && a->at == AlignRecipe::At::previous, predictive = a && a->window == AlignRecipe::Window::predictive;
   const bool feed = a && a->feed, squashed = a && a->readout == AlignRecipe::Readout::tanh;
   const bool drops = run.training && r.dropout > 0;
-  if (r.layers > 1 && run.taps && run.taps->edits(Site::resid_out))
+  if (r.layers > 1 && run.taps && run.taps->edits(site::resid_out))
     fail("tap: resid_out of a recurrent decoder of ", r.layers, " layers cannot be changed: a layer hands on one step at a time");
   const Steps steps(sequences);
   const Dim B = steps.B, R = steps.R, n = r.width, top = r.layers - 1;
@@ -452,7 +456,7 @@ Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
       cache->keep(sequences[at(sequence)].id, {memory[at(i)], begins[at(i)], gather(B + steps.last[at(sequence)])});
     }
   }
-  result = tap(run, Site::resid_out, result);
+  result = tap(run, site::resid_out, result);
   run.layer = -1;
   return dropout(run, result, stack.dropout, 0);
 }

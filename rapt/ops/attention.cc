@@ -330,7 +330,7 @@ KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv) {
 
 Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan) {
   check(run, spec, in, plan);
-  const bool stats = run.wants(Site::attn_stats);
+  const bool stats = run.wants(site::attn_stats);
   Tensor out = run.make({in.q[0], spec.heads, spec.v_dim});
   const Tensor norm = run.tape ? run.make({in.q[0], spec.heads, 2}).constant() : Tensor{};
   const AttentionShape shape = shape_of(run, spec, in, plan);
@@ -345,9 +345,16 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
                                  .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real)) : nullptr});
   run.arena.release(mark);
   if (stats)
-    run.taps->show({.site = Site::attn_stats, .stack = run.stack, .layer = run.layer, .value = stat, .cross = spec.cross, .plan = &plan});
-  if (run.wants(Site::attn_weights))
-    for (const Taps::HeadRow& c : run.taps->chosen(run.stack, run.layer, spec.cross)) {
+    run.taps->show({.site = site::attn_stats,
+                    .stack = run.stack,
+                    .layer = run.layer,
+                    .value = stat,
+                    .cross = spec.cross,
+                    .plan = &plan,
+                    .part = run.part});
+  if (run.wants(site::attn_weights)) {
+    Tapped t{.site = site::attn_weights, .stack = run.stack, .layer = run.layer, .value = {}, .cross = spec.cross, .part = run.part};
+    for (const Taps::HeadRow& c : run.taps->chosen(t)) {
       if (c.head < 0 || c.head >= spec.heads || c.row < 0 || c.row >= in.q[0])
         fail("attention: weights of head ", c.head, ", row ", c.row, " were asked for; there are ", spec.heads, " heads and ", in.q[0],
              " rows");
@@ -356,14 +363,12 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
         if (c.row >= p.q_first && c.row < p.q_first + p.q_count) keys = p.k_count;
       const Tensor weights = run.make({shape.slots + keys}).constant();
       run.call(&Kernels::attention_weights, {.shape = shape, .row = c.row, .row_count = 1, .head = c.head, .weights = weights.data});
-      run.taps->show({.site = Site::attn_weights,
-                      .stack = run.stack,
-                      .layer = run.layer,
-                      .value = weights,
-                      .cross = spec.cross,
-                      .head = c.head,
-                      .row = c.row});
+      t.value = weights;
+      t.head = c.head;
+      t.row = c.row;
+      run.taps->show(t);
     }
+  }
   AttentionInputs kept = in;
   kept.cache = nullptr;
   run.record(attention_backward, Saved{shape, kept, out, norm});

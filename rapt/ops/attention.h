@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention in one fused op: what must not leave the tile. Scores, scale, soft-cap, bias, one key interval per row plus kept
 // first keys, softmax with an optional extra logit or sigmoid, dropout, statistics. No T x T matrix is stored, forward or backward.
-// Masks as intervals: run/batch.h. Everything around it (projections, norms, gates, RoPE): nn/attend.h.
+// Masks as intervals: run/batch.h. Everything around it (projections, norms, gates, RoPE): nn/parts/attention.h.
 //
 //   score(q, k) = q.k                          dot
 //               = 2 q.k - |k|^2 - |q|^2        l2
@@ -19,6 +19,13 @@
 #include "rapt/run/run.h"
 
 namespace rapt {
+
+namespace site {
+
+inline constexpr Site attn_stats{"attn_stats"};      // AttentionStat per row and head                 [T,H,AttentionStat::count]
+inline constexpr Site attn_weights{"attn_weights"};  // chosen rows only, see Taps::want_weights       [keys]
+
+}  // namespace site
 
 enum class Score : int { dot, l2, additive };
 enum class Normal : int { softmax, sigmoid };
@@ -51,7 +58,7 @@ struct AttentionInputs {
   const Weight* score_weight = nullptr; // additive: [H, D]
 };
 
-// Returns [T,H,Dv]. Shows Site::attn_stats and Site::attn_weights to taps that ask. Dropout only in training.
+// Returns [T,H,Dv]. Shows site::attn_stats and site::attn_weights to taps that ask. Dropout only in training.
 Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan);
 
 // The weights of every row of one sequence (the plan's only part) in one head, [T, slots + keys], before dropout: computed anew, in plain

@@ -249,20 +249,20 @@ TEST(Run, RandomKeysDifferBySeedStepStackLayerAndSite) {
 TEST(Taps, AreAskedBeforehand) {
   Device device({.threads = 1});
   rapt::Run run(device);
-  EXPECT_FALSE(run.wants(Site::q));
+  EXPECT_FALSE(run.wants(Site{"q"}));
   Taps taps;
   run.taps = &taps;
-  EXPECT_FALSE(run.wants(Site::q));
-  taps.see(Site::q, [](const Tapped&) {});
-  EXPECT_TRUE(run.wants(Site::q));
-  EXPECT_FALSE(run.wants(Site::k));
-  EXPECT_TRUE(taps.chosen(Stack::decoder, 0, false).empty());
-  taps.want_weights([](Stack, int layer, bool) { return std::vector<Taps::HeadRow>{{layer, 1}}; }, [](const Tapped&) {});
-  EXPECT_TRUE(run.wants(Site::attn_weights));
-  EXPECT_EQ(taps.chosen(Stack::decoder, 5, false).at(0).head, 5);
+  EXPECT_FALSE(run.wants(Site{"q"}));
+  taps.see(Site{"q"}, [](const Tapped&) {});
+  EXPECT_TRUE(run.wants(Site{"q"}));
+  EXPECT_FALSE(run.wants(Site{"k"}));
+  EXPECT_TRUE(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 0, .value = {}}).empty());
+  taps.want_weights(Site{"attn_weights"}, [](const Tapped& t) { return std::vector<Taps::HeadRow>{{t.layer, 1}}; }, [](const Tapped&) {});
+  EXPECT_TRUE(run.wants(Site{"attn_weights"}));
+  EXPECT_EQ(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}}).at(0).head, 5);
   taps.muted = true;
-  EXPECT_FALSE(run.wants(Site::q));
-  EXPECT_TRUE(taps.chosen(Stack::decoder, 5, false).empty());
+  EXPECT_FALSE(run.wants(Site{"q"}));
+  EXPECT_TRUE(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}}).empty());
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ void each_self(RecipeType& recipe, F&& f) {
   if (!recipe.decoder) return;
   for (auto& [name, layer] : recipe.decoder->kinds)
     for (auto& part : layer.parts)
-      if (part.kind == PartRecipe::Kind::self) f(name, part.attn);
+      if (auto* a = part.self()) f(name, *a);
 }
 
 void check(const GenerateOptions& o) {

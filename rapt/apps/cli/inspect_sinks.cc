@@ -74,6 +74,7 @@ Document view(const Subject& s, const Options& o) {
       Json j = Json::Object{};
       j.set("stack", stack_name(place.stack));
       j.set("layer", place.layer);
+      if (place.number > 0) j.set("number", place.number);
       j.set("head", h.head);
       Json::Array alphas, shares;
       for (double x : h.alpha) alphas.push_back(x);
