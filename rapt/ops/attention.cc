@@ -17,7 +17,7 @@ constexpr Dim kKeyChunk = 2048;  // keys per backward task: every chunk costs on
 struct Saved {
   AttentionShape shape;
   AttentionInputs in;  // its `cache` is never used here
-  Tensor out, norm;
+  Tensor out, lse;
 };
 
 void copy_to(Arena& arena, const std::vector<std::int32_t>& from, const std::int32_t** to) {
@@ -37,7 +37,7 @@ void attention_backward(Run& run, const Saved& saved) {
   AttentionBackwardArgs a{};
   a.shape = saved.shape;
   a.out = saved.out.data;
-  a.norm = saved.norm.data;
+  a.lse = saved.lse.data;
   a.dout = run.grad(saved.out);
   a.dq = run.grad(in.q);
   a.dq_kept = in.q_kept ? run.grad(in.q_kept) : nullptr;
@@ -110,8 +110,8 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
            spec.v_dim, " are needed");
     if (l.format != run.device.real && (l.format == DType::f64 || l.format == DType::f32 || run.device.real == DType::f64))
       fail("attention: the cache is ", name_of(l.format), ", this device computes in ", name_of(run.device.real));
-    if (c.bias.bias && (spec.score != Score::dot || c.bias.turns.size() != plan.parts.size()))
-      fail("attention: keys stored without their bias need dot scores and the turns of every sequence");
+    if (c.bias.bias && (spec.score != Score::dot || c.bias.angles.size() != plan.parts.size()))
+      fail("attention: keys stored without their bias need dot scores and the angles of every sequence");
     if (c.pages.size() != plan.parts.size())
       fail("attention: the cache shows ", c.pages.size(), " sequences, the plan has ", plan.parts.size());
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
@@ -183,7 +183,7 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
                 p.k_first,
                 p.k_count,
                 in.cache ? in.cache->pages[static_cast<std::size_t>(i)].data() : nullptr,
-                in.cache && in.cache->bias.bias ? in.cache->bias.turns[static_cast<std::size_t>(i)].data() : nullptr};
+                in.cache && in.cache->bias.bias ? in.cache->bias.angles[static_cast<std::size_t>(i)].data() : nullptr};
     for (Dim r = p.q_first; r < p.q_first + p.q_count; ++r) {
       low[r] = std::max(0, plan.low[static_cast<std::size_t>(r)]);
       high[r] = static_cast<std::int32_t>(std::clamp<Dim>(plan.high[static_cast<std::size_t>(r)], 0, p.k_count));
@@ -332,14 +332,14 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
   check(run, spec, in, plan);
   const bool stats = run.wants(Site::attn_stats);
   Tensor out = run.make({in.q[0], spec.heads, spec.v_dim});
-  const Tensor norm = run.tape ? run.make({in.q[0], spec.heads, 2}).constant() : Tensor{};
+  const Tensor lse = run.tape ? run.make({in.q[0], spec.heads, 2}).constant() : Tensor{};
   const AttentionShape shape = shape_of(run, spec, in, plan);
   const Tensor stat = stats ? run.make({in.q[0], spec.heads, AttentionStat::count}).constant() : Tensor{};
   const Arena::Mark mark = run.arena.mark();
   const Dim work = in.cache ? attention_work(shape) : 0;
   run.call(&Kernels::attention, {.shape = shape,
                                  .out = out.data,
-                                 .norm = norm.data,
+                                 .lse = lse.data,
                                  .stats = stat.data,
                                  .first_keys = run.taps ? run.taps->first_keys : 0,
                                  .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real)) : nullptr});
@@ -366,7 +366,7 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
     }
   AttentionInputs kept = in;
   kept.cache = nullptr;
-  run.record(attention_backward, Saved{shape, kept, out, norm});
+  run.record(attention_backward, Saved{shape, kept, out, lse});
   return out;
 }
 

@@ -73,7 +73,7 @@ constexpr std::int64_t kAttentionFew = 32;  // (row, head) pairs of a sequence a
 struct AttentionPart {  // one sequence; k_count is its number of keys
   std::int64_t q_first, q_count, k_first, k_count;
   std::byte* const* pages;            // nullptr: rows k_first … of k and v
-  std::byte* const* turns = nullptr;  // KvBias::turns
+  std::byte* const* angles = nullptr;  // KvBias::angles
 };
 
 struct AttentionShape {
@@ -107,16 +107,16 @@ struct AttentionShape {
 struct AttentionArgs {
   AttentionShape shape;
   void* out;              // [T,H,Dv]
-  void* norm;             // [T,H,2] or nullptr: what backward needs to find a weight again without its row's maximum and sum
-  void* stats;            // [T,H,AttentionStat::count] or nullptr
+  void* lse;  // [T,H,2] or nullptr: the log-sum-exp of a row's logits for backward, as (-m log2 e, 1 / l); 1 / l = 0: saw nothing
+  void* stats;  // [T,H,AttentionStat::count] or nullptr
   std::int64_t first_keys;  // for AttentionStat::first
-  void* work;             // attention_work() elements of the device's real type, or nullptr: no decoding by splits
+  void* work;  // attention_work() elements of the device's real type, or nullptr: no decoding by splits
 };
 std::int64_t attention_work(const AttentionShape& shape);
 
 struct AttentionBackwardArgs {
   AttentionShape shape;
-  const void *out, *norm, *dout;
+  const void *out, *lse, *dout;
   // All are added to; nullptr where nobody wants them.
   void *dq, *dq_kept, *dk, *dv, *dslot_k, *dslot_v, *dscore_weight, *dextra, *dbuckets, *ddense;
   // One task owns the gradients of `key_chunk` keys; what it adds to dq is a partial sum, added in order. Chosen by shapes only, so
@@ -129,7 +129,7 @@ std::int64_t attention_backward_work(const AttentionShape& shape, std::int64_t k
 struct AttentionWeightsArgs {
   AttentionShape shape;
   std::int64_t row, row_count, head;  // rows of one sequence, one head
-  void* weights;                      // [row_count][slots + keys of the sequence], before dropout; unseen keys 0
+  void* weights;  // [row_count][slots + keys of the sequence], before dropout; unseen keys 0
 };
 
 struct KvWriteArgs {  // rows of k and v into their places in the pages
