@@ -290,7 +290,7 @@ Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
         if (s.k) kept->k = bytes_of(keys.slice(from.first, from.count));
         memory[at(i)] = std::move(kept);
       } else {
-        const RecurrentKept* kept = cache ? cache->recurrent(sequences[at(sequence)].id) : nullptr;
+        const RecurrentEntry* kept = cache ? cache->recurrent(sequences[at(sequence)].id) : nullptr;
         if (!kept || !kept->memory) fail("forward: the cache holds no source of sequence ", sequences[at(sequence)].id);
         const RecurrentMemory& m = *(memory[at(i)] = kept->memory);
         row = {.count = m.keys, .high = m.keys, .k = s.k ? m.k.data() : m.v.data(), .v = m.v.data()};
@@ -330,7 +330,7 @@ Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
     std::vector<std::shared_ptr<const std::vector<std::byte>>> begins(at(B));
     for (Dim i = 0; cache && i < B; ++i) {
       const Sequence& q = sequences[at(steps.order[at(i)])];
-      const RecurrentKept* kept = cache->recurrent(q.id);
+      const RecurrentEntry* kept = cache->recurrent(q.id);
       const bool fresh = q.past == 0 && (source.last || source.memory || !kept || !kept->state);
       if (fresh) {
         begins[at(i)] = gather(i);
@@ -449,7 +449,7 @@ Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
     result = take_rows(run, a ? out.slice(B, R) : layers[at(top)].states(), steps.place);
     for (Dim i = 0; cache && i < B; ++i) {
       const Dim sequence = steps.order[at(i)];
-      cache->keep(sequences[at(sequence)].id, {memory[at(i)], begins[at(i)], gather(B + steps.last[at(sequence)])});
+      cache->set_recurrent(sequences[at(sequence)].id, {memory[at(i)], begins[at(i)], gather(B + steps.last[at(sequence)])});
     }
   }
   result = tap(run, Site::resid_out, result);
