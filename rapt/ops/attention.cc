@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "rapt/ops/elementwise.h"
 
@@ -14,17 +13,11 @@ namespace {
 constexpr std::uint64_t kDropoutSite = 0x61747400;  // + 1 for cross-attention: a layer may have both
 constexpr Dim kKeyChunk = 2048;  // keys per backward task: every chunk costs one partial dQ in memory
 
-struct Saved {
+struct AttentionTape {
   AttentionShape shape;
   AttentionInputs in;  // its `cache` is never used here
   Tensor out, lse;
 };
-
-void copy_to(Arena& arena, const std::vector<std::int32_t>& from, const std::int32_t** to) {
-  auto* p = arena.take_array<std::int32_t>(static_cast<Dim>(from.size()));
-  std::copy(from.begin(), from.end(), p);
-  *to = p;
-}
 
 Dim chunks_of(const AttentionShape& s, Dim key_chunk) {
   Dim n = 0;
@@ -32,7 +25,7 @@ Dim chunks_of(const AttentionShape& s, Dim key_chunk) {
   return n * s.kv_heads;
 }
 
-void attention_backward(Run& run, const Saved& saved) {
+void attention_backward(Run& run, const AttentionTape& saved) {
   const AttentionInputs& in = saved.in;
   AttentionBackwardArgs a{};
   a.shape = saved.shape;
@@ -193,8 +186,8 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
   s.parts = parts;
   s.low = low;
   s.high = high;
-  copy_to(run.arena, plan.position, &s.position);
-  copy_to(run.arena, plan.kept_position, &s.kept_position);
+  s.position = run.copy_of(std::span(plan.position));
+  s.kept_position = run.copy_of(std::span(plan.kept_position));
   s.keep = plan.keep;
   s.slots = in.slot_k ? in.slot_k->rows : 0;
   s.score = spec.score;
@@ -364,9 +357,9 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
                       .head = c.head,
                       .row = c.row});
     }
-  AttentionInputs kept = in;
-  kept.cache = nullptr;
-  run.record(attention_backward, Saved{shape, kept, out, lse});
+  AttentionInputs inputs = in;
+  inputs.cache = nullptr;
+  run.record(attention_backward, AttentionTape{shape, inputs, out, lse});
   return out;
 }
 

@@ -28,8 +28,8 @@ void drop(Queue& queue, Dim rows, Dim cols, Real p, const uint32_t* keys, const 
       Real* to = static_cast<Real*>(y) + r * cols;
       const I key = iset(keys[r]);
       for (Dim c = 0; c < cols; c += W) {
-        const V kept = vload_n(from + c, cols - c) * vdrop(key, iadd(iload(lanes), iset(uint32_t(c))), p);
-        vstore_n(to + c, kAdd ? vload_n(to + c, cols - c) + kept : kept, cols - c);
+        const V dropped = vload_n(from + c, cols - c) * vdrop(key, iadd(iload(lanes), iset(uint32_t(c))), p);
+        vstore_n(to + c, kAdd ? vload_n(to + c, cols - c) + dropped : dropped, cols - c);
       }
     }
   });

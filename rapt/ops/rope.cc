@@ -9,13 +9,13 @@
 namespace rapt {
 namespace {
 
-struct Saved {
+struct RopeTape {
   Tensor x, y, cos, sin;
   RopeLayout layout;
 };
 
 // A rotation's gradient is the rotation back: dx += y's gradient turned by minus the angle.
-void rope_backward(Run& run, const Saved& s) {
+void rope_backward(Run& run, const RopeTape& s) {
   void* dx = run.grad(s.x);
   if (!dx) return;
   run.call(&Kernels::rope_backward, {.rows = s.x[0],
@@ -65,8 +65,8 @@ void scale_yarn(const RopeSpec& spec, double r, RopeFrequencies& f) {
 void scale_llama3(const RopeSpec& spec, RopeFrequencies& f) {
   for (double& w : f.inverse) {
     const double turns = spec.original * w / (2 * std::numbers::pi);  // within the original context
-    const double keep = std::clamp((turns - spec.low_freq) / (spec.high_freq - spec.low_freq), 0.0, 1.0);
-    w = (1 - keep) * w / spec.factor + keep * w;
+    const double share = std::clamp((turns - spec.low_freq) / (spec.high_freq - spec.low_freq), 0.0, 1.0);
+    w = (1 - share) * w / spec.factor + share * w;
   }
 }
 
@@ -226,7 +226,7 @@ Tensor rope(Run& run, const Tensor& x, const RopeTable& table) {
                             .cos = table.cos.data,
                             .sin = table.sin.data,
                             .y = y.data});
-  run.record(rope_backward, Saved{x, y, table.cos, table.sin, table.layout});
+  run.record(rope_backward, RopeTape{x, y, table.cos, table.sin, table.layout});
   return y;
 }
 
