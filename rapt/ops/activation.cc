@@ -13,10 +13,10 @@ struct ActivationTape {
 
 // dx += dy * act'(x)
 void activation_backward(Run& run, const ActivationTape& s) {
-  Fresh fresh;
-  void* dx = run.grad(s.x, fresh);
+  bool write_dx = false;
+  void* dx = run.grad(s.x, write_dx);
   run.call(&Kernels::activation_backward,
-           {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx, .write_dx = fresh.yes});
+           {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx, .write_dx = write_dx});
 }
 
 }  // namespace

@@ -21,9 +21,8 @@ void linear_backward(Run& run, const LinearTape& s) {
     for (int i = 0; i < s.count; ++i) run.grad(s.parts[i].w), run.grad(s.parts[i].bias);
     return;
   }
-  Fresh dx, dw, dresidual;
-  a.dx = run.grad(s.x, dx);  // before the residual's, which may be the same: what dx wrote is then added to
-  a.write_dx = dx.yes;
+  a.dx = run.grad(s.x, a.write_dx);  // before the residual's, which may be the same: what dx wrote is then added to
+  bool write_dw = false, write_dresidual = false;
   for (int i = 0; i < s.count; ++i) {
     const Projection& p = s.parts[i];
     a.parts[i] = {.n = p.w->rows,
@@ -31,11 +30,11 @@ void linear_backward(Run& run, const LinearTape& s) {
                   .format = p.w->format,
                   .scale = s.scale,
                   .dy = run.grad(s.y[i]),
-                  .dw = run.grad(p.w, dw),
+                  .dw = run.grad(p.w, write_dw),
                   .dbias = run.grad(p.bias),
-                  .dresidual = s.residual ? run.grad(s.residual, dresidual) : nullptr,
-                  .write_dw = dw.yes,
-                  .write_dresidual = dresidual.yes};
+                  .dresidual = s.residual ? run.grad(s.residual, write_dresidual) : nullptr,
+                  .write_dw = write_dw,
+                  .write_dresidual = write_dresidual};
   }
   if (!s.bf16) return run.call(&Kernels::linear_backward, a);
   Dim space = bf16_space(a.rows, a.k);

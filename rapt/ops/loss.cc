@@ -13,8 +13,8 @@ struct CrossEntropyTape {
 
 // dlogits += dmean / counted rows * (softmax(logits) - (1 - s) * [class is the target] - s / classes)
 void cross_entropy_backward(Run& run, const CrossEntropyTape& s) {
-  Fresh fresh;
-  void* dlogits = run.grad(s.logits, fresh);
+  bool write_dlogits = false;
+  void* dlogits = run.grad(s.logits, write_dlogits);
   run.call(&Kernels::cross_entropy_backward, {.rows = s.logits[0],
                                               .classes = s.logits[1],
                                               .smoothing = s.smoothing,
@@ -23,7 +23,7 @@ void cross_entropy_backward(Run& run, const CrossEntropyTape& s) {
                                               .stats = s.stats.data,
                                               .dmean = run.grad(s.mean),
                                               .dlogits = dlogits,
-                                              .write_dlogits = fresh.yes});
+                                              .write_dlogits = write_dlogits});
 }
 
 }  // namespace

@@ -66,9 +66,9 @@ class Run {
   void* grad(const Tensor& t);
   // The gradient of a weight, nullptr for an absent weight.
   void* grad(const Weight* w) { return w ? tape->gradients.of(*w) : nullptr; }
-  // The same for an op that writes where nothing is there yet.
-  void* grad(const Tensor& t, Fresh& fresh);
-  void* grad(const Weight* w, Fresh& fresh) { return w ? tape->gradients.of(*w, fresh) : nullptr; }
+  // The same for an op that can write all of it: `write` where nothing has been added yet (tape.h).
+  void* grad(const Tensor& t, bool& write);
+  void* grad(const Weight* w, bool& write) { return w ? tape->gradients.of(*w, write) : nullptr; }
 
   // Remember how to go back: backward(run, saved) will be called in reverse order. Nothing happens without a tape. What an op saves is a
   // plain struct named after it (NormTape).
