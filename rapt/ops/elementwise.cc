@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// add, tap, dropout, scale_heads. Dropout keeps no mask: the key of a row draws the same numbers again.
+// add, copy, tap, dropout, scale_heads. Dropout keeps no mask: the key of a row draws the same numbers again.
 #include "rapt/ops/elementwise.h"
 
 namespace rapt {
@@ -39,13 +39,35 @@ Tensor add(Run& run, const Tensor& a, const Tensor& b, double scale) {
   return y;
 }
 
+// ------------------------------------------------------------------------------------------------ copy, tap
+namespace {
+
+struct CopyTape {
+  Tensor x, y;
+};
+
+// dx += dy
+void copy_backward(Run& run, const CopyTape& s) {
+  run.call(&Kernels::copy_backward, {.elements = s.y.elements(), .dy = run.grad(s.y), .dx = run.grad(s.x)});
+}
+
+}  // namespace
+
+void copy(Run& run, const Tensor& x, const Tensor& into) {
+  if (x.rank != into.rank || x.size != into.size) fail("copy: x ", x.shape(), " and the place for it ", into.shape(), " differ in shape");
+  check_contiguous("copy", x);
+  check_contiguous("copy", into);
+  run.call(&Kernels::copy, {.elements = x.elements(), .x = x.data, .y = into.data});
+  run.record(copy_backward, CopyTape{x, into});
+}
+
 Tensor edited(Run& run, Site site, const Tensor& x, bool cross) {
   if (!run.taps || !run.taps->edits(site)) return x;
   check_contiguous("tap", x);
   const Tensor y = run.like(x);
-  run.call(&Kernels::add, {.elements = y.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = y.data});
+  run.call(&Kernels::copy, {.elements = y.elements(), .x = x.data, .y = y.data});
   run.taps->change({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
-  run.record(add_backward, AddTape{x, Tensor{}, y, 0});
+  run.record(copy_backward, CopyTape{x, y});
   return y;
 }
 

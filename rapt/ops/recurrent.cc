@@ -256,9 +256,6 @@ struct IntoTape {
   const std::uint32_t* keys;
 };
 
-void copy_backward(Run& run, const IntoTape& s) {
-  run.call(&Kernels::add_backward, {.elements = s.y.elements(), .scale = 0, .dy = run.grad(s.y), .da = run.grad(s.x), .db = nullptr});
-}
 void activation_into_backward(Run& run, const IntoTape& s) {
   if (void* dx = run.grad(s.x))
     run.call(&Kernels::activation_backward,
@@ -270,12 +267,6 @@ void dropout_into_backward(Run& run, const IntoTape& s) {
 }
 
 }  // namespace
-
-void copy(Run& run, const Tensor& x, const Tensor& into) {
-  check_shape("copy", "the place for the result", into, x[0], x[1]);
-  run.call(&Kernels::add, {.elements = x.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = into.data});
-  run.record(copy_backward, IntoTape{x, into, Act::relu, 0, nullptr});
-}
 
 void activation(Run& run, Act act, const Tensor& x, const Tensor& into) {
   check_shape("activation", "the place for the result", into, x[0], x[1]);
