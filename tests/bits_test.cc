@@ -103,7 +103,7 @@ Count compare_everything(const Kernels& table) {
           if (mode == 3) taps.edit(static_cast<Site>(site), [](const Tapped&) {});
         }
         if (mode == 2) taps.want_weights([](Stack, int, bool) { return std::vector<Taps::HeadRow>{{0, 3}, {1, 5}}; }, [](const Tapped&) {});
-        const Packed packed({&text, 1});
+        const PackedBatch packed({&text, 1});
         count.compare(alone, all_values(forward(run, model, packed.batch)).data());
       }
     }
