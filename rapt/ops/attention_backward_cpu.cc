@@ -108,13 +108,7 @@ struct BackwardBlock {
       constexpr int T = decltype(size)::value;
       V acc[T][N];
       clear(acc);
-      Dim k = vis.from;
-      static_for<0, N>([&](auto V0) RAPT_LAMBDA {
-        if (vis.upto[V0] > k) {
-          accumulate<V0.value>(acc, b.k + k * b.k_stride + d, 1, b.k_stride, st + k * L, L, vis.upto[V0] - k);
-          k = vis.upto[V0];
-        }
-      });
+      accumulate_visible(acc, vis, b.k + d, b.k_stride, st);
       RAPT_UNROLL
       for (int i = 0; i < T; ++i) {
         RAPT_UNROLL

@@ -191,13 +191,7 @@ struct QueryBlock {
       constexpr int T = decltype(size)::value;
       V acc[T][N];
       clear(acc);
-      Dim k = vis.from;
-      static_for<0, N>([&](auto V0) RAPT_LAMBDA {
-        if (vis.upto[V0] > k) {
-          accumulate<V0.value>(acc, b.v + k * b.v_stride + d, 1, b.v_stride, st + k * L, L, vis.upto[V0] - k);
-          k = vis.upto[V0];
-        }
-      });
+      accumulate_visible(acc, vis, b.v + d, b.v_stride, st);
       RAPT_UNROLL
       for (int i = 0; i < T; ++i) {
         RAPT_UNROLL

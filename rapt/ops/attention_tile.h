@@ -439,6 +439,18 @@ RAPT_INLINE int first_vector(const VisibleKeys<N>& vis, Dim k) {
   return v;
 }
 
+// c[i][v] += sum over the visible keys of rows[key][i] * wt[key][v]: weights times values (O, forward), dS times keys (dQ, backward).
+template <int M_, int N>
+RAPT_INLINE void accumulate_visible(V (&c)[M_][N], const VisibleKeys<N>& vis, const Real* rows, Dim stride, const Real* wt) {
+  Dim k = vis.from;
+  static_for<0, N>([&](auto V0) RAPT_LAMBDA {
+    if (vis.upto[V0] > k) {
+      accumulate<V0.value>(c, rows + k * stride, 1, stride, wt + k * N * W, N * W, vis.upto[V0] - k);
+      k = vis.upto[V0];
+    }
+  });
+}
+
 // ------------------------------------------------------------------------------------------------ logits with options
 // The bias of every relative position for the heads of one kv head: [g][span]; entry i stands for key - position = i - 64 - reach. The
 // ends repeat, so that the 64 biases of a lane and a block are neighbours wherever the block lies.
