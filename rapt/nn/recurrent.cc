@@ -189,7 +189,7 @@ namespace {
 
 // Weights of a decoder's attention as its steps made them.
 struct Looked {
-  std::vector<Aligned> steps;
+  std::vector<AlignResult> steps;
 };
 
 void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequences, const std::vector<std::vector<AlignRow>>& seen,
@@ -208,7 +208,7 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
       Dim keys = 0;
       for (Dim i = 0; i < q.count; ++i) {
         const auto [t, b] = find(q.first + i);
-        const Aligned& a = looked.steps[at(t)];
+        const AlignResult& a = looked.steps[at(t)];
         const AlignRow& r = seen[at(t)][at(b)];
         keys = r.count;
         const Dim position = q.past + i;

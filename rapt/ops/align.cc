@@ -81,7 +81,7 @@ void check(const Run& run, const AlignSpec& spec, const AlignInputs& in, std::sp
 
 }  // namespace
 
-Aligned align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows, const Tensor& into) {
+AlignResult align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows, const Tensor& into) {
   const Dim m = in.v ? in.v.last() : in.m;
   check(run, spec, in, rows, m);
   const Dim B = in.q[0], d = in.q[1];
@@ -99,7 +99,7 @@ Aligned align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<
     longest = std::max(longest, static_cast<Dim>(r.count));
     row[b] = r;
   }
-  Aligned out{
+  AlignResult out{
       .context = into ? into : run.make({B, m}), .weights = run.make({B, longest}).constant(), .max_score = run.make({B}).constant()};
   const Tensor soft = in.place ? run.make({B, longest}).constant() : Tensor{}, at = in.place ? run.make({B}).constant() : Tensor{};
   run.call(&Kernels::align, {.spec = spec,
