@@ -110,7 +110,7 @@ Count compare_everything(const Kernels& table) {
           if (mode == 3) taps.edit(site, [](const Tapped&) {});
         }
         if (mode == 2) taps.want_weights(site::attn_weights, [](const Tapped&) { return std::vector<Taps::HeadRow>{{0, 3}, {1, 5}}; }, [](const Tapped&) {});
-        const Packed packed({&text, 1});
+        const PackedBatch packed({&text, 1});
         count.compare(alone, all_values(forward(run, model, packed.batch)).data());
       }
     }

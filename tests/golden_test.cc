@@ -119,10 +119,10 @@ void fill_by_rule(Model& model, const Golden& g) {
 }
 
 // ------------------------------------------------------------------------------------------------ the comparison
-struct Packed {  // sequences one after the other
+struct PackedBatch {  // sequences one after the other
   std::vector<std::int32_t> tokens, types;
   Batch batch;
-  explicit Packed(const std::vector<std::vector<std::int32_t>>& sequences, const std::vector<std::vector<std::int32_t>>& kinds = {}) {
+  explicit PackedBatch(const std::vector<std::vector<std::int32_t>>& sequences, const std::vector<std::vector<std::int32_t>>& kinds = {}) {
     for (const auto& s : sequences) {
       batch.sequences.push_back(
           {.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(s.size()), .id = batch.sequences.size()});
@@ -132,8 +132,8 @@ struct Packed {  // sequences one after the other
     batch.tokens = tokens;
     batch.types = types;
   }
-  Packed(const Packed&) = delete;
-  Packed& operator=(const Packed&) = delete;
+  PackedBatch(const PackedBatch&) = delete;
+  PackedBatch& operator=(const PackedBatch&) = delete;
 };
 
 // max |difference| to the stored numbers, all sequences in one packed batch. `change` may spoil the weights.
@@ -141,7 +141,7 @@ double distance(const Golden& g, const Recipe& recipe, Device& device, const std
   Model model(recipe, device.real);
   fill_by_rule(model, g);
   if (change) change(model);
-  const Packed target(g.sequences, g.types), source(g.sources);
+  const PackedBatch target(g.sequences, g.types), source(g.sources);
   rapt::Run run(device);
   const Tensor y = forward(run, model, target.batch, g.sources.empty() ? nullptr : &source.batch);  // [T,V]
   double worst = 0;

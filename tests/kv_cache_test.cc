@@ -241,8 +241,7 @@ TEST(KvCache, KeyBiasesStayOutOfAQuantizedCache) {
   for (DType format : {DType::q8_0, DType::q4_0}) {
     double error[2] = {};
     for (bool apart : {false, true}) {
-      KvCache cache(w.device.real, format);
-      cache.apart = apart;
+      KvCache cache(w.device.real, format, apart ? KvCache::KeyBias::apart : KvCache::KeyBias::stored);
       const std::vector<double> got = w.read(cache, 1, w.tokens, 200, 64);
       double power = 0;
       for (std::size_t i = 0; i < got.size(); ++i) error[apart] += std::pow(got[i] - right[i], 2), power += std::pow(right[i], 2);

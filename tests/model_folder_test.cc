@@ -533,7 +533,7 @@ TEST(Classifier, PoolsTheRowsItSays) {
           EXPECT_NEAR(got[s * 3 + static_cast<std::size_t>(k)], dot("head.classes.weight", "head.classes.bias", k, step), 1e-12);
       }
       // Loss: results times fixed numbers; slope along one direction through all weights.
-      const Packed packed(texts);
+      const PackedBatch packed(texts);
       Gradients gradients(DType::f64);
       auto loss = [&](bool back) {
         rapt::Run run(exact);

@@ -119,7 +119,7 @@ std::vector<double> train(Device& device, Model& model, bool recompute) {
   run.training = true;
   run.recompute = recompute;
   const Dim lengths[] = {17, 9, 30};
-  const Packed packed(some_texts(model.recipe, lengths, 11));
+  const PackedBatch packed(some_texts(model.recipe, lengths, 11));
   std::vector<std::int32_t> targets(packed.tokens.begin() + 1, packed.tokens.end());
   targets.push_back(-1);
   std::vector<double> losses;

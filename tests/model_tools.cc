@@ -64,7 +64,7 @@ std::vector<Text> some_texts(const Recipe& recipe, std::span<const Dim> lengths,
   return texts;
 }
 
-Packed::Packed(std::span<const Text> texts) {
+PackedBatch::PackedBatch(std::span<const Text> texts) {
   for (const Text& t : texts) {
     const Dim count = static_cast<Dim>(t.tokens.size()), sources = static_cast<Dim>(t.source.size());
     batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()), .count = count, .prefix = t.prefix, .id = t.id});
@@ -89,7 +89,7 @@ std::vector<double> all_values(const Tensor& t) {
 
 std::vector<double> logits_of(Device& device, const Model& model, std::span<const Text> texts) {
   Run run(device);
-  const Packed packed(texts);
+  const PackedBatch packed(texts);
   return all_values(forward(run, model, packed.batch, packed.source_or_null()));
 }
 

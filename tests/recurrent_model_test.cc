@@ -62,7 +62,7 @@ std::vector<std::pair<std::string, Recipe>> recipes() {
 
 constexpr Dim kLengths[] = {5, 9, 1, 6};
 
-std::vector<std::int32_t> targets_of(const Packed& p, Dim vocab) {
+std::vector<std::int32_t> targets_of(const PackedBatch& p, Dim vocab) {
   std::vector<std::int32_t> t;
   for (std::size_t i = 0; i < p.tokens.size(); ++i) t.push_back(static_cast<std::int32_t>((p.tokens[i] * 7 + static_cast<Dim>(i)) % vocab));
   return t;
@@ -75,7 +75,7 @@ struct Trained {
   std::vector<double> logits;
 };
 Trained train(Device& device, const Model& model, std::span<const Text> texts, bool recompute = false, Taps* taps = nullptr) {
-  const Packed p(texts);
+  const PackedBatch p(texts);
   Gradients gradients(model.real);
   Tape tape(gradients);
   rapt::Run run(device);
@@ -315,7 +315,7 @@ TEST(RecurrentModel, ShowsItsAlignment) {
     Model model(recipe);
     randomise(model, 7);
     const std::vector<Text> texts = some_texts(model.recipe, kLengths, 3);
-    const Packed p(texts);
+    const PackedBatch p(texts);
     Taps taps;
     std::vector<std::vector<double>> rows(p.tokens.size());
     std::vector<double> stats;
@@ -426,7 +426,7 @@ TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
       std::vector<Text> texts;
       std::vector<std::int32_t> want;
       batch_of(step, texts, want);
-      const Packed p(texts);
+      const PackedBatch p(texts);
       gradients.zero();
       run.reset();
       Tape tape(gradients);
@@ -443,7 +443,7 @@ TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
     std::vector<Text> texts;
     std::vector<std::int32_t> want;
     batch_of(1000, texts, want);
-    const Packed p(texts);
+    const PackedBatch p(texts);
     Dim right = 0, rows = 0;
     Taps taps;
     taps.see(site::attn_stats, [&](const Tapped& t) {

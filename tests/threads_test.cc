@@ -120,7 +120,7 @@ TEST(Threads, AnObserverRunsAPassInsideAPass) {
   taps.see(site::resid_out, [&](const Tapped&) { seen += same(logits_of(device, model, texts), plain); });
   rapt::Run run(device);
   run.taps = &taps;
-  const Packed packed(texts);
+  const PackedBatch packed(texts);
   EXPECT_TRUE(same(all_values(forward(run, model, packed.batch)), plain));
   EXPECT_EQ(seen, 3);
 }
@@ -165,7 +165,7 @@ TEST(Threads, AForkedChildComputes) {
   });
   rapt::Run run(device);
   run.taps = &taps;
-  const Packed packed(texts);
+  const PackedBatch packed(texts);
   EXPECT_TRUE(same(all_values(forward(run, model, packed.batch)), plain));
   EXPECT_EQ(code, 0);
   EXPECT_TRUE(same(logits_of(device, model, texts), plain));  // the parent has lost nothing
@@ -223,7 +223,7 @@ struct Step {
   bool operator==(const Step& o) const { return std::memcmp(&loss, &o.loss, sizeof loss) == 0 && same(gradients, o.gradients); }
 };
 
-Step train_step(rapt::Run& run, const Model& model, const Packed& packed) {
+Step train_step(rapt::Run& run, const Model& model, const PackedBatch& packed) {
   run.reset();
   Gradients& gradients = run.tape->gradients;
   gradients.zero();
@@ -247,7 +247,7 @@ TEST(Threads, AfterAnExceptionARunHasTheSameBits) {
     for (PartRecipe& p : layer.parts) p.dropout = 0.1;
   Model model(resolve(recipe), device.real);
   randomise(model, 1);
-  const Packed packed(texts_of(model));
+  const PackedBatch packed(texts_of(model));
   for (const bool recompute : {true, false}) {
     Gradients gradients(device.real);
     Tape tape(gradients);

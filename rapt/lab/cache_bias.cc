@@ -47,8 +47,7 @@ std::unique_ptr<Model> biased_model(DType real, double bias, std::uint64_t seed)
 using Rows = std::vector<std::vector<double>>;
 
 Rows attention_rows(Device& device, const Model& model, std::span<const std::int32_t> tokens, DType format, bool apart) {
-  KvCache cache(device.real, format);
-  cache.apart = apart;
+  KvCache cache(device.real, format, apart ? KvCache::KeyBias::apart : KvCache::KeyBias::stored);
   Run run(device);
   Taps taps;
   Rows rows;

@@ -11,11 +11,6 @@
 namespace rapt {
 namespace {
 
-void put(const Tensor& t, Dim i, double v) {
-  if (t.dtype == DType::f64) t.as<double>()[static_cast<std::size_t>(i)] = v;
-  else t.as<float>()[static_cast<std::size_t>(i)] = static_cast<float>(v);
-}
-
 struct Scores {
   double idle = 0, copy = 0;  // excess loss of rows that have nothing to copy; loss of those that have
 };
@@ -62,7 +57,7 @@ class TruePositions {
         for (Dim c = 0; c < dv; ++c) {
           double z = 0;
           for (std::size_t i = 0; i < seen.size(); ++i) z += p[i] / sum * v_.at(seen[i] * dv + c);
-          put(t.value, r * dv + c, gate_ ? z * gate_.at(r * dv + c) : z);
+          t.value.set(r * dv + c, gate_ ? z * gate_.at(r * dv + c) : z);
         }
       }
     });
@@ -190,7 +185,7 @@ class Rounding {
         if (!(step > 0)) continue;
         for (Dim c = 0; c < C; ++c) {
           const double x = t.value.at(r * C + c), y = std::nearbyint(x / step) * step;
-          put(t.value, r * C + c, y);
+          t.value.set(r * C + c, y);
           if (r % length == 0) continue;
           error_ += (x - y) * (x - y);
           size_ += x * x;

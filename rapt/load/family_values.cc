@@ -292,7 +292,7 @@ void check_words(const Source& s) {
 }
 
 // ------------------------------------------------------------------------------------------------ what only tensors tell
-struct Shown {
+struct TensorFacts {
   const Source& s;
   Recipe& r;
 
@@ -404,10 +404,10 @@ Translation translate_keys(const Source& source) {
 Translation translate(const Source& source) {
   Translation out = translate_keys(source);
   try {
-    const Shown shown{source, out.recipe};
-    shown.stack(out.recipe.encoder, "encoder");
-    shown.stack(out.recipe.decoder, "decoder");
-    shown.head();
+    const TensorFacts tensors{source, out.recipe};
+    tensors.stack(out.recipe.encoder, "encoder");
+    tensors.stack(out.recipe.decoder, "decoder");
+    tensors.head();
     out.recipe = resolve(out.recipe);
   } catch (const Error& e) {
     fail(source.where, ": ", without_place(e.what()));

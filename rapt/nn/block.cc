@@ -47,9 +47,7 @@ Tensor run_layer(Run& run, const Layer& layer, const Tensor& input, const Pass& 
   return tap(run, site::resid_out, x);
 }
 
-void copy(Run& run, const void* from, void* to, Dim elements) {
-  run.call(&Kernels::add, {.elements = elements, .scale = 0, .a = from, .b = nullptr, .y = to});
-}
+void copy(Run& run, const void* from, void* to, Dim elements) { run.call(&Kernels::copy, {.elements = elements, .x = from, .y = to}); }
 
 // A layer whose inside is forgotten after the forward and computed again for the way back.
 struct Segment {

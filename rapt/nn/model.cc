@@ -335,7 +335,7 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
   if (cache) check_continuation(m, batch, *cache);
   if (both && !source && m.decoder->recurrent)
     for (const Sequence& s : batch.sequences) {
-      const RecurrentKept* kept = cache->recurrent(s.id);
+      const RecurrentEntry* kept = cache->recurrent(s.id);
       if (!kept || !kept->state) fail("forward: sequence ", s.id, " begins without a source batch");
     }
   if (both && !source && !m.decoder->recurrent) {

@@ -190,7 +190,7 @@ namespace {
 
 // Weights of a decoder's attention as its steps made them.
 struct Looked {
-  std::vector<Aligned> steps;
+  std::vector<AlignResult> steps;
 };
 
 void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequences, const std::vector<std::vector<AlignRow>>& seen,
@@ -209,7 +209,7 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
       Dim keys = 0;
       for (Dim i = 0; i < q.count; ++i) {
         const auto [t, b] = find(q.first + i);
-        const Aligned& a = looked.steps[at(t)];
+        const AlignResult& a = looked.steps[at(t)];
         const AlignRow& r = seen[at(t)][at(b)];
         keys = r.count;
         const Dim position = q.past + i;
@@ -294,7 +294,7 @@ Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
         if (s.k) kept->k = bytes_of(keys.slice(from.first, from.count));
         memory[at(i)] = std::move(kept);
       } else {
-        const RecurrentKept* kept = cache ? cache->recurrent(sequences[at(sequence)].id) : nullptr;
+        const RecurrentEntry* kept = cache ? cache->recurrent(sequences[at(sequence)].id) : nullptr;
         if (!kept || !kept->memory) fail("forward: the cache holds no source of sequence ", sequences[at(sequence)].id);
         const RecurrentMemory& m = *(memory[at(i)] = kept->memory);
         row = {.count = m.keys, .high = m.keys, .k = s.k ? m.k.data() : m.v.data(), .v = m.v.data()};
@@ -334,7 +334,7 @@ Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
     std::vector<std::shared_ptr<const std::vector<std::byte>>> begins(at(B));
     for (Dim i = 0; cache && i < B; ++i) {
       const Sequence& q = sequences[at(steps.order[at(i)])];
-      const RecurrentKept* kept = cache->recurrent(q.id);
+      const RecurrentEntry* kept = cache->recurrent(q.id);
       const bool fresh = q.past == 0 && (source.last || source.memory || !kept || !kept->state);
       if (fresh) {
         begins[at(i)] = gather(i);
@@ -453,7 +453,7 @@ Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
     result = take_rows(run, a ? out.slice(B, R) : layers[at(top)].states(), steps.place);
     for (Dim i = 0; cache && i < B; ++i) {
       const Dim sequence = steps.order[at(i)];
-      cache->keep(sequences[at(sequence)].id, {memory[at(i)], begins[at(i)], gather(B + steps.last[at(sequence)])});
+      cache->set_recurrent(sequences[at(sequence)].id, {memory[at(i)], begins[at(i)], gather(B + steps.last[at(sequence)])});
     }
   }
   result = tap(run, site::resid_out, result);

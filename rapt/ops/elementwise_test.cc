@@ -11,6 +11,7 @@
 #include "rapt/ops/op_test.h"
 
 RAPT_GRADIENT_CHECKED(add)
+RAPT_GRADIENT_CHECKED(copy)
 RAPT_GRADIENT_CHECKED(dropout)
 RAPT_GRADIENT_CHECKED(scale_heads)
 
@@ -61,6 +62,32 @@ TEST(Add, RefusesOtherShapes) {
   Tensor strided = run.make({4, 4});
   strided.size[1] = 2;
   EXPECT_THROW(add(run, strided, strided), Error);
+}
+
+TEST(Copy, IntoARowOfALargerTensor) {
+  for (Dim n : {1, 15, 8200}) {
+    OpCase c;
+    c.name = concat("copy of ", n);
+    c.inputs = {array({2, n}, 1), array({1, n}, 2)};
+    c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+      const Tensor all = run.make({3, n});
+      copy(run, in[0], all.slice(0, 2));
+      copy(run, in[1], all.slice(2, 1));
+      return {all};
+    };
+    c.reference = [](const Arrays& in, const Weights&) {
+      std::vector<double> y = in[0].values;
+      y.insert(y.end(), in[1].values.begin(), in[1].values.end());
+      return y;
+    };
+    check(c);
+  }
+}
+
+TEST(Copy, RefusesOtherShapes) {
+  Device device({.threads = 1});
+  rapt::Run run(device);
+  EXPECT_THROW(copy(run, run.make({2, 4}), run.make({4, 2})), Error);
 }
 
 // The hash of simd.h, once more and plainly.
