@@ -437,4 +437,12 @@ std::vector<std::string> family_names() {
   return out;
 }
 
+const Tokenizer& tokenizer_of(const Checkpoint& checkpoint) {
+  if (!checkpoint.tokenizer)
+    fail(
+        checkpoint.path,
+        " has no tokenizer beside its weights; put tokenizer.json (or the tokenizer.bin of a llama2.c model) there, or give token ids with --ids");
+  return *checkpoint.tokenizer;
+}
+
 }  // namespace rapt

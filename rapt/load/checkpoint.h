@@ -45,6 +45,7 @@ struct Checkpoint {
   std::vector<std::string> class_names;       // classifiers; empty where the files have none
   std::uint64_t file_bytes = 0;
 };
+const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where there is none
 
 // A GGUF file, a folder with config.json and safetensors, a llama2.c .bin (its tokenizer beside it: tokenizer.bin or tok*.bin), or a
 // name for one of these, by find_model().
