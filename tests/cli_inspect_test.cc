@@ -13,15 +13,13 @@ class CliInspect : public Cli {
  protected:
   void SetUp() override {
     Cli::SetUp();
-    folder = testing::TempDir() + "rapt_cli_inspect." + std::to_string(getpid());
-    std::filesystem::create_directories(folder);
     write_folder(read_toy("llama3.1"), folder + "/toy");
   }
-  void TearDown() override { std::filesystem::remove_all(folder); }
   Outcome look(const std::string& view, const std::string& more = "") const {
     return run("inspect " + view + " '" + folder + "/toy' --ids '1 2 3 4 5 3 4 5 3 4' -t 1 --quiet " + more);
   }
-  std::string folder;
+  const TempFolder temp;
+  const std::string folder = temp.path();
 };
 
 TEST_F(CliInspect, HeadsAsTextAndAsJson) {

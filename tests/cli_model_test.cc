@@ -16,6 +16,7 @@
 #include "rapt/base/rng.h"
 #include "rapt/base/text.h"
 #include "tests/cli.h"
+#include "tests/tools.h"
 
 namespace rapt::test {
 namespace {
@@ -77,21 +78,16 @@ class CliModel : public Cli {
   void SetUp() override {
     Cli::SetUp();
     if (IsSkipped()) return;
-    folder = fs::path(testing::TempDir()) / concat("rapt_cli_model.", getpid());
-    fs::create_directories(folder);
     write_toy(folder);
     toy = "'" + (folder / "toy.bin").string() + "'";
-  }
-  void TearDown() override {
-    std::error_code ignored;
-    if (!folder.empty()) fs::remove_all(folder, ignored);
   }
   std::string path(const std::string& name) const { return (folder / name).string(); }
   Outcome quiet(const std::string& args, const std::string& before = "") const {
     return run(args + (before.empty() ? " </dev/null" : ""), before);
   }
 
-  fs::path folder;
+  const TempFolder temp;
+  const fs::path folder = temp.path();
   std::string toy;
 };
 

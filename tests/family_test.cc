@@ -428,7 +428,7 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
   }
 
   write_folder(read_toy("minilm"), temp / "d");
-  EXPECT_EQ(open_checkpoint(temp / "d").pool, Pool::none);
+  EXPECT_FALSE(open_checkpoint(temp / "d").pool);
   std::filesystem::create_directories(temp / "d/1_Pooling");
   put_file(
       temp / "d/modules.json",
@@ -438,14 +438,14 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
            R"({"word_embedding_dimension": 36, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})");
   put_file(temp / "d/sentence_bert_config.json", R"({"max_seq_length": 17})");
   c = open_checkpoint(temp / "d");
-  EXPECT_EQ(c.pool, Pool::cls);
+  EXPECT_EQ(c.pool, Pool::first);
   EXPECT_TRUE(c.normalize);
   EXPECT_EQ(c.max_tokens, 17);
   write_checkpoint(temp / "d", temp / "d.gguf", {});  // GGUF has no key for it: one of our own carries it there and back
   write_checkpoint(temp / "d.gguf", temp / "e", {});
   for (const char* name : {"d.gguf", "e"}) {
     c = open_checkpoint(temp / name);
-    EXPECT_EQ(c.pool, Pool::cls) << name;
+    EXPECT_EQ(c.pool, Pool::first) << name;
     EXPECT_TRUE(c.normalize) << name;
     EXPECT_EQ(c.max_tokens, 17) << name;
   }

@@ -343,8 +343,8 @@ TEST(Heads, HeadVisFiles) {
   const std::vector<HeadMetrics> all = head_metrics(record);
   std::vector<std::string> words;
   for (std::int32_t id : toy.ids) words.push_back("t" + std::to_string(id));
-  const std::string folder = (std::filesystem::path(testing::TempDir()) / "rapt_headvis").string();
-  std::filesystem::remove_all(folder);
+  const test::TempFolder temp;
+  const std::string folder = temp / "headvis";
   write_headvis(record, all, "toy", words, folder, false);
   EXPECT_THROW(write_headvis(record, all, "toy", words, folder, false), Error);  // files are there
   const auto read = [&](const std::string& name) { return parse_json(read_text_file(folder + "/" + name), name); };
@@ -388,7 +388,6 @@ TEST(Heads, HeadVisFiles) {
   for (const Json& bin : head.find("qk_distance_histogram")->find("bin_values")->array()) binned += bin.number();
   EXPECT_NEAR(mass, binned, 1e-2);
   EXPECT_EQ(head.find("qk_distance_histogram")->find("bin_edges")->array().size(), 14u);
-  std::filesystem::remove_all(folder);
 }
 
 // Every row looks at the first of 4100 tokens; some of these are halves of a character.
@@ -411,8 +410,8 @@ TEST(Heads, HeadVisFilesOfFarKeysHalfCharactersAndFiguresThatAreNotFinite) {
   all[0].entropy = std::numeric_limits<double>::quiet_NaN();
   std::vector<std::string> words(4100, "x");
   words[0] = "\xe2\x82", words[1] = "\x82\xac";  // the euro sign, cut
-  const std::string folder = (std::filesystem::path(testing::TempDir()) / "rapt_headvis_far").string();
-  std::filesystem::remove_all(folder);
+  const test::TempFolder temp;
+  const std::string folder = temp / "headvis";
   write_headvis(record, all, "toy", words, folder, false);
   const auto read = [&](const std::string& name) { return parse_json(read_text_file(folder + "/" + name), name); };
   EXPECT_TRUE(read("scatter_data.json").array()[0].find("pattern_entropy")->is_null());
@@ -423,7 +422,6 @@ TEST(Heads, HeadVisFilesOfFarKeysHalfCharactersAndFiguresThatAreNotFinite) {
   EXPECT_NEAR(bins[12].number(), 4100 - 2048, 0.1);  // all from 2048 on
   EXPECT_EQ(head.find("sequences")->array()[0].find("tokens")->array()[0].string(), "\xef\xbf\xbd\xef\xbf\xbd");
   EXPECT_EQ(head.find("top_key_tokens")->array()[0].find("token")->string(), "\xef\xbf\xbd\xef\xbf\xbd");
-  std::filesystem::remove_all(folder);
 }
 
 // The weights, entropies and first columns of a released model against the definition in double, from the queries and keys of its pass.

@@ -56,6 +56,24 @@ class LetterTokenizer : public Tokenizer {
   std::vector<std::string> texts_;
 };
 
+// The same, but names of tokens ("<s>", "<31>") in trusted text become these tokens, and every character that is no letter becomes 39.
+class MarkTokenizer : public LetterTokenizer {
+ public:
+  using LetterTokenizer::LetterTokenizer;
+  using Tokenizer::encode;
+  std::vector<std::int32_t> encode(std::span<const TextPiece> pieces) const override {
+    std::vector<std::int32_t> ids;
+    for (const TextPiece& p : pieces)
+      for (std::size_t at = 0; at < p.text.size();) {
+        const std::size_t end = p.text[at] == '<' ? p.text.find('>', at) : p.text.npos;
+        const auto mark = p.special && end != p.text.npos ? id_of(p.text.substr(at, end + 1 - at)) : std::nullopt;
+        ids.push_back(mark ? *mark : id_of(p.text.substr(at, 1)).value_or(39));
+        at = mark ? end + 1 : at + 1;
+      }
+    return ids;
+  }
+};
+
 inline Checkpoint memory_checkpoint(const Recipe& recipe, std::uint64_t seed, DType real = DType::f32, bool with_bos = true) {
   Checkpoint c;
   c.path = "toy";

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "rapt/base/json.h"
-#include "rapt/text/chat_template.h"
+#include "rapt/text/prompt.h"
 #include "rapt/use/generate.h"
 #include "tests/build_kind.h"
 #include "tests/data.h"
@@ -58,18 +58,6 @@ void expect_answer(const Json& row, const Ids& got, std::size_t least, const std
   ++equal;
 }
 
-Ids chat_ids(const Checkpoint& c, const std::string& text) {
-  const ChatTemplate chat(c.chat_template);
-  ChatOptions o;
-  if (c.tokenizer->bos >= 0) o.bos_token = c.tokenizer->text_of(c.tokenizer->bos);
-  if (c.tokenizer->eos >= 0) o.eos_token = c.tokenizer->text_of(c.tokenizer->eos);
-  const std::vector<ChatMessage> messages = {{"user", text}};
-  const std::vector<ChatPiece> pieces = chat.render(messages, o);
-  std::vector<TextPiece> parts;
-  for (const ChatPiece& p : pieces) parts.push_back({p.text, p.trusted});
-  return c.tokenizer->encode(parts);
-}
-
 TEST(RealModels, SmolLM2AnswersAsTransformersDoes) {
   RAPT_NOT_SANITIZED("a whole released model");
   const auto file = model_file("SmolLM2-135M-Instruct.Q4_1.gguf");
@@ -78,7 +66,8 @@ TEST(RealModels, SmolLM2AnswersAsTransformersDoes) {
   const Checkpoint c = open_checkpoint(file->string(), {.real = device.real, .device = &device});
   int equal = 0;
   for (const Json& row : golden().find("smollm2")->array()) {
-    const Ids prompt = chat_ids(c, row.find("text")->string());
+    const std::vector<ChatMessage> messages = {{"user", row.find("text")->string()}};
+    const Ids prompt = chat_ids(*c.tokenizer, ChatTemplate(c.chat_template), messages);
     EXPECT_EQ(prompt, ids_of(*row.find("prompt"))) << row.find("text")->string();
     expect_answer(row, greedy(device, c, prompt, 32), 32, c.stops, equal);
   }

@@ -20,6 +20,7 @@
 #include "rapt/text/tokenizer/from_files.h"
 #include "rapt/text/tokenizer/write.h"
 #include "tests/data.h"
+#include "tests/tools.h"
 
 namespace rapt {
 namespace {
@@ -114,17 +115,14 @@ TEST(Tokenizer, GoldenTextsGiveEqualIds) {
 TEST_P(Vocabulary, WrittenAndReadAgainGivesEqualIds) {
   const auto tokenizer = vocabulary(GetParam());
   if (!tokenizer) GTEST_SKIP() << test::no_data(GetParam());
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("rapt_tokenizer_" + std::string(GetParam()) + "_" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  const std::string path = (folder / "vocab.gguf").string();
+  const test::TempFolder folder;
+  const std::string path = folder / "vocab.gguf";
   auto metadata = tokenizer_metadata(*tokenizer, tokenizer->size() + 3);
   metadata.emplace_back("general.name", GgufValue::text(GetParam()));  // Phi-3's tokens swallow spaces, which only the name tells
   write_gguf(path, metadata, {}, true);
   const TokenizerFiles files = tokenizer_files(*tokenizer, "{{ messages }}");
   const auto from_gguf = tokenizer_from_gguf(GgufFile::open(path));
   const auto from_json = tokenizer_from_json(files.tokenizer_json, files.tokenizer_config_json, "written");
-  std::filesystem::remove_all(folder);
   EXPECT_EQ(from_gguf->size(), tokenizer->size() + 3);
   EXPECT_EQ(from_gguf->role(static_cast<std::int32_t>(tokenizer->size())), Tokenizer::Role::unused);
   for (const auto& again : {from_gguf, from_json}) {

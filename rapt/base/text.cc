@@ -131,4 +131,10 @@ std::string padded(std::string_view text, Dim width) {
   return out;
 }
 
+std::string fixed(double x, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, x);
+  return text;
+}
+
 }  // namespace rapt

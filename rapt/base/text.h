@@ -21,6 +21,7 @@ std::string join(std::span<const std::string> words, std::string_view between = 
 std::string with_commas(Dim n);      // 1,234,567
 std::string short_count(double n);   // 999, 1.23 K, 1.23 M, 8.03 B, 1.50 T
 std::string byte_count(double n);    // 512 B, 64 KiB, 1.5 MiB: powers of 1,024, no needless decimals
+std::string fixed(double x, int digits);  // 3.140: so many digits behind the point
 std::string shortest(double x);      // the fewest digits that read back as the same number: 0.1, 500000, 1e-6
 
 std::string counted(Dim n, std::string_view noun);     // 1 token, 1,234 tokens

@@ -80,8 +80,9 @@ SinkScore sink_score(Device& device, const Model& model, std::span<const std::ve
     const bool look_closer = score.texts < options.geometry;
     if (look_closer)
       taps.see(site::v, [&](const Tapped& t) {
-        if (!asked({t.stack, t.layer, t.cross})) return;
-        std::vector<float>& v = values[{t.stack, t.layer, t.cross}];
+        const AttentionPlace place = place_of(model, t);
+        if (!asked(place)) return;
+        std::vector<float>& v = values[place];
         const Dim skip = t.value[0] - static_cast<Dim>(ids.size()), width = t.value[1] * t.value[2];
         for (Dim i = skip * width; i < t.value.elements(); ++i) v.push_back(static_cast<float>(t.value.at(i)));
       });

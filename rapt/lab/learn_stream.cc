@@ -29,11 +29,13 @@ Scores score_rows(Device& device, const Model& model, const CopyTask::Batch& dat
   return {sum[0] / std::max(rows[0], 1.0), sum[1] / std::max(rows[1], 1.0)};
 }
 
-// Attention to the first `keep` and the last `window` keys of each sequence, all turned to the positions where they really stand: computed
-// from the q, k and v that pass by, and put in the place of the layer's own result. One head, no norm on z.
-class TruePositions {
+// A counter-example on purpose, and so the one attention that is written down a second time: the engine turns kept keys to their places in
+// the cache, as the method wants, and no recipe can ask for the mistake of leaving them where they stood. Attention to the first `keep` and
+// the last `window` keys of each sequence at their true positions, computed from the q, k and v that pass by, and put in the place of the
+// layer's own result. One head, no norm on z.
+class TruePositionsCounterexample {
  public:
-  TruePositions(Taps& taps, Dim length, Dim keep, Dim window) {
+  TruePositionsCounterexample(Taps& taps, Dim length, Dim keep, Dim window) {
     taps.see(site::q, [this](const Tapped& t) { q_ = t.value, gate_ = {}; });
     taps.see(site::k, [this](const Tapped& t) { k_ = t.value; });
     taps.see(site::v, [this](const Tapped& t) { v_ = t.value; });
@@ -104,7 +106,7 @@ LabResult streaming_toy(const Lab& lab) {
       curve.y.push_back(row.back().idle);
     }
     Taps taps;
-    const TruePositions watch(taps, kStream, 4, kCache - 4);
+    const TruePositionsCounterexample watch(taps, kStream, 4, kCache - 4);
     row.push_back(score_rows(lab.device, *t.model, data, kStream, kFrom, &taps));
     std::vector<Cell> cells = {t.name};
     for (const Scores& s : row) cells.push_back(digits(s.idle, 4) + " / " + digits(s.copy, 3));

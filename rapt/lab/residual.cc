@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention averages, and averaging again and again makes all rows equal: without residual connections the rows of a deep stack collapse
-// onto one (Dong et al. 2021). Measured layer by layer with the engine's own attention and feed-forward parts, put together by hand since
-// a recipe always has the residual.
+// onto one (Dong et al. 2021). Measured layer by layer in the engine's own forward; an edit takes the residual connections out.
 #include <algorithm>
 #include <cmath>
 
@@ -9,10 +8,6 @@
 #include "rapt/lab/experiments_math.h"
 #include "rapt/lab/measure.h"
 #include "rapt/lab/toy.h"
-#include "rapt/nn/block.h"
-#include "rapt/ops/activation.h"
-#include "rapt/ops/elementwise.h"
-#include "rapt/ops/linear.h"
 
 namespace rapt {
 namespace {
@@ -29,19 +24,39 @@ double apart(const Tensor& x) {
   return length(rest) / length(v);
 }
 
+// Takes the residual connections out of a pass, exactly: the sum of a part's input and result is replaced by the result alone, before
+// the next part reads it and where the layer ends.
+class NoResidual {
+ public:
+  explicit NoResidual(Taps& taps) {
+    taps.see(site::part_out, [this](const Tapped& t) { result_ = values_of(t.value); });
+    const auto replace = [this](const Tapped& t) { std::copy(result_.begin(), result_.end(), t.value.as<double>().begin()); };
+    taps.edit(site::resid_in, [replace](const Tapped& t) {
+      if (t.part > 0) replace(t);  // the first part's input is the layer's
+    });
+    taps.edit(site::resid_out, replace);
+  }
+  NoResidual(const NoResidual&) = delete;
+
+ private:
+  std::vector<double> result_;
+};
+
 struct Variant {
   const char* name;
   bool residual, feed_forward;
 };
 
 std::vector<double> by_depth(Device& f64, const Variant& variant, Dim layers, std::uint64_t seed) {
+  const NormRecipe norm{.kind = NormRecipe::Kind::layer, .weight = NormRecipe::Gain::none};
   LayerRecipe layer;
-  layer.parts.push_back({.body = AttnRecipe{.heads = 4, .mask = AttnRecipe::MaskKind::full}});
-  layer.parts.push_back({.body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
+  layer.parts.push_back({.norm_in = norm, .body = AttnRecipe{.heads = 4, .mask = AttnRecipe::MaskKind::full}});
+  if (variant.feed_forward)
+    layer.parts.push_back(
+        {.norm_in = norm, .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
   Recipe recipe;
   recipe.name = "residual";
   recipe.width = kWidth;
-  recipe.vocab = kRows;
   recipe.context = kRows;
   recipe.head.kind = HeadRecipe::Kind::none;
   recipe.init.scheme = InitRecipe::Scheme::xavier;
@@ -50,24 +65,14 @@ std::vector<double> by_depth(Device& f64, const Variant& variant, Dim layers, st
   init(model, seed);
 
   Run run(f64);
-  Pass pass;
-  pass.sequences.push_back({.first = 0, .count = kRows});
-  prepare(run, pass, *model.encoder);
-  Tensor x = normal_tensor(run, {kRows, kWidth}, mix_key(seed, 1));
-  const std::optional<NormLayer> layer_norm = NormLayer{.recipe = {.kind = NormRecipe::Kind::layer, .weight = NormRecipe::Gain::none}};
+  Taps taps;
+  run.taps = &taps;
+  std::optional<NoResidual> without;
+  if (!variant.residual) without.emplace(taps);
+  const Tensor x = normal_tensor(run, {kRows, kWidth}, mix_key(seed, 1));
   std::vector<double> out = {apart(x)};
-  for (Dim l = 0; l < layers; ++l) {
-    const std::vector<Part>& parts = model.encoder->layers[static_cast<std::size_t>(l)].parts;
-    Tensor h = apply(run, layer_norm, x);
-    Tensor y = linear(run, attend(run, *parts[0].attention(), h, pass), *parts[0].attention()->o.w);
-    x = variant.residual ? add(run, x, y) : y;
-    if (variant.feed_forward) {
-      h = apply(run, layer_norm, x);
-      y = linear(run, activation(run, Act::relu, linear(run, h, *parts[1].ffn()->up.w)), *parts[1].ffn()->down.w);
-      x = variant.residual ? add(run, x, y) : y;
-    }
-    out.push_back(apart(x));
-  }
+  taps.see(site::resid_out, [&](const Tapped& t) { out.push_back(apart(t.value)); });
+  forward(run, model, {.sequences = {{.first = 0, .count = kRows}}, .rows = x});
   return out;
 }
 

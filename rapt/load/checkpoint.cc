@@ -260,8 +260,8 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
     if (!type->is_integer() || type->integer() < 0 || type->integer() > 4)
       fail(f.path, ": ", f.source.arch, ".pooling_type: 0 (none) to 3 (last), has ", type->dump(0));
     if (type->integer() == 4) fail(f.path, ": ", f.source.arch, ".pooling_type 4 (rank) is a classifier, which is not built");
-    c.pool = std::array{Pool::none, Pool::mean, Pool::cls, Pool::last}[static_cast<std::size_t>(type->integer())];
-    c.normalize = c.pool != Pool::none;
+    if (type->integer() > 0) c.pool = std::array{Pool::mean, Pool::first, Pool::last}[static_cast<std::size_t>(type->integer() - 1)];
+    c.normalize = c.pool.has_value();
     read_max_tokens(c, f.source.keys.find(kOwnLengthKey), f.path, kOwnLengthKey, recipe);
     return;
   }
@@ -292,7 +292,7 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
     if (const Json* word = pooling.find("pooling_mode"); word && word->is_string()) modes = {word->string()};
     if (modes.size() != 1) fail(at, ": names ", modes.size(), " ways of pooling; exactly one is built at a time");
     if (modes[0] == "mean_tokens" || modes[0] == "mean") c.pool = Pool::mean;
-    else if (modes[0] == "cls_token" || modes[0] == "cls") c.pool = Pool::cls;
+    else if (modes[0] == "cls_token" || modes[0] == "cls") c.pool = Pool::first;
     else if (modes[0] == "lasttoken" || modes[0] == "last") c.pool = Pool::last;
     else fail(at, ": pooling ", json_quote(modes[0]), " is not built; mean, cls and last are");
   }
@@ -424,7 +424,7 @@ std::vector<std::string> check_checkpoint(const std::string& path, bool values) 
     out.push_back(concat("  the last ", c.tokenizer->size() - t.recipe.vocab, " of them are special and have no row in the table of ",
                          t.recipe.vocab, ": a text with one is refused"));
   if (!c.chat_template.empty()) out.push_back("chat template: yes");
-  if (c.pool != Pool::none) out.push_back("sentence encoder");
+  if (c.pool) out.push_back("sentence encoder");
   if (t.recipe.head.kind == HeadRecipe::Kind::classes)
     out.push_back(concat("classifier of ", t.recipe.head.classes, " classes", c.class_names.empty() ? "" : ": " + join(c.class_names)));
   if (files->recipe) out.push_back(s.family->own ? "described by its own recipe" : "recipe.json agrees with config.json");
@@ -435,6 +435,14 @@ std::vector<std::string> family_names() {
   std::vector<std::string> out;
   for (const Family& f : families()) out.push_back(f.name);
   return out;
+}
+
+const Tokenizer& tokenizer_of(const Checkpoint& checkpoint) {
+  if (!checkpoint.tokenizer)
+    fail(
+        checkpoint.path,
+        " has no tokenizer beside its weights; put tokenizer.json (or the tokenizer.bin of a llama2.c model) there, or give token ids with --ids");
+  return *checkpoint.tokenizer;
 }
 
 }  // namespace rapt

@@ -14,6 +14,7 @@
 #include "rapt/base/json.h"
 #include "rapt/io/gguf.h"
 #include "rapt/nn/model.h"
+#include "rapt/nn/pool.h"
 #include "rapt/text/tokenizer/tokenizer.h"
 
 namespace rapt {
@@ -26,15 +27,13 @@ struct LoadOptions {
   Device* device = nullptr;                   // packs in parallel where given
 };
 
-enum class Pool { none, mean, cls, last };    // sentence encoders
-
 struct Checkpoint {
   std::string path, family;                   // "llama", "qwen2", …; "rapt": described by its own recipe.json
   std::string format;                         // "gguf", "folder", "llama2.c"
   std::unique_ptr<Model> model;
   std::shared_ptr<const Tokenizer> tokenizer; // nullptr where the files have none
   std::string chat_template;                  // "": none
-  Pool pool = Pool::none;
+  std::optional<Pool> pool;                   // sentence encoders: which rows stand for a text
   bool normalize = false;                     // embeddings of length 1
   Dim max_tokens = 0;                         // a sentence encoder's own limit; 0: the context
   std::int32_t decoder_start = -1;            // encoder-decoders
@@ -45,6 +44,7 @@ struct Checkpoint {
   std::vector<std::string> class_names;       // classifiers; empty where the files have none
   std::uint64_t file_bytes = 0;
 };
+const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where there is none
 
 // A GGUF file, a folder with config.json and safetensors, a llama2.c .bin (its tokenizer beside it: tokenizer.bin or tok*.bin), or a
 // name for one of these, by find_model().

@@ -22,6 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// GGUF's number for it: 0 none, 1 mean, 2 cls, 3 last.
+std::uint32_t pooling_type(std::optional<Pool> pool) { return !pool ? 0 : *pool == Pool::mean ? 1 : *pool == Pool::first ? 2 : 3; }
+
 struct Piece {  // rows that come from one tensor
   TensorUse use;
   Dim rows = 0, cols = 0;
@@ -339,7 +342,7 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
     for (auto& k : gguf_keys(*s.family, t, factors)) keys.push_back(std::move(k));
     const Checkpoint beside = describe_checkpoint(f, t.recipe);
     if (t.recipe.encoder && !t.recipe.decoder)
-      keys.emplace_back(s.family->gguf_arch() + ".pooling_type", GgufValue::u32(static_cast<std::uint32_t>(beside.pool)));
+      keys.emplace_back(s.family->gguf_arch() + ".pooling_type", GgufValue::u32(pooling_type(beside.pool)));
     if (beside.max_tokens > 0) keys.emplace_back(kOwnLengthKey, GgufValue::u32(static_cast<std::uint32_t>(beside.max_tokens)));
     if (beside.decoder_start >= 0)
       keys.emplace_back(s.family->gguf_arch() + ".decoder_start_token_id",
@@ -440,12 +443,12 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
       generation.set("eos_token_id", ids_json(beside.stops));
       write_file(folder / "generation_config.json", generation.dump() + "\n", options.force);
     }
-    if (beside.pool != Pool::none) {
-      static constexpr const char* kModes[] = {"", "mean_tokens", "cls_token", "lasttoken"};
+    if (beside.pool) {
       Json pooling = Json::Object{};
       pooling.set("word_embedding_dimension", t.recipe.width);
-      for (const Pool p : {Pool::mean, Pool::cls, Pool::last})
-        pooling.set(concat("pooling_mode_", kModes[static_cast<int>(p)]), p == beside.pool);
+      pooling.set("pooling_mode_mean_tokens", beside.pool == Pool::mean);
+      pooling.set("pooling_mode_cls_token", beside.pool == Pool::first);
+      pooling.set("pooling_mode_lasttoken", beside.pool == Pool::last);
       fs::create_directories(folder / "1_Pooling");
       write_file(folder / "1_Pooling" / "config.json", pooling.dump() + "\n", options.force);
       Json::Array modules;

@@ -9,6 +9,7 @@
 #include "rapt/base/rng.h"
 #include "rapt/base/text.h"
 #include "rapt/nn/block.h"
+#include "rapt/nn/pool.h"
 #include "rapt/nn/recurrent.h"
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/embed.h"
@@ -248,14 +249,10 @@ Tensor head_logits(Run& run, const Model& m, Tensor x) {
 namespace {
 
 // One row for each sequence, of those that belong to the caller (`added`: learned sink tokens stand before them).
-Tensor pool(Run& run, HeadRecipe::Pool how, Tensor x, const Rows& rows, Dim added) {
-  std::vector<std::int32_t> at;
-  std::vector<RowRange> ranges;
-  for (const Sequence& s : rows.sequences) {
-    ranges.push_back({s.first + added, s.count - added});
-    at.push_back(static_cast<std::int32_t>(how == HeadRecipe::Pool::first ? s.first + added : s.first + s.count - 1));
-  }
-  return how == HeadRecipe::Pool::mean ? mean_rows(run, x, ranges) : take_rows(run, x, at);
+Tensor pool(Run& run, Pool how, const Tensor& x, const Rows& rows, Dim added) {
+  std::vector<RowRange> sequences;
+  for (const Sequence& s : rows.sequences) sequences.push_back({s.first + added, s.count - added});
+  return pool_rows(run, how, x, sequences);
 }
 
 // The rows of the stack's result that the caller wants.

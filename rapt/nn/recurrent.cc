@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps lays out the order of rows, Cells runs one layer in one direction; encoder and decoder use both.
+// Steps lays out the order of rows, Cells runs one layer in one direction; encoder and decoder (DecoderPass) use both.
 #include "rapt/nn/recurrent.h"
 
 #include <algorithm>
@@ -189,12 +189,8 @@ Tensor run_recurrent_encoder(Run& run, const LayerStack& stack, const Tensor& x,
 namespace {
 
 // Weights of a decoder's attention as its steps made them.
-struct Looked {
-  std::vector<AlignResult> steps;
-};
-
 void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequences, const std::vector<std::vector<AlignRow>>& seen,
-                  const Looked& looked) {
+                  std::span<const AlignResult> looked) {
   const bool stats = run.wants(site::attn_stats), weights = run.wants(site::attn_weights);
   if (!stats && !weights) return;
   auto find = [&](Dim row) {  // step, and which of its sequences
@@ -209,7 +205,7 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
       Dim keys = 0;
       for (Dim i = 0; i < q.count; ++i) {
         const auto [t, b] = find(q.first + i);
-        const AlignResult& a = looked.steps[at(t)];
+        const AlignResult& a = looked[at(t)];
         const AlignRow& r = seen[at(t)][at(b)];
         keys = r.count;
         const Dim position = q.past + i;
@@ -246,7 +242,7 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
       fail("attention: weights of head ", want.head, ", row ", want.row, " were asked for; a recurrent decoder has one head and ", steps.R,
            " rows");
     const auto [t, b] = find(want.row);
-    const Tensor& all = looked.steps[at(t)].weights;
+    const Tensor& all = looked[at(t)].weights;
     Tensor row = all.slice(b, 1).reshape({all[1]});
     row = row.slice(0, seen[at(t)][at(b)].count);
     shown.value = row;
@@ -258,204 +254,254 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
 
 std::vector<std::byte> bytes_of(const Tensor& x) { return {x.data, x.data + at(x.elements()) * size_of(x.dtype)}; }
 
-}  // namespace
+// One pass of a decoder: what is looked at, first states, what waits for no state; then step after step.
+class DecoderPass {
+ public:
+  DecoderPass(Run& run, const RecurrentStack& stack, std::span<const Sequence> sequences, const RecurrentSource& source, KvCache* cache)
+      : run_(run),
+        s_(stack),
+        r_(stack.recipe),
+        a_(r_.attention ? &*r_.attention : nullptr),
+        sequences_(sequences),
+        source_(source),
+        cache_(cache),
+        steps_(sequences),
+        ids_(run, steps_) {}
 
-Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x, std::span<const Sequence> sequences,
-                             const RecurrentSource& source, KvCache* cache) {
-  const RecurrentStack& s = *stack.recurrent;
-  const RecurrentRecipe& r = s.recipe;
-  const AlignRecipe* a = r.attention ? &*r.attention : nullptr;
-  const bool previous = a && a->at == AlignRecipe::At::previous, predictive = a && a->window == AlignRecipe::Window::predictive;
-  const bool feed = a && a->feed, squashed = a && a->readout == AlignRecipe::Readout::tanh;
-  const bool drops = run.training && r.dropout > 0;
-  if (r.layers > 1 && run.taps && run.taps->edits(site::resid_out))
-    fail("tap: resid_out of a recurrent decoder of ", r.layers, " layers cannot be changed: a layer hands on one step at a time");
-  const Steps steps(sequences);
-  const Dim B = steps.B, R = steps.R, n = r.width, top = r.layers - 1;
-  Tensor result;
-  {
-    const PlacedIds ids(run, steps);
+  Tensor result(const Tensor& x) {  // [T,C] -> [T,C], in the order of the batch
+    find_memories();
+    begin();
+    resume();
+    plan(x);
+    for (Dim t = 0; t < steps_.count(); ++t) step(t);
+    ids_.step(0, R_);
+    if (a_ && !feed_) {
+      const Tensor h = previous_ ? take_rows(run_, asking_, steps_.before) : layers_[at(top_)].states();
+      plan_readout(h);
+      read_out(h, 0, R_);
+    }
+    for (Dim l = 0; l < top_; ++l) {
+      run_.layer = static_cast<int>(l);
+      show(run_, steps_, layers_[at(l)].states());
+    }
+    run_.layer = static_cast<int>(top_);
+    if (a_) show_weights(run_, steps_, sequences_, seen_, looked_);
+    const Tensor out = take_rows(run_, a_ ? out_.slice(B_, R_) : layers_[at(top_)].states(), steps_.place);
+    for (Dim i = 0; cache_ && i < B_; ++i) {
+      const Dim sequence = steps_.order[at(i)];
+      cache_->set_recurrent(sequences_[at(sequence)].id, {memory_[at(i)], begins_[at(i)], gather(B_ + steps_.last[at(sequence)])});
+    }
+    return out;
+  }
 
-    // What is looked at: keys once per source.
-    Tensor keys;
-    std::vector<std::shared_ptr<const RecurrentMemory>> memory(at(B));  // with a cache; by order
-    std::vector<AlignRow> whole(at(B));
-    if (a && source.memory) keys = s.k ? linear(run, source.memory, *s.k) : source.memory;
-    for (Dim i = 0; a && i < B; ++i) {
-      const Dim sequence = steps.order[at(i)];
-      AlignRow& row = whole[at(i)];
-      if (source.memory) {
-        const Sequence& from = source.sequences[at(sequence)];
+ private:
+  // What is looked at: keys once per source.
+  void find_memories() {
+    memory_.resize(at(B_));
+    whole_.resize(at(B_));
+    if (!a_) return;
+    if (source_.memory) keys_ = s_.k ? linear(run_, source_.memory, *s_.k) : source_.memory;
+    for (Dim i = 0; i < B_; ++i) {
+      const Dim sequence = steps_.order[at(i)];
+      AlignRow& row = whole_[at(i)];
+      if (source_.memory) {
+        const Sequence& from = source_.sequences[at(sequence)];
         row = {.first = from.first, .count = from.count, .high = from.count};
-        if (!cache) continue;
+        if (!cache_) continue;
         auto kept = std::make_shared<RecurrentMemory>();
         kept->keys = from.count;
-        kept->v = bytes_of(source.memory.slice(from.first, from.count));
-        if (s.k) kept->k = bytes_of(keys.slice(from.first, from.count));
-        memory[at(i)] = std::move(kept);
+        kept->v = bytes_of(source_.memory.slice(from.first, from.count));
+        if (s_.k) kept->k = bytes_of(keys_.slice(from.first, from.count));
+        memory_[at(i)] = std::move(kept);
       } else {
-        const RecurrentEntry* kept = cache ? cache->recurrent(sequences[at(sequence)].id) : nullptr;
-        if (!kept || !kept->memory) fail("forward: the cache holds no source of sequence ", sequences[at(sequence)].id);
-        const RecurrentMemory& m = *(memory[at(i)] = kept->memory);
-        row = {.count = m.keys, .high = m.keys, .k = s.k ? m.k.data() : m.v.data(), .v = m.v.data()};
+        const RecurrentEntry* kept = cache_ ? cache_->recurrent(sequences_[at(sequence)].id) : nullptr;
+        if (!kept || !kept->memory) fail("forward: the cache holds no source of sequence ", sequences_[at(sequence)].id);
+        const RecurrentMemory& m = *(memory_[at(i)] = kept->memory);
+        row = {.count = m.keys, .high = m.keys, .k = s_.k ? m.k.data() : m.v.data(), .v = m.v.data()};
       }
     }
+  }
 
-    // First states.
-    std::vector<Cells> layers;
-    for (Dim l = 0; l < r.layers; ++l) {
-      const Cells& c = layers.emplace_back(run, r, s.cells[at(l)], steps);
+  // First states, and the list of all that is a state.
+  void begin() {
+    for (Dim l = 0; l < r_.layers; ++l) {
+      const Cells& c = layers_.emplace_back(run_, r_, s_.cells[at(l)], steps_);
       Tensor h0, c0;
-      if (source.last && r.start == RecurrentRecipe::Start::last) {
-        h0 = take_rows(run, source.last->h[at(l)], steps.order);
-        if (c.lstm) c0 = take_rows(run, source.last->c[at(l)], steps.order);
-      } else if (source.last && r.start == RecurrentRecipe::Start::projected) {
-        const LinearLayer& w = s.start[at(l)];
-        h0 = activation(run, Act::tanh, linear(run, take_rows(run, source.last->back, steps.order), *w.w, w.b));
+      if (source_.last && r_.start == RecurrentRecipe::Start::last) {
+        h0 = take_rows(run_, source_.last->h[at(l)], steps_.order);
+        if (c.lstm) c0 = take_rows(run_, source_.last->c[at(l)], steps_.order);
+      } else if (source_.last && r_.start == RecurrentRecipe::Start::projected) {
+        const LinearLayer& w = s_.start[at(l)];
+        h0 = activation(run_, Act::tanh, linear(run_, take_rows(run_, source_.last->back, steps_.order), *w.w, w.b));
       }
-      c.start(run, h0, c0);
+      c.start(run_, h0, c0);
     }
-    Tensor out;  // [B+R,C]: readouts, and the one before the first step
-    if (a) out = run.make({B + R, s.out_context.w->rows / (squashed ? 1 : 2)});
-    if (feed) zero(out.slice(0, B));
-    std::vector<Tensor> state;  // of the buffers of B + R rows, in the order of the cache
-    for (const Cells& c : layers) state.push_back(c.h);
-    for (const Cells& c : layers)
-      if (c.lstm) state.push_back(c.c);
-    if (feed) state.push_back(out);
-    auto gather = [&](Dim row) {  // of all states, one row
-      std::vector<std::byte> bytes;
-      for (const Tensor& t : state) {
-        const std::vector<std::byte> part = bytes_of(t.slice(row, 1));
-        bytes.insert(bytes.end(), part.begin(), part.end());
-      }
-      return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-    };
-    std::vector<std::shared_ptr<const std::vector<std::byte>>> begins(at(B));
-    for (Dim i = 0; cache && i < B; ++i) {
-      const Sequence& q = sequences[at(steps.order[at(i)])];
-      const RecurrentEntry* kept = cache->recurrent(q.id);
-      const bool fresh = q.past == 0 && (source.last || source.memory || !kept || !kept->state);
+    if (a_) out_ = run_.make({B_ + R_, s_.out_context.w->rows / (squashed_ ? 1 : 2)});
+    if (feed_) zero(out_.slice(0, B_));
+    for (const Cells& c : layers_) state_.push_back(c.h);
+    for (const Cells& c : layers_)
+      if (c.lstm) state_.push_back(c.c);
+    if (feed_) state_.push_back(out_);
+    asking_ = layers_[at(top_)].h;
+  }
+
+  // Of all states, one row, as the cache keeps it.
+  std::shared_ptr<const std::vector<std::byte>> gather(Dim row) const {
+    std::vector<std::byte> bytes;
+    for (const Tensor& t : state_) {
+      const std::vector<std::byte> part = bytes_of(t.slice(row, 1));
+      bytes.insert(bytes.end(), part.begin(), part.end());
+    }
+    return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  }
+
+  // Sequences that the cache knows go on from their state there.
+  void resume() {
+    begins_.resize(at(B_));
+    for (Dim i = 0; cache_ && i < B_; ++i) {
+      const Sequence& q = sequences_[at(steps_.order[at(i)])];
+      const RecurrentEntry* kept = cache_->recurrent(q.id);
+      const bool fresh = q.past == 0 && (source_.last || source_.memory || !kept || !kept->state);
       if (fresh) {
-        begins[at(i)] = gather(i);
+        begins_[at(i)] = gather(i);
         continue;
       }
       if (!kept || !kept->state) fail("forward: sequence ", q.id, " continues after ", q.past, " tokens, but the cache has no state of it");
-      begins[at(i)] = kept->start;
+      begins_[at(i)] = kept->start;
       const std::byte* from = kept->state->data();
-      for (const Tensor& t : state) {
+      for (const Tensor& t : state_) {
         const Tensor row = t.slice(i, 1);
         const std::size_t size = at(row.elements()) * size_of(row.dtype);
         std::memcpy(row.data, from, size);
         from += size;
       }
     }
-
-    // What waits for no state, and room for what does.
-    const Tensor input = take_rows(run, x, steps.rows);                                      // [R,C]
-    const Tensor x_gates = linear(run, input, *s.cells[0].x.w, s.cells[0].x.b);              // [R,Gn]
-    std::vector<Tensor> inputs(at(r.layers)), gates(at(r.layers));  // of the layers above the first
-    for (Dim l = 1; l < r.layers; ++l) {
-      const LinearLayer& w = s.cells[at(l)].x;
-      inputs[at(l)] = drops ? run.make({R, n}) : layers[at(l - 1)].states();
-      gates[at(l)] = run.make({R, w.w->rows});
-      weights_later(run, inputs[at(l)], {}, *w.w, w.b, gates[at(l)]);
-    }
-    const Tensor asking = layers[at(top)].h;
-    const Rows none;
-    const auto asks = [&](const Tensor& buffer, const Weight& w) {  // products with the state that asks
-      weights_later(run, previous ? asking : layers[at(top)].states(), previous ? steps.before : none, w, nullptr, buffer);
-    };
-    Tensor context, mixed, query, hidden;  // mixed: x_gates with the context or the fed readout
-    if (a) context = run.make({R, s.memory});
-    if (const Weight* w = previous ? s.context : s.feed) {
-      mixed = run.make({R, w->rows});
-      weights_later(run, previous ? context : out, previous ? none : steps.before, *w, nullptr, mixed);
-    }
-    if (s.q) asks(query = run.make({R, s.q->rows}), *s.q);
-    if (predictive) asks(hidden = run.make({R, s.place->rows}), *s.place);
-
-    // Readout: tanh(W[c; h]), or the larger of two of W[h; x; c].
-    Tensor from_input, from_context, from_both;
-    auto plan_readout = [&](const Tensor& h, const Rows& rows) {
-      if (s.out_input.w) from_input = linear(run, input, *s.out_input.w);
-      from_context = run.make({R, s.out_context.w->rows});
-      from_both = run.make({R, s.out_state.w->rows});
-      weights_later(run, context, {}, *s.out_context.w, nullptr, from_context);
-      weights_later(run, h, rows, *s.out_state.w, s.out_state.b, from_both);
-    };
-    auto read_out = [&](const Tensor& h, Dim first, Dim count) {
-      auto cut = [&](const Tensor& t) { return t ? t.slice(first, count) : Tensor{}; };
-      linear_step(run, cut(context), {{{s.out_context.w, nullptr, cut(from_context), cut(from_input)}}});
-      linear_step(run, h, {{{s.out_state.w, s.out_state.b, cut(from_both), cut(from_context)}}});
-      const Tensor into = out.slice(B + first, count);
-      if (squashed) activation(run, Act::tanh, cut(from_both), into);
-      else maxout(run, cut(from_both), into);
-    };
-    if (feed) plan_readout(layers[at(top)].states(), none);
-
-    Looked looked;
-    std::vector<std::vector<AlignRow>> seen;
-    auto look = [&](Dim t, const Tensor& h) {
-      std::vector<AlignRow>& rows = seen.emplace_back(whole.begin(), whole.begin() + steps.active[at(t)]);
-      if (a->window == AlignRecipe::Window::monotonic)
-        for (Dim i = 0; i < steps.active[at(t)]; ++i) {
-          AlignRow& row = rows[at(i)];
-          const Dim here = sequences[at(steps.order[at(i)])].past + t;
-          row.high = std::min<Dim>(row.count, here + a->reach + 1);
-          row.low = std::min<Dim>(row.high, std::max<Dim>(0, here - a->reach));
-        }
-      AlignInputs in{.q = h, .k = keys, .v = source.memory, .m = s.memory, .score = s.score};
-      if (s.q) linear_step(run, h, {{{s.q, nullptr, in.q = steps.of(t, query)}}});
-      if (predictive) {
-        const Tensor wide = steps.of(t, hidden);
-        linear_step(run, h, {{{s.place, nullptr, wide}}});
-        in.place = linear(run, activation(run, Act::tanh, wide), *s.place_score);
-      }
-      looked.steps.push_back(
-          align(run, {.additive = s.score != nullptr, .reach = static_cast<double>(a->reach)}, in, rows, steps.of(t, context)));
-    };
-
-    for (Dim t = 0; t < steps.count(); ++t) {
-      ids.step(steps.first[at(t)], steps.active[at(t)]);
-      run.layer = static_cast<int>(top);
-      if (previous) look(t, steps.prior(t, asking));
-      Tensor g = steps.of(t, x_gates);
-      if (mixed) {
-        const Tensor with = previous ? steps.of(t, context) : steps.prior(t, out), sum = steps.of(t, mixed);
-        linear_step(run, with, {{{previous ? s.context : s.feed, nullptr, sum, g}}});
-        g = sum;
-      }
-      layers[0].step(run, t, g);
-      for (Dim l = 1; l < r.layers; ++l) {
-        run.layer = static_cast<int>(l - 1);
-        const Tensor in = steps.of(t, inputs[at(l)]);
-        if (drops) dropout(run, steps.after(t, layers[at(l - 1)].h), r.dropout, 0, in);
-        linear_step(run, in, {{{s.cells[at(l)].x.w, s.cells[at(l)].x.b, steps.of(t, gates[at(l)])}}});
-        layers[at(l)].step(run, t, steps.of(t, gates[at(l)]));
-      }
-      run.layer = static_cast<int>(top);
-      if (a && !previous) look(t, steps.after(t, asking));
-      if (feed) read_out(steps.after(t, asking), steps.first[at(t)], steps.active[at(t)]);
-    }
-    ids.step(0, R);
-    if (a && !feed) {
-      const Tensor h = previous ? take_rows(run, asking, steps.before) : layers[at(top)].states();
-      plan_readout(h, none);
-      read_out(h, 0, R);
-    }
-    for (Dim l = 0; l < top; ++l) {
-      run.layer = static_cast<int>(l);
-      show(run, steps, layers[at(l)].states());
-    }
-    run.layer = static_cast<int>(top);
-    if (a) show_weights(run, steps, sequences, seen, looked);
-    result = take_rows(run, a ? out.slice(B, R) : layers[at(top)].states(), steps.place);
-    for (Dim i = 0; cache && i < B; ++i) {
-      const Dim sequence = steps.order[at(i)];
-      cache->set_recurrent(sequences[at(sequence)].id, {memory[at(i)], begins[at(i)], gather(B + steps.last[at(sequence)])});
-    }
   }
+
+  // What waits for no state is computed for all steps at once; what does gets its room.
+  void plan(const Tensor& x) {
+    input_ = take_rows(run_, x, steps_.rows);
+    x_gates_ = linear(run_, input_, *s_.cells[0].x.w, s_.cells[0].x.b);
+    inputs_.resize(at(r_.layers));
+    gates_.resize(at(r_.layers));
+    for (Dim l = 1; l < r_.layers; ++l) {
+      const LinearLayer& w = s_.cells[at(l)].x;
+      inputs_[at(l)] = drops_ ? run_.make({R_, r_.width}) : layers_[at(l - 1)].states();
+      gates_[at(l)] = run_.make({R_, w.w->rows});
+      weights_later(run_, inputs_[at(l)], {}, *w.w, w.b, gates_[at(l)]);
+    }
+    const std::span<const std::int32_t> before = steps_.before, none;
+    const auto asks = [&](const Tensor& buffer, const Weight& w) {  // products with the state that asks
+      weights_later(run_, previous_ ? asking_ : layers_[at(top_)].states(), previous_ ? before : none, w, nullptr, buffer);
+    };
+    if (a_) context_ = run_.make({R_, s_.memory});
+    if (const Weight* w = previous_ ? s_.context : s_.feed) {
+      mixed_ = run_.make({R_, w->rows});
+      weights_later(run_, previous_ ? context_ : out_, previous_ ? none : before, *w, nullptr, mixed_);
+    }
+    if (s_.q) asks(query_ = run_.make({R_, s_.q->rows}), *s_.q);
+    if (predictive_) asks(hidden_ = run_.make({R_, s_.place->rows}), *s_.place);
+    if (feed_) plan_readout(layers_[at(top_)].states());
+  }
+
+  // Readout: tanh(W[c; h]), or the larger of two of W[h; x; c].
+  void plan_readout(const Tensor& h) {
+    if (s_.out_input.w) from_input_ = linear(run_, input_, *s_.out_input.w);
+    from_context_ = run_.make({R_, s_.out_context.w->rows});
+    from_both_ = run_.make({R_, s_.out_state.w->rows});
+    weights_later(run_, context_, {}, *s_.out_context.w, nullptr, from_context_);
+    weights_later(run_, h, {}, *s_.out_state.w, s_.out_state.b, from_both_);
+  }
+  void read_out(const Tensor& h, Dim first, Dim count) {
+    const auto cut = [&](const Tensor& t) { return t ? t.slice(first, count) : Tensor{}; };
+    linear_step(run_, cut(context_), {{{s_.out_context.w, nullptr, cut(from_context_), cut(from_input_)}}});
+    linear_step(run_, h, {{{s_.out_state.w, s_.out_state.b, cut(from_both_), cut(from_context_)}}});
+    const Tensor into = out_.slice(B_ + first, count);
+    if (squashed_) activation(run_, Act::tanh, cut(from_both_), into);
+    else maxout(run_, cut(from_both_), into);
+  }
+
+  // The context of a step, asked for by the states h.
+  void look(Dim t, const Tensor& h) {
+    std::vector<AlignRow>& rows = seen_.emplace_back(whole_.begin(), whole_.begin() + steps_.active[at(t)]);
+    if (a_->window == AlignRecipe::Window::monotonic)
+      for (Dim i = 0; i < steps_.active[at(t)]; ++i) {
+        AlignRow& row = rows[at(i)];
+        const Dim here = sequences_[at(steps_.order[at(i)])].past + t;
+        row.high = std::min<Dim>(row.count, here + a_->reach + 1);
+        row.low = std::min<Dim>(row.high, std::max<Dim>(0, here - a_->reach));
+      }
+    AlignInputs in{.q = h, .k = keys_, .v = source_.memory, .m = s_.memory, .score = s_.score};
+    if (s_.q) linear_step(run_, h, {{{s_.q, nullptr, in.q = steps_.of(t, query_)}}});
+    if (predictive_) {
+      const Tensor wide = steps_.of(t, hidden_);
+      linear_step(run_, h, {{{s_.place, nullptr, wide}}});
+      in.place = linear(run_, activation(run_, Act::tanh, wide), *s_.place_score);
+    }
+    looked_.push_back(
+        align(run_, {.additive = s_.score != nullptr, .reach = static_cast<double>(a_->reach)}, in, rows, steps_.of(t, context_)));
+  }
+
+  void step(Dim t) {
+    ids_.step(steps_.first[at(t)], steps_.active[at(t)]);
+    run_.layer = static_cast<int>(top_);
+    if (previous_) look(t, steps_.prior(t, asking_));
+    Tensor g = steps_.of(t, x_gates_);
+    if (mixed_) {
+      const Tensor with = previous_ ? steps_.of(t, context_) : steps_.prior(t, out_), sum = steps_.of(t, mixed_);
+      linear_step(run_, with, {{{previous_ ? s_.context : s_.feed, nullptr, sum, g}}});
+      g = sum;
+    }
+    layers_[0].step(run_, t, g);
+    for (Dim l = 1; l < r_.layers; ++l) {
+      run_.layer = static_cast<int>(l - 1);
+      const Tensor in = steps_.of(t, inputs_[at(l)]);
+      if (drops_) dropout(run_, steps_.after(t, layers_[at(l - 1)].h), r_.dropout, 0, in);
+      linear_step(run_, in, {{{s_.cells[at(l)].x.w, s_.cells[at(l)].x.b, steps_.of(t, gates_[at(l)])}}});
+      layers_[at(l)].step(run_, t, steps_.of(t, gates_[at(l)]));
+    }
+    run_.layer = static_cast<int>(top_);
+    if (a_ && !previous_) look(t, steps_.after(t, asking_));
+    if (feed_) read_out(steps_.after(t, asking_), steps_.first[at(t)], steps_.active[at(t)]);
+  }
+
+  Run& run_;
+  const RecurrentStack& s_;
+  const RecurrentRecipe& r_;
+  const AlignRecipe* const a_;
+  const std::span<const Sequence> sequences_;
+  const RecurrentSource& source_;
+  KvCache* const cache_;
+  const Steps steps_;
+  const PlacedIds ids_;
+  const Dim B_ = steps_.B, R_ = steps_.R, top_ = r_.layers - 1;
+  const bool previous_ = a_ && a_->at == AlignRecipe::At::previous, predictive_ = a_ && a_->window == AlignRecipe::Window::predictive,
+             feed_ = a_ && a_->feed, squashed_ = a_ && a_->readout == AlignRecipe::Readout::tanh, drops_ = run_.training && r_.dropout > 0;
+
+  Tensor keys_;                                                 // [S,d]
+  std::vector<std::shared_ptr<const RecurrentMemory>> memory_;  // with a cache; by order
+  std::vector<AlignRow> whole_;                                 // of each sequence, by order: all it may look at
+  std::vector<Cells> layers_;
+  Tensor out_;                 // [B+R,C]: readouts, and the one before the first step
+  std::vector<Tensor> state_;  // the buffers of B + R rows, in the order of the cache
+  std::vector<std::shared_ptr<const std::vector<std::byte>>> begins_;  // state before the first token, by order
+  Tensor asking_;                          // states of the last layer [B+R,n]
+  Tensor input_, x_gates_;                 // [R,C] [R,Gn]
+  std::vector<Tensor> inputs_, gates_;     // of the layers above the first
+  Tensor context_, mixed_, query_, hidden_;  // [R,..]; mixed: x_gates with the context or the fed readout
+  Tensor from_input_, from_context_, from_both_;  // of the readout
+  std::vector<AlignResult> looked_;            // weights of each step
+  std::vector<std::vector<AlignRow>> seen_;
+};
+
+}  // namespace
+
+Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x, std::span<const Sequence> sequences,
+                             const RecurrentSource& source, KvCache* cache) {
+  const RecurrentRecipe& r = stack.recurrent->recipe;
+  if (r.layers > 1 && run.taps && run.taps->edits(site::resid_out))
+    fail("tap: resid_out of a recurrent decoder of ", r.layers, " layers cannot be changed: a layer hands on one step at a time");
+  Tensor result = DecoderPass(run, *stack.recurrent, sequences, source, cache).result(x);
   result = tap(run, site::resid_out, result);
   run.layer = -1;
   return dropout(run, result, stack.dropout, 0);

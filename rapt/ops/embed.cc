@@ -146,18 +146,29 @@ struct MeanRowsTape {
 };
 
 template <class Real>
+void mean_of(const Real* x, RowRange range, std::span<double> mean) {
+  const auto C = static_cast<Dim>(mean.size());
+  std::fill(mean.begin(), mean.end(), 0.0);
+  for (Dim r = range.first; r < range.first + range.count; ++r)
+    for (Dim c = 0; c < C; ++c) mean[static_cast<std::size_t>(c)] += static_cast<double>(x[r * C + c]);
+  for (double& m : mean) m /= static_cast<double>(range.count);
+}
+
+template <class Real>
 void means(const MeanRowsTape& s) {
   const Dim C = s.x.last();
-  const auto* x = reinterpret_cast<const Real*>(s.x.data);
   auto* y = reinterpret_cast<Real*>(s.y.data);
-  std::vector<double> sum(static_cast<std::size_t>(C));
+  std::vector<double> mean(static_cast<std::size_t>(C));
   for (Dim i = 0; i < s.y.rows(); ++i) {
-    const auto [first, count] = s.ranges[i];
-    std::fill(sum.begin(), sum.end(), 0.0);
-    for (Dim r = first; r < first + count; ++r)
-      for (Dim c = 0; c < C; ++c) sum[static_cast<std::size_t>(c)] += static_cast<double>(x[r * C + c]);
-    for (Dim c = 0; c < C; ++c) y[i * C + c] = static_cast<Real>(sum[static_cast<std::size_t>(c)] / static_cast<double>(count));
+    mean_of(reinterpret_cast<const Real*>(s.x.data), s.ranges[i], mean);
+    for (Dim c = 0; c < C; ++c) y[i * C + c] = static_cast<Real>(mean[static_cast<std::size_t>(c)]);
   }
+}
+
+void check_range(const Tensor& x, RowRange range, std::size_t number) {
+  if (range.first < 0 || range.count < 1 || range.first > x.rows() - range.count)
+    fail("mean_rows: range ", number, ", ", range.count, " rows from ", range.first, " on, is outside x ", x.shape(), ", which has ",
+         x.rows(), " rows (and a mean needs at least one)");
 }
 
 // dx[row] += dy / count.
@@ -183,15 +194,22 @@ void mean_rows_backward(Run& run, const MeanRowsTape& s) {
 
 Tensor mean_rows(Run& run, const Tensor& x, std::span<const RowRange> ranges) {
   if (!x.contiguous()) fail("mean_rows: x ", x.shape(), " is not contiguous");
-  for (std::size_t i = 0; i < ranges.size(); ++i)
-    if (ranges[i].first < 0 || ranges[i].count < 1 || ranges[i].first > x.rows() - ranges[i].count)
-      fail("mean_rows: range ", i, ", ", ranges[i].count, " rows from ", ranges[i].first, " on, is outside x ", x.shape(), ", which has ",
-           x.rows(), " rows (and a mean needs at least one)");
-  const MeanRowsTape tape{x, run.make({static_cast<Dim>(ranges.size()), x.last()}), run.copy_of(ranges)};
-  if (x.dtype == DType::f64) means<double>(tape);
-  else means<float>(tape);
-  run.record(mean_rows_backward, tape);
-  return tape.y;
+  for (std::size_t i = 0; i < ranges.size(); ++i) check_range(x, ranges[i], i);
+  auto* kept = run.arena.take_array<RowRange>(static_cast<Dim>(ranges.size()));
+  std::copy(ranges.begin(), ranges.end(), kept);
+  const MeanRowsTape saved{x, run.make({static_cast<Dim>(ranges.size()), x.last()}), kept};
+  if (x.dtype == DType::f64) means<double>(saved);
+  else means<float>(saved);
+  run.record(mean_rows_backward, saved);
+  return saved.y;
+}
+
+void mean_of_rows(const Tensor& x, RowRange range, std::span<double> mean) {
+  if (!x.contiguous() || static_cast<Dim>(mean.size()) != x.last())
+    fail("mean_of_rows: x ", x.shape(), " is not contiguous, or its rows are not ", mean.size(), " wide");
+  check_range(x, range, 0);
+  if (x.dtype == DType::f64) mean_of(x.as<const double>().data(), range, mean);
+  else mean_of(x.as<const float>().data(), range, mean);
 }
 
 }  // namespace rapt

@@ -53,5 +53,7 @@ struct RowRange {
   Dim first = 0, count = 0;
 };
 Tensor mean_rows(Run& run, const Tensor& x, std::span<const RowRange> ranges);
+// One of these means before it is rounded, outside of a pass. mean [C]
+void mean_of_rows(const Tensor& x, RowRange range, std::span<double> mean);
 
 }  // namespace rapt

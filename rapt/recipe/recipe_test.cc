@@ -187,7 +187,8 @@ TEST(Recipe, FindsFilesAndHelpsWithNames) {
   EXPECT_TRUE(holds(error_of([] { find_recipe("lama3"); }), "did you mean 'llama3'"));
   EXPECT_TRUE(holds(error_of([] { find_recipe("nowhere/x.json"); }), "no such file"));
   EXPECT_TRUE(holds(error_of([] { find_recipe("/"); }), "folder"));
-  const std::string path = testing::TempDir() + "rapt_recipe_test.json";
+  const test::TempFolder folder;
+  const std::string path = folder / "recipe.json";
   std::ofstream(path) << "{ \"preset\": \"gpt2\",\n \"widht\": 3 }";
   EXPECT_TRUE(holds(error_of([&] { find_recipe(path); }), path + ":2:11: widht: unknown key; did you mean 'width'?"));
 }

@@ -6,6 +6,7 @@
 
 #include "rapt/base/text.h"
 #include "rapt/base/unicode.h"
+#include "rapt/io/reader.h"
 
 namespace rapt {
 namespace {
@@ -88,6 +89,13 @@ std::string visible_text(std::string text) {
   std::string shown;
   for (char c : text) shown += c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : "\xE2\x90\xA3";  // ␣
   return shown;
+}
+
+Json bytes_json(std::string_view text) {
+  if (valid_utf8(text)) return text;
+  std::string out;
+  for (char c : text) out += static_cast<unsigned char>(c) < 128 ? std::string(1, c) : "\xEF\xBF\xBD";
+  return out;
 }
 
 }  // namespace rapt

@@ -20,5 +20,7 @@ std::string next_token_text(const Tokenizer* tokenizer, std::span<const std::int
 std::string readable_bytes(std::string_view bytes);
 // The same where white space should be seen: a text of nothing else becomes ␣, \n and so on.
 std::string visible_text(std::string text);
+// For JSON, which holds no broken UTF-8: where a text is broken, each byte beyond ASCII becomes U+FFFD.
+Json bytes_json(std::string_view text);
 
 }  // namespace rapt

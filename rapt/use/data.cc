@@ -18,6 +18,17 @@
 #include "rapt/use/data_parts.h"
 
 namespace rapt {
+
+const char* name_of(Objective objective) {
+  switch (objective) {
+    case Objective::causal: return "causal";
+    case Objective::masked: return "masked";
+    case Objective::translation: return "translation";
+    case Objective::classification: return "classification";
+  }
+  return "";
+}
+
 namespace data {
 
 Ids::Ids(std::vector<std::int32_t> ids)
@@ -85,16 +96,6 @@ std::uint64_t Permutation::operator()(std::uint64_t i) const {
     i = left << half_ | right;
   } while (i >= n_);
   return i;
-}
-
-const char* name_of(Objective objective) {
-  switch (objective) {
-    case Objective::causal: return "causal";
-    case Objective::masked: return "masked";
-    case Objective::translation: return "translation";
-    case Objective::classification: return "classification";
-  }
-  return "";
 }
 
 std::int32_t start_of(const Tokenizer& t) { return t.bos >= 0 ? t.bos : t.pad >= 0 ? t.pad : t.eos; }

@@ -19,6 +19,7 @@
 namespace rapt {
 
 enum class Objective { causal, masked, translation, classification };
+const char* name_of(Objective objective);
 
 struct TrainBatch {
   std::vector<std::int32_t> tokens;            // of the decoder, or of the only stack

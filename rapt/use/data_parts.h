@@ -65,7 +65,6 @@ std::unique_ptr<TrainData> text_data(Corpus corpus, const DataOptions& options);
 std::unique_ptr<TrainData> items_data(Corpus corpus, const DataOptions& options);   // translation and classification
 std::unique_ptr<TrainData> task_data(const DataOptions& options);
 bool is_task(const std::string& path);
-const char* name_of(Objective objective);
 
 // The tokenizer that options name, or a vocabulary made from texts (see DataOptions::vocab).
 void choose_tokenizer(Corpus& corpus, const DataOptions& options, std::span<const std::string_view> texts,

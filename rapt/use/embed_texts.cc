@@ -9,23 +9,15 @@
 namespace rapt {
 namespace {
 
-// The rows [count, C] of one sequence as one vector. Sums in double, rows in order.
-std::vector<float> pooled(const Tensor& hidden, Dim first, Dim count, Pool pool, bool normalize) {
-  const Dim C = hidden.last();
-  std::vector<double> v(static_cast<std::size_t>(C), 0);
-  const Dim from = pool == Pool::last ? first + count - 1 : first, rows = pool == Pool::mean ? count : 1;
-  for (Dim t = from; t < from + rows; ++t)
-    for (Dim c = 0; c < C; ++c) v[static_cast<std::size_t>(c)] += hidden.at(t * C + c);
+// A pooled row as it is handed out.
+std::vector<float> finished(const std::vector<double>& row, bool normalize) {
   double squares = 0;
-  for (double& x : v) {
-    x /= static_cast<double>(rows);
-    squares += x * x;
-  }
+  for (const double x : row) squares += x * x;
   const double length = normalize ? std::max(std::sqrt(squares), 1e-12) : 1;
   if (!std::isfinite(squares))
     fail("embed: the model computed something that is no number (damaged weights, or numbers beyond the range of its types)");
   std::vector<float> out;
-  for (double x : v) out.push_back(static_cast<float>(x / length));
+  for (double x : row) out.push_back(static_cast<float>(x / length));
   return out;
 }
 
@@ -38,8 +30,7 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
   const Recipe& r = model.recipe;
   if (r.encoder && r.decoder)
     fail("embed: ", checkpoint.path, " (", checkpoint.family, ") is an encoder-decoder; use an encoder or a decoder");
-  Pool how = pool.value_or(checkpoint.pool);
-  if (how == Pool::none) how = r.encoder ? Pool::mean : Pool::last;
+  const Pool how = pool ? *pool : checkpoint.pool.value_or(r.encoder ? Pool::mean : Pool::last);
   const bool unit = normalize.value_or(checkpoint.normalize);
   const FramedTexts framed = frame_texts(checkpoint, texts, "embed");
   if (cut) *cut = framed.cut;
@@ -50,7 +41,7 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
     batch.want.hidden = true;
     run.reset();
     const Tensor hidden = forward(run, model, batch);
-    for (const Sequence& s : batch.sequences) out.push_back(pooled(hidden, s.first, s.count, how, unit));
+    for (const Sequence& s : batch.sequences) out.push_back(finished(pooled_row(how, hidden, {s.first, s.count}), unit));
     if (progress) progress(static_cast<Dim>(out.size()), static_cast<Dim>(texts.size()));
   });
   return out;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses, right answers and the commonest target of two batches, against a plain loop in double over the logits of separate passes.
+// Losses, right answers and the commonest target, against plain loops in double over the logits of separate passes.
 #include "rapt/use/evaluate.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,8 @@
 #include <cmath>
 #include <map>
 
+#include "rapt/use/evaluate_text.h"
+#include "tests/memory_checkpoint.h"
 #include "tests/tools.h"
 #include "tests/views_tools.h"
 
@@ -74,6 +76,50 @@ TEST(Evaluate, NothingMayCountAndEveryLossMustBeANumber) {
   b.targets = {3, 4};
   model.weight("embed.tokens").set(1, 0, std::nan(""));
   EXPECT_TRUE(holds(error_of([&] { evaluate(device, model, 1, [&](Dim) { return b; }); }), "no number"));
+}
+
+TEST(Evaluate, ClassesOfTextsAreThoseOfSeparatePasses) {
+  Device device({.threads = 2});
+  Recipe r = small_decoder(0, 12);
+  r.head = {.kind = HeadRecipe::Kind::classes, .classes = 3, .pool = HeadRecipe::Pool::last};
+  Checkpoint c = memory_checkpoint(r, 5);
+  const std::vector<std::string> texts = {"hello", "a", "words that are far too long", "the cat", "zz"};
+  const std::vector<std::int32_t> classes = {0, 1, 2, 0, 1};
+  std::vector<std::int32_t> said;
+  double loss = 0;
+  for (std::size_t t = 0; t < texts.size(); ++t) {
+    std::vector<std::int32_t> ids = c.tokenizer->frame(c.tokenizer->encode(texts[t]));
+    ids.resize(std::min<std::size_t>(ids.size(), 12));
+    rapt::Run run(device);
+    const std::vector<double> logits =
+        all_values(forward(run, *c.model, {.tokens = ids, .sequences = {{.first = 0, .count = static_cast<Dim>(ids.size())}}}));
+    double sum = 0;
+    for (const double x : logits) sum += std::exp(x - logits[static_cast<std::size_t>(classes[t])]);
+    loss += std::log(sum);
+    said.push_back(static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+  }
+  Dim cut = 0, heard = 0;
+  const ClassEvaluation e = evaluate_classes(device, c, texts, classes, [&](Dim done, Dim of) { heard = done * 10 + of; }, &cut);
+  EXPECT_EQ(cut, 1);
+  EXPECT_EQ(heard, 55);
+  EXPECT_EQ(e.said, said);
+  EXPECT_EQ(e.counted, 5);
+  Dim right = 0;
+  for (std::size_t t = 0; t < texts.size(); ++t) right += said[t] == classes[t];
+  EXPECT_EQ(e.right, right);
+  EXPECT_NEAR(e.mean(), loss / 5, 1e-5);
+  EXPECT_EQ(class_names_of(c), (std::vector<std::string>{"0", "1", "2"}));
+  c.class_names = {"x", "y"};
+  EXPECT_EQ(class_names_of(c), (std::vector<std::string>{"x", "y", "2"}));
+  EXPECT_TRUE(holds(error_of([&] { evaluate_classes(device, c, texts, std::span(classes).first(2)); }), "5 texts with 2 classes"));
+  const Checkpoint words = memory_checkpoint(small_decoder(), 5);
+  EXPECT_TRUE(holds(error_of([&] { class_names_of(words); }), "tells no classes apart"));
+}
+
+TEST(Evaluate, AModelSaysWhatItPredictsOfAText) {
+  for (const auto& [preset, objective] :
+       {std::pair{"llama3", Objective::causal}, {"bert", Objective::masked}, {"t5", Objective::translation}})
+    EXPECT_EQ(text_objective(Model(resolve(toy_recipe(preset, 1)))), objective) << preset;
 }
 
 }  // namespace

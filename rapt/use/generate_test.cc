@@ -532,7 +532,7 @@ TEST_F(Generate, EmbeddingsArePooledHiddenStates) {
       Dim cut = 0;
       const auto mean = embed_texts(device, c, texts, {}, {}, {}, &cut);
       EXPECT_EQ(cut, 1);
-      const auto cls = embed_texts(device, c, texts, Pool::cls, false), last = embed_texts(device, c, texts, Pool::last, false);
+      const auto cls = embed_texts(device, c, texts, Pool::first, false), last = embed_texts(device, c, texts, Pool::last, false);
       ASSERT_EQ(mean.size(), 4u);
       for (std::size_t t = 0; t < texts.size(); ++t) {
         Ids ids = {0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings, prompts, an answer, the chat. In a full context an answer goes on without the oldest turns.
+// Settings, how an answer is shown, the chat with its commands.
 #include "rapt/apps/cli/chat.h"
 
 #include <signal.h>
@@ -8,11 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
 #include <utility>
 
-#include "rapt/apps/cli/conversation.h"
 #include "rapt/apps/cli/help_text.h"
 #include "rapt/apps/cli/line_editor.h"
 #include "rapt/apps/cli/word_wrap.h"
@@ -51,42 +49,13 @@ std::span<const NumberSetting> number_settings() {
 }
 #undef RAPT_SETTING
 
-// ------------------------------------------------------------------------------------------------ prompts
-
-std::optional<ChatTemplate> chat_template_of(const Checkpoint& checkpoint, bool raw) {
-  if (raw || checkpoint.chat_template.empty()) return std::nullopt;
+std::optional<ChatTemplate> template_unless_raw(const Checkpoint& checkpoint, bool raw) {
+  if (raw) return std::nullopt;
   try {
-    return ChatTemplate(checkpoint.chat_template, concat(checkpoint.path, ": chat template"));
+    return open_chat_template(checkpoint);
   } catch (const Error& e) {
     fail(e.what(), "\n--raw runs the model without its template");
   }
-}
-
-std::vector<std::int32_t> chat_ids(const Checkpoint& checkpoint, const ChatTemplate& chat, std::span<const ChatMessage> messages) {
-  const Tokenizer& t = tokenizer_of(checkpoint);
-  ChatOptions options;
-  if (t.bos >= 0) options.bos_token = t.text_of(t.bos);
-  if (t.eos >= 0) options.eos_token = t.text_of(t.eos);
-  const std::time_t now = std::time(nullptr);
-  char date[16] = "";
-  std::tm local{};
-  if (localtime_r(&now, &local)) std::strftime(date, sizeof date, "%Y-%m-%d", &local);
-  options.date = date;
-  const std::vector<ChatPiece> pieces = chat.render(messages, options);
-  std::vector<TextPiece> parts;
-  for (const ChatPiece& p : pieces) parts.push_back({p.text, p.trusted});
-  std::vector<std::int32_t> ids = t.encode(parts);
-  if (t.add_bos && t.bos >= 0 && (ids.empty() || ids[0] != t.bos)) ids.insert(ids.begin(), t.bos);  // many templates write it themselves
-  return ids;
-}
-
-std::vector<std::int32_t> plain_ids(const Checkpoint& checkpoint, const std::string& text, bool special) {
-  const Tokenizer& t = tokenizer_of(checkpoint);
-  std::vector<std::int32_t> ids = t.encode(text, special);
-  const Recipe& r = checkpoint.model->recipe;
-  if (r.encoder && r.decoder) return t.frame(std::move(ids));  // a source text ends
-  if (t.bos >= 0 && (t.add_bos || ids.empty()) && (ids.empty() || ids[0] != t.bos)) ids.insert(ids.begin(), t.bos);
-  return ids;
 }
 
 // ------------------------------------------------------------------------------------------------ one answer
@@ -115,17 +84,21 @@ AnswerStream make_answer_stream() {
   };
 }
 
-std::vector<Generated> answer(Session& session, std::span<const std::int32_t> ids, const ChatSettings& settings, const AnswerStream& show) {
-  Progress bar("reading the prompt", settings.quiet);
-  auto on_prompt = [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); };
-  bool first = true;
-  auto on_token = [&](int sample, std::int32_t, std::string_view text) {
-    if (first) bar.clear();
-    first = false;
-    if (show && sample == 0 && !text.empty()) show(text);
-    return true;
-  };
-  return session.generate(ids, settings.generate, on_token, on_prompt, &Interrupt::flag());
+ReplyHooks show_answer(const ChatSettings& settings, AnswerStream show) {
+  // One bar for each prompt that is read: an answer that fills the context begins another.
+  auto bar = std::make_shared<std::optional<Progress>>();
+  return {.on_token =
+              [bar, show = std::move(show)](int sample, std::int32_t, std::string_view text) {
+                bar->reset();
+                if (show && sample == 0 && !text.empty()) show(text);
+                return true;
+              },
+          .on_prompt =
+              [bar, quiet = settings.quiet](Dim done, Dim of) {
+                if (!*bar) bar->emplace("reading the prompt", quiet);
+                (*bar)->step(static_cast<double>(done), static_cast<double>(of));
+              },
+          .cancel = &Interrupt::flag()};
 }
 
 void report_times(const Session& session, const ChatSettings& settings) {
@@ -225,8 +198,10 @@ class Chat {
         options_(options),
         settings_(settings),
         session_(std::make_unique<Session>(device, checkpoint, options)),
-        talk_(checkpoint, settings),
-        editor_(History::default_path(), STDIN_FILENO, is_terminal(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO) {}
+        talk_(checkpoint, template_unless_raw(checkpoint, settings.raw)),
+        editor_(History::default_path(), STDIN_FILENO, is_terminal(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO) {
+    talk_.system = settings.system, talk_.special = settings.special;
+  }
 
   int run() {
     if (!settings_.quiet)
@@ -284,6 +259,7 @@ class Chat {
       set_context(rest.substr(8));
     } else if (name == "/set") {
       note(concat(set_command(rest, settings_), rest.empty() ? concat("\n  ", padded("ctx-size", 20), session_->context()) : "", "\n"));
+      talk_.system = settings_.system;
     } else if (name == "/undo") {
       note(talk_.undo() ? "(the last message and its answer are forgotten)\n" : "(there is nothing to forget)\n");
     } else if (name == "/regen") {
@@ -292,7 +268,7 @@ class Chat {
       talk_.undo();
       reply(user);
     } else if (name == "/show") {
-      for (const Turn& t : talk_.turns()) {
+      for (const Conversation::Turn& t : talk_.turns()) {
         print(concat(">>> ", for_stdout(t.user), "\n"));
         make_answer_stream()(t.answer);
         print("\n\n");
@@ -333,31 +309,22 @@ class Chat {
 
   void reply(const std::string& user) {
     const Interrupt interrupt(false);
-    const Dim context = options_.stream ? 0 : session_->context();
-    Conversation::Prompt prompt = talk_.prompt(user, context);
-    say_left_out(prompt.left_out);
-    ChatSettings now = settings_;
-    const Dim limit = settings_.generate.max_tokens;
-    Generated all;
-    auto wrap = make_answer_stream();
-    while (true) {
-      std::vector<Generated> out = answer(*session_, prompt.ids, now, wrap);
-      all.ids.insert(all.ids.end(), out[0].ids.begin(), out[0].ids.end());
-      all.text += out[0].text;
-      all.finish = out[0].finish;
-      const Dim done = static_cast<Dim>(all.ids.size());
-      if (all.finish != Finish::length || (limit >= 0 && done >= limit) || context == 0 || out[0].ids.empty()) break;
-      // The context is full in the middle of the answer: it goes on without the oldest turns, where there are some.
-      if (!talk_.has_template()) break;
-      Conversation::Prompt next = talk_.prompt(user, context, all.ids);
-      if (next.left_out == 0) break;
-      prompt = std::move(next);
-      left_out_ += prompt.left_out;
-      if (limit >= 0) now.generate.max_tokens = limit - done;
-    }
+    const Dim context = options_.stream ? 0 : session_->context(), limit = settings_.generate.max_tokens;
+    ReplyHooks hooks = show_answer(settings_, make_answer_stream());
+    std::size_t left_out = 0;  // in the middle of the answer: said behind it
+    bool begun = false;
+    hooks.on_token = [&, show = std::move(hooks.on_token)](int sample, std::int32_t id, std::string_view text) {
+      begun = true;
+      return show(sample, id, text);
+    };
+    hooks.on_left_out = [&](std::size_t n) {
+      if (begun) left_out += n;
+      else say_left_out(n);
+    };
+    const Generated all = talk_.reply(*session_, user, settings_.generate, context, hooks);
     print("\n");
     flush();
-    say_left_out(std::exchange(left_out_, 0));
+    say_left_out(left_out);
     if (all.finish == Finish::cancelled) note("(stopped)");
     if (all.finish == Finish::length)
       note(limit >= 0 && static_cast<Dim>(all.ids.size()) >= limit
@@ -367,7 +334,6 @@ class Chat {
     report_dropped(*session_);
     if (settings_.verbose) report_times(*session_, settings_);
     print("\n");
-    talk_.add(user, prompt, all);
     settings_.generate.sampler.seed += ++turn_;
   }
 
@@ -385,7 +351,6 @@ class Chat {
   Conversation talk_;
   LineEditor editor_;
   std::uint64_t turn_ = 0;
-  std::size_t left_out_ = 0;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `rapt run` is made of: settings that flags and /set share, prompts as ids, one answer, the conversation on a terminal.
+// What `rapt run` is made of: settings that flags and /set share, one answer as it is shown, the conversation on a terminal. Prompts
+// and turns are use/conversation.h's.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -8,7 +9,7 @@
 #include <vector>
 
 #include "rapt/apps/cli/model_args.h"
-#include "rapt/text/chat_template.h"
+#include "rapt/use/conversation.h"
 
 namespace rapt::cli {
 
@@ -31,11 +32,7 @@ struct NumberSetting {
 std::span<const NumberSetting> number_settings();
 
 // A template as the checkpoint has it; absent with --raw or where there is none.
-std::optional<ChatTemplate> chat_template_of(const Checkpoint& checkpoint, bool raw);
-// Messages through the template; only what the template wrote becomes special tokens.
-std::vector<std::int32_t> chat_ids(const Checkpoint& checkpoint, const ChatTemplate& chat, std::span<const ChatMessage> messages);
-// Text as it is, after the beginning-of-text token where the model wants one.
-std::vector<std::int32_t> plain_ids(const Checkpoint& checkpoint, const std::string& text, bool special);
+std::optional<ChatTemplate> template_unless_raw(const Checkpoint& checkpoint, bool raw);
 
 // Ctrl-C during an answer: sets the flag instead of ending the program.
 class Interrupt {
@@ -48,8 +45,8 @@ class Interrupt {
 // Shows an answer's text as it comes, on standard output; words are wrapped on a terminal.
 using AnswerStream = std::function<void(std::string_view)>;
 AnswerStream make_answer_stream();
-// The first sample's text goes to `show` (where there is one), with progress over a long prompt.
-std::vector<Generated> answer(Session& session, std::span<const std::int32_t> ids, const ChatSettings& settings, const AnswerStream& show);
+// The first sample's text goes to `show` (where there is one), with progress over a long prompt; Ctrl-C stops it.
+ReplyHooks show_answer(const ChatSettings& settings, AnswerStream show);
 void report_times(const Session& session, const ChatSettings& settings);
 // Tokens that are no longer seen.
 void report_dropped(const Session& session);

@@ -12,7 +12,7 @@ int run(Args& args) {
   std::optional<Pool> pool;
   if (const auto name = args.value("pool")) {
     const std::vector<std::string> names = {"mean", "cls", "last"};
-    const Pool values[] = {Pool::mean, Pool::cls, Pool::last};
+    const Pool values[] = {Pool::mean, Pool::first, Pool::last};
     for (std::size_t i = 0; i < names.size(); ++i)
       if (*name == names[i]) pool = values[i];
     if (!pool) fail_usage("--pool: '", *name, "' is no way to pool; ", name_hint(*name, names));

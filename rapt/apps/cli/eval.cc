@@ -11,11 +11,8 @@
 #include "rapt/base/text_width.h"
 #include "rapt/inspect/edits.h"
 #include "rapt/io/gzip.h"
-#include "rapt/ops/loss.h"
-#include "rapt/use/data.h"
-#include "rapt/use/evaluate.h"
+#include "rapt/use/evaluate_text.h"
 #include "rapt/use/metrics.h"
-#include "rapt/use/read_texts.h"
 
 namespace rapt::cli {
 namespace {
@@ -86,71 +83,38 @@ Json count_json(const std::string& name, const std::string& objective, const Eva
 int eval_loss(const std::string& name, const std::string& file, const CommonArgs& common, std::optional<Dim> context, Dim batches,
               Dim seed) {
   const OpenModel m = open_model(name, common);
-  const Checkpoint& c = m.checkpoint;
-  const Model& model = *c.model;
-  const Recipe& r = model.recipe;
-  tokenizer_of(c);
-  if (r.head.kind != HeadRecipe::Kind::vocab)
-    fail("eval: ", name, " has no head over its vocabulary; ",
-         r.head.kind == HeadRecipe::Kind::classes ? "use --classify" : "it predicts nothing");
-  const bool both = model.encoder && model.decoder;
-  const bool masked = model.encoder && !model.decoder;
-  const std::string objective = both ? "translation" : masked ? "masked" : "causal";
-
-  DataOptions o;
-  o.path = file;
-  const bool packed = is_packed(file);  // with its own tokenizer and held-out part
-  if (!packed) o.held_out = file, o.tokenizer = c.path;
-  o.objective = both ? Objective::translation : masked ? Objective::masked : Objective::causal;
-  o.length = context.value_or(std::min<Dim>(r.context, 1024));
-  if (o.length > r.context && r.embed.pos == EmbedRecipe::Pos::learned)
-    fail_usage("--ctx-size ", o.length, ": ", name, " has learned positions for ", r.context, " tokens");
-  o.batch = std::max<Dim>(1, std::min(2048 / o.length, (Dim{64} << 20) / std::max<Dim>(1, o.length * r.vocab)));
-  // Masks are drawn anew for every seed: windows of one epoch in any order, one per batch, are each window once.
-  const bool drawn = masked && !packed;
-  if (drawn) o.batch = 1, o.windows = DataOptions::Windows::shuffled, o.seed = static_cast<std::uint64_t>(seed);
+  const std::string objective = name_of(text_objective(*m.checkpoint.model));
   Progress reading("reading", common.quiet);
-  o.progress = [&](double done) { reading.step(done, 1); };
-  const std::unique_ptr<TrainData> data = open_data(o);
-  reading.clear();
-  if (data->vocab > r.vocab) fail("eval: the text has tokens up to ", data->vocab, ", the model's vocabulary ends at ", r.vocab);
-  Dim n = drawn ? static_cast<Dim>(std::llround(1 / data->epochs(1))) : data->held_out();
-  if (n < 1) fail("eval: ", file, " holds nothing to measure", packed ? " (it was packed without a held-out part)" : "");
-  if (batches > 0) n = std::min(n, batches);
-
-  Progress bar(objective == "translation" ? "loss" : objective, common.quiet);
-  const auto started = Clock::now();
-  const DataEvaluation count = evaluate(
-      *m.device, model, n,
-      [&](Dim i) {
-        TrainBatch b = drawn ? data->batch(static_cast<std::uint64_t>(i)) : data->held_out_batch(i);
-        if (both && c.decoder_start >= 0)
-          for (const Sequence& s : b.sequences) b.tokens[static_cast<std::size_t>(s.first)] = c.decoder_start;
-        return b;
-      },
-      [&](Dim done, const Evaluation& sofar) {
-        bar.step(static_cast<double>(done), static_cast<double>(n), sofar.counted > 0 ? fixed(sofar.mean(), 4) : "");
-      });
-  bar.clear();
-  if (count.counted == 0)
-    fail("eval: no token of ", file, " counts: it is shorter than two tokens, or nothing in it was hidden; take a longer text");
-  const double seconds = seconds_since(started);
+  std::optional<Progress> bar;
+  const TextLoss count =
+      text_loss(*m.device, m.checkpoint, file,
+                {.context = context,
+                 .batches = std::max<Dim>(batches, 0),
+                 .seed = static_cast<std::uint64_t>(seed),
+                 .reading = [&](double done) { reading.step(done, 1); },
+                 .progress =
+                     [&](Dim done, Dim of, const Evaluation& sofar) {
+                       reading.clear();
+                       if (!bar) bar.emplace(objective == "translation" ? "loss" : objective, common.quiet);
+                       bar->step(static_cast<double>(done), static_cast<double>(of), sofar.counted > 0 ? fixed(sofar.mean(), 4) : "");
+                     }});
+  bar.reset();
   if (common.json) {
-    Json j = count_json(name, objective, count, seconds);
+    Json j = count_json(name, objective, count, count.seconds);
     j.set("commonest", count.commonest);
-    j.set("context", o.length);
-    if (drawn) j.set("seed", seed);
+    j.set("context", count.context);
+    if (count.drawn) j.set("seed", seed);
     print(j.dump() + "\n");
     return 0;
   }
   print(concat("loss ", fixed(count.mean(), 4), "   perplexity ", fixed(std::exp(count.mean()), 3), "   accuracy ",
                fixed(100 * count.accuracy(), 2), " %  (", objective, ", ", with_commas(count.counted),
-               both     ? " target tokens"
-               : masked ? " hidden tokens"
-                        : " tokens",
+               count.objective == Objective::translation ? " target tokens"
+               : count.objective == Objective::masked    ? " hidden tokens"
+                                                         : " tokens",
                "; always the commonest: ", fixed(100 * count.commonest, 2), " %)\n"));
   if (common.verbose)
-    note(concat(n, " batches, windows of ", o.length, " tokens, computed in ", fixed(seconds, 1), " s on ",
+    note(concat(count.batches, " batches, windows of ", count.context, " tokens, computed in ", fixed(count.seconds, 1), " s on ",
                 counted(m.device->threads(), "thread")));
   return 0;
 }
@@ -158,14 +122,8 @@ int eval_loss(const std::string& name, const std::string& file, const CommonArgs
 // ------------------------------------------------------------------------------------------------ classes
 int eval_classes(const std::string& name, const std::vector<std::string>& wanted, const CommonArgs& common) {
   const OpenModel m = open_model(name, common);
-  const Checkpoint& c = m.checkpoint;
-  const Model& model = *c.model;
-  const Recipe& r = model.recipe;
-  tokenizer_of(c);
-  if (r.head.kind != HeadRecipe::Kind::classes)
-    fail("eval: ", name, " (", c.family, ") tells no classes apart; --loss or --perplexity measure it");
-  std::vector<std::string> names = c.class_names;
-  for (Dim i = static_cast<Dim>(names.size()); i < r.head.classes; ++i) names.push_back(std::to_string(i));
+  tokenizer_of(m.checkpoint);
+  const std::vector<std::string> names = class_names_of(m.checkpoint);
 
   struct Label {
     std::string name;
@@ -175,6 +133,7 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
   std::vector<Label> labels;
   std::vector<std::string> lines;
   std::vector<std::size_t> label_of;  // each line
+  std::vector<std::int32_t> classes;  // … as a class of the model
   for (const std::string& list : wanted)
     for (std::size_t at = 0; at <= list.size();) {
       const std::size_t comma = std::min(list.find(',', at), list.size());
@@ -191,30 +150,21 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
         if (text.find_first_not_of(" \t") == std::string::npos) continue;
         lines.push_back(std::move(text));
         label_of.push_back(labels.size() - 1);
+        classes.push_back(labels.back().index);
         ++labels.back().lines;
       }
       if (labels.back().lines == 0) fail("eval: ", entry.substr(equal + 1), " holds no lines");
     }
-  const FramedTexts framed = frame_texts(c, lines, "eval");
-  if (framed.cut > 0 && !common.quiet)
-    note(concat("note: ", framed.cut, " of ", lines.size(), " lines are longer than the model reads; their ends were left out"));
-
   Progress bar("classes", common.quiet);
   const auto started = Clock::now();
-  Run run(*m.device);
-  Evaluation count;
-  each_batch(framed, [&](Batch& batch, std::size_t first) {
-    std::vector<std::int32_t> targets;
-    for (std::size_t i = 0; i < batch.sequences.size(); ++i) targets.push_back(labels[label_of[first + i]].index);
-    run.reset();
-    const Tensor logits = forward(run, model, batch);  // [sequences, classes]
-    count.add(logits, cross_entropy(run, logits, targets).rows, targets);
-    count.need_finite();
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      labels[label_of[first + i]].right += best_class(logits, static_cast<Dim>(i)) == targets[i];
-    bar.step(static_cast<double>(first + targets.size()), static_cast<double>(lines.size()));
-  });
+  Dim cut = 0;
+  const ClassEvaluation count = evaluate_classes(
+      *m.device, m.checkpoint, lines, classes, [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); },
+      &cut);
+  for (std::size_t i = 0; i < lines.size(); ++i) labels[label_of[i]].right += count.said[i] == classes[i];
   bar.clear();
+  if (cut > 0 && !common.quiet)
+    note(concat("note: ", cut, " of ", lines.size(), " lines are longer than the model reads; their ends were left out"));
   const double seconds = seconds_since(started);
   if (common.json) {
     Json j = count_json(name, "classification", count, seconds);

@@ -17,8 +17,6 @@ namespace rapt::cli {
 extern const View kHeadsView, kAttentionView, kSinksView;
 extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView, kPositionsView, kReportView, kTensorsView;
 
-std::string stack_name(Stack stack) { return stack == Stack::encoder ? "encoder" : "decoder"; }
-
 namespace {
 
 const View* const kViews[] = {&kHeadsView, &kAttentionView, &kSinksView,   &kMassiveView,   &kOutliersView, &kGatesView,
@@ -80,7 +78,7 @@ struct Input {
 // What the decoder of an encoder-decoder reads: its start and the target, or what it would answer itself.
 std::vector<std::int32_t> decoder_ids(const Subject& s, const Input& in) {
   constexpr Dim kAnswer = 64;
-  const Checkpoint& c = s.model.checkpoint;
+  const Checkpoint& c = s.checkpoint;
   if (c.decoder_start < 0)
     fail(c.path, " does not say which token its answers start from; its config.json should have decoder_start_token_id");
   std::vector<std::int32_t> ids = {c.decoder_start}, rest;
@@ -98,7 +96,7 @@ std::vector<std::int32_t> decoder_ids(const Subject& s, const Input& in) {
 }
 
 void read_text(Subject& s, const Input& in, const std::string* operand) {
-  const Checkpoint& c = s.model.checkpoint;
+  const Checkpoint& c = s.checkpoint;
   std::vector<std::int32_t> ids;
   if (in.ids) {
     ids = parse_ids(*in.ids, "ids");
@@ -118,7 +116,6 @@ void read_text(Subject& s, const Input& in, const std::string* operand) {
     ids.resize(static_cast<std::size_t>(most - frame));
   }
   if (framed) ids = c.tokenizer->frame(std::move(ids));
-  s.words = token_texts(c.tokenizer.get(), ids);
   if (c.model->encoder && c.model->decoder) {
     s.source = std::move(ids);
     s.ids = decoder_ids(s, in);
@@ -191,11 +188,11 @@ Dim broken_numbers(const Json& j) {
 }
 
 // docs/inspect-json.md
-Json data_json(const Subject& s, const View& view, const Document& d) {
-  const Checkpoint& c = s.model.checkpoint;
-  Json j = Json::Object{{"view", view.name}, {"model", model_name(s.model)}};
+Json data_json(const ViewRequest& s, const View& view, const Document& d) {
+  const Checkpoint& c = s.checkpoint;
+  Json j = Json::Object{{"view", view.name}, {"model", model_name(s.checkpoint)}};
   if (c.model) j.set("family", c.family);
-  if (s.other) j.set("other_model", model_name(*s.other));
+  if (s.other) j.set("other_model", model_name(s.other->checkpoint));
   if (!s.ids.empty()) j.set("text", tokens_json(c.tokenizer.get(), s.ids));
   if (!s.source.empty()) j.set("source", tokens_json(c.tokenizer.get(), s.source));
   j.set("data", *document_json(d).find("facts"));
@@ -235,7 +232,8 @@ int run(Args& args) {
   } else {
     first = open_model(words[1], common);
   }
-  Subject s{.model = first, .ids = {}, .source = {}, .words = {}, .common = common, .html = html.value_or(""), .force = force};
+  ViewRequest s(first, common);
+  s.html = html.value_or(""), s.force = force;
   if (!view.preset) read_text(s, in, text);
   else if (text || in.ids || in.file || in.target) fail_usage(view.name, " looks at no text");
   if (models > 1) {

@@ -58,13 +58,13 @@ std::vector<std::string> labels(const std::vector<std::string>& words, Dim begin
 
 // The attention of a recurrent decoder (Bahdanau, Luong): one, to the source; row t holds the weights with which token t was said.
 Document recurrent_view(const Subject& s, const Options& o) {
-  if (!o.cross) fail_usage("the layers of ", model_name(s.model), " are recurrent cells; their one attention is --cross");
+  if (!o.cross) fail_usage("the layers of ", model_name(s.checkpoint), " are recurrent cells; their one attention is --cross");
   if (!o.edits.empty() || o.window.row_begin > 0 || o.window.row_end >= 0 || o.window.key_begin > 0 || o.window.key_end >= 0)
     fail_usage("--edit, --rows and --keys do not reach the attention of a recurrent decoder");
   if ((o.layer && *o.layer != s.net().decoder->depth() - 1) || (o.head && *o.head != 0))
     fail_usage("a recurrent decoder has one attention: layer ", s.net().decoder->depth() - 1, ", head 0");
   if (s.ids.size() < 2) fail("inspect: the model says nothing to this text; give what its decoder should read with --target");
-  const Alignment a = alignment(s.device(), s.model.checkpoint, s.source, std::span(s.ids).subspan(1), {.words = false});
+  const Alignment a = alignment(s.device(), s.checkpoint, s.source, std::span(s.ids).subspan(1), {.words = false});
   Document d{.name = "attention", .title = concat("The attention of ", model_line(s)), .parts = {}};
   HeatMap map = heat_map(a, "cross-attention: which token of the source each token was said from");
   map.scale = o.scale;
@@ -104,7 +104,7 @@ Document view(const Subject& s, const Options& o) {
   const HeadMap map = head_map(record, place, head, o.window);
   const HeadSums& sums = record.sums(place)[static_cast<std::size_t>(head)];
   const double rows = std::max(1.0, static_cast<double>(sums.rows));
-  const std::vector<std::string> row_words = words_of(s, place.stack), key_words = place.cross ? s.words : row_words;
+  const std::vector<std::string> row_words = s.words_of(place.stack), key_words = place.cross ? s.words() : row_words;
   Document d{.name = "attention", .title = concat("One head of ", model_line(s)), .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   const MapWindow& w = map.window;
@@ -145,7 +145,7 @@ Document view(const Subject& s, const Options& o) {
   return d;
 }
 
-std::function<Document(const Subject&)> parse(Args& args) {
+std::function<Document(const ViewRequest&)> parse(Args& args) {
   Options o;
   o.layer = args.number("layer", 0, 100000);
   o.head = args.number("head", 0, 100000);
@@ -157,7 +157,7 @@ std::function<Document(const Subject&)> parse(Args& args) {
   parse_range(args.value("keys"), "--keys", o.window.key_begin, o.window.key_end);
   o.window.pixels = args.number("pixels", 1, 8192).value_or(256);
   o.window.most_rows = std::max<Dim>(1024, o.window.pixels);
-  return [o](const Subject& s) { return view(s, o); };
+  return [o](const ViewRequest& s) { return view(s, o); };
 }
 
 }  // namespace

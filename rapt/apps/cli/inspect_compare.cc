@@ -11,8 +11,8 @@ namespace rapt::cli {
 namespace {
 
 // Both models must read the same tokens for their rows to mean the same.
-void check_tokens(const Subject& s) {
-  const Checkpoint &a = s.model.checkpoint, &b = s.other->checkpoint;
+void check_tokens(const ViewRequest& s) {
+  const Checkpoint &a = s.checkpoint, &b = s.other->checkpoint;
   if (a.model->recipe.vocab != b.model->recipe.vocab)
     fail("compare: ", a.path, " has a vocabulary of ", a.model->recipe.vocab, ", ", b.path, " one of ", b.model->recipe.vocab,
          "; only models with the same tokenizer can be compared token by token");
@@ -73,12 +73,12 @@ void add_heads(Document& d, const Comparison& c, const Model& model) {
   d.parts.push_back(std::move(t));
 }
 
-Document view(const Subject& s) {
+Document view(const ViewRequest& s) {
   check_tokens(s);
   const Model &a = s.net(), &b = *s.other->checkpoint.model;
   const Comparison c = compare(s.device(), a, *s.other->device, b, s.ids, s.source);
   Document d{.name = "compare",
-             .title = concat("A: ", model_name(s.model), ", B: ", model_name(*s.other), ", ", counted(c.tokens, "token")),
+             .title = concat("A: ", model_name(s.checkpoint), ", B: ", model_name(s.other->checkpoint), ", ", counted(c.tokens, "token")),
              .parts = {}};
   if (c.predicts) {
     double mean = 0;
@@ -136,7 +136,7 @@ Document view(const Subject& s) {
   return d;
 }
 
-std::function<Document(const Subject&)> parse(Args&) { return view; }
+std::function<Document(const ViewRequest&)> parse(Args&) { return view; }
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "rapt/apps/cli/inspect_tools.h"
+#include "rapt/base/text.h"
 #include "rapt/inspect/gates.h"
 
 namespace rapt::cli {
@@ -90,7 +91,7 @@ Document view(const Subject& s) {
   return d;
 }
 
-std::function<Document(const Subject&)> parse(Args&) { return view; }
+std::function<Document(const ViewRequest&)> parse(Args&) { return view; }
 
 }  // namespace
 

@@ -78,7 +78,7 @@ Table clearest(const Model& model, const std::vector<HeadMetrics>& all) {
   return t;
 }
 
-Document view(const Subject& s, const Options& o) {
+Document view(const ViewRequest& s, const Options& o) {
   const HeadMetric& shown = metric_named(o.metric);
   Taps taps;
   const auto check_edits = install_edits(taps, s.net(), parse_edits(o.edits));
@@ -86,7 +86,7 @@ Document view(const Subject& s, const Options& o) {
   check_edits();
   const std::vector<HeadMetrics> all = head_metrics(record, o.rows);
   if (o.headvis) {
-    const std::vector<std::string> words = words_of(s, all.back().place.stack);
+    const std::vector<std::string> words = s.words_of(all.back().place.stack);
     write_headvis(record, all, s.net().recipe.name, words, *o.headvis, s.force);
   }
   Document d{.name = "heads", .title = concat("Attention heads of ", model_line(s)), .parts = {}};
@@ -134,7 +134,7 @@ Document view(const Subject& s, const Options& o) {
   return d;
 }
 
-std::function<Document(const Subject&)> parse(Args& args) {
+std::function<Document(const ViewRequest&)> parse(Args& args) {
   Options o;
   o.metric = args.value("metric").value_or(o.metric);
   metric_named(o.metric);
@@ -142,7 +142,7 @@ std::function<Document(const Subject&)> parse(Args& args) {
   o.rows = args.number("sample", 1, Dim{1} << 40).value_or(o.rows);
   o.headvis = args.value("headvis");
   o.edits = args.values("edit");
-  return [o](const Subject& s) { return view(s, o); };
+  return [o](const ViewRequest& s) { return view(s, o); };
 }
 
 }  // namespace

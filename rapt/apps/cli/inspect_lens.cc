@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rapt/apps/cli/inspect_tools.h"
+#include "rapt/base/text.h"
 #include "rapt/inspect/lens.h"
 #include "rapt/text/words.h"
 
@@ -37,7 +38,7 @@ std::vector<int> some_rows(int rows, Dim most) {
 // A token of the vocabulary as it would stand at a place of the text.
 std::string said(const Subject& s, const Lens& l, Dim token, std::int32_t id) {
   const auto before = static_cast<std::size_t>(l.first + token + (l.own ? 0 : 1));
-  return next_token_text(s.model.checkpoint.tokenizer.get(), std::span(s.ids).first(before), id);
+  return next_token_text(s.checkpoint.tokenizer.get(), std::span(s.ids).first(before), id);
 }
 
 Table words_table(const Subject& s, const Lens& lens, const std::vector<std::string>& words, const std::vector<int>& shown, int place) {
@@ -88,7 +89,7 @@ Document view(const Subject& s, const Flags& flags) {
   LensOptions options{.top = flags.top};
   options.first = std::max<Dim>(0, static_cast<Dim>(s.ids.size()) - flags.last);
   const Lens l = lens(s.device(), s.net(), s.ids, s.source, options);
-  const std::vector<std::string> words = words_of(s, l.stack);
+  const std::vector<std::string> words = s.words_of(l.stack);
   Document d{.name = "lens", .title = concat("Logit lens: ", model_line(s)), .parts = {}};
   d.parts.push_back(Words{concat("What the model would say if it stopped after a layer: ", what_is_applied(s.net()),
                                  " applied to the residual stream there. The last layer is the model's own answer. The truth is ",
@@ -130,12 +131,12 @@ Document view(const Subject& s, const Flags& flags) {
   return d;
 }
 
-std::function<Document(const Subject&)> parse(Args& args) {
+std::function<Document(const ViewRequest&)> parse(Args& args) {
   Flags f;
   f.top = static_cast<int>(args.number("top", 1, 100).value_or(1));
   f.last = args.number("last", 1, 1 << 24).value_or(f.last);
   f.columns = args.number("columns", 2, 1000).value_or(f.columns);
-  return [f](const Subject& s) { return view(s, f); };
+  return [f](const ViewRequest& s) { return view(s, f); };
 }
 
 }  // namespace

@@ -82,14 +82,14 @@ Document view(const Subject& s, const OutlierOptions& o) {
   return d;
 }
 
-std::function<Document(const Subject&)> parse(Args& args) {
+std::function<Document(const ViewRequest&)> parse(Args& args) {
   OutlierOptions o;
   o.magnitude = args.real("above").value_or(o.magnitude);
   o.layers = args.real("layers").value_or(o.layers);
   o.tokens = args.real("rows").value_or(o.tokens);
   for (double share : {o.layers, o.tokens})
     if (share < 0 || share > 1) fail_usage("--layers and --rows are shares between 0 and 1");
-  return [o](const Subject& s) { return view(s, o); };
+  return [o](const ViewRequest& s) { return view(s, o); };
 }
 
 }  // namespace

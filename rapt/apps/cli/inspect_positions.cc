@@ -198,11 +198,11 @@ void add_biases(Document& d, const Positions& p) {
 }
 
 Document view(const Subject& s, PositionOptions options, Dim channels) {
-  const Checkpoint& c = s.model.checkpoint;
+  const Checkpoint& c = s.checkpoint;
   const Model* model = c.model.get();
   const Recipe recipe = model ? model->recipe : resolve(preset(c.path));
   const Positions p = positions(s.device(), recipe, model, options);
-  Document d{.name = "positions", .title = concat("How ", model_name(s.model), " tells places apart"), .parts = {}};
+  Document d{.name = "positions", .title = concat("How ", model_name(s.checkpoint), " tells places apart"), .parts = {}};
   add_absolute(d, p, recipe, channels);
   add_rope(d, p, model, options.positions);
   add_biases(d, p);
@@ -211,12 +211,12 @@ Document view(const Subject& s, PositionOptions options, Dim channels) {
   return d;
 }
 
-std::function<Document(const Subject&)> parse(Args& args) {
+std::function<Document(const ViewRequest&)> parse(Args& args) {
   PositionOptions o;
   o.positions = args.number("positions", 1, 4096).value_or(64);
   o.length = args.number("length", 1, Dim{1} << 40).value_or(0);
   const Dim channels = args.number("channels", 1, 1 << 20).value_or(30);
-  return [o, channels](const Subject& s) { return view(s, o, channels); };
+  return [o, channels](const ViewRequest& s) { return view(s, o, channels); };
 }
 
 }  // namespace

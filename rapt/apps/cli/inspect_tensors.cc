@@ -18,7 +18,7 @@ struct Options {
 };
 
 Document list(const Subject& s) {
-  Document d{.name = "tensors", .title = concat("Points of ", model_name(s.model)), .parts = {}};
+  Document d{.name = "tensors", .title = concat("Points of ", model_name(s.checkpoint)), .parts = {}};
   d.parts.push_back(
       Words{"L is a layer's number, -1 the last layer, * all of them; T are the tokens of the text, S those of the source. --points shows "
             "some of them, --out writes them, --edit changes the pass where the last column says yes."});
@@ -62,7 +62,7 @@ Summary summary(const Captured& t, bool scores) {
   return s;
 }
 
-Document show(const Subject& s, const Options& o) {
+Document show(const ViewRequest& s, const Options& o) {
   if (o.points.empty()) return list(s);
   const std::vector<Asked> asked = ask_points(s.net(), o.points);
   if (o.save) check_capture_name(*o.save, asked.size());
@@ -77,7 +77,7 @@ Document show(const Subject& s, const Options& o) {
   if (o.save) write_capture(got, *o.save, s.force);
 
   Document d{.name = "tensors",
-             .title = concat("Tensors of ", model_name(s.model), " on ", counted(static_cast<Dim>(s.ids.size()), "token")),
+             .title = concat("Tensors of ", model_name(s.checkpoint), " on ", counted(static_cast<Dim>(s.ids.size()), "token")),
              .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   Table table{.title = "", .columns = {"point", "shape", "mean", "rms", "least", "most"}, .rows = {}};
@@ -110,7 +110,7 @@ Document show(const Subject& s, const Options& o) {
   return d;
 }
 
-std::function<Document(const Subject&)> parse(Args& args) {
+std::function<Document(const ViewRequest&)> parse(Args& args) {
   Options o;
   for (const std::string& list : args.values("points"))
     for (std::size_t at = 0; at <= list.size();) {
@@ -122,7 +122,7 @@ std::function<Document(const Subject&)> parse(Args& args) {
   o.save = args.value("out");
   o.most_bytes = 1048576.0 * static_cast<double>(args.number("max-mib", 1, Dim{1} << 30).value_or(0));
   if (o.save && o.points.empty()) fail_usage("--out writes points: name them with --points (without it all there are is listed)");
-  return [o](const Subject& s) { return show(s, o); };
+  return [o](const ViewRequest& s) { return show(s, o); };
 }
 
 }  // namespace

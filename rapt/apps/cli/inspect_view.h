@@ -7,27 +7,24 @@
 #include <vector>
 
 #include "rapt/apps/cli/model_args.h"
+#include "rapt/inspect/subject.h"
 #include "rapt/report/document.h"
 
 namespace rapt::cli {
 
-struct Subject {
-  const OpenModel& model;
-  std::vector<std::int32_t> ids,
-      source;   // framed (BOS, CLS … as the tokenizer says); source: of an encoder-decoder, whose ids are what its decoder reads
-  std::vector<std::string> words;          // of the tokens looked at, readable
+// A subject, and what else was asked of a view.
+struct ViewRequest : Subject {
+  ViewRequest(const OpenModel& of, const CommonArgs& args) : Subject(*of.device, of.checkpoint), common(args) {}
   const CommonArgs& common;
   const OpenModel* other = nullptr;  // the second model, of a view that takes two: compare makes sure that it reads the same tokens
-  std::string html = {};  // --html, and --force: for a view that makes its own page
+  std::string html = {};             // --html, and --force: for a view that makes its own page
   bool force = false;
-  Device& device() const { return *model.device; }
-  const Model& net() const { return *model.checkpoint.model; }
 };
 
 struct View {
   const char *name, *summary;
   const char* flags;  // help text of its own flags, or ""
-  std::function<Document(const Subject&)> (*parse)(Args& args);  // takes its flags
+  std::function<Document(const ViewRequest&)> (*parse)(Args& args);  // takes its flags
   int models = 1;  // operands before the text (compare: 2)
   bool preset = false;  // reads no text, and a preset's name will do: model.checkpoint has a path, no model then
   bool page = false;  // --html is this view's own business
@@ -35,6 +32,5 @@ struct View {
 };
 
 std::vector<std::string> view_names();
-std::string stack_name(Stack stack);  // "encoder", "decoder"
 
 }  // namespace rapt::cli

@@ -42,14 +42,6 @@ OpenModel open_model(const std::string& name, const CommonArgs& common, LoadOpti
   return m;
 }
 
-const Tokenizer& tokenizer_of(const Checkpoint& checkpoint) {
-  if (!checkpoint.tokenizer)
-    fail(
-        checkpoint.path,
-        " has no tokenizer beside its weights; put tokenizer.json (or the tokenizer.bin of a llama2.c model) there, or give token ids with --ids");
-  return *checkpoint.tokenizer;
-}
-
 std::vector<std::string> given_texts(std::span<const std::string> words, const std::optional<std::string>& in) {
   constexpr std::size_t kMost = std::size_t{1} << 30;
   if (in && !words.empty()) fail_usage("--in names the texts already; leave the words after the model away");
@@ -77,13 +69,6 @@ DType cache_type(Args& args) {
   for (DType known : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0})
     if (dtype_named(*name) == known) return known;
   fail_usage("--cache-type: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as '", *name, "'");
-}
-
-Json bytes_json(std::string_view text) {
-  if (valid_utf8(text)) return std::string(text);
-  std::string out;
-  for (char c : text) out += static_cast<unsigned char>(c) < 128 ? std::string(1, c) : "\xEF\xBF\xBD";
-  return out;
 }
 
 }  // namespace rapt::cli

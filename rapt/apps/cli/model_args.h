@@ -9,6 +9,7 @@
 
 #include "rapt/apps/cli/verb.h"
 #include "rapt/load/checkpoint.h"
+#include "rapt/text/words.h"
 #include "rapt/use/generate.h"
 
 namespace rapt::cli {
@@ -27,7 +28,6 @@ struct OpenModel {
   double seconds = 0;
 };
 OpenModel open_model(const std::string& path, const CommonArgs& common, LoadOptions options = {});
-const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where there is none
 
 // Texts to read: the words after the model; else the lines of --in FILE (may be .gz), or of standard input ("-", or no word). Fails where
 // there is none.
@@ -35,6 +35,5 @@ std::vector<std::string> given_texts(std::span<const std::string> words, const s
 
 DType weight_type(std::string_view name, std::string_view flag);  // a type that files store matrices in
 DType cache_type(Args& args);                         // --cache-type
-Json bytes_json(std::string_view text);               // text that may be broken UTF-8, as a string that is not
 
 }  // namespace rapt::cli

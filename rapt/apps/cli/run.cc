@@ -10,6 +10,7 @@
 #include "rapt/base/checked.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/edits.h"
+#include "rapt/text/prompt.h"
 
 namespace rapt::cli {
 namespace {
@@ -185,16 +186,16 @@ int run(Args& args) {
   Session session(*m.device, c, session_options);
 
   if (ids_text) {
-  } else if (const auto chat_template = translates ? std::nullopt : chat_template_of(c, s.raw)) {
+  } else if (const auto chat_template = translates ? std::nullopt : template_unless_raw(c, s.raw)) {
     std::vector<ChatMessage> messages;
     if (!s.system.empty()) messages.push_back({"system", s.system});
     messages.push_back({"user", prompt});
-    ids = chat_ids(c, *chat_template, messages);
+    ids = chat_ids(tokenizer_of(c), *chat_template, messages);
   } else {
     if (!s.system.empty())
       fail_usage("--system: ", words[0], s.raw ? " runs without its chat template (--raw)" : " has no chat template",
                  "; put the text into the prompt");
-    ids = plain_ids(c, prompt, s.special);
+    ids = prompt_ids(c, prompt, s.special);
   }
 
   const Interrupt interrupt(true);
@@ -210,7 +211,8 @@ int run(Args& args) {
         },
         &Interrupt::flag());
   } else {
-    all = answer(session, ids, s, streams ? make_answer_stream() : AnswerStream{});
+    const ReplyHooks hooks = show_answer(s, streams ? make_answer_stream() : AnswerStream{});
+    all = session.generate(ids, s.generate, hooks.on_token, hooks.on_prompt, hooks.cancel);
   }
   check_edits();
   if (common.json) print(as_json(words[0], c, session, all, s, static_cast<Dim>(ids.size())));

@@ -218,12 +218,6 @@ bool is_terminal_stderr() { return is_terminal(STDERR_FILENO); }
 bool is_terminal_stdin() { return is_terminal(STDIN_FILENO); }
 Dim columns_of_stdout() { return print_columns(STDOUT_FILENO); }
 
-std::string fixed(double x, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, x);
-  return text;
-}
-
 std::vector<std::int32_t> parse_ids(std::string_view text, std::string_view flag, std::string_view what) {
   std::vector<std::int32_t> ids;
   while (true) {

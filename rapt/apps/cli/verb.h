@@ -86,7 +86,6 @@ std::string read_stdin(std::size_t most);
 // Something to read lies in standard input from its start: a file nobody has begun to read, a pipe with bytes in it.
 bool stdin_waits();
 
-std::string fixed(double x, int digits);
 // "1 2 3" or "1,2,3".
 std::vector<std::int32_t> parse_ids(std::string_view text, std::string_view flag, std::string_view what = "token id");
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What some observers found, as documents: words, tables, maps, and the numbers for programs (docs/inspect-json.md). For `rapt inspect`,
+// for the page of report.h, and for whoever else shows them.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "rapt/inspect/massive.h"
+#include "rapt/inspect/sink_score.h"
+#include "rapt/inspect/subject.h"
+#include "rapt/report/document.h"
+
+namespace rapt {
+
+constexpr const char* kSinksSummary = "how much attention the first tokens collect (Sink_k), and whether length or direction does it";
+struct SinksOptions {
+  SinkOptions score;
+  Dim length = 64, texts = 100;                        // the text in pieces of so many tokens, at most so many of them
+  std::function<void(const std::string&)> note = {};  // what people should know: the text is short
+};
+Document sinks_document(const Subject& subject, const SinksOptions& options = {});
+
+constexpr const char* kMassiveSummary = "the few huge numbers of the residual stream, layer by token";
+struct MassiveDocumentOptions {
+  MassiveOptions which{.top = 1};
+  bool zero = false, mean = false;  // what the model is with them set to zero, to their mean
+  int layer = -1;                   // … after this layer; -1: where they appear
+  Dim window = 256;                 // tokens of a window of the text
+};
+Document massive_document(const Subject& subject, const MassiveDocumentOptions& options = {});
+
+constexpr const char* kNormsSummary = "lengths: the residual stream, what each part adds, q, k and v";
+Document norms_document(const Subject& subject);
+
+}  // namespace rapt
