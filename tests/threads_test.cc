@@ -217,13 +217,13 @@ TEST(Threads, ATeamGoesOnWithTheThreadsThereAre) {
             0);
 }
 
-struct Step {
+struct TrainedStep {
   double loss = 0;
   Values gradients;
-  bool operator==(const Step& o) const { return std::memcmp(&loss, &o.loss, sizeof loss) == 0 && same(gradients, o.gradients); }
+  bool operator==(const TrainedStep& o) const { return std::memcmp(&loss, &o.loss, sizeof loss) == 0 && same(gradients, o.gradients); }
 };
 
-Step train_step(rapt::Run& run, const Model& model, const PackedBatch& packed) {
+TrainedStep train_step(rapt::Run& run, const Model& model, const PackedBatch& packed) {
   run.reset();
   Gradients& gradients = run.tape->gradients;
   gradients.zero();
@@ -231,7 +231,7 @@ Step train_step(rapt::Run& run, const Model& model, const PackedBatch& packed) {
   std::vector<std::int32_t> targets(packed.tokens.begin() + 1, packed.tokens.end());
   targets.push_back(-1);
   const Loss loss = cross_entropy(run, forward(run, model, packed.batch), targets);
-  Step step{.loss = loss.mean.at(0), .gradients = {}};
+  TrainedStep step{.loss = loss.mean.at(0), .gradients = {}};
   backward(run, loss.mean);
   for (const Weight& w : model.weights)
     for (Dim r = 0; r < w.rows; ++r)
@@ -262,7 +262,7 @@ TEST(Threads, AfterAnExceptionARunHasTheSameBits) {
       if (calls++ == at) throw std::runtime_error("enough");
     });
     taps.see(site::ffn_out, [&](const Tapped&) { ++shown; });
-    const Step whole = train_step(run, model, packed);
+    const TrainedStep whole = train_step(run, model, packed);
     EXPECT_EQ(calls, recompute ? 6 : 3);
     EXPECT_EQ(shown, 3);
     for (int n = 0; n < (recompute ? 6 : 3); ++n) {
