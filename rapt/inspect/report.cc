@@ -54,15 +54,20 @@ void add_heads(Page& page, const AttentionRecord& record, const ReportOptions& o
   const auto tokens = static_cast<Dim>(page.tokens.size());
   const Dim pixels = options.pixels > 0 ? options.pixels : map_pixels(tokens, metrics.size());
   for (const HeadMap& m : head_maps(record, {.pixels = pixels, .most_rows = std::max(pixels, Dim{2048})})) {
-    Page::Map out{
-        .layer = m.place.layer, .head = column_of(record, m.place, m.head), .rows = static_cast<int>(m.rows), .keys = static_cast<int>(m.keys)};
+    Page::Map out{.layer = m.place.layer,
+                  .head = column_of(record, m.place, m.head),
+                  .rows = static_cast<int>(m.rows),
+                  .keys = static_cast<int>(m.keys)};
     for (const float v : m.values) out.pixels.push_back(static_cast<std::uint8_t>(std::lround(255 * std::clamp(v, 0.0f, 1.0f))));
     page.maps.push_back(std::move(out));
   }
   options.step(3);
   for (StrongestKeys& s : strongest_keys(record, options.keys > 0 ? static_cast<int>(options.keys) : link_count(tokens, metrics.size())))
-    page.strongest.push_back(
-        {.layer = s.place.layer, .head = column_of(record, s.place, s.head), .count = s.count, .keys = std::move(s.keys), .weights = std::move(s.weights)});
+    page.strongest.push_back({.layer = s.place.layer,
+                              .head = column_of(record, s.place, s.head),
+                              .count = s.count,
+                              .keys = std::move(s.keys),
+                              .weights = std::move(s.weights)});
   options.step(4);
 }
 

@@ -52,8 +52,7 @@ std::vector<double> by_depth(Device& f64, const Variant& variant, Dim layers, st
   LayerRecipe layer;
   layer.parts.push_back({.norm_in = norm, .body = AttnRecipe{.heads = 4, .mask = AttnRecipe::MaskKind::full}});
   if (variant.feed_forward)
-    layer.parts.push_back(
-        {.norm_in = norm, .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
+    layer.parts.push_back({.norm_in = norm, .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
   Recipe recipe;
   recipe.name = "residual";
   recipe.width = kWidth;

@@ -13,8 +13,15 @@
 namespace rapt::cli {
 namespace {
 
+std::optional<Dim> whole_text(std::string_view text) {
+  Dim n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size() || n < 0) return {};
+  return n;
+}
+
 struct Options {
-  std::optional<Dim> layer, head;
+  std::optional<Dim> layer, number, head;  // number: which of a layer's attentions
   std::optional<Stack> stack;
   bool cross = false;
   MapWindow window;
@@ -84,7 +91,9 @@ Document view(const Subject& s, const Options& o) {
   const Model& model = s.net();
   if (model.decoder && model.decoder->recurrent && model.decoder->recurrent->recipe.attention) return recurrent_view(s, o);
   const Stack stack = o.stack.value_or(model.encoder && (!model.decoder || !o.cross) ? Stack::encoder : Stack::decoder);
-  const auto wanted = [&](const AttentionPlace& p) { return p.stack == stack && p.cross == o.cross && (!o.layer || p.layer == *o.layer); };
+  const auto wanted = [&](const AttentionPlace& p) {
+    return p.stack == stack && p.cross == o.cross && (!o.layer || p.layer == *o.layer) && (!o.number || p.number == *o.number);
+  };
   Taps taps;
   const auto check_edits = install_edits(taps, model, parse_edits(o.edits));
   const AttentionRecord record(s.device(), model, s.ids, s.source, {.keep = wanted, .taps = &taps});
@@ -108,8 +117,8 @@ Document view(const Subject& s, const Options& o) {
   Document d{.name = "attention", .title = concat("One head of ", model_line(s)), .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   const MapWindow& w = map.window;
-  std::string title = concat(stack_prefix(model, place.stack), place.cross ? "cross-attention, " : "", "layer ", layer_label(place.layer, place.number), ", head ",
-                             head, ": first token ", fixed(best, 2));
+  std::string title = concat(stack_prefix(model, place.stack), place.cross ? "cross-attention, " : "", "layer ",
+                             layer_label(place.layer, place.number), ", head ", head, ": first token ", fixed(best, 2));
   if (!place.cross)
     title += concat(", itself ", fixed(sums.self / rows, 2), ", the one before ", fixed(sums.previous / std::max(1.0, rows - 1), 2));
   title += concat(", entropy ", fixed(sums.entropy / rows, 2));
@@ -147,7 +156,13 @@ Document view(const Subject& s, const Options& o) {
 
 std::function<Document(const ViewRequest&)> parse(Args& args) {
   Options o;
-  o.layer = args.number("layer", 0, 100000);
+  if (const std::optional<std::string> layer = args.value("layer")) {  // 5, or 5.2
+    const std::size_t dot = std::min(layer->find('.'), layer->size());
+    o.layer = whole_text(layer->substr(0, dot));
+    if (dot < layer->size()) o.number = whole_text(layer->substr(dot + 1));
+    if (!o.layer || (dot < layer->size() && !o.number))
+      fail_usage("--layer: wants a number, or 5.2 for the second of two, has '", *layer, "'");
+  }
   o.head = args.number("head", 0, 100000);
   o.stack = stack_arg(args);
   o.cross = args.flag("cross");
@@ -163,14 +178,15 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
 }  // namespace
 
 extern const View kAttentionView;
-const View kAttentionView = {"attention", "one head's map: which token looks at which, any part of it, at any length",
-                             "  --layer N --head N   the head (the one with the most weight on the first token)\n"
-                             "  --cross --stack NAME cross-attention; encoder or decoder\n"
-                             "  --rows A:B --keys A:B  a part of the map, in tokens\n"
-                             "  --pixels N           at most so many cells each way (256); a cell is the largest weight in it\n"
-                             "                       (of more than 1,024 rows a sample of at least that many is computed)\n"
-                             "  --scale NAME         of the colours: sqrt (default; small weights are seen) or linear\n"
-                             "  --edit SPEC          changes the pass, as in tensors (docs/edits.md)\n",
-                             parse};
+const View kAttentionView = {
+    "attention", "one head's map: which token looks at which, any part of it, at any length",
+    "  --layer N --head N   the head (the one with the most weight on the first token); N.2: the second of two in a layer\n"
+    "  --cross --stack NAME cross-attention; encoder or decoder\n"
+    "  --rows A:B --keys A:B  a part of the map, in tokens\n"
+    "  --pixels N           at most so many cells each way (256); a cell is the largest weight in it\n"
+    "                       (of more than 1,024 rows a sample of at least that many is computed)\n"
+    "  --scale NAME         of the colours: sqrt (default; small weights are seen) or linear\n"
+    "  --edit SPEC          changes the pass, as in tensors (docs/edits.md)\n",
+    parse};
 
 }  // namespace rapt::cli
