@@ -2,6 +2,7 @@
 // One pass. A part's output counts with its residual scale; q, k, v are those that self-attention reads.
 #include "rapt/inspect/norms.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -35,21 +36,28 @@ Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
     const std::vector<float> now = lengths(x);
     g.residual.insert(g.residual.end(), now.begin(), now.end());
   });
-  std::map<std::string_view, std::vector<double>> added;  // by the name of twins: what those before have added
+  const auto grid_of = [](NormGrid& g, const Part& part) -> std::vector<float>& {
+    if (!part.attention()) return g.ffn_out;
+    return part.attention()->spec.cross ? g.cross_out : g.attn_out;
+  };
+  std::map<const std::vector<float>*, std::vector<double>> added;  // of parts that share a grid: what those before have added
   taps.see(site::part_out, [&](const Tapped& t) {
     NormGrid& g = out.grids.back();
     const Part& part = part_of(model, t);
-    std::vector<float>& grid = part.ffn() ? g.ffn_out : part.attention()->spec.cross ? g.cross_out : g.attn_out;
-    grid.resize(static_cast<std::size_t>(t.layer) * static_cast<std::size_t>(g.tokens));  // layers without such a part
+    std::vector<float>& grid = grid_of(g, part);
     const Tensor x = text_rows(model, t.stack, t.value);
-    if (part.of == 1) {
+    const std::vector<Part>& parts = stack_of(model, t.stack).layers[static_cast<std::size_t>(t.layer)].parts;
+    const auto here = [&](auto from, auto to) { return std::count_if(from, to, [&](const Part& p) { return &grid_of(g, p) == &grid; }); };
+    const auto all = here(parts.begin(), parts.end()), before = here(parts.begin(), parts.begin() + t.part);
+    if (before == 0) grid.resize(static_cast<std::size_t>(t.layer) * static_cast<std::size_t>(g.tokens));  // layers without such a part
+    if (all == 1) {
       for (float length : lengths(x)) grid.push_back(length * static_cast<float>(std::abs(part.residual_scale)));
       return;
     }
-    std::vector<double>& sum = added[part.name.word];
-    if (part.number == 0) sum.assign(static_cast<std::size_t>(x.elements()), 0);
+    std::vector<double>& sum = added[&grid];
+    if (before == 0) sum.assign(static_cast<std::size_t>(x.elements()), 0);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part.residual_scale * x.at(static_cast<Dim>(i));
-    if (part.number + 1 < part.of) return;
+    if (before + 1 < all) return;
     const auto C = static_cast<std::size_t>(x.last());
     for (std::size_t i = 0; i < sum.size(); i += C)
       grid.push_back(static_cast<float>(std::sqrt(std::inner_product(&sum[i], &sum[i] + C, &sum[i], 0.0))));

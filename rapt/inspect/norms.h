@@ -13,7 +13,7 @@ struct NormGrid {  // of one stack
   Dim tokens = 0;
   int rows = 0;                       // layers + 1
   std::vector<float> residual;        // [rows][tokens]: L2
-  // [layers][tokens]: of what self-attention and the feed-forward part add (two of a kind: together), after their own norm and residual
+  // [layers][tokens]: of what self-attention adds, and what all parts that are no attention add (two of a kind: together), after their own norm and residual
   // scale; 0 where a layer has no such part.
   std::vector<float> attn_out, ffn_out;
   std::vector<float> cross_out;       // of cross-attention; empty where there is none
