@@ -7,7 +7,7 @@
 //   run_part(run, y, input, pass, sum)         the forward, [T,C] -> [T,C]
 //   part_points(Of<Y>), axis_size(y, axis)     what can be seen inside, by name
 //   cost(y, context) -> PartCost               operations and what the cache keeps
-// and one line in AnyPart (nn/layers.h). Whoever asks does so through std::visit: a kind that lacks one of these does not compile.
+// and its place in AnyPart (nn/layers.h), the same as in AnyPartRecipe. Whoever asks does so through std::visit: a kind that lacks one of these does not compile.
 #pragma once
 #include <optional>
 #include <span>

@@ -6,7 +6,8 @@
 //   is_causal(x), reads_memory(x)                how it looks at rows
 //   resolve(x, place)                            its rules; fills in what 0 stands for
 //   draw(drawing, x, width, stream)              its lines of the drawing
-// and one line in AnyPartRecipe (recipe.h). Whoever asks does so through std::visit: a kind that lacks one of these does not compile.
+//   x.dropout                                    of its own, 0: none
+// and its place in AnyPartRecipe (recipe.h). Whoever asks does so through std::visit: a kind that lacks one of these does not compile.
 // Its other half, with weights and a forward: nn/parts.
 #pragma once
 #include <string>
