@@ -132,7 +132,7 @@ class Ours {
       ++seed;
       for (std::size_t i = 0; i < t->as<float>().size(); ++i) t->as<float>()[i] = static_cast<float>(random_uniform(seed, i) * 3.4 - 1.7);
     }
-    taps_.see(Site::attn_stats, [](const Tapped&) {});
+    taps_.see(site::attn_stats, [](const Tapped&) {});
   }
   double forward(bool stats, double seconds) {
     run_.tape = nullptr;

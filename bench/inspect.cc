@@ -55,7 +55,7 @@ struct Bench {
   Sums sums = {};
 
   Bench(Device& d, const Model& m, std::vector<std::int32_t> text) : device(d), model(m), ids(std::move(text)) {
-    taps.see(Site::attn_stats, [this](const Tapped& t) { add_stats(t, 0, sums[{t.stack, t.layer, t.cross}]); });
+    taps.see(site::attn_stats, [this](const Tapped& t) { add_stats(t, 0, sums[{t.stack, t.layer, t.cross}]); });
   }
 
   void feed(KvCache& cache, Dim from, Dim count, bool watched) {

@@ -21,8 +21,8 @@ struct Count {
   }
 };
 
-inline PartRecipe self(const AttnRecipe& a, const NormRecipe& n) { return {.kind = PartRecipe::Kind::self, .norm_in = n, .attn = a}; }
-inline PartRecipe feed(const FfnRecipe& f, const NormRecipe& n) { return {.kind = PartRecipe::Kind::ffn, .norm_in = n, .ffn = f}; }
+inline PartRecipe self(const AttnRecipe& a, const NormRecipe& n) { return {.norm_in = n, .body = a}; }
+inline PartRecipe feed(const FfnRecipe& f, const NormRecipe& n) { return {.norm_in = n, .body = f}; }
 
 // Two layers of attention and feed-forward.
 inline Recipe small_decoder(const char* name, Dim width, const AttnRecipe& a, const FfnRecipe& f, const NormRecipe& n) {

@@ -83,7 +83,7 @@ TEST(Checkpoint, Llama2cFilesAreTheSameModel) {
   for (const bool own_head : {false, true}) {
     put_file(temp / "model.bin", as_llama2c(toy, own_head));
     const Checkpoint c = open_checkpoint(temp / "model.bin", {.change = [](Recipe& r) {  // llama2.c has one theta for all
-                                           for (auto& [letter, layer] : r.decoder->kinds) layer.parts[0].attn.pos.rope.theta = 1e5;
+                                           for (auto& [letter, layer] : r.decoder->kinds) layer.parts[0].self()->pos.rope.theta = 1e5;
                                          }});
     EXPECT_EQ(c.format, "llama2.c");
     EXPECT_EQ(c.family, "llama");
@@ -280,8 +280,8 @@ TEST(Checkpoint, RealModelsAreUnderstood) {
   }
   const Recipe gemma = checkpoint_recipe("gemma-3-270m-q4_k_m.gguf");
   EXPECT_EQ(gemma.decoder->pattern, "LLLLLG");
-  EXPECT_EQ(gemma.decoder->layer(5).parts[0].attn.pos.rope.theta, 1e6);
-  EXPECT_EQ(gemma.decoder->layer(0).parts[0].attn.window, 512);
+  EXPECT_EQ(gemma.decoder->layer(5).parts[0].self()->pos.rope.theta, 1e6);
+  EXPECT_EQ(gemma.decoder->layer(0).parts[0].self()->window, 512);
   EXPECT_EQ(gemma.decoder->layer(0).parts[0].norm_in->weight, NormRecipe::Gain::one);  // a GGUF has the one added already
 }
 

@@ -334,7 +334,7 @@ TEST_F(CliTranslate, ClassesOfLines) {
   r.vocab = 61;
   r.head = {.kind = HeadRecipe::Kind::classes, .classes = 3};
   for (PartRecipe& p : r.encoder->kinds.at("L").parts)
-    if (p.kind == PartRecipe::Kind::self) p.attn.heads = 3;
+    if (AttnRecipe* a = p.self()) a->heads = 3;
   Model model(resolve(r));
   randomise(model, 3);
   const TokenizerFiles files{letters_json(),

@@ -110,7 +110,7 @@ std::vector<Mutation> mutations() {
     };
   };
   auto attention = [parts](auto change) {
-    return parts([change](PartRecipe& p) { return p.kind != PartRecipe::Kind::ffn && change(p.attn); });
+    return parts([change](PartRecipe& p) { return p.attention() && change(*p.attention()); });
   };
   auto rope = [attention](auto change) {
     return attention([change](AttnRecipe& a) { return a.pos.kind == PosRecipe::Kind::rope && change(a.pos.rope); });
@@ -138,8 +138,8 @@ std::vector<Mutation> mutations() {
       {"bias dropped", attention([](AttnRecipe& a) { return std::exchange(a.bias, {}) != BiasRecipe{}; })},
       {"buckets reach", attention([](AttnRecipe& a) { return a.pos.kind == PosRecipe::Kind::bucket && (a.pos.bucket.max *= 2, true); })},
       {"activation", parts([](PartRecipe& p) {
-         if (p.kind != PartRecipe::Kind::ffn) return false;
-         p.ffn.act = p.ffn.act == Act::gelu ? Act::gelu_tanh : Act::gelu;
+         if (!p.ffn()) return false;
+         p.ffn()->act = p.ffn()->act == Act::gelu ? Act::gelu_tanh : Act::gelu;
          return true;
        })},
       {"norm of the sum before it", parts([](PartRecipe& p) {
@@ -351,7 +351,7 @@ TEST(Family, TensorsDecideBiases) {
   Toy toy = read_toy("qwen2");
   for (int i = 0; i < 2; ++i)
     for (const char* x : {"q", "k", "v"}) toy.remove(concat("model.layers.", i, ".self_attn.", x, "_proj.bias"));
-  EXPECT_EQ(open_toy(toy).model->recipe.decoder->layer(0).parts[0].attn.bias, BiasRecipe{});
+  EXPECT_EQ(open_toy(toy).model->recipe.decoder->layer(0).parts[0].self()->bias, BiasRecipe{});
   Toy half = read_toy("qwen2");
   half.remove("model.layers.1.self_attn.k_proj.bias");
   expect_words(toy_error(half), {"model.layers.1.self_attn.k_proj.bias", "missing"});

@@ -119,10 +119,10 @@ void fill_by_rule(Model& model, const Golden& g) {
 }
 
 // ------------------------------------------------------------------------------------------------ the comparison
-struct Packed {  // sequences one after the other
+struct PackedBatch {  // sequences one after the other
   std::vector<std::int32_t> tokens, types;
   Batch batch;
-  explicit Packed(const std::vector<std::vector<std::int32_t>>& sequences, const std::vector<std::vector<std::int32_t>>& kinds = {}) {
+  explicit PackedBatch(const std::vector<std::vector<std::int32_t>>& sequences, const std::vector<std::vector<std::int32_t>>& kinds = {}) {
     for (const auto& s : sequences) {
       batch.sequences.push_back(
           {.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(s.size()), .id = batch.sequences.size()});
@@ -132,8 +132,8 @@ struct Packed {  // sequences one after the other
     batch.tokens = tokens;
     batch.types = types;
   }
-  Packed(const Packed&) = delete;
-  Packed& operator=(const Packed&) = delete;
+  PackedBatch(const PackedBatch&) = delete;
+  PackedBatch& operator=(const PackedBatch&) = delete;
 };
 
 // max |difference| to the stored numbers, all sequences in one packed batch. `change` may spoil the weights.
@@ -141,7 +141,7 @@ double distance(const Golden& g, const Recipe& recipe, Device& device, const std
   Model model(recipe, device.real);
   fill_by_rule(model, g);
   if (change) change(model);
-  const Packed target(g.sequences, g.types), source(g.sources);
+  const PackedBatch target(g.sequences, g.types), source(g.sources);
   rapt::Run run(device);
   const Tensor y = forward(run, model, target.batch, g.sources.empty() ? nullptr : &source.batch);  // [T,V]
   double worst = 0;
@@ -202,19 +202,21 @@ void take_sizes(Recipe& preset, const Recipe& toy) {
         PartRecipe& p = layer.parts[i];
         const PartRecipe& q = other->second.parts[i];
         p.dropout = q.dropout;
-        p.ffn.width = q.ffn.width;
-        p.ffn.dropout = q.ffn.dropout;
-        if (sharing(p.attn) == sharing(q.attn)) p.attn.kv_heads = q.attn.kv_heads;
-        p.attn.heads = q.attn.heads;
-        p.attn.head_dim = q.attn.head_dim;
-        p.attn.v_dim = q.attn.v_dim;
-        p.attn.dropout = q.attn.dropout;
-        positive(p.attn.window, q.attn.window);
-        positive(p.attn.cap, q.attn.cap);
-        positive(p.attn.pos.rope.original, q.attn.pos.rope.original);
-        if (p.attn.scale.number != 1 && q.attn.scale.number != 1) p.attn.scale.number = q.attn.scale.number;
-        p.attn.pos.bucket.count = q.attn.pos.bucket.count;
-        p.attn.pos.bucket.max = q.attn.pos.bucket.max;
+        if (p.ffn() && q.ffn()) p.ffn()->width = q.ffn()->width, p.ffn()->dropout = q.ffn()->dropout;
+        AttnRecipe* a = p.attention();
+        const AttnRecipe* b = q.attention();
+        if (!a || !b) continue;
+        if (sharing(*a) == sharing(*b)) a->kv_heads = b->kv_heads;
+        a->heads = b->heads;
+        a->head_dim = b->head_dim;
+        a->v_dim = b->v_dim;
+        a->dropout = b->dropout;
+        positive(a->window, b->window);
+        positive(a->cap, b->cap);
+        positive(a->pos.rope.original, b->pos.rope.original);
+        if (a->scale.number != 1 && b->scale.number != 1) a->scale.number = b->scale.number;
+        a->pos.bucket.count = b->pos.bucket.count;
+        a->pos.bucket.max = b->pos.bucket.max;
       }
     }
   };
@@ -256,7 +258,7 @@ void each_part(Recipe& r, const std::function<void(PartRecipe&)>& f) {
 
 void each_attention(Recipe& r, const std::function<void(AttnRecipe&)>& f) {
   each_part(r, [&](PartRecipe& p) {
-    if (p.kind != PartRecipe::Kind::ffn) f(p.attn);
+    if (p.attention()) f(*p.attention());
   });
 }
 
@@ -266,7 +268,7 @@ void each_norm(Recipe& r, const std::function<void(NormRecipe&)>& f) {
   };
   each_part(r, [&](PartRecipe& p) {
     at(p.norm_in), at(p.norm_out), at(p.norm_sum);
-    if (p.attn.qk_norm) f(p.attn.qk_norm->norm);
+    if (p.attention() && p.attention()->qk_norm) f(p.attention()->qk_norm->norm);
   });
   at(r.embed.norm);
   for (auto* stack : {&r.encoder, &r.decoder})

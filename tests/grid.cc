@@ -195,15 +195,13 @@ const std::vector<Axis>& axes() {
   return all;
 }
 
-PartRecipe part(const Draft& d, PartRecipe::Kind kind) {
-  PartRecipe p{.kind = kind, .residual_scale = d.residual_scale, .dropout = d.dropout};
-  p.attn = d.attn;
-  p.ffn = d.ffn;
-  p.ffn.dropout = d.dropout;
-  if (kind == PartRecipe::Kind::cross) {  // what belongs to positions stays in self-attention
-    p.attn.pos = {};
-    p.attn.mask = MaskKind::full;
-    p.attn.window = p.attn.keep = p.attn.chunk = 0;
+PartRecipe part(const Draft& d, const AnyPartRecipe& body) {
+  PartRecipe p{.residual_scale = d.residual_scale, .dropout = d.dropout, .body = body};
+  if (FfnRecipe* f = p.ffn()) f->dropout = d.dropout;
+  if (AttnRecipe* a = p.cross()) {  // what belongs to positions stays in self-attention
+    a->pos = {};
+    a->mask = MaskKind::full;
+    a->window = a->keep = a->chunk = 0;
   }
   if (d.wiring == 0 || d.wiring == 2 || d.wiring == 5) p.norm_in = d.norm;
   if (d.wiring == 2 || d.wiring == 3) p.norm_out = d.norm;
@@ -217,13 +215,15 @@ StackRecipe stack(const Draft& d, bool encoder, bool cross) {
   LayerRecipe layer;
   layer.parallel = d.wiring >= 4;
   if (d.wiring == 4) layer.norm_in = d.norm;
-  layer.parts.push_back(part(own, PartRecipe::Kind::self));
-  if (cross) layer.parts.push_back(part(own, PartRecipe::Kind::cross));
-  layer.parts.push_back(part(own, PartRecipe::Kind::ffn));
+  AttnRecipe to_memory = own.attn;
+  to_memory.cross = true;
+  layer.parts.push_back(part(own, own.attn));
+  if (cross) layer.parts.push_back(part(own, to_memory));
+  layer.parts.push_back(part(own, own.ffn));
   StackRecipe s{.layers = 2, .kinds = {{"L", layer}}, .final_norm = d.norm, .dropout = d.dropout};
   if (d.pattern) {  // a second kind of layer without its position and window, as Gemma and Llama 4 mix them
     LayerRecipe other = layer;
-    AttnRecipe& a = other.parts[0].attn;
+    AttnRecipe& a = *other.parts[0].self();
     a.window = a.keep = 0;
     if (a.pos.kind == PosRecipe::Kind::rope) a.pos.rope.theta = 1000;
     s.layers = 3;

@@ -95,7 +95,7 @@ struct Trained {
   std::vector<double> logits;
 };
 
-Trained train_pass(Device& device, const Model& model, const Packed& packed, Gradients* gradients, bool recompute) {
+Trained train_pass(Device& device, const Model& model, const PackedBatch& packed, Gradients* gradients, bool recompute) {
   Run run(device);
   std::optional<Tape> tape;
   if (gradients) run.tape = &tape.emplace(*gradients);
@@ -121,7 +121,7 @@ TEST(Grid, RecomputeEqualsNoRecomputeBitForBit) {
   for_grid([&](const GridCase& c, std::size_t n) {
     Model model(c.recipe, device.real);
     randomise(model, n);
-    const Packed packed(some_texts(c.recipe, kLengths, n));
+    const PackedBatch packed(some_texts(c.recipe, kLengths, n));
     Gradients kept(device.real), again(device.real);
     const Trained a = train_pass(device, model, packed, &kept, false), b = train_pass(device, model, packed, &again, true);
     EXPECT_TRUE(same_bits(a.logits, b.logits));
@@ -138,7 +138,7 @@ TEST(Grid, GradientEqualsFiniteDifferenceInFloat64) {
   for_grid([&](const GridCase& c, std::size_t n) {
     Model model(c.recipe, DType::f64);
     randomise(model, n);
-    const Packed packed(some_texts(c.recipe, kLengths, n));
+    const PackedBatch packed(some_texts(c.recipe, kLengths, n));
     Gradients gradients(DType::f64);
     train_pass(exact, model, packed, &gradients, false);
     // Along one unit direction per weight; under sanitizers along one direction through all weights at once.

@@ -148,7 +148,7 @@ TEST(Heads, GatesOfEachHead) {
     Toy toy(name, "f64");
     std::vector<double> gate;  // [37][4 heads][6]
     Taps taps;
-    taps.see(Site::gate, [&](const Tapped& t) {
+    see_gates(taps, [&](const Tapped& t) {
       if (t.layer != 1) return;
       const std::vector<double> some = test::all_values(t.value);
       gate.insert(gate.end(), some.begin() + (gate.empty() ? toy.model.recipe.embed.sink_tokens * 24 : 0), some.end());
@@ -171,12 +171,12 @@ TEST(Heads, AGateForAllHeadsIsEveryHeads) {
   Device device({.threads = 1});
   Recipe recipe = with_settings(test::toy_recipe("llama3-gate-g1", 1),
                                 std::vector<std::string>{"heads=6", "head_dim=6"});  // as many as channels of a head
-  recipe.decoder->kinds["L"].parts[0].attn.gate = {{.at = GateRecipe::At::sdpa, .heads = GateRecipe::Heads::shared}};
+  recipe.decoder->kinds["L"].parts[0].self()->gate = {{.at = GateRecipe::At::sdpa, .heads = GateRecipe::Heads::shared}};
   Model model(recipe, device.real);
   test::randomise(model, 3, 1.6);
   std::vector<double> gate;
   Taps taps;
-  taps.see(Site::gate, [&](const Tapped& t) { gate = test::all_values(t.value); });
+  see_gates(taps, [&](const Tapped& t) { gate = test::all_values(t.value); });
   const AttentionRecord record(device, model, test::toy_ids(11), {}, {.taps = &taps});
   ASSERT_EQ(gate.size(), 11u * 6);
   const std::vector<HeadMetrics> all = head_metrics(record);
@@ -328,7 +328,7 @@ TEST(Heads, StrongestKeysAreTheLargestOfEachRow) {
 TEST(Heads, EditsOfQueriesShowInTheRows) {
   Toy toy("llama3", "f64");
   Taps taps;
-  taps.edit(Site::q, [](const Tapped& t) {
+  taps.edit(site::q, [](const Tapped& t) {
     for (double& x : t.value.as<double>()) x = 0;
   });
   const AttentionRecord record(toy.device, toy.model, toy.ids, {}, {.taps = &taps});
@@ -396,10 +396,10 @@ TEST(Heads, HeadVisFilesOfFarKeysHalfCharactersAndFiguresThatAreNotFinite) {
   Model model(with_settings(test::toy_recipe("llama3", 1), std::vector<std::string>{"heads=1", "kv_heads=1", "context=4100"}), device.real);
   test::randomise(model, 3);
   Taps taps;
-  taps.edit(Site::q, [](const Tapped& t) {
+  taps.edit(site::q, [](const Tapped& t) {
     for (float& x : t.value.as<float>()) x = 1;
   });
-  taps.edit(Site::k, [](const Tapped& t) {
+  taps.edit(site::k, [](const Tapped& t) {
     for (float& x : t.value.as<float>()) x = 0;
     for (float& x : t.value.as<float>().first(6)) x = 20;
   });
@@ -438,8 +438,8 @@ TEST(Heads, SmolLM2AgainstTheDefinition) {
   const auto keep = [](std::map<int, std::vector<double>>& to) {
     return [&to](const Tapped& t) { to[t.layer] = test::all_values(t.value); };
   };
-  taps.see(Site::q, keep(q));
-  taps.see(Site::k, keep(k));
+  taps.see(site::q, keep(q));
+  taps.see(site::k, keep(k));
   const AttentionRecord record(device, *c.model, ids, {}, {.taps = &taps});
   const std::vector<HeadMetrics> metrics = head_metrics(record);
   for (const AttentionPlace& p : record.places()) {

@@ -270,7 +270,7 @@ TEST(Inside, AnEditOfTheQueryReachesItsSecondForm) {
   Recipe recipe = test::small_decoder();
   for (auto& [name, layer] : recipe.decoder->kinds)
     for (PartRecipe& p : layer.parts)
-      if (p.kind == PartRecipe::Kind::self) p.attn.window = 3, p.attn.keep = 2;
+      if (AttnRecipe* a = p.self()) a->window = 3, a->keep = 2;
   const Checkpoint toy = test::memory_checkpoint(recipe, 5);
   // Zero queries give equal weights over the 2 kept keys and the window of 3, whatever the keys are.
   Taps taps;
@@ -288,7 +288,7 @@ TEST(Inside, GatesAreToldApart) {
   Recipe recipe = test::small_decoder();
   for (auto& [name, layer] : recipe.decoder->kinds)
     for (PartRecipe& p : layer.parts)
-      if (p.kind == PartRecipe::Kind::self) p.attn.gate = {{.at = GateRecipe::At::sdpa}, {.at = GateRecipe::At::v}};
+      if (AttnRecipe* a = p.self()) a->gate = {{.at = GateRecipe::At::sdpa}, {.at = GateRecipe::At::v}};
   const Checkpoint toy = test::memory_checkpoint(recipe, 6);
   const Model& model = *toy.model;
   const Capture got =

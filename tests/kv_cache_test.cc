@@ -31,15 +31,15 @@ Recipe recipe_of(const Shape& s) {
   r.context = 4096;
   r.embed.sink_tokens = s.sinks;
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .norm_in = NormRecipe{}, .attn = attn});
-  const PartRecipe ffn{.kind = PartRecipe::Kind::ffn, .norm_in = NormRecipe{}, .ffn = {.width = 40}};
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = attn});
+  const PartRecipe ffn{.norm_in = NormRecipe{}, .body = FfnRecipe{.width = 40}};
   if (s.translates) {
     LayerRecipe encoder = layer;
-    encoder.parts[0].attn.mask = AttnRecipe::MaskKind::full;
+    encoder.parts[0].self()->mask = AttnRecipe::MaskKind::full;
     encoder.parts.push_back(ffn);
     r.encoder = StackRecipe{.layers = 1, .kinds = {{"L", encoder}}, .final_norm = NormRecipe{}};
-    AttnRecipe cross{.heads = 6, .kv_heads = 2, .head_dim = 32};
-    layer.parts.push_back({.kind = PartRecipe::Kind::cross, .norm_in = NormRecipe{}, .attn = cross});
+    AttnRecipe cross{.cross = true, .heads = 6, .kv_heads = 2, .head_dim = 32};
+    layer.parts.push_back({.norm_in = NormRecipe{}, .body = cross});
   }
   layer.parts.push_back(ffn);
   r.decoder = StackRecipe{.layers = 2, .kinds = {{"L", layer}}, .final_norm = NormRecipe{}};
@@ -207,7 +207,7 @@ TEST(KvCache, SaysWhatIsWrong) {
   EXPECT_NE(error_of([&] { cache.share(1, 1, 5); }).find("with itself"), std::string::npos);
   EXPECT_NE(error_of([&] { cache.share(1, 3, 11); }).find("has 10 tokens"), std::string::npos);
   Recipe odd = recipe_of({});
-  odd.decoder->kinds.begin()->second.parts[0].attn.head_dim = 20;
+  odd.decoder->kinds.begin()->second.parts[0].self()->head_dim = 20;
   Model model(odd, w.device.real);
   randomise(model, 1);
   KvCache narrow(w.device.real, DType::q8_0);
@@ -241,8 +241,7 @@ TEST(KvCache, KeyBiasesStayOutOfAQuantizedCache) {
   for (DType format : {DType::q8_0, DType::q4_0}) {
     double error[2] = {};
     for (bool apart : {false, true}) {
-      KvCache cache(w.device.real, format);
-      cache.apart = apart;
+      KvCache cache(w.device.real, format, apart ? KvCache::KeyBias::apart : KvCache::KeyBias::stored);
       const std::vector<double> got = w.read(cache, 1, w.tokens, 200, 64);
       double power = 0;
       for (std::size_t i = 0; i < got.size(); ++i) error[apart] += std::pow(got[i] - right[i], 2), power += std::pow(right[i], 2);

@@ -93,14 +93,14 @@ inline Recipe small_decoder(Dim window = 0, Dim context = 256, Dim vocab = 40) {
   r.vocab = vocab, r.context = context;
   for (auto& [name, layer] : r.decoder->kinds)
     for (PartRecipe& p : layer.parts) {
-      if (p.kind == PartRecipe::Kind::self) p.attn.heads = 4, p.attn.kv_heads = 2, p.attn.head_dim = 8;
-      if (p.kind == PartRecipe::Kind::ffn) p.ffn.width = 48;
+      if (AttnRecipe* a = p.self()) a->heads = 4, a->kv_heads = 2, a->head_dim = 8;
+      if (FfnRecipe* f = p.ffn()) f->width = 48;
     }
   if (window > 0) {
     r.decoder->pattern = "WL";
     r.decoder->kinds["W"] = r.decoder->kinds["L"];
     for (PartRecipe& p : r.decoder->kinds["W"].parts)
-      if (p.kind == PartRecipe::Kind::self) p.attn.window = window;
+      if (AttnRecipe* a = p.self()) a->window = window;
   }
   return r;
 }
@@ -111,7 +111,7 @@ inline Recipe small_learned(Dim context = 64) {  // like GPT-2
   r.vocab = 40, r.context = context;
   for (auto& [name, layer] : r.decoder->kinds)
     for (PartRecipe& p : layer.parts)
-      if (p.kind == PartRecipe::Kind::self) p.attn.heads = 3;
+      if (AttnRecipe* a = p.self()) a->heads = 3;
   return r;
 }
 

@@ -47,11 +47,9 @@ Recipe small(const std::string& name) {
     s.layers = s.pattern.size() > 1 ? static_cast<Dim>(s.pattern.size()) + 1 : 2;
     for (auto& [letter, layer] : s.kinds)
       for (PartRecipe& p : layer.parts) {
-        if (p.kind == PartRecipe::Kind::ffn) {
-          if (p.ffn.width > 0) p.ffn.width = 52;
-          continue;
-        }
-        AttnRecipe& a = p.attn;
+        if (FfnRecipe* f = p.ffn(); f && f->width > 0) f->width = 52;
+        if (!p.attention()) continue;
+        AttnRecipe& a = *p.attention();
         a.kv_heads = a.kv_heads == 0 || a.kv_heads == a.heads ? 0 : a.kv_heads == 1 ? 1 : 2;
         a.heads = 4;
         if (a.head_dim > 0) a.head_dim = 10;
@@ -153,7 +151,7 @@ TEST(ModelFolder, AFamilyIsTakenOnlyWhereItSaysEverything) {
   auto biases = [](BiasRecipe b) {
     return [b](Recipe& r) {
       each_part(r, [&](PartRecipe& p) {
-        if (p.kind == PartRecipe::Kind::self) p.attn.bias = b;
+        if (AttnRecipe* a = p.self()) a->bias = b;
       });
     };
   };
@@ -169,9 +167,13 @@ TEST(ModelFolder, AFamilyIsTakenOnlyWhereItSaysEverything) {
   EXPECT_EQ(changed("gpt2", [](Recipe& r) { r.head.cap = 30; }), "");
   EXPECT_EQ(changed("llama2", [](Recipe& r) { r.embed.scale_sqrt_width = true; }), "");
   EXPECT_EQ(
-      changed("mistral", [](Recipe& r) { each_part(r, [](PartRecipe& p) { p.attn.keep = p.kind == PartRecipe::Kind::self ? 2 : 0; }); }),
+      changed("mistral", [](Recipe& r) { each_part(r, [](PartRecipe& p) {
+        if (p.self()) p.self()->keep = 2;
+      }); }),
       "");
-  EXPECT_EQ(changed("gemma2", [](Recipe& r) { each_part(r, [](PartRecipe& p) { p.attn.scale = {}; }); }), "gemma2");
+  EXPECT_EQ(changed("gemma2", [](Recipe& r) { each_part(r, [](PartRecipe& p) {
+    if (p.self()) p.self()->scale = {};
+  }); }), "gemma2");
   EXPECT_EQ(changed("gemma2", [](Recipe& r) { r.decoder->pattern = "G", r.decoder->kinds.erase("L"); }), "gemma2");
   EXPECT_EQ(changed("bert", [](Recipe& r) { r.head = {.kind = HeadRecipe::Kind::none}; }), "bert");
   EXPECT_EQ(changed("bert", [](Recipe& r) { r.embed.types = 0; }), "");
@@ -270,7 +272,7 @@ TEST(ModelFolder, RecipeAndConfigMustAgree) {
   EXPECT_TRUE(holds(opening("{ \"width\": "), "recipe.json:1:"));
   EXPECT_TRUE(holds(opening(replaced(good, "\"vocab\"", "\"vocabb\"")), "vocab"));
   EXPECT_EQ(opening(replaced(good, "\"attn_dropout\": 0.1", "\"attn_dropout\": 0.25")), "");  // what config.json does not decide is ours
-  EXPECT_EQ(open_checkpoint(temp / "m").model->recipe.decoder->layer(0).parts[0].attn.dropout, 0.25);
+  EXPECT_EQ(open_checkpoint(temp / "m").model->recipe.decoder->layer(0).parts[0].self()->dropout, 0.25);
   put_file(temp / "m/config.json", replaced(file_text(temp / "m/config.json"), "\"n_head\": 4", "\"n_head\": 6"));
   EXPECT_TRUE(holds(opening(good), "heads"));
   // Two tables that happen to be equal are still two.
@@ -321,8 +323,8 @@ TEST(ModelFolder, WrittenFoldersConvertToGguf) {
     Recipe r = small(name);
     r.width = 64, r.head.scale = r.head.scale == 1 ? 1 : 0.125;
     each_part(r, [](PartRecipe& p) {
-      if (p.kind == PartRecipe::Kind::ffn) p.ffn.width = 96;
-      else p.attn.head_dim = p.attn.v_dim = 16;
+      if (FfnRecipe* f = p.ffn()) f->width = 96;
+      if (AttnRecipe* a = p.attention()) a->head_dim = a->v_dim = 16;
     });
     Model m{resolve(r)};
     randomise(m, 5);
@@ -350,8 +352,8 @@ TEST(ModelFolder, OurOwnFormAsGguf) {
     Recipe r = small(name);
     r.width = 64;
     each_part(r, [](PartRecipe& p) {
-      if (p.kind == PartRecipe::Kind::ffn) p.ffn.width = 96;
-      else p.attn.head_dim = p.attn.v_dim = 16, p.attn.extra = {.kind = ExtraRecipe::Kind::kv_slots, .slots = 2};
+      if (FfnRecipe* f = p.ffn()) f->width = 96;
+      if (AttnRecipe* a = p.attention()) a->head_dim = a->v_dim = 16, a->extra = {.kind = ExtraRecipe::Kind::kv_slots, .slots = 2};
     });
     Model m{resolve(r)};
     randomise(m, 5);
@@ -531,7 +533,7 @@ TEST(Classifier, PoolsTheRowsItSays) {
           EXPECT_NEAR(got[s * 3 + static_cast<std::size_t>(k)], dot("head.classes.weight", "head.classes.bias", k, step), 1e-12);
       }
       // Loss: results times fixed numbers; slope along one direction through all weights.
-      const Packed packed(texts);
+      const PackedBatch packed(texts);
       Gradients gradients(DType::f64);
       auto loss = [&](bool back) {
         rapt::Run run(exact);

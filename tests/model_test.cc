@@ -20,8 +20,8 @@ Recipe small(const AttnRecipe& attn) {
   r.vocab = 31;
   r.context = 512;
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .norm_in = NormRecipe{}, .attn = attn});
-  layer.parts.push_back({.kind = PartRecipe::Kind::ffn, .norm_in = NormRecipe{}, .ffn = {.width = 40}});
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = attn});
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = FfnRecipe{.width = 40}});
   r.decoder = StackRecipe{.layers = 2, .kinds = {{"L", layer}}, .final_norm = NormRecipe{}};
   return r;
 }
@@ -119,7 +119,7 @@ std::vector<double> train(Device& device, Model& model, bool recompute) {
   run.training = true;
   run.recompute = recompute;
   const Dim lengths[] = {17, 9, 30};
-  const Packed packed(some_texts(model.recipe, lengths, 11));
+  const PackedBatch packed(some_texts(model.recipe, lengths, 11));
   std::vector<std::int32_t> targets(packed.tokens.begin() + 1, packed.tokens.end());
   targets.push_back(-1);
   std::vector<double> losses;
@@ -138,7 +138,7 @@ std::vector<double> train(Device& device, Model& model, bool recompute) {
 TEST(Model, TrainingLearnsAndDoesNotDependOnThreadsOrRecomputation) {
   Recipe recipe = small(rotary());
   recipe.decoder->kinds["L"].parts[0].dropout = 0.1;
-  recipe.decoder->kinds["L"].parts[0].attn.dropout = 0.1;
+  recipe.decoder->kinds["L"].parts[0].self()->dropout = 0.1;
   std::vector<std::vector<double>> losses;
   std::vector<double> weights[3];
   for (int mode = 0; mode < 3; ++mode) {

@@ -16,9 +16,11 @@ void randomise(Model& model, std::uint64_t seed, double gain) {
       if (is((*stack)->final_norm)) return true;
       for (const Layer& l : (*stack)->layers) {
         if (is(l.norm_in)) return true;
-        for (const Part& p : l.parts)
-          for (const auto* n : {&p.norm_in, &p.norm_out, &p.norm_sum, &p.attn.q_norm, &p.attn.k_norm, &p.attn.v_norm, &p.attn.z_norm})
-            if (is(*n)) return true;
+        for (const Part& p : l.parts) {
+          if (is(p.norm_in) || is(p.norm_out) || is(p.norm_sum)) return true;
+          const Attention* a = p.attention();
+          if (a && (is(a->q_norm) || is(a->k_norm) || is(a->v_norm) || is(a->z_norm))) return true;
+        }
       }
     }
     return is(model.embed_norm) || is(model.head_norm);
@@ -62,7 +64,7 @@ std::vector<Text> some_texts(const Recipe& recipe, std::span<const Dim> lengths,
   return texts;
 }
 
-Packed::Packed(std::span<const Text> texts) {
+PackedBatch::PackedBatch(std::span<const Text> texts) {
   for (const Text& t : texts) {
     const Dim count = static_cast<Dim>(t.tokens.size()), sources = static_cast<Dim>(t.source.size());
     batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()), .count = count, .prefix = t.prefix, .id = t.id});
@@ -87,7 +89,7 @@ std::vector<double> all_values(const Tensor& t) {
 
 std::vector<double> logits_of(Device& device, const Model& model, std::span<const Text> texts) {
   Run run(device);
-  const Packed packed(texts);
+  const PackedBatch packed(texts);
   return all_values(forward(run, model, packed.batch, packed.source_or_null()));
 }
 

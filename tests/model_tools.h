@@ -20,12 +20,12 @@ struct Text {  // one sequence
 std::vector<Text> some_texts(const Recipe& recipe, std::span<const Dim> lengths, std::uint64_t seed);
 
 // Texts as a batch; owns what the batch looks at.
-struct Packed {
+struct PackedBatch {
   std::vector<std::int32_t> tokens, types, source_tokens;
   Batch batch, source;
   bool has_source = false;
-  explicit Packed(std::span<const Text> texts);
-  Packed(const Packed&) = delete;
+  explicit PackedBatch(std::span<const Text> texts);
+  PackedBatch(const PackedBatch&) = delete;
   const Batch* source_or_null() const { return has_source ? &source : nullptr; }
 };
 

@@ -296,11 +296,9 @@ class Naive {
       const std::string at = name + "." + std::to_string(i);
       const Matrix shared = norm(x, l.norm_in, at + ".norm_in");
       for (const PartRecipe& p : l.parts) {
-        const std::string part = at + (p.kind == PartRecipe::Kind::self ? ".self" : p.kind == PartRecipe::Kind::cross ? ".cross" : ".ffn");
+        const std::string part = concat(at, p.self() ? ".self" : p.cross() ? ".cross" : ".ffn");
         const Matrix h = norm(l.parallel ? shared : x, p.norm_in, part + ".norm_in");
-        Matrix y = p.kind == PartRecipe::Kind::ffn ? ffn(p.ffn, part, h)
-                                                   : attention(p.attn, p.kind == PartRecipe::Kind::cross, name, part, h,
-                                                               p.kind == PartRecipe::Kind::cross ? memory : h, prefix);
+        Matrix y = p.ffn() ? ffn(*p.ffn(), part, h) : attention(*p.attention(), p.cross(), name, part, h, p.cross() ? memory : h, prefix);
         y = norm(y, p.norm_out, part + ".norm_out");
         for (std::size_t n = 0; n < x.v.size(); ++n) x.v[n] += p.residual_scale * y.v[n];
         x = norm(x, p.norm_sum, part + ".norm_sum");

@@ -62,7 +62,7 @@ std::vector<std::pair<std::string, Recipe>> recipes() {
 
 constexpr Dim kLengths[] = {5, 9, 1, 6};
 
-std::vector<std::int32_t> targets_of(const Packed& p, Dim vocab) {
+std::vector<std::int32_t> targets_of(const PackedBatch& p, Dim vocab) {
   std::vector<std::int32_t> t;
   for (std::size_t i = 0; i < p.tokens.size(); ++i) t.push_back(static_cast<std::int32_t>((p.tokens[i] * 7 + static_cast<Dim>(i)) % vocab));
   return t;
@@ -75,7 +75,7 @@ struct Trained {
   std::vector<double> logits;
 };
 Trained train(Device& device, const Model& model, std::span<const Text> texts, bool recompute = false, Taps* taps = nullptr) {
-  const Packed p(texts);
+  const PackedBatch p(texts);
   Gradients gradients(model.real);
   Tape tape(gradients);
   rapt::Run run(device);
@@ -151,7 +151,7 @@ TEST(RecurrentModel, BitsDependOnTheSequenceOnly) {
     EXPECT_EQ(a.gradients, c.gradients);  // recompute: a recurrent stack keeps its steps, so nothing changes
     Taps taps;
     int seen = 0;
-    for (const Site site : {Site::embed, Site::resid_out, Site::attn_stats, Site::logits}) taps.see(site, [&](const Tapped&) { ++seen; });
+    for (const Site site : {site::embed, site::resid_out, site::attn_stats, site::logits}) taps.see(site, [&](const Tapped&) { ++seen; });
     EXPECT_EQ(train(two, model, texts, false, &taps).gradients, a.gradients);
     EXPECT_GE(seen, 3);
   }
@@ -315,23 +315,24 @@ TEST(RecurrentModel, ShowsItsAlignment) {
     Model model(recipe);
     randomise(model, 7);
     const std::vector<Text> texts = some_texts(model.recipe, kLengths, 3);
-    const Packed p(texts);
+    const PackedBatch p(texts);
     Taps taps;
     std::vector<std::vector<double>> rows(p.tokens.size());
     std::vector<double> stats;
     int outs = 0;
     taps.want_weights(
-        [&](Stack stack, int layer, bool cross) {
+        site::attn_weights,
+        [&](const Tapped& where) {
           std::vector<Taps::HeadRow> all;
-          if (stack == Stack::decoder && cross && layer == recipe.decoder->recurrent->layers - 1)
+          if (where.stack == Stack::decoder && where.cross && where.layer == recipe.decoder->recurrent->layers - 1)
             for (std::size_t i = 0; i < p.tokens.size(); ++i) all.push_back({0, static_cast<Dim>(i)});
           return all;
         },
         [&](const Tapped& t) { rows[static_cast<std::size_t>(t.row)] = all_values(t.value); });
-    taps.see(Site::attn_stats, [&](const Tapped& t) {
+    taps.see(site::attn_stats, [&](const Tapped& t) {
       if (t.cross) stats = all_values(t.value);
     });
-    taps.see(Site::resid_out, [&](const Tapped& t) {
+    taps.see(site::resid_out, [&](const Tapped& t) {
       outs += t.stack == Stack::decoder;
       EXPECT_EQ(t.value[0], static_cast<Dim>(t.stack == Stack::decoder ? p.tokens.size() : p.source_tokens.size()));
     });
@@ -369,7 +370,7 @@ TEST(RecurrentModel, ShowsItsAlignment) {
       }
     // An edit of the result reaches the logits; one between the steps of layers is refused.
     Taps edits;
-    edits.edit(Site::resid_out, [](const Tapped& t) {
+    edits.edit(site::resid_out, [](const Tapped& t) {
       for (float& x : t.value.as<float>()) x = 0;
     });
     rapt::Run changed(device);
@@ -425,7 +426,7 @@ TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
       std::vector<Text> texts;
       std::vector<std::int32_t> want;
       batch_of(step, texts, want);
-      const Packed p(texts);
+      const PackedBatch p(texts);
       gradients.zero();
       run.reset();
       Tape tape(gradients);
@@ -442,10 +443,10 @@ TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
     std::vector<Text> texts;
     std::vector<std::int32_t> want;
     batch_of(1000, texts, want);
-    const Packed p(texts);
+    const PackedBatch p(texts);
     Dim right = 0, rows = 0;
     Taps taps;
-    taps.see(Site::attn_stats, [&](const Tapped& t) {
+    taps.see(site::attn_stats, [&](const Tapped& t) {
       for (std::size_t s = 0; t.cross && s < texts.size(); ++s) {
         const auto n = static_cast<Dim>(texts[s].source.size());
         for (Dim i = 0; i < n; ++i, ++rows)

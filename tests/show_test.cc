@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rapt/recipe/show.h"
+#include "rapt/inspect/show.h"
 
 #include <gtest/gtest.h>
-
-#include "rapt/base/text_width.h"
 
 #include <algorithm>
 #include <map>
 
+#include "rapt/base/text_width.h"
 #include "rapt/nn/model.h"
+#include "rapt/nn/size.h"
+#include "rapt/recipe/recipe_diff.h"
 #include "tests/tools.h"
 
 namespace rapt {
@@ -18,6 +19,18 @@ using test::holds;
 
 // Counted by transformers 5.22 from the released configurations. Marian: with the bias on the logits and without the table of
 // sinusoids, which transformers stores as a buffer and as a parameter. PaLM and ViT-22B: their papers say 8.63 and 21.7 billion.
+TEST(Show, AModelLargerThanAnyIsRefused) {
+  for (const auto& [vocab, width, layers] : {std::tuple<Dim, Dim, Dim>{2000000000, 40000, 2}, {100, 100000, 10000}}) {
+    Recipe r = preset("gpt2");
+    r.vocab = vocab, r.width = width, r.decoder->layers = layers;
+    for (PartRecipe& p : r.decoder->kinds.at("L").parts)
+      if (AttnRecipe* a = p.self()) a->heads = 10, a->head_dim = width / 10;
+    const std::string error = test::error_of([&] { count_parameters(resolve(r)); });
+    EXPECT_TRUE(holds(error, "surely a mistake: check width, vocab, layers and heads")) << error;
+    EXPECT_EQ(test::error_of([&] { Model model(r); }), error);  // before anything is allocated for it
+  }
+}
+
 TEST(Show, ParametersOfReleasedModels) {
   const std::map<std::string, Dim> known = {
       {"gpt2", 124439808},     {"bert", 109514298},
@@ -59,12 +72,14 @@ void shrink(std::optional<StackRecipe>& stack) {
   stack->layers = static_cast<Dim>(stack->pattern.size()) + 1;
   for (auto& [name, layer] : stack->kinds)
     for (PartRecipe& p : layer.parts) {
-      const Dim group = p.attn.kv_heads ? std::min<Dim>(4, p.attn.heads / p.attn.kv_heads) : 1;
-      p.attn.heads = 4;
-      p.attn.kv_heads = 4 / group;
-      p.attn.head_dim = 10;
-      p.attn.v_dim = 6;
-      p.ffn.width = 22;
+      if (FfnRecipe* f = p.ffn()) f->width = 22;
+      AttnRecipe* a = p.attention();
+      if (!a) continue;
+      const Dim group = a->kv_heads ? std::min<Dim>(4, a->heads / a->kv_heads) : 1;
+      a->heads = 4;
+      a->kv_heads = 4 / group;
+      a->head_dim = 10;
+      a->v_dim = 6;
     }
 }
 
@@ -90,11 +105,13 @@ TEST(Show, TheModelHasAsManyParameters) {
         for (auto& [name, layer] : (*stack)->kinds)
           for (PartRecipe& p : layer.parts) {
             p.norm_out = NormRecipe{.kind = NormRecipe::Kind::layer, .bias = true};
-            p.attn.v_norm = NormRecipe{};
-            p.attn.z_norm = NormRecipe{.weight = NormRecipe::Gain::none};
-            p.attn.scale = {.kind = ScaleRecipe::Kind::learned, .per = ScaleRecipe::Per::head};
-            p.attn.extra = {.kind = ExtraRecipe::Kind::kv_slots, .slots = 3};
-            p.attn.bias = {false, true, false, true};
+            AttnRecipe* a = p.attention();
+            if (!a) continue;
+            a->v_norm = NormRecipe{};
+            a->z_norm = NormRecipe{.weight = NormRecipe::Gain::none};
+            a->scale = {.kind = ScaleRecipe::Kind::learned, .per = ScaleRecipe::Per::head};
+            a->extra = {.kind = ExtraRecipe::Kind::kv_slots, .slots = 3};
+            a->bias = {false, true, false, true};
           }
     recipes.push_back(r);
     r.decoder.swap(r.encoder);
@@ -102,13 +119,16 @@ TEST(Show, TheModelHasAsManyParameters) {
       for (auto& [name, layer] : r.encoder->kinds)
         for (PartRecipe& p : layer.parts) {
           p.norm_out = NormRecipe{.kind = NormRecipe::Kind::batch, .leaks_ok = true};
-          p.attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 20, .shared = false}};
-          p.attn.score = AttnRecipe::ScoreKind::general;
-          p.attn.extra = {.kind = ExtraRecipe::Kind::learned_logit};
+          AttnRecipe* a = p.attention();
+          if (!a) continue;
+          a->pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 20, .shared = false}};
+          a->score = AttnRecipe::ScoreKind::general;
+          a->extra = {.kind = ExtraRecipe::Kind::learned_logit};
         }
       recipes.push_back(r);
       for (auto& [name, layer] : r.encoder->kinds)
-        for (PartRecipe& p : layer.parts) p.attn.score = AttnRecipe::ScoreKind::additive, p.attn.scale = {};
+        for (PartRecipe& p : layer.parts)
+          if (AttnRecipe* a = p.attention()) a->score = AttnRecipe::ScoreKind::additive, a->scale = {};
       recipes.push_back(r);
     }
   }

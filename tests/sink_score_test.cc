@@ -76,9 +76,9 @@ TEST(SinkScore, LengthsAndCosinesAreThoseOfTheRows) {
   const Texts texts = {test::toy_ids(12)};
   std::vector<double> q, k, v;
   Taps taps;
-  taps.see(Site::q, [&](const Tapped& t) { q = test::all_values(t.value); });
-  taps.see(Site::k, [&](const Tapped& t) { k = test::all_values(t.value); });
-  taps.see(Site::v, [&](const Tapped& t) { v = test::all_values(t.value); });
+  taps.see(site::q, [&](const Tapped& t) { q = test::all_values(t.value); });
+  taps.see(site::k, [&](const Tapped& t) { k = test::all_values(t.value); });
+  taps.see(site::v, [&](const Tapped& t) { v = test::all_values(t.value); });
   const AttentionRecord record(device, model, texts[0], {}, {.taps = &taps});
   const SinkScore score = sink_score(device, model, texts);
   const auto product = [](const double* a, const double* b) {
@@ -114,7 +114,7 @@ TEST(SinkScore, LengthsAndCosinesAreThoseOfTheRows) {
 void expect_equal_rows(Device& device, const Model& model, std::span<const std::int32_t> ids) {
   int layers = 0;
   Taps taps;
-  taps.see(Site::resid_out, [&](const Tapped& t) {
+  taps.see(site::resid_out, [&](const Tapped& t) {
     ++layers;
     const Dim C = t.value[1];
     double size = 0, apart = 0;

@@ -117,10 +117,10 @@ TEST(Threads, AnObserverRunsAPassInsideAPass) {
   const Values plain = logits_of(device, model, texts);
   Taps taps;
   int seen = 0;
-  taps.see(Site::resid_out, [&](const Tapped&) { seen += same(logits_of(device, model, texts), plain); });
+  taps.see(site::resid_out, [&](const Tapped&) { seen += same(logits_of(device, model, texts), plain); });
   rapt::Run run(device);
   run.taps = &taps;
-  const Packed packed(texts);
+  const PackedBatch packed(texts);
   EXPECT_TRUE(same(all_values(forward(run, model, packed.batch)), plain));
   EXPECT_EQ(seen, 3);
 }
@@ -160,12 +160,12 @@ TEST(Threads, AForkedChildComputes) {
   // From inside a pass: the child is the thread that holds the lease. It goes on with the pass, and lets others in afterwards.
   Taps taps;
   int code = -1, layer = 0;
-  taps.see(Site::resid_out, [&](const Tapped&) {
+  taps.see(site::resid_out, [&](const Tapped&) {
     if (layer++ == 1) code = same_in_child();
   });
   rapt::Run run(device);
   run.taps = &taps;
-  const Packed packed(texts);
+  const PackedBatch packed(texts);
   EXPECT_TRUE(same(all_values(forward(run, model, packed.batch)), plain));
   EXPECT_EQ(code, 0);
   EXPECT_TRUE(same(logits_of(device, model, texts), plain));  // the parent has lost nothing
@@ -223,7 +223,7 @@ struct Step {
   bool operator==(const Step& o) const { return std::memcmp(&loss, &o.loss, sizeof loss) == 0 && same(gradients, o.gradients); }
 };
 
-Step train_step(rapt::Run& run, const Model& model, const Packed& packed) {
+Step train_step(rapt::Run& run, const Model& model, const PackedBatch& packed) {
   run.reset();
   Gradients& gradients = run.tape->gradients;
   gradients.zero();
@@ -247,7 +247,7 @@ TEST(Threads, AfterAnExceptionARunHasTheSameBits) {
     for (PartRecipe& p : layer.parts) p.dropout = 0.1;
   Model model(resolve(recipe), device.real);
   randomise(model, 1);
-  const Packed packed(texts_of(model));
+  const PackedBatch packed(texts_of(model));
   for (const bool recompute : {true, false}) {
     Gradients gradients(device.real);
     Tape tape(gradients);
@@ -258,10 +258,10 @@ TEST(Threads, AfterAnExceptionARunHasTheSameBits) {
     run.training = true;
     run.recompute = recompute;
     int calls = 0, at = -1, shown = 0;
-    taps.edit(Site::ffn_out, [&](const Tapped&) {
+    taps.edit(site::ffn_out, [&](const Tapped&) {
       if (calls++ == at) throw std::runtime_error("enough");
     });
-    taps.see(Site::ffn_out, [&](const Tapped&) { ++shown; });
+    taps.see(site::ffn_out, [&](const Tapped&) { ++shown; });
     const Step whole = train_step(run, model, packed);
     EXPECT_EQ(calls, recompute ? 6 : 3);
     EXPECT_EQ(shown, 3);

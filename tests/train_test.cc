@@ -730,17 +730,17 @@ TEST(RecipeSettings, ReachEveryPlace) {
   EXPECT_EQ(r.name, "mine");
   EXPECT_EQ(r.decoder->layers, 3);
   EXPECT_TRUE(r.head.tied);
-  const AttnRecipe& a = r.decoder->kinds.at("L").parts[0].attn;
+  const AttnRecipe& a = *r.decoder->kinds.at("L").parts[0].self();
   EXPECT_EQ(a.heads, 6);
   EXPECT_EQ(a.kv_heads, 2);
   EXPECT_EQ(a.head_dim, 16);
   EXPECT_EQ(a.window, 9);
   EXPECT_EQ(a.dropout, 0.25);
-  EXPECT_EQ(r.decoder->kinds.at("L").parts[1].ffn.width, 100);
+  EXPECT_EQ(r.decoder->kinds.at("L").parts[1].ffn()->width, 100);
   // What follows from the width follows it.
   const Recipe g = with_settings(preset("gpt2"), std::vector<std::string>{"width=48"});
-  EXPECT_EQ(g.decoder->kinds.at("L").parts[0].attn.head_dim, 4);
-  EXPECT_EQ(g.decoder->kinds.at("L").parts[1].ffn.width, 192);
+  EXPECT_EQ(g.decoder->kinds.at("L").parts[0].self()->head_dim, 4);
+  EXPECT_EQ(g.decoder->kinds.at("L").parts[1].ffn()->width, 192);
   const auto error = [](const char* setting) {
     return test::error_of([&] { with_settings(preset("gpt2"), std::vector<std::string>{setting}); });
   };

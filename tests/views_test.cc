@@ -126,7 +126,7 @@ TEST(Norms, OneRepeatedTokenGivesEqualHiddenStatesUnderRope) {
 TEST(Gates, ValuesFollowFromTheirWeights) {
   Device device({.threads = 1});
   Recipe recipe = test::toy_recipe("llama3-gate-g1");
-  AttnRecipe& a = recipe.decoder->kinds["L"].parts[0].attn;
+  AttnRecipe& a = *recipe.decoder->kinds["L"].parts[0].self();
   using G = GateRecipe;
   a.gate = {{.at = G::At::sdpa},
             {.at = G::At::q, .grain = GateGrain::head},
@@ -186,13 +186,13 @@ TEST(Gates, OfBothStacksWhereTheEncoderHasOneLayer) {
   Recipe recipe = test::toy_recipe("t5", 2);
   recipe.encoder->layers = 1;
   for (StackRecipe* stack : {&*recipe.encoder, &*recipe.decoder})
-    for (auto& [name, kind] : stack->kinds) kind.parts[0].attn.gate = {{.at = GateRecipe::At::sdpa}};
+    for (auto& [name, kind] : stack->kinds) kind.parts[0].self()->gate = {{.at = GateRecipe::At::sdpa}};
   Model model(recipe, device.real);
   test::randomise(model, 3, 2);
   const std::vector<std::int32_t> ids = test::toy_ids(11), source = test::toy_ids(7);
   std::vector<std::vector<double>> values;  // by layer of the encoder, then of the decoder: [T][4 heads][6]
   Taps taps;
-  taps.see(Site::gate, [&](const Tapped& t) { values.push_back(test::all_values(t.value)); });
+  see_gates(taps, [&](const Tapped& t) { values.push_back(test::all_values(t.value)); });
   look(device, model, taps, ids, source);
   ASSERT_EQ(values.size(), 3u);
   const std::vector<GateStats> all = gates(device, model, ids, source);
@@ -379,7 +379,7 @@ TEST(Positions, RopeSinusoidAlibiAndBucketsAreTheirFormulas) {
 
   Recipe alibi = test::toy_recipe("llama3");
   for (PartRecipe& p : alibi.decoder->kinds["L"].parts)
-    p.attn.pos = {.kind = PosRecipe::Kind::alibi}, p.attn.heads = p.attn.kv_heads = 8, p.attn.head_dim = 3, p.attn.v_dim = 0;
+    if (AttnRecipe* a = p.self()) a->pos = {.kind = PosRecipe::Kind::alibi}, a->heads = a->kv_heads = 8, a->head_dim = 3, a->v_dim = 0;
   const Positions slopes = positions(device, alibi, nullptr);
   ASSERT_EQ(slopes.alibi.size(), 1u);
   EXPECT_EQ(slopes.alibi[0].layers, (std::vector<int>{0, 1, 2}));

@@ -34,7 +34,7 @@ TEST(Want, ChosenAndLastRowsAreThoseOfAll) {
       Model model(toy(name, sinks), device.real);
       randomise(model, 3);
       constexpr Dim kLengths[] = {7, 5};
-      const Packed packed(some_texts(model.recipe, kLengths, 1));
+      const PackedBatch packed(some_texts(model.recipe, kLengths, 1));
       rapt::Run run(device);
       Batch batch = packed.batch;
       const Tensor all = forward(run, model, batch);
@@ -64,7 +64,7 @@ TEST(Want, AClassifierGivesItsHiddenRows) {
   Model model(resolve(r), device.real);
   randomise(model, 5);
   constexpr Dim kLengths[] = {4};
-  const Packed packed(some_texts(model.recipe, kLengths, 1));
+  const PackedBatch packed(some_texts(model.recipe, kLengths, 1));
   rapt::Run run(device);
   Batch batch = packed.batch;
   const Tensor classes = forward(run, model, batch);
@@ -84,7 +84,7 @@ TEST(Want, SaysWhatIsWrong) {
   Device device({.threads = 1});
   Model model(toy("gpt2"), device.real), sunk(toy("gpt2", 1), device.real);
   constexpr Dim kLengths[] = {3};
-  const Packed packed(some_texts(model.recipe, kLengths, 1));
+  const PackedBatch packed(some_texts(model.recipe, kLengths, 1));
   rapt::Run run(device);
   const auto said = [&](const Model& m, const Batch& b) { return error_of([&] { forward(run, m, b); }); };
   Batch batch = packed.batch;
@@ -115,11 +115,11 @@ TEST(Rows, VectorsOfTokensGiveTheBitsOfTokens) {
     Model model(toy(name), device.real);
     randomise(model, 7);
     constexpr Dim kLengths[] = {6, 3};
-    const Packed packed(some_texts(model.recipe, kLengths, 2));
+    const PackedBatch packed(some_texts(model.recipe, kLengths, 2));
     rapt::Run run(device);
     Taps taps;
     std::vector<double> source, text;
-    taps.see(Site::tokens, [&](const Tapped& t) { (t.stack == Stack::encoder ? source : text) = all_values(t.value); });
+    taps.see(site::tokens, [&](const Tapped& t) { (t.stack == Stack::encoder ? source : text) = all_values(t.value); });
     run.taps = &taps;
     const std::vector<double> expected = all_values(forward(run, model, packed.batch, packed.source_or_null()));
     run.taps = nullptr;
@@ -183,7 +183,7 @@ TEST(Rows, AModelWithoutAVocabularyReadsThem) {
   rapt::Run run(device);
   std::vector<double> vectors;
   Taps taps;
-  taps.see(Site::tokens, [&](const Tapped& t) { vectors = all_values(t.value); });
+  taps.see(site::tokens, [&](const Tapped& t) { vectors = all_values(t.value); });
   run.taps = &taps;
   const std::vector<double> expected = all_values(forward(run, with, {.tokens = tokens, .sequences = one}));
   run.taps = nullptr;

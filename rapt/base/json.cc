@@ -115,13 +115,13 @@ struct JsonObject::Body {
     next = block->data();
     left = static_cast<std::uint32_t>(bytes);
   }
-  JsonText keep(std::string_view key) {
+  JsonText store(std::string_view key) {
     if (key.size() > left) make_room(std::max<std::size_t>(key.size(), 48));
     key.copy(next, key.size());
-    const std::string_view kept(next, key.size());
+    const std::string_view stored(next, key.size());
     next += key.size();
     left -= static_cast<std::uint32_t>(key.size());
-    return kept;
+    return stored;
   }
   std::uint32_t& slot_of(std::string_view key) const {  // where it stands, or the free one where it would
     std::uint64_t i = (hash_of(key) >> 32) * slot_count >> 32;
@@ -184,7 +184,7 @@ void JsonObject::reserve(std::size_t members, std::size_t key_bytes) {
 void JsonObject::push_back(const Member& member) { push_back(member.key, member.value); }
 void JsonObject::push_back(std::string_view key, Json value) {
   if (!body_) body_ = new Body;
-  body_->members.push_back({body_->keep(key), std::move(value)});
+  body_->members.push_back({body_->store(key), std::move(value)});
   body_->index();
 }
 

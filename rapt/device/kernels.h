@@ -22,6 +22,7 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(activation, Activation)      \
   X(glu, Glu)                    \
   X(add, Add)                    \
+  X(copy, Copy)                  \
   X(gate, Gate)                  \
   X(dropout, Dropout)            \
   X(scale_heads, ScaleHeads)     \

@@ -13,19 +13,20 @@ namespace {
 
 // Decoder layers with cross-attention and the heads of each. A recurrent decoder has one attention, whatever its layers.
 struct Attending {
-  int layer;
+  int layer, part;
   Dim heads;
 };
 
 std::vector<Attending> attending(const Model& model) {
   std::vector<Attending> out;
   if (model.decoder->recurrent) {
-    if (model.decoder->recurrent->recipe.attention) out.push_back({-1, 1});
+    if (model.decoder->recurrent->recipe.attention) out.push_back({-1, -1, 1});
     return out;
   }
   for (std::size_t i = 0; i < model.decoder->layers.size(); ++i)
-    for (const Part& p : model.decoder->layers[i].parts)
-      if (p.kind == PartRecipe::Kind::cross) out.push_back({static_cast<int>(i), p.attn.spec.heads});
+    for (std::size_t p = 0; p < model.decoder->layers[i].parts.size(); ++p)
+      if (const Attention* a = model.decoder->layers[i].parts[p].attention(); a && a->spec.cross)
+        out.push_back({static_cast<int>(i), static_cast<int>(p), a->spec.heads});
   return out;
 }
 
@@ -103,9 +104,6 @@ Alignment alignment(Device& device, const Checkpoint& c, std::span<const std::in
   if (c.decoder_start < 0) fail("alignment: ", c.path, " does not say which token its answers start from (decoder_start_token_id)");
   const std::vector<Attending> looked = chosen(all, o, c.path);
   for (const Attending& a : looked)
-    if (const std::string why = a.layer < 0 ? "" : why_nameless(model, Stack::decoder, a.layer, PartRecipe::Kind::cross); !why.empty())
-      fail("alignment: ", c.path, " cannot be shown this way: ", why);
-  for (const Attending& a : looked)
     if (o.head >= static_cast<int>(a.heads))
       fail_usage("alignment: head ", o.head, "; layer ", a.layer, " of ", c.path, " has ", a.heads, a.heads == 1 ? " head" : " heads");
 
@@ -115,24 +113,25 @@ Alignment alignment(Device& device, const Checkpoint& c, std::span<const std::in
   std::vector<double> weights(T * S);
   double shares = 0;
   for (const Attending& a : looked) shares += o.head >= 0 ? 1 : static_cast<double>(a.heads);
-  auto find = [&](Stack stack, int layer, bool cross) -> const Attending* {
-    if (stack != Stack::decoder || !cross) return nullptr;
+  auto find = [&](const Tapped& t) -> const Attending* {
+    if (t.stack != Stack::decoder || !t.cross) return nullptr;
     for (const Attending& a : looked)
-      if (a.layer == layer || a.layer < 0) return &a;
+      if ((a.layer == t.layer && a.part == t.part) || a.layer < 0) return &a;
     return nullptr;
   };
   Taps taps;
   taps.want_weights(
-      [&](Stack stack, int layer, bool cross) {
+      site::attn_weights,
+      [&](const Tapped& where) {
         std::vector<Taps::HeadRow> wanted;
-        if (const Attending* a = find(stack, layer, cross))
+        if (const Attending* a = find(where))
           for (Dim row = 0; row < static_cast<Dim>(T); ++row)
             for (Dim head = 0; head < a->heads; ++head)
               if (o.head < 0 || head == o.head) wanted.push_back({head, hidden + row});
         return wanted;
       },
       [&](const Tapped& t) {
-        if (!find(t.stack, t.layer, t.cross)) return;
+        if (!find(t)) return;
         const Dim keys = t.value.elements(), slots = keys - static_cast<Dim>(S);  // learned slots stand first
         for (std::size_t j = 0; j < S; ++j)
           weights[static_cast<std::size_t>(t.row - hidden) * S + j] += t.value.at(slots + static_cast<Dim>(j)) / shares;

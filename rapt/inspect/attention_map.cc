@@ -9,7 +9,6 @@
 
 #include "rapt/base/text.h"
 #include "rapt/inspect/look.h"
-#include "rapt/nn/attend.h"
 #include "rapt/ops/attention.h"
 #include "rapt/ops/linear.h"
 
@@ -48,19 +47,13 @@ std::vector<float> floats_of(const Tensor& t) {
   return out;
 }
 
-bool has_edits(const Taps* taps) {
-  for (int s = 0; taps && s < static_cast<int>(Site::count); ++s)
-    if (taps->edits(static_cast<Site>(s))) return true;
-  return false;
-}
-
 // Rows may pass in pieces where each sees only what came before it, nobody changes values by row number, and there is one stack.
 bool in_pieces(const Model& model, const Taps* taps) {
-  if (model.encoder || !model.decoder || model.decoder->recurrent || has_edits(taps)) return false;
+  if (model.encoder || !model.decoder || model.decoder->recurrent || (taps && taps->edits_anything())) return false;
   if (model.recipe.head.kind == HeadRecipe::Kind::classes) return false;
   for (const Layer& layer : model.decoder->layers)
     for (const Part& part : layer.parts)
-      if (part.kind != PartRecipe::Kind::ffn && (part.attn.mask.right != 0 || part.attn.mask.prefix)) return false;
+      if (const Attention* a = part.attention(); a && (a->mask.right != 0 || a->mask.prefix)) return false;
   return true;
 }
 
@@ -70,7 +63,7 @@ void each_attention(const Model& model, const F& f) {
   for (const auto& [which, stack] : stacks)
     for (int l = 0; *stack && l < static_cast<int>((*stack)->layers.size()); ++l)
       for (const Part& part : (*stack)->layers[static_cast<std::size_t>(l)].parts)
-        if (part.kind != PartRecipe::Kind::ffn) f(AttentionPlace{which, l, part.attn.spec.cross}, part.attn);
+        if (const Attention* a = part.attention()) f(AttentionPlace{which, l, a->spec.cross, part_number(part)}, *a);
 }
 
 // "encoder layers 0 to 5, decoder layers 0 to 5, cross-attention"
@@ -134,6 +127,10 @@ double share_unit(const AttentionSpec& spec, std::span<const float> w) {
   return 1 / std::max(std::accumulate(w.begin(), w.end(), 0.0), 1e-37);
 }
 
+AttentionPlace place_of(const Model& model, const Tapped& t) {
+  return {t.stack, t.layer, t.cross, t.part < 0 ? 0 : part_number(part_of(model, t))};
+}
+
 struct AttentionRecord::Kept {
   const Attention* a = nullptr;
   bool whole = false;         // q and k are kept, not what they are made of
@@ -143,10 +140,8 @@ struct AttentionRecord::Kept {
   RowPlan plan;
   std::vector<HeadSums> sums;
   bool counted = false;       // sums are of the text's keys alone
-  int gate = 0, gate_at = -1;  // gates seen in this pass; which of them stands on the heads' results
 
   void gate_values(const Tapped& t, Dim skip) {  // skip: rows before the text's
-    if (gate++ != gate_at) return;
     const Dim heads = a->spec.heads, width = t.value.elements() / t.value[0];
     const bool shared = a->gate_at(GateRecipe::At::sdpa)->spec.shared;
     for (Dim i = skip * width; i < t.value.elements(); ++i) {
@@ -210,23 +205,13 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
   each_attention(model, [&](const AttentionPlace& place, const Attention& a) {
     there.push_back(place);
     if (options.keep && !options.keep(place)) return;
-    const auto kind = place.cross ? PartRecipe::Kind::cross : PartRecipe::Kind::self;
-    if (const std::string why = why_nameless(model, place.stack, place.layer, kind); !why.empty())
-      fail("inspect: the attention of ", model.recipe.name, " cannot be shown: ", why);
     places_.push_back(place);
     auto kept = std::make_shared<Kept>();
     kept->a = &a;
-    kept->whole = place.cross || taps.edits(Site::q) || taps.edits(Site::k);
+    kept->whole = place.cross || taps.edits(site::q) || taps.edits(site::k);
     if (kept->whole && a.mask.keep > 0 && a.rope)
       fail("inspect: queries and keys of a model that keeps its first keys cannot be edited and looked at again");
     kept->sums.resize(static_cast<std::size_t>(a.spec.heads));
-    int gates = 0;
-    for (const auto at : {GateRecipe::At::q, GateRecipe::At::k, GateRecipe::At::v, GateRecipe::At::sdpa}) {
-      const auto& gate = a.gate_at(at);
-      if (!gate || gate->value) continue;
-      if (at == GateRecipe::At::sdpa) kept->gate_at = gates;
-      ++gates;
-    }
     const Dim width = kept->whole ? a.spec.heads * a.spec.head_dim + a.spec.kv_heads * a.spec.head_dim : model.recipe.width;
     need += static_cast<double>(row_ids(place).size()) * static_cast<double>(width) * static_cast<double>(size_of(device.real));
     kept_.emplace(place, std::move(kept));
@@ -244,41 +229,35 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
 
   Dim fed = 0, now = 0;  // tokens that have passed, and of this piece
   const auto find = [this](const Tapped& t) -> Kept* {
-    const auto it = kept_.find({t.stack, t.layer, t.cross});
+    const auto it = kept_.find(place_of(model_, t));
     return it == kept_.end() ? nullptr : it->second.get();
   };
   taps.first_keys = options.first_keys;
-  taps.see(Site::attn_in, [&](const Tapped& t) {
+  taps.see(site::attn_in, [&](const Tapped& t) {
     Kept* kept = find(t);
     if (!kept) return;
-    const Dim text = static_cast<Dim>(row_ids({t.stack, t.layer, t.cross}).size());
+    const Dim text = static_cast<Dim>(row_ids(place_of(model_, t)).size());
     if (fed == 0) {
       kept->before = t.value[0] - (t.stack == Stack::encoder && model.decoder ? text : now);
       kept->rows = kept->before + text;
       kept->keys = t.cross ? 0 : kept->rows;
     }
-    kept->gate = 0;
     if (!kept->whole) kept->x.add(t.value, kept->rows);
   });
-  taps.see(Site::q, [&](const Tapped& t) {
+  taps.see(site::q, [&](const Tapped& t) {
     if (Kept* kept = find(t); kept && kept->whole) kept->q.add(t.value, kept->rows);
   });
-  taps.see(Site::k, [&](const Tapped& t) {
+  taps.see(site::k, [&](const Tapped& t) {
     if (Kept* kept = find(t); kept && kept->whole) kept->keys = t.value[0], kept->k.add(t.value, kept->keys);
   });
-  taps.see(Site::attn_stats, [&](const Tapped& t) {
+  taps.see(site::attn_stats, [&](const Tapped& t) {
     if (Kept* kept = find(t)) add_stats(t, kept->before, kept->sums, learned_keys(*kept->a));
   });
-  const bool gated = std::any_of(kept_.begin(), kept_.end(), [](const auto& k) { return k.second->gate_at >= 0; });
-  AttentionPlace last;  // gates do not say whose they are: those of the attention that began last
-  if (gated) {
-    taps.see(Site::attn_in, [&](const Tapped& t) { last = {t.stack, t.layer, t.cross}; });
-    taps.see(Site::gate, [&](const Tapped& t) {
-      const auto it = kept_.find(last);
-      if (it != kept_.end() && last.stack == t.stack && last.layer == t.layer)
-        it->second->gate_values(t, fed == 0 ? it->second->before : 0);
-    });
-  }
+  taps.see(site::gate(GateRecipe::At::sdpa), [&](const Tapped& t) {
+    Tapped whose = t;
+    whose.cross = part_of(model, t).attention()->spec.cross;
+    if (Kept* kept = find(whose)) kept->gate_values(t, fed == 0 ? kept->before : 0);
+  });
 
   Run run(device);
   run.taps = &taps;

@@ -18,8 +18,10 @@ struct AttentionPlace {  // one attention of a model
   Stack stack = Stack::decoder;
   int layer = 0;
   bool cross = false;
+  int number = 0;  // which of the layer's attentions of that kind, from 1; 0: the only one
   auto operator<=>(const AttentionPlace&) const = default;
 };
+AttentionPlace place_of(const Model& model, const Tapped& t);  // of the attention that shows a value
 
 struct RecordOptions {
   std::function<bool(const AttentionPlace&)> keep = {};  // whose rows will be asked for; absent: all. The others cost no memory.
@@ -40,7 +42,7 @@ struct HeadSums {
   double gate = 0, closed = 0;               // their sum, and how many are below kClosedGate
 };
 
-// Adds the rows of one Site::attn_stats; `before`: rows before the text's (learned sink tokens). The kernel knows nothing of them: where
+// Adds the rows of one site::attn_stats; `before`: rows before the text's (learned sink tokens). The kernel knows nothing of them: where
 // there are some, `first` is of the first learned one and `previous` and `distance` look at them too (AttentionRecord::sums() does not).
 // `learned`: what each row sees besides its keys (learned_keys()).
 void add_stats(const Tapped& stats, Dim before, std::vector<HeadSums>& sums, Dim learned = 0);

@@ -78,7 +78,7 @@ std::vector<Asked> ask_points(const Model& model, std::span<const std::string> n
   for (const std::string& name : names)
     for (Point& p : find_points(model, name)) {
       std::string full = name;
-      if (const std::size_t star = full.find('*'); star != std::string::npos) full.replace(star, 1, std::to_string(p.layer));
+      if (const std::size_t star = full.find('*'); star != std::string::npos) full.replace(star, 1, p.name.substr(p.name.find(concat(".", p.layer)) + 1));
       if (std::any_of(asked.begin(), asked.end(), [&](const Asked& a) { return a.name == full; }))
         fail_usage("'", full, "' is asked for twice");
       asked.push_back({std::move(full), std::move(p)});
@@ -106,14 +106,13 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
     for (Dim n : out.tensors.back().shape) size *= static_cast<double>(n);
     if (size > largest) largest = size, widest = a.name;
     bytes += size;
-    results = results || a.point.site == Site::unembed || a.point.site == Site::logits;
+    results = results || a.point.site == site::unembed || a.point.site == site::logits;
   }
   if (bytes > options.most_bytes)
     fail("these tensors take ", byte_count(bytes), " for ", T, " tokens (", widest, " alone ", byte_count(largest), "), more than the ",
          byte_count(options.most_bytes), " allowed; ask for fewer points, take a shorter text, or raise the limit");
 
   Taps taps = options.taps ? *options.taps : Taps{};
-  std::vector<int> shown(asked.size());
   std::vector<std::vector<float>> queries(asked.size()), keys(asked.size());
   bool weights = false;
   for (std::size_t i = 0; i < asked.size(); ++i) {
@@ -122,8 +121,6 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
     if (p.kind == Kind::weights) continue;
     taps.see(p.site, [&, i](const Tapped& t) {
       if (!is_at(t, asked[i].point)) return;
-      const bool other_gate = asked[i].point.gate >= 0 && shown[i] != asked[i].point.gate;
-      if (++shown[i]; other_gate) return;
       Captured& to = out.tensors[i];
       if (!to.values.empty() || !queries[i].empty())
         fail("capture: '", to.name, "' is computed twice in a layer, so the name is not enough");
@@ -135,29 +132,27 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
       }
     });
     if (p.kind == Kind::scores)
-      taps.see(Site::k, [&, i](const Tapped& t) {
+      taps.see(site::k, [&, i](const Tapped& t) {
         Point key = asked[i].point;
-        key.site = Site::k;
+        key.site = site::k;
         if (is_at(t, key)) keys[i] = floats(t.value);
       });
   }
-  const auto is_weights = [&](std::size_t i, Stack stack, int layer, bool cross) {
-    const Point& p = asked[i].point;
-    return p.kind == Kind::weights && p.stack == stack && p.layer == layer && p.cross == cross;
-  };
+  const auto is_weights = [&](std::size_t i, const Tapped& t) { return asked[i].point.kind == Kind::weights && is_at(t, asked[i].point); };
   if (weights)
     taps.want_weights(
-        [&](Stack stack, int layer, bool cross) {
+        site::attn_weights,
+        [&](const Tapped& where) {
           std::vector<Taps::HeadRow> rows;
           for (std::size_t i = 0; i < asked.size() && rows.empty(); ++i)
-            if (is_weights(i, stack, layer, cross))
+            if (is_weights(i, where))
               for (Dim h = 0; h < out.tensors[i].shape[0]; ++h)
                 for (Dim r = 0; r < out.tensors[i].shape[1]; ++r) rows.push_back({h, r});
           return rows;
         },
         [&](const Tapped& t) {
           for (std::size_t i = 0; i < asked.size(); ++i) {
-            if (!is_weights(i, t.stack, t.layer, t.cross)) continue;
+            if (!is_weights(i, t)) continue;
             Captured& to = out.tensors[i];
             const Dim n = to.shape[2], slots = t.value.elements() - n;  // learned slots stand first and are left out
             to.values.resize(at(to.shape[0] * to.shape[1] * n));

@@ -17,23 +17,23 @@ std::vector<double> doubles(const Tensor& x) {
   return out;
 }
 
-struct Seen {  // of one model
+struct ModelTrace {
   std::vector<ComparedLayer> places;
   std::vector<std::vector<float>> residual;  // [T,C] of each place
   std::vector<ComparedHead> heads;           // first[0] and entropy[0] only
 };
 
-Seen see(Device& device, const Model& model, Ids ids, Ids source) {
-  Seen seen;
+ModelTrace trace_of(Device& device, const Model& model, Ids ids, Ids source) {
+  ModelTrace trace;
   Taps taps;
   taps.first_keys = 1;
   watch_residual(taps, model, [&](Stack stack, int row, const Tensor& x) {
-    seen.places.push_back({.stack = stack, .row = row});
-    with_values(x, [&](auto values) { seen.residual.emplace_back(values.begin(), values.end()); });
+    trace.places.push_back({.stack = stack, .row = row});
+    with_values(x, [&](auto values) { trace.residual.emplace_back(values.begin(), values.end()); });
   });
   std::map<AttentionPlace, std::vector<HeadSums>> sums;
-  taps.see(Site::attn_stats, [&](const Tapped& t) {
-    if (!t.cross && why_nameless(model, t.stack, t.layer, PartRecipe::Kind::self).empty()) add_stats(t, 0, sums[{t.stack, t.layer, false}]);
+  taps.see(site::attn_stats, [&](const Tapped& t) {
+    if (!t.cross) add_stats(t, 0, sums[place_of(model, t)]);
   });
   look(device, model, taps, ids, source);
   if (model.recipe.embed.sink_tokens > 0 && !sums.empty()) {  // what the kernel calls the first key is not the text's
@@ -43,12 +43,13 @@ Seen see(Device& device, const Model& model, Ids ids, Ids source) {
   const auto mean = [](double sum, Dim count) { return count > 0 ? sum / static_cast<double>(count) : 0.0; };
   for (const auto& [place, heads] : sums)
     for (int h = 0; const HeadSums& s : heads)
-      seen.heads.push_back({.stack = place.stack,
-                            .layer = place.layer,
-                            .head = h++,
-                            .first = {mean(s.first, s.seeing)},
-                            .entropy = {mean(s.entropy, s.rows)}});
-  return seen;
+      trace.heads.push_back({.stack = place.stack,
+                             .layer = place.layer,
+                             .number = place.number,
+                             .head = h++,
+                             .first = {mean(s.first, s.seeing)},
+                             .entropy = {mean(s.entropy, s.rows)}});
+  return trace;
 }
 
 void compare_rows(ComparedLayer& layer, const std::vector<float>& a, const std::vector<float>& b, std::size_t width) {
@@ -101,7 +102,7 @@ double Comparison::kl_at(double share) const {
 }
 
 Comparison compare(Device& device_a, const Model& a, Device& device_b, const Model& b, Ids ids, Ids source) {
-  Seen sa = see(device_a, a, ids, source), sb = see(device_b, b, ids, source);
+  ModelTrace sa = trace_of(device_a, a, ids, source), sb = trace_of(device_b, b, ids, source);
   Comparison out;
   out.tokens = static_cast<Dim>(ids.size());
   const auto same = [](const auto& x, const auto& y) { return x.stack == y.stack && x.layer == y.layer && x.head == y.head; };

@@ -16,7 +16,7 @@ struct ComparedLayer {
 };
 struct ComparedHead {
   Stack stack = Stack::decoder;
-  int layer = 0, head = 0;
+  int layer = 0, number = 0, head = 0;  // number: of the attention in its layer (AttentionPlace)
   double first[2] = {}, entropy[2] = {};  // of a and b: mean weight on the first token over the rows that see it; nats
 };
 

@@ -76,10 +76,15 @@ void read_value(Edit& e, std::string_view value) {
   if (e.values.empty()) fail_usage("edit '", e.text, "': ", path, " holds no numbers");
 }
 
+bool is_layer(std::string_view text) {  // 5, or 5.2 for the second of two
+  const std::size_t dot = text.find('.');
+  return number_of<Dim>(text.substr(0, dot)) && (dot == std::string_view::npos || number_of<Dim>(text.substr(dot + 1)));
+}
+
 void finish(Edit& e) {
   // L5H3: head 3 of layer 5.
   if (const std::size_t h = e.point.find('H'); e.point.starts_with('L') && h != std::string::npos)
-    if (number_of<Dim>(std::string_view(e.point).substr(1, h - 1)) && number_of<Dim>(std::string_view(e.point).substr(h + 1))) {
+    if (is_layer(std::string_view(e.point).substr(1, h - 1)) && number_of<Dim>(std::string_view(e.point).substr(h + 1))) {
       e.where.insert(e.where.begin(), "h" + e.point.substr(h + 1));
       e.point = "z." + e.point.substr(1, h - 1);
     }
@@ -216,10 +221,6 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Dim skip) {
   }
 }
 
-Dim gates_of(const Attention& a) {
-  return std::count_if(a.gate.begin(), a.gate.end(), [](const std::optional<GateLayer>& g) { return g && g->w; });
-}
-
 }  // namespace
 
 Edit parse_edit(std::string_view text) {
@@ -298,12 +299,11 @@ std::function<void()> install_edits(Taps& taps, const Model& model, std::span<co
     states.push_back(state);
     for (Point& point : find_points(model, e.point)) {
       if (!point.fixed.empty()) fail_usage("edit '", e.text, "': ", point.name, " cannot be changed: ", point.fixed);
-      if (point.site == Site::q && (e.op == Op::add || e.op == Op::replace) && point.attention->rope && point.attention->mask.keep > 0)
+      if (point.site == site::q && (e.op == Op::add || e.op == Op::replace) && point.attention->rope && point.attention->mask.keep > 0)
         fail_usage("edit '", e.text, "': ", point.name, " is turned to two places in this model, so one value does not fit both; edit q.",
                    point.layer);
       const bool last = point.stack == (model.decoder ? Stack::decoder : Stack::encoder);
       const Dim skip = last && point.shape[0] == Point::kRows ? model.recipe.embed.sink_tokens : 0;  // learned tokens stand before the text
-      const Dim gates = point.gate >= 0 ? gates_of(*point.attention) : 0;
       Chosen chosen = choose(e, point);
       const bool whole = e.shape.size() > 1 && (e.op == Op::add || e.op == Op::replace);
       if (passes == Passes::many && (!chosen.all_rows || whole || e.op == Op::mean))
@@ -312,9 +312,9 @@ std::function<void()> install_edits(Taps& taps, const Model& model, std::span<co
                    : whole          ? "a tensor of one text"
                                     : "the mean of a pass",
                    " has no meaning; rapt inspect does it on one text");
-      taps.edit(point.site, [state, c = std::move(chosen), skip, gates, calls = Dim{0}](const Tapped& t) mutable {
+      const Site site = point.site;
+      taps.edit(site, [state, c = std::move(chosen), skip](const Tapped& t) {
         if (!is_at(t, c.point)) return;
-        if (gates > 0 && calls++ % gates != c.point.gate) return;
         if (t.value.dtype == DType::f64) change<double>(state->edit, c, t.value, skip);
         else change<float>(state->edit, c, t.value, skip);
         ++state->hits;

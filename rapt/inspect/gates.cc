@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tapped gate does not say which it is: the order of computation does. Constant gates come from weights.
+// Gates that are computed come by in a pass; constant ones come from weights.
 #include "rapt/inspect/gates.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace rapt {
 namespace {
 
 using At = GateRecipe::At;
-constexpr At kOrder[] = {At::q, At::k, At::v, At::sdpa, At::out};  // in which a layer computes them
+constexpr At kOrder[] = {At::q, At::k, At::v, At::sdpa, At::out};
 
 // One entry per head from rows of gate values [T, n].
 void add(std::vector<GateStats>& out, const Attention& a, At at, GateStats g, const Tensor& rows) {
@@ -49,21 +49,17 @@ const char* gate_name(At at) {
 }
 
 std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids source) {
-  need_names(model, "gates", std::array{PartRecipe::Kind::self, PartRecipe::Kind::cross});
   std::vector<GateStats> out;
   Run run(device);
-  std::tuple last{Stack::encoder, -1, -1};  // stack, layer, part
-  std::size_t next = 0;                     // of kOrder: whose values come
   Taps taps;
-  taps.see(Site::gate, [&](const Tapped& t) {
-    const Part& p = stack_of(model, t.stack).layers[static_cast<std::size_t>(t.layer)].parts[static_cast<std::size_t>(t.part)];
-    if (const std::tuple now{t.stack, t.layer, t.part}; now != last) last = now, next = 0;
-    while (!p.attn.gate_at(kOrder[next]) || !p.attn.gate_at(kOrder[next])->w) ++next;
-    const At at = kOrder[next++];
-    const bool cross = p.kind == PartRecipe::Kind::cross;
-    const bool of_memory = cross && (at == At::k || at == At::v);  // rows of the encoder
-    add(out, p.attn, at, {.stack = t.stack, .layer = t.layer, .cross = cross}, of_memory ? t.value : text_rows(model, t.stack, t.value));
-  });
+  for (const At at : kOrder)
+    taps.see(site::gate(at), [&, at](const Tapped& t) {
+      const Part& p = part_of(model, t);
+      const Attention& a = *p.attention();
+      const bool of_memory = a.spec.cross && (at == At::k || at == At::v);  // rows of the encoder
+      add(out, a, at, {.stack = t.stack, .layer = t.layer, .number = part_number(p), .cross = a.spec.cross},
+          of_memory ? t.value : text_rows(model, t.stack, t.value));
+    });
   look(device, model, taps, ids, source);
   for (Stack stack : {Stack::encoder, Stack::decoder}) {
     if (!(stack == Stack::encoder ? model.encoder : model.decoder)) continue;
@@ -71,14 +67,16 @@ std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids so
     for (std::size_t l = 0; l < layers.size(); ++l)
       for (const Part& p : layers[l].parts)
         for (At at : kOrder) {
-          const std::optional<GateLayer>& g = p.attn.gate_at(at);
-          if (p.kind == PartRecipe::Kind::ffn || !g || !g->value) continue;
+          const Attention* a = p.attention();
+          if (!a || !a->gate_at(at) || !a->gate_at(at)->value) continue;
+          const std::optional<GateLayer>& g = a->gate_at(at);
           std::vector<double> weights;
           for (Dim i = 0; i < g->value->size(); ++i) weights.push_back(g->value->get(0, i));
           run.reset();
           const Tensor values = activation(run, g->spec.act, run.upload({1, static_cast<Dim>(weights.size())}, weights).constant());
-          add(out, p.attn, at, {.stack = stack, .layer = static_cast<int>(l), .cross = p.kind == PartRecipe::Kind::cross, .constant = true},
-              values);
+          const GateStats place{
+              .stack = stack, .layer = static_cast<int>(l), .number = part_number(p), .cross = a->spec.cross, .constant = true};
+          add(out, *a, at, place, values);
         }
   }
   if (out.empty())
@@ -86,7 +84,7 @@ std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids so
          " has no gates (presets with one: llama3-gate-g1, "
          "qwen3-gate-g1, …); the gate inside a feed-forward part, as in SwiGLU, is another thing");
   std::sort(out.begin(), out.end(), [](const GateStats& a, const GateStats& b) {
-    return std::tuple(a.stack, a.layer, a.cross, a.at, a.head) < std::tuple(b.stack, b.layer, b.cross, b.at, b.head);
+    return std::tuple(a.stack, a.layer, a.cross, a.number, a.at, a.head) < std::tuple(b.stack, b.layer, b.cross, b.number, b.at, b.head);
   });
   return out;
 }

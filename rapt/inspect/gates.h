@@ -12,7 +12,7 @@ namespace rapt {
 struct GateStats {
   static constexpr std::size_t kBins = 10;
   Stack stack = Stack::decoder;
-  int layer = 0;
+  int layer = 0, number = 0;  // number: of the attention in its layer (AttentionPlace)
   bool cross = false;
   GateRecipe::At at = GateRecipe::At::sdpa;
   int head = -1;  // -1: one gate for all heads, or on the whole width

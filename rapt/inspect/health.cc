@@ -11,6 +11,8 @@
 #include <numeric>
 #include <utility>
 
+#include "rapt/nn/model.h"
+
 namespace rapt {
 namespace {
 
@@ -141,9 +143,9 @@ struct HealthMeter::State {
 HealthMeter::HealthMeter(Taps& taps, double sink_threshold) : state_(std::make_shared<State>()) {
   state_->threshold = sink_threshold;
   taps.first_keys = 1;
-  taps.see(Site::attn_stats, [s = state_](const Tapped& t) { s->stats(t); });
-  taps.see(Site::resid_out, [s = state_](const Tapped& t) { s->residual(t); });
-  taps.see(Site::gate, [s = state_](const Tapped& t) { s->gate(t); });
+  taps.see(site::attn_stats, [s = state_](const Tapped& t) { s->stats(t); });
+  taps.see(site::resid_out, [s = state_](const Tapped& t) { s->residual(t); });
+  see_gates(taps, [s = state_](const Tapped& t) { s->gate(t); });
 }
 
 void HealthMeter::start(std::span<const Sequence> sequences, std::span<const Sequence> source) {

@@ -15,13 +15,14 @@ namespace rapt {
 struct LayerHealth {
   Stack stack = Stack::decoder;
   int layer = 0;
-  double sink =
-      0;  // share of heads whose mean weight on the first key is above 0.3 (per sequence, then averaged); a row whose window does not
-      // reach it gives it 0
+  // Share of heads whose mean weight on the first key is above 0.3 (per sequence, then averaged); a row whose window does not reach it
+  // gives it 0.
+  double sink = 0;
   double entropy = 0;  // nats, mean over heads and rows
   double max_logit = 0;  // largest scaled score before the softmax
-  double massive = 0;  // largest |activation| of the residual stream after the layer over the median of them all (of some 4,096 spread
-      // evenly where there are more); of several passes the largest
+  // Largest |activation| of the residual stream after the layer over the median of them all (of some 4,096 spread evenly where there are
+  // more); of several passes the largest.
+  double massive = 0;
   double gate = -1;  // share of gate values below 0.1 (sigmoid-like gates), all gates of the layer that read its input; -1: no gate
   double gate_mean = -1;
 };

@@ -27,11 +27,11 @@ struct Dense {  // what one pass showed
 
 LayerRecipe layer_of(const AttnRecipe& attn, bool cross = false) {
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .norm_in = NormRecipe{}, .attn = attn});
-  AttnRecipe plain{.heads = 4};
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = attn});
+  AttnRecipe plain{.cross = true, .heads = 4};
   plain.mask = AttnRecipe::MaskKind::full;
-  if (cross) layer.parts.push_back({.kind = PartRecipe::Kind::cross, .norm_in = NormRecipe{}, .attn = plain});
-  layer.parts.push_back({.kind = PartRecipe::Kind::ffn, .norm_in = NormRecipe{}, .ffn = {.width = 40}});
+  if (cross) layer.parts.push_back({.norm_in = NormRecipe{}, .body = plain});
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = FfnRecipe{.width = 40}});
   return layer;
 }
 
@@ -61,7 +61,7 @@ Recipe decoder(const AttnRecipe& attn) {
   return r;
 }
 
-Dense look(Device& device, const Model& model, const Packed& packed) {
+Dense look(Device& device, const Model& model, const PackedBatch& packed) {
   Dense dense;
   rapt::Run run(device);
   Taps taps;
@@ -73,26 +73,27 @@ Dense look(Device& device, const Model& model, const Packed& packed) {
       for (double v : all_values(t.value)) to[{t.stack, t.layer}].push_back(v);
     };
   };
-  taps.see(Site::q, [&](const Tapped& t) {
+  taps.see(site::q, [&](const Tapped& t) {
     if (t.cross) return;
     rows = t.value[0];
     dense.heads[{t.stack, t.layer}] = t.value[1];
     dense.d[{t.stack, t.layer}] = t.value[2];
     keep(dense.q)(t);
   });
-  taps.see(Site::k, [&](const Tapped& t) {
+  taps.see(site::k, [&](const Tapped& t) {
     if (t.cross) return;
     dense.kv_heads[{t.stack, t.layer}] = t.value[1];
     keep(dense.k)(t);
   });
-  taps.see(Site::gate, keep(dense.gate));
-  taps.see(Site::resid_out, keep(dense.residual));
+  see_gates(taps, keep(dense.gate));
+  taps.see(site::resid_out, keep(dense.residual));
   taps.want_weights(
-      [&](Stack stack, int layer, bool cross) {
+      site::attn_weights,
+      [&](const Tapped& where) {
         std::vector<Taps::HeadRow> all;
-        if (cross) return all;
+        if (where.cross) return all;
         for (Dim r = 0; r < rows; ++r)
-          for (Dim h = 0; h < dense.heads.at({stack, layer}); ++h) all.push_back({h, r});
+          for (Dim h = 0; h < dense.heads.at({where.stack, where.layer}); ++h) all.push_back({h, r});
         return all;
       },
       [&](const Tapped& t) { dense.weights[{t.stack, t.layer}][{t.row, t.head}] = all_values(t.value); });
@@ -151,7 +152,8 @@ LayerHealth reference(const Dense& dense, const Place& place, std::span<const Se
 }
 
 // `twice`: with a tape and recomputation, there and back.
-std::vector<LayerHealth> measured(Device& device, const Model& model, const Packed& packed, double threshold = 0.3, bool twice = false) {
+std::vector<LayerHealth> measured(Device& device, const Model& model, const PackedBatch& packed, double threshold = 0.3,
+                                  bool twice = false) {
   rapt::Run run(device);
   Taps taps;
   run.taps = &taps;
@@ -214,7 +216,7 @@ TEST(Health, EveryFigureAsItsDefinitionSays) {
       Device device({.threads = 2, .isa = isa});
       Model model(c.recipe, device.real);
       randomise(model, 3, 2);
-      const Packed packed(some_texts(model.recipe, kLengths, 11));
+      const PackedBatch packed(some_texts(model.recipe, kLengths, 11));
       const Dense dense = look(device, model, packed);
       const std::vector<LayerHealth> got = measured(device, model, packed);
       const std::string name = c.name + (*isa ? " f64" : " f32");
@@ -239,7 +241,7 @@ TEST(Health, RecomputationAndThreadsShowTheSame) {
     Device one({.threads = 1}), three({.threads = 3});
     Model model(c.recipe, one.real);
     randomise(model, 3, 2);
-    const Packed packed(some_texts(model.recipe, kLengths, 11));
+    const PackedBatch packed(some_texts(model.recipe, kLengths, 11));
     const auto plain = measured(one, model, packed), twice = measured(three, model, packed, 0.3, true);
     ASSERT_EQ(plain.size(), twice.size());
     for (std::size_t i = 0; i < plain.size(); ++i) expect_equal(twice[i], plain[i], 0, c.name);
@@ -253,7 +255,7 @@ TEST(Health, RowsThatDoNotSeeTheFirstKeyGiveItNothing) {
   double sink[2];
   for (bool keep : {false, true}) {
     Model model(decoder(rotary(6, keep ? 1 : 0)), device.real);  // zero weights: every row spreads evenly over what it sees
-    const Packed packed(some_texts(model.recipe, length, 1));
+    const PackedBatch packed(some_texts(model.recipe, length, 1));
     // 1, 1/2 … 1/6 and 34 times nothing have the mean 0.061; with the kept key 34 rows of 1/7 follow, and the mean is 0.183.
     sink[keep] = measured(device, model, packed, 0.1)[0].sink;
     const double mean = (1 + 1 / 2. + 1 / 3. + 1 / 4. + 1 / 5. + 1 / 6. + (keep ? 34 / 7. : 0)) / 40;
@@ -270,7 +272,7 @@ TEST(Health, ARepeatedTokenHasNoSink) {
   Model model(decoder(rotary()), device.real);
   randomise(model, 3, 2);
   Text text{.tokens = std::vector<std::int32_t>(64, 7)};
-  const Packed packed({&text, 1});
+  const PackedBatch packed({&text, 1});
   for (Weight& w : model.weights)  // equal keys for every position: what is left of a sink would be the meter's
     if (w.name.ends_with(".k.weight"))
       for (Dim i = 0; i < w.size(); ++i) w.set(i / w.cols, i % w.cols, 0);
@@ -289,7 +291,7 @@ TEST(Health, SeveralPassesAreOneResultAndNothingIsLeftBehind) {
   Model model(decoder(rotary()), device.real);
   randomise(model, 3, 2);
   const Dim first_lengths[] = {17, 1}, second_lengths[] = {30};
-  const Packed first(some_texts(model.recipe, first_lengths, 11)), second(some_texts(model.recipe, second_lengths, 12));
+  const PackedBatch first(some_texts(model.recipe, first_lengths, 11)), second(some_texts(model.recipe, second_lengths, 12));
   const LayerHealth a = measured(device, model, first)[1], b = measured(device, model, second)[1];
   rapt::Run run(device);
   Taps taps;
@@ -318,7 +320,7 @@ TEST(Health, SinkTokensAndLargeStreams) {
   Model model(recipe, device.real);
   randomise(model, 4, 2);
   const Dim lengths[] = {100, 90, 120};
-  const Packed packed(some_texts(model.recipe, lengths, 11));
+  const PackedBatch packed(some_texts(model.recipe, lengths, 11));
   const Dense dense = look(device, model, packed);
   const std::vector<LayerHealth> got = measured(device, model, packed);
   ASSERT_EQ(got.size(), 2u);

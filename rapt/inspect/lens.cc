@@ -45,7 +45,7 @@ std::int32_t rank_of(std::span<const Real> x, std::int32_t id) {  // 1: the most
   return rank;
 }
 
-struct Kept {  // the residual stream of the tokens looked at: [rows][tokens][C]
+struct ResidualRows {  // the residual stream of the tokens looked at: [rows][tokens][C]
   std::vector<std::byte> bytes;
   std::size_t row_bytes = 0;
   Dim tokens = 0, width = 0;
@@ -96,12 +96,12 @@ Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOpt
   out.rows = stack_of(model, out.stack).depth() + 1;
   const std::vector<std::int32_t> truth = truth_of(model, ids);
 
-  Kept kept{.bytes = {}, .row_bytes = 0, .tokens = out.tokens, .width = model.recipe.width, .dtype = device.real};
-  kept.row_bytes = static_cast<std::size_t>(out.tokens * kept.width) * (device.real == DType::f64 ? 8 : 4);
-  kept.bytes.resize(kept.row_bytes * static_cast<std::size_t>(out.rows));
+  ResidualRows residual{.bytes = {}, .row_bytes = 0, .tokens = out.tokens, .width = model.recipe.width, .dtype = device.real};
+  residual.row_bytes = static_cast<std::size_t>(out.tokens * residual.width) * (device.real == DType::f64 ? 8 : 4);
+  residual.bytes.resize(residual.row_bytes * static_cast<std::size_t>(out.rows));
   Taps taps;
   watch_residual(taps, model, [&](Stack stack, int row, const Tensor& x) {
-    if (stack == out.stack) std::memcpy(kept.rows(row, 0, out.tokens).data, x.slice(out.first, out.tokens).data, kept.row_bytes);
+    if (stack == out.stack) std::memcpy(residual.rows(row, 0, out.tokens).data, x.slice(out.first, out.tokens).data, residual.row_bytes);
   });
   look(device, model, taps, ids, source);
 
@@ -118,7 +118,7 @@ Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOpt
   std::vector<double> less(static_cast<std::size_t>(kHeadRows));
   for (Dim first = 0; first < out.tokens; first += kHeadRows)
     for (int row = out.rows - 1; row >= 0; --row)
-      through_head(device, model, kept.rows(row, first, std::min(kHeadRows, out.tokens - first)), [&](Dim, const Tensor& logits) {
+      through_head(device, model, residual.rows(row, first, std::min(kHeadRows, out.tokens - first)), [&](Dim, const Tensor& logits) {
         device.team().each(logits[0], [&](Dim i) {
           const auto n = static_cast<std::size_t>(i);
           with_values(logits.slice(i, 1), [&](auto x) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The right token of a row is the next one for decoders, its own for encoders. Ambiguous names are refused.
+// The right token of a row is the next one for decoders, its own for encoders.
 #include "rapt/inspect/look.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "rapt/nn/attend.h"
 #include "rapt/ops/loss.h"
 
 namespace rapt {
@@ -21,26 +20,11 @@ Tensor text_rows(const Model& model, Stack stack, const Tensor& value) {
   return before > 0 ? value.slice(before, value[0] - before) : value;
 }
 
-std::string why_nameless(const Model& model, Stack stack, int layer, PartRecipe::Kind kind) {
-  const std::vector<Part>& parts = stack_of(model, stack).layers[static_cast<std::size_t>(layer)].parts;
-  const auto count = std::count_if(parts.begin(), parts.end(), [&](const Part& p) { return p.kind == kind; });
-  if (count < 2) return "";
-  static constexpr const char* kNames[] = {"self-attention", "cross-attention", "feed-forward"};
-  const char* const what = kNames[kind == PartRecipe::Kind::self ? 0 : kind == PartRecipe::Kind::cross ? 1 : 2];
-  return concat("layer ", layer, " of its ", stack == Stack::encoder ? "encoder" : "decoder", " has ", count, " ", what,
-                " parts, and a name with a layer's number does not say which of them is meant; what stands between the layers can be seen: "
-                "rapt inspect lens, massive and outliers, and resid_pre, resid_mid and resid_post of rapt inspect tensors");
+const Part& part_of(const Model& model, const Tapped& t) {
+  return stack_of(model, t.stack).layers[static_cast<std::size_t>(t.layer)].parts[static_cast<std::size_t>(t.part)];
 }
-
-void need_names(const Model& model, std::string_view view, std::span<const PartRecipe::Kind> kinds) {
-  for (Stack stack : {Stack::encoder, Stack::decoder}) {
-    if (!(stack == Stack::encoder ? model.encoder : model.decoder)) continue;
-    for (int layer = 0; layer < static_cast<int>(stack_of(model, stack).layers.size()); ++layer)
-      for (PartRecipe::Kind kind : kinds)
-        if (const std::string why = why_nameless(model, stack, layer, kind); !why.empty())
-          fail(view, ": model ", model.recipe.name, " cannot be shown this way: ", why);
-  }
-}
+int part_number(const Part& part) { return part.of > 1 ? part.number + 1 : 0; }
+std::string layer_label(int layer, int number) { return number > 0 ? concat(layer, ".", number) : std::to_string(layer); }
 
 void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source) {
   if (ids.empty()) fail("inspect: the text has no tokens");
@@ -59,8 +43,8 @@ void watch_residual(Taps& taps, const Model& model, const SeeRow& see) {
   for (const auto* stack : {&model.encoder, &model.decoder})
     if (*stack && (*stack)->recurrent)
       fail("inspect: model ", model.recipe.name, " is made of recurrent cells; it has no residual stream to look at");
-  taps.see(Site::embed, [&model, see](const Tapped& t) { see(t.stack, 0, text_rows(model, t.stack, t.value)); });
-  taps.see(Site::resid_out, [&model, see](const Tapped& t) { see(t.stack, t.layer + 1, text_rows(model, t.stack, t.value)); });
+  taps.see(site::embed, [&model, see](const Tapped& t) { see(t.stack, 0, text_rows(model, t.stack, t.value)); });
+  taps.see(site::resid_out, [&model, see](const Tapped& t) { see(t.stack, t.layer + 1, text_rows(model, t.stack, t.value)); });
 }
 
 void need_vocabulary(const Model& model, std::string_view view) {

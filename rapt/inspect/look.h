@@ -23,10 +23,10 @@ const LayerStack& stack_of(const Model& model, Stack stack);
 // The rows of a tapped value that belong to the text: without the learned sink tokens before them.
 Tensor text_rows(const Model& model, Stack stack, const Tensor& value);
 
-// Places and points are named by stack, layer and kind of part ("z.3", L3H1). A layer with two parts of one kind has no names for them:
-// why not, with what works instead, or "".
-std::string why_nameless(const Model& model, Stack stack, int layer, PartRecipe::Kind kind);
-void need_names(const Model& model, std::string_view view, std::span<const PartRecipe::Kind> kinds);  // fails where a layer has none
+// The part that shows a value, and how its layer is written: "5", or "5.2" for the second of its kind there.
+const Part& part_of(const Model& model, const Tapped& t);
+int part_number(const Part& part);                // 0: the only one of its kind in its layer; else 1, 2, …
+std::string layer_label(int layer, int number);  // number: as above
 
 // One pass over one text. The head is applied to the last row only.
 void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source = {});

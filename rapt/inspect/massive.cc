@@ -138,13 +138,9 @@ std::pair<double, Dim> window_loss(Device& device, const Model& model, Ids ids, 
   Taps taps;
   const Dim before = model.recipe.embed.sink_tokens;
   if (!spots.empty())
-    taps.edit(Site::resid_out, [&, layer](const Tapped& t) {
+    taps.edit(site::resid_out, [&, layer](const Tapped& t) {
       if (t.layer != layer || t.stack != last_stack(model)) return;
-      for (const Spot& s : spots) {
-        const auto place = at(s.token + before, t.value[1], s.channel);
-        if (t.value.dtype == DType::f64) t.value.as<double>()[place] = s.to;
-        else t.value.as<float>()[place] = static_cast<float>(s.to);
-      }
+      for (const Spot& s : spots) t.value.set((s.token + before) * t.value[1] + s.channel, s.to);
     });
   const std::vector<double> losses = token_losses(device, model, taps, ids);
   return {std::accumulate(losses.begin(), losses.end(), 0.0), static_cast<Dim>(losses.size())};

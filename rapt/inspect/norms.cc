@@ -2,8 +2,9 @@
 // One pass. A part's output counts with its residual scale; q, k, v are those that self-attention reads.
 #include "rapt/inspect/norms.h"
 
-#include <array>
 #include <cmath>
+#include <map>
+#include <numeric>
 
 namespace rapt {
 namespace {
@@ -25,7 +26,6 @@ std::vector<float> lengths(const Tensor& x) {
 }  // namespace
 
 Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
-  need_names(model, "norms", std::array{PartRecipe::Kind::self, PartRecipe::Kind::cross, PartRecipe::Kind::ffn});
   Norms out;
   Taps taps;
   watch_residual(taps, model, [&](Stack stack, int row, const Tensor& x) {
@@ -35,13 +35,24 @@ Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
     const std::vector<float> now = lengths(x);
     g.residual.insert(g.residual.end(), now.begin(), now.end());
   });
-  taps.see(Site::part_out, [&](const Tapped& t) {
+  std::map<std::string_view, std::vector<double>> added;  // by the name of twins: what those before have added
+  taps.see(site::part_out, [&](const Tapped& t) {
     NormGrid& g = out.grids.back();
-    const Part& part = stack_of(model, t.stack).layers[static_cast<std::size_t>(t.layer)].parts[static_cast<std::size_t>(t.part)];
-    std::vector<float>& grid = part.kind == PartRecipe::Kind::ffn ? g.ffn_out : t.cross ? g.cross_out : g.attn_out;
+    const Part& part = part_of(model, t);
+    std::vector<float>& grid = part.ffn() ? g.ffn_out : part.attention()->spec.cross ? g.cross_out : g.attn_out;
     grid.resize(static_cast<std::size_t>(t.layer) * static_cast<std::size_t>(g.tokens));  // layers without such a part
-    for (float length : lengths(text_rows(model, t.stack, t.value)))
-      grid.push_back(length * static_cast<float>(std::abs(part.residual_scale)));
+    const Tensor x = text_rows(model, t.stack, t.value);
+    if (part.of == 1) {
+      for (float length : lengths(x)) grid.push_back(length * static_cast<float>(std::abs(part.residual_scale)));
+      return;
+    }
+    std::vector<double>& sum = added[part.name.word];
+    if (part.number == 0) sum.assign(static_cast<std::size_t>(x.elements()), 0);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part.residual_scale * x.at(static_cast<Dim>(i));
+    if (part.number + 1 < part.of) return;
+    const auto C = static_cast<std::size_t>(x.last());
+    for (std::size_t i = 0; i < sum.size(); i += C)
+      grid.push_back(static_cast<float>(std::sqrt(std::inner_product(&sum[i], &sum[i] + C, &sum[i], 0.0))));
   });
   const auto heads = [&](HeadNorm::Of of) {
     return [&, of](const Tapped& t) {
@@ -50,7 +61,7 @@ Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
       const std::vector<float> all = lengths(x);
       const Dim T = x[0], H = x[1];
       for (Dim h = 0; h < H; ++h) {
-        HeadNorm n{.of = of, .stack = t.stack, .layer = t.layer, .head = static_cast<int>(h)};
+        HeadNorm n{.of = of, .stack = t.stack, .layer = t.layer, .number = part_number(part_of(model, t)), .head = static_cast<int>(h)};
         n.first = n.others = static_cast<double>(all[static_cast<std::size_t>(h)]);
         if (T > 1) {
           n.others = 0;
@@ -61,9 +72,9 @@ Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
       }
     };
   };
-  taps.see(Site::q, heads(HeadNorm::Of::q));
-  taps.see(Site::k, heads(HeadNorm::Of::k));
-  taps.see(Site::v, heads(HeadNorm::Of::v));
+  taps.see(site::q, heads(HeadNorm::Of::q));
+  taps.see(site::k, heads(HeadNorm::Of::k));
+  taps.see(site::v, heads(HeadNorm::Of::v));
   look(device, model, taps, ids, source);
   for (NormGrid& g : out.grids) {
     const std::size_t cells = static_cast<std::size_t>(g.rows - 1) * static_cast<std::size_t>(g.tokens);

@@ -13,15 +13,16 @@ struct NormGrid {  // of one stack
   Dim tokens = 0;
   int rows = 0;                       // layers + 1
   std::vector<float> residual;        // [rows][tokens]: L2
-  std::vector<float> attn_out, ffn_out;  // [layers][tokens]: of what self-attention and the feed-forward part add, after their own norm
-                                      // and residual scale; 0 where a layer has no such part
+  // [layers][tokens]: of what self-attention and the feed-forward part add (two of a kind: together), after their own norm and residual
+  // scale; 0 where a layer has no such part.
+  std::vector<float> attn_out, ffn_out;
   std::vector<float> cross_out;       // of cross-attention; empty where there is none
 };
 
 struct HeadNorm {                     // self-attention; mean L2 over tokens
   enum class Of { q, k, v } of = Of::q;
   Stack stack = Stack::decoder;
-  int layer = 0, head = 0;
+  int layer = 0, number = 0, head = 0;  // number: of the attention in its layer (AttentionPlace)
   double first = 0, others = 0;       // the text's first token, and all others (of a text of one token: that one)
 };
 

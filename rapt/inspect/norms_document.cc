@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "rapt/inspect/documents.h"
 #include "rapt/inspect/norms.h"
@@ -75,20 +76,22 @@ void add_heads(Document& d, const Norms& n, const NormGrid& g, const std::string
   for (const HeadNorm& h : n.heads)
     if (h.stack == g.stack && h.of == HeadNorm::Of::v) most = std::max(most, static_cast<std::size_t>(h.head) + 1);
   for (std::size_t h = 0; h < most; ++h) map.columns.push_back(std::to_string(h));
-  for (int l = 0; l + 1 < g.rows; ++l) {
+  std::set<std::pair<int, int>> places;  // layer and number
+  for (const HeadNorm& h : n.heads)
+    if (h.stack == g.stack) places.insert({h.layer, h.number});
+  for (const auto& [l, number] : places) {
     double sums[3][3] = {};  // q k v; first, others, how many
     std::vector<double> ratios(most, std::numeric_limits<double>::quiet_NaN());
     for (const HeadNorm& h : n.heads) {
-      if (h.stack != g.stack || h.layer != l) continue;
+      if (h.stack != g.stack || h.layer != l || h.number != number) continue;
       double* sum = sums[static_cast<std::size_t>(h.of)];
       sum[0] += h.first, sum[1] += h.others, sum[2] += 1;
       if (h.of == HeadNorm::Of::v && h.others > 0) ratios[static_cast<std::size_t>(h.head)] = h.first / h.others;
     }
-    if (sums[0][2] == 0) continue;  // a layer without self-attention
-    std::vector<Cell> row = {std::to_string(l)};
+    std::vector<Cell> row = {layer_label(l, number)};
     for (const double* sum : sums) row.insert(row.end(), {Cell(sum[0] / sum[2], 2), Cell(sum[1] / sum[2], 2)});
     t.rows.push_back(std::move(row));
-    map.rows.push_back(std::to_string(l));
+    map.rows.push_back(layer_label(l, number));
     map.values.insert(map.values.end(), ratios.begin(), ratios.end());
   }
   if (t.rows.empty()) return;
@@ -128,6 +131,7 @@ Document norms_document(const Subject& s) {
     j.set("of", h.of == HeadNorm::Of::q ? "q" : h.of == HeadNorm::Of::k ? "k" : "v");
     j.set("stack", stack_name(h.stack));
     j.set("layer", h.layer);
+    if (h.number > 0) j.set("number", h.number);
     j.set("head", h.head);
     j.set("first", h.first);
     j.set("others", h.others);

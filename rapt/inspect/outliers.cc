@@ -83,9 +83,9 @@ void choose_features(Counting& c, const OutlierOptions& options) {
 template <class F>
 void each_input(Device& device, const Model& model, Ids ids, Ids source, F f) {
   Taps taps;
-  for (Site site : {Site::attn_in, Site::ffn_in})
+  for (Site site : {site::attn_in, site::ffn_in})
     taps.see(site, [&, site](const Tapped& t) {
-      if (!t.cross) f(t.stack, t.layer, site == Site::ffn_in, text_rows(model, t.stack, t.value));
+      if (!t.cross) f(t.stack, t.layer, site == site::ffn_in, text_rows(model, t.stack, t.value));
     });
   look(device, model, taps, ids, source);
 }

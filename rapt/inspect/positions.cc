@@ -118,15 +118,15 @@ Positions positions(Device& device, const Recipe& given, const Model* model, con
     for (Dim l = 0; l < s->layers; ++l) {
       const std::vector<PartRecipe>& parts = s->layer(l).parts;
       for (std::size_t p = 0; p < parts.size(); ++p) {
-        if (parts[p].kind != PartRecipe::Kind::self) continue;
-        const AttnRecipe& a = parts[p].attn;
+        if (!parts[p].self()) continue;
+        const AttnRecipe& a = *parts[p].self();
         const int layer = static_cast<int>(l);
         switch (a.pos.kind) {
           case PosRecipe::Kind::rope: add_rope(out, stack, layer, a, length); break;
           case PosRecipe::Kind::alibi: add_alibi(out, stack, layer, a); break;
           case PosRecipe::Kind::bucket:
             add_buckets(out, stack, layer, a,
-                        model ? stack_of(*model, stack).layers[static_cast<std::size_t>(l)].parts[p].attn.buckets : nullptr);
+                        model ? stack_of(*model, stack).layers[static_cast<std::size_t>(l)].parts[p].attention()->buckets : nullptr);
             break;
           case PosRecipe::Kind::none: out.none.push_back(concat(stack == Stack::encoder ? "encoder " : "decoder ", layer)); break;
         }

@@ -79,7 +79,7 @@ SinkScore sink_score(Device& device, const Model& model, std::span<const std::ve
     Taps taps;
     const bool look_closer = score.texts < options.geometry;
     if (look_closer)
-      taps.see(Site::v, [&](const Tapped& t) {
+      taps.see(site::v, [&](const Tapped& t) {
         if (!asked({t.stack, t.layer, t.cross})) return;
         std::vector<float>& v = values[{t.stack, t.layer, t.cross}];
         const Dim skip = t.value[0] - static_cast<Dim>(ids.size()), width = t.value[1] * t.value[2];

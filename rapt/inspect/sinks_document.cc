@@ -71,6 +71,7 @@ Document sinks_document(const Subject& s, const SinksOptions& o) {
       Json j = Json::Object{};
       j.set("stack", stack_name(place.stack));
       j.set("layer", place.layer);
+      if (place.number > 0) j.set("number", place.number);
       j.set("head", h.head);
       Json::Array alphas, shares;
       for (double x : h.alpha) alphas.push_back(x);

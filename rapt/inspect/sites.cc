@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// kEntries lists every point. A name is split into stack, word and layer, looked up, placed in the model.
+// entries() lists every name: those of the stack from here, those inside parts from the parts. A name is split into stack, word, layer and
+// number, looked up, placed in the model.
 #include "rapt/inspect/sites.h"
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <optional>
 
 #include "rapt/base/text.h"
-#include "rapt/inspect/look.h"
 
 namespace rapt {
 namespace {
 
-using At = GateRecipe::At;
 using Kind = Point::Kind;
 
 // What an entry of the table is asked about: a stack, a layer of it, a part of that.
@@ -23,7 +23,6 @@ struct Place {
   int layer = -1, part = -1;
   const Layer& its_layer() const { return stack.layers[static_cast<std::size_t>(layer)]; }
   const Part& its_part() const { return its_layer().parts[static_cast<std::size_t>(part)]; }
-  const Attention& attention() const { return its_part().attn; }
   bool last_stack() const { return which == (model.decoder ? Stack::decoder : Stack::encoder); }
 };
 
@@ -60,110 +59,87 @@ const std::optional<NormLayer>& norm_around(const Layer& layer, const Part& part
 }
 std::string no_part_norm(const Place& p) { return no_norm(norm_around(p.its_layer(), p.its_part())); }
 std::string no_last_norm(const Place& p) { return no_norm(p.stack.final_norm); }
-std::string no_q_norm(const Place& p) { return p.attention().q_norm ? "" : "its queries and keys have no norm"; }
-std::string no_q_norm_in(const Place& p) {
-  const Attention& a = p.attention();
-  if (!a.q_norm) return no_q_norm(p);
-  return a.gate_at(At::q) || a.gate_at(At::k) || a.general || a.cosine || a.norm_after_pos
-             ? "its norm does not read the projection itself, and what it reads is not held"
-             : "";
-}
-std::string no_rotation(const Place& p) {
-  const Attention& a = p.attention();
-  if (!a.rope) return "its queries and keys are not rotated: attn_q and attn_k are what its attention reads";
-  return a.norm_after_pos || a.scale ? "something stands behind its rotation: attn_q and attn_k are what its attention reads" : "";
-}
-template <At at>
-std::string no_gate(const Place& p) {
-  const auto& gate = p.attention().gate_at(at);
-  if (!gate) return "its attention has no gate there";
-  return gate->value ? "its gate is a constant" : "";
-}
-std::string no_glu(const Place& p) {
-  return p.its_part().ffn.recipe.kind == FfnRecipe::Kind::glu ? "" : "its feed-forward parts have one projection only: mlp_pre";
-}
-std::string no_scores(const Place& p) {
-  if (p.attention().mask.keep > 0 && (p.attention().rope || p.attention().spec.bias != Bias::none))
-    return "its rows stand at a second position towards the kept first keys, which plain scores do not know; attn_weights has them";
-  return "";
+std::vector<std::string_view> split(std::string_view words) {
+  std::vector<std::string_view> out;
+  while (!words.empty()) {
+    const std::size_t end = std::min(words.find(' '), words.size());
+    if (end > 0) out.push_back(words.substr(0, end));
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  return out;
 }
 
-enum class Of { stack, layer, attention, ffn };
+enum class Owner { stack, layer, part };
 constexpr int kNone = -2, kFirst = 0, kSecond = 1, kLast = -1;
 
-// Axes: T rows, S rows that are looked at, R rows of the result, C width, H heads, K kv heads, D head size, V value size, F hidden, G gate,
-// U results, 1. Hooks: TransformerLens's names inside a block, the usual one first.
+// A name that points can have. Axes: T rows, S rows that are looked at, R rows of the result, C width, U results, 1; others are the part's.
+// Hooks: TransformerLens's names inside a block, the usual one first.
 struct Entry {
-  const char* name;
-  Of of;
+  std::string name;
+  Owner of;
   Site site;
-  const char* axes;
-  const char* hooks;
+  std::string axes, hooks;
   Absent absent = nullptr;
   Kind kind = Kind::value;
   int part = kNone;  // of a layer: which part shows it; kLast: the last one
-  std::optional<At> gate = {};
-  const char* fixed = "";
+  std::string fixed = {};
+  PartName its = {};  // of a part: which parts have it
+  std::function<std::string(const Part&)> absent_in = {};
+  std::function<Dim(const Part&, char)> axis = {};
 };
-constexpr const char* kInside = "it lives inside the fused kernel; edit q, k, value or z of the same layer";
-constexpr const char* kMade = "it is computed beside the pass; edit what it is made of";
-constexpr const char* kGate = "the gate is applied in one step; edit the same point without _act";
 
 // clang-format off
-const Entry kEntries[] = {
-  {"embeddings", Of::stack, Site::tokens, "TC", "hook_embed embed.hook_out"},
-  {"pos_embeddings", Of::stack, Site::positions, "TC", "hook_pos_embed pos_embed.hook_out", no_positions},
-  {"full_embeddings", Of::stack, Site::embed, "TC", "hook_full_embed"},
-  {"resid_pre", Of::layer, Site::resid_in, "TC", "hook_resid_pre hook_in", nullptr, Kind::value, kFirst},
-  {"attn_norm_scale", Of::attention, Site::resid_in, "T1", "", no_part_norm, Kind::norm_scale, kNone, {}, kMade},
-  {"attn_normalized", Of::attention, Site::resid_in, "TC", "", no_part_norm, Kind::normalized, kNone, {}, kMade},
-  {"attn_in", Of::attention, Site::attn_in, "TC", "attn.hook_in"},
-  {"q", Of::attention, Site::q_proj, "THD", "attn.hook_q attn.q.hook_out"},
-  {"k", Of::attention, Site::k_proj, "SKD", "attn.hook_k attn.k.hook_out"},
-  {"value", Of::attention, Site::v_proj, "SKV", "attn.hook_v attn.v.hook_out"},
-  {"q_norm_in", Of::attention, Site::q_proj, "THD", "attn.q_norm.hook_in", no_q_norm_in},
-  {"k_norm_in", Of::attention, Site::k_proj, "SKD", "attn.k_norm.hook_in", no_q_norm_in},
-  {"q_norm_out", Of::attention, Site::q_normed, "THD", "attn.q_norm.hook_out attn.hook_q_normed", no_q_norm},
-  {"k_norm_out", Of::attention, Site::k_normed, "SKD", "attn.k_norm.hook_out attn.hook_k_normed", no_q_norm},
-  {"rot_q", Of::attention, Site::q, "THD", "attn.hook_rot_q", no_rotation},
-  {"rot_k", Of::attention, Site::k, "SKD", "attn.hook_rot_k", no_rotation},
-  {"attn_q", Of::attention, Site::q, "THD", ""},
-  {"attn_k", Of::attention, Site::k, "SKD", ""},
-  {"attn_v", Of::attention, Site::v, "SKV", ""},
-  {"attn_gate_q", Of::attention, Site::gate_in, "TG", "", no_gate<At::q>, Kind::value, kNone, At::q},
-  {"attn_gate_q_act", Of::attention, Site::gate, "TG", "", no_gate<At::q>, Kind::value, kNone, At::q, kGate},
-  {"attn_gate_k", Of::attention, Site::gate_in, "SG", "", no_gate<At::k>, Kind::value, kNone, At::k},
-  {"attn_gate_k_act", Of::attention, Site::gate, "SG", "", no_gate<At::k>, Kind::value, kNone, At::k, kGate},
-  {"attn_gate_v", Of::attention, Site::gate_in, "SG", "", no_gate<At::v>, Kind::value, kNone, At::v},
-  {"attn_gate_v_act", Of::attention, Site::gate, "SG", "", no_gate<At::v>, Kind::value, kNone, At::v, kGate},
-  {"attn_scores", Of::attention, Site::q, "HTS", "attn.hook_attn_scores", no_scores, Kind::scores, kNone, {}, kInside},
-  {"attn_weights", Of::attention, Site::attn_weights, "HTS", "attn.hook_pattern", nullptr, Kind::weights, kNone, {}, kInside},
-  {"attn_gate", Of::attention, Site::gate_in, "TG", "attn.hook_q_gate", no_gate<At::sdpa>, Kind::value, kNone, At::sdpa},
-  {"attn_gate_act", Of::attention, Site::gate, "TG", "", no_gate<At::sdpa>, Kind::value, kNone, At::sdpa, kGate},
-  {"z", Of::attention, Site::z, "THV", "attn.hook_z attn.o.hook_in"},
-  {"attn_gate_out", Of::attention, Site::gate_in, "TG", "", no_gate<At::out>, Kind::value, kNone, At::out},
-  {"attn_gate_out_act", Of::attention, Site::gate, "TG", "", no_gate<At::out>, Kind::value, kNone, At::out, kGate},
-  {"attn_out", Of::attention, Site::attn_out, "TC", "attn.hook_out"},
-  {"attn_out_post", Of::attention, Site::part_out, "TC", "hook_attn_out"},
-  {"resid_mid_sum", Of::layer, Site::resid_sum, "TC", "", no_sum_norm, Kind::value, kFirst},
-  {"resid_mid", Of::layer, Site::resid_in, "TC", "hook_resid_mid", no_middle, Kind::value, kSecond},
-  {"resid_mid_cross", Of::layer, Site::resid_in, "TC", "hook_resid_mid_cross", no_middle_cross, Kind::value, kLast},
-  {"mlp_norm_scale", Of::ffn, Site::resid_in, "T1", "", no_part_norm, Kind::norm_scale, kNone, {}, kMade},
-  {"mlp_normalized", Of::ffn, Site::resid_in, "TC", "", no_part_norm, Kind::normalized, kNone, {}, kMade},
-  {"mlp_in", Of::ffn, Site::ffn_in, "TC", "mlp.hook_in"},
-  {"mlp_pre", Of::ffn, Site::ffn_pre, "TF", "mlp.hook_pre mlp.gate.hook_out"},
-  {"mlp_pre_linear", Of::ffn, Site::ffn_linear, "TF", "mlp.hook_pre_linear mlp.in.hook_out", no_glu},
-  {"mlp_act", Of::ffn, Site::ffn_hidden, "TF", "mlp.hook_post mlp.out.hook_in"},
-  {"mlp_out", Of::ffn, Site::ffn_out, "TC", "mlp.hook_out mlp.out.hook_out"},
-  {"mlp_out_post", Of::ffn, Site::part_out, "TC", "hook_mlp_out"},
-  {"resid_post_sum", Of::layer, Site::resid_sum, "TC", "", no_sum_norm, Kind::value, kLast},
-  {"resid_post", Of::layer, Site::resid_out, "TC", "hook_resid_post hook_out hook_normalized_resid_post"},
-  {"final_norm_scale", Of::stack, Site::resid_out, "T1", "ln_final.hook_scale", no_last_norm, Kind::norm_scale, kNone, {}, kMade},
-  {"final_normalized", Of::stack, Site::resid_out, "TC", "ln_final.hook_normalized", no_last_norm, Kind::normalized, kNone, {}, kMade},
-  {"final_norm", Of::stack, Site::final_norm, "TC", "ln_final.hook_out", no_final_norm},
-  {"lm_head", Of::stack, Site::unembed, "RU", "unembed.hook_out", no_head},
-  {"logits", Of::stack, Site::logits, "RU", "", no_head},
+const Entry kBegin[] = {
+  {"embeddings", Owner::stack, site::tokens, "TC", "hook_embed embed.hook_out"},
+  {"pos_embeddings", Owner::stack, site::positions, "TC", "hook_pos_embed pos_embed.hook_out", no_positions},
+  {"full_embeddings", Owner::stack, site::embed, "TC", "hook_full_embed"},
+  {"resid_pre", Owner::layer, site::resid_in, "TC", "hook_resid_pre hook_in", nullptr, Kind::value, kFirst},
 };
+const Entry kEnd[] = {
+  {"resid_mid_sum", Owner::layer, site::resid_sum, "TC", "", no_sum_norm, Kind::value, kFirst},
+  {"resid_mid", Owner::layer, site::resid_in, "TC", "hook_resid_mid", no_middle, Kind::value, kSecond},
+  {"resid_mid_cross", Owner::layer, site::resid_in, "TC", "hook_resid_mid_cross", no_middle_cross, Kind::value, kLast},
+  {"resid_post_sum", Owner::layer, site::resid_sum, "TC", "", no_sum_norm, Kind::value, kLast},
+  {"resid_post", Owner::layer, site::resid_out, "TC", "hook_resid_post hook_out hook_normalized_resid_post"},
+  {"final_norm_scale", Owner::stack, site::resid_out, "T1", "ln_final.hook_scale", no_last_norm, Kind::norm_scale, kNone, kComputedBeside},
+  {"final_normalized", Owner::stack, site::resid_out, "TC", "ln_final.hook_normalized", no_last_norm, Kind::normalized, kNone, kComputedBeside},
+  {"final_norm", Owner::stack, site::final_norm, "TC", "ln_final.hook_out", no_final_norm},
+  {"lm_head", Owner::stack, site::unembed, "RU", "unembed.hook_out", no_head},
+  {"logits", Owner::stack, site::logits, "RU", "", no_head},
+};
+// clang-format on
+
+// What a kind of part Y names itself, with the prefix of each use of it.
+template <class Y>
+void add_points(std::vector<Entry>& all, std::span<const PartName> uses) {
+  for (const PartName& use : uses)
+    for (const PartPoint<Y>& p : part_points(Of<Y>{})) {
+      Entry e{.name = concat(use.prefix, p.name), .of = Owner::part, .site = p.site, .axes = p.axes, .hooks = {}, .kind = p.kind};
+      for (std::string_view hook : split(p.hooks)) {  // attn.hook_z -> cross_attn.hook_z, hook_attn_out -> hook_cross_attn_out
+        std::string h(hook);
+        h.insert(h.starts_with("hook_") ? 5 : 0, use.prefix);
+        e.hooks += concat(e.hooks.empty() ? "" : " ", h);
+      }
+      if (p.kind == Kind::normalized || p.kind == Kind::norm_scale) e.absent = no_part_norm;
+      e.fixed = p.fixed;
+      e.its = use;
+      if (p.absent) e.absent_in = [absent = p.absent](const Part& part) { return absent(std::get<Y>(part.body)); };
+      e.axis = [](const Part& part, char axis) { return axis_size(std::get<Y>(part.body), axis); };
+      all.push_back(std::move(e));
+    }
+}
+
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> kAll = [] {
+    std::vector<Entry> all(std::begin(kBegin), std::end(kBegin));
+    [&]<class... Y, class... X>(std::variant<Y...>*, std::variant<X...>*) {
+      (add_points<Y>(all, part_names(Of<X>{})), ...);
+    }(static_cast<AnyPart*>(nullptr), static_cast<AnyPartRecipe*>(nullptr));
+    all.insert(all.end(), std::begin(kEnd), std::end(kEnd));
+    return all;
+  }();
+  return kAll;
+}
 
 // Names of TransformerLens that are known and have no tensor here.
 struct Refused { const char *hook, *why; };
@@ -206,26 +182,8 @@ const Alias kAliases[] = {
 };
 // clang-format on
 
-std::vector<std::string_view> split(std::string_view words) {
-  std::vector<std::string_view> out;
-  while (!words.empty()) {
-    const std::size_t end = std::min(words.find(' '), words.size());
-    if (end > 0) out.push_back(words.substr(0, end));
-    words.remove_prefix(std::min(end + 1, words.size()));
-  }
-  return out;
-}
-
 const LayerStack& stack_at(const Model& model, Stack which) { return which == Stack::encoder ? *model.encoder : *model.decoder; }
 const char* word_for(Stack which) { return which == Stack::encoder ? "encoder" : "decoder"; }
-
-int part_of(const Layer& layer, PartRecipe::Kind kind) {
-  for (std::size_t i = 0; i < layer.parts.size(); ++i)
-    if (layer.parts[i].kind == kind) return static_cast<int>(i);
-  return -1;
-}
-
-std::string own_name(const Entry& e, bool cross) { return concat(cross ? "cross_" : "", e.name); }
 
 // The point of an entry at a place, or why there is none.
 struct Found {
@@ -233,79 +191,69 @@ struct Found {
   std::string why;
 };
 
-Dim size_of_axis(char axis, const Entry& e, const Place& p, bool cross) {
+Dim size_of_axis(char axis, const Entry& e, const Place& p) {
   switch (axis) {
     case 'T': return Point::kRows;
-    case 'S': return cross ? Point::kKeys : Point::kRows;
+    case 'S': return p.its_part().attention() && p.its_part().attention()->spec.cross ? Point::kKeys : Point::kRows;
     case 'R': return p.model.recipe.head.kind == HeadRecipe::Kind::classes ? 1 : Point::kResults;
-    case 'C': return p.stack.recurrent && e.site == Site::resid_out ? p.stack.recurrent->recipe.out_width() : p.model.recipe.width;
-    case 'H': return p.attention().spec.heads;
-    case 'K': return p.attention().spec.kv_heads;
-    case 'D': return p.attention().spec.head_dim;
-    case 'V': return p.attention().spec.v_dim;
-    case 'F': return p.its_part().ffn.up.w->rows;
-    case 'G': return p.attention().gate_at(*e.gate)->w->rows;
+    case 'C': return p.stack.recurrent && e.site == site::resid_out ? p.stack.recurrent->recipe.out_width() : p.model.recipe.width;
     case 'U': return p.model.head.w->rows;
-    default: return 1;
+    case '1': return 1;
+    default: return e.axis(p.its_part(), axis);
   }
 }
 
-Found point_at(const Entry& e, Place p, bool cross) {
-  const bool inside = e.of == Of::attention || e.of == Of::ffn;
-  if (p.stack.recurrent && ((e.of != Of::stack && e.site != Site::resid_out) || e.kind != Kind::value))
+// Numbers of the parts of a layer that have an entry; -1 where it belongs to no part.
+std::vector<int> parts_with(const Entry& e, const LayerStack& stack, int layer) {
+  if (e.of != Owner::part || stack.recurrent) return {-1};
+  std::vector<int> out;
+  const std::vector<Part>& parts = stack.layers[static_cast<std::size_t>(layer)].parts;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].name.word == e.its.word) out.push_back(static_cast<int>(i));
+  return out;
+}
+
+// `p.part`: the part that is asked for, where the entry is one of parts.
+Found point_at(const Entry& e, Place p) {
+  if (p.stack.recurrent && ((e.of != Owner::stack && !(e.site == site::resid_out)) || e.kind != Kind::value))
     return {{}, "its layers are recurrent cells: they show resid_post, and nothing inside"};
-  if (inside) {
-    const PartRecipe::Kind kind = e.of == Of::ffn ? PartRecipe::Kind::ffn : cross ? PartRecipe::Kind::cross : PartRecipe::Kind::self;
-    p.part = part_of(p.its_layer(), kind);
-    if (std::string why = why_nameless(p.model, p.which, p.layer, kind); !why.empty()) return {{}, std::move(why)};
-    if (p.part < 0)
-      return {{}, concat("this layer has no ", e.of == Of::ffn ? "feed-forward part" : cross ? "cross-attention" : "self-attention")};
-  } else if (e.part != kNone) {
+  const bool inside = e.of == Owner::part;
+  if (!inside && e.part != kNone) {
     const int last = static_cast<int>(p.its_layer().parts.size()) - 1;
     p.part = e.part == kLast ? last : std::min(e.part, last);
   }
-  if (e.absent)
-    if (std::string why = e.absent(p); !why.empty()) return {{}, std::move(why)};
+  std::string why = e.absent ? e.absent(p) : "";
+  if (why.empty() && e.absent_in) why = e.absent_in(p.its_part());
+  if (!why.empty()) return {{}, std::move(why)};
 
   const bool both = p.model.encoder && p.model.decoder;
-  Point point{.kind = e.kind, .site = e.site, .stack = p.which, .layer = p.layer, .cross = cross, .fixed = e.fixed};
-  point.name = concat(both ? concat(word_for(p.which), ".") : "", own_name(e, cross), e.of == Of::stack ? "" : concat(".", p.layer));
-  if (e.of == Of::attention) point.attention = &p.attention();
-  if (e.site == Site::resid_in || e.site == Site::resid_sum || e.site == Site::part_out || e.gate) point.part = p.part;
+  Point point{.kind = e.kind, .site = e.site, .stack = p.which, .layer = p.layer, .part = p.part, .fixed = e.fixed};
+  point.name = concat(both ? concat(word_for(p.which), ".") : "", e.name, e.of == Owner::stack ? "" : concat(".", p.layer));
+  if (inside && p.its_part().of > 1) point.name += concat(".", p.its_part().number + 1);
+  if (inside) point.attention = p.its_part().attention();
   if (e.kind == Kind::normalized || e.kind == Kind::norm_scale) {  // the site is the norm's input
     point.norm = inside ? &*norm_around(p.its_layer(), p.its_part()) : &*p.stack.final_norm;
     if (!inside) point.layer = p.stack.depth() - 1;
     else if (p.its_layer().parallel) point.part = 0;
-    else if (!p.its_part().norm_in) point.site = Site::resid_sum;
+    else if (!p.its_part().norm_in) point.site = site::resid_sum;
   }
-  if (e.gate) {
-    point.gate = 0;
-    for (At at : {At::q, At::k, At::v, At::sdpa, At::out}) {
-      if (at == *e.gate) break;
-      point.gate += p.attention().gate_at(at) && p.attention().gate_at(at)->w;
-    }
-  }
-  if (inside && p.attention().norm_after_pos && (e.site == Site::q_normed || e.site == Site::k_normed))
-    point.site = e.site == Site::q_normed ? Site::q : Site::k;  // that norm stands behind the rotation
-  for (const char* axis = e.axes; *axis; ++axis) point.shape.push_back(size_of_axis(*axis, e, p, cross));
+  for (const char axis : e.axes) point.shape.push_back(size_of_axis(axis, e, p));
   return {std::move(point), ""};
 }
 
 // ------------------------------------------------------------------------------------------------ names
 struct Wanted {
   const Entry* entry = nullptr;
-  bool cross = false;
   std::string why = {};  // no entry: a name that is known and refused
+  int number = 0;        // which of the parts of its kind, from 1; 0: not said
 };
 
 Wanted by_own_name(std::string_view name) {
   if (name == "attn_probs" || name == "cross_attn_probs") name = name[0] == 'a' ? "attn_weights" : "cross_attn_weights";
-  for (const Entry& e : kEntries) {
-    if (name == e.name) return {&e, false};
-    if (e.of == Of::attention && name == own_name(e, true)) return {&e, true};
-  }
+  for (const Entry& e : entries())
+    if (name == e.name) return {&e};
   for (const Refused& r : kRefused)
-    if (name == r.hook) return {nullptr, false, r.why};
+    if (name == r.hook) return {nullptr, r.why};
   return {};
 }
 
@@ -313,17 +261,22 @@ Wanted by_own_name(std::string_view name) {
 Wanted by_norm_hook(const Layer& layer, std::string_view hook) {
   const std::size_t i = hook.size() > 4 && hook[3] == '.' ? static_cast<std::size_t>(hook[2] - '1') : layer.parts.size();
   if (i >= layer.parts.size())
-    return {nullptr, false, concat("this layer has ", layer.parts.size(), " parts, so its norms are ln1 … ln", layer.parts.size())};
+    return {nullptr, concat("this layer has ", layer.parts.size(), " parts, so its norms are ln1 … ln", layer.parts.size())};
   const Part& part = layer.parts[i];
-  const bool cross = part.kind == PartRecipe::Kind::cross, ffn = part.kind == PartRecipe::Kind::ffn, last = i + 1 == layer.parts.size();
+  const bool last = i + 1 == layer.parts.size();
   const bool on_sum = !layer.parallel && !part.norm_in && part.norm_sum;
   const std::string_view what = hook.substr(4);
-  if (what == "hook_normalized" || what == "hook_scale")
-    return by_own_name(concat(ffn ? "mlp" : cross ? "cross_attn" : "attn", what == "hook_scale" ? "_norm_scale" : "_normalized"));
+  const auto of_part = [&](const char* end) {
+    Wanted w = by_own_name(concat(part.name.prefix, part.name.stem, end));
+    w.number = part.number + 1;
+    return w;
+  };
+  if (what == "hook_normalized") return of_part("_normalized");
+  if (what == "hook_scale") return of_part("_norm_scale");
   const char* const stream = i == 0 ? "resid_mid" : last ? "resid_post" : "resid_mid_cross";
   if (what == "hook_in")
     return by_own_name(on_sum ? concat(stream, "_sum") : i == 0 || layer.parallel ? "resid_pre" : i == 1 ? "resid_mid" : "resid_mid_cross");
-  if (what == "hook_out") return by_own_name(on_sum ? stream : ffn ? "mlp_in" : cross ? "cross_attn_in" : "attn_in");
+  if (what == "hook_out") return on_sum ? by_own_name(stream) : of_part("_in");
   return {};
 }
 
@@ -334,27 +287,23 @@ bool has_sum_norm(const Layer& layer) {
 // `layer` is absent for the names that stand outside the blocks.
 Wanted by_hook(const Layer* layer, std::string_view hook) {
   if (layer && hook.starts_with("ln")) return by_norm_hook(*layer, hook);
-  bool cross = false;
   std::string name(hook);
-  if (name.starts_with("cross_attn.")) cross = true, name.erase(0, 6);
   if (name.starts_with("self_attn.")) name.erase(0, 5);
-  if (name == "hook_cross_attn_out") cross = true, name = "hook_attn_out";
   if (layer && has_sum_norm(*layer) && (name == "hook_resid_post" || name == "hook_resid_mid"))
-    return {nullptr, false,
-            concat("its norms stand on the residual stream, and TransformerLens means the sum before that norm in one of its versions and "
-                   "what comes after it in the other: write ",
-                   name.substr(5), ".L (after) or ", name.substr(5), "_sum.L (before)")};
+    return {nullptr, concat("its norms stand on the residual stream, and TransformerLens means the sum before that norm in one of its "
+                            "versions and what comes after it in the other: write ",
+                            name.substr(5), ".L (after) or ", name.substr(5), "_sum.L (before)")};
   if (layer && !has_sum_norm(*layer) && name == "hook_normalized_resid_post")
-    return {nullptr, false, "no norm of it stands on the residual stream itself"};
+    return {nullptr, "no norm of it stands on the residual stream itself"};
   if (layer && name == "mlp.in.hook_out")
     for (const Part& p : layer->parts)
-      if (p.kind == PartRecipe::Kind::ffn && p.ffn.recipe.kind == FfnRecipe::Kind::mlp) name = "mlp.hook_pre";
+      if (p.ffn() && p.ffn()->recipe.kind == FfnRecipe::Kind::mlp) name = "mlp.hook_pre";
   for (const Refused& r : kRefused)
-    if (name == r.hook) return {nullptr, false, r.why};
-  for (const Entry& e : kEntries) {
-    if ((e.of == Of::stack) != !layer) continue;
+    if (name == r.hook) return {nullptr, r.why};
+  for (const Entry& e : entries()) {
+    if ((e.of == Owner::stack) != !layer) continue;
     for (std::string_view h : split(e.hooks))
-      if (h == name && (!cross || e.of == Of::attention)) return {&e, cross};
+      if (h == name) return {&e};
   }
   return {};
 }
@@ -383,6 +332,7 @@ struct Name {
   std::optional<Stack> stack;
   std::string word, layer;  // layer: "" where none was written
   bool hook = false;  // a name of TransformerLens
+  int number = 0;     // behind the layer: which of the parts of one kind, from 1; 0: not said
 };
 
 // layers_output[5], l_out-5, result_norm; nothing where the name is none of these.
@@ -425,6 +375,12 @@ Name read_name(std::string_view text) {
   if (end != std::string_view::npos && is_layer(rest.substr(end + 1))) {
     n.word = rest.substr(0, end);
     n.layer = rest.substr(end + 1);
+    const std::size_t before = n.word.rfind('.');  // z.5.2: of layer 5 the second
+    if (before != std::string::npos && is_layer(n.word.substr(before + 1)) && n.layer[0] >= '1' && n.layer[0] <= '9') {
+      n.number = std::stoi(n.layer);
+      n.layer = n.word.substr(before + 1);
+      n.word.resize(before);
+    }
   }
   if (const Wanted w = by_own_name(n.word); w.entry || !w.why.empty()) return n;
   // A short form: letters, a layer's number, which norm.
@@ -444,16 +400,16 @@ Name read_name(std::string_view text) {
   return n;
 }
 
-// The name TransformerLens has for an entry in a layer, or "".
-std::string usual_hook(const Entry& e, const Layer* layer, bool cross) {
+// The name TransformerLens has for an entry in a layer, or "". Of two parts of one kind neither has one, but their norms.
+std::string usual_hook(const Entry& e, const Layer* layer, int part) {
   std::vector<std::string> names;
+  const bool alone = part < 0 || layer->parts[static_cast<std::size_t>(part)].of == 1;
   for (std::string_view hook : split(e.hooks))
-    names.push_back(!cross ? std::string(hook) : hook.starts_with("attn.") ? concat("cross_", hook) : "hook_cross_attn_out");
-  if (layer && (e.kind == Kind::normalized || e.kind == Kind::norm_scale))
-    for (std::size_t i = 1; i <= layer->parts.size(); ++i)
-      names.push_back(concat("ln", i, e.kind == Kind::normalized ? ".hook_normalized" : ".hook_scale"));
+    if (alone) names.emplace_back(hook);
+  if (part >= 0 && (e.kind == Kind::normalized || e.kind == Kind::norm_scale))
+    names.push_back(concat("ln", part + 1, e.kind == Kind::normalized ? ".hook_normalized" : ".hook_scale"));
   for (std::string& name : names)
-    if (const Wanted w = by_hook(layer, name); w.entry == &e && w.cross == cross) return std::move(name);
+    if (by_hook(layer, name).entry == &e) return std::move(name);
   return "";
 }
 
@@ -467,11 +423,13 @@ std::vector<Stack> stacks_of(const Model& model) {
 // What there is instead: the points of one layer, or those outside the layers.
 std::string instead(const Model& model, Stack which, int layer) {
   std::vector<std::string> names;
-  for (const Entry& e : kEntries)
-    for (bool cross : {false, true}) {
-      if ((e.of == Of::stack) != (layer < 0) || (cross && e.of != Of::attention)) continue;
-      if (point_at(e, {model, which, stack_at(model, which), layer}, cross).point) names.push_back(own_name(e, cross));
-    }
+  for (const Entry& e : entries()) {
+    if ((e.of == Owner::stack) != (layer < 0)) continue;
+    const std::vector<int> parts = parts_with(e, stack_at(model, which), layer);
+    if (std::any_of(parts.begin(), parts.end(),
+                    [&](int part) { return point_at(e, {model, which, stack_at(model, which), layer, part}).point.has_value(); }))
+      names.push_back(e.name);
+  }
   return join(names);
 }
 
@@ -520,11 +478,11 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
       if (layer < 0 && name.hook && !stack.layers.empty() && by_hook(&stack.layers[0], name.word).entry)
         fail_usage("'", text, "' is a point of every layer: say which, as in blocks.0.", name.word);
       std::vector<std::string> known;
-      for (const Entry& e : kEntries) known.push_back(e.name);
+      for (const Entry& e : entries()) known.push_back(e.name);
       fail_usage("'", text, "' is no point; ", name_hint(text.substr(0, text.rfind('.')), known),
                  " (rapt inspect tensors MODEL lists all)");
     }
-    const bool of_stack = w.entry->of == Of::stack;
+    const bool of_stack = w.entry->of == Owner::stack;
     if (of_stack && layer >= 0) fail_usage("'", text, "' stands outside the layers: write it without a number");
     if (!of_stack && layer < 0)
       fail_usage("'", text, "' is a point of every layer: say which, as in ", name.word, ".0 … ", name.word, ".", depth - 1, ", or ",
@@ -533,9 +491,22 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
       const std::string_view rest = text.substr(text.starts_with("blocks.") ? 7 : 0);
       fail_usage("'", text, "': ", model.recipe.name, " has an encoder and a decoder; write encoder.", rest, " or decoder.", rest);
     }
-    Found found = point_at(*w.entry, {model, which, stack, layer}, w.cross);
-    if (found.point) points.push_back(std::move(*found.point));
-    else if (why.empty()) why = found.why;
+    const std::vector<int> parts = parts_with(*w.entry, stack, layer);
+    if (parts.empty() && why.empty()) why = concat("this layer has no ", w.entry->its.title, w.entry->its.title == "feed-forward" ? " part" : "");
+    const int number = name.number > 0 ? name.number : w.number, count = static_cast<int>(parts.size());
+    if (name.number > 0 && (w.entry->of != Owner::part || number > count))
+      fail_usage("there is no '", text, "' in ", model.recipe.name, ": layer ", layer, " has ",
+                 w.entry->of != Owner::part ? concat("one ", w.entry->name) : concat(count, " ", w.entry->its.title, count == 1 ? " part" : " parts"),
+                 ", counted from 1");
+    if (count > 1 && number == 0 && name.layer != "*")
+      fail_usage("'", text, "' means ", count, " things: layer ", layer, " of ", model.recipe.name, " has ", count, " ", w.entry->its.title,
+                 " parts; write ", w.entry->name, ".", layer, ".1 … ", w.entry->name, ".", layer, ".", count);
+    for (int i = 0; i < count; ++i) {
+      if (number > 0 && i != number - 1) continue;
+      Found found = point_at(*w.entry, {model, which, stack, layer, parts[static_cast<std::size_t>(i)]});
+      if (found.point) points.push_back(std::move(*found.point));
+      else if (why.empty()) why = found.why;
+    }
   }
   if (points.empty()) refuse(why, which, layers.empty() ? -1 : layers[0]);
   return points;
@@ -546,23 +517,30 @@ std::vector<PointLine> list_points(const Model& model) {
   const std::vector<Stack> stacks = stacks_of(model);
   for (Stack which : stacks) {
     const LayerStack& stack = stack_at(model, which);
-    for (const Entry& e : kEntries)
-      for (bool cross : {false, true}) {
-        if (cross && e.of != Of::attention) continue;
+    for (const Entry& e : entries()) {
+      int most = 1;  // parts of this kind in a layer
+      for (int layer = 0; layer < stack.depth() && e.of == Owner::part; ++layer)
+        most = std::max(most, static_cast<int>(parts_with(e, stack, layer).size()));
+      for (int number = 0; number < most; ++number) {
         PointLine line;
-        for (int layer = e.of == Of::stack ? -1 : 0; layer < (e.of == Of::stack ? 0 : stack.depth()); ++layer) {
-          Found found = point_at(e, {model, which, stack, layer}, cross);
+        int part = -1;
+        for (int layer = e.of == Owner::stack ? -1 : 0; layer < (e.of == Owner::stack ? 0 : stack.depth()); ++layer) {
+          const std::vector<int> parts = parts_with(e, stack, layer);
+          if (number >= static_cast<int>(parts.size())) continue;
+          Found found = point_at(e, {model, which, stack, layer, parts[static_cast<std::size_t>(number)]});
           if (!found.point) continue;
-          if (line.layers++ == 0) line.example = std::move(*found.point), line.first = layer;
+          if (line.layers++ == 0) line.example = std::move(*found.point), line.first = layer, part = parts[static_cast<std::size_t>(number)];
         }
         if (line.layers == 0) continue;
-        line.name = concat(stacks.size() == 2 ? concat(word_for(which), ".") : "", own_name(e, cross), e.of == Of::stack ? "" : ".L");
-        const bool outside = e.of == Of::stack || stack.recurrent;
-        const std::string hook = usual_hook(e, outside ? nullptr : &stack.layers[static_cast<std::size_t>(line.first)], cross);
-        const std::string block = stacks.size() == 2 ? word_for(which) : e.of == Of::stack ? "" : "blocks";
-        if (!hook.empty()) line.lens = concat(block, block.empty() ? "" : ".", e.of == Of::stack ? "" : "L.", hook);
+        line.name = concat(stacks.size() == 2 ? concat(word_for(which), ".") : "", e.name, e.of == Owner::stack ? "" : ".L",
+                           most > 1 ? concat(".", number + 1) : "");
+        const bool outside = e.of == Owner::stack || stack.recurrent;
+        const std::string hook = usual_hook(e, outside ? nullptr : &stack.layers[static_cast<std::size_t>(line.first)], part);
+        const std::string block = stacks.size() == 2 ? word_for(which) : e.of == Owner::stack ? "" : "blocks";
+        if (!hook.empty()) line.lens = concat(block, block.empty() ? "" : ".", e.of == Owner::stack ? "" : "L.", hook);
         lines.push_back(std::move(line));
       }
+    }
   }
   return lines;
 }
@@ -586,8 +564,7 @@ std::string shape_text(const Point& point) {
 }
 
 bool is_at(const Tapped& t, const Point& p) {
-  return t.site == p.site && t.stack == p.stack && (p.layer < 0 || t.layer == p.layer) &&
-         (p.part >= 0 ? t.part == p.part : t.cross == p.cross);
+  return t.site == p.site && t.stack == p.stack && (p.layer < 0 || t.layer == p.layer) && (p.part < 0 || t.part == p.part);
 }
 
 }  // namespace rapt

@@ -4,11 +4,12 @@
 // does not exist in this model, that the engine does not hold, or that means two things is refused with the reason: a plausible wrong
 // tensor is the worst answer.
 //
-//   name  = [stack "."] own ["." layer]              z.5  resid_post.-1  attn_weights.*  final_norm  encoder.q.0
+//   name  = [stack "."] own ["." layer ["." number]] z.5  resid_post.-1  attn_weights.*  final_norm  encoder.q.0  z.5.2
 //         | block "." layer "." hook                 blocks.5.attn.hook_pattern  decoder.2.cross_attn.hook_z
 //         | hook | short layer ["ln" n]              hook_embed  unembed.hook_out  k6  pattern0  normalized4ln2
 //         | nnterp ["[" layer "]"] | ggml ["-" layer]  layers_output[5]  token_embeddings  l_out-5  result_norm
 //   layer = number | "-" number (from the end) | "*" (all that have it)
+//   number: which of the parts of one kind in that layer, from 1; needed where there are several
 //   stack = "encoder" | "decoder": needed where a model has both
 //   block = "blocks" | stack | stack "_blocks"
 #pragma once
@@ -21,23 +22,19 @@
 namespace rapt {
 
 struct Point {
-  // value: a tensor that passes by. weights, scores: [H,T,keys], computed row by row on request. normalized, norm_scale: of the norm whose
-  // input passes by at `site`, before its gain: (x - mean) / scale and scale (TransformerLens's hook_normalized, hook_scale).
-  enum class Kind { value, weights, scores, normalized, norm_scale };
+  using Kind = PointKind;  // (TransformerLens calls normalized and norm_scale hook_normalized and hook_scale)
   // In the place of a size.
   static constexpr Dim kRows = -1, kKeys = -2;  // rows of the stack, learned sink tokens included; of the source (cross-attention)
   static constexpr Dim kResults = -3;  // tokens
 
   std::string name;  // ours: "z.5", "encoder.resid_post.0"
   Kind kind = Kind::value;
-  Site site = Site::embed;
+  Site site{"embed"};
   Stack stack = Stack::decoder;
   int layer = -1, part = -1;  // -1: of the whole stack; of whichever part shows it
-  bool cross = false;
-  int gate = -1;  // sites of gates: which of the part's gates, in the order they are applied
   std::vector<Dim> shape;
   std::string fixed;  // why it cannot be edited; empty: it can
-  const Attention* attention = nullptr;  // the attention it belongs to
+  const Attention* attention = nullptr;  // the attention it belongs to, if one
   const NormLayer* norm = nullptr;  // normalized, norm_scale: which norm
   bool heads() const { return kind == Kind::value && shape.size() == 3; }
 };

@@ -20,7 +20,7 @@ std::unique_ptr<Model> biased_model(DType real, double bias, std::uint64_t seed)
   a.bias.k = true;
   a.pos.kind = PosRecipe::Kind::rope;
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .attn = a});
+  layer.parts.push_back({.body = a});
   Recipe r;
   r.name = "cache-bias";
   r.width = kHeadDim;
@@ -47,8 +47,7 @@ std::unique_ptr<Model> biased_model(DType real, double bias, std::uint64_t seed)
 using Rows = std::vector<std::vector<double>>;
 
 Rows attention_rows(Device& device, const Model& model, std::span<const std::int32_t> tokens, DType format, bool apart) {
-  KvCache cache(device.real, format);
-  cache.apart = apart;
+  KvCache cache(device.real, format, apart ? KvCache::KeyBias::apart : KvCache::KeyBias::stored);
   Run run(device);
   Taps taps;
   Rows rows;
@@ -60,7 +59,7 @@ Rows attention_rows(Device& device, const Model& model, std::span<const std::int
   run.taps = &taps;
   std::vector<Taps::HeadRow> wanted;
   for (Dim i = 0; i < kQueries; ++i) wanted.push_back({0, i});
-  taps.want_weights([&](Stack, int, bool) { return wanted; }, [&](const Tapped& t) { rows.push_back(values_of(t.value)); });
+  taps.want_weights(site::attn_weights, [&](const Tapped&) { return wanted; }, [&](const Tapped& t) { rows.push_back(values_of(t.value)); });
   batch.tokens = tokens.last(kQueries);
   batch.sequences[0] = {.first = 0, .count = kQueries, .past = n - kQueries};
   forward(run, model, batch, nullptr, &cache);

@@ -46,11 +46,11 @@ void expect_sound(const LabResult& r, const std::string& name) {
 // The training experiments are run by learn_test.cc.
 TEST(Lab, EveryExperimentSaysSomethingFinite) {
   RAPT_NOT_SANITIZED("whole experiments");
-  struct Named {
+  struct Entry {
     const char* name;
     LabResult (*run)(const Lab&);
   };
-  const Named all[] = {{"scale", scale},
+  const Entry all[] = {{"scale", scale},
                        {"key-bias", key_bias},
                        {"value-bias", value_bias},
                        {"query-bias", query_bias},
@@ -64,7 +64,7 @@ TEST(Lab, EveryExperimentSaysSomethingFinite) {
                        {"cache-bias", cache_bias},
                        {"gqa", gqa_math}};
   Device device({.threads = 1});
-  for (const Named& n : all) expect_sound(n.run({.device = device, .seed = 1, .effort = 0.05}), n.name);
+  for (const Entry& n : all) expect_sound(n.run({.device = device, .seed = 1, .effort = 0.05}), n.name);
 }
 
 // Experiments of two halves: findings, verdicts and figures of both.

@@ -19,8 +19,8 @@ Recipe decoder(Dim kv_heads, Dim layers) {
   a.pos.kind = PosRecipe::Kind::rope;
   const NormRecipe rms{};
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .norm_in = rms, .attn = a});
-  layer.parts.push_back({.kind = PartRecipe::Kind::ffn, .norm_in = rms, .ffn = {.width = 512}});
+  layer.parts.push_back({.norm_in = rms, .body = a});
+  layer.parts.push_back({.norm_in = rms, .body = FfnRecipe{.width = 512}});
   Recipe r;
   r.name = concat("kv", kv_heads);
   r.width = kWidth;
@@ -113,7 +113,7 @@ LabResult gqa_math(const Lab& lab) {
     Taps taps;
     run.taps = &taps;
     std::vector<double> out;
-    taps.see(Site::attn_out, [&](const Tapped& s) {
+    taps.see(site::attn_out, [&](const Tapped& s) {
       if (s.layer == 0) out = values_of(s.value);
     });
     Batch batch{.tokens = tokens};

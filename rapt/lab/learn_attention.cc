@@ -67,7 +67,7 @@ namespace {
 // Key and value heads of each group become one: their mean, or the first of them.
 std::unique_ptr<Model> converted(const Model& from, const Recipe& recipe, bool mean) {
   std::unique_ptr<Model> to = with_weights(from, recipe);
-  const AttnRecipe &a = from.recipe.decoder->layer(0).parts[0].attn, &b = to->recipe.decoder->layer(0).parts[0].attn;
+  const AttnRecipe &a = *from.recipe.decoder->layer(0).parts[0].self(), &b = *to->recipe.decoder->layer(0).parts[0].self();
   const Dim group = a.kv_heads / b.kv_heads, d = a.head_dim;
   for (Weight& w : to->weights) {
     if (!w.name.ends_with(".self.k.weight") && !w.name.ends_with(".self.v.weight")) continue;
@@ -88,13 +88,14 @@ std::unique_ptr<Model> converted(const Model& from, const Recipe& recipe, bool m
 // they have no key in common; mean over the questions and all pairs of heads. For a model of one key head.
 double heads_apart(Device& device, const Model& model, const ToyTask& task, Dim sequences, Dim length) {
   const CopyTask::Batch data = task(~std::uint64_t{4}, sequences, length);
-  const Dim head_count = model.recipe.decoder->layer(0).parts[0].attn.heads, rows = sequences * length;
+  const Dim head_count = model.recipe.decoder->layer(0).parts[0].self()->heads, rows = sequences * length;
   std::vector<std::vector<double>> weights(static_cast<std::size_t>(rows * head_count));
   Run run(device);
   Taps taps;
   run.taps = &taps;
   taps.want_weights(
-      [&](Stack, int, bool) {
+      site::attn_weights,
+      [&](const Tapped&) {
         std::vector<Taps::HeadRow> wanted;
         for (Dim r = 0; r < rows; ++r)
           for (Dim h = 0; h < head_count; ++h) wanted.push_back({h, r});
@@ -325,7 +326,7 @@ std::vector<double> gradient_by_distance(Device& device, const Model& model, con
   Tape tape(gradients);
   Taps taps;
   Tensor input;
-  taps.see(Site::embed, [&](const Tapped& t) { input = t.value; });
+  taps.see(site::embed, [&](const Tapped& t) { input = t.value; });
   run.tape = &tape;
   run.taps = &taps;
   std::vector<std::int32_t> targets(data.tokens.size(), -1);

@@ -11,11 +11,6 @@
 namespace rapt {
 namespace {
 
-void put(const Tensor& t, Dim i, double v) {
-  if (t.dtype == DType::f64) t.as<double>()[static_cast<std::size_t>(i)] = v;
-  else t.as<float>()[static_cast<std::size_t>(i)] = static_cast<float>(v);
-}
-
 struct Scores {
   double idle = 0, copy = 0;  // excess loss of rows that have nothing to copy; loss of those that have
 };
@@ -41,11 +36,11 @@ Scores score_rows(Device& device, const Model& model, const CopyTask::Batch& dat
 class TruePositionsCounterexample {
  public:
   TruePositionsCounterexample(Taps& taps, Dim length, Dim keep, Dim window) {
-    taps.see(Site::q, [this](const Tapped& t) { q_ = t.value, gate_ = {}; });
-    taps.see(Site::k, [this](const Tapped& t) { k_ = t.value; });
-    taps.see(Site::v, [this](const Tapped& t) { v_ = t.value; });
-    taps.see(Site::gate, [this](const Tapped& t) { gate_ = t.value; });
-    taps.edit(Site::z, [this, length, keep, window](const Tapped& t) {
+    taps.see(site::q, [this](const Tapped& t) { q_ = t.value, gate_ = {}; });
+    taps.see(site::k, [this](const Tapped& t) { k_ = t.value; });
+    taps.see(site::v, [this](const Tapped& t) { v_ = t.value; });
+    see_gates(taps, [this](const Tapped& t) { gate_ = t.value; });
+    taps.edit(site::z, [this, length, keep, window](const Tapped& t) {
       const Dim d = q_.last(), dv = v_.last();
       for (Dim r = 0; r < t.value[0]; ++r) {
         const Dim start = r / length * length;
@@ -64,7 +59,7 @@ class TruePositionsCounterexample {
         for (Dim c = 0; c < dv; ++c) {
           double z = 0;
           for (std::size_t i = 0; i < seen.size(); ++i) z += p[i] / sum * v_.at(seen[i] * dv + c);
-          put(t.value, r * dv + c, gate_ ? z * gate_.at(r * dv + c) : z);
+          t.value.set(r * dv + c, gate_ ? z * gate_.at(r * dv + c) : z);
         }
       }
     });
@@ -164,7 +159,7 @@ enum class Scale8 { tensor, others, after_norm, row };
 class Rounding {
  public:
   Rounding(Taps& taps, Scale8 scale, int bits, Dim length) {
-    taps.edit(Site::resid_in, [this, scale, bits, length](const Tapped& t) {
+    taps.edit(site::resid_in, [this, scale, bits, length](const Tapped& t) {
       const Dim rows = t.value[0], C = t.value[1];
       const double levels = std::pow(2.0, bits - 1) - 1;
       std::vector<double> peak(static_cast<std::size_t>(rows)), rms(peak);
@@ -192,7 +187,7 @@ class Rounding {
         if (!(step > 0)) continue;
         for (Dim c = 0; c < C; ++c) {
           const double x = t.value.at(r * C + c), y = std::nearbyint(x / step) * step;
-          put(t.value, r * C + c, y);
+          t.value.set(r * C + c, y);
           if (r % length == 0) continue;
           error_ += (x - y) * (x - y);
           size_ += x * x;

@@ -89,7 +89,8 @@ TEST(Toy, ALookIsWhatAPlainRecomputationSees) {
     std::vector<double> first(2), sums(2), rows(2), copying(2), copying_rows(2), peak(2), gate(2), values[2] = {{0, 0}, {0, 0}};
     double low = 0, gates = 0, least = INFINITY;
     taps.want_weights(
-        [&](Stack, int, bool) {
+        site::attn_weights,
+        [&](const Tapped&) {
           std::vector<Taps::HeadRow> all;
           for (Dim row = 0; row < kCount * kLength; ++row) all.push_back({0, row});
           return all;
@@ -105,12 +106,12 @@ TEST(Toy, ALookIsWhatAPlainRecomputationSees) {
             copying[l] += t.value.at(0), copying_rows[l] += 1;
           }
         });
-    taps.see(Site::resid_out, [&](const Tapped& t) {
+    taps.see(site::resid_out, [&](const Tapped& t) {
       for (Dim i = 0; i < t.value.elements(); ++i)
         if (data.kind[static_cast<std::size_t>(i / 48)] < 0)
           peak[static_cast<std::size_t>(t.layer)] = std::max(peak[static_cast<std::size_t>(t.layer)], std::abs(t.value.at(i)));
     });
-    taps.see(Site::gate, [&](const Tapped& t) {
+    see_gates(taps, [&](const Tapped& t) {
       double sum = 0, n = 0;
       for (Dim i = 0; i < t.value.elements(); ++i)
         if (data.kind[static_cast<std::size_t>(i / 48)] == 0) sum += t.value.at(i), n += 1;
@@ -119,7 +120,7 @@ TEST(Toy, ALookIsWhatAPlainRecomputationSees) {
           low += t.value.at(i) < 0.1, gates += 1, least = std::min(least, t.value.at(i));
       gate[static_cast<std::size_t>(t.layer)] = sum / n;
     });
-    taps.see(Site::v, [&](const Tapped& t) {
+    taps.see(site::v, [&](const Tapped& t) {
       for (Dim row = 0; row < t.value[0]; ++row) {
         double square = 0;
         for (Dim c = 0; c < 48; ++c) square += t.value.at(row * 48 + c) * t.value.at(row * 48 + c);
@@ -167,7 +168,8 @@ TEST(Toy, ALookTellsLearnedTokensFromTheFirst) {
   double learned[2] = {}, first[2] = {}, rows[2] = {}, copying[2] = {}, copying_rows[2] = {}, peak[2] = {}, keys[2][2] = {};
   auto kind_of = [&](Dim row) { return data.kind[static_cast<std::size_t>(row / kStride * kLength + row % kStride - 1)]; };
   taps.want_weights(
-      [&](Stack, int, bool) {
+      site::attn_weights,
+      [&](const Tapped&) {
         std::vector<Taps::HeadRow> all;
         for (Dim row = 0; row < kCount * kStride; ++row)
           for (Dim head : {0, 1})
@@ -178,11 +180,11 @@ TEST(Toy, ALookTellsLearnedTokensFromTheFirst) {
         if (kind_of(t.row) == 0) learned[t.layer] += t.value.at(0), first[t.layer] += t.value.at(1), rows[t.layer] += 1;
         if (kind_of(t.row) == 1) copying[t.layer] += t.value.at(1), copying_rows[t.layer] += 1;
       });
-  taps.see(Site::resid_out, [&](const Tapped& t) {
+  taps.see(site::resid_out, [&](const Tapped& t) {
     for (Dim s = 0; s < kCount; ++s)
       for (Dim c = 0; c < 48; ++c) peak[t.layer] = std::max(peak[t.layer], std::abs(t.value.at((s * kStride + 1) * 48 + c)));
   });
-  taps.see(Site::k, [&](const Tapped& t) {
+  taps.see(site::k, [&](const Tapped& t) {
     for (Dim row = 0; row < t.value[0]; ++row) {
       double square = 0;
       for (Dim c = 0; c < 48; ++c) square += t.value.at(row * 48 + c) * t.value.at(row * 48 + c);

@@ -17,7 +17,7 @@ constexpr Dim kWidth = 32, kRows = 10, kSequences = 2, kVocab = 50;
 
 Recipe one_layer(AttnRecipe::MaskKind mask) {
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .attn = {.heads = 4, .mask = mask}});
+  layer.parts.push_back({.body = AttnRecipe{.heads = 4, .mask = mask}});
   Recipe r;
   r.name = "masks";
   r.width = kWidth;

@@ -124,9 +124,10 @@ AttentionRig::AttentionRig(Device& f64, const AttnRecipe& attn, std::uint64_t se
   a.bias = {true, true, true, true};
   if (place == Place::encoder) a.mask = AttnRecipe::MaskKind::full;
   LayerRecipe layer, memory;
-  layer.parts.push_back({.kind = place == Place::cross ? PartRecipe::Kind::cross : PartRecipe::Kind::self, .attn = a});
+  a.cross = place == Place::cross;
+  layer.parts.push_back({.body = a});
   if (place == Place::cross) {
-    memory.parts.push_back({.kind = PartRecipe::Kind::ffn, .ffn = {.width = kWidth}});
+    memory.parts.push_back({.body = FfnRecipe{.width = kWidth}});
     r.encoder = StackRecipe{.layers = 1, .kinds = {{"L", memory}}};
   }
   (place == Place::encoder ? r.encoder : r.decoder) = StackRecipe{.layers = 1, .kinds = {{"L", layer}}};
@@ -180,7 +181,8 @@ std::vector<std::vector<double>> AttentionRig::weights(Dim head) {
   run.taps = &taps;
   std::vector<std::vector<double>> rows(static_cast<std::size_t>(kRows));
   taps.want_weights(
-      [&](Stack, int, bool) {
+      site::attn_weights,
+      [&](const Tapped&) {
         std::vector<Taps::HeadRow> wanted;
         for (Dim r = 0; r < kRows; ++r) wanted.push_back({head, r});
         return wanted;

@@ -17,8 +17,8 @@ constexpr Dim kWidth = 128, kVocab = 64, kRows = 16, kSequences = 2;
 Recipe stack_recipe(bool pre, Dim layers) {
   const NormRecipe layer_norm{.kind = NormRecipe::Kind::layer, .eps = 1e-5, .bias = true};
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .attn = {.heads = 4}});
-  layer.parts.push_back({.kind = PartRecipe::Kind::ffn, .ffn = {.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
+  layer.parts.push_back({.body = AttnRecipe{.heads = 4}});
+  layer.parts.push_back({.body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
   for (PartRecipe& p : layer.parts) (pre ? p.norm_in : p.norm_sum) = layer_norm;
   Recipe r;
   r.name = pre ? "pre-norm" : "post-norm";
@@ -52,8 +52,8 @@ Depth at_depth(Device& device, bool pre, Dim layers, std::uint64_t seed) {
   auto row_length = [](const std::vector<double>& x, Dim row) {
     return length({x.data() + row * kWidth, static_cast<std::size_t>(kWidth)});
   };
-  taps.see(Site::embed, [&](const Tapped& t) { before = values_of(t.value); });
-  taps.see(Site::resid_out, [&](const Tapped& t) {
+  taps.see(site::embed, [&](const Tapped& t) { before = values_of(t.value); });
+  taps.see(site::resid_out, [&](const Tapped& t) {
     const std::vector<double> x = values_of(t.value);
     const Dim rows = t.value[0];
     double cosine = 0;

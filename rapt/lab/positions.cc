@@ -55,7 +55,7 @@ double mean_distance(Device& f64, Bias bias, Dim n) {
   Taps taps;
   run.taps = &taps;
   double far = 0;
-  taps.see(Site::attn_stats, [&](const Tapped& t) {
+  taps.see(site::attn_stats, [&](const Tapped& t) {
     for (Dim h = 0; h < 8; ++h) far += t.value.at(((n - 1) * 8 + h) * AttentionStat::count + AttentionStat::distance) / 8;
   });
   const Tensor zero = run.upload({n, 8, 4}, std::vector<double>(static_cast<std::size_t>(n * 32)));

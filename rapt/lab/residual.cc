@@ -29,12 +29,12 @@ double apart(const Tensor& x) {
 class NoResidual {
  public:
   explicit NoResidual(Taps& taps) {
-    taps.see(Site::part_out, [this](const Tapped& t) { result_ = values_of(t.value); });
+    taps.see(site::part_out, [this](const Tapped& t) { result_ = values_of(t.value); });
     const auto replace = [this](const Tapped& t) { std::copy(result_.begin(), result_.end(), t.value.as<double>().begin()); };
-    taps.edit(Site::resid_in, [replace](const Tapped& t) {
+    taps.edit(site::resid_in, [replace](const Tapped& t) {
       if (t.part > 0) replace(t);  // the first part's input is the layer's
     });
-    taps.edit(Site::resid_out, replace);
+    taps.edit(site::resid_out, replace);
   }
   NoResidual(const NoResidual&) = delete;
 
@@ -50,10 +50,9 @@ struct Variant {
 std::vector<double> by_depth(Device& f64, const Variant& variant, Dim layers, std::uint64_t seed) {
   const NormRecipe norm{.kind = NormRecipe::Kind::layer, .weight = NormRecipe::Gain::none};
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .norm_in = norm, .attn = {.heads = 4, .mask = AttnRecipe::MaskKind::full}});
+  layer.parts.push_back({.norm_in = norm, .body = AttnRecipe{.heads = 4, .mask = AttnRecipe::MaskKind::full}});
   if (variant.feed_forward)
-    layer.parts.push_back(
-        {.kind = PartRecipe::Kind::ffn, .norm_in = norm, .ffn = {.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
+    layer.parts.push_back({.norm_in = norm, .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
   Recipe recipe;
   recipe.name = "residual";
   recipe.width = kWidth;
@@ -71,7 +70,7 @@ std::vector<double> by_depth(Device& f64, const Variant& variant, Dim layers, st
   if (!variant.residual) without.emplace(taps);
   const Tensor x = normal_tensor(run, {kRows, kWidth}, mix_key(seed, 1));
   std::vector<double> out = {apart(x)};
-  taps.see(Site::resid_out, [&](const Tapped& t) { out.push_back(apart(t.value)); });
+  taps.see(site::resid_out, [&](const Tapped& t) { out.push_back(apart(t.value)); });
   forward(run, model, {.sequences = {{.first = 0, .count = kRows}}, .rows = x});
   return out;
 }

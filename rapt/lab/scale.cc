@@ -30,12 +30,12 @@ Look look(Device& f64, Dim d, double scale_by, std::uint64_t seed) {
   run.tape = &tape;
   run.taps = &taps;
   Look l;
-  taps.see(Site::attn_stats, [&](const Tapped& t) {
+  taps.see(site::attn_stats, [&](const Tapped& t) {
     for (Dim i = 0; i < kRows; ++i) l.entropy += t.value.at(i * AttentionStat::count + AttentionStat::entropy) / kRows;
   });
   std::vector<Taps::HeadRow> rows;
   for (Dim i = 0; i < kRows; ++i) rows.push_back({0, i});
-  taps.want_weights([&](Stack, int, bool) { return rows; }, [&](const Tapped& t) { l.strongest += largest(values_of(t.value)) / kRows; });
+  taps.want_weights(site::attn_weights, [&](const Tapped&) { return rows; }, [&](const Tapped& t) { l.strongest += largest(values_of(t.value)) / kRows; });
   AttentionInputs in{.q = normal_tensor(run, {kRows, 1, d}, mix_key(seed, 1))};
   in.k = normal_tensor(run, {kKeys, 1, d}, mix_key(seed, 2));
   in.v = normal_tensor(run, {kKeys, 1, 8}, mix_key(seed, 3));

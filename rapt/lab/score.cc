@@ -63,7 +63,7 @@ double entropy_share(Device& device, const Kind& kind, Dim d, std::uint64_t seed
   Taps taps;
   run.taps = &taps;
   double share = 0;
-  taps.see(Site::attn_stats, [&](const Tapped& t) {  // rows that see enough keys
+  taps.see(site::attn_stats, [&](const Tapped& t) {  // rows that see enough keys
     for (Dim i = kRows / 2; i < kRows; ++i)
       share += t.value.at(i * AttentionStat::count + AttentionStat::entropy) / std::log(static_cast<double>(i + 1)) / (kRows / 2);
   });

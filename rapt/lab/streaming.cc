@@ -3,17 +3,14 @@
 #include "rapt/lab/streaming.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "rapt/base/clock.h"
 #include "rapt/nn/kv_cache.h"
 #include "rapt/use/generate.h"
 
 namespace rapt {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr Dim kChunk = 256;  // rows of a pass; larger ones read the prompt no faster here and hold more memory
 

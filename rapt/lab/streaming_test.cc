@@ -15,8 +15,8 @@ Recipe toy() {
   AttnRecipe a{.heads = 2, .head_dim = 16};
   a.pos.kind = PosRecipe::Kind::rope;
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .norm_in = NormRecipe{}, .attn = a});
-  layer.parts.push_back({.kind = PartRecipe::Kind::ffn, .norm_in = NormRecipe{}, .ffn = {.width = 48}});
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = a});
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = FfnRecipe{.width = 48}});
   Recipe r;
   r.name = "toy";
   r.width = 32;

@@ -99,18 +99,18 @@ Recipe toy_recipe(Dim layers, Dim heads, Dim vocab) {
   r.context = 32;
   r.init.std = 0.083;  // 1 / sqrt(3 * 48)
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .norm_in = rms, .attn = attn});
+  layer.parts.push_back({.norm_in = rms, .body = attn});
   r.decoder = StackRecipe{.layers = layers, .kinds = {{"L", layer}}, .final_norm = rms};
   return r;
 }
 
 Recipe with_ffn(Recipe recipe, Dim width) {
-  recipe.decoder->kinds.at("L").parts.push_back({.kind = PartRecipe::Kind::ffn, .norm_in = NormRecipe{}, .ffn = {.width = width}});
+  recipe.decoder->kinds.at("L").parts.push_back({.norm_in = NormRecipe{}, .body = FfnRecipe{.width = width}});
   return recipe;
 }
 
-AttnRecipe& self_attn(Recipe& recipe) { return recipe.decoder->kinds.at("L").parts.at(0).attn; }
-FfnRecipe& ffn_of(Recipe& recipe) { return recipe.decoder->kinds.at("L").parts.at(1).ffn; }
+AttnRecipe& self_attn(Recipe& recipe) { return *recipe.decoder->kinds.at("L").parts.at(0).self(); }
+FfnRecipe& ffn_of(Recipe& recipe) { return *recipe.decoder->kinds.at("L").parts.at(1).ffn(); }
 
 void set_norms(Recipe& recipe, const NormRecipe& norm) {
   for (PartRecipe& p : recipe.decoder->kinds.at("L").parts) p.norm_in = norm;
@@ -188,7 +188,7 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
   run.taps = &taps;
   const Dim learned = model.recipe.embed.sink_tokens, stride = length + learned;  // learned tokens stand before the first
   taps.first_keys = 1 + learned;
-  const bool sigmoid = !model.recipe.decoder->recurrent && model.recipe.decoder->layer(0).parts[0].attn.normal == Normal::sigmoid;
+  const bool sigmoid = !model.recipe.decoder->recurrent && model.recipe.decoder->layer(0).parts[0].self()->normal == Normal::sigmoid;
   constexpr int kLearned = -2;
   auto kind_of = [&](Dim row) {
     const Dim at = row % stride - learned;
@@ -197,9 +197,9 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
   ToyLook look;
   Means first, of_sum, gates, keys, values, cosines;  // keys, values, cosines: kind 0 are first tokens, 1 the others
   Tensor q;
-  taps.see(Site::q, [&](const Tapped& t) { q = t.value; });
+  taps.see(site::q, [&](const Tapped& t) { q = t.value; });
   look.max_logit = -INFINITY;
-  taps.see(Site::attn_stats, [&](const Tapped& t) {
+  taps.see(site::attn_stats, [&](const Tapped& t) {
     for (Dim r = 0; r < t.value[0]; ++r)
       for (Dim h = 0; h < t.value[1]; ++h) {
         const Dim at = (r * t.value[1] + h) * t.value[2];
@@ -210,7 +210,7 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
         first.add(t.layer, kind_of(r), sigmoid ? share * t.value.at(at + AttentionStat::sum) : share);
       }
   });
-  taps.see(Site::k, [&](const Tapped& t) {
+  taps.see(site::k, [&](const Tapped& t) {
     for (Dim r = 0; r < t.value[0]; ++r)
       if (kind_of(r) != kLearned) keys.add(t.layer, kind_of(r) >= 0, row_norm(t.value, r));
     const Dim rows = std::min<Dim>(t.value[0], 8 * stride), q_row = q[1] * q[2], k_row = t.value[1] * t.value[2];
@@ -224,12 +224,12 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
         cosines.add(t.layer, j % stride != learned, qq * kk > 0 ? dot / std::sqrt(qq * kk) : 0);
       }
   });
-  taps.see(Site::v, [&](const Tapped& t) {
+  taps.see(site::v, [&](const Tapped& t) {
     for (Dim r = 0; r < t.value[0]; ++r)
       if (kind_of(r) != kLearned) values.add(t.layer, kind_of(r) >= 0, row_norm(t.value, r));
   });
   double gate_low = 0, gate_values = 0, gate_least = INFINITY;
-  taps.see(Site::gate, [&](const Tapped& t) {
+  see_gates(taps, [&](const Tapped& t) {
     const Dim width = t.value.elements() / t.value[0];
     for (Dim r = 0; r < t.value[0]; ++r) {
       if (kind_of(r) < 0) continue;
@@ -240,7 +240,7 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
       }
     }
   });
-  taps.see(Site::resid_out, [&](const Tapped& t) {
+  taps.see(site::resid_out, [&](const Tapped& t) {
     double peak[2] = {};
     std::vector<double> all;
     for (Dim r = 0; r < t.value[0]; ++r)
@@ -283,7 +283,7 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
     Means before;
     Taps of_learned;
     of_learned.first_keys = learned;
-    of_learned.see(Site::attn_stats, [&](const Tapped& t) {
+    of_learned.see(site::attn_stats, [&](const Tapped& t) {
       for (Dim r = 0; r < t.value[0]; ++r)
         for (Dim h = 0; kind_of(r) >= 0 && h < t.value[1]; ++h)
           before.add(t.layer, kind_of(r), t.value.at((r * t.value[1] + h) * t.value[2] + AttentionStat::first));
@@ -318,9 +318,10 @@ HeatMap attention_picture(Device& device, const Model& model, const ToyTask& tas
   Taps taps;
   run.taps = &taps;
   taps.want_weights(
-      [&](Stack, int l, bool) {
+      site::attn_weights,
+      [&](const Tapped& where) {
         std::vector<Taps::HeadRow> rows;
-        for (Dim r = 0; l == layer && r < length; ++r) rows.push_back({0, r});
+        for (Dim r = 0; where.layer == layer && r < length; ++r) rows.push_back({0, r});
         return rows;
       },
       [&](const Tapped& t) {

@@ -17,7 +17,7 @@
 #include "rapt/base/text.h"
 #include "rapt/load/checkpoint_files.h"
 #include "rapt/load/family_write.h"
-#include "rapt/recipe/show.h"
+#include "rapt/nn/size.h"
 #include "rapt/tensor/formats.h"
 #include "rapt/tensor/pack.h"
 

@@ -21,7 +21,7 @@
 #include "rapt/io/safetensors.h"
 #include "rapt/load/checkpoint.h"
 #include "rapt/load/family_write.h"
-#include "rapt/recipe/show.h"
+#include "rapt/recipe/recipe_diff.h"
 
 namespace rapt {
 namespace {

@@ -232,7 +232,7 @@ std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, F
     if (family.permuted(to, w.name)) {
       const StackRecipe& stack = w.name.starts_with("encoder") ? *t.recipe.encoder : *t.recipe.decoder;
       for (const PartRecipe& part : stack.layer(0).parts)
-        if (part.kind == PartRecipe::Kind::self) p.pairs = part.attn.head_dim;
+        if (part.self()) p.pairs = part.self()->head_dim;
       if (p.pairs % 2 != 0)
         fail(f.path, ": GGUF keeps the channels of a head in pairs, and heads of ", p.pairs, " channels have none; it stays a folder");
     }

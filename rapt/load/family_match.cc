@@ -152,8 +152,8 @@ void add_agreed(const Family& family, const Json& config, Recipe& r) {
     if (!on || !on->is_bool() || !on->boolean()) continue;
     const bool self = m.value.string().find(".self.") != std::string::npos;
     each_part(r, [&](PartRecipe& p) {
-      if (self && p.kind == PartRecipe::Kind::self) p.attn.bias = {true, true, true, true};
-      if (!self && p.kind == PartRecipe::Kind::ffn) p.ffn.bias = true;
+      if (self && p.self()) p.self()->bias = {true, true, true, true};
+      if (!self && p.ffn()) p.ffn()->bias = true;
     });
   }
 }
@@ -167,11 +167,14 @@ Recipe architecture_of(Recipe r) {
   for (auto* stack : {&r.encoder, &r.decoder})
     if (*stack) (*stack)->dropout = 0;
   each_part(r, [](PartRecipe& p) {
-    p.dropout = p.attn.dropout = p.ffn.dropout = 0;
-    ScaleRecipe& scale = p.attn.scale;
-    const bool product = p.attn.score == AttnRecipe::ScoreKind::dot || p.attn.score == AttnRecipe::ScoreKind::general;
-    if (p.kind != PartRecipe::Kind::ffn && product && scale.kind == ScaleRecipe::Kind::automatic && p.attn.head_dim > 0)
-      scale = {.kind = ScaleRecipe::Kind::number, .number = 1 / std::sqrt(static_cast<double>(p.attn.head_dim))};
+    p.dropout = 0;
+    std::visit([](auto& body) { body.dropout = 0; }, p.body);
+    AttnRecipe* a = p.attention();
+    if (!a) return;
+    ScaleRecipe& scale = a->scale;
+    const bool product = a->score == AttnRecipe::ScoreKind::dot || a->score == AttnRecipe::ScoreKind::general;
+    if (product && scale.kind == ScaleRecipe::Kind::automatic && a->head_dim > 0)
+      scale = {.kind = ScaleRecipe::Kind::number, .number = 1 / std::sqrt(static_cast<double>(a->head_dim))};
     if (scale.kind == ScaleRecipe::Kind::number) scale.number = static_cast<float>(scale.number);
   });
   r.head.scale = static_cast<float>(r.head.scale);  // roots differ in their last digit, by how they were taken

@@ -21,7 +21,7 @@ std::string shape_text(std::span<const Dim> shape) {
 Dim head_dim_of(const Recipe& r, const std::string& name) {
   const auto& stack = name.starts_with("encoder") ? r.encoder : r.decoder;
   for (const PartRecipe& p : stack->layer(std::atol(name.c_str() + 8)).parts)
-    if (p.kind == PartRecipe::Kind::self) return p.attn.head_dim;
+    if (p.self()) return p.self()->head_dim;
   return 0;
 }
 

@@ -292,7 +292,7 @@ void check_words(const Source& s) {
 }
 
 // ------------------------------------------------------------------------------------------------ what only tensors tell
-struct Shown {
+struct TensorFacts {
   const Source& s;
   Recipe& r;
 
@@ -312,23 +312,21 @@ struct Shown {
     if (!st) return;
     for (auto& [letter, layer] : st->kinds)
       for (PartRecipe& p : layer.parts) {
-        static constexpr const char* kParts[] = {"self", "cross", "ffn"};
-        const std::string part = kParts[static_cast<std::size_t>(p.kind)];
+        const std::string part(part_name(p).word);
         auto has = [&, &kind = layer](const char* what) { return any(name, *st, kind, part + what); };
         for (auto* n : {&p.norm_in, &p.norm_out, &p.norm_sum})
           if (*n) (*n)->bias = has(n == &p.norm_in ? ".norm_in.bias" : n == &p.norm_out ? ".norm_out.bias" : ".norm_sum.bias");
-        if (p.kind == PartRecipe::Kind::ffn) {
-          p.ffn.bias = has(".up.bias") || has(".down.bias");
-          continue;
-        }
-        p.attn.bias = {has(".q.bias"), has(".k.bias"), has(".v.bias"), has(".o.bias")};
-        if (!p.attn.qk_norm) continue;
+        if (FfnRecipe* f = p.ffn()) f->bias = has(".up.bias") || has(".down.bias");
+        AttnRecipe* a = p.attention();
+        if (!a) continue;
+        a->bias = {has(".q.bias"), has(".k.bias"), has(".v.bias"), has(".o.bias")};
+        if (!a->qk_norm) continue;
         const TensorView* t = first(name, *st, layer, part + ".q_norm.weight");
-        const Dim D = p.attn.head_dim > 0 ? p.attn.head_dim : p.attn.heads > 0 ? r.width / p.attn.heads : 0;
+        const Dim D = a->head_dim > 0 ? a->head_dim : a->heads > 0 ? r.width / a->heads : 0;
         if (!t) continue;
-        if (t->elements() == D && D != D * p.attn.heads) p.attn.qk_norm->span = QkNormRecipe::Span::head;
-        else if (t->elements() == D * p.attn.heads && p.attn.qk_norm->span == QkNormRecipe::Span::head && p.attn.heads > 1)
-          p.attn.qk_norm->weights = QkNormRecipe::Weights::per_head;
+        if (t->elements() == D && D != D * a->heads) a->qk_norm->span = QkNormRecipe::Span::head;
+        else if (t->elements() == D * a->heads && a->qk_norm->span == QkNormRecipe::Span::head && a->heads > 1)
+          a->qk_norm->weights = QkNormRecipe::Weights::per_head;
       }
     if (st->final_norm) st->final_norm->bias = s.tensor(name + ".norm.bias") != nullptr;
   }
@@ -406,10 +404,10 @@ Translation translate_keys(const Source& source) {
 Translation translate(const Source& source) {
   Translation out = translate_keys(source);
   try {
-    const Shown shown{source, out.recipe};
-    shown.stack(out.recipe.encoder, "encoder");
-    shown.stack(out.recipe.decoder, "decoder");
-    shown.head();
+    const TensorFacts tensors{source, out.recipe};
+    tensors.stack(out.recipe.encoder, "encoder");
+    tensors.stack(out.recipe.decoder, "decoder");
+    tensors.head();
     out.recipe = resolve(out.recipe);
   } catch (const Error& e) {
     fail(source.where, ": ", without_place(e.what()));

@@ -42,7 +42,7 @@ std::pair<std::string, Json> scaling_of(const Json& rope) {
 const AttnRecipe& first_attention(const Recipe& r) {
   for (const auto& [letter, layer] : (r.decoder ? *r.decoder : *r.encoder).kinds)
     for (const PartRecipe& p : layer.parts)
-      if (p.kind == PartRecipe::Kind::self) return p.attn;
+      if (p.self()) return *p.self();
   fail("recipe ", r.name, " has no self-attention");
 }
 
@@ -245,9 +245,11 @@ Json config_of(const Family& family, const Translation& model) {
   }
   if (const Json* agree = family.json.find("agree"); agree && agree->is_object())
     for (const Json::Member& m : agree->object())
-      for (const PartRecipe& p : stack.layer(0).parts)
-        if (p.kind == (m.value.string().find(".self.") != std::string::npos ? PartRecipe::Kind::self : PartRecipe::Kind::ffn))
-          out.set(m.key, p.kind == PartRecipe::Kind::self ? p.attn.bias.q : p.ffn.bias);
+      for (const PartRecipe& p : stack.layer(0).parts) {
+        const bool self = m.value.string().find(".self.") != std::string::npos;
+        if (self && p.self()) out.set(m.key, p.self()->bias.q);
+        if (!self && p.ffn()) out.set(m.key, p.ffn()->bias);
+      }
   if (model.recipe.encoder && model.recipe.decoder) out.set("is_encoder_decoder", true);
   return out;
 }
@@ -285,7 +287,7 @@ std::string written_name(const Family& family, Form form, const std::string& our
   if (names.size() > 1 && ours.ends_with("ffn.up.weight") && !names[0].ends_with(names[1])) {
     const StackRecipe& stack = ours.starts_with("encoder") ? *recipe.encoder : *recipe.decoder;
     for (const PartRecipe& p : stack.layer(0).parts)
-      if (p.kind == PartRecipe::Kind::ffn && p.ffn.kind == FfnRecipe::Kind::glu) name = names[1];
+      if (p.ffn() && p.ffn()->kind == FfnRecipe::Kind::glu) name = names[1];
   }
   const Json* prefix = family.json.find("prefix");
   if (form == Form::folder && recipe.head.kind == HeadRecipe::Kind::none && prefix && prefix->is_string() &&

@@ -99,8 +99,8 @@ void set_dropout(Json& config, const Family& family, const Recipe& r) {
   double attn = 0, part = 0, ffn = 0;
   for (const PartRecipe& p : stack.layer(0).parts) {
     part = p.dropout;
-    if (p.kind == PartRecipe::Kind::self) attn = p.attn.dropout;
-    if (p.kind == PartRecipe::Kind::ffn) ffn = p.ffn.dropout;
+    if (p.self()) attn = p.self()->dropout;
+    if (p.ffn()) ffn = p.ffn()->dropout;
   }
   for (const Json::Member& m : words->object()) {
     const std::string& place = m.value.string();

@@ -2,66 +2,52 @@
 // A branch's sum is part of its last product where nothing stands between; forgotten layers are run again.
 #include "rapt/nn/block.h"
 
+#include "rapt/nn/sites.h"
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/linear.h"
 
 namespace rapt {
 namespace {
 
-// Sites that need random numbers inside one layer: part number and use.
-std::uint64_t random_site(std::size_t part, int use) { return part * 8 + static_cast<std::uint64_t>(use); }
+bool watched(const Run& run, Site site) { return run.taps && (run.taps->sees(site) || run.taps->edits(site)); }
 
-Tensor ffn_hidden(Run& run, const Ffn& f, const Tensor& input, std::size_t part) {
-  const FfnRecipe& r = f.recipe;
-  const Tensor x = tap(run, Site::ffn_in, input);
-  Tensor hidden;
-  if (r.kind == FfnRecipe::Kind::glu) {
-    Tensor both[2];
-    const Projection parts[] = {{f.gate.w, f.gate.b}, {f.up.w, f.up.b}};
-    project(run, x, parts, both);
-    hidden = glu(run, {r.act, r.clamp, r.alpha, r.up_offset}, tap(run, Site::ffn_pre, both[0]), tap(run, Site::ffn_linear, both[1]));
-  } else {
-    hidden = activation(run, r.act, tap(run, Site::ffn_pre, linear(run, x, *f.up.w, f.up.b)));
-  }
-  return tap(run, Site::ffn_hidden, dropout(run, hidden, r.dropout, random_site(part, 1)));
+}  // namespace
+
+Tensor last_product(Run& run, const LinearLayer& last, const Tensor& x, Sum& sum, Site site) {
+  if (!sum.open || watched(run, site)) return linear(run, x, *last.w, last.b);
+  sum.done = true;
+  return linear_add(run, sum.residual, x, *last.w, last.b, sum.scale);
 }
 
+namespace {
+
 // residual + scale * dropout(norm_out(f(input)))
-Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residual, const Pass& pass, std::size_t index) {
-  const bool is_ffn = p.kind == PartRecipe::Kind::ffn, cross = p.kind == PartRecipe::Kind::cross;
-  const Tensor inner = is_ffn ? ffn_hidden(run, p.ffn, input, index) : attend(run, p.attn, input, pass);
-  const LinearLayer& last = is_ffn ? p.ffn.down : p.attn.o;
-  const auto& gate_out = p.attn.gate_at(GateRecipe::At::out);
-  const Site site = is_ffn ? Site::ffn_out : Site::attn_out;
-  const auto watched = [&](Site at) { return run.taps && (run.taps->sees(at) || run.taps->edits(at)); };
-  const bool plain = !p.norm_out && !(run.training && p.dropout > 0) && (is_ffn || !gate_out);
-  // The sum rides on the product's last step. Observers of the product get it apart, computed by the same chain: the same bits.
-  if (plain && !watched(site) && !watched(Site::part_out)) return linear_add(run, residual, inner, *last.w, last.b, p.residual_scale);
-  Tensor y = linear(run, inner, *last.w, last.b);                                              // [T,C]
-  if (!is_ffn) y = apply(run, gate_out, input, y.reshape({y[0], 1, y[1]})).reshape({y[0], y[1]});  // one head as wide as the model
-  y = tap(run, Site::part_out, apply(run, p.norm_out, tap(run, site, y, cross)), cross);
-  return add(run, residual, dropout(run, y, p.dropout, random_site(index, 0)), p.residual_scale);
+Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residual, const Pass& pass) {
+  Sum sum{residual, p.residual_scale};
+  sum.open = !p.norm_out && !(run.training && p.dropout > 0) && !watched(run, site::part_out);
+  const Tensor y = std::visit([&](const auto& body) { return run_part(run, body, input, pass, sum); }, p.body);
+  if (sum.done) return y;
+  const Tensor gained = tap(run, site::part_out, apply(run, p.norm_out, y));
+  return add(run, residual, dropout(run, gained, p.dropout, random_site(run, 0)), p.residual_scale);
 }
 
 Tensor run_layer(Run& run, const Layer& layer, const Tensor& input, const Pass& pass) {
   run.part = 0;
-  Tensor x = layer.parallel ? tap(run, Site::resid_in, input) : input;
+  Tensor x = layer.parallel ? tap(run, site::resid_in, input) : input;
   const Tensor shared = layer.parallel ? apply(run, layer.norm_in, x) : Tensor{};
   for (std::size_t i = 0; i < layer.parts.size(); ++i) {
     const Part& p = layer.parts[i];
     run.part = static_cast<int>(i);
-    if (!layer.parallel) x = tap(run, Site::resid_in, x);
+    if (!layer.parallel) x = tap(run, site::resid_in, x);
     const Tensor h = apply(run, p.norm_in, layer.parallel ? shared : x);
-    x = branch(run, p, h, x, pass, i);  // parallel: the sum grows, the input stays
-    if (p.norm_sum) x = apply(run, p.norm_sum, tap(run, Site::resid_sum, x));
+    x = branch(run, p, h, x, pass);  // parallel: the sum grows, the input stays
+    if (p.norm_sum) x = apply(run, p.norm_sum, tap(run, site::resid_sum, x));
   }
   run.part = -1;
-  return tap(run, Site::resid_out, x);
+  return tap(run, site::resid_out, x);
 }
 
-void copy(Run& run, const void* from, void* to, Dim elements) {
-  run.call(&Kernels::add, {.elements = elements, .scale = 0, .a = from, .b = nullptr, .y = to});
-}
+void copy(Run& run, const void* from, void* to, Dim elements) { run.call(&Kernels::copy, {.elements = elements, .x = from, .y = to}); }
 
 // A layer whose inside is forgotten after the forward and computed again for the way back.
 struct Segment {
@@ -102,6 +88,11 @@ void segment_backward(Run& run, const Segment& s) {
 
 }  // namespace
 
+void prepare(Run& run, Pass& pass, const LayerStack& stack) {
+  for (const Layer& layer : stack.layers)
+    for (const Part& part : layer.parts) std::visit([&](const auto& body) { prepare(run, pass, body); }, part.body);
+}
+
 Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, const std::shared_ptr<const Pass>& pass) {
   const bool keep_all = run.tape && !run.recompute;
   if (run.tape) run.tape->hold(pass);
@@ -130,7 +121,7 @@ Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, const std::shared_
     }
   }
   run.layer = -1;
-  if (stack.final_norm) x = tap(run, Site::final_norm, apply(run, stack.final_norm, x));
+  if (stack.final_norm) x = tap(run, site::final_norm, apply(run, stack.final_norm, x));
   return dropout(run, x, stack.dropout, 0);
 }
 

@@ -80,10 +80,10 @@ void KvCache::grow(Slot& s, Dim past, Dim length, std::size_t page_bytes) {
 }
 
 void KvCache::shrink(Slot& s, Dim length) {
-  const auto keep = static_cast<std::size_t>((length + kPageKeys - 1) / kPageKeys);
-  for (std::size_t p = keep; p < s.pages.size(); ++p)
+  const auto count = static_cast<std::size_t>((length + kPageKeys - 1) / kPageKeys);
+  for (std::size_t p = count; p < s.pages.size(); ++p)
     if (s.pages[p]) give_page(s.pages[p]);
-  if (s.pages.size() > keep) s.pages.resize(keep);
+  if (s.pages.size() > count) s.pages.resize(count);
   s.length = length;
 }
 
@@ -101,18 +101,18 @@ void KvCache::evict(Slot& s) {
 }
 
 bool KvCache::bias_apart(const Attention& a) const {
-  return apart && is_block(format_) && !a.spec.cross && a.spec.score == Score::dot && a.rope && a.k.b && a.k.b->format == real_ &&
-         !a.k_norm && !a.cosine && !a.gate_at(GateRecipe::At::k);
+  return key_bias_ == KeyBias::apart && is_block(format_) && !a.spec.cross && a.spec.score == Score::dot && a.rope && a.k.b &&
+         a.k.b->format == real_ && !a.k_norm && !a.cosine && !a.gate_at(GateRecipe::At::k);
 }
 
-const KvCache::Turns* KvCache::turns_of(const Entry& e, const Attention& a) {
-  for (const Turns& t : e.turns)
+const KvCache::Angles* KvCache::angles_of(const Entry& e, const Attention& a) {
+  for (const Angles& t : e.angles)
     if (t.head_dim == a.spec.head_dim && t.spec == *a.rope) return &t;
   return nullptr;
 }
 
 void KvCache::write(Run& run, const Attention& a, std::span<const Sequence> sequences, const Tensor& k, const Tensor& v,
-                    const RopeTable* turned) {
+                    const RopeTable* table) {
   const AttentionSpec& s = a.spec;
   const KvLayout layout = kv_layout(format_, s.kv_heads, s.head_dim, s.v_dim);
   std::vector<AttentionPart> parts;
@@ -130,17 +130,17 @@ void KvCache::write(Run& run, const Attention& a, std::span<const Sequence> sequ
     if (!bias_apart(a)) continue;
 
     // The angles of the new positions, once for all layers that rotate alike.
-    if (!turned || !turned->cos) fail("key/value cache: keys without their bias need the angles of their positions");
-    const Dim half = turned->cos[1], rows = 2 * half + (2 * half < s.head_dim);
-    if (!turns_of(e, a)) e.turns.push_back({*a.rope, s.head_dim, half, rows, {.left = a.mask.left, .keep = a.mask.keep}});
-    Turns& t = const_cast<Turns&>(*turns_of(e, a));
+    if (!table || !table->cos) fail("key/value cache: keys without their bias need the angles of their positions");
+    const Dim half = table->cos[1], rows = 2 * half + (2 * half < s.head_dim);
+    if (!angles_of(e, a)) e.angles.push_back({*a.rope, s.head_dim, half, rows, {.left = a.mask.left, .keep = a.mask.keep}});
+    Angles& t = const_cast<Angles&>(*angles_of(e, a));
     t.slot.left = std::max(t.slot.left, a.mask.left);
     t.slot.keep = std::max(t.slot.keep, a.mask.keep);
     if (t.slot.length == length) continue;
     grow(t.slot, q.past, length, static_cast<std::size_t>(rows * kPageKeys) * size_of(real_));
     auto put = [&](auto* zero) {
       using T = std::remove_pointer_t<decltype(zero)>;
-      const std::span<T> cos = turned->cos.as<T>(), sin = turned->sin.as<T>();
+      const std::span<T> cos = table->cos.as<T>(), sin = table->sin.as<T>();
       for (Dim i = 0; i < q.count; ++i) {
         const Dim key = q.past + i;
         T* to = reinterpret_cast<T*>(t.slot.pages[static_cast<std::size_t>(key / kPageKeys)]) + key % kPageKeys;
@@ -166,12 +166,12 @@ KvView KvCache::view(const Attention& a, std::span<const Sequence> sequences) co
     const Slot& s = e.slots[static_cast<std::size_t>(a.slot)];
     view.pages.emplace_back(s.pages.data(), s.pages.size());
     if (!bias_apart(a)) continue;
-    const Turns& t = *turns_of(e, a);
+    const Angles& t = *angles_of(e, a);
     view.bias.bias = a.k.b->data.get();
     view.bias.half = t.half;
     view.bias.rows = t.rows;
     view.bias.neighbours = a.rope->layout == RopeLayout::pairs;
-    view.bias.turns.emplace_back(t.slot.pages.data(), t.slot.pages.size());
+    view.bias.angles.emplace_back(t.slot.pages.data(), t.slot.pages.size());
   }
   return view;
 }
@@ -184,12 +184,12 @@ Dim KvCache::slot_length(int slot, std::uint64_t id) const {
   return it->second.slots[static_cast<std::size_t>(slot)].length;
 }
 
-const RecurrentKept* KvCache::recurrent(std::uint64_t id) const {
+const RecurrentEntry* KvCache::recurrent(std::uint64_t id) const {
   const auto it = entries_.find(id);
   return it == entries_.end() ? nullptr : &it->second.recurrent;
 }
 
-void KvCache::keep(std::uint64_t id, RecurrentKept what) { entries_[id].recurrent = std::move(what); }
+void KvCache::set_recurrent(std::uint64_t id, RecurrentEntry entry) { entries_[id].recurrent = std::move(entry); }
 
 void KvCache::advance(std::span<const Sequence> sequences, Dim hidden_rows) {
   for (const Sequence& q : sequences) {
@@ -201,7 +201,7 @@ void KvCache::advance(std::span<const Sequence> sequences, Dim hidden_rows) {
 }
 
 // Whether the row after `length` tokens would see what an eviction took.
-void KvCache::check_kept(std::uint64_t id, const Entry& e, Dim length) const {
+void KvCache::check_not_evicted(std::uint64_t id, const Entry& e, Dim length) const {
   if (length < 0 || length > e.length) fail("key/value cache: sequence ", id, " has ", e.length, " tokens, it cannot end after ", length);
   if (e.recurrent.state && length != 0 && length != e.length)
     fail("key/value cache: sequence ", id, " cannot go back to ", length, " of its ", e.length,
@@ -221,7 +221,7 @@ void KvCache::truncate(std::uint64_t id, Dim length) {
     return;
   }
   Entry& e = it->second;
-  check_kept(id, e, length);
+  check_not_evicted(id, e, length);
   if (length == e.length) return;
   each_slot(e, [&](Slot& s) {
     if (!s.cross) shrink(s, length > 0 ? length + e.hidden : 0);  // none: the next pass brings the hidden rows again
@@ -234,7 +234,7 @@ void KvCache::share(std::uint64_t from, std::uint64_t to, Dim length) {
   const auto it = entries_.find(from);
   if (it == entries_.end()) fail("key/value cache: there is no sequence ", from, " to share");
   if (from == to) fail("key/value cache: sequence ", from, " cannot be shared with itself; truncate cuts it");
-  check_kept(from, it->second, length);
+  check_not_evicted(from, it->second, length);
   Entry e = it->second;  // the pages are counted below
   each_slot(e, [&](Slot& s) {
     if (!s.cross) {

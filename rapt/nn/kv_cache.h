@@ -20,8 +20,10 @@ namespace rapt {
 
 class KvCache {
  public:
-  // real: what the device computes in; format: f32, bf16, f16, q8_0 or q4_0. A device of doubles keeps doubles.
-  KvCache(DType real, DType format) : real_(real), format_(real == DType::f64 ? real : format) {}
+  enum class KeyBias { apart, stored };  // stored: in blocks, too, keys are written with their bias; for comparison only
+  // real: what the device computes in; format: f32, bf16, f16, q8_0 or q4_0. A device of doubles stores doubles.
+  KvCache(DType real, DType format, KeyBias key_bias = KeyBias::apart)
+      : real_(real), format_(real == DType::f64 ? real : format), key_bias_(key_bias) {}
   explicit KvCache(DType real) : KvCache(real, real) {}
   KvCache(KvCache&&) = default;
   KvCache& operator=(KvCache&&) = default;
@@ -37,21 +39,19 @@ class KvCache {
   std::size_t pages() const { return made_ - free_count_; }  // held by sequences, shared ones once
   std::size_t bytes() const { return held_bytes_; }          // of them
 
-  // Keys with a bias under RoPE (Qwen2): a cache in blocks stores them without it (run/kv_view.h). Off for comparison only, and before
-  // the first token.
-  bool apart = true;
+  // Whether keys with a bias under RoPE (Qwen2) are stored without it here: in a cache in blocks (run/kv_view.h).
   bool bias_apart(const Attention& a) const;
 
   // Called by the model, in the order of a pass: room for the rows of each sequence, their keys and values written, what to read.
-  // `turned`: the rows' angles; needed where bias_apart(a).
+  // `table`: the rows' angles; needed where bias_apart(a).
   void write(Run& run, const Attention& a, std::span<const Sequence> sequences, const Tensor& k, const Tensor& v,
-             const RopeTable* turned = nullptr);
+             const RopeTable* table = nullptr);
   KvView view(const Attention& a, std::span<const Sequence> sequences) const;
   void advance(std::span<const Sequence> sequences, Dim hidden_rows = 0);  // after a pass: lengths grow, unreachable pages are freed
   bool has(int slot, std::uint64_t id) const;                              // keys of this layer were written (cross-attention)
   Dim slot_length(int slot, std::uint64_t id) const;                       // keys of this layer
-  const RecurrentKept* recurrent(std::uint64_t id) const;                  // nullptr: nothing is known of the sequence
-  void keep(std::uint64_t id, RecurrentKept what);
+  const RecurrentEntry* recurrent(std::uint64_t id) const;                  // nullptr: nothing is known of the sequence
+  void set_recurrent(std::uint64_t id, RecurrentEntry entry);
 
  private:
   struct Slot {  // one attention layer of one sequence
@@ -60,7 +60,7 @@ class KvCache {
     Dim left = Mask::kAll, keep = 0;
     bool cross = false;  // keys of another sequence: their number does not follow the tokens
   };
-  struct Turns {  // angles of the positions, for the layers that rotate alike
+  struct Angles {  // angles of the positions, for the layers that rotate alike
     RopeSpec spec;
     Dim head_dim = 0, half = 0, rows = 0;
     Slot slot;
@@ -68,23 +68,24 @@ class KvCache {
   struct Entry {
     Dim length = 0, hidden = 0;  // hidden: rows before the first token (sinks)
     std::vector<Slot> slots;
-    std::vector<Turns> turns;
-    RecurrentKept recurrent = {};
+    std::vector<Angles> angles;
+    RecurrentEntry recurrent = {};
   };
   std::byte* take_page(std::size_t bytes);
   void give_page(std::byte* page);
   void grow(Slot& slot, Dim past, Dim length, std::size_t page_bytes);
   void shrink(Slot& slot, Dim length);
   void evict(Slot& slot);
-  void check_kept(std::uint64_t id, const Entry& e, Dim length) const;
-  static const Turns* turns_of(const Entry& e, const Attention& a);
+  void check_not_evicted(std::uint64_t id, const Entry& e, Dim length) const;
+  static const Angles* angles_of(const Entry& e, const Attention& a);
   template <class F>
   static void each_slot(Entry& e, const F& f) {
     for (Slot& s : e.slots) f(s);
-    for (Turns& t : e.turns) f(t.slot);
+    for (Angles& t : e.angles) f(t.slot);
   }
 
   DType real_, format_;
+  KeyBias key_bias_;
   std::unordered_map<std::uint64_t, Entry> entries_;
   std::unordered_map<std::size_t, std::vector<std::byte*>> free_;
   struct Free {

@@ -1,65 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's layers as structs of weights. No behaviour lives here: free functions in attend.h, block.h and model.h do the work.
-// An absent norm, gate or bias is a null pointer or an empty optional, and means the identity.
+// A model's layers as structs of weights, built from a resolved recipe. No behaviour lives here: block.h and parts/ do the work.
 #pragma once
-#include <array>
-#include <deque>
-#include <functional>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "rapt/recipe/recipe.h"
-#include "rapt/tensor/weight.h"
+#include "rapt/nn/parts/attention.h"
+#include "rapt/nn/parts/ffn.h"
 
 namespace rapt {
 
-struct NormLayer {
-  NormRecipe recipe;
-  const Weight *weight = nullptr, *bias = nullptr;
-  const Weight* running = nullptr;  // batch norm: [2,C] mean and variance
-  bool causal = false;              // batch norm: stands in a causal stack
-};
-
-struct LinearLayer {
-  const Weight *w = nullptr, *b = nullptr;
-};
-
-struct GateLayer {
-  GateSpec spec;
-  const Weight* w = nullptr;      // from the input: [n, C]
-  const Weight* value = nullptr;  // constant: [1, n]
-};
-
-struct Attention {
-  AttentionSpec spec;
-  Mask mask;
-  LinearLayer q, k, v, o;
-  std::optional<NormLayer> q_norm, k_norm, v_norm, z_norm;
-  bool norm_full = false;       // q_norm and k_norm over the whole projection
-  bool norm_after_pos = false;  // … and after RoPE
-  bool cosine = false;          // unit q and k
-  std::optional<RopeSpec> rope;
-  std::array<std::optional<GateLayer>, 5> gate;  // by GateRecipe::At
-  const Weight *scale = nullptr, *extra_logit = nullptr, *slot_k = nullptr, *slot_v = nullptr, *buckets = nullptr;
-  const Weight *score = nullptr, *general = nullptr;
-  double scale_max = 0;
-  int slot = 0;  // its number among the attention parts of the stack: where the cache keeps its keys
-
-  const std::optional<GateLayer>& gate_at(GateRecipe::At at) const { return gate[static_cast<std::size_t>(at)]; }
-};
-
-struct Ffn {
-  FfnRecipe recipe;
-  LinearLayer gate, up, down;
-};
+using AnyPart = std::variant<Attention, Ffn>;  // the kinds of parts (parts/part.h), each built from its AnyPartRecipe
 
 struct Part {
-  PartRecipe::Kind kind = PartRecipe::Kind::self;
+  PartName name;
+  int number = 0, of = 1;  // which of the parts of this name in its layer, from 0, and how many they are
   std::optional<NormLayer> norm_in, norm_out, norm_sum;
   double residual_scale = 1, dropout = 0;
-  Attention attn;
-  Ffn ffn;
+  AnyPart body;
+
+  // nullptr where it is another kind.
+  const Attention* attention() const { return std::get_if<Attention>(&body); }
+  const Ffn* ffn() const { return std::get_if<Ffn>(&body); }
 };
 
 struct Layer {
@@ -94,27 +57,6 @@ struct LayerStack {
   int depth() const { return recurrent ? static_cast<int>(recurrent->recipe.layers) : static_cast<int>(layers.size()); }
 };
 
-// matrix: for `linear`, in panels, decays. table: vectors by number (tokens, positions), in rows or blocks in panels, decays.
-// vector: norms, biases; in rows, does not decay.
-enum class WeightRole { matrix, table, vector };
-// Makes a weight's storage in the format it shall have; a loader keeps that of its file.
-using WeightMaker = std::function<Weight(std::string name, Dim rows, Dim cols, WeightRole role)>;
-
-// Every weight of a model, made in a fixed order; pointers to them stay valid.
-class WeightTable {
- public:
-  WeightTable(std::deque<Weight>& weights, WeightMaker make) : weights_(weights), make_(std::move(make)) {}
-  const Weight* matrix(const std::string& name, Dim rows, Dim cols);  // for `linear`: panels
-  const Weight* table(const std::string& name, Dim rows, Dim cols);   // rows, decays
-  const Weight* vector(const std::string& name, Dim size);            // rows, does not decay
- private:
-  const Weight* add(const std::string& name, Dim rows, Dim cols, WeightRole role);
-  std::deque<Weight>& weights_;
-  WeightMaker make_;
-};
-
 LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack, const std::string& name);
-std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm, const std::string& name, Dim cols,
-                                    bool causal = false);
 
 }  // namespace rapt

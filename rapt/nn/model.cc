@@ -20,11 +20,17 @@ namespace rapt {
 Model::Model(const Recipe& from, DType real_type, DType matrices)
     : Model(from, real_type, [=](std::string name, Dim rows, Dim cols, WeightRole role) {
         const bool panels = role == WeightRole::matrix;
-        return make_weight(std::move(name), rows, cols, panels ? matrices : real_type, panels ? Packing::panels : Packing::rows);
-      }) {}
+        Weight w = without_storage(std::move(name), rows, cols, role);
+        w.format = panels ? matrices : real_type;
+        w.packing = panels ? Packing::panels : Packing::rows;
+        return w;
+      }) {
+  // Storage comes last: a model too large to be meant fails before any is taken.
+  for (Weight& w : weights) w.data = std::move(make_weight(w.name, w.rows, w.cols, w.format, w.packing).data);
+}
 
 Model::Model(const Recipe& from, DType real_type, const WeightMaker& make) : recipe(resolve(from)), real(real_type) {
-  WeightTable table(weights, make);
+  WeightTable table(weights, starts, make);
   const Dim C = recipe.width;
   // A tied table is also the output matrix, so it lies in panels.
   if (recipe.vocab > 0)
@@ -83,22 +89,15 @@ void init(Model& model, std::uint64_t seed) {
   Dim layers = 0;
   if (model.recipe.encoder) layers = std::max(layers, model.recipe.encoder->layers);
   if (model.recipe.decoder) layers = std::max(layers, model.recipe.decoder->layers);
-  auto scale_start = [&](const std::string& name) {  // "decoder.3.self.scale": the recipe's number
-    const StackRecipe& stack = name.starts_with("encoder") ? *model.recipe.encoder : *model.recipe.decoder;
-    for (const PartRecipe& p : stack.layer(std::atol(name.c_str() + 8)).parts)
-      if (name.find(p.kind == PartRecipe::Kind::cross ? ".cross" : ".self") != std::string::npos) return p.attn.scale.number;
-    return 1.0;
-  };
   for (Weight& w : model.weights) {
     const std::string_view name = w.name;
     const std::uint64_t key = name_key(seed, name);
     const double fan_in = static_cast<double>(w.cols), fan_out = static_cast<double>(w.rows);
     double constant = 0, std = 0, reach = 0;  // a constant, or normal with std, or uniform in [-reach, reach]
-    if (ends(name, ".bias") || ends(name, ".value") || ends(name, ".extra_logit")) {
-    } else if (ends(name, ".scale")) {
-      constant = scale_start(w.name);
-    } else if (name.find("norm") != std::string_view::npos && ends(name, ".weight")) {
-      constant = 1;  // norms stored minus one are corrected below
+    const auto start = model.starts.find(w.index);
+    if (start != model.starts.end()) {
+      constant = start->second;
+    } else if (ends(name, ".bias") || ends(name, ".value") || ends(name, ".extra_logit")) {
     } else if (in.scheme == InitRecipe::Scheme::xavier && w.packing == Packing::panels && name != "embed.tokens") {
       reach = std::sqrt(6 / (fan_in + fan_out));
     } else if (in.scheme == InitRecipe::Scheme::xavier && name == "embed.tokens") {
@@ -122,23 +121,6 @@ void init(Model& model, std::uint64_t seed) {
         w.set(r, c, v);
       }
   }
-  auto stored_minus_one = [&](const std::optional<NormLayer>& n) {
-    if (!n || !n->weight || n->recipe.weight != NormRecipe::Gain::plus_one) return;
-    Weight& w = model.weights[static_cast<std::size_t>(n->weight->index)];
-    for (Dim c = 0; c < w.size(); ++c) w.set(0, c, 0);
-  };
-  for (const auto* stack : {&model.encoder, &model.decoder}) {
-    if (!*stack) continue;
-    stored_minus_one((*stack)->final_norm);
-    for (const Layer& l : (*stack)->layers) {
-      stored_minus_one(l.norm_in);
-      for (const Part& p : l.parts)
-        for (const auto* n : {&p.norm_in, &p.norm_out, &p.norm_sum, &p.attn.q_norm, &p.attn.k_norm, &p.attn.v_norm, &p.attn.z_norm})
-          stored_minus_one(*n);
-    }
-  }
-  stored_minus_one(model.embed_norm);
-  stored_minus_one(model.head_norm);
 }
 
 // ------------------------------------------------------------------------------------------------ forward
@@ -205,18 +187,18 @@ Rows expand(const Model& model, const Batch& batch, Dim sinks) {
 Tensor embedding(Run& run, const Model& m, const Rows& rows) {
   const EmbedRecipe& e = m.recipe.embed;
   const double scale = e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(m.recipe.width)) : 1);
-  Tensor x = tap(run, Site::tokens, rows.vectors ? rows.vectors : embed(run, rows.ids, *m.tokens, scale, m.sinks));  // [T,C]
+  Tensor x = tap(run, site::tokens, rows.vectors ? rows.vectors : embed(run, rows.ids, *m.tokens, scale, m.sinks));  // [T,C]
   if (m.positions) {
     for (std::int32_t p : rows.positions)
       if (p >= m.positions->rows)
         fail("forward: position ", p, " is beyond the model's ", m.positions->rows, " learned positions; use a shorter text");
-    x = add(run, x, tap(run, Site::positions, embed(run, rows.positions, *m.positions)));
+    x = add(run, x, tap(run, site::positions, embed(run, rows.positions, *m.positions)));
   }
   if (m.types) x = add(run, x, embed(run, rows.types, *m.types));
   if (e.pos == EmbedRecipe::Pos::sinusoid)
-    x = add(run, x, tap(run, Site::positions, sinusoid(run, e.layout, e.table, m.recipe.width, rows.positions)));
+    x = add(run, x, tap(run, site::positions, sinusoid(run, e.layout, e.table, m.recipe.width, rows.positions)));
   x = dropout(run, apply(run, m.embed_norm, x), e.dropout, 1);
-  return tap(run, Site::embed, x);
+  return tap(run, site::embed, x);
 }
 
 struct Ids {  // the names of rows in random numbers, for as long as a stack runs
@@ -259,9 +241,9 @@ Tensor head_logits(Run& run, const Model& m, Tensor x) {
   if (h.kind == HeadRecipe::Kind::none) return x;
   if (h.transform) x = apply(run, m.head_norm, activation(run, h.transform->act, linear(run, x, *m.transform.w, m.transform.b)));
   if (h.scale != 1) x = activation(run, Act::scale, x, h.scale);
-  Tensor logits = tap(run, Site::unembed, linear(run, x, *m.head.w, m.head.b));                // [T,V]; classes: [sequences,classes]
+  Tensor logits = tap(run, site::unembed, linear(run, x, *m.head.w, m.head.b));                // [T,V]; classes: [sequences,classes]
   if (h.cap > 0) logits = activation(run, Act::softcap, logits, h.cap);
-  return tap(run, Site::logits, logits);
+  return tap(run, site::logits, logits);
 }
 
 namespace {
@@ -295,9 +277,8 @@ void check_continuation(const Model& m, const Batch& batch, const KvCache& cache
   if (!m.decoder)
     fail("forward: model ", m.recipe.name, " is an encoder: its rows look ahead, so a cache has nothing to continue; run whole sequences");
   bool prefix = false;
-  for (const auto& [name, layer] : m.recipe.decoder->kinds)
-    for (const PartRecipe& p : layer.parts)
-      prefix = prefix || (p.kind == PartRecipe::Kind::self && p.attn.mask == AttnRecipe::MaskKind::prefix);
+  for (const Layer& layer : m.decoder->layers)
+    for (const Part& p : layer.parts) prefix = prefix || (p.attention() && p.attention()->mask.prefix);
   std::set<std::uint64_t> ids;
   for (const Sequence& s : batch.sequences) {
     if (!ids.insert(s.id).second) fail("forward: two sequences of the batch have id ", s.id, "; with a cache each needs its own");
@@ -351,7 +332,7 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
   if (cache) check_continuation(m, batch, *cache);
   if (both && !source && m.decoder->recurrent)
     for (const Sequence& s : batch.sequences) {
-      const RecurrentKept* kept = cache->recurrent(s.id);
+      const RecurrentEntry* kept = cache->recurrent(s.id);
       if (!kept || !kept->state) fail("forward: sequence ", s.id, " begins without a source batch");
     }
   if (both && !source && !m.decoder->recurrent) {

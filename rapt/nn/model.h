@@ -2,11 +2,13 @@
 // A model: recipe and weights. forward() is the only forward pass: training gives the run a tape, inference a cache, inspection taps.
 #pragma once
 #include <deque>
+#include <map>
 #include <optional>
 #include <string_view>
 
 #include "rapt/nn/kv_cache.h"
 #include "rapt/nn/layers.h"
+#include "rapt/nn/sites.h"
 #include "rapt/recipe/recipe.h"
 #include "rapt/run/batch.h"
 #include "rapt/run/run.h"
@@ -25,6 +27,7 @@ struct Model {
   const Recipe recipe;  // resolved
   const DType real;
   std::deque<Weight> weights;
+  std::map<int, double> starts;  // by index: weights that start from one number (init)
 
   // Views into `weights`.
   const Weight *tokens = nullptr, *positions = nullptr, *types = nullptr, *sinks = nullptr;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rapt/nn/kv_cache.h"
+#include "rapt/nn/sites.h"
 #include "rapt/ops/align.h"
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/embed.h"
@@ -122,11 +123,11 @@ struct Cells {
 
 // Shows a layer's result in the order of the batch; nothing is computed where nobody looks.
 void show(Run& run, const Steps& steps, const Tensor& x) {
-  if (!run.wants(Site::resid_out)) return;
+  if (!run.wants(site::resid_out)) return;
   Tape* tape = std::exchange(run.tape, nullptr);
   const Tensor rows = take_rows(run, x, steps.place);
   run.tape = tape;
-  run.taps->show({.site = Site::resid_out, .stack = run.stack, .layer = run.layer, .value = rows});
+  run.taps->show({.site = site::resid_out, .stack = run.stack, .layer = run.layer, .value = rows});
 }
 
 }  // namespace
@@ -173,13 +174,13 @@ Tensor run_recurrent_encoder(Run& run, const LayerStack& stack, const Tensor& x,
         result = top ? beside(run, h, steps.place, bh, mirrored) : beside(run, h, straight, bh, steps.mirror);
       }
       if (top) break;
-      if (run.taps && run.taps->edits(Site::resid_out))
-        result = take_rows(run, tap(run, Site::resid_out, take_rows(run, result, steps.place)), steps.rows);
+      if (run.taps && run.taps->edits(site::resid_out))
+        result = take_rows(run, tap(run, site::resid_out, take_rows(run, result, steps.place)), steps.rows);
       else show(run, steps, result);
       input = rapt::dropout(run, result, r.dropout, 0);
     }
   }
-  result = tap(run, Site::resid_out, result);
+  result = tap(run, site::resid_out, result);
   run.layer = -1;
   return dropout(run, result, stack.dropout, 0);
 }
@@ -189,8 +190,8 @@ namespace {
 
 // Weights of a decoder's attention as its steps made them.
 void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequences, const std::vector<std::vector<AlignRow>>& seen,
-                  std::span<const Aligned> looked) {
-  const bool stats = run.wants(Site::attn_stats), weights = run.wants(Site::attn_weights);
+                  std::span<const AlignResult> looked) {
+  const bool stats = run.wants(site::attn_stats), weights = run.wants(site::attn_weights);
   if (!stats && !weights) return;
   auto find = [&](Dim row) {  // step, and which of its sequences
     const Dim place = steps.place[at(row)];
@@ -204,7 +205,7 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
       Dim keys = 0;
       for (Dim i = 0; i < q.count; ++i) {
         const auto [t, b] = find(q.first + i);
-        const Aligned& a = looked[at(t)];
+        const AlignResult& a = looked[at(t)];
         const AlignRow& r = seen[at(t)][at(b)];
         keys = r.count;
         const Dim position = q.past + i;
@@ -232,10 +233,11 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
       plan.parts.push_back({q.first, q.count, 0, keys});
     }
     plan.kept_position = plan.position;
-    run.taps->show({.site = Site::attn_stats, .stack = run.stack, .layer = run.layer, .value = value, .cross = true, .plan = &plan});
+    run.taps->show({.site = site::attn_stats, .stack = run.stack, .layer = run.layer, .value = value, .cross = true, .plan = &plan});
   }
   if (!weights) return;
-  for (const Taps::HeadRow& want : run.taps->chosen(run.stack, run.layer, true)) {
+  Tapped shown{.site = site::attn_weights, .stack = run.stack, .layer = run.layer, .value = {}, .cross = true};
+  for (const Taps::HeadRow& want : run.taps->chosen(shown)) {
     if (want.head != 0 || want.row < 0 || want.row >= steps.R)
       fail("attention: weights of head ", want.head, ", row ", want.row, " were asked for; a recurrent decoder has one head and ", steps.R,
            " rows");
@@ -243,8 +245,10 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
     const Tensor& all = looked[at(t)].weights;
     Tensor row = all.slice(b, 1).reshape({all[1]});
     row = row.slice(0, seen[at(t)][at(b)].count);
-    run.taps->show(
-        {.site = Site::attn_weights, .stack = run.stack, .layer = run.layer, .value = row, .cross = true, .head = 0, .row = want.row});
+    shown.value = row;
+    shown.head = 0;
+    shown.row = want.row;
+    run.taps->show(shown);
   }
 }
 
@@ -285,7 +289,7 @@ class DecoderPass {
     const Tensor out = take_rows(run_, a_ ? out_.slice(B_, R_) : layers_[at(top_)].states(), steps_.place);
     for (Dim i = 0; cache_ && i < B_; ++i) {
       const Dim sequence = steps_.order[at(i)];
-      cache_->keep(sequences_[at(sequence)].id, {memory_[at(i)], begins_[at(i)], gather(B_ + steps_.last[at(sequence)])});
+      cache_->set_recurrent(sequences_[at(sequence)].id, {memory_[at(i)], begins_[at(i)], gather(B_ + steps_.last[at(sequence)])});
     }
     return out;
   }
@@ -310,7 +314,7 @@ class DecoderPass {
         if (s_.k) kept->k = bytes_of(keys_.slice(from.first, from.count));
         memory_[at(i)] = std::move(kept);
       } else {
-        const RecurrentKept* kept = cache_ ? cache_->recurrent(sequences_[at(sequence)].id) : nullptr;
+        const RecurrentEntry* kept = cache_ ? cache_->recurrent(sequences_[at(sequence)].id) : nullptr;
         if (!kept || !kept->memory) fail("forward: the cache holds no source of sequence ", sequences_[at(sequence)].id);
         const RecurrentMemory& m = *(memory_[at(i)] = kept->memory);
         row = {.count = m.keys, .high = m.keys, .k = s_.k ? m.k.data() : m.v.data(), .v = m.v.data()};
@@ -356,7 +360,7 @@ class DecoderPass {
     begins_.resize(at(B_));
     for (Dim i = 0; cache_ && i < B_; ++i) {
       const Sequence& q = sequences_[at(steps_.order[at(i)])];
-      const RecurrentKept* kept = cache_->recurrent(q.id);
+      const RecurrentEntry* kept = cache_->recurrent(q.id);
       const bool fresh = q.past == 0 && (source_.last || source_.memory || !kept || !kept->state);
       if (fresh) {
         begins_[at(i)] = gather(i);
@@ -486,7 +490,7 @@ class DecoderPass {
   std::vector<Tensor> inputs_, gates_;     // of the layers above the first
   Tensor context_, mixed_, query_, hidden_;  // [R,..]; mixed: x_gates with the context or the fed readout
   Tensor from_input_, from_context_, from_both_;  // of the readout
-  std::vector<Aligned> looked_;            // weights of each step
+  std::vector<AlignResult> looked_;            // weights of each step
   std::vector<std::vector<AlignRow>> seen_;
 };
 
@@ -495,10 +499,10 @@ class DecoderPass {
 Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x, std::span<const Sequence> sequences,
                              const RecurrentSource& source, KvCache* cache) {
   const RecurrentRecipe& r = stack.recurrent->recipe;
-  if (r.layers > 1 && run.taps && run.taps->edits(Site::resid_out))
+  if (r.layers > 1 && run.taps && run.taps->edits(site::resid_out))
     fail("tap: resid_out of a recurrent decoder of ", r.layers, " layers cannot be changed: a layer hands on one step at a time");
   Tensor result = DecoderPass(run, *stack.recurrent, sequences, source, cache).result(x);
-  result = tap(run, Site::resid_out, result);
+  result = tap(run, site::resid_out, result);
   run.layer = -1;
   return dropout(run, result, stack.dropout, 0);
 }

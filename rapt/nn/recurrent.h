@@ -39,7 +39,7 @@ struct RecurrentMemory {
   Dim keys = 0;
   std::vector<std::byte> k, v;  // v [keys,M]; k [keys,d], empty where the scores read v itself
 };
-struct RecurrentKept {
+struct RecurrentEntry {
   std::shared_ptr<const RecurrentMemory> memory;
   std::shared_ptr<const std::vector<std::byte>> start, state;  // h of each layer, c of each layer, the fed readout
 };

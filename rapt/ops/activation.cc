@@ -5,18 +5,18 @@
 namespace rapt {
 namespace {
 
-struct ActivationSaved {
+struct ActivationTape {
   Act act;
   double c;
   Tensor x, y;
 };
 
 // dx += dy * act'(x)
-void activation_backward(Run& run, const ActivationSaved& s) {
-  Fresh fresh;
-  void* dx = run.grad(s.x, fresh);
+void activation_backward(Run& run, const ActivationTape& s) {
+  bool write_dx = false;
+  void* dx = run.grad(s.x, write_dx);
   run.call(&Kernels::activation_backward,
-           {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx, .write_dx = fresh.yes});
+           {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx, .write_dx = write_dx});
 }
 
 }  // namespace
@@ -26,20 +26,20 @@ Tensor activation(Run& run, Act act, const Tensor& x, double c) {
   if (act == Act::softcap && !(c > 0)) fail("activation: softcap needs a positive cap, it is ", c);
   Tensor y = run.like(x);
   run.call(&Kernels::activation, {.act = act, .c = c, .elements = x.elements(), .x = x.data, .y = y.data});
-  run.record(activation_backward, ActivationSaved{act, c, x, y});
+  run.record(activation_backward, ActivationTape{act, c, x, y});
   return y;
 }
 
 // ------------------------------------------------------------------------------------------------ glu
 namespace {
 
-struct GluSaved {
+struct GluTape {
   GluSpec spec;
   Tensor gate, up, y;
 };
 
 // dgate += dy * (up + offset) * act'(gate);  dup += dy * act(gate);  nothing where the clamp held a value.
-void glu_backward(Run& run, const GluSaved& s) {
+void glu_backward(Run& run, const GluTape& s) {
   run.call(&Kernels::glu_backward, {.spec = s.spec,
                                     .elements = s.y.elements(),
                                     .gate = s.gate.data,
@@ -58,7 +58,7 @@ Tensor glu(Run& run, const GluSpec& spec, const Tensor& gate, const Tensor& up) 
   if (spec.alpha != 1 && spec.act != Act::silu) fail("glu: alpha = ", spec.alpha, " belongs to silu, this unit has another activation");
   Tensor y = run.like(gate);
   run.call(&Kernels::glu, {.spec = spec, .elements = y.elements(), .gate = gate.data, .up = up.data, .y = y.data});
-  run.record(glu_backward, GluSaved{spec, gate, up, y});
+  run.record(glu_backward, GluTape{spec, gate, up, y});
   return y;
 }
 
@@ -67,14 +67,14 @@ Dim gate_width(const GateSpec& spec, Dim heads, Dim d) { return (spec.shared ? 1
 
 namespace {
 
-struct GateSaved {
+struct GateTape {
   GateSpec spec;
   Tensor x, y, g;        // g without data where the gate is a weight
   const Weight* weight;
 };
 
 // mul: dx += dy * act(g), dg += act'(g) * sum of dy * x;  add: dx += dy, dg += act'(g) * sum of dy; over the elements that share g.
-void gate_backward(Run& run, const GateSaved& s) {
+void gate_backward(Run& run, const GateTape& s) {
   run.call(&Kernels::gate_backward, {.spec = s.spec,
                                      .rows = s.x[0],
                                      .heads = s.x[1],
@@ -98,7 +98,7 @@ Tensor gate_with(Run& run, const GateSpec& spec, const Tensor& x, const Tensor& 
                             .x = x.data,
                             .g = weight ? weight->data.get() : g.data,
                             .y = y.data});
-  run.record(gate_backward, GateSaved{spec, x, y, g, weight});
+  run.record(gate_backward, GateTape{spec, x, y, g, weight});
   return y;
 }
 

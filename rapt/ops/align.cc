@@ -8,7 +8,7 @@
 namespace rapt {
 namespace {
 
-struct Saved {
+struct AlignTape {
   AlignSpec spec;
   AlignInputs in;
   Tensor context, weights, soft, at;
@@ -18,7 +18,7 @@ struct Saved {
 // With dw_j = dc.v_j (times the Gaussian g_j): dz_j = s_j (dw_j g_j - sum_i s_i dw_i g_i);
 // dot: dq += dz_j k_j, dk_j += dz_j q; additive, t = tanh(q + k_j): dq, dk_j += dz_j w (1 - t^2), dw += dz_j t;
 // dv_j += a_j dc; dp = sum_j dw_j a_j (j - p) / sigma^2, dplace += dp p (1 - sigmoid(place)).
-void align_backward(Run& run, const Saved& s) {
+void align_backward(Run& run, const AlignTape& s) {
   const Dim rows = s.in.q[0], d = s.in.q[1], longest = s.weights[1];
   AlignBackwardArgs a{.spec = s.spec,
                       .rows = rows,
@@ -81,7 +81,7 @@ void check(const Run& run, const AlignSpec& spec, const AlignInputs& in, std::sp
 
 }  // namespace
 
-Aligned align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows, const Tensor& into) {
+AlignResult align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows, const Tensor& into) {
   const Dim m = in.v ? in.v.last() : in.m;
   check(run, spec, in, rows, m);
   const Dim B = in.q[0], d = in.q[1];
@@ -99,7 +99,7 @@ Aligned align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<
     longest = std::max(longest, static_cast<Dim>(r.count));
     row[b] = r;
   }
-  Aligned out{
+  AlignResult out{
       .context = into ? into : run.make({B, m}), .weights = run.make({B, longest}).constant(), .max_score = run.make({B}).constant()};
   const Tensor soft = in.place ? run.make({B, longest}).constant() : Tensor{}, at = in.place ? run.make({B}).constant() : Tensor{};
   run.call(&Kernels::align, {.spec = spec,
@@ -116,7 +116,7 @@ Aligned align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<
                              .max_score = out.max_score.data,
                              .soft = soft.data,
                              .at = at.data});
-  run.record(align_backward, Saved{spec, in, out.context, out.weights, soft, at, row});
+  run.record(align_backward, AlignTape{spec, in, out.context, out.weights, soft, at, row});
   return out;
 }
 

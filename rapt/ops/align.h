@@ -33,13 +33,13 @@ struct AlignInputs {
   const Weight* score = nullptr;   // additive: [1,d]
   Tensor place = {};               // [B,1]; absent: no predicted place
 };
-struct Aligned {
+struct AlignResult {
   Tensor context;    // [B,m]
   Tensor weights;    // [B,longest]: a; keys that a row does not have are 0
   Tensor max_score;  // [B]: of the keys seen
 };
 // `into`: where the context goes, or absent. Under a tape no two rows may share keys: each row is the only one that adds to their gradients.
-Aligned align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows, const Tensor& into = {});
+AlignResult align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows, const Tensor& into = {});
 
 struct AlignArgs {
   AlignSpec spec;

@@ -99,12 +99,12 @@ TEST(Align, BitsDoNotDependOnCompany) {
   const Tensor q = upload(array({5, d}, 1)), k = upload(array({34, d}, 2)), v = upload(array({34, m}, 3)), place = upload(array({5, 1}, 4));
   for (const bool predicted : {false, true}) {
     const AlignSpec spec{.reach = 3};
-    const Aligned all = align(run, spec, {.q = q, .k = k, .v = v, .place = predicted ? place : Tensor{}}, kRows);
+    const AlignResult all = align(run, spec, {.q = q, .k = k, .v = v, .place = predicted ? place : Tensor{}}, kRows);
     for (Dim b = 0; b < 5; ++b) {
       AlignRow row = kRows[static_cast<std::size_t>(b)];
       row.k = k.slice(row.first, 1).data;
       row.v = v.slice(row.first, 1).data;
-      const Aligned one = align(run, spec, {.q = q.slice(b, 1), .m = m, .place = predicted ? place.slice(b, 1) : Tensor{}}, {&row, 1});
+      const AlignResult one = align(run, spec, {.q = q.slice(b, 1), .m = m, .place = predicted ? place.slice(b, 1) : Tensor{}}, {&row, 1});
       EXPECT_EQ(std::memcmp(one.context.data, all.context.slice(b, 1).data, static_cast<std::size_t>(m) * sizeof(float)), 0);
       double sum = 0;
       for (Dim j = 0; j < row.count; ++j) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "rapt/ops/elementwise.h"
 
@@ -14,17 +13,11 @@ namespace {
 constexpr std::uint64_t kDropoutSite = 0x61747400;  // + 1 for cross-attention: a layer may have both
 constexpr Dim kKeyChunk = 2048;  // keys per backward task: every chunk costs one partial dQ in memory
 
-struct Saved {
+struct AttentionTape {
   AttentionShape shape;
   AttentionInputs in;  // its `cache` is never used here
-  Tensor out, norm;
+  Tensor out, lse;
 };
-
-void copy_to(Arena& arena, const std::vector<std::int32_t>& from, const std::int32_t** to) {
-  auto* p = arena.take_array<std::int32_t>(static_cast<Dim>(from.size()));
-  std::copy(from.begin(), from.end(), p);
-  *to = p;
-}
 
 Dim chunks_of(const AttentionShape& s, Dim key_chunk) {
   Dim n = 0;
@@ -32,12 +25,12 @@ Dim chunks_of(const AttentionShape& s, Dim key_chunk) {
   return n * s.kv_heads;
 }
 
-void attention_backward(Run& run, const Saved& saved) {
+void attention_backward(Run& run, const AttentionTape& saved) {
   const AttentionInputs& in = saved.in;
   AttentionBackwardArgs a{};
   a.shape = saved.shape;
   a.out = saved.out.data;
-  a.norm = saved.norm.data;
+  a.lse = saved.lse.data;
   a.dout = run.grad(saved.out);
   a.dq = run.grad(in.q);
   a.dq_kept = in.q_kept ? run.grad(in.q_kept) : nullptr;
@@ -110,8 +103,8 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
            spec.v_dim, " are needed");
     if (l.format != run.device.real && (l.format == DType::f64 || l.format == DType::f32 || run.device.real == DType::f64))
       fail("attention: the cache is ", name_of(l.format), ", this device computes in ", name_of(run.device.real));
-    if (c.bias.bias && (spec.score != Score::dot || c.bias.turns.size() != plan.parts.size()))
-      fail("attention: keys stored without their bias need dot scores and the turns of every sequence");
+    if (c.bias.bias && (spec.score != Score::dot || c.bias.angles.size() != plan.parts.size()))
+      fail("attention: keys stored without their bias need dot scores and the angles of every sequence");
     if (c.pages.size() != plan.parts.size())
       fail("attention: the cache shows ", c.pages.size(), " sequences, the plan has ", plan.parts.size());
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
@@ -183,7 +176,7 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
                 p.k_first,
                 p.k_count,
                 in.cache ? in.cache->pages[static_cast<std::size_t>(i)].data() : nullptr,
-                in.cache && in.cache->bias.bias ? in.cache->bias.turns[static_cast<std::size_t>(i)].data() : nullptr};
+                in.cache && in.cache->bias.bias ? in.cache->bias.angles[static_cast<std::size_t>(i)].data() : nullptr};
     for (Dim r = p.q_first; r < p.q_first + p.q_count; ++r) {
       low[r] = std::max(0, plan.low[static_cast<std::size_t>(r)]);
       high[r] = static_cast<std::int32_t>(std::clamp<Dim>(plan.high[static_cast<std::size_t>(r)], 0, p.k_count));
@@ -193,8 +186,8 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
   s.parts = parts;
   s.low = low;
   s.high = high;
-  copy_to(run.arena, plan.position, &s.position);
-  copy_to(run.arena, plan.kept_position, &s.kept_position);
+  s.position = run.copy_of(std::span(plan.position));
+  s.kept_position = run.copy_of(std::span(plan.kept_position));
   s.keep = plan.keep;
   s.slots = in.slot_k ? in.slot_k->rows : 0;
   s.score = spec.score;
@@ -330,24 +323,31 @@ KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv) {
 
 Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan) {
   check(run, spec, in, plan);
-  const bool stats = run.wants(Site::attn_stats);
+  const bool stats = run.wants(site::attn_stats);
   Tensor out = run.make({in.q[0], spec.heads, spec.v_dim});
-  const Tensor norm = run.tape ? run.make({in.q[0], spec.heads, 2}).constant() : Tensor{};
+  const Tensor lse = run.tape ? run.make({in.q[0], spec.heads, 2}).constant() : Tensor{};
   const AttentionShape shape = shape_of(run, spec, in, plan);
   const Tensor stat = stats ? run.make({in.q[0], spec.heads, AttentionStat::count}).constant() : Tensor{};
   const Arena::Mark mark = run.arena.mark();
   const Dim work = in.cache ? attention_work(shape) : 0;
   run.call(&Kernels::attention, {.shape = shape,
                                  .out = out.data,
-                                 .norm = norm.data,
+                                 .lse = lse.data,
                                  .stats = stat.data,
                                  .first_keys = run.taps ? run.taps->first_keys : 0,
                                  .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real)) : nullptr});
   run.arena.release(mark);
   if (stats)
-    run.taps->show({.site = Site::attn_stats, .stack = run.stack, .layer = run.layer, .value = stat, .cross = spec.cross, .plan = &plan});
-  if (run.wants(Site::attn_weights))
-    for (const Taps::HeadRow& c : run.taps->chosen(run.stack, run.layer, spec.cross)) {
+    run.taps->show({.site = site::attn_stats,
+                    .stack = run.stack,
+                    .layer = run.layer,
+                    .value = stat,
+                    .cross = spec.cross,
+                    .plan = &plan,
+                    .part = run.part});
+  if (run.wants(site::attn_weights)) {
+    Tapped t{.site = site::attn_weights, .stack = run.stack, .layer = run.layer, .value = {}, .cross = spec.cross, .part = run.part};
+    for (const Taps::HeadRow& c : run.taps->chosen(t)) {
       if (c.head < 0 || c.head >= spec.heads || c.row < 0 || c.row >= in.q[0])
         fail("attention: weights of head ", c.head, ", row ", c.row, " were asked for; there are ", spec.heads, " heads and ", in.q[0],
              " rows");
@@ -356,17 +356,15 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
         if (c.row >= p.q_first && c.row < p.q_first + p.q_count) keys = p.k_count;
       const Tensor weights = run.make({shape.slots + keys}).constant();
       run.call(&Kernels::attention_weights, {.shape = shape, .row = c.row, .row_count = 1, .head = c.head, .weights = weights.data});
-      run.taps->show({.site = Site::attn_weights,
-                      .stack = run.stack,
-                      .layer = run.layer,
-                      .value = weights,
-                      .cross = spec.cross,
-                      .head = c.head,
-                      .row = c.row});
+      t.value = weights;
+      t.head = c.head;
+      t.row = c.row;
+      run.taps->show(t);
     }
-  AttentionInputs kept = in;
-  kept.cache = nullptr;
-  run.record(attention_backward, Saved{shape, kept, out, norm});
+  }
+  AttentionInputs inputs = in;
+  inputs.cache = nullptr;
+  run.record(attention_backward, AttentionTape{shape, inputs, out, lse});
   return out;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention in one fused op: what must not leave the tile. Scores, scale, soft-cap, bias, one key interval per row plus kept
 // first keys, softmax with an optional extra logit or sigmoid, dropout, statistics. No T x T matrix is stored, forward or backward.
-// Masks as intervals: run/batch.h. Everything around it (projections, norms, gates, RoPE): nn/attend.h.
+// Masks as intervals: run/batch.h. Everything around it (projections, norms, gates, RoPE): nn/parts/attention.h.
 //
 //   score(q, k) = q.k                          dot
 //               = 2 q.k - |k|^2 - |q|^2        l2
@@ -19,6 +19,13 @@
 #include "rapt/run/run.h"
 
 namespace rapt {
+
+namespace site {
+
+inline constexpr Site attn_stats{"attn_stats"};      // AttentionStat per row and head                 [T,H,AttentionStat::count]
+inline constexpr Site attn_weights{"attn_weights"};  // chosen rows only, see Taps::want_weights       [keys]
+
+}  // namespace site
 
 enum class Score : int { dot, l2, additive };
 enum class Normal : int { softmax, sigmoid };
@@ -51,7 +58,7 @@ struct AttentionInputs {
   const Weight* score_weight = nullptr; // additive: [H, D]
 };
 
-// Returns [T,H,Dv]. Shows Site::attn_stats and Site::attn_weights to taps that ask. Dropout only in training.
+// Returns [T,H,Dv]. Shows site::attn_stats and site::attn_weights to taps that ask. Dropout only in training.
 Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan);
 
 // The weights of every row of one sequence (the plan's only part) in one head, [T, slots + keys], before dropout: computed anew, in plain
@@ -66,14 +73,14 @@ std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool b
 // ------------------------------------------------------------------------------------------------ kernel arguments
 constexpr std::int64_t kAttentionLanes = 64;  // queries that a kernel takes together divide it: what scratch memory is counted in
 // Keys that share one softmax state: also what one task of decoding takes, so 3 kv heads keep 2 threads busy from depth 256 on. Merging
-// them should cost a prompt less than 1 %, by count of operations; not measured yet.
+// costs a row 2 Dv operations per split, beside 256 (D + Dv) multiply-adds (docs/decisions/0005).
 constexpr std::int64_t kAttentionSplit = 256;
 constexpr std::int64_t kAttentionFew = 32;  // (row, head) pairs of a sequence and kv head up to which keys stand in lanes (decoding)
 
 struct AttentionPart {  // one sequence; k_count is its number of keys
   std::int64_t q_first, q_count, k_first, k_count;
   std::byte* const* pages;            // nullptr: rows k_first … of k and v
-  std::byte* const* turns = nullptr;  // KvBias::turns
+  std::byte* const* angles = nullptr;  // KvBias::angles
 };
 
 struct AttentionShape {
@@ -107,16 +114,16 @@ struct AttentionShape {
 struct AttentionArgs {
   AttentionShape shape;
   void* out;              // [T,H,Dv]
-  void* norm;             // [T,H,2] or nullptr: what backward needs to find a weight again without its row's maximum and sum
-  void* stats;            // [T,H,AttentionStat::count] or nullptr
+  void* lse;  // [T,H,2] or nullptr: the log-sum-exp of a row's logits for backward, as (-m log2 e, 1 / l); 1 / l = 0: saw nothing
+  void* stats;  // [T,H,AttentionStat::count] or nullptr
   std::int64_t first_keys;  // for AttentionStat::first
-  void* work;             // attention_work() elements of the device's real type, or nullptr: no decoding by splits
+  void* work;  // attention_work() elements of the device's real type, or nullptr: no decoding by splits
 };
 std::int64_t attention_work(const AttentionShape& shape);
 
 struct AttentionBackwardArgs {
   AttentionShape shape;
-  const void *out, *norm, *dout;
+  const void *out, *lse, *dout;
   // All are added to; nullptr where nobody wants them.
   void *dq, *dq_kept, *dk, *dv, *dslot_k, *dslot_v, *dscore_weight, *dextra, *dbuckets, *ddense;
   // One task owns the gradients of `key_chunk` keys; what it adds to dq is a partial sum, added in order. Chosen by shapes only, so
@@ -129,7 +136,7 @@ std::int64_t attention_backward_work(const AttentionShape& shape, std::int64_t k
 struct AttentionWeightsArgs {
   AttentionShape shape;
   std::int64_t row, row_count, head;  // rows of one sequence, one head
-  void* weights;                      // [row_count][slots + keys of the sequence], before dropout; unseen keys 0
+  void* weights;  // [row_count][slots + keys of the sequence], before dropout; unseen keys 0
 };
 
 struct KvWriteArgs {  // rows of k and v into their places in the pages

@@ -156,27 +156,27 @@ RAPT_INLINE void add_values(V (&c)[H][kWide], const std::byte* values, Dim dv, c
 }
 
 // What is summed up for statistics, relative to the running maximum like the sum itself; then the strongest key and its logit.
-enum { kEntropy, kFirst, kSelf, kPrevious, kDistance, kSums, kStrongest = kSums, kTop, kStatNumbers };
+enum { kEntropy, kFirst, kSelf, kPrevious, kDistance, kSums, kStrongest = kSums, kMaxLogit, kStatNumbers };
 static_assert(3 + kStatNumbers == kSplitNumbers);
 
 // The queries of one sequence and kv head.
 struct Pairs {
   Dim count;
-  const Real *q[kAttentionFew], *kept[kAttentionFew];            // [d]
-  const Real *more[kAttentionFew], *kept_more[kAttentionFew];    // [j.more]
+  const Real *q[kAttentionFew], *q_kept[kAttentionFew];            // [d]
+  const Real *bias_q[kAttentionFew], *kept_bias_q[kAttentionFew];    // [bias channels]
   Dim low[kAttentionFew], high[kAttentionFew], row[kAttentionFew], head[kAttentionFew];
-  Real m[kAttentionFew], neg[kAttentionFew], l[kAttentionFew], alpha[kAttentionFew];
+  Real m[kAttentionFew], shift[kAttentionFew], l[kAttentionFew], alpha[kAttentionFew];
   Real stats[kAttentionFew][kStatNumbers];
 };
 
-struct Walk {  // one task: one split of one kv head
-  const Job& j;
+struct SplitTask {  // one task: one split of one kv head
+  const Arguments& arg;
   const AttentionPart& part;
   Dim kv, dvp;
   Pairs& x;
   // [pairs][64] twice; a page in Reals; [64][dv/32]; biases; [pairs][dvp]
-  Real *st = nullptr, *other = nullptr, *wide_k = nullptr, *wide_v = nullptr, *scales = nullptr, *relative = nullptr, *out = nullptr;
-  bool fresh = true, stats = false;
+  Real *st = nullptr, *kept_st = nullptr, *wide_k = nullptr, *wide_v = nullptr, *scales = nullptr, *relative = nullptr, *out = nullptr;
+  bool empty = true, stats = false;
   Dim first_keys = 0;
 
   // f(H, first pair): pairs in even tiles of up to T
@@ -191,16 +191,17 @@ struct Walk {  // one task: one split of one kv head
 
   // Scores of the vectors of keys that touch [from, upto) -> to [pairs][64]
   template <DType F>
-  __attribute__((noinline)) void scores(const std::byte* head, const Real* turns, bool kept, Dim from, Dim upto, Real* to) const {
+  __attribute__((noinline)) void scores(const std::byte* head, const Real* angles, bool kept, Dim from, Dim upto, Real* to) const {
     constexpr Dim step = Dim(kWide) * W;
     for (Dim first = from / step * step; first < upto; first += step)
       pair_tiles<pairs_of(F)>([&](auto size, Dim i) RAPT_LAMBDA {
         constexpr int H = decltype(size)::value;
         V c[H][kWide];
         clear(c);
-        add_keys<F, H>(c, j.s.cache, head, first, (kept ? x.kept : x.q) + i, j.d);
-        if (turns)
-          add_keys<kReal, H>(c, j.s.cache, reinterpret_cast<const std::byte*>(turns), first, (kept ? x.kept_more : x.more) + i, j.more);
+        add_keys<F, H>(c, arg.shape.cache, head, first, (kept ? x.q_kept : x.q) + i, arg.d);
+        if (angles)
+          add_keys<kReal, H>(c, arg.shape.cache, reinterpret_cast<const std::byte*>(angles), first, (kept ? x.kept_bias_q : x.bias_q) + i,
+                             arg.bias_channels);
         RAPT_UNROLL
         for (int h = 0; h < H; ++h) {
           RAPT_UNROLL
@@ -212,43 +213,43 @@ struct Walk {  // one task: one split of one kv head
   // Logit of W keys of one pair: as to_logits() of the tile.
   [[gnu::always_inline]] V logit(Dim i, Dim begin, Dim k, V z) const {
     const Dim row = x.row[i];
-    z = z * vset(j.scale);
-    if (j.cap > 0) z = vtanh(z * vset(j.cap_inverse)) * vset(j.cap);
+    z = z * vset(arg.scale);
+    if (arg.cap > 0) z = vtanh(z * vset(arg.cap_inverse)) * vset(arg.cap);
     const V key = vset(Real(begin + k)) + viota();
-    auto both = [&](V kept, V others) RAPT_LAMBDA { return vselect(vlt(key, vset(Real(j.keep))), kept, others); };
-    const bool some_kept = begin + k < j.keep;
-    if (j.alibi) {
-      const V position = vset(Real(j.s.position[row]));
-      z = z - vset(j.slopes[x.head[i]]) * vabs((some_kept ? both(vset(Real(j.s.kept_position[row])), position) : position) - key);
+    auto both = [&](V kept, V others) RAPT_LAMBDA { return vselect(vlt(key, vset(Real(arg.keep))), kept, others); };
+    const bool some_kept = begin + k < arg.keep;
+    if (arg.alibi) {
+      const V position = vset(Real(arg.shape.position[row]));
+      z = z - vset(arg.slopes[x.head[i]]) * vabs((some_kept ? both(vset(Real(arg.shape.kept_position[row])), position) : position) - key);
     }
-    if (j.s.bias == Bias::dense) {
-      const Dim at = ((j.s.dense_heads == 1 ? 0 : x.head[i]) * j.s.rows + row) * j.s.dense_keys;
-      z = z + vload_n(j.dense + at + begin + k, j.s.dense_keys - begin - k);
-    } else if (j.table) {
+    if (arg.shape.bias == Bias::dense) {
+      const Dim at = ((arg.shape.dense_heads == 1 ? 0 : x.head[i]) * arg.shape.rows + row) * arg.shape.dense_keys;
+      z = z + vload_n(arg.dense + at + begin + k, arg.shape.dense_keys - begin - k);
+    } else if (arg.table) {
       auto biases = [&](Dim position) RAPT_LAMBDA {
-        return vload(relative + (x.head[i] - kv * j.g) * relative_span(j) + least(j.reach + 1, most(-j.reach - kBlock, begin - position)) +
-                     j.reach + kBlock + k);
+        return vload(relative + (x.head[i] - kv * arg.g) * relative_span(arg) +
+                     least(arg.reach + 1, most(-arg.reach - kBlock, begin - position)) + arg.reach + kBlock + k);
       };
-      const V others = biases(j.s.position[row]);
-      z = z + (some_kept ? both(biases(j.s.kept_position[row]), others) : others);
+      const V others = biases(arg.shape.position[row]);
+      z = z + (some_kept ? both(biases(arg.shape.kept_position[row]), others) : others);
     }
     return z;
   }
 
-  // Statistics of one pair and block, of scores that are masked already; as softmax_weights() and places() of the tile.
-  __attribute__((noinline)) void add_stats(Dim i, Dim begin, Dim first, Dim upto, Real now, Real alpha) const {
+  // Statistics of one pair and block, of scores that are masked already; as softmax_weights() and position_stats() of the tile.
+  __attribute__((noinline)) void add_stats(Dim i, Dim begin, Dim first, Dim upto, Real new_shift, Real alpha) const {
     const Real* const p = st + i * kBlock;
     Real* const s = x.stats[i];
-    const Dim position = j.s.position[x.row[i]];
+    const Dim position = arg.shape.position[x.row[i]];
     V entropy = vzero(), distance = vzero();
     for (Dim k = first; k < upto; k += W) {
-      const V t = vfma(vload(p + k), vset(j.c), vset(now)), e = vexp2(t);
-      const V seen = vselect(vlt(vset(Real(k)) + viota(), vset(Real(upto))), e, vzero());
-      entropy = vfma(seen, t, entropy);
-      distance = vfma(seen, vabs(vset(Real(position - begin - k)) - viota()), distance);
+      const V t = vfma(vload(p + k), vset(arg.scale_log2), vset(new_shift)), e = vexp2(t);
+      const V visible = vselect(vlt(vset(Real(k)) + viota(), vset(Real(upto))), e, vzero());
+      entropy = vfma(visible, t, entropy);
+      distance = vfma(visible, vabs(vset(Real(position - begin - k)) - viota()), distance);
     }
-    auto weight = [&](Dim k) { return k >= first && k < upto ? exp2_of(fma_of(p[k], j.c, now)) : Real(0); };
-    s[kEntropy] = alpha * (s[kEntropy] + (now - x.neg[i]) * x.l[i]) + vsum(entropy);
+    auto weight = [&](Dim k) { return k >= first && k < upto ? exp2_of(fma_of(p[k], arg.scale_log2, new_shift)) : Real(0); };
+    s[kEntropy] = alpha * (s[kEntropy] + (new_shift - x.shift[i]) * x.l[i]) + vsum(entropy);
     for (int n = kFirst; n < kSums; ++n) s[n] *= alpha;
     for (Dim k = first; k < upto && begin + k < first_keys; ++k) s[kFirst] += weight(k);
     s[kSelf] += weight(position - begin);
@@ -256,43 +257,44 @@ struct Walk {  // one task: one split of one kv head
     s[kDistance] += vsum(distance);
   }
 
-  // Weights in place of scores; alpha: what the past is worth now.
+  // Weights in place of scores; alpha: the factor for what was summed before.
   __attribute__((noinline)) void weights(Dim begin, Dim from, Dim upto) const {
     const Dim first = from / W * W;
-    const V c = vset(j.c);
+    const V c = vset(arg.scale_log2);
     for (Dim i = 0; i < x.count; ++i) {
       Real* const p = st + i * kBlock;
       const bool full = x.low[i] <= begin + first && begin + kBlock <= x.high[i];
-      V up = vset(kMasked);
+      V maxima = vset(kMasked);
       for (Dim k = first; k < upto; k += W) {
         V z = vload(p + k);
-        if (!j.plain) z = logit(i, begin, k, z);
+        if (!arg.plain) z = logit(i, begin, k, z);
         if (!full) {
           const V key = vset(Real(begin + k)) + viota();
-          z = vselect(vand(vlt(key, vset(Real(x.high[i]))), vor(vle(vset(Real(x.low[i])), key), vlt(key, vset(Real(j.keep))))), z,
+          z = vselect(vand(vlt(key, vset(Real(x.high[i]))), vor(vle(vset(Real(x.low[i])), key), vlt(key, vset(Real(arg.keep))))), z,
                       vset(kMasked));
         }
-        if (!full || !j.plain) vstore(p + k, z);
-        up = vmax(up, z);
+        if (!full || !arg.plain) vstore(p + k, z);
+        maxima = vmax(maxima, z);
       }
-      const Real top = vlargest(up), m = x.m[i] > top ? x.m[i] : top, now = (m > kFloor ? m : kFloor) * -j.c;
-      if (stats && top > x.m[i]) {
+      const Real block_max = vlargest(maxima), m = x.m[i] > block_max ? x.m[i] : block_max,
+                 new_shift = (m > kFloor ? m : kFloor) * -arg.scale_log2;
+      if (stats && block_max > x.m[i]) {
         Dim k = first;
-        while (k + 1 < upto && p[k] != top) ++k;
+        while (k + 1 < upto && p[k] != block_max) ++k;
         x.stats[i][kStrongest] = Real(begin + k);
       }
       x.m[i] = m;
-      const Real alpha = exp2_of(now - x.neg[i]);
-      const V shift = vset(now);
+      const Real alpha = exp2_of(new_shift - x.shift[i]);
+      const V shift = vset(new_shift);
       FourSums sum;
-      if (stats) add_stats(i, begin, first, upto, now, alpha);  // before the scores become weights
+      if (stats) add_stats(i, begin, first, upto, new_shift, alpha);  // before the scores become weights
       for (Dim k = first; k < upto; k += W) {
         const V e = vexp2(vfma(vload(p + k), c, shift));
         vstore(p + k, e);
         sum.add(e, k);
       }
       x.l[i] = fma_of(x.l[i], alpha, sum.all());
-      x.neg[i] = now;
+      x.shift[i] = new_shift;
       x.alpha[i] = alpha;
     }
   }
@@ -305,14 +307,14 @@ struct Walk {  // one task: one split of one kv head
         constexpr int H = decltype(size)::value;
         V c[H][kWide];
         clear(c);
-        add_values<F, H>(c, at, j.dv, scales, first, st + i * kBlock, from, upto);
+        add_values<F, H>(c, at, arg.dv, scales, first, st + i * kBlock, from, upto);
         RAPT_UNROLL
         for (int h = 0; h < H; ++h) {
           RAPT_UNROLL
           for (int v = 0; v < kWide; ++v) {
             if (first + v * W >= dvp) continue;
             Real* o = out + (i + h) * dvp + first + v * W;
-            vstore(o, fresh ? c[h][v] : vfma(vload(o), vset(x.alpha[i + h]), c[h][v]));
+            vstore(o, empty ? c[h][v] : vfma(vload(o), vset(x.alpha[i + h]), c[h][v]));
           }
         }
       });
@@ -321,25 +323,25 @@ struct Walk {  // one task: one split of one kv head
   void block(Dim begin) {
     Dim from = kBlock, upto = 0;
     for (Dim i = 0; i < x.count; ++i) {
-      const Dim low = begin < j.keep ? 0 : most(0, x.low[i] - begin), high = least(kBlock, x.high[i] - begin);
+      const Dim low = begin < arg.keep ? 0 : most(0, x.low[i] - begin), high = least(kBlock, x.high[i] - begin);
       if (low >= high) continue;
       from = least(from, low);
       upto = most(upto, high);
     }
     if (from >= upto) return;
-    const KvLayout& layout = j.s.cache;
+    const KvLayout& layout = arg.shape.cache;
     const std::byte* head = head_of(layout, part.pages[begin / kBlock], kv);
-    const Real* turns = j.more ? reinterpret_cast<const Real*>(part.turns[begin / kBlock]) : nullptr;
+    const Real* angles = arg.bias_channels ? reinterpret_cast<const Real*>(part.angles[begin / kBlock]) : nullptr;
     with_format(layout.format, [&](auto format) {
       constexpr DType F = decltype(format)::value;
-      const bool kept = j.q_kept && begin < j.keep;
+      const bool kept = arg.q_kept && begin < arg.keep;
       auto all_scores = [&](auto as, const std::byte* keys) {
         constexpr DType G = decltype(as)::value;
-        scores<G>(keys, turns, false, from, upto, st);
+        scores<G>(keys, angles, false, from, upto, st);
         if (!kept) return;
-        scores<G>(keys, turns, true, from, upto, other);
+        scores<G>(keys, angles, true, from, upto, kept_st);
         for (Dim i = 0; i < x.count; ++i)
-          for (Dim k = 0; k < least(kBlock, j.keep - begin); ++k) st[i * kBlock + k] = other[i * kBlock + k];
+          for (Dim k = 0; k < least(kBlock, arg.keep - begin); ++k) st[i * kBlock + k] = kept_st[i * kBlock + k];
       };
       const bool widen = !direct(F) || x.count > pairs_of(F) ? in_blocks(F) : false;
       if constexpr (in_blocks(F)) {
@@ -363,50 +365,52 @@ struct Walk {  // one task: one split of one kv head
       if constexpr (direct(F))
         if (!widen) values<F>(head + layout.values, from, upto);
     });
-    fresh = false;
+    empty = false;
   }
 };
 
 // The splits of one kv head, in order, as end_split() and finish() of the tile.
-static void merge(const Job& j, const AttentionArgs& a, const Pairs& x, Dim splits, const Real* results, Dim reals) {
-  const Dim dvp = padded(j.dv);
+static void merge_splits(const Arguments& arg, const AttentionArgs& a, const Pairs& x, Dim splits, const Real* results, Dim reals) {
+  const Dim dvp = padded(arg.dv);
   for (Dim i = 0; i < x.count; ++i) {
-    Real neg = -kFloor * j.c, l = 0;
-    bool merged = j.s.extra != Extra::none, summed = false;
+    Real shift = -kFloor * arg.scale_log2, l = 0;
+    bool merged = arg.shape.extra != Extra::none, summed = false;
     if (merged) {
-      neg = (j.s.extra == Extra::learned_logit ? j.extra[x.head[i]] : Real(0)) * -kLog2e;
+      shift = (arg.shape.extra == Extra::learned_logit ? arg.extra[x.head[i]] : Real(0)) * -kLog2e;
       l = 1;
     }
-    Real* const out = static_cast<Real*>(a.out) + (x.row[i] * j.heads + x.head[i]) * j.dv;
+    Real* const out = static_cast<Real*>(a.out) + (x.row[i] * arg.heads + x.head[i]) * arg.dv;
     Real total[kStatNumbers] = {}, mass = 0;
-    total[kTop] = kMasked;
+    total[kMaxLogit] = kMasked;
     for (Dim s = 0; s < splits; ++s) {
       const Real *r = results + s * reals, *numbers = r + x.count * dvp + kSplitNumbers * i, *o = r + i * dvp;
       if (numbers[2] == 0) continue;
-      const Real now = neg < numbers[0] ? neg : numbers[0], past = exp2_of(now - neg), here = exp2_of(now - numbers[0]);
+      const Real new_shift = shift < numbers[0] ? shift : numbers[0], total_scale = exp2_of(new_shift - shift),
+                 split_scale = exp2_of(new_shift - numbers[0]);
       if (a.stats) {
         const Real* const n = numbers + 3;
-        total[kEntropy] = past * (total[kEntropy] + (now - neg) * mass) + here * (n[kEntropy] + (now - numbers[0]) * numbers[1]);
-        for (int k = kFirst; k < kSums; ++k) total[k] = total[k] * past + n[k] * here;
-        mass = mass * past + numbers[1] * here;
-        if (n[kTop] > total[kTop]) total[kTop] = n[kTop], total[kStrongest] = n[kStrongest];
+        total[kEntropy] = total_scale * (total[kEntropy] + (new_shift - shift) * mass) +
+                          split_scale * (n[kEntropy] + (new_shift - numbers[0]) * numbers[1]);
+        for (int k = kFirst; k < kSums; ++k) total[k] = total[k] * total_scale + n[k] * split_scale;
+        mass = mass * total_scale + numbers[1] * split_scale;
+        if (n[kMaxLogit] > total[kMaxLogit]) total[kMaxLogit] = n[kMaxLogit], total[kStrongest] = n[kStrongest];
       }
-      neg = now;
-      l = fma_of(l, past, numbers[1] * here);
-      for (Dim d = 0; d < j.dv; d += W) {
+      shift = new_shift;
+      l = fma_of(l, total_scale, numbers[1] * split_scale);
+      for (Dim d = 0; d < arg.dv; d += W) {
         V y = vload(o + d);
-        if (summed) y = vfma(vload_n(out + d, j.dv - d), vset(past), y * vset(here));
-        else if (merged) y = y * vset(here);
-        vstore_n(out + d, y, j.dv - d);
+        if (summed) y = vfma(vload_n(out + d, arg.dv - d), vset(total_scale), y * vset(split_scale));
+        else if (merged) y = y * vset(split_scale);
+        vstore_n(out + d, y, arg.dv - d);
       }
       summed = merged = true;
     }
     const V inverse = vset(Real(0) < l ? vfirst(vset(Real(1)) / vset(l)) : Real(0));
-    for (Dim d = 0; d < j.dv; d += W) vstore_n(out + d, summed ? vload_n(out + d, j.dv - d) * inverse + vzero() : vzero(), j.dv - d);
+    for (Dim d = 0; d < arg.dv; d += W) vstore_n(out + d, summed ? vload_n(out + d, arg.dv - d) * inverse + vzero() : vzero(), arg.dv - d);
     if (!a.stats) continue;
-    Real* const to = static_cast<Real*>(a.stats) + (x.row[i] * j.heads + x.head[i]) * AttentionStat::count;
+    Real* const to = static_cast<Real*>(a.stats) + (x.row[i] * arg.heads + x.head[i]) * AttentionStat::count;
     set_reals(to, 0, AttentionStat::count);
-    if (total[kTop] <= kMasked) continue;
+    if (total[kMaxLogit] <= kMasked) continue;
     const Real f = vfirst(inverse), log_l = vfirst(vlog(vset(l > Real(1e-37) ? l : Real(1e-37))));
     to[AttentionStat::entropy] = (mass * log_l - kLn2 * total[kEntropy]) * f;
     to[AttentionStat::first] = total[kFirst] * f;
@@ -414,7 +418,7 @@ static void merge(const Job& j, const AttentionArgs& a, const Pairs& x, Dim spli
     to[AttentionStat::previous] = total[kPrevious] * f;
     to[AttentionStat::distance] = total[kDistance] * f;
     to[AttentionStat::strongest] = total[kStrongest];
-    to[AttentionStat::max_logit] = total[kTop] * j.unit;
+    to[AttentionStat::max_logit] = total[kMaxLogit] * arg.unit;
     to[AttentionStat::sum] = mass * f;
   }
 }
@@ -422,63 +426,64 @@ static void merge(const Job& j, const AttentionArgs& a, const Pairs& x, Dim spli
 }  // namespace
 
 void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const AttentionPart& part, Dim task, void* work) noexcept {
-  const Job j = make_job(a.shape);
-  const Splits splits = splits_of(j, part);
-  const Dim count = most(1, splits.count), kv = task / count, at = task % count, reals = split_reals(j, part), dvp = padded(j.dv);
-  Real *const results = static_cast<Real*>(work) + padded(j.kv_heads) + kv * count * reals, *const result = results + at * reals;
+  const Arguments arg = arguments_of(a.shape);
+  const Splits splits = splits_of(arg, part);
+  const Dim count = most(1, splits.count), kv = task / count, at = task % count, reals = split_reals(arg, part), dvp = padded(arg.dv);
+  Real *const results = static_cast<Real*>(work) + padded(arg.kv_heads) + kv * count * reals, *const result = results + at * reals;
   Pairs x;
-  x.count = part.q_count * j.g;
-  const bool widens = in_blocks(j.s.cache.format);
-  const Dim page = widens ? kBlock * (j.d + j.dv) + kWide * W : 0, scales = widens ? kBlock * j.dv / kQuantum + W : 0,
-            relative = j.s.bias == Bias::bucket ? j.g * relative_span(j) + W : 0;
+  x.count = part.q_count * arg.g;
+  const bool widens = in_blocks(arg.shape.cache.format);
+  const Dim page = widens ? kBlock * (arg.d + arg.dv) + kWide * W : 0, scales = widens ? kBlock * arg.dv / kQuantum + W : 0,
+            relative = arg.shape.bias == Bias::bucket ? arg.g * relative_span(arg) + W : 0;
   Real* memory = reinterpret_cast<Real*>(
-      scratch_of(queue, worker, size_t(2 * x.count * (kBlock + j.more) + page + scales + relative + W) * sizeof(Real)));
+      scratch_of(queue, worker, size_t(2 * x.count * (kBlock + arg.bias_channels) + page + scales + relative + W) * sizeof(Real)));
   if (!memory) return;
-  Walk walk{.j = j, .part = part, .kv = kv, .dvp = dvp, .x = x, .st = memory, .other = memory + x.count * kBlock, .out = result};
-  walk.wide_k = walk.other + x.count * kBlock;
-  walk.wide_v = walk.wide_k + (widens ? kBlock * j.d : 0);
-  walk.scales = walk.wide_k + page;
-  walk.relative = walk.scales + scales;
-  Real* more = walk.relative + relative;
-  fill_relative(j, kv, walk.relative);
+  SplitTask split{
+      .arg = arg, .part = part, .kv = kv, .dvp = dvp, .x = x, .st = memory, .kept_st = memory + x.count * kBlock, .out = result};
+  split.wide_k = split.kept_st + x.count * kBlock;
+  split.wide_v = split.wide_k + (widens ? kBlock * arg.d : 0);
+  split.scales = split.wide_k + page;
+  split.relative = split.scales + scales;
+  Real* bias_q = split.relative + relative;
+  fill_relative(arg, kv, split.relative);
   for (Dim i = 0; i < x.count; ++i) {
-    x.row[i] = part.q_first + i / j.g;
-    x.head[i] = kv * j.g + i % j.g;
-    const Dim q = (x.row[i] * j.heads + x.head[i]) * j.d;
-    x.q[i] = j.q + q;
-    x.kept[i] = j.q_kept ? j.q_kept + q : x.q[i];
-    x.more[i] = x.kept_more[i] = nullptr;
-    if (j.more) {
-      fill_more(j, kv, x.q[i], more, 1);
-      fill_more(j, kv, x.kept[i], more + j.more, 1);
-      x.more[i] = more;
-      x.kept_more[i] = more + j.more;
-      more += 2 * j.more;
+    x.row[i] = part.q_first + i / arg.g;
+    x.head[i] = kv * arg.g + i % arg.g;
+    const Dim q = (x.row[i] * arg.heads + x.head[i]) * arg.d;
+    x.q[i] = arg.q + q;
+    x.q_kept[i] = arg.q_kept ? arg.q_kept + q : x.q[i];
+    x.bias_q[i] = x.kept_bias_q[i] = nullptr;
+    if (arg.bias_channels) {
+      fill_bias_channels(arg, kv, x.q[i], bias_q, 1);
+      fill_bias_channels(arg, kv, x.q_kept[i], bias_q + arg.bias_channels, 1);
+      x.bias_q[i] = bias_q;
+      x.kept_bias_q[i] = bias_q + arg.bias_channels;
+      bias_q += 2 * arg.bias_channels;
     }
-    x.low[i] = j.s.low[x.row[i]];
-    x.high[i] = j.s.high[x.row[i]];
+    x.low[i] = arg.shape.low[x.row[i]];
+    x.high[i] = arg.shape.high[x.row[i]];
     x.m[i] = kMasked;
-    x.neg[i] = -kFloor * j.c;
+    x.shift[i] = -kFloor * arg.scale_log2;
     x.l[i] = 0;
     for (Real& n : x.stats[i]) n = 0;
   }
-  walk.stats = a.stats != nullptr;
-  walk.first_keys = a.first_keys;
+  split.stats = a.stats != nullptr;
+  split.first_keys = a.first_keys;
   if (splits.count > 0) {
     const Dim begin = (at < splits.kept ? at : splits.first + at - splits.kept) * kSplit;
-    for (Dim kb = begin; kb < least(begin + kSplit, part.k_count); kb += kBlock) walk.block(kb);
+    for (Dim kb = begin; kb < least(begin + kSplit, part.k_count); kb += kBlock) split.block(kb);
   }
   for (Dim i = 0; i < x.count; ++i) {
     Real* const numbers = result + x.count * dvp + kSplitNumbers * i;
-    numbers[0] = x.neg[i];
+    numbers[0] = x.shift[i];
     numbers[1] = x.l[i];
-    numbers[2] = walk.fresh ? Real(0) : Real(1);
-    x.stats[i][kTop] = x.m[i];
+    numbers[2] = split.empty ? Real(0) : Real(1);
+    x.stats[i][kMaxLogit] = x.m[i];
     for (int n = 0; n < kStatNumbers; ++n) numbers[3 + n] = x.stats[i][n];
   }
   // Whoever comes last merges: nobody waits, and the order of the sums is that of the splits.
   auto* counter = reinterpret_cast<int32_t*>(static_cast<Real*>(work) + kv);
-  if (__atomic_add_fetch(counter, 1, __ATOMIC_ACQ_REL) == count) merge(j, a, x, count, results, reals);
+  if (__atomic_add_fetch(counter, 1, __ATOMIC_ACQ_REL) == count) merge_splits(arg, a, x, count, results, reals);
 }
 
 }  // namespace rapt::RAPT_ISA

@@ -360,9 +360,9 @@ Pass forward(const Scene& s, Device& device, bool watched, const std::vector<Tap
   Pass pass;
   if (watched) {
     run.taps = &taps;
-    taps.see(Site::attn_stats, [&](const Tapped& t) { pass.stats = values_of(t.value); });
+    taps.see(site::attn_stats, [&](const Tapped& t) { pass.stats = values_of(t.value); });
     if (!chosen.empty())
-      taps.want_weights([&](Stack, int, bool) { return chosen; }, [&](const Tapped& t) { pass.weights.push_back(values_of(t.value)); });
+      taps.want_weights(site::attn_weights, [&](const Tapped&) { return chosen; }, [&](const Tapped& t) { pass.weights.push_back(values_of(t.value)); });
   }
   std::vector<Tensor> in;
   for (const Array& a : s.inputs()) in.push_back(upload(run, a));
@@ -488,7 +488,7 @@ struct Bits {
       Taps taps;
       if (watched) {
         run.taps = &taps;
-        taps.see(Site::attn_stats, [](const Tapped&) {});
+        taps.see(site::attn_stats, [](const Tapped&) {});
       }
       auto rows = [&](const Array& a) {
         const auto size = static_cast<std::size_t>(a.shape[1] * a.shape[2]);

@@ -2,7 +2,7 @@
 // What the forward and the backward of attention share: the inner loop, transposes, who sees which key, the logits' options.
 // Private to attention's kernels. Few queries against cached keys: attention_decode_cpu.cc, with the same order of additions.
 //
-// A query is a LANE. The lanes of a group are (row, head) pairs that share one kv head: pair i of a sequence is row i / g, head
+// A query is a LANE. The lanes of a query block are (row, head) pairs that share one kv head: pair i of a sequence is row i / g, head
 // kv * g + i % g, with g = heads / kv_heads. K and V are read as scalars (broadcast loads) in their natural layout; maximum, sum,
 // rescale and statistics are lane-wise, so there is no horizontal step, and what happens to a lane depends on its own row and on
 // the keys' places in its sequence only. That is the whole proof that a row's bits do not depend on its company.
@@ -30,7 +30,7 @@ constexpr int kVectors = 2, kAccumulators = 12;
 #else
 constexpr int kVectors = 4, kAccumulators = 12;
 #endif
-constexpr int kLanes = kVectors * W;  // (row, head) pairs of a group; divides kAttentionLanes
+constexpr int kLanes = kVectors * W;  // (row, head) pairs of a query block; divides kAttentionLanes
 static_assert(kAttentionLanes % kLanes == 0);
 constexpr int tile_of(int vectors) {
   return kAccumulators / vectors > 16 ? 16 : kAccumulators / vectors;
@@ -215,21 +215,23 @@ static void to_rows(const Real* xt, const V* factor, Real* const* row, Dim count
 }
 
 // ------------------------------------------------------------------------------------------------ one call
-struct Job {
-  const AttentionShape& s;
+// Its arguments (AttentionShape): pointers to Reals, the options as flags, and the constants that follow from them.
+struct Arguments {
+  const AttentionShape& shape;
   const Real *q, *q_kept, *k, *v, *slot_k, *slot_v, *score_weight, *extra, *slopes, *buckets, *dense, *key_bias;
-  Dim heads, kv_heads, g, d, dv, keep, reach, more;  // more: further channels of a key whose bias is not stored
+  Dim heads, kv_heads, g, d, dv, keep, reach;
+  Dim bias_channels;  // a key has them besides its d where its bias is not stored (KvBias); 0: none
   bool plain;    // softmax of scale * q.k: no pass over the logits
   bool sigmoid, additive, l2, table, alibi;
-  Real c, unit;  // the exponent is logit * c, the natural logit is logit * unit, with `logit` as it stands in the block
-  Real scale, cap, cap_inverse, drop;
+  Real scale_log2, unit;  // the exponent is logit * scale_log2, the natural logit is logit * unit, with `logit` as it stands in the block
+  Real scale, cap, cap_inverse, dropout;
 };
 RAPT_INLINE const Real* real(const void* p) { return static_cast<const Real*>(p); }
 // plain_allowed: false where a later pass needs natural logits anyway.
-RAPT_INLINE Job make_job(const AttentionShape& s, bool plain_allowed = true) {
+RAPT_INLINE Arguments arguments_of(const AttentionShape& s, bool plain_allowed = true) {
   const bool plain =
       plain_allowed && s.score == Score::dot && s.normal == Normal::softmax && s.cap == 0 && s.bias == Bias::none && s.scale > 1e-6;
-  return {.s = s,
+  return {.shape = s,
           .q = real(s.q),
           .q_kept = real(s.q_kept),
           .k = real(s.k),
@@ -249,71 +251,73 @@ RAPT_INLINE Job make_job(const AttentionShape& s, bool plain_allowed = true) {
           .dv = s.dv,
           .keep = s.keep,
           .reach = s.bucket_reach,
-          .more = s.key_bias ? s.bias_rows : 0,
+          .bias_channels = s.key_bias ? s.bias_rows : 0,
           .plain = plain,
           .sigmoid = s.normal == Normal::sigmoid,
           .additive = s.score == Score::additive,
           .l2 = s.score == Score::l2,
           .table = s.bias == Bias::bucket || s.bias == Bias::dense,
           .alibi = s.bias == Bias::alibi,
-          .c = plain ? Real(s.scale) * kLog2e : kLog2e,
+          .scale_log2 = plain ? Real(s.scale) * kLog2e : kLog2e,
           .unit = plain ? Real(s.scale) : Real(1),
           .scale = Real(s.scale),
           .cap = Real(s.cap),
           .cap_inverse = s.cap > 0 ? Real(1 / s.cap) : Real(0),
-          .drop = Real(s.dropout)};
+          .dropout = Real(s.dropout)};
 }
 
 // A query's numbers for the channels that every kv head's keys share (KvBias): to[0], to[stride], …
-RAPT_INLINE void fill_more(const Job& j, Dim kv, const Real* q, Real* to, Dim stride) {
-  const Real* b = j.key_bias + kv * j.d;
-  const Dim half = j.s.bias_half;
+RAPT_INLINE void fill_bias_channels(const Arguments& arg, Dim kv, const Real* q, Real* to, Dim stride) {
+  const Real* b = arg.key_bias + kv * arg.d;
+  const Dim half = arg.shape.bias_half;
   for (Dim i = 0; i < half; ++i) {
-    const Dim x = j.s.bias_neighbours ? 2 * i : i, y = j.s.bias_neighbours ? 2 * i + 1 : i + half;
+    const Dim x = arg.shape.bias_neighbours ? 2 * i : i, y = arg.shape.bias_neighbours ? 2 * i + 1 : i + half;
     to[i * stride] = q[x] * b[x] + q[y] * b[y];
     to[(half + i) * stride] = q[y] * b[x] - q[x] * b[y];
   }
-  if (j.more == 2 * half) return;
+  if (arg.bias_channels == 2 * half) return;
   Real still = 0;
-  for (Dim i = 2 * half; i < j.d; ++i) still += q[i] * b[i];
+  for (Dim i = 2 * half; i < arg.d; ++i) still += q[i] * b[i];
   to[2 * half * stride] = still;
 }
 
-// Up to 64 keys of one sequence (or of the learned slots) for one kv head.
-struct Keys {
+// A key block: up to 64 keys and values of one sequence (or of the learned slots) for one kv head.
+struct KeyBlock {
   const Real *k, *v;
   Dim k_stride, v_stride;
   Dim first, n;  // first: its place in the sequence
   bool slots;
-  bool transposed = false;      // k [d][64]: k_stride is 1
-  const Real* turns = nullptr;  // more channels [more][64]
+  bool transposed = false;  // k [d][64]: k_stride is 1
+  const Real* angles = nullptr;  // bias channels [bias_channels][64]: cosines, sines of the keys
 
   [[gnu::always_inline]] Real key(Dim i, Dim channel) const { return transposed ? k[channel * kBlock + i] : k[i * k_stride + channel]; }
 };
 // k_memory [64 d] and v_memory [64 dv + W]: for keys of a cache that is not made of Reals.
-RAPT_INLINE Keys find_keys(const Job& j, const AttentionPart& part, Dim kv, Dim first, Dim n, bool slots, Real* k_memory, Real* v_memory) {
+RAPT_INLINE KeyBlock find_key_block(const Arguments& arg, const AttentionPart& part, Dim kv, Dim first, Dim n, bool slots, Real* k_memory,
+                                    Real* v_memory) {
   if (slots)
-    return {j.slot_k + (first * j.kv_heads + kv) * j.d,
-            j.slot_v + (first * j.kv_heads + kv) * j.dv,
-            j.kv_heads * j.d,
-            j.kv_heads * j.dv,
+    return {arg.slot_k + (first * arg.kv_heads + kv) * arg.d,
+            arg.slot_v + (first * arg.kv_heads + kv) * arg.dv,
+            arg.kv_heads * arg.d,
+            arg.kv_heads * arg.dv,
             first,
             n,
             true};
   if (part.pages) {
-    const KvLayout& l = j.s.cache;
+    const KvLayout& l = arg.shape.cache;
     const std::byte* head = head_of(l, part.pages[first / kBlock], kv);
-    const Real* turns = j.more ? reinterpret_cast<const Real*>(part.turns[first / kBlock]) : nullptr;
+    const Real* angles = arg.bias_channels ? reinterpret_cast<const Real*>(part.angles[first / kBlock]) : nullptr;
     if (l.format == kReal)
-      return {reinterpret_cast<const Real*>(head), reinterpret_cast<const Real*>(head + l.values), 1, j.dv, first, n, false, true, turns};
+      return {
+          reinterpret_cast<const Real*>(head), reinterpret_cast<const Real*>(head + l.values), 1, arg.dv, first, n, false, true, angles};
     with_format(l.format, [&](auto format) {
       unpack_keys<decltype(format)::value>(l, head, k_memory);
       unpack_values<decltype(format)::value>(l, head, 0, n, v_memory);
     });
-    return {k_memory, v_memory, 1, j.dv, first, n, false, true, turns};
+    return {k_memory, v_memory, 1, arg.dv, first, n, false, true, angles};
   }
-  const Dim row = (part.k_first + first) * j.kv_heads + kv;
-  return {j.k + row * j.d, j.v + row * j.dv, j.kv_heads * j.d, j.kv_heads * j.dv, first, n, false};
+  const Dim row = (part.k_first + first) * arg.kv_heads + kv;
+  return {arg.k + row * arg.d, arg.v + row * arg.dv, arg.kv_heads * arg.d, arg.kv_heads * arg.dv, first, n, false};
 }
 RAPT_INLINE void copy_reals(Real* to, const Real* from, Dim n) {
   Dim i = 0;
@@ -326,7 +330,7 @@ RAPT_INLINE void set_reals(Real* to, Real x, Dim n) {
   if (i < n) vstore_n(to + i, vset(x), n - i);
 }
 // Rows of d elements at `stride` into rows at `padded` >= d, zeros behind. Rows of one head lie a power of two apart, which a small
-// cache maps onto few sets: copied once per task, they are read from L1 by every group.
+// cache maps onto few sets: copied once per task, they are read from L1 by every query block.
 RAPT_INLINE void pack_rows(Real* to, Dim padded, const Real* from, Dim stride, Dim d, Dim rows) {
   for (Dim r = 0; r < rows; ++r) {
     copy_reals(to + r * padded, from + r * stride, d);
@@ -336,140 +340,154 @@ RAPT_INLINE void pack_rows(Real* to, Dim padded, const Real* from, Dim stride, D
 
 // ------------------------------------------------------------------------------------------------ lanes and what they see
 struct Lanes {
-  Dim count, kv;                                     // pairs; the lanes behind them repeat the last one's view
-  alignas(64) Real low[kLanes], high[kLanes];        // keys [low, high)
-  alignas(64) Real position[kLanes], kept[kLanes];   // kept: the position towards keys below `keep`
+  Dim count, kv;  // pairs; the lanes behind them repeat the last one's view
+  alignas(64) Real low[kLanes], high[kLanes];  // keys [low, high)
+  alignas(64) Real position[kLanes], kept_position[kLanes];  // kept_position: towards keys below `keep`
   alignas(64) Real slope[kLanes];
-  alignas(64) uint32_t key[kLanes];                  // for dropout
+  alignas(64) uint32_t key[kLanes];  // for dropout
   int32_t row[kLanes], head[kLanes];
   Dim low_min[kVectors], low_max[kVectors], high_min[kVectors], high_max[kVectors], position_min[kVectors], position_max[kVectors];
-  bool ahead[kVectors];                              // some lane sees keys after its own position
+  bool sees_later[kVectors];  // some lane sees keys after its own position
 };
 
-RAPT_INLINE void find_lanes(const Job& j, const AttentionPart& part, Dim kv, Dim first, Dim count, int vectors, Lanes& g) {
-  g.count = count;
-  g.kv = kv;
-  Dim row = part.q_first + first / j.g, h = first % j.g;
+RAPT_INLINE void find_lanes(const Arguments& arg, const AttentionPart& part, Dim kv, Dim first, Dim count, int vectors, Lanes& lanes) {
+  lanes.count = count;
+  lanes.kv = kv;
+  Dim row = part.q_first + first / arg.g, h = first % arg.g;
   for (int i = 0; i < vectors * W; ++i) {
-    g.row[i] = int32_t(row);
-    g.head[i] = int32_t(kv * j.g + h);
-    g.low[i] = Real(j.s.low[row]);
-    g.high[i] = Real(j.s.high[row]);
-    g.position[i] = Real(j.s.position[row]);
-    if (j.keep > 0) g.kept[i] = Real(j.s.kept_position[row]);
-    if (j.alibi) g.slope[i] = j.slopes[kv * j.g + h];
-    if (i + 1 < count && ++h == j.g) {
+    lanes.row[i] = int32_t(row);
+    lanes.head[i] = int32_t(kv * arg.g + h);
+    lanes.low[i] = Real(arg.shape.low[row]);
+    lanes.high[i] = Real(arg.shape.high[row]);
+    lanes.position[i] = Real(arg.shape.position[row]);
+    if (arg.keep > 0) lanes.kept_position[i] = Real(arg.shape.kept_position[row]);
+    if (arg.alibi) lanes.slope[i] = arg.slopes[kv * arg.g + h];
+    if (i + 1 < count && ++h == arg.g) {
       h = 0;
       ++row;
     }
   }
-  if (j.drop > 0)
+  if (arg.dropout > 0)
     for (int v = 0; v < vectors; ++v)
       for (int i = v * W; i < (v + 1) * W; ++i) {
-        uint32_t x = j.s.row_keys[g.row[i]] + uint32_t(g.head[i] + 1) * 0x9E3779B9u;  // a row's key, mixed with the head
+        uint32_t x = arg.shape.row_keys[lanes.row[i]] + uint32_t(lanes.head[i] + 1) * 0x9E3779B9u;  // a row's key, mixed with the head
         x = (x ^ x >> 16) * 0x85EBCA6Bu;
-        g.key[i] = (x ^ x >> 13) * 0xC2B2AE35u;
+        lanes.key[i] = (x ^ x >> 13) * 0xC2B2AE35u;
       }
   for (int v = 0; v < vectors; ++v) {
-    Real a = g.low[v * W], b = a, c = g.high[v * W], d = c, e = g.position[v * W], f = e;
-    g.ahead[v] = false;
-    for (int i = v * W; i < (v + 1) * W; ++i) g.ahead[v] = g.ahead[v] || g.high[i] > g.position[i] + 1;
+    Real a = lanes.low[v * W], b = a, c = lanes.high[v * W], d = c, e = lanes.position[v * W], f = e;
+    lanes.sees_later[v] = false;
+    for (int i = v * W; i < (v + 1) * W; ++i) lanes.sees_later[v] = lanes.sees_later[v] || lanes.high[i] > lanes.position[i] + 1;
     for (int i = v * W + 1; i < (v + 1) * W; ++i) {
-      a = g.low[i] < a ? g.low[i] : a;
-      b = g.low[i] > b ? g.low[i] : b;
-      c = g.high[i] < c ? g.high[i] : c;
-      d = g.high[i] > d ? g.high[i] : d;
-      e = g.position[i] < e ? g.position[i] : e;
-      f = g.position[i] > f ? g.position[i] : f;
+      a = lanes.low[i] < a ? lanes.low[i] : a;
+      b = lanes.low[i] > b ? lanes.low[i] : b;
+      c = lanes.high[i] < c ? lanes.high[i] : c;
+      d = lanes.high[i] > d ? lanes.high[i] : d;
+      e = lanes.position[i] < e ? lanes.position[i] : e;
+      f = lanes.position[i] > f ? lanes.position[i] : f;
     }
-    g.low_min[v] = Dim(a), g.low_max[v] = Dim(b), g.high_min[v] = Dim(c), g.high_max[v] = Dim(d), g.position_min[v] = Dim(e),
-    g.position_max[v] = Dim(f);
+    lanes.low_min[v] = Dim(a), lanes.low_max[v] = Dim(b), lanes.high_min[v] = Dim(c), lanes.high_max[v] = Dim(d),
+    lanes.position_min[v] = Dim(e), lanes.position_max[v] = Dim(f);
   }
 }
 
-// What a group sees of one block, in keys counted from the block's first.
+// The interval of a key block that a query block sees, in keys counted from the block's first.
 template <int N>
-struct Sight {
-  Dim from;                  // nobody sees a key before it; a multiple of 4 (sums go by key mod 4)
-  Dim upto[N];               // vector v sees none from here on; ascending in v
+struct VisibleKeys {
+  Dim from;  // nobody sees a key before it; a multiple of 4 (sums go by key mod 4)
+  Dim upto[N];  // vector v sees none from here on; ascending in v
   Dim full_from, full_upto;  // keys that all lanes see, as well as those below `keep` and full_upto
-  Dim keep;                  // keys below it are kept ones
+  Dim keep;  // keys below it are kept ones
   bool full(Dim k, Dim m) const { return (k >= full_from || k + m <= keep) && k + m <= full_upto; }
 };
 template <int N>
-RAPT_INLINE bool look(const Job& j, const Lanes& g, const Keys& b, Sight<N>& s) {
+RAPT_INLINE bool find_visible(const Arguments& arg, const Lanes& lanes, const KeyBlock& b, VisibleKeys<N>& vis) {
   if (b.slots) {
-    s.from = s.full_from = s.keep = 0;
-    s.full_upto = b.n;
-    for (int v = 0; v < N; ++v) s.upto[v] = b.n;
+    vis.from = vis.full_from = vis.keep = 0;
+    vis.full_upto = b.n;
+    for (int v = 0; v < N; ++v) vis.upto[v] = b.n;
     return true;
   }
-  s.keep = most(0, least(b.n, j.keep - b.first));
-  s.from = b.n;
-  s.full_from = 0;
-  s.full_upto = b.n;
+  vis.keep = most(0, least(b.n, arg.keep - b.first));
+  vis.from = b.n;
+  vis.full_from = 0;
+  vis.full_upto = b.n;
   Dim above = 0;
   for (int v = 0; v < N; ++v) {
-    const Dim low = g.low_min[v] - b.first, high = least(b.n, g.high_max[v] - b.first);
+    const Dim low = lanes.low_min[v] - b.first, high = least(b.n, lanes.high_max[v] - b.first);
     Dim upto = low < high ? high : 0;
-    if (s.keep > 0) upto = most(upto, least(s.keep, high));
-    if (upto > 0) s.from = least(s.from, s.keep > 0 ? 0 : most(0, low));
+    if (vis.keep > 0) upto = most(upto, least(vis.keep, high));
+    if (upto > 0) vis.from = least(vis.from, vis.keep > 0 ? 0 : most(0, low));
     above = most(above, upto);
-    s.upto[v] = above;
-    s.full_from = most(s.full_from, g.low_max[v] - b.first);
-    s.full_upto = least(s.full_upto, g.high_min[v] - b.first);
+    vis.upto[v] = above;
+    vis.full_from = most(vis.full_from, lanes.low_max[v] - b.first);
+    vis.full_upto = least(vis.full_upto, lanes.high_min[v] - b.first);
   }
-  s.from &= ~Dim(3);
+  vis.from &= ~Dim(3);
   return above > 0;
 }
 // x where the lane sees the key, else `other`.
-RAPT_INLINE V where_seen(const Lanes& g, int v, Dim key, bool kept, V x, V other) {
+RAPT_INLINE V where_visible(const Lanes& lanes, int v, Dim key, bool kept, V x, V other) {
   const V k = vset(Real(key));
-  const V r = vselect(vlt(k, vload(g.high + v * W)), x, other);
-  return kept ? r : vselect(vle(vload(g.low + v * W), k), r, other);
+  const V r = vselect(vlt(k, vload(lanes.high + v * W)), x, other);
+  return kept ? r : vselect(vle(vload(lanes.low + v * W), k), r, other);
 }
 template <int N>
-RAPT_INLINE int first_vector(const Sight<N>& s, Dim k) {
+RAPT_INLINE int first_vector(const VisibleKeys<N>& vis, Dim k) {
   int v = 0;
-  while (v < N - 1 && s.upto[v] <= k) ++v;
+  while (v < N - 1 && vis.upto[v] <= k) ++v;
   return v;
+}
+
+// c[i][v] += sum over the visible keys of rows[key][i] * wt[key][v]: weights times values (O, forward), dS times keys (dQ, backward).
+template <int M_, int N>
+RAPT_INLINE void accumulate_visible(V (&c)[M_][N], const VisibleKeys<N>& vis, const Real* rows, Dim stride, const Real* wt) {
+  Dim k = vis.from;
+  static_for<0, N>([&](auto V0) RAPT_LAMBDA {
+    if (vis.upto[V0] > k) {
+      accumulate<V0.value>(c, rows + k * stride, 1, stride, wt + k * N * W, N * W, vis.upto[V0] - k);
+      k = vis.upto[V0];
+    }
+  });
 }
 
 // ------------------------------------------------------------------------------------------------ logits with options
 // The bias of every relative position for the heads of one kv head: [g][span]; entry i stands for key - position = i - 64 - reach. The
 // ends repeat, so that the 64 biases of a lane and a block are neighbours wherever the block lies.
-RAPT_INLINE Dim relative_span(const Job& j) { return 2 * j.reach + 1 + 2 * kBlock; }
-RAPT_INLINE void fill_relative(const Job& j, Dim kv, Real* to) {
-  if (j.s.bias != Bias::bucket) return;
-  const Dim span = relative_span(j);
-  for (Dim h = 0; h < j.g; ++h)
+RAPT_INLINE Dim relative_span(const Arguments& arg) { return 2 * arg.reach + 1 + 2 * kBlock; }
+RAPT_INLINE void fill_relative(const Arguments& arg, Dim kv, Real* to) {
+  if (arg.shape.bias != Bias::bucket) return;
+  const Dim span = relative_span(arg);
+  for (Dim h = 0; h < arg.g; ++h)
     for (Dim i = 0; i < span; ++i)
-      to[h * span + i] = j.buckets[Dim(j.s.bucket_of[least(2 * j.reach, most(0, i - kBlock))]) * j.heads + kv * j.g + h];
+      to[h * span + i] = arg.buckets[Dim(arg.shape.bucket_of[least(2 * arg.reach, most(0, i - kBlock))]) * arg.heads + kv * arg.g + h];
 }
 // Biases of keys [k0, k1) of a block, a lane per query: bias [64][N*W].
 template <int N>
-static void fill_bias(const Job& j, const Lanes& g, const Keys& b, Dim k0, Dim k1, bool kept, const Real* relative, Real* bias) {
+static void fill_bias(const Arguments& arg, const Lanes& lanes, const KeyBlock& b, Dim k0, Dim k1, bool kept, const Real* relative,
+                      Real* bias) {
   if (k0 >= k1) return;
   const Real* row[kLanes];
-  for (Dim i = 0; i < g.count; ++i) {
-    if (j.s.bias == Bias::dense) {
-      row[i] = j.dense + ((j.s.dense_heads == 1 ? 0 : Dim(g.head[i])) * j.s.rows + g.row[i]) * j.s.dense_keys + b.first + k0;
+  for (Dim i = 0; i < lanes.count; ++i) {
+    if (arg.shape.bias == Bias::dense) {
+      row[i] = arg.dense + ((arg.shape.dense_heads == 1 ? 0 : Dim(lanes.head[i])) * arg.shape.rows + lanes.row[i]) * arg.shape.dense_keys +
+               b.first + k0;
     } else {
-      const Dim distance = b.first + k0 - Dim(kept ? g.kept[i] : g.position[i]);
-      row[i] =
-          relative + (g.head[i] - g.kv * j.g) * relative_span(j) + least(j.reach + 1, most(-j.reach - kBlock, distance)) + j.reach + kBlock;
+      const Dim distance = b.first + k0 - Dim(kept ? lanes.kept_position[i] : lanes.position[i]);
+      row[i] = relative + (lanes.head[i] - lanes.kv * arg.g) * relative_span(arg) +
+               least(arg.reach + 1, most(-arg.reach - kBlock, distance)) + arg.reach + kBlock;
     }
   }
-  to_lanes<N>(row, g.count, k1 - k0, bias + k0 * N * W);
+  to_lanes<N>(row, lanes.count, k1 - k0, bias + k0 * N * W);
 }
 
 // Additive scores: st[key][lane] = sum over d of w[d] tanh(q[d] + k[d]); one chain over d.
 template <int N>
-static void additive_scores(const Job& j, const Keys& b, Dim k0, Dim k1, const Real* qt, const Real* wt, Real* st) {
+static void additive_scores(const Arguments& arg, const KeyBlock& b, Dim k0, Dim k1, const Real* qt, const Real* wt, Real* st) {
   for (Dim k = k0; k < k1; ++k)
     for (int v = 0; v < N; ++v) {
       V s = vzero();
-      for (Dim d = 0; d < j.d; ++d) s = vfma(vload(wt + d * N * W + v * W), vtanh(vload(qt + d * N * W + v * W) + vset(b.key(k, d))), s);
+      for (Dim d = 0; d < arg.d; ++d) s = vfma(vload(wt + d * N * W + v * W), vtanh(vload(qt + d * N * W + v * W) + vset(b.key(k, d))), s);
       vstore(st + k * N * W + v * W, s);
     }
 }
@@ -486,56 +504,59 @@ RAPT_INLINE Real square_of(const Real* x, Dim n) {
 // Scores as they come from q.k (or additive) -> logits z, in natural units, in place: l2, scale, cap, bias; then kMasked where a lane does
 // not see the key. slope_of_cap (backward): 1 - tanh^2. k2, q2, q2_kept: squares of keys and queries for l2.
 template <int N>
-static void to_logits(const Job& j, const Lanes& g, const Keys& b, const Sight<N>& s, const Real* k2, const Real* q2, const Real* q2_kept,
-                      const Real* bias, Real* st, Real* slope_of_cap) {
+static void to_logits(const Arguments& arg, const Lanes& lanes, const KeyBlock& b, const VisibleKeys<N>& vis, const Real* k2,
+                      const Real* q2, const Real* q2_kept, const Real* bias, Real* st, Real* slope_of_cap) {
   for (int v = 0; v < N; ++v)
-    for (Dim k = s.from; k < s.upto[v]; ++k) {
+    for (Dim k = vis.from; k < vis.upto[v]; ++k) {
       Real* at = st + k * N * W + v * W;
-      const bool kept = k < s.keep;
+      const bool kept = k < vis.keep;
       V z = vload(at);
-      if (j.l2) z = (vset(Real(2)) * z - vset(k2[k])) - vload((kept ? q2_kept : q2) + v * W);
-      z = z * vset(j.scale);
-      if (j.cap > 0) {
-        const V t = vtanh(z * vset(j.cap_inverse));
-        z = t * vset(j.cap);
+      if (arg.l2) z = (vset(Real(2)) * z - vset(k2[k])) - vload((kept ? q2_kept : q2) + v * W);
+      z = z * vset(arg.scale);
+      if (arg.cap > 0) {
+        const V t = vtanh(z * vset(arg.cap_inverse));
+        z = t * vset(arg.cap);
         if (slope_of_cap) vstore(slope_of_cap + k * N * W + v * W, vset(Real(1)) - t * t);
       }
       if (!b.slots) {
-        if (j.alibi) z = z - vload(g.slope + v * W) * vabs(vload((kept ? g.kept : g.position) + v * W) - vset(Real(b.first + k)));
-        if (j.table) z = z + vload(bias + k * N * W + v * W);
-        if (!s.full(k, 1)) z = where_seen(g, v, b.first + k, kept, z, vset(kMasked));
+        if (arg.alibi)
+          z = z - vload(lanes.slope + v * W) * vabs(vload((kept ? lanes.kept_position : lanes.position) + v * W) - vset(Real(b.first + k)));
+        if (arg.table) z = z + vload(bias + k * N * W + v * W);
+        if (!vis.full(k, 1)) z = where_visible(lanes, v, b.first + k, kept, z, vset(kMasked));
       }
       vstore(at, z);
     }
 }
 
-RAPT_INLINE I drop_column(const Keys& b, Dim k) { return iset(b.slots ? 0xFFFFFFFFu - uint32_t(b.first + k) : uint32_t(b.first + k)); }
+RAPT_INLINE I drop_column(const KeyBlock& b, Dim k) { return iset(b.slots ? 0xFFFFFFFFu - uint32_t(b.first + k) : uint32_t(b.first + k)); }
 
 // ------------------------------------------------------------------------------------------------ decoding by splits
 // The splits that some row of a part sees: those of the kept keys, then those from `first` on.
 struct Splits {
   Dim kept, first, count;
 };
-RAPT_INLINE Splits splits_of(const Job& j, const AttentionPart& part) {
+RAPT_INLINE Splits splits_of(const Arguments& arg, const AttentionPart& part) {
   Dim low = part.k_count, high = 0;
   for (Dim r = part.q_first; r < part.q_first + part.q_count; ++r) {
-    low = least(low, j.s.low[r]);
-    high = most(high, j.s.high[r]);
+    low = least(low, arg.shape.low[r]);
+    high = most(high, arg.shape.high[r]);
   }
-  const Dim kept = ceil_div(least(j.keep, high), kSplit), first = most(kept, low / kSplit);
+  const Dim kept = ceil_div(least(arg.keep, high), kSplit), first = most(kept, low / kSplit);
   return {kept, first, kept + most(0, ceil_div(high, kSplit) - first)};
 }
-// Results of one split: [pairs][padded] sums of values, then of each pair the largest logit (negative, in exponent units), the sum of
-// weights, whether anything was seen, and its statistics (attention_decode_cpu.cc).
+// Results of one split: the accumulators [pairs][padded], then of each pair its shift (-m in exponent units), the sum of weights l,
+// whether anything was seen, and its statistics (attention_decode_cpu.cc).
 constexpr Dim kSplitNumbers = 10;
 RAPT_INLINE Dim padded(Dim n) { return ceil_div(n, W) * W; }
-RAPT_INLINE Dim split_reals(const Job& j, const AttentionPart& part) { return part.q_count * j.g * (padded(j.dv) + kSplitNumbers); }
-// Common options only: the others keep queries in lanes at any number of rows.
-RAPT_INLINE bool decodes(const Job& j, const AttentionArgs& a) {
-  return a.work && !a.norm && !j.additive && !j.l2 && !j.sigmoid && j.drop == 0 && j.s.slots == 0;
+RAPT_INLINE Dim split_reals(const Arguments& arg, const AttentionPart& part) {
+  return part.q_count * arg.g * (padded(arg.dv) + kSplitNumbers);
 }
-RAPT_INLINE bool decodes(const Job& j, const AttentionPart& part) {
-  return part.pages && part.q_count > 0 && part.q_count * j.g <= kAttentionFew;
+// Common options only: the others keep queries in lanes at any number of rows.
+RAPT_INLINE bool decodes(const Arguments& arg, const AttentionArgs& a) {
+  return a.work && !a.lse && !arg.additive && !arg.l2 && !arg.sigmoid && arg.dropout == 0 && arg.shape.slots == 0;
+}
+RAPT_INLINE bool decodes(const Arguments& arg, const AttentionPart& part) {
+  return part.pages && part.q_count > 0 && part.q_count * arg.g <= kAttentionFew;
 }
 
 }  // namespace

@@ -16,12 +16,12 @@ RAPT_INLINE uint16_t rounded_bf16(float x) {  // to nearest even; NaN stays NaN
 
 // 32 numbers -> their codes (q8_0: -127 … 127; q4_0: 0 … 15) and their scale.
 RAPT_INLINE uint16_t quantize_8(const Real* from, int8_t* to) {
-  float x[kQuantum], top = 0;
+  float x[kQuantum], amax = 0;
   for (int i = 0; i < kQuantum; ++i) {
     x[i] = float(from[i]);
-    top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
+    amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
   }
-  const float scale = top / 127, inverse = scale != 0 ? 1 / scale : 0;
+  const float scale = amax / 127, inverse = scale != 0 ? 1 / scale : 0;
   for (int i = 0; i < kQuantum; ++i) {  // half away from zero, as roundf
     const float y = x[i] * inverse;
     const int whole = int(y);
@@ -31,15 +31,15 @@ RAPT_INLINE uint16_t quantize_8(const Real* from, int8_t* to) {
   return to_f16(scale);
 }
 RAPT_INLINE uint16_t quantize_4(const Real* from, uint8_t* to) {
-  float top = 0, most_ = 0;
+  float amax = 0, largest = 0;
   for (int i = 0; i < kQuantum; ++i) {
     const float x = float(from[i]);
-    if (top < fabsf(x)) {
-      top = fabsf(x);
-      most_ = x;
+    if (amax < fabsf(x)) {
+      amax = fabsf(x);
+      largest = x;
     }
   }
-  const float scale = most_ / -8, inverse = scale != 0 ? 1 / scale : 0;
+  const float scale = largest / -8, inverse = scale != 0 ? 1 / scale : 0;
   for (int i = 0; i < kQuantum; ++i) {
     const int code = int8_t(int(float(from[i]) * inverse + 8.5f));
     to[i] = uint8_t(code < 15 ? code : 15);
@@ -49,7 +49,7 @@ RAPT_INLINE uint16_t quantize_4(const Real* from, uint8_t* to) {
 
 // One key and one value of one head into place `key` of a page.
 template <DType F>
-RAPT_INLINE void put(const KvLayout& l, std::byte* head, Dim key, const Real* k, const Real* v) {
+RAPT_INLINE void write_key(const KvLayout& l, std::byte* head, Dim key, const Real* k, const Real* v) {
   std::byte* const values = head + l.values;
   if constexpr (F == DType::q8_0 || F == DType::q4_0) {
     auto* ks = reinterpret_cast<uint16_t*>(head + l.key_scales);
@@ -108,8 +108,8 @@ void kv_write(Queue& queue, const KvWriteArgs& a) noexcept {
       for (Dim h = 0; h < l.kv_heads; ++h)
         for (Dim key = begin; key < end; ++key) {
           const Dim row = (part.q_first + key - past) * l.kv_heads + h;
-          put<decltype(format)::value>(l, part.pages[page] + h * l.head_bytes, key % kPageKeys, static_cast<const Real*>(a.k) + row * l.d,
-                                       static_cast<const Real*>(a.v) + row * l.dv);
+          write_key<decltype(format)::value>(l, part.pages[page] + h * l.head_bytes, key % kPageKeys,
+                                             static_cast<const Real*>(a.k) + row * l.d, static_cast<const Real*>(a.v) + row * l.dv);
         }
     });
   });

@@ -2,12 +2,10 @@
 // Refuses a leak that nobody allowed, and training on under two rows; statistics are kept for backward.
 #include "rapt/ops/batch_norm.h"
 
-#include <cstring>
-
 namespace rapt {
 namespace {
 
-struct Saved {
+struct BatchNormTape {
   bool training;
   Tensor x, y, stats;
   const Weight *weight, *bias;
@@ -16,7 +14,7 @@ struct Saved {
 
 // With n = (x - mean) * inv and g = dy * w:  training: dx += inv * (g - mean(g) - n * mean(g * n)), means over the valid rows;
 // otherwise mean and inv are constants: dx += inv * g.  dw += dy * n;  db += dy.
-void batch_norm_backward(Run& run, const Saved& s) {
+void batch_norm_backward(Run& run, const BatchNormTape& s) {
   run.call(&Kernels::batch_norm_backward, {.training = s.training,
                                            .rows = s.x.rows(),
                                            .cols = s.x.last(),
@@ -58,8 +56,7 @@ Tensor batch_norm(Run& run, const BatchNormSpec& spec, const Tensor& x, const We
       fail("batch_norm: ", count, " valid rows in x ", x.shape(),
            ": training needs at least 2 for a variance; use a larger batch, or run without training to use the running statistics");
   }
-  const std::uint8_t* marks = valid.empty() ? nullptr : valid.data();
-  if (marks && run.tape) marks = static_cast<const std::uint8_t*>(std::memcpy(run.arena.take(valid.size()), marks, valid.size()));
+  const std::uint8_t* marks = valid.empty() ? nullptr : run.copy_of(valid);
   Tensor y = run.like(x), stats = run.make({2, cols}).constant();
   run.call(&Kernels::batch_norm, {.eps = spec.eps,
                                   .momentum = spec.momentum,
@@ -73,7 +70,7 @@ Tensor batch_norm(Run& run, const BatchNormSpec& spec, const Tensor& x, const We
                                   .running = running.data.get(),
                                   .y = y.data,
                                   .stats = stats.data});
-  run.record(batch_norm_backward, Saved{run.training, x, y, stats, weight, bias, marks});
+  run.record(batch_norm_backward, BatchNormTape{run.training, x, y, stats, weight, bias, marks});
   return y;
 }
 

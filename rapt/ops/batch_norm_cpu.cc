@@ -59,10 +59,11 @@ void batch_norm(Queue& queue, const BatchNormArgs& a) noexcept {
         const V d = load(x + r * cols, c, end, j) - mean.v[j];
         return d * d;
       });
-      const V keep = vset(Real(1 - a.momentum)), momentum = vset(Real(a.momentum)), unbiased = vset(Real(a.momentum / double(count - 1)));
+      const V old_share = vset(Real(1 - a.momentum)), momentum = vset(Real(a.momentum)),
+              unbiased = vset(Real(a.momentum / double(count - 1)));
       for (int j = 0; j < kStrip; ++j) {
-        store(running, c, end, j, keep * load(running, c, end, j) + momentum * mean.v[j]);
-        store(running + cols, c, end, j, keep * load(running + cols, c, end, j) + unbiased * var.v[j]);
+        store(running, c, end, j, old_share * load(running, c, end, j) + momentum * mean.v[j]);
+        store(running + cols, c, end, j, old_share * load(running + cols, c, end, j) + unbiased * var.v[j]);
         var.v[j] = var.v[j] / vset(Real(count));
       }
     } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// add, tap, dropout, scale_heads. Dropout keeps no mask: the key of a row draws the same numbers again.
+// add, copy, tap, dropout, scale_heads. Dropout keeps no mask: the key of a row draws the same numbers again.
 #include "rapt/ops/elementwise.h"
 
 namespace rapt {
@@ -16,13 +16,13 @@ Dim row_width(const Tensor& x) { return row_count(x) ? x.elements() / row_count(
 // ------------------------------------------------------------------------------------------------ add
 namespace {
 
-struct AddSaved {
+struct AddTape {
   Tensor a, b, y;
   double scale;
 };
 
 // da += dy;  db += scale * dy
-void add_backward(Run& run, const AddSaved& s) {
+void add_backward(Run& run, const AddTape& s) {
   run.call(&Kernels::add_backward,
            {.elements = s.y.elements(), .scale = s.scale, .dy = run.grad(s.y), .da = run.grad(s.a), .db = run.grad(s.b)});
 }
@@ -35,17 +35,39 @@ Tensor add(Run& run, const Tensor& a, const Tensor& b, double scale) {
   check_contiguous("add", b);
   Tensor y = run.like(a);
   run.call(&Kernels::add, {.elements = y.elements(), .scale = scale, .a = a.data, .b = b.data, .y = y.data});
-  run.record(add_backward, AddSaved{a, b, y, scale});
+  run.record(add_backward, AddTape{a, b, y, scale});
   return y;
+}
+
+// ------------------------------------------------------------------------------------------------ copy, tap
+namespace {
+
+struct CopyTape {
+  Tensor x, y;
+};
+
+// dx += dy
+void copy_backward(Run& run, const CopyTape& s) {
+  run.call(&Kernels::copy_backward, {.elements = s.y.elements(), .dy = run.grad(s.y), .dx = run.grad(s.x)});
+}
+
+}  // namespace
+
+void copy(Run& run, const Tensor& x, const Tensor& into) {
+  if (x.rank != into.rank || x.size != into.size) fail("copy: x ", x.shape(), " and the place for it ", into.shape(), " differ in shape");
+  check_contiguous("copy", x);
+  check_contiguous("copy", into);
+  run.call(&Kernels::copy, {.elements = x.elements(), .x = x.data, .y = into.data});
+  run.record(copy_backward, CopyTape{x, into});
 }
 
 Tensor edited(Run& run, Site site, const Tensor& x, bool cross) {
   if (!run.taps || !run.taps->edits(site)) return x;
   check_contiguous("tap", x);
   const Tensor y = run.like(x);
-  run.call(&Kernels::add, {.elements = y.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = y.data});
+  run.call(&Kernels::copy, {.elements = y.elements(), .x = x.data, .y = y.data});
   run.taps->change({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
-  run.record(add_backward, AddSaved{x, Tensor{}, y, 0});
+  run.record(copy_backward, CopyTape{x, y});
   return y;
 }
 
@@ -58,14 +80,14 @@ Tensor tap(Run& run, Site site, const Tensor& x, bool cross) {
 // ------------------------------------------------------------------------------------------------ dropout
 namespace {
 
-struct DropoutSaved {
+struct DropoutTape {
   Tensor x, y;
   double p;
   const std::uint32_t* keys;
 };
 
 // dx += dy * what x was multiplied by: the same keys draw the same numbers again, nothing else is stored.
-void dropout_backward(Run& run, const DropoutSaved& s) {
+void dropout_backward(Run& run, const DropoutTape& s) {
   run.call(&Kernels::dropout_backward,
            {.rows = row_count(s.x), .cols = row_width(s.x), .p = s.p, .row_keys = s.keys, .dy = run.grad(s.y), .dx = run.grad(s.x)});
 }
@@ -97,21 +119,21 @@ Tensor dropout(Run& run, const Tensor& x, double p, std::uint64_t site) {
   const std::uint32_t* keys = row_keys(run, row_count(x), site);
   Tensor y = run.like(x);
   run.call(&Kernels::dropout, {.rows = row_count(x), .cols = row_width(x), .p = rounded, .row_keys = keys, .x = x.data, .y = y.data});
-  run.record(dropout_backward, DropoutSaved{x, y, rounded, keys});
+  run.record(dropout_backward, DropoutTape{x, y, rounded, keys});
   return y;
 }
 
 // ------------------------------------------------------------------------------------------------ scale_heads
 namespace {
 
-struct ScaleSaved {
+struct ScaleHeadsTape {
   Tensor x, y;
   const Weight* g;
   double max;
 };
 
 // dx += dy * min(g, max);  dg[h] += sum over rows and channels of dy * x, nothing where g is above max.
-void scale_heads_backward(Run& run, const ScaleSaved& s) {
+void scale_heads_backward(Run& run, const ScaleHeadsTape& s) {
   run.call(&Kernels::scale_heads_backward, {.rows = s.x[0],
                                             .heads = s.x[1],
                                             .d = s.x[2],
@@ -135,7 +157,7 @@ Tensor scale_heads(Run& run, const Tensor& x, const Weight& g, double max) {
   Tensor y = run.like(x);
   run.call(&Kernels::scale_heads,
            {.rows = x[0], .heads = x[1], .d = x[2], .scales = g.size(), .max = max, .x = x.data, .g = g.data.get(), .y = y.data});
-  run.record(scale_heads_backward, ScaleSaved{x, y, &g, max});
+  run.record(scale_heads_backward, ScaleHeadsTape{x, y, &g, max});
   return y;
 }
 

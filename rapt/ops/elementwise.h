@@ -13,7 +13,7 @@ Tensor add(Run& run, const Tensor& a, const Tensor& b, double scale = 1);
 struct AddArgs {
   std::int64_t elements;
   double scale;
-  const void *a, *b;  // b nullptr: a copy of a
+  const void *a, *b;
   void* y;
 };
 struct AddBackwardArgs {
@@ -21,6 +21,20 @@ struct AddBackwardArgs {
   double scale;
   const void* dy;
   void *da, *db;
+};
+
+// x into a view of equal shape. Gradients flow back: dx += the view's.
+void copy(Run& run, const Tensor& x, const Tensor& into);
+
+struct CopyArgs {
+  std::int64_t elements;
+  const void* x;
+  void* y;
+};
+struct CopyBackwardArgs {
+  std::int64_t elements;
+  const void* dy;
+  void* dx;
 };
 
 // While training, each element is 0 with probability p and x / (1 - p) otherwise; else x itself. `site` tells apart the dropouts of

@@ -28,8 +28,8 @@ void drop(Queue& queue, Dim rows, Dim cols, Real p, const uint32_t* keys, const 
       Real* to = static_cast<Real*>(y) + r * cols;
       const I key = iset(keys[r]);
       for (Dim c = 0; c < cols; c += W) {
-        const V kept = vload_n(from + c, cols - c) * vdrop(key, iadd(iload(lanes), iset(uint32_t(c))), p);
-        vstore_n(to + c, kAdd ? vload_n(to + c, cols - c) + kept : kept, cols - c);
+        const V dropped = vload_n(from + c, cols - c) * vdrop(key, iadd(iload(lanes), iset(uint32_t(c))), p);
+        vstore_n(to + c, kAdd ? vload_n(to + c, cols - c) + dropped : dropped, cols - c);
       }
     }
   });
@@ -46,7 +46,7 @@ void add(Queue& queue, const AddArgs& args) noexcept {
     const V scale = vset(Real(args.scale));
     for (Dim i = begin; i < end; i += W) {
       const V x = vload_n(a + i, end - i);
-      vstore_n(y + i, b ? x + scale * vload_n(b + i, end - i) : x, end - i);  // rounds twice, like the end of linear_add
+      vstore_n(y + i, x + scale * vload_n(b + i, end - i), end - i);  // rounds twice, like the end of linear_add
     }
   });
 }
@@ -55,6 +55,17 @@ void add(Queue& queue, const AddArgs& args) noexcept {
 void add_backward(Queue& queue, const AddBackwardArgs& a) noexcept {
   if (a.da) accumulate(queue, a.elements, 1, a.dy, a.da);
   if (a.db) accumulate(queue, a.elements, Real(a.scale), a.dy, a.db);
+}
+
+void copy(Queue& queue, const CopyArgs& args) noexcept {
+  for_ranges(queue, args.elements, kPiece, [&](Dim begin, Dim end, int) {
+    const Real* x = static_cast<const Real*>(args.x);
+    Real* y = static_cast<Real*>(args.y);
+    for (Dim i = begin; i < end; i += W) vstore_n(y + i, vload_n(x + i, end - i), end - i);
+  });
+}
+void copy_backward(Queue& queue, const CopyBackwardArgs& a) noexcept {
+  if (a.dx) accumulate(queue, a.elements, 1, a.dy, a.dx);
 }
 
 void dropout(Queue& queue, const DropoutArgs& a) noexcept { drop<false>(queue, a.rows, a.cols, Real(a.p), a.row_keys, a.x, a.y); }

@@ -11,6 +11,7 @@
 #include "rapt/ops/op_test.h"
 
 RAPT_GRADIENT_CHECKED(add)
+RAPT_GRADIENT_CHECKED(copy)
 RAPT_GRADIENT_CHECKED(dropout)
 RAPT_GRADIENT_CHECKED(scale_heads)
 
@@ -61,6 +62,32 @@ TEST(Add, RefusesOtherShapes) {
   Tensor strided = run.make({4, 4});
   strided.size[1] = 2;
   EXPECT_THROW(add(run, strided, strided), Error);
+}
+
+TEST(Copy, IntoARowOfALargerTensor) {
+  for (Dim n : {1, 15, 8200}) {
+    OpCase c;
+    c.name = concat("copy of ", n);
+    c.inputs = {array({2, n}, 1), array({1, n}, 2)};
+    c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+      const Tensor all = run.make({3, n});
+      copy(run, in[0], all.slice(0, 2));
+      copy(run, in[1], all.slice(2, 1));
+      return {all};
+    };
+    c.reference = [](const Arrays& in, const Weights&) {
+      std::vector<double> y = in[0].values;
+      y.insert(y.end(), in[1].values.begin(), in[1].values.end());
+      return y;
+    };
+    check(c);
+  }
+}
+
+TEST(Copy, RefusesOtherShapes) {
+  Device device({.threads = 1});
+  rapt::Run run(device);
+  EXPECT_THROW(copy(run, run.make({2, 4}), run.make({4, 2})), Error);
 }
 
 // The hash of simd.h, once more and plainly.
@@ -207,25 +234,25 @@ TEST(Tap, ShowsTheValueItselfAndSaysWhere) {
   Device device({.threads = 1});
   rapt::Run run(device);
   const Tensor x = run.upload({1, 3}, std::vector<double>{1, 2, 3});
-  EXPECT_EQ(tap(run, Site::q, x).data, x.data);  // nobody watches
+  EXPECT_EQ(tap(run, Site{"q"}, x).data, x.data);  // nobody watches
   Taps taps;
   run.taps = &taps;
   run.stack = Stack::encoder;
   run.layer = 4;
   int seen = 0;
-  taps.see(Site::q, [&](const Tapped& t) {
+  taps.see(Site{"q"}, [&](const Tapped& t) {
     ++seen;
-    EXPECT_EQ(t.site, Site::q);
+    EXPECT_EQ(t.site, Site{"q"});
     EXPECT_EQ(t.stack, Stack::encoder);
     EXPECT_EQ(t.layer, 4);
     EXPECT_TRUE(t.cross);
     EXPECT_EQ(t.value.data, x.data);
   });
-  EXPECT_EQ(tap(run, Site::q, x, true).data, x.data);
-  EXPECT_EQ(tap(run, Site::k, x, true).data, x.data);
+  EXPECT_EQ(tap(run, Site{"q"}, x, true).data, x.data);
+  EXPECT_EQ(tap(run, Site{"k"}, x, true).data, x.data);
   EXPECT_EQ(seen, 1);
   taps.muted = true;
-  tap(run, Site::q, x, true);
+  tap(run, Site{"q"}, x, true);
   EXPECT_EQ(seen, 1);
 }
 
@@ -240,17 +267,17 @@ TEST(Tap, AnEditChangesACopyAndTheGradientPassesIt) {
     run.taps = &taps;
     const Tensor x = run.upload({1, 1}, std::vector<double>{3});
     std::vector<double> seen;
-    taps.edit(Site::z, [&](const Tapped& t) {
+    taps.edit(Site{"z"}, [&](const Tapped& t) {
       if (t.value.dtype == DType::f64) t.value.as<double>()[0] *= 10;
       else t.value.as<float>()[0] *= 10;
     });
-    taps.see(Site::z, [&](const Tapped& t) { seen.push_back(t.value.at(0)); });
-    const Tensor y = tap(run, Site::z, x);
+    taps.see(Site{"z"}, [&](const Tapped& t) { seen.push_back(t.value.at(0)); });
+    const Tensor y = tap(run, Site{"z"}, x);
     EXPECT_EQ(x.at(0), 3);
     EXPECT_EQ(y.at(0), 30);
     EXPECT_EQ(seen, std::vector<double>{30});  // observers see the edited value
     taps.muted = true;
-    EXPECT_EQ(tap(run, Site::z, x).at(0), 30);  // recomputing: edits apply, nobody is shown
+    EXPECT_EQ(tap(run, Site{"z"}, x).at(0), 30);  // recomputing: edits apply, nobody is shown
     EXPECT_EQ(seen.size(), 1u);
     backward(run, add(run, y, x, 2));
     Tensor g = x;

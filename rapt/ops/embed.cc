@@ -10,7 +10,7 @@
 namespace rapt {
 namespace {
 
-struct Saved {
+struct EmbedTape {
   Tensor y;
   const std::int32_t* ids;
   const Weight *table, *more;
@@ -18,7 +18,7 @@ struct Saved {
 };
 
 // dtable[id] += scale * dy, row after row.
-void embed_backward(Run& run, const Saved& s) {
+void embed_backward(Run& run, const EmbedTape& s) {
   run.call(&Kernels::embed_backward, {.rows = s.y.rows(),
                                       .cols = s.y.last(),
                                       .vocab = s.table->rows,
@@ -31,25 +31,17 @@ void embed_backward(Run& run, const Saved& s) {
                                       .more_rows = s.more ? s.more->rows : 0});
 }
 
-struct SavedRows {
+struct TakeRowsTape {
   Tensor x, y;
   const std::int32_t* which;
 };
 
 // dx[which] += dy, row after row: a row that was taken twice gets both.
-void take_rows_backward(Run& run, const SavedRows& s) {
+void take_rows_backward(Run& run, const TakeRowsTape& s) {
   void* dx = run.grad(s.x);
   if (!dx) return;
   run.call(&Kernels::take_rows_backward,
            {.rows = s.y.rows(), .cols = s.y.last(), .x_rows = s.x.rows(), .which = s.which, .dy = run.grad(s.y), .dx = dx});
-}
-
-// The caller's list may be gone when backward runs.
-const std::int32_t* keep(Run& run, std::span<const std::int32_t> list) {
-  if (!run.tape) return list.data();
-  auto* copy = run.arena.take_array<std::int32_t>(static_cast<Dim>(list.size()));
-  for (std::size_t i = 0; i < list.size(); ++i) copy[i] = list[i];
-  return copy;
 }
 
 void check_format(const Run& run, const Weight& w) {
@@ -118,11 +110,11 @@ Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, d
     run.arena.release(mark);
     return y;
   }
-  const std::int32_t* kept = keep(run, ids);
+  const std::int32_t* copied = run.copy_of(ids);
   run.call(&Kernels::embed, {.rows = y.rows(),
                              .cols = table.cols,
                              .vocab = table.rows,
-                             .ids = kept,
+                             .ids = copied,
                              .table = table.data.get(),
                              .more = more ? more->data.get() : nullptr,
                              .format = table.format,
@@ -130,7 +122,7 @@ Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, d
                              .panels = table.packing == Packing::panels,
                              .scale = scale,
                              .y = y.data});
-  run.record(embed_backward, Saved{y, kept, &table, more, scale});
+  run.record(embed_backward, EmbedTape{y, copied, &table, more, scale});
   return y;
 }
 
@@ -140,15 +132,15 @@ Tensor take_rows(Run& run, const Tensor& x, std::span<const std::int32_t> rows) 
     if (rows[r] < 0 || rows[r] >= x.rows())
       fail("take_rows: row ", rows[r], " (entry ", r, " of the list) is outside x ", x.shape(), ", which has ", x.rows(), " rows");
   Tensor y = run.make({static_cast<Dim>(rows.size()), x.last()});
-  const std::int32_t* which = keep(run, rows);
+  const std::int32_t* which = run.copy_of(rows);
   run.call(&Kernels::take_rows, {.rows = y.rows(), .cols = x.last(), .which = which, .x = x.data, .y = y.data});
-  run.record(take_rows_backward, SavedRows{x, y, which});
+  run.record(take_rows_backward, TakeRowsTape{x, y, which});
   return y;
 }
 
 namespace {
 
-struct SavedMeans {
+struct MeanRowsTape {
   Tensor x, y;
   const RowRange* ranges;
 };
@@ -163,7 +155,7 @@ void mean_of(const Real* x, RowRange range, std::span<double> mean) {
 }
 
 template <class Real>
-void means(const SavedMeans& s) {
+void means(const MeanRowsTape& s) {
   const Dim C = s.x.last();
   auto* y = reinterpret_cast<Real*>(s.y.data);
   std::vector<double> mean(static_cast<std::size_t>(C));
@@ -181,7 +173,7 @@ void check_range(const Tensor& x, RowRange range, std::size_t number) {
 
 // dx[row] += dy / count.
 template <class Real>
-void means_backward(const SavedMeans& s, const Real* dy, Real* dx) {
+void means_backward(const MeanRowsTape& s, const Real* dy, Real* dx) {
   const Dim C = s.x.last();
   for (Dim i = 0; i < s.y.rows(); ++i) {
     const auto [first, count] = s.ranges[i];
@@ -191,7 +183,7 @@ void means_backward(const SavedMeans& s, const Real* dy, Real* dx) {
   }
 }
 
-void mean_rows_backward(Run& run, const SavedMeans& s) {
+void mean_rows_backward(Run& run, const MeanRowsTape& s) {
   void* dx = run.grad(s.x);
   if (!dx) return;
   if (s.x.dtype == DType::f64) means_backward(s, static_cast<const double*>(run.grad(s.y)), static_cast<double*>(dx));
@@ -203,13 +195,11 @@ void mean_rows_backward(Run& run, const SavedMeans& s) {
 Tensor mean_rows(Run& run, const Tensor& x, std::span<const RowRange> ranges) {
   if (!x.contiguous()) fail("mean_rows: x ", x.shape(), " is not contiguous");
   for (std::size_t i = 0; i < ranges.size(); ++i) check_range(x, ranges[i], i);
-  auto* kept = run.arena.take_array<RowRange>(static_cast<Dim>(ranges.size()));
-  std::copy(ranges.begin(), ranges.end(), kept);
-  const SavedMeans saved{x, run.make({static_cast<Dim>(ranges.size()), x.last()}), kept};
-  if (x.dtype == DType::f64) means<double>(saved);
-  else means<float>(saved);
-  run.record(mean_rows_backward, saved);
-  return saved.y;
+  const MeanRowsTape tape{x, run.make({static_cast<Dim>(ranges.size()), x.last()}), run.copy_of(ranges)};
+  if (x.dtype == DType::f64) means<double>(tape);
+  else means<float>(tape);
+  run.record(mean_rows_backward, tape);
+  return tape.y;
 }
 
 void mean_of_rows(const Tensor& x, RowRange range, std::span<double> mean) {

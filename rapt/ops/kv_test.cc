@@ -291,7 +291,7 @@ TEST(Kv, WeightsOfARowComeFromTheCache) {
     Taps taps;
     run.taps = &taps;
     std::vector<double> weights;
-    taps.want_weights([](Stack, int, bool) { return std::vector<Taps::HeadRow>{{.head = 3, .row = 0}}; },
+    taps.want_weights(site::attn_weights, [](const Tapped&) { return std::vector<Taps::HeadRow>{{.head = 3, .row = 0}}; },
                       [&](const Tapped& t) { weights = values_of(t.value); });
     const Tensor q = run.make({1, 4, 32});
     std::memcpy(q.data, x.q.data(), x.q.size() * sizeof(float));
@@ -344,19 +344,22 @@ std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, 
   const AttentionPart part{0, b.length, 0, b.length, pages.list.data()};
   device.kernels.kv_write(device.queue(), {.layout = pages.layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
   KvView view{pages.layout, {pages.list}};
-  const Dim half = table.cos[1], more = 2 * half + (2 * half < b.D);
-  Pages turns({.page_bytes = more * kPageKeys * static_cast<Dim>(size_of(device.real))}, b.length);
+  const Dim half = table.cos[1], bias_channels = 2 * half + (2 * half < b.D);
+  Pages angles({.page_bytes = bias_channels * kPageKeys * static_cast<Dim>(size_of(device.real))}, b.length);
   if (apart) {
     for (Dim j = 0; j < b.length; ++j) {
-      auto* to = reinterpret_cast<float*>(turns.list[n(j / kPageKeys)]) + j % kPageKeys;
+      auto* to = reinterpret_cast<float*>(angles.list[n(j / kPageKeys)]) + j % kPageKeys;
       for (Dim i = 0; i < half; ++i) {
         to[i * kPageKeys] = table.cos.as<float>()[n(j * half + i)];
         to[(half + i) * kPageKeys] = table.sin.as<float>()[n(j * half + i)];
       }
-      if (more > 2 * half) to[2 * half * kPageKeys] = 1;
+      if (bias_channels > 2 * half) to[2 * half * kPageKeys] = 1;
     }
-    view.bias = {
-        .bias = bias_tensor.data, .half = half, .rows = more, .neighbours = b.rope.layout == RopeLayout::pairs, .turns = {turns.list}};
+    view.bias = {.bias = bias_tensor.data,
+                 .half = half,
+                 .rows = bias_channels,
+                 .neighbours = b.rope.layout == RopeLayout::pairs,
+                 .angles = {angles.list}};
   }
   AttentionSpec spec = spec_of(b.H, b.K, b.D, b.D);
   spec.scale = 1 / std::sqrt(static_cast<double>(b.D)) / std::max(1.0, b.norm / 30);  // trained queries keep such logits in range

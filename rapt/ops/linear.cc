@@ -5,7 +5,7 @@
 namespace rapt {
 namespace {
 
-struct Saved {
+struct LinearTape {
   Tensor x, residual;  // residual: no data where there is none
   Tensor y[kMostParts];
   Projection parts[kMostParts];
@@ -15,15 +15,14 @@ struct Saved {
 };
 
 // dx += scale dy W;  dW += scale dy^T x;  db += scale sum over rows of dy;  dresidual += dy.
-void linear_backward(Run& run, const Saved& s) {
+void linear_backward(Run& run, const LinearTape& s) {
   LinearBackwardArgs a{.rows = s.x.rows(), .k = s.x.last(), .x = s.x.data, .dx = nullptr, .write_dx = false, .count = s.count, .parts = {}};
   if (a.rows == 0) {
     for (int i = 0; i < s.count; ++i) run.grad(s.parts[i].w), run.grad(s.parts[i].bias);
     return;
   }
-  Fresh dx, dw, dresidual;
-  a.dx = run.grad(s.x, dx);  // before the residual's, which may be the same: what dx wrote is then added to
-  a.write_dx = dx.yes;
+  a.dx = run.grad(s.x, a.write_dx);  // before the residual's, which may be the same: what dx wrote is then added to
+  bool write_dw = false, write_dresidual = false;
   for (int i = 0; i < s.count; ++i) {
     const Projection& p = s.parts[i];
     a.parts[i] = {.n = p.w->rows,
@@ -31,11 +30,11 @@ void linear_backward(Run& run, const Saved& s) {
                   .format = p.w->format,
                   .scale = s.scale,
                   .dy = run.grad(s.y[i]),
-                  .dw = run.grad(p.w, dw),
+                  .dw = run.grad(p.w, write_dw),
                   .dbias = run.grad(p.bias),
-                  .dresidual = s.residual ? run.grad(s.residual, dresidual) : nullptr,
-                  .write_dw = dw.yes,
-                  .write_dresidual = dresidual.yes};
+                  .dresidual = s.residual ? run.grad(s.residual, write_dresidual) : nullptr,
+                  .write_dw = write_dw,
+                  .write_dresidual = write_dresidual};
   }
   if (!s.bf16) return run.call(&Kernels::linear_backward, a);
   Dim space = bf16_space(a.rows, a.k);
@@ -95,7 +94,7 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
   if (residual && (residual.last() != parts[0].w->rows || residual.rows() != x.rows() || !residual.contiguous()))
     fail(op, ": residual ", residual.shape(), " does not fit the ", x.rows(), " rows of ", parts[0].w->rows, " that x ", x.shape(),
          " and weight ", parts[0].w->name, " give");
-  Saved s{.x = x, .residual = residual, .y = {}, .parts = {}, .count = static_cast<int>(parts.size()), .scale = scale, .bf16 = false};
+  LinearTape s{.x = x, .residual = residual, .y = {}, .parts = {}, .count = static_cast<int>(parts.size()), .scale = scale, .bf16 = false};
   LinearArgs a{.rows = x.rows(), .k = x.last(), .x = x.data, .count = 0, .parts = {}};
   QuantLinearArgs q{.rows = x.rows(), .k = x.last(), .x = x.data, .count = 0, .parts = {}, .space = nullptr};
   for (std::size_t i = 0; i < parts.size(); ++i) {

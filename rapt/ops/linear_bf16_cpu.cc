@@ -171,13 +171,13 @@ void forward(Queue& queue, const LinearArgs& a) {
 
 // Where the rounded copies of a backward lie.
 template <class E>
-struct Packed {
+struct RoundedOperands {
   E* x;
   E *dy_rows[kMostParts], *dy_columns[kMostParts];
 };
 
 template <class E>
-void input_gradient(Queue& queue, const LinearBackwardArgs& a, const Packed<E>& packed) {
+void input_gradient(Queue& queue, const LinearBackwardArgs& a, const RoundedOperands<E>& packed) {
   const Dim panels = ceil_div(a.k, kPanel), blocks = ceil_div(a.rows, kRowBlock), pieces = pieces_for(queue, panels, blocks, 1, 4);
   for_tasks(queue, pieces * blocks, [&](Dim task, int worker) {
     const Range block = cut(a.rows, blocks, task % blocks), mine = cut(panels, pieces, task / blocks);
@@ -204,7 +204,7 @@ RAPT_INLINE Dim chunk_of(Dim k) { return least(kChunk, ceil_div(ceil_div(k, ceil
 
 // With the first chunk of inputs also dbias and dresidual, from dy as it is.
 template <class E>
-void weight_gradients(Queue& queue, const LinearBackwardArgs& a, const Packed<E>& packed) {
+void weight_gradients(Queue& queue, const LinearBackwardArgs& a, const RoundedOperands<E>& packed) {
   const Dim chunk = chunk_of(a.k), chunks = ceil_div(a.k, chunk), panels = units_of(a, kPanel), deep = ceil_div(a.rows, kPer<E>);
   const Dim pieces = pieces_for(queue, panels, chunks, 1, 4);
   for_tasks(queue, pieces * chunks, [&](Dim task, int) {
@@ -233,7 +233,7 @@ void weight_gradients(Queue& queue, const LinearBackwardArgs& a, const Packed<E>
 
 template <class E>
 void backward(Queue& queue, const LinearBackwardArgs& a) {
-  Packed<E> packed{};
+  RoundedOperands<E> packed{};
   Real* space = static_cast<Real*>(a.space);
   const auto take = [&](Dim width) {
     Real* here = space;

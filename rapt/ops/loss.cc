@@ -2,21 +2,19 @@
 // Checks the targets and copies them for backward; of each row the largest logit and 1 / sum are kept.
 #include "rapt/ops/loss.h"
 
-#include <cstring>
-
 namespace rapt {
 namespace {
 
-struct Saved {
+struct CrossEntropyTape {
   double smoothing;
   Tensor logits, stats, mean;
   const std::int32_t* targets;
 };
 
 // dlogits += dmean / counted rows * (softmax(logits) - (1 - s) * [class is the target] - s / classes)
-void cross_entropy_backward(Run& run, const Saved& s) {
-  Fresh fresh;
-  void* dlogits = run.grad(s.logits, fresh);
+void cross_entropy_backward(Run& run, const CrossEntropyTape& s) {
+  bool write_dlogits = false;
+  void* dlogits = run.grad(s.logits, write_dlogits);
   run.call(&Kernels::cross_entropy_backward, {.rows = s.logits[0],
                                               .classes = s.logits[1],
                                               .smoothing = s.smoothing,
@@ -25,7 +23,7 @@ void cross_entropy_backward(Run& run, const Saved& s) {
                                               .stats = s.stats.data,
                                               .dmean = run.grad(s.mean),
                                               .dlogits = dlogits,
-                                              .write_dlogits = fresh.yes});
+                                              .write_dlogits = write_dlogits});
 }
 
 }  // namespace
@@ -39,18 +37,17 @@ Loss cross_entropy(Run& run, const Tensor& logits, std::span<const std::int32_t>
     if (targets[t] < -1 || targets[t] >= classes)
       fail("cross_entropy: target ", targets[t], " of row ", t, " is outside the ", classes,
            " classes; use -1 for a row that does not count");
-  auto* kept = run.arena.take_array<std::int32_t>(rows);
-  if (rows > 0) std::memcpy(kept, targets.data(), targets.size_bytes());
+  const std::int32_t* copied = run.copy_of(targets);
   Tensor mean = run.make({1}), row_loss = run.make({rows}).constant(), stats = run.make({rows, 2}).constant();
   run.call(&Kernels::cross_entropy, {.rows = rows,
                                      .classes = classes,
                                      .smoothing = smoothing,
-                                     .targets = kept,
+                                     .targets = copied,
                                      .logits = logits.data,
                                      .row_loss = row_loss.data,
                                      .stats = stats.data,
                                      .mean = mean.data});
-  run.record(cross_entropy_backward, Saved{smoothing, logits, stats, mean, kept});
+  run.record(cross_entropy_backward, CrossEntropyTape{smoothing, logits, stats, mean, copied});
   return {mean, row_loss};
 }
 

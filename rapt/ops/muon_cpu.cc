@@ -109,12 +109,12 @@ void muon(Queue& queue, const MuonArgs& a) noexcept {
   }
 
   const double tall = turned ? sqrt(double(a.rows) / double(a.cols)) : 1;
-  const Real keep = Real(1 - a.rate * a.decay), move = Real(a.rate * tall);
+  const Real decay = Real(1 - a.rate * a.decay), step = Real(a.rate * tall);
   for_tasks(queue, panels, [&](Dim p, int) {
     Real* to = static_cast<Real*>(a.weight) + p * kPanel * a.cols;
     for (Dim c = 0; c < a.cols; ++c)
       for (Dim l = 0; l < least(kPanel, a.rows - p * kPanel); ++l)
-        to[c * kPanel + l] = to[c * kPanel + l] * keep - move * x[at(p * kPanel + l, c)];
+        to[c * kPanel + l] = to[c * kPanel + l] * decay - step * x[at(p * kPanel + l, c)];
   });
 }
 

@@ -5,7 +5,7 @@
 namespace rapt {
 namespace {
 
-struct Saved {
+struct NormTape {
   NormSpec spec;
   Tensor x, y, stats;
   const Weight *weight, *bias;
@@ -14,7 +14,7 @@ struct Saved {
 Dim groups_of(const Weight* w, Dim cols) { return w ? w->size() / cols : 1; }
 
 // With n = (x - mean) * inv and g = dy * w:  dx += inv * (g - mean(g) [layer only] - n * mean(g * n));  dw += dy * n;  db += dy.
-void norm_backward(Run& run, const Saved& s) {
+void norm_backward(Run& run, const NormTape& s) {
   const Dim cols = s.x.last();
   run.call(&Kernels::norm_backward, {.kind = s.spec.kind,
                                      .offset = s.spec.plus_one ? 1.0 : 0.0,
@@ -51,7 +51,7 @@ Tensor norm(Run& run, const NormSpec& spec, const Tensor& x, const Weight* weigh
                             .bias = bias ? bias->data.get() : nullptr,
                             .y = y.data,
                             .stats = stats.data});
-  run.record(norm_backward, Saved{spec, x, y, stats, weight, bias});
+  run.record(norm_backward, NormTape{spec, x, y, stats, weight, bias});
   return y;
 }
 

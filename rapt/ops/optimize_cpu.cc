@@ -55,14 +55,14 @@ template <int kMomentum>
 void sgd_piece(const SgdArgs& a, const OptimizePart& p, Dim begin, Dim end) {
   Real *weight = static_cast<Real*>(p.weight), *momentum = static_cast<Real*>(p.first);
   const Real* gradient = static_cast<const Real*>(p.gradient);
-  const V scale = vset(Real(a.gradient_scale)), decay = vset(Real(p.decay)), keep = vset(Real(a.momentum)), back = vset(Real(-a.rate));
+  const V scale = vset(Real(a.gradient_scale)), decay = vset(Real(p.decay)), mu = vset(Real(a.momentum)), back = vset(Real(-a.rate));
   for_vectors(begin, end, [&](auto load, auto store, Dim i) RAPT_LAMBDA {
     const V w = load(weight + i), g = vfma(decay, w, load(gradient + i) * scale);
     V d = g;
     if (kMomentum) {
-      const V b = vfma(keep, load(momentum + i), g);
+      const V b = vfma(mu, load(momentum + i), g);
       store(momentum + i, b);
-      d = kMomentum == 2 ? vfma(keep, b, g) : b;
+      d = kMomentum == 2 ? vfma(mu, b, g) : b;
     }
     store(weight + i, vfma(back, d, w));
   });

@@ -28,13 +28,13 @@ Tensor place_for(Run& run, const char* op, const Tensor& into, Dim rows, Dim col
 // ------------------------------------------------------------------------------------------------ gru
 namespace {
 
-struct GruSaved {
+struct GruTape {
   Tensor x_gates, h_gates, h, y;
 };
 
 // With dz = dy (h - n) z (1 - z), dn = dy (1 - z) (1 - n^2), dr = dn hn r (1 - r):
 // dx_gates += dr, dz, dn;  dh_gates += dr, dz, dn r;  dh += dy z.
-void gru_backward(Run& run, const GruSaved& s) {
+void gru_backward(Run& run, const GruTape& s) {
   run.call(&Kernels::gru_backward, {.rows = s.h[0],
                                     .n = s.h[1],
                                     .x_gates = s.x_gates.data,
@@ -54,20 +54,20 @@ Tensor gru(Run& run, const Tensor& x_gates, const Tensor& h_gates, const Tensor&
   check_shape("gru", "h_gates", h_gates, h[0], 3 * h[1]);
   const Tensor y = place_for(run, "gru", into, h[0], h[1]);
   run.call(&Kernels::gru, {.rows = h[0], .n = h[1], .x_gates = x_gates.data, .h_gates = h_gates.data, .h = h.data, .y = y.data});
-  run.record(gru_backward, GruSaved{x_gates, h_gates, h, y});
+  run.record(gru_backward, GruTape{x_gates, h_gates, h, y});
   return y;
 }
 
 // ------------------------------------------------------------------------------------------------ lstm
 namespace {
 
-struct LstmSaved {
+struct LstmTape {
   Tensor gates, c, h_out, c_out;
 };
 
 // With t = tanh(c') and d = dc' + dh' o (1 - t^2):
 // di = d g i (1 - i), df = d c f (1 - f), dg = d i (1 - g^2), do = dh' t o (1 - o);  dc += d f.
-void lstm_backward(Run& run, const LstmSaved& s) {
+void lstm_backward(Run& run, const LstmTape& s) {
   run.call(&Kernels::lstm_backward, {.rows = s.c[0],
                                      .n = s.c[1],
                                      .gates = s.gates.data,
@@ -86,19 +86,19 @@ LstmState lstm(Run& run, const Tensor& gates, const Tensor& c, const LstmState& 
   check_shape("lstm", "gates", gates, c[0], 4 * c[1]);
   const LstmState next{place_for(run, "lstm", into.h, c[0], c[1]), place_for(run, "lstm", into.c, c[0], c[1])};
   run.call(&Kernels::lstm, {.rows = c[0], .n = c[1], .gates = gates.data, .c = c.data, .h_out = next.h.data, .c_out = next.c.data});
-  run.record(lstm_backward, LstmSaved{gates, c, next.h, next.c});
+  run.record(lstm_backward, LstmTape{gates, c, next.h, next.c});
   return next;
 }
 
 // ------------------------------------------------------------------------------------------------ maxout
 namespace {
 
-struct MaxoutSaved {
+struct MaxoutTape {
   Tensor x, y;
 };
 
 // dy goes to the larger of the two, to the first where they are equal.
-void maxout_backward(Run& run, const MaxoutSaved& s) {
+void maxout_backward(Run& run, const MaxoutTape& s) {
   if (void* dx = run.grad(s.x))
     run.call(&Kernels::maxout_backward, {.rows = s.y[0], .n = s.y[1], .x = s.x.data, .dy = run.grad(s.y), .dx = dx});
 }
@@ -109,20 +109,20 @@ Tensor maxout(Run& run, const Tensor& x, const Tensor& into) {
   if (x.rank != 2 || !x.contiguous() || x[1] % 2 != 0) fail("maxout: x ", x.shape(), " should be contiguous [B,2n]");
   const Tensor y = place_for(run, "maxout", into, x[0], x[1] / 2);
   run.call(&Kernels::maxout, {.rows = y[0], .n = y[1], .x = x.data, .y = y.data});
-  run.record(maxout_backward, MaxoutSaved{x, y});
+  run.record(maxout_backward, MaxoutTape{x, y});
   return y;
 }
 
 // ------------------------------------------------------------------------------------------------ beside
 namespace {
 
-struct BesideSaved {
+struct BesideTape {
   Tensor a, b, y;
   const std::int32_t *a_rows, *b_rows;
 };
 
 // da[a_rows] += the first columns of dy, db[b_rows] += the others, row after row.
-void beside_backward(Run& run, const BesideSaved& s) {
+void beside_backward(Run& run, const BesideTape& s) {
   run.call(&Kernels::beside_backward, {.rows = s.y[0],
                                        .a_cols = s.a[1],
                                        .b_cols = s.b[1],
@@ -131,12 +131,6 @@ void beside_backward(Run& run, const BesideSaved& s) {
                                        .dy = run.grad(s.y),
                                        .da = run.grad(s.a),
                                        .db = run.grad(s.b)});
-}
-
-const std::int32_t* kept(Run& run, std::span<const std::int32_t> list) {  // the caller's list may be gone when backward runs
-  auto* copied = run.arena.take_array<std::int32_t>(static_cast<Dim>(list.size()));
-  for (std::size_t i = 0; i < list.size(); ++i) copied[i] = list[i];
-  return copied;
 }
 
 void check_rows(const char* op, const char* what, const Tensor& x, std::span<const std::int32_t> rows) {
@@ -152,30 +146,25 @@ Tensor beside(Run& run, const Tensor& a, std::span<const std::int32_t> a_rows, c
   check_rows("beside", "b", b, b_rows);
   if (a_rows.size() != b_rows.size()) fail("beside: ", a_rows.size(), " rows of a for ", b_rows.size(), " of b");
   const Tensor y = run.make({static_cast<Dim>(a_rows.size()), a[1] + b[1]});
-  const BesideSaved saved{a, b, y, kept(run, a_rows), kept(run, b_rows)};
-  run.call(&Kernels::beside, {.rows = y[0],
-                              .a_cols = a[1],
-                              .b_cols = b[1],
-                              .a_rows = saved.a_rows,
-                              .b_rows = saved.b_rows,
-                              .a = a.data,
-                              .b = b.data,
-                              .y = y.data});
-  run.record(beside_backward, saved);
+  const BesideTape tape{a, b, y, run.copy_of(a_rows), run.copy_of(b_rows)};
+  run.call(
+      &Kernels::beside,
+      {.rows = y[0], .a_cols = a[1], .b_cols = b[1], .a_rows = tape.a_rows, .b_rows = tape.b_rows, .a = a.data, .b = b.data, .y = y.data});
+  run.record(beside_backward, tape);
   return y;
 }
 
 // ------------------------------------------------------------------------------------------------ products of a step
 namespace {
 
-struct StepSaved {
+struct LinearStepTape {
   Tensor x;
   std::array<StepProduct, kMostParts> products;
   int count;
 };
 
 // dx += dy W, dresidual += dy
-void linear_step_backward(Run& run, const StepSaved& s) {
+void linear_step_backward(Run& run, const LinearStepTape& s) {
   LinearBackwardArgs a{.rows = s.x[0], .k = s.x[1], .x = s.x.data, .dx = run.grad(s.x), .count = s.count, .parts = {}};
   for (int i = 0; i < s.count; ++i) {
     const StepProduct& p = s.products[static_cast<std::size_t>(i)];
@@ -191,13 +180,13 @@ void linear_step_backward(Run& run, const StepSaved& s) {
   run.call(&Kernels::linear_backward, a);
 }
 
-struct LaterSaved {
+struct WeightsLaterTape {
   Tensor x, y;
   const std::int32_t* rows;  // nullptr: all, in order
   const Weight *w, *bias;
 };
 
-void weights_later_backward(Run& run, const LaterSaved& s) {
+void weights_later_backward(Run& run, const WeightsLaterTape& s) {
   void *dy = run.grad(s.y), *dw = run.grad(s.w), *dbias = run.grad(s.bias);
   const Dim rows = s.y[0], k = s.x[1];
   const Arena::Mark mark = run.arena.mark();
@@ -229,7 +218,7 @@ void check_weight(const Run& run, const Tensor& x, const Weight& w, const Weight
 void linear_step(Run& run, const Tensor& x, std::span<const StepProduct> products) {
   if (products.empty() || products.size() > kMostParts)
     fail("linear_step: ", products.size(), " products; 1 to ", kMostParts, " are possible");
-  StepSaved s{.x = x, .products = {}, .count = static_cast<int>(products.size())};
+  LinearStepTape s{.x = x, .products = {}, .count = static_cast<int>(products.size())};
   LinearArgs a{.rows = x[0], .k = x[1], .x = x.data, .count = s.count, .parts = {}};
   for (std::size_t i = 0; i < products.size(); ++i) {
     const StepProduct& p = products[i];
@@ -254,44 +243,35 @@ void weights_later(Run& run, const Tensor& x, std::span<const std::int32_t> rows
   check_weight(run, x, w, bias);
   check_rows("weights_later", "x", x, rows);
   check_shape("weights_later", "y", y, rows.empty() ? x[0] : static_cast<Dim>(rows.size()), w.rows);
-  run.record(weights_later_backward, LaterSaved{x, y, rows.empty() ? nullptr : kept(run, rows), &w, bias});
+  run.record(weights_later_backward, WeightsLaterTape{x, y, rows.empty() ? nullptr : run.copy_of(rows), &w, bias});
 }
 
 // ------------------------------------------------------------------------------------------------ into views
 namespace {
 
-struct IntoSaved {
+struct IntoTape {
   Tensor x, y;
   Act act;
   double p;
   const std::uint32_t* keys;
 };
 
-void copy_backward(Run& run, const IntoSaved& s) {
-  run.call(&Kernels::add_backward, {.elements = s.y.elements(), .scale = 0, .dy = run.grad(s.y), .da = run.grad(s.x), .db = nullptr});
-}
-void activation_into_backward(Run& run, const IntoSaved& s) {
+void activation_into_backward(Run& run, const IntoTape& s) {
   if (void* dx = run.grad(s.x))
     run.call(&Kernels::activation_backward,
              {.act = s.act, .c = 1, .elements = s.y.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx});
 }
-void dropout_into_backward(Run& run, const IntoSaved& s) {
+void dropout_into_backward(Run& run, const IntoTape& s) {
   run.call(&Kernels::dropout_backward,
            {.rows = s.y[0], .cols = s.y[1], .p = s.p, .row_keys = s.keys, .dy = run.grad(s.y), .dx = run.grad(s.x)});
 }
 
 }  // namespace
 
-void copy(Run& run, const Tensor& x, const Tensor& into) {
-  check_shape("copy", "the place for the result", into, x[0], x[1]);
-  run.call(&Kernels::add, {.elements = x.elements(), .scale = 0, .a = x.data, .b = nullptr, .y = into.data});
-  run.record(copy_backward, IntoSaved{x, into, Act::relu, 0, nullptr});
-}
-
 void activation(Run& run, Act act, const Tensor& x, const Tensor& into) {
   check_shape("activation", "the place for the result", into, x[0], x[1]);
   run.call(&Kernels::activation, {.act = act, .c = 1, .elements = x.elements(), .x = x.data, .y = into.data});
-  run.record(activation_into_backward, IntoSaved{x, into, act, 0, nullptr});
+  run.record(activation_into_backward, IntoTape{x, into, act, 0, nullptr});
 }
 
 void dropout(Run& run, const Tensor& x, double p, std::uint64_t site, const Tensor& into) {
@@ -301,7 +281,7 @@ void dropout(Run& run, const Tensor& x, double p, std::uint64_t site, const Tens
   check_shape("dropout", "the place for the result", into, x[0], x[1]);
   const std::uint32_t* keys = row_keys(run, x[0], site);
   run.call(&Kernels::dropout, {.rows = x[0], .cols = x[1], .p = rounded, .row_keys = keys, .x = x.data, .y = into.data});
-  run.record(dropout_into_backward, IntoSaved{x, into, Act::relu, rounded, keys});
+  run.record(dropout_into_backward, IntoTape{x, into, Act::relu, rounded, keys});
 }
 
 }  // namespace rapt

@@ -84,8 +84,7 @@ void linear_step(Run& run, const Tensor& x, std::span<const StepProduct> product
 // of x, or to row r where `rows` is empty.
 void weights_later(Run& run, const Tensor& x, std::span<const std::int32_t> rows, const Weight& w, const Weight* bias, const Tensor& y);
 
-// The ops of the same names, into a view.
-void copy(Run& run, const Tensor& x, const Tensor& into);
+// The ops of the same names, into a view, as copy (elementwise.h).
 void activation(Run& run, Act act, const Tensor& x, const Tensor& into);
 void dropout(Run& run, const Tensor& x, double p, std::uint64_t site, const Tensor& into);
 

@@ -9,13 +9,13 @@
 namespace rapt {
 namespace {
 
-struct Saved {
+struct RopeTape {
   Tensor x, y, cos, sin;
   RopeLayout layout;
 };
 
 // A rotation's gradient is the rotation back: dx += y's gradient turned by minus the angle.
-void rope_backward(Run& run, const Saved& s) {
+void rope_backward(Run& run, const RopeTape& s) {
   void* dx = run.grad(s.x);
   if (!dx) return;
   run.call(&Kernels::rope_backward, {.rows = s.x[0],
@@ -65,8 +65,8 @@ void scale_yarn(const RopeSpec& spec, double r, RopeFrequencies& f) {
 void scale_llama3(const RopeSpec& spec, RopeFrequencies& f) {
   for (double& w : f.inverse) {
     const double turns = spec.original * w / (2 * std::numbers::pi);  // within the original context
-    const double keep = std::clamp((turns - spec.low_freq) / (spec.high_freq - spec.low_freq), 0.0, 1.0);
-    w = (1 - keep) * w / spec.factor + keep * w;
+    const double share = std::clamp((turns - spec.low_freq) / (spec.high_freq - spec.low_freq), 0.0, 1.0);
+    w = (1 - share) * w / spec.factor + share * w;
   }
 }
 
@@ -111,11 +111,6 @@ void check_spec(const RopeSpec& spec, Dim head_dim, Dim pairs, double r) {
     }
 }
 
-void put(const Tensor& t, Dim i, double value) {
-  if (t.dtype == DType::f64) t.as<double>()[static_cast<std::size_t>(i)] = value;
-  else t.as<float>()[static_cast<std::size_t>(i)] = static_cast<float>(value);
-}
-
 // f(row) for all rows on the run's threads, in pieces of about 1,000 angles (some 20 microseconds).
 template <class F>
 void for_rows(Run& run, Dim rows, Dim angles, const F& f) {
@@ -133,6 +128,11 @@ void for_rows(Run& run, Dim rows, Dim angles, const F& f) {
 }
 
 }  // namespace
+
+const char* name_of(RopeScaling scaling) {
+  static constexpr const char* kNames[] = {"none", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope", "proportional"};
+  return kNames[static_cast<std::size_t>(scaling)];
+}
 
 // R = floor(part * D) channels turn, in ceil(R/2) pairs: an odd R takes one channel more, as transformers does.
 // proportional (Gemma 4) means something else by `part`: the head has all D/2 pairs, with the exponents 2i/D of a full head, but
@@ -204,8 +204,8 @@ RopeTable rope_table(Run& run, const RopeSpec& spec, Dim head_dim, std::span<con
     const RopeFrequencies& f = sets[set_of[static_cast<std::size_t>(t)]];
     for (Dim i = 0; i < half; ++i) {
       const double angle = static_cast<double>(positions[static_cast<std::size_t>(t)]) * f.inverse[static_cast<std::size_t>(i)];
-      put(table.cos, t * half + i, std::cos(angle) * f.magnitude);
-      put(table.sin, t * half + i, std::sin(angle) * f.magnitude);
+      table.cos.set(t * half + i, std::cos(angle) * f.magnitude);
+      table.sin.set(t * half + i, std::sin(angle) * f.magnitude);
     }
   });
   return table;
@@ -226,7 +226,7 @@ Tensor rope(Run& run, const Tensor& x, const RopeTable& table) {
                             .cos = table.cos.data,
                             .sin = table.sin.data,
                             .y = y.data});
-  run.record(rope_backward, Saved{x, y, table.cos, table.sin, table.layout});
+  run.record(rope_backward, RopeTape{x, y, table.cos, table.sin, table.layout});
   return y;
 }
 
@@ -243,8 +243,8 @@ Tensor sinusoid(Run& run, SinusoidLayout layout, SinusoidTable table, Dim width,
     for (Dim i = 0; i < half; ++i) {
       const double angle = static_cast<double>(positions[static_cast<std::size_t>(t)]) * frequency[static_cast<std::size_t>(i)];
       const bool pairs = layout == SinusoidLayout::pairs;
-      put(y, t * width + (pairs ? 2 * i : i), std::sin(angle));
-      put(y, t * width + (pairs ? 2 * i + 1 : half + i), std::cos(angle));
+      y.set(t * width + (pairs ? 2 * i : i), std::sin(angle));
+      y.set(t * width + (pairs ? 2 * i + 1 : half + i), std::cos(angle));
     }
   });
   return y;

@@ -11,6 +11,7 @@ namespace rapt {
 
 enum class RopeLayout : int { halves, pairs };  // channel i turns with i + R/2 (Hugging Face), or 2i with 2i + 1 (original weights)
 enum class RopeScaling : int { none, linear, ntk, dynamic, yarn, llama3, longrope, proportional };
+const char* name_of(RopeScaling scaling);
 
 struct RopeSpec {
   double theta = 10000;

@@ -122,7 +122,7 @@ TEST(Rope, ScoresDependOnTheDistanceOnly) {
 
 // Inverse frequencies and the factor on cos and sin as transformers 5.22 computes them in f32 (modeling_rope_utils, a Llama config
 // with the head_dim, max_position_embeddings and rope_parameters named in each line).
-struct Known {
+struct Reference {
   const char* name;
   RopeSpec spec;
   Dim head_dim, length;
@@ -131,7 +131,7 @@ struct Known {
   std::vector<std::pair<std::size_t, double>> inverse;
 };
 
-std::vector<Known> known() {
+std::vector<Reference> references() {
   using enum RopeScaling;
   const std::vector<double> shorts = {1, 1.125, 1.25, 1.375, 1.5, 1.625, 1.75, 1.875}, longs = {1, 2.5, 4, 5.5, 7, 8.5, 10, 11.5};
   const RopeSpec gpt_oss{.theta = 150000, .scaling = yarn, .factor = 32, .original = 4096, .truncate = false};
@@ -288,7 +288,7 @@ std::vector<Known> known() {
 }
 
 TEST(RopeFrequencies, EqualTransformers) {
-  for (const Known& k : known()) {
+  for (const Reference& k : references()) {
     SCOPED_TRACE(k.name);
     const RopeFrequencies f = rope_frequencies(k.spec, k.head_dim, k.length);
     ASSERT_EQ(f.inverse.size(), k.pairs);

@@ -125,11 +125,42 @@ void read(const Source& s, std::vector<GateRecipe>& out, const Json& j, const st
 
 void read_part(const Source& s, PartRecipe& out, const Json& j, const std::string& path);
 
-PartRecipe::Kind part_kind(const Source& s, const Json& at, const std::string& name, const std::string& path) {
-  const auto all = names<PartRecipe::Kind>();
-  const auto it = std::find(all.begin(), all.end(), name);
-  if (it == all.end()) s.bad(at, path, "unknown part ", json_quote(name), "; ", name_hint(name, all));
-  return static_cast<PartRecipe::Kind>(it - all.begin());
+// f(Of<X>, index) for every kind of part X and each of its names.
+template <class F>
+void each_part_name(const F& f) {
+  const auto all = [&]<class... X>(std::variant<X...>*) {
+    const auto one = [&](auto of) {
+      const auto names = part_names(of);
+      for (std::size_t i = 0; i < names.size(); ++i) f(of, i, names[i].word);
+    };
+    (one(Of<X>{}), ...);
+  };
+  all(static_cast<AnyPartRecipe*>(nullptr));
+}
+
+// {"self": {…}}, {"cross": {…}} or {"ffn": {…}}
+std::string part_examples() {
+  std::vector<std::string> all;
+  each_part_name([&](auto, std::size_t, std::string_view word) { all.push_back(concat("{\"", word, "\": {…}}")); });
+  return join(all, " or ");
+}
+
+// The part of that name, with every field at its default.
+template <class X>
+X named(Of<X>, std::size_t index) {
+  X x;
+  set_name(x, index);
+  return x;
+}
+AnyPartRecipe part_called(const Source& s, const Json& at, const std::string& name, const std::string& path) {
+  std::optional<AnyPartRecipe> found;
+  std::vector<std::string> words;
+  each_part_name([&](auto of, std::size_t i, std::string_view word) {
+    words.emplace_back(word);
+    if (word == name) found = named(of, i);
+  });
+  if (!found) s.bad(at, path, "unknown part ", json_quote(name), "; ", name_hint(name, words));
+  return *found;
 }
 
 void read(const Source& s, std::vector<PartRecipe>& out, const Json& j, const std::string& path, const Range&, std::string_view) {
@@ -139,19 +170,19 @@ void read(const Source& s, std::vector<PartRecipe>& out, const Json& j, const st
       const Json& part = j.array()[i];
       const std::string at = concat(path, "[", i, "]");
       if (!part.is_object() || part.object().size() != 1)
-        s.bad(part, at, "wants an object with one key, the name of the part: {\"self\": {…}}, {\"cross\": {…}} or {\"ffn\": {…}}");
+        s.bad(part, at, "wants an object with one key, the name of the part: ", part_examples());
       const Json::Member& m = part.object()[0];
-      out[i].kind = part_kind(s, m.value, m.key, at);
+      out[i].body = part_called(s, m.value, m.key, at);
       read_part(s, out[i], m.value, under(at, m.key));
     }
     return;
   }
   if (!j.is_object()) s.bad(j, path, "wants a list of parts, has ", j.type_name());
   for (const Json::Member& m : j.object()) {  // changes to parts that are there
-    const PartRecipe::Kind kind = part_kind(s, m.value, m.key, path);
+    part_called(s, m.value, m.key, path);  // fails where there is no such part at all
     bool found = false;
     for (PartRecipe& p : out)
-      if (p.kind == kind) read_part(s, p, m.value, under(path, m.key)), found = true;
+      if (part_name(p).word == m.key) read_part(s, p, m.value, under(path, m.key)), found = true;
     if (!found)
       s.bad(m.value, under(path, m.key), "this layer has no such part to change; a list [{\"", m.key, "\": {…}}, …] defines parts");
   }
@@ -293,13 +324,12 @@ void read_part(const Source& s, PartRecipe& out, const Json& j, const std::strin
   Keys keys{s, j, path};
   Reader<PartRecipe> common{out, keys};
   fields(Of<PartRecipe>{}, common);
-  if (out.kind == PartRecipe::Kind::ffn) {
-    Reader<FfnRecipe> ffn{out.ffn, keys};
-    fields(Of<FfnRecipe>{}, ffn);
-  } else {
-    Reader<AttnRecipe> attn{out.attn, keys};
-    fields(Of<AttnRecipe>{}, attn);
-  }
+  std::visit(
+      [&]<class X>(X& body) {
+        Reader<X> reader{body, keys};
+        fields(Of<X>{}, reader);
+      },
+      out.body);
   keys.finish();
 }
 
@@ -418,14 +448,13 @@ Json write(const PartRecipe& p, bool all) {
   // The branch's norms frame the function: norm_in, f, the rest.
   Writer<PartRecipe> common{p, all, inner};
   fields(Of<PartRecipe>{}, common);
-  if (p.kind == PartRecipe::Kind::ffn) {
-    Writer<FfnRecipe> ffn{p.ffn, all, inner};
-    fields(Of<FfnRecipe>{}, ffn);
-  } else {
-    Writer<AttnRecipe> attn{p.attn, all, inner};
-    fields(Of<AttnRecipe>{}, attn);
-  }
-  out.set(std::string(names_of(p.kind)[static_cast<std::size_t>(p.kind)]), std::move(inner));
+  std::visit(
+      [&]<class X>(const X& body) {
+        Writer<X> writer{body, all, inner};
+        fields(Of<X>{}, writer);
+      },
+      p.body);
+  out.set(std::string(part_name(p).word), std::move(inner));
   return out;
 }
 
@@ -468,6 +497,18 @@ Recipe parse(std::string_view text, std::string_view where, int depth) {
 }
 
 }  // namespace
+
+PartName part_name(const PartRecipe& part) {
+  return std::visit([]<class X>(const X& body) { return part_names(Of<X>{})[name_index(body)]; }, part.body);
+}
+bool reads_memory(const PartRecipe& part) {
+  return std::visit([](const auto& body) { return reads_memory(body); }, part.body);
+}
+bool is_causal(const LayerRecipe& layer) {
+  return std::any_of(layer.parts.begin(), layer.parts.end(), [](const PartRecipe& p) {
+    return std::visit([](const auto& body) { return is_causal(body); }, p.body);
+  });
+}
 
 const LayerRecipe& StackRecipe::layer(Dim i) const {
   if (i < 0 || i >= layers || pattern.empty()) fail("stack: no layer ", i, " among ", layers);

@@ -1,135 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one description of a model: plain grouped structs, absent = optional without value. Architecture only; numerics and training
-// live elsewhere. JSON in and out, defaults, ranges, docs: one fields() visitor per struct (recipe_fields.h). Cross-rules: recipe_rules.cc.
+// live elsewhere. JSON in and out, defaults, ranges, docs: one list of fields per struct (fields.h, recipe_fields.h, parts/). Rules between
+// fields: recipe_rules.cc, parts/.
 #pragma once
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
-#include "rapt/ops/activation.h"
-#include "rapt/ops/attention.h"
-#include "rapt/ops/norm.h"
-#include "rapt/ops/rope.h"
+#include "rapt/recipe/norm_recipe.h"
+#include "rapt/recipe/parts/attention.h"
+#include "rapt/recipe/parts/ffn.h"
 
 namespace rapt {
 
-struct NormRecipe {
-  enum class Kind { layer, rms, l2, batch };
-  enum class Gain { none, one, plus_one };  // no weight; weight; weight stored minus one (Gemma)
-  Kind kind = Kind::rms;
-  double eps = 1e-6;
-  Gain weight = Gain::one;
-  bool bias = false;
-  bool leaks_ok = false;  // batch norm in a causal model: training looks ahead, and that is meant
-  bool operator==(const NormRecipe&) const = default;
-};
-
-struct BiasRecipe {
-  bool q = false, k = false, v = false, o = false;
-  bool operator==(const BiasRecipe&) const = default;
-};
-
-struct QkNormRecipe {
-  enum class Span { head, full };  // over each head, or over the whole projection (OLMo 2)
-  enum class Weights { shared, per_head };  // one gain for all heads (Qwen3), or each its own (Cohere)
-  enum class At { before_pos, after_pos };  // before or after RoPE (Llama 4)
-  NormRecipe norm;
-  Span span = Span::head;
-  Weights weights = Weights::shared;
-  At at = At::before_pos;
-  bool operator==(const QkNormRecipe&) const = default;
-};
-
-struct BucketRecipe {
-  Dim count = 32, max = 128;
-  bool shared = true;  // one table for all layers of the stack (T5)
-  bool operator==(const BucketRecipe&) const = default;
-};
-
-struct PosRecipe {  // inside attention; absolute positions belong to EmbedRecipe
-  enum class Kind { none, rope, alibi, bucket };
-  Kind kind = Kind::none;
-  RopeSpec rope;
-  BucketRecipe bucket;
-  bool operator==(const PosRecipe&) const = default;
-};
-
-struct ScaleRecipe {
-  enum class Kind { automatic, number, learned };  // automatic: 1 / sqrt(head_dim); for cosine and additive scores 1
-  enum class Per { layer, head };
-  Kind kind = Kind::automatic;
-  double number = 1;  // number: the scale itself; learned: its value at the start
-  Per per = Per::layer;  // learned
-  double max = 0;  // learned: never above this (0: no limit)
-  bool operator==(const ScaleRecipe&) const = default;
-};
-
-struct ExtraRecipe {
-  enum class Kind { none, zero_logit, learned_logit, kv_slots };  // learned sink tokens are input tokens: EmbedRecipe::sink_tokens
-  Kind kind = Kind::none;
-  Dim slots = 1;  // kv_slots: learned key/value pairs seen by every row
-  bool operator==(const ExtraRecipe&) const = default;
-};
-
-struct GateRecipe {
-  enum class At { sdpa, q, k, v, out };
-  enum class From { input, constant };
-  enum class Heads { own, shared };
-  enum class Op { mul, add };
-  At at = At::sdpa;
-  From from = From::input;
-  GateGrain grain = GateGrain::element;
-  Heads heads = Heads::own;
-  Act act = Act::sigmoid;
-  Op op = Op::mul;
-  bool operator==(const GateRecipe&) const = default;
-};
-
-struct AttnRecipe {
-  enum class ScoreKind { dot, general, additive, concat, cosine, l2 };
-  enum class MaskKind { causal, full, prefix, chunk };
-  ScoreKind score = ScoreKind::dot;
-  Normal normal = Normal::softmax;
-  ScaleRecipe scale;
-  Dim heads = 8, kv_heads = 0, head_dim = 0, v_dim = 0;  // 0: heads, width / heads, head_dim
-  BiasRecipe bias;
-  std::optional<QkNormRecipe> qk_norm;
-  std::optional<NormRecipe> v_norm, z_norm;  // over each head
-  PosRecipe pos;
-  MaskKind mask = MaskKind::causal;
-  Dim chunk = 0;  // mask chunk
-  Dim window = 0;  // keys a row sees, itself included; 0: all
-  Dim keep = 0;  // first keys that stay visible (streaming: with window)
-  double cap = 0;
-  ExtraRecipe extra;
-  std::vector<GateRecipe> gate;
-  double dropout = 0;
-  bool operator==(const AttnRecipe&) const = default;
-};
-
-struct FfnRecipe {
-  enum class Kind { mlp, glu };
-  Kind kind = Kind::glu;
-  Act act = Act::silu;
-  Dim width = 0;  // 0: 4 * model width
-  bool bias = false;
-  double clamp = 0, alpha = 1, up_offset = 0;  // gpt-oss
-  double dropout = 0;  // on the hidden layer
-  bool operator==(const FfnRecipe&) const = default;
-};
+using AnyPartRecipe = std::variant<AttnRecipe, FfnRecipe>;  // the kinds of parts (parts/part.h)
 
 struct PartRecipe {
-  enum class Kind { self, cross, ffn };  // later: moe, recurrent, delta
-  Kind kind = Kind::self;
   std::optional<NormRecipe> norm_in, norm_out, norm_sum;  // pre = in; post = sum; sandwich = in + out; OLMo 2 = out
   double residual_scale = 1;
   double dropout = 0;  // on the branch, before it is added
-  AttnRecipe attn;  // self, cross
-  FfnRecipe ffn;  // ffn
+  AnyPartRecipe body;
+
+  // nullptr where it is another kind; self and cross are the two uses of attention.
+  AttnRecipe* attention() { return std::get_if<AttnRecipe>(&body); }
+  const AttnRecipe* attention() const { return std::get_if<AttnRecipe>(&body); }
+  AttnRecipe* self() { return attention() && !attention()->cross ? attention() : nullptr; }
+  const AttnRecipe* self() const { return attention() && !attention()->cross ? attention() : nullptr; }
+  AttnRecipe* cross() { return attention() && attention()->cross ? attention() : nullptr; }
+  const AttnRecipe* cross() const { return attention() && attention()->cross ? attention() : nullptr; }
+  FfnRecipe* ffn() { return std::get_if<FfnRecipe>(&body); }
+  const FfnRecipe* ffn() const { return std::get_if<FfnRecipe>(&body); }
   bool operator==(const PartRecipe&) const = default;
 };
+PartName part_name(const PartRecipe& part);
+bool reads_memory(const PartRecipe& part);
 
 struct LayerRecipe {
   bool parallel = false;  // all parts read the same input, their results are added together
@@ -137,6 +44,7 @@ struct LayerRecipe {
   std::vector<PartRecipe> parts;
   bool operator==(const LayerRecipe&) const = default;
 };
+bool is_causal(const LayerRecipe& layer);  // one of its parts sees no later row
 
 struct AlignRecipe {  // how a recurrent decoder looks at the source, one head
   enum class At { previous, current };  // asks with the last layer's state before the step (Bahdanau) or after it (Luong)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/recipe.md from the table of fields: a visitor that writes Markdown.
+// A visitor over the fields that writes Markdown.
+#include "rapt/recipe/recipe_schema.h"
+
 #include <cmath>
 #include <functional>
 #include <set>
 
 #include "rapt/base/text.h"
 #include "rapt/recipe/recipe_fields.h"
-#include "rapt/recipe/show.h"
 
 namespace rapt {
 namespace {
@@ -74,7 +75,7 @@ std::string default_text(const M& v) {
   else if constexpr (std::is_same_v<M, Dim>) return code(std::to_string(v));
   else if constexpr (std::is_same_v<M, double>) return code(shortest(v));
   else if constexpr (std::is_same_v<M, std::string>) return v.empty() ? "" : code("\"" + v + "\"");
-  else if constexpr (std::is_enum_v<M>) return code(names_of(v)[static_cast<std::size_t>(v)]);
+  else if constexpr (std::is_enum_v<M>) return code(name_text(v));
   else return "";
 }
 template <class T>
@@ -228,10 +229,8 @@ template <class T>
 void write_section(Book& book) {
   Docs<T> docs(book);
   fields(Of<T>{}, docs);
-  if constexpr (std::is_same_v<T, PartRecipe>) {
-    section<AttnRecipe>(book);
-    section<FfnRecipe>(book);
-  }
+  if constexpr (std::is_same_v<T, PartRecipe>)
+    [&]<class... X>(std::variant<X...>*) { (section<X>(book), ...); }(static_cast<AnyPartRecipe*>(nullptr));
 }
 
 template <class T>

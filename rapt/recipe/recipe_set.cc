@@ -30,8 +30,6 @@ void each_part(Recipe& r, const std::function<void(PartRecipe&)>& f) {
         for (PartRecipe& p : layer.parts) f(p);
 }
 
-bool is_attention(const PartRecipe& p) { return p.kind == PartRecipe::Kind::self || p.kind == PartRecipe::Kind::cross; }
-
 using Change = void (*)(Recipe&, const Setting&);
 // What a resolved recipe has filled in must be worked out again where the number it follows from changes: 0 stands for that.
 const std::pair<const char*, Change> kShort[] = {
@@ -39,8 +37,8 @@ const std::pair<const char*, Change> kShort[] = {
      [](Recipe& r, const Setting& s) {
        const Dim before = std::exchange(r.width, whole(s, 1));
        each_part(r, [&](PartRecipe& p) {
-         if (p.kind == PartRecipe::Kind::ffn && p.ffn.width == 4 * before) p.ffn.width = 0;
-         if (is_attention(p) && p.attn.head_dim * p.attn.heads == before) p.attn.head_dim = p.attn.v_dim = 0;
+         if (FfnRecipe* f = p.ffn(); f && f->width == 4 * before) f->width = 0;
+         if (AttnRecipe* a = p.attention(); a && a->head_dim * a->heads == before) a->head_dim = a->v_dim = 0;
        });
      }},
     {"layers",
@@ -51,34 +49,35 @@ const std::pair<const char*, Change> kShort[] = {
     {"heads",
      [](Recipe& r, const Setting& s) {
        each_part(r, [&](PartRecipe& p) {
-         if (!is_attention(p)) return;
-         if (p.attn.kv_heads == p.attn.heads) p.attn.kv_heads = 0;
-         if (p.attn.head_dim * p.attn.heads == r.width) p.attn.head_dim = p.attn.v_dim = 0;
-         p.attn.heads = whole(s, 1);
+         AttnRecipe* a = p.attention();
+         if (!a) return;
+         if (a->kv_heads == a->heads) a->kv_heads = 0;
+         if (a->head_dim * a->heads == r.width) a->head_dim = a->v_dim = 0;
+         a->heads = whole(s, 1);
        });
      }},
     {"kv_heads",
      [](Recipe& r, const Setting& s) {
        each_part(r, [&](PartRecipe& p) {
-         if (is_attention(p)) p.attn.kv_heads = whole(s, 1);
+         if (AttnRecipe* a = p.attention()) a->kv_heads = whole(s, 1);
        });
      }},
     {"head_dim",
      [](Recipe& r, const Setting& s) {
        each_part(r, [&](PartRecipe& p) {
-         if (is_attention(p)) p.attn.head_dim = p.attn.v_dim = whole(s, 1);
+         if (AttnRecipe* a = p.attention()) a->head_dim = a->v_dim = whole(s, 1);
        });
      }},
     {"ffn",
      [](Recipe& r, const Setting& s) {
        each_part(r, [&](PartRecipe& p) {
-         if (p.kind == PartRecipe::Kind::ffn) p.ffn.width = whole(s, 1);
+         if (FfnRecipe* f = p.ffn()) f->width = whole(s, 1);
        });
      }},
     {"window",
      [](Recipe& r, const Setting& s) {
        each_part(r, [&](PartRecipe& p) {
-         if (p.kind == PartRecipe::Kind::self) p.attn.window = whole(s, 0);
+         if (AttnRecipe* a = p.self()) a->window = whole(s, 0);
        });
      }},
     {"dropout",
@@ -89,7 +88,7 @@ const std::pair<const char*, Change> kShort[] = {
          if (*stack && (*stack)->dropout > 0) (*stack)->dropout = p;
        each_part(r, [&](PartRecipe& part) {
          part.dropout = p;
-         (is_attention(part) ? part.attn.dropout : part.ffn.dropout) = p;
+         std::visit([&](auto& body) { body.dropout = p; }, part.body);
        });
      }},
 };

@@ -9,7 +9,7 @@
 #include <functional>
 #include <sstream>
 
-#include "rapt/recipe/show.h"
+#include "rapt/recipe/recipe_schema.h"
 #include "tests/tools.h"
 
 namespace rapt {
@@ -28,15 +28,15 @@ Recipe tiny() {
 Recipe tiny_encoder_decoder() {
   Recipe r = tiny();
   r.encoder = r.decoder;
-  r.encoder->kinds["L"].parts[0].attn.mask = AttnRecipe::MaskKind::full;
+  r.encoder->kinds["L"].parts[0].self()->mask = AttnRecipe::MaskKind::full;
   PartRecipe cross = r.decoder->kinds["L"].parts[0];
-  cross.kind = PartRecipe::Kind::cross;
-  cross.attn.pos = {};
+  cross.attention()->cross = true;
+  cross.attention()->pos = {};
   r.decoder->kinds["L"].parts.insert(r.decoder->kinds["L"].parts.begin() + 1, cross);
   return r;
 }
-AttnRecipe& attn(Recipe& r) { return r.decoder->kinds["L"].parts[0].attn; }
-FfnRecipe& ffn(Recipe& r) { return r.decoder->kinds["L"].parts.back().ffn; }
+AttnRecipe& attn(Recipe& r) { return *r.decoder->kinds["L"].parts[0].attention(); }
+FfnRecipe& ffn(Recipe& r) { return *r.decoder->kinds["L"].parts.back().ffn(); }
 PartRecipe& part(Recipe& r, std::size_t i) { return r.decoder->kinds["L"].parts[i]; }
 
 std::string resolve_error(const Recipe& r) {
@@ -48,11 +48,11 @@ std::string parse_error(const std::string& json) {
 
 TEST(Recipe, FillsInWhatZeroStandsFor) {
   const Recipe r = resolve(tiny());
-  const AttnRecipe& a = r.decoder->kinds.at("L").parts[0].attn;
+  const AttnRecipe& a = *r.decoder->kinds.at("L").parts[0].self();
   EXPECT_EQ(a.head_dim, 4);
   EXPECT_EQ(a.v_dim, 4);
   EXPECT_EQ(a.kv_heads, 2);
-  EXPECT_EQ(r.decoder->kinds.at("L").parts[1].ffn.width, 64);
+  EXPECT_EQ(r.decoder->kinds.at("L").parts[1].ffn()->width, 64);
   EXPECT_EQ(resolve(r), r);
 }
 
@@ -106,9 +106,9 @@ TEST(Recipe, EverythingSurvivesJson) {
   part(r, 0).norm_out = NormRecipe{.kind = NormRecipe::Kind::batch, .leaks_ok = true};
   part(r, 0).residual_scale = 0.5;
   part(r, 0).dropout = 0.3;
-  part(r, 1).attn.scale = {.kind = ScaleRecipe::Kind::number, .number = 0.25};
+  part(r, 1).attention()->scale = {.kind = ScaleRecipe::Kind::number, .number = 0.25};
   ffn(r) = {.act = Act::silu, .width = 24, .bias = true, .clamp = 7, .alpha = 1.702, .up_offset = 1, .dropout = 0.1};
-  r.encoder->kinds["L"].parts[0].attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {16, 40, false}};
+  r.encoder->kinds["L"].parts[0].self()->pos = {.kind = PosRecipe::Kind::bucket, .bucket = {16, 40, false}};
   r.encoder->dropout = 0.1;
   r.head = {.tied = true, .bias = true, .scale = 0.5, .cap = 30, .transform = HeadTransform{}};
   r.init = {.scheme = InitRecipe::Scheme::xavier, .std = 0.1, .scale_residual = true};
@@ -136,7 +136,7 @@ TEST(Recipe, ShortWaysOfWriting) {
   const Recipe r = parse_recipe(
       R"json({ "width": 8, "vocab": 4, "context": 4, "embed": { "scale": "sqrt(width)", "pos": "sinusoid" }, "decoder": { "kinds": { "L": { "parts": [
     { "self": { "norm_in": "layer", "bias": "qkv", "pos": { "alibi": {} }, "scale": 1, "extra": { "kv_slots": 3 } } } ] } } } })json");
-  const AttnRecipe& a = r.decoder->kinds.at("L").parts[0].attn;
+  const AttnRecipe& a = *r.decoder->kinds.at("L").parts[0].self();
   EXPECT_EQ(r.decoder->kinds.at("L").parts[0].norm_in->kind, NormRecipe::Kind::layer);
   EXPECT_EQ(a.bias, (BiasRecipe{true, true, true, false}));
   EXPECT_EQ(a.pos.kind, PosRecipe::Kind::alibi);
@@ -151,7 +151,7 @@ TEST(Recipe, AChangeOnTopOfAPreset) {
   const Recipe r = parse_recipe(
       R"({ "preset": "llama3.1", "name": "mine", "width": 64, "decoder": { "layers": 2, "final_norm": null, "kinds": { "L": { "parts": {
     "self": { "heads": 4, "kv_heads": 0, "pos": { "rope": { "scaling": { "llama3": { "factor": 32 } } } } } } } } } })");
-  const AttnRecipe& a = r.decoder->kinds.at("L").parts[0].attn;
+  const AttnRecipe& a = *r.decoder->kinds.at("L").parts[0].self();
   EXPECT_EQ(r.name, "mine");
   EXPECT_EQ(r.note, "");
   EXPECT_EQ(r.vocab, base.vocab);
@@ -160,11 +160,11 @@ TEST(Recipe, AChangeOnTopOfAPreset) {
   EXPECT_EQ(a.pos.rope.theta, 500000);
   EXPECT_FALSE(r.decoder->final_norm);
   EXPECT_EQ(r.decoder->kinds.at("L").parts[1], base.decoder->kinds.at("L").parts[1]);
-  EXPECT_EQ(resolve(r).decoder->kinds.at("L").parts[0].attn.head_dim, 16);  // sizes follow the new width
+  EXPECT_EQ(resolve(r).decoder->kinds.at("L").parts[0].self()->head_dim, 16);  // sizes follow the new width
   // Another choice leaves nothing of the old one behind.
   const Recipe other =
       parse_recipe(R"({ "preset": "llama3.1", "decoder": { "kinds": { "L": { "parts": { "self": { "pos": "alibi" } } } } } })");
-  EXPECT_EQ(other.decoder->kinds.at("L").parts[0].attn.pos, (PosRecipe{.kind = PosRecipe::Kind::alibi}));
+  EXPECT_EQ(other.decoder->kinds.at("L").parts[0].self()->pos, (PosRecipe{.kind = PosRecipe::Kind::alibi}));
   // A kind can be removed, a list replaces.
   const Recipe one = parse_recipe(R"({ "preset": "gemma3", "decoder": { "pattern": "G", "kinds": { "L": null } } })");
   EXPECT_EQ(resolve(one).decoder->kinds.size(), 1u);
@@ -195,7 +195,7 @@ TEST(Recipe, FindsFilesAndHelpsWithNames) {
 
 TEST(Recipe, LayersFollowThePattern) {
   const Recipe r = resolve(preset("gemma3"));
-  for (Dim i = 0; i < 26; ++i) EXPECT_EQ(r.decoder->layer(i).parts[0].attn.window, i % 6 == 5 ? 0 : 512) << i;
+  for (Dim i = 0; i < 26; ++i) EXPECT_EQ(r.decoder->layer(i).parts[0].self()->window, i % 6 == 5 ? 0 : 512) << i;
   EXPECT_THROW(r.decoder->layer(26), Error);
   EXPECT_THROW(r.decoder->layer(-1), Error);
 }
@@ -290,12 +290,6 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
        [](Recipe& r) {
          r.embed.pos = EmbedRecipe::Pos::sinusoid, r.embed.table = SinusoidTable::marian, r.width = 2, attn(r).head_dim = 4;
        }},
-      {"parameters; more than", [](Recipe& r) { r.vocab = 2000000000, r.width = 40000; }},
-      {"parameters; more than", [](Recipe& r) { r.decoder->layers = 10000, r.width = 100000; }},
-      {"larger than any machine can count",
-       [](Recipe& r) {
-         r.width = 2000000000, attn(r).heads = 1, attn(r).kv_heads = 1, attn(r).head_dim = 2000000000, ffn(r).width = 2000000000;
-       }},
       {"are more than 2,147,483,647 in all", [](Recipe& r) { attn(r).heads = 1 << 20, attn(r).kv_heads = 1, attn(r).head_dim = 1 << 20; }},
       {"decoder.layers: must be at most 10000", [](Recipe& r) { r.decoder->layers = Dim{1} << 40; }},
       // stacks and layers
@@ -315,13 +309,13 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"residual_scale: must not be 0", [](Recipe& r) { part(r, 0).residual_scale = 0; }},
       {"dropout: must be below 1", [](Recipe& r) { part(r, 1).dropout = 1; }},
       {"there is no encoder whose result could be looked at",
-       [](Recipe& r) { part(r, 0).kind = PartRecipe::Kind::cross, attn(r).pos = {}; }},
+       [](Recipe& r) { attn(r).cross = true, attn(r).pos = {}; }},
       {"nothing would read the encoder",
        [](Recipe& r) { r = tiny_encoder_decoder(), r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin() + 1); }},
       {"encoder.kinds.L.parts[0].cross: an encoder has no memory",
        [](Recipe& r) {
-         r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].kind = PartRecipe::Kind::cross,
-         r.encoder->kinds["L"].parts[0].attn.pos = {};
+         r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].attention()->pos = {},
+         r.encoder->kinds["L"].parts[0].attention()->cross = true;
        }},
       // norms
       {"batch norm in a causal stack lets training look at later tokens",
@@ -369,7 +363,7 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"window: only causal self-attention has a window", [](Recipe& r) { attn(r).mask = Mask::prefix, attn(r).window = 8; }},
       {"a chunk is its own limit", [](Recipe& r) { attn(r).mask = Mask::chunk, attn(r).chunk = 8, attn(r).window = 8; }},
       {"encoder.kinds.L.parts[0].self.window: only causal self-attention",
-       [](Recipe& r) { r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].attn.window = 8; }},
+       [](Recipe& r) { r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].self()->window = 8; }},
       {"keep: first keys are kept beside a window", [](Recipe& r) { attn(r).keep = 4; }},
       {"keep: only causal self-attention keeps", [](Recipe& r) { attn(r).keep = 4, attn(r).mask = Mask::prefix; }},
       {"with learned positions in the embedding",
@@ -379,17 +373,17 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"mask chunk needs the length", [](Recipe& r) { attn(r).mask = Mask::chunk; }},
       {"chunk: only mask chunk has one", [](Recipe& r) { attn(r).chunk = 8; }},
       {"cross.mask: cross-attention sees the whole memory",
-       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.mask = Mask::prefix; }},
-      {"cross.window: only causal self-attention", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.window = 8; }},
-      {"cross.keep: only causal self-attention", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.keep = 8; }},
+       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->mask = Mask::prefix; }},
+      {"cross.window: only causal self-attention", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->window = 8; }},
+      {"cross.keep: only causal self-attention", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->keep = 8; }},
       // positions
       {"cross.pos: rows and memory of cross-attention have no common positions",
-       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.pos.kind = Pos::rope; }},
-      {"cross.pos: rows and memory", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.pos.kind = Pos::alibi; }},
-      {"cross.pos: rows and memory", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attn.pos.kind = Pos::bucket; }},
+       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->pos.kind = Pos::rope; }},
+      {"cross.pos: rows and memory", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->pos.kind = Pos::alibi; }},
+      {"cross.pos: rows and memory", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->pos.kind = Pos::bucket; }},
       {"7 is odd; rows of this mask also see later keys",
        [](Recipe& r) {
-         r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].attn.pos = {.kind = Pos::bucket, .bucket = {.count = 7}};
+         r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].self()->pos = {.kind = Pos::bucket, .bucket = {.count = 7}};
        }},
       {"must lie beyond the 16 distances", [](Recipe& r) { attn(r).pos = {.kind = Pos::bucket, .bucket = {.count = 32, .max = 16}}; }},
       {"1 buckets are too few", [](Recipe& r) { attn(r).pos = {.kind = Pos::bucket, .bucket = {.count = 1}}; }},
@@ -397,7 +391,7 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
        [](Recipe& r) {
          attn(r).pos = {.kind = Pos::bucket};
          r.decoder->kinds["G"] = r.decoder->kinds["L"];
-         r.decoder->kinds["G"].parts[0].attn.pos.bucket.count = 16;
+         r.decoder->kinds["G"].parts[0].self()->pos.bucket.count = 16;
          r.decoder->pattern = "LG";
        }},
       {"scaling.llama3.original: must be above 0", [](Recipe& r) { attn(r).pos.rope.scaling = RopeScaling::llama3; }},
@@ -470,7 +464,7 @@ TEST(Recipe, UnusualButLegal) {
       [](Recipe& r) { r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin()); },  // feed-forward only
       [](Recipe& r) { r.encoder = std::move(r.decoder), r.decoder.reset(); },                      // an encoder with a causal mask
       [](Recipe& r) {
-        r = tiny_encoder_decoder(), part(r, 1).attn.gate = {{.at = GateRecipe::At::k}}, part(r, 1).attn.mask = AttnRecipe::MaskKind::full;
+        r = tiny_encoder_decoder(), part(r, 1).attention()->gate = {{.at = GateRecipe::At::k}}, part(r, 1).attention()->mask = AttnRecipe::MaskKind::full;
       },
       [](Recipe& r) { r.vocab = 0, r.head.kind = HeadRecipe::Kind::none; },
   };

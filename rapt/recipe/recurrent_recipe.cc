@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules fail with the field's path and what to do instead; sizes are counted with checked arithmetic.
+// Rules fail with the field's path and what to do instead.
 #include "rapt/recipe/recurrent_recipe.h"
 
 #include "rapt/base/checked.h"
@@ -13,11 +13,6 @@ using Start = RecurrentRecipe::Start;
 using AlignScore = AlignRecipe::Score;
 using Window = AlignRecipe::Window;
 
-template <class E>
-std::string_view word_of(E e) {
-  return names_of(e)[static_cast<std::size_t>(e)];
-}
-
 void resolve_decoder(const Recipe& recipe, RecurrentRecipe& r, const std::string& path) {
   const StackRecipe* encoder = recipe.encoder ? &*recipe.encoder : nullptr;
   const RecurrentRecipe* from = encoder && encoder->recurrent ? &*encoder->recurrent : nullptr;
@@ -27,7 +22,7 @@ void resolve_decoder(const Recipe& recipe, RecurrentRecipe& r, const std::string
     fail(path, ".start: the encoder is no recurrent one and leaves no last state; use \"start\": \"zero\"");
   if (from && r.start == Start::last) {
     if (from->cell != r.cell)
-      fail(path, ".start: the encoder's last states are those of ", word_of(from->cell), " cells, these are ", word_of(r.cell),
+      fail(path, ".start: the encoder's last states are those of ", name_text(from->cell), " cells, these are ", name_text(r.cell),
            "; use the same cell, or start projected or zero");
     if (from->layers != r.layers)
       fail(path, ".start: each layer starts from the encoder's last state of the same layer, but the encoder has ", from->layers,
@@ -49,7 +44,7 @@ void resolve_decoder(const Recipe& recipe, RecurrentRecipe& r, const std::string
   if (!encoder) fail(at, ": there is no encoder whose result could be looked at; add one or remove attention");
   const bool hidden = is_additive(a) || a.window == Window::predictive;
   if (!hidden && a.width != 0)
-    fail(at, ".width: only additive and concat scores and a predictive window have a hidden layer, the score is ", word_of(a.score),
+    fail(at, ".width: only additive and concat scores and a predictive window have a hidden layer, the score is ", name_text(a.score),
          "; remove it");
   if (hidden && a.width == 0) a.width = r.width;
   if (a.score == AlignScore::dot && memory_width(recipe) != r.width)
@@ -91,44 +86,6 @@ void resolve_recurrent(Recipe& recipe, StackRecipe& stack, const std::string& pa
     fail(at, ".width: ", recipe.decoder ? "the decoder's cross-attention reads" : "the head reads", " rows of the model's width, ",
          recipe.width, ", and the states have ", r.out_width(),
          r.both_ways ? concat(" (both ways together); set width ", recipe.width / 2) : "");
-}
-
-RecurrentSize recurrent_size(const Recipe& recipe, const RecurrentRecipe& r, bool decoder) {
-  auto times = [](Dim x, Dim y) { return checked_mul(x, y, "size of the model"); };
-  auto plus = [](Dim x, Dim y) { return checked_add(x, y, "size of the model"); };
-  RecurrentSize s;
-  const Dim C = recipe.width, n = r.width, G = times(gates_of(r), n), ways = r.both_ways ? 2 : 1;
-  Dim matrices = 0;
-  for (Dim l = 0; l < 2 && l < r.layers; ++l) {  // layers after the second are like it
-    const Dim count = l == 0 ? 1 : r.layers - 1, in = l == 0 ? C : r.out_width();
-    const Dim cell = times(G, plus(in, n)), bias = times(G, r.cell == Cell::gru ? 2 : 1);
-    matrices = plus(matrices, times(times(count, ways), cell));
-    s.cells = plus(s.cells, times(times(count, ways), plus(cell, bias)));
-  }
-  s.state = times(times(r.layers, ways), times(n, r.cell == Cell::gru ? 1 : 2));
-  if (!decoder) {
-    s.matrices = 2 * static_cast<double>(matrices);
-    return s;
-  }
-  if (r.start == Start::projected) s.start = times(r.layers, times(n, plus(recipe.encoder->recurrent->width, 1)));
-  if (r.attention) {
-    const AlignRecipe& a = *r.attention;
-    const Dim M = memory_width(recipe), R = readout_width(recipe, a);
-    Dim step = 0, keys = 0;
-    if (a.score == AlignScore::general) keys = times(n, M);
-    if (is_additive(a)) keys = times(a.width, M), step = plus(step, times(a.width, n)), s.attention = plus(s.attention, a.width);
-    if (a.window == Window::predictive) step = plus(step, times(a.width, plus(n, 1)));
-    if (a.at == AlignRecipe::At::previous) step = plus(step, times(G, M));
-    if (a.feed) step = plus(step, times(G, C)), s.state = plus(s.state, C);
-    step = plus(step, times(R, plus(M, n)));
-    if (a.readout == AlignRecipe::Readout::maxout) step = plus(step, times(R, C));
-    s.attention = plus(s.attention, plus(plus(step, keys), R));
-    s.source = 2 * static_cast<double>(keys);
-    s.memory = plus(M, a.score == AlignScore::dot ? 0 : a.score == AlignScore::general ? n : a.width);
-    matrices = plus(matrices, step);
-  }
-  s.matrices = 2 * static_cast<double>(matrices);
-  return s;
 }
 
 }  // namespace rapt

@@ -28,13 +28,13 @@ struct KvLayout {
 
 // Keys that were stored without the bias of their projection (it is large in some models, and rounding K would then lose the rest).
 // Rotated, the bias b of a kv head gives every key j the same shape: q . R_j b = sum over pairs of cos_j (qa ba + qb bb) +
-// sin_j (qb ba - qa bb), plus q . b of the channels that do not turn. So a key has `rows` more channels, equal for all heads:
-// the cosines, the sines, and a one where some channels stand still; a query's numbers for them follow from q and b.
+// sin_j (qb ba - qa bb), plus q . b of the channels that do not turn. So a key has `rows` bias channels, equal for all heads:
+// the cosines, the sines (the angles), and a one where some channels stand still; a query's numbers for them follow from q and b.
 struct KvBias {
   const void* bias = nullptr;                           // [K,D] in the device's real type; nullptr: keys are whole
   Dim half = 0, rows = 0;                               // pairs; 2 * half, or 2 * half + 1
   bool neighbours = false;                              // pairs are (2i, 2i + 1), else (i, i + half)
-  std::vector<std::span<std::byte* const>> turns = {};  // for each sequence: its pages [rows][64] in the device's real type
+  std::vector<std::span<std::byte* const>> angles = {};  // for each sequence: its pages [rows][64] in the device's real type
 };
 
 struct KvView {

@@ -30,10 +30,7 @@ Tensor Run::like(const Tensor& t) {
 Tensor Run::upload(std::initializer_list<Dim> sizes, std::span<const double> values) {
   Tensor t = make(sizes);
   if (t.elements() != static_cast<Dim>(values.size())) fail("upload: ", values.size(), " values for a tensor of shape ", t.shape());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (t.dtype == DType::f64) t.as<double>()[i] = values[i];
-    else t.as<float>()[i] = static_cast<float>(values[i]);
-  }
+  for (std::size_t i = 0; i < values.size(); ++i) t.set(static_cast<Dim>(i), values[i]);
   return t;
 }
 
@@ -75,10 +72,10 @@ void* Run::grad(const Tensor& t) {
   return b.grad + (t.data - b.data);
 }
 
-void* Run::grad(const Tensor& t, Fresh& fresh) {
+void* Run::grad(const Tensor& t, bool& write) {
   const bool whole = t.buffer && static_cast<std::size_t>(t.elements()) * size_of(t.dtype) == t.buffer->bytes;
-  fresh.yes = whole && !t.buffer->grad && t.contiguous();
-  if (!fresh.yes) return grad(t);
+  write = whole && !t.buffer->grad && t.contiguous();
+  if (!write) return grad(t);
   t.buffer->grad = arena.take(t.buffer->bytes);
   spoil(t.buffer->grad, t.buffer->bytes);
   return t.buffer->grad;
@@ -90,18 +87,18 @@ std::uint64_t Run::random_key(std::uint64_t site) const {
 }
 
 std::byte* Gradients::of(const Weight& w) {
-  Fresh fresh;
-  std::byte* data = of(w, fresh);
-  if (fresh.yes) std::memset(data, 0, slots_[static_cast<std::size_t>(w.index)].bytes);
+  bool write = false;
+  std::byte* data = of(w, write);
+  if (write) std::memset(data, 0, slots_[static_cast<std::size_t>(w.index)].bytes);
   return data;
 }
 
-std::byte* Gradients::of(const Weight& w, Fresh& fresh) {
+std::byte* Gradients::of(const Weight& w, bool& write) {
   if (w.index < 0) fail("gradient of weight ", w.name, ": it belongs to no model (its index is not set)");
   const auto i = static_cast<std::size_t>(w.index);
   if (i >= slots_.size()) slots_.resize(i + 1);
   Slot& s = slots_[i];
-  fresh.yes = !s.live;
+  write = !s.live;
   if (!s.live) {
     const std::size_t bytes = static_cast<std::size_t>(w.stored()) * size_of(real_);
     if (s.bytes < bytes) {

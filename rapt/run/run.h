@@ -2,6 +2,7 @@
 // Everything one pass carries, by reference, never global: where it computes, its scratch memory, and who watches. Training
 // hands it a tape, inspection hands it taps; the ops are the same. One thread at a time uses a Run; several Runs may share a device.
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 #include <type_traits>
@@ -53,22 +54,31 @@ class Run {
   Tensor like(const Tensor& t);
   Tensor upload(std::initializer_list<Dim> sizes, std::span<const double> values);
 
+  // A list that ops and their backward read, in the arena: the caller's own may be gone by then.
+  template <class T, std::size_t N>
+  const T* copy_of(std::span<const T, N> list) {
+    T* copy = arena.take_array<T>(static_cast<Dim>(list.size()));
+    std::copy(list.begin(), list.end(), copy);
+    return copy;
+  }
+
   // The gradient of a view: zeroed memory of the buffer's size when first asked for, nullptr for a constant.
   void* grad(const Tensor& t);
   // The gradient of a weight, nullptr for an absent weight.
   void* grad(const Weight* w) { return w ? tape->gradients.of(*w) : nullptr; }
-  // The same for an op that writes where nothing is there yet.
-  void* grad(const Tensor& t, Fresh& fresh);
-  void* grad(const Weight* w, Fresh& fresh) { return w ? tape->gradients.of(*w, fresh) : nullptr; }
+  // The same for an op that can write all of it: `write` where nothing has been added yet (tape.h).
+  void* grad(const Tensor& t, bool& write);
+  void* grad(const Weight* w, bool& write) { return w ? tape->gradients.of(*w, write) : nullptr; }
 
-  // Remember how to go back: backward(run, saved) will be called in reverse order. Nothing happens without a tape.
-  template <class Saved>
-  void record(void (*backward)(Run&, const Saved&), const Saved& saved) {
-    static_assert(std::is_trivially_copyable_v<Saved> && alignof(Saved) <= Arena::kAlign);
+  // Remember how to go back: backward(run, saved) will be called in reverse order. Nothing happens without a tape. What an op saves is a
+  // plain struct named after it (NormTape).
+  template <class OpTape>
+  void record(void (*backward)(Run&, const OpTape&), const OpTape& saved) {
+    static_assert(std::is_trivially_copyable_v<OpTape> && alignof(OpTape) <= Arena::kAlign);
     if (!tape) return;
     struct Entry {
-      void (*backward)(Run&, const Saved&);
-      Saved saved;
+      void (*backward)(Run&, const OpTape&);
+      OpTape saved;
     };
     auto* e = new (arena.take(sizeof(Entry))) Entry{backward, saved};
     tape->push([](Run& run, const void* p) { static_cast<const Entry*>(p)->backward(run, static_cast<const Entry*>(p)->saved); }, e);

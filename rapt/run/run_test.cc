@@ -93,8 +93,8 @@ TEST(PlanCross, EveryRowSeesAllOfItsMemory) {
 
 // ------------------------------------------------------------------------------------------------ gradients
 
-// Whoever is told that a gradient is fresh writes all of it; everybody else finds zeros or what was added.
-TEST(Gradients, AreFreshOnceAndOnlyAsAWhole) {
+// Whoever is told to write a gradient writes all of it; everybody else finds zeros or what was added.
+TEST(Gradients, AreWrittenOnceAndOnlyAsAWhole) {
   Device device({.threads = 1});
   rapt::Run run(device);
   Gradients gradients(device.real);
@@ -102,31 +102,31 @@ TEST(Gradients, AreFreshOnceAndOnlyAsAWhole) {
   run.tape = &tape;
   Weight w = make_weight("w", 3, 4, device.real);
   w.index = 0;
-  Fresh fresh;
-  void* g = run.grad(&w, fresh);
-  EXPECT_TRUE(fresh.yes);
-  EXPECT_EQ(run.grad(&w, fresh), g);
-  EXPECT_FALSE(fresh.yes);
+  bool write = false;
+  void* g = run.grad(&w, write);
+  EXPECT_TRUE(write);
+  EXPECT_EQ(run.grad(&w, write), g);
+  EXPECT_FALSE(write);
   std::memset(g, 0, 48);
   gradients.zero();
   EXPECT_EQ(run.grad(&w), g);
   EXPECT_EQ(gradients.get(w, 2, 3), 0);  // zeroed, though the memory may hold anything
-  run.grad(&w, fresh);
-  EXPECT_FALSE(fresh.yes);
-  EXPECT_EQ(run.grad(static_cast<const Weight*>(nullptr), fresh), nullptr);
+  run.grad(&w, write);
+  EXPECT_FALSE(write);
+  EXPECT_EQ(run.grad(static_cast<const Weight*>(nullptr), write), nullptr);
 
   const Tensor whole = run.make({2, 6}), cut = run.make({4, 3});
-  g = run.grad(whole.reshape({12}), fresh);
-  EXPECT_TRUE(fresh.yes);
+  g = run.grad(whole.reshape({12}), write);
+  EXPECT_TRUE(write);
   std::fill_n(static_cast<float*>(g), 12, 5.0f);
-  EXPECT_EQ(run.grad(whole, fresh), g);
-  EXPECT_FALSE(fresh.yes);
-  g = run.grad(cut.slice(1, 2), fresh);  // a part is never fresh: nobody would zero the rest
-  EXPECT_FALSE(fresh.yes);
+  EXPECT_EQ(run.grad(whole, write), g);
+  EXPECT_FALSE(write);
+  g = run.grad(cut.slice(1, 2), write);  // a part is never written: nobody would zero the rest
+  EXPECT_FALSE(write);
   EXPECT_EQ(g, static_cast<std::byte*>(run.grad(cut)) + 3 * sizeof(float));
   for (int i = 0; i < 12; ++i) EXPECT_EQ(static_cast<float*>(run.grad(cut))[i], 0);
-  EXPECT_EQ(run.grad(cut.constant(), fresh), nullptr);
-  EXPECT_FALSE(fresh.yes);
+  EXPECT_EQ(run.grad(cut.constant(), write), nullptr);
+  EXPECT_FALSE(write);
 }
 
 TEST(Gradients, StartAtZeroKeepTheOrderOfTheWeightAndForget) {
@@ -249,20 +249,20 @@ TEST(Run, RandomKeysDifferBySeedStepStackLayerAndSite) {
 TEST(Taps, AreAskedBeforehand) {
   Device device({.threads = 1});
   rapt::Run run(device);
-  EXPECT_FALSE(run.wants(Site::q));
+  EXPECT_FALSE(run.wants(Site{"q"}));
   Taps taps;
   run.taps = &taps;
-  EXPECT_FALSE(run.wants(Site::q));
-  taps.see(Site::q, [](const Tapped&) {});
-  EXPECT_TRUE(run.wants(Site::q));
-  EXPECT_FALSE(run.wants(Site::k));
-  EXPECT_TRUE(taps.chosen(Stack::decoder, 0, false).empty());
-  taps.want_weights([](Stack, int layer, bool) { return std::vector<Taps::HeadRow>{{layer, 1}}; }, [](const Tapped&) {});
-  EXPECT_TRUE(run.wants(Site::attn_weights));
-  EXPECT_EQ(taps.chosen(Stack::decoder, 5, false).at(0).head, 5);
+  EXPECT_FALSE(run.wants(Site{"q"}));
+  taps.see(Site{"q"}, [](const Tapped&) {});
+  EXPECT_TRUE(run.wants(Site{"q"}));
+  EXPECT_FALSE(run.wants(Site{"k"}));
+  EXPECT_TRUE(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 0, .value = {}}).empty());
+  taps.want_weights(Site{"attn_weights"}, [](const Tapped& t) { return std::vector<Taps::HeadRow>{{t.layer, 1}}; }, [](const Tapped&) {});
+  EXPECT_TRUE(run.wants(Site{"attn_weights"}));
+  EXPECT_EQ(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}}).at(0).head, 5);
   taps.muted = true;
-  EXPECT_FALSE(run.wants(Site::q));
-  EXPECT_TRUE(taps.chosen(Stack::decoder, 5, false).empty());
+  EXPECT_FALSE(run.wants(Site{"q"}));
+  EXPECT_TRUE(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}}).empty());
 }
 
 }  // namespace

@@ -48,6 +48,10 @@ struct Tensor {
     return {reinterpret_cast<T*>(data), static_cast<std::size_t>(elements())};
   }
   double at(Dim index) const;  // element of a contiguous tensor, widened; for tests and small readouts
+  void set(Dim index, double value) const {  // element of a contiguous tensor of f32 or f64
+    if (dtype == DType::f64) as<double>()[static_cast<std::size_t>(index)] = value;
+    else as<float>()[static_cast<std::size_t>(index)] = static_cast<float>(value);
+  }
 };
 
 Tensor tensor_over(std::byte* data, Buffer* buffer, DType dtype, std::span<const Dim> sizes);

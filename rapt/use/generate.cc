@@ -3,17 +3,14 @@
 #include "rapt/use/generate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 
+#include "rapt/base/clock.h"
 #include "rapt/base/text.h"
 #include "rapt/use/decoder.h"
 
 namespace rapt {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr Dim kNoLimit = std::numeric_limits<Dim>::max() / 4;
 
@@ -23,7 +20,7 @@ void each_self(RecipeType& recipe, F&& f) {
   if (!recipe.decoder) return;
   for (auto& [name, layer] : recipe.decoder->kinds)
     for (auto& part : layer.parts)
-      if (part.kind == PartRecipe::Kind::self) f(name, part.attn);
+      if (auto* a = part.self()) f(name, *a);
 }
 
 void check(const GenerateOptions& o) {

@@ -328,9 +328,9 @@ TEST_F(Generate, StreamingIsRefusedWherePositionsAreAbsolute) {
   EXPECT_THROW(stream_windows(ok, 4, 0), Error);
   stream_windows(ok, 4, 16);
   for (const PartRecipe& p : ok.decoder->kinds.at("W").parts)  // a window of its own stays
-    if (p.kind == PartRecipe::Kind::self) EXPECT_EQ(std::pair(p.attn.window, p.attn.keep), std::pair(Dim{5}, Dim{0}));
+    if (p.self()) EXPECT_EQ(std::pair(p.self()->window, p.self()->keep), std::pair(Dim{5}, Dim{0}));
   for (const PartRecipe& p : ok.decoder->kinds.at("L").parts)
-    if (p.kind == PartRecipe::Kind::self) EXPECT_EQ(std::pair(p.attn.window, p.attn.keep), std::pair(Dim{16}, Dim{4}));
+    if (p.self()) EXPECT_EQ(std::pair(p.self()->window, p.self()->keep), std::pair(Dim{16}, Dim{4}));
 }
 
 TEST_F(Generate, LogProbabilitiesOfTheAnswer) {
@@ -432,8 +432,8 @@ Recipe small_translator(Dim vocab) {
   for (auto* stack : {&*r.encoder, &*r.decoder})
     for (auto& [name, layer] : stack->kinds)
       for (PartRecipe& p : layer.parts) {
-        p.attn.heads = 2, p.attn.head_dim = 8;
-        p.ffn.width = 24;
+        if (AttnRecipe* a = p.attention()) a->heads = 2, a->head_dim = 8;
+        if (FfnRecipe* f = p.ffn()) f->width = 24;
       }
   return r;
 }
@@ -515,7 +515,7 @@ TEST_F(Generate, EmbeddingsArePooledHiddenStates) {
         r = parse_recipe(R"({ "preset": "bert", "width": 24, "context": 16, "encoder": { "layers": 2 } })");
         r.vocab = 40;
         for (PartRecipe& p : r.encoder->kinds.at("L").parts)
-          if (p.kind == PartRecipe::Kind::self) p.attn.heads = 3;
+          if (AttnRecipe* a = p.self()) a->heads = 3;
       }
       if (decoder) r.context = 16;
       if (!head) r.head = {.kind = HeadRecipe::Kind::none};

@@ -27,9 +27,9 @@ Recipe toy() {
   r.vocab = 5;
   r.context = 16;
   LayerRecipe layer;
-  layer.parts.push_back({.kind = PartRecipe::Kind::self, .norm_in = NormRecipe{}, .attn = {.heads = 2}});
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = AttnRecipe{.heads = 2}});
   layer.parts.push_back(
-      {.kind = PartRecipe::Kind::ffn, .norm_in = NormRecipe{}, .ffn = {.kind = FfnRecipe::Kind::mlp, .width = 9, .bias = true}});
+      {.norm_in = NormRecipe{}, .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .width = 9, .bias = true}});
   r.decoder = StackRecipe{.layers = 1, .kinds = {{"L", layer}}, .final_norm = NormRecipe{}};
   return r;
 }

@@ -354,7 +354,7 @@ Judgement Trainer::judge(Dim batches) {
     run.reset();
     Tensor logits;
     Taps taps;  // the logits of the pass, where it makes them
-    taps.see(Site::logits, [&](const Tapped& t) { logits = t.value; });
+    taps.see(site::logits, [&](const Tapped& t) { logits = t.value; });
     run.taps = &taps;
     const Loss loss = s.pass(run, b);
     sofar.add(logits, loss.rows, b.targets);

@@ -26,7 +26,7 @@
 #include "rapt/io/npy.h"
 #include "rapt/io/safetensors.h"
 #include "rapt/recipe/presets.h"
-#include "rapt/recipe/show.h"
+#include "rapt/nn/size.h"
 #include "rapt/tensor/formats.h"
 #include "rapt/text/chat_template.h"
 #include "rapt/text/tokenizer/from_files.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt bench: how fast a model reads a prompt and writes tokens.
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 
 #include "rapt/apps/cli/model_args.h"
+#include "rapt/base/clock.h"
 #include "rapt/base/rng.h"
 #include "rapt/base/text.h"
 #include "rapt/use/decoder.h"
@@ -74,9 +74,9 @@ int run(Args& args) {
       for (Dim i = 0; i <= repeat; ++i) {  // the first warms up, with a few tokens where it is decode
         if (d > 0) decoder.cache.share(0, 1, d);
         const Dim count = i == 0 && decode ? std::min<Dim>(n, 8) : n;
-        const auto start = std::chrono::steady_clock::now();
+        const auto start = Clock::now();
         feed(1, d, count, decode ? 1 : chunk);
-        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        const double seconds = seconds_since(start);
         decoder.cache.drop(1);
         if (i > 0) rates.push_back(static_cast<double>(n) / seconds);
         bar.step(done += 64, work);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt eval: how good a model is: perplexity, loss and accuracy on held-out text, BLEU and chrF of translations, accuracy of classes.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/apps/cli/translate.h"
+#include "rapt/base/clock.h"
 #include "rapt/base/text.h"
 #include "rapt/base/text_width.h"
 #include "rapt/inspect/edits.h"
@@ -19,17 +19,13 @@ namespace {
 
 constexpr std::uint64_t kMostText = std::uint64_t{1} << 30;
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 // ------------------------------------------------------------------------------------------------ perplexity
 int eval_perplexity(const std::string& name, const std::string& file, const CommonArgs& common, Dim context, Dim chunks,
                     const std::vector<std::string>& edits) {
   const std::string text = file == "-" ? read_stdin(kMostText) : read_text_file(file, kMostText);
   const OpenModel m = open_model(name, common);
   const Tokenizer& tokenizer = tokenizer_of(m.checkpoint);
-  const auto started = std::chrono::steady_clock::now();
+  const auto started = Clock::now();
   std::vector<std::int32_t> ids = tokenizer.encode(text);
   const double seconds_tokens = seconds_since(started);
   if (tokenizer.add_bos && tokenizer.bos >= 0) ids.insert(ids.begin(), tokenizer.bos);
@@ -38,7 +34,7 @@ int eval_perplexity(const std::string& name, const std::string& file, const Comm
   Taps taps;
   const auto check_edits = install_edits(taps, *m.checkpoint.model, parse_edits(edits), Passes::many);
   Progress bar("perplexity", common.quiet);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const Perplexity p = perplexity(
       *m.device, m.checkpoint, ids, context, chunks,
       [&](Dim done, Dim of, double so_far) { bar.step(static_cast<double>(done), static_cast<double>(of), fixed(so_far, 4)); },
@@ -160,7 +156,7 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
       if (labels.back().lines == 0) fail("eval: ", entry.substr(equal + 1), " holds no lines");
     }
   Progress bar("classes", common.quiet);
-  const auto started = std::chrono::steady_clock::now();
+  const auto started = Clock::now();
   Dim cut = 0;
   const ClassEvaluation count = evaluate_classes(
       *m.device, m.checkpoint, lines, classes, [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); },
@@ -245,7 +241,7 @@ int eval_translation(const std::string& name, const std::string& source, const s
   std::optional<FileWriter> file;
   if (out) file.emplace(*out, force);
   Progress bar("translating", common.quiet);
-  const auto started = std::chrono::steady_clock::now();
+  const auto started = Clock::now();
   std::vector<std::string> translations;
   for (const TranslatedLine& t : translate_lines(
            session, c, lines, o, {}, [&](std::size_t n) { bar.step(static_cast<double>(n), static_cast<double>(lines.size())); })) {

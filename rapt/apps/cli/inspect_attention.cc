@@ -108,7 +108,7 @@ Document view(const Subject& s, const Options& o) {
   Document d{.name = "attention", .title = concat("One head of ", model_line(s)), .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   const MapWindow& w = map.window;
-  std::string title = concat(stack_prefix(model, place.stack), place.cross ? "cross-attention, " : "", "layer ", place.layer, ", head ",
+  std::string title = concat(stack_prefix(model, place.stack), place.cross ? "cross-attention, " : "", "layer ", layer_label(place.layer, place.number), ", head ",
                              head, ": first token ", fixed(best, 2));
   if (!place.cross)
     title += concat(", itself ", fixed(sums.self / rows, 2), ", the one before ", fixed(sums.previous / std::max(1.0, rows - 1), 2));
@@ -128,6 +128,7 @@ Document view(const Subject& s, const Options& o) {
                   .value_name = "attention weight"};
   d.facts.set("stack", stack_name(place.stack));
   d.facts.set("layer", place.layer);
+  if (place.number > 0) d.facts.set("number", place.number);
   d.facts.set("cross", place.cross);
   d.facts.set("head", head);
   d.facts.set("rows", Json::Array{static_cast<std::int64_t>(w.row_begin), static_cast<std::int64_t>(w.row_end)});

@@ -67,7 +67,7 @@ void add_heads(Document& d, const Comparison& c, const Model& model) {
           .rows = {}};
   for (std::size_t i = 0; i < std::min<std::size_t>(5, order.size()); ++i) {
     const ComparedHead& h = *order[i];
-    t.rows.push_back({concat(stack_prefix(model, h.stack), h.layer), std::to_string(h.head), Cell(h.first[0], 3), Cell(h.first[1], 3),
+    t.rows.push_back({concat(stack_prefix(model, h.stack), layer_label(h.layer, h.number)), std::to_string(h.head), Cell(h.first[0], 3), Cell(h.first[1], 3),
                       Cell(h.entropy[0], 3), Cell(h.entropy[1], 3)});
   }
   d.parts.push_back(std::move(t));
@@ -124,6 +124,7 @@ Document view(const ViewRequest& s) {
     Json j = Json::Object{};
     j.set("stack", stack_name(h.stack));
     j.set("layer", h.layer);
+    if (h.number > 0) j.set("number", h.number);
     j.set("head", h.head);
     j.set("first_a", h.first[0]);
     j.set("first_b", h.first[1]);

@@ -11,7 +11,8 @@
 namespace rapt::cli {
 namespace {
 
-using Heads = std::vector<const GateStats*>;  // of one gate of one layer
+using Heads = std::vector<const GateStats*>;  // of one gate of one attention
+using Places = std::map<std::pair<int, int>, Heads>;  // by layer and number
 
 // The histogram as a line of bars, the tallest full.
 std::string bars(const Heads& heads) {
@@ -25,7 +26,7 @@ std::string bars(const Heads& heads) {
   return line;
 }
 
-void add_place(Document& d, const std::string& place, const std::map<int, Heads>& layers) {
+void add_place(Document& d, const std::string& place, const Places& layers) {
   Table t{.title = concat("Gate at ", place),
           .columns = {"layer", "heads", "mean", "closed %", "least open head", "most open head", "values 0 ... 1"},
           .rows = {}};
@@ -41,8 +42,8 @@ void add_place(Document& d, const std::string& place, const std::map<int, Heads>
     double mean = 0, closed = 0;
     const auto n = static_cast<double>(heads.size());
     for (const GateStats* g : heads) mean += g->mean / n, closed += g->closed / n;
-    t.rows.push_back({std::to_string(layer), Cell(n, 0), Cell(mean, 3), Cell(100 * closed, 1), named(**least), named(**most), bars(heads)});
-    map.rows.push_back(std::to_string(layer));
+    t.rows.push_back({layer_label(layer.first, layer.second), Cell(n, 0), Cell(mean, 3), Cell(100 * closed, 1), named(**least), named(**most), bars(heads)});
+    map.rows.push_back(layer_label(layer.first, layer.second));
     for (std::size_t h = 0; h < most_heads; ++h)
       map.values.push_back(h < heads.size() ? heads[h]->mean : std::numeric_limits<double>::quiet_NaN());
   }
@@ -54,6 +55,7 @@ Json gate_json(const GateStats& g) {
   Json j = Json::Object{};
   j.set("stack", stack_name(g.stack));
   j.set("layer", g.layer);
+  if (g.number > 0) j.set("number", g.number);
   j.set("at", gate_name(g.at));
   j.set("cross", g.cross);
   j.set("constant", g.constant);
@@ -69,11 +71,11 @@ Json gate_json(const GateStats& g) {
 Document view(const Subject& s) {
   const std::vector<GateStats> all = gates(s.device(), s.net(), s.ids, s.source);
   Document d{.name = "gates", .title = concat("Gates on attention: ", model_line(s)), .parts = {}};
-  std::map<std::string, std::map<int, Heads>> places;
+  std::map<std::string, Places> places;
   double mean = 0, closed = 0, values = 0;
   Json::Array facts;
   for (const GateStats& g : all) {
-    places[concat(stack_prefix(s.net(), g.stack), g.cross ? "cross " : "", gate_name(g.at), g.constant ? " (constant)" : "")][g.layer]
+    places[concat(stack_prefix(s.net(), g.stack), g.cross ? "cross " : "", gate_name(g.at), g.constant ? " (constant)" : "")][{g.layer, g.number}]
         .push_back(&g);
     const auto n = static_cast<double>(g.values);
     mean += g.mean * n, closed += g.closed * n, values += n;

@@ -29,13 +29,14 @@ const HeadMetric& metric_named(const std::string& name) {
 }
 
 std::string place_name(const Model& model, const AttentionPlace& p) {
-  return concat(stack_prefix(model, p.stack), p.cross ? "cross " : "", p.layer);
+  return concat(stack_prefix(model, p.stack), p.cross ? "cross " : "", layer_label(p.layer, p.number));
 }
 
 Json metrics_json(const HeadMetrics& m) {
   Json j = Json::Object{};
   j.set("stack", stack_name(m.place.stack));
   j.set("layer", m.place.layer);
+  if (m.place.number > 0) j.set("number", m.place.number);
   j.set("cross", m.place.cross);
   j.set("head", m.head);
   for (const HeadMetric& metric : head_metric_list())
@@ -69,7 +70,7 @@ Table clearest(const Model& model, const std::vector<HeadMetrics>& all) {
     std::sort(heads.begin(), heads.end(), [&](const HeadMetrics* a, const HeadMetrics* b) { return kind.beyond(*a) > kind.beyond(*b); });
     std::string names;
     for (std::size_t i = 0; i < std::min<std::size_t>(4, heads.size()); ++i)
-      names += concat(i ? ", " : "", stack_prefix(model, heads[i]->place.stack), "L", heads[i]->place.layer, "H", heads[i]->head, " ",
+      names += concat(i ? ", " : "", stack_prefix(model, heads[i]->place.stack), "L", layer_label(heads[i]->place.layer, heads[i]->place.number), "H", heads[i]->head, " ",
                       fixed(heads[i]->*kind.share, 2));
     t.rows.push_back({kind.name, called(kind.name), names});
   }

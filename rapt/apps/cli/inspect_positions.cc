@@ -27,11 +27,6 @@ std::string layer_list(const std::vector<int>& layers) {  // "0-4, 6"
   return out;
 }
 
-const char* scaling_name(RopeScaling s) {
-  static constexpr const char* kNames[] = {"none", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope", "proportional"};
-  return kNames[static_cast<std::size_t>(s)];
-}
-
 // Every n-th channel, n odd so that sines and cosines take turns.
 HeatMap table_map(const Positions& p, Dim most) {
   Dim step = (p.width + most - 1) / most;
@@ -96,7 +91,7 @@ void add_rope(Document& d, const Positions& p, const Model* model, Dim positions
     const std::string where = concat(model ? stack_prefix(*model, r.stack) : "", "layers ", layer_list(r.layers));
     const Dim turned = static_cast<Dim>(r.radians.size());
     d.parts.push_back(Words{concat("RoPE in ", where, ": ", turned, " pairs of ", r.head_dim, " channels turn, theta ",
-                                   shortest(r.spec.theta), ", scaling ", scaling_name(r.spec.scaling),
+                                   shortest(r.spec.theta), ", scaling ", name_of(r.spec.scaling),
                                    r.spec.scaling == RopeScaling::none ? "" : concat(" by ", shortest(r.spec.factor)),
                                    r.magnitude != 1 ? concat(", cos and sin times ", fixed(r.magnitude, 4)) : "", ", for a text of ",
                                    with_commas(r.length), " tokens.")});
@@ -143,7 +138,7 @@ void add_rope(Document& d, const Positions& p, const Model* model, Dim positions
     Json j = Json::Object{};
     j.set("layers", layer_list(r.layers));
     j.set("theta", r.spec.theta);
-    j.set("scaling", scaling_name(r.spec.scaling));
+    j.set("scaling", name_of(r.spec.scaling));
     j.set("magnitude", r.magnitude);
     j.set("length", r.length);
     j.set("radians", list_json(r.radians));

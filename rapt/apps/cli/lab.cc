@@ -2,12 +2,12 @@
 // rapt lab: each "why" of the field as an experiment. What they are and what they say: rapt/lab/experiment.h.
 #include "rapt/apps/cli/lab.h"
 
-#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <memory>
 
 #include "rapt/apps/cli/verb.h"
+#include "rapt/base/clock.h"
 #include "rapt/base/json.h"
 #include "rapt/base/text.h"
 #include "rapt/io/reader.h"
@@ -94,10 +94,10 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
         if (!bar || done < before) bar = std::make_unique<Progress>(e->name, common.quiet);
         bar->step(before = done, of, what);
       };
-      const auto start = std::chrono::steady_clock::now();
+      const auto start = Clock::now();
       results.back().push_back(e->run(lab));
       bar.reset();
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const double seconds = seconds_since(start);
       documents.push_back(lab_document(*e, results.back().back(), lab, seconds, origin));
       if (a.seeds.size() > 1) documents.back().title += concat(" (seed ", seed, ")");
       if (common.json) continue;

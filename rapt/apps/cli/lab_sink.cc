@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt lab sink with options of its own: one training, how the sink grew, and maps of the attention.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "rapt/apps/cli/lab.h"
+#include "rapt/base/clock.h"
 #include "rapt/base/text.h"
 #include "rapt/lab/toy.h"
 
@@ -45,12 +45,12 @@ int lab_sink(const SinkOptions& o, const CommonArgs& common) {
   if (o.gate) self_attn(toy.recipe).gate.push_back({});
   if (o.sigmoid) self_attn(toy.recipe).normal = Normal::sigmoid;
   Progress bar("training", common.quiet || common.json);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   std::vector<Toy> toys = {toy};
   const std::vector<Trained> trained = train_toys(
       {.device = device, .seed = o.seed, .progress = [&](std::string_view, double done, double of) { bar.step(done, of); }}, toys);
   bar.clear();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since(start);
   const Trained& t = trained[0];
   if (common.json) {
     const Json all = Json::Object{{"experiment", "sink"},

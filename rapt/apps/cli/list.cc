@@ -8,7 +8,7 @@
 #include "rapt/base/text.h"
 #include "rapt/base/text_width.h"
 #include "rapt/io/folder.h"
-#include "rapt/recipe/show.h"
+#include "rapt/nn/size.h"
 
 namespace rapt::cli {
 namespace {

@@ -136,7 +136,7 @@ std::string bash_script() {
   for (const Verb* v : verbs()) {
     verb_list += concat(verb_list.empty() ? "" : " ", v->name);
     std::string flags;
-    for (const Args::Known& k : flags_of(*v)) {
+    for (const Args::Flag& k : flags_of(*v)) {
       const std::string letter = letter_of(k.name);
       flags += concat(letter.empty() ? "" : letter + " ", "--", k.name, " ");
     }
@@ -190,7 +190,7 @@ std::string zsh_script() {
     all += item(v->name, v->summary);
     std::string flags, words;
     const std::string help = help_text(*v);
-    for (const Args::Known& k : flags_of(*v)) {
+    for (const Args::Flag& k : flags_of(*v)) {
       const std::string letter = letter_of(k.name), text = meaning_of(help, k.name);
       if (!letter.empty()) flags += item(letter, text);
       flags += item("--" + k.name, text);
@@ -232,7 +232,7 @@ std::string fish_script() {
     out += concat("complete -c rapt -n __fish_use_subcommand -a ", v->name, " -d '", in_quotes(v->summary), "'\n");
     const std::string help = help_text(*v);
     const std::string when = concat("complete -c rapt -n '__fish_seen_subcommand_from ", v->name, "'");
-    for (const Args::Known& k : flags_of(*v)) {
+    for (const Args::Flag& k : flags_of(*v)) {
       const std::string letter = letter_of(k.name), text = meaning_of(help, k.name);
       out += concat(when, " -l ", k.name, letter.empty() ? "" : " -s " + letter.substr(1), k.takes_value ? " -r" : "",
                     text.empty() ? "" : concat(" -d '", in_quotes(text), "'"), "\n");
@@ -254,15 +254,15 @@ int completions(Args& args) {
 
 }  // namespace
 
-std::vector<Args::Known> flags_of(const Verb& verb) {
-  std::vector<Args::Known> out;
+std::vector<Args::Flag> flags_of(const Verb& verb) {
+  std::vector<Args::Flag> out;
   auto ask = [&](std::vector<std::string> words) {
     Args args = Args::probe(std::move(words));
     try {
       verb.run(args);
     } catch (const Error&) {  // operands() ends the probe; a verb that misses something says so earlier
     }
-    for (const Args::Known& k : args.known())
+    for (const Args::Flag& k : args.flags())
       if (std::find(out.begin(), out.end(), k) == out.end()) out.push_back(k);
   };
   if (std::string_view(verb.name) != "inspect") ask({});

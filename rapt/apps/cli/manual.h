@@ -9,7 +9,7 @@
 namespace rapt::cli {
 
 // Every flag that a verb takes, in the order it asks; of inspect: of all views.
-std::vector<Args::Known> flags_of(const Verb& verb);
+std::vector<Args::Flag> flags_of(const Verb& verb);
 std::string man_page();                                // rapt(1)
 
 }  // namespace rapt::cli

@@ -3,8 +3,8 @@
 #include "rapt/apps/cli/model_args.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "rapt/base/clock.h"
 #include "rapt/base/text.h"
 #include "rapt/io/gzip.h"
 #include "rapt/use/translate.h"
@@ -27,7 +27,7 @@ void note_threads(const Device& device, const CommonArgs& common) {
 }
 
 OpenModel open_model(const std::string& name, const CommonArgs& common, LoadOptions options) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const std::string path = find_model(name);
   OpenModel m;
   m.device = std::make_unique<Device>(DeviceOptions{.threads = common.threads});
@@ -38,7 +38,7 @@ OpenModel open_model(const std::string& name, const CommonArgs& common, LoadOpti
   options.progress = [&](std::uint64_t done, std::uint64_t of) { bar.step(static_cast<double>(done), static_cast<double>(of)); };
   m.checkpoint = open_checkpoint(path, options);
   bar.clear();
-  m.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  m.seconds = seconds_since(start);
   return m;
 }
 

@@ -10,7 +10,10 @@
 #include "rapt/base/text.h"
 #include "rapt/load/checkpoint.h"
 #include "rapt/recipe/recipe.h"
-#include "rapt/recipe/show.h"
+#include "rapt/inspect/show.h"
+#include "rapt/nn/size.h"
+#include "rapt/recipe/recipe_diff.h"
+#include "rapt/recipe/recipe_schema.h"
 #include "rapt/report/document.h"
 
 namespace rapt::cli {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "rapt/apps/cli/verb.h"
+#include "rapt/base/clock.h"
 #include "rapt/base/terminal.h"
 #include "rapt/base/text.h"
 #include "rapt/base/text_width.h"
@@ -93,13 +94,13 @@ void TrainView::step(const StepReport& r) {
   curve_.push_back(smooth_);
   if (quiet_) return;
   if (panel_) {
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - drawn_).count() >= 0.2) draw();
+    if (seconds_since(drawn_) >= 0.2) draw();
     return;
   }
   const Dim every = std::max<Dim>(1, steps_ / 50);  // plain lines: fifty in all, and the last
   if (r.step / every == printed_ / every && r.step != steps_ && printed_ > 0) return;
   printed_ = r.step;
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  const double seconds = seconds_since(begin_);
   const double left = seconds / static_cast<double>(seen_) * static_cast<double>(steps_ - r.step);
   std::fprintf(stderr, "step %s/%s  loss %.4f  rate %s  norm %s  %s tokens/s  %s left\n", with_commas(r.step).c_str(),
                with_commas(steps_).c_str(), smooth_, brief(r.rate).c_str(), brief(r.norm).c_str(),
@@ -108,7 +109,7 @@ void TrainView::step(const StepReport& r) {
 
 void TrainView::draw() {
   const Dim width = std::max<Dim>(16, terminal_size(STDERR_FILENO).columns) - 1;  // a full row might wrap
-  drawn_ = std::chrono::steady_clock::now();
+  drawn_ = Clock::now();
   const double seconds = std::chrono::duration<double>(drawn_ - begin_).count();
   const double left = seconds / static_cast<double>(std::max<Dim>(1, seen_)) * static_cast<double>(steps_ - last_.step);
   const auto cells = static_cast<Dim>(std::clamp<Dim>(width / 3, 8, 30));

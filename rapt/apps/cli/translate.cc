@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt translate: lines of text through an encoder-decoder, and what it looked at.
-#include <chrono>
 #include <filesystem>
 #include <iostream>
 
 #include "rapt/apps/cli/chat.h"
 #include "rapt/apps/cli/translate.h"
+#include "rapt/base/clock.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/alignment.h"
 #include "rapt/io/gzip.h"
@@ -192,7 +192,7 @@ int run(Args& args) {
     flush();
   };
 
-  const auto started = std::chrono::steady_clock::now();
+  const auto started = Clock::now();
   Dim decoded = 0, sources = 0;
   if (talk) {
     std::size_t n = 0;
@@ -204,7 +204,7 @@ int run(Args& args) {
   }
   if (file && !Interrupt::flag()) file->commit();
   if (common.verbose && !talk) {
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    const double seconds = seconds_since(started);
     note(concat(counted(static_cast<Dim>(lines.size()), "line"), ", ", counted(sources, "source token"), ", ", counted(decoded, "row"),
                 " decoded in ", fixed(seconds, 2), " s: ", fixed(static_cast<double>(lines.size()) / seconds, 1), " lines/s on ",
                 counted(m.device->threads(), "thread")));

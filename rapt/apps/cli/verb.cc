@@ -81,7 +81,7 @@ void Args::refuse(const std::string& message) const { fail_usage(message, "\n`ra
 std::string Args::first() const { return words_.empty() || words_[0].starts_with('-') ? "" : words_[0]; }
 
 bool Args::flag(std::string_view name) {
-  known_.push_back({std::string(name), false});
+  flags_.push_back({std::string(name), false});
   bool given = false;
   for (const std::string& word : spellings(name)) {
     for (const std::string& w : words_)
@@ -97,7 +97,7 @@ std::optional<std::string> Args::value(std::string_view name) {
 }
 
 std::vector<std::string> Args::values(std::string_view name) {
-  known_.push_back({std::string(name), true});
+  flags_.push_back({std::string(name), true});
   const std::vector<std::string> names = spellings(name);
   std::vector<std::string> out;
   for (std::size_t i = 0; i < words_.size();) {
@@ -148,7 +148,7 @@ std::vector<std::string> Args::operands() {
   for (const std::string& w : words_) {
     if (w.size() > 1 && w[0] == '-') {
       std::vector<std::string> names;
-      for (const Known& k : known_) names.push_back(dashed(k.name));
+      for (const Flag& k : flags_) names.push_back(dashed(k.name));
       refuse(concat("unknown flag '", w, "'; ", name_hint(w.substr(0, w.find('=')), names)));
     }
     out.push_back(w);

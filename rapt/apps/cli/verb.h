@@ -40,19 +40,19 @@ class Args {
   std::vector<std::string> operands(std::size_t least, std::size_t most, std::string_view what);
 
   // For man page and completions: a verb that is run with probe() asks for its flags and comes no further than operands().
-  struct Known {
+  struct Flag {
     std::string name;  // without dashes
     bool takes_value;
-    bool operator==(const Known&) const = default;
+    bool operator==(const Flag&) const = default;
   };
   static Args probe(std::vector<std::string> words);
-  const std::vector<Known>& known() const { return known_; }
+  const std::vector<Flag>& flags() const { return flags_; }
 
  private:
   [[noreturn]] void refuse(const std::string& message) const;  // words that fit no form of the verb: names its help
   std::string verb_;
   std::vector<std::string> words_, after_;
-  std::vector<Known> known_;
+  std::vector<Flag> flags_;
   bool probe_ = false;
 };
 

@@ -28,12 +28,12 @@ constexpr CodeRange kDeepseekLetters[] = {
     {0x10CC0, 0x10CF2}, {0x118A0, 0x118DF}, {0x1E900, 0x1E943},
 };
 
-struct Known {
+struct PatternRegex {
   Pattern pattern;
   const char* regex;
 };
 // The first spelling of a pattern is the one we write.
-constexpr Known kKnown[] = {
+constexpr PatternRegex kRegexes[] = {
     {Pattern::gpt2, R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     {Pattern::gpt2, R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     {Pattern::llama3,
@@ -148,7 +148,7 @@ std::optional<Pattern> pattern_of_regex(std::string_view regex) {
     else if (c == '\n') spelt += "\\n";
     else spelt += c;
   }
-  for (const Known& k : kKnown) {
+  for (const PatternRegex& k : kRegexes) {
     if (spelt == k.regex) return k.pattern;
   }
   if (spelt == deepseek_letters_regex()) return Pattern::deepseek_letters;
@@ -157,7 +157,7 @@ std::optional<Pattern> pattern_of_regex(std::string_view regex) {
 
 std::string regex_of_pattern(Pattern pattern) {
   if (pattern == Pattern::deepseek_letters) return deepseek_letters_regex();
-  for (const Known& k : kKnown) {
+  for (const PatternRegex& k : kRegexes) {
     if (k.pattern == pattern) return k.regex;
   }
   fail("this split has no regular expression that is written to tokenizer.json");

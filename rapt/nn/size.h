@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recipe amounts to: sizes, costs, a drawing, differences. Computed from the recipe alone, apart from the model's own list of
-// weights (a test compares the two). Recipes must be resolved.
+// What a resolved recipe amounts to: parameters and operations, counted from the weights that are built for it (without storage).
 #pragma once
 #include <string>
 #include <utility>
@@ -14,7 +13,7 @@ struct ParameterCount {
   std::vector<std::pair<std::string, Dim>> groups;  // "embedding", "decoder attention", …; only those that are there
   Dim total = 0;                                    // a tied matrix counts once; running statistics of batch norm are no parameters
 };
-ParameterCount count_parameters(const Recipe& recipe);  // sizes whose product overflows are an error
+ParameterCount count_parameters(const Recipe& recipe);  // fails where there are more than a model can have
 
 struct Cost {  // of one token
   struct Pass {
@@ -29,14 +28,5 @@ struct Cost {  // of one token
   Dim state_values = 0;     // recurrent decoder: kept per sequence
 };
 Cost count_cost(const Recipe& recipe, Dim context);
-
-// A block diagram, parameter counts and costs, for people, in `width` columns of a terminal (at most 100). `color` adds its colours.
-std::string draw_recipe(const Recipe& recipe, bool color = false, Dim width = 100);
-struct Difference {
-  std::string path, a, b;  // values as JSON, or "absent"
-};
-std::vector<Difference> diff_recipes(const Recipe& a, const Recipe& b);  // name and note do not count
-// docs/recipe.md, from the table of fields.
-std::string recipe_schema();
 
 }  // namespace rapt

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// A recipe for people: a block diagram, parameter counts and costs.
+#pragma once
+#include <string>
+
+#include "rapt/recipe/recipe.h"
+
+namespace rapt {
+
+// Of a resolved recipe, in `width` columns of a terminal (at most 100). `color` adds its colours.
+std::string draw_recipe(const Recipe& recipe, bool color = false, Dim width = 100);
+
+}  // namespace rapt

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights, then the forward: attend() reads like the formula, and an absent option returns its argument. Then what can be seen, and costs.
+#include "rapt/nn/parts/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "rapt/nn/kv_cache.h"
+#include "rapt/nn/sites.h"
+#include "rapt/ops/elementwise.h"
+#include "rapt/ops/linear.h"
+#include "rapt/ops/norm.h"
+
+namespace rapt {
+namespace {
+
+using At = GateRecipe::At;
+
+Mask mask_of(const AttnRecipe& a) {
+  Mask m;
+  using Kind = AttnRecipe::MaskKind;
+  if (a.mask != Kind::full) m.right = 0;
+  m.prefix = a.mask == Kind::prefix;
+  m.chunk = a.mask == Kind::chunk ? a.chunk : 0;
+  if (a.window > 0) m.left = a.window - 1;
+  m.keep = a.keep;
+  return m;
+}
+
+}  // namespace
+
+void build_shared(PartBuilder& builder, const AttnRecipe& a) {
+  if (builder.shared_buckets || a.pos.kind != PosRecipe::Kind::bucket || !a.pos.bucket.shared) return;
+  builder.shared_buckets = builder.table.table(builder.stack + ".buckets", a.pos.bucket.count, a.heads);
+}
+
+Attention build(PartBuilder& builder, const AttnRecipe& a) {
+  WeightTable& table = builder.table;
+  const std::string& name = builder.name;
+  const Dim C = builder.recipe.width, H = a.heads, K = a.kv_heads, D = a.head_dim, Dv = a.v_dim;
+  using ScoreKind = AttnRecipe::ScoreKind;
+  Attention out;
+  out.spec = {
+      .heads = H, .kv_heads = K, .head_dim = D, .v_dim = Dv, .cap = a.cap, .normal = a.normal, .dropout = a.dropout, .cross = a.cross};
+  if (!a.cross) out.mask = mask_of(a);
+
+  const bool additive = a.score == ScoreKind::additive || a.score == ScoreKind::concat;
+  out.spec.score = additive ? Score::additive : a.score == ScoreKind::l2 ? Score::l2 : Score::dot;
+  out.cosine = a.score == ScoreKind::cosine;
+  switch (a.scale.kind) {
+    case ScaleRecipe::Kind::automatic: out.spec.scale = out.cosine || additive ? 1 : 1 / std::sqrt(static_cast<double>(D)); break;
+    case ScaleRecipe::Kind::number: out.spec.scale = a.scale.number; break;
+    case ScaleRecipe::Kind::learned: out.spec.scale = 1; break;
+  }
+
+  out.q = build_linear(table, name + ".q", H * D, C, a.bias.q);
+  out.k = build_linear(table, name + ".k", K * D, C, a.bias.k);
+  out.v = build_linear(table, name + ".v", K * Dv, C, a.bias.v);
+  out.o = build_linear(table, name + ".o", C, H * Dv, a.bias.o);
+  if (a.score == ScoreKind::general) out.general = table.matrix(name + ".general.weight", D, D);
+  if (additive) out.score = table.table(name + ".score.weight", H, D);
+  if (a.qk_norm) {
+    const QkNormRecipe& n = *a.qk_norm;
+    out.norm_full = n.span == QkNormRecipe::Span::full;
+    out.norm_after_pos = n.at == QkNormRecipe::At::after_pos;
+    const bool all = out.norm_full || n.weights == QkNormRecipe::Weights::per_head;
+    out.q_norm = build_norm(table, n.norm, name + ".q_norm", all ? H * D : D);
+    out.k_norm = build_norm(table, n.norm, name + ".k_norm", all ? K * D : D);
+  }
+  out.v_norm = build_norm(table, a.v_norm, name + ".v_norm", Dv);
+  out.z_norm = build_norm(table, a.z_norm, name + ".z_norm", Dv);
+  if (a.scale.kind == ScaleRecipe::Kind::learned) {
+    out.scale = table.vector(name + ".scale", a.scale.per == ScaleRecipe::Per::head ? H : 1, a.scale.number);
+    out.scale_max = a.scale.max;
+  }
+  switch (a.extra.kind) {
+    case ExtraRecipe::Kind::none: break;
+    case ExtraRecipe::Kind::zero_logit: out.spec.extra = Extra::zero_logit; break;
+    case ExtraRecipe::Kind::learned_logit:
+      out.spec.extra = Extra::learned_logit;
+      out.extra_logit = table.vector(name + ".extra_logit", H);
+      break;
+    case ExtraRecipe::Kind::kv_slots:
+      out.slot_k = table.table(name + ".slots.k", a.extra.slots, K * D);
+      out.slot_v = table.table(name + ".slots.v", a.extra.slots, K * Dv);
+      break;
+  }
+  switch (a.pos.kind) {
+    case PosRecipe::Kind::none: break;
+    case PosRecipe::Kind::rope: out.rope = a.pos.rope; break;
+    case PosRecipe::Kind::alibi: out.spec.bias = Bias::alibi; break;
+    case PosRecipe::Kind::bucket:
+      out.spec.bias = Bias::bucket;
+      out.spec.bucket_max = a.pos.bucket.max;
+      out.spec.bucket_both = a.mask == AttnRecipe::MaskKind::full || a.mask == AttnRecipe::MaskKind::prefix;
+      out.buckets = a.pos.bucket.shared ? builder.shared_buckets : table.table(name + ".buckets", a.pos.bucket.count, H);
+      break;
+  }
+  for (const GateRecipe& g : a.gate) {
+    static constexpr const char* kNames[] = {".gate_sdpa", ".gate_q", ".gate_k", ".gate_v", ".gate_out"};
+    GateLayer layer{.at = g.at};
+    layer.spec = {.act = g.act, .grain = g.grain, .shared = g.heads == GateRecipe::Heads::shared, .add = g.op == GateRecipe::Op::add};
+    const auto [heads, channels] = gate_shape(a, g.at, C);
+    const Dim n = gate_width(layer.spec, heads, channels);
+    const std::string at = name + kNames[static_cast<std::size_t>(g.at)];
+    if (g.from == GateRecipe::From::input) layer.w = table.matrix(at + ".weight", n, C);
+    else layer.value = table.vector(at + ".value", n);
+    out.gate[static_cast<std::size_t>(g.at)] = layer;
+  }
+  out.slot = builder.slots++;
+  if (a.cross && !builder.cross_slot) builder.cross_slot = out.slot;
+  return out;
+}
+
+// ------------------------------------------------------------------------------------------------ forward
+namespace {
+
+template <class List, class Same>
+auto* find(List& list, const Same& same) {
+  const auto it = std::find_if(list.begin(), list.end(), same);
+  return it == list.end() ? nullptr : &*it;
+}
+
+const RowPlan& plan_for(const Pass& pass, const Attention& a) {
+  if (a.spec.cross) return pass.cross;
+  return find(pass.plans, [&](const Pass::Masked& m) { return m.mask == a.mask; })->plan;
+}
+
+const Pass::Rotated* find_table(const Pass& pass, const Attention& a) {
+  return find(pass.tables, [&](const Pass::Rotated& r) { return r.spec == *a.rope && r.head_dim == a.spec.head_dim && r.mask == a.mask; });
+}
+
+Tensor qk_norm(Run& run, const Attention& a, const std::optional<NormLayer>& norm, const Tensor& x) {
+  if (!norm) return x;
+  if (!a.norm_full) return apply(run, norm, x);
+  return apply(run, norm, x.reshape({x[0], x[1] * x[2]})).reshape({x[0], x[1], x[2]});
+}
+
+}  // namespace
+
+Tensor apply(Run& run, const std::optional<GateLayer>& g, const Tensor& input, const Tensor& x) {
+  if (!g) return x;
+  if (g->value) return gate(run, g->spec, x, *g->value);
+  const Tensor logits = tap(run, site::gate_in(g->at), linear(run, input, *g->w));
+  if (run.wants(site::gate(g->at))) tap(run, site::gate(g->at), activation(run, g->spec.act, logits.constant()));
+  return gate(run, g->spec, x, logits);
+}
+
+void prepare(Run& run, Pass& pass, const Attention& a) {
+  if (a.spec.cross) {
+    if (pass.cross.parts.empty()) pass.cross = plan_cross(pass.sequences, pass.memory_sequences);
+    return;
+  }
+  if (!find(pass.plans, [&](const Pass::Masked& m) { return m.mask == a.mask; }))
+    pass.plans.push_back({a.mask, plan_rows(a.mask, pass.sequences)});
+  if (!a.rope || find_table(pass, a)) return;
+  const RowPlan& plan = plan_for(pass, a);
+  std::vector<Dim> lengths;
+  for (const Sequence& s : pass.sequences)
+    lengths.insert(lengths.end(), static_cast<std::size_t>(s.count), s.opened > 0 ? s.opened : s.past + s.count);
+  Pass::Rotated r{*a.rope, a.spec.head_dim, a.mask, rope_table(run, *a.rope, a.spec.head_dim, plan.position, lengths), {}};
+  if (plan.kept_position != plan.position) r.kept = rope_table(run, *a.rope, a.spec.head_dim, plan.kept_position, lengths);
+  pass.tables.push_back(std::move(r));
+}
+
+Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tensor& projected, const RopeTable& table, const RopeTable& kept,
+                      Tensor* q_kept) {
+  const AttentionSpec& s = a.spec;
+  const Dim T = x[0];
+  Tensor q = tap(run, site::q_proj, projected.reshape({T, s.heads, s.head_dim}), s.cross);
+  q = apply(run, a.gate_at(GateRecipe::At::q), x, q);
+  if (a.general) q = linear(run, q.reshape({T * s.heads, s.head_dim}), *a.general).reshape({T, s.heads, s.head_dim});
+  if (a.cosine) q = rapt::norm(run, {NormKind::l2, 1e-12, false}, q, nullptr);
+  if (!a.norm_after_pos) q = tap(run, site::q_normed, qk_norm(run, a, a.q_norm, q), s.cross);
+  auto turn = [&](const RopeTable& by, auto shown) {
+    Tensor turned = by.cos ? rope(run, q, by) : q;
+    if (a.norm_after_pos) turned = shown(run, site::q_normed, qk_norm(run, a, a.q_norm, turned), s.cross);
+    return a.scale ? scale_heads(run, turned, *a.scale, a.scale_max) : turned;
+  };
+  const Tensor result = tap(run, site::q, turn(table, tap), s.cross);
+  if (kept.cos) *q_kept = edited(run, site::q, turn(kept, edited), s.cross);
+  return result;
+}
+
+Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected, const RopeTable& table) {
+  const AttentionSpec& s = a.spec;
+  Tensor k = tap(run, site::k_proj, projected.reshape({source[0], s.kv_heads, s.head_dim}), s.cross);
+  k = apply(run, a.gate_at(GateRecipe::At::k), source, k);
+  if (a.cosine) k = rapt::norm(run, {NormKind::l2, 1e-12, false}, k, nullptr);
+  if (!a.norm_after_pos) k = tap(run, site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross);
+  if (table.cos) k = rope(run, k, table);
+  if (a.norm_after_pos) k = tap(run, site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross);
+  return tap(run, site::k, k, s.cross);
+}
+
+Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pass) {
+  const AttentionSpec& s = a.spec;
+  const Tensor x = tap(run, site::attn_in, input, s.cross);
+  const bool cached_memory = s.cross && !pass.memory;
+  const Tensor& source = s.cross ? pass.memory : x;
+  const bool bias_apart = pass.cache && pass.cache->bias_apart(a);  // keys go into the cache without their bias
+  const Dim T = x[0];
+  AttentionInputs in;
+
+  // Project: each input is read once.
+  Tensor qkv[3];
+  if (s.cross) {
+    qkv[0] = linear(run, x, *a.q.w, a.q.b);
+    if (!cached_memory) project(run, source, {{{a.k.w, a.k.b}, {a.v.w, a.v.b}}}, {qkv + 1, 2});
+  } else {
+    const Projection parts[] = {{a.q.w, a.q.b}, {a.k.w, bias_apart ? nullptr : a.k.b}, {a.v.w, a.v.b}};
+    project(run, x, parts, qkv);
+  }
+
+  const RopeTable none;
+  const RopeTable &table = a.rope ? find_table(pass, a)->table : none, &kept = a.rope ? find_table(pass, a)->kept : none;
+  in.q = finish_queries(run, a, x, qkv[0], table, kept, &in.q_kept);
+  if (!cached_memory) {
+    in.k = finish_keys(run, a, source, qkv[1], table);
+    const Tensor v = tap(run, site::v_proj, qkv[2].reshape({source[0], s.kv_heads, s.v_dim}), s.cross);
+    in.v = tap(run, site::v, apply(run, a.v_norm, apply(run, a.gate_at(At::v), source, v)), s.cross);
+  }
+  KvView cached;
+  if (pass.cache) {
+    const std::span<const Sequence> owners = s.cross ? std::span<const Sequence>(pass.memory_sequences) : pass.sequences;
+    if (!cached_memory) pass.cache->write(run, a, owners, in.k, in.v, a.rope ? &table : nullptr);
+    cached = pass.cache->view(a, owners);
+    in.cache = &cached;
+    in.k = in.v = {};
+  }
+
+  in.extra_logit = a.extra_logit;
+  in.buckets = a.buckets;
+  in.slot_k = a.slot_k;
+  in.slot_v = a.slot_v;
+  in.score_weight = a.score;
+  Tensor z = attention(run, s, in, plan_for(pass, a));                                       // [T,H,Dv]
+  z = apply(run, a.z_norm, apply(run, a.gate_at(At::sdpa), x, z));
+  return tap(run, site::z, z, s.cross).reshape({T, s.heads * s.v_dim});
+}
+
+Tensor run_part(Run& run, const Attention& a, const Tensor& input, const Pass& pass, Sum& sum) {
+  const std::optional<GateLayer>& gate = a.gate_at(At::out);
+  if (gate) sum.open = false;
+  Tensor y = last_product(run, a.o, attend(run, a, input, pass), sum, site::attn_out);         // [T,C]
+  if (sum.done) return y;
+  y = apply(run, gate, input, y.reshape({y[0], 1, y[1]})).reshape({y[0], y[1]});  // one head as wide as the model
+  return tap(run, site::attn_out, y, a.spec.cross);
+}
+
+// ------------------------------------------------------------------------------------------------ what can be seen
+namespace {
+
+using Kind = PointKind;
+constexpr const char* kInside = "it lives inside the fused kernel; edit q, k, value or z of the same layer";
+constexpr const char* kGate = "the gate is applied in one step; edit the same point without _act";
+
+std::string no_q_norm(const Attention& a) { return a.q_norm ? "" : "its queries and keys have no norm"; }
+std::string no_q_norm_in(const Attention& a) {
+  if (!a.q_norm) return no_q_norm(a);
+  return a.gate_at(At::q) || a.gate_at(At::k) || a.general || a.cosine || a.norm_after_pos
+             ? "its norm does not read the projection itself, and what it reads is not held"
+             : "";
+}
+std::string no_rotation(const Attention& a) {
+  if (!a.rope) return "its queries and keys are not rotated: attn_q and attn_k are what its attention reads";
+  return a.norm_after_pos || a.scale ? "something stands behind its rotation: attn_q and attn_k are what its attention reads" : "";
+}
+template <At at>
+std::string no_gate(const Attention& a) {
+  const auto& gate = a.gate_at(at);
+  if (!gate) return "its attention has no gate there";
+  return gate->value ? "its gate is a constant" : "";
+}
+std::string no_scores(const Attention& a) {
+  if (a.mask.keep > 0 && (a.rope || a.spec.bias != Bias::none))
+    return "its rows stand at a second position towards the kept first keys, which plain scores do not know; attn_weights has them";
+  return "";
+}
+
+// Axes: H heads, K kv heads, D head size, V value size; values of the gate at: s sdpa, q, k, v, o out.
+// clang-format off
+const PartPoint<Attention> kPoints[] = {
+  {"attn_norm_scale", site::resid_in, "T1", "", nullptr, Kind::norm_scale, kComputedBeside},
+  {"attn_normalized", site::resid_in, "TC", "", nullptr, Kind::normalized, kComputedBeside},
+  {"attn_in", site::attn_in, "TC", "attn.hook_in"},
+  {"q", site::q_proj, "THD", "attn.hook_q attn.q.hook_out"},
+  {"k", site::k_proj, "SKD", "attn.hook_k attn.k.hook_out"},
+  {"value", site::v_proj, "SKV", "attn.hook_v attn.v.hook_out"},
+  {"q_norm_in", site::q_proj, "THD", "attn.q_norm.hook_in", no_q_norm_in},
+  {"k_norm_in", site::k_proj, "SKD", "attn.k_norm.hook_in", no_q_norm_in},
+  {"q_norm_out", site::q_normed, "THD", "attn.q_norm.hook_out attn.hook_q_normed", no_q_norm},
+  {"k_norm_out", site::k_normed, "SKD", "attn.k_norm.hook_out attn.hook_k_normed", no_q_norm},
+  {"rot_q", site::q, "THD", "attn.hook_rot_q", no_rotation},
+  {"rot_k", site::k, "SKD", "attn.hook_rot_k", no_rotation},
+  {"attn_q", site::q, "THD", ""},
+  {"attn_k", site::k, "SKD", ""},
+  {"attn_v", site::v, "SKV", ""},
+  {"attn_gate_q", site::gate_in(At::q), "Tq", "", no_gate<At::q>},
+  {"attn_gate_q_act", site::gate(At::q), "Tq", "", no_gate<At::q>, Kind::value, kGate},
+  {"attn_gate_k", site::gate_in(At::k), "Sk", "", no_gate<At::k>},
+  {"attn_gate_k_act", site::gate(At::k), "Sk", "", no_gate<At::k>, Kind::value, kGate},
+  {"attn_gate_v", site::gate_in(At::v), "Sv", "", no_gate<At::v>},
+  {"attn_gate_v_act", site::gate(At::v), "Sv", "", no_gate<At::v>, Kind::value, kGate},
+  {"attn_scores", site::q, "HTS", "attn.hook_attn_scores", no_scores, Kind::scores, kInside},
+  {"attn_weights", site::attn_weights, "HTS", "attn.hook_pattern", nullptr, Kind::weights, kInside},
+  {"attn_gate", site::gate_in(At::sdpa), "Ts", "attn.hook_q_gate", no_gate<At::sdpa>},
+  {"attn_gate_act", site::gate(At::sdpa), "Ts", "", no_gate<At::sdpa>, Kind::value, kGate},
+  {"z", site::z, "THV", "attn.hook_z attn.o.hook_in"},
+  {"attn_gate_out", site::gate_in(At::out), "To", "", no_gate<At::out>},
+  {"attn_gate_out_act", site::gate(At::out), "To", "", no_gate<At::out>, Kind::value, kGate},
+  {"attn_out", site::attn_out, "TC", "attn.hook_out"},
+  {"attn_out_post", site::part_out, "TC", "hook_attn_out"},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const PartPoint<Attention>> part_points(Of<Attention>) { return kPoints; }
+
+void see_gates(Taps& taps, const Taps::See& f) {
+  for (const At at : {At::sdpa, At::q, At::k, At::v, At::out}) taps.see(site::gate(at), f);
+}
+
+Dim axis_size(const Attention& a, char axis) {
+  const auto gate = [&](At at) { return a.gate_at(at)->w->rows; };
+  switch (axis) {
+    case 'H': return a.spec.heads;
+    case 'K': return a.spec.kv_heads;
+    case 'D': return a.spec.head_dim;
+    case 'V': return a.spec.v_dim;
+    case 's': return gate(At::sdpa);
+    case 'q': return gate(At::q);
+    case 'k': return gate(At::k);
+    case 'v': return gate(At::v);
+    default: return gate(At::out);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ costs
+PartCost cost(const Attention& a, Dim context) {
+  const AttentionSpec& s = a.spec;
+  PartCost c;
+  const auto gate = [&](At at) { return a.gate_at(at) ? operations(a.gate_at(at)->w) : 0; };
+  const double of_keys = operations(a.k.w) + operations(a.v.w) + gate(At::k) + gate(At::v);
+  c.matrices = operations(a.q.w) + operations(a.o.w) + gate(At::q) + gate(At::sdpa) + gate(At::out) +
+               static_cast<double>(s.heads) * operations(a.general);
+  (s.cross ? c.source : c.matrices) += of_keys;
+  Dim keys = context;  // that a token sees which has `context` tokens before and with it
+  if (a.mask.left != Mask::kAll) keys = std::min(keys, a.mask.left + 1 + a.mask.keep);
+  if (a.mask.chunk > 0) keys = std::min(keys, a.mask.chunk);
+  if (a.slot_k) keys += s.cross ? 0 : a.slot_k->rows;
+  c.attention = 2 * static_cast<double>(s.heads * (s.head_dim + s.v_dim)) * static_cast<double>(keys);
+  const Dim values = s.kv_heads * (s.head_dim + s.v_dim);
+  (s.cross ? c.memory_values : c.kv_values) = values;
+  if (!s.cross && (a.mask.left != Mask::kAll || a.mask.chunk > 0)) c.kv_forgotten = values;
+  return c;
+}
+
+}  // namespace rapt

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kind of part is to the stack around it. Each has a header beside this one, with a struct Y of its weights, built from its recipe X
+// (recipe/parts/part.h), and
+//   build_shared(builder, x)                   weights that the parts of a stack share, made before its layers
+//   build(builder, x) -> Y                     its own weights; slots of the cache
+//   prepare(run, pass, y)                      what it will ask of the pass, before the first layer
+//   run_part(run, y, input, pass, sum)         the forward, [T,C] -> [T,C]
+//   part_points(Of<Y>), axis_size(y, axis)     what can be seen inside, by name
+//   cost(y, context) -> PartCost               operations and what the cache keeps
+// and one line in AnyPart (nn/layers.h). Whoever asks does so through std::visit: a kind that lacks one of these does not compile.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+
+#include "rapt/nn/basic_layers.h"
+#include "rapt/nn/pass.h"
+#include "rapt/recipe/recipe.h"
+#include "rapt/run/run.h"
+
+namespace rapt {
+
+// Carried from part to part while a stack is built.
+struct PartBuilder {
+  WeightTable& table;
+  const Recipe& recipe;
+  std::string stack;                       // "decoder"
+  std::string name = {};                   // of the part being built: "decoder.3.self"
+  int slots = 0;                           // of the cache, given out so far
+  std::optional<int> cross_slot = {};      // of the first cross-attention
+  const Weight* shared_buckets = nullptr;  // of distances, one table for the stack
+};
+
+// The sum that a part's result goes into: residual + scale * result. A part whose last step is one product may form it there.
+struct Sum {
+  const Tensor& residual;
+  double scale = 1;
+  bool open = false;  // nothing stands between the result and the sum, and nobody looks at the result
+  bool done = false;  // the part has formed it
+};
+// The last product of a part, with the sum where that may be. Observers of the product, at `site`, get it apart, computed by the same chain
+// of additions: the same bits.
+Tensor last_product(Run& run, const LinearLayer& last, const Tensor& x, Sum& sum, Site site);
+
+// A key for random numbers inside a part; use 0 is the dropout of its result.
+inline std::uint64_t random_site(const Run& run, int use) { return static_cast<std::uint64_t>(run.part) * 8 + static_cast<std::uint64_t>(use); }
+
+// Per token, of one part.
+struct PartCost {
+  double matrices = 0;   // floating-point operations in matrices
+  double source = 0;     // … of those, for each row of the memory instead
+  double attention = 0;  // … in scores and weighted sums, where a token sees `context` tokens
+  Dim kv_values = 0;     // numbers that the cache keeps for it
+  Dim kv_forgotten = 0;  // … of which sooner or later forgotten
+  Dim memory_values = 0; // numbers kept per row of the memory
+};
+inline double operations(const Weight* w) { return w ? 2 * static_cast<double>(w->size()) : 0; }
+
+// Something inside a part that can be asked for by name (inspect/sites.h).
+enum class PointKind {
+  value,                   // a tensor that passes by
+  weights, scores,         // [H,T,keys], computed row by row on request
+  normalized, norm_scale,  // of the norm whose input passes by, before its gain: (x - mean) / scale, and scale
+};
+template <class Y>
+struct PartPoint {
+  const char* name;  // ours, without prefix and layer
+  Site site;
+  const char* axes;   // T rows, S rows that are looked at, C width, 1; the rest are the part's own: axis_size
+  const char* hooks;  // TransformerLens's names inside a block, the usual one first
+  std::string (*absent)(const Y&) = nullptr;  // why this part has none; "" where it has
+  PointKind kind = PointKind::value;
+  const char* fixed = "";  // why it cannot be edited
+};
+inline constexpr const char* kComputedBeside = "it is computed beside the pass; edit what it is made of";
+
+}  // namespace rapt

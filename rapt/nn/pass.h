@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the layers of one stack share in one pass.
+#pragma once
+#include <vector>
+
+#include "rapt/ops/rope.h"
+#include "rapt/run/batch.h"
+#include "rapt/run/run.h"
+
+namespace rapt {
+
+class KvCache;
+
+// Who the rows are, and what only depends on that. Made whole before the first layer: each part says what it will ask for (prepare).
+struct Pass {
+  std::vector<Sequence> sequences;         // of the rows that run through this stack
+  Tensor memory;                           // decoder: the encoder's result, or absent where its keys are in the cache
+  std::vector<Sequence> memory_sequences;  // its rows; ids are those of `sequences`
+  KvCache* cache = nullptr;
+
+  struct Masked {
+    Mask mask;
+    RowPlan plan;
+  };
+  struct Rotated {
+    RopeSpec spec;
+    Dim head_dim;
+    Mask mask;
+    RopeTable table, kept;  // `kept`: at the positions rows take towards kept keys; absent where they are the same
+  };
+  std::vector<Masked> plans;
+  std::vector<Rotated> tables;
+  RowPlan cross;
+};
+
+}  // namespace rapt
