@@ -16,12 +16,36 @@
 namespace rapt::test {
 namespace {
 
-constexpr Site kSites[] = {site::tokens,     site::positions, site::embed,     site::resid_in,   site::part_out,     site::resid_sum,
-                           site::resid_out,  site::final_norm, site::unembed,  site::logits,     site::attn_in,      site::q_proj,
-                           site::k_proj,     site::v_proj,     site::q_normed, site::k_normed,   site::q,            site::k,
-                           site::v,          site::z,          site::attn_out, site::attn_stats, site::attn_weights, site::ffn_in,
-                           site::ffn_pre,    site::ffn_linear, site::ffn_hidden, site::ffn_out,
-                           site::gate_in(GateRecipe::At::sdpa), site::gate(GateRecipe::At::sdpa)};
+constexpr Site kSites[] = {site::tokens,
+                           site::positions,
+                           site::embed,
+                           site::resid_in,
+                           site::part_out,
+                           site::resid_sum,
+                           site::resid_out,
+                           site::final_norm,
+                           site::unembed,
+                           site::logits,
+                           site::attn_in,
+                           site::q_proj,
+                           site::k_proj,
+                           site::v_proj,
+                           site::q_normed,
+                           site::k_normed,
+                           site::q,
+                           site::k,
+                           site::v,
+                           site::z,
+                           site::attn_out,
+                           site::attn_stats,
+                           site::attn_weights,
+                           site::ffn_in,
+                           site::ffn_pre,
+                           site::ffn_linear,
+                           site::ffn_hidden,
+                           site::ffn_out,
+                           site::gate_in(GateRecipe::At::sdpa),
+                           site::gate(GateRecipe::At::sdpa)};
 
 struct Subject {
   Recipe recipe;
@@ -109,7 +133,9 @@ Count compare_everything(const Kernels& table) {
           if (mode == 2) taps.see(site, [](const Tapped&) {});
           if (mode == 3) taps.edit(site, [](const Tapped&) {});
         }
-        if (mode == 2) taps.want_weights(site::attn_weights, [](const Tapped&) { return std::vector<Taps::HeadRow>{{0, 3}, {1, 5}}; }, [](const Tapped&) {});
+        if (mode == 2)
+          taps.want_weights(
+              site::attn_weights, [](const Tapped&) { return std::vector<Taps::HeadRow>{{0, 3}, {1, 5}}; }, [](const Tapped&) {});
         const PackedBatch packed({&text, 1});
         count.compare(alone, all_values(forward(run, model, packed.batch)).data());
       }

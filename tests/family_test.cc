@@ -109,9 +109,7 @@ std::vector<Mutation> mutations() {
       return any;
     };
   };
-  auto attention = [parts](auto change) {
-    return parts([change](PartRecipe& p) { return p.attention() && change(*p.attention()); });
-  };
+  auto attention = [parts](auto change) { return parts([change](PartRecipe& p) { return p.attention() && change(*p.attention()); }); };
   auto rope = [attention](auto change) {
     return attention([change](AttnRecipe& a) { return a.pos.kind == PosRecipe::Kind::rope && change(a.pos.rope); });
   };

@@ -166,14 +166,20 @@ TEST(ModelFolder, AFamilyIsTakenOnlyWhereItSaysEverything) {
   EXPECT_EQ(changed("gpt2", [](Recipe& r) { r.embed.sink_tokens = 1; }), "");
   EXPECT_EQ(changed("gpt2", [](Recipe& r) { r.head.cap = 30; }), "");
   EXPECT_EQ(changed("llama2", [](Recipe& r) { r.embed.scale_sqrt_width = true; }), "");
-  EXPECT_EQ(
-      changed("mistral", [](Recipe& r) { each_part(r, [](PartRecipe& p) {
-        if (p.self()) p.self()->keep = 2;
-      }); }),
-      "");
-  EXPECT_EQ(changed("gemma2", [](Recipe& r) { each_part(r, [](PartRecipe& p) {
-    if (p.self()) p.self()->scale = {};
-  }); }), "gemma2");
+  EXPECT_EQ(changed("mistral",
+                    [](Recipe& r) {
+                      each_part(r, [](PartRecipe& p) {
+                        if (p.self()) p.self()->keep = 2;
+                      });
+                    }),
+            "");
+  EXPECT_EQ(changed("gemma2",
+                    [](Recipe& r) {
+                      each_part(r, [](PartRecipe& p) {
+                        if (p.self()) p.self()->scale = {};
+                      });
+                    }),
+            "gemma2");
   EXPECT_EQ(changed("gemma2", [](Recipe& r) { r.decoder->pattern = "G", r.decoder->kinds.erase("L"); }), "gemma2");
   EXPECT_EQ(changed("bert", [](Recipe& r) { r.head = {.kind = HeadRecipe::Kind::none}; }), "bert");
   EXPECT_EQ(changed("bert", [](Recipe& r) { r.embed.types = 0; }), "");

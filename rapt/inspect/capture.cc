@@ -78,7 +78,8 @@ std::vector<Asked> ask_points(const Model& model, std::span<const std::string> n
   for (const std::string& name : names)
     for (Point& p : find_points(model, name)) {
       std::string full = name;
-      if (const std::size_t star = full.find('*'); star != std::string::npos) full.replace(star, 1, p.name.substr(p.name.find(concat(".", p.layer)) + 1));
+      if (const std::size_t star = full.find('*'); star != std::string::npos)
+        full.replace(star, 1, p.name.substr(p.name.find(concat(".", p.layer)) + 1));
       if (std::any_of(asked.begin(), asked.end(), [&](const Asked& a) { return a.name == full; }))
         fail_usage("'", full, "' is asked for twice");
       asked.push_back({std::move(full), std::move(p)});

@@ -127,7 +127,8 @@ void write_headvis(const AttentionRecord& record, std::span<const HeadMetrics> m
   for (const HeadMetrics& m : metrics) {
     if (!shown(m.place)) continue;
     if (m.place.number > 0)
-      fail("headvis: layer ", m.place.layer, " has several attentions, and HeadVis knows one for each layer; `rapt inspect heads` shows them");
+      fail("headvis: layer ", m.place.layer,
+           " has several attentions, and HeadVis knows one for each layer; `rapt inspect heads` shows them");
     layers = std::max(layers, m.place.layer + 1);
     most = std::max(most, m.head + 1);
     of[{m.place.layer, m.head}] = &m;

@@ -132,9 +132,8 @@ void add_points(std::vector<Entry>& all, std::span<const PartName> uses) {
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> kAll = [] {
     std::vector<Entry> all(std::begin(kBegin), std::end(kBegin));
-    [&]<class... Y, class... X>(std::variant<Y...>*, std::variant<X...>*) {
-      (add_points<Y>(all, part_names(Of<X>{})), ...);
-    }(static_cast<AnyPart*>(nullptr), static_cast<AnyPartRecipe*>(nullptr));
+    [&]<class... Y, class... X>(std::variant<Y...>*, std::variant<X...>*) { (add_points<Y>(all, part_names(Of<X>{})), ...); }(
+        static_cast<AnyPart*>(nullptr), static_cast<AnyPartRecipe*>(nullptr));
     all.insert(all.end(), std::begin(kEnd), std::end(kEnd));
     return all;
   }();
@@ -142,43 +141,70 @@ const std::vector<Entry>& entries() {
 }
 
 // Names of TransformerLens that are known and have no tensor here.
-struct Refused { const char *hook, *why; };
+struct Refused {
+  const char *hook, *why;
+};
 const Refused kRefused[] = {
-  {"attn.hook_result", "each head's own part of the output is not held: multiply z by the head's columns of the output matrix"},
-  {"hook_attn_in", "TransformerLens means the residual stream before the norm (use_attn_in): that is resid_pre; after the norm: attn_in"},
-  {"hook_cross_attn_in", "TransformerLens means the residual stream before the norm: that is resid_mid; after the norm: cross_attn_in"},
-  {"hook_mlp_in", "TransformerLens means the residual stream before the norm (use_hook_mlp_in): that is resid_mid; after the norm: mlp_in"},
-  {"hook_q_input", "copies of the input per head are not made: attn_in is what all heads read"},
-  {"hook_k_input", "copies of the input per head are not made: attn_in is what all heads read"},
-  {"hook_v_input", "copies of the input per head are not made: attn_in is what all heads read"},
-  {"mlp.hook_mid", "there is no norm inside the feed-forward part"},
-  {"mlp.hook_expert_indices", "it has no experts"},
-  {"mlp.hook_expert_weights", "it has no experts"},
-  {"router_logits", "it has no experts"},
-  {"expert_weights", "it has no experts"},
-  {"expert_indices", "it has no experts"},
-  {"hook_token_type_embed", "embeddings of token types are not held apart: full_embeddings has them in it"},
-  {"hook_tokens", "tokens are written beside the tensors"},
-  {"Qcur", "ggml calls queries so before and after their rotation: write q.L (before) or attn_q.L (what attention reads)"},
-  {"Kcur", "ggml calls keys so before and after their rotation: write k.L (before) or attn_k.L (what attention reads)"},
-  {"kq", "ggml's are not scaled yet: attn_scores.L are, and masked"},
-  {"inp_tokens", "tokens are written beside the tensors"},
-  {"inp_pos", "positions are the rows' numbers"},
-  {"rotary_emb.hook_cos", "tables of angles are no tensors of a layer: rapt inspect positions shows them"},
-  {"rotary_emb.hook_sin", "tables of angles are no tensors of a layer: rapt inspect positions shows them"},
+    {"attn.hook_result", "each head's own part of the output is not held: multiply z by the head's columns of the output matrix"},
+    {"hook_attn_in", "TransformerLens means the residual stream before the norm (use_attn_in): that is resid_pre; after the norm: attn_in"},
+    {"hook_cross_attn_in", "TransformerLens means the residual stream before the norm: that is resid_mid; after the norm: cross_attn_in"},
+    {"hook_mlp_in",
+     "TransformerLens means the residual stream before the norm (use_hook_mlp_in): that is resid_mid; after the norm: mlp_in"},
+    {"hook_q_input", "copies of the input per head are not made: attn_in is what all heads read"},
+    {"hook_k_input", "copies of the input per head are not made: attn_in is what all heads read"},
+    {"hook_v_input", "copies of the input per head are not made: attn_in is what all heads read"},
+    {"mlp.hook_mid", "there is no norm inside the feed-forward part"},
+    {"mlp.hook_expert_indices", "it has no experts"},
+    {"mlp.hook_expert_weights", "it has no experts"},
+    {"router_logits", "it has no experts"},
+    {"expert_weights", "it has no experts"},
+    {"expert_indices", "it has no experts"},
+    {"hook_token_type_embed", "embeddings of token types are not held apart: full_embeddings has them in it"},
+    {"hook_tokens", "tokens are written beside the tensors"},
+    {"Qcur", "ggml calls queries so before and after their rotation: write q.L (before) or attn_q.L (what attention reads)"},
+    {"Kcur", "ggml calls keys so before and after their rotation: write k.L (before) or attn_k.L (what attention reads)"},
+    {"kq", "ggml's are not scaled yet: attn_scores.L are, and masked"},
+    {"inp_tokens", "tokens are written beside the tensors"},
+    {"inp_pos", "positions are the rows' numbers"},
+    {"rotary_emb.hook_cos", "tables of angles are no tensors of a layer: rapt inspect positions shows them"},
+    {"rotary_emb.hook_sin", "tables of angles are no tensors of a layer: rapt inspect positions shows them"},
 };
 
 // What nnterp and ggml's graphs call our points, in our words or as a hook.
-struct Alias { const char *theirs, *ours; };
+struct Alias {
+  const char *theirs, *ours;
+};
 const Alias kAliases[] = {
-  {"token_embeddings", "embeddings"}, {"layers_input", "resid_pre"}, {"layers_output", "resid_post"},
-  {"attentions_input", "attn_in"}, {"attentions_output", "attn_out"}, {"attention_probabilities", "attn_weights"},
-  {"mlps_input", "mlp_in"}, {"mlps_output", "mlp_out"},
-  {"inp_embd", "embeddings"}, {"attn_norm", "attn_in"}, {"Vcur", "value"}, {"kq_soft_max", "attn_weights"}, {"kqv", "z"}, {"kqv_out", "z"},
-  {"attn_out", "attn_out"}, {"ffn_inp", "resid_mid"}, {"ffn_norm", "mlp_in"}, {"ffn_gate", "mlp.gate.hook_out"},
-  {"ffn_up", "mlp.in.hook_out"}, {"ffn_swiglu", "mlp_act"}, {"ffn_geglu", "mlp_act"}, {"ffn_out", "mlp_out"}, {"l_out", "resid_post"},
-  {"result_norm", "final_norm"}, {"result_output", "logits"},
-  {"Qcur", "Qcur"}, {"Kcur", "Kcur"}, {"kq", "kq"}, {"inp_tokens", "inp_tokens"}, {"inp_pos", "inp_pos"},
+    {"token_embeddings", "embeddings"},
+    {"layers_input", "resid_pre"},
+    {"layers_output", "resid_post"},
+    {"attentions_input", "attn_in"},
+    {"attentions_output", "attn_out"},
+    {"attention_probabilities", "attn_weights"},
+    {"mlps_input", "mlp_in"},
+    {"mlps_output", "mlp_out"},
+    {"inp_embd", "embeddings"},
+    {"attn_norm", "attn_in"},
+    {"Vcur", "value"},
+    {"kq_soft_max", "attn_weights"},
+    {"kqv", "z"},
+    {"kqv_out", "z"},
+    {"attn_out", "attn_out"},
+    {"ffn_inp", "resid_mid"},
+    {"ffn_norm", "mlp_in"},
+    {"ffn_gate", "mlp.gate.hook_out"},
+    {"ffn_up", "mlp.in.hook_out"},
+    {"ffn_swiglu", "mlp_act"},
+    {"ffn_geglu", "mlp_act"},
+    {"ffn_out", "mlp_out"},
+    {"l_out", "resid_post"},
+    {"result_norm", "final_norm"},
+    {"result_output", "logits"},
+    {"Qcur", "Qcur"},
+    {"Kcur", "Kcur"},
+    {"kq", "kq"},
+    {"inp_tokens", "inp_tokens"},
+    {"inp_pos", "inp_pos"},
 };
 // clang-format on
 
@@ -245,7 +271,7 @@ Found point_at(const Entry& e, Place p) {
 struct Wanted {
   const Entry* entry = nullptr;
   std::string why = {};  // no entry: a name that is known and refused
-  int number = 0;        // which of the parts of its kind, from 1; 0: not said
+  int number = 0;  // which of the parts of its kind, from 1; 0: not said
 };
 
 Wanted by_own_name(std::string_view name) {
@@ -332,7 +358,7 @@ struct Name {
   std::optional<Stack> stack;
   std::string word, layer;  // layer: "" where none was written
   bool hook = false;  // a name of TransformerLens
-  int number = 0;     // behind the layer: which of the parts of one kind, from 1; 0: not said
+  int number = 0;  // behind the layer: which of the parts of one kind, from 1; 0: not said
 };
 
 // layers_output[5], l_out-5, result_norm; nothing where the name is none of these.
@@ -492,11 +518,13 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
       fail_usage("'", text, "': ", model.recipe.name, " has an encoder and a decoder; write encoder.", rest, " or decoder.", rest);
     }
     const std::vector<int> parts = parts_with(*w.entry, stack, layer);
-    if (parts.empty() && why.empty()) why = concat("this layer has no ", w.entry->its.title, w.entry->its.title == "feed-forward" ? " part" : "");
+    if (parts.empty() && why.empty())
+      why = concat("this layer has no ", w.entry->its.title, w.entry->its.title == "feed-forward" ? " part" : "");
     const int number = name.number > 0 ? name.number : w.number, count = static_cast<int>(parts.size());
     if (name.number > 0 && (w.entry->of != Owner::part || number > count))
       fail_usage("there is no '", text, "' in ", model.recipe.name, ": layer ", layer, " has ",
-                 w.entry->of != Owner::part ? concat("one ", w.entry->name) : concat(count, " ", w.entry->its.title, count == 1 ? " part" : " parts"),
+                 w.entry->of != Owner::part ? concat("one ", w.entry->name)
+                                            : concat(count, " ", w.entry->its.title, count == 1 ? " part" : " parts"),
                  ", counted from 1");
     if (count > 1 && number == 0 && name.layer != "*")
       fail_usage("'", text, "' means ", count, " things: layer ", layer, " of ", model.recipe.name, " has ", count, " ", w.entry->its.title,
@@ -529,7 +557,8 @@ std::vector<PointLine> list_points(const Model& model) {
           if (number >= static_cast<int>(parts.size())) continue;
           Found found = point_at(e, {model, which, stack, layer, parts[static_cast<std::size_t>(number)]});
           if (!found.point) continue;
-          if (line.layers++ == 0) line.example = std::move(*found.point), line.first = layer, part = parts[static_cast<std::size_t>(number)];
+          if (line.layers++ == 0)
+            line.example = std::move(*found.point), line.first = layer, part = parts[static_cast<std::size_t>(number)];
         }
         if (line.layers == 0) continue;
         line.name = concat(stacks.size() == 2 ? concat(word_for(which), ".") : "", e.name, e.of == Owner::stack ? "" : ".L",

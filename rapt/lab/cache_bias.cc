@@ -59,7 +59,8 @@ Rows attention_rows(Device& device, const Model& model, std::span<const std::int
   run.taps = &taps;
   std::vector<Taps::HeadRow> wanted;
   for (Dim i = 0; i < kQueries; ++i) wanted.push_back({0, i});
-  taps.want_weights(site::attn_weights, [&](const Tapped&) { return wanted; }, [&](const Tapped& t) { rows.push_back(values_of(t.value)); });
+  taps.want_weights(
+      site::attn_weights, [&](const Tapped&) { return wanted; }, [&](const Tapped& t) { rows.push_back(values_of(t.value)); });
   batch.tokens = tokens.last(kQueries);
   batch.sequences[0] = {.first = 0, .count = kQueries, .past = n - kQueries};
   forward(run, model, batch, nullptr, &cache);

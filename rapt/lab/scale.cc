@@ -35,7 +35,9 @@ Look look(Device& f64, Dim d, double scale_by, std::uint64_t seed) {
   });
   std::vector<Taps::HeadRow> rows;
   for (Dim i = 0; i < kRows; ++i) rows.push_back({0, i});
-  taps.want_weights(site::attn_weights, [&](const Tapped&) { return rows; }, [&](const Tapped& t) { l.strongest += largest(values_of(t.value)) / kRows; });
+  taps.want_weights(
+      site::attn_weights, [&](const Tapped&) { return rows; },
+      [&](const Tapped& t) { l.strongest += largest(values_of(t.value)) / kRows; });
   AttentionInputs in{.q = normal_tensor(run, {kRows, 1, d}, mix_key(seed, 1))};
   in.k = normal_tensor(run, {kKeys, 1, d}, mix_key(seed, 2));
   in.v = normal_tensor(run, {kKeys, 1, 8}, mix_key(seed, 3));

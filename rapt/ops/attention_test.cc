@@ -362,7 +362,8 @@ Pass forward(const Scene& s, Device& device, bool watched, const std::vector<Tap
     run.taps = &taps;
     taps.see(site::attn_stats, [&](const Tapped& t) { pass.stats = values_of(t.value); });
     if (!chosen.empty())
-      taps.want_weights(site::attn_weights, [&](const Tapped&) { return chosen; }, [&](const Tapped& t) { pass.weights.push_back(values_of(t.value)); });
+      taps.want_weights(
+          site::attn_weights, [&](const Tapped&) { return chosen; }, [&](const Tapped& t) { pass.weights.push_back(values_of(t.value)); });
   }
   std::vector<Tensor> in;
   for (const Array& a : s.inputs()) in.push_back(upload(run, a));

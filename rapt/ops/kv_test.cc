@@ -291,8 +291,9 @@ TEST(Kv, WeightsOfARowComeFromTheCache) {
     Taps taps;
     run.taps = &taps;
     std::vector<double> weights;
-    taps.want_weights(site::attn_weights, [](const Tapped&) { return std::vector<Taps::HeadRow>{{.head = 3, .row = 0}}; },
-                      [&](const Tapped& t) { weights = values_of(t.value); });
+    taps.want_weights(
+        site::attn_weights, [](const Tapped&) { return std::vector<Taps::HeadRow>{{.head = 3, .row = 0}}; },
+        [&](const Tapped& t) { weights = values_of(t.value); });
     const Tensor q = run.make({1, 4, 32});
     std::memcpy(q.data, x.q.data(), x.q.size() * sizeof(float));
     const Sequence one{.first = 0, .count = 1, .past = 99};

@@ -19,8 +19,7 @@ std::string rule(Dim n) {
 
 }  // namespace
 
-Drawing::Drawing(bool color, Dim width)
-    : color_(color), width_(std::clamp<Dim>(width, 24, 100)), box_(std::min<Dim>(width_, 92)) {}
+Drawing::Drawing(bool color, Dim width) : color_(color), width_(std::clamp<Dim>(width, 24, 100)), box_(std::min<Dim>(width_, 92)) {}
 
 void Drawing::words(std::string_view title, std::string_view s, Dim hang) {
   const std::vector<std::string> lines = fold_text(concat(title, s), width_ - hang);

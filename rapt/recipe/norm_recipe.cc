@@ -17,8 +17,7 @@ void check_norm(const NormRecipe& n, const std::string& path, bool causal, bool 
     fail(path, ": l2 with weight plus_one exists in no model and is not built; use weight \"one\"");
   if (n.kind == Kind::batch && n.weight == NormRecipe::Gain::plus_one)
     fail(path, ": batch norm with weight plus_one exists in no model and is not built; use weight \"one\"");
-  if (n.kind == Kind::l2 && n.bias)
-    fail(path, ".bias: l2 gives a direction of length one and has no bias; use layer or rms, or remove it");
+  if (n.kind == Kind::l2 && n.bias) fail(path, ".bias: l2 gives a direction of length one and has no bias; use layer or rms, or remove it");
   if (n.bias && n.weight == NormRecipe::Gain::none)
     fail(path, ".bias: a bias without a weight beside it is not built; use weight \"one\" or no bias");
 }

@@ -505,9 +505,8 @@ bool reads_memory(const PartRecipe& part) {
   return std::visit([](const auto& body) { return reads_memory(body); }, part.body);
 }
 bool is_causal(const LayerRecipe& layer) {
-  return std::any_of(layer.parts.begin(), layer.parts.end(), [](const PartRecipe& p) {
-    return std::visit([](const auto& body) { return is_causal(body); }, p.body);
-  });
+  return std::any_of(layer.parts.begin(), layer.parts.end(),
+                     [](const PartRecipe& p) { return std::visit([](const auto& body) { return is_causal(body); }, p.body); });
 }
 
 const LayerRecipe& StackRecipe::layer(Dim i) const {

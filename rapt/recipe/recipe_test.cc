@@ -308,8 +308,7 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
        [](Recipe& r) { r.decoder->kinds["L"].parallel = true, part(r, 0).norm_sum = Norm{}; }},
       {"residual_scale: must not be 0", [](Recipe& r) { part(r, 0).residual_scale = 0; }},
       {"dropout: must be below 1", [](Recipe& r) { part(r, 1).dropout = 1; }},
-      {"there is no encoder whose result could be looked at",
-       [](Recipe& r) { attn(r).cross = true, attn(r).pos = {}; }},
+      {"there is no encoder whose result could be looked at", [](Recipe& r) { attn(r).cross = true, attn(r).pos = {}; }},
       {"nothing would read the encoder",
        [](Recipe& r) { r = tiny_encoder_decoder(), r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin() + 1); }},
       {"encoder.kinds.L.parts[0].cross: an encoder has no memory",
@@ -464,7 +463,8 @@ TEST(Recipe, UnusualButLegal) {
       [](Recipe& r) { r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin()); },  // feed-forward only
       [](Recipe& r) { r.encoder = std::move(r.decoder), r.decoder.reset(); },                      // an encoder with a causal mask
       [](Recipe& r) {
-        r = tiny_encoder_decoder(), part(r, 1).attention()->gate = {{.at = GateRecipe::At::k}}, part(r, 1).attention()->mask = AttnRecipe::MaskKind::full;
+        r = tiny_encoder_decoder(), part(r, 1).attention()->gate = {{.at = GateRecipe::At::k}},
+        part(r, 1).attention()->mask = AttnRecipe::MaskKind::full;
       },
       [](Recipe& r) { r.vocab = 0, r.head.kind = HeadRecipe::Kind::none; },
   };

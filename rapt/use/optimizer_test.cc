@@ -28,8 +28,7 @@ Recipe toy() {
   r.context = 16;
   LayerRecipe layer;
   layer.parts.push_back({.norm_in = NormRecipe{}, .body = AttnRecipe{.heads = 2}});
-  layer.parts.push_back(
-      {.norm_in = NormRecipe{}, .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .width = 9, .bias = true}});
+  layer.parts.push_back({.norm_in = NormRecipe{}, .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .width = 9, .bias = true}});
   r.decoder = StackRecipe{.layers = 1, .kinds = {{"L", layer}}, .final_norm = NormRecipe{}};
   return r;
 }

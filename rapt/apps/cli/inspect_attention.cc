@@ -108,8 +108,8 @@ Document view(const Subject& s, const Options& o) {
   Document d{.name = "attention", .title = concat("One head of ", model_line(s)), .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   const MapWindow& w = map.window;
-  std::string title = concat(stack_prefix(model, place.stack), place.cross ? "cross-attention, " : "", "layer ", layer_label(place.layer, place.number), ", head ",
-                             head, ": first token ", fixed(best, 2));
+  std::string title = concat(stack_prefix(model, place.stack), place.cross ? "cross-attention, " : "", "layer ",
+                             layer_label(place.layer, place.number), ", head ", head, ": first token ", fixed(best, 2));
   if (!place.cross)
     title += concat(", itself ", fixed(sums.self / rows, 2), ", the one before ", fixed(sums.previous / std::max(1.0, rows - 1), 2));
   title += concat(", entropy ", fixed(sums.entropy / rows, 2));

@@ -67,8 +67,8 @@ void add_heads(Document& d, const Comparison& c, const Model& model) {
           .rows = {}};
   for (std::size_t i = 0; i < std::min<std::size_t>(5, order.size()); ++i) {
     const ComparedHead& h = *order[i];
-    t.rows.push_back({concat(stack_prefix(model, h.stack), layer_label(h.layer, h.number)), std::to_string(h.head), Cell(h.first[0], 3), Cell(h.first[1], 3),
-                      Cell(h.entropy[0], 3), Cell(h.entropy[1], 3)});
+    t.rows.push_back({concat(stack_prefix(model, h.stack), layer_label(h.layer, h.number)), std::to_string(h.head), Cell(h.first[0], 3),
+                      Cell(h.first[1], 3), Cell(h.entropy[0], 3), Cell(h.entropy[1], 3)});
   }
   d.parts.push_back(std::move(t));
 }

@@ -42,7 +42,8 @@ void add_place(Document& d, const std::string& place, const Places& layers) {
     double mean = 0, closed = 0;
     const auto n = static_cast<double>(heads.size());
     for (const GateStats* g : heads) mean += g->mean / n, closed += g->closed / n;
-    t.rows.push_back({layer_label(layer.first, layer.second), Cell(n, 0), Cell(mean, 3), Cell(100 * closed, 1), named(**least), named(**most), bars(heads)});
+    t.rows.push_back({layer_label(layer.first, layer.second), Cell(n, 0), Cell(mean, 3), Cell(100 * closed, 1), named(**least),
+                      named(**most), bars(heads)});
     map.rows.push_back(layer_label(layer.first, layer.second));
     for (std::size_t h = 0; h < most_heads; ++h)
       map.values.push_back(h < heads.size() ? heads[h]->mean : std::numeric_limits<double>::quiet_NaN());
@@ -75,8 +76,9 @@ Document view(const Subject& s) {
   double mean = 0, closed = 0, values = 0;
   Json::Array facts;
   for (const GateStats& g : all) {
-    places[concat(stack_prefix(s.net(), g.stack), g.cross ? "cross " : "", gate_name(g.at), g.constant ? " (constant)" : "")][{g.layer, g.number}]
-        .push_back(&g);
+    places[concat(stack_prefix(s.net(), g.stack), g.cross ? "cross " : "", gate_name(g.at), g.constant ? " (constant)" : "")]
+          [{g.layer, g.number}]
+              .push_back(&g);
     const auto n = static_cast<double>(g.values);
     mean += g.mean * n, closed += g.closed * n, values += n;
     facts.push_back(gate_json(g));

@@ -70,8 +70,9 @@ Table clearest(const Model& model, const std::vector<HeadMetrics>& all) {
     std::sort(heads.begin(), heads.end(), [&](const HeadMetrics* a, const HeadMetrics* b) { return kind.beyond(*a) > kind.beyond(*b); });
     std::string names;
     for (std::size_t i = 0; i < std::min<std::size_t>(4, heads.size()); ++i)
-      names += concat(i ? ", " : "", stack_prefix(model, heads[i]->place.stack), "L", layer_label(heads[i]->place.layer, heads[i]->place.number), "H", heads[i]->head, " ",
-                      fixed(heads[i]->*kind.share, 2));
+      names +=
+          concat(i ? ", " : "", stack_prefix(model, heads[i]->place.stack), "L", layer_label(heads[i]->place.layer, heads[i]->place.number),
+                 "H", heads[i]->head, " ", fixed(heads[i]->*kind.share, 2));
     t.rows.push_back({kind.name, called(kind.name), names});
   }
   t.rows.push_back({"uniform", called("uniform"), ""});

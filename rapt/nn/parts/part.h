@@ -24,10 +24,10 @@ namespace rapt {
 struct PartBuilder {
   WeightTable& table;
   const Recipe& recipe;
-  std::string stack;                       // "decoder"
-  std::string name = {};                   // of the part being built: "decoder.3.self"
-  int slots = 0;                           // of the cache, given out so far
-  std::optional<int> cross_slot = {};      // of the first cross-attention
+  std::string stack;  // "decoder"
+  std::string name = {};  // of the part being built: "decoder.3.self"
+  int slots = 0;  // of the cache, given out so far
+  std::optional<int> cross_slot = {};  // of the first cross-attention
   const Weight* shared_buckets = nullptr;  // of distances, one table for the stack
 };
 
@@ -43,30 +43,34 @@ struct Sum {
 Tensor last_product(Run& run, const LinearLayer& last, const Tensor& x, Sum& sum, Site site);
 
 // A key for random numbers inside a part; use 0 is the dropout of its result.
-inline std::uint64_t random_site(const Run& run, int use) { return static_cast<std::uint64_t>(run.part) * 8 + static_cast<std::uint64_t>(use); }
+inline std::uint64_t random_site(const Run& run, int use) {
+  return static_cast<std::uint64_t>(run.part) * 8 + static_cast<std::uint64_t>(use);
+}
 
 // Per token, of one part.
 struct PartCost {
-  double matrices = 0;   // floating-point operations in matrices
-  double source = 0;     // … of those, for each row of the memory instead
+  double matrices = 0;  // floating-point operations in matrices
+  double source = 0;  // … of those, for each row of the memory instead
   double attention = 0;  // … in scores and weighted sums, where a token sees `context` tokens
-  Dim kv_values = 0;     // numbers that the cache keeps for it
+  Dim kv_values = 0;  // numbers that the cache keeps for it
   Dim kv_forgotten = 0;  // … of which sooner or later forgotten
-  Dim memory_values = 0; // numbers kept per row of the memory
+  Dim memory_values = 0;  // numbers kept per row of the memory
 };
 inline double operations(const Weight* w) { return w ? 2 * static_cast<double>(w->size()) : 0; }
 
 // Something inside a part that can be asked for by name (inspect/sites.h).
 enum class PointKind {
-  value,                   // a tensor that passes by
-  weights, scores,         // [H,T,keys], computed row by row on request
-  normalized, norm_scale,  // of the norm whose input passes by, before its gain: (x - mean) / scale, and scale
+  value,  // a tensor that passes by
+  weights,
+  scores,  // [H,T,keys], computed row by row on request
+  normalized,
+  norm_scale,  // of the norm whose input passes by, before its gain: (x - mean) / scale, and scale
 };
 template <class Y>
 struct PartPoint {
   const char* name;  // ours, without prefix and layer
   Site site;
-  const char* axes;   // T rows, S rows that are looked at, C width, 1; the rest are the part's own: axis_size
+  const char* axes;  // T rows, S rows that are looked at, C width, 1; the rest are the part's own: axis_size
   const char* hooks;  // TransformerLens's names inside a block, the usual one first
   std::string (*absent)(const Y&) = nullptr;  // why this part has none; "" where it has
   PointKind kind = PointKind::value;

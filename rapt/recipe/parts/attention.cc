@@ -127,8 +127,8 @@ void check_mask(const AttnRecipe& a, const PartPlace& place) {
            ".mask: a decoder writes token by token and may not see later ones; use causal, prefix or chunk, or make this stack an "
            "encoder");
     if (a.window > 0 && a.mask != Mask::causal)
-      fail(path, ".window: only causal self-attention has a window of last keys, the mask is ",
-           name_text(a.mask), a.mask == Mask::chunk ? "; a chunk is its own limit" : "");
+      fail(path, ".window: only causal self-attention has a window of last keys, the mask is ", name_text(a.mask),
+           a.mask == Mask::chunk ? "; a chunk is its own limit" : "");
     if (a.keep > 0 && a.mask != Mask::causal)
       fail(path, ".keep: only causal self-attention keeps first keys, the mask is ", name_text(a.mask));
   }

@@ -16,8 +16,7 @@ void resolve(FfnRecipe& f, const PartPlace& place) {
   if (f.kind == FfnRecipe::Kind::glu && (f.act == Act::ns_sigmoid || f.act == Act::softplus))
     fail(path, ".act: glu with ", name_text(f.act),
          " exists in no model and is not built; use relu, relu2, gelu, gelu_tanh, silu, quick_gelu, sigmoid or tanh");
-  if (f.alpha != 1 && f.act != Act::silu)
-    fail(path, ".alpha: the slope inside silu; act is ", name_text(f.act));
+  if (f.alpha != 1 && f.act != Act::silu) fail(path, ".alpha: the slope inside silu; act is ", name_text(f.act));
 }
 
 void draw(Drawing& d, const FfnRecipe& f, Dim C, const std::string&) {
