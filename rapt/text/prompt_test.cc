@@ -42,7 +42,7 @@ TEST(Prompt, OptionsAreTheTokenizersAndTodays) {
   EXPECT_TRUE(o.add_generation_prompt);
   ASSERT_EQ(o.date.size(), 10u);
   EXPECT_EQ(o.date.substr(4, 1) + o.date.substr(7, 1), "--");
-  EXPECT_GE(o.date, "2026-01-01");
+  EXPECT_EQ(o.date.find_first_not_of("0123456789-"), std::string::npos) << o.date;
   t.bos = t.eos = -1;
   o = chat_options(t);
   EXPECT_EQ(o.bos_token + o.eos_token, "");

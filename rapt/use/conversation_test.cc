@@ -13,7 +13,8 @@ using Ids = std::vector<std::int32_t>;
 
 // A turn is <31>, the user's letters, <32>, the answer's; the system message stands behind <33>.
 constexpr const char* kTemplate =
-    "{% for m in messages %}{{ {'system': '<33>', 'user': '<31>', 'assistant': '<32>'}[m.role] }}{{ m.content }}{% endfor %}<32>";
+    "{% for m in messages %}{% if m.role == 'system' %}<33>{% elif m.role == 'user' %}<31>{% else %}<32>{% endif %}{{ m.content }}"
+    "{% endfor %}<32>";
 
 Checkpoint marked(bool with_template = true) {
   Checkpoint c = memory_checkpoint(small_decoder(), 3);

@@ -3,9 +3,9 @@
 #include "rapt/use/evaluate_text.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "rapt/base/clock.h"
 #include "rapt/use/read_texts.h"
 
 namespace rapt {
@@ -43,7 +43,7 @@ TextLoss text_loss(Device& device, const Checkpoint& c, const std::string& file,
   if (out.batches < 1) fail("eval: ", file, " holds nothing to measure", packed ? " (it was packed without a held-out part)" : "");
   if (options.batches > 0) out.batches = std::min(out.batches, options.batches);
 
-  const auto started = std::chrono::steady_clock::now();
+  const auto started = Clock::now();
   static_cast<DataEvaluation&>(out) = evaluate(
       device, model, out.batches,
       [&](Dim i) {
@@ -55,7 +55,7 @@ TextLoss text_loss(Device& device, const Checkpoint& c, const std::string& file,
       [&](Dim done, const Evaluation& sofar) {
         if (options.progress) options.progress(done, out.batches, sofar);
       });
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  out.seconds = seconds_since(started);
   if (out.counted == 0)
     fail("eval: no token of ", file, " counts: it is shorter than two tokens, or nothing in it was hidden; take a longer text");
   return out;

@@ -81,9 +81,10 @@ struct TrainArgs {
 TrainArgs train_args(Args& args) {
   TrainArgs a{.common = common_args(args)};
   DataOptions& d = a.data;
-  const std::optional<std::string> data_path = args.value("data"), out = args.value("out"), vocab = args.value("vocab"),
-                                   windows = args.value("windows"), optimizer = args.value("optimizer"), schedule = args.value("schedule");
+  const std::optional<std::string> data_path = args.value("data"), out = args.value("out");
   a.objective = args.value("objective");
+  const std::optional<std::string> vocab = args.value("vocab"), windows = args.value("windows"), optimizer = args.value("optimizer"),
+                                   schedule = args.value("schedule");
   d.held_out = args.value("held-out").value_or("");
   d.share = args.real("share").value_or(0.1);
   d.tokenizer = args.value("tokenizer").value_or("");
