@@ -195,13 +195,11 @@ void mean_rows_backward(Run& run, const MeanRowsTape& s) {
 Tensor mean_rows(Run& run, const Tensor& x, std::span<const RowRange> ranges) {
   if (!x.contiguous()) fail("mean_rows: x ", x.shape(), " is not contiguous");
   for (std::size_t i = 0; i < ranges.size(); ++i) check_range(x, ranges[i], i);
-  auto* kept = run.arena.take_array<RowRange>(static_cast<Dim>(ranges.size()));
-  std::copy(ranges.begin(), ranges.end(), kept);
-  const MeanRowsTape saved{x, run.make({static_cast<Dim>(ranges.size()), x.last()}), kept};
-  if (x.dtype == DType::f64) means<double>(saved);
-  else means<float>(saved);
-  run.record(mean_rows_backward, saved);
-  return saved.y;
+  const MeanRowsTape tape{x, run.make({static_cast<Dim>(ranges.size()), x.last()}), run.copy_of(ranges)};
+  if (x.dtype == DType::f64) means<double>(tape);
+  else means<float>(tape);
+  run.record(mean_rows_backward, tape);
+  return tape.y;
 }
 
 void mean_of_rows(const Tensor& x, RowRange range, std::span<double> mean) {
