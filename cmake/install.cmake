@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --install: the library, its headers (include/rapt, folders kept), the program with its man page and completions, the documents, and
-# what find_package(rapt) reads.
+# cmake --install: the library with its public headers, the program with its man page and completions, the documents, and what
+# find_package(rapt) and pkg-config read.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rapt)
-install(TARGETS rapt EXPORT rapt-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY rapt/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/rapt FILES_MATCHING PATTERN "*.h" PATTERN "*_test.h" EXCLUDE PATTERN apps EXCLUDE)
+install(TARGETS ${RAPT_INSTALLED} EXPORT rapt-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+foreach(header ${RAPT_PUBLIC_HEADERS})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
 install(EXPORT rapt-targets NAMESPACE rapt:: DESTINATION ${package_dir})
 if(RAPT_TEST_SET STREQUAL all)
   install(TARGETS rapt_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -22,3 +26,14 @@ configure_package_config_file(cmake/rapt-config.cmake.in ${CMAKE_CURRENT_BINARY_
 # Before 1.0 a minor version may break callers.
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/rapt-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rapt-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/rapt-config-version.cmake DESTINATION ${package_dir})
+
+# An archive brings no list of what it needs, so its users link that too; of a shared library it is private.
+set(RAPT_PC_LIBS "")
+set(RAPT_PC_PRIVATE "-pthread -lz -lstdc++ -lm")
+if(NOT RAPT_SHARED)
+  set(RAPT_PC_LIBS " ${RAPT_PC_PRIVATE}")
+  set(RAPT_PC_PRIVATE "")
+endif()
+file(RELATIVE_PATH RAPT_PC_UP /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)  # found from where the file lies: an installed tree may be moved
+configure_file(cmake/rapt.pc.in ${CMAKE_CURRENT_BINARY_DIR}/rapt.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rapt.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -72,7 +72,7 @@ endif()
 foreach(source ${examples})
   get_filename_component(name ${source} NAME_WE)
   add_executable(example_${name} ${source})
-  target_link_libraries(example_${name} PRIVATE rapt)
+  target_link_libraries(example_${name} PRIVATE rapt::rapt)
   add_test(NAME example_${name} COMMAND example_${name})
 endforeach()
 

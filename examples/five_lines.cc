@@ -2,16 +2,13 @@
 // The example of README.md: a preset made small, run forward over three tokens.
 #include <iostream>
 
-#include "rapt/nn/model.h"
+#include "rapt/rapt.h"
 
 int main() {
-  rapt::Recipe recipe = rapt::preset("gpt2");                // a model is data …
-  recipe.width = 96, recipe.vocab = 256, recipe.decoder->layers = 2;
-  rapt::Device device;                                       // … the best instruction set of this machine …
-  rapt::Model model(rapt::resolve(recipe), device.real);
-  rapt::init(model, /*seed=*/1);
-  rapt::Run run(device);                                     // … and one pass, here without tape, taps or cache
-  const std::int32_t tokens[] = {82, 65, 112};
-  rapt::Tensor logits = rapt::forward(run, model, {.tokens = tokens, .sequences = {{.count = 3}}});
-  std::cout << model.parameters() << " weights on " << device.kernels.isa << " give logits " << logits.shape() << "\n";
+  const std::vector<std::string> small = {"width=96", "vocab=256", "layers=2"};
+  const rapt::Model model = rapt::Model::make("gpt2", {.settings = small, .seed = 1});  // a model is data …
+  const rapt::Token tokens[] = {82, 65, 112};
+  const rapt::Tensor logits = model.logits(tokens);  // … and one pass over it
+  std::cout << model.info().parameters << " weights on " << model.device().isa() << " give logits of ";
+  std::cout << logits.rows() << " tokens, " << logits.columns() << " each\n";
 }

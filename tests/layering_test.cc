@@ -37,7 +37,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
     right.insert("text");
     t["load"] = right;
     right.insert({"load", "report"});
-    for (const char* folder : {"inspect", "use", "lab", "apps"}) {
+    for (const char* folder : {"inspect", "use", "lab", "api", "apps"}) {
       t[folder] = right;
       right.insert(folder);
     }
@@ -93,6 +93,19 @@ bool is_kernel_header(const std::string& header) {
   return at->second;
 }
 
+// The headers that are installed: RAPT_PUBLIC_HEADERS of cmake/folders.cmake.
+const std::set<std::string>& public_headers() {
+  static const auto list = [] {
+    const std::string text = read(kRoot / "cmake" / "folders.cmake"), key = "set(RAPT_PUBLIC_HEADERS ";
+    const std::size_t begin = text.find(key) + key.size();
+    std::istringstream words(text.substr(begin, text.find(')', begin) - begin));
+    std::set<std::string> names;
+    for (std::string name; words >> name;) names.insert(name);
+    return names;
+  }();
+  return list;
+}
+
 // "" or what is wrong with `file` including `header`.
 std::string refusal(const std::string& file, const std::string& header) {
   const fs::path path(file);
@@ -116,8 +129,10 @@ std::string refusal(const std::string& file, const std::string& header) {
   }
   if (is_kernel_header(header)) return "only kernel sources (*_cpu.cc) may include a kernel header";
   if (!header.starts_with("rapt/")) return "";
+  if (public_headers().contains(file)) return public_headers().contains(header) ? "" : "users have no such header: it is not installed";
+  if (header == "rapt/error.h" || header == "rapt/export.h") return "";  // what everybody throws
   const auto part = [](const fs::path& p, int n) { return std::next(p.begin(), n)->string(); };
-  const std::string from = part(path, 1), to = part(fs::path(header), 1);
+  const std::string from = part(path, 1), to = header == "rapt/rapt.h" ? "api" : part(fs::path(header), 1);
   if (!allowed().contains(from)) return "folder rapt/" + from + " has no place in the order of layers";
   if (from == to || allowed().at(from).contains(to)) return "";
   return "rapt/" + from + " may not include rapt/" + to + " (docs/layers.md)";
@@ -147,6 +162,27 @@ TEST(Layering, TheRuleCatchesWhatItShould) {
   EXPECT_NE(refusal("rapt/ops/norm.cc", "rapt/ops/simd.h"), "");
   EXPECT_NE(refusal("rapt/ops/simd.h", "cstring"), "");
   EXPECT_EQ(refusal("rapt/ops/attention_backward_cpu.cc", "rapt/ops/attention.h"), "");
+  EXPECT_NE(refusal("rapt/api/model.h", "rapt/load/checkpoint.h"), "");
+  EXPECT_NE(refusal("rapt/rapt.h", "rapt/api/state.h"), "");
+  EXPECT_NE(refusal("rapt/use/train.cc", "rapt/rapt.h"), "");
+  EXPECT_EQ(refusal("rapt/base/error.h", "rapt/error.h"), "");
+  EXPECT_EQ(refusal("rapt/api/model.cc", "rapt/load/checkpoint.h"), "");
+}
+
+// rapt/rapt.h leads to every header that is installed, and there are few of them. Examples and consumers use nothing else.
+TEST(Layering, ThePublicFaceIsSmallAndWhole) {
+  std::vector<std::string> reached = {"rapt/rapt.h"};
+  for (std::size_t i = 0; i < reached.size(); ++i)
+    for (const std::string& header : includes(read(kRoot / reached[i])))
+      if (header.starts_with("rapt/") && std::find(reached.begin(), reached.end(), header) == reached.end()) reached.push_back(header);
+  EXPECT_EQ(std::set<std::string>(reached.begin(), reached.end()), public_headers());
+  EXPECT_LE(reached.size(), 20u);
+  for (const fs::path& file : tree()) {
+    const bool user = file.string().starts_with("examples/") || file.string().starts_with("tests/consumer/");
+    if (!user || !is_source(file)) continue;
+    for (const std::string& header : includes(read(kRoot / file)))
+      EXPECT_TRUE(!header.starts_with("rapt/") || header == "rapt/rapt.h") << file << " includes " << header;
+  }
 }
 
 TEST(Layering, EveryHeaderHasAGuardAndEverySourceALicenceAndAFirstLine) {
@@ -179,6 +215,18 @@ TEST(Layering, TheExampleInReadmeIsTheOneThatIsCompiled) {
   std::string example = read(kRoot / "examples" / "five_lines.cc");
   example = example.substr(example.find("#include"));
   EXPECT_NE(read(kRoot / "README.md").find("```cpp\n" + example + "```"), std::string::npos);
+}
+
+TEST(Layering, TheExamplesOfTheLibraryAreThoseThatAreCompiled) {
+  const std::string example = read(kRoot / "examples" / "library.cc"), page = read(kRoot / "docs" / "library.md");
+  int blocks = 0;
+  for (std::size_t at = example.find("// docs: "); at != std::string::npos; at = example.find("// docs: ", at + 1)) {
+    const std::size_t begin = example.find('\n', at) + 1, end = example.find("// docs: end", begin);
+    if (example.compare(at, 12, "// docs: end") == 0) continue;
+    EXPECT_NE(page.find("```cpp\n" + example.substr(begin, end - begin) + "```"), std::string::npos) << example.substr(at, begin - at);
+    ++blocks;
+  }
+  EXPECT_EQ(blocks, 3);
 }
 
 // docs/layers.md names real files, and no more of them than it promises.

@@ -1,26 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// One error type for every border: files, recipes, shapes, flags. Kernels are noexcept and never throw.
+// Throwing rapt/error.h's one type from texts and numbers. Borders do; kernels are noexcept and never throw.
 #pragma once
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
+#define RAPT_INSIDE  // who includes this is the library: its rapt::Model is not the public handle (rapt/export.h)
+#include "rapt/error.h"
+
 namespace rapt {
 
 using Dim = std::int64_t;
-
-// A message says what is wrong, where, why, and what to do about it. `usage` errors end a program with 2, others with 1.
-class Error : public std::runtime_error {
- public:
-  enum class Kind { failure, usage };
-  explicit Error(const std::string& message, Kind kind = Kind::failure) : std::runtime_error(message), kind_(kind) {}
-  Kind kind() const { return kind_; }
-
- private:
-  Kind kind_;
-};
 
 // Numbers as a stream prints them: whole, or with six significant digits.
 void append_number(std::string& out, std::int64_t x);

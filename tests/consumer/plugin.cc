@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared library with Rapt inside. Returns how many logits three tokens have.
-#include "rapt/nn/model.h"
+// A shared library with Rapt inside. Returns how many logits three tokens have; an error of Rapt is caught in here.
+#include "rapt/rapt.h"
 
-extern "C" long plugin() {
-  rapt::Recipe recipe = rapt::preset("gpt2");
-  recipe.width = 96, recipe.vocab = 256, recipe.decoder->layers = 2;
-  rapt::Device device;
-  rapt::Model model(rapt::resolve(recipe), device.real);
-  rapt::init(model, 1);
-  rapt::Run run(device);
-  const std::int32_t tokens[] = {82, 65, 112};
-  return rapt::forward(run, model, {.tokens = tokens, .sequences = {{.count = 3}}}).elements();
+extern "C" __attribute__((visibility("default"))) long plugin() {
+  try {
+    rapt::Model::make("no such preset");
+    return -1;
+  } catch (const rapt::Error& e) {
+    if (e.kind() != rapt::Error::Kind::failure && e.kind() != rapt::Error::Kind::usage) return -2;
+  }
+  const rapt::Model model = rapt::Model::make("gpt2", {.settings = {"width=96", "vocab=256", "layers=2"}, .seed = 1});
+  const rapt::Token tokens[] = {82, 65, 112};
+  return static_cast<long>(model.logits(tokens).values.size());
 }

@@ -8,11 +8,10 @@
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/apps/cli/train_view.h"
 #include "rapt/base/checked.h"
-#include "rapt/base/memory.h"
 #include "rapt/base/text.h"
-#include "rapt/load/model_folder.h"
 #include "rapt/recipe/recipe_set.h"
 #include "rapt/use/train_options.h"
+#include "rapt/use/training.h"
 
 namespace rapt::cli {
 namespace {
@@ -38,14 +37,6 @@ constexpr auto kObjectives = std::to_array<std::string_view>({"causal", "masked"
 constexpr auto kVocabularies = std::to_array<std::string_view>({"characters", "bytes", "bpe"});
 constexpr auto kWindows = std::to_array<std::string_view>({"random", "shuffled"});
 
-Objective objective_of(const Recipe& r, const std::string& data) {
-  if (r.encoder && r.decoder) return Objective::translation;
-  if (r.head.kind == HeadRecipe::Kind::classes || data.find('=') != std::string::npos) return Objective::classification;
-  return r.decoder ? Objective::causal : Objective::masked;
-}
-
-bool is_task(const std::string& data) { return data == "copy" || data == "sort" || data == "date"; }
-
 // Text from the model as it is now: a continuation of the prompt, or the translation of the first held-out source; "" where it writes none.
 std::string sample_of(Device& device, const Checkpoint& checkpoint, const TrainData& data, const std::string& prompt, Dim step) {
   if (!checkpoint.tokenizer || (data.objective != Objective::causal && data.objective != Objective::translation)) return "";
@@ -69,21 +60,16 @@ std::string sample_of(Device& device, const Checkpoint& checkpoint, const TrainD
 // Everything that was asked for, before anything is opened.
 struct TrainArgs {
   CommonArgs common;
-  DataOptions data;  // what the recipe decides is filled in later
-  TrainOptions options;
-  std::string name, out, prompt;
-  std::vector<std::string> recipe_settings;
-  std::optional<std::string> objective;
-  std::optional<Dim> batch, length;
+  TrainingPlan plan;
+  std::string out, prompt;
   bool force = false;
 };
 
 TrainArgs train_args(Args& args) {
   TrainArgs a{.common = common_args(args)};
-  DataOptions& d = a.data;
-  const std::optional<std::string> data_path = args.value("data"), out = args.value("out");
-  a.objective = args.value("objective");
-  const std::optional<std::string> vocab = args.value("vocab"), windows = args.value("windows"), optimizer = args.value("optimizer"),
+  DataOptions& d = a.plan.data;
+  const std::optional<std::string> data_path = args.value("data"), out = args.value("out"), objective = args.value("objective"),
+                                   vocab = args.value("vocab"), windows = args.value("windows"), optimizer = args.value("optimizer"),
                                    schedule = args.value("schedule");
   d.held_out = args.value("held-out").value_or("");
   d.share = args.real("share").value_or(0.1);
@@ -92,8 +78,8 @@ TrainArgs train_args(Args& args) {
   d.documents = args.flag("documents");
   d.mask_share = args.real("mask-share").value_or(0.15);
   d.vocab.size = args.number("vocab-size", 2, 1 << 20).value_or(4096);
-  a.batch = args.number("batch", 1, 1 << 20);
-  a.length = args.number("length", 1, 1 << 24);
+  a.plan.batch = args.number("batch", 1, 1 << 20);
+  a.plan.length = args.number("length", 1, 1 << 24);
   d.batch_tokens = args.number("batch-tokens", 1, Dim{1} << 30).value_or(0);
   const std::vector<std::string> settings = args.values("set");
   const std::vector<std::pair<const char*, const char*>> direct = {{"steps", "steps"},           {"seed", "seed"},
@@ -108,7 +94,7 @@ TrainArgs train_args(Args& args) {
   if (schedule) options_json.set("schedule.kind", *schedule);
   a.force = args.flag("force");
   a.prompt = args.value("sample").value_or("\n");
-  a.name = args.operands(1, 1, "one recipe")[0];
+  a.plan.recipe = args.operands(1, 1, "one recipe")[0];
   if (!data_path) fail_usage("what to learn from? --data FILE, or a task: --data copy");
   if (!out) fail_usage("where to? --out FOLDER gets the saved states and the model");
   d.path = *data_path;
@@ -118,122 +104,14 @@ TrainArgs train_args(Args& args) {
       const Setting setting = parse_setting(s.substr(6));
       options_json.set(setting.key, setting.value);
     } else {
-      a.recipe_settings.push_back(s);
+      a.plan.settings.push_back(s);
     }
   }
-  a.options = parse_train_options(options_json, "train");
-  d.seed = a.options.seed;
+  a.plan.options = parse_train_options(options_json, "train");
+  if (objective) a.plan.objective = word<Objective>(*objective, kObjectives, "--objective");
   d.vocab.kind = vocab ? word<VocabKind>(*vocab, kVocabularies, "--vocab") : VocabKind::bpe;
   if (windows) d.windows = word<DataOptions::Windows>(*windows, kWindows, "--windows");
   return a;
-}
-
-void check_memory(const TrainArgs& a, const Device& device, const Recipe& recipe) {
-  check_train_memory(resolve(recipe), a.options.optimizer, device.real, available_memory());
-}
-
-// What training begins from: a recipe, or a model with its weights and tokenizer.
-struct TrainStart {
-  Recipe recipe;
-  Checkpoint checkpoint;  // without a model where only a recipe was named
-};
-
-TrainStart open_start(TrainArgs& a, Device& device) {
-  TrainStart start;
-  const std::string path = find_model_unless_recipe(a.name);
-  if (path.empty()) {
-    start.recipe = with_settings(find_recipe(a.name), a.recipe_settings);
-    return start;
-  }
-  if (!a.recipe_settings.empty())
-    fail_usage("--set ", a.recipe_settings[0], ": ", a.name, " is a model with weights; its recipe cannot be changed");
-  check_memory(a, device, checkpoint_recipe(path));
-  LoadOptions load{.real = device.real, .matrices = device.real};
-  load.device = &device;
-  start.checkpoint = open_checkpoint(path, load);
-  start.recipe = start.checkpoint.model->recipe;
-  if (a.data.tokenizer.empty()) a.data.tokenizer = start.checkpoint.path;
-  return start;
-}
-
-// What the recipe decides about the data, and the other way round.
-void fit_data(TrainArgs& a, const Device& device, TrainStart& start) {
-  DataOptions& d = a.data;
-  Recipe& recipe = start.recipe;
-  const bool fresh = !start.checkpoint.model;
-  d.objective = a.objective ? word<Objective>(*a.objective, kObjectives, "--objective") : objective_of(recipe, d.path);
-  d.encoder_decoder = recipe.encoder && recipe.decoder;
-  if (is_task(d.path) && d.encoder_decoder) d.objective = Objective::translation;
-  d.batch = a.batch.value_or(d.objective == Objective::causal ? 12 : 32);
-  d.length = a.length.value_or(std::min<Dim>(recipe.context, 256));
-  if (!fresh) return;
-  if (recipe.context < d.length) {
-    if (!a.common.quiet)
-      note(concat("note: --length ", d.length, " is above the recipe's context of ", recipe.context, ": the model gets a context of ",
-                  d.length));
-    recipe.context = d.length;
-  }
-  if (recipe.embed.pos == EmbedRecipe::Pos::learned && d.length < recipe.context && !a.common.quiet)
-    note(concat("note: the recipe learns ", recipe.context, " positions, and sequences of ", d.length,
-                " tokens reach no others; --set context=", d.length, " leaves those out, a longer --length trains them"));
-  Recipe least = recipe;  // what does not fit without its vocabulary, which the data decides, is refused before the data is read
-  least.vocab = 1;
-  check_memory(a, device, least);
-}
-
-std::unique_ptr<TrainData> read_data(TrainArgs& a) {
-  Progress reading("reading data", a.common.quiet);
-  a.data.progress = [&](double done) { reading.step(done, 1); };
-  std::unique_ptr<TrainData> data = open_data(a.data);
-  a.data.progress = {};
-  return data;
-}
-
-// The model as it is trained: new weights where it had none, with the tokenizer of the data.
-Checkpoint model_to_train(const TrainArgs& a, const Device& device, TrainStart start, const TrainData& data) {
-  Checkpoint checkpoint = std::move(start.checkpoint);
-  Recipe& recipe = start.recipe;
-  if (!checkpoint.model) {
-    recipe.vocab = data.vocab;
-    if (a.data.objective == Objective::classification) {
-      if (recipe.head.kind != HeadRecipe::Kind::classes)  // as BERT's classifier: the first row through a dense layer and tanh
-        recipe.head = {.kind = HeadRecipe::Kind::classes,
-                       .pool = recipe.decoder ? HeadRecipe::Pool::last : HeadRecipe::Pool::first,
-                       .bias = true,
-                       .transform = HeadTransform{.act = Act::tanh, .norm = std::nullopt}};
-      recipe.head.classes = data.classes;
-    }
-    check_memory(a, device, recipe);
-    checkpoint.model = std::make_unique<Model>(resolve(recipe), device.real);
-    init(*checkpoint.model, a.options.seed);
-  }
-  checkpoint.tokenizer = data.tokenizer;
-  checkpoint.decoder_start = data.start;
-  if (data.stop >= 0) checkpoint.stops = {data.stop};
-  return checkpoint;
-}
-
-// The newest whole state in the store's folder, where there is one; --force clears the folder first.
-std::optional<Stored> saved_state(const TrainArgs& a, Store& store) {
-  bool states = false;
-  for (const std::string& entry : real_fs().list(a.out)) {
-    if (a.force && (entry.starts_with("step-") || entry == "metrics.jsonl")) real_fs().remove_all((fs::path(a.out) / entry).string());
-    states = states || (!a.force && entry.starts_with("step-"));
-  }
-  std::optional<Stored> before = store.latest([](const std::string& text) { note(text); });
-  if (states && !before) fail(a.out, ": none of the saved states is whole (see above); give another --out, or --force to begin anew");
-  return before;
-}
-
-FolderExtras folder_extras(const TrainData& data) {
-  FolderExtras extras;
-  extras.tokenizer = data.tokenizer_files ? &*data.tokenizer_files : nullptr;
-  extras.decoder_start = data.start;
-  extras.class_names = data.class_names;
-  if (data.tokenizer) extras.bos = data.tokenizer->bos, extras.eos = data.tokenizer->eos, extras.pad = data.tokenizer->pad;
-  if (data.stop >= 0) extras.eos = data.stop;
-  if (data.pad >= 0) extras.pad = data.pad;
-  return extras;
 }
 
 void stop_on_signals() {
@@ -244,11 +122,12 @@ void stop_on_signals() {
   sigaction(SIGTERM, &act, nullptr);
 }
 
-void report_end(const TrainArgs& a, const Trainer& trainer, const Model& model, const Judgement& last, const std::string& folder) {
+void report_end(const TrainArgs& a, const TrainingRun& training, const TrainingRun::Finished& end) {
+  const auto& [last, folder] = end;
   if (a.common.json) {
     Json j = Json::Object{};
-    j.set("steps", trainer.steps());
-    j.set("parameters", model.parameters());
+    j.set("steps", training.trainer->steps());
+    j.set("parameters", training.checkpoint->model->parameters());
     j.set("held_out_loss", last.loss);
     j.set("held_out_accuracy", last.accuracy);
     j.set("model", folder);
@@ -258,7 +137,7 @@ void report_end(const TrainArgs& a, const Trainer& trainer, const Model& model, 
     print(concat("held out: loss ", fixed(last.loss, 4), ", perplexity ", fixed(std::exp(last.loss), 3), ", accuracy ",
                  fixed(100 * last.accuracy, 2), " %\n"));
   print(concat("model: ", folder, " (curves and metrics.jsonl in ", a.out, ")\n"));
-  const Objective objective = a.data.objective;
+  const Objective objective = training.data_options().objective;
   if (objective == Objective::causal) print(concat("try: rapt run ", folder, " \"…\"\n"));
   if (objective == Objective::translation) print(concat("try: rapt translate ", folder, " \"…\"\n"));
   if (objective == Objective::masked) print(concat("try: rapt fill ", folder, " \"… [MASK] …\"\n"));
@@ -267,29 +146,21 @@ void report_end(const TrainArgs& a, const Trainer& trainer, const Model& model, 
 
 int run(Args& args) {
   TrainArgs a = train_args(args);
-  const TrainOptions& o = a.options;
+  const Dim steps = a.plan.options.steps;
   Device device(DeviceOptions{.threads = a.common.threads});
   note_threads(device, a.common);
-  TrainStart start = open_start(a, device);
-  fit_data(a, device, start);
-  const std::unique_ptr<TrainData> data = read_data(a);
-  const Checkpoint checkpoint = model_to_train(a, device, std::move(start), *data);
-  Model& model = *checkpoint.model;
-
-  Trainer trainer(device, model, *data, o);
-  trainer.check_memory(available_memory());
-  std::error_code error;
-  fs::create_directories(a.out, error);
-  if (error) fail(a.out, ": the folder cannot be made: ", error.message());
-  Store store(a.out, real_fs(), static_cast<int>(std::max<Dim>(2, o.average)));
-  store.claim();  // one run at a time
-  const std::optional<Stored> before = saved_state(a, store);
-  MetricsFile metrics((fs::path(a.out) / "metrics.jsonl").string(), before ? before->step : -1);
-  TrainView view(o.steps, a.common.quiet);
+  Progress reading("reading data", a.common.quiet);
+  a.plan.data.progress = [&](double done) { reading.step(done, 1); };
+  TrainingRun training(device, std::move(a.plan), a.common.quiet ? TrainingRun::Say{} : note);
+  reading.clear();
+  const Dim resumed = training.open_folder(a.out, a.force, note);
+  MetricsFile metrics((fs::path(a.out) / "metrics.jsonl").string(), resumed);
+  TrainView view(steps, a.common.quiet);
+  const Model& model = *training.checkpoint->model;
   view.say(concat(model.recipe.name, ": ", short_count(static_cast<double>(model.parameters())), " parameters, vocabulary ",
-                  model.recipe.vocab, "; ", data->about(), "; ", counted(device.threads(), "thread"), " (", device.kernels.isa, ")"));
+                  model.recipe.vocab, "; ", training.data->about(), "; ", counted(device.threads(), "thread"), " (", device.kernels.isa,
+                  ")"));
 
-  const FolderExtras extras = folder_extras(*data);
   TrainEvents events;
   events.step = [&](const StepReport& r) {
     metrics.step(r);
@@ -298,34 +169,23 @@ int run(Args& args) {
   events.judged = [&](Dim step, const Judgement& j) {
     metrics.judged(step, j);
     view.judged(step, j);
-    if (!a.common.quiet) view.sample(sample_of(device, checkpoint, *data, a.prompt, step));
+    if (!a.common.quiet) view.sample(sample_of(device, *training.checkpoint, *training.data, a.prompt, step));
   };
   events.say = [&](const std::string& text) {
-    metrics.event(trainer.steps(), text);
+    metrics.event(training.trainer->steps(), text);
     view.say(text);
-  };
-  events.extra_files = [&] {  // with them a saved state is a model folder
-    FolderExtras own = extras;
-    own.own = true;
-    std::vector<StoredFile> files;
-    for (auto& [file, bytes] : model_folder_description(model, own)) files.push_back({file, std::move(bytes)});
-    return files;
   };
   events.saved = [&](const Stored& s) { metrics.event(s.step, "saved " + s.folder); };
 
   stop_on_signals();
-  const bool done = train(trainer, o, store, events, stop_asked);
+  const bool done = training.run(events, stop_asked);
   view.clear();
   metrics.write_curves(a.out);
   if (!done) {
-    note(concat("stopped after step ", trainer.steps(), " of ", o.steps, "; saved. The same command goes on from there."));
+    note(concat("stopped after step ", training.trainer->steps(), " of ", steps, "; saved. The same command goes on from there."));
     return 0;
   }
-  trainer.finish(store);
-  const Judgement last = trainer.judge(o.eval_batches);
-  const std::string folder = (fs::path(a.out) / "model").string();
-  write_model_folder(model, extras, folder, true);
-  report_end(a, trainer, model, last, folder);
+  report_end(a, training, training.finish());
   return 0;
 }
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the data decides (vocabulary, classes) is filled into the recipe after the data was read; what cannot fit
+// memory is refused before.
+#include "rapt/use/training.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "rapt/base/memory.h"
+#include "rapt/recipe/recipe_set.h"
+
+namespace rapt {
+namespace {
+
+namespace fs = std::filesystem;
+
+Objective objective_of(const Recipe& r, const std::string& data) {
+  if (r.encoder && r.decoder) return Objective::translation;
+  if (r.head.kind == HeadRecipe::Kind::classes || data.find('=') != std::string::npos) return Objective::classification;
+  return r.decoder ? Objective::causal : Objective::masked;
+}
+
+bool is_task(const std::string& data) { return data == "copy" || data == "sort" || data == "date"; }
+
+}  // namespace
+
+TrainingRun::TrainingRun(Device& device, TrainingPlan plan, const Say& note) : plan_(std::move(plan)) {
+  Recipe recipe = open_start(device);
+  fit_data(device, recipe, note);
+  data = open_data(plan_.data);
+  plan_.data.progress = {};
+  make_model(device, std::move(recipe));
+  trainer = std::make_unique<Trainer>(device, *checkpoint->model, *data, plan_.options);
+  trainer->check_memory(available_memory());
+}
+
+void TrainingRun::check_memory(const Device& device, const Recipe& recipe) const {
+  check_train_memory(resolve(recipe), plan_.options.optimizer, device.real, available_memory());
+}
+
+// What training begins from: a recipe, or a model with its weights and tokenizer.
+Recipe TrainingRun::open_start(Device& device) {
+  const std::string path = find_model_unless_recipe(plan_.recipe);
+  if (path.empty()) return with_settings(find_recipe(plan_.recipe), plan_.settings);
+  if (!plan_.settings.empty())
+    fail_usage("--set ", plan_.settings[0], ": ", plan_.recipe, " is a model with weights; its recipe cannot be changed");
+  check_memory(device, checkpoint_recipe(path));
+  LoadOptions load{.real = device.real, .matrices = device.real};
+  load.device = &device;
+  *checkpoint = open_checkpoint(path, load);
+  if (plan_.data.tokenizer.empty()) plan_.data.tokenizer = checkpoint->path;
+  return checkpoint->model->recipe;
+}
+
+// What the recipe decides about the data, and the other way round.
+void TrainingRun::fit_data(const Device& device, Recipe& recipe, const Say& note) {
+  DataOptions& d = plan_.data;
+  d.objective = plan_.objective.value_or(objective_of(recipe, d.path));
+  d.encoder_decoder = recipe.encoder && recipe.decoder;
+  if (is_task(d.path) && d.encoder_decoder) d.objective = Objective::translation;
+  d.seed = plan_.options.seed;
+  d.batch = plan_.batch.value_or(d.objective == Objective::causal ? 12 : 32);
+  d.length = plan_.length.value_or(std::min<Dim>(recipe.context, 256));
+  if (checkpoint->model) return;
+  if (recipe.context < d.length) {
+    if (note)
+      note(concat("note: --length ", d.length, " is above the recipe's context of ", recipe.context, ": the model gets a context of ",
+                  d.length));
+    recipe.context = d.length;
+  }
+  if (recipe.embed.pos == EmbedRecipe::Pos::learned && d.length < recipe.context && note)
+    note(concat("note: the recipe learns ", recipe.context, " positions, and sequences of ", d.length,
+                " tokens reach no others; --set context=", d.length, " leaves those out, a longer --length trains them"));
+  Recipe least = recipe;  // what does not fit without its vocabulary, which the data decides, is refused before the data is read
+  least.vocab = 1;
+  check_memory(device, least);
+}
+
+// The model as it is trained: new weights where it had none, with the tokenizer of the data.
+void TrainingRun::make_model(const Device& device, Recipe recipe) {
+  if (!checkpoint->model) {
+    recipe.vocab = data->vocab;
+    if (plan_.data.objective == Objective::classification) {
+      if (recipe.head.kind != HeadRecipe::Kind::classes)  // as BERT's classifier: the first row through a dense layer and tanh
+        recipe.head = {.kind = HeadRecipe::Kind::classes,
+                       .pool = recipe.decoder ? HeadRecipe::Pool::last : HeadRecipe::Pool::first,
+                       .bias = true,
+                       .transform = HeadTransform{.act = Act::tanh, .norm = std::nullopt}};
+      recipe.head.classes = data->classes;
+    }
+    check_memory(device, recipe);
+    checkpoint->model = std::make_unique<Model>(resolve(recipe), device.real);
+    init(*checkpoint->model, plan_.options.seed);
+  }
+  checkpoint->tokenizer = data->tokenizer;
+  checkpoint->decoder_start = data->start;
+  if (data->stop >= 0) checkpoint->stops = {data->stop};
+}
+
+Dim TrainingRun::open_folder(const std::string& folder, bool anew, const Say& say) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail(folder, ": the folder cannot be made: ", error.message());
+  store_.emplace(folder, real_fs(), static_cast<int>(std::max<Dim>(2, plan_.options.average)));
+  store_->claim();  // one run at a time
+  bool states = false;
+  for (const std::string& entry : real_fs().list(folder)) {
+    if (anew && (entry.starts_with("step-") || entry == "metrics.jsonl")) real_fs().remove_all((fs::path(folder) / entry).string());
+    states = states || (!anew && entry.starts_with("step-"));
+  }
+  const std::optional<Stored> before = store_->latest(say);
+  if (states && !before) fail(folder, ": none of the saved states is whole (see above); give another --out, or --force to begin anew");
+  return before ? before->step : -1;
+}
+
+FolderExtras TrainingRun::extras() const {
+  FolderExtras extras;
+  extras.tokenizer = data->tokenizer_files ? &*data->tokenizer_files : nullptr;
+  extras.decoder_start = data->start;
+  extras.class_names = data->class_names;
+  if (data->tokenizer) extras.bos = data->tokenizer->bos, extras.eos = data->tokenizer->eos, extras.pad = data->tokenizer->pad;
+  if (data->stop >= 0) extras.eos = data->stop;
+  if (data->pad >= 0) extras.pad = data->pad;
+  return extras;
+}
+
+bool TrainingRun::run(TrainEvents events, const std::atomic<int>& stop) {
+  events.extra_files = [&] {  // with them a saved state is a model folder
+    FolderExtras own = extras();
+    own.own = true;
+    std::vector<StoredFile> files;
+    for (auto& [file, bytes] : model_folder_description(*checkpoint->model, own)) files.push_back({file, std::move(bytes)});
+    return files;
+  };
+  return train(*trainer, plan_.options, *store_, events, stop);
+}
+
+TrainingRun::Finished TrainingRun::finish() {
+  trainer->finish(*store_);
+  Finished done{.held_out = trainer->judge(plan_.options.eval_batches), .model = (fs::path(store_->folder()) / "model").string()};
+  write_model_folder(*checkpoint->model, extras(), done.model, true);
+  return done;
+}
+
+}  // namespace rapt
