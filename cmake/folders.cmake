@@ -54,7 +54,9 @@ endfunction()
 # The instruction set that this machine runs: under the sanitizers its kernels carry the checks.
 function(rapt_own_isa out)
   set(isa scalar)
-  if(EXISTS /proc/cpuinfo)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    set(isa neon)
+  elseif(EXISTS /proc/cpuinfo)
     file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
     if(flags MATCHES " avx512_vnni( |$)")
       set(isa avx512)
@@ -67,12 +69,17 @@ endfunction()
 
 # The kernels of every op for one instruction set, in its own namespace (RAPT_ISA).
 function(rapt_kernels isa)
+  rapt_own_isa(own)
+  if(RAPT_ISAS STREQUAL "own" AND NOT isa STREQUAL own AND NOT isa STREQUAL f64)
+    return()
+  endif()
+  string(TOUPPER ${isa} name)
+  target_compile_definitions(rapt_device PRIVATE RAPT_HAVE_${name})
   file(GLOB kernels CONFIGURE_DEPENDS rapt/ops/*_cpu.cc)
   set(target rapt_kernels_${isa})
   add_library(${target} OBJECT ${kernels})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE RAPT_ISA=${isa})
-  rapt_own_isa(own)
   if(RAPT_SANITIZE AND NOT isa STREQUAL own)
     # The same sources as the set that runs here: checks in one of them are enough. The others are compiled as a release compiles them,
     # so that ccache has them from there.
@@ -86,7 +93,7 @@ function(rapt_kernels isa)
   # Unoptimised tiles would take minutes to run. The sets that nobody waits for are spared the last percent.
   if(RAPT_TEST_SET STREQUAL core AND isa STREQUAL avx512 AND NOT isa STREQUAL own)
     target_compile_options(${target} PRIVATE -O0)  # does not run here
-  elseif(RAPT_TEST_SET STREQUAL core AND NOT isa STREQUAL own)
+  elseif(NOT isa STREQUAL own AND (RAPT_TEST_SET STREQUAL core OR RAPT_ISAS STREQUAL "own"))
     target_compile_options(${target} PRIVATE -O1)
   elseif(RAPT_SANITIZE OR isa MATCHES "^(f64|scalar)$")
     target_compile_options(${target} PRIVATE -O2)

@@ -12,9 +12,13 @@ namespace rapt {
   extern const Kernels kKernels; \
   }
 RAPT_TABLE(f64)
+#if defined(RAPT_HAVE_SCALAR)
 RAPT_TABLE(scalar)
-#if defined(RAPT_HAVE_X86)
+#endif
+#if defined(RAPT_HAVE_AVX2)
 RAPT_TABLE(avx2)
+#endif
+#if defined(RAPT_HAVE_AVX512)
 RAPT_TABLE(avx512)
 #endif
 #if defined(RAPT_HAVE_NEON)
@@ -31,8 +35,10 @@ struct Isa {
 };
 
 bool always() { return true; }
-#if defined(RAPT_HAVE_X86)
+#if defined(RAPT_HAVE_AVX2)
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#endif
+#if defined(RAPT_HAVE_AVX512)
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
@@ -40,9 +46,15 @@ bool has_avx512() {
 #endif
 
 const Isa kIsas[] = {
-    {"f64", &f64::kKernels, always},     {"scalar", &scalar::kKernels, always},
-#if defined(RAPT_HAVE_X86)
-    {"avx2", &avx2::kKernels, has_avx2}, {"avx512", &avx512::kKernels, has_avx512},
+    {"f64", &f64::kKernels, always},
+#if defined(RAPT_HAVE_SCALAR)
+    {"scalar", &scalar::kKernels, always},
+#endif
+#if defined(RAPT_HAVE_AVX2)
+    {"avx2", &avx2::kKernels, has_avx2},
+#endif
+#if defined(RAPT_HAVE_AVX512)
+    {"avx512", &avx512::kKernels, has_avx512},
 #endif
 #if defined(RAPT_HAVE_NEON)
     {"neon", &neon::kKernels, always},
@@ -51,7 +63,12 @@ const Isa kIsas[] = {
 
 std::string best_isa() {
   const char* forced = std::getenv("RAPT_ISA");
-  return forced && *forced ? forced : available_isas().back();
+  if (forced && *forced) return forced;
+  const std::vector<std::string> usable = available_isas();
+  if (usable.empty())
+    fail(
+        "this program was built for the processor of another machine only (RAPT_ISAS=own); build it here, or anywhere with cmake --preset release");
+  return usable.back();
 }
 
 int default_threads() {

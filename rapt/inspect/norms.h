@@ -16,19 +16,19 @@ struct NormGrid {  // of one stack
   // [layers][tokens]: of what self-attention adds, and what all parts that are no attention add (two of a kind: together), after their own norm and residual
   // scale; 0 where a layer has no such part.
   std::vector<float> attn_out, ffn_out;
-  std::vector<float> cross_out;       // of cross-attention; empty where there is none
+  std::vector<float> cross_out;  // of cross-attention; empty where there is none
 };
 
-struct HeadNorm {                     // self-attention; mean L2 over tokens
+struct HeadNorm {  // self-attention; mean L2 over tokens
   enum class Of { q, k, v } of = Of::q;
   Stack stack = Stack::decoder;
   int layer = 0, number = 0, head = 0;  // number: of the attention in its layer (AttentionPlace)
-  double first = 0, others = 0;       // the text's first token, and all others (of a text of one token: that one)
+  double first = 0, others = 0;  // the text's first token, and all others (of a text of one token: that one)
 };
 
 struct Norms {
-  std::vector<NormGrid> grids;        // encoder first
-  std::vector<HeadNorm> heads;        // by layer, q k v, head
+  std::vector<NormGrid> grids;  // encoder first
+  std::vector<HeadNorm> heads;  // by layer, q k v, head
 };
 Norms norms(Device& device, const Model& model, Ids ids, Ids source = {});
 

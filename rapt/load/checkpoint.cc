@@ -25,10 +25,15 @@ namespace rapt {
 namespace {
 
 namespace fs = std::filesystem;
-using Plan = std::vector<std::pair<WeightShape, TensorUse>>;
 
 // ------------------------------------------------------------------------------------------------ one weight
-// Rows of numbers into a weight of any format.
+// What one thread needs to fill weights, kept from task to task: fresh memory costs more than what is done in it.
+struct FillRoom {
+  std::vector<std::byte> read, ordered, blocks;
+  std::vector<float> values;
+};
+
+// Rows of numbers into a weight of any format; `first` begins a panel.
 void store_rows(Weight& w, Dim first, Dim count, std::span<const float> values, std::vector<std::byte>& scratch) {
   if (is_block(w.format)) {
     scratch.resize(bytes_of(w.format, count * w.cols, w.name));
@@ -38,12 +43,16 @@ void store_rows(Weight& w, Dim first, Dim count, std::span<const float> values, 
   }
   std::byte* data = w.data.get();
   auto write = [&](auto* to, auto&& convert) {
-    for (Dim r = 0; r < count; ++r) {
-      const float* row = values.data() + r * w.cols;
-      auto* at = to + w.offset(first + r, 0);
-      const Dim step = w.packing == Packing::panels ? kPanel : 1;
-      for (Dim c = 0; c < w.cols; ++c) at[c * step] = convert(row[c]);
-    }
+    const float* from = values.data();
+    if (w.packing == Packing::rows)
+      for (Dim i = 0; i < count * w.cols; ++i) to[first * w.cols + i] = convert(from[i]);
+    else
+      for (Dim r = 0; r < count; r += kPanel, from += kPanel * w.cols) {  // lane by lane: what is written lies together
+        auto* at = to + w.offset(first + r, 0);
+        const Dim lanes = std::min(kPanel, count - r);
+        for (Dim c = 0; c < w.cols; ++c)
+          for (Dim l = 0; l < lanes; ++l) at[c * kPanel + l] = convert(from[l * w.cols + c]);
+      }
   };
   switch (w.format) {
     case DType::f32: return write(reinterpret_cast<float*>(data), [](float x) { return x; });
@@ -58,12 +67,11 @@ struct Filler {
   Weight& w;
   const TensorUse& use;
   bool vector;
-  std::vector<float> whole;  // a transposed tensor, all of it
+  std::vector<float> whole{};  // a transposed tensor, all of it
 
   // Rows [first, first + count), at most a few panels.
-  void rows(Dim first, Dim count) const {
-    std::vector<std::byte> bytes, scratch, read;
-    std::vector<float> values;
+  void rows(Dim first, Dim count, FillRoom& room) const {
+    auto& [read, bytes, scratch, values] = room;
     if (vector) {  // one row of ours is the last axis of theirs
       values = use.view->values();
       const std::size_t from = static_cast<std::size_t>(use.first);
@@ -89,6 +97,7 @@ struct Filler {
       const Dim D = use.head_dim, from = first / D * D, to = std::min((first + count + D - 1) / D * D, w.rows);
       const auto heads = use.view->read_rows(use.first + from, to - from, read);
       const std::size_t row = heads.size() / static_cast<std::size_t>(to - from);
+      bytes.clear();
       for (Dim r = first; r < first + count; ++r) {
         const auto one = heads.subspan(static_cast<std::size_t>(use.row(r) - use.first - from) * row, row);
         bytes.insert(bytes.end(), one.begin(), one.end());
@@ -104,69 +113,95 @@ struct Filler {
   }
 };
 
-constexpr Dim kTaskRows = 8 * kPanel;
+// Rows at a time: whole panels, of about as many bytes as a core's cache holds beside what is made of them. Heads in pairs order are read
+// whole, so several panels of them.
+Dim task_rows(const Weight& w, const TensorUse& use) {
+  constexpr Dim kTaskBytes = 128 << 10;
+  const Dim panel = static_cast<Dim>(bytes_of(use.view->dtype(), kPanel * use.view->last(), w.name));
+  return kPanel * (use.transposed || use.head_dim > 0 ? 8 : std::clamp<Dim>(kTaskBytes / panel, 1, 64));
+}
 
-void fill_weight(Weight& w, const TensorUse& use, bool vector, Device* device) {
-  std::optional<Lease> lease;  // for a whole weight: its numbers are converted in one mode, by whichever thread
+// Every weight from its tensor, all of them in one region: many are too small to keep several threads busy. `done` is told the bytes
+// of tensors that were packed, by one thread at a time.
+void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* device, const std::function<void(std::uint64_t)>& done) {
+  std::optional<Lease> lease;  // numbers are converted in one mode, by whichever thread
   if (device) lease.emplace(device->team());
-  Filler filler{w, use, vector, {}};
-  if (use.transposed) filler.whole = use.view->values();
-  const Dim tasks = (w.rows + kTaskRows - 1) / kTaskRows;
-  if (!device || tasks < 2) {
-    for (Dim i = 0; i < tasks; ++i) filler.rows(i * kTaskRows, std::min(kTaskRows, w.rows - i * kTaskRows));
-    return;
-  }
-  device->team().each(tasks, [&](Dim task) { filler.rows(task * kTaskRows, std::min(kTaskRows, w.rows - task * kTaskRows)); });
+  std::mutex lock;
+  std::vector<std::unique_ptr<FillRoom>> rooms;  // as many as ever were in use at a time
+  struct Task {
+    std::size_t filler;
+    Dim first, count;
+  };
+  std::vector<Filler> fillers;
+  std::vector<Task> tasks;
+  double bytes = 0;
+  const auto run = [&] {
+    const auto one = [&](Dim i) {
+      const Task& task = tasks[static_cast<std::size_t>(i)];
+      const Filler& f = fillers[task.filler];
+      std::unique_ptr<FillRoom> room;
+      {
+        const std::lock_guard hold(lock);
+        if (!rooms.empty()) room = std::move(rooms.back()), rooms.pop_back();
+      }
+      if (!room) room = std::make_unique<FillRoom>();
+      f.rows(task.first, task.count, *room);
+      const double share = static_cast<double>(task.count * f.w.cols) / static_cast<double>(f.use.view->elements());
+      const std::lock_guard hold(lock);
+      rooms.push_back(std::move(room));
+      bytes += share * static_cast<double>(f.use.view->bytes().size());
+      done(static_cast<std::uint64_t>(bytes + 0.5));
+    };
+    if (device) device->team().each(static_cast<Dim>(tasks.size()), one);
+    else
+      for (std::size_t i = 0; i < tasks.size(); ++i) one(static_cast<Dim>(i));
+    fillers.clear();
+    tasks.clear();
+  };
+  const auto add = [&](std::size_t i) {
+    Filler f{weights[i], plan[i].second, plan[i].first.vector};
+    if (f.use.transposed) f.whole = f.use.view->values();
+    const Dim step = task_rows(f.w, f.use);
+    for (Dim r = 0; r < f.w.rows; r += step) tasks.push_back({fillers.size(), r, std::min(step, f.w.rows - r)});
+    fillers.push_back(std::move(f));
+  };
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (!plan[i].second.transposed) add(i);
+  run();
+  for (std::size_t i = 0; i < weights.size(); ++i)  // held in memory as numbers: one at a time
+    if (plan[i].second.transposed) add(i), run();
 }
 
 // ------------------------------------------------------------------------------------------------ the model
-DType format_for(const LoadOptions& o, WeightRole role, const std::string& name, DType file, Dim cols) {
-  if (role == WeightRole::vector || (role == WeightRole::table && name != "embed.tokens")) return o.real;
+DType format_for(const LoadOptions& o, const Weight& w, DType file) {
+  if (w.packing == Packing::rows && w.name != "embed.tokens") return o.real;  // vectors, and tables but that of the tokens
   if (o.real != DType::f32) return o.real;
   const DType wanted = o.matrices.value_or(file);
-  if (is_block(wanted) && cols % static_cast<Dim>(info_of(wanted).block) != 0) return o.real;
+  if (is_block(wanted) && w.cols % static_cast<Dim>(info_of(wanted).block) != 0) return o.real;
   return wanted == DType::f64 || wanted == DType::f32 ? o.real : wanted;
 }
 
+// The model is built once, without storage; then the formats of its weights are chosen, and only what fits into memory gets some.
 std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, const LoadOptions& options, bool all) {
-  const Recipe resolved = resolve(recipe);
-  const Plan plan = plan_tensors(source, resolved, all);
-  std::map<std::string_view, const std::pair<WeightShape, TensorUse>*> by_name;
-  for (const auto& p : plan) by_name.emplace(p.first.name, &p);
-  auto blank = [&](const std::string& name, Dim rows, Dim cols, WeightRole role) {
-    Weight w;
-    w.name = name;
-    w.rows = rows;
-    w.cols = cols;
-    w.format = format_for(options, role, name, by_name.at(name)->second.view->dtype(), cols);
-    w.packing = role == WeightRole::matrix || is_block(w.format) ? Packing::panels : Packing::rows;
-    return w;
-  };
+  auto [model, plan] = plan_model(source, resolve(recipe), options.real, all);
   std::uint64_t bytes = 0;
-  const Model estimate(resolved, options.real, [&](const std::string& name, Dim rows, Dim cols, WeightRole role) {
-    Weight w = blank(name, rows, cols, role);
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    Weight& w = model->weights[i];
+    w.format = format_for(options, w, plan[i].second.view->dtype());
+    if (is_block(w.format)) w.packing = Packing::panels;
     bytes += w.bytes();
-    return w;
-  });
+  }
   if (const std::uint64_t free = available_memory(); free > 0 && bytes > free)
     fail(source.where, ": the weights take ", byte_count(static_cast<double>(bytes)), " of memory, ", byte_count(static_cast<double>(free)),
          " are available; close other programs or take a smaller type (rapt quantize)");
-  auto model = std::make_unique<Model>(resolved, options.real, [&](const std::string& name, Dim rows, Dim cols, WeightRole role) {
-    const Weight w = blank(name, rows, cols, role);
-    return make_weight(name, rows, cols, w.format, w.packing);
-  });
-  const std::uint64_t of = source.tensors->bytes();
+  for (Weight& w : model->weights) w.data = make_weight(w.name, w.rows, w.cols, w.format, w.packing).data;
   source.tensors->check_unchanged();
-  std::uint64_t done = 0;
-  std::set<const TensorView*> counted;
-  for (Weight& w : model->weights) {
-    const auto& [shape, use] = *by_name.at(w.name);
-    fill_weight(w, use, shape.vector, options.device);
-    if (counted.insert(use.view).second) done += use.view->bytes().size();
+  const std::uint64_t of = source.tensors->bytes();
+  fill_weights(model->weights, plan, options.device, [&](std::uint64_t done) {
     if (options.progress) options.progress(done, of);
-  }
+  });
   source.tensors->check_unchanged();  // written to meanwhile: what was packed may be half of one model and half of another
-  return model;
+  return std::move(model);
 }
 
 // ------------------------------------------------------------------------------------------------ beside the weights
@@ -399,7 +434,7 @@ std::vector<std::string> check_checkpoint(const std::string& path, bool values) 
   const auto files = open_files(path);
   const Source& s = files->source;
   const Translation t = translate_files(*files);
-  const Plan plan = plan_tensors(s, t.recipe);
+  const TensorPlan plan = plan_tensors(s, t.recipe);
   const CheckpointSummary summary = summary_of(*files, t.recipe);
   const Checkpoint c = describe_checkpoint(*files, t.recipe);
   if (values) {

@@ -23,7 +23,7 @@ struct LoadOptions {
   DType real = DType::f32;                    // of the device
   std::optional<DType> matrices;              // absent: as the file stores them (f16, bf16, blocks stay packed); f32: exact numbers
   std::function<void(Recipe&)> change;        // before weights are made: streaming windows, another context
-  std::function<void(std::uint64_t done, std::uint64_t of)> progress;  // bytes of tensors
+  std::function<void(std::uint64_t done, std::uint64_t of)> progress;  // bytes of tensors; called by the device's threads, one at a time
   Device* device = nullptr;                   // packs in parallel where given
 };
 

@@ -2,6 +2,7 @@
 // Model families as data (load/families/*.json; their grammar: docs/families.md) and the interpreter that turns the keys of a config.json
 // or of a GGUF file into a recipe. What a mechanism does is code elsewhere; nothing here knows a family by name.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,8 @@
 #include "rapt/recipe/recipe.h"
 
 namespace rapt {
+
+struct Model;  // rapt/nn/model.h
 
 enum class Form { folder, gguf };  // whose keys and tensor names are meant
 
@@ -103,6 +106,13 @@ struct TensorUse {
 bool same_tensor(const TensorView& a, const TensorView& b);  // type, shape and every byte
 
 // Which tensor every weight comes from. Fails with a missing or misshapen tensor; with `all`, also with one that nothing reads.
-std::vector<std::pair<WeightShape, TensorUse>> plan_tensors(const Source& source, const Recipe& resolved, bool all = true);
+using TensorPlan = std::vector<std::pair<WeightShape, TensorUse>>;  // in the order of the model's weights
+TensorPlan plan_tensors(const Source& source, const Recipe& resolved, bool all = true);
+// The same, and the model itself: its weights have names, shapes and packing (matrices in panels), and no storage yet.
+struct ModelPlan {
+  std::unique_ptr<Model> model;
+  TensorPlan tensors;
+};
+ModelPlan plan_model(const Source& source, const Recipe& resolved, DType real, bool all = true);
 
 }  // namespace rapt

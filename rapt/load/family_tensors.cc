@@ -38,20 +38,28 @@ bool same_tensor(const TensorView& a, const TensorView& b) {
   return true;
 }
 
-std::vector<WeightShape> weight_shapes(const Recipe& resolved) {
-  std::vector<WeightShape> out;
-  const Model shapes(resolved, DType::f32, [&](std::string name, Dim rows, Dim cols, WeightRole role) {
-    out.push_back({name, rows, cols, role == WeightRole::vector});
-    Weight w;
-    w.name = std::move(name);
-    w.rows = rows;
-    w.cols = cols;
+namespace {
+
+std::unique_ptr<Model> model_without_storage(const Recipe& resolved, DType real, std::vector<WeightShape>& shapes) {
+  return std::make_unique<Model>(resolved, real, [&](std::string name, Dim rows, Dim cols, WeightRole role) {
+    shapes.push_back({name, rows, cols, role == WeightRole::vector});
+    Weight w = without_storage(std::move(name), rows, cols, role);
+    w.packing = role == WeightRole::matrix ? Packing::panels : Packing::rows;
     return w;
   });
+}
+
+}  // namespace
+
+std::vector<WeightShape> weight_shapes(const Recipe& resolved) {
+  std::vector<WeightShape> out;
+  model_without_storage(resolved, DType::f32, out);
   return out;
 }
 
-std::vector<std::pair<WeightShape, TensorUse>> plan_tensors(const Source& s, const Recipe& r, bool all) {
+TensorPlan plan_tensors(const Source& s, const Recipe& r, bool all) { return plan_model(s, r, DType::f32, all).tensors; }
+
+ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
   struct Shared {
     Dim rows = 0;
     std::vector<std::size_t> users;
@@ -59,13 +67,20 @@ std::vector<std::pair<WeightShape, TensorUse>> plan_tensors(const Source& s, con
   std::map<const TensorView*, Shared> shared;
   std::set<std::string_view> read;
   std::vector<std::string> expected;
-  std::vector<std::pair<WeightShape, TensorUse>> plan;
+  TensorPlan plan;
   // More layers than the file has tensors: the first that is missing is named, without a list of all the others.
   Recipe bounded = r;
   const Dim most = static_cast<Dim>(s.tensors->all().size()) + 1;
+  bool cut = false;
   for (auto* stack : {&bounded.encoder, &bounded.decoder})
-    if (*stack && (*stack)->layers > most && static_cast<Dim>((*stack)->pattern.size()) <= most) (*stack)->layers = most;
-  const std::vector<WeightShape> shapes = weight_shapes(bounded);
+    if (*stack && (*stack)->layers > most && static_cast<Dim>((*stack)->pattern.size()) <= most) (*stack)->layers = most, cut = true;
+  std::vector<WeightShape> shapes;
+  std::unique_ptr<Model> model;
+  try {
+    model = model_without_storage(bounded, real, shapes);
+  } catch (const Error& e) {  // larger than any model is
+    throw Error(concat(s.where, ": ", e.what()), e.kind());
+  }
   for (const WeightShape& w : shapes) {
     const std::vector<std::string> names = s.family->tensor_names(s.form, w.name);
     TensorUse use;
@@ -122,7 +137,8 @@ std::vector<std::pair<WeightShape, TensorUse>> plan_tensors(const Source& s, con
     if (use.transposed && is_block(view->dtype()))
       fail(s.where, ": tensor '", view->name(), "' is transposed and in blocks of ", name_of(view->dtype()), "; that cannot be read");
   }
-  if (!all) return plan;
+  if (cut) model = model_without_storage(r, real, shapes);  // nothing is missing: its layers have no weights
+  if (!all) return {std::move(model), std::move(plan)};
   // A head that repeats the table of a tied model was compared with it and is the same.
   if (r.head.kind == HeadRecipe::Kind::vocab && r.head.tied)
     if (const TensorView* t = s.tensor("head.weight")) read.insert(t->name());
@@ -130,7 +146,7 @@ std::vector<std::pair<WeightShape, TensorUse>> plan_tensors(const Source& s, con
     if (!read.contains(t.name()) && !s.family->ignored(s.form, t.name()))
       fail(s.where, ": tensor '", t.name(), "' ", t.shape_text(), " is read by nothing in a ", s.family->name, " model of ",
            r.decoder ? r.decoder->layers : r.encoder->layers, " layers; the nearest expected name: '", nearest(t.name(), expected), "'");
-  return plan;
+  return {std::move(model), std::move(plan)};
 }
 
 }  // namespace rapt

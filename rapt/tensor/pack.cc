@@ -3,7 +3,9 @@
 // what the bits of a file's block mean is also written down, as numbers, in formats.cc: the tests hold the two against each other.
 #include "rapt/tensor/pack.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "rapt/base/checked.h"
 #include "rapt/tensor/panel_kind.h"
@@ -11,135 +13,192 @@
 namespace rapt {
 namespace {
 
-// One block of a file, of 32 or 256 elements.
-struct Parts {
-  std::uint16_t d = 0, m = 0;            // f16; m: the minimum, or what the minima are multiplied by
-  std::int8_t scale[16] = {}, low[16] = {};  // two-level formats: per group of `depth`
-  std::uint8_t q[256];
-};
-
 std::uint16_t u16_at(const std::uint8_t* p) { return static_cast<std::uint16_t>(p[0] | p[1] << 8); }
 std::uint8_t u8(int x) { return static_cast<std::uint8_t>(x); }
 std::int8_t i8(int x) { return static_cast<std::int8_t>(x); }
 
-// 16 bytes: elements 0-15 in the low nibbles, 16-31 in the high ones; their fifth bits in 4 bytes.
-void nibbles_32(Parts& b, const std::uint8_t* qs, const std::uint8_t* high) {
-  for (int i = 0; i < 32; ++i) b.q[i] = u8((i < 16 ? qs[i] & 15 : qs[i - 16] >> 4) | (high ? (high[i / 8] >> i % 8 & 1) << 4 : 0));
-}
-// Eight scales and minima of 6 bits in 12 bytes: the first four of each whole, the last four with their upper bits in the first.
-void six_bit_pairs(Parts& b, const std::uint8_t* s) {
-  for (int i = 0; i < 4; ++i) {
-    b.scale[i] = i8(s[i] & 63);
-    b.low[i] = i8(s[i + 4] & 63);
-    b.scale[i + 4] = i8((s[i + 8] & 15) | s[i] >> 6 << 4);
-    b.low[i + 4] = i8(s[i + 8] >> 4 | s[i + 4] >> 6 << 4);
-  }
-}
-// Runs of 32 elements, two to 32 bytes: one in the low nibbles, the next in the high ones. Fifth bits: bit r of byte i is for run r.
-void nibbles_256(Parts& b, const std::uint8_t* qs, const std::uint8_t* high) {
-  for (int i = 0; i < 256; ++i) {
-    const int run = i / 32;
-    b.q[i] = u8((qs[run / 2 * 32 + i % 32] >> run % 2 * 4 & 15) | (high ? (high[i % 32] >> run & 1) << 4 : 0));
-  }
-}
-
-void take_apart(DType format, const std::uint8_t* p, Parts& b) {
-  switch (format) {
-    case DType::q4_0:  // d qs[16]
-      b.d = u16_at(p);
-      return nibbles_32(b, p + 2, nullptr);
-    case DType::q4_1:  // d m qs[16]
-      b.d = u16_at(p);
-      b.m = u16_at(p + 2);
-      return nibbles_32(b, p + 4, nullptr);
-    case DType::q5_0:  // d high[4] qs[16]
-      b.d = u16_at(p);
-      return nibbles_32(b, p + 6, p + 2);
-    case DType::q5_1:  // d m high[4] qs[16]
-      b.d = u16_at(p);
-      b.m = u16_at(p + 2);
-      return nibbles_32(b, p + 8, p + 4);
-    case DType::q8_0:  // d q[32], signed
-      b.d = u16_at(p);
-      for (int i = 0; i < 32; ++i) b.q[i] = p[2 + i] ^ 128;
-      return;
-    case DType::q2_k:  // scale and minimum nibbles [16], four runs of 32 to 32 bytes [64], d dmin
-      b.d = u16_at(p + 80);
-      b.m = u16_at(p + 82);
-      for (int i = 0; i < 16; ++i) {
-        b.scale[i] = i8(p[i] & 15);
-        b.low[i] = i8(p[i] >> 4);
-      }
-      for (int i = 0; i < 256; ++i) b.q[i] = u8(p[16 + i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3);
-      return;
-    case DType::q3_k:  // third bits [32] (bit r of byte i is for run r), two bits as above [64], scales [12], d
-      b.d = u16_at(p + 108);
-      for (int i = 0; i < 16; ++i)  // 6 bits, less 32: four in a nibble of bytes 0-7, two in bytes 8-11
-        b.scale[i] = i8((p[96 + i % 8] >> i / 8 * 4 & 15) + (p[104 + i % 4] >> i / 4 * 2 & 3) * 16 - 32);
-      for (int i = 0; i < 256; ++i) b.q[i] = u8((p[32 + i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3) | (p[i % 32] >> i / 32 & 1) << 2);
-      return;
-    case DType::q4_k:  // d dmin scales[12] qs[128]
-      b.d = u16_at(p);
-      b.m = u16_at(p + 2);
-      six_bit_pairs(b, p + 4);
-      return nibbles_256(b, p + 16, nullptr);
-    case DType::q5_k:  // d dmin scales[12] high[32] qs[128]
-      b.d = u16_at(p);
-      b.m = u16_at(p + 2);
-      six_bit_pairs(b, p + 4);
-      return nibbles_256(b, p + 48, p + 16);
-    case DType::q6_k:  // per 128: four bits [64] (runs 0 1 low, 2 3 high), two bits [32] (four runs to 32 bytes); scales i8[16], d
-      b.d = u16_at(p + 208);
-      std::memcpy(b.scale, p + 192, 16);
-      for (int i = 0; i < 256; ++i) {
-        const int half = i / 128, run = i / 32 % 4;
-        b.q[i] = u8((p[half * 64 + run % 2 * 32 + i % 32] >> run / 2 * 4 & 15) | (p[128 + half * 32 + i % 32] >> run * 2 & 3) << 4);
-      }
-      return;
-    default: break;
-  }
-}
-
 std::uint8_t* bytes_at(const Weight& w) { return reinterpret_cast<std::uint8_t*>(w.data.get()); }
-void put_u16(std::uint8_t* p, std::uint16_t x) { std::memcpy(p, &x, 2); }
 
-// Lane `row` of a head and its blocks.
-void put(const PanelKind& k, const Parts& b, int row, std::uint8_t* to) {
-  if (k.two_level) {
-    put_u16(to + row * 2, b.d);
-    if (k.minimum) put_u16(to + 64 + row * 2, b.m);
+// ------------------------------------------------------------------------------------------------ a block of a file, taken apart
+// A block of 32 or 256 elements, by runs of 32. Its loops are over bytes, with every shift a constant: the compiler makes vectors of them.
+template <PanelKind k>
+struct Parts {
+  static constexpr int kCells = k.bits == 8 ? 32 : 16;
+  std::uint16_t d = 0, m = 0;                // f16; m: the minimum, or what the minima are multiplied by
+  std::int8_t scale[16] = {}, low[16] = {};  // two-level formats: per group of `depth`
+  std::uint8_t cells[k.blocks()][kCells];    // as a panel has them: 8 bits, or element i in the low nibble and i + 16 in the high one
+  std::uint32_t fifth[k.blocks()];           // 5 bits: bit i is that of element i
+};
+
+// Eight scales and minima of 6 bits in 12 bytes: the first four of each whole, the last four with their upper bits in the first.
+void six_bit_pairs(std::int8_t* scale, std::int8_t* low, const std::uint8_t* s) {
+  for (int i = 0; i < 4; ++i) {
+    scale[i] = i8(s[i] & 63);
+    low[i] = i8(s[i + 4] & 63);
+    scale[i + 4] = i8((s[i + 8] & 15) | s[i] >> 6 << 4);
+    low[i + 4] = i8(s[i + 8] >> 4 | s[i + 4] >> 6 << 4);
+  }
+}
+
+// Bit `run` of 32 bytes, as one word.
+std::uint32_t bits_of_run(const std::uint8_t* bytes, int run) {
+  std::uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) {
+    std::uint64_t eight;
+    std::memcpy(&eight, bytes + i * 8, 8);
+    eight = eight >> run & 0x0101010101010101;
+    out |= static_cast<std::uint32_t>(eight * 0x0102040810204080 >> 56) << i * 8;  // bit 8i of the word to bit i of its top byte
+  }
+  return out;
+}
+
+// The cells of a run of 4-bit numbers whose element i is number(i).
+template <class F>
+void nibbles(std::uint8_t* cells, const F& number) {
+  std::uint8_t out[16];
+  for (int i = 0; i < 16; ++i) out[i] = u8(number(i) | number(i + 16) << 4);
+  std::memcpy(cells, out, 16);
+}
+
+template <int run>
+void k_nibbles(std::uint8_t* cells, const std::uint8_t* qs) {  // two runs to 32 bytes: one in the low nibbles, the next in the high ones
+  nibbles(cells, [&](int i) { return qs[run / 2 * 32 + i] >> run % 2 * 4 & 15; });
+}
+
+// f with the numbers 0 to n - 1 as constants.
+template <int n, class F>
+void each_run(const F& f) {
+  [&]<int... run>(std::integer_sequence<int, run...>) { (f.template operator()<run>(), ...); }(std::make_integer_sequence<int, n>());
+}
+
+template <DType format, PanelKind k = panel_kind(format)>
+void take_apart(const std::uint8_t* p, Parts<k>& b) {
+  if constexpr (format == DType::q4_0) {  // d qs[16]: elements 0-15 in the low nibbles, 16-31 in the high ones
+    b.d = u16_at(p);
+    std::memcpy(b.cells, p + 2, 16);
+  } else if constexpr (format == DType::q4_1) {  // d m qs[16]
+    b.d = u16_at(p);
+    b.m = u16_at(p + 2);
+    std::memcpy(b.cells, p + 4, 16);
+  } else if constexpr (format == DType::q5_0) {  // d fifth bits[4] qs[16]
+    b.d = u16_at(p);
+    std::memcpy(b.fifth, p + 2, 4);
+    std::memcpy(b.cells, p + 6, 16);
+  } else if constexpr (format == DType::q5_1) {  // d m fifth bits[4] qs[16]
+    b.d = u16_at(p);
+    b.m = u16_at(p + 2);
+    std::memcpy(b.fifth, p + 4, 4);
+    std::memcpy(b.cells, p + 8, 16);
+  } else if constexpr (format == DType::q8_0) {  // d q[32], signed
+    b.d = u16_at(p);
+    for (int i = 0; i < 32; ++i) b.cells[0][i] = p[2 + i] ^ 128;
+  } else if constexpr (format == DType::q2_k) {  // scale and minimum nibbles [16], four runs of 32 to 32 bytes [64], d dmin
+    b.d = u16_at(p + 80);
+    b.m = u16_at(p + 82);
+    for (int i = 0; i < 16; ++i) {
+      b.scale[i] = i8(p[i] & 15);
+      b.low[i] = i8(p[i] >> 4);
+    }
+    each_run<8>([&]<int run>() { nibbles(b.cells[run], [&](int i) { return p[16 + run / 4 * 32 + i] >> run % 4 * 2 & 3; }); });
+  } else if constexpr (format == DType::q3_k) {  // third bits [32] (bit r of byte i is for run r), two bits as above [64], scales [12], d
+    b.d = u16_at(p + 108);
+    for (int i = 0; i < 16; ++i)  // 6 bits, less 32: four in a nibble of bytes 0-7, two in bytes 8-11
+      b.scale[i] = i8((p[96 + i % 8] >> i / 8 * 4 & 15) + (p[104 + i % 4] >> i / 4 * 2 & 3) * 16 - 32);
+    each_run<8>([&]<int run>() {
+      nibbles(b.cells[run], [&](int i) { return (p[32 + run / 4 * 32 + i] >> run % 4 * 2 & 3) | (p[i] >> run & 1) << 2; });
+    });
+  } else if constexpr (format == DType::q4_k) {  // d dmin scales[12] qs[128]
+    b.d = u16_at(p);
+    b.m = u16_at(p + 2);
+    six_bit_pairs(b.scale, b.low, p + 4);
+    each_run<8>([&]<int run>() { k_nibbles<run>(b.cells[run], p + 16); });
+  } else if constexpr (format == DType::q5_k) {  // d dmin scales[12] fifth bits[32] (bit r of byte i is for run r) qs[128]
+    b.d = u16_at(p);
+    b.m = u16_at(p + 2);
+    six_bit_pairs(b.scale, b.low, p + 4);
+    each_run<8>([&]<int run>() {
+      k_nibbles<run>(b.cells[run], p + 48);
+      b.fifth[run] = bits_of_run(p + 16, run);
+    });
+  } else {
+    static_assert(
+        format ==
+        DType::q6_k);  // per 128: four bits [64] (runs 0 1 low, 2 3 high), two bits [32] (four runs to 32 bytes); scales i8[16], d
+    b.d = u16_at(p + 208);
+    std::memcpy(b.scale, p + 192, 16);
+    each_run<8>([&]<int all>() {
+      constexpr int half = all / 4, run = all % 4;
+      std::uint8_t out[32];
+      for (int i = 0; i < 32; ++i)
+        out[i] = u8((p[half * 64 + run % 2 * 32 + i] >> run / 2 * 4 & 15) | (p[128 + half * 32 + i] >> run * 2 & 3) << 4);
+      std::memcpy(b.cells[all], out, 32);
+    });
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ 32 rows side by side
+// u32[32][4] as u32[4][32].
+void turn(const std::uint8_t (*from)[16], std::uint8_t* to) {
+  using Four = std::uint32_t __attribute__((vector_size(16)));
+  for (int r = 0; r < 32; r += 4) {
+    Four a, b, c, d;
+    std::memcpy(&a, from[r], 16);
+    std::memcpy(&b, from[r + 1], 16);
+    std::memcpy(&c, from[r + 2], 16);
+    std::memcpy(&d, from[r + 3], 16);
+    const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const Four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const Four lines[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+                           __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5), __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7)};
+    for (int j = 0; j < 4; ++j) std::memcpy(to + j * 128 + r * 4, &lines[j], 16);
+  }
+}
+
+// One block of each of up to 32 rows, which lie `apart` bytes from each other: a head and its blocks. Lanes without a row become zero.
+template <DType format, PanelKind k = panel_kind(format)>
+void pack_column(const std::uint8_t* from, std::size_t apart, int rows, std::uint8_t* to) {
+  constexpr int kHalves = k.bits == 8 ? 2 : 1;
+  std::uint8_t cells[k.blocks()][kHalves][32][16];
+  std::uint32_t fifth[k.bits == 5 ? k.blocks() : 1][32];
+  if (rows < 32) std::memset(cells, 0, sizeof cells), std::memset(fifth, 0, sizeof fifth), std::memset(to, 0, k.stride());
+  Parts<k> b;
+  const auto put_u16 = [](std::uint8_t* p, std::uint16_t x) { std::memcpy(p, &x, 2); };
+  for (int r = 0; r < rows; ++r, from += apart) {
+    take_apart<format>(from, b);
+    if (k.two_level) {
+      put_u16(to + r * 2, b.d);
+      if (k.minimum) put_u16(to + 64 + r * 2, b.m);
+    }
+    for (int n = 0; n < k.blocks(); ++n) {
+      std::uint8_t* block = to + k.head() + n * k.block();
+      if (!k.two_level) {
+        put_u16(block + r * 2, b.d);
+        if (k.minimum) put_u16(block + 64 + r * 2, b.m);
+      }
+      for (int g = 0; k.two_level && g < k.groups(); ++g) {
+        block[g * 32 + r] = u8(b.scale[n * k.groups() + g]);
+        if (k.minimum) block[k.scales() + g * 32 + r] = u8(b.low[n * k.groups() + g]);
+      }
+      for (int h = 0; h < kHalves; ++h) std::memcpy(cells[n][h][r], b.cells[n] + h * 16, 16);
+      if (k.bits == 5) fifth[n][r] = b.fifth[n];
+    }
   }
   for (int n = 0; n < k.blocks(); ++n) {
     std::uint8_t* block = to + k.head() + n * k.block();
-    const std::uint8_t* q = b.q + n * 32;
-    if (!k.two_level) {
-      put_u16(block + row * 2, b.d);
-      if (k.minimum) put_u16(block + 64 + row * 2, b.m);
-    }
-    for (int g = 0; k.two_level && g < k.groups(); ++g) {
-      block[g * 32 + row] = u8(b.scale[n * k.groups() + g]);
-      if (k.minimum) block[k.scales() + g * 32 + row] = u8(b.low[n * k.groups() + g]);
-    }
-    std::uint8_t* quants = block + k.quants_at();
-    if (k.bits == 8) {
-      for (int g = 0; g < 8; ++g) std::memcpy(quants + g * 128 + row * 4, q + g * 4, 4);
-      continue;
-    }
-    for (int j = 0; j < 4; ++j) {
-      std::uint32_t low, high;
-      std::memcpy(&low, q + j * 4, 4);
-      std::memcpy(&high, q + 16 + j * 4, 4);
-      const std::uint32_t both = (low & 0x0f0f0f0f) | (high & 0x0f0f0f0f) << 4;
-      std::memcpy(quants + j * 128 + row * 4, &both, 4);
-    }
+    for (int h = 0; h < kHalves; ++h) turn(cells[n][h], block + k.quants_at() + h * 512);
     if (k.bits != 5) continue;
-    for (int g = 0; g < 8; ++g) {  // a row has half a byte of each group
-      std::uint8_t& cell = block[k.plane_at() + g * 16 + row / 2];
-      int four = 0;
-      for (int i = 0; i < 4; ++i) four |= (q[g * 4 + i] >> 4) << i;
-      cell = u8((cell & (row % 2 ? 0x0f : 0xf0)) | four << row % 2 * 4);
-    }
+    std::uint8_t* plane = block + k.plane_at();
+    for (int g = 0; g < 8; ++g)  // a row has half a byte of each group
+      for (int r = 0; r < 32; r += 2) plane[g * 16 + r / 2] = u8((fifth[n][r] >> g * 4 & 15) | (fifth[n][r + 1] >> g * 4 & 15) << 4);
   }
+}
+
+template <DType format>
+void pack_panels(const std::uint8_t* from, Dim rows, Dim per_row, std::uint8_t* to) {
+  const std::size_t size = size_of(format), row = static_cast<std::size_t>(per_row) * size;
+  for (Dim r = 0; r < rows; r += kPanel, from += kPanel * row)
+    for (Dim b = 0; b < per_row; ++b, to += panel_kind(format).stride())
+      pack_column<format>(from + static_cast<std::size_t>(b) * size, row, static_cast<int>(std::min(kPanel, rows - r)), to);
 }
 
 void check(const Weight& w, const char* what) {
@@ -172,12 +231,20 @@ void pack_rows(Weight& w, Dim first, Dim count, std::span<const std::byte> block
     fail("pack_rows: ", count, " rows of weight ", w.name, " (", name_of(w.format), ", ", w.cols, " columns) take ",
          static_cast<std::size_t>(count * per_row) * size, " bytes, got ", blocks.size());
   const auto* from = reinterpret_cast<const std::uint8_t*>(blocks.data());
-  Parts parts;
-  for (Dim r = first; r < first + count; ++r)
-    for (Dim b = 0; b < per_row; ++b, from += size) {
-      take_apart(w.format, from, parts);
-      put(k, parts, static_cast<int>(r % kPanel), bytes_at(w) + (r / kPanel * per_row + b) * k.stride());
-    }
+  std::uint8_t* to = bytes_at(w) + first / kPanel * per_row * k.stride();
+  switch (w.format) {
+    case DType::q4_0: return pack_panels<DType::q4_0>(from, count, per_row, to);
+    case DType::q4_1: return pack_panels<DType::q4_1>(from, count, per_row, to);
+    case DType::q5_0: return pack_panels<DType::q5_0>(from, count, per_row, to);
+    case DType::q5_1: return pack_panels<DType::q5_1>(from, count, per_row, to);
+    case DType::q8_0: return pack_panels<DType::q8_0>(from, count, per_row, to);
+    case DType::q2_k: return pack_panels<DType::q2_k>(from, count, per_row, to);
+    case DType::q3_k: return pack_panels<DType::q3_k>(from, count, per_row, to);
+    case DType::q4_k: return pack_panels<DType::q4_k>(from, count, per_row, to);
+    case DType::q5_k: return pack_panels<DType::q5_k>(from, count, per_row, to);
+    case DType::q6_k: return pack_panels<DType::q6_k>(from, count, per_row, to);
+    default: break;
+  }
 }
 
 void unpack_row(const Weight& w, Dim row, std::span<float> out) {

@@ -23,15 +23,20 @@ namespace {
 
 constexpr std::size_t kHuge = std::size_t{2} << 20;
 
-std::shared_ptr<std::byte> allocate(std::size_t bytes, std::size_t align) {
+// Zeroed. calloc knows which memory comes fresh from the system and is zero without being written: its pages are made by whoever first
+// writes to them, so threads that fill a weight share that work too (half of the time to load a model, before).
+std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+  const std::size_t align = bytes >= kHuge ? kHuge : 64;
   bytes = (bytes + align - 1) / align * align;
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(align, bytes));
-  if (!data) return nullptr;
-  if (align >= kHuge) madvise(data, bytes, MADV_HUGEPAGE);
-  return {data, [](std::byte* p) { std::free(p); }};
+  void* const all = std::calloc(1, bytes + align);
+  if (!all) return nullptr;
+  auto* data = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(all) + align - 1) / align * align);
+  if (align == kHuge) madvise(data, bytes, MADV_HUGEPAGE);
+  return {data, [all](std::byte*) { std::free(all); }};
 }
 
-// A piece of a larger allocation, which lives until the last of its pieces is gone. Pages nobody has written to cost nothing.
+// A piece of a larger allocation, which lives until the last of its pieces is gone; none is given out twice. Pages nobody has written to
+// cost nothing.
 std::shared_ptr<std::byte> share(std::size_t bytes) {
   static std::mutex mutex;
   static std::weak_ptr<std::byte> chunk;
@@ -41,7 +46,7 @@ std::shared_ptr<std::byte> share(std::size_t bytes) {
   std::shared_ptr<std::byte> from = chunk.lock();
   bytes = (bytes + 63) / 64 * 64;
   if (!from || used + bytes > kChunk) {
-    from = allocate(kChunk, kHuge);
+    from = allocate(kChunk);
     if (!from) return nullptr;
     chunk = from;
     used = 0;
@@ -66,9 +71,8 @@ Weight make_weight(std::string name, Dim rows, Dim cols, DType format, Packing p
          ", whose blocks hold ", info_of(format).block, "; choose another format for it");
   const std::size_t bytes = std::max<std::size_t>(w.bytes(), 1);
   // Quantized matrices of a small model are smaller than a huge page, and reading them is all that decoding does: they share some.
-  w.data = is_block(format) && bytes < kHuge ? share(bytes) : allocate(bytes, bytes >= kHuge ? kHuge : 64);
+  w.data = is_block(format) && bytes < kHuge ? share(bytes) : allocate(bytes);
   if (!w.data) fail("out of memory: weight ", w.name, " [", rows, ",", cols, "] needs ", bytes, " bytes");
-  std::memset(w.data.get(), 0, bytes);
   return w;
 }
 

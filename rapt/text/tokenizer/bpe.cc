@@ -3,7 +3,10 @@
 // any neighbours whose text together is a token, the best score first (SentencePiece). Both keep neighbours in a linked list and
 // candidates in a heap: n log n for n characters.
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <functional>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "rapt/base/unicode.h"
@@ -28,9 +31,12 @@ class Bpe final : public PieceModel {
     } else if (spec.byte_fallback) {
       byte_ids_ = byte_ids(spec, ids);
     }
+    merges_.reserve(spec.merges.size());
+    std::string text;
     for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
       const std::string &a = spec.merges[rank].first, &b = spec.merges[rank].second;
-      const auto left = ids.find(a), right = ids.find(b), both = ids.find(a + b);
+      text.assign(a).append(b);
+      const auto left = ids.find(a), right = ids.find(b), both = ids.find(text);
       const auto missing = [&](const std::string& what) {
         fail(spec.where, ": merge ", rank, " joins '", a, "' and '", b, "', but '", what,
              "' is no token of the vocabulary (do vocabulary and merges belong together?)");
@@ -178,7 +184,7 @@ class Spm final : public PieceModel {
       if (spec.tokens[i].empty() || (role != Role::normal && role != Role::user && role != Role::unused)) continue;
       const auto id = static_cast<std::int32_t>(i);
       if (ids.at(spec.tokens[i]) != id) continue;
-      pieces_[spec.tokens[i]] = id;
+      pieces_.insert_or_assign(spec.tokens[i], id);
       longest_ = std::max(longest_, spec.tokens[i].size());
       if (role == Role::user) user_.add(spec.tokens[i], id);
       const std::string_view token = spec.tokens[i];
@@ -308,6 +314,53 @@ class Spm final : public PieceModel {
 };
 
 }  // namespace
+
+std::int32_t TokenIds::at(std::string_view text) const {
+  const auto found = find(text);
+  if (found == end()) fail("'", text, "' is no token");
+  return found->second;
+}
+
+void TokenIds::reserve(std::size_t count) {
+  entries_.reserve(count);
+  if (count * 2 <= slots_.size()) return;
+  slots_.assign(std::bit_ceil(std::max<std::size_t>(count * 2, 16)), {});
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const std::uint32_t h = hash(entries_[i].first);
+    slots_[slot_of(entries_[i].first, h)] = {h, static_cast<std::uint32_t>(i + 1)};
+  }
+}
+
+std::uint32_t TokenIds::hash(std::string_view text) {
+  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15u;
+  std::uint64_t h = text.size() * kOdd;
+  const auto mix = [&](std::uint64_t x) {
+    h = (h ^ x) * kOdd;
+    h ^= h >> 32;
+  };
+  std::size_t i = 0;
+  for (; i + 8 <= text.size(); i += 8) {
+    std::uint64_t x;
+    std::memcpy(&x, text.data() + i, 8);
+    mix(x);
+  }
+  std::uint64_t last = 0;
+  for (std::size_t k = i; k < text.size(); ++k) last = last << 8 | static_cast<std::uint8_t>(text[k]);
+  mix(last);
+  return static_cast<std::uint32_t>(h * kOdd >> 32);
+}
+
+std::pair<TokenIds::Entry*, bool> TokenIds::add(std::string_view text, std::int32_t id) {
+  if ((entries_.size() + 1) * 2 > slots_.size()) reserve(std::max<std::size_t>(entries_.size() * 2, 16));
+  const std::uint32_t h = hash(text);
+  Slot& s = slots_[slot_of(text, h)];
+  const bool fresh = s.place == 0;
+  if (fresh) {
+    entries_.push_back({text, id});
+    s = {h, static_cast<std::uint32_t>(entries_.size())};
+  }
+  return {&entries_[s.place - 1], fresh};
+}
 
 std::unique_ptr<PieceModel> make_bpe(const TokenizerSpec& spec, const TokenIds& ids) { return std::make_unique<Bpe>(spec, ids); }
 std::unique_ptr<PieceModel> make_spm(const TokenizerSpec& spec, const TokenIds& ids) { return std::make_unique<Spm>(spec, ids); }

@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <string>
 
+#include "rapt/base/rng.h"
 #include "rapt/io/reader.h"
+#include "rapt/text/tokenizer/model.h"
 #include "rapt/text/tokenizer/train_bpe.h"
 #include "tests/data.h"
 #include "tests/tools.h"
@@ -179,6 +183,36 @@ TEST(TrainVocabulary, ProgressEndsAtTheEnd) {
   ASSERT_FALSE(seen.empty());
   EXPECT_EQ(seen.back(), (std::pair<Dim, Dim>(400, 400)));
   EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+}
+
+// Against std::map, while it grows.
+TEST(TokenIds, FindsWhatWentInAndNothingElse) {
+  std::deque<std::string> texts;  // views stay valid
+  std::map<std::string_view, std::int32_t> want;
+  TokenIds ids;
+  EXPECT_EQ(ids.find("a"), ids.end());
+  for (std::int32_t i = 0; i < 3000; ++i) {  // up to 40 bytes of two letters: prefixes of each other, and doubles
+    const std::uint64_t bits = mix_key(1, static_cast<std::uint64_t>(i));
+    std::string text;
+    for (std::uint64_t n = 0; n < bits % 41; ++n) text += bits >> (n % 7 + 8) & 1 ? 'a' : '\0';
+    texts.push_back(std::move(text));
+    const bool fresh = want.emplace(texts.back(), i).second;
+    const auto [entry, is_new] = ids.emplace(texts.back(), i);
+    ASSERT_EQ(is_new, fresh) << i;
+    ASSERT_EQ(entry->second, want.at(texts.back())) << i;
+    if (i % 3 == 0) {  // the last of equals
+      want[texts.back()] = i;
+      ids.insert_or_assign(texts.back(), i);
+    }
+  }
+  for (const auto& [text, id] : want) {
+    ASSERT_NE(ids.find(text), ids.end());
+    EXPECT_EQ(ids.find(text)->first, text);
+    EXPECT_EQ(ids.at(text), id);
+    const std::string longer = std::string(text) + "b";
+    EXPECT_EQ(ids.find(longer), ids.end());
+  }
+  EXPECT_THROW((void)ids.at("no such text"), Error);
 }
 
 }  // namespace

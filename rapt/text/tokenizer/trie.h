@@ -22,6 +22,9 @@ class KeyTable {
       if (slots_[i].first == kNone) return nullptr;
     }
   }
+  void reserve(std::size_t count) {
+    while (slots_.size() < count * 2) grow();
+  }
   // The value of a key, which is new with `value` where it was absent; true: it was.
   std::pair<std::uint64_t*, bool> add(std::uint64_t key, std::uint64_t value) {
     if ((count_ + 1) * 2 > slots_.size()) grow();
