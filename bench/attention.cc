@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention beside PyTorch's scaled_dot_product_attention: both processes stay warm and compute in turn, never at the same time.
-// Reported are bests over interleaved rounds; beside them, the share of the FMA peak measured between the runs.
+// Attention beside PyTorch's scaled_dot_product_attention: both processes stay warm and compute in turn,
+// never at the same time. Reported are bests over interleaved rounds; beside them, the share of the FMA peak
+// measured between the runs.
 //   attention [--quick] [--rounds N] [--threads 1,2] [PEER COMMAND …]
 #include <immintrin.h>
 #include <sys/wait.h>
@@ -24,7 +25,9 @@ namespace {
 
 using namespace rapt;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 struct Shape {
   Dim d, t, heads;
@@ -63,8 +66,8 @@ class Peer {
     waitpid(pid_, nullptr, 0);
   }
   double ask(int threads, const Shape& s, bool backward, double seconds) {
-    std::fprintf(out_, "%d %lld %lld %lld %d %d %g\n", threads, static_cast<long long>(s.d), static_cast<long long>(s.t),
-                 static_cast<long long>(s.heads), s.causal, backward, seconds);
+    std::fprintf(out_, "%d %lld %lld %lld %d %d %g\n", threads, static_cast<long long>(s.d),
+                 static_cast<long long>(s.t), static_cast<long long>(s.heads), s.causal, backward, seconds);
     std::fflush(out_);
     double best = 0;
     if (std::fscanf(in_, "%lf", &best) != 1) fail("bench/attention: the peer died");
@@ -77,7 +80,8 @@ class Peer {
   std::FILE *in_, *out_;
 };
 
-// FMAs on registers over the device's threads, shared in small pieces like the real work: what this machine gives at this moment.
+// FMAs on registers over the device's threads, shared in small pieces like the real work: what this machine
+// gives at this moment.
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) void fma_512() {
   __m512 c[12], a = _mm512_set1_ps(1), s = _mm512_set1_ps(1e-9f);
@@ -86,8 +90,8 @@ __attribute__((target("avx512f"))) void fma_512() {
     asm volatile("" : "+v"(a), "+v"(s));
     for (auto& x : c) x = _mm512_fmadd_ps(a, s, x);
     asm volatile(""
-                 : "+v"(c[0]), "+v"(c[1]), "+v"(c[2]), "+v"(c[3]), "+v"(c[4]), "+v"(c[5]), "+v"(c[6]), "+v"(c[7]), "+v"(c[8]), "+v"(c[9]),
-                   "+v"(c[10]), "+v"(c[11]));
+                 : "+v"(c[0]), "+v"(c[1]), "+v"(c[2]), "+v"(c[3]), "+v"(c[4]), "+v"(c[5]), "+v"(c[6]),
+                   "+v"(c[7]), "+v"(c[8]), "+v"(c[9]), "+v"(c[10]), "+v"(c[11]));
   }
 }
 __attribute__((target("avx2,fma"))) void fma_256() {
@@ -97,8 +101,8 @@ __attribute__((target("avx2,fma"))) void fma_256() {
     asm volatile("" : "+x"(a), "+x"(s));
     for (auto& x : c) x = _mm256_fmadd_ps(a, s, x);
     asm volatile(""
-                 : "+x"(c[0]), "+x"(c[1]), "+x"(c[2]), "+x"(c[3]), "+x"(c[4]), "+x"(c[5]), "+x"(c[6]), "+x"(c[7]), "+x"(c[8]), "+x"(c[9]),
-                   "+x"(c[10]), "+x"(c[11]));
+                 : "+x"(c[0]), "+x"(c[1]), "+x"(c[2]), "+x"(c[3]), "+x"(c[4]), "+x"(c[5]), "+x"(c[6]),
+                   "+x"(c[7]), "+x"(c[8]), "+x"(c[9]), "+x"(c[10]), "+x"(c[11]));
   }
 }
 double peak(Device& device, double seconds) {  // FLOP/s, best of pieces
@@ -117,10 +121,12 @@ double peak(Device& device, double seconds) {  // FLOP/s, best of pieces
 double peak(Device&, double) { return 0; }
 #endif
 
-// One shape through the real op: a run whose arena is reset before each call, so nothing is allocated after the first.
+// One shape through the real op: a run whose arena is reset before each call, so nothing is allocated after
+// the first.
 class Ours {
  public:
-  Ours(Device& device, const Shape& s) : gradients_(device.real), tape_(gradients_), inputs_(device), run_(device) {
+  Ours(Device& device, const Shape& s)
+      : gradients_(device.real), tape_(gradients_), inputs_(device), run_(device) {
     spec_.heads = spec_.kv_heads = s.heads;
     spec_.head_dim = spec_.v_dim = s.d;
     spec_.scale = 1 / std::sqrt(static_cast<double>(s.d));
@@ -130,7 +136,8 @@ class Ours {
     for (Tensor* t : {&q_, &k_, &v_, &g_}) {
       *t = inputs_.make({s.t, s.heads, s.d});
       ++seed;
-      for (std::size_t i = 0; i < t->as<float>().size(); ++i) t->as<float>()[i] = static_cast<float>(random_uniform(seed, i) * 3.4 - 1.7);
+      for (std::size_t i = 0; i < t->as<float>().size(); ++i)
+        t->as<float>()[i] = static_cast<float>(random_uniform(seed, i) * 3.4 - 1.7);
     }
     taps_.see(site::attn_stats, [](const Tapped&) {});
   }
@@ -177,7 +184,8 @@ class Ours {
 };
 
 struct Best {
-  double forward = 1e30, both = 1e30, plain = 1e30, stats = 1e30, peer_forward = 1e30, peer_both = 1e30, peak = 0;
+  double forward = 1e30, both = 1e30, plain = 1e30, stats = 1e30, peer_forward = 1e30, peer_both = 1e30,
+         peak = 0;
 };
 void keep(double& best, double x) { best = std::min(best, x); }
 
@@ -211,25 +219,33 @@ int bench(int argc, char** argv) {
       thread_counts.clear();
       for (const char c : value())
         if (c >= '1' && c <= '9') thread_counts.push_back(c - '0');
-    } else fail_usage("bench/attention: unknown option ", a, "; known are --quick, --rounds N, --seconds S, --threads 2,1, --t T, --d D");
+    } else
+      fail_usage("bench/attention: unknown option ", a,
+                 "; known are --quick, --rounds N, --seconds S, --threads 2,1, --t T, --d D");
   }
   std::unique_ptr<Peer> peer = i < argc ? std::make_unique<Peer>(argv + i) : nullptr;
   std::vector<Shape> shapes;
   for (Dim d : {64, 128})
     for (Dim t : {128, 512, 2048, 8192})
       for (bool causal : {false, true})
-        if ((!quick || (t != 8192 && (d == 64 || t == 2048))) && (!only_t || t == only_t) && (!only_d || d == only_d))
+        if ((!quick || (t != 8192 && (d == 64 || t == 2048))) && (!only_t || t == only_t) &&
+            (!only_d || d == only_d))
           shapes.push_back({d, t, t < 8192 ? 8 : 2, causal});
   std::map<int, std::unique_ptr<Device>> devices;
-  std::sort(thread_counts.rbegin(), thread_counts.rend());  // the pinned pair first: threads inherit the binding of the one that makes them
-  for (int threads : thread_counts) devices[threads] = std::make_unique<Device>(DeviceOptions{.threads = threads, .pin = true});
+  // The pinned pair first: threads inherit the binding of the one that makes them.
+  std::sort(thread_counts.rbegin(), thread_counts.rend());
+  for (int threads : thread_counts)
+    devices[threads] = std::make_unique<Device>(DeviceOptions{.threads = threads, .pin = true});
   std::printf(
-      "Attention in f32, %s, beside %s. Bests of %d rounds in turn; causal counts half the operations, forward + backward 3.5 times.\n",
+      "Attention in f32, %s, beside %s. Bests of %d rounds in turn; causal counts half the "
+      "operations, forward + backward 3.5 times.\n",
       devices.begin()->second->kernels.isa, peer ? peer->name.c_str() : "nothing (no peer)", rounds);
   for (int threads : thread_counts) {
     Device& device = *devices[threads];
     std::printf(
-        "\n%d thread%s\n\n| D | T | H | mask | forward GFLOP/s | peer | ratio | of peak | forward + backward | peer | ratio | of peak | statistics |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "\n%d thread%s\n\n"
+        "| D | T | H | mask | forward GFLOP/s | peer | ratio | of peak | forward + backward | peer | "
+        "ratio | of peak | statistics |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         threads, threads > 1 ? "s" : "");
     Mean forward, both, share_long;
     double worst_long = 0, worst_short = 0;
@@ -238,7 +254,8 @@ int bench(int argc, char** argv) {
       Ours ours(device, s);
       for (int round = 0; round < rounds; ++round) {
         b.peak = std::max(b.peak, peak(device, slice / 4));
-        for (int turn = 0; turn < 3; ++turn) {  // with and without statistics in turn: their difference is small
+        // With and without statistics in turn: their difference is small.
+        for (int turn = 0; turn < 3; ++turn) {
           keep(b.plain, ours.forward(false, slice / 3));
           keep(b.stats, ours.forward(true, slice / 3));
         }
@@ -248,13 +265,15 @@ int bench(int argc, char** argv) {
         if (peer) keep(b.peer_both, peer->ask(threads, s, true, slice));
       }
       b.forward = b.plain;
-      const double f = s.flop() / b.forward, g = kBackward * s.flop() / b.both, pf = s.flop() / b.peer_forward,
-                   pg = kBackward * s.flop() / b.peer_both;
+      const double f = s.flop() / b.forward, g = kBackward * s.flop() / b.both,
+                   pf = s.flop() / b.peer_forward, pg = kBackward * s.flop() / b.peer_both;
       const double cost = b.stats / b.plain - 1;
-      std::printf("| %lld | %lld | %lld | %s | %.0f | %.0f | %.2f | %.0f %% | %.0f | %.0f | %.2f | %.0f %% | %+.1f %% |\n",
-                  static_cast<long long>(s.d), static_cast<long long>(s.t), static_cast<long long>(s.heads), s.causal ? "causal" : "full",
-                  f / 1e9, peer ? pf / 1e9 : 0, peer ? f / pf : 0, 100 * f / b.peak, g / 1e9, peer ? pg / 1e9 : 0, peer ? g / pg : 0,
-                  100 * g / b.peak, 100 * cost);
+      std::printf(
+          "| %lld | %lld | %lld | %s | %.0f | %.0f | %.2f | %.0f %% | %.0f | %.0f | %.2f "
+          "| %.0f %% | %+.1f %% |\n",
+          static_cast<long long>(s.d), static_cast<long long>(s.t), static_cast<long long>(s.heads),
+          s.causal ? "causal" : "full", f / 1e9, peer ? pf / 1e9 : 0, peer ? f / pf : 0, 100 * f / b.peak,
+          g / 1e9, peer ? pg / 1e9 : 0, peer ? g / pg : 0, 100 * g / b.peak, 100 * cost);
       std::fflush(stdout);
       forward.add(peer ? f / pf : 1);
       both.add(peer ? g / pg : 1);
@@ -262,10 +281,13 @@ int bench(int argc, char** argv) {
       else worst_short = std::max(worst_short, cost);
     }
     if (peer)
-      std::printf("\nGeometric mean: forward %.2f x, forward + backward %.2f x; least: %.2f x and %.2f x.\n", forward.value(), both.value(),
-                  forward.least, both.least);
-    std::printf("%sAt T >= 2048: at least %.0f %% of the FMA peak forward (mean %.0f %%), statistics at most %+.1f %%; below: %+.1f %%.\n",
-                peer ? "" : "\n", 100 * share_long.least, 100 * share_long.value(), 100 * worst_long, 100 * worst_short);
+      std::printf("\nGeometric mean: forward %.2f x, forward + backward %.2f x; least: %.2f x and %.2f x.\n",
+                  forward.value(), both.value(), forward.least, both.least);
+    std::printf(
+        "%sAt T >= 2048: at least %.0f %% of the FMA peak forward (mean %.0f %%), statistics at most "
+        "%+.1f %%; below: %+.1f %%.\n",
+        peer ? "" : "\n", 100 * share_long.least, 100 * share_long.value(), 100 * worst_long,
+        100 * worst_short);
   }
   return 0;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of decoding as far as attention goes: one row against a cache of some depth, all layers (SmolLM2: 30 layers, 9 heads over
-// 3 kv heads of 64), each with pages of its own, so that the cache is really read. Beside each time: the bytes of K and V, the bandwidth
-// that means, and what the machine gives when the same number of bytes is merely added up by the same threads.
-//   attention_decode [--threads N] [--rounds N] [--isa NAME] [--layers N] [--heads H] [--kv-heads K] [--head-dim D] [--depths 128,2048]
+// A step of decoding as far as attention goes: one row against a cache of some depth, all layers (SmolLM2:
+// 30 layers, 9 heads over 3 kv heads of 64), each with pages of its own, so that the cache is really read.
+// Beside each time: the bytes of K and V, the bandwidth that means, and what the machine gives when the same
+// number of bytes is merely added up by the same threads.
+//   attention_decode [--threads N] [--rounds N] [--isa NAME] [--layers N] [--heads H] [--kv-heads K]
+//     [--head-dim D] [--depths 128,2048]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -19,7 +21,9 @@ namespace {
 
 using namespace rapt;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 struct Sizes {
   Dim layers = 30, heads = 9, kv_heads = 3, d = 64;
@@ -30,21 +34,25 @@ struct Cache {
   KvLayout layout;
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::vector<std::byte*>> pages;
-  Cache(Device& device, const Sizes& s, DType format, Dim depth) : layout(kv_layout(format, s.kv_heads, s.d, s.d)) {
+  Cache(Device& device, const Sizes& s, DType format, Dim depth)
+      : layout(kv_layout(format, s.kv_heads, s.d, s.d)) {
     rapt::Run run(device);
     const Tensor k = run.make({depth, s.kv_heads, s.d}), v = run.make({depth, s.kv_heads, s.d});
     for (std::size_t i = 0; i < k.as<float>().size(); ++i) {
       k.as<float>()[i] = static_cast<float>(random_uniform(1, i) * 2 - 1);
       v.as<float>()[i] = static_cast<float>(random_uniform(2, i) * 2 - 1);
     }
-    const auto count = static_cast<std::size_t>((depth + kPageKeys - 1) / kPageKeys), bytes = static_cast<std::size_t>(layout.page_bytes);
+    const auto count = static_cast<std::size_t>((depth + kPageKeys - 1) / kPageKeys),
+               bytes = static_cast<std::size_t>(layout.page_bytes);
     for (Dim l = 0; l < s.layers; ++l) {
       memory.emplace_back(count * bytes + 64);
-      auto* first = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.back().data()) + 63) / 64 * 64);
+      auto* first = reinterpret_cast<std::byte*>(
+          (reinterpret_cast<std::uintptr_t>(memory.back().data()) + 63) / 64 * 64);
       pages.emplace_back();
       for (std::size_t p = 0; p < count; ++p) pages.back().push_back(first + p * bytes);
       const AttentionPart part{0, depth, 0, depth, pages.back().data()};
-      run.kernels().kv_write(run.queue(), {.layout = layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
+      run.kernels().kv_write(run.queue(),
+                             {.layout = layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
     }
   }
 };
@@ -103,19 +111,25 @@ int bench(int argc, char** argv) {
         depths.push_back(std::max<Dim>(1, std::atoll(list.substr(at, end - at).c_str())));
         at = end + 1;
       }
-    } else fail_usage("bench/attention_decode: unknown option ", a, "; they stand at the head of bench/attention_decode.cc");
+    } else
+      fail_usage("bench/attention_decode: unknown option ", a,
+                 "; they stand at the head of bench/attention_decode.cc");
   }
   Device device({.threads = threads, .isa = isa, .pin = true});
-  std::printf("Attention of one decoded token, %s, %d threads: %lld layers, %lld heads over %lld of %lld. Best of %d steps.\n\n",
-              device.kernels.isa, threads, static_cast<long long>(sizes.layers), static_cast<long long>(sizes.heads),
-              static_cast<long long>(sizes.kv_heads), static_cast<long long>(sizes.d), rounds);
-  std::printf("| depth | cache | ms | median | MB | GB/s | merely reading |\n|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "Attention of one decoded token, %s, %d threads: %lld layers, %lld heads over %lld of %lld. "
+      "Best of %d steps.\n\n",
+      device.kernels.isa, threads, static_cast<long long>(sizes.layers), static_cast<long long>(sizes.heads),
+      static_cast<long long>(sizes.kv_heads), static_cast<long long>(sizes.d), rounds);
+  std::printf(
+      "| depth | cache | ms | median | MB | GB/s | merely reading |\n|---|---|---|---|---|---|---|\n");
   for (Dim depth : depths)
     for (DType format : {DType::f32, DType::bf16, DType::f16, DType::q8_0, DType::q4_0}) {
       const Cache cache(device, sizes, format, depth);
       rapt::Run run(device), inputs(device);
       const Tensor q = inputs.make({1, sizes.heads, sizes.d}), k = inputs.make({1, sizes.kv_heads, sizes.d});
-      for (std::size_t i = 0; i < q.as<float>().size(); ++i) q.as<float>()[i] = static_cast<float>(random_uniform(3, i) * 4 - 2);
+      for (std::size_t i = 0; i < q.as<float>().size(); ++i)
+        q.as<float>()[i] = static_cast<float>(random_uniform(3, i) * 4 - 2);
       for (float& x : k.as<float>()) x = 0.5f;
       const Sequence sequence{.first = 0, .count = 1, .past = depth - 1};
       const RowPlan plan = plan_rows(Mask{.right = 0}, {&sequence, 1});
@@ -130,19 +144,22 @@ int bench(int argc, char** argv) {
         const double t = now();
         for (std::size_t l = 0; l < cache.pages.size(); ++l) {
           const AttentionPart part{0, 1, 0, depth, cache.pages[l].data()};
-          run.kernels().kv_write(run.queue(), {.layout = cache.layout, .part_count = 1, .parts = &part, .k = k.data, .v = k.data});
+          run.kernels().kv_write(
+              run.queue(),
+              {.layout = cache.layout, .part_count = 1, .parts = &part, .k = k.data, .v = k.data});
           const KvView view{cache.layout, {cache.pages[l]}};
           attention(run, spec, {.q = q, .cache = &view}, plan);
         }
         times.push_back(now() - t);
       }
       std::sort(times.begin(), times.end());
-      const double bytes = static_cast<double>(sizes.layers * sizes.kv_heads * depth * 2 * sizes.d) * static_cast<double>(size_of(format)) /
-                           static_cast<double>(info_of(format).block);
+      const double bytes = static_cast<double>(sizes.layers * sizes.kv_heads * depth * 2 * sizes.d) *
+                           static_cast<double>(size_of(format)) / static_cast<double>(info_of(format).block);
       const std::vector<float> plain(static_cast<std::size_t>(bytes) / 4 + 4096, 1.0f);
       const double reading = read_time(device, plain, rounds);
-      std::printf("| %lld | %s | %.3f | %.3f | %.1f | %.1f | %.3f |\n", static_cast<long long>(depth), name_of(format), times[0] * 1e3,
-                  times[times.size() / 2] * 1e3, bytes / 1e6, bytes / times[0] / 1e9, reading * 1e3);
+      std::printf("| %lld | %s | %.3f | %.3f | %.1f | %.1f | %.3f |\n", static_cast<long long>(depth),
+                  name_of(format), times[0] * 1e3, times[times.size() / 2] * 1e3, bytes / 1e6,
+                  bytes / times[0] / 1e9, reading * 1e3);
       std::fflush(stdout);
     }
   return 0;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# PyTorch's scaled_dot_product_attention as a process that answers bench/attention: one line in (threads d t heads causal backward
-# seconds), the best time of one call out. Inputs of a shape are made once, so both sides are warm.
+# PyTorch's scaled_dot_product_attention as a process that answers bench/attention: one line in (threads d t
+# heads causal backward seconds), the best time of one call out. Inputs of a shape are made once, so both
+# sides are warm.
 import sys
 import time
 
@@ -16,7 +17,8 @@ def main():
         seconds = float(line.split()[6])
         torch.set_num_threads(threads)
         if (d, t, heads) not in made:
-            made = {(d, t, heads): [torch.randn(1, heads, t, d, requires_grad=True) for _ in range(3)] + [torch.randn(1, heads, t, d)]}
+            made = {(d, t, heads): [torch.randn(1, heads, t, d, requires_grad=True) for _ in range(3)] +
+                    [torch.randn(1, heads, t, d)]}
         q, k, v, g = made[d, t, heads]
 
         def forward():

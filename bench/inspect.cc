@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What looking costs: a prompt and decoding with the statistics of every head on and off, in turns; and after one pass over a long text
-// the time of a head's whole map and of a window of it, with the memory it all took. One line of JSON per question.
+// What looking costs: a prompt and decoding with the statistics of every head on and off, in turns; and
+// after one pass over a long text the time of a head's whole map and of a window of it, with the memory it
+// all took. One line of JSON per question.
 //
-// Each cost is given twice: of the clock, and of the processor's time, which means something on a busy machine too (with --threads 1).
+// Each cost is given twice: of the clock, and of the processor's time, which means something on a busy
+// machine too (with --threads 1).
 //
-//   bench_inspect MODEL [--file TEXT] [--threads N] [--rounds N] [--prompt T]... [--decode N --depth D] [--maps T]
+//   bench_inspect MODEL [--file TEXT] [--threads N] [--rounds N] [--prompt T]... [--decode N --depth D]
+//     [--maps T]
 #include <sys/resource.h>
 #include <time.h>
 
@@ -54,18 +57,21 @@ struct Bench {
   Taps taps = {};
   Sums sums = {};
 
-  Bench(Device& d, const Model& m, std::vector<std::int32_t> text) : device(d), model(m), ids(std::move(text)) {
-    taps.see(site::attn_stats, [this](const Tapped& t) { add_stats(t, 0, sums[{t.stack, t.layer, t.cross}]); });
+  Bench(Device& d, const Model& m, std::vector<std::int32_t> text)
+      : device(d), model(m), ids(std::move(text)) {
+    taps.see(site::attn_stats,
+             [this](const Tapped& t) { add_stats(t, 0, sums[{t.stack, t.layer, t.cross}]); });
   }
 
   void feed(KvCache& cache, Dim from, Dim count, bool watched) {
     run.reset();
     run.taps = watched ? &taps : nullptr;
-    forward(run, model,
-            {.tokens = std::span(ids).subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(count)),
-             .sequences = {{.first = 0, .count = count, .past = from}},
-             .want = kWantLast},
-            nullptr, &cache);
+    forward(
+        run, model,
+        {.tokens = std::span(ids).subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(count)),
+         .sequences = {{.first = 0, .count = count, .past = from}},
+         .want = kWantLast},
+        nullptr, &cache);
   }
   void feed_all(KvCache& cache, Dim tokens, bool watched) {
     for (Dim at = 0; at < tokens; at += 512) feed(cache, at, std::min<Dim>(512, tokens - at), watched);
@@ -87,8 +93,10 @@ struct Bench {
     }
     const double off = median(taken[0].clock), on = median(taken[1].clock);
     std::printf(
-        "{\"prompt\": %ld, \"off_s\": %.4f, \"on_s\": %.4f, \"cost_percent\": %.2f, \"processor_cost_percent\": %.2f, \"peak_mb\": %.0f}\n",
-        static_cast<long>(tokens), off, on, 100 * (on / off - 1), 100 * (median(taken[1].busy) / median(taken[0].busy) - 1), megabytes());
+        "{\"prompt\": %ld, \"off_s\": %.4f, \"on_s\": %.4f, \"cost_percent\": %.2f, "
+        "\"processor_cost_percent\": %.2f, \"peak_mb\": %.0f}\n",
+        static_cast<long>(tokens), off, on, 100 * (on / off - 1),
+        100 * (median(taken[1].busy) / median(taken[0].busy) - 1), megabytes());
     std::fflush(stdout);
   }
 
@@ -103,7 +111,8 @@ struct Bench {
     }
     const double off = median(taken[0].clock), on = median(taken[1].clock);
     std::printf(
-        "{\"decode\": %ld, \"depth\": %ld, \"off_per_s\": %.1f, \"on_per_s\": %.1f, \"speed_kept_percent\": %.2f, "
+        "{\"decode\": %ld, \"depth\": %ld, \"off_per_s\": %.1f, \"on_per_s\": %.1f, "
+        "\"speed_kept_percent\": %.2f, "
         "\"processor_kept_percent\": %.2f, \"peak_mb\": %.0f}\n",
         static_cast<long>(count), static_cast<long>(depth), 1 / off, 1 / on, 100 * off / on,
         100 * median(taken[0].busy) / median(taken[1].busy), megabytes());
@@ -114,13 +123,16 @@ struct Bench {
     const double before = megabytes();
     double start = now();
     const AttentionRecord record(device, model, std::span(ids).first(static_cast<std::size_t>(tokens)));
-    std::printf("{\"record\": %ld, \"seconds\": %.2f, \"kept_mb\": %.0f, \"peak_above_model_mb\": %.0f}\n", static_cast<long>(tokens),
-                now() - start, static_cast<double>(record.bytes()) / (1 << 20), megabytes() - before);
+    std::printf("{\"record\": %ld, \"seconds\": %.2f, \"kept_mb\": %.0f, \"peak_above_model_mb\": %.0f}\n",
+                static_cast<long>(tokens), now() - start, static_cast<double>(record.bytes()) / (1 << 20),
+                megabytes() - before);
     double worst_whole = 0, worst_window = 0;
     for (const AttentionPlace& place : record.places()) {
       for (const bool window : {false, true}) {
         MapWindow w{.pixels = 1024, .most_rows = 1024};
-        if (window) w.row_begin = tokens - 1024, w.key_begin = std::max<Dim>(0, tokens / 2 - 512), w.key_end = w.key_begin + 1024;
+        if (window)
+          w.row_begin = tokens - 1024, w.key_begin = std::max<Dim>(0, tokens / 2 - 512),
+          w.key_end = w.key_begin + 1024;
         const int head = place.layer % record.heads(place);
         start = now();
         const HeadMap map = head_map(record, place, head, w);
@@ -128,8 +140,9 @@ struct Bench {
         (window ? worst_window : worst_whole) = std::max(window ? worst_window : worst_whole, seconds);
       }
     }
-    std::printf("{\"maps\": %ld, \"worst_whole_s\": %.3f, \"worst_window_s\": %.3f, \"peak_above_model_mb\": %.0f}\n",
-                static_cast<long>(tokens), worst_whole, worst_window, megabytes() - before);
+    std::printf(
+        "{\"maps\": %ld, \"worst_whole_s\": %.3f, \"worst_window_s\": %.3f, \"peak_above_model_mb\": %.0f}\n",
+        static_cast<long>(tokens), worst_whole, worst_window, megabytes() - before);
   }
 };
 
@@ -141,7 +154,8 @@ int main(int argc, char** argv) {
     const auto threads = static_cast<int>(args.number("threads", 1, 1024).value_or(0));
     const int rounds = static_cast<int>(args.number("rounds", 1, 1000).value_or(5));
     const std::vector<std::string> prompts = args.values("prompt");
-    const Dim decode = args.number("decode", 1, 100000).value_or(0), depth = args.number("depth", 0, 1 << 20).value_or(512);
+    const Dim decode = args.number("decode", 1, 100000).value_or(0),
+              depth = args.number("depth", 0, 1 << 20).value_or(512);
     const Dim maps = args.number("maps", 1024, 1 << 20).value_or(0);
     const std::optional<std::string> file = args.value("file");
     const std::string path = args.operands(1, 1, "words: a model")[0];
@@ -150,8 +164,10 @@ int main(int argc, char** argv) {
     Dim need = std::max(decode + depth, maps);
     for (const std::string& p : prompts) need = std::max<Dim>(need, std::stol(p));
     std::vector<std::int32_t> ids;
-    if (file && c.tokenizer) ids = c.tokenizer->frame(c.tokenizer->encode(read_text_file(*file).substr(0, 1 << 18)));
-    for (Dim i = static_cast<Dim>(ids.size()); i < need; ++i) ids.push_back(static_cast<std::int32_t>((i * 2654435761u >> 7) % 30000));
+    if (file && c.tokenizer)
+      ids = c.tokenizer->frame(c.tokenizer->encode(read_text_file(*file).substr(0, 1 << 18)));
+    for (Dim i = static_cast<Dim>(ids.size()); i < need; ++i)
+      ids.push_back(static_cast<std::int32_t>((i * 2654435761u >> 7) % 30000));
     Bench bench(device, *c.model, std::move(ids));
     bench.rounds = rounds;
     for (const std::string& p : prompts) bench.prompts(std::stol(p));

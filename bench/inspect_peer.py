@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the same statistics cost in transformers, beside bench/inspect: attention has to be "eager" for its weights to be seen.
+"""What the same statistics cost in transformers, beside bench/inspect: attention has to be "eager" for its
+weights to be seen.
 
   DIR/bin/python bench/inspect_peer.py FOLDER TEXT [--prompt 512,4096] [--rounds 3] [--threads 2]
 
-FOLDER is a Hugging Face folder (rapt convert MODEL.gguf FOLDER). Nobody looks (SDPA) against eager attention with a hook on every layer that reduces its weights to entropy, first, self, previous, distance
-and strongest weight of each row; in turns, medians. One line of JSON per prompt."""
+FOLDER is a Hugging Face folder (rapt convert MODEL.gguf FOLDER). Nobody looks (SDPA) against eager attention
+with a hook on every layer that reduces its weights to entropy, first, self, previous, distance and strongest
+weight of each row; in turns, medians. One line of JSON per prompt."""
 import argparse
 import json
 import resource
@@ -28,14 +30,16 @@ ids = tokenizer(open(args.text, encoding="utf-8").read()[:400_000], return_tenso
 
 
 def load(attention):
-    return transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32, attn_implementation=attention).eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32,
+                                                             attn_implementation=attention).eval()
 
 
 def look(module, inputs, output):
     p = output[1][0]  # [heads, queries, keys]
     n = p.shape[-1]
     place = torch.arange(n, dtype=p.dtype)
-    figures = [torch.special.entr(p).sum(-1), p[..., 0], p.diagonal(dim1=-2, dim2=-1), p.diagonal(-1, dim1=-2, dim2=-1),
+    figures = [torch.special.entr(p).sum(-1), p[..., 0], p.diagonal(dim1=-2, dim2=-1),
+               p.diagonal(-1, dim1=-2, dim2=-1),
                place - p @ place, p[..., 1:].amax(-1)]
     seen.append([f.mean(-1) for f in figures])
     return output[0], None
@@ -63,6 +67,7 @@ for length in map(int, args.prompt.split(",")):
             seen = []
             taken[i].append(seconds(model, prompt))
     off, on = (sorted(t)[len(t) // 2] for t in taken)
-    print(json.dumps({"peer": "transformers " + transformers.__version__, "prompt": length, "off_s": round(off, 4), "on_s": round(on, 4),
+    print(json.dumps({"peer": "transformers " + transformers.__version__, "prompt": length,
+                      "off_s": round(off, 4), "on_s": round(on, 4),
                       "cost_percent": round(100 * (on / off - 1), 1),
                       "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}), flush=True)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt's linear beside oneDNN and OpenBLAS (where they were found at build time), f32, as a markdown table on standard output.
-// Everyone keeps its weights the way it likes best (ours in panels, oneDNN's in the layout it asks for, OpenBLAS's row-major) on
-// huge pages, and multiplies the same row-major activations. Rounds are interleaved and the best call of all rounds counts.
+// rapt's linear beside oneDNN and OpenBLAS (where they were found at build time), f32, as a markdown table
+// on standard output. Everyone keeps its weights the way it likes best (ours in panels, oneDNN's in the
+// layout it asks for, OpenBLAS's row-major) on huge pages, and multiplies the same row-major activations.
+// Rounds are interleaved and the best call of all rounds counts.
 //   bench/linear [--rounds N] [--threads 1,2] [--shape NxK]… [--rows M]… [--backward | --bf16] [--alone]
 #include <sched.h>
 #include <sys/mman.h>
@@ -46,11 +47,15 @@ double seconds_since(Clock::time_point t) { return std::chrono::duration<double>
 // Floats on huge pages, filled with small random numbers.
 struct Floats {
   explicit Floats(Dim n, std::uint64_t seed = 0) {
-    const std::size_t page = std::size_t{2} << 20, bytes = (static_cast<std::size_t>(n) * 4 + page - 1) / page * page;
+    const std::size_t page = std::size_t{2} << 20,
+                      bytes = (static_cast<std::size_t>(n) * 4 + page - 1) / page * page;
     data.reset(static_cast<float*>(std::aligned_alloc(page, bytes)));
     madvise(data.get(), bytes, MADV_HUGEPAGE);
     for (Dim i = 0; i < n; ++i)
-      data.get()[i] = static_cast<float>(static_cast<int>(rapt::mix_key(seed, static_cast<std::uint64_t>(i)) >> 48) - 32768) * 1e-5f;
+      data.get()[i] =
+          static_cast<float>(static_cast<int>(rapt::mix_key(seed, static_cast<std::uint64_t>(i)) >> 48) -
+                             32768) *
+          1e-5f;
   }
   struct Free {
     void operator()(float* p) const { std::free(p); }
@@ -58,7 +63,7 @@ struct Floats {
   std::unique_ptr<float, Free> data;
 };
 
-// ------------------------------------------------------------------------------------------------ what the machine can do
+// ---------------------------------------------------------------------------------- what the machine can do
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) void fma_512(Dim rounds) {
   __m512 a[16], x = _mm512_set1_ps(1.0f), y = _mm512_set1_ps(1e-9f);
@@ -98,12 +103,14 @@ __attribute__((target("avx2"))) void read_256(const float* p, Dim n) {
 bool wide() { return __builtin_cpu_supports("avx512f"); }
 
 double fma_peak(rapt::Device& device) {  // GFLOP/s
-  constexpr Dim rounds = 20000;  // about 0.1 ms: short enough to fall between the interruptions of a busy machine
+  // About 0.1 ms: short enough to fall between the interruptions of a busy machine.
+  constexpr Dim rounds = 20000;
   double best = 1e9;
   for (int i = 0; i < 500; ++i) {
     const auto start = Clock::now();
     rapt::run_tasks(
-        device.queue(), device.threads(), [](void*, Dim, int) noexcept { wide() ? fma_512(rounds) : fma_256(rounds); }, nullptr);
+        device.queue(), device.threads(),
+        [](void*, Dim, int) noexcept { wide() ? fma_512(rounds) : fma_256(rounds); }, nullptr);
     best = std::min(best, seconds_since(start));
   }
   return static_cast<double>(rounds) * (wide() ? 16 * 16 : 12 * 8) * 2 * device.threads() / best * 1e-9;
@@ -135,7 +142,7 @@ double fma_peak(rapt::Device&) { return 0; }
 double read_bandwidth(rapt::Device&, Dim) { return 0; }
 #endif
 
-// ------------------------------------------------------------------------------------------------ contenders
+// ----------------------------------------------------------------------------------------------- contenders
 struct Problem {
   Dim n, k, m;
   int threads;
@@ -149,7 +156,9 @@ rapt::Weight packed(Dim n, Dim k, rapt::DType format = rapt::DType::f32) {
   rapt::Weight w = rapt::make_weight("w", n, k, format, rapt::Packing::panels);
   w.index = 0;
   for (Dim i = 0; i < w.stored(); ++i) {
-    const float v = static_cast<float>(static_cast<int>(rapt::mix_key(1, static_cast<std::uint64_t>(i)) >> 48) - 32768) * 1e-6f;
+    const float v =
+        static_cast<float>(static_cast<int>(rapt::mix_key(1, static_cast<std::uint64_t>(i)) >> 48) - 32768) *
+        1e-6f;
     if (format == rapt::DType::bf16) reinterpret_cast<std::uint16_t*>(w.data.get())[i] = rapt::to_bf16(v);
     else reinterpret_cast<float*>(w.data.get())[i] = v;
   }
@@ -163,9 +172,11 @@ Contender rapt_linear(rapt::Device& device, const Problem& p, rapt::DType format
     std::unique_ptr<Floats> x;
     rapt::Tensor view;
   };
-  auto s = std::shared_ptr<State>(new State{packed(p.n, p.k, format), rapt::Run(device), std::make_unique<Floats>(p.m * p.k, 2), {}});
+  auto s = std::shared_ptr<State>(
+      new State{packed(p.n, p.k, format), rapt::Run(device), std::make_unique<Floats>(p.m * p.k, 2), {}});
   const Dim sizes[] = {p.m, p.k};
-  s->view = rapt::tensor_over(reinterpret_cast<std::byte*>(s->x->data.get()), nullptr, rapt::DType::f32, sizes);
+  s->view =
+      rapt::tensor_over(reinterpret_cast<std::byte*>(s->x->data.get()), nullptr, rapt::DType::f32, sizes);
   return {format == rapt::DType::bf16 ? "rapt bf16" : "rapt", [s] {
             s->run.reset();
             rapt::linear(s->run, s->view, s->w);
@@ -202,7 +213,8 @@ Contender onednn(const Problem& p, bool inner_product) {
   memory::desc w, plain;
   if (inner_product) {
     plain = memory::desc({p.n, p.k}, f32, Tag::ab);
-    const inner_product_forward::primitive_desc pd({prop_kind::forward_inference, x, memory::desc({p.n, p.k}, f32, Tag::any), y}, s->e);
+    const inner_product_forward::primitive_desc pd(
+        {prop_kind::forward_inference, x, memory::desc({p.n, p.k}, f32, Tag::any), y}, s->e);
     s->op = inner_product_forward(pd);
     w = pd.weights_desc();
   } else {
@@ -211,7 +223,8 @@ Contender onednn(const Problem& p, bool inner_product) {
     s->op = matmul(pd);
     w = pd.weights_desc();
   }
-  for (const auto& [arg, desc] : {std::pair{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_DST, y}, {-1, plain}}) {
+  for (const auto& [arg, desc] :
+       {std::pair{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_DST, y}, {-1, plain}}) {
     s->memory.emplace_back(static_cast<Dim>(desc.get_size() / 4 + 1), 3);
     s->args[arg] = memory(desc, s->e, s->memory.back().data.get());
   }
@@ -228,17 +241,19 @@ Contender onednn(const Problem& p, bool inner_product) {
 
 #if defined(RAPT_BENCH_OPENBLAS)
 Contender openblas(const Problem& p) {
-  auto x = std::make_shared<Floats>(p.m * p.k, 4), w = std::make_shared<Floats>(p.n * p.k, 5), y = std::make_shared<Floats>(p.m * p.n);
+  auto x = std::make_shared<Floats>(p.m * p.k, 4), w = std::make_shared<Floats>(p.n * p.k, 5),
+       y = std::make_shared<Floats>(p.m * p.n);
   return {"OpenBLAS", [x, w, y, p] {
             openblas_set_num_threads(p.threads);
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(p.m), static_cast<int>(p.n), static_cast<int>(p.k), 1,
-                        x->data.get(), static_cast<int>(p.k), w->data.get(), static_cast<int>(p.k), 0, y->data.get(),
-                        static_cast<int>(p.n));
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(p.m), static_cast<int>(p.n),
+                        static_cast<int>(p.k), 1, x->data.get(), static_cast<int>(p.k), w->data.get(),
+                        static_cast<int>(p.k), 0, y->data.get(), static_cast<int>(p.n));
           }};
 }
 #endif
 
-// Best time of one call, over rounds that visit every contender in turn. A pause lets the spinning threads of the last one sleep.
+// Best time of one call, over rounds that visit every contender in turn. A pause lets the spinning threads
+// of the last one sleep.
 std::vector<double> race(const std::vector<Contender>& all, int rounds) {
   std::vector<double> best(all.size(), 1e9);
   for (int round = 0; round < rounds; ++round)
@@ -309,13 +324,15 @@ void print_forward(const Options& o, rapt::Device& device, double peak) {
       } else {
         std::printf(" |");
       }
-      std::printf(" %.0f %% | %.0f |\n", flops / t[0] * 1e-7 / peak, static_cast<double>(n * k) * (o.bf16 ? 2 : 4) / t[0] * 1e-9);
+      std::printf(" %.0f %% | %.0f |\n", flops / t[0] * 1e-7 / peak,
+                  static_cast<double>(n * k) * (o.bf16 ? 2 : 4) / t[0] * 1e-9);
       std::fflush(stdout);
     }
   if (means.empty()) return;
   std::printf("\n| M | geometric mean of the ratios to the best library | worst shape |\n|---|---|---|\n");
   for (const auto& [m, mean] : means)
-    std::printf("| %ld | %.3f | %.2f (%s) |\n", m, std::exp(mean.logs / mean.count), mean.worst, mean.where.c_str());
+    std::printf("| %ld | %.3f | %.2f (%s) |\n", m, std::exp(mean.logs / mean.count), mean.worst,
+                mean.where.c_str());
 }
 
 void print_backward(const Options& o, rapt::Device& device, double peak) {
@@ -325,8 +342,12 @@ void print_backward(const Options& o, rapt::Device& device, double peak) {
       const rapt::Weight w = packed(n, k);
       const Floats x(m * k, 1), dy(m * n, 2), dx(m * k), dw(w.stored());
       auto call = [&](bool want_x, bool want_w) {
-        rapt::LinearBackwardArgs a{
-            .rows = m, .k = k, .x = x.data.get(), .dx = want_x ? dx.data.get() : nullptr, .count = want_w ? 1 : 0, .parts = {}};
+        rapt::LinearBackwardArgs a{.rows = m,
+                                   .k = k,
+                                   .x = x.data.get(),
+                                   .dx = want_x ? dx.data.get() : nullptr,
+                                   .count = want_w ? 1 : 0,
+                                   .parts = {}};
         a.parts[0] = {.n = n,
                       .w = w.data.get(),
                       .format = w.format,
@@ -338,11 +359,13 @@ void print_backward(const Options& o, rapt::Device& device, double peak) {
         if (want_x && !want_w) a.count = 1;
         device.kernels.linear_backward(device.queue(), a);
       };
-      const std::vector<double> t =
-          race({{"dx", [&] { call(true, false); }}, {"dW", [&] { call(false, true); }}, {"both", [&] { call(true, true); }}}, o.rounds);
+      const std::vector<double> t = race({{"dx", [&] { call(true, false); }},
+                                          {"dW", [&] { call(false, true); }},
+                                          {"both", [&] { call(true, true); }}},
+                                         o.rounds);
       const double flops = 2.0 * static_cast<double>(n * k * m);
-      std::printf("| %ldx%ld | %ld | %.0f | %.0f | %.0f | %.0f %% |\n", n, k, m, flops / t[0] * 1e-9, flops / t[1] * 1e-9,
-                  2 * flops / t[2] * 1e-9, 2 * flops / t[2] * 1e-7 / peak);
+      std::printf("| %ldx%ld | %ld | %.0f | %.0f | %.0f | %.0f %% |\n", n, k, m, flops / t[0] * 1e-9,
+                  flops / t[1] * 1e-9, 2 * flops / t[2] * 1e-9, 2 * flops / t[2] * 1e-7 / peak);
       std::fflush(stdout);
     }
 }
@@ -361,18 +384,22 @@ Options parse(int argc, char** argv) {
     else if (flag == "--bf16") o.bf16 = true;
     else if (flag == "--alone") o.alone = true;
     else if (flag == "--threads") {
-      for (const char* v = value(); v && *v; v = std::strchr(v, ',') ? std::strchr(v, ',') + 1 : nullptr) o.threads.push_back(std::atoi(v));
+      for (const char* v = value(); v && *v; v = std::strchr(v, ',') ? std::strchr(v, ',') + 1 : nullptr)
+        o.threads.push_back(std::atoi(v));
     } else if (flag == "--shape") {
       long n = 0, k = 0;
-      if (std::sscanf(value(), "%ldx%ld", &n, &k) != 2) rapt::fail_usage("bench/linear: --shape takes NxK, such as 576x1536");
+      if (std::sscanf(value(), "%ldx%ld", &n, &k) != 2)
+        rapt::fail_usage("bench/linear: --shape takes NxK, such as 576x1536");
       o.shapes.emplace_back(n, k);
     } else {
-      rapt::fail_usage("bench/linear: unknown flag ", flag,
-                       "; known: --rounds N, --threads 1,2, --shape NxK, --rows M, --backward, --bf16, --alone");
+      rapt::fail_usage(
+          "bench/linear: unknown flag ", flag,
+          "; known: --rounds N, --threads 1,2, --shape NxK, --rows M, --backward, --bf16, --alone");
     }
   }
   if (o.threads.empty()) o.threads = {1, 2};
-  if (o.shapes.empty()) o.shapes = {{576, 576}, {768, 768}, {1024, 1024}, {1536, 576}, {3072, 768}, {2048, 2048}, {4096, 4096}};
+  if (o.shapes.empty())
+    o.shapes = {{576, 576}, {768, 768}, {1024, 1024}, {1536, 576}, {3072, 768}, {2048, 2048}, {4096, 4096}};
   if (o.rows.empty()) o.rows = o.backward ? std::vector<Dim>{64, 256} : std::vector<Dim>{1, 8, 64, 512};
   return o;
 }
@@ -390,7 +417,8 @@ int main(int argc, char** argv) try {
   // The devices that pin come first: a thread inherits the binding of the one that made it.
   std::map<int, std::unique_ptr<rapt::Device>> devices;
   for (auto it = o.threads.rbegin(); it != o.threads.rend(); ++it)
-    devices[*it] = std::make_unique<rapt::Device>(rapt::DeviceOptions{.threads = *it, .isa = "", .pin = true});
+    devices[*it] =
+        std::make_unique<rapt::Device>(rapt::DeviceOptions{.threads = *it, .isa = "", .pin = true});
 #if defined(RAPT_BENCH_ONEDNN)
   pin_openmp(*std::max_element(o.threads.begin(), o.threads.end()));
 #endif
@@ -398,7 +426,8 @@ int main(int argc, char** argv) try {
     rapt::Device& device = *devices[threads];
     const double peak = fma_peak(device);
     std::printf(
-        "\n## %d thread%s, %s, f32, GFLOP/s\n\nMeasured: %.0f GFLOP/s of fused multiply-adds in registers; reading %.0f GB/s from 8 MiB, "
+        "\n## %d thread%s, %s, f32, GFLOP/s\n\n"
+        "Measured: %.0f GFLOP/s of fused multiply-adds in registers; reading %.0f GB/s from 8 MiB, "
         "%.0f GB/s from 256 MiB.\n",
         threads, threads > 1 ? "s" : "", device.kernels.isa, peak, read_bandwidth(device, Dim{8} << 20),
         read_bandwidth(device, Dim{256} << 20));

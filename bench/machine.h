@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine gives at this moment, measured beside a benchmark: fused multiply-adds in registers, of f32 and of pairs of bf16.
+// What the machine gives at this moment, measured beside a benchmark: fused multiply-adds in registers, of
+// f32 and of pairs of bf16.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -11,7 +12,9 @@
 
 namespace rapt::bench {
 
-inline double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 #if defined(__x86_64__)
 constexpr int kFmaRounds = 2000, kFmaChains = 12;
@@ -48,23 +51,29 @@ __attribute__((target("avx512f,avx512bf16"))) inline void pairs_512() {
   for (auto& x : c) asm volatile("" ::"v"(x));
 }
 
-// FLOP/s over all threads of the device, handed out in small pieces like real work; the best of many short runs.
+// FLOP/s over all threads of the device, handed out in small pieces like real work; the best of many
+// short runs.
 inline double peak(Device& device, double seconds, void (*piece)(), int lanes) {
   constexpr Dim kPieces = 256;
   double best = 0;
   for (const double end = now() + seconds; now() < end;) {
     const double start = now();
-    run_tasks(device.queue(), kPieces, [](void* f, Dim, int) noexcept { (*static_cast<void (**)()>(f))(); }, &piece);
-    best = std::max(best, static_cast<double>(kPieces) * kFmaRounds * kFmaChains * 2 * lanes / (now() - start));
+    run_tasks(
+        device.queue(), kPieces, [](void* f, Dim, int) noexcept { (*static_cast<void (**)()>(f))(); },
+        &piece);
+    best =
+        std::max(best, static_cast<double>(kPieces) * kFmaRounds * kFmaChains * 2 * lanes / (now() - start));
   }
   return best;
 }
 inline double fma_peak(Device& device, double seconds) {
-  return __builtin_cpu_supports("avx512f") ? peak(device, seconds, fma_512, 16) : peak(device, seconds, fma_256, 8);
+  return __builtin_cpu_supports("avx512f") ? peak(device, seconds, fma_512, 16)
+                                           : peak(device, seconds, fma_256, 8);
 }
 // Of bf16 factors; where the processor has no instruction for them, that of f32.
 inline double bf16_peak(Device& device, double seconds) {
-  return __builtin_cpu_supports("avx512bf16") ? peak(device, seconds, pairs_512, 32) : fma_peak(device, seconds);
+  return __builtin_cpu_supports("avx512bf16") ? peak(device, seconds, pairs_512, 32)
+                                              : fma_peak(device, seconds);
 }
 #else
 inline double fma_peak(Device&, double) { return 0; }

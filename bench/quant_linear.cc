@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantized products of one pass through SmolLM2-135M's layers (30 layers, 576 wide, 1,536 hidden, 9 and 3 heads of 64; formats with
-// blocks of 256: 768 wide), every layer with weights of its own so that one row reads them from memory, as a markdown table with
-// what the machine can do beside: vpdpbusd in registers and reading memory.
+// The quantized products of one pass through SmolLM2-135M's layers (30 layers, 576 wide, 1,536 hidden, 9 and
+// 3 heads of 64; formats with blocks of 256: 768 wide), every layer with weights of its own so that one row
+// reads them from memory, as a markdown table with what the machine can do beside: vpdpbusd in registers and
+// reading memory.
 //   bench/quant_linear [--rounds N] [--threads 2] [--rows M]… [--format q4_0]… [--layers 30] [--isa avx512]
 #include <algorithm>
 #include <chrono>
@@ -50,7 +51,8 @@ double dot_peak(rapt::Device& device) {  // GMAC/s
   double best = 1e9;
   for (int i = 0; i < 200; ++i) {
     const auto start = Clock::now();
-    rapt::run_tasks(device.queue(), device.threads(), [](void*, Dim, int) noexcept { dots_512(rounds); }, nullptr);
+    rapt::run_tasks(
+        device.queue(), device.threads(), [](void*, Dim, int) noexcept { dots_512(rounds); }, nullptr);
     best = std::min(best, seconds_since(start));
   }
   return static_cast<double>(rounds) * 16 * 64 * device.threads() / best * 1e-9;
@@ -87,15 +89,22 @@ rapt::Weight random_weight(DType format, Dim n, Dim k, std::uint64_t seed) {
   rapt::Weight w = rapt::make_weight("w", n, k, format, rapt::Packing::panels);
   if (!rapt::is_block(format)) {
     for (Dim i = 0; i < w.stored(); ++i) {
-      const float v = static_cast<float>(static_cast<int>(rapt::mix_key(seed, static_cast<std::uint64_t>(i)) >> 48) - 32768) * 1e-6f;
+      const float v =
+          static_cast<float>(static_cast<int>(rapt::mix_key(seed, static_cast<std::uint64_t>(i)) >> 48) -
+                             32768) *
+          1e-6f;
       if (format == DType::f32) reinterpret_cast<float*>(w.data.get())[i] = v;
-      else reinterpret_cast<std::uint16_t*>(w.data.get())[i] = format == DType::bf16 ? rapt::to_bf16(v) : rapt::to_f16(v);
+      else
+        reinterpret_cast<std::uint16_t*>(w.data.get())[i] =
+            format == DType::bf16 ? rapt::to_bf16(v) : rapt::to_f16(v);
     }
     return w;
   }
-  // Speed does not depend on the values, as long as no scale is infinite: every 16-bit word is an f16 below 2.
+  // Speed does not depend on the values, as long as no scale is infinite: every 16-bit word is an f16
+  // below 2.
   auto* p = reinterpret_cast<std::uint16_t*>(w.data.get());
-  for (std::size_t i = 0; i < w.bytes() / 2; ++i) p[i] = static_cast<std::uint16_t>(rapt::mix_key(seed, i) & 0xbfff);
+  for (std::size_t i = 0; i < w.bytes() / 2; ++i)
+    p[i] = static_cast<std::uint16_t>(rapt::mix_key(seed, i) & 0xbfff);
   return w;
 }
 
@@ -117,7 +126,8 @@ Net net_of(DType format, int layers) {
       return w;
     };
     const Dim c = net.width, f = net.hidden;
-    net.layers.push_back({make(c, c), make(net.kv, c), make(net.kv, c), make(c, c), make(f, c), make(f, c), make(c, f)});
+    net.layers.push_back(
+        {make(c, c), make(net.kv, c), make(net.kv, c), make(c, c), make(f, c), make(f, c), make(c, f)});
   }
   return net;
 }
@@ -138,7 +148,8 @@ void pass(rapt::Run& run, const Net& net, const rapt::Tensor& x, const rapt::Ten
 
 std::vector<double> small_numbers(Dim n) {
   std::vector<double> v(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<double>(rapt::mix_key(9, i) >> 40) * 0x1p-24 - 0.5;
+  for (std::size_t i = 0; i < v.size(); ++i)
+    v[i] = static_cast<double>(rapt::mix_key(9, i) >> 40) * 0x1p-24 - 0.5;
   return v;
 }
 
@@ -165,7 +176,8 @@ Options parse(int argc, char** argv) {
         rapt::fail_usage("bench/quant_linear: no format of weights is called ", value);
       o.formats.push_back(*t);
     } else {
-      rapt::fail_usage("bench/quant_linear: unknown flag ", flag, "; known: --rounds --threads --layers --isa --rows --format");
+      rapt::fail_usage("bench/quant_linear: unknown flag ", flag,
+                       "; known: --rounds --threads --layers --isa --rows --format");
     }
   }
   if (o.rows.empty()) o.rows = {1, 8, 64, 512};
@@ -181,9 +193,10 @@ int main(int argc, char** argv) try {
   const Options o = parse(argc, argv);
   rapt::Device device({.threads = o.threads, .isa = o.isa, .pin = true});
   const double peak = dot_peak(device), bandwidth = read_bandwidth(device);
-  std::printf("%s, %d threads; vpdpbusd %.0f GMAC/s, memory %.1f GB/s\n\n| format | M |", device.kernels.isa, device.threads(), peak,
-              bandwidth);
-  std::printf(" GMAC/s | of vpdpbusd | weights, GB/s | of memory | ms a pass |\n|---|---|---|---|---|---|---|\n");
+  std::printf("%s, %d threads; vpdpbusd %.0f GMAC/s, memory %.1f GB/s\n\n| format | M |", device.kernels.isa,
+              device.threads(), peak, bandwidth);
+  std::printf(
+      " GMAC/s | of vpdpbusd | weights, GB/s | of memory | ms a pass |\n|---|---|---|---|---|---|---|\n");
   for (DType format : o.formats) {
     const Net net = net_of(format, o.layers);
     for (Dim m : o.rows) {
@@ -197,8 +210,9 @@ int main(int argc, char** argv) try {
         if (i > 0) best = std::min(best, seconds_since(start));
       }
       const double macs = net.weights * static_cast<double>(m) / best * 1e-9, bytes = net.bytes / best * 1e-9;
-      std::printf("| %s | %ld | %.0f | %.0f %% | %.1f | %.0f %% | %.2f |\n", rapt::name_of(format), static_cast<long>(m), macs,
-                  peak > 0 ? macs / peak * 100 : 0, bytes, bytes / bandwidth * 100, best * 1e3);
+      std::printf("| %s | %ld | %.0f | %.0f %% | %.1f | %.0f %% | %.2f |\n", rapt::name_of(format),
+                  static_cast<long>(m), macs, peak > 0 ? macs / peak * 100 : 0, bytes,
+                  bytes / bandwidth * 100, best * 1e3);
       std::fflush(stdout);
     }
   }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole training step (forward, loss, backward, clipping to 1, AdamW) of GPT-2's shape or of nanoGPT's character setting.
-//   bench_train [--model gpt2-char|gpt2] [--batch B] [--length T] [--precision f32|bf16] [--threads 2] [--seconds 5] [--profile]
-// One JSON object on standard output: tokens/s (best and median step) and what the machine allows (bf16: products of weights at the rate of
-// multiply-adds of bf16 pairs where the processor has them, attention at that of f32). --profile: time by kernel as a table.
-// --serve: one such object for every line "SECONDS" on standard input, so that bench/train can let two programs take turns.
+// A whole training step (forward, loss, backward, clipping to 1, AdamW) of GPT-2's shape or of nanoGPT's
+// character setting.
+//   bench_train [--model gpt2-char|gpt2] [--batch B] [--length T] [--precision f32|bf16] [--threads 2]
+//     [--seconds 5] [--profile]
+// One JSON object on standard output: tokens/s (best and median step) and what the machine allows (bf16:
+// products of weights at the rate of multiply-adds of bf16 pairs where the processor has them, attention at
+// that of f32). --profile: time by kernel as a table.
+// --serve: one such object for every line "SECONDS" on standard input, so that bench/train can let two
+// programs take turns.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -42,7 +46,7 @@ constexpr const char* kGpt2 = R"({
     "final_norm": { "kind": "layer", "eps": 1e-5, "bias": true } },
   "head": { "tied": true }, "init": { "std": 0.02, "scale_residual": true } })";
 
-// ------------------------------------------------------------------------------------------------ time by kernel
+// ------------------------------------------------------------------------------------------- time by kernel
 struct Spent {
   double seconds = 0, flop = 0;
   int calls = 0;
@@ -62,10 +66,13 @@ std::string products(const char* name, const Args& a, double each, double& flop)
   return concat(name, " ", a.k, " to ", n);
 }
 std::string label(const char* name, const LinearArgs& a, double& flop) { return products(name, a, 2, flop); }
-std::string label(const char* name, const LinearBackwardArgs& a, double& flop) { return products(name, a, a.dx ? 4 : 2, flop); }
+std::string label(const char* name, const LinearBackwardArgs& a, double& flop) {
+  return products(name, a, a.dx ? 4 : 2, flop);
+}
 
 template <class Args>
-void measured(const char* name, Queue& queue, const Args& a, void (*kernel)(Queue&, const Args&) noexcept) noexcept {
+void measured(const char* name, Queue& queue, const Args& a,
+              void (*kernel)(Queue&, const Args&) noexcept) noexcept {
   const double start = now();
   kernel(queue, a);
   const double seconds = now() - start;
@@ -79,10 +86,13 @@ void measured(const char* name, Queue& queue, const Args& a, void (*kernel)(Queu
 Kernels wrapped(const Kernels& kernels) {
   timed = &kernels;
   Kernels out = kernels;
-#define RAPT_WRAP(name, Stem) out.name = [](Queue& q, const Stem##Args& a) noexcept { measured(#name, q, a, timed->name); };
-#define RAPT_WRAP_BOTH(name, Stem) \
-  RAPT_WRAP(name, Stem)            \
-  out.name##_backward = [](Queue& q, const Stem##BackwardArgs& a) noexcept { measured(#name " backward", q, a, timed->name##_backward); };
+#define RAPT_WRAP(name, Stem) \
+  out.name = [](Queue& q, const Stem##Args& a) noexcept { measured(#name, q, a, timed->name); };
+#define RAPT_WRAP_BOTH(name, Stem)                                           \
+  RAPT_WRAP(name, Stem)                                                      \
+  out.name##_backward = [](Queue& q, const Stem##BackwardArgs& a) noexcept { \
+    measured(#name " backward", q, a, timed->name##_backward);               \
+  };
   RAPT_OPS(RAPT_WRAP_BOTH)
   RAPT_PLAIN_KERNELS(RAPT_WRAP)
 #undef RAPT_WRAP
@@ -111,12 +121,14 @@ class Training {
         optimizer_(model_, OptimizerOptions{.rate = 1e-3, .clip = 1}) {
     init(model_, 0);
     for (Dim b = 0; b < o.batch; ++b)
-      batch_.sequences.push_back({.first = b * o.length, .count = o.length, .id = static_cast<std::uint64_t>(b)});
+      batch_.sequences.push_back(
+          {.first = b * o.length, .count = o.length, .id = static_cast<std::uint64_t>(b)});
     const Dim rows = o.batch * o.length;
-    // Fresh random tokens each step: a batch learned by heart would end in denormals, which cost one side more than the other.
+    // Fresh random tokens each step: a batch learned by heart would end in denormals, which cost one
+    // side more than the other.
     for (Dim i = 0; i < kBatches * rows + 1; ++i)
-      tokens_.push_back(
-          static_cast<std::int32_t>(mix_key(1, static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(model_.recipe.vocab)));
+      tokens_.push_back(static_cast<std::int32_t>(mix_key(1, static_cast<std::uint64_t>(i)) %
+                                                  static_cast<std::uint64_t>(model_.recipe.vocab)));
     rows_ = static_cast<std::size_t>(rows);
   }
 
@@ -138,8 +150,8 @@ class Training {
     return loss.mean.at(0);
   }
 
-  // Products of the weights, 6 a token (tables that are only looked up do none), and of attention: 2 forward and 5 backward of
-  // rows x keys x width each, half of them under a causal mask.
+  // Products of the weights, 6 a token (tables that are only looked up do none), and of attention: 2
+  // forward and 5 backward of rows x keys x width each, half of them under a causal mask.
   struct Flop {
     double weights, attention;
   };
@@ -147,7 +159,8 @@ class Training {
     double matrices = 0;
     for (const Weight& w : model_.weights)
       if (w.packing == Packing::panels) matrices += static_cast<double>(w.size());
-    const double T = static_cast<double>(o.length), layers = static_cast<double>(model_.recipe.decoder->layers);
+    const double T = static_cast<double>(o.length),
+                 layers = static_cast<double>(model_.recipe.decoder->layers);
     const double attention = 7 * 2 * T * T / 2 * static_cast<double>(model_.recipe.width) * layers;
     return {static_cast<double>(o.batch) * 6 * matrices * T, static_cast<double>(o.batch) * attention};
   }
@@ -171,7 +184,8 @@ class Training {
 void report(Training& training, const Options& o, Device& device, double seconds) {
   std::vector<double> times;
   double loss = 0;
-  const double peak = bench::fma_peak(device, 0.1), products = o.precision == Precision::bf16 ? bench::bf16_peak(device, 0.1) : peak;
+  const double peak = bench::fma_peak(device, 0.1),
+               products = o.precision == Precision::bf16 ? bench::bf16_peak(device, 0.1) : peak;
   spent.clear();
   training.norm_seconds = 0;
   for (const double end = now() + seconds; times.size() < 2 || now() < end;) {
@@ -184,15 +198,18 @@ void report(Training& training, const Options& o, Device& device, double seconds
   for (double t : times) sum += t;
   std::vector<double> sorted = times;
   std::sort(sorted.begin(), sorted.end());
-  const double tokens = static_cast<double>(o.batch * o.length), flop = training.flop(o).weights + training.flop(o).attention;
-  const double allowed = peak > 0 ? training.flop(o).weights / products + training.flop(o).attention / peak : 0;  // seconds
+  const double tokens = static_cast<double>(o.batch * o.length),
+               flop = training.flop(o).weights + training.flop(o).attention;
+  const double allowed =
+      peak > 0 ? training.flop(o).weights / products + training.flop(o).attention / peak : 0;  // seconds
   const double best = sorted.front(), median = sorted[sorted.size() / 2];
   std::printf(
-      "{\"model\": \"%s\", \"precision\": \"%s\", \"batch\": %ld, \"length\": %ld, \"threads\": %d, \"steps\": %zu, \"best\": %.1f, \"median\": %.1f, "
+      "{\"model\": \"%s\", \"precision\": \"%s\", \"batch\": %ld, \"length\": %ld, \"threads\": %d, "
+      "\"steps\": %zu, \"best\": %.1f, \"median\": %.1f, "
       "\"best_ms\": %.3f, \"gflop\": %.3f, \"peak_gflops\": %.1f, \"limit\": %.1f, \"loss\": %.4f}\n",
-      o.model.c_str(), o.precision == Precision::bf16 ? "bf16" : "f32", static_cast<long>(o.batch), static_cast<long>(o.length),
-      device.threads(), times.size(), tokens / best, tokens / median, best * 1e3, flop * 1e-9, products * 1e-9,
-      allowed > 0 ? tokens / allowed : 0, loss);
+      o.model.c_str(), o.precision == Precision::bf16 ? "bf16" : "f32", static_cast<long>(o.batch),
+      static_cast<long>(o.length), device.threads(), times.size(), tokens / best, tokens / median, best * 1e3,
+      flop * 1e-9, products * 1e-9, allowed > 0 ? tokens / allowed : 0, loss);
   std::fflush(stdout);
   if (!o.profile) return;
   spent["norm of the gradients"].seconds = training.norm_seconds;
@@ -200,15 +217,20 @@ void report(Training& training, const Options& o, Device& device, double seconds
   std::vector<std::pair<std::string, Spent>> rows(spent.begin(), spent.end());
   for (const auto& [name, s] : rows) kernels += s.seconds;
   rows.push_back({"outside of kernels (zeroing, ops)", {.seconds = sum - kernels}});
-  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  std::sort(rows.begin(), rows.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   const double steps = static_cast<double>(times.size());
-  std::printf("\n| kernel | calls a step | ms a step | share | GFLOP/s | of the peak |\n|---|---|---|---|---|---|\n");
+  std::printf(
+      "\n| kernel | calls a step | ms a step | share | GFLOP/s | of the peak |\n|---|---|---|---|---|---|\n");
   for (const auto& [name, s] : rows) {
-    std::printf("| %s | %.0f | %.3f | %.1f %% |", name.c_str(), s.calls / steps, s.seconds / steps * 1e3, s.seconds / sum * 100);
-    if (s.flop > 0 && peak > 0) std::printf(" %.0f | %.0f %% |\n", s.flop / s.seconds * 1e-9, s.flop / s.seconds / products * 100);
+    std::printf("| %s | %.0f | %.3f | %.1f %% |", name.c_str(), s.calls / steps, s.seconds / steps * 1e3,
+                s.seconds / sum * 100);
+    if (s.flop > 0 && peak > 0)
+      std::printf(" %.0f | %.0f %% |\n", s.flop / s.seconds * 1e-9, s.flop / s.seconds / products * 100);
     else std::printf(" | |\n");
   }
-  std::printf("| all | | %.3f | | %.0f | %.0f %% |\n", sum / steps * 1e3, flop * steps / sum * 1e-9, allowed * steps / sum * 100);
+  std::printf("| all | | %.3f | | %.0f | %.0f %% |\n", sum / steps * 1e3, flop * steps / sum * 1e-9,
+              allowed * steps / sum * 100);
 }
 
 Options parse(int argc, char** argv) {
@@ -225,17 +247,19 @@ Options parse(int argc, char** argv) {
     else if (flag == "--threads") o.threads = std::atoi(value());
     else if (flag == "--precision") {
       const std::string name = value();
-      if (name != "f32" && name != "bf16") fail_usage("bench/train: --precision is f32 or bf16, not '", name, "'");
+      if (name != "f32" && name != "bf16")
+        fail_usage("bench/train: --precision is f32 or bf16, not '", name, "'");
       o.precision = name == "bf16" ? Precision::bf16 : Precision::f32;
     } else if (flag == "--seconds") o.seconds = std::atof(value());
     else if (flag == "--profile") o.profile = true;
     else if (flag == "--serve") o.serve = true;
     else
-      fail_usage(
-          "bench/train: unknown flag ", flag,
-          "; known: --model gpt2-char|gpt2, --batch B, --length T, --precision f32|bf16, --threads N, --seconds S, --profile, --serve");
+      fail_usage("bench/train: unknown flag ", flag,
+                 "; known: --model gpt2-char|gpt2, --batch B, --length T, --precision f32|bf16, --threads N, "
+                 "--seconds S, --profile, --serve");
   }
-  if (o.model != "gpt2" && o.model != "gpt2-char") fail_usage("bench/train: --model is gpt2-char or gpt2, not '", o.model, "'");
+  if (o.model != "gpt2" && o.model != "gpt2-char")
+    fail_usage("bench/train: --model is gpt2-char or gpt2, not '", o.model, "'");
   if (o.batch == 0) o.batch = o.model == "gpt2" ? 4 : 12;
   if (o.batch < 1 || o.length < 1) fail_usage("bench/train: --batch and --length start at 1");
   return o;

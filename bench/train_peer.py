@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# The model and step of bench/train.cc in PyTorch: a process that answers lines "MODE SECONDS" (MODE: eager or compiled, f32; eager-bf16 or
-# compiled-bf16: forward and loss under torch.autocast) with one JSON object. Attention is F.scaled_dot_product_attention; AdamW is the
-# fused or the foreach one, whichever is faster here.
+# The model and step of bench/train.cc in PyTorch: a process that answers lines "MODE SECONDS" (MODE: eager or
+# compiled, f32; eager-bf16 or compiled-bf16: forward and loss under torch.autocast) with one JSON object.
+# Attention is F.scaled_dot_product_attention; AdamW is the fused or the foreach one, whichever is
+# faster here.
 #   train_peer.py MODEL BATCH LENGTH THREADS
 import json
 import sys
@@ -28,7 +29,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         B, T, C = x.shape
-        q, k, v = (t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in self.qkv(self.norm_1(x)).split(C, dim=2))
+        q, k, v = (t.view(B, T, self.heads, C // self.heads).transpose(1, 2)
+                   for t in self.qkv(self.norm_1(x)).split(C, dim=2))
         z = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(z.transpose(1, 2).reshape(B, T, C))
         return x + self.down(F.gelu(self.up(self.norm_2(x))))
@@ -43,7 +45,8 @@ class Gpt(nn.Module):
         self.norm = nn.LayerNorm(width, bias=bias)
         for name, p in self.named_parameters():
             if p.dim() == 2:
-                nn.init.normal_(p, std=0.02 / ((2 * layers) ** 0.5 if ".out." in name or ".down." in name else 1))
+                nn.init.normal_(p, std=0.02 / ((2 * layers) ** 0.5 if ".out." in name
+                                               or ".down." in name else 1))
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
 
@@ -90,7 +93,8 @@ def main():
                 return f(*args)
         return call
 
-    modes = {"eager": model, "compiled": compiled, "eager-bf16": autocast(model), "compiled-bf16": autocast(torch.compile(model))}
+    modes = {"eager": model, "compiled": compiled, "eager-bf16": autocast(model),
+             "compiled-bf16": autocast(torch.compile(model))}
     data = torch.randint(0, SHAPES[name]["vocab"], (16, batch, length + 1))
     opt, kind = faster_optimizer(model, lambda: model(data[0, :, :-1], data[0, :, 1:]))
     count = 0
@@ -122,7 +126,8 @@ def main():
             times.append(time.perf_counter() - start)
         times.sort()
         tokens = batch * length
-        print(json.dumps({"steps": len(times), "best": tokens / times[0], "median": tokens / times[len(times) // 2], "loss": loss.item()}),
+        print(json.dumps({"steps": len(times), "best": tokens / times[0],
+                          "median": tokens / times[len(times) // 2], "loss": loss.item()}),
               flush=True)
 
 

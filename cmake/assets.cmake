@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# The text files of a folder as one source file of a target (stem.cc, function stem(), declared in `header` with the struct `type` {name,
-# text}), so that the program needs no files beside it. A changed, new or removed file configures again.
+# The text files of a folder as one source file of a target (stem.cc, function stem(), declared in `header`
+# with the struct `type` {name, text}), so that the program needs no files beside it. A changed, new or
+# removed file configures again.
 function(rapt_embed_text target folder stem type header)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*)
   list(SORT files)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
-  set(source "// Generated from ${folder}: edit the files there.\n#include \"${header}\"\n\nnamespace rapt {\nnamespace {\nconstexpr ${type} kFiles[] = {\n")
+  string(CONCAT source "// Generated from ${folder}: edit the files there.\n#include \"${header}\"\n\n"
+         "namespace rapt {\nnamespace {\nconstexpr ${type} kFiles[] = {\n")
   foreach(path ${files})
     get_filename_component(name ${path} NAME)
     file(READ ${path} text)
     string(APPEND source "{\"${name}\",\n")
-    # Compilers promise little for long literals: pieces of at most 8,000 bytes that end with a line (never inside a character).
+    # Compilers promise little for long literals: pieces of at most 8,000 bytes that end with a line (never
+    # inside a character).
     string(LENGTH "${text}" left)
     while(left GREATER 0)
       string(SUBSTRING "${text}" 0 8000 piece)
@@ -26,7 +29,8 @@ function(rapt_embed_text target folder stem type header)
     endwhile()
     string(APPEND source "},\n")
   endforeach()
-  string(APPEND source "};\n}  // namespace\nstd::span<const ${type}> ${stem}() { return kFiles; }\n}  // namespace rapt\n")
+  string(APPEND source "};\n}  // namespace\nstd::span<const ${type}> ${stem}() { return kFiles; }\n"
+         "}  // namespace rapt\n")
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/generated/${stem}.cc CONTENT "${source}")
   target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated/${stem}.cc)
 endfunction()

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# One object library per folder of rapt/, so that docs/layers.md is also how it is built. Files: NAME.cc, tests NAME_test.cc
-# (and op_test.cc, the harness), kernels NAME_cpu.cc (compiled once per instruction set by rapt_kernels).
+# One object library per folder of rapt/, so that docs/layers.md is also how it is built. Files: NAME.cc,
+# tests NAME_test.cc (and op_test.cc, the harness), kernels NAME_cpu.cc (compiled once per instruction set by
+# rapt_kernels).
 set(RAPT_OBJECTS "")
 set(RAPT_TEST_SOURCES "")
 
-# Headers of the standard library take a third of a source's time: they are compiled once. A build of everything by g++ goes without, so
-# that a source that forgets an include is found (scripts/test --long gcc).
+# Headers of the standard library take a third of a source's time: they are compiled once. A build of
+# everything by g++ goes without, so that a source that forgets an include is found (scripts/test --long gcc).
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang OR RAPT_TEST_SET STREQUAL core)
   set(RAPT_PRECOMPILE ON)
 endif()
 function(rapt_precompile target)
   if(RAPT_PRECOMPILE)
-    target_precompile_headers(${target} PRIVATE <algorithm> <array> <charconv> <chrono> <cmath> <cstring> <filesystem> <functional> <map>
+    target_precompile_headers(${target} PRIVATE <algorithm> <array> <charconv> <chrono> <cmath> <cstring>
+                              <filesystem> <functional> <map>
                               <memory> <optional> <set> <span> <string> <string_view> <variant> <vector>)
   endif()
 endfunction()
@@ -30,8 +32,8 @@ function(rapt_folder name)
     string(REPLACE / _ target rapt_${name})
     add_library(${target} OBJECT ${all})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
-    # What one precompiled header serves must be optimised alike. Under a sanitizer nothing waits for the code of these three, and
-    # checks that are not optimised compile in two thirds of the time.
+    # What one precompiled header serves must be optimised alike. Under a sanitizer nothing waits for the code
+    # of these three, and checks that are not optimised compile in two thirds of the time.
     set(first rapt_base)
     if(RAPT_SANITIZE AND name MATCHES "^(report|inspect|lab)$")
       set(first rapt_report)
@@ -81,14 +83,15 @@ function(rapt_kernels isa)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE RAPT_ISA=${isa})
   if(RAPT_SANITIZE AND NOT isa STREQUAL own)
-    # The same sources as the set that runs here: checks in one of them are enough. The others are compiled as a release compiles them,
-    # so that ccache has them from there.
+    # The same sources as the set that runs here: checks in one of them are enough. The others are compiled as
+    # a release compiles them, so that ccache has them from there.
     set_property(TARGET ${target} PROPERTY COMPILE_OPTIONS ${RAPT_PLAIN_OPTIONS})
     set(RAPT_SANITIZE "")
   endif()
   target_compile_options(${target} PRIVATE ${ARGN} -Wno-unused-function -Wno-psabi)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized -Wno-uninitialized)  # its own intrinsics
+    # Its own intrinsics.
+    target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized -Wno-uninitialized)
   endif()
   # Unoptimised tiles would take minutes to run. The sets that nobody waits for are spared the last percent.
   if(RAPT_TEST_SET STREQUAL core AND isa STREQUAL avx512 AND NOT isa STREQUAL own)
@@ -101,8 +104,9 @@ function(rapt_kernels isa)
     target_compile_options(${target} PRIVATE -O3)
   endif()
   if(RAPT_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID MATCHES Clang)
-    # Unrolled tiles with a check beside every load take four times as long to compile. Address checks are called instead of inlined,
-    # and of undefined behaviour only what an address check would not stop anyway is left (90 s -> 22 s for attention's backward).
+    # Unrolled tiles with a check beside every load take four times as long to compile. Address checks are
+    # called instead of inlined, and of undefined behaviour only what an address check would not stop anyway
+    # is left (90 s -> 22 s for attention's backward).
     target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,pointer-overflow
                            "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0")
   endif()
@@ -110,11 +114,13 @@ function(rapt_kernels isa)
 endfunction()
 
 # The headers that users see: rapt/rapt.h and what it includes. tests/layering_test.cc reads this list.
-set(RAPT_PUBLIC_HEADERS rapt/rapt.h rapt/error.h rapt/export.h rapt/api/device.h rapt/api/look.h rapt/api/model.h rapt/api/session.h
+set(RAPT_PUBLIC_HEADERS rapt/rapt.h rapt/error.h rapt/export.h rapt/api/device.h rapt/api/look.h
+    rapt/api/model.h rapt/api/session.h
     rapt/api/train.h)
 
-# rapt: the archive, which the program and the tests link too, since they use the inside. rapt_shared: the same objects as a shared library
-# that shows the public names alone; built where it is asked for by name, or with RAPT_SHARED, which then installs it instead.
+# rapt: the archive, which the program and the tests link too, since they use the inside. rapt_shared: the
+# same objects as a shared library that shows the public names alone; built where it is asked for by name, or
+# with RAPT_SHARED, which then installs it instead.
 macro(rapt_library)
   add_library(rapt STATIC)
   set(libraries rapt)
@@ -122,7 +128,8 @@ macro(rapt_library)
     add_library(rapt_shared SHARED EXCLUDE_FROM_ALL)
     set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
     # Before 1.0 a minor version may break callers.
-    set_target_properties(rapt_shared PROPERTIES OUTPUT_NAME rapt EXPORT_NAME rapt VERSION ${PROJECT_VERSION} LINK_DEPENDS ${exports}
+    set_target_properties(rapt_shared PROPERTIES OUTPUT_NAME rapt EXPORT_NAME rapt VERSION ${PROJECT_VERSION}
+                          LINK_DEPENDS ${exports}
                           SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
     target_link_options(rapt_shared PRIVATE -Wl,--version-script=${exports} -Wl,--no-undefined)
     list(APPEND libraries rapt_shared)
@@ -131,7 +138,8 @@ macro(rapt_library)
     foreach(object ${RAPT_OBJECTS})
       target_sources(${library} PRIVATE $<TARGET_OBJECTS:${object}>)
     endforeach()
-    target_include_directories(${library} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+    target_include_directories(${library} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+        $<INSTALL_INTERFACE:include>)
     target_compile_features(${library} PUBLIC cxx_std_20)
   endforeach()
   target_link_libraries(rapt PUBLIC Threads::Threads ZLIB::ZLIB)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every tests/fuzz/NAME_fuzz.cc is one libFuzzer program: it reads bytes from outside and must end in a value or in rapt::Error.
-# `cmake --build --preset fuzz` builds the target fuzzers into build-dev/.
+# Every tests/fuzz/NAME_fuzz.cc is one libFuzzer program: it reads bytes from outside and must end in a value
+# or in rapt::Error. `cmake --build --preset fuzz` builds the target fuzzers into build-dev/.
 add_custom_target(fuzzers)
 file(GLOB sources CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cc)
 foreach(source ${sources})

@@ -6,16 +6,20 @@ list(FILTER end_to_end EXCLUDE REGEX "/build_kind\\.cc$")
 # The second compiler and the thread sanitizer run what could come out differently there.
 if(RAPT_TEST_SET STREQUAL core)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base|tensor|run|ops)/")
-  list(FILTER end_to_end INCLUDE REGEX "/((bits|bits_quant|golden|gradients)_test|model_tools|naive_model)\\.cc$")
+  list(FILTER end_to_end INCLUDE REGEX
+       "/((bits|bits_quant|golden|gradients)_test|model_tools|naive_model)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL threads)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/base/base_test")
   list(FILTER end_to_end INCLUDE REGEX "/(threads_test|model_tools|toy_checkpoint)\\.cc$")
 endif()
 # Compiling the tests takes longer than running them, so
-# - their own code (not what they test) stays as it is written, but for the references that a test would wait for;
-# - eight sources are compiled as one (RAPT_UNITY; scripts/test --long gcc compiles each alone, without precompiled headers);
-# - the address sanitizer looks at the library and the program, not at the tests: ccache then has their objects from the release, and the
-#   references are not slowed down. tests/build_kind.cc tells them where they run.
+# - their own code (not what they test) stays as it is written, but for the references that a test would
+#   wait for;
+# - eight sources are compiled as one (RAPT_UNITY; scripts/test --long gcc compiles each alone, without
+#   precompiled headers);
+# - the address sanitizer looks at the library and the program, not at the tests: ccache then has their
+#   objects from the release, and the references are not slowed down. tests/build_kind.cc tells them where
+#   they run.
 add_library(rapt_test_objects STATIC ${RAPT_TEST_SOURCES} ${end_to_end})
 set_target_properties(rapt_test_objects PROPERTIES UNITY_BUILD ${RAPT_UNITY} UNITY_BUILD_BATCH_SIZE 8)
 target_include_directories(rapt_test_objects PRIVATE ${PROJECT_SOURCE_DIR})
@@ -24,10 +28,13 @@ target_link_libraries(rapt_test_objects PRIVATE GTest::gmock GTest::gtest)
 if(RAPT_SANITIZE MATCHES address)
   set_property(TARGET rapt_test_objects PROPERTY COMPILE_OPTIONS ${RAPT_PLAIN_OPTIONS})
 endif()
-target_compile_options(rapt_test_objects PRIVATE -O0 $<$<CXX_COMPILER_ID:Clang>:-Werror> -Wno-shadow)  # a name of another file
-set_source_files_properties(tests/grid.cc tests/naive_model.cc tests/bits_test.cc PROPERTIES COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON)
+# A name of another file.
+target_compile_options(rapt_test_objects PRIVATE -O0 $<$<CXX_COMPILER_ID:Clang>:-Werror> -Wno-shadow)
+set_source_files_properties(tests/grid.cc tests/naive_model.cc tests/bits_test.cc PROPERTIES
+    COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  target_compile_options(rapt_test_objects PRIVATE -Wno-dangling-else)  # if (…) EXPECT_…: the macro takes care of it
+  # if (…) EXPECT_…: the macro takes care of it
+  target_compile_options(rapt_test_objects PRIVATE -Wno-dangling-else)
 endif()
 
 add_executable(rapt_tests tests/build_kind.cc)
@@ -35,17 +42,20 @@ target_include_directories(rapt_tests PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(rapt_tests PRIVATE RAPT_BINARY_DIR="${CMAKE_BINARY_DIR}")
 add_dependencies(rapt_tests rapt rapt_test_objects)
 if(RAPT_SANITIZE MATCHES address)
-  # The library before the tests: of an inline function that both have, the linker takes the first, which is the one with the checks.
+  # The library before the tests: of an inline function that both have, the linker takes the first, which is
+  # the one with the checks.
   target_link_libraries(rapt_tests PRIVATE -Wl,--whole-archive $<TARGET_FILE:rapt> -Wl,--no-whole-archive)
 endif()
-target_link_libraries(rapt_tests PRIVATE -Wl,--whole-archive $<TARGET_FILE:rapt_test_objects> -Wl,--no-whole-archive rapt
+target_link_libraries(rapt_tests PRIVATE -Wl,--whole-archive $<TARGET_FILE:rapt_test_objects>
+                      -Wl,--no-whole-archive rapt
                       GTest::gmock GTest::gtest_main)
 if(RAPT_TEST_SET STREQUAL all)
   target_link_libraries(rapt_tests PRIVATE rapt_program)
 endif()
 gtest_discover_tests(rapt_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 
-# One allocation fails, everywhere in turn: a program of its own, whose malloc can. The sanitizers have a malloc of theirs.
+# One allocation fails, everywhere in turn: a program of its own, whose malloc can. The sanitizers have a
+# malloc of theirs.
 if(RAPT_TEST_SET STREQUAL all AND NOT RAPT_SANITIZE)
   file(GLOB allocation CONFIGURE_DEPENDS tests/allocation/*.cc)
   add_executable(rapt_allocation_tests ${allocation})
@@ -54,10 +64,12 @@ if(RAPT_TEST_SET STREQUAL all AND NOT RAPT_SANITIZE)
   gtest_discover_tests(rapt_allocation_tests PROPERTIES TIMEOUT 600)
 endif()
 
-# Mutated files of every kind, opened as a user would (tests/attack/attack.cc): a few here, many in scripts/test --long.
+# Mutated files of every kind, opened as a user would (tests/attack/attack.cc): a few here, many in
+# scripts/test --long.
 if(RAPT_TEST_SET STREQUAL all)
   file(GLOB attack CONFIGURE_DEPENDS tests/attack/*.cc)
-  add_executable(rapt_attack ${attack} tests/hostile/made_model.cc tests/toy_checkpoint.cc tests/model_tools.cc)
+  add_executable(rapt_attack ${attack} tests/hostile/made_model.cc tests/toy_checkpoint.cc
+                 tests/model_tools.cc)
   target_link_libraries(rapt_attack PRIVATE rapt ZLIB::ZLIB)
   target_include_directories(rapt_attack PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(rapt_attack PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
@@ -76,18 +88,20 @@ foreach(source ${examples})
   add_test(NAME example_${name} COMMAND example_${name})
 endforeach()
 
-if(CMAKE_BUILD_TYPE STREQUAL Release AND RAPT_TEST_SET STREQUAL all AND NOT RAPT_SANITIZE)  # unoptimised or instrumented kernels call what is otherwise inlined away
+# Unoptimised or instrumented kernels call what is otherwise inlined away.
+if(CMAKE_BUILD_TYPE STREQUAL Release AND RAPT_TEST_SET STREQUAL all AND NOT RAPT_SANITIZE)
   foreach(isa avx2 avx512 neon)
     if(TARGET rapt_kernels_${isa})
-      add_test(NAME isa_symbols_${isa} COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-symbols ${isa} $<TARGET_OBJECTS:rapt_kernels_${isa}>
+      add_test(NAME isa_symbols_${isa} COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-symbols ${isa}
+               $<TARGET_OBJECTS:rapt_kernels_${isa}>
                COMMAND_EXPAND_LISTS)
     endif()
   endforeach()
 endif()
 
 if(NOT RAPT_UNITY)
-  # Every header compiles alone: one generated source per header, but for those that a source of the same name includes first. Compiling is
-  # the test.
+  # Every header compiles alone: one generated source per header, but for those that a source of the same name
+  # includes first. Compiling is the test.
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} rapt/*.h tests/*.h)
   set(alone "")
   foreach(header ${headers})
@@ -115,12 +129,15 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   # The page of `rapt inspect report` in a real browser, where there is one.
   add_executable(make_page tests/browser/make_page.cc)
   target_link_libraries(make_page PRIVATE rapt)
-  add_test(NAME browser_page COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/browser/page_test.py $<TARGET_FILE:make_page>)
+  add_test(NAME browser_page COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/browser/page_test.py
+           $<TARGET_FILE:make_page>)
   set_tests_properties(browser_page PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
   add_test(NAME one_definition COMMAND python3 -B ${PROJECT_SOURCE_DIR}/scripts/check-doubles)
-  # Every command of README and docs: it exists, and it runs (on toys; with real models: scripts/test --long docs).
-  add_test(NAME documented_commands COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/docs_test.py --build ${CMAKE_BINARY_DIR})
+  # Every command of README and docs: it exists, and it runs (on toys; with real models: scripts/test
+  # --long docs).
+  add_test(NAME documented_commands COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/docs_test.py --build
+           ${CMAKE_BINARY_DIR})
   set_tests_properties(documented_commands PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
   add_test(NAME neon_compiles COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-neon)

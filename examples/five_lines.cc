@@ -6,7 +6,8 @@
 
 int main() {
   const std::vector<std::string> small = {"width=96", "vocab=256", "layers=2"};
-  const rapt::Model model = rapt::Model::make("gpt2", {.settings = small, .seed = 1});  // a model is data …
+  // A model is data …
+  const rapt::Model model = rapt::Model::make("gpt2", {.settings = small, .seed = 1});
   const rapt::Token tokens[] = {82, 65, 112};
   const rapt::Tensor logits = model.logits(tokens);  // … and one pass over it
   std::cout << model.info().parameters << " weights on " << model.device().isa() << " give logits of ";

@@ -49,7 +49,8 @@ void look(const rapt::Model& model) {
     std::cout << "L" << head.place.layer << "H" << head.place.head << " " << head.label << "\n";
   const rapt::Tensor map = rapt::attention(model, {.layer = 1, .head = 0}, tokens);  // [rows, keys]
   std::cout << "the last token gives the first " << map.row(map.rows() - 1)[0] << "\n";
-  // Tensors of a pass by their names, here with one head switched off; rapt::points(model) lists the names.
+  // Tensors of a pass by their names, here with one head switched off; rapt::points(model) lists
+  // the names.
   const rapt::LookOptions without_a_head{.edits = {"L0H1:zero"}};
   for (const rapt::Tensor& t : rapt::capture(model, {"resid_post.*", "logits"}, tokens, without_a_head))
     std::cout << t.name << " [" << t.rows() << "," << t.columns() << "]\n";
@@ -68,7 +69,8 @@ struct Place {
   Place() {
     std::filesystem::create_directories(folder);
     std::ofstream out(folder / "text.txt");
-    for (int i = 0; i < 400; ++i) out << (i % 3 ? "a dog saw the cat and ran.\n" : "the cat sat on the mat.\n");
+    for (int i = 0; i < 400; ++i)
+      out << (i % 3 ? "a dog saw the cat and ran.\n" : "the cat sat on the mat.\n");
   }
   ~Place() { std::filesystem::remove_all(folder); }
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one error type: files, recipes, shapes, options. Everybody throws it, so it includes nothing but the standard library.
+// The one error type: files, recipes, shapes, options. Everybody throws it, so it includes nothing but the
+// standard library.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -8,12 +9,13 @@
 
 namespace rapt {
 
-// A message says what is wrong, where, why, and what to do about it. usage: what the caller asked for cannot be meant (a program ends
-// with 2); failure: a file, the memory or a number was not as it should be (1).
+// A message says what is wrong, where, why, and what to do about it. usage: what the caller asked for cannot
+// be meant (a program ends with 2); failure: a file, the memory or a number was not as it should be (1).
 class RAPT_API Error : public std::runtime_error {
  public:
   enum class Kind { failure, usage };
-  explicit Error(const std::string& message, Kind kind = Kind::failure) : std::runtime_error(message), kind_(kind) {}
+  explicit Error(const std::string& message, Kind kind = Kind::failure)
+      : std::runtime_error(message), kind_(kind) {}
   Kind kind() const { return kind_; }
 
  private:

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a public name carries: RAPT_API makes it visible outside the shared library, where everything else is hidden.
+// What a public name carries: RAPT_API makes it visible outside the shared library, where everything else
+// is hidden.
 //
-// Public names stand in rapt::api. Users write rapt::Model, since that namespace is inline for them. In the library's own sources, where
-// rapt/base/error.h defines RAPT_INSIDE, it is not: there rapt::Model is the inside, and rapt::api::Model the type that users know.
+// Public names stand in rapt::api. Users write rapt::Model, since that namespace is inline for them. In the
+// library's own sources, where rapt/base/error.h defines RAPT_INSIDE, it is not: there rapt::Model is the
+// inside, and rapt::api::Model the type that users know.
 #pragma once
 
 #if defined(__GNUC__)

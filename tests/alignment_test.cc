@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Alignments: weights beside transformers' cross-attentions (tests/golden/use/alignment.json), words out of tokens, recurrent decoders.
+// Alignments: weights beside transformers' cross-attentions (tests/golden/use/alignment.json), words out of
+// tokens, recurrent decoders.
 #include "rapt/inspect/alignment.h"
 
 #include <gtest/gtest.h>
@@ -20,12 +21,14 @@ Device& device() {
 }
 
 TEST(Alignment, WeightsAreTransformers) {
-  const Json golden = parse_json(read_text_file(std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/alignment.json"), "alignment.json");
+  const Json golden = parse_json(
+      read_text_file(std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/alignment.json"), "alignment.json");
   for (const Json& m : golden.find("maps")->array()) {
     const Checkpoint c = open_toy(m.find("toy")->string(), device());
     const Ids source = ids_of(*m.find("source")), target = ids_of(*m.find("target"));
     const auto& heads = m.find("heads")->array();  // [layer, head] one after the other
-    const int layers = static_cast<int>(m.find("layers")->integer()), H = static_cast<int>(heads.size()) / layers;
+    const int layers = static_cast<int>(m.find("layers")->integer()),
+              H = static_cast<int>(heads.size()) / layers;
     auto want = [&](int layer, int head, std::size_t t, std::size_t s) {
       return heads[static_cast<std::size_t>(layer * H + head)].array()[t].array()[s].number();
     };
@@ -64,7 +67,9 @@ TEST(Alignment, WordsOutOfLetters) {
     std::vector<std::string> out;
     const std::vector<std::size_t> starts = word_starts(t, ids);
     for (std::size_t i = 0; i < starts.size(); ++i)
-      out.push_back(t.decode(std::span(ids).subspan(starts[i], (i + 1 < starts.size() ? starts[i + 1] : ids.size()) - starts[i]), true));
+      out.push_back(t.decode(
+          std::span(ids).subspan(starts[i], (i + 1 < starts.size() ? starts[i + 1] : ids.size()) - starts[i]),
+          true));
     return out;
   };
   using Words = std::vector<std::string>;
@@ -89,7 +94,8 @@ TEST(Alignment, WordsAreMeansOfRowsAndSumsOfColumns) {
   const Ids source = {2, 3, 28, 4, 28, 5, 6, 7, 1}, target = {8, 28, 9, 10, 28, 11, 1};
   for (const char* preset : {"bahdanau", "luong-general", "luong-dot"}) {
     const Checkpoint c = recurrent(preset);
-    const Alignment words = alignment(device(), c, source, target), tokens = alignment(device(), c, source, target, {.words = false});
+    const Alignment words = alignment(device(), c, source, target),
+                    tokens = alignment(device(), c, source, target, {.words = false});
     EXPECT_EQ(words.source, (std::vector<std::string>{"ab", "c", "def", "</s>"}));
     EXPECT_EQ(words.target, (std::vector<std::string>{"g", "hi", "j", "</s>"}));
     EXPECT_EQ(words.target_ids[1], (Ids{28, 9, 10}));

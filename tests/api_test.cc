@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face (rapt/rapt.h) gives what the inside gives, bit for bit, and its handles keep alive what they need.
+// The public face (rapt/rapt.h) gives what the inside gives, bit for bit, and its handles keep alive what
+// they need.
 #include "rapt/api/state.h"
 
 #include <gmock/gmock.h>
@@ -56,10 +57,12 @@ TEST_F(Api, GenerationIsTheSessionsOwn) {
     o.logprobs = true, o.top_logprobs = 2;
     o.samples = 2;
     const std::vector<Generated> want = rapt::Session(inside(), checkpoint(), {}).generate(prompt, o);
-    const GenerateOptions options{.max_tokens = 12, .sampling = {.temperature = temperature, .seed = 7}, .logprobs = 2};
+    const GenerateOptions options{
+        .max_tokens = 12, .sampling = {.temperature = temperature, .seed = 7}, .logprobs = 2};
     Session session(model);
     std::string streamed;
-    const Answer one = session.generate(kText, options, [&](const Piece& piece) { return streamed += piece.text, true; });
+    const Answer one =
+        session.generate(kText, options, [&](const Piece& piece) { return streamed += piece.text, true; });
     EXPECT_EQ(one.text, want[0].text);
     EXPECT_EQ(one.tokens, want[0].ids);
     EXPECT_EQ(streamed, one.text);
@@ -85,7 +88,8 @@ TEST_F(Api, AnswersStopWhereTheyShould) {
   const Answer part = session.generate(kText, greedy, [&](const Piece&) { return ++pieces < 3; });
   EXPECT_EQ(part.finish, Finish::cancelled);
   EXPECT_TRUE(whole.text.starts_with(part.text));
-  const Answer cancelled = session.generate(kText, greedy, [&](const Piece&) { return session.cancel(), true; });
+  const Answer cancelled =
+      session.generate(kText, greedy, [&](const Piece&) { return session.cancel(), true; });
   EXPECT_EQ(cancelled.finish, Finish::cancelled);
   GenerateOptions until = greedy;
   until.stops = {whole.text.substr(4, 2)};
@@ -107,13 +111,15 @@ TEST_F(Api, ChatGoesThroughTheTemplate) {
   const Model toy = handle(std::move(c), device);
   // What the user writes is letters, what the template writes are tokens.
   const std::vector<Token> ids = toy.chat_prompt({{"user", "a<32>"}});
-  EXPECT_EQ(ids, chat_ids(*Access::of(toy).checkpoint->tokenizer, ChatTemplate(Access::of(toy).checkpoint->chat_template),
+  EXPECT_EQ(ids, chat_ids(*Access::of(toy).checkpoint->tokenizer,
+                          ChatTemplate(Access::of(toy).checkpoint->chat_template),
                           std::vector<ChatMessage>{{"user", "a<32>"}}));
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 32), 1);
   Session session(toy);
   const GenerateOptions greedy{.max_tokens = 5, .sampling = {.temperature = 0}};
   EXPECT_EQ(session.chat({{"user", "a<32>"}}, greedy).tokens, Session(toy).generate(ids, greedy).tokens);
-  EXPECT_THAT(test::error_of([&] { Session(model).chat({{"user", "hi"}}); }), HasSubstr("has no chat template"));
+  EXPECT_THAT(test::error_of([&] { Session(model).chat({{"user", "hi"}}); }),
+              HasSubstr("has no chat template"));
 }
 
 TEST_F(Api, TokensThereAndBack) {
@@ -127,7 +133,8 @@ TEST_F(Api, TokensThereAndBack) {
 TEST_F(Api, LogitsAreTheForwards) {
   const std::vector<Token> ids = tokens();
   rapt::Run run(inside());
-  const rapt::Tensor want = forward(run, *checkpoint().model, Batch{.tokens = ids, .sequences = {{.count = static_cast<Dim>(ids.size())}}});
+  const rapt::Tensor want = forward(
+      run, *checkpoint().model, Batch{.tokens = ids, .sequences = {{.count = static_cast<Dim>(ids.size())}}});
   const Tensor got = model.logits(ids);
   EXPECT_THAT(got.shape, ElementsAreArray({want[0], want[1]}));
   EXPECT_THAT(got.values, ElementsAreArray(want.as<float>()));
@@ -135,7 +142,8 @@ TEST_F(Api, LogitsAreTheForwards) {
 
   std::string text;
   for (int i = 0; i < 12; ++i) text += kText;
-  const rapt::Perplexity p = rapt::perplexity(inside(), checkpoint(), text_ids(*checkpoint().tokenizer, text), 16, 3);
+  const rapt::Perplexity p =
+      rapt::perplexity(inside(), checkpoint(), text_ids(*checkpoint().tokenizer, text), 16, 3);
   const Perplexity q = model.perplexity(text, {.window = 16, .windows = 3});
   EXPECT_EQ(q.value, p.perplexity);
   EXPECT_EQ(q.tokens, p.tokens);
@@ -144,7 +152,8 @@ TEST_F(Api, LogitsAreTheForwards) {
   const std::vector<std::string> texts = {"a small cat", "a kitten"};
   const Tensor e = model.embed(texts, {.pooling = Pooling::mean});
   const auto rows = embed_texts(inside(), checkpoint(), texts, Pool::mean);
-  for (std::size_t i = 0; i < 2; ++i) EXPECT_THAT(e.row(static_cast<std::int64_t>(i)), ElementsAreArray(rows[i]));
+  for (std::size_t i = 0; i < 2; ++i)
+    EXPECT_THAT(e.row(static_cast<std::int64_t>(i)), ElementsAreArray(rows[i]));
 }
 
 TEST_F(Api, EncodersAndEncoderDecoders) {
@@ -177,7 +186,9 @@ TEST_F(Api, LookingInsideIsInspects) {
     const Tensor map = attention(model, {.layer = 1, .head = 1}, ids, options);
     EXPECT_THAT(map.shape, ElementsAreArray({T, T}));
     for (Dim row = 0; row < T; ++row)
-      record.rows(place, 1, {&row, 1}, [&](Dim r, int, std::span<const float> w) { EXPECT_THAT(map.row(r), ElementsAreArray(w)); });
+      record.rows(place, 1, {&row, 1}, [&](Dim r, int, std::span<const float> w) {
+        EXPECT_THAT(map.row(r), ElementsAreArray(w));
+      });
     const auto metrics = head_metrics(record);
     const auto facts = heads(model, ids, options);
     ASSERT_EQ(facts.size(), metrics.size());
@@ -187,7 +198,8 @@ TEST_F(Api, LookingInsideIsInspects) {
       EXPECT_EQ(facts[i].entropy, metrics[i].entropy);
     }
     const std::vector<std::string> names = {"resid_post.*", "attn_weights.1", "logits"};
-    const rapt::Capture want = rapt::capture(inside(), net, ask_points(net, names), ids, {}, {.taps = &others});
+    const rapt::Capture want =
+        rapt::capture(inside(), net, ask_points(net, names), ids, {}, {.taps = &others});
     const std::vector<Tensor> got = capture(model, names, ids, options);
     ASSERT_EQ(got.size(), want.tensors.size());
     for (std::size_t i = 0; i < got.size(); ++i) {
@@ -198,30 +210,36 @@ TEST_F(Api, LookingInsideIsInspects) {
     EXPECT_EQ(got.back().values == model.logits(ids).values, options.edits.empty());
   }
   const LookOptions as_json{.edits = {R"({"point": "z.0", "head": 1, "op": "zero"})"}};
-  EXPECT_EQ(capture(model, {"logits"}, ids, as_json)[0].values, capture(model, {"logits"}, ids, edited)[0].values);
+  EXPECT_EQ(capture(model, {"logits"}, ids, as_json)[0].values,
+            capture(model, {"logits"}, ids, edited)[0].values);
   const rapt::Lens want = rapt::lens(inside(), net, ids, {}, {.top = 2});
   const Lens got = lens(model, ids, 2);
   EXPECT_EQ(got.ids, want.ids);
   EXPECT_EQ(got.probabilities, want.probabilities);
   EXPECT_EQ(got.best(1, 2), want.ids[want.cell(1, 2) * 2]);
   EXPECT_EQ(points(model).size(), list_points(net).size());
-  EXPECT_THAT(test::error_of([&] { attention(model, {.layer = 1, .head = 1000}, ids); }), HasSubstr("layer 1 has no head 1000"));
-  EXPECT_THAT(test::error_of([&] { attention(model, {.layer = 1000}, ids); }), HasSubstr("none of the attentions asked for is there"));
-  EXPECT_THAT(test::error_of([&] { attention(model, {.cross = true}, ids); }), HasSubstr("none of the attentions asked for is there"));
+  EXPECT_THAT(test::error_of([&] { attention(model, {.layer = 1, .head = 1000}, ids); }),
+              HasSubstr("layer 1 has no head 1000"));
+  EXPECT_THAT(test::error_of([&] { attention(model, {.layer = 1000}, ids); }),
+              HasSubstr("none of the attentions asked for is there"));
+  EXPECT_THAT(test::error_of([&] { attention(model, {.cross = true}, ids); }),
+              HasSubstr("none of the attentions asked for is there"));
   EXPECT_THAT(test::error_of([&] { capture(model, {"nothing.3"}, ids); }), HasSubstr("nothing"));
 }
 
 TEST_F(Api, EditsHoldWhileASessionAnswers) {
   Taps taps;
-  install_edits(taps, *checkpoint().model, parse_edits(std::vector<std::string>{"resid_post.0:scale=0.2"}), Passes::many);
+  install_edits(taps, *checkpoint().model, parse_edits(std::vector<std::string>{"resid_post.0:scale=0.2"}),
+                Passes::many);
   rapt::GenerateOptions o;
   o.max_tokens = 8, o.sampler.temperature = 0;
-  const Generated want = rapt::Session(inside(), checkpoint(), {.taps = &taps}).generate(model.prompt(kText), o).at(0);
+  const Generated want =
+      rapt::Session(inside(), checkpoint(), {.taps = &taps}).generate(model.prompt(kText), o).at(0);
   Session session(model, {.edits = {"resid_post.0:scale=0.2"}});
   EXPECT_EQ(session.generate(kText, {.max_tokens = 8, .sampling = {.temperature = 0}}).tokens, want.ids);
 }
 
-// ------------------------------------------------------------------------------------------------ who keeps what alive
+// ------------------------------------------------------------------------------------- who keeps what alive
 
 TEST_F(Api, ASessionOutlivesTheHandleItCameFrom) {
   const GenerateOptions greedy{.max_tokens = 8, .sampling = {.temperature = 0}};
@@ -242,7 +260,9 @@ TEST_F(Api, ASessionOutlivesTheHandleItCameFrom) {
 
 TEST_F(Api, ThreadsWithASessionEach) {
   const std::vector<std::string> prompts = {"ROMEO:", "KING HENRY:", "What news", "To be"};
-  const auto answer = [&](std::size_t i) { return Session(model).generate(prompts[i], {.max_tokens = 16, .sampling = {.seed = i}}).text; };
+  const auto answer = [&](std::size_t i) {
+    return Session(model).generate(prompts[i], {.max_tokens = 16, .sampling = {.seed = i}}).text;
+  };
   std::vector<std::string> want, got(prompts.size());
   for (std::size_t i = 0; i < prompts.size(); ++i) want.push_back(answer(i));
   std::vector<std::thread> threads;
@@ -280,10 +300,11 @@ TEST_F(Api, ErrorsSayWhatKindTheyAre) {
   EXPECT_EQ(kind([&] { model.weight("nothing"); }), 2);
 }
 
-// ------------------------------------------------------------------------------------------------ files and weights
+// ---------------------------------------------------------------------------------------- files and weights
 
 TEST_F(Api, MadeModelsAreTheInsidesAndComeBackFromTheirFolder) {
-  const std::vector<std::string> settings = {"width=32", "layers=2", "heads=2", "kv_heads=1", "ffn=48", "vocab=50", "context=64"};
+  const std::vector<std::string> settings = {"width=32", "layers=2", "heads=2",   "kv_heads=1",
+                                             "ffn=48",   "vocab=50", "context=64"};
   const Model made = Model::make("llama3", {.device = device, .settings = settings, .seed = 5});
   rapt::Model want(resolve(with_settings(preset("llama3"), settings)), inside().real);
   init(want, 5);
@@ -292,7 +313,8 @@ TEST_F(Api, MadeModelsAreTheInsidesAndComeBackFromTheirFolder) {
     const Tensor t = made.weight(w.name);
     EXPECT_THAT(t.shape, ElementsAreArray({w.rows, w.cols}));
     for (Dim r = 0; r < w.rows; ++r)
-      for (Dim c = 0; c < w.cols; ++c) ASSERT_EQ(t.row(r)[static_cast<std::size_t>(c)], static_cast<float>(w.get(r, c)));
+      for (Dim c = 0; c < w.cols; ++c)
+        ASSERT_EQ(t.row(r)[static_cast<std::size_t>(c)], static_cast<float>(w.get(r, c)));
   }
   EXPECT_EQ(made.info().parameters, want.parameters());
   EXPECT_EQ(made.info().recipe, recipe_json(want.recipe, true));
@@ -310,8 +332,9 @@ TEST_F(Api, MadeModelsAreTheInsidesAndComeBackFromTheirFolder) {
   const Model small = Model::open(folder / "m.q8_0.gguf", {.device = device});
   EXPECT_EQ(small.info().format, "gguf");
   EXPECT_NE(small.logits(ids).values, made.logits(ids).values);
-  EXPECT_EQ(Model::open(folder / "m.q8_0.gguf", {.device = device, .exact = true}).weight("embed.tokens").values,
-            small.weight("embed.tokens").values);
+  EXPECT_EQ(
+      Model::open(folder / "m.q8_0.gguf", {.device = device, .exact = true}).weight("embed.tokens").values,
+      small.weight("embed.tokens").values);
 }
 
 // ------------------------------------------------------------------------------------------------ training
@@ -351,8 +374,8 @@ TEST_F(ApiTrain, TrainsToTheTrainersBitsWhereverItIsStopped) {
   rapt::Device& on = Access::of(device)->device;
   rapt::Model want(resolve(r), on.real);
   init(want, 3);
-  rapt::TrainOptions o =
-      parse_train_options(parse_json(R"({"steps": 10, "seed": 3, "optimizer.rate": 1e-2, "eval_batches": 2})", "x"), "x");
+  rapt::TrainOptions o = parse_train_options(
+      parse_json(R"({"steps": 10, "seed": 3, "optimizer.rate": 1e-2, "eval_batches": 2})", "x"), "x");
   Trainer trainer(on, want, *data, o);
   std::vector<double> losses;
   for (int i = 0; i < 10; ++i) losses.push_back(trainer.step().loss);
@@ -362,13 +385,15 @@ TEST_F(ApiTrain, TrainsToTheTrainersBitsWhereverItIsStopped) {
   {
     Training training("gpt-char", options("a"));
     std::int64_t stop_at = 4;
-    const TrainEvents events{.step = [&](const TrainStep& s) { return seen.push_back(s.loss), s.step != stop_at; }};
+    const TrainEvents events{
+        .step = [&](const TrainStep& s) { return seen.push_back(s.loss), s.step != stop_at; }};
     EXPECT_FALSE(training.run(events));
     EXPECT_EQ(training.steps(), 4);
     stop_at = 7;
     EXPECT_FALSE(training.run(events));  // the same object goes on …
+    // … which holds its folder
     EXPECT_THAT(test::error_of([&] { Training("gpt-char", options("a")); }),
-                HasSubstr("somebody else saves here"));  // … which holds its folder
+                HasSubstr("somebody else saves here"));
   }
   {
     Training training("gpt-char", options("a"));  // … and so does another one
@@ -384,10 +409,12 @@ TEST_F(ApiTrain, TrainsToTheTrainersBitsWhereverItIsStopped) {
   for (const Weight& w : want.weights)
     for (Dim row = 0; row < w.rows; ++row)
       for (Dim c = 0; c < w.cols; ++c)
-        ASSERT_EQ(model->weight(w.name).row(row)[static_cast<std::size_t>(c)], static_cast<float>(w.get(row, c)));
+        ASSERT_EQ(model->weight(w.name).row(row)[static_cast<std::size_t>(c)],
+                  static_cast<float>(w.get(row, c)));
   const std::vector<Token> ids = model->tokenize("the cat");
   EXPECT_EQ(opened.logits(ids).values, model->logits(ids).values);
-  EXPECT_EQ(Session(*model).generate("the", {.max_tokens = 5}).text, Session(opened).generate("the", {.max_tokens = 5}).text);
+  EXPECT_EQ(Session(*model).generate("the", {.max_tokens = 5}).text,
+            Session(opened).generate("the", {.max_tokens = 5}).text);
   model->save(folder / "copy");
   EXPECT_EQ(Model::open(folder / "copy", {.device = device}).tokenize("the cat"), ids);
 }
@@ -401,7 +428,8 @@ TEST_F(ApiTrain, GoesOnFromAModelAndBeginsAnew) {
   more.recipe = {};
   Training further(folder / "a", more);
   const std::string first = further.model().weights().front();
-  EXPECT_EQ(further.model().weight(first).values, Model::open(folder / "a", {.device = device}).weight(first).values);
+  EXPECT_EQ(further.model().weight(first).values,
+            Model::open(folder / "a", {.device = device}).weight(first).values);
   EXPECT_TRUE(further.run());
   o.anew = true;
   Training again("gpt-char", o);

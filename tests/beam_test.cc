@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beam search beside transformers' own (tests/golden/use/beam.json), and many sources at once beside one at a time.
+// Beam search beside transformers' own (tests/golden/use/beam.json), and many sources at once beside one at
+// a time.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,8 +37,10 @@ TEST(Beam, AnswersAndScoresAreTransformers) {
     const std::string& name = c.find("toy")->string();
     if (!toys.contains(name)) toys.emplace(name, open_toy(name, beam_device()));
     const Checkpoint& toy = toys.at(name);
-    GenerateOptions o = beams(static_cast<int>(c.find("beams")->integer()), c.find("penalty")->number(), tokens);
-    for (std::int32_t stop : toy.stops) o.sampler.bias.emplace_back(stop, static_cast<float>(c.find("end_bias")->number()));
+    GenerateOptions o =
+        beams(static_cast<int>(c.find("beams")->integer()), c.find("penalty")->number(), tokens);
+    for (std::int32_t stop : toy.stops)
+      o.sampler.bias.emplace_back(stop, static_cast<float>(c.find("end_bias")->number()));
     Session session(beam_device(), toy, {});
     const std::vector<Generated> got = session.translate(ids_of(*c.find("source")), o);
     const auto& want = c.find("answers")->array();
@@ -59,17 +62,22 @@ TEST(Beam, AnswersAndScoresAreTransformers) {
   EXPECT_GE(differ, 20);  // a search finds other answers than the greedy one
 }
 
-// bad_words_ids and renormalize_logits of generation_config.json (tests/family_test.cc reads them from there).
+// bad_words_ids and renormalize_logits of generation_config.json (tests/family_test.cc reads them
+// from there).
 TEST(Beam, BadWordsAndRenormalisationAreTransformers) {
-  const Json golden = parse_json(read_text_file(std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/beam_options.json"), "beam_options.json");
+  const Json golden =
+      parse_json(read_text_file(std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/beam_options.json"),
+                 "beam_options.json");
   std::map<std::string, Checkpoint> toys;
   int words = 0, renormalised = 0, differ = 0;
   for (const Json& c : golden.find("cases")->array()) {
     const std::string& name = c.find("toy")->string();
     if (!toys.contains(name)) toys.emplace(name, open_toy(name, beam_device()));
     Checkpoint& toy = toys.at(name);
-    GenerateOptions o = beams(static_cast<int>(c.find("beams")->integer()), c.find("penalty")->number(), golden.find("tokens")->integer());
-    for (std::int32_t stop : toy.stops) o.sampler.bias.emplace_back(stop, static_cast<float>(c.find("end_bias")->number()));
+    GenerateOptions o = beams(static_cast<int>(c.find("beams")->integer()), c.find("penalty")->number(),
+                              golden.find("tokens")->integer());
+    for (std::int32_t stop : toy.stops)
+      o.sampler.bias.emplace_back(stop, static_cast<float>(c.find("end_bias")->number()));
     const Ids source = ids_of(*c.find("source"));
     toy.bad_words.clear(), toy.renormalize = false;
     const double plain = Session(beam_device(), toy, {}).translate(source, o)[0].score;
@@ -113,7 +121,9 @@ TEST(Beam, WhereEveryTokenIsForbiddenThatIsSaid) {
   o.bad_words.push_back({});  // nothing, and nothing of this vocabulary
   o.bad_words.push_back({99});
   const Ids source = {3, 7, 9};
-  EXPECT_NE(error_of([&] { Session(beam_device(), toy, {}).translate(source, o); }).find("forbid every token"), std::string::npos);
+  EXPECT_NE(
+      error_of([&] { Session(beam_device(), toy, {}).translate(source, o); }).find("forbid every token"),
+      std::string::npos);
 }
 
 TEST(Beam, TheDivisorsOfBothForms) {
@@ -128,20 +138,23 @@ TEST(Beam, TheDivisorsOfBothForms) {
       double sum = 0;
       for (const TokenChoice& t : g.tokens) sum += static_cast<double>(t.logprob);
       const double n = static_cast<double>(g.ids.size());
-      const double want =
-          form == GenerateOptions::PenaltyForm::power ? sum / std::pow(n, 0.6) : sum / (std::pow(5 + n, 0.6) / std::pow(6, 0.6));
+      const double want = form == GenerateOptions::PenaltyForm::power
+                              ? sum / std::pow(n, 0.6)
+                              : sum / (std::pow(5 + n, 0.6) / std::pow(6, 0.6));
       EXPECT_NEAR(g.score, want, 1e-4);
     }
   }
 }
 
-void expect_same(const Checkpoint& c, const std::vector<Ids>& sources, const GenerateOptions& o, const std::string& what) {
+void expect_same(const Checkpoint& c, const std::vector<Ids>& sources, const GenerateOptions& o,
+                 const std::string& what) {
   std::vector<std::vector<Generated>> alone;
   for (const Ids& s : sources) alone.push_back(Session(beam_device(), c, {}).translate(s, o));
   for (const Dim rows : {1, 7, 24, 1000}) {
     Session session(beam_device(), c, {});
     std::vector<int> heard(sources.size());
-    const auto together = session.translate_all(sources, o, rows, [&](std::size_t i, const Generated&) { ++heard[i]; });
+    const auto together =
+        session.translate_all(sources, o, rows, [&](std::size_t i, const Generated&) { ++heard[i]; });
     ASSERT_EQ(together.size(), sources.size());
     for (std::size_t i = 0; i < sources.size(); ++i) {
       EXPECT_EQ(heard[i], 1);
@@ -188,7 +201,8 @@ TEST(Beam, ManySourcesCanBeCancelledAndRefused) {
   GenerateOptions o = beams(2, 1, 30);
   o.ignore_eos = true;
   cancel = true;
-  for (const auto& answers : session.translate_all(sources, o, 4, {}, &cancel)) EXPECT_EQ(answers.at(0).finish, Finish::cancelled);
+  for (const auto& answers : session.translate_all(sources, o, 4, {}, &cancel))
+    EXPECT_EQ(answers.at(0).finish, Finish::cancelled);
   cancel = false;
   EXPECT_TRUE(session.translate_all({}, o).empty());
   const std::vector<Ids> wrong = {{4, 1}, {}};
@@ -197,7 +211,8 @@ TEST(Beam, ManySourcesCanBeCancelledAndRefused) {
   EXPECT_TRUE(holds(error_of([&] { session.translate_all(outside, o); }), "outside the vocabulary of 61"));
   o.beams = 0, o.samples = 1, o.sampler.temperature = 1;
   EXPECT_THROW(session.translate_all(sources, o), Error);
-  EXPECT_EQ(session.translate_all(sources, beams(2, 1, 5))[5][0].ids, session.translate(sources[0], beams(2, 1, 5))[0].ids);
+  EXPECT_EQ(session.translate_all(sources, beams(2, 1, 5))[5][0].ids,
+            session.translate(sources[0], beams(2, 1, 5))[0].ids);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bits do not depend on company, on the quantized path: weights in blocks and caches in every format. A text's logits are equal by
-// memcmp read in one pass or in chunks or token by token, alone or beside others, with any number of threads, after a beginning that was
-// shared with another sequence. The same comparisons run over a deliberately broken product, and must catch it.
+// The bits do not depend on company, on the quantized path: weights in blocks and caches in every format. A
+// text's logits are equal by memcmp read in one pass or in chunks or token by token, alone or beside others,
+// with any number of threads, after a beginning that was shared with another sequence. The same comparisons
+// run over a deliberately broken product, and must catch it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,12 +38,13 @@ Recipe recipe() {
 
 // The matrices of `from` in a block format, everything else as it is.
 std::unique_ptr<Model> in_blocks(const Model& from, DType format) {
-  auto model = std::make_unique<Model>(from.recipe, from.real, [&](std::string name, Dim rows, Dim cols, WeightRole role) {
-    Weight w = make_weight(std::move(name), rows, cols, role == WeightRole::matrix ? format : from.real,
-                           role == WeightRole::matrix ? Packing::panels : Packing::rows);
-    w.decay = role != WeightRole::vector;
-    return w;
-  });
+  auto model = std::make_unique<Model>(
+      from.recipe, from.real, [&](std::string name, Dim rows, Dim cols, WeightRole role) {
+        Weight w = make_weight(std::move(name), rows, cols, role == WeightRole::matrix ? format : from.real,
+                               role == WeightRole::matrix ? Packing::panels : Packing::rows);
+        w.decay = role != WeightRole::vector;
+        return w;
+      });
   for (std::size_t i = 0; i < from.weights.size(); ++i) {
     const Weight& source = from.weights[i];
     Weight& w = model->weights[i];
@@ -54,7 +56,8 @@ std::unique_ptr<Model> in_blocks(const Model& from, DType format) {
     }
     std::vector<float> values(static_cast<std::size_t>(w.size()));
     for (Dim r = 0; r < w.rows; ++r)
-      for (Dim c = 0; c < w.cols; ++c) values[static_cast<std::size_t>(r * w.cols + c)] = static_cast<float>(source.get(r, c));
+      for (Dim c = 0; c < w.cols; ++c)
+        values[static_cast<std::size_t>(r * w.cols + c)] = static_cast<float>(source.get(r, c));
     std::vector<std::byte> blocks(bytes_of(format, w.size(), w.name));
     quantize(format, values, blocks);
     pack_rows(w, 0, w.rows, blocks);
@@ -62,9 +65,11 @@ std::unique_ptr<Model> in_blocks(const Model& from, DType format) {
   return model;
 }
 
-// `text` and others continue their sequences in the same passes, each in pieces of its own size; the text's logits.
-std::vector<double> logits_beside(Device& device, const Model& model, const Text& text, std::span<const Text> others, std::size_t place,
-                                  Dim chunk, KvCache& cache) {
+// `text` and others continue their sequences in the same passes, each in pieces of its own size; the
+// text's logits.
+std::vector<double> logits_beside(Device& device, const Model& model, const Text& text,
+                                  std::span<const Text> others, std::size_t place, Dim chunk,
+                                  KvCache& cache) {
   std::vector<double> out;
   const Dim T = static_cast<Dim>(text.tokens.size());
   Run run(device);
@@ -89,7 +94,8 @@ std::vector<double> logits_beside(Device& device, const Model& model, const Text
         add(text, at, n);
       }
       if (i == others.size()) break;
-      const Dim left = static_cast<Dim>(others[i].tokens.size()) - done[i], count = std::min<Dim>(left, 1 + static_cast<Dim>(i) * 3);
+      const Dim left = static_cast<Dim>(others[i].tokens.size()) - done[i],
+                count = std::min<Dim>(left, 1 + static_cast<Dim>(i) * 3);
       if (count == 0) continue;
       add(others[i], done[i], count);
       done[i] += count;
@@ -106,22 +112,28 @@ std::vector<double> logits_beside(Device& device, const Model& model, const Text
 }
 
 // The text goes on after a beginning that another sequence computed.
-std::vector<double> logits_shared(Device& device, const Model& model, const Text& text, Dim shared, KvCache& cache,
-                                  const std::vector<double>& alone) {
+std::vector<double> logits_shared(Device& device, const Model& model, const Text& text, Dim shared,
+                                  KvCache& cache, const std::vector<double>& alone) {
   Text first = text;
   first.id = 31;
   Run run(device);
   const auto pass = [&](std::uint64_t id, Dim from, Dim to) {
     run.reset();
-    Batch b{.tokens = std::span(text.tokens).subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from))};
-    b.sequences.push_back({.first = 0, .count = to - from, .past = from, .id = id, .opened = static_cast<Dim>(text.tokens.size())});
+    Batch b{.tokens = std::span(text.tokens)
+                          .subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from))};
+    b.sequences.push_back({.first = 0,
+                           .count = to - from,
+                           .past = from,
+                           .id = id,
+                           .opened = static_cast<Dim>(text.tokens.size())});
     return all_values(forward(run, model, b, nullptr, &cache));
   };
   const Dim T = static_cast<Dim>(text.tokens.size());
   pass(first.id, 0, shared);
   cache.share(first.id, text.id, shared);
   pass(first.id, shared, std::min(T, shared + 5));  // the other one goes on as well: into pages of its own
-  std::vector<double> out(alone.begin(), alone.begin() + shared * model.recipe.vocab);  // not computed again, so not compared
+  // Not computed again, so not compared.
+  std::vector<double> out(alone.begin(), alone.begin() + shared * model.recipe.vocab);
   const std::vector<double> rest = pass(text.id, shared, T);
   out.insert(out.end(), rest.begin(), rest.end());
   cache.drop(first.id);
@@ -160,7 +172,8 @@ Count compare_everything(const Kernels& table, std::span<const DType> formats) {
         }
         for (std::size_t place : {std::size_t{0}, others.size() / 2, others.size()}) {
           KvCache cache(device.real, type);
-          count.compare(alone, logits_beside(device, *model, text, others, place, place == 0 ? 75 : 11, cache));
+          count.compare(alone,
+                        logits_beside(device, *model, text, others, place, place == 0 ? 75 : 11, cache));
         }
         for (Dim shared : {5, 64, 70}) {
           KvCache cache(device.real, type);
@@ -183,11 +196,13 @@ TEST(Bits, QuantizedWeightsAndCachesDoNotDependOnCompany) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ broken on purpose
-// All rows of a pass are rounded with the scale of the largest: what an engine does that quantizes activations by tensor.
+// ---------------------------------------------------------------------------------------- broken on purpose
+// All rows of a pass are rounded with the scale of the largest: what an engine does that quantizes
+// activations by tensor.
 void (*right_product)(Queue&, const QuantLinearArgs&) noexcept = nullptr;
 void product_with_common_scale(Queue& queue, const QuantLinearArgs& args) noexcept {
-  std::vector<float> x(static_cast<const float*>(args.x), static_cast<const float*>(args.x) + args.rows * args.k);
+  std::vector<float> x(static_cast<const float*>(args.x),
+                       static_cast<const float*>(args.x) + args.rows * args.k);
   float most = 0;
   for (float v : x) most = std::max(most, std::abs(v));
   const float scale = most / 127;
@@ -209,8 +224,8 @@ TEST(Bits, ActivationsRoundedByThePassAreCaught) {
   EXPECT_GT(count.different, count.compared / 2);
 }
 
-// A product that returns noise would pass all of this: the logits stay near those of the same numbers as f32 weights. What remains is the
-// rounding of activations to int8.
+// A product that returns noise would pass all of this: the logits stay near those of the same numbers as f32
+// weights. What remains is the rounding of activations to int8.
 TEST(Bits, QuantizedLogitsAreNearThoseOfTheSameNumbersInFloat) {
   RAPT_NOT_SANITIZED("bits of hundreds of passes compared");
   Device device({.threads = 2});
@@ -227,10 +242,12 @@ TEST(Bits, QuantizedLogitsAreNearThoseOfTheSameNumbersInFloat) {
       std::vector<float> row(static_cast<std::size_t>(w.cols));
       for (Dim r = 0; r < w.rows; ++r) {
         if (is_block(source.format)) unpack_row(source, r, row);
-        for (Dim c = 0; c < w.cols; ++c) w.set(r, c, is_block(source.format) ? row[static_cast<std::size_t>(c)] : source.get(r, c));
+        for (Dim c = 0; c < w.cols; ++c)
+          w.set(r, c, is_block(source.format) ? row[static_cast<std::size_t>(c)] : source.get(r, c));
       }
     }
-    const std::vector<double> exact = logits_of(device, same, {&text, 1}), got = logits_of(device, *blocks, {&text, 1});
+    const std::vector<double> exact = logits_of(device, same, {&text, 1}),
+                              got = logits_of(device, *blocks, {&text, 1});
     double off = 0, norm = 0;
     for (std::size_t i = 0; i < got.size(); ++i) {
       off += (got[i] - exact[i]) * (got[i] - exact[i]);

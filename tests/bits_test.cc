@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bits do not depend on company: a text's logits are equal by memcmp alone and in any batch, at any place in it, with any number
-// of threads, in one piece or in chunks through a cache, with or without tape, taps and recomputation. The same comparisons run over
-// two deliberately broken tables of kernels, and must catch both.
+// The bits do not depend on company: a text's logits are equal by memcmp alone and in any batch, at any
+// place in it, with any number of threads, in one piece or in chunks through a cache, with or without tape,
+// taps and recomputation. The same comparisons run over two deliberately broken tables of kernels, and must
+// catch both.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -59,7 +60,8 @@ std::vector<Subject> subjects() {
   all.push_back({small_decoder("llama type", 40, llama, {.width = 72}, {}), 150});
 
   AttnRecipe gpt{.heads = 5, .bias = {true, true, true, true}};
-  Recipe g = small_decoder("gpt type", 40, gpt, {.kind = FfnRecipe::Kind::mlp, .act = Act::gelu_tanh, .width = 600, .bias = true},
+  Recipe g = small_decoder("gpt type", 40, gpt,
+                           {.kind = FfnRecipe::Kind::mlp, .act = Act::gelu_tanh, .width = 600, .bias = true},
                            {.kind = NormRecipe::Kind::layer, .bias = true});
   g.embed.pos = EmbedRecipe::Pos::learned;
   g.head.tied = true;
@@ -104,7 +106,8 @@ Count compare_everything(const Kernels& table) {
           if (big && batch > 8) continue;
           std::vector<Dim> lengths;
           for (Dim i = 0; i < batch; ++i)
-            lengths.push_back(1 + static_cast<Dim>(random_below(23, seed, static_cast<std::uint64_t>(batch * 100 + i))));
+            lengths.push_back(
+                1 + static_cast<Dim>(random_below(23, seed, static_cast<std::uint64_t>(batch * 100 + i))));
           std::vector<Text> texts = some_texts(model.recipe, lengths, seed + 17);
           const auto at = static_cast<std::size_t>(place == 0 ? 0 : place == 1 ? batch / 2 : batch - 1);
           texts[at] = text;
@@ -135,7 +138,8 @@ Count compare_everything(const Kernels& table) {
         }
         if (mode == 2)
           taps.want_weights(
-              site::attn_weights, [](const Tapped&) { return std::vector<Taps::HeadRow>{{0, 3}, {1, 5}}; }, [](const Tapped&) {});
+              site::attn_weights, [](const Tapped&) { return std::vector<Taps::HeadRow>{{0, 3}, {1, 5}}; },
+              [](const Tapped&) {});
         const PackedBatch packed({&text, 1});
         count.compare(alone, all_values(forward(run, model, packed.batch)).data());
       }
@@ -156,7 +160,7 @@ TEST(Bits, DoNotDependOnBatchPlaceThreadsChunksTapeOrTaps) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ broken on purpose
+// ---------------------------------------------------------------------------------------- broken on purpose
 // Threads split the inner dimension and their sums are added.
 void linear_split_over_threads(Queue& queue, const LinearArgs& a) noexcept {
   const Dim pieces = threads_of(queue);
@@ -168,8 +172,8 @@ void linear_split_over_threads(Queue& queue, const LinearArgs& a) noexcept {
         for (Dim t = 0; t < pieces; ++t) {
           float sum = 0;
           for (Dim k = t * a.k / pieces; k < (t + 1) * a.k / pieces; ++k)
-            sum +=
-                static_cast<const float*>(a.x)[r * a.k + k] * static_cast<const float*>(p.w)[(o / kPanel * a.k + k) * kPanel + o % kPanel];
+            sum += static_cast<const float*>(a.x)[r * a.k + k] *
+                   static_cast<const float*>(p.w)[(o / kPanel * a.k + k) * kPanel + o % kPanel];
           total += sum;
         }
         if (p.bias) total += static_cast<const float*>(p.bias)[o];
@@ -179,13 +183,14 @@ void linear_split_over_threads(Queue& queue, const LinearArgs& a) noexcept {
   }
 }
 
-// Key blocks and splits are counted from the start of the buffer instead of the sequence: all sequences become one.
+// Key blocks and splits are counted from the start of the buffer instead of the sequence: all sequences
+// become one.
 void (*right_attention)(Queue&, const AttentionArgs&) noexcept = nullptr;
 void attention_counted_from_buffer(Queue& queue, const AttentionArgs& args) noexcept {
   AttentionArgs a = args;
   AttentionPart all{0, a.shape.rows, 0, 0, nullptr};
-  std::vector<std::int32_t> low(a.shape.low, a.shape.low + a.shape.rows), high(a.shape.high, a.shape.high + a.shape.rows),
-      position(low.size());
+  std::vector<std::int32_t> low(a.shape.low, a.shape.low + a.shape.rows),
+      high(a.shape.high, a.shape.high + a.shape.rows), position(low.size());
   for (Dim p = 0; p < a.shape.part_count; ++p) {
     const AttentionPart& part = a.shape.parts[p];
     if (part.pages || a.shape.keep > 0) return right_attention(queue, args);

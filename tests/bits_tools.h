@@ -14,7 +14,8 @@ struct Count {
     ++compared;
     different += std::memcmp(a.data(), b, a.size() * sizeof(double)) != 0;
   }
-  void compare(const std::vector<double>& a, const std::vector<double>& b) {  // of one length, or different
+  // Of one length, or different.
+  void compare(const std::vector<double>& a, const std::vector<double>& b) {
     if (a.size() == b.size()) return compare(a, b.data());
     ++compared;
     ++different;
@@ -25,7 +26,8 @@ inline PartRecipe self(const AttnRecipe& a, const NormRecipe& n) { return {.norm
 inline PartRecipe feed(const FfnRecipe& f, const NormRecipe& n) { return {.norm_in = n, .body = f}; }
 
 // Two layers of attention and feed-forward.
-inline Recipe small_decoder(const char* name, Dim width, const AttnRecipe& a, const FfnRecipe& f, const NormRecipe& n) {
+inline Recipe small_decoder(const char* name, Dim width, const AttnRecipe& a, const FfnRecipe& f,
+                            const NormRecipe& n) {
   Recipe r;
   r.name = name;
   r.width = width;

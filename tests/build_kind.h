@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kind of build a test runs in. A sanitizer makes everything ten times slower: some tests do less there, and those that show nothing
-// about memory that others do not show already are left out, each saying what it is:
+// What kind of build a test runs in. A sanitizer makes everything ten times slower: some tests do less
+// there, and those that show nothing about memory that others do not show already are left out, each saying
+// what it is:
 //   RAPT_NOT_SANITIZED("a training of 300 steps");
-// Known when the program is linked, not when a test is compiled: a release and the address sanitizer share the tests' objects.
+// Known when the program is linked, not when a test is compiled: a release and the address sanitizer share
+// the tests' objects.
 #pragma once
 #include <gtest/gtest.h>
 

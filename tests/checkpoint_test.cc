@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints as files: llama2.c, names in RAPT_MODELS, untied tables in blocks, and the real models where they are.
+// Checkpoints as files: llama2.c, names in RAPT_MODELS, untied tables in blocks, and the real models where
+// they are.
 #include "rapt/load/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,8 @@ void put(std::string& out, const T* values, std::size_t count) {
   out.append(reinterpret_cast<const char*>(values), count * sizeof(T));
 }
 
-// The toy SmolLM2 as llama2.c writes models: rows of each head in pairs order, all layers of one kind together.
+// The toy SmolLM2 as llama2.c writes models: rows of each head in pairs order, all layers of one kind
+// together.
 std::string as_llama2c(Toy& toy, bool own_head) {
   const std::int32_t header[7] = {32, 52, 2, 4, 2, own_head ? -61 : 61, 128};
   std::string out;
@@ -82,8 +84,10 @@ TEST(Checkpoint, Llama2cFilesAreTheSameModel) {
   const TempFolder temp;
   for (const bool own_head : {false, true}) {
     put_file(temp / "model.bin", as_llama2c(toy, own_head));
-    const Checkpoint c = open_checkpoint(temp / "model.bin", {.change = [](Recipe& r) {  // llama2.c has one theta for all
-                                           for (auto& [letter, layer] : r.decoder->kinds) layer.parts[0].self()->pos.rope.theta = 1e5;
+    // llama2.c has one theta for all
+    const Checkpoint c = open_checkpoint(temp / "model.bin", {.change = [](Recipe& r) {
+                                           for (auto& [letter, layer] : r.decoder->kinds)
+                                             layer.parts[0].self()->pos.rope.theta = 1e5;
                                          }});
     EXPECT_EQ(c.format, "llama2.c");
     EXPECT_EQ(c.family, "llama");
@@ -96,7 +100,9 @@ TEST(Checkpoint, Llama2cFilesAreTheSameModel) {
     const Checkpoint a = open_checkpoint(temp / "model.bin"), b = open_checkpoint(temp / name);
     ASSERT_EQ(a.model->weights.size(), b.model->weights.size());
     for (std::size_t i = 0; i < a.model->weights.size(); ++i)
-      EXPECT_EQ(std::memcmp(a.model->weights[i].data.get(), b.model->weights[i].data.get(), a.model->weights[i].bytes()), 0)
+      EXPECT_EQ(std::memcmp(a.model->weights[i].data.get(), b.model->weights[i].data.get(),
+                            a.model->weights[i].bytes()),
+                0)
           << a.model->weights[i].name;
   }
 }
@@ -110,7 +116,8 @@ TEST(Checkpoint, Llama2cFilesOfEveryWidth) {
     const std::int32_t header[7] = {C, F, L, 64, 1, V, T};
     std::string out;
     put(out, header, 7);
-    const std::int32_t D = C / 64, numbers = V * C + C + C * C + 2 * D * C + C * C + C + 3 * F * C + C + T * D;
+    const std::int32_t D = C / 64,
+                       numbers = V * C + C + C * C + 2 * D * C + C * C + C + 3 * F * C + C + T * D;
     out.append(static_cast<std::size_t>(numbers) * 4, '\0');
     put_file(path, out);
     EXPECT_EQ(checkpoint_recipe(path).width, C);
@@ -127,10 +134,12 @@ TEST(Checkpoint, CheckLooksAtEveryNumber) {
     EXPECT_TRUE(holds(check_checkpoint(temp / "good")[1], "every number finite"));
     EXPECT_FALSE(holds(check_checkpoint(temp / "good", false)[1], "finite"));
     Toy bad = toy;
-    bad.tensor("model.layers.1.mlp.up_proj.weight").values[32 * 5 + 7] = type == DType::f32 ? std::nanf("") : -INFINITY;
+    bad.tensor("model.layers.1.mlp.up_proj.weight").values[32 * 5 + 7] =
+        type == DType::f32 ? std::nanf("") : -INFINITY;
     write_folder(bad, temp / "bad", type);
     const std::string said = error_of([&] { check_checkpoint(temp / "bad"); });
-    EXPECT_TRUE(holds(said, "tensor 'model.layers.1.mlp.up_proj.weight' [52,32]: row 5, column 7 is")) << said;
+    EXPECT_TRUE(holds(said, "tensor 'model.layers.1.mlp.up_proj.weight' [52,32]: row 5, column 7 is"))
+        << said;
     EXPECT_FALSE(check_checkpoint(temp / "bad", false).empty());
     std::filesystem::remove_all(temp / "good");
     std::filesystem::remove_all(temp / "bad");
@@ -148,18 +157,23 @@ TEST(Checkpoint, ATokenizerLargerThanTheModelIsFound) {
                        R"(],"normalizer":null,"pre_tokenizer":null,"post_processor":null,)"
                        R"("decoder":null,"model":{"type":"BPE","merges":[],"vocab":{)";
     for (int i = 0; i < words; ++i)
-      text += concat(i ? "," : "", "\"", static_cast<char>('A' + i % 26), static_cast<char>('a' + i / 26), "\":", i);
+      text += concat(i ? "," : "", "\"", static_cast<char>('A' + i % 26), static_cast<char>('a' + i / 26),
+                     "\":", i);
     put_file(folder + "/tokenizer.json", text + "}}}");
   };
   vocabulary(61, "");
   EXPECT_EQ(error_of([&] { check_checkpoint(folder), open_checkpoint(folder); }), "");
-  vocabulary(61, R"({"id":61,"content":"<image>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true})");
+  vocabulary(
+      61,
+      R"({"id":61,"content":"<image>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true})");
   bool told = false;
-  for (const std::string& line : check_checkpoint(folder)) told = told || holds(line, "the last 1 of them are special and have no row");
+  for (const std::string& line : check_checkpoint(folder))
+    told = told || holds(line, "the last 1 of them are special and have no row");
   EXPECT_TRUE(told);
   EXPECT_EQ(error_of([&] { open_checkpoint(folder); }), "");
   vocabulary(63, "");
-  for (const std::string& said : {error_of([&] { check_checkpoint(folder); }), error_of([&] { open_checkpoint(folder); })})
+  for (const std::string& said :
+       {error_of([&] { check_checkpoint(folder); }), error_of([&] { open_checkpoint(folder); })})
     EXPECT_TRUE(holds(said, "the tokenizer has 63 tokens, the model's table 61 rows: token 61 (")) << said;
 }
 
@@ -186,17 +200,21 @@ TEST(Checkpoint, ModelsAreFoundByName) {
   }
 }
 
-// The same rule everywhere: what a path leads to, then names, then presets where they count, then beginnings.
+// The same rule everywhere: what a path leads to, then names, then presets where they count, then
+// beginnings.
 TEST(Checkpoint, NamesLeadToOneModel) {
   const TempFolder temp;
-  for (const char* folder : {"here/Alpine", "here/llama3", "here/run/model", "here/run/step-2", "here/begun/step-9", "here/begun/step-20",
-                             "here/begun/step-20.g2", "here/begun/step-30", "here/one", "here/two", "models/default", "models/tiny"})
+  for (const char* folder : {"here/Alpine", "here/llama3", "here/run/model", "here/run/step-2",
+                             "here/begun/step-9", "here/begun/step-20", "here/begun/step-20.g2",
+                             "here/begun/step-30", "here/one", "here/two", "models/default", "models/tiny"})
     std::filesystem::create_directories(temp / folder);
-  for (const char* file : {"here/run/model/config.json", "here/run/step-2/config.json", "here/begun/step-9/config.json",
-                           "here/begun/step-20/config.json", "here/begun/step-20.g2/config.json", "models/tiny/config.json"})
+  for (const char* file :
+       {"here/run/model/config.json", "here/run/step-2/config.json", "here/begun/step-9/config.json",
+        "here/begun/step-20/config.json", "here/begun/step-20.g2/config.json", "models/tiny/config.json"})
     put_file(temp / file, "{}");
-  for (const char* file : {"here/one/a.gguf", "here/two/a.gguf", "here/two/b.gguf", "models/Alpine.gguf", "models/llama3.gguf",
-                           "models/gpt2-medium.gguf", "models/qwen2.5.gguf", "models/qwen2.5-coder.gguf"})
+  for (const char* file :
+       {"here/one/a.gguf", "here/two/a.gguf", "here/two/b.gguf", "models/Alpine.gguf", "models/llama3.gguf",
+        "models/gpt2-medium.gguf", "models/qwen2.5.gguf", "models/qwen2.5-coder.gguf"})
     put_file(temp / file, "GGUF");
   put_file(temp / "here/my-recipe", "{}");
   const Variable models("RAPT_MODELS", temp / "models");
@@ -209,7 +227,8 @@ TEST(Checkpoint, NamesLeadToOneModel) {
   EXPECT_EQ(find_model("two"), "two");  // two files: opening it says what is wrong
   EXPECT_EQ(find_model("tin"), temp / "models/tiny");
   EXPECT_EQ(find_model("gpt2"), temp / "models/gpt2-medium.gguf");
-  EXPECT_EQ(find_model_unless_recipe("gpt2"), "");  // a preset's whole name before the beginning of another
+  // A preset's whole name before the beginning of another.
+  EXPECT_EQ(find_model_unless_recipe("gpt2"), "");
   EXPECT_EQ(find_model_unless_recipe("llama3"), temp / "models/llama3.gguf");
   EXPECT_EQ(find_model_unless_recipe("run"), "run/model");
   EXPECT_EQ(find_model_unless_recipe("my-recipe"), "");
@@ -222,8 +241,9 @@ TEST(Checkpoint, NamesLeadToOneModel) {
     EXPECT_EQ(find_recipe("llama3"), preset("llama3"));
   }
   EXPECT_EQ(find_model("qwen2.5-"), temp / "models/qwen2.5-coder.gguf");
-  EXPECT_EQ(error_of([] { find_model("qwen2."); }),
-            "qwen2.: begins the names of qwen2.5-coder.gguf, qwen2.5.gguf; write more of the one that is meant");
+  EXPECT_EQ(
+      error_of([] { find_model("qwen2."); }),
+      "qwen2.: begins the names of qwen2.5-coder.gguf, qwen2.5.gguf; write more of the one that is meant");
   put_file("gpt2", R"({"name": "mine"})");  // a file is a path, and a path comes first
   EXPECT_EQ(find_recipe("gpt2").name, "mine");
   std::filesystem::current_path(before);
@@ -242,7 +262,8 @@ TEST(Checkpoint, BlocksStayBlocks) {
   for (const DType type : {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1}) {
     const std::string path = temp / concat(name_of(type), ".gguf");
     write_checkpoint(temp / "toy", path, {.type = type});
-    const Checkpoint packed = open_checkpoint(path, {.device = &device}), exact = open_checkpoint(path, {.matrices = DType::f32});
+    const Checkpoint packed = open_checkpoint(path, {.device = &device}),
+                     exact = open_checkpoint(path, {.matrices = DType::f32});
     int blocks = 0;
     for (std::size_t i = 0; i < packed.model->weights.size(); ++i) {
       const Weight &a = packed.model->weights[i], &b = exact.model->weights[i];
@@ -253,7 +274,8 @@ TEST(Checkpoint, BlocksStayBlocks) {
       for (Dim r = 0; r < a.rows; ++r) {
         unpack_row(a, r, row);
         for (Dim c = 0; c < a.cols; ++c)
-          ASSERT_EQ(row[static_cast<std::size_t>(c)], static_cast<float>(b.get(r, c))) << a.name << " " << r << " " << c;
+          ASSERT_EQ(row[static_cast<std::size_t>(c)], static_cast<float>(b.get(r, c)))
+              << a.name << " " << r << " " << c;
       }
     }
     EXPECT_EQ(blocks, 2 * 6 + 2) << name_of(type);  // q, k, v, o, gate, up; down has rows of 52
@@ -270,7 +292,8 @@ TEST(Checkpoint, RealModelsAreUnderstood) {
     Dim width, vocab, layers;
   };
   for (const Case& c : {Case{"SmolLM2-135M-Instruct.Q4_1.gguf", "llama", 576, 49152, 30},
-                        Case{"gemma-3-270m-q4_k_m.gguf", "gemma3", 640, 262144, 18}, Case{"all-MiniLM-L6-v2", "bert", 384, 30522, 6}}) {
+                        Case{"gemma-3-270m-q4_k_m.gguf", "gemma3", 640, 262144, 18},
+                        Case{"all-MiniLM-L6-v2", "bert", 384, 30522, 6}}) {
     const Recipe r = checkpoint_recipe(c.name);
     EXPECT_EQ(r.name, c.family);
     EXPECT_EQ(r.width, c.width);
@@ -282,7 +305,8 @@ TEST(Checkpoint, RealModelsAreUnderstood) {
   EXPECT_EQ(gemma.decoder->pattern, "LLLLLG");
   EXPECT_EQ(gemma.decoder->layer(5).parts[0].self()->pos.rope.theta, 1e6);
   EXPECT_EQ(gemma.decoder->layer(0).parts[0].self()->window, 512);
-  EXPECT_EQ(gemma.decoder->layer(0).parts[0].norm_in->weight, NormRecipe::Gain::one);  // a GGUF has the one added already
+  // A GGUF has the one added already.
+  EXPECT_EQ(gemma.decoder->layer(0).parts[0].norm_in->weight, NormRecipe::Gain::one);
 }
 
 }  // namespace

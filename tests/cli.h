@@ -30,7 +30,8 @@ class Cli : public testing::Test {
 
   // `args` as in a shell; `before` may set variables or feed a pipe.
   Outcome run(const std::string& args, const std::string& before = "") const {
-    const std::string errors = testing::TempDir() + "rapt_cli_test." + std::to_string(getpid());  // tests run side by side
+    // Tests run side by side.
+    const std::string errors = testing::TempDir() + "rapt_cli_test." + std::to_string(getpid());
     const std::string command = before + " '" + program + "' " + args + " 2>'" + errors + "'";
     Outcome o;
     FILE* pipe = popen(command.c_str(), "r");
@@ -47,6 +48,8 @@ class Cli : public testing::Test {
   }
 };
 
-inline bool has(const std::string& text, std::string_view piece) { return text.find(piece) != std::string::npos; }
+inline bool has(const std::string& text, std::string_view piece) {
+  return text.find(piece) != std::string::npos;
+}
 
 }  // namespace rapt::test

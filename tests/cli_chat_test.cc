@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations as people have them: `rapt run MODEL` on a terminal. The model is the one that comes with the program; it has no chat
-// template and continues texts.
+// Conversations as people have them: `rapt run MODEL` on a terminal. The model is the one that comes with
+// the program; it has no chat template and continues texts.
 #include <iterator>
 #include <sstream>
 
@@ -77,7 +77,8 @@ TEST_F(CliChat, AnswersKeepTheirWordsWhole) {
   const Outcome plain = run("run '" + kBuildFolder + "/default.gguf' --temp 0 -n 60 -q 'KING HENRY:'");
   EXPECT_EQ(words(text.substr(begin, text.find("(60 tokens") - begin)), words(plain.out)) << text;
   for (const std::string& row : t.screen.rows()) EXPECT_LE(text_width(row), 30) << row;
-  t.type("/save " + std::string(testing::TempDir()) + "x/\r");  // a folder that is not there: an error, and the chat goes on
+  // A folder that is not there: an error, and the chat goes on.
+  t.type("/save " + std::string(testing::TempDir()) + "x/\r");
   EXPECT_TRUE(t.shows("error:"));
   t.type("/bye\r");
   EXPECT_TRUE(t.ends());

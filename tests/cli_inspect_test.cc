@@ -43,7 +43,8 @@ TEST_F(CliInspect, HeadsAsTextAndAsJson) {
 }
 
 TEST_F(CliInspect, AttentionAsAPicture) {
-  const Outcome o = look("attention", "--layer 0 --head 1 --rows 2:8 --keys 1:5 --out '" + folder + "/map.svg' --json");
+  const Outcome o =
+      look("attention", "--layer 0 --head 1 --rows 2:8 --keys 1:5 --out '" + folder + "/map.svg' --json");
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(std::filesystem::exists(folder + "/map.svg"));
   const Json d = parse_json(o.out);
@@ -90,8 +91,9 @@ TEST_F(CliInspect, FilesAreAskedForFirstAndSaidAfterwards) {
   const Outcome page = run("inspect heads" + quiet + "--html '" + folder + "/a.html'");
   EXPECT_TRUE(has(page.err, folder + "/a.html: Attention heads of toy")) << page.err;
   // The model that is named does not exist: the file is looked at before it.
-  for (const std::string& flags : {"heads --html '" + folder + "/none/a.html'", "attention --out '" + folder + "/none/a.png'",
-                                   "report --html '" + folder + "/none/a.html'"}) {
+  for (const std::string& flags :
+       {"heads --html '" + folder + "/none/a.html'", "attention --out '" + folder + "/none/a.png'",
+        "report --html '" + folder + "/none/a.html'"}) {
     const std::size_t space = flags.find(' ');
     const Outcome o = run("inspect " + flags.substr(0, space) + " no-such-model" + flags.substr(space));
     EXPECT_EQ(o.code, 1) << flags;
@@ -110,7 +112,8 @@ TEST_F(CliInspect, NumbersThatAreNoneAreSaid) {
   EXPECT_EQ(logits.code, 0) << logits.err;
   EXPECT_TRUE(has(logits.err, "values are NaN or infinite")) << logits.err;
   EXPECT_GT(parse_json(logits.out).find("not_finite")->integer(), 0);
-  for (const char* view : {"heads", "lens", "norms", "attention --layer 2", "tensors --points resid_post.1"}) {
+  for (const char* view :
+       {"heads", "lens", "norms", "attention --layer 2", "tensors --points resid_post.1"}) {
     const std::string words = view;
     const std::size_t space = std::min(words.find(' '), words.size());
     const Outcome o = run("inspect " + words.substr(0, space) + on + words.substr(space) + " -q --json");

@@ -14,7 +14,8 @@ namespace {
 TEST_F(Cli, LabListsItsExperiments) {
   const Outcome o = run("lab");
   EXPECT_EQ(o.code, 0);
-  for (const char* name : {"scale", "key-bias", "sink", "norm-place", "cache-bias"}) EXPECT_TRUE(has(o.out, name)) << o.out;
+  for (const char* name : {"scale", "key-bias", "sink", "norm-place", "cache-bias"})
+    EXPECT_TRUE(has(o.out, name)) << o.out;
   EXPECT_TRUE(has(o.out, "Does a bias on the keys do anything?"));
   const Json all = parse_json(run("lab --json").out);
   EXPECT_GT(all.array().size(), 20u);
@@ -35,7 +36,8 @@ TEST_F(Cli, LabRunsAnExperimentInEveryForm) {
   EXPECT_TRUE(one.find("facts")->find("findings")->array()[0].find("holds")->boolean());
   EXPECT_EQ(parse_json(run("lab masks --seeds 0,1 --json -q").out).array().size(), 2u);
 
-  const std::string html = folder / "lab.html", markdown = folder / "lab.md", files = "--html '" + html + "' --markdown '" + markdown + "'";
+  const std::string html = folder / "lab.html", markdown = folder / "lab.md",
+                    files = "--html '" + html + "' --markdown '" + markdown + "'";
   EXPECT_EQ(run("lab masks --seeds 0,1,2 -q " + files).code, 0);
   const std::string page = read_text_file(html, 1 << 24), table = read_text_file(markdown, 1 << 24);
   EXPECT_TRUE(has(page, "<!doctype html>") && has(page, "seed 2</th>")) << page.substr(0, 400);
@@ -62,7 +64,8 @@ TEST_F(Cli, LabShowsOneTraining) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(has(o.out, "A 1-layer decoder with a sigmoid gate")) << o.out;
   EXPECT_TRUE(has(o.out, "4 steps in")) << o.out;
-  EXPECT_EQ(parse_json(run("lab sink --steps 2 --layers 1 --json -q").out).find("experiment")->string(), "sink");
+  EXPECT_EQ(parse_json(run("lab sink --steps 2 --layers 1 --json -q").out).find("experiment")->string(),
+            "sink");
 }
 
 TEST_F(Cli, LabUsageErrors) {

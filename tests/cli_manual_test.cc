@@ -14,7 +14,8 @@ namespace {
 std::map<std::string, std::set<std::string>> verbs_of(const std::string& fish) {
   std::map<std::string, std::set<std::string>> out;
   std::istringstream in(fish);
-  const std::string verb = "complete -c rapt -n __fish_use_subcommand -a ", flag = "complete -c rapt -n '__fish_seen_subcommand_from ";
+  const std::string verb = "complete -c rapt -n __fish_use_subcommand -a ",
+                    flag = "complete -c rapt -n '__fish_seen_subcommand_from ";
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with(verb)) out[line.substr(verb.size(), line.find(' ', verb.size()) - verb.size())];
     const std::size_t at = line.find("' -l ");
@@ -42,7 +43,8 @@ std::string plain(std::string text) {  // of a man page: without fonts and escap
 }
 
 TEST_F(Cli, EveryVerbAndFlagIsInHelpManPageAndCompletions) {
-  const Outcome fish = run("completions fish"), bash = run("completions bash"), zsh = run("completions zsh"), man = run("help --man");
+  const Outcome fish = run("completions fish"), bash = run("completions bash"), zsh = run("completions zsh"),
+                man = run("help --man");
   for (const Outcome& o : {fish, bash, zsh, man}) {
     EXPECT_EQ(o.code, 0);
     EXPECT_EQ(o.err, "");
@@ -50,12 +52,14 @@ TEST_F(Cli, EveryVerbAndFlagIsInHelpManPageAndCompletions) {
   const std::string page = plain(man.out), overview = run("help").out;
   const auto verbs = verbs_of(fish.out);
   EXPECT_GE(verbs.size(), 18u);
-  for (const char* verb : {"run", "train", "inspect", "lab", "list", "help", "completions"}) EXPECT_TRUE(verbs.contains(verb)) << verb;
+  for (const char* verb : {"run", "train", "inspect", "lab", "list", "help", "completions"})
+    EXPECT_TRUE(verbs.contains(verb)) << verb;
   EXPECT_TRUE(verbs.at("run").contains("max-tokens"));
   EXPECT_TRUE(verbs.at("inspect").contains("points"));  // of one view
   EXPECT_TRUE(verbs.at("convert").contains("shard-size"));
   EXPECT_FALSE(verbs.at("quantize").contains("shard-size"));
-  const std::set<std::string> shared = {"threads", "json", "quiet", "verbose"};  // taken everywhere, told where they matter
+  // Taken everywhere, told where they matter.
+  const std::set<std::string> shared = {"threads", "json", "quiet", "verbose"};
   for (const auto& [verb, flags] : verbs) {
     EXPECT_TRUE(has(overview, "  " + verb + " ")) << verb;
     EXPECT_TRUE(has(page, ".SS \"rapt " + verb + "\"")) << verb;
@@ -64,8 +68,10 @@ TEST_F(Cli, EveryVerbAndFlagIsInHelpManPageAndCompletions) {
     const std::string help = run("help " + verb).out;
     for (const std::string& flag : flags) {
       EXPECT_TRUE(names(bash.out, flag) && names(zsh.out, flag)) << verb << " --" << flag;
-      if (!shared.contains(flag)) EXPECT_TRUE(names(help, flag)) << verb << " --" << flag << " is not in its help";
-      if (!shared.contains(flag)) EXPECT_TRUE(names(page, flag)) << verb << " --" << flag << " is not in the man page";
+      if (!shared.contains(flag))
+        EXPECT_TRUE(names(help, flag)) << verb << " --" << flag << " is not in its help";
+      if (!shared.contains(flag))
+        EXPECT_TRUE(names(page, flag)) << verb << " --" << flag << " is not in the man page";
     }
   }
 }
@@ -76,7 +82,9 @@ TEST_F(Cli, ManPageAndCompletionsAreWellFormed) {
   EXPECT_EQ(std::system(("bash -n '" + bash + "'").c_str()), 0);
   // What a shell would offer.
   const std::string ask =
-      "bash -c 'cd /; source \"$0\"; COMP_WORDS=(rapt \"$@\"); COMP_CWORD=$#; _rapt; printf \"%s \" \"${COMPREPLY[@]}\"' '" + bash + "' ";
+      "bash -c 'cd /; source \"$0\"; COMP_WORDS=(rapt \"$@\"); COMP_CWORD=$#; _rapt; printf \"%s \" "
+      "\"${COMPREPLY[@]}\"' '" +
+      bash + "' ";
   auto offered = [&](const std::string& words) {
     FILE* pipe = popen((ask + words).c_str(), "r");
     std::string out;
@@ -100,7 +108,8 @@ TEST_F(Cli, HelpKnowsItself) {
   EXPECT_TRUE(has(run("help help").out, "Usage: rapt help"));
   EXPECT_TRUE(has(run("help --version").out, "instruction set"));
   EXPECT_TRUE(has(run("help flags").out, "-n, --max-tokens"));
-  EXPECT_TRUE(has(run("--version").out, "commit ") || has(run("--version").out, "not built from a git checkout"));
+  EXPECT_TRUE(has(run("--version").out, "commit ") ||
+              has(run("--version").out, "not built from a git checkout"));
   const Outcome two = run("help run show");
   EXPECT_EQ(two.code, 2);
 }

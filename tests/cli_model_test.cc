@@ -30,8 +30,9 @@ void put(std::ofstream& out, T value) {
 
 constexpr int kVocab = 320, kContext = 128;
 
-// Header of seven integers, then f32 weights in llama2.c's order; beside it tokenizer.bin: longest token, then score, length, bytes each.
-// Ids: 0 <unk>, 1 <s>, 2 </s>, 3 … 258 the bytes, then a space, letters and a few words.
+// Header of seven integers, then f32 weights in llama2.c's order; beside it tokenizer.bin: longest token,
+// then score, length, bytes each. Ids: 0 <unk>, 1 <s>, 2 </s>, 3 … 258 the bytes, then a space, letters and
+// a few words.
 void write_toy(const fs::path& folder, const std::string& name = "toy.bin") {
   const int dim = 32, hidden = 48, layers = 2, heads = 4, kv = 2, head = dim / heads;
   std::ofstream out(folder / name, std::ios::binary);
@@ -112,11 +113,13 @@ TEST_F(CliModel, RunContinuesAText) {
   EXPECT_EQ(run("run " + toy + " 'the end' - --temp 0 -n 12", "printf in |").out,
             quiet("run " + toy + " \"$(printf 'the end\\nin')\" --temp 0 -n 12").out);
   EXPECT_EQ(quiet("run " + toy + " x -n 10 -s 5").out, quiet("run " + toy + " x -n 10 -s 5").out);
-  EXPECT_NE(quiet("run " + toy + " x -n 10 -s 5 --temp 2").out, quiet("run " + toy + " x -n 10 -s 6 --temp 2").out);
+  EXPECT_NE(quiet("run " + toy + " x -n 10 -s 5 --temp 2").out,
+            quiet("run " + toy + " x -n 10 -s 6 --temp 2").out);
   const Outcome verbose = quiet("run " + toy + " x -n 5 --ignore-eos --verbose");
   EXPECT_TRUE(has(verbose.err, "answer    5 tokens")) << verbose.err;
   EXPECT_TRUE(has(verbose.err, "tokens/s")) << verbose.err;
-  const Outcome single = quiet("run " + toy + " x -n 1 --ignore-eos --verbose");  // it falls out of the prompt: no rate
+  // It falls out of the prompt: no rate.
+  const Outcome single = quiet("run " + toy + " x -n 1 --ignore-eos --verbose");
   const std::string answer = single.err.substr(single.err.find("answer "));
   EXPECT_TRUE(has(answer, "answer    1 token, ") && !has(answer, "tokens/s")) << single.err;
 }
@@ -128,7 +131,8 @@ TEST_F(CliModel, APromptLeavesStandardInputAlone) {
   EXPECT_EQ(closed.code, 0) << closed.err;
   EXPECT_EQ(closed.out, answer);
   std::ofstream(path("lines")) << "one\ntwo\nthree\n";
-  const Outcome loop = run("run " + toy + " \"$l\" --temp 0 -n 2; done < '" + path("lines") + "'", "while read l; do echo \"[$l]\";");
+  const Outcome loop = run("run " + toy + " \"$l\" --temp 0 -n 2; done < '" + path("lines") + "'",
+                           "while read l; do echo \"[$l]\";");
   EXPECT_EQ(loop.code, 0) << loop.err;
   for (const char* l : {"[one]", "[two]", "[three]"}) EXPECT_TRUE(has(loop.out, l)) << loop.out;
   EXPECT_FALSE(has(loop.err, "note:")) << loop.err;
@@ -141,7 +145,8 @@ TEST_F(CliModel, APromptLeavesStandardInputAlone) {
 }
 
 TEST_F(CliModel, NoPromptIsAUsageError) {
-  for (const std::string& args : {"run " + toy + " </dev/null", "run " + toy + " - </dev/null", "run " + toy + " <&-"}) {
+  for (const std::string& args :
+       {"run " + toy + " </dev/null", "run " + toy + " - </dev/null", "run " + toy + " <&-"}) {
     const Outcome o = run(args);
     EXPECT_EQ(o.code, 2) << args;
     EXPECT_TRUE(has(o.err, "standard input is empty")) << o.err;
@@ -157,10 +162,12 @@ TEST_F(CliModel, NoPromptIsAUsageError) {
 // One name for one thing; what earlier versions and other programs say still works.
 TEST_F(CliModel, OtherSpellingsOfFlagsWork) {
   const std::string answer = quiet("run " + toy + " 'the end' --temp 0 --max-tokens 12").out;
-  for (const char* flags : {"-n 12 --temp 0", "--predict 12 --temperature 0", "--n-predict=12 --temp=0", "--max-new-tokens 12 --temp 0",
-                            "-n=12 --no-template --temp 0", "--predict 3 -n 12 --temp 0"})
+  for (const char* flags :
+       {"-n 12 --temp 0", "--predict 12 --temperature 0", "--n-predict=12 --temp=0",
+        "--max-new-tokens 12 --temp 0", "-n=12 --no-template --temp 0", "--predict 3 -n 12 --temp 0"})
     EXPECT_EQ(quiet("run " + toy + " 'the end' " + flags).out, answer) << flags;
-  EXPECT_EQ(quiet("run " + toy + " 'the end' -n 8 --beam 3").out, quiet("run " + toy + " 'the end' -n 8 --beams 3").out);
+  EXPECT_EQ(quiet("run " + toy + " 'the end' -n 8 --beam 3").out,
+            quiet("run " + toy + " 'the end' -n 8 --beams 3").out);
   std::ofstream(path("text")) << std::string(2000, 'a') + " the end ";
   const std::string eval = "eval " + toy + " --perplexity '" + path("text") + "' --chunks 2 --json ";
   auto figures = [&](const char* flag) {  // without the time it took
@@ -171,7 +178,8 @@ TEST_F(CliModel, OtherSpellingsOfFlagsWork) {
   EXPECT_TRUE(has(figures("--ctx-size 32"), "\"context\": 32"));
   EXPECT_EQ(quiet("bench " + toy + " -p 0 --gen 2 -r 1 --json").code, 0);
   for (const char* flag : {"--vocab-size", "--size"}) {
-    const Outcome o = quiet("data '" + path("text") + "' --force --out '" + path("packed.bin") + "' " + flag + " 300");
+    const Outcome o =
+        quiet("data '" + path("text") + "' --force --out '" + path("packed.bin") + "' " + flag + " 300");
     EXPECT_EQ(o.code, 0) << o.err;
   }
   const std::string logits = "logits " + toy + " --ids 1 -o '" + path("l.npy") + "'";
@@ -187,13 +195,14 @@ TEST_F(CliModel, ListAndShowTellOfFiles) {
   std::ofstream(path("broken.gguf")) << "GGUF";
   const Outcome list = run("list", models);
   EXPECT_EQ(list.code, 0) << list.err;
-  for (const char* word :
-       {"NAME", "toy.bin", "Small-Toy.Q8_0.gguf", "q8_0", "llama", "128", "broken.gguf", "rapt check broken.gguf", "default.gguf"})
+  for (const char* word : {"NAME", "toy.bin", "Small-Toy.Q8_0.gguf", "q8_0", "llama", "128", "broken.gguf",
+                           "rapt check broken.gguf", "default.gguf"})
     EXPECT_TRUE(has(list.out, word)) << word << "\n" << list.out;
   EXPECT_FALSE(has(list.out, "tokenizer.bin")) << list.out;
   const Json j = parse_json(run("list --json", models).out);
-  const auto row =
-      std::find_if(j.array().begin(), j.array().end(), [](const Json& r) { return r.find("name")->string() == "Small-Toy.Q8_0.gguf"; });
+  const auto row = std::find_if(j.array().begin(), j.array().end(), [](const Json& r) {
+    return r.find("name")->string() == "Small-Toy.Q8_0.gguf";
+  });
   ASSERT_NE(row, j.array().end());
   EXPECT_EQ(row->find("type")->string(), "q8_0/f16");
   EXPECT_EQ(row->find("context")->integer(), kContext);
@@ -201,9 +210,12 @@ TEST_F(CliModel, ListAndShowTellOfFiles) {
 
   const Outcome show = run("show small-toy", models);  // its beginning, in any case
   EXPECT_EQ(show.code, 0) << show.err;
-  for (const char* word : {"Small-Toy.Q8_0.gguf", "q8_0: ", "tokenizer: ", "family llama"}) EXPECT_TRUE(has(show.out, word)) << show.out;
-  EXPECT_TRUE(has(quiet("bench '" + path("Small-Toy.Q8_0.gguf") + "' -p 2 -n 0 -r 1").out, "| Small-Toy.Q8_0.gguf |"));
-  EXPECT_TRUE(has(quiet("inspect tensors '" + path("Small-Toy.Q8_0.gguf") + "'").out, "Points of Small-Toy.Q8_0.gguf"));
+  for (const char* word : {"Small-Toy.Q8_0.gguf", "q8_0: ", "tokenizer: ", "family llama"})
+    EXPECT_TRUE(has(show.out, word)) << show.out;
+  EXPECT_TRUE(has(quiet("bench '" + path("Small-Toy.Q8_0.gguf") + "' -p 2 -n 0 -r 1").out,
+                  "| Small-Toy.Q8_0.gguf |"));
+  EXPECT_TRUE(has(quiet("inspect tensors '" + path("Small-Toy.Q8_0.gguf") + "'").out,
+                  "Points of Small-Toy.Q8_0.gguf"));
   const Outcome none = quiet("show " + toy + " --template");
   EXPECT_EQ(none.code, 1);
   EXPECT_TRUE(has(none.err, "no chat template")) << none.err;
@@ -221,14 +233,16 @@ TEST_F(CliModel, QuietMeansQuiet) {
   EXPECT_EQ(run(stream + " -q < '" + path("long") + "'").err, "");
 }
 
-// Rows of 32 and 48 hold no block of 256, and weights that were rounded before are rounded again: both are said.
+// Rows of 32 and 48 hold no block of 256, and weights that were rounded before are rounded again: both
+// are said.
 TEST_F(CliModel, QuantizeSaysWhatItDidOtherwise) {
   const Outcome k = quiet("quantize " + toy + " '" + path("k.gguf") + "' --type q4_k");
   EXPECT_EQ(k.code, 0) << k.err;
   EXPECT_TRUE(has(k.err, "no whole blocks of q4_k: stored as q5_0")) << k.err;
   const Outcome again = quiet("quantize '" + path("k.gguf") + "' '" + path("8.gguf") + "' --type q8_0");
   EXPECT_TRUE(has(again.err, "was quantized before")) << again.err;
-  EXPECT_EQ(quiet("quantize '" + path("k.gguf") + "' '" + path("8.gguf") + "' --type q8_0 -q --force").err, "");
+  EXPECT_EQ(quiet("quantize '" + path("k.gguf") + "' '" + path("8.gguf") + "' --type q8_0 -q --force").err,
+            "");
   const Outcome iq = quiet("quantize " + toy + " '" + path("iq.gguf") + "' --type iq2_xs");
   EXPECT_EQ(iq.code, 2);
   EXPECT_FALSE(has(iq.err, "i64")) << iq.err;
@@ -262,8 +276,9 @@ TEST_F(CliModel, RunAsJson) {
   EXPECT_EQ(first.find("top")->array()[0].find("logprob")->number(), first.find("logprob")->number());
   // The same prompt as ids.
   const std::string prompt = quiet("tokenize " + toy + " the").out;
-  const Json again =
-      parse_json(quiet("run " + toy + " --json --temp 0 -n 6 --ignore-eos --ids '1 " + prompt.substr(0, prompt.size() - 1) + "'").out);
+  const Json again = parse_json(quiet("run " + toy + " --json --temp 0 -n 6 --ignore-eos --ids '1 " +
+                                      prompt.substr(0, prompt.size() - 1) + "'")
+                                    .out);
   EXPECT_EQ(integers(*again.find("samples")->array()[0].find("ids")), ids);
   EXPECT_EQ(again.find("prompt_tokens")->integer(), j.find("prompt_tokens")->integer());
 
@@ -272,12 +287,15 @@ TEST_F(CliModel, RunAsJson) {
   const Json one = parse_json(quiet("run " + toy + " the --json -n 6 -s 3 --temp 1.5").out);
   EXPECT_EQ(*one.find("samples")->array()[0].find("ids"), *three.find("samples")->array()[0].find("ids"));
   const Json beams = parse_json(quiet("run " + toy + " the --json -n 6 --beams 4 --samples 2").out);
-  EXPECT_GE(beams.find("samples")->array()[0].find("score")->number(), beams.find("samples")->array()[1].find("score")->number());
+  EXPECT_GE(beams.find("samples")->array()[0].find("score")->number(),
+            beams.find("samples")->array()[1].find("score")->number());
   const std::string text = quiet("run " + toy + " the --temp 0 -n 30 --ignore-eos").out;
   const std::string stop = text.substr(text.size() / 2, 2);
-  const bool plain = std::all_of(stop.begin(), stop.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; });
+  const bool plain = std::all_of(stop.begin(), stop.end(),
+                                 [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; });
   if (plain)
-    EXPECT_EQ(quiet("run " + toy + " the --temp 0 -n 30 --ignore-eos --stop '" + stop + "'").out, text.substr(0, text.find(stop)) + "\n");
+    EXPECT_EQ(quiet("run " + toy + " the --temp 0 -n 30 --ignore-eos --stop '" + stop + "'").out,
+              text.substr(0, text.find(stop)) + "\n");
 }
 
 TEST_F(CliModel, ContextsOverflowLoudly) {
@@ -291,7 +309,8 @@ TEST_F(CliModel, ContextsOverflowLoudly) {
   const Outcome stream = quiet("run " + toy + " '" + longer + "' --overflow stream -n 3 --ignore-eos");
   EXPECT_EQ(stream.code, 0) << stream.err;
   EXPECT_TRUE(has(stream.err, "no longer seen")) << stream.err;
-  const Outcome window = quiet("run " + toy + " the --stream --keep 2 --window 16 -n 200 --ignore-eos --json");
+  const Outcome window =
+      quiet("run " + toy + " the --stream --keep 2 --window 16 -n 200 --ignore-eos --json");
   EXPECT_EQ(window.code, 0) << window.err;
   EXPECT_EQ(parse_json(window.out).find("samples")->array()[0].find("ids")->array().size(), 200u);
   EXPECT_GT(parse_json(window.out).find("dropped_tokens")->integer(), 150);
@@ -307,7 +326,9 @@ TEST_F(CliModel, TokenizeBothWays) {
   EXPECT_EQ(ids.code, 0) << ids.err;
   EXPECT_EQ(std::count(ids.out.begin(), ids.out.end(), '\n'), 1);
   EXPECT_FALSE(has(" " + ids.out, " 1 ")) << "<s> in a text is text: " << ids.out;
-  EXPECT_EQ(run("tokenize " + toy + " --decode -", "printf '" + ids.out.substr(0, ids.out.size() - 1) + "' |").out, text + "\n");
+  EXPECT_EQ(
+      run("tokenize " + toy + " --decode -", "printf '" + ids.out.substr(0, ids.out.size() - 1) + "' |").out,
+      text + "\n");
   const Json j = parse_json(quiet("tokenize " + toy + " the --json").out);
   EXPECT_EQ(j.array()[0].find("id")->integer(), std::stol(quiet("tokenize " + toy + " the").out));
   EXPECT_EQ(quiet("tokenize " + toy + " ''").out, "\n");
@@ -343,14 +364,16 @@ TEST_F(CliModel, LogitsAreAnArray) {
   ASSERT_EQ(logits.size(), static_cast<std::size_t>(5 * kVocab));
   // Its last row decides the greedy token.
   const auto last = logits.end() - kVocab;
-  const Json j = parse_json(quiet("run " + toy + " --json --temp 0 -n 1 --ignore-eos --ids '1 300 290 270 265'").out);
+  const Json j =
+      parse_json(quiet("run " + toy + " --json --temp 0 -n 1 --ignore-eos --ids '1 300 290 270 265'").out);
   auto best = std::max_element(last, logits.end());
   if (best - last == 2) best = std::max_element(last, last + 2);
   EXPECT_EQ(integers(*j.find("samples")->array()[0].find("ids"))[0], best - last);
   const Outcome refused = quiet("logits " + toy + " --ids '1' --out '" + out + "'");
   EXPECT_EQ(refused.code, 1);
   EXPECT_TRUE(has(refused.err, "--force") || has(refused.err, "exists")) << refused.err;
-  EXPECT_EQ(quiet("logits " + toy + " --ids '1 300 290 270 265' --chunk 1 --force --out '" + out + "'").code, 0);
+  EXPECT_EQ(quiet("logits " + toy + " --ids '1 300 290 270 265' --chunk 1 --force --out '" + out + "'").code,
+            0);
   EXPECT_EQ(read_npy(out, rows, cols), logits);  // the same bits token by token
   EXPECT_EQ(quiet("logits " + toy + " --ids '1 320' --out '" + path("no.npy") + "'").code, 1);
   EXPECT_FALSE(fs::exists(path("no.npy")));
@@ -358,15 +381,18 @@ TEST_F(CliModel, LogitsAreAnArray) {
 
 TEST_F(CliModel, EvalEmbedBench) {
   std::ofstream text(path("text"));
-  for (int i = 0; i < 120; ++i) text << "the old man is in the boat and " << (i % 3 ? "it rains " : "he reads ");
+  for (int i = 0; i < 120; ++i)
+    text << "the old man is in the boat and " << (i % 3 ? "it rains " : "he reads ");
   text.close();
-  const Outcome e = quiet("eval " + toy + " --perplexity '" + path("text") + "' --ctx-size 32 --chunks 5 --json");
+  const Outcome e =
+      quiet("eval " + toy + " --perplexity '" + path("text") + "' --ctx-size 32 --chunks 5 --json");
   ASSERT_EQ(e.code, 0) << e.err;
   const Json j = parse_json(e.out);
   EXPECT_EQ(j.find("chunks")->integer(), 5);
   EXPECT_EQ(j.find("tokens")->integer(), 5 * 15);
   EXPECT_NEAR(std::log(j.find("perplexity")->number()), j.find("nll")->number(), 1e-9);
-  EXPECT_TRUE(has(quiet("eval " + toy + " --perplexity '" + path("text") + "' -c 32 --chunks 2").out, "perplexity "));
+  EXPECT_TRUE(
+      has(quiet("eval " + toy + " --perplexity '" + path("text") + "' -c 32 --chunks 2").out, "perplexity "));
   EXPECT_EQ(quiet("eval " + toy + " --perplexity '" + path("missing") + "'").code, 1);
 
   const Outcome v = quiet("embed " + toy + " 'the man' 'a boat' --json");
@@ -378,11 +404,13 @@ TEST_F(CliModel, EvalEmbedBench) {
   const std::vector<float> vectors = read_npy(path("e.npy"), rows, cols);
   EXPECT_EQ(rows, 2);
   EXPECT_EQ(cols, 32);
-  EXPECT_NEAR(vectors[0], parse_json(v.out.substr(0, v.out.find('\n'))).find("embedding")->array()[0].number(), 1e-6);
+  EXPECT_NEAR(vectors[0],
+              parse_json(v.out.substr(0, v.out.find('\n'))).find("embedding")->array()[0].number(), 1e-6);
 
   const Outcome b = quiet("bench " + toy + " -p 16,32 -n 4 -d 0,8 -r 2");
   EXPECT_EQ(b.code, 0) << b.err;
-  for (const char* test : {"| pp16 |", "| pp32 |", "| tg4 |", "| pp16 @ d8 |", "| tg4 @ d8 |"}) EXPECT_TRUE(has(b.out, test)) << b.out;
+  for (const char* test : {"| pp16 |", "| pp32 |", "| tg4 |", "| pp16 @ d8 |", "| tg4 @ d8 |"})
+    EXPECT_TRUE(has(b.out, test)) << b.out;
   const Json rates = parse_json(quiet("bench " + toy + " -p 0 -n 4 -r 1 --json --cache-type f16").out);
   ASSERT_EQ(rates.array().size(), 1u);
   EXPECT_GT(rates.array()[0].find("avg_ts")->number(), 0);
@@ -443,7 +471,7 @@ TEST_F(CliModel, ModelsAreFoundByName) {
   EXPECT_EQ(o.out, quiet("tokenize " + toy + " the").out);
 }
 
-// ------------------------------------------------------------------------------------------------ on a terminal
+// -------------------------------------------------------------------------------------------- on a terminal
 
 class Terminal {
  public:
@@ -468,7 +496,9 @@ class Terminal {
     if (master_ >= 0) close(master_);
   }
   bool open_ok() const { return pid_ > 0; }
-  void type(const std::string& text) { EXPECT_EQ(write(master_, text.data(), text.size()), static_cast<ssize_t>(text.size())); }
+  void type(const std::string& text) {
+    EXPECT_EQ(write(master_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
   // What was written until `text` comes (and everything before it); at most 30 seconds.
   std::string until(const std::string& text) {
     for (int i = 0; i < 300; ++i) {
@@ -507,7 +537,8 @@ class Terminal {
 };
 
 TEST_F(CliModel, AModelCannotDriveTheTerminal) {
-  std::vector<std::string> args = {"run", path("toy.bin"), "x", "--temp", "0", "-n", "2", "--ignore-eos", "--logit-bias", "30=1000"};
+  std::vector<std::string> args = {"run",          path("toy.bin"), "x",      "--temp", "0", "-n", "2",
+                                   "--ignore-eos", "--logit-bias",  "30=1000"};
   Terminal streamed(program, args);
   if (!streamed.open_ok()) GTEST_SKIP() << "no pseudo terminal here";
   EXPECT_FALSE(has(streamed.until("\r\n"), "\033"));

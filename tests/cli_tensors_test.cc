@@ -41,7 +41,8 @@ TEST_F(CliTensors, ListsShowsAndWritesPoints) {
 
 TEST_F(CliTensors, EditsChangeThePassAndMistakesAreToldApart) {
   const std::string plain = tensors("--points logits --json").out;
-  const Outcome edited = tensors("--points logits --json --edit L1H2:zero --edit 'resid_post.0@-1:scale=0.5'");
+  const Outcome edited =
+      tensors("--points logits --json --edit L1H2:zero --edit 'resid_post.0@-1:scale=0.5'");
   EXPECT_EQ(edited.code, 0) << edited.err;
   EXPECT_TRUE(has(edited.out, "L1H2:zero"));
   EXPECT_NE(edited.out, plain);

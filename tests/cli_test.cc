@@ -17,8 +17,10 @@ TEST_F(Cli, HelpAndVersion) {
     EXPECT_TRUE(has(o.out, "Usage: rapt VERB")) << args;
     EXPECT_EQ(o.err, "");
   }
-  for (const char* args : {"show --help", "help show", "show llama3 -h"}) EXPECT_TRUE(has(run(args).out, "Examples:")) << args;
-  for (const char* verb : {"run", "embed", "eval", "bench", "tokenize", "logits", "convert", "quantize", "check"}) {
+  for (const char* args : {"show --help", "help show", "show llama3 -h"})
+    EXPECT_TRUE(has(run(args).out, "Examples:")) << args;
+  for (const char* verb :
+       {"run", "embed", "eval", "bench", "tokenize", "logits", "convert", "quantize", "check"}) {
     EXPECT_TRUE(has(run("").out, std::string("  ") + verb)) << verb;
     const Outcome o = run(std::string(verb) + " --help");
     EXPECT_EQ(o.code, 0);
@@ -107,7 +109,8 @@ TEST_F(Cli, Show) {
   EXPECT_TRUE(has(run("show --json -- qwen3").out, "\"head_dim\": 128"));
   EXPECT_TRUE(has(run("show --diff llama3 mistral").out, "self.window: 0 → 4096"));
   EXPECT_TRUE(has(run("show --diff llama3 llama3").out, "no difference"));
-  EXPECT_TRUE(has(run("show --json -", "'" + program + "' show --all gemma2 |").out, "\"scale\": 0.0625"));  // what it prints it reads
+  // What it prints it reads.
+  EXPECT_TRUE(has(run("show --json -", "'" + program + "' show --all gemma2 |").out, "\"scale\": 0.0625"));
 }
 
 TEST_F(Cli, AClosedPipeEndsQuietly) {

@@ -110,8 +110,8 @@ TEST_F(CliTrain, MakesAModelThatRuns) {
   const Json j = parse_json(o.out);
   EXPECT_EQ(j.find("steps")->integer(), 30);
   EXPECT_LT(j.find("held_out_loss")->number(), 3.2);
-  for (const char* name : {"model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/recipe.json", "metrics.jsonl",
-                           "loss.svg", "attention.svg"})
+  for (const char* name : {"model/config.json", "model/model.safetensors", "model/tokenizer.json",
+                           "model/recipe.json", "metrics.jsonl", "loss.svg", "attention.svg"})
     EXPECT_TRUE(fs::exists(fs::path(out) / name)) << name;
   // metrics.jsonl: every step once, the health of the attention among them, the judgement.
   std::istringstream lines(read_file(out + "/metrics.jsonl"));
@@ -128,10 +128,12 @@ TEST_F(CliTrain, MakesAModelThatRuns) {
   const Outcome text_out = run("run '" + out + "/model' 'the ' -n 8 --temp 0 -q");
   EXPECT_EQ(text_out.code, 0) << text_out.err;
   EXPECT_FALSE(text_out.out.empty());
-  const Outcome state = run("run '" + out + "/step-30' 'the ' -n 8 --temp 0 -q");  // a saved state is a model too
+  // A saved state is a model too.
+  const Outcome state = run("run '" + out + "/step-30' 'the ' -n 8 --temp 0 -q");
   EXPECT_EQ(state.code, 0) << state.err;
   EXPECT_EQ(state.out, text_out.out);
-  const Outcome folder_out = run("run '" + out + "' 'the ' -n 8 --temp 0 -q");  // the folder of the run leads to its model
+  // The folder of the run leads to its model.
+  const Outcome folder_out = run("run '" + out + "' 'the ' -n 8 --temp 0 -q");
   EXPECT_EQ(folder_out.code, 0) << folder_out.err;
   EXPECT_EQ(folder_out.out, text_out.out);
   fs::rename(out + "/model", out + "/elsewhere");
@@ -148,7 +150,9 @@ TEST_F(CliTrain, StopsOnASignalAndGoesOnBitForBit) {
   for (const int signal : {SIGTERM, SIGINT, SIGTERM}) {
     const pid_t pid = start(words(stopped, 60));
     for (int i = 0; i < 2000; ++i) {  // until it has begun to step
-      if (read_file(stopped + "/metrics.jsonl").find("\"step\": " + std::to_string(5 + 15 * resumed) + ",") != std::string::npos) break;
+      if (read_file(stopped + "/metrics.jsonl").find("\"step\": " + std::to_string(5 + 15 * resumed) + ",") !=
+          std::string::npos)
+        break;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     kill(pid, signal);
@@ -159,10 +163,12 @@ TEST_F(CliTrain, StopsOnASignalAndGoesOnBitForBit) {
   }
   const Outcome last = run(joined(words(stopped, 60)));
   ASSERT_EQ(last.code, 0) << last.err;
-  EXPECT_EQ(read_file(straight + "/model/model.safetensors"), read_file(stopped + "/model/model.safetensors"));
+  EXPECT_EQ(read_file(straight + "/model/model.safetensors"),
+            read_file(stopped + "/model/model.safetensors"));
 }
 
-// SIGKILL at random times, again and again, until the run is through: nothing is lost, and the bits are those of a run nobody touched.
+// SIGKILL at random times, again and again, until the run is through: nothing is lost, and the bits are
+// those of a run nobody touched.
 TEST_F(CliTrain, SurvivesKills) {
   const char* asked = std::getenv("RAPT_KILLS");
   const int kills = asked ? std::atoi(asked) : 25;
@@ -174,13 +180,15 @@ TEST_F(CliTrain, SurvivesKills) {
     Dim step = -1;
     std::error_code ignored;
     for (const auto& e : fs::directory_iterator(killed, ignored))
-      if (const std::string name = e.path().filename(); name.starts_with("step-")) step = std::max<Dim>(step, std::atol(name.c_str() + 5));
+      if (const std::string name = e.path().filename(); name.starts_with("step-"))
+        step = std::max<Dim>(step, std::atol(name.c_str() + 5));
     return step;
   };
   Dim before = -1;
   while (done < kills) {
     const pid_t pid = start(words(killed, steps));
-    std::this_thread::sleep_for(std::chrono::microseconds(2000 + random_below(200000, 11, static_cast<std::uint64_t>(done))));
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(2000 + random_below(200000, 11, static_cast<std::uint64_t>(done))));
     kill(pid, SIGKILL);
     const int status = wait_for(pid);
     ++done;
@@ -188,7 +196,8 @@ TEST_F(CliTrain, SurvivesKills) {
     ASSERT_GE(now, before) << "a saved state was lost after kill " << done;
     before = now;
     if (WIFEXITED(status)) {  // it was faster: compare, and begin anew
-      ASSERT_EQ(read_file(straight + "/model/model.safetensors"), read_file(killed + "/model/model.safetensors"));
+      ASSERT_EQ(read_file(straight + "/model/model.safetensors"),
+                read_file(killed + "/model/model.safetensors"));
       ++through;
       fs::remove_all(killed);
       before = -1;
@@ -199,20 +208,24 @@ TEST_F(CliTrain, SurvivesKills) {
   EXPECT_EQ(read_file(straight + "/model/model.safetensors"), read_file(killed + "/model/model.safetensors"));
   RecordProperty("kills", done);
   RecordProperty("finished_between", through);
-  std::printf("%d kills, %d runs came through in between, the last one had come to step %ld; 0 states lost\n", done, through,
-              static_cast<long>(before));
+  std::printf("%d kills, %d runs came through in between, the last one had come to step %ld; 0 states lost\n",
+              done, through, static_cast<long>(before));
 }
 
-// The header of this model's file has 640 bytes or another length that begins like a pickle; it runs and goes on all the same.
+// The header of this model's file has 640 bytes or another length that begins like a pickle; it runs and
+// goes on all the same.
 TEST_F(CliTrain, EveryLengthOfAHeaderIsReadAgain) {
   const std::string recipe = folder / "c.json", out = folder / "c";
-  put_file(recipe,
-           R"({"width":64,"vocab":256,"context":64,"decoder":{"kinds":{"L":{"parts":[{"self":{"heads":4}},{"self":{"heads":4}}]}}}})");
+  put_file(
+      recipe,
+      R"({"width":64,"vocab":256,"context":64,"decoder":{"kinds":{"L":{"parts":[{"self":{"heads":4}},{"self":{"heads":4}}]}}}})");
   const std::string train = "train '" + recipe + "' --data '" + text +
-                            "' --vocab bytes --length 32 --batch 1 --eval-batches 1 -t 1 -q --out '" + out + "' --steps ";
+                            "' --vocab bytes --length 32 --batch 1 --eval-batches 1 -t 1 -q --out '" + out +
+                            "' --steps ";
   ASSERT_EQ(run(train + "1").code, 0);
   const std::string header = read_file(out + "/model/model.safetensors").substr(0, 2);
-  EXPECT_TRUE(header[0] == '\x80' && header[1] >= 2 && header[1] <= 5) << "another header than this test needs";
+  EXPECT_TRUE(header[0] == '\x80' && header[1] >= 2 && header[1] <= 5)
+      << "another header than this test needs";
   EXPECT_EQ(run("run '" + out + "/model' hi -n 1 -q").code, 0);
   const Outcome more = run(train + "2");
   EXPECT_EQ(more.code, 0) << more.err;
@@ -223,9 +236,12 @@ TEST_F(CliTrain, TextsThatDoNotFitAreRefusedAtOnce) {
   const std::string large = folder / "large.txt";
   put_file(large, "");
   fs::resize_file(large, std::uintmax_t{1} << 30);  // takes no room
-  const Outcome o = run("data '" + large + "' --vocab bytes --out '" + (folder / "x.bin") + "' -q", "ulimit -v 3000000;");
+  const Outcome o =
+      run("data '" + large + "' --vocab bytes --out '" + (folder / "x.bin") + "' -q", "ulimit -v 3000000;");
   EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, HasSubstr("large.txt: has 1 GiB, and learning from a text takes up to 10 times its size of memory"));
+  EXPECT_THAT(
+      o.err,
+      HasSubstr("large.txt: has 1 GiB, and learning from a text takes up to 10 times its size of memory"));
 }
 
 // `rapt data` and training from its file: the same vocabulary, windows and bits as from the text itself.
@@ -255,11 +271,13 @@ TEST_F(CliTrain, PackedDataTrainsToTheSameBits) {
   EXPECT_THAT(cut.err, HasSubstr("text.bin"));
 }
 
-// The model that comes with the program is found, is small, and knows its text: lines of our own in its manner cost far less than guessing.
+// The model that comes with the program is found, is small, and knows its text: lines of our own in its
+// manner cost far less than guessing.
 TEST_F(CliTrain, TheDefaultModelKnowsItsManner) {
   const std::string lines = folder / "lines.txt";
   put_file(lines,
-           "KING RICHARD III:\nMy lord, I will not stay to hear thee speak;\nThe hour is late, and all my friends are gone.\n\n"
+           "KING RICHARD III:\nMy lord, I will not stay to hear thee speak;\n"
+           "The hour is late, and all my friends are gone.\n\n"
            "QUEEN:\nThen go, and let no more be said of this.\n");
   EXPECT_LE(fs::file_size(fs::path(program).parent_path() / "default.gguf"), std::uintmax_t{4} << 20);
   const Outcome o = run("eval default --loss '" + lines + "' --json");
@@ -285,17 +303,20 @@ TEST_F(CliTrain, ALengthAboveTheContextIsSaid) {
   EXPECT_THAT(o.err, HasSubstr("--length 16 is above the recipe's context of 8"));
 }
 
-// A preset's name means the preset, whatever folder lies about; an empty folder of a model's name hides no model.
+// A preset's name means the preset, whatever folder lies about; an empty folder of a model's name hides
+// no model.
 TEST_F(CliTrain, FoldersThatAreNoModelsHideNothing) {
   const std::string here = folder / "here";
-  for (const char* name : {"llama3", "default", "models/default"}) fs::create_directories(fs::path(here) / name);
+  for (const char* name : {"llama3", "default", "models/default"})
+    fs::create_directories(fs::path(here) / name);
   EXPECT_THAT(run("show llama3", "cd '" + here + "';").out, HasSubstr("llama3"));
   EXPECT_THAT(run("train llama3", "cd '" + here + "';").err, HasSubstr("--data"));
   for (const char* models : {"RAPT_MODELS= ", "RAPT_MODELS=models "}) {
     const Outcome o = run("run default ROMEO: -n 2 -q", "cd '" + here + "'; " + models);
     EXPECT_EQ(o.code, 0) << models << o.err;
   }
-  put_file(here + "/models/default/default.gguf", read_file(fs::path(program).parent_path() / "default.gguf"));
+  put_file(here + "/models/default/default.gguf",
+           read_file(fs::path(program).parent_path() / "default.gguf"));
   EXPECT_EQ(run("run default ROMEO: -n 2 -q", "cd '" + here + "'; RAPT_MODELS=models").code, 0);
   EXPECT_EQ(run("check models/default -q", "cd '" + here + "';").code, 0);
 }
@@ -308,10 +329,12 @@ TEST_F(CliTrain, SaysWhatIsWrong) {
   EXPECT_THAT(run("train gpt-cahr --data '" + text + "'" + out).err, HasSubstr("gpt-char"));
   EXPECT_THAT(run("train gpt-char --data /nowhere.txt" + out).err, HasSubstr("/nowhere.txt"));
   EXPECT_THAT(run("train gpt-char --data '" + text + "' --objective casual" + out).err, HasSubstr("causal"));
-  EXPECT_THAT(run("train gpt-char --data '" + text + "' --set train.optimizer.rat=1" + out).err, HasSubstr("optimizer.rate"));
+  EXPECT_THAT(run("train gpt-char --data '" + text + "' --set train.optimizer.rat=1" + out).err,
+              HasSubstr("optimizer.rate"));
   EXPECT_THAT(run("train gpt-char --data '" + text + "' --set widht=16" + out).err, HasSubstr("width"));
   EXPECT_THAT(run("train gpt-char --data '" + text + "' --rate 1e30" + out).err, HasSubstr("rate is 1e+30"));
-  EXPECT_THAT(run("train gpt-char --data '" + text + "' --steps 1e30" + out).err, HasSubstr("steps: wants a whole number, has 1e30"));
+  EXPECT_THAT(run("train gpt-char --data '" + text + "' --steps 1e30" + out).err,
+              HasSubstr("steps: wants a whole number, has 1e30"));
   const Outcome help = run("train --help");
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, AllOf(HasSubstr("optimizer.rate"), HasSubstr("Examples:")));

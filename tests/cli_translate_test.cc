@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt translate and the figures of rapt eval, on the toy T5 of tests/golden/families with a vocabulary of letters beside it.
+// rapt translate and the figures of rapt eval, on the toy T5 of tests/golden/families with a vocabulary of
+// letters beside it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +16,8 @@
 namespace rapt::test {
 namespace {
 
-// Byte-level letters: 0 <pad>, 1 </s>, 2 <unk>, 3 a space, then a … z, some signs, and fillers up to the toy's 61.
+// Byte-level letters: 0 <pad>, 1 </s>, 2 <unk>, 3 a space, then a … z, some signs, and fillers up to the
+// toy's 61.
 std::string letters_json() {
   Json vocab = Json::Object{};
   Dim next = 0;
@@ -26,10 +28,12 @@ std::string letters_json() {
     const Dim n = next++;
     vocab.set(concat("w", n), n);
   }
-  const std::string special = R"("single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true)";
+  const std::string special =
+      R"("single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true)";
   return concat(
-      R"({ "version": "1.0", "truncation": null, "padding": null, "added_tokens": [)", R"({"id": 0, "content": "<pad>", )", special,
-      R"(}, {"id": 1, "content": "</s>", )", special, R"(}, {"id": 2, "content": "<unk>", )", special, "}],",
+      R"({ "version": "1.0", "truncation": null, "padding": null, "added_tokens": [)",
+      R"({"id": 0, "content": "<pad>", )", special, R"(}, {"id": 1, "content": "</s>", )", special,
+      R"(}, {"id": 2, "content": "<unk>", )", special, "}],",
       R"( "normalizer": null, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},)",
       R"( "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],)",
       R"( "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}], "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}},)",
@@ -45,8 +49,9 @@ class CliTranslate : public Cli {
     if (IsSkipped()) return;
     write_folder(read_toy("t5"), folder / "t5");
     put_file(folder / "t5/tokenizer.json", letters_json());
-    put_file(folder / "t5/tokenizer_config.json",
-             R"({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"})");
+    put_file(
+        folder / "t5/tokenizer_config.json",
+        R"({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"})");
     toy = "'" + (folder / "t5") + "'";
   }
   std::string path(const std::string& name) const { return folder / name; }
@@ -76,14 +81,18 @@ TEST_F(CliTranslate, LinesComeBackAsLines) {
   EXPECT_EQ(quiet("translate " + toy + " --prefix 'a ' dog." + tokens).out, one.out);
   EXPECT_NE(quiet("translate " + toy + " 'a dog.' --beams 1" + tokens).out, one.out);
 
-  const Outcome out = quiet("translate " + toy + " --in " + quoted("in") + " --out " + quoted("out") + tokens);
+  const Outcome out =
+      quiet("translate " + toy + " --in " + quoted("in") + " --out " + quoted("out") + tokens);
   EXPECT_EQ(out.code, 0) << out.err;
   EXPECT_EQ(out.out, "");
   EXPECT_EQ(read_text_file(path("out")), want);
-  const Outcome again = quiet("translate " + toy + " --in " + quoted("in") + " --out " + quoted("out") + tokens);
+  const Outcome again =
+      quiet("translate " + toy + " --in " + quoted("in") + " --out " + quoted("out") + tokens);
   EXPECT_EQ(again.code, 1);
   EXPECT_TRUE(has(again.err, "--force")) << again.err;
-  EXPECT_EQ(quiet("translate " + toy + " --in " + quoted("in") + " --force --out " + quoted("out") + tokens).code, 0);
+  EXPECT_EQ(
+      quiet("translate " + toy + " --in " + quoted("in") + " --force --out " + quoted("out") + tokens).code,
+      0);
 }
 
 TEST_F(CliTranslate, JsonTellsScoresAndSeveralAnswers) {
@@ -99,9 +108,14 @@ TEST_F(CliTranslate, JsonTellsScoresAndSeveralAnswers) {
   EXPECT_GE(answers[0].find("score")->number(), answers[2].find("score")->number());
   EXPECT_EQ(parse_json(lines[1]).find("text")->string(), "");
   // The two forms of the penalty rank by other scores.
-  const Json g = parse_json(quiet("translate " + toy + " 'a dog.' --json --max-tokens 10 --length-penalty 2 --penalty-form gnmt").out);
-  const Json p = parse_json(quiet("translate " + toy + " 'a dog.' --json --max-tokens 10 --length-penalty 2 --penalty-form power").out);
-  EXPECT_NE(g.find("answers")->array()[0].find("score")->number(), p.find("answers")->array()[0].find("score")->number());
+  const Json g = parse_json(
+      quiet("translate " + toy + " 'a dog.' --json --max-tokens 10 --length-penalty 2 --penalty-form gnmt")
+          .out);
+  const Json p = parse_json(
+      quiet("translate " + toy + " 'a dog.' --json --max-tokens 10 --length-penalty 2 --penalty-form power")
+          .out);
+  EXPECT_NE(g.find("answers")->array()[0].find("score")->number(),
+            p.find("answers")->array()[0].find("score")->number());
 }
 
 TEST_F(CliTranslate, AlignmentsAsPicturesTextAndJson) {
@@ -128,8 +142,14 @@ TEST_F(CliTranslate, AlignmentsAsPicturesTextAndJson) {
     for (const Json& x : row.array()) sum += x.number();
     EXPECT_NEAR(sum, 1, 1e-4);
   }
-  EXPECT_EQ(parse_json(quiet(ask + " --json --alignment - --alignment-tokens").out).find("alignment")->find("source")->array().size(), 7u);
-  EXPECT_NE(quiet(ask + " --json --alignment - --alignment-layer 0").out, quiet(ask + " --json --alignment - --alignment-layer -1").out);
+  EXPECT_EQ(parse_json(quiet(ask + " --json --alignment - --alignment-tokens").out)
+                .find("alignment")
+                ->find("source")
+                ->array()
+                .size(),
+            7u);
+  EXPECT_NE(quiet(ask + " --json --alignment - --alignment-layer 0").out,
+            quiet(ask + " --json --alignment - --alignment-layer -1").out);
 }
 
 TEST_F(CliTranslate, MistakesAreTold) {
@@ -162,7 +182,8 @@ TEST_F(CliTranslate, BleuOfFilesAndOfTheModel) {
   const Outcome o = quiet("eval --hypothesis " + quoted("hyp") + " --reference " + quoted("ref") + " --json");
   ASSERT_EQ(o.code, 0) << o.err;
   const Json j = parse_json(o.out);
-  const std::vector<std::string> h = text_lines(read_text_file(path("hyp"))), r = text_lines(read_text_file(path("ref")));
+  const std::vector<std::string> h = text_lines(read_text_file(path("hyp"))),
+                                 r = text_lines(read_text_file(path("ref")));
   EXPECT_NEAR(j.find("bleu")->number(), bleu(h, r).score, 1e-9);
   EXPECT_NEAR(j.find("chrf")->number(), chrf(h, r), 1e-9);
   EXPECT_GT(j.find("bleu")->number(), 20);
@@ -170,18 +191,22 @@ TEST_F(CliTranslate, BleuOfFilesAndOfTheModel) {
   const Outcome text = quiet("eval --hypothesis " + quoted("ref") + " --reference " + quoted("ref"));
   EXPECT_TRUE(text.out.starts_with("BLEU 100.00   chrF2 100.00  (3 lines")) << text.out;
   put_file(path("short"), "a\n");
-  EXPECT_TRUE(has(quiet("eval --hypothesis " + quoted("short") + " --reference " + quoted("ref")).err, "has 1 lines"));
+  EXPECT_TRUE(has(quiet("eval --hypothesis " + quoted("short") + " --reference " + quoted("ref")).err,
+                  "has 1 lines"));
 
   // What the model says is a perfect translation of what it says.
   put_file(path("src"), "a dog.\n\ntwo cats\n");
   const std::string flags = " --beams 2 --max-tokens 10";
-  EXPECT_EQ(quiet("translate " + toy + " --in " + quoted("src") + " --out " + quoted("said") + flags).code, 0);
-  const Outcome self =
-      quiet("eval " + toy + " --translate " + quoted("src") + " " + quoted("said") + " --json --out " + quoted("kept") + flags);
+  EXPECT_EQ(quiet("translate " + toy + " --in " + quoted("src") + " --out " + quoted("said") + flags).code,
+            0);
+  const Outcome self = quiet("eval " + toy + " --translate " + quoted("src") + " " + quoted("said") +
+                             " --json --out " + quoted("kept") + flags);
   ASSERT_EQ(self.code, 0) << self.err;
   EXPECT_NEAR(parse_json(self.out).find("chrf")->number(), 100, 1e-6);
   EXPECT_EQ(read_text_file(path("kept")), read_text_file(path("said")));
-  EXPECT_EQ(parse_json(quiet("eval " + toy + " --source " + quoted("src") + " --reference " + quoted("said") + " --json" + flags).out)
+  EXPECT_EQ(parse_json(quiet("eval " + toy + " --source " + quoted("src") + " --reference " + quoted("said") +
+                             " --json" + flags)
+                           .out)
                 .find("bleu")
                 ->number(),
             parse_json(self.out).find("bleu")->number());
@@ -248,7 +273,8 @@ TEST_F(CliTranslate, LossOfADecoder) {
   put_file(folder / "gpt2/tokenizer.json", letters_json());
   std::string text;
   for (int i = 0; i < 60; ++i)
-    text += concat(i % 3 == 0 ? "the dog " : "a cat, ", static_cast<char>('a' + i % 26), i % 7 == 0 ? ". " : " ");
+    text +=
+        concat(i % 3 == 0 ? "the dog " : "a cat, ", static_cast<char>('a' + i % 26), i % 7 == 0 ? ". " : " ");
   put_file(path("text"), text);
   const Outcome o = quiet("eval " + quoted("gpt2") + " --loss " + quoted("text") + " --ctx-size 32 --json");
   ASSERT_EQ(o.code, 0) << o.err;
@@ -261,7 +287,8 @@ TEST_F(CliTranslate, LossOfADecoder) {
   for (std::size_t at = 0; at + 1 < ids.size(); at += 32) {
     const std::size_t n = std::min<std::size_t>(32, ids.size() - 1 - at);
     rapt::Run run(device);
-    Batch batch{.tokens = std::span(ids).subspan(at, n), .sequences = {{.first = 0, .count = static_cast<Dim>(n)}}};
+    Batch batch{.tokens = std::span(ids).subspan(at, n),
+                .sequences = {{.first = 0, .count = static_cast<Dim>(n)}}};
     const Tensor logits = forward(run, *c.model, batch);
     for (std::size_t t = 0; t < n; ++t) want.add(logits, static_cast<Dim>(t), ids[at + t + 1]);
   }
@@ -271,7 +298,8 @@ TEST_F(CliTranslate, LossOfADecoder) {
   EXPECT_NEAR(j.find("accuracy")->number(), want.right / n, 1e-9);
   EXPECT_EQ(j.find("objective")->string(), "causal");
   EXPECT_TRUE(quiet("eval " + quoted("gpt2") + " --accuracy " + quoted("text")).out.starts_with("loss "));
-  EXPECT_TRUE(has(quiet("eval " + quoted("gpt2") + " --loss " + quoted("text") + " --ctx-size 500").err, "learned positions for 128"));
+  EXPECT_TRUE(has(quiet("eval " + quoted("gpt2") + " --loss " + quoted("text") + " --ctx-size 500").err,
+                  "learned positions for 128"));
 }
 
 std::string fixed_text(double x) {
@@ -286,8 +314,9 @@ TEST_F(CliTranslate, HiddenTokensOfAnEncoder) {
   json.replace(json.find("<unk>"), 5, "<msk>");  // 2 hides
   json.replace(json.find("\"<unk>\""), 7, "\"<msk>\"");
   put_file(folder / "bert/tokenizer.json", json);
-  put_file(folder / "bert/tokenizer_config.json",
-           R"({"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": "<msk>", "pad_token": "<pad>", "eos_token": "</s>"})");
+  put_file(
+      folder / "bert/tokenizer_config.json",
+      R"({"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": "<msk>", "pad_token": "<pad>", "eos_token": "</s>"})");
   std::string text;
   for (int i = 0; i < 200; ++i) text += "the cat sees a dog ";
   put_file(path("text"), text);
@@ -307,7 +336,8 @@ TEST_F(CliTranslate, HiddenTokensOfAnEncoder) {
   EXPECT_GT(a.find("loss")->number(), 1);
 
   // rapt fill: words for the masks, from the command line, a file and standard input alike.
-  const Outcome filled = quiet("fill " + quoted("bert") + " 'the <msk>at sees' 'a<msk><msk>' --top-k 3 --json");
+  const Outcome filled =
+      quiet("fill " + quoted("bert") + " 'the <msk>at sees' 'a<msk><msk>' --top-k 3 --json");
   ASSERT_EQ(filled.code, 0) << filled.err;
   std::istringstream lines(filled.out);
   std::string first, second;
@@ -319,12 +349,15 @@ TEST_F(CliTranslate, HiddenTokensOfAnEncoder) {
   EXPECT_EQ(mask.find("position")->integer(), 4);
   ASSERT_EQ(mask.find("guesses")->array().size(), 3u);
   const Json& best = mask.find("guesses")->array()[0];
-  EXPECT_GE(best.find("probability")->number(), mask.find("guesses")->array()[1].find("probability")->number());
+  EXPECT_GE(best.find("probability")->number(),
+            mask.find("guesses")->array()[1].find("probability")->number());
   put_file(path("masked"), "the <msk>at sees\na<msk><msk>\n");
   EXPECT_EQ(quiet("fill " + quoted("bert") + " --in " + quoted("masked") + " -k 3 --json").out, filled.out);
-  EXPECT_EQ(run("fill " + quoted("bert") + " - -k 3 --json", "cat " + quoted("masked") + " |").out, filled.out);
+  EXPECT_EQ(run("fill " + quoted("bert") + " - -k 3 --json", "cat " + quoted("masked") + " |").out,
+            filled.out);
   const Outcome plain = quiet("fill " + quoted("bert") + " 'the <msk>at sees' -k 1");
-  EXPECT_EQ(plain.out, "  " + fixed_text(best.find("probability")->number()) + "  " + best.find("token")->string() + "\n");
+  EXPECT_EQ(plain.out, "  " + fixed_text(best.find("probability")->number()) + "  " +
+                           best.find("token")->string() + "\n");
   EXPECT_EQ(quiet("fill " + quoted("bert") + " 'no mask'").code, 2);
   EXPECT_TRUE(has(quiet("run " + quoted("bert") + " 'the <msk>'").err, "use `rapt fill`"));
 }
@@ -337,17 +370,22 @@ TEST_F(CliTranslate, ClassesOfLines) {
     if (AttnRecipe* a = p.self()) a->heads = 3;
   Model model(resolve(r));
   randomise(model, 3);
-  const TokenizerFiles files{letters_json(),
-                             R"({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "pad_token": "<pad>"})"};
-  write_model_folder(model, {.tokenizer = &files, .eos = 1, .pad = 0, .class_names = {"red", "green", "blue"}}, path("classes"), false);
-  const std::vector<std::string> green = {"a dog", "two cats", "the sun is far too long a line", "x"}, blue = {"no", "yes, yes", "why?"};
+  const TokenizerFiles files{
+      letters_json(),
+      R"({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "pad_token": "<pad>"})"};
+  write_model_folder(model,
+                     {.tokenizer = &files, .eos = 1, .pad = 0, .class_names = {"red", "green", "blue"}},
+                     path("classes"), false);
+  const std::vector<std::string> green = {"a dog", "two cats", "the sun is far too long a line", "x"},
+                                 blue = {"no", "yes, yes", "why?"};
   std::string text;
   for (const std::string& s : green) text += s + "\n\n";
   put_file(path("green"), text);
   text.clear();
   for (const std::string& s : blue) text += s + "\n";
   put_file(path("blue"), text);
-  const Outcome o = quiet("eval " + quoted("classes") + " --classify 'green=" + path("green") + ",blue=" + path("blue") + "' --json");
+  const Outcome o = quiet("eval " + quoted("classes") + " --classify 'green=" + path("green") +
+                          ",blue=" + path("blue") + "' --json");
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(has(o.err, "1 of 7 lines are longer")) << o.err;
   const Json j = parse_json(o.out);
@@ -389,8 +427,8 @@ TEST_F(CliTranslate, ClassesOfLines) {
   EXPECT_NEAR(j.find("accuracy")->number(), want.right / 7, 1e-9);
   EXPECT_NEAR(j.find("loss")->number(), want.loss / 7, 1e-5);
   EXPECT_NEAR(j.find("labels")->array()[0].find("accuracy")->number(), of_green.right / 4, 1e-9);
-  const Outcome plain =
-      quiet("eval " + quoted("classes") + " -q --classify green=" + quoted("green") + " --classify blue=" + quoted("blue"));
+  const Outcome plain = quiet("eval " + quoted("classes") + " -q --classify green=" + quoted("green") +
+                              " --classify blue=" + quoted("blue"));
   EXPECT_TRUE(has(plain.out, "(7 lines)")) << plain.out << plain.err;
   const Outcome wrong = quiet("eval " + quoted("classes") + " --classify gren=" + quoted("green"));
   EXPECT_EQ(wrong.code, 2);

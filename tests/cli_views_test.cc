@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The views massive, outliers, gates, lens, norms, compare and positions as people call them: on toys whose values transformers computed.
+// The views massive, outliers, gates, lens, norms, compare and positions as people call them: on toys whose
+// values transformers computed.
 #include <algorithm>
 
 #include "rapt/base/json.h"
@@ -33,7 +34,9 @@ bool says(std::string text, std::string_view words) {
   return has(text, words);
 }
 
-double at(const Json& grid, std::size_t row, std::size_t column) { return grid.array()[row].array()[column].number(); }
+double at(const Json& grid, std::size_t row, std::size_t column) {
+  return grid.array()[row].array()[column].number();
+}
 
 TEST_F(CliViews, ValuesAreThoseOfTransformers) {
   const std::string path = std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/lens.json";
@@ -52,15 +55,18 @@ TEST_F(CliViews, ValuesAreThoseOfTransformers) {
         EXPECT_NEAR(at(*lens.find("entropy"), r, t), want("entropy"), 1e-4) << name;
         EXPECT_EQ(lens.find("top_ids")->array()[r].array()[t].array()[0].number(), want("top")) << name;
         EXPECT_EQ(at(*lens.find("rank"), r, t), want("rank")) << name;
-        EXPECT_NEAR(at(*norms.find("stacks")->array()[0].find("residual"), r, t), want("length"), 1e-3) << name;
-        EXPECT_NEAR(at(*massive.find("stacks")->array()[0].find("largest"), r, t), want("largest"), 1e-3) << name;
+        EXPECT_NEAR(at(*norms.find("stacks")->array()[0].find("residual"), r, t), want("length"), 1e-3)
+            << name;
+        EXPECT_NEAR(at(*massive.find("stacks")->array()[0].find("largest"), r, t), want("largest"), 1e-3)
+            << name;
       }
   }
 }
 
 TEST_F(CliViews, TextSaysWhatItMeans) {
   const std::string ids = " --ids '3 5 7 5 7 9 11 4' -q -t 1";
-  const Outcome massive = run("inspect massive " + toy("llama3.1") + ids + " --zero --mean --above 1 --ratio 2 --window 4");
+  const Outcome massive =
+      run("inspect massive " + toy("llama3.1") + ids + " --zero --mean --above 1 --ratio 2 --window 4");
   ASSERT_EQ(massive.code, 0) << massive.err;
   EXPECT_TRUE(says(massive.out, "Yes, there are massive activations")) << massive.out;
   EXPECT_TRUE(says(massive.out, "massive activations set to zero"));
@@ -68,7 +74,8 @@ TEST_F(CliViews, TextSaysWhatItMeans) {
   const Outcome none = run("inspect massive " + toy("t5") + ids);
   EXPECT_TRUE(says(none.out, "In the encoder stack: No, nothing meets the criterion")) << none.out;
   const Outcome outliers = run("inspect outliers " + toy("llama3.1") + ids + " --above 1.5");
-  EXPECT_TRUE(says(outliers.out, "|x| of 1.5 or more in at least 25 % of the layers and 6 % of the rows")) << outliers.out << outliers.err;
+  EXPECT_TRUE(says(outliers.out, "|x| of 1.5 or more in at least 25 % of the layers and 6 % of the rows"))
+      << outliers.out << outliers.err;
   const Outcome bert = run("inspect lens " + toy("bert") + ids + " --top 2");
   EXPECT_TRUE(says(bert.out, "no norm (this model norms every layer's result")) << bert.out;
   EXPECT_TRUE(says(bert.out, "Token number 2 by probability"));
@@ -82,12 +89,14 @@ TEST_F(CliViews, AModelComparedWithItselfIsEqual) {
   EXPECT_EQ(same.find("kl_mean")->number(), 0);
   EXPECT_EQ(same.find("top1_agreement")->number(), 1);
   EXPECT_EQ(same.find("layers")->array().size(), 4u);
-  const Json other = facts("compare " + toy("llama3.1") + " " + toy("llama1") + ids);  // two layers: only the answers are compared
+  // Two layers: only the answers are compared.
+  const Json other = facts("compare " + toy("llama3.1") + " " + toy("llama1") + ids);
   EXPECT_GT(other.find("kl_mean")->number(), 0.01);
   EXPECT_TRUE(other.find("layers")->array().empty());
 }
 
-// Without a target the decoder reads what it would answer itself: its last layer has every next token of that answer in front.
+// Without a target the decoder reads what it would answer itself: its last layer has every next token of
+// that answer in front.
 TEST_F(CliViews, AnEncoderDecoderIsSeenReadingItsOwnAnswer) {
   const Json lens = facts("lens " + toy("t5") + " --ids '3 5 7 9 4'");
   const Json::Array& ranks = lens.find("rank")->array();
@@ -95,10 +104,12 @@ TEST_F(CliViews, AnEncoderDecoderIsSeenReadingItsOwnAnswer) {
   ASSERT_GT(last.size(), 1u);
   for (std::size_t i = 0; i + 1 < last.size(); ++i) EXPECT_EQ(last[i].integer(), 1) << i;
   EXPECT_EQ(last.back().integer(), 0);  // nothing stands behind the last token
-  EXPECT_TRUE(says(run("inspect norms " + toy("t5") + " --ids '3 5 7 9 4' -q").out, "5 tokens of the source"));
+  EXPECT_TRUE(
+      says(run("inspect norms " + toy("t5") + " --ids '3 5 7 9 4' -q").out, "5 tokens of the source"));
 }
 
-// All logits alike: the answer is the first token of the vocabulary over and over, and every token is as improbable as the vocabulary is large.
+// All logits alike: the answer is the first token of the vocabulary over and over, and every token is as
+// improbable as the vocabulary is large.
 TEST_F(CliViews, EditsReachAnswersAndRefuseWhatNeedsOnePass) {
   const std::string on = "run " + toy("gpt2") + " --ids '3 5 7' --temp 0 -n 4 --ignore-eos --json -q -t 1";
   const auto ids = [&](const std::string& flags) {
@@ -118,7 +129,9 @@ TEST_F(CliViews, EditsReachAnswersAndRefuseWhatNeedsOnePass) {
 TEST_F(CliViews, CrossAttentionHasNoTokenItself) {
   const Outcome o = run("inspect attention " + toy("t5") + " --cross --ids '3 5 7 9 4' -q -t 1");
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_TRUE(says(o.out, "cross-attention, layer") && !says(o.out, "itself") && !says(o.out, "the one before")) << o.out;
+  EXPECT_TRUE(says(o.out, "cross-attention, layer") && !says(o.out, "itself") &&
+              !says(o.out, "the one before"))
+      << o.out;
   const Json heads = facts("heads " + toy("t5") + " --ids '3 5 7 9 4'");
   for (const Json& h : heads.find("heads")->array()) {
     EXPECT_EQ(h.find("self")->is_null(), h.find("cross")->boolean());
@@ -129,7 +142,8 @@ TEST_F(CliViews, CrossAttentionHasNoTokenItself) {
 // The attention of a recurrent decoder (Bahdanau et al. 2015): one head, to the source.
 TEST_F(CliViews, RecurrentDecodersShowTheirAttention) {
   Model model(with_settings(preset("bahdanau"),
-                            std::vector<std::string>{"width=16", "vocab=31", "encoder.recurrent.width=12", "decoder.recurrent.width=12"}));
+                            std::vector<std::string>{"width=16", "vocab=31", "encoder.recurrent.width=12",
+                                                     "decoder.recurrent.width=12"}));
   randomise(model, 3);
   write_model_folder(model, {.decoder_start = 2}, folder / "bahdanau", false);
   const std::string on = "'" + folder / "bahdanau" + "' --ids '3 5 7 9'";
@@ -143,7 +157,8 @@ TEST_F(CliViews, RecurrentDecodersShowTheirAttention) {
     EXPECT_NEAR(sum, 1, 1e-5);
   }
   for (const char* view : {"heads ", "report "}) {
-    const Outcome o = run(std::string("inspect ") + view + on + " -q -t 1" + (view[0] == 'r' ? " --html '" + folder / "r.html" + "'" : ""));
+    const Outcome o = run(std::string("inspect ") + view + on + " -q -t 1" +
+                          (view[0] == 'r' ? " --html '" + folder / "r.html" + "'" : ""));
     EXPECT_EQ(o.code, 1) << o.err;
     EXPECT_TRUE(says(o.err, "rapt translate --alignment")) << o.err;
   }

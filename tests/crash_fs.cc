@@ -16,7 +16,8 @@ void apply(Image& disk, const CrashFs::Op& op, const CrashFs::Fate& fate) {
     case Kind::link: node.names[op.name] = op.child; break;
     case Kind::unlink: node.names.erase(op.name); break;
     case Kind::rename:
-      if (const auto old = node.names.find(op.name); old != node.names.end() && old->second == op.child) node.names.erase(old);
+      if (const auto old = node.names.find(op.name); old != node.names.end() && old->second == op.child)
+        node.names.erase(old);
       node.names[op.to] = op.child;
       break;
     case Kind::resize: node.bytes.resize(op.size); break;
@@ -25,7 +26,8 @@ void apply(Image& disk, const CrashFs::Op& op, const CrashFs::Fate& fate) {
         if (fate.what == CrashFs::Fate::torn && random_below(2, fate.seed, at) == 0) continue;
         const std::size_t end = std::min(op.bytes.size(), at + fate.sector);
         if (node.bytes.size() < end) node.bytes.resize(end);
-        std::copy(op.bytes.begin() + static_cast<std::ptrdiff_t>(at), op.bytes.begin() + static_cast<std::ptrdiff_t>(end),
+        std::copy(op.bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                  op.bytes.begin() + static_cast<std::ptrdiff_t>(end),
                   node.bytes.begin() + static_cast<std::ptrdiff_t>(at));
       }
       break;
@@ -34,7 +36,9 @@ void apply(Image& disk, const CrashFs::Op& op, const CrashFs::Fate& fate) {
   }
 }
 
-bool of_names(CrashFs::Kind kind) { return kind == CrashFs::Kind::link || kind == CrashFs::Kind::unlink || kind == CrashFs::Kind::rename; }
+bool of_names(CrashFs::Kind kind) {
+  return kind == CrashFs::Kind::link || kind == CrashFs::Kind::unlink || kind == CrashFs::Kind::rename;
+}
 
 }  // namespace
 
@@ -95,7 +99,11 @@ void CrashFs::link(const std::string& path, bool folder) {
   const auto [node, name] = place(path);
   if (live_.find(path) >= 0) fail(path, ": File exists");
   live_.nodes.push_back({.folder = folder});
-  record({.kind = Kind::link, .path = path, .node = node, .child = static_cast<int>(live_.nodes.size()) - 1, .name = name});
+  record({.kind = Kind::link,
+          .path = path,
+          .node = node,
+          .child = static_cast<int>(live_.nodes.size()) - 1,
+          .name = name});
 }
 
 void CrashFs::make_folder(const std::string& path) { link(path, true); }
@@ -110,8 +118,12 @@ void CrashFs::create(const std::string& path, std::span<const std::byte> bytes) 
   record({.kind = Kind::sync, .path = path, .node = node});
 }
 
-void CrashFs::sync_folder(const std::string& path) { record({.kind = Kind::sync, .path = path, .node = need(path)}); }
-void CrashFs::sync_file(const std::string& path) { record({.kind = Kind::sync, .path = path, .node = need(path)}); }
+void CrashFs::sync_folder(const std::string& path) {
+  record({.kind = Kind::sync, .path = path, .node = need(path)});
+}
+void CrashFs::sync_file(const std::string& path) {
+  record({.kind = Kind::sync, .path = path, .node = need(path)});
+}
 void CrashFs::promise(std::int64_t n) { record({.kind = Kind::promise, .path = "", .promised = n}); }
 
 void CrashFs::overwrite(const std::string& path, std::span<const std::byte> bytes) {
@@ -126,7 +138,8 @@ void CrashFs::rename(const std::string& from, const std::string& to) {
   const auto [target, new_name] = place(to);
   if (node != target) fail(to, ": this file system renames within one folder only");
   if (exists(to)) fail(to, ": exists already");
-  record({.kind = Kind::rename, .path = from, .node = node, .child = need(from), .name = name, .to = new_name});
+  record(
+      {.kind = Kind::rename, .path = from, .node = node, .child = need(from), .name = name, .to = new_name});
 }
 
 void CrashFs::remove_all(const std::string& path) {
@@ -139,7 +152,8 @@ void CrashFs::remove_all(const std::string& path) {
 
 std::vector<std::string> CrashFs::list(const std::string& folder) const {
   std::vector<std::string> names;
-  for (const auto& [name, node] : live_.nodes[static_cast<std::size_t>(need(folder))].names) names.push_back(name);
+  for (const auto& [name, node] : live_.nodes[static_cast<std::size_t>(need(folder))].names)
+    names.push_back(name);
   return names;
 }
 
@@ -157,7 +171,9 @@ std::shared_ptr<void> CrashFs::lock(const std::string& path) {
 
 std::vector<std::size_t> CrashFs::pending(std::size_t end) const {
   std::vector<std::size_t> out;
-  std::set<int> synced, gone;  // synced later than the operation looked at; unlinked for good: what happens in there makes no difference
+  // synced later than the operation looked at; unlinked for good: what happens in there makes no
+  // difference
+  std::set<int> synced, gone;
   for (std::size_t i = end; i-- > 0;) {
     const Op& op = ops_[i];
     if (op.kind == Kind::sync) synced.insert(op.node);
@@ -168,8 +184,8 @@ std::vector<std::size_t> CrashFs::pending(std::size_t end) const {
   return out;
 }
 
-Image CrashFs::crash(const Image& settled, std::size_t begin, std::size_t end, const std::vector<std::size_t>& pending,
-                     const std::vector<Fate>& fates) const {
+Image CrashFs::crash(const Image& settled, std::size_t begin, std::size_t end,
+                     const std::vector<std::size_t>& pending, const std::vector<Fate>& fates) const {
   Image disk = settled;
   disk.nodes.resize(live_.nodes.size());  // those without a name yet cannot be seen
   for (std::size_t i = 0; i < disk.nodes.size(); ++i) disk.nodes[i].folder = live_.nodes[i].folder;
@@ -185,11 +201,13 @@ void CrashFs::settle(Image& disk, std::size_t begin, std::size_t end) const {
   disk.nodes.resize(live_.nodes.size());
   for (std::size_t i = begin; i < end; ++i) {
     apply(disk, ops_[i], {});
-    if (ops_[i].kind == Kind::unlink) disk.nodes[static_cast<std::size_t>(ops_[i].child)] = {};  // nobody reaches it any more
+    // Nobody reaches it any more.
+    if (ops_[i].kind == Kind::unlink) disk.nodes[static_cast<std::size_t>(ops_[i].child)] = {};
   }
 }
 
-std::vector<std::vector<CrashFs::Fate>> CrashFs::fates(const std::vector<std::size_t>& pending, int random, std::uint64_t seed) const {
+std::vector<std::vector<CrashFs::Fate>> CrashFs::fates(const std::vector<std::size_t>& pending, int random,
+                                                       std::uint64_t seed) const {
   const std::size_t n = pending.size();
   const Fate lost{.what = Fate::lost}, kept;
   std::vector<std::vector<Fate>> out{std::vector<Fate>(n, lost)};
@@ -206,7 +224,8 @@ std::vector<std::vector<CrashFs::Fate>> CrashFs::fates(const std::vector<std::si
     for (std::uint64_t k = 0; k < 3; ++k)
       split(kept, [&](std::size_t i) {
         const bool write = ops_[pending[i]].kind == Kind::write;
-        return write ? Fate{.what = Fate::torn, .sector = sector, .seed = mix_key(mix_key(seed, k), i)} : kept;
+        return write ? Fate{.what = Fate::torn, .sector = sector, .seed = mix_key(mix_key(seed, k), i)}
+                     : kept;
       });
   for (std::size_t i = 0; i < n; ++i) {
     out.emplace_back(n, kept)[i] = lost;
@@ -218,27 +237,30 @@ std::vector<std::vector<CrashFs::Fate>> CrashFs::fates(const std::vector<std::si
       const Random4 r = philox(seed, static_cast<std::uint64_t>(k), i);
       const bool write = ops_[pending[i]].kind == Kind::write;
       if (r[0] % 2 == 0) fates[i] = lost;
-      else if (write && r[0] % 4 == 1) fates[i] = {.what = Fate::torn, .sector = r[1] % 2 ? std::size_t{512} : 4096, .seed = r[2]};
+      else if (write && r[0] % 4 == 1)
+        fates[i] = {.what = Fate::torn, .sector = r[1] % 2 ? std::size_t{512} : 4096, .seed = r[2]};
     }
   }
   return out;
 }
 
 std::string Verdict::text() const {
-  return concat(disks, " disks after ", prefixes, " crash points, ", distinct, " distinct: ", lost, " lost, ", invalid, " invalid, ", few,
-                " with fewer than two states, ", half, " half-written to be seen, ", stuck, " stuck",
-                example.empty() ? "" : "\n  e.g. " + example);
+  return concat(disks, " disks after ", prefixes, " crash points, ", distinct, " distinct: ", lost, " lost, ",
+                invalid, " invalid, ", few, " with fewer than two states, ", half,
+                " half-written to be seen, ", stuck, " stuck", example.empty() ? "" : "\n  e.g. " + example);
 }
 
 Verdict replay_crashes(const CrashFs& recorded, const Replay& how) {
   Verdict v;
   std::set<std::uint64_t> seen;
   std::int64_t promised = how.promised, kept = how.kept;
-  Image base = recorded.start();  // with all operations before the first pending one: that one only moves forward
+  // With all operations before the first pending one: that one only moves forward.
+  Image base = recorded.start();
   std::size_t settled = 0;
   for (std::size_t end = 0; end <= recorded.ops().size(); ++end) {
     if (end > 0)
-      if (const auto& op = recorded.ops()[end - 1]; op.kind == CrashFs::Kind::promise && op.promised > promised)
+      if (const auto& op = recorded.ops()[end - 1];
+          op.kind == CrashFs::Kind::promise && op.promised > promised)
         promised = op.promised, ++kept;
     ++v.prefixes;
     const std::vector<std::size_t> pending = recorded.pending(end);
@@ -266,8 +288,10 @@ Verdict replay_crashes(const CrashFs& recorded, const Replay& how) {
           why = e.what();
         }
       if (v.failures() > before && v.example.empty()) {
-        v.example = concat("after ", end, " operations (last: ", end > 0 ? recorded.ops()[end - 1].path : "none", "), outcome ", number,
-                           ": save ", promised, " was promised, ", found.newest, " found, ", found.valid, " valid ", why);
+        v.example =
+            concat("after ", end, " operations (last: ", end > 0 ? recorded.ops()[end - 1].path : "none",
+                   "), outcome ", number, ": save ", promised, " was promised, ", found.newest, " found, ",
+                   found.valid, " valid ", why);
         for (const std::string& s : found.said) v.example += "; " + s;
       }
     }

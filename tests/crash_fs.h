@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file system in memory that remembers every operation and can say what a disk may hold after the power went at any of them.
+// A file system in memory that remembers every operation and can say what a disk may hold after the power
+// went at any of them.
 //
-// What survives for certain: contents that a sync of the file followed, and names that a sync of their folder followed. Everything else may
-// be there or not, each operation alone (so also in another order than it was made), and unsynced contents may be there in part, by sectors.
-// A sync of a file does not make its name durable, a sync of a folder not what is in its files or in folders below. A rename happens or does
+// What survives for certain: contents that a sync of the file followed, and names that a sync of their
+// folder followed. Everything else may be there or not, each operation alone (so also in another order than
+// it was made), and unsynced contents may be there in part, by sectors. A sync of a file does not make its
+// name durable, a sync of a folder not what is in its files or in folders below. A rename happens or does
 // not: journaling file systems promise that much, and a rename by halves would be two names for one folder.
 #pragma once
 #include <cstddef>
@@ -43,7 +45,8 @@ class CrashFs : public Fs {
     std::size_t size = 0;  // of resize
     std::int64_t promised = -1;
   };
-  // What becomes of an operation that was not synced. torn: sectors of a write, each by the toss of a seeded coin; the rest stays as it was.
+  // What becomes of an operation that was not synced. torn: sectors of a write, each by the toss of a
+  // seeded coin; the rest stays as it was.
   struct Fate {
     enum { lost, kept, torn } what = kept;
     std::size_t sector = 512;
@@ -54,7 +57,8 @@ class CrashFs : public Fs {
   explicit CrashFs(Image after_crash) : start_(std::move(after_crash)), live_(start_) {}
 
   void make_folder(const std::string& path) override;
-  void create(const std::string& path, std::span<const std::byte> bytes) override;  // link, resize, write, sync
+  // Link, resize, write, sync.
+  void create(const std::string& path, std::span<const std::byte> bytes) override;
   void sync_folder(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
   void remove_all(const std::string& path) override;  // one unlink after the other, the folder last
@@ -65,7 +69,8 @@ class CrashFs : public Fs {
   std::shared_ptr<void> lock(const std::string& path) override;
 
   // What careless savers do.
-  void overwrite(const std::string& path, std::span<const std::byte> bytes);  // in place, not synced; made where it is not there
+  // In place, not synced; made where it is not there.
+  void overwrite(const std::string& path, std::span<const std::byte> bytes);
   void sync_file(const std::string& path);
   // The n-th save was reported as done: from here on no crash may lose it.
   void promise(std::int64_t n);
@@ -75,23 +80,30 @@ class CrashFs : public Fs {
   const Image& live() const { return live_; }  // what a process that is killed leaves
   // Operations among the first `end` that no sync had made durable by then.
   std::vector<std::size_t> pending(std::size_t end) const;
-  // The disk after a crash behind the first `end` operations: what was synced, and of the pending ones what their fate says (in their order).
-  Image crash(std::size_t end, const std::vector<std::size_t>& pending, const std::vector<Fate>& fates) const {
+  // The disk after a crash behind the first `end` operations: what was synced, and of the pending ones
+  // what their fate says (in their order).
+  Image crash(std::size_t end, const std::vector<std::size_t>& pending,
+              const std::vector<Fate>& fates) const {
     return crash(start_, 0, end, pending, fates);
   }
-  // The same from a disk on which the first `begin` operations, none of them pending, have been settled before.
-  Image crash(const Image& settled, std::size_t begin, std::size_t end, const std::vector<std::size_t>& pending,
-              const std::vector<Fate>& fates) const;
+  // The same from a disk on which the first `begin` operations, none of them pending, have been
+  // settled before.
+  Image crash(const Image& settled, std::size_t begin, std::size_t end,
+              const std::vector<std::size_t>& pending, const std::vector<Fate>& fates) const;
   void settle(Image& disk, std::size_t begin, std::size_t end) const;
   const Image& start() const { return start_; }
   // Contents, to be changed behind everybody's back.
-  std::vector<std::byte>& damage(const std::string& path) { return live_.nodes[static_cast<std::size_t>(need(path))].bytes; }
-  // Ways for the pending operations to go: all or none, names without contents and contents without names, torn at 512 and at 4096 bytes,
-  // every single one lost or kept alone, and `random` seeded mixtures.
-  std::vector<std::vector<Fate>> fates(const std::vector<std::size_t>& pending, int random, std::uint64_t seed) const;
+  std::vector<std::byte>& damage(const std::string& path) {
+    return live_.nodes[static_cast<std::size_t>(need(path))].bytes;
+  }
+  // Ways for the pending operations to go: all or none, names without contents and contents without names,
+  // torn at 512 and at 4096 bytes, every single one lost or kept alone, and `random` seeded mixtures.
+  std::vector<std::vector<Fate>> fates(const std::vector<std::size_t>& pending, int random,
+                                       std::uint64_t seed) const;
 
   std::uint64_t free = std::uint64_t{1} << 40;
-  std::size_t fail_at = ~std::size_t{0}, fail_until = 0;  // operations of these numbers (from, below) fail and change nothing
+  // Operations of these numbers (from, below) fail and change nothing.
+  std::size_t fail_at = ~std::size_t{0}, fail_until = 0;
   std::function<bool(const Op&)> omit;  // true: left out, as if the saver did not know that it is needed
   std::function<void(const Op&)> after;  // watches
 
@@ -110,17 +122,34 @@ class CrashFs : public Fs {
 // Hands everything on, after `before` has seen it: to fail or to die there.
 class HookFs : public Fs {
  public:
-  HookFs(Fs& under, std::function<void(const char* what, const std::string& path)> before) : under_(under), before_(std::move(before)) {}
-  void make_folder(const std::string& path) override { before_("make_folder", path), under_.make_folder(path); }
-  void create(const std::string& path, std::span<const std::byte> bytes) override { before_("create", path), under_.create(path, bytes); }
-  void sync_folder(const std::string& path) override { before_("sync_folder", path), under_.sync_folder(path); }
-  void rename(const std::string& from, const std::string& to) override { before_("rename", from), under_.rename(from, to); }
+  HookFs(Fs& under, std::function<void(const char* what, const std::string& path)> before)
+      : under_(under), before_(std::move(before)) {}
+  void make_folder(const std::string& path) override {
+    before_("make_folder", path), under_.make_folder(path);
+  }
+  void create(const std::string& path, std::span<const std::byte> bytes) override {
+    before_("create", path), under_.create(path, bytes);
+  }
+  void sync_folder(const std::string& path) override {
+    before_("sync_folder", path), under_.sync_folder(path);
+  }
+  void rename(const std::string& from, const std::string& to) override {
+    before_("rename", from), under_.rename(from, to);
+  }
   void remove_all(const std::string& path) override { before_("remove_all", path), under_.remove_all(path); }
   bool exists(const std::string& path) const override { return before_("exists", path), under_.exists(path); }
-  std::vector<std::string> list(const std::string& folder) const override { return before_("list", folder), under_.list(folder); }
-  std::vector<std::byte> read(const std::string& path) const override { return before_("read", path), under_.read(path); }
-  std::uint64_t free_bytes(const std::string& folder) const override { return before_("free_bytes", folder), under_.free_bytes(folder); }
-  std::shared_ptr<void> lock(const std::string& path) override { return before_("lock", path), under_.lock(path); }
+  std::vector<std::string> list(const std::string& folder) const override {
+    return before_("list", folder), under_.list(folder);
+  }
+  std::vector<std::byte> read(const std::string& path) const override {
+    return before_("read", path), under_.read(path);
+  }
+  std::uint64_t free_bytes(const std::string& folder) const override {
+    return before_("free_bytes", folder), under_.free_bytes(folder);
+  }
+  std::shared_ptr<void> lock(const std::string& path) override {
+    return before_("lock", path), under_.lock(path);
+  }
 
  private:
   Fs& under_;
@@ -150,10 +179,12 @@ struct Verdict {
 
 struct Replay {
   std::function<Found(Fs&)> load;
-  std::function<void(CrashFs&)> go_on;  // on every distinct disk, after loading: throws where the store cannot be used any more
+  // On every distinct disk, after loading: throws where the store cannot be used any more.
+  std::function<void(CrashFs&)> go_on;
   int random = 6;
   std::uint64_t seed = 1;
-  std::int64_t promised = -1, kept = 0;  // what had been promised before the recording began, and how many states
+  // What had been promised before the recording began, and how many states.
+  std::int64_t promised = -1, kept = 0;
 };
 
 Verdict replay_crashes(const CrashFs& recorded, const Replay& how);

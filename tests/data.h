@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that tests read but the project does not ship: texts, tokenizer files, small models. RAPT_DATA names their folder; without it,
-// ../shared/data beside the source tree. A test that misses its file is skipped, and scripts/test lists it:
+// Files that tests read but the project does not ship: texts, tokenizer files, small models. RAPT_DATA names
+// their folder; without it, ../shared/data beside the source tree. A test that misses its file is skipped,
+// and scripts/test lists it:
 //   const auto file = data_file("text/tinyshakespeare.txt");
 //   if (!file) GTEST_SKIP() << no_data("text/tinyshakespeare.txt");
-// Released models (scripts/get-models brings them) lie in the folders that RAPT_MODELS names, with ':' between them:
+// Released models (scripts/get-models brings them) lie in the folders that RAPT_MODELS names, with ':'
+// between them:
 //   const auto model = model_file("gemma-3-270m-q4_k_m.gguf");
 //   if (!model) GTEST_SKIP() << no_model("gemma-3-270m-q4_k_m.gguf");
 #pragma once
@@ -17,7 +19,8 @@ namespace rapt::test {
 
 inline std::filesystem::path data_folder() {
   const char* set = std::getenv("RAPT_DATA");
-  return set && *set ? std::filesystem::path(set) : std::filesystem::path(RAPT_SOURCE_DIR) / ".." / "shared" / "data";
+  return set && *set ? std::filesystem::path(set)
+                     : std::filesystem::path(RAPT_SOURCE_DIR) / ".." / "shared" / "data";
 }
 
 inline std::optional<std::filesystem::path> data_file(const std::string& name) {
@@ -27,7 +30,9 @@ inline std::optional<std::filesystem::path> data_file(const std::string& name) {
   return path;
 }
 
-inline std::string no_data(const std::string& name) { return "no " + name + " in the data folder; set RAPT_DATA to where it is"; }
+inline std::string no_data(const std::string& name) {
+  return "no " + name + " in the data folder; set RAPT_DATA to where it is";
+}
 
 inline std::optional<std::filesystem::path> model_file(const std::string& name) {
   const char* set = std::getenv("RAPT_MODELS");

@@ -3,14 +3,16 @@
 """Every command of README.md, docs/*.md and their like: its verb and flags exist, and it runs.
 
 A block of commands (```sh) has a mark before it:
-  <!-- run: quick -->            runs here, on toy models that this test makes under the names that the docs use
-  <!-- run: long -->             runs only with --long: real models of RAPT_MODELS, where there are such, before the toys
-  <!-- run: no (why) -->         does not run; its verbs and flags are still checked
+  <!-- run: quick -->     runs here, on toy models that this test makes under the names that the docs use
+  <!-- run: long -->      runs only with --long: real models of RAPT_MODELS, where there are such, before
+                          the toys
+  <!-- run: no (why) -->  does not run; its verbs and flags are still checked
 After quick or long come changes that scale the block, with bars between them:
   | --steps 2000 => --steps 5    one text for another, in every command of the block
   | skip scripts/get-models      commands that begin so are left out
-A block may have two marks, one for each form; with quick alone the long form runs it the same way. A block without a mark fails, so do
-commands that stand in an indented block. Commands of one file run in one folder, one after the other, with "Hello" as standard input.
+A block may have two marks, one for each form; with quick alone the long form runs it the same way. A block
+without a mark fails, so do commands that stand in an indented block. Commands of one file run in one folder,
+one after the other, with "Hello" as standard input.
 
   tests/docs_test.py [--build DIR] [--long] [--keep] [FILE.md …]
 """
@@ -37,7 +39,8 @@ class Mark:
     def __init__(self, text, where):
         parts = [p.strip() for p in re.split(r"\s\|\s", text)]
         self.kind, _, rest = parts[0].partition(" ")
-        if self.kind not in ("quick", "long", "no") or (self.kind != "no" and rest) or (self.kind == "no" and not rest.strip("() ")):
+        if (self.kind not in ("quick", "long", "no") or (self.kind != "no" and rest)
+            or (self.kind == "no" and not rest.strip("() "))):
             raise Fault(f"{where}: the mark '{text}' is none of 'quick', 'long', 'no (why)'")
         self.changes, self.skips = [], []
         for p in parts[1:]:
@@ -84,7 +87,9 @@ def read_blocks(path, name, faults):
                     block.commands.append((command_line, command.strip()))
                 command = ""
             elif PROGRAM.match(line.strip()):
-                faults.append(f"{at}: a command in a block that is not ```sh; such a block has a mark before it: <!-- run: quick -->")
+                faults.append(
+                    f"{at}: a command in a block that is not ```sh; such a block has a mark before it: <!-- "
+                    "run: quick -->")
             continue
         if comment is not None or line.lstrip().startswith("<!--"):
             if comment is None:
@@ -104,13 +109,17 @@ def read_blocks(path, name, faults):
             fence = start[1]
             if start[2] in ("sh", "bash", "console"):
                 if not marks:
-                    faults.append(f"{at}: this block of commands has no mark; put <!-- run: quick -->, <!-- run: long --> or "
+                    faults.append(
+                        f"{at}: this block of commands has no mark; put <!-- run: quick -->, <!-- run: long "
+                        "--> or "
                                   "<!-- run: no (why) --> before it (tests/docs_test.py says how)")
                 block = Block(name, n, marks)
                 blocks.append(block)
             continue
         if line.startswith("    ") and PROGRAM.match(line.strip()):
-            faults.append(f"{at}: a command in an indented block; write it as ```sh with a mark before it: <!-- run: quick -->")
+            faults.append(
+                f"{at}: a command in an indented block; write it as ```sh with a mark before it: <!-- run: "
+                "quick -->")
         if line.strip():
             marks = []
         inline += [(n, span) for span in re.findall(r"`([^`]+)`", line) if PROGRAM.match(span)]
@@ -126,16 +135,19 @@ class Program:
         for line in self.ask("completions", "fish").splitlines():
             if m := re.match(r"complete -c rapt -n __fish_use_subcommand -a (\S+)", line):
                 self.verbs[m[1]] = set()
-            elif m := re.match(r"complete -c rapt -n '__fish_seen_subcommand_from (\S+)' -l (\S+)(?: -s (\S))?", line):
+            elif m := re.match(
+                    r"complete -c rapt -n '__fish_seen_subcommand_from (\S+)' -l (\S+)(?: -s (\S))?", line):
                 self.verbs[m[1]] |= {"--" + m[2]} | ({"-" + m[3]} if m[3] else set())
         for line in self.ask("help", "flags").splitlines():
-            self.other |= set(re.findall(r"--?[a-z][a-z-]*", line.split("(also", 1)[1])) if "(also" in line else set()
+            self.other |= set(re.findall(r"--?[a-z][a-z-]*",
+                                         line.split("(also", 1)[1])) if "(also" in line else set()
 
     def ask(self, *words):
         return subprocess.run([self.path, *words], check=True, capture_output=True, text=True).stdout
 
     def fault_of(self, command):
-        """What is wrong with the verb or a flag of a command, or None. Every rapt in it is looked at: pipes, lists, loops, $(…)."""
+        """What is wrong with the verb or a flag of a command, or None. Every rapt in it is looked at: pipes,
+        lists, loops, $(…)."""
         inner = []
         while m := re.search(r"[$<]\(([^()]*)\)", command):
             inner.append(m[1])
@@ -163,18 +175,22 @@ class Program:
         return None
 
 
-GERMAN = "ein hund läuft durch den schnee|zwei kinder spielen im garten|eine frau liest ein buch|der mann trinkt wasser".split("|")
-ENGLISH = "a dog runs through the snow|two children play in the garden|a woman reads a book|the man drinks water".split("|")
+GERMAN = ("ein hund läuft durch den schnee|zwei kinder spielen im garten|eine frau liest ein buch|der mann "
+          "trinkt wasser").split("|")
+ENGLISH = ("a dog runs through the snow|two children play in the garden|a woman reads a book|the man drinks "
+           "water").split("|")
 
 
 def make_data(folder):
     """The files that the docs name, small; text is this project's own."""
     text = "\n\n".join(p.read_text() for p in sorted(SOURCE.glob("docs/*.md")) if p.name != "lab.md")[:60000]
-    for name in ("shakespeare.txt", "tinyshakespeare.txt", "text.txt", "long.txt", "book.txt", "valid.txt", "wiki.test.raw", "TEXT", "FILE"):
+    for name in ("shakespeare.txt", "tinyshakespeare.txt", "text.txt", "long.txt", "book.txt", "valid.txt",
+                 "wiki.test.raw", "TEXT", "FILE"):
         (folder / name).write_text(text)
     (folder / "article.txt").write_text(text[:300])
     (folder / "lines.txt").write_text("\n".join(ENGLISH) + "\n")
-    (folder / "masks.txt").write_text("\n".join(line.replace("the", "[MASK]") for line in ENGLISH if "the" in line) + "\n")
+    (folder / "masks.txt").write_text("\n".join(line.replace("the", "[MASK]") for line in ENGLISH
+                                                if "the" in line) + "\n")
     (folder / "books").mkdir()
     (folder / "books" / "one.txt").write_text(text)
     for stem in ("train", "val", "test", "test_2016_flickr"):
@@ -207,23 +223,29 @@ def sentence_encoder(masked, folder):
 
 def make_models(rapt, folder, made, data):
     """Toys under the names of the docs, each trained for a step or two by the program itself."""
-    small = "--set width=32 --set layers=2 --set heads=2 --set ffn=48 --length 64 --steps 2 --batch 4 --eval-batches 1 -q --json".split()
+    small = ("--set width=32 --set layers=2 --set heads=2 --set ffn=48 --length 64 --steps 2 --batch 4 "
+             "--eval-batches 1 -q --json").split()
     bpe = ["--vocab", "bpe", "--vocab-size", "300"]
     pairs = ["--data", "train.de,train.en", "--held-out", "val.de,val.en"]
 
     def train(recipe, name, *more):
-        subprocess.run([rapt, "train", recipe, "--out", made / name, *small, *more], cwd=data, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([rapt, "train", recipe, "--out", made / name, *small, *more], cwd=data, check=True,
+                       stdout=subprocess.DEVNULL)
         return made / name / "model"
 
-    llama = train("llama3", "shakespeare", "--data", "text.txt", "--set", "kv_heads=1", "--set", "context=256", *bpe)
-    gemma = train("gemma3", "gemma", "--data", "text.txt", "--set", "kv_heads=1", "--set", "head_dim=16", "--set", "layers=6", *bpe)
-    for model, names in ((llama, ("SmolLM2-135M-Instruct.Q4_1.gguf", "model.gguf")), (gemma, ("gemma-3-270m-q4_k_m.gguf",))):
+    llama = train("llama3", "shakespeare", "--data", "text.txt", "--set", "kv_heads=1", "--set",
+                  "context=256", *bpe)
+    gemma = train("gemma3", "gemma", "--data", "text.txt", "--set", "kv_heads=1", "--set", "head_dim=16",
+                  "--set", "layers=6", *bpe)
+    for model, names in ((llama, ("SmolLM2-135M-Instruct.Q4_1.gguf", "model.gguf")),
+                         (gemma, ("gemma-3-270m-q4_k_m.gguf",))):
         for name in names:
             subprocess.run([rapt, "convert", model, folder / name, "-q"], check=True)
     bert = train("bert", "bert", "--data", "text.txt", "--vocab", "bytes", "--set", "context=64")
     shutil.copytree(bert, folder / "bert-base-uncased")
     sentence_encoder(bert, folder / "all-MiniLM-L6-v2")
-    train("bert", "language", "--data", "german=train.de,english=train.en", "--vocab", "bytes", "--set", "context=64")
+    train("bert", "language", "--data", "german=train.de,english=train.en", "--vocab", "bytes", "--set",
+          "context=64")
     both = train("transformer-2017", "de-en", *pairs, "--vocab", "bytes")
     for name in ("opus-mt-de-en", "opus-mt-en-de", "t5-small"):
         shutil.copytree(both, folder / name)
@@ -262,9 +284,11 @@ class Stage:
         toy = self.models / "SmolLM2-135M-Instruct.Q4_1.gguf"
         for placeholder in ("MODEL", "IN", "model.gguf", "model-f16.gguf", "IN.gguf"):
             (there / placeholder).symlink_to(toy)
-        subprocess.run([self.rapt, "quantize", toy, there / "model-q4_0.gguf", "--type", "q4_0", "-q"], check=True)
+        subprocess.run([self.rapt, "quantize", toy, there / "model-q4_0.gguf", "--type", "q4_0", "-q"],
+                       check=True)
         shutil.copytree(self.root / "made" / "shakespeare" / "model", there / "FOLDER")
-        for run in ("shakespeare", "bert", "language", "de-en"):  # trainings that the docs speak of, but for those that they make
+        # Trainings that the docs speak of, but for those that they make.
+        for run in ("shakespeare", "bert", "language", "de-en"):
             if f"--out out/{run}" not in text:
                 shutil.copytree(self.root / "made" / run, there / "out" / run)
         return there
@@ -283,10 +307,12 @@ class Stage:
             where.append((line, command))
         if not where:
             raise Fault(f"{block.path}:{block.line}: the mark leaves no command of this block")
-        env = dict(os.environ, PATH=f"{self.rapt.parent}:{os.environ['PATH']}", HOME=str(self.home), RAPT_MODELS=self.places)
+        env = dict(os.environ, PATH=f"{self.rapt.parent}:{os.environ['PATH']}", HOME=str(self.home),
+                   RAPT_MODELS=self.places)
         env.setdefault("RAPT_THREADS", "2")
         try:
-            done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=folder, env=env, capture_output=True, text=True, errors="replace",
+            done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=folder, env=env, capture_output=True,
+                                  text=True, errors="replace",
                                   timeout=1200 if self.long else 120)
             if done.returncode == 0:
                 return len(where)
@@ -309,7 +335,8 @@ def main():
     if not rapt.exists():
         print(f"{rapt} is not built: skipped")
         return 77
-    files = args.files or [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", SOURCE / "models/default/README.md", SOURCE / "bench/README.md",
+    files = args.files or [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md",
+                           SOURCE / "models/default/README.md", SOURCE / "bench/README.md",
                            *sorted(SOURCE.glob("docs/**/*.md"))]
     program, faults, blocks, checked, ran = Program(rapt), [], {}, 0, 0
     for path in files:
@@ -323,7 +350,8 @@ def main():
             words = shlex.split(text)[1:]
             if words and words[0] in ("show", "help", "list") and not any(w.isupper() for w in words):
                 ran += 1
-                if (code := subprocess.run([rapt, *words], stdin=subprocess.DEVNULL, capture_output=True).returncode) != 0:
+                if (code := subprocess.run([rapt, *words], stdin=subprocess.DEVNULL,
+                                           capture_output=True).returncode) != 0:
                     faults.append(f"{name}:{line}: {text}\n    ended with {code}")
     for verb in program.verbs:
         for line in program.ask("help", verb).partition("Examples:\n")[2].splitlines():
@@ -334,7 +362,8 @@ def main():
     try:
         stage = None
         for name, all_blocks in blocks.items():
-            wanted = [(b, m) for b in all_blocks if (m := b.mark(args.long)) and m.kind != "no" and b.commands]
+            wanted = [(b, m) for b in all_blocks if (m := b.mark(args.long)) and m.kind != "no"
+                      and b.commands]
             if not wanted:
                 continue
             stage = stage or Stage(root, rapt, args.long)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What version 0.1 wrote (tests/golden/v0_1, made by its make.sh) still opens and means the same: a model folder, a GGUF file, recipes, and
-// the state of a training, which goes on to the bits that 0.1 reached. With the scalar kernels, whose bits every machine has.
+// What version 0.1 wrote (tests/golden/v0_1, made by its make.sh) still opens and means the same: a model
+// folder, a GGUF file, recipes, and the state of a training, which goes on to the bits that 0.1 reached.
+// With the scalar kernels, whose bits every machine has.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -24,7 +25,8 @@ class EarlierFiles : public testing::Test {
 };
 
 TEST_F(EarlierFiles, ModelsSayTheSame) {
-  for (const auto& [name, logits] : {std::pair("model", "logits.npy"), std::pair("bytes.gguf", "logits-gguf.npy")}) {
+  for (const auto& [name, logits] :
+       {std::pair("model", "logits.npy"), std::pair("bytes.gguf", "logits-gguf.npy")}) {
     const NpyArray want = read_npy(golden + logits);
     const Tensor got = open(golden + name).logits(tokens);
     EXPECT_EQ(got.shape, want.shape) << name;
@@ -54,7 +56,8 @@ TEST_F(EarlierFiles, ATrainingGoesOnToTheSameBits) {
   o.vocabulary = Vocabulary::characters;
   o.length = 16, o.batch = 4;
   o.recipe = {"width=16", "heads=2", "kv_heads=1", "layers=2", "ffn=32", "context=32", "dropout=0.1"};
-  o.settings = {"save_every=6", "save_minutes=0", "health_every=4", "optimizer.rate=0.01", "eval_batches=2", "schedule.warmup=3"};
+  o.settings = {"save_every=6",        "save_minutes=0", "health_every=4",
+                "optimizer.rate=0.01", "eval_batches=2", "schedule.warmup=3"};
   o.device = device;
   Training training("llama3", o);
   std::vector<std::int64_t> steps;

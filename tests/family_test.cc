@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Toy checkpoints of every family, written as their library saves them, against what that library computed (tests/golden/families):
-// logits, greedy tokens through a cache, old spellings of released files, errors, conversion to GGUF and back.
+// Toy checkpoints of every family, written as their library saves them, against what that library computed
+// (tests/golden/families): logits, greedy tokens through a cache, old spellings of released files, errors,
+// conversion to GGUF and back.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,13 +25,16 @@ Checkpoint open_toy(const Toy& toy, const LoadOptions& options = {}) {
   write_folder(toy, temp / "toy");
   return open_checkpoint(temp / "toy", options);
 }
-double distance(const Toy& toy, const LoadOptions& options = {}) { return toy_distance(toy, open_toy(toy, options), device()); }
+double distance(const Toy& toy, const LoadOptions& options = {}) {
+  return toy_distance(toy, open_toy(toy, options), device());
+}
 
 std::string toy_error(const Toy& toy) {
   return error_of([&] { open_toy(toy); });
 }
 void expect_words(const std::string& message, std::initializer_list<const char*> words) {
-  for (const char* w : words) EXPECT_NE(message.find(w), std::string::npos) << "'" << w << "' is not in: " << message;
+  for (const char* w : words)
+    EXPECT_NE(message.find(w), std::string::npos) << "'" << w << "' is not in: " << message;
 }
 
 // ------------------------------------------------------------------------------------------------ values
@@ -44,7 +48,8 @@ TEST(Family, EveryToyGivesTheLibrarysLogitsAndGreedyTokens) {
     if (const Json* g = toy.json.find("greedy")) {
       const auto got = toy_greedy(toy, c, device(), 64);
       ASSERT_EQ(g->find("tokens")->array().size(), 64u) << name;
-      for (std::size_t i = 0; i < 64; ++i) ASSERT_EQ(got[i], g->find("tokens")->array()[i].integer()) << name << " at step " << i;
+      for (std::size_t i = 0; i < 64; ++i)
+        ASSERT_EQ(got[i], g->find("tokens")->array()[i].integer()) << name << " at step " << i;
     }
   }
 }
@@ -80,7 +85,8 @@ TEST(Family, SixteenBitFilesStayPacked) {
       ASSERT_EQ(std::memcmp(a.data.get(), b.data.get(), a.bytes()), 0) << a.name;
     }
     const Checkpoint packed = open_checkpoint(temp / "toy");
-    const Weight &p = packed.model->weight("decoder.1.ffn.down.weight"), &w = wide.model->weight("decoder.1.ffn.down.weight");
+    const Weight &p = packed.model->weight("decoder.1.ffn.down.weight"),
+                 &w = wide.model->weight("decoder.1.ffn.down.weight");
     EXPECT_EQ(p.format, type);
     for (Dim r = 0; r < p.rows; ++r)
       for (Dim c = 0; c < p.cols; ++c) ASSERT_EQ(p.get(r, c), w.get(r, c));
@@ -109,9 +115,12 @@ std::vector<Mutation> mutations() {
       return any;
     };
   };
-  auto attention = [parts](auto change) { return parts([change](PartRecipe& p) { return p.attention() && change(*p.attention()); }); };
+  auto attention = [parts](auto change) {
+    return parts([change](PartRecipe& p) { return p.attention() && change(*p.attention()); });
+  };
   auto rope = [attention](auto change) {
-    return attention([change](AttnRecipe& a) { return a.pos.kind == PosRecipe::Kind::rope && change(a.pos.rope); });
+    return attention(
+        [change](AttnRecipe& a) { return a.pos.kind == PosRecipe::Kind::rope && change(a.pos.rope); });
   };
   return {
       {"RoPE layout", rope([](RopeSpec& r) {
@@ -122,19 +131,27 @@ std::vector<Mutation> mutations() {
          r.theta *= 1.3;
          return true;
        })},
-      {"RoPE scaling dropped", rope([](RopeSpec& r) { return std::exchange(r.scaling, RopeScaling::none) != RopeScaling::none; })},
+      {"RoPE scaling dropped",
+       rope([](RopeSpec& r) { return std::exchange(r.scaling, RopeScaling::none) != RopeScaling::none; })},
       {"scale", attention([](AttnRecipe& a) {
-         const double now = a.scale.kind == ScaleRecipe::Kind::number ? a.scale.number : 1 / std::sqrt(static_cast<double>(a.head_dim));
+         const double now = a.scale.kind == ScaleRecipe::Kind::number
+                                ? a.scale.number
+                                : 1 / std::sqrt(static_cast<double>(a.head_dim));
          a.scale = {.kind = ScaleRecipe::Kind::number, .number = 1.02 * now};
          return true;
        })},
       {"window + 1", attention([](AttnRecipe& a) { return a.window > 0 && ++a.window; })},
       {"window - 1", attention([](AttnRecipe& a) { return a.window > 1 && --a.window; })},
       {"cap", attention([](AttnRecipe& a) { return std::exchange(a.cap, 0) != 0; })},
-      {"QK-norm dropped", attention([](AttnRecipe& a) { return std::exchange(a.qk_norm, std::nullopt).has_value(); })},
-      {"QK-norm after RoPE", attention([](AttnRecipe& a) { return a.qk_norm && (a.qk_norm->at = QkNormRecipe::At::after_pos, true); })},
+      {"QK-norm dropped",
+       attention([](AttnRecipe& a) { return std::exchange(a.qk_norm, std::nullopt).has_value(); })},
+      {"QK-norm after RoPE", attention([](AttnRecipe& a) {
+         return a.qk_norm && (a.qk_norm->at = QkNormRecipe::At::after_pos, true);
+       })},
       {"bias dropped", attention([](AttnRecipe& a) { return std::exchange(a.bias, {}) != BiasRecipe{}; })},
-      {"buckets reach", attention([](AttnRecipe& a) { return a.pos.kind == PosRecipe::Kind::bucket && (a.pos.bucket.max *= 2, true); })},
+      {"buckets reach", attention([](AttnRecipe& a) {
+         return a.pos.kind == PosRecipe::Kind::bucket && (a.pos.bucket.max *= 2, true);
+       })},
       {"activation", parts([](PartRecipe& p) {
          if (!p.ffn()) return false;
          p.ffn()->act = p.ffn()->act == Act::gelu ? Act::gelu_tanh : Act::gelu;
@@ -145,18 +162,23 @@ std::vector<Mutation> mutations() {
          return p.norm_sum && (p.norm_in = std::exchange(p.norm_sum, std::nullopt), true);
        })},
       {"plus_one dropped", parts([](PartRecipe& p) {
-         return p.norm_in && std::exchange(p.norm_in->weight, NormRecipe::Gain::one) == NormRecipe::Gain::plus_one;
+         return p.norm_in &&
+                std::exchange(p.norm_in->weight, NormRecipe::Gain::one) == NormRecipe::Gain::plus_one;
        })},
-      {"final norm dropped", [](Recipe& r) { return r.decoder && std::exchange(r.decoder->final_norm, std::nullopt).has_value(); }},
+      {"final norm dropped",
+       [](Recipe& r) { return r.decoder && std::exchange(r.decoder->final_norm, std::nullopt).has_value(); }},
       {"embedding scale", [](Recipe& r) { return std::exchange(r.embed.scale_sqrt_width, false); }},
       {"sinusoid layout",
-       [](Recipe& r) { return r.embed.pos == EmbedRecipe::Pos::sinusoid && (r.embed.layout = SinusoidLayout::pairs, true); }},
+       [](Recipe& r) {
+         return r.embed.pos == EmbedRecipe::Pos::sinusoid && (r.embed.layout = SinusoidLayout::pairs, true);
+       }},
       {"logit cap", [](Recipe& r) { return std::exchange(r.head.cap, 0) != 0; }},
       {"head scale", [](Recipe& r) { return std::exchange(r.head.scale, 1) != 1; }},
       {"head bias dropped", [](Recipe& r) { return std::exchange(r.head.bias, false); }},
       {"token types dropped",
        [](Recipe& r) {
-         return r.head.kind == HeadRecipe::Kind::none && r.embed.norm && (r.embed.norm->kind = NormRecipe::Kind::rms, true);
+         return r.head.kind == HeadRecipe::Kind::none && r.embed.norm &&
+                (r.embed.norm->kind = NormRecipe::Kind::rms, true);
        }},
   };
 }
@@ -172,7 +194,8 @@ TEST(Family, MutatedRecipesFailTheComparison) {
       bool fits = false;
       double moved = INFINITY;
       try {
-        moved = toy_distance(toy, open_checkpoint(temp / "toy", {.change = [&](Recipe& r) { fits = m.apply(r); }}), device());
+        moved = toy_distance(
+            toy, open_checkpoint(temp / "toy", {.change = [&](Recipe& r) { fits = m.apply(r); }}), device());
       } catch (const Error&) {  // the changed recipe wants other tensors
       }
       if (!fits) continue;
@@ -185,7 +208,7 @@ TEST(Family, MutatedRecipesFailTheComparison) {
   EXPECT_GE(tried, 100);
 }
 
-// ------------------------------------------------------------------------------------------------ old spellings
+// -------------------------------------------------------------------------------------------- old spellings
 TEST(Family, ReleasedGpt2HasNoPrefixAndHoldsMasks) {
   Toy toy = read_toy("gpt2");
   toy.rename("transformer.", "");
@@ -212,7 +235,8 @@ TEST(Family, ReleasedBertHasGammaAndBetaAndHeadsNobodyReads) {
     toy.tensors.push_back({"cls.seq_relationship.weight", {2, 36}, std::vector<float>(72, 1)});
     toy.tensors.push_back({"cls.seq_relationship.bias", {2}, {1, 1}});
     if (!headless) {  // the tied matrix and its bias once more
-      const ToyTensor table = toy.tensor("bert.embeddings.word_embeddings.weight"), bias = toy.tensor("cls.predictions.bias");
+      const ToyTensor table = toy.tensor("bert.embeddings.word_embeddings.weight"),
+                      bias = toy.tensor("cls.predictions.bias");
       toy.tensors.push_back({"cls.predictions.decoder.weight", table.shape, table.values});
       toy.tensors.push_back({"cls.predictions.decoder.bias", bias.shape, bias.values});
     }
@@ -238,8 +262,8 @@ void old_rope(Json& config, const char* type_key) {
 }
 
 TEST(Family, OldRopeKeysMeanTheSame) {
-  for (const char* name :
-       {"llama1", "llama3.1", "llama-linear", "llama-dynamic", "llama-yarn", "phi3", "phi3-longrope", "qwen2", "gemma2", "olmo2"})
+  for (const char* name : {"llama1", "llama3.1", "llama-linear", "llama-dynamic", "llama-yarn", "phi3",
+                           "phi3-longrope", "qwen2", "gemma2", "olmo2"})
     for (const char* key : {"type", "rope_type"}) {
       Toy toy = read_toy(name);
       old_rope(toy.config, key);
@@ -260,7 +284,8 @@ TEST(Family, OldGemma3Keys) {
     Toy toy = read_toy(name);
     const Json rope = *toy.config.find("rope_parameters");
     Json full = *rope.find("full_attention");
-    for (const char* key : {"rope_parameters", "layer_types", "_sliding_window_pattern"}) remove_key(toy.config, key);
+    for (const char* key : {"rope_parameters", "layer_types", "_sliding_window_pattern"})
+      remove_key(toy.config, key);
     toy.config.set("rope_theta", *full.find("rope_theta"));
     toy.config.set("rope_local_base_freq", *rope.find("sliding_attention")->find("rope_theta"));
     toy.config.set("sliding_window_pattern", 6);
@@ -296,7 +321,8 @@ TEST(Family, NullMeansAbsentAndDefaultsAreTheLibrarys) {
 TEST(Family, BuffersOfOldLlamaFilesAreKnown) {
   Toy toy = read_toy("llama1");
   for (int i = 0; i < 2; ++i)
-    toy.tensors.push_back({concat("model.layers.", i, ".self_attn.rotary_emb.inv_freq"), {6}, std::vector<float>(6, 1)});
+    toy.tensors.push_back(
+        {concat("model.layers.", i, ".self_attn.rotary_emb.inv_freq"), {6}, std::vector<float>(6, 1)});
   EXPECT_LE(distance(toy), kTolerance);
 }
 
@@ -307,7 +333,8 @@ TEST(Family, T5OldFilesHoldCopiesAndAnUnreadTable) {
   toy.tensors.push_back({"encoder.embed_tokens.weight", table.shape, table.values});
   toy.tensors.push_back({"decoder.embed_tokens.weight", table.shape, table.values});
   toy.tensors.push_back({"lm_head.weight", table.shape, table.values});
-  toy.tensors.push_back({"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", bias.shape, bias.values});
+  toy.tensors.push_back(
+      {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", bias.shape, bias.values});
   remove_key(toy.config, "scale_decoder_outputs");
   EXPECT_LE(distance(toy), kTolerance);
   toy.tensor("encoder.embed_tokens.weight").values[5] += 1;
@@ -322,14 +349,15 @@ TEST(Family, T5OldFilesHoldCopiesAndAnUnreadTable) {
 TEST(Family, MarianCopiesOfTheTable) {
   Toy toy = read_toy("marian");
   const ToyTensor table = toy.tensor("model.shared.weight");
-  for (const char* name : {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"}) {
+  for (const char* name :
+       {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"}) {
     std::erase_if(toy.tensors, [&](const ToyTensor& t) { return t.name == name; });
     toy.tensors.push_back({name, table.shape, table.values});
   }
   EXPECT_LE(distance(toy), kTolerance);
 }
 
-// ------------------------------------------------------------------------------------------------ what tensors decide
+// -------------------------------------------------------------------------------------- what tensors decide
 TEST(Family, TensorsDecideTying) {
   Toy toy = read_toy("smollm2");  // tied
   const ToyTensor table = toy.tensor("model.embed_tokens.weight");
@@ -348,7 +376,8 @@ TEST(Family, TensorsDecideTying) {
 TEST(Family, TensorsDecideBiases) {
   Toy toy = read_toy("qwen2");
   for (int i = 0; i < 2; ++i)
-    for (const char* x : {"q", "k", "v"}) toy.remove(concat("model.layers.", i, ".self_attn.", x, "_proj.bias"));
+    for (const char* x : {"q", "k", "v"})
+      toy.remove(concat("model.layers.", i, ".self_attn.", x, "_proj.bias"));
   EXPECT_EQ(open_toy(toy).model->recipe.decoder->layer(0).parts[0].self()->bias, BiasRecipe{});
   Toy half = read_toy("qwen2");
   half.remove("model.layers.1.self_attn.k_proj.bias");
@@ -385,7 +414,8 @@ TEST(Family, MissingExtraAndMisshapenTensorsAreNamed) {
     expect_words(toy_error(extra), {"read by nothing", other.c_str(), "nearest"});
     ToyTensor& t = misshapen.tensor(c.tensor);
     t.shape[0] -= 1;
-    t.values.resize(t.values.size() / static_cast<std::size_t>(t.shape[0] + 1) * static_cast<std::size_t>(t.shape[0]));
+    t.values.resize(t.values.size() / static_cast<std::size_t>(t.shape[0] + 1) *
+                    static_cast<std::size_t>(t.shape[0]));
     expect_words(toy_error(misshapen), {"shape", c.tensor, "asks for"});
   }
   Toy layers = read_toy("llama1");
@@ -395,15 +425,16 @@ TEST(Family, MissingExtraAndMisshapenTensorsAreNamed) {
   expect_words(toy_error(layers), {"missing", "model.layers.2."});
 }
 
-// ------------------------------------------------------------------------------------------------ beside the weights
+// --------------------------------------------------------------------------------------- beside the weights
 TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
   const TempFolder temp;
   Toy toy = read_toy("llama1");
   toy.config.set("eos_token_id", Json::Array{2, 5});
   write_folder(toy, temp / "a");
   put_file(temp / "a/generation_config.json", R"({"eos_token_id": [7, 2]})");
-  put_file(temp / "a/tokenizer_config.json",
-           R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
+  put_file(
+      temp / "a/tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
   Checkpoint c = open_checkpoint(temp / "a");
   EXPECT_EQ(c.stops, (std::vector<std::int32_t>{7, 2, 5}));
   EXPECT_EQ(c.chat_template, "D");
@@ -415,12 +446,14 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
   write_folder(read_toy("marian"), temp / "c");
   EXPECT_EQ(open_checkpoint(temp / "c").decoder_start, 60);
 
-  put_file(temp / "c/generation_config.json", R"({"bad_words_ids": [[60], [3, 4]], "renormalize_logits": true})");
+  put_file(temp / "c/generation_config.json",
+           R"({"bad_words_ids": [[60], [3, 4]], "renormalize_logits": true})");
   c = open_checkpoint(temp / "c");
   EXPECT_EQ(c.bad_words, (std::vector<std::vector<std::int32_t>>{{60}, {3, 4}}));
   EXPECT_TRUE(c.renormalize);
-  for (const char* bad : {R"({"bad_words_ids": [60]})", R"({"bad_words_ids": [[]]})", R"({"bad_words_ids": [[61]]})",
-                          R"({"bad_words_ids": {}})", R"({"renormalize_logits": 1})"}) {
+  for (const char* bad :
+       {R"({"bad_words_ids": [60]})", R"({"bad_words_ids": [[]]})", R"({"bad_words_ids": [[61]]})",
+        R"({"bad_words_ids": {}})", R"({"renormalize_logits": 1})"}) {
     put_file(temp / "c/generation_config.json", bad);
     EXPECT_THROW(open_checkpoint(temp / "c"), Error) << bad;
   }
@@ -432,14 +465,16 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
       temp / "d/modules.json",
       R"([{"idx":0,"name":"0","path":"","type":"sentence_transformers.models.Transformer"},{"idx":1,"name":"1","path":"1_Pooling","type":"sentence_transformers.models.Pooling"},)"
       R"({"idx":2,"name":"2","path":"2_Normalize","type":"sentence_transformers.models.Normalize"}])");
-  put_file(temp / "d/1_Pooling/config.json",
-           R"({"word_embedding_dimension": 36, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})");
+  put_file(
+      temp / "d/1_Pooling/config.json",
+      R"({"word_embedding_dimension": 36, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})");
   put_file(temp / "d/sentence_bert_config.json", R"({"max_seq_length": 17})");
   c = open_checkpoint(temp / "d");
   EXPECT_EQ(c.pool, Pool::first);
   EXPECT_TRUE(c.normalize);
   EXPECT_EQ(c.max_tokens, 17);
-  write_checkpoint(temp / "d", temp / "d.gguf", {});  // GGUF has no key for it: one of our own carries it there and back
+  // GGUF has no key for it: one of our own carries it there and back
+  write_checkpoint(temp / "d", temp / "d.gguf", {});
   write_checkpoint(temp / "d.gguf", temp / "e", {});
   for (const char* name : {"d.gguf", "e"}) {
     c = open_checkpoint(temp / name);
@@ -447,7 +482,8 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
     EXPECT_TRUE(c.normalize) << name;
     EXPECT_EQ(c.max_tokens, 17) << name;
   }
-  put_file(temp / "d/1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})");
+  put_file(temp / "d/1_Pooling/config.json",
+           R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})");
   expect_words(error_of([&] { open_checkpoint(temp / "d"); }), {"1_Pooling", "2 ways"});
 }
 
@@ -455,7 +491,8 @@ TEST(Family, ProgressCountsTheBytesOfTheFile) {
   std::vector<std::uint64_t> seen;
   std::uint64_t total = 0;
   const Toy toy = read_toy("phi3");
-  const Checkpoint c = open_toy(toy, {.progress = [&](std::uint64_t done, std::uint64_t of) { seen.push_back(done), total = of; }});
+  const Checkpoint c = open_toy(
+      toy, {.progress = [&](std::uint64_t done, std::uint64_t of) { seen.push_back(done), total = of; }});
   ASSERT_FALSE(seen.empty());
   EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
   EXPECT_EQ(seen.back(), total);
@@ -470,7 +507,8 @@ double checksum(const std::vector<float>& values) {
   return sum;
 }
 
-// What we write equals what llama.cpp's converter writes: names, shapes, order of rows, keys; and reads back as the same model.
+// What we write equals what llama.cpp's converter writes: names, shapes, order of rows, keys; and reads back
+// as the same model.
 TEST(Family, GgufFilesEqualTheConverters) {
   int compared = 0;
   for (const std::string& name : toy_names()) {
@@ -480,7 +518,8 @@ TEST(Family, GgufFilesEqualTheConverters) {
     const TempFolder temp;
     write_folder(toy, temp / "toy");
     if (name == "bert") {
-      expect_words(error_of([&] { write_checkpoint(temp / "toy", temp / "toy.gguf", {}); }), {"head.", "encoder only"});
+      expect_words(error_of([&] { write_checkpoint(temp / "toy", temp / "toy.gguf", {}); }),
+                   {"head.", "encoder only"});
       continue;
     }
     if (name == "llama-dynamic") {
@@ -526,14 +565,20 @@ TEST(Family, GgufKeysEqualTheConverters) {
       const GgufValue* have = file.find(m.key);
       // GPT-2: the converter writes 4 * width whatever n_inner says; the tensors say otherwise.
       if (name == "gpt2" && m.key == "gpt2.feed_forward_length") continue;
-      if (name == "phi3" && m.key == "phi3.rope.scaling.original_context_length") continue;  // no scaling, no original context
+      // No scaling, no original context.
+      if (name == "phi3" && m.key == "phi3.rope.scaling.original_context_length") continue;
       ASSERT_TRUE(have) << name << ": " << m.key << " " << m.value.dump(0);
-      if (m.value.is_string()) EXPECT_EQ(std::get<std::string>(have->value), m.value.string()) << name << ": " << m.key;
-      else if (m.value.is_bool()) EXPECT_EQ(std::get<bool>(have->value), m.value.boolean()) << name << ": " << m.key;
+      if (m.value.is_string())
+        EXPECT_EQ(std::get<std::string>(have->value), m.value.string()) << name << ": " << m.key;
+      else if (m.value.is_bool())
+        EXPECT_EQ(std::get<bool>(have->value), m.value.boolean()) << name << ": " << m.key;
       else if (std::holds_alternative<std::int64_t>(have->value))
-        EXPECT_EQ(static_cast<double>(std::get<std::int64_t>(have->value)), m.value.number()) << name << ": " << m.key;
+        EXPECT_EQ(static_cast<double>(std::get<std::int64_t>(have->value)), m.value.number())
+            << name << ": " << m.key;
       else
-        EXPECT_FLOAT_EQ(static_cast<float>(std::get<double>(have->value)), static_cast<float>(m.value.number())) << name << ": " << m.key;
+        EXPECT_FLOAT_EQ(static_cast<float>(std::get<double>(have->value)),
+                        static_cast<float>(m.value.number()))
+            << name << ": " << m.key;
     }
   }
 }
@@ -543,7 +588,8 @@ TEST(Family, QuantizedCopiesHoldTheBlocksOfTheirRows) {
   const TempFolder temp;
   write_folder(toy, temp / "toy");
   std::vector<std::string> notes;
-  write_checkpoint(temp / "toy", temp / "a.gguf", {.type = DType::q4_1, .note = [&](const std::string& n) { notes.push_back(n); }});
+  write_checkpoint(temp / "toy", temp / "a.gguf",
+                   {.type = DType::q4_1, .note = [&](const std::string& n) { notes.push_back(n); }});
   const GgufFile file = GgufFile::open(temp / "a.gguf");
   EXPECT_EQ(file.tensors.find("blk.0.attn_v.weight")->dtype(), DType::q4_1);
   EXPECT_EQ(file.tensors.find("blk.0.ffn_down.weight")->dtype(), DType::f16);
@@ -565,11 +611,14 @@ TEST(Family, QuantizedCopiesHoldTheBlocksOfTheirRows) {
     std::vector<std::byte> block(bytes_of(DType::q4_1, 32, "q"));
     quantize(DType::q4_1, std::span(q.values).subspan(static_cast<std::size_t>(r) * 32, 32), block);
     dequantize(DType::q4_1, block, row);
-    for (Dim c = 0; c < 32; ++c) ASSERT_EQ(static_cast<float>(w.get(r, c)), row[static_cast<std::size_t>(c)]) << r << " " << c;
+    for (Dim c = 0; c < 32; ++c)
+      ASSERT_EQ(static_cast<float>(w.get(r, c)), row[static_cast<std::size_t>(c)]) << r << " " << c;
   }
-  EXPECT_THROW(write_checkpoint(temp / "toy", temp / "x", {.type = DType::q8_0}), Error);      // a folder has no blocks
-  EXPECT_THROW(write_checkpoint(temp / "toy", temp / "a.gguf", {}), Error);                    // is there already
-  write_checkpoint(temp / "toy", temp / "half", {.type = DType::bf16, .shard_bytes = 4096});   // shards and their index
+  // A folder has no blocks.
+  EXPECT_THROW(write_checkpoint(temp / "toy", temp / "x", {.type = DType::q8_0}), Error);
+  EXPECT_THROW(write_checkpoint(temp / "toy", temp / "a.gguf", {}), Error);  // is there already
+  // Shards and their index.
+  write_checkpoint(temp / "toy", temp / "half", {.type = DType::bf16, .shard_bytes = 4096});
   EXPECT_EQ(open_checkpoint(temp / "half").model->weight("decoder.0.self.q.weight").format, DType::bf16);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Toy models of every preset against values made ahead of time by the reference implementations (tests/golden/README.md). Weights
-// are not stored: both sides compute them from the weight's name. The same comparison must fail once something is changed on purpose.
+// Toy models of every preset against values made ahead of time by the reference implementations
+// (tests/golden/README.md). Weights are not stored: both sides compute them from the weight's name. The same
+// comparison must fail once something is changed on purpose.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,8 @@ namespace {
 using test::need;
 
 constexpr double kTolerance = 1e-4;           // f32, every instruction set
-constexpr double kReferenceTolerance = 6e-6;  // the f64 device: the files hold seven digits of numbers below 100
+// The f64 device: the files hold seven digits of numbers below 100.
+constexpr double kReferenceTolerance = 6e-6;
 constexpr double kFails = 1e-3;               // a mutation moves some number at least this far
 
 struct Golden {
@@ -69,7 +71,8 @@ Golden read_golden(const std::filesystem::path& path) {
 const std::vector<Golden>& goldens() {
   static const std::vector<Golden> all = [] {
     std::vector<std::filesystem::path> paths;
-    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden"))
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden"))
       if (entry.path().extension() == ".json") paths.push_back(entry.path());
     std::sort(paths.begin(), paths.end());
     std::vector<Golden> out;
@@ -85,7 +88,7 @@ const Golden& golden(std::string_view name) {
   fail("no golden file is called '", name, "'");
 }
 
-// ------------------------------------------------------------------------------------------------ weights by rule
+// ------------------------------------------------------------------------------------------ weights by rule
 // FNV-1a of the name, then splitmix64 by element (row-major, out x in): a multiple of 2^-23 in [-1, 1).
 double draw(std::uint64_t name_hash, Dim element) {
   std::uint64_t z = name_hash + static_cast<std::uint64_t>(element + 1) * 0x9E3779B97F4A7C15u;
@@ -104,8 +107,8 @@ void fill_by_rule(Model& model, const Golden& g) {
     for (const auto& [end, factor] : g.gains)
       if (name.ends_with(end)) gain *= factor;
     const bool is_norm = name.find("norm") != std::string_view::npos && last == "weight";
-    const bool is_plain = name.starts_with("embed.") || name.find(".slots.") != std::string_view::npos || last == "extra_logit" ||
-                          last == "scale" || last == "buckets" || last == "value";
+    const bool is_plain = name.starts_with("embed.") || name.find(".slots.") != std::string_view::npos ||
+                          last == "extra_logit" || last == "scale" || last == "buckets" || last == "value";
     for (Dim r = 0; r < w.rows; ++r)
       for (Dim c = 0; c < w.cols; ++c) {
         const double u = draw(hash, r * w.cols + c);
@@ -118,14 +121,16 @@ void fill_by_rule(Model& model, const Golden& g) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ the comparison
+// ------------------------------------------------------------------------------------------- the comparison
 struct PackedBatch {  // sequences one after the other
   std::vector<std::int32_t> tokens, types;
   Batch batch;
-  explicit PackedBatch(const std::vector<std::vector<std::int32_t>>& sequences, const std::vector<std::vector<std::int32_t>>& kinds = {}) {
+  explicit PackedBatch(const std::vector<std::vector<std::int32_t>>& sequences,
+                       const std::vector<std::vector<std::int32_t>>& kinds = {}) {
     for (const auto& s : sequences) {
-      batch.sequences.push_back(
-          {.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(s.size()), .id = batch.sequences.size()});
+      batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()),
+                                 .count = static_cast<Dim>(s.size()),
+                                 .id = batch.sequences.size()});
       tokens.insert(tokens.end(), s.begin(), s.end());
     }
     for (const auto& t : kinds) types.insert(types.end(), t.begin(), t.end());
@@ -137,22 +142,26 @@ struct PackedBatch {  // sequences one after the other
 };
 
 // max |difference| to the stored numbers, all sequences in one packed batch. `change` may spoil the weights.
-double distance(const Golden& g, const Recipe& recipe, Device& device, const std::function<void(Model&)>& change = {}) {
+double distance(const Golden& g, const Recipe& recipe, Device& device,
+                const std::function<void(Model&)>& change = {}) {
   Model model(recipe, device.real);
   fill_by_rule(model, g);
   if (change) change(model);
   const PackedBatch target(g.sequences, g.types), source(g.sources);
   rapt::Run run(device);
-  const Tensor y = forward(run, model, target.batch, g.sources.empty() ? nullptr : &source.batch);  // [T,V]
+  // [T,V]
+  const Tensor y = forward(run, model, target.batch, g.sources.empty() ? nullptr : &source.batch);
   double worst = 0;
   Dim compared = 0;
   for (std::size_t s = 0; s < g.rows.size(); ++s) {
-    const Dim first = target.batch.sequences[s].first, V = static_cast<Dim>(g.logits[s].size() / g.rows[s].size());
+    const Dim first = target.batch.sequences[s].first,
+              V = static_cast<Dim>(g.logits[s].size() / g.rows[s].size());
     if (V != y.last()) fail(g.name, ": ", V, " numbers per row are stored, the model gives ", y.last());
     for (std::size_t i = 0; i < g.rows[s].size(); ++i)
       for (Dim c = 0; c < V; ++c, ++compared) {
         const double difference =
-            std::abs(y.at((first + g.rows[s][i]) * V + c) - g.logits[s][i * static_cast<std::size_t>(V) + static_cast<std::size_t>(c)]);
+            std::abs(y.at((first + g.rows[s][i]) * V + c) -
+                     g.logits[s][i * static_cast<std::size_t>(V) + static_cast<std::size_t>(c)]);
         worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
       }
   }
@@ -167,7 +176,8 @@ TEST(Golden, EveryToyEqualsItsReferenceOnEveryInstructionSet) {
   for (const std::string& isa : isas) {
     Device device({.threads = 2, .isa = isa});
     for (const Golden& g : goldens())
-      EXPECT_LE(distance(g, g.recipe, device), isa == "f64" ? kReferenceTolerance : kTolerance) << g.name << " on " << isa;
+      EXPECT_LE(distance(g, g.recipe, device), isa == "f64" ? kReferenceTolerance : kTolerance)
+          << g.name << " on " << isa;
   }
 }
 
@@ -176,9 +186,12 @@ TEST(Golden, ToysHaveTheReferencesParameters) {
 }
 
 // ------------------------------------------------------------------------------------------------ presets
-int sharing(const AttnRecipe& a) { return a.kv_heads == 0 || a.kv_heads == a.heads ? 0 : a.kv_heads == 1 ? 1 : 2; }  // MHA, MQA, GQA
+int sharing(const AttnRecipe& a) {
+  return a.kv_heads == 0 || a.kv_heads == a.heads ? 0 : a.kv_heads == 1 ? 1 : 2;
+}  // MHA, MQA, GQA
 
-// Puts the toy's sizes, and numbers that only had to be smaller to bite, into the preset. What then still differs is architecture.
+// Puts the toy's sizes, and numbers that only had to be smaller to bite, into the preset. What then still
+// differs is architecture.
 void take_sizes(Recipe& preset, const Recipe& toy) {
   auto positive = [](auto& to, const auto& from) {
     if (to > 0 && from > 0) to = from;
@@ -193,7 +206,8 @@ void take_sizes(Recipe& preset, const Recipe& toy) {
       p.layers = q.layers;
       p.width = q.width;
       p.dropout = q.dropout;
-      if (p.attention && q.attention) p.attention->width = q.attention->width, p.attention->reach = q.attention->reach;
+      if (p.attention && q.attention)
+        p.attention->width = q.attention->width, p.attention->reach = q.attention->reach;
     }
     for (auto& [letter, layer] : to->kinds) {
       const auto other = from->kinds.find(letter);
@@ -245,7 +259,8 @@ TEST(Golden, PresetsHaveTheArchitectureOfTheirToys) {
 TEST(Golden, EveryPresetHasAToy) {
   std::set<std::string> covered;
   for (const Golden& g : goldens()) covered.insert(g.preset);
-  for (const std::string& name : preset_names()) EXPECT_TRUE(covered.count(name)) << name << " has no file in tests/golden";
+  for (const std::string& name : preset_names())
+    EXPECT_TRUE(covered.count(name)) << name << " has no file in tests/golden";
 }
 
 // ------------------------------------------------------------------------------------------------ mutations
@@ -308,10 +323,12 @@ struct Mutation {
 
 std::vector<Mutation> mutations() {
   std::vector<Mutation> all;
-  auto add = [&](std::initializer_list<const char*> toys, const char* what, const std::function<void(Recipe&)>& change) {
+  auto add = [&](std::initializer_list<const char*> toys, const char* what,
+                 const std::function<void(Recipe&)>& change) {
     for (const char* toy : toys) all.push_back({toy, what, change});
   };
-  auto spoil = [&](std::initializer_list<const char*> toys, const std::string& what, const std::function<void(Model&)>& change) {
+  auto spoil = [&](std::initializer_list<const char*> toys, const std::string& what,
+                   const std::function<void(Model&)>& change) {
     for (const char* toy : toys) all.push_back({toy, what, {}, change});
   };
   auto attention = [](auto change) { return [=](Recipe& r) { each_attention(r, change); }; };
@@ -325,41 +342,55 @@ std::vector<Mutation> mutations() {
   add({"llama3", "qwen2", "qwen3", "gemma2", "olmo2", "palm"}, "RoPE in pairs",
       attention([](AttnRecipe& a) { a.pos.rope.layout = RopeLayout::pairs; }));
   add({"llama3", "gemma2", "qwen3-next-full"}, "no RoPE", attention([](AttnRecipe& a) { a.pos = {}; }));
-  add({"llama3.1", "rope-linear", "rope-dynamic", "rope-yarn", "rope-yarn-mscale", "rope-longrope", "gemma3-4b"}, "RoPE not scaled",
-      attention([](AttnRecipe& a) { a.pos.rope.scaling = RopeScaling::none; }));
+  add({"llama3.1", "rope-linear", "rope-dynamic", "rope-yarn", "rope-yarn-mscale", "rope-longrope",
+       "gemma3-4b"},
+      "RoPE not scaled", attention([](AttnRecipe& a) { a.pos.rope.scaling = RopeScaling::none; }));
   add({"qwen3-next-full"}, "the whole head turned", attention([](AttnRecipe& a) { a.pos.rope.part = 1; }));
   add({"gemma3"}, "one theta", attention([](AttnRecipe& a) { a.pos.rope.theta = 10000; }));
-  add({"gpt2", "bert", "llama3", "gemma2", "t5", "marian", "transformer-2017", "vit-22b"}, "scale + 2 %", [](Recipe& r) {
-    each_attention(r, [&](AttnRecipe& a) {
-      const Dim d = a.head_dim > 0 ? a.head_dim : r.width / a.heads;
-      const double scale = a.scale.kind == ScaleRecipe::Kind::number ? a.scale.number : 1 / std::sqrt(static_cast<double>(d));
-      a.scale = {.kind = ScaleRecipe::Kind::number, .number = 1.02 * scale};
-    });
-  });
-  add({"gpt2", "llama3", "qwen3", "t5"}, "pre-norm made post-norm", parts([=](PartRecipe& p) { move(p.norm_in, p.norm_sum); }));
-  add({"gpt2", "llama3", "qwen3", "t5"}, "norm_in made norm_out", parts([=](PartRecipe& p) { move(p.norm_in, p.norm_out); }));
-  add({"bert", "marian", "transformer-2017"}, "post-norm made pre-norm", parts([=](PartRecipe& p) { move(p.norm_sum, p.norm_in); }));
+  add({"gpt2", "bert", "llama3", "gemma2", "t5", "marian", "transformer-2017", "vit-22b"}, "scale + 2 %",
+      [](Recipe& r) {
+        each_attention(r, [&](AttnRecipe& a) {
+          const Dim d = a.head_dim > 0 ? a.head_dim : r.width / a.heads;
+          const double scale = a.scale.kind == ScaleRecipe::Kind::number
+                                   ? a.scale.number
+                                   : 1 / std::sqrt(static_cast<double>(d));
+          a.scale = {.kind = ScaleRecipe::Kind::number, .number = 1.02 * scale};
+        });
+      });
+  add({"gpt2", "llama3", "qwen3", "t5"}, "pre-norm made post-norm",
+      parts([=](PartRecipe& p) { move(p.norm_in, p.norm_sum); }));
+  add({"gpt2", "llama3", "qwen3", "t5"}, "norm_in made norm_out",
+      parts([=](PartRecipe& p) { move(p.norm_in, p.norm_out); }));
+  add({"bert", "marian", "transformer-2017"}, "post-norm made pre-norm",
+      parts([=](PartRecipe& p) { move(p.norm_sum, p.norm_in); }));
   add({"olmo2"}, "norm_out made norm_in", parts([=](PartRecipe& p) { move(p.norm_out, p.norm_in); }));
   add({"gemma2", "gemma3"}, "no norm_out", parts([](PartRecipe& p) { p.norm_out.reset(); }));
-  add({"gpt2", "llama3", "gemma2", "palm"}, "no final norm", [](Recipe& r) { r.decoder->final_norm.reset(); });
+  add({"gpt2", "llama3", "gemma2", "palm"}, "no final norm",
+      [](Recipe& r) { r.decoder->final_norm.reset(); });
   add({"bert"}, "no embedding norm", [](Recipe& r) { r.embed.norm.reset(); });
-  add({"gemma2", "gemma3", "qwen3-next-full"}, "plus_one dropped", norms([](NormRecipe& n) { n.weight = NormRecipe::Gain::one; }));
-  add({"gpt2", "bert", "palm", "vit-22b"}, "LayerNorm made RMSNorm", norms([](NormRecipe& n) { n.kind = NormRecipe::Kind::rms; }));
+  add({"gemma2", "gemma3", "qwen3-next-full"}, "plus_one dropped",
+      norms([](NormRecipe& n) { n.weight = NormRecipe::Gain::one; }));
+  add({"gpt2", "bert", "palm", "vit-22b"}, "LayerNorm made RMSNorm",
+      norms([](NormRecipe& n) { n.kind = NormRecipe::Kind::rms; }));
   for (Dim by : {-1, 1})
     add({"mistral", "gemma2", "gemma3"}, by > 0 ? "window + 1" : "window - 1", attention([=](AttnRecipe& a) {
           if (a.window > 0) a.window += by;
         }));
   add({"gemma2"}, "no cap on scores", attention([](AttnRecipe& a) { a.cap = 0; }));
   add({"gemma2"}, "no cap on logits", [](Recipe& r) { r.head.cap = 0; });
-  add({"qwen3", "gemma3", "olmo2", "vit-22b", "qwen3-gate-g1"}, "no QK-norm", attention([](AttnRecipe& a) { a.qk_norm.reset(); }));
-  add({"qwen3", "gemma3"}, "QK-norm after RoPE", attention([](AttnRecipe& a) { a.qk_norm->at = QkNormRecipe::At::after_pos; }));
+  add({"qwen3", "gemma3", "olmo2", "vit-22b", "qwen3-gate-g1"}, "no QK-norm",
+      attention([](AttnRecipe& a) { a.qk_norm.reset(); }));
+  add({"qwen3", "gemma3"}, "QK-norm after RoPE",
+      attention([](AttnRecipe& a) { a.qk_norm->at = QkNormRecipe::At::after_pos; }));
   for (const char* family : {"llama3", "qwen3"})
     for (const char* place : {"g1", "g2", "g3", "g4", "g5", "g1-head", "g1-const"})
-      all.push_back({concat(family, "-gate-", place), "no gate", attention([](AttnRecipe& a) { a.gate.clear(); })});
+      all.push_back(
+          {concat(family, "-gate-", place), "no gate", attention([](AttnRecipe& a) { a.gate.clear(); })});
   add({"qwen3-next-full"}, "no gate", attention([](AttnRecipe& a) { a.gate.clear(); }));
   add({"llama3-gate-many"}, "no extra logit", attention([](AttnRecipe& a) { a.extra = {}; }));
   add({"t5", "t5-v1.1"}, "no buckets", attention([](AttnRecipe& a) { a.pos = {}; }));
-  add({"gemma2", "marian", "transformer-2017"}, "embedding not scaled", [](Recipe& r) { r.embed.scale_sqrt_width = false; });
+  add({"gemma2", "marian", "transformer-2017"}, "embedding not scaled",
+      [](Recipe& r) { r.embed.scale_sqrt_width = false; });
   add({"marian"}, "sinusoid in pairs", [](Recipe& r) { r.embed.layout = SinusoidLayout::pairs; });
   add({"palm", "vit-22b"}, "not parallel", [](Recipe& r) {
     LayerRecipe& layer = (r.decoder ? r.decoder : r.encoder)->kinds.begin()->second;
@@ -368,22 +399,28 @@ std::vector<Mutation> mutations() {
     layer.norm_in.reset();
   });
   auto align = [](auto change) { return [=](Recipe& r) { change(*r.decoder->recurrent->attention); }; };
-  add({"bahdanau"}, "asks with the state after the step", align([](AlignRecipe& a) { a.at = AlignRecipe::At::current; }));
-  add({"bahdanau"}, "starts from zeros", [](Recipe& r) { r.decoder->recurrent->start = RecurrentRecipe::Start::zero; });
-  add({"luong-dot", "luong-general"}, "starts from zeros", [](Recipe& r) { r.decoder->recurrent->start = RecurrentRecipe::Start::zero; });
-  add({"luong-dot", "luong-concat", "luong-local-p"}, "no feeding", align([](AlignRecipe& a) { a.feed = false; }));
+  add({"bahdanau"}, "asks with the state after the step",
+      align([](AlignRecipe& a) { a.at = AlignRecipe::At::current; }));
+  add({"bahdanau"}, "starts from zeros",
+      [](Recipe& r) { r.decoder->recurrent->start = RecurrentRecipe::Start::zero; });
+  add({"luong-dot", "luong-general"}, "starts from zeros",
+      [](Recipe& r) { r.decoder->recurrent->start = RecurrentRecipe::Start::zero; });
+  add({"luong-dot", "luong-concat", "luong-local-p"}, "no feeding",
+      align([](AlignRecipe& a) { a.feed = false; }));
   add({"luong-general"}, "dot scores", align([](AlignRecipe& a) { a.score = AlignRecipe::Score::dot; }));
   add({"luong-local-m", "luong-local-p"}, "reach + 1", align([](AlignRecipe& a) { a.reach += 1; }));
   add({"luong-local-m", "luong-local-p"}, "no window",
       align([](AlignRecipe& a) { a.window = AlignRecipe::Window::none, a.reach = 10, a.width = 0; }));
   spoil({"bahdanau"}, "GRU's second bias zero", [](Model& m) { zero(m, "encoder.0.back.h.bias"); });
   for (const char* bias : {"q", "v", "o"})
-    spoil({"gpt2"}, concat(bias, " bias zero"), [=](Model& m) { zero(m, concat("decoder.0.self.", bias, ".bias")); });
+    spoil({"gpt2"}, concat(bias, " bias zero"),
+          [=](Model& m) { zero(m, concat("decoder.0.self.", bias, ".bias")); });
   spoil({"gpt2"}, "FFN bias zero", [](Model& m) { zero(m, "decoder.1.ffn.up.bias"); });
   spoil({"gpt2"}, "norm bias zero", [](Model& m) { zero(m, "decoder.1.ffn.norm_in.bias"); });
   spoil({"qwen2"}, "key bias zero", [](Model& m) { zero(m, "decoder.0.self.k.bias"); });
   spoil({"bert", "marian"}, "head bias zero", [](Model& m) { zero(m, "head.bias"); });
-  spoil({"llama3", "gemma2", "qwen3"}, "key heads in reverse", [](Model& m) { reverse_key_heads(m, "decoder.0", 2); });
+  spoil({"llama3", "gemma2", "qwen3"}, "key heads in reverse",
+        [](Model& m) { reverse_key_heads(m, "decoder.0", 2); });
   return all;
 }
 
@@ -396,13 +433,15 @@ TEST(Golden, MutationsFailTheSameComparison) {
     Recipe recipe = g.recipe;
     if (m.recipe) {
       m.recipe(recipe);
-      EXPECT_NE(recipe_json(recipe), recipe_json(g.recipe)) << m.toy << ": '" << m.what << "' changes nothing";
+      EXPECT_NE(recipe_json(recipe), recipe_json(g.recipe))
+          << m.toy << ": '" << m.what << "' changes nothing";
     }
     EXPECT_GT(distance(g, recipe, device, m.weights), kFails) << m.toy << ": " << m.what;
   }
 }
 
-// A key's bias adds the same number to a whole row of scores, and softmax does not see it: zeroing it must change nothing in GPT-2.
+// A key's bias adds the same number to a whole row of scores, and softmax does not see it: zeroing it must
+// change nothing in GPT-2.
 TEST(Golden, PlainSoftmaxDoesNotSeeTheKeyBias) {
   Device device({.threads = 1});
   const Golden& g = golden("gpt2");

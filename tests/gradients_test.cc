@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every op of RAPT_OPS has a gradient check: its test says RAPT_GRADIENT_CHECKED(op) (ops/op_test.h). An op without one leaves a
-// symbol below undefined, and the tests do not link.
+// Every op of RAPT_OPS has a gradient check: its test says RAPT_GRADIENT_CHECKED(op) (ops/op_test.h). An op
+// without one leaves a symbol below undefined, and the tests do not link.
 #include <gtest/gtest.h>
 
 #include "rapt/device/device.h"

@@ -37,7 +37,8 @@ struct Axis {
   std::vector<Option> options;
 };
 
-QkNormRecipe qk(NormKindR kind, Gain gain, QkNormRecipe::Span span, QkNormRecipe::Weights weights, QkNormRecipe::At at) {
+QkNormRecipe qk(NormKindR kind, Gain gain, QkNormRecipe::Span span, QkNormRecipe::Weights weights,
+                QkNormRecipe::At at) {
   return {.norm = {.kind = kind, .weight = gain}, .span = span, .weights = weights, .at = at};
 }
 
@@ -56,10 +57,15 @@ const std::vector<Axis>& axes() {
   using Weights = QkNormRecipe::Weights;
   using When = QkNormRecipe::At;
   static const auto gate = [](GateRecipe g) { return [g](Draft& d) { d.attn.gate.push_back(g); }; };
-  static const auto pos = [](RopeSpec r) { return [r](Draft& d) { d.attn.pos = {.kind = PosRecipe::Kind::rope, .rope = r}; }; };
+  static const auto pos = [](RopeSpec r) {
+    return [r](Draft& d) { d.attn.pos = {.kind = PosRecipe::Kind::rope, .rope = r}; };
+  };
   static const auto none = [](Draft&) {};
   static const std::vector<Axis> all = {
-      {"stack", {{"decoder", none}, {"encoder", [](Draft& d) { d.stacks = 1; }}, {"both", [](Draft& d) { d.stacks = 2; }}}},
+      {"stack",
+       {{"decoder", none},
+        {"encoder", [](Draft& d) { d.stacks = 1; }},
+        {"both", [](Draft& d) { d.stacks = 2; }}}},
       {"score",
        {{"dot", none},
         {"general", [](Draft& d) { d.attn.score = ScoreKind::general; }},
@@ -73,8 +79,14 @@ const std::vector<Axis>& axes() {
         {"0.5", [](Draft& d) { d.attn.scale = {.kind = ScaleRecipe::Kind::number, .number = 0.5}; }},
         {"learned", [](Draft& d) { d.attn.scale = {.kind = ScaleRecipe::Kind::learned, .number = 0.7}; }},
         {"learned per head",
-         [](Draft& d) { d.attn.scale = {.kind = ScaleRecipe::Kind::learned, .number = 1.5, .per = ScaleRecipe::Per::head, .max = 3}; }}}},
-      {"heads", {{"4/4", none}, {"4/2", [](Draft& d) { d.attn.kv_heads = 2; }}, {"4/1", [](Draft& d) { d.attn.kv_heads = 1; }}}},
+         [](Draft& d) {
+           d.attn.scale = {.kind = ScaleRecipe::Kind::learned, .number = 1.5, .per = ScaleRecipe::Per::head,
+               .max = 3};
+         }}}},
+      {"heads",
+       {{"4/4", none},
+        {"4/2", [](Draft& d) { d.attn.kv_heads = 2; }},
+        {"4/1", [](Draft& d) { d.attn.kv_heads = 1; }}}},
       {"size",
        {{"D 4", none},
         {"D 6", [](Draft& d) { d.attn.head_dim = 6; }},
@@ -86,16 +98,32 @@ const std::vector<Axis>& axes() {
         {"o", [](Draft& d) { d.attn.bias.o = true; }}}},
       {"qk_norm",
        {{"none", none},
-        {"rms", [](Draft& d) { d.attn.qk_norm = qk(NormKindR::rms, Gain::one, Span::head, Weights::shared, When::before_pos); }},
+        {"rms",
+         [](Draft& d) {
+           d.attn.qk_norm = qk(NormKindR::rms, Gain::one, Span::head, Weights::shared, When::before_pos);
+         }},
         {"rms plus one",
-         [](Draft& d) { d.attn.qk_norm = qk(NormKindR::rms, Gain::plus_one, Span::head, Weights::shared, When::before_pos); }},
+         [](Draft& d) {
+           d.attn.qk_norm = qk(NormKindR::rms, Gain::plus_one, Span::head, Weights::shared, When::before_pos);
+         }},
         {"layer per head",
-         [](Draft& d) { d.attn.qk_norm = qk(NormKindR::layer, Gain::one, Span::head, Weights::per_head, When::before_pos); }},
-        {"l2", [](Draft& d) { d.attn.qk_norm = qk(NormKindR::l2, Gain::none, Span::head, Weights::shared, When::before_pos); }},
-        {"rms full", [](Draft& d) { d.attn.qk_norm = qk(NormKindR::rms, Gain::one, Span::full, Weights::shared, When::before_pos); }},
+         [](Draft& d) {
+           d.attn.qk_norm = qk(NormKindR::layer, Gain::one, Span::head, Weights::per_head, When::before_pos);
+         }},
+        {"l2",
+         [](Draft& d) {
+           d.attn.qk_norm = qk(NormKindR::l2, Gain::none, Span::head, Weights::shared, When::before_pos);
+         }},
+        {"rms full",
+         [](Draft& d) {
+           d.attn.qk_norm = qk(NormKindR::rms, Gain::one, Span::full, Weights::shared, When::before_pos);
+         }},
         {"rms after pos",
-         [](Draft& d) { d.attn.qk_norm = qk(NormKindR::rms, Gain::none, Span::head, Weights::shared, When::after_pos); }}}},
-      {"v_norm", {{"none", none}, {"rms", [](Draft& d) { d.attn.v_norm = NormRecipe{.weight = Gain::none}; }}}},
+         [](Draft& d) {
+           d.attn.qk_norm = qk(NormKindR::rms, Gain::none, Span::head, Weights::shared, When::after_pos);
+         }}}},
+      {"v_norm",
+       {{"none", none}, {"rms", [](Draft& d) { d.attn.v_norm = NormRecipe{.weight = Gain::none}; }}}},
       {"z_norm", {{"none", none}, {"rms", [](Draft& d) { d.attn.z_norm = NormRecipe{}; }}}},
       {"pos",
        {{"none", none},
@@ -106,9 +134,14 @@ const std::vector<Axis>& axes() {
         {"rope llama3", pos(rope(RopeLayout::halves, 1, RopeScaling::llama3))},
         {"rope ntk", pos(rope(RopeLayout::halves, 1, RopeScaling::ntk))},
         {"alibi", [](Draft& d) { d.attn.pos.kind = PosRecipe::Kind::alibi; }},
-        {"bucket", [](Draft& d) { d.attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 12, .shared = true}}; }},
+        {"bucket",
+         [](Draft& d) {
+           d.attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 12, .shared = true}};
+         }},
         {"bucket per layer",
-         [](Draft& d) { d.attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 12, .shared = false}}; }}}},
+         [](Draft& d) {
+           d.attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 12, .shared = false}};
+         }}}},
       {"absolute",
        {{"none", none},
         {"learned", [](Draft& d) { d.recipe.embed.pos = EmbedRecipe::Pos::learned; }},
@@ -124,7 +157,9 @@ const std::vector<Axis>& axes() {
         {"chunk", [](Draft& d) { d.attn.mask = MaskKind::chunk, d.attn.chunk = 4; }},
         {"full", [](Draft& d) { d.attn.mask = MaskKind::full; }}}},
       {"window",
-       {{"all", none}, {"3", [](Draft& d) { d.attn.window = 3; }}, {"3 keep 2", [](Draft& d) { d.attn.window = 3, d.attn.keep = 2; }}}},
+       {{"all", none},
+        {"3", [](Draft& d) { d.attn.window = 3; }},
+        {"3 keep 2", [](Draft& d) { d.attn.window = 3, d.attn.keep = 2; }}}},
       {"cap", {{"none", none}, {"2", [](Draft& d) { d.attn.cap = 2; }}}},
       {"extra",
        {{"none", none},
@@ -158,7 +193,10 @@ const std::vector<Axis>& axes() {
         {"layer", [](Draft& d) { d.norm = {.kind = NormKindR::layer, .bias = true}; }},
         {"layer no bias", [](Draft& d) { d.norm = {.kind = NormKindR::layer}; }},
         {"rms no weight", [](Draft& d) { d.norm.weight = Gain::none; }},
-        {"batch", [](Draft& d) { d.norm = {.kind = NormKindR::batch, .eps = 1e-3, .bias = true, .leaks_ok = true}; }}}},
+        {"batch",
+         [](Draft& d) {
+           d.norm = {.kind = NormKindR::batch, .eps = 1e-3, .bias = true, .leaks_ok = true};
+         }}}},
       {"wiring",
        {{"pre", none},
         {"post", [](Draft& d) { d.wiring = 1; }},
@@ -168,27 +206,39 @@ const std::vector<Axis>& axes() {
         {"parallel 2", [](Draft& d) { d.wiring = 5; }}}},
       {"ffn",
        {{"swiglu", none},
-        {"gelu mlp bias", [](Draft& d) { d.ffn.kind = FfnRecipe::Kind::mlp, d.ffn.act = Act::gelu, d.ffn.bias = true; }},
+        {"gelu mlp bias",
+         [](Draft& d) { d.ffn.kind = FfnRecipe::Kind::mlp, d.ffn.act = Act::gelu, d.ffn.bias = true; }},
         {"relu2 mlp", [](Draft& d) { d.ffn.kind = FfnRecipe::Kind::mlp, d.ffn.act = Act::relu2; }},
         {"geglu", [](Draft& d) { d.ffn.act = Act::gelu_tanh; }},
-        {"clamped", [](Draft& d) { d.ffn.clamp = 7, d.ffn.alpha = 1.702, d.ffn.up_offset = 1, d.ffn.bias = true; }}}},
+        {"clamped",
+         [](Draft& d) { d.ffn.clamp = 7, d.ffn.alpha = 1.702, d.ffn.up_offset = 1, d.ffn.bias = true; }}}},
       {"head",
        {{"untied", none},
         {"tied", [](Draft& d) { d.recipe.head.tied = true; }},
-        {"tied bias scale cap", [](Draft& d) { d.recipe.head = {.tied = true, .bias = true, .scale = 0.5, .cap = 5}; }},
-        {"transform", [](Draft& d) { d.recipe.head.transform = HeadTransform{.norm = NormRecipe{.kind = NormKindR::layer, .bias = true}}; }},
+        {"tied bias scale cap",
+         [](Draft& d) { d.recipe.head = {.tied = true, .bias = true, .scale = 0.5, .cap = 5}; }},
+        {"transform",
+         [](Draft& d) {
+           d.recipe.head.transform =
+               HeadTransform{.norm = NormRecipe{.kind = NormKindR::layer, .bias = true}};
+         }},
         {"none", [](Draft& d) { d.recipe.head.kind = HeadRecipe::Kind::none; }},
         {"classes mean",
-         [](Draft& d) { d.recipe.head = {.kind = HeadRecipe::Kind::classes, .classes = 5, .pool = HeadRecipe::Pool::mean}; }},
+         [](Draft& d) {
+           d.recipe.head = {.kind = HeadRecipe::Kind::classes, .classes = 5, .pool = HeadRecipe::Pool::mean};
+         }},
         {"classes pooler",
          [](Draft& d) {
-           d.recipe.head = {.kind = HeadRecipe::Kind::classes, .classes = 3, .bias = true, .transform = HeadTransform{.act = Act::tanh, .norm = {}}};
+           d.recipe.head = {.kind = HeadRecipe::Kind::classes, .classes = 3, .bias = true,
+               .transform = HeadTransform{.act = Act::tanh, .norm = {}}};
          }}}},
       {"embed",
        {{"plain", none},
         {"sqrt", [](Draft& d) { d.recipe.embed.scale_sqrt_width = true; }},
         {"norm types",
-         [](Draft& d) { d.recipe.embed.types = 2, d.recipe.embed.norm = NormRecipe{.kind = NormKindR::layer, .bias = true}; }}}},
+         [](Draft& d) {
+           d.recipe.embed.types = 2, d.recipe.embed.norm = NormRecipe{.kind = NormKindR::layer, .bias = true};
+         }}}},
       {"layers", {{"2", none}, {"pattern", [](Draft& d) { d.pattern = true; }}}},
       {"residual", {{"1", none}, {"0.5", [](Draft& d) { d.residual_scale = 0.5; }}}},
   };
@@ -211,7 +261,8 @@ PartRecipe part(const Draft& d, const AnyPartRecipe& body) {
 
 StackRecipe stack(const Draft& d, bool encoder, bool cross) {
   Draft own = d;
-  if (encoder && d.stacks == 2) own.attn.mask = MaskKind::full, own.attn.window = own.attn.keep = own.attn.chunk = 0;
+  if (encoder && d.stacks == 2)
+    own.attn.mask = MaskKind::full, own.attn.window = own.attn.keep = own.attn.chunk = 0;
   LayerRecipe layer;
   layer.parallel = d.wiring >= 4;
   if (d.wiring == 4) layer.norm_in = d.norm;
@@ -221,7 +272,8 @@ StackRecipe stack(const Draft& d, bool encoder, bool cross) {
   if (cross) layer.parts.push_back(part(own, to_memory));
   layer.parts.push_back(part(own, own.ffn));
   StackRecipe s{.layers = 2, .kinds = {{"L", layer}}, .final_norm = d.norm, .dropout = d.dropout};
-  if (d.pattern) {  // a second kind of layer without its position and window, as Gemma and Llama 4 mix them
+  // A second kind of layer without its position and window, as Gemma and Llama 4 mix them.
+  if (d.pattern) {
     LayerRecipe other = layer;
     AttnRecipe& a = *other.parts[0].self();
     a.window = a.keep = 0;
@@ -242,7 +294,9 @@ std::optional<GridCase> build(const std::vector<std::size_t>& choice) {
   std::string name;
   for (std::size_t a = 0; a < axes().size(); ++a) {
     axes()[a].options[choice[a]].apply(d);
-    if (choice[a] != 0) name += std::string(name.empty() ? "" : ", ") + axes()[a].name + " " + axes()[a].options[choice[a]].name;
+    if (choice[a] != 0)
+      name +=
+          std::string(name.empty() ? "" : ", ") + axes()[a].name + " " + axes()[a].options[choice[a]].name;
   }
   d.recipe.embed.dropout = d.dropout;
   d.recipe.name = "grid";
@@ -279,18 +333,21 @@ const std::vector<GridCase>& option_grid(std::size_t count) {
     };
     auto random_choice = [&] {
       std::vector<std::size_t> c(n);
-      // Defaults are drawn more often where an axis has conflicts with many others, or few drafts would be legal.
+      // Defaults are drawn more often where an axis has conflicts with many others, or few drafts
+      // would be legal.
       for (std::size_t a = 0; a < n; ++a) c[a] = random(3) == 0 ? 0 : random(axes()[a].options.size());
       return c;
     };
     while (!open.empty() || cases.size() < count) {
-      if (kSanitized && cases.size() == 100) break;  // nearly every pair; the search itself takes longest there
+      // Nearly every pair; the search itself takes longest there.
+      if (kSanitized && cases.size() == 100) break;
       std::vector<std::size_t> best;
       std::size_t most = 0;
       const std::optional<Pair> wanted = open.empty() ? std::nullopt : std::optional<Pair>(*open.begin());
       for (int attempt = 0, legal = 0; attempt < 400 && legal < 12; ++attempt) {
         std::vector<std::size_t> c = random_choice();
-        if (wanted) c[wanted->first.first] = wanted->first.second, c[wanted->second.first] = wanted->second.second;
+        if (wanted)
+          c[wanted->first.first] = wanted->first.second, c[wanted->second.first] = wanted->second.second;
         if (attempt > 200)  // a demanding pair: everything else plain
           for (std::size_t a = 0; a < n; ++a)
             if (wanted && a != wanted->first.first && a != wanted->second.first && random(4) != 0) c[a] = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules every legal recipe keeps, over the option grid. Each test walks all recipes; the first prints the list.
+// Rules every legal recipe keeps, over the option grid. Each test walks all recipes; the first prints
+// the list.
 #include "tests/grid.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +68,8 @@ TEST(Grid, CachedEqualsUncachedBitForBit) {
     const std::vector<double> whole = logits_of(device, model, {&text, 1});
     for (Dim chunk : {1, 4}) {
       KvCache cache(device.real);
-      EXPECT_TRUE(same_bits(whole, logits_cached(device, model, text, chunk, cache))) << "pieces of " << chunk;
+      EXPECT_TRUE(same_bits(whole, logits_cached(device, model, text, chunk, cache)))
+          << "pieces of " << chunk;
       EXPECT_EQ(cache.pages(), 0u);
       ++compared;
     }
@@ -95,7 +97,8 @@ struct Trained {
   std::vector<double> logits;
 };
 
-Trained train_pass(Device& device, const Model& model, const PackedBatch& packed, Gradients* gradients, bool recompute) {
+Trained train_pass(Device& device, const Model& model, const PackedBatch& packed, Gradients* gradients,
+                   bool recompute) {
   Run run(device);
   std::optional<Tape> tape;
   if (gradients) run.tape = &tape.emplace(*gradients);
@@ -123,12 +126,15 @@ TEST(Grid, RecomputeEqualsNoRecomputeBitForBit) {
     randomise(model, n);
     const PackedBatch packed(some_texts(c.recipe, kLengths, n));
     Gradients kept(device.real), again(device.real);
-    const Trained a = train_pass(device, model, packed, &kept, false), b = train_pass(device, model, packed, &again, true);
+    const Trained a = train_pass(device, model, packed, &kept, false),
+                  b = train_pass(device, model, packed, &again, true);
     EXPECT_TRUE(same_bits(a.logits, b.logits));
     for (const Weight& w : model.weights) {
       const std::byte *x = kept.find(w), *y = again.find(w);
       ASSERT_EQ(x == nullptr, y == nullptr) << w.name;
-      if (x) EXPECT_EQ(std::memcmp(x, y, static_cast<std::size_t>(w.stored()) * size_of(device.real)), 0) << "gradient of " << w.name;
+      if (x)
+        EXPECT_EQ(std::memcmp(x, y, static_cast<std::size_t>(w.stored()) * size_of(device.real)), 0)
+            << "gradient of " << w.name;
     }
   });
 }
@@ -141,9 +147,11 @@ TEST(Grid, GradientEqualsFiniteDifferenceInFloat64) {
     const PackedBatch packed(some_texts(c.recipe, kLengths, n));
     Gradients gradients(DType::f64);
     train_pass(exact, model, packed, &gradients, false);
-    // Along one unit direction per weight; under sanitizers along one direction through all weights at once.
+    // Along one unit direction per weight; under sanitizers along one direction through all weights
+    // at once.
     const bool kTogether = kSanitized;
-    constexpr double kStep = 1e-5;  // rounding of a loss near 1,000 is then 1e-8, and so is what the third derivative leaves
+    // Rounding of a loss near 1,000 is then 1e-8, and so is what the third derivative leaves.
+    constexpr double kStep = 1e-5;
     auto direction = [&](const Weight& w, Dim i) {
       return random_normal(1234 + static_cast<std::uint64_t>(w.index), static_cast<std::uint64_t>(i));
     };
@@ -156,17 +164,20 @@ TEST(Grid, GradientEqualsFiniteDifferenceInFloat64) {
       auto move = [&](double by) {
         for (Weight* w : moved)
           for (Dim i = 0; i < w->size(); ++i)
-            w->set(i / w->cols, i % w->cols, w->get(i / w->cols, i % w->cols) + by * direction(*w, i) / length);
+            w->set(i / w->cols, i % w->cols,
+                   w->get(i / w->cols, i % w->cols) + by * direction(*w, i) / length);
       };
       for (const Weight* w : moved)
-        for (Dim i = 0; i < w->size(); ++i) slope += gradients.get(*w, i / w->cols, i % w->cols) * direction(*w, i) / length;
+        for (Dim i = 0; i < w->size(); ++i)
+          slope += gradients.get(*w, i / w->cols, i % w->cols) * direction(*w, i) / length;
       move(kStep);
       const double up = train_pass(exact, model, packed, nullptr, false).loss;
       move(-2 * kStep);
       const double down = train_pass(exact, model, packed, nullptr, false).loss;
       move(kStep);
       const double difference = (up - down) / (2 * kStep);
-      EXPECT_NEAR(slope, difference, 3e-7 + 1e-5 * std::abs(difference)) << name;  // a slope of 0 was met to 1.1e-7
+      // A slope of 0 was met to 1.1e-7.
+      EXPECT_NEAR(slope, difference, 3e-7 + 1e-5 * std::abs(difference)) << name;
     };
     std::vector<Weight*> all;
     for (Weight& w : model.weights)

@@ -38,9 +38,11 @@ struct Toy {
     name = name.substr(0, name.find('+'));
     return with_settings(test::toy_recipe(name, name == "gemma3" ? 6 : 2), settings);
   }
-  Toy(const std::string& name, const char* isa, Dim tokens = 37) : device({.threads = 2, .isa = isa}), model(recipe(name), device.real) {
+  Toy(const std::string& name, const char* isa, Dim tokens = 37)
+      : device({.threads = 2, .isa = isa}), model(recipe(name), device.real) {
     test::randomise(model, 3, 1.6);
-    for (Dim i = 0; i < tokens; ++i) ids.push_back(static_cast<std::int32_t>((i * i) % 11 + 3));  // tokens come again
+    // tokens come again
+    for (Dim i = 0; i < tokens; ++i) ids.push_back(static_cast<std::int32_t>((i * i) % 11 + 3));
     if (model.encoder && model.decoder) source.assign(ids.begin() + 2, ids.begin() + 19);
     test::naive_forward(model, {.tokens = ids, .types = {}, .source = source}, &whole);
     for (const auto& [part, all] : whole) {
@@ -48,14 +50,18 @@ struct Toy {
       const Dim skip = decoder ? model.recipe.embed.sink_tokens : 0, from = static_cast<Dim>(source.size());
       const Dim rows = skip + (decoder || from == 0 ? tokens : from), keys = cross ? from : rows;
       for (Dim i = 0; i < static_cast<Dim>(all.size()); ++i)
-        if (i / keys % rows >= skip && (cross || i % keys >= skip)) dense[part].push_back(all[static_cast<std::size_t>(i)]);
+        if (i / keys % rows >= skip && (cross || i % keys >= skip))
+          dense[part].push_back(all[static_cast<std::size_t>(i)]);
     }
   }
   static std::string name_of(const AttentionPlace& p) {
-    return (p.stack == Stack::encoder ? "encoder." : "decoder.") + std::to_string(p.layer) + (p.cross ? ".cross" : ".self");
+    return (p.stack == Stack::encoder ? "encoder." : "decoder.") + std::to_string(p.layer) +
+           (p.cross ? ".cross" : ".self");
   }
   const std::vector<double>& dense_of(const AttentionPlace& p) const { return dense.at(name_of(p)); }
-  Dim before(const AttentionPlace& p) const { return p.stack == Stack::decoder ? model.recipe.embed.sink_tokens : 0; }
+  Dim before(const AttentionPlace& p) const {
+    return p.stack == Stack::decoder ? model.recipe.embed.sink_tokens : 0;
+  }
 };
 
 std::vector<Dim> all_rows(Dim n) {
@@ -73,14 +79,16 @@ TEST(Heads, RowsComputedAnewAreThoseOfThePlainModel) {
         EXPECT_EQ(record.places().size(), toy.dense.size()) << name;
         for (const AttentionPlace& p : record.places()) {
           const std::vector<double>& dense = toy.dense_of(p);
-          const Dim T = static_cast<Dim>(record.row_ids(p).size()), S = static_cast<Dim>(record.key_ids(p).size());
+          const Dim T = static_cast<Dim>(record.row_ids(p).size()),
+                    S = static_cast<Dim>(record.key_ids(p).size());
           ASSERT_EQ(static_cast<Dim>(dense.size()), record.heads(p) * T * S) << name;
           double worst = 0;
           Dim rows = 0;
           record.rows(p, -1, all_rows(T), [&](Dim row, int head, std::span<const float> w) {
             ++rows;
             for (Dim k = 0; k < S; ++k) {
-              const double is = w[static_cast<std::size_t>(k)], should = dense[static_cast<std::size_t>((head * T + row) * S + k)];
+              const double is = w[static_cast<std::size_t>(k)],
+                           should = dense[static_cast<std::size_t>((head * T + row) * S + k)];
               worst = std::max(worst, std::abs(is - should));
               if (should > 0) {
                 EXPECT_TRUE(record.sees(p, row, k));
@@ -88,7 +96,8 @@ TEST(Heads, RowsComputedAnewAreThoseOfThePlainModel) {
             }
           });
           EXPECT_EQ(rows, T * record.heads(p));
-          EXPECT_LT(worst, *isa ? 1e-7 : 2e-5) << name << " layer " << p.layer << (p.cross ? " cross" : "") << " chunk " << chunk;
+          EXPECT_LT(worst, *isa ? 1e-7 : 2e-5)
+              << name << " layer " << p.layer << (p.cross ? " cross" : "") << " chunk " << chunk;
         }
       }
     }
@@ -106,12 +115,13 @@ TEST(Heads, FiguresFollowFromFullMatrices) {
       const std::vector<double>& dense = toy.dense_of(m.place);
       const std::span<const std::int32_t> ids = record.row_ids(m.place);
       const Dim T = static_cast<Dim>(ids.size()), S = static_cast<Dim>(record.key_ids(m.place).size());
-      double first = 0, seeing = 0, self = 0, previous = 0, entropy = 0, distance = 0, square = 0, induction = 0, repeats = 0,
-             strongest = 0;
+      double first = 0, seeing = 0, self = 0, previous = 0, entropy = 0, distance = 0, square = 0,
+             induction = 0, repeats = 0, strongest = 0;
       const Dim before = toy.before(m.place), wide = S + (m.place.cross ? 0 : before);
       for (Dim q = 0; q < T; ++q) {
         const double* row = &dense[static_cast<std::size_t>((m.head * T + q) * S)];
-        const double* every = &toy.whole.at(Toy::name_of(m.place))[static_cast<std::size_t>((m.head * (T + before) + q + before) * wide)];
+        const double* every = &toy.whole.at(
+            Toy::name_of(m.place))[static_cast<std::size_t>((m.head * (T + before) + q + before) * wide)];
         for (Dim k = 0; k < wide; ++k) entropy -= every[k] > 0 ? every[k] * std::log(every[k]) : 0;
         if (record.sees(m.place, q, 0)) first += row[0], seeing += 1;
         bool repeat = false;
@@ -122,7 +132,8 @@ TEST(Heads, FiguresFollowFromFullMatrices) {
           if (q == k) self += row[k];
           if (q == k + 1) previous += row[k];
           if (q > 0 && k > 0) strongest = std::max(strongest, row[k]);
-          if (!m.place.cross && k > 0 && k <= q && ids[static_cast<std::size_t>(k - 1)] == ids[static_cast<std::size_t>(q)]) {
+          if (!m.place.cross && k > 0 && k <= q &&
+              ids[static_cast<std::size_t>(k - 1)] == ids[static_cast<std::size_t>(q)]) {
             repeat = true;
             if (row[k] >= 0.01) induction += row[k];
           }
@@ -151,7 +162,8 @@ TEST(Heads, GatesOfEachHead) {
     see_gates(taps, [&](const Tapped& t) {
       if (t.layer != 1) return;
       const std::vector<double> some = test::all_values(t.value);
-      gate.insert(gate.end(), some.begin() + (gate.empty() ? toy.model.recipe.embed.sink_tokens * 24 : 0), some.end());
+      gate.insert(gate.end(), some.begin() + (gate.empty() ? toy.model.recipe.embed.sink_tokens * 24 : 0),
+                  some.end());
     });
     const AttentionRecord record(toy.device, toy.model, toy.ids, {}, {.chunk = 8, .taps = &taps});
     ASSERT_EQ(gate.size(), 37u * 24);
@@ -169,9 +181,11 @@ TEST(Heads, GatesOfEachHead) {
 
 TEST(Heads, AGateForAllHeadsIsEveryHeads) {
   Device device({.threads = 1});
-  Recipe recipe = with_settings(test::toy_recipe("llama3-gate-g1", 1),
-                                std::vector<std::string>{"heads=6", "head_dim=6"});  // as many as channels of a head
-  recipe.decoder->kinds["L"].parts[0].self()->gate = {{.at = GateRecipe::At::sdpa, .heads = GateRecipe::Heads::shared}};
+  // As many as channels of a head.
+  Recipe recipe =
+      with_settings(test::toy_recipe("llama3-gate-g1", 1), std::vector<std::string>{"heads=6", "head_dim=6"});
+  recipe.decoder->kinds["L"].parts[0].self()->gate = {
+      {.at = GateRecipe::At::sdpa, .heads = GateRecipe::Heads::shared}};
   Model model(recipe, device.real);
   test::randomise(model, 3, 1.6);
   std::vector<double> gate;
@@ -181,7 +195,8 @@ TEST(Heads, AGateForAllHeadsIsEveryHeads) {
   ASSERT_EQ(gate.size(), 11u * 6);
   const std::vector<HeadMetrics> all = head_metrics(record);
   ASSERT_EQ(all.size(), 6u);
-  for (const HeadMetrics& m : all) EXPECT_NEAR(m.gate, std::accumulate(gate.begin(), gate.end(), 0.0) / 66, 1e-12);
+  for (const HeadMetrics& m : all)
+    EXPECT_NEAR(m.gate, std::accumulate(gate.begin(), gate.end(), 0.0) / 66, 1e-12);
 }
 
 TEST(Heads, SampledRowsAreSpreadEvenly) {
@@ -195,7 +210,8 @@ TEST(Heads, SampledRowsAreSpreadEvenly) {
 }
 
 TEST(Heads, AHeadIsNamedAfterWhatItDoes) {
-  // Queries and keys of equal length 1 in one direction per token: scores are decided by the biases alone, so weights are equal.
+  // Queries and keys of equal length 1 in one direction per token: scores are decided by the biases alone,
+  // so weights are equal.
   for (const char* name : {"gpt2", "gpt2+sinks"}) {
     Toy toy(name, "f64", 24);
     for (Weight& w : toy.model.weights)
@@ -207,14 +223,16 @@ TEST(Heads, AHeadIsNamedAfterWhatItDoes) {
   }
 }
 
-// Equal weights are called so whatever the text, and give what `even_…` says: with windows, learned slots and learned sink tokens too.
+// Equal weights are called so whatever the text, and give what `even_…` says: with windows, learned slots
+// and learned sink tokens too.
 TEST(Heads, NoHeadIsNamedForWhatEqualWeightsGive) {
   for (const std::string name : {"gpt2", "gpt2+sinks", "gemma3", "llama3+slots", "bert"})
     for (const bool repeated : {false, true}) {
       Device device({.threads = 1, .isa = "f64"});
       Recipe recipe = Toy::recipe(name == "llama3+slots" ? "llama3" : name);
       if (name == "llama3+slots")
-        recipe = with_settings(recipe, std::vector<std::string>{"decoder.kinds.L.parts[0].self.extra={\"kv_slots\":3}"});
+        recipe = with_settings(
+            recipe, std::vector<std::string>{"decoder.kinds.L.parts[0].self.extra={\"kv_slots\":3}"});
       Model model(recipe, device.real);
       test::randomise(model, 3, 1.6);
       for (Weight& w : model.weights)
@@ -265,7 +283,8 @@ TEST(Heads, MapsArePooledByTheLargestWeight) {
     const AttentionPlace p = record.places().back();
     const std::vector<double>& dense = toy.dense_of(p);
     const Dim T = static_cast<Dim>(record.row_ids(p).size()), S = static_cast<Dim>(record.key_ids(p).size());
-    const MapWindow window{.row_begin = 3, .row_end = T - 1, .key_begin = 2, .key_end = S, .pixels = 6, .most_rows = 1000};
+    const MapWindow window{
+        .row_begin = 3, .row_end = T - 1, .key_begin = 2, .key_end = S, .pixels = 6, .most_rows = 1000};
     const HeadMap map = head_map(record, p, 1, window);
     ASSERT_EQ(map.rows, 6);
     ASSERT_EQ(map.keys, 6);
@@ -277,16 +296,20 @@ TEST(Heads, MapsArePooledByTheLargestWeight) {
           double& to = want[static_cast<std::size_t>(r * 6 / rows * 6 + x)];
           to = std::max(to, dense[static_cast<std::size_t>((T + r + 3) * S + k + 2)]);
         }
-    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(map.values[i], want[i], 1e-6) << name << " pixel " << i;
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(map.values[i], want[i], 1e-6) << name << " pixel " << i;
     // Every head at once says the same; a sample of rows has the rows it took.
-    for (const HeadMap& m : head_maps(record, {.pixels = 7})) EXPECT_EQ(m.values, head_map(record, m.place, m.head, {.pixels = 7}).values);
+    for (const HeadMap& m : head_maps(record, {.pixels = 7}))
+      EXPECT_EQ(m.values, head_map(record, m.place, m.head, {.pixels = 7}).values);
     const HeadMap sampled = head_map(record, p, 0, {.pixels = 100, .most_rows = 5});
     ASSERT_EQ(sampled.rows, 5);
     for (Dim i = 0; i < 5; ++i)
-      EXPECT_NEAR(sampled.values[static_cast<std::size_t>(i * S)], dense[static_cast<std::size_t>(i * T / 5 * S)], 1e-6);
+      EXPECT_NEAR(sampled.values[static_cast<std::size_t>(i * S)],
+                  dense[static_cast<std::size_t>(i * T / 5 * S)], 1e-6);
   }
   Toy toy("llama3", "f64");
-  const AttentionRecord record(toy.device, toy.model, toy.ids, {}, {.keep = [](const AttentionPlace& p) { return p.layer == 1; }});
+  const AttentionRecord record(toy.device, toy.model, toy.ids, {},
+                               {.keep = [](const AttentionPlace& p) { return p.layer == 1; }});
   EXPECT_EQ(record.places().size(), 1u);
   EXPECT_EQ(record.bytes(), 37u * 24 * 8);
   EXPECT_THROW(head_map(record, {Stack::decoder, 0, false}, 0), Error);
@@ -295,8 +318,10 @@ TEST(Heads, MapsArePooledByTheLargestWeight) {
   EXPECT_THROW(head_map(record, record.places()[0], 0, {.key_end = 38}), Error);
   EXPECT_THROW(AttentionRecord(toy.device, toy.model, toy.ids, {}, {.most_bytes = 1000}), Error);
   const auto none = [](Toy& of) {
-    return test::error_of(
-        [&] { AttentionRecord(of.device, of.model, of.ids, of.source, {.keep = [](const AttentionPlace&) { return false; }}); });
+    return test::error_of([&] {
+      AttentionRecord(of.device, of.model, of.ids, of.source,
+                      {.keep = [](const AttentionPlace&) { return false; }});
+    });
   };
   EXPECT_TRUE(test::holds(none(toy), "none of the attentions asked for is there"));
   EXPECT_TRUE(test::holds(none(toy), "has decoder layers 0 to 1, no cross-attention"));
@@ -310,7 +335,8 @@ TEST(Heads, StrongestKeysAreTheLargestOfEachRow) {
   for (const StrongestKeys& s : strongest_keys(record, 3)) {
     const std::vector<double>& dense = toy.dense_of(s.place);
     for (Dim q = 0; q < 37; ++q) {
-      std::vector<double> row(dense.begin() + (s.head * 37 + q) * 37, dense.begin() + (s.head * 37 + q + 1) * 37);
+      std::vector<double> row(dense.begin() + (s.head * 37 + q) * 37,
+                              dense.begin() + (s.head * 37 + q + 1) * 37);
       for (int i = 0; i < 3; ++i) {
         const auto at = static_cast<std::size_t>(q * 3 + i);
         EXPECT_NEAR(row[static_cast<std::size_t>(s.keys[at])], s.weights[at], 1e-6);
@@ -347,7 +373,9 @@ TEST(Heads, HeadVisFiles) {
   const std::string folder = temp / "headvis";
   write_headvis(record, all, "toy", words, folder, false);
   EXPECT_THROW(write_headvis(record, all, "toy", words, folder, false), Error);  // files are there
-  const auto read = [&](const std::string& name) { return parse_json(read_text_file(folder + "/" + name), name); };
+  const auto read = [&](const std::string& name) {
+    return parse_json(read_text_file(folder + "/" + name), name);
+  };
   const auto keys = [](const Json& j) {
     std::set<std::string> out;
     for (const auto& m : j.object()) out.insert(m.key);
@@ -355,8 +383,9 @@ TEST(Heads, HeadVisFiles) {
   };
   const Json config = read("config.json");
   EXPECT_EQ(keys(config),
-            (std::set<std::string>{"model_name", "heads", "n_layers", "n_heads", "n_intervals", "metrics", "metric_descriptions",
-                                   "head_data_pattern", "has_umap", "custom_plots", "custom_tables", "statistics_display"}));
+            (std::set<std::string>{"model_name", "heads", "n_layers", "n_heads", "n_intervals", "metrics",
+                                   "metric_descriptions", "head_data_pattern", "has_umap", "custom_plots",
+                                   "custom_tables", "statistics_display"}));
   EXPECT_EQ(config.find("heads")->array().size(), 8u);
   EXPECT_TRUE(read("server_config.json").object().empty());
   const Json scatter = read("scatter_data.json");
@@ -364,13 +393,14 @@ TEST(Heads, HeadVisFiles) {
   EXPECT_NEAR(scatter.array()[5].find("induction_score")->number(), all[5].induction, 5.1e-5);
   EXPECT_NEAR(scatter.array()[5].find("qk_distance_variance")->number(), all[5].variance, 5.1e-5);
   const Json head = read("heads/L1H2.json");
-  EXPECT_EQ(keys(head),
-            (std::set<std::string>{"sequences", "qk_distance_histogram", "top_query_tokens", "top_key_tokens", "histogram", "statistics"}));
+  EXPECT_EQ(keys(head), (std::set<std::string>{"sequences", "qk_distance_histogram", "top_query_tokens",
+                                               "top_key_tokens", "histogram", "statistics"}));
   const Json& sequence = head.find("sequences")->array()[0];
-  EXPECT_EQ(keys(sequence), (std::set<std::string>{"sequence_id", "interval", "tokens", "attention_indices", "attention_values", "seq_len",
-                                                   "max_activation"}));
+  EXPECT_EQ(keys(sequence), (std::set<std::string>{"sequence_id", "interval", "tokens", "attention_indices",
+                                                   "attention_values", "seq_len", "max_activation"}));
   const std::vector<double>& dense = toy.dense_of({Stack::decoder, 1, false});
-  const Json::Array &indices = sequence.find("attention_indices")->array(), &values = sequence.find("attention_values")->array();
+  const Json::Array &indices = sequence.find("attention_indices")->array(),
+                    &values = sequence.find("attention_values")->array();
   ASSERT_EQ(indices.size(), values.size());
   ASSERT_GT(indices.size(), 37u);
   std::map<std::int64_t, int> per_row;
@@ -385,7 +415,8 @@ TEST(Heads, HeadVisFiles) {
     }
     mass += values[i].number();
   }
-  for (const Json& bin : head.find("qk_distance_histogram")->find("bin_values")->array()) binned += bin.number();
+  for (const Json& bin : head.find("qk_distance_histogram")->find("bin_values")->array())
+    binned += bin.number();
   EXPECT_NEAR(mass, binned, 1e-2);
   EXPECT_EQ(head.find("qk_distance_histogram")->find("bin_edges")->array().size(), 14u);
 }
@@ -393,7 +424,9 @@ TEST(Heads, HeadVisFiles) {
 // Every row looks at the first of 4100 tokens; some of these are halves of a character.
 TEST(Heads, HeadVisFilesOfFarKeysHalfCharactersAndFiguresThatAreNotFinite) {
   Device device({.threads = 2});
-  Model model(with_settings(test::toy_recipe("llama3", 1), std::vector<std::string>{"heads=1", "kv_heads=1", "context=4100"}), device.real);
+  Model model(with_settings(test::toy_recipe("llama3", 1),
+                            std::vector<std::string>{"heads=1", "kv_heads=1", "context=4100"}),
+              device.real);
   test::randomise(model, 3);
   Taps taps;
   taps.edit(site::q, [](const Tapped& t) {
@@ -413,25 +446,30 @@ TEST(Heads, HeadVisFilesOfFarKeysHalfCharactersAndFiguresThatAreNotFinite) {
   const test::TempFolder temp;
   const std::string folder = temp / "headvis";
   write_headvis(record, all, "toy", words, folder, false);
-  const auto read = [&](const std::string& name) { return parse_json(read_text_file(folder + "/" + name), name); };
+  const auto read = [&](const std::string& name) {
+    return parse_json(read_text_file(folder + "/" + name), name);
+  };
   EXPECT_TRUE(read("scatter_data.json").array()[0].find("pattern_entropy")->is_null());
   const Json head = read("heads/L0H0.json");
   const Json::Array& bins = head.find("qk_distance_histogram")->find("bin_values")->array();
   ASSERT_EQ(bins.size(), 13u);
   EXPECT_NEAR(bins[11].number(), 1024, 0.1);         // from 1024 on
   EXPECT_NEAR(bins[12].number(), 4100 - 2048, 0.1);  // all from 2048 on
-  EXPECT_EQ(head.find("sequences")->array()[0].find("tokens")->array()[0].string(), "\xef\xbf\xbd\xef\xbf\xbd");
+  EXPECT_EQ(head.find("sequences")->array()[0].find("tokens")->array()[0].string(),
+            "\xef\xbf\xbd\xef\xbf\xbd");
   EXPECT_EQ(head.find("top_key_tokens")->array()[0].find("token")->string(), "\xef\xbf\xbd\xef\xbf\xbd");
 }
 
-// The weights, entropies and first columns of a released model against the definition in double, from the queries and keys of its pass.
+// The weights, entropies and first columns of a released model against the definition in double, from the
+// queries and keys of its pass.
 TEST(Heads, SmolLM2AgainstTheDefinition) {
   RAPT_NOT_SANITIZED("a whole released model");
   const auto path = test::model_file("SmolLM2-135M-Instruct.Q4_1.gguf");
   if (!path) GTEST_SKIP() << test::no_model("SmolLM2-135M-Instruct.Q4_1.gguf");
   Device device({.threads = 2});
   const Checkpoint c = open_checkpoint(path->string(), {.real = device.real, .device = &device});
-  const std::vector<std::int32_t> ids = c.tokenizer->encode("The cat sat on the mat, and the cat sat on the hat.");
+  const std::vector<std::int32_t> ids =
+      c.tokenizer->encode("The cat sat on the mat, and the cat sat on the hat.");
   const auto T = ids.size();
   std::map<int, std::vector<double>> q, k;
   Taps taps;
@@ -444,23 +482,28 @@ TEST(Heads, SmolLM2AgainstTheDefinition) {
   const std::vector<HeadMetrics> metrics = head_metrics(record);
   for (const AttentionPlace& p : record.places()) {
     const AttentionSpec& s = record.attention(p).spec;
-    const auto H = static_cast<std::size_t>(s.heads), K = static_cast<std::size_t>(s.kv_heads), D = static_cast<std::size_t>(s.head_dim);
+    const auto H = static_cast<std::size_t>(s.heads), K = static_cast<std::size_t>(s.kv_heads),
+               D = static_cast<std::size_t>(s.head_dim);
     std::vector<double> dense(H * T * T), entropy(H), first(H);
     for (std::size_t h = 0; h < H; ++h)
       for (std::size_t r = 0; r < T; ++r) {
         double* row = &dense[(h * T + r) * T];
         double sum = 0, top = -1e300;
         for (std::size_t j = 0; j <= r; ++j) {
-          for (std::size_t d = 0; d < D; ++d) row[j] += q[p.layer][(r * H + h) * D + d] * k[p.layer][(j * K + h / (H / K)) * D + d];
+          for (std::size_t d = 0; d < D; ++d)
+            row[j] += q[p.layer][(r * H + h) * D + d] * k[p.layer][(j * K + h / (H / K)) * D + d];
           top = std::max(top, row[j] *= s.scale);
         }
         for (std::size_t j = 0; j <= r; ++j) sum += row[j] = std::exp(row[j] - top);
-        for (std::size_t j = 0; j <= r; ++j) entropy[h] -= (row[j] /= sum) > 0 ? row[j] * std::log(row[j]) : 0;
+        for (std::size_t j = 0; j <= r; ++j)
+          entropy[h] -= (row[j] /= sum) > 0 ? row[j] * std::log(row[j]) : 0;
         first[h] += row[0];
       }
     record.rows(p, -1, all_rows(static_cast<Dim>(T)), [&](Dim row, int head, std::span<const float> w) {
       for (std::size_t j = 0; j < T; ++j)
-        ASSERT_NEAR(w[j], dense[(static_cast<std::size_t>(head) * T + static_cast<std::size_t>(row)) * T + j], 1e-4) << "layer " << p.layer;
+        ASSERT_NEAR(w[j], dense[(static_cast<std::size_t>(head) * T + static_cast<std::size_t>(row)) * T + j],
+                    1e-4)
+            << "layer " << p.layer;
     });
     for (const HeadMetrics& m : metrics)
       if (m.place == p) {

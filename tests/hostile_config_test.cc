@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Config files, indexes and GGUF keys that lie, contradict each other or are no such files: every one ends in an error with the right
-// words, without memory for what it claims.
+// Config files, indexes and GGUF keys that lie, contradict each other or are no such files: every one ends
+// in an error with the right words, without memory for what it claims.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -27,7 +27,8 @@ struct Words {
   Words(std::initializer_list<const char*> words) : all(words) {}
 };
 void expect_words(const std::string& what, const std::string& message, const Words& words) {
-  for (const char* w : words.all) EXPECT_NE(message.find(w), std::string::npos) << what << ": '" << w << "' is not in: " << message;
+  for (const char* w : words.all)
+    EXPECT_NE(message.find(w), std::string::npos) << what << ": '" << w << "' is not in: " << message;
   EXPECT_LT(message.size(), 2000u) << what;
 }
 
@@ -37,7 +38,7 @@ long peak_kib() {
   return use.ru_maxrss;
 }
 
-// ------------------------------------------------------------------------------------------------ config.json, key by key
+// ---------------------------------------------------------------------------------- config.json, key by key
 struct Edit {
   const char *toy, *key, *value;  // value: JSON; "" removes the key
   Words words;
@@ -91,12 +92,18 @@ const std::vector<Edit>& edits() {
       {"llama1", "attention_bias", "true", {"attention_bias", "agree"}},
       {"llama1", "mlp_bias", "1", {"mlp_bias", "true or false"}},
       {"llama1", "rope_parameters", "[]", {"rope_parameters", "object"}},
-      {"llama1", "rope_parameters", R"({"rope_type": "spiral", "rope_theta": 10000})", {"rope_type", "spiral", "known"}},
+      {"llama1",
+       "rope_parameters",
+       R"({"rope_type": "spiral", "rope_theta": 10000})",
+       {"rope_type", "spiral", "known"}},
       {"llama1", "rope_parameters", R"({"rope_type": 3})", {"rope_type", "string"}},
       {"llama1", "rope_parameters", R"({"rope_theta": -1})", {"theta", "above 0"}},
       {"llama1", "rope_parameters", R"({"rope_theta": "big"})", {"rope_theta", "number"}},
       {"llama1", "rope_parameters", R"({"rope_type": "linear", "rope_theta": 10000})", {"linear", "factor"}},
-      {"llama1", "rope_parameters", R"({"rope_type": "linear", "rope_theta": 10000, "factor": 0})", {"factor", "above 0"}},
+      {"llama1",
+       "rope_parameters",
+       R"({"rope_type": "linear", "rope_theta": 10000, "factor": 0})",
+       {"factor", "above 0"}},
       {"llama1",
        "rope_parameters",
        R"({"rope_type": "llama3", "rope_theta": 10000, "factor": 8})",
@@ -129,7 +136,10 @@ const std::vector<Edit>& edits() {
       {"llama1", "partial_rotary_factor", "2", {"part"}},
       {"gemma3", "layer_types", R"(["full_attention"])", {"layer_types", "1 entries", "7 layers"}},
       {"gemma3", "layer_types", "\"full_attention\"", {"layer_types", "list"}},
-      {"gemma3", "layer_types", R"(["a","a","a","a","a","a","a"])", {"layer_types", "\"a\"", "sliding_attention"}},
+      {"gemma3",
+       "layer_types",
+       R"(["a","a","a","a","a","a","a"])",
+       {"layer_types", "\"a\"", "sliding_attention"}},
       {"gemma3", "layer_types", "[1,2,3,4,5,6,7]", {"layer_types", "known"}},
       {"gemma3", "sliding_window", "-5", {"sliding_window", "negative"}},
       {"gemma3", "query_pre_attn_scalar", "0", {"scalar", "above 0"}},
@@ -138,7 +148,10 @@ const std::vector<Edit>& edits() {
       {"gemma2", "attn_logit_softcapping", "-1", {"cap"}},
       {"qwen2-window", "use_sliding_window", "\"no\"", {"use_sliding_window", "true or false"}},
       {"qwen3", "head_dim", "null", {"shape", "asks for"}},  // 128 is the library's default
-      {"bert", "position_embedding_type", "\"relative_key\"", {"position_embedding_type", "relative_key", "absolute"}},
+      {"bert",
+       "position_embedding_type",
+       "\"relative_key\"",
+       {"position_embedding_type", "relative_key", "absolute"}},
       {"bert", "is_decoder", "true", {"is_decoder"}},
       {"bert", "type_vocab_size", "3", {"shape", "token_type_embeddings"}},
       {"bert", "max_position_embeddings", "41", {"shape", "position_embeddings"}},
@@ -192,7 +205,7 @@ TEST(HostileConfig, EveryFalseValueIsRefusedByName) {
   EXPECT_LT(peak_kib() - before, 512 * 1024);
 }
 
-// ------------------------------------------------------------------------------------------------ whole files
+// ---------------------------------------------------------------------------------------------- whole files
 TEST(HostileConfig, TextsThatAreNoConfig) {
   const TempFolder temp;
   const Toy toy = read_toy("llama1");
@@ -220,7 +233,9 @@ TEST(HostileConfig, TextsThatAreNoConfig) {
 
 TEST(HostileConfig, FoldersThatAreNoCheckpoint) {
   const TempFolder temp;
-  auto expect = [&](const std::string& path, const Words& words) { expect_words(path, outcome_of([&] { open_checkpoint(path); }), words); };
+  auto expect = [&](const std::string& path, const Words& words) {
+    expect_words(path, outcome_of([&] { open_checkpoint(path); }), words);
+  };
   expect(temp / "nothing", {"no such file"});
   std::filesystem::create_directories(temp / "empty");
   expect(temp / "empty", {"config.json"});
@@ -239,7 +254,8 @@ TEST(HostileConfig, FoldersThatAreNoCheckpoint) {
   expect(temp / "x.gguf", {"x.gguf"});
   put_file(temp / "y.bin", std::string(28, '\1'));
   expect(temp / "y.bin", {"y.bin"});
-  put_file(temp / "z.bin", std::string("\x40\0\0\0\x40\0\0\0\1\0\0\0\4\0\0\0\4\0\0\0\x10\0\0\0\x10\0\0\0", 28));
+  put_file(temp / "z.bin",
+           std::string("\x40\0\0\0\x40\0\0\0\1\0\0\0\4\0\0\0\4\0\0\0\x10\0\0\0\x10\0\0\0", 28));
   expect(temp / "z.bin", {"token_embd", "bytes"});
   put_file(temp / "v1.bin", std::string("24ka\1\0\0\0", 8) + std::string(248, '\1'));
   expect(temp / "v1.bin", {"version"});
@@ -271,7 +287,9 @@ using Keys = std::vector<std::pair<std::string, GgufValue>>;
 void write_with_keys(const GgufFile& from, const Keys& keys, const std::string& path) {
   std::vector<GgufTensorPlan> plan;
   for (const TensorView& t : from.tensors.all())
-    plan.push_back({t.name(), t.dtype(), {t.shape().begin(), t.shape().end()}, [&t](FileWriter& out) { out.write(t.bytes()); }});
+    plan.push_back({t.name(), t.dtype(), {t.shape().begin(), t.shape().end()}, [&t](FileWriter& out) {
+                      out.write(t.bytes());
+                    }});
   write_gguf(path, keys, plan, true);
 }
 
@@ -299,17 +317,26 @@ TEST(HostileConfig, GgufKeysThatLie) {
       {"llama1", "llama.block_count", V::u32(9999), {"missing", "blk.2."}},
       {"llama1", "llama.block_count", V::u32(1), {"read by nothing", "blk.1."}},
       {"llama1", "llama.attention.head_count", V::u32(0), {"heads", "at least 1"}},
-      {"llama1", "llama.attention.head_count", V::i32s({4, 2}), {"llama.attention.head_count", "layer to layer"}},
+      {"llama1",
+       "llama.attention.head_count",
+       V::i32s({4, 2}),
+       {"llama.attention.head_count", "layer to layer"}},
       {"llama1", "llama.attention.head_count", V::i32s({}), {"llama.attention.head_count"}},
       {"llama1", "llama.attention.head_count_kv", V::u32(3), {"kv_heads"}},
       {"llama1", "llama.attention.key_length", V::u32(7), {"dimension_count"}},
-      {"llama1", "llama.attention.layer_norm_rms_epsilon", {}, {"llama.attention.layer_norm_rms_epsilon", "missing"}},
+      {"llama1",
+       "llama.attention.layer_norm_rms_epsilon",
+       {},
+       {"llama.attention.layer_norm_rms_epsilon", "missing"}},
       {"llama1", "llama.attention.layer_norm_rms_epsilon", V::f32(-1), {"eps"}},
       {"llama1",
        "llama.attention.layer_norm_rms_epsilon",
        V::f32(__builtin_nanf("")),
        {"llama.attention.layer_norm_rms_epsilon", "finite"}},
-      {"llama1", "llama.attention.layer_norm_rms_epsilon", V::text("x"), {"llama.attention.layer_norm_rms_epsilon", "number"}},
+      {"llama1",
+       "llama.attention.layer_norm_rms_epsilon",
+       V::text("x"),
+       {"llama.attention.layer_norm_rms_epsilon", "number"}},
       {"llama1", "llama.rope.freq_base", V::f32(0), {"theta", "above 0"}},
       {"llama1", "llama.rope.freq_base", V::f32(__builtin_inff()), {"freq_base", "finite"}},
       {"llama1", "llama.rope.freq_base", V::text("x"), {"freq_base", "number"}},
@@ -340,7 +367,8 @@ TEST(HostileConfig, GgufKeysThatLie) {
       if (key != c.key) keys.emplace_back(key, value);
     if (c.value) keys.emplace_back(c.key, *c.value);
     write_with_keys(file, keys, temp / "bad.gguf");
-    expect_words(concat(c.toy, ": ", c.key), outcome_of([&] { open_checkpoint(temp / "bad.gguf"); }), c.words);
+    expect_words(concat(c.toy, ": ", c.key), outcome_of([&] { open_checkpoint(temp / "bad.gguf"); }),
+                 c.words);
   }
 }
 

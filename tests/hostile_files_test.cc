@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong GGUF and safetensors files end in the right rapt::Error: a list made by hand, and every truncation and many byte changes of one
-// good file of each. Memory is capped meanwhile (where no sanitizer needs it), so that a number from a file cannot become an allocation.
+// Wrong GGUF and safetensors files end in the right rapt::Error: a list made by hand, and every truncation
+// and many byte changes of one good file of each. Memory is capped meanwhile (where no sanitizer needs it),
+// so that a number from a file cannot become an allocation.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -47,8 +48,12 @@ void read_through(const TensorTable& tensors, std::size_t size) {
     ASSERT_EQ(static_cast<Dim>(t.values().size()), t.elements());
   }
 }
-void load_gguf(const std::string& bytes) { read_through(GgufFile::parse(as_span(bytes), "hostile").tensors, bytes.size()); }
-void load_safetensors(const std::string& bytes) { read_through(SafetensorsFile::parse(as_span(bytes), "hostile").tensors, bytes.size()); }
+void load_gguf(const std::string& bytes) {
+  read_through(GgufFile::parse(as_span(bytes), "hostile").tensors, bytes.size());
+}
+void load_safetensors(const std::string& bytes) {
+  read_through(SafetensorsFile::parse(as_span(bytes), "hostile").tensors, bytes.size());
+}
 
 void refuse_all(const std::vector<HostileCase>& cases, Load load) {
   const MemoryCap cap;
@@ -75,7 +80,8 @@ TEST(HostileFiles, AreMany) {
   std::size_t without_words = 0;
   for (const auto& c : cases) {
     EXPECT_TRUE(names.insert(c.name).second) << c.name;
-    EXPECT_TRUE(contents.insert(c.name.substr(0, 4) + c.bytes).second) << c.name << ": the bytes stand in another case";
+    EXPECT_TRUE(contents.insert(c.name.substr(0, 4) + c.bytes).second)
+        << c.name << ": the bytes stand in another case";
     without_words += c.words.empty();
   }
   EXPECT_EQ(without_words, 0u);
@@ -85,7 +91,8 @@ TEST(HostileFiles, AreMany) {
 TEST(HostileFiles, GgufRefused) { refuse_all(hostile_gguf(), load_gguf); }
 TEST(HostileFiles, SafetensorsRefused) { refuse_all(hostile_safetensors(), load_safetensors); }
 
-// Each file loads or ends in rapt::Error; anything else fails the test or the sanitizer. Returns how many loaded.
+// Each file loads or ends in rapt::Error; anything else fails the test or the sanitizer. Returns how
+// many loaded.
 int try_all(Load load, const std::function<void(const std::function<void(const std::string&)>&)>& make) {
   const MemoryCap cap;
   int loaded = 0;
@@ -123,17 +130,20 @@ void truncate_and_change(const std::string& good, std::size_t header, Load load)
   EXPECT_LT(changed, tried);
 }
 
-// A header takes 16 MiB and four times its bytes at most, or it is refused; nothing that models have comes near.
+// A header takes 16 MiB and four times its bytes at most, or it is refused; nothing that models have
+// comes near.
 TEST(HostileFiles, MemoryOfHeadersIsBounded) {
   const auto with = [](const std::string& name, GgufBytes g, bool loads) {
     const std::string bytes = g.make();
-    const MemoryCap cap((std::size_t{16} << 20) + 4 * bytes.size() + (std::size_t{2} << 20));  // and what an allocator keeps
+    // And what an allocator keeps.
+    const MemoryCap cap((std::size_t{16} << 20) + 4 * bytes.size() + (std::size_t{2} << 20));
     try {
       load_gguf(bytes);
       EXPECT_TRUE(loads) << name << " was loaded";
     } catch (const Error& e) {
       EXPECT_FALSE(loads) << name << ": " << e.what();
-      EXPECT_NE(std::string(e.what()).find("what the header announces takes more than"), std::string::npos) << name << ": " << e.what();
+      EXPECT_NE(std::string(e.what()).find("what the header announces takes more than"), std::string::npos)
+          << name << ": " << e.what();
     } catch (const std::bad_alloc&) {
       ADD_FAILURE() << name << ": took more";
     }
@@ -170,18 +180,21 @@ TEST(HostileFiles, EveryTruncationAndByteOfASafetensors) {
   truncate_and_change(good, good.size() - 36, load_safetensors);
 }
 
-// Counts at their limits, and names that all differ: no pass over them may be quadratic (this takes minutes if one is).
+// Counts at their limits, and names that all differ: no pass over them may be quadratic (this takes minutes
+// if one is).
 TEST(HostileFiles, ManyNamesAreReadInTime) {
   GgufBytes g;
   g.keys.clear();
   for (int i = 0; i < 65536; ++i) g.keys.push_back(key(concat("k", i), kBool, std::string(1, '\1')));
-  for (std::uint64_t i = 0; i < 30000; ++i) g.tensors.push_back(tensor(concat("t", i), {8}, 0, 32 * (29999 - i)));
+  for (std::uint64_t i = 0; i < 30000; ++i)
+    g.tensors.push_back(tensor(concat("t", i), {8}, 0, 32 * (29999 - i)));
   g.data = 30000 * 32;
   const std::string gguf = g.make();
   EXPECT_EQ(GgufFile::parse(as_span(gguf), "f").tensors.all().size(), 30000u);
   std::string header = "{";
   for (int i = 0; i < 30000; ++i)
-    header += (i ? "," : "") + entry(concat("t", i), "I8", "[1]", concat("[", 29999 - i, ",", 30000 - i, "]"));
+    header +=
+        (i ? "," : "") + entry(concat("t", i), "I8", "[1]", concat("[", 29999 - i, ",", 30000 - i, "]"));
   const std::string st = safetensors(header + "}", 30000);
   EXPECT_EQ(SafetensorsFile::parse(as_span(st), "f").tensors.all().size(), 30000u);
 }

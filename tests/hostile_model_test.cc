@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files whose sizes all agree, so that every reader of bytes takes them, and whose meaning is wrong: the loader must refuse them.
+// Files whose sizes all agree, so that every reader of bytes takes them, and whose meaning is wrong: the
+// loader must refuse them.
 #include <gtest/gtest.h>
 
 #include "rapt/load/checkpoint.h"
@@ -52,8 +53,10 @@ TEST(HostileModel, OddHeadsHaveNoOrderInPairs) {
   EXPECT_EQ(open_checkpoint(path).model->recipe.width, 12);  // the file is right but for its odd heads
   for (const Dim head_dim : {5, 1}) {
     put_file(path, llama_gguf(head_dim, head_dim == 5 ? 4 : 1));
-    for (const std::string& said : {error_of([&] { check_checkpoint(path); }), error_of([&] { open_checkpoint(path); })})
-      EXPECT_TRUE(said.starts_with(path) && (head_dim == 1 || holds(said, "heads of 5 channels have none"))) << said;
+    for (const std::string& said :
+         {error_of([&] { check_checkpoint(path); }), error_of([&] { open_checkpoint(path); })})
+      EXPECT_TRUE(said.starts_with(path) && (head_dim == 1 || holds(said, "heads of 5 channels have none")))
+          << said;
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Templates that are broken or mean harm: each ends in an error that names the place and the reason, soon and in little memory.
+// Templates that are broken or mean harm: each ends in an error that names the place and the reason, soon
+// and in little memory.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -23,7 +24,8 @@ std::string outcome(std::string_view source) {
   const std::vector<ChatMessage> messages = {{"user", "hello"}, {"assistant", "x"}};
   try {
     std::string text;
-    for (const ChatPiece& p : ChatTemplate(source, "t").render(messages, {true, "<s>", "</s>", Json(), ""})) text += p.text;
+    for (const ChatPiece& p : ChatTemplate(source, "t").render(messages, {true, "<s>", "</s>", Json(), ""}))
+      text += p.text;
     return "rendered: " + text.substr(0, 100);
   } catch (const Error& e) {
     return e.what();
@@ -69,7 +71,8 @@ TEST(HostileTemplate, BrokenSyntax) {
       {"{% set a.b.c = 1 %}", "'%}' is expected after the name, found '.'"},
       {"{% set a, b %}{% endset %}", "'=' is expected after the names"},
       {"{% break %}", "'break' stands outside of a loop"},
-      {"{% for x in [1] %}{% macro f() %}{% continue %}{% endmacro %}{% endfor %}", "'continue' stands outside of a loop"},
+      {"{% for x in [1] %}{% macro f() %}{% continue %}{% endmacro %}{% endfor %}",
+       "'continue' stands outside of a loop"},
       {"{% macro f(a, a) %}{% endmacro %}", "two parameters are called 'a'"},
       {"{% macro (a) %}{% endmacro %}", "a name is expected, found '('"},
       {"{{ 'abc }}", "a string begins here and never ends"},
@@ -184,11 +187,15 @@ TEST(HostileTemplate, LimitsEndThem) {
       {"{{ range(100001) }}", "more than 100,000 numbers"},
       {"{{ range(-9223372036854775807, 9223372036854775807) }}", "more than 100,000 numbers"},
       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "macros"},
-      {"{% macro f(n) %}{{ g(n) }}{% endmacro %}{% macro g(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "macros"},
-      {"{% macro f(n) %}{% if n < 30 %}{{ f(n + 1) }}{{ f(n + 1) }}{% endif %}{% endmacro %}{{ f(0) }}", "too many steps"},
-      {"{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+      {"{% macro f(n) %}{{ g(n) }}{% endmacro %}{% macro g(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+       "macros"},
+      {"{% macro f(n) %}{% if n < 30 %}{{ f(n + 1) }}{{ f(n + 1) }}{% endif %}{% endmacro %}{{ f(0) }}",
+       "too many steps"},
+      {"{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(100) "
+       "%}{% set ns.s = ns.s + ns.s %}{% endfor %}",
        "a text of more than 4194304 bytes"},
-      {"{% set ns = namespace(s='a') %}{% for i in range(100000) %}{% set ns.s = ns.s ~ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' %}{% endfor %}",
+      {"{% set ns = namespace(s='a') %}{% for i in range(100000) %}{% set ns.s = ns.s ~ "
+       "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' %}{% endfor %}",
        "too many steps"},
       {"{{ 'a' * 100000000000 }}", "a text of more than"},
       {"{{ 'abc' * 9223372036854775807 }}", "a text of more than"},
@@ -196,17 +203,24 @@ TEST(HostileTemplate, LimitsEndThem) {
       {"{{ 'a'.rjust(100000000000) }}", "a text of more than"},
       {"{{ ('a' * 1000) | replace('a', 'b' * 10000) }}", "a text of more than"},
       {"{% for i in " + r + " %}{{ 'a' * 1000 }}{% endfor %}", "the result is longer than 4194304 bytes"},
-      {"{% set x = 'a' * 4000000 %}{% for i in " + r + " %}{% if x == x ~ '' %}{% endif %}{% endfor %}", "too many steps"},
-      {"{% set ns = namespace(l=[]) %}{% for i in " + r + " %}{% set ns.l = [ns.l] %}{% endfor %}", "lists nested deeper than 64"},
-      {"{% set ns = namespace(l={}) %}{% for i in " + r + " %}{% set ns.l = {'a': ns.l} %}{% endfor %}", "mappings nested deeper than 64"},
-      {"{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}",
+      {"{% set x = 'a' * 4000000 %}{% for i in " + r + " %}{% if x == x ~ '' %}{% endif %}{% endfor %}",
        "too many steps"},
-      {"{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == [ns.l[0], ns.l[1]] }}{{ ns.l }}",
+      {"{% set ns = namespace(l=[]) %}{% for i in " + r + " %}{% set ns.l = [ns.l] %}{% endfor %}",
+       "lists nested deeper than 64"},
+      {"{% set ns = namespace(l={}) %}{% for i in " + r + " %}{% set ns.l = {'a': ns.l} %}{% endfor %}",
+       "mappings nested deeper than 64"},
+      {"{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ "
+       "ns.l | tojson }}",
        "too many steps"},
-      {"{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", "too many steps"},
+      {"{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ "
+       "ns.l == [ns.l[0], ns.l[1]] }}{{ ns.l }}",
+       "too many steps"},
+      {"{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+       "too many steps"},
       {"{{ (range(100000) | list) | unique | list }}", "too many steps"},
       {"{{ ('ab' * 1000000).split('a') | length }}", "too many steps"},
-      {"{% set a = 'a' * 2000000 %}{% for i in range(1000) %}{{ a.rfind('a' * 1000 ~ 'b') }}{% endfor %}", "too many steps"},
+      {"{% set a = 'a' * 2000000 %}{% for i in range(1000) %}{{ a.rfind('a' * 1000 ~ 'b') }}{% endfor %}",
+       "too many steps"},
       {"{{ " + repeat("(", 1000) + "1" + repeat(")", 1000) + " }}", "nested deeper than 64"},
       {"{{ " + repeat("[", 100000) + " }}", "nested deeper than 64"},
       {"{{ " + repeat("-", 100000) + "1 }}", "nested deeper than 64"},
@@ -217,17 +231,20 @@ TEST(HostileTemplate, LimitsEndThem) {
       {"{{ f" + repeat("(f", 1000) + repeat(")", 1000) + " }}", "nested deeper than 64"},
       {"{{ a" + repeat("[a", 1000) + repeat("]", 1000) + " }}", "nested deeper than 64"},
       {"{{ a" + repeat(" | default(a", 1000) + repeat(")", 1000) + " }}", "nested deeper than 64"},
-      {"{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self.self }}", "a namespace cannot be printed"},
+      {"{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self.self }}",
+       "a namespace cannot be printed"},
   });
 }
 
-// What touches a text pays for its bytes, whatever it gives back: nothing is free because its result is short.
+// What touches a text pays for its bytes, whatever it gives back: nothing is free because its result
+// is short.
 TEST(HostileTemplate, EveryOperationPaysForItsBytes) {
   using namespace chat;
   constexpr std::size_t kSize = 1 << 16;
   constexpr std::int64_t kFuel = std::int64_t{1} << 40, kLeast = kSize / 128;
   const chat::Source source{"", "t"};
-  const Value x(Text(std::string(kSize, 'a'), true)), one(Text("b", true)), none(None{}), zero(std::int64_t{0});
+  const Value x(Text(std::string(kSize, 'a'), true)), one(Text("b", true)), none(None{}),
+      zero(std::int64_t{0});
   const auto cost = [&](const std::function<void(Meter&)>& run) {
     Meter meter{source, kFuel, std::size_t{1} << 28};
     run(meter);
@@ -236,19 +253,22 @@ TEST(HostileTemplate, EveryOperationPaysForItsBytes) {
   const auto method = [&](const char* name, std::vector<Value> given) {
     EXPECT_GE(cost([&](Meter& m) { call_method(m, x, name, {given, {}}); }), kLeast) << name;
   };
-  for (const char* name : {"strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "upper", "lower", "title", "capitalize", "isdigit",
-                           "isalpha", "isalnum", "isspace", "isupper", "islower", "isnumeric", "format"})
+  for (const char* name :
+       {"strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "upper", "lower", "title", "capitalize",
+        "isdigit", "isalpha", "isalnum", "isspace", "isupper", "islower", "isnumeric", "format"})
     method(name, {});
   for (const char* name : {"ljust", "rjust", "zfill"}) method(name, {zero});
-  for (const char* name : {"find", "rfind", "index", "count", "partition", "rpartition", "split", "strip"}) method(name, {Text("a", true)});
+  for (const char* name : {"find", "rfind", "index", "count", "partition", "rpartition", "split", "strip"})
+    method(name, {Text("a", true)});
   method("startswith", {one, zero});
   method("replace", {one, one});
   method("join", {make_list(*std::make_unique<Meter>(Meter{source, kFuel, 100}), {one, one})});
-  for (const char* name : {"trim", "length", "upper", "lower", "title", "capitalize", "indent", "tojson", "int", "float", "list", "first",
-                           "last", "reverse", "format"})
+  for (const char* name : {"trim", "length", "upper", "lower", "title", "capitalize", "indent", "tojson",
+                           "int", "float", "list", "first", "last", "reverse", "format"})
     EXPECT_GE(cost([&](Meter& m) { apply_filter(m, name, x, {}); }), kLeast) << name;
   EXPECT_GE(cost([&](Meter& m) { apply_filter(m, "tojson", zero, {{}, {{"indent", x}}}); }), kLeast);
-  EXPECT_GE(cost([&](Meter& m) { apply_filter(m, "map", make_list(m, {one}), {{}, {{"attribute", x}}}); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { apply_filter(m, "map", make_list(m, {one}), {{}, {{"attribute", x}}}); }),
+            kLeast);
   EXPECT_GE(cost([&](Meter& m) { apply_test(m, "lower", x, {}); }), kLeast);
   EXPECT_GE(cost([&](Meter& m) { slice(m, x, none, none, std::int64_t{-1}); }), kLeast);
   EXPECT_GE(cost([&](Meter& m) { slice(m, x, zero, zero, none); }), kLeast);
@@ -279,10 +299,13 @@ TEST(HostileTemplate, WhatIsKeptIsPaid) {
   EXPECT_EQ(many.text().runs().size(), 100'000u);
   EXPECT_GE(before - meter.fuel, static_cast<std::int64_t>(many.text().cost() / 128));
   check({
-      {"{{ (messages[0].content ~ 'a') * 2000000 }}", "a text of more than 4194304 bytes"},  // two runs of 16 bytes for each
-      {"{% set x = 'a' * 4194304 %}{% for i in range(75000) %}{% if x.ljust(0) %}{% endif %}{% endfor %}", "too many steps"},
+      // Two runs of 16 bytes for each.
+      {"{{ (messages[0].content ~ 'a') * 2000000 }}", "a text of more than 4194304 bytes"},
+      {"{% set x = 'a' * 4194304 %}{% for i in range(75000) %}{% if x.ljust(0) %}{% endif %}{% endfor %}",
+       "too many steps"},
       {"{% set x = 'a' * 4194304 %}{{ range(100000) | map(attribute=x) | list | length }}", "too many steps"},
-      {"{% set x = 'a' * 4000000 %}{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = ns.l + [x ~ i] %}{% endfor %}",
+      {"{% set x = 'a' * 4000000 %}{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = "
+       "ns.l + [x ~ i] %}{% endfor %}",
        "too many steps"},
       {"{% macro f(" + repeat("a, ", 255) + "b) %}{% endmacro %}", "two parameters are called 'a'"},
       {"{{ f(" + repeat("1, ", 255) + "1) }}", "a call has more than 255 arguments"},
@@ -291,7 +314,8 @@ TEST(HostileTemplate, WhatIsKeptIsPaid) {
   std::string macro = "{% macro f(p0";
   for (int i = 1; i < 256; ++i) macro += concat(", p", i);
   check({{macro + ") %}{% endmacro %}", "a macro has more than 255 parameters"}});
-  EXPECT_NE(outcome(std::string((512 << 10) + 1, 'a')).find("a chat template of 524289 bytes"), std::string::npos);
+  EXPECT_NE(outcome(std::string((512 << 10) + 1, 'a')).find("a chat template of 524289 bytes"),
+            std::string::npos);
 }
 
 // Everything that nests, in a thread with 256 KiB of stack: a text or an error.
@@ -311,17 +335,23 @@ TEST(HostileTemplate, ASmallStackIsEnough) {
       all.push_back(repeat("{% for i in [1] %}", n) + "x" + repeat("{% endfor %}", n));
       all.push_back(repeat("{% filter upper %}", n) + "x" + repeat("{% endfilter %}", n));
       all.push_back(repeat("{% set x %}", n) + "x" + repeat("{% endset %}", n));
-      all.push_back(repeat("{% for " + repeat("(", n / 2) + "a" + repeat(")", n / 2) + " in [1] %}", 2) + repeat("{% endfor %}", 2));
-      all.push_back(concat("{% macro f(n) %}{% for i in [n] %}{% if n < ", n, " %}{{ [f(n + 1)] | join }}{% endif %}{% endfor %}",
-                           "{% endmacro %}{{ f(0) }}"));
+      all.push_back(repeat("{% for " + repeat("(", n / 2) + "a" + repeat(")", n / 2) + " in [1] %}", 2) +
+                    repeat("{% endfor %}", 2));
+      all.push_back(concat("{% macro f(n) %}{% for i in [n] %}{% if n < ", n,
+                           " %}{{ [f(n + 1)] | join }}{% endif %}{% endfor %}", "{% endmacro %}{{ f(0) }}"));
       all.push_back(
-          concat("{% macro f(n) %}{% if n < ", n, " %}{% call(m) f(n + 1) %}{{ m }}{% endcall %}{% endif %}{% endmacro %}{{ f(0) }}"));
-      all.push_back(concat("{% set ns = namespace(l=[1.5]) %}{% for i in range(", n, ") %}{% set ns.l = [ns.l, {'a': ns.l}] %}",
-                           "{% endfor %}{{ ns.l == [ns.l[0], ns.l[1]] }}{{ ([ns.l, ns.l] | sort) == ns.l }}"));
-      all.push_back(concat("{% set ns = namespace(l=[1.5]) %}{% for i in range(", n - 2, ") %}{% set ns.l = [ns.l] %}{% endfor %}",
+          concat("{% macro f(n) %}{% if n < ", n,
+                 " %}{% call(m) f(n + 1) %}{{ m }}{% endcall %}{% endif %}{% endmacro %}{{ f(0) }}"));
+      all.push_back(
+          concat("{% set ns = namespace(l=[1.5]) %}{% for i in range(", n,
+                 ") %}{% set ns.l = [ns.l, {'a': ns.l}] %}",
+                 "{% endfor %}{{ ns.l == [ns.l[0], ns.l[1]] }}{{ ([ns.l, ns.l] | sort) == ns.l }}"));
+      all.push_back(concat("{% set ns = namespace(l=[1.5]) %}{% for i in range(", n - 2,
+                           ") %}{% set ns.l = [ns.l] %}{% endfor %}",
                            "{{ ns.l }}{{ ns.l | tojson(indent=1) }}"));
-      all.push_back("{% macro f(n) %}" + repeat("{% if true %}", n / 2) + "{{ " + repeat("[", n / 3) + "f(n)" + repeat("]", n / 3) + " }}" +
-                    repeat("{% endif %}", n / 2) + "{% endmacro %}{{ f(0) }}");
+      all.push_back("{% macro f(n) %}" + repeat("{% if true %}", n / 2) + "{{ " + repeat("[", n / 3) +
+                    "f(n)" + repeat("]", n / 3) + " }}" + repeat("{% endif %}", n / 2) +
+                    "{% endmacro %}{{ f(0) }}");
     }
     return all;
   }();
@@ -343,7 +373,9 @@ TEST(HostileTemplate, ASmallStackIsEnough) {
   pthread_attr_destroy(&attributes);
   EXPECT_EQ(ended, deep.size());
   // Real nesting still fits: twenty macros deep, thirty brackets.
-  EXPECT_EQ(outcome("{% macro f(n) %}{% if n < 20 %}{{ f(n + 1) }}{% else %}x{% endif %}{% endmacro %}{{ f(0) }}"), "rendered: x");
+  EXPECT_EQ(
+      outcome("{% macro f(n) %}{% if n < 20 %}{{ f(n + 1) }}{% else %}x{% endif %}{% endmacro %}{{ f(0) }}"),
+      "rendered: x");
   EXPECT_EQ(outcome("{{ " + repeat("(", 30) + "1" + repeat(")", 30) + " }}"), "rendered: 1");
 }
 
@@ -354,16 +386,21 @@ TEST(HostileTemplate, LongAndFlatIsFine) {
   EXPECT_EQ(outcome("{{ " + repeat("not ", 5001) + "1 }}"), "rendered: False");
   EXPECT_EQ(outcome(repeat("{% if 1 %}a{% endif %}", 5)), "rendered: aaaaa");
   EXPECT_EQ(outcome("{% if 0 %}" + repeat("{% elif 0 %}", 5000) + "{% else %}x{% endif %}"), "rendered: x");
-  EXPECT_EQ(outcome("\xff\xfe{{ '\xc3' | upper }}\x80"), "rendered: \xff\xfe\xc3\x80");  // not UTF-8: bytes stay what they are
+  // Not UTF-8: bytes stay what they are.
+  EXPECT_EQ(outcome("\xff\xfe{{ '\xc3' | upper }}\x80"), "rendered: \xff\xfe\xc3\x80");
   EXPECT_EQ(outcome(""), "rendered: ");
 }
 
-// Every beginning of a good template, and the template with any one byte changed: an error or a text, never more.
+// Every beginning of a good template, and the template with any one byte changed: an error or a text,
+// never more.
 TEST(HostileTemplate, EveryTruncationAndByte) {
   const std::string good =
-      "{%- macro show(m, deep=[1, {'a': 2.5}]) -%}<|{{ m.role }}|>{{ m.content | trim | replace('a', 'b') }}{%- endmacro -%}\n"
-      "{% set ns = namespace(n=0) %}{% for m in messages[::-1] if m.role != 'tool' %}{{ show(m) ~ '\\n' if not loop.last else \"end\" }}"
-      "{% set ns.n = ns.n + 1 %}{% else %}none{% endfor %}{# comment #}{{ ns.n // 2 ** 1 >= 1 and 'x' in 'xyz' }}";
+      "{%- macro show(m, deep=[1, {'a': 2.5}]) -%}<|{{ m.role }}|>{{ m.content | trim | replace('a', 'b') "
+      "}}{%- endmacro -%}\n"
+      "{% set ns = namespace(n=0) %}{% for m in messages[::-1] if m.role != 'tool' %}{{ show(m) ~ '\\n' if "
+      "not loop.last else \"end\" }}"
+      "{% set ns.n = ns.n + 1 %}{% else %}none{% endfor %}{# comment #}{{ ns.n // 2 ** 1 "
+      ">= 1 and 'x' in 'xyz' }}";
   EXPECT_EQ(outcome(good).rfind("rendered: ", 0), 0u) << outcome(good);
   for (std::size_t n = 0; n < good.size(); ++n) outcome(good.substr(0, n));
   for (std::size_t n = 0; n < good.size(); ++n)

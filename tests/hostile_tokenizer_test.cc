@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenizer files that lie: each ends in rapt::Error with words that help, or loads and then works. Nothing here may crash, hang or take
-// memory that the file does not pay for.
+// Tokenizer files that lie: each ends in rapt::Error with words that help, or loads and then works. Nothing
+// here may crash, hang or take memory that the file does not pay for.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -21,9 +21,11 @@ using test::error_of;
 using test::kSanitized;
 using TokenIds = std::vector<std::int32_t>;
 
-std::span<const std::byte> bytes(const std::string& s) { return std::as_bytes(std::span(s.data(), s.size())); }
+std::span<const std::byte> bytes(const std::string& s) {
+  return std::as_bytes(std::span(s.data(), s.size()));
+}
 
-// ---- files made here ---------------------------------------------------------------------------------------------------------------
+// ---- files made here -------------------------------------------------------------------------------------
 std::string tokenizer_json(const std::string& model, const std::string& more = "") {
   return "{\"model\":" + model + (more.empty() ? "" : "," + more) + "}";
 }
@@ -39,7 +41,9 @@ std::string varint(std::uint64_t v) {
 std::string field(int number, const std::string& value) {
   return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(value.size()) + value;
 }
-std::string field(int number, std::uint64_t value) { return varint(static_cast<std::uint64_t>(number) << 3) + varint(value); }
+std::string field(int number, std::uint64_t value) {
+  return varint(static_cast<std::uint64_t>(number) << 3) + varint(value);
+}
 std::string field(int number, float value) {
   std::string out = varint(static_cast<std::uint64_t>(number) << 3 | 5);
   out.append(reinterpret_cast<const char*>(&value), 4);
@@ -49,9 +53,9 @@ std::string piece(const std::string& text, float score, std::uint64_t type = 1) 
   return field(1, field(1, text) + field(2, score) + (type == 1 ? "" : field(3, type)));
 }
 std::string sp_model(std::uint64_t type, const std::string& more = "", const std::string& normal = "") {
-  return piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) + piece("\u2581", -1) + piece("a", -2) + piece("b", -3) +
-         piece("ab", -1.5f) + piece("\u2581a", -4, 4) + more + field(2, field(3, type)) +
-         field(3, normal.empty() ? field(3, std::uint64_t{1}) : normal);
+  return piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) + piece("\u2581", -1) +
+         piece("a", -2) + piece("b", -3) + piece("ab", -1.5f) + piece("\u2581a", -4, 4) + more +
+         field(2, field(3, type)) + field(3, normal.empty() ? field(3, std::uint64_t{1}) : normal);
 }
 std::string charsmap() {  // "b" → "ab": node of the root at 98, its leaf at 99
   std::vector<std::uint32_t> trie(128, 0);
@@ -69,8 +73,8 @@ std::string llama2c() {
   std::string out;
   const std::int32_t longest = 4;
   out.append(reinterpret_cast<const char*>(&longest), 4);
-  for (const std::string& t :
-       {std::string("<unk"), std::string("\n<s>"), std::string("</s>"), std::string(" a"), std::string("a"), std::string("b")}) {
+  for (const std::string& t : {std::string("<unk"), std::string("\n<s>"), std::string("</s>"),
+                               std::string(" a"), std::string("a"), std::string("b")}) {
     const float score = -1;
     const auto length = static_cast<std::int32_t>(t.size());
     out.append(reinterpret_cast<const char*>(&score), 4);
@@ -127,13 +131,20 @@ class Gguf {
 const std::vector<std::string> kTokens = {"<unk>", "<s>", "</s>", "\u2581", "a", "b"};
 const std::vector<float> kScores = {0, 0, 0, -1, -2, -3};
 const std::vector<std::int32_t> kTypes = {2, 3, 3, 1, 1, 1};
-Gguf gguf_llama() { return Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, kScores).list("token_type", 5, kTypes); }
+Gguf gguf_llama() {
+  return Gguf()
+      .set("model", "llama")
+      .set("tokens", kTokens)
+      .list("scores", 6, kScores)
+      .list("token_type", 5, kTypes);
+}
 Gguf gguf_bpe(const std::string& pre = "gpt-2") {
   return Gguf().set("model", "gpt2").set("pre", pre).set("tokens", std::vector<std::string>{"a", "b", "ab"});
 }
 
 void use(const Tokenizer& t) {
-  for (const std::string_view text : {std::string_view("ab \u00e9<s>\xff\0b", 11), std::string_view(""), std::string_view("  a\n\n")}) {
+  for (const std::string_view text :
+       {std::string_view("ab \u00e9<s>\xff\0b", 11), std::string_view(""), std::string_view("  a\n\n")}) {
     for (const bool special : {false, true}) {
       const TokenIds ids = t.encode(text, special);
       for (const std::int32_t id : ids) {
@@ -150,14 +161,25 @@ void use(const Tokenizer& t) {
 }
 
 using Load = std::shared_ptr<const Tokenizer> (*)(const std::string&);
-std::shared_ptr<const Tokenizer> load_json(const std::string& s) { return tokenizer_from_json(s, "", "t.json"); }
-std::shared_ptr<const Tokenizer> load_model(const std::string& s) { return tokenizer_from_sentencepiece(bytes(s), "t.model"); }
-std::shared_ptr<const Tokenizer> load_bin(const std::string& s) { return tokenizer_from_llama2c(bytes(s), 6, "t.bin"); }
-std::shared_ptr<const Tokenizer> load_gguf(const std::string& s) { return tokenizer_from_gguf(GgufFile::parse(bytes(s), "t.gguf")); }
-std::shared_ptr<const Tokenizer> load_vocab(const std::string& s) { return tokenizer_from_vocab_txt(s, Json(Json::Object{}), "vocab.txt"); }
+std::shared_ptr<const Tokenizer> load_json(const std::string& s) {
+  return tokenizer_from_json(s, "", "t.json");
+}
+std::shared_ptr<const Tokenizer> load_model(const std::string& s) {
+  return tokenizer_from_sentencepiece(bytes(s), "t.model");
+}
+std::shared_ptr<const Tokenizer> load_bin(const std::string& s) {
+  return tokenizer_from_llama2c(bytes(s), 6, "t.bin");
+}
+std::shared_ptr<const Tokenizer> load_gguf(const std::string& s) {
+  return tokenizer_from_gguf(GgufFile::parse(bytes(s), "t.gguf"));
+}
+std::shared_ptr<const Tokenizer> load_vocab(const std::string& s) {
+  return tokenizer_from_vocab_txt(s, Json(Json::Object{}), "vocab.txt");
+}
 std::shared_ptr<const Tokenizer> load_pair(const std::string& s) {  // vocab.json, a zero byte, merges.txt
   const std::size_t cut = std::min(s.find('\0'), s.size());
-  return tokenizer_from_bpe_files(s.substr(0, cut), cut < s.size() ? s.substr(cut + 1) : "", Json(Json::Object{}), "folder");
+  return tokenizer_from_bpe_files(s.substr(0, cut), cut < s.size() ? s.substr(cut + 1) : "",
+                                  Json(Json::Object{}), "folder");
 }
 
 struct Case {
@@ -182,7 +204,10 @@ std::vector<Case> json_cases() {
       {"cut", load_json, R"({"model":{"type":"BPE","vocab":{"a":0)", {"t.json:1:"}},
       {"twice", load_json, R"({"model":1,"model":2})", {"model"}},
       {"deep", load_json, std::string(5000, '['), {"t.json"}},
-      {"unknown member", load_json, tokenizer_json(kBpe, R"("postprocessor":null)"), {"postprocessor", "post_processor"}},
+      {"unknown member",
+       load_json,
+       tokenizer_json(kBpe, R"("postprocessor":null)"),
+       {"postprocessor", "post_processor"}},
       model("7", {"model is a number"}),
       model("{}", {"model type ''"}),
       model(R"({"type":"WordLevel","vocab":{}})", {"WordLevel", "BPE, Unigram and WordPiece"}),
@@ -193,7 +218,8 @@ std::vector<Case> json_cases() {
       model(R"({"type":"BPE","vocab":{"a":-1},"merges":[]})", {"'a'", "out of range"}),
       model(R"({"type":"BPE","vocab":{"a":"0"},"merges":[]})", {"'a'", "a string"}),
       model(R"({"type":"BPE","vocab":{"a":0.5},"merges":[]})", {"'a'", "out of range"}),
-      model(R"({"type":"BPE","vocab":{"a":2147483647},"merges":[]})", {"2147483647", "ids must nearly count"}),
+      model(R"({"type":"BPE","vocab":{"a":2147483647},"merges":[]})",
+            {"2147483647", "ids must nearly count"}),
       model(R"({"type":"BPE","vocab":{"a":1e30},"merges":[]})", {"out of range"}),
       model(R"({"type":"BPE","vocab":{"a":0,"b":0},"merges":[]})", {"same id 0"}),
       model(R"({"type":"BPE","vocab":{"a":0}})", {"'merges' is missing"}),
@@ -206,10 +232,14 @@ std::vector<Case> json_cases() {
       model(R"({"type":"BPE","vocab":{"a":0},"merges":["a c"]})", {"merge 0", "'c' is no token"}),
       model(R"({"type":"BPE","vocab":{"a":0},"merges":["a a"]})", {"'aa' is no token"}),
       model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"dropout":0.1})", {"dropout", "random"}),
-      model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"end_of_word_suffix":"</w>"})", {"end_of_word_suffix", "not supported"}),
-      model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"continuing_subword_prefix":"##"})", {"continuing_subword_prefix"}),
-      model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"unk_token":"<u>"})", {"unk_token '<u>'", "not in the vocabulary"}),
-      model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"byte_fallback":"yes"})", {"byte_fallback", "not true or false"}),
+      model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"end_of_word_suffix":"</w>"})",
+            {"end_of_word_suffix", "not supported"}),
+      model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"continuing_subword_prefix":"##"})",
+            {"continuing_subword_prefix"}),
+      model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"unk_token":"<u>"})",
+            {"unk_token '<u>'", "not in the vocabulary"}),
+      model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"byte_fallback":"yes"})",
+            {"byte_fallback", "not true or false"}),
       model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"cache":3})", {"'cache'", "may change ids"}),
       model(R"({"type":"Unigram","vocab":[["a",0]]})", {"unk_id"}),
       model(R"({"type":"Unigram","unk_id":null,"vocab":[["a",0]]})", {"unk_id"}),
@@ -222,8 +252,10 @@ std::vector<Case> json_cases() {
       model(R"({"type":"Unigram","unk_id":0,"vocab":[["a",0],["a",1]]})", {"'a' stands there twice"}),
       model(R"({"type":"Unigram","unk_id":0,"vocab":[["a",1e999]]})", {"t.json"}),
       model(R"({"type":"WordPiece","vocab":{"a":0}})", {"unknown token"}),
-      model(R"({"type":"WordPiece","vocab":{"a":0},"unk_token":"[UNK]"})", {"[UNK]", "not in the vocabulary"}),
-      model(R"({"type":"WordPiece","vocab":{"a":0},"unk_token":"a","max_input_chars_per_word":-5})", {"max_input_chars_per_word"}),
+      model(R"({"type":"WordPiece","vocab":{"a":0},"unk_token":"[UNK]"})",
+            {"[UNK]", "not in the vocabulary"}),
+      model(R"({"type":"WordPiece","vocab":{"a":0},"unk_token":"a","max_input_chars_per_word":-5})",
+            {"max_input_chars_per_word"}),
       part(R"("added_tokens":{})", {"added_tokens is an object"}),
       part(R"("added_tokens":[{"id":3}])", {"'content' is missing"}),
       part(R"("added_tokens":[{"content":"x"}])", {"'id' is missing"}),
@@ -246,27 +278,38 @@ std::vector<Case> json_cases() {
       part(R"("normalizer":{"type":"Replace","pattern":"x","content":"y"})", {"neither {\"String\""}),
       part(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"!!!"})", {"base64"}),
       part(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAA"})", {"charsmap", "trie"}),
-      part(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"/////w=="})", {"charsmap", "4294967295"}),
+      part(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"/////w=="})",
+           {"charsmap", "4294967295"}),
       part(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"BAAAAAAAAAA="})", {"zero byte"}),
       part(R"("normalizer":{"type":"BertNormalizer","lower":true})", {"'lower'", "lowercase"}),
       part(R"("pre_tokenizer":{"type":"UnicodeScripts"})", {"'UnicodeScripts'", "ByteLevel"}),
-      part(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a|b)+"},"behavior":"Isolated"})", {"(a|b)+", "docs/tokenizers.md"}),
-      part(R"("pre_tokenizer":{"type":"Split","pattern":{"String":""},"behavior":"Isolated"})", {"empty text"}),
-      part(R"("pre_tokenizer":{"type":"Split","pattern":{"String":"x"},"behavior":"Sideways"})", {"'Sideways'", "MergedWithNext"}),
-      part(R"("pre_tokenizer":{"type":"Metaspace","prepend_scheme":"last"})", {"'last'", "always, first, never"}),
+      part(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a|b)+"},"behavior":"Isolated"})",
+           {"(a|b)+", "docs/tokenizers.md"}),
+      part(R"("pre_tokenizer":{"type":"Split","pattern":{"String":""},"behavior":"Isolated"})",
+           {"empty text"}),
+      part(R"("pre_tokenizer":{"type":"Split","pattern":{"String":"x"},"behavior":"Sideways"})",
+           {"'Sideways'", "MergedWithNext"}),
+      part(R"("pre_tokenizer":{"type":"Metaspace","prepend_scheme":"last"})",
+           {"'last'", "always, first, never"}),
       part(R"("pre_tokenizer":{"type":"Metaspace","replacement":" "})", {"not a space"}),
-      part(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"ByteLevel"}]})", {"twice"}),
+      part(
+          R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"ByteLevel"}]})",
+          {"twice"}),
       part(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[null,4]})", {"a number"}),
       part(R"("post_processor":{"type":"Magic"})", {"'Magic'", "TemplateProcessing"}),
       part(R"("post_processor":{"type":"TemplateProcessing"})", {"'single' is missing"}),
       part(R"("post_processor":{"type":"TemplateProcessing","single":[]})", {"leaves the text out"}),
-      part(R"("post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},{"Sequence":{"id":"A"}}]})", {"twice"}),
-      part(R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"[X]"}},{"Sequence":{"id":"A"}}]})",
-           {"'[X]'", "special_tokens"}),
+      part(
+          R"("post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},{"Sequence":{"id":"A"}}]})",
+          {"twice"}),
+      part(
+          R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"[X]"}},{"Sequence":{"id":"A"}}]})",
+          {"'[X]'", "special_tokens"}),
       part(
           R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"[X]"}},{"Sequence":{}}],"special_tokens":{"[X]":{"ids":[77]}}})",
           {"outside the vocabulary of 3"}),
-      part(R"("post_processor":{"type":"TemplateProcessing","single":[{"Other":1}]})", {"neither Sequence nor SpecialToken"}),
+      part(R"("post_processor":{"type":"TemplateProcessing","single":[{"Other":1}]})",
+           {"neither Sequence nor SpecialToken"}),
       part(R"("post_processor":{"type":"BertProcessing","sep":["x",9],"cls":["y",0]})", {"sep", "id 9"}),
       part(R"("post_processor":{"type":"BertProcessing","sep":"x","cls":["y",0]})", {"[text, id]"}),
       part(R"("decoder":{"type":"CTC"})", {"'CTC'", "WordPiece"}),
@@ -278,7 +321,9 @@ std::vector<Case> other_cases() {
   const auto m = [](const std::string& content, std::vector<std::string> words) {
     return Case{".model", load_model, content, std::move(words)};
   };
-  const auto g = [](const Gguf& file, std::vector<std::string> words) { return Case{"gguf", load_gguf, file.bytes(), std::move(words)}; };
+  const auto g = [](const Gguf& file, std::vector<std::string> words) {
+    return Case{"gguf", load_gguf, file.bytes(), std::move(words)};
+  };
   const auto v = [](const std::string& content, std::vector<std::string> words) {
     return Case{"vocab.txt", load_vocab, content, std::move(words)};
   };
@@ -327,8 +372,13 @@ std::vector<Case> other_cases() {
       g(Gguf().set("model", "llama").set("tokens", std::vector<std::string>{}), {"no vocabulary"}),
       g(Gguf().set("model", "llama").set("tokens", "x"), {"tokenizer.ggml.tokens"}),
       g(Gguf().set("model", "llama").set("tokens", kTokens), {"scores", "missing"}),
-      g(Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, std::vector<float>{1, 2}), {"scores has 2 entries", "6"}),
-      g(Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, kScores).list("token_type", 5, std::vector<std::int32_t>{1}),
+      g(Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, std::vector<float>{1, 2}),
+        {"scores has 2 entries", "6"}),
+      g(Gguf()
+            .set("model", "llama")
+            .set("tokens", kTokens)
+            .list("scores", 6, kScores)
+            .list("token_type", 5, std::vector<std::int32_t>{1}),
         {"token_type has 1 entries"}),
       g(Gguf()
             .set("model", "llama")
@@ -336,8 +386,15 @@ std::vector<Case> other_cases() {
             .list("scores", 6, kScores)
             .list("token_type", 5, std::vector<std::int32_t>{1, 1, 1, 1, 1, 99}),
         {"token_type[5] is 99"}),
-      g(Gguf().set("model", "llama").set("tokens", kTokens).list("scores", 6, std::vector<float>{nan, 0, 0, 0, 0, 0}), {"t.gguf"}),
-      g(Gguf().set("model", "llama").set("tokens", std::vector<std::string>{"a", "a"}).list("scores", 6, std::vector<float>{1, 2}),
+      g(Gguf()
+            .set("model", "llama")
+            .set("tokens", kTokens)
+            .list("scores", 6, std::vector<float>{nan, 0, 0, 0, 0, 0}),
+        {"t.gguf"}),
+      g(Gguf()
+            .set("model", "llama")
+            .set("tokens", std::vector<std::string>{"a", "a"})
+            .list("scores", 6, std::vector<float>{1, 2}),
         {"tokens 0 and 1 are both 'a'"}),
       g(gguf_llama().set("bos_token_id", 6u), {"bos_token_id is 6", "6 tokens"}),
       g(gguf_llama().set("eos_token_id", 4000000000u), {"eos_token_id is 4000000000"}),
@@ -349,15 +406,25 @@ std::vector<Case> other_cases() {
       g(gguf_llama().set("add_space_prefix", "no"), {"add_space_prefix"}),
       g(gguf_bpe(), {"merges", "missing"}),
       g(gguf_bpe("").set("merges", std::vector<std::string>{}), {"tokenizer.ggml.pre is missing"}),
-      g(gguf_bpe("future-bpe").set("merges", std::vector<std::string>{}), {"'future-bpe'", "known:", "llama-bpe"}),
+      g(gguf_bpe("future-bpe").set("merges", std::vector<std::string>{}),
+        {"'future-bpe'", "known:", "llama-bpe"}),
       g(gguf_bpe().set("merges", std::vector<std::string>{"ab"}), {"merges[0] is 'ab'"}),
       g(gguf_bpe().set("merges", std::vector<std::string>{""}), {"merges[0]"}),
       g(gguf_bpe().set("merges", std::vector<std::string>{"a "}), {"merges[0]"}),
       g(gguf_bpe().set("merges", std::vector<std::string>{"a c"}), {"'c' is no token"}),
       g(gguf_bpe().list("merges", 4, std::vector<std::uint32_t>{1}), {"tokenizer.ggml.merges"}),
       g(Gguf().set("model", "bert").set("tokens", kTokens), {"framed"}),
-      g(Gguf().set("model", "bert").set("tokens", kTokens).set("cls_token_id", 1u).set("seperator_token_id", 2u), {"unknown token"}),
-      g(Gguf().set("model", "t5").set("tokens", std::vector<std::string>{"a"}).list("scores", 6, std::vector<float>{1}), {"unknown token"}),
+      g(Gguf()
+            .set("model", "bert")
+            .set("tokens", kTokens)
+            .set("cls_token_id", 1u)
+            .set("seperator_token_id", 2u),
+        {"unknown token"}),
+      g(Gguf()
+            .set("model", "t5")
+            .set("tokens", std::vector<std::string>{"a"})
+            .list("scores", 6, std::vector<float>{1}),
+        {"unknown token"}),
       g(Gguf()
             .set("model", "t5")
             .set("tokens", kTokens)
@@ -384,18 +451,27 @@ std::vector<Case> other_cases() {
       p(R"({"a":0})", "#version: 0.2\na b c\n", {"line 2"}),
       p(R"({"a":0})", "a b\n", {"'b' is no token"}),
       {"marian",
-       [](const std::string& s) { return tokenizer_from_marian(bytes(s), R"({"<unk>":0})", Json(Json::Object{}), "marian"); },
+       [](const std::string& s) {
+         return tokenizer_from_marian(bytes(s), R"({"<unk>":0})", Json(Json::Object{}), "marian");
+       },
        sp_model(2),
        {"no Unigram"}},
       {"marian",
-       [](const std::string& s) { return tokenizer_from_marian(bytes(s), R"({"a":0})", Json(Json::Object{}), "marian"); },
+       [](const std::string& s) {
+         return tokenizer_from_marian(bytes(s), R"({"a":0})", Json(Json::Object{}), "marian");
+       },
        sp_model(1),
        {"no <unk>"}},
       {"marian",
-       [](const std::string& s) { return tokenizer_from_marian(bytes(s), "3", Json(Json::Object{}), "marian"); },
+       [](const std::string& s) {
+         return tokenizer_from_marian(bytes(s), "3", Json(Json::Object{}), "marian");
+       },
        sp_model(1),
        {"not an object"}},
-      {"nothing", [](const std::string& s) { return open_tokenizer(s); }, "/nonexistent/tokenizer", {"no such file"}},
+      {"nothing",
+       [](const std::string& s) { return open_tokenizer(s); },
+       "/nonexistent/tokenizer",
+       {"no such file"}},
   };
 }
 
@@ -425,16 +501,21 @@ std::vector<Valid> valid_files() {
            R"("added_tokens":[{"id":3,"content":"<s>","special":true}],"normalizer":{"type":"NFKC"},"pre_tokenizer":{"type":"ByteLevel"},)"
            R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[3]}}})")},
       {"json Unigram", load_json,
-       tokenizer_json(kUnigram, R"("pre_tokenizer":{"type":"Metaspace","prepend_scheme":"first"},"decoder":{"type":"Metaspace"})")},
+       tokenizer_json(
+           kUnigram,
+           R"("pre_tokenizer":{"type":"Metaspace","prepend_scheme":"first"},"decoder":{"type":"Metaspace"})")},
       {"json WordPiece", load_json,
-       tokenizer_json(kWords, R"("normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"BertPreTokenizer"})")},
+       tokenizer_json(
+           kWords, R"("normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"BertPreTokenizer"})")},
       {".model bpe", load_model, sp_model(2)},
       {".model unigram", load_model, map_model},
       {"bin", load_bin, llama2c()},
       {"gguf llama", load_gguf, gguf_llama().bytes()},
-      {"gguf bpe", load_gguf, gguf_bpe("llama-bpe").set("merges", std::vector<std::string>{"a b"}).set("eos_token_id", 2u).bytes()},
+      {"gguf bpe", load_gguf,
+       gguf_bpe("llama-bpe").set("merges", std::vector<std::string>{"a b"}).set("eos_token_id", 2u).bytes()},
       {"vocab.txt", load_vocab, "[CLS]\n[SEP]\n[UNK]\na\n##b\n"},
-      {"vocab.json", load_pair, std::string(R"({"a":0,"b":1,"ab":2})") + std::string(1, '\0') + "#version: 0.2\na b\n"},
+      {"vocab.json", load_pair,
+       std::string(R"({"a":0,"b":1,"ab":2})") + std::string(1, '\0') + "#version: 0.2\na b\n"},
   };
 }
 
@@ -445,8 +526,9 @@ TEST(HostileTokenizer, TheValidFilesWork) {
     use(*t);
     EXPECT_FALSE(t->encode("a").empty());
   }
+  // The map turns b into ab.
   EXPECT_EQ(load_model(sp_model(1, "", field(2, charsmap()) + field(3, std::uint64_t{0})))->encode("b"),
-            TokenIds{6});  // the map turns b into ab
+            TokenIds{6});
 }
 
 TEST(HostileTokenizer, EveryTruncation) {
@@ -478,8 +560,8 @@ TEST(HostileTokenizer, EveryByteChanged) {
 TEST(HostileTokenizer, AMebibyteOfOneByte) {
   std::vector<std::shared_ptr<const Tokenizer>> all;
   for (const Valid& v : valid_files()) all.push_back(v.load(v.content));
-  for (const char* pre :
-       {"llama-bpe", "qwen2", "smollm", "deepseek-llm", "deepseek-v3", "gpt-4o", "tekken", "falcon", "bloom", "default"}) {
+  for (const char* pre : {"llama-bpe", "qwen2", "smollm", "deepseek-llm", "deepseek-v3", "gpt-4o", "tekken",
+                          "falcon", "bloom", "default"}) {
     std::vector<std::string> tokens = {"a", "aa", "\u0120", "\u0120\u0120"};
     all.push_back(load_gguf(Gguf()
                                 .set("model", "gpt2")
@@ -510,21 +592,25 @@ TEST(HostileTokenizer, AMebibyteOfOneByte) {
 
 // Found by fuzzing: a control token that a file also spells as a plain piece, or that merges could make.
 TEST(HostileTokenizer, NoFileMakesControlTokensOfText) {
-  const auto marian = tokenizer_from_marian(bytes(sp_model(1, piece("<pad>", -0.5f))), R"({"<unk>":0,"<pad>":1,"a":2})",
-                                            Json(Json::Object{{"pad_token", "<pad>"}}), "marian");
+  const auto marian =
+      tokenizer_from_marian(bytes(sp_model(1, piece("<pad>", -0.5f))), R"({"<unk>":0,"<pad>":1,"a":2})",
+                            Json(Json::Object{{"pad_token", "<pad>"}}), "marian");
   ASSERT_EQ(marian->role(1), Tokenizer::Role::control);
   for (const std::int32_t id : marian->encode("a<pad>")) EXPECT_NE(id, 1);
-  const auto merged = load_json(tokenizer_json(R"({"type":"BPE","vocab":{"<":0,"s":1,"<s":2},"merges":["< s"]})",
-                                               R"("added_tokens":[{"id":2,"content":"<s","special":true}])"));
+  const auto merged =
+      load_json(tokenizer_json(R"({"type":"BPE","vocab":{"<":0,"s":1,"<s":2},"merges":["< s"]})",
+                               R"("added_tokens":[{"id":2,"content":"<s","special":true}])"));
   EXPECT_EQ(merged->encode("<s"), (TokenIds{0, 1}));
   EXPECT_EQ(merged->encode("<s", true), TokenIds{2});
 }
 
-// Steps and tokens that a file chooses so that a text costs much more than its bytes. No timing: what is refused here would take from
-// seconds to years, and what is accepted has to end.
+// Steps and tokens that a file chooses so that a text costs much more than its bytes. No timing: what is
+// refused here would take from seconds to years, and what is accepted has to end.
 TEST(HostileTokenizer, NoFileMakesATextExpensive) {
   const std::string a2k(2'000, 'a'), many(20'000, 'a');
-  const auto normal = [](const std::string& steps) { return R"("normalizer":{"type":"Sequence","normalizers":[)" + steps + "]}"; };
+  const auto normal = [](const std::string& steps) {
+    return R"("normalizer":{"type":"Sequence","normalizers":[)" + steps + "]}";
+  };
   const auto times = [](const std::string& step, int n) {
     std::string out;
     for (int i = 0; i < n; ++i) out += (i ? "," : "") + step;
@@ -534,16 +620,21 @@ TEST(HostileTokenizer, NoFileMakesATextExpensive) {
     return error_of([&] { load_json(json)->encode(text, special); });
   };
   const std::string twice = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
-  const std::string grown = "make more than", often = "read over 32 times", walked = "read more than 256 times";
+  const std::string grown = "make more than", often = "read over 32 times",
+                    walked = "read more than 256 times";
   const auto expect = [](const std::string& got, const std::string& words, int line = __builtin_LINE()) {
     EXPECT_NE(got.find(words), std::string::npos) << "line " << line << ": " << got.substr(0, 300);
   };
   expect(error(tokenizer_json(kBpe, normal(times(twice, 28))), "a"), grown);
-  EXPECT_EQ(load_json(tokenizer_json(kBpe, normal(times(twice, 3))))->encode("a").size(), 8u);  // three are fine
-  expect(error(tokenizer_json(kBpe, normal(times(R"({"type":"NFC"})", 500))), std::string(50'000, '\xCC')), often);
-  const std::string squeeze = R"({"type":"Replace","pattern":{"Regex":" {2,}"},"content":")" + std::string(9000, 'b') + "\"}";
+  // Three are fine.
+  EXPECT_EQ(load_json(tokenizer_json(kBpe, normal(times(twice, 3))))->encode("a").size(), 8u);
+  expect(error(tokenizer_json(kBpe, normal(times(R"({"type":"NFC"})", 500))), std::string(50'000, '\xCC')),
+         often);
+  const std::string squeeze =
+      R"({"type":"Replace","pattern":{"Regex":" {2,}"},"content":")" + std::string(9000, 'b') + "\"}";
   expect(error(tokenizer_json(kBpe, normal(squeeze)), times("  a", 2000)), grown);
-  const std::string mark = R"("pre_tokenizer":{"type":"Metaspace","replacement":")" + std::string(9000, 'b') + "\"}";
+  const std::string mark =
+      R"("pre_tokenizer":{"type":"Metaspace","replacement":")" + std::string(9000, 'b') + "\"}";
   expect(error(tokenizer_json(kBpe, mark), std::string(2000, ' ')), grown);
   expect(error(tokenizer_json(kBpe, R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[)" +
                                         times(R"({"type":"Digits","individual_digits":true})", 300) + "]}"),
@@ -555,20 +646,25 @@ TEST(HostileTokenizer, NoFileMakesATextExpensive) {
   const auto shorter = load_json(tokenizer_json(unigram + std::string(250, 'a') + "b\",-1]]}"));
   EXPECT_EQ(shorter->encode(many).size(), many.size());
   EXPECT_EQ(shorter->encode(std::string(250, 'a') + "b"), TokenIds{3});
-  const std::string words = R"({"type":"WordPiece","unk_token":"u","max_input_chars_per_word":100000,"vocab":{"u":0,"a":1,"##a":2,"##)";
+  const std::string words =
+      R"({"type":"WordPiece","unk_token":"u","max_input_chars_per_word":100000,"vocab":{"u":0,"a":1,"##a":2,"##)";
   expect(error(tokenizer_json(words + a2k + "b\":3}}"), many), walked);
-  const std::string added = R"("added_tokens":[{"id":3,"content":")" + std::string(1000, 'a') + R"(b","special":true}])";
+  const std::string added =
+      R"("added_tokens":[{"id":3,"content":")" + std::string(1000, 'a') + R"(b","special":true}])";
   expect(error(tokenizer_json(kBpe, added), many, true), walked);
   const auto found = load_json(tokenizer_json(kBpe, added))->encode(std::string(1000, 'a') + "b", true);
   EXPECT_EQ(found, TokenIds{3});
   expect(error_of([&] {
-           load_json(tokenizer_json(kBpe, normal(squeeze) + R"(,"added_tokens":[{"id":3,"content":"a  b","normalized":true}])"));
+           load_json(tokenizer_json(
+               kBpe, normal(squeeze) + R"(,"added_tokens":[{"id":3,"content":"a  b","normalized":true}])"));
          }),
          grown);
 
   // A charsmap whose trie leads in a circle: every 'a' goes on to the next 'a'.
   std::string blob(4 + 4 * 512, '\0');
-  const auto unit = [&](std::size_t i, std::uint32_t value) { std::memcpy(blob.data() + 4 + 4 * i, &value, 4); };
+  const auto unit = [&](std::size_t i, std::uint32_t value) {
+    std::memcpy(blob.data() + 4 + 4 * i, &value, 4);
+  };
   const std::uint32_t trie_bytes = 4 * 512;
   std::memcpy(blob.data(), &trie_bytes, 4);
   unit(0, 256u << 10);
@@ -579,22 +675,29 @@ TEST(HostileTokenizer, NoFileMakesATextExpensive) {
   // One whose replacement has 9 KB.
   unit(256 ^ 'a', 1u << 8 | std::uint32_t{'a'} << 10 | 'a');
   unit(256, 1u << 31);
-  const std::string long_blob = blob.substr(0, 4 + trie_bytes) + std::string(9000, 'y') + std::string(1, '\0');
-  expect(error_of([&] { load_model(sp_model(2, "", field(2, long_blob) + field(3, std::uint64_t{1})))->encode(times("a", 2000)); }), grown);
+  const std::string long_blob =
+      blob.substr(0, 4 + trie_bytes) + std::string(9000, 'y') + std::string(1, '\0');
+  expect(error_of([&] {
+           load_model(sp_model(2, "", field(2, long_blob) + field(3, std::uint64_t{1})))
+               ->encode(times("a", 2000));
+         }),
+         grown);
 
   std::string parts, special;
   for (int i = 0; i < 2000; ++i) {
     parts += concat(i ? "," : "", R"({"SpecialToken":{"id":"t)", i, R"("}})");
     special += concat(i ? "," : "", "\"t", i, R"(":{"ids":[0]})");
   }
-  expect(error_of([&] {
-           load_json(tokenizer_json(kBpe, R"("post_processor":{"type":"TemplateProcessing","single":[)" + parts +
-                                              R"(,{"Sequence":{}}],"special_tokens":{)" + special + "}}"));
-         }),
-         "more than 1024 are refused");
+  expect(
+      error_of([&] {
+        load_json(tokenizer_json(kBpe, R"("post_processor":{"type":"TemplateProcessing","single":[)" + parts +
+                                           R"(,{"Sequence":{}}],"special_tokens":{)" + special + "}}"));
+      }),
+      "more than 1024 are refused");
 }
 
-// Rows are often rounded up: Qwen has 151,936 for 151,669 tokens. An id without a token prints nothing, as in transformers.
+// Rows are often rounded up: Qwen has 151,936 for 151,669 tokens. An id without a token prints nothing, as
+// in transformers.
 TEST(HostileTokenizer, AnIdWithoutATokenPrintsNothing) {
   const auto t = load_json(tokenizer_json(kBpe));
   EXPECT_EQ(t->decode(TokenIds{0, 3, 151'935, 1}), "ab");
@@ -609,12 +712,15 @@ TEST(HostileTokenizer, AnIdWithoutATokenPrintsNothing) {
 
 TEST(HostileTokenizer, ManyAddedTokensAndLongTokens) {
   std::string added, vocab;
-  for (int i = 0; i < 20000; ++i) added += concat(i ? "," : "", "{\"id\":", i + 3, ",\"content\":\"<", i, ">\",\"special\":true}");
+  for (int i = 0; i < 20000; ++i)
+    added += concat(i ? "," : "", "{\"id\":", i + 3, ",\"content\":\"<", i, ">\",\"special\":true}");
   const auto t = load_json(tokenizer_json(kBpe, "\"added_tokens\":[" + added + "]"));
   EXPECT_EQ(t->encode("a<19999>b", true), (TokenIds{0, 20002, 1}));
   const std::string word(1 << 20, 'w');
-  const auto longest = load_json(tokenizer_json(R"({"type":"WordPiece","unk_token":"u","vocab":{"u":0,")" + word + "\":1}}"));
-  EXPECT_EQ(longest->encode(word), TokenIds{0});  // a word of more than 100 characters is unknown whatever the vocabulary says
+  const auto longest =
+      load_json(tokenizer_json(R"({"type":"WordPiece","unk_token":"u","vocab":{"u":0,")" + word + "\":1}}"));
+  // A word of more than 100 characters is unknown whatever the vocabulary says.
+  EXPECT_EQ(longest->encode(word), TokenIds{0});
 }
 
 }  // namespace

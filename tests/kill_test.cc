@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that saves and saves is killed at random; whatever it had reported must be there afterwards. (SIGKILL leaves the page cache as
-// it is, so this finds wrong orders and half-written files; lost syncs are for tests/store_crash_test.cc.)
-// RAPT_KILLS: how many kills (300); RAPT_KILL_FOLDER: where it saves (a memory file system where there is one: syncs cost nothing there, so
-// the kills fall between more different calls).
+// A process that saves and saves is killed at random; whatever it had reported must be there afterwards.
+// (SIGKILL leaves the page cache as it is, so this finds wrong orders and half-written files; lost syncs are
+// for tests/store_crash_test.cc.) RAPT_KILLS: how many kills (300); RAPT_KILL_FOLDER: where it saves (a
+// memory file system where there is one: syncs cost nothing there, so the kills fall between more
+// different calls).
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -29,7 +30,8 @@ class Kill : public testing::Test {
   }
   void TearDown() override { disk::remove_all(folder); }
 
-  // The last whole line that the child printed: the number of a save that returned. -1: none; -2: it failed.
+  // The last whole line that the child printed: the number of a save that returned. -1: none; -2:
+  // it failed.
   static std::int64_t reported(const Ended& e) {
     if (e.out.find("error") != e.out.npos || !e.killed) return -2;
     const auto end = e.out.rfind('\n');
@@ -41,7 +43,8 @@ class Kill : public testing::Test {
     const std::string line = concat(n, "\n");
     if (::write(out, line.data(), line.size()) != static_cast<ssize_t>(line.size())) ::_exit(1);
   }
-  // Up to about three saves after the start, as long as they take here; the test judges no time, it only wants kills that fall everywhere.
+  // Up to about three saves after the start, as long as they take here; the test judges no time, it only
+  // wants kills that fall everywhere.
   double delay(int i) const { return random_uniform(11, static_cast<std::uint64_t>(i)) * 3 * one_save; }
   void measure(const auto& save) {
     const auto start = std::chrono::steady_clock::now();
@@ -49,8 +52,9 @@ class Kill : public testing::Test {
     one_save = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / 4;
   }
   void say(int kills, int during, int lost, int invalid, std::int64_t saves) const {
-    std::printf("[  COUNTS  ] %d kills, %d of them in the middle of a save, %lld saves: %d lost, %d invalid\n", kills, during,
-                static_cast<long long>(saves), lost, invalid);
+    std::printf(
+        "[  COUNTS  ] %d kills, %d of them in the middle of a save, %lld saves: %d lost, %d invalid\n", kills,
+        during, static_cast<long long>(saves), lost, invalid);
   }
   std::string folder;
   double one_save = 0;
@@ -62,6 +66,7 @@ TEST_F(Kill, AtRandomLosesNothing) {
   int during = 0, lost = 0, invalid = 0;
   std::int64_t last = 3;
   for (int i = 0; i < kills || (during == 0 && i < 20 * kills); ++i) {
+    // Every fourth perhaps while it starts and cleans up.
     const Ended e = run_and_kill(
         [&](int out) -> int {
           Store store(folder);
@@ -74,7 +79,7 @@ TEST_F(Kill, AtRandomLosesNothing) {
             print(out, n);
           }
         },
-        {.seconds = delay(i), .from_first_output = i % 4 != 0});  // every fourth perhaps while it starts and cleans up
+        {.seconds = delay(i), .from_first_output = i % 4 != 0});
     const std::int64_t promised = reported(e);
     ASSERT_NE(-2, promised) << e.out;
     last = std::max(last, promised);
@@ -82,9 +87,11 @@ TEST_F(Kill, AtRandomLosesNothing) {
     const Found found = load_checked(folder, real_fs(), kLarge);
     lost += found.newest < last || found.valid < 2;
     invalid += !found.right || !found.said.empty();
-    ASSERT_EQ(0, lost + invalid) << "kill " << i << ": " << last << " was reported, " << found.newest << " found, " << found.valid
-                                 << " valid" << (found.said.empty() ? "" : ": " + found.said[0]);
-    for (const std::string& name : real_fs().list(folder)) EXPECT_FALSE(name.starts_with(".tmp-")) << name;  // loading cleared it away
+    ASSERT_EQ(0, lost + invalid) << "kill " << i << ": " << last << " was reported, " << found.newest
+                                 << " found, " << found.valid << " valid"
+                                 << (found.said.empty() ? "" : ": " + found.said[0]);
+    // Loading cleared it away.
+    for (const std::string& name : real_fs().list(folder)) EXPECT_FALSE(name.starts_with(".tmp-")) << name;
     last = found.newest;
   }
   say(kills, during, lost, invalid, last);
@@ -137,9 +144,11 @@ TEST_F(Kill, CatchesASaverThatWritesInPlace) {
   const auto write = [&](std::int64_t n) {
     disk::create_directories(folder + "/step-1");
     for (const StoredFile& f : whole(n)) {
-      const int fd = ::open((folder + "/step-1/" + f.name).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+      const int fd =
+          ::open((folder + "/step-1/" + f.name).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
       for (std::size_t at = 0; at < f.bytes.size(); at += 4096)
-        if (::write(fd, f.bytes.data() + at, std::min<std::size_t>(4096, f.bytes.size() - at)) < 0) ::_exit(1);
+        if (::write(fd, f.bytes.data() + at, std::min<std::size_t>(4096, f.bytes.size() - at)) < 0)
+          ::_exit(1);
       ::fsync(fd);
       ::close(fd);
     }
@@ -172,12 +181,14 @@ TEST_F(Kill, ToolsSeeHowItEnded) {
   EXPECT_FALSE(done.killed);
   EXPECT_EQ(3, done.code);
   EXPECT_EQ("one\ntwo\n", done.out);
-  const Ended killed = run_and_kill({"sh", "-c", "echo one; sleep 60; echo two"}, {.from_first_output = true});
+  const Ended killed =
+      run_and_kill({"sh", "-c", "echo one; sleep 60; echo two"}, {.from_first_output = true});
   EXPECT_TRUE(killed.killed);
   EXPECT_EQ(SIGKILL, killed.code);
   EXPECT_EQ("one\n", killed.out);
-  const Ended asked = run_and_kill({"sh", "-c", "trap 'echo bye; exit 0' TERM; echo one; while :; do sleep 0.01; done"},
-                                   {.from_first_output = true, .signal = SIGTERM});
+  const Ended asked =
+      run_and_kill({"sh", "-c", "trap 'echo bye; exit 0' TERM; echo one; while :; do sleep 0.01; done"},
+                   {.from_first_output = true, .signal = SIGTERM});
   EXPECT_FALSE(asked.killed);
   EXPECT_EQ(0, asked.code);
   EXPECT_EQ("one\nbye\n", asked.out);

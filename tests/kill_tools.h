@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starts something in a process of its own and kills it at a time of our choice.
-//   const Ended e = run_and_kill({program, "train", …}, {.seconds = random_uniform(seed, i) * 0.3, .from_first_output = true});
+//   const Ended e = run_and_kill({program, "train", …}, {.seconds = random_uniform(seed, i) * 0.3,
+//                   .from_first_output = true});
 //   … open what it left and check it against e.out
 #pragma once
 #include <fcntl.h>
@@ -25,7 +26,7 @@ namespace rapt::test {
 struct KillPlan {
   double seconds = 0;
   bool from_first_output = false;  // count from the first byte it prints, not from the start
-  int signal = SIGKILL;            // one that may be caught (SIGTERM): the end is awaited, and seen in `code`
+  int signal = SIGKILL;  // one that may be caught (SIGTERM): the end is awaited, and seen in `code`
 };
 
 struct Ended {
@@ -34,14 +35,16 @@ struct Ended {
   std::string out;      // all it wrote
 };
 
-// RAPT_KILLS, or else `otherwise`; a quarter of that with address checks, where a new process takes ten times as long.
+// RAPT_KILLS, or else `otherwise`; a quarter of that with address checks, where a new process takes ten
+// times as long.
 inline int kill_count(int otherwise) {
   if (kSanitized) otherwise = (otherwise + 3) / 4;
   const char* set = std::getenv("RAPT_KILLS");
   return set && std::atoi(set) > 0 ? std::atoi(set) : otherwise;
 }
 
-// `child` runs after fork() and writes to the descriptor it gets; its answer is the exit code. The whole process group is killed.
+// `child` runs after fork() and writes to the descriptor it gets; its answer is the exit code. The whole
+// process group is killed.
 inline Ended run_and_kill(const std::function<int(int out)>& child, const KillPlan& plan) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) fail("pipe: no descriptors left");

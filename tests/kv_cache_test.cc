@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache of whole models: formats, sequences that share their beginning, sequences that are cut, windows that move on. Everything is
-// compared with a sequence read afresh, bit for bit.
+// The cache of whole models: formats, sequences that share their beginning, sequences that are cut, windows
+// that move on. Everything is compared with a sequence read afresh, bit for bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,7 +57,8 @@ struct World {
     if (s.translates) source = text.source;
   }
   // Tokens [past, end) of `from` in pieces of `chunk`; what the model says about the last of them.
-  std::vector<double> read(KvCache& cache, std::uint64_t id, std::span<const std::int32_t> from, Dim end, Dim chunk) {
+  std::vector<double> read(KvCache& cache, std::uint64_t id, std::span<const std::int32_t> from, Dim end,
+                           Dim chunk) {
     std::vector<double> last;
     for (Dim at = cache.length(id); at < end;) {
       rapt::Run run(device);
@@ -65,8 +66,10 @@ struct World {
       Batch b{.tokens = from.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)),
               .sequences = {{.first = 0, .count = n, .past = at, .id = id}},
               .want = kWantLast};
-      const Batch memory{.tokens = source, .sequences = {{.first = 0, .count = static_cast<Dim>(source.size()), .id = id}}};
-      last = all_values(forward(run, model, b, at == 0 && !source.empty() && !cache.has(1, id) ? &memory : nullptr, &cache));
+      const Batch memory{.tokens = source,
+                         .sequences = {{.first = 0, .count = static_cast<Dim>(source.size()), .id = id}}};
+      last = all_values(forward(run, model, b,
+                                at == 0 && !source.empty() && !cache.has(1, id) ? &memory : nullptr, &cache));
       at += n;
     }
     return last;
@@ -74,8 +77,9 @@ struct World {
 };
 
 TEST(KvCache, ChunkedEqualsTokenByTokenInEveryFormat) {
-  for (const Shape& shape : {Shape{}, Shape{.window = 40, .keep = 3}, Shape{.sinks = 2}, Shape{.key_bias = true},
-                             Shape{.window = 40, .keep = 3, .key_bias = true}, Shape{.translates = true}}) {
+  for (const Shape& shape :
+       {Shape{}, Shape{.window = 40, .keep = 3}, Shape{.sinks = 2}, Shape{.key_bias = true},
+        Shape{.window = 40, .keep = 3, .key_bias = true}, Shape{.translates = true}}) {
     World w(shape, 150);
     std::vector<std::vector<double>> results;
     for (DType format : kFormats) {
@@ -87,7 +91,8 @@ TEST(KvCache, ChunkedEqualsTokenByTokenInEveryFormat) {
       results.push_back(whole);
       EXPECT_TRUE(format == DType::f32 || whole != results[0]) << "the format does nothing";
       double error = 0, power = 0;
-      for (std::size_t i = 0; i < whole.size(); ++i) error += std::pow(whole[i] - results[0][i], 2), power += std::pow(results[0][i], 2);
+      for (std::size_t i = 0; i < whole.size(); ++i)
+        error += std::pow(whole[i] - results[0][i], 2), power += std::pow(results[0][i], 2);
       EXPECT_LT(error / power, format == DType::q4_0 ? 0.1 : 2e-3);
       for (std::uint64_t id : {1, 2, 3}) cache.drop(id);
       EXPECT_EQ(cache.pages(), 0u);
@@ -100,14 +105,17 @@ TEST(KvCache, SharedAndCutSequencesEqualFreshOnes) {
   for (const Shape& shape : {Shape{}, Shape{.sinks = 3}, Shape{.key_bias = true}, Shape{.translates = true}})
     for (DType format : {DType::f32, DType::q8_0})
       for (Dim length : {1, 61, 64, 130}) {
-        if (kSanitized && length != 64 && length != 130) continue;  // on the border of a page and beside it
-        SCOPED_TRACE(concat(name_of(format), ", ", length, " tokens, ", shape.sinks, " sinks", shape.translates ? ", translating" : ""));
+        // On the border of a page and beside it.
+        if (kSanitized && length != 64 && length != 130) continue;
+        SCOPED_TRACE(concat(name_of(format), ", ", length, " tokens, ", shape.sinks, " sinks",
+                            shape.translates ? ", translating" : ""));
         World w(shape, 260);
         std::vector<std::int32_t> other = w.tokens;  // goes on differently after `length`
         for (std::size_t i = static_cast<std::size_t>(length); i < other.size(); ++i)
           other[i] = (other[i] + 1 + static_cast<std::int32_t>(i)) % 31;
         KvCache cache(w.device.real, format), fresh(w.device.real, format);
-        const std::vector<double> first = w.read(fresh, 1, w.tokens, 230, 50), second = w.read(fresh, 2, other, 215, 50);
+        const std::vector<double> first = w.read(fresh, 1, w.tokens, 230, 50),
+                                  second = w.read(fresh, 2, other, 215, 50);
         w.read(cache, 1, w.tokens, 200, 64);
         const std::size_t before = cache.pages();
         cache.share(1, 2, length);
@@ -166,7 +174,8 @@ TEST(KvCache, WindowsMoveOnAtConstantSize) {
       most_bytes = std::max(most_bytes, cache.bytes());
     }
     EXPECT_EQ(last, whole);
-    const std::size_t kinds = format == DType::q8_0 ? 3 : 2;  // layers, and the angles of keys without their bias
+    // Layers, and the angles of keys without their bias.
+    const std::size_t kinds = format == DType::q8_0 ? 3 : 2;
     EXPECT_LE(most, kinds * 4);  // the kept page and those that 100 keys touch
     EXPECT_GE(least, kinds * 3);
     EXPECT_EQ(cache.length(1), 1500);
@@ -186,7 +195,8 @@ TEST(KvCache, WindowsMoveOnAtConstantSize) {
 
     // Back, as far as the pages go.
     EXPECT_NE(error_of([&] { cache.truncate(1, 700); }).find("has let go of keys"), std::string::npos);
-    EXPECT_NE(error_of([&] { cache.share(1, 5, 700); }).find("drop the sequence and read it again"), std::string::npos);
+    EXPECT_NE(error_of([&] { cache.share(1, 5, 700); }).find("drop the sequence and read it again"),
+              std::string::npos);
     EXPECT_EQ(cache.length(1), 1500);
     cache.truncate(1, 1490);
     EXPECT_EQ(last, w.read(cache, 1, w.tokens, 1500, 3));
@@ -213,7 +223,9 @@ TEST(KvCache, SaysWhatIsWrong) {
   KvCache narrow(w.device.real, DType::q8_0);
   rapt::Run run(w.device);
   EXPECT_NE(error_of([&] {
-              forward(run, model, {.tokens = std::span(w.tokens).first(3), .sequences = {{.first = 0, .count = 3}}}, nullptr, &narrow);
+              forward(run, model,
+                      {.tokens = std::span(w.tokens).first(3), .sequences = {{.first = 0, .count = 3}}},
+                      nullptr, &narrow);
             }).find("f32, bf16 and f16 fit"),
             std::string::npos);
 }
@@ -244,11 +256,12 @@ TEST(KvCache, KeyBiasesStayOutOfAQuantizedCache) {
       KvCache cache(w.device.real, format, apart ? KvCache::KeyBias::apart : KvCache::KeyBias::stored);
       const std::vector<double> got = w.read(cache, 1, w.tokens, 200, 64);
       double power = 0;
-      for (std::size_t i = 0; i < got.size(); ++i) error[apart] += std::pow(got[i] - right[i], 2), power += std::pow(right[i], 2);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        error[apart] += std::pow(got[i] - right[i], 2), power += std::pow(right[i], 2);
       error[apart] /= power;
     }
-    std::printf("logits with large key biases, %s: error %.2e with the bias in the cache, %.2e beside it\n", name_of(format), error[0],
-                error[1]);
+    std::printf("logits with large key biases, %s: error %.2e with the bias in the cache, %.2e beside it\n",
+                name_of(format), error[0], error[1]);
     EXPECT_LT(error[1], error[0] / 5) << name_of(format);
   }
 }

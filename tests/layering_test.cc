@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of docs/layers.md, checked on the sources: who may include whom, and what every file must or must not contain.
-// That each header compiles alone is checked by building rapt_headers_alone (cmake/tests.cmake).
+// The layout of docs/layers.md, checked on the sources: who may include whom, and what every file must or
+// must not contain. That each header compiles alone is checked by building rapt_headers_alone
+// (cmake/tests.cmake).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "rapt/base/text_width.h"
 
 namespace rapt::test {
 namespace {
@@ -61,8 +64,10 @@ std::vector<fs::path> tree() {
   for (auto it = fs::recursive_directory_iterator(kRoot); it != fs::recursive_directory_iterator(); ++it) {
     const std::string name = it->path().filename().string();
     const bool build = it.depth() == 0 && name.starts_with("build");
-    if (it->is_directory() && (build || name == "__pycache__" || (name.starts_with('.') && name != ".ci"))) it.disable_recursion_pending();
-    if (it->is_regular_file() && name != ".git") files.push_back(fs::relative(it->path(), kRoot));  // .git is a file in a git worktree
+    if (it->is_directory() && (build || name == "__pycache__" || (name.starts_with('.') && name != ".ci")))
+      it.disable_recursion_pending();
+    // .git is a file in a git worktree
+    if (it->is_regular_file() && name != ".git") files.push_back(fs::relative(it->path(), kRoot));
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -89,7 +94,8 @@ std::vector<std::string> includes(const std::string& text) {
 bool is_kernel_header(const std::string& header) {
   static std::map<std::string, bool> known;
   const auto [at, fresh] = known.try_emplace(header, false);
-  if (fresh && header.starts_with("rapt/ops/")) at->second = read(kRoot / header).find("namespace rapt::RAPT_ISA") != std::string::npos;
+  if (fresh && header.starts_with("rapt/ops/"))
+    at->second = read(kRoot / header).find("namespace rapt::RAPT_ISA") != std::string::npos;
   return at->second;
 }
 
@@ -112,7 +118,9 @@ std::string refusal(const std::string& file, const std::string& header) {
   if (path.begin()->string() != "rapt") return "";  // tests, benchmarks and examples may use everything
   const std::string name = path.filename().string();
   if (name.ends_with("_cpu.cc") || is_kernel_header(file)) {
-    // Compiled once per instruction set: only declarations may come in, so no header that lives by inline functions.
+    // Compiled once per instruction set: only declarations may come in, so no header that lives by
+    // inline functions.
+    // Constants only.
     static const std::set<std::string> plain = {"math.h",
                                                 "stddef.h",
                                                 "stdint.h",
@@ -121,15 +129,17 @@ std::string refusal(const std::string& file, const std::string& header) {
                                                 "arm_neon.h",
                                                 "rapt/ops/isa.h",
                                                 "rapt/device/kernels.h",
-                                                "rapt/tensor/panel_kind.h"};  // constants only
-    const std::string op = fs::path(header).stem().string();  // attention_forward_cpu.cc belongs to attention.h
+                                                "rapt/tensor/panel_kind.h"};
+    // attention_forward_cpu.cc belongs to attention.h
+    const std::string op = fs::path(header).stem().string();
     const bool own = header == "rapt/ops/" + op + ".h" && name.starts_with(op + "_");
     if (plain.contains(header) || own || is_kernel_header(header)) return "";
     return "kernel code may include its op's header, other kernel headers (simd.h) and C headers only";
   }
   if (is_kernel_header(header)) return "only kernel sources (*_cpu.cc) may include a kernel header";
   if (!header.starts_with("rapt/")) return "";
-  if (public_headers().contains(file)) return public_headers().contains(header) ? "" : "users have no such header: it is not installed";
+  if (public_headers().contains(file))
+    return public_headers().contains(header) ? "" : "users have no such header: it is not installed";
   if (header == "rapt/error.h" || header == "rapt/export.h") return "";  // what everybody throws
   const auto part = [](const fs::path& p, int n) { return std::next(p.begin(), n)->string(); };
   const std::string from = part(path, 1), to = header == "rapt/rapt.h" ? "api" : part(fs::path(header), 1);
@@ -169,12 +179,14 @@ TEST(Layering, TheRuleCatchesWhatItShould) {
   EXPECT_EQ(refusal("rapt/api/model.cc", "rapt/load/checkpoint.h"), "");
 }
 
-// rapt/rapt.h leads to every header that is installed, and there are few of them. Examples and consumers use nothing else.
+// rapt/rapt.h leads to every header that is installed, and there are few of them. Examples and consumers use
+// nothing else.
 TEST(Layering, ThePublicFaceIsSmallAndWhole) {
   std::vector<std::string> reached = {"rapt/rapt.h"};
   for (std::size_t i = 0; i < reached.size(); ++i)
     for (const std::string& header : includes(read(kRoot / reached[i])))
-      if (header.starts_with("rapt/") && std::find(reached.begin(), reached.end(), header) == reached.end()) reached.push_back(header);
+      if (header.starts_with("rapt/") && std::find(reached.begin(), reached.end(), header) == reached.end())
+        reached.push_back(header);
   EXPECT_EQ(std::set<std::string>(reached.begin(), reached.end()), public_headers());
   EXPECT_LE(reached.size(), 20u);
   for (const fs::path& file : tree()) {
@@ -189,25 +201,30 @@ TEST(Layering, EveryHeaderHasAGuardAndEverySourceALicenceAndAFirstLine) {
   const std::string licence = std::string("SPDX-License-") + "Identifier: Apache-2.0";
   for (const fs::path& file : tree()) {
     const bool script = file.begin()->string() == "scripts" || file.begin()->string() == ".ci";
-    if (!is_source(file) && file.extension() != ".cmake" && file.extension() != ".py" && file.filename() != "CMakeLists.txt" && !script)
+    if (!is_source(file) && file.extension() != ".cmake" && file.extension() != ".py" &&
+        file.filename() != "CMakeLists.txt" && !script)
       continue;
     const std::string text = read(kRoot / file);
     EXPECT_LT(text.find(licence), 200u) << file << " does not state the licence near its top";
-    EXPECT_TRUE(file.extension() != ".h" || text.find("\n#pragma once\n") != std::string::npos) << file << " has no #pragma once";
+    EXPECT_TRUE(file.extension() != ".h" || text.find("\n#pragma once\n") != std::string::npos)
+        << file << " has no #pragma once";
     if (is_source(file) && file.begin()->string() == "rapt")
-      EXPECT_EQ(text.find("\n// "), text.find('\n')) << file << " does not begin with a line that says what it is";
+      EXPECT_EQ(text.find("\n// "), text.find('\n'))
+          << file << " does not begin with a line that says what it is";
   }
 }
 
 // What a checkout elsewhere could not use. Written in pieces, or this file would find itself.
 TEST(Layering, NoMachinePathsAndNoPackageHosts) {
   std::vector<std::string> bad;
-  for (const char* folder : {"work", "root", "tmp", "farm", "home"}) bad.push_back(std::string("/") + folder + "/");
+  for (const char* folder : {"work", "root", "tmp", "farm", "home"})
+    bad.push_back(std::string("/") + folder + "/");
   for (const char* host : {"pypi", "pythonhosted", "npmjs", "crates", "ghcr", "docker"})
     for (const char* end : {"org", "com", "io"}) bad.push_back(std::string(host) + "." + end);
   for (const fs::path& file : tree()) {
     const std::string text = read(kRoot / file);
-    for (const std::string& word : bad) EXPECT_EQ(text.find(word), std::string::npos) << file << " contains " << word;
+    for (const std::string& word : bad)
+      EXPECT_EQ(text.find(word), std::string::npos) << file << " contains " << word;
   }
 }
 
@@ -218,12 +235,15 @@ TEST(Layering, TheExampleInReadmeIsTheOneThatIsCompiled) {
 }
 
 TEST(Layering, TheExamplesOfTheLibraryAreThoseThatAreCompiled) {
-  const std::string example = read(kRoot / "examples" / "library.cc"), page = read(kRoot / "docs" / "library.md");
+  const std::string example = read(kRoot / "examples" / "library.cc"),
+                    page = read(kRoot / "docs" / "library.md");
   int blocks = 0;
-  for (std::size_t at = example.find("// docs: "); at != std::string::npos; at = example.find("// docs: ", at + 1)) {
+  for (std::size_t at = example.find("// docs: "); at != std::string::npos;
+       at = example.find("// docs: ", at + 1)) {
     const std::size_t begin = example.find('\n', at) + 1, end = example.find("// docs: end", begin);
     if (example.compare(at, 12, "// docs: end") == 0) continue;
-    EXPECT_NE(page.find("```cpp\n" + example.substr(begin, end - begin) + "```"), std::string::npos) << example.substr(at, begin - at);
+    EXPECT_NE(page.find("```cpp\n" + example.substr(begin, end - begin) + "```"), std::string::npos)
+        << example.substr(at, begin - at);
     ++blocks;
   }
   EXPECT_EQ(blocks, 3);
@@ -240,6 +260,50 @@ TEST(Layering, TheFilesNamedInLayersExist) {
     ++named;
   }
   EXPECT_GT(named, 10);
+}
+
+// Lines that a reader need not scroll: at most 110 columns, but for what cannot be broken.
+TEST(Layering, LinesHaveAtMost110Columns) {
+  // Patterns, templates and sums inside a literal; what a program wrote.
+  const std::set<std::string> longer = {
+      "docs/lab.md",
+      "scripts/check-doubles",
+      "scripts/get-models",
+      "tests/golden/compare_tokenizers.py",
+      "tests/golden/make_templates.py",
+      "tests/golden/make_tokenizers.py",
+  };
+  for (const fs::path& file : tree()) {
+    const std::string kind = file.extension().string(), top = file.begin()->string();
+    const bool page = kind == ".md";
+    const bool script = kind.empty() && (top == "scripts" || top == "bench" || top == ".ci");
+    if (!is_source(file) && !page && !script && kind != ".py" && kind != ".cmake" &&
+        file.filename() != "CMakeLists.txt")
+      continue;
+    if (longer.contains(file.generic_string())) continue;
+    std::istringstream text(read(kRoot / file));
+    std::string line, raw_end;
+    bool fence = false, mark = false;
+    for (int number = 1; std::getline(text, line); ++number) {
+      bool whole = !raw_end.empty() || fence || mark;
+      if (page) {
+        if (line.starts_with("```")) fence = !fence;
+        if (line.starts_with("<!--")) whole = mark = true;
+        if (line.find("-->") != std::string::npos) mark = false;
+        whole = whole || line.starts_with("|") || line.starts_with("    ");
+      } else if (is_source(file)) {
+        if (!raw_end.empty() && line.find(raw_end) != std::string::npos) raw_end.clear();
+        for (std::size_t at = line.find("R\""); raw_end.empty() && at != std::string::npos;
+             at = line.find("R\"", at + 1)) {
+          const std::string end = ")" + line.substr(at + 2, line.find('(', at) - at - 2) + "\"";
+          if (line.find(end, at) == std::string::npos) raw_end = end;
+          whole = true;
+        }
+      }
+      if (!whole && text_width(line) > 110)
+        ADD_FAILURE() << file << ":" << number << ": " << text_width(line) << " columns";
+    }
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The logit lens against transformers, against shallower models computed the plain way, and against forward() bit for bit.
+// The logit lens against transformers, against shallower models computed the plain way, and against
+// forward() bit for bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +29,8 @@ Plain plain_answer(const double* logits, Dim V, std::int32_t truth) {
   for (Dim i = 0; i < V; ++i) {
     out.log_p.push_back(logits[i] - logits[0] - std::log(sum));
     out.entropy -= std::exp(out.log_p.back()) * out.log_p.back();
-    if (out.log_p.back() > out.log_p[static_cast<std::size_t>(out.top)]) out.top = static_cast<std::int32_t>(i);
+    if (out.log_p.back() > out.log_p[static_cast<std::size_t>(out.top)])
+      out.top = static_cast<std::int32_t>(i);
   }
   out.probability = std::exp(out.log_p[static_cast<std::size_t>(out.top)]);
   if (truth < 0) return out;
@@ -46,7 +48,8 @@ TEST(Lens, LensLengthsAndLargestEqualTransformers) {
     const std::string name = c.find("toy")->string();
     Device device({.threads = 1});
     const Checkpoint toy = test::open_toy(name, device);
-    const std::vector<std::int32_t> ids = test::ids_of(*c.find("tokens")), source = test::ids_of(*c.find("source"));
+    const std::vector<std::int32_t> ids = test::ids_of(*c.find("tokens")),
+                                    source = test::ids_of(*c.find("source"));
     const Lens l = lens(device, *toy.model, ids, source, {.top = 2});
     const NormGrid lengths = norms(device, *toy.model, ids, source).grids.back();
     const Massive sizes = massive(device, *toy.model, ids, source).back();
@@ -59,10 +62,13 @@ TEST(Lens, LensLengthsAndLargestEqualTransformers) {
       const auto at = [&](const char* key, Dim t) {
         return rows[static_cast<std::size_t>(r)].find(key)->array()[static_cast<std::size_t>(t)].number();
       };
-      EXPECT_NEAR(sizes.median[static_cast<std::size_t>(r)], rows[static_cast<std::size_t>(r)].find("median")->number(), 1e-5) << name;
+      EXPECT_NEAR(sizes.median[static_cast<std::size_t>(r)],
+                  rows[static_cast<std::size_t>(r)].find("median")->number(), 1e-5)
+          << name;
       for (Dim t = 0; t < l.tokens; ++t, ++cells) {
         const std::size_t i = l.cell(r, t);
-        EXPECT_EQ(l.ids[2 * i], static_cast<std::int32_t>(at("top", t))) << name << " row " << r << " token " << t;
+        EXPECT_EQ(l.ids[2 * i], static_cast<std::int32_t>(at("top", t)))
+            << name << " row " << r << " token " << t;
         EXPECT_NEAR(l.probabilities[2 * i], at("probability", t), 1e-4) << name;
         EXPECT_GE(l.probabilities[2 * i], l.probabilities[2 * i + 1]);
         EXPECT_NEAR(l.entropy[i], at("entropy", t), 1e-4) << name;
@@ -82,20 +88,24 @@ TEST(Lens, EveryRowIsTheAnswerOfAShallowerModel) {
     Model model(test::toy_recipe(name), device.real);
     test::randomise(model, 5);
     const std::vector<std::int32_t> ids = test::toy_ids(37);  // more than a chunk of rows
-    const std::vector<std::int32_t> source = model.encoder && model.decoder ? test::toy_ids(11) : std::vector<std::int32_t>{};
+    const std::vector<std::int32_t> source =
+        model.encoder && model.decoder ? test::toy_ids(11) : std::vector<std::int32_t>{};
     const Lens l = lens(device, model, ids, source, {.top = 3, .first = 2});
     ASSERT_EQ(l.tokens, 35) << name;
     const std::vector<std::int32_t> truth = truth_of(model, ids);
     const Dim V = model.recipe.vocab;
-    const std::vector<double> answer = test::naive_forward(model, {.tokens = ids, .types = {}, .source = source});
+    const std::vector<double> answer =
+        test::naive_forward(model, {.tokens = ids, .types = {}, .source = source});
     for (int layers = 1; layers < l.rows; ++layers) {
-      const std::vector<double> logits =
-          test::naive_forward(*test::shallow(model, layers, false), {.tokens = ids, .types = {}, .source = source});
+      const std::vector<double> logits = test::naive_forward(*test::shallow(model, layers, false),
+                                                             {.tokens = ids, .types = {}, .source = source});
       for (Dim t = 0; t < l.tokens; ++t) {
         const std::size_t i = l.cell(layers, t), row = static_cast<std::size_t>((t + 2) * V);
-        const Plain p = plain_answer(&logits[row], V, truth[static_cast<std::size_t>(t + 2)]), last = plain_answer(&answer[row], V, -1);
+        const Plain p = plain_answer(&logits[row], V, truth[static_cast<std::size_t>(t + 2)]),
+                    last = plain_answer(&answer[row], V, -1);
         double kl = 0;
-        for (std::size_t v = 0; v < p.log_p.size(); ++v) kl += std::exp(last.log_p[v]) * (last.log_p[v] - p.log_p[v]);
+        for (std::size_t v = 0; v < p.log_p.size(); ++v)
+          kl += std::exp(last.log_p[v]) * (last.log_p[v] - p.log_p[v]);
         EXPECT_EQ(l.ids[3 * i], p.top) << name << " after " << layers << " layers, token " << t;
         EXPECT_NEAR(l.probabilities[3 * i], p.probability, 1e-4);
         EXPECT_NEAR(l.entropy[i], p.entropy, 1e-4);
@@ -105,7 +115,8 @@ TEST(Lens, EveryRowIsTheAnswerOfAShallowerModel) {
         for (int k = 1; k < 3; ++k) {
           const auto id = static_cast<std::size_t>(l.ids[3 * i + static_cast<std::size_t>(k)]);
           EXPECT_NEAR(l.probabilities[3 * i + static_cast<std::size_t>(k)], std::exp(p.log_p[id]), 1e-4);
-          EXPECT_GE(l.probabilities[3 * i + static_cast<std::size_t>(k) - 1], l.probabilities[3 * i + static_cast<std::size_t>(k)]);
+          EXPECT_GE(l.probabilities[3 * i + static_cast<std::size_t>(k) - 1],
+                    l.probabilities[3 * i + static_cast<std::size_t>(k)]);
         }
       }
     }
@@ -126,7 +137,10 @@ TEST(Lens, TheLastRowIsWhatForwardGivesBitForBit) {
       if (row != 3) return;
       through_head(device, model, x, [&](Dim first, const Tensor& logits) {
         const Tensor want = plain.slice(first, logits[0]);
-        same += std::memcmp(want.data, logits.data, static_cast<std::size_t>(logits.elements()) * sizeof(float)) == 0 ? logits[0] : 0;
+        same += std::memcmp(want.data, logits.data,
+                            static_cast<std::size_t>(logits.elements()) * sizeof(float)) == 0
+                    ? logits[0]
+                    : 0;
       });
     });
     look(device, model, taps, ids);
@@ -158,11 +172,14 @@ TEST(Lens, SaysWhyItCannotLook) {
   hidden.head = {.kind = HeadRecipe::Kind::none};
   const Model headless(hidden, device.real), model(test::toy_recipe("llama3"), device.real);
   EXPECT_TRUE(test::holds(test::error_of([&] { lens(device, headless, ids); }), "no output matrix"));
-  EXPECT_TRUE(test::holds(test::error_of([&] { lens(device, model, ids, {}, {.first = 5}); }), "the text has 5"));
-  EXPECT_TRUE(test::holds(test::error_of([&] { lens(device, model, ids, {}, {.top = 32}); }), "vocabulary of 31"));
+  EXPECT_TRUE(
+      test::holds(test::error_of([&] { lens(device, model, ids, {}, {.first = 5}); }), "the text has 5"));
+  EXPECT_TRUE(
+      test::holds(test::error_of([&] { lens(device, model, ids, {}, {.top = 32}); }), "vocabulary of 31"));
   EXPECT_TRUE(test::holds(test::error_of([&] { lens(device, model, {}); }), "has 0"));
   EXPECT_TRUE(test::holds(test::error_of([&] { lens(device, model, ids, {}, {.count = 0}); }), "0 tokens"));
-  const Model recurrent(with_settings(preset("bahdanau"), std::vector<std::string>{"width=8", "vocab=31"}), device.real);
+  const Model recurrent(with_settings(preset("bahdanau"), std::vector<std::string>{"width=8", "vocab=31"}),
+                        device.real);
   EXPECT_TRUE(test::holds(test::error_of([&] { lens(device, recurrent, ids, ids); }), "recurrent"));
 }
 
@@ -172,10 +189,12 @@ TEST(Lens, SmolLM2SaysAtTheEndWhatForwardSays) {
   if (!path) GTEST_SKIP() << test::no_model("SmolLM2-135M-Instruct.Q4_1.gguf");
   Device device;
   const Checkpoint c = open_checkpoint(*path, {.device = &device});
-  const std::vector<std::int32_t> ids = c.tokenizer->frame(c.tokenizer->encode("The cat sat on the mat because it was warm."));
+  const std::vector<std::int32_t> ids =
+      c.tokenizer->frame(c.tokenizer->encode("The cat sat on the mat because it was warm."));
   const Lens l = lens(device, *c.model, ids, {}, {.first = static_cast<Dim>(ids.size()) - 3});
   rapt::Run run(device);
-  const Tensor logits = forward(run, *c.model, {.tokens = ids, .sequences = {{.first = 0, .count = static_cast<Dim>(ids.size())}}});
+  const Tensor logits = forward(
+      run, *c.model, {.tokens = ids, .sequences = {{.first = 0, .count = static_cast<Dim>(ids.size())}}});
   const Dim V = logits[1];
   for (Dim t = 0; t < 3; ++t) {
     const std::vector<double> row = test::all_values(logits.slice(l.first + t, 1));

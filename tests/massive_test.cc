@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Massive activations: the grid against the residual stream computed the plain way, a planted one that must be found, and interventions
-// against the same model with other weights.
+// Massive activations: the grid against the residual stream computed the plain way, a planted one that must
+// be found, and interventions against the same model with other weights.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,8 +22,10 @@ TEST(Massive, TheGridFollowsFromTheResidualStream) {
     Model model(test::toy_recipe(name), device.real);
     test::randomise(model, 6);
     const std::vector<std::int32_t> ids = test::toy_ids(13);
-    const std::vector<std::int32_t> source = model.encoder && model.decoder ? test::toy_ids(7) : std::vector<std::int32_t>{};
-    const std::vector<Massive> stacks = massive(device, model, ids, source, {.above = 2, .ratio = 4, .top = 2});
+    const std::vector<std::int32_t> source =
+        model.encoder && model.decoder ? test::toy_ids(7) : std::vector<std::int32_t>{};
+    const std::vector<Massive> stacks =
+        massive(device, model, ids, source, {.above = 2, .ratio = 4, .top = 2});
     ASSERT_EQ(stacks.size(), source.empty() ? 1u : 2u);
     const Massive& m = stacks.back();
     ASSERT_EQ(m.rows, 4);
@@ -42,7 +44,8 @@ TEST(Massive, TheGridFollowsFromTheResidualStream) {
       EXPECT_NEAR(top.value, x[static_cast<std::size_t>(place)], 1e-4);
       EXPECT_NEAR(top.ratio, sorted.back() / median, 1e-4 * top.ratio);
       EXPECT_EQ(top.massive, sorted.back() > 2 && sorted.back() / median >= 4);
-      EXPECT_NEAR(std::abs(m.top[static_cast<std::size_t>(2 * layers + 1)].value), sorted[sorted.size() - 2], 1e-4);
+      EXPECT_NEAR(std::abs(m.top[static_cast<std::size_t>(2 * layers + 1)].value), sorted[sorted.size() - 2],
+                  1e-4);
       for (Dim t = 0; t < 13; ++t) {
         const double largest = *std::max_element(sizes.begin() + t * 24, sizes.begin() + (t + 1) * 24);
         EXPECT_NEAR(m.log_ratio(layers, t), std::log10(largest / median), 1e-4) << name;
@@ -59,8 +62,8 @@ TEST(Massive, TheGridFollowsFromTheResidualStream) {
   }
 }
 
-// A Llama whose first layer adds nothing: after it the residual stream is the embedding, so that an intervention there is the same as
-// another embedding, which the plain forward computes.
+// A Llama whose first layer adds nothing: after it the residual stream is the embedding, so that an
+// intervention there is the same as another embedding, which the plain forward computes.
 struct Planted {
   mutable Device device{{.threads = 1}};
   std::unique_ptr<Model> model;
@@ -84,7 +87,8 @@ struct Planted {
     plant(other, tokens);
     double loss = 0, count = 0;
     for (const std::vector<std::int32_t>& ids : windows) {
-      const std::vector<double> logits = test::naive_forward(other, {.tokens = ids, .types = {}, .source = {}});
+      const std::vector<double> logits =
+          test::naive_forward(other, {.tokens = ids, .types = {}, .source = {}});
       for (std::size_t t = 0; t + 1 < ids.size(); ++t, count += 1) {
         const double* row = &logits[t * 31];
         double sum = 0;
@@ -122,18 +126,22 @@ TEST(Massive, APlantedOneIsFoundAndItsInterventionIsThatOfOtherWeights) {
   ASSERT_GT(std::abs(before - after), 0.01 * before);  // it matters, so the next lines can fail
   EXPECT_NEAR(zero.before, before, 1e-4 * before);
   EXPECT_NEAR(zero.after, after, 1e-4 * after);
-  EXPECT_LT(std::abs(zero.control - before), 0.2 * std::abs(after - before));  // an ordinary one does little
+  // An ordinary one does little.
+  EXPECT_LT(std::abs(zero.control - before), 0.2 * std::abs(after - before));
   // The mean of one is itself.
-  EXPECT_NEAR(massive_effect(device, *planted.model, windows, {.to = MassiveEdit::To::mean}).after, before, 1e-4 * before);
+  EXPECT_NEAR(massive_effect(device, *planted.model, windows, {.to = MassiveEdit::To::mean}).after, before,
+              1e-4 * before);
 }
 
 TEST(Massive, TheMeanIsTakenOverWindowsFirstTokensApart) {
   const Planted planted({{20, 4000}, {21, 3000}, {22, -5000}, {23, -2000}});
   const std::vector<std::vector<std::int32_t>> windows = {{20, 2, 3, 22, 5, 6, 7}, {21, 8, 9, 4, 10, 23, 11}};
   Device& device = planted.device;
-  const MassiveEffect mean = massive_effect(device, *planted.model, windows, {.to = MassiveEdit::To::mean, .layer = 0});
+  const MassiveEffect mean =
+      massive_effect(device, *planted.model, windows, {.to = MassiveEdit::To::mean, .layer = 0});
   ASSERT_EQ(mean.set.size(), 4u);
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(mean.became[i], mean.set[i].token == 0 ? 3500 : -3500, 1e-2);
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_NEAR(mean.became[i], mean.set[i].token == 0 ? 3500 : -3500, 1e-2);
   EXPECT_EQ(mean.window, (std::vector<int>{0, 0, 1, 1}));
   const double after = planted.perplexity(windows, {{20, 3500}, {21, 3500}, {22, -3500}, {23, -3500}});
   EXPECT_NEAR(mean.after, after, 1e-4 * after);
@@ -161,8 +169,10 @@ TEST(Massive, SaysWhatItCannotDo) {
   Device device({.threads = 1});
   const Model bert(test::toy_recipe("bert"), device.real), llama(test::toy_recipe("llama3"), device.real);
   const std::vector<std::vector<std::int32_t>> windows = {test::toy_ids(5)}, one = {{3}};
-  EXPECT_TRUE(test::holds(test::error_of([&] { massive_effect(device, bert, windows, {}); }), "does not predict the next token"));
-  EXPECT_TRUE(test::holds(test::error_of([&] { massive_effect(device, llama, windows, {.layer = 3}); }), "layers 0 to 2"));
+  EXPECT_TRUE(test::holds(test::error_of([&] { massive_effect(device, bert, windows, {}); }),
+                          "does not predict the next token"));
+  EXPECT_TRUE(test::holds(test::error_of([&] { massive_effect(device, llama, windows, {.layer = 3}); }),
+                          "layers 0 to 2"));
   EXPECT_TRUE(test::holds(test::error_of([&] { massive_effect(device, llama, one, {}); }), "two tokens"));
 }
 
@@ -172,7 +182,8 @@ TEST(Massive, SmolLM2NeedsTheOneAtItsFirstToken) {
   if (!path) GTEST_SKIP() << test::no_model("SmolLM2-135M-Instruct.Q4_1.gguf");
   Device device;
   const Checkpoint c = open_checkpoint(*path, {.device = &device});
-  const std::vector<std::int32_t> ids = c.tokenizer->frame(c.tokenizer->encode("The cat sat on the mat because it was warm."));
+  const std::vector<std::int32_t> ids =
+      c.tokenizer->frame(c.tokenizer->encode("The cat sat on the mat because it was warm."));
   const Massive m = massive(device, *c.model, ids)[0];
   ASSERT_TRUE(m.found);
   EXPECT_EQ(m.channels[0], 507);

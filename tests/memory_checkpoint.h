@@ -8,7 +8,8 @@
 
 namespace rapt::test {
 
-// Token i: 0 begins, 1 ends, 2 … 27 are the letters, 28 a space, 29 and 30 the two bytes of é, 31 … the text "<31>" and so on.
+// Token i: 0 begins, 1 ends, 2 … 27 are the letters, 28 a space, 29 and 30 the two bytes of é, 31 … the text
+// "<31>" and so on.
 class LetterTokenizer : public Tokenizer {
  public:
   explicit LetterTokenizer(Dim vocab, bool with_bos = true) {
@@ -56,7 +57,8 @@ class LetterTokenizer : public Tokenizer {
   std::vector<std::string> texts_;
 };
 
-// The same, but names of tokens ("<s>", "<31>") in trusted text become these tokens, and every character that is no letter becomes 39.
+// The same, but names of tokens ("<s>", "<31>") in trusted text become these tokens, and every character
+// that is no letter becomes 39.
 class MarkTokenizer : public LetterTokenizer {
  public:
   using LetterTokenizer::LetterTokenizer;
@@ -66,7 +68,8 @@ class MarkTokenizer : public LetterTokenizer {
     for (const TextPiece& p : pieces)
       for (std::size_t at = 0; at < p.text.size();) {
         const std::size_t end = p.text[at] == '<' ? p.text.find('>', at) : p.text.npos;
-        const auto mark = p.special && end != p.text.npos ? id_of(p.text.substr(at, end + 1 - at)) : std::nullopt;
+        const auto mark =
+            p.special && end != p.text.npos ? id_of(p.text.substr(at, end + 1 - at)) : std::nullopt;
         ids.push_back(mark ? *mark : id_of(p.text.substr(at, 1)).value_or(39));
         at = mark ? end + 1 : at + 1;
       }
@@ -74,7 +77,8 @@ class MarkTokenizer : public LetterTokenizer {
   }
 };
 
-inline Checkpoint memory_checkpoint(const Recipe& recipe, std::uint64_t seed, DType real = DType::f32, bool with_bos = true) {
+inline Checkpoint memory_checkpoint(const Recipe& recipe, std::uint64_t seed, DType real = DType::f32,
+                                    bool with_bos = true) {
   Checkpoint c;
   c.path = "toy";
   c.family = "toy";

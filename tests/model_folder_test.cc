@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in memory as folders and back: every preset, small, with random weights; classifiers; recipe.json beside config.json; files
-// that are cut while they are read. That transformers computes the same from such folders: tests/golden/make_trained.py.
+// Models in memory as folders and back: every preset, small, with random weights; classifiers; recipe.json
+// beside config.json; files that are cut while they are read. That transformers computes the same from such
+// folders: tests/golden/make_trained.py.
 #include "rapt/load/model_folder.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +57,8 @@ Recipe small(const std::string& name) {
         if (a.window > 0) a.window = 8;
         if (a.pos.rope.original > 0) a.pos.rope.original = 16;
         if (a.pos.kind == PosRecipe::Kind::bucket) a.pos.bucket.count = 8, a.pos.bucket.max = 20;
-        if (a.scale.kind == ScaleRecipe::Kind::number && a.scale.number != 1) a.scale.number = 1 / std::sqrt(20.0);
+        if (a.scale.kind == ScaleRecipe::Kind::number && a.scale.number != 1)
+          a.scale.number = 1 / std::sqrt(20.0);
       }
   }
   if (name == "t5") r.head.scale = 1 / std::sqrt(48.0);
@@ -72,9 +74,11 @@ void each_part(Recipe& r, const std::function<void(PartRecipe&)>& f) {
 
 const std::map<std::string, std::string>& said_by() {  // presets and the families that say them
   static const std::map<std::string, std::string> all = {
-      {"bert", "bert"},    {"gemma2", "gemma2"}, {"gemma3", "gemma3"},  {"gpt2", "gpt2"},     {"llama1", "llama"},
-      {"llama2", "llama"}, {"llama3", "llama"},  {"llama3.1", "llama"}, {"marian", "marian"}, {"mistral", "mistral"},
-      {"olmo2", "olmo2"},  {"qwen2", "qwen2"},   {"qwen3", "qwen3"},    {"t5", "t5"}};
+      {"bert", "bert"},       {"gemma2", "gemma2"},  {"gemma3", "gemma3"},
+      {"gpt2", "gpt2"},       {"llama1", "llama"},   {"llama2", "llama"},
+      {"llama3", "llama"},    {"llama3.1", "llama"}, {"marian", "marian"},
+      {"mistral", "mistral"}, {"olmo2", "olmo2"},    {"qwen2", "qwen2"},
+      {"qwen3", "qwen3"},     {"t5", "t5"}};
   return all;
 }
 
@@ -86,7 +90,8 @@ void expect_same(const Model& a, const Model& b, std::uint64_t seed) {
   ASSERT_EQ(a.weights.size(), b.weights.size());
   for (std::size_t i = 0; i < a.weights.size(); ++i) {
     ASSERT_EQ(a.weights[i].name, b.weights[i].name);
-    ASSERT_EQ(std::memcmp(a.weights[i].data.get(), b.weights[i].data.get(), a.weights[i].bytes()), 0) << a.weights[i].name;
+    ASSERT_EQ(std::memcmp(a.weights[i].data.get(), b.weights[i].data.get(), a.weights[i].bytes()), 0)
+        << a.weights[i].name;
   }
   if (a.recipe.vocab == 0) return;
   const auto x = results(a, seed), y = results(b, seed);
@@ -102,7 +107,7 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-// ------------------------------------------------------------------------------------------------ every preset
+// --------------------------------------------------------------------------------------------- every preset
 TEST(ModelFolder, EveryPresetComesBackBitForBit) {
   const TempFolder temp;
   std::uint64_t seed = 0;
@@ -160,7 +165,8 @@ TEST(ModelFolder, AFamilyIsTakenOnlyWhereItSaysEverything) {
   EXPECT_EQ(changed("llama2", biases({true, false, false, false})), "");
   EXPECT_EQ(changed("gpt2", biases({true, true, true, false})), "");
   EXPECT_EQ(changed("gpt2", [](Recipe& r) { r.head.tied = false; }), "gpt2");
-  EXPECT_EQ(changed("gpt2", [](Recipe& r) { r.embed.dropout = 0.3, r.name = "mine", r.init.std = 0.5; }), "gpt2");
+  EXPECT_EQ(changed("gpt2", [](Recipe& r) { r.embed.dropout = 0.3, r.name = "mine", r.init.std = 0.5; }),
+            "gpt2");
   EXPECT_EQ(changed("gpt2", [](Recipe& r) { r.decoder->final_norm->eps = 1e-6; }), "");
   EXPECT_EQ(changed("gpt2", [](Recipe& r) { r.decoder->final_norm.reset(); }), "");
   EXPECT_EQ(changed("gpt2", [](Recipe& r) { r.embed.sink_tokens = 1; }), "");
@@ -180,7 +186,8 @@ TEST(ModelFolder, AFamilyIsTakenOnlyWhereItSaysEverything) {
                       });
                     }),
             "gemma2");
-  EXPECT_EQ(changed("gemma2", [](Recipe& r) { r.decoder->pattern = "G", r.decoder->kinds.erase("L"); }), "gemma2");
+  EXPECT_EQ(changed("gemma2", [](Recipe& r) { r.decoder->pattern = "G", r.decoder->kinds.erase("L"); }),
+            "gemma2");
   EXPECT_EQ(changed("bert", [](Recipe& r) { r.head = {.kind = HeadRecipe::Kind::none}; }), "bert");
   EXPECT_EQ(changed("bert", [](Recipe& r) { r.embed.types = 0; }), "");
   EXPECT_EQ(changed("marian", [](Recipe& r) { r.head.bias = false; }), "");
@@ -205,7 +212,8 @@ TEST(ModelFolder, ConfigSaysWhatTheLibraryReads) {
   EXPECT_FALSE(fs::exists(temp / "gpt2/tokenizer.json"));
   const SafetensorsFile file = SafetensorsFile::open(temp / "gpt2/model.safetensors");
   ASSERT_TRUE(file.tensors.find("transformer.h.1.attn.c_attn.weight"));
-  EXPECT_EQ(file.tensors.find("transformer.h.1.attn.c_attn.weight")->shape_text(), "[48,144]");  // in x out, q beside k beside v
+  // In x out, q beside k beside v.
+  EXPECT_EQ(file.tensors.find("transformer.h.1.attn.c_attn.weight")->shape_text(), "[48,144]");
   EXPECT_EQ(open_checkpoint(temp / "gpt2").stops, std::vector<std::int32_t>{2});
 
   Model t(small("marian"));
@@ -216,7 +224,7 @@ TEST(ModelFolder, ConfigSaysWhatTheLibraryReads) {
   EXPECT_TRUE(holds(error_of([&] { model_folder_files(t, {.eos = 61}); }), "eos is token 61"));
 }
 
-// ------------------------------------------------------------------------------------------------ what stands in the way
+// ----------------------------------------------------------------------------------- what stands in the way
 TEST(ModelFolder, AnExistingFolderIsReplacedOnlyIfAskedAndIfItIsAModel) {
   const TempFolder temp;
   Model a(small("gpt2")), b(small("llama2"));
@@ -236,7 +244,8 @@ TEST(ModelFolder, AnExistingFolderIsReplacedOnlyIfAskedAndIfItIsAModel) {
   EXPECT_EQ(left, 2u);  // nothing half done stays
 }
 
-// A run that was killed while it wrote leaves FOLDER.tmp-PROCESS; the next one that writes FOLDER clears it, and nothing else.
+// A run that was killed while it wrote leaves FOLDER.tmp-PROCESS; the next one that writes FOLDER clears it,
+// and nothing else.
 TEST(ModelFolder, LeftoversOfTheDeadAreCleared) {
   const TempFolder temp;
   const pid_t dead = ::fork();
@@ -247,8 +256,10 @@ TEST(ModelFolder, LeftoversOfTheDeadAreCleared) {
     put_file(temp / (name + "/" + file), "x");
     return temp / name;
   };
-  const std::string gone = folder(concat("m.tmp-", dead), "config.json"), alive = folder(concat("m.tmp-", ::getppid()), "config.json"),
-                    other = folder(concat("n.tmp-", dead), "config.json"), named = folder("m.tmp-x", "config.json"),
+  const std::string gone = folder(concat("m.tmp-", dead), "config.json"),
+                    alive = folder(concat("m.tmp-", ::getppid()), "config.json"),
+                    other = folder(concat("n.tmp-", dead), "config.json"),
+                    named = folder("m.tmp-x", "config.json"),
                     before = folder(concat("m.tmp-", dead, ".old"), "config.json");
   Model m{resolve(small("gpt2"))};
   randomise(m, 5);
@@ -272,14 +283,17 @@ TEST(ModelFolder, RecipeAndConfigMustAgree) {
     return error_of([&] { open_checkpoint(temp / "m"); });
   };
   const std::string heads = opening(replaced(good, "\"heads\": 4", "\"heads\": 6"));
-  EXPECT_TRUE(holds(heads, "recipe.json") && holds(heads, "heads") && holds(heads, "6") && holds(heads, "4")) << heads;
+  EXPECT_TRUE(holds(heads, "recipe.json") && holds(heads, "heads") && holds(heads, "6") && holds(heads, "4"))
+      << heads;
   EXPECT_TRUE(holds(opening(replaced(good, "gelu_tanh", "gelu")), "gelu"));
   EXPECT_TRUE(holds(opening(replaced(good, "\"vocab\": 61", "\"vocab\": 62")), "vocab"));
   EXPECT_TRUE(holds(opening("{ \"width\": "), "recipe.json:1:"));
   EXPECT_TRUE(holds(opening(replaced(good, "\"vocab\"", "\"vocabb\"")), "vocab"));
-  EXPECT_EQ(opening(replaced(good, "\"attn_dropout\": 0.1", "\"attn_dropout\": 0.25")), "");  // what config.json does not decide is ours
+  // What config.json does not decide is ours.
+  EXPECT_EQ(opening(replaced(good, "\"attn_dropout\": 0.1", "\"attn_dropout\": 0.25")), "");
   EXPECT_EQ(open_checkpoint(temp / "m").model->recipe.decoder->layer(0).parts[0].self()->dropout, 0.25);
-  put_file(temp / "m/config.json", replaced(file_text(temp / "m/config.json"), "\"n_head\": 4", "\"n_head\": 6"));
+  put_file(temp / "m/config.json",
+           replaced(file_text(temp / "m/config.json"), "\"n_head\": 4", "\"n_head\": 6"));
   EXPECT_TRUE(holds(opening(good), "heads"));
   // Two tables that happen to be equal are still two.
   Recipe untied = small("gpt2");
@@ -294,11 +308,14 @@ TEST(ModelFolder, OurOwnFormIsCheckedLikeAnyOther) {
   Model m(small("llama3-gate-g1"));
   randomise(m, 1);
   write_model_folder(m, {}, temp / "m", false);
-  const std::string recipe = temp / "m/recipe.json", weights = temp / "m/model.safetensors", good = file_text(recipe);
+  const std::string recipe = temp / "m/recipe.json", weights = temp / "m/model.safetensors",
+                    good = file_text(recipe);
   EXPECT_EQ(json_of(temp / "m/config.json").find("model_type")->string(), "rapt");
   auto opening = [&] { return error_of([&] { open_checkpoint(temp / "m"); }); };
   put_file(recipe, replaced(good, "\"layers\": 2", "\"layers\": 3"));
-  EXPECT_TRUE(holds(opening(), "'decoder.2.self.norm_in.weight' is missing") || holds(opening(), "decoder.2.")) << opening();
+  EXPECT_TRUE(holds(opening(), "'decoder.2.self.norm_in.weight' is missing") ||
+              holds(opening(), "decoder.2."))
+      << opening();
   put_file(recipe, replaced(good, "\"layers\": 2", "\"layers\": 10000"));
   EXPECT_TRUE(holds(opening(), "is missing")) << opening();
   put_file(recipe, replaced(good, "\"layers\": 2", "\"layers\": 1"));
@@ -316,7 +333,8 @@ TEST(ModelFolder, OurOwnFormIsCheckedLikeAnyOther) {
   fs::remove(recipe);
   EXPECT_TRUE(holds(opening(), "recipe.json must describe")) << opening();
   put_file(recipe, good);
-  write_checkpoint(temp / "m", temp / "half", {.type = DType::bf16});  // the same form again, in another type
+  // The same form again, in another type.
+  write_checkpoint(temp / "m", temp / "half", {.type = DType::bf16});
   EXPECT_EQ(open_checkpoint(temp / "half").model->weight("decoder.0.self.q.weight").format, DType::bf16);
   EXPECT_TRUE(checkpoint_recipe(temp / "half") == m.recipe);
 }
@@ -359,7 +377,8 @@ TEST(ModelFolder, OurOwnFormAsGguf) {
     r.width = 64;
     each_part(r, [](PartRecipe& p) {
       if (FfnRecipe* f = p.ffn()) f->width = 96;
-      if (AttnRecipe* a = p.attention()) a->head_dim = a->v_dim = 16, a->extra = {.kind = ExtraRecipe::Kind::kv_slots, .slots = 2};
+      if (AttnRecipe* a = p.attention())
+        a->head_dim = a->v_dim = 16, a->extra = {.kind = ExtraRecipe::Kind::kv_slots, .slots = 2};
     });
     Model m{resolve(r)};
     randomise(m, 5);
@@ -388,8 +407,9 @@ TEST(ModelFolder, OurOwnFormAsGguf) {
 TEST(ModelFolder, AGgufOfOurOwnNeedsARecipeThatFits) {
   const TempFolder temp;
   const std::vector<float> numbers(8, 1.0f);
-  const std::vector<GgufTensorPlan> tensors = {
-      {"embed.tokens", DType::f32, {2, 4}, [&](FileWriter& out) { out.write(std::as_bytes(std::span(numbers))); }}};
+  const std::vector<GgufTensorPlan> tensors = {{"embed.tokens", DType::f32, {2, 4}, [&](FileWriter& out) {
+                                                  out.write(std::as_bytes(std::span(numbers)));
+                                                }}};
   auto opening = [&](const std::optional<std::string>& recipe) {
     std::vector<std::pair<std::string, GgufValue>> keys = {{"general.architecture", GgufValue::text("rapt")}};
     if (recipe) keys.emplace_back("rapt.recipe", GgufValue::text(*recipe));
@@ -401,10 +421,11 @@ TEST(ModelFolder, AGgufOfOurOwnNeedsARecipeThatFits) {
   EXPECT_TRUE(holds(opening("{}"), "rapt.recipe"));
   EXPECT_TRUE(holds(opening(std::string((1 << 20) + 1, ' ')), "no recipe is that long"));
   EXPECT_TRUE(holds(opening(R"({"preset": "llama2"})"), "is missing"));
-  EXPECT_TRUE(holds(opening(R"({"preset": "llama2", "width": 1e9})"), "m.gguf: the model would have more than"));
+  EXPECT_TRUE(
+      holds(opening(R"({"preset": "llama2", "width": 1e9})"), "m.gguf: the model would have more than"));
 }
 
-// ------------------------------------------------------------------------------------------------ classifiers
+// ---------------------------------------------------------------------------------------------- classifiers
 Recipe classifier(const std::string& name, HeadRecipe::Pool pool, Dim classes, bool pooler) {
   Recipe r = small(name);
   r.head = {.kind = HeadRecipe::Kind::classes, .classes = classes, .pool = pool};
@@ -421,10 +442,12 @@ TEST(Classifier, ComesBackWithItsNames) {
   };
   using Pool = HeadRecipe::Pool;
   int n = 0;
-  for (const Case& c :
-       {Case{"bert", "bert", "BertForSequenceClassification", Pool::first, true}, Case{"bert", "rapt", "RaptModel", Pool::mean, true},
-        Case{"bert", "rapt", "RaptModel", Pool::first, false}, Case{"gpt2", "gpt2", "GPT2ForSequenceClassification", Pool::last, false},
-        Case{"llama2", "rapt", "RaptModel", Pool::last, false}, Case{"t5", "rapt", "RaptModel", Pool::mean, true}}) {
+  for (const Case& c : {Case{"bert", "bert", "BertForSequenceClassification", Pool::first, true},
+                        Case{"bert", "rapt", "RaptModel", Pool::mean, true},
+                        Case{"bert", "rapt", "RaptModel", Pool::first, false},
+                        Case{"gpt2", "gpt2", "GPT2ForSequenceClassification", Pool::last, false},
+                        Case{"llama2", "rapt", "RaptModel", Pool::last, false},
+                        Case{"t5", "rapt", "RaptModel", Pool::mean, true}}) {
     const std::string at = temp / concat("m", n++);
     SCOPED_TRACE(concat(c.preset, " ", at));
     Model m(classifier(c.preset, c.pool, 3, c.pooler));
@@ -458,8 +481,10 @@ TEST(Classifier, ComesBackWithItsNames) {
 TEST(Classifier, NamesOfAFileAreChecked) {
   const TempFolder temp;
   Model m(classifier("bert", HeadRecipe::Pool::first, 2, true));
-  EXPECT_TRUE(holds(error_of([&] { model_folder_files(m, {.class_names = {"a"}}); }), "1 names of classes, the model has 2"));
-  EXPECT_TRUE(holds(error_of([&] { model_folder_files(m, {.class_names = {"a", "a"}}); }), "two classes are called"));
+  EXPECT_TRUE(holds(error_of([&] { model_folder_files(m, {.class_names = {"a"}}); }),
+                    "1 names of classes, the model has 2"));
+  EXPECT_TRUE(
+      holds(error_of([&] { model_folder_files(m, {.class_names = {"a", "a"}}); }), "two classes are called"));
   write_model_folder(m, {.class_names = {"a", "b"}}, temp / "m", false);
   const std::string path = temp / "m/config.json", good = file_text(path);
   Json config = parse_json(good, path);
@@ -525,7 +550,8 @@ TEST(Classifier, PoolsTheRowsItSays) {
         for (Dim t = 0; t < n; ++t)
           for (Dim c = 0; c < C; ++c) {
             const double v = rows[static_cast<std::size_t>((first + t) * C + c)];
-            if (pool == HeadRecipe::Pool::mean) one[static_cast<std::size_t>(c)] += v / static_cast<double>(n);
+            if (pool == HeadRecipe::Pool::mean)
+              one[static_cast<std::size_t>(c)] += v / static_cast<double>(n);
             else if (t == (pool == HeadRecipe::Pool::first ? 0 : n - 1)) one[static_cast<std::size_t>(c)] = v;
           }
         first += n;
@@ -534,9 +560,12 @@ TEST(Classifier, PoolsTheRowsItSays) {
           for (Dim c = 0; c < C; ++c) sum += m.weight(w).get(row, c) * x[static_cast<std::size_t>(c)];
           return sum;
         };
-        for (Dim c = 0; c < C; ++c) step[static_cast<std::size_t>(c)] = std::tanh(dot("head.pooler.weight", "head.pooler.bias", c, one));
+        for (Dim c = 0; c < C; ++c)
+          step[static_cast<std::size_t>(c)] =
+              std::tanh(dot("head.pooler.weight", "head.pooler.bias", c, one));
         for (Dim k = 0; k < 3; ++k)
-          EXPECT_NEAR(got[s * 3 + static_cast<std::size_t>(k)], dot("head.classes.weight", "head.classes.bias", k, step), 1e-12);
+          EXPECT_NEAR(got[s * 3 + static_cast<std::size_t>(k)],
+                      dot("head.classes.weight", "head.classes.bias", k, step), 1e-12);
       }
       // Loss: results times fixed numbers; slope along one direction through all weights.
       const PackedBatch packed(texts);
@@ -547,7 +576,8 @@ TEST(Classifier, PoolsTheRowsItSays) {
         if (back) run.tape = &tape;
         const Tensor out = forward(run, m, packed.batch);
         double sum = 0;
-        for (Dim i = 0; i < out.elements(); ++i) sum += out.at(i) * random_normal(9, static_cast<std::uint64_t>(i));
+        for (Dim i = 0; i < out.elements(); ++i)
+          sum += out.at(i) * random_normal(9, static_cast<std::uint64_t>(i));
         if (back) {
           auto* g = static_cast<double*>(run.grad(out));
           for (Dim i = 0; i < out.elements(); ++i) g[i] = random_normal(9, static_cast<std::uint64_t>(i));
@@ -561,10 +591,12 @@ TEST(Classifier, PoolsTheRowsItSays) {
         return random_normal(77 + static_cast<std::uint64_t>(w.index), static_cast<std::uint64_t>(i));
       };
       for (const Weight& w : m.weights)
-        for (Dim i = 0; i < w.size(); ++i) slope += gradients.get(w, i / w.cols, i % w.cols) * direction(w, i);
+        for (Dim i = 0; i < w.size(); ++i)
+          slope += gradients.get(w, i / w.cols, i % w.cols) * direction(w, i);
       auto move = [&](double by) {
         for (Weight& w : m.weights)
-          for (Dim i = 0; i < w.size(); ++i) w.set(i / w.cols, i % w.cols, w.get(i / w.cols, i % w.cols) + by * direction(w, i));
+          for (Dim i = 0; i < w.size(); ++i)
+            w.set(i / w.cols, i % w.cols, w.get(i / w.cols, i % w.cols) + by * direction(w, i));
       };
       constexpr double kStep = 1e-6;
       move(kStep);
@@ -575,7 +607,7 @@ TEST(Classifier, PoolsTheRowsItSays) {
     }
 }
 
-// ------------------------------------------------------------------------------------------------ files cut while they are read
+// ---------------------------------------------------------------------------- files cut while they are read
 TEST(ModelFolder, AFileCutWhileItIsLoadedEndsInAnError) {
   const TempFolder temp;
   Model m(small("llama2"));
@@ -607,7 +639,8 @@ TEST(ModelFolder, AFileCutWhileItIsLoadedEndsInAnError) {
     fs::last_write_time(file, fs::last_write_time(file) - std::chrono::hours(1));
     const std::string touched = error_of([&] {
       open_checkpoint(path, {.progress = [&](std::uint64_t done, std::uint64_t of) {
-                        if (done == of) fs::last_write_time(file, fs::last_write_time(file) + std::chrono::hours(1));
+                        if (done == of)
+                          fs::last_write_time(file, fs::last_write_time(file) + std::chrono::hours(1));
                       }});
     });
     EXPECT_TRUE(holds(touched, "changed while it was read")) << touched;
@@ -625,9 +658,10 @@ TEST(ModelFolder, AFileCutWhileItIsConvertedEndsInAnError) {
     const std::string file = temp / "m/model.safetensors", whole = file_text(file);
     int calls = 0;
     const std::string why = error_of([&] {
-      write_checkpoint(temp / "m", temp / "out.gguf", {.type = type, .progress = [&](std::size_t, std::size_t) {
-                                                         if (++calls == 2) fs::resize_file(file, 4096);
-                                                       }});
+      write_checkpoint(temp / "m", temp / "out.gguf",
+                       {.type = type, .progress = [&](std::size_t, std::size_t) {
+                          if (++calls == 2) fs::resize_file(file, 4096);
+                        }});
     });
     EXPECT_TRUE(holds(why, "was cut before byte") || holds(why, "changed while")) << why;
     EXPECT_FALSE(fs::exists(temp / "out.gguf"));

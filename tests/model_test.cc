@@ -41,22 +41,31 @@ TEST(Model, SaysWhatIsWrongWithABatch) {
               forward(run, model, {.tokens = tokens, .sequences = {{.first = 0, .count = 3}}});
             }).find("token 31 at row 2 is outside the vocabulary of 31"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { forward(run, model, {.tokens = tokens, .sequences = {}}); }).find("no sequences"), std::string::npos);
-  EXPECT_NE(error_of([&] { forward(run, model, {.tokens = tokens, .sequences = {{.first = 0, .count = 2}}}); }).find("cover 2 rows"),
+  EXPECT_NE(error_of([&] { forward(run, model, {.tokens = tokens, .sequences = {}}); }).find("no sequences"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              forward(run, model, {.tokens = tokens, .sequences = {{.first = 0, .count = 2}}});
+            }).find("cover 2 rows"),
             std::string::npos);
   const std::vector<std::int32_t> fine = {1, 2, 3};
-  EXPECT_NE(error_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 1, .count = 2}}}); }).find("without gaps"),
+  EXPECT_NE(error_of([&] {
+              forward(run, model, {.tokens = fine, .sequences = {{.first = 1, .count = 2}}});
+            }).find("without gaps"),
             std::string::npos);
-  EXPECT_NE(
-      error_of([&] { forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}, .types = fine}); }).find("has none"),
-      std::string::npos);
+  EXPECT_NE(error_of([&] {
+              forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}, .types = fine});
+            }).find("has none"),
+            std::string::npos);
   KvCache cache(device.real);
   EXPECT_NE(error_of([&] {
-              forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .past = 5}}}, nullptr, &cache);
+              forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .past = 5}}},
+                      nullptr, &cache);
             }).find("it has 0"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
-              forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 2, .id = 1}, {.first = 2, .count = 1, .id = 1}}},
+              forward(run, model,
+                      {.tokens = fine,
+                       .sequences = {{.first = 0, .count = 2, .id = 1}, {.first = 2, .count = 1, .id = 1}}},
                       nullptr, &cache);
             }).find("each needs its own"),
             std::string::npos);
@@ -64,10 +73,12 @@ TEST(Model, SaysWhatIsWrongWithABatch) {
   looks_ahead.mask = AttnRecipe::MaskKind::prefix;
   Model prefix(small(looks_ahead), device.real);
   EXPECT_NE(error_of([&] {
-              forward(run, prefix, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .prefix = 5}}}, nullptr, &cache);
+              forward(run, prefix, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .prefix = 5}}},
+                      nullptr, &cache);
             }).find("whole prefix in one piece"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { model.weight("decoder.0.self.q.weihgt"); }).find("decoder.0.self.q.weight"), std::string::npos);
+  EXPECT_NE(error_of([&] { model.weight("decoder.0.self.q.weihgt"); }).find("decoder.0.self.q.weight"),
+            std::string::npos);
   Gradients gradients(device.real);
   Tape tape(gradients);
   run.tape = &tape;
@@ -77,7 +88,9 @@ TEST(Model, SaysWhatIsWrongWithABatch) {
             std::string::npos);
   Device exact({.threads = 1, .isa = "f64"});
   rapt::Run other(exact);
-  EXPECT_NE(error_of([&] { forward(other, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}}); }).find("f64"),
+  EXPECT_NE(error_of([&] {
+              forward(other, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}});
+            }).find("f64"),
             std::string::npos);
 }
 
@@ -101,7 +114,8 @@ TEST(Model, StreamingFreesPagesAndKeepsTheBits) {
     most = std::max(most, cache.pages());
   }
   EXPECT_EQ(cache.length(5), 400);
-  EXPECT_LE(most, 2u * 4u);  // per layer: the page of the kept keys and those the window touches, not 400 / 64 = 7
+  // Per layer: the page of the kept keys and those the window touches, not 400 / 64 = 7.
+  EXPECT_LE(most, 2u * 4u);
   ASSERT_EQ(pieces.size(), whole.size());
   EXPECT_EQ(std::memcmp(pieces.data(), whole.data(), whole.size() * sizeof(double)), 0);
   cache.drop(5);
@@ -169,10 +183,13 @@ TEST(Model, InitFollowsItsScheme) {
     return std::sqrt(sum / static_cast<double>(w.size()));
   };
   EXPECT_NEAR(spread(model.weight("decoder.0.self.q.weight")), 0.05, 0.004);
-  EXPECT_NEAR(spread(model.weight("decoder.1.ffn.down.weight")), 0.05 / 2, 0.002);  // 1 / sqrt(2 * 2 layers)
+  // 1 / sqrt(2 * 2 layers)
+  EXPECT_NEAR(spread(model.weight("decoder.1.ffn.down.weight")), 0.05 / 2, 0.002);
   EXPECT_EQ(spread(model.weight("decoder.norm.weight")), 1);
-  EXPECT_EQ(model.weight("decoder.0.self.q.weight").get(3, 4), again.weight("decoder.0.self.q.weight").get(3, 4));
-  EXPECT_NE(model.weight("decoder.0.self.q.weight").get(3, 4), model.weight("decoder.1.self.q.weight").get(3, 4));
+  EXPECT_EQ(model.weight("decoder.0.self.q.weight").get(3, 4),
+            again.weight("decoder.0.self.q.weight").get(3, 4));
+  EXPECT_NE(model.weight("decoder.0.self.q.weight").get(3, 4),
+            model.weight("decoder.1.self.q.weight").get(3, 4));
 }
 
 }  // namespace

@@ -10,7 +10,9 @@ namespace rapt::test {
 
 void randomise(Model& model, std::uint64_t seed, double gain) {
   auto plus_one = [&](const Weight& w) {
-    auto is = [&](const std::optional<NormLayer>& n) { return n && n->weight == &w && n->recipe.weight == NormRecipe::Gain::plus_one; };
+    auto is = [&](const std::optional<NormLayer>& n) {
+      return n && n->weight == &w && n->recipe.weight == NormRecipe::Gain::plus_one;
+    };
     for (const auto* stack : {&model.encoder, &model.decoder}) {
       if (!*stack) continue;
       if (is((*stack)->final_norm)) return true;
@@ -35,10 +37,12 @@ void randomise(Model& model, std::uint64_t seed, double gain) {
         const double x = random_normal(key, static_cast<std::uint64_t>(r * w.cols + c));
         double v = x;
         if (norm) v = (positive ? 1 : 0) + 0.3 * x;
-        else if (running) v = c < w.cols / 2 ? 0.3 * x : 20 + 10 * std::abs(x);  // keeps relu2 towers from overflowing f32
+        // Keeps relu2 towers from overflowing f32.
+        else if (running) v = c < w.cols / 2 ? 0.3 * x : 20 + 10 * std::abs(x);
         else if (w.name.ends_with(".scale")) v = 1 + 0.2 * x;
         else if (w.name.ends_with(".bias")) v = 0.4 * x;
-        else if (w.packing == Packing::panels && w.name != "embed.tokens") v = gain * 1.2 * x / std::sqrt(static_cast<double>(w.cols));
+        else if (w.packing == Packing::panels && w.name != "embed.tokens")
+          v = gain * 1.2 * x / std::sqrt(static_cast<double>(w.cols));
         w.set(r, c, static_cast<float>(v));
       }
   }
@@ -51,8 +55,8 @@ std::vector<Text> some_texts(const Recipe& recipe, std::span<const Dim> lengths,
     t.id = 100 + n;
     t.prefix = std::min<Dim>(3, lengths[n]);
     auto draw = [&](std::uint64_t what, Dim i, Dim below) {
-      return static_cast<std::int32_t>(
-          random_below(static_cast<std::uint32_t>(below), mix_key(seed, n * 8 + what), static_cast<std::uint64_t>(i)));
+      return static_cast<std::int32_t>(random_below(
+          static_cast<std::uint32_t>(below), mix_key(seed, n * 8 + what), static_cast<std::uint64_t>(i)));
     };
     for (Dim i = 0; i < lengths[n]; ++i) t.tokens.push_back(draw(0, i, recipe.vocab));
     if (recipe.embed.types > 0)
@@ -67,12 +71,14 @@ std::vector<Text> some_texts(const Recipe& recipe, std::span<const Dim> lengths,
 PackedBatch::PackedBatch(std::span<const Text> texts) {
   for (const Text& t : texts) {
     const Dim count = static_cast<Dim>(t.tokens.size()), sources = static_cast<Dim>(t.source.size());
-    batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()), .count = count, .prefix = t.prefix, .id = t.id});
+    batch.sequences.push_back(
+        {.first = static_cast<Dim>(tokens.size()), .count = count, .prefix = t.prefix, .id = t.id});
     tokens.insert(tokens.end(), t.tokens.begin(), t.tokens.end());
     types.insert(types.end(), t.types.begin(), t.types.end());
     if (sources > 0) {
       has_source = true;
-      source.sequences.push_back({.first = static_cast<Dim>(source_tokens.size()), .count = sources, .id = t.id});
+      source.sequences.push_back(
+          {.first = static_cast<Dim>(source_tokens.size()), .count = sources, .id = t.id});
       source_tokens.insert(source_tokens.end(), t.source.begin(), t.source.end());
     }
   }
@@ -93,19 +99,24 @@ std::vector<double> logits_of(Device& device, const Model& model, std::span<cons
   return all_values(forward(run, model, packed.batch, packed.source_or_null()));
 }
 
-std::vector<double> logits_cached(Device& device, const Model& model, const Text& text, Dim chunk, KvCache& cache) {
+std::vector<double> logits_cached(Device& device, const Model& model, const Text& text, Dim chunk,
+                                  KvCache& cache) {
   std::vector<double> all;
   const Dim T = static_cast<Dim>(text.tokens.size());
   Run run(device);
   for (Dim at = 0; at < T;) {
     run.reset();
     const Dim n = std::min(T - at, at == 0 ? std::max(chunk, text.prefix) : chunk);
-    Batch b{.tokens = std::span(text.tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n))};
-    if (!text.types.empty()) b.types = std::span(text.types).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n));
-    b.sequences.push_back({.first = 0, .count = n, .past = at, .prefix = text.prefix, .id = text.id, .opened = T});
+    Batch b{.tokens =
+                std::span(text.tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n))};
+    if (!text.types.empty())
+      b.types = std::span(text.types).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n));
+    b.sequences.push_back(
+        {.first = 0, .count = n, .past = at, .prefix = text.prefix, .id = text.id, .opened = T});
     Batch source{.tokens = text.source};
     source.sequences.push_back({.first = 0, .count = static_cast<Dim>(text.source.size()), .id = text.id});
-    const std::vector<double> piece = all_values(forward(run, model, b, at == 0 && !text.source.empty() ? &source : nullptr, &cache));
+    const std::vector<double> piece =
+        all_values(forward(run, model, b, at == 0 && !text.source.empty() ? &source : nullptr, &cache));
     all.insert(all.end(), piece.begin(), piece.end());
     at += n;
   }

@@ -9,7 +9,8 @@
 
 namespace rapt::test {
 
-// Every weight random, also biases and norms, in a range where nothing saturates. Equal numbers for f32 and f64 models.
+// Every weight random, also biases and norms, in a range where nothing saturates. Equal numbers for f32 and
+// f64 models.
 void randomise(Model& model, std::uint64_t seed, double gain = 1);
 
 struct Text {  // one sequence
@@ -30,8 +31,10 @@ struct PackedBatch {
 };
 
 std::vector<double> all_values(const Tensor& t);
-// Logits of all texts in one pass; of one text in pieces of `chunk` through a cache (the first piece holds the whole prefix).
+// Logits of all texts in one pass; of one text in pieces of `chunk` through a cache (the first piece holds
+// the whole prefix).
 std::vector<double> logits_of(Device& device, const Model& model, std::span<const Text> texts);
-std::vector<double> logits_cached(Device& device, const Model& model, const Text& text, Dim chunk, KvCache& cache);
+std::vector<double> logits_cached(Device& device, const Model& model, const Text& text, Dim chunk,
+                                  KvCache& cache);
 
 }  // namespace rapt::test

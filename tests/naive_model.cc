@@ -44,11 +44,12 @@ class Naive {
 
   std::vector<double> run(const NaiveSequence& s) {
     Matrix memory(0, recipe_.width);
-    if (recipe_.encoder && recipe_.decoder) memory = stack(*recipe_.encoder, "encoder", embedding(s.source, {}, 0), memory, 0);
+    if (recipe_.encoder && recipe_.decoder)
+      memory = stack(*recipe_.encoder, "encoder", embedding(s.source, {}, 0), memory, 0);
     const Dim sinks = recipe_.embed.sink_tokens;
     Matrix x = embedding(s.tokens, s.types, sinks);
-    x = stack(recipe_.decoder ? *recipe_.decoder : *recipe_.encoder, recipe_.decoder ? "decoder" : "encoder", x, memory,
-              s.prefix > 0 ? s.prefix + sinks : 0);
+    x = stack(recipe_.decoder ? *recipe_.decoder : *recipe_.encoder, recipe_.decoder ? "decoder" : "encoder",
+              x, memory, s.prefix > 0 ? s.prefix + sinks : 0);
     Matrix seen(x.rows - sinks, x.cols);
     for (Dim t = 0; t < seen.rows; ++t)
       for (Dim c = 0; c < x.cols; ++c) seen.at(t, c) = x.at(t + sinks, c);
@@ -88,7 +89,8 @@ class Naive {
         if (n->kind != NormRecipe::Kind::l2) square /= static_cast<double>(size);
         for (Dim c = 0; c < size; ++c) {
           double& v = x.at(t, begin + c);
-          if (n->kind == NormRecipe::Kind::batch) v = (v - running->get(0, c)) / std::sqrt(running->get(0, size + c) + n->eps);
+          if (n->kind == NormRecipe::Kind::batch)
+            v = (v - running->get(0, c)) / std::sqrt(running->get(0, size + c) + n->eps);
           else v = (v - mean) / std::sqrt(square + n->eps);
           const Dim at = w ? (begin + c) % w->size() : begin + c;
           if (w) v *= w->get(0, at) + (n->weight == NormRecipe::Gain::plus_one ? 1 : 0);
@@ -98,22 +100,27 @@ class Naive {
     return x;
   }
 
-  Matrix embedding(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& types, Dim sinks) const {
+  Matrix embedding(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& types,
+                   Dim sinks) const {
     const EmbedRecipe& e = recipe_.embed;
     const Dim C = recipe_.width;
     Matrix x(static_cast<Dim>(tokens.size()) + sinks, C);
     for (Dim t = 0; t < x.rows; ++t)
       for (Dim c = 0; c < C; ++c) {
-        double v = t < sinks ? find("embed.sinks")->get(t, c) : find("embed.tokens")->get(tokens[static_cast<std::size_t>(t - sinks)], c);
+        double v = t < sinks ? find("embed.sinks")->get(t, c)
+                             : find("embed.tokens")->get(tokens[static_cast<std::size_t>(t - sinks)], c);
         v *= e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(C)) : 1);
         if (e.pos == EmbedRecipe::Pos::learned) v += find("embed.positions")->get(t, c);
-        if (e.types > 0) v += find("embed.types")->get(t < sinks || types.empty() ? 0 : types[static_cast<std::size_t>(t - sinks)], c);
+        if (e.types > 0)
+          v += find("embed.types")
+                   ->get(t < sinks || types.empty() ? 0 : types[static_cast<std::size_t>(t - sinks)], c);
         if (e.pos == EmbedRecipe::Pos::sinusoid) {
           const bool pairs = e.layout == SinusoidLayout::pairs;
           const Dim i = pairs ? c / 2 : c % (C / 2);
           const bool cosine = pairs ? c % 2 == 1 : c >= C / 2;
-          const double rate = e.table == SinusoidTable::paper ? 2.0 * static_cast<double>(i) / static_cast<double>(C)
-                                                              : static_cast<double>(i) / (static_cast<double>(C) / 2 - 1);
+          const double rate = e.table == SinusoidTable::paper
+                                  ? 2.0 * static_cast<double>(i) / static_cast<double>(C)
+                                  : static_cast<double>(i) / (static_cast<double>(C) / 2 - 1);
           const double angle = static_cast<double>(t) * std::pow(10000.0, -rate);
           v += cosine ? std::cos(angle) : std::sin(angle);
         }
@@ -122,7 +129,8 @@ class Naive {
     return norm(x, e.norm, "embed.norm");
   }
 
-  Matrix gate(const AttnRecipe& a, GateRecipe::At at, const std::string& name, const Matrix& input, Matrix x, Dim heads, Dim d) const {
+  Matrix gate(const AttnRecipe& a, GateRecipe::At at, const std::string& name, const Matrix& input, Matrix x,
+              Dim heads, Dim d) const {
     static constexpr const char* kNames[] = {".gate_sdpa", ".gate_q", ".gate_k", ".gate_v", ".gate_out"};
     for (const GateRecipe& g : a.gate) {
       if (g.at != at) continue;
@@ -133,7 +141,8 @@ class Naive {
           for (Dim c = 0; c < d; ++c) {
             const bool own = g.heads == GateRecipe::Heads::own;
             const Dim i = g.grain == GateGrain::element ? (own ? h * d + c : c) : (own ? h : 0);
-            const double value = act_of(g.act, g.from == GateRecipe::From::input ? logits.at(t, i) : find(n + ".value")->get(0, i));
+            const double value = act_of(
+                g.act, g.from == GateRecipe::From::input ? logits.at(t, i) : find(n + ".value")->get(0, i));
             double& v = x.at(t, h * d + c);
             v = g.op == GateRecipe::Op::mul ? v * value : v + value;
           }
@@ -144,7 +153,8 @@ class Naive {
   static void rotate(const RopeSpec& spec, const RopeFrequencies& f, double position, double* x) {
     const std::size_t half = f.inverse.size();
     for (std::size_t i = 0; i < half; ++i) {
-      const double angle = position * f.inverse[i], c = std::cos(angle) * f.magnitude, s = std::sin(angle) * f.magnitude;
+      const double angle = position * f.inverse[i], c = std::cos(angle) * f.magnitude,
+                   s = std::sin(angle) * f.magnitude;
       double& a = spec.layout == RopeLayout::halves ? x[i] : x[2 * i];
       double& b = spec.layout == RopeLayout::halves ? x[i + half] : x[2 * i + 1];
       const double a0 = a, b0 = b;
@@ -153,11 +163,13 @@ class Naive {
     }
   }
 
-  Matrix attention(const AttnRecipe& a, bool cross, const std::string& stack_name, const std::string& name, const Matrix& x,
-                   const Matrix& source, Dim prefix) const {
+  Matrix attention(const AttnRecipe& a, bool cross, const std::string& stack_name, const std::string& name,
+                   const Matrix& x, const Matrix& source, Dim prefix) const {
     using ScoreKind = AttnRecipe::ScoreKind;
-    const Dim T = x.rows, S = source.rows, H = a.heads, K = a.kv_heads, D = a.head_dim, Dv = a.v_dim, group = H / K;
-    const bool rope = !cross && a.pos.kind == PosRecipe::Kind::rope, after = a.qk_norm && a.qk_norm->at == QkNormRecipe::At::after_pos;
+    const Dim T = x.rows, S = source.rows, H = a.heads, K = a.kv_heads, D = a.head_dim, Dv = a.v_dim,
+              group = H / K;
+    const bool rope = !cross && a.pos.kind == PosRecipe::Kind::rope,
+               after = a.qk_norm && a.qk_norm->at == QkNormRecipe::At::after_pos;
     Matrix q = gate(a, GateRecipe::At::q, name, x, linear(x, name + ".q"), H, D);
     Matrix k = gate(a, GateRecipe::At::k, name, source, linear(source, name + ".k"), K, D);
     Matrix v = gate(a, GateRecipe::At::v, name, source, linear(source, name + ".v"), K, Dv);
@@ -180,7 +192,9 @@ class Naive {
     };
     if (a.score == ScoreKind::cosine) unit(q), unit(k);
     auto qk_norm = [&](Matrix m, const char* which) {
-      return a.qk_norm ? norm(m, a.qk_norm->norm, name + which, a.qk_norm->span == QkNormRecipe::Span::full ? m.cols : D) : m;
+      return a.qk_norm ? norm(m, a.qk_norm->norm, name + which,
+                              a.qk_norm->span == QkNormRecipe::Span::full ? m.cols : D)
+                       : m;
     };
     if (!after) q = qk_norm(q, ".q_norm"), k = qk_norm(k, ".k_norm");
     v = norm(v, a.v_norm, name + ".v_norm", Dv);
@@ -190,7 +204,8 @@ class Naive {
       for (Dim t = 0; t < T; ++t)
         for (Dim h = 0; h < H; ++h) {
           rotate(a.pos.rope, f, static_cast<double>(t), &q.at(t, h * D));
-          rotate(a.pos.rope, f, static_cast<double>(a.keep > 0 ? std::min(t, a.keep + a.window - 1) : t), &q_kept.at(t, h * D));
+          rotate(a.pos.rope, f, static_cast<double>(a.keep > 0 ? std::min(t, a.keep + a.window - 1) : t),
+                 &q_kept.at(t, h * D));
           if (h < K) rotate(a.pos.rope, f, static_cast<double>(t), &k.at(t, h * D));
         }
     }
@@ -198,8 +213,8 @@ class Naive {
     if (!rope) q_kept = q;
 
     const bool additive = a.score == ScoreKind::additive || a.score == ScoreKind::concat;
-    const Weight *learned_scale = find(name + ".scale"), *score_weight = find(name + ".score.weight"), *slots_k = find(name + ".slots.k"),
-                 *slots_v = find(name + ".slots.v");
+    const Weight *learned_scale = find(name + ".scale"), *score_weight = find(name + ".score.weight"),
+                 *slots_k = find(name + ".slots.k"), *slots_v = find(name + ".slots.v");
     const Weight* buckets = a.pos.bucket.shared ? find(stack_name + ".buckets") : find(name + ".buckets");
     const Dim slots = slots_k ? slots_k->rows : 0;
     const std::vector<double> slopes = alibi_slopes(H);
@@ -224,7 +239,8 @@ class Naive {
           const Matrix& query = kept ? q_kept : q;
           double dot = 0, difference = 0, tanh_sum = 0;
           for (Dim c = 0; c < D; ++c) {
-            const double qv = query.at(t, h * D + c) * query_gain, kv = slot ? slots_k->get(j + slots, g * D + c) : k.at(j, g * D + c);
+            const double qv = query.at(t, h * D + c) * query_gain,
+                         kv = slot ? slots_k->get(j + slots, g * D + c) : k.at(j, g * D + c);
             dot += qv * kv;
             difference += (qv - kv) * (qv - kv);
             if (additive) tanh_sum += score_weight->get(h, c) * std::tanh(qv + kv);
@@ -241,7 +257,8 @@ class Naive {
           bool sees = true;
           if (!slot && !cross) {
             using MaskKind = AttnRecipe::MaskKind;
-            sees = a.mask == MaskKind::full || j <= t || (a.mask == MaskKind::prefix && t < prefix && j < prefix);
+            sees = a.mask == MaskKind::full || j <= t ||
+                   (a.mask == MaskKind::prefix && t < prefix && j < prefix);
             if (a.mask == MaskKind::chunk) sees = sees && j / a.chunk == t / a.chunk;
             if (a.window > 0) sees = sees && (j > t - a.window);
             sees = sees || (j < a.keep && j <= t);
@@ -258,14 +275,18 @@ class Naive {
         top = std::max(top, extra);
         if (extra > -1e299) sum += std::exp(extra - top);
         for (std::size_t j = 0; j < logits.size(); ++j) {
-          weights.push_back(!visible[j] ? 0 : a.normal == Normal::sigmoid ? 1 / (1 + std::exp(-logits[j])) : std::exp(logits[j] - top));
+          weights.push_back(!visible[j]                   ? 0
+                            : a.normal == Normal::sigmoid ? 1 / (1 + std::exp(-logits[j]))
+                                                          : std::exp(logits[j] - top));
           sum += weights.back();
         }
         for (std::size_t j = 0; j < weights.size(); ++j) {
           const double p = a.normal == Normal::sigmoid ? weights[j] : sum > 0 ? weights[j] / sum : 0;
           const Dim key = static_cast<Dim>(j) - slots;
           if (seen_ && key >= 0) (*seen_)[name][static_cast<std::size_t>((h * T + t) * S + key)] = p;
-          for (Dim c = 0; c < Dv; ++c) z.at(t, h * Dv + c) += p * (key < 0 ? slots_v->get(key + slots, g * Dv + c) : v.at(key, g * Dv + c));
+          for (Dim c = 0; c < Dv; ++c)
+            z.at(t, h * Dv + c) +=
+                p * (key < 0 ? slots_v->get(key + slots, g * Dv + c) : v.at(key, g * Dv + c));
         }
       }
     z = norm(gate(a, GateRecipe::At::sdpa, name, x, z, H, Dv), a.z_norm, name + ".z_norm", Dv);
@@ -290,7 +311,8 @@ class Naive {
     return linear(up, name + ".down");
   }
 
-  Matrix stack(const StackRecipe& s, const std::string& name, Matrix x, const Matrix& memory, Dim prefix) const {
+  Matrix stack(const StackRecipe& s, const std::string& name, Matrix x, const Matrix& memory,
+               Dim prefix) const {
     for (Dim i = 0; i < s.layers; ++i) {
       const LayerRecipe& l = s.layer(i);
       const std::string at = name + "." + std::to_string(i);
@@ -298,7 +320,9 @@ class Naive {
       for (const PartRecipe& p : l.parts) {
         const std::string part = concat(at, p.self() ? ".self" : p.cross() ? ".cross" : ".ffn");
         const Matrix h = norm(l.parallel ? shared : x, p.norm_in, part + ".norm_in");
-        Matrix y = p.ffn() ? ffn(*p.ffn(), part, h) : attention(*p.attention(), p.cross(), name, part, h, p.cross() ? memory : h, prefix);
+        Matrix y = p.ffn()
+                       ? ffn(*p.ffn(), part, h)
+                       : attention(*p.attention(), p.cross(), name, part, h, p.cross() ? memory : h, prefix);
         y = norm(y, p.norm_out, part + ".norm_out");
         for (std::size_t n = 0; n < x.v.size(); ++n) x.v[n] += p.residual_scale * y.v[n];
         x = norm(x, p.norm_sum, part + ".norm_sum");
@@ -326,7 +350,8 @@ class Naive {
       x = norm(x, h.transform->norm, "head.norm");
     }
     for (double& v : x.v) v *= h.scale;
-    x = classes ? linear(x, "head.classes") : linear(x, "head", h.tied ? find("embed.tokens") : find("head.weight"));
+    x = classes ? linear(x, "head.classes")
+                : linear(x, "head", h.tied ? find("embed.tokens") : find("head.weight"));
     if (h.cap > 0)
       for (double& v : x.v) v = h.cap * std::tanh(v / h.cap);
     return x;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Released models against values of the reference implementations (tests/golden/make_real.py). Skipped where the files are not there.
+// Released models against values of the reference implementations (tests/golden/make_real.py). Skipped where
+// the files are not there.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,17 +43,18 @@ Ids greedy(Device& device, const Checkpoint& model, const Ids& prompt, Dim count
   return session.generate(prompt, o)[0].ids;
 }
 
-// Equal for `least` tokens, or parted where the reference itself hardly preferred its token: quantized weights are multiplied in int8 here,
-// in f32 there.
-void expect_answer(const Json& row, const Ids& got, std::size_t least, const std::vector<std::int32_t>& stops, int& equal) {
+// Equal for `least` tokens, or parted where the reference itself hardly preferred its token: quantized
+// weights are multiplied in int8 here, in f32 there.
+void expect_answer(const Json& row, const Ids& got, std::size_t least, const std::vector<std::int32_t>& stops,
+                   int& equal) {
   const Ids want = ids_of(*row.find("ids"));
   for (std::size_t i = 0; i < least; ++i) {
     const bool ended = std::find(stops.begin(), stops.end(), want[i]) != stops.end();
     if (ended && i == got.size()) break;  // both stop here
     if (i < got.size() && got[i] == want[i]) continue;
     const double gap = row.find("gaps")->array()[i].number();
-    EXPECT_LT(gap, 0.5) << row.find("text")->string() << ": token " << i << " is " << (i < got.size() ? got[i] : -1)
-                        << ", the reference has " << want[i];
+    EXPECT_LT(gap, 0.5) << row.find("text")->string() << ": token " << i << " is "
+                        << (i < got.size() ? got[i] : -1) << ", the reference has " << want[i];
     return;
   }
   ++equal;
@@ -100,13 +102,15 @@ TEST(RealModels, MiniLmEmbedsAsTheReference) {
   std::vector<std::string> texts;
   for (const Json& row : golden().find("minilm")->array()) {
     texts.push_back(row.find("text")->string());
-    EXPECT_EQ(c.tokenizer->frame(c.tokenizer->encode(texts.back())), ids_of(*row.find("ids"))) << texts.back();
+    EXPECT_EQ(c.tokenizer->frame(c.tokenizer->encode(texts.back())), ids_of(*row.find("ids")))
+        << texts.back();
   }
   const auto vectors = embed_texts(device, c, texts);
   for (std::size_t t = 0; t < texts.size(); ++t) {
     const Json::Array& want = golden().find("minilm")->array()[t].find("vector")->array();
     ASSERT_EQ(vectors[t].size(), want.size());
-    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(vectors[t][i], want[i].number(), 1e-4) << texts[t] << ", number " << i;
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(vectors[t][i], want[i].number(), 1e-4) << texts[t] << ", number " << i;
   }
 }
 

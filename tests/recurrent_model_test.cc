@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent stacks as whole models: gradients, bits, the cache, beams, what observers see, and which recipes are refused. Values against
-// PyTorch: golden_test.cc (bahdanau and luong-*).
+// Recurrent stacks as whole models: gradients, bits, the cache, beams, what observers see, and which recipes
+// are refused. Values against PyTorch: golden_test.cc (bahdanau and luong-*).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +29,9 @@ Recipe recurrent(const std::string& json) {
 // Presets, and what no preset has.
 std::vector<std::pair<std::string, Recipe>> recipes() {
   std::vector<std::pair<std::string, Recipe>> all;
-  all.emplace_back("bahdanau", recurrent(R"({ "preset": "bahdanau", "width": 10, "encoder": { "recurrent": { "width": 7 } },
+  all.emplace_back(
+      "bahdanau",
+      recurrent(R"({ "preset": "bahdanau", "width": 10, "encoder": { "recurrent": { "width": 7 } },
     "decoder": { "recurrent": { "width": 9, "attention": { "width": 5 } } } })"));
   for (const char* name : {"dot", "general", "concat", "local-m", "local-p"}) {
     Recipe r = preset(concat("luong-", name));
@@ -50,9 +52,13 @@ std::vector<std::pair<std::string, Recipe>> recipes() {
       "attention": { "score": "dot", "feed": true, "readout": "maxout" } } } })");
   more("no attention", R"({ "width": 6, "encoder": { "recurrent": { "both_ways": true, "width": 3 } },
     "decoder": { "recurrent": { "layers": 1 } } })");
-  more("language model", R"({ "width": 6, "decoder": { "recurrent": { "cell": "lstm", "layers": 2, "dropout": 0.3 } } })");
-  more("encoder alone", R"({ "width": 6, "encoder": { "recurrent": { "both_ways": true, "width": 3, "layers": 2, "dropout": 0.1 } } })");
-  more("recurrent encoder, decoder of layers", R"({ "width": 8, "encoder": { "recurrent": { "both_ways": true, "width": 4 } },
+  more("language model",
+       R"({ "width": 6, "decoder": { "recurrent": { "cell": "lstm", "layers": 2, "dropout": 0.3 } } })");
+  more(
+      "encoder alone",
+      R"({ "width": 6, "encoder": { "recurrent": { "both_ways": true, "width": 3, "layers": 2, "dropout": 0.1 } } })");
+  more("recurrent encoder, decoder of layers",
+       R"({ "width": 8, "encoder": { "recurrent": { "both_ways": true, "width": 4 } },
     "decoder": { "kinds": { "L": { "parts": [ { "self": { "heads": 2 } }, { "cross": { "heads": 2 } } ] } } } })");
   more("encoder of layers, recurrent decoder", R"({ "width": 8,
     "encoder": { "kinds": { "L": { "parts": [ { "self": { "heads": 2, "mask": "full" } } ] } } },
@@ -64,7 +70,8 @@ constexpr Dim kLengths[] = {5, 9, 1, 6};
 
 std::vector<std::int32_t> targets_of(const PackedBatch& p, Dim vocab) {
   std::vector<std::int32_t> t;
-  for (std::size_t i = 0; i < p.tokens.size(); ++i) t.push_back(static_cast<std::int32_t>((p.tokens[i] * 7 + static_cast<Dim>(i)) % vocab));
+  for (std::size_t i = 0; i < p.tokens.size(); ++i)
+    t.push_back(static_cast<std::int32_t>((p.tokens[i] * 7 + static_cast<Dim>(i)) % vocab));
   return t;
 }
 
@@ -74,7 +81,8 @@ struct Trained {
   std::vector<double> gradients;
   std::vector<double> logits;
 };
-Trained train(Device& device, const Model& model, std::span<const Text> texts, bool recompute = false, Taps* taps = nullptr) {
+Trained train(Device& device, const Model& model, std::span<const Text> texts, bool recompute = false,
+              Taps* taps = nullptr) {
   const PackedBatch p(texts);
   Gradients gradients(model.real);
   Tape tape(gradients);
@@ -105,7 +113,8 @@ TEST(RecurrentModel, GradientsAreFiniteDifferences) {
     std::size_t at = 0;
     for (Weight& w : model.weights) {
       bool moved = false;
-      for (Dim i = 0; i < w.size(); ++i) moved = moved || base.gradients[at + static_cast<std::size_t>(i)] != 0;
+      for (Dim i = 0; i < w.size(); ++i)
+        moved = moved || base.gradients[at + static_cast<std::size_t>(i)] != 0;
       EXPECT_TRUE(moved) << w.name << " gets no gradient";
       for (const Dim i : {Dim{0}, w.size() / 2, w.size() - 1}) {
         const Dim r = i / w.cols, c = i % w.cols;
@@ -123,7 +132,8 @@ TEST(RecurrentModel, GradientsAreFiniteDifferences) {
   }
 }
 
-// Alone, in company, token by token, in pieces, with a tape, watched: the same bits. Threads change no bit of a gradient.
+// Alone, in company, token by token, in pieces, with a tape, watched: the same bits. Threads change no bit
+// of a gradient.
 TEST(RecurrentModel, BitsDependOnTheSequenceOnly) {
   Device one({.threads = 1}), two({.threads = 2});
   for (const auto& [name, recipe] : recipes()) {
@@ -145,13 +155,16 @@ TEST(RecurrentModel, BitsDependOnTheSequenceOnly) {
       }
       at += t.tokens.size();
     }
-    const Trained a = train(one, model, texts), b = train(two, model, texts), c = train(two, model, texts, true);
+    const Trained a = train(one, model, texts), b = train(two, model, texts),
+                  c = train(two, model, texts, true);
     EXPECT_EQ(a.gradients, b.gradients);
     EXPECT_EQ(a.logits, c.logits);
-    EXPECT_EQ(a.gradients, c.gradients);  // recompute: a recurrent stack keeps its steps, so nothing changes
+    // recompute: a recurrent stack keeps its steps, so nothing changes
+    EXPECT_EQ(a.gradients, c.gradients);
     Taps taps;
     int seen = 0;
-    for (const Site site : {site::embed, site::resid_out, site::attn_stats, site::logits}) taps.see(site, [&](const Tapped&) { ++seen; });
+    for (const Site site : {site::embed, site::resid_out, site::attn_stats, site::logits})
+      taps.see(site, [&](const Tapped&) { ++seen; });
     EXPECT_EQ(train(two, model, texts, false, &taps).gradients, a.gradients);
     EXPECT_GE(seen, 3);
   }
@@ -162,7 +175,8 @@ TEST(RecurrentModel, DropoutGoesByCounter) {
   for (const auto& [name, recipe] : recipes()) {
     const bool drops =
         recipe.embed.dropout > 0 ||
-        (recipe.decoder && (recipe.decoder->dropout > 0 || (recipe.decoder->recurrent && recipe.decoder->recurrent->dropout > 0)));
+        (recipe.decoder && (recipe.decoder->dropout > 0 ||
+                            (recipe.decoder->recurrent && recipe.decoder->recurrent->dropout > 0)));
     if (!drops) continue;
     SCOPED_TRACE(name);
     Model model(recipe);
@@ -190,10 +204,13 @@ std::vector<double> step(Device& device, const Model& model, KvCache& cache, std
   std::vector<std::int32_t> tokens, sources;
   Batch batch, from;
   for (const Step& s : steps) {
-    batch.sequences.push_back(
-        {.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(s.tokens.size()), .past = cache.length(s.id), .id = s.id});
+    batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()),
+                               .count = static_cast<Dim>(s.tokens.size()),
+                               .past = cache.length(s.id),
+                               .id = s.id});
     tokens.insert(tokens.end(), s.tokens.begin(), s.tokens.end());
-    from.sequences.push_back({.first = static_cast<Dim>(sources.size()), .count = static_cast<Dim>(source.size()), .id = s.id});
+    from.sequences.push_back(
+        {.first = static_cast<Dim>(sources.size()), .count = static_cast<Dim>(source.size()), .id = s.id});
     sources.insert(sources.end(), source.begin(), source.end());
   }
   batch.tokens = tokens;
@@ -208,7 +225,8 @@ TEST(RecurrentModel, CachedSequencesAreSharedAndCut) {
     SCOPED_TRACE(name);
     Model model(recipe);
     randomise(model, 6);
-    const std::vector<std::int32_t> source = recipe.encoder ? std::vector<std::int32_t>{3, 1, 4, 1, 5, 9, 2} : std::vector<std::int32_t>{};
+    const std::vector<std::int32_t> source =
+        recipe.encoder ? std::vector<std::int32_t>{3, 1, 4, 1, 5, 9, 2} : std::vector<std::int32_t>{};
     const auto V = static_cast<std::size_t>(recipe.vocab);
     auto plain = [&](std::vector<std::int32_t> tokens) {  // the last row of a plain pass
       KvCache fresh(DType::f32);
@@ -225,7 +243,8 @@ TEST(RecurrentModel, CachedSequencesAreSharedAndCut) {
     const std::vector<Step> next = {{1, {8}}, {2, {5}}, {3, {8}}};  // three beams go on together
     std::vector<double> got = step(device, model, cache, next);
     auto row = [&](std::size_t i) {
-      return std::vector<double>(got.begin() + static_cast<std::ptrdiff_t>(i * V), got.begin() + static_cast<std::ptrdiff_t>((i + 1) * V));
+      return std::vector<double>(got.begin() + static_cast<std::ptrdiff_t>(i * V),
+                                 got.begin() + static_cast<std::ptrdiff_t>((i + 1) * V));
     };
     EXPECT_EQ(row(0), plain({2, 7, 1, 8}));
     EXPECT_EQ(row(1), plain({2, 7, 1, 5}));
@@ -250,7 +269,8 @@ TEST(RecurrentModel, CachedSequencesAreSharedAndCut) {
     EXPECT_EQ(row(1), plain({4, 4}));
     if (recipe.encoder) {
       const Step unknown{77, {1}};
-      EXPECT_TRUE(holds(error_of([&] { step(device, model, cache, {&unknown, 1}); }), "begins without a source batch"));
+      EXPECT_TRUE(holds(error_of([&] { step(device, model, cache, {&unknown, 1}); }),
+                        "begins without a source batch"));
     }
   }
 }
@@ -266,7 +286,8 @@ TEST(RecurrentModel, TranslatesGreedilyAndWithBeams) {
       Checkpoint c = memory_checkpoint(r, seed);
       c.decoder_start = 0;
       const std::vector<std::int32_t> source = {3, 5, 2, 6, 4, 1};
-      auto logits = [&](const std::vector<std::int32_t>& answer) {  // after the start token and these, without a cache
+      // After the start token and these, without a cache.
+      auto logits = [&](const std::vector<std::int32_t>& answer) {
         Text t{.tokens = {0}, .types = {}, .source = source};
         t.tokens.insert(t.tokens.end(), answer.begin(), answer.end());
         const std::vector<double> all = logits_of(device, *c.model, {&t, 1});
@@ -324,7 +345,8 @@ TEST(RecurrentModel, ShowsItsAlignment) {
         site::attn_weights,
         [&](const Tapped& where) {
           std::vector<Taps::HeadRow> all;
-          if (where.stack == Stack::decoder && where.cross && where.layer == recipe.decoder->recurrent->layers - 1)
+          if (where.stack == Stack::decoder && where.cross &&
+              where.layer == recipe.decoder->recurrent->layers - 1)
             for (std::size_t i = 0; i < p.tokens.size(); ++i) all.push_back({0, static_cast<Dim>(i)});
           return all;
         },
@@ -334,7 +356,8 @@ TEST(RecurrentModel, ShowsItsAlignment) {
     });
     taps.see(site::resid_out, [&](const Tapped& t) {
       outs += t.stack == Stack::decoder;
-      EXPECT_EQ(t.value[0], static_cast<Dim>(t.stack == Stack::decoder ? p.tokens.size() : p.source_tokens.size()));
+      EXPECT_EQ(t.value[0],
+                static_cast<Dim>(t.stack == Stack::decoder ? p.tokens.size() : p.source_tokens.size()));
     });
     rapt::Run run(device);
     run.taps = &taps;
@@ -380,14 +403,15 @@ TEST(RecurrentModel, ShowsItsAlignment) {
       EXPECT_TRUE(holds(error_of(edited), "one step at a time"));
     } else {
       const std::vector<double> flat = edited();
-      for (Dim v = 0; v < recipe.vocab; ++v) EXPECT_EQ(flat[static_cast<std::size_t>(v)], flat[static_cast<std::size_t>(recipe.vocab + v)]);
+      for (Dim v = 0; v < recipe.vocab; ++v)
+        EXPECT_EQ(flat[static_cast<std::size_t>(v)], flat[static_cast<std::size_t>(recipe.vocab + v)]);
     }
   }
 }
 
 // ------------------------------------------------------------------------------------------------ learning
-// Words written backwards: after a few steps of training the loss has fallen far, and the strongest weights run from the last word to the
-// first. (Luong's window around a predicted word has to learn where that is.)
+// Words written backwards: after a few steps of training the loss has fallen far, and the strongest weights
+// run from the last word to the first. (Luong's window around a predicted word has to learn where that is.)
 TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
   RAPT_NOT_SANITIZED("a long training");
   Device device({.threads = 1});
@@ -411,7 +435,8 @@ TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
         t.tokens = {0};
         const Dim n = 3 + static_cast<Dim>(random_below(4, 7, 100 * step + i));
         for (Dim j = 0; j < n; ++j)
-          t.source.push_back(2 + static_cast<std::int32_t>(random_below(10, 100 * step + i, static_cast<std::uint64_t>(j))));
+          t.source.push_back(
+              2 + static_cast<std::int32_t>(random_below(10, 100 * step + i, static_cast<std::uint64_t>(j))));
         t.tokens.insert(t.tokens.end(), t.source.rbegin(), t.source.rend());
         want.insert(want.end(), t.tokens.begin() + 1, t.tokens.end());
         want.push_back(1);
@@ -450,8 +475,8 @@ TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
       for (std::size_t s = 0; t.cross && s < texts.size(); ++s) {
         const auto n = static_cast<Dim>(texts[s].source.size());
         for (Dim i = 0; i < n; ++i, ++rows)
-          right += t.value.at((p.batch.sequences[s].first + i) * AttentionStat::count + AttentionStat::strongest) ==
-                   static_cast<double>(n - 1 - i);
+          right += t.value.at((p.batch.sequences[s].first + i) * AttentionStat::count +
+                              AttentionStat::strongest) == static_cast<double>(n - 1 - i);
       }
     });
     run.reset();
@@ -466,9 +491,12 @@ TEST(RecurrentModel, LearnsToReverseAndLooksWhereItShould) {
 TEST(RecurrentModel, RefusesRecipesThatCannotWork) {
   const std::string gru = R"("encoder": { "recurrent": { "width": 8 } })";
   auto error = [](const std::string& inside) {
-    return error_of([&] { resolve(parse_recipe(concat(R"({ "width": 8, "vocab": 9, "context": 9, )", inside, " }"))); });
+    return error_of(
+        [&] { resolve(parse_recipe(concat(R"({ "width": 8, "vocab": 9, "context": 9, )", inside, " }"))); });
   };
-  auto decoder = [&](const std::string& r) { return error(concat(gru, R"(, "decoder": { "recurrent": )", r, " }")); };
+  auto decoder = [&](const std::string& r) {
+    return error(concat(gru, R"(, "decoder": { "recurrent": )", r, " }"));
+  };
   EXPECT_EQ(decoder(R"({ "attention": {} })"), "");
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {decoder(R"({ "attention": { "scor": "dot" } })"), "unknown key"},
@@ -490,7 +518,8 @@ TEST(RecurrentModel, RefusesRecipesThatCannotWork) {
       {error(R"("decoder": { "layers": 2, "recurrent": {} })"), "counted by recurrent.layers"},
       {error(R"("decoder": { "final_norm": "rms", "recurrent": {} })"), "no norms"},
       {error(R"("embed": { "sink_tokens": 1 }, "decoder": { "recurrent": {} })"), "sink_tokens"},
-      {error(R"("decoder": { "recurrent": {}, "kinds": { "L": { "parts": [ { "self": {} } ] } } })"), "in the place of layers"},
+      {error(R"("decoder": { "recurrent": {}, "kinds": { "L": { "parts": [ { "self": {} } ] } } })"),
+       "in the place of layers"},
       {error(R"("encoder": { "recurrent": { "width": 8, "attention": {} } })"), "nothing to look at"},
       {error(R"("encoder": { "recurrent": { "width": 8, "start": "zero" } })"), "starts from zeros"},
       {error(R"("encoder": { "recurrent": { "both_ways": true } })"), "set width 4"},
@@ -498,7 +527,8 @@ TEST(RecurrentModel, RefusesRecipesThatCannotWork) {
            R"("encoder": { "kinds": { "L": { "parts": [ { "self": { "mask": "full" } } ] } } }, "decoder": { "recurrent": { "attention": {} } })"),
        "leaves no last state"},
   };
-  for (const auto& [message, words] : wrong) EXPECT_TRUE(holds(message, words)) << message << "\nshould say: " << words;
+  for (const auto& [message, words] : wrong)
+    EXPECT_TRUE(holds(message, words)) << message << "\nshould say: " << words;
   for (const auto& [name, recipe] : recipes()) {
     const Recipe full = resolve(recipe);
     EXPECT_EQ(resolve(full), full);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report page of a small decoder without any program around it: each field against the observer it comes from.
+// The report page of a small decoder without any program around it: each field against the observer it
+// comes from.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,8 +27,9 @@ class ReportPage : public testing::Test {
 TEST_F(ReportPage, HoldsWhatTheObserversSay) {
   std::vector<int> steps;
   std::string noted;
-  const Page page = report_page(
-      subject, {.progress = [&](int done, int of) { steps.push_back(done * 10 + of); }, .note = [&](const std::string& s) { noted = s; }});
+  const Page page =
+      report_page(subject, {.progress = [&](int done, int of) { steps.push_back(done * 10 + of); },
+                            .note = [&](const std::string& s) { noted = s; }});
   EXPECT_EQ(steps, (std::vector<int>{6, 16, 26, 36, 46, 56}));
   EXPECT_TRUE(holds(noted, "the text has 8 tokens, fewer than 64")) << noted;
   EXPECT_EQ(page.title, "toy");
@@ -40,20 +42,24 @@ TEST_F(ReportPage, HoldsWhatTheObserversSay) {
   const std::vector<HeadMetrics> metrics = head_metrics(record);
   ASSERT_EQ(metrics.size(), 12u);
   ASSERT_EQ(page.labels.size(), 12u);
-  for (const HeadMetrics& m : metrics) EXPECT_EQ(page.labels[static_cast<std::size_t>(m.place.layer * 4 + m.head)], m.label);
+  for (const HeadMetrics& m : metrics)
+    EXPECT_EQ(page.labels[static_cast<std::size_t>(m.place.layer * 4 + m.head)], m.label);
   for (const HeadMetric& figure : head_metric_list())
     for (const Page::Metric& shown : page.metrics)
       if (shown.key == figure.key)
         for (const HeadMetrics& m : metrics) {
           const float value = shown.values[static_cast<std::size_t>(m.place.layer * 4 + m.head)];
-          EXPECT_TRUE(value == static_cast<float>(figure.of(m)) || (std::isnan(value) && std::isnan(figure.of(m)))) << figure.key;
+          EXPECT_TRUE(value == static_cast<float>(figure.of(m)) ||
+                      (std::isnan(value) && std::isnan(figure.of(m))))
+              << figure.key;
         }
   EXPECT_EQ(page.maps.size(), 12u);
   EXPECT_EQ(page.strongest.size(), 12u);
 
   std::vector<std::string> keys;
   for (const Page::Grid& g : page.grids) keys.push_back(g.key);
-  ASSERT_EQ(keys, (std::vector<std::string>{"lens", "massive", "residual", "attn_out", "ffn_out", "lens_truth", "lens_entropy"}));
+  ASSERT_EQ(keys, (std::vector<std::string>{"lens", "massive", "residual", "attn_out", "ffn_out",
+                                            "lens_truth", "lens_entropy"}));
   EXPECT_EQ(page.grids[0].values, lens(device, model, subject.ids).probabilities);
   EXPECT_EQ(page.grids[0].rows, (std::vector<std::string>{"embed", "0", "1", "2"}));
   EXPECT_EQ(page.grids[0].texts.size(), 4u * 8u);
@@ -78,7 +84,8 @@ TEST_F(ReportPage, TakesItsSizesAndRefusesWhatIsNotThere) {
   EXPECT_EQ(page.maps.at(0).rows, 4);
   EXPECT_EQ(page.strongest.at(0).count, 2);
   EXPECT_EQ(page.grids.at(0).key, "massive");
-  EXPECT_TRUE(holds(error_of([&] { report_page(subject, {.stack = Stack::encoder}); }), "has a decoder only"));
+  EXPECT_TRUE(
+      holds(error_of([&] { report_page(subject, {.stack = Stack::encoder}); }), "has a decoder only"));
   subject.ids.assign(Page::kMostTokens + 1, 2);
   EXPECT_TRUE(holds(error_of([&] { report_page(subject); }), "a page can show 65535 tokens"));
 }

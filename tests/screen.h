@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small terminal for tests: what a program that believes in one has put on its screen. Wraps at the edge as terminals do (a full
-// row wraps when the next character comes), knows wide characters, scrolls, and reflows its rows when it gets another width.
+// A small terminal for tests: what a program that believes in one has put on its screen. Wraps at the edge
+// as terminals do (a full row wraps when the next character comes), knows wide characters, scrolls, and
+// reflows its rows when it gets another width.
 #pragma once
 #include <fcntl.h>
 #include <poll.h>
@@ -63,8 +64,11 @@ class Screen {
     for (int r = 0; r < static_cast<int>(rows_.size()); ++r) {
       Row& from = rows_[static_cast<std::size_t>(r)];
       if (!from.wrapped || lines.empty()) lines.emplace_back();
-      if (r == row_) line = static_cast<int>(lines.size()) - 1, place = static_cast<int>(lines.back().cells.size()) + column_ + pending_;
-      const bool goes_on = r + 1 < static_cast<int>(rows_.size()) && rows_[static_cast<std::size_t>(r) + 1].wrapped;
+      if (r == row_)
+        line = static_cast<int>(lines.size()) - 1,
+        place = static_cast<int>(lines.back().cells.size()) + column_ + pending_;
+      const bool goes_on =
+          r + 1 < static_cast<int>(rows_.size()) && rows_[static_cast<std::size_t>(r) + 1].wrapped;
       std::erase(from.cells, kFiller);
       if (goes_on) from.cells.resize(std::max<std::size_t>(from.cells.size(), 1));
       lines.back().cells.insert(lines.back().cells.end(), from.cells.begin(), from.cells.end());
@@ -76,7 +80,8 @@ class Screen {
       rows_.emplace_back();
       if (l == line) row_ = static_cast<int>(rows_.size()) - 1, column_ = std::min(place, width_ - 1);
       for (int c = 0; c < static_cast<int>(cells.size()); ++c) {
-        const bool wide = c + 1 < static_cast<int>(cells.size()) && cells[static_cast<std::size_t>(c) + 1].empty() &&
+        const bool wide = c + 1 < static_cast<int>(cells.size()) &&
+                          cells[static_cast<std::size_t>(c) + 1].empty() &&
                           !cells[static_cast<std::size_t>(c)].empty();
         if (static_cast<int>(rows_.back().cells.size()) + (wide ? 2 : 1) > width_) {
           rows_.emplace_back();
@@ -84,7 +89,8 @@ class Screen {
         }
         rows_.back().cells.push_back(cells[static_cast<std::size_t>(c)]);
         if (l == line && c + 1 == place)
-          row_ = static_cast<int>(rows_.size()) - 1, column_ = std::min<int>(static_cast<int>(rows_.back().cells.size()), width_ - 1);
+          row_ = static_cast<int>(rows_.size()) - 1,
+          column_ = std::min<int>(static_cast<int>(rows_.back().cells.size()), width_ - 1);
       }
     }
   }
@@ -120,16 +126,19 @@ class Screen {
     const int w = char_width(c.code);
     if (w == 0) {
       if (!here().cells.empty())
-        here().cells[std::min<std::size_t>(here().cells.size(), static_cast<std::size_t>(std::max(1, column_))) - 1] +=
-            s.substr(0, c.length);
+        here().cells[std::min<std::size_t>(here().cells.size(),
+                                           static_cast<std::size_t>(std::max(1, column_))) -
+                     1] += s.substr(0, c.length);
       return c.length;
     }
     if (pending_ || column_ + w > width_) {
-      here().cells.resize(static_cast<std::size_t>(width_), column_ + w > width_ && !pending_ ? kFiller : " ");
+      here().cells.resize(static_cast<std::size_t>(width_),
+                          column_ + w > width_ && !pending_ ? kFiller : " ");
       down(true), column_ = 0;
     }
     std::vector<std::string>& cells = here().cells;
-    if (static_cast<int>(cells.size()) < column_ + w) cells.resize(static_cast<std::size_t>(column_ + w), " ");
+    if (static_cast<int>(cells.size()) < column_ + w)
+      cells.resize(static_cast<std::size_t>(column_ + w), " ");
     cells[static_cast<std::size_t>(column_)] = s.substr(0, c.length);
     if (w == 2) cells[static_cast<std::size_t>(column_) + 1] = "";
     column_ += w;
@@ -153,14 +162,17 @@ class Screen {
       case 'H': row_ = top(), column_ = 0; break;
       case 'J':
         if (s.substr(2, i - 2) == "2") {
-          for (int r = top(); r < static_cast<int>(rows_.size()); ++r) rows_[static_cast<std::size_t>(r)] = {};
+          for (int r = top(); r < static_cast<int>(rows_.size()); ++r)
+            rows_[static_cast<std::size_t>(r)] = {};
           break;
         }
-        rows_.resize(static_cast<std::size_t>(row_) + 1 <= rows_.size() ? static_cast<std::size_t>(row_) + 1 : rows_.size());
+        rows_.resize(static_cast<std::size_t>(row_) + 1 <= rows_.size() ? static_cast<std::size_t>(row_) + 1
+                                                                        : rows_.size());
         [[fallthrough]];
       case 'K':
         if (s.substr(2, i - 2) == "2") here().cells.clear();
-        else if (static_cast<int>(here().cells.size()) > column_) here().cells.resize(static_cast<std::size_t>(column_));
+        else if (static_cast<int>(here().cells.size()) > column_)
+          here().cells.resize(static_cast<std::size_t>(column_));
         break;
       default: break;  // colours and modes
     }

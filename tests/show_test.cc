@@ -17,10 +17,12 @@ namespace {
 
 using test::holds;
 
-// Counted by transformers 5.22 from the released configurations. Marian: with the bias on the logits and without the table of
-// sinusoids, which transformers stores as a buffer and as a parameter. PaLM and ViT-22B: their papers say 8.63 and 21.7 billion.
+// Counted by transformers 5.22 from the released configurations. Marian: with the bias on the logits and
+// without the table of sinusoids, which transformers stores as a buffer and as a parameter. PaLM and
+// ViT-22B: their papers say 8.63 and 21.7 billion.
 TEST(Show, AModelLargerThanAnyIsRefused) {
-  for (const auto& [vocab, width, layers] : {std::tuple<Dim, Dim, Dim>{2000000000, 40000, 2}, {100, 100000, 10000}}) {
+  for (const auto& [vocab, width, layers] :
+       {std::tuple<Dim, Dim, Dim>{2000000000, 40000, 2}, {100, 100000, 10000}}) {
     Recipe r = preset("gpt2");
     r.vocab = vocab, r.width = width, r.decoder->layers = layers;
     for (PartRecipe& p : r.decoder->kinds.at("L").parts)
@@ -55,10 +57,12 @@ TEST(Show, ParametersOfReleasedModels) {
 // What a gate adds, from the shapes of its paper: n tokens x (heads x d), heads, or d.
 TEST(Show, ParametersOfGates) {
   const Dim base = count_parameters(resolve(preset("qwen3"))).total, C = 1024, H = 16, K = 8, D = 128, L = 28;
-  const std::map<std::string, Dim> added = {{"g1", C * H * D},    {"g1-head", C * H},         {"g1-shared", C * D}, {"g1-const", H * D},
-                                            {"g1-ns", C * H * D}, {"g1-add-silu", C * H * D}, {"g2", C * K * D},    {"g2-head", C * K},
-                                            {"g3", C * K * D},    {"g4", C * H * D},          {"g5", C * C}};
-  for (const auto& [name, n] : added) EXPECT_EQ(count_parameters(resolve(preset("qwen3-gate-" + name))).total - base, L * n) << name;
+  const std::map<std::string, Dim> added = {
+      {"g1", C * H * D},    {"g1-head", C * H},         {"g1-shared", C * D}, {"g1-const", H * D},
+      {"g1-ns", C * H * D}, {"g1-add-silu", C * H * D}, {"g2", C * K * D},    {"g2-head", C * K},
+      {"g3", C * K * D},    {"g4", C * H * D},          {"g5", C * C}};
+  for (const auto& [name, n] : added)
+    EXPECT_EQ(count_parameters(resolve(preset("qwen3-gate-" + name))).total - base, L * n) << name;
 }
 
 void shrink(std::optional<StackRecipe>& stack) {
@@ -83,7 +87,8 @@ void shrink(std::optional<StackRecipe>& stack) {
     }
 }
 
-// The same numbers from the weights a model really has, for a small model of every preset and for options no preset has.
+// The same numbers from the weights a model really has, for a small model of every preset and for options no
+// preset has.
 TEST(Show, TheModelHasAsManyParameters) {
   std::vector<Recipe> recipes;
   for (const std::string& name : preset_names()) {
@@ -132,7 +137,8 @@ TEST(Show, TheModelHasAsManyParameters) {
       recipes.push_back(r);
     }
   }
-  for (const Recipe& r : recipes) EXPECT_EQ(count_parameters(resolve(r)).total, Model(r).parameters()) << recipe_json(r);
+  for (const Recipe& r : recipes)
+    EXPECT_EQ(count_parameters(resolve(r)).total, Model(r).parameters()) << recipe_json(r);
 }
 
 TEST(Show, Costs) {
@@ -142,7 +148,8 @@ TEST(Show, Costs) {
   EXPECT_EQ(c.kv_values, 32 * 2 * 8 * 128);
   EXPECT_EQ(c.kv_forgotten, 0);
   EXPECT_EQ(c.memory_values, 0);
-  EXPECT_EQ(c.token.matrices, 2.0 * (8030261248.0 - 266240 - 128256.0 * 4096));  // all but norms and embedding
+  // All but norms and embedding.
+  EXPECT_EQ(c.token.matrices, 2.0 * (8030261248.0 - 266240 - 128256.0 * 4096));
   EXPECT_EQ(c.token.attention, 32.0 * 2 * 32 * 256 * 8192);
   EXPECT_EQ(count_cost(llama, 100).token.attention, 32.0 * 2 * 32 * 256 * 100);
   // A window bounds what a token sees, not what is written.
@@ -161,13 +168,15 @@ TEST(Show, Costs) {
   // A recurrent decoder: what a step multiplies with, keys once per source token, one state per sequence.
   const Cost b = count_cost(resolve(preset("bahdanau")), 20);
   EXPECT_EQ(b.source.matrices, 2.0 * (2 * 1536 * (256 + 512) + 512 * 1024));
-  EXPECT_EQ(b.token.matrices, 2.0 * (1536 * (256 + 512 + 1024) + 512 * 512 + 512 * (1024 + 512 + 256) + 256 * 16000));
+  EXPECT_EQ(b.token.matrices,
+            2.0 * (1536 * (256 + 512 + 1024) + 512 * 512 + 512 * (1024 + 512 + 256) + 256 * 16000));
   EXPECT_EQ(b.memory_values, 1024 + 512);
   EXPECT_EQ(b.kv_values, 0);
   EXPECT_EQ(b.state_values, 512);
   // A gate on k costs a product, a constant one does not.
   const double plain = count_cost(resolve(preset("qwen3")), 1).token.matrices;
-  EXPECT_EQ(count_cost(resolve(preset("qwen3-gate-g3")), 1).token.matrices - plain, 2.0 * 28 * 1024 * 8 * 128);
+  EXPECT_EQ(count_cost(resolve(preset("qwen3-gate-g3")), 1).token.matrices - plain,
+            2.0 * 28 * 1024 * 8 * 128);
   EXPECT_EQ(count_cost(resolve(preset("qwen3-gate-g1-const")), 1).token.matrices, plain);
 }
 
@@ -179,24 +188,27 @@ TEST(Show, DrawingSaysWhatIsThere) {
     EXPECT_TRUE(holds(text, "parameters")) << text;
   }
   const std::string llama = draw_recipe(resolve(preset("llama3-gate-g1")));
-  for (const char* piece : {"q          4,096 → 32×128", "k, v       4,096 → 8×128 each   (GQA)", "θ 500,000", "softmax(q·k / √128)",
-                            "z ⊙ sigmoid(W h)   4,096 → 32×128", "8,567,132,160", "256 KiB f32, 128 KiB bf16", "causal"})
+  for (const char* piece : {"q          4,096 → 32×128", "k, v       4,096 → 8×128 each   (GQA)", "θ 500,000",
+                            "softmax(q·k / √128)", "z ⊙ sigmoid(W h)   4,096 → 32×128", "8,567,132,160",
+                            "256 KiB f32, 128 KiB bf16", "causal"})
     EXPECT_TRUE(holds(llama, piece)) << piece << "\n" << llama;
   const std::string gemma = draw_recipe(resolve(preset("gemma2")));
-  for (const char* piece : {"LG…, 13 L + 13 G", "cap 50 (q·k · 0.0625)", "the last 4,096 keys", "G: like L, but", "self.window: 4096 → 0",
-                            "weight + 1", "capped at 30"})
+  for (const char* piece : {"LG…, 13 L + 13 G", "cap 50 (q·k · 0.0625)", "the last 4,096 keys",
+                            "G: like L, but", "self.window: 4096 → 0", "weight + 1", "capped at 30"})
     EXPECT_TRUE(holds(gemma, piece)) << piece << "\n" << gemma;
   EXPECT_TRUE(holds(draw_recipe(resolve(preset("palm"))), "all parts read h"));
   EXPECT_TRUE(holds(draw_recipe(resolve(preset("bert"))), "+ type"));
   EXPECT_TRUE(holds(draw_recipe(resolve(preset("t5"))), "32 distances up to 128, one table for all layers"));
   EXPECT_TRUE(holds(draw_recipe(resolve(preset("gpt2")), true), "\033[1m"));
   const std::string bahdanau = draw_recipe(resolve(preset("bahdanau")));
-  for (const char* piece : {"1 layer of GRU cells, reading both ways", "256 + context → state 512", "of the backward cells",
-                            "Q: the decoder's state h before the step; K and V: the encoder's states s", "v·tanh(W h + U s), hidden 512",
-                            "maxout(W [h; x; c])", "per sequence"})
+  for (const char* piece :
+       {"1 layer of GRU cells, reading both ways", "256 + context → state 512", "of the backward cells",
+        "Q: the decoder's state h before the step; K and V: the encoder's states s",
+        "v·tanh(W h + U s), hidden 512", "maxout(W [h; x; c])", "per sequence"})
     EXPECT_TRUE(holds(bahdanau, piece)) << piece << "\n" << bahdanau;
   const std::string luong = draw_recipe(resolve(preset("luong-local-p")));
-  for (const char* piece : {"within 10 of p", "state h after the step"}) EXPECT_TRUE(holds(luong, piece)) << piece << "\n" << luong;
+  for (const char* piece : {"within 10 of p", "state h after the step"})
+    EXPECT_TRUE(holds(luong, piece)) << piece << "\n" << luong;
 }
 
 TEST(Show, DrawingFitsTheWidthAndLosesNothing) {
@@ -222,7 +234,8 @@ TEST(Show, DrawingFitsTheWidthAndLosesNothing) {
 
 // For each attention: where its queries, keys and values come from.
 TEST(Show, DrawingSaysWhereQueriesKeysAndValuesComeFrom) {
-  EXPECT_TRUE(holds(draw_recipe(resolve(preset("llama3"))), "Q, K and V of the decoder's stream after norm_in\n"));
+  EXPECT_TRUE(
+      holds(draw_recipe(resolve(preset("llama3"))), "Q, K and V of the decoder's stream after norm_in\n"));
   EXPECT_TRUE(holds(draw_recipe(resolve(preset("palm"))), "Q, K and V of h\n"));
   const std::string both = draw_recipe(resolve(preset("transformer-2017")));
   for (const char* piece : {"Q, K and V of the encoder's stream\n", "Q, K and V of the decoder's stream\n",

@@ -17,13 +17,15 @@ namespace {
 using Texts = std::vector<std::vector<std::int32_t>>;
 
 // Sink_k by the plain model: alpha_k = mean over rows t >= k of A[t,k], asked text by text.
-std::vector<double> dense_sinks(const Model& model, const Texts& texts, double epsilon, int keys, bool sigmoid) {
+std::vector<double> dense_sinks(const Model& model, const Texts& texts, double epsilon, int keys,
+                                bool sigmoid) {
   std::vector<double> sink(static_cast<std::size_t>(keys));
   double heads = 0;
   for (const std::vector<std::int32_t>& ids : texts) {
     test::NaiveWeights dense;
     const bool both = model.encoder && model.decoder;
-    test::naive_forward(model, {.tokens = ids, .types = {}, .source = both ? ids : std::vector<std::int32_t>{}}, &dense);
+    test::naive_forward(
+        model, {.tokens = ids, .types = {}, .source = both ? ids : std::vector<std::int32_t>{}}, &dense);
     const std::size_t T = ids.size();
     for (auto& [name, w] : dense) {
       if (name.ends_with(".cross") || (both && !name.starts_with("encoder"))) continue;
@@ -54,7 +56,9 @@ TEST(SinkScore, FollowsTheDefinition) {
       const bool window = std::string(name).ends_with("+window");
       Recipe recipe = test::toy_recipe(window ? "llama3" : name, 2);
       if (window) recipe = with_settings(recipe, std::vector<std::string>{"window=8"});
-      if (sigmoid) recipe = with_settings(recipe, std::vector<std::string>{"decoder.kinds.L.parts[0].self.normal=sigmoid"});
+      if (sigmoid)
+        recipe =
+            with_settings(recipe, std::vector<std::string>{"decoder.kinds.L.parts[0].self.normal=sigmoid"});
       Model model(recipe, device.real);
       test::randomise(model, 5, 2.5);
       const Texts texts = {test::toy_ids(16), test::toy_ids(16, 29), test::toy_ids(16, 13)};
@@ -62,7 +66,8 @@ TEST(SinkScore, FollowsTheDefinition) {
       for (const double epsilon : {0.1, 0.2, 0.25, 0.3}) {
         const SinkScore score = sink_score(device, model, texts, {.epsilon = epsilon, .keys = 3});
         const std::vector<double> want = dense_sinks(model, texts, epsilon, 3, sigmoid);
-        for (std::size_t k = 0; k < 3; ++k) EXPECT_NEAR(score.sink[k], want[k], 1e-12) << name << " key " << k << " epsilon " << epsilon;
+        for (std::size_t k = 0; k < 3; ++k)
+          EXPECT_NEAR(score.sink[k], want[k], 1e-12) << name << " key " << k << " epsilon " << epsilon;
         telling = telling || (want[0] > 0 && want[0] < 1);
       }
       EXPECT_TRUE(telling) << name;
@@ -94,7 +99,8 @@ TEST(SinkScore, LengthsAndCosinesAreThoseOfTheRows) {
     for (int r = 1; r < 12; ++r) {
       keys += std::sqrt(product(key(r), key(r))) / 11, values += std::sqrt(product(value(r), value(r))) / 11;
       for (int j = 0; j <= r; ++j) {
-        const double cosine = product(query(r), key(j)) / std::sqrt(product(query(r), query(r)) * product(key(j), key(j)));
+        const double cosine =
+            product(query(r), key(j)) / std::sqrt(product(query(r), query(r)) * product(key(j), key(j)));
         if (j == 0) first += cosine / 11;
         else others += cosine, pairs += 1;
       }
@@ -109,8 +115,9 @@ TEST(SinkScore, LengthsAndCosinesAreThoseOfTheRows) {
   }
 }
 
-// A text of one token, again and again: without learned or added positions every row has the same state in every layer (the mean of equal
-// values is that value), so with RoPE only directions differ and no token is the first in any way that adds up to a sink.
+// A text of one token, again and again: without learned or added positions every row has the same state in
+// every layer (the mean of equal values is that value), so with RoPE only directions differ and no token is
+// the first in any way that adds up to a sink.
 void expect_equal_rows(Device& device, const Model& model, std::span<const std::int32_t> ids) {
   int layers = 0;
   Taps taps;
@@ -134,7 +141,8 @@ TEST(SinkScore, OneTokenRepeated) {
   for (const char* isa : {"f64", ""})
     for (const char* name : {"llama3", "qwen3"}) {
       Device device({.threads = 1, .isa = isa});
-      Model model(with_settings(test::toy_recipe(name, 3), std::vector<std::string>{"context=64"}), device.real);
+      Model model(with_settings(test::toy_recipe(name, 3), std::vector<std::string>{"context=64"}),
+                  device.real);
       test::randomise(model, 9, 2);
       expect_equal_rows(device, model, ids);
       const SinkScore score = sink_score(device, model, Texts{ids}, {.epsilon = 0.05});
@@ -148,11 +156,14 @@ TEST(SinkScore, OneTokenRepeatedInSmolLM2) {
   const auto path = test::model_file("SmolLM2-135M-Instruct.Q4_1.gguf");
   if (!path) GTEST_SKIP() << test::no_model("SmolLM2-135M-Instruct.Q4_1.gguf");
   Device device({.threads = 2});
-  // Matrices as plain numbers: products of blocks round each row's activations to int8, where a last bit may become a whole step.
-  const Checkpoint c = open_checkpoint(path->string(), {.real = device.real, .matrices = DType::f32, .device = &device});
+  // Matrices as plain numbers: products of blocks round each row's activations to int8, where a last bit
+  // may become a whole step.
+  const Checkpoint c =
+      open_checkpoint(path->string(), {.real = device.real, .matrices = DType::f32, .device = &device});
   const std::vector<std::int32_t> ids(64, 1000);
   expect_equal_rows(device, *c.model, ids);
-  EXPECT_EQ(sink_score(device, *c.model, Texts{ids}, {.geometry = 0}).sink[0], 0);  // what the theorem says of RoPE models
+  // What the theorem says of RoPE models.
+  EXPECT_EQ(sink_score(device, *c.model, Texts{ids}, {.geometry = 0}).sink[0], 0);
 }
 
 }  // namespace

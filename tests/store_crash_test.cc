@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Power cuts: several saves are recorded, then every disk that a crash could leave is made and loaded from. The same harness must catch
-// savers with one thing wrong; without that, its silence about ours would mean nothing.
+// Power cuts: several saves are recorded, then every disk that a crash could leave is made and loaded from.
+// The same harness must catch savers with one thing wrong; without that, its silence about ours would mean
+// nothing.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -43,7 +44,8 @@ Found load_trusting(Fs& fs) {
   return found;
 }
 
-// The real store saves `steps` one after the other; a save is promised at its commit point, before anything is pruned.
+// The real store saves `steps` one after the other; a save is promised at its commit point, before anything
+// is pruned.
 void record_store(CrashFs& fs, const std::vector<std::int64_t>& steps, std::int64_t first = 1, int keep = 2) {
   std::int64_t n = first;
   bool renamed = false;
@@ -81,7 +83,8 @@ void report(const char* what, const Verdict& v) {
 }
 
 // Steps with one saved twice, with gaps, and enough of them that pruning happens under way.
-const std::vector<std::int64_t> kSteps{0, 10, 20, 20, 30, 40, 100, 110, 110, 110, 120, 130, 140, 200, 201, 202, 300};
+const std::vector<std::int64_t> kSteps{0,   10,  20,  20,  30,  40,  100, 110, 110,
+                                       110, 120, 130, 140, 200, 201, 202, 300};
 
 TEST(StoreCrash, NoPowerCutLosesASavedState) {
   RAPT_NOT_SANITIZED("thousands of power cuts");
@@ -99,7 +102,8 @@ TEST(StoreCrash, NoPowerCutLosesASavedState) {
 TEST(StoreCrash, NorWhereMoreAreKeptOrLargerFilesTorn) {
   CrashFs fs;
   record_store(fs, {1, 2, 3, 4, 5, 6}, 1, 4);
-  const Verdict v = replay_crashes(fs, {.load = [](Fs& f) { return load_checked(kFolder, f); }, .go_on = go_on, .random = 20, .seed = 7});
+  const Verdict v = replay_crashes(
+      fs, {.load = [](Fs& f) { return load_checked(kFolder, f); }, .go_on = go_on, .random = 20, .seed = 7});
   report("power cuts, four kept", v);
   EXPECT_EQ(0u, v.failures()) << v.text();
 }
@@ -127,8 +131,8 @@ TEST(StoreCrash, NorASecondPowerCutDuringRecovery) {
       Replay how = checked();
       how.random = 2, how.promised = promised, how.kept = kept;
       const Verdict v = replay_crashes(second, how);
-      sum.prefixes += v.prefixes, sum.disks += v.disks, sum.distinct += v.distinct, sum.lost += v.lost, sum.invalid += v.invalid,
-          sum.few += v.few;
+      sum.prefixes += v.prefixes, sum.disks += v.disks, sum.distinct += v.distinct, sum.lost += v.lost,
+          sum.invalid += v.invalid, sum.few += v.few;
       sum.half += v.half;
       if (sum.example.empty()) sum.example = v.example;
     }
@@ -138,7 +142,8 @@ TEST(StoreCrash, NorASecondPowerCutDuringRecovery) {
   EXPECT_EQ(0u, sum.failures()) << sum.text();
 }
 
-// A process that is killed and leaves unsynced names behind, then one that goes on, then the power: what the second promised counts.
+// A process that is killed and leaves unsynced names behind, then one that goes on, then the power: what the
+// second promised counts.
 TEST(StoreCrash, NorAPowerCutAfterAKill) {
   CrashFs whole;
   record_store(whole, {1, 2, 3});
@@ -169,9 +174,10 @@ TEST(StoreCrash, NorAPowerCutAfterAKill) {
   EXPECT_EQ(0u, sum.failures()) << sum.text();
 }
 
-// ------------------------------------------------------------------------------------------------ savers that are caught
+// ----------------------------------------------------------------------------------- savers that are caught
 // Our store on a file system that leaves something out.
-Verdict without(const std::function<bool(const CrashFs&, const CrashFs::Op&)>& omit, const std::function<Found(Fs&)>& load) {
+Verdict without(const std::function<bool(const CrashFs&, const CrashFs::Op&)>& omit,
+                const std::function<Found(Fs&)>& load) {
   CrashFs fs;
   fs.omit = [&](const CrashFs::Op& op) { return op.kind == CrashFs::Kind::sync && omit(fs, op); };
   Store store(kFolder, fs);
@@ -181,11 +187,14 @@ Verdict without(const std::function<bool(const CrashFs&, const CrashFs::Op&)>& o
   }
   return replay_crashes(fs, {.load = load, .go_on = {}});
 }
-bool is_file(const CrashFs& fs, const CrashFs::Op& op) { return !fs.live().nodes[static_cast<std::size_t>(op.node)].folder; }
+bool is_file(const CrashFs& fs, const CrashFs::Op& op) {
+  return !fs.live().nodes[static_cast<std::size_t>(op.node)].folder;
+}
 Found load_ours(Fs& fs) { return load_checked(kFolder, fs); }
 
 TEST(StoreCrash, CatchesFilesThatAreNotSynced) {
-  const Verdict v = without([](const CrashFs& fs, const CrashFs::Op& op) { return is_file(fs, op); }, load_ours);
+  const Verdict v =
+      without([](const CrashFs& fs, const CrashFs::Op& op) { return is_file(fs, op); }, load_ours);
   report("caught: files not synced", v);
   EXPECT_GT(v.lost, 0u);
   EXPECT_EQ(0u, v.invalid);  // the sums hold the line: what is broken is never handed out
@@ -195,31 +204,38 @@ TEST(StoreCrash, CatchesOneFileThatIsNotSynced) {
   RAPT_NOT_SANITIZED("thousands of power cuts");
   for (const StoredFile& file : whole_state(1)) {
     if (file.bytes.empty()) continue;
-    const Verdict v = without([&](const CrashFs&, const CrashFs::Op& op) { return op.path.ends_with("/" + file.name); }, load_ours);
+    const Verdict v = without(
+        [&](const CrashFs&, const CrashFs::Op& op) { return op.path.ends_with("/" + file.name); }, load_ours);
     report(("caught: not synced: " + file.name).c_str(), v);
     EXPECT_GT(v.lost, 0u) << file.name;
   }
 }
 
 TEST(StoreCrash, CatchesAFolderThatIsNotSyncedBeforeItsRename) {
-  const Verdict v = without([](const CrashFs&, const CrashFs::Op& op) { return op.path.starts_with(kFolder + "/.tmp-step-"); }, load_ours);
+  const Verdict v = without(
+      [](const CrashFs&, const CrashFs::Op& op) { return op.path.starts_with(kFolder + "/.tmp-step-"); },
+      load_ours);
   report("caught: folder not synced before the rename", v);
   EXPECT_GT(v.lost, 0u);
 }
 
 TEST(StoreCrash, CatchesAParentThatIsNotSyncedBeforePruningAndReporting) {
-  const Verdict v = without([](const CrashFs&, const CrashFs::Op& op) { return op.path == kFolder; }, load_ours);
+  const Verdict v =
+      without([](const CrashFs&, const CrashFs::Op& op) { return op.path == kFolder; }, load_ours);
   report("caught: parent not synced", v);
   EXPECT_GT(v.lost, 0u);
 }
 
-TEST(StoreCrash, CatchesPruningWithoutASyncBeforeTheUnlinks) {  // an old name comes back with half its files
+// An old name comes back with half its files.
+TEST(StoreCrash, CatchesPruningWithoutASyncBeforeTheUnlinks) {
   bool renamed_away = false;
   CrashFs fs;
   fs.after = [&](const CrashFs::Op& op) {
     if (op.kind == CrashFs::Kind::rename) renamed_away = op.to.starts_with(".tmp-del-");
   };
-  fs.omit = [&](const CrashFs::Op& op) { return op.kind == CrashFs::Kind::sync && op.path == kFolder && renamed_away; };
+  fs.omit = [&](const CrashFs::Op& op) {
+    return op.kind == CrashFs::Kind::sync && op.path == kFolder && renamed_away;
+  };
   Store store(kFolder, fs);
   for (std::int64_t n = 1; n <= 4; ++n) {
     store.save(n, files_of(n), state_of(n));
@@ -238,11 +254,13 @@ TEST(StoreCrash, CatchesPruningWithoutASyncBeforeTheUnlinks) {  // an old name c
   EXPECT_GT(v.half, 0u);
   CrashFs good;
   record_store(good, {1, 2, 3, 4});
-  EXPECT_EQ(0u, replay_crashes(good, {.load = safe, .go_on = {}}).half);  // ours leaves no broken one of any age
+  // Ours leaves no broken one of any age.
+  EXPECT_EQ(0u, replay_crashes(good, {.load = safe, .go_on = {}}).half);
 }
 
 TEST(StoreCrash, CatchesWayToTheFolderThatIsNotSynced) {
-  const Verdict v = without([](const CrashFs&, const CrashFs::Op& op) { return op.path == "/runs"; }, load_ours);
+  const Verdict v =
+      without([](const CrashFs&, const CrashFs::Op& op) { return op.path == "/runs"; }, load_ours);
   report("caught: folder above not synced", v);
   EXPECT_GT(v.lost, 0u);
 }
@@ -268,7 +286,8 @@ void write_folder(CrashFs& fs, const std::string& folder, const std::vector<Stor
   fs.sync_folder(folder);
 }
 
-TEST(StoreCrash, TheHandMadeSaverWithTheRightOrderPasses) {  // or the next ones would be caught for something else
+// Or the next ones would be caught for something else.
+TEST(StoreCrash, TheHandMadeSaverWithTheRightOrderPasses) {
   const auto save = [](CrashFs& fs, std::int64_t n, const std::vector<StoredFile>& files) {
     write_folder(fs, kFolder + "/.tmp-x", files);
     fs.rename(kFolder + "/.tmp-x", folder_of(n));
@@ -292,7 +311,8 @@ TEST(StoreCrash, CatchesDeletingBeforeRenaming) {
   EXPECT_GT(v.lost, 0u);
 }
 
-TEST(StoreCrash, CatchesTheManifestWrittenFirst) {  // into the final folder: a manifest is no sign that the rest is there
+// Into the final folder: a manifest is no sign that the rest is there.
+TEST(StoreCrash, CatchesTheManifestWrittenFirst) {
   const auto save = [](CrashFs& fs, std::int64_t n, std::vector<StoredFile> files) {
     std::rotate(files.begin(), files.end() - 1, files.end());
     write_folder(fs, folder_of(n), files);
@@ -313,7 +333,8 @@ TEST(StoreCrash, CatchesWritingInPlace) {
     CrashFs other;
     const Stored stored = Store("/x", other).save(1, files_of(n), state_of(n));
     same_step.back().bytes = other.read(stored.folder + "/manifest.json");
-    for (const StoredFile& f : same_step) fs.overwrite(folder + "/" + f.name, f.bytes), fs.sync_file(folder + "/" + f.name);
+    for (const StoredFile& f : same_step)
+      fs.overwrite(folder + "/" + f.name, f.bytes), fs.sync_file(folder + "/" + f.name);
   };
   const Verdict v = by_hand(save, load_ours);
   report("caught: in place", v);
@@ -321,14 +342,17 @@ TEST(StoreCrash, CatchesWritingInPlace) {
   EXPECT_EQ(0u, v.invalid);
 }
 
-TEST(StoreCrash, CatchesALoaderWithoutSums) {  // together with a lazy sync: wrong bytes are handed out; with sums they are not (above)
-  const auto data = [](const CrashFs& fs, const CrashFs::Op& op) { return is_file(fs, op) && !op.path.ends_with("manifest.json"); };
+// Together with a lazy sync: wrong bytes are handed out; with sums they are not (above).
+TEST(StoreCrash, CatchesALoaderWithoutSums) {
+  const auto data = [](const CrashFs& fs, const CrashFs::Op& op) {
+    return is_file(fs, op) && !op.path.ends_with("manifest.json");
+  };
   const Verdict v = without(data, load_trusting);
   report("caught: no sums", v);
   EXPECT_GT(v.invalid, 0u);
 }
 
-// ------------------------------------------------------------------------------------------------ operations that fail
+// ------------------------------------------------------------------------------------- operations that fail
 TEST(StoreFault, AnyFailingOperationLeavesWhatWasSaved) {
   std::size_t failed = 0, late = 0;
   for (const bool forever : {false, true})
@@ -362,11 +386,13 @@ TEST(StoreFault, AnyFailingOperationLeavesWhatWasSaved) {
       EXPECT_EQ(5, load_checked(kFolder, fs).newest);
       for (const std::string& name : fs.list(kFolder)) EXPECT_FALSE(name.starts_with(".tmp-")) << name;
     }
-  std::printf("[  COUNTS  ] failing operations: %zu saves failed, %zu committed all the same\n", failed, late);
+  std::printf("[  COUNTS  ] failing operations: %zu saves failed, %zu committed all the same\n", failed,
+              late);
   EXPECT_GT(failed, 40u);
 }
 
-// The same at the level of calls, reading ones included, on the real file system's rules (a HookFs over ours).
+// The same at the level of calls, reading ones included, on the real file system's rules (a HookFs
+// over ours).
 TEST(StoreFault, AnyFailingCallLeavesWhatWasSaved) {
   for (long k = 0, through = 0; !through; ++k) {
     CrashFs fs;
@@ -389,7 +415,8 @@ TEST(StoreFault, AnyFailingCallLeavesWhatWasSaved) {
   }
 }
 
-// A folder whose sync failed after the rename may vanish with the power: it does not count as kept, so older ones stay.
+// A folder whose sync failed after the rename may vanish with the power: it does not count as kept, so older
+// ones stay.
 TEST(StoreFault, AStateWhoseCommitFailedDoesNotCountAsKept) {
   CrashFs fs;
   Store store(kFolder, fs);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that change after they were saved: every damage is noticed, said, and costs no more than the state it hit.
+// Files that change after they were saved: every damage is noticed, said, and costs no more than the state
+// it hit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,7 +69,8 @@ TEST_F(StoreDamage, EveryFlippedBitIsNoticed) {
         byte ^= static_cast<std::byte>(1 << bit);
         std::vector<std::string> said;
         const auto newest = store.latest([&](const std::string& s) { said.push_back(s); });
-        const bool noticed = newest && number_of(*newest) == 1 && said.size() == 1 && said[0].find(file.name) != std::string::npos;
+        const bool noticed = newest && number_of(*newest) == 1 && said.size() == 1 &&
+                             said[0].find(file.name) != std::string::npos;
         byte ^= static_cast<std::byte>(1 << bit);
         ++flips, missed += !noticed;
         ASSERT_TRUE(noticed) << file.name << " byte " << at << " bit " << bit;
@@ -79,14 +81,16 @@ TEST_F(StoreDamage, EveryFlippedBitIsNoticed) {
   EXPECT_EQ(2, number_of(*store.latest()));  // all put right again
 }
 
-TEST_F(StoreDamage, ALoaderWithoutSumsMissesThem) {  // the test of the test: the flips above do reach the bytes that are handed out
+// The test of the test: the flips above do reach the bytes that are handed out.
+TEST_F(StoreDamage, ALoaderWithoutSumsMissesThem) {
   std::size_t missed = 0;
   for (const StoredFile& file : files_of(2))
     for (const std::size_t at : positions(file.bytes.size(), 100, 50)) {
       Image disk = fs_.live();
       bytes(disk, "step-2/" + file.name)[at] ^= std::byte{1};
       CrashFs fs(disk);
-      missed += fs.read(kRun + "/step-2/" + file.name) != file.bytes;  // what such a loader would have taken for good
+      // What such a loader would have taken for good.
+      missed += fs.read(kRun + "/step-2/" + file.name) != file.bytes;
     }
   EXPECT_GT(missed, 100u);
 }
@@ -98,10 +102,12 @@ TEST_F(StoreDamage, EveryLengthIsNoticed) {
     for (const std::size_t size : positions(file.bytes.size(), 1000, 100))
       expect_noticed(after([&](Image& disk) { bytes(disk, "step-2/" + file.name).resize(size); }), file.name,
                      concat(file.name, " cut to ", size));
-    expect_noticed(after([&](Image& disk) { bytes(disk, "step-2/" + file.name).push_back(std::byte{0}); }), file.name,
-                   file.name + " longer");
-    expect_noticed(after([&](Image& disk) { folder(disk, "step-2").names.erase(file.name); }), file.name, file.name + " missing");
-    expect_noticed(after([&](Image& disk) { folder(disk, "step-2/" + file.name).folder = true; }), file.name, file.name + " is a folder");
+    expect_noticed(after([&](Image& disk) { bytes(disk, "step-2/" + file.name).push_back(std::byte{0}); }),
+                   file.name, file.name + " longer");
+    expect_noticed(after([&](Image& disk) { folder(disk, "step-2").names.erase(file.name); }), file.name,
+                   file.name + " missing");
+    expect_noticed(after([&](Image& disk) { folder(disk, "step-2/" + file.name).folder = true; }), file.name,
+                   file.name + " is a folder");
   }
 }
 
@@ -109,9 +115,12 @@ TEST_F(StoreDamage, FilesOfAnotherStateAreNoticed) {
   for (const StoredFile& file : files_of(1)) {
     if (file.bytes.empty()) continue;
     const std::string name = file.name;
-    expect_noticed(after([&](Image& disk) { bytes(disk, "step-2/" + name) = bytes(disk, "step-1/" + name); }), name, name + " of step 1");
+    expect_noticed(after([&](Image& disk) { bytes(disk, "step-2/" + name) = bytes(disk, "step-1/" + name); }),
+                   name, name + " of step 1");
   }
-  const auto manifest = [&](Image& disk) { bytes(disk, "step-2/manifest.json") = bytes(disk, "step-1/manifest.json"); };
+  const auto manifest = [&](Image& disk) {
+    bytes(disk, "step-2/manifest.json") = bytes(disk, "step-1/manifest.json");
+  };
   expect_noticed(after(manifest), "manifest.json: is that of step 1", "manifest of step 1");
   const auto folder_copy = [&](Image& disk) { folder(disk, "step-2").names = folder(disk, "step-1").names; };
   expect_noticed(after(folder_copy), "manifest.json: is that of step 1", "all of step 1");
@@ -125,7 +134,8 @@ TEST_F(StoreDamage, FilesOfAnotherStateAreNoticed) {
 TEST_F(StoreDamage, SwappedFilesOfOneLengthAreNoticed) {
   CrashFs fs;
   Store store(kRun, fs);
-  std::vector<StoredFile> files{{"a", std::vector<std::byte>(700, std::byte{1})}, {"b", std::vector<std::byte>(700, std::byte{2})}};
+  std::vector<StoredFile> files{{"a", std::vector<std::byte>(700, std::byte{1})},
+                                {"b", std::vector<std::byte>(700, std::byte{2})}};
   store.save(1, files, {});
   Image disk = fs.live();
   auto& names = folder(disk, "step-1").names;

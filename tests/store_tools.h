@@ -13,10 +13,13 @@
 
 namespace rapt::test {
 
-// The files of the n-th save: one of several pages, one of several sectors, one tiny, one empty. All are another each time, sizes too.
+// The files of the n-th save: one of several pages, one of several sectors, one tiny, one empty. All are
+// another each time, sizes too.
 inline std::vector<StoredFile> files_of(std::int64_t n, std::size_t large = 9000) {
-  std::vector<StoredFile> files{{"model.safetensors", {}}, {"optimizer.safetensors", {}}, {"note", {}}, {"empty", {}}};
-  const std::size_t sizes[] = {large + static_cast<std::size_t>(n % 7), 1800 + static_cast<std::size_t>(n % 5), 3, 0};
+  std::vector<StoredFile> files{
+      {"model.safetensors", {}}, {"optimizer.safetensors", {}}, {"note", {}}, {"empty", {}}};
+  const std::size_t sizes[] = {large + static_cast<std::size_t>(n % 7),
+                               1800 + static_cast<std::size_t>(n % 5), 3, 0};
   for (std::size_t f = 0; f < files.size(); ++f) {
     std::uint64_t x = mix_key(static_cast<std::uint64_t>(n), f);
     files[f].bytes.resize(sizes[f]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device, many threads: whoever computes, made it or not, alone or in company, in a child of fork(), after an exception: the same bits.
-// The preset tsan builds these with the thread sanitizer.
+// One device, many threads: whoever computes, made it or not, alone or in company, in a child of fork(),
+// after an exception: the same bits. The preset tsan builds these with the thread sanitizer.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -70,7 +70,8 @@ TEST(Threads, AThreadOlderThanTheDeviceGivesTheSameBits) {
   EXPECT_TRUE(kept);
   EXPECT_TRUE(same(ours, theirs));
   double largest = 0, smallest = 1;
-  for (double x : ours) largest = std::max(largest, std::abs(x)), smallest = x != 0 ? std::min(smallest, std::abs(x)) : smallest;
+  for (double x : ours)
+    largest = std::max(largest, std::abs(x)), smallest = x != 0 ? std::min(smallest, std::abs(x)) : smallest;
   EXPECT_GT(largest, 0);
   EXPECT_LT(smallest, 1e-37);  // the case is one: there are products below the smallest normal number
 
@@ -80,7 +81,8 @@ TEST(Threads, AThreadOlderThanTheDeviceGivesTheSameBits) {
 
 std::vector<std::int32_t> answer(Device& device, const Checkpoint& c, int which) {
   std::vector<std::int32_t> prompt = {0};
-  for (int i = 0; i < 5 + 7 * which; ++i) prompt.push_back(static_cast<std::int32_t>(2 + (i * (which + 3)) % 27));
+  for (int i = 0; i < 5 + 7 * which; ++i)
+    prompt.push_back(static_cast<std::int32_t>(2 + (i * (which + 3)) % 27));
   GenerateOptions o;
   o.sampler.temperature = 0.8;
   o.sampler.seed = static_cast<std::uint64_t>(which);
@@ -103,7 +105,8 @@ TEST(Threads, FourSessionsAtOnceOnOneDeviceAnswerAsAlone) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i)
     threads.emplace_back([&, i] {
-      for (int round = 0; round < 10; ++round) wrong += answer(device, c, i) != alone[static_cast<std::size_t>(i)];
+      for (int round = 0; round < 10; ++round)
+        wrong += answer(device, c, i) != alone[static_cast<std::size_t>(i)];
     });
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(wrong, 0);
@@ -144,11 +147,13 @@ TEST(Threads, AForkedChildComputes) {
   const std::vector<Text> texts = texts_of(model);
   const Values plain = logits_of(device, model, texts);
   const auto same_in_child = [&] {
-    return in_child([&] { return same(logits_of(device, model, texts), plain) && device.threads() == 3 ? 0 : 1; });
+    return in_child(
+        [&] { return same(logits_of(device, model, texts), plain) && device.threads() == 3 ? 0 : 1; });
   };
   EXPECT_EQ(same_in_child(), 0);
 
-  // While another thread is in the middle of its passes: the child has neither that thread nor what it held.
+  // While another thread is in the middle of its passes: the child has neither that thread nor what
+  // it held.
   std::atomic<bool> stop{false};
   std::thread other([&] {
     while (!stop) logits_of(device, model, texts);
@@ -157,7 +162,8 @@ TEST(Threads, AForkedChildComputes) {
   stop = true;
   other.join();
 
-  // From inside a pass: the child is the thread that holds the lease. It goes on with the pass, and lets others in afterwards.
+  // From inside a pass: the child is the thread that holds the lease. It goes on with the pass, and lets
+  // others in afterwards.
   Taps taps;
   int code = -1, layer = 0;
   taps.see(site::resid_out, [&](const Tapped&) {
@@ -220,7 +226,9 @@ TEST(Threads, ATeamGoesOnWithTheThreadsThereAre) {
 struct TrainedStep {
   double loss = 0;
   Values gradients;
-  bool operator==(const TrainedStep& o) const { return std::memcmp(&loss, &o.loss, sizeof loss) == 0 && same(gradients, o.gradients); }
+  bool operator==(const TrainedStep& o) const {
+    return std::memcmp(&loss, &o.loss, sizeof loss) == 0 && same(gradients, o.gradients);
+  }
 };
 
 TrainedStep train_step(rapt::Run& run, const Model& model, const PackedBatch& packed) {
@@ -239,7 +247,8 @@ TrainedStep train_step(rapt::Run& run, const Model& model, const PackedBatch& pa
   return step;
 }
 
-// An edit that throws at its n-th call, for every n: in the forward, and where a layer is run again on the way back.
+// An edit that throws at its n-th call, for every n: in the forward, and where a layer is run again on the
+// way back.
 TEST(Threads, AfterAnExceptionARunHasTheSameBits) {
   Device device({.threads = 2});
   Recipe recipe = small_decoder();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenizers end to end: ids of real vocabularies (data files) and of small ones written here, against what the originals give.
+// Tokenizers end to end: ids of real vocabularies (data files) and of small ones written here, against what
+// the originals give.
 #include "rapt/text/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +36,8 @@ std::string slurp(const std::filesystem::path& path) {
 using TokenIds = std::vector<std::int32_t>;
 
 std::string base64(std::string_view text) {
-  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  static constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   std::uint32_t bits = 0;
   int held = 0;
@@ -47,11 +49,14 @@ std::string base64(std::string_view text) {
   }
   return out;
 }
-std::span<const std::byte> bytes(const std::string& s) { return std::as_bytes(std::span(s.data(), s.size())); }
+std::span<const std::byte> bytes(const std::string& s) {
+  return std::as_bytes(std::span(s.data(), s.size()));
+}
 
 const Json& golden() {
-  static const Json all =
-      parse_json(slurp(std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "ids.json"), "tokenizers/ids.json");
+  static const Json all = parse_json(
+      slurp(std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "ids.json"),
+      "tokenizers/ids.json");
   return all;
 }
 TokenIds ids_of(const Json& list) {
@@ -60,7 +65,8 @@ TokenIds ids_of(const Json& list) {
   return out;
 }
 
-constexpr const char* kVocabularies[] = {"bert-bge", "deepseek-llm", "gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2"};
+constexpr const char* kVocabularies[] = {"bert-bge",  "deepseek-llm", "gpt-2", "llama-bpe",
+                                         "llama-spm", "phi-3",        "qwen2"};
 std::shared_ptr<const Tokenizer> vocabulary(const std::string& name) {  // nullptr: no such file
   static std::map<std::string, std::shared_ptr<const Tokenizer>> loaded;
   const auto file = test::data_file("vocab/ggml-vocab-" + name + ".gguf");
@@ -107,7 +113,8 @@ TEST(Tokenizer, GoldenTextsGiveEqualIds) {
     if (!tokenizer) GTEST_SKIP() << test::no_data("vocab/" + file);
     ASSERT_EQ(texts.size(), want.array().size());
     for (std::size_t i = 0; i < texts.size(); ++i)
-      EXPECT_EQ(tokenizer->encode(texts[i].string()), ids_of(want.array()[i])) << file << ": " << texts[i].string();
+      EXPECT_EQ(tokenizer->encode(texts[i].string()), ids_of(want.array()[i]))
+          << file << ": " << texts[i].string();
   }
 }
 
@@ -118,7 +125,8 @@ TEST_P(Vocabulary, WrittenAndReadAgainGivesEqualIds) {
   const test::TempFolder folder;
   const std::string path = folder / "vocab.gguf";
   auto metadata = tokenizer_metadata(*tokenizer, tokenizer->size() + 3);
-  metadata.emplace_back("general.name", GgufValue::text(GetParam()));  // Phi-3's tokens swallow spaces, which only the name tells
+  // Phi-3's tokens swallow spaces, which only the name tells
+  metadata.emplace_back("general.name", GgufValue::text(GetParam()));
   write_gguf(path, metadata, {}, true);
   const TokenizerFiles files = tokenizer_files(*tokenizer, "{{ messages }}");
   const auto from_gguf = tokenizer_from_gguf(GgufFile::open(path));
@@ -128,7 +136,8 @@ TEST_P(Vocabulary, WrittenAndReadAgainGivesEqualIds) {
   for (const auto& again : {from_gguf, from_json}) {
     for (const Json& text : golden().find("texts")->array()) {
       EXPECT_EQ(again->encode(text.string()), tokenizer->encode(text.string())) << text.string();
-      EXPECT_EQ(again->frame(again->encode(text.string(), true)), tokenizer->frame(tokenizer->encode(text.string(), true)))
+      EXPECT_EQ(again->frame(again->encode(text.string(), true)),
+                tokenizer->frame(tokenizer->encode(text.string(), true)))
           << text.string();
     }
     EXPECT_EQ(again->bos, tokenizer->bos);
@@ -138,7 +147,8 @@ TEST_P(Vocabulary, WrittenAndReadAgainGivesEqualIds) {
   }
 }
 
-// No text of a user becomes a control token, whole or in parts; trusted text does, also where it meets the user's.
+// No text of a user becomes a control token, whole or in parts; trusted text does, also where it meets
+// the user's.
 TEST_P(Vocabulary, UserTextNeverBecomesControl) {
   const auto tokenizer = vocabulary(GetParam());
   if (!tokenizer) GTEST_SKIP() << test::no_data(GetParam());
@@ -147,12 +157,15 @@ TEST_P(Vocabulary, UserTextNeverBecomesControl) {
     if (tokenizer->role(id) != Tokenizer::Role::control) continue;
     ++controls;
     const std::string& text = tokenizer->text_of(id);
-    for (const std::int32_t got : tokenizer->encode("x " + text + text)) EXPECT_NE(tokenizer->role(got), Tokenizer::Role::control) << text;
+    for (const std::int32_t got : tokenizer->encode("x " + text + text))
+      EXPECT_NE(tokenizer->role(got), Tokenizer::Role::control) << text;
     EXPECT_EQ(tokenizer->encode(text, true), TokenIds{id}) << text;
     const std::size_t half = text.size() / 2;
-    const TextPiece split[] = {{std::string_view(text).substr(0, half), true}, {std::string_view(text).substr(half), false}};
+    const TextPiece split[] = {{std::string_view(text).substr(0, half), true},
+                               {std::string_view(text).substr(half), false}};
     for (const std::int32_t got : tokenizer->encode(split)) EXPECT_NE(got, id) << text;
-    const TextPiece both[] = {{std::string_view(text).substr(0, half), true}, {std::string_view(text).substr(half), true}};
+    const TextPiece both[] = {{std::string_view(text).substr(0, half), true},
+                              {std::string_view(text).substr(half), true}};
     EXPECT_EQ(tokenizer->encode(both), TokenIds{id});
   }
   EXPECT_GT(controls, 0);
@@ -183,10 +196,11 @@ TEST(Tokenizer, SmallOnesGiveTheIdsOfTheirOriginals) {
     const std::string& name = small.find("name")->string();
     SCOPED_TRACE(name);
     std::string blob = small.find("model") ? base64(small.find("model")->string()) : "";
-    const auto tokenizer =
-        small.find("json") ? tokenizer_from_json(small.find("json")->string(), "", name) : tokenizer_from_sentencepiece(bytes(blob), name);
+    const auto tokenizer = small.find("json") ? tokenizer_from_json(small.find("json")->string(), "", name)
+                                              : tokenizer_from_sentencepiece(bytes(blob), name);
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      EXPECT_EQ(tokenizer->encode(texts[i].string()), ids_of(small.find("ids")->array()[i])) << texts[i].string();
+      EXPECT_EQ(tokenizer->encode(texts[i].string()), ids_of(small.find("ids")->array()[i]))
+          << texts[i].string();
     }
     if (const Json* framed = small.find("framed")) {
       EXPECT_EQ(tokenizer->frame(tokenizer->encode(texts[3].string())), ids_of(*framed));
@@ -207,7 +221,8 @@ TEST(Tokenizer, MergesByRankWithByteFallbackAndUnknown) {
   EXPECT_EQ(t->encode("aabbcc"), (TokenIds{0, 3, 1, 2, 2}));
   EXPECT_EQ(t->encode("\u00e9"), (TokenIds{5, 6}));
   EXPECT_EQ(t->encode("xyab"), (TokenIds{7, 3}));  // unknown neighbours are one
-  EXPECT_EQ(t->encode("bcaba"), (TokenIds{1, 9, 0}));  // an added token that is not special is found in any text
+  // An added token that is not special is found in any text.
+  EXPECT_EQ(t->encode("bcaba"), (TokenIds{1, 9, 0}));
   EXPECT_EQ(t->encode("a<|x|>b", true), (TokenIds{0, 8, 1}));
   EXPECT_EQ(t->stops, TokenIds{8});
   EXPECT_EQ(t->decode(TokenIds{4, 8, 5, 6}), "abc\u00e9");
@@ -233,9 +248,10 @@ TEST(Tokenizer, StreamWaitsForTheRestOfACharacter) {
 }
 
 TEST(Tokenizer, FlagsOfAddedTokens) {
-  const auto t = tokenizer_from_json(R"({"model":{"type":"BPE","vocab":{" ":0,"a":1,"b":2},"merges":[]},"added_tokens":[
+  const auto t =
+      tokenizer_from_json(R"({"model":{"type":"BPE","vocab":{" ":0,"a":1,"b":2},"merges":[]},"added_tokens":[
     {"id":3,"content":"<l>","lstrip":true},{"id":4,"content":"<r>","rstrip":true},{"id":5,"content":"ab","single_word":true},{"id":6,"content":"<l><r>"}]})",
-                                     "", "flags");
+                          "", "flags");
   EXPECT_EQ(t->encode("a  <l> a"), (TokenIds{1, 3, 0, 1}));
   EXPECT_EQ(t->encode("a <r>\n\t a"), (TokenIds{1, 0, 4, 1}));
   EXPECT_EQ(t->encode("ab aab ab"), (TokenIds{5, 0, 1, 1, 2, 0, 5}));
@@ -243,18 +259,21 @@ TEST(Tokenizer, FlagsOfAddedTokens) {
 }
 
 TEST(Tokenizer, WordPieceKeepsToTheRules) {
-  const auto t = tokenizer_from_vocab_txt("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nrun\n##ning\n!\n\u6f22\ne\n",
-                                          Json(Json::Object{}), "vocab.txt");
+  const auto t = tokenizer_from_vocab_txt(
+      "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nrun\n##ning\n!\n\u6f22\ne\n",
+      Json(Json::Object{}), "vocab.txt");
   EXPECT_EQ(t->encode("Unaffable RUNNING!"), (TokenIds{5, 6, 7, 8, 9, 10}));
   EXPECT_EQ(t->encode("unaffables run"), (TokenIds{1, 8}));          // all of a word or nothing
-  EXPECT_EQ(t->encode("run\u6f22\u00e9\x0brun"), (TokenIds{8, 11, 1}));  // Chinese stands alone, VT goes without a trace
+  // Chinese stands alone, VT goes without a trace
+  EXPECT_EQ(t->encode("run\u6f22\u00e9\x0brun"), (TokenIds{8, 11, 1}));
   EXPECT_EQ(t->frame(t->encode("run")), (TokenIds{2, 8, 3}));
   EXPECT_EQ(t->encode(std::string(101, 'e')), TokenIds{1});
   EXPECT_EQ(t->decode(TokenIds{5, 6, 7, 8, 9, 10}), "unaffable running!");
 }
 
 TEST(Tokenizer, OldFilesOfAFolder) {
-  const std::string vocab = R"({"a":0,"b":1,"ab":2,"\u0120":3,"\u0120ab":4,"<|endoftext|>":5})", merges = "#version: 0.2\na b\n\u0120 ab\n";
+  const std::string vocab = R"({"a":0,"b":1,"ab":2,"\u0120":3,"\u0120ab":4,"<|endoftext|>":5})",
+                    merges = "#version: 0.2\na b\n\u0120 ab\n";
   const auto t = tokenizer_from_bpe_files(vocab, merges, Json(Json::Object{}), "folder");
   EXPECT_EQ(t->encode("ab ab"), (TokenIds{2, 4}));
   EXPECT_EQ(t->eos, 5);
@@ -301,11 +320,13 @@ TEST(Unicode, NormalForms) {
   EXPECT_EQ(unicode::normalize("a\xff", Form::nfc), "a\uFFFD");
 }
 
-// For tests/golden/compare_tokenizers.py: encodes documents (length u32, bytes) and writes ids (count u32, came back u32, ids).
+// For tests/golden/compare_tokenizers.py: encodes documents (length u32, bytes) and writes ids (count u32,
+// came back u32, ids).
 TEST(TokenizerBatch, Documents) {
-  const char *tokenizer_path = std::getenv("RAPT_BATCH_TOKENIZER"), *documents = std::getenv("RAPT_BATCH_DOCUMENTS"),
-             *ids_path = std::getenv("RAPT_BATCH_IDS");
-  if (!tokenizer_path || !documents || !ids_path) GTEST_SKIP() << "only for compare_tokenizers.py (RAPT_BATCH_TOKENIZER is not set)";
+  const char *tokenizer_path = std::getenv("RAPT_BATCH_TOKENIZER"),
+             *documents = std::getenv("RAPT_BATCH_DOCUMENTS"), *ids_path = std::getenv("RAPT_BATCH_IDS");
+  if (!tokenizer_path || !documents || !ids_path)
+    GTEST_SKIP() << "only for compare_tokenizers.py (RAPT_BATCH_TOKENIZER is not set)";
   const auto tokenizer = open_tokenizer(tokenizer_path);
   const std::string all = slurp(documents);
   std::ofstream out(ids_path, std::ios::binary);
@@ -315,9 +336,11 @@ TEST(TokenizerBatch, Documents) {
     ASSERT_LE(size, all.size() - at - 4);
     const std::string_view text(all.data() + at + 4, size);
     const auto ids = tokenizer->encode(text);
-    const std::uint32_t head[2] = {static_cast<std::uint32_t>(ids.size()), tokenizer->decode(ids) == text ? 1u : 0u};
+    const std::uint32_t head[2] = {static_cast<std::uint32_t>(ids.size()),
+                                   tokenizer->decode(ids) == text ? 1u : 0u};
     out.write(reinterpret_cast<const char*>(head), sizeof head);
-    out.write(reinterpret_cast<const char*>(ids.data()), static_cast<std::streamsize>(ids.size() * sizeof ids[0]));
+    out.write(reinterpret_cast<const char*>(ids.data()),
+              static_cast<std::streamsize>(ids.size() * sizeof ids[0]));
     at += 4 + size;
   }
   ASSERT_TRUE(out.good());

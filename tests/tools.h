@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What many tests need: the message of the error that something ends in, a value that a file must have, a folder that goes away again, a file with a text.
+// What many tests need: the message of the error that something ends in, a value that a file must have, a
+// folder that goes away again, a file with a text.
 #pragma once
 #include <unistd.h>
 
@@ -24,7 +25,9 @@ std::string error_of(F&& f) {  // "" where there is none
   return "";
 }
 
-inline bool holds(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
+inline bool holds(const std::string& text, const std::string& words) {
+  return text.find(words) != std::string::npos;
+}
 
 inline const Json& need(const Json& json, std::string_view key) {
   const Json* found = json.find(key);

@@ -13,11 +13,16 @@
 namespace rapt::test {
 namespace {
 
-std::filesystem::path golden_folder() { return std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden" / "families"; }
+std::filesystem::path golden_folder() {
+  return std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden" / "families";
+}
 
-Tensor run_one(rapt::Run& run, const Model& model, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& types,
-               const std::vector<std::int32_t>& source, KvCache* cache, Dim past) {
-  Batch batch{.tokens = tokens, .sequences = {{.first = 0, .count = static_cast<Dim>(tokens.size()), .past = past}}, .types = types};
+Tensor run_one(rapt::Run& run, const Model& model, const std::vector<std::int32_t>& tokens,
+               const std::vector<std::int32_t>& types, const std::vector<std::int32_t>& source,
+               KvCache* cache, Dim past) {
+  Batch batch{.tokens = tokens,
+              .sequences = {{.first = 0, .count = static_cast<Dim>(tokens.size()), .past = past}},
+              .types = types};
   Batch from{.tokens = source, .sequences = {{.first = 0, .count = static_cast<Dim>(source.size())}}};
   return forward(run, model, batch, source.empty() ? nullptr : &from, cache);
 }
@@ -131,7 +136,8 @@ std::vector<std::int32_t> toy_greedy(const Toy& toy, const Checkpoint& c, Device
   Dim past = 0;
   while (out.size() < steps) {
     rapt::Run run(device);
-    const Tensor y = run_one(run, *c.model, next, {}, past == 0 ? source : std::vector<std::int32_t>{}, &cache, past);
+    const Tensor y =
+        run_one(run, *c.model, next, {}, past == 0 ? source : std::vector<std::int32_t>{}, &cache, past);
     past += static_cast<Dim>(next.size());
     const Dim row = y.rows() - 1, V = y.last();
     std::int32_t best = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Toy checkpoints of tests/golden/families: written as folders the way Hugging Face saves them, values by the tensors' names.
+// Toy checkpoints of tests/golden/families: written as folders the way Hugging Face saves them, values by
+// the tensors' names.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -41,6 +42,7 @@ std::vector<std::int32_t> ids_of(const Json& list);
 // max |difference| between the stored rows and what a checkpoint computes; infinity for NaN.
 double toy_distance(const Toy& toy, const Checkpoint& checkpoint, Device& device);
 // Greedy tokens through a cache, one at a time.
-std::vector<std::int32_t> toy_greedy(const Toy& toy, const Checkpoint& checkpoint, Device& device, std::size_t steps);
+std::vector<std::int32_t> toy_greedy(const Toy& toy, const Checkpoint& checkpoint, Device& device,
+                                     std::size_t steps);
 
 }  // namespace rapt::test

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training as a whole: it learns, it resumes bit for bit, nothing that is not finite reaches the weights, and what it does about bad steps.
+// Training as a whole: it learns, it resumes bit for bit, nothing that is not finite reaches the weights,
+// and what it does about bad steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,9 @@ using testing::HasSubstr;
 // Sequences in which each token follows from the one before it; every twelfth is drawn.
 class Chain : public TrainData {
  public:
-  explicit Chain(Dim sequences = 6, Dim length = 17) : sequences_(sequences), length_(length) { vocab = kVocab; }
+  explicit Chain(Dim sequences = 6, Dim length = 17) : sequences_(sequences), length_(length) {
+    vocab = kVocab;
+  }
   static constexpr Dim kVocab = 13;
 
   TrainBatch batch(std::uint64_t number) const override { return make(number + 1); }
@@ -39,13 +42,16 @@ class Chain : public TrainData {
     TrainBatch b;
     for (Dim n = 0; n < sequences_; ++n) {
       const Dim length = length_ - n % 3;  // odd lengths side by side
-      b.sequences.push_back(
-          {.first = static_cast<Dim>(b.tokens.size()), .count = length, .id = key * 1000 + static_cast<std::uint64_t>(n)});
+      b.sequences.push_back({.first = static_cast<Dim>(b.tokens.size()),
+                             .count = length,
+                             .id = key * 1000 + static_cast<std::uint64_t>(n)});
       std::int32_t last = 0;
       for (Dim i = 0; i <= length; ++i) {
-        const std::int32_t next = i % 12 == 0 ? static_cast<std::int32_t>(random_below(kVocab, mix_key(key, static_cast<std::uint64_t>(n)),
-                                                                                       static_cast<std::uint64_t>(i)))
-                                              : static_cast<std::int32_t>((3 * last + 1) % kVocab);
+        const std::int32_t next =
+            i % 12 == 0
+                ? static_cast<std::int32_t>(random_below(kVocab, mix_key(key, static_cast<std::uint64_t>(n)),
+                                                         static_cast<std::uint64_t>(i)))
+                : static_cast<std::int32_t>((3 * last + 1) % kVocab);
         if (i < length) b.tokens.push_back(next);
         if (i > 0) b.targets.push_back(next);
         last = next;
@@ -58,7 +64,8 @@ class Chain : public TrainData {
 };
 
 Recipe small(const std::string& preset_name = "gpt-char", std::vector<std::string> more = {}) {
-  more.insert(more.begin(), {"width=24", "layers=2", "heads=3", "ffn=40", concat("vocab=", Chain::kVocab), "context=32"});
+  more.insert(more.begin(),
+              {"width=24", "layers=2", "heads=3", "ffn=40", concat("vocab=", Chain::kVocab), "context=32"});
   return with_settings(preset(preset_name), more);
 }
 
@@ -95,7 +102,8 @@ TEST(Train, LearnsAChain) {
   const Judgement after = trainer.judge();
   EXPECT_LT(after.loss, 0.6);
   EXPECT_GT(after.accuracy, 0.8);
-  EXPECT_EQ(after.counted, static_cast<Dim>(data.held_out_batch(0).tokens.size() + data.held_out_batch(1).tokens.size()));
+  EXPECT_EQ(after.counted,
+            static_cast<Dim>(data.held_out_batch(0).tokens.size() + data.held_out_batch(1).tokens.size()));
 }
 
 // Judged by hand: the loss of a batch as its definition says.
@@ -111,7 +119,8 @@ TEST(Train, JudgesAsTheDefinitionSays) {
     rapt::Run run(device);
     const Tensor logits = forward(run, model, Batch{.tokens = b.tokens, .sequences = b.sequences});
     for (Dim r = 0; r < logits[0]; ++r) {
-      double total = 0, top = -1e30, at_target = logits.as<float>()[r * logits[1] + b.targets[static_cast<std::size_t>(r)]];
+      double total = 0, top = -1e30,
+             at_target = logits.as<float>()[r * logits[1] + b.targets[static_cast<std::size_t>(r)]];
       for (Dim c = 0; c < logits[1]; ++c)
         total += std::exp(static_cast<double>(logits.as<float>()[r * logits[1] + c])),
             top = std::max<double>(top, logits.as<float>()[r * logits[1] + c]);
@@ -125,14 +134,15 @@ TEST(Train, JudgesAsTheDefinitionSays) {
   EXPECT_DOUBLE_EQ(j.accuracy, right / count);
 }
 
-// ------------------------------------------------------------------------------------------------ exact resume
+// --------------------------------------------------------------------------------------------- exact resume
 struct Outcome {
   std::vector<std::byte> weights;
   std::vector<double> losses;
 };
 
 // `stops`: the run is thrown away after so many steps and a new one goes on from its folder.
-Outcome run_with_stops(const Recipe& recipe, const TrainOptions& o, const std::vector<Dim>& stops, const std::vector<int>& threads) {
+Outcome run_with_stops(const Recipe& recipe, const TrainOptions& o, const std::vector<Dim>& stops,
+                       const std::vector<int>& threads) {
   TempFolder folder;
   Outcome out;
   const Chain data;
@@ -168,7 +178,8 @@ TEST(Train, ResumesBitForBit) {
   };
   const Case cases[] = {
       {"adamw", small("gpt-char", {"dropout=0.1"}), OptimizerOptions::Kind::adamw, false, 1, 0},
-      {"adam, recompute, accumulate", small("llama3", {"kv_heads=1"}), OptimizerOptions::Kind::adam, true, 3, 0},
+      {"adam, recompute, accumulate", small("llama3", {"kv_heads=1"}), OptimizerOptions::Kind::adam, true, 3,
+       0},
       {"sgd", small("gpt2", {"dropout=0.2"}), OptimizerOptions::Kind::sgd, false, 1, 0.9},
       {"muon", small("qwen3-gate-g1", {"kv_heads=3"}), OptimizerOptions::Kind::muon, false, 1, 0},
       {"bf16", small("gpt2"), OptimizerOptions::Kind::adamw, false, 1, 0, Precision::bf16},
@@ -188,20 +199,23 @@ TEST(Train, ResumesBitForBit) {
     const Outcome stopped = run_with_stops(c.recipe, o, {1, 13, 18, 39}, {2, 1, 2});
     ASSERT_EQ(straight.losses, stopped.losses) << c.name;
     ASSERT_EQ(straight.weights.size(), stopped.weights.size()) << c.name;
-    EXPECT_EQ(std::memcmp(straight.weights.data(), stopped.weights.data(), straight.weights.size()), 0) << c.name;
+    EXPECT_EQ(std::memcmp(straight.weights.data(), stopped.weights.data(), straight.weights.size()), 0)
+        << c.name;
     if (c.precision != Precision::bf16) continue;
     if (c.recompute) EXPECT_EQ(bf16.weights, straight.weights);  // of the case before it
     bf16 = straight;
   }
 }
 
-// The gradient of a whole model: bf16 is as far off as eight bits say, f32 is not, and what judges stays f32.
+// The gradient of a whole model: bf16 is as far off as eight bits say, f32 is not, and what judges
+// stays f32.
 TEST(Train, GradientsThroughProductsOfBf16) {
   const Chain data;
   const TrainBatch b = data.batch(0);
   std::vector<std::vector<double>> gradients;
   std::vector<double> losses;
-  for (const auto& [isa, precision] : {std::pair{"f64", Precision::f32}, {"", Precision::f32}, {"", Precision::bf16}}) {
+  for (const auto& [isa, precision] :
+       {std::pair{"f64", Precision::f32}, {"", Precision::f32}, {"", Precision::bf16}}) {
     Device device({.threads = 1, .isa = isa});
     Model model(small("gpt2"), device.real);
     init(model, 1);
@@ -221,7 +235,8 @@ TEST(Train, GradientsThroughProductsOfBf16) {
   const auto nmse = [&](const std::vector<double>& got) {
     double error = 0, power = 0;
     for (std::size_t i = 0; i < got.size(); ++i)
-      error += (got[i] - gradients[0][i]) * (got[i] - gradients[0][i]), power += gradients[0][i] * gradients[0][i];
+      error += (got[i] - gradients[0][i]) * (got[i] - gradients[0][i]),
+          power += gradients[0][i] * gradients[0][i];
     return error / power;
   };
   EXPECT_LT(nmse(gradients[1]), 1e-9);
@@ -265,7 +280,8 @@ TEST(Train, RefusesAStateOfAnotherRun) {
   EXPECT_THAT(resume(small("gpt-char", {"ffn=48"}), o), HasSubstr("another recipe"));
   TrainOptions other = o;
   other.optimizer.rate = 3e-3;
-  EXPECT_THAT(resume(small(), other), AllOf(HasSubstr("optimizer.rate"), HasSubstr("0.01"), HasSubstr("0.003")));
+  EXPECT_THAT(resume(small(), other),
+              AllOf(HasSubstr("optimizer.rate"), HasSubstr("0.01"), HasSubstr("0.003")));
   other = o;
   other.precision = Precision::bf16;
   EXPECT_THAT(resume(small(), other), AllOf(HasSubstr("precision"), HasSubstr("f32"), HasSubstr("bf16")));
@@ -274,13 +290,15 @@ TEST(Train, RefusesAStateOfAnotherRun) {
   EXPECT_EQ(resume(small(), other), "");
 }
 
-// More steps than before are a longer run: the rate goes on as the longer schedule says, and that is told where it matters.
+// More steps than before are a longer run: the rate goes on as the longer schedule says, and that is told
+// where it matters.
 TEST(Train, AFinishedRunMayGoOn) {
   for (const Schedule::Kind kind : {Schedule::Kind::constant, Schedule::Kind::cosine}) {
     TempFolder folder;
     Device device({.threads = 1});
     const Chain data;
-    const auto run = [&](Dim steps, const std::string& where, std::vector<std::string>& said, std::vector<double>& rates) {
+    const auto run = [&](Dim steps, const std::string& where, std::vector<std::string>& said,
+                         std::vector<double>& rates) {
       TrainOptions o = options(steps);
       o.schedule.kind = kind;
       o.schedule.warmup = 0;
@@ -307,8 +325,10 @@ TEST(Train, AFinishedRunMayGoOn) {
       continue;
     }
     ASSERT_EQ(said.size(), 2u);
-    EXPECT_THAT(said[0], AllOf(HasSubstr("steps = 6 before, 9 now"), HasSubstr("from step 7 on"), HasSubstr("other bits")));
-    EXPECT_THAT(test::error_of([&] { run(7, folder / "a", said, rates); }), HasSubstr("steps = 9, now it is 7"));
+    EXPECT_THAT(said[0], AllOf(HasSubstr("steps = 6 before, 9 now"), HasSubstr("from step 7 on"),
+                               HasSubstr("other bits")));
+    EXPECT_THAT(test::error_of([&] { run(7, folder / "a", said, rates); }),
+                HasSubstr("steps = 9, now it is 7"));
   }
 }
 
@@ -329,8 +349,8 @@ TEST(Train, AStateKnowsItsInstructionSet) {
   }
   ASSERT_EQ(said.size(), 3u);
   EXPECT_THAT(said[0], HasSubstr("goes on from"));
-  EXPECT_THAT(said[1],
-              AllOf(HasSubstr("was computed with " + isas[0]), HasSubstr("computes with " + isas[1]), HasSubstr("not to the bits")));
+  EXPECT_THAT(said[1], AllOf(HasSubstr("was computed with " + isas[0]), HasSubstr("computes with " + isas[1]),
+                             HasSubstr("not to the bits")));
   EXPECT_THAT(said[2], HasSubstr("goes on from"));
 }
 
@@ -387,8 +407,11 @@ TEST(TrainMemory, CountsEveryNumber) {
   EXPECT_EQ(m.total(), 4 * n * (1 + 1 + 2 + 5));
   check_train_memory(r, {}, DType::f32, 0);  // not known: tried
   check_train_memory(r, {}, DType::f32, static_cast<std::uint64_t>(m.total()));
-  EXPECT_THAT(test::error_of([&] { check_train_memory(resolve(preset("llama3")), {}, DType::f32, std::uint64_t{22} << 30); }),
-              AllOf(HasSubstr("8.03 B weights take 269"), HasSubstr("22 GiB are available"), HasSubstr("--set width=")));
+  EXPECT_THAT(test::error_of([&] {
+                check_train_memory(resolve(preset("llama3")), {}, DType::f32, std::uint64_t{22} << 30);
+              }),
+              AllOf(HasSubstr("8.03 B weights take 269"), HasSubstr("22 GiB are available"),
+                    HasSubstr("--set width=")));
 }
 
 // From a few rows to the whole batch.
@@ -405,7 +428,8 @@ TEST(TrainMemory, AStepIsEstimatedFromFewRows) {
     const double whole = trainer.step_bytes(1 << 20);  // measured
     EXPECT_NEAR(trainer.step_bytes(), whole, 0.05 * whole) << recompute;
     EXPECT_EQ(weights_of(model), before);
-    const auto enough = static_cast<std::uint64_t>(1.1 * whole + train_memory(model.recipe, o.optimizer).saving);
+    const auto enough =
+        static_cast<std::uint64_t>(1.1 * whole + train_memory(model.recipe, o.optimizer).saving);
     trainer.check_memory(enough);
     trainer.check_memory(0);
     const std::string why = test::error_of([&] { trainer.check_memory(enough / 2); });
@@ -496,7 +520,8 @@ TEST(Train, NothingThatIsNotFiniteReachesTheWeights) {
   const double values[] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
                            -std::numeric_limits<double>::infinity()};
   int injected = 0;
-  for (const auto where : {Broken::Where::loss, Broken::Where::backward_weights, Broken::Where::backward_input})
+  for (const auto where :
+       {Broken::Where::loss, Broken::Where::backward_weights, Broken::Where::backward_input})
     for (const double value : values)
       for (const int at : {0, 3, 8}) {
         broken = {where, value, at};
@@ -515,10 +540,12 @@ TEST(Train, NothingThatIsNotFiniteReachesTheWeights) {
           ++injected;
           EXPECT_THAT(r.why, HasSubstr("not finite"));
           EXPECT_EQ(before, weights_of(model));
-          EXPECT_EQ(trainer.state().find("optimizer_steps")->integer(), state.find("optimizer_steps")->integer());
+          EXPECT_EQ(trainer.state().find("optimizer_steps")->integer(),
+                    state.find("optimizer_steps")->integer());
         }
         for (const Weight& w : model.weights)
-          for (Dim e = 0; e < w.size(); ++e) ASSERT_TRUE(std::isfinite(w.get(e / w.cols, e % w.cols))) << w.name;
+          for (Dim e = 0; e < w.size(); ++e)
+            ASSERT_TRUE(std::isfinite(w.get(e / w.cols, e % w.cols))) << w.name;
         EXPECT_EQ(trainer.steps(), 11);  // one of twelve was thrown away, the others went through
       }
   EXPECT_EQ(injected, 27);
@@ -550,7 +577,8 @@ TEST(Train, ASpikeIsSkippedAndLogged) {
     TrainBatch batch(std::uint64_t number) const override {
       TrainBatch b = Chain::batch(number);
       if (number == 60)
-        for (std::size_t i = 0; i < b.targets.size(); ++i) b.targets[i] = static_cast<std::int32_t>((b.targets[i] + 5) % kVocab);
+        for (std::size_t i = 0; i < b.targets.size(); ++i)
+          b.targets[i] = static_cast<std::int32_t>((b.targets[i] + 5) % kVocab);
       return b;
     }
   };
@@ -578,7 +606,8 @@ TEST(Train, ASpikeIsSkippedAndLogged) {
   EXPECT_THAT(said, testing::Contains(AllOf(HasSubstr("batch 60"), HasSubstr("deviations above"))));
 }
 
-// A batch with less to learn from has a gradient some times as long: that is not a spike, however calm the steps before it were.
+// A batch with less to learn from has a gradient some times as long: that is not a spike, however calm the
+// steps before it were.
 TEST(Train, AShortBatchIsNoSpike) {
   class Short : public Chain {
    public:
@@ -625,8 +654,11 @@ TEST(Train, RepeatedFailuresGoBackAndThenStop) {
   TrainEvents events;
   events.say = [&](const std::string& text) { said.push_back(text); };
   const std::string error = test::error_of([&] { train(trainer, o, store, events, kNever); });
-  EXPECT_THAT(error, AllOf(HasSubstr("went back 3 times"), HasSubstr("not finite"), HasSubstr("optimizer.rate")));
-  EXPECT_EQ(std::count_if(said.begin(), said.end(), [](const std::string& s) { return s.starts_with("goes back to step 30"); }), 3);
+  EXPECT_THAT(error,
+              AllOf(HasSubstr("went back 3 times"), HasSubstr("not finite"), HasSubstr("optimizer.rate")));
+  EXPECT_EQ(std::count_if(said.begin(), said.end(),
+                          [](const std::string& s) { return s.starts_with("goes back to step 30"); }),
+            3);
   // Nothing is lost: the last state is whole, with finite weights.
   const std::optional<Stored> last = store.latest();
   ASSERT_TRUE(last);
@@ -638,7 +670,8 @@ TEST(Train, GoingBackPassesTheBadBatchesAndRunsOn) {
    public:
     TrainBatch batch(std::uint64_t number) const override {
       TrainBatch b = Chain::batch(number);
-      if (number >= 25 && number < 28) b.counted = 0;  // nothing to learn from: as bad as a loss that is not finite
+      // Nothing to learn from: as bad as a loss that is not finite.
+      if (number >= 25 && number < 28) b.counted = 0;
       return b;
     }
   };
@@ -684,7 +717,8 @@ TEST(Train, TheResultMayBeTheMeanOfTheLastStates) {
   EXPECT_TRUE(train(trainer, o, store, events, kNever));
   trainer.finish(store);
   const Weight& w = model.weight("decoder.1.ffn.up.weight");
-  for (Dim e = 0; e < w.size(); ++e) ASSERT_NEAR(w.get(e / w.cols, e % w.cols), sum[static_cast<std::size_t>(e)], 1e-7);
+  for (Dim e = 0; e < w.size(); ++e)
+    ASSERT_NEAR(w.get(e / w.cols, e % w.cols), sum[static_cast<std::size_t>(e)], 1e-7);
 }
 
 TEST(Train, RefusesDataThatDoesNotFitTheRecipe) {
@@ -713,8 +747,11 @@ TEST(TrainOptions, JsonInAndOut) {
   const TrainOptions back = parse_train_options(parse_json(train_options_json(o).dump()), "test");
   EXPECT_EQ(train_options_json(back), train_options_json(o));
   EXPECT_EQ(back.schedule.total, 77);
-  const auto error = [](const char* text) { return test::error_of([&] { parse_train_options(parse_json(text), "train"); }); };
-  EXPECT_THAT(error("{\"optimiser\": {\"rate\": 1}}"), AllOf(HasSubstr("optimiser.rate"), HasSubstr("optimizer.rate")));
+  const auto error = [](const char* text) {
+    return test::error_of([&] { parse_train_options(parse_json(text), "train"); });
+  };
+  EXPECT_THAT(error("{\"optimiser\": {\"rate\": 1}}"),
+              AllOf(HasSubstr("optimiser.rate"), HasSubstr("optimizer.rate")));
   EXPECT_THAT(error("{\"steps\": 0}"), HasSubstr("between 1"));
   EXPECT_THAT(error("{\"steps\": 1.5}"), HasSubstr("whole"));
   EXPECT_THAT(error("{\"schedule.kind\": \"cosin\"}"), HasSubstr("cosine"));
@@ -724,8 +761,10 @@ TEST(TrainOptions, JsonInAndOut) {
 
 TEST(RecipeSettings, ReachEveryPlace) {
   const Recipe r = with_settings(
-      preset("llama3"), std::vector<std::string>{"width=96", "layers=3", "heads=6", "kv_heads=2", "head_dim=16", "ffn=100", "dropout=0.25",
-                                                 "decoder.kinds.L.parts[0].self.window=9", "head.tied=true", "name=mine"});
+      preset("llama3"),
+      std::vector<std::string>{"width=96", "layers=3", "heads=6", "kv_heads=2", "head_dim=16", "ffn=100",
+                               "dropout=0.25", "decoder.kinds.L.parts[0].self.window=9", "head.tied=true",
+                               "name=mine"});
   EXPECT_EQ(r.width, 96);
   EXPECT_EQ(r.name, "mine");
   EXPECT_EQ(r.decoder->layers, 3);

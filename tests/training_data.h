@@ -19,14 +19,16 @@ using Ids = std::vector<std::int32_t>;
 
 inline bool same(const TrainBatch& a, const TrainBatch& b) {
   const auto equal = [](const std::vector<Sequence>& x, const std::vector<Sequence>& y) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(),
-                      [](const Sequence& s, const Sequence& t) { return s.first == t.first && s.count == t.count && s.id == t.id; });
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const Sequence& s, const Sequence& t) {
+      return s.first == t.first && s.count == t.count && s.id == t.id;
+    });
   };
   return a.tokens == b.tokens && a.targets == b.targets && a.source == b.source && a.counted == b.counted &&
          equal(a.sequences, b.sequences) && equal(a.source_sequences, b.source_sequences);
 }
 
-// What every kind of data promises: rows without gaps, targets inside the vocabulary, batches that do not depend on who asks when.
+// What every kind of data promises: rows without gaps, targets inside the vocabulary, batches that do not
+// depend on who asks when.
 inline void check_data(const TrainData& data, const DataOptions& o, std::uint64_t batches = 24) {
   std::set<std::uint64_t> names;
   const auto check = [&](const TrainBatch& b) {
@@ -44,7 +46,8 @@ inline void check_data(const TrainData& data, const DataOptions& o, std::uint64_
     EXPECT_EQ(b.targets.size(), classes ? b.sequences.size() : b.tokens.size());
     for (const std::int32_t t : b.tokens) EXPECT_TRUE(t >= 0 && t < data.vocab);
     for (const std::int32_t t : b.targets) EXPECT_TRUE(t >= -1 && t < (classes ? data.classes : data.vocab));
-    EXPECT_EQ(b.counted, std::count_if(b.targets.begin(), b.targets.end(), [](std::int32_t t) { return t >= 0; }));
+    EXPECT_EQ(b.counted,
+              std::count_if(b.targets.begin(), b.targets.end(), [](std::int32_t t) { return t >= 0; }));
     EXPECT_GT(b.counted, 0);
     EXPECT_EQ(b.source_sequences.size(), data.objective == Objective::translation ? b.sequences.size() : 0u);
     row = 0;
@@ -89,7 +92,8 @@ inline void check_data(const TrainData& data, const DataOptions& o, std::uint64_
   int different = 0;
   for (std::uint64_t i = 0; i < batches; ++i) different += !same(elsewhere->batch(i), in_order[i]);
   EXPECT_GT(different, static_cast<int>(batches) / 2);
-  for (Dim i = 0; i < data.held_out(); ++i) EXPECT_TRUE(same(elsewhere->held_out_batch(i), data.held_out_batch(i)));
+  for (Dim i = 0; i < data.held_out(); ++i)
+    EXPECT_TRUE(same(elsewhere->held_out_batch(i), data.held_out_batch(i)));
 }
 
 // Words of our own, always the same.
@@ -97,24 +101,29 @@ inline std::string words(int n, std::uint64_t key) {
   static const char* const kWords[] = {"ein", "kleiner", "Hund", "läuft", "über",  "die",  "Straße",
                                        "und", "bellt",   "laut", "heute", "nicht", "mehr", "gern"};
   std::string out;
-  for (int i = 0; i < n; ++i) out += (i ? " " : "") + std::string(kWords[random_below(14, key, static_cast<std::uint64_t>(i))]);
+  for (int i = 0; i < n; ++i)
+    out += (i ? " " : "") + std::string(kWords[random_below(14, key, static_cast<std::uint64_t>(i))]);
   return out;
 }
 
 inline std::string long_text(int lines) {
   std::string text;
-  for (int i = 0; i < lines; ++i) text += words(3 + i % 9, static_cast<std::uint64_t>(i)) + (i % 5 == 4 ? ".\n\n" : ".\n");
+  for (int i = 0; i < lines; ++i)
+    text += words(3 + i % 9, static_cast<std::uint64_t>(i)) + (i % 5 == 4 ? ".\n\n" : ".\n");
   return text;
 }
 
 inline Ids row(const TrainBatch& b, std::size_t s) {
-  return Ids(b.tokens.begin() + b.sequences[s].first, b.tokens.begin() + b.sequences[s].first + b.sequences[s].count);
+  return Ids(b.tokens.begin() + b.sequences[s].first,
+             b.tokens.begin() + b.sequences[s].first + b.sequences[s].count);
 }
 inline Ids targets_of(const TrainBatch& b, std::size_t s) {
-  return Ids(b.targets.begin() + b.sequences[s].first, b.targets.begin() + b.sequences[s].first + b.sequences[s].count);
+  return Ids(b.targets.begin() + b.sequences[s].first,
+             b.targets.begin() + b.sequences[s].first + b.sequences[s].count);
 }
 inline Ids source_of(const TrainBatch& b, std::size_t s) {
-  return Ids(b.source.begin() + b.source_sequences[s].first, b.source.begin() + b.source_sequences[s].first + b.source_sequences[s].count);
+  return Ids(b.source.begin() + b.source_sequences[s].first,
+             b.source.begin() + b.source_sequences[s].first + b.source_sequences[s].count);
 }
 
 }  // namespace rapt::test

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers with two parts of one kind, which a recipe may have: a number tells them apart in names, edits, views and pictures.
+// Layers with two parts of one kind, which a recipe may have: a number tells them apart in names, edits,
+// views and pictures.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,13 +22,15 @@
 namespace rapt::test {
 namespace {
 
-// Two self-attention parts with `second` heads in the second; or an encoder-decoder whose decoder looks at its source twice.
+// Two self-attention parts with `second` heads in the second; or an encoder-decoder whose decoder looks at
+// its source twice.
 Recipe twice_self(int second, int gates = 0) {
   const std::string gate = gates ? R"(,"gate":[{"at":"sdpa"}])" : "";
-  return parse_recipe(
-      concat(R"({"name":"twice","width":32,"vocab":31,"context":40,"decoder":{"layers":2,"final_norm":"rms","kinds":{"L":{"parts":[
+  return parse_recipe(concat(
+      R"({"name":"twice","width":32,"vocab":31,"context":40,"decoder":{"layers":2,"final_norm":"rms","kinds":{"L":{"parts":[
     {"self":{"norm_in":"rms","heads":4,"pos":{"rope":{}})",
-             gate, R"(}},{"self":{"norm_in":"rms","heads":)", second, R"(,"window":8,"pos":{"rope":{}}}},{"ffn":{"norm_in":"rms"}}]}}}})"));
+      gate, R"(}},{"self":{"norm_in":"rms","heads":)", second,
+      R"(,"window":8,"pos":{"rope":{}}}},{"ffn":{"norm_in":"rms"}}]}}}})"));
 }
 Recipe twice_cross() {
   return parse_recipe(R"({"name":"twice","width":32,"vocab":31,"context":40,
@@ -55,13 +58,15 @@ std::vector<double> dense_weights(const Model& model, Device& device, int part, 
     if (t.layer == 0 && t.part == part) k = all_values(t.value);
   });
   look(device, model, taps, kIds);
-  const Dim H = a.spec.heads, D = a.spec.head_dim, low = a.mask.left == Mask::kAll ? 0 : std::max<Dim>(0, row - a.mask.left);
+  const Dim H = a.spec.heads, D = a.spec.head_dim,
+            low = a.mask.left == Mask::kAll ? 0 : std::max<Dim>(0, row - a.mask.left);
   std::vector<double> w(kIds.size());
   double sum = 0;
   for (Dim j = low; j <= row; ++j) {
     double score = 0;
     for (Dim d = 0; d < D; ++d)
-      score += q[static_cast<std::size_t>((row * H + head) * D + d)] * k[static_cast<std::size_t>((j * H + head) * D + d)];
+      score += q[static_cast<std::size_t>((row * H + head) * D + d)] *
+               k[static_cast<std::size_t>((j * H + head) * D + d)];
     sum += w[static_cast<std::size_t>(j)] = std::exp(score * a.spec.scale);
   }
   for (double& x : w) x /= sum;
@@ -73,7 +78,8 @@ TEST(TwinParts, EachHasItsOwnNameAndItsOwnValues) {
     Twins t(twice_self(second, second == 4));
     // A name that means two things is refused; with a number it means one, with a star all.
     EXPECT_TRUE(holds(error_of([&] { find_points(t.model, "z.0"); }), "write z.0.1 … z.0.2"));
-    EXPECT_TRUE(holds(error_of([&] { find_points(t.model, "z.0.3"); }), "has 2 self-attention parts, counted from 1"));
+    EXPECT_TRUE(holds(error_of([&] { find_points(t.model, "z.0.3"); }),
+                      "has 2 self-attention parts, counted from 1"));
     EXPECT_TRUE(holds(error_of([&] { find_points(t.model, "mlp_out.0.2"); }), "has 1 feed-forward part"));
     EXPECT_EQ(find_points(t.model, "attn_weights.*").size(), 4u);
     EXPECT_EQ(find_points(t.model, "z.1.2").at(0).name, "z.1.2");
@@ -89,19 +95,22 @@ TEST(TwinParts, EachHasItsOwnNameAndItsOwnValues) {
       for (const Dim row : {Dim{3}, Dim{11}}) {
         const std::vector<double> wanted = dense_weights(t.model, t.device, number - 1, 1, row);
         record.rows(place, 1, std::vector<Dim>{row}, [&](Dim, int, std::span<const float> w) {
-          for (std::size_t i = 0; i < w.size(); ++i) EXPECT_NEAR(static_cast<double>(w[i]), wanted[i], 1e-5) << number << " " << row;
+          for (std::size_t i = 0; i < w.size(); ++i)
+            EXPECT_NEAR(static_cast<double>(w[i]), wanted[i], 1e-5) << number << " " << row;
         });
         const Asked asked = ask_points(t.model, std::vector{concat("attn_weights.0.", number)}).at(0);
         const Captured got = capture(t.device, t.model, {&asked, 1}, kIds).tensors.at(0);
         for (std::size_t i = 0; i < wanted.size(); ++i)
-          EXPECT_NEAR(static_cast<double>(got.values[(12 + static_cast<std::size_t>(row)) * 12 + i]), wanted[i], 1e-5);
+          EXPECT_NEAR(static_cast<double>(got.values[(12 + static_cast<std::size_t>(row)) * 12 + i]),
+                      wanted[i], 1e-5);
       }
     }
     EXPECT_EQ(sink_score(t.device, t.model, std::vector<std::vector<std::int32_t>>{kIds}).heads.size(),
               static_cast<std::size_t>(2 * (4 + second)));
     EXPECT_EQ(norms(t.device, t.model, kIds).heads.size(), static_cast<std::size_t>(3 * 2 * (4 + second)));
     if (second == 4)
-      for (const GateStats& g : gates(t.device, t.model, kIds)) EXPECT_EQ(g.number, 1);  // the second has none
+      // The second has none.
+      for (const GateStats& g : gates(t.device, t.model, kIds)) EXPECT_EQ(g.number, 1);
     EXPECT_EQ(lens(t.device, t.model, kIds).rows, 3);
     const Comparison same = compare(t.device, t.model, t.device, t.model, kIds);
     EXPECT_EQ(same.layers.size(), 3u);
@@ -109,7 +118,8 @@ TEST(TwinParts, EachHasItsOwnNameAndItsOwnValues) {
   }
 }
 
-// An edit of one leaves the other as it was: zeroing a head's z takes away just what its columns of the output matrix add.
+// An edit of one leaves the other as it was: zeroing a head's z takes away just what its columns of the
+// output matrix add.
 TEST(TwinParts, AnEditReachesTheOneItNames) {
   Twins t(twice_self(4));
   const auto streams = [&](const char* edit) {
@@ -135,7 +145,8 @@ TEST(TwinParts, AnEditReachesTheOneItNames) {
   EXPECT_EQ(last.at({0, 0}), plain.at({0, 0}));
   EXPECT_EQ(zeros(last.at({0, 1})), 12 * 8);
   Taps taps;
-  EXPECT_TRUE(holds(error_of([&] { install_edits(taps, t.model, std::vector{parse_edit("L0H3:zero")}); }), "means 2 things"));
+  EXPECT_TRUE(holds(error_of([&] { install_edits(taps, t.model, std::vector{parse_edit("L0H3:zero")}); }),
+                    "means 2 things"));
 }
 
 TEST(TwinParts, TwoCrossAttentions) {
@@ -189,12 +200,15 @@ TEST_F(CliTwins, EveryViewWorks) {
       std::string args = c.view;
       if (args.starts_with("report")) args += folder / (std::string(name) + ".html") + "'";
       const std::size_t space = std::min(args.find(' '), args.size());
-      const Outcome o =
-          run("inspect " + args.substr(0, space) + " '" + folder / name + "'" + args.substr(space) + " --ids '3 5 7 5 9 11 4 6 8' -q -t 1");
+      const Outcome o = run("inspect " + args.substr(0, space) + " '" + folder / name + "'" +
+                            args.substr(space) + " --ids '3 5 7 5 9 11 4 6 8' -q -t 1");
       EXPECT_EQ(o.code, name[0] == 's' ? c.self : c.cross) << args << " " << name << "\n" << o.err;
-      if (o.code == 1) EXPECT_TRUE(has(o.err, "has no gates") || has(o.err, "none of the attentions")) << o.err;
+      if (o.code == 1)
+        EXPECT_TRUE(has(o.err, "has no gates") || has(o.err, "none of the attentions")) << o.err;
     }
-  EXPECT_EQ(run("inspect compare '" + folder / "self2" + "' '" + folder / "self2" + "' --ids '3 5 7' -q -t 1").code, 0);
+  EXPECT_EQ(
+      run("inspect compare '" + folder / "self2" + "' '" + folder / "self2" + "' --ids '3 5 7' -q -t 1").code,
+      0);
 }
 
 }  // namespace

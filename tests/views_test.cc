@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms, gates, outlier features, comparison, positions: each against plain loops in double over a residual stream computed the plain way.
+// Norms, gates, outlier features, comparison, positions: each against plain loops in double over a residual
+// stream computed the plain way.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,11 +28,13 @@ double length(const double* x, Dim n) {
 }
 
 // RMS norm with a gain, as a Llama's layer has it before its parts.
-std::vector<double> normed(const std::vector<double>& x, Model& model, const std::string& weight, double eps) {
+std::vector<double> normed(const std::vector<double>& x, Model& model, const std::string& weight,
+                           double eps) {
   std::vector<double> y;
   for (std::size_t t = 0; t < x.size(); t += C) {
     const double rms = std::sqrt(length(&x[t], C) * length(&x[t], C) / C + eps);
-    for (Dim c = 0; c < C; ++c) y.push_back(x[t + static_cast<std::size_t>(c)] / rms * model.weight(weight).get(0, c));
+    for (Dim c = 0; c < C; ++c)
+      y.push_back(x[t + static_cast<std::size_t>(c)] / rms * model.weight(weight).get(0, c));
   }
   return y;
 }
@@ -55,22 +58,26 @@ TEST(Norms, StreamAndPartsFollowFromTheResidualStream) {
     Model model(test::toy_recipe(name), device.real);
     test::randomise(model, 3);
     const std::vector<std::int32_t> ids = test::toy_ids(11);
-    const std::vector<std::int32_t> source = model.encoder && model.decoder ? test::toy_ids(7) : std::vector<std::int32_t>{};
+    const std::vector<std::int32_t> source =
+        model.encoder && model.decoder ? test::toy_ids(7) : std::vector<std::int32_t>{};
     const Norms n = norms(device, model, ids, source);
     const NormGrid& g = n.grids.back();
     ASSERT_EQ(g.rows, 4);
-    // The last layer without its feed-forward part: what attention adds (T5: and cross-attention), and what is missing.
+    // The last layer without its feed-forward part: what attention adds (T5: and cross-attention), and
+    // what is missing.
     Model without(model.recipe, device.real);
     test::copy_weights(model, without);
     for (Weight& w : without.weights)
       if (w.name.starts_with("decoder.2.ffn.down") || w.name.starts_with("decoder.2.ffn.norm_out"))
         for (Dim r = 0; r < w.rows; ++r)
           for (Dim c = 0; c < w.cols; ++c) w.set(r, c, 0);
-    const std::vector<double> before = test::naive_residual(model, 2, ids, source), half = test::naive_residual(without, 3, ids, source),
+    const std::vector<double> before = test::naive_residual(model, 2, ids, source),
+                              half = test::naive_residual(without, 3, ids, source),
                               after = test::naive_residual(model, 3, ids, source);
     for (std::size_t t = 0; t < 11; ++t) {
       std::vector<double> attention, feed;
-      for (std::size_t c = t * C; c < (t + 1) * C; ++c) attention.push_back(half[c] - before[c]), feed.push_back(after[c] - half[c]);
+      for (std::size_t c = t * C; c < (t + 1) * C; ++c)
+        attention.push_back(half[c] - before[c]), feed.push_back(after[c] - half[c]);
       EXPECT_NEAR(g.residual[3 * 11 + t], length(&after[t * C], C), 1e-4) << name;
       EXPECT_NEAR(g.residual[2 * 11 + t], length(&before[t * C], C), 1e-4) << name;
       EXPECT_NEAR(g.ffn_out[2 * 11 + t], length(feed.data(), C), 1e-4) << name;
@@ -88,7 +95,8 @@ TEST(Norms, HeadsFollowFromTheirProjections) {
   Model model(test::toy_recipe("llama3"), device.real);
   test::randomise(model, 3);
   const std::vector<std::int32_t> ids = test::toy_ids(11);
-  const std::vector<double> input = normed(test::naive_residual(model, 1, ids), model, "decoder.1.self.norm_in.weight", eps_of(model));
+  const std::vector<double> input =
+      normed(test::naive_residual(model, 1, ids), model, "decoder.1.self.norm_in.weight", eps_of(model));
   std::size_t compared = 0;
   for (const HeadNorm& h : norms(device, model, ids).heads) {
     if (h.layer != 1) continue;
@@ -96,7 +104,8 @@ TEST(Norms, HeadsFollowFromTheirProjections) {
     const Weight& w = model.weight(names[static_cast<int>(h.of)]);
     const std::vector<double> y = times(input, w);  // a rotation leaves lengths as they are
     double others = 0;
-    for (Dim t = 1; t < 11; ++t) others += length(&y[static_cast<std::size_t>(t * w.rows + h.head * 6)], 6) / 10;
+    for (Dim t = 1; t < 11; ++t)
+      others += length(&y[static_cast<std::size_t>(t * w.rows + h.head * 6)], 6) / 10;
     EXPECT_NEAR(h.first, length(&y[static_cast<std::size_t>(h.head * 6)], 6), 1e-4);
     EXPECT_NEAR(h.others, others, 1e-4);
     ++compared;
@@ -104,7 +113,8 @@ TEST(Norms, HeadsFollowFromTheirProjections) {
   EXPECT_EQ(compared, 4u + 2u + 2u);
 }
 
-// Equal tokens are equal vectors in every layer where places are seen only relative to each other: all keys weigh the same, whatever RoPE does.
+// Equal tokens are equal vectors in every layer where places are seen only relative to each other: all keys
+// weigh the same, whatever RoPE does.
 TEST(Norms, OneRepeatedTokenGivesEqualHiddenStatesUnderRope) {
   Device device({.threads = 1});
   Model model(test::toy_recipe("llama3"), device.real);
@@ -136,20 +146,25 @@ TEST(Gates, ValuesFollowFromTheirWeights) {
   Model model(recipe, device.real);
   test::randomise(model, 12, 2);
   const std::vector<std::int32_t> ids = test::toy_ids(11);
-  const std::vector<double> input = normed(test::naive_residual(model, 1, ids), model, "decoder.1.self.norm_in.weight", eps_of(model));
+  const std::vector<double> input =
+      normed(test::naive_residual(model, 1, ids), model, "decoder.1.self.norm_in.weight", eps_of(model));
   const std::vector<GateStats> all = gates(device, model, ids);
   std::size_t compared = 0;
   for (const GateStats& g : all) {
     if (g.layer != 1) continue;
     const Weight& w = model.weight(concat("decoder.1.self.gate_", gate_name(g.at), ".weight"));
     const std::vector<double> logits = times(input, w);
-    const Dim heads = g.at == G::At::sdpa || g.at == G::At::q ? 4 : g.at == G::At::v ? 2 : 1, each = w.rows / heads;
+    const Dim heads = g.at == G::At::sdpa || g.at == G::At::q ? 4
+                      : g.at == G::At::v                      ? 2
+                                                              : 1,
+              each = w.rows / heads;
     EXPECT_EQ(g.head < 0, heads == 1);
     double mean = 0, closed = 0;
     std::array<Dim, GateStats::kBins> bins{};
     for (Dim t = 0; t < 11; ++t)
       for (Dim i = 0; i < each; ++i) {
-        const double x = logits[static_cast<std::size_t>(t * w.rows + std::max(0, g.head) * each + i)], s = 1 / (1 + std::exp(-x));
+        const double x = logits[static_cast<std::size_t>(t * w.rows + std::max(0, g.head) * each + i)],
+                     s = 1 / (1 + std::exp(-x));
         const double v = g.at == G::At::v ? x * s : s;
         mean += v, closed += v < 0.1;
         ++bins[static_cast<std::size_t>(std::clamp(v * 10, 0.0, 9.0))];
@@ -174,7 +189,8 @@ TEST(Gates, ConstantOnesAreReadFromTheirWeightsAndNoneIsAnError) {
   EXPECT_TRUE(g.constant);
   EXPECT_EQ(g.values, 6);
   double mean = 0;
-  for (Dim i = 0; i < 6; ++i) mean += 1 / (1 + std::exp(-model.weight("decoder.1.self.gate_sdpa.value").get(0, 6 + i))) / 6;
+  for (Dim i = 0; i < 6; ++i)
+    mean += 1 / (1 + std::exp(-model.weight("decoder.1.self.gate_sdpa.value").get(0, 6 + i))) / 6;
   EXPECT_NEAR(g.mean, mean, 1e-4);
   const Model plain(test::toy_recipe("llama3"), device.real);
   EXPECT_TRUE(test::holds(test::error_of([&] { gates(device, plain, test::toy_ids(5)); }), "has no gates"));
@@ -190,7 +206,8 @@ TEST(Gates, OfBothStacksWhereTheEncoderHasOneLayer) {
   Model model(recipe, device.real);
   test::randomise(model, 3, 2);
   const std::vector<std::int32_t> ids = test::toy_ids(11), source = test::toy_ids(7);
-  std::vector<std::vector<double>> values;  // by layer of the encoder, then of the decoder: [T][4 heads][6]
+  // By layer of the encoder, then of the decoder: [T][4 heads][6].
+  std::vector<std::vector<double>> values;
   Taps taps;
   see_gates(taps, [&](const Tapped& t) { values.push_back(test::all_values(t.value)); });
   look(device, model, taps, ids, source);
@@ -204,7 +221,8 @@ TEST(Gates, OfBothStacksWhereTheEncoderHasOneLayer) {
     EXPECT_EQ(g.head, static_cast<int>(i % 4));
     const std::vector<double>& x = values[i / 4];
     double mean = 0;
-    for (std::size_t j = 0; j < x.size(); ++j) mean += j / 6 % 4 == i % 4 ? x[j] / (static_cast<double>(x.size()) / 4) : 0;
+    for (std::size_t j = 0; j < x.size(); ++j)
+      mean += j / 6 % 4 == i % 4 ? x[j] / (static_cast<double>(x.size()) / 4) : 0;
     EXPECT_NEAR(g.mean, mean, 1e-6);
   }
 }
@@ -216,7 +234,8 @@ TEST(Outliers, APlantedChannelIsFoundAndTheRoundingErrorIsThatOfPlainLoops) {
   const std::vector<std::int32_t> ids = test::toy_ids(20);
   for (const char* layer : {"decoder.1.self", "decoder.2.self", "decoder.2.ffn"})
     model.weight(concat(layer, ".norm_in.weight")).set(0, 5, 60);
-  model.weight("decoder.1.self.norm_in.weight").set(0, 9, 60);  // one layer of four, one input of eight: not enough rows
+  // One layer of four, one input of eight: not enough rows.
+  model.weight("decoder.1.self.norm_in.weight").set(0, 9, 60);
   const Outliers o = outliers(device, model, ids, {}, {.tokens = 0.2})[0];
   ASSERT_EQ(o.features.size(), 1u);
   EXPECT_EQ(o.features[0].channel, 5);
@@ -227,23 +246,27 @@ TEST(Outliers, APlantedChannelIsFoundAndTheRoundingErrorIsThatOfPlainLoops) {
   const OutlierInput& in = o.inputs[2];  // attention of layer 1
   EXPECT_EQ(in.layer, 1);
   EXPECT_FALSE(in.ffn);
-  const std::vector<double> x = normed(test::naive_residual(model, 1, ids), model, "decoder.1.self.norm_in.weight", eps_of(model));
+  const std::vector<double> x =
+      normed(test::naive_residual(model, 1, ids), model, "decoder.1.self.norm_in.weight", eps_of(model));
   double rows = 0, largest = 0, error[2] = {}, size = 0;
   for (std::size_t t = 0; t < 20; ++t) {
     const double* row = &x[t * C];
     rows += std::abs(row[5]) >= 6;
     double most[2] = {};
     for (Dim c = 0; c < C; ++c)
-      most[0] = std::max(most[0], std::abs(row[c])), most[1] = c == 5 ? most[1] : std::max(most[1], std::abs(row[c]));
+      most[0] = std::max(most[0], std::abs(row[c])),
+      most[1] = c == 5 ? most[1] : std::max(most[1], std::abs(row[c]));
     largest = std::max(largest, most[0]);
     for (Dim c = 0; c < C; ++c) {
       if (c == 5) continue;
       size += row[c] * row[c];
-      for (int k = 0; k < 2; ++k) error[k] += std::pow(row[c] - std::round(row[c] / (most[k] / 127)) * (most[k] / 127), 2);
+      for (int k = 0; k < 2; ++k)
+        error[k] += std::pow(row[c] - std::round(row[c] / (most[k] / 127)) * (most[k] / 127), 2);
     }
   }
   EXPECT_NEAR(in.largest, largest, 1e-3);
-  EXPECT_NEAR(in.error, std::sqrt(error[0] / size), 2e-3 * in.error);  // a number on the edge may be rounded either way
+  // A number on the edge may be rounded either way.
+  EXPECT_NEAR(in.error, std::sqrt(error[0] / size), 2e-3 * in.error);
   EXPECT_NEAR(in.apart, std::sqrt(error[1] / size), 2e-3 * in.apart);
   EXPECT_LT(in.apart, in.error);
   EXPECT_NEAR(o.inputs[0].error, o.inputs[0].apart, 0.5 * o.inputs[0].error);
@@ -271,7 +294,9 @@ TEST(Compare, EqualsPlainLoopsOverBothModels) {
         for (Dim r = 0; r < w.rows; ++r) w.set(r, 0, w.get(r, 0) * 1.5 + 0.1);
     const Comparison c = compare(device, a, second, b, ids, source);
     ASSERT_TRUE(c.same_shape && c.same_heads && c.predicts) << name;
-    const auto run_plain = [&](const Model& m) { return test::naive_forward(m, {.tokens = ids, .types = {}, .source = source}); };
+    const auto run_plain = [&](const Model& m) {
+      return test::naive_forward(m, {.tokens = ids, .types = {}, .source = source});
+    };
     const std::vector<double> la = run_plain(a), lb = run_plain(b);
     const std::vector<std::int32_t> truth = truth_of(a, ids);
     double loss[2] = {}, said = 0, agree = 0;
@@ -286,10 +311,12 @@ TEST(Compare, EqualsPlainLoopsOverBothModels) {
       loss[0] += std::log(sx) - x[truth[t]], loss[1] += std::log(sy) - y[truth[t]], said += 1;
     }
     EXPECT_NEAR(c.agree, agree / 37, 1e-9) << name;
-    for (int i = 0; i < 2; ++i) EXPECT_NEAR(c.perplexity[i], std::exp(loss[i] / said), 1e-4 * c.perplexity[i]) << name;
+    for (int i = 0; i < 2; ++i)
+      EXPECT_NEAR(c.perplexity[i], std::exp(loss[i] / said), 1e-4 * c.perplexity[i]) << name;
     for (const ComparedLayer& l : c.layers) {
       if (l.stack != last_stack(a) || l.row == 0) continue;
-      const std::vector<double> x = test::naive_residual(a, l.row, ids, source), y = test::naive_residual(b, l.row, ids, source);
+      const std::vector<double> x = test::naive_residual(a, l.row, ids, source),
+                                y = test::naive_residual(b, l.row, ids, source);
       double difference = 0, size = 0, cosine = 0;
       for (std::size_t t = 0; t < 37; ++t) {
         double ab = 0;
@@ -316,7 +343,8 @@ TEST(Compare, EqualsPlainLoopsOverBothModels) {
 TEST(Compare, HeadsLookAtTheTextNotAtLearnedSinkTokens) {
   for (const Dim sinks : {0, 2}) {
     Device device({.threads = 1});
-    Model model(with_settings(test::toy_recipe("llama3"), std::vector<std::string>{"embed.sink_tokens=" + std::to_string(sinks)}),
+    Model model(with_settings(test::toy_recipe("llama3"),
+                              std::vector<std::string>{"embed.sink_tokens=" + std::to_string(sinks)}),
                 device.real);
     test::randomise(model, 3, 1.6);
     const std::vector<std::int32_t> ids = test::toy_ids(17);
@@ -360,30 +388,37 @@ TEST(Positions, RopeSinusoidAlibiAndBucketsAreTheirFormulas) {
   ASSERT_EQ(llama.rope.size(), 1u);
   EXPECT_EQ(llama.rope[0].layers.size(), 32u);
   ASSERT_EQ(llama.rope[0].radians.size(), 64u);
-  EXPECT_NEAR(places_per_turn(llama.rope[0].radians[63]), 2 * std::numbers::pi * std::pow(500000.0, 126.0 / 128), 1);
+  EXPECT_NEAR(places_per_turn(llama.rope[0].radians[63]),
+              2 * std::numbers::pi * std::pow(500000.0, 126.0 / 128), 1);
   // Llama 3.1 slows long waves eightfold and leaves short ones.
   const RopePairs scaled = positions(device, preset("llama3.1"), nullptr).rope[0];
   EXPECT_NEAR(scaled.radians[63], scaled.unscaled[63] / 8, 1e-12);
   EXPECT_EQ(scaled.radians[0], scaled.unscaled[0]);
-  EXPECT_EQ(positions(device, preset("gemma3"), nullptr).rope.size(), 2u);  // local and global layers turn differently
+  // Local and global layers turn differently.
+  EXPECT_EQ(positions(device, preset("gemma3"), nullptr).rope.size(), 2u);
 
   const Positions paper = positions(device, preset("transformer-2017"), nullptr, {.positions = 40});
   ASSERT_TRUE(paper.sinusoid);
   ASSERT_EQ(paper.shown, 40);
   const double width = static_cast<double>(paper.width);
-  EXPECT_NEAR(paper.table[static_cast<std::size_t>(37 * paper.width + 10)], std::sin(37 * std::pow(10000.0, -10 / width)), 1e-5);
-  EXPECT_NEAR(paper.table[static_cast<std::size_t>(37 * paper.width + 11)], std::cos(37 * std::pow(10000.0, -10 / width)), 1e-5);
+  EXPECT_NEAR(paper.table[static_cast<std::size_t>(37 * paper.width + 10)],
+              std::sin(37 * std::pow(10000.0, -10 / width)), 1e-5);
+  EXPECT_NEAR(paper.table[static_cast<std::size_t>(37 * paper.width + 11)],
+              std::cos(37 * std::pow(10000.0, -10 / width)), 1e-5);
   double cosine = 0;  // of places 3 and 8: the mean of cos(5 * frequency)
-  for (Dim i = 0; i < paper.width; i += 2) cosine += std::cos(5 * std::pow(10000.0, -static_cast<double>(i) / width)) / (width / 2);
+  for (Dim i = 0; i < paper.width; i += 2)
+    cosine += std::cos(5 * std::pow(10000.0, -static_cast<double>(i) / width)) / (width / 2);
   EXPECT_NEAR(paper.similarity[3 * 40 + 8], cosine, 1e-5);
 
   Recipe alibi = test::toy_recipe("llama3");
   for (PartRecipe& p : alibi.decoder->kinds["L"].parts)
-    if (AttnRecipe* a = p.self()) a->pos = {.kind = PosRecipe::Kind::alibi}, a->heads = a->kv_heads = 8, a->head_dim = 3, a->v_dim = 0;
+    if (AttnRecipe* a = p.self())
+      a->pos = {.kind = PosRecipe::Kind::alibi}, a->heads = a->kv_heads = 8, a->head_dim = 3, a->v_dim = 0;
   const Positions slopes = positions(device, alibi, nullptr);
   ASSERT_EQ(slopes.alibi.size(), 1u);
   EXPECT_EQ(slopes.alibi[0].layers, (std::vector<int>{0, 1, 2}));
-  for (std::size_t h = 0; h < 8; ++h) EXPECT_EQ(slopes.alibi[0].slopes[h], std::exp2(-static_cast<double>(h + 1)));
+  for (std::size_t h = 0; h < 8; ++h)
+    EXPECT_EQ(slopes.alibi[0].slopes[h], std::exp2(-static_cast<double>(h + 1)));
 
   Model t5(test::toy_recipe("t5"), device.real);
   test::randomise(t5, 3);
@@ -399,7 +434,8 @@ TEST(Positions, RopeSinusoidAlibiAndBucketsAreTheirFormulas) {
       const Dim d = b->distances[i];
       EXPECT_EQ(relative_bucket(d, b->count, b->max, b->both_ways), b->bucket[i]);
       if (d == 0) continue;
-      EXPECT_NE(relative_bucket(d < 0 ? d + 1 : d - 1, b->count, b->max, b->both_ways), b->bucket[i]) << d;  // the nearest
+      // The nearest.
+      EXPECT_NE(relative_bucket(d < 0 ? d + 1 : d - 1, b->count, b->max, b->both_ways), b->bucket[i]) << d;
     }
   }
   const Weight& table = t5.weight("decoder.buckets");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a batch asks for (rows, hidden states) and what it may be made of (tokens or vectors), against the pass that gives everything.
+// What a batch asks for (rows, hidden states) and what it may be made of (tokens or vectors), against the
+// pass that gives everything.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -23,7 +24,8 @@ Recipe toy(const std::string& preset_name, Dim learned = 0) {
 bool equal_rows(const Tensor& all, Dim row, const Tensor& some, Dim at) {
   const std::size_t bytes = static_cast<std::size_t>(all.last()) * size_of(all.dtype);
   return all.last() == some.last() &&
-         std::memcmp(all.data + static_cast<std::size_t>(row) * bytes, some.data + static_cast<std::size_t>(at) * bytes, bytes) == 0;
+         std::memcmp(all.data + static_cast<std::size_t>(row) * bytes,
+                     some.data + static_cast<std::size_t>(at) * bytes, bytes) == 0;
 }
 
 TEST(Want, ChosenAndLastRowsAreThoseOfAll) {
@@ -107,7 +109,8 @@ TEST(Want, SaysWhatIsWrong) {
   EXPECT_TRUE(holds(said(model, batch), "covers rows 0 to 3 of 2"));
 }
 
-// The vectors of the tokens themselves, given as rows: every bit of the logits, with learned positions, scaled vectors and rotation.
+// The vectors of the tokens themselves, given as rows: every bit of the logits, with learned positions,
+// scaled vectors and rotation.
 TEST(Rows, VectorsOfTokensGiveTheBitsOfTokens) {
   Device device({.threads = 2});
   for (const char* name : {"gpt2", "gemma2", "llama3", "transformer-2017"}) {
@@ -119,9 +122,11 @@ TEST(Rows, VectorsOfTokensGiveTheBitsOfTokens) {
     rapt::Run run(device);
     Taps taps;
     std::vector<double> source, text;
-    taps.see(site::tokens, [&](const Tapped& t) { (t.stack == Stack::encoder ? source : text) = all_values(t.value); });
+    taps.see(site::tokens,
+             [&](const Tapped& t) { (t.stack == Stack::encoder ? source : text) = all_values(t.value); });
     run.taps = &taps;
-    const std::vector<double> expected = all_values(forward(run, model, packed.batch, packed.source_or_null()));
+    const std::vector<double> expected =
+        all_values(forward(run, model, packed.batch, packed.source_or_null()));
     run.taps = nullptr;
     Batch batch = packed.batch, from = packed.source;
     batch.tokens = {};
@@ -134,7 +139,8 @@ TEST(Rows, VectorsOfTokensGiveTheBitsOfTokens) {
   }
 }
 
-// In pieces through a cache, by one thread or three, beside another sequence: the bits of one pass over the whole.
+// In pieces through a cache, by one thread or three, beside another sequence: the bits of one pass over
+// the whole.
 TEST(Rows, ACacheThreadsAndCompanyChangeNoBit) {
   for (const char* name : {"gpt2", "llama3", "gemma2"}) {
     SCOPED_TRACE(name);
@@ -146,14 +152,16 @@ TEST(Rows, ACacheThreadsAndCompanyChangeNoBit) {
       randomise(model, 7);
       rapt::Run run(device);
       const Tensor rows = run.upload({7, kWidth}, values);
-      const std::vector<double> whole = all_values(forward(run, model, {.sequences = {{.first = 0, .count = 7}}, .rows = rows}));
+      const std::vector<double> whole =
+          all_values(forward(run, model, {.sequences = {{.first = 0, .count = 7}}, .rows = rows}));
       if (expected.empty()) expected = whole;
       EXPECT_EQ(whole, expected) << threads << " threads";
       KvCache cache(device.real);
       std::vector<double> pieces;
       for (Dim at = 0; at < 7; at += 3) {
         const Dim n = std::min<Dim>(3, 7 - at);
-        const Batch piece{.sequences = {{.first = 0, .count = n, .past = at, .id = 1}}, .rows = rows.slice(at, n)};
+        const Batch piece{.sequences = {{.first = 0, .count = n, .past = at, .id = 1}},
+                          .rows = rows.slice(at, n)};
         for (const double v : all_values(forward(run, model, piece, nullptr, &cache))) pieces.push_back(v);
       }
       EXPECT_EQ(pieces, expected) << "pieces, " << threads << " threads";
@@ -163,7 +171,8 @@ TEST(Rows, ACacheThreadsAndCompanyChangeNoBit) {
       const Batch both{.sequences = {{.first = 0, .count = 7, .id = 5}, {.first = 7, .count = 7, .id = 6}},
                        .want = {.rows = Want::Rows::chosen, .chosen = kSecond},
                        .rows = run.upload({14, kWidth}, two)};
-      EXPECT_EQ(all_values(forward(run, model, both)), expected) << "beside another, " << threads << " threads";
+      EXPECT_EQ(all_values(forward(run, model, both)), expected)
+          << "beside another, " << threads << " threads";
     }
   }
 }
@@ -188,8 +197,10 @@ TEST(Rows, AModelWithoutAVocabularyReadsThem) {
   const std::vector<double> expected = all_values(forward(run, with, {.tokens = tokens, .sequences = one}));
   run.taps = nullptr;
   copy_weights(with, model);  // of the two only one has a table of tokens
-  EXPECT_TRUE(holds(error_of([&] { forward(run, model, {.tokens = tokens, .sequences = one}); }), "has no vocabulary"));
-  EXPECT_EQ(expected, all_values(forward(run, model, {.sequences = one, .rows = run.upload({9, kWidth}, vectors)})));
+  EXPECT_TRUE(holds(error_of([&] { forward(run, model, {.tokens = tokens, .sequences = one}); }),
+                    "has no vocabulary"));
+  EXPECT_EQ(expected,
+            all_values(forward(run, model, {.sequences = one, .rows = run.upload({9, kWidth}, vectors)})));
 }
 
 TEST(Rows, TheirGradientIsTheFiniteDifference) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices of the public face; those who ask for nothing share one, which is made when the first of them computes.
+// Devices of the public face; those who ask for nothing share one, which is made when the first of them
+// computes.
 #include "rapt/api/state.h"
 
 namespace rapt::api {
@@ -8,7 +9,8 @@ std::string version() { return RAPT_VERSION; }
 
 Device::Device() = default;
 Device::Device(const DeviceOptions& options)
-    : state_(std::make_shared<DeviceState>(rapt::DeviceOptions{.threads = options.threads, .isa = options.isa})) {}
+    : state_(std::make_shared<DeviceState>(
+          rapt::DeviceOptions{.threads = options.threads, .isa = options.isa})) {}
 
 int Device::threads() const { return Access::of(*this)->device.threads(); }
 std::string Device::isa() const { return std::string(Access::of(*this)->device.kernels.isa); }

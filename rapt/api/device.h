@@ -12,8 +12,10 @@ namespace rapt::RAPT_FACE {
 RAPT_API std::string version();
 
 struct DeviceOptions {
-  int threads = 0;    // 0: RAPT_THREADS, else as many as the process may use
-  std::string isa{};  // "avx512", "avx2", "scalar"; "": RAPT_ISA, else the best of this machine. "f64": the reference, in double
+  int threads = 0;  // 0: RAPT_THREADS, else as many as the process may use
+  // "avx512", "avx2", "scalar"; "": RAPT_ISA, else the best of this machine. "f64": the reference,
+  // in double
+  std::string isa{};
 };
 
 class RAPT_API Device {

@@ -24,7 +24,8 @@ AttentionRecord record_of(const ModelState& m, std::span<const Token> tokens, co
 
 std::vector<Edit> edits_of(const std::vector<std::string>& texts) {
   std::vector<Edit> edits;
-  for (const std::string& text : texts) edits.push_back(text.starts_with('{') ? read_edit(parse_json(text, "edit")) : parse_edit(text));
+  for (const std::string& text : texts)
+    edits.push_back(text.starts_with('{') ? read_edit(parse_json(text, "edit")) : parse_edit(text));
   return edits;
 }
 
@@ -39,28 +40,34 @@ std::vector<PointInfo> points(const Model& model) {
   return out;
 }
 
-std::vector<Tensor> capture(const Model& model, const std::vector<std::string>& points, std::span<const Token> tokens,
-                            const LookOptions& options, double most_bytes) {
+std::vector<Tensor> capture(const Model& model, const std::vector<std::string>& points,
+                            std::span<const Token> tokens, const LookOptions& options, double most_bytes) {
   const ModelState& m = Access::of(model);
   const std::vector<Asked> asked = ask_points(m.net(), points);
   Taps taps;
   const auto check_edits = install_edits(taps, m.net(), edits_of(options.edits));
-  Capture got = rapt::capture(m.on(), m.net(), asked, tokens, options.source, {.most_bytes = most_bytes, .taps = &taps});
+  Capture got = rapt::capture(m.on(), m.net(), asked, tokens, options.source,
+                              {.most_bytes = most_bytes, .taps = &taps});
   check_edits();
   std::vector<Tensor> out;
-  for (Captured& t : got.tensors) out.push_back({.name = std::move(t.name), .shape = std::move(t.shape), .values = std::move(t.values)});
+  for (Captured& t : got.tensors)
+    out.push_back({.name = std::move(t.name), .shape = std::move(t.shape), .values = std::move(t.values)});
   return out;
 }
 
-Tensor attention(const Model& model, const HeadPlace& place, std::span<const Token> tokens, const LookOptions& options) {
+Tensor attention(const Model& model, const HeadPlace& place, std::span<const Token> tokens,
+                 const LookOptions& options) {
   const ModelState& m = Access::of(model);
   const bool encoder = m.net().encoder && (!m.net().decoder || place.encoder);
-  const AttentionPlace at{.stack = encoder ? Stack::encoder : Stack::decoder, .layer = place.layer, .cross = place.cross};
-  const AttentionRecord record = record_of(m, tokens, options, [&](const AttentionPlace& p) { return p == at; });
+  const AttentionPlace at{
+      .stack = encoder ? Stack::encoder : Stack::decoder, .layer = place.layer, .cross = place.cross};
+  const AttentionRecord record =
+      record_of(m, tokens, options, [&](const AttentionPlace& p) { return p == at; });
   if (place.head < 0 || place.head >= record.heads(at))
     fail_usage("attention: layer ", place.layer, " has no head ", place.head, "; it has ", record.heads(at));
   const Dim T = static_cast<Dim>(record.row_ids(at).size()), S = static_cast<Dim>(record.key_ids(at).size());
-  Tensor out{.name = "attention", .shape = {T, S}, .values = std::vector<float>(static_cast<std::size_t>(T * S))};
+  Tensor out{
+      .name = "attention", .shape = {T, S}, .values = std::vector<float>(static_cast<std::size_t>(T * S))};
   std::vector<Dim> rows(static_cast<std::size_t>(T));
   std::iota(rows.begin(), rows.end(), Dim{0});
   record.rows(at, place.head, rows, [&](Dim row, int, std::span<const float> weights) {
@@ -72,7 +79,10 @@ Tensor attention(const Model& model, const HeadPlace& place, std::span<const Tok
 std::vector<HeadInfo> heads(const Model& model, std::span<const Token> tokens, const LookOptions& options) {
   std::vector<HeadInfo> out;
   for (const HeadMetrics& h : head_metrics(record_of(Access::of(model), tokens, options, {})))
-    out.push_back({.place = {.layer = h.place.layer, .head = h.head, .encoder = h.place.stack == Stack::encoder, .cross = h.place.cross},
+    out.push_back({.place = {.layer = h.place.layer,
+                             .head = h.head,
+                             .encoder = h.place.stack == Stack::encoder,
+                             .cross = h.place.cross},
                    .first = h.first,
                    .self = h.self,
                    .previous = h.previous,

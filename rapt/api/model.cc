@@ -20,22 +20,28 @@ Tensor copy_tensor(std::string name, const rapt::Tensor& t) {
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------ where models come from
+// ----------------------------------------------------------------------------------- where models come from
 
 Model Model::open(const std::string& name, const OpenOptions& options) {
   auto state = std::make_shared<ModelState>();
   state->device = Access::of(options.device);
   state->streaming = options.streaming.has_value();
-  LoadOptions load{.real = state->on().real, .matrices = {}, .change = {}, .progress = {}, .device = &state->on()};
+  LoadOptions load{
+      .real = state->on().real, .matrices = {}, .change = {}, .progress = {}, .device = &state->on()};
   if (options.exact) load.matrices = load.real;
   if (options.streaming)
     load.change = [&](Recipe& r) {
-      const Dim window = options.streaming->window > 0 ? options.streaming->window : r.context - options.streaming->keep;
-      if (window < 1) fail_usage("streaming: ", options.streaming->keep, " kept tokens leave no window in a context of ", r.context);
+      const Dim window =
+          options.streaming->window > 0 ? options.streaming->window : r.context - options.streaming->keep;
+      if (window < 1)
+        fail_usage("streaming: ", options.streaming->keep, " kept tokens leave no window in a context of ",
+                   r.context);
       stream_windows(r, options.streaming->keep, window);
     };
   if (options.progress)
-    load.progress = [&](std::uint64_t done, std::uint64_t of) { options.progress(static_cast<double>(done) / static_cast<double>(of)); };
+    load.progress = [&](std::uint64_t done, std::uint64_t of) {
+      options.progress(static_cast<double>(done) / static_cast<double>(of));
+    };
   state->checkpoint = std::make_shared<Checkpoint>(open_checkpoint(find_model(name), load));
   return Model(std::move(state));
 }
@@ -45,7 +51,8 @@ Model Model::make(const std::string& recipe, const MakeOptions& options) {
   state->device = Access::of(options.device);
   const Recipe from = recipe.starts_with('{') ? parse_recipe(recipe) : find_recipe(recipe);
   auto checkpoint = std::make_shared<Checkpoint>();
-  checkpoint->model = std::make_unique<rapt::Model>(resolve(with_settings(from, options.settings)), state->on().real);
+  checkpoint->model =
+      std::make_unique<rapt::Model>(resolve(with_settings(from, options.settings)), state->on().real);
   init(*checkpoint->model, options.seed);
   checkpoint->family = "rapt";
   state->checkpoint = std::move(checkpoint);
@@ -55,12 +62,13 @@ Model Model::make(const std::string& recipe, const MakeOptions& options) {
 
 std::vector<std::string> presets() { return preset_names(); }
 
-// ------------------------------------------------------------------------------------------------ what it is
+// ----------------------------------------------------------------------------------------------- what it is
 
 ModelInfo Model::info() const {
   const Checkpoint& c = *state_->checkpoint;
   const Recipe& r = c.model->recipe;
-  ModelInfo out{.path = c.path, .family = c.family, .format = c.format, .recipe = recipe_json(r, true), .classes = {}};
+  ModelInfo out{
+      .path = c.path, .family = c.family, .format = c.format, .recipe = recipe_json(r, true), .classes = {}};
   out.parameters = c.model->parameters();
   out.vocabulary = r.vocab, out.context = r.context, out.width = r.width;
   if (c.model->encoder) out.encoder_layers = c.model->encoder->depth();
@@ -71,7 +79,8 @@ ModelInfo Model::info() const {
   if (c.tokenizer) out.bos = c.tokenizer->bos, out.eos = c.tokenizer->eos;
   out.decoder_start = c.decoder_start;
   if (r.head.kind == HeadRecipe::Kind::classes)
-    for (Dim i = 0; i < r.head.classes; ++i) out.classes.push_back(class_name(c, static_cast<std::size_t>(i)));
+    for (Dim i = 0; i < r.head.classes; ++i)
+      out.classes.push_back(class_name(c, static_cast<std::size_t>(i)));
   return out;
 }
 
@@ -91,11 +100,13 @@ Tensor Model::weight(const std::string& name) const {
   out.values.resize(static_cast<std::size_t>(found->size()));
   for (Dim r = 0; r < found->rows; ++r) {
     const std::span<float> row =
-        std::span(out.values).subspan(static_cast<std::size_t>(r * found->cols), static_cast<std::size_t>(found->cols));
+        std::span(out.values)
+            .subspan(static_cast<std::size_t>(r * found->cols), static_cast<std::size_t>(found->cols));
     if (is_block(found->format)) {
       unpack_row(*found, r, row);
     } else {
-      for (Dim c = 0; c < found->cols; ++c) row[static_cast<std::size_t>(c)] = static_cast<float>(found->get(r, c));
+      for (Dim c = 0; c < found->cols; ++c)
+        row[static_cast<std::size_t>(c)] = static_cast<float>(found->get(r, c));
     }
   }
   return out;
@@ -115,12 +126,17 @@ std::string Model::detokenize(std::span<const Token> tokens, bool special) const
 
 std::string Model::token_text(Token token) const { return tokenizer_of(*state_->checkpoint).bytes_of(token); }
 
-std::vector<Token> Model::prompt(std::string_view text) const { return prompt_ids(*state_->checkpoint, text); }
+std::vector<Token> Model::prompt(std::string_view text) const {
+  return prompt_ids(*state_->checkpoint, text);
+}
 
 std::vector<Token> Model::chat_prompt(const std::vector<Message>& messages) const {
   const Checkpoint& c = *state_->checkpoint;
   const std::optional<ChatTemplate> chat = open_chat_template(c);
-  if (!chat) fail(c.path, " has no chat template; Session::generate continues a text, or put the template's words around it yourself");
+  if (!chat)
+    fail(c.path,
+         " has no chat template; Session::generate continues a text, "
+         "or put the template's words around it yourself");
   std::vector<ChatMessage> list;
   for (const Message& m : messages) list.push_back({m.role, m.content});
   return chat_ids(tokenizer_of(c), *chat, list);
@@ -131,8 +147,11 @@ std::vector<Token> Model::chat_prompt(const std::vector<Message>& messages) cons
 Tensor Model::logits(std::span<const Token> tokens, std::span<const Token> source) const {
   const rapt::Model& model = state_->net();
   if (model.encoder && model.decoder && source.empty())
-    fail_usage("logits: this model translates; give the tokens of its source, and in `tokens` what the decoder reads, decoder_start first");
-  if (!(model.encoder && model.decoder) && !source.empty()) fail_usage("logits: only a model with encoder and decoder reads a source");
+    fail_usage(
+        "logits: this model translates; give the tokens of its source, and in `tokens` what the "
+        "decoder reads, decoder_start first");
+  if (!(model.encoder && model.decoder) && !source.empty())
+    fail_usage("logits: only a model with encoder and decoder reads a source");
   if (tokens.empty()) fail_usage("logits: no tokens");
   rapt::Run run(state_->on());
   const Batch batch{.tokens = tokens, .sequences = {{.count = static_cast<Dim>(tokens.size())}}};
@@ -145,8 +164,8 @@ Perplexity Model::perplexity(std::string_view text, const PerplexityOptions& opt
   const std::vector<Token> ids = text_ids(tokenizer_of(c), text);
   Taps taps;
   const auto check_edits = install_edits(taps, *c.model, edits_of(options.edits), Passes::many);
-  const rapt::Perplexity p =
-      rapt::perplexity(state_->on(), c, ids, options.window, options.windows, {}, options.edits.empty() ? nullptr : &taps);
+  const rapt::Perplexity p = rapt::perplexity(state_->on(), c, ids, options.window, options.windows, {},
+                                              options.edits.empty() ? nullptr : &taps);
   check_edits();
   return {.value = p.perplexity, .error = p.error, .loss = p.nll, .windows = p.chunks, .tokens = p.tokens};
 }
@@ -154,8 +173,11 @@ Perplexity Model::perplexity(std::string_view text, const PerplexityOptions& opt
 Tensor Model::embed(const std::vector<std::string>& texts, const EmbedOptions& options) const {
   std::optional<Pool> pool;
   if (options.pooling != Pooling::own) pool = static_cast<Pool>(static_cast<int>(options.pooling) - 1);
-  Tensor out{.name = "embeddings", .shape = {static_cast<Dim>(texts.size()), state_->net().recipe.width}, .values = {}};
-  for (const std::vector<float>& row : embed_texts(state_->on(), *state_->checkpoint, texts, pool, options.normalize))
+  Tensor out{.name = "embeddings",
+             .shape = {static_cast<Dim>(texts.size()), state_->net().recipe.width},
+             .values = {}};
+  for (const std::vector<float>& row :
+       embed_texts(state_->on(), *state_->checkpoint, texts, pool, options.normalize))
     out.values.insert(out.values.end(), row.begin(), row.end());
   return out;
 }
@@ -167,7 +189,8 @@ std::vector<std::vector<ClassScore>> Model::classify(const std::vector<std::stri
   std::vector<std::vector<ClassScore>> out;
   for (const std::vector<float>& row : classify_texts(state_->on(), *state_->checkpoint, texts)) {
     out.emplace_back();
-    for (std::size_t i = 0; i < row.size(); ++i) out.back().push_back({class_name(*state_->checkpoint, i), row[i]});
+    for (std::size_t i = 0; i < row.size(); ++i)
+      out.back().push_back({class_name(*state_->checkpoint, i), row[i]});
   }
   return out;
 }
@@ -191,12 +214,14 @@ void Model::save(const std::string& path, const SaveOptions& options) const {
   if (!options.type.empty() && !(type = dtype_named(options.type)))
     fail_usage("save: '", options.type, "' is no type of weights: f32, f16, q8_0 …");
   if (state_->opened) {
-    write_checkpoint(state_->checkpoint->path, path, {.type = type, .force = options.replace, .progress = {}, .note = {}});
+    write_checkpoint(state_->checkpoint->path, path,
+                     {.type = type, .force = options.replace, .progress = {}, .note = {}});
     return;
   }
   if (type || path.ends_with(".gguf"))
     fail_usage(
-        "save: a model that was made or trained becomes a folder of f32 weights first; opened from there, it can be saved as anything");
+        "save: a model that was made or trained becomes a folder of f32 weights first; opened from "
+        "there, it can be saved as anything");
   write_model_folder(state_->net(), state_->extras, path, options.replace);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model with its weights and its tokenizer, and what it says of a text in one pass. Text out of it: rapt/api/session.h.
+// A model with its weights and its tokenizer, and what it says of a text in one pass. Text out of it:
+// rapt/api/session.h.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,13 +25,17 @@ struct Tensor {
   std::vector<float> values;
 
   std::int64_t columns() const { return shape.empty() ? 1 : shape.back(); }
-  std::int64_t rows() const { return columns() > 0 ? static_cast<std::int64_t>(values.size()) / columns() : 0; }
+  std::int64_t rows() const {
+    return columns() > 0 ? static_cast<std::int64_t>(values.size()) / columns() : 0;
+  }
   std::span<const float> row(std::int64_t i) const {
-    return std::span(values).subspan(static_cast<std::size_t>(i * columns()), static_cast<std::size_t>(columns()));
+    return std::span(values).subspan(static_cast<std::size_t>(i * columns()),
+                                     static_cast<std::size_t>(columns()));
   }
 };
 
-// The first `keep` tokens and the last `window` are seen, so that a text may go on without end (StreamingLLM).
+// The first `keep` tokens and the last `window` are seen, so that a text may go on without end
+// (StreamingLLM).
 struct Streaming {
   std::int64_t keep = 4;
   std::int64_t window = 0;  // 0: the model's context without the kept ones
@@ -38,19 +43,21 @@ struct Streaming {
 
 struct OpenOptions {
   Device device{};
-  bool exact = false;                     // weights as f32, whatever the file stores; else as they are stored
+  bool exact = false;  // weights as f32, whatever the file stores; else as they are stored
   std::optional<Streaming> streaming{};
   std::function<void(double done)> progress{};  // 0 … 1
 };
 
 struct MakeOptions {
   Device device{};
-  std::vector<std::string> settings{};  // changes of the recipe: "width=96", "layers=2", "decoder.final_norm.eps=1e-5"
-  std::uint64_t seed = 0;               // of the starting values
+  // Changes of the recipe: "width=96", "layers=2", "decoder.final_norm.eps=1e-5".
+  std::vector<std::string> settings{};
+  std::uint64_t seed = 0;  // of the starting values
 };
 
 struct ModelInfo {
-  std::string path, family, format;  // family: "llama", "gpt2" …, "rapt" where recipe.json describes it; format: "gguf", "folder" …
+  // family: "llama", "gpt2" …, "rapt" where recipe.json describes it; format: "gguf", "folder" …
+  std::string path, family, format;
   std::string recipe;                // as JSON, with every field
   std::int64_t parameters = 0, vocabulary = 0, context = 0, width = 0;
   int encoder_layers = 0, decoder_layers = 0;
@@ -97,14 +104,15 @@ struct MaskWord {
 };
 
 struct SaveOptions {
-  std::string type{};  // of the matrices: "f16", "q8_0", "q4_0" …; "": as they are. Made and trained models are written as f32
+  // Of the matrices: "f16", "q8_0", "q4_0" …; "": as they are. Made and trained models are written as f32.
+  std::string type{};
   bool replace = false;
 };
 
 class RAPT_API Model {
  public:
-  // A GGUF file, a Hugging Face folder, a folder of a training or its model/, a llama2.c file, or a name: one in RAPT_MODELS, or
-  // "default", the model that comes with the program.
+  // A GGUF file, a Hugging Face folder, a folder of a training or its model/, a llama2.c file, or a name:
+  // one in RAPT_MODELS, or "default", the model that comes with the program.
   static Model open(const std::string& name, const OpenOptions& options = {});
   // A preset ("gpt2", "llama3" …: presets()), a recipe's file, or a recipe as JSON, with random weights.
   static Model make(const std::string& recipe, const MakeOptions& options = {});
@@ -115,17 +123,21 @@ class RAPT_API Model {
   // Tokens of a text and back. They fail where the model has no tokenizer.
   std::vector<Token> tokenize(std::string_view text, const TokenizeOptions& options = {}) const;
   std::string detokenize(std::span<const Token> tokens, bool special = false) const;
-  std::string token_text(Token token) const;  // its bytes as they stand in a text; perhaps a part of a character
+  // Its bytes as they stand in a text; perhaps a part of a character.
+  std::string token_text(Token token) const;
   // What Session::generate and Session::chat would read.
   std::vector<Token> prompt(std::string_view text) const;
   std::vector<Token> chat_prompt(const std::vector<Message>& messages) const;
 
-  // Logits of every token [tokens, vocabulary]; the last hidden state [tokens, width] of a model without an output matrix; [1, classes]
-  // of a classifier. A translating model reads `source` and then `tokens`, which begin with info().decoder_start.
+  // Logits of every token [tokens, vocabulary]; the last hidden state [tokens, width] of a model without
+  // an output matrix; [1, classes] of a classifier. A translating model reads `source` and then `tokens`,
+  // which begin with info().decoder_start.
   Tensor logits(std::span<const Token> tokens, std::span<const Token> source = {}) const;
-  // exp of the mean loss over windows one after the other; in each, its second half counts (llama-perplexity's definition).
+  // exp of the mean loss over windows one after the other; in each, its second half counts
+  // (llama-perplexity's definition).
   Perplexity perplexity(std::string_view text, const PerplexityOptions& options = {}) const;
-  Tensor embed(const std::vector<std::string>& texts, const EmbedOptions& options = {}) const;  // [texts, width]
+  // [texts, width]
+  Tensor embed(const std::vector<std::string>& texts, const EmbedOptions& options = {}) const;
   // Every class of a classifier with its probability, for each text.
   std::vector<std::vector<ClassScore>> classify(const std::vector<std::string>& texts) const;
   // For each mask in the text ("[MASK]", as the vocabulary spells it) the `top` most probable words.

@@ -38,7 +38,11 @@ rapt::GenerateOptions inside(const GenerateOptions& o, int samples) {
 }
 
 Answer outside(Generated&& g) {
-  Answer a{.text = std::move(g.text), .tokens = std::move(g.ids), .finish = static_cast<Finish>(g.finish), .score = g.score, .choices = {}};
+  Answer a{.text = std::move(g.text),
+           .tokens = std::move(g.ids),
+           .finish = static_cast<Finish>(g.finish),
+           .score = g.score,
+           .choices = {}};
   for (TokenChoice& t : g.tokens) a.choices.push_back({t.id, t.logprob, std::move(t.top)});
   return a;
 }
@@ -48,28 +52,35 @@ static_assert(static_cast<int>(Finish::stop) == static_cast<int>(rapt::Finish::s
 
 }  // namespace
 
-Session::Session(const Model& model, const SessionOptions& options) : state_(std::make_shared<SessionState>()) {
+Session::Session(const Model& model, const SessionOptions& options)
+    : state_(std::make_shared<SessionState>()) {
   SessionState& s = *state_;
   s.model = Access::share(model);
   const std::optional<DType> cache = dtype_named(options.cache);
   const DType known[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0};
   if (!cache || std::find(std::begin(known), std::end(known), *cache) == std::end(known))
-    fail_usage("cache: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as '", options.cache, "'");
+    fail_usage("cache: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as '", options.cache,
+               "'");
   s.check_edits = install_edits(s.taps, s.model->net(), edits_of(options.edits), Passes::many);
   s.session = std::make_unique<rapt::Session>(
       s.model->on(), *s.model->checkpoint,
-      rapt::Session::Options{
-          .cache = *cache, .context = options.context, .stream = s.model->streaming, .taps = options.edits.empty() ? nullptr : &s.taps});
+      rapt::Session::Options{.cache = *cache,
+                             .context = options.context,
+                             .stream = s.model->streaming,
+                             .taps = options.edits.empty() ? nullptr : &s.taps});
 }
 
-std::vector<Answer> Session::generate_many(int count, std::span<const Token> prompt, const GenerateOptions& options,
-                                           const OnPiece& on_piece) {
+std::vector<Answer> Session::generate_many(int count, std::span<const Token> prompt,
+                                           const GenerateOptions& options, const OnPiece& on_piece) {
   SessionState& s = *state_;
   if (count < 1) fail_usage("generate_many: ", count, " answers; at least one");
   const rapt::Recipe& r = s.model->net().recipe;
   s.cancel = false;
   rapt::Session::OnToken on_token;
-  if (on_piece) on_token = [&](int sample, std::int32_t id, std::string_view text) { return on_piece({text, id, sample}); };
+  if (on_piece)
+    on_token = [&](int sample, std::int32_t id, std::string_view text) {
+      return on_piece({text, id, sample});
+    };
   const rapt::GenerateOptions g = inside(options, count);
   std::vector<Answer> out;
   for (Generated& one : r.encoder&& r.decoder ? s.session->translate(prompt, g, on_token, &s.cancel)
@@ -79,7 +90,8 @@ std::vector<Answer> Session::generate_many(int count, std::span<const Token> pro
   return out;
 }
 
-Answer Session::generate(std::span<const Token> prompt, const GenerateOptions& options, const OnPiece& on_piece) {
+Answer Session::generate(std::span<const Token> prompt, const GenerateOptions& options,
+                         const OnPiece& on_piece) {
   return std::move(generate_many(1, prompt, options, on_piece).at(0));
 }
 
@@ -87,11 +99,13 @@ Answer Session::generate(std::string_view prompt, const GenerateOptions& options
   return generate(model().prompt(prompt), options, on_piece);
 }
 
-Answer Session::chat(const std::vector<Message>& messages, const GenerateOptions& options, const OnPiece& on_piece) {
+Answer Session::chat(const std::vector<Message>& messages, const GenerateOptions& options,
+                     const OnPiece& on_piece) {
   return generate(model().chat_prompt(messages), options, on_piece);
 }
 
-std::vector<std::string> Session::translate_all(const std::vector<std::string>& lines, const TranslateOptions& options) {
+std::vector<std::string> Session::translate_all(const std::vector<std::string>& lines,
+                                                const TranslateOptions& options) {
   SessionState& s = *state_;
   s.cancel = false;
   rapt::TranslateOptions o;

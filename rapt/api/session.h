@@ -34,7 +34,8 @@ struct GenerateOptions {
   bool ignore_eos = false;
   int beams = 0;                     // > 0: beam search instead of sampling
   double length_penalty = 1;         // beams: sum of log-probabilities / length^penalty
-  int logprobs = -1;                 // >= 0: each token's log-probability, and that of so many most probable ones
+  // >= 0: each token's log-probability, and that of so many most probable ones
+  int logprobs = -1;
 };
 
 struct Choice {
@@ -53,8 +54,8 @@ struct Answer {
   std::vector<Choice> choices;  // where log-probabilities were asked for
 };
 
-// New text of an answer: whole characters, nothing that may still turn out to be a stop text. What was held back comes at the end, with
-// token -1; so does all of a beam's text.
+// New text of an answer: whole characters, nothing that may still turn out to be a stop text. What was held
+// back comes at the end, with token -1; so does all of a beam's text.
 struct Piece {
   std::string_view text;
   Token token = -1;
@@ -72,7 +73,8 @@ struct TranslateOptions {
 struct SessionOptions {
   std::string cache = "f32";         // how keys and values are kept: f32, f16, bf16, q8_0, q4_0
   std::int64_t context = 0;          // tokens of prompt and answer together; 0: the model's
-  std::vector<std::string> edits{};  // of every pass: "L5H3:zero", "resid_post.8:add=FILE.npy" (docs/edits.md)
+  // Of every pass: "L5H3:zero", "resid_post.8:add=FILE.npy" (docs/edits.md).
+  std::vector<std::string> edits{};
 };
 
 struct Times {  // of the last call
@@ -80,21 +82,27 @@ struct Times {  // of the last call
   std::int64_t prompt_tokens = 0, reused_tokens = 0, answer_tokens = 0;
 };
 
-// Keeps what it has read: a prompt that begins like the last one costs its new tokens only, and gives the same bits.
+// Keeps what it has read: a prompt that begins like the last one costs its new tokens only, and gives the
+// same bits.
 class RAPT_API Session {
  public:
   explicit Session(const Model& model, const SessionOptions& options = {});
 
   // Continues a text (after BOS where the model wants one), or exactly these tokens.
   Answer generate(std::string_view prompt, const GenerateOptions& options = {}, const OnPiece& on_piece = {});
-  Answer generate(std::span<const Token> prompt, const GenerateOptions& options = {}, const OnPiece& on_piece = {});
-  // The next message, through the model's chat template; what users wrote never becomes a special token. Fails where there is none.
-  Answer chat(const std::vector<Message>& messages, const GenerateOptions& options = {}, const OnPiece& on_piece = {});
-  // `count` answers to one prompt, computed together: samples, or the best of a beam search. The first is what generate() gives.
-  std::vector<Answer> generate_many(int count, std::span<const Token> prompt, const GenerateOptions& options = {},
-                                    const OnPiece& on_piece = {});
+  Answer generate(std::span<const Token> prompt, const GenerateOptions& options = {},
+                  const OnPiece& on_piece = {});
+  // The next message, through the model's chat template; what users wrote never becomes a special token.
+  // Fails where there is none.
+  Answer chat(const std::vector<Message>& messages, const GenerateOptions& options = {},
+              const OnPiece& on_piece = {});
+  // `count` answers to one prompt, computed together: samples, or the best of a beam search. The first is
+  // what generate() gives.
+  std::vector<Answer> generate_many(int count, std::span<const Token> prompt,
+                                    const GenerateOptions& options = {}, const OnPiece& on_piece = {});
   // Lines through an encoder-decoder, side by side; a line without words stays empty.
-  std::vector<std::string> translate_all(const std::vector<std::string>& lines, const TranslateOptions& options = {});
+  std::vector<std::string> translate_all(const std::vector<std::string>& lines,
+                                         const TranslateOptions& options = {});
   std::string translate(const std::string& line, const TranslateOptions& options = {});
 
   // From any thread: ends what this session is computing now, as Finish::cancelled.

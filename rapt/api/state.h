@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the public handles stand for. For the sources of this folder and its tests; not installed. Here rapt::Model is the inside, and
-// rapt::api::Model the handle (rapt/export.h).
+// What the public handles stand for. For the sources of this folder and its tests; not installed. Here
+// rapt::Model is the inside, and rapt::api::Model the handle (rapt/export.h).
 #pragma once
 #include <atomic>
 
@@ -21,8 +21,8 @@ struct ModelState {
   std::shared_ptr<DeviceState> device;
   std::shared_ptr<const Checkpoint> checkpoint;
   bool streaming = false;
-  // Made and trained models: what a folder of them has besides weights; `data` keeps alive what `extras` points into. A model that was
-  // opened is converted from its files instead.
+  // Made and trained models: what a folder of them has besides weights; `data` keeps alive what `extras`
+  // points into. A model that was opened is converted from its files instead.
   bool opened = true;
   FolderExtras extras;
   std::shared_ptr<const TrainData> data;

@@ -9,14 +9,22 @@ namespace {
 
 TrainingPlan plan_of(const std::string& recipe, const TrainOptions& o) {
   if (o.data.empty()) fail_usage("train: what to learn from? TrainOptions::data is empty");
-  if (o.folder.empty()) fail_usage("train: where to? TrainOptions::folder, which gets the saved states and the model, is empty");
-  TrainingPlan plan{.recipe = recipe, .settings = o.recipe, .data = {}, .objective = {}, .batch = {}, .length = {}, .options = {}};
+  if (o.folder.empty())
+    fail_usage("train: where to? TrainOptions::folder, which gets the saved states and the model, is empty");
+  TrainingPlan plan{.recipe = recipe,
+                    .settings = o.recipe,
+                    .data = {},
+                    .objective = {},
+                    .batch = {},
+                    .length = {},
+                    .options = {}};
   plan.data.path = o.data;
   plan.data.held_out = o.held_out;
   plan.data.tokenizer = o.tokenizer;
   plan.data.vocab.kind = static_cast<VocabKind>(o.vocabulary);
   plan.data.vocab.size = o.vocabulary_size;
-  if (o.objective != Objective::own) plan.objective = static_cast<rapt::Objective>(static_cast<int>(o.objective) - 1);
+  if (o.objective != Objective::own)
+    plan.objective = static_cast<rapt::Objective>(static_cast<int>(o.objective) - 1);
   if (o.batch > 0) plan.batch = o.batch;
   if (o.length > 0) plan.length = o.length;
   Json keys = Json::Object{};
@@ -34,20 +42,24 @@ static_assert(static_cast<int>(VocabKind::characters) == static_cast<int>(Vocabu
               static_cast<int>(VocabKind::bpe) == static_cast<int>(Vocabulary::bpe));
 static_assert(static_cast<int>(rapt::Objective::causal) + 1 == static_cast<int>(Objective::causal) &&
               static_cast<int>(rapt::Objective::masked) + 1 == static_cast<int>(Objective::masked) &&
-              static_cast<int>(rapt::Objective::translation) + 1 == static_cast<int>(Objective::translation) &&
-              static_cast<int>(rapt::Objective::classification) + 1 == static_cast<int>(Objective::classification));
+              static_cast<int>(rapt::Objective::translation) + 1 ==
+                  static_cast<int>(Objective::translation) &&
+              static_cast<int>(rapt::Objective::classification) + 1 ==
+                  static_cast<int>(Objective::classification));
 
 HeldOut outside(const Judgement& j) { return {.loss = j.loss, .accuracy = j.accuracy, .counted = j.counted}; }
 
 }  // namespace
 
-Training::Training(const std::string& recipe, const TrainOptions& options) : state_(std::make_shared<TrainingState>()) {
+Training::Training(const std::string& recipe, const TrainOptions& options)
+    : state_(std::make_shared<TrainingState>()) {
   state_->device = Access::of(options.device);
   state_->folder = options.folder;
   state_->run = std::make_unique<TrainingRun>(state_->device->device, plan_of(recipe, options));
   std::string passed_over;
   try {
-    state_->run->open_folder(options.folder, options.anew, [&](const std::string& text) { passed_over += text + "\n"; });
+    state_->run->open_folder(options.folder, options.anew,
+                             [&](const std::string& text) { passed_over += text + "\n"; });
   } catch (const Error& e) {
     throw Error(passed_over + e.what(), e.kind());
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training a recipe, or a model further. What is saved and when, guards against bad steps, and every key of `settings`: docs/training.md.
+// Training a recipe, or a model further. What is saved and when, guards against bad steps, and every key of
+// `settings`: docs/training.md.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,11 +17,12 @@ enum class Objective { own, causal, masked, translation, classification };  // o
 enum class Vocabulary { characters, bytes, bpe };
 
 struct TrainOptions {
-  // A text file, a folder of them, parallel lines ("a.de,a.en"), labelled ones ("german=a.de,english=a.en"), a file made by `rapt data`, or
-  // a task: "copy", "sort", "date".
+  // A text file, a folder of them, parallel lines ("a.de,a.en"), labelled ones
+  // ("german=a.de,english=a.en"), a file made by `rapt data`, or a task: "copy", "sort", "date".
   std::string data{};
   std::string held_out{};  // "": the last tenth of the data is kept apart
-  std::string folder{};  // gets the saved states and, at the end, model/; a run that finds states here goes on from them
+  // Gets the saved states and, at the end, model/; a run that finds states here goes on from them.
+  std::string folder{};
   std::int64_t steps = 1000;
   std::uint64_t seed = 0;  // of starting values, order of the data, dropout
   Objective objective = Objective::own;
@@ -30,7 +32,8 @@ struct TrainOptions {
   std::int64_t batch = 0;  // sequences of a batch; 0: 12, or 32 where texts have an end
   std::int64_t length = 0;  // tokens of one; 0: 256, or the recipe's context
   std::vector<std::string> recipe{};  // changes of the recipe: "width=128"
-  std::vector<std::string> settings{};  // of the training: "optimizer.rate=1e-3", "schedule.kind=cosine", "save_every=100"
+  // Of the training: "optimizer.rate=1e-3", "schedule.kind=cosine", "save_every=100".
+  std::vector<std::string> settings{};
   bool anew = false;  // removes what an earlier run left in the folder
   Device device{};
 };
@@ -61,8 +64,9 @@ class RAPT_API Training {
   // `recipe`: a preset, a recipe's file, or a model to go on from (its weights, its tokenizer).
   explicit Training(const std::string& recipe, const TrainOptions& options);
 
-  // Goes on from the newest state of the folder, to the last step: true, and model/ is written. False where the callback stopped it;
-  // called again, or by a program that starts tomorrow, it goes on with the same bits as a run that was never stopped.
+  // Goes on from the newest state of the folder, to the last step: true, and model/ is written. False
+  // where the callback stopped it; called again, or by a program that starts tomorrow, it goes on with the
+  // same bits as a run that was never stopped.
   bool run(const TrainEvents& events = {});
 
   std::int64_t steps() const;  // finished ones

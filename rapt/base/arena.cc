@@ -16,7 +16,8 @@ std::size_t up_to(std::size_t bytes, std::size_t unit) { return (bytes + unit - 
 
 std::byte* allocate(std::size_t bytes) {
   const bool huge = bytes >= kHugePage;
-  const std::size_t unit = huge ? kHugePage : Arena::kAlign, size = up_to(std::max<std::size_t>(bytes, 1), unit);
+  const std::size_t unit = huge ? kHugePage : Arena::kAlign,
+                    size = up_to(std::max<std::size_t>(bytes, 1), unit);
   auto* data = static_cast<std::byte*>(std::aligned_alloc(unit, size));
   if (data && huge) madvise(data, size, MADV_HUGEPAGE);
   return data;
@@ -34,7 +35,9 @@ std::byte* Arena::take(std::size_t bytes) {
     const std::size_t last = chunks_.empty() ? 0 : chunks_.back().size;
     const std::size_t size = up_to(std::max(bytes, 2 * last), kHugePage);
     std::byte* data = allocate(size);
-    if (!data) fail("out of memory: a pass asked for ", size, " bytes of scratch; use a shorter sequence or a smaller batch");
+    if (!data)
+      fail("out of memory: a pass asked for ", size,
+           " bytes of scratch; use a shorter sequence or a smaller batch");
     chunks_.push_back({std::unique_ptr<std::byte, Free>(data), size});
     used_ = 0;
   }

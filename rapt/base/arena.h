@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch memory of one pass: a pointer that moves forward, and scopes that move it back. Chunks are kept between passes,
-// so the second pass allocates nothing and gets the same addresses as the first.
+// Scratch memory of one pass: a pointer that moves forward, and scopes that move it back. Chunks are kept
+// between passes, so the second pass allocates nothing and gets the same addresses as the first.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -10,8 +10,9 @@
 
 namespace rapt {
 
-// Uninitialised memory that free() takes back: aligned to 64, and from 2 MiB on in huge pages where the kernel grants them (a step of GPT-2
-// 124M walks over 2 GB of weights, gradients and moments). nullptr where there is none.
+// Uninitialised memory that free() takes back: aligned to 64, and from 2 MiB on in huge pages where the
+// kernel grants them (a step of GPT-2 124M walks over 2 GB of weights, gradients and moments). nullptr where
+// there is none.
 std::byte* allocate(std::size_t bytes);
 
 class Arena {

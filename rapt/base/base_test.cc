@@ -30,11 +30,14 @@ static_assert(std::is_same_v<Team::Task, void (*)(void*, Dim, int) noexcept>);
 
 template <class F>
 void run_on(Team& team, Dim tasks, const F& f) {
-  team.run(tasks, [](void* c, Dim task, int worker) noexcept { (*static_cast<const F*>(c))(task, worker); }, const_cast<F*>(&f));
+  team.run(
+      tasks, [](void* c, Dim task, int worker) noexcept { (*static_cast<const F*>(c))(task, worker); },
+      const_cast<F*>(&f));
 }
 
 void expect_each_once(Team& team, Dim tasks) {
-  std::vector<int> count(static_cast<std::size_t>(tasks));  // plain ints: whoever ran a task has finished when run() returns
+  // Plain ints: whoever ran a task has finished when run() returns.
+  std::vector<int> count(static_cast<std::size_t>(tasks));
   std::atomic<int> strange{0};
   run_on(team, tasks, [&](Dim task, int worker) {
     if (worker < 0 || worker >= team.threads()) ++strange;
@@ -55,7 +58,8 @@ TEST(Team, RunsEveryTaskOnce) {
 TEST(Team, RunsManyRegionsInARow) {
   Team team(3);
   std::vector<Dim> sums(64);
-  for (int region = 0; region < 20000; ++region) run_on(team, 64, [&](Dim task, int) { sums[static_cast<std::size_t>(task)] += task; });
+  for (int region = 0; region < 20000; ++region)
+    run_on(team, 64, [&](Dim task, int) { sums[static_cast<std::size_t>(task)] += task; });
   for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], 20000 * static_cast<Dim>(i));
 }
 
@@ -65,7 +69,8 @@ TEST(Team, WakesHelpersThatFellAsleepAndDoesWithoutThoseThatComeLate) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // long past the helpers' patience
     expect_each_once(team, 2 + i);
   }
-  // A region so short that helpers find it closed, then one right after: nobody may run a task of the old one or miss the new one.
+  // A region so short that helpers find it closed, then one right after: nobody may run a task of the old
+  // one or miss the new one.
   for (int i = 0; i < 3000; ++i) {
     int first = 0, second = 0;
     Dim seen[2] = {};
@@ -78,7 +83,8 @@ TEST(Team, WakesHelpersThatFellAsleepAndDoesWithoutThoseThatComeLate) {
   }
 }
 
-// Tasks long enough for helpers to join: the caller runs out of tasks while they are still inside, and must wait for them.
+// Tasks long enough for helpers to join: the caller runs out of tasks while they are still inside, and must
+// wait for them.
 TEST(Team, WaitsForTheHelpersThatAreInside) {
   Team team(3);
   std::atomic<int> by_helpers{0};
@@ -187,9 +193,11 @@ TEST(Team, OneThreadAtATimeHoldsALease) {
 TEST(Concat, WritesNumbersAsAStreamDoes) {
   std::ostringstream stream;
   std::string ours;
-  for (double x : {0.0, -0.0, 1.0, -2.5, 0.1, 1e-5, 123456.0, 1234567.0, 3.14159265, 1e300, -1e-300, 100000.0, 0.0001, 12345678.9})
+  for (double x : {0.0, -0.0, 1.0, -2.5, 0.1, 1e-5, 123456.0, 1234567.0, 3.14159265, 1e300, -1e-300, 100000.0,
+                   0.0001, 12345678.9})
     stream << x << ' ' << static_cast<float>(x) << ' ', ours += concat(x, ' ', static_cast<float>(x), " ");
-  for (double x : {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), std::nan("")})
+  for (double x :
+       {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), std::nan("")})
     stream << x << ' ', ours += concat(x, ' ');
   const std::int64_t least = std::numeric_limits<std::int64_t>::min();
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
@@ -210,8 +218,9 @@ TEST(Arena, AlignsAndNeverOverlaps) {
     taken.emplace_back(p, bytes);
   }
   for (std::size_t i = 0; i < taken.size(); ++i)
-    EXPECT_TRUE(std::all_of(taken[i].first, taken[i].first + taken[i].second, [&](std::byte b) { return b == static_cast<std::byte>(i); }))
-        << i;
+    EXPECT_TRUE(std::all_of(taken[i].first, taken[i].first + taken[i].second, [&](std::byte b) {
+      return b == static_cast<std::byte>(i);
+    })) << i;
 }
 
 TEST(Arena, AMarkGivesBackWhatCameAfterIt) {
@@ -241,12 +250,14 @@ TEST(Arena, TheSecondPassGetsTheSameAddressesAndNoNewMemory) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ random numbers
+// ------------------------------------------------------------------------------------------- random numbers
 
 TEST(Random, PhiloxGivesThePublishedNumbers) {
   EXPECT_EQ(philox(0, 0, 0), (Random4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox(~std::uint64_t{0}, ~std::uint64_t{0}, ~std::uint64_t{0}), (Random4{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-  EXPECT_EQ(philox(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e), (Random4{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  EXPECT_EQ(philox(~std::uint64_t{0}, ~std::uint64_t{0}, ~std::uint64_t{0}),
+            (Random4{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e),
+            (Random4{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(Random, UniformFillsItsBinsEvenly) {

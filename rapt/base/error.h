@@ -6,7 +6,8 @@
 #include <string_view>
 #include <type_traits>
 
-#define RAPT_INSIDE  // who includes this is the library: its rapt::Model is not the public handle (rapt/export.h)
+// Who includes this is the library: its rapt::Model is not the public handle (rapt/export.h).
+#define RAPT_INSIDE
 #include "rapt/error.h"
 
 namespace rapt {
@@ -25,7 +26,8 @@ void append_part(std::string& out, const T& x) {
   } else if constexpr (std::is_same_v<T, char>) {
     out += x;
   } else {
-    static_assert(std::is_convertible_v<T, std::int64_t> && !std::is_same_v<T, unsigned char> && !std::is_same_v<T, signed char>,
+    static_assert(std::is_convertible_v<T, std::int64_t> && !std::is_same_v<T, unsigned char> &&
+                      !std::is_same_v<T, signed char>,
                   "a text, a character or a number");
     if constexpr (std::is_floating_point_v<T>) append_number(out, static_cast<double>(x));
     else if constexpr (std::is_signed_v<T>) append_number(out, static_cast<std::int64_t>(x));
@@ -33,8 +35,8 @@ void append_part(std::string& out, const T& x) {
   }
 }
 
-// Texts and numbers one after the other. No stream: one that finds no memory cuts the text and says nothing, and names of tensors are
-// made here.
+// Texts and numbers one after the other. No stream: one that finds no memory cuts the text and says nothing,
+// and names of tensors are made here.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::string out;

@@ -17,7 +17,9 @@ namespace {
 
 // What an allocator takes for a block of n bytes: a word beside it, multiples of 16, 32 at least.
 constexpr std::size_t block_bytes(std::size_t n) { return std::max<std::size_t>(32, (n + 8 + 15) / 16 * 16); }
-constexpr std::size_t list_bytes(std::size_t n, std::size_t item) { return n == 0 ? 0 : block_bytes(8 + n * item); }
+constexpr std::size_t list_bytes(std::size_t n, std::size_t item) {
+  return n == 0 ? 0 : block_bytes(8 + n * item);
+}
 
 constexpr std::size_t kIndexed = 16;  // an object with more members has an index
 constexpr std::size_t slots_for(std::size_t members) { return members + members / 2 + 1; }
@@ -108,7 +110,8 @@ struct JsonObject::Body {
   }
   void make_room(std::size_t bytes) {
     if (bytes <= left) return;
-    if (bytes > std::numeric_limits<std::uint32_t>::max()) fail("json: a key of ", bytes, " bytes is too long");
+    if (bytes > std::numeric_limits<std::uint32_t>::max())
+      fail("json: a key of ", bytes, " bytes is too long");
     auto* block = static_cast<Chars*>(::operator new(sizeof(Chars) + bytes));
     block->before = chars;
     chars = block;
@@ -157,12 +160,18 @@ JsonObject::JsonObject(const JsonObject& other) {
 }
 JsonObject::~JsonObject() { delete body_; }
 std::size_t JsonObject::size() const { return body_ ? body_->members.size() : 0; }
-const JsonObject::Member* JsonObject::begin() const { return body_ ? std::as_const(body_->members).begin() : nullptr; }
-const JsonObject::Member* JsonObject::end() const { return body_ ? std::as_const(body_->members).end() : nullptr; }
+const JsonObject::Member* JsonObject::begin() const {
+  return body_ ? std::as_const(body_->members).begin() : nullptr;
+}
+const JsonObject::Member* JsonObject::end() const {
+  return body_ ? std::as_const(body_->members).end() : nullptr;
+}
 const JsonObject::Member& JsonObject::operator[](std::size_t i) const { return begin()[i]; }
 const JsonObject::Member& JsonObject::back() const { return end()[-1]; }
 Json& JsonObject::value(std::size_t i) { return body_->members[i].value; }
-bool JsonObject::operator==(const JsonObject& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+bool JsonObject::operator==(const JsonObject& other) const {
+  return std::equal(begin(), end(), other.begin(), other.end());
+}
 
 const Json* JsonObject::find(std::string_view key) const {
   if (!body_) return nullptr;
@@ -192,15 +201,16 @@ std::size_t JsonObject::memory() const {
   if (!body_) return 0;
   std::size_t bytes = 0;
   for (const Member& m : *this) bytes += m.key.size();
-  return block_bytes(sizeof(Body)) + list_bytes(body_->members.capacity(), sizeof(Member)) + block_bytes(8 + bytes + body_->left) +
+  return block_bytes(sizeof(Body)) + list_bytes(body_->members.capacity(), sizeof(Member)) +
+         block_bytes(8 + bytes + body_->left) +
          (body_->slots ? block_bytes(4 * std::size_t{body_->slot_count}) : 0);
 }
 
 namespace {
 
 // ------------------------------------------------------------------------------------------------ reading
-// What the lists and objects of a text hold, in the order they begin: one look over the text, which trusts nothing and decides nothing.
-// Ends where the text is none; the parser says why.
+// What the lists and objects of a text hold, in the order they begin: one look over the text, which trusts
+// nothing and decides nothing. Ends where the text is none; the parser says why.
 class Sizes {
  public:
   struct Size {
@@ -218,9 +228,10 @@ class Sizes {
     const auto spend = [&](std::size_t n) {
       bytes += n;
       if (bytes > most)
-        fail(where, ": the values of this text would take more than ", byte_count(static_cast<double>(most)), " of memory (",
-             byte_count(static_cast<double>(Json::kSpare)), " and ", Json::kTimes, " times the ",
-             byte_count(static_cast<double>(text.size())), " that it has); no real file does, so it is not read");
+        fail(where, ": the values of this text would take more than ", byte_count(static_cast<double>(most)),
+             " of memory (", byte_count(static_cast<double>(Json::kSpare)), " and ", Json::kTimes,
+             " times the ", byte_count(static_cast<double>(text.size())),
+             " that it has); no real file does, so it is not read");
     };
     for (std::size_t at = 0; at < text.size(); ++at) {
       Open* in = depth > 0 ? &open[depth - 1] : nullptr;
@@ -234,7 +245,8 @@ class Sizes {
           for (; at < text.size() && text[at] != '"'; ++at)
             if (text[at] == '\\') ++at;
           const std::size_t size = std::min(at, text.size()) - first;
-          if (in && in->object && !in->value) sizes_[in->number].key_bytes += static_cast<std::uint32_t>(size);
+          if (in && in->object && !in->value)
+            sizes_[in->number].key_bytes += static_cast<std::uint32_t>(size);
           else if (size > 7) spend(block_bytes(4 + size));
           if (in) in->any = true;
           break;
@@ -255,7 +267,8 @@ class Sizes {
           if (!in->object && in->any) ++s.items, spend(item);
           if (s.items > 0) spend(list_bytes(s.items, item) - s.items * item);
           if (in->object && s.items > 0)
-            spend(block_bytes(48) + block_bytes(8 + s.key_bytes) + (s.items > kIndexed ? block_bytes(4 * slots_for(s.items)) : 0));
+            spend(block_bytes(48) + block_bytes(8 + s.key_bytes) +
+                  (s.items > kIndexed ? block_bytes(4 * slots_for(s.items)) : 0));
           if (--depth == 0) return;
           break;
         }
@@ -340,7 +353,8 @@ class Parser {
   }
 
   void word(std::string_view w) {
-    if (text_.substr(at_, w.size()) != w) bad("expected a value, found a word that is none (strings stand in double quotes)");
+    if (text_.substr(at_, w.size()) != w)
+      bad("expected a value, found a word that is none (strings stand in double quotes)");
     for (std::size_t i = 0; i < w.size(); ++i) step();
   }
 
@@ -357,7 +371,8 @@ class Parser {
       const std::int64_t line = line_, column = column_;
       const std::string_view key = string();
       if (out.find(key))
-        fail(where_, ":", line, ":", column, ": the key ", json_quote(key), " stands twice in one object; keep one of them");
+        fail(where_, ":", line, ":", column, ": the key ", json_quote(key),
+             " stands twice in one object; keep one of them");
       out.push_back(key, Json());
       space();
       expect(':', "':' after the key");
@@ -418,7 +433,8 @@ class Parser {
       if (std::from_chars(s.data(), s.data() + s.size(), n).ec == std::errc{}) return Json(n);
     }
     double x;
-    if (std::from_chars(s.data(), s.data() + s.size(), x).ec != std::errc{}) bad("the number before this is beyond the range of a double");
+    if (std::from_chars(s.data(), s.data() + s.size(), x).ec != std::errc{})
+      bad("the number before this is beyond the range of a double");
     return Json(x);
   }
 
@@ -452,7 +468,8 @@ class Parser {
     }
   }
   static bool plain(char c) {
-    return static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) < 0x80 && c != '"' && c != '\\';
+    return static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) < 0x80 && c != '"' &&
+           c != '\\';
   }
 
   void character() {  // two to four bytes of UTF-8
@@ -461,8 +478,9 @@ class Parser {
     std::uint32_t code = lead & (0xFF >> (size + 1));
     bool good = lead >= 0xC2 && lead <= 0xF4;
     for (int i = 1; good && i < size; ++i) {
-      const auto c =
-          at_ + static_cast<std::size_t>(i) < text_.size() ? static_cast<unsigned char>(text_[at_ + static_cast<std::size_t>(i)]) : 0;
+      const auto c = at_ + static_cast<std::size_t>(i) < text_.size()
+                         ? static_cast<unsigned char>(text_[at_ + static_cast<std::size_t>(i)])
+                         : 0;
       good = (c & 0xC0) == 0x80;
       code = code << 6 | (c & 0x3Fu);
     }
@@ -477,7 +495,10 @@ class Parser {
     std::uint32_t code = 0;
     for (int i = 0; i < 4; ++i) {
       const char c = peek();
-      const int d = digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      const int d = digit(c)               ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
       if (d < 0) bad("expected four hexadecimal digits after \\u, found ", here());
       code = code * 16 + static_cast<std::uint32_t>(d);
       step();
@@ -497,7 +518,8 @@ class Parser {
     if (c != 'u') bad("unknown escape: after '\\' stands ", here());
     step();
     std::uint32_t code = hex4();
-    if (code >= 0xDC00 && code < 0xE000) bad("\\u escape: the second half of a surrogate pair without the first");
+    if (code >= 0xDC00 && code < 0xE000)
+      bad("\\u escape: the second half of a surrogate pair without the first");
     if (code >= 0xD800 && code < 0xDC00) {
       const char* lone = "\\u escape: the first half of a surrogate pair without the second";
       if (peek() != '\\') bad(lone);
@@ -511,8 +533,11 @@ class Parser {
     auto byte = [&](std::uint32_t b) { out += static_cast<char>(b); };
     if (code < 0x80) byte(code);
     else if (code < 0x800) byte(0xC0 | code >> 6), byte(0x80 | (code & 0x3F));
-    else if (code < 0x10000) byte(0xE0 | code >> 12), byte(0x80 | (code >> 6 & 0x3F)), byte(0x80 | (code & 0x3F));
-    else byte(0xF0 | code >> 18), byte(0x80 | (code >> 12 & 0x3F)), byte(0x80 | (code >> 6 & 0x3F)), byte(0x80 | (code & 0x3F));
+    else if (code < 0x10000)
+      byte(0xE0 | code >> 12), byte(0x80 | (code >> 6 & 0x3F)), byte(0x80 | (code & 0x3F));
+    else
+      byte(0xF0 | code >> 18), byte(0x80 | (code >> 12 & 0x3F)), byte(0x80 | (code >> 6 & 0x3F)),
+          byte(0x80 | (code & 0x3F));
   }
 
   std::string_view text_, where_;
@@ -536,7 +561,8 @@ Json::Json(std::string_view s) : line(0), column(0), kind_(kShort), integer_(0) 
     short_[kShortest] = static_cast<char>(s.size());
     return;
   }
-  if (s.size() > std::numeric_limits<std::uint32_t>::max()) fail("json: a string of ", s.size(), " bytes is too long");
+  if (s.size() > std::numeric_limits<std::uint32_t>::max())
+    fail("json: a string of ", s.size(), " bytes is too long");
   auto* text = static_cast<Text*>(::operator new(sizeof(Text) + s.size()));
   text->size = static_cast<std::uint32_t>(s.size());
   std::memcpy(text + 1, s.data(), s.size());
@@ -602,10 +628,13 @@ std::size_t Json::memory() const {
   return bytes;
 }
 
-bool Json::is_integer() const { return kind_ == kInteger || (kind_ == kReal && std::fabs(real_) <= kExact && real_ == std::floor(real_)); }
+bool Json::is_integer() const {
+  return kind_ == kInteger || (kind_ == kReal && std::fabs(real_) <= kExact && real_ == std::floor(real_));
+}
 
 const char* Json::type_name() const {
-  static constexpr const char* kNames[] = {"null", "true or false", "a number", "a number", "a string", "a string", "a list", "an object"};
+  static constexpr const char* kNames[] = {"null",     "true or false", "a number", "a number",
+                                           "a string", "a string",      "a list",   "an object"};
   return kNames[kind_];
 }
 
@@ -651,7 +680,8 @@ std::string json_quote(std::string_view s) {
       case '\r': out += "\\r"; break;
       case '\t': out += "\\t"; break;
       default:
-        if (byte < 0x20 || byte == 0x7F) out += "\\u00", out += "0123456789abcdef"[byte / 16], out += "0123456789abcdef"[byte % 16];
+        if (byte < 0x20 || byte == 0x7F)
+          out += "\\u00", out += "0123456789abcdef"[byte / 16], out += "0123456789abcdef"[byte % 16];
         else out += c;
     }
   }
@@ -679,7 +709,9 @@ void Json::write(std::string& out, int indent, int depth) const {
         return;
       }
     }
-    auto new_line = [&](int levels) { out += '\n', out.append(static_cast<std::size_t>(indent * levels), ' '); };
+    auto new_line = [&](int levels) {
+      out += '\n', out.append(static_cast<std::size_t>(indent * levels), ' ');
+    };
     out += list ? '[' : '{';
     for (std::size_t i = 0; i < count; ++i) {
       if (i) out += flat ? ", " : ",";

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON as a value: objects keep their order, integers stay exact, every value knows its line and column. The parser trusts nothing:
-// depth is limited, duplicate keys, lone surrogates, broken UTF-8 and trailing text are errors that say where.
+// JSON as a value: objects keep their order, integers stay exact, every value knows its line and column. The
+// parser trusts nothing: depth is limited, duplicate keys, lone surrogates, broken UTF-8 and trailing text
+// are errors that say where.
 //
 //   value  = object | array | string | number | "true" | "false" | "null"
-//   number = "-"? ("0" | [1-9][0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9]+)?        with neither dot nor exponent: an exact integer if it fits
+//   number = "-"? ("0" | [1-9][0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9]+)?
+//            with neither dot nor exponent: an exact integer if it fits
 //
-// A value takes 16 bytes and what it holds one block of memory, so that a text from outside never takes more than kSpare and kTimes
-// times its size: what it will take is counted before the first value is made.
+// A value takes 16 bytes and what it holds one block of memory, so that a text from outside never takes more
+// than kSpare and kTimes times its size: what it will take is counted before the first value is made.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -30,7 +32,9 @@ class JsonText : public std::string_view {
   constexpr JsonText(const char* s) : std::string_view(s) {}
   JsonText(const std::string& s) : std::string_view(s) {}
   operator std::string() const { return std::string(data(), size()); }
-  JsonText substr(std::size_t from, std::size_t count = npos) const { return std::string_view::substr(from, count); }
+  JsonText substr(std::size_t from, std::size_t count = npos) const {
+    return std::string_view::substr(from, count);
+  }
   friend std::string operator+(JsonText a, JsonText b) { return std::string(a).append(b); }
 };
 
@@ -76,7 +80,8 @@ class JsonList {
 
 template <class Value>  // a template only because it must wait for Json to be complete
 struct JsonMember {
-  JsonText key;  // held by the object; one made by hand only points at its characters until an object takes it
+  // Held by the object; one made by hand only points at its characters until an object takes it.
+  JsonText key;
   Value value;
   bool operator==(const JsonMember& other) const { return key == other.key && value == other.value; }
 };
@@ -100,7 +105,8 @@ class JsonObject {
   const Member& back() const;
   const Json* find(std::string_view key) const;  // the first of that name; nullptr where there is none
   void reserve(std::size_t members, std::size_t key_bytes = 0);
-  void push_back(const Member& member);  // asks nothing: a second one of a name can be made, and is not found
+  // Asks nothing: a second one of a name can be made, and is not found.
+  void push_back(const Member& member);
   void push_back(std::string_view key, Json value);
   Json& value(std::size_t i);
   bool operator==(const JsonObject& other) const;
@@ -117,7 +123,8 @@ class Json {
   using Array = JsonList<Json>;
   using Object = JsonObject;
   static constexpr int kDepth = 64;
-  static constexpr std::size_t kSpare = std::size_t{16} << 20, kTimes = 4;  // most memory of a parsed text: kSpare + kTimes · its bytes
+  // Most memory of a parsed text: kSpare + kTimes · its bytes.
+  static constexpr std::size_t kSpare = std::size_t{16} << 20, kTimes = 4;
 
   Json() : line(0), column(0), kind_(kNull), integer_(0) {}
   template <std::same_as<bool> B>  // a pointer is no boolean
@@ -159,7 +166,8 @@ class Json {
   const Json* find(std::string_view key) const;  // of an object; nullptr where absent or no object
   void set(std::string_view key, Json value);    // makes this an object; replaces the key where it stands
 
-  std::string dump(int indent = 2) const;  // indent 0: one line; else what fits 100 columns stays on its line
+  // indent 0: one line; else what fits 100 columns stays on its line
+  std::string dump(int indent = 2) const;
   bool operator==(const Json& other) const;  // places do not count
   std::size_t memory() const;                // bytes behind this value, as an allocator counts its blocks
 
@@ -171,7 +179,8 @@ class Json {
     std::uint32_t size;
     const char* chars() const { return reinterpret_cast<const char*>(this + 1); }
   };
-  static constexpr std::size_t kShortest = 7;  // characters that need no block; the eighth byte is their number
+  // Characters that need no block; the eighth byte is their number.
+  static constexpr std::size_t kShortest = 7;
   void clear() noexcept;
   void take(Json& other) noexcept;
   void write(std::string& out, int indent, int depth) const;

@@ -44,8 +44,9 @@ TEST(Json, ReadsValuesWithTheirPlaces) {
 }
 
 TEST(Json, KeepsIntegersExact) {
-  for (const std::int64_t n : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{9007199254740993}, std::numeric_limits<std::int64_t>::max(),
-                               std::numeric_limits<std::int64_t>::min()}) {
+  for (const std::int64_t n :
+       {std::int64_t{0}, std::int64_t{-1}, std::int64_t{9007199254740993},
+        std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
     const Json j = parse_json(std::to_string(n));
     EXPECT_EQ(j.integer(), n);
     EXPECT_EQ(j.dump(0), std::to_string(n));
@@ -186,26 +187,32 @@ TEST(Json, MemoryIsBounded) {
     for (std::size_t i = 0; i < n; ++i) text.append(i ? "," : "").append(one);
     return text + close;
   };
-  for (const char* one : {"0", "[]", "{}", "[0]", "\"\"", "[[[]]]", "{\"a\":1}", "\"12345678\"", "\"\\u0041234567\""}) {
+  for (const char* one :
+       {"0", "[]", "{}", "[0]", "\"\"", "[[[]]]", "{\"a\":1}", "\"12345678\"", "\"\\u0041234567\""}) {
     const std::string few = repeated(one, 2000, '[', ']'), many = repeated(one, 300000, '[', ']');
     EXPECT_LE(parse_json(few).memory(), most(few)) << one;
     try {
       EXPECT_LE(parse_json(many, "t").memory(), most(many)) << one;
     } catch (const Error& e) {
-      EXPECT_TRUE(std::string(e.what()).starts_with("t: the values of this text would take more than")) << e.what();
+      EXPECT_TRUE(std::string(e.what()).starts_with("t: the values of this text would take more than"))
+          << e.what();
     }
   }
-  EXPECT_TRUE(error_of(repeated("0", 3000000, '[', ']')).starts_with("t: the values of this text would take more than"));
-  EXPECT_TRUE(error_of(repeated("[[]]", 600000, '[', ']')).starts_with("t: the values of this text would take more than"));
+  EXPECT_TRUE(error_of(repeated("0", 3000000, '[', ']'))
+                  .starts_with("t: the values of this text would take more than"));
+  EXPECT_TRUE(error_of(repeated("[[]]", 600000, '[', ']'))
+                  .starts_with("t: the values of this text would take more than"));
   std::string keys = "{";
   for (int i = 0; i < 200000; ++i) keys.append(i ? ",\"" : "\"").append(std::to_string(i)) += "\":0";
   EXPECT_LE(parse_json(keys += "}").memory(), most(keys));
   // Counts that a text only pretends to have.
-  for (const std::string& bad : {"{" + std::string(1 << 20, ':'), "[" + std::string(1 << 20, ','), "{\"a\"" + std::string(1 << 20, ':')})
+  for (const std::string& bad : {"{" + std::string(1 << 20, ':'), "[" + std::string(1 << 20, ','),
+                                 "{\"a\"" + std::string(1 << 20, ':')})
     EXPECT_NE(error_of(bad), "");
 }
 
-// The largest vocabularies there are, written as tightly as possible: tokens of a few letters, merges as pairs.
+// The largest vocabularies there are, written as tightly as possible: tokens of a few letters, merges
+// as pairs.
 TEST(Json, LargeVocabulariesAreRead) {
   std::string text = "{\"model\":{\"vocab\":{";
   const auto word = [](int i) {  // Ġ and one to four letters
@@ -213,9 +220,11 @@ TEST(Json, LargeVocabulariesAreRead) {
     for (; i > 0; i /= 26) s += static_cast<char>('a' + i % 26);
     return s;
   };
-  for (int i = 0; i < 260000; ++i) text.append(i ? ",\"" : "\"").append(word(i)).append("\":") += std::to_string(i);
+  for (int i = 0; i < 260000; ++i)
+    text.append(i ? ",\"" : "\"").append(word(i)).append("\":") += std::to_string(i);
   text += "},\"merges\":[";
-  for (int i = 0; i < 500000; ++i) text.append(i ? ",[\"" : "[\"").append(word(i % 700)).append(i % 26 < 13 ? "\",\"e\"]" : "\",\"ing\"]");
+  for (int i = 0; i < 500000; ++i)
+    text.append(i ? ",[\"" : "[\"").append(word(i % 700)).append(i % 26 < 13 ? "\",\"e\"]" : "\",\"ing\"]");
   text += "]}}";
   const Json j = parse_json(text);
   EXPECT_LE(j.memory(), Json::kSpare + Json::kTimes * text.size());
@@ -257,7 +266,8 @@ TEST(Json, StringsOfEveryLength) {
   for (std::size_t n = 0; n < 40; ++n) all.push_back(std::string(n, static_cast<char>('a' + n % 26)));
   const Json a = all, b = parse_json(a.dump(0));
   EXPECT_EQ(a, b);
-  for (std::size_t n = 0; n < 40; ++n) EXPECT_EQ(b.array()[n].string(), std::string(n, static_cast<char>('a' + n % 26)));
+  for (std::size_t n = 0; n < 40; ++n)
+    EXPECT_EQ(b.array()[n].string(), std::string(n, static_cast<char>('a' + n % 26)));
   Json c = b;
   c = c.array()[20];  // out of itself
   EXPECT_EQ(c.string(), std::string(20, 'u'));

@@ -30,7 +30,9 @@ std::optional<Bytes> number_after(const std::string& path, const std::string& wo
     if (line.starts_with(word)) {
       const std::size_t at = line.find_first_not_of(" \t", word.size());
       Bytes n = 0;
-      if (at != line.npos && std::from_chars(line.data() + at, line.data() + line.size(), n).ec == std::errc{}) return n;
+      if (at != line.npos &&
+          std::from_chars(line.data() + at, line.data() + line.size(), n).ec == std::errc{})
+        return n;
     }
   return std::nullopt;
 }
@@ -78,7 +80,8 @@ Bytes left_in_address_space(const std::string& root) {
 
 std::uint64_t available_memory(const std::string& root) {
   const std::optional<Bytes> machine = number_after(root + "/proc/meminfo", "MemAvailable:");
-  const Bytes least = std::min({machine ? *machine * 1024 : kNoLimit, left_in_groups(root), left_in_address_space(root)});
+  const Bytes least =
+      std::min({machine ? *machine * 1024 : kNoLimit, left_in_groups(root), left_in_address_space(root)});
   return least == kNoLimit ? 0 : std::max<Bytes>(least, 1);
 }
 

@@ -12,14 +12,17 @@ Random4 philox(std::uint64_t key, std::uint64_t low, std::uint64_t high) {
   std::uint32_t k0 = std::uint32_t(key), k1 = std::uint32_t(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53} * c[0], b = std::uint64_t{0xCD9E8D57} * c[2];
-    c = {std::uint32_t(b >> 32) ^ c[1] ^ k0, std::uint32_t(b), std::uint32_t(a >> 32) ^ c[3] ^ k1, std::uint32_t(a)};
+    c = {std::uint32_t(b >> 32) ^ c[1] ^ k0, std::uint32_t(b), std::uint32_t(a >> 32) ^ c[3] ^ k1,
+         std::uint32_t(a)};
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
   return c;
 }
 
-double random_uniform(std::uint64_t key, std::uint64_t low, std::uint64_t high) { return (philox(key, low, high)[0] >> 8) * 0x1p-24; }
+double random_uniform(std::uint64_t key, std::uint64_t low, std::uint64_t high) {
+  return (philox(key, low, high)[0] >> 8) * 0x1p-24;
+}
 
 double random_normal(std::uint64_t key, std::uint64_t low, std::uint64_t high) {
   const Random4 r = philox(key, low, high);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based random numbers (Philox 4x32, ten rounds): the number is a pure function of its key and counter, so it does
-// not depend on threads, batch or order of calls.
+// Counter-based random numbers (Philox 4x32, ten rounds): the number is a pure function of its key and
+// counter, so it does not depend on threads, batch or order of calls.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -26,11 +26,12 @@ void pause() {
 #endif
 }
 
-// About 20 microseconds: a region inside a decode step follows the last one sooner than that, so helpers stay awake within
-// a step and sleep between steps.
+// About 20 microseconds: a region inside a decode step follows the last one sooner than that, so helpers
+// stay awake within a step and sleep between steps.
 constexpr int kSpins = 600;
 
-// Of a helper: kernels need some 100 KiB. The usual 8 MiB for each of 64 threads would be half a gigabyte where address space is limited.
+// Of a helper: kernels need some 100 KiB. The usual 8 MiB for each of 64 threads would be half a gigabyte
+// where address space is limited.
 constexpr std::size_t kStack = std::size_t{2} << 20;
 
 void pin_to(const cpu_set_t& allowed, int index) {
@@ -62,12 +63,15 @@ std::uint64_t float_mode() { return kMode; }
 void set_float_mode(std::uint64_t) {}
 #endif
 
-thread_local bool in_float_mode = false;  // asking the processor costs 26 ns, and a step of decoding has 150 regions
+// Asking the processor costs 26 ns, and a step of decoding has 150 regions.
+thread_local bool in_float_mode = false;
 
 void wait_while(std::atomic<std::uint32_t>& word, std::uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
-void wake_all(std::atomic<std::uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
+void wake_all(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
 
 }  // namespace
 
@@ -89,8 +93,9 @@ int processors() {
   return std::max(1, CPU_COUNT(&allowed));
 }
 
-// fork() copies the memory and one thread. In the child no helper runs, and whoever held a lease is gone, unless it is the thread that
-// forked. Held here: the list of teams, so that no child gets half of a change to it.
+// fork() copies the memory and one thread. In the child no helper runs, and whoever held a lease is gone,
+// unless it is the thread that forked. Held here: the list of teams, so that no child gets half of a change
+// to it.
 struct Team::Forks {
   static inline std::mutex lock;
   static inline Team* first = nullptr;
@@ -226,7 +231,8 @@ void Team::run(Dim tasks, Task task, void* context) noexcept {
   context_ = context;
   tasks_ = tasks;
   next_.store(0, std::memory_order_relaxed);
-  state_.store((state_.load(std::memory_order_relaxed) / kEpoch + 1) * kEpoch | kOpen, std::memory_order_release);
+  state_.store((state_.load(std::memory_order_relaxed) / kEpoch + 1) * kEpoch | kOpen,
+               std::memory_order_release);
   wake_.fetch_add(1);
   if (sleepers_.load() > 0) wake_all(wake_);
   drain(0);

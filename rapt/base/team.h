@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of one device. A region hands out numbered tasks to whoever is free; a helper that the machine has not woken in
-// time is not waited for, so a busy machine slows the work by its share and not by the longest wait.
+// The threads of one device. A region hands out numbered tasks to whoever is free; a helper that the machine
+// has not woken in time is not waited for, so a busy machine slows the work by its share and not by the
+// longest wait.
 #pragma once
 #include <pthread.h>
 #include <sched.h>
@@ -16,9 +17,9 @@
 
 namespace rapt {
 
-// How floating-point numbers are computed on this thread while it lives: rounded to the nearest, denormals flushed to zero (products that
-// underflow would run up to 66 times slower), nothing trapped. Afterwards as it was before. Every task sees this mode, so no bit depends
-// on who runs it.
+// How floating-point numbers are computed on this thread while it lives: rounded to the nearest, denormals
+// flushed to zero (products that underflow would run up to 66 times slower), nothing trapped. Afterwards as
+// it was before. Every task sees this mode, so no bit depends on who runs it.
 class FloatMode {
  public:
   FloatMode();
@@ -35,25 +36,29 @@ class Team {
  public:
   using Task = void (*)(void* context, Dim task, int worker) noexcept;
 
-  // `pin` binds thread i to the i-th processor the process may use; ignored when there are more threads than processors. Where the
-  // system gives fewer threads than asked for, the team is as small as that: threads() tells.
+  // `pin` binds thread i to the i-th processor the process may use; ignored when there are more threads
+  // than processors. Where the system gives fewer threads than asked for, the team is as small as that:
+  // threads() tells.
   explicit Team(int threads, bool pin = false);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
   int threads() const { return threads_.load(std::memory_order_relaxed); }
-  // Returns when every task is done. Any thread may call; it takes a Lease. A task starts no region. A child of fork() may call too: it
-  // starts helpers of its own.
+  // Returns when every task is done. Any thread may call; it takes a Lease. A task starts no region. A
+  // child of fork() may call too: it starts helpers of its own.
   void run(Dim tasks, Task task, void* context) noexcept;
-  // f(task) for every task below n. An exception of a task (of several: any one) is thrown here, when all are done.
+  // f(task) for every task below n. An exception of a task (of several: any one) is thrown here, when all
+  // are done.
   template <class F>
   void each(Dim n, const F& f);
-  // Memory of one worker, at least `bytes`, aligned to 64, kept between regions; nullptr where there is none, and then starved() tells.
-  // Call it inside a task only.
+  // Memory of one worker, at least `bytes`, aligned to 64, kept between regions; nullptr where there is
+  // none, and then starved() tells. Call it inside a task only.
   std::byte* scratch(int worker, std::size_t bytes) noexcept;
   // The bytes that some task asked for in vain since the last call, 0 if none did. Call it under a Lease.
-  std::size_t starved() noexcept { return starved_.load(std::memory_order_relaxed) ? starved_.exchange(0) : 0; }
+  std::size_t starved() noexcept {
+    return starved_.load(std::memory_order_relaxed) ? starved_.exchange(0) : 0;
+  }
 
  private:
   friend class Lease;
@@ -81,7 +86,8 @@ class Team {
   std::vector<Scratch> scratch_;
   std::atomic<std::size_t> starved_{0};
 
-  // state_: epoch in the high half, "open" flag, number of helpers inside. A helper enters only while the region is open.
+  // state_: epoch in the high half, "open" flag, number of helpers inside. A helper enters only while the
+  // region is open.
   static constexpr std::uint64_t kOpen = std::uint64_t{1} << 31, kEpoch = std::uint64_t{1} << 32;
   alignas(64) std::atomic<std::uint64_t> state_{0};
   alignas(64) std::atomic<Dim> next_{0};
@@ -101,8 +107,9 @@ class Team {
   Team* next_team_ = nullptr;  // list of all teams of the process, for its children
 };
 
-// A team is used by one thread at a time: the one that holds a lease. Others wait in the order they came. A thread that holds one gets
-// another at once. Also sets the FloatMode. Team::run takes one for a region; who holds one for a whole pass computes it in one go.
+// A team is used by one thread at a time: the one that holds a lease. Others wait in the order they came. A
+// thread that holds one gets another at once. Also sets the FloatMode. Team::run takes one for a region; who
+// holds one for a whole pass computes it in one go.
 class Lease {
  public:
   explicit Lease(Team& team) noexcept;

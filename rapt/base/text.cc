@@ -112,7 +112,9 @@ std::string shortest(double x) {
   char buffer[64];
   const double size = std::fabs(x);
   const bool plain = size == 0 || (size >= 1e-4 && size < 1e15);
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, x, plain ? std::chars_format::fixed : std::chars_format::scientific).ptr;
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, x,
+                                 plain ? std::chars_format::fixed : std::chars_format::scientific)
+                       .ptr;
   std::string out(buffer, end);
   const std::size_t e = out.find('e');  // 1e-06, 1e+20 -> 1e-6, 1e20
   if (e == std::string::npos) return out;
@@ -122,7 +124,9 @@ std::string shortest(double x) {
   return out.substr(0, e + 1) + (minus ? "-" : "") + power;
 }
 
-std::string counted(Dim n, std::string_view noun) { return concat(with_commas(n), " ", noun, n == 1 ? "" : "s"); }
+std::string counted(Dim n, std::string_view noun) {
+  return concat(with_commas(n), " ", noun, n == 1 ? "" : "s");
+}
 
 std::string padded(std::string_view text, Dim width) {
   std::string out(text);

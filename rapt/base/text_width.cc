@@ -12,8 +12,8 @@ struct Range {
   std::uint32_t first, last;
 };
 
-// Facts of Unicode 15.0, characters from U+0300 on; places that no character has yet join the ranges around them.
-// No column: general categories Mn, Me and Cf, and vowels and ends of Hangul syllables.
+// Facts of Unicode 15.0, characters from U+0300 on; places that no character has yet join the ranges around
+// them. No column: general categories Mn, Me and Cf, and vowels and ends of Hangul syllables.
 // clang-format off
 constexpr Range kZero[] = {
     {0x300, 0x36F}, {0x483, 0x489}, {0x591, 0x5BD}, {0x5BF, 0x5BF}, {0x5C1, 0x5C2}, {0x5C4, 0x5C5},
@@ -102,14 +102,16 @@ constexpr Range kWide[] = {
 // clang-format on
 
 bool within(std::span<const Range> ranges, std::uint32_t code) {
-  const auto it = std::upper_bound(ranges.begin(), ranges.end(), code, [](std::uint32_t c, const Range& r) { return c < r.first; });
+  const auto it = std::upper_bound(ranges.begin(), ranges.end(), code,
+                                   [](std::uint32_t c, const Range& r) { return c < r.first; });
   return it != ranges.begin() && code <= std::prev(it)->last;
 }
 
 // Wide punctuation that does not begin a line: 、。，．：；？！ and closing brackets and quotes.
 bool clings(std::uint32_t c) {
-  static constexpr std::uint32_t kClosing[] = {0x2019, 0x201D, 0x2026, 0x3001, 0x3002, 0x3009, 0x300B, 0x300D, 0x300F, 0x3011,
-                                               0x3015, 0x3017, 0xFF01, 0xFF09, 0xFF0C, 0xFF0E, 0xFF1A, 0xFF1B, 0xFF1F, 0xFF5D};
+  static constexpr std::uint32_t kClosing[] = {0x2019, 0x201D, 0x2026, 0x3001, 0x3002, 0x3009, 0x300B,
+                                               0x300D, 0x300F, 0x3011, 0x3015, 0x3017, 0xFF01, 0xFF09,
+                                               0xFF0C, 0xFF0E, 0xFF1A, 0xFF1B, 0xFF1F, 0xFF5D};
   return std::binary_search(std::begin(kClosing), std::end(kClosing), c);
 }
 
@@ -126,7 +128,9 @@ Utf8Char read_utf8(std::string_view text, std::size_t at) {
     code = code << 6 | (byte(at + i) & 0x3F);
   }
   static constexpr std::uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-  if (lead < 0xC2 || lead > 0xF4 || code < kLeast[more] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return {0xFFFD, 1, false};
+  if (lead < 0xC2 || lead > 0xF4 || code < kLeast[more] || code > 0x10FFFF ||
+      (code >= 0xD800 && code < 0xE000))
+    return {0xFFFD, 1, false};
   return {code, more + 1, true};
 }
 
@@ -180,7 +184,8 @@ std::vector<std::string> fold_text(std::string_view text, Dim width) {
     const Dim gap = static_cast<Dim>(begin - i);
     i = end;
     if (filled > 0 && filled + gap + text_width(piece) > width) lines.emplace_back(), filled = 0;
-    else if (filled > 0 || lines.size() == 1) lines.back().append(static_cast<std::size_t>(gap), ' '), filled += gap;
+    else if (filled > 0 || lines.size() == 1)
+      lines.back().append(static_cast<std::size_t>(gap), ' '), filled += gap;
     while (filled + text_width(piece) > width) {  // a word that is longer than a line
       std::size_t cut = 0;
       for (Dim used = filled; cut < piece.size();) {

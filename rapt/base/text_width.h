@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many columns a terminal gives to a text: two for wide characters (CJK, emoji), none for marks that stand on others. Cutting
-// and folding by columns. Controls count as one column: whoever prints them has made them visible before.
+// How many columns a terminal gives to a text: two for wide characters (CJK, emoji), none for marks that
+// stand on others. Cutting and folding by columns. Controls count as one column: whoever prints them has
+// made them visible before.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -23,9 +24,11 @@ int char_width(std::uint32_t code);  // 0, 1 or 2
 Dim text_width(std::string_view text);
 // At most `most` columns; where something was cut the last is "…".
 std::string cut_text(std::string_view text, Dim most);
-// May a line end between these two, without a space? Beside wide characters it may, but not before their closing punctuation.
+// May a line end between these two, without a space? Beside wide characters it may, but not before their
+// closing punctuation.
 bool breaks_between(std::uint32_t before, std::uint32_t after);
-// One line as several of at most `width` columns, broken at spaces, which vanish there and stay elsewhere; a longer word is cut.
+// One line as several of at most `width` columns, broken at spaces, which vanish there and stay elsewhere; a
+// longer word is cut.
 std::vector<std::string> fold_text(std::string_view text, Dim width);
 
 }  // namespace rapt

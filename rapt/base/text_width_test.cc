@@ -48,7 +48,8 @@ TEST(TextWidth, FoldsAtSpaces) {
   EXPECT_EQ(fold_text("  a  b   c", 7), (Lines{"  a  b", "c"}));
   EXPECT_EQ(fold_text("abcdefghij k", 4), (Lines{"abcd", "efgh", "ij k"}));
   EXPECT_EQ(fold_text("", 9), Lines{""});
-  EXPECT_EQ(fold_text("注意力机制，是什么", 10), (Lines{"注意力机", "制，是什么"}));  // 制 takes its comma along
+  // 制 takes its comma along
+  EXPECT_EQ(fold_text("注意力机制，是什么", 10), (Lines{"注意力机", "制，是什么"}));
   EXPECT_EQ(fold_text("GPT是模型 ok", 6), (Lines{"GPT是", "模型", "ok"}));
 }
 

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::uint32_t kCodes = 0x110000;
 constexpr std::uint32_t kHangulS = 0xAC00, kHangulL = 0x1100, kHangulV = 0x1161, kHangulT = 0x11A7;
-constexpr std::uint32_t kHangulLs = 19, kHangulVs = 21, kHangulTs = 28, kHangulSs = kHangulLs * kHangulVs * kHangulTs;
+constexpr std::uint32_t kHangulLs = 19, kHangulVs = 21, kHangulTs = 28,
+                        kHangulSs = kHangulLs * kHangulVs * kHangulTs;
 
 // The runs spread out once, 2 MiB: one load per character instead of a search.
 struct Tables {
@@ -24,26 +25,32 @@ struct Tables {
   Tables() : category(kCodes), combining(kCodes) {
     for (std::size_t i = 0; i < kCategoryRunsCount; ++i) {
       const std::uint32_t end = i + 1 < kCategoryRunsCount ? kCategoryRuns[i + 1] >> 5 : kCodes;
-      std::fill(category.begin() + (kCategoryRuns[i] >> 5), category.begin() + end, static_cast<std::uint8_t>(kCategoryRuns[i] & 31));
+      std::fill(category.begin() + (kCategoryRuns[i] >> 5), category.begin() + end,
+                static_cast<std::uint8_t>(kCategoryRuns[i] & 31));
     }
     for (std::size_t i = 0; i < kCombiningRunsCount; ++i) {
       const std::uint32_t end = i + 1 < kCombiningRunsCount ? kCombiningRuns[i + 1] >> 8 : kCodes;
-      std::fill(combining.begin() + (kCombiningRuns[i] >> 8), combining.begin() + end, static_cast<std::uint8_t>(kCombiningRuns[i] & 255));
+      std::fill(combining.begin() + (kCombiningRuns[i] >> 8), combining.begin() + end,
+                static_cast<std::uint8_t>(kCombiningRuns[i] & 255));
     }
     for (std::size_t i = 0; i < kLowerRunsCount; i += 4) {
       for (std::int32_t c = kLowerRuns[i]; c <= kLowerRuns[i + 1]; c += kLowerRuns[i + 2]) {
-        const auto from = static_cast<std::uint32_t>(c), to = static_cast<std::uint32_t>(c + kLowerRuns[i + 3]);
+        const auto from = static_cast<std::uint32_t>(c),
+                   to = static_cast<std::uint32_t>(c + kLowerRuns[i + 3]);
         lower[from] = to;
-        const auto [place, fresh] = upper.emplace(to, from);  // of several capitals the first: K before the sign of kelvin
+        // Of several capitals the first: K before the sign of kelvin.
+        const auto [place, fresh] = upper.emplace(to, from);
         if (!fresh) place->second = std::min(place->second, from);
       }
     }
     // Small letters that no capital leads to.
     static constexpr std::uint32_t kMoreUpper[][2] = {
-        {0xB5, 0x39C},   {0x131, 'I'},    {0x17F, 'S'},    {0x1C5, 0x1C4},   {0x1C8, 0x1C7},   {0x1CB, 0x1CA},  {0x1F2, 0x1F1},
-        {0x345, 0x399},  {0x3C2, 0x3A3},  {0x3D0, 0x392},  {0x3D1, 0x398},   {0x3D5, 0x3A6},   {0x3D6, 0x3A0},  {0x3F0, 0x39A},
-        {0x3F1, 0x3A1},  {0x3F5, 0x395},  {0x1C80, 0x412}, {0x1C81, 0x414},  {0x1C82, 0x41E},  {0x1C83, 0x421}, {0x1C84, 0x422},
-        {0x1C85, 0x422}, {0x1C86, 0x42A}, {0x1C87, 0x462}, {0x1C88, 0xA64A}, {0x1E9B, 0x1E60}, {0x1FBE, 0x399}};
+        {0xB5, 0x39C},    {0x131, 'I'},    {0x17F, 'S'},    {0x1C5, 0x1C4},  {0x1C8, 0x1C7},
+        {0x1CB, 0x1CA},   {0x1F2, 0x1F1},  {0x345, 0x399},  {0x3C2, 0x3A3},  {0x3D0, 0x392},
+        {0x3D1, 0x398},   {0x3D5, 0x3A6},  {0x3D6, 0x3A0},  {0x3F0, 0x39A},  {0x3F1, 0x3A1},
+        {0x3F5, 0x395},   {0x1C80, 0x412}, {0x1C81, 0x414}, {0x1C82, 0x41E}, {0x1C83, 0x421},
+        {0x1C84, 0x422},  {0x1C85, 0x422}, {0x1C86, 0x42A}, {0x1C87, 0x462}, {0x1C88, 0xA64A},
+        {0x1E9B, 0x1E60}, {0x1FBE, 0x399}};
     for (const auto& [from, to] : kMoreUpper) upper[from] = to;
     upper.erase(0xDF);  // two letters: the caller's matter
     std::uint32_t place = 0;
@@ -74,14 +81,16 @@ void decompose_one(const Tables& t, std::uint32_t c, bool compatible, std::vecto
   const auto found = t.decomposition.find(c);
   if (found == t.decomposition.end() || ((found->second & 128) && !compatible)) return out.push_back(c);
   const std::uint32_t first = found->second >> 8, count = found->second & 127;
-  for (std::uint32_t i = 0; i < count; ++i) decompose_one(t, kDecompositionPool[first + i], compatible, out);  // at most a few deep
+  // At most a few deep.
+  for (std::uint32_t i = 0; i < count; ++i) decompose_one(t, kDecompositionPool[first + i], compatible, out);
 }
 
 std::uint32_t compose_two(const Tables& t, std::uint32_t a, std::uint32_t b) {  // 0: they stay two
   if (a - kHangulL < kHangulLs && b - kHangulV < kHangulVs) {
     return kHangulS + ((a - kHangulL) * kHangulVs + (b - kHangulV)) * kHangulTs;
   }
-  if (a - kHangulS < kHangulSs && (a - kHangulS) % kHangulTs == 0 && b - kHangulT - 1 < kHangulTs - 1) return a + (b - kHangulT);
+  if (a - kHangulS < kHangulSs && (a - kHangulS) % kHangulTs == 0 && b - kHangulT - 1 < kHangulTs - 1)
+    return a + (b - kHangulT);
   const auto found = t.composition.find(std::uint64_t{a} << 32 | b);
   return found == t.composition.end() ? 0 : found->second;
 }
@@ -94,7 +103,8 @@ std::vector<std::uint32_t> compose(const std::vector<std::uint32_t>& in) {
   int last = -1;  // class of the last character kept after the starter; -1: none
   for (const std::uint32_t c : in) {
     const int ccc = t.combining[c];
-    if (starter != SIZE_MAX && last < ccc) {  // nothing between blocks it (last == -1 lets a following starter join too)
+    // Nothing between blocks it (last == -1 lets a following starter join too).
+    if (starter != SIZE_MAX && last < ccc) {
       if (const std::uint32_t joined = compose_two(t, out[starter], c)) {
         out[starter] = joined;
         continue;
@@ -135,18 +145,21 @@ bool extends(std::uint32_t c) {
     case 0xFF9F: return true;
     default: break;
   }
-  if ((c >= 0x1062 && c <= 0x1064) || (c >= 0x1067 && c <= 0x106D) || (c >= 0x1087 && c <= 0x108C) || (c >= 0x109A && c <= 0x109C))
+  if ((c >= 0x1062 && c <= 0x1064) || (c >= 0x1067 && c <= 0x106D) || (c >= 0x1087 && c <= 0x108C) ||
+      (c >= 0x109A && c <= 0x109C))
     return false;
   return is_mark(c) || (c >= 0x1F3FB && c <= 0x1F3FF) || (c >= 0xE0020 && c <= 0xE007F);
 }
 bool breaks(std::uint32_t c) {  // controls, format characters, line ends: a cluster of their own
   const Category k = category(c);
-  return (k == Cc || k == Zl || k == Zp || (k == Cf && c != 0x200C && c != 0x200D && !(c >= 0xE0020 && c <= 0xE007F))) &&
-         !((c >= 0x600 && c <= 0x605) || c == 0x6DD || c == 0x70F || c == 0x8E2 || c == 0x890 || c == 0x891 || c == 0x110BD ||
-           c == 0x110CD);
+  return (k == Cc || k == Zl || k == Zp ||
+          (k == Cf && c != 0x200C && c != 0x200D && !(c >= 0xE0020 && c <= 0xE007F))) &&
+         !((c >= 0x600 && c <= 0x605) || c == 0x6DD || c == 0x70F || c == 0x8E2 || c == 0x890 || c == 0x891 ||
+           c == 0x110BD || c == 0x110CD);
 }
 bool prepends(std::uint32_t c) {
-  return (c >= 0x600 && c <= 0x605) || c == 0x6DD || c == 0x70F || c == 0x8E2 || c == 0x890 || c == 0x891 || c == 0x110BD || c == 0x110CD;
+  return (c >= 0x600 && c <= 0x605) || c == 0x6DD || c == 0x70F || c == 0x8E2 || c == 0x890 || c == 0x891 ||
+         c == 0x110BD || c == 0x110CD;
 }
 
 }  // namespace
@@ -163,7 +176,11 @@ Char read(std::string_view text, std::size_t at) {
     if ((byte(i) & 0xC0) != 0x80) return broken;
     c = c << 6 | (byte(i) & 0x3F);
   }
-  if (c < (length == 2 ? 0x80u : length == 3 ? 0x800u : 0x10000u) || c >= kCodes || (c >= 0xD800 && c <= 0xDFFF)) return broken;
+  if (c < (length == 2   ? 0x80u
+           : length == 3 ? 0x800u
+                         : 0x10000u) ||
+      c >= kCodes || (c >= 0xD800 && c <= 0xDFFF))
+    return broken;
   return {c, length, true};
 }
 
@@ -204,10 +221,13 @@ std::string text(const std::vector<std::uint32_t>& in) {
   return out;
 }
 
-Category category(std::uint32_t code) { return code < kCodes ? static_cast<Category>(tables().category[code]) : Cn; }
+Category category(std::uint32_t code) {
+  return code < kCodes ? static_cast<Category>(tables().category[code]) : Cn;
+}
 
 namespace {
-bool in_spans(const std::uint32_t* spans, std::size_t count, std::uint32_t c) {  // first, last, first, last, … sorted
+// First, last, first, last, … sorted.
+bool in_spans(const std::uint32_t* spans, std::size_t count, std::uint32_t c) {
   const std::size_t after = static_cast<std::size_t>(std::upper_bound(spans, spans + count, c) - spans);
   return after % 2 == 1 || (after > 0 && spans[after - 1] == c);
 }
@@ -220,17 +240,20 @@ Category category8(std::uint32_t c) {
   return (k == Mn || k == Cf || (k >= Pc && k <= Po)) && in_spans(kNewerThan8, kNewerThan8Count, c) ? Cn : k;
 }
 
-bool is_mark9(std::uint32_t c) { return (is_mark(c) && !in_spans(kNewerThan9, kNewerThan9Count, c)) || c == 0x1CF2 || c == 0x1CF3; }
+bool is_mark9(std::uint32_t c) {
+  return (is_mark(c) && !in_spans(kNewerThan9, kNewerThan9Count, c)) || c == 0x1CF2 || c == 0x1CF3;
+}
 
 bool is_space(std::uint32_t c) {
-  return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 bool is_word(std::uint32_t c) {
   const Category k = category(c);
-  return k <= Nl || k == Pc || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
-         (c >= 0x1F170 && c <= 0x1F189);
+  return k <= Nl || k == Pc || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+         (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
 void lower(std::vector<std::uint32_t>& out, std::uint32_t c) {

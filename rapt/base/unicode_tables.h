@@ -16,7 +16,8 @@ extern const std::uint32_t kNewerThan8[];         // first, last: punctuation, m
 extern const std::size_t kNewerThan8Count;
 extern const std::uint32_t kNewerThan9[];         // first, last: marks and whatever has a decomposition
 extern const std::size_t kNewerThan9Count;
-extern const std::uint32_t kDecompositions[];     // character << 8 | compatibility << 7 | length; parts follow each other in the pool
+// character << 8 | compatibility << 7 | length; parts follow each other in the pool
+extern const std::uint32_t kDecompositions[];
 extern const std::size_t kDecompositionsCount;
 extern const std::uint32_t kDecompositionPool[];
 extern const std::size_t kDecompositionPoolCount;

@@ -40,8 +40,9 @@ bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_support
 #endif
 #if defined(RAPT_HAVE_AVX512)
 bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
 }
 #endif
 
@@ -67,7 +68,8 @@ std::string best_isa() {
   const std::vector<std::string> usable = available_isas();
   if (usable.empty())
     fail(
-        "this program was built for the processor of another machine only (RAPT_ISAS=own); build it here, or anywhere with cmake --preset release");
+        "this program was built for the processor of another machine only (RAPT_ISAS=own); build it here, "
+        "or anywhere with cmake --preset release");
   return usable.back();
 }
 
@@ -76,7 +78,8 @@ int default_threads() {
   if (!forced || !*forced) return processors();
   char* end = nullptr;
   const long n = std::strtol(forced, &end, 10);
-  if (*end || n < 1 || n > 1024) fail_usage("RAPT_THREADS: '", forced, "' is not a number of threads from 1 to 1024");
+  if (*end || n < 1 || n > 1024)
+    fail_usage("RAPT_THREADS: '", forced, "' is not a number of threads from 1 to 1024");
   return static_cast<int>(n);
 }
 
@@ -94,13 +97,15 @@ const Kernels& kernels_for(std::string_view isa) {
   for (const Isa& i : kIsas) {
     if (isa == i.name && i.usable()) return *i.kernels;
     if (isa == i.name)
-      fail_usage("instruction set '", isa, "': this processor does not have it; leave RAPT_ISA unset to use the best one it has");
+      fail_usage("instruction set '", isa,
+                 "': this processor does not have it; leave RAPT_ISA unset to use the best one it has");
     known += std::string(known.empty() ? "" : ", ") + i.name;
   }
   fail_usage("instruction set '", isa, "' is not known; RAPT_ISA may be one of ", known);
 }
 
-Device::Device(const DeviceOptions& options) : Device(kernels_for(options.isa.empty() ? best_isa() : options.isa), options) {}
+Device::Device(const DeviceOptions& options)
+    : Device(kernels_for(options.isa.empty() ? best_isa() : options.isa), options) {}
 
 Device::Device(const Kernels& table, const DeviceOptions& options)
     : kernels(table),
@@ -116,7 +121,9 @@ void Device::fail_starved(std::size_t bytes) const {
 void run_tasks(Queue& queue, Dim tasks, void (*task)(void*, Dim, int) noexcept, void* context) noexcept {
   queue.team->run(tasks, task, context);
 }
-std::byte* scratch_of(Queue& queue, int worker, std::size_t bytes) noexcept { return queue.team->scratch(worker, bytes); }
+std::byte* scratch_of(Queue& queue, int worker, std::size_t bytes) noexcept {
+  return queue.team->scratch(worker, bytes);
+}
 int threads_of(Queue& queue) noexcept { return queue.team->threads(); }
 
 }  // namespace rapt

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of kernels: one constant table per instruction set (or GPU). The lists below are the registration: a listed
-// kernel that some instruction set lacks does not link, an op without a backward cannot be listed as an op.
+// The table of kernels: one constant table per instruction set (or GPU). The lists below are the
+// registration: a listed kernel that some instruction set lacks does not link, an op without a backward
+// cannot be listed as an op.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +36,8 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(align, Align)                \
   X(attention, Attention)
 
-// Kernels that are no op of their own: nothing is differentiated through them, or an op chooses them (linear: products of bf16).
+// Kernels that are no op of their own: nothing is differentiated through them, or an op chooses them
+// (linear: products of bf16).
 #define RAPT_PLAIN_KERNELS(X)            \
   X(attention_weights, AttentionWeights) \
   X(kv_write, KvWrite)                   \
@@ -70,11 +72,12 @@ struct Kernels {
 #undef RAPT_ENTRY
 };
 
-// What kernels may ask of their queue. Plain functions: code compiled for one instruction set must not instantiate inline
-// functions of shared headers, or the linker may hand the AVX-512 copy to everybody.
-void run_tasks(Queue& queue, std::int64_t tasks, void (*task)(void* context, std::int64_t task, int worker) noexcept,
-               void* context) noexcept;
-// Memory of one worker, inside a task. nullptr where there is none: the task leaves, and the call of the kernel fails (Device::call).
+// What kernels may ask of their queue. Plain functions: code compiled for one instruction set must not
+// instantiate inline functions of shared headers, or the linker may hand the AVX-512 copy to everybody.
+void run_tasks(Queue& queue, std::int64_t tasks,
+               void (*task)(void* context, std::int64_t task, int worker) noexcept, void* context) noexcept;
+// Memory of one worker, inside a task. nullptr where there is none: the task leaves, and the call of the
+// kernel fails (Device::call).
 std::byte* scratch_of(Queue& queue, int worker, std::size_t bytes) noexcept;
 int threads_of(Queue& queue) noexcept;
 

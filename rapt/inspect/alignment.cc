@@ -11,7 +11,8 @@
 namespace rapt {
 namespace {
 
-// Decoder layers with cross-attention and the heads of each. A recurrent decoder has one attention, whatever its layers.
+// Decoder layers with cross-attention and the heads of each. A recurrent decoder has one attention, whatever
+// its layers.
 struct Attending {
   int layer, part;
   Dim heads;
@@ -30,19 +31,24 @@ std::vector<Attending> attending(const Model& model) {
   return out;
 }
 
-std::vector<Attending> chosen(const std::vector<Attending>& all, const AlignmentOptions& o, const std::string& path) {
+std::vector<Attending> chosen(const std::vector<Attending>& all, const AlignmentOptions& o,
+                              const std::string& path) {
   const int n = static_cast<int>(all.size());
   if (o.layers == AlignmentOptions::Layers::all) return all;
   if (o.layers == AlignmentOptions::Layers::usual) return {all[static_cast<std::size_t>(std::max(0, n - 2))]};
   const int at = o.layer < 0 ? n + o.layer : o.layer;
   if (at < 0 || at >= n)
-    fail_usage("alignment: layer ", o.layer, "; the decoder of ", path, " looks at its source in ", n, n == 1 ? " layer" : " layers");
+    fail_usage("alignment: layer ", o.layer, "; the decoder of ", path, " looks at its source in ", n,
+               n == 1 ? " layer" : " layers");
   return {all[static_cast<std::size_t>(at)]};
 }
 
-bool without_spaces(std::uint32_t c) { return (c >= 0x2E80 && c < 0xAC00) || (c >= 0xF900 && c <= 0xFAFF) || c >= 0x20000; }  // Han, kana
+bool without_spaces(std::uint32_t c) {
+  return (c >= 0x2E80 && c < 0xAC00) || (c >= 0xF900 && c <= 0xFAFF) || c >= 0x20000;
+}  // Han, kana
 bool sign(std::uint32_t c) {
-  return (unicode::is_punctuation(c) || unicode::is_symbol(c)) && c != '\'' && c != '-' && c != '_' && c != 0x2019;
+  return (unicode::is_punctuation(c) || unicode::is_symbol(c)) && c != '\'' && c != '-' && c != '_' &&
+         c != 0x2019;
 }
 
 // Text of a word for people: without the spaces around it, control tokens by their name.
@@ -54,11 +60,14 @@ std::string word_text(const Tokenizer* tokenizer, std::span<const std::int32_t> 
   }
   std::string bytes;
   for (std::int32_t id : ids)
-    bytes += id < tokenizer->size() ? tokenizer->role(id) == Tokenizer::Role::control ? tokenizer->text_of(id) : tokenizer->bytes_of(id)
+    bytes += id < tokenizer->size() ? tokenizer->role(id) == Tokenizer::Role::control
+                                          ? tokenizer->text_of(id)
+                                          : tokenizer->bytes_of(id)
                                     : concat("[", id, "]");
   const std::string out = readable_bytes(bytes);
   const std::size_t first = out.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) return out.find('\n') != std::string::npos ? "\xE2\x86\xB5" : "\xE2\x90\xA3";  // ↵ ␣
+  if (first == std::string::npos)
+    return out.find('\n') != std::string::npos ? "\xE2\x86\xB5" : "\xE2\x90\xA3";  // ↵ ␣
   return out.substr(first, out.find_last_not_of(" \t\r\n") + 1 - first);
 }
 
@@ -67,7 +76,8 @@ std::string word_text(const Tokenizer* tokenizer, std::span<const std::int32_t> 
 std::vector<std::size_t> word_starts(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) {
   std::vector<std::size_t> starts;
   std::uint32_t last = 0;  // the character before
-  bool whole = true, only_space = false;  // a character is complete; the word so far is nothing but white space
+  // A character is complete; the word so far is nothing but white space.
+  bool whole = true, only_space = false;
   bool control = true;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const bool known = ids[i] >= 0 && ids[i] < tokenizer.size();
@@ -77,7 +87,8 @@ std::vector<std::size_t> word_starts(const Tokenizer& tokenizer, std::span<const
     bool begins = i == 0 || control || is_control;
     if (!begins && !bytes.empty() && whole && c.valid) {
       if (unicode::is_space(c.code)) begins = !only_space;
-      else if (!only_space) begins = sign(c.code) != sign(last) || without_spaces(c.code) || without_spaces(last);
+      else if (!only_space)
+        begins = sign(c.code) != sign(last) || without_spaces(c.code) || without_spaces(last);
     }
     if (begins) starts.push_back(i), only_space = true;
     control = is_control;
@@ -93,19 +104,23 @@ std::vector<std::size_t> word_starts(const Tokenizer& tokenizer, std::span<const
   return starts;
 }
 
-Alignment alignment(Device& device, const Checkpoint& c, std::span<const std::int32_t> source, std::span<const std::int32_t> target,
-                    const AlignmentOptions& o) {
+Alignment alignment(Device& device, const Checkpoint& c, std::span<const std::int32_t> source,
+                    std::span<const std::int32_t> target, const AlignmentOptions& o) {
   const Model& model = *c.model;
   if (!model.encoder || !model.decoder)
-    fail("alignment: ", c.path, " (", c.family, ") has no encoder and decoder, so no attention from one text to another");
+    fail("alignment: ", c.path, " (", c.family,
+         ") has no encoder and decoder, so no attention from one text to another");
   const std::vector<Attending> all = attending(model);
   if (all.empty()) fail("alignment: the decoder of ", c.path, " has no attention to its source");
-  if (source.empty() || target.empty()) fail_usage("alignment: ", source.empty() ? "the source" : "the target", " has no tokens");
-  if (c.decoder_start < 0) fail("alignment: ", c.path, " does not say which token its answers start from (decoder_start_token_id)");
+  if (source.empty() || target.empty())
+    fail_usage("alignment: ", source.empty() ? "the source" : "the target", " has no tokens");
+  if (c.decoder_start < 0)
+    fail("alignment: ", c.path, " does not say which token its answers start from (decoder_start_token_id)");
   const std::vector<Attending> looked = chosen(all, o, c.path);
   for (const Attending& a : looked)
     if (o.head >= static_cast<int>(a.heads))
-      fail_usage("alignment: head ", o.head, "; layer ", a.layer, " of ", c.path, " has ", a.heads, a.heads == 1 ? " head" : " heads");
+      fail_usage("alignment: head ", o.head, "; layer ", a.layer, " of ", c.path, " has ", a.heads,
+                 a.heads == 1 ? " head" : " heads");
 
   const auto T = target.size(), S = source.size();
   const Dim hidden = model.recipe.embed.sink_tokens;  // rows before the first
@@ -132,9 +147,11 @@ Alignment alignment(Device& device, const Checkpoint& c, std::span<const std::in
       },
       [&](const Tapped& t) {
         if (!find(t)) return;
-        const Dim keys = t.value.elements(), slots = keys - static_cast<Dim>(S);  // learned slots stand first
+        // Learned slots stand first.
+        const Dim keys = t.value.elements(), slots = keys - static_cast<Dim>(S);
         for (std::size_t j = 0; j < S; ++j)
-          weights[static_cast<std::size_t>(t.row - hidden) * S + j] += t.value.at(slots + static_cast<Dim>(j)) / shares;
+          weights[static_cast<std::size_t>(t.row - hidden) * S + j] +=
+              t.value.at(slots + static_cast<Dim>(j)) / shares;
       });
 
   std::vector<std::int32_t> given = {c.decoder_start};
@@ -155,8 +172,8 @@ Alignment alignment(Device& device, const Checkpoint& c, std::span<const std::in
     starts.push_back(ids.size());
     return starts;
   };
-  auto name = [&](std::span<const std::int32_t> ids, const std::vector<std::size_t>& starts, std::vector<std::string>& names,
-                  std::vector<std::vector<std::int32_t>>& which) {
+  auto name = [&](std::span<const std::int32_t> ids, const std::vector<std::size_t>& starts,
+                  std::vector<std::string>& names, std::vector<std::vector<std::int32_t>>& which) {
     for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
       const auto part = ids.subspan(starts[i], starts[i + 1] - starts[i]);
       names.push_back(word_text(c.tokenizer.get(), part));

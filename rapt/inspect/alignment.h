@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which source words an encoder-decoder looks at while it says each target word: its cross-attention on a pair of texts, whatever the
-// decoder is made of. The target is given to the decoder as in training; row t holds the weights with which token t was said.
+// Which source words an encoder-decoder looks at while it says each target word: its cross-attention on a
+// pair of texts, whatever the decoder is made of. The target is given to the decoder as in training; row t
+// holds the weights with which token t was said.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,8 +14,8 @@
 namespace rapt {
 
 struct AlignmentOptions {
-  // Counted from 0; negative: from the end. Layers before the last align best in Transformers (the last one prepares the output), so the
-  // last but one is looked at where there are two or more.
+  // Counted from 0; negative: from the end. Layers before the last align best in Transformers (the last
+  // one prepares the output), so the last but one is looked at where there are two or more.
   enum class Layers { usual, all, one } layers = Layers::usual;
   int layer = 0;        // one
   int head = -1;        // -1: the mean of all
@@ -28,13 +29,14 @@ struct Alignment {
   std::vector<int> layers;                  // of the decoder, the mean of which this is
 };
 
-// `source` as the encoder reads it (framed), `target` as the decoder said it (with the ending token or without).
+// `source` as the encoder reads it (framed), `target` as the decoder said it (with the ending token or
+// without).
 Alignment alignment(Device& device, const Checkpoint& checkpoint, std::span<const std::int32_t> source,
                     std::span<const std::int32_t> target, const AlignmentOptions& options = {});
 HeatMap heat_map(const Alignment& alignment, std::string title);
 
-// Where words begin: at white space, between letters and punctuation, at every token of a script without spaces; control tokens are words
-// of their own. Returns the first token of each word.
+// Where words begin: at white space, between letters and punctuation, at every token of a script without
+// spaces; control tokens are words of their own. Returns the first token of each word.
 std::vector<std::size_t> word_starts(const Tokenizer& tokenizer, std::span<const std::int32_t> ids);
 
 }  // namespace rapt

@@ -27,9 +27,10 @@ struct Memory {  // a table that grows by rows, as the device computes
     const std::size_t row = static_cast<std::size_t>(width) * size_of(t.dtype);
     if (bytes.empty()) bytes.resize(row * static_cast<std::size_t>(all_rows));
     if (t[0] > all_rows - rows || row * static_cast<std::size_t>(all_rows) != bytes.size())
-      fail("inspect: rows ", rows, " to ", rows + t[0], " of ", width, " values came, and the table was made for ", all_rows, " rows and ",
-           bytes.size(), " bytes");
-    std::memcpy(bytes.data() + row * static_cast<std::size_t>(rows), t.data, row * static_cast<std::size_t>(t[0]));
+      fail("inspect: rows ", rows, " to ", rows + t[0], " of ", width,
+           " values came, and the table was made for ", all_rows, " rows and ", bytes.size(), " bytes");
+    std::memcpy(bytes.data() + row * static_cast<std::size_t>(rows), t.data,
+                row * static_cast<std::size_t>(t[0]));
     rows += t[0];
   }
   Tensor gather(Run& run, std::span<const Dim> which) const {
@@ -47,9 +48,11 @@ std::vector<float> floats_of(const Tensor& t) {
   return out;
 }
 
-// Rows may pass in pieces where each sees only what came before it, nobody changes values by row number, and there is one stack.
+// Rows may pass in pieces where each sees only what came before it, nobody changes values by row number, and
+// there is one stack.
 bool in_pieces(const Model& model, const Taps* taps) {
-  if (model.encoder || !model.decoder || model.decoder->recurrent || (taps && taps->edits_anything())) return false;
+  if (model.encoder || !model.decoder || model.decoder->recurrent || (taps && taps->edits_anything()))
+    return false;
   if (model.recipe.head.kind == HeadRecipe::Kind::classes) return false;
   for (const Layer& layer : model.decoder->layers)
     for (const Part& part : layer.parts)
@@ -59,11 +62,13 @@ bool in_pieces(const Model& model, const Taps* taps) {
 
 template <class F>
 void each_attention(const Model& model, const F& f) {
-  const std::pair<Stack, const std::optional<LayerStack>*> stacks[] = {{Stack::encoder, &model.encoder}, {Stack::decoder, &model.decoder}};
+  const std::pair<Stack, const std::optional<LayerStack>*> stacks[] = {{Stack::encoder, &model.encoder},
+                                                                       {Stack::decoder, &model.decoder}};
   for (const auto& [which, stack] : stacks)
     for (int l = 0; *stack && l < static_cast<int>((*stack)->layers.size()); ++l)
       for (const Part& part : (*stack)->layers[static_cast<std::size_t>(l)].parts)
-        if (const Attention* a = part.attention()) f(AttentionPlace{which, l, a->spec.cross, part_number(part)}, *a);
+        if (const Attention* a = part.attention())
+          f(AttentionPlace{which, l, a->spec.cross, part_number(part)}, *a);
 }
 
 // "encoder layers 0 to 5, decoder layers 0 to 5, cross-attention"
@@ -120,7 +125,9 @@ void add_stats(const Tapped& t, Dim before, std::vector<HeadSums>& sums, Dim lea
   else add_rows<float>(t, before, sums, learned);
 }
 
-Dim learned_keys(const Attention& a) { return (a.slot_k ? a.slot_k->rows : 0) + (a.spec.extra != Extra::none); }
+Dim learned_keys(const Attention& a) {
+  return (a.slot_k ? a.slot_k->rows : 0) + (a.spec.extra != Extra::none);
+}
 
 double share_unit(const AttentionSpec& spec, std::span<const float> w) {
   if (spec.normal != Normal::sigmoid) return 1;
@@ -177,7 +184,8 @@ struct AttentionRecord::Kept {
     if (whole) return q.gather(run, which).reshape({n, a->spec.heads, a->spec.head_dim});
     const Tensor in = x.gather(run, which);
     const RopeTable kept = p.position != p.kept_position ? table(run, p.kept_position) : RopeTable{};
-    return finish_queries(run, *a, in, linear(run, in, *a->q.w, a->q.b), table(run, p.position), kept, q_kept);
+    return finish_queries(run, *a, in, linear(run, in, *a->q.w, a->q.b), table(run, p.position), kept,
+                          q_kept);
   }
   const Memory& keys_of(Device& device) {  // computed when first asked for
     if (k.rows > 0) return k;
@@ -187,7 +195,8 @@ struct AttentionRecord::Kept {
       std::vector<Dim> which(static_cast<std::size_t>(std::min(kKeyRows, keys - first)));
       std::iota(which.begin(), which.end(), first);
       const Tensor in = x.gather(run, which);
-      k.add(finish_keys(run, *a, in, linear(run, in, *a->k.w, a->k.b), table(run, plan_of(which).position)), keys);
+      k.add(finish_keys(run, *a, in, linear(run, in, *a->k.w, a->k.b), table(run, plan_of(which).position)),
+            keys);
     }
     return k;
   }
@@ -195,7 +204,11 @@ struct AttentionRecord::Kept {
 
 AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<const std::int32_t> ids,
                                  std::span<const std::int32_t> source, const RecordOptions& options)
-    : device_(device), model_(model), first_keys_(options.first_keys), ids_(ids.begin(), ids.end()), source_(source.begin(), source.end()) {
+    : device_(device),
+      model_(model),
+      first_keys_(options.first_keys),
+      ids_(ids.begin(), ids.end()),
+      source_(source.begin(), source.end()) {
   if (ids.empty()) fail("inspect: the text has no tokens");
   Taps own;
   Taps& taps = options.taps ? *options.taps : own;
@@ -210,22 +223,29 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
     kept->a = &a;
     kept->whole = place.cross || taps.edits(site::q) || taps.edits(site::k);
     if (kept->whole && a.mask.keep > 0 && a.rope)
-      fail("inspect: queries and keys of a model that keeps its first keys cannot be edited and looked at again");
+      fail(
+          "inspect: queries and keys of a model that keeps its first keys cannot be "
+          "edited and looked at again");
     kept->sums.resize(static_cast<std::size_t>(a.spec.heads));
-    const Dim width = kept->whole ? a.spec.heads * a.spec.head_dim + a.spec.kv_heads * a.spec.head_dim : model.recipe.width;
-    need += static_cast<double>(row_ids(place).size()) * static_cast<double>(width) * static_cast<double>(size_of(device.real));
+    const Dim width =
+        kept->whole ? a.spec.heads * a.spec.head_dim + a.spec.kv_heads * a.spec.head_dim : model.recipe.width;
+    need += static_cast<double>(row_ids(place).size()) * static_cast<double>(width) *
+            static_cast<double>(size_of(device.real));
     kept_.emplace(place, std::move(kept));
   });
-  if (there.empty() && model.decoder && model.decoder->recurrent && model.decoder->recurrent->recipe.attention)
-    fail(
-        "inspect: model ", model.recipe.name,
-        " has no layers with heads: its one attention is its recurrent decoder's look at the source, which `rapt inspect attention --cross` "
-        "and `rapt translate --alignment` show");
+  if (there.empty() && model.decoder && model.decoder->recurrent &&
+      model.decoder->recurrent->recipe.attention)
+    fail("inspect: model ", model.recipe.name,
+         " has no layers with heads: its one attention is its recurrent decoder's look at the source, which "
+         "`rapt inspect attention --cross` "
+         "and `rapt translate --alignment` show");
   if (there.empty()) fail("inspect: model ", model.recipe.name, " has no attention layer to look at");
-  if (places_.empty()) fail("inspect: none of the attentions asked for is there; model ", model.recipe.name, " has ", what_there_is(there));
+  if (places_.empty())
+    fail("inspect: none of the attentions asked for is there; model ", model.recipe.name, " has ",
+         what_there_is(there));
   if (need > options.most_bytes)
-    fail("inspect: to look at all of these layers again takes ", byte_count(need), " for ", n, " tokens, ", byte_count(options.most_bytes),
-         " are allowed; choose one layer (--layer) or a shorter text");
+    fail("inspect: to look at all of these layers again takes ", byte_count(need), " for ", n, " tokens, ",
+         byte_count(options.most_bytes), " are allowed; choose one layer (--layer) or a shorter text");
 
   Dim fed = 0, now = 0;  // tokens that have passed, and of this piece
   const auto find = [this](const Tapped& t) -> Kept* {
@@ -274,7 +294,8 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
   }
   for (auto& [place, kept] : kept_) {
     const std::vector<Sequence> all{{.first = 0, .count = kept->rows}};
-    kept->plan = place.cross ? plan_cross(all, std::vector<Sequence>{{.first = 0, .count = kept->keys}}) : plan_rows(kept->a->mask, all);
+    kept->plan = place.cross ? plan_cross(all, std::vector<Sequence>{{.first = 0, .count = kept->keys}})
+                             : plan_rows(kept->a->mask, all);
   }
 }
 
@@ -306,17 +327,22 @@ const std::vector<HeadSums>& AttentionRecord::sums(const AttentionPlace& place) 
 AttentionRecord::Kept& AttentionRecord::kept(const AttentionPlace& place) const {
   const auto it = kept_.find(place);
   if (it == kept_.end())
-    fail("inspect: model ", model_.recipe.name, " has no ", place.cross ? "cross-attention" : "self-attention", " in layer ", place.layer,
-         " of its ", place.stack == Stack::encoder ? "encoder" : "decoder", ", or it was not kept");
+    fail("inspect: model ", model_.recipe.name, " has no ",
+         place.cross ? "cross-attention" : "self-attention", " in layer ", place.layer, " of its ",
+         place.stack == Stack::encoder ? "encoder" : "decoder", ", or it was not kept");
   return *it->second;
 }
 
 std::span<const std::int32_t> AttentionRecord::row_ids(const AttentionPlace& place) const {
   return place.stack == Stack::encoder && model_.decoder ? source_ : ids_;
 }
-std::span<const std::int32_t> AttentionRecord::key_ids(const AttentionPlace& place) const { return place.cross ? source_ : row_ids(place); }
+std::span<const std::int32_t> AttentionRecord::key_ids(const AttentionPlace& place) const {
+  return place.cross ? source_ : row_ids(place);
+}
 
-bool AttentionRecord::sees(const AttentionPlace& place, Dim row, Dim key) const { return row_sight(place, row).sees(key); }
+bool AttentionRecord::sees(const AttentionPlace& place, Dim row, Dim key) const {
+  return row_sight(place, row).sees(key);
+}
 
 std::pair<Dim, Dim> AttentionRecord::sight(const AttentionPlace& place, Dim row) const {
   const Kept& k = kept(place);
@@ -329,7 +355,8 @@ RowSight AttentionRecord::row_sight(const AttentionPlace& place, Dim row) const 
   const Kept& k = kept(place);
   const auto at = static_cast<std::size_t>(row + k.before);
   const Dim before = place.cross ? 0 : k.before;
-  return {k.plan.keep - before, k.plan.low[at] - before, k.plan.high[at] - before, seen_keys(k.plan, at) + learned_keys(*k.a)};
+  return {k.plan.keep - before, k.plan.low[at] - before, k.plan.high[at] - before,
+          seen_keys(k.plan, at) + learned_keys(*k.a)};
 }
 
 std::size_t AttentionRecord::bytes() const {
@@ -338,26 +365,30 @@ std::size_t AttentionRecord::bytes() const {
   return sum;
 }
 
-void AttentionRecord::rows(const AttentionPlace& place, int head, std::span<const Dim> which, const See& see) const {
+void AttentionRecord::rows(const AttentionPlace& place, int head, std::span<const Dim> which,
+                           const See& see) const {
   Kept& k = kept(place);
   const AttentionSpec& spec = k.a->spec;
-  if (head >= spec.heads) fail("inspect: head ", head, " was asked for; layer ", place.layer, " has ", spec.heads);
+  if (head >= spec.heads)
+    fail("inspect: head ", head, " was asked for; layer ", place.layer, " has ", spec.heads);
   forget_keys(&k);
   const Memory& keys = k.keys_of(device_);
   Run run(device_);
-  AttentionInputs in{
-      .k = tensor_over(const_cast<std::byte*>(keys.bytes.data()), nullptr, device_.real, std::array{k.keys, spec.kv_heads, spec.head_dim}),
-      .extra_logit = k.a->extra_logit,
-      .buckets = k.a->buckets,
-      .slot_k = k.a->slot_k,
-      .slot_v = k.a->slot_v,
-      .score_weight = k.a->score};
-  const Dim text = static_cast<Dim>(row_ids(place).size()), skip = (k.a->slot_k ? k.a->slot_k->rows : 0) + (place.cross ? 0 : k.before);
+  AttentionInputs in{.k = tensor_over(const_cast<std::byte*>(keys.bytes.data()), nullptr, device_.real,
+                                      std::array{k.keys, spec.kv_heads, spec.head_dim}),
+                     .extra_logit = k.a->extra_logit,
+                     .buckets = k.a->buckets,
+                     .slot_k = k.a->slot_k,
+                     .slot_v = k.a->slot_v,
+                     .score_weight = k.a->score};
+  const Dim text = static_cast<Dim>(row_ids(place).size()),
+            skip = (k.a->slot_k ? k.a->slot_k->rows : 0) + (place.cross ? 0 : k.before);
   const Dim most = std::clamp<Dim>(kRowBytes / (4 * (k.keys + 1)), 16, 1024) / 16 * 16;
   std::vector<float> weights(static_cast<std::size_t>(key_ids(place).size()));
   for (std::size_t first = 0; first < which.size(); first += static_cast<std::size_t>(most)) {
     std::vector<Dim> some(which.begin() + static_cast<std::ptrdiff_t>(first),
-                          which.begin() + static_cast<std::ptrdiff_t>(std::min(which.size(), first + static_cast<std::size_t>(most))));
+                          which.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                              which.size(), first + static_cast<std::size_t>(most))));
     for (Dim& r : some) {
       if (r < 0 || r >= text) fail("inspect: row ", r, " was asked for; the text has ", text);
       r += k.before;
@@ -375,7 +406,8 @@ void AttentionRecord::rows(const AttentionPlace& place, int head, std::span<cons
           see(some[i] - k.before, h, {w.as<float>().data() + at, weights.size()});
           continue;
         }
-        for (std::size_t j = 0; j < weights.size(); ++j) weights[j] = static_cast<float>(w.at(at + static_cast<Dim>(j)));
+        for (std::size_t j = 0; j < weights.size(); ++j)
+          weights[j] = static_cast<float>(w.at(at + static_cast<Dim>(j)));
         see(some[i] - k.before, h, weights);
       }
       run.arena.release(mark);
@@ -409,7 +441,8 @@ std::vector<float> AttentionRecord::keys(const AttentionPlace& place) const {
   forget_keys(&k);
   const Memory& keys = k.keys_of(device_);
   const Dim skip = place.cross ? 0 : k.before;
-  const Tensor all = tensor_over(const_cast<std::byte*>(keys.bytes.data()), nullptr, device_.real, std::array{k.keys, keys.width});
+  const Tensor all = tensor_over(const_cast<std::byte*>(keys.bytes.data()), nullptr, device_.real,
+                                 std::array{k.keys, keys.width});
   return floats_of(all.slice(skip, k.keys - skip));
 }
 
@@ -419,17 +452,21 @@ namespace {
 MapWindow filled(MapWindow w, Dim rows, Dim keys) {
   if (w.row_end < 0) w.row_end = rows;
   if (w.key_end < 0) w.key_end = keys;
-  if (w.row_begin < 0 || w.row_begin >= w.row_end || w.row_end > rows || w.key_begin < 0 || w.key_begin >= w.key_end || w.key_end > keys)
-    fail("inspect: rows ", w.row_begin, ":", w.row_end, " and keys ", w.key_begin, ":", w.key_end, " were asked for; the text has ", rows,
-         " rows and ", keys, " keys");
+  if (w.row_begin < 0 || w.row_begin >= w.row_end || w.row_end > rows || w.key_begin < 0 ||
+      w.key_begin >= w.key_end || w.key_end > keys)
+    fail("inspect: rows ", w.row_begin, ":", w.row_end, " and keys ", w.key_begin, ":", w.key_end,
+         " were asked for; the text has ", rows, " rows and ", keys, " keys");
   if (w.pixels < 1 || w.most_rows < 1) fail("inspect: a map needs at least one pixel and one row");
   return w;
 }
 
-std::vector<HeadMap> maps_of(const AttentionRecord& record, const AttentionPlace& place, int head, const MapWindow& asked) {
-  const MapWindow w = filled(asked, static_cast<Dim>(record.row_ids(place).size()), static_cast<Dim>(record.key_ids(place).size()));
+std::vector<HeadMap> maps_of(const AttentionRecord& record, const AttentionPlace& place, int head,
+                             const MapWindow& asked) {
+  const MapWindow w = filled(asked, static_cast<Dim>(record.row_ids(place).size()),
+                             static_cast<Dim>(record.key_ids(place).size()));
   const Dim rows = w.row_end - w.row_begin, keys = w.key_end - w.key_begin;
-  const Dim taken = std::min(rows, w.most_rows), high = std::min(taken, w.pixels), wide = std::min(keys, w.pixels);
+  const Dim taken = std::min(rows, w.most_rows), high = std::min(taken, w.pixels),
+            wide = std::min(keys, w.pixels);
   std::vector<Dim> which;
   for (Dim i = 0; i < taken; ++i) which.push_back(w.row_begin + i * rows / taken);
   std::vector<HeadMap> maps;
@@ -443,7 +480,8 @@ std::vector<HeadMap> maps_of(const AttentionRecord& record, const AttentionPlace
     const float* const from = weights.data() + w.key_begin;
     for (Dim x = 0; x < wide; ++x) {
       float top = line[x];
-      for (Dim k = x * keys / wide; k < (x + 1) * keys / wide && !std::isnan(top); ++k) top = from[k] <= top ? top : from[k];  // NaN stays
+      for (Dim k = x * keys / wide; k < (x + 1) * keys / wide && !std::isnan(top); ++k)
+        top = from[k] <= top ? top : from[k];  // NaN stays
       line[x] = top;
     }
   });
@@ -467,8 +505,10 @@ std::vector<HeadMap> head_maps(const AttentionRecord& record, const MapWindow& w
 std::vector<StrongestKeys> strongest_keys(const AttentionRecord& record, int count) {
   std::vector<StrongestKeys> all;
   for (const AttentionPlace& place : record.places()) {
-    const std::size_t first = all.size(), rows = record.row_ids(place).size(), n = rows * static_cast<std::size_t>(count);
-    for (int h = 0; h < record.heads(place); ++h) all.push_back({place, h, count, std::vector<std::int32_t>(n, -1), std::vector<float>(n)});
+    const std::size_t first = all.size(), rows = record.row_ids(place).size(),
+                      n = rows * static_cast<std::size_t>(count);
+    for (int h = 0; h < record.heads(place); ++h)
+      all.push_back({place, h, count, std::vector<std::int32_t>(n, -1), std::vector<float>(n)});
     std::vector<Dim> which(rows);
     std::iota(which.begin(), which.end(), Dim{0});
     std::vector<std::int32_t> order;
@@ -477,10 +517,11 @@ std::vector<StrongestKeys> strongest_keys(const AttentionRecord& record, int cou
       for (std::int32_t k = 0; k < static_cast<std::int32_t>(w.size()); ++k)
         if (w[static_cast<std::size_t>(k)] > 0) order.push_back(k);
       const auto take = std::min(order.size(), static_cast<std::size_t>(count));
-      std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(take), order.end(), [&](std::int32_t a, std::int32_t b) {
-        const float x = w[static_cast<std::size_t>(a)], y = w[static_cast<std::size_t>(b)];
-        return x > y || (x == y && a < b);
-      });
+      std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(take), order.end(),
+                        [&](std::int32_t a, std::int32_t b) {
+                          const float x = w[static_cast<std::size_t>(a)], y = w[static_cast<std::size_t>(b)];
+                          return x > y || (x == y && a < b);
+                        });
       StrongestKeys& s = all[first + static_cast<std::size_t>(head)];
       for (std::size_t i = 0; i < take; ++i) {
         const std::size_t at = static_cast<std::size_t>(row) * static_cast<std::size_t>(count) + i;

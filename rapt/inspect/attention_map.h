@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over a text whose attention can be looked at again afterwards: any row of any head, computed anew by the op itself from what
-// the layer read, so masks, windows, sinks, caps and biases are the model's own. Nothing of size T x T is kept: per layer its input [T,C].
+// One pass over a text whose attention can be looked at again afterwards: any row of any head, computed anew
+// by the op itself from what the layer read, so masks, windows, sinks, caps and biases are the model's own.
+// Nothing of size T x T is kept: per layer its input [T,C].
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,27 +25,30 @@ struct AttentionPlace {  // one attention of a model
 AttentionPlace place_of(const Model& model, const Tapped& t);  // of the attention that shows a value
 
 struct RecordOptions {
-  std::function<bool(const AttentionPlace&)> keep = {};  // whose rows will be asked for; absent: all. The others cost no memory.
-  Dim chunk = 1024;                                      // rows that pass at a time, where the model is a causal decoder
-  Dim first_keys = 1;                                    // what "the first keys" are in the statistics
-  Taps* taps = nullptr;                                  // further observers and edits of the same pass
-  double most_bytes = 8e9;                               // fails before it keeps more than this
+  // Whose rows will be asked for; absent: all. The others cost no memory.
+  std::function<bool(const AttentionPlace&)> keep = {};
+  Dim chunk = 1024;                        // rows that pass at a time, where the model is a causal decoder
+  Dim first_keys = 1;                      // what "the first keys" are in the statistics
+  Taps* taps = nullptr;                    // further observers and edits of the same pass
+  double most_bytes = 8e9;                 // fails before it keeps more than this
 };
 
 constexpr double kClosedGate = 0.1;  // a gate value below is closed
 
 // Sums over the rows of the text, of one head.
 struct HeadSums {
-  Dim rows = 0, seeing = 0;                  // rows that see something, and that see the first key
+  Dim rows = 0, seeing = 0;     // rows that see something, and that see the first key
   double entropy = 0, first = 0, self = 0, previous = 0, distance = 0, max_logit = 0;
-  double even = 0;                           // entropy, were all that a row sees of equal weight, learned slots and logits with it
-  Dim gates = 0;                             // values of the gate on this head's result
-  double gate = 0, closed = 0;               // their sum, and how many are below kClosedGate
+  // Entropy, were all that a row sees of equal weight, learned slots and logits with it.
+  double even = 0;
+  Dim gates = 0;                // values of the gate on this head's result
+  double gate = 0, closed = 0;  // their sum, and how many are below kClosedGate
 };
 
-// Adds the rows of one site::attn_stats; `before`: rows before the text's (learned sink tokens). The kernel knows nothing of them: where
-// there are some, `first` is of the first learned one and `previous` and `distance` look at them too (AttentionRecord::sums() does not).
-// `learned`: what each row sees besides its keys (learned_keys()).
+// Adds the rows of one site::attn_stats; `before`: rows before the text's (learned sink tokens). The kernel
+// knows nothing of them: where there are some, `first` is of the first learned one and `previous` and
+// `distance` look at them too (AttentionRecord::sums() does not). `learned`: what each row sees besides its
+// keys (learned_keys()).
 void add_stats(const Tapped& stats, Dim before, std::vector<HeadSums>& sums, Dim learned = 0);
 Dim learned_keys(const Attention& a);  // slots, and the one more logit of a softmax that has it
 
@@ -61,25 +65,30 @@ struct RowSight {
 class AttentionRecord {
  public:
   // An encoder-decoder needs `source`, the encoder's tokens.
-  AttentionRecord(Device& device, const Model& model, std::span<const std::int32_t> ids, std::span<const std::int32_t> source = {},
-                  const RecordOptions& options = {});
+  AttentionRecord(Device& device, const Model& model, std::span<const std::int32_t> ids,
+                  std::span<const std::int32_t> source = {}, const RecordOptions& options = {});
 
-  const std::vector<AttentionPlace>& places() const { return places_; }  // kept ones: encoder first, layers in order
+  // Kept ones: encoder first, layers in order.
+  const std::vector<AttentionPlace>& places() const { return places_; }
   const Attention& attention(const AttentionPlace& place) const;
   int heads(const AttentionPlace& place) const { return static_cast<int>(attention(place).spec.heads); }
-  std::span<const std::int32_t> row_ids(const AttentionPlace& place) const;  // tokens of the rows, and of the keys
+  // Tokens of the rows, and of the keys.
+  std::span<const std::int32_t> row_ids(const AttentionPlace& place) const;
   std::span<const std::int32_t> key_ids(const AttentionPlace& place) const;
   bool sees(const AttentionPlace& place, Dim row, Dim key) const;
-  std::pair<Dim, Dim> sight(const AttentionPlace& place, Dim row) const;     // keys [first, end) outside of which a row sees nothing
+  // Keys [first, end) outside of which a row sees nothing.
+  std::pair<Dim, Dim> sight(const AttentionPlace& place, Dim row) const;
   RowSight row_sight(const AttentionPlace& place, Dim row) const;
   Dim first_keys() const { return first_keys_; }
-  // By head, from the statistics of the fused kernel; places among the text's keys alone: where learned sink tokens stand before them,
-  // `first`, `self`, `previous` and `distance` come from rows computed anew.
+  // By head, from the statistics of the fused kernel; places among the text's keys alone: where learned
+  // sink tokens stand before them, `first`, `self`, `previous` and `distance` come from rows
+  // computed anew.
   const std::vector<HeadSums>& sums(const AttentionPlace& place) const;
-  std::size_t bytes() const;                                                 // kept
+  std::size_t bytes() const;  // kept
 
-  // Weights of some rows (numbers of tokens, ascending) of one head, or of every head where `head` is -1: one call for each row and head.
-  // They stand for the tokens of the text; learned slots and sink tokens before it are left out. Rows of sigmoid attention do not sum to 1.
+  // Weights of some rows (numbers of tokens, ascending) of one head, or of every head where `head` is
+  // -1: one call for each row and head. They stand for the tokens of the text; learned slots and sink
+  // tokens before it are left out. Rows of sigmoid attention do not sum to 1.
   using See = std::function<void(Dim row, int head, std::span<const float> weights)>;
   void rows(const AttentionPlace& place, int head, std::span<const Dim> rows, const See& see) const;
   // Queries [rows][H][D] and keys [keys][K][D] as the attention reads them, of the whole text.
@@ -99,8 +108,9 @@ class AttentionRecord {
   std::map<AttentionPlace, std::shared_ptr<Kept>> kept_;
 };
 
-// A window of one head's map: rows [row_begin, row_end) x keys [key_begin, key_end), made of at most `pixels` in each direction. A pixel is
-// the largest weight in it. Of more than `most_rows` rows that many are taken, evenly spread.
+// A window of one head's map: rows [row_begin, row_end) x keys [key_begin, key_end), made of at most
+// `pixels` in each direction. A pixel is the largest weight in it. Of more than `most_rows` rows that many
+// are taken, evenly spread.
 struct MapWindow {
   Dim row_begin = 0, row_end = -1, key_begin = 0, key_end = -1;  // -1: to the end
   Dim pixels = 1024, most_rows = 1024;

@@ -34,7 +34,8 @@ std::vector<float> normalized(const NormRecipe& norm, const Tensor& x, bool scal
     double mean = 0, square = 0;
     if (norm.kind == NormRecipe::Kind::layer)
       for (Dim c = 0; c < C; ++c) mean += x.at(r * C + c) / static_cast<double>(C);
-    for (Dim c = 0; c < C; ++c) square += (x.at(r * C + c) - mean) * (x.at(r * C + c) - mean) / static_cast<double>(C);
+    for (Dim c = 0; c < C; ++c)
+      square += (x.at(r * C + c) - mean) * (x.at(r * C + c) - mean) / static_cast<double>(C);
     const double scale = std::sqrt(square + norm.eps);
     if (scale_only) out.push_back(static_cast<float>(scale));
     else
@@ -43,8 +44,10 @@ std::vector<float> normalized(const NormRecipe& norm, const Tensor& x, bool scal
   return out;
 }
 
-// What the softmax (or sigmoid) of an attention reads, from its queries and keys: ops/attention.h has the formula.
-void make_scores(const Attention& a, const std::vector<float>& q, const std::vector<float>& k, Captured& out) {
+// What the softmax (or sigmoid) of an attention reads, from its queries and keys: ops/attention.h has the
+// formula.
+void make_scores(const Attention& a, const std::vector<float>& q, const std::vector<float>& k,
+                 Captured& out) {
   const AttentionSpec& s = a.spec;
   const Dim rows = out.shape[1], keys = out.shape[2], D = s.head_dim;
   const Sequence whole{.first = 0, .count = rows}, memory{.first = 0, .count = keys};
@@ -65,9 +68,12 @@ void make_scores(const Attention& a, const std::vector<float>& q, const std::vec
         if (s.cap > 0) sum = s.cap * std::tanh(sum / s.cap);
         const Dim position = plan.position[at(r)];
         if (s.bias == Bias::alibi) sum -= slopes[at(h)] * static_cast<double>(std::abs(position - j));
-        if (s.bias == Bias::bucket) sum += a.buckets->get(relative_bucket(j - position, a.buckets->rows, s.bucket_max, s.bucket_both), h);
+        if (s.bias == Bias::bucket)
+          sum +=
+              a.buckets->get(relative_bucket(j - position, a.buckets->rows, s.bucket_max, s.bucket_both), h);
         const bool seen = j < plan.high[at(r)] && (j >= plan.low[at(r)] || j < plan.keep);
-        out.values[at((h * rows + r) * keys + j)] = seen ? static_cast<float>(sum) : -std::numeric_limits<float>::infinity();
+        out.values[at((h * rows + r) * keys + j)] =
+            seen ? static_cast<float>(sum) : -std::numeric_limits<float>::infinity();
       }
 }
 
@@ -93,11 +99,13 @@ const Captured& Capture::of(std::string_view name) const {
   fail("the capture has no '", name, "'");
 }
 
-Capture capture(Device& device, const Model& model, std::span<const Asked> asked, std::span<const std::int32_t> ids,
-                std::span<const std::int32_t> source, const CaptureOptions& options) {
+Capture capture(Device& device, const Model& model, std::span<const Asked> asked,
+                std::span<const std::int32_t> ids, std::span<const std::int32_t> source,
+                const CaptureOptions& options) {
   if (ids.empty()) fail("the text has no tokens");
   const Dim T = static_cast<Dim>(ids.size()), S = static_cast<Dim>(source.size());
-  Capture out{.model = model.recipe.name, .ids = {ids.begin(), ids.end()}, .source = {source.begin(), source.end()}};
+  Capture out{
+      .model = model.recipe.name, .ids = {ids.begin(), ids.end()}, .source = {source.begin(), source.end()}};
   double bytes = 0, largest = 0;
   std::string widest;
   bool results = false;
@@ -110,8 +118,9 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
     results = results || a.point.site == site::unembed || a.point.site == site::logits;
   }
   if (bytes > options.most_bytes)
-    fail("these tensors take ", byte_count(bytes), " for ", T, " tokens (", widest, " alone ", byte_count(largest), "), more than the ",
-         byte_count(options.most_bytes), " allowed; ask for fewer points, take a shorter text, or raise the limit");
+    fail("these tensors take ", byte_count(bytes), " for ", T, " tokens (", widest, " alone ",
+         byte_count(largest), "), more than the ", byte_count(options.most_bytes),
+         " allowed; ask for fewer points, take a shorter text, or raise the limit");
 
   Taps taps = options.taps ? *options.taps : Taps{};
   std::vector<std::vector<float>> queries(asked.size()), keys(asked.size());
@@ -128,8 +137,13 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
       switch (asked[i].point.kind) {
         case Kind::scores: queries[i] = floats(t.value); break;
         case Kind::normalized:
-        case Kind::norm_scale: to.values = normalized(asked[i].point.norm->recipe, t.value, asked[i].point.kind == Kind::norm_scale); break;
-        default: to.values = floats(t.value); to.shape.assign(t.value.size.begin(), t.value.size.begin() + t.value.rank);
+        case Kind::norm_scale:
+          to.values =
+              normalized(asked[i].point.norm->recipe, t.value, asked[i].point.kind == Kind::norm_scale);
+          break;
+        default:
+          to.values = floats(t.value);
+          to.shape.assign(t.value.size.begin(), t.value.size.begin() + t.value.rank);
       }
     });
     if (p.kind == Kind::scores)
@@ -139,7 +153,9 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
         if (is_at(t, key)) keys[i] = floats(t.value);
       });
   }
-  const auto is_weights = [&](std::size_t i, const Tapped& t) { return asked[i].point.kind == Kind::weights && is_at(t, asked[i].point); };
+  const auto is_weights = [&](std::size_t i, const Tapped& t) {
+    return asked[i].point.kind == Kind::weights && is_at(t, asked[i].point);
+  };
   if (weights)
     taps.want_weights(
         site::attn_weights,
@@ -155,9 +171,12 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
           for (std::size_t i = 0; i < asked.size(); ++i) {
             if (!is_weights(i, t)) continue;
             Captured& to = out.tensors[i];
-            const Dim n = to.shape[2], slots = t.value.elements() - n;  // learned slots stand first and are left out
+            // Learned slots stand first and are left out.
+            const Dim n = to.shape[2], slots = t.value.elements() - n;
             to.values.resize(at(to.shape[0] * to.shape[1] * n));
-            for (Dim j = 0; j < n; ++j) to.values[at((t.head * to.shape[1] + t.row) * n + j)] = static_cast<float>(t.value.at(slots + j));
+            for (Dim j = 0; j < n; ++j)
+              to.values[at((t.head * to.shape[1] + t.row) * n + j)] =
+                  static_cast<float>(t.value.at(slots + j));
           }
         });
 
@@ -165,7 +184,10 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
   run.taps = &taps;
   const Batch from{.tokens = source, .sequences = {{.first = 0, .count = S}}};
   const bool classes = model.recipe.head.kind == HeadRecipe::Kind::classes;
-  forward(run, model, {.tokens = ids, .sequences = {{.first = 0, .count = T}}, .want = !results && !classes ? kWantLast : Want{}},
+  forward(run, model,
+          {.tokens = ids,
+           .sequences = {{.first = 0, .count = T}},
+           .want = !results && !classes ? kWantLast : Want{}},
           S > 0 ? &from : nullptr);
   for (std::size_t i = 0; i < asked.size(); ++i) {
     Captured& to = out.tensors[i];
@@ -200,7 +222,8 @@ void check_capture_name(std::string_view path, std::size_t tensors) {
     fail_usage(path, " holds one tensor, ", tensors, " are asked for; write a .safetensors file or a folder");
   const std::string end = std::filesystem::path(path).extension().string();
   if (end != ".npy" && end != ".safetensors" && !end.empty())
-    fail_usage(path, ": tensors go into a .safetensors file, a .npy file, or a folder (a name without an ending)");
+    fail_usage(path,
+               ": tensors go into a .safetensors file, a .npy file, or a folder (a name without an ending)");
 }
 
 void write_capture(const Capture& capture, const std::string& path, bool force) {
@@ -209,7 +232,8 @@ void write_capture(const Capture& capture, const std::string& path, bool force) 
   if (path.ends_with(".safetensors")) {
     std::vector<SafetensorPlan> plans;
     for (const Captured& t : capture.tensors)
-      plans.push_back({t.name, DType::f32, t.shape, [&t](FileWriter& out) { out.write(std::as_bytes(std::span(t.values))); }});
+      plans.push_back({t.name, DType::f32, t.shape,
+                       [&t](FileWriter& out) { out.write(std::as_bytes(std::span(t.values))); }});
     const std::pair<std::string, std::string> metadata[] = {
         {"model", capture.model}, {"tokens", words_of(capture.ids)}, {"source", words_of(capture.source)}};
     return write_safetensors(path, plans, metadata, force);

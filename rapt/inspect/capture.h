@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named tensors of one pass over one text, as f32, and files of them: .safetensors, one .npy, or a folder of .npy. What is asked for is
-// counted before the pass: more than the limit is refused with the number, so a [H,T,T] of a long text ends in words and not in memory.
+// Named tensors of one pass over one text, as f32, and files of them: .safetensors, one .npy, or a folder of
+// .npy. What is asked for is counted before the pass: more than the limit is refused with the number, so a
+// [H,T,T] of a long text ends in words and not in memory.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -34,11 +35,14 @@ struct CaptureOptions {
   double most_bytes = 1024.0 * 1024 * 1024;
   const Taps* taps = nullptr;  // edits of the same pass (edits.h)
 };
-// An encoder-decoder needs `source`, the encoder's tokens. Learned sink tokens of a model are rows before those of the text.
-Capture capture(Device& device, const Model& model, std::span<const Asked> asked, std::span<const std::int32_t> ids,
-                std::span<const std::int32_t> source = {}, const CaptureOptions& options = {});
+// An encoder-decoder needs `source`, the encoder's tokens. Learned sink tokens of a model are rows before
+// those of the text.
+Capture capture(Device& device, const Model& model, std::span<const Asked> asked,
+                std::span<const std::int32_t> ids, std::span<const std::int32_t> source = {},
+                const CaptureOptions& options = {});
 
-// NAME.safetensors (metadata: model, tokens, source), NAME.npy (one tensor) or a folder: NAME/point.npy and NAME/index.json.
+// NAME.safetensors (metadata: model, tokens, source), NAME.npy (one tensor) or a folder: NAME/point.npy and
+// NAME/index.json.
 void write_capture(const Capture& capture, const std::string& path, bool force);
 // Fails where `path` cannot hold so many tensors: ask before they are computed.
 void check_capture_name(std::string_view path, std::size_t tensors);

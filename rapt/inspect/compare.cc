@@ -36,8 +36,10 @@ ModelTrace trace_of(Device& device, const Model& model, Ids ids, Ids source) {
     if (!t.cross) add_stats(t, 0, sums[place_of(model, t)]);
   });
   look(device, model, taps, ids, source);
-  if (model.recipe.embed.sink_tokens > 0 && !sums.empty()) {  // what the kernel calls the first key is not the text's
-    const AttentionRecord record(device, model, ids, source, {.keep = [&](const AttentionPlace& p) { return sums.contains(p); }});
+  // What the kernel calls the first key is not the text's.
+  if (model.recipe.embed.sink_tokens > 0 && !sums.empty()) {
+    const AttentionRecord record(device, model, ids, source,
+                                 {.keep = [&](const AttentionPlace& p) { return sums.contains(p); }});
     for (const AttentionPlace& p : record.places()) sums[p] = record.sums(p);
   }
   const auto mean = [](double sum, Dim count) { return count > 0 ? sum / static_cast<double>(count) : 0.0; };
@@ -52,7 +54,8 @@ ModelTrace trace_of(Device& device, const Model& model, Ids ids, Ids source) {
   return trace;
 }
 
-void compare_rows(ComparedLayer& layer, const std::vector<float>& a, const std::vector<float>& b, std::size_t width) {
+void compare_rows(ComparedLayer& layer, const std::vector<float>& a, const std::vector<float>& b,
+                  std::size_t width) {
   double difference = 0, size = 0, cosines = 0;
   const std::size_t tokens = a.size() / width;
   layer.worst = 1;
@@ -73,16 +76,20 @@ void compare_rows(ComparedLayer& layer, const std::vector<float>& a, const std::
 }
 
 // The answers of one model for up to kHeadRows tokens, as log probabilities [m][V].
-std::vector<double> answers(Device& device, const Model& model, std::vector<float>& residual, Dim first, Dim count) {
+std::vector<double> answers(Device& device, const Model& model, std::vector<float>& residual, Dim first,
+                            Dim count) {
   Run run(device);
   const Dim width = model.recipe.width;
   std::vector<double> rows;
-  for (Dim i = first * width; i < (first + count) * width; ++i) rows.push_back(static_cast<double>(residual[static_cast<std::size_t>(i)]));
+  for (Dim i = first * width; i < (first + count) * width; ++i)
+    rows.push_back(static_cast<double>(residual[static_cast<std::size_t>(i)]));
   std::vector<double> out;
-  through_head(device, model, run.upload({count, width}, rows), [&](Dim, const Tensor& logits) { out = doubles(logits); });
+  through_head(device, model, run.upload({count, width}, rows),
+               [&](Dim, const Tensor& logits) { out = doubles(logits); });
   const auto V = static_cast<std::size_t>(model.recipe.vocab);
   for (std::size_t row = 0; row < out.size(); row += V) {
-    const auto begin = out.begin() + static_cast<std::ptrdiff_t>(row), end = begin + static_cast<std::ptrdiff_t>(V);
+    const auto begin = out.begin() + static_cast<std::ptrdiff_t>(row),
+               end = begin + static_cast<std::ptrdiff_t>(V);
     const double top = *std::max_element(begin, end);
     double sum = 0;
     for (auto it = begin; it != end; ++it) sum += std::exp(*it - top);
@@ -105,16 +112,22 @@ Comparison compare(Device& device_a, const Model& a, Device& device_b, const Mod
   ModelTrace sa = trace_of(device_a, a, ids, source), sb = trace_of(device_b, b, ids, source);
   Comparison out;
   out.tokens = static_cast<Dim>(ids.size());
-  const auto same = [](const auto& x, const auto& y) { return x.stack == y.stack && x.layer == y.layer && x.head == y.head; };
+  const auto same = [](const auto& x, const auto& y) {
+    return x.stack == y.stack && x.layer == y.layer && x.head == y.head;
+  };
   out.same_shape = a.recipe.width == b.recipe.width && sa.places.size() == sb.places.size() &&
                    std::equal(sa.places.begin(), sa.places.end(), sb.places.begin(),
-                              [](const ComparedLayer& x, const ComparedLayer& y) { return x.stack == y.stack && x.row == y.row; });
+                              [](const ComparedLayer& x, const ComparedLayer& y) {
+                                return x.stack == y.stack && x.row == y.row;
+                              });
   if (out.same_shape)
     for (std::size_t i = 0; i < sa.places.size(); ++i) {
       out.layers.push_back(sa.places[i]);
-      compare_rows(out.layers.back(), sa.residual[i], sb.residual[i], static_cast<std::size_t>(a.recipe.width));
+      compare_rows(out.layers.back(), sa.residual[i], sb.residual[i],
+                   static_cast<std::size_t>(a.recipe.width));
     }
-  out.same_heads = sa.heads.size() == sb.heads.size() && std::equal(sa.heads.begin(), sa.heads.end(), sb.heads.begin(), same);
+  out.same_heads = sa.heads.size() == sb.heads.size() &&
+                   std::equal(sa.heads.begin(), sa.heads.end(), sb.heads.begin(), same);
   if (out.same_heads)
     for (std::size_t i = 0; i < sa.heads.size(); ++i) {
       out.heads.push_back(sa.heads[i]);
@@ -122,7 +135,8 @@ Comparison compare(Device& device_a, const Model& a, Device& device_b, const Mod
       out.heads.back().entropy[1] = sb.heads[i].entropy[0];
     }
   const auto vocabulary = [](const Model& m) { return m.recipe.head.kind == HeadRecipe::Kind::vocab; };
-  out.predicts = vocabulary(a) && vocabulary(b) && a.recipe.vocab == b.recipe.vocab && last_stack(a) == last_stack(b);
+  out.predicts =
+      vocabulary(a) && vocabulary(b) && a.recipe.vocab == b.recipe.vocab && last_stack(a) == last_stack(b);
   if (!out.predicts) return out;
 
   const std::vector<std::int32_t> truth = truth_of(a, ids);

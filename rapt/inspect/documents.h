@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What some observers found, as documents: words, tables, maps, and the numbers for programs (docs/inspect-json.md). For `rapt inspect`,
-// for the page of report.h, and for whoever else shows them.
+// What some observers found, as documents: words, tables, maps, and the numbers for programs
+// (docs/inspect-json.md). For `rapt inspect`, for the page of report.h, and for whoever else shows them.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,10 +12,11 @@
 
 namespace rapt {
 
-constexpr const char* kSinksSummary = "how much attention the first tokens collect (Sink_k), and whether length or direction does it";
+constexpr const char* kSinksSummary =
+    "how much attention the first tokens collect (Sink_k), and whether length or direction does it";
 struct SinksOptions {
   SinkOptions score;
-  Dim length = 64, texts = 100;                        // the text in pieces of so many tokens, at most so many of them
+  Dim length = 64, texts = 100;  // the text in pieces of so many tokens, at most so many of them
   std::function<void(const std::string&)> note = {};  // what people should know: the text is short
 };
 Document sinks_document(const Subject& subject, const SinksOptions& options = {});

@@ -17,15 +17,17 @@ namespace {
 
 using Op = Edit::Op;
 
-const std::pair<const char*, Op> kOps[] = {{"zero", Op::zero}, {"mean", Op::mean},       {"scale", Op::scale},
-                                           {"add", Op::add},   {"replace", Op::replace}, {"project_out", Op::project_out},
+const std::pair<const char*, Op> kOps[] = {{"zero", Op::zero},       {"mean", Op::mean},
+                                           {"scale", Op::scale},     {"add", Op::add},
+                                           {"replace", Op::replace}, {"project_out", Op::project_out},
                                            {"swap", Op::swap}};
 
 template <class T>
 std::optional<T> number_of(std::string_view text) {
   T n{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  return error == std::errc{} && end == text.data() + text.size() && !text.empty() ? std::optional<T>(n) : std::nullopt;
+  return error == std::errc{} && end == text.data() + text.size() && !text.empty() ? std::optional<T>(n)
+                                                                                   : std::nullopt;
 }
 
 Op op_of(std::string_view name, std::string_view text) {
@@ -39,7 +41,8 @@ Op op_of(std::string_view name, std::string_view text) {
 
 void check_values(const Edit& e) {
   const bool needs = e.op != Op::zero && e.op != Op::mean;
-  if (needs && e.values.empty()) fail_usage("edit '", e.text, "' needs a value: a number or a file, behind a =");
+  if (needs && e.values.empty())
+    fail_usage("edit '", e.text, "' needs a value: a number or a file, behind a =");
   if (!needs && !e.values.empty()) fail_usage("edit '", e.text, "': zero and mean take no value");
   if (e.op == Op::scale && !e.shape.empty()) fail_usage("edit '", e.text, "': scale takes one number");
   if ((e.op == Op::project_out || e.op == Op::swap) && e.shape.empty())
@@ -78,13 +81,15 @@ void read_value(Edit& e, std::string_view value) {
 
 bool is_layer(std::string_view text) {  // 5, or 5.2 for the second of two
   const std::size_t dot = text.find('.');
-  return number_of<Dim>(text.substr(0, dot)) && (dot == std::string_view::npos || number_of<Dim>(text.substr(dot + 1)));
+  return number_of<Dim>(text.substr(0, dot)) &&
+         (dot == std::string_view::npos || number_of<Dim>(text.substr(dot + 1)));
 }
 
 void finish(Edit& e) {
   // L5H3: head 3 of layer 5.
   if (const std::size_t h = e.point.find('H'); e.point.starts_with('L') && h != std::string::npos)
-    if (is_layer(std::string_view(e.point).substr(1, h - 1)) && number_of<Dim>(std::string_view(e.point).substr(h + 1))) {
+    if (is_layer(std::string_view(e.point).substr(1, h - 1)) &&
+        number_of<Dim>(std::string_view(e.point).substr(h + 1))) {
       e.where.insert(e.where.begin(), "h" + e.point.substr(h + 1));
       e.point = "z." + e.point.substr(1, h - 1);
     }
@@ -111,33 +116,39 @@ Chosen choose(const Edit& e, Point point) {
   for (std::string_view w : e.where) {
     const bool is_head = w.starts_with('h'), is_row = w.starts_with('p');
     if (is_head || is_row) w.remove_prefix(1);
-    if (is_head && !c.point.heads()) fail_usage("edit '", e.text, "': ", c.point.name, " ", shape_text(c.point), " has no heads");
+    if (is_head && !c.point.heads())
+      fail_usage("edit '", e.text, "': ", c.point.name, " ", shape_text(c.point), " has no heads");
     if (is_head || (!is_row && !head_done)) {
       head_done = true;
       if (w == "all") continue;
       const std::optional<Dim> h = number_of<Dim>(w);
       if (!h || *h < 0 || *h >= c.point.shape[1])
-        fail_usage("edit '", e.text, "': there is no head '", w, "' at ", c.point.name, "; it has ", c.point.shape[1], " (counted from 0)");
+        fail_usage("edit '", e.text, "': there is no head '", w, "' at ", c.point.name, "; it has ",
+                   c.point.shape[1], " (counted from 0)");
       c.head = h;
       continue;
     }
     if (w == "all") continue;
     const std::size_t dots = w.find("..");
     const std::optional<Dim> first = number_of<Dim>(w.substr(0, dots));
-    const std::optional<Dim> last = dots == std::string_view::npos ? first : number_of<Dim>(w.substr(dots + 2));
-    if (!first || !last) fail_usage("edit '", e.text, "': '", w, "' is no position; write 3, -1, 2..5 or all");
+    const std::optional<Dim> last =
+        dots == std::string_view::npos ? first : number_of<Dim>(w.substr(dots + 2));
+    if (!first || !last)
+      fail_usage("edit '", e.text, "': '", w, "' is no position; write 3, -1, 2..5 or all");
     c.rows = {*first, *last};
     c.all_rows = false;
   }
   return c;
 }
 
-// ------------------------------------------------------------------------------------------------ the change
+// ----------------------------------------------------------------------------------------------- the change
 // Values [rows, heads, width]: which of them an element takes.
 struct Given {
   const std::vector<float>& values;
   Dim row = 0, head = 0, channel = 0;  // strides
-  float operator()(Dim r, Dim h, Dim c) const { return values[static_cast<std::size_t>(r * row + h * head + c * channel)]; }
+  float operator()(Dim r, Dim h, Dim c) const {
+    return values[static_cast<std::size_t>(r * row + h * head + c * channel)];
+  }
 };
 
 Given lay_out(const Edit& e, const Point& point, Dim rows, Dim heads, Dim width, bool one_head) {
@@ -181,9 +192,11 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Dim skip) {
       std::vector<double> mean(static_cast<std::size_t>(heads * width));
       for (Dim r = skip; r < rows; ++r)
         for (Dim i = 0; i < heads * width; ++i)
-          mean[static_cast<std::size_t>(i)] += static_cast<double>(x[r * heads * width + i]) / static_cast<double>(rows - skip);
+          mean[static_cast<std::size_t>(i)] +=
+              static_cast<double>(x[r * heads * width + i]) / static_cast<double>(rows - skip);
       each([&](Dim, Dim h, Real* v) {
-        for (Dim i = 0; i < width; ++i) v[i] = static_cast<Real>(mean[static_cast<std::size_t>(h * width + i)]);
+        for (Dim i = 0; i < width; ++i)
+          v[i] = static_cast<Real>(mean[static_cast<std::size_t>(h * width + i)]);
       });
       break;
     }
@@ -192,7 +205,8 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Dim skip) {
       const Given given = lay_out(e, c.point, rows, heads, width, c.head.has_value());
       const bool add = e.op == Op::add;
       each([&](Dim r, Dim h, Real* v) {
-        for (Dim i = 0; i < width; ++i) v[i] = add ? v[i] + static_cast<Real>(given(r, h, i)) : static_cast<Real>(given(r, h, i));
+        for (Dim i = 0; i < width; ++i)
+          v[i] = add ? v[i] + static_cast<Real>(given(r, h, i)) : static_cast<Real>(given(r, h, i));
       });
       break;
     }
@@ -200,12 +214,16 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Dim skip) {
     case Op::swap: {
       const Dim n = e.op == Op::swap ? 2 : 1;
       if (static_cast<Dim>(e.values.size()) != n * width)
-        fail("edit '", e.text, "': the value has ", e.values.size(), " numbers, ", n == 2 ? "two directions" : "a direction", " of ", width,
-             " at ", c.point.name, " have ", n * width);
+        fail("edit '", e.text, "': the value has ", e.values.size(), " numbers, ",
+             n == 2 ? "two directions" : "a direction", " of ", width, " at ", c.point.name, " have ",
+             n * width);
       double length[2] = {};
-      for (Dim i = 0; i < n * width; ++i) length[i / width] += std::pow(double{e.values[static_cast<std::size_t>(i)]}, 2);
+      for (Dim i = 0; i < n * width; ++i)
+        length[i / width] += std::pow(double{e.values[static_cast<std::size_t>(i)]}, 2);
       if (length[0] == 0 || (n == 2 && length[1] == 0)) fail("edit '", e.text, "': a direction of length 0");
-      const auto unit = [&](Dim d, Dim i) { return e.values[static_cast<std::size_t>(d * width + i)] / std::sqrt(length[d]); };
+      const auto unit = [&](Dim d, Dim i) {
+        return e.values[static_cast<std::size_t>(d * width + i)] / std::sqrt(length[d]);
+      };
       double apart = 1;  // of two directions: 1 - their cosine
       for (Dim i = 0; n == 2 && i < width; ++i) apart -= unit(0, i) * unit(1, i);
       if (apart < 1e-6) fail("edit '", e.text, "': the two directions are one and the same");
@@ -214,7 +232,8 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Dim skip) {
         for (Dim d = 0; d < n; ++d)
           for (Dim i = 0; i < width; ++i) along[d] += unit(d, i) * static_cast<double>(v[i]);
         for (Dim i = 0; i < width; ++i)
-          v[i] += static_cast<Real>(n == 1 ? -along[0] * unit(0, i) : (along[1] - along[0]) / apart * (unit(0, i) - unit(1, i)));
+          v[i] += static_cast<Real>(n == 1 ? -along[0] * unit(0, i)
+                                           : (along[1] - along[0]) / apart * (unit(0, i) - unit(1, i)));
       });
       break;
     }
@@ -228,7 +247,8 @@ Edit parse_edit(std::string_view text) {
   e.text = text;
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos || colon == 0)
-    fail_usage("edit '", text, "' is not of the form POINT[@HEAD][@POSITION]:OP[=VALUE]; for example z.5@3:zero");
+    fail_usage("edit '", text,
+               "' is not of the form POINT[@HEAD][@POSITION]:OP[=VALUE]; for example z.5@3:zero");
   std::string_view place = text.substr(0, colon), what = text.substr(colon + 1);
   const std::size_t at = place.find('@');
   e.point = place.substr(0, at);
@@ -257,7 +277,8 @@ Edit read_edit(const Json& json) {
   Edit e;
   e.text = json.dump(0);
   if (!json.is_object())
-    fail_usage("an edit is an object like {\"point\": \"z.5\", \"head\": 3, \"op\": \"zero\"}, not ", json.type_name());
+    fail_usage("an edit is an object like {\"point\": \"z.5\", \"head\": 3, \"op\": \"zero\"}, not ",
+               json.type_name());
   std::optional<Op> op;
   for (const Json::Member& m : json.object()) {
     const Json& v = m.value;
@@ -265,7 +286,8 @@ Edit read_edit(const Json& json) {
     if (m.key == "point" && text) e.point = v.string();
     else if (m.key == "op" && text) op = op_of(v.string(), e.text);
     else if ((m.key == "head" || m.key == "pos") && (text || number))
-      e.where.push_back(concat(m.key == "head" ? "h" : "p", text ? std::string(v.string()) : std::to_string(v.integer())));
+      e.where.push_back(
+          concat(m.key == "head" ? "h" : "p", text ? std::string(v.string()) : std::to_string(v.integer())));
     else if (m.key == "value" && text) continue;
     else if (m.key == "value" && v.is_number()) e.values = {static_cast<float>(v.number())};
     else if (m.key == "value" && v.is_array()) {
@@ -288,7 +310,8 @@ Edit read_edit(const Json& json) {
   return e;
 }
 
-std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits, Passes passes) {
+std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits,
+                                    Passes passes) {
   struct State {
     Edit edit;
     Dim hits = 0;
@@ -298,12 +321,16 @@ std::function<void()> install_edits(Taps& taps, const Model& model, std::span<co
     const auto state = std::make_shared<State>(State{e});
     states.push_back(state);
     for (Point& point : find_points(model, e.point)) {
-      if (!point.fixed.empty()) fail_usage("edit '", e.text, "': ", point.name, " cannot be changed: ", point.fixed);
-      if (point.site == site::q && (e.op == Op::add || e.op == Op::replace) && point.attention->rope && point.attention->mask.keep > 0)
-        fail_usage("edit '", e.text, "': ", point.name, " is turned to two places in this model, so one value does not fit both; edit q.",
+      if (!point.fixed.empty())
+        fail_usage("edit '", e.text, "': ", point.name, " cannot be changed: ", point.fixed);
+      if (point.site == site::q && (e.op == Op::add || e.op == Op::replace) && point.attention->rope &&
+          point.attention->mask.keep > 0)
+        fail_usage("edit '", e.text, "': ", point.name,
+                   " is turned to two places in this model, so one value does not fit both; edit q.",
                    point.layer);
       const bool last = point.stack == (model.decoder ? Stack::decoder : Stack::encoder);
-      const Dim skip = last && point.shape[0] == Point::kRows ? model.recipe.embed.sink_tokens : 0;  // learned tokens stand before the text
+      // Learned tokens stand before the text.
+      const Dim skip = last && point.shape[0] == Point::kRows ? model.recipe.embed.sink_tokens : 0;
       Chosen chosen = choose(e, point);
       const bool whole = e.shape.size() > 1 && (e.op == Op::add || e.op == Op::replace);
       if (passes == Passes::many && (!chosen.all_rows || whole || e.op == Op::mean))
@@ -323,7 +350,8 @@ std::function<void()> install_edits(Taps& taps, const Model& model, std::span<co
   }
   return [states] {
     for (const auto& s : states)
-      if (s->hits == 0) fail("edit '", s->edit.text, "' touched nothing: its point did not come by in this pass");
+      if (s->hits == 0)
+        fail("edit '", s->edit.text, "' touched nothing: its point did not come by in this pass");
   };
 }
 

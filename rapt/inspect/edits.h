@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes to a pass, written as text: ablate, scale, steer, patch. An edit that cannot work, or that touches nothing, is an error.
+// Changes to a pass, written as text: ablate, scale, steer, patch. An edit that cannot work, or that touches
+// nothing, is an error.
 //
-//   edit  = point ["@" head] ["@" pos] ":" op ["=" value]     z.5@3:zero   resid_post.8@-1:add=0.5   L5H3:mean   z.*@h0@p0..3:scale=0
-//   head  = ["h"] number | "all"                              of points without heads the first "@" is a position
-//   pos   = ["p"] number | number ".." number | "all"         both ends included; negative: from the end of the text
+//   edit  = point ["@" head] ["@" pos] ":" op ["=" value]
+//           z.5@3:zero   resid_post.8@-1:add=0.5   L5H3:mean   z.*@h0@p0..3:scale=0
+//   head  = ["h"] number | "all"
+//           of points without heads the first "@" is a position
+//   pos   = ["p"] number | number ".." number | "all"
+//           both ends included; negative: from the end of the text
 //   op    = "zero" | "mean" | "scale" | "add" | "replace" | "project_out" | "swap"
 //   value = number | FILE.npy | FILE.safetensors ["#" tensor]
 //   json  = {"point": …, "head": 3, "pos": "all", "op": …, "value": number | [numbers] | "FILE"}
 //
-// mean: over the tokens of the same pass, each head and channel for itself. add, replace: a number, a vector for every token, or a whole
-// tensor of the point's shape (a capture of another text with as many tokens: activation patching). project_out: takes away what lies along
-// a direction. swap: two directions [2,n] change places: what lay along one then lies along the other.
+// mean: over the tokens of the same pass, each head and channel for itself. add, replace: a number, a vector
+// for every token, or a whole tensor of the point's shape (a capture of another text with as many tokens:
+// activation patching). project_out: takes away what lies along a direction. swap: two directions [2,n]
+// change places: what lay along one then lies along the other.
 #pragma once
 #include <functional>
 #include <span>
@@ -36,10 +41,13 @@ Edit parse_edit(std::string_view text);  // reads the file a value names
 std::vector<Edit> parse_edits(std::span<const std::string> texts);
 Edit read_edit(const Json& json);
 
-// Puts edits on taps; they then change every pass that the taps serve. Rows of a pass count as the positions of one text from its first
-// token on. Call what comes back after the pass: it fails where an edit touched nothing.
-// Passes::many (generation): a text is read in pieces and a row's number in its pass says nothing, so edits that need it are refused.
+// Puts edits on taps; they then change every pass that the taps serve. Rows of a pass count as the positions
+// of one text from its first token on. Call what comes back after the pass: it fails where an edit touched
+// nothing.
+// Passes::many (generation): a text is read in pieces and a row's number in its pass says nothing, so edits
+// that need it are refused.
 enum class Passes { one, many };
-std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits, Passes passes = Passes::one);
+std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits,
+                                    Passes passes = Passes::one);
 
 }  // namespace rapt

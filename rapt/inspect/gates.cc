@@ -18,7 +18,9 @@ constexpr At kOrder[] = {At::q, At::k, At::v, At::sdpa, At::out};
 void add(std::vector<GateStats>& out, const Attention& a, At at, GateStats g, const Tensor& rows) {
   const GateSpec& spec = a.gate_at(at)->spec;
   const Dim width = rows.last();
-  const Dim heads = spec.shared || at == At::out ? 1 : at == At::k || at == At::v ? a.spec.kv_heads : a.spec.heads;
+  const Dim heads = spec.shared || at == At::out ? 1
+                    : at == At::k || at == At::v ? a.spec.kv_heads
+                                                 : a.spec.heads;
   const Dim each = width / heads;
   g.at = at;
   for (Dim h = 0; h < heads; ++h) {
@@ -30,7 +32,8 @@ void add(std::vector<GateStats>& out, const Attention& a, At at, GateStats g, co
           const auto v = static_cast<double>(values[static_cast<std::size_t>(r * width + h * each + i)]);
           s.mean += v;
           s.closed += v < kClosedGate;
-          const double bin = std::clamp(v * static_cast<double>(GateStats::kBins), 0.0, static_cast<double>(GateStats::kBins - 1));
+          const double bin = std::clamp(v * static_cast<double>(GateStats::kBins), 0.0,
+                                        static_cast<double>(GateStats::kBins - 1));
           ++s.histogram[static_cast<std::size_t>(bin)];
         }
     });
@@ -73,9 +76,13 @@ std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids so
           std::vector<double> weights;
           for (Dim i = 0; i < g->value->size(); ++i) weights.push_back(g->value->get(0, i));
           run.reset();
-          const Tensor values = activation(run, g->spec.act, run.upload({1, static_cast<Dim>(weights.size())}, weights).constant());
-          const GateStats place{
-              .stack = stack, .layer = static_cast<int>(l), .number = part_number(p), .cross = a->spec.cross, .constant = true};
+          const Tensor values = activation(
+              run, g->spec.act, run.upload({1, static_cast<Dim>(weights.size())}, weights).constant());
+          const GateStats place{.stack = stack,
+                                .layer = static_cast<int>(l),
+                                .number = part_number(p),
+                                .cross = a->spec.cross,
+                                .constant = true};
           add(out, *a, at, place, values);
         }
   }
@@ -84,7 +91,8 @@ std::vector<GateStats> gates(Device& device, const Model& model, Ids ids, Ids so
          " has no gates (presets with one: llama3-gate-g1, "
          "qwen3-gate-g1, …); the gate inside a feed-forward part, as in SwiGLU, is another thing");
   std::sort(out.begin(), out.end(), [](const GateStats& a, const GateStats& b) {
-    return std::tuple(a.stack, a.layer, a.cross, a.number, a.at, a.head) < std::tuple(b.stack, b.layer, b.cross, b.number, b.at, b.head);
+    return std::tuple(a.stack, a.layer, a.cross, a.number, a.at, a.head) <
+           std::tuple(b.stack, b.layer, b.cross, b.number, b.at, b.head);
   });
   return out;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gates on attention do: how far they are open, head by head. A gate that multiplies and stays below 0.1 shuts its head out; such
-// heads need no sink to park their weight on (Qiu et al. 2025: gate mean 0.116 and first-token weight 0.048 where the plain model has 0.467).
+// What the gates on attention do: how far they are open, head by head. A gate that multiplies and stays
+// below 0.1 shuts its head out; such heads need no sink to park their weight on (Qiu et al. 2025: gate mean
+// 0.116 and first-token weight 0.048 where the plain model has 0.467).
 #pragma once
 #include <array>
 #include <vector>

@@ -25,14 +25,17 @@ std::string share_text(double x) {
   return text;
 }
 
-// Equal weights have one name, whatever the text makes of them: where a token comes again and again, nearly all keys stand behind an
-// earlier one of its kind.
+// Equal weights have one name, whatever the text makes of them: where a token comes again and again, nearly
+// all keys stand behind an earlier one of its kind.
 std::string label_of(const HeadMetrics& m, double even_entropy) {
-  if (even_entropy > 0 && m.entropy >= kEven * even_entropy) return concat("uniform ", share_text(m.entropy / even_entropy));
+  if (even_entropy > 0 && m.entropy >= kEven * even_entropy)
+    return concat("uniform ", share_text(m.entropy / even_entropy));
   if (m.place.cross) return "";
   const HeadKind* best = nullptr;
   for (const HeadKind& kind : head_kinds())
-    if (m.*kind.share >= kStandsOut && kind.beyond(m) >= kBeyond && (!best || kind.beyond(m) > best->beyond(m))) best = &kind;
+    if (m.*kind.share >= kStandsOut && kind.beyond(m) >= kBeyond &&
+        (!best || kind.beyond(m) > best->beyond(m)))
+      best = &kind;
   return best ? concat(best->name, " ", share_text(m.*best->share)) : "";
 }
 
@@ -55,11 +58,12 @@ struct Anew {  // sums over rows computed anew
 double mean(double sum, Dim count) { return count > 0 ? sum / static_cast<double>(count) : 0.0; }
 
 // What equal weights would give; `which`: the rows that induction is measured on.
-HeadMetrics even_shares(const AttentionRecord& record, const AttentionPlace& place, std::span<const std::int32_t> earlier,
-                        std::span<const Dim> which) {
+HeadMetrics even_shares(const AttentionRecord& record, const AttentionPlace& place,
+                        std::span<const std::int32_t> earlier, std::span<const Dim> which) {
   HeadMetrics even;
   Dim rows = 0, repeats = 0;
-  const Dim n = static_cast<Dim>(record.row_ids(place).size()), keys = static_cast<Dim>(record.key_ids(place).size());
+  const Dim n = static_cast<Dim>(record.row_ids(place).size()),
+            keys = static_cast<Dim>(record.key_ids(place).size());
   for (Dim r = 0; r < n; ++r) {
     const RowSight sight = record.row_sight(place, r);
     if (sight.all == 0) continue;
@@ -90,10 +94,11 @@ HeadMetrics even_shares(const AttentionRecord& record, const AttentionPlace& pla
 }  // namespace
 
 std::span<const HeadKind> head_kinds() {
-  static constexpr HeadKind kKinds[] = {{"sink", &HeadMetrics::sink, &HeadMetrics::even_sink},
-                                        {"previous token", &HeadMetrics::previous, &HeadMetrics::even_previous},
-                                        {"self", &HeadMetrics::self, &HeadMetrics::even_self},
-                                        {"induction", &HeadMetrics::induction, &HeadMetrics::even_induction}};
+  static constexpr HeadKind kKinds[] = {
+      {"sink", &HeadMetrics::sink, &HeadMetrics::even_sink},
+      {"previous token", &HeadMetrics::previous, &HeadMetrics::even_previous},
+      {"self", &HeadMetrics::self, &HeadMetrics::even_self},
+      {"induction", &HeadMetrics::induction, &HeadMetrics::even_induction}};
   return kKinds;
 }
 
@@ -147,10 +152,12 @@ std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_ro
       m.max_logit = s.max_logit;
       if (s.gates > 0) m.gate = mean(s.gate, s.gates), m.gate_closed = mean(s.closed, s.gates);
       m.label = label_of(m, mean(s.even, s.rows));
-      if (std::isnan(a.square)) {  // the kernel's statistics leave out what is no number: rows computed anew show it
+      // The kernel's statistics leave out what is no number: rows computed anew show it.
+      if (std::isnan(a.square)) {
         for (double HeadMetrics::* figure :
-             {&HeadMetrics::first, &HeadMetrics::sink, &HeadMetrics::self, &HeadMetrics::previous, &HeadMetrics::entropy,
-              &HeadMetrics::distance, &HeadMetrics::variance, &HeadMetrics::induction, &HeadMetrics::strongest, &HeadMetrics::max_logit})
+             {&HeadMetrics::first, &HeadMetrics::sink, &HeadMetrics::self, &HeadMetrics::previous,
+              &HeadMetrics::entropy, &HeadMetrics::distance, &HeadMetrics::variance, &HeadMetrics::induction,
+              &HeadMetrics::strongest, &HeadMetrics::max_logit})
           m.*figure = a.square;
         m.label = "";
       }
@@ -167,13 +174,16 @@ std::span<const HeadMetric> head_metric_list() {
       {"entropy", "Entropy (nats)", false, [](const HeadMetrics& m) { return m.entropy; }},
       {"self", "Weight on the token itself", true, [](const HeadMetrics& m) { return m.self; }},
       {"previous", "Weight on the token before", true, [](const HeadMetrics& m) { return m.previous; }},
-      {"induction", "Weight after earlier occurrences", true, [](const HeadMetrics& m) { return m.induction; }},
+      {"induction", "Weight after earlier occurrences", true,
+       [](const HeadMetrics& m) { return m.induction; }},
       {"distance", "Mean distance", false, [](const HeadMetrics& m) { return m.distance; }},
       {"variance", "Variance of the distance", false, [](const HeadMetrics& m) { return m.variance; }},
-      {"strongest", "Strongest weight outside the first token", true, [](const HeadMetrics& m) { return m.strongest; }},
+      {"strongest", "Strongest weight outside the first token", true,
+       [](const HeadMetrics& m) { return m.strongest; }},
       {"max_logit", "Largest score", false, [](const HeadMetrics& m) { return m.max_logit; }},
       {"gate", "Mean of the gate", true, [](const HeadMetrics& m) { return known(m.gate); }},
-      {"gate_closed", "Share of closed gate values", true, [](const HeadMetrics& m) { return known(m.gate_closed); }},
+      {"gate_closed", "Share of closed gate values", true,
+       [](const HeadMetrics& m) { return known(m.gate_closed); }},
   };
   return list;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each attention head does on a text: figures from the statistics of the fused kernel and, where it has none, from rows computed
-// anew; and a name for what a head does.
+// What each attention head does on a text: figures from the statistics of the fused kernel and, where it has
+// none, from rows computed anew; and a name for what a head does.
 #pragma once
 #include <span>
 #include <string>
@@ -14,23 +14,31 @@ namespace rapt {
 struct HeadMetrics {
   AttentionPlace place;
   int head = 0;
-  double first = 0;             // weight on the first keys (RecordOptions::first_keys), over the rows that see the first one
-  double sink = 0;              // the same over all rows: one that does not see the first key gives it nothing (Gu et al. 2025)
-  double self = 0, previous = 0;  // on the row's own token; on the one before it, over the rows that have one; of cross-attention
-                                  // these and `induction` compare places of two texts and mean nothing
-  double entropy = 0;           // nats
+  // Weight on the first keys (RecordOptions::first_keys), over the rows that see the first one.
+  double first = 0;
+  // The same over all rows: one that does not see the first key gives it nothing (Gu et al. 2025).
+  double sink = 0;
+  // On the row's own token; on the one before it, over the rows that have one; of cross-attention these
+  // and `induction` compare places of two texts and mean nothing.
+  double self = 0, previous = 0;
+  double entropy = 0;  // nats
   double distance = 0, variance = 0;  // |row - key|, weighted
-  double induction = 0;  // on the tokens after earlier occurrences of the row's token, those of at least 0.01; over rows that have some
+  // On the tokens after earlier occurrences of the row's token, those of at least 0.01; over rows that
+  // have some.
+  double induction = 0;
   double strongest = 0;  // largest weight outside the first row and the first key
   double max_logit = 0;  // largest scaled score
-  double gate = -1, gate_closed = -1;  // of the gate on the head's result: mean, share of values below 0.1; -1: no such gate
-  Dim rows = 0, sampled = 0;  // of the text; those that `variance`, `induction` and `strongest` are made of
+  // Of the gate on the head's result: mean, share of values below 0.1; -1: no such gate.
+  double gate = -1, gate_closed = -1;
+  // Of the text; those that `variance`, `induction` and `strongest` are made of.
+  Dim rows = 0, sampled = 0;
   // What sink, self, previous and induction would be, were all that a row sees of equal weight.
   double even_sink = 0, even_self = 0, even_previous = 0, even_induction = 0;
   std::string label;  // "previous token 0.92", "sink 0.88"; empty where nothing stands out
 };
 
-// What a head can be called after. It is called so where it gives at least 0.3 there, and at least 0.2 more than equal weights would.
+// What a head can be called after. It is called so where it gives at least 0.3 there, and at least 0.2 more
+// than equal weights would.
 struct HeadKind {
   const char* name;
   double HeadMetrics::*share, HeadMetrics::*even;
@@ -38,7 +46,8 @@ struct HeadKind {
 };
 std::span<const HeadKind> head_kinds();
 
-// Every head that was kept, in order. Of more than `most_rows` rows that many are computed anew, evenly spread.
+// Every head that was kept, in order. Of more than `most_rows` rows that many are computed anew,
+// evenly spread.
 std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_rows = 2048);
 
 // Names of the figures above that a picture can show, and one of them.

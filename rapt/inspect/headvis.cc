@@ -31,7 +31,8 @@ constexpr Figure kFigures[] = {
     {"pattern_entropy", "Mean entropy of a row of weights, in nats", &HeadMetrics::entropy},
     {"qk_distance", "Mean distance |q - k|, weighted", &HeadMetrics::distance},
     {"qk_distance_variance", "Variance of that distance", &HeadMetrics::variance},
-    {"induction_score", "Mean weight on the tokens after earlier occurrences of the same token", &HeadMetrics::induction},
+    {"induction_score", "Mean weight on the tokens after earlier occurrences of the same token",
+     &HeadMetrics::induction},
 };
 
 double rounded(double x) { return std::round(x * 1e4) / 1e4; }
@@ -51,11 +52,13 @@ void write_json(const std::string& path, const Json& json, bool force) {
 
 Json top_tokens(std::map<std::string, double>& weight_of) {
   std::vector<std::pair<std::string, double>> ranked(weight_of.begin(), weight_of.end());
-  std::sort(ranked.begin(), ranked.end(),
-            [](const auto& a, const auto& b) { return a.second > b.second || (a.second == b.second && a.first < b.first); });
+  std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
+    return a.second > b.second || (a.second == b.second && a.first < b.first);
+  });
   if (ranked.size() > kTokens) ranked.resize(kTokens);
   Json::Array out;
-  for (const auto& [token, weight] : ranked) out.push_back(object({{"token", token}, {"weight", rounded(weight)}}));
+  for (const auto& [token, weight] : ranked)
+    out.push_back(object({{"token", token}, {"weight", rounded(weight)}}));
   return out;
 }
 
@@ -75,7 +78,8 @@ Json head_json(const StrongestKeys& strongest, const HeadMetrics& m, std::span<c
     for (const auto& [k, weight] : row) {
       indices.push_back(static_cast<std::int64_t>(q * n + k));
       values.push_back(weight);
-      const auto* edge = std::upper_bound(std::begin(kEdges), std::end(kEdges) - 1, std::abs(q - k));  // the last bin is open
+      // The last bin is open.
+      const auto* edge = std::upper_bound(std::begin(kEdges), std::end(kEdges) - 1, std::abs(q - k));
       distances[static_cast<std::size_t>(edge - kEdges - 1)] += weight;
       queries[words[static_cast<std::size_t>(q)]] += weight;
       keys[words[static_cast<std::size_t>(k)]] += weight;
@@ -111,10 +115,12 @@ Json labelled(std::initializer_list<std::pair<const char*, const char*>> keys) {
 
 }  // namespace
 
-void write_headvis(const AttentionRecord& record, std::span<const HeadMetrics> metrics, const std::string& model_name,
-                   std::span<const std::string> tokens, const std::string& folder, bool force) {
+void write_headvis(const AttentionRecord& record, std::span<const HeadMetrics> metrics,
+                   const std::string& model_name, std::span<const std::string> tokens,
+                   const std::string& folder, bool force) {
   if (metrics.empty()) fail("headvis: there is no head to write");
-  const Stack stack = metrics.back().place.stack;  // encoder first: the last one is the decoder's, where there is one
+  // Encoder first: the last one is the decoder's, where there is one.
+  const Stack stack = metrics.back().place.stack;
   const auto shown = [&](const AttentionPlace& p) { return p.stack == stack && !p.cross; };
   std::vector<std::string> words;
   for (const std::string& t : tokens) words.push_back(valid_text(t));  // a token may be half a character
@@ -141,8 +147,8 @@ void write_headvis(const AttentionRecord& record, std::span<const HeadMetrics> m
     if (!shown(s.place)) continue;
     if (words.size() != record.row_ids(s.place).size())
       fail("headvis: ", words.size(), " words for ", record.row_ids(s.place).size(), " tokens");
-    write_json(concat(folder, "/heads/L", s.place.layer, "H", s.head, ".json"), head_json(s, *of.at({s.place.layer, s.head}), words),
-               force);
+    write_json(concat(folder, "/heads/L", s.place.layer, "H", s.head, ".json"),
+               head_json(s, *of.at({s.place.layer, s.head}), words), force);
   }
   Json::Array names;
   Json descriptions = Json::Object{};
@@ -159,11 +165,14 @@ void write_headvis(const AttentionRecord& record, std::span<const HeadMetrics> m
                      {"metric_descriptions", descriptions},
                      {"head_data_pattern", "L{layer}H{head}.json"},
                      {"has_umap", false},
-                     {"custom_plots", labelled({{"qk_distance_histogram", "Distance"}, {"histogram", "Strongest weight"}})},
-                     {"custom_tables", labelled({{"top_query_tokens", "Tokens that look"}, {"top_key_tokens", "Tokens looked at"}})},
+                     {"custom_plots",
+                      labelled({{"qk_distance_histogram", "Distance"}, {"histogram", "Strongest weight"}})},
+                     {"custom_tables", labelled({{"top_query_tokens", "Tokens that look"},
+                                                 {"top_key_tokens", "Tokens looked at"}})},
                      {"statistics_display",
                       object({{"n_samples", object({{"label", "Texts"}, {"format", "default"}})},
-                              {"mean_max_activation", object({{"label", "Mean strongest weight"}, {"format", "default"}})}})}}),
+                              {"mean_max_activation",
+                               object({{"label", "Mean strongest weight"}, {"format", "default"}})}})}}),
              force);
 }
 

@@ -62,7 +62,8 @@ void add_stats(const Tapped& t, double threshold, Sums& s) {
   }
 }
 
-// A magnitude by its bits: as whole numbers they have the order of the numbers, a NaN stands above all, and compilers compare many at once.
+// A magnitude by its bits: as whole numbers they have the order of the numbers, a NaN stands above all, and
+// compilers compare many at once.
 template <class Int, class Real>
 Int magnitude(Real x) {
   Int bits;
@@ -76,8 +77,8 @@ double number(Int bits) {
   return static_cast<double>(x);
 }
 
-// Largest magnitude over the lower middle of them all, or of every n-th, n without a common factor with the width, so that every channel
-// takes part.
+// Largest magnitude over the lower middle of them all, or of every n-th, n without a common factor with the
+// width, so that every channel takes part.
 template <class Real, class Int>
 void add_residual(const Tensor& t, Sums& s) {
   const std::span<const Real> x = t.as<Real>();
@@ -87,7 +88,8 @@ void add_residual(const Tensor& t, Sums& s) {
   Dim stride = (static_cast<Dim>(x.size()) + kSample - 1) / kSample;
   while (stride > 1 && std::gcd(stride, t.last()) != 1) ++stride;
   std::vector<Int> sample;
-  for (std::size_t i = 0; i < x.size(); i += static_cast<std::size_t>(stride)) sample.push_back(magnitude<Int>(x[i]));
+  for (std::size_t i = 0; i < x.size(); i += static_cast<std::size_t>(stride))
+    sample.push_back(magnitude<Int>(x[i]));
   const auto middle = sample.begin() + (static_cast<std::ptrdiff_t>(sample.size()) - 1) / 2;
   std::nth_element(sample.begin(), middle, sample.end());
   const double median = number<Real>(*middle), ratio = median > 0 ? number<Real>(top) / median : 0;
@@ -124,7 +126,8 @@ struct HealthMeter::State {
     if (!watching || t.cross || !t.plan) return;
     const std::size_t expected = t.stack == Stack::encoder && source > 0 ? source : sequences;
     if (t.plan->parts.size() != expected)
-      fail("health: start() was told of ", expected, " sequences, the pass has ", t.plan->parts.size(), "; call start() before each pass");
+      fail("health: start() was told of ", expected, " sequences, the pass has ", t.plan->parts.size(),
+           "; call start() before each pass");
     if (t.value.dtype == DType::f64) add_stats<double>(t, threshold, at(t));
     else add_stats<float>(t, threshold, at(t));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The health meter against a dense reference in double: attention weights, queries, keys and activations are tapped one by one and every
-// figure is computed from them by its definition.
+// The health meter against a dense reference in double: attention weights, queries, keys and activations are
+// tapped one by one and every figure is computed from them by its definition.
 #include "rapt/inspect/health.h"
 
 #include <gtest/gtest.h>
@@ -152,8 +152,8 @@ LayerHealth reference(const Dense& dense, const Place& place, std::span<const Se
 }
 
 // `twice`: with a tape and recomputation, there and back.
-std::vector<LayerHealth> measured(Device& device, const Model& model, const PackedBatch& packed, double threshold = 0.3,
-                                  bool twice = false) {
+std::vector<LayerHealth> measured(Device& device, const Model& model, const PackedBatch& packed,
+                                  double threshold = 0.3, bool twice = false) {
   rapt::Run run(device);
   Taps taps;
   run.taps = &taps;
@@ -171,7 +171,9 @@ void expect_equal(const LayerHealth& got, const LayerHealth& want, double limit,
   EXPECT_EQ(got.stack, want.stack) << where;
   EXPECT_EQ(got.layer, want.layer) << where;
   EXPECT_DOUBLE_EQ(got.sink, want.sink) << where;
-  auto near = [&](double a, double b, const char* what) { EXPECT_NEAR(a, b, limit * std::max(1.0, std::abs(b))) << where << " " << what; };
+  auto near = [&](double a, double b, const char* what) {
+    EXPECT_NEAR(a, b, limit * std::max(1.0, std::abs(b))) << where << " " << what;
+  };
   near(got.entropy, want.entropy, "entropy");
   near(got.max_logit, want.max_logit, "max_logit");
   near(got.massive, want.massive, "massive");
@@ -204,7 +206,8 @@ std::vector<Case> cases() {
   encoder.encoder = StackRecipe{.layers = 2, .kinds = {{"L", layer_of(full())}}, .final_norm = NormRecipe{}};
   out.push_back({"encoder", encoder, causal, all});
   Recipe both = encoder;
-  both.decoder = StackRecipe{.layers = 2, .kinds = {{"L", layer_of(rotary(), true)}}, .final_norm = NormRecipe{}};
+  both.decoder =
+      StackRecipe{.layers = 2, .kinds = {{"L", layer_of(rotary(), true)}}, .final_norm = NormRecipe{}};
   out.push_back({"both", both, causal, all});
   return out;
 }
@@ -225,8 +228,10 @@ TEST(Health, EveryFigureAsItsDefinitionSays) {
       ASSERT_EQ(got.size(), places.size()) << name;
       for (std::size_t i = 0; i < got.size(); ++i) {
         const bool encoder = places[i].first == Stack::encoder;
-        const auto& sequences = encoder && packed.has_source ? packed.source.sequences : packed.batch.sequences;
-        const LayerHealth want = reference(dense, places[i], sequences, encoder ? c.encoder_sees : c.decoder_sees, 0.3);
+        const auto& sequences =
+            encoder && packed.has_source ? packed.source.sequences : packed.batch.sequences;
+        const LayerHealth want =
+            reference(dense, places[i], sequences, encoder ? c.encoder_sees : c.decoder_sees, 0.3);
         expect_equal(got[i], want, *isa ? 1e-9 : 2e-4, concat(name, " ", i));
         mixed += want.sink > 0 && want.sink < 1;
         if (c.name == "gates") EXPECT_TRUE(got[i].gate > 0 && got[i].gate < 1) << got[i].gate;
@@ -248,15 +253,18 @@ TEST(Health, RecomputationAndThreadsShowTheSame) {
   }
 }
 
-// The first six rows of a window of six see the first key, the others give it nothing. Kept first keys are seen by all.
+// The first six rows of a window of six see the first key, the others give it nothing. Kept first keys are
+// seen by all.
 TEST(Health, RowsThatDoNotSeeTheFirstKeyGiveItNothing) {
   Device device({.threads = 1, .isa = "f64"});
   const Dim length[] = {40};
   double sink[2];
   for (bool keep : {false, true}) {
-    Model model(decoder(rotary(6, keep ? 1 : 0)), device.real);  // zero weights: every row spreads evenly over what it sees
+    // Zero weights: every row spreads evenly over what it sees.
+    Model model(decoder(rotary(6, keep ? 1 : 0)), device.real);
     const PackedBatch packed(some_texts(model.recipe, length, 1));
-    // 1, 1/2 … 1/6 and 34 times nothing have the mean 0.061; with the kept key 34 rows of 1/7 follow, and the mean is 0.183.
+    // 1, 1/2 … 1/6 and 34 times nothing have the mean 0.061; with the kept key 34 rows of 1/7 follow,
+    // and the mean is 0.183.
     sink[keep] = measured(device, model, packed, 0.1)[0].sink;
     const double mean = (1 + 1 / 2. + 1 / 3. + 1 / 4. + 1 / 5. + 1 / 6. + (keep ? 34 / 7. : 0)) / 40;
     EXPECT_EQ(measured(device, model, packed, mean - 1e-9)[0].sink, 1) << keep;
@@ -266,14 +274,16 @@ TEST(Health, RowsThatDoNotSeeTheFirstKeyGiveItNothing) {
   EXPECT_EQ(sink[1], 1);
 }
 
-// One token repeated gives equal states, so a model with rotary positions spreads evenly and has no sink (Gu et al. 2025, table 1).
+// One token repeated gives equal states, so a model with rotary positions spreads evenly and has no sink (Gu
+// et al. 2025, table 1).
 TEST(Health, ARepeatedTokenHasNoSink) {
   Device device({.threads = 1});
   Model model(decoder(rotary()), device.real);
   randomise(model, 3, 2);
   Text text{.tokens = std::vector<std::int32_t>(64, 7)};
   const PackedBatch packed({&text, 1});
-  for (Weight& w : model.weights)  // equal keys for every position: what is left of a sink would be the meter's
+  // Equal keys for every position: what is left of a sink would be the meter's.
+  for (Weight& w : model.weights)
     if (w.name.ends_with(".k.weight"))
       for (Dim i = 0; i < w.size(); ++i) w.set(i / w.cols, i % w.cols, 0);
   double entropy = 0;
@@ -291,7 +301,8 @@ TEST(Health, SeveralPassesAreOneResultAndNothingIsLeftBehind) {
   Model model(decoder(rotary()), device.real);
   randomise(model, 3, 2);
   const Dim first_lengths[] = {17, 1}, second_lengths[] = {30};
-  const PackedBatch first(some_texts(model.recipe, first_lengths, 11)), second(some_texts(model.recipe, second_lengths, 12));
+  const PackedBatch first(some_texts(model.recipe, first_lengths, 11)),
+      second(some_texts(model.recipe, second_lengths, 12));
   const LayerHealth a = measured(device, model, first)[1], b = measured(device, model, second)[1];
   rapt::Run run(device);
   Taps taps;

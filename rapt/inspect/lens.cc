@@ -26,8 +26,9 @@ Distribution distribution(std::span<const Real> x) {
   return {static_cast<double>(top) + std::log(sum), weighted / sum};
 }
 
+// Of equal ones the smaller id.
 template <class Real>
-void most_probable(std::span<const Real> x, std::size_t count, std::int32_t* ids) {  // of equal ones the smaller id
+void most_probable(std::span<const Real> x, std::size_t count, std::int32_t* ids) {
   std::size_t have = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (have == count && !(x[i] > x[static_cast<std::size_t>(ids[have - 1])])) continue;
@@ -37,11 +38,13 @@ void most_probable(std::span<const Real> x, std::size_t count, std::int32_t* ids
   }
 }
 
+// 1: the most probable; of equal ones the smaller id comes first
 template <class Real>
-std::int32_t rank_of(std::span<const Real> x, std::int32_t id) {  // 1: the most probable; of equal ones the smaller id comes first
+std::int32_t rank_of(std::span<const Real> x, std::int32_t id) {
   const Real mine = x[static_cast<std::size_t>(id)];
   std::int32_t rank = 1;
-  for (std::size_t i = 0; i < x.size(); ++i) rank += x[i] > mine || (x[i] == mine && i < static_cast<std::size_t>(id));
+  for (std::size_t i = 0; i < x.size(); ++i)
+    rank += x[i] > mine || (x[i] == mine && i < static_cast<std::size_t>(id));
   return rank;
 }
 
@@ -53,14 +56,17 @@ struct ResidualRows {  // the residual stream of the tokens looked at: [rows][to
   Tensor rows(int row, Dim first, Dim count) {
     const Dim sizes[] = {count, width};
     const std::size_t token = row_bytes / static_cast<std::size_t>(tokens);
-    return tensor_over(bytes.data() + static_cast<std::size_t>(row) * row_bytes + static_cast<std::size_t>(first) * token, nullptr, dtype,
-                       sizes);
+    return tensor_over(
+        bytes.data() + static_cast<std::size_t>(row) * row_bytes + static_cast<std::size_t>(first) * token,
+        nullptr, dtype, sizes);
   }
 };
 
-// One cell. `answer`: probabilities of the last row, which is read first and fills them in; `less`: minus its entropy.
+// One cell. `answer`: probabilities of the last row, which is read first and fills them in; `less`: minus
+// its entropy.
 template <class Real>
-void read_cell(Lens& out, int row, Dim token, std::int32_t truth, std::span<const Real> x, std::span<float> answer, double& less) {
+void read_cell(Lens& out, int row, Dim token, std::int32_t truth, std::span<const Real> x,
+               std::span<float> answer, double& less) {
   const std::size_t c = out.cell(row, token), top = static_cast<std::size_t>(out.top);
   const Distribution d = distribution(x);
   const auto probability = [&](auto id) {
@@ -74,7 +80,8 @@ void read_cell(Lens& out, int row, Dim token, std::int32_t truth, std::span<cons
     less = d.mean - d.log_sum;
   } else {  // KL(p || q) = sum p log p - sum p (x - log_sum)
     double mean = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) mean += static_cast<double>(answer[i]) * static_cast<double>(x[i]);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      mean += static_cast<double>(answer[i]) * static_cast<double>(x[i]);
     out.kl[c] = static_cast<float>(std::max(0.0, less - mean + d.log_sum));
   }
   if (truth < 0) return;
@@ -87,7 +94,8 @@ void read_cell(Lens& out, int row, Dim token, std::int32_t truth, std::span<cons
 Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOptions& options) {
   need_vocabulary(model, "lens");
   const auto length = static_cast<Dim>(ids.size());
-  if (options.first < 0 || options.first >= length) fail_usage("lens: token ", options.first, " was asked for, the text has ", length);
+  if (options.first < 0 || options.first >= length)
+    fail_usage("lens: token ", options.first, " was asked for, the text has ", length);
   if (options.count == 0) fail_usage("lens: 0 tokens to look at; give 1 or more, or leave it away for all");
   if (options.top < 1 || options.top > model.recipe.vocab)
     fail_usage("lens: the ", options.top, " most probable tokens of a vocabulary of ", model.recipe.vocab);
@@ -96,12 +104,16 @@ Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOpt
   out.rows = stack_of(model, out.stack).depth() + 1;
   const std::vector<std::int32_t> truth = truth_of(model, ids);
 
-  ResidualRows residual{.bytes = {}, .row_bytes = 0, .tokens = out.tokens, .width = model.recipe.width, .dtype = device.real};
-  residual.row_bytes = static_cast<std::size_t>(out.tokens * residual.width) * (device.real == DType::f64 ? 8 : 4);
+  ResidualRows residual{
+      .bytes = {}, .row_bytes = 0, .tokens = out.tokens, .width = model.recipe.width, .dtype = device.real};
+  residual.row_bytes =
+      static_cast<std::size_t>(out.tokens * residual.width) * (device.real == DType::f64 ? 8 : 4);
   residual.bytes.resize(residual.row_bytes * static_cast<std::size_t>(out.rows));
   Taps taps;
   watch_residual(taps, model, [&](Stack stack, int row, const Tensor& x) {
-    if (stack == out.stack) std::memcpy(residual.rows(row, 0, out.tokens).data, x.slice(out.first, out.tokens).data, residual.row_bytes);
+    if (stack == out.stack)
+      std::memcpy(residual.rows(row, 0, out.tokens).data, x.slice(out.first, out.tokens).data,
+                  residual.row_bytes);
   });
   look(device, model, taps, ids, source);
 
@@ -118,15 +130,17 @@ Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOpt
   std::vector<double> less(static_cast<std::size_t>(kHeadRows));
   for (Dim first = 0; first < out.tokens; first += kHeadRows)
     for (int row = out.rows - 1; row >= 0; --row)
-      through_head(device, model, residual.rows(row, first, std::min(kHeadRows, out.tokens - first)), [&](Dim, const Tensor& logits) {
-        device.team().each(logits[0], [&](Dim i) {
-          const auto n = static_cast<std::size_t>(i);
-          with_values(logits.slice(i, 1), [&](auto x) {
-            read_cell(out, row, first + i, truth[static_cast<std::size_t>(out.first + first + i)], x, std::span(answers).subspan(n * V, V),
-                      less[n]);
-          });
-        });
-      });
+      through_head(device, model, residual.rows(row, first, std::min(kHeadRows, out.tokens - first)),
+                   [&](Dim, const Tensor& logits) {
+                     device.team().each(logits[0], [&](Dim i) {
+                       const auto n = static_cast<std::size_t>(i);
+                       with_values(logits.slice(i, 1), [&](auto x) {
+                         read_cell(out, row, first + i,
+                                   truth[static_cast<std::size_t>(out.first + first + i)], x,
+                                   std::span(answers).subspan(n * V, V), less[n]);
+                       });
+                     });
+                   });
   return out;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The logit lens: final norm and head applied to the residual stream after every layer, as if it were the last. The last row is the model's
-// own answer. Whatever the head has comes along: BERT's transform, scales, biases, Gemma 2's cap; a post-norm model has no final norm, so
-// none is applied.
+// The logit lens: final norm and head applied to the residual stream after every layer, as if it were the
+// last. The last row is the model's own answer. Whatever the head has comes along: BERT's transform, scales,
+// biases, Gemma 2's cap; a post-norm model has no final norm, so none is applied.
 #pragma once
 #include <vector>
 
@@ -23,7 +23,8 @@ struct Lens {
   std::vector<float> probabilities;  // the same
   std::vector<float> entropy;  // [rows][tokens], nats
   std::vector<float> kl;  // [rows][tokens]: KL(last row || this row), nats
-  std::vector<std::int32_t> rank;  // [rows][tokens]: of the true token, 1 is the most probable; 0: the text ends here
+  // [rows][tokens]: of the true token, 1 is the most probable; 0: the text ends here
+  std::vector<std::int32_t> rank;
   std::vector<float> truth;  // [rows][tokens]: its probability
 
   std::size_t cell(int row, Dim token) const {
@@ -31,7 +32,8 @@ struct Lens {
   }
 };
 
-// Memory: the residual stream [rows, tokens, C] and a few rows of logits. Fails where the model has no vocabulary head.
+// Memory: the residual stream [rows, tokens, C] and a few rows of logits. Fails where the model has no
+// vocabulary head.
 Lens lens(Device& device, const Model& model, Ids ids, Ids source = {}, const LensOptions& options = {});
 
 }  // namespace rapt

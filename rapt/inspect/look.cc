@@ -13,7 +13,9 @@ std::string row_name(int row) { return row == 0 ? "embed" : std::to_string(row -
 
 Stack last_stack(const Model& model) { return model.decoder ? Stack::decoder : Stack::encoder; }
 
-const LayerStack& stack_of(const Model& model, Stack stack) { return stack == Stack::encoder ? *model.encoder : *model.decoder; }
+const LayerStack& stack_of(const Model& model, Stack stack) {
+  return stack == Stack::encoder ? *model.encoder : *model.decoder;
+}
 
 Tensor text_rows(const Model& model, Stack stack, const Tensor& value) {
   const Dim before = stack == last_stack(model) ? model.recipe.embed.sink_tokens : 0;
@@ -21,10 +23,14 @@ Tensor text_rows(const Model& model, Stack stack, const Tensor& value) {
 }
 
 const Part& part_of(const Model& model, const Tapped& t) {
-  return stack_of(model, t.stack).layers[static_cast<std::size_t>(t.layer)].parts[static_cast<std::size_t>(t.part)];
+  return stack_of(model, t.stack)
+      .layers[static_cast<std::size_t>(t.layer)]
+      .parts[static_cast<std::size_t>(t.part)];
 }
 int part_number(const Part& part) { return part.of > 1 ? part.number + 1 : 0; }
-std::string layer_label(int layer, int number) { return number > 0 ? concat(layer, ".", number) : std::to_string(layer); }
+std::string layer_label(int layer, int number) {
+  return number > 0 ? concat(layer, ".", number) : std::to_string(layer);
+}
 
 void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source) {
   if (ids.empty()) fail("inspect: the text has no tokens");
@@ -42,9 +48,12 @@ void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source) {
 void watch_residual(Taps& taps, const Model& model, const SeeRow& see) {
   for (const auto* stack : {&model.encoder, &model.decoder})
     if (*stack && (*stack)->recurrent)
-      fail("inspect: model ", model.recipe.name, " is made of recurrent cells; it has no residual stream to look at");
-  taps.see(site::embed, [&model, see](const Tapped& t) { see(t.stack, 0, text_rows(model, t.stack, t.value)); });
-  taps.see(site::resid_out, [&model, see](const Tapped& t) { see(t.stack, t.layer + 1, text_rows(model, t.stack, t.value)); });
+      fail("inspect: model ", model.recipe.name,
+           " is made of recurrent cells; it has no residual stream to look at");
+  taps.see(site::embed,
+           [&model, see](const Tapped& t) { see(t.stack, 0, text_rows(model, t.stack, t.value)); });
+  taps.see(site::resid_out,
+           [&model, see](const Tapped& t) { see(t.stack, t.layer + 1, text_rows(model, t.stack, t.value)); });
 }
 
 void need_vocabulary(const Model& model, std::string_view view) {
@@ -54,10 +63,12 @@ void need_vocabulary(const Model& model, std::string_view view) {
          " has no output matrix (it gives hidden states), so there are no tokens to read off; norms "
          "and massive work without one");
   if (kind == HeadRecipe::Kind::classes)
-    fail(view, ": model ", model.recipe.name, " is a classifier: its head reads one row of the text and gives classes, no tokens");
+    fail(view, ": model ", model.recipe.name,
+         " is a classifier: its head reads one row of the text and gives classes, no tokens");
 }
 
-void through_head(Device& device, const Model& model, const Tensor& x, const std::function<void(Dim first, const Tensor& logits)>& see) {
+void through_head(Device& device, const Model& model, const Tensor& x,
+                  const std::function<void(Dim first, const Tensor& logits)>& see) {
   Run run(device);
   for (Dim first = 0; first < x[0]; first += kHeadRows) {
     run.reset();
@@ -86,9 +97,11 @@ std::vector<double> token_losses(Device& device, const Model& model, Taps& taps,
     through_head(device, model, x, [&](Dim first, const Tensor& logits) {
       run.reset();
       const auto rows = static_cast<std::size_t>(logits[0]);
-      const Loss loss = cross_entropy(run, logits, std::span(truth).subspan(static_cast<std::size_t>(first), rows));
+      const Loss loss =
+          cross_entropy(run, logits, std::span(truth).subspan(static_cast<std::size_t>(first), rows));
       for (std::size_t i = 0; i < rows; ++i)
-        if (truth[static_cast<std::size_t>(first) + i] >= 0) losses.push_back(loss.rows.at(static_cast<Dim>(i)));
+        if (truth[static_cast<std::size_t>(first) + i] >= 0)
+          losses.push_back(loss.rows.at(static_cast<Dim>(i)));
     });
   });
   look(device, model, both, ids, source);

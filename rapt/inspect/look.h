@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the views share: one pass over one text with somebody watching, and the head applied to rows of the residual stream a few at a
-// time, so that no [T,V] is ever stored.
+// What the views share: one pass over one text with somebody watching, and the head applied to rows of the
+// residual stream a few at a time, so that no [T,V] is ever stored.
 //
 // Rows of a view: 0 is what enters the stack (the embedding), row l + 1 the residual stream after layer l.
 #pragma once
@@ -31,15 +31,18 @@ std::string layer_label(int layer, int number);  // number: as above
 // One pass over one text. The head is applied to the last row only.
 void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source = {});
 
-// Hands out rows 0 … layers of every stack, [tokens of the text, C] each. Fails where there is no residual stream (recurrent cells).
+// Hands out rows 0 … layers of every stack, [tokens of the text, C] each. Fails where there is no residual
+// stream (recurrent cells).
 using SeeRow = std::function<void(Stack stack, int row, const Tensor& x)>;
 void watch_residual(Taps& taps, const Model& model, const SeeRow& see);
 
-// Rows of the residual stream x [n,C] through the final norm and the head, at most kHeadRows at a time: see(first row, logits [m,V]).
-// What forward() does with its last rows, bit for bit.
+// Rows of the residual stream x [n,C] through the final norm and the head, at most kHeadRows at a time:
+// see(first row, logits [m,V]). What forward() does with its last rows, bit for bit.
 constexpr Dim kHeadRows = 32;
-void through_head(Device& device, const Model& model, const Tensor& x, const std::function<void(Dim first, const Tensor& logits)>& see);
-void need_vocabulary(const Model& model, std::string_view view);  // fails with the reason where the head gives no tokens
+void through_head(Device& device, const Model& model, const Tensor& x,
+                  const std::function<void(Dim first, const Tensor& logits)>& see);
+// Fails with the reason where the head gives no tokens.
+void need_vocabulary(const Model& model, std::string_view view);
 
 // What each row should say: the next token (-1 behind the last), in an encoder the token itself.
 std::vector<std::int32_t> truth_of(const Model& model, Ids ids);

@@ -27,9 +27,11 @@ double median_magnitude(std::span<const Real> x) {
 
 double ratio_of(double value, double median) { return median > 0 ? std::abs(value) / median : 0; }
 
-Activation activation_at(std::size_t place, Dim width, int row, double value, double median, const MassiveOptions& o) {
+Activation activation_at(std::size_t place, Dim width, int row, double value, double median,
+                         const MassiveOptions& o) {
   const auto i = static_cast<Dim>(place);
-  Activation a{.row = row, .token = i / width, .channel = i % width, .value = value, .ratio = ratio_of(value, median)};
+  Activation a{
+      .row = row, .token = i / width, .channel = i % width, .value = value, .ratio = ratio_of(value, median)};
   a.massive = std::abs(value) > o.above && a.ratio >= o.ratio;
   return a;
 }
@@ -50,7 +52,8 @@ std::vector<std::size_t> largest_places(std::span<const Real> x, std::size_t cou
 
 struct Gathering {
   Massive result;
-  std::vector<float> peaks;  // [rows][width]: per channel the value of the largest magnitude, with its sign
+  // [rows][width]: per channel the value of the largest magnitude, with its sign
+  std::vector<float> peaks;
 };
 
 void add_row(Gathering& g, int row, const Tensor& x, const MassiveOptions& options) {
@@ -59,7 +62,8 @@ void add_row(Gathering& g, int row, const Tensor& x, const MassiveOptions& optio
   with_values(x, [&](auto values) {
     m.median.push_back(median_magnitude(values));
     for (std::size_t place : largest_places(values, static_cast<std::size_t>(options.top)))
-      m.top.push_back(activation_at(place, m.width, row, static_cast<double>(values[place]), m.median.back(), options));
+      m.top.push_back(
+          activation_at(place, m.width, row, static_cast<double>(values[place]), m.median.back(), options));
     g.peaks.resize(static_cast<std::size_t>(m.rows * m.width));
     for (Dim t = 0; t < m.tokens; ++t) {
       float largest = 0;
@@ -74,8 +78,8 @@ void add_row(Gathering& g, int row, const Tensor& x, const MassiveOptions& optio
   });
 }
 
-// Where the largest activations appear: the first layer that has a massive one, or else the first that comes to half of the largest
-// magnitude after any layer.
+// Where the largest activations appear: the first layer that has a massive one, or else the first that comes
+// to half of the largest magnitude after any layer.
 int appears(const Massive& m) {
   double most = 0;
   for (const Activation& a : m.top)
@@ -93,10 +97,11 @@ void finish(Gathering& g) {
   std::vector<double> strength(static_cast<std::size_t>(m.width));
   for (int r = std::min(1, m.rows - 1); r < m.rows; ++r)
     for (Dim c = 0; c < m.width; ++c)
-      strength[static_cast<std::size_t>(c)] =
-          std::max(strength[static_cast<std::size_t>(c)],
-                   ratio_of(static_cast<double>(g.peaks[at(r, m.width, c)]), m.median[static_cast<std::size_t>(r)]));
-  for (std::size_t c : largest_places(std::span<const double>(strength), 4)) m.channels.push_back(static_cast<Dim>(c));
+      strength[static_cast<std::size_t>(c)] = std::max(
+          strength[static_cast<std::size_t>(c)],
+          ratio_of(static_cast<double>(g.peaks[at(r, m.width, c)]), m.median[static_cast<std::size_t>(r)]));
+  for (std::size_t c : largest_places(std::span<const double>(strength), 4))
+    m.channels.push_back(static_cast<Dim>(c));
   for (Dim c : m.channels)
     for (int r = 0; r < m.rows; ++r) m.trace.push_back(g.peaks[at(r, m.width, c)]);
 }
@@ -104,11 +109,13 @@ void finish(Gathering& g) {
 }  // namespace
 
 double Massive::log_ratio(int row, Dim token) const {
-  const double ratio = ratio_of(static_cast<double>(largest[at(row, tokens, token)]), median[static_cast<std::size_t>(row)]);
+  const double ratio =
+      ratio_of(static_cast<double>(largest[at(row, tokens, token)]), median[static_cast<std::size_t>(row)]);
   return ratio > 0 ? std::log10(ratio) : 0;
 }
 
-std::vector<Massive> massive(Device& device, const Model& model, Ids ids, Ids source, const MassiveOptions& options) {
+std::vector<Massive> massive(Device& device, const Model& model, Ids ids, Ids source,
+                             const MassiveOptions& options) {
   if (options.top < 1) fail_usage("massive: ", options.top, " activations of each layer; give 1 or more");
   std::vector<Gathering> stacks;
   Taps taps;
@@ -125,7 +132,7 @@ std::vector<Massive> massive(Device& device, const Model& model, Ids ids, Ids so
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------ intervention
+// --------------------------------------------------------------------------------------------- intervention
 namespace {
 
 struct Spot {
@@ -134,7 +141,8 @@ struct Spot {
 };
 
 // Sum of -log p over the window and how many; spots are set after `layer`.
-std::pair<double, Dim> window_loss(Device& device, const Model& model, Ids ids, int layer, std::span<const Spot> spots) {
+std::pair<double, Dim> window_loss(Device& device, const Model& model, Ids ids, int layer,
+                                   std::span<const Spot> spots) {
   Taps taps;
   const Dim before = model.recipe.embed.sink_tokens;
   if (!spots.empty())
@@ -152,14 +160,17 @@ struct WindowActivations {
 };
 
 // What to set in one window: all that is massive after the layer, or the largest one.
-WindowActivations choose(Device& device, const Model& model, Ids ids, int layer, const MassiveOptions& options) {
+WindowActivations choose(Device& device, const Model& model, Ids ids, int layer,
+                         const MassiveOptions& options) {
   WindowActivations w;
   Taps taps;
   watch_residual(taps, model, [&](Stack stack, int row, const Tensor& x) {
     if (row != layer + 1 || stack != last_stack(model)) return;
     with_values(x, [&](auto values) {
       const double median = median_magnitude(values);
-      const auto here = [&](std::size_t i) { return activation_at(i, x[1], row, static_cast<double>(values[i]), median, options); };
+      const auto here = [&](std::size_t i) {
+        return activation_at(i, x[1], row, static_cast<double>(values[i]), median, options);
+      };
       for (std::size_t i = 0; i < values.size(); ++i)
         if (here(i).massive) w.chosen.push_back(here(i));
       w.criterion = !w.chosen.empty();
@@ -174,18 +185,21 @@ WindowActivations choose(Device& device, const Model& model, Ids ids, int layer,
 
 }  // namespace
 
-MassiveEffect massive_effect(Device& device, const Model& model, std::span<const std::vector<std::int32_t>> windows,
-                             const MassiveEdit& edit) {
+MassiveEffect massive_effect(Device& device, const Model& model,
+                             std::span<const std::vector<std::int32_t>> windows, const MassiveEdit& edit) {
   need_vocabulary(model, "massive");
   if (!model.decoder || model.encoder)
     fail("massive: model ", model.recipe.name,
          " does not predict the next token of a text, so there is no perplexity to compare; look at "
          "the map without --zero and --mean");
-  if (windows.empty() || windows[0].size() < 2) fail("massive: an intervention needs a text of two tokens or more");
+  if (windows.empty() || windows[0].size() < 2)
+    fail("massive: an intervention needs a text of two tokens or more");
   const int layers = model.decoder->depth();
-  if (edit.layer >= layers) fail_usage("massive: there is no layer ", edit.layer, "; the model has layers 0 to ", layers - 1);
+  if (edit.layer >= layers)
+    fail_usage("massive: there is no layer ", edit.layer, "; the model has layers 0 to ", layers - 1);
   MassiveEffect effect;
-  effect.layer = edit.layer >= 0 ? edit.layer : massive(device, model, windows[0], {}, edit.which).front().first_row - 1;
+  effect.layer =
+      edit.layer >= 0 ? edit.layer : massive(device, model, windows[0], {}, edit.which).front().first_row - 1;
 
   std::vector<WindowActivations> found;
   struct Mean {

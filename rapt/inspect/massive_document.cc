@@ -11,7 +11,8 @@ namespace rapt {
 namespace {
 
 std::string criterion(const MassiveOptions& o) {
-  return concat("|x| > ", shortest(o.above), " and at least ", shortest(o.ratio), " times the layer's median |x|");
+  return concat("|x| > ", shortest(o.above), " and at least ", shortest(o.ratio),
+                " times the layer's median |x|");
 }
 
 const Activation& strongest(const Massive& m) {
@@ -22,14 +23,16 @@ const Activation& strongest(const Massive& m) {
 
 std::string verdict(const Massive& m, const std::vector<std::string>& words, const MassiveOptions& o) {
   const Activation& a = strongest(m);
-  const std::string most = concat("channel ", a.channel, " at token ", a.token, " '", words[static_cast<std::size_t>(a.token)], "' is ",
-                                  fixed(a.value, 1), " after layer ", row_name(a.row), ", ", times_text(a.ratio), " the median of ",
-                                  fixed(m.median[static_cast<std::size_t>(a.row)], 3));
+  const std::string most =
+      concat("channel ", a.channel, " at token ", a.token, " '", words[static_cast<std::size_t>(a.token)],
+             "' is ", fixed(a.value, 1), " after layer ", row_name(a.row), ", ", times_text(a.ratio),
+             " the median of ", fixed(m.median[static_cast<std::size_t>(a.row)], 3));
   if (m.found)
     return concat("Yes, there are massive activations, from layer ", row_name(m.first_row), " on: ", most,
                   ". Criterion (Sun et al. 2024): ", criterion(o), ".");
-  return concat("No, nothing meets the criterion (", criterion(o),
-                "; Sun et al. 2024, made for large models: small ones often miss it). The largest ratio: ", most, ".");
+  return concat(
+      "No, nothing meets the criterion (", criterion(o),
+      "; Sun et al. 2024, made for large models: small ones often miss it). The largest ratio: ", most, ".");
 }
 
 Table largest_table(const Massive& m, const std::vector<std::string>& words, const std::string& prefix) {
@@ -37,9 +40,10 @@ Table largest_table(const Massive& m, const std::vector<std::string>& words, con
           .columns = {"layer", "token", "word", "channel", "value", "times median", "median |x|", "massive"},
           .rows = {}};
   for (const Activation& a : m.top)
-    t.rows.push_back({row_name(a.row), Cell(static_cast<double>(a.token), 0), words[static_cast<std::size_t>(a.token)],
-                      Cell(static_cast<double>(a.channel), 0), Cell(a.value, 1), Cell(a.ratio, 0),
-                      Cell(m.median[static_cast<std::size_t>(a.row)], 3), a.massive ? "yes" : ""});
+    t.rows.push_back({row_name(a.row), Cell(static_cast<double>(a.token), 0),
+                      words[static_cast<std::size_t>(a.token)], Cell(static_cast<double>(a.channel), 0),
+                      Cell(a.value, 1), Cell(a.ratio, 0), Cell(m.median[static_cast<std::size_t>(a.row)], 3),
+                      a.massive ? "yes" : ""});
   return t;
 }
 
@@ -53,7 +57,8 @@ Chart trace_chart(const Massive& m, const std::string& prefix) {
     Curve curve{.name = concat("channel ", m.channels[c]), .x = {}, .y = {}};
     for (int r = 0; r < m.rows; ++r) {
       curve.x.push_back(r - 1);
-      curve.y.push_back(std::abs(static_cast<double>(m.trace[c * static_cast<std::size_t>(m.rows) + static_cast<std::size_t>(r)])));
+      curve.y.push_back(std::abs(
+          static_cast<double>(m.trace[c * static_cast<std::size_t>(m.rows) + static_cast<std::size_t>(r)])));
     }
     chart.curves.push_back(std::move(curve));
   }
@@ -64,11 +69,13 @@ Chart trace_chart(const Massive& m, const std::string& prefix) {
 }
 
 HeatMap ratio_map(const Massive& m, const std::vector<std::string>& words, const std::string& prefix) {
-  HeatMap map{.title = concat(prefix, "log10(largest |x| / median |x|), layer by layer (1: ten times, 3: a thousand times)"),
-              .rows = row_names(m.rows),
-              .columns = words,
-              .values = {},
-              .top = 0};
+  HeatMap map{
+      .title = concat(prefix,
+                      "log10(largest |x| / median |x|), layer by layer (1: ten times, 3: a thousand times)"),
+      .rows = row_names(m.rows),
+      .columns = words,
+      .values = {},
+      .top = 0};
   map.row_name = "layer", map.column_name = "token", map.value_name = "log10 of the ratio";
   for (int r = 0; r < m.rows; ++r)
     for (Dim t = 0; t < m.tokens; ++t) map.values.push_back(m.log_ratio(r, t));
@@ -80,13 +87,16 @@ std::vector<std::vector<std::int32_t>> windows_of(const Subject& s, Dim length) 
   std::vector<std::int32_t> before;
   if (const Tokenizer* t = s.tokenizer()) before = t->before;
   std::span<const std::int32_t> rest = s.ids;
-  if (rest.size() >= before.size() && std::equal(before.begin(), before.end(), rest.begin())) rest = rest.subspan(before.size());
+  if (rest.size() >= before.size() && std::equal(before.begin(), before.end(), rest.begin()))
+    rest = rest.subspan(before.size());
   else before.clear();
-  const std::size_t step = static_cast<std::size_t>(std::max<Dim>(1, length - static_cast<Dim>(before.size())));
+  const std::size_t step =
+      static_cast<std::size_t>(std::max<Dim>(1, length - static_cast<Dim>(before.size())));
   std::vector<std::vector<std::int32_t>> windows;
   for (std::size_t at = 0; at < rest.size(); at += step) {
     const auto piece = rest.subspan(at, std::min(step, rest.size() - at));
-    if (!windows.empty() && piece.size() < step) break;  // a shorter one at the end would have other places
+    // A shorter one at the end would have other places.
+    if (!windows.empty() && piece.size() < step) break;
     windows.push_back(before);
     windows.back().insert(windows.back().end(), piece.begin(), piece.end());
   }
@@ -119,12 +129,15 @@ Json effect_json(const MassiveEffect& e, const char* to) {
 void add_effects(Document& d, const Subject& s, const MassiveDocumentOptions& flags) {
   const std::vector<std::vector<std::int32_t>> windows = windows_of(s, flags.window);
   d.parts.push_back(Words{"What the model is without them", true});
-  Table t{.title = "Perplexity over the text", .columns = {"what was done", "perplexity", "change"}, .rows = {}};
+  Table t{
+      .title = "Perplexity over the text", .columns = {"what was done", "perplexity", "change"}, .rows = {}};
   Json::Array facts;
   MassiveEffect last;
   for (const bool zero : {true, false}) {
     if (!(zero ? flags.zero : flags.mean)) continue;
-    MassiveEdit edit{.to = zero ? MassiveEdit::To::zero : MassiveEdit::To::mean, .layer = flags.layer, .which = flags.which};
+    MassiveEdit edit{.to = zero ? MassiveEdit::To::zero : MassiveEdit::To::mean,
+                     .layer = flags.layer,
+                     .which = flags.which};
     last = massive_effect(s.device(), s.net(), windows, edit);
     const auto change = [&](double after) {
       if (after >= 10 * last.before) return times_text(after / last.before);
@@ -132,20 +145,24 @@ void add_effects(Document& d, const Subject& s, const MassiveDocumentOptions& fl
     };
     if (t.rows.empty()) {
       t.rows.push_back({"nothing", Cell(last.before, 3), ""});
-      t.rows.push_back({"as many ordinary activations (of median size) set to zero", Cell(last.control, 3), change(last.control)});
+      t.rows.push_back({"as many ordinary activations (of median size) set to zero", Cell(last.control, 3),
+                        change(last.control)});
     }
-    t.rows.push_back(
-        {concat(last.criterion ? "massive activations" : "largest activation of each window", zero ? " set to zero" : " set to their mean"),
-         Cell(last.after, 3), change(last.after)});
+    t.rows.push_back({concat(last.criterion ? "massive activations" : "largest activation of each window",
+                             zero ? " set to zero" : " set to their mean"),
+                      Cell(last.after, 3), change(last.after)});
     facts.push_back(effect_json(last, zero ? "zero" : "mean"));
   }
   d.parts.push_back(std::move(t));
-  std::string text = concat("After layer ", last.layer, ", ", last.set.size(), last.set.size() == 1 ? " activation" : " activations",
-                            " in ", windows.size(), windows.size() == 1 ? " window" : " windows", " of the text were set (", last.predicted,
-                            " predicted tokens).");
+  std::string text = concat("After layer ", last.layer, ", ", last.set.size(),
+                            last.set.size() == 1 ? " activation" : " activations", " in ", windows.size(),
+                            windows.size() == 1 ? " window" : " windows", " of the text were set (",
+                            last.predicted, " predicted tokens).");
   if (!last.criterion) text += " None of them meets the criterion, so the largest of each window stands in.";
   if (flags.mean && windows.size() == 1)
-    text += " With one window the mean of an activation is often itself: give a longer text, or a smaller --window.";
+    text +=
+        " With one window the mean of an activation is often itself: "
+        "give a longer text, or a smaller --window.";
   text += " In the paper zero destroys a model and the mean leaves it as it was: they act as constants.";
   d.parts.push_back(Words{text});
   d.facts.set("interventions", std::move(facts));
@@ -159,7 +176,8 @@ Document massive_document(const Subject& s, const MassiveDocumentOptions& flags)
   for (const Massive& m : massive(s.device(), s.net(), s.ids, s.source, flags.which)) {
     const std::vector<std::string> words = s.words_of(m.stack);
     const std::string prefix = stack_prefix(s.net(), m.stack);
-    d.parts.push_back(Words{concat(prefix.empty() ? "" : concat("In the ", prefix, "stack: "), verdict(m, words, flags.which))});
+    d.parts.push_back(Words{
+        concat(prefix.empty() ? "" : concat("In the ", prefix, "stack: "), verdict(m, words, flags.which))});
     d.parts.push_back(ratio_map(m, words, prefix));
     d.parts.push_back(trace_chart(m, prefix));
     d.parts.push_back(largest_table(m, words, prefix));

@@ -17,7 +17,8 @@ std::vector<float> lengths(const Tensor& x) {
     const auto n = static_cast<std::size_t>(x.last());
     for (std::size_t i = 0; i + n <= values.size(); i += n) {
       double sum = 0;
-      for (std::size_t j = i; j < i + n; ++j) sum += static_cast<double>(values[j]) * static_cast<double>(values[j]);
+      for (std::size_t j = i; j < i + n; ++j)
+        sum += static_cast<double>(values[j]) * static_cast<double>(values[j]);
       out.push_back(static_cast<float>(std::sqrt(sum)));
     }
   });
@@ -40,18 +41,23 @@ Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
     if (!part.attention()) return g.ffn_out;
     return part.attention()->spec.cross ? g.cross_out : g.attn_out;
   };
-  std::map<const std::vector<float>*, std::vector<double>> added;  // of parts that share a grid: what those before have added
+  // Of parts that share a grid: what those before have added.
+  std::map<const std::vector<float>*, std::vector<double>> added;
   taps.see(site::part_out, [&](const Tapped& t) {
     NormGrid& g = out.grids.back();
     const Part& part = part_of(model, t);
     std::vector<float>& grid = grid_of(g, part);
     const Tensor x = text_rows(model, t.stack, t.value);
     const std::vector<Part>& parts = stack_of(model, t.stack).layers[static_cast<std::size_t>(t.layer)].parts;
-    const auto here = [&](auto from, auto to) { return std::count_if(from, to, [&](const Part& p) { return &grid_of(g, p) == &grid; }); };
+    const auto here = [&](auto from, auto to) {
+      return std::count_if(from, to, [&](const Part& p) { return &grid_of(g, p) == &grid; });
+    };
     const auto all = here(parts.begin(), parts.end()), before = here(parts.begin(), parts.begin() + t.part);
-    if (before == 0) grid.resize(static_cast<std::size_t>(t.layer) * static_cast<std::size_t>(g.tokens));  // layers without such a part
+    // Layers without such a part.
+    if (before == 0) grid.resize(static_cast<std::size_t>(t.layer) * static_cast<std::size_t>(g.tokens));
     if (all == 1) {
-      for (float length : lengths(x)) grid.push_back(length * static_cast<float>(std::abs(part.residual_scale)));
+      for (float length : lengths(x))
+        grid.push_back(length * static_cast<float>(std::abs(part.residual_scale)));
       return;
     }
     std::vector<double>& sum = added[&grid];
@@ -69,12 +75,17 @@ Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
       const std::vector<float> all = lengths(x);
       const Dim T = x[0], H = x[1];
       for (Dim h = 0; h < H; ++h) {
-        HeadNorm n{.of = of, .stack = t.stack, .layer = t.layer, .number = part_number(part_of(model, t)), .head = static_cast<int>(h)};
+        HeadNorm n{.of = of,
+                   .stack = t.stack,
+                   .layer = t.layer,
+                   .number = part_number(part_of(model, t)),
+                   .head = static_cast<int>(h)};
         n.first = n.others = static_cast<double>(all[static_cast<std::size_t>(h)]);
         if (T > 1) {
           n.others = 0;
           for (Dim r = 1; r < T; ++r)
-            n.others += static_cast<double>(all[static_cast<std::size_t>(r * H + h)]) / static_cast<double>(T - 1);
+            n.others +=
+                static_cast<double>(all[static_cast<std::size_t>(r * H + h)]) / static_cast<double>(T - 1);
         }
         out.heads.push_back(n);
       }

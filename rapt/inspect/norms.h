@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the vectors are: the residual stream token by token, what each part adds to it, and q, k, v of every head, the first token
-// apart from the others (a sink has a small value and often a small key: papers show it is the angle, not the length, that makes one).
+// How long the vectors are: the residual stream token by token, what each part adds to it, and q, k, v of
+// every head, the first token apart from the others (a sink has a small value and often a small key: papers
+// show it is the angle, not the length, that makes one).
 #pragma once
 #include <vector>
 
@@ -13,8 +14,8 @@ struct NormGrid {  // of one stack
   Dim tokens = 0;
   int rows = 0;                       // layers + 1
   std::vector<float> residual;        // [rows][tokens]: L2
-  // [layers][tokens]: of what self-attention adds, and what all parts that are no attention add (two of a kind: together), after their own norm and residual
-  // scale; 0 where a layer has no such part.
+  // [layers][tokens]: of what self-attention adds, and what all parts that are no attention add (two of a
+  // kind: together), after their own norm and residual scale; 0 where a layer has no such part.
   std::vector<float> attn_out, ffn_out;
   std::vector<float> cross_out;  // of cross-attention; empty where there is none
 };
@@ -23,7 +24,8 @@ struct HeadNorm {  // self-attention; mean L2 over tokens
   enum class Of { q, k, v } of = Of::q;
   Stack stack = Stack::decoder;
   int layer = 0, number = 0, head = 0;  // number: of the attention in its layer (AttentionPlace)
-  double first = 0, others = 0;  // the text's first token, and all others (of a text of one token: that one)
+  // The text's first token, and all others (of a text of one token: that one).
+  double first = 0, others = 0;
 };
 
 struct Norms {

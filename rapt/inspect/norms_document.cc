@@ -15,9 +15,11 @@ namespace {
 struct FirstAndOthers {
   double first = 0, others = 0;
 };
-FirstAndOthers split(const std::vector<float>& grid, int row, Dim tokens) {  // one row: the first token, the mean of the others
+// One row: the first token, the mean of the others.
+FirstAndOthers split(const std::vector<float>& grid, int row, Dim tokens) {
   const std::size_t at = static_cast<std::size_t>(row) * static_cast<std::size_t>(tokens);
-  FirstAndOthers f{.first = static_cast<double>(grid[at]), .others = tokens > 1 ? 0.0 : static_cast<double>(grid[at])};
+  FirstAndOthers f{.first = static_cast<double>(grid[at]),
+                   .others = tokens > 1 ? 0.0 : static_cast<double>(grid[at])};
   for (Dim t = 1; t < tokens; ++t)
     f.others += static_cast<double>(grid[at + static_cast<std::size_t>(t)]) / static_cast<double>(tokens - 1);
   return f;
@@ -25,7 +27,9 @@ FirstAndOthers split(const std::vector<float>& grid, int row, Dim tokens) {  // 
 
 Table residual_table(const NormGrid& g, const std::string& prefix) {
   const bool cross = !g.cross_out.empty();
-  Table t{.title = concat(prefix, "length of the residual stream, and of what each part adds to it: first token | mean of the others"),
+  Table t{.title = concat(prefix,
+                          "length of the residual stream, and of what each part adds to it: "
+                          "first token | mean of the others"),
           .columns = {"layer", "stream 1st", "others", "attention adds 1st", "others"},
           .rows = {}};
   if (cross) t.columns.insert(t.columns.end(), {"cross adds 1st", "others"});
@@ -48,12 +52,14 @@ Table residual_table(const NormGrid& g, const std::string& prefix) {
 }
 
 HeatMap residual_map(const NormGrid& g, const std::vector<std::string>& words, const std::string& prefix) {
-  HeatMap map{.title = concat(prefix, "log10 of the length of the residual stream, above the shortest there is"),
-              .rows = row_names(g.rows),
-              .columns = words,
-              .values = {},
-              .top = 0};
-  map.row_name = "layer", map.column_name = "token", map.value_name = "log10 of the length above the shortest";
+  HeatMap map{
+      .title = concat(prefix, "log10 of the length of the residual stream, above the shortest there is"),
+      .rows = row_names(g.rows),
+      .columns = words,
+      .values = {},
+      .top = 0};
+  map.row_name = "layer", map.column_name = "token",
+  map.value_name = "log10 of the length above the shortest";
   double least = std::numeric_limits<double>::infinity();
   for (float v : g.residual)
     if (v > 0) least = std::min(least, static_cast<double>(v));
@@ -63,10 +69,13 @@ HeatMap residual_map(const NormGrid& g, const std::vector<std::string>& words, c
 
 // q, k, v: means over the heads of a layer; and the values of first tokens against the others, head by head.
 void add_heads(Document& d, const Norms& n, const NormGrid& g, const std::string& prefix) {
-  Table t{.title = concat(prefix, "length of q, k and v, mean over the heads: first token | mean of the others"),
-          .columns = {"layer", "q 1st", "others", "k 1st", "others", "v 1st", "others"},
-          .rows = {}};
-  HeatMap map{.title = concat(prefix, "value vector of the first token: length against the others', layer by head (near 0: an empty sink)"),
+  Table t{
+      .title = concat(prefix, "length of q, k and v, mean over the heads: first token | mean of the others"),
+      .columns = {"layer", "q 1st", "others", "k 1st", "others", "v 1st", "others"},
+      .rows = {}};
+  HeatMap map{.title = concat(prefix,
+                              "value vector of the first token: length against the others', "
+                              "layer by head (near 0: an empty sink)"),
               .rows = {},
               .columns = {},
               .values = {},
@@ -74,7 +83,8 @@ void add_heads(Document& d, const Norms& n, const NormGrid& g, const std::string
   map.row_name = "layer", map.column_name = "head", map.value_name = "length of the first / of the others";
   std::size_t most = 0;
   for (const HeadNorm& h : n.heads)
-    if (h.stack == g.stack && h.of == HeadNorm::Of::v) most = std::max(most, static_cast<std::size_t>(h.head) + 1);
+    if (h.stack == g.stack && h.of == HeadNorm::Of::v)
+      most = std::max(most, static_cast<std::size_t>(h.head) + 1);
   for (std::size_t h = 0; h < most; ++h) map.columns.push_back(std::to_string(h));
   std::set<std::pair<int, int>> places;  // layer and number
   for (const HeadNorm& h : n.heads)
@@ -86,10 +96,12 @@ void add_heads(Document& d, const Norms& n, const NormGrid& g, const std::string
       if (h.stack != g.stack || h.layer != l || h.number != number) continue;
       double* sum = sums[static_cast<std::size_t>(h.of)];
       sum[0] += h.first, sum[1] += h.others, sum[2] += 1;
-      if (h.of == HeadNorm::Of::v && h.others > 0) ratios[static_cast<std::size_t>(h.head)] = h.first / h.others;
+      if (h.of == HeadNorm::Of::v && h.others > 0)
+        ratios[static_cast<std::size_t>(h.head)] = h.first / h.others;
     }
     std::vector<Cell> row = {layer_label(l, number)};
-    for (const double* sum : sums) row.insert(row.end(), {Cell(sum[0] / sum[2], 2), Cell(sum[1] / sum[2], 2)});
+    for (const double* sum : sums)
+      row.insert(row.end(), {Cell(sum[0] / sum[2], 2), Cell(sum[1] / sum[2], 2)});
     t.rows.push_back(std::move(row));
     map.rows.push_back(layer_label(l, number));
     map.values.insert(map.values.end(), ratios.begin(), ratios.end());
@@ -104,9 +116,11 @@ void add_heads(Document& d, const Norms& n, const NormGrid& g, const std::string
 Document norms_document(const Subject& s) {
   const Norms n = norms(s.device(), s.net(), s.ids, s.source);
   Document d{.name = "norms", .title = concat("Lengths of vectors: ", model_line(s)), .parts = {}};
-  d.parts.push_back(
-      Words{"All are Euclidean lengths on this text. q and k as the attention reads them, after their norm and rotation. A token "
-            "that heads use as a sink has a short value vector, and its key need not be long: what makes it is the angle."});
+  d.parts.push_back(Words{
+      "All are Euclidean lengths on this text. q and k as the attention reads them, after their norm and "
+      "rotation. A token "
+      "that heads use as a sink has a short value vector, and its key need not be long: "
+      "what makes it is the angle."});
   Json::Array stacks;
   for (const NormGrid& g : n.grids) {
     const std::string prefix = stack_prefix(s.net(), g.stack);
@@ -124,7 +138,8 @@ Document norms_document(const Subject& s) {
   }
   d.facts.set("stacks", std::move(stacks));
   name_axes(d, "stacks[].residual", {"row", "token"});
-  for (const char* key : {"stacks[].attn_out", "stacks[].cross_out", "stacks[].ffn_out"}) name_axes(d, key, {"layer", "token"});
+  for (const char* key : {"stacks[].attn_out", "stacks[].cross_out", "stacks[].ffn_out"})
+    name_axes(d, key, {"layer", "token"});
   Json::Array heads;
   for (const HeadNorm& h : n.heads) {
     Json j = Json::Object{};

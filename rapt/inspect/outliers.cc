@@ -92,20 +92,25 @@ void each_input(Device& device, const Model& model, Ids ids, Ids source, F f) {
 
 }  // namespace
 
-std::vector<Outliers> outliers(Device& device, const Model& model, Ids ids, Ids source, const OutlierOptions& options) {
+std::vector<Outliers> outliers(Device& device, const Model& model, Ids ids, Ids source,
+                               const OutlierOptions& options) {
   std::vector<Counting> stacks;
   each_input(device, model, ids, source, [&](Stack stack, int layer, bool ffn, const Tensor& x) {
     if (stacks.empty() || stacks.back().result.stack != stack) stacks.push_back({.result = {.stack = stack}});
     count(stacks.back(), layer, ffn, x, options.magnitude);
   });
-  if (stacks.empty()) fail("outliers: model ", model.recipe.name, " has no attention or feed-forward layers that read a normed input");
+  if (stacks.empty())
+    fail("outliers: model ", model.recipe.name,
+         " has no attention or feed-forward layers that read a normed input");
   std::vector<std::vector<bool>> apart;
   for (Counting& c : stacks) {
     choose_features(c, options);
     apart.emplace_back(static_cast<std::size_t>(c.result.width));
-    for (const OutlierFeature& f : c.result.features) apart.back()[static_cast<std::size_t>(f.channel)] = true;
+    for (const OutlierFeature& f : c.result.features)
+      apart.back()[static_cast<std::size_t>(f.channel)] = true;
   }
-  // The same text again: which channels to keep apart is known only now, and nothing of size [layers, T, C] is kept.
+  // The same text again: which channels to keep apart is known only now, and nothing of size [layers, T,
+  // C] is kept.
   std::size_t stack = 0, next = 0;
   each_input(device, model, ids, source, [&](Stack, int, bool, const Tensor& x) {
     if (next == stacks[stack].result.inputs.size()) ++stack, next = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Outlier features (Dettmers et al. 2022, LLM.int8): channels of what linear layers read (after the norm) that are large in many layers and
-// at many tokens, and spoil the rounding of whole rows to int8. They are not massive activations, which are few numbers of the residual
-// stream at one or two tokens: see massive.h.
+// Outlier features (Dettmers et al. 2022, LLM.int8): channels of what linear layers read (after the norm)
+// that are large in many layers and at many tokens, and spoil the rounding of whole rows to int8. They are
+// not massive activations, which are few numbers of the residual stream at one or two tokens: see massive.h.
 #pragma once
 #include <vector>
 
@@ -24,8 +24,8 @@ struct OutlierInput {  // what attention, or the feed-forward part, of one layer
   bool ffn = false;
   Dim large = 0;  // channels that are large at some token
   double largest = 0;
-  // Rows rounded to int8 with one scale each (largest magnitude / 127): error of the channels that are no outlier features, as a share of
-  // their size. With the outliers in the row, and with those kept apart.
+  // Rows rounded to int8 with one scale each (largest magnitude / 127): error of the channels that are no
+  // outlier features, as a share of their size. With the outliers in the row, and with those kept apart.
   double error = 0, apart = 0;
 };
 struct Outliers {  // of one stack
@@ -37,6 +37,7 @@ struct Outliers {  // of one stack
   std::vector<OutlierInput> inputs;  // layer by layer
 };
 
-std::vector<Outliers> outliers(Device& device, const Model& model, Ids ids, Ids source = {}, const OutlierOptions& options = {});
+std::vector<Outliers> outliers(Device& device, const Model& model, Ids ids, Ids source = {},
+                               const OutlierOptions& options = {});
 
 }  // namespace rapt

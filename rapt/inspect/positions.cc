@@ -30,7 +30,8 @@ std::vector<double> similarities(const std::vector<double>& table, Dim rows, Dim
   return out;
 }
 
-void absolute(Device& device, const Recipe& recipe, const Model* model, const PositionOptions& options, Positions& out) {
+void absolute(Device& device, const Recipe& recipe, const Model* model, const PositionOptions& options,
+              Positions& out) {
   out.width = recipe.width;
   out.sinusoid = recipe.embed.pos == EmbedRecipe::Pos::sinusoid;
   out.learned = recipe.embed.pos == EmbedRecipe::Pos::learned;
@@ -50,7 +51,8 @@ void absolute(Device& device, const Recipe& recipe, const Model* model, const Po
     with_values(embed(run, places, *model->positions), [&](auto values) {
       for (Dim r = 0; r < all; ++r) {
         double sum = 0;
-        for (Dim c = 0; c < out.width; ++c) sum += std::pow(static_cast<double>(values[at(r, out.width, c)]), 2);
+        for (Dim c = 0; c < out.width; ++c)
+          sum += std::pow(static_cast<double>(values[at(r, out.width, c)]), 2);
         out.norms.push_back(std::sqrt(sum));
       }
       out.table.assign(values.begin(), values.begin() + out.shown * out.width);
@@ -61,8 +63,10 @@ void absolute(Device& device, const Recipe& recipe, const Model* model, const Po
 
 void add_rope(Positions& out, Stack stack, int layer, const AttnRecipe& a, Dim length) {
   for (RopePairs& r : out.rope)
-    if (r.stack == stack && r.spec == a.pos.rope && r.head_dim == a.head_dim) return r.layers.push_back(layer);
-  RopePairs r{.stack = stack, .layers = {layer}, .spec = a.pos.rope, .head_dim = a.head_dim, .length = length};
+    if (r.stack == stack && r.spec == a.pos.rope && r.head_dim == a.head_dim)
+      return r.layers.push_back(layer);
+  RopePairs r{
+      .stack = stack, .layers = {layer}, .spec = a.pos.rope, .head_dim = a.head_dim, .length = length};
   const RopeFrequencies f = rope_frequencies(r.spec, r.head_dim, length);
   r.magnitude = f.magnitude;
   r.radians = f.inverse;
@@ -83,13 +87,15 @@ void add_buckets(Positions& out, Stack stack, int layer, const AttnRecipe& a, co
   const BucketRecipe& recipe = a.pos.bucket;
   for (BucketTable& b : out.buckets)
     if (recipe.shared && b.stack == stack) return b.layers.push_back(layer);
-  BucketTable b{.stack = stack, .layers = {layer}, .count = recipe.count, .max = recipe.max, .heads = a.heads};
+  BucketTable b{
+      .stack = stack, .layers = {layer}, .count = recipe.count, .max = recipe.max, .heads = a.heads};
   b.both_ways = a.mask == AttnRecipe::MaskKind::full || a.mask == AttnRecipe::MaskKind::prefix;
   std::int32_t last = -1;
   for (Dim d = -recipe.max; d <= (b.both_ways ? recipe.max : 0); ++d) {
     const std::int32_t bucket = relative_bucket(d, b.count, b.max, b.both_ways);
     if (bucket == last) {
-      if (d <= 0) b.distances.back() = d;  // of a bucket before the query its nearest place is the last one
+      // Of a bucket before the query its nearest place is the last one.
+      if (d <= 0) b.distances.back() = d;
       continue;
     }
     last = bucket;
@@ -104,7 +110,9 @@ void add_buckets(Positions& out, Stack stack, int layer, const AttnRecipe& a, co
 
 }  // namespace
 
-double places_per_turn(double radians) { return radians > 0 ? 2 * std::numbers::pi / radians : std::numeric_limits<double>::infinity(); }
+double places_per_turn(double radians) {
+  return radians > 0 ? 2 * std::numbers::pi / radians : std::numeric_limits<double>::infinity();
+}
 
 Positions positions(Device& device, const Recipe& given, const Model* model, const PositionOptions& options) {
   if (options.positions < 1) fail_usage("positions: ", options.positions, " places; give 1 or more");
@@ -126,9 +134,16 @@ Positions positions(Device& device, const Recipe& given, const Model* model, con
           case PosRecipe::Kind::alibi: add_alibi(out, stack, layer, a); break;
           case PosRecipe::Kind::bucket:
             add_buckets(out, stack, layer, a,
-                        model ? stack_of(*model, stack).layers[static_cast<std::size_t>(l)].parts[p].attention()->buckets : nullptr);
+                        model ? stack_of(*model, stack)
+                                    .layers[static_cast<std::size_t>(l)]
+                                    .parts[p]
+                                    .attention()
+                                    ->buckets
+                              : nullptr);
             break;
-          case PosRecipe::Kind::none: out.none.push_back(concat(stack == Stack::encoder ? "encoder " : "decoder ", layer)); break;
+          case PosRecipe::Kind::none:
+            out.none.push_back(concat(stack == Stack::encoder ? "encoder " : "decoder ", layer));
+            break;
         }
       }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a model tells places apart, ready to draw: sinusoids, learned vectors, RoPE's angles with their scaling, ALiBi's slopes, T5's buckets.
-// Most of it follows from the recipe alone; learned tables need the model.
+// How a model tells places apart, ready to draw: sinusoids, learned vectors, RoPE's angles with their
+// scaling, ALiBi's slopes, T5's buckets. Most of it follows from the recipe alone; learned tables need
+// the model.
 #pragma once
 #include <string>
 #include <vector>
@@ -50,9 +51,11 @@ struct Positions {
   std::vector<std::string> none;  // layers without any sign of place inside attention: "decoder 3"
 };
 
-double places_per_turn(double radians);  // of a pair that turns by so much at every place; infinite where it does not turn
+// Of a pair that turns by so much at every place; infinite where it does not turn.
+double places_per_turn(double radians);
 
 // `model` may be absent: then tables of weights are left empty.
-Positions positions(Device& device, const Recipe& recipe, const Model* model, const PositionOptions& options = {});
+Positions positions(Device& device, const Recipe& recipe, const Model* model,
+                    const PositionOptions& options = {});
 
 }  // namespace rapt

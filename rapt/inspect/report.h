@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A page (report/page.h) filled with what there is to see of a model on a text: maps and metrics of every head, the strongest keys,
-// grids of the residual stream, the logit lens, and the documents about sinks, massive activations and lengths.
+// A page (report/page.h) filled with what there is to see of a model on a text: maps and metrics of every
+// head, the strongest keys, grids of the residual stream, the logit lens, and the documents about sinks,
+// massive activations and lengths.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,7 +13,8 @@
 namespace rapt {
 
 struct ReportOptions {
-  Dim pixels = 0, keys = 0;    // side of a head's map, strongest keys of a token; 0: what the page's size allows
+  // Side of a head's map, strongest keys of a token; 0: what the page's size allows.
+  Dim pixels = 0, keys = 0;
   bool lens = true;            // takes most of the time
   std::optional<Stack> stack;  // of an encoder-decoder, the encoder where absent; else the one there is
   std::function<void(int done, int of)> progress = {};

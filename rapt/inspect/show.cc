@@ -18,7 +18,8 @@ namespace {
 // Layers of each kind: pattern "LLG" over 7 layers gives L 5, G 2.
 std::vector<std::pair<std::string, Dim>> kinds_in_order(const StackRecipe& s) {
   std::vector<std::pair<std::string, Dim>> out;
-  const Dim whole = s.layers / static_cast<Dim>(s.pattern.size()), left = s.layers % static_cast<Dim>(s.pattern.size());
+  const Dim whole = s.layers / static_cast<Dim>(s.pattern.size()),
+            left = s.layers % static_cast<Dim>(s.pattern.size());
   for (std::size_t i = 0; i < s.pattern.size(); ++i) {
     const std::string name(1, s.pattern[i]);
     const Dim n = whole + (static_cast<Dim>(i) < left ? 1 : 0);
@@ -31,17 +32,19 @@ std::vector<std::pair<std::string, Dim>> kinds_in_order(const StackRecipe& s) {
 
 void draw_layer(Drawing& d, const LayerRecipe& l, const std::string& stack, Dim C) {
   if (l.parallel)
-    d.on_stream(l.norm_in ? "h = norm" : "parallel",
-                l.norm_in ? norm_text(*l.norm_in) + "; all parts read h" : "all parts read the layer's input");
+    d.on_stream(l.norm_in ? "h = norm" : "parallel", l.norm_in ? norm_text(*l.norm_in) + "; all parts read h"
+                                                               : "all parts read the layer's input");
   for (const PartRecipe& p : l.parts) {
     d.branch(concat(part_name(p).title, l.parallel ? (l.norm_in ? " of h" : " of the layer's input") : ""));
     if (p.norm_in) d.inside("norm_in", norm_text(*p.norm_in));
-    const std::string reads = l.parallel && l.norm_in ? "h" : concat("the ", stack, "'s stream", p.norm_in ? " after norm_in" : "");
+    const std::string reads =
+        l.parallel && l.norm_in ? "h" : concat("the ", stack, "'s stream", p.norm_in ? " after norm_in" : "");
     std::visit([&](const auto& body) { draw(d, body, C, reads); }, p.body);
     if (p.norm_out) d.inside("norm_out", norm_text(*p.norm_out));
     std::string sum;
     if (p.dropout > 0) sum = dropout_text(p.dropout);
-    if (p.residual_scale != 1) sum = concat("times ", shortest(p.residual_scale), sum.empty() ? "" : ", ", sum);
+    if (p.residual_scale != 1)
+      sum = concat("times ", shortest(p.residual_scale), sum.empty() ? "" : ", ", sum);
     d.join_up(sum);
     if (p.norm_sum) d.on_stream("norm_sum", norm_text(*p.norm_sum));
   }
@@ -52,17 +55,20 @@ void draw_recurrent(Drawing& d, const Recipe& r, const StackRecipe& s, const std
   const AlignRecipe* a = c.attention ? &*c.attention : nullptr;
   const bool gru = c.cell == RecurrentRecipe::Cell::gru, previous = a && a->at == AlignRecipe::At::previous;
   d.wire();
-  d.box_top(concat(name, ": ", c.layers, c.layers == 1 ? " layer" : " layers", " of ", gru ? "GRU" : "LSTM", " cells",
-                   c.both_ways ? ", reading both ways" : ""));
+  d.box_top(concat(name, ": ", c.layers, c.layers == 1 ? " layer" : " layers", " of ", gru ? "GRU" : "LSTM",
+                   " cells", c.both_ways ? ", reading both ways" : ""));
   if (name == "decoder" && r.encoder) {
-    static constexpr const char* kStarts[] = {"the encoder's last states", "tanh(W s + b), s the encoder's last state", "zeros"};
+    static constexpr const char* kStarts[] = {"the encoder's last states",
+                                              "tanh(W s + b), s the encoder's last state", "zeros"};
     const bool back = c.start == RecurrentRecipe::Start::projected && r.encoder->recurrent->both_ways;
-    d.on_stream("start", concat(kStarts[static_cast<std::size_t>(c.start)], back ? " of the backward cells" : ""));
+    d.on_stream("start",
+                concat(kStarts[static_cast<std::size_t>(c.start)], back ? " of the backward cells" : ""));
   }
   std::string in = with_commas(r.width);
   if (previous) in += " + context";
   if (a && a->feed) in += " + the readout before";
-  d.on_stream("cell", concat(in, " → state ", with_commas(c.width), c.both_ways ? " each way" : "", gru ? "" : " and memory cell"));
+  d.on_stream("cell", concat(in, " → state ", with_commas(c.width), c.both_ways ? " each way" : "",
+                             gru ? "" : " and memory cell"));
   if (c.layers > 1) d.on_stream("between", c.dropout > 0 ? dropout_text(c.dropout) : "no dropout");
   if (a) {
     static constexpr const char* kScores[] = {"h·s", "h·W s", "v·tanh(W h + U s)", "v·tanh(W [h; s])"};
@@ -70,15 +76,18 @@ void draw_recurrent(Drawing& d, const Recipe& r, const StackRecipe& s, const std
     std::string score = kScores[static_cast<std::size_t>(a->score)];
     if (a->score == AlignRecipe::Score::additive || a->score == AlignRecipe::Score::concat)
       score += concat(", hidden ", with_commas(a->width));
-    d.inside("from", concat("Q: the decoder's state h ", previous ? "before" : "after", " the step; K and V: the encoder's states s"));
+    d.inside("from", concat("Q: the decoder's state h ", previous ? "before" : "after",
+                            " the step; K and V: the encoder's states s"));
     d.inside("weights", concat("softmax(", score, ")"));
     d.inside("sees", a->window == AlignRecipe::Window::none ? "all of the encoder's result"
                      : a->window == AlignRecipe::Window::monotonic
                          ? concat("words t − ", a->reach, " … t + ", a->reach)
-                         : concat("words within ", a->reach, " of p = S·sigmoid(v·tanh(W h)), times a Gaussian around p"));
-    d.inside("readout", a->readout == AlignRecipe::Readout::tanh
-                            ? concat("tanh(W [c; h])  → ", with_commas(r.width))
-                            : concat("maxout(W [h; x; c])  ", with_commas(2 * r.width), " → ", with_commas(r.width)));
+                         : concat("words within ", a->reach,
+                                  " of p = S·sigmoid(v·tanh(W h)), times a Gaussian around p"));
+    d.inside("readout",
+             a->readout == AlignRecipe::Readout::tanh
+                 ? concat("tanh(W [c; h])  → ", with_commas(r.width))
+                 : concat("maxout(W [h; x; c])  ", with_commas(2 * r.width), " → ", with_commas(r.width)));
   }
   d.box_bottom();
   if (s.dropout > 0) d.on_stream("dropout", shortest(s.dropout));
@@ -89,7 +98,8 @@ void draw_stack(Drawing& d, const StackRecipe& s, const std::string& name, Dim C
   std::string title = concat(name, ": ", s.layers, s.layers == 1 ? " layer" : " layers");
   if (kinds.size() > 1) {
     title += concat(" ", s.pattern, "…, ");
-    for (std::size_t i = 0; i < kinds.size(); ++i) title += concat(i ? " + " : "", kinds[i].second, " ", kinds[i].first);
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+      title += concat(i ? " + " : "", kinds[i].second, " ", kinds[i].first);
   }
   d.wire();
   d.box_top(kinds.size() > 1 ? concat(title, "; this is ", kinds[0].first) : title);
@@ -115,7 +125,8 @@ void draw_stack(Drawing& d, const StackRecipe& s, const std::string& name, Dim C
   }
   d.box_bottom();
   if (s.final_norm || s.dropout > 0)
-    d.on_stream("norm", concat(s.final_norm ? norm_text(*s.final_norm) : "none", s.dropout > 0 ? ", " + dropout_text(s.dropout) : ""));
+    d.on_stream("norm", concat(s.final_norm ? norm_text(*s.final_norm) : "none",
+                               s.dropout > 0 ? ", " + dropout_text(s.dropout) : ""));
 }
 
 void draw_embedding(Drawing& d, const Recipe& r) {
@@ -126,13 +137,15 @@ void draw_embedding(Drawing& d, const Recipe& r) {
                                 : e.scale != 1     ? concat(", times ", shortest(e.scale))
                                                    : ""));
   }
-  if (e.sink_tokens > 0) d.on_stream("+ sinks", concat(e.sink_tokens, " learned tokens before every sequence"));
+  if (e.sink_tokens > 0)
+    d.on_stream("+ sinks", concat(e.sink_tokens, " learned tokens before every sequence"));
   if (e.pos == EmbedRecipe::Pos::learned)
     d.on_stream("+ position", concat(with_commas(r.context), " × ", with_commas(r.width), ", learned"));
   if (e.pos == EmbedRecipe::Pos::sinusoid)
-    d.on_stream("+ position",
-                concat("sinusoids, ", e.layout == SinusoidLayout::pairs ? "sine and cosine alternating" : "sines before cosines",
-                       e.table == SinusoidTable::marian ? ", marian's frequencies" : ""));
+    d.on_stream("+ position", concat("sinusoids, ",
+                                     e.layout == SinusoidLayout::pairs ? "sine and cosine alternating"
+                                                                       : "sines before cosines",
+                                     e.table == SinusoidTable::marian ? ", marian's frequencies" : ""));
   if (e.types > 0) d.on_stream("+ type", concat(e.types, " × ", with_commas(r.width)));
   if (e.norm) d.on_stream("norm", norm_text(*e.norm));
   if (e.dropout > 0) d.on_stream("dropout", shortest(e.dropout));
@@ -140,7 +153,8 @@ void draw_embedding(Drawing& d, const Recipe& r) {
 
 std::string percent(Dim part, Dim whole) {
   char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%5.1f %%", 100 * static_cast<double>(part) / static_cast<double>(std::max<Dim>(whole, 1)));
+  std::snprintf(buffer, sizeof buffer, "%5.1f %%",
+                100 * static_cast<double>(part) / static_cast<double>(std::max<Dim>(whole, 1)));
   return buffer;
 }
 
@@ -148,13 +162,16 @@ std::string right(std::string_view s, Dim width) {
   return std::string(static_cast<std::size_t>(std::max<Dim>(0, width - text_width(s))), ' ') + std::string(s);
 }
 
-std::string both_bytes(double values) { return concat(byte_count(4 * values), " f32, ", byte_count(2 * values), " bf16"); }
+std::string both_bytes(double values) {
+  return concat(byte_count(4 * values), " f32, ", byte_count(2 * values), " bf16");
+}
 
 void numbers(Drawing& d, const Recipe& r) {
   const ParameterCount count = count_parameters(r);
   Dim names = 0;
   for (const auto& [group, n] : count.groups) names = std::max(names, text_width(group) + 2);
-  const bool exact = names + text_width(with_commas(count.total)) + 12 <= d.width();  // else with three digits, as the total beside it
+  // Else with three digits, as the total beside it.
+  const bool exact = names + text_width(with_commas(count.total)) + 12 <= d.width();
   auto number = [&](Dim n) { return exact ? with_commas(n) : short_count(static_cast<double>(n)); };
   const Dim digits = std::max<Dim>(6, text_width(number(count.total))) + 2;
   d.text(concat(d.bold("parameters"), right(number(count.total), std::max<Dim>(names - 10, 0) + digits),
@@ -166,14 +183,18 @@ void numbers(Drawing& d, const Recipe& r) {
   const Cost cost = count_cost(r, r.context);
   if (r.decoder) {
     const auto kv = static_cast<double>(cost.kv_values);
-    if (r.decoder->recurrent) d.pair("state", concat(both_bytes(static_cast<double>(cost.state_values)), " per sequence"));
+    if (r.decoder->recurrent)
+      d.pair("state", concat(both_bytes(static_cast<double>(cost.state_values)), " per sequence"));
     else
       d.pair("KV per token",
-             concat(both_bytes(kv), cost.kv_forgotten == cost.kv_values && kv > 0 ? "; forgotten behind the window"
-                                    : cost.kv_forgotten > 0 ? concat("; ", byte_count(2 * static_cast<double>(cost.kv_forgotten)),
-                                                                     " of bf16 forgotten behind windows")
-                                                            : ""));
-    if (cost.memory_values > 0) d.pair("  per source token", both_bytes(static_cast<double>(cost.memory_values)));
+             concat(both_bytes(kv), cost.kv_forgotten == cost.kv_values && kv > 0
+                                        ? "; forgotten behind the window"
+                                    : cost.kv_forgotten > 0
+                                        ? concat("; ", byte_count(2 * static_cast<double>(cost.kv_forgotten)),
+                                                 " of bf16 forgotten behind windows")
+                                        : ""));
+    if (cost.memory_values > 0)
+      d.pair("  per source token", both_bytes(static_cast<double>(cost.memory_values)));
   }
   auto operations = [](double n) {  // 15.0 G: nobody says billions of operations
     std::string s = short_count(n);
@@ -206,7 +227,10 @@ std::string draw_recipe(const Recipe& r, bool color, Dim width) {
   }
   if (both) {
     d.text("  ▼");
-    d.words("", r.decoder->recurrent ? "  memory: what the decoder looks at" : "  memory: keys and values of cross-attention", 2);
+    d.words("",
+            r.decoder->recurrent ? "  memory: what the decoder looks at"
+                                 : "  memory: keys and values of cross-attention",
+            2);
     d.text("");
   }
   if (r.decoder) {
@@ -218,19 +242,24 @@ std::string draw_recipe(const Recipe& r, bool color, Dim width) {
   const bool classes = h.kind == HeadRecipe::Kind::classes;
   if (classes)
     d.on_stream("pool",
-                concat("the ", h.pool == HeadRecipe::Pool::mean ? "mean of a sequence's rows" : name_text(h.pool) + " row of a sequence"));
+                concat("the ", h.pool == HeadRecipe::Pool::mean ? "mean of a sequence's rows"
+                                                                : name_text(h.pool) + " row of a sequence"));
   if (h.kind != HeadRecipe::Kind::none) {
     if (h.transform)
-      d.on_stream("transform", concat(act_text(h.transform->act, concat(with_commas(r.width), " → ", with_commas(r.width), " + bias")),
+      d.on_stream("transform", concat(act_text(h.transform->act, concat(with_commas(r.width), " → ",
+                                                                        with_commas(r.width), " + bias")),
                                       h.transform->norm ? ", norm " + norm_text(*h.transform->norm) : ""));
-    std::string what = concat(with_commas(r.width), " → ", with_commas(classes ? h.classes : r.vocab), classes ? " classes" : "",
-                              h.tied ? ", the table of the embedding" : "", h.bias ? " + bias" : "");
+    std::string what = concat(with_commas(r.width), " → ", with_commas(classes ? h.classes : r.vocab),
+                              classes ? " classes" : "", h.tied ? ", the table of the embedding" : "",
+                              h.bias ? " + bias" : "");
     if (h.scale != 1) what += concat(", input times ", shortest(h.scale));
     if (h.cap > 0) what += concat(", capped at ", shortest(h.cap));
     d.on_stream("head", what);
   }
   d.text("  ▼");
-  d.text(classes ? "  logits, one row per sequence" : h.kind == HeadRecipe::Kind::vocab ? "  logits" : "  hidden states");
+  d.text(classes                             ? "  logits, one row per sequence"
+         : h.kind == HeadRecipe::Kind::vocab ? "  logits"
+                                             : "  hidden states");
   d.text("");
   numbers(d, r);
   return d.take();

@@ -36,7 +36,8 @@ std::span<const float> at(const std::vector<float>& x, Dim r, Dim heads, Dim h, 
   return std::span(x).subspan(static_cast<std::size_t>((r * heads + h) * d), static_cast<std::size_t>(d));
 }
 
-void add_geometry(const AttentionRecord& record, const AttentionPlace& place, const std::vector<float>& values, std::span<Geometry> to) {
+void add_geometry(const AttentionRecord& record, const AttentionPlace& place,
+                  const std::vector<float>& values, std::span<Geometry> to) {
   const AttentionSpec& s = record.attention(place).spec;
   const Dim n = static_cast<Dim>(record.row_ids(place).size());
   const std::vector<float> q = record.queries(place), k = record.keys(place);
@@ -55,24 +56,30 @@ void add_geometry(const AttentionRecord& record, const AttentionPlace& place, co
       const double query_length = length(query);
       const auto [low, high] = record.sight(place, r);
       for (Dim j = low; j < high; ++j)
-        g.cosine[j > 0].add(dot(query, at(k, j, s.kv_heads, kv, s.head_dim)) /
-                            std::max(query_length * key_length[static_cast<std::size_t>(j * s.kv_heads + kv)], 1e-30));
+        g.cosine[j > 0].add(
+            dot(query, at(k, j, s.kv_heads, kv, s.head_dim)) /
+            std::max(query_length * key_length[static_cast<std::size_t>(j * s.kv_heads + kv)], 1e-30));
     }
   }
 }
 
 }  // namespace
 
-SinkScore sink_score(Device& device, const Model& model, std::span<const std::vector<std::int32_t>> texts, const SinkOptions& options) {
+SinkScore sink_score(Device& device, const Model& model, std::span<const std::vector<std::int32_t>> texts,
+                     const SinkOptions& options) {
   if (texts.empty()) fail("sinks: there is no text");
-  if (options.keys < 1 || options.epsilon < 0) fail("sinks: at least one key and an epsilon of at least 0 are needed");
+  if (options.keys < 1 || options.epsilon < 0)
+    fail("sinks: at least one key and an epsilon of at least 0 are needed");
   SinkScore score;
   std::map<AttentionPlace, std::vector<Geometry>> geometry;
   auto keys = static_cast<std::size_t>(options.keys);
   for (const std::vector<std::int32_t>& ids : texts) keys = std::min(keys, ids.size());
   if (keys == 0) fail("sinks: a text has no tokens");
-  const bool both = model.encoder && model.decoder;  // the decoder must read something: one token is the least
-  const auto asked = [&](const AttentionPlace& p) { return !p.cross && (!both || p.stack == Stack::encoder); };
+  // The decoder must read something: one token is the least.
+  const bool both = model.encoder && model.decoder;
+  const auto asked = [&](const AttentionPlace& p) {
+    return !p.cross && (!both || p.stack == Stack::encoder);
+  };
   for (const std::vector<std::int32_t>& ids : texts) {
     score.tokens = std::max(score.tokens, static_cast<Dim>(ids.size()));
     std::map<AttentionPlace, std::vector<float>> values;
@@ -84,7 +91,8 @@ SinkScore sink_score(Device& device, const Model& model, std::span<const std::ve
         if (!asked(place)) return;
         std::vector<float>& v = values[place];
         const Dim skip = t.value[0] - static_cast<Dim>(ids.size()), width = t.value[1] * t.value[2];
-        for (Dim i = skip * width; i < t.value.elements(); ++i) v.push_back(static_cast<float>(t.value.at(i)));
+        for (Dim i = skip * width; i < t.value.elements(); ++i)
+          v.push_back(static_cast<float>(t.value.at(i)));
       });
     const std::span<const std::int32_t> text(ids);
     const AttentionRecord record(device, model, both ? text.first(1) : text, both ? text : text.first(0),
@@ -114,8 +122,10 @@ SinkScore sink_score(Device& device, const Model& model, std::span<const std::ve
       }
       for (std::size_t h = 0; h < heads; ++h, ++next) {
         if (score.texts == 0)
-          score.heads.push_back(
-              {.place = place, .head = static_cast<int>(h), .alpha = std::vector<double>(keys), .share = std::vector<double>(keys)});
+          score.heads.push_back({.place = place,
+                                 .head = static_cast<int>(h),
+                                 .alpha = std::vector<double>(keys),
+                                 .share = std::vector<double>(keys)});
         for (std::size_t k = 0; k < keys; ++k) {
           const double alpha = column[h * keys + k] / static_cast<double>(n - static_cast<Dim>(k));
           score.heads[next].alpha[k] += alpha;

@@ -16,10 +16,12 @@ std::vector<std::vector<std::int32_t>> probes(const Subject& s, const SinksOptio
   const std::vector<std::int32_t>& all = s.source.empty() ? s.ids : s.source;
   std::vector<std::int32_t> body = all, before, after;
   if (const Tokenizer* t = s.tokenizer()) before = t->before, after = t->after;
-  const bool framed = all.size() >= before.size() + after.size() && std::equal(before.begin(), before.end(), all.begin()) &&
+  const bool framed = all.size() >= before.size() + after.size() &&
+                      std::equal(before.begin(), before.end(), all.begin()) &&
                       std::equal(after.rbegin(), after.rend(), all.rbegin());
   const Dim frame = framed ? static_cast<Dim>(before.size() + after.size()) : 0;
-  if (framed) body.assign(all.begin() + static_cast<Dim>(before.size()), all.end() - static_cast<Dim>(after.size()));
+  if (framed)
+    body.assign(all.begin() + static_cast<Dim>(before.size()), all.end() - static_cast<Dim>(after.size()));
   const Dim each = std::max<Dim>(1, o.length - frame), n = static_cast<Dim>(body.size());
   std::vector<std::vector<std::int32_t>> out;
   for (Dim at = 0; at + each <= n && static_cast<Dim>(out.size()) < o.texts; at += each) {
@@ -27,7 +29,9 @@ std::vector<std::vector<std::int32_t>> probes(const Subject& s, const SinksOptio
     out.push_back(frame > 0 ? s.tokenizer()->frame(piece) : std::move(piece));
   }
   if (out.empty()) {
-    if (o.note) o.note(concat("the text has ", all.size(), " tokens, fewer than ", o.length, ": the score rises as texts get shorter"));
+    if (o.note)
+      o.note(concat("the text has ", all.size(), " tokens, fewer than ", o.length,
+                    ": the score rises as texts get shorter"));
     out.push_back(all);
   }
   return out;
@@ -42,20 +46,28 @@ Document sinks_document(const Subject& s, const SinksOptions& o) {
   const SinkScore score = sink_score(s.device(), s.net(), texts, o.score);
   Document d{.name = "sinks", .title = concat("Attention sinks of ", model_line(s)), .parts = {}};
   std::string sentence =
-      concat(s.source.empty() ? "Share of heads" : "Share of the encoder's heads", " whose mean weight on token k is above ",
-             fixed(o.score.epsilon, 2), ", over ", score.texts, score.texts == 1 ? " text" : " texts", " of ", score.tokens, " tokens: ");
+      concat(s.source.empty() ? "Share of heads" : "Share of the encoder's heads",
+             " whose mean weight on token k is above ", fixed(o.score.epsilon, 2), ", over ", score.texts,
+             score.texts == 1 ? " text" : " texts", " of ", score.tokens, " tokens: ");
   for (std::size_t k = 0; k < score.sink.size(); ++k)
     sentence += concat(k ? ", " : "", "token ", k + 1, " ", fixed(100 * score.sink[k], 2), " %");
   d.parts.push_back(Words{sentence + "."});
   int most = 0;
   for (const HeadSink& h : score.heads) most = std::max(most, h.head + 1);
-  HeatMap map{.title = "Mean weight on the first token, layer by head", .rows = {}, .columns = {}, .values = {}, .top = 1};
+  HeatMap map{.title = "Mean weight on the first token, layer by head",
+              .rows = {},
+              .columns = {},
+              .values = {},
+              .top = 1};
   map.row_name = "layer", map.column_name = "head", map.value_name = "mean weight";
   for (int h = 0; h < most; ++h) map.columns.push_back(std::to_string(h));
-  Table table{.title = "What makes it: lengths of the first key and value against those of other tokens, and cosines of queries with them",
-              .columns = {"layer", "sinks %", "weight on 1", "|k1|", "|k| others", "ratio", "|v1|", "|v| others", "ratio", "cos(q,k1)",
-                          "cos(q,k) others"},
-              .rows = {}};
+  Table table{
+      .title =
+          "What makes it: lengths of the first key and value against those of other tokens, and cosines of "
+          "queries with them",
+      .columns = {"layer", "sinks %", "weight on 1", "|k1|", "|k| others", "ratio", "|v1|", "|v| others",
+                  "ratio", "cos(q,k1)", "cos(q,k) others"},
+      .rows = {}};
   Json::Array heads;
   for (std::size_t i = 0; i < score.heads.size();) {
     const AttentionPlace place = score.heads[i].place;
@@ -79,7 +91,8 @@ Document sinks_document(const Subject& s, const SinksOptions& o) {
       j.set("alpha", std::move(alphas));
       j.set("share", std::move(shares));
       j.set("key_first", h.key_first);
-      const auto others = [&](double x) { return score.tokens > 1 ? Json(x) : Json(); };  // one token has no others
+      // One token has no others.
+      const auto others = [&](double x) { return score.tokens > 1 ? Json(x) : Json(); };
       j.set("key_others", others(h.key_others));
       j.set("value_first", h.value_first);
       j.set("value_others", others(h.value_others));
@@ -87,18 +100,21 @@ Document sinks_document(const Subject& s, const SinksOptions& o) {
       j.set("cosine_others", score.tokens > 2 ? Json(h.cosine_others) : Json());
       heads.push_back(std::move(j));
     }
-    for (int h = static_cast<int>(n); h < most; ++h) map.values.push_back(std::numeric_limits<double>::quiet_NaN());
+    for (int h = static_cast<int>(n); h < most; ++h)
+      map.values.push_back(std::numeric_limits<double>::quiet_NaN());
     map.rows.push_back(concat(stack_prefix(s.net(), place.stack), layer_label(place.layer, place.number)));
-    table.rows.push_back({map.rows.back(), Cell(100 * share / n, 1), Cell(alpha / n), Cell(mean.key_first / n, 2),
-                          Cell(mean.key_others / n, 2), Cell(ratio(mean.key_first, mean.key_others), 2), Cell(mean.value_first / n, 2),
-                          Cell(mean.value_others / n, 2), Cell(ratio(mean.value_first, mean.value_others), 2), Cell(mean.cosine_first / n),
-                          Cell(mean.cosine_others / n)});
+    table.rows.push_back({map.rows.back(), Cell(100 * share / n, 1), Cell(alpha / n),
+                          Cell(mean.key_first / n, 2), Cell(mean.key_others / n, 2),
+                          Cell(ratio(mean.key_first, mean.key_others), 2), Cell(mean.value_first / n, 2),
+                          Cell(mean.value_others / n, 2), Cell(ratio(mean.value_first, mean.value_others), 2),
+                          Cell(mean.cosine_first / n), Cell(mean.cosine_others / n)});
   }
   d.parts.push_back(std::move(map));
   d.parts.push_back(std::move(table));
-  d.parts.push_back(
-      Words{"A sink is a matter of direction where the cosine with the first key is high while the key itself is not longer than others; "
-            "a short first value then keeps what is collected there from doing anything."});
+  d.parts.push_back(Words{
+      "A sink is a matter of direction where the cosine with the first key is high while the key itself is "
+      "not longer than others; "
+      "a short first value then keeps what is collected there from doing anything."});
   Json::Array sinks;
   for (double x : score.sink) sinks.push_back(x);
   d.facts.set("epsilon", o.score.epsilon);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// entries() lists every name: those of the stack from here, those inside parts from the parts. A name is split into stack, word, layer and
-// number, looked up, placed in the model.
+// entries() lists every name: those of the stack from here, those inside parts from the parts. A name is
+// split into stack, word, layer and number, looked up, placed in the model.
 #include "rapt/inspect/sites.h"
 
 #include <algorithm>
@@ -29,30 +29,42 @@ struct Place {
 using Absent = std::string (*)(const Place&);  // why this place has no such point; "" where it has
 
 std::string no_positions(const Place& p) {
-  return p.model.recipe.embed.pos == EmbedRecipe::Pos::none ? "nothing is added to its embeddings for positions" : "";
+  return p.model.recipe.embed.pos == EmbedRecipe::Pos::none
+             ? "nothing is added to its embeddings for positions"
+             : "";
 }
 std::string no_final_norm(const Place& p) {
   return p.stack.final_norm ? "" : "it has no final norm: the last layer's resid_post is what the head reads";
 }
 std::string no_head(const Place& p) {
   if (!p.last_stack()) return "the head stands on the decoder";
-  return p.model.recipe.head.kind == HeadRecipe::Kind::none ? "it has no head: its last hidden state is the result" : "";
+  return p.model.recipe.head.kind == HeadRecipe::Kind::none
+             ? "it has no head: its last hidden state is the result"
+             : "";
 }
 std::string no_middle(const Place& p) {
   if (p.its_layer().parallel)
-    return "its attention and feed-forward parts read the same input and are added at once, so there is no stream between them";
+    return "its attention and feed-forward parts read the same input and are added at once, so there is no "
+           "stream between them";
   return p.its_layer().parts.size() < 2 ? "its layers have one part only" : "";
 }
-std::string no_middle_cross(const Place& p) { return p.its_layer().parts.size() < 3 ? "its layers have no cross-attention" : no_middle(p); }
+std::string no_middle_cross(const Place& p) {
+  return p.its_layer().parts.size() < 3 ? "its layers have no cross-attention" : no_middle(p);
+}
 std::string no_sum_norm(const Place& p) {
-  return p.its_layer().parts[static_cast<std::size_t>(p.part)].norm_sum ? "" : "no norm of it stands on the residual stream itself";
+  return p.its_layer().parts[static_cast<std::size_t>(p.part)].norm_sum
+             ? ""
+             : "no norm of it stands on the residual stream itself";
 }
 std::string no_norm(const std::optional<NormLayer>& norm) {
   if (!norm) return "there is no such norm in it";
   const NormRecipe::Kind kind = norm->recipe.kind;
-  return kind == NormRecipe::Kind::layer || kind == NormRecipe::Kind::rms ? "" : "only LayerNorm and RMSNorm have this value";
+  return kind == NormRecipe::Kind::layer || kind == NormRecipe::Kind::rms
+             ? ""
+             : "only LayerNorm and RMSNorm have this value";
 }
-// The norm a part reads through, or that stands on the sum behind it; of a parallel layer the one they share.
+// The norm a part reads through, or that stands on the sum behind it; of a parallel layer the one
+// they share.
 const std::optional<NormLayer>& norm_around(const Layer& layer, const Part& part) {
   if (layer.parallel && layer.norm_in) return layer.norm_in;
   return part.norm_in ? part.norm_in : part.norm_sum;
@@ -72,8 +84,8 @@ std::vector<std::string_view> split(std::string_view words) {
 enum class Owner { stack, layer, part };
 constexpr int kNone = -2, kFirst = 0, kSecond = 1, kLast = -1;
 
-// A name that points can have. Axes: T rows, S rows that are looked at, R rows of the result, C width, U results, 1; others are the part's.
-// Hooks: TransformerLens's names inside a block, the usual one first.
+// A name that points can have. Axes: T rows, S rows that are looked at, R rows of the result, C width, U
+// results, 1; others are the part's. Hooks: TransformerLens's names inside a block, the usual one first.
 struct Entry {
   std::string name;
   Owner of;
@@ -98,11 +110,14 @@ const Entry kBegin[] = {
 const Entry kEnd[] = {
   {"resid_mid_sum", Owner::layer, site::resid_sum, "TC", "", no_sum_norm, Kind::value, kFirst},
   {"resid_mid", Owner::layer, site::resid_in, "TC", "hook_resid_mid", no_middle, Kind::value, kSecond},
-  {"resid_mid_cross", Owner::layer, site::resid_in, "TC", "hook_resid_mid_cross", no_middle_cross, Kind::value, kLast},
+  {"resid_mid_cross", Owner::layer, site::resid_in, "TC", "hook_resid_mid_cross", no_middle_cross,
+   Kind::value, kLast},
   {"resid_post_sum", Owner::layer, site::resid_sum, "TC", "", no_sum_norm, Kind::value, kLast},
   {"resid_post", Owner::layer, site::resid_out, "TC", "hook_resid_post hook_out hook_normalized_resid_post"},
-  {"final_norm_scale", Owner::stack, site::resid_out, "T1", "ln_final.hook_scale", no_last_norm, Kind::norm_scale, kNone, kComputedBeside},
-  {"final_normalized", Owner::stack, site::resid_out, "TC", "ln_final.hook_normalized", no_last_norm, Kind::normalized, kNone, kComputedBeside},
+  {"final_norm_scale", Owner::stack, site::resid_out, "T1", "ln_final.hook_scale", no_last_norm,
+   Kind::norm_scale, kNone, kComputedBeside},
+  {"final_normalized", Owner::stack, site::resid_out, "TC", "ln_final.hook_normalized", no_last_norm,
+   Kind::normalized, kNone, kComputedBeside},
   {"final_norm", Owner::stack, site::final_norm, "TC", "ln_final.hook_out", no_final_norm},
   {"lm_head", Owner::stack, site::unembed, "RU", "unembed.hook_out", no_head},
   {"logits", Owner::stack, site::logits, "RU", "", no_head},
@@ -114,8 +129,14 @@ template <class Y>
 void add_points(std::vector<Entry>& all, std::span<const PartName> uses) {
   for (const PartName& use : uses)
     for (const PartPoint<Y>& p : part_points(Of<Y>{})) {
-      Entry e{.name = concat(use.prefix, p.name), .of = Owner::part, .site = p.site, .axes = p.axes, .hooks = {}, .kind = p.kind};
-      for (std::string_view hook : split(p.hooks)) {  // attn.hook_z -> cross_attn.hook_z, hook_attn_out -> hook_cross_attn_out
+      Entry e{.name = concat(use.prefix, p.name),
+              .of = Owner::part,
+              .site = p.site,
+              .axes = p.axes,
+              .hooks = {},
+              .kind = p.kind};
+      // attn.hook_z -> cross_attn.hook_z, hook_attn_out -> hook_cross_attn_out
+      for (std::string_view hook : split(p.hooks)) {
         std::string h(hook);
         h.insert(h.starts_with("hook_") ? 5 : 0, use.prefix);
         e.hooks += concat(e.hooks.empty() ? "" : " ", h);
@@ -123,7 +144,8 @@ void add_points(std::vector<Entry>& all, std::span<const PartName> uses) {
       if (p.kind == Kind::normalized || p.kind == Kind::norm_scale) e.absent = no_part_norm;
       e.fixed = p.fixed;
       e.its = use;
-      if (p.absent) e.absent_in = [absent = p.absent](const Part& part) { return absent(std::get<Y>(part.body)); };
+      if (p.absent)
+        e.absent_in = [absent = p.absent](const Part& part) { return absent(std::get<Y>(part.body)); };
       e.axis = [](const Part& part, char axis) { return axis_size(std::get<Y>(part.body), axis); };
       all.push_back(std::move(e));
     }
@@ -132,8 +154,9 @@ void add_points(std::vector<Entry>& all, std::span<const PartName> uses) {
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> kAll = [] {
     std::vector<Entry> all(std::begin(kBegin), std::end(kBegin));
-    [&]<class... Y, class... X>(std::variant<Y...>*, std::variant<X...>*) { (add_points<Y>(all, part_names(Of<X>{})), ...); }(
-        static_cast<AnyPart*>(nullptr), static_cast<AnyPartRecipe*>(nullptr));
+    [&]<class... Y, class... X>(std::variant<Y...>*, std::variant<X...>*) {
+      (add_points<Y>(all, part_names(Of<X>{})), ...);
+    }(static_cast<AnyPart*>(nullptr), static_cast<AnyPartRecipe*>(nullptr));
     all.insert(all.end(), std::begin(kEnd), std::end(kEnd));
     return all;
   }();
@@ -145,11 +168,17 @@ struct Refused {
   const char *hook, *why;
 };
 const Refused kRefused[] = {
-    {"attn.hook_result", "each head's own part of the output is not held: multiply z by the head's columns of the output matrix"},
-    {"hook_attn_in", "TransformerLens means the residual stream before the norm (use_attn_in): that is resid_pre; after the norm: attn_in"},
-    {"hook_cross_attn_in", "TransformerLens means the residual stream before the norm: that is resid_mid; after the norm: cross_attn_in"},
+    {"attn.hook_result",
+     "each head's own part of the output is not held: multiply z by the head's columns of the output matrix"},
+    {"hook_attn_in",
+     "TransformerLens means the residual stream before the norm (use_attn_in): "
+     "that is resid_pre; after the norm: attn_in"},
+    {"hook_cross_attn_in",
+     "TransformerLens means the residual stream before the norm: that is resid_mid; "
+     "after the norm: cross_attn_in"},
     {"hook_mlp_in",
-     "TransformerLens means the residual stream before the norm (use_hook_mlp_in): that is resid_mid; after the norm: mlp_in"},
+     "TransformerLens means the residual stream before the norm (use_hook_mlp_in): that is resid_mid; after "
+     "the norm: mlp_in"},
     {"hook_q_input", "copies of the input per head are not made: attn_in is what all heads read"},
     {"hook_k_input", "copies of the input per head are not made: attn_in is what all heads read"},
     {"hook_v_input", "copies of the input per head are not made: attn_in is what all heads read"},
@@ -161,8 +190,12 @@ const Refused kRefused[] = {
     {"expert_indices", "it has no experts"},
     {"hook_token_type_embed", "embeddings of token types are not held apart: full_embeddings has them in it"},
     {"hook_tokens", "tokens are written beside the tensors"},
-    {"Qcur", "ggml calls queries so before and after their rotation: write q.L (before) or attn_q.L (what attention reads)"},
-    {"Kcur", "ggml calls keys so before and after their rotation: write k.L (before) or attn_k.L (what attention reads)"},
+    {"Qcur",
+     "ggml calls queries so before and after their rotation: write q.L (before) "
+     "or attn_q.L (what attention reads)"},
+    {"Kcur",
+     "ggml calls keys so before and after their rotation: write k.L (before) "
+     "or attn_k.L (what attention reads)"},
     {"kq", "ggml's are not scaled yet: attn_scores.L are, and masked"},
     {"inp_tokens", "tokens are written beside the tensors"},
     {"inp_pos", "positions are the rows' numbers"},
@@ -208,7 +241,9 @@ const Alias kAliases[] = {
 };
 // clang-format on
 
-const LayerStack& stack_at(const Model& model, Stack which) { return which == Stack::encoder ? *model.encoder : *model.decoder; }
+const LayerStack& stack_at(const Model& model, Stack which) {
+  return which == Stack::encoder ? *model.encoder : *model.decoder;
+}
 const char* word_for(Stack which) { return which == Stack::encoder ? "encoder" : "decoder"; }
 
 // The point of an entry at a place, or why there is none.
@@ -220,9 +255,12 @@ struct Found {
 Dim size_of_axis(char axis, const Entry& e, const Place& p) {
   switch (axis) {
     case 'T': return Point::kRows;
-    case 'S': return p.its_part().attention() && p.its_part().attention()->spec.cross ? Point::kKeys : Point::kRows;
+    case 'S':
+      return p.its_part().attention() && p.its_part().attention()->spec.cross ? Point::kKeys : Point::kRows;
     case 'R': return p.model.recipe.head.kind == HeadRecipe::Kind::classes ? 1 : Point::kResults;
-    case 'C': return p.stack.recurrent && e.site == site::resid_out ? p.stack.recurrent->recipe.out_width() : p.model.recipe.width;
+    case 'C':
+      return p.stack.recurrent && e.site == site::resid_out ? p.stack.recurrent->recipe.out_width()
+                                                            : p.model.recipe.width;
     case 'U': return p.model.head.w->rows;
     case '1': return 1;
     default: return e.axis(p.its_part(), axis);
@@ -253,8 +291,10 @@ Found point_at(const Entry& e, Place p) {
   if (!why.empty()) return {{}, std::move(why)};
 
   const bool both = p.model.encoder && p.model.decoder;
-  Point point{.kind = e.kind, .site = e.site, .stack = p.which, .layer = p.layer, .part = p.part, .fixed = e.fixed};
-  point.name = concat(both ? concat(word_for(p.which), ".") : "", e.name, e.of == Owner::stack ? "" : concat(".", p.layer));
+  Point point{
+      .kind = e.kind, .site = e.site, .stack = p.which, .layer = p.layer, .part = p.part, .fixed = e.fixed};
+  point.name = concat(both ? concat(word_for(p.which), ".") : "", e.name,
+                      e.of == Owner::stack ? "" : concat(".", p.layer));
   if (inside && p.its_part().of > 1) point.name += concat(".", p.its_part().number + 1);
   if (inside) point.attention = p.its_part().attention();
   if (e.kind == Kind::normalized || e.kind == Kind::norm_scale) {  // the site is the norm's input
@@ -275,7 +315,8 @@ struct Wanted {
 };
 
 Wanted by_own_name(std::string_view name) {
-  if (name == "attn_probs" || name == "cross_attn_probs") name = name[0] == 'a' ? "attn_weights" : "cross_attn_weights";
+  if (name == "attn_probs" || name == "cross_attn_probs")
+    name = name[0] == 'a' ? "attn_weights" : "cross_attn_weights";
   for (const Entry& e : entries())
     if (name == e.name) return {&e};
   for (const Refused& r : kRefused)
@@ -285,9 +326,11 @@ Wanted by_own_name(std::string_view name) {
 
 // ln1, ln2, … are the norms of a layer's parts in their order.
 Wanted by_norm_hook(const Layer& layer, std::string_view hook) {
-  const std::size_t i = hook.size() > 4 && hook[3] == '.' ? static_cast<std::size_t>(hook[2] - '1') : layer.parts.size();
+  const std::size_t i =
+      hook.size() > 4 && hook[3] == '.' ? static_cast<std::size_t>(hook[2] - '1') : layer.parts.size();
   if (i >= layer.parts.size())
-    return {nullptr, concat("this layer has ", layer.parts.size(), " parts, so its norms are ln1 … ln", layer.parts.size())};
+    return {nullptr, concat("this layer has ", layer.parts.size(), " parts, so its norms are ln1 … ln",
+                            layer.parts.size())};
   const Part& part = layer.parts[i];
   const bool last = i + 1 == layer.parts.size();
   const bool on_sum = !layer.parallel && !part.norm_in && part.norm_sum;
@@ -301,13 +344,17 @@ Wanted by_norm_hook(const Layer& layer, std::string_view hook) {
   if (what == "hook_scale") return of_part("_norm_scale");
   const char* const stream = i == 0 ? "resid_mid" : last ? "resid_post" : "resid_mid_cross";
   if (what == "hook_in")
-    return by_own_name(on_sum ? concat(stream, "_sum") : i == 0 || layer.parallel ? "resid_pre" : i == 1 ? "resid_mid" : "resid_mid_cross");
+    return by_own_name(on_sum                     ? concat(stream, "_sum")
+                       : i == 0 || layer.parallel ? "resid_pre"
+                       : i == 1                   ? "resid_mid"
+                                                  : "resid_mid_cross");
   if (what == "hook_out") return on_sum ? by_own_name(stream) : of_part("_in");
   return {};
 }
 
 bool has_sum_norm(const Layer& layer) {
-  return std::any_of(layer.parts.begin(), layer.parts.end(), [](const Part& p) { return p.norm_sum.has_value(); });
+  return std::any_of(layer.parts.begin(), layer.parts.end(),
+                     [](const Part& p) { return p.norm_sum.has_value(); });
 }
 
 // `layer` is absent for the names that stand outside the blocks.
@@ -316,9 +363,11 @@ Wanted by_hook(const Layer* layer, std::string_view hook) {
   std::string name(hook);
   if (name.starts_with("self_attn.")) name.erase(0, 5);
   if (layer && has_sum_norm(*layer) && (name == "hook_resid_post" || name == "hook_resid_mid"))
-    return {nullptr, concat("its norms stand on the residual stream, and TransformerLens means the sum before that norm in one of its "
-                            "versions and what comes after it in the other: write ",
-                            name.substr(5), ".L (after) or ", name.substr(5), "_sum.L (before)")};
+    return {nullptr,
+            concat("its norms stand on the residual stream, and TransformerLens means the sum before "
+                   "that norm in one of its "
+                   "versions and what comes after it in the other: write ",
+                   name.substr(5), ".L (after) or ", name.substr(5), "_sum.L (before)")};
   if (layer && !has_sum_norm(*layer) && name == "hook_normalized_resid_post")
     return {nullptr, "no norm of it stands on the residual stream itself"};
   if (layer && name == "mlp.in.hook_out")
@@ -351,7 +400,8 @@ std::string hook_of_short(std::string_view word, std::string_view norm) {
 bool is_layer(std::string_view text) {
   if (text == "*") return true;
   if (text.starts_with('-')) text.remove_prefix(1);
-  return !text.empty() && text.size() < 7 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !text.empty() && text.size() < 7 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 struct Name {
@@ -372,7 +422,8 @@ std::optional<Name> read_alias(std::string_view text, std::optional<Stack> stack
   for (const Alias& a : kAliases)
     if (word == a.theirs) {
       const std::string_view ours = a.ours;
-      return Name{stack, std::string(ours), std::string(layer), ours.find(".hook_") != std::string_view::npos};
+      return Name{stack, std::string(ours), std::string(layer),
+                  ours.find(".hook_") != std::string_view::npos};
     }
   return {};
 }
@@ -395,14 +446,16 @@ Name read_name(std::string_view text) {
   const std::size_t dot = rest.find('.');
   if (block && dot != std::string_view::npos && is_layer(rest.substr(0, dot)))
     return {n.stack, std::string(rest.substr(dot + 1)), std::string(rest.substr(0, dot)), true};
-  if (rest.starts_with("hook_") || rest.find(".hook_") != std::string_view::npos) return {n.stack, std::string(rest), "", true};
+  if (rest.starts_with("hook_") || rest.find(".hook_") != std::string_view::npos)
+    return {n.stack, std::string(rest), "", true};
   const std::size_t end = rest.rfind('.');
   n.word = rest;
   if (end != std::string_view::npos && is_layer(rest.substr(end + 1))) {
     n.word = rest.substr(0, end);
     n.layer = rest.substr(end + 1);
     const std::size_t before = n.word.rfind('.');  // z.5.2: of layer 5 the second
-    if (before != std::string::npos && is_layer(n.word.substr(before + 1)) && n.layer[0] >= '1' && n.layer[0] <= '9') {
+    if (before != std::string::npos && is_layer(n.word.substr(before + 1)) && n.layer[0] >= '1' &&
+        n.layer[0] <= '9') {
       n.number = std::stoi(n.layer);
       n.layer = n.word.substr(before + 1);
       n.word.resize(before);
@@ -426,7 +479,8 @@ Name read_name(std::string_view text) {
   return n;
 }
 
-// The name TransformerLens has for an entry in a layer, or "". Of two parts of one kind neither has one, but their norms.
+// The name TransformerLens has for an entry in a layer, or "". Of two parts of one kind neither has one, but
+// their norms.
 std::string usual_hook(const Entry& e, const Layer* layer, int part) {
   std::vector<std::string> names;
   const bool alone = part < 0 || layer->parts[static_cast<std::size_t>(part)].of == 1;
@@ -452,8 +506,9 @@ std::string instead(const Model& model, Stack which, int layer) {
   for (const Entry& e : entries()) {
     if ((e.of == Owner::stack) != (layer < 0)) continue;
     const std::vector<int> parts = parts_with(e, stack_at(model, which), layer);
-    if (std::any_of(parts.begin(), parts.end(),
-                    [&](int part) { return point_at(e, {model, which, stack_at(model, which), layer, part}).point.has_value(); }))
+    if (std::any_of(parts.begin(), parts.end(), [&](int part) {
+          return point_at(e, {model, which, stack_at(model, which), layer, part}).point.has_value();
+        }))
       names.push_back(e.name);
   }
   return join(names);
@@ -466,7 +521,8 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
   const std::vector<Stack> stacks = stacks_of(model);
   const auto refuse = [&](std::string_view why, Stack which, int layer) {
     fail_usage("there is no '", text, "' in ", model.recipe.name, ": ", why, "; ",
-               layer < 0 ? "outside its layers" : concat("layer ", layer), " has ", instead(model, which, layer));
+               layer < 0 ? "outside its layers" : concat("layer ", layer), " has ",
+               instead(model, which, layer));
   };
   Stack which = stacks.back();
   if (name.stack) {
@@ -478,7 +534,8 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
   const int depth = stack.depth();
   const auto wanted = [&](int layer) {
     if (!name.hook) return by_own_name(name.word);
-    return by_hook(layer < 0 || stack.recurrent ? nullptr : &stack.layers[static_cast<std::size_t>(layer)], name.word);
+    return by_hook(layer < 0 || stack.recurrent ? nullptr : &stack.layers[static_cast<std::size_t>(layer)],
+                   name.word);
   };
 
   std::vector<int> layers;
@@ -489,7 +546,8 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
     std::from_chars(name.layer.data(), name.layer.data() + name.layer.size(), i);
     if (name.layer[0] == '-') i += depth;
     if (i < 0 || i >= depth)
-      fail_usage("there is no '", text, "' in ", model.recipe.name, ": its ", word_for(which), " has layers 0 to ", depth - 1);
+      fail_usage("there is no '", text, "' in ", model.recipe.name, ": its ", word_for(which),
+                 " has layers 0 to ", depth - 1);
     layers.push_back(i);
   } else {
     layers.push_back(-1);
@@ -509,26 +567,31 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
                  " (rapt inspect tensors MODEL lists all)");
     }
     const bool of_stack = w.entry->of == Owner::stack;
-    if (of_stack && layer >= 0) fail_usage("'", text, "' stands outside the layers: write it without a number");
+    if (of_stack && layer >= 0)
+      fail_usage("'", text, "' stands outside the layers: write it without a number");
     if (!of_stack && layer < 0)
-      fail_usage("'", text, "' is a point of every layer: say which, as in ", name.word, ".0 … ", name.word, ".", depth - 1, ", or ",
-                 name.word, ".* for all");
+      fail_usage("'", text, "' is a point of every layer: say which, as in ", name.word, ".0 … ", name.word,
+                 ".", depth - 1, ", or ", name.word, ".* for all");
     if (stacks.size() == 2 && !name.stack && w.entry->absent != no_head) {
       const std::string_view rest = text.substr(text.starts_with("blocks.") ? 7 : 0);
-      fail_usage("'", text, "': ", model.recipe.name, " has an encoder and a decoder; write encoder.", rest, " or decoder.", rest);
+      fail_usage("'", text, "': ", model.recipe.name, " has an encoder and a decoder; write encoder.", rest,
+                 " or decoder.", rest);
     }
     const std::vector<int> parts = parts_with(*w.entry, stack, layer);
     if (parts.empty() && why.empty())
-      why = concat("this layer has no ", w.entry->its.title, w.entry->its.title == "feed-forward" ? " part" : "");
+      why = concat("this layer has no ", w.entry->its.title,
+                   w.entry->its.title == "feed-forward" ? " part" : "");
     const int number = name.number > 0 ? name.number : w.number, count = static_cast<int>(parts.size());
     if (name.number > 0 && (w.entry->of != Owner::part || number > count))
       fail_usage("there is no '", text, "' in ", model.recipe.name, ": layer ", layer, " has ",
-                 w.entry->of != Owner::part ? concat("one ", w.entry->name)
-                                            : concat(count, " ", w.entry->its.title, count == 1 ? " part" : " parts"),
+                 w.entry->of != Owner::part
+                     ? concat("one ", w.entry->name)
+                     : concat(count, " ", w.entry->its.title, count == 1 ? " part" : " parts"),
                  ", counted from 1");
     if (count > 1 && number == 0 && name.layer != "*")
-      fail_usage("'", text, "' means ", count, " things: layer ", layer, " of ", model.recipe.name, " has ", count, " ", w.entry->its.title,
-                 " parts; write ", w.entry->name, ".", layer, ".1 … ", w.entry->name, ".", layer, ".", count);
+      fail_usage("'", text, "' means ", count, " things: layer ", layer, " of ", model.recipe.name, " has ",
+                 count, " ", w.entry->its.title, " parts; write ", w.entry->name, ".", layer, ".1 … ",
+                 w.entry->name, ".", layer, ".", count);
     for (int i = 0; i < count; ++i) {
       if (number > 0 && i != number - 1) continue;
       Found found = point_at(*w.entry, {model, which, stack, layer, parts[static_cast<std::size_t>(i)]});
@@ -552,21 +615,25 @@ std::vector<PointLine> list_points(const Model& model) {
       for (int number = 0; number < most; ++number) {
         PointLine line;
         int part = -1;
-        for (int layer = e.of == Owner::stack ? -1 : 0; layer < (e.of == Owner::stack ? 0 : stack.depth()); ++layer) {
+        for (int layer = e.of == Owner::stack ? -1 : 0; layer < (e.of == Owner::stack ? 0 : stack.depth());
+             ++layer) {
           const std::vector<int> parts = parts_with(e, stack, layer);
           if (number >= static_cast<int>(parts.size())) continue;
           Found found = point_at(e, {model, which, stack, layer, parts[static_cast<std::size_t>(number)]});
           if (!found.point) continue;
           if (line.layers++ == 0)
-            line.example = std::move(*found.point), line.first = layer, part = parts[static_cast<std::size_t>(number)];
+            line.example = std::move(*found.point), line.first = layer,
+            part = parts[static_cast<std::size_t>(number)];
         }
         if (line.layers == 0) continue;
-        line.name = concat(stacks.size() == 2 ? concat(word_for(which), ".") : "", e.name, e.of == Owner::stack ? "" : ".L",
-                           most > 1 ? concat(".", number + 1) : "");
+        line.name = concat(stacks.size() == 2 ? concat(word_for(which), ".") : "", e.name,
+                           e.of == Owner::stack ? "" : ".L", most > 1 ? concat(".", number + 1) : "");
         const bool outside = e.of == Owner::stack || stack.recurrent;
-        const std::string hook = usual_hook(e, outside ? nullptr : &stack.layers[static_cast<std::size_t>(line.first)], part);
+        const std::string hook =
+            usual_hook(e, outside ? nullptr : &stack.layers[static_cast<std::size_t>(line.first)], part);
         const std::string block = stacks.size() == 2 ? word_for(which) : e.of == Owner::stack ? "" : "blocks";
-        if (!hook.empty()) line.lens = concat(block, block.empty() ? "" : ".", e.of == Owner::stack ? "" : "L.", hook);
+        if (!hook.empty())
+          line.lens = concat(block, block.empty() ? "" : ".", e.of == Owner::stack ? "" : "L.", hook);
         lines.push_back(std::move(line));
       }
     }
@@ -588,12 +655,15 @@ std::vector<Dim> point_shape(const Model& model, const Point& point, Dim rows, D
 std::string shape_text(const Point& point) {
   std::string out;
   for (Dim n : point.shape)
-    out += concat(out.empty() ? "" : ",", n == Point::kRows || n == Point::kResults ? "T" : n == Point::kKeys ? "S" : std::to_string(n));
+    out += concat(out.empty() ? "" : ",", n == Point::kRows || n == Point::kResults ? "T"
+                                          : n == Point::kKeys                       ? "S"
+                                                                                    : std::to_string(n));
   return concat("[", out, "]");
 }
 
 bool is_at(const Tapped& t, const Point& p) {
-  return t.site == p.site && t.stack == p.stack && (p.layer < 0 || t.layer == p.layer) && (p.part < 0 || t.part == p.part);
+  return t.site == p.site && t.stack == p.stack && (p.layer < 0 || t.layer == p.layer) &&
+         (p.part < 0 || t.part == p.part);
 }
 
 }  // namespace rapt

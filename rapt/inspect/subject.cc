@@ -10,17 +10,22 @@
 
 namespace rapt {
 
-std::vector<std::string> Subject::words() const { return token_texts(tokenizer(), source.empty() ? ids : source); }
+std::vector<std::string> Subject::words() const {
+  return token_texts(tokenizer(), source.empty() ? ids : source);
+}
 
 std::vector<std::string> Subject::words_of(Stack stack) const {
-  std::vector<std::string> words = token_texts(tokenizer(), stack == Stack::encoder && !source.empty() ? source : ids);
+  std::vector<std::string> words =
+      token_texts(tokenizer(), stack == Stack::encoder && !source.empty() ? source : ids);
   for (std::string& w : words) w = visible_text(std::move(w));
   return words;
 }
 
 std::string stack_name(Stack stack) { return stack == Stack::encoder ? "encoder" : "decoder"; }
 
-std::string stack_prefix(const Model& model, Stack stack) { return model.encoder && model.decoder ? stack_name(stack) + " " : ""; }
+std::string stack_prefix(const Model& model, Stack stack) {
+  return model.encoder && model.decoder ? stack_name(stack) + " " : "";
+}
 
 std::vector<std::string> row_names(int rows) {
   std::vector<std::string> names;
@@ -36,10 +41,14 @@ std::string model_name(const Checkpoint& checkpoint) {
 std::string model_line(const Subject& subject) {
   const std::size_t tokens = subject.ids.size();
   return concat(model_name(subject.checkpoint), ", ",
-                subject.source.empty() ? "" : concat(counted(static_cast<Dim>(subject.source.size()), "token"), " of the source, "),
+                subject.source.empty()
+                    ? ""
+                    : concat(counted(static_cast<Dim>(subject.source.size()), "token"), " of the source, "),
                 counted(static_cast<Dim>(tokens), "token"), subject.source.empty() ? "" : " of the target");
 }
 
-std::string times_text(double ratio) { return concat(with_commas(static_cast<Dim>(std::llround(std::min(ratio, 9e15)))), " times"); }
+std::string times_text(double ratio) {
+  return concat(with_commas(static_cast<Dim>(std::llround(std::min(ratio, 9e15)))), " times");
+}
 
 }  // namespace rapt

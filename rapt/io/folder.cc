@@ -25,7 +25,8 @@ std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder,
     errno = 0;
     const dirent* entry = ::readdir(open.get());
     if (!entry) break;
-    if (const std::string_view name = entry->d_name; name != "." && name != "..") out.push_back(folder / name);
+    if (const std::string_view name = entry->d_name; name != "." && name != "..")
+      out.push_back(folder / name);
   }
   if (errno != 0) {
     error.assign(errno, std::generic_category());
@@ -46,7 +47,8 @@ void remove_tree(const std::filesystem::path& path, std::error_code& error) {
     }
   if (error && error.value() != ENOENT) return;
   error.clear();
-  if ((folder ? ::rmdir(path.c_str()) : ::unlink(path.c_str())) != 0 && errno != ENOENT) error.assign(errno, std::generic_category());
+  if ((folder ? ::rmdir(path.c_str()) : ::unlink(path.c_str())) != 0 && errno != ENOENT)
+    error.assign(errno, std::generic_category());
 }
 
 }  // namespace rapt

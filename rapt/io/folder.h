@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies in a folder. Not std::filesystem's iterators and remove_all: libstdc++ ends the program where they find no memory.
+// What lies in a folder. Not std::filesystem's iterators and remove_all: libstdc++ ends the program where
+// they find no memory.
 #pragma once
 #include <filesystem>
 #include <string>

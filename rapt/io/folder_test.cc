@@ -18,11 +18,13 @@ TEST(Folder, ListsSortedAndRemovesWithoutFollowingLinks) {
   const TempFolder temporary;
   const fs::path root = temporary.path();
   fs::create_directories(root / "tree" / "deep" / "deeper");
-  for (const char* name : {"tree/b", "tree/a", "tree/.hidden", "tree/deep/deeper/c", "outside"}) std::ofstream(root / name) << "x";
+  for (const char* name : {"tree/b", "tree/a", "tree/.hidden", "tree/deep/deeper/c", "outside"})
+    std::ofstream(root / name) << "x";
   fs::create_directory_symlink(root, root / "tree" / "up");
   std::error_code error;
   EXPECT_THAT(paths_in(root / "tree", error),
-              testing::ElementsAre(root / "tree/.hidden", root / "tree/a", root / "tree/b", root / "tree/deep", root / "tree/up"));
+              testing::ElementsAre(root / "tree/.hidden", root / "tree/a", root / "tree/b",
+                                   root / "tree/deep", root / "tree/up"));
   EXPECT_FALSE(error);
   EXPECT_TRUE(paths_in(root / "absent", error).empty());
   EXPECT_EQ(error.value(), ENOENT);

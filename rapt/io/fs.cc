@@ -25,7 +25,8 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& path, const char* doing, int error) {
   const char* why = error == ENOSPC || error == EDQUOT ? "the disk is full"
-                    : error == EIO   ? "the disk reports an error (EIO); what was being written is lost, look at the drive"
+                    : error == EIO
+                        ? "the disk reports an error (EIO); what was being written is lost, look at the drive"
                     : error == EROFS ? "the file system is mounted for reading only"
                                      : std::strerror(error);
   fail(path, ": cannot ", doing, ": ", why);
@@ -40,7 +41,8 @@ auto again(F&& f) {
   }
 }
 
-// Owns an open file. Closing is a step that can fail (NFS reports a full disk there), so it has its own call; the destructor is for the way out.
+// Owns an open file. Closing is a step that can fail (NFS reports a full disk there), so it has its own
+// call; the destructor is for the way out.
 class Open {
  public:
   Open(const std::string& path, const char* doing, int flags, mode_t mode = 0) {
@@ -53,19 +55,21 @@ class Open {
   Open(const Open&) = delete;
   Open& operator=(const Open&) = delete;
   int fd() const { return fd_; }
-  int close() {  // 0 or the error. The descriptor is gone either way; after EINTR, too: another try could close somebody else's.
-    return ::close(std::exchange(fd_, -1)) == 0 || errno == EINTR ? 0 : errno;
-  }
+  // 0 or the error. The descriptor is gone either way; after EINTR, too: another try could close
+  // somebody else's.
+  int close() { return ::close(std::exchange(fd_, -1)) == 0 || errno == EINTR ? 0 : errno; }
 
  private:
   int fd_ = -1;
 };
 
-// 0 or the error. An error is final: the kernel may have marked the pages clean though they never reached the disk, and a second call would
-// say that all is well. Only a call that a signal cut short is made again: it has reported nothing yet.
+// 0 or the error. An error is final: the kernel may have marked the pages clean though they never reached
+// the disk, and a second call would say that all is well. Only a call that a signal cut short is made again:
+// it has reported nothing yet.
 int sync(int fd) {
 #ifdef F_FULLFSYNC
-  if (again([&] { return ::fcntl(fd, F_FULLFSYNC); }) != -1) return 0;  // macOS: fsync alone stops at the drive's cache
+  // macOS: fsync alone stops at the drive's cache
+  if (again([&] { return ::fcntl(fd, F_FULLFSYNC); }) != -1) return 0;
 #endif
   return again([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
 }
@@ -79,7 +83,8 @@ int reserve(int fd, std::uint64_t bytes) {
   int error = 0;
   do error = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));  // returns the error, errno stays
   while (error == EINTR);
-  return error == EOPNOTSUPP || error == EINVAL || error == ENOSYS ? 0 : error;  // a file system that cannot reserve
+  // A file system that cannot reserve.
+  return error == EOPNOTSUPP || error == EINVAL || error == ENOSYS ? 0 : error;
 #endif
 }
 
@@ -122,7 +127,8 @@ class RealFs final : public Fs {
   void sync_folder(const std::string& path) override {
     Open folder(path, "open this folder", O_RDONLY | O_DIRECTORY);
     int error = sync(folder.fd());
-    if (error == EINVAL) error = 0;  // a file system whose folders cannot be synced; it has no stronger promise to give
+    // A file system whose folders cannot be synced; it has no stronger promise to give.
+    if (error == EINVAL) error = 0;
     if (const int closed = folder.close(); error == 0) error = closed;
     if (error != 0) refuse(path, "sync this folder", error);
   }
@@ -133,7 +139,8 @@ class RealFs final : public Fs {
     if (errno == EEXIST) fail(to, ": exists already, ", from, " is not renamed to it");
     if (errno != EINVAL && errno != ENOSYS) refuse(from, concat("rename to ", to).c_str(), errno);
 #endif
-    // A file system or a kernel without that call: look first. Whoever saves holds the lock, so nobody comes in between.
+    // A file system or a kernel without that call: look first. Whoever saves holds the lock, so nobody
+    // comes in between.
     if (present(to)) fail(to, ": exists already, ", from, " is not renamed to it");
     if (::rename(from.c_str(), to.c_str()) != 0) refuse(from, concat("rename to ", to).c_str(), errno);
   }
@@ -162,13 +169,15 @@ class RealFs final : public Fs {
     return bytes;
   }
 
-  void visit(const std::string& path, const std::function<void(std::span<const std::byte>)>& take) const override {
+  void visit(const std::string& path,
+             const std::function<void(std::span<const std::byte>)>& take) const override {
     each_part(path, [](std::uint64_t) {}, take);
   }
 
   std::uint64_t free_bytes(const std::string& folder) const override {
     struct statvfs is;
-    if (again([&] { return ::statvfs(folder.c_str(), &is); }) != 0) refuse(folder, "ask for free space of", errno);
+    if (again([&] { return ::statvfs(folder.c_str(), &is); }) != 0)
+      refuse(folder, "ask for free space of", errno);
     return checked_mul(std::uint64_t{is.f_bavail}, std::uint64_t{is.f_frsize}, "free space");
   }
 
@@ -176,7 +185,8 @@ class RealFs final : public Fs {
     auto file = std::make_shared<Open>(path, "open", O_RDWR | O_CREAT, 0666);
     if (again([&] { return ::flock(file->fd(), LOCK_EX | LOCK_NB); }) == 0) return file;
     if (errno == EWOULDBLOCK) return nullptr;
-    if (errno == ENOTSUP || errno == ENOSYS || errno == EINVAL || errno == ENOLCK) return file;  // no locks here: nobody is kept out
+    // No locks here: nobody is kept out.
+    if (errno == ENOTSUP || errno == ENOSYS || errno == EINVAL || errno == ENOLCK) return file;
     refuse(path, "lock", errno);
   }
 
@@ -197,11 +207,15 @@ class RealFs final : public Fs {
   }
 };
 
-// XXH64 as its specification gives it: four lanes eat stripes of 32 bytes, are merged, then the rest by 8, 4 and 1.
-constexpr std::uint64_t kPrime1 = 0x9E3779B185EBCA87, kPrime2 = 0xC2B2AE3D27D4EB4F, kPrime3 = 0x165667B19E3779F9,
-                        kPrime4 = 0x85EBCA77C2B2AE63, kPrime5 = 0x27D4EB2F165667C5;
+// XXH64 as its specification gives it: four lanes eat stripes of 32 bytes, are merged, then the rest by 8, 4
+// and 1.
+constexpr std::uint64_t kPrime1 = 0x9E3779B185EBCA87, kPrime2 = 0xC2B2AE3D27D4EB4F,
+                        kPrime3 = 0x165667B19E3779F9, kPrime4 = 0x85EBCA77C2B2AE63,
+                        kPrime5 = 0x27D4EB2F165667C5;
 
-std::uint64_t mixed(std::uint64_t lane, std::uint64_t word) { return std::rotl(lane + word * kPrime2, 31) * kPrime1; }
+std::uint64_t mixed(std::uint64_t lane, std::uint64_t word) {
+  return std::rotl(lane + word * kPrime2, 31) * kPrime1;
+}
 
 template <class T>
 T word_at(const std::byte* at) {
@@ -219,7 +233,8 @@ Fs& real_fs() {
 }
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before) {
-  return static_cast<std::uint32_t>(::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+  return static_cast<std::uint32_t>(
+      ::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 Hash64::Hash64() : lanes_{kPrime1 + kPrime2, kPrime2, 0, 0 - kPrime1}, rest_{} {}
@@ -244,13 +259,16 @@ void Hash64::add(std::span<const std::byte> bytes) {
 std::uint64_t Hash64::value() const {
   std::uint64_t h = kPrime5;
   if (size_ >= 32) {
-    h = std::rotl(lanes_[0], 1) + std::rotl(lanes_[1], 7) + std::rotl(lanes_[2], 12) + std::rotl(lanes_[3], 18);
+    h = std::rotl(lanes_[0], 1) + std::rotl(lanes_[1], 7) + std::rotl(lanes_[2], 12) +
+        std::rotl(lanes_[3], 18);
     for (const std::uint64_t lane : lanes_) h = (h ^ mixed(0, lane)) * kPrime1 + kPrime4;
   }
   h += size_;
   std::span<const std::byte> left = std::span(rest_).first(size_ % 32);
-  for (; left.size() >= 8; left = left.subspan(8)) h = std::rotl(h ^ mixed(0, word_at<std::uint64_t>(left.data())), 27) * kPrime1 + kPrime4;
-  for (; left.size() >= 4; left = left.subspan(4)) h = std::rotl(h ^ word_at<std::uint32_t>(left.data()) * kPrime1, 23) * kPrime2 + kPrime3;
+  for (; left.size() >= 8; left = left.subspan(8))
+    h = std::rotl(h ^ mixed(0, word_at<std::uint64_t>(left.data())), 27) * kPrime1 + kPrime4;
+  for (; left.size() >= 4; left = left.subspan(4))
+    h = std::rotl(h ^ word_at<std::uint32_t>(left.data()) * kPrime1, 23) * kPrime2 + kPrime3;
   for (const std::byte b : left) h = std::rotl(h ^ static_cast<std::uint64_t>(b) * kPrime5, 11) * kPrime1;
   h = (h ^ h >> 33) * kPrime2;
   h = (h ^ h >> 29) * kPrime3;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few file operations that a durable save is made of, as an interface: the real file system, and in tests one that records what was
-// written and replays every crash.
+// The few file operations that a durable save is made of, as an interface: the real file system, and in
+// tests one that records what was written and replays every crash.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,8 +19,9 @@ class Fs {
  public:
   virtual ~Fs() = default;
   // All of them fail with path and reason. Nothing is durable before its sync.
-  virtual void make_folder(const std::string& path) = 0;                                       // must not exist; 0700
-  virtual void create(const std::string& path, std::span<const std::byte> bytes) = 0;  // a new file, written and synced, then closed
+  virtual void make_folder(const std::string& path) = 0;  // must not exist; 0700
+  // A new file, written and synced, then closed.
+  virtual void create(const std::string& path, std::span<const std::byte> bytes) = 0;
   virtual void sync_folder(const std::string& path) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;  // `to` must not exist
   virtual void remove_all(const std::string& path) = 0;  // a file or a folder; absent is no error
@@ -29,15 +30,20 @@ class Fs {
   virtual std::vector<std::byte> read(const std::string& path) const = 0;
   virtual std::uint64_t free_bytes(const std::string& folder) const = 0;
   // The file piece by piece, so that one larger than memory can be summed. What `take` throws ends it.
-  virtual void visit(const std::string& path, const std::function<void(std::span<const std::byte>)>& take) const { take(read(path)); }
-  // Nobody else gets this lock while the answer lives, and a process that dies gives it back; empty: somebody has it. The file is made
-  // where it is not there and stays. Real ones are flock(2)'s: on a file system without locks everybody gets them.
+  virtual void visit(const std::string& path,
+                     const std::function<void(std::span<const std::byte>)>& take) const {
+    take(read(path));
+  }
+  // Nobody else gets this lock while the answer lives, and a process that dies gives it back; empty:
+  // somebody has it. The file is made where it is not there and stays. Real ones are flock(2)'s: on a file
+  // system without locks everybody gets them.
   virtual std::shared_ptr<void> lock(const std::string& path) = 0;
 };
 
 Fs& real_fs();
 
-// The CRC of gzip, PNG and zlib (polynomial 0x04C11DB7, reflected); `before`: of the bytes that came earlier.
+// The CRC of gzip, PNG and zlib (polynomial 0x04C11DB7, reflected); `before`: of the bytes that came
+// earlier.
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 // XXH64 with seed 0: a second, wider sum. Bytes may come in pieces.

@@ -21,8 +21,12 @@ using test::error_of;
 using test::holds;
 using test::TempFolder;
 
-std::span<const std::byte> bytes_of(std::string_view s) { return std::as_bytes(std::span(s.data(), s.size())); }
-std::string text_of(const std::vector<std::byte>& b) { return {reinterpret_cast<const char*>(b.data()), b.size()}; }
+std::span<const std::byte> bytes_of(std::string_view s) {
+  return std::as_bytes(std::span(s.data(), s.size()));
+}
+std::string text_of(const std::vector<std::byte>& b) {
+  return {reinterpret_cast<const char*>(b.data()), b.size()};
+}
 
 TEST(Fs, MakesFoldersAndFilesThatNobodyHad) {
   const TempFolder folder;
@@ -42,7 +46,9 @@ TEST(Fs, MakesFoldersAndFilesThatNobodyHad) {
     EXPECT_EQ(text, text_of(fs.read(path)));
     std::size_t parts = 0;
     std::string seen;
-    fs.visit(path, [&](std::span<const std::byte> part) { ++parts, seen.append(reinterpret_cast<const char*>(part.data()), part.size()); });
+    fs.visit(path, [&](std::span<const std::byte> part) {
+      ++parts, seen.append(reinterpret_cast<const char*>(part.data()), part.size());
+    });
     EXPECT_EQ(text, seen);
     EXPECT_EQ(parts, (text.size() + (1 << 20) - 1) >> 20);  // piece by piece
     EXPECT_TRUE(holds(error_of([&] { fs.create(path, bytes_of("z")); }), "File exists"));
@@ -62,7 +68,8 @@ TEST(Fs, RenameRefusesWhatStands) {
   EXPECT_EQ("b", text_of(fs.read(folder / "b")));
   fs.make_folder(folder / "empty");
   fs.make_folder(folder / "other");
-  EXPECT_TRUE(holds(error_of([&] { fs.rename(folder / "other", folder / "empty"); }), "exists already"));  // plain rename would replace it
+  // Plain rename would replace it.
+  EXPECT_TRUE(holds(error_of([&] { fs.rename(folder / "other", folder / "empty"); }), "exists already"));
   fs.rename(folder / "a", folder / "c");
   EXPECT_FALSE(fs.exists(folder / "a"));
   EXPECT_EQ("a", text_of(fs.read(folder / "c")));
@@ -96,7 +103,8 @@ TEST(Fs, ErrorsNameThePath) {
   EXPECT_TRUE(holds(error_of([&] { fs.create(folder / "absent/file", {}); }), "absent/file"));
   EXPECT_TRUE(holds(error_of([&] { (void)fs.read(folder.path()); }), "no plain file"));
   ASSERT_EQ(0, ::mkfifo((folder / "pipe").c_str(), 0600));
-  EXPECT_TRUE(holds(error_of([&] { (void)fs.read(folder / "pipe"); }), "no plain file"));  // and does not wait for a writer
+  // And does not wait for a writer.
+  EXPECT_TRUE(holds(error_of([&] { (void)fs.read(folder / "pipe"); }), "no plain file"));
   fs.create(folder / "file", bytes_of("x"));
   EXPECT_TRUE(holds(error_of([&] { fs.sync_folder(folder / "file"); }), folder / "file"));
   EXPECT_THROW(fs.visit(folder / "file", [](std::span<const std::byte>) { fail("enough"); }), Error);
@@ -109,7 +117,8 @@ TEST(Fs, AFileThatDoesNotFitLeavesNothing) {
   ASSERT_EQ(0, ::getrlimit(RLIMIT_FSIZE, &before));
   const rlimit small{10'000, before.rlim_max};
   ASSERT_EQ(0, ::setrlimit(RLIMIT_FSIZE, &small));
-  const std::string why = error_of([&] { real_fs().create(folder / "large", bytes_of(std::string(100'000, 'x'))); });
+  const std::string why =
+      error_of([&] { real_fs().create(folder / "large", bytes_of(std::string(100'000, 'x'))); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, handler);
   EXPECT_TRUE(holds(why, folder / "large")) << why;
@@ -150,21 +159,24 @@ TEST(Sums, AreThoseOfTheReference) {
     std::size_t n;
     std::uint32_t crc;
     std::uint64_t hash;
-  } cases[] = {
-      {1, 0x4C667A2Eu, 0xA96C7F0CE858BBB7u},     {3, 0x4D619E29u, 0xEFEBCA82948A6577u},    {4, 0x329A670Du, 0x702A7BB473B84AFDu},
-      {7, 0xFD302FFDu, 0x2692D6EE735034F4u},     {8, 0x0B29857Eu, 0x73A02C7A936EC1CCu},    {11, 0x3210FB3Au, 0xEB66AA48946FC504u},
-      {12, 0xAEEC10C1u, 0x0D235FEF715B21D6u},    {31, 0x857153C6u, 0x7566B9BB6C0EA3AFu},   {32, 0x6C8C8ECEu, 0x3510439346E39A6Bu},
-      {33, 0x80068135u, 0x595A8BE7B84E5492u},    {63, 0x9C0F3F9Fu, 0xDC7DE53F74F289B4u},   {64, 0x9A2CD6F9u, 0x06248A33156BA810u},
-      {65, 0xB19EAF82u, 0x1B49ECC17D73BADEu},    {95, 0x3F1981B5u, 0x26F82A9C654AD112u},   {100, 0xBC91D3ECu, 0xC9708E09D320A615u},
-      {1000, 0xC95F9C32u, 0xA445745DF539E0A1u},  {4096, 0xF816C735u, 0xC66CB4DECF0FAF00u}, {65537, 0x41CEC877u, 0xF37A564C92987172u},
-      {100003, 0x64F8FA6Cu, 0x41FF269C12C1C003u}};
+  } cases[] = {{1, 0x4C667A2Eu, 0xA96C7F0CE858BBB7u},     {3, 0x4D619E29u, 0xEFEBCA82948A6577u},
+               {4, 0x329A670Du, 0x702A7BB473B84AFDu},     {7, 0xFD302FFDu, 0x2692D6EE735034F4u},
+               {8, 0x0B29857Eu, 0x73A02C7A936EC1CCu},     {11, 0x3210FB3Au, 0xEB66AA48946FC504u},
+               {12, 0xAEEC10C1u, 0x0D235FEF715B21D6u},    {31, 0x857153C6u, 0x7566B9BB6C0EA3AFu},
+               {32, 0x6C8C8ECEu, 0x3510439346E39A6Bu},    {33, 0x80068135u, 0x595A8BE7B84E5492u},
+               {63, 0x9C0F3F9Fu, 0xDC7DE53F74F289B4u},    {64, 0x9A2CD6F9u, 0x06248A33156BA810u},
+               {65, 0xB19EAF82u, 0x1B49ECC17D73BADEu},    {95, 0x3F1981B5u, 0x26F82A9C654AD112u},
+               {100, 0xBC91D3ECu, 0xC9708E09D320A615u},   {1000, 0xC95F9C32u, 0xA445745DF539E0A1u},
+               {4096, 0xF816C735u, 0xC66CB4DECF0FAF00u},  {65537, 0x41CEC877u, 0xF37A564C92987172u},
+               {100003, 0x64F8FA6Cu, 0x41FF269C12C1C003u}};
   std::vector<std::byte> bytes;
   for (std::uint64_t i = 0; i < 100003; ++i) bytes.push_back(static_cast<std::byte>((i * i * 31 + 7) % 251));
   const std::span<const std::byte> all(bytes);
   for (const auto& c : cases) {
     EXPECT_EQ(c.crc, crc32(all.first(c.n))) << c.n;
     EXPECT_EQ(c.hash, hash64(all.first(c.n))) << c.n;
-    for (const std::size_t piece : {std::size_t{1}, std::size_t{5}, std::size_t{32}, std::size_t{77}}) {  // in pieces: the same
+    // In pieces: the same.
+    for (const std::size_t piece : {std::size_t{1}, std::size_t{5}, std::size_t{32}, std::size_t{77}}) {
       Hash64 hash;
       std::uint32_t crc = 0;
       for (std::size_t at = 0; at < c.n; at += piece) {

@@ -14,7 +14,8 @@
 
 namespace rapt {
 
-// One metadata value. Integers of every width are held as int64 (uint64 beyond its range is refused), f32 and f64 as double.
+// One metadata value. Integers of every width are held as int64 (uint64 beyond its range is refused), f32
+// and f64 as double.
 class GgufValue {
  public:
   enum class Type : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
@@ -22,7 +23,8 @@ class GgufValue {
   using Numbers = std::vector<double>;
   using Strings = std::vector<std::string>;  // bytes of a vocabulary: not always UTF-8
 
-  // Copied by hand, a value first and then into its place: a std::variant of libstdc++ 12 whose own copy throws jumps to nowhere.
+  // Copied by hand, a value first and then into its place: a std::variant of libstdc++ 12 whose own copy
+  // throws jumps to nowhere.
   class Held : public std::variant<bool, std::int64_t, double, std::string, Integers, Numbers, Strings> {
    public:
     using variant::variant;
@@ -40,14 +42,18 @@ class GgufValue {
   Type element = Type::u32;       // of an array's elements
   Held value;                     // booleans in arrays are integers
 
-  static GgufValue u32(std::uint32_t x), i32(std::int32_t x), f32(float x), boolean(bool x), text(std::string x);
-  static GgufValue texts(Strings x), i32s(const std::vector<std::int32_t>& x), f32s(const std::vector<float>& x);
+  static GgufValue u32(std::uint32_t x), i32(std::int32_t x), f32(float x), boolean(bool x),
+      text(std::string x);
+  static GgufValue texts(Strings x), i32s(const std::vector<std::int32_t>& x),
+      f32s(const std::vector<float>& x);
 };
 
 class GgufFile {
  public:
-  static GgufFile open(const std::string& path);                               // also the first of NAME-00001-of-00003.gguf: all of them
-  static GgufFile parse(std::span<const std::byte> bytes, std::string name);   // tests and fuzzing; bytes must outlive it
+  // Also the first of NAME-00001-of-00003.gguf: all of them.
+  static GgufFile open(const std::string& path);
+  // Tests and fuzzing; bytes must outlive it.
+  static GgufFile parse(std::span<const std::byte> bytes, std::string name);
   static GgufFile parse(Reader in);
 
   std::uint32_t version = 3;
@@ -57,15 +63,18 @@ class GgufFile {
 
   const std::vector<std::pair<std::string, GgufValue>>& metadata() const { return values_; }
   const GgufValue* find(std::string_view key) const;
-  // The value of a key, with a message that names it where it is absent or of another type. The _or forms take a default.
+  // The value of a key, with a message that names it where it is absent or of another type. The _or forms
+  // take a default.
   std::int64_t integer(std::string_view key, std::int64_t least, std::int64_t most) const;
-  std::int64_t integer_or(std::string_view key, std::int64_t otherwise, std::int64_t least, std::int64_t most) const;
+  std::int64_t integer_or(std::string_view key, std::int64_t otherwise, std::int64_t least,
+                          std::int64_t most) const;
   double number(std::string_view key) const;  // finite
   double number_or(std::string_view key, double otherwise) const;
   bool boolean_or(std::string_view key, bool otherwise) const;
   const std::string& text(std::string_view key) const;
   std::string text_or(std::string_view key, std::string_view otherwise) const;
-  const GgufValue::Strings* texts(std::string_view key) const;  // nullptr where absent; another type is an error
+  // nullptr where absent; another type is an error
+  const GgufValue::Strings* texts(std::string_view key) const;
   const GgufValue::Numbers* numbers(std::string_view key) const;
   const GgufValue::Integers* integers(std::string_view key) const;
 
@@ -74,12 +83,13 @@ class GgufFile {
   std::map<std::string, std::size_t, std::less<>> by_key_;
 };
 
-// GGML's number of a type, and back; an unknown or unsupported one (IQ…, MXFP4, TQ…) fails with its name and what to do.
+// GGML's number of a type, and back; an unknown or unsupported one (IQ…, MXFP4, TQ…) fails with its name and
+// what to do.
 std::uint32_t gguf_type_of(DType type);
 DType dtype_of_gguf(std::uint32_t type, const Reader& at, std::string_view tensor);
 
-// Writes version 3. Tensors are announced first (name, type, shape with the slowest axis first), then `bytes` is asked for each in order,
-// so that a model larger than memory can be written.
+// Writes version 3. Tensors are announced first (name, type, shape with the slowest axis first), then
+// `bytes` is asked for each in order, so that a model larger than memory can be written.
 struct GgufTensorPlan {
   std::string name;
   DType dtype;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files built byte by byte are read as they are meant; what we write comes back. Wrong files: tests/hostile_files_test.cc.
+// Files built byte by byte are read as they are meant; what we write comes back. Wrong files:
+// tests/hostile_files_test.cc.
 #include "rapt/io/gguf.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +53,8 @@ TEST(Gguf, AccessorsSayWhatIsWrong) {
   EXPECT_EQ(error_of([&] { f.integer("x", 0, 1); }), "file: key 'x' is missing");
   EXPECT_EQ(error_of([&] { f.integer("u8", 0, 100); }), "file: key 'u8' is 200, it must be from 0 to 100");
   EXPECT_EQ(error_of([&] { f.integer("f32", 0, 100); }), "file: key 'f32' is f32, it must be an integer");
-  EXPECT_EQ(error_of([&] { f.texts("i32s"); }), "file: key 'i32s' is an array of i32, it must be an array of strings");
+  EXPECT_EQ(error_of([&] { f.texts("i32s"); }),
+            "file: key 'i32s' is an array of i32, it must be an array of strings");
   EXPECT_THROW(f.integer("bool", 0, 1), Error);
   EXPECT_THROW(f.text("u8"), Error);
   EXPECT_THROW(f.number("texts"), Error);
@@ -66,7 +68,8 @@ TEST(Gguf, AccessorsSayWhatIsWrong) {
   EXPECT_TRUE(f.boolean_or("x", true));
   EXPECT_EQ(f.texts("x"), nullptr);
   GgufBytes g;
-  g.keys = {key("inf", kF32, raw(std::numeric_limits<float>::infinity())), key("nan", kF64, raw(std::numeric_limits<double>::quiet_NaN()))};
+  g.keys = {key("inf", kF32, raw(std::numeric_limits<float>::infinity())),
+            key("nan", kF64, raw(std::numeric_limits<double>::quiet_NaN()))};
   const std::string odd = g.make();
   const GgufFile o = GgufFile::parse(as_span(odd), "file");
   EXPECT_TRUE(holds(error_of([&] { o.number("inf"); }), "finite"));
@@ -95,9 +98,9 @@ TEST(Gguf, TensorsAreSeenSlowestAxisFirst) {
 }
 
 TEST(Gguf, OlderVersions) {
-  const std::string v1 = "GGUF" + u32(1) + u32(1) + u32(2) +                                                       //
-                         u32(1) + "k" + u32(kText) + u32(5) + "value" +                                             //
-                         u32(1) + "n" + u32(kArray) + u32(kU16) + u32(2) + std::string("\1\0\2\0", 4) +             //
+  const std::string v1 = "GGUF" + u32(1) + u32(1) + u32(2) +  //
+                         u32(1) + "k" + u32(kText) + u32(5) + "value" +                                  //
+                         u32(1) + "n" + u32(kArray) + u32(kU16) + u32(2) + std::string("\1\0\2\0", 4) +  //
                          u32(1) + "t" + u32(2) + u32(2) + u32(3) + u32(0) + u64(0);
   std::string padded = v1;
   padded.resize((v1.size() + 31) / 32 * 32);
@@ -117,7 +120,8 @@ TEST(Gguf, AlignmentAndOrderOfTensors) {
   GgufBytes g;
   g.alignment = 8;
   g.keys = {key_u32("general.alignment", 8)};
-  g.tensors = {tensor("late", {3}, 0, 16), tensor("early", {9}, 24, 0)};  // out of order, seven bytes of padding between
+  // Out of order, seven bytes of padding between.
+  g.tensors = {tensor("late", {3}, 0, 16), tensor("early", {9}, 24, 0)};
   g.data = 16 + 12;
   const std::string bytes = g.make();
   const GgufFile f = GgufFile::parse(as_span(bytes), "f");
@@ -149,17 +153,20 @@ TEST(Gguf, WritesWhatItReads) {
   std::vector<GgufTensorPlan> plans;
   std::vector<std::vector<std::byte>> contents;
   int k = 0;
-  for (const DType t : {DType::f32, DType::bf16, DType::f16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0, DType::q2_k,
-                        DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::i8, DType::i16, DType::i32, DType::i64, DType::f64}) {
+  for (const DType t : {DType::f32, DType::bf16, DType::f16, DType::q4_0, DType::q4_1, DType::q5_0,
+                        DType::q5_1, DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k,
+                        DType::q6_k, DType::i8, DType::i16, DType::i32, DType::i64, DType::f64}) {
     const auto block = static_cast<Dim>(info_of(t).block);
     const std::vector<Dim> shape = block > 1 ? std::vector<Dim>{3, 2 * block} : std::vector<Dim>{2, 1, 5, 3};
     std::vector<std::byte> bytes(block > 1 ? 6 * info_of(t).bytes : 30 * info_of(t).bytes);
-    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(k));
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(k));
     contents.push_back(bytes);
     plans.push_back({concat("t", k++), t, shape, [bytes](FileWriter& out) { out.write(bytes); }});
   }
   std::size_t done = 0;
-  write_gguf(folder / "a.gguf", values, plans, false, [&](std::size_t n, std::size_t of) { done = of == plans.size() ? n : 0; });
+  write_gguf(folder / "a.gguf", values, plans, false,
+             [&](std::size_t n, std::size_t of) { done = of == plans.size() ? n : 0; });
   EXPECT_EQ(done, plans.size());
   const GgufFile f = GgufFile::open(folder / "a.gguf");
   ASSERT_EQ(f.metadata().size(), values.size());
@@ -173,9 +180,11 @@ TEST(Gguf, WritesWhatItReads) {
     const TensorView& t = f.tensors.all()[i];
     EXPECT_EQ(t.dtype(), plans[i].dtype);
     EXPECT_TRUE(std::equal(t.shape().begin(), t.shape().end(), plans[i].shape.begin(), plans[i].shape.end()));
-    EXPECT_TRUE(std::equal(t.bytes().begin(), t.bytes().end(), contents[i].begin(), contents[i].end())) << name_of(t.dtype());
+    EXPECT_TRUE(std::equal(t.bytes().begin(), t.bytes().end(), contents[i].begin(), contents[i].end()))
+        << name_of(t.dtype());
   }
-  EXPECT_TRUE(holds(error_of([&] { write_gguf(folder / "a.gguf", values, plans, false); }), "exists already"));
+  EXPECT_TRUE(
+      holds(error_of([&] { write_gguf(folder / "a.gguf", values, plans, false); }), "exists already"));
   write_gguf(folder / "a.gguf", {}, {}, true);
   EXPECT_EQ(GgufFile::open(folder / "a.gguf").tensors.all().size(), 0u);
 }
@@ -186,7 +195,8 @@ TEST(Gguf, RefusesToWriteWhatItWouldNotRead) {
     return error_of([&] { write_gguf(folder / "a.gguf", m, t, true); });
   };
   auto plan = [](std::string name, DType t, std::vector<Dim> shape, std::size_t bytes) {
-    return GgufTensorPlan{std::move(name), t, std::move(shape), [bytes](FileWriter& out) { out.write(std::string(bytes, 'x')); }};
+    return GgufTensorPlan{std::move(name), t, std::move(shape),
+                          [bytes](FileWriter& out) { out.write(std::string(bytes, 'x')); }};
   };
   EXPECT_TRUE(holds(written({{"a", GgufValue::u32(1)}, {"a", GgufValue::u32(1)}}, {}), "stands twice"));
   EXPECT_TRUE(holds(written({{"\xff", GgufValue::u32(1)}}, {}), "no name"));
@@ -202,15 +212,18 @@ TEST(Gguf, RefusesToWriteWhatItWouldNotRead) {
   EXPECT_TRUE(holds(written({}, {plan("t", DType::f32, {2}, 7)}), "7 bytes were given, it takes 8"));
   EXPECT_TRUE(holds(written({}, {plan("t", DType::f32, {0}, 0)}), "size of 0"));
   EXPECT_TRUE(holds(written({}, {plan("t", DType::f32, {1, 1, 1, 1, 1}, 4)}), "dimensions"));
-  EXPECT_TRUE(holds(written({}, {plan("t", DType::f32, {1}, 4), plan("t", DType::f32, {1}, 4)}), "stands twice"));
+  EXPECT_TRUE(
+      holds(written({}, {plan("t", DType::f32, {1}, 4), plan("t", DType::f32, {1}, 4)}), "stands twice"));
   EXPECT_TRUE(holds(written({}, {plan("", DType::f32, {1}, 4)}), "name must be"));
-  EXPECT_TRUE(holds(written({}, {plan("t", DType::f32, {Dim{1} << 40, Dim{1} << 40}, 4)}), "larger than any machine"));
+  EXPECT_TRUE(holds(written({}, {plan("t", DType::f32, {Dim{1} << 40, Dim{1} << 40}, 4)}),
+                    "larger than any machine"));
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
 GgufBytes part(std::uint64_t no, std::uint64_t of, const std::string& name, std::int32_t tensors = 2) {
   GgufBytes g;
-  g.keys = {key("split.no", kU16, raw(static_cast<std::uint16_t>(no))), key("split.count", kU16, raw(static_cast<std::uint16_t>(of))),
+  g.keys = {key("split.no", kU16, raw(static_cast<std::uint16_t>(no))),
+            key("split.count", kU16, raw(static_cast<std::uint16_t>(of))),
             key("split.tensors.count", kI32, raw(tensors))};
   g.tensors = {tensor(name, {3}, 0, 0)};
   g.data = 12;
@@ -258,13 +271,16 @@ TEST(Gguf, TypesHaveTheirNumbers) {
     try {
       EXPECT_EQ(gguf_type_of(dtype_of_gguf(n, at, "x")), n);
     } catch (const Error& e) {
-      EXPECT_TRUE(holds(e.what(), n < 43 ? "of tensor 'x' is not supported yet; re-quantize" : "is not known")) << e.what();
+      EXPECT_TRUE(
+          holds(e.what(), n < 43 ? "of tensor 'x' is not supported yet; re-quantize" : "is not known"))
+          << e.what();
     }
   }
 }
 
 TEST(Gguf, OpensVocabularies) {
-  for (const char* name : {"vocab/ggml-vocab-llama-spm.gguf", "vocab/ggml-vocab-gpt-2.gguf", "vocab/ggml-vocab-bert-bge.gguf"}) {
+  for (const char* name :
+       {"vocab/ggml-vocab-llama-spm.gguf", "vocab/ggml-vocab-gpt-2.gguf", "vocab/ggml-vocab-bert-bge.gguf"}) {
     const auto path = data_file(name);
     if (!path) GTEST_SKIP() << no_data(name);
     const GgufFile f = GgufFile::open(path->string());

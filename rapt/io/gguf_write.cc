@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing GGUF version 3 (grammar: gguf.cc). What is written is what gguf.cc would accept: the same rules are checked before the first byte.
+// Writing GGUF version 3 (grammar: gguf.cc). What is written is what gguf.cc would accept: the same rules
+// are checked before the first byte.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -19,8 +20,12 @@ GgufValue GgufValue::f32(float x) { return {Type::f32, Type::u32, double{x}}; }
 GgufValue GgufValue::boolean(bool x) { return {Type::boolean, Type::u32, x}; }
 GgufValue GgufValue::text(std::string x) { return {Type::string, Type::u32, std::move(x)}; }
 GgufValue GgufValue::texts(Strings x) { return {Type::array, Type::string, std::move(x)}; }
-GgufValue GgufValue::i32s(const std::vector<std::int32_t>& x) { return {Type::array, Type::i32, Integers(x.begin(), x.end())}; }
-GgufValue GgufValue::f32s(const std::vector<float>& x) { return {Type::array, Type::f32, Numbers(x.begin(), x.end())}; }
+GgufValue GgufValue::i32s(const std::vector<std::int32_t>& x) {
+  return {Type::array, Type::i32, Integers(x.begin(), x.end())};
+}
+GgufValue GgufValue::f32s(const std::vector<float>& x) {
+  return {Type::array, Type::f32, Numbers(x.begin(), x.end())};
+}
 
 namespace {
 
@@ -47,13 +52,16 @@ void put_number(FileWriter& out, Type type, std::int64_t n, const std::string& k
     case Type::boolean:
       if (n != 0 && n != 1) fail("gguf: key ", key, ": ", n, " is neither true nor false");
       return out.put(static_cast<std::uint8_t>(n));
-    default: fail("gguf: key ", key, ": an integer cannot be stored as type ", static_cast<std::uint32_t>(type));
+    default:
+      fail("gguf: key ", key, ": an integer cannot be stored as type ", static_cast<std::uint32_t>(type));
   }
 }
 void put_number(FileWriter& out, Type type, double x, const std::string& key) {
   if (type == Type::f32) out.put(static_cast<float>(x));
   else if (type == Type::f64) out.put(x);
-  else fail("gguf: key ", key, ": a number with a point cannot be stored as type ", static_cast<std::uint32_t>(type));
+  else
+    fail("gguf: key ", key, ": a number with a point cannot be stored as type ",
+         static_cast<std::uint32_t>(type));
 }
 
 void put_value(FileWriter& out, const std::string& key, const GgufValue& v) {
@@ -67,13 +75,17 @@ void put_value(FileWriter& out, const std::string& key, const GgufValue& v) {
     for (const auto& x : values) put(x);
   };
   out.put(v.type);
-  if (const bool* b = std::get_if<bool>(&v.value)) must(v.type == Type::boolean), out.put(static_cast<std::uint8_t>(*b));
-  else if (const auto* n = std::get_if<std::int64_t>(&v.value)) must(v.type != Type::boolean), put_number(out, v.type, *n, key);
+  if (const bool* b = std::get_if<bool>(&v.value))
+    must(v.type == Type::boolean), out.put(static_cast<std::uint8_t>(*b));
+  else if (const auto* n = std::get_if<std::int64_t>(&v.value))
+    must(v.type != Type::boolean), put_number(out, v.type, *n, key);
   else if (const auto* x = std::get_if<double>(&v.value)) put_number(out, v.type, *x, key);
-  else if (const auto* s = std::get_if<std::string>(&v.value)) must(v.type == Type::string), put_string(out, *s);
+  else if (const auto* s = std::get_if<std::string>(&v.value))
+    must(v.type == Type::string), put_string(out, *s);
   else if (const auto* i = std::get_if<GgufValue::Integers>(&v.value))
     list(*i, [&](std::int64_t e) { put_number(out, v.element, e, key); });
-  else if (const auto* f = std::get_if<GgufValue::Numbers>(&v.value)) list(*f, [&](double e) { put_number(out, v.element, e, key); });
+  else if (const auto* f = std::get_if<GgufValue::Numbers>(&v.value))
+    list(*f, [&](double e) { put_number(out, v.element, e, key); });
   else {
     must(v.element == Type::string);
     list(std::get<GgufValue::Strings>(v.value), [&](const std::string& e) { put_string(out, e); });
@@ -105,7 +117,8 @@ void write_gguf(const std::string& path, std::span<const std::pair<std::string, 
     if (t.name.empty() || t.name.size() > kMostNameBytes || !valid_utf8(t.name))
       fail(tensor, ": the name must be UTF-8 of 1 to ", kMostNameBytes, " bytes");
     if (!names.insert(t.name).second) fail(tensor, " stands twice");
-    if (t.shape.size() > kMostDims) fail(tensor, " has ", t.shape.size(), " dimensions; GGUF holds up to ", kMostDims);
+    if (t.shape.size() > kMostDims)
+      fail(tensor, " has ", t.shape.size(), " dimensions; GGUF holds up to ", kMostDims);
     Dim elements = 1;
     for (const Dim d : t.shape) {
       if (d <= 0) fail(tensor, " has a size of ", d);
@@ -140,7 +153,8 @@ void write_gguf(const std::string& path, std::span<const std::pair<std::string, 
     const std::uint64_t start = out.position();
     tensors[i].write(out);
     if (out.position() - start != sizes[i])
-      fail("gguf: tensor ", quote_name(tensors[i].name), ": ", out.position() - start, " bytes were given, it takes ", sizes[i]);
+      fail("gguf: tensor ", quote_name(tensors[i].name), ": ", out.position() - start,
+           " bytes were given, it takes ", sizes[i]);
     out.pad_to(alignment);
     if (progress) progress(i + 1, tensors.size());
   }

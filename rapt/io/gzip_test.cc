@@ -36,7 +36,8 @@ std::string long_text() {
 }
 
 TEST(Gzip, TextComesBack) {
-  for (const std::string& text : {std::string(), std::string("one line\n"), std::string(3, '\0'), long_text()}) {
+  for (const std::string& text :
+       {std::string(), std::string("one line\n"), std::string(3, '\0'), long_text()}) {
     EXPECT_EQ(gunzip(gzip(text), kMost, "x.gz"), text);
   }
 }
@@ -49,7 +50,8 @@ TEST(Gzip, MembersFollowEachOther) {
 TEST(Gzip, NeverMoreThanAllowed) {
   const std::string text = long_text(), packed = gzip(text);
   EXPECT_EQ(gunzip(packed, text.size(), "x.gz"), text);
-  EXPECT_TRUE(holds(error_of([&] { gunzip(packed, text.size() - 1, "x.gz"); }), "x.gz: unpacks to more than"));
+  EXPECT_TRUE(
+      holds(error_of([&] { gunzip(packed, text.size() - 1, "x.gz"); }), "x.gz: unpacks to more than"));
   const std::string bomb = gzip(std::string(std::size_t{1} << 24, 'a'));
   EXPECT_LT(bomb.size(), std::size_t{1} << 16);
   EXPECT_TRUE(holds(error_of([&] { gunzip(bomb, 1 << 20, "x.gz"); }), "more than 1 MiB"));
@@ -59,8 +61,8 @@ TEST(Gzip, NeverMoreThanAllowed) {
 
 TEST(Gzip, BombsAreRefused) {
   const std::string zeros(std::size_t{17} << 20, 'a');
-  EXPECT_TRUE(
-      holds(error_of([&] { gunzip(gzip(zeros), std::uint64_t{1} << 32, "b.gz"); }), "b.gz: unpacks to more than 200 times its size"));
+  EXPECT_TRUE(holds(error_of([&] { gunzip(gzip(zeros), std::uint64_t{1} << 32, "b.gz"); }),
+                    "b.gz: unpacks to more than 200 times its size"));
   const std::string fine(std::size_t{15} << 20, 'a');
   EXPECT_EQ(gunzip(gzip(fine), std::uint64_t{1} << 32, "f.gz"), fine);
 }
@@ -71,7 +73,8 @@ TEST(Gzip, EveryCutIsAnError) {
     const std::string message = error_of([&] { gunzip(packed.substr(0, n), kMost, "cut.gz"); });
     EXPECT_TRUE(holds(message, "cut.gz: ends in the middle of the compressed text")) << n << ": " << message;
   }
-  EXPECT_TRUE(holds(error_of([] { gunzip("plain", kMost, "p.gz"); }), "p.gz: does not begin like a gzip file"));
+  EXPECT_TRUE(
+      holds(error_of([] { gunzip("plain", kMost, "p.gz"); }), "p.gz: does not begin like a gzip file"));
   EXPECT_TRUE(holds(error_of([] { gunzip("", kMost, "p.gz"); }), "does not begin like"));
 }
 

@@ -7,7 +7,8 @@
 
 namespace rapt {
 
-NpyWriter::NpyWriter(const std::string& path, const std::vector<Dim>& shape, bool force) : file_(path, force) {
+NpyWriter::NpyWriter(const std::string& path, const std::vector<Dim>& shape, bool force)
+    : file_(path, force) {
   std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (";
   for (std::size_t i = 0; i < shape.size(); ++i) {
     header += concat(i ? ", " : "", shape[i]);
@@ -34,7 +35,8 @@ void NpyWriter::commit() {
 namespace {
 
 // What stands behind a key of the header, up to `end`.
-std::string_view field(const Reader& in, std::string_view header, std::string_view key, std::string_view end) {
+std::string_view field(const Reader& in, std::string_view header, std::string_view key,
+                       std::string_view end) {
   const std::size_t at = header.find(key);
   const std::size_t from = at == std::string_view::npos ? at : header.find(':', at);
   const std::size_t to = from == std::string_view::npos ? from : header.find_first_of(end, from + 1);
@@ -48,7 +50,8 @@ std::vector<Dim> read_shape(const Reader& in, std::string_view text) {
   Dim elements = 1;
   for (std::size_t i = 0; i < text.size();) {
     if (!std::isdigit(static_cast<unsigned char>(text[i]))) {
-      if (text[i] != ' ' && text[i] != '(' && text[i] != ',') in.refuse("the array's shape has '", text[i], "' in it");
+      if (text[i] != ' ' && text[i] != '(' && text[i] != ',')
+        in.refuse("the array's shape has '", text[i], "' in it");
       ++i;
       continue;
     }
@@ -76,11 +79,14 @@ void take_values(Reader& in, std::vector<float>& values, Dim elements) {
 NpyArray parse_npy(std::span<const std::byte> bytes, const std::string& name) {
   Reader in(bytes, name);
   const auto magic = in.take(6, "the mark of a .npy file");
-  if (std::memcmp(magic.data(), "\x93NUMPY", 6) != 0) fail(name, " is no .npy file: it does not begin with \\x93NUMPY");
+  if (std::memcmp(magic.data(), "\x93NUMPY", 6) != 0)
+    fail(name, " is no .npy file: it does not begin with \\x93NUMPY");
   const auto major = in.get<std::uint8_t>("the version");
   in.get<std::uint8_t>("the version");
-  if (major < 1 || major > 3) in.refuse("version ", static_cast<int>(major), " of .npy is not known; 1 to 3 are");
-  const std::uint64_t length = major == 1 ? in.get<std::uint16_t>("the header's length") : in.get<std::uint32_t>("the header's length");
+  if (major < 1 || major > 3)
+    in.refuse("version ", static_cast<int>(major), " of .npy is not known; 1 to 3 are");
+  const std::uint64_t length = major == 1 ? in.get<std::uint16_t>("the header's length")
+                                          : in.get<std::uint32_t>("the header's length");
   const auto head = in.take(length, "the header");
   const std::string_view header(reinterpret_cast<const char*>(head.data()), head.size());
   NpyArray array;
@@ -92,7 +98,9 @@ NpyArray parse_npy(std::span<const std::byte> bytes, const std::string& name) {
   const std::string_view type = field(in, header, "'descr'", ",}");
   if (type.find("<f4") != std::string_view::npos) take_values<float>(in, array.values, elements);
   else if (type.find("<f8") != std::string_view::npos) take_values<double>(in, array.values, elements);
-  else in.refuse("the array's type is", type, "; float32 ('<f4') and float64 ('<f8') are read: save it as a.astype('<f4')");
+  else
+    in.refuse("the array's type is", type,
+              "; float32 ('<f4') and float64 ('<f8') are read: save it as a.astype('<f4')");
   return array;
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// NumPy's .npy: one array of numbers. Written as version 1.0, f32, C order; read as f32 or f64 of any version.
+// NumPy's .npy: one array of numbers. Written as version 1.0, f32, C order; read as f32 or f64 of any
+// version.
 //
-//   file   = "\x93NUMPY" major minor length header values       length: u16 in version 1, u32 after it; header padded to 64 bytes
+//   file   = "\x93NUMPY" major minor length header values       length: u16 in version 1, u32 after it;
+//                                                               header padded to 64 bytes
 //   header = {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
 #pragma once
 #include <span>

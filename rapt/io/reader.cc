@@ -80,8 +80,9 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     delete fd;
   });
   if (!S_ISREG(is.st_mode)) fail(path, ": is a pipe or a device; a plain file is wanted");
-  identity_ = {static_cast<std::uint64_t>(is.st_dev), static_cast<std::uint64_t>(is.st_ino), static_cast<std::uint64_t>(is.st_size),
-               static_cast<std::int64_t>(is.st_mtim.tv_sec), static_cast<std::int64_t>(is.st_mtim.tv_nsec)};
+  identity_ = {static_cast<std::uint64_t>(is.st_dev), static_cast<std::uint64_t>(is.st_ino),
+               static_cast<std::uint64_t>(is.st_size), static_cast<std::int64_t>(is.st_mtim.tv_sec),
+               static_cast<std::int64_t>(is.st_mtim.tv_nsec)};
   const auto size = static_cast<std::size_t>(is.st_size);
   if (size == 0) return;  // nothing to map
   void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
@@ -93,9 +94,11 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
 void MappedFile::check_unchanged() const {
   struct stat is;
   if (::stat(path_.c_str(), &is) != 0) fail(path_, ": vanished while it was read");
-  const Identity now{static_cast<std::uint64_t>(is.st_dev), static_cast<std::uint64_t>(is.st_ino), static_cast<std::uint64_t>(is.st_size),
-                     static_cast<std::int64_t>(is.st_mtim.tv_sec), static_cast<std::int64_t>(is.st_mtim.tv_nsec)};
-  if (!(now == identity_)) fail(path_, ": changed while it was read; wait until whoever writes it has finished, then try again");
+  const Identity now{static_cast<std::uint64_t>(is.st_dev), static_cast<std::uint64_t>(is.st_ino),
+                     static_cast<std::uint64_t>(is.st_size), static_cast<std::int64_t>(is.st_mtim.tv_sec),
+                     static_cast<std::int64_t>(is.st_mtim.tv_nsec)};
+  if (!(now == identity_))
+    fail(path_, ": changed while it was read; wait until whoever writes it has finished, then try again");
 }
 
 void MappedFile::copy(std::uint64_t offset, std::span<std::byte> out) const {
@@ -106,7 +109,8 @@ void MappedFile::copy(std::uint64_t offset, std::span<std::byte> out) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(path_, ": cannot be read: ", std::strerror(errno));
     if (n == 0)
-      fail(path_, ": was cut before byte ", offset, " while it was read; wait until whoever writes it has finished, then try again");
+      fail(path_, ": was cut before byte ", offset,
+           " while it was read; wait until whoever writes it has finished, then try again");
     offset += static_cast<std::uint64_t>(n);
     out = out.subspan(static_cast<std::size_t>(n));
   }
@@ -126,7 +130,8 @@ std::span<const std::byte> Reader::look(std::uint64_t n) {
 }
 
 std::span<const std::byte> Reader::skip(std::uint64_t n, std::string_view what) {
-  if (n > rest_.size()) refuse(what, " wants ", n, " bytes, ", rest_.size(), " are left (is the download complete?)");
+  if (n > rest_.size())
+    refuse(what, " wants ", n, " bytes, ", rest_.size(), " are left (is the download complete?)");
   const auto taken = rest_.first(static_cast<std::size_t>(n));
   rest_ = rest_.subspan(static_cast<std::size_t>(n));
   return taken;
@@ -193,9 +198,11 @@ void check_link(const std::string& folder, const std::string& path) {
   std::error_code error;
   if (!fs::is_symlink(path, error)) return;
   const fs::path root = fs::canonical(folder, error), target = fs::weakly_canonical(path, error);
-  const bool inside = std::mismatch(root.begin(), root.end(), target.begin(), target.end()).first == root.end();
+  const bool inside =
+      std::mismatch(root.begin(), root.end(), target.begin(), target.end()).first == root.end();
   const fs::path blobs = target.parent_path();
-  const bool cached = blobs.filename() == "blobs" && blobs.parent_path().filename().string().starts_with("models--");
+  const bool cached =
+      blobs.filename() == "blobs" && blobs.parent_path().filename().string().starts_with("models--");
   if (error || (!inside && !cached))
     fail(path, ": is a link that leads out of the model's folder, to ", quote_name(target.string()),
          "; put the file itself there, or open the folder that it lies in");
@@ -206,7 +213,8 @@ void check_links(const std::string& folder) {
   std::error_code error;
   for (const std::filesystem::path& p : paths_in(folder, error)) {
     const std::string name = p.filename().string();
-    if (std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); }))
+    if (std::any_of(std::begin(kEnds), std::end(kEnds),
+                    [&](std::string_view end) { return name.ends_with(end); }))
       check_link(folder, p.string());
   }
 }
@@ -228,7 +236,11 @@ bool valid_utf8(std::string_view text) {
       if ((c & 0xC0) != 0x80) return false;
       code = code << 6 | (c & 0x3Fu);
     }
-    if (code < (size == 4 ? 0x10000u : size == 3 ? 0x800u : 0x80u) || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return false;
+    if (code < (size == 4   ? 0x10000u
+                : size == 3 ? 0x800u
+                            : 0x80u) ||
+        code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+      return false;
     i += size;
   }
   return true;
@@ -238,7 +250,8 @@ std::string quote_name(std::string_view name) {
   constexpr std::size_t kMost = 120;
   const bool cut = name.size() > kMost, plain = valid_utf8(name);
   std::size_t end = cut ? kMost : name.size();
-  while (plain && cut && end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;  // not inside a character
+  // Not inside a character.
+  while (plain && cut && end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
   std::string out = "'";
   for (const char c : name.substr(0, end)) {
     const auto byte = static_cast<unsigned char>(c);
@@ -251,16 +264,22 @@ std::string quote_name(std::string_view name) {
 
 std::string foreign_format(std::span<const std::byte> start) {
   const std::string_view s(reinterpret_cast<const char*>(start.data()), start.size());
-  // 0x80 0x02 … 0x05 are also how the length of a safetensors header begins (640, 896, …); after it stands its '{'.
-  auto pickle = [&] { return s.size() >= 2 && s[0] == '\x80' && s[1] >= 2 && s[1] <= 5 && !(s.size() >= 9 && s[8] == '{'); };
+  // 0x80 0x02 … 0x05 are also how the length of a safetensors header begins (640, 896, …); after it stands
+  // its '{'.
+  auto pickle = [&] {
+    return s.size() >= 2 && s[0] == '\x80' && s[1] >= 2 && s[1] <= 5 && !(s.size() >= 9 && s[8] == '{');
+  };
   if (s.starts_with("PK\x03\x04") || pickle())
-    return "a pickle or PyTorch file, which can run any program when it is read and is therefore never opened; convert it to safetensors";
+    return "a pickle or PyTorch file, which can run any program when it is read and is therefore never "
+           "opened; convert it to safetensors";
   if (s.starts_with("GGUF")) return "a GGUF file; give it a name that ends in .gguf";
   if (s.starts_with("FUGG")) return "a GGUF file with its bytes in the wrong order";
-  if (s.starts_with("lmgg") || s.starts_with("fmgg") || s.starts_with("tjgg") || s.starts_with("ggml") || s.starts_with("ggjt"))
+  if (s.starts_with("lmgg") || s.starts_with("fmgg") || s.starts_with("tjgg") || s.starts_with("ggml") ||
+      s.starts_with("ggjt"))
     return "a GGML file from before GGUF (2023); convert the model again with a current converter";
   if (s.starts_with("\x89HDF")) return "an HDF5 file (Keras); convert it to safetensors";
-  if (s.starts_with("version https://git-lfs")) return "a Git LFS pointer and not the file itself; fetch it with git lfs pull";
+  if (s.starts_with("version https://git-lfs"))
+    return "a Git LFS pointer and not the file itself; fetch it with git lfs pull";
   if (s.starts_with("<!DOCTYPE") || s.starts_with("<!doctype") || s.starts_with("<html"))
     return "a web page and not the file itself; download it again";
   if (s.size() >= 9 && s[8] == '{' && s[5] == 0 && s[6] == 0 && s[7] == 0)
@@ -269,9 +288,11 @@ std::string foreign_format(std::span<const std::byte> start) {
 }
 
 bool left_behind(const std::string& path, long process) {
-  if (process <= 0 || process == ::getpid() || ::kill(static_cast<pid_t>(process), 0) == 0 || errno != ESRCH) return false;
+  if (process <= 0 || process == ::getpid() || ::kill(static_cast<pid_t>(process), 0) == 0 || errno != ESRCH)
+    return false;
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
-  return file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;  // another machine or container has other numbers
+  // Another machine or container has other numbers.
+  return file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
 void clear_leftovers(const std::string& folder) {
@@ -289,10 +310,11 @@ void clear_leftovers(const std::string& folder) {
       const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), n);
       return bad == std::errc{} && end == text.data() + text.size();
     };
-    if (dash == name.npos || dot == name.npos || dot < 2 || !digits(name.substr(dot + 1, dash - dot - 1), process) ||
-        !digits(name.substr(dash + 1), number))
+    if (dash == name.npos || dot == name.npos || dot < 2 ||
+        !digits(name.substr(dot + 1, dash - dot - 1), process) || !digits(name.substr(dash + 1), number))
       continue;
-    if (std::filesystem::is_regular_file(path, error) && left_behind(path.native(), process)) gone.push_back(path.native());
+    if (std::filesystem::is_regular_file(path, error) && left_behind(path.native(), process))
+      gone.push_back(path.native());
   }
   for (const std::string& path : gone) ::unlink(path.c_str());
 }
@@ -385,8 +407,8 @@ void FileWriter::pad_to(std::uint64_t alignment) {
 
 std::uint64_t FileWriter::position() const { return state_->position; }
 
-// fsync before rename: otherwise a power cut can leave the new name with no content. A failed fsync is not tried again: the pages may
-// be marked clean though they were never written.
+// fsync before rename: otherwise a power cut can leave the new name with no content. A failed fsync is not
+// tried again: the pages may be marked clean though they were never written.
 void FileWriter::commit() {
   State& s = *state_;
   if (s.committed) fail(s.path, ": was committed before");
@@ -400,7 +422,8 @@ void FileWriter::commit() {
   if (closed != 0 && errno != EINTR) s.failed("close", errno);  // EINTR: it is closed
   if (s.force) {
     if (::rename(s.temporary.c_str(), s.path.c_str()) != 0) s.failed("rename", errno);
-  } else if (::link(s.temporary.c_str(), s.path.c_str()) == 0) {  // link refuses a name that appeared meanwhile, rename would replace it
+  } else if (::link(s.temporary.c_str(), s.path.c_str()) == 0) {
+    // link refuses a name that appeared meanwhile, rename would replace it
     ::unlink(s.temporary.c_str());
   } else if (errno == EEXIST) {
     fail(s.path, ": appeared while it was being written; --force overwrites it");

@@ -40,11 +40,13 @@ TEST(Reader, TakesWhatIsThereAndNoMore) {
   EXPECT_EQ(in.get<std::uint32_t>("x"), 0x04030201u);
   EXPECT_EQ(in.get<float>("x"), 1.0f);
   EXPECT_TRUE(in.get<bool>("x"));
-  EXPECT_EQ(error_of([&] { in.get<bool>("flag"); }), "file: byte 10: flag is neither true (1) nor false (0) but 2");
+  EXPECT_EQ(error_of([&] { in.get<bool>("flag"); }),
+            "file: byte 10: flag is neither true (1) nor false (0) but 2");
   EXPECT_EQ(in.text(3, "x"), "aé");
   EXPECT_EQ(in.left(), 1u);
   EXPECT_EQ(error_of([&] { in.text(1, "a name"); }), "file: byte 13: a name is not UTF-8: '\\xff'");
-  EXPECT_EQ(error_of([&] { in.take(2, "the rest"); }), "file: byte 13: the rest wants 2 bytes, 1 are left (is the download complete?)");
+  EXPECT_EQ(error_of([&] { in.take(2, "the rest"); }),
+            "file: byte 13: the rest wants 2 bytes, 1 are left (is the download complete?)");
   EXPECT_THROW(in.take(UINT64_MAX, "x"), Error);
 }
 
@@ -52,7 +54,8 @@ TEST(Reader, CountsItemsBeforeTheyAreRead) {
   const std::byte bytes[10] = {};
   const Reader in(bytes, "file");
   in.expect_items(5, 2, "pairs");
-  EXPECT_NE(error_of([&] { in.expect_items(6, 2, "pairs"); }).find("6 pairs are announced"), std::string::npos);
+  EXPECT_NE(error_of([&] { in.expect_items(6, 2, "pairs"); }).find("6 pairs are announced"),
+            std::string::npos);
   EXPECT_THROW(in.expect_items(UINT64_MAX, 1, "x"), Error);
   EXPECT_THROW(in.expect_items(1ull << 63, 2, "x"), Error);  // the product would wrap to 0
 }
@@ -62,8 +65,9 @@ TEST(Reader, Utf8IsStrict) {
     EXPECT_TRUE(valid_utf8(good)) << good;
   EXPECT_TRUE(valid_utf8(std::string_view("\0", 1)));
   for (const char* bad :
-       {"\x80", "\xC3", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xED\xBF\xBF", "\xF0\x80\x80\x80",
-        "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "a\xE2\x82", "\xE2\x28\xA1", "\xF0\x9F\x98"})
+       {"\x80", "\xC3", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xED\xA0\x80",
+        "\xED\xBF\xBF", "\xF0\x80\x80\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80",
+        "\xFF", "a\xE2\x82", "\xE2\x28\xA1", "\xF0\x9F\x98"})
     EXPECT_FALSE(valid_utf8(bad)) << bad;
 }
 
@@ -127,7 +131,8 @@ TEST(ReadTextFile, WholeButBounded) {
   EXPECT_EQ(read_text_file(folder / "a").size(), 100000u);
   EXPECT_NE(error_of([&] { read_text_file(folder / "a", 99999); }).find("100000 bytes"), std::string::npos);
   EXPECT_EQ(read_text_file(folder / "a", 100000).size(), 100000u);
-  EXPECT_NE(error_of([&] { read_text_file("/dev/zero", 1000); }).find("more than 1000 bytes"), std::string::npos);
+  EXPECT_NE(error_of([&] { read_text_file("/dev/zero", 1000); }).find("more than 1000 bytes"),
+            std::string::npos);
   EXPECT_NE(error_of([&] { read_text_file(folder.path()); }).find("is a folder"), std::string::npos);
 }
 
@@ -209,12 +214,15 @@ TEST(ReaderTest, FilesAreRead) {
   EXPECT_EQ(in.position(), 170004u);
   Reader copy = in;
   EXPECT_EQ(copy.text(4, "four"), text.substr(170004, 4));
-  EXPECT_NE(error_of([&] { copy.take(40000, "too many"); }).find("byte 170008: too many wants 40000 bytes, 29992 are left"),
+  EXPECT_NE(error_of([&] {
+              copy.take(40000, "too many");
+            }).find("byte 170008: too many wants 40000 bytes, 29992 are left"),
             std::string::npos);
   fs::resize_file(folder / "a", 5000);
   EXPECT_NE(error_of([&] { in.take(29996, "the rest"); }).find("was cut before byte"), std::string::npos);
   Reader again(file);
-  EXPECT_NE(error_of([&] { again.take(10000, "the start"); }).find("was cut before byte 5000"), std::string::npos);
+  EXPECT_NE(error_of([&] { again.take(10000, "the start"); }).find("was cut before byte 5000"),
+            std::string::npos);
 }
 
 TEST(ReaderTest, MemoryForAHeaderIsBounded) {
@@ -222,7 +230,9 @@ TEST(ReaderTest, MemoryForAHeaderIsBounded) {
   Reader in(std::as_bytes(std::span(bytes.data(), bytes.size())), "h");
   in.take(1 << 10, "some");
   in.spend((16 << 20) + (4 << 10));
-  EXPECT_NE(error_of([&] { in.spend(1); }).find("h: byte 1024: what the header announces takes more than 16781312 bytes"),
+  EXPECT_NE(error_of([&] {
+              in.spend(1);
+            }).find("h: byte 1024: what the header announces takes more than 16781312 bytes"),
             std::string::npos);
   in.spend(4000, 1000);
   EXPECT_THROW(in.spend(1000, 1000), Error);
@@ -239,15 +249,19 @@ TEST(ReaderTest, LinksStayInTheFolder) {
   put(folder / "secret.json", "{}");
   put((model / "inside" / "a.json").string(), "{}");
   fs::create_symlink("inside/a.json", model / "config.json");
-  fs::create_symlink(cache / "blobs" / "12ab", model / "tokenizer.json");  // a local folder of links into the cache
+  // A local folder of links into the cache.
+  fs::create_symlink(cache / "blobs" / "12ab", model / "tokenizer.json");
   fs::create_symlink("../../blobs/12ab", cache / "snapshots" / "1" / "config.json");
   fs::create_symlink("../secret.json", model / "README.md");  // nobody reads it
   check_links(model.string());
   check_links((cache / "snapshots" / "1").string());
-  for (const char* name : {"vocab.txt", "tokenizer.model", "model.safetensors", "source.spm", "chat_template.jinja", "config2.json"}) {
+  for (const char* name : {"vocab.txt", "tokenizer.model", "model.safetensors", "source.spm",
+                           "chat_template.jinja", "config2.json"}) {
     fs::create_symlink("../secret.json", model / name);
     const std::string said = error_of([&] { check_links(model.string()); });
-    EXPECT_NE(said.find(std::string(name) + ": is a link that leads out of the model's folder"), std::string::npos) << said;
+    EXPECT_NE(said.find(std::string(name) + ": is a link that leads out of the model's folder"),
+              std::string::npos)
+        << said;
     fs::remove(model / name);
   }
 }
@@ -261,9 +275,12 @@ TEST(FileWriterTest, LeftoversOfTheDeadAreCleared) {
   if (dead == 0) ::_exit(0);
   ASSERT_GT(dead, 0);
   ASSERT_EQ(::waitpid(dead, nullptr, 0), dead);
-  const auto name = [&](long process, const char* end) { return (inside / concat(".metrics.jsonl.", process, "-0", end)).string(); };
+  const auto name = [&](long process, const char* end) {
+    return (inside / concat(".metrics.jsonl.", process, "-0", end)).string();
+  };
   const std::string gone = name(dead, ".tmp");
-  for (const std::string& path : {gone, name(dead, ".txt"), name(::getpid(), ".tmp"), name(1, ".tmp"), (inside / ".x.y-0.tmp").string()})
+  for (const std::string& path : {gone, name(dead, ".txt"), name(::getpid(), ".tmp"), name(1, ".tmp"),
+                                  (inside / ".x.y-0.tmp").string()})
     std::ofstream(path) << "x";
   put((inside / "a").string(), "new");
   EXPECT_FALSE(fs::exists(gone));

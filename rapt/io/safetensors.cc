@@ -4,10 +4,12 @@
 //   file   = u64 length, header (`length` bytes of JSON, spaces after it allowed), data
 //   header = "{" entry ("," entry)* "}"                 begins with "{" at once; names are unique
 //   entry  = "__metadata__" ":" { string ":" string } | name ":" tensor
-//   tensor = { "dtype": string, "shape": [ natural* ], "data_offsets": [ begin, end ] }      these three keys, in any order
+//   tensor = { "dtype": string, "shape": [ natural* ], "data_offsets": [ begin, end ] }
+//            these three keys, in any order
 //   data   = tensors from 0 to the end of the file, without gaps and without overlap
 //
-// The header is read as a stream and not as a tree of values, so a file of n bytes never takes more than a few n of memory.
+// The header is read as a stream and not as a tree of values, so a file of n bytes never takes more than a
+// few n of memory.
 #include "rapt/io/safetensors.h"
 
 #include <algorithm>
@@ -26,10 +28,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMostHeader = std::uint64_t{64} << 20, kMostTensors = std::uint64_t{1} << 20, kMostIndex = std::uint64_t{32} << 20;
+constexpr std::uint64_t kMostHeader = std::uint64_t{64} << 20, kMostTensors = std::uint64_t{1} << 20,
+                        kMostIndex = std::uint64_t{32} << 20;
 constexpr std::size_t kMostNameBytes = 1024, kMostDims = 8;
 
-// The JSON of a header, value by value. Every member function takes what it names or fails at that byte of the file.
+// The JSON of a header, value by value. Every member function takes what it names or fails at that byte of
+// the file.
 class HeaderText {
  public:
   HeaderText(std::string_view text, const std::string& name) : text_(text), name_(name) {}
@@ -69,7 +73,8 @@ class HeaderText {
   }
   std::string string(const char* what) {
     space();
-    if (at_ >= text_.size() || text_[at_] != '"') refuse("expected ", what, " in double quotes, found ", here());
+    if (at_ >= text_.size() || text_[at_] != '"')
+      refuse("expected ", what, " in double quotes, found ", here());
     std::size_t end = at_ + 1;
     bool plain = true;
     for (; end < text_.size() && text_[end] != '"'; ++end) {
@@ -95,7 +100,8 @@ class HeaderText {
     }
     if (at_ == first) refuse("expected ", what, " (a whole number, not negative), found ", here());
     if (text_[first] == '0' && at_ - first > 1) refuse(what, " begins with 0");
-    if (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == 'e' || text_[at_] == 'E')) refuse(what, " must be a whole number");
+    if (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == 'e' || text_[at_] == 'E'))
+      refuse(what, " must be a whole number");
     return n;
   }
   void end() {
@@ -105,9 +111,13 @@ class HeaderText {
 
  private:
   void space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r')) ++at_;
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r'))
+      ++at_;
   }
-  std::string here() const { return at_ < text_.size() ? quote_name(text_.substr(at_, 1)) : "the end of the header"; }
+  std::string here() const {
+    return at_ < text_.size() ? quote_name(text_.substr(at_, 1)) : "the end of the header";
+  }
 
   std::string_view text_;
   const std::string& name_;
@@ -127,8 +137,9 @@ std::optional<DType> dtype_of(std::string_view name) {
   return std::nullopt;
 }
 bool known_to_others(std::string_view name) {
-  static constexpr std::string_view kNames[] = {"U16",         "U32",         "U64",     "F8_E4M3", "F8_E5M2", "F8_E8M0",
-                                                "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2", "F4",      "C64"};
+  static constexpr std::string_view kNames[] = {"U16",     "U32",     "U64",         "F8_E4M3",
+                                                "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
+                                                "F6_E2M3", "F6_E3M2", "F4",          "C64"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -157,7 +168,8 @@ Entry read_entry(HeaderText& in, std::string name) {
       const std::string type = in.string("the dtype");
       const auto known = dtype_of(type);
       if (!known && known_to_others(type))
-        in.refuse("type ", type, " of ", tensor, " is not supported yet; convert the model to F32, F16 or BF16");
+        in.refuse("type ", type, " of ", tensor,
+                  " is not supported yet; convert the model to F32, F16 or BF16");
       if (!known) in.refuse("type ", quote_name(type), " of ", tensor, " is not known");
       e.dtype = *known;
     } else if (key == "shape") {
@@ -179,13 +191,16 @@ Entry read_entry(HeaderText& in, std::string name) {
       in.refuse(tensor, " has a key ", quote_name(key), "; known: dtype, shape, data_offsets");
     }
   });
-  if (!dtype || !shape || !offsets) in.refuse(tensor, " lacks '", !dtype ? "dtype" : !shape ? "shape" : "data_offsets", "'");
+  if (!dtype || !shape || !offsets)
+    in.refuse(tensor, " lacks '", !dtype ? "dtype" : !shape ? "shape" : "data_offsets", "'");
   return e;
 }
 
 }  // namespace
 
-SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::string name) { return parse(Reader(bytes, std::move(name))); }
+SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::string name) {
+  return parse(Reader(bytes, std::move(name)));
+}
 
 SafetensorsFile SafetensorsFile::parse(Reader in) {
   const std::string name = in.name();
@@ -193,22 +208,27 @@ SafetensorsFile SafetensorsFile::parse(Reader in) {
   {
     Reader start = in;
     const auto first = start.take(std::min<std::uint64_t>(size, 64), "the start");
-    if (const std::string other = foreign_format(first); !other.empty() && !other.starts_with("a safetensors"))
+    if (const std::string other = foreign_format(first);
+        !other.empty() && !other.starts_with("a safetensors"))
       in.refuse("no safetensors file: this is ", other);
   }
   const auto length = in.get<std::uint64_t>("the length of the header");
   if (length > kMostHeader)
-    fail(name, ": byte 0: a header of ", length, " bytes; more than ", kMostHeader, " are not read (is this a safetensors file?)");
+    fail(name, ": byte 0: a header of ", length, " bytes; more than ", kMostHeader,
+         " are not read (is this a safetensors file?)");
   if (length < 2) fail(name, ": byte 0: a header of ", length, " bytes; the shortest is {}");
   const std::string_view text = in.text(length, "the header");
   in.spend(length);  // a copy, where it comes from a file
-  if (text[0] != '{') fail(name, ": byte 8: the header begins with ", quote_name(text.substr(0, 1)), ", it must begin with '{'");
+  if (text[0] != '{')
+    fail(name, ": byte 8: the header begins with ", quote_name(text.substr(0, 1)),
+         ", it must begin with '{'");
   HeaderText header(text, name);
   SafetensorsFile file;
   std::vector<Entry> entries;
   std::set<std::string, std::less<>> names;
   header.object("around the header", [&](std::string key) {
-    if (!names.insert(key).second) header.refuse(key == "__metadata__" ? "" : "tensor ", quote_name(key), " stands twice in the header");
+    if (!names.insert(key).second)
+      header.refuse(key == "__metadata__" ? "" : "tensor ", quote_name(key), " stands twice in the header");
     // The entry while the list grows, its sizes, three nodes or places of its name.
     in.spend(3 * sizeof(Entry) + sizeof(TensorView) + 48 + 2 * (64 + string_memory(key.size())));
     if (key != "__metadata__") {
@@ -230,7 +250,8 @@ SafetensorsFile SafetensorsFile::parse(Reader in) {
   const auto data = in.skip(in.left(), "the tensors");
   std::vector<std::size_t> order(entries.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return entries[a].begin < entries[b].begin; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return entries[a].begin < entries[b].begin; });
   std::uint64_t end = 0;
   for (const std::size_t i : order) {
     const Entry& e = entries[i];
@@ -240,18 +261,25 @@ SafetensorsFile SafetensorsFile::parse(Reader in) {
     const std::uint64_t want = bytes_of(e.dtype, elements, where);
     if (e.end < e.begin) fail(where, " ends at ", e.end, " of the data, before it begins at ", e.begin);
     if (e.end - e.begin != want)
-      fail(where, " of ", elements, " ", name_of(e.dtype), " takes ", want, " bytes, data_offsets give it ", e.end - e.begin);
-    if (e.begin < end) fail(where, " overlaps the tensor before it: begins at ", e.begin, " of the data, that one ends at ", end);
+      fail(where, " of ", elements, " ", name_of(e.dtype), " takes ", want, " bytes, data_offsets give it ",
+           e.end - e.begin);
+    if (e.begin < end)
+      fail(where, " overlaps the tensor before it: begins at ", e.begin, " of the data, that one ends at ",
+           end);
     if (e.begin > end)
       fail(where, " begins at ", e.begin, " of the data, the tensor before it ends at ", end,
            ": a gap; every byte must belong to a tensor");
     if (e.end > data.size())
-      fail(where, " ends at byte ", checked_add(start, e.end, where), ", the file has ", size, " (is the download complete?)");
+      fail(where, " ends at byte ", checked_add(start, e.end, where), ", the file has ", size,
+           " (is the download complete?)");
     end = e.end;
   }
   if (end != data.size())
-    fail(name, ": byte ", start + end, ": ", data.size() - end, " bytes follow after the last tensor that belong to none");
-  for (Entry& e : entries) file.tensors.add(in, std::move(e.name), e.dtype, std::move(e.shape), data.subspan(e.begin, e.end - e.begin));
+    fail(name, ": byte ", start + end, ": ", data.size() - end,
+         " bytes follow after the last tensor that belong to none");
+  for (Entry& e : entries)
+    file.tensors.add(in, std::move(e.name), e.dtype, std::move(e.shape),
+                     data.subspan(e.begin, e.end - e.begin));
   return file;
 }
 
@@ -272,12 +300,15 @@ bool is_there(const fs::path& path) {
 
 // A plain name inside the folder, so that an index cannot make us read elsewhere.
 std::string shard_path(const fs::path& folder, const std::string& index, const std::string& shard) {
-  if (shard.empty() || shard[0] == '.' || shard.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
+  if (shard.empty() || shard[0] == '.' ||
+      shard.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
     fail(index, ": ", quote_name(shard), " is no plain name of a file in the folder");
   if (!shard.ends_with(".safetensors"))
-    fail(index, ": ", quote_name(shard), " does not end in .safetensors; other files (pickle) are not opened");
+    fail(index, ": ", quote_name(shard),
+         " does not end in .safetensors; other files (pickle) are not opened");
   const fs::path path = folder / shard;
-  if (!is_there(path)) fail(path.string(), ": is named by ", index, " and is missing (is the download complete?)");
+  if (!is_there(path))
+    fail(path.string(), ": is named by ", index, " and is missing (is the download complete?)");
   check_link(folder.string(), path.string());
   return path.string();
 }
@@ -289,8 +320,8 @@ TensorTable open_index(const fs::path& folder, const std::string& index) {
   std::map<std::string, std::set<std::string_view>> shards;
   for (const Json::Member& m : map->object()) {
     if (!m.value.is_string())
-      fail(index, ":", m.value.line, ":", m.value.column, ": the file of tensor ", quote_name(m.key), " is ", m.value.type_name(),
-           ", it must be a string");
+      fail(index, ":", m.value.line, ":", m.value.column, ": the file of tensor ", quote_name(m.key), " is ",
+           m.value.type_name(), ", it must be a string");
     shards[m.value.string()].insert(m.key);
   }
   if (shards.empty()) fail(index, ": 'weight_map' names no tensor");
@@ -299,9 +330,11 @@ TensorTable open_index(const fs::path& folder, const std::string& index) {
     const std::string path = shard_path(folder, index, shard);
     SafetensorsFile file = SafetensorsFile::open(path);
     for (const TensorView& t : file.tensors.all())
-      if (!names.contains(t.name())) fail(path, ": holds tensor ", quote_name(t.name()), ", which ", index, " does not place there");
+      if (!names.contains(t.name()))
+        fail(path, ": holds tensor ", quote_name(t.name()), ", which ", index, " does not place there");
     for (const std::string_view name : names)
-      if (!file.tensors.find(name)) fail(path, ": lacks tensor ", quote_name(name), ", which ", index, " places there");
+      if (!file.tensors.find(name))
+        fail(path, ": lacks tensor ", quote_name(name), ", which ", index, " places there");
     all.merge(std::move(file.tensors), path);
   }
   return all;
@@ -320,13 +353,15 @@ TensorTable open_safetensors_folder(const std::string& folder) {
   std::string pickle;
   for (const fs::path& p : paths_in(root, error)) {
     const std::string ending = p.extension().string();
-    if (pickle.empty() && (ending == ".bin" || ending == ".pt" || ending == ".pth" || ending == ".ckpt" || ending == ".pkl"))
+    if (pickle.empty() &&
+        (ending == ".bin" || ending == ".pt" || ending == ".pth" || ending == ".ckpt" || ending == ".pkl"))
       pickle = p.filename().string();
   }
   if (error) fail(folder, ": cannot be read as a folder: ", error.message());
   if (!pickle.empty())
     fail(folder, ": holds ", quote_name(pickle),
-         " and no safetensors file; pickle files can run any program when they are read and are never opened: ",
+         " and no safetensors file; pickle files can run any program when they are "
+         "read and are never opened: ",
          "convert the model to safetensors");
   fail(folder, ": holds neither model.safetensors nor model.safetensors.index.json");
 }

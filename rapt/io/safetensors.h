@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// safetensors: an 8-byte length, a JSON header, tensors without gaps. Read and write, one file or shards with their index.
+// safetensors: an 8-byte length, a JSON header, tensors without gaps. Read and write, one file or shards
+// with their index.
 #pragma once
 #include <functional>
 #include <span>
@@ -20,8 +21,9 @@ struct SafetensorsFile {
   static SafetensorsFile parse(Reader in);
 };
 
-// model.safetensors of a folder, or all shards that model.safetensors.index.json names (plain file names inside the folder; every
-// tensor in exactly the shard the index says). Pickle files (.bin, .pt, .pth) are refused with the reason.
+// model.safetensors of a folder, or all shards that model.safetensors.index.json names (plain file names
+// inside the folder; every tensor in exactly the shard the index says). Pickle files (.bin, .pt, .pth) are
+// refused with the reason.
 TensorTable open_safetensors_folder(const std::string& folder);
 
 struct SafetensorPlan {
@@ -39,9 +41,11 @@ struct SafetensorBytes {  // one whose bytes are at hand
 // A whole file in memory.
 std::vector<std::byte> safetensors_bytes(std::span<const SafetensorBytes> tensors,
                                          std::span<const std::pair<std::string, std::string>> metadata = {});
-// One file, or `shard_bytes` > 0: model-00001-of-0000N.safetensors and the index, beside each other in `folder`.
+// One file, or `shard_bytes` > 0: model-00001-of-0000N.safetensors and the index, beside each other in
+// `folder`.
 void write_safetensors(const std::string& path, std::span<const SafetensorPlan> tensors,
                        std::span<const std::pair<std::string, std::string>> metadata, bool force);
-void write_safetensors_folder(const std::string& folder, std::span<const SafetensorPlan> tensors, std::uint64_t shard_bytes, bool force);
+void write_safetensors_folder(const std::string& folder, std::span<const SafetensorPlan> tensors,
+                              std::uint64_t shard_bytes, bool force);
 
 }  // namespace rapt

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files built byte by byte are read as they are meant; what we write comes back. Wrong files: tests/hostile_files_test.cc.
+// Files built byte by byte are read as they are meant; what we write comes back. Wrong files:
+// tests/hostile_files_test.cc.
 #include "rapt/io/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -34,11 +35,13 @@ TEST(Safetensors, EveryType) {
   const struct {
     const char* name;
     DType dtype;
-  } kTypes[] = {{"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16}, {"F64", DType::f64}, {"I64", DType::i64},
-                {"I32", DType::i32}, {"I16", DType::i16}, {"I8", DType::i8},     {"U8", DType::i8},   {"BOOL", DType::i8}};
+  } kTypes[] = {{"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16}, {"F64", DType::f64},
+                {"I64", DType::i64}, {"I32", DType::i32}, {"I16", DType::i16},   {"I8", DType::i8},
+                {"U8", DType::i8},   {"BOOL", DType::i8}};
   for (const auto& [name, dtype] : kTypes) {
     const std::size_t size = size_of(dtype) * 3;
-    const std::string bytes = safetensors("{" + entry("x", name, "[3]", concat("[0,", size, "]")) + "}", size);
+    const std::string bytes =
+        safetensors("{" + entry("x", name, "[3]", concat("[0,", size, "]")) + "}", size);
     EXPECT_EQ(SafetensorsFile::parse(as_span(bytes), "f").tensors.find("x")->dtype(), dtype) << name;
   }
   const std::string empty = safetensors("{}");
@@ -55,7 +58,8 @@ TEST(Safetensors, HeadersOfEveryLengthAreNoPickles) {
     EXPECT_EQ(SafetensorsFile::parse(as_span(bytes), "f").tensors.all().size(), 1u) << length;
     // Written by us, with as much metadata as it takes.
     const std::string path = folder / concat(length, ".safetensors");
-    const std::vector<SafetensorPlan> plans = {{"x", DType::i8, {1}, [](FileWriter& out) { out.write("b"); }}};
+    const std::vector<SafetensorPlan> plans = {
+        {"x", DType::i8, {1}, [](FileWriter& out) { out.write("b"); }}};
     std::uint64_t written = 0;
     for (std::size_t pad = 1; written != length; pad += length - written) {
       const std::vector<std::pair<std::string, std::string>> metadata = {{"note", std::string(pad, 'n')}};
@@ -74,10 +78,11 @@ SafetensorPlan plan(std::string name, DType t, std::vector<Dim> shape, std::stri
 TEST(Safetensors, WritesWhatItReads) {
   const TempFolder folder;
   const std::string path = folder / "a.safetensors";
-  const std::vector<SafetensorPlan> plans = {plan("a \"quoted\"\n", DType::f32, {2, 2}, std::string(16, 'a')),
-                                             plan("é", DType::i8, {}, "b"),
-                                             plan("c", DType::f16, {1, 2, 3, 1, 1, 1, 1, 1}, std::string(12, 'c'))};
-  const std::vector<std::pair<std::string, std::string>> metadata = {{"format", "pt"}, {"note", "line\n\"two\""}};
+  const std::vector<SafetensorPlan> plans = {
+      plan("a \"quoted\"\n", DType::f32, {2, 2}, std::string(16, 'a')), plan("é", DType::i8, {}, "b"),
+      plan("c", DType::f16, {1, 2, 3, 1, 1, 1, 1, 1}, std::string(12, 'c'))};
+  const std::vector<std::pair<std::string, std::string>> metadata = {{"format", "pt"},
+                                                                     {"note", "line\n\"two\""}};
   write_safetensors(path, plans, metadata, false);
   const SafetensorsFile f = SafetensorsFile::open(path);
   EXPECT_EQ(f.metadata, metadata);
@@ -90,7 +95,9 @@ TEST(Safetensors, WritesWhatItReads) {
     EXPECT_EQ(static_cast<char>(t.bytes()[0]), static_cast<char>('a' + i));
   }
   EXPECT_TRUE(holds(error_of([&] { write_safetensors(path, plans, metadata, false); }), "exists already"));
-  auto refused = [&](const SafetensorPlan& p) { return error_of([&] { write_safetensors(path, std::span(&p, 1), {}, true); }); };
+  auto refused = [&](const SafetensorPlan& p) {
+    return error_of([&] { write_safetensors(path, std::span(&p, 1), {}, true); });
+  };
   EXPECT_TRUE(holds(refused(plan("q", DType::q4_0, {32}, std::string(18, 'x'))), "has no type for q4_0"));
   EXPECT_TRUE(holds(refused(plan("q", DType::f32, {3}, "short")), "5 bytes were given, it takes 12"));
   EXPECT_TRUE(holds(refused(plan("__metadata__", DType::i8, {1}, "x")), "not __metadata__"));
@@ -105,7 +112,8 @@ TEST(Safetensors, WritesWhatItReads) {
 TEST(Safetensors, FoldersWithShards) {
   const TempFolder folder;
   std::vector<SafetensorPlan> plans;
-  for (int i = 0; i < 10; ++i) plans.push_back(plan(concat("t", i), DType::f32, {4, 2}, std::string(32, static_cast<char>('0' + i))));
+  for (int i = 0; i < 10; ++i)
+    plans.push_back(plan(concat("t", i), DType::f32, {4, 2}, std::string(32, static_cast<char>('0' + i))));
   const std::string where = folder / "model";
   write_safetensors_folder(where, plans, 100, false);  // three tensors in each
   EXPECT_TRUE(fs::exists(where + "/model-00004-of-00004.safetensors"));
@@ -117,7 +125,8 @@ TEST(Safetensors, FoldersWithShards) {
   write_safetensors_folder(where, plans, 0, true);  // one file replaces the shards
   EXPECT_FALSE(fs::exists(where + "/model.safetensors.index.json"));
   EXPECT_EQ(open_safetensors_folder(where).all().size(), 10u);
-  write_safetensors_folder(where, plans, 1, true);  // and back: a tensor larger than a shard has one of its own
+  // And back: a tensor larger than a shard has one of its own.
+  write_safetensors_folder(where, plans, 1, true);
   EXPECT_FALSE(fs::exists(where + "/model.safetensors"));
   EXPECT_TRUE(fs::exists(where + "/model-00010-of-00010.safetensors"));
   EXPECT_EQ(open_safetensors_folder(where).all().size(), 10u);
@@ -141,15 +150,24 @@ TEST(Safetensors, FoldersThatAreWrong) {
   };
   EXPECT_TRUE(holds(opened(), "neither model.safetensors nor"));
   put_file(folder / "pytorch_model.bin", "PK\x03\x04");
-  EXPECT_TRUE(holds(opened(), "'pytorch_model.bin' and no safetensors file; pickle files can run any program")) << opened();
-  EXPECT_TRUE(holds(error_of([&] { open_safetensors_folder(folder / "none"); }), "cannot be read as a folder"));
-  put_file(folder / "s.safetensors", safetensors("{" + entry("a", "I8", "[1]", "[0,1]") + "," + entry("b", "I8", "[1]", "[1,2]") + "}", 2));
+  EXPECT_TRUE(
+      holds(opened(), "'pytorch_model.bin' and no safetensors file; pickle files can run any program"))
+      << opened();
+  EXPECT_TRUE(
+      holds(error_of([&] { open_safetensors_folder(folder / "none"); }), "cannot be read as a folder"));
+  put_file(
+      folder / "s.safetensors",
+      safetensors("{" + entry("a", "I8", "[1]", "[0,1]") + "," + entry("b", "I8", "[1]", "[1,2]") + "}", 2));
   EXPECT_EQ(with_index(R"({"weight_map":{"a":"s.safetensors","b":"s.safetensors"}})"), "");
   EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"s.safetensors"}})"), "holds tensor 'b'"));
-  EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"s.safetensors","b":"s.safetensors","c":"s.safetensors"}})"), "lacks tensor 'c'"));
+  EXPECT_TRUE(
+      holds(with_index(R"({"weight_map":{"a":"s.safetensors","b":"s.safetensors","c":"s.safetensors"}})"),
+            "lacks tensor 'c'"));
   put_file(folder / "r.safetensors", safetensors("{" + entry("b", "I8", "[1]", "[0,1]") + "}", 1));
-  EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"s.safetensors","b":"r.safetensors"}})"), "holds tensor 'b'"));
-  EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"t.safetensors"}})"), "is missing (is the download complete?)"));
+  EXPECT_TRUE(
+      holds(with_index(R"({"weight_map":{"a":"s.safetensors","b":"r.safetensors"}})"), "holds tensor 'b'"));
+  EXPECT_TRUE(
+      holds(with_index(R"({"weight_map":{"a":"t.safetensors"}})"), "is missing (is the download complete?)"));
   EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":1}})"), "is a number, it must be a string"));
   EXPECT_TRUE(holds(with_index(R"({"weight_map":{}})"), "names no tensor"));
   EXPECT_TRUE(holds(with_index(R"({"weight_map":[]})"), "lacks the object"));
@@ -157,10 +175,11 @@ TEST(Safetensors, FoldersThatAreWrong) {
   EXPECT_TRUE(holds(with_index(R"([1])"), "lacks the object"));
   EXPECT_TRUE(holds(with_index(R"({"weight_map":)"), "expected a value"));
   EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"s.safetensors","a":"s.safetensors"}})"), "twice"));
-  for (const char* bad : {"../s.safetensors", "/etc/x.safetensors", "a/../s.safetensors", ".s.safetensors", "", "..", "a\\\\b.safetensors",
-                          "s.safetensors\\u0000.safetensors"})
+  for (const char* bad : {"../s.safetensors", "/etc/x.safetensors", "a/../s.safetensors", ".s.safetensors",
+                          "", "..", "a\\\\b.safetensors", "s.safetensors\\u0000.safetensors"})
     EXPECT_TRUE(holds(with_index(concat(R"({"weight_map":{"a":")", bad, R"("}})")), "no plain name")) << bad;
-  EXPECT_TRUE(holds(with_index(R"({"weight_map":{"a":"pytorch_model.bin"}})"), "does not end in .safetensors"));
+  EXPECT_TRUE(
+      holds(with_index(R"({"weight_map":{"a":"pytorch_model.bin"}})"), "does not end in .safetensors"));
 
   // A link may lead to the blobs of a download cache, not anywhere else.
   const fs::path cache = fs::path(folder.path()) / "models--x", snapshot = cache / "snapshots" / "1";
@@ -168,11 +187,13 @@ TEST(Safetensors, FoldersThatAreWrong) {
   fs::create_directories(cache / "blobs");
   fs::copy_file(folder / "s.safetensors", cache / "blobs" / "0123");
   fs::create_symlink("../../blobs/0123", snapshot / "s.safetensors");
-  put_file((snapshot / "model.safetensors.index.json").string(), R"({"weight_map":{"a":"s.safetensors","b":"s.safetensors"}})");
+  put_file((snapshot / "model.safetensors.index.json").string(),
+           R"({"weight_map":{"a":"s.safetensors","b":"s.safetensors"}})");
   EXPECT_EQ(open_safetensors_folder(snapshot.string()).all().size(), 2u);
   fs::remove(snapshot / "s.safetensors");
   fs::create_symlink("../../../s.safetensors", snapshot / "s.safetensors");
-  EXPECT_TRUE(holds(error_of([&] { open_safetensors_folder(snapshot.string()); }), "leads out of the model's folder"));
+  EXPECT_TRUE(holds(error_of([&] { open_safetensors_folder(snapshot.string()); }),
+                    "leads out of the model's folder"));
 }
 
 }  // namespace

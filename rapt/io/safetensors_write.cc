@@ -35,7 +35,8 @@ std::uint64_t check_plan(const SafetensorPlan& t) {
   const std::string tensor = "safetensors: tensor " + quote_name(t.name);
   if (t.name.empty() || t.name.size() > kMostNameBytes || !valid_utf8(t.name) || t.name == "__metadata__")
     fail(tensor, ": the name must be UTF-8 of 1 to ", kMostNameBytes, " bytes and not __metadata__");
-  if (t.shape.size() > kMostDims) fail(tensor, " has ", t.shape.size(), " dimensions; up to ", kMostDims, " are written");
+  if (t.shape.size() > kMostDims)
+    fail(tensor, " has ", t.shape.size(), " dimensions; up to ", kMostDims, " are written");
   name_in_header(t.dtype);
   Dim elements = 1;
   for (const Dim d : t.shape) {
@@ -63,7 +64,8 @@ std::string header_of(std::span<const SafetensorPlan> tensors, std::span<const s
     std::set<std::string_view> keys;
     header += "\"__metadata__\":{";
     for (const auto& [key, value] : metadata) {
-      if (!valid_utf8(key) || !valid_utf8(value)) fail("safetensors: metadata ", quote_name(key), " is not UTF-8");
+      if (!valid_utf8(key) || !valid_utf8(value))
+        fail("safetensors: metadata ", quote_name(key), " is not UTF-8");
       if (!keys.insert(key).second) fail("safetensors: metadata ", quote_name(key), " stands twice");
       header += (keys.size() > 1 ? "," : "") + json_quote(key) + ":" + json_quote(value);
     }
@@ -87,14 +89,16 @@ std::string header_of(std::span<const SafetensorPlan> tensors, std::span<const s
   return out + header;
 }
 
-void write_file(FileWriter& out, std::span<const SafetensorPlan> tensors, std::span<const std::uint64_t> sizes,
+void write_file(FileWriter& out, std::span<const SafetensorPlan> tensors,
+                std::span<const std::uint64_t> sizes,
                 std::span<const std::pair<std::string, std::string>> metadata) {
   out.write(header_of(tensors, sizes, metadata));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::uint64_t start = out.position();
     tensors[i].write(out);
     if (out.position() - start != sizes[i])
-      fail("safetensors: tensor ", quote_name(tensors[i].name), ": ", out.position() - start, " bytes were given, it takes ", sizes[i]);
+      fail("safetensors: tensor ", quote_name(tensors[i].name), ": ", out.position() - start,
+           " bytes were given, it takes ", sizes[i]);
   }
 }
 
@@ -123,32 +127,39 @@ std::vector<std::byte> safetensors_bytes(std::span<const SafetensorBytes> tensor
   for (const std::uint64_t n : sizes) total = checked_add(total, n, "safetensors: the file");
   std::vector<std::byte> out;
   out.reserve(total);
-  const auto append = [&](std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); };
+  const auto append = [&](std::span<const std::byte> bytes) {
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  };
   append(std::as_bytes(std::span(header)));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].bytes.size() != sizes[i])
-      fail("safetensors: tensor ", quote_name(tensors[i].name), ": ", tensors[i].bytes.size(), " bytes were given, it takes ", sizes[i]);
+      fail("safetensors: tensor ", quote_name(tensors[i].name), ": ", tensors[i].bytes.size(),
+           " bytes were given, it takes ", sizes[i]);
     append(tensors[i].bytes);
   }
   return out;
 }
 
-void write_safetensors_folder(const std::string& folder, std::span<const SafetensorPlan> tensors, std::uint64_t shard_bytes, bool force) {
+void write_safetensors_folder(const std::string& folder, std::span<const SafetensorPlan> tensors,
+                              std::uint64_t shard_bytes, bool force) {
   constexpr std::size_t kMostShards = 512;  // each holds a file open until all are written
   const auto sizes = check_plans(tensors);
   const fs::path root(folder);
   std::error_code error;
   fs::create_directories(root, error);
   if (error) fail(folder, ": the folder cannot be made: ", error.message());
-  const std::string one = (root / "model.safetensors").string(), index = (root / "model.safetensors.index.json").string();
+  const std::string one = (root / "model.safetensors").string(),
+                    index = (root / "model.safetensors.index.json").string();
   for (const std::string& there : {one, index})
     if (!force && fs::exists(there, error)) fail(there, ": exists already; --force overwrites it");
-  const std::pair<std::string, std::string> kFormat[] = {{"format", "pt"}};  // transformers wants to know whose axes these are
+  // Transformers wants to know whose axes these are.
+  const std::pair<std::string, std::string> kFormat[] = {{"format", "pt"}};
 
   std::vector<std::size_t> first = {0};  // of each shard
   std::uint64_t total = 0, filled = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (shard_bytes > 0 && filled > 0 && sizes[i] > shard_bytes - std::min(filled, shard_bytes)) first.push_back(i), filled = 0;
+    if (shard_bytes > 0 && filled > 0 && sizes[i] > shard_bytes - std::min(filled, shard_bytes))
+      first.push_back(i), filled = 0;
     filled = checked_add(filled, sizes[i], "safetensors: a shard");
     total = checked_add(total, sizes[i], "safetensors: the model");
   }
@@ -158,14 +169,16 @@ void write_safetensors_folder(const std::string& folder, std::span<const Safeten
     return;
   }
   if (first.size() > kMostShards)
-    fail(folder, ": ", first.size(), " shards of ", shard_bytes, " bytes; choose larger ones, up to ", kMostShards, " are written");
+    fail(folder, ": ", first.size(), " shards of ", shard_bytes, " bytes; choose larger ones, up to ",
+         kMostShards, " are written");
   Json::Object map;
   std::vector<std::unique_ptr<FileWriter>> shards;
   for (std::size_t s = 0; s < first.size(); ++s) {
     const std::size_t from = first[s], to = s + 1 < first.size() ? first[s + 1] : tensors.size();
     const std::string name = "model-" + five(s + 1) + "-of-" + five(first.size()) + ".safetensors";
     shards.push_back(std::make_unique<FileWriter>((root / name).string(), force));
-    write_file(*shards.back(), tensors.subspan(from, to - from), std::span(sizes).subspan(from, to - from), kFormat);
+    write_file(*shards.back(), tensors.subspan(from, to - from), std::span(sizes).subspan(from, to - from),
+               kFormat);
     for (std::size_t i = from; i < to; ++i) map.push_back({tensors[i].name, Json(name)});
   }
   Json json;

@@ -9,7 +9,8 @@ namespace rapt {
 
 std::span<const std::byte> TensorView::row_bytes(Dim first, Dim count) const {
   if (first < 0 || count < 0 || first > rows() || count > rows() - first)
-    fail("tensor ", quote_name(name_), " ", shape_text(), " has ", rows(), " rows, not ", count, " from ", first, " on");
+    fail("tensor ", quote_name(name_), " ", shape_text(), " has ", rows(), " rows, not ", count, " from ",
+         first, " on");
   const std::size_t row = bytes_of(dtype_, last(), name_);
   return bytes_.subspan(static_cast<std::size_t>(first) * row, static_cast<std::size_t>(count) * row);
 }
@@ -57,8 +58,10 @@ void TensorTable::check_unchanged() const {
   for (const auto& f : files_) f->check_unchanged();
 }
 
-// The loaders checked all of this with better words; here it is checked once more, for whatever loader comes next.
-void TensorTable::add(const Reader& from, std::string name, DType dtype, std::vector<Dim> shape, std::span<const std::byte> bytes) {
+// The loaders checked all of this with better words; here it is checked once more, for whatever loader
+// comes next.
+void TensorTable::add(const Reader& from, std::string name, DType dtype, std::vector<Dim> shape,
+                      std::span<const std::byte> bytes) {
   TensorView t;
   t.elements_ = 1;
   for (const Dim d : shape) {
@@ -67,10 +70,13 @@ void TensorTable::add(const Reader& from, std::string name, DType dtype, std::ve
   }
   const Dim last = shape.empty() ? 1 : shape.back();
   if (last % static_cast<Dim>(info_of(dtype).block) != 0)
-    from.refuse("tensor ", quote_name(name), ": rows of ", last, " elements are no whole blocks of ", name_of(dtype));
+    from.refuse("tensor ", quote_name(name), ": rows of ", last, " elements are no whole blocks of ",
+                name_of(dtype));
   const std::size_t want = bytes_of(dtype, t.elements_, name);
-  if (want != bytes.size()) from.refuse("tensor ", quote_name(name), " takes ", want, " bytes, not ", bytes.size());
-  if (!by_name_.emplace(name, tensors_.size()).second) from.refuse("tensor ", quote_name(name), " stands twice in the file");
+  if (want != bytes.size())
+    from.refuse("tensor ", quote_name(name), " takes ", want, " bytes, not ", bytes.size());
+  if (!by_name_.emplace(name, tensors_.size()).second)
+    from.refuse("tensor ", quote_name(name), " stands twice in the file");
   t.name_ = std::move(name);
   t.dtype_ = dtype;
   t.shape_ = std::move(shape);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Some models carry key biases far larger than what their keys vary by (Qwen2.5-7B: norm 605 at layer 0, 22 in the middle). A cache in
-// blocks of 32 spends its levels on the bias, and what tells keys apart is lost. Ours stores keys without it (run/kv_view.h); here one layer
-// decodes with the real caches, with that switch off and on, against the f32 cache.
+// Some models carry key biases far larger than what their keys vary by (Qwen2.5-7B: norm 605 at layer 0, 22
+// in the middle). A cache in blocks of 32 spends its levels on the bias, and what tells keys apart is lost.
+// Ours stores keys without it (run/kv_view.h); here one layer decodes with the real caches, with that switch
+// off and on, against the f32 cache.
 #include <algorithm>
 #include <cmath>
 
@@ -34,7 +35,9 @@ std::unique_ptr<Model> biased_model(DType real, double bias, std::uint64_t seed)
     if (w.rows == 1) continue;
     const double std = w.name == "embed.tokens" ? 1 : 1 / std::sqrt(static_cast<double>(w.cols));
     for (Dim i = 0; i < w.size(); ++i)
-      w.set(i / w.cols, i % w.cols, std * random_normal(mix_key(seed, static_cast<std::uint64_t>(w.index)), static_cast<std::uint64_t>(i)));
+      w.set(i / w.cols, i % w.cols,
+            std * random_normal(mix_key(seed, static_cast<std::uint64_t>(w.index)),
+                                static_cast<std::uint64_t>(i)));
   }
   // Ten heavy channels, spread over the head.
   Weight& b = m->weight("decoder.0.self.k.bias");
@@ -46,7 +49,8 @@ std::unique_ptr<Model> biased_model(DType real, double bias, std::uint64_t seed)
 
 using Rows = std::vector<std::vector<double>>;
 
-Rows attention_rows(Device& device, const Model& model, std::span<const std::int32_t> tokens, DType format, bool apart) {
+Rows attention_rows(Device& device, const Model& model, std::span<const std::int32_t> tokens, DType format,
+                    bool apart) {
   KvCache cache(device.real, format, apart ? KvCache::KeyBias::apart : KvCache::KeyBias::stored);
   Run run(device);
   Taps taps;
@@ -60,7 +64,8 @@ Rows attention_rows(Device& device, const Model& model, std::span<const std::int
   std::vector<Taps::HeadRow> wanted;
   for (Dim i = 0; i < kQueries; ++i) wanted.push_back({0, i});
   taps.want_weights(
-      site::attn_weights, [&](const Tapped&) { return wanted; }, [&](const Tapped& t) { rows.push_back(values_of(t.value)); });
+      site::attn_weights, [&](const Tapped&) { return wanted; },
+      [&](const Tapped& t) { rows.push_back(values_of(t.value)); });
   batch.tokens = tokens.last(kQueries);
   batch.sequences[0] = {.first = 0, .count = kQueries, .past = n - kQueries};
   forward(run, model, batch, nullptr, &cache);
@@ -83,11 +88,16 @@ LabResult cache_bias(const Lab& lab) {
   const int draws = lab.effort < 0.5 ? 1 : 4;
   const double sizes[] = {0, 22, 100, 300, 460};
   const DType formats[] = {DType::q8_0, DType::q4_0};
-  Table t{.title = concat("KL of attention rows against the f32 cache, nats: one head of 128, ", keys, " keys, mean of ", draws, " draws"),
-          .columns = {"norm of b_k", "8 bits, whole keys", "8 bits, bias apart", "4 bits, whole keys", "4 bits, bias apart"},
+  Table t{.title = concat("KL of attention rows against the f32 cache, nats: one head of 128, ", keys,
+                          " keys, mean of ", draws, " draws"),
+          .columns = {"norm of b_k", "8 bits, whole keys", "8 bits, bias apart", "4 bits, whole keys",
+                      "4 bits, bias apart"},
           .rows = {}};
-  Chart chart{
-      .title = "Damage by the cache's format", .x_label = "norm of the key bias", .y_label = "KL, nats", .curves = {}, .log_y = true};
+  Chart chart{.title = "Damage by the cache's format",
+              .x_label = "norm of the key bias",
+              .y_label = "KL, nats",
+              .curves = {},
+              .log_y = true};
   for (const char* name : {"q8_0, whole keys", "q8_0, bias apart", "q4_0, whole keys", "q4_0, bias apart"})
     chart.curves.push_back({.name = name, .x = {}, .y = {}});
   double at300[4] = {}, at22[4] = {};
@@ -102,7 +112,8 @@ LabResult cache_bias(const Lab& lab) {
       const Rows exact = attention_rows(lab.device, *model, tokens, DType::f32, true);
       for (int f = 0; f < 2; ++f)
         for (int apart = 0; apart < 2; ++apart)
-          kl[2 * f + apart] += divergence(exact, attention_rows(lab.device, *model, tokens, formats[f], apart)) / draws;
+          kl[2 * f + apart] +=
+              divergence(exact, attention_rows(lab.device, *model, tokens, formats[f], apart)) / draws;
     }
     std::vector<Cell> row = {Cell(size, 0)};
     for (std::size_t i = 0; i < 4; ++i) {
@@ -118,17 +129,21 @@ LabResult cache_bias(const Lab& lab) {
             "3.15 in another simulation; perplexity 7.5 to 9,410 at 3 bits (llama.cpp issue 21385)"),
       below("the same with the bias apart", at300[3], 0.1, "nats", "0.011 there"),
       above("4 bits: whole keys over bias apart at 300", at300[2] / at300[3], 10, "x", "about 290 there"),
-      above("8 bits: whole keys over bias apart at 300", at300[0] / at300[1], 3, "x", "0.014 against less than 0.0001 there"),
-      above("4 bits: whole keys over bias apart at 22 (a middle layer)", at22[2] / at22[3], 1, "x", "0.082 against 0.022 there"),
+      above("8 bits: whole keys over bias apart at 300", at300[0] / at300[1], 3, "x",
+            "0.014 against less than 0.0001 there"),
+      above("4 bits: whole keys over bias apart at 22 (a middle layer)", at22[2] / at22[3], 1, "x",
+            "0.082 against 0.022 there"),
   };
-  r.verdict =
-      concat(at300[2] > 0.1 && at300[3] < 0.1 ? "Four bits are enough only where no large bias is stored with the keys: "
-             : at300[2] > 0.1                 ? "Four bits were not enough, with or without the bias: "
-                                              : "Four bits were enough here: ",
-             "at a norm of 300 (layer 0 of Qwen2.5-7B has 605) the 4-bit cache moves attention by ", digits(at300[2], 2), " nats, and by ",
-             digits(at300[3], 3),
-             " when the bias is kept out of the cache and added back, turned to each key's position, when scores are computed; 8 bits ",
-             digits(at300[0], 4), " and ", digits(at300[1], 5), ".");
+  r.verdict = concat(
+      at300[2] > 0.1 && at300[3] < 0.1
+          ? "Four bits are enough only where no large bias is stored with the keys: "
+      : at300[2] > 0.1 ? "Four bits were not enough, with or without the bias: "
+                       : "Four bits were enough here: ",
+      "at a norm of 300 (layer 0 of Qwen2.5-7B has 605) the 4-bit cache moves attention by ",
+      digits(at300[2], 2), " nats, and by ", digits(at300[3], 3),
+      " when the bias is kept out of the cache and added back, turned to each key's position, when scores "
+      "are computed; 8 bits ",
+      digits(at300[0], 4), " and ", digits(at300[1], 5), ".");
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(chart));
   return r;

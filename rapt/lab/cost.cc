@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Per layer of width d and n tokens: the projections and the feed-forward part take multiply-adds in proportion to n d^2, scores and mixing
-// in proportion to n^2 d (half of it behind a causal mask). A recurrent layer takes n d^2 as well, in n steps one after the other.
+// Per layer of width d and n tokens: the projections and the feed-forward part take multiply-adds in
+// proportion to n d^2, scores and mixing in proportion to n^2 d (half of it behind a causal mask). A
+// recurrent layer takes n d^2 as well, in n steps one after the other.
 #include <cmath>
 
 #include "rapt/base/rng.h"
@@ -30,7 +31,11 @@ Times measure(Device& device, Dim n, int rounds, std::uint64_t seed) {
   const Tensor x = normal_tensor(run, {n, kWidth}, mix_key(seed, 5));
   const Tensor heads_of_x = x.reshape({n, kHeads, kWidth / kHeads});
   const RowPlan plan = plan_rows(Mask{.right = 0}, {{Sequence{.first = 0, .count = n}}});
-  const AttentionSpec spec{.heads = kHeads, .kv_heads = kHeads, .head_dim = kWidth / kHeads, .v_dim = kWidth / kHeads, .scale = 0.125};
+  const AttentionSpec spec{.heads = kHeads,
+                           .kv_heads = kHeads,
+                           .head_dim = kWidth / kHeads,
+                           .v_dim = kWidth / kHeads,
+                           .scale = 0.125};
   const AttentionInputs in{.q = heads_of_x, .k = heads_of_x, .v = heads_of_x};
   const Arena::Mark mark = run.arena.mark();
   auto timed = [&](int times, auto&& f) {
@@ -45,7 +50,8 @@ Times measure(Device& device, Dim n, int rounds, std::uint64_t seed) {
   });
   t.feed_forward = timed(rounds, [&] { linear(run, linear(run, x, wide), back); });
   t.attention = timed(rounds, [&] { attention(run, spec, in, plan); });
-  t.recurrent = timed(std::min(rounds, 2), [&] {  // a GRU: the inputs' products at once, the states' one by one
+  // A GRU: the inputs' products at once, the states' one by one.
+  t.recurrent = timed(std::min(rounds, 2), [&] {
     const Tensor from_input = linear(run, x, gates);
     Tensor h = x.slice(0, 1);
     for (Dim i = 0; i < n; ++i) h = gru(run, from_input.slice(i, 1), linear(run, h, gates), h);
@@ -58,25 +64,35 @@ Times measure(Device& device, Dim n, int rounds, std::uint64_t seed) {
 LabResult cost(const Lab& lab) {
   LabResult r;
   const Dim most = lab.effort < 0.5 ? 256 : 4096;
-  Device one(lab.device.kernels, {.threads = 1});  // what threads wait for one another is no part of the law
+  // What threads wait for one another is no part of the law.
+  Device one(lab.device.kernels, {.threads = 1});
   Table t{
-      .title = "One layer of width 256 on one thread, milliseconds of processor time (shortest of several), and millions of multiply-adds",
-      .columns = {"n", "projections", "feed-forward", "attention", "GRU layer", "4 n d^2", "8 n d^2", "n^2 d"},
+      .title =
+          "One layer of width 256 on one thread, milliseconds of processor time (shortest of several), and "
+          "millions of multiply-adds",
+      .columns = {"n", "projections", "feed-forward", "attention", "GRU layer", "4 n d^2", "8 n d^2",
+                  "n^2 d"},
       .rows = {}};
-  Chart chart{.title = "Time of one layer's parts", .x_label = "tokens", .y_label = "ms", .curves = {}, .log_y = true};
+  Chart chart{.title = "Time of one layer's parts",
+              .x_label = "tokens",
+              .y_label = "ms",
+              .curves = {},
+              .log_y = true};
   for (const char* name : {"projections and feed-forward", "attention", "GRU layer"})
     chart.curves.push_back({.name = name, .x = {}, .y = {}});
   std::vector<double> logs, linear_logs, attention_logs;
-  double crossing = std::nan(""), projection_crossing = std::nan(""), before_ratio = 0, before_projection = 0, before_n = 0,
-         recurrent_short = 0, recurrent_long = 0;
+  double crossing = std::nan(""), projection_crossing = std::nan(""), before_ratio = 0, before_projection = 0,
+         before_n = 0, recurrent_short = 0, recurrent_long = 0;
   for (Dim n = 64; n <= most; n *= 2) {
     if (lab.progress) lab.progress("lengths", static_cast<double>(n), static_cast<double>(most) * 2);
     const Times s = measure(one, n, lab.effort < 0.5 ? 1 : n <= 512 ? 20 : 4, lab.seed);
     const auto x = static_cast<double>(n), d = static_cast<double>(kWidth);
-    t.rows.push_back({Cell(x, 0), Cell(1e3 * s.projections), Cell(1e3 * s.feed_forward), Cell(1e3 * s.attention),
-                      Cell(1e3 * s.recurrent, 2), Cell(4 * x * d * d / 1e6, 0), Cell(8 * x * d * d / 1e6, 0), Cell(x * x * d / 1e6, 0)});
+    t.rows.push_back({Cell(x, 0), Cell(1e3 * s.projections), Cell(1e3 * s.feed_forward),
+                      Cell(1e3 * s.attention), Cell(1e3 * s.recurrent, 2), Cell(4 * x * d * d / 1e6, 0),
+                      Cell(8 * x * d * d / 1e6, 0), Cell(x * x * d / 1e6, 0)});
     const double values[] = {s.projections + s.feed_forward, s.attention, s.recurrent};
-    for (std::size_t i = 0; i < 3; ++i) chart.curves[i].x.push_back(x), chart.curves[i].y.push_back(1e3 * values[i]);
+    for (std::size_t i = 0; i < 3; ++i)
+      chart.curves[i].x.push_back(x), chart.curves[i].y.push_back(1e3 * values[i]);
     // Where attention overtakes, between two lengths on a logarithmic scale.
     const double ratio = s.attention / values[0], projection = s.attention / s.projections;
     auto cross = [&](double& at, double before, double now) {
@@ -89,7 +105,8 @@ LabResult cost(const Lab& lab) {
     recurrent_long = s.recurrent / (s.projections + s.attention);
     if (n == kWidth) recurrent_short = recurrent_long;
     if (n >= most / 8)
-      logs.push_back(std::log(x)), linear_logs.push_back(std::log(values[0])), attention_logs.push_back(std::log(s.attention));
+      logs.push_back(std::log(x)), linear_logs.push_back(std::log(values[0])),
+          attention_logs.push_back(std::log(s.attention));
   }
   const double linear_law = slope(logs, linear_logs), attention_law = slope(logs, attention_logs);
   Finding crossed{.what = "tokens at which attention takes as long as the projections",
@@ -103,20 +120,25 @@ LabResult cost(const Lab& lab) {
       above("attention's time ~ n^a over the longest lengths, a", attention_law, 1.5, "", "n^2 d", false),
       below("the products' time ~ n^a, a", linear_law, 1.4, "", "n d^2", false),
       crossed,
-      above("time of a GRU layer over projections and attention at n = d", recurrent_short, 1, "x", "n steps one after the other against 1",
-            false),
+      above("time of a GRU layer over projections and attention at n = d", recurrent_short, 1, "x",
+            "n steps one after the other against 1", false),
       below("the same at the longest", recurrent_long, 1, "x", "", false),
   };
   r.verdict = concat(
-      "O(n) against O(n^2) leaves out the width: a layer takes n d^2 for its products and n^2 d for attention. Here attention's time grows like n^",
+      "O(n) against O(n^2) leaves out the width: a layer takes n d^2 for its products and n^2 "
+      "d for attention. Here attention's time grows like n^",
       digits(attention_law, 2), ", the products' like n^", digits(linear_law, 2), ". ",
       std::isnan(projection_crossing)
           ? "At no length measured does attention overtake the projections"
-          : concat("Attention overtakes the projections at about ", digits(projection_crossing, 0), " tokens, 4 d being ", 4 * kWidth,
-                   std::isnan(crossing) ? "" : concat(", and projections and feed-forward together at about ", digits(crossing, 0)),
+          : concat("Attention overtakes the projections at about ", digits(projection_crossing, 0),
+                   " tokens, 4 d being ", 4 * kWidth,
+                   std::isnan(crossing)
+                       ? ""
+                       : concat(", and projections and feed-forward together at about ", digits(crossing, 0)),
                    "; below that it is the cheaper part"),
       ". A GRU layer does n d^2 too, in n steps one after the other: it takes ", digits(recurrent_short, 1),
-      " times as long as attention with its projections at ", kWidth, " tokens, ", digits(recurrent_long, 1), " times at ", most, ".");
+      " times as long as attention with its projections at ", kWidth, " tokens, ", digits(recurrent_long, 1),
+      " times at ", most, ".");
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(chart));
   return r;

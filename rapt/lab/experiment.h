@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The laboratory: each "why" of the field as an experiment that anybody can run. An experiment states a claim, measures, and draws its
-// verdict from what it measured; the papers' numbers stand beside. A new one is one function and one line in experiments.cc.
+// The laboratory: each "why" of the field as an experiment that anybody can run. An experiment states a
+// claim, measures, and draws its verdict from what it measured; the papers' numbers stand beside. A new one
+// is one function and one line in experiments.cc.
 #pragma once
 #include <functional>
 #include <span>
@@ -17,7 +18,8 @@ namespace rapt {
 struct Lab {
   Device& device;
   std::uint64_t seed = 0;
-  double effort = 1;     // share of the full number of training steps and samples: tests take less and look at no verdict
+  // Share of the full number of training steps and samples: tests take less and look at no verdict.
+  double effort = 1;
   std::function<void(std::string_view what, double done, double of)> progress = {};
 };
 
@@ -28,14 +30,16 @@ struct Finding {
   std::string unit;          // "", "nats", "x", "%"
   std::string expected;      // in words: "lower than 1", "0 within 1e-12"
   bool holds = false;
-  std::string paper;         // what the literature reports, with its name: "0.467 -> 0.048 (Qiu et al. 2025, table 4)"; may be empty
+  // What the literature reports, with its name: "0.467 -> 0.048 (Qiu et al. 2025, table 4)"; may be empty.
+  std::string paper;
   bool every_seed = true;    // false: known to come out either way; reported, promised to nobody
 };
 
 struct LabResult {
   std::vector<Finding> findings;
-  std::string verdict;       // one or two sentences, written from the numbers; says where the common story is wrong
-  Document document;         // tables and at least one figure
+  // One or two sentences, written from the numbers; says where the common story is wrong.
+  std::string verdict;
+  Document document;  // tables and at least one figure
 };
 
 struct Experiment {
@@ -58,8 +62,10 @@ struct LabOrigin {
 };
 
 // The whole as a document: question, claim, what was measured, papers, figures, verdict, seconds.
-Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds, const LabOrigin& origin = {});
-// Several seeds of several experiments side by side, a summary first; figures are those of the first seed. results[experiment][seed].
+Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds,
+                      const LabOrigin& origin = {});
+// Several seeds of several experiments side by side, a summary first; figures are those of the first seed.
+// results[experiment][seed].
 std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
                                  const std::vector<std::vector<LabResult>>& results, const LabOrigin& origin);
 std::string lab_markdown(std::vector<Document> report);  // docs/lab.md

@@ -30,17 +30,20 @@ const Experiment kExperiments[] = {
     {"scale", "Why are scores divided by the root of the head's size?",
      "Without the division dot products grow with the size, and gradients explode.", 0.1, scale},
     {"score", "Why the scaled dot product and no other score?",
-     "Dot products are cheaper than cosine, distance or an additive score because they take O(d), and they work better on much data.", 0.5,
+     "Dot products are cheaper than cosine, distance or an additive score because they take O(d), and they "
+     "work better on much data.", 0.5,
      both<score_math, score_quality>},
     {"cost", "What does attention cost, and against what?",
      "A recurrent layer is O(n), attention is O(n^2).", 0.5, cost},
     {"heads", "Why many heads and not one?",
      "Each head looks at something else, so many see more than one.", 0.5, heads},
     {"gqa", "What do fewer key and value heads cost?",
-     "Sharing keys and values among heads saves memory at almost no loss; MQA's heads all attend to the same information.", 0.5,
+     "Sharing keys and values among heads saves memory at almost no loss; "
+     "MQA's heads all attend to the same information.", 0.5,
      both<gqa_math, gqa_quality>},
     {"distance", "Why does attention reach far?",
-     "Between two tokens there is one step in attention and as many as they are apart in a recurrent network.", 0.5, long_distance},
+     "Between two tokens there is one step in attention and as many as they are "
+     "apart in a recurrent network.", 0.5, long_distance},
     {"masks", "What happens when a mask is missing or the batch axis is wrong?",
      "Shapes fit, so the code is right.", 0.1, masks},
     // Positions
@@ -60,7 +63,8 @@ const Experiment kExperiments[] = {
      "Four bits per key are enough, whatever the model.", 0.2, cache_bias},
     // Norms and depth
     {"norm-place", "Norm before or after the branch?",
-     "Post-norm makes gradients explode or vanish; pre-norm needs no warm-up.", 0.5, both<norm_place_math, norm_place_training>},
+     "Post-norm makes gradients explode or vanish; pre-norm needs no warm-up.", 0.5, both<norm_place_math,
+     norm_place_training>},
     {"residual", "What would attention be without residual connections?",
      "Residual connections are there for the gradient.", 0.2, residual},
     {"rms-vs-layer", "What is lost when the mean is not subtracted?",
@@ -104,7 +108,9 @@ std::string without_numbers(std::string_view text) {
 
 // A verdict is written for the full number of steps and samples.
 std::string verdict_of(double effort, std::string_view more, std::string_view verdict) {
-  return concat("Verdict", more, effort < 1 ? concat(" (made for effort 1, this was ", shortest(effort), ")") : "", ": ", verdict);
+  return concat("Verdict", more,
+                effort < 1 ? concat(" (made for effort 1, this was ", shortest(effort), ")") : "", ": ",
+                verdict);
 }
 
 // Words of the tables, each explained where it stands in what was said.
@@ -115,18 +121,23 @@ struct Term {
 std::string explained(std::string_view said) {
   static const Term kTerms[] = {
       {{"copying row", "copying rows", "opying task", "opy task", "idle"},
-       "The copying task: tokens of a random chain after one token that begins; three of them mean \"repeat the token before\". Rows at "
+       "The copying task: tokens of a random chain after one token that begins; three of them mean \"repeat "
+       "the token before\". Rows at "
        "these are copying rows, the others idle: they have nothing to look for."},
       {{"xcess loss", "xcess of"}, "Excess loss: nats above what nobody can go below."},
       {{"spike", "Spike"}, "Spikes: steps whose loss is 0.1 nats above the median of the 31 before."},
-      {{"G1", "G2", "G3", "G4", "G5"}, "G1 to G5: gates on what attention gives, on v, on k, on q, and after the output matrix."},
+      {{"G1", "G2", "G3", "G4", "G5"},
+       "G1 to G5: gates on what attention gives, on v, on k, on q, and after the output matrix."},
       {{" z ", " z,", " z.", "|z|"}, "z: what attention gives before the output matrix."},
-      {{"b_q", "b_k", "b_v", "b_o", "W_O"}, "b_q, b_k, b_v, b_o: biases of queries, keys, values and the output matrix W_O."},
-      {{" d ", " d,", " d=", "d =", "(d)", " L ", " L,", "L ="}, "d: size of a head, or of the model where it says width; L: layers."},
+      {{"b_q", "b_k", "b_v", "b_o", "W_O"},
+       "b_q, b_k, b_v, b_o: biases of queries, keys, values and the output matrix W_O."},
+      {{" d ", " d,", " d=", "d =", "(d)", " L ", " L,", "L ="},
+       "d: size of a head, or of the model where it says width; L: layers."},
   };
   std::string out;
   for (const Term& t : kTerms)
-    if (std::any_of(t.seen.begin(), t.seen.end(), [&](const char* word) { return said.find(word) != said.npos; }))
+    if (std::any_of(t.seen.begin(), t.seen.end(),
+                    [&](const char* word) { return said.find(word) != said.npos; }))
       out += concat(out.empty() ? "" : " ", t.means);
   return out;
 }
@@ -169,13 +180,15 @@ const Experiment& find_experiment(std::string_view name) {
   fail_usage("there is no experiment '", name, "'; ", name_hint(name, names));
 }
 
-Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds, const LabOrigin& origin) {
+Document lab_document(const Experiment& experiment, const LabResult& result, const Lab& lab, double seconds,
+                      const LabOrigin& origin) {
   Document d{.name = experiment.name, .title = experiment.question};
   d.parts.push_back(Words{concat("The story: ", experiment.claim)});
   Table t{.title = "Measured", .columns = {"what", "measured", "expected", "so", "papers"}};
   Json::Array findings;
   for (const Finding& f : result.findings) {
-    t.rows.push_back({f.what, shown(f), f.expected + (f.every_seed ? "" : " (either way)"), mark(f), f.paper});
+    t.rows.push_back(
+        {f.what, shown(f), f.expected + (f.every_seed ? "" : " (either way)"), mark(f), f.paper});
     findings.push_back(finding_json(f));
   }
   d.parts.push_back(std::move(t));
@@ -183,13 +196,15 @@ Document lab_document(const Experiment& experiment, const LabResult& result, con
   d.parts.insert(d.parts.end(), result.document.parts.begin(), result.document.parts.end());
   char time[32];
   std::snprintf(time, sizeof time, "%.1f", seconds);
-  d.parts.push_back(Words{concat("Seed ", lab.seed, ", ", time, " s on ", counted(lab.device.threads(), "thread"), " (",
-                                 lab.device.kernels.isa, ")", lab.effort < 1 ? concat(", effort ", shortest(lab.effort)) : "", ".")});
+  d.parts.push_back(Words{concat("Seed ", lab.seed, ", ", time, " s on ",
+                                 counted(lab.device.threads(), "thread"), " (", lab.device.kernels.isa, ")",
+                                 lab.effort < 1 ? concat(", effort ", shortest(lab.effort)) : "", ".")});
   d.facts = result.document.facts;
   d.facts.set("seed", static_cast<Dim>(lab.seed));
   d.facts.set("effort", lab.effort);
-  for (const auto& [key, value] : {std::pair{"command", &origin.command}, std::pair{"program", &origin.program},
-                                   std::pair{"machine", &origin.machine}, std::pair{"date", &origin.date}})
+  for (const auto& [key, value] :
+       {std::pair{"command", &origin.command}, std::pair{"program", &origin.program},
+        std::pair{"machine", &origin.machine}, std::pair{"date", &origin.date}})
     if (!value->empty()) d.facts.set(key, *value);
   d.facts.set("seconds", seconds);
   d.facts.set("verdict", result.verdict);
@@ -198,17 +213,20 @@ Document lab_document(const Experiment& experiment, const LabResult& result, con
 }
 
 std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
-                                 const std::vector<std::vector<LabResult>>& results, const LabOrigin& origin) {
+                                 const std::vector<std::vector<LabResult>>& results,
+                                 const LabOrigin& origin) {
   Document top{.title = "What was asked, and what held"};
-  top.parts.push_back(
-      Words{concat("Made by `", origin.command, "`: ", origin.program, " on ", origin.machine, ", ", origin.date,
-                   ". Every number is measured by the program; \"yes\" and \"no\" say whether what was "
-                   "expected held with that seed. Effects marked \"either way\" are known to depend on the seed or on the machine and are "
-                   "reported as they came out. The summary counts what held with every seed.")});
+  top.parts.push_back(Words{concat(
+      "Made by `", origin.command, "`: ", origin.program, " on ", origin.machine, ", ", origin.date,
+      ". Every number is measured by the program; \"yes\" and \"no\" say whether what was "
+      "expected held with that seed. Effects marked \"either way\" are known to depend on the seed or on the "
+      "machine and are "
+      "reported as they came out. The summary counts what held with every seed.")});
   if (origin.effort < 1)
     top.parts.push_back(
         Words{concat("This was effort ", shortest(origin.effort),
-                     ": that share of the training steps and samples. What is expected and the verdicts are made for 1; with less "
+                     ": that share of the training steps and samples. What is expected and the verdicts "
+                     "are made for 1; with less "
                      "an effect may not have appeared yet, or appear by chance.")});
   Table summary{.columns = {"experiment", "question", "held"}};
   for (std::size_t e = 0; e < ran.size(); ++e) {
@@ -217,12 +235,13 @@ std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::sp
     for (std::size_t i = 0; i < findings; ++i) {
       const bool promised = results[e][0].findings[i].every_seed;
       all[promised] += 1;
-      held[promised] += std::all_of(results[e].begin(), results[e].end(),
-                                    [&](const LabResult& r) { return i < r.findings.size() && r.findings[i].holds; });
+      held[promised] += std::all_of(results[e].begin(), results[e].end(), [&](const LabResult& r) {
+        return i < r.findings.size() && r.findings[i].holds;
+      });
     }
-    summary.rows.push_back(
-        {ran[e]->name, ran[e]->question,
-         concat(all[1] ? concat(held[1], " of ", all[1]) : "–", all[0] ? concat("; either way: ", held[0], " of ", all[0]) : "")});
+    summary.rows.push_back({ran[e]->name, ran[e]->question,
+                            concat(all[1] ? concat(held[1], " of ", all[1]) : "–",
+                                   all[0] ? concat("; either way: ", held[0], " of ", all[0]) : "")});
   }
   top.parts.push_back(std::move(summary));
   std::vector<Document> out = {std::move(top)};
@@ -239,24 +258,32 @@ std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::sp
       std::vector<Cell> row = {f.what, f.expected + (f.every_seed ? "" : " (either way)")};
       for (const LabResult& r : of) {
         if (r.findings.size() != rows)
-          fail("lab: ", ran[e]->name, " has ", r.findings.size(), " findings with one seed, ", rows, " with another");
+          fail("lab: ", ran[e]->name, " has ", r.findings.size(), " findings with one seed, ", rows,
+               " with another");
         row.push_back(concat(shown(r.findings[i]), ", ", mark(r.findings[i])));
       }
       row.push_back(f.paper);
       t.rows.push_back(std::move(row));
     }
     d.parts.push_back(std::move(t));
-    const bool one = std::all_of(of.begin(), of.end(), [&](const LabResult& r) { return r.verdict == of[0].verdict; });
-    std::vector<std::string> alike;  // seeds whose verdict differs from the first one's in its numbers only
+    const bool one =
+        std::all_of(of.begin(), of.end(), [&](const LabResult& r) { return r.verdict == of[0].verdict; });
+    // Seeds whose verdict differs from the first one's in its numbers only.
+    std::vector<std::string> alike;
     for (std::size_t s = 0; s < of.size() && (s == 0 || !one); ++s) {
-      if (s > 0 && without_numbers(of[s].verdict) == without_numbers(of[0].verdict)) alike.push_back(concat(seeds[s]));
-      else d.parts.push_back(Words{verdict_of(origin.effort, one ? "" : concat(" with seed ", seeds[s]), of[s].verdict)});
+      if (s > 0 && without_numbers(of[s].verdict) == without_numbers(of[0].verdict))
+        alike.push_back(concat(seeds[s]));
+      else
+        d.parts.push_back(
+            Words{verdict_of(origin.effort, one ? "" : concat(" with seed ", seeds[s]), of[s].verdict)});
     }
-    if (alike.size() == 1) d.parts.push_back(Words{concat("Seed ", alike[0], " says the same with other numbers.")});
+    if (alike.size() == 1)
+      d.parts.push_back(Words{concat("Seed ", alike[0], " says the same with other numbers.")});
     if (alike.size() > 1) {
       const std::string last = alike.back();
       alike.pop_back();
-      d.parts.push_back(Words{concat("Seeds ", join(alike, ", "), " and ", last, " say the same with other numbers.")});
+      d.parts.push_back(
+          Words{concat("Seeds ", join(alike, ", "), " and ", last, " say the same with other numbers.")});
     }
     if (!of.empty()) d.parts.insert(d.parts.end(), of[0].document.parts.begin(), of[0].document.parts.end());
     out.push_back(std::move(d));

@@ -5,20 +5,24 @@
 
 namespace rapt {
 
-LabResult sink(const Lab& lab);                     // the attention sink: when it emerges and what removes it
-LabResult massive(const Lab& lab);                  // the first token's large activations, with and without the sink
-LabResult quant(const Lab& lab);                    // what they cost when activations become int8
-LabResult streaming_toy(const Lab& lab);            // window attention, kept first tokens, cache against true positions
-LabResult gate(const Lab& lab);                     // G1..G5, forms and controls
-LabResult qk_norm(const Lab& lab);                  // logit growth at high learning rates
+LabResult sink(const Lab& lab);                 // the attention sink: when it emerges and what removes it
+// The first token's large activations, with and without the sink.
+LabResult massive(const Lab& lab);
+LabResult quant(const Lab& lab);                // what they cost when activations become int8
+// Window attention, kept first tokens, cache against true positions.
+LabResult streaming_toy(const Lab& lab);
+LabResult gate(const Lab& lab);                 // G1..G5, forms and controls
+LabResult qk_norm(const Lab& lab);              // logit growth at high learning rates
 LabResult v_norm(const Lab& lab);
 LabResult rms_vs_layer(const Lab& lab);
-LabResult batchnorm(const Lab& lab);                // small batches, other lengths, the leak from later tokens
-LabResult heads(const Lab& lab);                    // one against many at equal size
-LabResult long_distance(const Lab& lab);            // gradient over distance, recurrent against attention
-LabResult norm_place_training(const Lab& lab);      // pre- and post-norm, with and without warm-up
-LabResult gqa_quality(const Lab& lab);              // MHA, GQA, MQA at equal size; conversion by mean and up-training
-LabResult score_quality(const Lab& lab);            // dot, scaled, additive, cosine, distance
-LabResult positions_extrapolation(const Lab& lab);  // loss at one, two and four times the trained length
+LabResult batchnorm(const Lab& lab);            // small batches, other lengths, the leak from later tokens
+LabResult heads(const Lab& lab);                // one against many at equal size
+LabResult long_distance(const Lab& lab);        // gradient over distance, recurrent against attention
+LabResult norm_place_training(const Lab& lab);  // pre- and post-norm, with and without warm-up
+// MHA, GQA, MQA at equal size; conversion by mean and up-training
+LabResult gqa_quality(const Lab& lab);
+LabResult score_quality(const Lab& lab);        // dot, scaled, additive, cosine, distance
+// Loss at one, two and four times the trained length.
+LabResult positions_extrapolation(const Lab& lab);
 
 }  // namespace rapt

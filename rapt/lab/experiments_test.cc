@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every experiment of the laboratory runs and says something finite; the exact ones say what the algebra says.
+// Every experiment of the laboratory runs and says something finite; the exact ones say what the
+// algebra says.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,7 +41,8 @@ void expect_sound(const LabResult& r, const std::string& name) {
   EXPECT_FALSE(document_text(r.document, false).empty());
   const Document documents[] = {r.document};
   EXPECT_FALSE(documents_html(name, documents).empty());
-  EXPECT_EQ(parse_json(document_json(r.document).dump()).find("parts")->array().size(), r.document.parts.size());
+  EXPECT_EQ(parse_json(document_json(r.document).dump()).find("parts")->array().size(),
+            r.document.parts.size());
 }
 
 // The training experiments are run by learn_test.cc.
@@ -71,7 +73,8 @@ TEST(Lab, EveryExperimentSaysSomethingFinite) {
 TEST(Lab, HalvesComeTogether) {
   RAPT_NOT_SANITIZED("whole experiments");
   Device device({.threads = 1});
-  const LabResult first = positions_math({.device = device, .effort = 0.003}), both = run_one("positions", 0.003);
+  const LabResult first = positions_math({.device = device, .effort = 0.003}),
+                  both = run_one("positions", 0.003);
   expect_sound(both, "positions");
   EXPECT_GT(both.findings.size(), first.findings.size());
   EXPECT_GT(both.document.parts.size(), first.document.parts.size());
@@ -85,9 +88,11 @@ TEST(Lab, ExactExperimentsHold) {
   for (const char* name : {"key-bias", "value-bias", "query-bias", "norm-bias", "masks"})
     for (std::uint64_t seed : {0, 5})
       for (const Finding& f : run_one(name, 1, seed).findings)
-        EXPECT_TRUE(f.holds || !f.every_seed) << name << ", seed " << seed << ": " << f.what << " " << f.measured;
+        EXPECT_TRUE(f.holds || !f.every_seed)
+            << name << ", seed " << seed << ": " << f.what << " " << f.measured;
   Device device({.threads = 1});
-  for (const Finding& f : positions_math({.device = device}).findings) EXPECT_TRUE(f.holds) << f.what << " " << f.measured;
+  for (const Finding& f : positions_math({.device = device}).findings)
+    EXPECT_TRUE(f.holds) << f.what << " " << f.measured;
   for (const Finding& f : residual({.device = device, .effort = 0.05}).findings)
     EXPECT_TRUE(f.holds || !f.every_seed) << f.what << " " << f.measured;
 }
@@ -114,7 +119,12 @@ TEST(Lab, NamesAreFoundAndNearestIsNamed) {
 TEST(Lab, ReportsPutSeedsSideBySide) {
   Device device({.threads = 1});
   LabResult one, two;
-  one.findings = {{.what = "effect", .measured = 0.5, .unit = "x", .expected = "below 1", .holds = true, .paper = "0.4 (them)"},
+  one.findings = {{.what = "effect",
+                   .measured = 0.5,
+                   .unit = "x",
+                   .expected = "below 1",
+                   .holds = true,
+                   .paper = "0.4 (them)"},
                   {.what = "other", .measured = 2e-13, .expected = "0", .holds = true, .every_seed = false}};
   one.verdict = "So it is (0.5).";
   one.document.parts.push_back(Table{"Numbers", {"a"}, {{Cell(1.5)}}});
@@ -126,14 +136,17 @@ TEST(Lab, ReportsPutSeedsSideBySide) {
   const Experiment e{"toy", "Why?", "Because.", 1, nullptr};
   const Experiment* ran[] = {&e};
   const std::uint64_t seeds[] = {0, 7, 9};
-  LabOrigin origin{
-      .command = "rapt lab toy --seeds 0,7,9", .program = "rapt 9.9", .machine = "2 threads (avx9) of A CPU", .date = "2026-01-02"};
+  LabOrigin origin{.command = "rapt lab toy --seeds 0,7,9",
+                   .program = "rapt 9.9",
+                   .machine = "2 threads (avx9) of A CPU",
+                   .date = "2026-01-02"};
   auto report = [&](std::vector<LabResult> results) {
     return lab_markdown(lab_report(ran, std::span(seeds).first(results.size()), {results}, origin));
   };
   std::string text = report({one, two, three});
   EXPECT_TRUE(holds(text, "| effect | below 1 | 0.5x, yes | 1.25x, no | 0.5x, yes | 0.4 (them) |")) << text;
-  EXPECT_TRUE(holds(text, "| other | 0 (either way) | 2.0e-13, yes | 2.0e-13, yes | 2.0e-13, no |  |")) << text;
+  EXPECT_TRUE(holds(text, "| other | 0 (either way) | 2.0e-13, yes | 2.0e-13, yes | 2.0e-13, no |  |"))
+      << text;
   EXPECT_TRUE(holds(text,
                     "Verdict with seed 0: So it is (0.5).\n\nVerdict with seed 7: So it is not (1.25).\n\n"
                     "Seed 9 says the same with other numbers.\n"))
@@ -152,21 +165,27 @@ TEST(Lab, ReportsPutSeedsSideBySide) {
   EXPECT_TRUE(holds(report({one}), "| toy | Why? | – |")) << report({one});
   one = three;
 
-  // A reader learns what was run where, and that less than the full effort proves less. Terms are explained where they are used.
+  // A reader learns what was run where, and that less than the full effort proves less. Terms are
+  // explained where they are used.
   text = report({one});
-  EXPECT_TRUE(holds(text, "Made by `rapt lab toy --seeds 0,7,9`: rapt 9.9 on 2 threads (avx9) of A CPU, 2026-01-02.")) << text;
+  EXPECT_TRUE(
+      holds(text, "Made by `rapt lab toy --seeds 0,7,9`: rapt 9.9 on 2 threads (avx9) of A CPU, 2026-01-02."))
+      << text;
   EXPECT_FALSE(holds(text, "effort") || holds(text, "copying task") || holds(text, "G1 to G5")) << text;
   origin.effort = 0.25;
   LabResult gated = one;
   gated.findings[0].what = "loss with G1";
   text = report({gated});
-  EXPECT_TRUE(holds(text, "This was effort 0.25") && holds(text, "Verdict (made for effort 1, this was 0.25): So it is")) << text;
+  EXPECT_TRUE(holds(text, "This was effort 0.25") &&
+              holds(text, "Verdict (made for effort 1, this was 0.25): So it is"))
+      << text;
   EXPECT_TRUE(holds(text, "G1 to G5: gates") && !holds(text, "copying task")) << text;
 
   const Document d = lab_document(e, one, {.device = device, .seed = 7}, 1.25);
   EXPECT_EQ(d.name, "toy");
   const std::string shown = document_text(d, false);
-  for (const char* words : {"Why?", "The story: Because.", "Verdict: So it is (-2.6e-10).", "Seed 7, 1.2 s on 1 thread (", "0.5x"})
+  for (const char* words : {"Why?", "The story: Because.", "Verdict: So it is (-2.6e-10).",
+                            "Seed 7, 1.2 s on 1 thread (", "0.5x"})
     EXPECT_TRUE(holds(shown, words)) << shown;
   EXPECT_EQ(d.facts.find("findings")->array()[0].find("measured")->number(), 0.5);
   EXPECT_EQ(d.facts.find("verdict")->string(), one.verdict);

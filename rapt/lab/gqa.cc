@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fewer key and value heads: the cache shrinks in proportion, decoding reads less. And what happens to a model with a head of its own for
-// each query when its key and value heads are replaced by their group's mean (Ainslie et al. 2023) or by the group's first head.
+// Fewer key and value heads: the cache shrinks in proportion, decoding reads less. And what happens to a
+// model with a head of its own for each query when its key and value heads are replaced by their group's
+// mean (Ainslie et al. 2023) or by the group's first head.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +34,8 @@ Recipe decoder(Dim kv_heads, Dim layers) {
 
 std::vector<std::int32_t> some_tokens(Dim n, std::uint64_t seed) {
   std::vector<std::int32_t> t;
-  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(n); ++i) t.push_back(static_cast<std::int32_t>(random_below(kVocab, seed, i)));
+  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(n); ++i)
+    t.push_back(static_cast<std::int32_t>(random_below(kVocab, seed, i)));
   return t;
 }
 
@@ -48,7 +50,9 @@ Decode decode(Device& device, Dim kv_heads, Dim depth, int steps, std::uint64_t 
   const std::vector<std::int32_t> tokens = some_tokens(depth + steps, mix_key(seed, 1));
   Run run(device);
   auto feed = [&](Dim past, Dim count) {
-    Batch batch{.tokens = std::span(tokens).subspan(static_cast<std::size_t>(past), static_cast<std::size_t>(count)), .want = kWantLast};
+    Batch batch{
+        .tokens = std::span(tokens).subspan(static_cast<std::size_t>(past), static_cast<std::size_t>(count)),
+        .want = kWantLast};
     batch.sequences.push_back({.first = 0, .count = count, .past = past});
     run.reset();
     forward(run, model, batch, nullptr, &cache);
@@ -73,7 +77,8 @@ std::unique_ptr<Model> converted(const Model& from, Dim kv, bool by_mean) {
         if (old.rows == w.rows) v = old.get(r, c);
         else
           for (Dim g = 0; g < (by_mean ? group : 1); ++g)
-            v += old.get((r / kHeadDim * group + g) * kHeadDim + r % kHeadDim, c) / static_cast<double>(by_mean ? group : 1);
+            v += old.get((r / kHeadDim * group + g) * kHeadDim + r % kHeadDim, c) /
+                 static_cast<double>(by_mean ? group : 1);
         w.set(r, c, v);
       }
   }
@@ -98,7 +103,8 @@ LabResult gqa_math(const Lab& lab) {
   for (Dim kv : {8, 4, 2, 1}) all.push_back(decode(one, kv, depth, small ? 2 : 40, lab.seed));
   for (std::size_t i = 0; i < all.size(); ++i) {
     const double kv = static_cast<double>(8 >> i);
-    t.rows.push_back({Cell(kv, 0), Cell(all[i].bytes_per_token, 0), Cell(all[i].token_ms), Cell(all[0].token_ms / all[i].token_ms, 2)});
+    t.rows.push_back({Cell(kv, 0), Cell(all[i].bytes_per_token, 0), Cell(all[i].token_ms),
+                      Cell(all[0].token_ms / all[i].token_ms, 2)});
     chart.curves[0].x.push_back(kv), chart.curves[0].y.push_back(all[i].token_ms);
   }
   std::reverse(chart.curves[0].x.begin(), chart.curves[0].x.end());
@@ -122,9 +128,12 @@ LabResult gqa_math(const Lab& lab) {
     return out;
   };
   const std::vector<double> exact = attended(whole);
-  Table c{.title = "Key and value heads of a random model replaced: relative error of the first layer's attention, no training afterwards",
-          .columns = {"kv heads", "mean of the group", "first of the group"},
-          .rows = {}};
+  Table c{
+      .title =
+          "Key and value heads of a random model replaced: relative error of the first layer's attention, no "
+          "training afterwards",
+      .columns = {"kv heads", "mean of the group", "first of the group"},
+      .rows = {}};
   double mean_error = 0, first_error = 0;
   for (Dim kv : {8, 4, 2, 1}) {
     const double by_mean = relative_difference(attended(*converted(whole, kv, true)), exact),
@@ -134,17 +143,19 @@ LabResult gqa_math(const Lab& lab) {
   }
   const double cache = all[3].bytes_per_token / all[0].bytes_per_token;
   r.findings = {
-      below("cache bytes at 1 kv head over 8 of them, times 8, away from 1", std::abs(8 * cache - 1), 0.05, ""),
+      below("cache bytes at 1 kv head over 8 of them, times 8, away from 1", std::abs(8 * cache - 1), 0.05,
+            ""),
       above("decoding speed at 1 kv head against 8", all[0].token_ms / all[3].token_ms, 1, "x",
             "46 us to 3.8 us per token on a TPU (Shazeer 2019)", false),
       below("error of the mean over error of the first head, 8 to 2", mean_error / first_error, 1, "x",
             "mean best, then first, then random (Ainslie et al. 2023)"),
   };
-  r.verdict =
-      concat("With one key and value head instead of eight the cache takes ", digits(cache, 3),
-             " of its bytes (an eighth is 0.125), and decoding at depth ", depth, " is ", digits(all[0].token_ms / all[3].token_ms, 2),
-             " times as fast. Replacing unrelated heads by their group's mean costs ", mean_error < first_error ? "less" : "more",
-             " than by its first (", digits(mean_error, 2), " against ", digits(first_error, 2), " relative error, 8 to 2).");
+  r.verdict = concat("With one key and value head instead of eight the cache takes ", digits(cache, 3),
+                     " of its bytes (an eighth is 0.125), and decoding at depth ", depth, " is ",
+                     digits(all[0].token_ms / all[3].token_ms, 2),
+                     " times as fast. Replacing unrelated heads by their group's mean costs ",
+                     mean_error < first_error ? "less" : "more", " than by its first (",
+                     digits(mean_error, 2), " against ", digits(first_error, 2), " relative error, 8 to 2).");
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(chart));
   r.document.parts.push_back(std::move(c));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiments on what a trained model's first token means to those who run it: streaming with a small cache, and int8 activations.
+// Experiments on what a trained model's first token means to those who run it: streaming with a small cache,
+// and int8 activations.
 #include <algorithm>
 #include <cmath>
 
@@ -15,7 +16,8 @@ struct Scores {
   double idle = 0, copy = 0;  // excess loss of rows that have nothing to copy; loss of those that have
 };
 
-Scores score_rows(Device& device, const Model& model, const CopyTask::Batch& data, Dim length, Dim from, Taps* taps = nullptr) {
+Scores score_rows(Device& device, const Model& model, const CopyTask::Batch& data, Dim length, Dim from,
+                  Taps* taps = nullptr) {
   Run run(device);
   run.taps = taps;
   const Loss loss = cross_entropy(run, forward(run, model, toy_batch(data, length)), data.targets);
@@ -29,9 +31,10 @@ Scores score_rows(Device& device, const Model& model, const CopyTask::Batch& dat
   return {sum[0] / std::max(rows[0], 1.0), sum[1] / std::max(rows[1], 1.0)};
 }
 
-// A counter-example on purpose, and so the one attention that is written down a second time: the engine turns kept keys to their places in
-// the cache, as the method wants, and no recipe can ask for the mistake of leaving them where they stood. Attention to the first `keep` and
-// the last `window` keys of each sequence at their true positions, computed from the q, k and v that pass by, and put in the place of the
+// A counter-example on purpose, and so the one attention that is written down a second time: the engine
+// turns kept keys to their places in the cache, as the method wants, and no recipe can ask for the mistake
+// of leaving them where they stood. Attention to the first `keep` and the last `window` keys of each
+// sequence at their true positions, computed from the q, k and v that pass by, and put in the place of the
 // layer's own result. One head, no norm on z.
 class TruePositionsCounterexample {
  public:
@@ -79,21 +82,26 @@ LabResult streaming_toy(const Lab& lab) {
     for (bool gated : {false, true}) {
       Recipe r = toy_recipe(layers);
       if (gated) self_attn(r).gate.push_back({});
-      toys.push_back({.name = concat(gated ? "gate G1, " : "softmax, ", layers, layers == 1 ? " layer" : " layers"),
-                      .recipe = r,
-                      .task = task,
-                      .seed = lab.seed});
+      toys.push_back(
+          {.name = concat(gated ? "gate G1, " : "softmax, ", layers, layers == 1 ? " layer" : " layers"),
+           .recipe = r,
+           .task = task,
+           .seed = lab.seed});
     }
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
   const CopyTask::Batch data = task(~std::uint64_t{2}, scaled_batch(lab, 64), kStream);
 
   LabResult out;
-  const std::vector<std::pair<Dim, Dim>> windows = {{0, kCache}, {1, kCache - 1}, {2, kCache - 2}, {4, kCache - 4}};
-  Table table{.title = "streams of 200 tokens, rows 40 to 199: excess loss of idle rows / loss of copying rows",
-              .columns = {"model", "dense", "0+16", "1+15", "2+14", "4+12", "4+12 at true positions", "idle weight on the first token",
-                          "|v| first/others"}};
-  Chart chart{
-      .title = "excess loss of idle rows by what the cache keeps", .x_label = "first tokens kept", .y_label = "nats", .log_y = true};
+  const std::vector<std::pair<Dim, Dim>> windows = {
+      {0, kCache}, {1, kCache - 1}, {2, kCache - 2}, {4, kCache - 4}};
+  Table table{
+      .title = "streams of 200 tokens, rows 40 to 199: excess loss of idle rows / loss of copying rows",
+      .columns = {"model", "dense", "0+16", "1+15", "2+14", "4+12", "4+12 at true positions",
+                  "idle weight on the first token", "|v| first/others"}};
+  Chart chart{.title = "excess loss of idle rows by what the cache keeps",
+              .x_label = "first tokens kept",
+              .y_label = "nats",
+              .log_y = true};
   std::vector<std::vector<Scores>> all;
   for (const Trained& t : runs) {
     std::vector<Scores> row = {score_rows(lab.device, *t.model, data, kStream, kFrom)};
@@ -125,26 +133,34 @@ LabResult streaming_toy(const Lab& lab) {
   out.findings = {
       above("idle weight on the first token, one layer", idle, 0.15, ""),
       below("value norm of the first token against the others, one layer", value, 1, "x"),
-      above("loss of copying rows beyond the trained length, all keys against 1+15", soft[dense].copy / soft[one].copy, 1, "x"),
+      above("loss of copying rows beyond the trained length, all keys against 1+15",
+            soft[dense].copy / soft[one].copy, 1, "x"),
       above("excess loss of idle rows, window 0+16 against 1+15", hurt, 1, "x",
             "perplexity 5158 -> 5.40 with four (Llama-2-13B, Xiao et al. 2024)"),
-      above("loss of copying rows, 4+12 at true positions against positions in the cache", soft[apart].copy / soft[four].copy, 1, "x",
+      above("loss of copying rows, 4+12 at true positions against positions in the cache",
+            soft[apart].copy / soft[four].copy, 1, "x",
             "positions inside the cache are part of the method (Xiao et al. 2024)"),
-      below("excess loss of idle rows, keeping four against keeping one", soft[four].idle / soft[one].idle, 1.1, "x",
-            "one is enough for Falcon, MPT, Pythia; Llama-2-7B 11.88 -> 9.59"),
-      below("what a window without the first token costs, gate against softmax", gated_hurt / hurt, 1, "x", "not in the paper", false),
-      above("excess loss of idle rows, 0+16 against 1+15, two layers", all[2][none].idle / all[2][one].idle, 1, "x", "", false),
+      below("excess loss of idle rows, keeping four against keeping one", soft[four].idle / soft[one].idle,
+            1.1, "x", "one is enough for Falcon, MPT, Pythia; Llama-2-7B 11.88 -> 9.59"),
+      below("what a window without the first token costs, gate against softmax", gated_hurt / hurt, 1, "x",
+            "not in the paper", false),
+      above("excess loss of idle rows, 0+16 against 1+15, two layers", all[2][none].idle / all[2][one].idle,
+            1, "x", "", false),
   };
-  out.verdict =
-      concat("In the model of one layer idle rows give the first token ", digits(idle, 2), " of their attention, and its value has ",
-             digits(value, 2), " of the others' norm. Beyond the trained length it ", soft[dense].copy > 0.1 ? "fails" : "still copies",
-             " (", digits(soft[dense].copy, 2), " nats on the copies against ", digits(soft[one].copy, 3),
-             " in a window). Dropping the first token multiplies the idle rows' excess loss by ", digits(hurt, 1), " (with a gate by ",
-             digits(gated_hurt, 1), "), keeping ",
-             soft[four].idle < 0.9 * soft[one].idle ? "four is better than one" : "one token is as good as four",
-             ", and true positions instead of those in the cache cost ", digits(soft[apart].copy - soft[four].copy, 3),
-             " nats on the copies. In nats the missing token costs ", digits(soft[none].idle - soft[one].idle, 3),
-             soft[none].idle < 1 ? ": a model this small has little to lose." : ".", " The window sees no further than its 16 tokens.");
+  out.verdict = concat(
+      "In the model of one layer idle rows give the first token ", digits(idle, 2),
+      " of their attention, and its value has ", digits(value, 2),
+      " of the others' norm. Beyond the trained length it ",
+      soft[dense].copy > 0.1 ? "fails" : "still copies", " (", digits(soft[dense].copy, 2),
+      " nats on the copies against ", digits(soft[one].copy, 3),
+      " in a window). Dropping the first token multiplies the idle rows' excess loss by ", digits(hurt, 1),
+      " (with a gate by ", digits(gated_hurt, 1), "), keeping ",
+      soft[four].idle < 0.9 * soft[one].idle ? "four is better than one" : "one token is as good as four",
+      ", and true positions instead of those in the cache cost ",
+      digits(soft[apart].copy - soft[four].copy, 3), " nats on the copies. In nats the missing token costs ",
+      digits(soft[none].idle - soft[one].idle, 3),
+      soft[none].idle < 1 ? ": a model this small has little to lose." : ".",
+      " The window sees no further than its 16 tokens.");
   return out;
 }
 
@@ -153,9 +169,10 @@ namespace {
 
 enum class Scale8 { tensor, others, after_norm, row };
 
-// The residual stream is rounded to whole multiples of a step before every part. tensor: one step for all rows. others: one for all but
-// the first tokens, which have their own. after_norm: as if the rows had been divided by their RMS first and then shared one step, which
-// is what a product after RMSNorm sees (but for the norm's gains).
+// The residual stream is rounded to whole multiples of a step before every part. tensor: one step for all
+// rows. others: one for all but the first tokens, which have their own. after_norm: as if the rows had been
+// divided by their RMS first and then shared one step, which is what a product after RMSNorm sees (but for
+// the norm's gains).
 class Rounding {
  public:
   Rounding(Taps& taps, Scale8 scale, int bits, Dim length) {
@@ -212,16 +229,21 @@ LabResult quant(const Lab& lab) {
   Recipe gated = toy_recipe(), slot = toy_recipe();
   self_attn(gated).gate.push_back({});
   self_attn(slot).extra.kind = ExtraRecipe::Kind::kv_slots;
-  const std::vector<Trained> runs = train_toys(lab, {toy("softmax", toy_recipe()), toy("gate G1", gated), toy("key/value slot", slot)});
+  const std::vector<Trained> runs =
+      train_toys(lab, {toy("softmax", toy_recipe()), toy("gate G1", gated), toy("key/value slot", slot)});
   const CopyTask::Batch data = task(~std::uint64_t{2}, scaled_batch(lab, 128), kLength);
 
   LabResult out;
   Table table{
-      .title = "residual stream rounded before every part: relative error of all tokens but the first, and loss added (nats per row)",
-      .columns = {"model", "bits", "one step: error", "loss", "one step without the first token: error", "loss",
-                  "one step after the norm: error", "loss", "a step per row: error", "loss"}};
-  Table peaks{.title = "what the step must cover", .columns = {"model", "peak |h| first token", "peak |h| others"}};
-  Chart chart{.title = "loss added, one step for the tensor", .x_label = "bits", .y_label = "nats", .log_y = true};
+      .title =
+          "residual stream rounded before every part: relative error of all tokens but the first, and loss "
+          "added (nats per row)",
+      .columns = {"model", "bits", "one step: error", "loss", "one step without the first token: error",
+                  "loss", "one step after the norm: error", "loss", "a step per row: error", "loss"}};
+  Table peaks{.title = "what the step must cover",
+              .columns = {"model", "peak |h| first token", "peak |h| others"}};
+  Chart chart{
+      .title = "loss added, one step for the tensor", .x_label = "bits", .y_label = "nats", .log_y = true};
   double error[3][4] = {}, added[3][4] = {};  // [model][scale] at 8 bits; added at 4
   for (std::size_t m = 0; m < runs.size(); ++m) {
     const Scores plain = score_rows(lab.device, *runs[m].model, data, kLength, 0);
@@ -243,32 +265,36 @@ LabResult quant(const Lab& lab) {
       table.rows.push_back(std::move(row));
     }
     chart.curves.push_back(std::move(curve));
-    peaks.rows.push_back({runs[m].name, joined(runs[m].end().first_peak, 1), joined(runs[m].end().other_peak, 1)});
+    peaks.rows.push_back(
+        {runs[m].name, joined(runs[m].end().first_peak, 1), joined(runs[m].end().other_peak, 1)});
   }
   out.document.parts = {toy_words(), table, peaks, chart};
   enum { tensor, others, after_norm, row };
   const double first = error[0][tensor] / error[0][others], first_gated = error[1][tensor] / error[1][others];
   out.findings = {
-      above("error of the other tokens in int8, one step with the first token against without it, softmax", first, 1.1, "x",
-            "massive activations stand before the norm, which divides them out", false),
-      above("loss added at four bits, one step with the first token minus without it, softmax", added[0][tensor] - added[0][others], 0.005,
-            "nats", "", false),
+      above("error of the other tokens in int8, one step with the first token against without it, softmax",
+            first, 1.1, "x", "massive activations stand before the norm, which divides them out", false),
+      above("loss added at four bits, one step with the first token minus without it, softmax",
+            added[0][tensor] - added[0][others], 0.005, "nats", "", false),
       below("error of the other tokens in int8, one step after the norm against before it, softmax",
             error[0][after_norm] / error[0][tensor], 1, "x", "", false),
-      above("error of the other tokens in int8, one step for the tensor against a step per row, softmax", error[0][tensor] / error[0][row],
-            1, "x", "a row's own step is never larger", false),
+      above("error of the other tokens in int8, one step for the tensor against a step per row, softmax",
+            error[0][tensor] / error[0][row], 1, "x", "a row's own step is never larger", false),
   };
   out.verdict = concat(
-      "With one int8 step for the whole residual stream the other tokens' error is ", digits(100 * error[0][tensor], 2),
-      " % of their size, ", digits(first, 2), " times that with a step which need not cover the first token (with a gate ",
-      digits(first_gated, 2), " times); at four bits the loss rises by ", digits(added[0][tensor], 4), " and ", digits(added[0][others], 4),
-      " nats. ",
+      "With one int8 step for the whole residual stream the other tokens' error is ",
+      digits(100 * error[0][tensor], 2), " % of their size, ", digits(first, 2),
+      " times that with a step which need not cover the first token (with a gate ", digits(first_gated, 2),
+      " times); at four bits the loss rises by ", digits(added[0][tensor], 4), " and ",
+      digits(added[0][others], 4), " nats. ",
       first < 1.1
-          ? "In int8 the first token costs the others next to nothing: their own peaks need nearly the same step, so this toy cannot show "
+          ? "In int8 the first token costs the others next to nothing: their own peaks need nearly the same "
+            "step, so this toy cannot show "
             "the story."
           : "The first token's peak does cost the others precision.",
       " A step per row makes the error ", digits(error[0][tensor] / error[0][row], 2),
-      " times smaller. What the literature blames for int8 are outlier features, channels that are large for many tokens, "
+      " times smaller. What the literature blames for int8 are outlier features, "
+      "channels that are large for many tokens, "
       "not the massive activations of one (Dettmers et al. 2022).");
   return out;
 }

@@ -16,7 +16,15 @@ TEST(Toy, TrainingLowersTheLossAndThreadsChangeNothing) {
   RAPT_NOT_SANITIZED("a long training");
   const ToyTask task = copy_task(3);
   std::vector<Toy> toys(2);
-  toys[0] = {.name = "a", .recipe = toy_recipe(1), .task = task, .seed = 1, .steps = 40, .batch = 8, .length = 16, .warmup = 5, .looks = 2};
+  toys[0] = {.name = "a",
+             .recipe = toy_recipe(1),
+             .task = task,
+             .seed = 1,
+             .steps = 40,
+             .batch = 8,
+             .length = 16,
+             .warmup = 5,
+             .looks = 2};
   toys[1] = toys[0];
   toys[1].seed = 2;
   std::vector<std::vector<double>> losses;
@@ -52,11 +60,13 @@ TEST(Toy, ATaskIsWhatItSays) {
       const int token = lookup.tokens[t];
       ASSERT_LT(token, kLookupVocab);
       if (token < 64) {
-        EXPECT_TRUE(value[static_cast<std::size_t>(token / 8)] == -1 || value[static_cast<std::size_t>(token / 8)] == token % 8);
+        EXPECT_TRUE(value[static_cast<std::size_t>(token / 8)] == -1 ||
+                    value[static_cast<std::size_t>(token / 8)] == token % 8);
         value[static_cast<std::size_t>(token / 8)] = token % 8;
         EXPECT_EQ(lookup.targets[t], -1);
       } else {
-        const int a = value[static_cast<std::size_t>((token - 64) / 8)], b = value[static_cast<std::size_t>((token - 64) % 8)];
+        const int a = value[static_cast<std::size_t>((token - 64) / 8)],
+                  b = value[static_cast<std::size_t>((token - 64) % 8)];
         ASSERT_GE(std::min(a, b), 0) << "a key that was not shown";
         EXPECT_EQ(lookup.targets[t], 8 * a + b);
         ++questions;
@@ -86,7 +96,8 @@ TEST(Toy, ALookIsWhatAPlainRecomputationSees) {
     rapt::Run run(device);
     Taps taps;
     run.taps = &taps;
-    std::vector<double> first(2), sums(2), rows(2), copying(2), copying_rows(2), peak(2), gate(2), values[2] = {{0, 0}, {0, 0}};
+    std::vector<double> first(2), sums(2), rows(2), copying(2), copying_rows(2), peak(2), gate(2),
+        values[2] = {{0, 0}, {0, 0}};
     double low = 0, gates = 0, least = INFINITY;
     taps.want_weights(
         site::attn_weights,
@@ -109,7 +120,8 @@ TEST(Toy, ALookIsWhatAPlainRecomputationSees) {
     taps.see(site::resid_out, [&](const Tapped& t) {
       for (Dim i = 0; i < t.value.elements(); ++i)
         if (data.kind[static_cast<std::size_t>(i / 48)] < 0)
-          peak[static_cast<std::size_t>(t.layer)] = std::max(peak[static_cast<std::size_t>(t.layer)], std::abs(t.value.at(i)));
+          peak[static_cast<std::size_t>(t.layer)] =
+              std::max(peak[static_cast<std::size_t>(t.layer)], std::abs(t.value.at(i)));
     });
     see_gates(taps, [&](const Tapped& t) {
       double sum = 0, n = 0;
@@ -131,7 +143,8 @@ TEST(Toy, ALookIsWhatAPlainRecomputationSees) {
     double loss = 0, floor = 0;
     for (std::size_t row = 0; row < data.targets.size(); ++row) {
       double sum = 0;
-      for (Dim v = 0; v < CopyTask::kVocab; ++v) sum += std::exp(logits.at(static_cast<Dim>(row) * CopyTask::kVocab + v));
+      for (Dim v = 0; v < CopyTask::kVocab; ++v)
+        sum += std::exp(logits.at(static_cast<Dim>(row) * CopyTask::kVocab + v));
       loss += std::log(sum) - logits.at(static_cast<Dim>(row) * CopyTask::kVocab + data.targets[row]);
       floor += data.floor[row];
     }
@@ -165,8 +178,11 @@ TEST(Toy, ALookTellsLearnedTokensFromTheFirst) {
   rapt::Run run(device);
   Taps taps;
   run.taps = &taps;
-  double learned[2] = {}, first[2] = {}, rows[2] = {}, copying[2] = {}, copying_rows[2] = {}, peak[2] = {}, keys[2][2] = {};
-  auto kind_of = [&](Dim row) { return data.kind[static_cast<std::size_t>(row / kStride * kLength + row % kStride - 1)]; };
+  double learned[2] = {}, first[2] = {}, rows[2] = {}, copying[2] = {}, copying_rows[2] = {}, peak[2] = {},
+         keys[2][2] = {};
+  auto kind_of = [&](Dim row) {
+    return data.kind[static_cast<std::size_t>(row / kStride * kLength + row % kStride - 1)];
+  };
   taps.want_weights(
       site::attn_weights,
       [&](const Tapped&) {
@@ -177,12 +193,14 @@ TEST(Toy, ALookTellsLearnedTokensFromTheFirst) {
         return all;
       },
       [&](const Tapped& t) {
-        if (kind_of(t.row) == 0) learned[t.layer] += t.value.at(0), first[t.layer] += t.value.at(1), rows[t.layer] += 1;
+        if (kind_of(t.row) == 0)
+          learned[t.layer] += t.value.at(0), first[t.layer] += t.value.at(1), rows[t.layer] += 1;
         if (kind_of(t.row) == 1) copying[t.layer] += t.value.at(1), copying_rows[t.layer] += 1;
       });
   taps.see(site::resid_out, [&](const Tapped& t) {
     for (Dim s = 0; s < kCount; ++s)
-      for (Dim c = 0; c < 48; ++c) peak[t.layer] = std::max(peak[t.layer], std::abs(t.value.at((s * kStride + 1) * 48 + c)));
+      for (Dim c = 0; c < 48; ++c)
+        peak[t.layer] = std::max(peak[t.layer], std::abs(t.value.at((s * kStride + 1) * 48 + c)));
   });
   taps.see(site::k, [&](const Tapped& t) {
     for (Dim row = 0; row < t.value[0]; ++row) {
@@ -205,8 +223,12 @@ TEST(Toy, ALookTellsLearnedTokensFromTheFirst) {
 TEST(Toy, TheSinkEmergesInAShortRun) {
   RAPT_NOT_SANITIZED("a long training");
   Device device({.threads = 1});
-  const std::vector<Trained> runs =
-      train_toys({device}, {{.name = "softmax", .recipe = toy_recipe(), .task = copy_task(0), .steps = 200, .batch = 16, .looks = 1}});
+  const std::vector<Trained> runs = train_toys({device}, {{.name = "softmax",
+                                                           .recipe = toy_recipe(),
+                                                           .task = copy_task(0),
+                                                           .steps = 200,
+                                                           .batch = 16,
+                                                           .looks = 1}});
   const ToyLook &before = runs[0].looks.front(), &after = runs[0].end();
   EXPECT_LT(most_of(before.idle), 0.2);  // about 1 / keys
   EXPECT_GT(most_of(after.idle), 0.3);

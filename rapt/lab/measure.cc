@@ -26,7 +26,8 @@ Tensor normal_tensor(Run& run, std::initializer_list<Dim> sizes, std::uint64_t k
 Weight normal_weight(DType real, Dim rows, Dim cols, std::uint64_t key, double scale, Packing packing) {
   Weight w = make_weight("lab", rows, cols, real, packing);
   for (Dim r = 0; r < rows; ++r)
-    for (Dim c = 0; c < cols; ++c) w.set(r, c, scale * random_normal(key, static_cast<std::uint64_t>(r * cols + c)));
+    for (Dim c = 0; c < cols; ++c)
+      w.set(r, c, scale * random_normal(key, static_cast<std::uint64_t>(r * cols + c)));
   return w;
 }
 
@@ -90,7 +91,8 @@ double slope(std::span<const double> x, std::span<const double> y) {
 }
 
 bool all_hold(const std::vector<Finding>& findings) {
-  return std::all_of(findings.begin(), findings.end(), [](const Finding& f) { return f.holds || !f.every_seed; });
+  return std::all_of(findings.begin(), findings.end(),
+                     [](const Finding& f) { return f.holds || !f.every_seed; });
 }
 
 double thread_seconds() {
@@ -109,8 +111,9 @@ void backward_from(Run& run, const Tensor& y, std::uint64_t key) {
   run.tape->play_back(run);
 }
 
-// ------------------------------------------------------------------------------------------------ one attention layer
-AttentionRig::AttentionRig(Device& f64, const AttnRecipe& attn, std::uint64_t seed, Place place, EmbedRecipe::Pos pos)
+// -------------------------------------------------------------------------------------- one attention layer
+AttentionRig::AttentionRig(Device& f64, const AttnRecipe& attn, std::uint64_t seed, Place place,
+                           EmbedRecipe::Pos pos)
     : device_(f64), seed_(seed), place_(place) {
   Recipe r;
   r.name = "rig";
@@ -135,7 +138,8 @@ AttentionRig::AttentionRig(Device& f64, const AttnRecipe& attn, std::uint64_t se
   std::uint64_t at = 0;
   for (Weight& w : model_->weights) {  // sizes that give scores of a few units
     const double std = w.name == "embed.tokens" || w.rows == 1 ? 1 : 0.35;
-    for (Dim i = 0; i < w.size(); ++i) w.set(i / w.cols, i % w.cols, std * random_normal(mix_key(seed, 0xB1A5), at++));
+    for (Dim i = 0; i < w.size(); ++i)
+      w.set(i / w.cols, i % w.cols, std * random_normal(mix_key(seed, 0xB1A5), at++));
   }
   for (std::uint64_t i = 0; i < 2 * kRows; ++i) {
     tokens_.push_back(static_cast<std::int32_t>(random_below(64, mix_key(seed, 1), i)));
@@ -198,7 +202,8 @@ void AttentionRig::fold_value_bias() {
   for (Dim c = 0; c < kWidth; ++c) {
     double sum = o.get(0, c);
     for (Dim h = 0; h < kHeads; ++h)
-      for (Dim d = 0; d < kHeadDim; ++d) sum += w.get(c, h * kHeadDim + d) * v.get(0, h / (kHeads / kKvHeads) * kHeadDim + d);
+      for (Dim d = 0; d < kHeadDim; ++d)
+        sum += w.get(c, h * kHeadDim + d) * v.get(0, h / (kHeads / kKvHeads) * kHeadDim + d);
     o.set(0, c, sum);
   }
   for (Dim i = 0; i < v.size(); ++i) v.set(0, i, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = norm(W x + b): which part of b survives? BatchNorm subtracts each channel's mean over the rows, and b is such a mean. LayerNorm
-// subtracts each row's mean over the channels, so it removes the part of b that is equal in all channels and no more. RMS and L2 norms
-// subtract nothing.
+// y = norm(W x + b): which part of b survives? BatchNorm subtracts each channel's mean over the rows, and b
+// is such a mean. LayerNorm subtracts each row's mean over the channels, so it removes the part of b that is
+// equal in all channels and no more. RMS and L2 norms subtract nothing.
 #include <cmath>
 
 #include "rapt/base/rng.h"
@@ -30,8 +30,8 @@ Result run_norm(Device& f64, Kind kind, std::uint64_t seed, const std::vector<do
   Tape tape(gradients);
   run.tape = &tape;
   run.training = true;
-  Weight w = normal_weight(f64.real, kOut, kIn, mix_key(seed, 1), 0.3), b = make_weight("b", 1, kOut, f64.real),
-         running = make_weight("running", 1, 2 * kOut, f64.real);
+  Weight w = normal_weight(f64.real, kOut, kIn, mix_key(seed, 1), 0.3),
+         b = make_weight("b", 1, kOut, f64.real), running = make_weight("running", 1, 2 * kOut, f64.real);
   w.index = 0, b.index = 1, running.index = 2;
   fill(b, bias);
   const Tensor x = linear(run, normal_tensor(run, {kRows, kIn}, mix_key(seed, 2)), w, &b);
@@ -54,9 +54,12 @@ LabResult norm_bias(const Lab& lab) {
   const std::vector<double> none(static_cast<std::size_t>(kOut)), equal(static_cast<std::size_t>(kOut), 1.0),
       any = normal_values(mix_key(lab.seed, 4), kOut);
   Table t{.title = "y = norm(W x + b) in double",
-          .columns = {"norm", "change by any bias", "by one equal in all channels", "gradient of b", "its part along equal channels"},
+          .columns = {"norm", "change by any bias", "by one equal in all channels", "gradient of b",
+                      "its part along equal channels"},
           .rows = {}};
-  Chart chart{.title = "Change of the normed output by a random bias", .x_label = "size of the bias", .y_label = "relative change"};
+  Chart chart{.title = "Change of the normed output by a random bias",
+              .x_label = "size of the bias",
+              .y_label = "relative change"};
   double change[4], flat[4], gradient[4], along[4];
   for (int k = 0; k < 4; ++k) {
     const auto kind = static_cast<Kind>(k);
@@ -82,13 +85,15 @@ LabResult norm_bias(const Lab& lab) {
       below("gradient of that bias", gradient[0], 1e-10, ""),
       below("change by a bias equal in all channels before LayerNorm", flat[1], 1e-10, ""),
       above("change by any other bias before LayerNorm", change[1], 0.01, ""),
-      above("change by any bias before RMSNorm or L2 norm, the smaller", std::min(change[2], change[3]), 0.01, ""),
+      above("change by any bias before RMSNorm or L2 norm, the smaller", std::min(change[2], change[3]), 0.01,
+            ""),
       above("change by an equal one there, the smaller", std::min(flat[2], flat[3]), 0.01, ""),
   };
   r.verdict =
       all_hold(r.findings)
           ? concat(
-                "Wrong: the norm that cancels a bias before it is BatchNorm. LayerNorm takes away only what is equal in all channels (a random bias still changes "
+                "Wrong: the norm that cancels a bias before it is BatchNorm. LayerNorm takes away only "
+                "what is equal in all channels (a random bias still changes "
                 "its output by ",
                 digits(100 * change[1], 0), " %), RMSNorm nothing (", digits(100 * change[2], 0),
                 " %); and in a pre-norm block no norm follows Q, K and V anyway, except a QK-norm.")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Xiong et al. 2020 at the start of training: the gradient of the last feed-forward matrix does not depend on the depth under post-norm
-// (x = norm(x + f(x))) and falls like 1/sqrt(L) under pre-norm (x = x + f(norm(x)), a norm at the end), whose stream grows like sqrt(L).
+// Xiong et al. 2020 at the start of training: the gradient of the last feed-forward matrix does not depend
+// on the depth under post-norm (x = norm(x + f(x))) and falls like 1/sqrt(L) under pre-norm (x = x +
+// f(norm(x)), a norm at the end), whose stream grows like sqrt(L).
 #include <cmath>
 
 #include "rapt/base/rng.h"
@@ -18,7 +19,8 @@ Recipe stack_recipe(bool pre, Dim layers) {
   const NormRecipe layer_norm{.kind = NormRecipe::Kind::layer, .eps = 1e-5, .bias = true};
   LayerRecipe layer;
   layer.parts.push_back({.body = AttnRecipe{.heads = 4}});
-  layer.parts.push_back({.body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
+  layer.parts.push_back(
+      {.body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
   for (PartRecipe& p : layer.parts) (pre ? p.norm_in : p.norm_sum) = layer_norm;
   Recipe r;
   r.name = pre ? "pre-norm" : "post-norm";
@@ -34,8 +36,9 @@ Recipe stack_recipe(bool pre, Dim layers) {
 }
 
 struct Depth {
-  double stream = 0;                       // mean |x_L|
-  std::vector<double> gradients, similar;  // per layer: |d loss / d W2|; cosine of the layer's output with its input
+  double stream = 0;  // mean |x_L|
+  // Per layer: |d loss / d W2|; cosine of the layer's output with its input.
+  std::vector<double> gradients, similar;
 };
 
 Depth at_depth(Device& device, bool pre, Dim layers, std::uint64_t seed) {
@@ -74,10 +77,12 @@ Depth at_depth(Device& device, bool pre, Dim layers, std::uint64_t seed) {
     targets.push_back(static_cast<std::int32_t>(random_below(kVocab, mix_key(seed, 2), i)));
   }
   Batch batch{.tokens = tokens};
-  for (Dim n = 0; n < kSequences; ++n) batch.sequences.push_back({.first = n * kRows, .count = kRows, .id = static_cast<std::uint64_t>(n)});
+  for (Dim n = 0; n < kSequences; ++n)
+    batch.sequences.push_back({.first = n * kRows, .count = kRows, .id = static_cast<std::uint64_t>(n)});
   backward(run, cross_entropy(run, forward(run, model, batch), targets).mean);
   for (Dim l = 0; l < layers; ++l)
-    d.gradients.push_back(length(gradient_of(gradients, model.weight(concat("decoder.", l, ".ffn.down.weight")))));
+    d.gradients.push_back(
+        length(gradient_of(gradients, model.weight(concat("decoder.", l, ".ffn.down.weight")))));
   return d;
 }
 
@@ -85,14 +90,18 @@ Depth at_depth(Device& device, bool pre, Dim layers, std::uint64_t seed) {
 
 LabResult norm_place_math(const Lab& lab) {
   LabResult r;
-  const std::vector<Dim> depths = lab.effort < 0.5 ? std::vector<Dim>{2, 8} : std::vector<Dim>{2, 4, 8, 16, 32};
+  const std::vector<Dim> depths =
+      lab.effort < 0.5 ? std::vector<Dim>{2, 8} : std::vector<Dim>{2, 4, 8, 16, 32};
   const int draws = lab.effort < 0.5 ? 1 : 3;  // means over random weights: one draw is noisy
   Table t{.title = concat("At the start, width 128, mean of ", draws,
                           " draws: gradient of the last feed-forward matrix W2, length of the stream |x|"),
           .columns = {"layers", "post: gradient", "pre: gradient", "pre x sqrt(L)", "post: |x|", "pre: |x|"},
           .rows = {}};
-  Chart chart{
-      .title = "Gradient of the last feed-forward matrix by depth", .x_label = "layers", .y_label = "", .curves = {}, .log_y = true};
+  Chart chart{.title = "Gradient of the last feed-forward matrix by depth",
+              .x_label = "layers",
+              .y_label = "",
+              .curves = {},
+              .log_y = true};
   Chart inside{.title = concat("Gradient of each feed-forward matrix, ", depths.back(), " layers"),
                .x_label = "layer",
                .y_label = "",
@@ -128,43 +137,56 @@ LabResult norm_place_math(const Lab& lab) {
       }
     }
     logs.push_back(std::log(static_cast<double>(L)));
-    t.rows.push_back({Cell(static_cast<double>(L), 0), Cell(mean[0].gradients.back()), Cell(mean[1].gradients.back()),
-                      Cell(mean[1].gradients.back() * std::sqrt(static_cast<double>(L))), Cell(mean[0].stream, 1),
-                      Cell(mean[1].stream, 1)});
+    t.rows.push_back({Cell(static_cast<double>(L), 0), Cell(mean[0].gradients.back()),
+                      Cell(mean[1].gradients.back()),
+                      Cell(mean[1].gradients.back() * std::sqrt(static_cast<double>(L))),
+                      Cell(mean[0].stream, 1), Cell(mean[1].stream, 1)});
   }
-  const double post_law = slope(logs, log_gradient[0]), pre_law = slope(logs, log_gradient[1]), growth = slope(logs, log_stream[1]);
-  double last[2], first[2], late[2], early[2];  // gradients and likeness of the last and the first layer at the largest depth
+  const double post_law = slope(logs, log_gradient[0]), pre_law = slope(logs, log_gradient[1]),
+               growth = slope(logs, log_stream[1]);
+  // Gradients and likeness of the last and the first layer at the largest depth.
+  double last[2], first[2], late[2], early[2];
   for (int pre = 0; pre < 2; ++pre) {
     first[pre] = deepest[pre].gradients.front(), last[pre] = deepest[pre].gradients.back();
     early[pre] = deepest[pre].similar.front(), late[pre] = deepest[pre].similar.back();
   }
   Table by_layer{
-      .title = concat("Layer by layer, ", depths.back(), " layers, untrained: gradient of W2, cosine of a layer's output with its input"),
+      .title = concat("Layer by layer, ", depths.back(),
+                      " layers, untrained: gradient of W2, cosine of a layer's output with its input"),
       .columns = {"layer", "post: gradient", "pre: gradient", "post: cosine", "pre: cosine"},
       .rows = {}};
   for (Dim l = 1; l <= depths.back(); l *= 2) {
     const auto at = static_cast<std::size_t>(l - 1);
-    by_layer.rows.push_back({Cell(static_cast<double>(l), 0), Cell(deepest[0].gradients[at]), Cell(deepest[1].gradients[at]),
-                             Cell(deepest[0].similar[at]), Cell(deepest[1].similar[at])});
+    by_layer.rows.push_back({Cell(static_cast<double>(l), 0), Cell(deepest[0].gradients[at]),
+                             Cell(deepest[1].gradients[at]), Cell(deepest[0].similar[at]),
+                             Cell(deepest[1].similar[at])});
   }
   r.findings = {
       below("pre-norm: gradient ~ L^a, a", pre_law, -0.15, "",
             "-0.5 in theory (Xiong et al. 2020); 0.42 to 0.19 from L = 2 to 32 in another program"),
-      below("post-norm: gradient ~ L^a, |a|", std::abs(post_law), 0.2, "", "0: independent of L (Xiong et al. 2020, theorem 1)"),
-      above("gradient of the last W2 at the largest depth, post-norm against pre-norm", last[0] / last[1], 2, "x",
-            "large near the output at the start (Xiong et al. 2020)"),
-      above("pre-norm: |x_L| ~ L^a, a", growth, 0.25, "", "sqrt(L); 15.3 to 50.3 from L = 2 to 32 in another program"),
-      above("cosine of the last layer's output with its input at the largest depth, pre minus post", late[1] - late[0], 0, ""),
+      below("post-norm: gradient ~ L^a, |a|", std::abs(post_law), 0.2, "",
+            "0: independent of L (Xiong et al. 2020, theorem 1)"),
+      above("gradient of the last W2 at the largest depth, post-norm against pre-norm", last[0] / last[1], 2,
+            "x", "large near the output at the start (Xiong et al. 2020)"),
+      above("pre-norm: |x_L| ~ L^a, a", growth, 0.25, "",
+            "sqrt(L); 15.3 to 50.3 from L = 2 to 32 in another program"),
+      above("cosine of the last layer's output with its input at the largest depth, pre minus post",
+            late[1] - late[0], 0, ""),
   };
   r.verdict =
       all_hold(r.findings)
-          ? concat("At the start, before any training, post-norm's gradient at the last layer neither explodes nor vanishes with depth (L^",
-                   digits(post_law, 2), "); it is large there: ", digits(last[0], 2), " against pre-norm's ", digits(last[1], 2), " at ",
-                   depths.back(), " layers. Pre-norm's falls (L^", digits(pre_law, 2), ") while its stream grows (L^", digits(growth, 2),
-                   "), so a branch of the last layer changes it little: the cosine of a layer's output with its input is ",
-                   digits(early[1], 2), " in the first layer and ", digits(late[1], 2), " in the last, under post-norm ",
-                   digits(early[0], 2), " and ", digits(late[0], 2), ". The first layer's gradient is ", digits(first[0] / last[0], 2),
-                   " of the last one's under post-norm, ", digits(first[1] / last[1], 2), " under pre-norm.")
+          ? concat(
+                "At the start, before any training, post-norm's gradient at the last layer neither "
+                "explodes nor vanishes with depth (L^",
+                digits(post_law, 2), "); it is large there: ", digits(last[0], 2), " against pre-norm's ",
+                digits(last[1], 2), " at ", depths.back(), " layers. Pre-norm's falls (L^",
+                digits(pre_law, 2), ") while its stream grows (L^", digits(growth, 2),
+                "), so a branch of the last layer changes it little: "
+                "the cosine of a layer's output with its input is ",
+                digits(early[1], 2), " in the first layer and ", digits(late[1], 2),
+                " in the last, under post-norm ", digits(early[0], 2), " and ", digits(late[0], 2),
+                ". The first layer's gradient is ", digits(first[0] / last[0], 2),
+                " of the last one's under post-norm, ", digits(first[1] / last[1], 2), " under pre-norm.")
           : "The laws of depth did not show at the start; see the table.";
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(by_layer));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is exact about position codes. Sinusoids: every position has the length sqrt(d/2), and the product of two depends on their distance
-// only. Rotations keep lengths, and a score depends on the distance only. ALiBi: where the weight lies hardly depends on the length.
+// What is exact about position codes. Sinusoids: every position has the length sqrt(d/2), and the product of
+// two depends on their distance only. Rotations keep lengths, and a score depends on the distance only.
+// ALiBi: where the weight lies hardly depends on the length.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -16,7 +17,8 @@ namespace rapt {
 namespace {
 
 double dot(const std::vector<double>& x, std::size_t a, std::size_t b, std::size_t d) {
-  return std::inner_product(x.begin() + static_cast<std::ptrdiff_t>(a * d), x.begin() + static_cast<std::ptrdiff_t>((a + 1) * d),
+  return std::inner_product(x.begin() + static_cast<std::ptrdiff_t>(a * d),
+                            x.begin() + static_cast<std::ptrdiff_t>((a + 1) * d),
                             x.begin() + static_cast<std::ptrdiff_t>(b * d), 0.0);
 }
 
@@ -38,7 +40,8 @@ double rope_spread(Device& f64, Dim d, std::uint64_t seed, double& length_error)
       both.insert(both.end(), k.begin(), k.end());
       const Dim lengths[] = {8192};
       const std::int32_t at[] = {static_cast<std::int32_t>(p), static_cast<std::int32_t>(p + distance)};
-      const std::vector<double> turned = values_of(rope(run, run.upload({2, 1, d}, both), rope_table(run, {}, d, at, lengths)));
+      const std::vector<double> turned =
+          values_of(rope(run, run.upload({2, 1, d}, both), rope_table(run, {}, d, at, lengths)));
       const double s = dot(turned, 0, 1, static_cast<std::size_t>(d));
       low = std::min(low, s), high = std::max(high, s);
       length_error = std::max({length_error, std::abs(length({turned.data(), q.size()}) - length(q)),
@@ -56,10 +59,12 @@ double mean_distance(Device& f64, Bias bias, Dim n) {
   run.taps = &taps;
   double far = 0;
   taps.see(site::attn_stats, [&](const Tapped& t) {
-    for (Dim h = 0; h < 8; ++h) far += t.value.at(((n - 1) * 8 + h) * AttentionStat::count + AttentionStat::distance) / 8;
+    for (Dim h = 0; h < 8; ++h)
+      far += t.value.at(((n - 1) * 8 + h) * AttentionStat::count + AttentionStat::distance) / 8;
   });
   const Tensor zero = run.upload({n, 8, 4}, std::vector<double>(static_cast<std::size_t>(n * 32)));
-  attention(run, {.heads = 8, .kv_heads = 8, .head_dim = 4, .v_dim = 4, .bias = bias}, {.q = zero, .k = zero, .v = zero},
+  attention(run, {.heads = 8, .kv_heads = 8, .head_dim = 4, .v_dim = 4, .bias = bias},
+            {.q = zero, .k = zero, .v = zero},
             plan_rows(Mask{.right = 0}, {{Sequence{.first = 0, .count = n}}}));
   return far;
 }
@@ -72,7 +77,8 @@ LabResult positions_math(const Lab& lab) {
   constexpr Dim d = 512;
   const Dim n = lab.effort < 0.5 ? 64 : 512;
   Run run(f64);
-  const std::vector<double> pe = values_of(sinusoid(run, SinusoidLayout::pairs, SinusoidTable::paper, d, counted(n)));
+  const std::vector<double> pe =
+      values_of(sinusoid(run, SinusoidLayout::pairs, SinusoidTable::paper, d, counted(n)));
   double length_error = 0, spread = 0, largest_other = -1;
   Curve product{.name = "sinusoids, width 512", .x = {}, .y = {}};
   for (Dim k = 0; k < n; ++k) {
@@ -100,8 +106,10 @@ LabResult positions_math(const Lab& lab) {
           .rows = {}};
   Chart far{.title = "Mean distance of attention, equal keys", .x_label = "tokens", .y_label = "tokens back"};
   far.curves = {{.name = "ALiBi", .x = {}, .y = {}}, {.name = "none", .x = {}, .y = {}}};
-  for (Dim length_now : lab.effort < 0.5 ? std::vector<Dim>{32, 128} : std::vector<Dim>{64, 128, 256, 512, 1024}) {
-    const double with = mean_distance(f64, Bias::alibi, length_now), without = mean_distance(f64, Bias::none, length_now);
+  for (Dim length_now :
+       lab.effort < 0.5 ? std::vector<Dim>{32, 128} : std::vector<Dim>{64, 128, 256, 512, 1024}) {
+    const double with = mean_distance(f64, Bias::alibi, length_now),
+                 without = mean_distance(f64, Bias::none, length_now);
     t.rows.push_back({Cell(static_cast<double>(length_now), 0), Cell(with, 1), Cell(without, 1)});
     for (Curve& c : far.curves) c.x.push_back(static_cast<double>(length_now));
     far.curves[0].y.push_back(with), far.curves[1].y.push_back(without);
@@ -110,34 +118,44 @@ LabResult positions_math(const Lab& lab) {
                none_growth = far.curves[1].y.back() / far.curves[1].y.front();
   r.findings = {
       below("sinusoids: |PE(p)|^2 - d/2, largest over positions", length_error, 1e-9, "", "d/2 for every p"),
-      below("sinusoids: spread of PE(p).PE(p+k) over p", spread, 1e-9, "", "6e-13 at d = 512 in another program"),
-      above("sinusoids: largest likeness of two different positions (0 would be orthogonal)", largest_other, 0.5, ""),
+      below("sinusoids: spread of PE(p).PE(p+k) over p", spread, 1e-9, "",
+            "6e-13 at d = 512 in another program"),
+      above("sinusoids: largest likeness of two different positions (0 would be orthogonal)", largest_other,
+            0.5, ""),
       below("RoPE: spread of a score over positions at equal distance", turned_spread, 1e-9, ""),
       below("RoPE: change of a vector's length", turned_length, 1e-9, ""),
-      above("RoPE: share of a head's 32 frequencies that do not turn once in 2,048 tokens", never_whole / 32, 0.1, ""),
-      below("ALiBi: growth of the mean distance against that without a code, shortest to longest", alibi_growth / none_growth, 0.8, "x",
-            "trains short, tests long (Press et al. 2022)"),
+      above("RoPE: share of a head's 32 frequencies that do not turn once in 2,048 tokens", never_whole / 32,
+            0.1, ""),
+      below("ALiBi: growth of the mean distance against that without a code, shortest to longest",
+            alibi_growth / none_growth, 0.8, "x", "trains short, tests long (Press et al. 2022)"),
   };
   r.verdict =
       all_hold(r.findings)
           ? concat(
-                "Exact: sinusoids have one length and a product that depends on the distance only; RoPE scores do not change when both "
+                "Exact: sinusoids have one length and a product that depends on the distance only; RoPE "
+                "scores do not change when both "
                 "positions shift. Not so: sinusoids are not orthogonal (the most alike ",
                 digits(largest_other, 2), "), and ", digits(100 * never_whole / 32, 0),
-                " % of RoPE's frequencies have not turned once at 2,048 tokens, so longer texts show angles nobody trained. From ",
-                far.curves[0].x.front(), " to ", far.curves[0].x.back(), " tokens ALiBi's mean distance grows ", digits(alibi_growth, 1),
-                " times, without a code ", digits(none_growth, 1), " times.")
+                " % of RoPE's frequencies have not turned once at 2,048 tokens, so longer texts show angles "
+                "nobody trained. From ",
+                far.curves[0].x.front(), " to ", far.curves[0].x.back(),
+                " tokens ALiBi's mean distance grows ", digits(alibi_growth, 1), " times, without a code ",
+                digits(none_growth, 1), " times.")
           : "Something that should be exact about position codes is not; see the numbers.";
-  HeatMap map{.title = "PE(p).PE(p') / (d/2), every 4th position up to 64", .rows = {}, .columns = {}, .values = {}};
+  HeatMap map{
+      .title = "PE(p).PE(p') / (d/2), every 4th position up to 64", .rows = {}, .columns = {}, .values = {}};
   map.row_name = "p", map.column_name = "p'", map.value_name = "likeness";
   for (Dim a = 0; a < 64; a += 4) {
     map.rows.push_back(concat(a)), map.columns.push_back(concat(a));
     for (Dim b = 0; b < 64; b += 4)
-      map.values.push_back(std::max(0.0, dot(pe, static_cast<std::size_t>(a), static_cast<std::size_t>(b), d) / (d / 2.0)));
+      map.values.push_back(
+          std::max(0.0, dot(pe, static_cast<std::size_t>(a), static_cast<std::size_t>(b), d) / (d / 2.0)));
   }
   r.document.parts.push_back(std::move(map));
-  r.document.parts.push_back(
-      Chart{.title = "Likeness of two positions by distance", .x_label = "distance", .y_label = "cosine", .curves = {product}});
+  r.document.parts.push_back(Chart{.title = "Likeness of two positions by distance",
+                                   .x_label = "distance",
+                                   .y_label = "cosine",
+                                   .curves = {product}});
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(far));
   return r;

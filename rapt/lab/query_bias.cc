@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of (q_i + b_q).k_j only b_q.k_j depends on the key, and it does not depend on the query: a bias on the queries is a preference among
-// keys that all rows share. Under RoPE, b_q . R_(j-i) k_j, each row has its own.
+// Of (q_i + b_q).k_j only b_q.k_j depends on the key, and it does not depend on the query: a bias on the
+// queries is a preference among keys that all rows share. Under RoPE, b_q . R_(j-i) k_j, each row has
+// its own.
 #include <algorithm>
 #include <cmath>
 
@@ -14,8 +15,8 @@ namespace {
 
 using Rows = std::vector<std::vector<double>>;
 
-// How much b_q changes the score of each key: log weight with it minus log weight without it, each row's mean taken out. Where all rows
-// agree, the spread over rows is 0.
+// How much b_q changes the score of each key: log weight with it minus log weight without it, each row's
+// mean taken out. Where all rows agree, the spread over rows is 0.
 double spread_over_rows(const Rows& with, const Rows& without, double& size) {
   double spread = 0;
   size = 0;
@@ -23,11 +24,13 @@ double spread_over_rows(const Rows& with, const Rows& without, double& size) {
   std::vector<std::vector<double>> change(n);
   for (std::size_t i = 0; i < n; ++i) {
     for (std::size_t j = 0; j <= i; ++j) change[i].push_back(std::log(with[i][j]) - std::log(without[i][j]));
-    size = std::max(size, *std::max_element(change[i].begin(), change[i].end()) - *std::min_element(change[i].begin(), change[i].end()));
+    size = std::max(size, *std::max_element(change[i].begin(), change[i].end()) -
+                              *std::min_element(change[i].begin(), change[i].end()));
   }
   for (std::size_t i = 1; i < n; ++i)  // against the row above it, on the keys both see
     for (std::size_t j = 1; j < i; ++j)
-      spread = std::max(spread, std::abs((change[i][j] - change[i][0]) - (change[i - 1][j] - change[i - 1][0])));
+      spread =
+          std::max(spread, std::abs((change[i][j] - change[i][0]) - (change[i - 1][j] - change[i - 1][0])));
   return spread;
 }
 
@@ -38,9 +41,11 @@ double mean_entropy(const Rows& rows) {
   return sum / static_cast<double>(rows.size());
 }
 
-// Rows that choose the same key as the last row does, of those that see it. Equal tokens have equal keys, so a choice may be a tie.
+// Rows that choose the same key as the last row does, of those that see it. Equal tokens have equal keys, so
+// a choice may be a tie.
 double agreement(const Rows& rows) {
-  const auto last = static_cast<std::size_t>(std::max_element(rows.back().begin(), rows.back().end()) - rows.back().begin());
+  const auto last = static_cast<std::size_t>(std::max_element(rows.back().begin(), rows.back().end()) -
+                                             rows.back().begin());
   double same = 0, seeing = 0;
   for (std::size_t i = last; i < rows.size(); ++i) same += rows[i][last] > 0.999 * largest(rows[i]), ++seeing;
   return same / seeing;
@@ -80,10 +85,14 @@ LabResult query_bias(const Lab& lab) {
     change = all / length(whole), own = length(moved) / all;
   }
 
-  Chart chart{.title = "Attention under a growing query bias, causal softmax", .x_label = "size of b_q", .y_label = ""};
+  Chart chart{.title = "Attention under a growing query bias, causal softmax",
+              .x_label = "size of b_q",
+              .y_label = ""};
   Curve entropy{.name = "mean entropy, nats", .x = {}, .y = {}},
       agree{.name = "share of rows that choose the last row's key", .x = {}, .y = {}};
-  Table t{.title = "Head 0", .columns = {"size of b_q", "mean entropy, nats", "rows that choose the last row's key"}, .rows = {}};
+  Table t{.title = "Head 0",
+          .columns = {"size of b_q", "mean entropy, nats", "rows that choose the last row's key"},
+          .rows = {}};
   AttentionRig rig(f64, {}, lab.seed);
   const std::vector<double> direction = values_of(rig.weight("q.bias"));
   for (double factor = 0; factor <= 4096; factor = factor == 0 ? 1 : factor * 4) {
@@ -97,7 +106,8 @@ LabResult query_bias(const Lab& lab) {
   }
 
   r.findings = {
-      below("disagreement of rows about what b_q adds to a key's score, no rotation", spread[0], 1e-10, "nats"),
+      below("disagreement of rows about what b_q adds to a key's score, no rotation", spread[0], 1e-10,
+            "nats"),
       above("what it adds, largest difference between two keys", size[0], 0.1, "nats"),
       above("disagreement of rows under RoPE", spread[1], 0.01, "nats"),
       above("largest gradient of b_q", std::min(gradient[0], gradient[1]), 1e-3, ""),
@@ -108,13 +118,16 @@ LabResult query_bias(const Lab& lab) {
   r.verdict =
       all_hold(r.findings)
           ? concat(
-                "A query bias gives every key a score of its own, b_q.k_j, equal for all rows to rounding: a preference that does not depend on "
+                "A query bias gives every key a score of its own, b_q.k_j, equal for all rows to "
+                "rounding: a preference that does not depend on "
                 "who asks. When it is large all rows look at the same key (",
                 digits(100 * agree.y.back(), 0),
-                " % here). Under RoPE the preference also depends on the distance. So it does more than b_k, which does nothing without "
+                " % here). Under RoPE the preference also depends on the distance. So it does more than b_k, "
+                "which does nothing without "
                 "rotation (b_q changes the output by ",
-                digits(100 * change, 0), " %), and, unlike b_v, it cannot be folded into b_o: a constant leaves ", digits(100 * own, 0),
-                " % of its change.")
+                digits(100 * change, 0),
+                " %), and, unlike b_v, it cannot be folded into b_o: a constant leaves ",
+                digits(100 * own, 0), " % of its change.")
           : "The rows did not agree as the algebra says; see the numbers.";
   chart.curves = {entropy, agree};
   r.document.parts.push_back(std::move(t));

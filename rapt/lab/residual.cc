@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention averages, and averaging again and again makes all rows equal: without residual connections the rows of a deep stack collapse
-// onto one (Dong et al. 2021). Measured layer by layer in the engine's own forward; an edit takes the residual connections out.
+// Attention averages, and averaging again and again makes all rows equal: without residual connections the
+// rows of a deep stack collapse onto one (Dong et al. 2021). Measured layer by layer in the engine's own
+// forward; an edit takes the residual connections out.
 #include <algorithm>
 #include <cmath>
 
@@ -24,13 +25,15 @@ double apart(const Tensor& x) {
   return length(rest) / length(v);
 }
 
-// Takes the residual connections out of a pass, exactly: the sum of a part's input and result is replaced by the result alone, before
-// the next part reads it and where the layer ends.
+// Takes the residual connections out of a pass, exactly: the sum of a part's input and result is replaced by
+// the result alone, before the next part reads it and where the layer ends.
 class NoResidual {
  public:
   explicit NoResidual(Taps& taps) {
     taps.see(site::part_out, [this](const Tapped& t) { result_ = values_of(t.value); });
-    const auto replace = [this](const Tapped& t) { std::copy(result_.begin(), result_.end(), t.value.as<double>().begin()); };
+    const auto replace = [this](const Tapped& t) {
+      std::copy(result_.begin(), result_.end(), t.value.as<double>().begin());
+    };
     taps.edit(site::resid_in, [replace](const Tapped& t) {
       if (t.part > 0) replace(t);  // the first part's input is the layer's
     });
@@ -50,9 +53,12 @@ struct Variant {
 std::vector<double> by_depth(Device& f64, const Variant& variant, Dim layers, std::uint64_t seed) {
   const NormRecipe norm{.kind = NormRecipe::Kind::layer, .weight = NormRecipe::Gain::none};
   LayerRecipe layer;
-  layer.parts.push_back({.norm_in = norm, .body = AttnRecipe{.heads = 4, .mask = AttnRecipe::MaskKind::full}});
+  layer.parts.push_back(
+      {.norm_in = norm, .body = AttnRecipe{.heads = 4, .mask = AttnRecipe::MaskKind::full}});
   if (variant.feed_forward)
-    layer.parts.push_back({.norm_in = norm, .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
+    layer.parts.push_back(
+        {.norm_in = norm,
+         .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = Act::relu, .width = 4 * kWidth}});
   Recipe recipe;
   recipe.name = "residual";
   recipe.width = kWidth;
@@ -85,11 +91,18 @@ LabResult residual(const Lab& lab) {
                               {"attention with residual", true, false},
                               {"both with residual", true, true}};
   LabResult r;
-  Table t{.title = concat("How far the rows are apart: |x - mean row| / |x|, before the first and after each of ", layers, " layers"),
-          .columns = {"stack"},
-          .rows = {}};
-  for (Dim l = 0; l <= layers; l += l < 4 ? 1 : 4) t.columns.push_back(l == 0 ? "input" : concat("layer ", l));
-  Chart chart{.title = "How far the rows are apart", .x_label = "layers", .y_label = "|x - mean row| / |x|", .curves = {}, .log_y = true};
+  Table t{
+      .title = concat("How far the rows are apart: |x - mean row| / |x|, before the first and after each of ",
+                      layers, " layers"),
+      .columns = {"stack"},
+      .rows = {}};
+  for (Dim l = 0; l <= layers; l += l < 4 ? 1 : 4)
+    t.columns.push_back(l == 0 ? "input" : concat("layer ", l));
+  Chart chart{.title = "How far the rows are apart",
+              .x_label = "layers",
+              .y_label = "|x - mean row| / |x|",
+              .curves = {},
+              .log_y = true};
   std::vector<std::vector<double>> all;
   for (const Variant& v : variants) {
     all.push_back(by_depth(f64, v, layers, lab.seed));
@@ -103,7 +116,8 @@ LabResult residual(const Lab& lab) {
     chart.curves.push_back(std::move(c));
   }
   // Rounding stops the fall near 1e-16, so stacks are compared where it begins.
-  const double pure = all[0].back(), feed = all[1].back(), with = std::min(all[2].back(), all[3].back()), early = all[1][2] / all[0][2];
+  const double pure = all[0].back(), feed = all[1].back(), with = std::min(all[2].back(), all[3].back()),
+               early = all[1][2] / all[0][2];
   auto layers_to = [&](const std::vector<double>& stack) {  // until rows differ by less than 1 %
     const auto at = std::find_if(stack.begin(), stack.end(), [](double x) { return x < 0.01; });
     return at == stack.end() ? concat("not within ", layers) : concat("after ", at - stack.begin());
@@ -112,17 +126,20 @@ LabResult residual(const Lab& lab) {
       below("rows apart after the last layer, attention alone", pure, 0.01, "",
             "collapses doubly exponentially with depth (Dong et al. 2021)"),
       above("rows apart with residual connections", with, 0.2, ""),
-      below("rows apart after the last layer, attention and feed-forward", feed, 0.01, "", "not stopped (Dong et al. 2021)"),
-      above("rows apart after two layers, with feed-forward against without", early, 1, "x", "slowed (Dong et al. 2021)", false),
+      below("rows apart after the last layer, attention and feed-forward", feed, 0.01, "",
+            "not stopped (Dong et al. 2021)"),
+      above("rows apart after two layers, with feed-forward against without", early, 1, "x",
+            "slowed (Dong et al. 2021)", false),
   };
-  r.verdict =
-      concat(pure < 0.01 && with > 0.2 ? "Residual connections do more than carry gradients: in a forward pass, with no gradient at all, "
-                                       : "The collapse did not come, or came in spite of residual connections: ",
-             "rows differ by less than 1 % of their length ", layers_to(all[0]), " layers of attention alone and ", layers_to(all[1]),
-             " with feed-forward parts (which here ", early < 1 ? "hasten" : "slow", " it, ", early < 1 ? "against" : "as in",
-             " Dong et al.: ", digits(early, 2),
-             " of the distance without them after two layers); with residual connections they still differ by ", digits(100 * with, 0),
-             " % after ", layers, ".");
+  r.verdict = concat(
+      pure < 0.01 && with > 0.2
+          ? "Residual connections do more than carry gradients: in a forward pass, with no gradient at all, "
+          : "The collapse did not come, or came in spite of residual connections: ",
+      "rows differ by less than 1 % of their length ", layers_to(all[0]), " layers of attention alone and ",
+      layers_to(all[1]), " with feed-forward parts (which here ", early < 1 ? "hasten" : "slow", " it, ",
+      early < 1 ? "against" : "as in", " Dong et al.: ", digits(early, 2),
+      " of the distance without them after two layers); with residual connections they still differ by ",
+      digits(100 * with, 0), " % after ", layers, ".");
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(chart));
   return r;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// With independent q and k of unit variance q.k has variance d. Scores of that size saturate a softmax, and a saturated softmax passes
-// gradient to few keys only; scores that are too small make it an average. Measured on the fused attention: its entropy, the gradient that
-// reaches the scores (that of a dense bias, which is added to them), over how many keys it is spread, and the gradient that reaches q.
+// With independent q and k of unit variance q.k has variance d. Scores of that size saturate a softmax, and
+// a saturated softmax passes gradient to few keys only; scores that are too small make it an average.
+// Measured on the fused attention: its entropy, the gradient that reaches the scores (that of a dense bias,
+// which is added to them), over how many keys it is spread, and the gradient that reaches q.
 #include <algorithm>
 #include <cmath>
 
@@ -18,8 +19,9 @@ namespace {
 constexpr Dim kRows = 256, kKeys = 64;
 
 struct Look {
-  double entropy = 0, strongest = 0, gradient = 0;  // means over rows; gradient: |d loss / d scores| of a row
-  double keys = 0, to_q = 0;                        // keys that share it: (sum g^2)^2 / sum g^4; |d loss / d q|
+  // Means over rows; gradient: |d loss / d scores| of a row.
+  double entropy = 0, strongest = 0, gradient = 0;
+  double keys = 0, to_q = 0;  // keys that share it: (sum g^2)^2 / sum g^4; |d loss / d q|
 };
 
 Look look(Device& f64, Dim d, double scale_by, std::uint64_t seed) {
@@ -31,7 +33,8 @@ Look look(Device& f64, Dim d, double scale_by, std::uint64_t seed) {
   run.taps = &taps;
   Look l;
   taps.see(site::attn_stats, [&](const Tapped& t) {
-    for (Dim i = 0; i < kRows; ++i) l.entropy += t.value.at(i * AttentionStat::count + AttentionStat::entropy) / kRows;
+    for (Dim i = 0; i < kRows; ++i)
+      l.entropy += t.value.at(i * AttentionStat::count + AttentionStat::entropy) / kRows;
   });
   std::vector<Taps::HeadRow> rows;
   for (Dim i = 0; i < kRows; ++i) rows.push_back({0, i});
@@ -43,15 +46,17 @@ Look look(Device& f64, Dim d, double scale_by, std::uint64_t seed) {
   in.v = normal_tensor(run, {kKeys, 1, 8}, mix_key(seed, 3));
   in.dense_bias = run.upload({1, kRows, kKeys}, std::vector<double>(static_cast<std::size_t>(kRows * kKeys)));
   const Sequence queries{.first = 0, .count = kRows}, keys{.first = 0, .count = kKeys};
-  const Tensor out = attention(run, {.heads = 1, .kv_heads = 1, .head_dim = d, .v_dim = 8, .scale = scale_by, .bias = Bias::dense}, in,
-                               plan_cross({{queries}}, {{keys}}));
+  const Tensor out = attention(
+      run, {.heads = 1, .kv_heads = 1, .head_dim = d, .v_dim = 8, .scale = scale_by, .bias = Bias::dense}, in,
+      plan_cross({{queries}}, {{keys}}));
   backward_from(run, out, mix_key(seed, 4));
   const std::vector<double> g = gradient_of(run, in.dense_bias);
   const std::vector<double> to_q = gradient_of(run, in.q);
   for (Dim i = 0; i < kRows; ++i) {
     double squares = 0, fourth = 0;
     for (Dim j = 0; j < kKeys; ++j) {
-      const double square = g[static_cast<std::size_t>(i * kKeys + j)] * g[static_cast<std::size_t>(i * kKeys + j)];
+      const double square =
+          g[static_cast<std::size_t>(i * kKeys + j)] * g[static_cast<std::size_t>(i * kKeys + j)];
       squares += square, fourth += square * square;
     }
     l.gradient += std::sqrt(squares) / kRows;
@@ -78,7 +83,8 @@ LabResult scale(const Lab& lab) {
   Device f64({.threads = 1, .isa = "f64"});
   LabResult r;
   const double uniform = std::log(static_cast<double>(kKeys));
-  const std::vector<Dim> sizes = lab.effort < 0.5 ? std::vector<Dim>{16, 256} : std::vector<Dim>{4, 16, 64, 128, 256, 512, 1024};
+  const std::vector<Dim> sizes =
+      lab.effort < 0.5 ? std::vector<Dim>{16, 256} : std::vector<Dim>{4, 16, 64, 128, 256, 512, 1024};
   struct Rule {
     const char* name;
     double (*scale)(double d);
@@ -87,12 +93,15 @@ LabResult scale(const Lab& lab) {
                         {"q.k / sqrt(d)", [](double d) { return 1 / std::sqrt(d); }},
                         {"q.k / d", [](double d) { return 1 / d; }}};
   Table t{.title = "64 keys, q and k of unit variance",
-          .columns = {"d", "variance of q.k", "scaling", "entropy, nats", "strongest weight", "gradient to the scores",
-                      "keys that share it", "gradient to q"},
+          .columns = {"d", "variance of q.k", "scaling", "entropy, nats", "strongest weight",
+                      "gradient to the scores", "keys that share it", "gradient to q"},
           .rows = {}};
   Chart entropy{.title = "Entropy of attention", .x_label = "log2 of the head's size", .y_label = "nats"},
-      gradient{
-          .title = "Gradient that reaches the scores", .x_label = "log2 of the head's size", .y_label = "", .curves = {}, .log_y = true};
+      gradient{.title = "Gradient that reaches the scores",
+               .x_label = "log2 of the head's size",
+               .y_label = "",
+               .curves = {},
+               .log_y = true};
   for (const Rule& rule : rules) {
     entropy.curves.push_back({.name = rule.name, .x = {}, .y = {}});
     gradient.curves.push_back({.name = rule.name, .x = {}, .y = {}});
@@ -106,43 +115,53 @@ LabResult scale(const Lab& lab) {
       const Look l = look(f64, d, rules[i].scale(static_cast<double>(d)), lab.seed);
       if (d == sizes.front()) first[i] = l;
       last[i] = l;
-      t.rows.push_back({Cell(static_cast<double>(d), 0), Cell(variance, 1), rules[i].name, Cell(l.entropy), Cell(l.strongest),
-                        Cell(l.gradient), Cell(l.keys, 1), Cell(l.to_q)});
+      t.rows.push_back({Cell(static_cast<double>(d), 0), Cell(variance, 1), rules[i].name, Cell(l.entropy),
+                        Cell(l.strongest), Cell(l.gradient), Cell(l.keys, 1), Cell(l.to_q)});
       for (Chart* c : {&entropy, &gradient}) c->curves[i].x.push_back(std::log2(static_cast<double>(d)));
       entropy.curves[i].y.push_back(l.entropy);
       gradient.curves[i].y.push_back(l.gradient);
     }
   }
   // The whole model's width instead of the head's: 8 heads of 64 in a model of 512, divided by sqrt(512).
-  const Look by_width = look(f64, 64, 1 / std::sqrt(512.0), lab.seed), by_head = look(f64, 64, 1 / std::sqrt(64.0), lab.seed);
+  const Look by_width = look(f64, 64, 1 / std::sqrt(512.0), lab.seed),
+             by_head = look(f64, 64, 1 / std::sqrt(64.0), lab.seed);
 
   r.findings = {
       below("largest error of \"variance of q.k = d\" over all sizes", 100 * worst_variance, 10, "%",
             "63.7, 509, 1015 for d = 64, 512, 1024"),
-      below("entropy without scaling at the largest d, as a share of ln 64", last[0].entropy / uniform, 0.25, ""),
+      below("entropy without scaling at the largest d, as a share of ln 64", last[0].entropy / uniform, 0.25,
+            ""),
       above("entropy with 1/sqrt(d) there", last[1].entropy / uniform, 0.75, ""),
-      below("gradient to the scores, unscaled against 1/sqrt(d), at the largest d", last[0].gradient / last[1].gradient, 0.7, "x",
+      below("gradient to the scores, unscaled against 1/sqrt(d), at the largest d",
+            last[0].gradient / last[1].gradient, 0.7, "x",
             "\"extremely small gradients\" (Vaswani et al. 2017, 3.2.1)"),
-      below("keys of 64 that share that gradient, unscaled against 1/sqrt(d)", last[0].keys / last[1].keys, 0.5, "x"),
-      above("gradient to q, unscaled against 1/sqrt(d), at the largest d", last[0].to_q / last[1].to_q, 1, "x", "", false),
-      below("how far 1/sqrt(d) changes with d: entropy, smallest against largest d", std::abs(first[1].entropy - last[1].entropy), 0.4,
-            "nats"),
-      above("entropy with 1/d at the largest d, as a share of ln 64 (1: a plain average)", last[2].entropy / uniform, 0.99, ""),
-      above("entropy with sqrt(512) in place of sqrt(64), d = 64 in a model of 512", by_width.entropy - by_head.entropy, 0.1, "nats"),
+      below("keys of 64 that share that gradient, unscaled against 1/sqrt(d)", last[0].keys / last[1].keys,
+            0.5, "x"),
+      above("gradient to q, unscaled against 1/sqrt(d), at the largest d", last[0].to_q / last[1].to_q, 1,
+            "x", "", false),
+      below("how far 1/sqrt(d) changes with d: entropy, smallest against largest d",
+            std::abs(first[1].entropy - last[1].entropy), 0.4, "nats"),
+      above("entropy with 1/d at the largest d, as a share of ln 64 (1: a plain average)",
+            last[2].entropy / uniform, 0.99, ""),
+      above("entropy with sqrt(512) in place of sqrt(64), d = 64 in a model of 512",
+            by_width.entropy - by_head.entropy, 0.1, "nats"),
   };
   const double more = last[0].to_q / last[1].to_q;
   r.verdict =
       all_hold(r.findings)
-          ? concat(
-                "Half right: q.k has variance d (error at most ", digits(100 * worst_variance, 1),
-                " %), but what that does is saturate the softmax. At d = ", sizes.back(), " the gradient to the scores is ",
-                digits(last[0].gradient / last[1].gradient, 2), " of the scaled one, and ", digits(last[0].keys, 1),
-                " of 64 keys share it instead of ", digits(last[1].keys, 1), ". What reaches q is that times the scale: ", digits(more, 1),
-                " times the scaled one, ",
-                more > 1 ? "so in size it does not vanish there; what is lost is a say for the other keys. " : "so it vanishes there too. ",
-                "The divisor is the head's size: the model's (sqrt(512) for heads of 64) adds ",
-                digits(by_width.entropy - by_head.entropy, 2), " nats of entropy, and dividing by d makes attention an average (",
-                digits(last[2].entropy / uniform, 3), " of the largest entropy).")
+          ? concat("Half right: q.k has variance d (error at most ", digits(100 * worst_variance, 1),
+                   " %), but what that does is saturate the softmax. At d = ", sizes.back(),
+                   " the gradient to the scores is ", digits(last[0].gradient / last[1].gradient, 2),
+                   " of the scaled one, and ", digits(last[0].keys, 1), " of 64 keys share it instead of ",
+                   digits(last[1].keys, 1), ". What reaches q is that times the scale: ", digits(more, 1),
+                   " times the scaled one, ",
+                   more > 1
+                       ? "so in size it does not vanish there; what is lost is a say for the other keys. "
+                       : "so it vanishes there too. ",
+                   "The divisor is the head's size: the model's (sqrt(512) for heads of 64) adds ",
+                   digits(by_width.entropy - by_head.entropy, 2),
+                   " nats of entropy, and dividing by d makes attention an average (",
+                   digits(last[2].entropy / uniform, 3), " of the largest entropy).")
           : "The softmax did not behave as the variance of q.k says; see the numbers.";
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(entropy));

@@ -12,7 +12,8 @@
 namespace rapt {
 namespace {
 
-constexpr Dim kChunk = 256;  // rows of a pass; larger ones read the prompt no faster here and hold more memory
+// Rows of a pass; larger ones read the prompt no faster here and hold more memory.
+constexpr Dim kChunk = 256;
 
 // -log p(next) from the only row of logits.
 double surprise(const Tensor& logits, std::int32_t next) {
@@ -34,23 +35,25 @@ void check(const StreamingOptions& o) {
   if (o.timed < 1) fail_usage("streaming: ", o.timed, " timed tokens; give at least 1");
   const Dim least = widest(o) + std::max<Dim>(o.recompute, 0) + o.window + o.samples + 4 * o.timed + 1;
   if (o.tokens < least)
-    fail_usage("streaming: ", o.tokens, " tokens are too few for a window of ", o.window, " and ", o.samples, " samples; at least ", least,
-               " are needed");
+    fail_usage("streaming: ", o.tokens, " tokens are too few for a window of ", o.window, " and ", o.samples,
+               " samples; at least ", least, " are needed");
 }
 
 }  // namespace
 
 std::vector<Dim> streaming_samples(const StreamingOptions& o) {
-  const Dim first = std::max(widest(o), o.recompute) + o.window, last = o.tokens - 2;  // the last token is only predicted
+  // The last token is only predicted.
+  const Dim first = std::max(widest(o), o.recompute) + o.window, last = o.tokens - 2;
   std::vector<Dim> at;
   for (Dim i = 0; i < o.samples; ++i) at.push_back(first + (last - first) * (i + 1) / o.samples);
   return at;
 }
 
-StreamingRow stream_text(Device& device, const Model& model, std::span<const std::int32_t> ids, Dim keep, const StreamingOptions& o,
-                         const StreamingProgress& progress) {
+StreamingRow stream_text(Device& device, const Model& model, std::span<const std::int32_t> ids, Dim keep,
+                         const StreamingOptions& o, const StreamingProgress& progress) {
   check(o);
-  if (static_cast<Dim>(ids.size()) < o.tokens) fail("streaming: the text has ", ids.size(), " tokens, ", o.tokens, " are asked for");
+  if (static_cast<Dim>(ids.size()) < o.tokens)
+    fail("streaming: the text has ", ids.size(), " tokens, ", o.tokens, " are asked for");
   const std::vector<Dim> samples = streaming_samples(o);
   const Dim full = widest(o) + o.window, end = o.tokens - 1;
   const Dim timed_from[3] = {full, full + (end - full) / 2 - o.timed / 2, end - o.timed};
@@ -73,7 +76,8 @@ StreamingRow stream_text(Device& device, const Model& model, std::span<const std
     if (timing >= 0) count = 1;
 
     const auto pass = Clock::now();
-    Batch batch{.tokens = ids.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)), .want = kWantLast};
+    Batch batch{.tokens = ids.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)),
+                .want = kWantLast};
     batch.sequences.push_back({.first = 0, .count = count, .past = at, .opened = o.tokens});
     run.reset();
     const Tensor logits = forward(run, model, batch, nullptr, &cache);
@@ -81,7 +85,8 @@ StreamingRow stream_text(Device& device, const Model& model, std::span<const std
     if (timing >= 0) {
       times.push_back(seconds_since(pass));
       if (at == timed_from[timing] + o.timed) {
-        std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+        std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                         times.end());
         row.token_seconds[timing] = times[times.size() / 2];
         row.pages[timing] = cache.pages();
         row.bytes[timing] = cache.bytes();
@@ -100,8 +105,8 @@ StreamingRow stream_text(Device& device, const Model& model, std::span<const std
   return row;
 }
 
-StreamingReport run_streaming(Device& device, const std::string& path, std::span<const std::int32_t> ids, const StreamingOptions& o,
-                              const StreamingProgress& progress) {
+StreamingReport run_streaming(Device& device, const std::string& path, std::span<const std::int32_t> ids,
+                              const StreamingOptions& o, const StreamingProgress& progress) {
   check(o);
   StreamingReport report{.tokens = o.tokens, .samples = o.samples, .window = o.window};
   for (Dim keep : o.keep) {
@@ -122,9 +127,11 @@ StreamingReport run_streaming(Device& device, const std::string& path, std::span
     Batch batch{.tokens = ids.subspan(first, static_cast<std::size_t>(report.recomputed)), .want = kWantLast};
     batch.sequences.push_back({.first = 0, .count = report.recomputed});
     run.reset();
-    report.recomputed_nll += surprise(forward(run, *checkpoint.model, batch), ids[static_cast<std::size_t>(samples[i]) + 1]);
+    report.recomputed_nll +=
+        surprise(forward(run, *checkpoint.model, batch), ids[static_cast<std::size_t>(samples[i]) + 1]);
     if (progress)
-      progress("reading anew", static_cast<Dim>(i) + 1, o.samples, std::exp(report.recomputed_nll / static_cast<double>(i + 1)));
+      progress("reading anew", static_cast<Dim>(i) + 1, o.samples,
+               std::exp(report.recomputed_nll / static_cast<double>(i + 1)));
   }
   report.recomputed_nll /= static_cast<double>(samples.size());
   report.recomputed_perplexity = std::exp(report.recomputed_nll);

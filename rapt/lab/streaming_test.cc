@@ -57,7 +57,8 @@ TEST(Streaming, EqualsOnePassWithTheSameWindows) {
     }
     EXPECT_NEAR(row.nll, nll / static_cast<double>(o.samples), 1e-6) << keep;
     EXPECT_NEAR(row.perplexity, std::exp(row.nll), 1e-9);
-    EXPECT_LE(row.pages[2], 2u * 4u) << "two layers of 70 + 4 keys in pages of 64";  // constant, however long the text
+    // Constant, however long the text.
+    EXPECT_LE(row.pages[2], 2u * 4u) << "two layers of 70 + 4 keys in pages of 64";
     EXPECT_EQ(row.pages[1] > 0 && row.bytes[2] > 0, true);
     for (double seconds : row.token_seconds) EXPECT_GT(seconds, 0);
   }
@@ -76,10 +77,16 @@ TEST(Streaming, RefusesWhatCannotBeMeasured) {
   Device device({.threads = 1});
   Model model(toy(), device.real);
   const std::vector<std::int32_t> ids = some_text(300);
-  EXPECT_THROW(stream_text(device, model, ids, 0, {.window = 100, .keep = {0}, .tokens = 200, .samples = 100}), Error);  // too short
-  EXPECT_THROW(stream_text(device, model, ids, 0, {.window = 10, .keep = {0}, .tokens = 5000, .samples = 10}), Error);   // no such text
-  EXPECT_THROW(stream_text(device, model, ids, 0, {.window = 0, .keep = {0}, .tokens = 300, .samples = 1}), Error);
-  EXPECT_THROW(stream_text(device, model, ids, 0, {.window = 10, .keep = {}, .tokens = 300, .samples = 1}), Error);
+  // Too short.
+  EXPECT_THROW(
+      stream_text(device, model, ids, 0, {.window = 100, .keep = {0}, .tokens = 200, .samples = 100}), Error);
+  // No such text.
+  EXPECT_THROW(stream_text(device, model, ids, 0, {.window = 10, .keep = {0}, .tokens = 5000, .samples = 10}),
+               Error);
+  EXPECT_THROW(stream_text(device, model, ids, 0, {.window = 0, .keep = {0}, .tokens = 300, .samples = 1}),
+               Error);
+  EXPECT_THROW(stream_text(device, model, ids, 0, {.window = 10, .keep = {}, .tokens = 300, .samples = 1}),
+               Error);
 }
 
 }  // namespace

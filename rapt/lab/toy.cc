@@ -77,8 +77,10 @@ ToyTask delay_task(std::uint64_t seed, Dim delay) {
     for (Dim n = 0; n < count; ++n) {
       const std::uint64_t own = mix_key(mix_key(key, step + 1), static_cast<std::uint64_t>(n));
       for (Dim t = 0; t < length; ++t) {
-        out.tokens.push_back(static_cast<std::int32_t>(random_below(kDelayVocab, own, static_cast<std::uint64_t>(t))));
-        out.targets.push_back(t < delay ? -1 : out.tokens[out.tokens.size() - 1 - static_cast<std::size_t>(delay)]);
+        out.tokens.push_back(
+            static_cast<std::int32_t>(random_below(kDelayVocab, own, static_cast<std::uint64_t>(t))));
+        out.targets.push_back(
+            t < delay ? -1 : out.tokens[out.tokens.size() - 1 - static_cast<std::size_t>(delay)]);
         out.floor.push_back(0);
         out.kind.push_back(t == 0 ? -1 : t >= delay);
       }
@@ -121,7 +123,8 @@ Batch toy_batch(const CopyTask::Batch& data, Dim length) {
   Batch b{.tokens = data.tokens};
   const auto rows = static_cast<Dim>(data.tokens.size());
   for (Dim first = 0; first < rows; first += length)
-    b.sequences.push_back({.first = first, .count = length, .id = static_cast<std::uint64_t>(first / length)});
+    b.sequences.push_back(
+        {.first = first, .count = length, .id = static_cast<std::uint64_t>(first / length)});
   return b;
 }
 
@@ -130,7 +133,8 @@ std::unique_ptr<Model> with_weights(const Model& from, const Recipe& recipe) {
   init(*to, 0);
   for (Weight& w : to->weights)
     for (const Weight& f : from.weights)
-      if (f.name == w.name && f.rows == w.rows && f.cols == w.cols) std::memcpy(w.data.get(), f.data.get(), w.bytes());
+      if (f.name == w.name && f.rows == w.rows && f.cols == w.cols)
+        std::memcpy(w.data.get(), f.data.get(), w.bytes());
   return to;
 }
 
@@ -181,21 +185,25 @@ double median_of(std::vector<double> values) {
 
 }  // namespace
 
-ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim sequences, Dim length, std::uint64_t number) {
+ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim sequences, Dim length,
+                std::uint64_t number) {
   const CopyTask::Batch data = task(number, sequences, length);
   Run run(device);
   Taps taps;
   run.taps = &taps;
-  const Dim learned = model.recipe.embed.sink_tokens, stride = length + learned;  // learned tokens stand before the first
+  // learned tokens stand before the first
+  const Dim learned = model.recipe.embed.sink_tokens, stride = length + learned;
   taps.first_keys = 1 + learned;
-  const bool sigmoid = !model.recipe.decoder->recurrent && model.recipe.decoder->layer(0).parts[0].self()->normal == Normal::sigmoid;
+  const bool sigmoid = !model.recipe.decoder->recurrent &&
+                       model.recipe.decoder->layer(0).parts[0].self()->normal == Normal::sigmoid;
   constexpr int kLearned = -2;
   auto kind_of = [&](Dim row) {
     const Dim at = row % stride - learned;
     return at < 0 ? kLearned : data.kind[static_cast<std::size_t>(row / stride * length + at)];
   };
   ToyLook look;
-  Means first, of_sum, gates, keys, values, cosines;  // keys, values, cosines: kind 0 are first tokens, 1 the others
+  // keys, values, cosines: kind 0 are first tokens, 1 the others
+  Means first, of_sum, gates, keys, values, cosines;
   Tensor q;
   taps.see(site::q, [&](const Tapped& t) { q = t.value; });
   look.max_logit = -INFINITY;
@@ -213,7 +221,8 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
   taps.see(site::k, [&](const Tapped& t) {
     for (Dim r = 0; r < t.value[0]; ++r)
       if (kind_of(r) != kLearned) keys.add(t.layer, kind_of(r) >= 0, row_norm(t.value, r));
-    const Dim rows = std::min<Dim>(t.value[0], 8 * stride), q_row = q[1] * q[2], k_row = t.value[1] * t.value[2];
+    const Dim rows = std::min<Dim>(t.value[0], 8 * stride), q_row = q[1] * q[2],
+              k_row = t.value[1] * t.value[2];
     for (Dim r = 0; r < rows; ++r)
       for (Dim j = r / stride * stride + learned; kind_of(r) == 0 && j <= r; ++j) {
         double dot = 0, qq = 0, kk = 0;
@@ -286,7 +295,8 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
     of_learned.see(site::attn_stats, [&](const Tapped& t) {
       for (Dim r = 0; r < t.value[0]; ++r)
         for (Dim h = 0; kind_of(r) >= 0 && h < t.value[1]; ++h)
-          before.add(t.layer, kind_of(r), t.value.at((r * t.value[1] + h) * t.value[2] + AttentionStat::first));
+          before.add(t.layer, kind_of(r),
+                     t.value.at((r * t.value[1] + h) * t.value[2] + AttentionStat::first));
     });
     run.reset();
     run.taps = &of_learned;
@@ -301,7 +311,8 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
   return look;
 }
 
-HeatMap attention_picture(Device& device, const Model& model, const ToyTask& task, Dim length, int layer, std::string title) {
+HeatMap attention_picture(Device& device, const Model& model, const ToyTask& task, Dim length, int layer,
+                          std::string title) {
   const CopyTask::Batch data = task(~std::uint64_t{3}, 1, length);
   HeatMap map{.title = std::move(title),
               .scale = HeatMap::Scale::root,
@@ -325,7 +336,8 @@ HeatMap attention_picture(Device& device, const Model& model, const ToyTask& tas
         return rows;
       },
       [&](const Tapped& t) {
-        for (Dim c = 0; c < t.value.elements(); ++c) map.values[static_cast<std::size_t>(t.row * length + c)] = t.value.at(c);
+        for (Dim c = 0; c < t.value.elements(); ++c)
+          map.values[static_cast<std::size_t>(t.row * length + c)] = t.value.at(c);
       });
   forward(run, model, toy_batch(data, length));
   return map;
@@ -333,10 +345,12 @@ HeatMap attention_picture(Device& device, const Model& model, const ToyTask& tas
 
 // ------------------------------------------------------------------------------------------------ training
 Dim scaled(const Lab& lab, Dim full, Dim least) {
-  return std::max(std::min(least, full), static_cast<Dim>(std::lround(static_cast<double>(full) * lab.effort)));
+  return std::max(std::min(least, full),
+                  static_cast<Dim>(std::lround(static_cast<double>(full) * lab.effort)));
 }
 Dim scaled_batch(const Lab& lab, Dim full) {
-  return std::max(std::min<Dim>(4, full), static_cast<Dim>(std::lround(static_cast<double>(full) * std::min(1.0, 10 * lab.effort))));
+  return std::max(std::min<Dim>(4, full),
+                  static_cast<Dim>(std::lround(static_cast<double>(full) * std::min(1.0, 10 * lab.effort))));
 }
 
 namespace {
@@ -353,13 +367,15 @@ Trained train_toy(const Lab& lab, Device& device, const Toy& toy, const std::fun
     // Token embeddings start at unit size; what small ones change, the experiment `sink` measures.
     for (Weight& w : out.model->weights)
       if (!toy.small_tokens && (w.name == "embed.tokens" || w.name == "embed.sinks"))
-        for (Dim i = 0; i < w.size(); ++i) w.set(i / w.cols, i % w.cols, w.get(i / w.cols, i % w.cols) / toy.recipe.init.std);
+        for (Dim i = 0; i < w.size(); ++i)
+          w.set(i / w.cols, i % w.cols, w.get(i / w.cols, i % w.cols) / toy.recipe.init.std);
   }
   Model& model = *out.model;
   const Dim steps = scaled(lab, toy.steps), batch = scaled_batch(lab, toy.batch);
   Optimizer optimizer(model, {.rate = toy.rate, .beta2 = toy.beta2, .decay = 0.01});
-  const Schedule schedule{
-      .kind = toy.cosine ? Schedule::Kind::cosine : Schedule::Kind::constant, .warmup = std::min(toy.warmup, steps), .total = steps + 1};
+  const Schedule schedule{.kind = toy.cosine ? Schedule::Kind::cosine : Schedule::Kind::constant,
+                          .warmup = std::min(toy.warmup, steps),
+                          .total = steps + 1};
   auto look = [&](Dim step) {
     out.looks.push_back(look_at(device, model, toy.task, scaled_batch(lab, kLookSequences), toy.length));
     out.looks.back().step = step;
@@ -423,7 +439,8 @@ std::vector<Trained> train_toys(const Lab& lab, std::vector<Toy> toys) {
   std::vector<std::thread> threads;
   threads.reserve(toys.size());
   try {
-    for (int i = 1; i < lab.device.threads() && static_cast<std::size_t>(i) < toys.size(); ++i) threads.emplace_back(work);
+    for (int i = 1; i < lab.device.threads() && static_cast<std::size_t>(i) < toys.size(); ++i)
+      threads.emplace_back(work);
   } catch (const std::exception&) {  // no more to be had: those there are do it
   }
   work();
@@ -433,13 +450,15 @@ std::vector<Trained> train_toys(const Lab& lab, std::vector<Toy> toys) {
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------ words and numbers
+// ---------------------------------------------------------------------------------------- words and numbers
 double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (double v : values) sum += v;
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
-double most_of(const std::vector<double>& values) { return values.empty() ? 0 : *std::max_element(values.begin(), values.end()); }
+double most_of(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
 
 std::string digits(double x, int decimals) {
   char text[64];
@@ -452,17 +471,23 @@ std::string joined(const std::vector<double>& values, int decimals) {
   return out;
 }
 
-Finding below(std::string what, double measured, double limit, std::string unit, std::string paper, bool every_seed) {
-  return {std::move(what), measured, std::move(unit), concat("below ", limit), measured < limit, std::move(paper), every_seed};
+Finding below(std::string what, double measured, double limit, std::string unit, std::string paper,
+              bool every_seed) {
+  return {std::move(what),  measured,         std::move(unit), concat("below ", limit),
+          measured < limit, std::move(paper), every_seed};
 }
-Finding above(std::string what, double measured, double limit, std::string unit, std::string paper, bool every_seed) {
-  return {std::move(what), measured, std::move(unit), concat("above ", limit), measured > limit, std::move(paper), every_seed};
+Finding above(std::string what, double measured, double limit, std::string unit, std::string paper,
+              bool every_seed) {
+  return {std::move(what),  measured,         std::move(unit), concat("above ", limit),
+          measured > limit, std::move(paper), every_seed};
 }
 
 Words toy_words() {
   return {
-      "The models are small: one head of width 48 in each layer, rotations, RMS norms, no feed-forward parts, and token "
-      "embeddings that start at unit size. `sink` also measures small embeddings, `gate` also feed-forward parts."};
+      "The models are small: one head of width 48 in each layer, rotations, RMS norms, no feed-forward "
+      "parts, and token "
+      "embeddings that start at unit size. `sink` also measures small embeddings, "
+      "`gate` also feed-forward parts."};
 }
 
 Curve loss_curve(const Trained& run) {

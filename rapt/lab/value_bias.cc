@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sum_j a_ij (v_j + b_v) = sum_j a_ij v_j + b_v sum_j a_ij: where the weights of a row sum to one, a bias on the values is a bias on the
-// output, b_o' = b_o + W_O b_v, whatever the attention does.
+// sum_j a_ij (v_j + b_v) = sum_j a_ij v_j + b_v sum_j a_ij: where the weights of a row sum to one, a bias on
+// the values is a bias on the output, b_o' = b_o + W_O b_v, whatever the attention does.
 #include <algorithm>
 #include <cmath>
 
@@ -67,7 +67,9 @@ LabResult value_bias(const Lab& lab) {
     const double change = largest_difference(one.out(), before);
     if (k.sums_to_one) folds = std::max(folds, change);
     else does_not = std::min(does_not, change);
-    t.rows.push_back({k.name, low > high - 1e-12 ? digits(low, 3) : concat(digits(low, 3), " to ", digits(high, 3)), Cell(change)});
+    t.rows.push_back({k.name,
+                      low > high - 1e-12 ? digits(low, 3) : concat(digits(low, 3), " to ", digits(high, 3)),
+                      Cell(change)});
   }
 
   // What each bias does to the output as it grows from nothing, all three in random directions.
@@ -77,7 +79,8 @@ LabResult value_bias(const Lab& lab) {
   Rig all(f64, {}, mix_key(lab.seed, 9));
   const char* names[] = {"q.bias", "k.bias", "v.bias"};
   std::vector<std::vector<double>> directions;
-  for (const char* n : names) directions.push_back(values_of(all.weight(n))), set_size(all, n, directions.back(), 0);
+  for (const char* n : names)
+    directions.push_back(values_of(all.weight(n))), set_size(all, n, directions.back(), 0);
   const std::vector<double> without = all.out();
   double at_key[3] = {}, most[3] = {};
   for (std::size_t b = 0; b < 3; ++b) {
@@ -104,8 +107,10 @@ LabResult value_bias(const Lab& lab) {
   r.verdict =
       all_hold(r.findings)
           ? concat(
-                "Half right: the value bias does shift the output, but as an output bias W_O b_v and nothing more, so beside b_o (GPT-2, BERT) "
-                "it is redundant. It is a parameter of its own only where rows do not sum to one or a gate follows. At the size of a key b_v "
+                "Half right: the value bias does shift the output, but as an output bias W_O b_v and "
+                "nothing more, so beside b_o (GPT-2, BERT) "
+                "it is redundant. It is a parameter of its own only where rows do not sum to one or a gate "
+                "follows. At the size of a key b_v "
                 "changes the output by ",
                 digits(100 * at_key[2], 0), " %, b_q by ", digits(100 * at_key[0], 0),
                 " %, b_k by nothing: the size of a change is no proof of importance.")

@@ -26,15 +26,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// ------------------------------------------------------------------------------------------------ one weight
-// What one thread needs to fill weights, kept from task to task: fresh memory costs more than what is done in it.
+// ----------------------------------------------------------------------------------------------- one weight
+// What one thread needs to fill weights, kept from task to task: fresh memory costs more than what is done
+// in it.
 struct FillRoom {
   std::vector<std::byte> read, ordered, blocks;
   std::vector<float> values;
 };
 
 // Rows of numbers into a weight of any format; `first` begins a panel.
-void store_rows(Weight& w, Dim first, Dim count, std::span<const float> values, std::vector<std::byte>& scratch) {
+void store_rows(Weight& w, Dim first, Dim count, std::span<const float> values,
+                std::vector<std::byte>& scratch) {
   if (is_block(w.format)) {
     scratch.resize(bytes_of(w.format, count * w.cols, w.name));
     quantize(w.format, values, scratch);
@@ -47,7 +49,8 @@ void store_rows(Weight& w, Dim first, Dim count, std::span<const float> values, 
     if (w.packing == Packing::rows)
       for (Dim i = 0; i < count * w.cols; ++i) to[first * w.cols + i] = convert(from[i]);
     else
-      for (Dim r = 0; r < count; r += kPanel, from += kPanel * w.cols) {  // lane by lane: what is written lies together
+      // Lane by lane: what is written lies together.
+      for (Dim r = 0; r < count; r += kPanel, from += kPanel * w.cols) {
         auto* at = to + w.offset(first + r, 0);
         const Dim lanes = std::min(kPanel, count - r);
         for (Dim c = 0; c < w.cols; ++c)
@@ -56,8 +59,10 @@ void store_rows(Weight& w, Dim first, Dim count, std::span<const float> values, 
   };
   switch (w.format) {
     case DType::f32: return write(reinterpret_cast<float*>(data), [](float x) { return x; });
-    case DType::f64: return write(reinterpret_cast<double*>(data), [](float x) { return static_cast<double>(x); });
-    case DType::bf16: return write(reinterpret_cast<std::uint16_t*>(data), [](float x) { return to_bf16(x); });
+    case DType::f64:
+      return write(reinterpret_cast<double*>(data), [](float x) { return static_cast<double>(x); });
+    case DType::bf16:
+      return write(reinterpret_cast<std::uint16_t*>(data), [](float x) { return to_bf16(x); });
     case DType::f16: return write(reinterpret_cast<std::uint16_t*>(data), [](float x) { return to_f16(x); });
     default: fail("weight ", w.name, ": nothing is stored as ", name_of(w.format));
   }
@@ -78,7 +83,8 @@ struct Filler {
       std::vector<float> own(values.begin() + static_cast<std::ptrdiff_t>(from),
                              values.begin() + static_cast<std::ptrdiff_t>(from) + w.cols);
       if (use.head_dim > 0)
-        for (Dim c = 0; c < w.cols; ++c) own[static_cast<std::size_t>(c)] = values[static_cast<std::size_t>(use.row(c))];
+        for (Dim c = 0; c < w.cols; ++c)
+          own[static_cast<std::size_t>(c)] = values[static_cast<std::size_t>(use.row(c))];
       store_rows(w, 0, 1, own, scratch);
       return;
     }
@@ -87,14 +93,16 @@ struct Filler {
       const Dim across = use.view->last();
       for (Dim r = 0; r < count; ++r)
         for (Dim c = 0; c < w.cols; ++c)
-          values[static_cast<std::size_t>(r * w.cols + c)] = whole[static_cast<std::size_t>(c * across + use.first + first + r)];
+          values[static_cast<std::size_t>(r * w.cols + c)] =
+              whole[static_cast<std::size_t>(c * across + use.first + first + r)];
       store_rows(w, first, count, values, scratch);
       return;
     }
     std::span<const std::byte> source;
     if (use.head_dim > 0) {
       // Pairs order stays within a head: the heads these rows touch are read at once.
-      const Dim D = use.head_dim, from = first / D * D, to = std::min((first + count + D - 1) / D * D, w.rows);
+      const Dim D = use.head_dim, from = first / D * D,
+                to = std::min((first + count + D - 1) / D * D, w.rows);
       const auto heads = use.view->read_rows(use.first + from, to - from, read);
       const std::size_t row = heads.size() / static_cast<std::size_t>(to - from);
       bytes.clear();
@@ -106,24 +114,26 @@ struct Filler {
     } else {
       source = use.view->read_rows(use.first + first, count, read);
     }
-    if (is_block(w.format) && w.format == use.view->dtype() && w.packing == Packing::panels) return pack_rows(w, first, count, source);
+    if (is_block(w.format) && w.format == use.view->dtype() && w.packing == Packing::panels)
+      return pack_rows(w, first, count, source);
     values.resize(static_cast<std::size_t>(count * w.cols));
     dequantize(use.view->dtype(), source, values);
     store_rows(w, first, count, values, scratch);
   }
 };
 
-// Rows at a time: whole panels, of about as many bytes as a core's cache holds beside what is made of them. Heads in pairs order are read
-// whole, so several panels of them.
+// Rows at a time: whole panels, of about as many bytes as a core's cache holds beside what is made of them.
+// Heads in pairs order are read whole, so several panels of them.
 Dim task_rows(const Weight& w, const TensorUse& use) {
   constexpr Dim kTaskBytes = 128 << 10;
   const Dim panel = static_cast<Dim>(bytes_of(use.view->dtype(), kPanel * use.view->last(), w.name));
   return kPanel * (use.transposed || use.head_dim > 0 ? 8 : std::clamp<Dim>(kTaskBytes / panel, 1, 64));
 }
 
-// Every weight from its tensor, all of them in one region: many are too small to keep several threads busy. `done` is told the bytes
-// of tensors that were packed, by one thread at a time.
-void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* device, const std::function<void(std::uint64_t)>& done) {
+// Every weight from its tensor, all of them in one region: many are too small to keep several threads busy.
+// `done` is told the bytes of tensors that were packed, by one thread at a time.
+void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* device,
+                  const std::function<void(std::uint64_t)>& done) {
   std::optional<Lease> lease;  // numbers are converted in one mode, by whichever thread
   if (device) lease.emplace(device->team());
   std::mutex lock;
@@ -146,7 +156,8 @@ void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* d
       }
       if (!room) room = std::make_unique<FillRoom>();
       f.rows(task.first, task.count, *room);
-      const double share = static_cast<double>(task.count * f.w.cols) / static_cast<double>(f.use.view->elements());
+      const double share =
+          static_cast<double>(task.count * f.w.cols) / static_cast<double>(f.use.view->elements());
       const std::lock_guard hold(lock);
       rooms.push_back(std::move(room));
       bytes += share * static_cast<double>(f.use.view->bytes().size());
@@ -162,7 +173,8 @@ void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* d
     Filler f{weights[i], plan[i].second, plan[i].first.vector};
     if (f.use.transposed) f.whole = f.use.view->values();
     const Dim step = task_rows(f.w, f.use);
-    for (Dim r = 0; r < f.w.rows; r += step) tasks.push_back({fillers.size(), r, std::min(step, f.w.rows - r)});
+    for (Dim r = 0; r < f.w.rows; r += step)
+      tasks.push_back({fillers.size(), r, std::min(step, f.w.rows - r)});
     fillers.push_back(std::move(f));
   };
   for (std::size_t i = 0; i < weights.size(); ++i)
@@ -174,15 +186,18 @@ void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* d
 
 // ------------------------------------------------------------------------------------------------ the model
 DType format_for(const LoadOptions& o, const Weight& w, DType file) {
-  if (w.packing == Packing::rows && w.name != "embed.tokens") return o.real;  // vectors, and tables but that of the tokens
+  // Vectors, and tables but that of the tokens.
+  if (w.packing == Packing::rows && w.name != "embed.tokens") return o.real;
   if (o.real != DType::f32) return o.real;
   const DType wanted = o.matrices.value_or(file);
   if (is_block(wanted) && w.cols % static_cast<Dim>(info_of(wanted).block) != 0) return o.real;
   return wanted == DType::f64 || wanted == DType::f32 ? o.real : wanted;
 }
 
-// The model is built once, without storage; then the formats of its weights are chosen, and only what fits into memory gets some.
-std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, const LoadOptions& options, bool all) {
+// The model is built once, without storage; then the formats of its weights are chosen, and only what fits
+// into memory gets some.
+std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, const LoadOptions& options,
+                                  bool all) {
   auto [model, plan] = plan_model(source, resolve(recipe), options.real, all);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
@@ -192,7 +207,8 @@ std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, co
     bytes += w.bytes();
   }
   if (const std::uint64_t free = available_memory(); free > 0 && bytes > free)
-    fail(source.where, ": the weights take ", byte_count(static_cast<double>(bytes)), " of memory, ", byte_count(static_cast<double>(free)),
+    fail(source.where, ": the weights take ", byte_count(static_cast<double>(bytes)), " of memory, ",
+         byte_count(static_cast<double>(free)),
          " are available; close other programs or take a smaller type (rapt quantize)");
   for (Weight& w : model->weights) w.data = make_weight(w.name, w.rows, w.cols, w.format, w.packing).data;
   source.tensors->check_unchanged();
@@ -200,12 +216,14 @@ std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, co
   fill_weights(model->weights, plan, options.device, [&](std::uint64_t done) {
     if (options.progress) options.progress(done, of);
   });
-  source.tensors->check_unchanged();  // written to meanwhile: what was packed may be half of one model and half of another
+  // Written to meanwhile: what was packed may be half of one model and half of another.
+  source.tensors->check_unchanged();
   return std::move(model);
 }
 
-// ------------------------------------------------------------------------------------------------ beside the weights
-void add_ids(std::vector<std::int32_t>& out, const Json* j, Dim vocab, const std::string& where, std::string_view key) {
+// --------------------------------------------------------------------------------------- beside the weights
+void add_ids(std::vector<std::int32_t>& out, const Json* j, Dim vocab, const std::string& where,
+             std::string_view key) {
   if (!j || j->is_null()) return;
   if (j->is_array()) {
     for (const Json& e : j->array()) add_ids(out, &e, vocab, where, key);
@@ -225,9 +243,11 @@ void read_generation(Checkpoint& c, const CheckpointFiles& f, Dim vocab) {
   }
   const Json* words = f.generation.find("bad_words_ids");
   if (!words || words->is_null()) return;
-  if (!words->is_array()) fail(where, ": bad_words_ids: wants a list of lists of token ids, has ", words->type_name());
+  if (!words->is_array())
+    fail(where, ": bad_words_ids: wants a list of lists of token ids, has ", words->type_name());
   for (const Json& word : words->array()) {
-    if (!word.is_array() || word.array().empty()) fail(where, ": bad_words_ids: wants lists of at least one token id, has ", word.dump(0));
+    if (!word.is_array() || word.array().empty())
+      fail(where, ": bad_words_ids: wants lists of at least one token id, has ", word.dump(0));
     c.bad_words.emplace_back();
     for (const Json& id : word.array()) {
       if (!id.is_integer() || id.integer() < 0 || id.integer() >= vocab)
@@ -241,7 +261,8 @@ void read_ids(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
   const Dim vocab = recipe.vocab;
   std::vector<std::int32_t> start;
   if (f.format == "folder") {
-    add_ids(c.stops, f.generation.find("eos_token_id"), vocab, f.path + "/generation_config.json", "eos_token_id");
+    add_ids(c.stops, f.generation.find("eos_token_id"), vocab, f.path + "/generation_config.json",
+            "eos_token_id");
     add_ids(c.stops, f.source.find("eos_token_id"), vocab, f.source.where, "eos_token_id");
     for (const char* key : {"decoder_start_token_id", "pad_token_id"}) {
       add_ids(start, f.source.find(key), vocab, f.source.where, key);
@@ -252,7 +273,8 @@ void read_ids(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
   }
   if (c.tokenizer) {
     for (const std::int32_t id : c.tokenizer->stops)
-      if (std::find(c.stops.begin(), c.stops.end(), id) == c.stops.end() && id >= 0 && id < vocab) c.stops.push_back(id);
+      if (std::find(c.stops.begin(), c.stops.end(), id) == c.stops.end() && id >= 0 && id < vocab)
+        c.stops.push_back(id);
     if (start.empty() && c.tokenizer->pad >= 0) start.push_back(c.tokenizer->pad);
   }
   if (recipe.encoder && recipe.decoder && !start.empty()) c.decoder_start = start[0];
@@ -268,9 +290,11 @@ void read_class_names(Checkpoint& c, const CheckpointFiles& f, const Recipe& rec
       own = parse_json(text, concat(f.path, ": ", kOwnClassesKey));
   const Json* list = f.gguf ? &own : f.source.find("id2label");
   if (!list || list->is_null()) return;
-  if (!list->is_object()) fail(f.source.where, ": id2label: wants an object { \"0\": \"name\", … }, has ", list->type_name());
+  if (!list->is_object())
+    fail(f.source.where, ": id2label: wants an object { \"0\": \"name\", … }, has ", list->type_name());
   const auto count = static_cast<std::size_t>(recipe.head.classes);
-  if (list->object().size() != count) fail(f.source.where, ": id2label: has ", list->object().size(), " names for ", count, " classes");
+  if (list->object().size() != count)
+    fail(f.source.where, ": id2label: has ", list->object().size(), " names for ", count, " classes");
   bool named = false;
   for (std::size_t i = 0; i < count; ++i) {
     const Json* name = list->find(std::to_string(i));
@@ -281,9 +305,11 @@ void read_class_names(Checkpoint& c, const CheckpointFiles& f, const Recipe& rec
   if (!named) c.class_names.clear();
 }
 
-void read_max_tokens(Checkpoint& c, const Json* n, const std::string& where, std::string_view key, const Recipe& recipe) {
+void read_max_tokens(Checkpoint& c, const Json* n, const std::string& where, std::string_view key,
+                     const Recipe& recipe) {
   if (!n || n->is_null()) return;
-  if (!n->is_integer() || n->integer() < 1) fail(where, ": ", key, ": wants a whole number above 0, has ", n->dump(0));
+  if (!n->is_integer() || n->integer() < 1)
+    fail(where, ": ", key, ": wants a whole number above 0, has ", n->dump(0));
   c.max_tokens = std::min<Dim>(n->integer(), recipe.context);
 }
 
@@ -294,8 +320,10 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
     if (!type) return;
     if (!type->is_integer() || type->integer() < 0 || type->integer() > 4)
       fail(f.path, ": ", f.source.arch, ".pooling_type: 0 (none) to 3 (last), has ", type->dump(0));
-    if (type->integer() == 4) fail(f.path, ": ", f.source.arch, ".pooling_type 4 (rank) is a classifier, which is not built");
-    if (type->integer() > 0) c.pool = std::array{Pool::mean, Pool::first, Pool::last}[static_cast<std::size_t>(type->integer() - 1)];
+    if (type->integer() == 4)
+      fail(f.path, ": ", f.source.arch, ".pooling_type 4 (rank) is a classifier, which is not built");
+    if (type->integer() > 0)
+      c.pool = std::array{Pool::mean, Pool::first, Pool::last}[static_cast<std::size_t>(type->integer() - 1)];
     c.normalize = c.pool.has_value();
     read_max_tokens(c, f.source.keys.find(kOwnLengthKey), f.path, kOwnLengthKey, recipe);
     return;
@@ -307,14 +335,16 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
   if (!modules.is_array()) fail(list_at, ": wants a list of modules, has ", modules.type_name());
   for (const Json& m : modules.array()) {
     const Json *type = m.find("type"), *path = m.find("path");
-    if (!type || !type->is_string() || !path || !path->is_string()) fail(list_at, ": every module needs a type and a path");
+    if (!type || !type->is_string() || !path || !path->is_string())
+      fail(list_at, ": every module needs a type and a path");
     const std::string& kind = type->string();
     if (kind.ends_with(".Transformer")) continue;
     if (kind.ends_with(".Normalize")) {
       c.normalize = true;
       continue;
     }
-    if (!kind.ends_with(".Pooling")) fail(list_at, ": module ", json_quote(kind), " is not built; Transformer, Pooling and Normalize are");
+    if (!kind.ends_with(".Pooling"))
+      fail(list_at, ": module ", json_quote(kind), " is not built; Transformer, Pooling and Normalize are");
     if (path->string().find('/') != std::string::npos || path->string().find("..") != std::string::npos)
       fail(list_at, ": path ", json_quote(path->string()), " leaves the folder");
     const std::string at = (fs::path(f.path) / std::string(path->string()) / "config.json").string();
@@ -323,9 +353,11 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
     if (!pooling.is_object()) fail(at, ": this file is missing; modules.json names it");
     std::vector<std::string> modes;
     for (const Json::Member& one : pooling.object())
-      if (one.key.starts_with("pooling_mode_") && one.value == Json(true)) modes.push_back(one.key.substr(13));
+      if (one.key.starts_with("pooling_mode_") && one.value == Json(true))
+        modes.push_back(one.key.substr(13));
     if (const Json* word = pooling.find("pooling_mode"); word && word->is_string()) modes = {word->string()};
-    if (modes.size() != 1) fail(at, ": names ", modes.size(), " ways of pooling; exactly one is built at a time");
+    if (modes.size() != 1)
+      fail(at, ": names ", modes.size(), " ways of pooling; exactly one is built at a time");
     if (modes[0] == "mean_tokens" || modes[0] == "mean") c.pool = Pool::mean;
     else if (modes[0] == "cls_token" || modes[0] == "cls") c.pool = Pool::first;
     else if (modes[0] == "lasttoken" || modes[0] == "last") c.pool = Pool::last;
@@ -340,15 +372,17 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
 
 namespace {
 
-// Ids without a row in the table of tokens: special ones are common (pictures, padding) and harmless until used; words are not.
+// Ids without a row in the table of tokens: special ones are common (pictures, padding) and harmless until
+// used; words are not.
 void check_vocabulary(const Checkpoint& c, const Recipe& recipe) {
   using Role = Tokenizer::Role;
   if (!c.tokenizer) return;
   for (Dim id = recipe.vocab; id < c.tokenizer->size(); ++id) {
     const auto token = static_cast<std::int32_t>(id);
     if (c.tokenizer->role(token) == Role::normal || c.tokenizer->role(token) == Role::byte)
-      fail(c.path, ": the tokenizer has ", c.tokenizer->size(), " tokens, the model's table ", recipe.vocab, " rows: token ", id, " (",
-           quote_name(c.tokenizer->text_of(token)), ") has none. They belong to different models; take both files from one");
+      fail(c.path, ": the tokenizer has ", c.tokenizer->size(), " tokens, the model's table ", recipe.vocab,
+           " rows: token ", id, " (", quote_name(c.tokenizer->text_of(token)),
+           ") has none. They belong to different models; take both files from one");
   }
 }
 
@@ -403,15 +437,20 @@ void check_values(const std::string& where, const TensorView& t) {
     const auto bad = std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
     if (bad == values.end()) continue;
     const Dim i = bad - values.begin();
-    fail(where, ": tensor ", quote_name(t.name()), " ", t.shape_text(), ": row ", r + i / t.last(), ", column ", i % t.last(), " is ", *bad,
+    fail(where, ": tensor ", quote_name(t.name()), " ", t.shape_text(), ": row ", r + i / t.last(),
+         ", column ", i % t.last(), " is ", *bad,
          "; such a model computes nothing: the file is damaged, or its training diverged");
   }
 }
 
 CheckpointSummary summary_of(const CheckpointFiles& files, const Recipe& recipe) {
   const Source& s = files.source;
-  CheckpointSummary out{
-      .path = files.path, .format = files.format, .family = s.family->name, .name = {}, .chat_template = {}, .recipe = recipe};
+  CheckpointSummary out{.path = files.path,
+                        .format = files.format,
+                        .family = s.family->name,
+                        .name = {},
+                        .chat_template = {},
+                        .recipe = recipe};
   if (files.gguf) out.name = files.gguf->text_or("general.name", "");
   out.chat_template = chat_template_of(files);
   out.bytes = s.tensors->bytes();
@@ -444,25 +483,32 @@ std::vector<std::string> check_checkpoint(const std::string& path, bool values) 
     s.tensors->check_unchanged();
   }
   std::vector<std::string> out;
-  out.push_back(
-      concat(files->path, ": ", files->format, files->gguf ? concat(" version ", files->gguf->version) : "", ", family ", s.family->name));
+  out.push_back(concat(files->path, ": ", files->format,
+                       files->gguf ? concat(" version ", files->gguf->version) : "", ", family ",
+                       s.family->name));
   out.push_back(concat(counted(static_cast<Dim>(s.tensors->all().size()), "tensor"), ", ",
                        byte_count(static_cast<double>(s.tensors->bytes())), ", every one read or known",
                        values ? ", every number finite" : ""));
   for (const auto& [type, n] : summary.types)
-    out.push_back(
-        concat("  ", name_of(type), ": ", counted(static_cast<Dim>(n.tensors), "tensor"), ", ", byte_count(static_cast<double>(n.bytes))));
-  out.push_back(concat(short_count(static_cast<double>(count_parameters(t.recipe).total)), " parameters, width ", t.recipe.width,
-                       ", vocabulary ", t.recipe.vocab, ", context ", t.recipe.context));
-  out.push_back(c.tokenizer ? concat("tokenizer: ", c.tokenizer->name, ", ", counted(c.tokenizer->size(), "token")) : "no tokenizer");
+    out.push_back(concat("  ", name_of(type), ": ", counted(static_cast<Dim>(n.tensors), "tensor"), ", ",
+                         byte_count(static_cast<double>(n.bytes))));
+  out.push_back(concat(short_count(static_cast<double>(count_parameters(t.recipe).total)),
+                       " parameters, width ", t.recipe.width, ", vocabulary ", t.recipe.vocab, ", context ",
+                       t.recipe.context));
+  out.push_back(c.tokenizer
+                    ? concat("tokenizer: ", c.tokenizer->name, ", ", counted(c.tokenizer->size(), "token"))
+                    : "no tokenizer");
   if (c.tokenizer && c.tokenizer->size() > t.recipe.vocab)
-    out.push_back(concat("  the last ", c.tokenizer->size() - t.recipe.vocab, " of them are special and have no row in the table of ",
-                         t.recipe.vocab, ": a text with one is refused"));
+    out.push_back(concat("  the last ", c.tokenizer->size() - t.recipe.vocab,
+                         " of them are special and have no row in the table of ", t.recipe.vocab,
+                         ": a text with one is refused"));
   if (!c.chat_template.empty()) out.push_back("chat template: yes");
   if (c.pool) out.push_back("sentence encoder");
   if (t.recipe.head.kind == HeadRecipe::Kind::classes)
-    out.push_back(concat("classifier of ", t.recipe.head.classes, " classes", c.class_names.empty() ? "" : ": " + join(c.class_names)));
-  if (files->recipe) out.push_back(s.family->own ? "described by its own recipe" : "recipe.json agrees with config.json");
+    out.push_back(concat("classifier of ", t.recipe.head.classes, " classes",
+                         c.class_names.empty() ? "" : ": " + join(c.class_names)));
+  if (files->recipe)
+    out.push_back(s.family->own ? "described by its own recipe" : "recipe.json agrees with config.json");
   return out;
 }
 
@@ -476,7 +522,8 @@ const Tokenizer& tokenizer_of(const Checkpoint& checkpoint) {
   if (!checkpoint.tokenizer)
     fail(
         checkpoint.path,
-        " has no tokenizer beside its weights; put tokenizer.json (or the tokenizer.bin of a llama2.c model) there, or give token ids with --ids");
+        " has no tokenizer beside its weights; put tokenizer.json (or the tokenizer.bin of a llama2.c model) "
+        "there, or give token ids with --ids");
   return *checkpoint.tokenizer;
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens GGUF files, Hugging Face folders and llama2.c files as one Source: keys and tensors under the names of a form.
+// Opens GGUF files, Hugging Face folders and llama2.c files as one Source: keys and tensors under the names
+// of a form.
 //
 //   llama2.c, version 0, little-endian:
 //     i32 width, ffn width, layers, heads, key heads, vocabulary (negative: its own output matrix), context
-//     f32 tokens[V,C] att_norm[L,C] q[L,C,C] k[L,KD,C] v[L,KD,C] o[L,C,C] ffn_norm[L,C] gate[L,F,C] down[L,C,F] up[L,F,C] norm[C]
-//         cos[T,D/2] sin[T,D/2] (tables nobody needs)  output[V,C] (own matrix only)
+//     f32 tokens[V,C] att_norm[L,C] q[L,C,C] k[L,KD,C] v[L,KD,C] o[L,C,C] ffn_norm[L,C] gate[L,F,C]
+//         down[L,C,F] up[L,F,C] norm[C] cos[T,D/2] sin[T,D/2] (tables nobody needs)
+//         output[V,C] (own matrix only)
 #include "rapt/load/checkpoint_files.h"
 
 #include <fcntl.h>
@@ -47,7 +49,8 @@ std::string read_magic(const std::string& path) {
   return {bytes, static_cast<std::size_t>(std::max<ssize_t>(n, 0))};
 }
 
-// 1e-5 is written into a GGUF as the nearest float; the shortest number that means this float is what was meant.
+// 1e-5 is written into a GGUF as the nearest float; the shortest number that means this float is what
+// was meant.
 double meant(double x) {
   char text[64];
   const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(x)).ptr;
@@ -81,11 +84,13 @@ void open_gguf(CheckpointFiles& f) {
   s.where = f.path;
   s.arch = f.gguf->text("general.architecture");
   if (const std::string type = f.gguf->text_or("general.type", "model"); type != "model")
-    fail(f.path, ": general.type is ", json_quote(type), ": no whole model (an adapter or a projector belongs to one)");
+    fail(f.path, ": general.type is ", json_quote(type),
+         ": no whole model (an adapter or a projector belongs to one)");
   s.keys = Json::Object{};
   Json::Object keys;
   for (const auto& [key, value] : f.gguf->metadata())
-    if (!key.starts_with("tokenizer.") || key == "tokenizer.ggml.token_type_count") keys.push_back({key, json_of(value)});
+    if (!key.starts_with("tokenizer.") || key == "tokenizer.ggml.token_type_count")
+      keys.push_back({key, json_of(value)});
   s.keys = std::move(keys);
   s.tensors = &f.gguf->tensors;
   if (s.arch != own_family().name) {
@@ -94,7 +99,8 @@ void open_gguf(CheckpointFiles& f) {
   }
   s.family = &own_family();
   const std::string& text = f.gguf->text(kOwnRecipeKey);
-  if (text.size() > kMostRecipe) fail(f.path, ": ", kOwnRecipeKey, " has ", text.size(), " bytes; no recipe is that long");
+  if (text.size() > kMostRecipe)
+    fail(f.path, ": ", kOwnRecipeKey, " has ", text.size(), " bytes; no recipe is that long");
   f.recipe = parse_recipe(text, concat(f.path, ": ", kOwnRecipeKey));
 }
 
@@ -106,22 +112,28 @@ void open_folder(CheckpointFiles& f) {
   s.where = (folder / "config.json").string();
   if (!is_there(folder / "config.json")) {
     if (is_there(folder / "params.json"))
-      fail(f.path, ": params.json without config.json: the original format of Meta or Mistral; take the Hugging Face form of the model");
-    fail(
-        f.path,
-        ": this folder has no config.json, so it is no Hugging Face checkpoint, and neither is it one that `rapt train` made (model/, step-N), nor holds it one GGUF file; give a folder with config.json and model.safetensors, or a GGUF file");
+      fail(f.path,
+           ": params.json without config.json: the original format of Meta or Mistral; take the Hugging Face "
+           "form of the model");
+    fail(f.path,
+         ": this folder has no config.json, so it is no Hugging Face checkpoint, and neither is it one that "
+         "`rapt train` made (model/, step-N), nor holds it one GGUF file; give a folder with config.json and "
+         "model.safetensors, or a GGUF file");
   }
   check_links(f.path);
   s.keys = read_json_file(s.where, 16 << 20);
   if (!s.keys.is_object()) fail(s.where, ": wants an object { … }, has ", s.keys.type_name());
   s.family = &family_of_config(s.keys, s.where);
   if (const Json* q = s.keys.find("quantization_config"); q && !q->is_null())
-    fail(
-        s.where,
-        ": quantization_config: packed weights of other libraries (GPTQ, AWQ, bitsandbytes) are not read; take the unquantized checkpoint or a GGUF file");
-  if (const fs::path p = folder / "recipe.json"; is_there(p)) f.recipe = parse_recipe(read_text_file(p.string(), kMostRecipe), p.string());
+    fail(s.where,
+         ": quantization_config: packed weights of other libraries (GPTQ, AWQ, bitsandbytes) are not read; "
+         "take the unquantized checkpoint or a GGUF file");
+  if (const fs::path p = folder / "recipe.json"; is_there(p))
+    f.recipe = parse_recipe(read_text_file(p.string(), kMostRecipe), p.string());
   else if (s.family->own)
-    fail(f.path, ": config.json says \"rapt\", so recipe.json must describe the model, and there is none; copy the whole folder");
+    fail(f.path,
+         ": config.json says \"rapt\", so recipe.json must describe the model, "
+         "and there is none; copy the whole folder");
   f.table = open_safetensors_folder(f.path);
   s.tensors = &f.table;
   f.generation = read_json_file((folder / "generation_config.json").string(), 16 << 20);
@@ -131,11 +143,13 @@ void open_llama2c(CheckpointFiles& f) {
   f.format = "llama2.c";
   const MappedFile file(f.path);
   Reader r(file);
-  static constexpr const char* kNames[] = {"width", "ffn width", "layers", "heads", "key heads", "vocabulary", "context"};
+  static constexpr const char* kNames[] = {"width",     "ffn width",  "layers", "heads",
+                                           "key heads", "vocabulary", "context"};
   Dim h[7];
   for (int i = 0; i < 7; ++i) h[i] = r.get<std::int32_t>(kNames[i]);
   if (h[0] == 0x616b3432)
-    fail(f.path, ": a llama2.c file of version ", h[1], "; only version 0 (plain f32) is read: export it with --version 0");
+    fail(f.path, ": a llama2.c file of version ", h[1],
+         "; only version 0 (plain f32) is read: export it with --version 0");
   const bool own_head = h[5] < 0;
   const Dim C = h[0], F = h[1], L = h[2], H = h[3], K = h[4], V = own_head ? -h[5] : h[5], T = h[6];
   for (int i = 0; i < 7; ++i)
@@ -143,7 +157,8 @@ void open_llama2c(CheckpointFiles& f) {
       fail(f.path, ": byte ", 4 * i, ": ", kNames[i], " is ", h[i],
            ", so this is no llama2.c file (a .bin with PyTorch weights is not read: take safetensors)");
   if (L > 1000 || C % H != 0 || H % K != 0)
-    fail(f.path, ": ", H, " heads, ", K, " key heads, width ", C, " and ", L, " layers do not fit each other: no llama2.c file");
+    fail(f.path, ": ", H, " heads, ", K, " key heads, width ", C, " and ", L,
+         " layers do not fit each other: no llama2.c file");
   const Dim D = C / H, KD = K * D;
   auto take = [&](const std::string& name, std::vector<Dim> shape) {
     Dim n = 4;
@@ -165,7 +180,8 @@ void open_llama2c(CheckpointFiles& f) {
   layers("ffn_down", {C, F});
   layers("ffn_up", {F, C});
   take("output_norm.weight", {C});
-  r.skip(static_cast<std::uint64_t>(checked_mul(checked_mul(4, T, f.path), D / 2 * 2, f.path)), "tables of cosines and sines");
+  r.skip(static_cast<std::uint64_t>(checked_mul(checked_mul(4, T, f.path), D / 2 * 2, f.path)),
+         "tables of cosines and sines");
   if (own_head) take("output.weight", {V, C});
   if (r.left() > 0) r.refuse(r.left(), " bytes are left over: this is no llama2.c file of version 0");
   f.table.hold(file);
@@ -176,8 +192,9 @@ void open_llama2c(CheckpointFiles& f) {
   s.arch = "llama";
   s.keys = Json::Object{};
   for (const auto& [key, value] :
-       {std::pair{"llama.embedding_length", C}, std::pair{"llama.block_count", L}, std::pair{"llama.attention.head_count", H},
-        std::pair{"llama.attention.head_count_kv", K}, std::pair{"llama.feed_forward_length", F}, std::pair{"llama.context_length", T},
+       {std::pair{"llama.embedding_length", C}, std::pair{"llama.block_count", L},
+        std::pair{"llama.attention.head_count", H}, std::pair{"llama.attention.head_count_kv", K},
+        std::pair{"llama.feed_forward_length", F}, std::pair{"llama.context_length", T},
         std::pair{"llama.vocab_size", V}})
     s.keys.set(key, value);
   s.keys.set("llama.attention.layer_norm_rms_epsilon", 1e-5);
@@ -189,7 +206,8 @@ void open_llama2c(CheckpointFiles& f) {
 std::string template_in(const Json* j, const std::string& where) {
   if (!j || j->is_null()) return "";
   if (j->is_string()) return j->string();
-  if (!j->is_array()) fail(where, ": chat_template: wants a string or a list of named templates, has ", j->type_name());
+  if (!j->is_array())
+    fail(where, ": chat_template: wants a string or a list of named templates, has ", j->type_name());
   std::string out;
   for (const Json& entry : j->array()) {
     const Json *name = entry.find("name"), *text = entry.find("template");
@@ -220,8 +238,8 @@ std::unique_ptr<CheckpointFiles> open_files(const std::string& name) {
   file.copy(0, start);
   const bool gguf = start.size() >= 4 && std::memcmp(start.data(), "GGUF", 4) == 0;
   const fs::path path = files->path;
-  if (!gguf &&
-      (path.extension() == ".safetensors" || path.filename() == "config.json" || path.filename() == "model.safetensors.index.json"))
+  if (!gguf && (path.extension() == ".safetensors" || path.filename() == "config.json" ||
+                path.filename() == "model.safetensors.index.json"))
     fail(files->path, ": this is one file of a checkpoint; give its folder: ",
          json_quote(path.parent_path().empty() ? "." : path.parent_path().string()));
   if (!gguf && path.extension() == ".bin") {
@@ -239,7 +257,8 @@ std::unique_ptr<CheckpointFiles> open_files(const std::string& name) {
 
 Translation translate_files(const CheckpointFiles& f) {
   if (!f.recipe) return translate(f.source);
-  const std::string where = f.gguf ? concat(f.path, ": ", kOwnRecipeKey) : (fs::path(f.path) / "recipe.json").string();
+  const std::string where =
+      f.gguf ? concat(f.path, ": ", kOwnRecipeKey) : (fs::path(f.path) / "recipe.json").string();
   Recipe said;
   try {
     said = resolve(*f.recipe);
@@ -249,11 +268,13 @@ Translation translate_files(const CheckpointFiles& f) {
   if (f.source.family->own) return {.values = {}, .recipe = said};
   Translation t = translate(f.source);
   // An untied matrix may hold the numbers of the table: right after the start of both with zeros, say.
-  if (said.head.kind == HeadRecipe::Kind::vocab && !said.head.tied && f.source.tensor("head.weight")) t.recipe.head.tied = false;
+  if (said.head.kind == HeadRecipe::Kind::vocab && !said.head.tied && f.source.tensor("head.weight"))
+    t.recipe.head.tied = false;
   const auto differences = diff_recipes(architecture_of(t.recipe), architecture_of(said));
   if (!differences.empty())
-    fail(where, ": describes another model than config.json and the tensors beside it: ", differences[0].path, " is ", differences[0].b,
-         ", they say ", differences[0].a, differences.size() > 1 ? concat(" (and ", differences.size() - 1, " more)") : "",
+    fail(where, ": describes another model than config.json and the tensors beside it: ", differences[0].path,
+         " is ", differences[0].b, ", they say ", differences[0].a,
+         differences.size() > 1 ? concat(" (and ", differences.size() - 1, " more)") : "",
          "; one of the files was changed alone. Without recipe.json the folder is read as config.json says");
   t.recipe = said;
   return t;
@@ -263,8 +284,10 @@ std::string chat_template_of(const CheckpointFiles& f) {
   if (f.gguf) return f.gguf->text_or("tokenizer.chat_template", "");
   if (f.format != "folder") return "";
   const fs::path folder = f.path;
-  if (const fs::path p = folder / "chat_template.jinja"; is_there(p)) return read_text_file(p.string(), 1 << 20);
-  const std::string config = (folder / "tokenizer_config.json").string(), own = (folder / "chat_template.json").string();
+  if (const fs::path p = folder / "chat_template.jinja"; is_there(p))
+    return read_text_file(p.string(), 1 << 20);
+  const std::string config = (folder / "tokenizer_config.json").string(),
+                    own = (folder / "chat_template.json").string();
   const Json inside = read_json_file(config), other = read_json_file(own);
   const std::string text = template_in(inside.find("chat_template"), config);
   return text.empty() ? template_in(other.find("chat_template"), own) : text;
@@ -300,7 +323,8 @@ std::string newest_state(const fs::path& folder) {
     std::pair<Dim, Dim> state{-1, 1};
     const char* const last = name.data() + name.size();
     auto read = std::from_chars(name.data() + 5, last, state.first);
-    if (last - read.ptr > 2 && std::string_view(read.ptr, 2) == ".g") read = std::from_chars(read.ptr + 2, last, state.second);
+    if (last - read.ptr > 2 && std::string_view(read.ptr, 2) == ".g")
+      read = std::from_chars(read.ptr + 2, last, state.second);
     if (read.ec == std::errc{} && read.ptr == last && state > newest) newest = state, out = path.string();
   }
   return out;
@@ -318,11 +342,12 @@ std::string single_gguf(const fs::path& folder) {
   return out;
 }
 
-// The checkpoint that a path leads to: a file, a folder with config.json; in a folder without one, the model or the newest state that
-// `rapt train` left there, or the only GGUF file. "" where it is none of these.
+// The checkpoint that a path leads to: a file, a folder with config.json; in a folder without one, the model
+// or the newest state that `rapt train` left there, or the only GGUF file. "" where it is none of these.
 std::string checkpoint_at(const fs::path& path) {
   if (path.empty() || !is_there(path)) return "";
-  if (!is_folder(path) || is_there(path / "config.json") || is_there(path / "params.json")) return path.string();
+  if (!is_folder(path) || is_there(path / "config.json") || is_there(path / "params.json"))
+    return path.string();
   if (is_there(path / "model" / "config.json")) return (path / "model").string();
   if (const std::string state = newest_state(path); !state.empty()) return state;
   return single_gguf(path);
@@ -347,12 +372,14 @@ std::string whole_name(const std::string& name) {
   return "";
 }
 
-// Models that come with the program lie beside it, or in share/rapt where it is installed. "" where there is none of that name.
+// Models that come with the program lie beside it, or in share/rapt where it is installed. "" where there is
+// none of that name.
 std::string beside_program(const std::string& name) {
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   if (error || name.empty() || name.find('/') != std::string::npos) return "";
-  for (const fs::path& p : {folder / (name + ".gguf"), folder.parent_path() / "share" / "rapt" / (name + ".gguf")})
+  for (const fs::path& p :
+       {folder / (name + ".gguf"), folder.parent_path() / "share" / "rapt" / (name + ".gguf")})
     if (is_there(p)) return p.string();
   return "";
 }
@@ -396,12 +423,14 @@ std::string find_named(const std::string& name, bool presets) {
   const NamesInFolders names = names_in_folders(name);
   if (names.begun.size() == 1) return names.first;
   if (is_folder(name)) return name;  // whoever opens it says what it lacks
-  if (names.begun.size() > 1) fail_usage(name, ": begins the names of ", join(names.begun), "; write more of the one that is meant");
+  if (names.begun.size() > 1)
+    fail_usage(name, ": begins the names of ", join(names.begun), "; write more of the one that is meant");
   return "";
 }
 
 [[noreturn]] void fail_not_found(const std::string& name) {
-  if (model_folders().empty()) fail(name, ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
+  if (model_folders().empty())
+    fail(name, ": there is no such file or folder (RAPT_MODELS is not set; it may name folders of models)");
   const std::vector<std::string> names = names_in_folders("").all;
   fail(name, ": there is no such file or folder, and none in RAPT_MODELS; ",
        names.empty() ? "there are no models in it" : name_hint(name, names));
@@ -417,7 +446,8 @@ std::string find_model(const std::string& name) {
 
 std::string find_model_unless_recipe(const std::string& name) {
   const fs::path path = name;
-  const bool weights = path.extension() == ".gguf" || path.extension() == ".bin" || path.extension() == ".safetensors";
+  const bool weights =
+      path.extension() == ".gguf" || path.extension() == ".bin" || path.extension() == ".safetensors";
   if (is_there(path) && !is_folder(path)) return weights || read_magic(name) == "GGUF" ? name : "";
   std::string found = find_named(name, true);
   if (found.empty() && weights) fail_not_found(name);

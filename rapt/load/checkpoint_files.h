@@ -23,8 +23,8 @@ struct CheckpointFiles {
   CheckpointFiles& operator=(const CheckpointFiles&) = delete;
 };
 std::unique_ptr<CheckpointFiles> open_files(const std::string& path);
-// translate(), and what recipe.json adds: starting values, dropout, a name. Fails where it describes another model than config.json and
-// the tensors do. Where config.json says "rapt", recipe.json is the description.
+// translate(), and what recipe.json adds: starting values, dropout, a name. Fails where it describes another
+// model than config.json and the tensors do. Where config.json says "rapt", recipe.json is the description.
 Translation translate_files(const CheckpointFiles& files);
 // A JSON object in a file of a folder; null where there is no such file.
 Json read_json_file(const std::string& path, std::uint64_t most = std::uint64_t{64} << 20);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converting: tensor by tensor from one form's names, order and conventions to the other's, in whatever type is asked for.
+// Converting: tensor by tensor from one form's names, order and conventions to the other's, in whatever type
+// is asked for.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -23,7 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // GGUF's number for it: 0 none, 1 mean, 2 cls, 3 last.
-std::uint32_t pooling_type(std::optional<Pool> pool) { return !pool ? 0 : *pool == Pool::mean ? 1 : *pool == Pool::first ? 2 : 3; }
+std::uint32_t pooling_type(std::optional<Pool> pool) {
+  return !pool ? 0 : *pool == Pool::mean ? 1 : *pool == Pool::first ? 2 : 3;
+}
 
 struct Piece {  // rows that come from one tensor
   TensorUse use;
@@ -52,7 +55,9 @@ void piece_values(const Piece& p, Dim first, Dim count, std::vector<float>& out)
       ours = ours - d + (d % 2 == 0 ? d / 2 : half + d / 2);
     }
     const auto bytes = p.use.view->read_rows(p.use.row(ours), 1, room);
-    dequantize(p.use.view->dtype(), bytes, std::span(out).subspan(static_cast<std::size_t>(r * p.cols), static_cast<std::size_t>(p.cols)));
+    dequantize(
+        p.use.view->dtype(), bytes,
+        std::span(out).subspan(static_cast<std::size_t>(r * p.cols), static_cast<std::size_t>(p.cols)));
   }
   if (p.add != 0)
     for (float& x : out) x += p.add;
@@ -107,7 +112,8 @@ class Writer {
     if (as_is) {
       constexpr Dim kAtOnce = 1024;
       std::vector<std::byte> room;
-      for (Dim r = 0; r < p.rows; r += kAtOnce) out.write(p.use.view->read_rows(p.use.first + r, std::min(kAtOnce, p.rows - r), room));
+      for (Dim r = 0; r < p.rows; r += kAtOnce)
+        out.write(p.use.view->read_rows(p.use.first + r, std::min(kAtOnce, p.rows - r), room));
       return;
     }
     const Dim tasks = (p.rows + kRows - 1) / kRows, at_once = 16 * team_.threads();
@@ -130,7 +136,8 @@ class Writer {
     std::vector<float> row(static_cast<std::size_t>(p.cols));
     std::vector<std::byte> bytes;
     for (Dim r = 0; r < p.rows; ++r) {
-      for (Dim c = 0; c < p.cols; ++c) row[static_cast<std::size_t>(c)] = all[static_cast<std::size_t>(c * across + p.use.first + r)];
+      for (Dim c = 0; c < p.cols; ++c)
+        row[static_cast<std::size_t>(c)] = all[static_cast<std::size_t>(c * across + p.use.first + r)];
       encode(o.dtype, row, bytes, o.name);
       out.write(bytes);
     }
@@ -146,12 +153,14 @@ class Writer {
         const std::vector<float> theirs = p.use.view->values();
         for (Dim r = 0; r < p.rows; ++r)
           for (Dim c = 0; c < p.cols; ++c)
-            all[static_cast<std::size_t>(c * cols + at + r)] = theirs[static_cast<std::size_t>(c * p.use.view->last() + p.use.first + r)];
+            all[static_cast<std::size_t>(c * cols + at + r)] =
+                theirs[static_cast<std::size_t>(c * p.use.view->last() + p.use.first + r)];
       } else {
         piece_values(p, 0, p.rows, values);
         for (Dim r = 0; r < p.rows; ++r)
           for (Dim c = 0; c < p.cols; ++c)
-            all[static_cast<std::size_t>(c * cols + at + r)] = values[static_cast<std::size_t>(r * p.cols + c)];
+            all[static_cast<std::size_t>(c * cols + at + r)] =
+                values[static_cast<std::size_t>(r * p.cols + c)];
       }
       at += p.rows;
     }
@@ -184,15 +193,18 @@ struct Types {
   Form to;
   const ConvertOptions& options;
   bool tied;
-  std::map<std::string, std::pair<std::size_t, Dim>> changed;  // "q4_k: stored as q5_0": how often, rows of
+  // "q4_k: stored as q5_0": how often, rows of
+  std::map<std::string, std::pair<std::size_t, Dim>> changed;
 
-  // `output`: the matrix that gives the logits (also the tied table); it gets more bits, as llama-quantize does.
+  // `output`: the matrix that gives the logits (also the tied table); it gets more bits, as
+  // llama-quantize does.
   DType of(DType from, bool matrix, bool output, Dim cols) {
     if (!matrix) return DType::f32;
     DType want = options.type.value_or(from);
     if (to == Form::folder && !options.type && is_block(want)) return DType::f32;
     if (want == DType::f64 || !(is_float(want) || is_block(want))) want = DType::f32;
-    if (options.type && output && is_block(want) && want != DType::q8_0) want = cols % 256 == 0 ? DType::q6_k : DType::q8_0;
+    if (options.type && output && is_block(want) && want != DType::q8_0)
+      want = cols % 256 == 0 ? DType::q6_k : DType::q8_0;
     const DType got = fitting(want, cols);
     if (got != want && options.note) {
       auto& [count, width] = changed[concat(name_of(want), ": stored as ", name_of(got))];
@@ -203,16 +215,22 @@ struct Types {
   }
   void report() const {
     for (const auto& [what, n] : changed)
-      options.note(concat(n.first, n.first == 1 ? " matrix has" : " matrices have", " rows of ", n.second, ", no whole blocks of ", what));
+      options.note(concat(n.first, n.first == 1 ? " matrix has" : " matrices have", " rows of ", n.second,
+                          ", no whole blocks of ", what));
   }
 };
 
-bool is_output(const std::string& ours, bool tied) { return ours == "head.weight" || (ours == "embed.tokens" && tied); }
+bool is_output(const std::string& ours, bool tied) {
+  return ours == "head.weight" || (ours == "embed.tokens" && tied);
+}
 bool is_matrix(const WeightShape& w) {
   if (w.vector || (w.name.starts_with("embed.") && w.name != "embed.tokens")) return false;
-  return !w.name.ends_with(".buckets") && !w.name.ends_with(".score.weight") && w.name.find(".slots.") == std::string::npos;
+  return !w.name.ends_with(".buckets") && !w.name.ends_with(".score.weight") &&
+         w.name.find(".slots.") == std::string::npos;
 }
-bool is_norm_weight(const std::string& ours) { return ours.ends_with(".weight") && ours.find("norm") != std::string::npos; }
+bool is_norm_weight(const std::string& ours) {
+  return ours.ends_with(".weight") && ours.find("norm") != std::string::npos;
+}
 
 // ------------------------------------------------------------------------------------------------ plans
 std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, Form to, Types& types) {
@@ -228,19 +246,22 @@ std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, F
       fail(f.path, ": ", e.what());
     }
     Piece p{.use = use, .rows = w.vector ? 1 : w.rows, .cols = w.cols, .vector = w.vector};
-    if (is_norm_weight(w.name)) p.add = static_cast<float>(family.offset_gain(s.form)) - static_cast<float>(family.offset_gain(to));
+    if (is_norm_weight(w.name))
+      p.add = static_cast<float>(family.offset_gain(s.form)) - static_cast<float>(family.offset_gain(to));
     if (family.permuted(to, w.name)) {
       const StackRecipe& stack = w.name.starts_with("encoder") ? *t.recipe.encoder : *t.recipe.decoder;
       for (const PartRecipe& part : stack.layer(0).parts)
         if (part.self()) p.pairs = part.self()->head_dim;
       if (p.pairs % 2 != 0)
-        fail(f.path, ": GGUF keeps the channels of a head in pairs, and heads of ", p.pairs, " channels have none; it stays a folder");
+        fail(f.path, ": GGUF keeps the channels of a head in pairs, and heads of ", p.pairs,
+             " channels have none; it stays a folder");
     }
     const auto [it, fresh] = at.emplace(name, out.size());
     if (fresh) {
-      Output o{.name = name,
-               .dtype = types.of(use.view->dtype(), is_matrix(w), is_output(w.name, t.recipe.head.tied), w.cols),
-               .transposed = family.transposed(to, w.name)};
+      Output o{
+          .name = name,
+          .dtype = types.of(use.view->dtype(), is_matrix(w), is_output(w.name, t.recipe.head.tied), w.cols),
+          .transposed = family.transposed(to, w.name)};
       o.shape = w.vector ? std::vector<Dim>{0} : std::vector<Dim>{0, w.cols};
       if (o.transposed && is_block(o.dtype)) o.dtype = DType::f32;
       out.push_back(std::move(o));
@@ -260,14 +281,16 @@ std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, F
 std::vector<Output> same_plan(const CheckpointFiles& f, const Translation& t, Types& types) {
   const Source& s = f.source;
   std::map<const TensorView*, std::pair<bool, bool>> kinds;  // matrix, output
-  for (const auto& [w, use] : plan_tensors(s, t.recipe)) kinds[use.view] = {is_matrix(w), is_output(w.name, t.recipe.head.tied)};
+  for (const auto& [w, use] : plan_tensors(s, t.recipe))
+    kinds[use.view] = {is_matrix(w), is_output(w.name, t.recipe.head.tied)};
   std::vector<Output> out;
   for (const TensorView& v : s.tensors->all()) {
     const auto it = kinds.find(&v);
     const bool known = it != kinds.end();
     if (!known && !is_float(v.dtype()) && s.form == Form::folder) continue;  // buffers nobody reads
     const bool matrix = known && it->second.first;
-    Output o{.name = v.name(), .dtype = matrix ? types.of(v.dtype(), true, it->second.second, v.last()) : v.dtype()};
+    Output o{.name = v.name(),
+             .dtype = matrix ? types.of(v.dtype(), true, it->second.second, v.last()) : v.dtype()};
     o.shape.assign(v.shape().begin(), v.shape().end());
     Piece p{.use = {.view = &v}, .rows = v.rows(), .cols = v.last(), .vector = v.shape().size() < 2};
     if (p.vector) p.rows = 1;
@@ -318,7 +341,8 @@ void set_key(GgufKeys& keys, const std::string& key, GgufValue value) {
   keys.emplace_back(key, std::move(value));
 }
 
-void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& to, const ConvertOptions& options) {
+void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& to,
+             const ConvertOptions& options) {
   const Source& s = f.source;
   Types types{Form::gguf, options, t.recipe.head.tied, {}};
   const bool same = f.gguf.has_value();
@@ -343,28 +367,33 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
     const Checkpoint beside = describe_checkpoint(f, t.recipe);
     if (t.recipe.encoder && !t.recipe.decoder)
       keys.emplace_back(s.family->gguf_arch() + ".pooling_type", GgufValue::u32(pooling_type(beside.pool)));
-    if (beside.max_tokens > 0) keys.emplace_back(kOwnLengthKey, GgufValue::u32(static_cast<std::uint32_t>(beside.max_tokens)));
+    if (beside.max_tokens > 0)
+      keys.emplace_back(kOwnLengthKey, GgufValue::u32(static_cast<std::uint32_t>(beside.max_tokens)));
     if (beside.decoder_start >= 0)
       keys.emplace_back(s.family->gguf_arch() + ".decoder_start_token_id",
                         GgufValue::u32(static_cast<std::uint32_t>(beside.decoder_start)));
     if (!beside.class_names.empty() && s.family->own) {
       Json names = Json::Object{};
-      for (std::size_t i = 0; i < beside.class_names.size(); ++i) names.set(std::to_string(i), beside.class_names[i]);
+      for (std::size_t i = 0; i < beside.class_names.size(); ++i)
+        names.set(std::to_string(i), beside.class_names[i]);
       keys.emplace_back(kOwnClassesKey, GgufValue::text(names.dump(0)));
     }
     if (beside.tokenizer)
-      for (auto& k : tokenizer_metadata(*beside.tokenizer, t.recipe.vocab)) set_key(keys, k.first, std::move(k.second));
+      for (auto& k : tokenizer_metadata(*beside.tokenizer, t.recipe.vocab))
+        set_key(keys, k.first, std::move(k.second));
     else set_key(keys, "tokenizer.ggml.model", GgufValue::text("none"));
-    if (!beside.chat_template.empty()) set_key(keys, "tokenizer.chat_template", GgufValue::text(beside.chat_template));
+    if (!beside.chat_template.empty())
+      set_key(keys, "tokenizer.chat_template", GgufValue::text(beside.chat_template));
   }
   set_key(keys, "general.file_type", GgufValue::u32(file_type(options.type, outputs)));
   set_key(keys, "general.quantization_version", GgufValue::u32(2));
   Writer writer;
   std::vector<GgufTensorPlan> plan;
   for (const RopeFactors& list : factors)
-    plan.push_back({list.tensor, DType::f32, {static_cast<Dim>(list.values.size())}, [&list](FileWriter& out) {
-                      out.write(std::as_bytes(std::span(list.values)));
-                    }});
+    plan.push_back(
+        {list.tensor, DType::f32, {static_cast<Dim>(list.values.size())}, [&list](FileWriter& out) {
+           out.write(std::as_bytes(std::span(list.values)));
+         }});
   for (const Output& o : outputs)
     plan.push_back({o.name, o.dtype, o.shape, [&o, &s, &writer](FileWriter& out) {
                       writer.write(o, out);
@@ -381,7 +410,9 @@ void write_file(const fs::path& path, std::string_view text, bool force) {
   out.commit();
 }
 
-const char* torch_name(DType type) { return type == DType::f16 ? "float16" : type == DType::bf16 ? "bfloat16" : "float32"; }
+const char* torch_name(DType type) {
+  return type == DType::f16 ? "float16" : type == DType::bf16 ? "bfloat16" : "float32";
+}
 
 Json ids_json(const std::vector<std::int32_t>& ids) {
   if (ids.size() == 1) return static_cast<std::int64_t>(ids[0]);
@@ -390,10 +421,12 @@ Json ids_json(const std::vector<std::int32_t>& ids) {
   return out;
 }
 
-void to_folder(const CheckpointFiles& f, const Translation& t, const std::string& to, const ConvertOptions& options) {
+void to_folder(const CheckpointFiles& f, const Translation& t, const std::string& to,
+               const ConvertOptions& options) {
   const Source& s = f.source;
   if (options.type && is_block(*options.type))
-    fail_usage("--type ", name_of(*options.type), ": a Hugging Face folder holds f32, f16 or bf16; write a .gguf file for block types");
+    fail_usage("--type ", name_of(*options.type),
+               ": a Hugging Face folder holds f32, f16 or bf16; write a .gguf file for block types");
   if (fs::exists(to) && !options.force) fail(to, ": exists already; --force overwrites it");
   Types types{Form::folder, options, t.recipe.head.tied, {}};
   const bool same = f.format == "folder";
@@ -410,9 +443,11 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
     config.set(config.find("torch_dtype") ? "torch_dtype" : "dtype", torch_name(most));
     write_file(folder / "config.json", config.dump() + "\n", options.force);
     for (const char* name :
-         {"recipe.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-          "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "source.spm", "target.spm",
-          "chat_template.jinja", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"})
+         {"recipe.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+          "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt",
+          "tokenizer.model", "spiece.model", "source.spm", "target.spm", "chat_template.jinja",
+          "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+          "1_Pooling/config.json"})
       if (const fs::path from = fs::path(f.path) / name; fs::exists(from)) {
         fs::create_directories((folder / name).parent_path());
         write_file(folder / name, read_text_file(from.string()), options.force);
@@ -423,7 +458,8 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
     config.set("torch_dtype", torch_name(most));
     if (beside.tokenizer) {
       const Tokenizer& k = *beside.tokenizer;
-      for (const auto& [key, id] : {std::pair{"bos_token_id", k.bos}, std::pair{"eos_token_id", k.eos}, std::pair{"pad_token_id", k.pad}})
+      for (const auto& [key, id] : {std::pair{"bos_token_id", k.bos}, std::pair{"eos_token_id", k.eos},
+                                    std::pair{"pad_token_id", k.pad}})
         config.set(key, id >= 0 ? Json(static_cast<std::int64_t>(id)) : Json());
       const TokenizerFiles texts = tokenizer_files(k, beside.chat_template);
       write_file(folder / "tokenizer.json", texts.tokenizer_json, options.force);
@@ -490,12 +526,14 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
 void write_checkpoint(const std::string& from, const std::string& to, const ConvertOptions& options) {
   const auto files = open_files(from);
   const Translation t = translate_files(*files);
-  if (fs::exists(to) && fs::equivalent(files->path, to)) fail_usage(to, ": is what is being read; choose another name");
+  if (fs::exists(to) && fs::equivalent(files->path, to))
+    fail_usage(to, ": is what is being read; choose another name");
   if (options.type && !is_float(*options.type) && !is_block(*options.type))
     fail_usage("--type ", name_of(*options.type), ": weights are not stored so");
   if (to.ends_with(".gguf")) return to_gguf(*files, t, to, options);
   std::error_code ignored;
-  const bool there = fs::exists(to, ignored), empty = there && fs::is_directory(to, ignored) && fs::is_empty(to, ignored);
+  const bool there = fs::exists(to, ignored),
+             empty = there && fs::is_directory(to, ignored) && fs::is_empty(to, ignored);
   try {
     to_folder(*files, t, to, options);
   } catch (...) {  // a full disk: what was written so far is no model and helps nobody

@@ -64,7 +64,8 @@ OurName split(std::string_view ours) {
     if (!ours.starts_with(stack) || ours.size() < stack.size() + 2) continue;
     const std::string_view after = ours.substr(stack.size() + 1);
     const std::size_t digits = std::min(after.find_first_not_of("0123456789"), after.size());
-    if (digits > 0 && digits < after.size() && after[digits] == '.') return {stack, after.substr(0, digits), after.substr(digits + 1)};
+    if (digits > 0 && digits < after.size() && after[digits] == '.')
+      return {stack, after.substr(0, digits), after.substr(digits + 1)};
   }
   return {"", "", ours};
 }
@@ -125,7 +126,8 @@ std::vector<std::string> Family::tensor_names(Form form, std::string_view ours) 
   const bool bias = ours.ends_with(kBias);
   std::vector<std::string> out;
   for (const std::string& theirs : entry_names(*entry, form))
-    out.push_back(theirs.starts_with('=') ? with_layer(theirs.substr(1), n.layer) : concat(at, theirs, bias ? kBias : kWeight));
+    out.push_back(theirs.starts_with('=') ? with_layer(theirs.substr(1), n.layer)
+                                          : concat(at, theirs, bias ? kBias : kWeight));
   if (form == Form::gguf) return out;
   const Json* old = json.find("old_norm_names");  // gamma and beta of TensorFlow days
   if (old && old->is_bool() && old->boolean() && n.rest.find("norm") != std::string_view::npos)
@@ -146,10 +148,13 @@ bool Family::listed(std::string_view list, std::string_view ours) const {
 bool Family::transposed(Form form, std::string_view ours) const {
   return form == Form::folder && ours.ends_with(kWeight) && listed("transposed", ours);
 }
-bool Family::permuted(Form form, std::string_view ours) const { return form == Form::gguf && listed("permuted", ours); }
+bool Family::permuted(Form form, std::string_view ours) const {
+  return form == Form::gguf && listed("permuted", ours);
+}
 bool Family::ignored(Form form, std::string_view tensor) const {
   const Json* ignore = json.find("ignore");
-  for (const std::string& pattern : strings(ignore ? ignore->find(form == Form::gguf ? "gguf" : "folder") : nullptr))
+  for (const std::string& pattern :
+       strings(ignore ? ignore->find(form == Form::gguf ? "gguf" : "folder") : nullptr))
     if (matches(pattern, tensor)) return true;
   return false;
 }
@@ -169,15 +174,19 @@ const std::vector<Family>& families() {
 }
 
 const Family& own_family() {
-  static const Family own{"rapt", parse_json(R"({"model_type": ["rapt"], "architectures": ["RaptModel"], "gguf": "rapt"})", "family rapt"),
-                          true};
+  static const Family own{
+      "rapt",
+      parse_json(R"({"model_type": ["rapt"], "architectures": ["RaptModel"], "gguf": "rapt"})",
+                 "family rapt"),
+      true};
   return own;
 }
 
 const Family& family_of_config(const Json& config, const std::string& where) {
   const Json* type = config.find("model_type");
   const Json* classes = config.find("architectures");
-  if (type && !type->is_null() && !type->is_string()) fail(where, ": model_type: wants a string, has ", type->type_name());
+  if (type && !type->is_null() && !type->is_string())
+    fail(where, ": model_type: wants a string, has ", type->type_name());
   if (classes && !classes->is_null() && !classes->is_array())
     fail(where, ": architectures: wants a list of names, has ", classes->type_name());
   std::vector<std::string> known;
@@ -189,11 +198,12 @@ const Family& family_of_config(const Json& config, const std::string& where) {
     }
   if (type && type->is_string()) {
     if (type->string() == "gemma3" && config.find("text_config"))
-      fail(
-          where,
-          ": model_type \"gemma3\" with a text_config is the model that also reads pictures; only text models are read: take the text-only "
-          "checkpoint or a GGUF file");
-    fail(where, ": model_type ", json_quote(type->string()), " is no family that can be read; ", name_hint(type->string(), known));
+      fail(where,
+           ": model_type \"gemma3\" with a text_config is the model that also reads pictures; only text "
+           "models are read: take the text-only "
+           "checkpoint or a GGUF file");
+    fail(where, ": model_type ", json_quote(type->string()), " is no family that can be read; ",
+         name_hint(type->string(), known));
   }
   std::vector<std::string> classes_known;
   if (classes && classes->is_array())
@@ -217,7 +227,8 @@ const Family& family_of_gguf(const Json& keys, const std::string& arch, const st
     if (!when) found = &f;
   }
   if (found) return *found;
-  fail(where, ": general.architecture ", json_quote(arch), " is no family that can be read; ", name_hint(arch, known));
+  fail(where, ": general.architecture ", json_quote(arch), " is no family that can be read; ",
+       name_hint(arch, known));
 }
 
 const TensorView* Source::tensor(std::string_view ours) const {

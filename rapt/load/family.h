@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model families as data (load/families/*.json; their grammar: docs/families.md) and the interpreter that turns the keys of a config.json
-// or of a GGUF file into a recipe. What a mechanism does is code elsewhere; nothing here knows a family by name.
+// Model families as data (load/families/*.json; their grammar: docs/families.md) and the interpreter that
+// turns the keys of a config.json or of a GGUF file into a recipe. What a mechanism does is code elsewhere;
+// nothing here knows a family by name.
 #pragma once
 #include <memory>
 #include <optional>
@@ -23,12 +24,15 @@ class Family {
  public:
   std::string name;
   Json json;  // with what it extends already merged in
-  bool own = false;  // our own form: tensors have the names of our weights, and recipe.json beside them says what they are
+  // Our own form: tensors have the names of our weights, and recipe.json beside them says what they are.
+  bool own = false;
 
-  // The names a weight of ours ("decoder.3.self.q.weight") may have in a file, the usual one first; empty where the family has no such.
+  // The names a weight of ours ("decoder.3.self.q.weight") may have in a file, the usual one first; empty
+  // where the family has no such.
   std::vector<std::string> tensor_names(Form form, std::string_view ours) const;
   bool transposed(Form form, std::string_view ours) const;  // stored in x out (GPT-2)
-  bool permuted(Form form, std::string_view ours) const;    // rows of a head ordered for RoPE in pairs (GGUF's Llama)
+  // Rows of a head ordered for RoPE in pairs (GGUF's Llama).
+  bool permuted(Form form, std::string_view ours) const;
   bool ignored(Form form, std::string_view tensor) const;   // known buffers and heads nobody reads
   bool offset_gain(Form form) const;                        // norm weights are stored minus one
   std::string gguf_arch() const;                            // "": there is no GGUF form
@@ -55,12 +59,15 @@ struct Source {
   std::string arch;        // GGUF: general.architecture
   Json keys;               // config.json, or GGUF's keys (without the vocabulary) as one object
   const TensorTable* tensors = nullptr;
-  const std::vector<WeightShape>* weights = nullptr;  // instead of tensors: a model in memory that shall become files
+  // Instead of tensors: a model in memory that shall become files.
+  const std::vector<WeightShape>* weights = nullptr;
   const Family* family = nullptr;
 
-  const Json* find(std::string_view key) const;             // "a.b": inside; GGUF: ".b" is "<arch>.b". null counts as absent
-  const TensorView* tensor(std::string_view ours) const;    // the tensor a weight of ours comes from; nullptr where there is none
-  bool has(std::string_view ours) const;                    // a tensor, or a weight in memory
+  // "a.b": inside; GGUF: ".b" is "<arch>.b". null counts as absent
+  const Json* find(std::string_view key) const;
+  // The tensor a weight of ours comes from; nullptr where there is none.
+  const TensorView* tensor(std::string_view ours) const;
+  bool has(std::string_view ours) const;  // a tensor, or a weight in memory
 };
 
 // Named values of a model ("width", "rope"), as the family's "values" gives them.
@@ -86,7 +93,8 @@ Translation translate_keys(const Source& source);
 std::optional<std::string> act_from_words(std::string_view theirs);
 std::string act_to_words(std::string_view ours);
 
-// RoPE of a config.json (old and new spellings) or of a GGUF file, as the recipe writes it; `row`: the family's line.
+// RoPE of a config.json (old and new spellings) or of a GGUF file, as the recipe writes it; `row`: the
+// family's line.
 Json rope_from_source(const Source& source, const Json& row, Dim head_dim, Dim context);
 
 // One weight of ours in a file.
@@ -105,10 +113,12 @@ struct TensorUse {
 
 bool same_tensor(const TensorView& a, const TensorView& b);  // type, shape and every byte
 
-// Which tensor every weight comes from. Fails with a missing or misshapen tensor; with `all`, also with one that nothing reads.
+// Which tensor every weight comes from. Fails with a missing or misshapen tensor; with `all`, also with one
+// that nothing reads.
 using TensorPlan = std::vector<std::pair<WeightShape, TensorUse>>;  // in the order of the model's weights
 TensorPlan plan_tensors(const Source& source, const Recipe& resolved, bool all = true);
-// The same, and the model itself: its weights have names, shapes and packing (matrices in panels), and no storage yet.
+// The same, and the model itself: its weights have names, shapes and packing (matrices in panels), and no
+// storage yet.
 struct ModelPlan {
   std::unique_ptr<Model> model;
   TensorPlan tensors;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a recipe back to a family's values. The family's "recipe" is laid over the JSON of ours, and every "$name" in it takes what it
-// meets there; nothing else is compared. Whether the family can say the recipe is then seen from the other side: the values become a
-// config.json, that is read as a stranger's would be, and what comes out must be the recipe again.
+// From a recipe back to a family's values. The family's "recipe" is laid over the JSON of ours, and every
+// "$name" in it takes what it meets there; nothing else is compared. Whether the family can say the recipe
+// is then seen from the other side: the values become a config.json, that is read as a stranger's would be,
+// and what comes out must be the recipe again.
 #include <cmath>
 
 #include "rapt/base/checked.h"
@@ -20,7 +21,8 @@ class Matcher {
     if (!v || v->is_null()) return;
     if (t.is_string()) return meet_word(t.string(), *v);
     if (t.is_array() && v->is_array()) {
-      for (std::size_t i = 0; i < std::min(t.array().size(), v->array().size()); ++i) meet(t.array()[i], &v->array()[i]);
+      for (std::size_t i = 0; i < std::min(t.array().size(), v->array().size()); ++i)
+        meet(t.array()[i], &v->array()[i]);
       return;
     }
     if (!t.is_object()) return;
@@ -45,7 +47,8 @@ class Matcher {
     const std::size_t op = w.find_first_of("^/=");
     const std::string_view name = w.substr(0, op);
     if (op != std::string_view::npos) {
-      if (w.substr(op) == "^-0.5" && v.is_number() && v.number() > 0) bind(name, whole(1 / (v.number() * v.number())));
+      if (w.substr(op) == "^-0.5" && v.is_number() && v.number() > 0)
+        bind(name, whole(1 / (v.number() * v.number())));
       return;
     }
     if (const std::size_t dot = name.find('.'); dot != std::string_view::npos) {  // a member of a value
@@ -99,7 +102,8 @@ class Matcher {
 
   static Json whole(double x) {
     const double near = std::round(x);
-    return near > 0 && std::fabs(near - x) <= 1e-6 * near && whole_number(near) ? Json(*whole_number(near)) : Json(x);
+    return near > 0 && std::fabs(near - x) <= 1e-6 * near && whole_number(near) ? Json(*whole_number(near))
+                                                                                : Json(x);
   }
 
   // As rope_from_source gives it: without what is at its default or says nothing.
@@ -112,7 +116,8 @@ class Matcher {
       const Json::Member& kind = m.value.object()[0];
       Json in = Json::Object{}, scaling = Json::Object{};
       for (const Json::Member& x : kind.value.object())
-        if (!(x.value == Json(0)) && !(kind.key == "longrope" && x.key == "factor" && x.value == Json(1))) in.set(x.key, x.value);
+        if (!(x.value == Json(0)) && !(kind.key == "longrope" && x.key == "factor" && x.value == Json(1)))
+          in.set(x.key, x.value);
       scaling.set(kind.key, std::move(in));
       out.set("scaling", std::move(scaling));
     }
@@ -177,7 +182,8 @@ Recipe architecture_of(Recipe r) {
       scale = {.kind = ScaleRecipe::Kind::number, .number = 1 / std::sqrt(static_cast<double>(a->head_dim))};
     if (scale.kind == ScaleRecipe::Kind::number) scale.number = static_cast<float>(scale.number);
   });
-  r.head.scale = static_cast<float>(r.head.scale);  // roots differ in their last digit, by how they were taken
+  // Roots differ in their last digit, by how they were taken.
+  r.head.scale = static_cast<float>(r.head.scale);
   return r;
 }
 
@@ -186,7 +192,8 @@ std::optional<Translation> family_values(const Family& family, const Recipe& res
   for (const WeightShape& w : weights)
     if (family.tensor_names(Form::folder, w.name).empty()) return std::nullopt;
   // Tables that the library makes whether they are used or not.
-  if (resolved.embed.types == 0 && !family.tensor_names(Form::folder, "embed.types").empty()) return std::nullopt;
+  if (resolved.embed.types == 0 && !family.tensor_names(Form::folder, "embed.types").empty())
+    return std::nullopt;
   if (resolved.head.kind == HeadRecipe::Kind::classes && !family.json.find("classifier")) return std::nullopt;
   Translation out{.values = {}, .recipe = resolved};
   const Recipe wanted = architecture_of(resolved);
@@ -195,8 +202,12 @@ std::optional<Translation> family_values(const Family& family, const Recipe& res
     Matcher(family, weights, out.values).meet(*family.json.find("recipe"), &ours);
     pattern_values(family, resolved, out.values);
     const Json config = parse_json(config_text(config_of(family, out)), family.name);
-    Recipe back =
-        translate_keys({.form = Form::folder, .where = family.name, .keys = config, .weights = &weights, .family = &family}).recipe;
+    Recipe back = translate_keys({.form = Form::folder,
+                                  .where = family.name,
+                                  .keys = config,
+                                  .weights = &weights,
+                                  .family = &family})
+                      .recipe;
     add_agreed(family, config, back);
     if (architecture_of(resolve(back)) == wanted) return out;
   } catch (const Error&) {  // a value that the family needs and the recipe has not

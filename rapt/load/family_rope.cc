@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoPE as released files spell it, old and new, into the recipe's words. transformers 5 writes rope_parameters { rope_type, rope_theta, … }
-// (Gemma 3: one such object per layer type); before, rope_theta stood beside rope_scaling { type or rope_type, … }. A GGUF file has keys
-// for linear and yarn, and tensors of factors for Llama 3 (rope_freqs) and longrope (rope_factors_long, rope_factors_short).
+// RoPE as released files spell it, old and new, into the recipe's words. transformers 5 writes
+// rope_parameters { rope_type, rope_theta, … } (Gemma 3: one such object per layer type); before, rope_theta
+// stood beside rope_scaling { type or rope_type, … }. A GGUF file has keys for linear and yarn, and tensors
+// of factors for Llama 3 (rope_freqs) and longrope (rope_factors_long, rope_factors_short).
 #include <algorithm>
 #include <cmath>
 
@@ -38,7 +39,8 @@ struct Block {  // an object of numbers; messages name its keys
   void copy_list(Json& out, const char* ours, std::string_view key) const {
     const Json* j = get(key);
     if (!j) fail(source.where, ": ", name, ": longrope needs \"", key, "\"");
-    if (!j->is_array()) fail(source.where, ": ", name, ".", key, ": wants a list of numbers, has ", j->type_name());
+    if (!j->is_array())
+      fail(source.where, ": ", name, ".", key, ": wants a list of numbers, has ", j->type_name());
     for (const Json& x : j->array())
       if (!x.is_number()) fail(source.where, ": ", name, ".", key, ": wants numbers, has ", x.type_name());
     out.set(ours, *j);
@@ -66,7 +68,8 @@ Json from_config(const Source& s, const Json& row, Dim context) {
   const Json* scaled = row.find("scaling");
   const bool may_scale = !scaled || scaled->boolean();
   Block b{s, s.find("rope_parameters"), "rope_parameters"};
-  if (b.json && !b.json->is_object()) fail(s.where, ": rope_parameters: wants an object, has ", b.json->type_name());
+  if (b.json && !b.json->is_object())
+    fail(s.where, ": rope_parameters: wants an object, has ", b.json->type_name());
   if (b.json && text && b.get(text->string())) {
     b.name += "." + text->string();
     b.json = b.get(text->string());
@@ -74,7 +77,8 @@ Json from_config(const Source& s, const Json& row, Dim context) {
   }
   const bool modern = b.json != nullptr;
   if (!modern) b.json = s.find("rope_scaling"), b.name = "rope_scaling";
-  if (!modern && b.json && !b.json->is_object()) fail(s.where, ": rope_scaling: wants an object, has ", b.json->type_name());
+  if (!modern && b.json && !b.json->is_object())
+    fail(s.where, ": rope_scaling: wants an object, has ", b.json->type_name());
 
   const std::string& theta_key = row.find("theta_key")->string();
   const auto inner = modern ? b.number("rope_theta") : std::nullopt;
@@ -138,11 +142,13 @@ Json from_config(const Source& s, const Json& row, Dim context) {
       in.set("max_context", static_cast<double>(context));
     } else {
       in.set("original", static_cast<double>(context));
-      if (const auto factor = b.number("factor")) in.set("max_context", *factor * static_cast<double>(context));
+      if (const auto factor = b.number("factor"))
+        in.set("max_context", *factor * static_cast<double>(context));
     }
   } else {
     fail(s.where, ": ", b.name, ".rope_type: unknown scaling ", json_quote(kind), "; ",
-         name_hint(kind, std::vector<std::string>{"default", "linear", "dynamic", "yarn", "llama3", "longrope"}));
+         name_hint(kind,
+                   std::vector<std::string>{"default", "linear", "dynamic", "yarn", "llama3", "longrope"}));
   }
   out.set("scaling", named(kind.c_str(), std::move(in)));
   return out;
@@ -150,7 +156,8 @@ Json from_config(const Source& s, const Json& row, Dim context) {
 
 Json list_of(const TensorView& t) {
   Json::Array out;
-  if (t.elements() > 65536) fail("tensor '", t.name(), "' ", t.shape_text(), ": far too long for factors of RoPE frequencies");
+  if (t.elements() > 65536)
+    fail("tensor '", t.name(), "' ", t.shape_text(), ": far too long for factors of RoPE frequencies");
   for (const float x : t.values()) out.push_back(static_cast<double>(x));
   return out;
 }
@@ -161,19 +168,24 @@ Json from_gguf(const Source& s, const Json& row, Dim head_dim, Dim context) {
   const auto theta = config_number(s, own_key ? own_key->string() : ".rope.freq_base");
   const Json* fallback = row.find("gguf_theta");
   out.set("theta", theta ? *theta : (fallback ? fallback : row.find("theta"))->number());
-  if (const auto turned = config_number(s, ".rope.dimension_count"); turned && whole_number(*turned) != head_dim) {
+  if (const auto turned = config_number(s, ".rope.dimension_count");
+      turned && whole_number(*turned) != head_dim) {
     if (head_dim <= 0 || *turned <= 0 || *turned > static_cast<double>(head_dim))
-      fail(s.where, ": ", s.arch, ".rope.dimension_count: ", *turned, " channels cannot turn in heads of ", head_dim);
+      fail(s.where, ": ", s.arch, ".rope.dimension_count: ", *turned, " channels cannot turn in heads of ",
+           head_dim);
     out.set("part", *turned / static_cast<double>(head_dim));
   }
   if (own_key) return out;  // local layers are not scaled
 
   const Json* type = s.find(".rope.scaling.type");
-  if (type && !type->is_string()) fail(s.where, ": ", s.arch, ".rope.scaling.type: wants a string, has ", type->type_name());
+  if (type && !type->is_string())
+    fail(s.where, ": ", s.arch, ".rope.scaling.type: wants a string, has ", type->type_name());
   std::string kind = type ? type->string() : "none";
-  const TensorView *freqs = s.tensors->find("rope_freqs.weight"), *longs = s.tensors->find("rope_factors_long.weight"),
+  const TensorView *freqs = s.tensors->find("rope_freqs.weight"),
+                   *longs = s.tensors->find("rope_factors_long.weight"),
                    *shorts = s.tensors->find("rope_factors_short.weight");
-  const double original = config_number(s, ".rope.scaling.original_context_length").value_or(static_cast<double>(context));
+  const double original =
+      config_number(s, ".rope.scaling.original_context_length").value_or(static_cast<double>(context));
   const auto attn = config_number(s, ".rope.scaling.attn_factor");
   auto factor = config_number(s, ".rope.scaling.factor");
   if (!factor && !type) {
@@ -183,7 +195,8 @@ Json from_gguf(const Source& s, const Json& row, Dim head_dim, Dim context) {
   Json in = Json::Object{};
   if (longs || shorts) {
     if (!longs || !shorts)
-      fail(s.where, ": tensor '", longs ? "rope_factors_short" : "rope_factors_long", ".weight' is missing beside its partner");
+      fail(s.where, ": tensor '", longs ? "rope_factors_short" : "rope_factors_long",
+           ".weight' is missing beside its partner");
     kind = "longrope";
     in.set("original", original);
     in.set("max_context", static_cast<double>(context));
@@ -201,20 +214,24 @@ Json from_gguf(const Source& s, const Json& row, Dim head_dim, Dim context) {
   } else if (kind == "none") {
     return out;
   } else if (kind == "linear") {
-    if (!factor) fail(s.where, ": ", s.arch, ".rope.scaling.factor is missing beside rope.scaling.type \"linear\"");
+    if (!factor)
+      fail(s.where, ": ", s.arch, ".rope.scaling.factor is missing beside rope.scaling.type \"linear\"");
     in.set("factor", *factor);
   } else if (kind == "yarn") {
-    if (!factor) fail(s.where, ": ", s.arch, ".rope.scaling.factor is missing beside rope.scaling.type \"yarn\"");
+    if (!factor)
+      fail(s.where, ": ", s.arch, ".rope.scaling.factor is missing beside rope.scaling.type \"yarn\"");
     in.set("factor", *factor);
     in.set("original", original);
-    for (const auto& [ours, key] :
-         {std::pair{"beta_fast", ".rope.scaling.yarn_beta_fast"}, std::pair{"beta_slow", ".rope.scaling.yarn_beta_slow"}})
+    for (const auto& [ours, key] : {std::pair{"beta_fast", ".rope.scaling.yarn_beta_fast"},
+                                    std::pair{"beta_slow", ".rope.scaling.yarn_beta_slow"}})
       if (const auto x = config_number(s, key)) in.set(ours, *x);
     auto times = config_number(s, ".rope.scaling.yarn_attn_factor");
     if (!times) times = attn;
-    if (times && *times != 1) in.set("attention_factor", *times * (*factor > 1 ? 0.1 * std::log(*factor) + 1 : 1));
+    if (times && *times != 1)
+      in.set("attention_factor", *times * (*factor > 1 ? 0.1 * std::log(*factor) + 1 : 1));
   } else {
-    fail(s.where, ": ", s.arch, ".rope.scaling.type: unknown scaling ", json_quote(kind), "; known: none, linear, yarn, longrope");
+    fail(s.where, ": ", s.arch, ".rope.scaling.type: unknown scaling ", json_quote(kind),
+         "; known: none, linear, yarn, longrope");
   }
   out.set("scaling", named(kind.c_str(), std::move(in)));
   return out;
@@ -223,7 +240,8 @@ Json from_gguf(const Source& s, const Json& row, Dim head_dim, Dim context) {
 }  // namespace
 
 Json rope_from_source(const Source& source, const Json& row, Dim head_dim, Dim context) {
-  return source.form == Form::folder ? from_config(source, row, context) : from_gguf(source, row, head_dim, context);
+  return source.form == Form::folder ? from_config(source, row, context)
+                                     : from_gguf(source, row, head_dim, context);
 }
 
 }  // namespace rapt

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every weight of a recipe finds its tensor, every tensor its reader. Weights that share a tensor (q, k, v in one matrix) lie in it row
-// after row, in the order of the model's weights.
+// Every weight of a recipe finds its tensor, every tensor its reader. Weights that share a tensor (q, k, v
+// in one matrix) lie in it row after row, in the order of the model's weights.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -40,7 +40,8 @@ bool same_tensor(const TensorView& a, const TensorView& b) {
 
 namespace {
 
-std::unique_ptr<Model> model_without_storage(const Recipe& resolved, DType real, std::vector<WeightShape>& shapes) {
+std::unique_ptr<Model> model_without_storage(const Recipe& resolved, DType real,
+                                             std::vector<WeightShape>& shapes) {
   return std::make_unique<Model>(resolved, real, [&](std::string name, Dim rows, Dim cols, WeightRole role) {
     shapes.push_back({name, rows, cols, role == WeightRole::vector});
     Weight w = without_storage(std::move(name), rows, cols, role);
@@ -57,7 +58,9 @@ std::vector<WeightShape> weight_shapes(const Recipe& resolved) {
   return out;
 }
 
-TensorPlan plan_tensors(const Source& s, const Recipe& r, bool all) { return plan_model(s, r, DType::f32, all).tensors; }
+TensorPlan plan_tensors(const Source& s, const Recipe& r, bool all) {
+  return plan_model(s, r, DType::f32, all).tensors;
+}
 
 ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
   struct Shared {
@@ -68,12 +71,14 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
   std::set<std::string_view> read;
   std::vector<std::string> expected;
   TensorPlan plan;
-  // More layers than the file has tensors: the first that is missing is named, without a list of all the others.
+  // More layers than the file has tensors: the first that is missing is named, without a list of all
+  // the others.
   Recipe bounded = r;
   const Dim most = static_cast<Dim>(s.tensors->all().size()) + 1;
   bool cut = false;
   for (auto* stack : {&bounded.encoder, &bounded.decoder})
-    if (*stack && (*stack)->layers > most && static_cast<Dim>((*stack)->pattern.size()) <= most) (*stack)->layers = most, cut = true;
+    if (*stack && (*stack)->layers > most && static_cast<Dim>((*stack)->pattern.size()) <= most)
+      (*stack)->layers = most, cut = true;
   std::vector<WeightShape> shapes;
   std::unique_ptr<Model> model;
   try {
@@ -98,18 +103,19 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
       for (const TensorView& t : s.tensors->all())
         if (!read.contains(t.name())) have.push_back(t.name());
       const std::string near = names.empty() ? "" : nearest(names[0], have);
-      const std::string shape = w.vector                               ? concat("[", w.cols, "]")
-                                : s.family->transposed(s.form, w.name) ? concat("[", w.cols, ",", w.rows, "]")
-                                                                       : concat("[", w.rows, ",", w.cols, "]");
-      fail(s.where, ": tensor '", names.empty() ? w.name : names[0], "' is missing (", shape, ", our ", w.name, ")",
-           near.empty() ? "" : concat("; the nearest that is there: '", near, "'"));
+      const std::string shape = w.vector ? concat("[", w.cols, "]")
+                                : s.family->transposed(s.form, w.name)
+                                    ? concat("[", w.cols, ",", w.rows, "]")
+                                    : concat("[", w.rows, ",", w.cols, "]");
+      fail(s.where, ": tensor '", names.empty() ? w.name : names[0], "' is missing (", shape, ", our ",
+           w.name, ")", near.empty() ? "" : concat("; the nearest that is there: '", near, "'"));
     }
     expected.insert(expected.end(), names.begin(), names.end());
     use.transposed = s.family->transposed(s.form, w.name);
     if (s.family->permuted(s.form, w.name)) use.head_dim = head_dim_of(r, w.name);
     if (use.head_dim % 2 != 0)
-      fail(s.where, ": tensor '", use.view->name(), "' keeps the channels of a head in pairs, and heads of ", use.head_dim,
-           " channels have none; the sizes in the header are wrong: convert the model again");
+      fail(s.where, ": tensor '", use.view->name(), "' keeps the channels of a head in pairs, and heads of ",
+           use.head_dim, " channels have none; the sizes in the header are wrong: convert the model again");
     Shared& sh = shared[use.view];
     use.first = sh.rows;
     sh.rows += w.vector ? w.cols : w.rows;
@@ -129,23 +135,27 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
     if (!std::ranges::equal(have, want)) {
       std::string ours;
       for (const std::size_t u : sh.users) ours += (ours.empty() ? "" : " + ") + plan[u].first.name;
-      fail(s.where, ": tensor '", view->name(), "' has shape ", view->shape_text(), "; the config asks for ", shape_text(want), " (", ours,
-           ")");
+      fail(s.where, ": tensor '", view->name(), "' has shape ", view->shape_text(), "; the config asks for ",
+           shape_text(want), " (", ours, ")");
     }
     if (view->dtype() != DType::f32 && !is_float(view->dtype()) && !is_block(view->dtype()))
-      fail(s.where, ": tensor '", view->name(), "' holds ", name_of(view->dtype()), "; weights are numbers with a point or blocks");
+      fail(s.where, ": tensor '", view->name(), "' holds ", name_of(view->dtype()),
+           "; weights are numbers with a point or blocks");
     if (use.transposed && is_block(view->dtype()))
-      fail(s.where, ": tensor '", view->name(), "' is transposed and in blocks of ", name_of(view->dtype()), "; that cannot be read");
+      fail(s.where, ": tensor '", view->name(), "' is transposed and in blocks of ", name_of(view->dtype()),
+           "; that cannot be read");
   }
-  if (cut) model = model_without_storage(r, real, shapes);  // nothing is missing: its layers have no weights
+  // nothing is missing: its layers have no weights
+  if (cut) model = model_without_storage(r, real, shapes);
   if (!all) return {std::move(model), std::move(plan)};
   // A head that repeats the table of a tied model was compared with it and is the same.
   if (r.head.kind == HeadRecipe::Kind::vocab && r.head.tied)
     if (const TensorView* t = s.tensor("head.weight")) read.insert(t->name());
   for (const TensorView& t : s.tensors->all())
     if (!read.contains(t.name()) && !s.family->ignored(s.form, t.name()))
-      fail(s.where, ": tensor '", t.name(), "' ", t.shape_text(), " is read by nothing in a ", s.family->name, " model of ",
-           r.decoder ? r.decoder->layers : r.encoder->layers, " layers; the nearest expected name: '", nearest(t.name(), expected), "'");
+      fail(s.where, ": tensor '", t.name(), "' ", t.shape_text(), " is read by nothing in a ", s.family->name,
+           " model of ", r.decoder ? r.decoder->layers : r.encoder->layers,
+           " layers; the nearest expected name: '", nearest(t.name(), expected), "'");
   return {std::move(model), std::move(plan)};
 }
 

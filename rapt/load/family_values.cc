@@ -103,11 +103,14 @@ class Interpreter {
       const auto names = s_.family->tensor_names(s_.form, ours);
       fail(s_.where, ": tensor '", names.empty() ? std::string(ours) : names[0], "' is missing");
     }
-    if (t->shape().size() != 2) fail(s_.where, ": tensor '", t->name(), "' ", t->shape_text(), ": a table of vectors has two axes");
+    if (t->shape().size() != 2)
+      fail(s_.where, ": tensor '", t->name(), "' ", t->shape_text(), ": a table of vectors has two axes");
     return t->shape()[0];
   }
 
-  static bool is_number(std::string_view s) { return !s.empty() && (s[0] == '-' || s[0] == '.' || (s[0] >= '0' && s[0] <= '9')); }
+  static bool is_number(std::string_view s) {
+    return !s.empty() && (s[0] == '-' || s[0] == '.' || (s[0] >= '0' && s[0] <= '9'));
+  }
 
   std::optional<Json> variable(std::string_view name) const {
     const std::size_t dot = name.find('.');
@@ -130,10 +133,12 @@ class Interpreter {
     const auto left = variable(w.substr(1, op == std::string_view::npos ? op : op - 1));
     if (op == std::string_view::npos || !left) return left;
     const std::string right(w.substr(op + 1));
-    const double a = left->number(), b = is_number(right) ? std::stod(right) : variable(right).value_or(Json(0)).number();
+    const double a = left->number(),
+                 b = is_number(right) ? std::stod(right) : variable(right).value_or(Json(0)).number();
     if (w[op] == '=') return a == b;
     if (w[op] == '/') return b == 0 ? 0 : std::floor(a / b);
-    if (!(a > 0)) fail(s_.where, ": ", w.substr(1, op - 1), " is ", a, "; its power is needed, so it must be above 0");
+    if (!(a > 0))
+      fail(s_.where, ": ", w.substr(1, op - 1), " is ", a, "; its power is needed, so it must be above 0");
     return std::pow(a, b);
   }
 
@@ -216,7 +221,8 @@ class Interpreter {
       if (gated && act == "gelu") act = "gelu_new";
       const auto ours = act_from_words(act);
       if (!ours)
-        bad(key, "unknown activation ", json_quote(act), "; known: relu, gated-gelu, gated-silu and other activations, plain or gated-");
+        bad(key, "unknown activation ", json_quote(act),
+            "; known: relu, gated-gelu, gated-silu and other activations, plain or gated-");
       out.set("kind", gated ? "glu" : "mlp");
       out.set("act", *ours);
       return out;
@@ -247,7 +253,8 @@ class Interpreter {
     std::string out;
     const Json* types = s_.form == Form::folder ? s_.find("layer_types") : nullptr;
     if (types) {
-      if (!types->is_array()) bad("layer_types", "wants a list with one word per layer, has ", types->type_name());
+      if (!types->is_array())
+        bad("layer_types", "wants a list with one word per layer, has ", types->type_name());
       if (static_cast<Dim>(types->array().size()) != layers)
         bad("layer_types", "has ", types->array().size(), " entries for ", layers, " layers");
       for (const Json& t : types->array()) {
@@ -260,7 +267,8 @@ class Interpreter {
     } else {
       const Json *period = on("period"), *from = on("from");
       for (Dim i = 0; i < layers; ++i) {
-        const bool is_local = from ? i >= from->integer() : period && (period->integer() == 0 || (i + 1) % period->integer() != 0);
+        const bool is_local = from ? i >= from->integer()
+                                   : period && (period->integer() == 0 || (i + 1) % period->integer() != 0);
         out += is_local ? local : full;
       }
     }
@@ -286,22 +294,24 @@ void check_words(const Source& s) {
     bool fine = false;
     for (const Json& v : m.value.array()) fine = fine || v == *j;
     if (!fine)
-      fail(s.where, ": ", m.key, ": ", j->dump(0), " is a variant of ", s.family->name, " that is not built; ", m.value.array()[0].dump(0),
-           " is");
+      fail(s.where, ": ", m.key, ": ", j->dump(0), " is a variant of ", s.family->name,
+           " that is not built; ", m.value.array()[0].dump(0), " is");
   }
 }
 
-// ------------------------------------------------------------------------------------------------ what only tensors tell
+// ----------------------------------------------------------------------------------- what only tensors tell
 struct TensorFacts {
   const Source& s;
   Recipe& r;
 
-  bool any(const std::string& stack, const StackRecipe& st, const LayerRecipe& kind, const std::string& rest) const {
+  bool any(const std::string& stack, const StackRecipe& st, const LayerRecipe& kind,
+           const std::string& rest) const {
     for (Dim i = 0; i < st.layers; ++i)
       if (&st.layer(i) == &kind && s.tensor(concat(stack, ".", i, ".", rest))) return true;
     return false;
   }
-  const TensorView* first(const std::string& stack, const StackRecipe& st, const LayerRecipe& kind, const std::string& rest) const {
+  const TensorView* first(const std::string& stack, const StackRecipe& st, const LayerRecipe& kind,
+                          const std::string& rest) const {
     for (Dim i = 0; i < st.layers; ++i)
       if (&st.layer(i) == &kind)
         if (const TensorView* t = s.tensor(concat(stack, ".", i, ".", rest))) return t;
@@ -315,7 +325,10 @@ struct TensorFacts {
         const std::string part(part_name(p).word);
         auto has = [&, &kind = layer](const char* what) { return any(name, *st, kind, part + what); };
         for (auto* n : {&p.norm_in, &p.norm_out, &p.norm_sum})
-          if (*n) (*n)->bias = has(n == &p.norm_in ? ".norm_in.bias" : n == &p.norm_out ? ".norm_out.bias" : ".norm_sum.bias");
+          if (*n)
+            (*n)->bias = has(n == &p.norm_in    ? ".norm_in.bias"
+                             : n == &p.norm_out ? ".norm_out.bias"
+                                                : ".norm_sum.bias");
         if (FfnRecipe* f = p.ffn()) f->bias = has(".up.bias") || has(".down.bias");
         AttnRecipe* a = p.attention();
         if (!a) continue;
@@ -325,7 +338,8 @@ struct TensorFacts {
         const Dim D = a->head_dim > 0 ? a->head_dim : a->heads > 0 ? r.width / a->heads : 0;
         if (!t) continue;
         if (t->elements() == D && D != D * a->heads) a->qk_norm->span = QkNormRecipe::Span::head;
-        else if (t->elements() == D * a->heads && a->qk_norm->span == QkNormRecipe::Span::head && a->heads > 1)
+        else if (t->elements() == D * a->heads && a->qk_norm->span == QkNormRecipe::Span::head &&
+                 a->heads > 1)
           a->qk_norm->weights = QkNormRecipe::Weights::per_head;
       }
     if (st->final_norm) st->final_norm->bias = s.tensor(name + ".norm.bias") != nullptr;
@@ -357,8 +371,8 @@ void check_agreement(const Source& s) {
     const bool there = s.tensor(ours) != nullptr;
     const auto names = s.family->tensor_names(s.form, ours);
     if (there != said->boolean())
-      fail(s.where, ": ", m.key, " is ", said->boolean() ? "true" : "false", ", but tensor '", names[0], "' is ",
-           there ? "there" : "missing", "; config and tensors must agree");
+      fail(s.where, ": ", m.key, " is ", said->boolean() ? "true" : "false", ", but tensor '", names[0],
+           "' is ", there ? "there" : "missing", "; config and tensors must agree");
   }
 }
 
@@ -368,7 +382,9 @@ std::string without_place(const std::string& message) {
   if (i == std::string::npos) return message;
   std::size_t end = i + 3;
   while (end < message.size() && message[end] >= '0' && message[end] <= '9') ++end;
-  return end > i + 3 && end < message.size() && message[end] == ':' ? message.substr(0, i) + message.substr(end) : message;
+  return end > i + 3 && end < message.size() && message[end] == ':'
+             ? message.substr(0, i) + message.substr(end)
+             : message;
 }
 
 }  // namespace

@@ -61,9 +61,11 @@ std::vector<float> list_in(const Json& j, std::string_view key) {
   return out;
 }
 
-void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::string& arch, const Json& row, const Json& rope,
-               const AttnRecipe& a) {
-  auto set = [&](const char* key, double x) { out.emplace_back(arch + key, GgufValue::f32(static_cast<float>(x))); };
+void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::string& arch, const Json& row,
+               const Json& rope, const AttnRecipe& a) {
+  auto set = [&](const char* key, double x) {
+    out.emplace_back(arch + key, GgufValue::f32(static_cast<float>(x)));
+  };
   const double theta = number_in(rope, "theta", 10000);
   if (const Json* own = row.find("gguf_key")) return set(std::string(own->string()).c_str(), theta);
   set(".rope.freq_base", theta);
@@ -73,7 +75,8 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
   const double factor = number_in(in, "factor", 1), original = number_in(in, "original", 0);
   auto word = [&](const char* w) { out.emplace_back(arch + ".rope.scaling.type", GgufValue::text(w)); };
   auto from = [&] {
-    out.emplace_back(arch + ".rope.scaling.original_context_length", GgufValue::u32(static_cast<std::uint32_t>(original)));
+    out.emplace_back(arch + ".rope.scaling.original_context_length",
+                     GgufValue::u32(static_cast<std::uint32_t>(original)));
   };
   if (kind == "none") return;
   if (kind == "linear") {
@@ -83,12 +86,13 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
     word("yarn");
     set(".rope.scaling.factor", factor);
     from();
-    for (const auto& [ours, key] :
-         {std::pair{"beta_fast", ".rope.scaling.yarn_beta_fast"}, std::pair{"beta_slow", ".rope.scaling.yarn_beta_slow"}})
+    for (const auto& [ours, key] : {std::pair{"beta_fast", ".rope.scaling.yarn_beta_fast"},
+                                    std::pair{"beta_slow", ".rope.scaling.yarn_beta_slow"}})
       if (const Json* x = in.find(ours)) set(key, x->number());
     if (const double own = number_in(in, "attention_factor", 0); own > 0)
       set(".rope.scaling.yarn_attn_factor", own / (factor > 1 ? 0.1 * std::log(factor) + 1 : 1));
-    if (in.find("mscale") || in.find("mscale_all_dim")) fail("yarn with mscale has no keys in a GGUF ", arch, " file");
+    if (in.find("mscale") || in.find("mscale_all_dim"))
+      fail("yarn with mscale has no keys in a GGUF ", arch, " file");
   } else if (kind == "llama3") {  // as llama.cpp's converter does: the scaling becomes a list of divisors
     const double low = number_in(in, "low_freq", 1), high = number_in(in, "high_freq", 4);
     RopeSpec plain{.theta = theta}, scaled = plain;
@@ -97,9 +101,11 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
     scaled.original = original;
     scaled.low_freq = low;
     scaled.high_freq = high;
-    const auto before = rope_frequencies(plain, turned, 1).inverse, after = rope_frequencies(scaled, turned, 1).inverse;
+    const auto before = rope_frequencies(plain, turned, 1).inverse,
+               after = rope_frequencies(scaled, turned, 1).inverse;
     RopeFactors list{"rope_freqs.weight", {}};
-    for (std::size_t i = 0; i < before.size(); ++i) list.values.push_back(static_cast<float>(before[i] / after[i]));
+    for (std::size_t i = 0; i < before.size(); ++i)
+      list.values.push_back(static_cast<float>(before[i] / after[i]));
     factors.push_back(std::move(list));
   } else if (kind == "longrope") {
     const auto longs = list_in(in, "long_factor"), shorts = list_in(in, "short_factor");
@@ -132,24 +138,26 @@ void rope_config(Json& out, const Json& row, const Json& rope) {
   }
   Json s = Json::Object{};
   s.set("rope_type", kind);
-  static constexpr std::pair<const char*, const char*> kNames[] = {{"factor", "factor"},
-                                                                   {"original", "original_max_position_embeddings"},
-                                                                   {"low_freq", "low_freq_factor"},
-                                                                   {"high_freq", "high_freq_factor"},
-                                                                   {"beta_fast", "beta_fast"},
-                                                                   {"beta_slow", "beta_slow"},
-                                                                   {"attention_factor", "attention_factor"},
-                                                                   {"mscale", "mscale"},
-                                                                   {"mscale_all_dim", "mscale_all_dim"},
-                                                                   {"truncate", "truncate"},
-                                                                   {"short_factor", "short_factor"},
-                                                                   {"long_factor", "long_factor"}};
+  static constexpr std::pair<const char*, const char*> kNames[] = {
+      {"factor", "factor"},
+      {"original", "original_max_position_embeddings"},
+      {"low_freq", "low_freq_factor"},
+      {"high_freq", "high_freq_factor"},
+      {"beta_fast", "beta_fast"},
+      {"beta_slow", "beta_slow"},
+      {"attention_factor", "attention_factor"},
+      {"mscale", "mscale"},
+      {"mscale_all_dim", "mscale_all_dim"},
+      {"truncate", "truncate"},
+      {"short_factor", "short_factor"},
+      {"long_factor", "long_factor"}};
   for (const auto& [ours, theirs] : kNames)
     if (const Json* x = in.find(ours)) {
       const bool whole = std::string_view(ours) == "original";
       s.set(theirs, whole ? Json(saturated<Dim>(x->number())) : *x);
     }
-  if (kind == "longrope" && in.find("original")) out.set("original_max_position_embeddings", saturated<Dim>(in.find("original")->number()));
+  if (kind == "longrope" && in.find("original"))
+    out.set("original_max_position_embeddings", saturated<Dim>(in.find("original")->number()));
   out.set("rope_scaling", std::move(s));
 }
 
@@ -177,7 +185,8 @@ GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<R
       rope_keys(out, factors, arch, m.value, *value, first_attention(model.recipe));
       continue;
     }
-    if (const Json* only = m.value.find("gguf_if")) {  // keys that llama.cpp does not know are written where they matter
+    // Keys that llama.cpp does not know are written where they matter.
+    if (const Json* only = m.value.find("gguf_if")) {
       const Json* holds = model.values.find(only->string());
       if (!holds || *holds == Json(false) || *holds == Json(0)) continue;
     }
@@ -188,7 +197,8 @@ GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<R
       if (type && (type->string() == "number" || type->string() == "float"))
         out.emplace_back(full, GgufValue::f32(static_cast<float>(v.number())));
       else if (v.is_bool()) out.emplace_back(full, GgufValue::boolean(v.boolean()));
-      else if (v.is_integer()) out.emplace_back(full, GgufValue::u32(static_cast<std::uint32_t>(v.integer())));
+      else if (v.is_integer())
+        out.emplace_back(full, GgufValue::u32(static_cast<std::uint32_t>(v.integer())));
     }
   }
   if (const Json* constants = family.json.find("gguf_constants"))
@@ -202,7 +212,8 @@ Json config_of(const Family& family, const Translation& model) {
   Json out = Json::Object{};
   const auto& classes = family.json.find("architectures")->array();
   const bool headless = model.recipe.head.kind == HeadRecipe::Kind::none && classes.size() > 1;
-  const Json* classifier = model.recipe.head.kind == HeadRecipe::Kind::classes ? family.json.find("classifier") : nullptr;
+  const Json* classifier =
+      model.recipe.head.kind == HeadRecipe::Kind::classes ? family.json.find("classifier") : nullptr;
   out.set("architectures", Json::Array{classifier ? *classifier : classes[headless ? 1 : 0]});
   out.set("model_type", family.json.find("model_type")->array()[0]);
   for (const Json::Member& m : family.json.find("values")->object()) {
@@ -222,7 +233,8 @@ Json config_of(const Family& family, const Translation& model) {
     const Json v = settled(m.key, *value, model.recipe);
     const Json* type = m.value.find("type");
     const std::string_view kind = type ? std::string_view(type->string()) : "";
-    if (kind == "float" && v.number() == std::floor(v.number())) out.set(keys[0], concat(kFloat, shortest(v.number())));
+    if (kind == "float" && v.number() == std::floor(v.number()))
+      out.set(keys[0], concat(kFloat, shortest(v.number())));
     else if (kind == "act") out.set(keys[0], act_to_words(v.string()));
     else if (kind == "feed") {
       const bool gated = v.find("kind")->string() == "glu", tanh = v.find("act")->string() == "gelu_tanh";
@@ -258,7 +270,8 @@ void set_class_names(Json& config, const std::vector<std::string>& names, Dim co
   Json labels = Json::Object{}, ids = Json::Object{};
   for (Dim i = 0; i < count; ++i) {
     const std::string name = names.empty() ? concat("LABEL_", i) : names[static_cast<std::size_t>(i)];
-    if (ids.find(name)) fail("model folder: two classes are called ", json_quote(name), "; give each its own name");
+    if (ids.find(name))
+      fail("model folder: two classes are called ", json_quote(name), "; give each its own name");
     labels.set(std::to_string(i), name);
     ids.set(name, i);
   }
@@ -281,7 +294,9 @@ std::string written_name(const Family& family, Form form, const std::string& our
   if (names.empty())
     fail(ours, " has no name in the ", form == Form::gguf ? "GGUF" : "Hugging Face", " form of ", family.name,
          ", so the model cannot be written there",
-         ours.starts_with("head.") && form == Form::gguf ? " (GGUF keeps BERT as an encoder only, and no classifiers)" : "");
+         ours.starts_with("head.") && form == Form::gguf
+             ? " (GGUF keeps BERT as an encoder only, and no classifiers)"
+             : "");
   std::string name = names[0];
   // Two names of which the second belongs to gated FFNs (T5: wi, but wi_1 beside wi_0).
   if (names.size() > 1 && ours.ends_with("ffn.up.weight") && !names[0].ends_with(names[1])) {

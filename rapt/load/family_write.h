@@ -11,9 +11,9 @@
 
 namespace rapt {
 
-constexpr const char* kOwnRecipeKey = "rapt.recipe";        // GGUF files of our own form: recipe.json as a text
-constexpr const char* kOwnLengthKey =
-    "rapt.max_seq_length";  // of any sentence encoder: sentence_bert_config.json's, for which GGUF has no key
+constexpr const char* kOwnRecipeKey = "rapt.recipe";  // GGUF files of our own form: recipe.json as a text
+// Of any sentence encoder: sentence_bert_config.json's, for which GGUF has no key.
+constexpr const char* kOwnLengthKey = "rapt.max_seq_length";
 constexpr const char* kOwnClassesKey = "rapt.class_names";  // … and a classifier's id2label
 
 using GgufKeys = std::vector<std::pair<std::string, GgufValue>>;
@@ -24,8 +24,8 @@ struct RopeFactors {
   std::vector<float> values;
 };
 GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<RopeFactors>& factors);
-// config.json without token ids and dtype. Numbers that the library insists on reading as floats stand in it as text until config_text
-// writes them: 12.0, where JSON would say 12.
+// config.json without token ids and dtype. Numbers that the library insists on reading as floats stand in it
+// as text until config_text writes them: 12.0, where JSON would say 12.
 Json config_of(const Family& family, const Translation& model);
 std::string config_text(const Json& config);
 // id2label and label2id; without names LABEL_0 …, as the library calls them.
@@ -33,7 +33,8 @@ void set_class_names(Json& config, const std::vector<std::string>& names, Dim co
 
 // The values that make a config.json of this family say this recipe; nothing where the family cannot say it.
 std::optional<Translation> family_values(const Family& family, const Recipe& resolved);
-// A recipe without what files of other libraries do not say: names, starting values, dropout; the scale of scores as a number.
+// A recipe without what files of other libraries do not say: names, starting values, dropout; the scale of
+// scores as a number.
 Recipe architecture_of(Recipe resolved);
 // What a weight of ours is called in a file we write: of several names the usual one for this recipe.
 std::string written_name(const Family& family, Form form, const std::string& ours, const Recipe& recipe);

@@ -51,8 +51,10 @@ std::vector<Target> targets_of(const Family& family, const Model& model) {
     const std::string name = written_name(family, Form::folder, w.name, model.recipe);
     const auto [it, fresh] = at.emplace(name, out.size());
     if (fresh)
-      out.push_back(
-          {.name = name, .cols = w.vector ? 1 : w.cols, .vector = w.vector, .transposed = family.transposed(Form::folder, w.name)});
+      out.push_back({.name = name,
+                     .cols = w.vector ? 1 : w.cols,
+                     .vector = w.vector,
+                     .transposed = family.transposed(Form::folder, w.name)});
     Target& t = out[it->second];
     t.places.push_back({&model.weights[i], t.rows});
     t.rows += w.vector ? w.cols : w.rows;
@@ -83,15 +85,18 @@ SafetensorBytes tensor_of(const Target& t) {
     for (Dim r = 0; r < w->rows; ++r) {
       row.resize(static_cast<std::size_t>(w->cols));
       row_of(*w, r, row);
-      if (!t.transposed) std::memcpy(values + (t.vector ? first : (first + r) * t.cols), row.data(), row.size() * sizeof(float));
+      if (!t.transposed)
+        std::memcpy(values + (t.vector ? first : (first + r) * t.cols), row.data(),
+                    row.size() * sizeof(float));
       else
         for (Dim c = 0; c < w->cols; ++c) values[c * t.rows + first + r] = row[static_cast<std::size_t>(c)];
     }
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------ config.json
-// The family's words for dropout: each names the place of the recipe whose number it takes, in the first layer.
+// ---------------------------------------------------------------------------------------------- config.json
+// The family's words for dropout: each names the place of the recipe whose number it takes, in the
+// first layer.
 void set_dropout(Json& config, const Family& family, const Recipe& r) {
   const Json* words = family.json.find("dropout");
   if (!words || !words->is_object()) return;
@@ -104,7 +109,10 @@ void set_dropout(Json& config, const Family& family, const Recipe& r) {
   }
   for (const Json::Member& m : words->object()) {
     const std::string& place = m.value.string();
-    config.set(m.key, place == "embed" ? r.embed.dropout : place == "attn" ? attn : place == "ffn" ? ffn : part);
+    config.set(m.key, place == "embed"  ? r.embed.dropout
+                      : place == "attn" ? attn
+                      : place == "ffn"  ? ffn
+                                        : part);
   }
 }
 
@@ -139,11 +147,15 @@ namespace {
 std::vector<File> description(const Model& model, const FolderExtras& extras, const Spoken& form) {
   const Recipe& r = model.recipe;
   const bool classes = r.head.kind == HeadRecipe::Kind::classes, both = r.encoder && r.decoder;
-  if (!extras.class_names.empty() && static_cast<Dim>(extras.class_names.size()) != (classes ? r.head.classes : 0))
-    fail("model folder: ", extras.class_names.size(), " names of classes, the model has ", classes ? r.head.classes : 0);
-  for (const auto& [what, id] : {std::pair{"bos", extras.bos}, std::pair{"eos", extras.eos}, std::pair{"pad", extras.pad},
-                                 std::pair{"decoder_start", extras.decoder_start}})
-    if (id >= r.vocab) fail("model folder: ", what, " is token ", id, ", the model's vocabulary has ", r.vocab);
+  if (!extras.class_names.empty() &&
+      static_cast<Dim>(extras.class_names.size()) != (classes ? r.head.classes : 0))
+    fail("model folder: ", extras.class_names.size(), " names of classes, the model has ",
+         classes ? r.head.classes : 0);
+  for (const auto& [what, id] :
+       {std::pair{"bos", extras.bos}, std::pair{"eos", extras.eos}, std::pair{"pad", extras.pad},
+        std::pair{"decoder_start", extras.decoder_start}})
+    if (id >= r.vocab)
+      fail("model folder: ", what, " is token ", id, ", the model's vocabulary has ", r.vocab);
 
   Json config = config_of(*form.family, form.model);
   set_dropout(config, *form.family, r);
@@ -159,7 +171,8 @@ std::vector<File> description(const Model& model, const FolderExtras& extras, co
     out.push_back(text_file("generation_config.json", generation.dump() + "\n"));
   }
   if (extras.tokenizer) {
-    if (!extras.tokenizer->tokenizer_json.empty()) out.push_back(text_file("tokenizer.json", extras.tokenizer->tokenizer_json));
+    if (!extras.tokenizer->tokenizer_json.empty())
+      out.push_back(text_file("tokenizer.json", extras.tokenizer->tokenizer_json));
     if (!extras.tokenizer->tokenizer_config_json.empty())
       out.push_back(text_file("tokenizer_config.json", extras.tokenizer->tokenizer_config_json));
   }
@@ -178,15 +191,16 @@ std::vector<File> model_folder_files(const Model& model, const FolderExtras& ext
   std::vector<File> out = description(model, extras, form);
   std::vector<SafetensorBytes> tensors;
   for (const Target& t : targets_of(*form.family, model)) tensors.push_back(tensor_of(t));
-  const std::pair<std::string, std::string> kFormat[] = {{"format", "pt"}};  // transformers wants to know whose axes these are
+  // Transformers wants to know whose axes these are.
+  const std::pair<std::string, std::string> kFormat[] = {{"format", "pt"}};
   out.emplace_back("model.safetensors", safetensors_bytes(tensors, kFormat));
   return out;
 }
 
 namespace {
 
-// FOLDER.tmp-PROCESS of a run that was killed while it wrote: only what such a run writes is removed, and only when it is gone. The folder
-// that stood there before (.tmp-PROCESS.old) goes when there is a new one.
+// FOLDER.tmp-PROCESS of a run that was killed while it wrote: only what such a run writes is removed, and
+// only when it is gone. The folder that stood there before (.tmp-PROCESS.old) goes when there is a new one.
 void remove_leftovers(const fs::path& to) {
   const std::string begin = to.filename().string() + ".tmp-";
   const fs::path parent = to.has_parent_path() ? to.parent_path() : fs::path(".");
@@ -198,12 +212,14 @@ void remove_leftovers(const fs::path& to) {
     long process = 0;
     const auto [end, bad] = std::from_chars(name.data() + begin.size(), name.data() + name.size(), process);
     const std::string_view rest(end, static_cast<std::size_t>(name.data() + name.size() - end));
-    if (bad != std::errc{} || !(rest.empty() || (rest == ".old" && fs::exists(to / "config.json", error)))) continue;
+    if (bad != std::errc{} || !(rest.empty() || (rest == ".old" && fs::exists(to / "config.json", error))))
+      continue;
     bool ours = left_behind(path.string(), process);
     for (const fs::path& inside : paths_in(path, error)) {
       const std::string file = inside.filename().string();
       ours = ours && fs::is_regular_file(inside, error) &&
-             (file.ends_with(".json") || file.ends_with(".safetensors") || (file.starts_with('.') && file.ends_with(".tmp")));
+             (file.ends_with(".json") || file.ends_with(".safetensors") ||
+              (file.starts_with('.') && file.ends_with(".tmp")));
     }
     if (ours && !error) gone.push_back(path);
   }
@@ -212,16 +228,21 @@ void remove_leftovers(const fs::path& to) {
 
 }  // namespace
 
-void write_model_folder(const Model& model, const FolderExtras& extras, const std::string& folder, bool force) {
-  const fs::path to = fs::path(folder).lexically_normal().has_filename() ? fs::path(folder).lexically_normal()
-                                                                         : fs::path(folder).lexically_normal().parent_path();
+void write_model_folder(const Model& model, const FolderExtras& extras, const std::string& folder,
+                        bool force) {
+  const fs::path to = fs::path(folder).lexically_normal().has_filename()
+                          ? fs::path(folder).lexically_normal()
+                          : fs::path(folder).lexically_normal().parent_path();
   std::error_code error;
   const bool there = fs::exists(fs::symlink_status(to, error));
   if (there && !force) fail(folder, ": exists already; --force overwrites it");
   if (there && !fs::is_empty(to, error) && !fs::exists(to / "config.json", error))
-    fail(folder, ": is there and is no model folder (it has no config.json), so it is not replaced; choose another name");
+    fail(folder,
+         ": is there and is no model folder (it has no config.json), "
+         "so it is not replaced; choose another name");
   remove_leftovers(to);
-  const std::string mark = concat(".tmp-", ::getpid()), beside = to.string() + mark, before = to.string() + mark + ".old";
+  const std::string mark = concat(".tmp-", ::getpid()), beside = to.string() + mark,
+                    before = to.string() + mark + ".old";
   remove_tree(beside, error);
   fs::create_directories(beside, error);
   if (error) fail(beside, ": cannot be made: ", error.message());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model in memory as a folder: config.json, model.safetensors, tokenizer.json, recipe.json. Where a family says the same as the recipe
-// (GPT-2, Llama, BERT, Marian …), config.json and tensors are that family's, so the folder opens in transformers; else config.json says
-// "rapt", tensors have our names, and recipe.json is what describes them. open_checkpoint() opens both.
+// A model in memory as a folder: config.json, model.safetensors, tokenizer.json, recipe.json. Where a family
+// says the same as the recipe (GPT-2, Llama, BERT, Marian …), config.json and tensors are that family's, so
+// the folder opens in transformers; else config.json says "rapt", tensors have our names, and recipe.json is
+// what describes them. open_checkpoint() opens both.
 #pragma once
 #include <functional>
 #include <string>
@@ -24,10 +25,13 @@ struct FolderExtras {
 // The family that can say everything this recipe says ("gpt2"), or "".
 std::string family_for(const Recipe& resolved);
 // The files as bytes, in the order they should be written: what the training store and a plain writer share.
-std::vector<std::pair<std::string, std::vector<std::byte>>> model_folder_files(const Model& model, const FolderExtras& extras);
+std::vector<std::pair<std::string, std::vector<std::byte>>> model_folder_files(const Model& model,
+                                                                               const FolderExtras& extras);
 // All of them but model.safetensors.
-std::vector<std::pair<std::string, std::vector<std::byte>>> model_folder_description(const Model& model, const FolderExtras& extras);
+std::vector<std::pair<std::string, std::vector<std::byte>>> model_folder_description(
+    const Model& model, const FolderExtras& extras);
 // Written beside its place and renamed; an existing folder is refused unless `force`.
-void write_model_folder(const Model& model, const FolderExtras& extras, const std::string& folder, bool force);
+void write_model_folder(const Model& model, const FolderExtras& extras, const std::string& folder,
+                        bool force);
 
 }  // namespace rapt

@@ -7,12 +7,13 @@
 
 namespace rapt {
 
-std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm, const std::string& name, Dim cols,
-                                    bool causal) {
+std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm,
+                                    const std::string& name, Dim cols, bool causal) {
   if (!norm) return std::nullopt;
   const bool stored_minus_one = norm->weight == NormRecipe::Gain::plus_one;
   NormLayer n{.recipe = *norm, .causal = causal};
-  if (norm->weight != NormRecipe::Gain::none) n.weight = table.vector(name + ".weight", cols, stored_minus_one ? 0 : 1);
+  if (norm->weight != NormRecipe::Gain::none)
+    n.weight = table.vector(name + ".weight", cols, stored_minus_one ? 0 : 1);
   if (norm->bias) n.bias = table.vector(name + ".bias", cols);
   if (norm->kind == NormRecipe::Kind::batch) n.running = table.vector(name + ".running", 2 * cols);
   return n;
@@ -26,8 +27,10 @@ Tensor apply(Run& run, const std::optional<NormLayer>& norm, const Tensor& x) {
   if (!norm) return x;
   const NormRecipe& r = norm->recipe;
   if (r.kind == NormRecipe::Kind::batch)
-    return batch_norm(run, {.eps = r.eps, .momentum = run.recomputing ? 0 : 0.1, .causal = norm->causal, .leaks_ok = r.leaks_ok}, x,
-                      norm->weight, norm->bias, *norm->running);
+    return batch_norm(
+        run,
+        {.eps = r.eps, .momentum = run.recomputing ? 0 : 0.1, .causal = norm->causal, .leaks_ok = r.leaks_ok},
+        x, norm->weight, norm->bias, *norm->running);
   const NormKind kind = r.kind == NormRecipe::Kind::layer ? NormKind::layer
                         : r.kind == NormRecipe::Kind::rms ? NormKind::rms
                                                           : NormKind::l2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What parts are made of: linear maps and norms as structs of weights. An absent norm or bias is an empty optional or a null pointer, and
-// means the identity.
+// What parts are made of: linear maps and norms as structs of weights. An absent norm or bias is an empty
+// optional or a null pointer, and means the identity.
 #pragma once
 #include <optional>
 #include <string>
@@ -22,8 +22,8 @@ struct LinearLayer {
   const Weight *w = nullptr, *b = nullptr;
 };
 
-std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm, const std::string& name, Dim cols,
-                                    bool causal = false);
+std::optional<NormLayer> build_norm(WeightTable& table, const std::optional<NormRecipe>& norm,
+                                    const std::string& name, Dim cols, bool causal = false);
 LinearLayer build_linear(WeightTable& table, const std::string& name, Dim rows, Dim cols, bool bias);
 
 // Norm as the layer's recipe wants it; x [.., C] or [T,H,D] with per-head weights.

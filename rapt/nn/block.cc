@@ -9,7 +9,9 @@
 namespace rapt {
 namespace {
 
-bool watched(const Run& run, Site site) { return run.taps && (run.taps->sees(site) || run.taps->edits(site)); }
+bool watched(const Run& run, Site site) {
+  return run.taps && (run.taps->sees(site) || run.taps->edits(site));
+}
 
 }  // namespace
 
@@ -25,7 +27,8 @@ namespace {
 Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residual, const Pass& pass) {
   Sum sum{residual, p.residual_scale};
   sum.open = !p.norm_out && !(run.training && p.dropout > 0) && !watched(run, site::part_out);
-  const Tensor y = std::visit([&](const auto& body) { return run_part(run, body, input, pass, sum); }, p.body);
+  const Tensor y =
+      std::visit([&](const auto& body) { return run_part(run, body, input, pass, sum); }, p.body);
   if (sum.done) return y;
   const Tensor gained = tap(run, site::part_out, apply(run, p.norm_out, y));
   return add(run, residual, dropout(run, gained, p.dropout, random_site(run, 0)), p.residual_scale);
@@ -47,7 +50,9 @@ Tensor run_layer(Run& run, const Layer& layer, const Tensor& input, const Pass& 
   return tap(run, site::resid_out, x);
 }
 
-void copy(Run& run, const void* from, void* to, Dim elements) { run.call(&Kernels::copy, {.elements = elements, .x = from, .y = to}); }
+void copy(Run& run, const void* from, void* to, Dim elements) {
+  run.call(&Kernels::copy, {.elements = elements, .x = from, .y = to});
+}
 
 // A layer whose inside is forgotten after the forward and computed again for the way back.
 struct Segment {
@@ -90,7 +95,8 @@ void segment_backward(Run& run, const Segment& s) {
 
 void prepare(Run& run, Pass& pass, const LayerStack& stack) {
   for (const Layer& layer : stack.layers)
-    for (const Part& part : layer.parts) std::visit([&](const auto& body) { prepare(run, pass, body); }, part.body);
+    for (const Part& part : layer.parts)
+      std::visit([&](const auto& body) { prepare(run, pass, body); }, part.body);
 }
 
 Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, const std::shared_ptr<const Pass>& pass) {
@@ -116,7 +122,8 @@ Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, const std::shared_
       copy(run, result.data, y.data, y.elements());
       run.arena.release(mark);
       run.tape = tape;
-      run.record(segment_backward, Segment{&layer, pass.get(), x, y, static_cast<int>(i), run.stack, run.row_ids});
+      run.record(segment_backward,
+                 Segment{&layer, pass.get(), x, y, static_cast<int>(i), run.stack, run.row_ids});
       x = y;
     }
   }

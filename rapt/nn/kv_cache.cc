@@ -101,8 +101,8 @@ void KvCache::evict(Slot& s) {
 }
 
 bool KvCache::bias_apart(const Attention& a) const {
-  return key_bias_ == KeyBias::apart && is_block(format_) && !a.spec.cross && a.spec.score == Score::dot && a.rope && a.k.b &&
-         a.k.b->format == real_ && !a.k_norm && !a.cosine && !a.gate_at(GateRecipe::At::k);
+  return key_bias_ == KeyBias::apart && is_block(format_) && !a.spec.cross && a.spec.score == Score::dot &&
+         a.rope && a.k.b && a.k.b->format == real_ && !a.k_norm && !a.cosine && !a.gate_at(GateRecipe::At::k);
 }
 
 const KvCache::Angles* KvCache::angles_of(const Entry& e, const Attention& a) {
@@ -111,8 +111,8 @@ const KvCache::Angles* KvCache::angles_of(const Entry& e, const Attention& a) {
   return nullptr;
 }
 
-void KvCache::write(Run& run, const Attention& a, std::span<const Sequence> sequences, const Tensor& k, const Tensor& v,
-                    const RopeTable* table) {
+void KvCache::write(Run& run, const Attention& a, std::span<const Sequence> sequences, const Tensor& k,
+                    const Tensor& v, const RopeTable* table) {
   const AttentionSpec& s = a.spec;
   const KvLayout layout = kv_layout(format_, s.kv_heads, s.head_dim, s.v_dim);
   std::vector<AttentionPart> parts;
@@ -124,15 +124,18 @@ void KvCache::write(Run& run, const Attention& a, std::span<const Sequence> sequ
     place.left = a.mask.left;
     place.keep = a.mask.keep;
     place.cross = s.cross;
-    const Dim length = q.past + q.count;  // not place.length: a pass that failed midway may have written already
+    // Not place.length: a pass that failed midway may have written already.
+    const Dim length = q.past + q.count;
     grow(place, q.past, length, static_cast<std::size_t>(layout.page_bytes));
     parts.push_back({q.first, q.count, 0, length, place.pages.data()});
     if (!bias_apart(a)) continue;
 
     // The angles of the new positions, once for all layers that rotate alike.
-    if (!table || !table->cos) fail("key/value cache: keys without their bias need the angles of their positions");
+    if (!table || !table->cos)
+      fail("key/value cache: keys without their bias need the angles of their positions");
     const Dim half = table->cos[1], rows = 2 * half + (2 * half < s.head_dim);
-    if (!angles_of(e, a)) e.angles.push_back({*a.rope, s.head_dim, half, rows, {.left = a.mask.left, .keep = a.mask.keep}});
+    if (!angles_of(e, a))
+      e.angles.push_back({*a.rope, s.head_dim, half, rows, {.left = a.mask.left, .keep = a.mask.keep}});
     Angles& t = const_cast<Angles&>(*angles_of(e, a));
     t.slot.left = std::max(t.slot.left, a.mask.left);
     t.slot.keep = std::max(t.slot.keep, a.mask.keep);
@@ -143,7 +146,8 @@ void KvCache::write(Run& run, const Attention& a, std::span<const Sequence> sequ
       const std::span<T> cos = table->cos.as<T>(), sin = table->sin.as<T>();
       for (Dim i = 0; i < q.count; ++i) {
         const Dim key = q.past + i;
-        T* to = reinterpret_cast<T*>(t.slot.pages[static_cast<std::size_t>(key / kPageKeys)]) + key % kPageKeys;
+        T* to =
+            reinterpret_cast<T*>(t.slot.pages[static_cast<std::size_t>(key / kPageKeys)]) + key % kPageKeys;
         for (Dim c = 0; c < half; ++c) {
           const auto from = static_cast<std::size_t>((q.first + i) * half + c);
           to[c * kPageKeys] = cos[from];
@@ -155,8 +159,11 @@ void KvCache::write(Run& run, const Attention& a, std::span<const Sequence> sequ
     if (real_ == DType::f64) put(static_cast<double*>(nullptr));
     else put(static_cast<float*>(nullptr));
   }
-  run.call(&Kernels::kv_write,
-           {.layout = layout, .part_count = static_cast<Dim>(parts.size()), .parts = parts.data(), .k = k.data, .v = v.data});
+  run.call(&Kernels::kv_write, {.layout = layout,
+                                .part_count = static_cast<Dim>(parts.size()),
+                                .parts = parts.data(),
+                                .k = k.data,
+                                .v = v.data});
 }
 
 KvView KvCache::view(const Attention& a, std::span<const Sequence> sequences) const {
@@ -189,7 +196,9 @@ const RecurrentEntry* KvCache::recurrent(std::uint64_t id) const {
   return it == entries_.end() ? nullptr : &it->second.recurrent;
 }
 
-void KvCache::set_recurrent(std::uint64_t id, RecurrentEntry entry) { entries_[id].recurrent = std::move(entry); }
+void KvCache::set_recurrent(std::uint64_t id, RecurrentEntry entry) {
+  entries_[id].recurrent = std::move(entry);
+}
 
 void KvCache::advance(std::span<const Sequence> sequences, Dim hidden_rows) {
   for (const Sequence& q : sequences) {
@@ -202,16 +211,19 @@ void KvCache::advance(std::span<const Sequence> sequences, Dim hidden_rows) {
 
 // Whether the row after `length` tokens would see what an eviction took.
 void KvCache::check_not_evicted(std::uint64_t id, const Entry& e, Dim length) const {
-  if (length < 0 || length > e.length) fail("key/value cache: sequence ", id, " has ", e.length, " tokens, it cannot end after ", length);
+  if (length < 0 || length > e.length)
+    fail("key/value cache: sequence ", id, " has ", e.length, " tokens, it cannot end after ", length);
   if (e.recurrent.state && length != 0 && length != e.length)
     fail("key/value cache: sequence ", id, " cannot go back to ", length, " of its ", e.length,
-         " tokens: of a recurrent model only the state after the last one is kept; drop the sequence and read it again");
+         " tokens: of a recurrent model only the state after the last one is kept; "
+         "drop the sequence and read it again");
   const Dim keys = length > 0 ? length + e.hidden : 0;
   for (const Slot& s : e.slots)
     for (Dim p = 0; !s.cross && p < static_cast<Dim>(s.pages.size()) && p * kPageKeys < keys; ++p)
       if (!s.pages[static_cast<std::size_t>(p)] && (p + 1) * kPageKeys > keys - s.left)
-        fail("key/value cache: sequence ", id, " cannot go back to ", length, " of its ", e.length, " tokens: a window of ", s.left + 1,
-             " keys has let go of keys ", p * kPageKeys, " … ", (p + 1) * kPageKeys - 1, "; drop the sequence and read it again");
+        fail("key/value cache: sequence ", id, " cannot go back to ", length, " of its ", e.length,
+             " tokens: a window of ", s.left + 1, " keys has let go of keys ", p * kPageKeys, " … ",
+             (p + 1) * kPageKeys - 1, "; drop the sequence and read it again");
 }
 
 void KvCache::truncate(std::uint64_t id, Dim length) {
@@ -224,7 +236,8 @@ void KvCache::truncate(std::uint64_t id, Dim length) {
   check_not_evicted(id, e, length);
   if (length == e.length) return;
   each_slot(e, [&](Slot& s) {
-    if (!s.cross) shrink(s, length > 0 ? length + e.hidden : 0);  // none: the next pass brings the hidden rows again
+    // none: the next pass brings the hidden rows again
+    if (!s.cross) shrink(s, length > 0 ? length + e.hidden : 0);
   });
   e.length = length;
   if (length == 0) e.recurrent.state = e.recurrent.start;
@@ -239,7 +252,8 @@ void KvCache::share(std::uint64_t from, std::uint64_t to, Dim length) {
   each_slot(e, [&](Slot& s) {
     if (!s.cross) {
       s.length = length > 0 ? length + e.hidden : 0;
-      s.pages.resize(std::min(s.pages.size(), static_cast<std::size_t>((s.length + kPageKeys - 1) / kPageKeys)));
+      s.pages.resize(
+          std::min(s.pages.size(), static_cast<std::size_t>((s.length + kPageKeys - 1) / kPageKeys)));
     }
     for (std::byte* page : s.pages)
       if (page) ++head_of(page).users;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cached keys and values of many sequences: pages of kPageKeys keys per layer, taken from a common pool, in the format of the cache. A
-// page that no later row may look at (behind a window, after the kept keys) goes back to the pool; nothing is ever moved, so no bit
-// depends on eviction. Sequences may share pages: one that writes into a shared page writes into a copy of its own. Of a recurrent decoder
-// it keeps the state after the last token and what it looks at (nn/recurrent.h), always as the device computes; sequences that share
-// those hold the same ones, since a pass replaces a state and never changes it.
+// Cached keys and values of many sequences: pages of kPageKeys keys per layer, taken from a common pool, in
+// the format of the cache. A page that no later row may look at (behind a window, after the kept keys) goes
+// back to the pool; nothing is ever moved, so no bit depends on eviction. Sequences may share pages: one
+// that writes into a shared page writes into a copy of its own. Of a recurrent decoder it keeps the state
+// after the last token and what it looks at (nn/recurrent.h), always as the device computes; sequences that
+// share those hold the same ones, since a pass replaces a state and never changes it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,8 +21,10 @@ namespace rapt {
 
 class KvCache {
  public:
-  enum class KeyBias { apart, stored };  // stored: in blocks, too, keys are written with their bias; for comparison only
-  // real: what the device computes in; format: f32, bf16, f16, q8_0 or q4_0. A device of doubles stores doubles.
+  // stored: in blocks, too, keys are written with their bias; for comparison only
+  enum class KeyBias { apart, stored };
+  // real: what the device computes in; format: f32, bf16, f16, q8_0 or q4_0. A device of doubles stores
+  // doubles.
   KvCache(DType real, DType format, KeyBias key_bias = KeyBias::apart)
       : real_(real), format_(real == DType::f64 ? real : format), key_bias_(key_bias) {}
   explicit KvCache(DType real) : KvCache(real, real) {}
@@ -31,26 +34,29 @@ class KvCache {
   DType format() const { return format_; }
   Dim length(std::uint64_t id) const;  // tokens a sequence has in the cache
   void drop(std::uint64_t id);
-  // `to` becomes a sequence that begins with the first `length` tokens of `from`, without a copy of full pages; what it held is dropped.
+  // `to` becomes a sequence that begins with the first `length` tokens of `from`, without a copy of full
+  // pages; what it held is dropped.
   void share(std::uint64_t from, std::uint64_t to, Dim length);
-  // The sequence ends after `length` tokens. Fails where tokens that the next row would see have left a window, and where a recurrent
-  // state would have to go back to anywhere but the start (as share does).
+  // The sequence ends after `length` tokens. Fails where tokens that the next row would see have left a
+  // window, and where a recurrent state would have to go back to anywhere but the start (as share does).
   void truncate(std::uint64_t id, Dim length);
   std::size_t pages() const { return made_ - free_count_; }  // held by sequences, shared ones once
   std::size_t bytes() const { return held_bytes_; }          // of them
 
-  // Whether keys with a bias under RoPE (Qwen2) are stored without it here: in a cache in blocks (run/kv_view.h).
+  // Whether keys with a bias under RoPE (Qwen2) are stored without it here: in a cache in blocks
+  // (run/kv_view.h).
   bool bias_apart(const Attention& a) const;
 
-  // Called by the model, in the order of a pass: room for the rows of each sequence, their keys and values written, what to read.
-  // `table`: the rows' angles; needed where bias_apart(a).
-  void write(Run& run, const Attention& a, std::span<const Sequence> sequences, const Tensor& k, const Tensor& v,
-             const RopeTable* table = nullptr);
+  // Called by the model, in the order of a pass: room for the rows of each sequence, their keys and values
+  // written, what to read. `table`: the rows' angles; needed where bias_apart(a).
+  void write(Run& run, const Attention& a, std::span<const Sequence> sequences, const Tensor& k,
+             const Tensor& v, const RopeTable* table = nullptr);
   KvView view(const Attention& a, std::span<const Sequence> sequences) const;
-  void advance(std::span<const Sequence> sequences, Dim hidden_rows = 0);  // after a pass: lengths grow, unreachable pages are freed
-  bool has(int slot, std::uint64_t id) const;                              // keys of this layer were written (cross-attention)
-  Dim slot_length(int slot, std::uint64_t id) const;                       // keys of this layer
-  const RecurrentEntry* recurrent(std::uint64_t id) const;                  // nullptr: nothing is known of the sequence
+  // After a pass: lengths grow, unreachable pages are freed.
+  void advance(std::span<const Sequence> sequences, Dim hidden_rows = 0);
+  bool has(int slot, std::uint64_t id) const;          // keys of this layer were written (cross-attention)
+  Dim slot_length(int slot, std::uint64_t id) const;   // keys of this layer
+  const RecurrentEntry* recurrent(std::uint64_t id) const;  // nullptr: nothing is known of the sequence
   void set_recurrent(std::uint64_t id, RecurrentEntry entry);
 
  private:

@@ -8,7 +8,8 @@
 
 namespace rapt {
 
-LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack, const std::string& name) {
+LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack,
+                       const std::string& name) {
   LayerStack out;
   out.dropout = stack.dropout;
   if (stack.recurrent) {
@@ -17,7 +18,8 @@ LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackReci
   }
   PartBuilder builder{table, recipe, name};
   for (Dim i = 0; i < stack.layers; ++i)
-    for (const PartRecipe& p : stack.layer(i).parts) std::visit([&](const auto& body) { build_shared(builder, body); }, p.body);
+    for (const PartRecipe& p : stack.layer(i).parts)
+      std::visit([&](const auto& body) { build_shared(builder, body); }, p.body);
 
   const Dim C = recipe.width;
   for (Dim i = 0; i < stack.layers; ++i) {
@@ -31,7 +33,8 @@ LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackReci
       const PartRecipe& p = l.parts[n];
       const auto same = [&](const PartRecipe& other) { return part_name(other).word == part_name(p).word; };
       Part part{.name = part_name(p), .residual_scale = p.residual_scale, .dropout = p.dropout};
-      part.number = static_cast<int>(std::count_if(l.parts.begin(), l.parts.begin() + static_cast<std::ptrdiff_t>(n), same));
+      part.number = static_cast<int>(
+          std::count_if(l.parts.begin(), l.parts.begin() + static_cast<std::ptrdiff_t>(n), same));
       part.of = static_cast<int>(std::count_if(l.parts.begin(), l.parts.end(), same));
       builder.name = concat(at, ".", part.name.word, part.number > 0 ? std::to_string(part.number + 1) : "");
       part.norm_in = build_norm(table, p.norm_in, builder.name + ".norm_in", C, causal);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's layers as structs of weights, built from a resolved recipe. No behaviour lives here: block.h and parts/ do the work.
+// A model's layers as structs of weights, built from a resolved recipe. No behaviour lives here: block.h and
+// parts/ do the work.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,7 +12,8 @@
 
 namespace rapt {
 
-using AnyPart = std::variant<Attention, Ffn>;  // the kinds of parts (parts/part.h), each built from its AnyPartRecipe
+// The kinds of parts (parts/part.h), each built from its AnyPartRecipe.
+using AnyPart = std::variant<Attention, Ffn>;
 
 struct Part {
   PartName name;
@@ -54,9 +56,12 @@ struct LayerStack {
   double dropout = 0;
   std::optional<RecurrentStack> recurrent;  // instead of layers
   std::optional<int> cross_slot;  // of the first cross-attention
-  int depth() const { return recurrent ? static_cast<int>(recurrent->recipe.layers) : static_cast<int>(layers.size()); }
+  int depth() const {
+    return recurrent ? static_cast<int>(recurrent->recipe.layers) : static_cast<int>(layers.size());
+  }
 };
 
-LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack, const std::string& name);
+LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack,
+                       const std::string& name);
 
 }  // namespace rapt

@@ -29,12 +29,14 @@ Model::Model(const Recipe& from, DType real_type, DType matrices)
   for (Weight& w : weights) w.data = std::move(make_weight(w.name, w.rows, w.cols, w.format, w.packing).data);
 }
 
-Model::Model(const Recipe& from, DType real_type, const WeightMaker& make) : recipe(resolve(from)), real(real_type) {
+Model::Model(const Recipe& from, DType real_type, const WeightMaker& make)
+    : recipe(resolve(from)), real(real_type) {
   WeightTable table(weights, starts, make);
   const Dim C = recipe.width;
   // A tied table is also the output matrix, so it lies in panels.
   if (recipe.vocab > 0)
-    tokens = recipe.head.tied ? table.matrix("embed.tokens", recipe.vocab, C) : table.table("embed.tokens", recipe.vocab, C);
+    tokens = recipe.head.tied ? table.matrix("embed.tokens", recipe.vocab, C)
+                              : table.table("embed.tokens", recipe.vocab, C);
   if (recipe.embed.pos == EmbedRecipe::Pos::learned)
     positions = table.table("embed.positions", recipe.context + recipe.embed.sink_tokens, C);
   if (recipe.embed.types > 0) types = table.table("embed.types", recipe.embed.types, C);
@@ -44,7 +46,8 @@ Model::Model(const Recipe& from, DType real_type, const WeightMaker& make) : rec
   if (recipe.decoder) decoder = build_stack(table, recipe, *recipe.decoder, "decoder");
   if (recipe.head.kind != HeadRecipe::Kind::none) {
     const bool classes = recipe.head.kind == HeadRecipe::Kind::classes;
-    const std::string step = classes ? "head.pooler" : "head.transform", out = classes ? "head.classes" : "head";
+    const std::string step = classes ? "head.pooler" : "head.transform",
+                      out = classes ? "head.classes" : "head";
     const Dim results = classes ? recipe.head.classes : recipe.vocab;
     if (recipe.head.transform) {
       transform = {table.matrix(step + ".weight", C, C), table.vector(step + ".bias", C)};
@@ -71,7 +74,7 @@ Dim Model::parameters() const {
   return n;
 }
 
-// ------------------------------------------------------------------------------------------------ starting values
+// ------------------------------------------------------------------------------------------ starting values
 namespace {
 
 std::uint64_t name_key(std::uint64_t seed, std::string_view name) {
@@ -93,12 +96,14 @@ void init(Model& model, std::uint64_t seed) {
     const std::string_view name = w.name;
     const std::uint64_t key = name_key(seed, name);
     const double fan_in = static_cast<double>(w.cols), fan_out = static_cast<double>(w.rows);
-    double constant = 0, std = 0, reach = 0;  // a constant, or normal with std, or uniform in [-reach, reach]
+    // A constant, or normal with std, or uniform in [-reach, reach].
+    double constant = 0, std = 0, reach = 0;
     const auto start = model.starts.find(w.index);
     if (start != model.starts.end()) {
       constant = start->second;
     } else if (ends(name, ".bias") || ends(name, ".value") || ends(name, ".extra_logit")) {
-    } else if (in.scheme == InitRecipe::Scheme::xavier && w.packing == Packing::panels && name != "embed.tokens") {
+    } else if (in.scheme == InitRecipe::Scheme::xavier && w.packing == Packing::panels &&
+               name != "embed.tokens") {
       reach = std::sqrt(6 / (fan_in + fan_out));
     } else if (in.scheme == InitRecipe::Scheme::xavier && name == "embed.tokens") {
       std = 1 / std::sqrt(fan_in);
@@ -108,7 +113,8 @@ void init(Model& model, std::uint64_t seed) {
       std = 1 / std::sqrt(fan_in);
     } else {
       std = in.std;
-      if (in.scale_residual && (ends(name, ".o.weight") || ends(name, ".down.weight"))) std /= std::sqrt(2.0 * static_cast<double>(layers));
+      if (in.scale_residual && (ends(name, ".o.weight") || ends(name, ".down.weight")))
+        std /= std::sqrt(2.0 * static_cast<double>(layers));
     }
     const bool running = ends(name, ".running");
     for (Dim r = 0; r < w.rows; ++r)
@@ -126,7 +132,8 @@ void init(Model& model, std::uint64_t seed) {
 // ------------------------------------------------------------------------------------------------ forward
 namespace {
 
-// Rows of the batch as they run through a stack: learned sink tokens stand before every sequence that begins here.
+// Rows of the batch as they run through a stack: learned sink tokens stand before every sequence that
+// begins here.
 struct Rows {
   std::vector<std::int32_t> ids, types, positions;
   std::vector<Sequence> sequences;
@@ -139,13 +146,17 @@ Rows expand(const Model& model, const Batch& batch, Dim sinks) {
   rows.vectors = batch.rows;
   const bool tokens = !batch.rows;
   if (tokens && !model.tokens)
-    fail("forward: model ", model.recipe.name, " has no vocabulary, so it cannot read tokens; give it rows (Batch::rows)");
+    fail("forward: model ", model.recipe.name,
+         " has no vocabulary, so it cannot read tokens; give it rows (Batch::rows)");
   if (!tokens) {
     if (!batch.tokens.empty()) fail("forward: the batch has tokens and rows; give one of the two");
-    if (batch.rows.rank != 2 || batch.rows.last() != model.recipe.width || batch.rows.dtype != model.real || !batch.rows.contiguous())
-      fail("forward: rows of the batch are ", batch.rows.shape(), " ", name_of(batch.rows.dtype), ", model ", model.recipe.name,
-           " wants [rows,", model.recipe.width, "] ", name_of(model.real));
-    if (sinks > 0) fail("forward: model ", model.recipe.name, " puts learned tokens before every sequence; it reads tokens, not rows");
+    if (batch.rows.rank != 2 || batch.rows.last() != model.recipe.width || batch.rows.dtype != model.real ||
+        !batch.rows.contiguous())
+      fail("forward: rows of the batch are ", batch.rows.shape(), " ", name_of(batch.rows.dtype), ", model ",
+           model.recipe.name, " wants [rows,", model.recipe.width, "] ", name_of(model.real));
+    if (sinks > 0)
+      fail("forward: model ", model.recipe.name,
+           " puts learned tokens before every sequence; it reads tokens, not rows");
   }
   const Dim V = model.recipe.vocab, total = tokens ? static_cast<Dim>(batch.tokens.size()) : batch.rows[0];
   if (batch.sequences.empty()) fail("forward: the batch has no sequences");
@@ -187,16 +198,19 @@ Rows expand(const Model& model, const Batch& batch, Dim sinks) {
 Tensor embedding(Run& run, const Model& m, const Rows& rows) {
   const EmbedRecipe& e = m.recipe.embed;
   const double scale = e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(m.recipe.width)) : 1);
-  Tensor x = tap(run, site::tokens, rows.vectors ? rows.vectors : embed(run, rows.ids, *m.tokens, scale, m.sinks));  // [T,C]
+  Tensor x = tap(run, site::tokens,
+                 rows.vectors ? rows.vectors : embed(run, rows.ids, *m.tokens, scale, m.sinks));  // [T,C]
   if (m.positions) {
     for (std::int32_t p : rows.positions)
       if (p >= m.positions->rows)
-        fail("forward: position ", p, " is beyond the model's ", m.positions->rows, " learned positions; use a shorter text");
+        fail("forward: position ", p, " is beyond the model's ", m.positions->rows,
+             " learned positions; use a shorter text");
     x = add(run, x, tap(run, site::positions, embed(run, rows.positions, *m.positions)));
   }
   if (m.types) x = add(run, x, embed(run, rows.types, *m.types));
   if (e.pos == EmbedRecipe::Pos::sinusoid)
-    x = add(run, x, tap(run, site::positions, sinusoid(run, e.layout, e.table, m.recipe.width, rows.positions)));
+    x = add(run, x,
+            tap(run, site::positions, sinusoid(run, e.layout, e.table, m.recipe.width, rows.positions)));
   x = dropout(run, apply(run, m.embed_norm, x), e.dropout, 1);
   return tap(run, site::embed, x);
 }
@@ -207,22 +221,25 @@ struct Ids {  // the names of rows in random numbers, for as long as a stack run
   Ids(Run& r, const Rows& rows) : run(r), before(r.row_ids) {
     auto* ids = run.arena.take_array<std::uint64_t>(static_cast<Dim>(rows.ids.size()));
     for (const Sequence& s : rows.sequences)
-      for (Dim i = 0; i < s.count; ++i) ids[s.first + i] = s.id * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(s.past + i);
+      for (Dim i = 0; i < s.count; ++i)
+        ids[s.first + i] = s.id * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(s.past + i);
     run.row_ids = {ids, rows.ids.size()};
   }
   ~Ids() { run.row_ids = before; }
 };
 
 // `last`: what a recurrent encoder leaves, and a recurrent decoder starts from.
-Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, const Rows& rows, Tensor memory,
-               std::vector<Sequence> memory_sequences, KvCache* cache, LastStates* last = nullptr) {
+Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, const Rows& rows,
+               Tensor memory, std::vector<Sequence> memory_sequences, KvCache* cache,
+               LastStates* last = nullptr) {
   run.stack = which;
   run.layer = -1;
   const Ids ids(run, rows);
   if (stack.recurrent) {
     const Tensor x = embedding(run, m, rows);
     if (which == Stack::encoder) return run_recurrent_encoder(run, stack, x, rows.sequences, last);
-    return run_recurrent_decoder(run, stack, x, rows.sequences, {memory, std::move(memory_sequences), last}, cache);
+    return run_recurrent_decoder(run, stack, x, rows.sequences, {memory, std::move(memory_sequences), last},
+                                 cache);
   }
   auto pass = std::make_shared<Pass>();
   pass->sequences = rows.sequences;
@@ -239,16 +256,20 @@ Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, c
 Tensor head_logits(Run& run, const Model& m, Tensor x) {
   const HeadRecipe& h = m.recipe.head;
   if (h.kind == HeadRecipe::Kind::none) return x;
-  if (h.transform) x = apply(run, m.head_norm, activation(run, h.transform->act, linear(run, x, *m.transform.w, m.transform.b)));
+  if (h.transform)
+    x = apply(run, m.head_norm,
+              activation(run, h.transform->act, linear(run, x, *m.transform.w, m.transform.b)));
   if (h.scale != 1) x = activation(run, Act::scale, x, h.scale);
-  Tensor logits = tap(run, site::unembed, linear(run, x, *m.head.w, m.head.b));                // [T,V]; classes: [sequences,classes]
+  // [T,V]; classes: [sequences,classes]
+  Tensor logits = tap(run, site::unembed, linear(run, x, *m.head.w, m.head.b));
   if (h.cap > 0) logits = activation(run, Act::softcap, logits, h.cap);
   return tap(run, site::logits, logits);
 }
 
 namespace {
 
-// One row for each sequence, of those that belong to the caller (`added`: learned sink tokens stand before them).
+// One row for each sequence, of those that belong to the caller (`added`: learned sink tokens stand
+// before them).
 Tensor pool(Run& run, Pool how, const Tensor& x, const Rows& rows, Dim added) {
   std::vector<RowRange> sequences;
   for (const Sequence& s : rows.sequences) sequences.push_back({s.first + added, s.count - added});
@@ -272,23 +293,29 @@ std::vector<std::int32_t> wanted_rows(const Want& want, const Rows& rows) {
   return out;
 }
 
-// A cache continues sequences: each once, from where it stands, and rows that look ahead must come with all they look at.
+// A cache continues sequences: each once, from where it stands, and rows that look ahead must come with all
+// they look at.
 void check_continuation(const Model& m, const Batch& batch, const KvCache& cache) {
   if (!m.decoder)
-    fail("forward: model ", m.recipe.name, " is an encoder: its rows look ahead, so a cache has nothing to continue; run whole sequences");
+    fail("forward: model ", m.recipe.name,
+         " is an encoder: its rows look ahead, so a cache has nothing to continue; run whole sequences");
   bool prefix = false;
   for (const Layer& layer : m.decoder->layers)
     for (const Part& p : layer.parts) prefix = prefix || (p.attention() && p.attention()->mask.prefix);
   std::set<std::uint64_t> ids;
   for (const Sequence& s : batch.sequences) {
-    if (!ids.insert(s.id).second) fail("forward: two sequences of the batch have id ", s.id, "; with a cache each needs its own");
+    if (!ids.insert(s.id).second)
+      fail("forward: two sequences of the batch have id ", s.id, "; with a cache each needs its own");
     if (cache.length(s.id) != s.past)
-      fail("forward: sequence ", s.id, " is said to have ", s.past, " tokens in the cache, it has ", cache.length(s.id));
+      fail("forward: sequence ", s.id, " is said to have ", s.past, " tokens in the cache, it has ",
+           cache.length(s.id));
     if (prefix && s.past < s.prefix && s.past + s.count < s.prefix)
-      fail("forward: sequence ", s.id, " has a prefix of ", s.prefix, " tokens that see each other, and only ", s.past + s.count,
+      fail("forward: sequence ", s.id, " has a prefix of ", s.prefix,
+           " tokens that see each other, and only ", s.past + s.count,
            " of them have come; give the whole prefix in one piece");
     if (prefix && s.past > 0 && s.past < s.prefix)
-      fail("forward: sequence ", s.id, " has its prefix of ", s.prefix, " tokens in two pieces; give it in one");
+      fail("forward: sequence ", s.id, " has its prefix of ", s.prefix,
+           " tokens in two pieces; give it in one");
   }
 }
 
@@ -298,8 +325,10 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
   const Lease lease(run.device.team());
   const RunGuard guard(run);
   if (run.device.real != m.real)
-    fail("forward: the model's weights are ", name_of(m.real), ", the device computes in ", name_of(run.device.real));
-  if (cache && run.tape) fail("forward: a tape and a cache together: training reads whole sequences, give one of the two");
+    fail("forward: the model's weights are ", name_of(m.real), ", the device computes in ",
+         name_of(run.device.real));
+  if (cache && run.tape)
+    fail("forward: a tape and a cache together: training reads whole sequences, give one of the two");
   const bool both = m.encoder && m.decoder, classes = m.recipe.head.kind == HeadRecipe::Kind::classes;
   const Want& want = batch.want;
   if (classes && !want.hidden && want.rows != Want::Rows::all)
@@ -307,10 +336,13 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
          " is a classifier: it gives one row per sequence as it is; leave it away, or want hidden rows");
   for (const Sequence& s : batch.sequences)
     if (classes && s.past > 0)
-      fail("forward: a classifier reads whole sequences, and one is said to have ", s.past, " tokens before its rows");
+      fail("forward: a classifier reads whole sequences, and one is said to have ", s.past,
+           " tokens before its rows");
   if (classes && cache)
-    fail("forward: model ", m.recipe.name, " is a classifier: it reads whole sequences, so a cache has nothing to continue");
-  if (source && !both) fail("forward: model ", m.recipe.name, " has no encoder and decoder, so it takes no source batch");
+    fail("forward: model ", m.recipe.name,
+         " is a classifier: it reads whole sequences, so a cache has nothing to continue");
+  if (source && !both)
+    fail("forward: model ", m.recipe.name, " has no encoder and decoder, so it takes no source batch");
 
   std::vector<Sequence> memory_sequences;
   Tensor memory;
@@ -320,10 +352,12 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
     if (source) {
       const Rows rows = expand(m, *source, 0);
       if (rows.sequences.size() != batch.sequences.size())
-        fail("forward: ", rows.sequences.size(), " source sequences for ", batch.sequences.size(), " target sequences");
+        fail("forward: ", rows.sequences.size(), " source sequences for ", batch.sequences.size(),
+             " target sequences");
       memory = through(run, m, *m.encoder, Stack::encoder, rows, {}, {}, nullptr, states);
       memory_sequences = rows.sequences;
-      for (std::size_t i = 0; i < memory_sequences.size(); ++i) memory_sequences[i].id = batch.sequences[i].id;
+      for (std::size_t i = 0; i < memory_sequences.size(); ++i)
+        memory_sequences[i].id = batch.sequences[i].id;
     } else {
       if (!cache) fail("forward: model ", m.recipe.name, " translates from a source batch; none was given");
     }
@@ -336,16 +370,18 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
       if (!kept || !kept->state) fail("forward: sequence ", s.id, " begins without a source batch");
     }
   if (both && !source && !m.decoder->recurrent) {
-    const int slot = m.decoder->cross_slot.value_or(-1);  // its first cross-attention tells how long each memory is
+    // Its first cross-attention tells how long each memory is.
+    const int slot = m.decoder->cross_slot.value_or(-1);
     for (const Sequence& s : batch.sequences) {
       if (!cache->has(slot, s.id)) fail("forward: sequence ", s.id, " begins without a source batch");
       memory_sequences.push_back({.first = 0, .count = cache->slot_length(slot, s.id), .id = s.id});
     }
   }
-  Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder, rows, memory,
-                     std::move(memory_sequences), cache, states);
+  Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder,
+                     rows, memory, std::move(memory_sequences), cache, states);
   if (cache) cache->advance(rows.sequences, m.recipe.embed.sink_tokens);
-  if (classes && !want.hidden) return head_logits(run, m, pool(run, m.recipe.head.pool, x, rows, m.recipe.embed.sink_tokens));
+  if (classes && !want.hidden)
+    return head_logits(run, m, pool(run, m.recipe.head.pool, x, rows, m.recipe.embed.sink_tokens));
   const std::vector<std::int32_t> wanted = wanted_rows(want, rows);
   if (want.rows != Want::Rows::all || wanted.size() != rows.ids.size()) x = take_rows(run, x, wanted);
   return want.hidden ? x : head_logits(run, m, x);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model: recipe and weights. forward() is the only forward pass: training gives the run a tape, inference a cache, inspection taps.
+// A model: recipe and weights. forward() is the only forward pass: training gives the run a tape, inference
+// a cache, inspection taps.
 #pragma once
 #include <deque>
 #include <map>
@@ -43,13 +44,17 @@ struct Model {
 // Starting values by the recipe's init scheme. Every number depends on (seed, weight name, place) only.
 void init(Model& model, std::uint64_t seed);
 
-// Logits [rows,V] of the rows that Batch::want names; the hidden state [rows,C] where it asks for that or the recipe has no head;
-// [sequences, classes] from a classifier, which chooses no rows unless they are hidden ones, and takes no cache.
-// Encoder-decoder: `source` holds the encoder's tokens, one sequence per sequence of the batch; with a cache it is needed at the
-// first step only. With a cache each sequence continues the one of the same id: its `past` must be what the cache holds.
-Tensor forward(Run& run, const Model& model, const Batch& batch, const Batch* source = nullptr, KvCache* cache = nullptr);
+// Logits [rows,V] of the rows that Batch::want names; the hidden state [rows,C] where it asks for that or
+// the recipe has no head; [sequences, classes] from a classifier, which chooses no rows unless they are
+// hidden ones, and takes no cache.
+// Encoder-decoder: `source` holds the encoder's tokens, one sequence per sequence of the batch; with a cache
+// it is needed at the first step only. With a cache each sequence continues the one of the same id: its
+// `past` must be what the cache holds.
+Tensor forward(Run& run, const Model& model, const Batch& batch, const Batch* source = nullptr,
+               KvCache* cache = nullptr);
 
-// The last step of forward(), for rows after the last stack's final norm [n,C]: transform, output matrix, cap. Without a head: x itself.
+// The last step of forward(), for rows after the last stack's final norm [n,C]: transform, output matrix,
+// cap. Without a head: x itself.
 Tensor head_logits(Run& run, const Model& model, Tensor x);
 
 }  // namespace rapt

@@ -11,10 +11,12 @@ namespace rapt {
 
 class KvCache;
 
-// Who the rows are, and what only depends on that. Made whole before the first layer: each part says what it will ask for (prepare).
+// Who the rows are, and what only depends on that. Made whole before the first layer: each part says what it
+// will ask for (prepare).
 struct Pass {
   std::vector<Sequence> sequences;         // of the rows that run through this stack
-  Tensor memory;                           // decoder: the encoder's result, or absent where its keys are in the cache
+  // decoder: the encoder's result, or absent where its keys are in the cache
+  Tensor memory;
   std::vector<Sequence> memory_sequences;  // its rows; ids are those of `sequences`
   KvCache* cache = nullptr;
 
@@ -26,7 +28,8 @@ struct Pass {
     RopeSpec spec;
     Dim head_dim;
     Mask mask;
-    RopeTable table, kept;  // `kept`: at the positions rows take towards kept keys; absent where they are the same
+    // `kept`: at the positions rows take towards kept keys; absent where they are the same
+    RopeTable table, kept;
   };
   std::vector<Masked> plans;
   std::vector<Rotated> tables;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row that stands for a sequence: its first, its last, or the mean of its rows. For classifiers and for embeddings of texts.
+// One row that stands for a sequence: its first, its last, or the mean of its rows. For classifiers and for
+// embeddings of texts.
 #pragma once
 #include <span>
 #include <vector>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps lays out the order of rows, Cells runs one layer in one direction; encoder and decoder (DecoderPass) use both.
+// Steps lays out the order of rows, Cells runs one layer in one direction; encoder and decoder (DecoderPass)
+// use both.
 #include "rapt/nn/recurrent.h"
 
 #include <algorithm>
@@ -22,14 +23,16 @@ namespace {
 using Rows = std::vector<std::int32_t>;
 std::size_t at(Dim i) { return static_cast<std::size_t>(i); }
 
-// Rows in the order in which they are computed: step after step, longer sequences first. A "place" is a row in this order. States lie in
-// buffers of B + R rows: the first states of the B sequences, then the state after each of the R places.
+// Rows in the order in which they are computed: step after step, longer sequences first. A "place" is a row
+// in this order. States lie in buffers of B + R rows: the first states of the B sequences, then the state
+// after each of the R places.
 struct Steps {
   Dim B = 0, R = 0;
   std::vector<Dim> first, active;  // of each step: its first place, how many sequences still run
   Rows order;                      // sequences, longest first
   Rows rows, place;                // the batch's row at each place, and back
-  Rows mirror;                     // the place of the word that is read at this place when reading from the end
+  // The place of the word that is read at this place when reading from the end.
+  Rows mirror;
   Rows last;                       // of each sequence of the batch: its last place
   Rows before;                     // of each place: where the state before it lies among the B + R
 
@@ -57,13 +60,17 @@ struct Steps {
       next += still;
     }
     for (const Sequence& s : sequences)
-      for (Dim t = 0; t < s.count; ++t) mirror[at(place[at(s.first + t)])] = place[at(s.first + s.count - 1 - t)];
+      for (Dim t = 0; t < s.count; ++t)
+        mirror[at(place[at(s.first + t)])] = place[at(s.first + s.count - 1 - t)];
     for (Dim i = 0; i < B; ++i) last[at(i)] = place[at(sequences[at(i)].first + sequences[at(i)].count - 1)];
   }
   Dim count() const { return static_cast<Dim>(first.size()); }
-  Tensor of(Dim t, const Tensor& x) const { return x.slice(first[at(t)], active[at(t)]); }                    // x [R,..]
-  Tensor after(Dim t, const Tensor& h) const { return h.slice(B + first[at(t)], active[at(t)]); }              // h [B+R,..]
-  Tensor prior(Dim t, const Tensor& h) const { return h.slice(t == 0 ? 0 : B + first[at(t - 1)], active[at(t)]); }
+  Tensor of(Dim t, const Tensor& x) const { return x.slice(first[at(t)], active[at(t)]); }  // x [R,..]
+  // h [B+R,..]
+  Tensor after(Dim t, const Tensor& h) const { return h.slice(B + first[at(t)], active[at(t)]); }
+  Tensor prior(Dim t, const Tensor& h) const {
+    return h.slice(t == 0 ? 0 : B + first[at(t - 1)], active[at(t)]);
+  }
 };
 
 // Names of rows in random numbers follow them into their places, and back.
@@ -133,7 +140,8 @@ void show(Run& run, const Steps& steps, const Tensor& x) {
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ encoder
-Tensor run_recurrent_encoder(Run& run, const LayerStack& stack, const Tensor& x, std::span<const Sequence> sequences, LastStates* last) {
+Tensor run_recurrent_encoder(Run& run, const LayerStack& stack, const Tensor& x,
+                             std::span<const Sequence> sequences, LastStates* last) {
   const RecurrentStack& s = *stack.recurrent;
   const RecurrentRecipe& r = s.recipe;
   const Steps steps(sequences);
@@ -189,8 +197,8 @@ Tensor run_recurrent_encoder(Run& run, const LayerStack& stack, const Tensor& x,
 namespace {
 
 // Weights of a decoder's attention as its steps made them.
-void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequences, const std::vector<std::vector<AlignRow>>& seen,
-                  std::span<const AlignResult> looked) {
+void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequences,
+                  const std::vector<std::vector<AlignRow>>& seen, std::span<const AlignResult> looked) {
   const bool stats = run.wants(site::attn_stats), weights = run.wants(site::attn_weights);
   if (!stats && !weights) return;
   auto find = [&](Dim row) {  // step, and which of its sequences
@@ -233,14 +241,20 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
       plan.parts.push_back({q.first, q.count, 0, keys});
     }
     plan.kept_position = plan.position;
-    run.taps->show({.site = site::attn_stats, .stack = run.stack, .layer = run.layer, .value = value, .cross = true, .plan = &plan});
+    run.taps->show({.site = site::attn_stats,
+                    .stack = run.stack,
+                    .layer = run.layer,
+                    .value = value,
+                    .cross = true,
+                    .plan = &plan});
   }
   if (!weights) return;
-  Tapped shown{.site = site::attn_weights, .stack = run.stack, .layer = run.layer, .value = {}, .cross = true};
+  Tapped shown{
+      .site = site::attn_weights, .stack = run.stack, .layer = run.layer, .value = {}, .cross = true};
   for (const Taps::HeadRow& want : run.taps->chosen(shown)) {
     if (want.head != 0 || want.row < 0 || want.row >= steps.R)
-      fail("attention: weights of head ", want.head, ", row ", want.row, " were asked for; a recurrent decoder has one head and ", steps.R,
-           " rows");
+      fail("attention: weights of head ", want.head, ", row ", want.row,
+           " were asked for; a recurrent decoder has one head and ", steps.R, " rows");
     const auto [t, b] = find(want.row);
     const Tensor& all = looked[at(t)].weights;
     Tensor row = all.slice(b, 1).reshape({all[1]});
@@ -252,12 +266,15 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
   }
 }
 
-std::vector<std::byte> bytes_of(const Tensor& x) { return {x.data, x.data + at(x.elements()) * size_of(x.dtype)}; }
+std::vector<std::byte> bytes_of(const Tensor& x) {
+  return {x.data, x.data + at(x.elements()) * size_of(x.dtype)};
+}
 
 // One pass of a decoder: what is looked at, first states, what waits for no state; then step after step.
 class DecoderPass {
  public:
-  DecoderPass(Run& run, const RecurrentStack& stack, std::span<const Sequence> sequences, const RecurrentSource& source, KvCache* cache)
+  DecoderPass(Run& run, const RecurrentStack& stack, std::span<const Sequence> sequences,
+              const RecurrentSource& source, KvCache* cache)
       : run_(run),
         s_(stack),
         r_(stack.recipe),
@@ -289,7 +306,8 @@ class DecoderPass {
     const Tensor out = take_rows(run_, a_ ? out_.slice(B_, R_) : layers_[at(top_)].states(), steps_.place);
     for (Dim i = 0; cache_ && i < B_; ++i) {
       const Dim sequence = steps_.order[at(i)];
-      cache_->set_recurrent(sequences_[at(sequence)].id, {memory_[at(i)], begins_[at(i)], gather(B_ + steps_.last[at(sequence)])});
+      cache_->set_recurrent(sequences_[at(sequence)].id,
+                            {memory_[at(i)], begins_[at(i)], gather(B_ + steps_.last[at(sequence)])});
     }
     return out;
   }
@@ -315,7 +333,8 @@ class DecoderPass {
         memory_[at(i)] = std::move(kept);
       } else {
         const RecurrentEntry* kept = cache_ ? cache_->recurrent(sequences_[at(sequence)].id) : nullptr;
-        if (!kept || !kept->memory) fail("forward: the cache holds no source of sequence ", sequences_[at(sequence)].id);
+        if (!kept || !kept->memory)
+          fail("forward: the cache holds no source of sequence ", sequences_[at(sequence)].id);
         const RecurrentMemory& m = *(memory_[at(i)] = kept->memory);
         row = {.count = m.keys, .high = m.keys, .k = s_.k ? m.k.data() : m.v.data(), .v = m.v.data()};
       }
@@ -332,7 +351,8 @@ class DecoderPass {
         if (c.lstm) c0 = take_rows(run_, source_.last->c[at(l)], steps_.order);
       } else if (source_.last && r_.start == RecurrentRecipe::Start::projected) {
         const LinearLayer& w = s_.start[at(l)];
-        h0 = activation(run_, Act::tanh, linear(run_, take_rows(run_, source_.last->back, steps_.order), *w.w, w.b));
+        h0 = activation(run_, Act::tanh,
+                        linear(run_, take_rows(run_, source_.last->back, steps_.order), *w.w, w.b));
       }
       c.start(run_, h0, c0);
     }
@@ -366,7 +386,9 @@ class DecoderPass {
         begins_[at(i)] = gather(i);
         continue;
       }
-      if (!kept || !kept->state) fail("forward: sequence ", q.id, " continues after ", q.past, " tokens, but the cache has no state of it");
+      if (!kept || !kept->state)
+        fail("forward: sequence ", q.id, " continues after ", q.past,
+             " tokens, but the cache has no state of it");
       begins_[at(i)] = kept->start;
       const std::byte* from = kept->state->data();
       for (const Tensor& t : state_) {
@@ -392,7 +414,8 @@ class DecoderPass {
     }
     const std::span<const std::int32_t> before = steps_.before, none;
     const auto asks = [&](const Tensor& buffer, const Weight& w) {  // products with the state that asks
-      weights_later(run_, previous_ ? asking_ : layers_[at(top_)].states(), previous_ ? before : none, w, nullptr, buffer);
+      weights_later(run_, previous_ ? asking_ : layers_[at(top_)].states(), previous_ ? before : none, w,
+                    nullptr, buffer);
     };
     if (a_) context_ = run_.make({R_, s_.memory});
     if (const Weight* w = previous_ ? s_.context : s_.feed) {
@@ -438,8 +461,8 @@ class DecoderPass {
       linear_step(run_, h, {{{s_.place, nullptr, wide}}});
       in.place = linear(run_, activation(run_, Act::tanh, wide), *s_.place_score);
     }
-    looked_.push_back(
-        align(run_, {.additive = s_.score != nullptr, .reach = static_cast<double>(a_->reach)}, in, rows, steps_.of(t, context_)));
+    looked_.push_back(align(run_, {.additive = s_.score != nullptr, .reach = static_cast<double>(a_->reach)},
+                            in, rows, steps_.of(t, context_)));
   }
 
   void step(Dim t) {
@@ -448,7 +471,8 @@ class DecoderPass {
     if (previous_) look(t, steps_.prior(t, asking_));
     Tensor g = steps_.of(t, x_gates_);
     if (mixed_) {
-      const Tensor with = previous_ ? steps_.of(t, context_) : steps_.prior(t, out_), sum = steps_.of(t, mixed_);
+      const Tensor with = previous_ ? steps_.of(t, context_) : steps_.prior(t, out_),
+                   sum = steps_.of(t, mixed_);
       linear_step(run_, with, {{{previous_ ? s_.context : s_.feed, nullptr, sum, g}}});
       g = sum;
     }
@@ -475,16 +499,20 @@ class DecoderPass {
   const Steps steps_;
   const PlacedIds ids_;
   const Dim B_ = steps_.B, R_ = steps_.R, top_ = r_.layers - 1;
-  const bool previous_ = a_ && a_->at == AlignRecipe::At::previous, predictive_ = a_ && a_->window == AlignRecipe::Window::predictive,
-             feed_ = a_ && a_->feed, squashed_ = a_ && a_->readout == AlignRecipe::Readout::tanh, drops_ = run_.training && r_.dropout > 0;
+  const bool previous_ = a_ && a_->at == AlignRecipe::At::previous,
+             predictive_ = a_ && a_->window == AlignRecipe::Window::predictive, feed_ = a_ && a_->feed,
+             squashed_ = a_ && a_->readout == AlignRecipe::Readout::tanh,
+             drops_ = run_.training && r_.dropout > 0;
 
   Tensor keys_;                                                 // [S,d]
   std::vector<std::shared_ptr<const RecurrentMemory>> memory_;  // with a cache; by order
-  std::vector<AlignRow> whole_;                                 // of each sequence, by order: all it may look at
+  // Of each sequence, by order: all it may look at.
+  std::vector<AlignRow> whole_;
   std::vector<Cells> layers_;
   Tensor out_;                 // [B+R,C]: readouts, and the one before the first step
   std::vector<Tensor> state_;  // the buffers of B + R rows, in the order of the cache
-  std::vector<std::shared_ptr<const std::vector<std::byte>>> begins_;  // state before the first token, by order
+  // State before the first token, by order.
+  std::vector<std::shared_ptr<const std::vector<std::byte>>> begins_;
   Tensor asking_;                          // states of the last layer [B+R,n]
   Tensor input_, x_gates_;                 // [R,C] [R,Gn]
   std::vector<Tensor> inputs_, gates_;     // of the layers above the first
@@ -496,11 +524,13 @@ class DecoderPass {
 
 }  // namespace
 
-Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x, std::span<const Sequence> sequences,
-                             const RecurrentSource& source, KvCache* cache) {
+Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
+                             std::span<const Sequence> sequences, const RecurrentSource& source,
+                             KvCache* cache) {
   const RecurrentRecipe& r = stack.recurrent->recipe;
   if (r.layers > 1 && run.taps && run.taps->edits(site::resid_out))
-    fail("tap: resid_out of a recurrent decoder of ", r.layers, " layers cannot be changed: a layer hands on one step at a time");
+    fail("tap: resid_out of a recurrent decoder of ", r.layers,
+         " layers cannot be changed: a layer hands on one step at a time");
   Tensor result = DecoderPass(run, *stack.recurrent, sequences, source, cache).result(x);
   result = tap(run, site::resid_out, result);
   run.layer = -1;

@@ -12,7 +12,8 @@ using Window = AlignRecipe::Window;
 
 }  // namespace
 
-RecurrentStack build_recurrent(WeightTable& table, const Recipe& recipe, const RecurrentRecipe& r, const std::string& name) {
+RecurrentStack build_recurrent(WeightTable& table, const Recipe& recipe, const RecurrentRecipe& r,
+                               const std::string& name) {
   const Dim C = recipe.width, n = r.width, G = gates_of(r) * n;
   RecurrentStack out;
   out.recipe = r;
@@ -32,7 +33,8 @@ RecurrentStack build_recurrent(WeightTable& table, const Recipe& recipe, const R
   if (r.start == Start::projected)
     for (Dim l = 0; l < r.layers; ++l) {
       const std::string at = concat(name, ".start.", l);
-      out.start.push_back({table.matrix(at + ".weight", n, recipe.encoder->recurrent->width), table.vector(at + ".bias", n)});
+      out.start.push_back(
+          {table.matrix(at + ".weight", n, recipe.encoder->recurrent->width), table.vector(at + ".bias", n)});
     }
   if (!r.attention) return out;
   const AlignRecipe& a = *r.attention;
@@ -52,7 +54,8 @@ RecurrentStack build_recurrent(WeightTable& table, const Recipe& recipe, const R
   if (a.feed) out.feed = table.matrix(at + ".feed.weight", G, C);
   out.out_context.w = table.matrix(name + ".out.context.weight", R, M);
   out.out_state = {table.matrix(name + ".out.state.weight", R, n), table.vector(name + ".out.bias", R)};
-  if (a.readout == AlignRecipe::Readout::maxout) out.out_input.w = table.matrix(name + ".out.input.weight", R, C);
+  if (a.readout == AlignRecipe::Readout::maxout)
+    out.out_input.w = table.matrix(name + ".out.input.weight", R, C);
   return out;
 }
 

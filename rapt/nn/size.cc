@@ -11,7 +11,8 @@ namespace {
 
 Model planned(const Recipe& recipe) { return Model(recipe, DType::f32, without_storage); }
 
-// "decoder.3.self2.q.weight" -> "decoder attention". `norms`: those around parts, which are listed after them.
+// "decoder.3.self2.q.weight" -> "decoder attention". `norms`: those around parts, which are listed
+// after them.
 std::string group_of(const Model& m, const std::string& name, bool& norms) {
   norms = false;
   if (name == "embed.positions") return "positions";
@@ -20,10 +21,11 @@ std::string group_of(const Model& m, const std::string& name, bool& norms) {
   const std::string stack = name.substr(0, name.find('.'));
   const LayerStack& its = stack == "encoder" ? *m.encoder : *m.decoder;
   const std::string_view rest = std::string_view(name).substr(stack.size() + 1);  // 3.self2.q.weight
-  if (its.recurrent) return concat(stack, rest.starts_with("align.") || rest.starts_with("out.") ? " attention" : " cells");
+  if (its.recurrent)
+    return concat(stack, rest.starts_with("align.") || rest.starts_with("out.") ? " attention" : " cells");
   if (rest.starts_with("buckets")) return concat(stack, " attention");
-  norms = rest.starts_with("norm.") || rest.find(".norm_in.") != rest.npos || rest.find(".norm_out.") != rest.npos ||
-          rest.find(".norm_sum.") != rest.npos;
+  norms = rest.starts_with("norm.") || rest.find(".norm_in.") != rest.npos ||
+          rest.find(".norm_out.") != rest.npos || rest.find(".norm_sum.") != rest.npos;
   if (norms) return concat(stack, " norms");
   const std::size_t part = rest.find('.') + 1;
   if (rest.substr(rest.find('.', part)).starts_with(".gate_")) return concat(stack, " gates");
@@ -34,25 +36,31 @@ std::string group_of(const Model& m, const std::string& name, bool& norms) {
 }
 
 void add(ParameterCount& count, const std::string& group, Dim n) {
-  const auto it = std::find_if(count.groups.begin(), count.groups.end(), [&](const auto& g) { return g.first == group; });
+  const auto it =
+      std::find_if(count.groups.begin(), count.groups.end(), [&](const auto& g) { return g.first == group; });
   if (it == count.groups.end()) count.groups.emplace_back(group, n);
   else it->second += n;
   count.total += n;
 }
 
-// Of a recurrent stack. Half of what is kept of the source are keys and half values, or both are the same: two operations for each.
+// Of a recurrent stack. Half of what is kept of the source are keys and half values, or both are the same:
+// two operations for each.
 void add_recurrent(Cost& cost, Cost::Pass& pass, const RecurrentStack& s, Dim width, Dim context, bool last) {
   const RecurrentRecipe& r = s.recipe;
   for (const auto* cells : {&s.cells, &s.back})
     for (const CellLayer& c : *cells) pass.matrices += operations(c.x.w) + operations(c.h.w);
   const bool lstm = r.cell == RecurrentRecipe::Cell::lstm;
-  if (last) cost.state_values = r.layers * (r.both_ways ? 2 : 1) * r.width * (lstm ? 2 : 1) + (s.feed ? width : 0);
+  if (last)
+    cost.state_values = r.layers * (r.both_ways ? 2 : 1) * r.width * (lstm ? 2 : 1) + (s.feed ? width : 0);
   if (!r.attention) return;
-  for (const Weight* w : {s.q, s.place, s.place_score, s.context, s.feed, s.out_context.w, s.out_state.w, s.out_input.w})
+  for (const Weight* w :
+       {s.q, s.place, s.place_score, s.context, s.feed, s.out_context.w, s.out_state.w, s.out_input.w})
     pass.matrices += operations(w);
   cost.source.matrices += operations(s.k);
   const Dim kept = s.memory + (s.k ? s.k->rows : 0);
-  const Dim seen = r.attention->window == AlignRecipe::Window::none ? context : std::min(context, 2 * r.attention->reach + 1);
+  const Dim seen = r.attention->window == AlignRecipe::Window::none
+                       ? context
+                       : std::min(context, 2 * r.attention->reach + 1);
   pass.attention += 2 * static_cast<double>(seen) * static_cast<double>(kept * (s.k ? 1 : 2));
   cost.memory_values += kept;
 }
@@ -100,8 +108,10 @@ Cost count_cost(const Recipe& recipe, Dim context) {
   Cost cost;
   const bool both = m.encoder && m.decoder;
   if (both) add_stack(cost, cost.source, *m.encoder, recipe.width, context, false);
-  add_stack(cost, cost.token, m.decoder ? *m.decoder : *m.encoder, recipe.width, context, m.decoder.has_value());
-  if (recipe.head.kind == HeadRecipe::Kind::vocab) cost.token.matrices += operations(m.head.w) + operations(m.transform.w);
+  add_stack(cost, cost.token, m.decoder ? *m.decoder : *m.encoder, recipe.width, context,
+            m.decoder.has_value());
+  if (recipe.head.kind == HeadRecipe::Kind::vocab)
+    cost.token.matrices += operations(m.head.w) + operations(m.transform.w);
   return cost;
 }
 

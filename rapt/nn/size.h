@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a resolved recipe amounts to: parameters and operations, counted from the weights that are built for it (without storage).
+// What a resolved recipe amounts to: parameters and operations, counted from the weights that are built for
+// it (without storage).
 #pragma once
 #include <string>
 #include <utility>
@@ -10,8 +11,9 @@
 namespace rapt {
 
 struct ParameterCount {
-  std::vector<std::pair<std::string, Dim>> groups;  // "embedding", "decoder attention", …; only those that are there
-  Dim total = 0;                                    // a tied matrix counts once; running statistics of batch norm are no parameters
+  // "embedding", "decoder attention", …; only those that are there
+  std::vector<std::pair<std::string, Dim>> groups;
+  Dim total = 0;  // a tied matrix counts once; running statistics of batch norm are no parameters
 };
 ParameterCount count_parameters(const Recipe& recipe);  // fails where there are more than a model can have
 
@@ -20,12 +22,13 @@ struct Cost {  // of one token
     double matrices = 0;   // floating-point operations in matrices: 2 per weight
     double attention = 0;  // … in scores and weighted sums, for a token that sees `context` tokens
   };
-  Pass token;               // of the stack that gives the result, with the head
-  Pass source;              // encoder-decoder: of a token the encoder reads, with the keys and values made of it
-  Dim kv_values = 0;        // keys and values the cache keeps for it, as numbers, in all layers
-  Dim kv_forgotten = 0;     // … of which in layers that forget it sooner or later (window, chunk)
-  Dim memory_values = 0;    // encoder-decoder: kept per source token
-  Dim state_values = 0;     // recurrent decoder: kept per sequence
+  Pass token;             // of the stack that gives the result, with the head
+  // encoder-decoder: of a token the encoder reads, with the keys and values made of it
+  Pass source;
+  Dim kv_values = 0;      // keys and values the cache keeps for it, as numbers, in all layers
+  Dim kv_forgotten = 0;   // … of which in layers that forget it sooner or later (window, chunk)
+  Dim memory_values = 0;  // encoder-decoder: kept per source token
+  Dim state_values = 0;   // recurrent decoder: kept per sequence
 };
 Cost count_cost(const Recipe& recipe, Dim context);
 

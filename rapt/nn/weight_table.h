@@ -11,14 +11,16 @@
 
 namespace rapt {
 
-// matrix: for `linear`, in panels, decays. table: vectors by number (tokens, positions), in rows or blocks in panels, decays.
-// vector: norms, biases; in rows, does not decay.
+// matrix: for `linear`, in panels, decays. table: vectors by number (tokens, positions), in rows or blocks
+// in panels, decays. vector: norms, biases; in rows, does not decay.
 enum class WeightRole { matrix, table, vector };
 // Makes a weight's storage in the format it shall have; a loader keeps that of its file.
 using WeightMaker = std::function<Weight(std::string name, Dim rows, Dim cols, WeightRole role)>;
-Weight without_storage(std::string name, Dim rows, Dim cols, WeightRole role);  // a maker: names and sizes, to count and to plan
+// A maker: names and sizes, to count and to plan.
+Weight without_storage(std::string name, Dim rows, Dim cols, WeightRole role);
 
-// Pointers to the weights stay valid. Fails before a weight is made with which the model would be larger than any model is.
+// Pointers to the weights stay valid. Fails before a weight is made with which the model would be larger
+// than any model is.
 class WeightTable {
  public:
   // `starts`: by index, weights that start from one number whatever the scheme (norms, scales).

@@ -15,8 +15,13 @@ struct ActivationTape {
 void activation_backward(Run& run, const ActivationTape& s) {
   bool write_dx = false;
   void* dx = run.grad(s.x, write_dx);
-  run.call(&Kernels::activation_backward,
-           {.act = s.act, .c = s.c, .elements = s.x.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx, .write_dx = write_dx});
+  run.call(&Kernels::activation_backward, {.act = s.act,
+                                           .c = s.c,
+                                           .elements = s.x.elements(),
+                                           .x = s.x.data,
+                                           .dy = run.grad(s.y),
+                                           .dx = dx,
+                                           .write_dx = write_dx});
 }
 
 }  // namespace
@@ -52,18 +57,23 @@ void glu_backward(Run& run, const GluTape& s) {
 }  // namespace
 
 Tensor glu(Run& run, const GluSpec& spec, const Tensor& gate, const Tensor& up) {
-  if (gate.rank != up.rank || gate.size != up.size) fail("glu: gate ", gate.shape(), " and up ", up.shape(), " differ in shape");
+  if (gate.rank != up.rank || gate.size != up.size)
+    fail("glu: gate ", gate.shape(), " and up ", up.shape(), " differ in shape");
   if (!gate.contiguous() || !up.contiguous()) fail("glu: gate or up ", up.shape(), " is not contiguous");
   if (!(spec.clamp >= 0)) fail("glu: clamp = ", spec.clamp, " is negative; 0 means none");
-  if (spec.alpha != 1 && spec.act != Act::silu) fail("glu: alpha = ", spec.alpha, " belongs to silu, this unit has another activation");
+  if (spec.alpha != 1 && spec.act != Act::silu)
+    fail("glu: alpha = ", spec.alpha, " belongs to silu, this unit has another activation");
   Tensor y = run.like(gate);
-  run.call(&Kernels::glu, {.spec = spec, .elements = y.elements(), .gate = gate.data, .up = up.data, .y = y.data});
+  run.call(&Kernels::glu,
+           {.spec = spec, .elements = y.elements(), .gate = gate.data, .up = up.data, .y = y.data});
   run.record(glu_backward, GluTape{spec, gate, up, y});
   return y;
 }
 
 // ------------------------------------------------------------------------------------------------ gate
-Dim gate_width(const GateSpec& spec, Dim heads, Dim d) { return (spec.shared ? 1 : heads) * (spec.grain == GateGrain::element ? d : 1); }
+Dim gate_width(const GateSpec& spec, Dim heads, Dim d) {
+  return (spec.shared ? 1 : heads) * (spec.grain == GateGrain::element ? d : 1);
+}
 
 namespace {
 
@@ -73,7 +83,8 @@ struct GateTape {
   const Weight* weight;
 };
 
-// mul: dx += dy * act(g), dg += act'(g) * sum of dy * x;  add: dx += dy, dg += act'(g) * sum of dy; over the elements that share g.
+// mul: dx += dy * act(g), dg += act'(g) * sum of dy * x;  add: dx += dy, dg += act'(g) * sum of dy; over the
+// elements that share g.
 void gate_backward(Run& run, const GateTape& s) {
   run.call(&Kernels::gate_backward, {.spec = s.spec,
                                      .rows = s.x[0],
@@ -118,7 +129,8 @@ Tensor gate(Run& run, const GateSpec& spec, const Tensor& x, const Tensor& g) {
 
 Tensor gate(Run& run, const GateSpec& spec, const Tensor& x, const Weight& g) {
   const Dim n = width_for(spec, x);
-  if (g.size() != n) fail("gate: weight ", g.name, " has ", g.size(), " elements, ", n, " are needed for x ", x.shape());
+  if (g.size() != n)
+    fail("gate: weight ", g.name, " has ", g.size(), " elements, ", n, " are needed for x ", x.shape());
   return gate_with(run, spec, x, Tensor{}, &g);
 }
 

@@ -31,7 +31,8 @@ struct ActivationBackwardArgs {
   bool write_dx;  // nothing is there yet: write, do not add
 };
 
-// act(gate) * (up + up_offset). With a clamp (gpt-oss): gate at most c, up within [-c, c]; alpha is the slope inside silu: g * sigmoid(alpha g).
+// act(gate) * (up + up_offset). With a clamp (gpt-oss): gate at most c, up within [-c, c]; alpha is the
+// slope inside silu: g * sigmoid(alpha g).
 struct GluSpec {
   Act act = Act::silu;
   double clamp = 0, alpha = 1, up_offset = 0;
@@ -51,8 +52,8 @@ struct GluBackwardArgs {
   void *dgate, *dup;
 };
 
-// A gate on x [T,H,D]: x * act(g) or x + act(g). g has one number per element or head, of each head or shared by all heads,
-// per row (a tensor [T, n]) or the same for all rows (a weight [n]).
+// A gate on x [T,H,D]: x * act(g) or x + act(g). g has one number per element or head, of each head or
+// shared by all heads, per row (a tensor [T, n]) or the same for all rows (a weight [n]).
 enum class GateGrain : int { element, head };
 struct GateSpec {
   Act act = Act::sigmoid;

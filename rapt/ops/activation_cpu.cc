@@ -18,13 +18,15 @@ RAPT_INLINE Pair sigmoids(V x) {
   return {vselect(negative, small, big), vselect(negative, big, small)};
 }
 
-// Phi(-a), the normal distribution's tail, for a >= 0 and e = exp(-a^2 / 2). 1 + erf would have no digits left out there.
+// Phi(-a), the normal distribution's tail, for a >= 0 and e = exp(-a^2 / 2). 1 + erf would have no digits
+// left out there.
 RAPT_INLINE V normal_tail(V a, V e) {
 #if RAPT_IS(f64)
   (void)e;
   return 0.5 * erfc(a * 0.70710678118654752440);
 #else
-  const V t = vset(1.0f) / vfma(a, vset(0.35f), vset(1.0f));  // Phi(-a) / e is smooth in t: within 4e-8 on 0 <= a <= 13.3, then e is 0
+  // Phi(-a) / e is smooth in t: within 4e-8 on 0 <= a <= 13.3, then e is 0
+  const V t = vset(1.0f) / vfma(a, vset(0.35f), vset(1.0f));
   V p = vset(-0.0291151126f);
   p = vfma(p, t, vset(0.143818876f));
   p = vfma(p, t, vset(-0.25539193f));
@@ -41,7 +43,8 @@ RAPT_INLINE V normal_tail(V a, V e) {
 struct Value {
   V y, slope;
 };
-// act(x) and its derivative. Inlined, so that whoever uses one of them pays for one. c: cap, factor, or the slope inside silu.
+// act(x) and its derivative. Inlined, so that whoever uses one of them pays for one. c: cap, factor, or the
+// slope inside silu.
 template <Act kAct>
 RAPT_INLINE Value apply(V x, V c) {
   const V one = vset(Real(1)), half = vset(Real(0.5));
@@ -79,7 +82,8 @@ RAPT_INLINE Value apply(V x, V c) {
   }
 }
 
-// f.operator()<act>(c) for an act of run time. quick_gelu is a silu with slope 1.702, tanh a softcap with cap 1 (same bits: x / 1, 1 * y).
+// f.operator()<act>(c) for an act of run time. quick_gelu is a silu with slope 1.702, tanh a softcap with
+// cap 1 (same bits: x / 1, 1 * y).
 template <class F>
 RAPT_INLINE void with_act(Act act, double c, const F& f) {
   switch (act) {
@@ -106,7 +110,8 @@ void activation(Queue& queue, const ActivationArgs& a) noexcept {
     with_act(a.act, own_c(a.act, a.c), [&]<Act kAct>(V c) {
       const Real* x = static_cast<const Real*>(a.x);
       Real* y = static_cast<Real*>(a.y);
-      for (Dim i = begin; i < end; i += W) vstore_n(y + i, apply<kAct>(vload_n(x + i, end - i), c).y, end - i);
+      for (Dim i = begin; i < end; i += W)
+        vstore_n(y + i, apply<kAct>(vload_n(x + i, end - i), c).y, end - i);
     });
   });
 }
@@ -158,7 +163,8 @@ void glu(Queue& queue, const GluArgs& a) noexcept {
 void glu_backward(Queue& queue, const GluBackwardArgs& a) noexcept {
   for_ranges(queue, a.elements, kPiece, [&](Dim begin, Dim end, int) {
     with_act(a.spec.act, a.spec.alpha, [&]<Act kAct>(V c) {
-      const Real *gate = static_cast<const Real*>(a.gate), *up = static_cast<const Real*>(a.up), *all_dy = static_cast<const Real*>(a.dy);
+      const Real *gate = static_cast<const Real*>(a.gate), *up = static_cast<const Real*>(a.up),
+                 *all_dy = static_cast<const Real*>(a.dy);
       Real *dgate = static_cast<Real*>(a.dgate), *dup = static_cast<Real*>(a.dup);
       const V offset = vset(Real(a.spec.up_offset));
       for (Dim i = begin; i < end; i += W) {
@@ -166,7 +172,10 @@ void glu_backward(Queue& queue, const GluBackwardArgs& a) noexcept {
         const GluInput in = clamped(vload_n(gate + i, n), vload_n(up + i, n), a.spec.clamp);
         const Value v = apply<kAct>(in.gate, c);
         const V dy = vload_n(all_dy + i, n);
-        if (dgate) vstore_n(dgate + i, vload_n(dgate + i, n) + vselect(in.gate_free, dy * (in.up + offset) * v.slope, vzero()), n);
+        if (dgate)
+          vstore_n(dgate + i,
+                   vload_n(dgate + i, n) + vselect(in.gate_free, dy * (in.up + offset) * v.slope, vzero()),
+                   n);
         if (dup) vstore_n(dup + i, vload_n(dup + i, n) + vselect(in.up_free, dy * v.y, vzero()), n);
       }
     });
@@ -182,8 +191,8 @@ RAPT_INLINE Real first_lane(V v) {
   return lanes[0];
 }
 
-// How g lies over a row of x: `count` stretches of `length` elements, stretch k reading g from k * step on; one number for all of a
-// stretch (head) or one per element.
+// How g lies over a row of x: `count` stretches of `length` elements, stretch k reading g from k * step on;
+// one number for all of a stretch (head) or one per element.
 struct Layout {
   Dim count, length, step, width;
   bool per_element;
@@ -196,7 +205,8 @@ RAPT_INLINE Layout layout_of(const GateSpec& spec, Dim heads, Dim d) {
   return {1, heads * d, 0, 1, false};
 }
 
-// One row: to = x * act(g) or x + act(g); backward (kBackward): to += dy * act(g) or dy, where x stands for dy.
+// One row: to = x * act(g) or x + act(g); backward (kBackward): to += dy * act(g) or dy, where x stands
+// for dy.
 template <Act kAct, bool kBackward>
 RAPT_INLINE void gate_row(const Layout& l, bool add, const Real* x, const Real* g, Real* to, V c) {
   for (Dim k = 0; k < l.count; ++k) {
@@ -205,7 +215,8 @@ RAPT_INLINE void gate_row(const Layout& l, bool add, const Real* x, const Real* 
     for (Dim i = 0; i < l.length; i += W) {
       const Dim n = l.length - i;
       const V in = vload_n(x + at + i, n), a = l.per_element ? apply<kAct>(vload_n(g + i, n), c).y : shared;
-      if constexpr (kBackward) vstore_n(to + at + i, add ? vload_n(to + at + i, n) + in : vfma(in, a, vload_n(to + at + i, n)), n);
+      if constexpr (kBackward)
+        vstore_n(to + at + i, add ? vload_n(to + at + i, n) + in : vfma(in, a, vload_n(to + at + i, n)), n);
       else vstore_n(to + at + i, add ? in + a : in * a, n);
     }
   }
@@ -213,7 +224,8 @@ RAPT_INLINE void gate_row(const Layout& l, bool add, const Real* x, const Real* 
 
 // dg[j] += act'(g[j]) * sum over rows [r0, r1), in order, of the elements under g[j], for j in [j0, j1).
 template <Act kAct>
-RAPT_INLINE void gate_sums(const GateBackwardArgs& a, const Layout& l, Dim r0, Dim r1, Dim j0, Dim j1, const Real* g, Real* dg, V c) {
+RAPT_INLINE void gate_sums(const GateBackwardArgs& a, const Layout& l, Dim r0, Dim r1, Dim j0, Dim j1,
+                           const Real* g, Real* dg, V c) {
   const Real *x = static_cast<const Real*>(a.x), *dy = static_cast<const Real*>(a.dy);
   const Dim row = a.heads * a.d;
   if (l.per_element) {
@@ -237,7 +249,8 @@ RAPT_INLINE void gate_sums(const GateBackwardArgs& a, const Layout& l, Dim r0, D
       int p = 0;
       for (Dim i = 0; i < l.length; i += W, p ^= 1) {
         const Dim n = l.length - i;
-        part[p] = a.spec.add ? part[p] + vload_n(dy + at + i, n) : vfma(vload_n(dy + at + i, n), vload_n(x + at + i, n), part[p]);
+        part[p] = a.spec.add ? part[p] + vload_n(dy + at + i, n)
+                             : vfma(vload_n(dy + at + i, n), vload_n(x + at + i, n), part[p]);
       }
       sum += double(vsum(part[0] + part[1]));
     }
@@ -254,7 +267,8 @@ void gate(Queue& queue, const GateArgs& a) noexcept {
     with_act(a.spec.act, 1, [&]<Act kAct>(V c) {
       for (Dim r = begin; r < end; ++r)
         gate_row<kAct, false>(l, a.spec.add, static_cast<const Real*>(a.x) + r * row,
-                              static_cast<const Real*>(a.g) + (a.constant ? 0 : r * l.width), static_cast<Real*>(a.y) + r * row, c);
+                              static_cast<const Real*>(a.g) + (a.constant ? 0 : r * l.width),
+                              static_cast<Real*>(a.y) + r * row, c);
     });
   });
 }
@@ -268,8 +282,8 @@ void gate_backward(Queue& queue, const GateBackwardArgs& a) noexcept {
     for_ranges(queue, a.rows, row_grain(row), [&](Dim begin, Dim end, int) {
       with_act(a.spec.act, 1, [&]<Act kAct>(V c) {
         for (Dim r = begin; r < end; ++r)
-          gate_row<kAct, true>(l, a.spec.add, static_cast<const Real*>(a.dy) + r * row, g + (a.constant ? 0 : r * l.width),
-                               static_cast<Real*>(a.dx) + r * row, c);
+          gate_row<kAct, true>(l, a.spec.add, static_cast<const Real*>(a.dy) + r * row,
+                               g + (a.constant ? 0 : r * l.width), static_cast<Real*>(a.dx) + r * row, c);
       });
     });
   if (!dg) return;
@@ -280,7 +294,8 @@ void gate_backward(Queue& queue, const GateBackwardArgs& a) noexcept {
   else
     for_ranges(queue, a.rows, row_grain(row), [&](Dim begin, Dim end, int) {
       with_act(a.spec.act, 1, [&]<Act kAct>(V c) {
-        for (Dim r = begin; r < end; ++r) gate_sums<kAct>(a, l, r, r + 1, 0, l.width, g + r * l.width, dg + r * l.width, c);
+        for (Dim r = begin; r < end; ++r)
+          gate_sums<kAct>(a, l, r, r + 1, 0, l.width, g + r * l.width, dg + r * l.width, c);
       });
     });
 }

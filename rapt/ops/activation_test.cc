@@ -21,8 +21,9 @@ using Arrays = std::vector<Array>;
 using Tensors = std::vector<Tensor>;
 using Weights = std::vector<Weight>;
 
-constexpr Act kActs[] = {Act::relu,    Act::relu2,      Act::gelu,     Act::gelu_tanh, Act::silu,    Act::quick_gelu,
-                         Act::sigmoid, Act::ns_sigmoid, Act::softplus, Act::tanh,      Act::softcap, Act::scale};
+constexpr Act kActs[] = {Act::relu,     Act::relu2,      Act::gelu,    Act::gelu_tanh,
+                         Act::silu,     Act::quick_gelu, Act::sigmoid, Act::ns_sigmoid,
+                         Act::softplus, Act::tanh,       Act::softcap, Act::scale};
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -31,7 +32,8 @@ double plain(Act act, double x, double c) {
     case Act::relu: return std::max(x, 0.0);
     case Act::relu2: return std::pow(std::max(x, 0.0), 2);
     case Act::gelu: return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
-    case Act::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case Act::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     case Act::silu: return x * sigmoid(x);
     case Act::quick_gelu: return x * sigmoid(1.702 * x);
     case Act::sigmoid: return sigmoid(x);
@@ -58,7 +60,9 @@ TEST(Activation, EveryFunctionAtOddSizes) {
       test.name = concat("activation ", static_cast<int>(act), " of ", n);
       test.inputs = {array({1, n}, 1, 2)};
       leave_zero(test.inputs[0]);
-      test.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {activation(run, act, in[0], c)}; };
+      test.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+        return {activation(run, act, in[0], c)};
+      };
       test.reference = [=](const Arrays& in, const Weights&) {
         std::vector<double> y = in[0].values;
         for (double& v : y) v = plain(act, v, c);
@@ -77,7 +81,8 @@ Curve curve(const std::string& isa, Act act, double c, const std::vector<double>
   const auto n = static_cast<Dim>(x.size());
   const Tensor in = run.upload({n}, x), ones = run.upload({n}, std::vector<double>(x.size(), 1)),
                dx = run.upload({n}, std::vector<double>(x.size()));
-  device.kernels.activation_backward(device.queue(), {.act = act, .c = c, .elements = n, .x = in.data, .dy = ones.data, .dx = dx.data});
+  device.kernels.activation_backward(
+      device.queue(), {.act = act, .c = c, .elements = n, .x = in.data, .dy = ones.data, .dx = dx.data});
   return {values_of(activation(run, act, in, c)), values_of(dx)};
 }
 
@@ -111,7 +116,8 @@ TEST(Activation, BackwardAddsToWhatIsThere) {
   }
 }
 
-// Digit by digit and not in the mean: tiny numbers, tails and saturation, where 1 + erf(x) or 1 - tanh^2(x) have no digits left.
+// Digit by digit and not in the mean: tiny numbers, tails and saturation, where 1 + erf(x) or 1 - tanh^2(x)
+// have no digits left.
 TEST(Activation, KeepsItsDigitsFarOutAndNearZero) {
   std::vector<double> x;
   for (double v = 1e-30; v < 30; v *= 1.7) x.insert(x.end(), {static_cast<float>(v), static_cast<float>(-v)});
@@ -120,11 +126,13 @@ TEST(Activation, KeepsItsDigitsFarOutAndNearZero) {
     const double c = act == Act::softcap ? 30 : 1;
     const Curve exact = curve("f64", act, c, x);
     for (std::size_t i = 0; i < x.size(); ++i)
-      ASSERT_NEAR(exact.value[i], plain(act, x[i], c), 1e-15 * (1 + std::abs(x[i]) + x[i] * x[i])) << static_cast<int>(act);
+      ASSERT_NEAR(exact.value[i], plain(act, x[i], c), 1e-15 * (1 + std::abs(x[i]) + x[i] * x[i]))
+          << static_cast<int>(act);
     for (const std::string& isa : available_isas()) {
       const Curve got = curve(isa, act, c, x);
       for (std::size_t i = 0; i < x.size(); ++i) {
-        // An exponent of size t costs a relative error of about t * 2^-24; gelu's grows as x^2 (gelu_tanh: x^3, but it is 0 soon).
+        // An exponent of size t costs a relative error of about t * 2^-24; gelu's grows as x^2
+        // (gelu_tanh: x^3, but it is 0 soon).
         const double relative = 6e-7 + 1.5e-7 * x[i] * x[i];
         ASSERT_NEAR(got.value[i], exact.value[i], relative * std::abs(exact.value[i]) + 1e-36)
             << isa << " act " << static_cast<int>(act) << " at " << x[i];
@@ -141,7 +149,8 @@ TEST(Activation, ShowsANanAndSaturates) {
     for (Act act : kActs) {
       const Curve y = curve(isa, act, 2, {nan, 1e30, -1e30});
       EXPECT_TRUE(std::isnan(y.value[0])) << isa << " act " << static_cast<int>(act);
-      EXPECT_FALSE(std::isnan(y.value[1]) || std::isnan(y.value[2])) << isa << " act " << static_cast<int>(act);
+      EXPECT_FALSE(std::isnan(y.value[1]) || std::isnan(y.value[2]))
+          << isa << " act " << static_cast<int>(act);
       if (act == Act::sigmoid || act == Act::tanh) {
         const Curve ends = curve(isa, act, 1, {inf, -inf});
         EXPECT_EQ(ends.value[0], 1);
@@ -163,7 +172,8 @@ double plain_glu(const GluSpec& spec, double gate, double up) {
     gate = std::min(gate, spec.clamp);
     up = std::max(-spec.clamp, std::min(up, spec.clamp));
   }
-  return (spec.act == Act::silu ? gate * sigmoid(spec.alpha * gate) : plain(spec.act, gate, 1)) * (up + spec.up_offset);
+  return (spec.act == Act::silu ? gate * sigmoid(spec.alpha * gate) : plain(spec.act, gate, 1)) *
+         (up + spec.up_offset);
 }
 
 TEST(Glu, EveryActivationWithAndWithoutClamp) {
@@ -186,7 +196,9 @@ TEST(Glu, EveryActivationWithAndWithoutClamp) {
         leave_zero(c.inputs[1], spec.clamp);
         leave_zero(c.inputs[1], -spec.clamp);
       }
-      c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {glu(run, spec, in[0], in[1])}; };
+      c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+        return {glu(run, spec, in[0], in[1])};
+      };
       c.reference = [=](const Arrays& in, const Weights&) {
         std::vector<double> y = in[0].values;
         for (std::size_t i = 0; i < y.size(); ++i) y[i] = plain_glu(spec, y[i], in[1].values[i]);
@@ -200,7 +212,9 @@ TEST(Glu, OfOneTensorWithItself) {
   OpCase c;
   c.name = "glu(x, x)";
   c.inputs = {array({3, 21}, 1)};
-  c.op = [](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {glu(run, {}, in[0], in[0])}; };
+  c.op = [](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+    return {glu(run, {}, in[0], in[0])};
+  };
   c.reference = [](const Arrays& in, const Weights&) {
     std::vector<double> y = in[0].values;
     for (double& v : y) v = v * v * sigmoid(v);
@@ -235,9 +249,11 @@ TEST(Gate, EveryGrainSharingOperationAndSource) {
             const GateSpec spec{kGateActs[turn++ % 5], grain, shared, add};
             const Dim n = gate_width(spec, heads, d);
             OpCase c;
-            c.name = concat("gate act ", static_cast<int>(spec.act), " grain ", static_cast<int>(grain), " shared ", shared, " add ", add,
-                            " constant ", constant, " heads ", heads, " d ", d);
-            c.inputs = {array({kRows, heads, d}, 5)};  // a seed under which no gradient that is one number happens to be near 0
+            c.name =
+                concat("gate act ", static_cast<int>(spec.act), " grain ", static_cast<int>(grain),
+                       " shared ", shared, " add ", add, " constant ", constant, " heads ", heads, " d ", d);
+            // A seed under which no gradient that is one number happens to be near 0.
+            c.inputs = {array({kRows, heads, d}, 5)};
             if (constant) c.weights = {weight(1, n, 2)};
             else c.inputs.push_back(array({kRows, n}, 2));
             c.op = [=](rapt::Run& run, const Tensors& in, const Weights& w) -> Tensors {
@@ -249,7 +265,9 @@ TEST(Gate, EveryGrainSharingOperationAndSource) {
                 for (Dim h = 0; h < heads; ++h)
                   for (Dim i = 0; i < d; ++i) {
                     const Dim j = gate_index(spec, h, i, d);
-                    const double g = plain(spec.act, constant ? w[0].get(0, j) : in[1].values[static_cast<std::size_t>(t * n + j)], 1);
+                    const double g = plain(
+                        spec.act,
+                        constant ? w[0].get(0, j) : in[1].values[static_cast<std::size_t>(t * n + j)], 1);
                     double& v = y[static_cast<std::size_t>((t * heads + h) * d + i)];
                     v = add ? v + g : v * g;
                   }

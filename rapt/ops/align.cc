@@ -15,9 +15,9 @@ struct AlignTape {
   const AlignRow* row;
 };
 
-// With dw_j = dc.v_j (times the Gaussian g_j): dz_j = s_j (dw_j g_j - sum_i s_i dw_i g_i);
-// dot: dq += dz_j k_j, dk_j += dz_j q; additive, t = tanh(q + k_j): dq, dk_j += dz_j w (1 - t^2), dw += dz_j t;
-// dv_j += a_j dc; dp = sum_j dw_j a_j (j - p) / sigma^2, dplace += dp p (1 - sigmoid(place)).
+// With dw_j = dc.v_j (times the Gaussian g_j): dz_j = s_j (dw_j g_j - sum_i s_i dw_i g_i); dot: dq += dz_j
+// k_j, dk_j += dz_j q; additive, t = tanh(q + k_j): dq, dk_j += dz_j w (1 - t^2), dw += dz_j t; dv_j += a_j
+// dc; dp = sum_j dw_j a_j (j - p) / sigma^2, dplace += dp p (1 - sigmoid(place)).
 void align_backward(Run& run, const AlignTape& s) {
   const Dim rows = s.in.q[0], d = s.in.q[1], longest = s.weights[1];
   AlignBackwardArgs a{.spec = s.spec,
@@ -44,16 +44,19 @@ void align_backward(Run& run, const AlignTape& s) {
   run.arena.release(mark);
 }
 
-void check(const Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows, Dim m) {
+void check(const Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows,
+           Dim m) {
   auto matrix = [&](const char* what, const Tensor& t, Dim cols) {
-    if (t.rank != 2 || !t.contiguous() || t[1] != cols) fail("align: ", what, " ", t.shape(), " should be contiguous [rows,", cols, "]");
+    if (t.rank != 2 || !t.contiguous() || t[1] != cols)
+      fail("align: ", what, " ", t.shape(), " should be contiguous [rows,", cols, "]");
   };
   if (in.q.rank != 2 || !in.q.contiguous()) fail("align: q ", in.q.shape(), " should be contiguous [B,d]");
   if (!in.k != !in.v) fail("align: keys and values are both tensors or both in a cache");
   if (in.k) {
     matrix("k", in.k, in.q[1]);
     matrix("v", in.v, m);
-    if (in.k[0] != in.v[0]) fail("align: k ", in.k.shape(), " and v ", in.v.shape(), " have different numbers of keys");
+    if (in.k[0] != in.v[0])
+      fail("align: k ", in.k.shape(), " and v ", in.v.shape(), " have different numbers of keys");
   } else if (run.tape) {
     fail("align: a pass with a cache cannot be differentiated; train without a cache, or run without a tape");
   }
@@ -64,10 +67,12 @@ void check(const Run& run, const AlignSpec& spec, const AlignInputs& in, std::sp
     if (in.place[0] != in.q[0]) fail("align: place ", in.place.shape(), " for ", in.q[0], " rows");
     if (!(spec.reach >= 1)) fail("align: a predicted place needs a reach of at least 1, it is ", spec.reach);
   }
-  if (static_cast<Dim>(rows.size()) != in.q[0]) fail("align: ", rows.size(), " rows of a plan for q ", in.q.shape());
+  if (static_cast<Dim>(rows.size()) != in.q[0])
+    fail("align: ", rows.size(), " rows of a plan for q ", in.q.shape());
   for (const AlignRow& r : rows) {
     if (r.count < 0 || r.first < 0 || r.low < 0 || r.high > r.count || (in.k && r.first + r.count > in.k[0]))
-      fail("align: a row sees keys ", r.low, " to ", r.high, " of ", r.count, " from row ", r.first, " on, k is ", in.k.shape());
+      fail("align: a row sees keys ", r.low, " to ", r.high, " of ", r.count, " from row ", r.first,
+           " on, k is ", in.k.shape());
     if (!in.k && r.count > 0 && (!r.k || !r.v)) fail("align: a row without keys and values");
   }
   if (!run.tape) return;
@@ -76,12 +81,14 @@ void check(const Run& run, const AlignSpec& spec, const AlignInputs& in, std::sp
   std::sort(spans.begin(), spans.end());
   for (std::size_t i = 1; i < spans.size(); ++i)
     if (spans[i].first < spans[i - 1].second)
-      fail("align: two rows share keys ", spans[i].first, " …; under a tape each row needs its own, give them in two steps");
+      fail("align: two rows share keys ", spans[i].first,
+           " …; under a tape each row needs its own, give them in two steps");
 }
 
 }  // namespace
 
-AlignResult align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows, const Tensor& into) {
+AlignResult align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows,
+                  const Tensor& into) {
   const Dim m = in.v ? in.v.last() : in.m;
   check(run, spec, in, rows, m);
   const Dim B = in.q[0], d = in.q[1];
@@ -99,9 +106,11 @@ AlignResult align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::s
     longest = std::max(longest, static_cast<Dim>(r.count));
     row[b] = r;
   }
-  AlignResult out{
-      .context = into ? into : run.make({B, m}), .weights = run.make({B, longest}).constant(), .max_score = run.make({B}).constant()};
-  const Tensor soft = in.place ? run.make({B, longest}).constant() : Tensor{}, at = in.place ? run.make({B}).constant() : Tensor{};
+  AlignResult out{.context = into ? into : run.make({B, m}),
+                  .weights = run.make({B, longest}).constant(),
+                  .max_score = run.make({B}).constant()};
+  const Tensor soft = in.place ? run.make({B, longest}).constant() : Tensor{},
+               at = in.place ? run.make({B}).constant() : Tensor{};
   run.call(&Kernels::align, {.spec = spec,
                              .rows = B,
                              .d = d,

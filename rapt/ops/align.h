@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One query against the memory of its sequence: the attention of recurrent decoders (Bahdanau 2015, Luong 2015), one step at a time. The
-// fused `attention` puts queries into vector lanes and has one here, so this op puts channels there. Weights are kept: a step has few.
+// One query against the memory of its sequence: the attention of recurrent decoders (Bahdanau 2015, Luong
+// 2015), one step at a time. The fused `attention` puts queries into vector lanes and has one here, so this
+// op puts channels there. Weights are kept: a step has few.
 //
 //   score(q, k) = q.k                          dot (Luong's general: k = W_a h, made once per source)
 //               = sum_d w_d tanh(q_d + k_d)    additive (Luong's concat is the same sum)
 //   s = softmax over the keys [low, high) of the row
-//   a = s, or with a predicted place p = keys * sigmoid(place): keys with |j - p| <= reach only, a_j = s_j exp(-(j - p)^2 / (2 sigma^2)),
-//       sigma = reach / 2, not normalised again (Luong's local-p; keys are counted from 0)
+//   a = s, or with a predicted place p = keys * sigmoid(place): keys with |j - p| <= reach only, a_j = s_j
+//       exp(-(j - p)^2 / (2 sigma^2)), sigma = reach / 2, not normalised again (Luong's local-p; keys are
+//       counted from 0)
 //   context = sum_j a_j v_j
 //
 // A row's bits depend on the row only. A row that sees no key gives zeros.
@@ -38,8 +40,10 @@ struct AlignResult {
   Tensor weights;    // [B,longest]: a; keys that a row does not have are 0
   Tensor max_score;  // [B]: of the keys seen
 };
-// `into`: where the context goes, or absent. Under a tape no two rows may share keys: each row is the only one that adds to their gradients.
-AlignResult align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows, const Tensor& into = {});
+// `into`: where the context goes, or absent. Under a tape no two rows may share keys: each row is the only
+// one that adds to their gradients.
+AlignResult align(Run& run, const AlignSpec& spec, const AlignInputs& in, std::span<const AlignRow> rows,
+                  const Tensor& into = {});
 
 struct AlignArgs {
   AlignSpec spec;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels stand in the lanes, keys come one after the other. A task owns rows, and with them the gradients of their keys.
+// Channels stand in the lanes, keys come one after the other. A task owns rows, and with them the gradients
+// of their keys.
 #include "rapt/ops/align.h"
 
 #include "rapt/ops/simd.h"
@@ -20,7 +21,8 @@ RAPT_INLINE Real dot(const Real* a, const Real* b, Dim n) {
 RAPT_INLINE Real additive(const Real* w, const Real* q, const Real* k, Dim n) {
   V sum[2] = {vzero(), vzero()};
   int i = 0;
-  for (Dim c = 0; c < n; c += W, i ^= 1) sum[i] = vfma(vload_n(w + c, n - c), vtanh(vload_n(q + c, n - c) + vload_n(k + c, n - c)), sum[i]);
+  for (Dim c = 0; c < n; c += W, i ^= 1)
+    sum[i] = vfma(vload_n(w + c, n - c), vtanh(vload_n(q + c, n - c) + vload_n(k + c, n - c)), sum[i]);
   return vsum(sum[0] + sum[1]);
 }
 
@@ -46,8 +48,10 @@ void align(Queue& queue, const AlignArgs& a) noexcept {
   for_ranges(queue, a.rows, row_grain(a.longest * (a.d + a.m) / 8), [&](Dim begin, Dim end, int) {
     for (Dim b = begin; b < end; ++b) {
       const AlignRow& r = a.row[b];
-      const Real *q = static_cast<const Real*>(a.q) + b * a.d, *k = static_cast<const Real*>(r.k), *v = static_cast<const Real*>(r.v);
-      Real *s = static_cast<Real*>(a.weights) + b * a.longest, *context = static_cast<Real*>(a.context) + b * a.m;
+      const Real *q = static_cast<const Real*>(a.q) + b * a.d, *k = static_cast<const Real*>(r.k),
+                 *v = static_cast<const Real*>(r.v);
+      Real *s = static_cast<Real*>(a.weights) + b * a.longest,
+           *context = static_cast<Real*>(a.context) + b * a.m;
       for (Dim j = 0; j < a.longest; ++j) s[j] = 0;
       for (Dim c = 0; c < a.m; c += W) vstore_n(context + c, vzero(), a.m - c);
       static_cast<Real*>(a.max_score)[b] = 0;
@@ -66,7 +70,8 @@ void align(Queue& queue, const AlignArgs& a) noexcept {
 
       Real largest = -INFINITY;
       for (Dim j = w.low; j < w.high; ++j) {
-        s[j] = a.spec.additive ? additive(static_cast<const Real*>(a.score), q, k + j * a.d, a.d) : dot(q, k + j * a.d, a.d);
+        s[j] = a.spec.additive ? additive(static_cast<const Real*>(a.score), q, k + j * a.d, a.d)
+                               : dot(q, k + j * a.d, a.d);
         if (!(s[j] <= largest)) largest = s[j];  // a NaN is kept
       }
       static_cast<Real*>(a.max_score)[b] = largest;
@@ -101,8 +106,10 @@ void align_backward(Queue& queue, const AlignBackwardArgs& a) noexcept {
   for_ranges(queue, a.rows, row_grain(a.longest * (a.d + a.m) / 8), [&](Dim begin, Dim end, int) {
     for (Dim b = begin; b < end; ++b) {
       const AlignRow& r = a.row[b];
-      const Real *q = static_cast<const Real*>(a.q) + b * a.d, *k = static_cast<const Real*>(r.k), *v = static_cast<const Real*>(r.v);
-      const Real *weights = static_cast<const Real*>(a.weights) + b * a.longest, *dc = static_cast<const Real*>(a.dcontext) + b * a.m;
+      const Real *q = static_cast<const Real*>(a.q) + b * a.d, *k = static_cast<const Real*>(r.k),
+                 *v = static_cast<const Real*>(r.v);
+      const Real *weights = static_cast<const Real*>(a.weights) + b * a.longest,
+                 *dc = static_cast<const Real*>(a.dcontext) + b * a.m;
       const Real* s = a.soft ? static_cast<const Real*>(a.soft) + b * a.longest : weights;
       Real *dz = static_cast<Real*>(a.work) + a.rows * a.d + b * 2 * a.longest, *gauss = dz + a.longest;
       for (Dim c = 0; c < a.d; c += W) vstore_n(dscores + b * a.d + c, vzero(), a.d - c);
@@ -133,9 +140,12 @@ void align_backward(Queue& queue, const AlignBackwardArgs& a) noexcept {
         Real* dv = static_cast<Real*>(a.dv) + r.first * a.m;
         for (Dim j = w.low; j < w.high; ++j)
           for (Dim c = 0; c < a.m; c += W)
-            vstore_n(dv + j * a.m + c, vfma(vset(weights[j]), vload_n(dc + c, a.m - c), vload_n(dv + j * a.m + c, a.m - c)), a.m - c);
+            vstore_n(dv + j * a.m + c,
+                     vfma(vset(weights[j]), vload_n(dc + c, a.m - c), vload_n(dv + j * a.m + c, a.m - c)),
+                     a.m - c);
       }
-      Real *dq = a.dq ? static_cast<Real*>(a.dq) + b * a.d : nullptr, *dk = a.dk ? static_cast<Real*>(a.dk) + r.first * a.d : nullptr;
+      Real *dq = a.dq ? static_cast<Real*>(a.dq) + b * a.d : nullptr,
+           *dk = a.dk ? static_cast<Real*>(a.dk) + r.first * a.d : nullptr;
       for (Dim c = 0; c < a.d; c += W) {
         const Dim n = a.d - c;
         const V x = vload_n(q + c, n);
@@ -143,7 +153,8 @@ void align_backward(Queue& queue, const AlignBackwardArgs& a) noexcept {
         for (Dim j = w.low; j < w.high; ++j) {
           const V key = vload_n(k + j * a.d + c, n), z = vset(dz[j]);
           if (a.spec.additive) {
-            const V t = vtanh(x + key), e = z * vload_n(static_cast<const Real*>(a.score) + c, n) * (vset(Real(1)) - t * t);
+            const V t = vtanh(x + key),
+                    e = z * vload_n(static_cast<const Real*>(a.score) + c, n) * (vset(Real(1)) - t * t);
             to_score = vfma(z, t, to_score);
             to_q = to_q + e;
             if (dk) add_to(dk + j * a.d + c, e, n);

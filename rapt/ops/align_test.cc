@@ -19,8 +19,8 @@ using Tensors = std::vector<Tensor>;
 using Weights = std::vector<Weight>;
 
 // The formula of align.h, key by key.
-std::vector<double> reference(const AlignSpec& spec, const std::vector<AlignRow>& rows, const Array& q, const Array& k, const Array& v,
-                              const Weight* score, const Array* place) {
+std::vector<double> reference(const AlignSpec& spec, const std::vector<AlignRow>& rows, const Array& q,
+                              const Array& k, const Array& v, const Weight* score, const Array* place) {
   const auto d = static_cast<std::size_t>(q.shape[1]), m = static_cast<std::size_t>(v.shape[1]);
   std::vector<double> out(rows.size() * m);
   for (std::size_t b = 0; b < rows.size(); ++b) {
@@ -39,16 +39,19 @@ std::vector<double> reference(const AlignSpec& spec, const std::vector<AlignRow>
       sum += e[static_cast<std::size_t>(j)] = std::exp(s);
     }
     for (Dim j = r.low; j < r.high; ++j) {
-      const double from = static_cast<double>(j) - p, gauss = place ? std::exp(-from * from / (2 * spec.reach * spec.reach / 4)) : 1;
+      const double from = static_cast<double>(j) - p,
+                   gauss = place ? std::exp(-from * from / (2 * spec.reach * spec.reach / 4)) : 1;
       if (e[static_cast<std::size_t>(j)] > 0)
         for (std::size_t c = 0; c < m; ++c)
-          out[b * m + c] += e[static_cast<std::size_t>(j)] / sum * gauss * v.values[static_cast<std::size_t>(r.first + j) * m + c];
+          out[b * m + c] += e[static_cast<std::size_t>(j)] / sum * gauss *
+                            v.values[static_cast<std::size_t>(r.first + j) * m + c];
     }
   }
   return out;
 }
 
-OpCase align_case(const std::string& name, const AlignSpec& spec, const std::vector<AlignRow>& rows, Dim d, Dim m, bool place) {
+OpCase align_case(const std::string& name, const AlignSpec& spec, const std::vector<AlignRow>& rows, Dim d,
+                  Dim m, bool place) {
   OpCase c;
   c.name = name;
   Dim keys = 0;
@@ -59,11 +62,17 @@ OpCase align_case(const std::string& name, const AlignSpec& spec, const std::vec
   if (spec.additive) c.weights = {weight(1, d, 5)};
   c.op = [=](rapt::Run& run, const Tensors& in, const Weights& w) -> Tensors {
     return {align(run, spec,
-                  {.q = in[0], .k = in[1], .v = in[2], .score = spec.additive ? &w[0] : nullptr, .place = place ? in[3] : Tensor{}}, rows)
+                  {.q = in[0],
+                   .k = in[1],
+                   .v = in[2],
+                   .score = spec.additive ? &w[0] : nullptr,
+                   .place = place ? in[3] : Tensor{}},
+                  rows)
                 .context};
   };
   c.reference = [=](const Arrays& in, const Weights& w) {
-    return reference(spec, rows, in[0], in[1], in[2], spec.additive ? &w[0] : nullptr, place ? &in[3] : nullptr);
+    return reference(spec, rows, in[0], in[1], in[2], spec.additive ? &w[0] : nullptr,
+                     place ? &in[3] : nullptr);
   };
   return c;
 }
@@ -96,16 +105,22 @@ TEST(Align, BitsDoNotDependOnCompany) {
   rapt::Run run(device);
   const Dim d = 37, m = 19;
   auto upload = [&](const Array& a) { return run.upload({a.shape[0], a.shape[1]}, a.values); };
-  const Tensor q = upload(array({5, d}, 1)), k = upload(array({34, d}, 2)), v = upload(array({34, m}, 3)), place = upload(array({5, 1}, 4));
+  const Tensor q = upload(array({5, d}, 1)), k = upload(array({34, d}, 2)), v = upload(array({34, m}, 3)),
+               place = upload(array({5, 1}, 4));
   for (const bool predicted : {false, true}) {
     const AlignSpec spec{.reach = 3};
-    const AlignResult all = align(run, spec, {.q = q, .k = k, .v = v, .place = predicted ? place : Tensor{}}, kRows);
+    const AlignResult all =
+        align(run, spec, {.q = q, .k = k, .v = v, .place = predicted ? place : Tensor{}}, kRows);
     for (Dim b = 0; b < 5; ++b) {
       AlignRow row = kRows[static_cast<std::size_t>(b)];
       row.k = k.slice(row.first, 1).data;
       row.v = v.slice(row.first, 1).data;
-      const AlignResult one = align(run, spec, {.q = q.slice(b, 1), .m = m, .place = predicted ? place.slice(b, 1) : Tensor{}}, {&row, 1});
-      EXPECT_EQ(std::memcmp(one.context.data, all.context.slice(b, 1).data, static_cast<std::size_t>(m) * sizeof(float)), 0);
+      const AlignResult one =
+          align(run, spec, {.q = q.slice(b, 1), .m = m, .place = predicted ? place.slice(b, 1) : Tensor{}},
+                {&row, 1});
+      EXPECT_EQ(std::memcmp(one.context.data, all.context.slice(b, 1).data,
+                            static_cast<std::size_t>(m) * sizeof(float)),
+                0);
       double sum = 0;
       for (Dim j = 0; j < row.count; ++j) {
         EXPECT_EQ(one.weights.at(j), all.weights.at(b * all.weights[1] + j));
@@ -125,9 +140,12 @@ TEST(Align, RefusesWhatDoesNotFit) {
   Device device({.threads = 1});
   rapt::Run run(device);
   const Tensor q = run.make({2, 4}), k = run.make({6, 4}), v = run.make({6, 3}), narrow = run.make({6, 2});
-  const std::vector<AlignRow> rows = {{.first = 0, .count = 3, .high = 3}, {.first = 3, .count = 3, .high = 3}};
-  const std::vector<AlignRow> beyond = {{.first = 0, .count = 3, .high = 3}, {.first = 4, .count = 3, .high = 3}};
-  const std::vector<AlignRow> shared = {{.first = 0, .count = 3, .high = 3}, {.first = 2, .count = 3, .high = 3}};
+  const std::vector<AlignRow> rows = {{.first = 0, .count = 3, .high = 3},
+                                      {.first = 3, .count = 3, .high = 3}};
+  const std::vector<AlignRow> beyond = {{.first = 0, .count = 3, .high = 3},
+                                        {.first = 4, .count = 3, .high = 3}};
+  const std::vector<AlignRow> shared = {{.first = 0, .count = 3, .high = 3},
+                                        {.first = 2, .count = 3, .high = 3}};
   EXPECT_NO_THROW(align(run, {}, {.q = q, .k = k, .v = v}, rows));
   EXPECT_THROW(align(run, {}, {.q = q, .k = narrow, .v = v}, rows), Error);
   EXPECT_THROW(align(run, {}, {.q = q, .k = k, .v = {}}, rows), Error);
@@ -139,7 +157,8 @@ TEST(Align, RefusesWhatDoesNotFit) {
   Gradients gradients(DType::f32);
   Tape tape(gradients);
   run.tape = &tape;
-  EXPECT_THROW(align(run, {}, {.q = q, .k = k, .v = v}, shared), Error);  // but not add to its gradients at once
+  // But not add to its gradients at once.
+  EXPECT_THROW(align(run, {}, {.q = q, .k = k, .v = v}, shared), Error);
 }
 
 }  // namespace

@@ -42,11 +42,13 @@ void attention_backward(Run& run, const AttentionTape& saved) {
   a.dextra = a.shape.extra == Extra::learned_logit ? run.grad(in.extra_logit) : nullptr;
   a.dbuckets = a.shape.bias == Bias::bucket ? run.grad(in.buckets) : nullptr;
   a.ddense = a.shape.bias == Bias::dense ? run.grad(in.dense_bias) : nullptr;
-  // Few sequences and heads: smaller pieces, so that more than a few threads find work. By shapes only, never by threads.
+  // Few sequences and heads: smaller pieces, so that more than a few threads find work. By shapes only,
+  // never by threads.
   a.key_chunk = kKeyChunk;
   while (a.key_chunk > 256 && chunks_of(a.shape, a.key_chunk) < 8) a.key_chunk /= 2;
   const Arena::Mark mark = run.arena.mark();
-  a.work = run.arena.take(static_cast<std::size_t>(attention_backward_work(a.shape, a.key_chunk)) * size_of(run.device.real));
+  a.work = run.arena.take(static_cast<std::size_t>(attention_backward_work(a.shape, a.key_chunk)) *
+                          size_of(run.device.real));
   run.call(&Kernels::attention_backward, a);
   run.arena.release(mark);
 }
@@ -54,9 +56,11 @@ void attention_backward(Run& run, const AttentionTape& saved) {
 void check_weight(const Run& run, const char* what, const Weight* w, Dim rows, Dim cols) {
   if (!w) fail("attention: ", what, " is missing; it is needed with shape [", rows, ",", cols, "]");
   if (w->size() != rows * cols)
-    fail("attention: ", what, " (", w->name, ") has shape [", w->rows, ",", w->cols, "], [", rows, ",", cols, "] is needed");
+    fail("attention: ", what, " (", w->name, ") has shape [", w->rows, ",", w->cols, "], [", rows, ",", cols,
+         "] is needed");
   if (w->format != run.device.real || w->packing != Packing::rows)
-    fail("attention: ", what, " (", w->name, ") must be stored as rows of ", name_of(run.device.real), ", it is ", name_of(w->format));
+    fail("attention: ", what, " (", w->name, ") must be stored as rows of ", name_of(run.device.real),
+         ", it is ", name_of(w->format));
 }
 
 void check_tensor(const Run& run, const char* what, const Tensor& t, Dim heads, Dim d) {
@@ -65,26 +69,33 @@ void check_tensor(const Run& run, const char* what, const Tensor& t, Dim heads, 
     fail("attention: ", what, " has shape ", t.shape(), ", [rows,", heads, ",", d, "] is needed");
   if (!t.contiguous()) fail("attention: ", what, " ", t.shape(), " is not contiguous");
   if (t.dtype != run.device.real)
-    fail("attention: ", what, " is ", name_of(t.dtype), ", this device computes in ", name_of(run.device.real));
+    fail("attention: ", what, " is ", name_of(t.dtype), ", this device computes in ",
+         name_of(run.device.real));
 }
 
 void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan) {
   if (spec.heads < 1 || spec.kv_heads < 1 || spec.heads % spec.kv_heads != 0)
-    fail("attention: ", spec.heads, " heads cannot share ", spec.kv_heads, " kv heads evenly; heads must be a multiple of kv_heads");
-  if (spec.head_dim < 1 || spec.v_dim < 1) fail("attention: head_dim ", spec.head_dim, " and v_dim ", spec.v_dim, " must be at least 1");
+    fail("attention: ", spec.heads, " heads cannot share ", spec.kv_heads,
+         " kv heads evenly; heads must be a multiple of kv_heads");
+  if (spec.head_dim < 1 || spec.v_dim < 1)
+    fail("attention: head_dim ", spec.head_dim, " and v_dim ", spec.v_dim, " must be at least 1");
   if (!std::isfinite(spec.scale) || spec.cap < 0 || spec.dropout < 0 || spec.dropout >= 1)
     fail("attention: scale ", spec.scale, ", cap ", spec.cap, ", dropout ", spec.dropout,
          ": scale must be finite, cap at least 0, dropout in [0, 1)");
   if (spec.normal == Normal::sigmoid && spec.extra != Extra::none)
-    fail("attention: an extra logit means nothing to sigmoid weights, which are not normalised; use softmax or extra none");
+    fail(
+        "attention: an extra logit means nothing to sigmoid weights, which are not normalised; "
+        "use softmax or extra none");
   check_tensor(run, "q", in.q, spec.heads, spec.head_dim);
   const Dim rows = in.q[0];
   if (in.q_kept) {
     check_tensor(run, "q_kept", in.q_kept, spec.heads, spec.head_dim);
-    if (in.q_kept[0] != rows) fail("attention: q_kept ", in.q_kept.shape(), " and q ", in.q.shape(), " differ");
+    if (in.q_kept[0] != rows)
+      fail("attention: q_kept ", in.q_kept.shape(), " and q ", in.q.shape(), " differ");
   }
   const auto n = static_cast<std::size_t>(rows);
-  if (plan.low.size() != n || plan.high.size() != n || plan.position.size() != n || plan.kept_position.size() != n)
+  if (plan.low.size() != n || plan.high.size() != n || plan.position.size() != n ||
+      plan.kept_position.size() != n)
     fail("attention: the plan is for ", plan.low.size(), " rows, q has ", rows);
   Dim covered = 0;
   for (const RowPlan::Part& p : plan.parts) {
@@ -94,15 +105,20 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
   }
   if (covered != rows) fail("attention: the plan's parts cover ", covered, " rows, q has ", rows);
   if (in.cache) {
-    if (run.tape) fail("attention: a pass with a cache cannot be differentiated; train without a cache, or run without a tape");
+    if (run.tape)
+      fail(
+          "attention: a pass with a cache cannot be differentiated; "
+          "train without a cache, or run without a tape");
     if (in.k || in.v) fail("attention: keys come from the cache or from k and v, not from both");
     const KvView& c = *in.cache;
     const KvLayout& l = c.layout;
     if (l.kv_heads != spec.kv_heads || l.d != spec.head_dim || l.dv != spec.v_dim)
-      fail("attention: the cache holds ", l.kv_heads, " heads of ", l.d, " and ", l.dv, ", ", spec.kv_heads, " of ", spec.head_dim, " and ",
-           spec.v_dim, " are needed");
-    if (l.format != run.device.real && (l.format == DType::f64 || l.format == DType::f32 || run.device.real == DType::f64))
-      fail("attention: the cache is ", name_of(l.format), ", this device computes in ", name_of(run.device.real));
+      fail("attention: the cache holds ", l.kv_heads, " heads of ", l.d, " and ", l.dv, ", ", spec.kv_heads,
+           " of ", spec.head_dim, " and ", spec.v_dim, " are needed");
+    if (l.format != run.device.real &&
+        (l.format == DType::f64 || l.format == DType::f32 || run.device.real == DType::f64))
+      fail("attention: the cache is ", name_of(l.format), ", this device computes in ",
+           name_of(run.device.real));
     if (c.bias.bias && (spec.score != Score::dot || c.bias.angles.size() != plan.parts.size()))
       fail("attention: keys stored without their bias need dot scores and the angles of every sequence");
     if (c.pages.size() != plan.parts.size())
@@ -110,7 +126,8 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
       const RowPlan::Part& p = plan.parts[i];
       if (static_cast<Dim>(c.pages[i].size()) * kPageKeys < p.k_count)
-        fail("attention: sequence ", i, " has ", p.k_count, " keys but ", c.pages[i].size(), " pages of ", kPageKeys);
+        fail("attention: sequence ", i, " has ", p.k_count, " keys but ", c.pages[i].size(), " pages of ",
+             kPageKeys);
       Dim low = p.k_count, high = 0;
       for (Dim r = p.q_first; r < p.q_first + p.q_count; ++r) {
         low = std::min<Dim>(low, plan.low[static_cast<std::size_t>(r)]);
@@ -118,14 +135,16 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
       }
       high = std::min(high, p.k_count);
       for (Dim first = 0; first < high; first += kPageKeys)
-        if (!c.pages[i][static_cast<std::size_t>(first / kPageKeys)] && (first < plan.keep || first + kPageKeys > low))
+        if (!c.pages[i][static_cast<std::size_t>(first / kPageKeys)] &&
+            (first < plan.keep || first + kPageKeys > low))
           fail("attention: keys ", first, " … of sequence ", i,
                " were evicted, but a row still sees them; the cache must keep what the mask shows");
     }
   } else {
     check_tensor(run, "k", in.k, spec.kv_heads, spec.head_dim);
     check_tensor(run, "v", in.v, spec.kv_heads, spec.v_dim);
-    if (in.v[0] != in.k[0]) fail("attention: k ", in.k.shape(), " and v ", in.v.shape(), " have different numbers of keys");
+    if (in.v[0] != in.k[0])
+      fail("attention: k ", in.k.shape(), " and v ", in.v.shape(), " have different numbers of keys");
     for (const RowPlan::Part& p : plan.parts)
       if (p.k_first + p.k_count > in.k[0])
         fail("attention: the plan wants keys ", p.k_first, " … ", p.k_first + p.k_count, ", k has ", in.k[0]);
@@ -135,24 +154,26 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
     check_weight(run, "slot_k", in.slot_k, in.slot_k->rows, spec.kv_heads * spec.head_dim);
     check_weight(run, "slot_v", in.slot_v, in.slot_k->rows, spec.kv_heads * spec.v_dim);
   }
-  if (spec.score == Score::additive) check_weight(run, "score_weight", in.score_weight, spec.heads, spec.head_dim);
+  if (spec.score == Score::additive)
+    check_weight(run, "score_weight", in.score_weight, spec.heads, spec.head_dim);
   if (spec.extra == Extra::learned_logit) check_weight(run, "extra_logit", in.extra_logit, 1, spec.heads);
   if (spec.bias == Bias::bucket) {
     check_weight(run, "buckets", in.buckets, in.buckets ? in.buckets->rows : 1, spec.heads);
     if (in.buckets->rows < (spec.bucket_both ? 4 : 2))
-      fail("attention: ", in.buckets->rows, " buckets are too few; at least 2, or 4 where keys after the query have their own");
+      fail("attention: ", in.buckets->rows,
+           " buckets are too few; at least 2, or 4 where keys after the query have their own");
     if (spec.bucket_max <= in.buckets->rows / (spec.bucket_both ? 4 : 2))
-      fail("attention: bucket_max ", spec.bucket_max, " leaves no distance for the logarithmic half of ", in.buckets->rows,
-           " buckets; make it larger");
+      fail("attention: bucket_max ", spec.bucket_max, " leaves no distance for the logarithmic half of ",
+           in.buckets->rows, " buckets; make it larger");
   }
   if (spec.bias == Bias::dense) {
     const Tensor& b = in.dense_bias;
     Dim keys = 0;
     for (const RowPlan::Part& p : plan.parts) keys = std::max(keys, p.k_count);
-    if (!b || b.rank != 3 || (b[0] != 1 && b[0] != spec.heads) || b[1] != rows || b[2] < keys || !b.contiguous() ||
-        b.dtype != run.device.real)
-      fail("attention: dense_bias has shape ", b ? b.shape() : "none", ", [1 or ", spec.heads, ",", rows, ",at least ", keys,
-           "] is needed");
+    if (!b || b.rank != 3 || (b[0] != 1 && b[0] != spec.heads) || b[1] != rows || b[2] < keys ||
+        !b.contiguous() || b.dtype != run.device.real)
+      fail("attention: dense_bias has shape ", b ? b.shape() : "none", ", [1 or ", spec.heads, ",", rows,
+           ",at least ", keys, "] is needed");
   }
 }
 
@@ -176,10 +197,12 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
                 p.k_first,
                 p.k_count,
                 in.cache ? in.cache->pages[static_cast<std::size_t>(i)].data() : nullptr,
-                in.cache && in.cache->bias.bias ? in.cache->bias.angles[static_cast<std::size_t>(i)].data() : nullptr};
+                in.cache && in.cache->bias.bias ? in.cache->bias.angles[static_cast<std::size_t>(i)].data()
+                                                : nullptr};
     for (Dim r = p.q_first; r < p.q_first + p.q_count; ++r) {
       low[r] = std::max(0, plan.low[static_cast<std::size_t>(r)]);
-      high[r] = static_cast<std::int32_t>(std::clamp<Dim>(plan.high[static_cast<std::size_t>(r)], 0, p.k_count));
+      high[r] =
+          static_cast<std::int32_t>(std::clamp<Dim>(plan.high[static_cast<std::size_t>(r)], 0, p.k_count));
       reach = std::max({reach, Dim{plan.position[static_cast<std::size_t>(r)]}, p.k_count});
     }
   }
@@ -219,7 +242,8 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
   if (spec.bias == Bias::bucket) {
     s.buckets = bytes(in.buckets);
     s.bucket_count = in.buckets->rows;
-    s.bucket_reach = std::min(reach, std::max(spec.bucket_max, s.bucket_count));  // beyond, all share the last bucket
+    // Beyond, all share the last bucket.
+    s.bucket_reach = std::min(reach, std::max(spec.bucket_max, s.bucket_count));
     auto* of = run.arena.take_array<std::int32_t>(2 * s.bucket_reach + 1);
     for (Dim i = 0; i <= 2 * s.bucket_reach; ++i)
       of[i] = relative_bucket(i - s.bucket_reach, s.bucket_count, spec.bucket_max, spec.bucket_both);
@@ -253,8 +277,10 @@ std::int64_t attention_work(const AttentionShape& s) {
       low = std::min<Dim>(low, s.low[r]);
       high = std::max<Dim>(high, s.high[r]);
     }
-    const Dim splits = std::max<Dim>(0, high - low) / kAttentionSplit + std::min<Dim>(s.keep, high) / kAttentionSplit + 4;
-    reals += s.kv_heads * (1 + splits * pairs * (s.dv + kPad + 10)) + 2 * kPad;  // 10: kSplitNumbers of the kernels
+    const Dim splits =
+        std::max<Dim>(0, high - low) / kAttentionSplit + std::min<Dim>(s.keep, high) / kAttentionSplit + 4;
+    // 10: kSplitNumbers of the kernels
+    reals += s.kv_heads * (1 + splits * pairs * (s.dv + kPad + 10)) + 2 * kPad;
   }
   return reals;
 }
@@ -264,22 +290,27 @@ std::int64_t attention_backward_work(const AttentionShape& s, std::int64_t key_c
   const Dim g = s.heads / s.kv_heads, kept = s.q_kept ? 1 : 0;
   Dim reals = 0, tasks = s.kv_heads;
   for (Dim p = 0; p < s.part_count; ++p) {
-    const Dim lanes = s.kv_heads * ((s.parts[p].q_count * g + kAttentionLanes - 1) / kAttentionLanes) * kAttentionLanes;
+    const Dim lanes =
+        s.kv_heads * ((s.parts[p].q_count * g + kAttentionLanes - 1) / kAttentionLanes) * kAttentionLanes;
     const Dim chunks = (s.slots > 0) + (s.parts[p].k_count + key_chunk - 1) / key_chunk;
     reals += lanes * (2 * (s.d + s.dv) + 2 * kPad + 3 + kept * (2 * s.d + kPad) + chunks * s.d * (1 + kept));
     tasks += s.kv_heads * chunks;
   }
   // sums of bucket and score weights are doubles
-  return reals + tasks * 2 * g * ((s.bias == Bias::bucket ? s.bucket_count : 0) + (s.score == Score::additive ? s.d : 0)) +
+  return reals +
+         tasks * 2 * g *
+             ((s.bias == Bias::bucket ? s.bucket_count : 0) + (s.score == Score::additive ? s.d : 0)) +
          s.rows * s.heads + 64;
 }
 
 std::vector<double> alibi_slopes(Dim heads) {
-  // n a power of two: 2^(-8/n), 2^(-16/n), …. Otherwise those of the power below, then every second one of the power above.
+  // n a power of two: 2^(-8/n), 2^(-16/n), …. Otherwise those of the power below, then every second one of
+  // the power above.
   Dim power = 1;
   while (power * 2 <= heads) power *= 2;
   std::vector<double> slopes;
-  for (Dim i = 1; i <= power; ++i) slopes.push_back(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(power)));
+  for (Dim i = 1; i <= power; ++i)
+    slopes.push_back(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(power)));
   for (Dim i = 1; static_cast<Dim>(slopes.size()) < heads; i += 2)
     slopes.push_back(std::exp2(-4.0 * static_cast<double>(i) / static_cast<double>(power)));
   return slopes;
@@ -296,16 +327,19 @@ std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool b
   }
   const Dim exact = buckets / 2;
   if (relative < exact) return static_cast<std::int32_t>(first + relative);
-  // Logarithmic from `exact` to max_distance; in f32, as the models were trained: it decides which side of a border a distance falls on.
-  const float far = std::log(static_cast<float>(relative) / static_cast<float>(exact)) /
-                    static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact))) *
-                    static_cast<float>(buckets - exact);
+  // Logarithmic from `exact` to max_distance; in f32, as the models were trained: it decides which side of
+  // a border a distance falls on.
+  const float far =
+      std::log(static_cast<float>(relative) / static_cast<float>(exact)) /
+      static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact))) *
+      static_cast<float>(buckets - exact);
   return static_cast<std::int32_t>(first + std::min(buckets - 1, exact + static_cast<Dim>(far)));
 }
 
 KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv) {
   if (!is_float(format) && format != DType::q8_0 && format != DType::q4_0)
-    fail("a cache of keys and values cannot be ", name_of(format), "; f32, bf16, f16, q8_0 and q4_0 are known");
+    fail("a cache of keys and values cannot be ", name_of(format),
+         "; f32, bf16, f16, q8_0 and q4_0 are known");
   const auto block = static_cast<Dim>(info_of(format).block), bytes = static_cast<Dim>(info_of(format).bytes);
   if (d % block != 0 || dv % block != 0)
     fail("a ", name_of(format), " cache stores blocks of ", block, " channels, this model's heads have ", d,
@@ -330,12 +364,14 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
   const Tensor stat = stats ? run.make({in.q[0], spec.heads, AttentionStat::count}).constant() : Tensor{};
   const Arena::Mark mark = run.arena.mark();
   const Dim work = in.cache ? attention_work(shape) : 0;
-  run.call(&Kernels::attention, {.shape = shape,
-                                 .out = out.data,
-                                 .lse = lse.data,
-                                 .stats = stat.data,
-                                 .first_keys = run.taps ? run.taps->first_keys : 0,
-                                 .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real)) : nullptr});
+  run.call(&Kernels::attention,
+           {.shape = shape,
+            .out = out.data,
+            .lse = lse.data,
+            .stats = stat.data,
+            .first_keys = run.taps ? run.taps->first_keys : 0,
+            .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real))
+                             : nullptr});
   run.arena.release(mark);
   if (stats)
     run.taps->show({.site = site::attn_stats,
@@ -346,16 +382,22 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
                     .plan = &plan,
                     .part = run.part});
   if (run.wants(site::attn_weights)) {
-    Tapped t{.site = site::attn_weights, .stack = run.stack, .layer = run.layer, .value = {}, .cross = spec.cross, .part = run.part};
+    Tapped t{.site = site::attn_weights,
+             .stack = run.stack,
+             .layer = run.layer,
+             .value = {},
+             .cross = spec.cross,
+             .part = run.part};
     for (const Taps::HeadRow& c : run.taps->chosen(t)) {
       if (c.head < 0 || c.head >= spec.heads || c.row < 0 || c.row >= in.q[0])
-        fail("attention: weights of head ", c.head, ", row ", c.row, " were asked for; there are ", spec.heads, " heads and ", in.q[0],
-             " rows");
+        fail("attention: weights of head ", c.head, ", row ", c.row, " were asked for; there are ",
+             spec.heads, " heads and ", in.q[0], " rows");
       Dim keys = 0;
       for (const RowPlan::Part& p : plan.parts)
         if (c.row >= p.q_first && c.row < p.q_first + p.q_count) keys = p.k_count;
       const Tensor weights = run.make({shape.slots + keys}).constant();
-      run.call(&Kernels::attention_weights, {.shape = shape, .row = c.row, .row_count = 1, .head = c.head, .weights = weights.data});
+      run.call(&Kernels::attention_weights,
+               {.shape = shape, .row = c.row, .row_count = 1, .head = c.head, .weights = weights.data});
       t.value = weights;
       t.head = c.head;
       t.row = c.row;
@@ -368,18 +410,23 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
   return out;
 }
 
-Tensor attention_weights(Run& run, const AttentionSpec& from, AttentionInputs in, const RowPlan& plan, Dim head) {
+Tensor attention_weights(Run& run, const AttentionSpec& from, AttentionInputs in, const RowPlan& plan,
+                         Dim head) {
   AttentionSpec spec = from;
   if (!in.cache) in.v = in.k, spec.v_dim = spec.head_dim;  // nobody reads values here
   if (in.slot_k && !in.cache) in.slot_v = in.slot_k;
   check(run, spec, in, plan);
   if (plan.parts.size() != 1 || head < 0 || head >= spec.heads)
-    fail("attention: weights of head ", head, " of ", plan.parts.size(), " sequences were asked for; one sequence and a head below ",
-         spec.heads, " are needed");
-  const Tensor weights = run.make({in.q[0], (in.slot_k ? in.slot_k->rows : 0) + plan.parts[0].k_count}).constant();
+    fail("attention: weights of head ", head, " of ", plan.parts.size(),
+         " sequences were asked for; one sequence and a head below ", spec.heads, " are needed");
+  const Tensor weights =
+      run.make({in.q[0], (in.slot_k ? in.slot_k->rows : 0) + plan.parts[0].k_count}).constant();
   const Arena::Mark mark = run.arena.mark();
-  run.call(&Kernels::attention_weights,
-           {.shape = shape_of(run, spec, in, plan), .row = 0, .row_count = in.q[0], .head = head, .weights = weights.data});
+  run.call(&Kernels::attention_weights, {.shape = shape_of(run, spec, in, plan),
+                                         .row = 0,
+                                         .row_count = in.q[0],
+                                         .head = head,
+                                         .weights = weights.data});
   run.arena.release(mark);
   return weights;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in one fused op: what must not leave the tile. Scores, scale, soft-cap, bias, one key interval per row plus kept
-// first keys, softmax with an optional extra logit or sigmoid, dropout, statistics. No T x T matrix is stored, forward or backward.
-// Masks as intervals: run/batch.h. Everything around it (projections, norms, gates, RoPE): nn/parts/attention.h.
+// Attention in one fused op: what must not leave the tile. Scores, scale, soft-cap, bias, one key interval
+// per row plus kept first keys, softmax with an optional extra logit or sigmoid, dropout, statistics. No
+// T x T matrix is stored, forward or backward. Masks as intervals: run/batch.h. Everything around it
+// (projections, norms, gates, RoPE): nn/parts/attention.h.
 //
 //   score(q, k) = q.k                          dot
 //               = 2 q.k - |k|^2 - |q|^2        l2
@@ -10,9 +11,10 @@
 //   p = softmax over the visible keys, learned slots and the extra logit   |   sigmoid(z), not normalised
 //   out = sum_j dropout(p_j) v_j
 //
-// Order of additions (part of the result): key blocks of 64 and splits of kAttentionSplit keys counted from the sequence's first token;
-// each split starts a fresh softmax state; splits merge in index order. Learned slots form a split of their own before them. So a row's
-// bits depend on its own sequence only. A row that sees nothing gives zeros and passes no gradient.
+// Order of additions (part of the result): key blocks of 64 and splits of kAttentionSplit keys counted from
+// the sequence's first token; each split starts a fresh softmax state; splits merge in index order. Learned
+// slots form a split of their own before them. So a row's bits depend on its own sequence only. A row that
+// sees nothing gives zeros and passes no gradient.
 #pragma once
 #include "rapt/run/batch.h"
 #include "rapt/run/kv_view.h"
@@ -22,8 +24,10 @@ namespace rapt {
 
 namespace site {
 
-inline constexpr Site attn_stats{"attn_stats"};      // AttentionStat per row and head                 [T,H,AttentionStat::count]
-inline constexpr Site attn_weights{"attn_weights"};  // chosen rows only, see Taps::want_weights       [keys]
+// AttentionStat per row and head                 [T,H,AttentionStat::count]
+inline constexpr Site attn_stats{"attn_stats"};
+// Chosen rows only, see Taps::want_weights       [keys].
+inline constexpr Site attn_weights{"attn_weights"};
 
 }  // namespace site
 
@@ -33,7 +37,8 @@ enum class Extra : int { none, zero_logit, learned_logit };
 enum class Bias : int { none, alibi, bucket, dense };
 
 struct AttentionSpec {
-  Dim heads = 0, kv_heads = 0, head_dim = 0, v_dim = 0;  // kv_heads == heads is MHA, 1 is MQA, between is GQA: one path
+  // kv_heads == heads is MHA, 1 is MQA, between is GQA: one path
+  Dim heads = 0, kv_heads = 0, head_dim = 0, v_dim = 0;
   double scale = 1;
   double cap = 0;  // 0: none
   Score score = Score::dot;
@@ -47,35 +52,43 @@ struct AttentionSpec {
 };
 
 struct AttentionInputs {
-  Tensor q;                             // [T,H,D]
-  Tensor q_kept = {};                   // [T,H,D]: the query for the first `keep` keys (streaming); absent: q
-  Tensor k = {}, v = {};                // [S,K,D] [S,K,Dv]; absent where `cache` is given
+  Tensor q;                              // [T,H,D]
+  // [T,H,D]: the query for the first `keep` keys (streaming); absent: q
+  Tensor q_kept = {};
+  Tensor k = {}, v = {};                 // [S,K,D] [S,K,Dv]; absent where `cache` is given
   const KvView* cache = nullptr;
-  const Weight* extra_logit = nullptr;  // [H]
-  const Weight* buckets = nullptr;      // [buckets, H]
-  Tensor dense_bias = {};               // [1 or H, T, keys of the longest sequence]
-  const Weight *slot_k = nullptr, *slot_v = nullptr;  // [slots, K*D] [slots, K*Dv]: seen by every row, not rotated, no distance bias
-  const Weight* score_weight = nullptr; // additive: [H, D]
+  const Weight* extra_logit = nullptr;   // [H]
+  const Weight* buckets = nullptr;       // [buckets, H]
+  Tensor dense_bias = {};                // [1 or H, T, keys of the longest sequence]
+  // [slots, K*D] [slots, K*Dv]: seen by every row, not rotated, no distance bias
+  const Weight *slot_k = nullptr, *slot_v = nullptr;
+  const Weight* score_weight = nullptr;  // additive: [H, D]
 };
 
-// Returns [T,H,Dv]. Shows site::attn_stats and site::attn_weights to taps that ask. Dropout only in training.
+// Returns [T,H,Dv]. Shows site::attn_stats and site::attn_weights to taps that ask. Dropout only in
+// training.
 Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan);
 
-// The weights of every row of one sequence (the plan's only part) in one head, [T, slots + keys], before dropout: computed anew, in plain
-// order, from the queries and keys that an attention() read. `in.v` is not needed.
-Tensor attention_weights(Run& run, const AttentionSpec& spec, AttentionInputs in, const RowPlan& plan, Dim head);
+// The weights of every row of one sequence (the plan's only part) in one head, [T, slots + keys], before
+// dropout: computed anew, in plain order, from the queries and keys that an attention() read. `in.v` is
+// not needed.
+Tensor attention_weights(Run& run, const AttentionSpec& spec, AttentionInputs in, const RowPlan& plan,
+                         Dim head);
 
 // ALiBi's slope of each head: a geometric sequence, also for head counts that are no power of two.
 std::vector<double> alibi_slopes(Dim heads);
 // T5's bucket of a relative position (key - query).
 std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool both_ways);
 
-// ------------------------------------------------------------------------------------------------ kernel arguments
-constexpr std::int64_t kAttentionLanes = 64;  // queries that a kernel takes together divide it: what scratch memory is counted in
-// Keys that share one softmax state: also what one task of decoding takes, so 3 kv heads keep 2 threads busy from depth 256 on. Merging
-// costs a row 2 Dv operations per split, beside 256 (D + Dv) multiply-adds (docs/decisions/0005).
+// ----------------------------------------------------------------------------------------- kernel arguments
+// Queries that a kernel takes together divide it: what scratch memory is counted in.
+constexpr std::int64_t kAttentionLanes = 64;
+// Keys that share one softmax state: also what one task of decoding takes, so 3 kv heads keep 2 threads busy
+// from depth 256 on. Merging costs a row 2 Dv operations per split, beside 256 (D + Dv) multiply-adds
+// (docs/decisions/0005).
 constexpr std::int64_t kAttentionSplit = 256;
-constexpr std::int64_t kAttentionFew = 32;  // (row, head) pairs of a sequence and kv head up to which keys stand in lanes (decoding)
+// (row, head) pairs of a sequence and kv head up to which keys stand in lanes (decoding)
+constexpr std::int64_t kAttentionFew = 32;
 
 struct AttentionPart {  // one sequence; k_count is its number of keys
   std::int64_t q_first, q_count, k_first, k_count;
@@ -87,7 +100,8 @@ struct AttentionShape {
   std::int64_t rows, heads, kv_heads, d, dv;
   const AttentionPart* parts;
   std::int64_t part_count;
-  const std::int32_t *low, *high, *position, *kept_position;  // per row; key j is seen where j < high and (j >= low or j < keep)
+  // Per row; key j is seen where j < high and (j >= low or j < keep).
+  const std::int32_t *low, *high, *position, *kept_position;
   std::int64_t keep, slots;
   Score score;
   Normal normal;
@@ -100,21 +114,24 @@ struct AttentionShape {
   std::int64_t bias_half, bias_rows;
   bool bias_neighbours;
   const void *slot_k, *slot_v, *score_weight, *extra_logit;
-  const void* slopes;                  // alibi [H]; z += -slope * |position - key|
-  const void* buckets;                 // bucket: table [n, H]
-  const std::int32_t* bucket_of;       // bucket: [2 * bucket_reach + 1], the bucket of relative position i - bucket_reach
+  const void* slopes;             // alibi [H]; z += -slope * |position - key|
+  const void* buckets;            // bucket: table [n, H]
+  // bucket: [2 * bucket_reach + 1], the bucket of relative position i - bucket_reach
+  const std::int32_t* bucket_of;
   std::int64_t bucket_count, bucket_reach;
-  const void* dense;                   // dense [dense_heads, rows, dense_keys]
+  const void* dense;              // dense [dense_heads, rows, dense_keys]
   std::int64_t dense_heads, dense_keys;
-  double dropout;                      // 0: none
-  const std::uint32_t* row_keys;       // per row, for dropout
-  std::int64_t* first_of;              // [4][part_count + 1], the kernel's own: where the work of a part begins
+  double dropout;                 // 0: none
+  const std::uint32_t* row_keys;  // per row, for dropout
+  std::int64_t* first_of;         // [4][part_count + 1], the kernel's own: where the work of a part begins
 };
 
 struct AttentionArgs {
   AttentionShape shape;
   void* out;              // [T,H,Dv]
-  void* lse;  // [T,H,2] or nullptr: the log-sum-exp of a row's logits for backward, as (-m log2 e, 1 / l); 1 / l = 0: saw nothing
+  // [T,H,2] or nullptr: the log-sum-exp of a row's logits for backward, as (-m log2 e, 1 / l); 1 / l =
+  // 0: saw nothing
+  void* lse;
   void* stats;  // [T,H,AttentionStat::count] or nullptr
   std::int64_t first_keys;  // for AttentionStat::first
   void* work;  // attention_work() elements of the device's real type, or nullptr: no decoding by splits
@@ -126,8 +143,9 @@ struct AttentionBackwardArgs {
   const void *out, *lse, *dout;
   // All are added to; nullptr where nobody wants them.
   void *dq, *dq_kept, *dk, *dv, *dslot_k, *dslot_v, *dscore_weight, *dextra, *dbuckets, *ddense;
-  // One task owns the gradients of `key_chunk` keys; what it adds to dq is a partial sum, added in order. Chosen by shapes only, so
-  // that the bits do not depend on threads. `work`: attention_backward_work() elements of the device's real type.
+  // One task owns the gradients of `key_chunk` keys; what it adds to dq is a partial sum, added in order.
+  // Chosen by shapes only, so that the bits do not depend on threads. `work`: attention_backward_work()
+  // elements of the device's real type.
   std::int64_t key_chunk;
   void* work;
 };
@@ -142,7 +160,8 @@ struct AttentionWeightsArgs {
 struct KvWriteArgs {  // rows of k and v into their places in the pages
   KvLayout layout;
   std::int64_t part_count;
-  const AttentionPart* parts;  // q_first, q_count: rows of k and v; k_count: length afterwards (the rows are its last q_count keys)
+  // q_first, q_count: rows of k and v; k_count: length afterwards (the rows are its last q_count keys)
+  const AttentionPart* parts;
   const void *k, *v;
 };
 

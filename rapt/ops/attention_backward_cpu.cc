@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward of attention. Weights are found again from the saved log-sum-exp (weight = 2^(z log2 e + shift) * inverse), five products
-// per block. A task owns the gradients of some keys and takes all queries; what it adds to dQ is a partial sum of its own, and partial
-// sums are added in the order of the keys: the bits do not depend on threads. Lanes, masks and options: attention_tile.h.
+// The backward of attention. Weights are found again from the saved log-sum-exp (weight = 2^(z log2 e +
+// shift) * inverse), five products per block. A task owns the gradients of some keys and takes all queries;
+// what it adds to dQ is a partial sum of its own, and partial sums are added in the order of the keys: the
+// bits do not depend on threads. Lanes, masks and options: attention_tile.h.
 //
-//   dP = dropout * (dO . V),  dz = P (dP - delta), delta = dO.O   (sigmoid: P (1 - P) dP),  ds = dz * (1 - tanh^2) where capped
+//   dP = dropout * (dO . V),  dz = P (dP - delta), delta = dO.O   (sigmoid: P (1 - P) dP)
+//   ds = dz * (1 - tanh^2) where capped
 //   dV += (dropout * P)^T dO,  dK += scale * ds^T Q,  dQ += scale * ds K;  extra logit: -p_extra * delta
 #include "rapt/ops/attention_tile.h"
 
@@ -16,15 +18,19 @@ struct Plan {  // of one call
   Dim dp, dvp;  // rows padded to whole vectors
   Dim operand_reals, partial_reals;
   bool kept, slots;
-  const int64_t *query_blocks, *partials, *tasks;  // per part: first query block, first partial sum, first task
+  // Per part: first query block, first partial sum, first task.
+  const int64_t *query_blocks, *partials, *tasks;
   Real *operands, *partial, *extra;
   double *bucket_sums, *weight_sums;  // thousands of terms that nearly cancel
-  Dim chunks_of(const AttentionPart& part, Dim key_chunk) const { return Dim(slots) + ceil_div(part.k_count, key_chunk); }
+  Dim chunks_of(const AttentionPart& part, Dim key_chunk) const {
+    return Dim(slots) + ceil_div(part.k_count, key_chunk);
+  }
 };
 
 // What the products read of a query block: Q and dO both ways round, log-sum-exp, delta = dO.O.
 struct QueryOperands {
-  Real *qt, *dout_t, *q, *dout, *kept_qt, *kept_q, *shift, *inverse, *delta;  // [d][L] [dv][L] [L][dp] [L][dvp] …
+  // [d][L] [dv][L] [L][dp] [L][dvp] …
+  Real *qt, *dout_t, *q, *dout, *kept_qt, *kept_q, *shift, *inverse, *delta;
 };
 RAPT_INLINE QueryOperands operands_of(const Arguments& arg, const Plan& plan, Dim query_block) {
   QueryOperands x;
@@ -76,7 +82,8 @@ struct BackwardBlock {
   ~BackwardBlock() {
     if (arg.additive && a.dscore_weight)
       for (Dim i = 0; i < lanes.count; ++i)
-        for (Dim d = 0; d < arg.d; ++d) mem.weight_sums[(lanes.head[i] - lanes.kv * arg.g) * arg.d + d] += double(mem.dwt[d * L + i]);
+        for (Dim d = 0; d < arg.d; ++d)
+          mem.weight_sums[(lanes.head[i] - lanes.kv * arg.g) * arg.d + d] += double(mem.dwt[d * L + i]);
   }
 
   void add(const KeyBlock& b, Dim at, Real* dqt, Real* kept_dqt) {
@@ -92,9 +99,10 @@ struct BackwardBlock {
     if (vis.upto[N - 1] > vis.from) add_interval(b, vis, at, x.qt, x.q, dqt);
   }
 
-  // Keys [vis.from, vis.upto) of a block with one set of queries. at: the block's place in mem.dk and mem.dv.
-  __attribute__((noinline)) void add_interval(const KeyBlock& b, const VisibleKeys<N>& vis, Dim at, const Real* qt, const Real* q,
-                                              Real* dqt) {
+  // Keys [vis.from, vis.upto) of a block with one set of queries. at: the block's place in mem.dk
+  // and mem.dv.
+  __attribute__((noinline)) void add_interval(const KeyBlock& b, const VisibleKeys<N>& vis, Dim at,
+                                              const Real* qt, const Real* q, Real* dqt) {
     Real *const pt = mem.pt, *const st = mem.st;
     if (arg.plain) plain_block(b, vis, qt);
     else general_block(b, vis, qt, at, dqt);
@@ -104,7 +112,8 @@ struct BackwardBlock {
       return;
     }
     add_key_gradient(vis, b, st, q, plan.dp, mem.dk + at * plan.dp);
-    tiles<tile_of(N)>(0, arg.d, [&](auto size, Dim d) RAPT_LAMBDA {  // dQ^T += K^T ds^T: the value step of the forward
+    // dQ^T += K^T ds^T: the value step of the forward
+    tiles<tile_of(N)>(0, arg.d, [&](auto size, Dim d) RAPT_LAMBDA {
       constexpr int T = decltype(size)::value;
       V acc[T][N];
       clear(acc);
@@ -112,7 +121,8 @@ struct BackwardBlock {
       RAPT_UNROLL
       for (int i = 0; i < T; ++i) {
         RAPT_UNROLL
-        for (int v = 0; v < N; ++v) vstore(dqt + (d + i) * L + v * W, vload(dqt + (d + i) * L + v * W) + acc[i][v]);
+        for (int v = 0; v < N; ++v)
+          vstore(dqt + (d + i) * L + v * W, vload(dqt + (d + i) * L + v * W) + acc[i][v]);
       }
     });
   }
@@ -162,7 +172,8 @@ struct BackwardBlock {
   }
 
   // out[i][v] tiles of `rows` of b times xt, stored: the raw products of the options' path.
-  void products(const VisibleKeys<N>& vis, const Real* rows, Dim stride, const Real* xt, Dim depth, Real* out) {
+  void products(const VisibleKeys<N>& vis, const Real* rows, Dim stride, const Real* xt, Dim depth,
+                Real* out) {
     tiles<tile_of(N)>(vis.from, vis.upto[N - 1], [&](auto size, Dim k) RAPT_LAMBDA {
       constexpr int T = decltype(size)::value;
       V t[T][N];
@@ -189,7 +200,8 @@ struct BackwardBlock {
     products(vis, b.v, b.v_stride, x.dout_t, arg.dv, st);
     const V one = vset(Real(1));
     for (int v = 0; v < N; ++v) {
-      const V shift = vload(x.shift + v * W), inverse = vload(x.inverse + v * W), delta = vload(x.delta + v * W);
+      const V shift = vload(x.shift + v * W), inverse = vload(x.inverse + v * W),
+              delta = vload(x.delta + v * W);
       const I key = arg.dropout > 0 ? iload(lanes.key + v * W) : iset(0);
       for (Dim k = vis.from; k < n; ++k) {
         const Dim o = k * L + v * W;
@@ -220,14 +232,16 @@ struct BackwardBlock {
       for (int v = 0; v < N; ++v) {
         V sum = vzero();
         for (Dim k = vis.from; k < n; ++k) sum = sum + vload(st + k * L + v * W);
-        for (Dim d = 0; d < arg.d; ++d) vstore(dqt + d * L + v * W, vload(dqt + d * L + v * W) - vload(qt + d * L + v * W) * sum);
+        for (Dim d = 0; d < arg.d; ++d)
+          vstore(dqt + d * L + v * W, vload(dqt + d * L + v * W) - vload(qt + d * L + v * W) * sum);
       }
       for (Dim k = vis.from; k < n; ++k) {
         V sum = vzero();
         for (int v = 0; v < N; ++v) sum = sum + vload(st + k * L + v * W);
         const V f = vset(vsum(sum));
         Real* dk = mem.dk + (at + k) * plan.dp;
-        for (Dim d = 0; d < plan.dp; d += W) vstore(dk + d, vload(dk + d) - vload(b.k + k * b.k_stride + d) * f);
+        for (Dim d = 0; d < plan.dp; d += W)
+          vstore(dk + d, vload(dk + d) - vload(b.k + k * b.k_stride + d) * f);
       }
     }
   }
@@ -240,8 +254,9 @@ struct BackwardBlock {
       for (int v = 0; v < N; ++v) ones[v] = vset(Real(1));
       for (Dim i = 0; i < lanes.count; ++i)
         row[i] = static_cast<Real*>(a.ddense) +
-                 ((arg.shape.dense_heads == 1 ? 0 : Dim(lanes.head[i])) * arg.shape.rows + lanes.row[i]) * arg.shape.dense_keys + b.first +
-                 vis.from;
+                 ((arg.shape.dense_heads == 1 ? 0 : Dim(lanes.head[i])) * arg.shape.rows + lanes.row[i]) *
+                     arg.shape.dense_keys +
+                 b.first + vis.from;
       to_rows<N, true>(mem.st + vis.from * L, ones, row, lanes.count, n - vis.from);
     }
     if (a.dbuckets)
@@ -249,7 +264,8 @@ struct BackwardBlock {
         double* sums = mem.bucket_sums + (lanes.head[i] - lanes.kv * arg.g) * arg.shape.bucket_count;
         for (Dim k = vis.from; k < n; ++k) {
           const Dim distance = b.first + k - Dim(k < vis.keep ? lanes.kept_position[i] : lanes.position[i]);
-          sums[arg.shape.bucket_of[least(arg.reach, most(-arg.reach, distance)) + arg.reach]] += double(mem.st[k * L + i]);
+          sums[arg.shape.bucket_of[least(arg.reach, most(-arg.reach, distance)) + arg.reach]] +=
+              double(mem.st[k * L + i]);
         }
       }
   }
@@ -278,9 +294,10 @@ struct BackwardBlock {
     }
   }
 
-  // out[key][:] += sum over lanes of w[key][lane] * rows[lane][:]: the lanes of the vectors are columns here, the weights are the scalars.
-  [[gnu::always_inline]] void add_key_gradient(const VisibleKeys<N>& vis, const KeyBlock& b, const Real* w, const Real* rows, Dim width,
-                                               Real* out) {
+  // out[key][:] += sum over lanes of w[key][lane] * rows[lane][:]: the lanes of the vectors are columns
+  // here, the weights are the scalars.
+  [[gnu::always_inline]] void add_key_gradient(const VisibleKeys<N>& vis, const KeyBlock& b, const Real* w,
+                                               const Real* rows, Dim width, Real* out) {
     Dim hidden = 0;  // leading lanes that see none of these keys any more
     tiles<tile_of(kVectors)>(vis.from, vis.upto[N - 1], [&](auto size, Dim k) RAPT_LAMBDA {
       constexpr int T = decltype(size)::value;
@@ -329,9 +346,10 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
   plan.slots = s.slots > 0;
   plan.operand_reals = (arg.d + arg.dv + plan.dp + plan.dvp + 3 + (plan.kept ? arg.d + plan.dp : 0)) * kLanes;
   plan.partial_reals = arg.d * kLanes * (plan.kept ? 2 : 1);
-  // With one dense bias for all heads its gradient sums over them: a task then takes the kv heads one after the other.
-  const Dim heads_per_task = a.ddense && s.dense_heads == 1 ? s.kv_heads : 1, tasks_per_chunk = s.kv_heads / heads_per_task,
-            slot_tasks = plan.slots ? s.kv_heads : 0;
+  // With one dense bias for all heads its gradient sums over them: a task then takes the kv heads one
+  // after the other.
+  const Dim heads_per_task = a.ddense && s.dense_heads == 1 ? s.kv_heads : 1,
+            tasks_per_chunk = s.kv_heads / heads_per_task, slot_tasks = plan.slots ? s.kv_heads : 0;
   int64_t *query_blocks = s.first_of, *partials = query_blocks + parts + 1, *tasks = partials + parts + 1;
   query_blocks[0] = partials[0] = tasks[0] = 0;
   for (Dim p = 0; p < parts; ++p) {
@@ -343,10 +361,11 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
   plan.query_blocks = query_blocks, plan.partials = partials, plan.tasks = tasks;
   plan.operands = static_cast<Real*>(a.work);
   plan.partial = plan.operands + query_blocks[parts] * plan.operand_reals;
-  const Dim sums = slot_tasks + tasks[parts] * heads_per_task, bucket_size = a.dbuckets ? arg.g * s.bucket_count : 0,
+  const Dim sums = slot_tasks + tasks[parts] * heads_per_task,
+            bucket_size = a.dbuckets ? arg.g * s.bucket_count : 0,
             weight_size = a.dscore_weight ? arg.g * arg.d : 0;
-  plan.bucket_sums =
-      reinterpret_cast<double*>(plan.partial + partials[parts] * plan.partial_reals);  // [slot tasks, then part, chunk, kv head][g][…]
+  // [slot tasks, then part, chunk, kv head][g][…]
+  plan.bucket_sums = reinterpret_cast<double*>(plan.partial + partials[parts] * plan.partial_reals);
   plan.weight_sums = plan.bucket_sums + sums * bucket_size;
   plan.extra = reinterpret_cast<Real*>(plan.weight_sums + sums * weight_size);  // [rows][heads]
 
@@ -354,11 +373,13 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
   for_tasks(queue, query_blocks[parts], [&](Dim i, int) {
     const Dim p = part_of(query_blocks, parts, i), per_head = ceil_div(s.parts[p].q_count * arg.g, kLanes),
               kv = (i - query_blocks[p]) / per_head;
-    const Dim first = (i - query_blocks[p]) % per_head * kLanes, count = least(kLanes, s.parts[p].q_count * arg.g - first);
+    const Dim first = (i - query_blocks[p]) % per_head * kLanes,
+              count = least(kLanes, s.parts[p].q_count * arg.g - first);
     const QueryOperands x = operands_of(arg, plan, i);
     const Real* from[kLanes];
     Dim at[kLanes];
-    for (Dim n = 0; n < count; ++n) at[n] = (s.parts[p].q_first + (first + n) / arg.g) * arg.heads + kv * arg.g + (first + n) % arg.g;
+    for (Dim n = 0; n < count; ++n)
+      at[n] = (s.parts[p].q_first + (first + n) / arg.g) * arg.heads + kv * arg.g + (first + n) % arg.g;
     auto both = [&](const void* source, Dim d, Dim padded, Real* xt, Real* rows) {
       for (Dim n = 0; n < count; ++n) {
         from[n] = real(source) + at[n] * d;
@@ -373,9 +394,11 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
     both(a.dout, arg.dv, plan.dvp, x.dout_t, x.dout);
     for (Dim n = 0; n < kLanes; ++n) x.shift[n] = x.inverse[n] = x.delta[n] = 0;
     for (Dim n = 0; n < count; ++n) {
-      const Real *norm = real(a.lse) + 2 * at[n], *o = real(a.out) + at[n] * arg.dv, *g = real(a.dout) + at[n] * arg.dv;
+      const Real *norm = real(a.lse) + 2 * at[n], *o = real(a.out) + at[n] * arg.dv,
+                 *g = real(a.dout) + at[n] * arg.dv;
       V sum = vzero();
-      for (Dim d = 0; d < arg.dv; d += W) sum = vfma(vload_n(o + d, arg.dv - d), vload_n(g + d, arg.dv - d), sum);
+      for (Dim d = 0; d < arg.dv; d += W)
+        sum = vfma(vload_n(o + d, arg.dv - d), vload_n(g + d, arg.dv - d), sum);
       x.shift[n] = norm[0];
       x.inverse[n] = norm[1];
       x.delta[n] = vsum(sum);
@@ -383,8 +406,10 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
     if (a.dextra)
       for (int v = 0; v < kVectors; ++v) {
         Real logit[W] = {}, out[W];
-        for (int n = 0; n < W && v * W + n < count; ++n) logit[n] = arg.extra[kv * arg.g + (first + v * W + n) % arg.g];
-        vstore(out, (vzero() - vexp2(vfma(vload(logit), vset(kLog2e), vload(x.shift + v * W))) * vload(x.inverse + v * W)) *
+        for (int n = 0; n < W && v * W + n < count; ++n)
+          logit[n] = arg.extra[kv * arg.g + (first + v * W + n) % arg.g];
+        vstore(out, (vzero() - vexp2(vfma(vload(logit), vset(kLog2e), vload(x.shift + v * W))) *
+                                   vload(x.inverse + v * W)) *
                         vload(x.delta + v * W));
         for (int n = 0; n < W && v * W + n < count; ++n) plan.extra[at[v * W + n]] = out[n];
       }
@@ -392,8 +417,8 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
 
   // 2. kKeys keys at a time against all queries.
   const Dim relative = s.bias == Bias::bucket ? arg.g * relative_span(arg) : 0;
-  const Dim reals =
-      2 * kKeys * (plan.dp + plan.dvp) + 4 * kBlock * kLanes + (arg.additive ? 2 * arg.d * kLanes : 0) + kKeys + relative + 64;
+  const Dim reals = 2 * kKeys * (plan.dp + plan.dvp) + 4 * kBlock * kLanes +
+                    (arg.additive ? 2 * arg.d * kLanes : 0) + kKeys + relative + 64;
   const Real factor = arg.l2 ? 2 * arg.scale : arg.scale;
   for_tasks(queue, slot_tasks + tasks[parts], [&](Dim task, int worker) {
     Memory mem;
@@ -412,13 +437,16 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
     mem.relative = mem.k2 + kKeys;
 
     // All queries of one sequence and kv head against the keys in mem.
-    auto add_queries = [&](const AttentionPart& part, Dim p, Dim kv, Dim chunk, Dim begin, Dim end, bool slots) {
-      const Dim pairs = part.q_count * arg.g, per_head = ceil_div(pairs, kLanes), chunks = plan.chunks_of(part, a.key_chunk);
+    auto add_queries = [&](const AttentionPart& part, Dim p, Dim kv, Dim chunk, Dim begin, Dim end,
+                           bool slots) {
+      const Dim pairs = part.q_count * arg.g, per_head = ceil_div(pairs, kLanes),
+                chunks = plan.chunks_of(part, a.key_chunk);
       for (Dim i = 0; i < per_head; ++i) {
         const Dim count = least(kLanes, pairs - i * kLanes);
         if (!slots) {  // does anybody here see one of these keys?
           Dim low = end, high = 0;
-          const Dim row = part.q_first + i * kLanes / arg.g, last = part.q_first + (i * kLanes + count - 1) / arg.g;
+          const Dim row = part.q_first + i * kLanes / arg.g,
+                    last = part.q_first + (i * kLanes + count - 1) / arg.g;
           for (Dim r = row; r <= last; ++r) low = least(low, s.low[r]), high = most(high, s.high[r]);
           if (high <= begin || (low >= end && begin >= arg.keep)) continue;
         }
@@ -427,18 +455,20 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
              *kept_dqt = plan.kept ? dqt + arg.d * kLanes : dqt;
         static_for<1, kVectors + 1>([&](auto N) {
           if (ceil_div(count, W) != N) return;
-          BackwardBlock<N.value> block(arg, a, plan, mem, operands_of(arg, plan, query_blocks[p] + query_block), part, kv, i * kLanes,
-                                       count);
+          BackwardBlock<N.value> block(arg, a, plan, mem,
+                                       operands_of(arg, plan, query_blocks[p] + query_block), part, kv,
+                                       i * kLanes, count);
           for (Dim kb = begin; kb < end; kb += kBlock)
-            block.add(
-                {mem.k + (kb - begin) * plan.dp, mem.v + (kb - begin) * plan.dvp, plan.dp, plan.dvp, kb, least(kBlock, end - kb), slots},
-                kb - begin, dqt, kept_dqt);
+            block.add({mem.k + (kb - begin) * plan.dp, mem.v + (kb - begin) * plan.dvp, plan.dp, plan.dvp, kb,
+                       least(kBlock, end - kb), slots},
+                      kb - begin, dqt, kept_dqt);
         });
       }
     };
     auto load = [&](const AttentionPart& part, Dim kv, Dim begin, Dim end, bool slots) {
       for (Dim kb = begin; kb < end; kb += kBlock) {
-        const KeyBlock b = find_key_block(arg, part, kv, kb, least(kBlock, end - kb), slots, nullptr, nullptr);
+        const KeyBlock b =
+            find_key_block(arg, part, kv, kb, least(kBlock, end - kb), slots, nullptr, nullptr);
         pack_rows(mem.k + (kb - begin) * plan.dp, plan.dp, b.k, b.k_stride, arg.d, b.n);
         pack_rows(mem.v + (kb - begin) * plan.dvp, plan.dvp, b.v, b.v_stride, arg.dv, b.n);
       }
@@ -447,12 +477,14 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
       set_reals(mem.dk, 0, (end - begin) * plan.dp);
       set_reals(mem.dv, 0, (end - begin) * plan.dvp);
     };
-    auto store = [&](void* dk, void* dv, Dim row, Dim kv, Dim n) {  // rows from `row` of [rows][kv_heads][d]
+    // Rows from `row` of [rows][kv_heads][d].
+    auto store = [&](void* dk, void* dv, Dim row, Dim kv, Dim n) {
       auto add = [&](void* to, const Real* from, Dim d, Dim padded, Real f) {
         if (!to) return;
         for (Dim k = 0; k < n; ++k) {
           Real* o = static_cast<Real*>(to) + ((row + k) * arg.kv_heads + kv) * d;
-          for (Dim c = 0; c < d; c += W) vstore_n(o + c, vfma(vload(from + k * padded + c), vset(f), vload_n(o + c, d - c)), d - c);
+          for (Dim c = 0; c < d; c += W)
+            vstore_n(o + c, vfma(vload(from + k * padded + c), vset(f), vload_n(o + c, d - c)), d - c);
         }
       };
       add(dk, mem.dk, arg.d, plan.dp, factor);
@@ -461,7 +493,8 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
     auto clear_partials = [&](const AttentionPart& part, Dim p, Dim kv, Dim chunk) {
       const Dim per_head = ceil_div(part.q_count * arg.g, kLanes), chunks = plan.chunks_of(part, a.key_chunk);
       for (Dim i = 0; i < per_head; ++i)
-        set_reals(plan.partial + (partials[p] + (kv * per_head + i) * chunks + chunk) * plan.partial_reals, 0, plan.partial_reals);
+        set_reals(plan.partial + (partials[p] + (kv * per_head + i) * chunks + chunk) * plan.partial_reals, 0,
+                  plan.partial_reals);
     };
     auto begin_sums = [&](Dim index) {
       mem.bucket_sums = plan.bucket_sums + index * bucket_size;
@@ -482,7 +515,8 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
       }
       return;
     }
-    const Dim p = part_of(tasks, parts, task - slot_tasks), chunk = (task - slot_tasks - tasks[p]) / tasks_per_chunk,
+    const Dim p = part_of(tasks, parts, task - slot_tasks),
+              chunk = (task - slot_tasks - tasks[p]) / tasks_per_chunk,
               one = (task - slot_tasks - tasks[p]) % tasks_per_chunk;
     const AttentionPart& part = s.parts[p];
     for (Dim kv = one; kv < one + heads_per_task; ++kv) {
@@ -503,13 +537,16 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
   for_tasks(queue, query_blocks[parts], [&](Dim i, int) {
     const Dim p = part_of(query_blocks, parts, i), per_head = ceil_div(s.parts[p].q_count * arg.g, kLanes),
               kv = (i - query_blocks[p]) / per_head;
-    const Dim first = (i - query_blocks[p]) % per_head * kLanes, count = least(kLanes, s.parts[p].q_count * arg.g - first);
+    const Dim first = (i - query_blocks[p]) % per_head * kLanes,
+              count = least(kLanes, s.parts[p].q_count * arg.g - first);
     const Dim chunks = plan.chunks_of(s.parts[p], a.key_chunk);
     if (chunks == 0) return;
     Real* all = plan.partial + (partials[p] + (i - query_blocks[p]) * chunks) * plan.partial_reals;
     for (Dim c = 1; c < chunks; ++c)
       for (Dim n = 0; n < plan.partial_reals; n += W)
-        vstore_n(all + n, vload_n(all + n, plan.partial_reals - n) + vload_n(all + c * plan.partial_reals + n, plan.partial_reals - n),
+        vstore_n(all + n,
+                 vload_n(all + n, plan.partial_reals - n) +
+                     vload_n(all + c * plan.partial_reals + n, plan.partial_reals - n),
                  plan.partial_reals - n);
     V f[kVectors];
     for (V& x : f) x = vset(factor);
@@ -517,8 +554,9 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
     auto out = [&](void* to, const Real* from) {
       if (!to) return;
       for (Dim n = 0; n < count; ++n)
-        row[n] =
-            static_cast<Real*>(to) + ((s.parts[p].q_first + (first + n) / arg.g) * arg.heads + kv * arg.g + (first + n) % arg.g) * arg.d;
+        row[n] = static_cast<Real*>(to) +
+                 ((s.parts[p].q_first + (first + n) / arg.g) * arg.heads + kv * arg.g + (first + n) % arg.g) *
+                     arg.d;
       static_for<1, kVectors + 1>([&](auto N) {
         if (ceil_div(count, W) == N) to_rows<N.value, true>(from, f, row, count, arg.d);
       });
@@ -534,7 +572,8 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
       if (a.dextra) {
         double sum = 0;
         for (Dim p = 0; p < parts; ++p)
-          for (Dim r = s.parts[p].q_first; r < s.parts[p].q_first + s.parts[p].q_count; ++r) sum += double(plan.extra[r * arg.heads + h]);
+          for (Dim r = s.parts[p].q_first; r < s.parts[p].q_first + s.parts[p].q_count; ++r)
+            sum += double(plan.extra[r * arg.heads + h]);
         static_cast<Real*>(a.dextra)[h] += Real(sum);
       }
       // Slot tasks come one per kv head; then, for each part and chunk, the kv heads.
@@ -546,7 +585,8 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
       };
       if (a.dbuckets)
         for (Dim b = 0; b < s.bucket_count; ++b)
-          static_cast<Real*>(a.dbuckets)[b * arg.heads + h] += total(plan.bucket_sums, bucket_size, (h - kv * arg.g) * s.bucket_count + b);
+          static_cast<Real*>(a.dbuckets)[b * arg.heads + h] +=
+              total(plan.bucket_sums, bucket_size, (h - kv * arg.g) * s.bucket_count + b);
       if (a.dscore_weight)
         for (Dim d = 0; d < arg.d; ++d)
           static_cast<Real*>(a.dscore_weight)[h * arg.d + d] +=

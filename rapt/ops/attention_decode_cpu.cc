@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Few queries against cached keys: a step of decoding. Here KEYS are the lanes of scores and channels the lanes of values, so one query
-// fills a vector, and all heads of a kv head share one pass over its pages. Every sum is formed in the order of the tile with queries in
-// lanes (attention_forward_cpu.cc), element by element: a score is one FMA chain over channels, weights are summed by key mod 4, a
-// value is one FMA chain over the keys of a block. So the bits are those of a prompt read in one piece.
+// Few queries against cached keys: a step of decoding. Here KEYS are the lanes of scores and channels the
+// lanes of values, so one query fills a vector, and all heads of a kv head share one pass over its pages.
+// Every sum is formed in the order of the tile with queries in lanes (attention_forward_cpu.cc), element by
+// element: a score is one FMA chain over channels, weights are summed by key mod 4, a value is one FMA chain
+// over the keys of a block. So the bits are those of a prompt read in one piece.
 #include "rapt/ops/attention_tile.h"
 
 namespace rapt::RAPT_ISA {
@@ -11,8 +12,8 @@ namespace {
 // A register tile: up to kPairs queries times kWide vectors of keys or channels.
 constexpr int kWide = kVectors, kPairs = 6;
 constexpr bool in_blocks(DType f) { return f == DType::q8_0 || f == DType::q4_0; }
-// Formats in blocks are widened in registers where 32 registers hold tile, scales and a wide enough vector, and once per page
-// into L1 otherwise (also where more than one tile of queries would widen them again).
+// Formats in blocks are widened in registers where 32 registers hold tile, scales and a wide enough vector,
+// and once per page into L1 otherwise (also where more than one tile of queries would widen them again).
 constexpr bool direct(DType f) { return !in_blocks(f) || RAPT_IS(avx512); }
 constexpr int pairs_of(DType f) { return in_blocks(f) ? 4 : kPairs; }
 
@@ -77,7 +78,8 @@ struct FourSums {
 
 // c[i][v] += sum over channels of q[i] times the keys of vector v
 template <DType F, int H>
-RAPT_INLINE void add_keys(V (&c)[H][kWide], const KvLayout& l, const std::byte* head, Dim first, const Real* const* q, Dim channels) {
+RAPT_INLINE void add_keys(V (&c)[H][kWide], const KvLayout& l, const std::byte* head, Dim first,
+                          const Real* const* q, Dim channels) {
   auto add = [&](const V(&x)[kWide], Dim d) RAPT_LAMBDA {
     RAPT_UNROLL
     for (int i = 0; i < H; ++i) {
@@ -90,12 +92,14 @@ RAPT_INLINE void add_keys(V (&c)[H][kWide], const KvLayout& l, const std::byte* 
     for (Dim b = 0; b < channels; b += kQuantum) {
       V scale[kWide];
       RAPT_UNROLL
-      for (int v = 0; v < kWide; ++v) scale[v] = vload_f16(key_scales_of(l, head) + b / kQuantum * kBlock + first + v * W);
+      for (int v = 0; v < kWide; ++v)
+        scale[v] = vload_f16(key_scales_of(l, head) + b / kQuantum * kBlock + first + v * W);
       if constexpr (F == DType::q8_0) {
         for (Dim d = b; d < b + kQuantum; ++d) {
           V x[kWide];
           RAPT_UNROLL
-          for (int v = 0; v < kWide; ++v) x[v] = vload_i8(reinterpret_cast<const int8_t*>(head) + d * kBlock + first + v * W) * scale[v];
+          for (int v = 0; v < kWide; ++v)
+            x[v] = vload_i8(reinterpret_cast<const int8_t*>(head) + d * kBlock + first + v * W) * scale[v];
           add(x, d);
         }
       } else {
@@ -103,7 +107,8 @@ RAPT_INLINE void add_keys(V (&c)[H][kWide], const KvLayout& l, const std::byte* 
           V x[kWide], y[kWide];
           RAPT_UNROLL
           for (int v = 0; v < kWide; ++v) {
-            vload_nibbles(reinterpret_cast<const uint8_t*>(head) + d / 2 * kBlock + first + v * W, x[v], y[v]);
+            vload_nibbles(reinterpret_cast<const uint8_t*>(head) + d / 2 * kBlock + first + v * W, x[v],
+                          y[v]);
             x[v] = x[v] * scale[v];
             y[v] = y[v] * scale[v];
           }
@@ -122,17 +127,19 @@ RAPT_INLINE void add_keys(V (&c)[H][kWide], const KvLayout& l, const std::byte* 
   }
 }
 
-// c[i][v] += sum over keys [k0, k1) of weight p[i] times channels first + v * W …; scales: of the page's values, widened
+// c[i][v] += sum over keys [k0, k1) of weight p[i] times channels first + v * W …; scales: of the page's
+// values, widened
 template <DType F, int H>
-RAPT_INLINE void add_values(V (&c)[H][kWide], const std::byte* values, Dim dv, const Real* scales, Dim first, const Real* p, Dim k0,
-                            Dim k1) {
+RAPT_INLINE void add_values(V (&c)[H][kWide], const std::byte* values, Dim dv, const Real* scales, Dim first,
+                            const Real* p, Dim k0, Dim k1) {
   for (Dim k = k0; k < k1; ++k) {
     V x[kWide];
     const Dim at = k * dv + first;
     if constexpr (F == DType::q8_0) {
       RAPT_UNROLL
       for (int v = 0; v < kWide; ++v)
-        x[v] = vload_i8(reinterpret_cast<const int8_t*>(values) + at + v * W) * vset(scales[at / kQuantum + v * W / kQuantum]);
+        x[v] = vload_i8(reinterpret_cast<const int8_t*>(values) + at + v * W) *
+               vset(scales[at / kQuantum + v * W / kQuantum]);
     } else if constexpr (F == DType::q4_0) {
       static_assert(!direct(F) || (W == 16 && kWide % 2 == 0));
       RAPT_UNROLL
@@ -155,7 +162,8 @@ RAPT_INLINE void add_values(V (&c)[H][kWide], const std::byte* values, Dim dv, c
   }
 }
 
-// What is summed up for statistics, relative to the running maximum like the sum itself; then the strongest key and its logit.
+// What is summed up for statistics, relative to the running maximum like the sum itself; then the strongest
+// key and its logit.
 enum { kEntropy, kFirst, kSelf, kPrevious, kDistance, kSums, kStrongest = kSums, kMaxLogit, kStatNumbers };
 static_assert(3 + kStatNumbers == kSplitNumbers);
 
@@ -175,7 +183,8 @@ struct SplitTask {  // one task: one split of one kv head
   Dim kv, dvp;
   Pairs& x;
   // [pairs][64] twice; a page in Reals; [64][dv/32]; biases; [pairs][dvp]
-  Real *st = nullptr, *kept_st = nullptr, *wide_k = nullptr, *wide_v = nullptr, *scales = nullptr, *relative = nullptr, *out = nullptr;
+  Real *st = nullptr, *kept_st = nullptr, *wide_k = nullptr, *wide_v = nullptr, *scales = nullptr,
+       *relative = nullptr, *out = nullptr;
   bool empty = true, stats = false;
   Dim first_keys = 0;
 
@@ -191,7 +200,8 @@ struct SplitTask {  // one task: one split of one kv head
 
   // Scores of the vectors of keys that touch [from, upto) -> to [pairs][64]
   template <DType F>
-  __attribute__((noinline)) void scores(const std::byte* head, const Real* angles, bool kept, Dim from, Dim upto, Real* to) const {
+  __attribute__((noinline)) void scores(const std::byte* head, const Real* angles, bool kept, Dim from,
+                                        Dim upto, Real* to) const {
     constexpr Dim step = Dim(kWide) * W;
     for (Dim first = from / step * step; first < upto; first += step)
       pair_tiles<pairs_of(F)>([&](auto size, Dim i) RAPT_LAMBDA {
@@ -200,8 +210,8 @@ struct SplitTask {  // one task: one split of one kv head
         clear(c);
         add_keys<F, H>(c, arg.shape.cache, head, first, (kept ? x.q_kept : x.q) + i, arg.d);
         if (angles)
-          add_keys<kReal, H>(c, arg.shape.cache, reinterpret_cast<const std::byte*>(angles), first, (kept ? x.kept_bias_q : x.bias_q) + i,
-                             arg.bias_channels);
+          add_keys<kReal, H>(c, arg.shape.cache, reinterpret_cast<const std::byte*>(angles), first,
+                             (kept ? x.kept_bias_q : x.bias_q) + i, arg.bias_channels);
         RAPT_UNROLL
         for (int h = 0; h < H; ++h) {
           RAPT_UNROLL
@@ -216,19 +226,24 @@ struct SplitTask {  // one task: one split of one kv head
     z = z * vset(arg.scale);
     if (arg.cap > 0) z = vtanh(z * vset(arg.cap_inverse)) * vset(arg.cap);
     const V key = vset(Real(begin + k)) + viota();
-    auto both = [&](V kept, V others) RAPT_LAMBDA { return vselect(vlt(key, vset(Real(arg.keep))), kept, others); };
+    auto both = [&](V kept, V others)
+                    RAPT_LAMBDA { return vselect(vlt(key, vset(Real(arg.keep))), kept, others); };
     const bool some_kept = begin + k < arg.keep;
     if (arg.alibi) {
       const V position = vset(Real(arg.shape.position[row]));
-      z = z - vset(arg.slopes[x.head[i]]) * vabs((some_kept ? both(vset(Real(arg.shape.kept_position[row])), position) : position) - key);
+      z = z -
+          vset(arg.slopes[x.head[i]]) *
+              vabs((some_kept ? both(vset(Real(arg.shape.kept_position[row])), position) : position) - key);
     }
     if (arg.shape.bias == Bias::dense) {
-      const Dim at = ((arg.shape.dense_heads == 1 ? 0 : x.head[i]) * arg.shape.rows + row) * arg.shape.dense_keys;
+      const Dim at =
+          ((arg.shape.dense_heads == 1 ? 0 : x.head[i]) * arg.shape.rows + row) * arg.shape.dense_keys;
       z = z + vload_n(arg.dense + at + begin + k, arg.shape.dense_keys - begin - k);
     } else if (arg.table) {
       auto biases = [&](Dim position) RAPT_LAMBDA {
         return vload(relative + (x.head[i] - kv * arg.g) * relative_span(arg) +
-                     least(arg.reach + 1, most(-arg.reach - kBlock, begin - position)) + arg.reach + kBlock + k);
+                     least(arg.reach + 1, most(-arg.reach - kBlock, begin - position)) + arg.reach + kBlock +
+                     k);
       };
       const V others = biases(arg.shape.position[row]);
       z = z + (some_kept ? both(biases(arg.shape.kept_position[row]), others) : others);
@@ -236,8 +251,10 @@ struct SplitTask {  // one task: one split of one kv head
     return z;
   }
 
-  // Statistics of one pair and block, of scores that are masked already; as softmax_weights() and position_stats() of the tile.
-  __attribute__((noinline)) void add_stats(Dim i, Dim begin, Dim first, Dim upto, Real new_shift, Real alpha) const {
+  // Statistics of one pair and block, of scores that are masked already; as softmax_weights() and
+  // position_stats() of the tile.
+  __attribute__((noinline)) void add_stats(Dim i, Dim begin, Dim first, Dim upto, Real new_shift,
+                                           Real alpha) const {
     const Real* const p = st + i * kBlock;
     Real* const s = x.stats[i];
     const Dim position = arg.shape.position[x.row[i]];
@@ -248,7 +265,9 @@ struct SplitTask {  // one task: one split of one kv head
       entropy = vfma(visible, t, entropy);
       distance = vfma(visible, vabs(vset(Real(position - begin - k)) - viota()), distance);
     }
-    auto weight = [&](Dim k) { return k >= first && k < upto ? exp2_of(fma_of(p[k], arg.scale_log2, new_shift)) : Real(0); };
+    auto weight = [&](Dim k) {
+      return k >= first && k < upto ? exp2_of(fma_of(p[k], arg.scale_log2, new_shift)) : Real(0);
+    };
     s[kEntropy] = alpha * (s[kEntropy] + (new_shift - x.shift[i]) * x.l[i]) + vsum(entropy);
     for (int n = kFirst; n < kSums; ++n) s[n] *= alpha;
     for (Dim k = first; k < upto && begin + k < first_keys; ++k) s[kFirst] += weight(k);
@@ -270,8 +289,9 @@ struct SplitTask {  // one task: one split of one kv head
         if (!arg.plain) z = logit(i, begin, k, z);
         if (!full) {
           const V key = vset(Real(begin + k)) + viota();
-          z = vselect(vand(vlt(key, vset(Real(x.high[i]))), vor(vle(vset(Real(x.low[i])), key), vlt(key, vset(Real(arg.keep))))), z,
-                      vset(kMasked));
+          z = vselect(vand(vlt(key, vset(Real(x.high[i]))),
+                           vor(vle(vset(Real(x.low[i])), key), vlt(key, vset(Real(arg.keep))))),
+                      z, vset(kMasked));
         }
         if (!full || !arg.plain) vstore(p + k, z);
         maxima = vmax(maxima, z);
@@ -323,7 +343,8 @@ struct SplitTask {  // one task: one split of one kv head
   void block(Dim begin) {
     Dim from = kBlock, upto = 0;
     for (Dim i = 0; i < x.count; ++i) {
-      const Dim low = begin < arg.keep ? 0 : most(0, x.low[i] - begin), high = least(kBlock, x.high[i] - begin);
+      const Dim low = begin < arg.keep ? 0 : most(0, x.low[i] - begin),
+                high = least(kBlock, x.high[i] - begin);
       if (low >= high) continue;
       from = least(from, low);
       upto = most(upto, high);
@@ -331,7 +352,8 @@ struct SplitTask {  // one task: one split of one kv head
     if (from >= upto) return;
     const KvLayout& layout = arg.shape.cache;
     const std::byte* head = head_of(layout, part.pages[begin / kBlock], kv);
-    const Real* angles = arg.bias_channels ? reinterpret_cast<const Real*>(part.angles[begin / kBlock]) : nullptr;
+    const Real* angles =
+        arg.bias_channels ? reinterpret_cast<const Real*>(part.angles[begin / kBlock]) : nullptr;
     with_format(layout.format, [&](auto format) {
       constexpr DType F = decltype(format)::value;
       const bool kept = arg.q_kept && begin < arg.keep;
@@ -341,7 +363,8 @@ struct SplitTask {  // one task: one split of one kv head
         if (!kept) return;
         scores<G>(keys, angles, true, from, upto, kept_st);
         for (Dim i = 0; i < x.count; ++i)
-          for (Dim k = 0; k < least(kBlock, arg.keep - begin); ++k) st[i * kBlock + k] = kept_st[i * kBlock + k];
+          for (Dim k = 0; k < least(kBlock, arg.keep - begin); ++k)
+            st[i * kBlock + k] = kept_st[i * kBlock + k];
       };
       const bool widen = !direct(F) || x.count > pairs_of(F) ? in_blocks(F) : false;
       if constexpr (in_blocks(F)) {
@@ -359,7 +382,8 @@ struct SplitTask {  // one task: one split of one kv head
           values<kReal>(reinterpret_cast<const std::byte*>(wide_v), from, upto);
         } else {
           const Dim n = layout.dv / kQuantum, end = upto * n;
-          for (Dim i = from * n / W * W; i < end; i += W) vstore(scales + i, vload_f16(value_scales_of(layout, head) + i));
+          for (Dim i = from * n / W * W; i < end; i += W)
+            vstore(scales + i, vload_f16(value_scales_of(layout, head) + i));
         }
       }
       if constexpr (direct(F))
@@ -370,7 +394,8 @@ struct SplitTask {  // one task: one split of one kv head
 };
 
 // The splits of one kv head, in order, as end_split() and finish() of the tile.
-static void merge_splits(const Arguments& arg, const AttentionArgs& a, const Pairs& x, Dim splits, const Real* results, Dim reals) {
+static void merge_splits(const Arguments& arg, const AttentionArgs& a, const Pairs& x, Dim splits,
+                         const Real* results, Dim reals) {
   const Dim dvp = padded(arg.dv);
   for (Dim i = 0; i < x.count; ++i) {
     Real shift = -kFloor * arg.scale_log2, l = 0;
@@ -385,15 +410,16 @@ static void merge_splits(const Arguments& arg, const AttentionArgs& a, const Pai
     for (Dim s = 0; s < splits; ++s) {
       const Real *r = results + s * reals, *numbers = r + x.count * dvp + kSplitNumbers * i, *o = r + i * dvp;
       if (numbers[2] == 0) continue;
-      const Real new_shift = shift < numbers[0] ? shift : numbers[0], total_scale = exp2_of(new_shift - shift),
-                 split_scale = exp2_of(new_shift - numbers[0]);
+      const Real new_shift = shift < numbers[0] ? shift : numbers[0],
+                 total_scale = exp2_of(new_shift - shift), split_scale = exp2_of(new_shift - numbers[0]);
       if (a.stats) {
         const Real* const n = numbers + 3;
         total[kEntropy] = total_scale * (total[kEntropy] + (new_shift - shift) * mass) +
                           split_scale * (n[kEntropy] + (new_shift - numbers[0]) * numbers[1]);
         for (int k = kFirst; k < kSums; ++k) total[k] = total[k] * total_scale + n[k] * split_scale;
         mass = mass * total_scale + numbers[1] * split_scale;
-        if (n[kMaxLogit] > total[kMaxLogit]) total[kMaxLogit] = n[kMaxLogit], total[kStrongest] = n[kStrongest];
+        if (n[kMaxLogit] > total[kMaxLogit])
+          total[kMaxLogit] = n[kMaxLogit], total[kStrongest] = n[kStrongest];
       }
       shift = new_shift;
       l = fma_of(l, total_scale, numbers[1] * split_scale);
@@ -406,7 +432,8 @@ static void merge_splits(const Arguments& arg, const AttentionArgs& a, const Pai
       summed = merged = true;
     }
     const V inverse = vset(Real(0) < l ? vfirst(vset(Real(1)) / vset(l)) : Real(0));
-    for (Dim d = 0; d < arg.dv; d += W) vstore_n(out + d, summed ? vload_n(out + d, arg.dv - d) * inverse + vzero() : vzero(), arg.dv - d);
+    for (Dim d = 0; d < arg.dv; d += W)
+      vstore_n(out + d, summed ? vload_n(out + d, arg.dv - d) * inverse + vzero() : vzero(), arg.dv - d);
     if (!a.stats) continue;
     Real* const to = static_cast<Real*>(a.stats) + (x.row[i] * arg.heads + x.head[i]) * AttentionStat::count;
     set_reals(to, 0, AttentionStat::count);
@@ -425,21 +452,33 @@ static void merge_splits(const Arguments& arg, const AttentionArgs& a, const Pai
 
 }  // namespace
 
-void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const AttentionPart& part, Dim task, void* work) noexcept {
+void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const AttentionPart& part, Dim task,
+                      void* work) noexcept {
   const Arguments arg = arguments_of(a.shape);
   const Splits splits = splits_of(arg, part);
-  const Dim count = most(1, splits.count), kv = task / count, at = task % count, reals = split_reals(arg, part), dvp = padded(arg.dv);
-  Real *const results = static_cast<Real*>(work) + padded(arg.kv_heads) + kv * count * reals, *const result = results + at * reals;
+  const Dim count = most(1, splits.count), kv = task / count, at = task % count,
+            reals = split_reals(arg, part), dvp = padded(arg.dv);
+  Real *const results = static_cast<Real*>(work) + padded(arg.kv_heads) + kv * count * reals, *const result =
+                                                                                                  results +
+                                                                                                  at * reals;
   Pairs x;
   x.count = part.q_count * arg.g;
   const bool widens = in_blocks(arg.shape.cache.format);
-  const Dim page = widens ? kBlock * (arg.d + arg.dv) + kWide * W : 0, scales = widens ? kBlock * arg.dv / kQuantum + W : 0,
+  const Dim page = widens ? kBlock * (arg.d + arg.dv) + kWide * W : 0,
+            scales = widens ? kBlock * arg.dv / kQuantum + W : 0,
             relative = arg.shape.bias == Bias::bucket ? arg.g * relative_span(arg) + W : 0;
-  Real* memory = reinterpret_cast<Real*>(
-      scratch_of(queue, worker, size_t(2 * x.count * (kBlock + arg.bias_channels) + page + scales + relative + W) * sizeof(Real)));
+  Real* memory = reinterpret_cast<Real*>(scratch_of(
+      queue, worker,
+      size_t(2 * x.count * (kBlock + arg.bias_channels) + page + scales + relative + W) * sizeof(Real)));
   if (!memory) return;
-  SplitTask split{
-      .arg = arg, .part = part, .kv = kv, .dvp = dvp, .x = x, .st = memory, .kept_st = memory + x.count * kBlock, .out = result};
+  SplitTask split{.arg = arg,
+                  .part = part,
+                  .kv = kv,
+                  .dvp = dvp,
+                  .x = x,
+                  .st = memory,
+                  .kept_st = memory + x.count * kBlock,
+                  .out = result};
   split.wide_k = split.kept_st + x.count * kBlock;
   split.wide_v = split.wide_k + (widens ? kBlock * arg.d : 0);
   split.scales = split.wide_k + page;
@@ -483,7 +522,8 @@ void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const At
   }
   // Whoever comes last merges: nobody waits, and the order of the sums is that of the splits.
   auto* counter = reinterpret_cast<int32_t*>(static_cast<Real*>(work) + kv);
-  if (__atomic_add_fetch(counter, 1, __ATOMIC_ACQ_REL) == count) merge_splits(arg, a, x, count, results, reals);
+  if (__atomic_add_fetch(counter, 1, __ATOMIC_ACQ_REL) == count)
+    merge_splits(arg, a, x, count, results, reals);
 }
 
 }  // namespace rapt::RAPT_ISA

@@ -7,38 +7,43 @@ namespace {
 
 constexpr int kQueryBlocks = RAPT_IS(avx512) ? 4 : 8;  // query blocks that share one pass over K and V
 
-// Rows of one head further apart than this fall onto few sets of L2 and are copied together first. Up to 4 KB apart, copying cost
-// 3 to 5 % at T = 128 and gained nothing at 2,048 (bench/attention, Zen 4): the broadcasts hide the latency of L2.
+// Rows of one head further apart than this fall onto few sets of L2 and are copied together first. Up to 4
+// KB apart, copying cost 3 to 5 % at T = 128 and gained nothing at 2,048 (bench/attention, Zen 4): the
+// broadcasts hide the latency of L2.
 constexpr Dim kFar = 4096 / Dim(sizeof(Real));
 
 // What is summed up for statistics, relative to the running maximum like the sum itself.
 enum { kEntropy, kMass, kFirst, kSelf, kPrevious, kDistance, kSums };
 
-constexpr Real kIndex[kBlock] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-                                 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
-                                 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+constexpr Real kIndex[kBlock] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+                                 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
+                                 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
 
 struct Memory {  // of one task, shared by its query blocks
   Real *st, *bias, *k, *v, *relative, *blocks, *row;
   Real k2[kBlock];
 };
 
-// A query block: N*W queries, and their online softmax while the key blocks pass. m, l, O as in FlashAttention; a block of scores S, then
-// of weights P, is Memory::st. All are transposed (t): a query is a lane.
+// A query block: N*W queries, and their online softmax while the key blocks pass. m, l, O as in
+// FlashAttention; a block of scores S, then of weights P, is Memory::st. All are transposed (t): a query is
+// a lane.
 template <int N, bool kStats>
 struct QueryBlock {
   static constexpr int L = N * W;
   Real *qt, *kept_qt, *wt, *ot, *total;     // [d + bias channels][L] likewise [d][L] [dv][L] [dv][L]
-  V m[N], shift[N], l[N];                    // of this split: running maximum, -m in exponent units, sum of weights
-  V total_shift[N], total_l[N];              // of the splits before
-  bool empty, merged;                        // nothing seen in this split; some split (or the extra logit) is in the total
-  bool summed;                               // `total` holds values
+  V m[N], shift[N], l[N];        // of this split: running maximum, -m in exponent units, sum of weights
+  V total_shift[N], total_l[N];  // of the splits before
+  // Nothing seen in this split; some split (or the extra logit) is in the total.
+  bool empty, merged;
+  bool summed;                   // `total` holds values
   V sums[kSums][N], total_sums[kSums][N], max_logit[N], strongest[N], strongest_logit[N];
   Real q2[kLanes], q2_kept[kLanes];
   Lanes lanes;
 
   static Dim reals(const Arguments& arg) {
-    return ((arg.d + arg.bias_channels) * (1 + (arg.q_kept != nullptr)) + arg.d * arg.additive + 2 * arg.dv) * L;
+    return ((arg.d + arg.bias_channels) * (1 + (arg.q_kept != nullptr)) + arg.d * arg.additive + 2 * arg.dv) *
+           L;
   }
 
   void begin(const Arguments& arg, const AttentionPart& part, Dim kv, Dim first, Dim count, Real* memory) {
@@ -52,7 +57,8 @@ struct QueryBlock {
       for (Dim i = 0; i < count; ++i) row[i] = x + (Dim(lanes.row[i]) * arg.heads + lanes.head[i]) * arg.d;
       to_lanes<N>(row, count, arg.d, xt);
       if (arg.bias_channels) set_reals(xt + arg.d * L, 0, arg.bias_channels * L);
-      for (Dim i = 0; arg.bias_channels && i < count; ++i) fill_bias_channels(arg, kv, row[i], xt + arg.d * L + i, L);
+      for (Dim i = 0; arg.bias_channels && i < count; ++i)
+        fill_bias_channels(arg, kv, row[i], xt + arg.d * L + i, L);
       if (arg.l2)
         for (int i = 0; i < L; ++i) squares[i] = i < count ? square_of(row[i], arg.d) : Real(0);
     };
@@ -75,7 +81,8 @@ struct QueryBlock {
       total_l[v] = vzero();
       if (merged) {
         Real logit[W];
-        for (int i = 0; i < W; ++i) logit[i] = arg.shape.extra == Extra::learned_logit ? arg.extra[lanes.head[v * W + i]] : Real(0);
+        for (int i = 0; i < W; ++i)
+          logit[i] = arg.shape.extra == Extra::learned_logit ? arg.extra[lanes.head[v * W + i]] : Real(0);
         total_shift[v] = vload(logit) * vset(-kLog2e);
         total_l[v] = vset(Real(1));
       }
@@ -99,9 +106,11 @@ struct QueryBlock {
     }
   }
 
-  // Scores of keys [k0, k1), transposed: st[key][lane]. Where nothing follows (plain), masked and with their maximum.
-  [[gnu::always_inline]] void scores(const Arguments& arg, const Lanes& queries, const KeyBlock& b, const VisibleKeys<N>& vis,
-                                     const Real* x, Dim k0, Dim k1, Real* st, V (&row_max)[N]) {
+  // Scores of keys [k0, k1), transposed: st[key][lane]. Where nothing follows (plain), masked and with
+  // their maximum.
+  [[gnu::always_inline]] void scores(const Arguments& arg, const Lanes& queries, const KeyBlock& b,
+                                     const VisibleKeys<N>& vis, const Real* x, Dim k0, Dim k1, Real* st,
+                                     V (&row_max)[N]) {
     tiles<tile_of(N)>(k0, k1, [&](auto size, Dim k) RAPT_LAMBDA {
       constexpr int T = decltype(size)::value;
       const int v0 = first_vector(vis, k);
@@ -120,7 +129,9 @@ struct QueryBlock {
             RAPT_UNROLL
             for (int i = 0; i < T; ++i) {
               RAPT_UNROLL
-              for (int v = V0; v < N; ++v) t[i][v] = where_visible(queries, v, b.first + k + i, k + i < vis.keep, t[i][v], vset(kMasked));
+              for (int v = V0; v < N; ++v)
+                t[i][v] =
+                    where_visible(queries, v, b.first + k + i, k + i < vis.keep, t[i][v], vset(kMasked));
             }
           }
           RAPT_UNROLL
@@ -184,7 +195,8 @@ struct QueryBlock {
         for (Dim k = vis.from; k < vis.upto[v]; ++k)
           vstore(st + k * L + v * W, vload(st + k * L + v * W) * vdrop(key, drop_column(b, k), arg.dropout));
       }
-    // 3. values: ot[d][lane] = ot * alpha + sum of this block. A fresh sum per block keeps the chains short.
+    // 3. values: ot[d][lane] = ot * alpha + sum of this block. A fresh sum per block keeps the
+    //    chains short.
     Real* const out = ot;
     const bool first = empty;
     tiles<tile_of(N)>(0, arg.dv, [&](auto size, Dim d) RAPT_LAMBDA {
@@ -206,26 +218,33 @@ struct QueryBlock {
 
   // The first key of this block that reached `new_m`, for lanes in which that is a new maximum.
   // Searching the few lanes that rose one by one was no faster.
-  [[gnu::always_inline]] void find_strongest(const KeyBlock& b, const VisibleKeys<N>& vis, int v, V new_m, const Real* st) {
+  [[gnu::always_inline]] void find_strongest(const KeyBlock& b, const VisibleKeys<N>& vis, int v, V new_m,
+                                             const Real* st) {
     const M rose = vlt(strongest_logit[v], new_m);
     if (!vany(rose)) return;
     V at[4];  // four short chains instead of a long one
     for (V& x : at) x = vset(Real(kBlock));
     Dim k = vis.upto[v] - 1;
-    for (; (k & 3) != 3; --k) at[k & 3] = vselect(veq(vload(st + k * L + v * W), new_m), vset(kIndex[k]), at[k & 3]);
+    for (; (k & 3) != 3; --k)
+      at[k & 3] = vselect(veq(vload(st + k * L + v * W), new_m), vset(kIndex[k]), at[k & 3]);
     for (; k >= vis.from; k -= 4) {
       RAPT_UNROLL
-      for (int i = 0; i < 4; ++i) at[i] = vselect(veq(vload(st + (k - 3 + i) * L + v * W), new_m), vset(kIndex[k - 3 + i]), at[i]);
+      for (int i = 0; i < 4; ++i)
+        at[i] = vselect(veq(vload(st + (k - 3 + i) * L + v * W), new_m), vset(kIndex[k - 3 + i]), at[i]);
     }
-    strongest[v] = vselect(rose, vset(Real(b.first)) + vmin(vmin(at[0], at[1]), vmin(at[2], at[3])), strongest[v]);
+    strongest[v] =
+        vselect(rose, vset(Real(b.first)) + vmin(vmin(at[0], at[1]), vmin(at[2], at[3])), strongest[v]);
     strongest_logit[v] = vmax(strongest_logit[v], new_m);
   }
 
-  // Softmax: weights relative to the new maximum, their sum by key mod 4; returns alpha, the factor for what was summed before.
-  [[gnu::always_inline]] V softmax_weights(const Arguments& arg, const KeyBlock& b, const VisibleKeys<N>& vis, int v, Real* st) {
-    const V c = vset(arg.scale_log2), new_shift = vmax(m[v], vset(kFloor)) * vset(-arg.scale_log2), delta = new_shift - shift[v],
-            alpha = vexp2(delta);
-    V sum[4] = {vzero(), vzero(), vzero(), vzero()}, es[4] = {vzero(), vzero(), vzero(), vzero()}, quads = vzero();
+  // Softmax: weights relative to the new maximum, their sum by key mod 4; returns alpha, the factor for
+  // what was summed before.
+  [[gnu::always_inline]] V softmax_weights(const Arguments& arg, const KeyBlock& b, const VisibleKeys<N>& vis,
+                                           int v, Real* st) {
+    const V c = vset(arg.scale_log2), new_shift = vmax(m[v], vset(kFloor)) * vset(-arg.scale_log2),
+            delta = new_shift - shift[v], alpha = vexp2(delta);
+    V sum[4] = {vzero(), vzero(), vzero(), vzero()}, es[4] = {vzero(), vzero(), vzero(), vzero()},
+      quads = vzero();
     Real* p = st + v * W;
     auto one = [&](Dim k, int i) RAPT_LAMBDA {
       const V t = vfma(vload(p + k * L), c, new_shift), e = vexp2(t);
@@ -238,27 +257,31 @@ struct QueryBlock {
     for (; k + 4 <= vis.upto[v]; k += 4) {
       const V a = one(k, 0), b_ = one(k + 1, 1), c_ = one(k + 2, 2), d = one(k + 3, 3);
       if constexpr (kStats)
-        quads = vfma((a + b_) + (c_ + d), vset(kIndex[k]), quads);  // first moment of the keys: k here, k mod 4 from the sums
+        // First moment of the keys: k here, k mod 4 from the sums.
+        quads = vfma((a + b_) + (c_ + d), vset(kIndex[k]), quads);
     }
     if (k < vis.upto[v]) {
       V rest[4] = {vzero(), vzero(), vzero(), vzero()};
       const Dim first = k;
       for (int i = 0; k < vis.upto[v]; ++k, ++i) rest[i] = one(k, i);
-      if constexpr (kStats) quads = vfma((rest[0] + rest[1]) + (rest[2] + rest[3]), vset(kIndex[first]), quads);
+      if constexpr (kStats)
+        quads = vfma((rest[0] + rest[1]) + (rest[2] + rest[3]), vset(kIndex[first]), quads);
     }
     const V block = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     if constexpr (kStats) {
-      sums[kEntropy][v] =
-          alpha * vfma(delta, l[v], sums[kEntropy][v]) + ((es[0] + es[1]) + (es[2] + es[3]));  // sum of p * log2 p, p relative
+      // Sum of p * log2 p, p relative.
+      sums[kEntropy][v] = alpha * vfma(delta, l[v], sums[kEntropy][v]) + ((es[0] + es[1]) + (es[2] + es[3]));
       for (int i = kFirst; i < kSums; ++i) sums[i][v] = sums[i][v] * alpha;
-      position_stats(b, vis, v, p, block, quads + ((sum[1] + vset(Real(2)) * sum[2]) + vset(Real(3)) * sum[3]));
+      position_stats(b, vis, v, p, block,
+                     quads + ((sum[1] + vset(Real(2)) * sum[2]) + vset(Real(3)) * sum[3]));
     }
     l[v] = vfma(l[v], alpha, block);
     shift[v] = new_shift;
     return alpha;
   }
 
-  [[gnu::always_inline]] void sigmoid_weights(const Arguments&, const KeyBlock& b, const VisibleKeys<N>& vis, int v, Real* st) {
+  [[gnu::always_inline]] void sigmoid_weights(const Arguments&, const KeyBlock& b, const VisibleKeys<N>& vis,
+                                              int v, Real* st) {
     V sum = vzero(), es = vzero(), moment = vzero();
     Real* p = st + v * W;
     for (Dim k = vis.from; k < vis.upto[v]; ++k) {
@@ -278,16 +301,22 @@ struct QueryBlock {
   }
 
   // Statistics that ask where a key stands. p: weights of this block, their sum and first moment.
-  [[gnu::always_inline]] void position_stats(const KeyBlock& b, const VisibleKeys<N>& vis, int v, const Real* p, V sum, V moment) {
+  [[gnu::always_inline]] void position_stats(const KeyBlock& b, const VisibleKeys<N>& vis, int v,
+                                             const Real* p, V sum, V moment) {
     if (b.slots) return;
-    for (Dim k = vis.from; b.first + k < first_keys && k < vis.upto[v]; ++k) sums[kFirst][v] = sums[kFirst][v] + vload(p + k * L);
-    const V place = vload(lanes.position + v * W) - vset(Real(b.first));  // of the query, from the block's first key
+    for (Dim k = vis.from; b.first + k < first_keys && k < vis.upto[v]; ++k)
+      sums[kFirst][v] = sums[kFirst][v] + vload(p + k * L);
+    // Of the query, from the block's first key.
+    const V place = vload(lanes.position + v * W) - vset(Real(b.first));
     const Dim near = lanes.position_min[v] - b.first, far = lanes.position_max[v] - b.first;
-    // A key's distance is +-(place - k) for a lane that stands outside the block or sees no key after itself; else it is summed key by key.
+    // A key's distance is +-(place - k) for a lane that stands outside the block or sees no key after
+    // itself; else it is summed key by key.
     V distance = vabs(vfma(place, sum, vzero() - moment));
     if (lanes.sees_later[v] && near < kBlock - 1 && far > 0) {
       V inside[4] = {vzero(), vzero(), vzero(), vzero()};
-      auto one = [&](Dim k, int i) RAPT_LAMBDA { inside[i] = vfma(vload(p + k * L), vabs(place - vset(kIndex[k])), inside[i]); };
+      auto one = [&](Dim k, int i) RAPT_LAMBDA {
+        inside[i] = vfma(vload(p + k * L), vabs(place - vset(kIndex[k])), inside[i]);
+      };
       Dim k = vis.from;
       for (; k + 4 <= vis.upto[v]; k += 4) {
         one(k, 0);
@@ -298,12 +327,13 @@ struct QueryBlock {
       for (int i = 0; k < vis.upto[v]; ++k, ++i) one(k, i);
       const M sees_later_keys = vlt(vload(lanes.position + v * W) + vset(Real(1)), vload(lanes.high + v * W));
       const M stands_in_block = vand(vlt(vzero(), place), vlt(place, vset(Real(kBlock - 1))));
-      distance = vselect(vand(sees_later_keys, stands_in_block), (inside[0] + inside[1]) + (inside[2] + inside[3]), distance);
+      distance = vselect(vand(sees_later_keys, stands_in_block),
+                         (inside[0] + inside[1]) + (inside[2] + inside[3]), distance);
     }
     sums[kDistance][v] = sums[kDistance][v] + distance;
     V self = sums[kSelf][v], previous = sums[kPrevious][v];
-    for (Dim k = most(vis.from, near - 1); k < least(vis.upto[v], far + 1);
-         ++k) {  // a vector's rows are neighbours: few keys. Gathers were no faster.
+    // A vector's rows are neighbours: few keys. Gathers were no faster.
+    for (Dim k = most(vis.from, near - 1); k < least(vis.upto[v], far + 1); ++k) {
       const V x = vload(p + k * L);
       self = vselect(veq(place, vset(kIndex[k])), x, self);
       previous = vselect(veq(place, vset(kIndex[k] + Real(1))), x, previous);
@@ -329,9 +359,11 @@ struct QueryBlock {
       }
       if constexpr (kStats) {
         sums[kMass][v] = l[v];
-        total_sums[kEntropy][v] = total_scale[v] * vfma(total_delta, total_sums[kMass][v], total_sums[kEntropy][v]) +
-                                  split_scale[v] * vfma(split_delta, l[v], sums[kEntropy][v]);
-        for (int i = kMass; i < kSums; ++i) total_sums[i][v] = total_sums[i][v] * total_scale[v] + sums[i][v] * split_scale[v];
+        total_sums[kEntropy][v] =
+            total_scale[v] * vfma(total_delta, total_sums[kMass][v], total_sums[kEntropy][v]) +
+            split_scale[v] * vfma(split_delta, l[v], sums[kEntropy][v]);
+        for (int i = kMass; i < kSums; ++i)
+          total_sums[i][v] = total_sums[i][v] * total_scale[v] + sums[i][v] * split_scale[v];
         max_logit[v] = vmax(max_logit[v], m[v]);
       }
       total_l[v] = vfma(total_l[v], total_scale[v], l[v] * split_scale[v]);
@@ -357,10 +389,12 @@ struct QueryBlock {
   void finish(const Arguments& arg, const AttentionArgs& a) {
     V inverse[N];
     for (int v = 0; v < N; ++v)
-      inverse[v] = arg.sigmoid ? vset(Real(1)) : vselect(vlt(vzero(), total_l[v]), vset(Real(1)) / total_l[v], vzero());
+      inverse[v] = arg.sigmoid ? vset(Real(1))
+                               : vselect(vlt(vzero(), total_l[v]), vset(Real(1)) / total_l[v], vzero());
     if (!summed) set_reals(total, 0, arg.dv * L);
     Real* row[kLanes];
-    for (Dim i = 0; i < lanes.count; ++i) row[i] = static_cast<Real*>(a.out) + (Dim(lanes.row[i]) * arg.heads + lanes.head[i]) * arg.dv;
+    for (Dim i = 0; i < lanes.count; ++i)
+      row[i] = static_cast<Real*>(a.out) + (Dim(lanes.row[i]) * arg.heads + lanes.head[i]) * arg.dv;
     to_rows<N, false>(total, inverse, row, lanes.count, arg.dv);
     if (a.lse)
       for (int v = 0; v < N; ++v) {
@@ -368,7 +402,8 @@ struct QueryBlock {
         vstore(shift_, vselect(vlt(vzero(), total_l[v]), total_shift[v], vzero()));
         vstore(inverse_, inverse[v]);
         for (int i = 0; i < W && v * W + i < lanes.count; ++i) {
-          Real* norm = static_cast<Real*>(a.lse) + 2 * (Dim(lanes.row[v * W + i]) * arg.heads + lanes.head[v * W + i]);
+          Real* norm =
+              static_cast<Real*>(a.lse) + 2 * (Dim(lanes.row[v * W + i]) * arg.heads + lanes.head[v * W + i]);
           norm[0] = shift_[i];
           norm[1] = inverse_[i];
         }
@@ -381,7 +416,8 @@ struct QueryBlock {
         const M sees_some = vlt(vset(kMasked), max_logit[v]);
         const V f = arg.sigmoid ? vset(Real(1)) / some : inverse[v];
         const V log_l = vlog(arg.sigmoid ? some : vmax(total_l[v], vset(Real(1e-37))));
-        const V entropy = arg.sigmoid ? log_l - x[kEntropy][v] * f : (mass * log_l - vset(kLn2) * x[kEntropy][v]) * f;
+        const V entropy =
+            arg.sigmoid ? log_l - x[kEntropy][v] * f : (mass * log_l - vset(kLn2) * x[kEntropy][v]) * f;
         const V all[C] = {entropy,
                           x[kFirst][v] * f,
                           x[kSelf][v] * f,
@@ -390,11 +426,15 @@ struct QueryBlock {
                           strongest[v],
                           max_logit[v] * vset(arg.unit),
                           arg.sigmoid ? mass : mass * f};
-        auto to = [&](int i) { return static_cast<Real*>(a.stats) + (Dim(lanes.row[v * W + i]) * arg.heads + lanes.head[v * W + i]) * C; };
+        auto to = [&](int i) {
+          return static_cast<Real*>(a.stats) +
+                 (Dim(lanes.row[v * W + i]) * arg.heads + lanes.head[v * W + i]) * C;
+        };
         if constexpr (W >= C) {
           V r[W];
           RAPT_UNROLL
-          for (int i = 0; i < W; ++i) r[i] = i < C ? vselect(sees_some, all[i < C ? i : 0], vzero()) : vzero();
+          for (int i = 0; i < W; ++i)
+            r[i] = i < C ? vselect(sees_some, all[i < C ? i : 0], vzero()) : vzero();
           transpose(r);
           RAPT_UNROLL
           for (int i = 0; i < W; ++i)
@@ -413,9 +453,11 @@ struct QueryBlock {
   Dim first_keys = 0;
 };
 
-// `count` pairs of one sequence and kv head from pair `first`, all in query blocks of N vectors, against everything they see.
+// `count` pairs of one sequence and kv head from pair `first`, all in query blocks of N vectors, against
+// everything they see.
 template <int N, bool kStats>
-static void attend(const Arguments& arg, const AttentionArgs& a, const AttentionPart& part, Dim kv, Dim first, Dim count, Memory& mem) {
+static void attend(const Arguments& arg, const AttentionArgs& a, const AttentionPart& part, Dim kv, Dim first,
+                   Dim count, Memory& mem) {
   constexpr int L = N * W;
   QueryBlock<N, kStats> block[N == kVectors ? kQueryBlocks : 1];
   const Dim blocks = ceil_div(count, L);
@@ -423,7 +465,8 @@ static void attend(const Arguments& arg, const AttentionArgs& a, const Attention
   for (Dim i = 0; i < blocks; ++i) {
     QueryBlock<N, kStats>& g = block[i];
     g.first_keys = a.first_keys;
-    g.begin(arg, part, kv, first + i * L, least(L, count - i * L), mem.blocks + i * QueryBlock<N, kStats>::reals(arg));
+    g.begin(arg, part, kv, first + i * L, least(L, count - i * L),
+            mem.blocks + i * QueryBlock<N, kStats>::reals(arg));
     for (int v = 0; v < N; ++v) {
       low = least(low, g.lanes.low_min[v]);
       high = most(high, g.lanes.high_max[v]);
@@ -463,9 +506,11 @@ static void attend(const Arguments& arg, const AttentionArgs& a, const Attention
 void attention(Queue& queue, const AttentionArgs& a) noexcept {
   const Arguments arg = arguments_of(a.shape);
   const AttentionShape& s = a.shape;
-  // A task is up to kQueryBlocks query blocks of one sequence and kv head, few enough that every thread gets several; or, where a sequence
-  // has few rows and its keys lie in pages, one split of them. Neither changes any bit.
-  const Dim blocks = most(1, least(kQueryBlocks, s.rows * s.heads / (Dim(kLanes) * 8 * threads_of(queue)))), pairs = blocks * kLanes;
+  // A task is up to kQueryBlocks query blocks of one sequence and kv head, few enough that every thread
+  // gets several; or, where a sequence has few rows and its keys lie in pages, one split of them. Neither
+  // changes any bit.
+  const Dim blocks = most(1, least(kQueryBlocks, s.rows * s.heads / (Dim(kLanes) * 8 * threads_of(queue)))),
+            pairs = blocks * kLanes;
   const bool by_splits = decodes(arg, a);
   Dim* const work_of = s.first_of + s.part_count + 1;
   s.first_of[0] = work_of[0] = 0;
@@ -477,10 +522,13 @@ void attention(Queue& queue, const AttentionArgs& a) noexcept {
     const Dim splits = most(1, splits_of(arg, part).count);
     s.first_of[p + 1] = s.first_of[p] + s.kv_heads * splits;
     work_of[p + 1] += padded(s.kv_heads) + s.kv_heads * splits * split_reals(arg, part);
-    set_reals(static_cast<Real*>(a.work) + work_of[p], 0, s.kv_heads);  // counters: a zero is a zero in every type
+    // counters: a zero is a zero in every type
+    set_reals(static_cast<Real*>(a.work) + work_of[p], 0, s.kv_heads);
   }
-  const Dim lane_reals = QueryBlock<kVectors, false>::reals(arg), relative = s.bias == Bias::bucket ? arg.g * relative_span(arg) : 0;
-  const Dim reals = blocks * lane_reals + 2 * kBlock * kLanes + kBlock * (arg.d + arg.dv) + arg.d + relative + 64;
+  const Dim lane_reals = QueryBlock<kVectors, false>::reals(arg),
+            relative = s.bias == Bias::bucket ? arg.g * relative_span(arg) : 0;
+  const Dim reals =
+      blocks * lane_reals + 2 * kBlock * kLanes + kBlock * (arg.d + arg.dv) + arg.d + relative + 64;
   for_tasks(queue, s.first_of[s.part_count], [&](Dim task, int worker) {
     Dim p = 0, end = s.part_count;  // the part this task belongs to
     while (end - p > 1) (s.first_of[(p + end) / 2] <= task ? p : end) = (p + end) / 2;
@@ -518,8 +566,9 @@ void attention(Queue& queue, const AttentionArgs& a) noexcept {
 
 namespace {
 
-// Scores q.k of up to kRowGroup rows of one head against keys [k0, k1) that lie in rows: z[row][key]. Tiles of rows and keys, so that a
-// load feeds several products; each score is one chain over the channels, whatever the tile.
+// Scores q.k of up to kRowGroup rows of one head against keys [k0, k1) that lie in rows: z[row][key]. Tiles
+// of rows and keys, so that a load feeds several products; each score is one chain over the channels,
+// whatever the tile.
 constexpr Dim kRowGroup = 16;
 constexpr int kRowTile = 4, kKeyTile = kAccumulators >= 24 ? 4 : 2;
 template <int R, int K>
@@ -546,21 +595,25 @@ RAPT_INLINE void dot_tile(const Real* const* q, const Real* k, Dim k_stride, Dim
     for (int i = 0; i < K; ++i) z[r * z_stride + i] = vsum(t[r][i]);
   }
 }
-static void dot_rows(const Real* const* q, Dim rows, const Real* k, Dim k_stride, Dim keys, Dim d, Real* z, Dim z_stride) {
+static void dot_rows(const Real* const* q, Dim rows, const Real* k, Dim k_stride, Dim keys, Dim d, Real* z,
+                     Dim z_stride) {
   for (Dim r = 0; r < rows; r += kRowTile) {
     if (r + kRowTile > rows) {
       for (; r < rows; ++r)
-        for (Dim i = 0; i < keys; ++i) dot_tile<1, 1>(q + r, k + i * k_stride, k_stride, d, z + r * z_stride + i, z_stride);
+        for (Dim i = 0; i < keys; ++i)
+          dot_tile<1, 1>(q + r, k + i * k_stride, k_stride, d, z + r * z_stride + i, z_stride);
       return;
     }
     Dim i = 0;
     for (; i + kKeyTile <= keys; i += kKeyTile)
       dot_tile<kRowTile, kKeyTile>(q + r, k + i * k_stride, k_stride, d, z + r * z_stride + i, z_stride);
-    for (; i < keys; ++i) dot_tile<kRowTile, 1>(q + r, k + i * k_stride, k_stride, d, z + r * z_stride + i, z_stride);
+    for (; i < keys; ++i)
+      dot_tile<kRowTile, 1>(q + r, k + i * k_stride, k_stride, d, z + r * z_stride + i, z_stride);
   }
 }
 
-// The score of one row and key, of any kind and from any place. `b` holds the block of the last key where keys lie in pages.
+// The score of one row and key, of any kind and from any place. `b` holds the block of the last key where
+// keys lie in pages.
 struct OneScore {
   const Arguments& arg;
   const AttentionPart& part;
@@ -575,7 +628,8 @@ struct OneScore {
     if (slot) b = find_key_block(arg, part, kv, i, 1, true, nullptr, nullptr);
     else if (!paged) b = find_key_block(arg, part, kv, key, 1, false, nullptr, nullptr);
     else if (!b.transposed || b.first != block)
-      b = find_key_block(arg, part, kv, block, least(kBlock, part.k_count - block), false, k_memory, v_memory);
+      b = find_key_block(arg, part, kv, block, least(kBlock, part.k_count - block), false, k_memory,
+                         v_memory);
     for (Dim d = 0; paged && d < arg.d; ++d) row[d] = b.key(key % kBlock, d);
     const Real *k = paged ? row : b.k, *x = !slot && key < arg.keep ? q_kept : q;
     V sum = vzero();
@@ -603,9 +657,12 @@ static void row_weights(const Arguments& arg, Dim at, Dim head, Dim from, Dim to
   auto map = [&](auto f) RAPT_LAMBDA {
     for (Dim i = from; i < to; i += W) vstore_n(z + i, f(vload_n(z + i, to - i)), to - i);
   };
-  if (arg.cap > 0) map([&](V x) RAPT_LAMBDA { return vtanh(x * vset(arg.scale) * vset(arg.cap_inverse)) * vset(arg.cap); });
+  if (arg.cap > 0)
+    map([&](V x) RAPT_LAMBDA { return vtanh(x * vset(arg.scale) * vset(arg.cap_inverse)) * vset(arg.cap); });
   else map([&](V x) RAPT_LAMBDA { return x * vset(arg.scale); });
-  Real max_logit = s.extra == Extra::none ? kMasked : s.extra == Extra::learned_logit ? arg.extra[head] : Real(0);
+  Real max_logit = s.extra == Extra::none            ? kMasked
+                   : s.extra == Extra::learned_logit ? arg.extra[head]
+                                                     : Real(0);
   const Real logit = max_logit;
   for (Dim i = from; i < to; ++i) {
     const Dim key = i - s.slots;
@@ -617,8 +674,11 @@ static void row_weights(const Arguments& arg, Dim at, Dim head, Dim from, Dim to
       const Dim distance = key - (key < arg.keep ? s.kept_position[at] : s.position[at]);
       if (arg.alibi) z[i] -= arg.slopes[head] * Real(distance < 0 ? -distance : distance);
       if (s.bias == Bias::bucket)
-        z[i] += arg.buckets[Dim(s.bucket_of[least(arg.reach, most(-arg.reach, distance)) + arg.reach]) * arg.heads + head];
-      if (s.bias == Bias::dense) z[i] += arg.dense[((s.dense_heads == 1 ? 0 : head) * s.rows + at) * s.dense_keys + key];
+        z[i] += arg.buckets[Dim(s.bucket_of[least(arg.reach, most(-arg.reach, distance)) + arg.reach]) *
+                                arg.heads +
+                            head];
+      if (s.bias == Bias::dense)
+        z[i] += arg.dense[((s.dense_heads == 1 ? 0 : head) * s.rows + at) * s.dense_keys + key];
     }
     if (z[i] > max_logit) max_logit = z[i];
   }
@@ -669,8 +729,8 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
         dot_rows(q, rows, b.k, b.k_stride, b.n, arg.d, z + k, n);
       }
     } else {
-      Real* const row = reinterpret_cast<Real*>(
-          scratch_of(queue, worker, size_t(arg.d + arg.bias_channels + kBlock * (arg.d + arg.dv) + W) * sizeof(Real)));
+      Real* const row = reinterpret_cast<Real*>(scratch_of(
+          queue, worker, size_t(arg.d + arg.bias_channels + kBlock * (arg.d + arg.dv) + W) * sizeof(Real)));
       if (!row) return;
       for (Dim r = 0; r < rows; ++r) {
         const Dim at = first + r;
@@ -690,7 +750,8 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
         }
       }
     }
-    for (Dim r = 0; r < rows; ++r) row_weights(arg, first + r, a.head, begin_of(first + r), end_of(first + r), n, z + r * n);
+    for (Dim r = 0; r < rows; ++r)
+      row_weights(arg, first + r, a.head, begin_of(first + r), end_of(first + r), n, z + r * n);
   });
 }
 

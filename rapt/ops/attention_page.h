@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cache pages: how each format's numbers become vectors. Where they stand: run/kv_view.h. Private to attention's kernels.
+// Cache pages: how each format's numbers become vectors. Where they stand: run/kv_view.h. Private to
+// attention's kernels.
 #pragma once
 #include "rapt/ops/attention.h"
 #include "rapt/ops/simd.h"
@@ -9,7 +10,7 @@ namespace {
 
 constexpr Dim kQuantum = 32;  // elements that share a scale
 
-// ------------------------------------------------------------------------------------------------ W numbers in a row
+// --------------------------------------------------------------------------------------- W numbers in a row
 RAPT_INLINE V vload_i8(const int8_t* p) {
 #if RAPT_IS(avx512)
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
@@ -31,7 +32,8 @@ RAPT_INLINE void vload_nibbles(const uint8_t* p, V& low, V& high) {
   low = _mm512_permutexvar_ps(x, table);
   high = _mm512_permutexvar_ps(_mm512_srli_epi32(x, 4), table);
 #elif RAPT_IS(avx2)
-  const __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))), eight = _mm256_set1_epi32(8);
+  const __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+                eight = _mm256_set1_epi32(8);
   low = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(x, _mm256_set1_epi32(15)), eight));
   high = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_srli_epi32(x, 4), eight));
 #else
@@ -52,7 +54,9 @@ RAPT_INLINE V vload_as(const std::byte* p, Dim i) {
   else return vload(reinterpret_cast<const Real*>(p) + i);
 }
 
-RAPT_INLINE const std::byte* head_of(const KvLayout& l, const std::byte* page, Dim kv) { return page + kv * l.head_bytes; }
+RAPT_INLINE const std::byte* head_of(const KvLayout& l, const std::byte* page, Dim kv) {
+  return page + kv * l.head_bytes;
+}
 RAPT_INLINE const uint16_t* key_scales_of(const KvLayout& l, const std::byte* head) {
   return reinterpret_cast<const uint16_t*>(head + l.key_scales);
 }
@@ -78,7 +82,7 @@ RAPT_INLINE void with_format(DType format, const F& f) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ a block of 64 keys, widened
+// ------------------------------------------------------------------------------ a block of 64 keys, widened
 // keys [d][64] of one head, as they stand in the page, in Reals
 template <DType F>
 static void unpack_keys(const KvLayout& l, const std::byte* head, Real* to) {
@@ -88,7 +92,8 @@ static void unpack_keys(const KvLayout& l, const std::byte* head, Real* to) {
         const V scale = vload_f16(key_scales_of(l, head) + b / kQuantum * kPageKeys + k);
         if constexpr (F == DType::q8_0) {
           for (Dim d = b; d < b + kQuantum; ++d)
-            vstore(to + d * kPageKeys + k, vload_i8(reinterpret_cast<const int8_t*>(head) + d * kPageKeys + k) * scale);
+            vstore(to + d * kPageKeys + k,
+                   vload_i8(reinterpret_cast<const int8_t*>(head) + d * kPageKeys + k) * scale);
         } else {
           for (Dim d = b; d < b + kQuantum; d += 2) {
             V low, high;
@@ -102,7 +107,8 @@ static void unpack_keys(const KvLayout& l, const std::byte* head, Real* to) {
     for (Dim i = 0; i < l.d * kPageKeys; i += W) vstore(to + i, vload_as<F>(head, i));
   }
 }
-// values [first, end) of [64][dv]; whole vectors are stored, so up to W - 1 elements behind the last one are touched
+// values [first, end) of [64][dv]; whole vectors are stored, so up to W - 1 elements behind the last one
+// are touched
 template <DType F>
 static void unpack_values(const KvLayout& l, const std::byte* head, Dim first, Dim end, Real* to) {
   const std::byte* const from = head + l.values;
@@ -110,7 +116,8 @@ static void unpack_values(const KvLayout& l, const std::byte* head, Dim first, D
     for (Dim b = first * l.dv; b < end * l.dv; b += kQuantum) {
       const V scale = vset(Real(from_f16(value_scales_of(l, head)[b / kQuantum])));
       if constexpr (F == DType::q8_0) {
-        for (Dim i = b; i < b + kQuantum; i += W) vstore(to + i, vload_i8(reinterpret_cast<const int8_t*>(from) + i) * scale);
+        for (Dim i = b; i < b + kQuantum; i += W)
+          vstore(to + i, vload_i8(reinterpret_cast<const int8_t*>(from) + i) * scale);
       } else {
         for (Dim i = 0; i < kQuantum / 2; i += W) {
           V low, high;

@@ -15,7 +15,8 @@ RAPT_GRADIENT_CHECKED(attention)
 namespace rapt::test {
 namespace {
 
-// A whole attention: what it computes, its sizes and its options. Tensors and weights come in a fixed order, absent ones left out.
+// A whole attention: what it computes, its sizes and its options. Tensors and weights come in a fixed order,
+// absent ones left out.
 struct Scene {
   std::string name;
   AttentionSpec spec;
@@ -83,11 +84,13 @@ AttentionInputs inputs_of(const Scene& s, const std::vector<Tensor>& in, const s
   AttentionInputs a{.q = *p.q, .k = *p.k, .v = *p.v};
   if (p.q_kept) a.q_kept = *p.q_kept;
   if (p.dense) a.dense_bias = *p.dense;
-  a.slot_k = p.slot_k, a.slot_v = p.slot_v, a.score_weight = p.score_weight, a.extra_logit = p.extra, a.buckets = p.buckets;
+  a.slot_k = p.slot_k, a.slot_v = p.slot_v, a.score_weight = p.score_weight, a.extra_logit = p.extra,
+  a.buckets = p.buckets;
   return a;
 }
 
-// The random choice of dropout, written once more: 0 or 1 / (1 - p) for a row's key, a head and a key's place (slots count down from the top).
+// The random choice of dropout, written once more: 0 or 1 / (1 - p) for a row's key, a head and a key's
+// place (slots count down from the top).
 double dropped(std::uint32_t row_key, Dim head, std::uint32_t column, double p, bool f32) {
   std::uint32_t x = row_key + static_cast<std::uint32_t>(head + 1) * 0x9E3779B9u;
   x = (x ^ x >> 16) * 0x85EBCA6Bu;
@@ -101,11 +104,13 @@ double dropped(std::uint32_t row_key, Dim head, std::uint32_t column, double p, 
 }
 
 struct Expected {
-  std::vector<double> out, stats, weights;  // [T,H,Dv] [T,H,8] and [slots + keys] of each (row, head), one after the other
+  // [T,H,Dv] [T,H,8] and [slots + keys] of each (row, head), one after the other
+  std::vector<double> out, stats, weights;
 };
 
 // The definition: loops over rows, heads and keys, in double.
-Expected reference(const Scene& s, const std::vector<Array>& in, const std::vector<Weight>& w, bool training = false, Dim first_keys = 4) {
+Expected reference(const Scene& s, const std::vector<Array>& in, const std::vector<Weight>& w,
+                   bool training = false, Dim first_keys = 4) {
   const AttentionSpec& spec = s.spec;
   const Parts<Array, Weight> x(s, in, w);
   const RowPlan plan = s.plan();
@@ -138,7 +143,8 @@ Expected reference(const Scene& s, const std::vector<Array>& in, const std::vect
           for (Dim d = 0; d < D; ++d) {
             const double a = q.values[static_cast<std::size_t>((t * H + h) * D + d)];
             const double b =
-                slot ? x.slot_k->get(i, kv * D + d) : x.k->values[static_cast<std::size_t>(((part.k_first + key) * K + kv) * D + d)];
+                slot ? x.slot_k->get(i, kv * D + d)
+                     : x.k->values[static_cast<std::size_t>(((part.k_first + key) * K + kv) * D + d)];
             score += spec.score == Score::additive ? x.score_weight->get(h, d) * std::tanh(a + b) : a * b;
             qq += a * a;
             kk += b * b;
@@ -148,11 +154,14 @@ Expected reference(const Scene& s, const std::vector<Array>& in, const std::vect
           if (spec.cap > 0) logit = spec.cap * std::tanh(logit / spec.cap);
           if (!slot) {
             const Dim distance = key - (key < plan.keep ? plan.kept_position[row] : plan.position[row]);
-            if (spec.bias == Bias::alibi) logit -= slopes[static_cast<std::size_t>(h)] * static_cast<double>(std::abs(distance));
+            if (spec.bias == Bias::alibi)
+              logit -= slopes[static_cast<std::size_t>(h)] * static_cast<double>(std::abs(distance));
             if (spec.bias == Bias::bucket)
-              logit += x.buckets->get(relative_bucket(distance, s.buckets, spec.bucket_max, spec.bucket_both), h);
+              logit +=
+                  x.buckets->get(relative_bucket(distance, s.buckets, spec.bucket_max, spec.bucket_both), h);
             if (spec.bias == Bias::dense)
-              logit += x.dense->values[static_cast<std::size_t>(((s.dense_heads == 1 ? 0 : h) * T + t) * s.longest() + key)];
+              logit += x.dense->values[static_cast<std::size_t>(
+                  ((s.dense_heads == 1 ? 0 : h) * T + t) * s.longest() + key)];
           }
           z[at] = logit;
           top = std::max(top, logit);
@@ -170,12 +179,14 @@ Expected reference(const Scene& s, const std::vector<Array>& in, const std::vect
         for (Dim i = 0; i < n; ++i)
           for (Dim d = 0; d < Dv; ++d) {
             const Dim key = i - s.slots;
-            const auto column =
-                static_cast<std::uint32_t>(key < 0 ? 0xFFFFFFFFu - static_cast<std::uint32_t>(i) : static_cast<std::uint32_t>(key));
-            const double factor = drop_keys.empty() ? 1 : dropped(drop_keys[row], h, column, spec.dropout, false);
+            const auto column = static_cast<std::uint32_t>(
+                key < 0 ? 0xFFFFFFFFu - static_cast<std::uint32_t>(i) : static_cast<std::uint32_t>(key));
+            const double factor =
+                drop_keys.empty() ? 1 : dropped(drop_keys[row], h, column, spec.dropout, false);
             out[static_cast<std::size_t>(d)] +=
                 factor * p[static_cast<std::size_t>(i)] *
-                (key < 0 ? x.slot_v->get(i, kv * Dv + d) : x.v->values[static_cast<std::size_t>(((part.k_first + key) * K + kv) * Dv + d)]);
+                (key < 0 ? x.slot_v->get(i, kv * Dv + d)
+                         : x.v->values[static_cast<std::size_t>(((part.k_first + key) * K + kv) * Dv + d)]);
           }
         e.out.insert(e.out.end(), out.begin(), out.end());
         e.weights.insert(e.weights.end(), p.begin(), p.end());
@@ -211,11 +222,14 @@ void check(const Scene& s, bool training = false) {
   c.inputs = s.inputs();
   c.weights = s.weights();
   c.training = training;
-  c.op = [s](rapt::Run& run, const std::vector<Tensor>& in, const std::vector<Weight>& w) -> std::vector<Tensor> {
+  c.op = [s](rapt::Run& run, const std::vector<Tensor>& in,
+             const std::vector<Weight>& w) -> std::vector<Tensor> {
     const RowPlan plan = s.plan();  // gone before backward
     return {attention(run, s.spec, inputs_of(s, in, w), plan)};
   };
-  c.reference = [s, training](const std::vector<Array>& in, const std::vector<Weight>& w) { return reference(s, in, w, training).out; };
+  c.reference = [s, training](const std::vector<Array>& in, const std::vector<Weight>& w) {
+    return reference(s, in, w, training).out;
+  };
   check(c);
 }
 
@@ -258,11 +272,23 @@ TEST(Attention, EveryMask) {
   check({.name = "chunk", .spec = spec, .sequences = two, .mask = {.right = 0, .chunk = 16}});
   check({.name = "keep and window", .spec = spec, .sequences = two, .mask = causal(9, 3)});
   check({.name = "streaming", .spec = spec, .sequences = two, .mask = causal(9, 3), .q_kept = true});
-  check({.name = "streaming, more kept than a block", .spec = spec, .sequences = two, .mask = causal(2, 70), .q_kept = true});
+  check({.name = "streaming, more kept than a block",
+         .spec = spec,
+         .sequences = two,
+         .mask = causal(2, 70),
+         .q_kept = true});
   AttentionSpec cross = spec;
   cross.cross = true;
-  check({.name = "cross", .spec = cross, .sequences = sequences({5, 70}), .mask = {}, .memory = sequences({67, 3})});
-  check({.name = "cross, nothing to see for one", .spec = cross, .sequences = sequences({5, 7}), .mask = {}, .memory = sequences({9, 0})});
+  check({.name = "cross",
+         .spec = cross,
+         .sequences = sequences({5, 70}),
+         .mask = {},
+         .memory = sequences({67, 3})});
+  check({.name = "cross, nothing to see for one",
+         .spec = cross,
+         .sequences = sequences({5, 7}),
+         .mask = {},
+         .memory = sequences({9, 0})});
 }
 
 TEST(Attention, EveryScoreAndOption) {
@@ -273,10 +299,13 @@ TEST(Attention, EveryScoreAndOption) {
     check(s);
   };
   with("l2", [](Scene& s) { s.spec.score = Score::l2; });
-  with("l2 with a cap and an extra logit", [](Scene& s) { s.spec.score = Score::l2, s.spec.cap = 3, s.spec.extra = Extra::learned_logit; });
+  with("l2 with a cap and an extra logit",
+       [](Scene& s) { s.spec.score = Score::l2, s.spec.cap = 3, s.spec.extra = Extra::learned_logit; });
   with("l2 streaming", [](Scene& s) { s.spec.score = Score::l2, s.q_kept = true; }, causal(9, 3));
   with("additive", [](Scene& s) { s.spec.score = Score::additive, s.spec.scale = 1; });
-  with("additive streaming with slots", [](Scene& s) { s.spec.score = Score::additive, s.q_kept = true, s.slots = 2; }, causal(9, 3));
+  with(
+      "additive streaming with slots",
+      [](Scene& s) { s.spec.score = Score::additive, s.q_kept = true, s.slots = 2; }, causal(9, 3));
   with("cap", [](Scene& s) { s.spec.cap = 1.5; });
   with("no scale", [](Scene& s) { s.spec.scale = 0; });
   with("negative scale", [](Scene& s) { s.spec.scale = -0.3; });
@@ -285,27 +314,39 @@ TEST(Attention, EveryScoreAndOption) {
   with("alibi streaming", [](Scene& s) { s.spec.bias = Bias::alibi, s.q_kept = true; }, causal(9, 3));
   with("buckets", [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.bucket_max = 20; });
   with(
-      "buckets both ways", [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 12, s.spec.bucket_max = 16, s.spec.bucket_both = true; },
+      "buckets both ways",
+      [](Scene& s) {
+        s.spec.bias = Bias::bucket, s.buckets = 12, s.spec.bucket_max = 16, s.spec.bucket_both = true;
+      },
       Mask{});
   with(
-      "buckets streaming with a cap", [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.bucket_max = 20, s.spec.cap = 2; },
+      "buckets streaming with a cap",
+      [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.bucket_max = 20, s.spec.cap = 2; },
       causal(9, 3));
   with("dense", [](Scene& s) { s.spec.bias = Bias::dense, s.dense_heads = 4; });
   with("dense shared by the heads", [](Scene& s) { s.spec.bias = Bias::dense, s.dense_heads = 1; }, Mask{});
-  with("dense with a cap, windowed", [](Scene& s) { s.spec.bias = Bias::dense, s.dense_heads = 1, s.spec.cap = 2; }, causal(5, 2));
+  with(
+      "dense with a cap, windowed",
+      [](Scene& s) { s.spec.bias = Bias::dense, s.dense_heads = 1, s.spec.cap = 2; }, causal(5, 2));
   with("zero logit", [](Scene& s) { s.spec.extra = Extra::zero_logit; });
   with("learned logit", [](Scene& s) { s.spec.extra = Extra::learned_logit; });
   with("sigmoid", [](Scene& s) { s.spec.normal = Normal::sigmoid; });
-  with("sigmoid with a cap, alibi and slots",
-       [](Scene& s) { s.spec.normal = Normal::sigmoid, s.spec.cap = 2, s.spec.bias = Bias::alibi, s.slots = 3; });
+  with("sigmoid with a cap, alibi and slots", [](Scene& s) {
+    s.spec.normal = Normal::sigmoid, s.spec.cap = 2, s.spec.bias = Bias::alibi, s.slots = 3;
+  });
   with("slots", [](Scene& s) { s.slots = 3; });
   with("many slots, learned logit", [](Scene& s) { s.slots = 70, s.spec.extra = Extra::learned_logit; });
-  with("slots with buckets, windowed", [](Scene& s) { s.slots = 2, s.spec.bias = Bias::bucket, s.buckets = 8; }, causal(4));
+  with(
+      "slots with buckets, windowed",
+      [](Scene& s) { s.slots = 2, s.spec.bias = Bias::bucket, s.buckets = 8; }, causal(4));
 }
 
 TEST(Attention, Dropout) {
   for (int form = 0; form < 4; ++form) {
-    Scene s{.name = concat("dropout ", form), .spec = sizes(4, 2, 9, 7), .sequences = sequences({35, 9}), .mask = causal()};
+    Scene s{.name = concat("dropout ", form),
+            .spec = sizes(4, 2, 9, 7),
+            .sequences = sequences({35, 9}),
+            .mask = causal()};
     s.spec.dropout = 0.25;
     if (form == 1) s.spec.extra = Extra::learned_logit, s.slots = 2;
     if (form == 2) s.spec.normal = Normal::sigmoid;
@@ -314,11 +355,15 @@ TEST(Attention, Dropout) {
   }
 }
 
-// Several splits and more than one backward chunk. Finite differences would take minutes: f64 stands for them.
+// Several splits and more than one backward chunk. Finite differences would take minutes: f64 stands
+// for them.
 TEST(Attention, Splits) {
   for (int form = 0; form < 3; ++form) {
-    Scene s{
-        .name = concat("splits ", form), .spec = sizes(2, 1, 8, 6), .sequences = sequences({70}), .mask = {}, .memory = sequences({2300})};
+    Scene s{.name = concat("splits ", form),
+            .spec = sizes(2, 1, 8, 6),
+            .sequences = sequences({70}),
+            .mask = {},
+            .memory = sequences({2300})};
     s.spec.cross = true;
     if (form == 1) s.spec.extra = Extra::learned_logit, s.slots = 2;
     if (form == 2) s.spec.normal = Normal::sigmoid;
@@ -326,22 +371,27 @@ TEST(Attention, Splits) {
     c.name = s.name;
     c.inputs = s.inputs();
     c.weights = s.weights();
-    c.op = [s](rapt::Run& run, const std::vector<Tensor>& in, const std::vector<Weight>& w) -> std::vector<Tensor> {
+    c.op = [s](rapt::Run& run, const std::vector<Tensor>& in,
+               const std::vector<Weight>& w) -> std::vector<Tensor> {
       return {attention(run, s.spec, inputs_of(s, in, w), s.plan())};
     };
-    c.reference = [s](const std::vector<Array>& in, const std::vector<Weight>& w) { return reference(s, in, w).out; };
+    c.reference = [s](const std::vector<Array>& in, const std::vector<Weight>& w) {
+      return reference(s, in, w).out;
+    };
     for (Array& a : c.inputs) a.differentiable = form == 1;
     check(c);
   }
 }
 
-// ------------------------------------------------------------------------------------------------ statistics, weights, bits
+// -------------------------------------------------------------------------------- statistics, weights, bits
 struct Pass {
   std::vector<double> out, stats;
   std::vector<std::vector<double>> weights;
 };
 
-Tensor upload(rapt::Run& run, const Array& a) { return run.upload({a.shape[0], a.shape[1], a.shape[2]}, a.values); }
+Tensor upload(rapt::Run& run, const Array& a) {
+  return run.upload({a.shape[0], a.shape[1], a.shape[2]}, a.values);
+}
 
 std::vector<Weight> convert(const std::vector<Weight>& from, DType real) {
   std::vector<Weight> to;
@@ -363,7 +413,8 @@ Pass forward(const Scene& s, Device& device, bool watched, const std::vector<Tap
     taps.see(site::attn_stats, [&](const Tapped& t) { pass.stats = values_of(t.value); });
     if (!chosen.empty())
       taps.want_weights(
-          site::attn_weights, [&](const Tapped&) { return chosen; }, [&](const Tapped& t) { pass.weights.push_back(values_of(t.value)); });
+          site::attn_weights, [&](const Tapped&) { return chosen; },
+          [&](const Tapped& t) { pass.weights.push_back(values_of(t.value)); });
   }
   std::vector<Tensor> in;
   for (const Array& a : s.inputs()) in.push_back(upload(run, a));
@@ -385,10 +436,13 @@ std::vector<Scene> watched_scenes() {
   add("slots, alibi", causal(), [](Scene& s) { s.slots = 5, s.spec.bias = Bias::alibi; });
   add("sigmoid with slots", {}, [](Scene& s) { s.spec.normal = Normal::sigmoid, s.slots = 2; });
   add("additive, cap", causal(), [](Scene& s) { s.spec.score = Score::additive, s.spec.cap = 2; });
-  add("l2, dense", {}, [](Scene& s) { s.spec.score = Score::l2, s.spec.bias = Bias::dense, s.dense_heads = 4; });
+  add("l2, dense", {},
+      [](Scene& s) { s.spec.score = Score::l2, s.spec.bias = Bias::dense, s.dense_heads = 4; });
   add("buckets", causal(), [](Scene& s) { s.spec.bias = Bias::bucket, s.buckets = 8; });
-  add("long", {}, [](Scene& s) { s.spec.cross = true, s.sequences = sequences({5}), s.memory = sequences({2100}); });
-  add("nothing to see", {}, [](Scene& s) { s.spec.cross = true, s.sequences = sequences({5, 4}), s.memory = sequences({9, 0}); });
+  add("long", {},
+      [](Scene& s) { s.spec.cross = true, s.sequences = sequences({5}), s.memory = sequences({2100}); });
+  add("nothing to see", {},
+      [](Scene& s) { s.spec.cross = true, s.sequences = sequences({5, 4}), s.memory = sequences({9, 0}); });
   return all;
 }
 
@@ -478,8 +532,9 @@ struct Bits {
   std::vector<float> through_pages(Dim chunk, bool watched) {
     const Dim K = s.spec.kv_heads, D = s.spec.head_dim, Dv = s.spec.v_dim, H = s.spec.heads;
     const KvLayout layout = kv_layout(DType::f32, K, D, Dv);
-    std::vector<std::vector<float>> memory(static_cast<std::size_t>((length + kPageKeys - 1) / kPageKeys),
-                                           std::vector<float>(static_cast<std::size_t>(layout.page_bytes) / sizeof(float), NAN));
+    std::vector<std::vector<float>> memory(
+        static_cast<std::size_t>((length + kPageKeys - 1) / kPageKeys),
+        std::vector<float>(static_cast<std::size_t>(layout.page_bytes) / sizeof(float), NAN));
     std::vector<std::byte*> pages;
     for (auto& m : memory) pages.push_back(reinterpret_cast<std::byte*>(m.data()));
     std::vector<float> out;
@@ -494,14 +549,17 @@ struct Bits {
       auto rows = [&](const Array& a) {
         const auto size = static_cast<std::size_t>(a.shape[1] * a.shape[2]);
         return run.upload({count, a.shape[1], a.shape[2]},
-                          std::span(a.values).subspan(static_cast<std::size_t>(begin) * size, static_cast<std::size_t>(count) * size));
+                          std::span(a.values).subspan(static_cast<std::size_t>(begin) * size,
+                                                      static_cast<std::size_t>(count) * size));
       };
       const Tensor k = rows(in[1]), v = rows(in[2]);
       const AttentionPart part{0, count, 0, begin + count, pages.data()};
-      run.kernels().kv_write(run.queue(), {.layout = layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
+      run.kernels().kv_write(run.queue(),
+                             {.layout = layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
       const std::vector<Sequence> here = {{.first = 0, .count = count, .past = begin}};
       KvView view{layout, {pages}};
-      AttentionInputs a = inputs_of(s, {Tensor{}, Tensor{}, Tensor{}, s.q_kept ? rows(in[3]) : Tensor{}}, weights);
+      AttentionInputs a =
+          inputs_of(s, {Tensor{}, Tensor{}, Tensor{}, s.q_kept ? rows(in[3]) : Tensor{}}, weights);
       a.q = rows(in[0]);
       a.cache = &view;
       const Tensor z = attention(run, s.spec, a, plan_rows(s.mask, here));
@@ -530,7 +588,8 @@ struct Bits {
     for (std::size_t i = 0; i < in.size(); ++i) t.push_back(around(in[i], 100 + i));
     const Tensor z = attention(run, s.spec, inputs_of(s, t, weights), plan_rows(s.mask, batch));
     const auto size = static_cast<std::size_t>(s.spec.heads * s.spec.v_dim);
-    const auto values = z.as<float>().subspan(static_cast<std::size_t>(before) * size, static_cast<std::size_t>(length) * size);
+    const auto values = z.as<float>().subspan(static_cast<std::size_t>(before) * size,
+                                              static_cast<std::size_t>(length) * size);
     return {values.begin(), values.end()};
   }
 };
@@ -552,9 +611,11 @@ TEST(Attention, TheBitsOfARowDoNotDependOnItsCompany) {
   add("streaming", causal(37, 3), 201, [](Scene& s) { s.q_kept = true; });
   add("chunks", {.right = 0, .chunk = 50}, 201, [](Scene&) {});
   add("everything", causal(90, 5), 150, [](Scene& s) {
-    s.spec.cap = 5, s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.extra = Extra::learned_logit, s.slots = 3, s.q_kept = true;
+    s.spec.cap = 5, s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.extra = Extra::learned_logit,
+    s.slots = 3, s.q_kept = true;
   });
-  add("sigmoid, alibi", causal(), 150, [](Scene& s) { s.spec.normal = Normal::sigmoid, s.spec.bias = Bias::alibi; });
+  add("sigmoid, alibi", causal(), 150,
+      [](Scene& s) { s.spec.normal = Normal::sigmoid, s.spec.bias = Bias::alibi; });
   add("additive", causal(), 90, [](Scene& s) { s.spec.score = Score::additive; });
   add("l2", causal(), 150, [](Scene& s) { s.spec.score = Score::l2; });
   for (const Scene& s : all)
@@ -564,7 +625,8 @@ TEST(Attention, TheBitsOfARowDoNotDependOnItsCompany) {
       Bits one(s, isa, 1);
       const std::vector<float> alone = one.in_a_batch(0, 0);
       for (Dim chunk : {Dim{1}, Dim{7}, Dim{64}, s.sequences[0].count})
-        EXPECT_TRUE(same(alone, one.through_pages(chunk, chunk == 7))) << "in pages, " << chunk << " rows at a time";
+        EXPECT_TRUE(same(alone, one.through_pages(chunk, chunk == 7)))
+            << "in pages, " << chunk << " rows at a time";
       for (int threads = 2; threads <= 4; ++threads)
         EXPECT_TRUE(same(alone, Bits(s, isa, threads).in_a_batch(0, 0))) << threads << " threads";
       EXPECT_TRUE(same(alone, one.in_a_batch(1, 0)));
@@ -573,8 +635,9 @@ TEST(Attention, TheBitsOfARowDoNotDependOnItsCompany) {
     }
 }
 
-// The comparison above can fail: blocks and splits counted from the buffer instead of the sequence change bits. The same rows and keys,
-// shown as the tail of a longer sequence whose first keys are hidden, are such a variant; hiding them is exact otherwise.
+// The comparison above can fail: blocks and splits counted from the buffer instead of the sequence change
+// bits. The same rows and keys, shown as the tail of a longer sequence whose first keys are hidden, are such
+// a variant; hiding them is exact otherwise.
 TEST(Attention, CountingBlocksFromTheBufferWouldBeCaught) {
   Scene s{.name = "shifted", .spec = sizes(2, 1, 16, 16), .sequences = sequences({300}), .mask = causal()};
   for (const std::string& isa : available_isas()) {
@@ -594,17 +657,21 @@ TEST(Attention, CountingBlocksFromTheBufferWouldBeCaught) {
         plan.high[i] += static_cast<std::int32_t>(by);
         plan.position[i] += static_cast<std::int32_t>(by);
       }
-      const Tensor z = attention(run, s.spec, {.q = upload(run, bits.in[0]), .k = behind(bits.in[1]), .v = behind(bits.in[2])}, plan);
+      const Tensor z =
+          attention(run, s.spec,
+                    {.q = upload(run, bits.in[0]), .k = behind(bits.in[1]), .v = behind(bits.in[2])}, plan);
       return std::vector<float>(z.as<float>().begin(), z.as<float>().end());
     };
     EXPECT_FALSE(same(right, shifted(13))) << "blocks, " << isa;  // blocks begin elsewhere
-    EXPECT_FALSE(same(right, shifted(1024 - 128))) << "splits, " << isa;  // blocks begin at the same keys, a split begins in between
+    // Blocks begin at the same keys, a split begins in between.
+    EXPECT_FALSE(same(right, shifted(1024 - 128))) << "splits, " << isa;
     EXPECT_TRUE(same(right, shifted(1024))) << "whole splits before the first key change nothing, " << isa;
   }
 }
 
 TEST(Attention, SlopesAndBuckets) {
-  EXPECT_EQ(alibi_slopes(8), (std::vector<double>{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625}));
+  EXPECT_EQ(alibi_slopes(8),
+            (std::vector<double>{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625}));
   const std::vector<double> six = alibi_slopes(6), want = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125};
   ASSERT_EQ(six.size(), want.size());
   for (std::size_t i = 0; i < 6; ++i) EXPECT_DOUBLE_EQ(six[i], want[i]);
@@ -630,7 +697,9 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   const RowPlan plan = plan_rows(causal(), seqs);
   const AttentionSpec spec = sizes(4, 2, 8, 8);
   const Tensor q = run.make({6, 4, 8}), k = run.make({6, 2, 8}), v = run.make({6, 2, 8});
-  auto refused = [&](AttentionSpec other, AttentionInputs in, const RowPlan& p) { EXPECT_THROW(attention(run, other, in, p), Error); };
+  auto refused = [&](AttentionSpec other, AttentionInputs in, const RowPlan& p) {
+    EXPECT_THROW(attention(run, other, in, p), Error);
+  };
   auto change = [&](auto f) {
     AttentionSpec other = spec;
     f(other);
@@ -639,10 +708,12 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   EXPECT_NO_THROW(attention(run, spec, {.q = q, .k = k, .v = v}, plan));
   refused(change([](AttentionSpec& s) { s.kv_heads = 3; }), {.q = q, .k = k, .v = v}, plan);
   refused(change([](AttentionSpec& s) { s.dropout = 1; }), {.q = q, .k = k, .v = v}, plan);
-  refused(change([](AttentionSpec& s) { s.normal = Normal::sigmoid, s.extra = Extra::zero_logit; }), {.q = q, .k = k, .v = v}, plan);
+  refused(change([](AttentionSpec& s) { s.normal = Normal::sigmoid, s.extra = Extra::zero_logit; }),
+          {.q = q, .k = k, .v = v}, plan);
   refused(change([](AttentionSpec& s) { s.score = Score::additive; }), {.q = q, .k = k, .v = v}, plan);
   refused(change([](AttentionSpec& s) { s.bias = Bias::bucket; }), {.q = q, .k = k, .v = v}, plan);
-  refused(change([](AttentionSpec& s) { s.bias = Bias::dense; }), {.q = q, .k = k, .v = v, .dense_bias = run.make({2, 6, 6})}, plan);
+  refused(change([](AttentionSpec& s) { s.bias = Bias::dense; }),
+          {.q = q, .k = k, .v = v, .dense_bias = run.make({2, 6, 6})}, plan);
   refused(change([](AttentionSpec& s) { s.extra = Extra::learned_logit; }), {.q = q, .k = k, .v = v}, plan);
   refused(spec, {.q = q, .k = k}, plan);
   refused(spec, {.q = q, .k = k, .v = run.make({5, 2, 8})}, plan);

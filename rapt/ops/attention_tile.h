@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the forward and the backward of attention share: the inner loop, transposes, who sees which key, the logits' options.
-// Private to attention's kernels. Few queries against cached keys: attention_decode_cpu.cc, with the same order of additions.
+// What the forward and the backward of attention share: the inner loop, transposes, who sees which key, the
+// logits' options.
+// Private to attention's kernels. Few queries against cached keys: attention_decode_cpu.cc, with the same
+// order of additions.
 //
-// A query is a LANE. The lanes of a query block are (row, head) pairs that share one kv head: pair i of a sequence is row i / g, head
-// kv * g + i % g, with g = heads / kv_heads. K and V are read as scalars (broadcast loads) in their natural layout; maximum, sum,
-// rescale and statistics are lane-wise, so there is no horizontal step, and what happens to a lane depends on its own row and on
-// the keys' places in its sequence only. That is the whole proof that a row's bits do not depend on its company.
+// A query is a LANE. The lanes of a query block are (row, head) pairs that share one kv head: pair i of a
+// sequence is row i / g, head kv * g + i % g, with g = heads / kv_heads. K and V are read as scalars
+// (broadcast loads) in their natural layout; maximum, sum, rescale and statistics are lane-wise, so there is
+// no horizontal step, and what happens to a lane depends on its own row and on the keys' places in its
+// sequence only. That is the whole proof that a row's bits do not depend on its company.
 #pragma once
 #include "rapt/ops/attention.h"
 #include "rapt/ops/attention_page.h"
@@ -22,7 +25,8 @@
 namespace rapt::RAPT_ISA {
 namespace {
 
-// Accumulators of a register tile. 32 registers: 6 x 4 + 4 operands + 1 broadcast; 16 registers: 6 x 2 + 2 + 1.
+// Accumulators of a register tile. 32 registers: 6 x 4 + 4 operands + 1 broadcast; 16 registers: 6 x 2 + 2
+// + 1.
 #if RAPT_IS(avx512) || RAPT_IS(neon)
 constexpr int kVectors = 4, kAccumulators = 24;
 #elif RAPT_IS(avx2)
@@ -35,11 +39,13 @@ static_assert(kAttentionLanes % kLanes == 0);
 constexpr int tile_of(int vectors) {
   return kAccumulators / vectors > 16 ? 16 : kAccumulators / vectors;
 }  // fewer vectors: more broadcasts
-constexpr Dim kBlock = 64;     // keys, counted from the sequence's first: part of the definition of the result
+// Keys, counted from the sequence's first: part of the definition of the result.
+constexpr Dim kBlock = 64;
 static_assert(kBlock == kPageKeys);  // a block never crosses a page
 constexpr Dim kSplit = kAttentionSplit;  // likewise
 constexpr Real kMasked = Real(-1e30);  // finite, so that 0 * (z - m) stays 0
-constexpr Real kFloor = Real(-1e29);   // no maximum is below it: a lane that has seen nothing gives weights 2^(-9e29) = 0 and not 2^0
+// No maximum is below it: a lane that has seen nothing gives weights 2^(-9e29) = 0 and not 2^0.
+constexpr Real kFloor = Real(-1e29);
 constexpr Real kLn2 = Real(0.69314718055994530942);
 
 template <int I>
@@ -55,9 +61,10 @@ RAPT_INLINE void static_for(const F& f) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ the inner loop
-// c[i][v] += sum over k of a[i*ai + k*ak] * b[k*lb + v*W], every element one FMA chain with k ascending, so an element's bits do not
-// depend on the tile it was computed in. Vectors below V0 are left out (they see nothing here).
+// ------------------------------------------------------------------------------------------- the inner loop
+// c[i][v] += sum over k of a[i*ai + k*ak] * b[k*lb + v*W], every element one FMA chain with k ascending, so
+// an element's bits do not depend on the tile it was computed in. Vectors below V0 are left out (they see
+// nothing here).
 template <int V0, int M_, int N>
 RAPT_INLINE void accumulate(V (&c)[M_][N], const Real* a, Dim ai, Dim ak, const Real* b, Dim lb, Dim n) {
   RAPT_UNROLL_2
@@ -93,7 +100,7 @@ RAPT_INLINE void tiles(Dim from, Dim to, const F& f) {
   for (; i < to; ++i) f(Int<1>{}, i);
 }
 
-// ------------------------------------------------------------------------------------------------ transposes
+// ----------------------------------------------------------------------------------------------- transposes
 #if RAPT_IS(avx512)
 RAPT_INLINE void transpose(V (&r)[16]) {
   V t[16];
@@ -104,8 +111,8 @@ RAPT_INLINE void transpose(V (&r)[16]) {
   }
   RAPT_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const __m512d a = _mm512_castps_pd(t[4 * i]), b = _mm512_castps_pd(t[4 * i + 1]), c = _mm512_castps_pd(t[4 * i + 2]),
-                  d = _mm512_castps_pd(t[4 * i + 3]);
+    const __m512d a = _mm512_castps_pd(t[4 * i]), b = _mm512_castps_pd(t[4 * i + 1]),
+                  c = _mm512_castps_pd(t[4 * i + 2]), d = _mm512_castps_pd(t[4 * i + 3]);
     r[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
     r[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
     r[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
@@ -185,7 +192,8 @@ static void to_lanes(const Real* const* row, Dim count, Dim n, Real* xt) {
       }
     }
 }
-// The way back: row[lane][d] = xt[d][lane] * factor[lane] + 0 (a negative zero becomes a zero); kAdd: onto what is there.
+// The way back: row[lane][d] = xt[d][lane] * factor[lane] + 0 (a negative zero becomes a zero); kAdd: onto
+// what is there.
 template <int N, bool kAdd>
 static void to_rows(const Real* xt, const V* factor, Real* const* row, Dim count, Dim n) {
   for (int v = 0; v < N; ++v)
@@ -196,7 +204,8 @@ static void to_rows(const Real* xt, const V* factor, Real* const* row, Dim count
         RAPT_UNROLL
         for (int i = 0; i < W; ++i) r[i] = vload(xt + (d + i) * N * W + v * W) * factor[v] + vzero();
       } else {
-        for (int i = 0; i < W; ++i) r[i] = i < m ? vload(xt + (d + i) * N * W + v * W) * factor[v] + vzero() : vzero();
+        for (int i = 0; i < W; ++i)
+          r[i] = i < m ? vload(xt + (d + i) * N * W + v * W) * factor[v] + vzero() : vzero();
       }
       transpose(r);
       if (m == W && (v + 1) * W <= count) {
@@ -215,22 +224,26 @@ static void to_rows(const Real* xt, const V* factor, Real* const* row, Dim count
 }
 
 // ------------------------------------------------------------------------------------------------ one call
-// Its arguments (AttentionShape): pointers to Reals, the options as flags, and the constants that follow from them.
+// Its arguments (AttentionShape): pointers to Reals, the options as flags, and the constants that follow
+// from them.
 struct Arguments {
   const AttentionShape& shape;
-  const Real *q, *q_kept, *k, *v, *slot_k, *slot_v, *score_weight, *extra, *slopes, *buckets, *dense, *key_bias;
+  const Real *q, *q_kept, *k, *v, *slot_k, *slot_v, *score_weight, *extra, *slopes, *buckets, *dense,
+      *key_bias;
   Dim heads, kv_heads, g, d, dv, keep, reach;
   Dim bias_channels;  // a key has them besides its d where its bias is not stored (KvBias); 0: none
   bool plain;    // softmax of scale * q.k: no pass over the logits
   bool sigmoid, additive, l2, table, alibi;
-  Real scale_log2, unit;  // the exponent is logit * scale_log2, the natural logit is logit * unit, with `logit` as it stands in the block
+  // The exponent is logit * scale_log2, the natural logit is logit * unit, with `logit` as it stands in
+  // the block.
+  Real scale_log2, unit;
   Real scale, cap, cap_inverse, dropout;
 };
 RAPT_INLINE const Real* real(const void* p) { return static_cast<const Real*>(p); }
 // plain_allowed: false where a later pass needs natural logits anyway.
 RAPT_INLINE Arguments arguments_of(const AttentionShape& s, bool plain_allowed = true) {
-  const bool plain =
-      plain_allowed && s.score == Score::dot && s.normal == Normal::softmax && s.cap == 0 && s.bias == Bias::none && s.scale > 1e-6;
+  const bool plain = plain_allowed && s.score == Score::dot && s.normal == Normal::softmax && s.cap == 0 &&
+                     s.bias == Bias::none && s.scale > 1e-6;
   return {.shape = s,
           .q = real(s.q),
           .q_kept = real(s.q_kept),
@@ -290,11 +303,13 @@ struct KeyBlock {
   bool transposed = false;  // k [d][64]: k_stride is 1
   const Real* angles = nullptr;  // bias channels [bias_channels][64]: cosines, sines of the keys
 
-  [[gnu::always_inline]] Real key(Dim i, Dim channel) const { return transposed ? k[channel * kBlock + i] : k[i * k_stride + channel]; }
+  [[gnu::always_inline]] Real key(Dim i, Dim channel) const {
+    return transposed ? k[channel * kBlock + i] : k[i * k_stride + channel];
+  }
 };
 // k_memory [64 d] and v_memory [64 dv + W]: for keys of a cache that is not made of Reals.
-RAPT_INLINE KeyBlock find_key_block(const Arguments& arg, const AttentionPart& part, Dim kv, Dim first, Dim n, bool slots, Real* k_memory,
-                                    Real* v_memory) {
+RAPT_INLINE KeyBlock find_key_block(const Arguments& arg, const AttentionPart& part, Dim kv, Dim first, Dim n,
+                                    bool slots, Real* k_memory, Real* v_memory) {
   if (slots)
     return {arg.slot_k + (first * arg.kv_heads + kv) * arg.d,
             arg.slot_v + (first * arg.kv_heads + kv) * arg.dv,
@@ -306,10 +321,18 @@ RAPT_INLINE KeyBlock find_key_block(const Arguments& arg, const AttentionPart& p
   if (part.pages) {
     const KvLayout& l = arg.shape.cache;
     const std::byte* head = head_of(l, part.pages[first / kBlock], kv);
-    const Real* angles = arg.bias_channels ? reinterpret_cast<const Real*>(part.angles[first / kBlock]) : nullptr;
+    const Real* angles =
+        arg.bias_channels ? reinterpret_cast<const Real*>(part.angles[first / kBlock]) : nullptr;
     if (l.format == kReal)
-      return {
-          reinterpret_cast<const Real*>(head), reinterpret_cast<const Real*>(head + l.values), 1, arg.dv, first, n, false, true, angles};
+      return {reinterpret_cast<const Real*>(head),
+              reinterpret_cast<const Real*>(head + l.values),
+              1,
+              arg.dv,
+              first,
+              n,
+              false,
+              true,
+              angles};
     with_format(l.format, [&](auto format) {
       unpack_keys<decltype(format)::value>(l, head, k_memory);
       unpack_values<decltype(format)::value>(l, head, 0, n, v_memory);
@@ -317,7 +340,13 @@ RAPT_INLINE KeyBlock find_key_block(const Arguments& arg, const AttentionPart& p
     return {k_memory, v_memory, 1, arg.dv, first, n, false, true, angles};
   }
   const Dim row = (part.k_first + first) * arg.kv_heads + kv;
-  return {arg.k + row * arg.d, arg.v + row * arg.dv, arg.kv_heads * arg.d, arg.kv_heads * arg.dv, first, n, false};
+  return {arg.k + row * arg.d,
+          arg.v + row * arg.dv,
+          arg.kv_heads * arg.d,
+          arg.kv_heads * arg.dv,
+          first,
+          n,
+          false};
 }
 RAPT_INLINE void copy_reals(Real* to, const Real* from, Dim n) {
   Dim i = 0;
@@ -329,8 +358,9 @@ RAPT_INLINE void set_reals(Real* to, Real x, Dim n) {
   for (; i + W <= n; i += W) vstore(to + i, vset(x));
   if (i < n) vstore_n(to + i, vset(x), n - i);
 }
-// Rows of d elements at `stride` into rows at `padded` >= d, zeros behind. Rows of one head lie a power of two apart, which a small
-// cache maps onto few sets: copied once per task, they are read from L1 by every query block.
+// Rows of d elements at `stride` into rows at `padded` >= d, zeros behind. Rows of one head lie a power of
+// two apart, which a small cache maps onto few sets: copied once per task, they are read from L1 by every
+// query block.
 RAPT_INLINE void pack_rows(Real* to, Dim padded, const Real* from, Dim stride, Dim d, Dim rows) {
   for (Dim r = 0; r < rows; ++r) {
     copy_reals(to + r * padded, from + r * stride, d);
@@ -338,7 +368,7 @@ RAPT_INLINE void pack_rows(Real* to, Dim padded, const Real* from, Dim stride, D
   }
 }
 
-// ------------------------------------------------------------------------------------------------ lanes and what they see
+// ---------------------------------------------------------------------------------- lanes and what they see
 struct Lanes {
   Dim count, kv;  // pairs; the lanes behind them repeat the last one's view
   alignas(64) Real low[kLanes], high[kLanes];  // keys [low, high)
@@ -346,11 +376,13 @@ struct Lanes {
   alignas(64) Real slope[kLanes];
   alignas(64) uint32_t key[kLanes];  // for dropout
   int32_t row[kLanes], head[kLanes];
-  Dim low_min[kVectors], low_max[kVectors], high_min[kVectors], high_max[kVectors], position_min[kVectors], position_max[kVectors];
+  Dim low_min[kVectors], low_max[kVectors], high_min[kVectors], high_max[kVectors], position_min[kVectors],
+      position_max[kVectors];
   bool sees_later[kVectors];  // some lane sees keys after its own position
 };
 
-RAPT_INLINE void find_lanes(const Arguments& arg, const AttentionPart& part, Dim kv, Dim first, Dim count, int vectors, Lanes& lanes) {
+RAPT_INLINE void find_lanes(const Arguments& arg, const AttentionPart& part, Dim kv, Dim first, Dim count,
+                            int vectors, Lanes& lanes) {
   lanes.count = count;
   lanes.kv = kv;
   Dim row = part.q_first + first / arg.g, h = first % arg.g;
@@ -370,14 +402,16 @@ RAPT_INLINE void find_lanes(const Arguments& arg, const AttentionPart& part, Dim
   if (arg.dropout > 0)
     for (int v = 0; v < vectors; ++v)
       for (int i = v * W; i < (v + 1) * W; ++i) {
-        uint32_t x = arg.shape.row_keys[lanes.row[i]] + uint32_t(lanes.head[i] + 1) * 0x9E3779B9u;  // a row's key, mixed with the head
+        // A row's key, mixed with the head.
+        uint32_t x = arg.shape.row_keys[lanes.row[i]] + uint32_t(lanes.head[i] + 1) * 0x9E3779B9u;
         x = (x ^ x >> 16) * 0x85EBCA6Bu;
         lanes.key[i] = (x ^ x >> 13) * 0xC2B2AE35u;
       }
   for (int v = 0; v < vectors; ++v) {
     Real a = lanes.low[v * W], b = a, c = lanes.high[v * W], d = c, e = lanes.position[v * W], f = e;
     lanes.sees_later[v] = false;
-    for (int i = v * W; i < (v + 1) * W; ++i) lanes.sees_later[v] = lanes.sees_later[v] || lanes.high[i] > lanes.position[i] + 1;
+    for (int i = v * W; i < (v + 1) * W; ++i)
+      lanes.sees_later[v] = lanes.sees_later[v] || lanes.high[i] > lanes.position[i] + 1;
     for (int i = v * W + 1; i < (v + 1) * W; ++i) {
       a = lanes.low[i] < a ? lanes.low[i] : a;
       b = lanes.low[i] > b ? lanes.low[i] : b;
@@ -386,8 +420,8 @@ RAPT_INLINE void find_lanes(const Arguments& arg, const AttentionPart& part, Dim
       e = lanes.position[i] < e ? lanes.position[i] : e;
       f = lanes.position[i] > f ? lanes.position[i] : f;
     }
-    lanes.low_min[v] = Dim(a), lanes.low_max[v] = Dim(b), lanes.high_min[v] = Dim(c), lanes.high_max[v] = Dim(d),
-    lanes.position_min[v] = Dim(e), lanes.position_max[v] = Dim(f);
+    lanes.low_min[v] = Dim(a), lanes.low_max[v] = Dim(b), lanes.high_min[v] = Dim(c),
+    lanes.high_max[v] = Dim(d), lanes.position_min[v] = Dim(e), lanes.position_max[v] = Dim(f);
   }
 }
 
@@ -401,7 +435,8 @@ struct VisibleKeys {
   bool full(Dim k, Dim m) const { return (k >= full_from || k + m <= keep) && k + m <= full_upto; }
 };
 template <int N>
-RAPT_INLINE bool find_visible(const Arguments& arg, const Lanes& lanes, const KeyBlock& b, VisibleKeys<N>& vis) {
+RAPT_INLINE bool find_visible(const Arguments& arg, const Lanes& lanes, const KeyBlock& b,
+                              VisibleKeys<N>& vis) {
   if (b.slots) {
     vis.from = vis.full_from = vis.keep = 0;
     vis.full_upto = b.n;
@@ -439,9 +474,11 @@ RAPT_INLINE int first_vector(const VisibleKeys<N>& vis, Dim k) {
   return v;
 }
 
-// c[i][v] += sum over the visible keys of rows[key][i] * wt[key][v]: weights times values (O, forward), dS times keys (dQ, backward).
+// c[i][v] += sum over the visible keys of rows[key][i] * wt[key][v]: weights times values (O, forward), dS
+// times keys (dQ, backward).
 template <int M_, int N>
-RAPT_INLINE void accumulate_visible(V (&c)[M_][N], const VisibleKeys<N>& vis, const Real* rows, Dim stride, const Real* wt) {
+RAPT_INLINE void accumulate_visible(V (&c)[M_][N], const VisibleKeys<N>& vis, const Real* rows, Dim stride,
+                                    const Real* wt) {
   Dim k = vis.from;
   static_for<0, N>([&](auto V0) RAPT_LAMBDA {
     if (vis.upto[V0] > k) {
@@ -451,26 +488,31 @@ RAPT_INLINE void accumulate_visible(V (&c)[M_][N], const VisibleKeys<N>& vis, co
   });
 }
 
-// ------------------------------------------------------------------------------------------------ logits with options
-// The bias of every relative position for the heads of one kv head: [g][span]; entry i stands for key - position = i - 64 - reach. The
-// ends repeat, so that the 64 biases of a lane and a block are neighbours wherever the block lies.
+// -------------------------------------------------------------------------------------- logits with options
+// The bias of every relative position for the heads of one kv head: [g][span]; entry i stands for key -
+// position = i - 64 - reach. The ends repeat, so that the 64 biases of a lane and a block are neighbours
+// wherever the block lies.
 RAPT_INLINE Dim relative_span(const Arguments& arg) { return 2 * arg.reach + 1 + 2 * kBlock; }
 RAPT_INLINE void fill_relative(const Arguments& arg, Dim kv, Real* to) {
   if (arg.shape.bias != Bias::bucket) return;
   const Dim span = relative_span(arg);
   for (Dim h = 0; h < arg.g; ++h)
     for (Dim i = 0; i < span; ++i)
-      to[h * span + i] = arg.buckets[Dim(arg.shape.bucket_of[least(2 * arg.reach, most(0, i - kBlock))]) * arg.heads + kv * arg.g + h];
+      to[h * span + i] =
+          arg.buckets[Dim(arg.shape.bucket_of[least(2 * arg.reach, most(0, i - kBlock))]) * arg.heads +
+                      kv * arg.g + h];
 }
 // Biases of keys [k0, k1) of a block, a lane per query: bias [64][N*W].
 template <int N>
-static void fill_bias(const Arguments& arg, const Lanes& lanes, const KeyBlock& b, Dim k0, Dim k1, bool kept, const Real* relative,
-                      Real* bias) {
+static void fill_bias(const Arguments& arg, const Lanes& lanes, const KeyBlock& b, Dim k0, Dim k1, bool kept,
+                      const Real* relative, Real* bias) {
   if (k0 >= k1) return;
   const Real* row[kLanes];
   for (Dim i = 0; i < lanes.count; ++i) {
     if (arg.shape.bias == Bias::dense) {
-      row[i] = arg.dense + ((arg.shape.dense_heads == 1 ? 0 : Dim(lanes.head[i])) * arg.shape.rows + lanes.row[i]) * arg.shape.dense_keys +
+      row[i] = arg.dense +
+               ((arg.shape.dense_heads == 1 ? 0 : Dim(lanes.head[i])) * arg.shape.rows + lanes.row[i]) *
+                   arg.shape.dense_keys +
                b.first + k0;
     } else {
       const Dim distance = b.first + k0 - Dim(kept ? lanes.kept_position[i] : lanes.position[i]);
@@ -483,11 +525,13 @@ static void fill_bias(const Arguments& arg, const Lanes& lanes, const KeyBlock& 
 
 // Additive scores: st[key][lane] = sum over d of w[d] tanh(q[d] + k[d]); one chain over d.
 template <int N>
-static void additive_scores(const Arguments& arg, const KeyBlock& b, Dim k0, Dim k1, const Real* qt, const Real* wt, Real* st) {
+static void additive_scores(const Arguments& arg, const KeyBlock& b, Dim k0, Dim k1, const Real* qt,
+                            const Real* wt, Real* st) {
   for (Dim k = k0; k < k1; ++k)
     for (int v = 0; v < N; ++v) {
       V s = vzero();
-      for (Dim d = 0; d < arg.d; ++d) s = vfma(vload(wt + d * N * W + v * W), vtanh(vload(qt + d * N * W + v * W) + vset(b.key(k, d))), s);
+      for (Dim d = 0; d < arg.d; ++d)
+        s = vfma(vload(wt + d * N * W + v * W), vtanh(vload(qt + d * N * W + v * W) + vset(b.key(k, d))), s);
       vstore(st + k * N * W + v * W, s);
     }
 }
@@ -501,11 +545,13 @@ RAPT_INLINE Real square_of(const Real* x, Dim n) {
   return vsum(s);
 }
 
-// Scores as they come from q.k (or additive) -> logits z, in natural units, in place: l2, scale, cap, bias; then kMasked where a lane does
-// not see the key. slope_of_cap (backward): 1 - tanh^2. k2, q2, q2_kept: squares of keys and queries for l2.
+// Scores as they come from q.k (or additive) -> logits z, in natural units, in place: l2, scale, cap, bias;
+// then kMasked where a lane does not see the key. slope_of_cap (backward): 1 - tanh^2. k2, q2, q2_kept:
+// squares of keys and queries for l2.
 template <int N>
-static void to_logits(const Arguments& arg, const Lanes& lanes, const KeyBlock& b, const VisibleKeys<N>& vis, const Real* k2,
-                      const Real* q2, const Real* q2_kept, const Real* bias, Real* st, Real* slope_of_cap) {
+static void to_logits(const Arguments& arg, const Lanes& lanes, const KeyBlock& b, const VisibleKeys<N>& vis,
+                      const Real* k2, const Real* q2, const Real* q2_kept, const Real* bias, Real* st,
+                      Real* slope_of_cap) {
   for (int v = 0; v < N; ++v)
     for (Dim k = vis.from; k < vis.upto[v]; ++k) {
       Real* at = st + k * N * W + v * W;
@@ -520,7 +566,9 @@ static void to_logits(const Arguments& arg, const Lanes& lanes, const KeyBlock& 
       }
       if (!b.slots) {
         if (arg.alibi)
-          z = z - vload(lanes.slope + v * W) * vabs(vload((kept ? lanes.kept_position : lanes.position) + v * W) - vset(Real(b.first + k)));
+          z = z -
+              vload(lanes.slope + v * W) * vabs(vload((kept ? lanes.kept_position : lanes.position) + v * W) -
+                                                vset(Real(b.first + k)));
         if (arg.table) z = z + vload(bias + k * N * W + v * W);
         if (!vis.full(k, 1)) z = where_visible(lanes, v, b.first + k, kept, z, vset(kMasked));
       }
@@ -528,9 +576,11 @@ static void to_logits(const Arguments& arg, const Lanes& lanes, const KeyBlock& 
     }
 }
 
-RAPT_INLINE I drop_column(const KeyBlock& b, Dim k) { return iset(b.slots ? 0xFFFFFFFFu - uint32_t(b.first + k) : uint32_t(b.first + k)); }
+RAPT_INLINE I drop_column(const KeyBlock& b, Dim k) {
+  return iset(b.slots ? 0xFFFFFFFFu - uint32_t(b.first + k) : uint32_t(b.first + k));
+}
 
-// ------------------------------------------------------------------------------------------------ decoding by splits
+// --------------------------------------------------------------------------------------- decoding by splits
 // The splits that some row of a part sees: those of the kept keys, then those from `first` on.
 struct Splits {
   Dim kept, first, count;
@@ -544,8 +594,8 @@ RAPT_INLINE Splits splits_of(const Arguments& arg, const AttentionPart& part) {
   const Dim kept = ceil_div(least(arg.keep, high), kSplit), first = most(kept, low / kSplit);
   return {kept, first, kept + most(0, ceil_div(high, kSplit) - first)};
 }
-// Results of one split: the accumulators [pairs][padded], then of each pair its shift (-m in exponent units), the sum of weights l,
-// whether anything was seen, and its statistics (attention_decode_cpu.cc).
+// Results of one split: the accumulators [pairs][padded], then of each pair its shift (-m in exponent
+// units), the sum of weights l, whether anything was seen, and its statistics (attention_decode_cpu.cc).
 constexpr Dim kSplitNumbers = 10;
 RAPT_INLINE Dim padded(Dim n) { return ceil_div(n, W) * W; }
 RAPT_INLINE Dim split_reals(const Arguments& arg, const AttentionPart& part) {
@@ -553,7 +603,8 @@ RAPT_INLINE Dim split_reals(const Arguments& arg, const AttentionPart& part) {
 }
 // Common options only: the others keep queries in lanes at any number of rows.
 RAPT_INLINE bool decodes(const Arguments& arg, const AttentionArgs& a) {
-  return a.work && !a.lse && !arg.additive && !arg.l2 && !arg.sigmoid && arg.dropout == 0 && arg.shape.slots == 0;
+  return a.work && !a.lse && !arg.additive && !arg.l2 && !arg.sigmoid && arg.dropout == 0 &&
+         arg.shape.slots == 0;
 }
 RAPT_INLINE bool decodes(const Arguments& arg, const AttentionPart& part) {
   return part.pages && part.q_count > 0 && part.q_count * arg.g <= kAttentionFew;
@@ -561,8 +612,10 @@ RAPT_INLINE bool decodes(const Arguments& arg, const AttentionPart& part) {
 
 }  // namespace
 
-// attention_decode_cpu.cc: task [0, kv_heads * splits) of a part; the last one of a kv head merges its splits. work: split_reals() for
-// each of [kv_heads][splits], behind one counter per kv head (each the size of a Real) that starts at zero.
-void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const AttentionPart& part, Dim task, void* work) noexcept;
+// attention_decode_cpu.cc: task [0, kv_heads * splits) of a part; the last one of a kv head merges its
+// splits. work: split_reals() for each of [kv_heads][splits], behind one counter per kv head (each the size
+// of a Real) that starts at zero.
+void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const AttentionPart& part, Dim task,
+                      void* work) noexcept;
 
 }  // namespace rapt::RAPT_ISA

@@ -64,7 +64,8 @@ RAPT_INLINE void write_key(const KvLayout& l, std::byte* head, Dim key, const Re
         for (Dim i = 0; i < kQuantum; ++i) bytes[(d + i) * kPageKeys + key] = code[i];
       } else {
         ks[b * kPageKeys + key] = quantize_4(k + d, code);
-        for (Dim i = 0; i < kQuantum; i += 2) bytes[(d + i) / 2 * kPageKeys + key] = uint8_t(code[i] | code[i + 1] << 4);
+        for (Dim i = 0; i < kQuantum; i += 2)
+          bytes[(d + i) / 2 * kPageKeys + key] = uint8_t(code[i] | code[i + 1] << 4);
       }
     }
     for (Dim b = 0; b < l.dv / kQuantum; ++b) {
@@ -73,7 +74,8 @@ RAPT_INLINE void write_key(const KvLayout& l, std::byte* head, Dim key, const Re
         vs[at / kQuantum] = quantize_8(v + b * kQuantum, reinterpret_cast<int8_t*>(value_bytes) + at);
       } else {
         vs[at / kQuantum] = quantize_4(v + b * kQuantum, code);
-        for (Dim i = 0; i < kQuantum / 2; ++i) value_bytes[at / 2 + i] = uint8_t(code[i] | code[i + kQuantum / 2] << 4);
+        for (Dim i = 0; i < kQuantum / 2; ++i)
+          value_bytes[at / 2 + i] = uint8_t(code[i] | code[i + kQuantum / 2] << 4);
       }
     }
   } else if constexpr (F == DType::bf16 || F == DType::f16) {
@@ -91,7 +93,9 @@ RAPT_INLINE void write_key(const KvLayout& l, std::byte* head, Dim key, const Re
 void kv_write(Queue& queue, const KvWriteArgs& a) noexcept {
   const KvLayout& l = a.layout;
   // A task is the rows of one sequence that fall into one page: neighbouring keys share cache lines.
-  auto pages_of = [](const AttentionPart& p) { return ceil_div(p.k_count, kPageKeys) - (p.k_count - p.q_count) / kPageKeys; };
+  auto pages_of = [](const AttentionPart& p) {
+    return ceil_div(p.k_count, kPageKeys) - (p.k_count - p.q_count) / kPageKeys;
+  };
   Dim tasks = 0;
   for (Dim p = 0; p < a.part_count; ++p) tasks += a.parts[p].q_count > 0 ? pages_of(a.parts[p]) : 0;
   for_tasks(queue, tasks, [&](Dim task, int) {
@@ -109,7 +113,8 @@ void kv_write(Queue& queue, const KvWriteArgs& a) noexcept {
         for (Dim key = begin; key < end; ++key) {
           const Dim row = (part.q_first + key - past) * l.kv_heads + h;
           write_key<decltype(format)::value>(l, part.pages[page] + h * l.head_bytes, key % kPageKeys,
-                                             static_cast<const Real*>(a.k) + row * l.d, static_cast<const Real*>(a.v) + row * l.dv);
+                                             static_cast<const Real*>(a.k) + row * l.d,
+                                             static_cast<const Real*>(a.v) + row * l.dv);
         }
     });
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchNorm over tokens: one mean and variance per channel over all real tokens of the batch (padding does not count) while
-// training, running statistics otherwise. In training a token's result depends on later tokens and on other sequences: causal
-// models must allow that explicitly (`leaks_ok`).
+// BatchNorm over tokens: one mean and variance per channel over all real tokens of the batch (padding does
+// not count) while training, running statistics otherwise. In training a token's result depends on later
+// tokens and on other sequences: causal models must allow that explicitly (`leaks_ok`).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,14 +11,16 @@
 namespace rapt {
 
 struct BatchNormSpec {
-  double eps = 1e-5, momentum = 0.1;  // running = (1 - momentum) * running + momentum * batch (variance unbiased)
+  // running = (1 - momentum) * running + momentum * batch (variance unbiased)
+  double eps = 1e-5, momentum = 0.1;
   bool causal = false;                // the model is causal …
   bool leaks_ok = false;              // … and training it with batch statistics is meant
 };
 
-// x [T,C]; weight and bias [C] or absent; running [2,C]: mean, variance, updated in training. `valid`: 0 marks a padded row, empty: none.
-Tensor batch_norm(Run& run, const BatchNormSpec& spec, const Tensor& x, const Weight* weight, const Weight* bias, const Weight& running,
-                  std::span<const std::uint8_t> valid = {});
+// x [T,C]; weight and bias [C] or absent; running [2,C]: mean, variance, updated in training. `valid`: 0
+// marks a padded row, empty: none.
+Tensor batch_norm(Run& run, const BatchNormSpec& spec, const Tensor& x, const Weight* weight,
+                  const Weight* bias, const Weight& running, std::span<const std::uint8_t> valid = {});
 
 struct BatchNormArgs {
   double eps, momentum;

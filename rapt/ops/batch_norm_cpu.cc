@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads split the columns; a task walks all rows of a strip of four vectors, so that one row of it is four cache lines.
+// Threads split the columns; a task walks all rows of a strip of four vectors, so that one row of it is four
+// cache lines.
 #include "rapt/ops/batch_norm.h"
 
 #include "rapt/ops/simd.h"
@@ -8,7 +9,8 @@ namespace rapt::RAPT_ISA {
 namespace {
 
 constexpr int kStrip = 4;
-constexpr Dim kBlock = 64;  // rows summed before they join the total: the error of a long sum grows with 64 + rows/64 instead of rows
+// Rows summed before they join the total: the error of a long sum grows with 64 + rows/64 instead of rows.
+constexpr Dim kBlock = 64;
 
 struct Strip {
   V v[kStrip];
@@ -17,8 +19,12 @@ RAPT_INLINE void clear(Strip& s) {
   for (int j = 0; j < kStrip; ++j) s.v[j] = vzero();
 }
 // The strip's j-th vector of columns that start at c and end at `end`.
-RAPT_INLINE V load(const Real* row, Dim c, Dim end, int j) { return vload_n(row + c + j * W, end - c - j * W); }
-RAPT_INLINE void store(Real* row, Dim c, Dim end, int j, V x) { vstore_n(row + c + j * W, x, end - c - j * W); }
+RAPT_INLINE V load(const Real* row, Dim c, Dim end, int j) {
+  return vload_n(row + c + j * W, end - c - j * W);
+}
+RAPT_INLINE void store(Real* row, Dim c, Dim end, int j, V x) {
+  vstore_n(row + c + j * W, x, end - c - j * W);
+}
 
 // Sums over valid rows, in row order, of f(row, j) for every vector j of the strip.
 template <class F>
@@ -49,11 +55,13 @@ void batch_norm(Queue& queue, const BatchNormArgs& a) noexcept {
   const Dim cols = a.cols, count = count_valid(a.rows, a.valid);
   const Real* x = static_cast<const Real*>(a.x);
   const Real *weight = static_cast<const Real*>(a.weight), *bias = static_cast<const Real*>(a.bias);
-  Real *y = static_cast<Real*>(a.y), *stats = static_cast<Real*>(a.stats), *running = static_cast<Real*>(a.running);
+  Real *y = static_cast<Real*>(a.y), *stats = static_cast<Real*>(a.stats),
+       *running = static_cast<Real*>(a.running);
   for_ranges(queue, cols, kStrip * W, [&](Dim c, Dim end, int) {
     Strip mean, var;
     if (a.training) {
-      mean = row_sums(a.rows, a.valid, [&](Dim r, int j) RAPT_LAMBDA { return load(x + r * cols, c, end, j); });
+      mean =
+          row_sums(a.rows, a.valid, [&](Dim r, int j) RAPT_LAMBDA { return load(x + r * cols, c, end, j); });
       for (int j = 0; j < kStrip; ++j) mean.v[j] = mean.v[j] / vset(Real(count));
       var = row_sums(a.rows, a.valid, [&](Dim r, int j) RAPT_LAMBDA {
         const V d = load(x + r * cols, c, end, j) - mean.v[j];
@@ -90,18 +98,24 @@ void batch_norm(Queue& queue, const BatchNormArgs& a) noexcept {
 
 void batch_norm_backward(Queue& queue, const BatchNormBackwardArgs& a) noexcept {
   const Dim cols = a.cols, count = count_valid(a.rows, a.valid);
-  const Real *x = static_cast<const Real*>(a.x), *dy = static_cast<const Real*>(a.dy), *stats = static_cast<const Real*>(a.stats);
+  const Real *x = static_cast<const Real*>(a.x), *dy = static_cast<const Real*>(a.dy),
+             *stats = static_cast<const Real*>(a.stats);
   const Real* weight = static_cast<const Real*>(a.weight);
-  Real *dx = static_cast<Real*>(a.dx), *dweight = static_cast<Real*>(a.dweight), *dbias = static_cast<Real*>(a.dbias);
+  Real *dx = static_cast<Real*>(a.dx), *dweight = static_cast<Real*>(a.dweight),
+       *dbias = static_cast<Real*>(a.dbias);
   for_ranges(queue, cols, kStrip * W, [&](Dim c, Dim end, int) {
     Strip mean, inv;
     for (int j = 0; j < kStrip; ++j) {
       mean.v[j] = load(stats, c, end, j);
       inv.v[j] = load(stats + cols, c, end, j);
     }
-    auto normed = [&](Dim r, int j) RAPT_LAMBDA { return (load(x + r * cols, c, end, j) - mean.v[j]) * inv.v[j]; };
-    const Strip sum = row_sums(a.rows, a.valid, [&](Dim r, int j) RAPT_LAMBDA { return load(dy + r * cols, c, end, j); });
-    const Strip sum_n = row_sums(a.rows, a.valid, [&](Dim r, int j) RAPT_LAMBDA { return load(dy + r * cols, c, end, j) * normed(r, j); });
+    auto normed = [&](Dim r, int j)
+                      RAPT_LAMBDA { return (load(x + r * cols, c, end, j) - mean.v[j]) * inv.v[j]; };
+    const Strip sum =
+        row_sums(a.rows, a.valid, [&](Dim r, int j) RAPT_LAMBDA { return load(dy + r * cols, c, end, j); });
+    const Strip sum_n = row_sums(a.rows, a.valid, [&](Dim r, int j) RAPT_LAMBDA {
+      return load(dy + r * cols, c, end, j) * normed(r, j);
+    });
     for (int j = 0; j < kStrip; ++j) {
       if (dbias) store(dbias, c, end, j, load(dbias, c, end, j) + sum.v[j]);
       if (dweight) store(dweight, c, end, j, load(dweight, c, end, j) + sum_n.v[j]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// add, copy, tap, dropout, scale_heads. Dropout keeps no mask: the key of a row draws the same numbers again.
+// add, copy, tap, dropout, scale_heads. Dropout keeps no mask: the key of a row draws the same
+// numbers again.
 #include "rapt/ops/elementwise.h"
 
 namespace rapt {
@@ -23,14 +24,18 @@ struct AddTape {
 
 // da += dy;  db += scale * dy
 void add_backward(Run& run, const AddTape& s) {
-  run.call(&Kernels::add_backward,
-           {.elements = s.y.elements(), .scale = s.scale, .dy = run.grad(s.y), .da = run.grad(s.a), .db = run.grad(s.b)});
+  run.call(&Kernels::add_backward, {.elements = s.y.elements(),
+                                    .scale = s.scale,
+                                    .dy = run.grad(s.y),
+                                    .da = run.grad(s.a),
+                                    .db = run.grad(s.b)});
 }
 
 }  // namespace
 
 Tensor add(Run& run, const Tensor& a, const Tensor& b, double scale) {
-  if (a.rank != b.rank || a.size != b.size) fail("add: a ", a.shape(), " and b ", b.shape(), " differ in shape");
+  if (a.rank != b.rank || a.size != b.size)
+    fail("add: a ", a.shape(), " and b ", b.shape(), " differ in shape");
   check_contiguous("add", a);
   check_contiguous("add", b);
   Tensor y = run.like(a);
@@ -54,7 +59,8 @@ void copy_backward(Run& run, const CopyTape& s) {
 }  // namespace
 
 void copy(Run& run, const Tensor& x, const Tensor& into) {
-  if (x.rank != into.rank || x.size != into.size) fail("copy: x ", x.shape(), " and the place for it ", into.shape(), " differ in shape");
+  if (x.rank != into.rank || x.size != into.size)
+    fail("copy: x ", x.shape(), " and the place for it ", into.shape(), " differ in shape");
   check_contiguous("copy", x);
   check_contiguous("copy", into);
   run.call(&Kernels::copy, {.elements = x.elements(), .x = x.data, .y = into.data});
@@ -66,14 +72,17 @@ Tensor edited(Run& run, Site site, const Tensor& x, bool cross) {
   check_contiguous("tap", x);
   const Tensor y = run.like(x);
   run.call(&Kernels::copy, {.elements = y.elements(), .x = x.data, .y = y.data});
-  run.taps->change({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
+  run.taps->change(
+      {.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
   run.record(copy_backward, CopyTape{x, y});
   return y;
 }
 
 Tensor tap(Run& run, Site site, const Tensor& x, bool cross) {
   const Tensor y = edited(run, site, x, cross);
-  if (run.wants(site)) run.taps->show({.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
+  if (run.wants(site))
+    run.taps->show(
+        {.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
   return y;
 }
 
@@ -88,11 +97,16 @@ struct DropoutTape {
 
 // dx += dy * what x was multiplied by: the same keys draw the same numbers again, nothing else is stored.
 void dropout_backward(Run& run, const DropoutTape& s) {
-  run.call(&Kernels::dropout_backward,
-           {.rows = row_count(s.x), .cols = row_width(s.x), .p = s.p, .row_keys = s.keys, .dy = run.grad(s.y), .dx = run.grad(s.x)});
+  run.call(&Kernels::dropout_backward, {.rows = row_count(s.x),
+                                        .cols = row_width(s.x),
+                                        .p = s.p,
+                                        .row_keys = s.keys,
+                                        .dy = run.grad(s.y),
+                                        .dx = run.grad(s.x)});
 }
 
-std::uint64_t scramble(std::uint64_t x) {  // the finalizer of splitmix64: every input bit reaches every output bit
+// The finalizer of splitmix64: every input bit reaches every output bit.
+std::uint64_t scramble(std::uint64_t x) {
   x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
   x = (x ^ x >> 27) * 0x94D049BB133111EB;
   return x ^ x >> 31;
@@ -118,12 +132,14 @@ Tensor dropout(Run& run, const Tensor& x, double p, std::uint64_t site) {
   check_contiguous("dropout", x);
   const std::uint32_t* keys = row_keys(run, row_count(x), site);
   Tensor y = run.like(x);
-  run.call(&Kernels::dropout, {.rows = row_count(x), .cols = row_width(x), .p = rounded, .row_keys = keys, .x = x.data, .y = y.data});
+  run.call(
+      &Kernels::dropout,
+      {.rows = row_count(x), .cols = row_width(x), .p = rounded, .row_keys = keys, .x = x.data, .y = y.data});
   run.record(dropout_backward, DropoutTape{x, y, rounded, keys});
   return y;
 }
 
-// ------------------------------------------------------------------------------------------------ scale_heads
+// ---------------------------------------------------------------------------------------------- scale_heads
 namespace {
 
 struct ScaleHeadsTape {
@@ -152,11 +168,18 @@ Tensor scale_heads(Run& run, const Tensor& x, const Weight& g, double max) {
   if (x.rank != 3) fail("scale_heads: x ", x.shape(), " should be [T,H,D]");
   check_contiguous("scale_heads", x);
   if (g.size() != 1 && g.size() != x[1])
-    fail("scale_heads: weight ", g.name, " has ", g.size(), " elements; 1 or one per head of x ", x.shape(), " is needed");
+    fail("scale_heads: weight ", g.name, " has ", g.size(), " elements; 1 or one per head of x ", x.shape(),
+         " is needed");
   if (!(max >= 0)) fail("scale_heads: max = ", max, " is negative; 0 means no limit");
   Tensor y = run.like(x);
-  run.call(&Kernels::scale_heads,
-           {.rows = x[0], .heads = x[1], .d = x[2], .scales = g.size(), .max = max, .x = x.data, .g = g.data.get(), .y = y.data});
+  run.call(&Kernels::scale_heads, {.rows = x[0],
+                                   .heads = x[1],
+                                   .d = x[2],
+                                   .scales = g.size(),
+                                   .max = max,
+                                   .x = x.data,
+                                   .g = g.data.get(),
+                                   .y = y.data});
   run.record(scale_heads_backward, ScaleHeadsTape{x, y, &g, max});
   return y;
 }

@@ -37,8 +37,9 @@ struct CopyBackwardArgs {
   void* dx;
 };
 
-// While training, each element is 0 with probability p and x / (1 - p) otherwise; else x itself. `site` tells apart the dropouts of
-// one layer. The choice depends on (seed, step, layer, site, sequence, position, channel) only.
+// While training, each element is 0 with probability p and x / (1 - p) otherwise; else x itself. `site`
+// tells apart the dropouts of one layer. The choice depends on (seed, step, layer, site, sequence, position,
+// channel) only.
 Tensor dropout(Run& run, const Tensor& x, double p, std::uint64_t site);
 
 struct DropoutArgs {
@@ -56,7 +57,8 @@ struct DropoutBackwardArgs {
   void* dx;
 };
 
-// y[t,h,:] = x[t,h,:] * min(g[h], max); g has one number, or one per head. The learned scale of cosine attention, applied to q.
+// y[t,h,:] = x[t,h,:] * min(g[h], max); g has one number, or one per head. The learned scale of cosine
+// attention, applied to q.
 Tensor scale_heads(Run& run, const Tensor& x, const Weight& g, double max = 0);
 
 struct ScaleHeadsArgs {
@@ -72,12 +74,14 @@ struct ScaleHeadsBackwardArgs {
   void *dx, *dg;
 };
 
-// Returns its argument, after showing it to whoever asked. An edit works on a copy; the gradient passes it unchanged.
+// Returns its argument, after showing it to whoever asked. An edit works on a copy; the gradient passes it
+// unchanged.
 Tensor tap(Run& run, Site site, const Tensor& x, bool cross = false);
 // A second form of a tapped value: the same edits, but nobody is shown it.
 Tensor edited(Run& run, Site site, const Tensor& x, bool cross = false);
 
-// One 32-bit key per row for dropout at a site: from run.random, run.layer and run.row_ids (row index where those are absent).
+// One 32-bit key per row for dropout at a site: from run.random, run.layer and run.row_ids (row index where
+// those are absent).
 const std::uint32_t* row_keys(Run& run, Dim rows, std::uint64_t site);
 
 }  // namespace rapt

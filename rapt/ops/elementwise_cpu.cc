@@ -14,7 +14,8 @@ void accumulate(Queue& queue, Dim elements, Real scale, const void* dy, void* dx
   for_ranges(queue, elements, kPiece, [&](Dim begin, Dim end, int) {
     const Real* from = static_cast<const Real*>(dy);
     Real* to = static_cast<Real*>(dx);
-    for (Dim i = begin; i < end; i += W) vstore_n(to + i, vfma(vset(scale), vload_n(from + i, end - i), vload_n(to + i, end - i)), end - i);
+    for (Dim i = begin; i < end; i += W)
+      vstore_n(to + i, vfma(vset(scale), vload_n(from + i, end - i), vload_n(to + i, end - i)), end - i);
   });
 }
 
@@ -46,7 +47,8 @@ void add(Queue& queue, const AddArgs& args) noexcept {
     const V scale = vset(Real(args.scale));
     for (Dim i = begin; i < end; i += W) {
       const V x = vload_n(a + i, end - i);
-      vstore_n(y + i, x + scale * vload_n(b + i, end - i), end - i);  // rounds twice, like the end of linear_add
+      // Rounds twice, like the end of linear_add.
+      vstore_n(y + i, x + scale * vload_n(b + i, end - i), end - i);
     }
   });
 }
@@ -68,7 +70,9 @@ void copy_backward(Queue& queue, const CopyBackwardArgs& a) noexcept {
   if (a.dx) accumulate(queue, a.elements, 1, a.dy, a.dx);
 }
 
-void dropout(Queue& queue, const DropoutArgs& a) noexcept { drop<false>(queue, a.rows, a.cols, Real(a.p), a.row_keys, a.x, a.y); }
+void dropout(Queue& queue, const DropoutArgs& a) noexcept {
+  drop<false>(queue, a.rows, a.cols, Real(a.p), a.row_keys, a.x, a.y);
+}
 
 void dropout_backward(Queue& queue, const DropoutBackwardArgs& a) noexcept {
   if (a.dx) drop<true>(queue, a.rows, a.cols, Real(a.p), a.row_keys, a.dy, a.dx);
@@ -86,14 +90,16 @@ void scale_heads(Queue& queue, const ScaleHeadsArgs& a) noexcept {
 }
 
 void scale_heads_backward(Queue& queue, const ScaleHeadsBackwardArgs& a) noexcept {
-  const Real *all_x = static_cast<const Real*>(a.x), *all_dy = static_cast<const Real*>(a.dy), *g = static_cast<const Real*>(a.g);
+  const Real *all_x = static_cast<const Real*>(a.x), *all_dy = static_cast<const Real*>(a.dy),
+             *g = static_cast<const Real*>(a.g);
   if (a.dx)
     for_ranges(queue, a.rows * a.heads, row_grain(a.d), [&](Dim begin, Dim end, int) {
       for (Dim r = begin; r < end; ++r) {
         const Real* dy = all_dy + r * a.d;
         Real* dx = static_cast<Real*>(a.dx) + r * a.d;
         const V scale = vset(limited(g[a.scales == 1 ? 0 : r % a.heads], a.max));
-        for (Dim c = 0; c < a.d; c += W) vstore_n(dx + c, vfma(scale, vload_n(dy + c, a.d - c), vload_n(dx + c, a.d - c)), a.d - c);
+        for (Dim c = 0; c < a.d; c += W)
+          vstore_n(dx + c, vfma(scale, vload_n(dy + c, a.d - c), vload_n(dx + c, a.d - c)), a.d - c);
       }
     });
   // One task per scale walks its rows in order; a shared scale is one row of heads * d numbers.
@@ -106,7 +112,8 @@ void scale_heads_backward(Queue& queue, const ScaleHeadsBackwardArgs& a) noexcep
         const Dim at = r * a.heads * a.d + h * a.d;
         V row[2] = {vzero(), vzero()};
         int j = 0;
-        for (Dim c = 0; c < n; c += W, j ^= 1) row[j] = vfma(vload_n(all_x + at + c, n - c), vload_n(all_dy + at + c, n - c), row[j]);
+        for (Dim c = 0; c < n; c += W, j ^= 1)
+          row[j] = vfma(vload_n(all_x + at + c, n - c), vload_n(all_dy + at + c, n - c), row[j]);
         sum += double(vsum(row[0] + row[1]));
       }
       static_cast<Real*>(a.dg)[h] += Real(sum);

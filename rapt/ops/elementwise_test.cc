@@ -28,7 +28,9 @@ TEST(Add, OddSizesAndScales) {
       OpCase c;
       c.name = concat("add of ", n, " scale ", scale);
       c.inputs = {array({1, n}, 1), array({1, n}, 2)};
-      c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {add(run, in[0], in[1], scale)}; };
+      c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+        return {add(run, in[0], in[1], scale)};
+      };
       c.reference = [=](const Arrays& in, const Weights&) {
         std::vector<double> y = in[0].values;
         for (std::size_t i = 0; i < y.size(); ++i) y[i] += scale * in[1].values[i];
@@ -110,19 +112,23 @@ TEST(Dropout, FollowsTheHashAndItsGradientTheSameMask) {
       c.name = concat("dropout rank ", shape.size(), " p ", p);
       c.inputs = {array(shape, 1)};
       c.training = true;
-      c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {dropout(run, in[0], p, 7)}; };
+      c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+        return {dropout(run, in[0], p, 7)};
+      };
       c.reference = [=](const Arrays& in, const Weights&) {
         std::vector<double> y = in[0].values;
         const std::size_t cols = y.size() / static_cast<std::size_t>(shape[0]);
-        for (std::size_t i = 0; i < y.size(); ++i) y[i] *= drop_factor(key[i / cols], static_cast<std::uint32_t>(i % cols), rounded);
+        for (std::size_t i = 0; i < y.size(); ++i)
+          y[i] *= drop_factor(key[i / cols], static_cast<std::uint32_t>(i % cols), rounded);
         return y;
       };
       check(c);
     }
 }
 
-std::vector<double> dropped_ones(Dim rows, Dim cols, double p, std::uint64_t site, std::span<const std::uint64_t> ids = {},
-                                 RandomState random = {}, int layer = 0) {
+std::vector<double> dropped_ones(Dim rows, Dim cols, double p, std::uint64_t site,
+                                 std::span<const std::uint64_t> ids = {}, RandomState random = {},
+                                 int layer = 0) {
   Device device({.threads = 2});
   rapt::Run run(device);
   run.training = true;
@@ -137,7 +143,8 @@ TEST(Dropout, DropsTheAskedShare) {
   constexpr Dim kRows = 400, kCols = 500;
   for (double p : {0.05, 0.3, 0.8}) {
     const auto y = dropped_ones(kRows, kCols, p, 1);
-    const double n = static_cast<double>(y.size()), zeros = static_cast<double>(std::count(y.begin(), y.end(), 0.0));
+    const double n = static_cast<double>(y.size()),
+                 zeros = static_cast<double>(std::count(y.begin(), y.end(), 0.0));
     EXPECT_NEAR(zeros / n, p, 5 * std::sqrt(p * (1 - p) / n));
     // Rows and columns are drawn independently: their own shares scatter as coin flips do.
     double row_scatter = 0, col_scatter = 0;
@@ -159,14 +166,17 @@ TEST(Dropout, DropsTheAskedShare) {
 TEST(Dropout, ARowsChoiceIsKeyedByItsIdNotByItsPlace) {
   const std::vector<std::uint64_t> here = {11, 22, 33, 44}, there = {33, 99, 11};
   const auto a = dropped_ones(4, 100, 0.5, 3, here), b = dropped_ones(3, 100, 0.5, 3, there);
-  const auto row = [](const std::vector<double>& y, Dim r) { return std::vector<double>(y.begin() + r * 100, y.begin() + (r + 1) * 100); };
+  const auto row = [](const std::vector<double>& y, Dim r) {
+    return std::vector<double>(y.begin() + r * 100, y.begin() + (r + 1) * 100);
+  };
   EXPECT_EQ(row(a, 0), row(b, 2));
   EXPECT_EQ(row(a, 2), row(b, 0));
   EXPECT_NE(row(a, 0), row(a, 1));
   EXPECT_NE(row(a, 1), row(b, 1));
   // Site, seed, step and layer each draw anew.
-  const std::set<std::vector<double>> all = {a, dropped_ones(4, 100, 0.5, 4, here), dropped_ones(4, 100, 0.5, 3, here, {1, 0}),
-                                             dropped_ones(4, 100, 0.5, 3, here, {0, 1}), dropped_ones(4, 100, 0.5, 3, here, {}, 1)};
+  const std::set<std::vector<double>> all = {
+      a, dropped_ones(4, 100, 0.5, 4, here), dropped_ones(4, 100, 0.5, 3, here, {1, 0}),
+      dropped_ones(4, 100, 0.5, 3, here, {0, 1}), dropped_ones(4, 100, 0.5, 3, here, {}, 1)};
   EXPECT_EQ(all.size(), 5u);
   EXPECT_EQ(a, dropped_ones(4, 100, 0.5, 3, here));
 }
@@ -188,7 +198,8 @@ TEST(RowKeys, AreDistinctAndFallBackToTheRowIndex) {
   rapt::Run run(device);
   constexpr Dim kRows = 2000;
   const std::uint32_t* plain = row_keys(run, kRows, 5);
-  EXPECT_GE(std::set<std::uint32_t>(plain, plain + kRows).size(), static_cast<std::size_t>(kRows - 3));  // 32 bits: a collision is a rarity
+  // 32 bits: a collision is a rarity
+  EXPECT_GE(std::set<std::uint32_t>(plain, plain + kRows).size(), static_cast<std::size_t>(kRows - 3));
   const std::vector<std::uint64_t> other_length(7, 1);
   run.row_ids = other_length;
   EXPECT_TRUE(std::equal(plain, plain + kRows, row_keys(run, kRows, 5)));
@@ -208,7 +219,9 @@ TEST(ScaleHeads, OneScaleOrOnePerHeadWithAndWithoutALimit) {
           c.name = concat("scale_heads heads ", heads, " scales ", scales, " d ", d, " max ", max);
           c.inputs = {array({4, heads, d}, 1)};
           c.weights = {weight(1, scales, 2, 0.5, 1.3)};
-          c.op = [=](rapt::Run& run, const Tensors& in, const Weights& w) -> Tensors { return {scale_heads(run, in[0], w[0], max)}; };
+          c.op = [=](rapt::Run& run, const Tensors& in, const Weights& w) -> Tensors {
+            return {scale_heads(run, in[0], w[0], max)};
+          };
           c.reference = [=](const Arrays& in, const Weights& w) {
             std::vector<double> y = in[0].values;
             for (std::size_t i = 0; i < y.size(); ++i) {

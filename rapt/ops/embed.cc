@@ -40,8 +40,12 @@ struct TakeRowsTape {
 void take_rows_backward(Run& run, const TakeRowsTape& s) {
   void* dx = run.grad(s.x);
   if (!dx) return;
-  run.call(&Kernels::take_rows_backward,
-           {.rows = s.y.rows(), .cols = s.y.last(), .x_rows = s.x.rows(), .which = s.which, .dy = run.grad(s.y), .dx = dx});
+  run.call(&Kernels::take_rows_backward, {.rows = s.y.rows(),
+                                          .cols = s.y.last(),
+                                          .x_rows = s.x.rows(),
+                                          .which = s.which,
+                                          .dy = run.grad(s.y),
+                                          .dx = dx});
 }
 
 void check_format(const Run& run, const Weight& w) {
@@ -50,7 +54,8 @@ void check_format(const Run& run, const Weight& w) {
          ", bf16 and f16 (and block formats in panels): convert it when loading");
 }
 
-// Rows of a table in blocks, as exactly the numbers its blocks stand for; ids from table.rows on are rows of `more`.
+// Rows of a table in blocks, as exactly the numbers its blocks stand for; ids from table.rows on are rows
+// of `more`.
 struct BlockRows {
   std::span<const std::int32_t> ids;
   const Weight *table, *more;
@@ -66,47 +71,55 @@ void embed_blocks(Run& run, const BlockRows& rows) {
         const auto& [ids, table, more, scale, y, all] = *static_cast<const BlockRows*>(context);
         const Dim id = ids[static_cast<std::size_t>(row)], cols = table->cols;
         if (y.dtype == DType::f32) {
-          const std::span<float> out{reinterpret_cast<float*>(y.data) + row * cols, static_cast<std::size_t>(cols)};
+          const std::span<float> out{reinterpret_cast<float*>(y.data) + row * cols,
+                                     static_cast<std::size_t>(cols)};
           if (id < table->rows) unpack_row(*table, id, out);
           else
-            for (Dim c = 0; c < cols; ++c) out[static_cast<std::size_t>(c)] = static_cast<float>(more->get(id - table->rows, c));
+            for (Dim c = 0; c < cols; ++c)
+              out[static_cast<std::size_t>(c)] = static_cast<float>(more->get(id - table->rows, c));
           for (float& v : out) v *= static_cast<float>(scale);
           return;
         }
         auto* out = reinterpret_cast<double*>(y.data) + row * cols;
-        const std::span<float> numbers{all + row * cols, static_cast<std::size_t>(id < table->rows ? cols : 0)};
+        const std::span<float> numbers{all + row * cols,
+                                       static_cast<std::size_t>(id < table->rows ? cols : 0)};
         if (id < table->rows) unpack_row(*table, id, numbers);
         for (Dim c = 0; c < cols; ++c)
-          out[c] = scale * (id < table->rows ? numbers[static_cast<std::size_t>(c)] : more->get(id - table->rows, c));
+          out[c] = scale *
+                   (id < table->rows ? numbers[static_cast<std::size_t>(c)] : more->get(id - table->rows, c));
       },
       const_cast<BlockRows*>(&rows));
 }
 
 }  // namespace
 
-Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, double scale, const Weight* more) {
+Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, double scale,
+             const Weight* more) {
   const bool blocks = is_block(table.format) && table.packing == Packing::panels;
   if (!blocks) check_format(run, table);
   if (blocks && run.tape)
     fail("embed: table ", table.name, " is stored as ", name_of(table.format),
-         ", through which nothing is differentiated; to train or to take gradients, load the model with float matrices");
+         ", through which nothing is differentiated; to train or to take gradients, "
+         "load the model with float matrices");
   if (more) {
     check_format(run, *more);
     if (more->cols != table.cols)
-      fail("embed: ", more->name, " has rows of ", more->cols, " elements, table ", table.name, " of ", table.cols,
-           ": both must be the model's width");
-    if (more->packing != Packing::rows) fail("embed: ", more->name, " is packed in panels; rows added to a table are packed in rows");
+      fail("embed: ", more->name, " has rows of ", more->cols, " elements, table ", table.name, " of ",
+           table.cols, ": both must be the model's width");
+    if (more->packing != Packing::rows)
+      fail("embed: ", more->name, " is packed in panels; rows added to a table are packed in rows");
   }
   const Dim all = table.rows + (more ? more->rows : 0);
   for (std::size_t r = 0; r < ids.size(); ++r)
     if (ids[r] < 0 || ids[r] >= all)
       fail("embed: id ", ids[r], " at row ", r, " is outside table ", table.name, " of ", table.rows, " rows",
-           more ? concat(" and the ", more->rows, " rows of ", more->name) : "", ": ids go from 0 to ", all - 1,
-           " (wrong tokenizer, or a position beyond the context?)");
+           more ? concat(" and the ", more->rows, " rows of ", more->name) : "", ": ids go from 0 to ",
+           all - 1, " (wrong tokenizer, or a position beyond the context?)");
   Tensor y = run.make({static_cast<Dim>(ids.size()), table.cols});
   if (blocks) {
     const Arena::Mark mark = run.arena.mark();
-    embed_blocks(run, {ids, &table, more, scale, y, y.dtype == DType::f64 ? run.arena.take_array<float>(y.elements()) : nullptr});
+    embed_blocks(run, {ids, &table, more, scale, y,
+                       y.dtype == DType::f64 ? run.arena.take_array<float>(y.elements()) : nullptr});
     run.arena.release(mark);
     return y;
   }
@@ -130,10 +143,12 @@ Tensor take_rows(Run& run, const Tensor& x, std::span<const std::int32_t> rows) 
   if (!x.contiguous()) fail("take_rows: x ", x.shape(), " is not contiguous");
   for (std::size_t r = 0; r < rows.size(); ++r)
     if (rows[r] < 0 || rows[r] >= x.rows())
-      fail("take_rows: row ", rows[r], " (entry ", r, " of the list) is outside x ", x.shape(), ", which has ", x.rows(), " rows");
+      fail("take_rows: row ", rows[r], " (entry ", r, " of the list) is outside x ", x.shape(),
+           ", which has ", x.rows(), " rows");
   Tensor y = run.make({static_cast<Dim>(rows.size()), x.last()});
   const std::int32_t* which = run.copy_of(rows);
-  run.call(&Kernels::take_rows, {.rows = y.rows(), .cols = x.last(), .which = which, .x = x.data, .y = y.data});
+  run.call(&Kernels::take_rows,
+           {.rows = y.rows(), .cols = x.last(), .which = which, .x = x.data, .y = y.data});
   run.record(take_rows_backward, TakeRowsTape{x, y, which});
   return y;
 }
@@ -167,8 +182,8 @@ void means(const MeanRowsTape& s) {
 
 void check_range(const Tensor& x, RowRange range, std::size_t number) {
   if (range.first < 0 || range.count < 1 || range.first > x.rows() - range.count)
-    fail("mean_rows: range ", number, ", ", range.count, " rows from ", range.first, " on, is outside x ", x.shape(), ", which has ",
-         x.rows(), " rows (and a mean needs at least one)");
+    fail("mean_rows: range ", number, ", ", range.count, " rows from ", range.first, " on, is outside x ",
+         x.shape(), ", which has ", x.rows(), " rows (and a mean needs at least one)");
 }
 
 // dx[row] += dy / count.
@@ -186,7 +201,8 @@ void means_backward(const MeanRowsTape& s, const Real* dy, Real* dx) {
 void mean_rows_backward(Run& run, const MeanRowsTape& s) {
   void* dx = run.grad(s.x);
   if (!dx) return;
-  if (s.x.dtype == DType::f64) means_backward(s, static_cast<const double*>(run.grad(s.y)), static_cast<double*>(dx));
+  if (s.x.dtype == DType::f64)
+    means_backward(s, static_cast<const double*>(run.grad(s.y)), static_cast<double*>(dx));
   else means_backward(s, static_cast<const float*>(run.grad(s.y)), static_cast<float*>(dx));
 }
 

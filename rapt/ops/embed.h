@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a table by token id (or position): embeddings, learned positions, token types. A tied table in panels works too.
+// Rows of a table by token id (or position): embeddings, learned positions, token types. A tied table in
+// panels works too.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,9 +9,10 @@
 
 namespace rapt {
 
-// y [T,C] = scale * table[ids]; f32, bf16 or f16 table, or block formats in panels (no tape then). Ids from table.rows on are rows of
-// `more` (learned sink tokens; packed in rows). Ids outside both are an error.
-Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, double scale = 1, const Weight* more = nullptr);
+// y [T,C] = scale * table[ids]; f32, bf16 or f16 table, or block formats in panels (no tape then). Ids from
+// table.rows on are rows of `more` (learned sink tokens; packed in rows). Ids outside both are an error.
+Tensor embed(Run& run, std::span<const std::int32_t> ids, const Weight& table, double scale = 1,
+             const Weight* more = nullptr);
 
 struct EmbedArgs {
   std::int64_t rows, cols, vocab;  // vocab: rows of the table
@@ -47,8 +49,8 @@ struct TakeRowsBackwardArgs {
   void* dx;
 };
 
-// y [n,C]: the mean of `count` rows of x from `first` on, for each of n ranges; added up row by row, in double. Plain loops, no kernel:
-// it reads every row of a batch once.
+// y [n,C]: the mean of `count` rows of x from `first` on, for each of n ranges; added up row by row, in
+// double. Plain loops, no kernel: it reads every row of a batch once.
 struct RowRange {
   Dim first = 0, count = 0;
 };

@@ -7,7 +7,8 @@
 namespace rapt::RAPT_ISA {
 namespace {
 
-// Columns of one task of a backward pass: whole cache lines, and enough of them that walking the list of rows is not the work.
+// Columns of one task of a backward pass: whole cache lines, and enough of them that walking the list of
+// rows is not the work.
 constexpr Dim kColumns = 64;
 
 struct Bf16 {
@@ -45,7 +46,8 @@ RAPT_INLINE void copy_row(const void* table, DType format, Dim at, Dim step, Dim
 
 // y += scale * x
 RAPT_INLINE void add_row(const Real* x, Dim cols, Real scale, Real* y) {
-  for (Dim c = 0; c < cols; c += W) vstore_n(y + c, vload_n(y + c, cols - c) + vset(scale) * vload_n(x + c, cols - c), cols - c);
+  for (Dim c = 0; c < cols; c += W)
+    vstore_n(y + c, vload_n(y + c, cols - c) + vset(scale) * vload_n(x + c, cols - c), cols - c);
 }
 
 }  // namespace
@@ -55,14 +57,18 @@ void embed(Queue& queue, const EmbedArgs& a) noexcept {
     for (Dim r = begin; r < end; ++r) {
       const Dim id = a.ids[r];
       Real* y = static_cast<Real*>(a.y) + r * a.cols;
-      if (id >= a.vocab) copy_row(a.more, a.more_format, (id - a.vocab) * a.cols, 1, a.cols, Real(a.scale), y);
+      if (id >= a.vocab)
+        copy_row(a.more, a.more_format, (id - a.vocab) * a.cols, 1, a.cols, Real(a.scale), y);
       else if (!a.panels) copy_row(a.table, a.format, id * a.cols, 1, a.cols, Real(a.scale), y);
-      else copy_row(a.table, a.format, id / kPanel * a.cols * kPanel + id % kPanel, kPanel, a.cols, Real(a.scale), y);
+      else
+        copy_row(a.table, a.format, id / kPanel * a.cols * kPanel + id % kPanel, kPanel, a.cols,
+                 Real(a.scale), y);
     }
   });
 }
 
-// Threads split the columns, each walks all rows in order: ids may repeat, and the sum does not depend on the number of threads.
+// Threads split the columns, each walks all rows in order: ids may repeat, and the sum does not depend on
+// the number of threads.
 void embed_backward(Queue& queue, const EmbedBackwardArgs& a) noexcept {
   const Real scale = Real(a.scale);
   for_ranges(queue, a.cols, kColumns, [&](Dim begin, Dim end, int) {
@@ -70,7 +76,8 @@ void embed_backward(Queue& queue, const EmbedBackwardArgs& a) noexcept {
       const Dim id = a.ids[r];
       const Real* dy = static_cast<const Real*>(a.dy) + r * a.cols;
       if (id >= a.vocab || !a.panels) {
-        Real* d = id >= a.vocab ? static_cast<Real*>(a.dmore) + (id - a.vocab) * a.cols : static_cast<Real*>(a.dtable) + id * a.cols;
+        Real* d = id >= a.vocab ? static_cast<Real*>(a.dmore) + (id - a.vocab) * a.cols
+                                : static_cast<Real*>(a.dtable) + id * a.cols;
         add_row(dy + begin, end - begin, scale, d + begin);
       } else {
         Real* d = static_cast<Real*>(a.dtable) + id / kPanel * a.cols * kPanel + id % kPanel;

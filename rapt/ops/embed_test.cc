@@ -26,7 +26,8 @@ std::string message_of(const std::function<void()>& f) {
 // Weights of a case: the table, then perhaps `more`. The list of ids dies with the call, as a caller's may.
 OpCase embed_case(const Ids& ids, double scale) {
   OpCase c;
-  c.op = [=](rapt::Run& run, const std::vector<Tensor>&, const std::vector<Weight>& w) -> std::vector<Tensor> {
+  c.op = [=](rapt::Run& run, const std::vector<Tensor>&,
+             const std::vector<Weight>& w) -> std::vector<Tensor> {
     Ids gone = ids;
     const Tensor y = embed(run, gone, w[0], scale, w.size() > 1 ? &w[1] : nullptr);
     gone.assign(gone.size(), -1);
@@ -35,7 +36,8 @@ OpCase embed_case(const Ids& ids, double scale) {
   c.reference = [=](const std::vector<Array>&, const std::vector<Weight>& w) {
     std::vector<double> y;
     for (std::int32_t id : ids)
-      for (Dim k = 0; k < w[0].cols; ++k) y.push_back(scale * (id < w[0].rows ? w[0].get(id, k) : w[1].get(id - w[0].rows, k)));
+      for (Dim k = 0; k < w[0].cols; ++k)
+        y.push_back(scale * (id < w[0].rows ? w[0].get(id, k) : w[1].get(id - w[0].rows, k)));
     return y;
   };
   return c;
@@ -49,7 +51,8 @@ TEST(Embed, EveryPackingFormatAndOddSize) {
           Ids ids = {5, 0, 40, 5, 31, 32, 5, 40};  // repeated, first, last, both sides of a panel's edge
           if (more) ids.insert(ids.end(), {41, 43, 41});
           OpCase c = embed_case(ids, cols == 7 ? 1 : 1.5);
-          c.name = concat("embed packing ", static_cast<int>(packing), " bf16 ", bf16, " more ", more, " cols ", cols);
+          c.name = concat("embed packing ", static_cast<int>(packing), " bf16 ", bf16, " more ", more,
+                          " cols ", cols);
           c.bf16 = bf16;  // the harness narrows panels only; rows in bf16: the next test
           c.weights = {weight(41, cols, 1, 1, 0, packing)};
           if (more) c.weights.push_back(weight(3, cols, 2));
@@ -94,7 +97,8 @@ TEST(Embed, ARowDoesNotDependOnItsNeighbours) {
 TEST(Embed, RefusesIdsOutsideTheTable) {
   Device device({.threads = 1});
   rapt::Run run(device);
-  const Weight table = make_weight("tokens", 10, 4, device.real), more = make_weight("sinks", 2, 4, device.real);
+  const Weight table = make_weight("tokens", 10, 4, device.real),
+               more = make_weight("sinks", 2, 4, device.real);
   const std::string high = message_of([&] { embed(run, Ids{1, 10}, table); });
   EXPECT_NE(high.find("id 10 at row 1"), std::string::npos) << high;
   EXPECT_NE(high.find("tokens of 10 rows"), std::string::npos) << high;
@@ -106,8 +110,10 @@ TEST(Embed, RefusesIdsOutsideTheTable) {
 TEST(Embed, RefusesTablesItCannotRead) {
   Device device({.threads = 1, .isa = "scalar"});
   rapt::Run run(device);
-  const Weight table = make_weight("tokens", 10, 4, DType::f32), narrow = make_weight("sinks", 2, 3, DType::f32);
-  const Weight panels = make_weight("sinks", 2, 4, DType::f32, Packing::panels), wide = make_weight("tokens", 10, 4, DType::f64);
+  const Weight table = make_weight("tokens", 10, 4, DType::f32),
+               narrow = make_weight("sinks", 2, 3, DType::f32);
+  const Weight panels = make_weight("sinks", 2, 4, DType::f32, Packing::panels),
+               wide = make_weight("tokens", 10, 4, DType::f64);
   EXPECT_THROW(embed(run, Ids{0}, table, 1, &narrow), Error);
   EXPECT_THROW(embed(run, Ids{0}, table, 1, &panels), Error);
   EXPECT_THROW(embed(run, Ids{0}, wide), Error);
@@ -119,7 +125,8 @@ TEST(TakeRows, RowsInAnyOrderAndMoreThanOnce) {
     OpCase c;
     c.name = concat("take_rows cols ", cols);
     c.inputs = {array({7, cols}, 1)};
-    c.op = [=](rapt::Run& run, const std::vector<Tensor>& in, const std::vector<Weight>&) -> std::vector<Tensor> {
+    c.op = [=](rapt::Run& run, const std::vector<Tensor>& in,
+               const std::vector<Weight>&) -> std::vector<Tensor> {
       Ids gone = which;
       const Tensor y = take_rows(run, in[0], gone);
       gone.assign(gone.size(), -1);
@@ -141,7 +148,8 @@ TEST(MeanRows, OfEachRangeAndItsGradient) {
     OpCase c;
     c.name = concat("mean_rows cols ", cols);
     c.inputs = {array({7, cols}, 1)};
-    c.op = [=](rapt::Run& run, const std::vector<Tensor>& in, const std::vector<Weight>&) -> std::vector<Tensor> {
+    c.op = [=](rapt::Run& run, const std::vector<Tensor>& in,
+               const std::vector<Weight>&) -> std::vector<Tensor> {
       std::vector<RowRange> gone = ranges;
       const Tensor y = mean_rows(run, in[0], gone);
       gone.assign(gone.size(), {-1, -1});
@@ -152,7 +160,8 @@ TEST(MeanRows, OfEachRangeAndItsGradient) {
       for (const auto& [first, count] : ranges)
         for (Dim k = 0; k < cols; ++k) {
           double sum = 0;
-          for (Dim r = first; r < first + count; ++r) sum += in[0].values[static_cast<std::size_t>(r * cols + k)];
+          for (Dim r = first; r < first + count; ++r)
+            sum += in[0].values[static_cast<std::size_t>(r * cols + k)];
           y.push_back(sum / static_cast<double>(count));
         }
       return y;
@@ -162,7 +171,8 @@ TEST(MeanRows, OfEachRangeAndItsGradient) {
   Device device({.threads = 1});
   rapt::Run run(device);
   const Tensor x = run.upload({3, 1}, std::vector<double>{1, 2, 3});
-  for (const RowRange& bad : {RowRange{0, 4}, RowRange{-1, 2}, RowRange{1, 0}, RowRange{3, 1}, RowRange{Dim{1} << 62, Dim{1} << 62}})
+  for (const RowRange& bad : {RowRange{0, 4}, RowRange{-1, 2}, RowRange{1, 0}, RowRange{3, 1},
+                              RowRange{Dim{1} << 62, Dim{1} << 62}})
     EXPECT_THROW(mean_rows(run, x, {&bad, 1}), Error);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cached keys and values in every format. The reference is the attention over a plain buffer that holds what the format returns
-// (tensor/formats.h): a cache must give its bits, however the rows came in. Plain attention by value: attention_test.cc.
+// Cached keys and values in every format. The reference is the attention over a plain buffer that holds what
+// the format returns (tensor/formats.h): a cache must give its bits, however the rows came in. Plain
+// attention by value: attention_test.cc.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -66,7 +67,8 @@ struct Pages {
   std::vector<std::byte*> list;
   Pages(KvLayout l, Dim length) : layout(l) {
     for (Dim first = 0; first < length; first += kPageKeys) {
-      memory.emplace_back(static_cast<std::size_t>(l.page_bytes) + 64, std::byte{0xff});  // NaN wherever nothing was written
+      // NaN wherever nothing was written
+      memory.emplace_back(static_cast<std::size_t>(l.page_bytes) + 64, std::byte{0xff});
       const auto at = reinterpret_cast<std::uintptr_t>(memory.back().data());
       list.push_back(memory.back().data() + (64 - at % 64) % 64);
     }
@@ -79,7 +81,8 @@ struct Keys {  // a scene's numbers on one device
   std::vector<float> q, kept, k, v, dense;
   std::vector<Weight> weights;
 
-  Keys(const KvScene& scene, const std::string& isa, int threads) : s(scene), device({.threads = threads, .isa = isa}) {
+  Keys(const KvScene& scene, const std::string& isa, int threads)
+      : s(scene), device({.threads = threads, .isa = isa}) {
     const AttentionSpec& a = s.spec;
     auto n = [](Dim x) { return static_cast<std::size_t>(x); };
     q = floats(n(s.rows * a.heads * a.head_dim), 1);
@@ -108,7 +111,8 @@ struct Keys {  // a scene's numbers on one device
     const AttentionSpec& a = s.spec;
     auto upload = [&](std::span<const float> x, Dim rows, Dim heads, Dim d, Dim from) {
       const Tensor t = run.make({rows, heads, d});
-      std::memcpy(t.data, x.data() + from * heads * d, static_cast<std::size_t>(rows * heads * d) * sizeof(float));
+      std::memcpy(t.data, x.data() + from * heads * d,
+                  static_cast<std::size_t>(rows * heads * d) * sizeof(float));
       return t;
     };
     AttentionInputs in;
@@ -124,7 +128,9 @@ struct Keys {  // a scene's numbers on one device
     if (a.score == Score::additive) in.score_weight = &weights[2];
     if (a.extra == Extra::learned_logit) in.extra_logit = &weights[3];
     if (a.bias == Bias::bucket) in.buckets = &weights[4];
-    if (s.dense) in.dense_bias = upload(std::span(dense).subspan(static_cast<std::size_t>(first * s.length)), 1, count, s.length, 0);
+    if (s.dense)
+      in.dense_bias =
+          upload(std::span(dense).subspan(static_cast<std::size_t>(first * s.length)), 1, count, s.length, 0);
     const Sequence sequence{.first = 0, .count = count, .past = length - count};
     RowPlan plan = plan_rows(s.mask, {&sequence, 1});
     const Tensor z = attention(run, a, in, plan);
@@ -132,16 +138,21 @@ struct Keys {  // a scene's numbers on one device
   }
   void write(Pages& pages, Dim first, Dim count) {
     const AttentionPart part{first, count, 0, first + count, pages.list.data()};
-    device.kernels.kv_write(device.queue(), {.layout = pages.layout, .part_count = 1, .parts = &part, .k = k.data(), .v = v.data()});
+    device.kernels.kv_write(
+        device.queue(),
+        {.layout = pages.layout, .part_count = 1, .parts = &part, .k = k.data(), .v = v.data()});
   }
 };
 
 // Every row of the scene: rounded keys in a plain buffer = a cache, all rows at once = `few` rows at a time.
-void expect_equal_bits(const KvScene& s, DType format, const std::string& isa, int threads, std::initializer_list<Dim> few) {
-  SCOPED_TRACE(concat(name_of(format), " on ", isa, ", ", threads, " threads, ", s.spec.heads, "/", s.spec.kv_heads, " heads of ",
-                      s.spec.head_dim, "/", s.spec.v_dim, ", ", s.length, " keys"));
+void expect_equal_bits(const KvScene& s, DType format, const std::string& isa, int threads,
+                       std::initializer_list<Dim> few) {
+  SCOPED_TRACE(concat(name_of(format), " on ", isa, ", ", threads, " threads, ", s.spec.heads, "/",
+                      s.spec.kv_heads, " heads of ", s.spec.head_dim, "/", s.spec.v_dim, ", ", s.length,
+                      " keys"));
   Keys x(s, isa, threads);
-  const std::vector<float> plain = x.attend(0, s.rows, nullptr, rounded(format, x.k, s.spec.head_dim), rounded(format, x.v, s.spec.v_dim));
+  const std::vector<float> plain =
+      x.attend(0, s.rows, nullptr, rounded(format, x.k, s.spec.head_dim), rounded(format, x.v, s.spec.v_dim));
   Pages pages(kv_layout(format, s.spec.kv_heads, s.spec.head_dim, s.spec.v_dim), s.length);
   x.write(pages, 0, s.length - s.rows);
   const KvView view{pages.layout, {pages.list}};
@@ -160,8 +171,10 @@ TEST(Kv, EveryFormatGivesTheBitsOfItsRoundedKeys) {
   for (const std::string& isa : float_isas())
     for (DType format : kFormats) {
       for (Dim group : {1, 3, 4, 8})
-        expect_equal_bits({.spec = spec_of(2 * group, 2, 64, 64), .length = 150, .rows = 40}, format, isa, 1, {1, 2, 40});
-      for (Dim d : {32, 128, 256}) expect_equal_bits({.spec = spec_of(6, 2, d, d), .length = 131, .rows = 9}, format, isa, 2, {1, 9});
+        expect_equal_bits({.spec = spec_of(2 * group, 2, 64, 64), .length = 150, .rows = 40}, format, isa, 1,
+                          {1, 2, 40});
+      for (Dim d : {32, 128, 256})
+        expect_equal_bits({.spec = spec_of(6, 2, d, d), .length = 131, .rows = 9}, format, isa, 2, {1, 9});
       expect_equal_bits({.spec = spec_of(3, 1, 64, 32), .length = 70, .rows = 12}, format, isa, 1, {1, 12});
       expect_equal_bits({.spec = spec_of(40, 1, 32, 96), .length = 70, .rows = 3}, format, isa, 1, {1, 3});
     }
@@ -172,8 +185,9 @@ TEST(Kv, AroundPagesAndSplits) {
     for (DType format : kFormats)
       for (Dim length : {1, 2, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 2050}) {
         if (isa == "scalar" && length > 100 && format != DType::q4_0) continue;
-        expect_equal_bits({.spec = spec_of(3, 1, 32, 32), .length = length, .rows = std::min<Dim>(length, 12)}, format, isa,
-                          1 + static_cast<int>(length % 3), {1, 5, 12});
+        expect_equal_bits(
+            {.spec = spec_of(3, 1, 32, 32), .length = length, .rows = std::min<Dim>(length, 12)}, format, isa,
+            1 + static_cast<int>(length % 3), {1, 5, 12});
       }
 }
 
@@ -181,7 +195,8 @@ TEST(Kv, OddSizesInFloatFormats) {
   for (const std::string& isa : float_isas())
     for (DType format : {DType::f32, DType::bf16, DType::f16})
       for (Dim d : {1, 5, 20, 80})
-        expect_equal_bits({.spec = spec_of(6, 2, d, d + 3), .length = 130, .rows = 20}, format, isa, 1, {1, 3, 20});
+        expect_equal_bits({.spec = spec_of(6, 2, d, d + 3), .length = 130, .rows = 20}, format, isa, 1,
+                          {1, 3, 20});
 }
 
 TEST(Kv, EveryOption) {
@@ -204,13 +219,18 @@ TEST(Kv, EveryOption) {
   add("window", [](KvScene& s) { s.mask.left = 70; });
   add("chunks", [](KvScene& s) { s.mask.chunk = 90; });
   add("streaming", [](KvScene& s) { s.mask = {.left = 70, .right = 0, .keep = 4}, s.q_kept = true; });
-  add("streaming, many kept", [](KvScene& s) { s.mask = {.left = 20, .right = 0, .keep = 130}, s.q_kept = true; });
-  add("streaming far", [](KvScene& s) { s.mask = {.left = 70, .right = 0, .keep = 4}, s.q_kept = true, s.length = 2500, s.rows = 12; });
+  add("streaming, many kept",
+      [](KvScene& s) { s.mask = {.left = 20, .right = 0, .keep = 130}, s.q_kept = true; });
+  add("streaming far", [](KvScene& s) {
+    s.mask = {.left = 70, .right = 0, .keep = 4}, s.q_kept = true, s.length = 2500, s.rows = 12;
+  });
   add("everything", [](KvScene& s) {
-    s.mask = {.left = 70, .right = 0, .keep = 5}, s.q_kept = true, s.spec.cap = 3, s.spec.bias = Bias::bucket, s.buckets = 8;
+    s.mask = {.left = 70, .right = 0, .keep = 5}, s.q_kept = true, s.spec.cap = 3, s.spec.bias = Bias::bucket,
+    s.buckets = 8;
     s.spec.extra = Extra::learned_logit;
   });
-  add("streaming alibi", [](KvScene& s) { s.mask = {.left = 70, .right = 0, .keep = 5}, s.spec.bias = Bias::alibi; });
+  add("streaming alibi",
+      [](KvScene& s) { s.mask = {.left = 70, .right = 0, .keep = 5}, s.spec.bias = Bias::alibi; });
   for (const auto& [name, scene] : scenes)
     for (const std::string& isa : float_isas())
       for (DType format : kFormats) {
@@ -220,7 +240,8 @@ TEST(Kv, EveryOption) {
       }
 }
 
-// Pages hold the same bytes however the rows were cut, and dequantize to what the format defines: checked above through the bits.
+// Pages hold the same bytes however the rows were cut, and dequantize to what the format defines: checked
+// above through the bits.
 TEST(Kv, ThreadsAndCompanyChangeNothing) {
   const KvScene s{.spec = spec_of(9, 3, 64, 64), .length = 2100, .rows = 1};
   for (DType format : kFormats) {
@@ -235,19 +256,23 @@ TEST(Kv, ThreadsAndCompanyChangeNothing) {
       // the same sequence between others of other lengths
       rapt::Run run(x.device);
       const Tensor q = run.make({5, 9, 64});
-      for (std::size_t i = 0; i < 5; ++i) std::memcpy(q.as<float>().data() + i * 576, x.q.data(), 576 * sizeof(float));
-      const Sequence batch[] = {
-          {.first = 0, .count = 1, .past = 100}, {.first = 1, .count = 1, .past = 2099}, {.first = 2, .count = 3, .past = 1500}};
+      for (std::size_t i = 0; i < 5; ++i)
+        std::memcpy(q.as<float>().data() + i * 576, x.q.data(), 576 * sizeof(float));
+      const Sequence batch[] = {{.first = 0, .count = 1, .past = 100},
+                                {.first = 1, .count = 1, .past = 2099},
+                                {.first = 2, .count = 3, .past = 1500}};
       const KvView three{pages.layout, {pages.list, pages.list, pages.list}};
       const Tensor z = attention(run, s.spec, {.q = q, .cache = &three}, plan_rows(s.mask, batch));
-      EXPECT_TRUE(same(all[0], z.as<float>().subspan(576, 576))) << name_of(format) << ", " << threads << " threads, in a batch";
+      EXPECT_TRUE(same(all[0], z.as<float>().subspan(576, 576)))
+          << name_of(format) << ", " << threads << " threads, in a batch";
     }
     EXPECT_TRUE(same(all[0], all[1])) << name_of(format);
     EXPECT_TRUE(same(all[0], all[2])) << name_of(format);
   }
 }
 
-// By value, in double: softmax(q k / sqrt(d)) v over rounded keys, and how far that is from the unrounded one.
+// By value, in double: softmax(q k / sqrt(d)) v over rounded keys, and how far that is from the
+// unrounded one.
 TEST(Kv, ValuesAndErrorsOfTheFormats) {
   const KvScene s{.spec = spec_of(3, 1, 64, 64), .length = 500, .rows = 1};
   auto plain = [&](const Keys& x, const std::vector<float>& k, const std::vector<float>& v) {
@@ -274,7 +299,8 @@ TEST(Kv, ValuesAndErrorsOfTheFormats) {
     const KvView view{pages.layout, {pages.list}};
     const std::vector<float> got = x.attend(0, 1, &view);
     const std::vector<double> values(got.begin(), got.end());
-    EXPECT_LT(nmse(values, plain(x, rounded(kFormats[f], x.k, 64), rounded(kFormats[f], x.v, 64))), 1e-12) << name_of(kFormats[f]);
+    EXPECT_LT(nmse(values, plain(x, rounded(kFormats[f], x.k, 64), rounded(kFormats[f], x.v, 64))), 1e-12)
+        << name_of(kFormats[f]);
     const double error = nmse(values, plain(x, x.k, x.v));
     EXPECT_LT(error, allowed[f]) << name_of(kFormats[f]);
     EXPECT_TRUE(f == 0 || error > 1e-12) << name_of(kFormats[f]) << " did not round";
@@ -308,7 +334,7 @@ TEST(Kv, WeightsOfARowComeFromTheCache) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ keys without their bias
+// ---------------------------------------------------------------------------------- keys without their bias
 struct Biased {
   Dim K = 2, H = 6, D = 64, length = 200;
   RopeSpec rope;
@@ -316,8 +342,10 @@ struct Biased {
   DType values = DType::f32;  // V holds numbers that this format returns unchanged
 };
 
-// Attention of the last `rows` rows, `few` at a time. Full: keys with their bias in `format`. Apart: without, and the bias beside.
-std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, Dim few, const std::string& isa, bool kept = false) {
+// Attention of the last `rows` rows, `few` at a time. Full: keys with their bias in `format`. Apart:
+// without, and the bias beside.
+std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, Dim few,
+                           const std::string& isa, bool kept = false) {
   Device device({.threads = 2, .isa = isa});
   rapt::Run run(device);
   auto n = [](Dim x) { return static_cast<std::size_t>(x); };
@@ -325,7 +353,8 @@ std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, 
   for (Dim h = 0; h < b.K; ++h) {
     double sum = 0;
     for (Dim d = 0; d < b.D; ++d) sum += bias[n(h * b.D + d)] * bias[n(h * b.D + d)];
-    for (Dim d = 0; d < b.D; ++d) bias[n(h * b.D + d)] = static_cast<float>(bias[n(h * b.D + d)] * b.norm / std::sqrt(sum));
+    for (Dim d = 0; d < b.D; ++d)
+      bias[n(h * b.D + d)] = static_cast<float>(bias[n(h * b.D + d)] * b.norm / std::sqrt(sum));
   }
   std::vector<double> raw = normals(n(b.length * b.K * b.D), 21);
   if (!apart)
@@ -335,7 +364,8 @@ std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, 
   const Dim lengths[] = {b.length};
   const RopeTable table = rope_table(run, b.rope, b.D, positions, lengths);
   const std::vector<float> values = rounded(b.values, floats(n(b.length * b.K * b.D), 22), b.D);
-  const Tensor k = rapt::rope(run, run.upload({b.length, b.K, b.D}, raw), table), v = run.make({b.length, b.K, b.D});
+  const Tensor k = rapt::rope(run, run.upload({b.length, b.K, b.D}, raw), table),
+               v = run.make({b.length, b.K, b.D});
   std::memcpy(v.data, values.data(), values.size() * sizeof(float));
   const Tensor bias_tensor = run.upload({b.K, b.D}, bias);
   const Tensor q = run.upload({rows, b.H, b.D}, normals(n(rows * b.H * b.D), 23)),
@@ -343,7 +373,8 @@ std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, 
 
   Pages pages(kv_layout(format, b.K, b.D, b.D), b.length);
   const AttentionPart part{0, b.length, 0, b.length, pages.list.data()};
-  device.kernels.kv_write(device.queue(), {.layout = pages.layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
+  device.kernels.kv_write(
+      device.queue(), {.layout = pages.layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
   KvView view{pages.layout, {pages.list}};
   const Dim half = table.cos[1], bias_channels = 2 * half + (2 * half < b.D);
   Pages angles({.page_bytes = bias_channels * kPageKeys * static_cast<Dim>(size_of(device.real))}, b.length);
@@ -363,7 +394,8 @@ std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, 
                  .angles = {angles.list}};
   }
   AttentionSpec spec = spec_of(b.H, b.K, b.D, b.D);
-  spec.scale = 1 / std::sqrt(static_cast<double>(b.D)) / std::max(1.0, b.norm / 30);  // trained queries keep such logits in range
+  // Trained queries keep such logits in range.
+  spec.scale = 1 / std::sqrt(static_cast<double>(b.D)) / std::max(1.0, b.norm / 30);
   std::vector<double> out;
   for (Dim at = 0; at < rows; at += few) {
     const Dim count = std::min(few, rows - at);
@@ -373,8 +405,9 @@ std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, 
       return s;
     };
     const Sequence one{.first = 0, .count = count, .past = b.length - rows + at};
-    const Tensor z = attention(run, spec, {.q = some(q), .q_kept = kept ? some(q2) : Tensor{}, .cache = &view},
-                               plan_rows({.left = kept ? 90 : Mask::kAll, .right = 0, .keep = kept ? 5 : 0}, {&one, 1}));
+    const Tensor z =
+        attention(run, spec, {.q = some(q), .q_kept = kept ? some(q2) : Tensor{}, .cache = &view},
+                  plan_rows({.left = kept ? 90 : Mask::kAll, .right = 0, .keep = kept ? 5 : 0}, {&one, 1}));
     for (double x : values_of(z)) out.push_back(x);
   }
   return out;
@@ -386,10 +419,14 @@ TEST(Kv, AKeyBiasBesideTheCacheIsTheKeyBias) {
       for (bool kept : {false, true})
         for (const std::string& isa : float_isas()) {
           const Biased b{.rope = {.part = part, .layout = layout}, .norm = 20};
-          EXPECT_LT(nmse(biased(b, DType::f32, true, 3, 1, isa, kept), biased(b, DType::f32, false, 3, 1, isa, kept)), 1e-10)
-              << isa << ", part " << part << (layout == RopeLayout::pairs ? ", pairs" : ", halves") << (kept ? ", streaming" : "");
+          EXPECT_LT(nmse(biased(b, DType::f32, true, 3, 1, isa, kept),
+                         biased(b, DType::f32, false, 3, 1, isa, kept)),
+                    1e-10)
+              << isa << ", part " << part << (layout == RopeLayout::pairs ? ", pairs" : ", halves")
+              << (kept ? ", streaming" : "");
           for (DType format : kFormats)
-            EXPECT_EQ(biased(b, format, true, 12, 1, isa, kept), biased(b, format, true, 12, 12, isa, kept)) << name_of(format);
+            EXPECT_EQ(biased(b, format, true, 12, 1, isa, kept), biased(b, format, true, 12, 12, isa, kept))
+                << name_of(format);
         }
 }
 
@@ -399,7 +436,8 @@ TEST(Kv, AQuantizedCacheNeedsTheKeyBiasBesideIt) {
     const std::vector<double> exact = biased(b, DType::f32, false, 8, 1, available_isas().back());
     const double whole = nmse(biased(b, format, false, 8, 1, available_isas().back()), exact),
                  apart = nmse(biased(b, format, true, 8, 1, available_isas().back()), exact);
-    std::printf("key bias of norm 300, %s: error %.2e with the bias in the cache, %.2e beside it\n", name_of(format), whole, apart);
+    std::printf("key bias of norm 300, %s: error %.2e with the bias in the cache, %.2e beside it\n",
+                name_of(format), whole, apart);
     EXPECT_LT(apart, whole / 100) << name_of(format);
   }
 }
@@ -413,8 +451,10 @@ TEST(Kv, RefusesWhatDoesNotFit) {
     }
     return "";
   };
-  EXPECT_NE(message([] { kv_layout(DType::q8_0, 2, 80, 80); }).find("f32, bf16 and f16 fit"), std::string::npos);
-  EXPECT_NE(message([] { kv_layout(DType::q4_0, 2, 64, 48); }).find("64 (keys) and 48 (values)"), std::string::npos);
+  EXPECT_NE(message([] { kv_layout(DType::q8_0, 2, 80, 80); }).find("f32, bf16 and f16 fit"),
+            std::string::npos);
+  EXPECT_NE(message([] { kv_layout(DType::q4_0, 2, 64, 48); }).find("64 (keys) and 48 (values)"),
+            std::string::npos);
   EXPECT_NE(message([] { kv_layout(DType::q4_k, 2, 256, 256); }).find("cannot be q4_k"), std::string::npos);
   EXPECT_EQ(message([] { kv_layout(DType::q8_0, 2, 96, 32); }), "");
   // A cache of another real type
@@ -424,7 +464,8 @@ TEST(Kv, RefusesWhatDoesNotFit) {
   const KvView view{pages.layout, {pages.list}};
   const Sequence one{.first = 0, .count = 1};
   EXPECT_NE(message([&] {
-              attention(run, spec_of(1, 1, 32, 32), {.q = run.make({1, 1, 32}), .cache = &view}, plan_rows({.right = 0}, {&one, 1}));
+              attention(run, spec_of(1, 1, 32, 32), {.q = run.make({1, 1, 32}), .cache = &view},
+                        plan_rows({.right = 0}, {&one, 1}));
             }).find("the cache is q8_0"),
             std::string::npos);
 }

@@ -16,12 +16,19 @@ struct LinearTape {
 
 // dx += scale dy W;  dW += scale dy^T x;  db += scale sum over rows of dy;  dresidual += dy.
 void linear_backward(Run& run, const LinearTape& s) {
-  LinearBackwardArgs a{.rows = s.x.rows(), .k = s.x.last(), .x = s.x.data, .dx = nullptr, .write_dx = false, .count = s.count, .parts = {}};
+  LinearBackwardArgs a{.rows = s.x.rows(),
+                       .k = s.x.last(),
+                       .x = s.x.data,
+                       .dx = nullptr,
+                       .write_dx = false,
+                       .count = s.count,
+                       .parts = {}};
   if (a.rows == 0) {
     for (int i = 0; i < s.count; ++i) run.grad(s.parts[i].w), run.grad(s.parts[i].bias);
     return;
   }
-  a.dx = run.grad(s.x, a.write_dx);  // before the residual's, which may be the same: what dx wrote is then added to
+  // Before the residual's, which may be the same: what dx wrote is then added to.
+  a.dx = run.grad(s.x, a.write_dx);
   bool write_dw = false, write_dresidual = false;
   for (int i = 0; i < s.count; ++i) {
     const Projection& p = s.parts[i];
@@ -52,22 +59,25 @@ void check(const char* op, const Run& run, const Tensor& x, const Projection& p)
   if (is_block(w.format)) {
     if (run.tape)
       fail(op, ": weight ", w.name, " is stored as ", name_of(w.format),
-           ", through which nothing is differentiated; to train or to take gradients, load the model with float matrices");
+           ", through which nothing is differentiated; to train or to take gradients, "
+           "load the model with float matrices");
     if (w.cols % 32 != 0)
-      fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] is stored as ", name_of(w.format), " but its rows of ", w.cols,
-           " are no multiple of 32; load it as f16 or f32");
+      fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] is stored as ", name_of(w.format),
+           " but its rows of ", w.cols, " are no multiple of 32; load it as f16 or f32");
   } else if (w.format != run.device.real && w.format != DType::bf16 && w.format != DType::f16) {
-    fail(op, ": weight ", w.name, " is stored as ", name_of(w.format), "; this device reads ", name_of(run.device.real),
-         ", bf16, f16 and block formats: convert it");
+    fail(op, ": weight ", w.name, " is stored as ", name_of(w.format), "; this device reads ",
+         name_of(run.device.real), ", bf16, f16 and block formats: convert it");
   }
   if (w.cols != x.last())
-    fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] takes rows of ", w.cols, ", x ", x.shape(), " has rows of ", x.last());
+    fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] takes rows of ", w.cols, ", x ", x.shape(),
+         " has rows of ", x.last());
   if (!p.bias) return;
   if (p.bias->size() != w.rows)
-    fail(op, ": bias ", p.bias->name, " has ", p.bias->size(), " elements, weight ", w.name, " has ", w.rows, " outputs");
+    fail(op, ": bias ", p.bias->name, " has ", p.bias->size(), " elements, weight ", w.name, " has ", w.rows,
+         " outputs");
   if (p.bias->packing != Packing::rows || p.bias->format != run.device.real)
-    fail(op, ": bias ", p.bias->name, " must be plain ", name_of(run.device.real), ", it is ", name_of(p.bias->format),
-         p.bias->packing == Packing::rows ? "" : " in panels");
+    fail(op, ": bias ", p.bias->name, " must be plain ", name_of(run.device.real), ", it is ",
+         name_of(p.bias->format), p.bias->packing == Packing::rows ? "" : " in panels");
 }
 
 Tensor output(Run& run, const Tensor& x, Dim n) {  // x's shape with another last axis
@@ -79,22 +89,31 @@ Tensor output(Run& run, const Tensor& x, Dim n) {  // x's shape with another las
   }
 }
 
-void compute(const char* op, Run& run, const Tensor& x, std::span<const Projection> parts, std::span<Tensor> out, const Tensor& residual,
-             double scale) {
+void compute(const char* op, Run& run, const Tensor& x, std::span<const Projection> parts,
+             std::span<Tensor> out, const Tensor& residual, double scale) {
   if (parts.empty() || parts.size() > kMostParts)
     fail(op, ": ", parts.size(), " products asked for in one call; 1 to ", kMostParts, " are possible");
-  if (out.size() != parts.size()) fail(op, ": ", parts.size(), " products but room for ", out.size(), " results");
+  if (out.size() != parts.size())
+    fail(op, ": ", parts.size(), " products but room for ", out.size(), " results");
   if (!x.contiguous()) fail(op, ": x ", x.shape(), " is not contiguous");
   for (std::size_t i = 0; i < parts.size(); ++i) {
     check(op, run, x, parts[i]);
     for (std::size_t j = 0; j < i; ++j)  // their gradients would be added by two threads at once
       if (parts[i].w == parts[j].w || (parts[i].bias && parts[i].bias == parts[j].bias))
-        fail(op, ": weight ", parts[i].w->name, " or its bias is given twice; compute it once and use the result twice");
+        fail(op, ": weight ", parts[i].w->name,
+             " or its bias is given twice; compute it once and use the result twice");
   }
-  if (residual && (residual.last() != parts[0].w->rows || residual.rows() != x.rows() || !residual.contiguous()))
-    fail(op, ": residual ", residual.shape(), " does not fit the ", x.rows(), " rows of ", parts[0].w->rows, " that x ", x.shape(),
-         " and weight ", parts[0].w->name, " give");
-  LinearTape s{.x = x, .residual = residual, .y = {}, .parts = {}, .count = static_cast<int>(parts.size()), .scale = scale, .bf16 = false};
+  if (residual &&
+      (residual.last() != parts[0].w->rows || residual.rows() != x.rows() || !residual.contiguous()))
+    fail(op, ": residual ", residual.shape(), " does not fit the ", x.rows(), " rows of ", parts[0].w->rows,
+         " that x ", x.shape(), " and weight ", parts[0].w->name, " give");
+  LinearTape s{.x = x,
+               .residual = residual,
+               .y = {},
+               .parts = {},
+               .count = static_cast<int>(parts.size()),
+               .scale = scale,
+               .bf16 = false};
   LinearArgs a{.rows = x.rows(), .k = x.last(), .x = x.data, .count = 0, .parts = {}};
   QuantLinearArgs q{.rows = x.rows(), .k = x.last(), .x = x.data, .count = 0, .parts = {}, .space = nullptr};
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -139,7 +158,8 @@ Tensor linear(Run& run, const Tensor& x, const Weight& w, const Weight* bias) {
   return y;
 }
 
-Tensor linear_add(Run& run, const Tensor& residual, const Tensor& x, const Weight& w, const Weight* bias, double scale) {
+Tensor linear_add(Run& run, const Tensor& residual, const Tensor& x, const Weight& w, const Weight* bias,
+                  double scale) {
   if (!residual) fail("linear_add: there is no residual; call linear");
   const Projection part{&w, bias};
   Tensor y;

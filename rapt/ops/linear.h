@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = x W^T + b, with what fuses into its ends. Weights are packed in panels (tensor/weight.h).
 //
-// Order of additions (part of the result): one chain of fused multiply-adds per output over each 512 inputs, chains added in order,
-// whatever the number of rows; bias, then residual. So a row's bits do not depend on the batch.
+// Order of additions (part of the result): one chain of fused multiply-adds per output over each 512 inputs,
+// chains added in order, whatever the number of rows; bias, then residual. So a row's bits do not depend on
+// the batch.
 //
-// With Run::products bf16 both factors of all three products (x and W; dy times scale and W; x and dy times scale) are rounded to bf16, to
-// nearest even, and their products, which are exact then, are added in f32 as above: blocks of 512 (dW: of 256 rows) in order. Where the
-// processor multiplies pairs (vdpbf16ps) a chain takes two numbers at a time, in an order of its own and with denormals as zero; so bits
-// are those of a processor, not of an instruction set's name, but depend on neither batch nor threads. Bias, residual and their gradients
-// stay as they are, and so do products with weights that are not stored as real.
+// With Run::products bf16 both factors of all three products (x and W; dy times scale and W; x and dy times
+// scale) are rounded to bf16, to nearest even, and their products, which are exact then, are added in f32 as
+// above: blocks of 512 (dW: of 256 rows) in order. Where the processor multiplies pairs (vdpbf16ps) a chain
+// takes two numbers at a time, in an order of its own and with denormals as zero; so bits are those of a
+// processor, not of an instruction set's name, but depend on neither batch nor threads. Bias, residual and
+// their gradients stay as they are, and so do products with weights that are not stored as real.
 //
-// Weights in block formats: each 32 inputs of a row of x are rounded to int8 with a scale of their own (largest magnitude / 127), products
-// of a block are summed as whole numbers, and the blocks are added in order, one fused multiply-add each (quant_tile.h). For inference
-// only: a tape is refused. Bits do not depend on the batch here either, nor on the instruction set.
+// Weights in block formats: each 32 inputs of a row of x are rounded to int8 with a scale of their own
+// (largest magnitude / 127), products of a block are summed as whole numbers, and the blocks are added in
+// order, one fused multiply-add each (quant_tile.h). For inference only: a tape is refused. Bits do not
+// depend on the batch here either, nor on the instruction set.
 #pragma once
 #include <initializer_list>
 #include <span>
@@ -24,7 +27,8 @@ namespace rapt {
 // x [.., K], w [N,K] in panels, f32, bf16, f16 or a block format -> [.., N]
 Tensor linear(Run& run, const Tensor& x, const Weight& w, const Weight* bias = nullptr);
 // residual + scale * (x W^T + b)
-Tensor linear_add(Run& run, const Tensor& residual, const Tensor& x, const Weight& w, const Weight* bias = nullptr, double scale = 1);
+Tensor linear_add(Run& run, const Tensor& residual, const Tensor& x, const Weight& w,
+                  const Weight* bias = nullptr, double scale = 1);
 // Several products of the same x in one region: q, k, v or gate and up. At most kMostParts.
 struct Projection {
   const Weight* w;
@@ -56,7 +60,8 @@ struct QuantLinearArgs {
   LinearPart parts[4];  // block formats
   void* space;          // quant_space bytes, for the rows as int8
 };
-constexpr std::int64_t quant_space(std::int64_t rows, std::int64_t k) {  // 32 int8, a scale and two terms of each part, as real, per 32
+// 32 int8, a scale and two terms of each part, as real, per 32
+constexpr std::int64_t quant_space(std::int64_t rows, std::int64_t k) {
   return (rows + 8) * (k / 32) * (32 + 8 + 4 * 2 * 8);
 }
 struct LinearBackwardPart {
@@ -79,6 +84,8 @@ struct LinearBackwardArgs {
   void* space = nullptr;  // bf16 only: bf16_space(rows, k) reals, and twice that of every part's n
 };
 // Room for a rounded copy of [rows, width] in any of the layouts of linear_bf16_cpu.cc; whole cache lines.
-constexpr std::int64_t bf16_space(std::int64_t rows, std::int64_t width) { return (rows + 1) * ((width + width / 32 + 751) / 16 * 16); }
+constexpr std::int64_t bf16_space(std::int64_t rows, std::int64_t width) {
+  return (rows + 1) * ((width + width / 32 + 751) / 16 * 16);
+}
 
 }  // namespace rapt

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear with products of bf16 (Run::products), against plain sums in double of factors rounded by tensor/dtype.h.
+// linear with products of bf16 (Run::products), against plain sums in double of factors rounded by
+// tensor/dtype.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,12 +39,14 @@ struct Inputs {
 };
 
 Values reference(const Shape& s, const Inputs& in, double (*factor)(double)) {
-  const auto [M, N, K] = std::tuple(static_cast<std::size_t>(s.M), static_cast<std::size_t>(s.N), static_cast<std::size_t>(s.K));
+  const auto [M, N, K] =
+      std::tuple(static_cast<std::size_t>(s.M), static_cast<std::size_t>(s.N), static_cast<std::size_t>(s.K));
   Inputs r = in;
   for (std::vector<double>* v : {&r.x, &r.w, &r.dy})
     for (double& value : *v) value = factor(value);
-  Values out{std::vector<double>(M * N), std::vector<double>(M * K, kBefore), std::vector<double>(N * K, kBefore),
-             std::vector<double>(N, kBefore), std::vector<double>(M * N, kBefore)};
+  Values out{std::vector<double>(M * N), std::vector<double>(M * K, kBefore),
+             std::vector<double>(N * K, kBefore), std::vector<double>(N, kBefore),
+             std::vector<double>(M * N, kBefore)};
   for (std::size_t m = 0; m < M; ++m)
     for (std::size_t n = 0; n < N; ++n) {
       double sum = in.b[n];
@@ -61,7 +64,8 @@ Values reference(const Shape& s, const Inputs& in, double (*factor)(double)) {
 
 Values computed(const Shape& s, const Inputs& in, const DeviceOptions& where, Precision products) {
   Device device(where);
-  Weight w = make_weight("w", s.N, s.K, device.real, Packing::panels), b = make_weight("b", 1, s.N, device.real);
+  Weight w = make_weight("w", s.N, s.K, device.real, Packing::panels),
+         b = make_weight("b", 1, s.N, device.real);
   w.index = 0, b.index = 1;
   fill(w, in.w), fill(b, in.b);
   rapt::Run run(device);
@@ -103,7 +107,8 @@ void expect_near(const Values& got, const Values& expected, double most) {
   EXPECT_LE(nmse(got.dresidual, expected.dresidual), most) << "dresidual";
 }
 
-// Odd sizes in every direction, then more than one block: 512 inputs, 512 outputs, 384 and 256 rows, 208 columns of x.
+// Odd sizes in every direction, then more than one block: 512 inputs, 512 outputs, 384 and 256 rows, 208
+// columns of x.
 constexpr Shape kShapes[] = {{1, 1, 1},    {2, 3, 5},     {3, 33, 31},   {5, 7, 33},     {12, 32, 32},
                              {13, 65, 2},  {16, 64, 13},  {25, 31, 64},  {31, 96, 7},    {33, 40, 65},
                              {70, 33, 97}, {3, 40, 1031}, {9, 1031, 40}, {401, 35, 211}, {515, 33, 33}};
@@ -116,7 +121,8 @@ TEST(LinearBf16, IsThePlainSumOfRoundedFactors) {
     const Values expected = reference(s, in, rounded);
     for (const std::string& isa : isas) {
       SCOPED_TRACE(concat("M ", s.M, " N ", s.N, " K ", s.K, " on ", isa));
-      expect_near(computed(s, in, {.threads = 2, .isa = isa}, Precision::bf16), expected, isa == "f64" ? 1e-24 : 1e-12);
+      expect_near(computed(s, in, {.threads = 2, .isa = isa}, Precision::bf16), expected,
+                  isa == "f64" ? 1e-24 : 1e-12);
     }
   }
 }
@@ -182,7 +188,8 @@ TEST(LinearBf16, ARowsBitsDependOnNothingElse) {
       for (Dim rows = 1; rows <= M; ++rows) {
         const Dim first = (M - rows) / 2;
         const Tensor y = linear(other, all.slice(first, rows), w);
-        ASSERT_EQ(0, std::memcmp(y.data, alone.data() + first * N, static_cast<std::size_t>(rows * N) * sizeof(float)))
+        ASSERT_EQ(0, std::memcmp(y.data, alone.data() + first * N,
+                                 static_cast<std::size_t>(rows * N) * sizeof(float)))
             << rows << " rows, " << threads << " threads, " << isa;
       }
     }
@@ -194,14 +201,16 @@ TEST(LinearBf16, ProjectHasTheBitsOfSeparateCalls) {
     Device device({.threads = 3, .isa = isa});
     rapt::Run run(device);
     run.products = Precision::bf16;
-    const Weight w[] = {panels(200, 70, 1, DType::f32), panels(40, 70, 2, DType::f32), panels(7, 70, 3, DType::f32)};
+    const Weight w[] = {panels(200, 70, 1, DType::f32), panels(40, 70, 2, DType::f32),
+                        panels(7, 70, 3, DType::f32)};
     const Tensor x = run.upload({40, 70}, normals(40 * 70, 5));
     Tensor out[3];
     const Projection parts[] = {{&w[0]}, {&w[1]}, {&w[2]}};
     project(run, x, parts, out);
     for (int i = 0; i < 3; ++i) {
       const Tensor y = linear(run, x, w[i]);
-      EXPECT_EQ(0, std::memcmp(y.data, out[i].data, y.as<float>().size_bytes())) << "part " << i << " on " << isa;
+      EXPECT_EQ(0, std::memcmp(y.data, out[i].data, y.as<float>().size_bytes()))
+          << "part " << i << " on " << isa;
     }
   }
 }
@@ -212,12 +221,13 @@ TEST(LinearBf16, FreshGradientsAndSeveralParts) {
   const std::vector<double> x = normals(static_cast<std::size_t>(M * K), 1);
   std::vector<double> dy[3], values[3], dx(x.size());
   for (std::size_t p = 0; p < 3; ++p) {
-    dy[p] = normals(static_cast<std::size_t>(M * N[p]), 10 + p), values[p] = normals(static_cast<std::size_t>(N[p] * K), 20 + p);
+    dy[p] = normals(static_cast<std::size_t>(M * N[p]), 10 + p),
+    values[p] = normals(static_cast<std::size_t>(N[p] * K), 20 + p);
     for (Dim m = 0; m < M; ++m)
       for (Dim n = 0; n < N[p]; ++n)
         for (Dim k = 0; k < K; ++k)
-          dx[static_cast<std::size_t>(m * K + k)] +=
-              rounded(dy[p][static_cast<std::size_t>(m * N[p] + n)]) * rounded(values[p][static_cast<std::size_t>(n * K + k)]);
+          dx[static_cast<std::size_t>(m * K + k)] += rounded(dy[p][static_cast<std::size_t>(m * N[p] + n)]) *
+                                                     rounded(values[p][static_cast<std::size_t>(n * K + k)]);
   }
   for (const std::string& isa : available_isas()) {
     Device device({.threads = 2, .isa = isa});
@@ -235,7 +245,8 @@ TEST(LinearBf16, FreshGradientsAndSeveralParts) {
     Tensor in = run.upload({M, K}, x), out[3];
     const Projection parts[] = {{&w[0]}, {&w[1]}, {&w[2]}};
     project(run, in, parts, out);
-    for (std::size_t p = 0; p < 3; ++p) std::copy(dy[p].begin(), dy[p].end(), static_cast<float*>(run.grad(out[p])));
+    for (std::size_t p = 0; p < 3; ++p)
+      std::copy(dy[p].begin(), dy[p].end(), static_cast<float*>(run.grad(out[p])));
     tape.play_back(run);
     in.data = static_cast<std::byte*>(run.grad(in));
     EXPECT_LE(nmse(values_of(in), dx), 1e-12) << isa;
@@ -245,7 +256,8 @@ TEST(LinearBf16, FreshGradientsAndSeveralParts) {
         for (Dim k = 0; k < K; ++k) {
           double sum = 0;
           for (Dim m = 0; m < M; ++m)
-            sum += rounded(dy[p][static_cast<std::size_t>(m * N[p] + n)]) * rounded(x[static_cast<std::size_t>(m * K + k)]);
+            sum += rounded(dy[p][static_cast<std::size_t>(m * N[p] + n)]) *
+                   rounded(x[static_cast<std::size_t>(m * K + k)]);
           expected.push_back(sum), got.push_back(gradients.get(w[p], n, k));
         }
       EXPECT_LE(nmse(got, expected), 1e-12) << "part " << p << " on " << isa;
@@ -253,9 +265,11 @@ TEST(LinearBf16, FreshGradientsAndSeveralParts) {
   }
 }
 
-// Ties go to even, and what is not finite is seen in the result: a training step must not take it for a number.
+// Ties go to even, and what is not finite is seen in the result: a training step must not take it for
+// a number.
 TEST(LinearBf16, TiesAndWhatIsNotFinite) {
-  constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInf = std::numeric_limits<double>::infinity(),
+                   kNan = std::numeric_limits<double>::quiet_NaN();
   const double x[] = {1 + 0x1p-8, 1 + 0x3p-8, -1 - 0x1p-8, 1 + 0x1p-8 + 0x1p-20, kInf, kNan};
   const double expected[] = {1, 1 + 0x1p-6, -1, 1 + 0x1p-7, kInf, kNan};
   Weight w = make_weight("w", 1, 1, DType::f32, Packing::panels);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = x W^T and its backward, by one tile (linear_tile.h):
-//              rows   lanes  depth          a                                  b
-//   forward    m      n      k, by 512      x, in place or copied              a panel of W as it lies in memory
-//   dx         m      k      n, by 512      dy, copied                         32 x 32 blocks of W, transposed into scratch
-//   dW         k      n      m, by 256      x, 96 columns of it copied         dy, 32 columns of it copied and scaled
-// Blocks of depth start a fresh chain and are added in order, so bits depend on neither the number of rows nor the cuts below.
-// The copies exist because rows whose distance is a power of two fall into the same few cache sets, and because a distance known
-// to the compiler saves eleven pointers; they cost one move per element for 2 x (columns of vectors) multiply-adds.
+//            rows  lanes  depth      a                           b
+//   forward  m     n      k, by 512  x, in place or copied       a panel of W as it lies in memory
+//   dx       m     k      n, by 512  dy, copied                  32 x 32 blocks of W, transposed
+//                                                                into scratch
+//   dW       k     n      m, by 256  x, 96 columns of it copied  dy, 32 columns of it copied and scaled
+// Blocks of depth start a fresh chain and are added in order, so bits depend on neither the number of rows
+// nor the cuts below. The copies exist because rows whose distance is a power of two fall into the same few
+// cache sets, and because a distance known to the compiler saves eleven pointers; they cost one move per
+// element for 2 x (columns of vectors) multiply-adds.
 #include "rapt/ops/linear_tile.h"
 
 namespace rapt::RAPT_ISA {
@@ -14,8 +16,10 @@ namespace {
 
 constexpr int kDepthStride = kDepth + 16;      // of copied rows: an odd number of cache lines
 constexpr int kChunk = 96;                     // columns of x copied for dW
-constexpr Dim kRowBlock = 96;                  // rows copied at a time, forward; 128 the same, 256 2 % slower (M = 512, 1 MB of L2)
-constexpr Dim kMostStrips = 16;  // in a task of many rows: its part of y stays in the cache from one block of depth to the next
+// Rows copied at a time, forward; 128 the same, 256 2 % slower (M = 512, 1 MB of L2).
+constexpr Dim kRowBlock = 96;
+// In a task of many rows: its part of y stays in the cache from one block of depth to the next.
+constexpr Dim kMostStrips = 16;
 constexpr Dim kTurnBlock = 256;  // the same for dx, where every block of rows transposes W again
 
 // How many strips a tile of R rows takes at once when it reads x in place.
@@ -71,10 +75,11 @@ void few_rows(const LinearArgs& a, const LinearPart& part, Range strips) {
       for (Dim t = 0; t < tiles; ++t) {
         const Range rows = cut(a.rows, tiles, t);
         const Dim n = group.begin * kStrip;
-        add_tile(static_cast<Real*>(part.y) + rows.begin * part.n + n, part.n, rows.end - rows.begin, count * kStrip, part.n - n, d > 0,
-                 [&](Real* out, Dim os, bool add) RAPT_LAMBDA {
-                   direct_tile<T>(rows.end - rows.begin, count)(static_cast<const Real*>(a.x) + rows.begin * a.k + d, a.k, at,
-                                                                least(kDepth, a.k - d), out, os, add, {});
+        add_tile(static_cast<Real*>(part.y) + rows.begin * part.n + n, part.n, rows.end - rows.begin,
+                 count * kStrip, part.n - n, d > 0, [&](Real* out, Dim os, bool add) RAPT_LAMBDA {
+                   direct_tile<T>(rows.end - rows.begin, count)(
+                       static_cast<const Real*>(a.x) + rows.begin * a.k + d, a.k, at, least(kDepth, a.k - d),
+                       out, os, add, {});
                  });
         if (d + kDepth >= a.k) finish(part, rows.begin, rows.end - rows.begin, n, count * kStrip);
       }
@@ -84,19 +89,22 @@ void few_rows(const LinearArgs& a, const LinearPart& part, Range strips) {
 
 // Many rows: `copied` holds inputs [d, d + kDepth) of the rows.
 template <class T>
-void many_rows(const LinearArgs& a, const LinearPart& part, Range strips, Range block, const Real* copied, Dim d) {
+void many_rows(const LinearArgs& a, const LinearPart& part, Range strips, Range block, const Real* copied,
+               Dim d) {
   const Dim tiles = ceil_div(block.end - block.begin, kRows);
   for (Dim s = strips.begin; s < strips.end; ++s) {
     const T* at = strip_at(static_cast<const T*>(part.w), a.k, s) + d * kPanel;
-    const T* next = s + 1 < strips.end ? strip_at(static_cast<const T*>(part.w), a.k, s + 1) + d * kPanel : at;
+    const T* next =
+        s + 1 < strips.end ? strip_at(static_cast<const T*>(part.w), a.k, s + 1) + d * kPanel : at;
     const Dim step = kPanel * Dim(sizeof(T)) / tiles;
     for (Dim t = 0; t < tiles; ++t) {
       const Range rows = cut(block.end - block.begin, tiles, t);
       const Dim row = block.begin + rows.begin, count = rows.end - rows.begin, n = s * kStrip;
       add_tile(static_cast<Real*>(part.y) + row * part.n + n, part.n, count, kStrip, part.n - n, d > 0,
                [&](Real* out, Dim os, bool add) RAPT_LAMBDA {
-                 copied_tile<kDepthStride, 1, T>(count)(copied + rows.begin * kDepthStride, 0, &at, least(kDepth, a.k - d), out, os, add,
-                                                        {reinterpret_cast<const char*>(next) + t * step * kDepth, step});
+                 copied_tile<kDepthStride, 1, T>(count)(
+                     copied + rows.begin * kDepthStride, 0, &at, least(kDepth, a.k - d), out, os, add,
+                     {reinterpret_cast<const char*>(next) + t * step * kDepth, step});
                });
       if (d + kDepth >= a.k) finish(part, row, count, n, kStrip);
     }
@@ -107,7 +115,8 @@ void many_rows(const LinearArgs& a, const LinearPart& part, Range strips, Range 
 
 void linear(Queue& queue, const LinearArgs& a) noexcept {
   if (a.rows == 0) return;
-  const Dim strips = units_of(a, kStrip), threads = threads_of(queue), worth = ceil_div(kWorth, a.rows * a.k * kStrip);
+  const Dim strips = units_of(a, kStrip), threads = threads_of(queue),
+            worth = ceil_div(kWorth, a.rows * a.k * kStrip);
   if (a.rows <= kDirect) {
     const Dim pieces = pieces_for(queue, strips, 1, most(worth, most_strips(a.rows)), 16);
     for_tasks(queue, pieces, [&](Dim task, int) {
@@ -120,8 +129,9 @@ void linear(Queue& queue, const LinearArgs& a) noexcept {
     });
     return;
   }
-  // Blocks are smaller only where there are more threads than strips. A worker keeps its copy of a block of rows from task to task,
-  // so that tasks may be small: 2 threads, 576 x 576, M = 64 lost 16 % to uneven pieces when each of eight tasks had to copy.
+  // Blocks are smaller only where there are more threads than strips. A worker keeps its copy of a block
+  // of rows from task to task, so that tasks may be small: 2 threads, 576 x 576, M = 64 lost 16 % to
+  // uneven pieces when each of eight tasks had to copy.
   const Dim blocks = most(ceil_div(a.rows, kRowBlock), least(ceil_div(a.rows, kRows), 2 * threads / strips));
   const Dim pieces = most(pieces_for(queue, strips, blocks, worth, 16), ceil_div(strips, kMostStrips));
   constexpr int kWorkers = 256;
@@ -130,13 +140,15 @@ void linear(Queue& queue, const LinearArgs& a) noexcept {
   for_tasks(queue, pieces * blocks, [&](Dim task, int worker) {
     const Range block = cut(a.rows, blocks, task / pieces), range = cut(strips, pieces, task % pieces);
     const Dim rows = block.end - block.begin, slice = rows * kDepthStride;
-    Real* copied =
-        reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kRowBlock * kDepthStride * ceil_div(a.k, kDepth)) * sizeof(Real)));
+    Real* copied = reinterpret_cast<Real*>(
+        scratch_of(queue, worker, size_t(kRowBlock * kDepthStride * ceil_div(a.k, kDepth)) * sizeof(Real)));
     if (!copied) return;
     const bool copy = worker >= kWorkers || have[worker] != task / pieces;
     if (worker < kWorkers) have[worker] = task / pieces;
     for (Dim d = 0; d < a.k; d += kDepth, copied += slice) {
-      if (copy) copy_rows(copied, static_cast<const Real*>(a.x) + block.begin * a.k + d, a.k, rows, least(kDepth, a.k - d));
+      if (copy)
+        copy_rows(copied, static_cast<const Real*>(a.x) + block.begin * a.k + d, a.k, rows,
+                  least(kDepth, a.k - d));
       for_parts(a, kStrip, range, [&](int p, Range mine) {
         const LinearPart& part = a.parts[p];
         if (part.format == DType::bf16) many_rows<Bf16>(a, part, mine, block, copied, d);
@@ -153,10 +165,12 @@ namespace {
 template <class T>
 void transpose_block(const T* from, Dim rows, Real* to) {
   for (int k = 0; k < kPanel; k += W)
-    for (int n = 0; n < kPanel; n += W) transpose_square(from + k * kPanel + n, rows - k, to + n * kPanel + k);
+    for (int n = 0; n < kPanel; n += W)
+      transpose_square(from + k * kPanel + n, rows - k, to + n * kPanel + k);
 }
 
-// dx of a block of rows and a range of panels of 32 inputs. Asking for the next panel's blocks of W on the way gained nothing (GPT-2, 256 rows).
+// dx of a block of rows and a range of panels of 32 inputs. Asking for the next panel's blocks of W on the
+// way gained nothing (GPT-2, 256 rows).
 void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real* scratch) {
   Real *copied = scratch, *turned = scratch + kTurnBlock * kDepthStride;
   const Dim tiles = ceil_div(block.end - block.begin, kRows);
@@ -164,14 +178,16 @@ void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real
     const LinearBackwardPart& part = a.parts[p];
     for (Dim d = 0; d < part.n; d += kDepth) {
       const Dim depth = least(kDepth, part.n - d);
-      copy_rows(copied, static_cast<const Real*>(part.dy) + block.begin * part.n + d, part.n, block.end - block.begin, depth,
-                Real(part.scale));
+      copy_rows(copied, static_cast<const Real*>(part.dy) + block.begin * part.n + d, part.n,
+                block.end - block.begin, depth, Real(part.scale));
       for (Dim panel = panels.begin; panel < panels.end; ++panel) {
         const Dim k = panel * kPanel;
         for (Dim i = 0; i < depth; i += kPanel) {
           const Dim at = ((d + i) / kPanel * a.k + k) * kPanel;
-          if (part.format == DType::bf16) transpose_block(static_cast<const Bf16*>(part.w) + at, a.k - k, turned + i * kPanel);
-          else if (part.format == DType::f16) transpose_block(static_cast<const F16*>(part.w) + at, a.k - k, turned + i * kPanel);
+          if (part.format == DType::bf16)
+            transpose_block(static_cast<const Bf16*>(part.w) + at, a.k - k, turned + i * kPanel);
+          else if (part.format == DType::f16)
+            transpose_block(static_cast<const F16*>(part.w) + at, a.k - k, turned + i * kPanel);
           else transpose_block(static_cast<const Real*>(part.w) + at, a.k - k, turned + i * kPanel);
         }
         for (int s = 0; s < kStrips; ++s)
@@ -180,9 +196,10 @@ void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real
             const Real* at = turned + s * kStrip;
             const Dim row = block.begin + rows.begin, count = rows.end - rows.begin, column = k + s * kStrip;
             if (column >= a.k) break;
-            add_tile(static_cast<Real*>(a.dx) + row * a.k + column, a.k, count, kStrip, a.k - column, !a.write_dx || p > 0 || d > 0,
-                     [&](Real* out, Dim os, bool add) RAPT_LAMBDA {
-                       copied_tile<kDepthStride, 1, Real>(count)(copied + rows.begin * kDepthStride, 0, &at, depth, out, os, add,
+            add_tile(static_cast<Real*>(a.dx) + row * a.k + column, a.k, count, kStrip, a.k - column,
+                     !a.write_dx || p > 0 || d > 0, [&](Real* out, Dim os, bool add) RAPT_LAMBDA {
+                       copied_tile<kDepthStride, 1, Real>(count)(copied + rows.begin * kDepthStride, 0, &at,
+                                                                 depth, out, os, add,
                                                                  {reinterpret_cast<const char*>(at), 0});
                      });
           }
@@ -191,12 +208,15 @@ void input_gradient(const LinearBackwardArgs& a, Range block, Range panels, Real
   }
 }
 
-// Columns of x copied at a time: at most kChunk, and cut evenly (128 are 64 and 64, not 96 and 32: tasks take a chunk each).
+// Columns of x copied at a time: at most kChunk, and cut evenly (128 are 64 and 64, not 96 and 32: tasks
+// take a chunk each).
 RAPT_INLINE Dim chunk_of(Dim k) { return least(kChunk, ceil_div(ceil_div(k, ceil_div(k, kChunk)), 16) * 16); }
 
-// dW of a range of panels (at most kMostPanels) and of inputs; with the first inputs also dbias and dresidual.
+// dW of a range of panels (at most kMostPanels) and of inputs; with the first inputs also dbias and
+// dresidual.
 constexpr Dim kMostPanels = 8;
-void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part, Range panels, Range inputs, Real* scratch) {
+void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part, Range panels, Range inputs,
+                     Real* scratch) {
   Real *dy = scratch, *x = scratch + kMostPanels * kBatch * kPanel;
   for (Dim m = 0; m < a.rows; m += kBatch) {
     const Dim depth = least(kBatch, a.rows - m);
@@ -205,7 +225,8 @@ void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part
       for (Dim i = 0; i < depth; ++i)
         for (int v = 0; v < kPanel; v += W) {
           const Dim n = panel * kPanel + v, left = part.n - n;
-          const V g = left > 0 ? vload_n(static_cast<const Real*>(part.dy) + (m + i) * part.n + n, left) : vzero();
+          const V g =
+              left > 0 ? vload_n(static_cast<const Real*>(part.dy) + (m + i) * part.n + n, left) : vzero();
           vstore(to + i * kPanel + v, g * vset(Real(part.scale)));
         }
     }
@@ -216,14 +237,16 @@ void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part
       const Dim width = least(chunk, inputs.end - k), tiles = ceil_div(width, kRows);
       for (Dim i = 0; i < depth; ++i)
         for (Dim c = 0; c < width; c += W)
-          vstore_n(x + i * kChunk + c, vload_n(static_cast<const Real*>(a.x) + (m + i) * a.k + k + c, width - c), width - c);
+          vstore_n(x + i * kChunk + c,
+                   vload_n(static_cast<const Real*>(a.x) + (m + i) * a.k + k + c, width - c), width - c);
       for (Dim panel = panels.begin; panel < panels.end; ++panel)
         for (int s = 0; s < kStrips; ++s)
           for (Dim t = 0; t < tiles; ++t) {
             const Range rows = cut(width, tiles, t);
             const Real* at = dy + (panel - panels.begin) * kBatch * kPanel + s * kStrip;
             Real* dw = static_cast<Real*>(part.dw) + (panel * a.k + k + rows.begin) * kPanel + s * kStrip;
-            copied_tile<1, kChunk, Real>(rows.end - rows.begin)(x + rows.begin, 0, &at, depth, dw, kPanel, !part.write_dw || m > 0,
+            copied_tile<1, kChunk, Real>(rows.end - rows.begin)(x + rows.begin, 0, &at, depth, dw, kPanel,
+                                                                !part.write_dw || m > 0,
                                                                 {reinterpret_cast<const char*>(at), 0});
           }
     }
@@ -235,10 +258,11 @@ void weight_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part
 void linear_backward(Queue& queue, const LinearBackwardArgs& a) noexcept {
   if (a.rows == 0) return;
   if (a.dx) {
-    const Dim panels = ceil_div(a.k, kPanel), blocks = ceil_div(a.rows, kTurnBlock), pieces = pieces_for(queue, panels, blocks, 3, 4);
+    const Dim panels = ceil_div(a.k, kPanel), blocks = ceil_div(a.rows, kTurnBlock),
+              pieces = pieces_for(queue, panels, blocks, 3, 4);
     for_tasks(queue, pieces * blocks, [&](Dim task, int worker) {
-      Real* scratch =
-          reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kTurnBlock * kDepthStride + kDepth * kPanel) * sizeof(Real)));
+      Real* scratch = reinterpret_cast<Real*>(
+          scratch_of(queue, worker, size_t(kTurnBlock * kDepthStride + kDepth * kPanel) * sizeof(Real)));
       if (!scratch) return;
       input_gradient(a, cut(a.rows, blocks, task % blocks), cut(panels, pieces, task / blocks), scratch);
     });
@@ -246,18 +270,20 @@ void linear_backward(Queue& queue, const LinearBackwardArgs& a) noexcept {
   // A region of its own: a residual may be the very tensor x whose gradient was just added to.
   Dim groups = 0;  // of panels
   for (int p = 0; p < a.count; ++p) groups += ceil_div(ceil_div(a.parts[p].n, kPanel), kMostPanels);
-  const Dim chunk = chunk_of(a.k), chunks = ceil_div(a.k, chunk), pieces = pieces_for(queue, chunks, groups, 1, 4);
+  const Dim chunk = chunk_of(a.k), chunks = ceil_div(a.k, chunk),
+            pieces = pieces_for(queue, chunks, groups, 1, 4);
   for_tasks(queue, groups * pieces, [&](Dim task, int worker) {
-    Real* scratch =
-        reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(kMostPanels * kBatch * kPanel + kBatch * kChunk) * sizeof(Real)));
+    Real* scratch = reinterpret_cast<Real*>(
+        scratch_of(queue, worker, size_t(kMostPanels * kBatch * kPanel + kBatch * kChunk) * sizeof(Real)));
     if (!scratch) return;
     Dim group = task / pieces;
     int p = 0;
-    for (Dim count; group >= (count = ceil_div(ceil_div(a.parts[p].n, kPanel), kMostPanels)); ++p) group -= count;
+    for (Dim count; group >= (count = ceil_div(ceil_div(a.parts[p].n, kPanel), kMostPanels)); ++p)
+      group -= count;
     const Dim panels = ceil_div(a.parts[p].n, kPanel);
     const Range range = cut(chunks, pieces, task % pieces);
-    weight_gradient(a, a.parts[p], cut(panels, ceil_div(panels, kMostPanels), group), {range.begin * chunk, least(a.k, range.end * chunk)},
-                    scratch);
+    weight_gradient(a, a.parts[p], cut(panels, ceil_div(panels, kMostPanels), group),
+                    {range.begin * chunk, least(a.k, range.end * chunk)}, scratch);
   });
 }
 

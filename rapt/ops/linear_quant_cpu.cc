@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x W^T for block-quantized W: rows of x become int8 with a scale per 32 inputs, once for all parts of a call, then tiles of whole
-// numbers (quant_tile.h). Panels are handed to threads one by one or in small runs.
+// y = x W^T for block-quantized W: rows of x become int8 with a scale per 32 inputs, once for all parts of a
+// call, then tiles of whole numbers (quant_tile.h). Panels are handed to threads one by one or in
+// small runs.
 //   up to kTile rows    a panel is read as stored, straight from memory
 //   more                a panel is taken apart once and all rows pass over it
 #include "rapt/ops/linear.h"
@@ -111,8 +112,8 @@ void quantize_tile(const Plan& p, const Rows& to, Dim tile) {
   }
 }
 
-// Blocks of 32 inputs that a panel is taken apart for at a time: 28 KB, so that it stays in the nearest cache while the rows pass over
-// it; the results wait in y. A multiple of 8, the blocks of a two-level head.
+// Blocks of 32 inputs that a panel is taken apart for at a time: 28 KB, so that it stays in the nearest
+// cache while the rows pass over it; the results wait in y. A multiple of 8, the blocks of a two-level head.
 constexpr Dim kChunk = 24;
 
 // Rows of tiles [begin, end) times one panel.
@@ -124,23 +125,24 @@ void panel_rows(const Plan& p, const Rows& rows, int part_index, Dim panel, Rang
   const Dim n = panel * kPanel, chunks = stored ? 1 : ceil_div(p.blocks, kChunk);
   for (Dim c = 0; c < chunks; ++c) {
     const Range blocks = {stored ? 0 : c * kChunk, stored ? p.blocks : least(p.blocks, (c + 1) * kChunk)};
-    if (!stored) form.open_panel(w + blocks.begin * 32 / form.columns * form.stride, blocks.end - blocks.begin, open);
+    if (!stored)
+      form.open_panel(w + blocks.begin * 32 / form.columns * form.stride, blocks.end - blocks.begin, open);
     for (Dim t = tiles.begin; t < tiles.end; ++t) {
       const Range r = cut(p.a.rows, p.tiles, t);
       const Dim at = r.begin * part.n + n;
-      (stored ? form.stored
-              : form.open)[r.end - r.begin - 1]({.w = stored ? w : open,
-                                                 .blocks = blocks.end - blocks.begin,
-                                                 .x = rows.x + t * p.blocks + blocks.begin,
-                                                 .terms = rows.terms + (p.fold_of[part_index] * p.tiles + t) * p.blocks + blocks.begin,
-                                                 .y = static_cast<Real*>(part.y) + at,
-                                                 .bias = part.bias ? static_cast<const Real*>(part.bias) + n : nullptr,
-                                                 .residual = part.residual ? static_cast<const Real*>(part.residual) + at : nullptr,
-                                                 .scale = Real(part.scale),
-                                                 .stride = part.n,
-                                                 .left = part.n - n,
-                                                 .begin = c == 0,
-                                                 .end = c + 1 == chunks});
+      (stored ? form.stored : form.open)[r.end - r.begin - 1](
+          {.w = stored ? w : open,
+           .blocks = blocks.end - blocks.begin,
+           .x = rows.x + t * p.blocks + blocks.begin,
+           .terms = rows.terms + (p.fold_of[part_index] * p.tiles + t) * p.blocks + blocks.begin,
+           .y = static_cast<Real*>(part.y) + at,
+           .bias = part.bias ? static_cast<const Real*>(part.bias) + n : nullptr,
+           .residual = part.residual ? static_cast<const Real*>(part.residual) + at : nullptr,
+           .scale = Real(part.scale),
+           .stride = part.n,
+           .left = part.n - n,
+           .begin = c == 0,
+           .end = c + 1 == chunks});
     }
   }
 }
@@ -155,13 +157,16 @@ RAPT_INLINE void ask_for(const QuantLinearArgs& a, Dim panel) {
     }
     const Form& form = form_of(a.parts[i].format);
     const uint8_t* w = static_cast<const uint8_t*>(a.parts[i].w) + panel * (a.k / form.columns) * form.stride;
-    for (Dim at = 0; at < least(4096, (a.k / form.columns) * form.stride); at += 64) __builtin_prefetch(w + at);
+    for (Dim at = 0; at < least(4096, (a.k / form.columns) * form.stride); at += 64)
+      __builtin_prefetch(w + at);
     return;
   }
 }
 
-constexpr Dim kOwn = 8192;       // up to so many numbers every worker quantizes the rows for itself: less than a parallel region costs
-constexpr Dim kWorth = 1 << 16;  // multiply-adds below which a task is not worth a thread's while: about a microsecond
+// Up to so many numbers every worker quantizes the rows for itself: less than a parallel region costs.
+constexpr Dim kOwn = 8192;
+// multiply-adds below which a task is not worth a thread's while: about a microsecond
+constexpr Dim kWorth = 1 << 16;
 
 }  // namespace
 
@@ -191,7 +196,8 @@ void quant_linear(Queue& queue, const QuantLinearArgs& a) noexcept {
   // Rows are split only where there are more threads than panels.
   const Dim row_blocks = threads == 1 ? 1 : most(1, least(p.tiles, ceil_div(4 * threads, panels)));
   const Dim worth = ceil_div(kWorth, ceil_div(a.rows, row_blocks) * a.k * kPanel);
-  // As many pieces for one thread as for another: 18 panels in three pieces would leave one of two threads idle for a third of the time.
+  // As many pieces for one thread as for another: 18 panels in three pieces would leave one of two threads
+  // idle for a third of the time.
   const Dim run = most(worth, panels * row_blocks / (16 * threads));
   const Dim pieces = threads == 1 ? 1 : least(panels, ceil_div(ceil_div(panels, run), threads) * threads);
   for_tasks(queue, pieces * row_blocks, [&](Dim task, int worker) {

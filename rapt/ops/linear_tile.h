@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the products of linear share (linear_cpu.cc, linear_bf16_cpu.cc): the tile, how work is cut, the ends of an output. Private to them.
-// One tile does all three products, forward, dx and dW: rows of broadcasts times columns of vectors,
-//   out[r][lane] = sum over d of a[r][d] * b[d][lane], one chain of fused multiply-adds per element, d ascending.
+// What the products of linear share (linear_cpu.cc, linear_bf16_cpu.cc): the tile, how work is cut, the ends
+// of an output. Private to them. One tile does all three products, forward, dx and dW: rows of broadcasts
+// times columns of vectors,
+//   out[r][lane] = sum over d of a[r][d] * b[d][lane], one chain of fused multiply-adds per element, d
+//                  ascending.
 // Blocks of depth (512 inputs or outputs, 256 rows for dW) start a fresh chain and are added in order.
 #pragma once
 #include "rapt/ops/linear.h"
@@ -26,8 +28,9 @@ constexpr int kStrips = kPanel / kStrip;  // in a panel
 constexpr Dim kDepth = 512;  // one chain of additions, forward and dx
 constexpr Dim kBatch = 256;  // one chain of additions, dW
 constexpr Dim kDirect = 8;  // up to here rows are read in place
-constexpr Dim kFetch = 96;  // 4 rows and more, read in place: how many inputs ahead the weights are asked for; M = 8 and
-    // 2048 x 2048: 106 -> 116 GFLOP/s, 4096 x 4096: 86 -> 102. Fewer rows lose a third by it.
+// 4 rows and more, read in place: how many inputs ahead the weights are asked for; M = 8 and 2048 x 2048:
+// 106 -> 116 GFLOP/s, 4096 x 4096: 86 -> 102. Fewer rows lose a third by it.
+constexpr Dim kFetch = 96;
 constexpr int kMostRows = kRows > kDirect ? kRows : int(kDirect);
 
 RAPT_INLINE V load(const Real* p) { return vload(p); }
@@ -40,17 +43,19 @@ struct F16 {
 RAPT_INLINE V load(const Bf16* p) { return vload_bf16(&p->bits); }
 RAPT_INLINE V load(const F16* p) { return vload_f16(&p->bits); }
 
-// What a tile of copied rows asks for on the way, so that the next one finds it in the cache: from + d * step bytes.
-// With that and its own place in out asked for at the start, M = 64 and 512 gain 2 % where W does not fit the cache.
+// What a tile of copied rows asks for on the way, so that the next one finds it in the cache: from + d *
+// step bytes. With that and its own place in out asked for at the start, M = 64 and 512 gain 2 % where W
+// does not fit the cache.
 struct Ahead {
   const char* from;
   Dim step;
 };
 
-// P strips at once (several for few rows, so that enough chains are in flight). RS, DS: strides of a, RS = 0: given by rs.
-// The sums go to out, rows `os` apart, or are added to what is there.
+// P strips at once (several for few rows, so that enough chains are in flight). RS, DS: strides of a, RS =
+// 0: given by rs. The sums go to out, rows `os` apart, or are added to what is there.
 template <int R, int P, int RS, int DS, class T>
-void tile(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out, Dim os, bool add, Ahead ahead) {
+void tile(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out, Dim os, bool add,
+          Ahead ahead) {
   constexpr int kLine = 64;
   if (RS)
     for (int r = 0; r < R; ++r)
@@ -66,7 +71,8 @@ void tile(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out, D
     for (int v = 0; v < P * kCols; ++v) w[v] = load(b[v / kCols] + d * kPanel + v % kCols * W);
     if (RS) __builtin_prefetch(ahead.from + d * ahead.step, 0, 2);
     if (!RS && R >= 4)
-      for (int c = 0; c < P * kStrip; c += kLine / int(sizeof(T))) __builtin_prefetch(b[c / kStrip] + (d + kFetch) * kPanel + c % kStrip);
+      for (int c = 0; c < P * kStrip; c += kLine / int(sizeof(T)))
+        __builtin_prefetch(b[c / kStrip] + (d + kFetch) * kPanel + c % kStrip);
     for (int r = 0; r < R; ++r) {
       const V x = vset(a[r * stride + d * DS]);
       for (int v = 0; v < P * kCols; ++v) acc[r][v] = vfma(x, w[v], acc[r][v]);
@@ -74,14 +80,16 @@ void tile(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out, D
   }
   if (add)
     for (int r = 0; r < R; ++r)
-      for (int v = 0; v < P * kCols; ++v) vstore(out + r * os + v * W, vload(out + r * os + v * W) + acc[r][v]);
+      for (int v = 0; v < P * kCols; ++v)
+        vstore(out + r * os + v * W, vload(out + r * os + v * W) + acc[r][v]);
   else
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < P * kCols; ++v) vstore(out + r * os + v * W, acc[r][v]);
 }
 
 template <class T>
-using Tile = void (*)(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out, Dim os, bool add, Ahead ahead);
+using Tile = void (*)(const Real* a, Dim rs, const T* const* strips, Dim depth, Real* out, Dim os, bool add,
+                      Ahead ahead);
 
 template <int RS, int DS, class T>
 Tile<T> copied_tile(Dim rows) {
@@ -112,8 +120,8 @@ struct Range {
 };
 RAPT_INLINE Range cut(Dim n, Dim pieces, Dim i) { return {n * i / pieces, n * (i + 1) / pieces}; }
 
-// run(out, stride, add) gives the sums of a tile; they are added to `to` [rows][width, of which `left` exist] without touching what lies
-// right of it.
+// run(out, stride, add) gives the sums of a tile; they are added to `to` [rows][width, of which `left`
+// exist] without touching what lies right of it.
 template <class F>
 RAPT_INLINE void add_tile(Real* to, Dim stride, Dim rows, Dim width, Dim left, bool add, const F& run) {
   if (width <= left) return run(to, stride, add);
@@ -165,15 +173,17 @@ RAPT_INLINE void for_parts(const Args& a, Dim width, Range units, const F& f) {
   }
 }
 
-// How many pieces to cut n units of equal cost into, when the same is done `others` times: of at least `smallest` units, about
-// `tasks` for each thread so that one that was held up does not hold up the others, and as many for one as for another.
+// How many pieces to cut n units of equal cost into, when the same is done `others` times: of at least
+// `smallest` units, about `tasks` for each thread so that one that was held up does not hold up the others,
+// and as many for one as for another.
 RAPT_INLINE Dim pieces_for(Queue& queue, Dim n, Dim others, Dim smallest, Dim tasks) {
   const Dim threads = threads_of(queue);
   if (threads == 1) return 1;
   const Dim units = most(smallest, n * others / (tasks * threads));
   return least(n, ceil_div(ceil_div(n, units), threads) * threads);
 }
-constexpr Dim kWorth = 65536;  // multiply-adds below which a task is not worth a thread's while: about a microsecond
+// multiply-adds below which a task is not worth a thread's while: about a microsecond
+constexpr Dim kWorth = 65536;
 
 // dbias and dresidual of a range of panels and of at most kBatch rows: one chain of additions for dbias.
 void vector_gradients(const LinearBackwardPart& part, Range panels, Range rows) {
@@ -200,8 +210,9 @@ void vector_gradients(const LinearBackwardPart& part, Range panels, Range rows) 
 }
 
 // W x W elements, rows kPanel apart on both sides.
+// rows: how many there are, the others count as zero
 template <class T>
-RAPT_INLINE void transpose_square(const T* from, Dim rows, Real* to) {  // rows: how many there are, the others count as zero
+RAPT_INLINE void transpose_square(const T* from, Dim rows, Real* to) {
 #if RAPT_IS(avx512)
   V a[16], b[16];
   for (int i = 0; i < 16; ++i) a[i] = i < rows ? load(from + i * kPanel) : vzero();
@@ -217,8 +228,10 @@ RAPT_INLINE void transpose_square(const T* from, Dim rows, Real* to) {  // rows:
     }
   // a[4g + c], quarter h: column 4h + c of rows 4g .. 4g + 3
   for (int c = 0; c < 4; ++c) {
-    const V p = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88), q = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88);
-    const V r = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd), s = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd);
+    const V p = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88),
+            q = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88);
+    const V r = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd),
+            s = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd);
     vstore(to + c * kPanel, _mm512_shuffle_f32x4(p, q, 0x88));
     vstore(to + (4 + c) * kPanel, _mm512_shuffle_f32x4(r, s, 0x88));
     vstore(to + (8 + c) * kPanel, _mm512_shuffle_f32x4(p, q, 0xdd));

@@ -29,10 +29,13 @@ void cross_entropy_backward(Run& run, const CrossEntropyTape& s) {
 }  // namespace
 
 Loss cross_entropy(Run& run, const Tensor& logits, std::span<const std::int32_t> targets, double smoothing) {
-  if (logits.rank != 2 || !logits.contiguous()) fail("cross_entropy: logits ", logits.shape(), " should be contiguous [T,V]");
+  if (logits.rank != 2 || !logits.contiguous())
+    fail("cross_entropy: logits ", logits.shape(), " should be contiguous [T,V]");
   const Dim rows = logits[0], classes = logits[1];
-  if (static_cast<Dim>(targets.size()) != rows) fail("cross_entropy: ", targets.size(), " targets for logits ", logits.shape());
-  if (!(smoothing >= 0 && smoothing <= 1)) fail("cross_entropy: label smoothing = ", smoothing, " is outside 0..1");
+  if (static_cast<Dim>(targets.size()) != rows)
+    fail("cross_entropy: ", targets.size(), " targets for logits ", logits.shape());
+  if (!(smoothing >= 0 && smoothing <= 1))
+    fail("cross_entropy: label smoothing = ", smoothing, " is outside 0..1");
   for (std::size_t t = 0; t < targets.size(); ++t)
     if (targets[t] < -1 || targets[t] >= classes)
       fail("cross_entropy: target ", targets[t], " of row ", t, " is outside the ", classes,

@@ -13,8 +13,10 @@ struct Loss {
   Tensor rows;  // [T], constant: each row's own loss, 0 where ignored
 };
 
-// -log softmax(logits)[target], smoothed: (1 - s) * that + s * mean over all classes. Target -1: the row does not count.
-Loss cross_entropy(Run& run, const Tensor& logits, std::span<const std::int32_t> targets, double smoothing = 0);
+// -log softmax(logits)[target], smoothed: (1 - s) * that + s * mean over all classes. Target -1: the row
+// does not count.
+Loss cross_entropy(Run& run, const Tensor& logits, std::span<const std::int32_t> targets,
+                   double smoothing = 0);
 
 struct CrossEntropyArgs {
   std::int64_t rows, classes;

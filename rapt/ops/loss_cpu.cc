@@ -7,7 +7,8 @@
 namespace rapt::RAPT_ISA {
 namespace {
 
-// Sums of up to kBlock numbers stay in f32, in four accumulators; blocks are added in double. 150,000 classes then cost no digits.
+// Sums of up to kBlock numbers stay in f32, in four accumulators; blocks are added in double. 150,000
+// classes then cost no digits.
 constexpr Dim kBlock = 1024;
 
 template <class F>
@@ -55,12 +56,14 @@ void cross_entropy(Queue& queue, const CrossEntropyArgs& a) noexcept {
       const Real* x = static_cast<const Real*>(a.logits) + t * a.classes;
       const Real top = largest(x, a.classes);
       const V m = vset(top);
-      const double sum =
-          blocked_sum(a.classes, [&](Dim c, Dim n) RAPT_LAMBDA { return vselect_n(n, vexp(vload_n(x + c, n) - m), vzero()); });
+      const double sum = blocked_sum(a.classes, [&](Dim c, Dim n) RAPT_LAMBDA {
+        return vselect_n(n, vexp(vload_n(x + c, n) - m), vzero());
+      });
       const double log_of_sum = log(sum);
       stats[2 * t] = top;
       stats[2 * t + 1] = Real(1 / sum);
-      // Differences from the largest logit first: log-sum and target may both be large and nearly equal.
+      // Differences from the largest logit first: log-sum and target may both be large and
+      // nearly equal.
       double loss = (1 - a.smoothing) * (log_of_sum + (double(top) - double(x[a.targets[t]])));
       if (a.smoothing > 0)
         loss += a.smoothing * (log_of_sum + blocked_sum(a.classes, [&](Dim c, Dim n) RAPT_LAMBDA {
@@ -88,10 +91,14 @@ void cross_entropy_backward(Queue& queue, const CrossEntropyBackwardArgs& a) noe
         continue;
       }
       const Real* stats = static_cast<const Real*>(a.stats) + 2 * t;
-      const V top = vset(stats[0]), inverse = vset(stats[1]), s = vset(scale), uniform = vset(Real(a.smoothing / double(a.classes)));
+      const V top = vset(stats[0]), inverse = vset(stats[1]), s = vset(scale),
+              uniform = vset(Real(a.smoothing / double(a.classes)));
       for (Dim c = 0; c < a.classes; c += W) {
         const Dim n = a.classes - c;
-        vstore_n(dx + c, vfma(vexp(vload_n(x + c, n) - top) * inverse - uniform, s, a.write_dlogits ? vzero() : vload_n(dx + c, n)), n);
+        vstore_n(dx + c,
+                 vfma(vexp(vload_n(x + c, n) - top) * inverse - uniform, s,
+                      a.write_dlogits ? vzero() : vload_n(dx + c, n)),
+                 n);
       }
       dx[a.targets[t]] -= Real(1 - a.smoothing) * scale;
     }

@@ -30,7 +30,8 @@ std::vector<double> reference_loss(const Array& logits, const Targets& targets, 
     for (std::size_t c = 0; c < V; ++c) top = std::max(top, x[c]);
     for (std::size_t c = 0; c < V; ++c) sum += std::exp(x[c] - top);
     for (std::size_t c = 0; c < V; ++c) mean += (top + std::log(sum) - x[c]) / static_cast<double>(V);
-    const double loss = targets[t] < 0 ? 0 : (1 - smoothing) * (top + std::log(sum) - x[targets[t]]) + smoothing * mean;
+    const double loss =
+        targets[t] < 0 ? 0 : (1 - smoothing) * (top + std::log(sum) - x[targets[t]]) + smoothing * mean;
     out.push_back(loss);
     out[0] += loss;
     counted += targets[t] >= 0;
@@ -41,7 +42,8 @@ std::vector<double> reference_loss(const Array& logits, const Targets& targets, 
 
 Targets some_targets(Dim rows, Dim classes, bool with_ignored) {
   Targets t;
-  for (Dim r = 0; r < rows; ++r) t.push_back(with_ignored && r % 3 == 1 ? -1 : static_cast<std::int32_t>(r * 7919 % classes));
+  for (Dim r = 0; r < rows; ++r)
+    t.push_back(with_ignored && r % 3 == 1 ? -1 : static_cast<std::int32_t>(r * 7919 % classes));
   return t;
 }
 
@@ -51,12 +53,15 @@ TEST(CrossEntropy, OddSizesSmoothingAndIgnoredRows) {
       for (bool ignored : {false, true}) {
         const Targets targets = some_targets(5, classes, ignored);
         OpCase c;
-        c.name = concat("cross_entropy of ", classes, " classes, smoothing ", smoothing, ", ignored ", ignored);
+        c.name =
+            concat("cross_entropy of ", classes, " classes, smoothing ", smoothing, ", ignored ", ignored);
         c.inputs = {array({5, classes}, 1, 3)};
         c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
           return {cross_entropy(run, in[0], targets, smoothing).mean};
         };
-        c.reference = [=](const Arrays& in, const Weights&) { return std::vector<double>{reference_loss(in[0], targets, smoothing)[0]}; };
+        c.reference = [=](const Arrays& in, const Weights&) {
+          return std::vector<double>{reference_loss(in[0], targets, smoothing)[0]};
+        };
         check(c);
         c.name += ", rows";
         c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
@@ -71,14 +76,19 @@ TEST(CrossEntropy, OddSizesSmoothingAndIgnoredRows) {
       }
 }
 
-// Logits far from zero, a sure row, classes that are masked out, and a vocabulary where plain f32 sums lose digits.
+// Logits far from zero, a sure row, classes that are masked out, and a vocabulary where plain f32 sums
+// lose digits.
 TEST(CrossEntropy, StaysExactWhereSoftmaxIsHard) {
   OpCase shifted;
   shifted.name = "logits around 1000";
   shifted.inputs = {array({3, 50}, 1, 2, 1000)};
   const Targets targets = {3, 49, 0};
-  shifted.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {cross_entropy(run, in[0], targets).mean}; };
-  shifted.reference = [=](const Arrays& in, const Weights&) { return std::vector<double>{reference_loss(in[0], targets, 0)[0]}; };
+  shifted.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+    return {cross_entropy(run, in[0], targets).mean};
+  };
+  shifted.reference = [=](const Arrays& in, const Weights&) {
+    return std::vector<double>{reference_loss(in[0], targets, 0)[0]};
+  };
   shifted.difference_atol = 1e-6;  // the loss sits on 1000: differences of it have fewer digits
   check(shifted);
 
@@ -124,7 +134,8 @@ TEST(CrossEntropy, BackwardAddsOrWrites) {
       Tensor g = x;
       if (before) {
         g.data = static_cast<std::byte*>(run.grad(x));
-        for (std::size_t i = 0; i < 111; ++i) (g.dtype == DType::f64 ? g.as<double>()[i] = 2 : g.as<float>()[i] = 2);
+        for (std::size_t i = 0; i < 111; ++i)
+          (g.dtype == DType::f64 ? g.as<double>()[i] = 2 : g.as<float>()[i] = 2);
       }
       backward(run, loss.mean);
       g.data = static_cast<std::byte*>(run.grad(x));

@@ -15,7 +15,8 @@ constexpr Dim kPanel = 32;                               // tensor/weight.h
 constexpr Real kA = Real(3.4445), kB = Real(-4.7750), kC = Real(2.0315);
 constexpr int kSteps = 5;
 
-// Panels of x, or of its transpose: panels[p][d][lane] = x[p * 32 + lane][d] or x[d][p * 32 + lane]; lanes beyond are zero. x is [.., stride].
+// Panels of x, or of its transpose: panels[p][d][lane] = x[p * 32 + lane][d] or x[d][p * 32 + lane]; lanes
+// beyond are zero. x is [.., stride].
 void to_panels(Queue& queue, const Real* x, Dim stride, Dim lanes, Dim depth, bool transposed, Real* panels) {
   for_tasks(queue, ceil_div(lanes, kPanel), [&](Dim p, int) {
     const Dim count = least(kPanel, lanes - p * kPanel);
@@ -30,7 +31,8 @@ void to_panels(Queue& queue, const Real* x, Dim stride, Dim lanes, Dim depth, bo
     constexpr Dim kBlock = 16;  // columns that are turned while their lines are in the cache
     for (Dim d = 0; d < depth; d += kBlock)
       for (Dim l = 0; l < count; ++l)
-        for (Dim i = d; i < least(d + kBlock, depth); ++i) to[i * kPanel + l] = x[(p * kPanel + l) * stride + i];
+        for (Dim i = d; i < least(d + kBlock, depth); ++i)
+          to[i * kPanel + l] = x[(p * kPanel + l) * stride + i];
   });
 }
 
@@ -54,13 +56,16 @@ void product(Queue& queue, const Real* a, Dim rows, Dim depth, const Real* panel
 void muon(Queue& queue, const MuonArgs& a) noexcept {
   const bool turned = a.rows > a.cols;  // x is then the transpose
   const Dim m = turned ? a.cols : a.rows, n = turned ? a.rows : a.cols;
-  const Dim m32 = ceil_div(m, kPanel) * kPanel, n32 = ceil_div(n, kPanel) * kPanel, panels = ceil_div(a.rows, kPanel);
+  const Dim m32 = ceil_div(m, kPanel) * kPanel, n32 = ceil_div(n, kPanel) * kPanel,
+            panels = ceil_div(a.rows, kPanel);
   Real* x = static_cast<Real*>(a.work);  // [m,n]
   Real *x_panels = x + m32 * n32, *turned_panels = x_panels + m32 * n32;
-  Real *gram = turned_panels + m32 * n32, *gram_panels = gram + m32 * m32, *poly = gram_panels + m32 * m32;  // [m,m]
+  // [m,m]
+  Real *gram = turned_panels + m32 * n32, *gram_panels = gram + m32 * m32, *poly = gram_panels + m32 * m32;
   double* sums = reinterpret_cast<double*>(poly + m32 * m32);
 
-  // The direction, in the weight's order (it is as large as x's panels); rows beyond the last are zero and stay so.
+  // The direction, in the weight's order (it is as large as x's panels); rows beyond the last are zero and
+  // stay so.
   Real* u = x_panels;
   const Dim stored = panels * kPanel * a.cols;
   for_ranges(queue, stored, kOptimizePiece, [&](Dim begin, Dim end, int) {
@@ -90,7 +95,8 @@ void muon(Queue& queue, const MuonArgs& a) noexcept {
   for_tasks(queue, panels, [&](Dim p, int) {
     const Real* from = u + p * kPanel * a.cols;
     for (Dim c = 0; c < a.cols; ++c)
-      for (Dim l = 0; l < least(kPanel, a.rows - p * kPanel); ++l) x[at(p * kPanel + l, c)] = from[c * kPanel + l] * inverse;
+      for (Dim l = 0; l < least(kPanel, a.rows - p * kPanel); ++l)
+        x[at(p * kPanel + l, c)] = from[c * kPanel + l] * inverse;
   });
 
   for (int step = 0; step < kSteps; ++step) {

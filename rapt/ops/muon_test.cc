@@ -27,7 +27,8 @@ Matrix times(const Matrix& a, Dim rows, Dim depth, const Matrix& b, Dim cols) {
 Matrix transpose(const Matrix& a, Dim rows, Dim cols) {
   Matrix out(a.size());
   for (Dim r = 0; r < rows; ++r)
-    for (Dim c = 0; c < cols; ++c) out[static_cast<std::size_t>(c * rows + r)] = a[static_cast<std::size_t>(r * cols + c)];
+    for (Dim c = 0; c < cols; ++c)
+      out[static_cast<std::size_t>(c * rows + r)] = a[static_cast<std::size_t>(r * cols + c)];
   return out;
 }
 
@@ -59,7 +60,8 @@ void plain_step(const Step& o, Dim rows, Dim cols, Matrix& weight, const Matrix&
   }
   const Matrix x = orthogonal(u, rows, cols);
   const double tall = std::sqrt(std::max(1.0, static_cast<double>(rows) / static_cast<double>(cols)));
-  for (std::size_t i = 0; i < u.size(); ++i) weight[i] = weight[i] * (1 - o.rate * o.decay) - o.rate * tall * x[i];
+  for (std::size_t i = 0; i < u.size(); ++i)
+    weight[i] = weight[i] * (1 - o.rate * o.decay) - o.rate * tall * x[i];
 }
 
 struct State {
@@ -67,7 +69,8 @@ struct State {
 };
 
 State state_of(const Device& device, Dim rows, Dim cols, const Matrix& weight) {
-  State s{make_weight("w", rows, cols, device.real, Packing::panels), make_weight("m", rows, cols, device.real, Packing::panels)};
+  State s{make_weight("w", rows, cols, device.real, Packing::panels),
+          make_weight("m", rows, cols, device.real, Packing::panels)};
   fill(s.weight, weight);
   return s;
 }
@@ -77,7 +80,8 @@ void step(Device& device, const Step& o, State& s, const Matrix& gradient) {
   fill(g, gradient);
   const Dim need = muon_work(g.rows, g.cols);
   Weight work = make_weight("work", 1, need + 16, device.real);
-  for (Dim i = 0; i < need + 16; ++i) work.set(0, i, 1e30);  // whatever was there before, and what lies behind stays
+  // Whatever was there before, and what lies behind stays.
+  for (Dim i = 0; i < need + 16; ++i) work.set(0, i, 1e30);
   device.kernels.muon(device.queue(), {.rows = g.rows,
                                        .cols = g.cols,
                                        .weight = s.weight.data.get(),
@@ -88,7 +92,8 @@ void step(Device& device, const Step& o, State& s, const Matrix& gradient) {
                                        .decay = o.decay,
                                        .gradient_scale = o.scale,
                                        .work = work.data.get()});
-  for (Dim i = need; i < need + 16; ++i) EXPECT_EQ(work.get(0, i), device.real == DType::f64 ? 1e30 : static_cast<float>(1e30));
+  for (Dim i = need; i < need + 16; ++i)
+    EXPECT_EQ(work.get(0, i), device.real == DType::f64 ? 1e30 : static_cast<float>(1e30));
 }
 
 Matrix values(const Weight& w) {
@@ -110,11 +115,14 @@ TEST(Muon, ThreeStepsAsThePlainLoopWhateverTheThreads) {
     for (const std::string& isa : all) {
       Device one({.threads = 1, .isa = isa}), three({.threads = 3, .isa = isa});
       State got = state_of(one, rows, cols, start), threaded = state_of(three, rows, cols, start);
-      for (std::uint64_t i = 0; i < 3; ++i) step(one, {}, got, normals(n, 2 + i)), step(three, {}, threaded, normals(n, 2 + i));
-      Matrix moved = values(got.weight), way = expected;  // what is compared is the way, not the weights it is small beside
+      for (std::uint64_t i = 0; i < 3; ++i)
+        step(one, {}, got, normals(n, 2 + i)), step(three, {}, threaded, normals(n, 2 + i));
+      // what is compared is the way, not the weights it is small beside
+      Matrix moved = values(got.weight), way = expected;
       for (std::size_t i = 0; i < n; ++i) moved[i] -= start[i], way[i] -= start[i];
       EXPECT_LE(nmse(moved, way), isa == "f64" ? 1e-20 : 1e-9) << isa << " " << rows << " x " << cols;
-      EXPECT_LE(nmse(values(got.momentum), momentum), isa == "f64" ? 1e-26 : 1e-12) << isa << " " << rows << " x " << cols;
+      EXPECT_LE(nmse(values(got.momentum), momentum), isa == "f64" ? 1e-26 : 1e-12)
+          << isa << " " << rows << " x " << cols;
       EXPECT_EQ(std::memcmp(got.weight.data.get(), threaded.weight.data.get(), got.weight.bytes()), 0)
           << isa << " " << rows << " x " << cols;
     }

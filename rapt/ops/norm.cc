@@ -13,7 +13,8 @@ struct NormTape {
 
 Dim groups_of(const Weight* w, Dim cols) { return w ? w->size() / cols : 1; }
 
-// With n = (x - mean) * inv and g = dy * w:  dx += inv * (g - mean(g) [layer only] - n * mean(g * n));  dw += dy * n;  db += dy.
+// With n = (x - mean) * inv and g = dy * w:  dx += inv * (g - mean(g) [layer only] - n * mean(g * n));
+// dw += dy * n;  db += dy.
 void norm_backward(Run& run, const NormTape& s) {
   const Dim cols = s.x.last();
   run.call(&Kernels::norm_backward, {.kind = s.spec.kind,
@@ -36,7 +37,8 @@ Tensor norm(Run& run, const NormSpec& spec, const Tensor& x, const Weight* weigh
   const Dim cols = x.last(), groups = groups_of(weight, cols);
   if (!x.contiguous()) fail("norm: x ", x.shape(), " is not contiguous");
   if (weight && (weight->size() % cols != 0 || x.rows() % groups != 0))
-    fail("norm: weight ", weight->name, " has ", weight->size(), " elements; rows of x ", x.shape(), " have ", cols);
+    fail("norm: weight ", weight->name, " has ", weight->size(), " elements; rows of x ", x.shape(), " have ",
+         cols);
   if (bias && bias->size() != (weight ? weight->size() : cols))
     fail("norm: bias ", bias->name, " has ", bias->size(), " elements, ", groups * cols, " are needed");
   Tensor y = run.like(x), stats = run.make({x.rows(), 2}).constant();

@@ -13,9 +13,11 @@ struct NormSpec {
   bool plus_one = false;  // Gemma, Qwen3-Next: the weight is stored as w - 1
 };
 
-// layer: (x - mean) / sqrt(var + eps) * w + b;  rms: x / sqrt(mean(x^2) + eps) * w + b;  l2: x / sqrt(sum(x^2) + eps) * w.
-// x [.., C]. weight absent, [C] (every row the same) or [G*C]: row r takes part r % G (per-head weights). bias likewise.
-Tensor norm(Run& run, const NormSpec& spec, const Tensor& x, const Weight* weight, const Weight* bias = nullptr);
+// layer: (x - mean) / sqrt(var + eps) * w + b;  rms: x / sqrt(mean(x^2) + eps) * w + b;
+// l2: x / sqrt(sum(x^2) + eps) * w. x [.., C]. weight absent, [C] (every row the same) or [G*C]: row r takes
+// part r % G (per-head weights). bias likewise.
+Tensor norm(Run& run, const NormSpec& spec, const Tensor& x, const Weight* weight,
+            const Weight* bias = nullptr);
 
 struct NormArgs {
   NormKind kind;

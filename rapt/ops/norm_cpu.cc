@@ -7,7 +7,8 @@
 namespace rapt::RAPT_ISA {
 namespace {
 
-// Sums of a row go to four vector accumulators in turn, then together: short chains, and an order that the row's length fixes.
+// Sums of a row go to four vector accumulators in turn, then together: short chains, and an order that the
+// row's length fixes.
 template <class F>
 RAPT_INLINE Real row_sum(Dim cols, const F& f) {
   V a[4] = {vzero(), vzero(), vzero(), vzero()};
@@ -26,7 +27,8 @@ void norm(Queue& queue, const NormArgs& a) noexcept {
       const Real* x = static_cast<const Real*>(a.x) + r * a.cols;
       Real* y = static_cast<Real*>(a.y) + r * a.cols;
       Real mean = 0;
-      if (a.kind == NormKind::layer) mean = row_sum(a.cols, [&](Dim c, Dim n) RAPT_LAMBDA { return vload_n(x + c, n); }) / Real(a.cols);
+      if (a.kind == NormKind::layer)
+        mean = row_sum(a.cols, [&](Dim c, Dim n) RAPT_LAMBDA { return vload_n(x + c, n); }) / Real(a.cols);
       const V m = vset(mean);
       Real square = row_sum(a.cols, [&](Dim c, Dim n) RAPT_LAMBDA {
         const V d = vload_n(x + c, n) - (n >= W ? m : vselect_n(n, m, vzero()));
@@ -51,7 +53,8 @@ void norm(Queue& queue, const NormArgs& a) noexcept {
 }
 
 void norm_backward(Queue& queue, const NormBackwardArgs& a) noexcept {
-  const Real *all_x = static_cast<const Real*>(a.x), *all_dy = static_cast<const Real*>(a.dy), *stats = static_cast<const Real*>(a.stats);
+  const Real *all_x = static_cast<const Real*>(a.x), *all_dy = static_cast<const Real*>(a.dy),
+             *stats = static_cast<const Real*>(a.stats);
   if (a.dx)
     for_ranges(queue, a.rows, row_grain(a.cols), [&](Dim begin, Dim end, int) {
       for (Dim r = begin; r < end; ++r) {
@@ -59,11 +62,15 @@ void norm_backward(Queue& queue, const NormBackwardArgs& a) noexcept {
         Real* dx = static_cast<Real*>(a.dx) + r * a.cols;
         const Real* w = a.weight ? static_cast<const Real*>(a.weight) + r % a.groups * a.cols : nullptr;
         const V m = vset(stats[2 * r]), inv = vset(stats[2 * r + 1]);
-        auto g = [&](Dim c, Dim n)
-                     RAPT_LAMBDA { return w ? vload_n(dy + c, n) * (vload_n(w + c, n) + vset(Real(a.offset))) : vload_n(dy + c, n); };
+        auto g = [&](Dim c, Dim n) RAPT_LAMBDA {
+          return w ? vload_n(dy + c, n) * (vload_n(w + c, n) + vset(Real(a.offset))) : vload_n(dy + c, n);
+        };
         const Real count = a.kind == NormKind::l2 ? Real(1) : Real(a.cols);
         const Real sum_g = a.kind == NormKind::layer ? row_sum(a.cols, g) / count : 0;
-        const Real sum_gn = row_sum(a.cols, [&](Dim c, Dim n) RAPT_LAMBDA { return g(c, n) * ((vload_n(x + c, n) - m) * inv); }) / count;
+        const Real sum_gn =
+            row_sum(a.cols,
+                    [&](Dim c, Dim n) RAPT_LAMBDA { return g(c, n) * ((vload_n(x + c, n) - m) * inv); }) /
+            count;
         for (Dim c = 0; c < a.cols; c += W) {
           const Dim n = a.cols - c;
           const V normed = (vload_n(x + c, n) - m) * inv;
@@ -71,7 +78,8 @@ void norm_backward(Queue& queue, const NormBackwardArgs& a) noexcept {
         }
       }
     });
-  // Weight gradients: threads split the columns, each walks all rows in order, so the sum does not depend on their number.
+  // Weight gradients: threads split the columns, each walks all rows in order, so the sum does not depend
+  // on their number.
   if (a.dweight || a.dbias)
     for_ranges(queue, a.cols, 4 * W, [&](Dim begin, Dim end, int) {
       for (Dim group = 0; group < a.groups; ++group)
@@ -80,12 +88,16 @@ void norm_backward(Queue& queue, const NormBackwardArgs& a) noexcept {
           V dw = vzero(), db = vzero();
           for (Dim r = group; r < a.rows; r += a.groups) {
             const V dy = vload_n(all_dy + r * a.cols + c, n);
-            dw = vfma(dy, (vload_n(all_x + r * a.cols + c, n) - vset(stats[2 * r])) * vset(stats[2 * r + 1]), dw);
+            dw = vfma(dy, (vload_n(all_x + r * a.cols + c, n) - vset(stats[2 * r])) * vset(stats[2 * r + 1]),
+                      dw);
             db = db + dy;
           }
           const Dim at = group * a.cols + c;
-          if (a.dweight) vstore_n(static_cast<Real*>(a.dweight) + at, vload_n(static_cast<Real*>(a.dweight) + at, n) + dw, n);
-          if (a.dbias) vstore_n(static_cast<Real*>(a.dbias) + at, vload_n(static_cast<Real*>(a.dbias) + at, n) + db, n);
+          if (a.dweight)
+            vstore_n(static_cast<Real*>(a.dweight) + at, vload_n(static_cast<Real*>(a.dweight) + at, n) + dw,
+                     n);
+          if (a.dbias)
+            vstore_n(static_cast<Real*>(a.dbias) + at, vload_n(static_cast<Real*>(a.dbias) + at, n) + db, n);
         }
     });
 }

@@ -36,7 +36,8 @@ std::vector<double> reference_norm(const NormSpec& spec, const Array& x, const W
 TEST(Norm, EveryKindWeightFormAndOddSize) {
   for (NormKind kind : {NormKind::layer, NormKind::rms, NormKind::l2})
     for (Dim cols : {1, 3, 17, 64, 100, 257})
-      for (int form = 0; form < 4; ++form) {  // no weight, weight, weight stored minus one with bias, per-head weights
+      // No weight, weight, weight stored minus one with bias, per-head weights.
+      for (int form = 0; form < 4; ++form) {
         const NormSpec spec{kind, 1e-5, form == 2};
         const Dim heads = form == 3 ? 3 : 1;
         OpCase c;
@@ -44,13 +45,15 @@ TEST(Norm, EveryKindWeightFormAndOddSize) {
         c.inputs = {array({5, heads, cols}, 1, 2.0, 0.5)};
         if (form > 0) c.weights.push_back(weight(1, heads * cols, 2, 0.5, form == 2 ? 0 : 1));
         if (form == 2) c.weights.push_back(weight(1, heads * cols, 3));
-        c.op = [=](rapt::Run& run, const std::vector<Tensor>& in, const std::vector<Weight>& w) -> std::vector<Tensor> {
+        c.op = [=](rapt::Run& run, const std::vector<Tensor>& in,
+                   const std::vector<Weight>& w) -> std::vector<Tensor> {
           return {norm(run, spec, in[0], w.empty() ? nullptr : &w[0], w.size() > 1 ? &w[1] : nullptr)};
         };
         c.reference = [=](const std::vector<Array>& in, const std::vector<Weight>& w) {
           return reference_norm(spec, in[0], w.empty() ? nullptr : &w[0], w.size() > 1 ? &w[1] : nullptr);
         };
-        // One number alone (two, for layer) is normed to 1 whatever it is: its gradient is what eps leaves, and f32 cannot hold that.
+        // One number alone (two, for layer) is normed to 1 whatever it is: its gradient is what eps
+        // leaves, and f32 cannot hold that.
         c.gradient = cols > 2;
         check(c);
       }

@@ -59,7 +59,8 @@ Tensor upload(Run& run, const Array& a) {
       {a.shape[0]},
       {a.shape[0], a.shape.size() > 1 ? a.shape[1] : 1},
       {a.shape[0], a.shape.size() > 1 ? a.shape[1] : 1, a.shape.size() > 2 ? a.shape[2] : 1},
-      {a.shape[0], a.shape.size() > 1 ? a.shape[1] : 1, a.shape.size() > 2 ? a.shape[2] : 1, a.shape.size() > 3 ? a.shape[3] : 1}};
+      {a.shape[0], a.shape.size() > 1 ? a.shape[1] : 1, a.shape.size() > 2 ? a.shape[2] : 1,
+       a.shape.size() > 3 ? a.shape[3] : 1}};
   Tensor t = run.upload(shapes[a.shape.size() - 1], a.values);
   return a.differentiable ? t : t.constant();
 }
@@ -80,7 +81,8 @@ std::vector<Weight> convert(const OpCase& c, DType real) {
 // The loss is the sum of all outputs times fixed random numbers.
 double cotangent(std::size_t i) { return static_cast<float>(random_normal(77, i)); }
 
-Result evaluate(const OpCase& c, Device& device, const std::vector<Array>& inputs, const std::vector<Weight>& weights, bool with_tape) {
+Result evaluate(const OpCase& c, Device& device, const std::vector<Array>& inputs,
+                const std::vector<Weight>& weights, bool with_tape) {
   Run run(device);
   Gradients gradients(device.real);
   Tape tape(gradients);
@@ -128,7 +130,8 @@ double loss_of(const Result& r) {
 
 void check_differences(const OpCase& c, Device& device, const Result& analytic) {
   constexpr double kStep = 1e-6;
-  constexpr std::size_t kMost = 64;  // elements per input: spread over it by a stride that shares no factor with common sizes
+  // Elements per input: spread over it by a stride that shares no factor with common sizes.
+  constexpr std::size_t kMost = 64;
   std::vector<Array> inputs = c.inputs;
   std::vector<Weight> weights = convert(c, DType::f64);
   const std::size_t count = inputs.size() + weights.size();
@@ -138,7 +141,8 @@ void check_differences(const OpCase& c, Device& device, const Result& analytic) 
     for (std::size_t j = 0; j < tries; ++j) {
       const std::size_t i = n <= kMost ? j : j * 7919 % n;
       const Weight* w = k < inputs.size() ? nullptr : &weights[k - inputs.size()];
-      double* value = w ? reinterpret_cast<double*>(w->data.get()) + w->offset(static_cast<Dim>(i) / w->cols, static_cast<Dim>(i) % w->cols)
+      double* value = w ? reinterpret_cast<double*>(w->data.get()) +
+                              w->offset(static_cast<Dim>(i) / w->cols, static_cast<Dim>(i) % w->cols)
                         : &inputs[k].values[i];
       const double old = *value;
       *value = old + kStep;
@@ -148,13 +152,15 @@ void check_differences(const OpCase& c, Device& device, const Result& analytic) 
       *value = old;
       const double difference = (up - down) / (2 * kStep), got = analytic.gradients[k][i];
       EXPECT_NEAR(got, difference, c.difference_atol + c.difference_rtol * std::abs(difference))
-          << c.name << ": gradient of " << (w ? "weight " : "input ") << (w ? k - inputs.size() : k) << ", element " << i;
+          << c.name << ": gradient of " << (w ? "weight " : "input ") << (w ? k - inputs.size() : k)
+          << ", element " << i;
     }
   }
 }
 
 bool equal_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
 }  // namespace
@@ -171,7 +177,8 @@ void check(const OpCase& c) {
       w = copy;
     }
   Device exact({.threads = 1, .isa = "f64"});
-  const std::vector<double> reference = rounded.reference ? rounded.reference(rounded.inputs, rounded.weights) : std::vector<double>{};
+  const std::vector<double> reference =
+      rounded.reference ? rounded.reference(rounded.inputs, rounded.weights) : std::vector<double>{};
   const Result f64 = evaluate(rounded, exact, rounded.inputs, convert(rounded, DType::f64), c.gradient);
   const std::vector<double>& expected = rounded.reference ? reference : f64.outputs;
   EXPECT_LE(nmse(f64.outputs, expected), 1e-24) << c.name << ": f64 against the plain reference";
@@ -193,8 +200,10 @@ void check(const OpCase& c) {
     EXPECT_TRUE(equal_bits(plain.outputs, taped.outputs)) << c.name << ": the tape changes bits on " << isa;
     EXPECT_TRUE(equal_bits(taped.outputs, threaded.outputs)) << c.name << ": threads change bits on " << isa;
     for (std::size_t k = 0; k < f64.gradients.size(); ++k) {
-      EXPECT_LE(nmse(taped.gradients[k], f64.gradients[k]), c.backward_nmse) << c.name << ": gradient " << k << " on " << isa;
-      EXPECT_TRUE(equal_bits(taped.gradients[k], threaded.gradients[k])) << c.name << ": threads change gradient " << k << " on " << isa;
+      EXPECT_LE(nmse(taped.gradients[k], f64.gradients[k]), c.backward_nmse)
+          << c.name << ": gradient " << k << " on " << isa;
+      EXPECT_TRUE(equal_bits(taped.gradients[k], threaded.gradients[k]))
+          << c.name << ": threads change gradient " << k << " on " << isa;
     }
   }
 }

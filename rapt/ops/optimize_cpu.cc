@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of these read and write each number once, so memory sets their pace: what counts is one pass, and one region for all weights (a
-// small model has fifty, and a region costs some microseconds).
+// All of these read and write each number once, so memory sets their pace: what counts is one pass, and one
+// region for all weights (a small model has fifty, and a region costs some microseconds).
 #include "rapt/ops/optimize.h"
 
 #include "rapt/ops/simd.h"
@@ -27,17 +27,23 @@ void for_pieces(Queue& queue, const OptimizeParts& all, const F& f) {
 template <class F>
 RAPT_INLINE void for_vectors(Dim begin, Dim end, const F& f) {
   Dim i = begin;
-  for (; i + W <= end; i += W) f([](const Real* p) RAPT_LAMBDA { return vload(p); }, [](Real* p, V x) RAPT_LAMBDA { vstore(p, x); }, i);
+  for (; i + W <= end; i += W)
+    f([](const Real* p) RAPT_LAMBDA { return vload(p); }, [](Real* p, V x) RAPT_LAMBDA { vstore(p, x); }, i);
   const Dim n = end - i;
-  if (n > 0) f([n](const Real* p) RAPT_LAMBDA { return vload_n(p, n); }, [n](Real* p, V x) RAPT_LAMBDA { vstore_n(p, x, n); }, i);
+  if (n > 0)
+    f([n](const Real* p) RAPT_LAMBDA { return vload_n(p, n); },
+      [n](Real* p, V x) RAPT_LAMBDA { vstore_n(p, x, n); }, i);
 }
 
 template <bool kL2>
 void adamw_piece(const AdamWArgs& a, const OptimizePart& p, Dim begin, Dim end) {
-  Real *weight = static_cast<Real*>(p.weight), *mean = static_cast<Real*>(p.first), *variance = static_cast<Real*>(p.second);
+  Real *weight = static_cast<Real*>(p.weight), *mean = static_cast<Real*>(p.first),
+       *variance = static_cast<Real*>(p.second);
   const Real* gradient = static_cast<const Real*>(p.gradient);
-  const V b1 = vset(Real(a.beta1)), b2 = vset(Real(a.beta2)), rest1 = vset(Real(1 - a.beta1)), rest2 = vset(Real(1 - a.beta2));
-  const V scale = vset(Real(a.gradient_scale)), decay = vset(Real(kL2 ? p.decay : 1 - a.rate * p.decay)), eps = vset(Real(a.eps));
+  const V b1 = vset(Real(a.beta1)), b2 = vset(Real(a.beta2)), rest1 = vset(Real(1 - a.beta1)),
+          rest2 = vset(Real(1 - a.beta2));
+  const V scale = vset(Real(a.gradient_scale)), decay = vset(Real(kL2 ? p.decay : 1 - a.rate * p.decay)),
+          eps = vset(Real(a.eps));
   const V step = vset(Real(a.rate / a.correction1)), shrink = vset(Real(1 / sqrt(a.correction2)));
   for_vectors(begin, end, [&](auto load, auto store, Dim i) RAPT_LAMBDA {
     const V w = load(weight + i);
@@ -55,7 +61,8 @@ template <int kMomentum>
 void sgd_piece(const SgdArgs& a, const OptimizePart& p, Dim begin, Dim end) {
   Real *weight = static_cast<Real*>(p.weight), *momentum = static_cast<Real*>(p.first);
   const Real* gradient = static_cast<const Real*>(p.gradient);
-  const V scale = vset(Real(a.gradient_scale)), decay = vset(Real(p.decay)), mu = vset(Real(a.momentum)), back = vset(Real(-a.rate));
+  const V scale = vset(Real(a.gradient_scale)), decay = vset(Real(p.decay)), mu = vset(Real(a.momentum)),
+          back = vset(Real(-a.rate));
   for_vectors(begin, end, [&](auto load, auto store, Dim i) RAPT_LAMBDA {
     const V w = load(weight + i), g = vfma(decay, w, load(gradient + i) * scale);
     V d = g;

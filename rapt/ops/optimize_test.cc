@@ -32,8 +32,8 @@ void on_device(Device& device, std::vector<One>& all, bool momentum, const F& ke
   std::int64_t tasks = 0;
   for (One& one : all) {
     const auto n = static_cast<Dim>(one.weight.size());
-    const std::array<Tensor, 4> t = {run.upload({n}, one.weight), run.upload({n}, one.gradient), run.upload({n}, one.first),
-                                     run.upload({n}, one.second)};
+    const std::array<Tensor, 4> t = {run.upload({n}, one.weight), run.upload({n}, one.gradient),
+                                     run.upload({n}, one.first), run.upload({n}, one.second)};
     parts.push_back({.elements = n,
                      .tasks = tasks,
                      .weight = t[0].data,
@@ -54,7 +54,8 @@ void on_device(Device& device, std::vector<One>& all, bool momentum, const F& ke
 
 std::vector<One> some_weights() {
   std::vector<One> all;
-  for (std::size_t n : {std::size_t{1}, std::size_t{37}, std::size_t{3}, std::size_t{40011}, std::size_t{16384}, std::size_t{64}}) {
+  for (std::size_t n : {std::size_t{1}, std::size_t{37}, std::size_t{3}, std::size_t{40011},
+                        std::size_t{16384}, std::size_t{64}}) {
     const std::uint64_t seed = 10 * n;
     One one{normals(n, seed), {}, std::vector<double>(n), std::vector<double>(n), n > 10 ? 0.1 : 0};
     all.push_back(one);
@@ -63,7 +64,9 @@ std::vector<One> some_weights() {
 }
 
 void draw_gradients(std::vector<One>& all, int step) {
-  for (One& one : all) one.gradient = normals(one.weight.size(), one.weight.size() * 10 + 1 + static_cast<std::uint64_t>(step), 100);
+  for (One& one : all)
+    one.gradient =
+        normals(one.weight.size(), one.weight.size() * 10 + 1 + static_cast<std::uint64_t>(step), 100);
 }
 
 // Three steps of a kernel against the plain loop, with one thread and with three.
@@ -96,14 +99,16 @@ TEST(Optimize, AdamAndAdamWOfManyWeightsAsThePlainLoopWhateverTheThreads) {
     compare(
         true,
         [&](Device& device, const OptimizeParts& all, int step) {
-          device.kernels.adamw(device.queue(), {all, kRate, kB1, kB2, kEps, 1 - std::pow(kB1, step), 1 - std::pow(kB2, step), kScale, l2});
+          device.kernels.adamw(device.queue(), {all, kRate, kB1, kB2, kEps, 1 - std::pow(kB1, step),
+                                                1 - std::pow(kB2, step), kScale, l2});
         },
         [&](One& w, int step) {
           for (std::size_t i = 0; i < w.weight.size(); ++i) {
             const double g = w.gradient[i] * kScale + (l2 ? w.decay * w.weight[i] : 0);
             w.first[i] = kB1 * w.first[i] + (1 - kB1) * g;
             w.second[i] = kB2 * w.second[i] + (1 - kB2) * g * g;
-            const double mean = w.first[i] / (1 - std::pow(kB1, step)), variance = w.second[i] / (1 - std::pow(kB2, step));
+            const double mean = w.first[i] / (1 - std::pow(kB1, step)),
+                         variance = w.second[i] / (1 - std::pow(kB2, step));
             w.weight[i] -= kRate * ((l2 ? 0 : w.decay * w.weight[i]) + mean / (std::sqrt(variance) + kEps));
           }
         });
@@ -128,7 +133,8 @@ TEST(Optimize, SgdWithAndWithoutMomentumAsThePlainLoop) {
 
 TEST(Optimize, MovingAverage) {
   compare(
-      true, [](Device& device, const OptimizeParts& all, int) { device.kernels.ema(device.queue(), {all, 0.9}); },
+      true,
+      [](Device& device, const OptimizeParts& all, int) { device.kernels.ema(device.queue(), {all, 0.9}); },
       [](One& w, int) {
         for (std::size_t i = 0; i < w.weight.size(); ++i) w.first[i] = 0.9 * w.first[i] + 0.1 * w.weight[i];
       });
@@ -171,7 +177,8 @@ TEST(Optimize, SumOfSquaresInOneFixedOrder) {
   std::vector<double> expected;
   for (const One& one : all)
     for (std::size_t at = 0; at < one.gradient.size(); at += kOptimizePiece)
-      expected.push_back(plain_sum(&one.gradient[at], std::min<std::size_t>(kOptimizePiece, one.gradient.size() - at)));
+      expected.push_back(
+          plain_sum(&one.gradient[at], std::min<std::size_t>(kOptimizePiece, one.gradient.size() - at)));
   for (const std::string& isa : every_isa())
     for (int threads : {1, 3}) {
       Device device({.threads = threads, .isa = isa});

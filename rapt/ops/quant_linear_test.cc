@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantized product against a plain loop over the numbers that the blocks stand for, and its bits against themselves.
+// The quantized product against a plain loop over the numbers that the blocks stand for, and its bits
+// against themselves.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,7 +52,8 @@ std::vector<std::byte> random_blocks(DType format, Dim elements, std::uint64_t s
   }();
   for (std::size_t at = 0; at < b.size(); at += size) {
     const std::uint16_t low = to_f16(static_cast<float>(0.05 * uniform(seed + 1, static_cast<Dim>(at))));
-    const std::uint16_t scale = to_f16(static_cast<float>(0.01 + 0.005 * uniform(seed + 2, static_cast<Dim>(at))));
+    const std::uint16_t scale =
+        to_f16(static_cast<float>(0.01 + 0.005 * uniform(seed + 2, static_cast<Dim>(at))));
     std::memcpy(b.data() + at + m, &low, 2);
     std::memcpy(b.data() + at + d, &scale, 2);
   }
@@ -63,7 +65,8 @@ struct Matrix {
   std::vector<float> values;  // [rows][cols]
 };
 Matrix random_matrix(DType format, Dim rows, Dim cols, std::uint64_t seed) {
-  Matrix m{make_weight("w", rows, cols, format, Packing::panels), std::vector<float>(static_cast<std::size_t>(rows * cols))};
+  Matrix m{make_weight("w", rows, cols, format, Packing::panels),
+           std::vector<float>(static_cast<std::size_t>(rows * cols))};
   const auto blocks = random_blocks(format, rows * cols, seed);
   pack_rows(m.w, 0, rows, blocks);
   dequantize(format, blocks, m.values);
@@ -79,11 +82,13 @@ std::vector<float> floats_of(const Tensor& t) {
   std::vector<float> v(static_cast<std::size_t>(t.rows() * t.last()));
   if (t.dtype == DType::f32) std::memcpy(v.data(), t.data, v.size() * 4);
   else
-    for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(reinterpret_cast<const double*>(t.data)[i]);
+    for (std::size_t i = 0; i < v.size(); ++i)
+      v[i] = static_cast<float>(reinterpret_cast<const double*>(t.data)[i]);
   return v;
 }
 
-// x as the op sees it: per 32, the largest magnitude / 127 times a whole number, in the arithmetic of the device.
+// x as the op sees it: per 32, the largest magnitude / 127 times a whole number, in the arithmetic of
+// the device.
 template <class Real>
 std::vector<double> rounded(const std::vector<double>& x) {
   std::vector<double> y(x.size());
@@ -91,7 +96,8 @@ std::vector<double> rounded(const std::vector<double>& x) {
     Real top = 0;
     for (std::size_t i = b; i < b + 32; ++i) top = std::max(top, std::fabs(static_cast<Real>(x[i])));
     const Real inverse = top > 0 ? 127 / top : 0;
-    for (std::size_t i = b; i < b + 32; ++i) y[i] = static_cast<double>(top / 127) * std::nearbyint(static_cast<Real>(x[i]) * inverse);
+    for (std::size_t i = b; i < b + 32; ++i)
+      y[i] = static_cast<double>(top / 127) * std::nearbyint(static_cast<Real>(x[i]) * inverse);
   }
   return y;
 }
@@ -100,13 +106,15 @@ std::vector<double> rounded(const Device& device, const std::vector<double>& x) 
 }
 
 // sum over k of x[m][k] * w[n][k]
-std::vector<double> product(const std::vector<double>& x, const std::vector<float>& w, Dim rows, Dim n, Dim k) {
+std::vector<double> product(const std::vector<double>& x, const std::vector<float>& w, Dim rows, Dim n,
+                            Dim k) {
   std::vector<double> y(static_cast<std::size_t>(rows * n));
   for (Dim r = 0; r < rows; ++r)
     for (Dim j = 0; j < n; ++j) {
       double sum = 0;
       for (Dim i = 0; i < k; ++i)
-        sum += x[static_cast<std::size_t>(r * k + i)] * static_cast<double>(w[static_cast<std::size_t>(j * k + i)]);
+        sum += x[static_cast<std::size_t>(r * k + i)] *
+               static_cast<double>(w[static_cast<std::size_t>(j * k + i)]);
       y[static_cast<std::size_t>(r * n + j)] = sum;
     }
   return y;
@@ -141,7 +149,8 @@ TEST(QuantLinear, ValuesOfEveryFormatAtOddSizes) {
         const auto got = floats_of(linear(run, run.upload({m, k}, x), w.w));
         EXPECT_LT(nmse(got, product(rounded(device, x), w.values, m, n, k)), 1e-12)
             << name_of(format) << " " << isa << " " << m << " " << n << " " << k;
-        EXPECT_LT(nmse(got, product(x, w.values, m, n, k)), 1e-3) << name_of(format) << " " << isa << " " << m << " " << n << " " << k;
+        EXPECT_LT(nmse(got, product(x, w.values, m, n, k)), 1e-3)
+            << name_of(format) << " " << isa << " " << m << " " << n << " " << k;
         run.reset();
       };
       for (const auto& [m, n, k] : kShapes) check(m, n, k);
@@ -159,19 +168,23 @@ TEST(QuantLinear, BiasScaleAndResidual) {
     Weight bias = make_weight("b", 1, n, device.real);
     fill(bias, numbers(n, 2));
     const auto x = numbers(m * k, 3), residual = numbers(m * n, 4);
-    const auto got = floats_of(linear_add(run, run.upload({m, n}, residual), run.upload({m, k}, x), w.w, &bias, 0.7));
+    const auto got =
+        floats_of(linear_add(run, run.upload({m, n}, residual), run.upload({m, k}, x), w.w, &bias, 0.7));
     auto want = product(rounded(device, x), w.values, m, n, k);
-    for (std::size_t i = 0; i < want.size(); ++i) want[i] = residual[i] + 0.7 * (want[i] + bias.get(0, static_cast<Dim>(i) % n));
+    for (std::size_t i = 0; i < want.size(); ++i)
+      want[i] = residual[i] + 0.7 * (want[i] + bias.get(0, static_cast<Dim>(i) % n));
     EXPECT_LT(nmse(got, want), 1e-12) << isa;
   }
 }
 
-// q, k, v of different formats, float ones among them, with biases, in one call: equal to one call each, bit for bit.
+// q, k, v of different formats, float ones among them, with biases, in one call: equal to one call each, bit
+// for bit.
 TEST(QuantLinear, PartsOfOneCallAreTheCallsOneByOne) {
   const Dim k = 256;
   Weight f16 = make_weight("f16", 40, k, DType::f16, Packing::panels);
   fill(f16, numbers(40 * k, 5));
-  const Matrix a = random_matrix(DType::q8_0, 70, k, 1), b = random_matrix(DType::q3_k, 33, k, 2), c = random_matrix(DType::q4_1, 64, k, 3);
+  const Matrix a = random_matrix(DType::q8_0, 70, k, 1), b = random_matrix(DType::q3_k, 33, k, 2),
+               c = random_matrix(DType::q4_1, 64, k, 3);
   const Weight bias = plain(33, 6);
   const Projection parts[] = {{&a.w}, {&b.w, &bias}, {&f16}, {&c.w}};
   for (const auto& isa : available_isas())
@@ -181,7 +194,9 @@ TEST(QuantLinear, PartsOfOneCallAreTheCallsOneByOne) {
       const Tensor x = run.upload({m, k}, numbers(m * k, 4));
       Tensor all[4];
       project(run, x, parts, all);
-      for (int i = 0; i < 4; ++i) EXPECT_EQ(floats_of(all[i]), floats_of(linear(run, x, *parts[i].w, parts[i].bias))) << isa << " " << i;
+      for (int i = 0; i < 4; ++i)
+        EXPECT_EQ(floats_of(all[i]), floats_of(linear(run, x, *parts[i].w, parts[i].bias)))
+            << isa << " " << i;
     }
 }
 
@@ -223,7 +238,8 @@ TEST(QuantLinear, WhatIsNotANumberStaysInItsRow) {
       auto x = numbers(3 * k, 6);
       x[static_cast<std::size_t>(k + 40)] = bad;
       const auto y = floats_of(linear(run, run.upload({3, k}, x), w.w));
-      for (Dim i = 0; i < 3 * n; ++i) EXPECT_EQ(std::isfinite(y[static_cast<std::size_t>(i)]), i / n != 1) << isa << " " << i;
+      for (Dim i = 0; i < 3 * n; ++i)
+        EXPECT_EQ(std::isfinite(y[static_cast<std::size_t>(i)]), i / n != 1) << isa << " " << i;
     }
 }
 
@@ -274,9 +290,10 @@ TEST(QuantLinear, EmbedReadsTheExactNumbers) {
       const auto y = floats_of(embed(run, ids, w.w, 0.5, &more));
       for (std::size_t r = 0; r < std::size(ids); ++r)
         for (Dim c = 0; c < 256; ++c) {
-          const float want =
-              ids[r] < 70 ? w.values[static_cast<std::size_t>(ids[r] * 256 + c)] : static_cast<float>(more.get(ids[r] - 70, c));
-          ASSERT_EQ(y[r * 256 + static_cast<std::size_t>(c)], 0.5f * want) << isa << " " << name_of(format) << " " << r << " " << c;
+          const float want = ids[r] < 70 ? w.values[static_cast<std::size_t>(ids[r] * 256 + c)]
+                                         : static_cast<float>(more.get(ids[r] - 70, c));
+          ASSERT_EQ(y[r * 256 + static_cast<std::size_t>(c)], 0.5f * want)
+              << isa << " " << name_of(format) << " " << r << " " << c;
         }
     }
 }
@@ -286,7 +303,8 @@ TEST(QuantLinear, F16WeightsAndTablesAreTheirNumbers) {
   for (const auto& isa : every_isa()) {
     Device device({.threads = 2, .isa = isa});
     rapt::Run run(device);
-    Weight half = make_weight("f16", n, k, DType::f16, Packing::panels), full = make_weight("f32", n, k, device.real, Packing::panels);
+    Weight half = make_weight("f16", n, k, DType::f16, Packing::panels),
+           full = make_weight("f32", n, k, device.real, Packing::panels);
     auto values = numbers(n * k, 1);
     values[3] = 1e-7;  // subnormal in f16
     fill(half, values);

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of the quantized product: up to kTile rows of int8 activations times a panel of 32 outputs. Only linear_quant_cpu.cc includes it.
+// Tiles of the quantized product: up to kTile rows of int8 activations times a panel of 32 outputs. Only
+// linear_quant_cpu.cc includes it.
 //
-// The one float expression that decides the bits, per output and block of 32 (or 16) inputs, blocks ascending:
-//   y = fma(real(sum of q * x), scale * d, y)          the sum is a whole number and exact, in any order, on any instruction set
-//   y = fma(minimum, d * real(sum of x), y)            formats with a minimum
-// Every path below does exactly this, for one row as for many, so a row's bits depend on neither company nor instruction set.
-// (AMX int8 tiles would compute the same sums: a line of a panel is a row of B. They belong here, beside tile().)
+// The one float expression that decides the bits, per output and block of 32 (or 16) inputs, blocks
+// ascending:
+//   y = fma(real(sum of q * x), scale * d, y)  the sum is a whole number and exact, in any order, on any
+//                                              instruction set
+//   y = fma(minimum, d * real(sum of x), y)    formats with a minimum
+// Every path below does exactly this, for one row as for many, so a row's bits depend on neither company nor
+// instruction set.
+// (AMX int8 tiles would compute the same sums: a line of a panel is a row of B. They belong here, beside
+// tile().)
 #pragma once
 #include "rapt/ops/simd.h"
 #include "rapt/tensor/panel_kind.h"
@@ -14,7 +19,8 @@ namespace rapt::RAPT_ISA {
 namespace {
 
 #if RAPT_IS(avx512)
-constexpr int kTile = 6;     // rows: 12 sums, 12 results, 2 lines of weights and an activation fit 32 registers
+// rows: 12 sums, 12 results, 2 lines of weights and an activation fit 32 registers
+constexpr int kTile = 6;
 constexpr int kColumns = 2;  // vectors of outputs
 #elif RAPT_IS(avx2)
 constexpr int kTile = 3;
@@ -26,13 +32,14 @@ constexpr int kColumns = 32;
 constexpr int kPanel = 32;
 constexpr int kStrip = kColumns * W;  // outputs of a tile
 
-// Quantized rows, in tiles of kTile: per tile, block after block, `Block`, then per way of folding (below) two terms a row.
+// Quantized rows, in tiles of kTile: per tile, block after block, `Block`, then per way of folding (below)
+// two terms a row.
 struct Block {
   int8_t q[kTile][32];
   Real d[kTile];  // x = d * q
 };
-// What the zero point or the minimum of a format asks of the activations: groups of 32 or 16; per group and row either -zero * sum of q
-// (where the integer sum starts) or, for zero = 0, d * sum of q.
+// What the zero point or the minimum of a format asks of the activations: groups of 32 or 16; per group and
+// row either -zero * sum of q (where the integer sum starts) or, for zero = 0, d * sum of q.
 struct Fold {
   int groups, zero;
 };
@@ -44,14 +51,15 @@ struct Terms {
   Term at[2][kTile];
 };
 
-// Where a tile's numbers come from: a panel as stored, or `Open`: taken apart, one byte a number, scales as real.
+// Where a tile's numbers come from: a panel as stored, or `Open`: taken apart, one byte a number, scales
+// as real.
 template <DType F>
 struct Stored {
   static constexpr PanelKind kind = panel_kind(F);  // at compile time, and no other way
   static constexpr int kBits = kind.bits, kTop = kind.top, kGroups = kind.groups(), kBlocks = kind.blocks();
   static constexpr bool kMinimum = kind.minimum, kTwoLevel = kind.two_level, kOpen = false;
-  static constexpr int kHead = kind.head(), kMinimumAt = kind.scales(), kPlaneAt = kind.plane_at(), kQuantsAt = kind.quants_at(),
-                       kBlock = kind.block();
+  static constexpr int kHead = kind.head(), kMinimumAt = kind.scales(), kPlaneAt = kind.plane_at(),
+                       kQuantsAt = kind.quants_at(), kBlock = kind.block();
 };
 template <int Top, int Groups, bool Minimum>
 struct Open {
@@ -73,10 +81,12 @@ struct TileArgs {
   const Real *bias, *residual;  // at the same place, or nullptr
   Real scale;
   Dim stride, left;
-  bool begin, end;  // of the inputs: y starts at zero; bias, scale and residual are added. Else y is what the blocks before came to
+  // Of the inputs: y starts at zero; bias, scale and residual are added. Else y is what the blocks before
+  // came to.
+  bool begin, end;
 };
 
-// ------------------------------------------------------------------------------------------------ vector sets
+// ---------------------------------------------------------------------------------------------- vector sets
 #if RAPT_IS(avx512) || RAPT_IS(avx2)
 #if RAPT_IS(avx512)
 RAPT_INLINE I iload_bytes(const void* p) { return _mm512_loadu_si512(p); }
@@ -85,7 +95,8 @@ RAPT_INLINE I iset_words(int32_t x) { return _mm512_set1_epi32(x); }
 RAPT_INLINE I low_nibbles(I x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 RAPT_INLINE I high_nibbles(I x) { return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15)); }
 RAPT_INLINE I add_fifth_bits(I x, const uint8_t* bits) {
-  return _mm512_mask_add_epi8(x, _load_mask64(reinterpret_cast<__mmask64*>(const_cast<uint8_t*>(bits))), x, _mm512_set1_epi8(16));
+  return _mm512_mask_add_epi8(x, _load_mask64(reinterpret_cast<__mmask64*>(const_cast<uint8_t*>(bits))), x,
+                              _mm512_set1_epi8(16));
 }
 RAPT_INLINE V vload_i8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
@@ -116,17 +127,20 @@ RAPT_INLINE I high_nibbles(I x) { return _mm256_and_si256(_mm256_srli_epi16(x, 4
 RAPT_INLINE I add_fifth_bits(I x, const uint8_t* bits) {
   int32_t four;
   __builtin_memcpy(&four, bits, 4);
-  const I spread = _mm256_shuffle_epi8(_mm256_set1_epi32(four), _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2,
-                                                                                 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3));
+  const I spread = _mm256_shuffle_epi8(
+      _mm256_set1_epi32(four), _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2,
+                                                2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3));
   const I own = _mm256_set1_epi64x(int64_t(0x8040201008040201ull));
-  return _mm256_or_si256(x, _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(spread, own), own), _mm256_set1_epi8(16)));
+  return _mm256_or_si256(
+      x, _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(spread, own), own), _mm256_set1_epi8(16)));
 }
 RAPT_INLINE V vload_i8(const uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
-// vpmaddubsw adds two products in 16 bits and saturates beyond 32,767. Two products of numbers up to Top and +-127 are at most
-// 254 * Top, so kFew of them fit: 8 for 15, 4 for 31, 2 for 63. Bytes up to 255 do not fit once: their sign goes to the activation,
-// |q - 128| * 127 * 2 <= 32,512, and the sum is that of q - 128: it starts at 0.
+// vpmaddubsw adds two products in 16 bits and saturates beyond 32,767. Two products of numbers up to Top and
+// +-127 are at most 254 * Top, so kFew of them fit: 8 for 15, 4 for 31, 2 for 63. Bytes up to 255 do not fit
+// once: their sign goes to the activation, |q - 128| * 127 * 2 <= 32,512, and the sum is that of q - 128: it
+// starts at 0.
 template <int Top, int Count>  // Count: how many vectors are added in all
 struct Sum {
   I wide, few;
@@ -146,7 +160,8 @@ RAPT_INLINE void add(Sum<Top, Count>& s, int i, I w, I x) {  // the i-th, from 0
     two = _mm256_maddubs_epi16(w, x);
   }
   s.few = i % kFew == 0 ? two : _mm256_add_epi16(s.few, two);
-  if (i % kFew == kFew - 1 || i == Count - 1) s.wide = _mm256_add_epi32(s.wide, _mm256_madd_epi16(s.few, _mm256_set1_epi16(1)));
+  if (i % kFew == kFew - 1 || i == Count - 1)
+    s.wide = _mm256_add_epi32(s.wide, _mm256_madd_epi16(s.few, _mm256_set1_epi16(1)));
 }
 template <int Top, int Count>
 RAPT_INLINE V real_of(const Sum<Top, Count>& s) {
@@ -184,8 +199,8 @@ RAPT_INLINE I four_of(const Block& b, int row, int group) {
 
 // Adds one group's part of a block to the results.
 template <class S, int R, class Sums>
-RAPT_INLINE void add_scaled(const uint8_t* block, const Head<S>& head, const Block& x, const Terms& t, int group, int first,
-                            const Sums (&sums)[R][kColumns], V (&y)[R][kColumns]) {
+RAPT_INLINE void add_scaled(const uint8_t* block, const Head<S>& head, const Block& x, const Terms& t,
+                            int group, int first, const Sums (&sums)[R][kColumns], V (&y)[R][kColumns]) {
   for (int v = 0; v < kColumns; ++v) {
     const V scale = factor_of<S>(block, head.d[v], group, first + v);
     for (int r = 0; r < R; ++r) y[r][v] = vfma(real_of(sums[r][v]), scale * vset(x.d[r]), y[r][v]);
@@ -201,10 +216,12 @@ RAPT_INLINE void add_scaled(const uint8_t* block, const Head<S>& head, const Blo
 constexpr int kAhead = 4096;
 
 template <class S, int R>
-RAPT_INLINE void add_block(const uint8_t* block, const Head<S>& head, const Block& x, const Terms& t, int first, V (&y)[R][kColumns]) {
+RAPT_INLINE void add_block(const uint8_t* block, const Head<S>& head, const Block& x, const Terms& t,
+                           int first, V (&y)[R][kColumns]) {
   const uint8_t* quants = block + S::kQuantsAt + first * W * 4;
   if constexpr (!S::kOpen)
-    for (int line = 0; line < S::kBlock; line += 64 * (32 / kStrip)) __builtin_prefetch(block + line + kAhead);
+    for (int line = 0; line < S::kBlock; line += 64 * (32 / kStrip))
+      __builtin_prefetch(block + line + kAhead);
   if constexpr (S::kBits == 8) {
     constexpr int kLines = 8 / S::kGroups;
 #pragma GCC unroll 2
@@ -224,12 +241,14 @@ RAPT_INLINE void add_block(const uint8_t* block, const Head<S>& head, const Bloc
       add_scaled<S>(block, head, x, t, g, first, sums, y);
     }
   } else {
-    // Low nibbles are groups 0-3, high nibbles 4-7: two sums where those have scales of their own, or to shorten the chains of few rows.
+    // Low nibbles are groups 0-3, high nibbles 4-7: two sums where those have scales of their own, or to
+    // shorten the chains of few rows.
     constexpr int kSums = S::kGroups == 2 || R <= 2 ? 2 : 1;
     Sum<S::kTop, 8 / kSums> sums[kSums][R][kColumns];
     for (int s = 0; s < kSums; ++s)
       for (int r = 0; r < R; ++r)
-        for (int v = 0; v < kColumns; ++v) start(sums[s][r][v], S::kMinimum || s >= S::kGroups ? 0 : t.at[s][r].start);
+        for (int v = 0; v < kColumns; ++v)
+          start(sums[s][r][v], S::kMinimum || s >= S::kGroups ? 0 : t.at[s][r].start);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
       I low[kColumns], high[kColumns];
@@ -246,7 +265,8 @@ RAPT_INLINE void add_block(const uint8_t* block, const Head<S>& head, const Bloc
       for (int r = 0; r < R; ++r) {
         const I four = four_of(x, r, j), late = four_of(x, r, j + 4);
         for (int v = 0; v < kColumns; ++v) add(sums[0][r][v], kSums == 1 ? 2 * j : j, low[v], four);
-        for (int v = 0; v < kColumns; ++v) add(sums[kSums - 1][r][v], kSums == 1 ? 2 * j + 1 : j, high[v], late);
+        for (int v = 0; v < kColumns; ++v)
+          add(sums[kSums - 1][r][v], kSums == 1 ? 2 * j + 1 : j, high[v], late);
       }
     }
     if constexpr (S::kGroups == 1 && kSums == 2)
@@ -274,7 +294,8 @@ void tile(const TileArgs& a) {
       read_head<S>(w, strip * kColumns, head);
       w += S::kHead;
 #pragma GCC unroll 1
-      for (int n = 0; n < S::kBlocks; ++n, w += S::kBlock) add_block<S, R>(w, head, *x++, *t++, strip * kColumns, y);
+      for (int n = 0; n < S::kBlocks; ++n, w += S::kBlock)
+        add_block<S, R>(w, head, *x++, *t++, strip * kColumns, y);
     }
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < kColumns; ++v) {
@@ -312,7 +333,8 @@ void open_panel(const uint8_t* w, Dim blocks, uint8_t* to) {
             const int at = g * kPanel + (first + v) * W;
             vstore(scales + at, factor_of<S>(from, head.d[v], g, first + v));
             if constexpr (S::kMinimum)
-              vstore(scales + S::kGroups * kPanel + at, factor_of<S>(from + S::kMinimumAt, head.low[v], g, first + v));
+              vstore(scales + S::kGroups * kPanel + at,
+                     factor_of<S>(from + S::kMinimumAt, head.low[v], g, first + v));
           }
         for (int v = 0; v < kColumns; ++v) {
           const uint8_t* quants = from + S::kQuantsAt + (first + v) * W * 4;
@@ -337,8 +359,9 @@ void open_panel(const uint8_t* w, Dim blocks, uint8_t* to) {
     }
 }
 
-// 32 numbers to d and q, with the sums of each 16 q. The largest magnitude is found among the bits, where a NaN is larger than any
-// number: it goes into d, and so into every output of the row. Anything as small as kTiny is zero: its 127 / max would be infinite.
+// 32 numbers to d and q, with the sums of each 16 q. The largest magnitude is found among the bits, where a
+// NaN is larger than any number: it goes into d, and so into every output of the row. Anything as small as
+// kTiny is zero: its 127 / max would be infinite.
 constexpr Real kTiny = Real(1e-30);
 #if RAPT_IS(avx512)
 RAPT_INLINE void quantize(const Real* x, int8_t* q, Real& d, int32_t (&sums)[2]) {
@@ -376,8 +399,9 @@ RAPT_INLINE void quantize(const Real* x, int8_t* q, Real& d, int32_t (&sums)[2])
   I n[4];
   for (int i = 0; i < 4; ++i) n[i] = _mm256_cvtps_epi32(v[i] * vset(inverse));
   // The packs work in halves; the last step puts the fours back in order.
-  const I bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3])),
-                                              _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  const I bytes = _mm256_permutevar8x32_epi32(
+      _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3])),
+      _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
   const I eights = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
   const I pairs = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0x4e));
@@ -393,7 +417,9 @@ RAPT_INLINE Real half_at(const uint8_t* p) {
   __builtin_memcpy(&bits, p, 2);
   return half_to_real(bits);
 }
-RAPT_INLINE Real fused(Real a, Real b, Real c) { return sizeof(Real) == 8 ? Real(fma(a, b, c)) : Real(fmaf(float(a), float(b), float(c))); }
+RAPT_INLINE Real fused(Real a, Real b, Real c) {
+  return sizeof(Real) == 8 ? Real(fma(a, b, c)) : Real(fmaf(float(a), float(b), float(c)));
+}
 
 template <class S, int R>
 void tile(const TileArgs& a) {
@@ -414,7 +440,8 @@ void tile(const TileArgs& a) {
         for (int j = g * kLines; j < (g + 1) * kLines; ++j) {
           const uint8_t* w = block + S::kQuantsAt + j * 128;
           const int8_t* q = a.x[b].q[r] + j * 4;
-          for (int n = 0; n < kPanel; ++n) sums[n] += w[4 * n] * q[0] + w[4 * n + 1] * q[1] + w[4 * n + 2] * q[2] + w[4 * n + 3] * q[3];
+          for (int n = 0; n < kPanel; ++n)
+            sums[n] += w[4 * n] * q[0] + w[4 * n + 1] * q[1] + w[4 * n + 2] * q[2] + w[4 * n + 3] * q[3];
         }
         for (int n = 0; n < kPanel; ++n) {
           y[r][n] = fused(Real(sums[n]), scale[g * kPanel + n] * a.x[b].d[r], y[r][n]);
@@ -445,10 +472,12 @@ void open_panel(const uint8_t* w, Dim blocks, uint8_t* to) {
     for (int n = 0; n < kPanel; ++n)
       for (int g = 0; g < S::kGroups; ++g) {
         const int at = g * kPanel + n;
-        scales[at] = S::kTwoLevel ? (half_at(head + n * 2)) * Real(int8_t(block[at])) : (half_at(block + at * 2));
+        scales[at] =
+            S::kTwoLevel ? (half_at(head + n * 2)) * Real(int8_t(block[at])) : (half_at(block + at * 2));
         if (S::kMinimum)
-          scales[S::kGroups * kPanel + at] = S::kTwoLevel ? -(half_at(head + 64 + n * 2)) * Real(int8_t(block[S::kMinimumAt + at]))
-                                                          : (half_at(block + S::kMinimumAt + at * 2));
+          scales[S::kGroups * kPanel + at] =
+              S::kTwoLevel ? -(half_at(head + 64 + n * 2)) * Real(int8_t(block[S::kMinimumAt + at]))
+                           : (half_at(block + S::kMinimumAt + at * 2));
       }
     for (int g = 0; g < 8; ++g)
       for (int i = 0; i < 128; ++i) {

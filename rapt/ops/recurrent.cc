@@ -53,7 +53,9 @@ Tensor gru(Run& run, const Tensor& x_gates, const Tensor& h_gates, const Tensor&
   check_shape("gru", "x_gates", x_gates, h[0], 3 * h[1]);
   check_shape("gru", "h_gates", h_gates, h[0], 3 * h[1]);
   const Tensor y = place_for(run, "gru", into, h[0], h[1]);
-  run.call(&Kernels::gru, {.rows = h[0], .n = h[1], .x_gates = x_gates.data, .h_gates = h_gates.data, .h = h.data, .y = y.data});
+  run.call(
+      &Kernels::gru,
+      {.rows = h[0], .n = h[1], .x_gates = x_gates.data, .h_gates = h_gates.data, .h = h.data, .y = y.data});
   run.record(gru_backward, GruTape{x_gates, h_gates, h, y});
   return y;
 }
@@ -84,8 +86,14 @@ void lstm_backward(Run& run, const LstmTape& s) {
 LstmState lstm(Run& run, const Tensor& gates, const Tensor& c, const LstmState& into) {
   if (c.rank != 2 || !c.contiguous()) fail("lstm: c ", c.shape(), " should be contiguous [B,n]");
   check_shape("lstm", "gates", gates, c[0], 4 * c[1]);
-  const LstmState next{place_for(run, "lstm", into.h, c[0], c[1]), place_for(run, "lstm", into.c, c[0], c[1])};
-  run.call(&Kernels::lstm, {.rows = c[0], .n = c[1], .gates = gates.data, .c = c.data, .h_out = next.h.data, .c_out = next.c.data});
+  const LstmState next{place_for(run, "lstm", into.h, c[0], c[1]),
+                       place_for(run, "lstm", into.c, c[0], c[1])};
+  run.call(&Kernels::lstm, {.rows = c[0],
+                            .n = c[1],
+                            .gates = gates.data,
+                            .c = c.data,
+                            .h_out = next.h.data,
+                            .c_out = next.c.data});
   run.record(lstm_backward, LstmTape{gates, c, next.h, next.c});
   return next;
 }
@@ -100,13 +108,15 @@ struct MaxoutTape {
 // dy goes to the larger of the two, to the first where they are equal.
 void maxout_backward(Run& run, const MaxoutTape& s) {
   if (void* dx = run.grad(s.x))
-    run.call(&Kernels::maxout_backward, {.rows = s.y[0], .n = s.y[1], .x = s.x.data, .dy = run.grad(s.y), .dx = dx});
+    run.call(&Kernels::maxout_backward,
+             {.rows = s.y[0], .n = s.y[1], .x = s.x.data, .dy = run.grad(s.y), .dx = dx});
 }
 
 }  // namespace
 
 Tensor maxout(Run& run, const Tensor& x, const Tensor& into) {
-  if (x.rank != 2 || !x.contiguous() || x[1] % 2 != 0) fail("maxout: x ", x.shape(), " should be contiguous [B,2n]");
+  if (x.rank != 2 || !x.contiguous() || x[1] % 2 != 0)
+    fail("maxout: x ", x.shape(), " should be contiguous [B,2n]");
   const Tensor y = place_for(run, "maxout", into, x[0], x[1] / 2);
   run.call(&Kernels::maxout, {.rows = y[0], .n = y[1], .x = x.data, .y = y.data});
   run.record(maxout_backward, MaxoutTape{x, y});
@@ -141,20 +151,27 @@ void check_rows(const char* op, const char* what, const Tensor& x, std::span<con
 
 }  // namespace
 
-Tensor beside(Run& run, const Tensor& a, std::span<const std::int32_t> a_rows, const Tensor& b, std::span<const std::int32_t> b_rows) {
+Tensor beside(Run& run, const Tensor& a, std::span<const std::int32_t> a_rows, const Tensor& b,
+              std::span<const std::int32_t> b_rows) {
   check_rows("beside", "a", a, a_rows);
   check_rows("beside", "b", b, b_rows);
-  if (a_rows.size() != b_rows.size()) fail("beside: ", a_rows.size(), " rows of a for ", b_rows.size(), " of b");
+  if (a_rows.size() != b_rows.size())
+    fail("beside: ", a_rows.size(), " rows of a for ", b_rows.size(), " of b");
   const Tensor y = run.make({static_cast<Dim>(a_rows.size()), a[1] + b[1]});
   const BesideTape tape{a, b, y, run.copy_of(a_rows), run.copy_of(b_rows)};
-  run.call(
-      &Kernels::beside,
-      {.rows = y[0], .a_cols = a[1], .b_cols = b[1], .a_rows = tape.a_rows, .b_rows = tape.b_rows, .a = a.data, .b = b.data, .y = y.data});
+  run.call(&Kernels::beside, {.rows = y[0],
+                              .a_cols = a[1],
+                              .b_cols = b[1],
+                              .a_rows = tape.a_rows,
+                              .b_rows = tape.b_rows,
+                              .a = a.data,
+                              .b = b.data,
+                              .y = y.data});
   run.record(beside_backward, tape);
   return y;
 }
 
-// ------------------------------------------------------------------------------------------------ products of a step
+// --------------------------------------------------------------------------------------- products of a step
 namespace {
 
 struct LinearStepTape {
@@ -165,7 +182,8 @@ struct LinearStepTape {
 
 // dx += dy W, dresidual += dy
 void linear_step_backward(Run& run, const LinearStepTape& s) {
-  LinearBackwardArgs a{.rows = s.x[0], .k = s.x[1], .x = s.x.data, .dx = run.grad(s.x), .count = s.count, .parts = {}};
+  LinearBackwardArgs a{
+      .rows = s.x[0], .k = s.x[1], .x = s.x.data, .dx = run.grad(s.x), .count = s.count, .parts = {}};
   for (int i = 0; i < s.count; ++i) {
     const StepProduct& p = s.products[static_cast<std::size_t>(i)];
     a.parts[i] = {.n = p.w->rows,
@@ -197,8 +215,14 @@ void weights_later_backward(Run& run, const WeightsLaterTape& s) {
     x = taken;
   }
   LinearBackwardArgs a{.rows = rows, .k = k, .x = x, .dx = nullptr, .count = 1, .parts = {}};
-  a.parts[0] = {
-      .n = s.w->rows, .w = s.w->data.get(), .format = s.w->format, .scale = 1, .dy = dy, .dw = dw, .dbias = dbias, .dresidual = nullptr};
+  a.parts[0] = {.n = s.w->rows,
+                .w = s.w->data.get(),
+                .format = s.w->format,
+                .scale = 1,
+                .dy = dy,
+                .dw = dw,
+                .dbias = dbias,
+                .dresidual = nullptr};
   run.call(&Kernels::linear_backward, a);
   run.arena.release(mark);
 }
@@ -206,8 +230,10 @@ void weights_later_backward(Run& run, const WeightsLaterTape& s) {
 void check_weight(const Run& run, const Tensor& x, const Weight& w, const Weight* bias) {
   if (x.rank != 2 || !x.contiguous() || x[1] != w.cols)
     fail("linear_step: x ", x.shape(), " should be contiguous [B,", w.cols, "] for ", w.name);
-  if (w.packing != Packing::panels || (w.format != run.device.real && w.format != DType::bf16 && w.format != DType::f16))
-    fail("linear_step: weight ", w.name, " is stored as ", name_of(w.format), w.packing == Packing::panels ? "" : " in rows",
+  if (w.packing != Packing::panels ||
+      (w.format != run.device.real && w.format != DType::bf16 && w.format != DType::f16))
+    fail("linear_step: weight ", w.name, " is stored as ", name_of(w.format),
+         w.packing == Packing::panels ? "" : " in rows",
          "; recurrent stacks read float matrices in panels: load them as f32, bf16 or f16");
   if (bias && (bias->size() != w.rows || bias->packing != Packing::rows || bias->format != run.device.real))
     fail("linear_step: bias ", bias->name, " does not fit weight ", w.name);
@@ -238,15 +264,17 @@ void linear_step(Run& run, const Tensor& x, std::span<const StepProduct> product
   run.record(linear_step_backward, s);
 }
 
-void weights_later(Run& run, const Tensor& x, std::span<const std::int32_t> rows, const Weight& w, const Weight* bias, const Tensor& y) {
+void weights_later(Run& run, const Tensor& x, std::span<const std::int32_t> rows, const Weight& w,
+                   const Weight* bias, const Tensor& y) {
   if (!run.tape) return;
   check_weight(run, x, w, bias);
   check_rows("weights_later", "x", x, rows);
   check_shape("weights_later", "y", y, rows.empty() ? x[0] : static_cast<Dim>(rows.size()), w.rows);
-  run.record(weights_later_backward, WeightsLaterTape{x, y, rows.empty() ? nullptr : run.copy_of(rows), &w, bias});
+  run.record(weights_later_backward,
+             WeightsLaterTape{x, y, rows.empty() ? nullptr : run.copy_of(rows), &w, bias});
 }
 
-// ------------------------------------------------------------------------------------------------ into views
+// ----------------------------------------------------------------------------------------------- into views
 namespace {
 
 struct IntoTape {
@@ -258,12 +286,17 @@ struct IntoTape {
 
 void activation_into_backward(Run& run, const IntoTape& s) {
   if (void* dx = run.grad(s.x))
-    run.call(&Kernels::activation_backward,
-             {.act = s.act, .c = 1, .elements = s.y.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx});
+    run.call(
+        &Kernels::activation_backward,
+        {.act = s.act, .c = 1, .elements = s.y.elements(), .x = s.x.data, .dy = run.grad(s.y), .dx = dx});
 }
 void dropout_into_backward(Run& run, const IntoTape& s) {
-  run.call(&Kernels::dropout_backward,
-           {.rows = s.y[0], .cols = s.y[1], .p = s.p, .row_keys = s.keys, .dy = run.grad(s.y), .dx = run.grad(s.x)});
+  run.call(&Kernels::dropout_backward, {.rows = s.y[0],
+                                        .cols = s.y[1],
+                                        .p = s.p,
+                                        .row_keys = s.keys,
+                                        .dy = run.grad(s.y),
+                                        .dx = run.grad(s.x)});
 }
 
 }  // namespace
@@ -280,7 +313,8 @@ void dropout(Run& run, const Tensor& x, double p, std::uint64_t site, const Tens
   if (!run.training || rounded == 0) return copy(run, x, into);
   check_shape("dropout", "the place for the result", into, x[0], x[1]);
   const std::uint32_t* keys = row_keys(run, x[0], site);
-  run.call(&Kernels::dropout, {.rows = x[0], .cols = x[1], .p = rounded, .row_keys = keys, .x = x.data, .y = into.data});
+  run.call(&Kernels::dropout,
+           {.rows = x[0], .cols = x[1], .p = rounded, .row_keys = keys, .x = x.data, .y = into.data});
   run.record(dropout_into_backward, IntoTape{x, into, Act::relu, rounded, keys});
 }
 

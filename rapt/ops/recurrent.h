@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GRU and LSTM cells, and what running them step by step takes. Rows of all steps lie in one buffer, a step works on a view of it: `into`
-// says where a result goes. The products with the weights are `linear`s, or `linear_step`s, before the cells.
+// GRU and LSTM cells, and what running them step by step takes. Rows of all steps lie in one buffer, a step
+// works on a view of it: `into` says where a result goes. The products with the weights are `linear`s, or
+// `linear_step`s, before the cells.
 #pragma once
 #include <span>
 
@@ -42,7 +43,8 @@ struct LstmBackwardArgs {
   void *dgates, *dc;
 };
 
-// y_j = max(x_j, x_{n+j}): x [B,2n] -> [B,n] (maxout with two pieces; Bahdanau's pairs of neighbours are these pairs in another order).
+// y_j = max(x_j, x_{n+j}): x [B,2n] -> [B,n] (maxout with two pieces; Bahdanau's pairs of neighbours are
+// these pairs in another order).
 Tensor maxout(Run& run, const Tensor& x, const Tensor& into = {});
 
 struct MaxoutArgs {
@@ -56,8 +58,10 @@ struct MaxoutBackwardArgs {
   void* dx;
 };
 
-// y[r] = a[a_rows[r]] beside b[b_rows[r]]: both directions of an encoder, whose rows stand in different orders. [n, Ca + Cb]
-Tensor beside(Run& run, const Tensor& a, std::span<const std::int32_t> a_rows, const Tensor& b, std::span<const std::int32_t> b_rows);
+// y[r] = a[a_rows[r]] beside b[b_rows[r]]: both directions of an encoder, whose rows stand in different
+// orders. [n, Ca + Cb]
+Tensor beside(Run& run, const Tensor& a, std::span<const std::int32_t> a_rows, const Tensor& b,
+              std::span<const std::int32_t> b_rows);
 
 struct BesideArgs {
   std::int64_t rows, a_cols, b_cols;
@@ -72,17 +76,19 @@ struct BesideBackwardArgs {
   void *da, *db;
 };
 
-// y = residual + x W^T + bias of one step, bit for bit `linear` or `linear_add`; several products of one x at once. Backward gives dx and
-// dresidual; the weights' gradients come from weights_later, in one product over all steps.
+// y = residual + x W^T + bias of one step, bit for bit `linear` or `linear_add`; several products of
+// one x at once. Backward gives dx and dresidual; the weights' gradients come from weights_later, in one
+// product over all steps.
 struct StepProduct {
   const Weight *w, *bias;
   Tensor into;           // [B,N]
   Tensor residual = {};  // [B,N] or absent
 };
 void linear_step(Run& run, const Tensor& x, std::span<const StepProduct> products);
-// To be called before the first step: dW += dy^T x, dbias += sum of dy, when all steps have gone back. Row r of y belongs to row rows[r]
-// of x, or to row r where `rows` is empty.
-void weights_later(Run& run, const Tensor& x, std::span<const std::int32_t> rows, const Weight& w, const Weight* bias, const Tensor& y);
+// To be called before the first step: dW += dy^T x, dbias += sum of dy, when all steps have gone back. Row r
+// of y belongs to row rows[r] of x, or to row r where `rows` is empty.
+void weights_later(Run& run, const Tensor& x, std::span<const std::int32_t> rows, const Weight& w,
+                   const Weight* bias, const Tensor& y);
 
 // The ops of the same names, into a view, as copy (elementwise.h).
 void activation(Run& run, Act act, const Tensor& x, const Tensor& into);

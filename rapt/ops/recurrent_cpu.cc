@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gates are computed again in backward: that costs a few exponentials, storing them would cost a pass through memory.
+// Gates are computed again in backward: that costs a few exponentials, storing them would cost a pass
+// through memory.
 #include "rapt/ops/recurrent.h"
 
 #include "rapt/ops/simd.h"
@@ -22,8 +23,8 @@ struct LstmCell {
   V i, f, g, o;
 };
 RAPT_INLINE LstmCell lstm_cell(const Real* gates, Dim width, Dim c, Dim count) {
-  return {vsigmoid(vload_n(gates + c, count)), vsigmoid(vload_n(gates + width + c, count)), vtanh(vload_n(gates + 2 * width + c, count)),
-          vsigmoid(vload_n(gates + 3 * width + c, count))};
+  return {vsigmoid(vload_n(gates + c, count)), vsigmoid(vload_n(gates + width + c, count)),
+          vtanh(vload_n(gates + 2 * width + c, count)), vsigmoid(vload_n(gates + 3 * width + c, count))};
 }
 
 RAPT_INLINE void add_to(Real* to, V x, Dim n) { vstore_n(to, vload_n(to, n) + x, n); }
@@ -34,7 +35,8 @@ RAPT_INLINE V rest(V x) { return vset(Real(1)) - x; }
 void gru(Queue& queue, const GruArgs& a) noexcept {
   for_ranges(queue, a.rows, row_grain(3 * a.n), [&](Dim begin, Dim end, int) {
     for (Dim b = begin; b < end; ++b) {
-      const Real *x = static_cast<const Real*>(a.x_gates) + 3 * b * a.n, *hg = static_cast<const Real*>(a.h_gates) + 3 * b * a.n;
+      const Real *x = static_cast<const Real*>(a.x_gates) + 3 * b * a.n,
+                 *hg = static_cast<const Real*>(a.h_gates) + 3 * b * a.n;
       const Real* h = static_cast<const Real*>(a.h) + b * a.n;
       Real* y = static_cast<Real*>(a.y) + b * a.n;
       for (Dim c = 0; c < a.n; c += W) {
@@ -50,7 +52,8 @@ void gru_backward(Queue& queue, const GruBackwardArgs& a) noexcept {
   for_ranges(queue, a.rows, row_grain(3 * a.n), [&](Dim begin, Dim end, int) {
     for (Dim b = begin; b < end; ++b) {
       const Dim at = b * a.n, gates_at = 3 * b * a.n;
-      const Real *x = static_cast<const Real*>(a.x_gates) + gates_at, *hg = static_cast<const Real*>(a.h_gates) + gates_at;
+      const Real *x = static_cast<const Real*>(a.x_gates) + gates_at,
+                 *hg = static_cast<const Real*>(a.h_gates) + gates_at;
       const Real *h = static_cast<const Real*>(a.h) + at, *all_dy = static_cast<const Real*>(a.dy) + at;
       for (Dim c = 0; c < a.n; c += W) {
         const Dim n = a.n - c;
@@ -79,7 +82,8 @@ void gru_backward(Queue& queue, const GruBackwardArgs& a) noexcept {
 void lstm(Queue& queue, const LstmArgs& a) noexcept {
   for_ranges(queue, a.rows, row_grain(4 * a.n), [&](Dim begin, Dim end, int) {
     for (Dim b = begin; b < end; ++b) {
-      const Real *gates = static_cast<const Real*>(a.gates) + 4 * b * a.n, *old = static_cast<const Real*>(a.c) + b * a.n;
+      const Real *gates = static_cast<const Real*>(a.gates) + 4 * b * a.n,
+                 *old = static_cast<const Real*>(a.c) + b * a.n;
       Real *h_out = static_cast<Real*>(a.h_out) + b * a.n, *c_out = static_cast<Real*>(a.c_out) + b * a.n;
       for (Dim c = 0; c < a.n; c += W) {
         const Dim n = a.n - c;
@@ -96,11 +100,13 @@ void lstm_backward(Queue& queue, const LstmBackwardArgs& a) noexcept {
   for_ranges(queue, a.rows, row_grain(4 * a.n), [&](Dim begin, Dim end, int) {
     for (Dim b = begin; b < end; ++b) {
       const Dim at = b * a.n;
-      const Real *gates = static_cast<const Real*>(a.gates) + 4 * at, *old = static_cast<const Real*>(a.c) + at;
+      const Real *gates = static_cast<const Real*>(a.gates) + 4 * at,
+                 *old = static_cast<const Real*>(a.c) + at;
       for (Dim c = 0; c < a.n; c += W) {
         const Dim n = a.n - c;
         const LstmCell g = lstm_cell(gates, a.n, c, n);
-        const V t = vtanh(vload_n(static_cast<const Real*>(a.c_out) + at + c, n)), dh = vload_n(static_cast<const Real*>(a.dh) + at + c, n);
+        const V t = vtanh(vload_n(static_cast<const Real*>(a.c_out) + at + c, n)),
+                dh = vload_n(static_cast<const Real*>(a.dh) + at + c, n);
         const V d = vfma(dh * g.o, rest(t * t), vload_n(static_cast<const Real*>(a.dc_out) + at + c, n));
         if (a.dgates) {
           Real* to = static_cast<Real*>(a.dgates) + 4 * at + c;
@@ -131,7 +137,8 @@ void maxout(Queue& queue, const MaxoutArgs& a) noexcept {
 void maxout_backward(Queue& queue, const MaxoutBackwardArgs& a) noexcept {
   for_ranges(queue, a.rows, row_grain(2 * a.n), [&](Dim begin, Dim end, int) {
     for (Dim b = begin; b < end; ++b) {
-      const Real *x = static_cast<const Real*>(a.x) + 2 * b * a.n, *all_dy = static_cast<const Real*>(a.dy) + b * a.n;
+      const Real *x = static_cast<const Real*>(a.x) + 2 * b * a.n,
+                 *all_dy = static_cast<const Real*>(a.dy) + b * a.n;
       Real* dx = static_cast<Real*>(a.dx) + 2 * b * a.n;
       for (Dim c = 0; c < a.n; c += W) {
         const Dim n = a.n - c;
@@ -148,10 +155,12 @@ void beside(Queue& queue, const BesideArgs& a) noexcept {
   const Dim cols = a.a_cols + a.b_cols;
   for_ranges(queue, a.rows, row_grain(cols), [&](Dim begin, Dim end, int) {
     for (Dim r = begin; r < end; ++r) {
-      const Real *x = static_cast<const Real*>(a.a) + a.a_rows[r] * a.a_cols, *z = static_cast<const Real*>(a.b) + a.b_rows[r] * a.b_cols;
+      const Real *x = static_cast<const Real*>(a.a) + a.a_rows[r] * a.a_cols,
+                 *z = static_cast<const Real*>(a.b) + a.b_rows[r] * a.b_cols;
       Real* y = static_cast<Real*>(a.y) + r * cols;
       for (Dim c = 0; c < a.a_cols; c += W) vstore_n(y + c, vload_n(x + c, a.a_cols - c), a.a_cols - c);
-      for (Dim c = 0; c < a.b_cols; c += W) vstore_n(y + a.a_cols + c, vload_n(z + c, a.b_cols - c), a.b_cols - c);
+      for (Dim c = 0; c < a.b_cols; c += W)
+        vstore_n(y + a.a_cols + c, vload_n(z + c, a.b_cols - c), a.b_cols - c);
     }
   });
 }

@@ -30,7 +30,8 @@ std::vector<double> reference_gru(const Array& x_gates, const Array& h_gates, co
   for (std::size_t b = 0; b < y.size() / n; ++b)
     for (std::size_t i = 0; i < n; ++i) {
       const double *x = x_gates.values.data() + 3 * b * n + i, *u = h_gates.values.data() + 3 * b * n + i;
-      const double r = sigmoid(x[0] + u[0]), z = sigmoid(x[n] + u[n]), next = std::tanh(x[2 * n] + r * u[2 * n]);
+      const double r = sigmoid(x[0] + u[0]), z = sigmoid(x[n] + u[n]),
+                   next = std::tanh(x[2 * n] + r * u[2 * n]);
       y[b * n + i] = (1 - z) * next + z * h.values[b * n + i];
     }
   return y;
@@ -51,7 +52,9 @@ std::vector<double> reference_lstm(const Array& gates, const Array& c) {  // h, 
 
 OpCase gru_case() {
   OpCase c;
-  c.op = [](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {gru(run, in[0], in[1], in[2])}; };
+  c.op = [](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+    return {gru(run, in[0], in[1], in[2])};
+  };
   c.reference = [](const Arrays& in, const Weights&) { return reference_gru(in[0], in[1], in[2]); };
   return c;
 }
@@ -89,24 +92,26 @@ TEST(Recurrent, GradientsFlowThroughTime) {
     return {s.h, s.c};
   };
   c.reference = [](const Arrays& in, const Weights&) {
-    const Array first{{2, 5}, reference_gru(in[1], in[0], in[2])}, h{{2, 5}, reference_gru(in[0], in[1], first)};
+    const Array first{{2, 5}, reference_gru(in[1], in[0], in[2])},
+        h{{2, 5}, reference_gru(in[0], in[1], first)};
     const auto once = reference_lstm(in[3], h);
     return reference_lstm(in[3], {{2, 5}, std::vector<double>(once.begin() + 10, once.end())});
   };
   check(c);
 }
 
-// Values of PyTorch's GRUCell and LSTMCell (2.x, float64) for random weights; the products with them are given here.
+// Values of PyTorch's GRUCell and LSTMCell (2.x, float64) for random weights; the products with them are
+// given here.
 TEST(Recurrent, AgreesWithPyTorch) {
   OpCase g = gru_case();
   g.name = "gru as in PyTorch";
   g.gradient = false;
   g.inputs = {{{2, 9},
-               {0.6543, 0.5404, -2.2938, -2.4799, -3.5728, 0.8861, -1.6034, -2.6424, 1.5334, 1.5619, 0.6948, -1.0986, -1.2993, 1.1564,
-                0.0335, -2.0862, -1.311, -1.334}},
+               {0.6543, 0.5404, -2.2938, -2.4799, -3.5728, 0.8861, -1.6034, -2.6424, 1.5334, 1.5619, 0.6948,
+                -1.0986, -1.2993, 1.1564, 0.0335, -2.0862, -1.311, -1.334}},
               {{2, 9},
-               {-0.1113, -1.1294, 1.3906, 1.1264, -1.3973, -0.6616, -0.9044, -1.0814, 1.3624, -1.8502, -2.7207, 2.5915, 0.7961, -2.9419,
-                0.7605, -2.4431, -0.742, 0.6889}},
+               {-0.1113, -1.1294, 1.3906, 1.1264, -1.3973, -0.6616, -0.9044, -1.0814, 1.3624, -1.8502,
+                -2.7207, 2.5915, 0.7961, -2.9419, 0.7605, -2.4431, -0.742, 0.6889}},
               {{2, 3}, {-0.31, 0.4, -0.56, -0.81, 2, -0.45}}};
   g.reference = [](const Arrays&, const Weights&) {
     return std::vector<double>{-0.838108808030747, -0.985706165959511, 0.114350963684662,
@@ -117,8 +122,9 @@ TEST(Recurrent, AgreesWithPyTorch) {
   OpCase l = lstm_case();
   l.name = "lstm as in PyTorch";
   l.gradient = false;
-  l.inputs = {{{2, 12}, {0.9132, 2.643,  -1.2872, 0.2108,  0.2297, 0.4465, 1.4954, 2.3945, 4.3534, 1.0406, -1.2992, 3.3866,
-                         3.2567, 3.6704, -0.5376, -2.7371, 2.5843, 1.7151, 2.0806, 2.269,  0.7653, 0.7823, 3.2248,  4.8236}},
+  l.inputs = {{{2, 12}, {0.9132, 2.643,  -1.2872, 0.2108, 0.2297, 0.4465, 1.4954,  2.3945,
+                         4.3534, 1.0406, -1.2992, 3.3866, 3.2567, 3.6704, -0.5376, -2.7371,
+                         2.5843, 1.7151, 2.0806,  2.269,  0.7653, 0.7823, 3.2248,  4.8236}},
               {{2, 3}, {-1.07, 0.24, -0.98, -0.19, 0.82, 0.98}}};
   l.reference = [](const Arrays&, const Weights&) {
     return std::vector<double>{0.0400027076889909, 0.1676982546356,   -0.351978556781606, 0.498675619789629,
@@ -153,7 +159,9 @@ TEST(Recurrent, BesideTakesRowsOfBoth) {
   c.name = "beside";
   c.inputs = {array({4, 19}, 1), array({3, 70}, 2)};
   const std::vector<std::int32_t> a_rows = {2, 0, 2, 1}, b_rows = {0, 2, 1, 1};
-  c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors { return {beside(run, in[0], a_rows, in[1], b_rows)}; };
+  c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+    return {beside(run, in[0], a_rows, in[1], b_rows)};
+  };
   c.reference = [=](const Arrays& in, const Weights&) {
     std::vector<double> y;
     for (std::size_t r = 0; r < 4; ++r) {
@@ -166,7 +174,8 @@ TEST(Recurrent, BesideTakesRowsOfBoth) {
   check(c);
 }
 
-// Two steps whose second reads what the first wrote, into views of one buffer; the weights' gradients come in one product at the end.
+// Two steps whose second reads what the first wrote, into views of one buffer; the weights' gradients come
+// in one product at the end.
 Tensor two_steps(rapt::Run& run, const Tensors& in, const Weights& w) {
   const Dim n = 7;
   const std::vector<std::int32_t> before = {0, 1, 2, 3, 4};  // the second step's two rows read the first's
@@ -189,8 +198,11 @@ TEST(Recurrent, StepsIntoViewsAreThePlainOps) {
   c.training = true;
   c.inputs = {array({3, 7}, 1), array({5, 7}, 2)};
   c.weights = {weight(7, 7, 3, 0.5, 0, Packing::panels), weight(1, 7, 4)};
-  c.op = [](rapt::Run& run, const Tensors& in, const Weights& w) -> Tensors { return {two_steps(run, in, w)}; };
-  c.reference = [](const Arrays& in, const Weights& w) {  // by the f64 device's own plain ops, which have tests of their own
+  c.op = [](rapt::Run& run, const Tensors& in, const Weights& w) -> Tensors {
+    return {two_steps(run, in, w)};
+  };
+  // By the f64 device's own plain ops, which have tests of their own.
+  c.reference = [](const Arrays& in, const Weights& w) {
     Device device({.threads = 1, .isa = "f64"});
     rapt::Run run(device);
     run.training = true;
@@ -200,7 +212,8 @@ TEST(Recurrent, StepsIntoViewsAreThePlainOps) {
     };
     const Tensor h = run.upload({3, 7}, in[0].values), x = run.upload({5, 7}, in[1].values);
     auto plain = [&](const Tensor& from, Dim rows, Dim at) {
-      return activation(run, Act::tanh, rapt::dropout(run, linear_add(run, x.slice(at, rows), from, w[0], &w[1]), 0.3, 9));
+      return activation(run, Act::tanh,
+                        rapt::dropout(run, linear_add(run, x.slice(at, rows), from, w[0], &w[1]), 0.3, 9));
     };
     const Tensor first = plain(h, 3, 0);
     put(first);
@@ -214,7 +227,8 @@ TEST(Recurrent, RefusesStepsOfTheWrongShape) {
   Device device({.threads = 1});
   rapt::Run run(device);
   const Tensor x = run.make({2, 4}), y = run.make({2, 3}), wide = run.make({2, 8});
-  Weight w = make_weight("w", 3, 4, DType::f32, Packing::panels), rows = make_weight("rows", 3, 4, DType::f32, Packing::rows);
+  Weight w = make_weight("w", 3, 4, DType::f32, Packing::panels),
+         rows = make_weight("rows", 3, 4, DType::f32, Packing::rows);
   EXPECT_NO_THROW(linear_step(run, x, {{{&w, nullptr, y}}}));
   EXPECT_THROW(linear_step(run, y, {{{&w, nullptr, y}}}), Error);
   EXPECT_THROW(linear_step(run, x, {{{&w, nullptr, x}}}), Error);
@@ -232,7 +246,8 @@ TEST(Recurrent, RefusesStepsOfTheWrongShape) {
 TEST(Recurrent, RefusesGatesOfTheWrongShape) {
   Device device({.threads = 1});
   rapt::Run run(device);
-  const Tensor h = run.make({2, 4}), three = run.make({2, 12}), four = run.make({2, 16}), short_one = run.make({1, 12});
+  const Tensor h = run.make({2, 4}), three = run.make({2, 12}), four = run.make({2, 16}),
+               short_one = run.make({1, 12});
   EXPECT_THROW(gru(run, three, four, h), Error);
   EXPECT_THROW(gru(run, four, three, h), Error);
   EXPECT_THROW(gru(run, three, short_one, h), Error);

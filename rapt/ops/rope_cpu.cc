@@ -12,7 +12,8 @@ template <bool kBack>
 RAPT_INLINE void turn_halves(const Real* x, const Real* cos, const Real* sin, Dim half, Real* y) {
   for (Dim i = 0; i < half; i += W) {
     const Dim n = half - i;
-    const V a = vload_n(x + i, n), b = vload_n(x + half + i, n), c = vload_n(cos + i, n), s = vload_n(sin + i, n);
+    const V a = vload_n(x + i, n), b = vload_n(x + half + i, n), c = vload_n(cos + i, n),
+            s = vload_n(sin + i, n);
     const V first = kBack ? vload_n(y + i, n) + (a * c + b * s) : a * c - b * s;
     const V second = kBack ? vload_n(y + half + i, n) + (b * c - a * s) : b * c + a * s;
     vstore_n(y + i, first, n);
@@ -21,8 +22,8 @@ RAPT_INLINE void turn_halves(const Real* x, const Real* cos, const Real* sin, Di
 }
 // The compiler takes the neighbours apart with shuffles.
 template <bool kBack>
-RAPT_INLINE void turn_pairs(const Real* __restrict x, const Real* __restrict cos, const Real* __restrict sin, Dim half,
-                            Real* __restrict y) {
+RAPT_INLINE void turn_pairs(const Real* __restrict x, const Real* __restrict cos, const Real* __restrict sin,
+                            Dim half, Real* __restrict y) {
   for (Dim i = 0; i < half; ++i) {
     const Real a = x[2 * i], b = x[2 * i + 1], c = cos[i], s = sin[i];
     y[2 * i] = kBack ? y[2 * i] + (a * c + b * s) : a * c - b * s;
@@ -34,7 +35,8 @@ template <bool kBack, class Args>
 void turn(Queue& queue, const Args& a, const void* x, void* y) {
   for_ranges(queue, a.rows, row_grain(a.heads * a.d), [&](Dim begin, Dim end, int) {
     for (Dim r = begin; r < end; ++r) {
-      const Real *cos = static_cast<const Real*>(a.cos) + r * a.half, *sin = static_cast<const Real*>(a.sin) + r * a.half;
+      const Real *cos = static_cast<const Real*>(a.cos) + r * a.half,
+                 *sin = static_cast<const Real*>(a.sin) + r * a.half;
       for (Dim h = 0; h < a.heads; ++h) {
         const Real* in = static_cast<const Real*>(x) + (r * a.heads + h) * a.d;
         Real* out = static_cast<Real*>(y) + (r * a.heads + h) * a.d;

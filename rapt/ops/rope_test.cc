@@ -16,8 +16,10 @@ namespace {
 using Positions = std::vector<std::int32_t>;
 
 // The plain loop: channel pair i of every head turns by position * frequency.
-std::vector<double> reference_rope(const Array& x, const RopeSpec& spec, const Positions& positions, const std::vector<Dim>& lengths) {
-  const auto T = static_cast<std::size_t>(x.shape[0]), H = static_cast<std::size_t>(x.shape[1]), D = static_cast<std::size_t>(x.shape[2]);
+std::vector<double> reference_rope(const Array& x, const RopeSpec& spec, const Positions& positions,
+                                   const std::vector<Dim>& lengths) {
+  const auto T = static_cast<std::size_t>(x.shape[0]), H = static_cast<std::size_t>(x.shape[1]),
+             D = static_cast<std::size_t>(x.shape[2]);
   std::vector<double> y = x.values;
   for (std::size_t t = 0; t < T; ++t) {
     const RopeFrequencies f = rope_frequencies(spec, x.shape[2], lengths[t]);
@@ -27,8 +29,10 @@ std::vector<double> reference_rope(const Array& x, const RopeSpec& spec, const P
         const std::size_t row = (t * H + h) * D;
         const std::size_t a = row + (spec.layout == RopeLayout::halves ? i : 2 * i),
                           b = row + (spec.layout == RopeLayout::halves ? i + half : 2 * i + 1);
-        // What the op is given: cos and sin as f32 on the f32 sets, so the reference rounds nothing and the harness' bound covers it.
-        const double angle = positions[t] * f.inverse[i], c = std::cos(angle) * f.magnitude, s = std::sin(angle) * f.magnitude;
+        // What the op is given: cos and sin as f32 on the f32 sets, so the reference rounds nothing
+        // and the harness' bound covers it.
+        const double angle = positions[t] * f.inverse[i], c = std::cos(angle) * f.magnitude,
+                     s = std::sin(angle) * f.magnitude;
         y[a] = x.values[a] * c - x.values[b] * s;
         y[b] = x.values[b] * c + x.values[a] * s;
       }
@@ -41,10 +45,13 @@ OpCase rope_case(const std::string& name, const RopeSpec& spec, Dim heads, Dim d
   OpCase c;
   c.name = name;
   c.inputs = {array({static_cast<Dim>(positions.size()), heads, d}, 1)};
-  c.op = [=](rapt::Run& run, const std::vector<Tensor>& in, const std::vector<Weight>&) -> std::vector<Tensor> {
+  c.op = [=](rapt::Run& run, const std::vector<Tensor>& in,
+             const std::vector<Weight>&) -> std::vector<Tensor> {
     return {rope(run, in[0], rope_table(run, spec, d, positions, lengths))};
   };
-  c.reference = [=](const std::vector<Array>& in, const std::vector<Weight>&) { return reference_rope(in[0], spec, positions, lengths); };
+  c.reference = [=](const std::vector<Array>& in, const std::vector<Weight>&) {
+    return reference_rope(in[0], spec, positions, lengths);
+  };
   return c;
 }
 
@@ -55,8 +62,9 @@ TEST(Rope, BothLayoutsPartsAndOddSizes) {
     for (double part : {1.0, 0.5, 0.3})
       for (Dim heads : {1, 3})
         for (Dim d : {8, 10, 38, 64, 100})
-          check(rope_case(concat("rope layout ", static_cast<int>(layout), " part ", part, " heads ", heads, " d ", d),
-                          {.part = part, .layout = layout}, heads, d, positions, lengths));
+          check(rope_case(
+              concat("rope layout ", static_cast<int>(layout), " part ", part, " heads ", heads, " d ", d),
+              {.part = part, .layout = layout}, heads, d, positions, lengths));
 }
 
 TEST(Rope, EveryScalingThroughTheOp) {
@@ -71,7 +79,8 @@ TEST(Rope, EveryScalingThroughTheOp) {
                           .original = 32,
                           .short_factor = list,
                           .long_factor = list};
-      check(rope_case(concat("rope scaling ", s, " layout ", static_cast<int>(layout)), spec, 2, 16, positions, {91, 91, 91, 91}));
+      check(rope_case(concat("rope scaling ", s, " layout ", static_cast<int>(layout)), spec, 2, 16,
+                      positions, {91, 91, 91, 91}));
     }
 }
 
@@ -85,11 +94,13 @@ TEST(Rope, RowsOfSequencesOfDifferentLengths) {
   rapt::Run run(device);
   const RopeTable all = rope_table(run, dynamic, 12, positions, lengths);
   for (std::size_t t = 0; t < positions.size(); ++t) {
-    const RopeTable one = rope_table(run, dynamic, 12, std::span(positions).subspan(t, 1), std::span(lengths).subspan(t, 1));
+    const RopeTable one =
+        rope_table(run, dynamic, 12, std::span(positions).subspan(t, 1), std::span(lengths).subspan(t, 1));
     EXPECT_EQ(values_of(one.cos), values_of(all.cos.slice(static_cast<Dim>(t), 1)));
     EXPECT_EQ(values_of(one.sin), values_of(all.sin.slice(static_cast<Dim>(t), 1)));
   }
-  EXPECT_NE(values_of(all.cos.slice(1, 1)), values_of(rope_table(run, dynamic, 12, Positions{9}, std::vector<Dim>{40}).cos));
+  EXPECT_NE(values_of(all.cos.slice(1, 1)),
+            values_of(rope_table(run, dynamic, 12, Positions{9}, std::vector<Dim>{40}).cos));
   // One length for all rows.
   const RopeTable same = rope_table(run, dynamic, 12, positions, std::vector<Dim>{40});
   EXPECT_EQ(values_of(same.cos.slice(3, 1)), values_of(all.cos.slice(3, 1)));
@@ -105,8 +116,10 @@ TEST(Rope, ScoresDependOnTheDistanceOnly) {
         rapt::Run run(device);
         const RopeSpec spec{.part = part, .layout = layout};
         const std::vector<Dim> length = {1};
-        const auto a = values_of(rope(run, run.upload({1, 1, 24}, q.values), rope_table(run, spec, 24, Positions{m}, length)));
-        const auto b = values_of(rope(run, run.upload({1, 1, 24}, k.values), rope_table(run, spec, 24, Positions{n}, length)));
+        const auto a = values_of(
+            rope(run, run.upload({1, 1, 24}, q.values), rope_table(run, spec, 24, Positions{m}, length)));
+        const auto b = values_of(
+            rope(run, run.upload({1, 1, 24}, k.values), rope_table(run, spec, 24, Positions{n}, length)));
         double sum = 0;
         for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
         return sum;
@@ -120,8 +133,9 @@ TEST(Rope, ScoresDependOnTheDistanceOnly) {
     }
 }
 
-// Inverse frequencies and the factor on cos and sin as transformers 5.22 computes them in f32 (modeling_rope_utils, a Llama config
-// with the head_dim, max_position_embeddings and rope_parameters named in each line).
+// Inverse frequencies and the factor on cos and sin as transformers 5.22 computes them in f32
+// (modeling_rope_utils, a Llama config with the head_dim, max_position_embeddings and rope_parameters named
+// in each line).
 struct Reference {
   const char* name;
   RopeSpec spec;
@@ -133,12 +147,17 @@ struct Reference {
 
 std::vector<Reference> references() {
   using enum RopeScaling;
-  const std::vector<double> shorts = {1, 1.125, 1.25, 1.375, 1.5, 1.625, 1.75, 1.875}, longs = {1, 2.5, 4, 5.5, 7, 8.5, 10, 11.5};
+  const std::vector<double> shorts = {1, 1.125, 1.25, 1.375, 1.5, 1.625, 1.75, 1.875},
+                            longs = {1, 2.5, 4, 5.5, 7, 8.5, 10, 11.5};
   const RopeSpec gpt_oss{.theta = 150000, .scaling = yarn, .factor = 32, .original = 4096, .truncate = false};
   RopeSpec truncated = gpt_oss;
   truncated.truncate = true;
   const RopeSpec twice{.scaling = dynamic, .factor = 2, .original = 4096};
-  const RopeSpec phi{.scaling = longrope, .original = 4096, .max_context = 131072, .short_factor = shorts, .long_factor = longs};
+  const RopeSpec phi{.scaling = longrope,
+                     .original = 4096,
+                     .max_context = 131072,
+                     .short_factor = shorts,
+                     .long_factor = longs};
   RopeSpec phi_factor = phi, phi_attention = phi;
   phi_factor.factor = 4;
   phi_attention.attention_factor = 1.1;
@@ -184,14 +203,26 @@ std::vector<Reference> references() {
        1,
        32,
        1.3465735902799727,
-       {{0, 1}, {6, 0.107024424}, {9, 0.0317056961}, {12, 0.00679495931}, {15, 0.00105260219}, {18, 3.83088118e-05}, {31, 3.0235114e-07}}},
+       {{0, 1},
+        {6, 0.107024424},
+        {9, 0.0317056961},
+        {12, 0.00679495931},
+        {15, 0.00105260219},
+        {18, 3.83088118e-05},
+        {31, 3.0235114e-07}}},
       {"yarn: the same, truncate true",
        truncated,
        64,
        1,
        32,
        1.3465735902799727,
-       {{0, 1}, {6, 0.107024424}, {9, 0.0316207521}, {12, 0.00701571396}, {15, 0.00120613095}, {18, 3.83088118e-05}, {31, 3.0235114e-07}}},
+       {{0, 1},
+        {6, 0.107024424},
+        {9, 0.0316207521},
+        {12, 0.00701571396},
+        {15, 0.00120613095},
+        {18, 3.83088118e-05},
+        {31, 3.0235114e-07}}},
       {"yarn: factor 40, original 4096, mscale 0.707, mscale_all_dim 1, head_dim 64",
        {.scaling = yarn, .factor = 40, .original = 4096, .mscale = 0.707, .mscale_all_dim = 1},
        64,
@@ -211,14 +242,25 @@ std::vector<Reference> references() {
        1,
        32,
        1.25,
-       {{8, 0.100000001}, {12, 0.0279739965}, {16, 0.00653846189}, {20, 0.00133788679}, {24, 0.000250000012}, {31, 3.33380376e-05}}},
+       {{8, 0.100000001},
+        {12, 0.0279739965},
+        {16, 0.00653846189},
+        {20, 0.00133788679},
+        {24, 0.000250000012},
+        {31, 3.33380376e-05}}},
       {"yarn: factor 4, original 4096, partial_rotary_factor 0.5, head_dim 64",
        {.part = 0.5, .scaling = yarn, .factor = 4, .original = 4096},
        64,
        1,
        16,
        1.138629436111989,
-       {{0, 1}, {4, 0.100000001}, {6, 0.0282346234}, {8, 0.00678571407}, {10, 0.00146820047}, {12, 0.000250000012}, {15, 4.44569851e-05}}},
+       {{0, 1},
+        {4, 0.100000001},
+        {6, 0.0282346234},
+        {8, 0.00678571407},
+        {10, 0.00146820047},
+        {12, 0.000250000012},
+        {15, 4.44569851e-05}}},
       {"llama3 of 3.1: factor 8, low 1, high 4, original 8192, theta 5e5, head_dim 128",
        {.theta = 5e5, .scaling = llama3, .factor = 8, .original = 8192},
        128,
@@ -247,7 +289,8 @@ std::vector<Reference> references() {
         {17, 9.70828623e-05},
         {18, 1.94616387e-05},
         {31, 9.41830649e-08}}},
-      {"longrope: short 1 + i/8, long 1 + 1.5 i, original 4096, max_position_embeddings 131072, head_dim 16, seq_len 4096",
+      {"longrope: short 1 + i/8, long 1 + 1.5 i, original 4096, max_position_embeddings 131072, "
+       "head_dim 16, seq_len 4096",
        phi,
        16,
        4096,
@@ -261,8 +304,20 @@ std::vector<Reference> references() {
        8,
        1.1902380714238083,
        {{0, 1}, {1, 0.126491114}, {2, 0.0250000004}, {4, 0.00142857141}, {7, 2.74980684e-05}}},
-      {"longrope: the same with factor 4", phi_factor, 16, 4097, 8, 1.0801234497346435, {{1, 0.126491114}, {7, 2.74980684e-05}}},
-      {"longrope: the same with attention_factor 1.1", phi_attention, 16, 4097, 8, 1.1, {{1, 0.126491114}, {7, 2.74980684e-05}}},
+      {"longrope: the same with factor 4",
+       phi_factor,
+       16,
+       4097,
+       8,
+       1.0801234497346435,
+       {{1, 0.126491114}, {7, 2.74980684e-05}}},
+      {"longrope: the same with attention_factor 1.1",
+       phi_attention,
+       16,
+       4097,
+       8,
+       1.1,
+       {{1, 0.126491114}, {7, 2.74980684e-05}}},
       {"proportional: theta 1e6, partial_rotary_factor 0.25, head_dim 64",
        {.theta = 1e6, .part = 0.25, .scaling = proportional},
        64,
@@ -293,13 +348,15 @@ TEST(RopeFrequencies, EqualTransformers) {
     const RopeFrequencies f = rope_frequencies(k.spec, k.head_dim, k.length);
     ASSERT_EQ(f.inverse.size(), k.pairs);
     EXPECT_NEAR(f.magnitude, k.magnitude, 1e-12);
-    for (const auto& [i, expected] : k.inverse) EXPECT_NEAR(f.inverse[i], expected, 1e-6 * expected) << "frequency " << i;
+    for (const auto& [i, expected] : k.inverse)
+      EXPECT_NEAR(f.inverse[i], expected, 1e-6 * expected) << "frequency " << i;
   }
 }
 
 TEST(RopeFrequencies, PlainNtkAndOddParts) {
   const RopeFrequencies plain = rope_frequencies({}, 10, 1);
-  for (std::size_t i = 0; i < 5; ++i) EXPECT_DOUBLE_EQ(plain.inverse[i], std::pow(10000.0, -2.0 * static_cast<double>(i) / 10));
+  for (std::size_t i = 0; i < 5; ++i)
+    EXPECT_DOUBLE_EQ(plain.inverse[i], std::pow(10000.0, -2.0 * static_cast<double>(i) / 10));
   // NTK: the fastest pair keeps its frequency, the slowest is interpolated by exactly the factor.
   const RopeFrequencies ntk = rope_frequencies({.scaling = RopeScaling::ntk, .factor = 8}, 10, 1);
   EXPECT_EQ(ntk.inverse[0], 1);
@@ -309,8 +366,9 @@ TEST(RopeFrequencies, PlainNtkAndOddParts) {
   ASSERT_EQ(odd.inverse.size(), 2u);
   EXPECT_DOUBLE_EQ(odd.inverse[1], std::pow(10000.0, -2.0 / 3));
   // dynamic: a config that names only max_position_embeddings means the trained context by it.
-  EXPECT_EQ(rope_frequencies({.scaling = RopeScaling::dynamic, .factor = 2, .original = 64}, 16, 100).inverse,
-            rope_frequencies({.scaling = RopeScaling::dynamic, .factor = 2, .max_context = 64}, 16, 100).inverse);
+  EXPECT_EQ(
+      rope_frequencies({.scaling = RopeScaling::dynamic, .factor = 2, .original = 64}, 16, 100).inverse,
+      rope_frequencies({.scaling = RopeScaling::dynamic, .factor = 2, .max_context = 64}, 16, 100).inverse);
 }
 
 TEST(RopeFrequencies, RefusesSpecsThatMeanNothing) {
@@ -324,14 +382,25 @@ TEST(RopeFrequencies, RefusesSpecsThatMeanNothing) {
   EXPECT_THROW(rope_frequencies({.part = 0.5, .scaling = proportional}, 7, 1), Error);
   EXPECT_THROW(rope_frequencies({.scaling = linear, .factor = 0}, 8, 1), Error);
   EXPECT_THROW(rope_frequencies({.scaling = ntk, .factor = 2}, 2, 1), Error);
-  EXPECT_THROW(rope_frequencies({.scaling = dynamic, .factor = 2}, 8, 1), Error);  // nothing says what the model was trained for
+  // Nothing says what the model was trained for.
+  EXPECT_THROW(rope_frequencies({.scaling = dynamic, .factor = 2}, 8, 1), Error);
   EXPECT_THROW(rope_frequencies({.scaling = yarn, .factor = 2}, 8, 1), Error);
-  EXPECT_THROW(rope_frequencies({.scaling = yarn, .factor = 2, .original = 64, .beta_fast = 1, .beta_slow = 2}, 8, 1), Error);
+  EXPECT_THROW(
+      rope_frequencies({.scaling = yarn, .factor = 2, .original = 64, .beta_fast = 1, .beta_slow = 2}, 8, 1),
+      Error);
   EXPECT_THROW(rope_frequencies({.scaling = llama3, .factor = 2}, 8, 1), Error);
-  EXPECT_THROW(rope_frequencies({.scaling = llama3, .factor = 2, .original = 64, .low_freq = 4, .high_freq = 4}, 8, 1), Error);
-  EXPECT_THROW(rope_frequencies({.scaling = longrope, .original = 64, .short_factor = four, .long_factor = three}, 8, 1), Error);
-  EXPECT_THROW(rope_frequencies({.scaling = longrope, .original = 64, .short_factor = {1, 1, 0, 1}, .long_factor = four}, 8, 1), Error);
-  EXPECT_NO_THROW(rope_frequencies({.scaling = longrope, .original = 64, .short_factor = four, .long_factor = four}, 8, 1));
+  EXPECT_THROW(
+      rope_frequencies({.scaling = llama3, .factor = 2, .original = 64, .low_freq = 4, .high_freq = 4}, 8, 1),
+      Error);
+  EXPECT_THROW(rope_frequencies(
+                   {.scaling = longrope, .original = 64, .short_factor = four, .long_factor = three}, 8, 1),
+               Error);
+  EXPECT_THROW(
+      rope_frequencies(
+          {.scaling = longrope, .original = 64, .short_factor = {1, 1, 0, 1}, .long_factor = four}, 8, 1),
+      Error);
+  EXPECT_NO_THROW(rope_frequencies(
+      {.scaling = longrope, .original = 64, .short_factor = four, .long_factor = four}, 8, 1));
 }
 
 TEST(Rope, RefusesTablesThatDoNotFit) {
@@ -343,7 +412,8 @@ TEST(Rope, RefusesTablesThatDoNotFit) {
   EXPECT_THROW(rope(run, run.make({3, 1, 6}), table), Error);
   EXPECT_THROW(rope(run, run.make({3, 8}), table), Error);
   EXPECT_THROW(rope_table(run, {}, 8, Positions{0, 1}, lengths), Error);
-  EXPECT_EQ(rope(run, run.make({0, 2, 8}), rope_table(run, {}, 8, Positions{}, std::vector<Dim>{})).elements(), 0);
+  EXPECT_EQ(
+      rope(run, run.make({0, 2, 8}), rope_table(run, {}, 8, Positions{}, std::vector<Dim>{})).elements(), 0);
 }
 
 TEST(Sinusoid, BothLayoutsAndTablesByTheFormula) {
@@ -357,20 +427,24 @@ TEST(Sinusoid, BothLayoutsAndTablesByTheFormula) {
           const Tensor y = sinusoid(run, layout, table, width, positions);
           EXPECT_EQ(y.buffer, nullptr);
           ASSERT_EQ(y.shape(), concat("[5,", width, "]"));
-          const double tolerance = y.dtype == DType::f64 ? 1e-10 : 1e-7;  // an angle of 1e5 has an ulp of 1.5e-11
+          // An angle of 1e5 has an ulp of 1.5e-11.
+          const double tolerance = y.dtype == DType::f64 ? 1e-10 : 1e-7;
           for (Dim t = 0; t < 5; ++t) {
             double norm = 0;
             for (Dim i = 0; i < width / 2; ++i) {
-              const double exponent = table == SinusoidTable::paper ? 2.0 * static_cast<double>(i) / static_cast<double>(width)
-                                                                    : static_cast<double>(i) / (static_cast<double>(width) / 2 - 1);
+              const double exponent = table == SinusoidTable::paper
+                                          ? 2.0 * static_cast<double>(i) / static_cast<double>(width)
+                                          : static_cast<double>(i) / (static_cast<double>(width) / 2 - 1);
               const double angle = positions[static_cast<std::size_t>(t)] / std::pow(10000.0, exponent);
               const double s = y.at(t * width + (layout == SinusoidLayout::pairs ? 2 * i : i)),
-                           c = y.at(t * width + (layout == SinusoidLayout::pairs ? 2 * i + 1 : width / 2 + i));
+                           c = y.at(t * width +
+                                    (layout == SinusoidLayout::pairs ? 2 * i + 1 : width / 2 + i));
               EXPECT_NEAR(s, std::sin(angle), tolerance);
               EXPECT_NEAR(c, std::cos(angle), tolerance);
               norm += s * s + c * c;
             }
-            EXPECT_NEAR(norm, static_cast<double>(width) / 2, 1e-4);  // |PE|^2 = d/2: every position has the same length
+            // |PE|^2 = d/2: every position has the same length
+            EXPECT_NEAR(norm, static_cast<double>(width) / 2, 1e-4);
           }
         }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector of one instruction set. Kernel sources (*_cpu.cc) are compiled once per set with RAPT_ISA naming it, and everything
-// here lives in that set's own namespace with internal linkage: nothing of it can be picked up by code built for another set.
-// `Real` is float; for RAPT_ISA=f64 it is double and W is 1: the same sources are then the reference that gradients are checked in.
-// Only kernel sources include this header.
+// The vector of one instruction set. Kernel sources (*_cpu.cc) are compiled once per set with RAPT_ISA
+// naming it, and everything here lives in that set's own namespace with internal linkage: nothing of it can
+// be picked up by code built for another set. `Real` is float; for RAPT_ISA=f64 it is double and W is 1: the
+// same sources are then the reference that gradients are checked in. Only kernel sources include
+// this header.
 #pragma once
 #include <math.h>
 #include <stddef.h>
@@ -18,8 +19,8 @@
 #endif
 
 #define RAPT_INLINE [[gnu::always_inline]] static inline
-#define RAPT_LAMBDA \
-  __attribute__((always_inline))  // between the parameters of a lambda and its body: the inliner is not trusted with tiles
+// Between the parameters of a lambda and its body: the inliner is not trusted with tiles.
+#define RAPT_LAMBDA __attribute__((always_inline))
 
 namespace rapt::RAPT_ISA {
 
@@ -32,13 +33,17 @@ RAPT_INLINE Dim ceil_div(Dim a, Dim b) { return (a + b - 1) / b; }
 // f(task, worker) for every task on the queue's threads. Which thread runs a task must not change any bit.
 template <class F>
 static void for_tasks(Queue& queue, Dim tasks, const F& f) {
-  run_tasks(queue, tasks, [](void* c, Dim task, int worker) noexcept { (*static_cast<const F*>(c))(task, worker); }, const_cast<F*>(&f));
+  run_tasks(
+      queue, tasks, [](void* c, Dim task, int worker) noexcept { (*static_cast<const F*>(c))(task, worker); },
+      const_cast<F*>(&f));
 }
-// f(begin, end, worker) over [0, n) in pieces of about `grain`; for row-wise kernels, where any cut gives the same bits.
+// f(begin, end, worker) over [0, n) in pieces of about `grain`; for row-wise kernels, where any cut gives
+// the same bits.
 template <class F>
 static void for_ranges(Queue& queue, Dim n, Dim grain, const F& f) {
   if (grain < 1) grain = 1;
-  for_tasks(queue, ceil_div(n, grain), [&](Dim task, int worker) { f(task * grain, least(n, (task + 1) * grain), worker); });
+  for_tasks(queue, ceil_div(n, grain),
+            [&](Dim task, int worker) { f(task * grain, least(n, (task + 1) * grain), worker); });
 }
 // How many rows of `cols` elements make a piece worth a thread's while (about 8,000 elements).
 RAPT_INLINE Dim row_grain(Dim cols) { return most(1, 8192 / most(1, cols)); }
@@ -63,7 +68,7 @@ RAPT_INLINE float half_to_real(uint16_t h) {
   return x.f;
 }
 
-// ------------------------------------------------------------------------------------------------ scalar, float and double
+// --------------------------------------------------------------------------------- scalar, float and double
 #if RAPT_IS(scalar) || RAPT_IS(f64)
 #if RAPT_IS(f64)
 using Real = double;
@@ -122,7 +127,7 @@ template <int N> RAPT_INLINE I ishr(I a) { return a >> N; }
 RAPT_INLINE V ireal(I a) { return Real(int32_t(a)); }  // of a signed lane
 #undef RAPT_LIBM
 
-// ------------------------------------------------------------------------------------------------ AVX2 + FMA
+// ----------------------------------------------------------------------------------------------- AVX2 + FMA
 #elif RAPT_IS(avx2)
 using Real = float;
 constexpr DType kReal = DType::f32;
@@ -132,19 +137,25 @@ using M = __m256;
 using I = __m256i;
 
 RAPT_INLINE __m256i lanes_below(Dim n) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(int(least(most(n, 0), 8))), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(int(least(most(n, 0), 8))),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 RAPT_INLINE V vload(const Real* p) { return _mm256_loadu_ps(p); }
 RAPT_INLINE void vstore(Real* p, V x) { _mm256_storeu_ps(p, x); }
-RAPT_INLINE V vload_n(const Real* p, Dim n) { return n >= W ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, lanes_below(n)); }
+RAPT_INLINE V vload_n(const Real* p, Dim n) {
+  return n >= W ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, lanes_below(n));
+}
 RAPT_INLINE void vstore_n(Real* p, V x, Dim n) {
   if (n >= W) _mm256_storeu_ps(p, x);
   else _mm256_maskstore_ps(p, lanes_below(n), x);
 }
 RAPT_INLINE V vload_bf16(const uint16_t* p) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
+  return _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
 }
-RAPT_INLINE V vload_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+RAPT_INLINE V vload_f16(const uint16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
 RAPT_INLINE V vset(Real x) { return _mm256_set1_ps(x); }
 RAPT_INLINE V vzero() { return _mm256_setzero_ps(); }
 RAPT_INLINE V vfma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
@@ -177,7 +188,8 @@ RAPT_INLINE V ireal(I a) { return _mm256_cvtepi32_ps(a); }
 
 // t = n + f, f in [0, 1]: 2^f by polynomial, 2^n through the exponent bits.
 RAPT_INLINE V vexp2_scale(V p, V n) {
-  return p * _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+  return p * _mm256_castsi256_ps(
+                 _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
 RAPT_INLINE V vfloor(V a) { return _mm256_floor_ps(a); }
 RAPT_INLINE V vmantissa(V x, V* exponent) {  // x = m * 2^e with m in [0.75, 1.5), x normal and positive
@@ -202,16 +214,20 @@ RAPT_INLINE void vstore(Real* p, V x) { _mm512_storeu_ps(p, x); }
 RAPT_INLINE V vload_n(const Real* p, Dim n) { return _mm512_maskz_loadu_ps(lanes_below(n), p); }
 RAPT_INLINE void vstore_n(Real* p, V x, Dim n) { _mm512_mask_storeu_ps(p, lanes_below(n), x); }
 RAPT_INLINE V vload_bf16(const uint16_t* p) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+  return _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
 }
-RAPT_INLINE V vload_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+RAPT_INLINE V vload_f16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 RAPT_INLINE V vset(Real x) { return _mm512_set1_ps(x); }
 RAPT_INLINE V vzero() { return _mm512_setzero_ps(); }
 RAPT_INLINE V vfma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
 RAPT_INLINE V vmax(V a, V b) { return _mm512_max_ps(a, b); }
 RAPT_INLINE V vmin(V a, V b) { return _mm512_min_ps(a, b); }
 RAPT_INLINE V vabs(V a) { return _mm512_abs_ps(a); }
-RAPT_INLINE V vsqrt(V a) { return _mm512_maskz_sqrt_ps(M(0xffff), a); }  // all lanes; g++ 12 warns about its own plain form
+// All lanes; g++ 12 warns about its own plain form.
+RAPT_INLINE V vsqrt(V a) { return _mm512_maskz_sqrt_ps(M(0xffff), a); }
 RAPT_INLINE M vlt(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 RAPT_INLINE M vle(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 RAPT_INLINE M veq(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
@@ -225,7 +241,9 @@ RAPT_INLINE Real vsum(V a) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
-RAPT_INLINE V vgather(const Real* base, const int32_t* index) { return _mm512_i32gather_ps(_mm512_loadu_si512(index), base, 4); }
+RAPT_INLINE V vgather(const Real* base, const int32_t* index) {
+  return _mm512_i32gather_ps(_mm512_loadu_si512(index), base, 4);
+}
 RAPT_INLINE I iset(uint32_t x) { return _mm512_set1_epi32(int(x)); }
 RAPT_INLINE I iload(const uint32_t* p) { return _mm512_loadu_si512(p); }
 RAPT_INLINE I iadd(I a, I b) { return _mm512_add_epi32(a, b); }
@@ -263,7 +281,9 @@ RAPT_INLINE void vstore_n(Real* p, V x, Dim n) {
   vst1q_f32(t, x);
   for (Dim i = 0; i < n; ++i) p[i] = t[i];
 }
-RAPT_INLINE V vload_bf16(const uint16_t* p) { return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(p)), 16)); }
+RAPT_INLINE V vload_bf16(const uint16_t* p) {
+  return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(p)), 16));
+}
 RAPT_INLINE V vload_f16(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 RAPT_INLINE V vset(Real x) { return vdupq_n_f32(x); }
 RAPT_INLINE V vzero() { return vdupq_n_f32(0); }
@@ -291,22 +311,26 @@ RAPT_INLINE I imul(I a, I b) { return vmulq_u32(a, b); }
 RAPT_INLINE I ixor(I a, I b) { return veorq_u32(a, b); }
 template <int N> RAPT_INLINE I ishr(I a) { return vshrq_n_u32(a, N); }
 RAPT_INLINE V ireal(I a) { return vcvtq_f32_s32(vreinterpretq_s32_u32(a)); }
-RAPT_INLINE V vexp2_scale(V p, V n) { return p * vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)); }
+RAPT_INLINE V vexp2_scale(V p, V n) {
+  return p * vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23));
+}
 RAPT_INLINE V vfloor(V a) { return vrndmq_f32(a); }
 RAPT_INLINE V vmantissa(V x, V* exponent) {
-  const int32x4_t bits = vreinterpretq_s32_f32(x), e = vshrq_n_s32(vsubq_s32(bits, vdupq_n_s32(0x3f400000)), 23);
+  const int32x4_t bits = vreinterpretq_s32_f32(x),
+                  e = vshrq_n_s32(vsubq_s32(bits, vdupq_n_s32(0x3f400000)), 23);
   *exponent = vcvtq_f32_s32(e);
   return vreinterpretq_f32_s32(vsubq_s32(bits, vshlq_n_s32(e, 23)));
 }
 #endif
 
-// ------------------------------------------------------------------------------------------------ functions, vector sets
+// ----------------------------------------------------------------------------------- functions, vector sets
 // vmin(limit, x) and vmax(limit, x) keep a NaN of x, the other order drops it.
 #if !RAPT_IS(scalar) && !RAPT_IS(f64)
 // 2^t within 2 ulp; 2^0 = 1 exactly, anything below -126 is 0.
 RAPT_INLINE V vexp2(V t) {
 #if RAPT_IS(avx512)
-  const V f = _mm512_reduce_ps(t, 1);  // t - floor(t); vscalefps then multiplies by 2^floor(t): no clamp, no integer part
+  // t - floor(t); vscalefps then multiplies by 2^floor(t): no clamp, no integer part
+  const V f = _mm512_reduce_ps(t, 1);
 #else
   const V clamped = vmin(vset(127.0f), vmax(vset(-127.0f), t)), n = vfloor(clamped), f = clamped - n;
 #endif
@@ -346,13 +370,15 @@ RAPT_INLINE V vlog1p(V x) {
 }
 RAPT_INLINE V vtanh(V x) {
   const V a = vabs(x), z = x * x;
-  V p = vset(-0.00611318875f);  // odd polynomial (within 2e-8) below 0.625, where 1 - 2 / (e^2x + 1) would lose its digits
+  // Odd polynomial (within 2e-8) below 0.625, where 1 - 2 / (e^2x + 1) would lose its digits.
+  V p = vset(-0.00611318875f);
   p = vfma(p, z, vset(0.0210100793f));
   p = vfma(p, z, vset(-0.0538540693f));
   p = vfma(p, z, vset(0.133327945f));
   p = vfma(p, z, vset(-0.333333292f));
   const V small = vfma(p * z, x, x);
-  const V e = vexp2(vmin(vset(12.0f), a) * vset(2.885390082f)), big = vset(1.0f) - vset(2.0f) / (e + vset(1.0f));
+  const V e = vexp2(vmin(vset(12.0f), a) * vset(2.885390082f)),
+          big = vset(1.0f) - vset(2.0f) / (e + vset(1.0f));
   return vselect(vlt(a, vset(0.625f)), small, vselect(vlt(x, vzero()), vzero() - big, big));
 }
 #endif
@@ -370,7 +396,9 @@ RAPT_INLINE V vselect_n(Dim n, V a, V b) {
   return vselect(vcltq_u32(vld1q_u32(lanes), vdupq_n_u32(uint32_t(least(most(n, 0), W)))), a, b);
 #endif
 }
-RAPT_INLINE Real real_sqrt(Real x) { return sizeof(Real) == 8 ? Real(sqrt(double(x))) : Real(sqrtf(float(x))); }
+RAPT_INLINE Real real_sqrt(Real x) {
+  return sizeof(Real) == 8 ? Real(sqrt(double(x))) : Real(sqrtf(float(x)));
+}
 
 constexpr Real kLog2e = Real(1.44269504088896340736);
 
@@ -386,7 +414,8 @@ RAPT_INLINE V viota() {
   return vload(lanes);
 }
 
-// A random 32-bit word per lane from a row's key and a column: the finalizer of a multiplicative hash, equal on every set.
+// A random 32-bit word per lane from a row's key and a column: the finalizer of a multiplicative hash, equal
+// on every set.
 RAPT_INLINE I ihash(I row_key, I column) {
   I x = iadd(row_key, imul(column, iset(0x9E3779B9u)));
   x = ixor(x, ishr<16>(x));

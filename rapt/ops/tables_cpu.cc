@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of one instruction set: every kernel of the lists in device/kernels.h, found by its name in this set's namespace.
+// The table of one instruction set: every kernel of the lists in device/kernels.h, found by its name in this
+// set's namespace.
 #include "rapt/device/kernels.h"
 #include "rapt/ops/isa.h"
 

@@ -19,16 +19,20 @@ std::string rule(Dim n) {
 
 }  // namespace
 
-Drawing::Drawing(bool color, Dim width) : color_(color), width_(std::clamp<Dim>(width, 24, 100)), box_(std::min<Dim>(width_, 92)) {}
+Drawing::Drawing(bool color, Dim width)
+    : color_(color), width_(std::clamp<Dim>(width, 24, 100)), box_(std::min<Dim>(width_, 92)) {}
 
 void Drawing::words(std::string_view title, std::string_view s, Dim hang) {
   const std::vector<std::string> lines = fold_text(concat(title, s), width_ - hang);
   for (std::size_t i = 0; i < lines.size(); ++i)
-    out_ += i == 0 && lines[0].starts_with(title) ? bold(title) + lines[0].substr(title.size()) + "\n"
-                                                  : std::string(static_cast<std::size_t>(i == 0 ? 0 : hang), ' ') + lines[i] + "\n";
+    out_ += i == 0 && lines[0].starts_with(title)
+                ? bold(title) + lines[0].substr(title.size()) + "\n"
+                : std::string(static_cast<std::size_t>(i == 0 ? 0 : hang), ' ') + lines[i] + "\n";
 }
 
-void Drawing::pair(std::string_view name, std::string_view value) { put("", padded(name, std::min<Dim>(20, width_ / 2)), value); }
+void Drawing::pair(std::string_view name, std::string_view value) {
+  put("", padded(name, std::min<Dim>(20, width_ / 2)), value);
+}
 
 void Drawing::box_top(std::string_view title) {
   open_ = true;
@@ -58,7 +62,8 @@ void Drawing::put(std::string_view wires, const std::string& name, std::string_v
   const std::vector<std::string> lines = fold_text(what, width_ - column);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const bool beside = i == 0 && column == left + text_width(name);
-    out_ += (beside ? "" : faint(wires) + std::string(static_cast<std::size_t>(column - left), ' ')) + lines[i] + "\n";
+    out_ += (beside ? "" : faint(wires) + std::string(static_cast<std::size_t>(column - left), ' ')) +
+            lines[i] + "\n";
   }
 }
 

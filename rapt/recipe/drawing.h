@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The drawing of a model in the columns of a terminal: wires at the left, boxes for stacks, a branch for every part. Parts draw their
-// own lines (parts/part.h); inspect/show.h puts the whole together.
+// The drawing of a model in the columns of a terminal: wires at the left, boxes for stacks, a branch for
+// every part. Parts draw their own lines (parts/part.h); inspect/show.h puts the whole together.
 #pragma once
 #include <string>
 #include <string_view>
@@ -16,8 +16,12 @@ class Drawing {
   Drawing(bool color, Dim width);
 
   Dim width() const { return width_; }
-  std::string bold(std::string_view s) const { return color_ ? concat("\033[1m", s, "\033[0m") : std::string(s); }
-  std::string faint(std::string_view s) const { return color_ ? concat("\033[2m", s, "\033[0m") : std::string(s); }
+  std::string bold(std::string_view s) const {
+    return color_ ? concat("\033[1m", s, "\033[0m") : std::string(s);
+  }
+  std::string faint(std::string_view s) const {
+    return color_ ? concat("\033[2m", s, "\033[0m") : std::string(s);
+  }
 
   void text(const std::string& s) { out_ += s + "\n"; }
   // A title in bold, words behind it; what goes on below begins under `hang`.
@@ -31,7 +35,9 @@ class Drawing {
   void row(std::string_view lines, std::string_view name, std::string_view what);
   void branch(std::string_view title) { out_ += faint(open_ ? "│ ├─╮ " : "  ├─╮ ") + bold(title) + "\n"; }
   void inside(std::string_view name, std::string_view what) { row("│ │   ", name, what); }
-  void join_up(std::string_view what) { out_ += faint("│ ⊕─╯") + (what.empty() ? "" : " " + std::string(what)) + "\n"; }
+  void join_up(std::string_view what) {
+    out_ += faint("│ ⊕─╯") + (what.empty() ? "" : " " + std::string(what)) + "\n";
+  }
   void on_stream(std::string_view name, std::string_view what) { row("│     ", name, what); }
 
   std::string take() { return std::move(out_); }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a struct of the recipe lists its fields: each once, with its name, member, meaning and range. JSON in and out, range checks and
-// docs/recipe.md are visitors over these lists. The lists stand beside their structs (parts/) and in recipe_fields.h.
+// How a struct of the recipe lists its fields: each once, with its name, member, meaning and range. JSON in
+// and out, range checks and docs/recipe.md are visitors over these lists. The lists stand beside their
+// structs (parts/) and in recipe_fields.h.
 //
 // A visitor offers
-//   about(title, meaning)                                     the struct itself
-//   field(name, &T::member, meaning[, range])                 numbers, words, structs, optional structs, lists
-//   choice(name, &T::kind, meaning, options…)                 one of several, in the order of the enum; name "": the struct is the choice
-// where an option is word(name) | bare(name, &T::number) | body(name, &T::member) | group(name, fields of the same struct).
+//   about(title, meaning)                      the struct itself
+//   field(name, &T::member, meaning[, range])  numbers, words, structs, optional structs, lists
+//   choice(name, &T::kind, meaning, options…)  one of several, in the order of the enum; name "": the struct
+//                                              is the choice
+// where an option is word(name) | bare(name, &T::number) | body(name, &T::member) | group(name, fields of
+// the same struct).
 #pragma once
 #include <array>
 #include <cmath>
@@ -40,11 +43,11 @@ constexpr Range kNotNegative{0, std::numeric_limits<double>::infinity()};
 constexpr Range kEps{0, 1, true, false};
 constexpr Range kLayers{1, 10000};
 
-// ------------------------------------------------------------------------------------------------ names of values
+// ------------------------------------------------------------------------------------------ names of values
 #define RAPT_NAMES(Enum, ...) \
   inline constexpr auto names_of(Enum) { return std::to_array<std::string_view>({__VA_ARGS__}); }
 
-// ------------------------------------------------------------------------------------------------ options of a choice
+// -------------------------------------------------------------------------------------- options of a choice
 struct Word {
   std::string_view name, meaning;
 };
@@ -91,7 +94,7 @@ std::vector<std::pair<std::string_view, T>> shorthands(Of<T>) {
   return {};
 }
 
-// ------------------------------------------------------------------------------------------------ what visitors share
+// -------------------------------------------------------------------------------------- what visitors share
 template <class T>
 concept Enum = std::is_enum_v<T>;
 inline std::string under(const std::string& path, std::string_view name) {
@@ -113,8 +116,10 @@ std::vector<std::string> names() {
 inline std::string breaks(const Range& r, double x) {
   if (!std::isfinite(x)) return "must be a finite number";
   if (r.nonzero && x == 0) return "must not be 0";
-  if (x < r.low || (r.above && x == r.low)) return concat("must be ", r.above ? "above " : "at least ", shortest(r.low));
-  if (x > r.high || (r.below && x == r.high)) return concat("must be ", r.below ? "below " : "at most ", shortest(r.high));
+  if (x < r.low || (r.above && x == r.low))
+    return concat("must be ", r.above ? "above " : "at least ", shortest(r.low));
+  if (x > r.high || (r.below && x == r.high))
+    return concat("must be ", r.below ? "below " : "at most ", shortest(r.high));
   return "";
 }
 

@@ -7,17 +7,21 @@ namespace rapt {
 void check_norm(const NormRecipe& n, const std::string& path, bool causal, bool per_token) {
   using Kind = NormRecipe::Kind;
   if (n.kind == Kind::batch && per_token)
-    fail(path, ": batch norm takes statistics over tokens, and this norm works inside one token's heads; choose layer, rms or l2");
+    fail(path,
+         ": batch norm takes statistics over tokens, and this norm works inside one token's heads; choose "
+         "layer, rms or l2");
   if (n.kind == Kind::batch && causal && !n.leaks_ok)
     fail(path,
-         ": batch norm in a causal stack lets training look at later tokens; choose another norm, or say \"leaks_ok\": true if that is "
+         ": batch norm in a causal stack lets training look at later tokens; choose another norm, "
+         "or say \"leaks_ok\": true if that is "
          "meant");
   if (n.leaks_ok && n.kind != Kind::batch) fail(path, ".leaks_ok: only batch norm can leak; remove it");
   if (n.kind == Kind::l2 && n.weight == NormRecipe::Gain::plus_one)
     fail(path, ": l2 with weight plus_one exists in no model and is not built; use weight \"one\"");
   if (n.kind == Kind::batch && n.weight == NormRecipe::Gain::plus_one)
     fail(path, ": batch norm with weight plus_one exists in no model and is not built; use weight \"one\"");
-  if (n.kind == Kind::l2 && n.bias) fail(path, ".bias: l2 gives a direction of length one and has no bias; use layer or rms, or remove it");
+  if (n.kind == Kind::l2 && n.bias)
+    fail(path, ".bias: l2 gives a direction of length one and has no bias; use layer or rms, or remove it");
   if (n.bias && n.weight == NormRecipe::Gain::none)
     fail(path, ".bias: a bias without a weight beside it is not built; use weight \"one\" or no bias");
 }

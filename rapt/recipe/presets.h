@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of recipe/presets/ and load/families/, carried inside the program. The tables are generated at build time (cmake/presets.cmake).
+// The files of recipe/presets/ and load/families/, carried inside the program. The tables are generated at
+// build time (cmake/presets.cmake).
 #pragma once
 #include <span>
 #include <string_view>

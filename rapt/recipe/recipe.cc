@@ -14,7 +14,7 @@
 namespace rapt {
 namespace {
 
-// ------------------------------------------------------------------------------------------------ JSON -> recipe
+// ------------------------------------------------------------------------------------------- JSON -> recipe
 
 // Reads onto what is there: absent keys leave a value as it is, so a preset can lie below.
 class Source {
@@ -22,7 +22,8 @@ class Source {
   explicit Source(std::string_view where) : where_(where) {}
   template <class... Parts>
   [[noreturn]] void bad(const Json& at, const std::string& path, const Parts&... parts) const {
-    if (at.line > 0) fail(where_, ":", at.line, ":", at.column, ": ", path.empty() ? "" : path + ": ", parts...);
+    if (at.line > 0)
+      fail(where_, ":", at.line, ":", at.column, ": ", path.empty() ? "" : path + ": ", parts...);
     fail(where_, ": ", path.empty() ? "" : path + ": ", parts...);
   }
 
@@ -50,23 +51,28 @@ struct Keys {  // one object being read
 template <class T>
 class Reader;
 
-void read(const Source& s, bool& out, const Json& j, const std::string& path, const Range&, std::string_view) {
+void read(const Source& s, bool& out, const Json& j, const std::string& path, const Range&,
+          std::string_view) {
   if (!j.is_bool()) s.bad(j, path, "wants true or false, has ", j.type_name());
   out = j.boolean();
 }
-void read(const Source& s, double& out, const Json& j, const std::string& path, const Range& range, std::string_view meaning) {
+void read(const Source& s, double& out, const Json& j, const std::string& path, const Range& range,
+          std::string_view meaning) {
   if (!j.is_number()) s.bad(j, path, "wants a number, has ", j.type_name());
   if (const std::string why = breaks(range, j.number()); !why.empty())
     s.bad(j, path, why, ", is ", shortest(j.number()), " (", meaning, ")");
   out = j.number();
 }
-void read(const Source& s, Dim& out, const Json& j, const std::string& path, const Range& range, std::string_view meaning) {
+void read(const Source& s, Dim& out, const Json& j, const std::string& path, const Range& range,
+          std::string_view meaning) {
   if (!j.is_number()) s.bad(j, path, "wants a whole number, has ", j.type_name());
   if (!j.is_integer()) s.bad(j, path, "wants a whole number, has ", shortest(j.number()));
-  if (const std::string why = breaks(range, j.number()); !why.empty()) s.bad(j, path, why, ", is ", j.integer(), " (", meaning, ")");
+  if (const std::string why = breaks(range, j.number()); !why.empty())
+    s.bad(j, path, why, ", is ", j.integer(), " (", meaning, ")");
   out = j.integer();
 }
-void read(const Source& s, std::string& out, const Json& j, const std::string& path, const Range&, std::string_view) {
+void read(const Source& s, std::string& out, const Json& j, const std::string& path, const Range&,
+          std::string_view) {
   if (!j.is_string()) s.bad(j, path, "wants a string, has ", j.type_name());
   out = j.string();
 }
@@ -75,18 +81,22 @@ void read(const Source& s, E& out, const Json& j, const std::string& path, const
   if (!j.is_string()) s.bad(j, path, "wants one of ", join(names<E>()), ", has ", j.type_name());
   const std::vector<std::string> all = names<E>();
   const auto it = std::find(all.begin(), all.end(), j.string());
-  if (it == all.end()) s.bad(j, path, "unknown value ", json_quote(j.string()), "; ", name_hint(j.string(), all));
+  if (it == all.end())
+    s.bad(j, path, "unknown value ", json_quote(j.string()), "; ", name_hint(j.string(), all));
   out = static_cast<E>(it - all.begin());
 }
-void read(const Source& s, std::vector<double>& out, const Json& j, const std::string& path, const Range& range, std::string_view meaning) {
+void read(const Source& s, std::vector<double>& out, const Json& j, const std::string& path,
+          const Range& range, std::string_view meaning) {
   if (!j.is_array()) s.bad(j, path, "wants a list of numbers, has ", j.type_name());
   out.assign(j.array().size(), 0);
-  for (std::size_t i = 0; i < out.size(); ++i) read(s, out[i], j.array()[i], concat(path, "[", i, "]"), range, meaning);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    read(s, out[i], j.array()[i], concat(path, "[", i, "]"), range, meaning);
 }
 
 template <class T>
   requires std::is_class_v<T>
-void read(const Source& s, T& out, const Json& j, const std::string& path, const Range& = {}, std::string_view = {}) {
+void read(const Source& s, T& out, const Json& j, const std::string& path, const Range& = {},
+          std::string_view = {}) {
   if constexpr (!kIsChoice<T>) {
     std::vector<std::string> words;
     for (const auto& [name, value] : shorthands(Of<T>{})) {
@@ -97,8 +107,11 @@ void read(const Source& s, T& out, const Json& j, const std::string& path, const
       words.emplace_back(name);
     }
     if (j.is_string() && !words.empty())
-      s.bad(j, path, "unknown value ", json_quote(j.string()), "; ", name_hint(j.string(), words), " An object spells everything out");
-    if (!j.is_object()) s.bad(j, path, "wants an object", words.empty() ? "" : " or one of ", join(words), ", has ", j.type_name());
+      s.bad(j, path, "unknown value ", json_quote(j.string()), "; ", name_hint(j.string(), words),
+            " An object spells everything out");
+    if (!j.is_object())
+      s.bad(j, path, "wants an object", words.empty() ? "" : " or one of ", join(words), ", has ",
+            j.type_name());
   }
   Keys keys{s, j, path};
   Reader<T> reader{out, keys};
@@ -107,7 +120,8 @@ void read(const Source& s, T& out, const Json& j, const std::string& path, const
 }
 
 template <class T>
-void read(const Source& s, std::optional<T>& out, const Json& j, const std::string& path, const Range& range, std::string_view meaning) {
+void read(const Source& s, std::optional<T>& out, const Json& j, const std::string& path, const Range& range,
+          std::string_view meaning) {
   if (j.is_null()) {
     out.reset();
     return;
@@ -117,7 +131,8 @@ void read(const Source& s, std::optional<T>& out, const Json& j, const std::stri
   out = std::move(value);
 }
 
-void read(const Source& s, std::vector<GateRecipe>& out, const Json& j, const std::string& path, const Range&, std::string_view) {
+void read(const Source& s, std::vector<GateRecipe>& out, const Json& j, const std::string& path, const Range&,
+          std::string_view) {
   if (!j.is_array()) s.bad(j, path, "wants a list of gates ([] for none), has ", j.type_name());
   out.assign(j.array().size(), {});
   for (std::size_t i = 0; i < out.size(); ++i) read(s, out[i], j.array()[i], concat(path, "[", i, "]"));
@@ -141,7 +156,8 @@ void each_part_name(const F& f) {
 // {"self": {…}}, {"cross": {…}} or {"ffn": {…}}
 std::string part_examples() {
   std::vector<std::string> all;
-  each_part_name([&](auto, std::size_t, std::string_view word) { all.push_back(concat("{\"", word, "\": {…}}")); });
+  each_part_name(
+      [&](auto, std::size_t, std::string_view word) { all.push_back(concat("{\"", word, "\": {…}}")); });
   return join(all, " or ");
 }
 
@@ -163,7 +179,8 @@ AnyPartRecipe part_called(const Source& s, const Json& at, const std::string& na
   return *found;
 }
 
-void read(const Source& s, std::vector<PartRecipe>& out, const Json& j, const std::string& path, const Range&, std::string_view) {
+void read(const Source& s, std::vector<PartRecipe>& out, const Json& j, const std::string& path, const Range&,
+          std::string_view) {
   if (j.is_array()) {
     out.assign(j.array().size(), {});
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -184,12 +201,13 @@ void read(const Source& s, std::vector<PartRecipe>& out, const Json& j, const st
     for (PartRecipe& p : out)
       if (part_name(p).word == m.key) read_part(s, p, m.value, under(path, m.key)), found = true;
     if (!found)
-      s.bad(m.value, under(path, m.key), "this layer has no such part to change; a list [{\"", m.key, "\": {…}}, …] defines parts");
+      s.bad(m.value, under(path, m.key), "this layer has no such part to change; a list [{\"", m.key,
+            "\": {…}}, …] defines parts");
   }
 }
 
-void read(const Source& s, std::map<std::string, LayerRecipe>& out, const Json& j, const std::string& path, const Range&,
-          std::string_view) {
+void read(const Source& s, std::map<std::string, LayerRecipe>& out, const Json& j, const std::string& path,
+          const Range&, std::string_view) {
   if (!j.is_object()) s.bad(j, path, "wants an object with one layer per letter, has ", j.type_name());
   for (const Json::Member& m : j.object())
     if (m.value.is_null()) out.erase(m.key);
@@ -228,7 +246,8 @@ class Reader {
 
   template <class M>
   void field(std::string_view name, M T::* member, std::string_view meaning, Range range = {}) {
-    if (const Json* j = keys_.take(name)) read(keys_.source, out_.*member, *j, under(keys_.path, name), range, meaning);
+    if (const Json* j = keys_.take(name))
+      read(keys_.source, out_.*member, *j, under(keys_.path, name), range, meaning);
   }
 
   template <class E, class... Options>
@@ -240,7 +259,8 @@ class Reader {
     const std::vector<std::string> all{std::string(options.name)...};
     const bool has_bare = (is_bare(options) || ...);
     const std::vector<std::string> words = words_of(options...);
-    const std::string wants = concat("wants ", has_bare ? "a number or " : "", words.size() > 1 ? "one of " : "", join(words));
+    const std::string wants =
+        concat("wants ", has_bare ? "a number or " : "", words.size() > 1 ? "one of " : "", join(words));
     std::string chosen;
     const Json* inside = nullptr;
     if (j->is_number() && has_bare) {
@@ -303,7 +323,8 @@ class Reader {
   template <class M>
   void option(const Body<T, M>& o, const Json& j, const Json* inside, const std::string& path) {
     if (inside) read(keys_.source, out_.*(o.member), *inside, path, o.range, o.meaning);
-    else if constexpr (!std::is_class_v<M>) keys_.source.bad(j, path, "wants a number: {", json_quote(o.name), ": n}");
+    else if constexpr (!std::is_class_v<M>)
+      keys_.source.bad(j, path, "wants a number: {", json_quote(o.name), ": n}");
   }
   template <class F>
   void option(const Group<F>& o, const Json&, const Json* inside, const std::string& path) {
@@ -333,14 +354,15 @@ void read_part(const Source& s, PartRecipe& out, const Json& j, const std::strin
   keys.finish();
 }
 
-// ------------------------------------------------------------------------------------------------ recipe -> JSON
+// ------------------------------------------------------------------------------------------- recipe -> JSON
 template <class T>
 class Writer;
 
 Json write(bool v, bool) { return v; }
 Json write(double v, bool) {
   // Whole numbers are written without a point either way; this keeps them whole in memory too.
-  if (v == std::floor(v) && std::fabs(v) < 1e15 && !(v == 0 && std::signbit(v))) return static_cast<std::int64_t>(v);
+  if (v == std::floor(v) && std::fabs(v) < 1e15 && !(v == 0 && std::signbit(v)))
+    return static_cast<std::int64_t>(v);
   return v;
 }
 Json write(Dim v, bool) { return v; }
@@ -349,7 +371,8 @@ template <Enum E>
 Json write(E v, bool) {
   const auto all = names_of(E{});
   const auto i = static_cast<std::size_t>(v);
-  if (i >= all.size()) fail("recipe: value ", i, " of an enum with the names ", join(names<E>()), " cannot be written");
+  if (i >= all.size())
+    fail("recipe: value ", i, " of an enum with the names ", join(names<E>()), " cannot be written");
   return all[i];
 }
 template <class T>
@@ -404,7 +427,8 @@ class Writer {
       return;
     }
     static const T kDefault{};
-    if (all_ || !(Writer(kDefault, false, out_).chosen(kind, options...) == j)) out_.set(std::string(name), std::move(j));
+    if (all_ || !(Writer(kDefault, false, out_).chosen(kind, options...) == j))
+      out_.set(std::string(name), std::move(j));
   }
 
  private:
@@ -482,10 +506,12 @@ Recipe parse(std::string_view text, std::string_view where, int depth) {
   Recipe r;
   Keys keys{source, json, ""};
   if (const Json* base = keys.take("preset"); base && !base->is_null()) {
-    if (!base->is_string()) source.bad(*base, "preset", "wants the name of a preset, has ", base->type_name());
+    if (!base->is_string())
+      source.bad(*base, "preset", "wants the name of a preset, has ", base->type_name());
     if (depth > 8) source.bad(*base, "preset", "presets that start from each other in a ring");
     if (!find_preset(base->string()))
-      source.bad(*base, "preset", "no preset is called ", json_quote(base->string()), "; ", name_hint(base->string(), preset_names()));
+      source.bad(*base, "preset", "no preset is called ", json_quote(base->string()), "; ",
+                 name_hint(base->string(), preset_names()));
     r = load_preset(base->string(), depth + 1);
     r.name = Recipe{}.name;
     r.note.clear();
@@ -505,8 +531,9 @@ bool reads_memory(const PartRecipe& part) {
   return std::visit([](const auto& body) { return reads_memory(body); }, part.body);
 }
 bool is_causal(const LayerRecipe& layer) {
-  return std::any_of(layer.parts.begin(), layer.parts.end(),
-                     [](const PartRecipe& p) { return std::visit([](const auto& body) { return is_causal(body); }, p.body); });
+  return std::any_of(layer.parts.begin(), layer.parts.end(), [](const PartRecipe& p) {
+    return std::visit([](const auto& body) { return is_causal(body); }, p.body);
+  });
 }
 
 const LayerRecipe& StackRecipe::layer(Dim i) const {
@@ -518,7 +545,9 @@ const LayerRecipe& StackRecipe::layer(Dim i) const {
 
 Recipe parse_recipe(std::string_view json, std::string_view where) { return parse(json, where, 0); }
 
-std::string recipe_json(const Recipe& recipe, bool with_defaults) { return write(recipe, with_defaults).dump() + "\n"; }
+std::string recipe_json(const Recipe& recipe, bool with_defaults) {
+  return write(recipe, with_defaults).dump() + "\n";
+}
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> out;
@@ -531,14 +560,17 @@ Recipe preset(std::string_view name) { return load_preset(name, 0); }
 
 Recipe find_recipe(const std::string& name_or_path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(name_or_path, ignored) && find_preset(name_or_path)) return preset(name_or_path);
+  if (std::filesystem::is_directory(name_or_path, ignored) && find_preset(name_or_path))
+    return preset(name_or_path);
   if (std::filesystem::exists(name_or_path, ignored)) {
     constexpr std::uint64_t kMost = std::uint64_t{1} << 20;  // a recipe has a few KiB
     return parse_recipe(read_text_file(name_or_path, kMost), name_or_path);
   }
   if (find_preset(name_or_path)) return preset(name_or_path);
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json"))
-    fail(name_or_path, ": there is no such file, or it may not be read; give a recipe file or one of the presets (`rapt show` lists them)");
+    fail(name_or_path,
+         ": there is no such file, or it may not be read; give a recipe file or one of the presets (`rapt "
+         "show` lists them)");
   fail("no preset and no file is called '", name_or_path, "'; ", name_hint(name_or_path, preset_names()));
 }
 

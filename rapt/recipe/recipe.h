@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one description of a model: plain grouped structs, absent = optional without value. Architecture only; numerics and training
-// live elsewhere. JSON in and out, defaults, ranges, docs: one list of fields per struct (fields.h, recipe_fields.h, parts/). Rules between
-// fields: recipe_rules.cc, parts/.
+// The one description of a model: plain grouped structs, absent = optional without value. Architecture only;
+// numerics and training live elsewhere. JSON in and out, defaults, ranges, docs: one list of fields per
+// struct (fields.h, recipe_fields.h, parts/). Rules between fields: recipe_rules.cc, parts/.
 #pragma once
 #include <map>
 #include <optional>
@@ -19,7 +19,8 @@ namespace rapt {
 using AnyPartRecipe = std::variant<AttnRecipe, FfnRecipe>;  // the kinds of parts (parts/part.h)
 
 struct PartRecipe {
-  std::optional<NormRecipe> norm_in, norm_out, norm_sum;  // pre = in; post = sum; sandwich = in + out; OLMo 2 = out
+  // pre = in; post = sum; sandwich = in + out; OLMo 2 = out
+  std::optional<NormRecipe> norm_in, norm_out, norm_sum;
   double residual_scale = 1;
   double dropout = 0;  // on the branch, before it is added
   AnyPartRecipe body;
@@ -47,9 +48,11 @@ struct LayerRecipe {
 bool is_causal(const LayerRecipe& layer);  // one of its parts sees no later row
 
 struct AlignRecipe {  // how a recurrent decoder looks at the source, one head
-  enum class At { previous, current };  // asks with the last layer's state before the step (Bahdanau) or after it (Luong)
+  // Asks with the last layer's state before the step (Bahdanau) or after it (Luong).
+  enum class At { previous, current };
   enum class Score { dot, general, additive, concat };
-  enum class Window { none, monotonic, predictive };  // all of the source; around the row's own position; around a predicted one
+  // All of the source; around the row's own position; around a predicted one.
+  enum class Window { none, monotonic, predictive };
   enum class Readout { tanh, maxout };
   At at = At::current;
   Score score = Score::dot;
@@ -63,7 +66,8 @@ struct AlignRecipe {  // how a recurrent decoder looks at the source, one head
 
 struct RecurrentRecipe {
   enum class Cell { gru, lstm };
-  enum class Start { last, projected, zero };  // a decoder's first state: the encoder's last ones, tanh(W of one), zeros
+  // A decoder's first state: the encoder's last ones, tanh(W of one), zeros.
+  enum class Start { last, projected, zero };
   Cell cell = Cell::gru;
   Dim layers = 1, width = 0;  // 0: the model's
   bool both_ways = false;  // encoder
@@ -100,14 +104,16 @@ struct EmbedRecipe {
   bool operator==(const EmbedRecipe&) const = default;
 };
 
-struct HeadTransform {  // BERT: dense, activation, norm before the output matrix; its pooler: dense and tanh, no norm
+// BERT: dense, activation, norm before the output matrix; its pooler: dense and tanh, no norm
+struct HeadTransform {
   Act act = Act::gelu;
   std::optional<NormRecipe> norm = NormRecipe{};
   bool operator==(const HeadTransform&) const = default;
 };
 
 struct HeadRecipe {
-  enum class Kind { vocab, none, classes };  // none: the last hidden state is the result; classes: one row of logits per sequence
+  // none: the last hidden state is the result; classes: one row of logits per sequence
+  enum class Kind { vocab, none, classes };
   enum class Pool { first, mean, last };  // classes: which rows of a sequence stand for it
   Kind kind = Kind::vocab;
   Dim classes = 0;  // kind classes: how many
@@ -139,11 +145,12 @@ struct Recipe {
   bool operator==(const Recipe&) const = default;
 };
 
-// JSON text, a preset's name in "preset" or everything spelt out. Errors name the place ("decoder.kinds.L.parts[0].attn.kv_heads"),
-// the reason and the nearest known key.
+// JSON text, a preset's name in "preset" or everything spelt out. Errors name the place
+// ("decoder.kinds.L.parts[0].attn.kv_heads"), the reason and the nearest known key.
 Recipe parse_recipe(std::string_view json, std::string_view where = "recipe");
 std::string recipe_json(const Recipe& recipe, bool with_defaults = false);
-// Fills in what 0 stands for (kv_heads, head_dim, v_dim, ffn width) and checks every range and cross-rule; fails with the reason.
+// Fills in what 0 stands for (kv_heads, head_dim, v_dim, ffn width) and checks every range and cross-rule;
+// fails with the reason.
 Recipe resolve(Recipe recipe);
 
 std::vector<std::string> preset_names();

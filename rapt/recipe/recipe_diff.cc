@@ -36,7 +36,8 @@ void diff_json(const Json* a, const Json* b, const std::string& path, std::vecto
   if (a && b && a->is_array() && b->is_array()) {
     const auto &x = a->array(), &y = b->array();
     for (std::size_t i = 0; i < std::max(x.size(), y.size()); ++i)
-      diff_json(i < x.size() ? &x[i] : nullptr, i < y.size() ? &y[i] : nullptr, concat(path, "[", i, "]"), out);
+      diff_json(i < x.size() ? &x[i] : nullptr, i < y.size() ? &y[i] : nullptr, concat(path, "[", i, "]"),
+                out);
     return;
   }
   out.push_back({path, brief(a), brief(b)});

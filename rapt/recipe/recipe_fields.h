@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of the recipe (fields.h says how they are listed), without those of parts, which stand beside their structs (parts/).
+// The fields of the recipe (fields.h says how they are listed), without those of parts, which stand beside
+// their structs (parts/).
 #pragma once
 #include "rapt/recipe/fields.h"
 #include "rapt/recipe/recipe.h"
@@ -17,11 +18,13 @@ RAPT_NAMES(InitRecipe::Scheme, "normal", "xavier", "t5")
 RAPT_NAMES(SinusoidLayout, "pairs", "halves")
 RAPT_NAMES(SinusoidTable, "paper", "marian")
 
+// What every part has; the rest are the fields of its AttnRecipe or FfnRecipe.
 template <class V>
-void fields(Of<PartRecipe>, V& v) {  // what every part has; the rest are the fields of its AttnRecipe or FfnRecipe
+void fields(Of<PartRecipe>, V& v) {
   using T = PartRecipe;
   v.about("Part",
-          "One step of a layer: x + residual_scale * dropout(norm_out(f(norm_in(x)))), then norm_sum. Written `{\"self\": {...}}`, "
+          "One step of a layer: x + residual_scale * dropout(norm_out(f(norm_in(x)))), "
+          "then norm_sum. Written `{\"self\": {...}}`, "
           "`{\"cross\": {...}}` or `{\"ffn\": {...}}`, "
           "with these fields and those of Attention or Ffn inside.");
   v.field("norm_in", &T::norm_in, "before f: pre-norm");
@@ -35,34 +38,47 @@ template <class V>
 void fields(Of<LayerRecipe>, V& v) {
   using T = LayerRecipe;
   v.about("Layer", "What one layer does, part after part.");
-  v.field("parallel", &T::parallel, "all parts read the same input and their results are added together (PaLM, ViT-22B)");
-  v.field("norm_in", &T::norm_in, "parallel with one norm for all parts; with a norm each, they stand on the parts");
-  v.field("parts", &T::parts,
-          "a list of parts. On top of a preset an object `{\"self\": {...}}` changes the parts of that name that are there, and leaves the "
-          "others");
+  v.field("parallel", &T::parallel,
+          "all parts read the same input and their results are added together (PaLM, ViT-22B)");
+  v.field("norm_in", &T::norm_in,
+          "parallel with one norm for all parts; with a norm each, they stand on the parts");
+  v.field(
+      "parts", &T::parts,
+      "a list of parts. On top of a preset an object `{\"self\": {...}}` changes the parts of that name that "
+      "are there, and leaves the "
+      "others");
 }
 
 template <class V>
 void fields(Of<AlignRecipe>, V& v) {
   using T = AlignRecipe;
   v.about("Align",
-          "How a recurrent decoder looks at the encoder's result: one head, once per step, seen as cross-attention of its last layer.");
-  v.field("at", &T::at,
-          "which state of the last layer asks: the one before the step, whose answer enters the first layer's cell (Bahdanau), or the one "
-          "after it (Luong)");
-  v.field("score", &T::score, "h.s; h.Ws; v.tanh(Wh + Us) (Bahdanau); concat: the same sum, as Luong writes it: v.tanh(W[h; s])");
-  v.field("width", &T::width, "hidden units of additive and concat scores and of the predicted place; 0: the cells' width", kSize);
-  v.field("feed", &T::feed, "the readout of a step enters the next one's first cell (input feeding); needs at current");
+          "How a recurrent decoder looks at the encoder's result: one head, once per step, seen as "
+          "cross-attention of its last layer.");
+  v.field(
+      "at", &T::at,
+      "which state of the last layer asks: the one before the step, whose answer enters the first layer's "
+      "cell (Bahdanau), or the one "
+      "after it (Luong)");
+  v.field("score", &T::score,
+          "h.s; h.Ws; v.tanh(Wh + Us) (Bahdanau); concat: the same sum, as Luong writes it: v.tanh(W[h; s])");
+  v.field("width", &T::width,
+          "hidden units of additive and concat scores and of the predicted place; 0: the cells' width",
+          kSize);
+  v.field("feed", &T::feed,
+          "the readout of a step enters the next one's first cell (input feeding); needs at current");
   v.choice("window", &T::window, "which words a step sees", word("none", "all of the source"),
            group("monotonic", "those around its own position (Luong's local-m)",
                  [](auto& g) { g.field("reach", &T::reach, "words to each side", Range{1, kMostSize}); }),
            group("predictive",
-                 "those around a place it predicts, p = S sigmoid(v.tanh(W h)), weights times a Gaussian of deviation reach / 2 around it "
+                 "those around a place it predicts, p = S sigmoid(v.tanh(W h)), weights times a Gaussian of "
+                 "deviation reach / 2 around it "
                  "(local-p)",
                  [](auto& g) { g.field("reach", &T::reach, "words to each side", Range{1, kMostSize}); }));
   v.field(
       "readout", &T::readout,
-      "of the state that asked, h, and the context c, as wide as the model: tanh(W[c; h]) (Luong), or the larger of each two of W[h; x; "
+      "of the state that asked, h, and the context c, as wide as the model: tanh(W[c; h]) (Luong), or the "
+      "larger of each two of W[h; x; "
       "c], x being the step's input (Bahdanau)");
 }
 
@@ -73,12 +89,15 @@ void fields(Of<RecurrentRecipe>, V& v) {
   v.field("cell", &T::cell, "gru (the reset gate after the product, as in PyTorch), or lstm");
   v.field("layers", &T::layers, "on top of each other", kLayers);
   v.field("width", &T::width, "of a state; 0: the model's width", kSize);
-  v.field("both_ways", &T::both_ways, "encoder: a second row of cells reads from the end; both states stand beside each other");
+  v.field("both_ways", &T::both_ways,
+          "encoder: a second row of cells reads from the end; both states stand beside each other");
   v.field("dropout", &T::dropout, "between layers", kShare);
   v.field(
       "start", &T::start,
-      "decoder: the first state. last: the encoder's last states, layer by layer, of both directions beside each other (zeros without an "
-      "encoder); projected: tanh(W of the last layer's last state; both ways: of the one that read backwards); zero");
+      "decoder: the first state. last: the encoder's last states, layer by layer, of both directions beside "
+      "each other (zeros without an "
+      "encoder); projected: tanh(W of the last layer's last state; both ways: of the one that read "
+      "backwards); zero");
   v.field("attention", &T::attention, "decoder: how it looks at the source");
 }
 
@@ -92,20 +111,24 @@ void fields(Of<StackRecipe>, V& v) {
   v.field("final_norm", &T::final_norm, "after the last layer");
   v.field("dropout", &T::dropout, "after the final norm (T5)", kShare);
   v.field("recurrent", &T::recurrent,
-          "cells instead of layers: no kinds and no norm then; without an encoder or attention they are as wide as the model");
+          "cells instead of layers: no kinds and no norm then; "
+          "without an encoder or attention they are as wide as the model");
 }
 
 template <class V>
 void fields(Of<EmbedRecipe>, V& v) {
   using T = EmbedRecipe;
   v.about("Embed", "From token ids to vectors.");
-  v.choice("scale", &T::scale_sqrt_width, "factor on token vectors", bare("number", &T::scale, "this number", kNonzero),
+  v.choice("scale", &T::scale_sqrt_width, "factor on token vectors",
+           bare("number", &T::scale, "this number", kNonzero),
            word("sqrt(width)", "the root of the width (2017, Gemma)"));
   v.choice("pos", &T::pos, "absolute positions, added to token vectors", word("none", "not here"),
            group("sinusoid", "sines and cosines",
                  [](auto& g) {
-                   g.field("layout", &T::layout, "sine and cosine alternate (2017), or all sines first (Marian)");
-                   g.field("table", &T::table, "frequencies 10000^(-2i/d), or 10000^(-i/(d/2-1)) (marian-dev, fairseq)");
+                   g.field("layout", &T::layout,
+                           "sine and cosine alternate (2017), or all sines first (Marian)");
+                   g.field("table", &T::table,
+                           "frequencies 10000^(-2i/d), or 10000^(-i/(d/2-1)) (marian-dev, fairseq)");
                  }),
            word("learned", "one vector per position below `context`"));
   v.field("norm", &T::norm, "on the sum");
@@ -117,7 +140,8 @@ void fields(Of<EmbedRecipe>, V& v) {
 template <class V>
 void fields(Of<HeadTransform>, V& v) {
   using T = HeadTransform;
-  v.about("Transform", "BERT's step before the output matrix: a square matrix with bias, an activation, a norm.");
+  v.about("Transform",
+          "BERT's step before the output matrix: a square matrix with bias, an activation, a norm.");
   v.field("act", &T::act, "the activation");
   v.field("norm", &T::norm, "the norm after it; null: none (BERT's pooler: act tanh, no norm)");
 }
@@ -128,9 +152,11 @@ void fields(Of<HeadRecipe>, V& v) {
   v.about("Head", "From the last hidden state to the result.");
   v.field(
       "kind", &T::kind,
-      "logits over the vocabulary; or none: the hidden state is the result; or classes: one row of logits per sequence, over `classes`");
+      "logits over the vocabulary; or none: the hidden state is the result; or classes: one row of logits "
+      "per sequence, over `classes`");
   v.field("classes", &T::classes, "kind classes: how many, at least 2", kSize);
-  v.field("pool", &T::pool, "kind classes: the first row of a sequence, the mean of its rows, or its last one");
+  v.field("pool", &T::pool,
+          "kind classes: the first row of a sequence, the mean of its rows, or its last one");
   v.field("tied", &T::tied, "the output matrix is the table of token vectors");
   v.field("bias", &T::bias, "on the logits");
   v.field("scale", &T::scale, "on the hidden state before the matrix (T5: width^-0.5)", kNonzero);
@@ -150,17 +176,21 @@ void fields(Of<InitRecipe>, V& v) {
 template <class V>
 void fields(Of<Recipe>, V& v) {
   using T = Recipe;
-  v.about("Recipe",
-          "A whole model. `\"preset\": NAME` starts from a preset; what is written beside it overrides: objects merge, lists and values "
-          "replace, null removes.");
+  v.about(
+      "Recipe",
+      "A whole model. `\"preset\": NAME` starts from a preset; what is written beside it overrides: objects "
+      "merge, lists and values "
+      "replace, null removes.");
   v.field("name", &T::name, "what it is called");
   v.field("note", &T::note, "one line about it");
   v.field("width", &T::width, "channels of the residual stream", kCount);
-  v.field("vocab", &T::vocab, "token ids; 0 only without a head: the model then reads vectors, not tokens", kSize);
+  v.field("vocab", &T::vocab, "token ids; 0 only without a head: the model then reads vectors, not tokens",
+          kSize);
   v.field("context", &T::context, "longest sequence it is meant for", kCount);
   v.field("embed", &T::embed, "the embedding");
   v.field("encoder", &T::encoder, "a stack that reads a whole text (BERT), or the source of a translation");
-  v.field("decoder", &T::decoder, "a stack that writes token by token (GPT); with an encoder its layers need a `cross` part");
+  v.field("decoder", &T::decoder,
+          "a stack that writes token by token (GPT); with an encoder its layers need a `cross` part");
   v.field("head", &T::head, "the output");
   v.field("init", &T::init, "starting values");
 }

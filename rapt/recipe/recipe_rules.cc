@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recipe may be: ranges of its fields (a visitor over recipe_fields.h) and the rules between them. Rules inside a part: parts/.
+// What a recipe may be: ranges of its fields (a visitor over recipe_fields.h) and the rules between them.
+// Rules inside a part: parts/.
 #include <algorithm>
 
 #include "rapt/base/json.h"
@@ -10,21 +11,23 @@
 namespace rapt {
 namespace {
 
-// ------------------------------------------------------------------------------------------------ ranges of a recipe made in C++
+// --------------------------------------------------------------------------- ranges of a recipe made in C++
 template <class T>
 class Checker;
 
 void check(bool, const std::string&, const Range&, std::string_view) {}
 void check(const std::string&, const std::string&, const Range&, std::string_view) {}
 void check(double v, const std::string& path, const Range& range, std::string_view meaning) {
-  if (const std::string why = breaks(range, v); !why.empty()) fail(path, ": ", why, ", is ", v, " (", meaning, ")");
+  if (const std::string why = breaks(range, v); !why.empty())
+    fail(path, ": ", why, ", is ", v, " (", meaning, ")");
 }
 void check(Dim v, const std::string& path, const Range& range, std::string_view meaning) {
   check(static_cast<double>(v), path, range, meaning);
 }
 template <Enum E>
 void check(E v, const std::string& path, const Range&, std::string_view) {
-  if (static_cast<std::size_t>(v) >= names_of(E{}).size()) fail(path, ": a recipe cannot have this value; ", name_hint("", names<E>()));
+  if (static_cast<std::size_t>(v) >= names_of(E{}).size())
+    fail(path, ": a recipe cannot have this value; ", name_hint("", names<E>()));
 }
 template <class T>
   requires std::is_class_v<T>
@@ -50,7 +53,8 @@ void check(const std::vector<PartRecipe>& v, const std::string& path, const Rang
     std::visit([&](const auto& body) { check(body, at); }, v[i].body);
   }
 }
-void check(const std::map<std::string, LayerRecipe>& v, const std::string& path, const Range&, std::string_view) {
+void check(const std::map<std::string, LayerRecipe>& v, const std::string& path, const Range&,
+           std::string_view) {
   for (const auto& [name, layer] : v) check(layer, under(path, name));
 }
 
@@ -90,25 +94,32 @@ class Checker {
   const T& in_;
   const std::string path_;
 };
-// ------------------------------------------------------------------------------------------------ rules between fields
+// ------------------------------------------------------------------------------------- rules between fields
 
 struct Rules {
   Recipe& recipe;
   const bool both;  // encoder and decoder
 
   void layer(LayerRecipe& l, const std::string& path, bool decoder) const {
-    if (l.parts.empty()) fail(path, ".parts: a layer needs at least one part, {\"self\": {…}} or {\"ffn\": {…}}");
+    if (l.parts.empty())
+      fail(path, ".parts: a layer needs at least one part, {\"self\": {…}} or {\"ffn\": {…}}");
     const bool causal = decoder || is_causal(l);
-    if (l.norm_in && !l.parallel) fail(path, ".norm_in: belongs to parallel layers; elsewhere norms stand on the parts");
+    if (l.norm_in && !l.parallel)
+      fail(path, ".norm_in: belongs to parallel layers; elsewhere norms stand on the parts");
     check_norm(l.norm_in, path + ".norm_in", causal);
     for (std::size_t i = 0; i < l.parts.size(); ++i) {
       PartRecipe& p = l.parts[i];
       const std::string at = part_path(path + ".parts", i, p);
-      if (reads_memory(p) && !decoder) fail(at, ": an encoder has no memory to look at; cross parts belong to a decoder");
-      if (reads_memory(p) && !both) fail(at, ": there is no encoder whose result could be looked at; add one or remove the part");
-      if (l.parallel && l.norm_in && p.norm_in) fail(at, ".norm_in: the layer has a norm_in for all parts already; keep one of the two");
+      if (reads_memory(p) && !decoder)
+        fail(at, ": an encoder has no memory to look at; cross parts belong to a decoder");
+      if (reads_memory(p) && !both)
+        fail(at, ": there is no encoder whose result could be looked at; add one or remove the part");
+      if (l.parallel && l.norm_in && p.norm_in)
+        fail(at, ".norm_in: the layer has a norm_in for all parts already; keep one of the two");
       if (l.parallel && p.norm_sum)
-        fail(at, ".norm_sum: parts of a parallel layer are added together, so there is no sum after one of them; use norm_in or norm_out");
+        fail(at,
+             ".norm_sum: parts of a parallel layer are added together, so there is no sum after one of them; "
+             "use norm_in or norm_out");
       check_norm(p.norm_in, at + ".norm_in", causal);
       check_norm(p.norm_out, at + ".norm_out", causal);
       check_norm(p.norm_sum, at + ".norm_sum", causal);
@@ -120,10 +131,14 @@ struct Rules {
     if (s.recurrent) return resolve_recurrent(recipe, s, path, decoder);
     if (s.pattern.empty()) fail(path, ".pattern: is empty; name a kind for at least one layer, as in \"L\"");
     if (static_cast<Dim>(s.pattern.size()) > s.layers)
-      fail(path, ".pattern: \"", s.pattern, "\" has ", s.pattern.size(), " letters for ", s.layers, " layers; shorten it or add layers");
+      fail(path, ".pattern: \"", s.pattern, "\" has ", s.pattern.size(), " letters for ", s.layers,
+           " layers; shorten it or add layers");
     for (const auto& [name, l] : s.kinds) {
-      const bool letter = name.size() == 1 && ((name[0] >= 'A' && name[0] <= 'Z') || (name[0] >= 'a' && name[0] <= 'z'));
-      if (!letter) fail(path, ".kinds: '", name, "' is no letter; a kind is named by one letter, which `pattern` repeats");
+      const bool letter =
+          name.size() == 1 && ((name[0] >= 'A' && name[0] <= 'Z') || (name[0] >= 'a' && name[0] <= 'z'));
+      if (!letter)
+        fail(path, ".kinds: '", name,
+             "' is no letter; a kind is named by one letter, which `pattern` repeats");
       if (s.pattern.find(name[0]) == std::string::npos)
         fail(path, ".kinds.", name, ": the pattern \"", s.pattern,
              "\" never uses it; remove it (null on top of a preset) or put it into the pattern");
@@ -132,12 +147,15 @@ struct Rules {
     for (const char c : s.pattern) {
       const auto it = s.kinds.find(std::string(1, c));
       if (it == s.kinds.end())
-        fail(path, ".pattern: names '", c, "', but kinds has no such layer; add kinds.", c, " or change the pattern");
+        fail(path, ".pattern: names '", c, "', but kinds has no such layer; add kinds.", c,
+             " or change the pattern");
       causal = causal || is_causal(it->second);
       for (const PartRecipe& p : it->second.parts) has_cross = has_cross || reads_memory(p);
     }
     if (decoder && both && !has_cross)
-      fail(path, ": no layer has a cross part, so nothing would read the encoder; add {\"cross\": {…}} or remove the encoder");
+      fail(path,
+           ": no layer has a cross part, so nothing would read the encoder; add {\"cross\": {…}} or remove "
+           "the encoder");
     check_norm(s.final_norm, path + ".final_norm", causal);
     const AttnRecipe* shared = nullptr;
     for (auto& [name, l] : s.kinds) layer(l, concat(path, ".kinds.", name), decoder);
@@ -147,31 +165,41 @@ struct Rules {
         if (!a || a->pos.kind != PosRecipe::Kind::bucket || !a->pos.bucket.shared) continue;
         if (!shared) shared = a;
         if (a->heads != shared->heads || !(a->pos.bucket == shared->pos.bucket))
-          fail(part_path(concat(path, ".kinds.", name, ".parts"), i, l.parts[i]),
-               ".pos.bucket: layers share one table, so heads, count and max must agree; set shared to false");
+          fail(
+              part_path(concat(path, ".kinds.", name, ".parts"), i, l.parts[i]),
+              ".pos.bucket: layers share one table, so heads, count and max must agree; set shared to false");
       }
   }
 
   void whole() const {
     const HeadRecipe& h = recipe.head;
     const EmbedRecipe& e = recipe.embed;
-    if (!recipe.encoder && !recipe.decoder) fail("a model needs an encoder, a decoder or both; this recipe has neither");
+    if (!recipe.encoder && !recipe.decoder)
+      fail("a model needs an encoder, a decoder or both; this recipe has neither");
     if (recipe.vocab == 0 && h.kind == HeadRecipe::Kind::vocab)
       fail("vocab: is 0, but the head gives logits over a vocabulary; set vocab, or head.kind \"none\"");
-    if (recipe.vocab == 0 && e.sink_tokens > 0) fail("embed.sink_tokens: they stand beside tokens, and vocab is 0");
-    if (e.scale_sqrt_width && e.scale != 1) fail("embed.scale: sqrt(width) and the number ", e.scale, " together; choose one");
+    if (recipe.vocab == 0 && e.sink_tokens > 0)
+      fail("embed.sink_tokens: they stand beside tokens, and vocab is 0");
+    if (e.scale_sqrt_width && e.scale != 1)
+      fail("embed.scale: sqrt(width) and the number ", e.scale, " together; choose one");
     if (e.pos == EmbedRecipe::Pos::sinusoid) {
-      if (recipe.width % 2 != 0) fail("embed.pos.sinusoid: sines and cosines come in pairs, width ", recipe.width, " is odd");
+      if (recipe.width % 2 != 0)
+        fail("embed.pos.sinusoid: sines and cosines come in pairs, width ", recipe.width, " is odd");
       if (e.table == SinusoidTable::marian && recipe.width < 4)
-        fail("embed.pos.sinusoid.table: marian's frequencies need a width of at least 4, it is ", recipe.width);
+        fail("embed.pos.sinusoid.table: marian's frequencies need a width of at least 4, it is ",
+             recipe.width);
     }
     const bool classes = h.kind == HeadRecipe::Kind::classes;
     if (classes && h.classes < 2)
-      fail("head.classes: is ", h.classes, "; a classifier chooses between at least 2, or use kind \"vocab\" or \"none\"");
+      fail("head.classes: is ", h.classes,
+           "; a classifier chooses between at least 2, or use kind \"vocab\" or \"none\"");
     if (classes && h.tied)
-      fail("head.tied: the table of token vectors has a row per token, not per class; remove it, or use kind \"vocab\"");
+      fail(
+          "head.tied: the table of token vectors has a row per token, not per class; remove it, "
+          "or use kind \"vocab\"");
     if (!classes && (h.classes != 0 || h.pool != HeadRecipe::Pool::first))
-      fail("head.", h.classes != 0 ? "classes" : "pool", ": belongs to a head of kind \"classes\"; remove it, or set that kind");
+      fail("head.", h.classes != 0 ? "classes" : "pool",
+           ": belongs to a head of kind \"classes\"; remove it, or set that kind");
     if (h.kind == HeadRecipe::Kind::none && (h.tied || h.bias || h.scale != 1 || h.cap != 0 || h.transform))
       fail("head.",
            h.tied         ? "tied"

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "rapt/base/text.h"
+#include "rapt/base/text_width.h"
 #include "rapt/recipe/recipe_fields.h"
 
 namespace rapt {
@@ -18,13 +19,15 @@ class Docs;
 struct Book {
   std::string text;
   std::set<std::string> written;
-  std::vector<std::function<void()>> waiting;  // structs met in fields, written after the one that names them
+  // Structs met in fields, written after the one that names them.
+  std::vector<std::function<void()>> waiting;
 };
 
 std::string range_text(const Range& r) {
   std::string s;
   const bool low = std::isfinite(r.low), high = std::isfinite(r.high) && r.high != kMostSize;
-  if (low && high) s = concat(shortest(r.low), r.above ? " < x " : " ≤ x ", r.below ? "< " : "≤ ", shortest(r.high));
+  if (low && high)
+    s = concat(shortest(r.low), r.above ? " < x " : " ≤ x ", r.below ? "< " : "≤ ", shortest(r.high));
   else if (low) s = concat(r.above ? "> " : "≥ ", shortest(r.low));
   else if (high) s = concat(r.below ? "< " : "≤ ", shortest(r.high));
   if (r.nonzero) s = "not 0";
@@ -66,7 +69,9 @@ struct Looks<std::vector<T>> {
 };
 template <>
 struct Looks<std::map<std::string, LayerRecipe>> {
-  static std::string text(Book& book, const Range&) { return "`{ letter: `" + section<LayerRecipe>(book) + "` }`"; }
+  static std::string text(Book& book, const Range&) {
+    return "`{ letter: `" + section<LayerRecipe>(book) + "` }`";
+  }
 };
 
 template <class M>
@@ -108,8 +113,8 @@ struct InLine {  // the fields of a group, one after the other
   template <class M>
   void field(std::string_view name, M T::* member, std::string_view meaning, Range range = {}) {
     static const T kDefault{};
-    out += concat(out.empty() ? "" : "<br>", code(name), ": ", Looks<M>::text(book, range), ", default ", default_text(kDefault.*member),
-                  ": ", meaning);
+    out += concat(out.empty() ? "" : "<br>", code(name), ": ", Looks<M>::text(book, range), ", default ",
+                  default_text(kDefault.*member), ": ", meaning);
   }
 };
 
@@ -118,16 +123,17 @@ class Docs {
  public:
   explicit Docs(Book& book) : book_(book) {}
   void about(std::string_view title, std::string_view meaning) {
-    book_.text += concat("\n## ", title, "\n\n", meaning, "\n\n");
-    book_.text +=
-        kIsChoice<T> ? "| one of | with | meaning |\n|---|---|---|\n" : "| field | value | default | meaning |\n|---|---|---|---|\n";
+    book_.text += concat("\n## ", title, "\n\n", join(fold_text(meaning, 110), "\n"), "\n\n");
+    book_.text += kIsChoice<T> ? "| one of | with | meaning |\n|---|---|---|\n"
+                               : "| field | value | default | meaning |\n|---|---|---|---|\n";
   }
   template <class M>
   void field(std::string_view name, M T::* member, std::string_view meaning, Range range = {}) {
     static const T kDefault{};
     bool required = false;  // the default is outside the range
     if constexpr (std::is_same_v<M, Dim> || std::is_same_v<M, double>)
-      required = static_cast<double>(kDefault.*member) < range.low || (range.above && static_cast<double>(kDefault.*member) == range.low);
+      required = static_cast<double>(kDefault.*member) < range.low ||
+                 (range.above && static_cast<double>(kDefault.*member) == range.low);
     line(name, Looks<M>::text(book_, range), required ? "required" : default_text(kDefault.*member), meaning);
   }
   template <class E, class... Options>
@@ -147,10 +153,13 @@ class Docs {
   }
 
  private:
-  void line(std::string_view name, const std::string& value, const std::string& standard, std::string_view meaning) {
+  void line(std::string_view name, const std::string& value, const std::string& standard,
+            std::string_view meaning) {
     std::string escaped(meaning);
-    for (std::size_t i = 0; (i = escaped.find('|', i)) != std::string::npos; i += 2) escaped.insert(i, "\\");  // |x| in a table
-    book_.text += concat("| ", code(concat(prefix_, name)), " | ", value, " | ", standard, " | ", escaped, " |\n");
+    // |x| in a table
+    for (std::size_t i = 0; (i = escaped.find('|', i)) != std::string::npos; i += 2) escaped.insert(i, "\\");
+    book_.text +=
+        concat("| ", code(concat(prefix_, name)), " | ", value, " | ", standard, " | ", escaped, " |\n");
   }
   static std::string form(const Word& o) { return code(concat("\"", o.name, "\"")); }
   template <class M>
@@ -249,19 +258,22 @@ std::string recipe_schema() {
       "\n"
       "<!-- Written by `rapt show --schema` from rapt/recipe/recipe_fields.h. A test compares the two. -->\n"
       "\n"
-      "A recipe describes a model as one JSON object. Every field has a default, so a recipe says only what is particular about a model;\n"
-      "an unknown key is an error that names the nearest known one, and so is a combination that cannot work, with the reason. `rapt show\n"
-      "FILE` draws what a recipe means, `rapt show --json FILE` prints it with sizes filled in, `rapt show --diff A B` compares two.\n"
+      "A recipe describes a model as one JSON object. Every field has a default, so a recipe says only\n"
+      "what is particular about a model; an unknown key is an error that names the nearest known one, and\n"
+      "so is a combination that cannot work, with the reason. `rapt show FILE` draws what a recipe means,\n"
+      "`rapt show --json FILE` prints it with sizes filled in, `rapt show --diff A B` compares two.\n"
       "\n"
       "```json\n"
-      "{ \"preset\": \"llama3\", \"name\": \"small-gated\", \"width\": 512, \"vocab\": 8192, \"context\": 1024,\n"
+      "{ \"preset\": \"llama3\", \"name\": \"small-gated\", \"width\": 512, \"vocab\": 8192, "
+      "\"context\": 1024,\n"
       "  \"decoder\": { \"layers\": 8, \"kinds\": { \"L\": { \"parts\": {\n"
       "    \"self\": { \"heads\": 8, \"kv_heads\": 2, \"gate\": [{ \"at\": \"sdpa\" }] },\n"
       "    \"ffn\": { \"width\": 1408 } } } } } }\n"
       "```\n"
       "\n"
-      "Where a field is one of several things, a plain one is its name, one with settings is an object with the name as its only key:\n"
-      "`\"pos\": \"alibi\"`, `\"pos\": { \"rope\": { \"theta\": 500000 } }`.\n";
+      "Where a field is one of several things, a plain one is its name, one with settings is an object\n"
+      "with the name as its only key: `\"pos\": \"alibi\"`,\n"
+      "`\"pos\": { \"rope\": { \"theta\": 500000 } }`.\n";
   section<Recipe>(book);
   while (!book.waiting.empty()) {
     // Depth first, so that a struct follows the one that uses it.
@@ -273,7 +285,8 @@ std::string recipe_schema() {
     book.waiting.insert(book.waiting.end(), later.begin(), later.end());
   }
   book.text += "\n## Presets\n\n| name | note |\n|---|---|\n";
-  for (const std::string& name : preset_names()) book.text += concat("| ", code(name), " | ", preset(name).note, " |\n");
+  for (const std::string& name : preset_names())
+    book.text += concat("| ", code(name), " | ", preset(name).note, " |\n");
   return std::move(book.text);
 }
 

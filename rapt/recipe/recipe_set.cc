@@ -31,7 +31,8 @@ void each_part(Recipe& r, const std::function<void(PartRecipe&)>& f) {
 }
 
 using Change = void (*)(Recipe&, const Setting&);
-// What a resolved recipe has filled in must be worked out again where the number it follows from changes: 0 stands for that.
+// What a resolved recipe has filled in must be worked out again where the number it follows from changes: 0
+// stands for that.
 const std::pair<const char*, Change> kShort[] = {
     {"width",
      [](Recipe& r, const Setting& s) {
@@ -99,9 +100,10 @@ Json with_value(const Json& json, std::string_view path, const Json& value, std:
   if (path[0] == '[') {
     const std::size_t end = path.find(']');
     std::size_t index = 0;
-    const bool number =
-        end != std::string_view::npos && end > 1 && end < 8 &&
-        std::all_of(path.begin() + 1, path.begin() + static_cast<std::ptrdiff_t>(end), [](char c) { return c >= '0' && c <= '9'; });
+    const bool number = end != std::string_view::npos && end > 1 && end < 8 &&
+                        std::all_of(
+                            path.begin() + 1, path.begin() + static_cast<std::ptrdiff_t>(end),
+                            [](char c) { return c >= '0' && c <= '9'; });
     if (number) index = static_cast<std::size_t>(std::stoul(std::string(path.substr(1, end - 1))));
     if (!number || !json.is_array() || index >= json.array().size())
       fail_usage("--set ", whole_path, ": '", path, "' is no place of a list that the recipe has (",
@@ -115,8 +117,10 @@ Json with_value(const Json& json, std::string_view path, const Json& value, std:
   const std::size_t end = std::min(path.find('.'), path.find('['));
   const std::string key(path.substr(0, end));
   if (key.empty()) fail_usage("--set ", whole_path, ": an empty name in the path");
-  std::string_view rest = end == std::string_view::npos ? std::string_view{} : path.substr(path[end] == '.' ? end + 1 : end);
-  if (end != std::string_view::npos && rest.empty()) fail_usage("--set ", whole_path, ": the path ends in a dot");
+  std::string_view rest =
+      end == std::string_view::npos ? std::string_view{} : path.substr(path[end] == '.' ? end + 1 : end);
+  if (end != std::string_view::npos && rest.empty())
+    fail_usage("--set ", whole_path, ": the path ends in a dot");
   Json out = json.is_object() ? json : Json(Json::Object{});
   const Json* there = out.find(key);
   out.set(key, with_value(there ? *there : Json(), rest, value, whole_path));
@@ -142,7 +146,8 @@ Recipe with_settings(const Recipe& recipe, std::span<const std::string> settings
   Recipe r = recipe;
   for (const std::string& text : settings) {
     const Setting s = parse_setting(text);
-    const auto it = std::find_if(std::begin(kShort), std::end(kShort), [&](const auto& k) { return k.first == s.key; });
+    const auto it =
+        std::find_if(std::begin(kShort), std::end(kShort), [&](const auto& k) { return k.first == s.key; });
     if (it != std::end(kShort)) {
       it->second(r, s);
       continue;

@@ -9,8 +9,9 @@
 
 namespace rapt {
 
-// Each setting is KEY=VALUE. A key is a path of recipe.json ("decoder.kinds.L.parts[0].self.window"), or one of the short names that reach
-// every place at once: layers, heads, kv_heads, head_dim, ffn, dropout, window. A value is JSON, or a word. Fails with the reason.
+// Each setting is KEY=VALUE. A key is a path of recipe.json ("decoder.kinds.L.parts[0].self.window"), or one
+// of the short names that reach every place at once: layers, heads, kv_heads, head_dim, ffn, dropout,
+// window. A value is JSON, or a word. Fails with the reason.
 Recipe with_settings(const Recipe& recipe, std::span<const std::string> settings);
 
 struct Setting {

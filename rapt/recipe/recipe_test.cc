@@ -75,8 +75,9 @@ TEST(Recipe, EverythingSurvivesJson) {
   a.scale = {.kind = ScaleRecipe::Kind::learned, .number = 3, .per = ScaleRecipe::Per::head, .max = 10};
   a.v_dim = 6;
   a.bias = {true, false, true, false};
-  a.qk_norm =
-      QkNormRecipe{.norm = {.kind = NormRecipe::Kind::l2}, .weights = QkNormRecipe::Weights::per_head, .at = QkNormRecipe::At::after_pos};
+  a.qk_norm = QkNormRecipe{.norm = {.kind = NormRecipe::Kind::l2},
+                           .weights = QkNormRecipe::Weights::per_head,
+                           .at = QkNormRecipe::At::after_pos};
   a.v_norm = NormRecipe{.weight = NormRecipe::Gain::none};
   a.z_norm = NormRecipe{};
   a.pos.rope = {.theta = 5e5,
@@ -107,7 +108,13 @@ TEST(Recipe, EverythingSurvivesJson) {
   part(r, 0).residual_scale = 0.5;
   part(r, 0).dropout = 0.3;
   part(r, 1).attention()->scale = {.kind = ScaleRecipe::Kind::number, .number = 0.25};
-  ffn(r) = {.act = Act::silu, .width = 24, .bias = true, .clamp = 7, .alpha = 1.702, .up_offset = 1, .dropout = 0.1};
+  ffn(r) = {.act = Act::silu,
+            .width = 24,
+            .bias = true,
+            .clamp = 7,
+            .alpha = 1.702,
+            .up_offset = 1,
+            .dropout = 0.1};
   r.encoder->kinds["L"].parts[0].self()->pos = {.kind = PosRecipe::Kind::bucket, .bucket = {16, 40, false}};
   r.encoder->dropout = 0.1;
   r.head = {.tied = true, .bias = true, .scale = 0.5, .cap = 30, .transform = HeadTransform{}};
@@ -119,12 +126,16 @@ TEST(Recipe, EverythingSurvivesJson) {
     EXPECT_EQ(recipe_json(parse_recipe(json), all), json);
   }
   // The scalings that are not above.
-  for (const RopeSpec& spec :
-       {RopeSpec{.scaling = RopeScaling::linear, .factor = 2}, RopeSpec{.scaling = RopeScaling::ntk, .factor = 2},
-        RopeSpec{.scaling = RopeScaling::dynamic, .factor = 2, .original = 64},
-        RopeSpec{.scaling = RopeScaling::llama3, .factor = 2, .original = 64},
-        RopeSpec{.scaling = RopeScaling::longrope, .original = 64, .max_context = 128, .short_factor = {1, 1.5}, .long_factor = {2, 4}},
-        RopeSpec{.part = 0.5, .scaling = RopeScaling::proportional}}) {
+  for (const RopeSpec& spec : {RopeSpec{.scaling = RopeScaling::linear, .factor = 2},
+                               RopeSpec{.scaling = RopeScaling::ntk, .factor = 2},
+                               RopeSpec{.scaling = RopeScaling::dynamic, .factor = 2, .original = 64},
+                               RopeSpec{.scaling = RopeScaling::llama3, .factor = 2, .original = 64},
+                               RopeSpec{.scaling = RopeScaling::longrope,
+                                        .original = 64,
+                                        .max_context = 128,
+                                        .short_factor = {1, 1.5},
+                                        .long_factor = {2, 4}},
+                               RopeSpec{.part = 0.5, .scaling = RopeScaling::proportional}}) {
     Recipe s = tiny();
     attn(s).pos.rope = spec;
     EXPECT_EQ(resolve_error(s), "");
@@ -160,13 +171,15 @@ TEST(Recipe, AChangeOnTopOfAPreset) {
   EXPECT_EQ(a.pos.rope.theta, 500000);
   EXPECT_FALSE(r.decoder->final_norm);
   EXPECT_EQ(r.decoder->kinds.at("L").parts[1], base.decoder->kinds.at("L").parts[1]);
-  EXPECT_EQ(resolve(r).decoder->kinds.at("L").parts[0].self()->head_dim, 16);  // sizes follow the new width
+  // Sizes follow the new width.
+  EXPECT_EQ(resolve(r).decoder->kinds.at("L").parts[0].self()->head_dim, 16);
   // Another choice leaves nothing of the old one behind.
-  const Recipe other =
-      parse_recipe(R"({ "preset": "llama3.1", "decoder": { "kinds": { "L": { "parts": { "self": { "pos": "alibi" } } } } } })");
+  const Recipe other = parse_recipe(
+      R"({ "preset": "llama3.1", "decoder": { "kinds": { "L": { "parts": { "self": { "pos": "alibi" } } } } } })");
   EXPECT_EQ(other.decoder->kinds.at("L").parts[0].self()->pos, (PosRecipe{.kind = PosRecipe::Kind::alibi}));
   // A kind can be removed, a list replaces.
-  const Recipe one = parse_recipe(R"({ "preset": "gemma3", "decoder": { "pattern": "G", "kinds": { "L": null } } })");
+  const Recipe one =
+      parse_recipe(R"({ "preset": "gemma3", "decoder": { "pattern": "G", "kinds": { "L": null } } })");
   EXPECT_EQ(resolve(one).decoder->kinds.size(), 1u);
 }
 
@@ -190,17 +203,19 @@ TEST(Recipe, FindsFilesAndHelpsWithNames) {
   const test::TempFolder folder;
   const std::string path = folder / "recipe.json";
   std::ofstream(path) << "{ \"preset\": \"gpt2\",\n \"widht\": 3 }";
-  EXPECT_TRUE(holds(error_of([&] { find_recipe(path); }), path + ":2:11: widht: unknown key; did you mean 'width'?"));
+  EXPECT_TRUE(
+      holds(error_of([&] { find_recipe(path); }), path + ":2:11: widht: unknown key; did you mean 'width'?"));
 }
 
 TEST(Recipe, LayersFollowThePattern) {
   const Recipe r = resolve(preset("gemma3"));
-  for (Dim i = 0; i < 26; ++i) EXPECT_EQ(r.decoder->layer(i).parts[0].self()->window, i % 6 == 5 ? 0 : 512) << i;
+  for (Dim i = 0; i < 26; ++i)
+    EXPECT_EQ(r.decoder->layer(i).parts[0].self()->window, i % 6 == 5 ? 0 : 512) << i;
   EXPECT_THROW(r.decoder->layer(26), Error);
   EXPECT_THROW(r.decoder->layer(-1), Error);
 }
 
-// ------------------------------------------------------------------------------------------------ what JSON may not say
+// ------------------------------------------------------------------------------------ what JSON may not say
 TEST(Recipe, BadJsonIsNamedWithItsPlace) {
   const std::string head = R"({ "width": 16, "vocab": 11, "context": 32, )";
   const std::string self = R"("decoder": { "kinds": { "L": { "parts": [ { "self": )", end = " } ] } } } }";
@@ -210,7 +225,8 @@ TEST(Recipe, BadJsonIsNamedWithItsPlace) {
       {"{ \"preset\": \"lama3\" }", "did you mean 'llama3'"},
       {"{ \"preset\": 3 }", "preset: wants the name of a preset, has a number"},
       {head + "\"decodr\": {} }", "decodr: unknown key; did you mean 'decoder'"},
-      {head + self + R"({ "head": 4 })" + end, "decoder.kinds.L.parts[0].self.head: unknown key; did you mean 'heads'"},
+      {head + self + R"({ "head": 4 })" + end,
+       "decoder.kinds.L.parts[0].self.head: unknown key; did you mean 'heads'"},
       {head + self + R"({ "heads": "4" })" + end, "self.heads: wants a whole number, has a string"},
       {head + self + R"({ "heads": 4.5 })" + end, "self.heads: wants a whole number, has 4.5"},
       {head + self + R"({ "heads": 0 })" + end, "self.heads: must be at least 1, is 0 (query heads)"},
@@ -224,19 +240,24 @@ TEST(Recipe, BadJsonIsNamedWithItsPlace) {
       {head + self + R"({ "cap": -1 })" + end, "self.cap: must be at least 0"},
       {head + self + R"({ "keep": -1 })" + end, "self.keep: must be at least 0"},
       {head + self + R"({ "bias": "qk" })" + end, "self.bias: unknown value \"qk\""},
-      {head + self + R"({ "bias": true })" + end, "self.bias: wants an object or one of none, all, qkv, has true or false"},
+      {head + self + R"({ "bias": true })" + end,
+       "self.bias: wants an object or one of none, all, qkv, has true or false"},
       {head + self + R"({ "pos": "ropes" })" + end, "self.pos: unknown value \"ropes\"; did you mean 'rope'"},
-      {head + self + R"({ "pos": 3 })" + end, "self.pos: wants one of none, rope, alibi, bucket, has a number"},
+      {head + self + R"({ "pos": 3 })" + end,
+       "self.pos: wants one of none, rope, alibi, bucket, has a number"},
       {head + self + R"({ "pos": { "rope": {}, "bucket": {} } })" + end, "exactly one key"},
       {head + self + R"({ "pos": { "rope": { "part": 0 } } })" + end, "pos.rope.part: must be above 0"},
       {head + self + R"({ "pos": { "rope": { "part": 1.5 } } })" + end, "pos.rope.part: must be at most 1"},
       {head + self + R"({ "pos": { "rope": { "theta": 0 } } })" + end, "theta: must be above 0"},
-      {head + self + R"({ "pos": { "rope": { "scaling": { "yarn": { "low_freq": 2 } } } } })" + end, "scaling.yarn.low_freq: unknown key"},
+      {head + self + R"({ "pos": { "rope": { "scaling": { "yarn": { "low_freq": 2 } } } } })" + end,
+       "scaling.yarn.low_freq: unknown key"},
       {head + self + R"({ "pos": { "alibi": { "slope": 2 } } })" + end, "\"alibi\" has nothing inside"},
-      {head + self + R"({ "scale": "big" })" + end, "self.scale: unknown value \"big\"; known: auto, learned"},
+      {head + self + R"({ "scale": "big" })" + end,
+       "self.scale: unknown value \"big\"; known: auto, learned"},
       {head + self + R"({ "scale": 0 })" + end, "self.scale: must not be 0"},
       {head + self + R"({ "scale": { "number": 2 } })" + end, "unknown value \"number\""},
-      {head + self + R"({ "scale": { "learned": { "init": 0 } } })" + end, "scale.learned.init: must not be 0"},
+      {head + self + R"({ "scale": { "learned": { "init": 0 } } })" + end,
+       "scale.learned.init: must not be 0"},
       {head + self + R"({ "extra": "kv_slots" })" + end, "extra.kv_slots: wants a number"},
       {head + self + R"({ "extra": { "kv_slots": 0 } })" + end, "extra.kv_slots: must be at least 1"},
       {head + self + R"({ "gate": {} })" + end, "self.gate: wants a list of gates"},
@@ -246,9 +267,12 @@ TEST(Recipe, BadJsonIsNamedWithItsPlace) {
       {head + self + R"({ "width": 4 })" + end, "self.width: unknown key"},  // a field of ffn
       {head + R"("decoder": { "layers": 0 } })", "decoder.layers: must be at least 1"},
       {head + R"("decoder": { "kinds": [] } })", "decoder.kinds: wants an object"},
-      {head + R"("decoder": { "kinds": { "L": { "parts": [ { "moe": {} } ] } } } })", "parts[0]: unknown part \"moe\""},
-      {head + R"("decoder": { "kinds": { "L": { "parts": [ { "self": {}, "ffn": {} } ] } } } })", "parts[0]: wants an object with one key"},
-      {head + R"("decoder": { "kinds": { "L": { "parts": { "self": {} } } } } })", "parts.self: this layer has no such part to change"},
+      {head + R"("decoder": { "kinds": { "L": { "parts": [ { "moe": {} } ] } } } })",
+       "parts[0]: unknown part \"moe\""},
+      {head + R"("decoder": { "kinds": { "L": { "parts": [ { "self": {}, "ffn": {} } ] } } } })",
+       "parts[0]: wants an object with one key"},
+      {head + R"("decoder": { "kinds": { "L": { "parts": { "self": {} } } } } })",
+       "parts.self: this layer has no such part to change"},
       {head + R"("embed": { "scale": "sqrt" } })", "embed.scale: unknown value \"sqrt\""},
       {head + R"("embed": { "types": -1 } })", "embed.types: must be at least 0"},
       {head + R"("embed": { "sink_tokens": -1 } })", "embed.sink_tokens: must be at least 0"},
@@ -261,7 +285,7 @@ TEST(Recipe, BadJsonIsNamedWithItsPlace) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ what does not go together
+// -------------------------------------------------------------------------------- what does not go together
 struct Illegal {
   const char* reason;  // words of the message
   std::function<void(Recipe&)> change;
@@ -281,36 +305,48 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"vocab: is 0, but the head gives logits", [](Recipe& r) { r.vocab = 0; }},
       {"embed.sink_tokens: they stand beside tokens",
        [](Recipe& r) { r.vocab = 0, r.head.kind = HeadRecipe::Kind::none, r.embed.sink_tokens = 1; }},
-      {"head.tied: a head of kind none has no output matrix", [](Recipe& r) { r.head = {.kind = HeadRecipe::Kind::none, .tied = true}; }},
-      {"head.cap: a head of kind none has no output matrix", [](Recipe& r) { r.head = {.kind = HeadRecipe::Kind::none, .cap = 30}; }},
-      {"embed.scale: sqrt(width) and the number 2", [](Recipe& r) { r.embed.scale_sqrt_width = true, r.embed.scale = 2; }},
+      {"head.tied: a head of kind none has no output matrix",
+       [](Recipe& r) { r.head = {.kind = HeadRecipe::Kind::none, .tied = true}; }},
+      {"head.cap: a head of kind none has no output matrix",
+       [](Recipe& r) { r.head = {.kind = HeadRecipe::Kind::none, .cap = 30}; }},
+      {"embed.scale: sqrt(width) and the number 2",
+       [](Recipe& r) { r.embed.scale_sqrt_width = true, r.embed.scale = 2; }},
       {"sines and cosines come in pairs, width 15 is odd",
        [](Recipe& r) { r.embed.pos = EmbedRecipe::Pos::sinusoid, r.width = 15, attn(r).head_dim = 4; }},
       {"marian's frequencies need a width of at least 4",
        [](Recipe& r) {
-         r.embed.pos = EmbedRecipe::Pos::sinusoid, r.embed.table = SinusoidTable::marian, r.width = 2, attn(r).head_dim = 4;
+         r.embed.pos = EmbedRecipe::Pos::sinusoid, r.embed.table = SinusoidTable::marian, r.width = 2,
+         attn(r).head_dim = 4;
        }},
-      {"are more than 2,147,483,647 in all", [](Recipe& r) { attn(r).heads = 1 << 20, attn(r).kv_heads = 1, attn(r).head_dim = 1 << 20; }},
+      {"are more than 2,147,483,647 in all",
+       [](Recipe& r) { attn(r).heads = 1 << 20, attn(r).kv_heads = 1, attn(r).head_dim = 1 << 20; }},
       {"decoder.layers: must be at most 10000", [](Recipe& r) { r.decoder->layers = Dim{1} << 40; }},
       // stacks and layers
       {"decoder.layers: must be at least 1", [](Recipe& r) { r.decoder->layers = 0; }},
       {"decoder.pattern: is empty", [](Recipe& r) { r.decoder->pattern = ""; }},
       {"\"LLL\" has 3 letters for 2 layers", [](Recipe& r) { r.decoder->pattern = "LLL"; }},
       {"names 'G', but kinds has no such layer", [](Recipe& r) { r.decoder->pattern = "LG"; }},
-      {"decoder.kinds.G: the pattern \"L\" never uses it", [](Recipe& r) { r.decoder->kinds["G"] = r.decoder->kinds["L"]; }},
+      {"decoder.kinds.G: the pattern \"L\" never uses it",
+       [](Recipe& r) { r.decoder->kinds["G"] = r.decoder->kinds["L"]; }},
       {"'local' is no letter", [](Recipe& r) { r.decoder->kinds["local"] = r.decoder->kinds["L"]; }},
-      {"'1' is no letter", [](Recipe& r) { r.decoder->kinds["1"] = r.decoder->kinds["L"], r.decoder->pattern = "L1"; }},
+      {"'1' is no letter",
+       [](Recipe& r) { r.decoder->kinds["1"] = r.decoder->kinds["L"], r.decoder->pattern = "L1"; }},
       {"parts: a layer needs at least one part", [](Recipe& r) { r.decoder->kinds["L"].parts.clear(); }},
-      {"kinds.L.norm_in: belongs to parallel layers", [](Recipe& r) { r.decoder->kinds["L"].norm_in = Norm{}; }},
+      {"kinds.L.norm_in: belongs to parallel layers",
+       [](Recipe& r) { r.decoder->kinds["L"].norm_in = Norm{}; }},
       {"the layer has a norm_in for all parts already",
        [](Recipe& r) { r.decoder->kinds["L"].parallel = true, r.decoder->kinds["L"].norm_in = Norm{}; }},
       {"norm_sum: parts of a parallel layer are added together",
        [](Recipe& r) { r.decoder->kinds["L"].parallel = true, part(r, 0).norm_sum = Norm{}; }},
       {"residual_scale: must not be 0", [](Recipe& r) { part(r, 0).residual_scale = 0; }},
       {"dropout: must be below 1", [](Recipe& r) { part(r, 1).dropout = 1; }},
-      {"there is no encoder whose result could be looked at", [](Recipe& r) { attn(r).cross = true, attn(r).pos = {}; }},
+      {"there is no encoder whose result could be looked at",
+       [](Recipe& r) { attn(r).cross = true, attn(r).pos = {}; }},
       {"nothing would read the encoder",
-       [](Recipe& r) { r = tiny_encoder_decoder(), r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin() + 1); }},
+       [](Recipe& r) {
+         r = tiny_encoder_decoder(),
+         r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin() + 1);
+       }},
       {"encoder.kinds.L.parts[0].cross: an encoder has no memory",
        [](Recipe& r) {
          r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].attention()->pos = {},
@@ -319,52 +355,81 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       // norms
       {"batch norm in a causal stack lets training look at later tokens",
        [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::batch}; }},
-      {"decoder.final_norm: batch norm in a causal stack", [](Recipe& r) { r.decoder->final_norm = Norm{.kind = Norm::Kind::batch}; }},
-      {"embed.norm: batch norm in a causal stack", [](Recipe& r) { r.embed.norm = Norm{.kind = Norm::Kind::batch}; }},
+      {"decoder.final_norm: batch norm in a causal stack",
+       [](Recipe& r) { r.decoder->final_norm = Norm{.kind = Norm::Kind::batch}; }},
+      {"embed.norm: batch norm in a causal stack",
+       [](Recipe& r) { r.embed.norm = Norm{.kind = Norm::Kind::batch}; }},
       {"leaks_ok: only batch norm can leak", [](Recipe& r) { part(r, 0).norm_in = Norm{.leaks_ok = true}; }},
-      {"l2 with weight plus_one", [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::l2, .weight = Norm::Gain::plus_one}; }},
+      {"l2 with weight plus_one",
+       [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::l2, .weight = Norm::Gain::plus_one}; }},
       {"batch norm with weight plus_one",
-       [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::batch, .weight = Norm::Gain::plus_one, .leaks_ok = true}; }},
+       [](Recipe& r) {
+         part(r, 0).norm_in =
+             Norm{.kind = Norm::Kind::batch, .weight = Norm::Gain::plus_one, .leaks_ok = true};
+       }},
       {"l2 gives a direction of length one and has no bias",
        [](Recipe& r) { part(r, 0).norm_in = Norm{.kind = Norm::Kind::l2, .bias = true}; }},
-      {"a bias without a weight", [](Recipe& r) { part(r, 0).norm_in = Norm{.weight = Norm::Gain::none, .bias = true}; }},
+      {"a bias without a weight",
+       [](Recipe& r) { part(r, 0).norm_in = Norm{.weight = Norm::Gain::none, .bias = true}; }},
       {"qk_norm.norm: batch norm takes statistics over tokens",
        [](Recipe& r) { attn(r).qk_norm = QkNormRecipe{.norm = {.kind = Norm::Kind::batch}}; }},
-      {"v_norm: batch norm takes statistics over tokens", [](Recipe& r) { attn(r).v_norm = Norm{.kind = Norm::Kind::batch}; }},
-      {"z_norm: batch norm takes statistics over tokens", [](Recipe& r) { attn(r).z_norm = Norm{.kind = Norm::Kind::batch}; }},
+      {"v_norm: batch norm takes statistics over tokens",
+       [](Recipe& r) { attn(r).v_norm = Norm{.kind = Norm::Kind::batch}; }},
+      {"z_norm: batch norm takes statistics over tokens",
+       [](Recipe& r) { attn(r).z_norm = Norm{.kind = Norm::Kind::batch}; }},
       {"weights per_head belongs to span head",
-       [](Recipe& r) { attn(r).qk_norm = QkNormRecipe{.span = QkNormRecipe::Span::full, .weights = QkNormRecipe::Weights::per_head}; }},
+       [](Recipe& r) {
+         attn(r).qk_norm =
+             QkNormRecipe{.span = QkNormRecipe::Span::full, .weights = QkNormRecipe::Weights::per_head};
+       }},
       {"per_head, but the norm has no weight",
-       [](Recipe& r) { attn(r).qk_norm = QkNormRecipe{.norm = {.weight = Norm::Gain::none}, .weights = QkNormRecipe::Weights::per_head}; }},
+       [](Recipe& r) {
+         attn(r).qk_norm =
+             QkNormRecipe{.norm = {.weight = Norm::Gain::none}, .weights = QkNormRecipe::Weights::per_head};
+       }},
       // sizes of attention
       {"4 heads cannot share 3 key heads evenly", [](Recipe& r) { attn(r).kv_heads = 3; }},
       {"width 16 is not divisible by 5 heads", [](Recipe& r) { attn(r).heads = 5, attn(r).kv_heads = 1; }},
       {"head_dim 5 cannot be turned", [](Recipe& r) { attn(r).head_dim = 5; }},
-      {"that is 3 channels, cannot be turned", [](Recipe& r) { attn(r).head_dim = 12, attn(r).pos.rope.part = 0.25; }},
+      {"that is 3 channels, cannot be turned",
+       [](Recipe& r) { attn(r).head_dim = 12, attn(r).pos.rope.part = 0.25; }},
       {"that is 0 channels, cannot be turned", [](Recipe& r) { attn(r).pos.rope.part = 0.1; }},
       // scores
       {"additive scores have none", [](Recipe& r) { attn(r).score = Score::additive; }},
       {"additive scores have none", [](Recipe& r) { attn(r).score = Score::concat; }},
       {"a matrix stands between q and k", [](Recipe& r) { attn(r).score = Score::general; }},
-      {"cosine scores already norm q and k", [](Recipe& r) { attn(r).score = Score::cosine, attn(r).qk_norm = QkNormRecipe{}; }},
+      {"cosine scores already norm q and k",
+       [](Recipe& r) { attn(r).score = Score::cosine, attn(r).qk_norm = QkNormRecipe{}; }},
       {"only where that is a product",
-       [](Recipe& r) { attn(r).score = AttnRecipe::ScoreKind::l2, attn(r).scale = {.kind = ScaleRecipe::Kind::learned}; }},
-      {"starts at 4, above its max 2", [](Recipe& r) { attn(r).scale = {.kind = ScaleRecipe::Kind::learned, .number = 4, .max = 2}; }},
-      {"scale: must be a finite number", [](Recipe& r) { attn(r).scale = {.kind = ScaleRecipe::Kind::number, .number = HUGE_VAL}; }},
-      {"scale: must be a finite number", [](Recipe& r) { attn(r).scale = {.kind = ScaleRecipe::Kind::number, .number = std::nan("")}; }},
+       [](Recipe& r) {
+         attn(r).score = AttnRecipe::ScoreKind::l2, attn(r).scale = {.kind = ScaleRecipe::Kind::learned};
+       }},
+      {"starts at 4, above its max 2",
+       [](Recipe& r) { attn(r).scale = {.kind = ScaleRecipe::Kind::learned, .number = 4, .max = 2}; }},
+      {"scale: must be a finite number",
+       [](Recipe& r) { attn(r).scale = {.kind = ScaleRecipe::Kind::number, .number = HUGE_VAL}; }},
+      {"scale: must be a finite number",
+       [](Recipe& r) { attn(r).scale = {.kind = ScaleRecipe::Kind::number, .number = std::nan("")}; }},
       {"cap: must be at least 0", [](Recipe& r) { attn(r).cap = -50; }},
       {"no sum that an extra logit could join",
-       [](Recipe& r) { attn(r).normal = Normal::sigmoid, attn(r).extra.kind = ExtraRecipe::Kind::zero_logit; }},
+       [](Recipe& r) {
+         attn(r).normal = Normal::sigmoid, attn(r).extra.kind = ExtraRecipe::Kind::zero_logit;
+       }},
       {"no sum that an extra logit could join",
-       [](Recipe& r) { attn(r).normal = Normal::sigmoid, attn(r).extra.kind = ExtraRecipe::Kind::learned_logit; }},
+       [](Recipe& r) {
+         attn(r).normal = Normal::sigmoid, attn(r).extra.kind = ExtraRecipe::Kind::learned_logit;
+       }},
       // which keys
       {"may not see later ones", [](Recipe& r) { attn(r).mask = Mask::full; }},
-      {"window: only causal self-attention has a window", [](Recipe& r) { attn(r).mask = Mask::prefix, attn(r).window = 8; }},
-      {"a chunk is its own limit", [](Recipe& r) { attn(r).mask = Mask::chunk, attn(r).chunk = 8, attn(r).window = 8; }},
+      {"window: only causal self-attention has a window",
+       [](Recipe& r) { attn(r).mask = Mask::prefix, attn(r).window = 8; }},
+      {"a chunk is its own limit",
+       [](Recipe& r) { attn(r).mask = Mask::chunk, attn(r).chunk = 8, attn(r).window = 8; }},
       {"encoder.kinds.L.parts[0].self.window: only causal self-attention",
        [](Recipe& r) { r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].self()->window = 8; }},
       {"keep: first keys are kept beside a window", [](Recipe& r) { attn(r).keep = 4; }},
-      {"keep: only causal self-attention keeps", [](Recipe& r) { attn(r).keep = 4, attn(r).mask = Mask::prefix; }},
+      {"keep: only causal self-attention keeps",
+       [](Recipe& r) { attn(r).keep = 4, attn(r).mask = Mask::prefix; }},
       {"with learned positions in the embedding",
        [](Recipe& r) { attn(r).keep = 4, attn(r).window = 8, r.embed.pos = EmbedRecipe::Pos::learned; }},
       {"with sinusoid positions in the embedding",
@@ -373,19 +438,26 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"chunk: only mask chunk has one", [](Recipe& r) { attn(r).chunk = 8; }},
       {"cross.mask: cross-attention sees the whole memory",
        [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->mask = Mask::prefix; }},
-      {"cross.window: only causal self-attention", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->window = 8; }},
-      {"cross.keep: only causal self-attention", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->keep = 8; }},
+      {"cross.window: only causal self-attention",
+       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->window = 8; }},
+      {"cross.keep: only causal self-attention",
+       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->keep = 8; }},
       // positions
       {"cross.pos: rows and memory of cross-attention have no common positions",
        [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->pos.kind = Pos::rope; }},
-      {"cross.pos: rows and memory", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->pos.kind = Pos::alibi; }},
-      {"cross.pos: rows and memory", [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->pos.kind = Pos::bucket; }},
+      {"cross.pos: rows and memory",
+       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->pos.kind = Pos::alibi; }},
+      {"cross.pos: rows and memory",
+       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->pos.kind = Pos::bucket; }},
       {"7 is odd; rows of this mask also see later keys",
        [](Recipe& r) {
-         r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].self()->pos = {.kind = Pos::bucket, .bucket = {.count = 7}};
+         r = tiny_encoder_decoder(),
+         r.encoder->kinds["L"].parts[0].self()->pos = {.kind = Pos::bucket, .bucket = {.count = 7}};
        }},
-      {"must lie beyond the 16 distances", [](Recipe& r) { attn(r).pos = {.kind = Pos::bucket, .bucket = {.count = 32, .max = 16}}; }},
-      {"1 buckets are too few", [](Recipe& r) { attn(r).pos = {.kind = Pos::bucket, .bucket = {.count = 1}}; }},
+      {"must lie beyond the 16 distances",
+       [](Recipe& r) { attn(r).pos = {.kind = Pos::bucket, .bucket = {.count = 32, .max = 16}}; }},
+      {"1 buckets are too few",
+       [](Recipe& r) { attn(r).pos = {.kind = Pos::bucket, .bucket = {.count = 1}}; }},
       {"layers share one table",
        [](Recipe& r) {
          attn(r).pos = {.kind = Pos::bucket};
@@ -393,15 +465,22 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
          r.decoder->kinds["G"].parts[0].self()->pos.bucket.count = 16;
          r.decoder->pattern = "LG";
        }},
-      {"scaling.llama3.original: must be above 0", [](Recipe& r) { attn(r).pos.rope.scaling = RopeScaling::llama3; }},
+      {"scaling.llama3.original: must be above 0",
+       [](Recipe& r) { attn(r).pos.rope.scaling = RopeScaling::llama3; }},
       {"scaling.llama3: high_freq 1 must be above low_freq 1",
-       [](Recipe& r) { attn(r).pos.rope = {.scaling = RopeScaling::llama3, .factor = 8, .original = 64, .high_freq = 1}; }},
+       [](Recipe& r) {
+         attn(r).pos.rope = {.scaling = RopeScaling::llama3, .factor = 8, .original = 64, .high_freq = 1};
+       }},
       {"beta_fast 1 is below beta_slow 32",
-       [](Recipe& r) { attn(r).pos.rope = {.scaling = RopeScaling::yarn, .original = 64, .beta_fast = 1, .beta_slow = 32}; }},
-      {"yarn needs a theta above 1", [](Recipe& r) { attn(r).pos.rope = {.theta = 0.5, .scaling = RopeScaling::yarn, .original = 64}; }},
+       [](Recipe& r) {
+         attn(r).pos.rope = {.scaling = RopeScaling::yarn, .original = 64, .beta_fast = 1, .beta_slow = 32};
+       }},
+      {"yarn needs a theta above 1",
+       [](Recipe& r) { attn(r).pos.rope = {.theta = 0.5, .scaling = RopeScaling::yarn, .original = 64}; }},
       {"short_factor: has 1 entries; one per turned pair is needed: 2",
        [](Recipe& r) {
-         attn(r).pos.rope = {.scaling = RopeScaling::longrope, .original = 64, .short_factor = {1}, .long_factor = {1, 1}};
+         attn(r).pos.rope = {
+             .scaling = RopeScaling::longrope, .original = 64, .short_factor = {1}, .long_factor = {1, 1}};
        }},
       {"only R = 2 channels turn; 4 are needed",
        [](Recipe& r) { attn(r).pos.rope = {.part = 0.5, .scaling = RopeScaling::ntk, .factor = 2}; }},
@@ -409,15 +488,20 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"gate[1]: a second gate at sdpa", [](Recipe& r) { attn(r).gate = {{}, {}}; }},
       {"after the output projection there are no heads; use grain",
        [](Recipe& r) { attn(r).gate = {{.at = At::out, .grain = GateGrain::head}}; }},
-      {"no heads to share a gate", [](Recipe& r) { attn(r).gate = {{.at = At::out, .heads = GateRecipe::Heads::shared}}; }},
-      {"gate[0].act: a recipe cannot have this value", [](Recipe& r) { attn(r).gate = {{.act = Act::softcap}}; }},
-      {"gate[0].act: a recipe cannot have this value", [](Recipe& r) { attn(r).gate = {{.act = Act::scale}}; }},
+      {"no heads to share a gate",
+       [](Recipe& r) { attn(r).gate = {{.at = At::out, .heads = GateRecipe::Heads::shared}}; }},
+      {"gate[0].act: a recipe cannot have this value",
+       [](Recipe& r) { attn(r).gate = {{.act = Act::softcap}}; }},
+      {"gate[0].act: a recipe cannot have this value",
+       [](Recipe& r) { attn(r).gate = {{.act = Act::scale}}; }},
       // feed-forward
       {"ffn.act: a recipe cannot have this value", [](Recipe& r) { ffn(r).act = Act::softcap; }},
       {"glu with softplus exists in no model", [](Recipe& r) { ffn(r).act = Act::softplus; }},
-      {"clamp, alpha and up_offset belong to kind glu", [](Recipe& r) { ffn(r).kind = FfnRecipe::Kind::mlp, ffn(r).clamp = 7; }},
+      {"clamp, alpha and up_offset belong to kind glu",
+       [](Recipe& r) { ffn(r).kind = FfnRecipe::Kind::mlp, ffn(r).clamp = 7; }},
       {"clamp: must be at least 0", [](Recipe& r) { ffn(r).clamp = -7; }},
-      {"alpha: the slope inside silu; act is gelu", [](Recipe& r) { ffn(r).act = Act::gelu, ffn(r).alpha = 1.7; }},
+      {"alpha: the slope inside silu; act is gelu",
+       [](Recipe& r) { ffn(r).act = Act::gelu, ffn(r).alpha = 1.7; }},
       {"ffn.width: must be at least 0", [](Recipe& r) { ffn(r).width = -1; }},
   };
   ASSERT_GE(cases.size(), 40u);
@@ -427,7 +511,8 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
     Recipe r = tiny();
     cases[i].change(r);
     const std::string e = resolve_error(r);
-    EXPECT_TRUE(holds(e, cases[i].reason)) << "case " << i << "\n  gave:   " << e << "\n  wanted: " << cases[i].reason;
+    EXPECT_TRUE(holds(e, cases[i].reason))
+        << "case " << i << "\n  gave:   " << e << "\n  wanted: " << cases[i].reason;
     EXPECT_TRUE(e.starts_with("recipe \"tiny\": ")) << e;
   }
 }
@@ -439,10 +524,14 @@ TEST(Recipe, UnusualButLegal) {
       [](Recipe& r) { attn(r).score = Score::l2; },
       [](Recipe& r) { attn(r).score = Score::cosine, attn(r).cap = 5; },
       [](Recipe& r) {
-        attn(r).score = Score::additive, attn(r).pos = {.kind = PosRecipe::Kind::alibi}, attn(r).qk_norm = QkNormRecipe{}, attn(r).cap = 5;
+        attn(r).score = Score::additive, attn(r).pos = {.kind = PosRecipe::Kind::alibi},
+        attn(r).qk_norm = QkNormRecipe{}, attn(r).cap = 5;
       },
       [](Recipe& r) { attn(r).score = Score::general, attn(r).pos = {.kind = PosRecipe::Kind::bucket}; },
-      [](Recipe& r) { attn(r).normal = Normal::sigmoid, attn(r).cap = 5, attn(r).extra = {.kind = ExtraRecipe::Kind::kv_slots}; },
+      [](Recipe& r) {
+        attn(r).normal = Normal::sigmoid, attn(r).cap = 5,
+        attn(r).extra = {.kind = ExtraRecipe::Kind::kv_slots};
+      },
       [](Recipe& r) { attn(r).window = 8, attn(r).keep = 4; },
       [](Recipe& r) { attn(r).window = 1; },
       [](Recipe& r) { attn(r).mask = AttnRecipe::MaskKind::chunk, attn(r).chunk = 8; },
@@ -455,13 +544,17 @@ TEST(Recipe, UnusualButLegal) {
                         {.at = GateRecipe::At::out}};
       },
       [](Recipe& r) {
-        attn(r).gate = {{.from = GateRecipe::From::constant, .grain = GateGrain::head, .heads = GateRecipe::Heads::shared}};
+        attn(r).gate = {{.from = GateRecipe::From::constant,
+                         .grain = GateGrain::head,
+                         .heads = GateRecipe::Heads::shared}};
       },
       [](Recipe& r) { part(r, 0).norm_in = NormRecipe{.kind = NormRecipe::Kind::batch, .leaks_ok = true}; },
       [](Recipe& r) { r.decoder->kinds["L"].parallel = true; },
       [](Recipe& r) { r.decoder->kinds["L"].parts.push_back(part(r, 0)); },
-      [](Recipe& r) { r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin()); },  // feed-forward only
-      [](Recipe& r) { r.encoder = std::move(r.decoder), r.decoder.reset(); },                      // an encoder with a causal mask
+      // feed-forward only
+      [](Recipe& r) { r.decoder->kinds["L"].parts.erase(r.decoder->kinds["L"].parts.begin()); },
+      // An encoder with a causal mask.
+      [](Recipe& r) { r.encoder = std::move(r.decoder), r.decoder.reset(); },
       [](Recipe& r) {
         r = tiny_encoder_decoder(), part(r, 1).attention()->gate = {{.at = GateRecipe::At::k}},
         part(r, 1).attention()->mask = AttnRecipe::MaskKind::full;
@@ -480,7 +573,8 @@ TEST(Recipe, DocsSayWhatTheTableSays) {
   std::ifstream in(std::string(RAPT_SOURCE_DIR) + "/docs/recipe.md");
   std::stringstream text;
   text << in.rdbuf();
-  EXPECT_EQ(text.str(), recipe_schema()) << "docs/recipe.md is out of date; write it again: build/rapt show --schema > docs/recipe.md";
+  EXPECT_EQ(text.str(), recipe_schema())
+      << "docs/recipe.md is out of date; write it again: build/rapt show --schema > docs/recipe.md";
 }
 #endif
 

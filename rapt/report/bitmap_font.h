@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters of 5 x 7 dots for pictures that have nothing but pixels. ASCII, and a few signs that our labels use; what else there is becomes
-// an empty box.
+// Letters of 5 x 7 dots for pictures that have nothing but pixels. ASCII, and a few signs that our labels
+// use; what else there is becomes an empty box.
 #pragma once
 #include <array>
 #include <cstdint>

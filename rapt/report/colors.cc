@@ -12,13 +12,16 @@ namespace {
 
 Rgb from_oklch(double L, double chroma, double degrees) {
   const double hue = degrees * std::numbers::pi / 180, a = chroma * std::cos(hue), b = chroma * std::sin(hue);
-  const double l = std::pow(L + 0.3963377774 * a + 0.2158037573 * b, 3), m = std::pow(L - 0.1055613458 * a - 0.0638541728 * b, 3),
+  const double l = std::pow(L + 0.3963377774 * a + 0.2158037573 * b, 3),
+               m = std::pow(L - 0.1055613458 * a - 0.0638541728 * b, 3),
                s = std::pow(L - 0.0894841775 * a - 1.2914855480 * b, 3);
   const auto byte = [](double x) {
     const double c = std::clamp(x, 0.0, 1.0);
-    return static_cast<std::uint8_t>(std::lround(255 * (c <= 0.0031308 ? 12.92 * c : 1.055 * std::pow(c, 1 / 2.4) - 0.055)));
+    return static_cast<std::uint8_t>(
+        std::lround(255 * (c <= 0.0031308 ? 12.92 * c : 1.055 * std::pow(c, 1 / 2.4) - 0.055)));
   };
-  return {byte(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s), byte(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
+  return {byte(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
+          byte(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
           byte(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)};
 }
 
@@ -32,7 +35,8 @@ std::size_t step(double t, std::size_t n) {
 Rgb heat_color(double t, bool dark) {
   t = std::clamp(t, 0.0, 1.0);
   const double L = dark ? 0.215 + 0.745 * t : 0.985 - 0.735 * t, u = (L - 0.2) / 0.78;
-  return from_oklch(L, 0.19 * std::pow(std::sin(std::numbers::pi * std::clamp(u, 0.0, 1.0)), 0.8) + 0.012, 280 + 175 * u);
+  return from_oklch(L, 0.19 * std::pow(std::sin(std::numbers::pi * std::clamp(u, 0.0, 1.0)), 0.8) + 0.012,
+                    280 + 175 * u);
 }
 
 Rgb signed_color(double t, bool dark) {

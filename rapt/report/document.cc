@@ -23,7 +23,8 @@ Cases(F...) -> Cases<F...>;
 void check(const Table& t) {
   for (const std::vector<Cell>& row : t.rows)
     if (row.size() != t.columns.size())
-      fail("table '", t.title, "': a row has ", row.size(), " cells, there are ", t.columns.size(), " columns");
+      fail("table '", t.title, "': a row has ", row.size(), " cells, there are ", t.columns.size(),
+           " columns");
 }
 
 std::string spaces(Dim n) { return std::string(static_cast<std::size_t>(std::max<Dim>(0, n)), ' '); }
@@ -64,13 +65,15 @@ Dim total(const std::vector<Dim>& widths) {
 }
 
 // The columns `which`, in these widths.
-std::string columns_text(const Table& t, const std::vector<std::size_t>& which, const std::vector<Dim>& width) {
+std::string columns_text(const Table& t, const std::vector<std::size_t>& which,
+                         const std::vector<Dim>& width) {
   const std::vector<bool> right = numeric(t);
   std::string out;
   auto put = [&](const auto& text_of) {
     std::vector<std::vector<std::string>> lines;
     std::size_t height = 1;
-    for (std::size_t c : which) lines.push_back(wrapped(text_of(c), width[c])), height = std::max(height, lines.back().size());
+    for (std::size_t c : which)
+      lines.push_back(wrapped(text_of(c), width[c])), height = std::max(height, lines.back().size());
     for (std::size_t l = 0; l < height; ++l) {
       std::string line;
       for (std::size_t i = 0; i < which.size(); ++i) {
@@ -103,9 +106,11 @@ std::string rows_text(const Table& t, Dim width) {
     if (&row != &t.rows.front()) out += "\n";
     for (std::size_t c = 0; c < row.size(); ++c) {
       if (row[c].text.empty()) continue;
-      const std::vector<std::string> name = wrapped(t.columns[c], names), value = wrapped(row[c].text, width - names - kGap);
+      const std::vector<std::string> name = wrapped(t.columns[c], names),
+                                     value = wrapped(row[c].text, width - names - kGap);
       for (std::size_t l = 0; l < std::max(name.size(), value.size()); ++l) {
-        std::string line = padded(l < name.size() ? name[l] : "", names + kGap) + (l < value.size() ? value[l] : "");
+        std::string line =
+            padded(l < name.size() ? name[l] : "", names + kGap) + (l < value.size() ? value[l] : "");
         line.erase(line.find_last_not_of(' ') + 1);
         out += line + "\n";
       }
@@ -114,8 +119,8 @@ std::string rows_text(const Table& t, Dim width) {
   return out;
 }
 
-// The widest columns of words give way. Where that does not do: of a table of numbers, some columns after the others, each time behind the
-// first; of a table of words, its rows one by one.
+// The widest columns of words give way. Where that does not do: of a table of numbers, some columns after
+// the others, each time behind the first; of a table of words, its rows one by one.
 std::string table_text(const Table& t, bool color, Dim most) {
   check(t);
   const std::size_t n = t.columns.size();
@@ -142,7 +147,8 @@ std::string table_text(const Table& t, bool color, Dim most) {
     --width[widest];
   }
   std::string out;
-  if (!t.title.empty()) out += concat(color ? "\033[1m" : "", join(wrapped(t.title, most), "\n"), color ? "\033[0m" : "", "\n");
+  if (!t.title.empty())
+    out += concat(color ? "\033[1m" : "", join(wrapped(t.title, most), "\n"), color ? "\033[0m" : "", "\n");
   std::vector<std::size_t> which;
   if (total(width) <= most) {
     for (std::size_t c = 0; c < n; ++c) which.push_back(c);
@@ -154,7 +160,8 @@ std::string table_text(const Table& t, bool color, Dim most) {
   for (std::size_t c = 1; c < n;) {
     which = {0};
     Dim used = width[0];
-    while (c < n && (which.size() == 1 || used + kGap + width[c] <= most)) used += kGap + width[c], which.push_back(c++);
+    while (c < n && (which.size() == 1 || used + kGap + width[c] <= most))
+      used += kGap + width[c], which.push_back(c++);
     out += (which[1] > 1 ? "\n" : "") + columns_text(t, which, width);
   }
   return out;
@@ -202,19 +209,24 @@ Json texts(const std::vector<std::string>& values) {
 // ------------------------------------------------------------------------------------------------ HTML
 constexpr std::string_view kStyle =
     ":root{color-scheme:light dark;--page:#fff;--ink:#1f2328;--soft:#59636e;--line:#d1d9e0;--link:#0969da}\n"
-    "@media (prefers-color-scheme:dark){:root{--page:#0d1117;--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;--link:#58a6ff}}\n"
+    "@media "
+    "(prefers-color-scheme:dark){:root{--page:#0d1117;--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;"
+    "--link:#58a6ff}}\n"
     "body{margin:0 auto;padding:1.5rem 1rem 4rem;max-width:60rem;background:var(--page);color:var(--ink);"
     "font:1rem/1.55 system-ui,sans-serif}\n"
-    "h1{font-size:1.7rem}h2{font-size:1.35rem;margin-top:3rem;border-top:1px solid var(--line);padding-top:1.2rem}h3{font-size:1.1rem}\n"
+    "h1{font-size:1.7rem}h2{font-size:1.35rem;margin-top:3rem;border-top:1px solid "
+    "var(--line);padding-top:1.2rem}h3{font-size:1.1rem}\n"
     "a{color:var(--link)}nav ol{columns:2 24rem;column-gap:3rem}nav li{break-inside:avoid}\n"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.8rem 0}\n"
     "caption{text-align:left;font-weight:600;padding:.3rem 0}\n"
-    "th,td{padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}th{color:var(--soft)}\n"
+    "th,td{padding:.25rem .7rem .25rem 0;border-bottom:1px solid "
+    "var(--line);text-align:left;vertical-align:top}th{color:var(--soft)}\n"
     "code{font:.92em ui-monospace,monospace}\n"
     ".n{text-align:right;font-variant-numeric:tabular-nums}\n"
     "figure{margin:1rem 0;overflow-x:auto}svg{max-width:100%;height:auto}\n";
 
-// The style inside a picture goes into the page's one style, once: a policy that knows the style by its hash allows no other.
+// The style inside a picture goes into the page's one style, once: a policy that knows the style by its hash
+// allows no other.
 std::string picture_html(std::string svg, std::vector<std::string>& styles) {
   const std::size_t begin = svg.find("<style>"), end = svg.find("</style>");
   if (begin != std::string::npos && end != std::string::npos) {
@@ -229,9 +241,11 @@ std::string picture_html(std::string svg, std::vector<std::string>& styles) {
 std::string code_markup(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t open = text.find('`', at), close = open == text.npos ? text.npos : text.find('`', open + 1);
+    const std::size_t open = text.find('`', at),
+                      close = open == text.npos ? text.npos : text.find('`', open + 1);
     if (close == text.npos) return out + markup_text(text.substr(at));
-    out += concat(markup_text(text.substr(at, open - at)), "<code>", markup_text(text.substr(open + 1, close - open - 1)), "</code>");
+    out += concat(markup_text(text.substr(at, open - at)), "<code>",
+                  markup_text(text.substr(open + 1, close - open - 1)), "</code>");
     at = close + 1;
   }
   return out;
@@ -244,11 +258,13 @@ std::string table_html(const Table& t) {
   if (!t.title.empty()) out += concat("<caption>", markup_text(t.title), "</caption>\n");
   out += "<thead><tr>";
   auto kind = [&](std::size_t c) { return right[c] ? " class=\"n\"" : ""; };
-  for (std::size_t c = 0; c < t.columns.size(); ++c) out += concat("<th scope=\"col\"", kind(c), ">", markup_text(t.columns[c]), "</th>");
+  for (std::size_t c = 0; c < t.columns.size(); ++c)
+    out += concat("<th scope=\"col\"", kind(c), ">", markup_text(t.columns[c]), "</th>");
   out += "</tr></thead>\n<tbody>\n";
   for (const std::vector<Cell>& row : t.rows) {
     out += "<tr>";
-    for (std::size_t c = 0; c < row.size(); ++c) out += concat("<td", kind(c), ">", code_markup(row[c].text), "</td>");
+    for (std::size_t c = 0; c < row.size(); ++c)
+      out += concat("<td", kind(c), ">", code_markup(row[c].text), "</td>");
     out += "</tr>\n";
   }
   return out + "</tbody></table></div>\n";
@@ -257,11 +273,14 @@ std::string table_html(const Table& t) {
 std::string body_html(const Document& d, std::vector<std::string>& styles) {
   std::string out;
   for (const auto& part : d.parts)
-    out += std::visit(
-        Cases{[](const Words& w) { return concat(w.heading ? "<h3>" : "<p>", code_markup(w.text), w.heading ? "</h3>\n" : "</p>\n"); },
-              [](const Table& t) { return table_html(t); }, [&](const HeatMap& m) { return picture_html(heat_svg(m), styles); },
-              [&](const Chart& c) { return picture_html(chart_svg(c), styles); }},
-        part);
+    out += std::visit(Cases{[](const Words& w) {
+                              return concat(w.heading ? "<h3>" : "<p>", code_markup(w.text),
+                                            w.heading ? "</h3>\n" : "</p>\n");
+                            },
+                            [](const Table& t) { return table_html(t); },
+                            [&](const HeatMap& m) { return picture_html(heat_svg(m), styles); },
+                            [&](const Chart& c) { return picture_html(chart_svg(c), styles); }},
+                      part);
   return out;
 }
 
@@ -294,14 +313,17 @@ std::string document_text(const Document& d, bool color, Dim width) {
   if (!d.title.empty()) out += bold + join(wrapped(d.title, prose), "\n") + plain + "\n";
   for (const auto& part : d.parts) {
     if (!out.empty()) out += "\n";
-    out += std::visit(
-        Cases{[&](const Words& w) {
-                const std::string lines = join(wrapped(w.text, prose), "\n") + "\n";
-                return w.heading ? bold + lines + plain : lines;
-              },
-              [&](const Table& t) { return table_text(t, color, width); }, [&](const HeatMap& m) { return heat_text(m, color, width); },
-              [&](const Chart& c) { return chart_text(c, color, static_cast<int>(std::clamp<Dim>(width - 4, 24, 140))); }},
-        part);
+    out +=
+        std::visit(Cases{[&](const Words& w) {
+                           const std::string lines = join(wrapped(w.text, prose), "\n") + "\n";
+                           return w.heading ? bold + lines + plain : lines;
+                         },
+                         [&](const Table& t) { return table_text(t, color, width); },
+                         [&](const HeatMap& m) { return heat_text(m, color, width); },
+                         [&](const Chart& c) {
+                           return chart_text(c, color, static_cast<int>(std::clamp<Dim>(width - 4, 24, 140)));
+                         }},
+                   part);
   }
   return out;
 }
@@ -309,7 +331,8 @@ std::string document_text(const Document& d, bool color, Dim width) {
 std::string document_markdown(const Document& d) {
   std::string out = d.title.empty() ? "" : concat("## ", markdown_text(d.title), "\n");
   for (const auto& part : d.parts) {
-    if (const auto* w = std::get_if<Words>(&part)) out += concat("\n", w->heading ? "### " : "", markdown_text(w->text), "\n");
+    if (const auto* w = std::get_if<Words>(&part))
+      out += concat("\n", w->heading ? "### " : "", markdown_text(w->text), "\n");
     const auto* t = std::get_if<Table>(&part);
     if (!t) continue;
     check(*t);
@@ -331,17 +354,23 @@ Json document_json(const Document& d, bool shown) {
   Json::Array parts;
   for (const auto& part : d.parts)
     parts.push_back(std::visit(
-        Cases{[](const Words& w) -> Json { return Json::Object{{"kind", "words"}, {"text", valid_text(w.text)}, {"heading", w.heading}}; },
+        Cases{[](const Words& w) -> Json {
+                return Json::Object{{"kind", "words"}, {"text", valid_text(w.text)}, {"heading", w.heading}};
+              },
               [shown](const Table& t) -> Json {
                 check(t);
                 Json::Array rows;
                 for (const std::vector<Cell>& row : t.rows) {
                   Json::Array cells;
-                  for (const Cell& c : row) cells.push_back(std::isfinite(c.number) && !shown ? Json(c.number) : Json(valid_text(c.text)));
+                  for (const Cell& c : row)
+                    cells.push_back(std::isfinite(c.number) && !shown ? Json(c.number)
+                                                                      : Json(valid_text(c.text)));
                   rows.emplace_back(std::move(cells));
                 }
-                return Json::Object{
-                    {"kind", "table"}, {"title", valid_text(t.title)}, {"columns", texts(t.columns)}, {"rows", std::move(rows)}};
+                return Json::Object{{"kind", "table"},
+                                    {"title", valid_text(t.title)},
+                                    {"columns", texts(t.columns)},
+                                    {"rows", std::move(rows)}};
               },
               [](const HeatMap& m) -> Json {
                 return Json::Object{{"kind", "map"},
@@ -358,13 +387,17 @@ Json document_json(const Document& d, bool shown) {
               [](const Chart& c) -> Json {
                 Json::Array curves;
                 for (const Curve& k : c.curves)
-                  curves.push_back(Json::Object{{"name", valid_text(k.name)}, {"x", numbers(k.x)}, {"y", numbers(k.y)}});
-                return Json::Object{{"kind", "chart"},  {"title", valid_text(c.title)}, {"x_label", c.x_label}, {"y_label", c.y_label},
-                                    {"log_y", c.log_y}, {"curves", std::move(curves)}};
+                  curves.push_back(
+                      Json::Object{{"name", valid_text(k.name)}, {"x", numbers(k.x)}, {"y", numbers(k.y)}});
+                return Json::Object{{"kind", "chart"},      {"title", valid_text(c.title)},
+                                    {"x_label", c.x_label}, {"y_label", c.y_label},
+                                    {"log_y", c.log_y},     {"curves", std::move(curves)}};
               }},
         part));
-  return Json::Object{
-      {"name", valid_text(d.name)}, {"title", valid_text(d.title)}, {"parts", std::move(parts)}, {"facts", finite(d.facts)}};
+  return Json::Object{{"name", valid_text(d.name)},
+                      {"title", valid_text(d.title)},
+                      {"parts", std::move(parts)},
+                      {"facts", finite(d.facts)}};
 }
 
 std::string documents_html(std::string_view title, std::span<const Document> documents) {
@@ -373,8 +406,10 @@ std::string documents_html(std::string_view title, std::span<const Document> doc
   if (documents.size() > 1) {
     body += "<nav aria-label=\"Contents\"><ol>\n";
     for (std::size_t i = 0; i < documents.size(); ++i)
-      body += concat("<li><a href=\"#part-", i + 1, "\">", markup_text(documents[i].name.empty() ? documents[i].title : documents[i].name),
-                     "</a>", documents[i].name.empty() ? "" : concat(": ", markup_text(documents[i].title)), "</li>\n");
+      body +=
+          concat("<li><a href=\"#part-", i + 1, "\">",
+                 markup_text(documents[i].name.empty() ? documents[i].title : documents[i].name), "</a>",
+                 documents[i].name.empty() ? "" : concat(": ", markup_text(documents[i].title)), "</li>\n");
     body += "</ol></nav>\n";
   }
   for (std::size_t i = 0; i < documents.size(); ++i) {
@@ -385,10 +420,12 @@ std::string documents_html(std::string_view title, std::span<const Document> doc
   }
   const std::string style = join(styles, "");
   return concat(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"",
-      "default-src 'none'; style-src 'sha256-", base64(sha256(style)), "'; base-uri 'none'; form-action 'none'\">\n",
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>", markup_text(title), "</title>\n<style>", style,
-      "</style>\n</head>\n<body>\n", body, "</body>\n</html>\n");
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"",
+      "default-src 'none'; style-src 'sha256-", base64(sha256(style)),
+      "'; base-uri 'none'; form-action 'none'\">\n",
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>", markup_text(title),
+      "</title>\n<style>", style, "</style>\n</head>\n<body>\n", body, "</body>\n</html>\n");
 }
 
 }  // namespace rapt

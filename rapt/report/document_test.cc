@@ -16,10 +16,13 @@ Document sample() {
   Document d{.name = "sample", .title = "A title"};
   d.parts.push_back(Words{"Section", true});
   d.parts.push_back(
-      Words{"One paragraph of text that is long enough to be broken somewhere before it reaches the end of a line of one "
+      Words{"One paragraph of text that is long enough to be broken somewhere before it reaches "
+            "the end of a line of one "
             "hundred columns, <b>&</b> so on."});
   d.parts.push_back(
-      Table{"Numbers", {"name", "value"}, {{"first | one", Cell(0.12345)}, {"second", Cell(-12.5, 1)}, {"tiny", Cell(2e-13)}}});
+      Table{"Numbers",
+            {"name", "value"},
+            {{"first | one", Cell(0.12345)}, {"second", Cell(-12.5, 1)}, {"tiny", Cell(2e-13)}}});
   d.parts.push_back(HeatMap{"Map", {"a", "b"}, {"x", "y"}, {0, 0.5, 1, NAN}});
   d.parts.push_back(Chart{"Chart", "steps", "loss", {{"one", {0, 1, 2}, {3, 2, 1}}}});
   d.facts.set("seed", 7);
@@ -40,7 +43,9 @@ TEST(Document, CellsShowTheirDigits) {
 TEST(Document, TextAlignsTablesAndStaysInItsColumns) {
   const std::string text = document_text(sample(), false);
   EXPECT_TRUE(holds(text, "A title\n\nSection\n"));
-  EXPECT_TRUE(holds(text, "name           value\n───────────  ───────\nfirst | one    0.123\nsecond         -12.5\ntiny         2.0e-13\n"))
+  EXPECT_TRUE(holds(text,
+                    "name           value\n───────────  ───────\nfirst | one    0.123\nsecond         -12.5\n"
+                    "tiny         2.0e-13\n"))
       << text;
   EXPECT_TRUE(holds(text, "━━ one")) << text;
   std::size_t begin = 0;
@@ -78,7 +83,9 @@ TEST(Document, ATableOfNumbersGoesOnBelow) {
 }
 
 TEST(Document, WordyHeadsOfNumbersAreFolded) {
-  Table t{"", {"layer", "what attention adds to it", "what feed-forward adds to it"}, {{"0", Cell(1.5), Cell(22.25)}}};
+  Table t{"",
+          {"layer", "what attention adds to it", "what feed-forward adds to it"},
+          {{"0", Cell(1.5), Cell(22.25)}}};
   for (int i = 0; i < 4; ++i) t.columns.push_back("others"), t.rows[0].push_back(Cell(i));
   const std::string text = document_text({.parts = {t}}, false, 40);
   EXPECT_TRUE(fits(text, 40)) << text;
@@ -91,7 +98,9 @@ TEST(Document, WordyHeadsOfNumbersAreFolded) {
 
 TEST(Document, ATableOfWordsBecomesItsRows) {
   const Table t{
-      "", {"what", "why", "where"}, {{"first thing", "because of a reason", "here and elsewhere"}, {"second", "none", Cell(2.5, 1)}}};
+      "",
+      {"what", "why", "where"},
+      {{"first thing", "because of a reason", "here and elsewhere"}, {"second", "none", Cell(2.5, 1)}}};
   EXPECT_EQ(document_text({.parts = {t}}, false, 26),
             "what   first thing\n"
             "why    because of a reason\n"
@@ -144,18 +153,23 @@ TEST(Document, JsonHasEveryDigit) {
   EXPECT_EQ(parts[4].find("curves")->array()[0].find("y")->array()[2].number(), 1);
   EXPECT_EQ(j.find("facts")->find("seed")->integer(), 7);
   EXPECT_EQ(parse_json(j.dump()).dump(), j.dump());
-  EXPECT_EQ(document_json(sample(), true).find("parts")->array()[2].find("rows")->array()[0].array()[1].string(), "0.123");
+  EXPECT_EQ(
+      document_json(sample(), true).find("parts")->array()[2].find("rows")->array()[0].array()[1].string(),
+      "0.123");
 }
 
-// The policy knows the one style by its hash; there is no other style, no script, and nothing from elsewhere.
+// The policy knows the one style by its hash; there is no other style, no script, and nothing from
+// elsewhere.
 TEST(Document, HtmlAllowsOnlyItsOwnStyle) {
   const Document two[] = {sample(), sample()};
   const std::string page = documents_html("All & more", two);
   const std::size_t begin = page.find("<style>"), end = page.find("</style>");
   ASSERT_NE(begin, std::string::npos);
   EXPECT_EQ(page.find("<style", begin + 1), std::string::npos);
-  EXPECT_TRUE(holds(page, concat("default-src 'none'; style-src 'sha256-", base64(sha256(page.substr(begin + 7, end - begin - 7))), "';")));
-  for (const char* no : {"<script", "style=\"", "src=\"", "url(", "@import"}) EXPECT_FALSE(holds(page, no)) << no;
+  EXPECT_TRUE(holds(page, concat("default-src 'none'; style-src 'sha256-",
+                                 base64(sha256(page.substr(begin + 7, end - begin - 7))), "';")));
+  for (const char* no : {"<script", "style=\"", "src=\"", "url(", "@import"})
+    EXPECT_FALSE(holds(page, no)) << no;
   EXPECT_TRUE(holds(page, ".rapt-picture .c0{stroke:"));   // rules of both kinds of pictures came along
   EXPECT_TRUE(holds(page, ".rapt-picture .h63{fill:"));
   EXPECT_TRUE(holds(page, "All &amp; more"));

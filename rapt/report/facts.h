@@ -34,8 +34,9 @@ template <class T>
 Json cube_json(const std::vector<T>& values, std::size_t b, std::size_t c) {
   Json::Array out;
   for (std::size_t i = 0; i + b * c <= values.size() && b * c > 0; i += b * c)
-    out.push_back(grid_json(
-        std::vector<T>(values.begin() + static_cast<std::ptrdiff_t>(i), values.begin() + static_cast<std::ptrdiff_t>(i + b * c)), c));
+    out.push_back(grid_json(std::vector<T>(values.begin() + static_cast<std::ptrdiff_t>(i),
+                                           values.begin() + static_cast<std::ptrdiff_t>(i + b * c)),
+                            c));
   return out;
 }
 

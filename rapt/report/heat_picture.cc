@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Heat maps as SVG and PNG: the cells, words or numbers along two sides, what the sides are, and the colours with the values they mean.
+// Heat maps as SVG and PNG: the cells, words or numbers along two sides, what the sides are, and the colours
+// with the values they mean.
 #include <zlib.h>
 
 #include <algorithm>
@@ -21,8 +22,8 @@ Shares::Shares(const HeatMap& m) : map(m) {
   if (m.rows.empty() || m.columns.empty())
     fail("heat map: ", m.rows.size(), " rows and ", m.columns.size(), " columns; there is nothing to draw");
   if (m.values.size() != cells || (!m.cells.empty() && m.cells.size() != cells))
-    fail("heat map: ", m.values.size(), " values and ", m.cells.size(), " words for ", m.rows.size(), " rows and ", m.columns.size(),
-         " columns");
+    fail("heat map: ", m.values.size(), " values and ", m.cells.size(), " words for ", m.rows.size(),
+         " rows and ", m.columns.size(), " columns");
   if (!std::isfinite(m.top) || m.top < 0) fail("heat map: the darkest value is said to be ", m.top);
   if (m.top > 0) top = m.top;
   else
@@ -97,18 +98,22 @@ std::vector<std::string> lines_of(std::string_view text, Dim most) {
 
 Dim widest(const std::vector<std::string>& labels, std::size_t step) {
   Dim most = 0;
-  for (std::size_t i = 0; i < labels.size(); i += step) most = std::max(most, text_width(terminal_text(labels[i], kLabel)));
+  for (std::size_t i = 0; i < labels.size(); i += step)
+    most = std::max(most, text_width(terminal_text(labels[i], kLabel)));
   return most;
 }
 
 // Of so many labels every n-th, so that they stand at least `room` apart.
-std::size_t label_step(double room, double cell) { return static_cast<std::size_t>(std::max(1.0, std::ceil(room / cell))); }
+std::size_t label_step(double room, double cell) {
+  return static_cast<std::size_t>(std::max(1.0, std::ceil(room / cell)));
+}
 
 // ------------------------------------------------------------------------------------------------ SVG
 std::string shade_rules(bool both_signs, bool dark) {
   std::string out;
   for (int i = 0; i < kShades; ++i)
-    out += concat(".rapt-picture .", both_signs ? "d" : "h", i, "{fill:#", hex_of(shade_color(i, both_signs, dark)), "}");
+    out += concat(".rapt-picture .", both_signs ? "d" : "h", i, "{fill:#",
+                  hex_of(shade_color(i, both_signs, dark)), "}");
   return out + "\n";
 }
 
@@ -121,39 +126,49 @@ std::string heat_svg(const HeatMap& map) {
   const bool words = !map.cells.empty(), named = R * C <= 10000;  // a cell tells its value to the pointer
   const double columns = static_cast<double>(C), rows = static_cast<double>(R);
   const double square = std::clamp(std::floor(760.0 / std::max(rows, columns)), 2.0, 26.0);
-  const double cell_w = words ? std::clamp(std::floor(1800 / columns), 44.0, 72.0) : square, cell_h = words ? 20 : square;
+  const double cell_w = words ? std::clamp(std::floor(1800 / columns), 44.0, 72.0) : square,
+               cell_h = words ? 20 : square;
   constexpr double kFont = 11, kLetter = 6.8;  // about the width of a character of this size
   const std::size_t row_step = label_step(12, cell_h), column_step = label_step(14, cell_w);
-  const double slant = 0.7071 * kLetter * static_cast<double>(widest(map.columns, column_step)) + 8;  // columns are written upwards at 45°
-  const double left = 18 + kLetter * static_cast<double>(widest(map.rows, row_step)) + (map.row_name.empty() ? 0 : 18);
+  // columns are written upwards at 45°
+  const double slant = 0.7071 * kLetter * static_cast<double>(widest(map.columns, column_step)) + 8;
+  const double left =
+      18 + kLetter * static_cast<double>(widest(map.rows, row_step)) + (map.row_name.empty() ? 0 : 18);
   const double wide = cell_w * columns, high = cell_h * rows;
   const double room = std::max(left + wide + slant, 420.0);
   const std::vector<std::string> title = lines_of(map.title, static_cast<Dim>((room - 14) / 8.2));
-  const double names = 12 + 20.0 * static_cast<double>(title.size()), top = names + (map.column_name.empty() ? 0 : 18) + slant + 6;
+  const double names = 12 + 20.0 * static_cast<double>(title.size()),
+               top = names + (map.column_name.empty() ? 0 : 18) + slant + 6;
   const double legend = top + high + 18, bar = std::clamp(wide, 140.0, 260.0);
   const int width = static_cast<int>(std::ceil(room + 14)), height = static_cast<int>(std::ceil(legend + 46));
 
   const auto rules = [&](bool dark) {
-    return concat(shade_rules(share.both_signs(), dark), ".rapt-picture .none{fill:", dark ? "#30363d" : "#d0d7de", "}",
+    return concat(shade_rules(share.both_signs(), dark),
+                  ".rapt-picture .none{fill:", dark ? "#30363d" : "#d0d7de", "}",
                   words ? concat(".rapt-picture .on-low{fill:", dark ? "#f6f6f6" : "#111111",
                                  "}.rapt-picture .on-high{fill:", dark ? "#111111" : "#f6f6f6", "}")
                         : "",
                   "\n");
   };
   const auto text = [](const char* look, double x, double y, std::string_view more, std::string_view label) {
-    return concat("<text class=\"", look, "\" x=\"", place(x), "\" y=\"", place(y), "\"", more, ">", markup_text(label), "</text>\n");
+    return concat("<text class=\"", look, "\" x=\"", place(x), "\" y=\"", place(y), "\"", more, ">",
+                  markup_text(label), "</text>\n");
   };
   std::string out = svg_head(width, height, map.title, rules(false), rules(true));
   for (std::size_t i = 0; i < title.size(); ++i)
-    out += text("ink", 14, 22 + 20.0 * static_cast<double>(i), " font-size=\"15\" font-weight=\"600\"", title[i]);
-  if (!map.column_name.empty()) out += text("soft", left, names + 14, "", map.column_name + " \xE2\x86\x92");  // →
+    out += text("ink", 14, 22 + 20.0 * static_cast<double>(i), " font-size=\"15\" font-weight=\"600\"",
+                title[i]);
+  // →
+  if (!map.column_name.empty()) out += text("soft", left, names + 14, "", map.column_name + " \xE2\x86\x92");
+  // ←, which points down here
   if (!map.row_name.empty())
-    out += concat("<text class=\"soft\" text-anchor=\"end\" transform=\"translate(18 ", place(top), ") rotate(-90)\">\xE2\x86\x90 ",
-                  markup_text(map.row_name), "</text>\n");  // ←, which points down here
+    out += concat("<text class=\"soft\" text-anchor=\"end\" transform=\"translate(18 ", place(top),
+                  ") rotate(-90)\">\xE2\x86\x90 ", markup_text(map.row_name), "</text>\n");
   out += concat("<g font-size=\"", place(kFont), "\">\n");
   for (std::size_t c = 0; c < C; c += column_step)
-    out += concat("<text class=\"ink\" transform=\"translate(", place(left + cell_w * (static_cast<double>(c) + 0.5) + 3), " ",
-                  place(top - 6), ") rotate(-45)\">", markup_text(terminal_text(map.columns[c], kLabel)), "</text>\n");
+    out += concat("<text class=\"ink\" transform=\"translate(",
+                  place(left + cell_w * (static_cast<double>(c) + 0.5) + 3), " ", place(top - 6),
+                  ") rotate(-45)\">", markup_text(terminal_text(map.columns[c], kLabel)), "</text>\n");
   for (std::size_t r = 0; r < R; r += row_step)
     out += text("ink", left - 6, top + cell_h * (static_cast<double>(r) + 0.5) + 4, " text-anchor=\"end\"",
                 terminal_text(map.rows[r], kLabel));
@@ -168,12 +183,13 @@ std::string heat_svg(const HeatMap& map) {
       const std::string here = look(r, c);
       std::size_t end = c + 1;  // neighbours of one colour are one rectangle where none has to be named
       while (!named && end < C && look(r, end) == here) ++end;
-      out += concat("<rect class=\"", here, "\" x=\"", place(left + cell_w * static_cast<double>(c)), "\" y=\"",
-                    place(top + cell_h * static_cast<double>(r)), "\" width=\"", place(cell_w * static_cast<double>(end - c)),
-                    "\" height=\"", place(cell_h), "\"");
+      out += concat("<rect class=\"", here, "\" x=\"", place(left + cell_w * static_cast<double>(c)),
+                    "\" y=\"", place(top + cell_h * static_cast<double>(r)), "\" width=\"",
+                    place(cell_w * static_cast<double>(end - c)), "\" height=\"", place(cell_h), "\"");
       if (named)
         out += concat("><title>", markup_text(map.rows[r]), " \xC2\xB7 ", markup_text(map.columns[c]), ": ",
-                      words ? concat(markup_text(map.cells[r * C + c]), " ") : "", value_text(share.value(r, c)), "</title></rect>\n");
+                      words ? concat(markup_text(map.cells[r * C + c]), " ") : "",
+                      value_text(share.value(r, c)), "</title></rect>\n");
       else out += "/>\n";
       c = end;
     }
@@ -190,17 +206,18 @@ std::string heat_svg(const HeatMap& map) {
     }
     out += "</g>\n";
   }
-  out += concat("<rect class=\"axis\" x=\"", place(left), "\" y=\"", place(top), "\" width=\"", place(wide), "\" height=\"", place(high),
-                "\"/>\n");
+  out += concat("<rect class=\"axis\" x=\"", place(left), "\" y=\"", place(top), "\" width=\"", place(wide),
+                "\" height=\"", place(high), "\"/>\n");
   // The legend: colours from the least to the most, their values below.
   const char* const kind = share.both_signs() ? "d" : "h";
   out += "<g shape-rendering=\"crispEdges\">\n";
   for (int i = 0; i < kShades; ++i)
-    out += concat("<rect class=\"", kind, i, "\" x=\"", place(left + bar * i / kShades), "\" y=\"", place(legend), "\" width=\"",
-                  place(bar / kShades), "\" height=\"10\"/>\n");
+    out += concat("<rect class=\"", kind, i, "\" x=\"", place(left + bar * i / kShades), "\" y=\"",
+                  place(legend), "\" width=\"", place(bar / kShades), "\" height=\"10\"/>\n");
   out += "</g>\n";
   for (const Tick& t : ticks_of(share))
-    out += text("soft", left + bar * t.share, legend + 24, " font-size=\"11\" text-anchor=\"middle\"", t.text);
+    out +=
+        text("soft", left + bar * t.share, legend + 24, " font-size=\"11\" text-anchor=\"middle\"", t.text);
   out += text("soft", left, legend + 40, " font-size=\"11\"", legend_text(map));
   return out + "</svg>\n";
 }
@@ -210,7 +227,8 @@ namespace {
 
 class Canvas {
  public:
-  Canvas(int width, int height) : width_(width), height_(height), rgb_(static_cast<std::size_t>(width * height) * 3, 255) {}
+  Canvas(int width, int height)
+      : width_(width), height_(height), rgb_(static_cast<std::size_t>(width * height) * 3, 255) {}
   void fill(int x, int y, int wide, int high, Rgb c) {
     for (int j = std::max(0, y); j < std::min(height_, y + high); ++j)
       for (int i = std::max(0, x); i < std::min(width_, x + wide); ++i) {
@@ -224,7 +242,8 @@ class Canvas {
       for (int row = 0; row < 7; ++row)
         for (int column = 0; column < 5; ++column)
           if (glyph[static_cast<std::size_t>(row)] >> (4 - column) & 1)
-            fill(x + (upwards ? row : column) * scale, y + (upwards ? -column - 1 : row) * scale, scale, scale, c);
+            fill(x + (upwards ? row : column) * scale, y + (upwards ? -column - 1 : row) * scale, scale,
+                 scale, c);
       (upwards ? y : x) += (upwards ? -6 : 6) * scale;
     }
   }
@@ -235,14 +254,16 @@ class Canvas {
   std::vector<unsigned char> rgb_;
 };
 
-// The signature, then chunks: length (big-endian), four letters, bytes, CRC-32 of letters and bytes. IHDR: width, height, 8 bits, colour
-// type 2 (RGB), no interlace. IDAT: zlib of the rows, each after a byte that names its filter (0: none; repeated rows: 2, the row above).
+// The signature, then chunks: length (big-endian), four letters, bytes, CRC-32 of letters and bytes. IHDR:
+// width, height, 8 bits, colour type 2 (RGB), no interlace. IDAT: zlib of the rows, each after a byte that
+// names its filter (0: none; repeated rows: 2, the row above).
 std::vector<std::byte> Canvas::png() const {
   const std::size_t row = static_cast<std::size_t>(width_) * 3;
   std::vector<unsigned char> raw;
   raw.reserve((row + 1) * static_cast<std::size_t>(height_));
   for (std::size_t y = 0; y < static_cast<std::size_t>(height_); ++y) {
-    const auto line = rgb_.begin() + static_cast<std::ptrdiff_t>(y * row), end = line + static_cast<std::ptrdiff_t>(row);
+    const auto line = rgb_.begin() + static_cast<std::ptrdiff_t>(y * row),
+               end = line + static_cast<std::ptrdiff_t>(row);
     const bool again = y > 0 && std::equal(line, end, line - static_cast<std::ptrdiff_t>(row));
     raw.push_back(again ? 2 : 0);
     if (again) raw.insert(raw.end(), row, 0);
@@ -256,7 +277,8 @@ std::vector<std::byte> Canvas::png() const {
 
   std::vector<std::byte> out;
   auto big = [](std::uint64_t n) {
-    return std::array<unsigned char, 4>{static_cast<unsigned char>(n >> 24), static_cast<unsigned char>(n >> 16),
+    return std::array<unsigned char, 4>{static_cast<unsigned char>(n >> 24),
+                                        static_cast<unsigned char>(n >> 16),
                                         static_cast<unsigned char>(n >> 8), static_cast<unsigned char>(n)};
   };
   auto append = [&](std::span<const unsigned char> bytes) {
@@ -293,19 +315,23 @@ Dim png_letters(const std::vector<std::string>& labels, std::size_t step) {
 }  // namespace
 
 PngLayout heat_png_layout(const HeatMap& map, int cell) {
-  if (cell < 0 || cell > 1024) fail_usage("heat map: cells of ", cell, " pixels; give 1 to 1,024, or 0 for a picture of about 900");
-  const int R = static_cast<int>(map.rows.size()), C = static_cast<int>(map.columns.size()), most = std::max({R, C, 1});
+  if (cell < 0 || cell > 1024)
+    fail_usage("heat map: cells of ", cell, " pixels; give 1 to 1,024, or 0 for a picture of about 900");
+  const int R = static_cast<int>(map.rows.size()), C = static_cast<int>(map.columns.size()),
+            most = std::max({R, C, 1});
   PngLayout l;
   l.cell = cell > 0 ? cell : std::clamp(900 / most, 1, 32);
   l.letter = l.cell * most >= 360 ? 2 : 1;  // pixels of a letter's dot
   const int em = 6 * l.letter, line = 10 * l.letter;
-  l.row_step = static_cast<int>(label_step(line, l.cell)), l.column_step = static_cast<int>(label_step(line, l.cell));
+  l.row_step = static_cast<int>(label_step(line, l.cell)),
+  l.column_step = static_cast<int>(label_step(line, l.cell));
   const int name = map.row_name.empty() ? 0 : line + 4, column_name = map.column_name.empty() ? 0 : line + 4;
   l.left = 12 + name + em * static_cast<int>(png_letters(map.rows, static_cast<std::size_t>(l.row_step))) + 6;
   l.wide = l.cell * C, l.high = l.cell * R;
   l.width = std::max(l.left + l.wide + 16, 320);
   l.title = static_cast<int>(lines_of(map.title, (l.width - 24) / em).size());
-  l.top = 10 + line * l.title + column_name + em * static_cast<int>(png_letters(map.columns, static_cast<std::size_t>(l.column_step))) + 8;
+  l.top = 10 + line * l.title + column_name +
+          em * static_cast<int>(png_letters(map.columns, static_cast<std::size_t>(l.column_step))) + 8;
   l.height = l.top + l.high + 16 + 8 * l.letter + 2 * line + 8;
   return l;
 }
@@ -319,29 +345,35 @@ std::vector<std::byte> heat_png(const HeatMap& map, int cell) {
   const int em = 6 * l.letter, line = 10 * l.letter, glyph = 7 * l.letter;
   Canvas canvas(l.width, l.height);
   const std::vector<std::string> title = lines_of(map.title, (l.width - 24) / em);
-  for (std::size_t i = 0; i < title.size(); ++i) canvas.text(12, 10 + line * static_cast<int>(i), title[i], l.letter, kInk);
-  if (!map.column_name.empty()) canvas.text(l.left, 10 + line * l.title, map.column_name + " \xE2\x86\x92", l.letter, kSoft);
+  for (std::size_t i = 0; i < title.size(); ++i)
+    canvas.text(12, 10 + line * static_cast<int>(i), title[i], l.letter, kInk);
+  if (!map.column_name.empty())
+    canvas.text(l.left, 10 + line * l.title, map.column_name + " \xE2\x86\x92", l.letter, kSoft);
   if (!map.row_name.empty()) {
     const std::string name = "\xE2\x86\x90 " + map.row_name;
     canvas.text(12, l.top + em * static_cast<int>(bitmap_text(name).size()), name, l.letter, kSoft, true);
   }
   for (std::size_t c = 0; c < map.columns.size(); c += static_cast<std::size_t>(l.column_step))
-    canvas.text(l.left + l.cell * static_cast<int>(c) + (l.cell - glyph) / 2, l.top - 6, terminal_text(map.columns[c], kPngLabel), l.letter,
-                kInk, true);
+    canvas.text(l.left + l.cell * static_cast<int>(c) + (l.cell - glyph) / 2, l.top - 6,
+                terminal_text(map.columns[c], kPngLabel), l.letter, kInk, true);
   for (std::size_t r = 0; r < map.rows.size(); r += static_cast<std::size_t>(l.row_step)) {
     const std::string label = terminal_text(map.rows[r], kPngLabel);
-    canvas.text(l.left - 6 - em * static_cast<int>(bitmap_text(label).size()), l.top + l.cell * static_cast<int>(r) + (l.cell - glyph) / 2,
-                label, l.letter, kInk);
+    canvas.text(l.left - 6 - em * static_cast<int>(bitmap_text(label).size()),
+                l.top + l.cell * static_cast<int>(r) + (l.cell - glyph) / 2, label, l.letter, kInk);
   }
-  const auto color = [&](double s) { return share.both_signs() ? signed_color(2 * s - 1, false) : heat_color(s, false); };
+  const auto color = [&](double s) {
+    return share.both_signs() ? signed_color(2 * s - 1, false) : heat_color(s, false);
+  };
   canvas.fill(l.left - 1, l.top - 1, l.wide + 2, l.high + 2, kSoft);
   for (std::size_t r = 0; r < map.rows.size(); ++r)
     for (std::size_t c = 0; c < map.columns.size(); ++c) {
       const double s = share(r, c);
-      canvas.fill(l.left + l.cell * static_cast<int>(c), l.top + l.cell * static_cast<int>(r), l.cell, l.cell, s < 0 ? kNone : color(s));
+      canvas.fill(l.left + l.cell * static_cast<int>(c), l.top + l.cell * static_cast<int>(r), l.cell, l.cell,
+                  s < 0 ? kNone : color(s));
     }
   const int bar = std::clamp(l.wide, 140, 360), below = l.top + l.high + 12;
-  for (int x = 0; x < bar; ++x) canvas.fill(l.left + x, below, 1, 8 * l.letter, color(static_cast<double>(x) / (bar - 1)));
+  for (int x = 0; x < bar; ++x)
+    canvas.fill(l.left + x, below, 1, 8 * l.letter, color(static_cast<double>(x) / (bar - 1)));
   int free = 0;  // ticks do not run into each other
   for (const Tick& t : ticks_of(share)) {
     const int wide = em * static_cast<int>(t.text.size());

@@ -14,8 +14,12 @@ namespace {
 using picture_parts::Shares;
 
 // Where a value stands between nothing (0) and the darkest (1); of values with a sign, -1 … 1.
-double strength(const Shares& share, double value) { return share.both_signs() ? 2 * share.of(value) - 1 : share.of(value); }
-double least_value(const Shares& share, double strength) { return share.at(share.both_signs() ? (strength + 1) / 2 : strength); }
+double strength(const Shares& share, double value) {
+  return share.both_signs() ? 2 * share.of(value) - 1 : share.of(value);
+}
+double least_value(const Shares& share, double strength) {
+  return share.at(share.both_signs() ? (strength + 1) / 2 : strength);
+}
 
 constexpr const char* kShades[] = {" ", "░", "▒", "▓", "█"};
 constexpr const char* kBelow[] = {" ", "·", "-", "=", "#"};  // of values below zero
@@ -28,7 +32,8 @@ const char* shade(double strength) {
 }
 
 std::string cells(const Shares& share, double strength, std::size_t columns) {
-  return concat("\033[48;5;", share.both_signs() ? signed_terminal_color(strength) : heat_terminal_color(strength), "m",
+  return concat("\033[48;5;",
+                share.both_signs() ? signed_terminal_color(strength) : heat_terminal_color(strength), "m",
                 std::string(columns, ' '));
 }
 
@@ -38,7 +43,8 @@ std::string short_number(double x) {  // two digits that tell something
   return text;
 }
 
-// Columns that are too many: neighbours share one that has the largest of their values (of values with a sign, the one furthest from zero).
+// Columns that are too many: neighbours share one that has the largest of their values (of values with a
+// sign, the one furthest from zero).
 HeatMap joined(const HeatMap& m, std::size_t step) {
   const std::size_t C = m.columns.size();
   HeatMap out = m;
@@ -91,9 +97,11 @@ std::string legend(const Shares& share, bool color, Dim width) {
       scale.add(concat(cells(share, i / 4.0, 2), "\033[0m ", number), 3 + text_width(number), 2);
     }
   } else {
-    for (int i = 4; sign && i > 0; --i) words(scale, concat(kBelow[i], " ", short_number(least_value(share, -kLeast[i]))), 2);
+    for (int i = 4; sign && i > 0; --i)
+      words(scale, concat(kBelow[i], " ", short_number(least_value(share, -kLeast[i]))), 2);
     for (int i = sign ? 1 : 0; i < 5; ++i)
-      words(scale, concat(i == 0 ? "blank" : kShades[i], " ", short_number(least_value(share, kLeast[i]))), 2);
+      words(scale, concat(i == 0 ? "blank" : kShades[i], " ", short_number(least_value(share, kLeast[i]))),
+            2);
   }
   words(scale, color || sign ? "" : "and more", 2);
   words(scale, map.scale == HeatMap::Scale::root ? "(by the square root)" : "", 2);
@@ -109,7 +117,8 @@ std::string heat_text(const HeatMap& whole, bool color, Dim width) {
   const Dim longest = std::min<Dim>(24, width / 3);
   Dim labels = 0;
   for (const std::string& s : whole.rows) labels = std::max(labels, text_width(terminal_text(s, longest)));
-  // Columns are numbered, and the numbers explained below; labels that are numbers themselves (heads, say) stand there as they are.
+  // Columns are numbered, and the numbers explained below; labels that are numbers themselves (heads, say)
+  // stand there as they are.
   bool own = true;
   std::size_t widest = 1;
   for (const std::string& s : whole.columns) {
@@ -135,9 +144,10 @@ std::string heat_text(const HeatMap& whole, bool color, Dim width) {
   for (std::size_t c = 0; c < C; ++c) {
     const std::string name = own ? map.columns[c] : std::to_string(c * step + 1);
     if (cell > digits) head += right_aligned(name, static_cast<Dim>(cell));
-    else if (c % (cell == 1 ? 10 : 5) == 0 &&
-             static_cast<std::size_t>(labels) + 1 + c * cell + name.size() <= static_cast<std::size_t>(width)) {
-      head.resize(std::max(head.size(), static_cast<std::size_t>(labels) + 1 + c * cell + (cell > 1 ? 1 : 0)), ' ');
+    else if (c % (cell == 1 ? 10 : 5) == 0 && static_cast<std::size_t>(labels) + 1 + c * cell + name.size() <=
+                                                  static_cast<std::size_t>(width)) {
+      head.resize(std::max(head.size(), static_cast<std::size_t>(labels) + 1 + c * cell + (cell > 1 ? 1 : 0)),
+                  ' ');
       head += name;
     }
   }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file is report/page/index.html with its {{places}} filled in. Two blocks that browsers do not run hold the data: JSON for names and
-// texts, and for the numbers zlib in base64 of these arrays, little-endian, one after the other:
-//   f32 metrics[][layers][heads]   f32 grids[][rows][tokens]   u32 texts[of grids that have them][rows][tokens], places in the grid's list
-//   u16 strongest keys[][rank][token], 65535: none   u16 their weights[][rank][token], thousandths   u8 maps[][rows][keys]
+// The file is report/page/index.html with its {{places}} filled in. Two blocks that browsers do not run hold
+// the data: JSON for names and texts, and for the numbers zlib in base64 of these arrays, little-endian, one
+// after the other:
+//   f32 metrics[][layers][heads]
+//   f32 grids[][rows][tokens]
+//   u32 texts[of grids that have them][rows][tokens], places in the grid's list
+//   u16 strongest keys[][rank][token], 65535: none
+//   u16 their weights[][rank][token], thousandths
+//   u8 maps[][rows][keys]
 #include "rapt/report/page.h"
 
 #include <zlib.h>
@@ -36,10 +41,12 @@ void check(const Page& p) {
   const std::size_t tokens = p.tokens.size();
   if (tokens == 0 || tokens > Page::kMostTokens)
     fail("page: a text of 1 to ", Page::kMostTokens, " tokens can be shown, and this one has ", tokens);
-  if (p.layers < 1 || p.heads < 1) fail("page: there is nothing to show of ", p.layers, " layers with ", p.heads, " heads");
+  if (p.layers < 1 || p.heads < 1)
+    fail("page: there is nothing to show of ", p.layers, " layers with ", p.heads, " heads");
   const std::size_t cells = static_cast<std::size_t>(p.layers) * static_cast<std::size_t>(p.heads);
   const auto place = [&](std::string_view what, int layer, int head) {
-    if (layer < 0 || layer >= p.layers || head < 0 || head >= p.heads) fail("page: a ", what, " is of layer ", layer, ", head ", head);
+    if (layer < 0 || layer >= p.layers || head < 0 || head >= p.heads)
+      fail("page: a ", what, " is of layer ", layer, ", head ", head);
   };
   check_size("list of token ids", p.ids.size(), tokens);
   if (!p.labels.empty()) check_size("list of labels", p.labels.size(), cells);
@@ -91,7 +98,8 @@ class Bytes {
   std::string packed() const {
     uLongf size = compressBound(static_cast<uLong>(bytes_.size()));
     std::vector<std::byte> out(size);
-    if (compress2(reinterpret_cast<Bytef*>(out.data()), &size, bytes_.data(), static_cast<uLong>(bytes_.size()), 9) != Z_OK)
+    if (compress2(reinterpret_cast<Bytef*>(out.data()), &size, bytes_.data(),
+                  static_cast<uLong>(bytes_.size()), 9) != Z_OK)
       fail("page: the numbers could not be compressed");
     return base64(std::span(out).first(size));
   }
@@ -115,9 +123,12 @@ std::string packed_numbers(const Page& p, const std::vector<Dictionary>& texts) 
   for (const Page::Grid& g : p.grids) b.add(g.values);
   for (const Dictionary& d : texts) b.add(d.places);
   for (const Page::Strongest& s : p.strongest)
-    b.add(by_rank(s.keys, s.count, [](std::int32_t k) { return static_cast<std::uint16_t>(k < 0 ? 65535 : k); }));
+    b.add(by_rank(s.keys, s.count,
+                  [](std::int32_t k) { return static_cast<std::uint16_t>(k < 0 ? 65535 : k); }));
   for (const Page::Strongest& s : p.strongest)
-    b.add(by_rank(s.weights, s.count, [](float w) { return static_cast<std::uint16_t>(std::lround(1000 * std::clamp(w, 0.0f, 1.0f))); }));
+    b.add(by_rank(s.weights, s.count, [](float w) {
+      return static_cast<std::uint16_t>(std::lround(1000 * std::clamp(w, 0.0f, 1.0f)));
+    }));
   for (const Page::Map& m : p.maps) b.add(m.pixels);
   return b.packed();
 }
@@ -138,14 +149,23 @@ std::string color_table(Rgb (*of)(double, bool), double least, bool dark) {
 
 Json names(const Page& p, const std::vector<Dictionary>& texts) {
   Json::Array metrics, maps, strongest, grids, documents;
-  for (const Page::Metric& m : p.metrics) metrics.push_back(Json::Object{{"key", m.key}, {"name", m.name}, {"share", m.share}});
+  for (const Page::Metric& m : p.metrics)
+    metrics.push_back(Json::Object{{"key", m.key}, {"name", m.name}, {"share", m.share}});
   for (const Page::Map& m : p.maps)
-    maps.push_back(Json::Object{{"l", m.layer}, {"h", m.head}, {"rows", m.rows}, {"keys", m.keys}, {"top", static_cast<double>(m.top)}});
-  for (const Page::Strongest& s : p.strongest) strongest.push_back(Json::Object{{"l", s.layer}, {"h", s.head}, {"count", s.count}});
+    maps.push_back(Json::Object{{"l", m.layer},
+                                {"h", m.head},
+                                {"rows", m.rows},
+                                {"keys", m.keys},
+                                {"top", static_cast<double>(m.top)}});
+  for (const Page::Strongest& s : p.strongest)
+    strongest.push_back(Json::Object{{"l", s.layer}, {"h", s.head}, {"count", s.count}});
   for (std::size_t i = 0; i < p.grids.size(); ++i) {
     const Page::Grid& g = p.grids[i];
-    grids.push_back(
-        Json::Object{{"key", g.key}, {"name", g.name}, {"rows", list(g.rows)}, {"log", g.log_scale}, {"texts", list(texts[i].texts)}});
+    grids.push_back(Json::Object{{"key", g.key},
+                                 {"name", g.name},
+                                 {"rows", list(g.rows)},
+                                 {"log", g.log_scale},
+                                 {"texts", list(texts[i].texts)}});
   }
   for (const Document& d : p.documents) {
     Json j = document_json(d, true);
@@ -173,7 +193,8 @@ Json names(const Page& p, const std::vector<Dictionary>& texts) {
                       {"documents", std::move(documents)}};
 }
 
-// JSON inside a script element: nothing in it ends the element or begins a comment, and broken bytes are no more.
+// JSON inside a script element: nothing in it ends the element or begins a comment, and broken bytes are
+// no more.
 std::string block(std::string_view json) {
   std::string out;
   for (std::size_t i = 0; i < json.size();) {

@@ -13,13 +13,25 @@ namespace rapt {
 namespace {
 
 Page small() {
-  Page p{.title = "a <b> & \"c\"", .model = "toy", .tokens = {"<s>", " b", "c"}, .ids = {1, 2, 3}, .layers = 1, .heads = 2};
+  Page p{.title = "a <b> & \"c\"",
+         .model = "toy",
+         .tokens = {"<s>", " b", "c"},
+         .ids = {1, 2, 3},
+         .layers = 1,
+         .heads = 2};
   p.metrics.push_back({.key = "first", .name = "first token", .values = {0.25f, 0.75f}});
   p.labels = {"", "sink 0.75"};
   p.maps.push_back({.layer = 0, .head = 1, .rows = 2, .keys = 2, .top = 1, .pixels = {255, 0, 64, 191}});
-  p.strongest.push_back({.layer = 0, .head = 1, .count = 2, .keys = {0, -1, 0, 1, 2, 0}, .weights = {1, 0, 0.5f, 0.25f, 0.75f, 0.125f}});
-  p.grids.push_back(
-      {.key = "lens", .name = "lens", .rows = {"embed", "0"}, .values = {1, 2, 3, 4, 5, 6}, .texts = {"x", "y", "x", "z", "y", "x"}});
+  p.strongest.push_back({.layer = 0,
+                         .head = 1,
+                         .count = 2,
+                         .keys = {0, -1, 0, 1, 2, 0},
+                         .weights = {1, 0, 0.5f, 0.25f, 0.75f, 0.125f}});
+  p.grids.push_back({.key = "lens",
+                     .name = "lens",
+                     .rows = {"embed", "0"},
+                     .values = {1, 2, 3, 4, 5, 6},
+                     .texts = {"x", "y", "x", "z", "y", "x"}});
   return p;
 }
 
@@ -30,7 +42,9 @@ std::string between(const std::string& text, std::string_view begin, std::string
   const std::size_t at = from + begin.size();
   return text.substr(at, text.find(end, at) - at);
 }
-Json data_of(const std::string& html) { return parse_json(between(html, "<script type=\"application/json\" id=\"data\">", "</script>")); }
+Json data_of(const std::string& html) {
+  return parse_json(between(html, "<script type=\"application/json\" id=\"data\">", "</script>"));
+}
 std::size_t count(const std::string& text, std::string_view piece) {
   std::size_t n = 0;
   for (std::size_t at = text.find(piece); at != std::string::npos; at = text.find(piece, at + 1)) ++n;
@@ -38,7 +52,8 @@ std::size_t count(const std::string& text, std::string_view piece) {
 }
 
 std::vector<unsigned char> bytes_of(const std::string& html) {
-  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  static constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::vector<unsigned char> packed, out(4096);
   std::uint32_t group = 0;
   int bits = 0;
@@ -55,18 +70,19 @@ std::vector<unsigned char> bytes_of(const std::string& html) {
 
 TEST(Page, ThePolicyKnowsScriptAndStyleByTheirHashes) {
   const std::string html = page_html(small());
-  const std::string script = between(html, "<script>", "</script>"), style = between(html, "<style>", "</style>");
+  const std::string script = between(html, "<script>", "</script>"),
+                    style = between(html, "<style>", "</style>");
   EXPECT_GT(script.size(), 10000u);
   EXPECT_GT(style.size(), 5000u);
   EXPECT_EQ(between(html, "Content-Security-Policy\" content=\"", "\""),
-            concat("default-src 'none'; script-src 'sha256-", base64(sha256(script)), "'; style-src 'sha256-", base64(sha256(style)),
-                   "'; img-src data:; base-uri 'none'; form-action 'none'"));
+            concat("default-src 'none'; script-src 'sha256-", base64(sha256(script)), "'; style-src 'sha256-",
+                   base64(sha256(style)), "'; img-src data:; base-uri 'none'; form-action 'none'"));
   EXPECT_EQ(count(html, "<script"), 3u);
   EXPECT_EQ(count(html, "</script"), 3u);
   EXPECT_EQ(count(html, "{{"), 0u);
   EXPECT_EQ(count(html, "://"), 1u) << "the only address is the name of SVG";
-  for (const char* bad :
-       {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "XMLHttpRequest", " style=\""})
+  for (const char* bad : {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(",
+                          "XMLHttpRequest", " style=\""})
     EXPECT_EQ(count(html, bad), 0u) << bad;
   EXPECT_EQ(between(html, "<title>", "</title>"), "a &lt;b&gt; &amp; &quot;c&quot;");
   EXPECT_EQ(html, page_html(small()));
@@ -74,7 +90,8 @@ TEST(Page, ThePolicyKnowsScriptAndStyleByTheirHashes) {
 
 TEST(Page, NamesAndTextsAreJson) {
   Page p = small();
-  p.documents.push_back({.name = "d", .title = "D", .parts = {Words{"w"}}, .facts = Json::Object{{"secret", 1}}});
+  p.documents.push_back(
+      {.name = "d", .title = "D", .parts = {Words{"w"}}, .facts = Json::Object{{"secret", 1}}});
   const Json data = data_of(page_html(p));
   EXPECT_EQ(data.find("title")->string(), p.title);
   EXPECT_EQ(data.find("tokens")->array()[1].string(), " b");
@@ -91,7 +108,8 @@ TEST(Page, NumbersStandInTheOrderThatTheScriptReads) {
   const std::vector<unsigned char> bytes = bytes_of(page_html(small()));
   const float floats[] = {0.25f, 0.75f, 1, 2, 3, 4, 5, 6};
   const std::uint32_t places[] = {0, 1, 0, 2, 1, 0};
-  const std::uint16_t links[] = {0, 0, 2, 65535, 1, 0, 1000, 500, 750, 0, 250, 125};  // keys by rank, then weights by rank
+  // Keys by rank, then weights by rank.
+  const std::uint16_t links[] = {0, 0, 2, 65535, 1, 0, 1000, 500, 750, 0, 250, 125};
   const unsigned char pixels[] = {255, 0, 64, 191};
   ASSERT_EQ(bytes.size(), sizeof floats + sizeof places + sizeof links + sizeof pixels);
   const unsigned char* at = bytes.data();

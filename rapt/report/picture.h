@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of numbers: curves and heat maps, as SVG, PNG or text. One look for all of them: SVG follows the reader's light or dark theme,
-// text marks the same values with shades where there are no colours. The same numbers always give the same bytes.
+// Pictures of numbers: curves and heat maps, as SVG, PNG or text. One look for all of them: SVG follows the
+// reader's light or dark theme, text marks the same values with shades where there are no colours. The same
+// numbers always give the same bytes.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -24,29 +25,35 @@ struct Chart {
   bool share = false;           // y is a share: its axis is 0 … 1, whatever there is
 };
 std::string chart_svg(const Chart& chart, int width = 720, int height = 400);
-// In characters; curves in dots of Braille, told apart by colours, or by letters on them where there are none.
+// In characters; curves in dots of Braille, told apart by colours, or by letters on them where there
+// are none.
 std::string chart_text(const Chart& chart, bool color, int width = 72, int height = 16);
 
 struct HeatMap {
   std::string title;
-  std::vector<std::string> rows, columns;   // labels (target words, source words)
-  std::vector<double> values;               // [rows][columns], 0 … 1 (`top`: the value that is darkest; 0: the largest there is)
+  std::vector<std::string> rows, columns;  // labels (target words, source words)
+  // [rows][columns], 0 … 1 (`top`: the value that is darkest; 0: the largest there is)
+  std::vector<double> values;
   double top = 1;
-  // root: the colour follows the square root, so that small weights are seen; both_signs: from -top to top, zero is the paper.
+  // root: the colour follows the square root, so that small weights are seen; both_signs: from -top to
+  // top, zero is the paper.
   enum class Scale { linear, root, both_signs } scale = Scale::linear;
-  std::string row_name = {}, column_name = {}, value_name = {};  // what the sides and the values are: "query", "key", "weight"
-  std::vector<std::string> cells = {};                           // [rows][columns] or empty: a word in each cell (SVG)
+  // What the sides and the values are: "query", "key", "weight".
+  std::string row_name = {}, column_name = {}, value_name = {};
+  std::vector<std::string> cells = {};               // [rows][columns] or empty: a word in each cell (SVG)
 };
 std::string heat_svg(const HeatMap& map);
-// The same with a font of 5 x 7 dots; `cell`: pixels of a cell, 0: so that the picture has about 900. Grey where a value is no number.
+// The same with a font of 5 x 7 dots; `cell`: pixels of a cell, 0: so that the picture has about 900. Grey
+// where a value is no number.
 std::vector<std::byte> heat_png(const HeatMap& map, int cell = 0);
 struct PngLayout {  // in pixels: where the cells begin, their size, that of all of them and of the picture
   int left = 0, top = 0, cell = 0, wide = 0, high = 0, width = 0, height = 0;
-  int letter = 1, row_step = 1, column_step = 1, title = 0;  // pixels of a letter's dot; every so many labels; lines of the title
+  // Pixels of a letter's dot; every so many labels; lines of the title.
+  int letter = 1, row_step = 1, column_step = 1, title = 0;
 };
 PngLayout heat_png_layout(const HeatMap& map, int cell = 0);
-// Shades, labels at the left, numbered columns, and what the shades mean. Where `width` columns are too few, cells become narrower, and
-// then neighbours share one that shows the largest of them, which the title says.
+// Shades, labels at the left, numbered columns, and what the shades mean. Where `width` columns are too few,
+// cells become narrower, and then neighbours share one that shows the largest of them, which the title says.
 std::string heat_text(const HeatMap& map, bool color, Dim width = 100);
 
 // Into a file, by its ending: .svg, .png (heat maps) or .txt. An existing file is refused unless `force`.
@@ -60,7 +67,8 @@ void check_can_write(const std::string& path, bool force);
 
 // A label for a terminal: nothing in it moves the cursor or changes colours; at most `most` columns.
 std::string terminal_text(std::string_view text, Dim most);
-// A label as XML and HTML want it: characters they have no room for (controls) and broken bytes become U+FFFD.
+// A label as XML and HTML want it: characters they have no room for (controls) and broken bytes
+// become U+FFFD.
 std::string markup_text(std::string_view text);
 
 }  // namespace rapt

@@ -19,7 +19,8 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Tags close in the order they were opened, '<' and '&' stand where XML allows them, no control characters. "" or what is wrong.
+// Tags close in the order they were opened, '<' and '&' stand where XML allows them, no control characters.
+// "" or what is wrong.
 std::string xml_fault(const std::string& text) {
   std::vector<std::string> open;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -98,8 +99,8 @@ TEST(Chart, CurvesStandWhereTheirNumbersAre) {
     EXPECT_GE(y, 0);
     EXPECT_LE(y, 400);
   }
-  for (const char* word :
-       {">Loss<", ">step<", ">nats<", ">train<", ">held out<", ">0<", ">10<", ">40<", ">3.0<", "prefers-color-scheme:dark"})
+  for (const char* word : {">Loss<", ">step<", ">nats<", ">train<", ">held out<", ">0<", ">10<", ">40<",
+                           ">3.0<", "prefers-color-scheme:dark"})
     EXPECT_TRUE(holds(svg, word)) << word;
   EXPECT_EQ(svg, chart_svg(chart));
   chart.curves[0].x.pop_back();
@@ -112,14 +113,16 @@ TEST(Chart, TicksAreRoundNumbers) {
   auto labels = [](double low, double high) {
     std::vector<std::string> out;
     const std::string svg = chart_svg({.curves = {{"", {0, 1}, {low, high}}}});
-    for (std::size_t at = svg.find("text-anchor=\"end\">"); at != std::string::npos; at = svg.find("text-anchor=\"end\">", at + 1))
+    for (std::size_t at = svg.find("text-anchor=\"end\">"); at != std::string::npos;
+         at = svg.find("text-anchor=\"end\">", at + 1))
       out.push_back(svg.substr(at + 18, svg.find('<', at) - at - 18));
     return out;
   };
   using Labels = std::vector<std::string>;
   EXPECT_EQ(labels(0, 1), (Labels{"0.0", "0.2", "0.4", "0.6", "0.8", "1.0"}));
   EXPECT_EQ(labels(-3, 17), (Labels{"-5", "0", "5", "10", "15", "20"}));
-  EXPECT_EQ(labels(1.901, 1.934), (Labels{"1.900", "1.905", "1.910", "1.915", "1.920", "1.925", "1.930", "1.935"}));
+  EXPECT_EQ(labels(1.901, 1.934),
+            (Labels{"1.900", "1.905", "1.910", "1.915", "1.920", "1.925", "1.930", "1.935"}));
   EXPECT_EQ(labels(0, 120000), (Labels{"0", "20,000", "40,000", "60,000", "80,000", "100,000", "120,000"}));
   EXPECT_FALSE(labels(7, 7).empty());  // a flat line has an axis too
   EXPECT_FALSE(labels(0, 1e-9).empty());
@@ -149,7 +152,8 @@ TEST(Chart, LogarithmsOnTheAxis) {
 
 TEST(Chart, ManyPointsBecomeFewAndKeepTheirPeaks) {
   Curve c;
-  for (int i = 0; i < 200000; ++i) c.x.push_back(i), c.y.push_back(std::sin(i * 0.001) + (i == 123456 ? 9 : 0));
+  for (int i = 0; i < 200000; ++i)
+    c.x.push_back(i), c.y.push_back(std::sin(i * 0.001) + (i == 123456 ? 9 : 0));
   const std::string svg = chart_svg({.curves = {c}});
   const auto p = points_of(path_of(svg, 0));
   EXPECT_LT(p.size(), 720u * 4);
@@ -166,15 +170,17 @@ TEST(Chart, SharesStandBetweenZeroAndOne) {
 
 TEST(Chart, LabelsAreEscapedAndCannotLeaveTheirPlace) {
   const std::string nasty = "<script>alert('a & \"b\"')</script>\x01\xff";
-  const std::string svg = chart_svg({.title = nasty, .x_label = nasty, .y_label = nasty, .curves = {{nasty, {0, 1}, {0, 1}}}}, 1600, 400);
+  const std::string svg = chart_svg(
+      {.title = nasty, .x_label = nasty, .y_label = nasty, .curves = {{nasty, {0, 1}, {0, 1}}}}, 1600, 400);
   EXPECT_EQ(xml_fault(svg), "");
   EXPECT_FALSE(holds(svg, "<script"));
   EXPECT_EQ(count_of(svg, "&lt;script&gt;alert(&#39;a &amp; &quot;b&quot;&#39;)"), 5);
   EXPECT_EQ(count_of(svg, "\xEF\xBF\xBD\xEF\xBF\xBD"), 5);
   const std::string heat = heat_svg({.title = nasty, .rows = {nasty}, .columns = {nasty}, .values = {0.5}});
   EXPECT_EQ(xml_fault(heat), "");
-  const std::string text =
-      heat_text({.title = "a\033[2Jb\nc", .rows = {"\033]0;x\a"}, .columns = {"\x9b\xe2\x80\xae"}, .values = {0.5}}, false);
+  const std::string text = heat_text(
+      {.title = "a\033[2Jb\nc", .rows = {"\033]0;x\a"}, .columns = {"\x9b\xe2\x80\xae"}, .values = {0.5}},
+      false);
   EXPECT_EQ(text.find('\033'), std::string::npos);
   EXPECT_EQ(text.find('\a'), std::string::npos);
   EXPECT_FALSE(holds(text, "\xe2\x80\xae"));
@@ -185,7 +191,8 @@ TEST(Chart, TextShowsARisingLine) {
   for (int i = 0; i <= 100; ++i) chart.curves[0].x.push_back(i), chart.curves[0].y.push_back(i);
   const std::string text = chart_text(chart, false, 40, 8);
   std::vector<std::string> lines;
-  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) lines.push_back(text.substr(at, text.find('\n', at) - at));
+  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+    lines.push_back(text.substr(at, text.find('\n', at) - at));
   ASSERT_EQ(lines.size(), 13u);  // title, 8 rows, axis, numbers, label, legend
   EXPECT_EQ(lines[0], "up");
   Dim before = 1000;
@@ -202,17 +209,20 @@ TEST(Chart, TextShowsARisingLine) {
 }
 
 TEST(Chart, TextTellsCurvesApartWithoutColours) {
-  Chart chart{.y_label = "loss", .curves = {{"first", {0, 1}, {0, 0}}, {"second", {0, 1}, {1, 1}}, {"a dot", {0.5}, {0.5}}}};
+  Chart chart{.y_label = "loss",
+              .curves = {{"first", {0, 1}, {0, 0}}, {"second", {0, 1}, {1, 1}}, {"a dot", {0.5}, {0.5}}}};
   const std::string text = chart_text(chart, false, 60, 6);
   EXPECT_TRUE(holds(text, "↑ loss\n"));
   EXPECT_TRUE(holds(text, "\nA first   B second   C a dot\n")) << text;
   std::vector<std::string> rows;
-  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) rows.push_back(text.substr(at, text.find('\n', at) - at));
+  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+    rows.push_back(text.substr(at, text.find('\n', at) - at));
   EXPECT_GE(count_of(rows[6], "A"), 2) << text;  // along the lowest row
   EXPECT_GE(count_of(rows[1], "B"), 2) << text;
   EXPECT_EQ(count_of(text, "C"), 2) << text;     // once on the curve, once in the legend
   EXPECT_FALSE(holds(chart_text(chart, true, 60, 6), "A first"));
-  EXPECT_TRUE(holds(chart_text(chart, false, 24, 6), "\nA first   B second\nC a dot\n")) << chart_text(chart, false, 24, 6);
+  EXPECT_TRUE(holds(chart_text(chart, false, 24, 6), "\nA first   B second\nC a dot\n"))
+      << chart_text(chart, false, 24, 6);
 }
 
 // ------------------------------------------------------------------------------------------------ heat maps
@@ -225,11 +235,14 @@ struct Image {
   }
 };
 
-// A reader of the PNG files that heat_png writes, by the standard: signature, chunks with their CRC, filters none and up.
+// A reader of the PNG files that heat_png writes, by the standard: signature, chunks with their CRC, filters
+// none and up.
 Image read_png(const std::vector<std::byte>& file) {
   Image image;
   auto byte = [&](std::size_t i) { return std::to_integer<std::uint32_t>(file.at(i)); };
-  auto big = [&](std::size_t i) { return byte(i) << 24 | byte(i + 1) << 16 | byte(i + 2) << 8 | byte(i + 3); };
+  auto big = [&](std::size_t i) {
+    return byte(i) << 24 | byte(i + 1) << 16 | byte(i + 2) << 8 | byte(i + 3);
+  };
   const unsigned char signature[] = {137, 80, 78, 71, 13, 10, 26, 10};
   EXPECT_EQ(std::memcmp(file.data(), signature, 8), 0);
   std::vector<unsigned char> packed;
@@ -262,12 +275,14 @@ Image read_png(const std::vector<std::byte>& file) {
     const int filter = raw[y * (row + 1)];
     EXPECT_TRUE(filter == 0 || (filter == 2 && y > 0));
     for (std::size_t x = 0; x < row; ++x)
-      image.rgb[y * row + x] = static_cast<unsigned char>(raw[y * (row + 1) + 1 + x] + (filter == 2 ? image.rgb[(y - 1) * row + x] : 0));
+      image.rgb[y * row + x] = static_cast<unsigned char>(raw[y * (row + 1) + 1 + x] +
+                                                          (filter == 2 ? image.rgb[(y - 1) * row + x] : 0));
   }
   return image;
 }
 
-const HeatMap kMap{.title = "", .rows = {"a", "b"}, .columns = {"x", "y", "z"}, .values = {0, 0.5, 1, 2, -1, kNan}};
+const HeatMap kMap{
+    .title = "", .rows = {"a", "b"}, .columns = {"x", "y", "z"}, .values = {0, 0.5, 1, 2, -1, kNan}};
 
 std::array<int, 3> triple(Rgb c) { return {c.r, c.g, c.b}; }
 
@@ -278,16 +293,22 @@ TEST(Heat, PngHasThePixelsOfTheValues) {
     const Image image = read_png(heat_png(map, cell));
     EXPECT_EQ(image.width, static_cast<unsigned>(l.width));
     EXPECT_EQ(image.height, static_cast<unsigned>(l.height));
-    for (const auto& [x, y] : {std::pair{0, 0}, std::pair{l.cell - 1, l.cell - 1}})  // its first pixel and its last
-      EXPECT_EQ(image.at(static_cast<unsigned>(l.left + column * l.cell + x), static_cast<unsigned>(l.top + row * l.cell + y)),
-                image.at(static_cast<unsigned>(l.left + column * l.cell), static_cast<unsigned>(l.top + row * l.cell)));
-    return image.at(static_cast<unsigned>(l.left + column * l.cell), static_cast<unsigned>(l.top + row * l.cell));
+    // Its first pixel and its last.
+    for (const auto& [x, y] : {std::pair{0, 0}, std::pair{l.cell - 1, l.cell - 1}})
+      EXPECT_EQ(image.at(static_cast<unsigned>(l.left + column * l.cell + x),
+                         static_cast<unsigned>(l.top + row * l.cell + y)),
+                image.at(static_cast<unsigned>(l.left + column * l.cell),
+                         static_cast<unsigned>(l.top + row * l.cell)));
+    return image.at(static_cast<unsigned>(l.left + column * l.cell),
+                    static_cast<unsigned>(l.top + row * l.cell));
   };
   for (const int cell : {0, 1, 5, 16}) {
-    const std::array<int, 3> want[2][3] = {{triple(heat_color(0, false)), triple(heat_color(0.5, false)), triple(heat_color(1, false))},
-                                           {triple(heat_color(1, false)), triple(heat_color(0, false)), none}};
+    const std::array<int, 3> want[2][3] = {
+        {triple(heat_color(0, false)), triple(heat_color(0.5, false)), triple(heat_color(1, false))},
+        {triple(heat_color(1, false)), triple(heat_color(0, false)), none}};
     for (int r = 0; r < 2; ++r)
-      for (int c = 0; c < 3; ++c) EXPECT_EQ(cell_at(kMap, cell, r, c), want[r][c]) << cell << " " << r << "," << c;
+      for (int c = 0; c < 3; ++c)
+        EXPECT_EQ(cell_at(kMap, cell, r, c), want[r][c]) << cell << " " << r << "," << c;
   }
   HeatMap map = kMap;
   map.top = 0;  // the largest there is: 2
@@ -302,7 +323,8 @@ TEST(Heat, PngHasThePixelsOfTheValues) {
   EXPECT_EQ(heat_png(kMap), heat_png(kMap));
 }
 
-// Words, what the sides are, and the legend: more than the cells alone would be, and larger maps stay of a size to look at.
+// Words, what the sides are, and the legend: more than the cells alone would be, and larger maps stay of a
+// size to look at.
 TEST(Heat, PngHasLabelsAndASaneSize) {
   HeatMap map = kMap;
   const PngLayout bare = heat_png_layout(map);
@@ -318,9 +340,10 @@ TEST(Heat, PngHasLabelsAndASaneSize) {
     return count;
   };
   const auto left = static_cast<unsigned>(named.left), top = static_cast<unsigned>(named.top);
-  EXPECT_GT(dark(0, left - 2, top, image.height - 60), 40);                                      // rows, and their name
-  EXPECT_GT(dark(left, image.width, 0, top - 2), 40);                                            // title, columns, and their name
-  EXPECT_GT(dark(left, image.width, top + static_cast<unsigned>(named.high) + 4, image.height), 40);  // values of the legend
+  EXPECT_GT(dark(0, left - 2, top, image.height - 60), 40);               // rows, and their name
+  EXPECT_GT(dark(left, image.width, 0, top - 2), 40);                     // title, columns, and their name
+  // Values of the legend.
+  EXPECT_GT(dark(left, image.width, top + static_cast<unsigned>(named.high) + 4, image.height), 40);
   for (const std::size_t n : {8u, 256u, 900u}) {
     const HeatMap large{.rows = std::vector<std::string>(n, "word"),
                         .columns = std::vector<std::string>(n, "word"),
@@ -333,8 +356,10 @@ TEST(Heat, PngHasLabelsAndASaneSize) {
 }
 
 TEST(Heat, SvgNamesEveryCell) {
-  const HeatMap map{
-      .title = "Alignment", .rows = {"the", "house"}, .columns = {"das", "Haus", "</s>"}, .values = {0.9, 0.05, 0.05, 0.125, 0.75, 0.125}};
+  const HeatMap map{.title = "Alignment",
+                    .rows = {"the", "house"},
+                    .columns = {"das", "Haus", "</s>"},
+                    .values = {0.9, 0.05, 0.05, 0.125, 0.75, 0.125}};
   const std::string svg = heat_svg(map);
   EXPECT_EQ(xml_fault(svg), "");
   EXPECT_TRUE(holds(svg, "<title>house \xC2\xB7 Haus: 0.750</title>")) << svg;
@@ -347,17 +372,20 @@ TEST(Heat, SvgNamesEveryCell) {
 }
 
 TEST(Heat, SvgSaysWhatItsSidesAndColoursAre) {
-  HeatMap map{.title = "a", .rows = {"r"}, .columns = {"c", "d"}, .values = {0.04, 1}, .scale = HeatMap::Scale::root};
+  HeatMap map{
+      .title = "a", .rows = {"r"}, .columns = {"c", "d"}, .values = {0.04, 1}, .scale = HeatMap::Scale::root};
   map.row_name = "query", map.column_name = "key", map.value_name = "weight";
   std::string svg = heat_svg(map);
-  for (const char* words : {"query</text>", ">key ", "weight, square-root scale", ">0.1</text>", ">1.0</text>"})
+  for (const char* words :
+       {"query</text>", ">key ", "weight, square-root scale", ">0.1</text>", ">1.0</text>"})
     EXPECT_TRUE(holds(svg, words)) << words << svg;
   EXPECT_EQ(count_of(svg, "<rect class=\"h12\""), 2);  // the root of 0.04 is 0.2
   map.scale = HeatMap::Scale::both_signs;
   map.values = {-2, 2};
   map.top = 2;
   svg = heat_svg(map);
-  for (const char* words : {">-2.0</text>", ">0</text>", ">2.0</text>"}) EXPECT_TRUE(holds(svg, words)) << words << svg;
+  for (const char* words : {">-2.0</text>", ">0</text>", ">2.0</text>"})
+    EXPECT_TRUE(holds(svg, words)) << words << svg;
   EXPECT_EQ(count_of(svg, "<rect class=\"d0\""), 2);
   EXPECT_EQ(count_of(svg, "<rect class=\"d63\""), 2);
   // Words in the cells, in a colour that can be read on them.
@@ -368,13 +396,16 @@ TEST(Heat, SvgSaysWhatItsSidesAndColoursAre) {
   map.cells.pop_back();
   EXPECT_THROW(heat_svg(map), Error);
   // Of many labels some, so that they do not overlap.
-  HeatMap wide{.rows = {"r"}, .columns = std::vector<std::string>(200, "word"), .values = std::vector<double>(200, 1)};
+  HeatMap wide{
+      .rows = {"r"}, .columns = std::vector<std::string>(200, "word"), .values = std::vector<double>(200, 1)};
   EXPECT_LE(count_of(heat_svg(wide), "rotate(-45)"), 50);
 }
 
 TEST(Colors, LightnessIsOrderedEverywhere) {
   const auto lightness = [](Rgb c) {  // L of Oklab
-    const auto linear = [](int v) { return v / 255.0 <= 0.04045 ? v / 255.0 / 12.92 : std::pow((v / 255.0 + 0.055) / 1.055, 2.4); };
+    const auto linear = [](int v) {
+      return v / 255.0 <= 0.04045 ? v / 255.0 / 12.92 : std::pow((v / 255.0 + 0.055) / 1.055, 2.4);
+    };
     const double r = linear(c.r), g = linear(c.g), b = linear(c.b);
     return 0.2104542553 * std::cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b) +
            0.7936177850 * std::cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b) -
@@ -383,7 +414,8 @@ TEST(Colors, LightnessIsOrderedEverywhere) {
   const auto terminal = [](int code) -> Rgb {  // the 6 x 6 x 6 cube and the greys
     const auto level = [](int i) { return static_cast<std::uint8_t>(i == 0 ? 0 : 55 + 40 * i); };
     if (code >= 232)
-      return {static_cast<std::uint8_t>(8 + 10 * (code - 232)), static_cast<std::uint8_t>(8 + 10 * (code - 232)),
+      return {static_cast<std::uint8_t>(8 + 10 * (code - 232)),
+              static_cast<std::uint8_t>(8 + 10 * (code - 232)),
               static_cast<std::uint8_t>(8 + 10 * (code - 232))};
     return {level((code - 16) / 36), level((code - 16) / 6 % 6), level((code - 16) % 6)};
   };
@@ -394,7 +426,9 @@ TEST(Colors, LightnessIsOrderedEverywhere) {
     for (const int sign : {-1, 1}) {
       EXPECT_GT(lightness(signed_color(sign * a, false)), lightness(signed_color(sign * b, false))) << i;
       EXPECT_LT(lightness(signed_color(sign * a, true)), lightness(signed_color(sign * b, true))) << i;
-      EXPECT_LE(lightness(terminal(signed_terminal_color(sign * a))), lightness(terminal(signed_terminal_color(sign * b)))) << i;
+      EXPECT_LE(lightness(terminal(signed_terminal_color(sign * a))),
+                lightness(terminal(signed_terminal_color(sign * b))))
+          << i;
     }
     EXPECT_LE(lightness(terminal(heat_terminal_color(a))), lightness(terminal(heat_terminal_color(b)))) << i;
   }
@@ -403,7 +437,9 @@ TEST(Colors, LightnessIsOrderedEverywhere) {
 }
 
 TEST(Heat, TextShadesAndWidths) {
-  const HeatMap map{.rows = {"ab", "\xE6\x97\xA5\xE6\x9C\xAC", "e\xCC\x81"}, .columns = {"x", "y"}, .values = {0, 1, 0.5, 0.25, kNan, 0.1}};
+  const HeatMap map{.rows = {"ab", "\xE6\x97\xA5\xE6\x9C\xAC", "e\xCC\x81"},
+                    .columns = {"x", "y"},
+                    .values = {0, 1, 0.5, 0.25, kNan, 0.1}};
   const std::string text = heat_text(map, false);
   EXPECT_EQ(text,
             "      1 2\n"
@@ -423,9 +459,12 @@ TEST(Heat, TextNamesItsSidesAndItsScale) {
   map.row_name = "query", map.column_name = "key", map.value_name = "weight";
   EXPECT_EQ(heat_text(map, false),
             "   1\na  ▒\n1 b\n"
-            "↓ query   → key   weight:  blank 0  ░ 0.0025  ▒ 0.04  ▓ 0.2  █ 0.49  and more  (by the square root)\n");
-  EXPECT_TRUE(heat_text(map, false, 40)
-                  .ends_with("\n↓ query   → key\nweight:  blank 0  ░ 0.0025  ▒ 0.04\n▓ 0.2  █ 0.49  and more\n(by the square root)\n"))
+            "↓ query   → key   weight:  blank 0  ░ 0.0025  ▒ 0.04  ▓ 0.2  █ 0.49  and "
+            "more  (by the square root)\n");
+  EXPECT_TRUE(
+      heat_text(map, false, 40)
+          .ends_with("\n↓ query   → key\nweight:  blank 0  ░ 0.0025  ▒ 0.04\n▓ 0.2  █ 0.49  and more\n"
+                     "(by the square root)\n"))
       << heat_text(map, false, 40);
 }
 
@@ -442,8 +481,10 @@ TEST(Heat, TextGetsNarrowerCellsAndThenFewer) {
   for (int c = 0; c < 61; ++c) map.columns.push_back(std::to_string(c));
   map.values[34] = 1;
   EXPECT_TRUE(holds(heat_text(map, false, 200), "  0  1  2 ")) << heat_text(map, false, 200);
-  EXPECT_TRUE(heat_text(map, false, 100).starts_with("  0         10        20")) << heat_text(map, false, 100);
-  EXPECT_TRUE(holds(heat_text(map, false, 100), "\nr " + std::string(34, ' ') + "█")) << heat_text(map, false, 100);
+  EXPECT_TRUE(heat_text(map, false, 100).starts_with("  0         10        20"))
+      << heat_text(map, false, 100);
+  EXPECT_TRUE(holds(heat_text(map, false, 100), "\nr " + std::string(34, ' ') + "█"))
+      << heat_text(map, false, 100);
   const std::string narrow = heat_text(map, false, 40);
   map.cells.assign(61, "a word in the cell, for SVG");
   EXPECT_EQ(heat_text(map, false, 40), narrow);

@@ -21,8 +21,8 @@ RowPlan plan_rows(const Mask& mask, std::span<const Sequence> sequences) {
       plan.low.push_back(static_cast<std::int32_t>(low));
       plan.high.push_back(static_cast<std::int32_t>(high));
       plan.position.push_back(static_cast<std::int32_t>(p));
-      plan.kept_position.push_back(
-          static_cast<std::int32_t>(mask.keep > 0 && mask.left < Mask::kAll ? std::min(p, mask.keep + mask.left) : p));
+      plan.kept_position.push_back(static_cast<std::int32_t>(
+          mask.keep > 0 && mask.left < Mask::kAll ? std::min(p, mask.keep + mask.left) : p));
     }
   }
   return plan;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pass computes: rows of one or many sequences (tokens, or vectors in their place), one after the other, without padding. A row
-// knows its sequence and its position there; nothing that is computed for it depends on its neighbours in the batch.
+// What a pass computes: rows of one or many sequences (tokens, or vectors in their place), one after the
+// other, without padding. A row knows its sequence and its position there; nothing that is computed for it
+// depends on its neighbours in the batch.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -33,14 +34,17 @@ struct Batch {
   std::vector<Sequence> sequences;
   std::span<const std::int32_t> types = {};  // token types (BERT); empty: all 0
   Want want = {};
-  Tensor rows = {};  // [T,C] in the place of tokens and their vectors: patches of an image, a prompt that was learned
+  // [T,C] in the place of tokens and their vectors: patches of an image, a prompt that was learned
+  Tensor rows = {};
 };
 
-// Which keys a query sees: position p sees keys from p - left to p + right, those of its own chunk and prefix, and the first `keep`.
+// Which keys a query sees: position p sees keys from p - left to p + right, those of its own chunk and
+// prefix, and the first `keep`.
 struct Mask {
   static constexpr Dim kAll = Dim{1} << 40;
   Dim left = kAll, right = kAll;
-  Dim keep = 0;  // first keys of the sequence that stay visible whatever `left` says (never beyond `right`)
+  // First keys of the sequence that stay visible whatever `left` says (never beyond `right`).
+  Dim keep = 0;
   Dim chunk = 0;  // > 0: keys before the start of the query's chunk are hidden (Llama 4)
   bool prefix = false;  // positions below Sequence::prefix see each other both ways
   bool operator==(const Mask&) const = default;
@@ -55,11 +59,13 @@ struct RowPlan {
   std::vector<Part> parts;
   std::vector<std::int32_t> low, high;  // per row of q: keys [low, high), and those below min(keep, high)
   std::vector<std::int32_t> position;  // per row of q: its position
-  std::vector<std::int32_t> kept_position;  // the position it takes towards the kept keys: min(position, keep + left)
+  // The position it takes towards the kept keys: min(position, keep + left).
+  std::vector<std::int32_t> kept_position;
   Dim keep = 0;
 };
 
-// Self-attention. Without a cache the keys of a sequence are its rows of the batch; with one, everything up to the last row.
+// Self-attention. Without a cache the keys of a sequence are its rows of the batch; with one, everything up
+// to the last row.
 RowPlan plan_rows(const Mask& mask, std::span<const Sequence> sequences);
 // Cross-attention: every row of sequence i sees all of memory i.
 RowPlan plan_cross(std::span<const Sequence> sequences, std::span<const Sequence> memory);

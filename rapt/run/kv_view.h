@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cached keys and values of one layer as the attention reads them: pages of kPageKeys keys, so that a key block never crosses one.
+// Cached keys and values of one layer as the attention reads them: pages of kPageKeys keys, so that a key
+// block never crosses one.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -12,34 +13,39 @@ namespace rapt {
 
 constexpr Dim kPageKeys = 64;  // also the attention's key block: counted from the sequence's first token
 
-// Where things stand in a page. A head's keys and values are neighbours, since one task reads both. Keys are transposed: a step of
-// decoding has few queries, so keys are what fills a vector.
-//   f64 f32 bf16 f16   keys [D][64], values [64][Dv]
-//   q8_0               keys int8 [D][64], scales f16 [D/32][64]; values int8 [64][Dv], scales f16 [64][Dv/32]
-//   q4_0               keys [D/2][64] bytes: channels 2i (low half) and 2i + 1; scales as q8_0; values [64][Dv/32] times 16 bytes:
-//                      channels i (low half) and i + 16; scales as q8_0
+// Where things stand in a page. A head's keys and values are neighbours, since one task reads both. Keys are
+// transposed: a step of decoding has few queries, so keys are what fills a vector.
+//   f64 f32 bf16 f16  keys [D][64], values [64][Dv]
+//   q8_0              keys int8 [D][64], scales f16 [D/32][64]; values int8 [64][Dv], scales f16 [64][Dv/32]
+//   q4_0              keys [D/2][64] bytes: channels 2i (low half) and 2i + 1; scales as q8_0; values
+//                     [64][Dv/32] times 16 bytes: channels i (low half) and i + 16; scales as q8_0
 // What is read back is what tensor/formats.h defines for the rows of each key and head.
 struct KvLayout {
   DType format = DType::f32;
   Dim kv_heads = 0, d = 0, dv = 0;
   Dim key_scales = 0, values = 0, value_scales = 0;  // bytes from the head's keys
-  Dim head_bytes = 0, page_bytes = 0;                // a page ends in bytes that nothing is stored in: whole tiles may be read
+  // A page ends in bytes that nothing is stored in: whole tiles may be read.
+  Dim head_bytes = 0, page_bytes = 0;
 };
 
-// Keys that were stored without the bias of their projection (it is large in some models, and rounding K would then lose the rest).
-// Rotated, the bias b of a kv head gives every key j the same shape: q . R_j b = sum over pairs of cos_j (qa ba + qb bb) +
-// sin_j (qb ba - qa bb), plus q . b of the channels that do not turn. So a key has `rows` bias channels, equal for all heads:
-// the cosines, the sines (the angles), and a one where some channels stand still; a query's numbers for them follow from q and b.
+// Keys that were stored without the bias of their projection (it is large in some models, and rounding K
+// would then lose the rest). Rotated, the bias b of a kv head gives every key j the same shape: q . R_j b =
+// sum over pairs of cos_j (qa ba + qb bb) + sin_j (qb ba - qa bb), plus q . b of the channels that do not
+// turn. So a key has `rows` bias channels, equal for all heads:
+// the cosines, the sines (the angles), and a one where some channels stand still; a query's numbers for them
+// follow from q and b.
 struct KvBias {
-  const void* bias = nullptr;                           // [K,D] in the device's real type; nullptr: keys are whole
-  Dim half = 0, rows = 0;                               // pairs; 2 * half, or 2 * half + 1
-  bool neighbours = false;                              // pairs are (2i, 2i + 1), else (i, i + half)
-  std::vector<std::span<std::byte* const>> angles = {};  // for each sequence: its pages [rows][64] in the device's real type
+  const void* bias = nullptr;                   // [K,D] in the device's real type; nullptr: keys are whole
+  Dim half = 0, rows = 0;                       // pairs; 2 * half, or 2 * half + 1
+  bool neighbours = false;                      // pairs are (2i, 2i + 1), else (i, i + half)
+  // For each sequence: its pages [rows][64] in the device's real type.
+  std::vector<std::span<std::byte* const>> angles = {};
 };
 
 struct KvView {
   KvLayout layout;
-  // For each sequence of the batch: its pages in order. A page that was evicted (nobody may look at it) is nullptr.
+  // For each sequence of the batch: its pages in order. A page that was evicted (nobody may look at it) is
+  // nullptr.
   std::vector<std::span<std::byte* const>> pages;
   KvBias bias = {};
 };

@@ -29,7 +29,8 @@ Tensor Run::like(const Tensor& t) {
 
 Tensor Run::upload(std::initializer_list<Dim> sizes, std::span<const double> values) {
   Tensor t = make(sizes);
-  if (t.elements() != static_cast<Dim>(values.size())) fail("upload: ", values.size(), " values for a tensor of shape ", t.shape());
+  if (t.elements() != static_cast<Dim>(values.size()))
+    fail("upload: ", values.size(), " values for a tensor of shape ", t.shape());
   for (std::size_t i = 0; i < values.size(); ++i) t.set(static_cast<Dim>(i), values[i]);
   return t;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything one pass carries, by reference, never global: where it computes, its scratch memory, and who watches. Training
-// hands it a tape, inspection hands it taps; the ops are the same. One thread at a time uses a Run; several Runs may share a device.
+// Everything one pass carries, by reference, never global: where it computes, its scratch memory, and who
+// watches. Training hands it a tape, inspection hands it taps; the ops are the same. One thread at a time
+// uses a Run; several Runs may share a device.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -20,7 +21,8 @@ struct RandomState {
   std::uint64_t seed = 0, step = 0;
 };
 
-// What the two factors of a product of linear are rounded to before they are multiplied (linear.h); f32: not at all.
+// What the two factors of a product of linear are rounded to before they are multiplied (linear.h); f32: not
+// at all.
 enum class Precision { f32, bf16 };
 
 class Run {
@@ -34,13 +36,15 @@ class Run {
   Tape* tape = nullptr;
   Taps* taps = nullptr;
   bool training = false;  // dropout and batch statistics; independent of the tape
-  bool recompute = false;    // with a tape: keep each layer's input only and run the layer again on the way back
+  // With a tape: keep each layer's input only and run the layer again on the way back.
+  bool recompute = false;
   bool recomputing = false;  // such a second run is under way: running statistics stay as they are
   RandomState random;
   Stack stack = Stack::decoder;
   int layer = -1, part = -1;
-  std::span<const std::uint64_t> row_ids;  // per row of the batch: its sequence and position, for random numbers
-  Precision products = Precision::f32;     // of linear, forward and backward
+  // Per row of the batch: its sequence and position, for random numbers.
+  std::span<const std::uint64_t> row_ids;
+  Precision products = Precision::f32;  // of linear, forward and backward
 
   const Kernels& kernels() const { return device.kernels; }
   Queue& queue() const { return device.queue(); }
@@ -62,7 +66,8 @@ class Run {
     return copy;
   }
 
-  // The gradient of a view: zeroed memory of the buffer's size when first asked for, nullptr for a constant.
+  // The gradient of a view: zeroed memory of the buffer's size when first asked for, nullptr for a
+  // constant.
   void* grad(const Tensor& t);
   // The gradient of a weight, nullptr for an absent weight.
   void* grad(const Weight* w) { return w ? tape->gradients.of(*w) : nullptr; }
@@ -70,8 +75,8 @@ class Run {
   void* grad(const Tensor& t, bool& write);
   void* grad(const Weight* w, bool& write) { return w ? tape->gradients.of(*w, write) : nullptr; }
 
-  // Remember how to go back: backward(run, saved) will be called in reverse order. Nothing happens without a tape. What an op saves is a
-  // plain struct named after it (NormTape).
+  // Remember how to go back: backward(run, saved) will be called in reverse order. Nothing happens without
+  // a tape. What an op saves is a plain struct named after it (NormTape).
   template <class OpTape>
   void record(void (*backward)(Run&, const OpTape&), const OpTape& saved) {
     static_assert(std::is_trivially_copyable_v<OpTape> && alignof(OpTape) <= Arena::kAlign);
@@ -81,7 +86,11 @@ class Run {
       OpTape saved;
     };
     auto* e = new (arena.take(sizeof(Entry))) Entry{backward, saved};
-    tape->push([](Run& run, const void* p) { static_cast<const Entry*>(p)->backward(run, static_cast<const Entry*>(p)->saved); }, e);
+    tape->push(
+        [](Run& run, const void* p) {
+          static_cast<const Entry*>(p)->backward(run, static_cast<const Entry*>(p)->saved);
+        },
+        e);
   }
 
   bool wants(Site site) const { return taps && taps->sees(site); }
@@ -94,8 +103,9 @@ class Run {
   }
 };
 
-// Stands at the beginning of a pass. When an exception leaves the pass (a tap may throw, memory may be out), the run is what it was:
-// every field that passes change, the scratch memory, the length of the tape. The next pass has the bits it would have had.
+// Stands at the beginning of a pass. When an exception leaves the pass (a tap may throw, memory may be out),
+// the run is what it was: every field that passes change, the scratch memory, the length of the tape. The
+// next pass has the bits it would have had.
 class RunGuard {
  public:
   explicit RunGuard(Run& run);
@@ -116,8 +126,8 @@ class RunGuard {
   const Tape::Mark tape_mark_;
 };
 
-// y's gradient is set to one (a scalar loss) and the tape is played back. After an exception the tape is empty, and the gradients of
-// weights are a part of a sum: zero them.
+// y's gradient is set to one (a scalar loss) and the tape is played back. After an exception the tape is
+// empty, and the gradients of weights are a part of a sum: zero them.
 void backward(Run& run, const Tensor& loss);
 
 }  // namespace rapt

@@ -49,14 +49,15 @@ TEST(PlanRows, GivesTheIntervalOfEveryMask) {
               for (Dim i = 0; i < q.count; ++i, ++row) {
                 const Dim p = q.past + i;
                 EXPECT_EQ(plan.position[row], p);
-                EXPECT_EQ(plan.kept_position[row], keep > 0 && left < Mask::kAll ? std::min(p, keep + left) : p);
+                EXPECT_EQ(plan.kept_position[row],
+                          keep > 0 && left < Mask::kAll ? std::min(p, keep + left) : p);
                 EXPECT_GE(plan.low[row], 0);
                 EXPECT_LE(plan.high[row], length);
                 for (Dim key = 0; key < length; ++key) {
                   const bool planned = key < plan.high[row] && (key >= plan.low[row] || key < keep);
                   ASSERT_EQ(planned, visible(mask, q.prefix, p, key))
-                      << "left " << left << " right " << right << " keep " << keep << " chunk " << chunk << " prefix " << prefix
-                      << " position " << p << " key " << key;
+                      << "left " << left << " right " << right << " keep " << keep << " chunk " << chunk
+                      << " prefix " << prefix << " position " << p << " key " << key;
                 }
               }
             }
@@ -65,7 +66,8 @@ TEST(PlanRows, GivesTheIntervalOfEveryMask) {
 }
 
 TEST(PlanRows, ARowsPlanDoesNotDependOnHowItsSequenceIsCut) {
-  for (const Mask& mask : {Mask{.right = 0}, Mask{.left = 3, .right = 0, .keep = 2}, Mask{.right = 0, .chunk = 4}}) {
+  for (const Mask& mask :
+       {Mask{.right = 0}, Mask{.left = 3, .right = 0, .keep = 2}, Mask{.right = 0, .chunk = 4}}) {
     const RowPlan whole = plan_rows(mask, std::vector<Sequence>{{.count = 12}});
     for (Dim past = 0; past < 12; ++past) {
       const RowPlan one = plan_rows(mask, std::vector<Sequence>{{.count = 1, .past = past}});
@@ -172,7 +174,7 @@ TEST(RunGrad, ViewsShareTheGradientOfTheirBufferByOffset) {
   EXPECT_NE(run.grad(run.make({4, 6})), g);
 }
 
-// ------------------------------------------------------------------------------------------------ run and tape
+// --------------------------------------------------------------------------------------------- run and tape
 
 TEST(Run, MakesTensorsOfTheDevicesNumbers) {
   for (const char* isa : {"f64", "scalar"}) {
@@ -256,13 +258,20 @@ TEST(Taps, AreAskedBeforehand) {
   taps.see(Site{"q"}, [](const Tapped&) {});
   EXPECT_TRUE(run.wants(Site{"q"}));
   EXPECT_FALSE(run.wants(Site{"k"}));
-  EXPECT_TRUE(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 0, .value = {}}).empty());
-  taps.want_weights(Site{"attn_weights"}, [](const Tapped& t) { return std::vector<Taps::HeadRow>{{t.layer, 1}}; }, [](const Tapped&) {});
+  EXPECT_TRUE(
+      taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 0, .value = {}}).empty());
+  taps.want_weights(
+      Site{"attn_weights"}, [](const Tapped& t) { return std::vector<Taps::HeadRow>{{t.layer, 1}}; },
+      [](const Tapped&) {});
   EXPECT_TRUE(run.wants(Site{"attn_weights"}));
-  EXPECT_EQ(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}}).at(0).head, 5);
+  EXPECT_EQ(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}})
+                .at(0)
+                .head,
+            5);
   taps.muted = true;
   EXPECT_FALSE(run.wants(Site{"q"}));
-  EXPECT_TRUE(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}}).empty());
+  EXPECT_TRUE(
+      taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}}).empty());
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backward needs: the ops of a pass in order, each with the views it saved. Gradients of activations belong to their
-// buffers, gradients of weights to a table by weight index. Every backward ADDS to the gradients it finds; where nothing is there yet, it
-// may write instead (Run::grad with `write`).
+// What backward needs: the ops of a pass in order, each with the views it saved. Gradients of activations
+// belong to their buffers, gradients of weights to a table by weight index. Every backward ADDS to the
+// gradients it finds; where nothing is there yet, it may write instead (Run::grad with `write`).
 #pragma once
 #include <memory>
 #include <vector>
@@ -13,15 +13,17 @@ namespace rapt {
 
 class Run;
 
-// Gradients of all weights of a model, in the same order of elements as the weights themselves, as f32 (f64 on the reference).
+// Gradients of all weights of a model, in the same order of elements as the weights themselves, as f32 (f64
+// on the reference).
 class Gradients {
  public:
   explicit Gradients(DType real) : real_(real) {}
   std::byte* of(const Weight& weight);  // zeroed when first asked for
-  // For an op that can write all of a gradient: `write` where nothing has been added so far. The memory is then not zeroed, and the op
-  // writes every element instead of adding to it.
+  // For an op that can write all of a gradient: `write` where nothing has been added so far. The memory is
+  // then not zeroed, and the op writes every element instead of adding to it.
   std::byte* of(const Weight& weight, bool& write);
-  const std::byte* find(const Weight& weight) const;  // nullptr where nothing was added since the last zero()
+  // nullptr where nothing was added since the last zero()
+  const std::byte* find(const Weight& weight) const;
   double get(const Weight& weight, Dim row, Dim col) const;
   void zero();  // forget all, keep the memory
 
@@ -49,7 +51,8 @@ class Tape {
   Mark mark() const { return {nodes_.size(), held_.size()}; }
   void release(Mark m);  // forgets what came after
   std::size_t size() const { return nodes_.size(); }
-  void hold(std::shared_ptr<const void> what) { held_.push_back(std::move(what)); }  // alive until the tape is played back or dropped
+  // Alive until the tape is played back or dropped.
+  void hold(std::shared_ptr<const void> what) { held_.push_back(std::move(what)); }
 
  private:
   struct Node {

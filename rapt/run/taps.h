@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observers of a pass. They ask beforehand, so a fused kernel can hand out what it would otherwise never store, and a pass
-// that nobody watches does no extra work.
+// Observers of a pass. They ask beforehand, so a fused kernel can hand out what it would otherwise never
+// store, and a pass that nobody watches does no extra work.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace rapt {
 
 struct RowPlan;  // batch.h
 
-// A place of a pass that observers can ask for. Whoever computes there defines it, in namespace site; there is no list of all. Equal names
-// are the same place.
+// A place of a pass that observers can ask for. Whoever computes there defines it, in namespace site; there
+// is no list of all. Equal names are the same place.
 class Site {
  public:
   consteval explicit Site(std::string_view name) : name_(name), id_(14695981039346656037u) {
@@ -43,19 +43,23 @@ struct Tapped {
   int layer;
   Tensor value;
   bool cross = false;                // of cross-attention
-  Dim head = -1, row = -1;           // attn_weights only: which row; value then starts with the learned slots, if any
-  const RowPlan* plan = nullptr;     // attn_stats only: the sequences of the rows, and which keys each may see
+  // attn_weights only: which row; value then starts with the learned slots, if any
+  Dim head = -1, row = -1;
+  // attn_stats only: the sequences of the rows, and which keys each may see
+  const RowPlan* plan = nullptr;
   int part = -1;                     // which part of the layer; -1: outside of parts
 };
 
 class Taps {
  public:
   using See = std::function<void(const Tapped&)>;
-  using Edit = std::function<void(const Tapped&)>;  // may change value's elements; the gradient passes as if it had not
+  // May change value's elements; the gradient passes as if it had not.
+  using Edit = std::function<void(const Tapped&)>;
   struct HeadRow {
     Dim head, row;
   };
-  using Choose = std::function<std::vector<HeadRow>(const Tapped& where)>;  // stack, layer, part and cross; no value yet
+  // Stack, layer, part and cross; no value yet.
+  using Choose = std::function<std::vector<HeadRow>(const Tapped& where)>;
 
   void see(Site site, See f) { make(site).see.push_back(std::move(f)); }
   void edit(Site site, Edit f) { make(site).edit.push_back(std::move(f)); }
@@ -86,7 +90,9 @@ class Taps {
     if (const Observers* o = find(t.site))
       for (const Edit& f : o->edit) f(t);
   }
-  std::vector<HeadRow> chosen(const Tapped& where) const { return choose_ && !muted ? choose_(where) : std::vector<HeadRow>{}; }
+  std::vector<HeadRow> chosen(const Tapped& where) const {
+    return choose_ && !muted ? choose_(where) : std::vector<HeadRow>{};
+  }
 
   Dim first_keys = 4;  // how many keys "the first tokens" are in attn_stats
   bool muted = false;  // while a segment is recomputed: nobody sees a value twice, edits still apply

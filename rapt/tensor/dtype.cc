@@ -22,17 +22,20 @@ std::optional<DType> dtype_named(std::string_view name) {
 
 float from_f16(std::uint16_t x) {
   const std::uint32_t sign = std::uint32_t{x & 0x8000u} << 16, magnitude = x & 0x7fffu;
-  if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);  // infinity, NaN
+  // Infinity, NaN.
+  if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
   if (magnitude >= 0x0400) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
   const float small = static_cast<float>(magnitude) * 0x1p-24f;  // subnormal or zero: exact
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(small));
 }
 
 std::uint16_t to_f16(float x) {
-  const std::uint32_t u = std::bit_cast<std::uint32_t>(x), sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
+  const std::uint32_t u = std::bit_cast<std::uint32_t>(x), sign = u >> 16 & 0x8000u,
+                      magnitude = u & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
-  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65520 and more round to infinity
-  if (magnitude >= 0x38800000u) {                                                   // normal: 2^-14 and more
+  // 65520 and more round to infinity
+  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  if (magnitude >= 0x38800000u) {  // normal: 2^-14 and more
     const std::uint32_t shifted = magnitude - 0x38000000u;
     return static_cast<std::uint16_t>(sign | ((shifted + 0xfffu + (shifted >> 13 & 1)) >> 13));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types in memory and in files. Activations are f32 (or f64 on the reference device); weights and caches may be stored
-// narrower, in blocks of elements that share their scales. What the bytes of a block mean: tensor/formats.h.
+// Element types in memory and in files. Activations are f32 (or f64 on the reference device); weights and
+// caches may be stored narrower, in blocks of elements that share their scales. What the bytes of a block
+// mean: tensor/formats.h.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -51,10 +52,14 @@ constexpr DTypeInfo info_of(DType t) {
   return {"?", 1, 1};
 }
 constexpr const char* name_of(DType t) { return info_of(t).name; }
-constexpr bool is_block(DType t) { return info_of(t).block > 1; }                       // elements share scales
-constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16; }
-constexpr std::size_t size_of(DType t) { return info_of(t).bytes; }                     // of an element; of a block where is_block
-std::optional<DType> dtype_named(std::string_view name);  // "q4_k", "Q4_K" and "bf16", "BF16": case does not matter
+constexpr bool is_block(DType t) { return info_of(t).block > 1; }  // elements share scales
+constexpr bool is_float(DType t) {
+  return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16;
+}
+// Of an element; of a block where is_block.
+constexpr std::size_t size_of(DType t) { return info_of(t).bytes; }
+// "q4_k", "Q4_K" and "bf16", "BF16": case does not matter
+std::optional<DType> dtype_named(std::string_view name);
 
 constexpr float from_bf16(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
 constexpr std::uint16_t to_bf16(float x) {  // round to nearest even; NaN stays NaN

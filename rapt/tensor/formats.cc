@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of 32 elements, and plain types. The k formats (blocks of 256) stand in formats_k.cc.
 //
-//   half = f16; nibbles[16]: byte j holds element j in its low and element j + 16 in its high four bits; bits[4]: bit j of element j
+//   half = f16; nibbles[16]: byte j holds element j in its low and element j + 16 in its high four bits;
+//          bits[4]: bit j of element j
 //   q4_0 = half d, nibbles             x = (n - 8) d
 //   q4_1 = half d, half m, nibbles     x = n d + m
 //   q5_0 = half d, bits, nibbles       x = (n + 16 bit - 16) d
@@ -67,12 +68,14 @@ void decode_q8_0(const Byte* b, float* y) {
   for (int j = 0; j < 32; ++j) y[j] = static_cast<float>(static_cast<signed char>(b[2 + j])) * d;
 }
 
-// The integer towards zero, in eight bits; what no integer can hold (a scale that underflowed made it infinite) is 0.
+// The integer towards zero, in eight bits; what no integer can hold (a scale that underflowed made it
+// infinite) is 0.
 int low_byte(float x) { return x > -1e9f && x < 1e9f ? static_cast<int>(x) & 0xFF : 0; }
 int level(float x, int most) { return std::min(most, int{static_cast<signed char>(low_byte(x))}) & 0xFF; }
 
-// The value of the largest magnitude, with its sign; the first of several. Its size is a variable of its own: clang 19 compiles
-// `if (fabs(x) > fabs(best)) best = x` from best = 0 wrongly where it unrolls the whole loop.
+// The value of the largest magnitude, with its sign; the first of several. Its size is a variable of its
+// own: clang 19 compiles `if (fabs(x) > fabs(best)) best = x` from best = 0 wrongly where it unrolls the
+// whole loop.
 float extreme(const float* x) {
   float best = 0, size = 0;
   for (int j = 0; j < 32; ++j)
@@ -93,7 +96,8 @@ float inverse(float d) { return d != 0 ? 1.0f / d : 0.0f; }
 void encode_q4_0(const float* x, Byte* b) {
   const float d = extreme(x) / -8, id = inverse(d);
   put_half(b, d);
-  for (int j = 0; j < 16; ++j) b[2 + j] = static_cast<Byte>(level(x[j] * id + 8.5f, 15) | level(x[j + 16] * id + 8.5f, 15) << 4);
+  for (int j = 0; j < 16; ++j)
+    b[2 + j] = static_cast<Byte>(level(x[j] * id + 8.5f, 15) | level(x[j + 16] * id + 8.5f, 15) << 4);
 }
 void encode_q4_1(const float* x, Byte* b) {
   const Range r(x);
@@ -101,14 +105,16 @@ void encode_q4_1(const float* x, Byte* b) {
   put_half(b, d);
   put_half(b + 2, r.least);
   for (int j = 0; j < 16; ++j)
-    b[4 + j] = static_cast<Byte>(level((x[j] - r.least) * id + 0.5f, 15) | level((x[j + 16] - r.least) * id + 0.5f, 15) << 4);
+    b[4 + j] = static_cast<Byte>(level((x[j] - r.least) * id + 0.5f, 15) |
+                                 level((x[j + 16] - r.least) * id + 0.5f, 15) << 4);
 }
 // Five bits: q[32] as nibbles and, before them, their fifth bits.
 void put_five(const int* q, Byte* b) {
   std::uint32_t high = 0;
   for (int j = 0; j < 16; ++j) {
     b[4 + j] = static_cast<Byte>((q[j] & 15) | (q[j + 16] & 15) << 4);
-    high |= static_cast<std::uint32_t>(q[j] >> 4 & 1) << j | static_cast<std::uint32_t>(q[j + 16] >> 4 & 1) << (j + 16);
+    high |= static_cast<std::uint32_t>(q[j] >> 4 & 1) << j | static_cast<std::uint32_t>(q[j + 16] >> 4 & 1)
+                                                                 << (j + 16);
   }
   for (int k = 0; k < 4; ++k) b[k] = static_cast<Byte>(high >> 8 * k & 0xFF);
 }
@@ -174,7 +180,8 @@ Codec codec_of(DType type) {
 
 void check_size(const char* doing, DType type, std::size_t elements, std::size_t bytes) {
   const std::size_t want = bytes_of(type, static_cast<Dim>(elements), doing);
-  if (bytes != want) fail(doing, ": ", elements, " elements of ", name_of(type), " take ", want, " bytes, not ", bytes);
+  if (bytes != want)
+    fail(doing, ": ", elements, " elements of ", name_of(type), " take ", want, " bytes, not ", bytes);
 }
 
 }  // namespace
@@ -208,7 +215,8 @@ void dequantize(DType type, std::span<const std::byte> blocks, std::span<float> 
   }
   const DTypeInfo info = info_of(type);
   const Decode decode = codec_of(type).decode;
-  for (std::size_t i = 0; i < out.size() / info.block; ++i) decode(from + i * info.bytes, out.data() + i * info.block);
+  for (std::size_t i = 0; i < out.size() / info.block; ++i)
+    decode(from + i * info.bytes, out.data() + i * info.block);
 }
 
 void quantize(DType type, std::span<const float> in, std::span<std::byte> blocks) {
@@ -228,7 +236,8 @@ void quantize(DType type, std::span<const float> in, std::span<std::byte> blocks
   if (!encode) fail("quantize: numbers are not stored as ", info.name, "; choose a float or a block format");
   for (const float x : in)
     if (!std::isfinite(x)) fail("quantize: a value is ", x, "; ", info.name, " holds finite numbers only");
-  for (std::size_t i = 0; i < in.size() / info.block; ++i) encode(in.data() + i * info.block, to + i * info.bytes);
+  for (std::size_t i = 0; i < in.size() / info.block; ++i)
+    encode(in.data() + i * info.block, to + i * info.bytes);
 }
 
 }  // namespace rapt

@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The k formats: blocks of 256 elements in groups of 16 or 32, with a small integer scale (and minimum) for each group and a half
-// for the block. Element e = 128 h + 32 s + l lies in half h (0, 1), slice s (0 … 3), lane l (0 … 31).
+// The k formats: blocks of 256 elements in groups of 16 or 32, with a small integer scale (and minimum) for
+// each group and a half for the block. Element e = 128 h + 32 s + l lies in half h (0, 1), slice s (0 … 3),
+// lane l (0 … 31).
 //
-//   q2_k = byte scales[16], twos[64], half d, half dmin       group of 16: x = d (scale & 15) q - dmin (scale >> 4)
-//   q3_k = bits[32], twos[64], six[12], half d                group of 16: x = d (six - 32) (q + 4 bit - 4)
-//   q4_k = half d, half dmin, pairs[12], fours[128]           group of 32: x = d scale q - dmin minimum
-//   q5_k = half d, half dmin, pairs[12], bits[32], fours[128] group of 32: x = d scale (q + 16 bit) - dmin minimum
-//   q6_k = low[128], high[64], int8 scales[16], half d        group of 16: x = d scale (q - 32)
+//   q2_k = byte scales[16], twos[64], half d, half dmin
+//          group of 16: x = d (scale & 15) q - dmin (scale >> 4)
+//   q3_k = bits[32], twos[64], six[12], half d
+//          group of 16: x = d (six - 32) (q + 4 bit - 4)
+//   q4_k = half d, half dmin, pairs[12], fours[128]
+//          group of 32: x = d scale q - dmin minimum
+//   q5_k = half d, half dmin, pairs[12], bits[32], fours[128]
+//          group of 32: x = d scale (q + 16 bit) - dmin minimum
+//   q6_k = low[128], high[64], int8 scales[16], half d
+//          group of 16: x = d scale (q - 32)
 //
 //   twos:  byte 32 h + l holds slice s at bit 2 s
 //   bits:  byte l holds element 32 k + l at bit k, k = e / 32
 //   fours: byte 32 (k / 2) + l holds element 32 k + l: low four bits for even k, high for odd
-//   low:   byte 64 h + 32 (s % 2) + l, low four bits for slices 0 and 1, high for 2 and 3;  high: byte 32 h + l, bit 2 s
-//   six:   low four bits of scale j in byte j % 8 (low half for j < 8), its two high bits in byte 8 + j % 4 at bit 2 (j / 4)
-//   pairs: scale j and minimum j, six bits each: j < 4 in bytes j and 4 + j; j >= 4 low four bits in byte 4 + j (scale in the low
-//          half), the two high bits on top of bytes j - 4 (scale) and j (minimum)
+//   low:   byte 64 h + 32 (s % 2) + l, low four bits for slices 0 and 1, high for 2 and 3;
+//          high: byte 32 h + l, bit 2 s
+//   six:   low four bits of scale j in byte j % 8 (low half for j < 8), its two high bits in byte 8 + j % 4
+//          at bit 2 (j / 4)
+//   pairs: scale j and minimum j, six bits each: j < 4 in bytes j and 4 + j; j >= 4 low four bits in byte
+//          4 + j (scale in the low half), the two high bits on top of bytes j - 4 (scale) and j (minimum)
 #include "rapt/tensor/formats_k.h"
 
 #include <algorithm>
@@ -35,7 +43,9 @@ Pair pair_of(const Byte* p, int j) {
   if (j < 4) return {p[j] & 63, p[j + 4] & 63};
   return {(p[j + 4] & 15) | p[j - 4] >> 6 << 4, p[j + 4] >> 4 | p[j] >> 6 << 4};
 }
-int six_of(const Byte* p, int j) { return (j < 8 ? p[j] & 15 : p[j - 8] >> 4) | (p[8 + j % 4] >> 2 * (j / 4) & 3) << 4; }
+int six_of(const Byte* p, int j) {
+  return (j < 8 ? p[j] & 15 : p[j - 8] >> 4) | (p[8 + j % 4] >> 2 * (j / 4) & 3) << 4;
+}
 
 }  // namespace
 
@@ -43,7 +53,8 @@ void decode_q2_k(const Byte* b, float* y) {
   const Byte *scales = b, *twos = b + 16;
   const float d = get_half(b + 80), dmin = get_half(b + 82);
   for (int g = 0; g < 16; ++g) {
-    const float scale = d * static_cast<float>(scales[g] & 15), minimum = dmin * static_cast<float>(scales[g] >> 4);
+    const float scale = d * static_cast<float>(scales[g] & 15),
+                minimum = dmin * static_cast<float>(scales[g] >> 4);
     const Byte* q = twos + 32 * (g / 8) + 16 * (g % 2);
     const int shift = 2 * (g / 2 % 4);
     for (int l = 0; l < 16; ++l) y[16 * g + l] = scale * static_cast<float>(q[l] >> shift & 3) - minimum;
@@ -69,7 +80,8 @@ void decode_q4_k(const Byte* b, float* y) {
     const Pair p = pair_of(b + 4, k);
     const float scale = d * static_cast<float>(p.scale), minimum = dmin * static_cast<float>(p.minimum);
     const Byte* fours = b + 16 + 32 * (k / 2);
-    for (int l = 0; l < 32; ++l) y[32 * k + l] = scale * static_cast<float>(fours[l] >> 4 * (k % 2) & 15) - minimum;
+    for (int l = 0; l < 32; ++l)
+      y[32 * k + l] = scale * static_cast<float>(fours[l] >> 4 * (k % 2) & 15) - minimum;
   }
 }
 
@@ -81,7 +93,8 @@ void decode_q5_k(const Byte* b, float* y) {
     const float scale = d * static_cast<float>(p.scale), minimum = dmin * static_cast<float>(p.minimum);
     const Byte* fours = b + 48 + 32 * (k / 2);
     for (int l = 0; l < 32; ++l)
-      y[32 * k + l] = scale * static_cast<float>((fours[l] >> 4 * (k % 2) & 15) + 16 * (bits[l] >> k & 1)) - minimum;
+      y[32 * k + l] =
+          scale * static_cast<float>((fours[l] >> 4 * (k % 2) & 15) + 16 * (bits[l] >> k & 1)) - minimum;
   }
 }
 
@@ -92,28 +105,30 @@ void decode_q6_k(const Byte* b, float* y) {
     const float scale = d * static_cast<float>(static_cast<signed char>(scales[g]));
     const int h = g / 8, s = g / 2 % 4, lane = 16 * (g % 2);
     for (int l = lane; l < lane + 16; ++l) {
-      const int q = (low[64 * h + 32 * (s % 2) + l] >> 4 * (s / 2) & 15) | (high[32 * h + l] >> 2 * s & 3) << 4;
+      const int q = (low[64 * h + 32 * (s % 2) + l] >> 4 * (s / 2) & 15) | (high[32 * h + l] >> 2 * s & 3)
+                                                                               << 4;
       y[32 * (g / 2) + l] = scale * static_cast<float>(q - 32);
     }
   }
 }
 
-// ---- From numbers to blocks. All five are one problem: x ≈ scale·q - minimum for each group, where scale and minimum are small integers
-// times the block's d and dmin (q3_k and q6_k have no minimum but signed scales). Least squares, unweighted: first each group alone as if
-// its scale were any number, then d, then the integers near it, then d again for the integers chosen. RMS beside the reference's own
-// quantizer: formats_test.cc.
+// From numbers to blocks. All five are one problem: x ≈ scale·q - minimum for each group, where scale and
+// minimum are small integers times the block's d and dmin (q3_k and q6_k have no minimum but signed scales).
+// Least squares, unweighted:
+// first each group alone as if its scale were any number, then d, then the integers near it, then d again
+// for the integers chosen. RMS beside the reference's own quantizer: formats_test.cc.
 namespace {
 
 constexpr int kBlock = 256, kMostGroups = 16, kMostGroup = 32;
 
 struct Shape {
-  int group;                                  // elements
-  int least, most;                            // of q
+  int group;  // elements
+  int least, most;  // of q
   int scale_least, scale_most, minimum_most;  // of the integers; minimum_most 0: no minimum
   constexpr int groups() const { return kBlock / group; }
 };
-constexpr Shape kQ2{16, 0, 3, 0, 15, 15}, kQ3{16, -4, 3, -32, 31, 0}, kQ4{32, 0, 15, 0, 63, 63}, kQ5{32, 0, 31, 0, 63, 63},
-    kQ6{16, -32, 31, -128, 127, 0};
+constexpr Shape kQ2{16, 0, 3, 0, 15, 15}, kQ3{16, -4, 3, -32, 31, 0}, kQ4{32, 0, 15, 0, 63, 63},
+    kQ5{32, 0, 31, 0, 63, 63}, kQ6{16, -32, 31, -128, 127, 0};
 
 float sum16(const float* x) {
   float four[4];
@@ -125,17 +140,19 @@ struct Line {
   float scale = 0, minimum = 0, error = 0;
 };
 
-// The best q for a line, and the squared error that stays. Adding 1.5·2^23 rounds to the nearest integer. Sixteen sums, so that the
-// compiler may use vectors: encode_q4_k went from 180 to 103 ns an element.
+// The best q for a line, and the squared error that stays. Adding 1.5·2^23 rounds to the nearest integer.
+// Sixteen sums, so that the compiler may use vectors: encode_q4_k went from 180 to 103 ns an element.
 template <Shape k>
 float assign(const float* x, float scale, float minimum, float* q) {
   constexpr float kRound = 12582912.0f;
-  const float inverse = scale != 0 ? 1 / scale : 0, least = static_cast<float>(k.least), most = static_cast<float>(k.most);
+  const float inverse = scale != 0 ? 1 / scale : 0, least = static_cast<float>(k.least),
+              most = static_cast<float>(k.most);
   float errors[16] = {};
   for (int i = 0; i < k.group; i += 16)
     for (int j = 0; j < 16; ++j) {
       const float t = (x[i + j] + minimum) * inverse;
-      const float over = t > least ? t : least, clamped = over < most ? over : most;  // a NaN (0 · inf) goes to least
+      // A NaN (0 · inf) goes to least.
+      const float over = t > least ? t : least, clamped = over < most ? over : most;
       const float near = (clamped + kRound) - kRound;
       q[i + j] = near;
       const float e = x[i + j] - (scale * near - minimum);
@@ -164,8 +181,8 @@ Line through(const float* x, const float* q) {
   return {sqq > 0 ? sxq / sqq : 0, 0};
 }
 
-// One group alone. The starts spread the extremes over a little less and a little more than the levels there are; each is then
-// improved by fitting the line to its own rounding.
+// One group alone. The starts spread the extremes over a little less and a little more than the levels there
+// are; each is then improved by fitting the line to its own rounding.
 template <Shape k>
 Line fit(const float* x) {
   float least = 0, most = 0;
@@ -183,9 +200,11 @@ Line fit(const float* x) {
     if (k.minimum_most > 0) {
       const float scale = (most - least) / (levels + 0.1f * static_cast<float>(step));
       start(scale, -least);
-      if (k.most < 15 && least < 0) start(scale, -0.8f * least);  // few levels: cutting off the tail can be better
+      // Few levels: cutting off the tail can be better.
+      if (k.most < 15 && least < 0) start(scale, -0.8f * least);
     } else {
-      const float extreme = -least > most ? least : most, over = (k.most < 15 ? 0.15f : 0.1f) * static_cast<float>(step);
+      const float extreme = -least > most ? least : most,
+                  over = (k.most < 15 ? 0.15f : 0.1f) * static_cast<float>(step);
       start(extreme / (static_cast<float>(k.least) + over), 0);
       if (k.most < 15) start(extreme / (static_cast<float>(k.most) + over), 0);
     }
@@ -199,7 +218,9 @@ struct Block {
   float q[kBlock] = {};
 };
 
-float rounded_half(float x) { return std::isfinite(x) ? from_f16(to_f16(std::clamp(x, -65504.0f, 65504.0f))) : 0; }
+float rounded_half(float x) {
+  return std::isfinite(x) ? from_f16(to_f16(std::clamp(x, -65504.0f, 65504.0f))) : 0;
+}
 
 // The integers for a given d and dmin: for each group the best of those around its own line.
 template <Shape k>
@@ -209,7 +230,9 @@ void choose(const float* x, const Line* lines, Block& b) {
     const float* group = x + g * k.group;
     float q[kMostGroup], best = -1;
     auto near = [](float value, float unit, int least, int most) {
-      return unit != 0 ? static_cast<int>(std::clamp(std::round(value / unit), static_cast<float>(least), static_cast<float>(most))) : 0;
+      return unit != 0 ? static_cast<int>(std::clamp(std::round(value / unit), static_cast<float>(least),
+                                                     static_cast<float>(most)))
+                       : 0;
     };
     auto consider = [&](int s, int m) {
       const float error = assign<k>(group, b.d * static_cast<float>(s), b.dmin * static_cast<float>(m), q);
@@ -218,10 +241,12 @@ void choose(const float* x, const Line* lines, Block& b) {
       b.scale[g] = s, b.minimum[g] = m;
       std::copy_n(q, k.group, b.q + g * k.group);
     };
-    const int scale = near(lines[g].scale, b.d, k.scale_least, k.scale_most), minimum = near(lines[g].minimum, b.dmin, 0, k.minimum_most);
+    const int scale = near(lines[g].scale, b.d, k.scale_least, k.scale_most),
+              minimum = near(lines[g].minimum, b.dmin, 0, k.minimum_most);
     for (int s = std::max(scale - 1, k.scale_least); s <= std::min(scale + 1, k.scale_most); ++s)
       for (int m = std::max(minimum - 1, 0); m <= std::min(minimum + 1, k.minimum_most); ++m) consider(s, m);
-    if (b.d < 0x1p-14f) consider(0, 0);  // halves so small are coarse: nothing can be the best that is left
+    // Halves so small are coarse: nothing can be the best that is left.
+    if (b.d < 0x1p-14f) consider(0, 0);
     b.error += best;
   }
 }
@@ -246,7 +271,8 @@ void refit(const float* x, Block& b) {
 template <Shape k>
 Block search(const float* x) {
   Line lines[kMostGroups];
-  float scale = 0, size = 0, minimum = 0;  // the largest; a scale keeps its sign (size: see extreme() in formats.cc)
+  // The largest; a scale keeps its sign (size: see extreme() in formats.cc).
+  float scale = 0, size = 0, minimum = 0;
   for (int g = 0; g < k.groups(); ++g) {
     lines[g] = fit<k>(x + g * k.group);
     if (const float s = std::fabs(lines[g].scale); s > size) scale = lines[g].scale, size = s;
@@ -281,7 +307,8 @@ void put_twos(const Shape& k, const Block& b, Byte* twos) {
 }
 void put_fours(const Shape& k, const Block& b, Byte* fours) {
   for (int j = 0; j < 128; ++j)
-    fours[j] = static_cast<Byte>((stored(k, b, 64 * (j / 32) + j % 32) & 15) | (stored(k, b, 64 * (j / 32) + 32 + j % 32) & 15) << 4);
+    fours[j] = static_cast<Byte>((stored(k, b, 64 * (j / 32) + j % 32) & 15) |
+                                 (stored(k, b, 64 * (j / 32) + 32 + j % 32) & 15) << 4);
 }
 void put_bits(const Shape& k, const Block& b, int bit, Byte* bits) {
   for (int l = 0; l < 32; ++l) {

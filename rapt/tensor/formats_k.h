@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block of 256 elements of each k format, to and from numbers. For formats.cc; everybody else calls dequantize and quantize.
+// One block of 256 elements of each k format, to and from numbers. For formats.cc; everybody else calls
+// dequantize and quantize.
 #pragma once
 
 namespace rapt {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks against the reference's own results (tests/golden/formats.h), and what quantize promises: small errors, no surprises.
+// Blocks against the reference's own results (tests/golden/formats.h), and what quantize promises: small
+// errors, no surprises.
 #include "rapt/tensor/formats.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +59,8 @@ std::vector<std::byte> random_blocks(DType t) {
     std::byte* block = data.data() + b * info.bytes;
     for (const std::size_t at : halves(t))
       if ((block[at + 1] & std::byte{0x7C}) == std::byte{0x7C}) block[at + 1] &= std::byte{0xBF};
-    if (t == DType::bf16 && (block[1] & std::byte{0x7F}) == std::byte{0x7F} && (block[0] & std::byte{0x80}) == std::byte{0x80})
+    if (t == DType::bf16 && (block[1] & std::byte{0x7F}) == std::byte{0x7F} &&
+        (block[0] & std::byte{0x80}) == std::byte{0x80})
       block[1] &= std::byte{0xBF};
   }
   return data;
@@ -96,7 +98,8 @@ std::vector<float> normal(std::size_t n, std::uint64_t key, float scale = 1) {
 }
 double relative_rms(std::span<const float> x, std::span<const float> y) {
   double error = 0, power = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) error += std::pow(double{x[i]} - y[i], 2), power += double{x[i]} * x[i];
+  for (std::size_t i = 0; i < x.size(); ++i)
+    error += std::pow(double{x[i]} - y[i], 2), power += double{x[i]} * x[i];
   return std::sqrt(error / power);
 }
 
@@ -119,14 +122,15 @@ TEST(Formats, WritesBlocksBitForBit) {
   EXPECT_EQ(compared, 7);
 }
 
-// Gaussian numbers. The bounds lie 2 to 3 % above what the formats reach here; the reference's own quantizers reach (2^21 numbers):
-// q2_k 0.2965, q3_k 0.1510, q4_k 0.0714, q5_k 0.0361, q6_k 0.0177.
+// Gaussian numbers. The bounds lie 2 to 3 % above what the formats reach here; the reference's own
+// quantizers reach (2^21 numbers): q2_k 0.2965, q3_k 0.1510, q4_k 0.0714, q5_k 0.0361, q6_k 0.0177.
 TEST(Formats, QuantizesGaussiansClosely) {
   const struct {
     DType type;
     double most;
-  } kBounds[] = {{DType::q4_0, 0.088},  {DType::q4_1, 0.080}, {DType::q5_0, 0.044},  {DType::q5_1, 0.039},  {DType::q8_0, 0.0055},
-                 {DType::q2_k, 0.2640}, {DType::q3_k, 0.146}, {DType::q4_k, 0.0712}, {DType::q5_k, 0.0352}, {DType::q6_k, 0.0175}};
+  } kBounds[] = {{DType::q4_0, 0.088},  {DType::q4_1, 0.080},  {DType::q5_0, 0.044}, {DType::q5_1, 0.039},
+                 {DType::q8_0, 0.0055}, {DType::q2_k, 0.2640}, {DType::q3_k, 0.146}, {DType::q4_k, 0.0712},
+                 {DType::q5_k, 0.0352}, {DType::q6_k, 0.0175}};
   for (const float scale : {1.0f, 0.02f, 500.0f}) {
     const auto x = normal(256 * 64, 11, scale);
     for (const auto& [type, most] : kBounds) {
@@ -147,11 +151,13 @@ TEST(Formats, KeepsWhatItCanSay) {
     EXPECT_LT(again, t == DType::q2_k ? 0.06 : t == DType::q3_k ? 0.03 : 0.012) << name_of(t);
   }
   std::vector<float> ramp(256);
-  for (std::size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<float>(static_cast<int>(i % 32) - 16) * 0.25f;
+  for (std::size_t i = 0; i < ramp.size(); ++i)
+    ramp[i] = static_cast<float>(static_cast<int>(i % 32) - 16) * 0.25f;
   EXPECT_EQ(dequantized(DType::q5_0, quantized(DType::q5_0, ramp)), ramp);
 }
 
-// One outlier, all of one sign, steps between groups, tiny and huge: nothing is worse than storing zeros, nothing is infinite.
+// One outlier, all of one sign, steps between groups, tiny and huge: nothing is worse than storing zeros,
+// nothing is infinite.
 TEST(Formats, OddBlocksStayFinite) {
   std::vector<std::vector<float>> odd;
   auto with = [&](auto f) {
@@ -175,8 +181,10 @@ TEST(Formats, OddBlocksStayFinite) {
       const auto y = dequantized(t, quantized(t, odd[k]));
       for (const float v : y) ASSERT_TRUE(std::isfinite(v)) << name_of(t) << " case " << k;
       double error = 0, power = 0;
-      for (std::size_t i = 0; i < y.size(); ++i) error += std::pow(double{y[i]} - odd[k][i], 2), power += double{odd[k][i]} * odd[k][i];
-      // q4_1 and q5_1 write what the reference writes, also where a half of 1e-7 is too coarse for their minimum.
+      for (std::size_t i = 0; i < y.size(); ++i)
+        error += std::pow(double{y[i]} - odd[k][i], 2), power += double{odd[k][i]} * odd[k][i];
+      // q4_1 and q5_1 write what the reference writes, also where a half of 1e-7 is too coarse for
+      // their minimum.
       const bool coarse = k == 6 && (t == DType::q4_1 || t == DType::q5_1);
       EXPECT_TRUE(coarse || error <= power * 1.0001) << name_of(t) << " case " << k;
     }
@@ -184,7 +192,8 @@ TEST(Formats, OddBlocksStayFinite) {
 
 TEST(Formats, PlainTypes) {
   const std::int32_t ints[] = {-5, 0, 1 << 24, -(1 << 24)};
-  EXPECT_EQ(dequantized(DType::i32, std::as_bytes(std::span(ints))), (std::vector<float>{-5, 0, 16777216, -16777216}));
+  EXPECT_EQ(dequantized(DType::i32, std::as_bytes(std::span(ints))),
+            (std::vector<float>{-5, 0, 16777216, -16777216}));
   const std::int8_t bytes[] = {-128, 127};
   EXPECT_EQ(dequantized(DType::i8, std::as_bytes(std::span(bytes))), (std::vector<float>{-128, 127}));
   const std::int16_t shorts[] = {-32768, 5};
@@ -206,10 +215,12 @@ TEST(Formats, PlainTypes) {
 TEST(Formats, RefusesWhatDoesNotFit) {
   std::vector<float> x(33);
   std::vector<std::byte> b(18);
-  EXPECT_NE(error_of([&] { quantize(DType::q4_0, x, b); }).find("33 elements are no whole blocks of q4_0"), std::string::npos);
+  EXPECT_NE(error_of([&] { quantize(DType::q4_0, x, b); }).find("33 elements are no whole blocks of q4_0"),
+            std::string::npos);
   EXPECT_NE(error_of([&] { dequantize(DType::q4_0, b, x); }).find("whole blocks"), std::string::npos);
   x.resize(64);
-  EXPECT_NE(error_of([&] { dequantize(DType::q4_0, b, x); }).find("take 36 bytes, not 18"), std::string::npos);
+  EXPECT_NE(error_of([&] { dequantize(DType::q4_0, b, x); }).find("take 36 bytes, not 18"),
+            std::string::npos);
   b.resize(36);
   x[40] = std::nanf("");
   EXPECT_NE(error_of([&] { quantize(DType::q4_0, x, b); }).find("finite"), std::string::npos);

@@ -18,7 +18,8 @@ namespace {
 constexpr DType kBlockFormats[] = {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
                                    DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
 
-// Any bytes are a matrix, with any scales; f16 infinities and NaN are avoided by clearing the top exponent bit of every 16-bit word.
+// Any bytes are a matrix, with any scales; f16 infinities and NaN are avoided by clearing the top exponent
+// bit of every 16-bit word.
 std::vector<std::byte> any_bytes(std::size_t n, std::uint64_t seed) {
   std::vector<std::byte> b(n);
   for (std::size_t i = 0; i < n; ++i) b[i] = static_cast<std::byte>(mix_key(seed, i) >> 32);
@@ -48,7 +49,8 @@ TEST(Pack, UnpackedRowsAreTheDequantizedOnesBitForBit) {
         // in two pieces where there is more than a panel, the last one first
         const std::size_t row_bytes = bytes_of(format, cols, "test");
         const Dim split = rows > kPanel ? kPanel : 0;
-        pack_rows(w, split, rows - split, std::span(blocks).subspan(static_cast<std::size_t>(split) * row_bytes));
+        pack_rows(w, split, rows - split,
+                  std::span(blocks).subspan(static_cast<std::size_t>(split) * row_bytes));
         pack_rows(w, 0, split, std::span(blocks).first(static_cast<std::size_t>(split) * row_bytes));
         std::vector<float> want(static_cast<std::size_t>(rows * cols)), got(static_cast<std::size_t>(cols));
         dequantize(format, blocks, want);
@@ -67,7 +69,8 @@ TEST(Pack, NumbersStandWhereTheGrammarSays) {
     const std::uint16_t d = to_f16(static_cast<float>(r));
     std::memcpy(&blocks[static_cast<std::size_t>(r * 18)], &d, 2);
     for (int i = 0; i < 16; ++i)
-      blocks[static_cast<std::size_t>(r * 18 + 2 + i)] = static_cast<std::byte>((r + i) % 16 | (r + i + 16) % 16 << 4);
+      blocks[static_cast<std::size_t>(r * 18 + 2 + i)] =
+          static_cast<std::byte>((r + i) % 16 | (r + i + 16) % 16 << 4);
   }
   Weight w = make_weight("w", 33, 32, DType::q4_0, Packing::panels);
   pack_rows(w, 0, 33, blocks);
@@ -79,7 +82,8 @@ TEST(Pack, NumbersStandWhereTheGrammarSays) {
     std::memcpy(&d, panel + r % 32 * 2, 2);
     EXPECT_EQ(from_f16(d), static_cast<float>(r));
     for (int c = 0; c < 32; ++c)
-      EXPECT_EQ(panel[64 + c / 4 % 4 * 128 + r % 32 * 4 + c % 4] >> c / 16 * 4 & 15, (r + c) % 16) << r << " " << c;
+      EXPECT_EQ(panel[64 + c / 4 % 4 * 128 + r % 32 * 4 + c % 4] >> c / 16 * 4 & 15, (r + c) % 16)
+          << r << " " << c;
   }
   for (int i = 2; i < 576; ++i) {  // lanes without a row stay zero
     if (i < 64 || (i - 64) % 128 >= 4) {
@@ -91,7 +95,8 @@ TEST(Pack, NumbersStandWhereTheGrammarSays) {
 TEST(Pack, SizesOfTheGrammar) {
   const int kBytes[] = {144, 160, 176, 192, 272, 164, 146, 148, 180, 274};  // a row of 256
   for (std::size_t i = 0; i < std::size(kBytes); ++i) {
-    EXPECT_EQ(packed_bytes(kBlockFormats[i], 33, 512), static_cast<std::size_t>(2 * 32 * 2 * kBytes[i])) << name_of(kBlockFormats[i]);
+    EXPECT_EQ(packed_bytes(kBlockFormats[i], 33, 512), static_cast<std::size_t>(2 * 32 * 2 * kBytes[i]))
+        << name_of(kBlockFormats[i]);
     const PanelKind k = panel_kind(kBlockFormats[i]);
     EXPECT_EQ(k.stride() % 64, 0);
     EXPECT_EQ(k.columns(), static_cast<int>(info_of(kBlockFormats[i]).block));
@@ -108,7 +113,8 @@ TEST(Pack, Errors) {
     return "";
   };
   EXPECT_NE(message([] { packed_bytes(DType::q8_0, 4, 48); }).find("32"), std::string::npos);
-  EXPECT_NE(message([] { make_weight("ffn", 4, 576, DType::q4_k, Packing::panels); }).find("256"), std::string::npos);
+  EXPECT_NE(message([] { make_weight("ffn", 4, 576, DType::q4_k, Packing::panels); }).find("256"),
+            std::string::npos);
   EXPECT_THROW(packed_bytes(DType::f32, 4, 32), Error);
   EXPECT_THROW(packed_bytes(DType::q8_0, Dim{1} << 60, 1024), Error);
   Weight w = make_weight("w", 40, 32, DType::q8_0, Packing::panels);

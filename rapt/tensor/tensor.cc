@@ -27,7 +27,8 @@ std::string Tensor::shape() const {
 }
 
 Tensor tensor_over(std::byte* data, Buffer* buffer, DType dtype, std::span<const Dim> sizes) {
-  if (sizes.empty() || sizes.size() > Tensor::kRank) fail("tensor: rank ", sizes.size(), " is outside 1..", Tensor::kRank);
+  if (sizes.empty() || sizes.size() > Tensor::kRank)
+    fail("tensor: rank ", sizes.size(), " is outside 1..", Tensor::kRank);
   Tensor t;
   t.data = data;
   t.buffer = buffer;
@@ -45,12 +46,14 @@ Tensor tensor_over(std::byte* data, Buffer* buffer, DType dtype, std::span<const
 Tensor Tensor::reshape(std::initializer_list<Dim> sizes) const {
   if (!contiguous()) fail("reshape: ", shape(), " is not contiguous");
   Tensor t = tensor_over(data, buffer, dtype, {sizes.begin(), sizes.size()});
-  if (t.elements() != elements()) fail("reshape: ", shape(), " has ", elements(), " elements, ", t.shape(), " has ", t.elements());
+  if (t.elements() != elements())
+    fail("reshape: ", shape(), " has ", elements(), " elements, ", t.shape(), " has ", t.elements());
   return t;
 }
 
 Tensor Tensor::slice(Dim first, Dim count) const {
-  if (first < 0 || count < 0 || first + count > size[0]) fail("slice: rows ", first, " to ", first + count, " of ", shape());
+  if (first < 0 || count < 0 || first + count > size[0])
+    fail("slice: rows ", first, " to ", first + count, " of ", shape());
   Tensor t = *this;
   t.data += static_cast<std::size_t>(first * stride[0]) * size_of(dtype);
   t.size[0] = count;

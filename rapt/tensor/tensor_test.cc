@@ -16,7 +16,8 @@ namespace rapt {
 namespace {
 
 struct Numbers {  // 0, 1, 2 … in memory of its own
-  explicit Numbers(std::size_t n) : values(n), buffer{reinterpret_cast<std::byte*>(values.data()), nullptr, n * sizeof(float)} {
+  explicit Numbers(std::size_t n)
+      : values(n), buffer{reinterpret_cast<std::byte*>(values.data()), nullptr, n * sizeof(float)} {
     std::iota(values.begin(), values.end(), 0.0f);
   }
   Tensor tensor(std::vector<Dim> sizes) { return tensor_over(buffer.data, &buffer, DType::f32, sizes); }
@@ -112,7 +113,8 @@ TEST(Bf16, RoundsToTheNearestAndTiesToEven) {
   EXPECT_EQ(from_bf16(to_bf16(-1 - 0x1p-8f - 0x1p-20f)), -1 - 0x1p-7f);
   EXPECT_TRUE(std::isinf(from_bf16(to_bf16(std::numeric_limits<float>::max()))));
   EXPECT_TRUE(std::isinf(from_bf16(to_bf16(std::numeric_limits<float>::infinity()))));
-  EXPECT_TRUE(std::isnan(from_bf16(to_bf16(std::bit_cast<float>(0x7f800001u)))));  // a NaN whose upper half alone would be infinity
+  // A NaN whose upper half alone would be infinity.
+  EXPECT_TRUE(std::isnan(from_bf16(to_bf16(std::bit_cast<float>(0x7f800001u)))));
 }
 
 // ------------------------------------------------------------------------------------------------ Weight
@@ -123,7 +125,8 @@ TEST(Weight, EveryPackingHoldsEveryElementOnceAndGivesItBack) {
       for (auto [rows, cols] : {std::pair<Dim, Dim>{1, 1}, {1, 7}, {31, 3}, {32, 5}, {33, 4}, {70, 9}}) {
         Weight w = make_weight("w", rows, cols, format, packing);
         EXPECT_EQ(reinterpret_cast<std::uintptr_t>(w.data.get()) % 64, 0u);
-        EXPECT_EQ(w.stored(), packing == Packing::rows ? rows * cols : (rows + kPanel - 1) / kPanel * kPanel * cols);
+        EXPECT_EQ(w.stored(),
+                  packing == Packing::rows ? rows * cols : (rows + kPanel - 1) / kPanel * kPanel * cols);
         EXPECT_EQ(w.bytes(), static_cast<std::size_t>(w.stored()) * size_of(format));
         std::set<Dim> places;
         std::vector<double> values;
@@ -137,7 +140,8 @@ TEST(Weight, EveryPackingHoldsEveryElementOnceAndGivesItBack) {
         EXPECT_EQ(static_cast<Dim>(places.size()), w.size());
         fill(w, values);
         for (Dim r = 0; r < rows; ++r)
-          for (Dim c = 0; c < cols; ++c) EXPECT_EQ(w.get(r, c), values[static_cast<std::size_t>(r * cols + c)]);
+          for (Dim c = 0; c < cols; ++c)
+            EXPECT_EQ(w.get(r, c), values[static_cast<std::size_t>(r * cols + c)]);
       }
 }
 

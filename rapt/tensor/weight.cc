@@ -23,20 +23,22 @@ namespace {
 
 constexpr std::size_t kHuge = std::size_t{2} << 20;
 
-// Zeroed. calloc knows which memory comes fresh from the system and is zero without being written: its pages are made by whoever first
-// writes to them, so threads that fill a weight share that work too (half of the time to load a model, before).
+// Zeroed. calloc knows which memory comes fresh from the system and is zero without being written: its pages
+// are made by whoever first writes to them, so threads that fill a weight share that work too (half of the
+// time to load a model, before).
 std::shared_ptr<std::byte> allocate(std::size_t bytes) {
   const std::size_t align = bytes >= kHuge ? kHuge : 64;
   bytes = (bytes + align - 1) / align * align;
   void* const all = std::calloc(1, bytes + align);
   if (!all) return nullptr;
-  auto* data = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(all) + align - 1) / align * align);
+  auto* data =
+      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(all) + align - 1) / align * align);
   if (align == kHuge) madvise(data, bytes, MADV_HUGEPAGE);
   return {data, [all](std::byte*) { std::free(all); }};
 }
 
-// A piece of a larger allocation, which lives until the last of its pieces is gone; none is given out twice. Pages nobody has written to
-// cost nothing.
+// A piece of a larger allocation, which lives until the last of its pieces is gone; none is given out twice.
+// Pages nobody has written to cost nothing.
 std::shared_ptr<std::byte> share(std::size_t bytes) {
   static std::mutex mutex;
   static std::weak_ptr<std::byte> chunk;
@@ -67,10 +69,11 @@ Weight make_weight(std::string name, Dim rows, Dim cols, DType format, Packing p
   w.packing = packing;
   w.decay = rows > 1;
   if (is_block(format) && cols % static_cast<Dim>(info_of(format).block) != 0)
-    fail("weight ", w.name, " [", rows, ",", cols, "]: rows of ", cols, " elements cannot be stored as ", name_of(format),
-         ", whose blocks hold ", info_of(format).block, "; choose another format for it");
+    fail("weight ", w.name, " [", rows, ",", cols, "]: rows of ", cols, " elements cannot be stored as ",
+         name_of(format), ", whose blocks hold ", info_of(format).block, "; choose another format for it");
   const std::size_t bytes = std::max<std::size_t>(w.bytes(), 1);
-  // Quantized matrices of a small model are smaller than a huge page, and reading them is all that decoding does: they share some.
+  // Quantized matrices of a small model are smaller than a huge page, and reading them is all that
+  // decoding does: they share some.
   w.data = is_block(format) && bytes < kHuge ? share(bytes) : allocate(bytes);
   if (!w.data) fail("out of memory: weight ", w.name, " [", rows, ",", cols, "] needs ", bytes, " bytes");
   return w;
@@ -109,33 +112,38 @@ namespace {
 // Calls f(offset in row-major bytes, offset in the weight's bytes) for each element.
 template <class F>
 void each_element(const Weight& w, std::size_t bytes, const F& f) {
-  if (is_block(w.format)) fail("weight ", w.name, ": ", name_of(w.format), " holds blocks, not single numbers");
+  if (is_block(w.format))
+    fail("weight ", w.name, ": ", name_of(w.format), " holds blocks, not single numbers");
   const std::size_t size = size_of(w.format);
   if (bytes != static_cast<std::size_t>(w.size()) * size)
     fail("weight ", w.name, ": got ", bytes, " bytes, its shape [", w.rows, ",", w.cols, "] takes ",
          static_cast<std::size_t>(w.size()) * size);
   for (Dim r = 0; r < w.rows; ++r)
     for (Dim c = 0; c < w.cols; ++c)
-      f(static_cast<std::size_t>(r * w.cols + c) * size, static_cast<std::size_t>(w.offset(r, c)) * size, size);
+      f(static_cast<std::size_t>(r * w.cols + c) * size, static_cast<std::size_t>(w.offset(r, c)) * size,
+        size);
 }
 
 }  // namespace
 
 std::vector<std::byte> row_major(const Weight& w) {
   std::vector<std::byte> out(static_cast<std::size_t>(w.size()) * size_of(w.format));
-  each_element(w, out.size(),
-               [&](std::size_t rows, std::size_t stored, std::size_t size) { std::memcpy(&out[rows], w.data.get() + stored, size); });
+  each_element(w, out.size(), [&](std::size_t rows, std::size_t stored, std::size_t size) {
+    std::memcpy(&out[rows], w.data.get() + stored, size);
+  });
   return out;
 }
 
 void fill_row_major(Weight& w, std::span<const std::byte> bytes) {
-  each_element(w, bytes.size(),
-               [&](std::size_t rows, std::size_t stored, std::size_t size) { std::memcpy(w.data.get() + stored, &bytes[rows], size); });
+  each_element(w, bytes.size(), [&](std::size_t rows, std::size_t stored, std::size_t size) {
+    std::memcpy(w.data.get() + stored, &bytes[rows], size);
+  });
 }
 
 void fill(Weight& w, std::span<const double> values) {
   if (static_cast<Dim>(values.size()) != w.size())
-    fail("weight ", w.name, ": got ", values.size(), " values, its shape [", w.rows, ",", w.cols, "] holds ", w.size());
+    fail("weight ", w.name, ": got ", values.size(), " values, its shape [", w.rows, ",", w.cols, "] holds ",
+         w.size());
   for (Dim r = 0; r < w.rows; ++r)
     for (Dim c = 0; c < w.cols; ++c) w.set(r, c, values[static_cast<std::size_t>(r * w.cols + c)]);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parameter: logical shape, storage format, and how the elements lie in memory. Packing is declared here, so that nobody
-// has to guess; gradients and optimizer state of a weight lie in the same order as the weight itself.
+// A parameter: logical shape, storage format, and how the elements lie in memory. Packing is declared here,
+// so that nobody has to guess; gradients and optimizer state of a weight lie in the same order as the
+// weight itself.
 #pragma once
 #include <memory>
 #include <span>
@@ -14,8 +15,9 @@ namespace rapt {
 
 enum class Packing : std::uint8_t {
   rows,    // [rows][cols]
-  panels,  // [ceil(rows/32)][cols][32]: 32 output rows side by side, zero rows at the end. What `linear` reads.
-           // Block formats: as panel_kind.h says; made by pack_rows, read by unpack_row (pack.h).
+  // [ceil(rows/32)][cols][32]: 32 output rows side by side, zero rows at the end. What `linear` reads.
+  // Block formats: as panel_kind.h says; made by pack_rows, read by unpack_row (pack.h).
+  panels,
 };
 constexpr Dim kPanel = 32;
 
@@ -29,7 +31,9 @@ struct Weight {
   std::shared_ptr<std::byte> data;
 
   Dim size() const { return rows * cols; }
-  Dim stored() const { return (packing == Packing::panels ? (rows + kPanel - 1) / kPanel * kPanel : rows) * cols; }
+  Dim stored() const {
+    return (packing == Packing::panels ? (rows + kPanel - 1) / kPanel * kPanel : rows) * cols;
+  }
   std::size_t bytes() const;
   Dim offset(Dim row, Dim col) const {  // of one element in the stored order; not for block formats
     return packing == Packing::rows ? row * cols + col : (row / kPanel * cols + col) * kPanel + row % kPanel;

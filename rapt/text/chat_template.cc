@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interpreter. Grammar and tree: chat_template_parse.h; values: chat_template_value.h; filters, tests, methods: chat_template_builtins.h.
+// The interpreter. Grammar and tree: chat_template_parse.h; values: chat_template_value.h; filters, tests,
+// methods: chat_template_builtins.h.
 #include "rapt/text/chat_template.h"
 
 #include <array>
@@ -37,7 +38,8 @@ class Date {
     const auto number = [&](std::size_t at, std::size_t digits) {
       int n = 0;
       for (std::size_t i = at; i < at + digits; ++i) {
-        if (i >= iso.size() || iso[i] < '0' || iso[i] > '9') meter.fail("strftime_now: the date '", iso, "' is not like 2026-11-15");
+        if (i >= iso.size() || iso[i] < '0' || iso[i] > '9')
+          meter.fail("strftime_now: the date '", iso, "' is not like 2026-11-15");
         n = n * 10 + (iso[i] - '0');
       }
       return n;
@@ -47,9 +49,11 @@ class Date {
       meter.fail("strftime_now: the date '", iso, "' is not like 2026-11-15");
   }
   std::string format(Meter& meter, std::string_view pattern) const {
-    static constexpr const char* kMonths[] = {"January", "February", "March",     "April",   "May",      "June",
-                                              "July",    "August",   "September", "October", "November", "December"};
-    static constexpr const char* kDays[] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
+    static constexpr const char* kMonths[] = {"January",   "February", "March",    "April",
+                                              "May",       "June",     "July",     "August",
+                                              "September", "October",  "November", "December"};
+    static constexpr const char* kDays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                            "Thursday", "Friday", "Saturday"};
     std::string out;
     for (std::size_t i = 0; i < pattern.size(); ++i) {
       meter.pay();
@@ -78,7 +82,8 @@ class Date {
         case 'M':
         case 'S': out += "00"; break;
         case '%': out += '%'; break;
-        default: meter.fail("strftime_now: '%", kind, "' is not a part of a date that chat templates may use");
+        default:
+          meter.fail("strftime_now: '%", kind, "' is not a part of a date that chat templates may use");
       }
     }
     return out;
@@ -123,7 +128,8 @@ class Rendering {
   }
 
  private:
-  static constexpr int kEvalDepth = 512;  // trees inside macros inside macros: what the C++ stack has to carry
+  // Trees inside macros inside macros: what the C++ stack has to carry.
+  static constexpr int kEvalDepth = 512;
 
   struct Deeper {
     Deeper(Rendering& rendering) : r(rendering) {
@@ -134,7 +140,8 @@ class Rendering {
     Rendering& r;
   };
 
-  const Callable* hold(Callable::Kind kind, std::string_view name, const Statement* body = nullptr, Scope* scope = nullptr) {
+  const Callable* hold(Callable::Kind kind, std::string_view name, const Statement* body = nullptr,
+                       Scope* scope = nullptr) {
     meter_.pay(4);  // kept, and its scope with it
     callables_.push_back({kind, name, body, scope});
     for (Scope* s = scope; s && !s->held; s = s->parent) s->held = true;
@@ -156,7 +163,8 @@ class Rendering {
     }
     ~Inner() {
       if (scope_->held) return;
-      if (scope_->names.bucket_count() > 64) scope_->names = {};  // clearing costs as much as there are buckets
+      // Clearing costs as much as there are buckets.
+      if (scope_->names.bucket_count() > 64) scope_->names = {};
       else scope_->names.clear();
       r_.spare_.push_back(scope_);
     }
@@ -181,7 +189,8 @@ class Rendering {
 
   void put(Text& out, const Text& text) {
     meter_.pay_text(text);
-    if (out.cost() + text.cost() > meter_.most_bytes) meter_.fail("the result is longer than ", meter_.most_bytes, " bytes");
+    if (out.cost() + text.cost() > meter_.most_bytes)
+      meter_.fail("the result is longer than ", meter_.most_bytes, " bytes");
     out.append(text);
   }
 
@@ -199,7 +208,8 @@ class Rendering {
       }
       case Kind::choose:
         for (std::size_t i = 0; i < s.bodies.size(); ++i)
-          if (i >= s.exprs.size() || evaluate(*s.exprs[i], scope).truth()) return execute(s.bodies[i], scope, out);
+          if (i >= s.exprs.size() || evaluate(*s.exprs[i], scope).truth())
+            return execute(s.bodies[i], scope, out);
         return Flow::on;
       case Kind::loop: return loop(s, scope, out);
       case Kind::set: assign(s.targets[0], evaluate(*s.exprs[0], scope), scope, scope); return Flow::on;
@@ -214,10 +224,13 @@ class Rendering {
         assign(s.targets[0], std::move(value), scope, scope);
         return Flow::on;
       }
-      case Kind::macro: scope.names[s.text] = hold(Callable::Kind::macro, s.text, &s, &scope); return Flow::on;
+      case Kind::macro:
+        scope.names[s.text] = hold(Callable::Kind::macro, s.text, &s, &scope);
+        return Flow::on;
       case Kind::call: {
         const Callable* caller = hold(Callable::Kind::macro, "caller", &s, &scope);
-        put(out, to_text(meter_, postfix(*s.exprs[0], evaluate(*s.exprs[0]->children[0], scope), scope, caller)));
+        put(out,
+            to_text(meter_, postfix(*s.exprs[0], evaluate(*s.exprs[0]->children[0], scope), scope, caller)));
         return Flow::on;
       }
       case Kind::filter: {
@@ -231,7 +244,8 @@ class Rendering {
       }
       case Kind::with: {
         Inner inner(*this, &scope);
-        for (std::size_t i = 0; i < s.targets.size(); ++i) assign(s.targets[i], evaluate(*s.exprs[i], scope), *inner, scope);
+        for (std::size_t i = 0; i < s.targets.size(); ++i)
+          assign(s.targets[i], evaluate(*s.exprs[i], scope), *inner, scope);
         return execute(s.bodies[0], *inner, out);
       }
       case Kind::group: {
@@ -298,8 +312,10 @@ class Rendering {
       return;
     }
     std::vector<Value> parts = iterate(meter_, value);
-    if (parts.size() != target.parts.size()) meter_.fail(target.parts.size(), " names for ", parts.size(), " values");
-    for (std::size_t i = 0; i < parts.size(); ++i) assign(target.parts[i], std::move(parts[i]), scope, lookup);
+    if (parts.size() != target.parts.size())
+      meter_.fail(target.parts.size(), " names for ", parts.size(), " values");
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      assign(target.parts[i], std::move(parts[i]), scope, lookup);
   }
 
   const Value* find(std::string_view name, const Scope& scope) {
@@ -403,7 +419,10 @@ class Rendering {
       }
     }
     const int order = compare(meter_, a, b, "comparison");
-    return op == Op::less ? order < 0 : op == Op::less_equal ? order <= 0 : op == Op::greater ? order > 0 : order >= 0;
+    return op == Op::less         ? order < 0
+           : op == Op::less_equal ? order <= 0
+           : op == Op::greater    ? order > 0
+                                  : order >= 0;
   }
 
   Arguments arguments(const std::vector<Argument>& from, Scope& scope) {
@@ -420,7 +439,9 @@ class Rendering {
   Value postfix(const Expr& e, Value value, Scope& scope, const Callable* caller = nullptr) {
     using Kind = Expr::Step::Kind;
     for (const Expr::Step& step : e.steps) {
-      const auto part = [&](std::size_t i) { return step.parts[i] ? evaluate(*step.parts[i], scope) : Value(None{}); };
+      const auto part = [&](std::size_t i) {
+        return step.parts[i] ? evaluate(*step.parts[i], scope) : Value(None{});
+      };
       switch (step.kind) {
         case Kind::attribute:
           meter_.at = step.at;
@@ -464,9 +485,11 @@ class Rendering {
 
   Value call(const Value& value, Arguments given, const Callable* caller) {
     meter_.pay();
-    if (const auto* method = std::get_if<Method>(&value.v)) return call_method(meter_, *method->self, method->name, given);
+    if (const auto* method = std::get_if<Method>(&value.v))
+      return call_method(meter_, *method->self, method->name, given);
     if (const auto* undefined = std::get_if<Undefined>(&value.v))
-      meter_.fail(undefined->what ? *undefined->what : std::string("the value is undefined"), ", so it cannot be called");
+      meter_.fail(undefined->what ? *undefined->what : std::string("the value is undefined"),
+                  ", so it cannot be called");
     const auto* callable = std::get_if<const Callable*>(&value.v);
     if (!callable) meter_.fail(value.type_name(), " cannot be called");
     const Callable& c = **callable;
@@ -480,7 +503,8 @@ class Rendering {
       case Callable::Kind::now: {
         const Taken t(meter_, c.name, given, {"format"}, 1);
         if (options_.date.empty()) meter_.fail("strftime_now: no date was given to the template");
-        return make_text(meter_, Text(Date(meter_, options_.date).format(meter_, t.text(0).bytes()), t.text(0).trusted()));
+        return make_text(
+            meter_, Text(Date(meter_, options_.date).format(meter_, t.text(0).bytes()), t.text(0).trusted()));
       }
       case Callable::Kind::make_namespace: {
         Namespace space;
@@ -500,7 +524,8 @@ class Rendering {
   // namespace({'a': 1}, b=2), dict([('a', 1)], b=2)
   std::vector<std::pair<Value, Value>> mapping_from(std::string_view name, Arguments& given) {
     std::vector<std::pair<Value, Value>> items;
-    if (given.by_position.size() > 1) meter_.fail("'", name, "' takes one mapping and names, not ", given.by_position.size(), " values");
+    if (given.by_position.size() > 1)
+      meter_.fail("'", name, "' takes one mapping and names, not ", given.by_position.size(), " values");
     for (const Value& from : given.by_position) {
       if (from.is_map()) {
         items = from.map().items;
@@ -520,7 +545,8 @@ class Rendering {
   Value range(const Arguments& given) {
     const Taken t(meter_, "range", given, {"start", "stop", "step"}, 1);
     const bool one = !t[1];
-    const std::int64_t from = one ? 0 : t.integer(0, 0), to = t.integer(one ? 0 : 1, 0), step = t.integer(2, 1);
+    const std::int64_t from = one ? 0 : t.integer(0, 0), to = t.integer(one ? 0 : 1, 0),
+                       step = t.integer(2, 1);
     if (step == 0) meter_.fail("range: the step cannot be 0");
     std::vector<Value> items;
     for (std::int64_t i = from; step > 0 ? i < to : i > to;) {
@@ -537,12 +563,14 @@ class Rendering {
 
   Value call_macro(const Callable& macro, Arguments& given, const Callable* caller) {
     const Deeper deeper(*this);
-    if (++macro_depth_ > ChatTemplate::kDepth) meter_.fail("macros call each other deeper than ", ChatTemplate::kDepth);
+    if (++macro_depth_ > ChatTemplate::kDepth)
+      meter_.fail("macros call each other deeper than ", ChatTemplate::kDepth);
     const Statement& head = *macro.body;
     const std::vector<Parameter>& parameters = head.parameters;
     meter_.pay(2 * parameters.size() + 4 * given.by_name.size());
     if (given.by_position.size() > parameters.size() && !head.more_by_position)
-      meter_.fail("macro '", macro.name, "' takes at most ", parameters.size(), " arguments, not ", given.by_position.size());
+      meter_.fail("macro '", macro.name, "' takes at most ", parameters.size(), " arguments, not ",
+                  given.by_position.size());
     Inner inner(*this, macro.scope);
     std::vector<Value> varargs;
     for (std::size_t i = 0; i < given.by_position.size(); ++i) {
@@ -551,12 +579,14 @@ class Rendering {
     }
     std::vector<std::pair<Value, Value>> kwargs;
     for (auto& [name, value] : given.by_name) {
-      const auto it = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.name == name; });
+      const auto it = std::find_if(parameters.begin(), parameters.end(),
+                                   [&](const Parameter& p) { return p.name == name; });
       if (it == parameters.end() && head.more_by_name) {
         kwargs.emplace_back(Text(name, true), std::move(value));
         continue;
       }
-      if (it == parameters.end()) meter_.fail("macro '", macro.name, "' has no parameter '", shown_name(name), "'");
+      if (it == parameters.end())
+        meter_.fail("macro '", macro.name, "' has no parameter '", shown_name(name), "'");
       if (!inner->names.emplace(it->name, std::move(value)).second)
         meter_.fail("macro '", macro.name, "' gets '", shown_name(name), "' twice");
     }
@@ -565,7 +595,8 @@ class Rendering {
     for (const Parameter& p : parameters)
       if (!inner->names.contains(p.name))
         inner->names[p.name] =
-            p.fallback ? evaluate(*p.fallback, *inner) : Value::undefined(concat("parameter '", shown_name(p.name), "' was not given"));
+            p.fallback ? evaluate(*p.fallback, *inner)
+                       : Value::undefined(concat("parameter '", shown_name(p.name), "' was not given"));
     if (caller) inner->names["caller"] = caller;
     Text out;
     execute(macro.body->bodies[0], *inner, out);
@@ -585,10 +616,11 @@ class Rendering {
   std::int64_t macro_depth_ = 0;
 };
 
-// Roles everybody knows count as the template's words: several templates make a special token of them ('<|' + role + '|>').
+// Roles everybody knows count as the template's words: several templates make a special token of them
+// ('<|' + role + '|>').
 bool is_known_role(std::string_view role) {
-  static constexpr std::array<std::string_view, 9> kRoles = {"system",   "user",    "assistant", "tool",         "developer",
-                                                             "function", "ipython", "model",     "tool_response"};
+  static constexpr std::array<std::string_view, 9> kRoles = {
+      "system", "user", "assistant", "tool", "developer", "function", "ipython", "model", "tool_response"};
   return std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
 }
 
@@ -603,11 +635,13 @@ std::size_t bytes_in(const Json& json) {
 }
 
 Value message_value(Meter& meter, const Json& message) {
-  if (!message.is_object()) rapt::fail("a chat message is an object with role and content, not ", message.type_name());
+  if (!message.is_object())
+    rapt::fail("a chat message is an object with role and content, not ", message.type_name());
   std::vector<std::pair<Value, Value>> items;
   for (const Json::Member& m : message.object())
-    items.emplace_back(Text(m.key, false),
-                       from_json(meter, m.value, m.key == "role" && m.value.is_string() && is_known_role(m.value.string())));
+    items.emplace_back(
+        Text(m.key, false),
+        from_json(meter, m.value, m.key == "role" && m.value.is_string() && is_known_role(m.value.string())));
   return make_map(meter, std::move(items));
 }
 
@@ -624,7 +658,8 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
-std::vector<ChatPiece> ChatTemplate::render(std::span<const ChatMessage> messages, const ChatOptions& options) const {
+std::vector<ChatPiece> ChatTemplate::render(std::span<const ChatMessage> messages,
+                                            const ChatOptions& options) const {
   Json::Array all;
   for (const ChatMessage& m : messages) all.push_back(Json::Object{{"role", m.role}, {"content", m.content}});
   return render(Json(std::move(all)), options);
@@ -642,7 +677,8 @@ std::vector<ChatPiece> ChatTemplate::render(const Json& messages, const ChatOpti
   rendering.give("bos_token", chat::Text(options.bos_token, true));
   rendering.give("eos_token", chat::Text(options.eos_token, true));
   if (options.variables.is_object())
-    for (const Json::Member& m : options.variables.object()) rendering.give(m.key, chat::from_json(meter, m.value, false));
+    for (const Json::Member& m : options.variables.object())
+      rendering.give(m.key, chat::from_json(meter, m.value, false));
   std::vector<chat::Value> all;
   for (const Json& message : messages.array()) all.push_back(chat::message_value(meter, message));
   rendering.give("messages", chat::make_list(meter, std::move(all)));

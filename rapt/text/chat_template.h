@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates: an interpreter of the Jinja subset that released templates use. Values only (none, bool, int, float, string, list,
-// map), no host objects, no files, no clock but the date that is passed in. The result is text in pieces that know whether they come from
-// the template or from the user, so that user text never becomes a special token.
+// Chat templates: an interpreter of the Jinja subset that released templates use. Values only (none, bool,
+// int, float, string, list, map), no host objects, no files, no clock but the date that is passed in. The
+// result is text in pieces that know whether they come from the template or from the user, so that user text
+// never becomes a special token.
 //
-// A template may mean harm. It gets a million steps, and a step is at most 128 bytes made or copied, so that no template takes more than
-// about a second, 256 MiB and 256 KiB of stack. What the user gives adds to that (a step for two bytes, 1,000 for a message, four
-// bytes of result for a byte): long conversations are legal.
+// A template may mean harm. It gets a million steps, and a step is at most 128 bytes made or copied, so that
+// no template takes more than about a second, 256 MiB and 256 KiB of stack. What the user gives adds to that
+// (a step for two bytes, 1,000 for a message, four bytes of result for a byte): long conversations
+// are legal.
 //
-// The template's own: its text and literals, bos_token, eos_token, numbers, and a message's role where it is one of the known ones (some
-// templates make special tokens of it: '<|' + role + '|>'). The user's: every other string of messages and variables, through every
-// operation, character by character; JSON and printed lists that hold such a string, as a whole.
+// The template's own: its text and literals, bos_token, eos_token, numbers, and a message's role where it is
+// one of the known ones (some templates make special tokens of it: '<|' + role + '|>'). The user's: every
+// other string of messages and variables, through every operation, character by character; JSON and printed
+// lists that hold such a string, as a whole.
 //
-// Set as in transformers: trim_blocks, lstrip_blocks, loop controls, `generation`; tools and documents are none where not given.
+// Set as in transformers: trim_blocks, lstrip_blocks, loop controls, `generation`; tools and documents are
+// none where not given.
 #pragma once
 #include <memory>
 #include <span>
@@ -41,7 +45,8 @@ struct ChatOptions {
 
 class ChatTemplate {
  public:
-  explicit ChatTemplate(std::string_view source, std::string_view where = "chat template");  // fails with line and column
+  // Fails with line and column.
+  explicit ChatTemplate(std::string_view source, std::string_view where = "chat template");
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
@@ -50,7 +55,8 @@ class ChatTemplate {
   // Messages as JSON, for templates that want tool calls or lists of parts.
   std::vector<ChatPiece> render(const Json& messages, const ChatOptions& options) const;
 
-  static constexpr std::int64_t kFuel = 1'000'000, kDepth = 32, kMostOutput = 4 << 20;  // with nothing given
+  // With nothing given.
+  static constexpr std::int64_t kFuel = 1'000'000, kDepth = 32, kMostOutput = 4 << 20;
 
  private:
   struct Program;

@@ -30,8 +30,10 @@ Value by_path(Meter& meter, const Value& self, const Value& path) {
   return value;
 }
 
-Value folded(Meter& meter, const Value& value, bool case_sensitive) {  // what sorting and uniqueness compare
-  return value.is_text() && !case_sensitive ? make_text(meter, change_case(meter, value.text(), false)) : value;
+// What sorting and uniqueness compare.
+Value folded(Meter& meter, const Value& value, bool case_sensitive) {
+  return value.is_text() && !case_sensitive ? make_text(meter, change_case(meter, value.text(), false))
+                                            : value;
 }
 
 struct Keyed {
@@ -41,7 +43,8 @@ std::vector<Keyed> keyed(Meter& meter, const Value& self, const Value* path, boo
   std::vector<Keyed> all;
   for (Value& value : iterate(meter, self)) {
     meter.pay();
-    Value key = folded(meter, path && !path->is_none() ? by_path(meter, value, *path) : value, case_sensitive);
+    Value key =
+        folded(meter, path && !path->is_none() ? by_path(meter, value, *path) : value, case_sensitive);
     all.push_back({std::move(key), std::move(value)});
   }
   return all;
@@ -60,11 +63,13 @@ Value values_of(Meter& meter, std::vector<Keyed> all) {
   return make_list(meter, std::move(items));
 }
 
-// Filters that take a name of another filter or test and its arguments: what stands after the first `n` positions.
+// Filters that take a name of another filter or test and its arguments: what stands after the first `n`
+// positions.
 Arguments rest_of(const Arguments& given, std::size_t n) {
   Arguments rest;
-  rest.by_position.assign(given.by_position.begin() + static_cast<std::ptrdiff_t>(std::min(n, given.by_position.size())),
-                          given.by_position.end());
+  rest.by_position.assign(
+      given.by_position.begin() + static_cast<std::ptrdiff_t>(std::min(n, given.by_position.size())),
+      given.by_position.end());
   rest.by_name = given.by_name;
   return rest;
 }
@@ -103,7 +108,8 @@ Value select_filter(Meter& meter, const std::string& name, const Value& self, co
   std::vector<Value> out;
   for (Value& one : iterate(meter, self)) {
     const Value value = attributes ? by_path(meter, one, given.by_position[0]) : one;
-    if ((test ? apply_test(meter, test_name, value, rest) : value.truth()) == keep) out.push_back(std::move(one));
+    if ((test ? apply_test(meter, test_name, value, rest) : value.truth()) == keep)
+      out.push_back(std::move(one));
   }
   return make_list(meter, std::move(out));
 }
@@ -115,11 +121,14 @@ JsonStyle json_style(Meter& meter, const Arguments& given) {
   style.sorted = t.flag(3);
   if (t[1] && !t[1]->is_none()) {
     if (t[1]->is_text()) style.indent = to_text(meter, *t[1]).bytes();
-    else style.indent = std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(t.integer(1, 0), 0, 64)), ' ');
+    else
+      style.indent =
+          std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(t.integer(1, 0), 0, 64)), ' ');
     style.between = ",";
   }
   if (t[2] && !t[2]->is_none()) {
-    if (!t[2]->is_list() || t[2]->list().items.size() != 2 || !t[2]->list().items[0].is_text() || !t[2]->list().items[1].is_text())
+    if (!t[2]->is_list() || t[2]->list().items.size() != 2 || !t[2]->list().items[0].is_text() ||
+        !t[2]->list().items[1].is_text())
       meter.fail("'tojson': separators are two strings");
     style.between = to_text(meter, t[2]->list().items[0]).bytes();
     style.after_key = to_text(meter, t[2]->list().items[1]).bytes();
@@ -150,8 +159,8 @@ std::string_view trimmed(std::string_view s) {
   return s;
 }
 
-// Digits of any script as ASCII ones, and none of the '_' that may stand between two: what int() and float() of Python read. A text that
-// is longer than any number is none.
+// Digits of any script as ASCII ones, and none of the '_' that may stand between two: what int() and float()
+// of Python read. A text that is longer than any number is none.
 std::optional<std::string> number_text(Meter& meter, const Text& text) {
   constexpr std::size_t kMost = 4096;
   meter.pay_characters(text.size());
@@ -196,7 +205,8 @@ std::optional<std::int64_t> read_integer(std::string_view s, std::int64_t base) 
   }
   if (base == 0) {
     base = 10;
-    if (!named && s.size() > 1 && s[0] == '0' && s.find_first_not_of('0') != std::string_view::npos) return {};
+    if (!named && s.size() > 1 && s[0] == '0' && s.find_first_not_of('0') != std::string_view::npos)
+      return {};
   }
   if (s.empty() || s[0] == '-' || s[0] == '+') return {};
   std::uint64_t n = 0;
@@ -222,7 +232,8 @@ Value int_filter(Meter& meter, const Value& self, const Arguments& given) {
   return static_cast<std::int64_t>(*x);
 }
 
-// Python's round(x, digits): of the decimal numbers with that many digits the nearest to the exact value of x; ties go to the even one.
+// Python's round(x, digits): of the decimal numbers with that many digits the nearest to the exact value of
+// x; ties go to the even one.
 double round_decimal(double x, std::int64_t digits) {
   if (!std::isfinite(x) || digits > 323) return x;
   if (digits >= 0) {
@@ -244,7 +255,8 @@ std::int64_t round_integer(Meter& meter, std::int64_t n, std::int64_t digits) {
   if (rest < 0) rest = -rest;
   if (2 * rest > scale || (2 * rest == scale && whole % 2 != 0)) whole += n < 0 ? -1 : 1;
   const __int128 result = whole * scale;
-  if (result > INT64_MAX || result < INT64_MIN) meter.fail("'round': the result does not fit an integer of 64 bits");
+  if (result > INT64_MAX || result < INT64_MIN)
+    meter.fail("'round': the result does not fit an integer of 64 bits");
   return static_cast<std::int64_t>(result);
 }
 
@@ -256,7 +268,8 @@ Value round_filter(Meter& meter, const Value& self, const Arguments& given) {
   const double scale = std::pow(10.0, static_cast<double>(digits)), x = self.number();
   if (method == "ceil") return std::ceil(x * scale) / scale;
   if (method == "floor") return std::floor(x * scale) / scale;
-  if (method != "common") meter.fail("'round': the method is 'common', 'ceil' or 'floor', not '", shown_name(method), "'");
+  if (method != "common")
+    meter.fail("'round': the method is 'common', 'ceil' or 'floor', not '", shown_name(method), "'");
   if (self.integer()) return round_integer(meter, *self.integer(), digits);
   return round_decimal(x, digits);
 }
@@ -300,11 +313,13 @@ Value dictsort(Meter& meter, const Value& self, const Arguments& given) {
   const Taken t(meter, "dictsort", given, {"case_sensitive", "by", "reverse"});
   if (!self.is_map()) meter.fail("'dictsort' wants a mapping, not ", self.type_name());
   const std::string by = t[1] ? t.text(1).bytes() : "key";
-  if (by != "key" && by != "value") meter.fail("'dictsort': by is 'key' or 'value', not '", shown_name(by), "'");
+  if (by != "key" && by != "value")
+    meter.fail("'dictsort': by is 'key' or 'value', not '", shown_name(by), "'");
   std::vector<Keyed> all;
   meter.pay(4 * self.map().items.size());
   for (const auto& [key, value] : self.map().items)
-    all.push_back({folded(meter, by == "key" ? key : value, t.flag(0)), make_list(meter, {key, value}, true)});
+    all.push_back(
+        {folded(meter, by == "key" ? key : value, t.flag(0)), make_list(meter, {key, value}, true)});
   sort_keyed(meter, all, t.flag(2), "dictsort");
   return values_of(meter, std::move(all));
 }
@@ -316,13 +331,15 @@ Value reverse(Meter& meter, const Value& self) {
 }
 
 constexpr std::string_view kFilters[] = {
-    "abs",   "capitalize", "count",  "d",          "default", "dictsort", "first", "float", "format", "indent",     "int",     "items",
-    "join",  "last",       "length", "list",       "lower",   "map",      "max",   "min",   "reject", "rejectattr", "replace", "reverse",
-    "round", "safe",       "select", "selectattr", "sort",    "string",   "sum",   "title", "tojson", "trim",       "unique",  "upper"};
-constexpr std::string_view kTests[] = {"boolean",  "callable", "defined",     "divisibleby", "eq",        "equalto", "even",     "false",
-                                       "float",    "ge",       "greaterthan", "gt",          "in",        "integer", "iterable", "le",
-                                       "lessthan", "lower",    "lt",          "mapping",     "ne",        "none",    "number",   "odd",
-                                       "sameas",   "sequence", "string",      "true",        "undefined", "upper"};
+    "abs",        "capitalize", "count",  "d",          "default", "dictsort", "first", "float",  "format",
+    "indent",     "int",        "items",  "join",       "last",    "length",   "list",  "lower",  "map",
+    "max",        "min",        "reject", "rejectattr", "replace", "reverse",  "round", "safe",   "select",
+    "selectattr", "sort",       "string", "sum",        "title",   "tojson",   "trim",  "unique", "upper"};
+constexpr std::string_view kTests[] = {
+    "boolean",  "callable", "defined",     "divisibleby", "eq",        "equalto", "even",     "false",
+    "float",    "ge",       "greaterthan", "gt",          "in",        "integer", "iterable", "le",
+    "lessthan", "lower",    "lt",          "mapping",     "ne",        "none",    "number",   "odd",
+    "sameas",   "sequence", "string",      "true",        "undefined", "upper"};
 
 template <class Names>
 std::string hint(const std::string& name, const Names& names) {
@@ -338,7 +355,8 @@ Value apply_filter(Meter& meter, const std::string& name, const Value& self, con
   if (name == "tojson") return make_text(meter, to_json(meter, self, json_style(meter, given)));
   if (name == "trim") {
     const Taken t(meter, name, given, {"chars"});
-    return make_text(meter, strip_text(meter, text(), t[0] && !t[0]->is_none() ? &t.text(0) : nullptr, true, true));
+    return make_text(meter,
+                     strip_text(meter, text(), t[0] && !t[0]->is_none() ? &t.text(0) : nullptr, true, true));
   }
   if (name == "default" || name == "d") {
     const Taken t(meter, name, given, {"default_value", "boolean"});
@@ -353,17 +371,22 @@ Value apply_filter(Meter& meter, const std::string& name, const Value& self, con
     return make_text(meter, join_texts(meter, items, t[0] ? to_text(meter, *t[0]) : Text()));
   }
   if (name == "map") return map_filter(meter, self, given);
-  if (name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr") return select_filter(meter, name, self, given);
+  if (name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr")
+    return select_filter(meter, name, self, given);
   if (name == "indent") {
     const Taken t(meter, name, given, {"width", "first", "blank"});
     Text by;
     if (t[0] && t[0]->is_text()) by = t[0]->text();
-    else by = Text(std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(t.integer(0, 4), 0, 1024)), ' '), true);
+    else
+      by =
+          Text(std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(t.integer(0, 4), 0, 1024)), ' '),
+               true);
     return make_text(meter, indent(meter, text(), by, t.flag(1), t.flag(2)));
   }
   if (name == "replace") {
     const Taken t(meter, name, given, {"old", "new", "count"}, 2);
-    return make_text(meter, replace_text(meter, text(), to_text(meter, *t[0]), to_text(meter, *t[1]), t.integer(2, -1)));
+    return make_text(
+        meter, replace_text(meter, text(), to_text(meter, *t[0]), to_text(meter, *t[1]), t.integer(2, -1)));
   }
   if (name == "format") {
     Arguments copy = given;
@@ -397,11 +420,13 @@ Value apply_filter(Meter& meter, const std::string& name, const Value& self, con
   if (name == "dictsort") return dictsort(meter, self, given);
 
   if (std::find(std::begin(kFilters), std::end(kFilters), name) == std::end(kFilters))
-    meter.fail("there is no filter '", shown_name(name), "' for chat templates; ", hint(shown_name(name), kFilters));
+    meter.fail("there is no filter '", shown_name(name), "' for chat templates; ",
+               hint(shown_name(name), kFilters));
   const Taken nothing(meter, name, given, {});
   if (name == "length" || name == "count") return static_cast<std::int64_t>(length(meter, self));
   if (name == "string" || name == "safe") return self.is_text() ? self : make_text(meter, text());
-  if (name == "upper" || name == "lower") return make_text(meter, change_case(meter, text(), name == "upper"));
+  if (name == "upper" || name == "lower")
+    return make_text(meter, change_case(meter, text(), name == "upper"));
   if (name == "capitalize") return make_text(meter, capitalize(meter, text()));
   if (name == "title")
     return make_text(meter, title_case(meter, text(), true, [](std::uint32_t c) {
@@ -415,7 +440,8 @@ Value apply_filter(Meter& meter, const std::string& name, const Value& self, con
     if (!self.is_map()) meter.fail("'items' wants a mapping, not ", self.type_name());
     return call_method(meter, self, "items", {});
   }
-  if ((self.is_list() || self.is_text()) && self.truth()) return item(meter, self, std::int64_t{name == "first" ? 0 : -1});
+  if ((self.is_list() || self.is_text()) && self.truth())
+    return item(meter, self, std::int64_t{name == "first" ? 0 : -1});
   std::vector<Value> items = iterate(meter, self);  // first, last
   if (items.empty()) return Value::undefined(concat("'", name, "' of nothing"));
   return name == "first" ? items.front() : items.back();
@@ -427,15 +453,19 @@ bool apply_test(Meter& meter, const std::string& name, const Value& self, const 
     std::string_view names[3];
     Op op;
   };
-  static constexpr Comparison kComparisons[] = {{{"eq", "equalto", "=="}, Op::equal},      {{"ne", "ne", "!="}, Op::not_equal},
-                                                {{"lt", "lessthan", "<"}, Op::less},       {{"le", "le", "<="}, Op::less_equal},
-                                                {{"gt", "greaterthan", ">"}, Op::greater}, {{"ge", "ge", ">="}, Op::greater_equal}};
+  static constexpr Comparison kComparisons[] = {
+      {{"eq", "equalto", "=="}, Op::equal},      {{"ne", "ne", "!="}, Op::not_equal},
+      {{"lt", "lessthan", "<"}, Op::less},       {{"le", "le", "<="}, Op::less_equal},
+      {{"gt", "greaterthan", ">"}, Op::greater}, {{"ge", "ge", ">="}, Op::greater_equal}};
   for (const Comparison& c : kComparisons) {
     if (std::find(std::begin(c.names), std::end(c.names), name) == std::end(c.names)) continue;
     const Taken t(meter, name, given, {"other"}, 1);
     if (c.op == Op::equal || c.op == Op::not_equal) return equal(meter, self, *t[0]) == (c.op == Op::equal);
     const int order = compare(meter, self, *t[0], name);
-    return c.op == Op::less ? order < 0 : c.op == Op::less_equal ? order <= 0 : c.op == Op::greater ? order > 0 : order >= 0;
+    return c.op == Op::less         ? order < 0
+           : c.op == Op::less_equal ? order <= 0
+           : c.op == Op::greater    ? order > 0
+                                    : order >= 0;
   }
   if (name == "in") {
     const Taken t(meter, name, given, {"seq"}, 1);
@@ -450,7 +480,8 @@ bool apply_test(Meter& meter, const std::string& name, const Value& self, const 
     return self.v.index() == t[0]->v.index() && equal(meter, self, *t[0]);
   }
   if (std::find(std::begin(kTests), std::end(kTests), name) == std::end(kTests))
-    meter.fail("there is no test '", shown_name(name), "' for chat templates; ", hint(shown_name(name), kTests));
+    meter.fail("there is no test '", shown_name(name), "' for chat templates; ",
+               hint(shown_name(name), kTests));
   const Taken nothing(meter, name, given, {});
   if (name == "defined") return !self.is_undefined();
   if (name == "undefined") return self.is_undefined();
@@ -465,8 +496,10 @@ bool apply_test(Meter& meter, const std::string& name, const Value& self, const 
   if (name == "float") return self.is_real();
   if (name == "true" || name == "false") return self.is_bool() && self.truth() == (name == "true");
   if (name == "callable")
-    return self.is_undefined() || std::holds_alternative<const Callable*>(self.v) || std::holds_alternative<Method>(self.v);
-  if (name == "even" || name == "odd") return binary(meter, Op::modulo, self, std::int64_t{2}).truth() == (name == "odd");
+    return self.is_undefined() || std::holds_alternative<const Callable*>(self.v) ||
+           std::holds_alternative<Method>(self.v);
+  if (name == "even" || name == "odd")
+    return binary(meter, Op::modulo, self, std::int64_t{2}).truth() == (name == "odd");
   const Text text = to_text(meter, self);  // lower, upper
   return call_method(meter, Value(text), name == "lower" ? "islower" : "isupper", {}).truth();
 }

@@ -8,11 +8,13 @@ namespace rapt::chat {
 namespace {
 
 bool is_word(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         static_cast<unsigned char>(c) >= 0x80;
 }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// From characters to tokens, with Jinja's rules of white space as transformers sets them (trim_blocks, lstrip_blocks).
+// From characters to tokens, with Jinja's rules of white space as transformers sets them (trim_blocks,
+// lstrip_blocks).
 class Lexer {
  public:
   explicit Lexer(const Source& source) : source_(source), s_(source.text) {}
@@ -24,7 +26,9 @@ class Lexer {
   }
 
  private:
-  void push(Token::Kind kind, std::size_t at, std::string text = {}) { tokens_.push_back({kind, at, std::move(text), 0, 0}); }
+  void push(Token::Kind kind, std::size_t at, std::string text = {}) {
+    tokens_.push_back({kind, at, std::move(text), 0, 0});
+  }
 
   // Text up to the next tag, then the tag.
   void outside() {
@@ -69,7 +73,8 @@ class Lexer {
   std::size_t strip_end(std::size_t from, std::size_t to) const {  // rstrip()
     while (to > from) {
       std::size_t start = to - 1;
-      while (start > from && to - start < 4 && (static_cast<unsigned char>(s_[start]) & 0xc0) == 0x80) --start;
+      while (start > from && to - start < 4 && (static_cast<unsigned char>(s_[start]) & 0xc0) == 0x80)
+        --start;
       const Character c = character(s_, start);
       if (!is_space(c.code) || start + c.bytes != to) return to;
       to = start;
@@ -92,7 +97,8 @@ class Lexer {
 
   void comment(std::size_t open) {
     const std::size_t close = s_.find("#}", at_);
-    if (close == std::string::npos) source_.fail(open, "a comment begins here and never ends: '#}' is missing");
+    if (close == std::string::npos)
+      source_.fail(open, "a comment begins here and never ends: '#}' is missing");
     const char sign = close > at_ && (s_[close - 1] == '-' || s_[close - 1] == '+') ? s_[close - 1] : ' ';
     at_ = close + 2;
     after_close(sign, true);
@@ -149,7 +155,8 @@ class Lexer {
     std::string brackets;
     while (true) {
       while (at_ < s_.size() && (blank(s_[at_]) || s_[at_] == '\n')) ++at_;
-      if (at_ >= s_.size()) source_.fail(open, "a tag begins here and never ends: '", end_mark, "' is missing");
+      if (at_ >= s_.size())
+        source_.fail(open, "a tag begins here and never ends: '", end_mark, "' is missing");
       if (brackets.empty()) {
         char sign = ' ';
         std::size_t at = at_;
@@ -203,30 +210,36 @@ class Lexer {
     const std::size_t from = at_;
     std::string digits;
     const auto take = [&] {
-      while (at_ < s_.size() && (is_digit(s_[at_]) || (s_[at_] == '_' && at_ + 1 < s_.size() && is_digit(s_[at_ + 1])))) {
+      while (at_ < s_.size() &&
+             (is_digit(s_[at_]) || (s_[at_] == '_' && at_ + 1 < s_.size() && is_digit(s_[at_ + 1])))) {
         if (s_[at_] != '_') digits += s_[at_];
         ++at_;
       }
     };
     take();
     bool real = false;
-    if (at_ + 1 < s_.size() && s_[at_] == '.' && is_digit(s_[at_ + 1]) && !(from > 0 && s_[from - 1] == '.')) {
+    if (at_ + 1 < s_.size() && s_[at_] == '.' && is_digit(s_[at_ + 1]) &&
+        !(from > 0 && s_[from - 1] == '.')) {
       real = true;
       digits += s_[at_++];
       take();
     }
     if (at_ + 1 < s_.size() && (s_[at_] == 'e' || s_[at_] == 'E') &&
-        (is_digit(s_[at_ + 1]) || ((s_[at_ + 1] == '-' || s_[at_ + 1] == '+') && at_ + 2 < s_.size() && is_digit(s_[at_ + 2])))) {
+        (is_digit(s_[at_ + 1]) ||
+         ((s_[at_ + 1] == '-' || s_[at_ + 1] == '+') && at_ + 2 < s_.size() && is_digit(s_[at_ + 2])))) {
       real = true;
       digits += s_[at_++];
       if (!is_digit(s_[at_])) digits += s_[at_++];
       take();
     }
-    if (at_ < s_.size() && is_word(s_[at_])) source_.fail(from, "'", shown_name(s_.substr(from, at_ - from + 1)), "' is no number");
+    if (at_ < s_.size() && is_word(s_[at_]))
+      source_.fail(from, "'", shown_name(s_.substr(from, at_ - from + 1)), "' is no number");
     Token token{real ? Token::Kind::real : Token::Kind::integer, from, digits, 0, 0};
     const char *begin = digits.data(), *stop = begin + digits.size();
-    const auto result = real ? std::from_chars(begin, stop, token.real) : std::from_chars(begin, stop, token.integer);
-    if (result.ec != std::errc() || result.ptr != stop) source_.fail(from, "the number ", digits.substr(0, 40), " is out of range");
+    const auto result =
+        real ? std::from_chars(begin, stop, token.real) : std::from_chars(begin, stop, token.integer);
+    if (result.ec != std::errc() || result.ptr != stop)
+      source_.fail(from, "the number ", digits.substr(0, 40), " is out of range");
     tokens_.push_back(std::move(token));
   }
 
@@ -248,7 +261,8 @@ class Lexer {
     const auto hex = [&](std::size_t digits) {
       std::uint32_t code = 0;
       const char* begin = s_.data() + at_;
-      if (s_.size() - at_ < digits || std::from_chars(begin, begin + digits, code, 16).ptr != begin + digits || code > 0x10ffff)
+      if (s_.size() - at_ < digits ||
+          std::from_chars(begin, begin + digits, code, 16).ptr != begin + digits || code > 0x10ffff)
         source_.fail(at_ - 2, "'\\", c, "' wants ", digits, " hexadecimal digits of a character");
       at_ += digits;
       if (code >= 0xd800 && code <= 0xdfff) source_.fail(from, "half a surrogate pair is no character");
@@ -301,7 +315,8 @@ class Lexer {
       brackets += c == '(' ? ')' : c == '[' ? ']' : '}';
     } else if (c == ')' || c == ']' || c == '}') {
       if (brackets.empty() || brackets.back() != c)
-        source_.fail(at_, "'", c, "' closes nothing", brackets.empty() ? "" : concat("; '", brackets.back(), "' is expected first"));
+        source_.fail(at_, "'", c, "' closes nothing",
+                     brackets.empty() ? "" : concat("; '", brackets.back(), "' is expected first"));
       brackets.pop_back();
     }
     ++at_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates as tokens, with Jinja's rules of white space as transformers sets them (trim_blocks, lstrip_blocks).
+// Chat templates as tokens, with Jinja's rules of white space as transformers sets them (trim_blocks,
+// lstrip_blocks).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,11 +11,24 @@
 namespace rapt::chat {
 
 constexpr int kParseDepth = 64;  // tags in tags and brackets in brackets, together
-constexpr std::size_t kMostSource = 512 << 10;  // bytes; a tree takes some 200 times as much, and released templates have 20 KB
+// Bytes; a tree takes some 200 times as much, and released templates have 20 KB.
+constexpr std::size_t kMostSource = 512 << 10;
 constexpr std::size_t kMostArguments = 255;     // of one call or macro
 
 struct Token {
-  enum class Kind { end, text, print_begin, print_end, tag_begin, tag_end, name, string, integer, real, mark };
+  enum class Kind {
+    end,
+    text,
+    print_begin,
+    print_end,
+    tag_begin,
+    tag_end,
+    name,
+    string,
+    integer,
+    real,
+    mark
+  };
   Kind kind = Kind::end;
   std::size_t at = 0;
   std::string text;

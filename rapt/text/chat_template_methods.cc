@@ -9,8 +9,8 @@
 
 namespace rapt::chat {
 
-Taken::Taken(Meter& meter, std::string_view of, const Arguments& arguments, std::initializer_list<std::string_view> names,
-             std::size_t least)
+Taken::Taken(Meter& meter, std::string_view of, const Arguments& arguments,
+             std::initializer_list<std::string_view> names, std::size_t least)
     : meter_(meter), of_(of), names_(names), values_(names.size(), nullptr) {
   if (arguments.by_position.size() > names_.size())
     meter.fail("'", of, "' takes at most ", names_.size(), " arguments, not ", arguments.by_position.size());
@@ -35,17 +35,19 @@ std::int64_t Taken::integer(std::size_t i, std::int64_t fallback) const {
 
 const Text& Taken::text(std::size_t i) const {
   if (!values_[i] || !values_[i]->is_text())
-    meter_.fail("'", of_, "': ", names_[i], " is ", values_[i] ? values_[i]->type_name() : "absent", ", not a string");
+    meter_.fail("'", of_, "': ", names_[i], " is ", values_[i] ? values_[i]->type_name() : "absent",
+                ", not a string");
   return values_[i]->text();
 }
 
 namespace {
 
-constexpr std::string_view kTextMethods[] = {"strip",     "lstrip",     "rstrip",  "split",   "rsplit",    "splitlines",   "startswith",
-                                             "endswith",  "replace",    "upper",   "lower",   "title",     "capitalize",   "find",
-                                             "rfind",     "index",      "count",   "join",    "format",    "isdigit",      "isalpha",
-                                             "isalnum",   "isspace",    "isupper", "islower", "isnumeric", "removeprefix", "removesuffix",
-                                             "partition", "rpartition", "zfill",   "ljust",   "rjust"};
+constexpr std::string_view kTextMethods[] = {
+    "strip",     "lstrip",     "rstrip",  "split",   "rsplit",    "splitlines",   "startswith",
+    "endswith",  "replace",    "upper",   "lower",   "title",     "capitalize",   "find",
+    "rfind",     "index",      "count",   "join",    "format",    "isdigit",      "isalpha",
+    "isalnum",   "isspace",    "isupper", "islower", "isnumeric", "removeprefix", "removesuffix",
+    "partition", "rpartition", "zfill",   "ljust",   "rjust"};
 constexpr std::string_view kMapMethods[] = {"items", "keys", "values", "get", "copy"};
 constexpr std::string_view kListMethods[] = {"index", "count", "copy"};
 constexpr std::string_view kChanging[] = {"append", "extend",  "insert", "pop",        "remove", "clear",
@@ -63,7 +65,9 @@ bool is_method(const Value& self, std::string_view name) {
   return std::holds_alternative<const Loop*>(self.v) && name == "cycle";
 }
 
-Value method_of(const Value& self, const std::string& name) { return Method{std::make_shared<const Value>(self), name}; }
+Value method_of(const Value& self, const std::string& name) {
+  return Method{std::make_shared<const Value>(self), name};
+}
 
 Value whole(std::size_t n) { return static_cast<std::int64_t>(n); }
 
@@ -94,7 +98,8 @@ Value attribute(Meter& meter, const Value& self, const std::string& name) {
   meter.pay();
   meter.pay_bytes(name.size());
   if (const auto* undefined = std::get_if<Undefined>(&self.v))
-    meter.fail(undefined->what ? *undefined->what : std::string("the value is undefined"), ", so it has no '", shown_name(name), "'");
+    meter.fail(undefined->what ? *undefined->what : std::string("the value is undefined"), ", so it has no '",
+               shown_name(name), "'");
   if (is_method(self, name)) return method_of(self, name);
   if (self.is_map()) {
     if (const Value* value = self.map().find(name)) return *value;
@@ -124,7 +129,8 @@ Value item(Meter& meter, const Value& self, const Value& key) {
     const Text& text = self.text();
     const auto size = static_cast<std::int64_t>(length(meter, self));
     std::int64_t i = *n < 0 ? *n + size : *n;
-    if (i < 0 || i >= size) return Value::undefined(concat("the string has ", size, " characters and none at ", *n));
+    if (i < 0 || i >= size)
+      return Value::undefined(concat("the string has ", size, " characters and none at ", *n));
     std::size_t at = 0;
     for (; i > 0; --i) at += character(text.bytes(), at).bytes;
     Text one;
@@ -137,7 +143,8 @@ Value item(Meter& meter, const Value& self, const Value& key) {
 }
 
 Value slice(Meter& meter, const Value& self, const Value& from, const Value& to, const Value& step) {
-  if (!self.is_list() && !self.is_text()) meter.fail("a slice of ", self.type_name(), "; lists and strings have slices");
+  if (!self.is_list() && !self.is_text())
+    meter.fail("a slice of ", self.type_name(), "; lists and strings have slices");
   const auto number = [&](const Value& v, std::int64_t fallback) {
     if (v.is_none()) return fallback;
     const auto n = v.integer();
@@ -213,7 +220,8 @@ void put_upper(std::string& out, std::uint32_t code) {
 
 void put_title(std::string& out, std::uint32_t code) {
   const std::uint32_t big = unicode::upper(code);
-  if (big == 0x1c4 || big == 0x1c7 || big == 0x1ca || big == 0x1f1) put_character(out, big + 1);  // Dž, Lj, Nj, Dz: one character
+  // Dž, Lj, Nj, Dz: one character
+  if (big == 0x1c4 || big == 0x1c7 || big == 0x1ca || big == 0x1f1) put_character(out, big + 1);
   else if (code == 0xdf) out += "Ss";
   else put_character(out, code >= 0x10d0 && code <= 0x10ff ? code : big);  // Georgian titles stay small
 }
@@ -227,7 +235,8 @@ bool has_case(std::uint32_t code) {
 void put_lower(std::string& out, const Text& text, std::size_t at, std::uint32_t code) {
   if (code == 0x3a3) {  // a sigma at the end of a word has a form of its own
     std::size_t before = at;
-    while (before > 0 && at - before < 4 && (static_cast<unsigned char>(text.bytes()[--before]) & 0xc0) == 0x80) {}
+    while (before > 0 && at - before < 4 &&
+           (static_cast<unsigned char>(text.bytes()[--before]) & 0xc0) == 0x80) {}
     const bool inside = at > 0 && has_case(character(text.bytes(), before).code);
     const bool more = at + 2 < text.size() && has_case(character(text.bytes(), at + 2).code);
     return put_character(out, inside && !more ? 0x3c2 : 0x3c3);
@@ -241,7 +250,8 @@ void put_lower(std::string& out, const Text& text, std::size_t at, std::uint32_t
 
 Text change_case(Meter& meter, const Text& text, bool up) {
   return each_character(meter, text, [&](std::uint32_t code, std::size_t at, std::string& one) {
-    if (code < 0x80) put_character(one, up ? unicode::upper(code) : code >= 'A' && code <= 'Z' ? code + 32 : code);
+    if (code < 0x80)
+      put_character(one, up ? unicode::upper(code) : code >= 'A' && code <= 'Z' ? code + 32 : code);
     else if (up) put_upper(one, code);
     else put_lower(one, text, at, code);
   });
@@ -301,7 +311,9 @@ Text strip_text(Meter& meter, const Text& text, const Text* characters, bool lef
     }
     std::sort(set.begin(), set.end());
   }
-  const auto goes = [&](std::uint32_t code) { return characters ? std::binary_search(set.begin(), set.end(), code) : is_space(code); };
+  const auto goes = [&](std::uint32_t code) {
+    return characters ? std::binary_search(set.begin(), set.end(), code) : is_space(code);
+  };
   std::size_t from = 0, to = s.size();
   while (left && from < to) {
     const auto [code, n] = character(s, from);
@@ -342,7 +354,9 @@ std::vector<Value> split_lines(Meter& meter, const Text& text) {
     auto [code, n] = character(s, at);
     const std::size_t end = at;
     at += n;
-    if (!((code >= 10 && code <= 13) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 || code == 0x2029)) continue;
+    if (!((code >= 10 && code <= 13) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 ||
+          code == 0x2029))
+      continue;
     if (code == '\r' && at < s.size() && s[at] == '\n') ++at;
     Text line;
     line.append(text, from, end);
@@ -422,7 +436,8 @@ std::vector<Value> split_right(Meter& meter, const Text& text, const Text* by, s
   while (static_cast<std::int64_t>(parts.size()) < most) {
     meter.pay_bytes(to + 128);
     meter.pay(by->size() / 16 * (to / 128));  // searching backwards compares the separator at every place
-    const std::size_t found = to < by->size() ? std::string::npos : text.bytes().rfind(by->bytes(), to - by->size());
+    const std::size_t found =
+        to < by->size() ? std::string::npos : text.bytes().rfind(by->bytes(), to - by->size());
     if (found == std::string::npos) break;
     put(found + by->size(), to);
     to = found;
@@ -450,20 +465,25 @@ Text format(Meter& meter, const Text& pattern, const Arguments& arguments) {
     const std::size_t close = p[mark] == '{' ? p.find('}', mark) : std::string::npos;
     if (close == std::string::npos) meter.fail("'format': a single '", p[mark], "' in the pattern");
     std::string field = p.substr(mark + 1, close - mark - 1);
-    if (field.size() > 100) meter.fail("'format': '{", shown_name(field), "}' is more than chat templates may use");
+    if (field.size() > 100)
+      meter.fail("'format': '{", shown_name(field), "}' is more than chat templates may use");
     const bool integer = field.ends_with(":d");
     if (integer) field.resize(field.size() - 2);
-    if (field.find_first_of("!:.[{") != std::string::npos) meter.fail("'format': '{", field, "}' is more than chat templates may use");
+    if (field.find_first_of("!:.[{") != std::string::npos)
+      meter.fail("'format': '{", field, "}' is more than chat templates may use");
     const Value* value = nullptr;
     if (field.empty() || field.find_first_not_of("0123456789") == std::string::npos) {
-      const std::size_t i = field.empty() ? next++ : field.size() > 4 ? 99999 : static_cast<std::size_t>(std::stoi(field));
+      const std::size_t i = field.empty()      ? next++
+                            : field.size() > 4 ? 99999
+                                               : static_cast<std::size_t>(std::stoi(field));
       if (i < arguments.by_position.size()) value = &arguments.by_position[i];
     } else {
       for (const auto& [name, v] : arguments.by_name)
         if (name == field) value = &v;
     }
     if (!value) meter.fail("'format': there is no value for '{", field, "}'");
-    if (integer && !value->is_integer()) meter.fail("'format': ':d' wants an integer, not ", value->type_name());
+    if (integer && !value->is_integer())
+      meter.fail("'format': ':d' wants an integer, not ", value->type_name());
     out.append(to_text(meter, *value));
     meter.pay();
     meter.check_size(out.cost());
@@ -472,8 +492,9 @@ Text format(Meter& meter, const Text& pattern, const Arguments& arguments) {
   return out;
 }
 
-// The stretch of a string that the arguments `i` and `i + 1` of find(), startswith() and their kind leave: bytes, and the character it
-// begins with. None: the start lies behind the end of the string, where not even "" is found.
+// The stretch of a string that the arguments `i` and `i + 1` of find(), startswith() and their kind leave:
+// bytes, and the character it begins with. None: the start lies behind the end of the string, where not even
+// "" is found.
 struct Window {
   std::size_t from, to;
   std::int64_t first;
@@ -484,7 +505,8 @@ std::optional<Window> window(Meter& meter, const Text& text, const Taken& t, std
   meter.pay_characters(text.size());
   const auto size = static_cast<std::int64_t>(count_characters(text.bytes()));
   const auto bound = [&](std::int64_t n) { return n < 0 ? std::max(n + size, std::int64_t{0}) : n; };
-  const std::int64_t first = bound(std::max(t.integer(i, 0), -size)), last = std::min(bound(std::max(t.integer(i + 1, size), -size)), size);
+  const std::int64_t first = bound(std::max(t.integer(i, 0), -size)),
+                     last = std::min(bound(std::max(t.integer(i + 1, size), -size)), size);
   if (first > size || last < first) return std::nullopt;
   const std::size_t from = byte_place(text, 0, first);
   return Window{from, byte_place(text, from, last - first), first};
@@ -494,12 +516,14 @@ bool begins_or_ends(Meter& meter, std::string_view text, const Value& with, bool
   if (with.is_list() && with.list().tuple) {
     for (const Value& one : with.list().items) {
       meter.pay();
-      if (one.is_list()) meter.fail("'", begins ? "startswith" : "endswith", "' wants strings, not ", one.type_name());
+      if (one.is_list())
+        meter.fail("'", begins ? "startswith" : "endswith", "' wants strings, not ", one.type_name());
       if (begins_or_ends(meter, text, one, begins)) return true;
     }
     return false;
   }
-  if (!with.is_text()) meter.fail("'", begins ? "startswith" : "endswith", "' wants a string, not ", with.type_name());
+  if (!with.is_text())
+    meter.fail("'", begins ? "startswith" : "endswith", "' wants a string, not ", with.type_name());
   meter.pay_bytes(with.text().size());
   return begins ? text.starts_with(with.text().bytes()) : text.ends_with(with.text().bytes());
 }
@@ -515,7 +539,8 @@ bool all_characters(Meter& meter, const Text& text, Test test) {
   return text.size() > 0;
 }
 
-bool is_cased(Meter& meter, const Text& text, bool up) {  // some letter with case, and none of the other case
+// Some letter with case, and none of the other case.
+bool is_cased(Meter& meter, const Text& text, bool up) {
   bool some = false;
   const bool none_wrong = all_characters(meter, text, [&](std::uint32_t c) {
     if (!has_case(c)) return true;
@@ -551,13 +576,15 @@ Value text_method(Meter& meter, const Value& self, const std::string& name, cons
   if (name == "split" || name == "rsplit") {
     const Taken t(meter, name, given, {"sep", "maxsplit"});
     const Text* by = t[0] && !t[0]->is_none() ? &t.text(0) : nullptr;
-    return make_list(meter, name == "split" ? split(meter, text, by, t.integer(1, -1)) : split_right(meter, text, by, t.integer(1, -1)));
+    return make_list(meter, name == "split" ? split(meter, text, by, t.integer(1, -1))
+                                            : split_right(meter, text, by, t.integer(1, -1)));
   }
   if (name == "startswith" || name == "endswith") {
     const Taken t(meter, name, given, {"prefix", "start", "end"}, 1);
     const auto part = window(meter, text, t, 1);
     if (!part) return false;
-    return begins_or_ends(meter, std::string_view(text.bytes()).substr(part->from, part->to - part->from), *t[0], name == "startswith");
+    return begins_or_ends(meter, std::string_view(text.bytes()).substr(part->from, part->to - part->from),
+                          *t[0], name == "startswith");
   }
   if (name == "replace") {
     const Taken t(meter, name, given, {"old", "new", "count"}, 2);
@@ -585,16 +612,23 @@ Value text_method(Meter& meter, const Value& self, const std::string& name, cons
     meter.pay_characters(text.size());
     if (name == "rfind") meter.pay(part.size() / 16 * (text.size() / 128));
     const auto inside = window(meter, text, t, 1);
-    const std::string_view s = inside ? std::string_view(text.bytes()).substr(inside->from, inside->to - inside->from) : std::string_view();
+    const std::string_view s =
+        inside ? std::string_view(text.bytes()).substr(inside->from, inside->to - inside->from)
+               : std::string_view();
     if (name == "count") {
       if (part.empty()) return inside ? whole(count_characters(s) + 1) : whole(0);
       std::int64_t n = 0;
       for (std::size_t at = 0; (at = find_bytes(s, part, at)) != std::string::npos; at += part.size()) ++n;
       return n;
     }
-    const std::size_t at = !inside ? std::string::npos : name == "rfind" ? s.rfind(part) : find_bytes(s, part, 0);
-    if (at == std::string::npos && name == "index") meter.fail("'index': the string does not hold the other one");
-    return at == std::string::npos ? std::int64_t{-1} : inside->first + static_cast<std::int64_t>(count_characters(s.substr(0, at)));
+    const std::size_t at = !inside           ? std::string::npos
+                           : name == "rfind" ? s.rfind(part)
+                                             : find_bytes(s, part, 0);
+    if (at == std::string::npos && name == "index")
+      meter.fail("'index': the string does not hold the other one");
+    return at == std::string::npos
+               ? std::int64_t{-1}
+               : inside->first + static_cast<std::int64_t>(count_characters(s.substr(0, at)));
   }
   if (name == "partition" || name == "rpartition") {
     const Taken t(meter, name, given, {"sep"}, 1);
@@ -606,8 +640,10 @@ Value text_method(Meter& meter, const Value& self, const std::string& name, cons
     if (width <= size) return self;
     meter.check_size(static_cast<std::size_t>(width));
     const Text fill = name == "zfill" ? Text("0", true) : t[1] ? t.text(1) : Text(" ", true);
-    if (fill.size() > 4 || count_characters(fill.bytes()) != 1) meter.fail("'", name, "' wants one character to fill with");
-    const bool sign = name == "zfill" && text.size() > 0 && (text.bytes()[0] == '-' || text.bytes()[0] == '+');
+    if (fill.size() > 4 || count_characters(fill.bytes()) != 1)
+      meter.fail("'", name, "' wants one character to fill with");
+    const bool sign =
+        name == "zfill" && text.size() > 0 && (text.bytes()[0] == '-' || text.bytes()[0] == '+');
     meter.pay(static_cast<std::size_t>(width - size) / 16);
     Text out;
     if (sign) out.append(text, 0, 1);
@@ -619,13 +655,18 @@ Value text_method(Meter& meter, const Value& self, const std::string& name, cons
   const Taken nothing(meter, name, given, {});
   if (name == "splitlines") return make_list(meter, split_lines(meter, text));
   if (name == "upper" || name == "lower") return make_text(meter, change_case(meter, text, name == "upper"));
-  if (name == "title") return make_text(meter, title_case(meter, text, false, [](std::uint32_t c) { return !has_case(c); }));
+  if (name == "title")
+    return make_text(meter, title_case(meter, text, false, [](std::uint32_t c) { return !has_case(c); }));
   if (name == "capitalize") return make_text(meter, capitalize(meter, text));
-  const auto digit = [](std::uint32_t c) { return unicode::digit(c) >= 0 || c == 0xb2 || c == 0xb3 || c == 0xb9; };
+  const auto digit = [](std::uint32_t c) {
+    return unicode::digit(c) >= 0 || c == 0xb2 || c == 0xb3 || c == 0xb9;
+  };
   if (name == "isdigit") return all_characters(meter, text, digit);
   if (name == "isnumeric") return all_characters(meter, text, unicode::is_number);
   if (name == "isalpha") return all_characters(meter, text, unicode::is_letter);
-  if (name == "isalnum") return all_characters(meter, text, [](std::uint32_t c) { return unicode::is_number(c) || unicode::is_letter(c); });
+  if (name == "isalnum")
+    return all_characters(meter, text,
+                          [](std::uint32_t c) { return unicode::is_number(c) || unicode::is_letter(c); });
   if (name == "isspace") return all_characters(meter, text, is_space);
   if (name == "isupper" || name == "islower") return is_cased(meter, text, name == "isupper");
   meter.fail("strings have no method '", name, "'");
@@ -654,7 +695,8 @@ Value call_method(Meter& meter, const Value& self, const std::string& name, cons
   meter.pay();
   if (self.is_text()) return text_method(meter, self, name, given);
   if (among(kChanging, name))
-    meter.fail("'", name, "' would change ", self.type_name(), "; values of a template never change (use a namespace)");
+    meter.fail("'", name, "' would change ", self.type_name(),
+               "; values of a template never change (use a namespace)");
   if (self.is_map()) return map_method(meter, self.map(), name, given);
   if (self.is_list()) {
     if (name == "copy") return self;

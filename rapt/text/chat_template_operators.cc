@@ -37,7 +37,8 @@ Value integers(Meter& meter, Op op, std::int64_t a, std::int64_t b) {
         over = op == Op::floor_divide && __builtin_sub_overflow(std::int64_t{0}, a, &r);
         if (op == Op::modulo) r = 0;
       } else {
-        const std::int64_t rest = a % b, down = rest != 0 && (rest < 0) != (b < 0);  // towards minus infinity
+        // Towards minus infinity.
+        const std::int64_t rest = a % b, down = rest != 0 && (rest < 0) != (b < 0);
         r = op == Op::floor_divide ? a / b - down : rest + (down ? b : 0);
       }
       break;
@@ -99,10 +100,12 @@ Value binary(Meter& meter, Op op, const Value& a, const Value& b) {
   }
   for (const Value* v : {&a, &b})
     if (const auto* undefined = std::get_if<Undefined>(&v->v))
-      meter.fail("'", sign(op), "': ", undefined->what ? *undefined->what : std::string("a value is undefined"));
+      meter.fail("'", sign(op),
+                 "': ", undefined->what ? *undefined->what : std::string("a value is undefined"));
   if (a.is_number() && b.is_number()) {
     const auto m = a.integer(), n = b.integer();
-    return m && n && op != Op::divide ? integers(meter, op, *m, *n) : reals(meter, op, a.number(), b.number());
+    return m && n && op != Op::divide ? integers(meter, op, *m, *n)
+                                      : reals(meter, op, a.number(), b.number());
   }
   if (op == Op::add && a.is_list() && b.is_list() && a.list().tuple == b.list().tuple) {
     std::vector<Value> all = a.list().items;
@@ -110,8 +113,10 @@ Value binary(Meter& meter, Op op, const Value& a, const Value& b) {
     return make_list(meter, std::move(all), a.list().tuple);
   }
   if (op == Op::modulo && a.is_text()) return format_percent(meter, a.text(), b);
-  if (op == Op::multiply && (a.is_text() || a.is_list()) && b.integer()) return repeat(meter, a, *b.integer());
-  if (op == Op::multiply && (b.is_text() || b.is_list()) && a.integer()) return repeat(meter, b, *a.integer());
+  if (op == Op::multiply && (a.is_text() || a.is_list()) && b.integer())
+    return repeat(meter, a, *b.integer());
+  if (op == Op::multiply && (b.is_text() || b.is_list()) && a.integer())
+    return repeat(meter, b, *a.integer());
   meter.fail("'", sign(op), "' has no meaning for ", a.type_name(), " and ", b.type_name());
 }
 
@@ -138,7 +143,8 @@ Place read_place(Meter& meter, std::string_view p, std::size_t& at) {
   };
   if (now() == '(') {
     const std::size_t close = p.find(')', at);
-    if (close == std::string_view::npos || close - at > 1000) meter.fail("'%(' in a pattern: the ')' is missing");
+    if (close == std::string_view::npos || close - at > 1000)
+      meter.fail("'%(' in a pattern: the ')' is missing");
     f.name = std::string(p.substr(at + 1, close - at - 1));
     at = close + 1;
   }
@@ -168,14 +174,16 @@ std::string number_digits(Meter& meter, const Place& f, const Value& value, bool
     if (f.precision > 1000) meter.fail("'%", f.kind, "': more than 1,000 digits");
     const std::string pattern = concat(f.other ? "%#.*" : "%.*", f.kind);
     char buffer[1500];
-    const int n = std::snprintf(buffer, sizeof buffer, pattern.c_str(), static_cast<int>(f.precision < 0 ? 6 : f.precision), std::abs(x));
+    const int n = std::snprintf(buffer, sizeof buffer, pattern.c_str(),
+                                static_cast<int>(f.precision < 0 ? 6 : f.precision), std::abs(x));
     return {buffer, static_cast<std::size_t>(n)};
   }
   std::int64_t n = 0;
   if (const auto whole = value.integer()) {
     n = *whole;
   } else {
-    if (f.kind != 'd' && f.kind != 'i' && f.kind != 'u') meter.fail("'%", f.kind, "' wants an integer, not ", value.type_name());
+    if (f.kind != 'd' && f.kind != 'i' && f.kind != 'u')
+      meter.fail("'%", f.kind, "' wants an integer, not ", value.type_name());
     if (!(std::abs(value.number()) < 9e18)) meter.fail("'%", f.kind, "': the number is too large");
     n = static_cast<std::int64_t>(value.number());
   }
@@ -186,7 +194,8 @@ std::string number_digits(Meter& meter, const Place& f, const Value& value, bool
   std::string digits(buffer, std::to_chars(buffer, buffer + sizeof buffer, size, base).ptr);
   if (f.kind == 'X')
     for (char& c : digits) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
-  if (static_cast<std::int64_t>(digits.size()) < f.precision) digits.insert(0, static_cast<std::size_t>(f.precision) - digits.size(), '0');
+  if (static_cast<std::int64_t>(digits.size()) < f.precision)
+    digits.insert(0, static_cast<std::size_t>(f.precision) - digits.size(), '0');
   return digits;
 }
 
@@ -200,7 +209,8 @@ Text written(Meter& meter, const Place& f, const Value& value) {
     sign = minus ? "-" : f.plus ? "+" : f.blank ? " " : "";
     if (f.other && (f.kind == 'x' || f.kind == 'X' || f.kind == 'o')) (sign += '0') += f.kind;
     const std::size_t width = static_cast<std::size_t>(f.width);
-    if (f.zero && !f.left && sign.size() + digits.size() < width) digits.insert(0, width - sign.size() - digits.size(), '0');
+    if (f.zero && !f.left && sign.size() + digits.size() < width)
+      digits.insert(0, width - sign.size() - digits.size(), '0');
     body = Text(sign + digits, true);
   } else if (f.kind == 's') {
     body = to_text(meter, value);
@@ -215,7 +225,8 @@ Text written(Meter& meter, const Place& f, const Value& value) {
   meter.pay_characters(body.size());
   if (!number && f.precision >= 0) {
     std::size_t end = 0;
-    for (std::int64_t i = 0; i < f.precision && end < body.size(); ++i) end += character(body.bytes(), end).bytes;
+    for (std::int64_t i = 0; i < f.precision && end < body.size(); ++i)
+      end += character(body.bytes(), end).bytes;
     Text cut;
     cut.append(body, 0, end);
     body = std::move(cut);
@@ -252,7 +263,8 @@ Value format_percent(Meter& meter, const Text& pattern, const Value& values) {
     }
     const Value* value = nullptr;
     if (f.name) {
-      if (!values.is_map()) meter.fail("'%(", shown_name(*f.name), ")' wants a mapping, not ", values.type_name());
+      if (!values.is_map())
+        meter.fail("'%(", shown_name(*f.name), ")' wants a mapping, not ", values.type_name());
       value = values.map().find(*f.name);
       if (!value) meter.fail("the mapping has no '", shown_name(*f.name), "'");
       by_name = true;
@@ -264,7 +276,8 @@ Value format_percent(Meter& meter, const Text& pattern, const Value& values) {
     out.append(written(meter, f, *value));
     meter.check_size(out.cost());
   }
-  if (!by_name && used < count && (many || !values.is_map())) meter.fail("the pattern uses ", used, " of ", count, " values");
+  if (!by_name && used < count && (many || !values.is_map()))
+    meter.fail("the pattern uses ", used, " of ", count, " values");
   return make_text(meter, std::move(out));
 }
 

@@ -16,7 +16,8 @@ class Parser {
 
   Body run() {
     Body body = block({});
-    if (now().kind != Token::Kind::end) source_.fail(now().at, "'", tokens_[next_ + 1].text, "' closes nothing that is open");
+    if (now().kind != Token::Kind::end)
+      source_.fail(now().at, "'", tokens_[next_ + 1].text, "' closes nothing that is open");
     return body;
   }
 
@@ -48,7 +49,8 @@ class Parser {
     return take().text;
   }
   void want_tag_end(std::string_view after) {
-    if (now().kind != Kind::tag_end) source_.fail(now().at, "'%}' is expected after ", after, ", found ", shown());
+    if (now().kind != Kind::tag_end)
+      source_.fail(now().at, "'%}' is expected after ", after, ", found ", shown());
     take();
   }
 
@@ -69,7 +71,8 @@ class Parser {
       const Token& token = now();
       if (token.kind == Kind::end) {
         if (until.empty()) return body;
-        source_.fail(opened_at, "'", opened, "' begins here and never ends: '{% ", until.back(), " %}' is missing");
+        source_.fail(opened_at, "'", opened, "' begins here and never ends: '{% ", until.back(),
+                     " %}' is missing");
       }
       if (token.kind == Kind::text) {
         body.push_back(make(Statement::Kind::text));
@@ -78,7 +81,8 @@ class Parser {
         take();
         body.push_back(make(Statement::Kind::print));
         body.back().exprs.push_back(tuple());
-        if (now().kind != Kind::print_end) source_.fail(now().at, "'}}' is expected after the expression, found ", shown());
+        if (now().kind != Kind::print_end)
+          source_.fail(now().at, "'}}' is expected after the expression, found ", shown());
         take();
       } else {
         if (peek().kind == Kind::name && std::find(until.begin(), until.end(), peek().text) != until.end()) {
@@ -152,10 +156,12 @@ class Parser {
     Statement s = make(Statement::Kind::loop);
     take();
     s.targets.push_back(target(false));
-    if (!skip_name("in")) source_.fail(now().at, "'in' is expected after the names of a loop, found ", shown());
+    if (!skip_name("in"))
+      source_.fail(now().at, "'in' is expected after the names of a loop, found ", shown());
     s.exprs.push_back(tuple(false));
     if (skip_name("if")) s.exprs.push_back(expression());
-    if (is_name("recursive")) source_.fail(now().at, "recursive loops are not something chat templates may use");
+    if (is_name("recursive"))
+      source_.fail(now().at, "recursive loops are not something chat templates may use");
     want_tag_end("the loop's head");
     ++loops_;
     s.bodies.push_back(block({"else", "endfor"}, "for", s.at));
@@ -205,7 +211,8 @@ class Parser {
     std::string name = want_name("a name");
     static constexpr std::string_view kTaken[] = {"true", "false", "none", "True", "False", "None", "not",
                                                   "and",  "or",    "in",   "is",   "if",    "else"};
-    if (std::find(std::begin(kTaken), std::end(kTaken), name) != std::end(kTaken)) source_.fail(at, "'", name, "' cannot be set");
+    if (std::find(std::begin(kTaken), std::end(kTaken), name) != std::end(kTaken))
+      source_.fail(at, "'", name, "' cannot be set");
     return name;
   }
 
@@ -240,11 +247,13 @@ class Parser {
     want_mark("(", "before the parameters");
     while (!skip_mark(")")) {
       if (!all.empty()) want_mark(",", "between parameters");
-      if (all.size() >= kMostArguments) source_.fail(now().at, "a macro has more than ", kMostArguments, " parameters");
+      if (all.size() >= kMostArguments)
+        source_.fail(now().at, "a macro has more than ", kMostArguments, " parameters");
       Parameter p;
       p.name = target_name();
       for (const Parameter& other : all)
-        if (other.name == p.name) source_.fail(now().at, "two parameters are called '", shown_name(p.name), "'");
+        if (other.name == p.name)
+          source_.fail(now().at, "two parameters are called '", shown_name(p.name), "'");
       if (skip_mark("=")) p.fallback = expression();
       all.push_back(std::move(p));
     }
@@ -420,7 +429,8 @@ class Parser {
         Expr::Kind::compare,
         [&](Op& op) {
           if (skip_name("in")) return op = Op::in, true;
-          if (is_name("not") && peek().kind == Kind::name && peek().text == "in") return take(), take(), op = Op::not_in, true;
+          if (is_name("not") && peek().kind == Kind::name && peek().text == "in")
+            return take(), take(), op = Op::not_in, true;
           return one_of(op, {{"==", Op::equal},
                              {"!=", Op::not_equal},
                              {"<=", Op::less_equal},
@@ -431,19 +441,27 @@ class Parser {
         [&] { return sum(); });
   }
   ExprPtr sum() {
-    return chain(Expr::Kind::chain, [&](Op& op) { return one_of(op, {{"+", Op::add}, {"-", Op::subtract}}); }, [&] { return joined(); });
+    return chain(
+        Expr::Kind::chain, [&](Op& op) { return one_of(op, {{"+", Op::add}, {"-", Op::subtract}}); },
+        [&] { return joined(); });
   }
   ExprPtr joined() {
-    return chain(Expr::Kind::chain, [&](Op& op) { return one_of(op, {{"~", Op::join}}); }, [&] { return product(); });
+    return chain(
+        Expr::Kind::chain, [&](Op& op) { return one_of(op, {{"~", Op::join}}); }, [&] { return product(); });
   }
   ExprPtr product() {
     return chain(
         Expr::Kind::chain,
-        [&](Op& op) { return one_of(op, {{"*", Op::multiply}, {"//", Op::floor_divide}, {"/", Op::divide}, {"%", Op::modulo}}); },
+        [&](Op& op) {
+          return one_of(
+              op, {{"*", Op::multiply}, {"//", Op::floor_divide}, {"/", Op::divide}, {"%", Op::modulo}});
+        },
         [&] { return power(); });
   }
   ExprPtr power() {
-    return chain(Expr::Kind::chain, [&](Op& op) { return one_of(op, {{"**", Op::power}}); }, [&] { return unary(true); });
+    return chain(
+        Expr::Kind::chain, [&](Op& op) { return one_of(op, {{"**", Op::power}}); },
+        [&] { return unary(true); });
   }
 
   ExprPtr unary(bool filters) {
@@ -522,9 +540,11 @@ class Parser {
         want_mark(",", "between arguments");
         if (skip_mark(")")) break;
       }
-      if (all.size() >= kMostArguments) source_.fail(now().at, "a call has more than ", kMostArguments, " arguments");
+      if (all.size() >= kMostArguments)
+        source_.fail(now().at, "a call has more than ", kMostArguments, " arguments");
       if (is_mark("*") || is_mark("**"))
-        source_.fail(now().at, "arguments from a list ('", now().text, "') are not something chat templates may use");
+        source_.fail(now().at, "arguments from a list ('", now().text,
+                     "') are not something chat templates may use");
       Argument a;
       if (now().kind == Kind::name && peek().kind == Kind::mark && peek().text == "=") {
         a.name = take().text;
@@ -648,7 +668,8 @@ class Parser {
 }  // namespace
 
 Parsed parse(std::string_view source, std::string_view where) {
-  if (source.size() > kMostSource) fail(where, ": a chat template of ", source.size(), " bytes; more than ", kMostSource, " are refused");
+  if (source.size() > kMostSource)
+    fail(where, ": a chat template of ", source.size(), " bytes; more than ", kMostSource, " are refused");
   Parsed parsed;
   parsed.source.where = where;
   std::string& text = parsed.source.text;

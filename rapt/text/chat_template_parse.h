@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // The language of chat templates, as a tree.
 //
-//   template  = { text | "{{" tuple "}}" | "{%" statement "%}" | "{#" … "#}" }     "-" inside a tag eats white space on that side; the newline
-//                                                                                 after a "%}" and the blanks before a "{%" go in any case
-//   statement = if … elif … else … endif | for targets in or [if expr] … else … endfor | set targets = tuple | set name filters … endset
-//             | macro name(params) … endmacro | call[(params)] postfix … endcall | filter name … endfilter | with a = expr, … endwith
+//   template  = { text | "{{" tuple "}}" | "{%" statement "%}" | "{#" … "#}" }
+//   statement = if … elif … else … endif | for targets in or [if expr] … else … endfor
+//             | set targets = tuple | set name filters … endset
+//             | macro name(params) … endmacro | call[(params)] postfix … endcall
+//             | filter name … endfilter | with a = expr, … endwith
 //             | generation … endgeneration | raw … endraw | break | continue
-//   expr      = or ["if" or ["else" expr]]          or = and {"or" and}          and = not {"and" not}        not = {"not"} compare
-//   compare   = sum {("=="|"!="|"<"|"<="|">"|">="|"in"|"not in") sum}            sum = join {("+"|"-") join}   join = product {"~" product}
-//   product   = power {("*"|"/"|"//"|"%") power}    power = unary {"**" unary}
-//   unary     = ("-"|"+") unary | primary {".name" | "[index]" | "[a:b:c]" | "(args)" | "|" filter | "is" ["not"] test}
+//   expr      = or ["if" or ["else" expr]]
+//   or        = and {"or" and}
+//   and       = not {"and" not}
+//   not       = {"not"} compare
+//   compare   = sum {("=="|"!="|"<"|"<="|">"|">="|"in"|"not in") sum}
+//   sum       = join {("+"|"-") join}
+//   join      = product {"~" product}
+//   product   = power {("*"|"/"|"//"|"%") power}
+//   power     = unary {"**" unary}
+//   unary     = ("-"|"+") unary
+//             | primary {".name" | "[index]" | "[a:b:c]" | "(args)" | "|" filter | "is" ["not"] test}
+//
+// "-" inside a tag eats white space on that side; the newline after a "%}" and the blanks before a "{%" go
+// in any case.
 #pragma once
 #include <memory>
 #include <string>
@@ -102,11 +113,14 @@ struct Statement {
   Kind kind;
   std::size_t at;
   std::string text;  // text; name of a macro
-  std::vector<ExprPtr> exprs;  // print, set: one; choose: conditions (one fewer than bodies: else); loop: what to go through, [condition]
+  // Print, set: one; choose: conditions (one fewer than bodies: else); loop: what to go through,
+  // [condition].
+  std::vector<ExprPtr> exprs;
   std::vector<Body> bodies;  // choose: one per branch; loop: body, else; others: one
   std::vector<Target> targets;  // loop, set: one; with: one per expr
   std::vector<Parameter> parameters;  // macro, call
-  bool more_by_position = false, more_by_name = false;  // the body speaks of `varargs`, `kwargs`: what has no parameter goes there
+  // The body speaks of `varargs`, `kwargs`: what has no parameter goes there.
+  bool more_by_position = false, more_by_name = false;
 };
 
 struct Parsed {

@@ -27,7 +27,9 @@ std::string shown_name(std::string_view name) {
   return std::string(name.substr(0, end)) + "…";
 }
 
-void Meter::out_of_fuel() const { fail("the template needs too many steps (is there a loop that does not end?)"); }
+void Meter::out_of_fuel() const {
+  fail("the template needs too many steps (is there a loop that does not end?)");
+}
 
 void Text::append(std::string_view bytes, bool trusted) {
   if (bytes.empty()) return;
@@ -39,7 +41,8 @@ void Text::append(std::string_view bytes, bool trusted) {
 void Text::append(const Text& text, std::size_t from, std::size_t to) {
   to = std::min(to, text.size());
   if (from >= to) return;
-  auto run = std::upper_bound(text.runs_.begin(), text.runs_.end(), from, [](std::size_t at, const Run& r) { return at < r.end; });
+  auto run = std::upper_bound(text.runs_.begin(), text.runs_.end(), from,
+                              [](std::size_t at, const Run& r) { return at < r.end; });
   for (; from < to; ++run) {
     const std::size_t end = std::min(run->end, to);
     append(std::string_view(text.bytes_).substr(from, end - from), run->trusted);
@@ -48,7 +51,8 @@ void Text::append(const Text& text, std::size_t from, std::size_t to) {
 }
 
 bool Text::trusted_at(std::size_t at) const {
-  auto run = std::upper_bound(runs_.begin(), runs_.end(), at, [](std::size_t place, const Run& r) { return place < r.end; });
+  auto run = std::upper_bound(runs_.begin(), runs_.end(), at,
+                              [](std::size_t place, const Run& r) { return place < r.end; });
   return run == runs_.end() || run->trusted;
 }
 
@@ -306,7 +310,8 @@ std::size_t length(Meter& meter, const Value& value) {
   meter.fail(value.type_name(), " has no length");
 }
 
-// Python's repr of a real number: the shortest digits that read back; an exponent below 1e-4 and from 1e16 on.
+// Python's repr of a real number: the shortest digits that read back; an exponent below 1e-4 and from
+// 1e16 on.
 std::string real_text(double x) {
   if (std::isnan(x)) return "nan";
   if (std::isinf(x)) return x < 0 ? "-inf" : "inf";
@@ -334,16 +339,19 @@ std::string hex(std::uint32_t n, int digits) {
   return s;
 }
 
-bool is_printable(std::uint32_t c) {  // Python's str.isprintable, near enough: controls, spaces but ' ', format and private characters
+// Python's str.isprintable, near enough: controls, spaces but ' ', format and private characters
+bool is_printable(std::uint32_t c) {
   if (c < 0x20 || (c >= 0x7f && c <= 0xa0) || c == 0xad) return false;
   if (c < 0x600) return true;
-  if (is_space(c) || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff)
+  if (is_space(c) || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+      (c >= 0x2060 && c <= 0x206f) || c == 0xfeff)
     return false;
   return !((c >= 0xd800 && c <= 0xf8ff) || c == 0xfffe || c == 0xffff || c >= 0xe0000);
 }
 
 std::string python_string(std::string_view s) {  // as Python writes a string inside a list
-  const char quote = s.find('\'') != std::string_view::npos && s.find('"') == std::string_view::npos ? '"' : '\'';
+  const char quote =
+      s.find('\'') != std::string_view::npos && s.find('"') == std::string_view::npos ? '"' : '\'';
   std::string out(1, quote);
   for (std::size_t at = 0; at < s.size();) {
     const auto [c, n] = character(s, at);
@@ -374,7 +382,8 @@ std::string json_string(std::string_view s, bool ascii) {
       case '\f': out += "\\f"; break;
       default:
         if (c < 0x20 || (ascii && c >= 0x7f && c < 0x10000)) out += "\\u" + hex(c, 4);
-        else if (ascii && c >= 0x10000) out += "\\u" + hex(0xd7c0 + (c >> 10), 4) + "\\u" + hex(0xdc00 + (c & 0x3ff), 4);
+        else if (ascii && c >= 0x10000)
+          out += "\\u" + hex(0xd7c0 + (c >> 10), 4) + "\\u" + hex(0xdc00 + (c & 0x3ff), 4);
         else out += s.substr(at, n);
     }
     at += n;
@@ -382,7 +391,8 @@ std::string json_string(std::string_view s, bool ascii) {
   return out += '"';
 }
 
-// Writes a value as Python's repr() or as JSON. Once a user's string went in, the whole result is the user's.
+// Writes a value as Python's repr() or as JSON. Once a user's string went in, the whole result is
+// the user's.
 class Writer {
  public:
   Writer(Meter& meter, const JsonStyle* json) : meter_(meter), json_(json) {}
@@ -391,7 +401,8 @@ class Writer {
     meter_.pay();
     meter_.check_stack();
     if (value.is_none()) put(json_ ? "null" : "None");
-    else if (value.is_bool()) put(std::get<bool>(value.v) ? json_ ? "true" : "True" : json_ ? "false" : "False");
+    else if (value.is_bool())
+      put(std::get<bool>(value.v) ? json_ ? "true" : "True" : json_ ? "false" : "False");
     else if (value.is_integer()) put(concat(std::get<std::int64_t>(value.v)));
     else if (value.is_real()) put(json_ ? json_real(value.number()) : real_text(value.number()));
     else if (value.is_text()) write_text(value.text());
@@ -413,7 +424,9 @@ class Writer {
     if (!text.trusted()) trusted_ = false;
     put(json_ ? json_string(text.bytes(), json_->ascii) : python_string(text.bytes()));
   }
-  static std::string json_real(double x) { return std::isnan(x) ? "NaN" : std::isinf(x) ? x < 0 ? "-Infinity" : "Infinity" : real_text(x); }
+  static std::string json_real(double x) {
+    return std::isnan(x) ? "NaN" : std::isinf(x) ? x < 0 ? "-Infinity" : "Infinity" : real_text(x);
+  }
 
   void separate(std::size_t i, std::size_t level) {
     if (i > 0) put(json_ ? std::string_view(json_->between) : ", ");
@@ -438,7 +451,9 @@ class Writer {
   void write_map(const Map& map, std::size_t level) {
     std::vector<const std::pair<Value, Value>*> items;
     for (const auto& item : map.items) items.push_back(&item);
-    if (json_ && json_->sorted) merge_sort(items, [&](auto* a, auto* b) { return compare(meter_, a->first, b->first, "sort_keys") < 0; });
+    if (json_ && json_->sorted)
+      merge_sort(items,
+                 [&](auto* a, auto* b) { return compare(meter_, a->first, b->first, "sort_keys") < 0; });
     put("{");
     for (std::size_t i = 0; i < items.size(); ++i) {
       separate(i, level);
@@ -500,7 +515,8 @@ Character character(std::string_view s, std::size_t at) {
     if (c >= 0x800 && (c < 0xd800 || c > 0xdfff)) return {c, 3};
   }
   if (a >= 0xf0 && a < 0xf5 && more(3)) {
-    const std::uint32_t c = (a & 7) << 18 | (byte(at + 1) & 63u) << 12 | (byte(at + 2) & 63u) << 6 | (byte(at + 3) & 63u);
+    const std::uint32_t c =
+        (a & 7) << 18 | (byte(at + 1) & 63u) << 12 | (byte(at + 2) & 63u) << 6 | (byte(at + 3) & 63u);
     if (c >= 0x10000 && c <= 0x10ffff) return {c, 4};
   }
   return {0xfffd, 1};
@@ -532,14 +548,16 @@ std::size_t count_characters(std::string_view s) {
 }
 
 bool is_space(std::uint32_t c) {
-  return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x1f) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+  return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x1f) || c == 0x85 || c == 0xa0 ||
+         c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+         c == 0x205f || c == 0x3000;
 }
 
 std::size_t find_bytes(std::string_view s, std::string_view what, std::size_t from) {
   if (what.size() <= 16) return s.find(what, from);
   if (from > s.size() || what.size() > s.size() - from) return std::string_view::npos;
-  std::vector<std::size_t> border(what.size(), 0);  // Knuth, Morris, Pratt: nothing in s is looked at twice
+  // Knuth, Morris, Pratt: nothing in s is looked at twice
+  std::vector<std::size_t> border(what.size(), 0);
   for (std::size_t i = 1, k = 0; i < what.size(); ++i) {
     while (k > 0 && what[i] != what[k]) k = border[k - 1];
     if (what[i] == what[k]) ++k;

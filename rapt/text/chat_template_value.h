@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a chat template computes with: Python's values without its objects. Strings know, for every byte, whether the template wrote it.
-// Used by the interpreter only (chat_template.cc); the language is in chat_template_parse.h.
+// What a chat template computes with: Python's values without its objects. Strings know, for every byte,
+// whether the template wrote it. Used by the interpreter only (chat_template.cc); the language is in
+// chat_template_parse.h.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -59,10 +60,12 @@ class Text {
   std::vector<Run> runs_;  // neighbours differ
 };
 
-// How much of the C++ stack has gone since this was made. Frames differ by compiler and sanitizer, so depth alone says little.
+// How much of the C++ stack has gone since this was made. Frames differ by compiler and sanitizer, so depth
+// alone says little.
 class StackGauge {
  public:
-  static constexpr std::ptrdiff_t kMost = 160 << 10;  // with what values and errors need below, a thread of 256 KiB is enough
+  // With what values and errors need below, a thread of 256 KiB is enough.
+  static constexpr std::ptrdiff_t kMost = 160 << 10;
   bool spent() const {
     const std::ptrdiff_t used = start_ - static_cast<const char*>(__builtin_frame_address(0));
     return used > kMost || used < -kMost;
@@ -72,8 +75,9 @@ class StackGauge {
   const char* start_ = static_cast<const char*>(__builtin_frame_address(0));
 };
 
-// What a rendering may still spend, and the place it has reached. Everything pays here: a step for what is small, and one for every 128
-// bytes that are made or copied, 32 that are read character by character. So fuel bounds time and memory alike, whatever is kept.
+// What a rendering may still spend, and the place it has reached. Everything pays here: a step for what is
+// small, and one for every 128 bytes that are made or copied, 32 that are read character by character. So
+// fuel bounds time and memory alike, whatever is kept.
 struct Meter {
   const Source& source;
   std::int64_t fuel;
@@ -86,10 +90,12 @@ struct Meter {
   }
   void pay_bytes(std::size_t bytes) { pay(bytes / 128); }
   void pay_characters(std::size_t bytes) { pay(bytes / 32); }
-  void pay_items(std::size_t count) { pay(count / 2); }  // of a list: 56 bytes each, and their owners count one more
+  // Of a list: 56 bytes each, and their owners count one more.
+  void pay_items(std::size_t count) { pay(count / 2); }
   void pay_text(const Text& text) { pay_bytes(text.cost()); }
   void check_size(std::size_t bytes) const {
-    if (bytes > most_bytes) fail("a text of more than ", most_bytes, " bytes; a template may not make longer ones");
+    if (bytes > most_bytes)
+      fail("a text of more than ", most_bytes, " bytes; a template may not make longer ones");
   }
   void check_stack() const {
     if (stack.spent()) fail("nested too deeply for the stack");
@@ -114,7 +120,8 @@ using ListPtr = std::shared_ptr<const List>;
 using MapPtr = std::shared_ptr<const Map>;
 
 struct Undefined {
-  std::shared_ptr<const std::string> what;  // "'x' is undefined": the message of whoever needs it after all
+  // "'x' is undefined": the message of whoever needs it after all
+  std::shared_ptr<const std::string> what;
 };
 struct None {};
 struct Method {
@@ -122,12 +129,12 @@ struct Method {
   std::string name;
 };
 
-// Lists and maps never change after they are made, so no value can hold itself; what may change (namespaces) or refer to a scope (macros,
-// loops) belongs to the rendering and ends with it.
+// Lists and maps never change after they are made, so no value can hold itself; what may change (namespaces)
+// or refer to a scope (macros, loops) belongs to the rendering and ends with it.
 class Value {
  public:
-  using Variant =
-      std::variant<Undefined, None, bool, std::int64_t, double, TextPtr, ListPtr, MapPtr, Namespace*, const Callable*, const Loop*, Method>;
+  using Variant = std::variant<Undefined, None, bool, std::int64_t, double, TextPtr, ListPtr, MapPtr,
+                               Namespace*, const Callable*, const Loop*, Method>;
   Value() = default;
   Value(None) : v(None{}) {}
   Value(std::same_as<bool> auto b) : v(b) {}  // and nothing that only converts to bool: pointers do
@@ -190,7 +197,8 @@ struct Namespace {
   Value* find(std::string_view name);
 };
 
-constexpr int kValueDepth = 64;  // lists in lists; more is refused, so that walking them needs little stack
+// Lists in lists; more is refused, so that walking them needs little stack.
+constexpr int kValueDepth = 64;
 
 Value make_list(Meter& meter, std::vector<Value> items, bool tuple = false);
 // Later values of a key replace earlier ones in their place.
@@ -199,9 +207,11 @@ Value make_text(Meter& meter, Text text);
 Value from_json(Meter& meter, const Json& json, bool trusted);
 
 bool equal(Meter& meter, const Value& a, const Value& b);
-int compare(Meter& meter, const Value& a, const Value& b, std::string_view what);  // < 0, 0, > 0; fails where Python has no order
+// < 0, 0, > 0; fails where Python has no order
+int compare(Meter& meter, const Value& a, const Value& b, std::string_view what);
 bool contains(Meter& meter, const Value& in, const Value& what);
-std::vector<Value> iterate(Meter& meter, const Value& value);  // of a list, the keys of a map, the characters of a string; fails else
+// Of a list, the keys of a map, the characters of a string; fails else.
+std::vector<Value> iterate(Meter& meter, const Value& value);
 std::size_t length(Meter& meter, const Value& value);
 
 Text to_text(Meter& meter, const Value& value);                // Python's str()
@@ -219,10 +229,12 @@ void merge_sort(std::vector<T>& items, Less less) {
   std::vector<T> other(items.size());
   for (std::size_t width = 1; width < items.size(); width *= 2) {
     for (std::size_t from = 0; from < items.size(); from += 2 * width) {
-      const std::size_t middle = std::min(from + width, items.size()), end = std::min(from + 2 * width, items.size());
+      const std::size_t middle = std::min(from + width, items.size()),
+                        end = std::min(from + 2 * width, items.size());
       std::size_t a = from, b = middle;
       for (std::size_t to = from; to < end; ++to)
-        other[to] = std::move(a < middle && (b >= end || !less(items[b], items[a])) ? items[a++] : items[b++]);
+        other[to] =
+            std::move(a < middle && (b >= end || !less(items[b], items[a])) ? items[a++] : items[b++]);
     }
     items.swap(other);
   }

@@ -22,11 +22,13 @@ std::vector<std::int32_t> chat_ids(const Tokenizer& tokenizer, std::span<const C
   std::vector<TextPiece> parts;
   for (const ChatPiece& p : rendered) parts.push_back({p.text, p.trusted});
   std::vector<std::int32_t> ids = tokenizer.encode(parts);
-  if (tokenizer.add_bos && tokenizer.bos >= 0 && (ids.empty() || ids[0] != tokenizer.bos)) ids.insert(ids.begin(), tokenizer.bos);
+  if (tokenizer.add_bos && tokenizer.bos >= 0 && (ids.empty() || ids[0] != tokenizer.bos))
+    ids.insert(ids.begin(), tokenizer.bos);
   return ids;
 }
 
-std::vector<std::int32_t> chat_ids(const Tokenizer& tokenizer, const ChatTemplate& chat, std::span<const ChatMessage> messages) {
+std::vector<std::int32_t> chat_ids(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                   std::span<const ChatMessage> messages) {
   return chat_ids(tokenizer, chat.render(messages, chat_options(tokenizer)));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts as ids that can be read off the letters: BOS once, special tokens from the template alone, today's date.
+// Prompts as ids that can be read off the letters: BOS once, special tokens from the template alone,
+// today's date.
 #include "rapt/text/prompt.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,8 @@ using Ids = std::vector<std::int32_t>;
 
 // a is 2, b is 3 …; <31> is 31; other characters are 39.
 const std::vector<ChatMessage> kMessages = {{"system", "ab"}, {"user", "c<31>"}};
-constexpr const char* kRoles = "{% for m in messages %}{{ '<31>' if m.role == 'user' else '<32>' }}{{ m.content }}{% endfor %}<33>";
+constexpr const char* kRoles =
+    "{% for m in messages %}{{ '<31>' if m.role == 'user' else '<32>' }}{{ m.content }}{% endfor %}<33>";
 
 TEST(Prompt, OnlyTheTemplateWritesSpecialTokens) {
   const MarkTokenizer with(40, true), without(40, false);
@@ -30,7 +32,8 @@ TEST(Prompt, OnlyTheTemplateWritesSpecialTokens) {
 
 TEST(Prompt, RenderedPiecesKeepTheirTrust) {
   const MarkTokenizer t(40, false);
-  EXPECT_EQ(chat_ids(t, std::vector<ChatPiece>{{"<31>", true}, {"<31>", false}, {"a", true}}), (Ids{31, 39, 39, 39, 39, 2}));
+  EXPECT_EQ(chat_ids(t, std::vector<ChatPiece>{{"<31>", true}, {"<31>", false}, {"a", true}}),
+            (Ids{31, 39, 39, 39, 39, 2}));
   EXPECT_EQ(chat_ids(MarkTokenizer(40, true), std::vector<ChatPiece>{}), Ids{0});
 }
 

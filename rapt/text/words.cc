@@ -69,7 +69,8 @@ std::vector<std::string> token_texts(const Tokenizer* tokenizer, std::span<const
     const std::string own = is_whole(alone) ? alone : tokenizer->bytes_of(id);
     std::string all = waiting + own;
     const std::size_t open = unfinished(all);
-    // What was begun and does not go on was shown where it stood; what is still open has begun here or before.
+    // What was begun and does not go on was shown where it stood; what is still open has begun here
+    // or before.
     const bool goes_on = !waiting.empty() && (open >= all.size() || unicode::read(all, 0).valid);
     out.push_back(goes_on && open < all.size() ? readable_bytes(all) : readable_bytes(own));
     waiting = all.substr(all.size() - open);
@@ -77,8 +78,10 @@ std::vector<std::string> token_texts(const Tokenizer* tokenizer, std::span<const
   return out;
 }
 
-std::string next_token_text(const Tokenizer* tokenizer, std::span<const std::int32_t> before, std::int32_t id) {
-  const auto some = before.last(std::min<std::size_t>(3, before.size()));  // no more can have begun a character
+std::string next_token_text(const Tokenizer* tokenizer, std::span<const std::int32_t> before,
+                            std::int32_t id) {
+  // No more can have begun a character.
+  const auto some = before.last(std::min<std::size_t>(3, before.size()));
   std::vector<std::int32_t> ids(some.begin(), some.end());
   ids.push_back(id);
   return token_texts(tokenizer, ids).back();
@@ -87,7 +90,8 @@ std::string next_token_text(const Tokenizer* tokenizer, std::span<const std::int
 std::string visible_text(std::string text) {
   if (text.find_first_not_of(" \n\r\t") != std::string::npos) return text;
   std::string shown;
-  for (char c : text) shown += c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : "\xE2\x90\xA3";  // ␣
+  // ␣
+  for (char c : text) shown += c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : "\xE2\x90\xA3";
   return shown;
 }
 

@@ -12,7 +12,8 @@ namespace {
 using Texts = std::vector<std::string>;
 
 TEST(Words, PiecesOfACharacterShowTheirBytesAndTheLastTheWhole) {
-  const std::shared_ptr<const Tokenizer> t = open_tokenizer(std::string(RAPT_SOURCE_DIR) + "/models/default/default.gguf");
+  const std::shared_ptr<const Tokenizer> t =
+      open_tokenizer(std::string(RAPT_SOURCE_DIR) + "/models/default/default.gguf");
   const auto texts = [&](std::string_view text) { return token_texts(t.get(), t->encode(text)); };
   EXPECT_EQ(texts("你好"), (Texts{"E4", "BD", "你", "E5", "A5", "好"}));
   EXPECT_EQ(texts("é"), (Texts{"C3", "é"}));
@@ -24,12 +25,14 @@ TEST(Words, PiecesOfACharacterShowTheirBytesAndTheLastTheWhole) {
   const std::int32_t a = t->encode("a")[0];
   ids.insert(ids.begin() + 1, a);
   EXPECT_EQ(token_texts(t.get(), ids), (Texts{"E4", "a", "BD", "A0"}));
-  EXPECT_EQ(token_texts(t.get(), std::vector<std::int32_t>{-1, a, 1 << 20}), (Texts{"<-1>", "a", "<1048576>"}));
+  EXPECT_EQ(token_texts(t.get(), std::vector<std::int32_t>{-1, a, 1 << 20}),
+            (Texts{"<-1>", "a", "<1048576>"}));
   EXPECT_EQ(token_texts(nullptr, std::vector<std::int32_t>{7}), (Texts{"<7>"}));
 }
 
 TEST(Words, ATokenThatWouldComeNextEndsACharacter) {
-  const std::shared_ptr<const Tokenizer> t = open_tokenizer(std::string(RAPT_SOURCE_DIR) + "/models/default/default.gguf");
+  const std::shared_ptr<const Tokenizer> t =
+      open_tokenizer(std::string(RAPT_SOURCE_DIR) + "/models/default/default.gguf");
   std::vector<std::int32_t> ids = t->encode("To 好");
   const std::int32_t last = ids.back(), a = t->encode("a")[0];
   ids.pop_back();

@@ -13,7 +13,10 @@ double length_divisor(const GenerateOptions& o, Dim length) {
   return std::pow(o.penalty_form == GenerateOptions::PenaltyForm::gnmt ? (5 + n) / 6 : n, o.length_penalty);
 }
 
-BeamSearch::BeamSearch(const DecodeJob& job, Dim vocab, std::uint64_t root) : job_(&job), vocab_(vocab), live_(1) { live_[0].id = root; }
+BeamSearch::BeamSearch(const DecodeJob& job, Dim vocab, std::uint64_t root)
+    : job_(&job), vocab_(vocab), live_(1) {
+  live_[0].id = root;
+}
 
 std::vector<Decoder::Piece> BeamSearch::pieces() const {
   std::vector<Decoder::Piece> out;
@@ -31,8 +34,13 @@ std::string BeamSearch::text_of(std::span<const std::int32_t> ids) const {
 }
 
 void BeamSearch::finish(const Beam& beam, Dim length, Finish why) {
-  Generated g{.ids = beam.ids, .text = {}, .tokens = beam.tokens, .finish = why, .score = beam.sum / length_divisor(job_->options, length)};
-  auto better = [](double x, const Generated& y) { return x > y.score; };  // best first, equal ones as they came
+  Generated g{.ids = beam.ids,
+              .text = {},
+              .tokens = beam.tokens,
+              .finish = why,
+              .score = beam.sum / length_divisor(job_->options, length)};
+  // Best first, equal ones as they came.
+  auto better = [](double x, const Generated& y) { return x > y.score; };
   finished_.insert(std::upper_bound(finished_.begin(), finished_.end(), g.score, better), std::move(g));
 }
 
@@ -44,28 +52,36 @@ void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uin
   };
   const GenerateOptions& o = job_->options;
   const auto B = static_cast<std::size_t>(o.beams), V = static_cast<std::size_t>(vocab_);
-  auto ends = [&](std::int32_t id) { return !o.ignore_eos && std::find(job_->stops.begin(), job_->stops.end(), id) != job_->stops.end(); };
-  const Dim wide = static_cast<Dim>(std::max<std::size_t>(2, 1 + (o.ignore_eos ? 0 : job_->stops.size())) * B);
+  auto ends = [&](std::int32_t id) {
+    return !o.ignore_eos && std::find(job_->stops.begin(), job_->stops.end(), id) != job_->stops.end();
+  };
+  const Dim wide =
+      static_cast<Dim>(std::max<std::size_t>(2, 1 + (o.ignore_eos ? 0 : job_->stops.size())) * B);
   ++length_;
 
   std::vector<Candidate> candidates;
   std::vector<double> whole;
-  auto biased = [&](std::size_t b) {  // log-probabilities are not made to sum to one again, unless the options say so
+  // log-probabilities are not made to sum to one again, unless the options say so
+  auto biased = [&](std::size_t b) {
     const std::span<const float> row = logits.subspan(b * V, V);
     row_.assign(row.begin(), row.end());
     for (const auto& [id, value] : o.sampler.bias) {
-      if (id < 0 || id >= vocab_) fail_usage("beam search: bias for token ", id, ", but the vocabulary has ", vocab_, " tokens");
-      float& logit = row_[static_cast<std::size_t>(id)];  // the largest number, not infinity: that would be no number to add up
+      if (id < 0 || id >= vocab_)
+        fail_usage("beam search: bias for token ", id, ", but the vocabulary has ", vocab_, " tokens");
+      // The largest number, not infinity: that would be no number to add up.
+      float& logit = row_[static_cast<std::size_t>(id)];
       logit = std::min(logit + value, std::numeric_limits<float>::max());
     }
     forbid(o.bad_words, live_[b].ids, row_, -std::numeric_limits<float>::infinity());
     if (o.ignore_eos)
-      for (std::int32_t id : job_->stops) row_[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
+      for (std::int32_t id : job_->stops)
+        row_[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
   };
   for (std::size_t b = 0; b < live_.size(); ++b) {
     const std::span<const float> row = logits.subspan(b * V, V);
     for (float x : row)
-      if (!std::isfinite(x)) fail("beam search: a logit is ", x, "; the model computed something that is no number");
+      if (!std::isfinite(x))
+        fail("beam search: a logit is ", x, "; the model computed something that is no number");
     biased(b);
     whole.push_back(log_sum_exp(o.renormalize ? std::span<const float>(row_) : row));
     for (const auto& [logit, id] : largest(row_, wide))
@@ -90,7 +106,8 @@ void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uin
       if (o.logprobs || o.top_logprobs > 0) {
         biased(c.parent);
         TokenChoice t{.id = c.id, .logprob = static_cast<float>(c.sum - live_[c.parent].sum), .top = {}};
-        for (const auto& [logit, id] : largest(row_, o.top_logprobs)) t.top.emplace_back(id, static_cast<float>(logit - whole[c.parent]));
+        for (const auto& [logit, id] : largest(row_, o.top_logprobs))
+          t.top.emplace_back(id, static_cast<float>(logit - whole[c.parent]));
         beam.tokens.push_back(std::move(t));
       }
     }
@@ -108,7 +125,8 @@ void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uin
   }
   if (finished_.size() > B) finished_.resize(B);
   over_ = length_ >= job_->most || next.empty() ||
-          (finished_.size() == B && (B == 1 || next[0].sum / length_divisor(o, length_) <= finished_.back().score));
+          (finished_.size() == B &&
+           (B == 1 || next[0].sum / length_divisor(o, length_) <= finished_.back().score));
 
   // Children take over their parents' pages; the parents go.
   const Dim cached = cache.length(live_[0].id);
@@ -134,7 +152,8 @@ void BeamSearch::cancel(KvCache& cache) {
 
 std::vector<Generated> BeamSearch::answers() {
   std::vector<Generated> out = std::move(finished_);
-  if (out.size() > static_cast<std::size_t>(job_->options.samples)) out.resize(static_cast<std::size_t>(job_->options.samples));
+  if (out.size() > static_cast<std::size_t>(job_->options.samples))
+    out.resize(static_cast<std::size_t>(job_->options.samples));
   for (std::size_t i = 0; i < out.size(); ++i) {
     StopText cut(job_->options.stops);
     out[i].text = cut.push(text_of(out[i].ids));
@@ -144,8 +163,8 @@ std::vector<Generated> BeamSearch::answers() {
   return out;
 }
 
-std::vector<Generated> beam_search(Decoder& decoder, std::uint64_t root, std::span<const float> logits, const DecodeJob& job,
-                                   Dim& decoded) {
+std::vector<Generated> beam_search(Decoder& decoder, std::uint64_t root, std::span<const float> logits,
+                                   const DecodeJob& job, Dim& decoded) {
   BeamSearch search(job, decoder.vocab, root);
   std::uint64_t next_id = root + 1;
   for (std::span<const float> rows = logits; !search.over();) {

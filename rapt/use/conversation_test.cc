@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts of conversations read off their letters, turns that are left out counted by hand, replies against generate().
+// Prompts of conversations read off their letters, turns that are left out counted by hand, replies against
+// generate().
 #include "rapt/use/conversation.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,8 @@ using Ids = std::vector<std::int32_t>;
 
 // A turn is <31>, the user's letters, <32>, the answer's; the system message stands behind <33>.
 constexpr const char* kTemplate =
-    "{% for m in messages %}{% if m.role == 'system' %}<33>{% elif m.role == 'user' %}<31>{% else %}<32>{% endif %}{{ m.content }}"
+    "{% for m in messages %}{% if m.role == 'system' %}<33>{% elif m.role == 'user' %}<31>{% else %}<32>{% "
+    "endif %}{{ m.content }}"
     "{% endfor %}<32>";
 
 Checkpoint marked(bool with_template = true) {
@@ -77,7 +79,8 @@ TEST(Conversation, PromptsHoldSystemAndTurns) {
   EXPECT_EQ(first.ids, (Ids{0, 33, 27, 27, 31, 2, 32}));
   talk.add("a", first, said("bc"));
   EXPECT_EQ(talk.prompt("d", 0).ids, (Ids{0, 33, 27, 27, 31, 2, 32, 3, 4, 31, 5, 32}));
-  EXPECT_EQ(talk.prompt("d", 0, -1, Ids{6, 7}).ids, (Ids{0, 33, 27, 27, 31, 2, 32, 3, 4, 31, 5, 32, 6, 7}));  // begun
+  // Begun.
+  EXPECT_EQ(talk.prompt("d", 0, -1, Ids{6, 7}).ids, (Ids{0, 33, 27, 27, 31, 2, 32, 3, 4, 31, 5, 32, 6, 7}));
   talk.system = "";
   EXPECT_EQ(talk.prompt("d", 0).ids, (Ids{0, 31, 2, 32, 3, 4, 31, 5, 32}));
   EXPECT_EQ(talk.prompt("d", 0).left_out, 0u);
@@ -89,10 +92,12 @@ TEST(Conversation, PromptsHoldSystemAndTurns) {
 TEST(Conversation, AFullContextIsSaidOnceAndEmptiedToHalf) {
   const Checkpoint c = marked();
   Conversation talk = begun(c);
-  for (int i = 0; i < 4; ++i) talk.add("aaaa", {}, said("bbbb"));  // turns of 10 tokens; the new message takes 1 + 3
-  EXPECT_EQ(talk.prompt("c", 60).left_out, 0u);                     // 44 tokens, and 15 of 60 wait for the answer: 45 fit
-  EXPECT_EQ(talk.prompt("c", 58).left_out, 0u);                     // 58 - 14 = 44
-  const Conversation::Prompt less = talk.prompt("c", 57);           // at most 28: two turns and the message
+  // Turns of 10 tokens; the new message takes 1 + 3.
+  for (int i = 0; i < 4; ++i) talk.add("aaaa", {}, said("bbbb"));
+  // 44 tokens, and 15 of 60 wait for the answer: 45 fit
+  EXPECT_EQ(talk.prompt("c", 60).left_out, 0u);
+  EXPECT_EQ(talk.prompt("c", 58).left_out, 0u);            // 58 - 14 = 44
+  const Conversation::Prompt less = talk.prompt("c", 57);  // at most 28: two turns and the message
   EXPECT_EQ(less.left_out, 2u);
   EXPECT_EQ(less.ids.size(), 24u);
   EXPECT_EQ(talk.prompt("c", 57).left_out, 0u);  // for the first time only
@@ -114,7 +119,8 @@ TEST(Conversation, WithoutATemplateOneTextGoesOn) {
   const Conversation::Prompt second = talk.prompt("e", 0);
   EXPECT_EQ(second.ids, (Ids{0, 2, 3, 39, 39, 39, 39, 4, 5, 6}));
   talk.add("e", second, said("f", {7}));
-  const Conversation::Prompt full = talk.prompt("g", 12);  // 12 tokens, 9 fit: BOS and the last 6 - 1 old ones stay
+  // 12 tokens, 9 fit: BOS and the last 6 - 1 old ones stay
+  const Conversation::Prompt full = talk.prompt("g", 12);
   EXPECT_EQ(full.left_out, 6u);
   EXPECT_EQ(full.ids, (Ids{0, 4, 5, 6, 7, 8}));
   EXPECT_TRUE(talk.undo());
@@ -134,7 +140,8 @@ TEST(Conversation, MessagesGoOutAndComeBack) {
   other.load(messages);
   ASSERT_EQ(other.turns().size(), 2u);
   EXPECT_EQ(other.turns()[1].user + other.turns()[1].answer, "cd");
-  EXPECT_EQ(other.prompt("e", 0).ids, (Ids{0, 31, 2, 32, 3, 31, 4, 32, 5, 31, 6, 32}));  // its own system message: none
+  // Its own system message: none.
+  EXPECT_EQ(other.prompt("e", 0).ids, (Ids{0, 31, 2, 32, 3, 31, 4, 32, 5, 31, 6, 32}));
   for (const char* bad : {"{}", "[1]", R"([{"role": "user"}])", R"([{"role": "assistant", "content": "a"}])",
                           R"([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])"})
     EXPECT_THROW(other.load(parse_json(bad)), Error) << bad;
@@ -152,13 +159,15 @@ TEST(Conversation, ARepliesIdsAreThoseOfGenerate) {
   EXPECT_EQ(talk.turns()[0].answer, one.text);
   std::string heard;
   const Conversation::Prompt next = talk.prompt("c", session.context());
-  const ReplyHooks hooks{.on_token = [&](int, std::int32_t, std::string_view text) { return heard += text, true; }};
+  const ReplyHooks hooks{
+      .on_token = [&](int, std::int32_t, std::string_view text) { return heard += text, true; }};
   const Generated two = talk.reply(session, "c", greedy(5), session.context(), hooks);
   EXPECT_EQ(two.ids, plain.generate(next.ids, greedy(5)).at(0).ids);
   EXPECT_EQ(heard, two.text);
 }
 
-// The context fills in the middle of an answer: it goes on, word for word, from a prompt without the oldest turns.
+// The context fills in the middle of an answer: it goes on, word for word, from a prompt without the
+// oldest turns.
 TEST(Conversation, AnAnswerOutlivesItsContext) {
   const Checkpoint c = marked();
   Device device({.threads = 1});

@@ -32,7 +32,8 @@ const char* name_of(Objective objective) {
 namespace data {
 
 Ids::Ids(std::vector<std::int32_t> ids)
-    : own_(std::make_shared<const std::vector<std::int32_t>>(std::move(ids))), size_(static_cast<Dim>(own_->size())) {}
+    : own_(std::make_shared<const std::vector<std::int32_t>>(std::move(ids))),
+      size_(static_cast<Dim>(own_->size())) {}
 
 Ids::Ids(File file, Dim count) : file_(std::make_shared<const File>(std::move(file))), size_(count) {}
 
@@ -45,16 +46,20 @@ void Ids::append_to(std::vector<std::int32_t>& out, Dim first, Dim count) const 
     return;
   }
   const File& f = *file_;
-  const std::uint64_t all = static_cast<std::uint64_t>(size_) * f.width, begin = static_cast<std::uint64_t>(first) * f.width,
-                      end = begin + static_cast<std::uint64_t>(count) * f.width, from = begin / kBlock * kBlock,
+  const std::uint64_t all = static_cast<std::uint64_t>(size_) * f.width,
+                      begin = static_cast<std::uint64_t>(first) * f.width,
+                      end = begin + static_cast<std::uint64_t>(count) * f.width,
+                      from = begin / kBlock * kBlock,
                       to = std::min(all, (end + kBlock - 1) / kBlock * kBlock);
   std::vector<std::byte> bytes(static_cast<std::size_t>(to - from));
   f.file.copy(f.offset + from, bytes);
   for (std::uint64_t at = from; at < to; at += kBlock) {
-    const auto block = std::span(bytes).subspan(static_cast<std::size_t>(at - from), static_cast<std::size_t>(std::min(kBlock, to - at)));
+    const auto block = std::span(bytes).subspan(static_cast<std::size_t>(at - from),
+                                                static_cast<std::size_t>(std::min(kBlock, to - at)));
     const std::size_t k = static_cast<std::size_t>(at / kBlock);
     if (crc32(block, f.sums[k]) != f.sums[k + 1])
-      fail(f.file.path(), ": byte ", f.offset + at, ": was changed while it was in use; leave it alone and start the run again");
+      fail(f.file.path(), ": byte ", f.offset + at,
+           ": was changed while it was in use; leave it alone and start the run again");
   }
   const std::byte* at = bytes.data() + (begin - from);
   for (Dim i = 0; i < count; ++i, at += f.width) {
@@ -122,18 +127,22 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 }
 
 std::string text_file(const std::string& path, const DataOptions& options) {
-  // The text, four bytes for each of its tokens, and what is made on the way: ten times its size where every byte is a token.
+  // The text, four bytes for each of its tokens, and what is made on the way: ten times its size where
+  // every byte is a token.
   constexpr std::uint64_t kMost = std::uint64_t{1} << 32, kTimes = 10, kAlways = std::uint64_t{64} << 20;
-  const std::uint64_t free = available_memory(), most = free == 0 ? kMost : std::clamp(free / kTimes, kAlways, kMost);
+  const std::uint64_t free = available_memory(),
+                      most = free == 0 ? kMost : std::clamp(free / kTimes, kAlways, kMost);
   std::error_code ignored;
   if (const auto size = std::filesystem::file_size(path, ignored); !ignored && size > most)
-    fail(path, ": has ", byte_count(static_cast<double>(size)), ", and learning from a text takes up to ", kTimes,
-         " times its size of memory, of which ", byte_count(static_cast<double>(free)), " are free; take a part of it");
+    fail(path, ": has ", byte_count(static_cast<double>(size)), ", and learning from a text takes up to ",
+         kTimes, " times its size of memory, of which ", byte_count(static_cast<double>(free)),
+         " are free; take a part of it");
   std::string text = read_text_or_gz(path, most);
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   const bool bytes = options.tokenizer.empty() && options.vocab.kind == VocabKind::bytes;
   if (!bytes && !valid_utf8(text)) {
-    const std::string what = foreign_format(std::as_bytes(std::span(text.data(), std::min<std::size_t>(text.size(), 512))));
+    const std::string what =
+        foreign_format(std::as_bytes(std::span(text.data(), std::min<std::size_t>(text.size(), 512))));
     fail(path, ": is no UTF-8 text", what.empty() ? "" : ": it looks like ", what,
          what.empty() ? "; convert it (iconv -t UTF-8), or learn its bytes with a vocabulary of bytes" : "");
   }
@@ -170,12 +179,16 @@ VocabOptions with_specials(VocabOptions v, const DataOptions& o) {
   return v;
 }
 
-// Parts of a text give the ids of the whole: characters, bytes and GPT-2's splitting, with nothing that looks further.
+// Parts of a text give the ids of the whole: characters, bytes and GPT-2's splitting, with nothing that
+// looks further.
 bool in_parts(const TokenizerSpec& spec) {
   if (spec.kind != Tokenizer::Kind::bpe) return false;
-  const bool pieces = spec.splits.empty() ? spec.merges.empty() : spec.splits == std::vector<SplitStep>{{.pattern = Pattern::gpt2}};
-  return pieces && std::all_of(spec.added.begin(), spec.added.end(), [](const AddedToken& t) { return t.special; }) &&
-         std::all_of(spec.normal.begin(), spec.normal.end(), [](const NormalStep& s) { return s.kind == NormalStep::Kind::lower; });
+  const bool pieces = spec.splits.empty() ? spec.merges.empty()
+                                          : spec.splits == std::vector<SplitStep>{{.pattern = Pattern::gpt2}};
+  return pieces &&
+         std::all_of(spec.added.begin(), spec.added.end(), [](const AddedToken& t) { return t.special; }) &&
+         std::all_of(spec.normal.begin(), spec.normal.end(),
+                     [](const NormalStep& s) { return s.kind == NormalStep::Kind::lower; });
 }
 
 }  // namespace
@@ -202,12 +215,16 @@ void choose_tokenizer(Corpus& corpus, const DataOptions& o, std::span<const std:
   } else {
     VocabOptions v = with_specials(o.vocab, o);
     if (o.progress) {
-      v.progress = [&](Dim done, Dim of) { o.progress(0.5 * static_cast<double>(done) / static_cast<double>(of)); };
+      v.progress = [&](Dim done, Dim of) {
+        o.progress(0.5 * static_cast<double>(done) / static_cast<double>(of));
+      };
     }
     std::vector<std::string_view> all(texts.begin(), texts.end());
-    if (v.kind == VocabKind::characters && v.unk.empty()) all.insert(all.end(), held_out.begin(), held_out.end());
+    if (v.kind == VocabKind::characters && v.unk.empty())
+      all.insert(all.end(), held_out.begin(), held_out.end());
     corpus.files = train_vocabulary(all, v);
-    corpus.tokenizer = tokenizer_from_json(corpus.files.tokenizer_json, corpus.files.tokenizer_config_json, "vocabulary");
+    corpus.tokenizer =
+        tokenizer_from_json(corpus.files.tokenizer_json, corpus.files.tokenizer_config_json, "vocabulary");
   }
 }
 
@@ -242,11 +259,15 @@ namespace {
 void check(const DataOptions& o) {
   if (o.path.empty()) fail_usage("data: nothing to learn from is named");
   if (o.batch < 1 || o.batch >= kMostSequences)
-    fail_usage("data: a batch of ", o.batch, " sequences; between 1 and ", kMostSequences - 1, " are possible");
-  if (o.length < 2 || o.length > (Dim{1} << 30)) fail_usage("data: a length of ", o.length, "; at least 2 tokens are wanted");
+    fail_usage("data: a batch of ", o.batch, " sequences; between 1 and ", kMostSequences - 1,
+               " are possible");
+  if (o.length < 2 || o.length > (Dim{1} << 30))
+    fail_usage("data: a length of ", o.length, "; at least 2 tokens are wanted");
   if (o.batch_tokens < 0) fail_usage("data: batch_tokens is ", o.batch_tokens, "; 0 leaves it to batch");
-  if (!(o.share >= 0 && o.share < 1)) fail_usage("data: share held out is ", o.share, "; it lies between 0 and 1");
-  if (!(o.mask_share > 0 && o.mask_share <= 1)) fail_usage("data: mask_share is ", o.mask_share, "; it lies between 0 and 1");
+  if (!(o.share >= 0 && o.share < 1))
+    fail_usage("data: share held out is ", o.share, "; it lies between 0 and 1");
+  if (!(o.mask_share > 0 && o.mask_share <= 1))
+    fail_usage("data: mask_share is ", o.mask_share, "; it lies between 0 and 1");
   if (o.documents && o.objective != Objective::causal)
     fail_usage("data: documents belong to the causal objective, this is ", name_of(o.objective));
 }
@@ -277,8 +298,10 @@ std::unique_ptr<TrainData> open_data(const DataOptions& options) {
   Corpus corpus;
   if (is_packed(options.path)) {
     if (!options.held_out.empty())
-      fail_usage(options.path, ": a packed file says itself what is held out; give --held-out when it is made");
-    if (!options.tokenizer.empty()) fail_usage(options.path, ": a packed file holds its own tokenizer; give --tokenizer when it is made");
+      fail_usage(options.path,
+                 ": a packed file says itself what is held out; give --held-out when it is made");
+    if (!options.tokenizer.empty())
+      fail_usage(options.path, ": a packed file holds its own tokenizer; give --tokenizer when it is made");
     corpus = read_packed(options.path, options.progress);
     const Corpus::Kind wanted = text                                          ? Corpus::Kind::text
                                 : options.objective == Objective::translation ? Corpus::Kind::pairs
@@ -286,7 +309,8 @@ std::unique_ptr<TrainData> open_data(const DataOptions& options) {
     if (corpus.kind != wanted) {
       const char* const kinds[] = {"", "text (objective causal or masked)", "pairs (objective translation)",
                                    "labelled lines (objective classification)"};
-      fail(options.path, ": holds ", kinds[static_cast<int>(corpus.kind)], ", the objective here is ", name_of(options.objective));
+      fail(options.path, ": holds ", kinds[static_cast<int>(corpus.kind)], ", the objective here is ",
+           name_of(options.objective));
     }
   } else {
     corpus = read_corpus(options);
@@ -298,7 +322,8 @@ std::unique_ptr<TrainData> open_data(const DataOptions& options) {
 namespace data {
 Corpus corpus_to_pack(const DataOptions& o) {
   check(o);
-  if (is_task(o.path) && !exists(o.path)) fail_usage(o.path, ": is made in code, batch by batch; there is nothing to pack");
+  if (is_task(o.path) && !exists(o.path))
+    fail_usage(o.path, ": is made in code, batch by batch; there is nothing to pack");
   if (is_packed(o.path)) fail_usage(o.path, ": is packed already");
   return read_corpus(o);
 }

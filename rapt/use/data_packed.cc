@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training data as one file.
 //
-//   file   = header meta index ids                     little-endian; header, meta and index end with zeros up to a multiple of 64 bytes
-//   header = "RAPTDATA" version:u32 kind:u32 width:u32 0:u32 vocab:u64 ids:u64 items:u64 split:u64 empty:u64 meta:u64
-//            meta_sum:u32 index_sum:u32 ids_sum:u32 header_sum:u32
-//            kind 1 text, 2 pairs, 3 labelled lines; width 2 or 4: bytes of an id; sums: crc32 (the header's: of all before it)
-//            split: what is held out begins there: text: an id; pairs, lines: a pair, a line. empty: pairs or lines left out
+//   file   = header meta index ids
+//            little-endian; header, meta and index end with zeros up to a multiple of 64 bytes
+//   header = "RAPTDATA" version:u32 kind:u32 width:u32 0:u32 vocab:u64 ids:u64 items:u64 split:u64 empty:u64
+//            meta:u64 meta_sum:u32 index_sum:u32 ids_sum:u32 header_sum:u32
+//            kind 1 text, 2 pairs, 3 labelled lines; width 2 or 4: bytes of an id
+//            sums: crc32 (the header's: of all before it)
+//            split: what is held out begins there: text: an id; pairs, lines: a pair, a line
+//            empty: pairs or lines left out
 //   meta   = JSON: { "tokenizer": tokenizer.json as text, "tokenizer_config": …, "classes": [names] }
-//   index  = start:u64 × (items + 1), then for lines label:i32 × items       items: documents; source and target in turn; lines
+//   index  = start:u64 × (items + 1), then for lines label:i32 × items
+//            items: documents; source and target in turn; lines
 //   ids    = u16 or i32 × ids
 //
 // Nothing is believed: sums, sizes, order and range of every number are checked before the first batch.
@@ -33,7 +37,9 @@ void put(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 void pad(std::string& out) { out.resize((out.size() + kAlign - 1) / kAlign * kAlign, '\0'); }
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 void skip_zeros(Reader& in, std::uint32_t* sum = nullptr) {
   const std::uint64_t n = (kAlign - in.position() % kAlign) % kAlign;
@@ -85,7 +91,8 @@ void write(FileWriter& out, const Corpus& c) {
   put(header, static_cast<std::uint32_t>(c.kind));
   put(header, static_cast<std::uint32_t>(width));
   put(header, std::uint32_t{0});
-  for (const Dim value : {vocab, n, c.items(), c.split, c.empty}) put(header, static_cast<std::uint64_t>(value));
+  for (const Dim value : {vocab, n, c.items(), c.split, c.empty})
+    put(header, static_cast<std::uint64_t>(value));
   put(header, meta_size);
   put(header, crc32(bytes_of(meta_text)));
   put(header, crc32(bytes_of(index)));
@@ -109,15 +116,19 @@ Corpus read_packed(const std::string& path, const std::function<void(double)>& p
   if (in.text(kMagic.size(), "the first word") != kMagic) in.refuse("this is no packed training data");
   const auto version = in.get<std::uint32_t>("version");
   if (version != kVersion)
-    in.refuse("version ", version, " of packed data is not known to this program, which reads version ", kVersion, "; pack it again");
-  const auto kind = in.get<std::uint32_t>("kind"), width = in.get<std::uint32_t>("width"), zero = in.get<std::uint32_t>("zero");
+    in.refuse("version ", version, " of packed data is not known to this program, which reads version ",
+              kVersion, "; pack it again");
+  const auto kind = in.get<std::uint32_t>("kind"), width = in.get<std::uint32_t>("width"),
+             zero = in.get<std::uint32_t>("zero");
   if (kind < 1 || kind > 3) in.refuse("kind ", kind, " is not known (1 text, 2 pairs, 3 labelled lines)");
   if (width != 2 && width != 4) in.refuse("ids of ", width, " bytes; they have 2 or 4");
   if (zero != 0) in.refuse("0 is wanted, this is ", zero);
   const auto vocab = in.get<std::uint64_t>("vocabulary size"), n = in.get<std::uint64_t>("number of ids"),
              items = in.get<std::uint64_t>("number of items"), split = in.get<std::uint64_t>("split"),
-             empty = in.get<std::uint64_t>("empty items"), meta_size = in.get<std::uint64_t>("size of the description");
-  const auto meta_sum = in.get<std::uint32_t>("sum"), index_sum = in.get<std::uint32_t>("sum"), ids_sum = in.get<std::uint32_t>("sum");
+             empty = in.get<std::uint64_t>("empty items"),
+             meta_size = in.get<std::uint64_t>("size of the description");
+  const auto meta_sum = in.get<std::uint32_t>("sum"), index_sum = in.get<std::uint32_t>("sum"),
+             ids_sum = in.get<std::uint32_t>("sum");
   const std::uint32_t sum_now = crc32(std::span(header).first(static_cast<std::size_t>(in.position())));
   if (in.get<std::uint32_t>("sum of the header") != sum_now)
     in.refuse("the header's checksum is wrong: the file is damaged; make it again");
@@ -126,7 +137,8 @@ Corpus read_packed(const std::string& path, const std::function<void(double)>& p
   skip_zeros(in);
   c.kind = static_cast<Corpus::Kind>(kind);
 
-  if (meta_size > kMostMeta) in.refuse("a description of ", meta_size, " bytes; at most ", kMostMeta, " are read");
+  if (meta_size > kMostMeta)
+    in.refuse("a description of ", meta_size, " bytes; at most ", kMostMeta, " are read");
   const std::string meta_text(in.text(meta_size, "description"));
   std::uint32_t sum = crc32(bytes_of(meta_text));
   skip_zeros(in, &sum);
@@ -156,7 +168,8 @@ Corpus read_packed(const std::string& path, const std::function<void(double)>& p
     const auto part = in.take(std::min(left, kStep), "ids");
     left -= part.size();
     for (std::size_t at = 0; at < part.size(); at += Ids::kBlock)
-      ids.sums.push_back(crc32(part.subspan(at, std::min<std::size_t>(Ids::kBlock, part.size() - at)), ids.sums.back()));
+      ids.sums.push_back(
+          crc32(part.subspan(at, std::min<std::size_t>(Ids::kBlock, part.size() - at)), ids.sums.back()));
     const std::uint64_t first = (in.position() - ids.offset - part.size()) / width;
     for (std::uint64_t i = 0; bad == n && i < part.size() / width; ++i) {
       std::uint32_t id = 0;  // below zero is beyond every vocabulary
@@ -165,8 +178,10 @@ Corpus read_packed(const std::string& path, const std::function<void(double)>& p
     }
     if (progress) progress(1 - static_cast<double>(left) / static_cast<double>(n * width));
   }
-  if (in.left() != 0) in.refuse(in.left(), " bytes follow the last id; the file was not written by this program as it is");
-  if (ids.sums.back() != ids_sum) fail(path, ": the checksum of the ids is wrong: the file is damaged; make it again");
+  if (in.left() != 0)
+    in.refuse(in.left(), " bytes follow the last id; the file was not written by this program as it is");
+  if (ids.sums.back() != ids_sum)
+    fail(path, ": the checksum of the ids is wrong: the file is damaged; make it again");
 
   const Json meta = parse_json(meta_text, path);
   const auto text = [&](const char* key) -> std::string {
@@ -183,13 +198,17 @@ Corpus read_packed(const std::string& path, const std::function<void(double)>& p
     c.class_names.push_back(name.string());
   }
   if (vocab != static_cast<std::uint64_t>(c.tokenizer->size()))
-    fail(path, ": ids of a vocabulary of ", vocab, " tokens, but the tokenizer inside has ", c.tokenizer->size());
+    fail(path, ": ids of a vocabulary of ", vocab, " tokens, but the tokenizer inside has ",
+         c.tokenizer->size());
   if (vocab > 65536 && width == 2) fail(path, ": ids of 2 bytes cannot name ", vocab, " tokens");
 
-  if (c.starts.front() != 0 || c.starts.back() != n) fail(path, ": items do not begin with the first id and end with the last");
+  if (c.starts.front() != 0 || c.starts.back() != n)
+    fail(path, ": items do not begin with the first id and end with the last");
   if (!std::is_sorted(c.starts.begin(), c.starts.end())) fail(path, ": items overlap");
   if (c.kind == Corpus::Kind::pairs && items % 2 != 0) fail(path, ": ", items, " texts are no pairs");
-  const std::uint64_t most = c.kind == Corpus::Kind::text ? n : c.kind == Corpus::Kind::pairs ? items / 2 : items;
+  const std::uint64_t most = c.kind == Corpus::Kind::text    ? n
+                             : c.kind == Corpus::Kind::pairs ? items / 2
+                                                             : items;
   if (split > most) fail(path, ": held out from ", split, " on, but there are ", most);
   for (const std::int32_t l : c.labels) {
     if (l < 0 || static_cast<std::size_t>(l) >= c.class_names.size())
@@ -216,7 +235,8 @@ bool is_packed(const std::string& path) {
   try {
     const MappedFile file(path);
     Reader in(file);
-    return std::memcmp(in.take(data::kMagic.size(), "the first word").data(), data::kMagic.data(), data::kMagic.size()) == 0;
+    return std::memcmp(in.take(data::kMagic.size(), "the first word").data(), data::kMagic.data(),
+                       data::kMagic.size()) == 0;
   } catch (const Error&) {
     return false;
   }
@@ -230,7 +250,9 @@ Json packed_summary(const std::string& path) {
   const Dim all = text ? c.ids.size() : pairs ? c.items() / 2 : c.items();
   j.set("path", path);
   j.set("kind", text ? "text" : pairs ? "pairs" : "labelled lines");
-  j.set("objectives", Json::Array{text ? Json("causal") : pairs ? Json("translation") : Json("classification")});
+  j.set("objectives", Json::Array{text    ? Json("causal")
+                                  : pairs ? Json("translation")
+                                          : Json("classification")});
   if (text && c.tokenizer->mask >= 0) j.set("objectives", Json::Array{Json("masked"), Json("causal")});
   j.set("tokens", c.ids.size());
   if (text) j.set("documents", c.items());
@@ -240,9 +262,10 @@ Json packed_summary(const std::string& path) {
   if (c.empty > 0) j.set("left_out_empty", c.empty);
   j.set("vocabulary", c.tokenizer->size());
   Json special = Json::Object{};
-  const std::pair<const char*, std::int32_t> roles[] = {{"pad", c.tokenizer->pad}, {"unk", c.tokenizer->unk},   {"cls", c.tokenizer->cls},
-                                                        {"sep", c.tokenizer->sep}, {"mask", c.tokenizer->mask}, {"bos", c.tokenizer->bos},
-                                                        {"eos", c.tokenizer->eos}};
+  const std::pair<const char*, std::int32_t> roles[] = {
+      {"pad", c.tokenizer->pad}, {"unk", c.tokenizer->unk},   {"cls", c.tokenizer->cls},
+      {"sep", c.tokenizer->sep}, {"mask", c.tokenizer->mask}, {"bos", c.tokenizer->bos},
+      {"eos", c.tokenizer->eos}};
   for (const auto& [name, id] : roles) {
     if (id >= 0) special.set(name, c.tokenizer->text_of(id));
   }

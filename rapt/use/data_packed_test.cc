@@ -19,10 +19,12 @@ TEST(PackedData, SaysWhatTheFilesSay) {
   TempFolder folder;
   put_file(folder / "a.txt", long_text(80));
   std::string a, b;
-  for (int i = 0; i < 50; ++i) a += words(3 + i % 4, 1) + std::to_string(i) + "\n", b += words(2 + i % 5, 2) + std::to_string(i) + "\n";
+  for (int i = 0; i < 50; ++i)
+    a += words(3 + i % 4, 1) + std::to_string(i) + "\n", b += words(2 + i % 5, 2) + std::to_string(i) + "\n";
   put_file(folder / "a.de", a + "\n");
   put_file(folder / "a.en", b + "x\n");
-  const std::string pairs = (folder / "a.de") + "," + (folder / "a.en"), lines = "de=" + (folder / "a.de") + ",en=" + (folder / "a.en");
+  const std::string pairs = (folder / "a.de") + "," + (folder / "a.en"),
+                    lines = "de=" + (folder / "a.de") + ",en=" + (folder / "a.en");
   const VocabOptions bpe{.size = 300}, characters{.kind = VocabKind::characters};
   std::vector<DataOptions> all = {
       {.path = folder / "a.txt", .vocab = bpe, .batch = 3, .length = 20},
@@ -34,7 +36,11 @@ TEST(PackedData, SaysWhatTheFilesSay) {
        .length = 20,
        .windows = DataOptions::Windows::shuffled},
       {.path = pairs, .objective = Objective::translation, .vocab = bpe, .batch = 3, .length = 40},
-      {.path = pairs, .objective = Objective::translation, .vocab = characters, .length = 60, .batch_tokens = 100},
+      {.path = pairs,
+       .objective = Objective::translation,
+       .vocab = characters,
+       .length = 60,
+       .batch_tokens = 100},
       {.path = lines, .objective = Objective::classification, .vocab = bpe, .batch = 7, .length = 20},
   };
   for (DataOptions& o : all) {
@@ -55,7 +61,8 @@ TEST(PackedData, SaysWhatTheFilesSay) {
     EXPECT_EQ(packed->tokenizer_files->tokenizer_config_json, plain->tokenizer_files->tokenizer_config_json);
     for (std::uint64_t n = 0; n < 30; ++n) EXPECT_TRUE(same(packed->batch(n), plain->batch(n))) << n;
     ASSERT_EQ(packed->held_out(), plain->held_out());
-    for (Dim n = 0; n < plain->held_out(); ++n) EXPECT_TRUE(same(packed->held_out_batch(n), plain->held_out_batch(n))) << n;
+    for (Dim n = 0; n < plain->held_out(); ++n)
+      EXPECT_TRUE(same(packed->held_out_batch(n), plain->held_out_batch(n))) << n;
     const Json j = packed_summary(file);
     const Json* documents = j.find("documents");
     EXPECT_TRUE(!documents || documents->integer() == (o.documents ? 16 : 1));
@@ -78,9 +85,13 @@ TEST(PackedData, RefusesWhatIsDamagedOrHostile) {
   TempFolder folder;
   put_file(folder / "a.de", "ein Hund\nzwei Hunde\ndrei\nvier Hunde\n");
   put_file(folder / "a.en", "a dog\ntwo dogs\nthree\nfour dogs\n");
-  const std::string lines = "de=" + (folder / "a.de") + ",en=" + (folder / "a.en"), file = folder / "p.bin", bad = folder / "bad.bin";
-  const DataOptions o{
-      .path = lines, .objective = Objective::classification, .vocab = {.kind = VocabKind::characters}, .batch = 2, .length = 32};
+  const std::string lines = "de=" + (folder / "a.de") + ",en=" + (folder / "a.en"), file = folder / "p.bin",
+                    bad = folder / "bad.bin";
+  const DataOptions o{.path = lines,
+                      .objective = Objective::classification,
+                      .vocab = {.kind = VocabKind::characters},
+                      .batch = 2,
+                      .length = 32};
   write_packed(file, o, true);
   const std::string good = file_bytes(file);
   const auto try_bytes = [&](const std::string& bytes) {
@@ -90,7 +101,8 @@ TEST(PackedData, RefusesWhatIsDamagedOrHostile) {
     return error_of([&] { open_data(p); });
   };
   EXPECT_EQ(try_bytes(good), "");
-  for (std::size_t n = 0; n < good.size(); n += n < 300 ? 1 : 37) EXPECT_NE(try_bytes(good.substr(0, n)), "") << n;
+  for (std::size_t n = 0; n < good.size(); n += n < 300 ? 1 : 37)
+    EXPECT_NE(try_bytes(good.substr(0, n)), "") << n;
   EXPECT_TRUE(holds(try_bytes(good + "x"), "bytes follow the last id"));
   for (std::size_t i = 0; i < good.size(); i += i < 200 ? 1 : 13) {
     std::string bytes = good;
@@ -102,14 +114,18 @@ TEST(PackedData, RefusesWhatIsDamagedOrHostile) {
   const auto with = [&](std::size_t place, std::uint64_t value, std::size_t width) {
     std::string bytes = good;
     std::memcpy(bytes.data() + place, &value, width);
-    const auto sum = [&](std::size_t from, std::size_t size) { return crc32(std::as_bytes(std::span(bytes.data() + from, size))); };
+    const auto sum = [&](std::size_t from, std::size_t size) {
+      return crc32(std::as_bytes(std::span(bytes.data() + from, size)));
+    };
     const auto number = [&](std::size_t at) {
       std::uint64_t v;
       std::memcpy(&v, good.data() + at, 8);
       return static_cast<std::size_t>(v);
     };
-    const std::size_t meta = (number(64) + 63) / 64 * 64, items = number(40), index = ((items + 1) * 8 + items * 4 + 63) / 64 * 64;
-    const std::uint32_t sums[] = {sum(128, meta), sum(128 + meta, index), sum(128 + meta + index, number(32) * 2)};
+    const std::size_t meta = (number(64) + 63) / 64 * 64, items = number(40),
+                      index = ((items + 1) * 8 + items * 4 + 63) / 64 * 64;
+    const std::uint32_t sums[] = {sum(128, meta), sum(128 + meta, index),
+                                  sum(128 + meta + index, number(32) * 2)};
     std::memcpy(bytes.data() + 72, sums, sizeof sums);
     const std::uint32_t header = sum(0, 84);
     std::memcpy(bytes.data() + 84, &header, 4);
@@ -148,7 +164,8 @@ TEST(PackedData, ChangesUnderARunAreErrors) {
   TempFolder folder;
   put_file(folder / "a.txt", long_text(400));
   const std::string file = folder / "p.bin";
-  const DataOptions o{.path = folder / "a.txt", .vocab = {.kind = VocabKind::characters}, .batch = 1, .length = 16};
+  const DataOptions o{
+      .path = folder / "a.txt", .vocab = {.kind = VocabKind::characters}, .batch = 1, .length = 16};
   write_packed(file, o, true);
   DataOptions p = o;
   p.path = file;
@@ -165,11 +182,13 @@ TEST(PackedData, ChangesUnderARunAreErrors) {
     std::string other = good;  // two neighbours change places near the end: every id is still one
     std::size_t at = other.size() - 2;
     while (other.substr(at, 2) == other.substr(at - 2, 2)) at -= 2;
-    std::swap_ranges(other.begin() + static_cast<std::ptrdiff_t>(at), other.begin() + static_cast<std::ptrdiff_t>(at) + 2,
+    std::swap_ranges(other.begin() + static_cast<std::ptrdiff_t>(at),
+                     other.begin() + static_cast<std::ptrdiff_t>(at) + 2,
                      other.begin() + static_cast<std::ptrdiff_t>(at) - 2);
     std::fstream(file, std::ios::binary | std::ios::in | std::ios::out) << other;
   }
-  EXPECT_TRUE(holds(read_all(), file + ": byte ") && holds(read_all(), "was changed while it was in use")) << read_all();
+  EXPECT_TRUE(holds(read_all(), file + ": byte ") && holds(read_all(), "was changed while it was in use"))
+      << read_all();
   std::fstream(file, std::ios::binary | std::ios::in | std::ios::out) << good;
   EXPECT_EQ(read_all(), "");
   std::filesystem::resize_file(file, 4096);

@@ -21,13 +21,15 @@ struct ParallelTexts {
 void read_parallel(const std::string& path, const DataOptions& o, ParallelTexts& out, Dim& empty) {
   const std::vector<std::string> files = split_list(path, ',');
   if (files.size() != 2 || files[0].empty() || files[1].empty())
-    fail_usage("data: '", path, "': translation reads two files of parallel lines, SOURCE,TARGET (train.de,train.en)");
+    fail_usage("data: '", path,
+               "': translation reads two files of parallel lines, SOURCE,TARGET (train.de,train.en)");
   out.source = text_file(files[0], o);
   out.target = text_file(files[1], o);
   const auto a = lines_of(out.source), b = lines_of(out.target);
   if (a.size() != b.size())
     fail("data: ", files[0], " has ", with_commas(static_cast<Dim>(a.size())), " lines, ", files[1], " has ",
-         with_commas(static_cast<Dim>(b.size())), "; line i of the one must be the translation of line i of the other");
+         with_commas(static_cast<Dim>(b.size())),
+         "; line i of the one must be the translation of line i of the other");
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (blank(a[i]) || blank(b[i])) ++empty;
     else out.pairs.emplace_back(a[i], b[i]);
@@ -59,10 +61,12 @@ class ItemsData final : public TrainData {
       if (after_.empty() || after_.back() != stop) after_.push_back(stop);
     }
     room_ = o.length - static_cast<Dim>(before_.size() + after_.size());
-    if (room_ < 1) fail_usage("data: a length of ", o.length, " leaves no place for text between the tokens around it");
+    if (room_ < 1)
+      fail_usage("data: a length of ", o.length, " leaves no place for text between the tokens around it");
     const Dim all = pairs_ ? corpus_.items() / 2 : corpus_.items();
     for (Dim i = 0; i < corpus_.split; ++i) {
-      // A pair that is too long would end in the middle of a sentence: left out. A line still says what it is: cut.
+      // A pair that is too long would end in the middle of a sentence: left out. A line still says
+      // what it is: cut.
       if (pairs_ && too_long(i)) ++left_out_;
       else train_.push_back(static_cast<std::uint32_t>(i));
       if (!pairs_ && too_long(i)) ++cut_;
@@ -72,19 +76,21 @@ class ItemsData final : public TrainData {
       cut_ += too_long(i);
     }
     if (train_.empty())
-      fail(o.path, ": nothing to learn from is left: ", with_commas(left_out_), " pairs are longer than length ", o.length);
+      fail(o.path, ": nothing to learn from is left: ", with_commas(left_out_),
+           " pairs are longer than length ", o.length);
     Dim longest = 0;
     for (const std::uint32_t i : train_) {
       tokens_ += cost(i);
       longest = std::max(longest, cost(i));
     }
     // So many batches that none is empty: each holds at least as many tokens as the longest item.
-    if (o.batch_tokens > 0) batches_ = std::clamp<Dim>((tokens_ + o.batch_tokens / 2) / o.batch_tokens, 1, tokens_ / longest);
+    if (o.batch_tokens > 0)
+      batches_ = std::clamp<Dim>((tokens_ + o.batch_tokens / 2) / o.batch_tokens, 1, tokens_ / longest);
     held_first_ = {0};
     for (std::size_t i = 0, begin = 0, sum = 0; i < held_.size(); ++i) {
       sum += static_cast<std::size_t>(cost(held_[i]));
-      const bool full =
-          o.batch_tokens > 0 ? sum >= static_cast<std::size_t>(o.batch_tokens) : i + 1 - begin == static_cast<std::size_t>(o.batch);
+      const bool full = o.batch_tokens > 0 ? sum >= static_cast<std::size_t>(o.batch_tokens)
+                                           : i + 1 - begin == static_cast<std::size_t>(o.batch);
       if (!full && i + 1 < held_.size()) continue;
       held_first_.push_back(i + 1);
       begin = i + 1;
@@ -112,7 +118,8 @@ class ItemsData final : public TrainData {
   Dim held_out() const override { return static_cast<Dim>(held_first_.size()) - 1; }
 
   TrainBatch held_out_batch(Dim number) const override {
-    if (number < 0 || number >= held_out()) fail("data: there is no held-out batch ", number, "; there are ", held_out());
+    if (number < 0 || number >= held_out())
+      fail("data: there is no held-out batch ", number, "; there are ", held_out());
     TrainBatch out;
     const auto n = static_cast<std::size_t>(number);
     for (std::size_t i = held_first_[n]; i < held_first_[n + 1]; ++i)
@@ -127,8 +134,9 @@ class ItemsData final : public TrainData {
 
   std::string about() const override {
     const char* what = pairs_ ? " pairs" : " lines";
-    std::string out = concat(with_commas(static_cast<Dim>(train_.size())), what, " with ", with_commas(tokens_),
-                             pairs_ ? " target tokens, " : " tokens, ", with_commas(static_cast<Dim>(held_.size())), " held out");
+    std::string out = concat(with_commas(static_cast<Dim>(train_.size())), what, " with ",
+                             with_commas(tokens_), pairs_ ? " target tokens, " : " tokens, ",
+                             with_commas(static_cast<Dim>(held_.size())), " held out");
     if (left_out_ > 0) out += concat("; left out, longer than ", o_.length, ": ", with_commas(left_out_));
     if (cut_ > 0) out += concat("; cut to ", o_.length, ": ", with_commas(cut_));
     if (corpus_.empty > 0) out += concat("; empty: ", with_commas(corpus_.empty));
@@ -138,10 +146,13 @@ class ItemsData final : public TrainData {
  private:
   Dim source_length(Dim item) const { return corpus_.length(pairs_ ? 2 * item : item); }
   Dim target_length(Dim item) const { return corpus_.length(2 * item + 1); }
-  bool too_long(Dim item) const { return source_length(item) > room_ || (pairs_ && target_length(item) + 1 > o_.length); }
+  bool too_long(Dim item) const {
+    return source_length(item) > room_ || (pairs_ && target_length(item) + 1 > o_.length);
+  }
   // Tokens that a batch counts: targets with their stop, or the tokens of a line.
   Dim cost(Dim item) const {
-    return pairs_ ? std::min(target_length(item) + 1, o_.length) : std::min(source_length(item), room_) + o_.length - room_;
+    return pairs_ ? std::min(target_length(item) + 1, o_.length)
+                  : std::min(source_length(item), room_) + o_.length - room_;
   }
 
   std::shared_ptr<const Plan> plan_of(std::uint64_t epoch) const {
@@ -157,18 +168,21 @@ class ItemsData final : public TrainData {
     order.reserve(train_.size());
     for (const std::uint32_t i : train_) {
       const double length = static_cast<double>(source_length(i) + (pairs_ ? target_length(i) : 0) + 1);
-      order.emplace_back(length * (0.95 + 0.1 * (philox(key, i)[0] * 0x1p-32)), i);  // neighbours change from epoch to epoch
+      // Neighbours change from epoch to epoch.
+      order.emplace_back(length * (0.95 + 0.1 * (philox(key, i)[0] * 0x1p-32)), i);
     }
     std::sort(order.begin(), order.end());
     Dim before = 0;
     for (const auto& [length, item] : order) {
-      const auto k = static_cast<std::size_t>(static_cast<double>(before) * static_cast<double>(batches_) / static_cast<double>(tokens_));
+      const auto k = static_cast<std::size_t>(static_cast<double>(before) * static_cast<double>(batches_) /
+                                              static_cast<double>(tokens_));
       while (plan->first.size() <= std::min(k, static_cast<std::size_t>(batches_) - 1))
         plan->first.push_back(static_cast<std::uint32_t>(plan->items.size()));
       plan->items.push_back(item);
       before += cost(item);
     }
-    while (plan->first.size() <= static_cast<std::size_t>(batches_)) plan->first.push_back(static_cast<std::uint32_t>(plan->items.size()));
+    while (plan->first.size() <= static_cast<std::size_t>(batches_))
+      plan->first.push_back(static_cast<std::uint32_t>(plan->items.size()));
     const std::lock_guard lock(mutex_);
     plans_[epoch % plans_.size()] = {epoch, plan};
     return plan;
@@ -190,7 +204,8 @@ class ItemsData final : public TrainData {
       return;
     }
     // start a b c → a b c stop
-    const Dim first = corpus_.start(2 * item + 1), whole = target_length(item), rows = std::min(whole + 1, o_.length);
+    const Dim first = corpus_.start(2 * item + 1), whole = target_length(item),
+              rows = std::min(whole + 1, o_.length);
     out.sequences.push_back({.first = static_cast<Dim>(out.tokens.size()), .count = rows, .id = name});
     out.tokens.push_back(start);
     corpus_.ids.append_to(out.tokens, first, rows - 1);
@@ -208,7 +223,8 @@ class ItemsData final : public TrainData {
   std::vector<std::size_t> held_first_;
   Dim left_out_ = 0, cut_ = 0, tokens_ = 0, batches_ = 0;
   mutable std::mutex mutex_;
-  mutable std::array<std::pair<std::uint64_t, std::shared_ptr<const Plan>>, 4> plans_;  // recent epochs; a plan is a function of its epoch
+  // Recent epochs; a plan is a function of its epoch.
+  mutable std::array<std::pair<std::uint64_t, std::shared_ptr<const Plan>>, 4> plans_;
 };
 
 }  // namespace
@@ -240,7 +256,8 @@ Corpus read_pairs(const DataOptions& o) {
       const std::vector<std::int32_t> own = corpus.tokenizer->encode(text);
       ids.insert(ids.end(), own.begin(), own.end());
       if (o.progress && ++done % 1024 == 0)
-        o.progress(0.5 + 0.5 * static_cast<double>(done) / static_cast<double>(train_texts.size() + held_texts.size()));
+        o.progress(0.5 + 0.5 * static_cast<double>(done) /
+                             static_cast<double>(train_texts.size() + held_texts.size()));
     }
   }
   corpus.starts.push_back(ids.size());
@@ -263,12 +280,14 @@ Corpus read_lines(const DataOptions& o) {
       const std::size_t equal = entry.find('=');
       if (equal == std::string::npos || equal == 0 || equal + 1 == entry.size())
         fail_usage("data: '", entry, "' of '", list,
-                   "': classification reads files of lines with their label, LABEL=FILE,LABEL=FILE (de=train.de,en=train.en)");
+                   "': classification reads files of lines with their label, LABEL=FILE,LABEL=FILE "
+                   "(de=train.de,en=train.en)");
       const std::string label = entry.substr(0, equal);
       auto known = std::find(corpus.class_names.begin(), corpus.class_names.end(), label);
       if (known == corpus.class_names.end()) {
         if (!first)
-          fail_usage("data: label '", label, "' is held out, but nothing is learned about it; ", name_hint(label, corpus.class_names));
+          fail_usage("data: label '", label, "' is held out, but nothing is learned about it; ",
+                     name_hint(label, corpus.class_names));
         known = corpus.class_names.insert(known, label);
       }
       files.push_back(std::make_unique<std::string>(text_file(entry.substr(equal + 1), o)));
@@ -283,14 +302,16 @@ Corpus read_lines(const DataOptions& o) {
   };
   std::vector<Line> train, held;
   const auto parts = read(o.path, true);
-  if (corpus.class_names.size() < 2) fail_usage("data: '", o.path, "' names one label; classification tells at least two apart");
+  if (corpus.class_names.size() < 2)
+    fail_usage("data: '", o.path, "' names one label; classification tells at least two apart");
   for (const std::vector<Line>& lines : parts) {
     const auto kept = o.held_out.empty() ? kept_share(lines.size(), o.share) : static_cast<Dim>(lines.size());
     train.insert(train.end(), lines.begin(), lines.begin() + kept);
     held.insert(held.end(), lines.begin() + kept, lines.end());
   }
   if (!o.held_out.empty()) {
-    for (const std::vector<Line>& lines : read(o.held_out, false)) held.insert(held.end(), lines.begin(), lines.end());
+    for (const std::vector<Line>& lines : read(o.held_out, false))
+      held.insert(held.end(), lines.begin(), lines.end());
   }
   // Labels mixed, so that the first batches of the held-out part already say something about all of it.
   std::vector<Line> mixed;
@@ -309,7 +330,8 @@ Corpus read_lines(const DataOptions& o) {
       ids.insert(ids.end(), own.begin(), own.end());
       corpus.labels.push_back(l.label);
       if (o.progress && corpus.labels.size() % 1024 == 0)
-        o.progress(0.5 + 0.5 * static_cast<double>(corpus.labels.size()) / static_cast<double>(train.size() + mixed.size()));
+        o.progress(0.5 + 0.5 * static_cast<double>(corpus.labels.size()) /
+                             static_cast<double>(train.size() + mixed.size()));
     }
   }
   corpus.starts.push_back(ids.size());

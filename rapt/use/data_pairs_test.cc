@@ -43,7 +43,8 @@ TEST(PairData, FramedAndOncePerEpoch) {
     EXPECT_EQ(d->start, t.pad);
     EXPECT_EQ(d->stop, t.eos);
     EXPECT_TRUE(holds(d->about(), "53 pairs with ")) << d->about();
-    EXPECT_TRUE(holds(d->about(), "2 held out; left out, longer than 60: 1; cut to 60: 1; empty: 2")) << d->about();
+    EXPECT_TRUE(holds(d->about(), "2 held out; left out, longer than 60: 1; cut to 60: 1; empty: 2"))
+        << d->about();
     std::vector<std::pair<std::string, std::string>> seen;
     std::vector<std::size_t> sizes;
     std::uint64_t n = 0;
@@ -62,7 +63,8 @@ TEST(PairData, FramedAndOncePerEpoch) {
     }
     std::vector<std::vector<std::pair<std::string, std::string>>> epochs;
     for (std::size_t e = 0; e < 3; ++e) {
-      epochs.emplace_back(seen.begin() + static_cast<std::ptrdiff_t>(e * 53), seen.begin() + static_cast<std::ptrdiff_t>(e * 53 + 53));
+      epochs.emplace_back(seen.begin() + static_cast<std::ptrdiff_t>(e * 53),
+                          seen.begin() + static_cast<std::ptrdiff_t>(e * 53 + 53));
       std::multimap<std::string, std::string> got(epochs.back().begin(), epochs.back().end());
       EXPECT_EQ(got, expected) << "epoch " << e;
     }
@@ -157,7 +159,8 @@ TEST(LineData, LabelsAndTheirLines) {
                 .held_out = "fr=" + (folder / "en"),
                 .objective = Objective::classification};
   o.vocab.size = 300;
-  EXPECT_TRUE(holds(error_of([&] { open_data(o); }), "label 'fr' is held out, but nothing is learned about it"));
+  EXPECT_TRUE(
+      holds(error_of([&] { open_data(o); }), "label 'fr' is held out, but nothing is learned about it"));
   o.held_out = "";
   o.path = "de=" + (folder / "de");
   EXPECT_TRUE(holds(error_of([&] { open_data(o); }), "at least two"));

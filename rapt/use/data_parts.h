@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kinds of training data share: ids in memory or in a file, orders drawn without state, vocabularies. Interface: data.h.
+// What the kinds of training data share: ids in memory or in a file, orders drawn without state,
+// vocabularies. Interface: data.h.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,8 +15,8 @@
 
 namespace rapt::data {
 
-// Token ids, in memory or read from a packed file with 16 or 32 bits each. Every block that is read is summed again: a file that was cut
-// or written to after it was opened is an error, never another text.
+// Token ids, in memory or read from a packed file with 16 or 32 bits each. Every block that is read is
+// summed again: a file that was cut or written to after it was opened is an error, never another text.
 class Ids {
  public:
   static constexpr std::uint64_t kBlock = 4096;  // bytes
@@ -43,13 +44,14 @@ struct Corpus {
   enum class Kind : std::uint32_t { text = 1, pairs = 2, lines = 3 };
   Kind kind = Kind::text;
   Ids ids;
-  std::vector<std::uint64_t> starts;     // where items begin, and the end of the last
-  std::vector<std::int32_t> labels;      // lines: of each
-  Dim split = 0;                         // held out is, of a text: from this id on; else: from this pair or line on
+  std::vector<std::uint64_t> starts;  // where items begin, and the end of the last
+  std::vector<std::int32_t> labels;   // lines: of each
+  // Held out is, of a text: from this id on; else: from this pair or line on.
+  Dim split = 0;
   std::shared_ptr<const Tokenizer> tokenizer;
   TokenizerFiles files;
   std::vector<std::string> class_names;
-  Dim empty = 0;                         // pairs or lines left out because there is no text
+  Dim empty = 0;                      // pairs or lines left out because there is no text
 
   Dim items() const { return static_cast<Dim>(starts.size()) - 1; }
   Dim start(Dim item) const { return static_cast<Dim>(starts[static_cast<std::size_t>(item)]); }
@@ -61,8 +63,9 @@ Corpus read_pairs(const DataOptions& options);
 Corpus read_lines(const DataOptions& options);
 Corpus corpus_to_pack(const DataOptions& options);
 Corpus read_packed(const std::string& path, const std::function<void(double)>& progress);
-std::unique_ptr<TrainData> text_data(Corpus corpus, const DataOptions& options);    // causal and masked
-std::unique_ptr<TrainData> items_data(Corpus corpus, const DataOptions& options);   // translation and classification
+std::unique_ptr<TrainData> text_data(Corpus corpus, const DataOptions& options);  // causal and masked
+// Translation and classification.
+std::unique_ptr<TrainData> items_data(Corpus corpus, const DataOptions& options);
 std::unique_ptr<TrainData> task_data(const DataOptions& options);
 bool is_task(const std::string& path);
 
@@ -73,11 +76,13 @@ void choose_tokenizer(Corpus& corpus, const DataOptions& options, std::span<cons
 std::vector<std::int32_t> encode_long(const Tokenizer& tokenizer, std::string_view text);
 // A file as UTF-8 text without its byte order mark; .gz is unpacked.
 std::string text_file(const std::string& path, const DataOptions& options);
-std::vector<std::string_view> lines_of(std::string_view text);  // without their ends; nothing behind the last end
+// Without their ends; nothing behind the last end.
+std::vector<std::string_view> lines_of(std::string_view text);
 std::vector<std::string> split_list(const std::string& text, char at);
 // What every kind of data sets from its corpus.
 void take_corpus(TrainData& data, const Corpus& corpus, const DataOptions& options);
-std::int32_t start_of(const Tokenizer& tokenizer);  // the first token of a decoder: bos, else pad, else eos
+// The first token of a decoder: bos, else pad, else eos.
+std::int32_t start_of(const Tokenizer& tokenizer);
 
 // 64 random bits of a key and a counter.
 inline std::uint64_t draw(std::uint64_t key, std::uint64_t low, std::uint64_t high = 0) {
@@ -85,9 +90,12 @@ inline std::uint64_t draw(std::uint64_t key, std::uint64_t low, std::uint64_t hi
   return std::uint64_t{r[0]} << 32 | r[1];
 }
 enum Purpose : std::uint64_t { kOrder = 1, kOffset, kMask, kHeldMask, kJitter, kTask, kHeldTask };
-inline std::uint64_t key_of(std::uint64_t seed, Purpose purpose) { return mix_key(mix_key(seed, 0x64617461), purpose); }
+inline std::uint64_t key_of(std::uint64_t seed, Purpose purpose) {
+  return mix_key(mix_key(seed, 0x64617461), purpose);
+}
 
-// An order of 0 … n-1 drawn from a key, place by place: a Feistel network over the next even number of bits; what falls outside goes on.
+// An order of 0 … n-1 drawn from a key, place by place: a Feistel network over the next even number of bits;
+// what falls outside goes on.
 class Permutation {
  public:
   Permutation(std::uint64_t n, std::uint64_t key);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks made in code, without end: a question, and the answer that a model is to find. Letters, so that people can ask a trained model.
+// Tasks made in code, without end: a question, and the answer that a model is to find. Letters, so that
+// people can ask a trained model.
 //   copy   qwerty → qwerty
 //   sort   qwerty → eqrtwy
 //   date   7th of March 1999 → 1999-03-07
-// For an encoder-decoder the question is the source; for one stack the sequence is question, '=', answer, and only the answer counts.
+// For an encoder-decoder the question is the source; for one stack the sequence is question, '=', answer,
+// and only the answer counts.
 #include <algorithm>
 #include <array>
 
@@ -19,7 +21,8 @@ struct Example {
 
 class Dice {  // numbers of one example, one after the other
  public:
-  Dice(std::uint64_t key, std::uint64_t example, std::uint64_t attempt) : key_(mix_key(key, attempt)), example_(example) {}
+  Dice(std::uint64_t key, std::uint64_t example, std::uint64_t attempt)
+      : key_(mix_key(key, attempt)), example_(example) {}
   std::uint32_t below(std::uint32_t n) { return random_below(n, key_, example_, next_++); }
 
  private:
@@ -35,9 +38,11 @@ Example letters(Dice& dice, Dim longest, bool sorted) {
   return e;
 }
 
-constexpr std::array<const char*, 12> kMonths = {"January", "February", "March",     "April",   "May",      "June",
-                                                 "July",    "August",   "September", "October", "November", "December"};
-constexpr std::array<const char*, 7> kDays = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
+constexpr std::array<const char*, 12> kMonths = {"January",   "February", "March",    "April",
+                                                 "May",       "June",     "July",     "August",
+                                                 "September", "October",  "November", "December"};
+constexpr std::array<const char*, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                              "Thursday", "Friday", "Saturday"};
 constexpr int kStyles = 12;
 
 int weekday(int y, int m, int d) {  // 0: Sunday; the Gregorian calendar, months counted from March
@@ -47,7 +52,8 @@ int weekday(int y, int m, int d) {  // 0: Sunday; the Gregorian calendar, months
 
 std::string two(int n) { return (n < 10 ? "0" : "") + std::to_string(n); }
 
-// 1950 … 2049, so that two digits of a year say which. Day before month with dots, month before day with slashes: a sign says which.
+// 1950 … 2049, so that two digits of a year say which. Day before month with dots, month before day with
+// slashes: a sign says which.
 Example date(Dice& dice) {
   const int y = 1950 + static_cast<int>(dice.below(100)), m = 1 + static_cast<int>(dice.below(12));
   const bool leap = y % 4 == 0;  // 2000 was one too
@@ -56,7 +62,11 @@ Example date(Dice& dice) {
   const std::string month = kMonths[static_cast<std::size_t>(m - 1)], shorter = month.substr(0, 3),
                     day = kDays[static_cast<std::size_t>(weekday(y, m, d))];
   const std::string year = std::to_string(y), number = std::to_string(d);
-  const std::string ordinal = number + (d / 10 == 1 ? "th" : d % 10 == 1 ? "st" : d % 10 == 2 ? "nd" : d % 10 == 3 ? "rd" : "th");
+  const std::string ordinal = number + (d / 10 == 1   ? "th"
+                                        : d % 10 == 1 ? "st"
+                                        : d % 10 == 2 ? "nd"
+                                        : d % 10 == 3 ? "rd"
+                                                      : "th");
   Example e;
   switch (dice.below(kStyles)) {
     case 0: e.question = number + " " + month + " " + year; break;
@@ -92,45 +102,55 @@ class TaskData final : public TrainData {
     o_.progress = nullptr;
     both_ = o.encoder_decoder || o.objective == Objective::translation;
     if (o.objective == Objective::masked || o.objective == Objective::classification)
-      fail_usage("data: the task ", o.path, " is learned with the objective causal or translation, not ", name_of(o.objective));
+      fail_usage("data: the task ", o.path, " is learned with the objective causal or translation, not ",
+                 name_of(o.objective));
     date_ = o.path == "date";
-    // source: question, stop; target: start, answer. One stack: question, '=', answer (its stop is a target only).
+    // source: question, stop; target: start, answer. One stack: question, '=', answer (its stop is a
+    // target only).
     const Dim around = both_ ? 1 : 1 + (date_ ? 10 : 0);
     longest_ = date_ ? kLongestDate : both_ ? o.length - around : (o.length - around) / 2;
     if (longest_ < 1 || (date_ && longest_ + around > o.length))
-      fail_usage("data: the task ", o.path, " needs a length of at least ", date_ ? kLongestDate + around : 3, ", it is ", o.length);
-    VocabOptions v{.kind = VocabKind::characters, .pad = "<pad>", .unk = "<unk>", .eos = "</s>", .add_eos = both_};
-    const std::string alphabet =
-        std::string("abcdefghijklmnopqrstuvwxyz") + (date_ ? "ADFJMNOSTW0123456789 ,.-/'" : "") + (both_ ? "" : "=");
+      fail_usage("data: the task ", o.path, " needs a length of at least ", date_ ? kLongestDate + around : 3,
+                 ", it is ", o.length);
+    VocabOptions v{
+        .kind = VocabKind::characters, .pad = "<pad>", .unk = "<unk>", .eos = "</s>", .add_eos = both_};
+    const std::string alphabet = std::string("abcdefghijklmnopqrstuvwxyz") +
+                                 (date_ ? "ADFJMNOSTW0123456789 ,.-/'" : "") + (both_ ? "" : "=");
     const std::string_view text = alphabet;
     tokenizer_files = train_vocabulary({&text, 1}, v);
-    tokenizer = tokenizer_from_json(tokenizer_files->tokenizer_json, tokenizer_files->tokenizer_config_json, "vocabulary");
+    tokenizer = tokenizer_from_json(tokenizer_files->tokenizer_json, tokenizer_files->tokenizer_config_json,
+                                    "vocabulary");
     objective = both_ ? Objective::translation : Objective::causal;
     vocab = tokenizer->size();
     pad = tokenizer->pad;
     stop = tokenizer->eos;
     if (both_) start = start_of(*tokenizer);
     identity = hash_of(o.path);
-    for (const std::uint64_t p :
-         {o.seed, static_cast<std::uint64_t>(o.batch), static_cast<std::uint64_t>(o.length), std::uint64_t{both_}}) {
+    for (const std::uint64_t p : {o.seed, static_cast<std::uint64_t>(o.batch),
+                                  static_cast<std::uint64_t>(o.length), std::uint64_t{both_}}) {
       identity = mix_key(identity, p);
     }
   }
 
-  TrainBatch batch(std::uint64_t number) const override { return make(number, number, key_of(o_.seed, kTask), false, o_.batch); }
+  TrainBatch batch(std::uint64_t number) const override {
+    return make(number, number, key_of(o_.seed, kTask), false, o_.batch);
+  }
 
   Dim held_out() const override { return o_.share > 0 ? (kHeldOut + o_.batch - 1) / o_.batch : 0; }
 
   TrainBatch held_out_batch(Dim number) const override {
-    if (number < 0 || number >= held_out()) fail("data: there is no held-out batch ", number, "; there are ", held_out());
+    if (number < 0 || number >= held_out())
+      fail("data: there is no held-out batch ", number, "; there are ", held_out());
     const auto n = static_cast<std::uint64_t>(number);
-    return make(n, kHeldOutName >> 20 | n, key_of(0, kHeldTask), true, std::min(o_.batch, kHeldOut - number * o_.batch));
+    return make(n, kHeldOutName >> 20 | n, key_of(0, kHeldTask), true,
+                std::min(o_.batch, kHeldOut - number * o_.batch));
   }
 
   double epochs(std::uint64_t) const override { return 0; }
 
   std::string about() const override {
-    return concat("the task ", o_.path, ", made in code without end, ", held_out() > 0 ? with_commas(kHeldOut) : "0", " examples held out");
+    return concat("the task ", o_.path, ", made in code without end, ",
+                  held_out() > 0 ? with_commas(kHeldOut) : "0", " examples held out");
   }
 
  private:
@@ -150,12 +170,14 @@ class TaskData final : public TrainData {
     for (Dim j = 0; j < count; ++j) {
       const std::uint64_t s = number * static_cast<std::uint64_t>(o_.batch) + static_cast<std::uint64_t>(j);
       const Example e = example(key, s, held);
-      const std::vector<std::int32_t> question = tokenizer->encode(e.question + (both_ ? "" : "=")), answer = tokenizer->encode(e.answer);
+      const std::vector<std::int32_t> question = tokenizer->encode(e.question + (both_ ? "" : "=")),
+                                      answer = tokenizer->encode(e.answer);
       const std::uint64_t id = sequence_name(name, out.sequences.size());
       const auto first = static_cast<Dim>(out.tokens.size());
       if (both_) {
-        out.source_sequences.push_back(
-            {.first = static_cast<Dim>(out.source.size()), .count = static_cast<Dim>(question.size()) + 1, .id = id});
+        out.source_sequences.push_back({.first = static_cast<Dim>(out.source.size()),
+                                        .count = static_cast<Dim>(question.size()) + 1,
+                                        .id = id});
         out.source.insert(out.source.end(), question.begin(), question.end());
         out.source.push_back(stop);
         out.tokens.push_back(start);
@@ -166,7 +188,8 @@ class TaskData final : public TrainData {
       out.tokens.insert(out.tokens.end(), answer.begin(), answer.end());
       out.targets.insert(out.targets.end(), answer.begin(), answer.end());
       out.targets.push_back(stop);
-      out.sequences.push_back({.first = first, .count = static_cast<Dim>(out.tokens.size()) - first, .id = id});
+      out.sequences.push_back(
+          {.first = first, .count = static_cast<Dim>(out.tokens.size()) - first, .id = id});
       out.counted += static_cast<Dim>(answer.size()) + 1;
     }
     return out;
@@ -181,6 +204,8 @@ class TaskData final : public TrainData {
 
 bool is_task(const std::string& path) { return path == "copy" || path == "sort" || path == "date"; }
 
-std::unique_ptr<TrainData> task_data(const DataOptions& options) { return std::make_unique<TaskData>(options); }
+std::unique_ptr<TrainData> task_data(const DataOptions& options) {
+  return std::make_unique<TaskData>(options);
+}
 
 }  // namespace rapt::data

@@ -41,7 +41,8 @@ TEST(TaskData, QuestionsAndAnswers) {
             const std::string whole = t.decode(in);
             question = whole.substr(0, whole.find('='));
             EXPECT_EQ(whole, question + "=" + answer);
-            for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i] >= 0, i >= question.size()) << whole;
+            for (std::size_t i = 0; i < out.size(); ++i)
+              EXPECT_EQ(out[i] >= 0, i >= question.size()) << whole;
           }
           std::string expected = question;
           if (task == "sort") std::sort(expected.begin(), expected.end());
@@ -50,7 +51,8 @@ TEST(TaskData, QuestionsAndAnswers) {
           } else {
             ASSERT_EQ(answer.size(), 10u) << answer;
             EXPECT_TRUE(answer >= "1950-01-01" && answer <= "2049-12-31") << answer;
-            EXPECT_NE(question.find(answer.substr(2, 2)), std::string::npos) << question << " " << answer;  // the year's last digits
+            // The year's last digits.
+            EXPECT_NE(question.find(answer.substr(2, 2)), std::string::npos) << question << " " << answer;
           }
           into.insert(task == "date" ? answer : question);
         }
@@ -62,16 +64,20 @@ TEST(TaskData, QuestionsAndAnswers) {
       EXPECT_GT(learned.size(), 600u);
     }
   }
-  EXPECT_TRUE(holds(error_of([] { open_data({.path = "date", .length = 20}); }), "needs a length of at least 41"));
-  EXPECT_TRUE(holds(error_of([] { open_data({.path = "copy", .objective = Objective::masked}); }), "causal or translation"));
+  EXPECT_TRUE(
+      holds(error_of([] { open_data({.path = "date", .length = 20}); }), "needs a length of at least 41"));
+  EXPECT_TRUE(holds(error_of([] { open_data({.path = "copy", .objective = Objective::masked}); }),
+                    "causal or translation"));
   EXPECT_TRUE(holds(error_of([] { write_packed("x.bin", {.path = "copy"}, false); }), "nothing to pack"));
 }
 
 TEST(TaskData, DatesAreRight) {
   // Weekdays against a calendar counted day by day from Sunday, 1 January 1950.
   std::map<std::string, std::string> weekday;
-  static const char* const kDays[] = {"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"};
-  static const char* const kMonths[] = {"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"};
+  static const char* const kDays[] = {"sunday",   "monday", "tuesday", "wednesday",
+                                      "thursday", "friday", "saturday"};
+  static const char* const kMonths[] = {"jan", "feb", "mar", "apr", "may", "jun",
+                                        "jul", "aug", "sep", "oct", "nov", "dec"};
   int day = 0;
   for (int y = 1950; y < 2050; ++y) {
     for (int m = 1; m <= 12; ++m) {
@@ -88,8 +94,10 @@ TEST(TaskData, DatesAreRight) {
   for (std::uint64_t n = 0; n < 200; ++n) {
     const TrainBatch b = d->batch(n);
     for (std::size_t s = 0; s < b.sequences.size(); ++s) {
-      std::string question = d->tokenizer->decode(source_of(b, s)), answer = d->tokenizer->decode(targets_of(b, s));
-      std::transform(question.begin(), question.end(), question.begin(), [](unsigned char c) { return std::tolower(c); });
+      std::string question = d->tokenizer->decode(source_of(b, s)),
+                  answer = d->tokenizer->decode(targets_of(b, s));
+      std::transform(question.begin(), question.end(), question.begin(),
+                     [](unsigned char c) { return std::tolower(c); });
       ASSERT_TRUE(weekday.contains(answer)) << answer;
       for (const char* w : kDays) {
         if (question.find(w) == std::string::npos) continue;
@@ -106,10 +114,13 @@ TEST(TaskData, DatesAreRight) {
       }
       const std::string dotted = std::to_string(in_month) + "." + std::to_string(month) + ".";
       if (question.find('/') != std::string::npos) {
-        EXPECT_TRUE(question.starts_with(std::to_string(month) + "/" + std::to_string(in_month) + "/")) << question;
+        EXPECT_TRUE(question.starts_with(std::to_string(month) + "/" + std::to_string(in_month) + "/"))
+            << question;
       }
       if (question.find('.') != std::string::npos) {
-        EXPECT_TRUE(question.starts_with(dotted) || question.starts_with(answer.substr(8, 2) + "." + answer.substr(5, 2))) << question;
+        EXPECT_TRUE(question.starts_with(dotted) ||
+                    question.starts_with(answer.substr(8, 2) + "." + answer.substr(5, 2)))
+            << question;
       }
     }
   }

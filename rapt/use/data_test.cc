@@ -44,14 +44,19 @@ TEST(TextData, RandomWindowsOfCharacters) {
   TempFolder folder;
   const std::string text = long_text(300);
   put_file(folder / "a.txt", text);
-  const DataOptions o{.path = folder / "a.txt", .vocab = {.kind = VocabKind::characters}, .seed = 5, .batch = 3, .length = 16};
+  const DataOptions o{.path = folder / "a.txt",
+                      .vocab = {.kind = VocabKind::characters},
+                      .seed = 5,
+                      .batch = 3,
+                      .length = 16};
   const auto d = open_data(o);
   check_data(*d, o);
   const std::set<std::uint32_t> characters = [&] {
     std::set<std::uint32_t> out;
     for (std::size_t i = 0; i < text.size(); ++i) {
       if ((text[i] & 0xC0) != 0x80)
-        out.insert(static_cast<std::uint8_t>(text[i]) << 8 | static_cast<std::uint8_t>(text[i] & 0x80 ? text[i + 1] : 0));
+        out.insert(static_cast<std::uint8_t>(text[i]) << 8 |
+                   static_cast<std::uint8_t>(text[i] & 0x80 ? text[i + 1] : 0));
     }
     return out;
   }();
@@ -67,7 +72,8 @@ TEST(TextData, RandomWindowsOfCharacters) {
       ASSERT_EQ(both.size(), 16u);
       both.push_back(targets_of(b, s).back());
       const std::string piece = d->tokenizer->decode(both);
-      EXPECT_EQ(d->tokenizer->decode(targets_of(b, s)), d->tokenizer->decode(Ids(both.begin() + 1, both.end())));
+      EXPECT_EQ(d->tokenizer->decode(targets_of(b, s)),
+                d->tokenizer->decode(Ids(both.begin() + 1, both.end())));
       const std::size_t at = text.find(piece);
       ASSERT_NE(at, std::string::npos) << piece;
       windows.insert(piece);
@@ -94,8 +100,12 @@ TEST(TextData, RandomWindowsOfCharacters) {
 TEST(TextData, ShuffledWindowsComeOncePerEpoch) {
   TempFolder folder;
   put_file(folder / "a.txt", long_text(100));
-  const DataOptions o{
-      .path = folder / "a.txt", .share = 0, .vocab = {.size = 300}, .batch = 4, .length = 11, .windows = DataOptions::Windows::shuffled};
+  const DataOptions o{.path = folder / "a.txt",
+                      .share = 0,
+                      .vocab = {.size = 300},
+                      .batch = 4,
+                      .length = 11,
+                      .windows = DataOptions::Windows::shuffled};
   const auto d = open_data(o);
   check_data(*d, o);
   EXPECT_EQ(d->held_out(), 0);
@@ -133,7 +143,8 @@ TEST(TextData, DocumentsDoNotSeeEachOther) {
   TempFolder folder;
   put_file(
       folder / "a.txt",
-      "first one\nof two lines\n\n\nsecond\n   \nthird, longer than a window is long, so that it is cut\n\nfourth\n\nfifth and last\n");
+      "first one\nof two lines\n\n\nsecond\n   \nthird, longer than a window is long, so that it is cut\n\n"
+      "fourth\n\nfifth and last\n");
   const DataOptions o{.path = folder / "a.txt",
                       .share = 0.1,
                       .vocab = {.kind = VocabKind::characters},
@@ -147,7 +158,8 @@ TEST(TextData, DocumentsDoNotSeeEachOther) {
   ASSERT_GE(t.eos, 0);
   EXPECT_EQ(t.text_of(t.eos), "<|endoftext|>");
   std::string stream;  // what the training part is: documents with their ends
-  for (const char* doc : {"first one\nof two lines\n", "second\n", "third, longer than a window is long, so that it is cut\n", "fourth\n"})
+  for (const char* doc : {"first one\nof two lines\n", "second\n",
+                          "third, longer than a window is long, so that it is cut\n", "fourth\n"})
     stream += doc + std::string("|");
   EXPECT_EQ(d->about(), "96 tokens, 16 held out, 5 documents");
   ASSERT_EQ(stream.size(), 96u);
@@ -173,8 +185,9 @@ TEST(TextData, DocumentsDoNotSeeEachOther) {
     }
   }
   // Windows of 24 begin at 0, 24, 48 and 72; what follows the last token of a piece is its last target.
-  const std::map<std::string, int> expected = {{"first one\nof two lines\n|", 1}, {"second\n|", 1},         {"third, longer tha", 1},
-                                               {"an a window is long, so t", 1},  {"that it is cut\n|", 1}, {"fourth\n|", 1}};
+  const std::map<std::string, int> expected = {
+      {"first one\nof two lines\n|", 1}, {"second\n|", 1},         {"third, longer tha", 1},
+      {"an a window is long, so t", 1},  {"that it is cut\n|", 1}, {"fourth\n|", 1}};
   EXPECT_EQ(pieces, expected);
 
   // A folder: every file a document.
@@ -204,8 +217,12 @@ TEST(TextData, DocumentsDoNotSeeEachOther) {
 TEST(TextData, MaskedHidesAsBert) {
   TempFolder folder;
   put_file(folder / "a.txt", long_text(400));
-  const DataOptions o{
-      .path = folder / "a.txt", .objective = Objective::masked, .vocab = {.size = 320}, .seed = 3, .batch = 4, .length = 64};
+  const DataOptions o{.path = folder / "a.txt",
+                      .objective = Objective::masked,
+                      .vocab = {.size = 320},
+                      .seed = 3,
+                      .batch = 4,
+                      .length = 64};
   const auto d = open_data(o);
   check_data(*d, o, 12);
   const Tokenizer& t = *d->tokenizer;
@@ -291,7 +308,8 @@ TEST(Data, GzippedAndBroken) {
   EXPECT_TRUE(holds(error_of([&] { open_data(o); }), "between 0 and 1"));
   // Characters that only the held-out part has are in the vocabulary; with `unk` they are not.
   put_file(folder / "late", "aaaaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbbbz!");
-  DataOptions late{.path = folder / "late", .vocab = {.kind = VocabKind::characters}, .batch = 2, .length = 8};
+  DataOptions late{
+      .path = folder / "late", .vocab = {.kind = VocabKind::characters}, .batch = 2, .length = 8};
   EXPECT_EQ(open_data(late)->vocab, 4);
   late.vocab.unk = "<unk>";
   EXPECT_EQ(open_data(late)->vocab, 3);
@@ -311,7 +329,8 @@ TEST(Data, ATextInPartsIsTheWholeText) {
 TEST(Data, TinyShakespeareAsNanoGptHasIt) {
   const auto file = test::data_file("text/tinyshakespeare.txt");
   if (!file) GTEST_SKIP() << test::no_data("text/tinyshakespeare.txt");
-  const auto d = open_data({.path = file->string(), .vocab = {.kind = VocabKind::characters}, .batch = 12, .length = 64});
+  const auto d = open_data(
+      {.path = file->string(), .vocab = {.kind = VocabKind::characters}, .batch = 12, .length = 64});
   EXPECT_EQ(d->vocab, 65);
   EXPECT_EQ(d->about(), "1,003,854 tokens, 111,540 held out");
   EXPECT_EQ(d->held_out(), 146);

@@ -37,7 +37,8 @@ void split_documents(std::string_view text, std::vector<std::string_view>& out) 
     if (end > begin) out.push_back(text.substr(begin, end - begin));
   };
   while (line < text.size()) {
-    const std::size_t end = std::min(text.find('\n', line), text.size()), next = std::min(end + 1, text.size());
+    const std::size_t end = std::min(text.find('\n', line), text.size()),
+                      next = std::min(end + 1, text.size());
     const std::string_view content = text.substr(line, end - line);
     if (content.find_first_not_of(" \t\r") == std::string_view::npos) {
       close(line);
@@ -56,7 +57,8 @@ struct Texts {
 void read_texts(const std::string& path, const DataOptions& o, Texts& out) {
   std::error_code ignored;
   const bool folder = std::filesystem::is_directory(path, ignored);
-  for (const std::string& file : folder ? files_of(path) : std::vector{path}) out.files.push_back(text_file(file, o));
+  for (const std::string& file : folder ? files_of(path) : std::vector{path})
+    out.files.push_back(text_file(file, o));
   for (const std::string& text : out.files) {
     if (o.documents && !folder) split_documents(text, out.documents);
     else if (!text.empty()) out.documents.push_back(text);
@@ -77,7 +79,8 @@ std::vector<std::string_view> cut_share(std::vector<std::string_view>& documents
     if (i == 0) ++i;  // the first one is longer than all that may be learned from
     if (i == documents.size())
       fail(o.path,
-           ": is one document, of which no share can be held out; name another file with --held-out, or hold out nothing (share 0)");
+           ": is one document, of which no share can be held out; name another file with --held-out, or hold "
+           "out nothing (share 0)");
   } else if (std::size_t inside = cut - before; inside > 0) {
     const std::string_view whole = documents[i];
     while (inside > 0 && (static_cast<std::uint8_t>(whole[inside]) & 0xC0) == 0x80) --inside;
@@ -99,16 +102,18 @@ class TextData final : public TrainData {
     const Tokenizer& t = *tokenizer;
     if (masked_) {
       if (t.mask < 0)
-        fail(
-            o.path,
-            ": the vocabulary has no mask token, which the masked objective needs; make it with that objective, or choose another tokenizer");
+        fail(o.path,
+             ": the vocabulary has no mask token, which the masked objective needs; make it with that "
+             "objective, or choose another tokenizer");
       for (std::int32_t id = 0; id < t.size(); ++id) {
-        if (t.role(id) == Tokenizer::Role::normal || t.role(id) == Tokenizer::Role::byte) others_.push_back(id);
+        if (t.role(id) == Tokenizer::Role::normal || t.role(id) == Tokenizer::Role::byte)
+          others_.push_back(id);
       }
       if (others_.empty()) fail(o.path, ": the vocabulary has special tokens only");
       frame_ = static_cast<Dim>(t.before.size() + t.after.size());
       if (o.length <= frame_)
-        fail_usage("data: a length of ", o.length, " leaves no place for text between the ", frame_, " tokens around it");
+        fail_usage("data: a length of ", o.length, " leaves no place for text between the ", frame_,
+                   " tokens around it");
     }
     if (o.documents && corpus_.items() < 2)
       fail(o.path, ": holds one document only (a packed file made without --documents is one long text)");
@@ -124,7 +129,8 @@ class TextData final : public TrainData {
       const std::uint64_t s = number * static_cast<std::uint64_t>(o_.batch) + static_cast<std::uint64_t>(j);
       if (o_.windows == DataOptions::Windows::random) {
         const auto places = static_cast<std::uint64_t>(train_.size - ahead() - train_.length + 1);
-        window(out, static_cast<Dim>(draw(offset_key, s) % places), train_.length, number, s, key_of(o_.seed, kMask));
+        window(out, static_cast<Dim>(draw(offset_key, s) % places), train_.length, number, s,
+               key_of(o_.seed, kMask));
       } else {
         const auto n = static_cast<std::uint64_t>(train_.windows);
         const auto w = static_cast<Dim>(Permutation(n, mix_key(order_key, s / n))(s % n));
@@ -137,12 +143,14 @@ class TextData final : public TrainData {
   Dim held_out() const override { return (held_.windows + o_.batch - 1) / o_.batch; }
 
   TrainBatch held_out_batch(Dim number) const override {
-    if (number < 0 || number >= held_out()) fail("data: there is no held-out batch ", number, "; there are ", held_out());
+    if (number < 0 || number >= held_out())
+      fail("data: there is no held-out batch ", number, "; there are ", held_out());
     TrainBatch out;
     const Dim last = std::min(held_.windows, (number + 1) * o_.batch);
     for (Dim w = number * o_.batch; w < last; ++w) {
-      window(out, held_.first + w * held_.length, count(held_, w), kHeldOutName >> 20 | static_cast<std::uint64_t>(number),
-             static_cast<std::uint64_t>(w), key_of(0, kHeldMask));
+      window(out, held_.first + w * held_.length, count(held_, w),
+             kHeldOutName >> 20 | static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(w),
+             key_of(0, kHeldMask));
     }
     return out;
   }
@@ -173,7 +181,9 @@ class TextData final : public TrainData {
     if (p.length > 0) p.windows = (usable + p.length - 1) / p.length;
     return p;
   }
-  Dim count(const Part& p, Dim window) const { return std::min(p.length, p.size - ahead() - window * p.length); }
+  Dim count(const Part& p, Dim window) const {
+    return std::min(p.length, p.size - ahead() - window * p.length);
+  }
 
   std::vector<std::int32_t> tokens(Dim first, Dim count) const {
     std::vector<std::int32_t> out;
@@ -181,15 +191,18 @@ class TextData final : public TrainData {
     return out;
   }
 
-  void window(TrainBatch& out, Dim first, Dim count, std::uint64_t batch, std::uint64_t number, std::uint64_t key) const {
+  void window(TrainBatch& out, Dim first, Dim count, std::uint64_t batch, std::uint64_t number,
+              std::uint64_t key) const {
     if (masked_) return hide(out, first, count, batch, number, key);
     if (!o_.documents) return follow(out, first, count, batch);
-    auto end = std::upper_bound(corpus_.starts.begin(), corpus_.starts.end(), static_cast<std::uint64_t>(first));
+    auto end =
+        std::upper_bound(corpus_.starts.begin(), corpus_.starts.end(), static_cast<std::uint64_t>(first));
     for (Dim at = first; at < first + count; ++end) {
       const Dim until = std::min(static_cast<Dim>(*end), first + count);
       if (until == at) continue;  // a document without tokens
       // The last token of a document has nothing to say; alone it is left out.
-      const bool nothing = until - at == 1 && until == static_cast<Dim>(*end) && !(out.tokens.empty() && until == first + count);
+      const bool nothing = until - at == 1 && until == static_cast<Dim>(*end) &&
+                           !(out.tokens.empty() && until == first + count);
       if (!nothing) follow(out, at, until - at, batch, static_cast<Dim>(*end));
       at = until;
     }
@@ -197,8 +210,9 @@ class TextData final : public TrainData {
 
   // Tokens and what comes after each; a document's last token predicts nothing.
   void follow(TrainBatch& out, Dim first, Dim count, std::uint64_t batch, Dim document_end = -1) const {
-    out.sequences.push_back(
-        {.first = static_cast<Dim>(out.tokens.size()), .count = count, .id = sequence_name(batch, out.sequences.size())});
+    out.sequences.push_back({.first = static_cast<Dim>(out.tokens.size()),
+                             .count = count,
+                             .id = sequence_name(batch, out.sequences.size())});
     const bool ends = first + count == document_end;
     const std::vector<std::int32_t> ids = tokens(first, count + !ends);
     out.tokens.insert(out.tokens.end(), ids.begin(), ids.begin() + count);
@@ -207,8 +221,10 @@ class TextData final : public TrainData {
     out.counted += count - ends;
   }
 
-  // Of the tokens a share counts: of these 80 % are hidden, 10 % are another one, 10 % stay. Special tokens never do; one does at least.
-  void hide(TrainBatch& out, Dim first, Dim count, std::uint64_t batch, std::uint64_t number, std::uint64_t key) const {
+  // Of the tokens a share counts: of these 80 % are hidden, 10 % are another one, 10 % stay. Special
+  // tokens never do; one does at least.
+  void hide(TrainBatch& out, Dim first, Dim count, std::uint64_t batch, std::uint64_t number,
+            std::uint64_t key) const {
     const Tokenizer& t = *tokenizer;
     const auto begin = out.tokens.size();
     const auto special = [&](std::int32_t token) { return t.role(token) == Tokenizer::Role::control; };
@@ -224,7 +240,8 @@ class TextData final : public TrainData {
       possible.push_back(i);
       if (philox(key, number, i)[0] * 0x1p-32 < o_.mask_share) chosen.push_back(i);
     }
-    if (chosen.empty() && !possible.empty()) chosen.push_back(possible[draw(key, number, ~std::uint64_t{0}) % possible.size()]);
+    if (chosen.empty() && !possible.empty())
+      chosen.push_back(possible[draw(key, number, ~std::uint64_t{0}) % possible.size()]);
     for (const std::int32_t token : t.before) add(token, -1);
     auto next = chosen.begin();
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -283,7 +300,8 @@ Corpus read_text(const DataOptions& o) {
     }
     if (part == &train) corpus.split = static_cast<Dim>(ids.size());
   }
-  if (!o.documents && train.documents.size() < 2 && held.documents.size() < 2) corpus.starts = {0};  // one text, cut for the split only
+  // One text, cut for the split only.
+  if (!o.documents && train.documents.size() < 2 && held.documents.size() < 2) corpus.starts = {0};
   corpus.starts.push_back(ids.size());
   corpus.ids = Ids(std::move(ids));
   return corpus;

@@ -8,7 +8,11 @@
 namespace rapt {
 
 Decoder::Decoder(Device& device, const Model& model, DType cache_format, Dim opened, Taps* taps)
-    : cache(model.real, cache_format), vocab(model.recipe.vocab), model_(model), opened_(opened), run_(device) {
+    : cache(model.real, cache_format),
+      vocab(model.recipe.vocab),
+      model_(model),
+      opened_(opened),
+      run_(device) {
   run_.taps = taps;
 }
 
@@ -18,8 +22,11 @@ std::span<const float> Decoder::step(std::span<const Piece> pieces, const Batch*
   batch.want = kWantLast;
   for (const Piece& p : pieces) {
     const Dim past = cache.length(p.id), count = static_cast<Dim>(p.tokens.size());
-    batch.sequences.push_back(
-        {.first = static_cast<Dim>(tokens.size()), .count = count, .past = past, .id = p.id, .opened = std::max(opened_, past + count)});
+    batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()),
+                               .count = count,
+                               .past = past,
+                               .id = p.id,
+                               .opened = std::max(opened_, past + count)});
     tokens.insert(tokens.end(), p.tokens.begin(), p.tokens.end());
   }
   batch.tokens = tokens;
@@ -53,11 +60,14 @@ std::string StopText::push(std::string_view text) {
 
 std::string StopText::finish() { return found_ ? std::string{} : std::exchange(held_, {}); }
 
-void forbid(std::span<const std::vector<std::int32_t>> words, std::span<const std::int32_t> ids, std::span<float> row, float logit) {
+void forbid(std::span<const std::vector<std::int32_t>> words, std::span<const std::int32_t> ids,
+            std::span<float> row, float logit) {
   for (const std::vector<std::int32_t>& word : words) {
     if (word.empty() || word.back() < 0 || static_cast<std::size_t>(word.back()) >= row.size()) continue;
     const std::size_t before = word.size() - 1;
-    if (before > ids.size() || !std::equal(word.begin(), word.end() - 1, ids.end() - static_cast<std::ptrdiff_t>(before))) continue;
+    if (before > ids.size() ||
+        !std::equal(word.begin(), word.end() - 1, ids.end() - static_cast<std::ptrdiff_t>(before)))
+      continue;
     row[static_cast<std::size_t>(word.back())] = logit;
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What generation needs of a model: tokens of some sequences in, logits of each one's last token out. And what it needs of text: stop
-// strings that are never half printed. Internal to use/.
+// What generation needs of a model: tokens of some sequences in, logits of each one's last token out. And
+// what it needs of text: stop strings that are never half printed. Internal to use/.
 #pragma once
 #include <span>
 #include <string>
@@ -51,7 +51,8 @@ class StopText {
 };
 
 // Every token that would complete one of `words` behind `ids` gets this logit.
-void forbid(std::span<const std::vector<std::int32_t>> words, std::span<const std::int32_t> ids, std::span<float> row, float logit);
+void forbid(std::span<const std::vector<std::int32_t>> words, std::span<const std::int32_t> ids,
+            std::span<float> row, float logit);
 
 // What the loops over tokens share.
 struct DecodeJob {
@@ -65,10 +66,12 @@ struct DecodeJob {
   bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed); }
 };
 
-// Beam search from one sequence of a cache. Score: the sum of the log-probabilities of all tokens, the ending one included, over the length
-// penalty. At each step 2B candidates (more with several ending ids) are ranked by their sum; those that end and stand among the first B
-// are finished, the first B others go on. Over when B are finished and the best that goes on, at its present length, is not better than
-// the worst of them. One beam is greedy: over at its first end. Hugging Face's generate(num_beams=B) with its early_stopping=False.
+// Beam search from one sequence of a cache. Score: the sum of the log-probabilities of all tokens, the
+// ending one included, over the length penalty. At each step 2B candidates (more with several ending ids)
+// are ranked by their sum; those that end and stand among the first B are finished, the first B others go
+// on. Over when B are finished and the best that goes on, at its present length, is not better than the
+// worst of them. One beam is greedy: over at its first end. Hugging Face's generate(num_beams=B) with its
+// early_stopping=False.
 class BeamSearch {
  public:
   BeamSearch(const DecodeJob& job, Dim vocab, std::uint64_t root);
@@ -76,8 +79,8 @@ class BeamSearch {
   bool over() const { return over_; }
   std::vector<Decoder::Piece> pieces() const;  // what the next pass reads; logits come back in this order
   std::size_t live() const { return live_.size(); }
-  // One token further: `logits` [live,V] of the live sequences. Their successors take over their pages in the cache; names for them are
-  // counted up from next_id.
+  // One token further: `logits` [live,V] of the live sequences. Their successors take over their pages in
+  // the cache; names for them are counted up from next_id.
   void advance(KvCache& cache, std::span<const float> logits, std::uint64_t& next_id);
   void cancel(KvCache& cache);  // what lives becomes an answer that was cut off
   std::vector<Generated> answers();  // best first, at most `samples`; also told to on_token
@@ -101,8 +104,10 @@ class BeamSearch {
   bool over_ = false;
 };
 
-// A search alone: the sequence `root` of the cache gave `logits` last. The sequences of the cache are dropped, `root` included.
-std::vector<Generated> beam_search(Decoder& decoder, std::uint64_t root, std::span<const float> logits, const DecodeJob& job, Dim& decoded);
+// A search alone: the sequence `root` of the cache gave `logits` last. The sequences of the cache are
+// dropped, `root` included.
+std::vector<Generated> beam_search(Decoder& decoder, std::uint64_t root, std::span<const float> logits,
+                                   const DecodeJob& job, Dim& decoded);
 
 // What the sum of log-probabilities of `length` tokens is divided by.
 double length_divisor(const GenerateOptions& options, Dim length);

@@ -15,7 +15,9 @@ std::vector<float> finished(const std::vector<double>& row, bool normalize) {
   for (const double x : row) squares += x * x;
   const double length = normalize ? std::max(std::sqrt(squares), 1e-12) : 1;
   if (!std::isfinite(squares))
-    fail("embed: the model computed something that is no number (damaged weights, or numbers beyond the range of its types)");
+    fail(
+        "embed: the model computed something that is no number (damaged weights, or numbers beyond the "
+        "range of its types)");
   std::vector<float> out;
   for (double x : row) out.push_back(static_cast<float>(x / length));
   return out;
@@ -23,13 +25,15 @@ std::vector<float> finished(const std::vector<double>& row, bool normalize) {
 
 }  // namespace
 
-std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& checkpoint, std::span<const std::string> texts,
-                                            std::optional<Pool> pool, std::optional<bool> normalize,
+std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& checkpoint,
+                                            std::span<const std::string> texts, std::optional<Pool> pool,
+                                            std::optional<bool> normalize,
                                             const std::function<void(Dim done, Dim of)>& progress, Dim* cut) {
   const Model& model = *checkpoint.model;
   const Recipe& r = model.recipe;
   if (r.encoder && r.decoder)
-    fail("embed: ", checkpoint.path, " (", checkpoint.family, ") is an encoder-decoder; use an encoder or a decoder");
+    fail("embed: ", checkpoint.path, " (", checkpoint.family,
+         ") is an encoder-decoder; use an encoder or a decoder");
   const Pool how = pool ? *pool : checkpoint.pool.value_or(r.encoder ? Pool::mean : Pool::last);
   const bool unit = normalize.value_or(checkpoint.normalize);
   const FramedTexts framed = frame_texts(checkpoint, texts, "embed");
@@ -41,7 +45,8 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
     batch.want.hidden = true;
     run.reset();
     const Tensor hidden = forward(run, model, batch);
-    for (const Sequence& s : batch.sequences) out.push_back(finished(pooled_row(how, hidden, {s.first, s.count}), unit));
+    for (const Sequence& s : batch.sequences)
+      out.push_back(finished(pooled_row(how, hidden, {s.first, s.count}), unit));
     if (progress) progress(static_cast<Dim>(out.size()), static_cast<Dim>(texts.size()));
   });
   return out;

@@ -32,17 +32,20 @@ void Evaluation::add(const Tensor& logits, const Tensor& losses, std::span<const
 
 void Evaluation::need_finite() const {
   if (!std::isfinite(loss))
-    fail("eval: a loss is ", loss, "; the model computed something that is no number (rapt check looks at every weight of a file)");
+    fail("eval: a loss is ", loss,
+         "; the model computed something that is no number (rapt check looks at every weight of a file)");
 }
 
-DataEvaluation evaluate(Device& device, const Model& model, Dim count, const std::function<TrainBatch(Dim i)>& batch,
+DataEvaluation evaluate(Device& device, const Model& model, Dim count,
+                        const std::function<TrainBatch(Dim i)>& batch,
                         const std::function<void(Dim done, const Evaluation& sofar)>& done) {
   Run run(device);
   DataEvaluation out;
   std::vector<Dim> seen;  // how often each target was
   for (Dim i = 0; i < count; ++i) {
     const TrainBatch b = batch(i);
-    const Batch text{.tokens = b.tokens, .sequences = b.sequences}, source{.tokens = b.source, .sequences = b.source_sequences};
+    const Batch text{.tokens = b.tokens, .sequences = b.sequences},
+        source{.tokens = b.source, .sequences = b.source_sequences};
     run.reset();
     const Tensor logits = forward(run, model, text, b.source.empty() ? nullptr : &source);
     out.add(logits, cross_entropy(run, logits, b.targets).rows, b.targets);
@@ -52,7 +55,9 @@ DataEvaluation evaluate(Device& device, const Model& model, Dim count, const std
       if (t >= 0) ++seen[static_cast<std::size_t>(t)];
     if (done) done(i + 1, out);
   }
-  if (out.counted > 0) out.commonest = static_cast<double>(*std::max_element(seen.begin(), seen.end())) / static_cast<double>(out.counted);
+  if (out.counted > 0)
+    out.commonest =
+        static_cast<double>(*std::max_element(seen.begin(), seen.end())) / static_cast<double>(out.counted);
   return out;
 }
 

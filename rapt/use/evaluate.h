@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How well a model says what comes: losses and right answers over the targets that count. One way of counting for `rapt eval`, for the
-// held-out part of a training, and for whoever else asks.
+// How well a model says what comes: losses and right answers over the targets that count. One way of
+// counting for `rapt eval`, for the held-out part of a training, and for whoever else asks.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -29,8 +29,10 @@ struct Evaluation {
 struct DataEvaluation : Evaluation {
   double commonest = 0;  // accuracy of always saying the commonest target; 0 where none counts
 };
-// The model on `count` batches: batch(i) makes number i. `done` hears of each. Fails where a loss is no number.
-DataEvaluation evaluate(Device& device, const Model& model, Dim count, const std::function<TrainBatch(Dim i)>& batch,
+// The model on `count` batches: batch(i) makes number i. `done` hears of each. Fails where a loss is
+// no number.
+DataEvaluation evaluate(Device& device, const Model& model, Dim count,
+                        const std::function<TrainBatch(Dim i)>& batch,
                         const std::function<void(Dim done, const Evaluation& sofar)>& done = {});
 
 }  // namespace rapt

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses, right answers and the commonest target, against plain loops in double over the logits of separate passes.
+// Losses, right answers and the commonest target, against plain loops in double over the logits of
+// separate passes.
 #include "rapt/use/evaluate.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +26,8 @@ TEST(Evaluate, CountsAsThePlainLoopDoes) {
       TrainBatch& b = batches[n];
       b.tokens = toy_ids(n == 0 ? 9 : 5);
       b.sequences = {{.first = 0, .count = static_cast<Dim>(b.tokens.size()), .id = n}};
-      for (std::size_t i = 0; i < b.tokens.size(); ++i) b.targets.push_back(i % 3 == 1 ? -1 : i % 2 ? 7 : b.tokens[i]);
+      for (std::size_t i = 0; i < b.tokens.size(); ++i)
+        b.targets.push_back(i % 3 == 1 ? -1 : i % 2 ? 7 : b.tokens[i]);
     }
     double loss = 0;
     Dim right = 0, counted = 0;
@@ -33,11 +35,13 @@ TEST(Evaluate, CountsAsThePlainLoopDoes) {
     rapt::Run run(device);
     for (TrainBatch& b : batches) {
       run.reset();
-      const std::vector<double> logits = all_values(forward(run, model, {.tokens = b.tokens, .sequences = b.sequences}));
+      const std::vector<double> logits =
+          all_values(forward(run, model, {.tokens = b.tokens, .sequences = b.sequences}));
       const std::size_t V = logits.size() / b.tokens.size();
       b.targets[0] = 0;  // one that is surely right
       for (std::size_t c = 0; c < V; ++c)
-        if (logits[c] > logits[static_cast<std::size_t>(b.targets[0])]) b.targets[0] = static_cast<std::int32_t>(c);
+        if (logits[c] > logits[static_cast<std::size_t>(b.targets[0])])
+          b.targets[0] = static_cast<std::int32_t>(c);
       for (std::size_t i = 0; i < b.tokens.size(); ++i) {
         if (b.targets[i] < 0) continue;
         const auto target = static_cast<std::size_t>(b.targets[i]);
@@ -69,7 +73,11 @@ TEST(Evaluate, CountsAsThePlainLoopDoes) {
 TEST(Evaluate, NothingMayCountAndEveryLossMustBeANumber) {
   Device device({.threads = 1});
   Model model(resolve(toy_recipe("gpt2", 1)), device.real);
-  TrainBatch b{.tokens = {1, 2}, .targets = {-1, -1}, .sequences = {{.first = 0, .count = 2}}, .source = {}, .source_sequences = {}};
+  TrainBatch b{.tokens = {1, 2},
+               .targets = {-1, -1},
+               .sequences = {{.first = 0, .count = 2}},
+               .source = {},
+               .source_sequences = {}};
   const DataEvaluation none = evaluate(device, model, 1, [&](Dim) { return b; });
   EXPECT_EQ(none.counted, 0);
   EXPECT_EQ(none.commonest, 0);
@@ -91,15 +99,17 @@ TEST(Evaluate, ClassesOfTextsAreThoseOfSeparatePasses) {
     std::vector<std::int32_t> ids = c.tokenizer->frame(c.tokenizer->encode(texts[t]));
     ids.resize(std::min<std::size_t>(ids.size(), 12));
     rapt::Run run(device);
-    const std::vector<double> logits =
-        all_values(forward(run, *c.model, {.tokens = ids, .sequences = {{.first = 0, .count = static_cast<Dim>(ids.size())}}}));
+    const std::vector<double> logits = all_values(forward(
+        run, *c.model, {.tokens = ids, .sequences = {{.first = 0, .count = static_cast<Dim>(ids.size())}}}));
     double sum = 0;
     for (const double x : logits) sum += std::exp(x - logits[static_cast<std::size_t>(classes[t])]);
     loss += std::log(sum);
-    said.push_back(static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    said.push_back(
+        static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
   }
   Dim cut = 0, heard = 0;
-  const ClassEvaluation e = evaluate_classes(device, c, texts, classes, [&](Dim done, Dim of) { heard = done * 10 + of; }, &cut);
+  const ClassEvaluation e =
+      evaluate_classes(device, c, texts, classes, [&](Dim done, Dim of) { heard = done * 10 + of; }, &cut);
   EXPECT_EQ(cut, 1);
   EXPECT_EQ(heard, 55);
   EXPECT_EQ(e.said, said);
@@ -111,7 +121,8 @@ TEST(Evaluate, ClassesOfTextsAreThoseOfSeparatePasses) {
   EXPECT_EQ(class_names_of(c), (std::vector<std::string>{"0", "1", "2"}));
   c.class_names = {"x", "y"};
   EXPECT_EQ(class_names_of(c), (std::vector<std::string>{"x", "y", "2"}));
-  EXPECT_TRUE(holds(error_of([&] { evaluate_classes(device, c, texts, std::span(classes).first(2)); }), "5 texts with 2 classes"));
+  EXPECT_TRUE(holds(error_of([&] { evaluate_classes(device, c, texts, std::span(classes).first(2)); }),
+                    "5 texts with 2 classes"));
   const Checkpoint words = memory_checkpoint(small_decoder(), 5);
   EXPECT_TRUE(holds(error_of([&] { class_names_of(words); }), "tells no classes apart"));
 }

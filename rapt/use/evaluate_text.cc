@@ -14,7 +14,8 @@ Objective text_objective(const Model& model) {
   return !model.encoder ? Objective::causal : model.decoder ? Objective::translation : Objective::masked;
 }
 
-TextLoss text_loss(Device& device, const Checkpoint& c, const std::string& file, const TextLossOptions& options) {
+TextLoss text_loss(Device& device, const Checkpoint& c, const std::string& file,
+                   const TextLossOptions& options) {
   const Model& model = *c.model;
   const Recipe& r = model.recipe;
   tokenizer_of(c);
@@ -32,15 +33,20 @@ TextLoss text_loss(Device& device, const Checkpoint& c, const std::string& file,
   o.length = out.context = options.context.value_or(std::min<Dim>(r.context, 1024));
   if (o.length > r.context && r.embed.pos == EmbedRecipe::Pos::learned)
     fail_usage("--ctx-size ", o.length, ": ", c.path, " has learned positions for ", r.context, " tokens");
-  o.batch = std::max<Dim>(1, std::min(2048 / o.length, (Dim{64} << 20) / std::max<Dim>(1, o.length * r.vocab)));
-  // Masks are drawn anew for every seed: windows of one epoch in any order, one per batch, are each window once.
+  o.batch =
+      std::max<Dim>(1, std::min(2048 / o.length, (Dim{64} << 20) / std::max<Dim>(1, o.length * r.vocab)));
+  // Masks are drawn anew for every seed: windows of one epoch in any order, one per batch, are each
+  // window once.
   out.drawn = out.objective == Objective::masked && !packed;
   if (out.drawn) o.batch = 1, o.windows = DataOptions::Windows::shuffled, o.seed = options.seed;
   o.progress = options.reading;
   const std::unique_ptr<TrainData> data = open_data(o);
-  if (data->vocab > r.vocab) fail("eval: the text has tokens up to ", data->vocab, ", the model's vocabulary ends at ", r.vocab);
+  if (data->vocab > r.vocab)
+    fail("eval: the text has tokens up to ", data->vocab, ", the model's vocabulary ends at ", r.vocab);
   out.batches = out.drawn ? static_cast<Dim>(std::llround(1 / data->epochs(1))) : data->held_out();
-  if (out.batches < 1) fail("eval: ", file, " holds nothing to measure", packed ? " (it was packed without a held-out part)" : "");
+  if (out.batches < 1)
+    fail("eval: ", file, " holds nothing to measure",
+         packed ? " (it was packed without a held-out part)" : "");
   if (options.batches > 0) out.batches = std::min(out.batches, options.batches);
 
   const auto started = Clock::now();
@@ -57,7 +63,8 @@ TextLoss text_loss(Device& device, const Checkpoint& c, const std::string& file,
       });
   out.seconds = seconds_since(started);
   if (out.counted == 0)
-    fail("eval: no token of ", file, " counts: it is shorter than two tokens, or nothing in it was hidden; take a longer text");
+    fail("eval: no token of ", file,
+         " counts: it is shorter than two tokens, or nothing in it was hidden; take a longer text");
   return out;
 }
 
@@ -71,8 +78,10 @@ std::vector<std::string> class_names_of(const Checkpoint& c) {
 }
 
 ClassEvaluation evaluate_classes(Device& device, const Checkpoint& c, std::span<const std::string> texts,
-                                 std::span<const std::int32_t> classes, const std::function<void(Dim done, Dim of)>& progress, Dim* cut) {
-  if (texts.size() != classes.size()) fail("eval: ", texts.size(), " texts with ", classes.size(), " classes; one for each");
+                                 std::span<const std::int32_t> classes,
+                                 const std::function<void(Dim done, Dim of)>& progress, Dim* cut) {
+  if (texts.size() != classes.size())
+    fail("eval: ", texts.size(), " texts with ", classes.size(), " classes; one for each");
   class_names_of(c);
   const FramedTexts framed = frame_texts(c, texts, "eval");
   if (cut) *cut = framed.cut;
@@ -84,7 +93,8 @@ ClassEvaluation evaluate_classes(Device& device, const Checkpoint& c, std::span<
     const Tensor logits = forward(run, *c.model, batch);  // [sequences, classes]
     out.add(logits, cross_entropy(run, logits, targets).rows, targets);
     out.need_finite();
-    for (std::size_t i = 0; i < targets.size(); ++i) out.said.push_back(best_class(logits, static_cast<Dim>(i)));
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      out.said.push_back(best_class(logits, static_cast<Dim>(i)));
     if (progress) progress(static_cast<Dim>(out.said.size()), static_cast<Dim>(texts.size()));
   });
   return out;

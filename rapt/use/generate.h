@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text out of a model: prompts in chunks, one token after the other, several samples side by side, beams, stop strings, streaming
-// windows. Everything runs through forward() and one cache; nothing here computes with weights.
+// Text out of a model: prompts in chunks, one token after the other, several samples side by side, beams,
+// stop strings, streaming windows. Everything runs through forward() and one cache; nothing here computes
+// with weights.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -17,17 +18,19 @@ namespace rapt {
 
 struct GenerateOptions {
   SamplerOptions sampler;
-  Dim max_tokens = -1;                   // of the answer; -1: until the model stops or the context is full
-  std::vector<std::string> stops;        // text that ends the answer and is not part of it
+  Dim max_tokens = -1;             // of the answer; -1: until the model stops or the context is full
+  std::vector<std::string> stops;  // text that ends the answer and is not part of it
   bool ignore_eos = false;
   int samples = 1;
-  int beams = 0;                         // > 0: beam search instead of sampling; `samples` best are returned. 1: greedy
-  // What a beam's sum of log-probabilities is divided by, so that short answers do not win for being short, with p = length_penalty and the
-  // ending token counted: length^p (Hugging Face), or ((5 + length) / 6)^p (Google's translation system of 2016).
+  // > 0: beam search instead of sampling; `samples` best are returned. 1: greedy
+  int beams = 0;
+  // What a beam's sum of log-probabilities is divided by, so that short answers do not win for being
+  // short, with p = length_penalty and the ending token counted: length^p (Hugging Face), or ((5 +
+  // length) / 6)^p (Google's translation system of 2016).
   enum class PenaltyForm { power, gnmt } penalty_form = PenaltyForm::power;
   double length_penalty = 1;
-  std::vector<std::vector<std::int32_t>>
-      bad_words;  // sequences of ids that no answer holds: their last token is never said behind the others
+  // Sequences of ids that no answer holds: their last token is never said behind the others.
+  std::vector<std::vector<std::int32_t>> bad_words;
   bool renormalize = false;  // beams: probabilities sum to one again after bias and bad words
   int top_logprobs = 0;
   bool logprobs = false;
@@ -46,12 +49,13 @@ struct Generated {
 
 struct GenerateTimes {
   double prompt_seconds = 0, decode_seconds = 0;
-  Dim prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0, dropped_tokens = 0;  // dropped: no longer seen (streaming)
+  // dropped: no longer seen (streaming)
+  Dim prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0, dropped_tokens = 0;
 };
 
-// A model with its cache: keeps what was computed, so that a conversation's next turn reads its new tokens only. One thread at a time uses a
-// session; several sessions, each in a thread of its own, may share a device and a checkpoint: their passes take turns, and no bit of an
-// answer depends on the others.
+// A model with its cache: keeps what was computed, so that a conversation's next turn reads its new tokens
+// only. One thread at a time uses a session; several sessions, each in a thread of its own, may share a
+// device and a checkpoint: their passes take turns, and no bit of an answer depends on the others.
 class Session {
  public:
   struct Options {
@@ -63,22 +67,28 @@ class Session {
   Session(Device& device, const Checkpoint& checkpoint, Options options);
   ~Session();
 
-  // `prompt`: the whole sequence from its first token; the longest beginning that is in the cache is not computed again.
-  // Calls back with each sample's id and new text: whole characters, and nothing that may still turn out to be a stop string. What was
-  // held back comes at the end, with id -1; so does all of a beam's text. The callback returns false to stop that sample.
+  // `prompt`: the whole sequence from its first token; the longest beginning that is in the cache is not
+  // computed again.
+  // Calls back with each sample's id and new text: whole characters, and nothing that may still turn out
+  // to be a stop string. What was held back comes at the end, with id -1; so does all of a beam's text.
+  // The callback returns false to stop that sample.
   using OnToken = std::function<bool(int sample, std::int32_t id, std::string_view text)>;
   using OnPrompt = std::function<void(Dim done, Dim of)>;
-  std::vector<Generated> generate(std::span<const std::int32_t> prompt, const GenerateOptions& options, const OnToken& on_token = {},
-                                  const OnPrompt& on_prompt = {}, const std::atomic<bool>* cancel = nullptr);
+  std::vector<Generated> generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                                  const OnToken& on_token = {}, const OnPrompt& on_prompt = {},
+                                  const std::atomic<bool>* cancel = nullptr);
   // Encoder-decoder: the source text's tokens; the answer starts from the model's own start token.
-  std::vector<Generated> translate(std::span<const std::int32_t> source, const GenerateOptions& options, const OnToken& on_token = {},
-                                   const std::atomic<bool>* cancel = nullptr);
-  // Many sources side by side, greedy (temperature 0) or with beams: each answer is what translate() gives for that source alone, since no row
-  // depends on its neighbours. `rows`: beams that a pass of decoding should have; a source joins when others are done. `on_done` hears of
-  // each as it is finished, in any order.
+  std::vector<Generated> translate(std::span<const std::int32_t> source, const GenerateOptions& options,
+                                   const OnToken& on_token = {}, const std::atomic<bool>* cancel = nullptr);
+  // Many sources side by side, greedy (temperature 0) or with beams: each answer is what translate() gives
+  // for that source alone, since no row depends on its neighbours. `rows`: beams that a pass of decoding
+  // should have; a source joins when others are done. `on_done` hears of each as it is finished, in
+  // any order.
   using OnDone = std::function<void(std::size_t source, const Generated& best)>;
-  std::vector<std::vector<Generated>> translate_all(std::span<const std::vector<std::int32_t>> sources, const GenerateOptions& options,
-                                                    Dim rows = 64, const OnDone& on_done = {}, const std::atomic<bool>* cancel = nullptr);
+  std::vector<std::vector<Generated>> translate_all(std::span<const std::vector<std::int32_t>> sources,
+                                                    const GenerateOptions& options, Dim rows = 64,
+                                                    const OnDone& on_done = {},
+                                                    const std::atomic<bool>* cancel = nullptr);
 
   const GenerateTimes& times() const;  // of the last call
   Dim cached() const;  // tokens of the conversation in the cache
@@ -89,24 +99,31 @@ class Session {
   std::unique_ptr<State> state_;
 };
 
-// StreamingLLM, as a change of the recipe before weights are made (LoadOptions::change): every causal self-attention without a window of
-// its own sees the first `keep` keys and the last `window`. Fails with the reason where positions do not allow it.
+// StreamingLLM, as a change of the recipe before weights are made (LoadOptions::change): every causal
+// self-attention without a window of its own sees the first `keep` keys and the last `window`. Fails with
+// the reason where positions do not allow it.
 void stream_windows(Recipe& recipe, Dim keep, Dim window);
 
-// Sentence embeddings [texts][width], pooled and normalised as the checkpoint says. A text longer than the model reads is cut, and counted
-// in `cut`. Decoders with a vocabulary head are pooled from their last hidden state, after the final norm.
-std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& checkpoint, std::span<const std::string> texts,
-                                            std::optional<Pool> pool = {}, std::optional<bool> normalize = {},
-                                            const std::function<void(Dim done, Dim of)>& progress = {}, Dim* cut = nullptr);
+// Sentence embeddings [texts][width], pooled and normalised as the checkpoint says. A text longer than the
+// model reads is cut, and counted in `cut`. Decoders with a vocabulary head are pooled from their last
+// hidden state, after the final norm.
+std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& checkpoint,
+                                            std::span<const std::string> texts, std::optional<Pool> pool = {},
+                                            std::optional<bool> normalize = {},
+                                            const std::function<void(Dim done, Dim of)>& progress = {},
+                                            Dim* cut = nullptr);
 
-// exp of the mean negative log-likelihood. `ids` as the tokenizer frames the whole text. Windows of n = `context` tokens one after the other,
-// the rest left out (a BOS in the place of each window's first token where the tokenizer adds one); the tokens n/2 + 1 … n - 1 of each
-// window count, n - n/2 - 1 of them. llama-perplexity's definition. chunks < 0: all.
+// exp of the mean negative log-likelihood. `ids` as the tokenizer frames the whole text. Windows of n =
+// `context` tokens one after the other, the rest left out (a BOS in the place of each window's first token
+// where the tokenizer adds one); the tokens n/2 + 1 … n - 1 of each window count, n - n/2 - 1 of them.
+// llama-perplexity's definition. chunks < 0: all.
 struct Perplexity {
   double perplexity = 0, error = 0, nll = 0;  // error: standard error of the estimate
   Dim chunks = 0, tokens = 0;
 };
-Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<const std::int32_t> ids, Dim context, Dim chunks,
-                      const std::function<void(Dim chunk, Dim of, double so_far)>& progress = {}, Taps* taps = nullptr);
+Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<const std::int32_t> ids,
+                      Dim context, Dim chunks,
+                      const std::function<void(Dim chunk, Dim of, double so_far)>& progress = {},
+                      Taps* taps = nullptr);
 
 }  // namespace rapt

@@ -17,8 +17,8 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 
 // Logits after the last token, the whole sequence computed anew: no cache, no chunks, no company.
-std::vector<float> plain_logits(Device& device, const Model& model, const Ids& ids, const Ids& source = {}, Dim opened = 0,
-                                Taps* taps = nullptr) {
+std::vector<float> plain_logits(Device& device, const Model& model, const Ids& ids, const Ids& source = {},
+                                Dim opened = 0, Taps* taps = nullptr) {
   rapt::Run run(device);
   run.taps = taps;
   Batch batch{.tokens = ids}, from{.tokens = source};
@@ -32,12 +32,14 @@ std::vector<float> plain_logits(Device& device, const Model& model, const Ids& i
 }
 
 // The plain loop: sample number `sample` of what generate() should give.
-Ids plain_generate(Device& device, const Checkpoint& c, const Ids& prompt, const SamplerOptions& o, Dim count, std::uint64_t sample = 0,
-                   Taps* taps = nullptr) {
+Ids plain_generate(Device& device, const Checkpoint& c, const Ids& prompt, const SamplerOptions& o, Dim count,
+                   std::uint64_t sample = 0, Taps* taps = nullptr) {
   Sampler sampler(o, sample);
   Ids all = prompt;
   while (static_cast<Dim>(all.size() - prompt.size()) < count) {
-    const std::int32_t id = sampler.choose(plain_logits(device, *c.model, all, {}, 0, taps), all, static_cast<Dim>(all.size())).id;
+    const std::int32_t id =
+        sampler.choose(plain_logits(device, *c.model, all, {}, 0, taps), all, static_cast<Dim>(all.size()))
+            .id;
     if (id == 1) break;
     all.push_back(id);
   }
@@ -58,7 +60,8 @@ class Generate : public testing::Test {
   Device device{{.threads = 2}};
 };
 
-// Heads switched off and streams steered while a text is read in pieces and written token by token: as in one pass over the whole.
+// Heads switched off and streams steered while a text is read in pieces and written token by token: as in
+// one pass over the whole.
 TEST_F(Generate, EditsChangePromptAndAnswerAlike) {
   const Checkpoint c = memory_checkpoint(small_decoder(), 2);
   const Ids plain = plain_generate(device, c, kPrompt, greedy(12).sampler, 12);
@@ -89,7 +92,8 @@ TEST_F(Generate, EditsReachThePerplexity) {
   const std::vector<Edit> edits = {parse_edit("logits:scale=0")};
   Taps taps;
   install_edits(taps, *c.model, edits, Passes::many);
-  const double all_alike = perplexity(device, c, ids, 16, -1, {}, &taps).perplexity, V = static_cast<double>(c.model->recipe.vocab);
+  const double all_alike = perplexity(device, c, ids, 16, -1, {}, &taps).perplexity,
+               V = static_cast<double>(c.model->recipe.vocab);
   EXPECT_NEAR(all_alike, V, 1e-4 * V);
   EXPECT_GT(std::abs(perplexity(device, c, ids, 16, -1).perplexity - V), 0.1);
 }
@@ -122,11 +126,13 @@ TEST_F(Generate, SamplesTogetherAreSamplesAlone) {
   GenerateOptions o;
   o.max_tokens = 20;
   o.samples = 4;
-  o.sampler.seed = 11, o.sampler.temperature = 1.2, o.sampler.repeat_penalty = 1.1, o.sampler.frequency_penalty = 0.1;
+  o.sampler.seed = 11, o.sampler.temperature = 1.2, o.sampler.repeat_penalty = 1.1,
+  o.sampler.frequency_penalty = 0.1;
   Session session(device, c, {});
   const std::vector<Generated> got = session.generate(kPrompt, o);
   ASSERT_EQ(got.size(), 4u);
-  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(got[i].ids, plain_generate(device, c, kPrompt, o.sampler, 20, i)) << "sample " << i;
+  for (std::uint64_t i = 0; i < 4; ++i)
+    EXPECT_EQ(got[i].ids, plain_generate(device, c, kPrompt, o.sampler, 20, i)) << "sample " << i;
   EXPECT_NE(got[0].ids, got[1].ids);
   o.samples = 1;  // and the first one does not depend on the others
   EXPECT_EQ(session.generate(kPrompt, o)[0].ids, got[0].ids);
@@ -225,7 +231,8 @@ TEST_F(Generate, StopStringsEndTheAnswerAndAreNeverPrinted) {
     EXPECT_EQ(printed, g.text);
   }
   printed.clear();
-  o.stops = {whole.text + "more"};  // begins like the answer, never comes: everything is handed out at the end
+  // Begins like the answer, never comes: everything is handed out at the end.
+  o.stops = {whole.text + "more"};
   EXPECT_EQ(session.generate(kPrompt, o, collect)[0].text, whole.text);
   EXPECT_EQ(printed, whole.text);
 }
@@ -251,17 +258,20 @@ TEST_F(Generate, CancelEndsAtTheNextTokenAndChunk) {
   Session fresh(device, c, {});
   o.chunk = 4;
   Dim seen = 0;
-  const Generated none = fresh.generate(kPrompt, o, {}, [&](Dim done, Dim) { seen = done, cancel = done >= 4; }, &cancel)[0];
+  const Generated none =
+      fresh.generate(kPrompt, o, {}, [&](Dim done, Dim) { seen = done, cancel = done >= 4; }, &cancel)[0];
   EXPECT_EQ(none.finish, Finish::cancelled);
   EXPECT_TRUE(none.ids.empty());
   EXPECT_EQ(seen, 4);
   EXPECT_EQ(fresh.cached(), 4);  // what was read stays
   cancel = false;
-  EXPECT_EQ(fresh.generate(kPrompt, greedy(5))[0].ids, Session(device, c, {}).generate(kPrompt, greedy(5))[0].ids);
+  EXPECT_EQ(fresh.generate(kPrompt, greedy(5))[0].ids,
+            Session(device, c, {}).generate(kPrompt, greedy(5))[0].ids);
   EXPECT_EQ(fresh.times().reused_tokens, 4);
 
   o.samples = 3;  // one sample is told to stop, the others go on
-  const std::vector<Generated> three = session.generate(kPrompt, o, [](int sample, std::int32_t, std::string_view) { return sample != 1; });
+  const std::vector<Generated> three =
+      session.generate(kPrompt, o, [](int sample, std::int32_t, std::string_view) { return sample != 1; });
   EXPECT_EQ(three[1].finish, Finish::cancelled);
   EXPECT_EQ(three[1].ids.size(), 1u);
   EXPECT_EQ(three[2].ids.size(), 50u);
@@ -357,8 +367,8 @@ struct Best {
 };
 
 // Every answer of at most `most` tokens, scored by the definition; the first best.
-Best exhaustive(Device& device, const Checkpoint& c, const Ids& prompt, Dim most, double penalty, std::int32_t forbidden = -1,
-                const Ids& source = {}) {
+Best exhaustive(Device& device, const Checkpoint& c, const Ids& prompt, Dim most, double penalty,
+                std::int32_t forbidden = -1, const Ids& source = {}) {
   Best best;
   const Dim V = c.model->recipe.vocab;
   std::function<void(const Ids&, double)> grow = [&](const Ids& answer, double sum) {
@@ -368,7 +378,8 @@ Best exhaustive(Device& device, const Checkpoint& c, const Ids& prompt, Dim most
     const double whole = log_sum_exp(logits);
     for (std::int32_t id = 0; id < V; ++id) {
       if (id == forbidden) continue;
-      const double s = sum + logits[static_cast<std::size_t>(id)] - whole, length = static_cast<double>(answer.size()) + 1;
+      const double s = sum + logits[static_cast<std::size_t>(id)] - whole,
+                   length = static_cast<double>(answer.size()) + 1;
       Ids longer = answer;
       if (id != 1) longer.push_back(id);
       if (id == 1 || static_cast<Dim>(length) == most) {
@@ -403,7 +414,8 @@ TEST_F(Generate, WideBeamsFindTheBestAnswer) {
       ended += got[0].finish == Finish::stop;
       // The conversation is still there, and the search left nothing behind in it.
       EXPECT_EQ(session.cached(), 4);
-      EXPECT_EQ(session.generate(prompt, greedy(3))[0].ids, Session(device, c, {}).generate(prompt, greedy(3))[0].ids);
+      EXPECT_EQ(session.generate(prompt, greedy(3))[0].ids,
+                Session(device, c, {}).generate(prompt, greedy(3))[0].ids);
     }
   }
   EXPECT_GT(ended, 0);
@@ -424,10 +436,11 @@ TEST_F(Generate, OneBeamIsGreedy) {
   EXPECT_THROW(Session(device, c, {}).generate(kPrompt, o), Error);
 }
 
-// ------------------------------------------------------------------------------------------------ encoder-decoders
+// ----------------------------------------------------------------------------------------- encoder-decoders
 
 Recipe small_translator(Dim vocab) {
-  Recipe r = parse_recipe(R"({ "preset": "t5", "width": 16, "encoder": { "layers": 2 }, "decoder": { "layers": 2 } })");
+  Recipe r = parse_recipe(
+      R"({ "preset": "t5", "width": 16, "encoder": { "layers": 2 }, "decoder": { "layers": 2 } })");
   r.vocab = vocab, r.context = 32;
   for (auto* stack : {&*r.encoder, &*r.decoder})
     for (auto& [name, layer] : stack->kinds)
@@ -448,7 +461,8 @@ TEST_F(Generate, TranslateIsThePlainLoopAndTheBestBeam) {
     while (want.size() < 10) {
       std::vector<float> logits = plain_logits(device, *c.model, all, source);
       logits[0] = -1e30f;  // the start token is no answer
-      const auto id = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+      const auto id =
+          static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
       if (id == 1) break;
       want.push_back(id);
       all.push_back(id);
@@ -468,7 +482,7 @@ TEST_F(Generate, TranslateIsThePlainLoopAndTheBestBeam) {
   EXPECT_THROW(Session(device, d, {}).translate(kPrompt, greedy(3)), Error);
 }
 
-// ------------------------------------------------------------------------------------------------ perplexity and embeddings
+// -------------------------------------------------------------------------------- perplexity and embeddings
 
 TEST_F(Generate, PerplexityCountsTheSecondHalfOfEachWindow) {
   for (const bool bos : {false, true}) {
@@ -482,14 +496,17 @@ TEST_F(Generate, PerplexityCountsTheSecondHalfOfEachWindow) {
         Ids window(ids.begin() + at, ids.begin() + at + n);
         if (bos) window[0] = 0;
         for (Dim i = n / 2; i + 1 < n; ++i) {
-          const std::vector<float> logits = plain_logits(device, *c.model, Ids(window.begin(), window.begin() + i + 1), {}, n);
-          const double x = log_sum_exp(logits) - logits[static_cast<std::size_t>(window[static_cast<std::size_t>(i + 1)])];
+          const std::vector<float> logits =
+              plain_logits(device, *c.model, Ids(window.begin(), window.begin() + i + 1), {}, n);
+          const double x =
+              log_sum_exp(logits) - logits[static_cast<std::size_t>(window[static_cast<std::size_t>(i + 1)])];
           sum += x, squares += x * x;
           ++count;
         }
       }
       Dim calls = 0;
-      const Perplexity p = perplexity(device, c, ids, n, -1, [&](Dim, Dim of, double) { calls += of == 133 / n; });
+      const Perplexity p =
+          perplexity(device, c, ids, n, -1, [&](Dim, Dim of, double) { calls += of == 133 / n; });
       EXPECT_EQ(p.tokens, count);
       EXPECT_EQ(p.chunks, 133 / n);
       EXPECT_EQ(calls, 133 / n);
@@ -532,7 +549,8 @@ TEST_F(Generate, EmbeddingsArePooledHiddenStates) {
       Dim cut = 0;
       const auto mean = embed_texts(device, c, texts, {}, {}, {}, &cut);
       EXPECT_EQ(cut, 1);
-      const auto cls = embed_texts(device, c, texts, Pool::first, false), last = embed_texts(device, c, texts, Pool::last, false);
+      const auto cls = embed_texts(device, c, texts, Pool::first, false),
+                 last = embed_texts(device, c, texts, Pool::last, false);
       ASSERT_EQ(mean.size(), 4u);
       for (std::size_t t = 0; t < texts.size(); ++t) {
         Ids ids = {0};
@@ -547,7 +565,8 @@ TEST_F(Generate, EmbeddingsArePooledHiddenStates) {
         double squares = 0;
         std::vector<double> m(static_cast<std::size_t>(C));
         for (Dim i = 0; i < C; ++i) {
-          for (Dim row = 0; row < T; ++row) m[static_cast<std::size_t>(i)] += hidden.at(row * C + i) / double(T);
+          for (Dim row = 0; row < T; ++row)
+            m[static_cast<std::size_t>(i)] += hidden.at(row * C + i) / double(T);
           squares += m[static_cast<std::size_t>(i)] * m[static_cast<std::size_t>(i)];
         }
         for (Dim i = 0; i < C; ++i) {

@@ -30,7 +30,8 @@ std::string text_of(const Codes& codes) {
   return out;
 }
 
-// Signs that stand inside a word without ending it, for the question whether a sigma is its last letter (Unicode's Case_Ignorable).
+// Signs that stand inside a word without ending it, for the question whether a sigma is its last letter
+// (Unicode's Case_Ignorable).
 bool is_ignorable(char32_t c) {
   switch (unicode::category(c)) {
     case unicode::Mn:
@@ -40,8 +41,9 @@ bool is_ignorable(char32_t c) {
     case unicode::Sk: return true;
     default: break;
   }
-  static constexpr char32_t kInside[] = {'\'',   '.',    ':',    0xB7,   0x387,  0x55F,  0x5F4,  0x2018, 0x2019,
-                                         0x2024, 0x2027, 0xFE13, 0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
+  static constexpr char32_t kInside[] = {'\'',   '.',    ':',    0xB7,   0x387,  0x55F,
+                                         0x5F4,  0x2018, 0x2019, 0x2024, 0x2027, 0xFE13,
+                                         0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
   return std::find(std::begin(kInside), std::end(kInside), c) != std::end(kInside);
 }
 bool is_cased(char32_t c) { return unicode::category(c) <= unicode::Lt; }
@@ -54,7 +56,8 @@ Codes lower_of(const Codes& from) {
       std::size_t before = i, after = i + 1;
       while (before > 0 && is_ignorable(from[before - 1])) --before;
       while (after < from.size() && is_ignorable(from[after])) ++after;
-      const bool last = before > 0 && is_cased(from[before - 1]) && (after == from.size() || !is_cased(from[after]));
+      const bool last =
+          before > 0 && is_cased(from[before - 1]) && (after == from.size() || !is_cased(from[after]));
       out += last ? char32_t{0x3C2} : char32_t{0x3C3};
       continue;
     }
@@ -68,7 +71,8 @@ Codes lower_of(const Codes& from) {
 void replace(Codes& text, const Codes& what, const Codes& with) {
   Codes out;
   std::size_t at = 0;
-  for (std::size_t found; (found = text.find(what, at)) != Codes::npos; at = found + what.size()) out.append(text, at, found - at) += with;
+  for (std::size_t found; (found = text.find(what, at)) != Codes::npos; at = found + what.size())
+    out.append(text, at, found - at) += with;
   text = out.append(text, at);
 }
 
@@ -100,7 +104,8 @@ std::vector<std::string> words_13a(Codes text) {
   replace(text, U"&gt;", U">");
   Codes apart = U" ";
   for (char32_t c : text) {
-    const bool alone = c < 0x80 && unicode::is_ascii_punctuation(c) && c != '\'' && c != ',' && c != '-' && c != '.';
+    const bool alone =
+        c < 0x80 && unicode::is_ascii_punctuation(c) && c != '\'' && c != ',' && c != '-' && c != '.';
     if (alone) apart += U' ';
     apart += c;
     if (alone) apart += U' ';
@@ -138,7 +143,8 @@ Codes chrf_text(std::string_view text, bool lower) {
 }
 
 void check(const char* what, std::size_t translations, std::size_t references) {
-  if (translations != references) fail(what, ": ", translations, " translations for ", references, " references; each line needs its own");
+  if (translations != references)
+    fail(what, ": ", translations, " translations for ", references, " references; each line needs its own");
   if (translations == 0) fail(what, ": there is nothing to compare");
 }
 
@@ -146,16 +152,18 @@ struct Counts {
   Dim of_translation = 0, of_reference = 0, both = 0;
 };
 
-// n-grams of n items; an item's runs are compared as whole values. Sequence: std::u32string or vector of numbers.
+// n-grams of n items; an item's runs are compared as whole values. Sequence: std::u32string or vector of
+// numbers.
 template <class Sequence>
 Counts count(const Sequence& translation, const Sequence& reference, std::size_t n) {
   Counts out;
   std::map<Sequence, Dim> there;
   for (std::size_t i = 0; i + n <= reference.size(); ++i, ++out.of_reference)
-    ++there[Sequence(reference.begin() + static_cast<std::ptrdiff_t>(i), reference.begin() + static_cast<std::ptrdiff_t>(i + n))];
+    ++there[Sequence(reference.begin() + static_cast<std::ptrdiff_t>(i),
+                     reference.begin() + static_cast<std::ptrdiff_t>(i + n))];
   for (std::size_t i = 0; i + n <= translation.size(); ++i, ++out.of_translation) {
-    const auto found = there.find(
-        Sequence(translation.begin() + static_cast<std::ptrdiff_t>(i), translation.begin() + static_cast<std::ptrdiff_t>(i + n)));
+    const auto found = there.find(Sequence(translation.begin() + static_cast<std::ptrdiff_t>(i),
+                                           translation.begin() + static_cast<std::ptrdiff_t>(i + n)));
     if (found != there.end() && found->second > 0) --found->second, ++out.both;
   }
   return out;
@@ -170,7 +178,8 @@ Bleu bleu(std::span<const std::string> translations, std::span<const std::string
   constexpr std::size_t kOrders = 4;
   Bleu out;
   std::array<Counts, kOrders> sums;
-  std::map<std::string, std::int32_t> numbers;  // words as numbers: n-grams are then short and quick to compare
+  // Words as numbers: n-grams are then short and quick to compare.
+  std::map<std::string, std::int32_t> numbers;
   auto numbered = [&](const std::string& text) {
     std::vector<std::int32_t> words;
     for (const std::string& w : bleu_words(text, lower))
@@ -188,7 +197,10 @@ Bleu bleu(std::span<const std::string> translations, std::span<const std::string
     }
   }
   if (out.length < out.reference_length)
-    out.brevity = out.length > 0 ? std::exp(1 - static_cast<double>(out.reference_length) / static_cast<double>(out.length)) : 0;
+    out.brevity =
+        out.length > 0
+            ? std::exp(1 - static_cast<double>(out.reference_length) / static_cast<double>(out.length))
+            : 0;
   if (sums[0].both == 0) return out;  // then longer ones have no match either
   double smooth = 1, logs = 0;
   for (std::size_t n = 0; n < kOrders; ++n) {
@@ -201,7 +213,8 @@ Bleu bleu(std::span<const std::string> translations, std::span<const std::string
   return out;
 }
 
-double chrf(std::span<const std::string> translations, std::span<const std::string> references, int order, double beta, bool lower) {
+double chrf(std::span<const std::string> translations, std::span<const std::string> references, int order,
+            double beta, bool lower) {
   check("chrf", translations.size(), references.size());
   if (order < 1) fail("chrf: n-grams of up to ", order, " characters were asked for; at least 1 is needed");
   std::vector<Counts> sums(static_cast<std::size_t>(order));

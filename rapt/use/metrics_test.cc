@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BLEU, chrF and their words against what sacrebleu made of the same sentences ahead of time (tests/golden/make_metrics.py).
+// BLEU, chrF and their words against what sacrebleu made of the same sentences ahead of time
+// (tests/golden/make_metrics.py).
 #include "rapt/use/metrics.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +31,8 @@ TEST(Metrics, WordsAsTokenizer13aCutsThem) {
   const Json json = golden();
   ASSERT_GE(need(json, "tokens").array().size(), 20u);
   for (const Json& one : need(json, "tokens").array())
-    EXPECT_EQ(tokenize_13a(need(one, "text").string()), strings(need(one, "tokens"))) << need(one, "text").string();
+    EXPECT_EQ(tokenize_13a(need(one, "text").string()), strings(need(one, "tokens")))
+        << need(one, "text").string();
 }
 
 TEST(Metrics, BleuAndChrfAsSacrebleuComputesThem) {
@@ -39,17 +41,21 @@ TEST(Metrics, BleuAndChrfAsSacrebleuComputesThem) {
   for (const Json& corpus : need(json, "corpora").array())
     for (bool lower : {false, true}) {
       const std::string name = need(corpus, "name").string() + (lower ? ", lower" : "");
-      const std::vector<std::string> translations = strings(need(corpus, "translations")), references = strings(need(corpus, "references"));
+      const std::vector<std::string> translations = strings(need(corpus, "translations")),
+                                     references = strings(need(corpus, "references"));
       const Json& expected = need(corpus, lower ? "lower" : "cased");
       const Bleu b = bleu(translations, references, lower);
       EXPECT_NEAR(b.score, need(expected, "bleu").number(), 1e-9) << name;
       for (std::size_t n = 0; n < 4; ++n)
-        EXPECT_NEAR(b.precisions[n], need(expected, "precisions").array()[n].number(), 1e-9) << name << " " << n;
+        EXPECT_NEAR(b.precisions[n], need(expected, "precisions").array()[n].number(), 1e-9)
+            << name << " " << n;
       EXPECT_NEAR(b.brevity, need(expected, "brevity").number(), 1e-12) << name;
       EXPECT_EQ(b.length, need(expected, "length").integer()) << name;
       EXPECT_EQ(b.reference_length, need(expected, "reference_length").integer()) << name;
       EXPECT_NEAR(chrf(translations, references, 6, 2, lower), need(expected, "chrf").number(), 1e-9) << name;
-      EXPECT_NEAR(chrf(translations, references, 3, 1, lower), need(expected, "chrf 3, beta 1").number(), 1e-9) << name;
+      EXPECT_NEAR(chrf(translations, references, 3, 1, lower), need(expected, "chrf 3, beta 1").number(),
+                  1e-9)
+          << name;
     }
 }
 

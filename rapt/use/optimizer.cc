@@ -18,7 +18,8 @@ using Kind = OptimizerOptions::Kind;
 void check(const OptimizerOptions& o) {
   auto within = [](const char* name, double x, double low, double high, bool open) {
     if (!(x >= low) || !(open ? x < high : x <= high))
-      fail("optimizer: ", name, " is ", x, "; it must lie between ", low, " and ", high, open ? ", the latter excluded" : "");
+      fail("optimizer: ", name, " is ", x, "; it must lie between ", low, " and ", high,
+           open ? ", the latter excluded" : "");
   };
   constexpr double kMost = 1e6;
   within("rate", o.rate, 0, kMost, false);
@@ -30,15 +31,18 @@ void check(const OptimizerOptions& o) {
   within("decay", o.decay, 0, kMost, false);
   within("clip", o.clip, 0, 1e30, false);
   within("ema", o.ema, 0, 1, true);
-  if (o.kind == Kind::sgd && o.nesterov && o.momentum == 0) fail("optimizer: nesterov needs a momentum above 0");
+  if (o.kind == Kind::sgd && o.nesterov && o.momentum == 0)
+    fail("optimizer: nesterov needs a momentum above 0");
 }
 
-// Running statistics of a batch norm are no parameters: the forward changes them, and no gradient reaches them.
+// Running statistics of a batch norm are no parameters: the forward changes them, and no gradient
+// reaches them.
 bool is_trained(const Weight& w) { return !w.name.ends_with(".running"); }
 
 // A matrix inside a stack. Embeddings, heads, tables of biases and vectors are moved by AdamW.
 bool is_muon(const Weight& w) {
-  return w.packing == Packing::panels && w.rows > 1 && w.cols > 1 && (w.name.starts_with("encoder.") || w.name.starts_with("decoder."));
+  return w.packing == Packing::panels && w.rows > 1 && w.cols > 1 &&
+         (w.name.starts_with("encoder.") || w.name.starts_with("decoder."));
 }
 
 // Weights as one list of pieces of work.
@@ -57,20 +61,25 @@ struct Parts {
 }  // namespace
 
 int state_numbers(const OptimizerOptions& o, bool stack_matrix) {
-  const int moments = o.kind == Kind::sgd ? (o.momentum > 0 ? 1 : 0) : o.kind == Kind::muon && stack_matrix ? 1 : 2;
+  const int moments = o.kind == Kind::sgd                    ? (o.momentum > 0 ? 1 : 0)
+                      : o.kind == Kind::muon && stack_matrix ? 1
+                                                             : 2;
   return moments + (o.ema > 0 ? 1 : 0);
 }
 
-Optimizer::Optimizer(Model& model, const OptimizerOptions& from) : options(from), model_(model), state_(model.weights.size()) {
+Optimizer::Optimizer(Model& model, const OptimizerOptions& from)
+    : options(from), model_(model), state_(model.weights.size()) {
   check(options);
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const Weight& w = model.weights[i];
     State& s = state_[i];
     if (!is_trained(w)) continue;
     if (w.format != model.real)
-      fail("optimizer: weight ", w.name, " is stored as ", name_of(w.format), "; training needs ", name_of(model.real),
-           " weights: load the model with float matrices");
-    auto state = [&](const char* what) { return make_weight(w.name + what, w.rows, w.cols, model.real, w.packing); };
+      fail("optimizer: weight ", w.name, " is stored as ", name_of(w.format), "; training needs ",
+           name_of(model.real), " weights: load the model with float matrices");
+    auto state = [&](const char* what) {
+      return make_weight(w.name + what, w.rows, w.cols, model.real, w.packing);
+    };
     s.muon = options.kind == Kind::muon && is_muon(w);
     if (s.muon || options.kind == Kind::sgd) {
       if (s.muon || options.momentum > 0) s.first = state(".momentum");
@@ -104,10 +113,15 @@ double Optimizer::norm(Device& device, const Gradients& gradients) const {
 
 void Optimizer::step(Device& device, const Gradients& gradients, double norm, double rate_factor) {
   const Lease lease(device.team());
-  if (!std::isfinite(norm)) fail("optimizer: the gradients' norm is ", norm, "; no step is taken, the weights stay as they are");
-  if (swapped_) fail("optimizer: a step was asked for while the averaged weights stand in the model; call swap_ema() once more first");
+  if (!std::isfinite(norm))
+    fail("optimizer: the gradients' norm is ", norm, "; no step is taken, the weights stay as they are");
+  if (swapped_)
+    fail(
+        "optimizer: a step was asked for while the averaged weights stand in the model; "
+        "call swap_ema() once more first");
   if (device.real != model_.real)
-    fail("optimizer: the model's weights are ", name_of(model_.real), ", the device computes in ", name_of(device.real));
+    fail("optimizer: the model's weights are ", name_of(model_.real), ", the device computes in ",
+         name_of(device.real));
   const double scale = options.clip > 0 ? std::min(1.0, options.clip / (norm + 1e-6)) : 1;
   Parts plain;
   std::int64_t work = 0;
@@ -167,13 +181,17 @@ void Optimizer::step(Device& device, const Gradients& gradients, double norm, do
   if (!has_ema()) return;
   if (steps_ == 1)
     for (std::size_t i = 0; i < state_.size(); ++i) {
-      if (state_[i].average.data) std::memcpy(state_[i].average.data.get(), model_.weights[i].data.get(), model_.weights[i].bytes());
+      if (state_[i].average.data)
+        std::memcpy(state_[i].average.data.get(), model_.weights[i].data.get(), model_.weights[i].bytes());
     }
   else device.call(&Kernels::ema, {.all = averages.all(), .factor = options.ema});
 }
 
 void Optimizer::each_state(const std::function<void(const std::string& name, Weight& state)>& f) {
-  if (swapped_) fail("optimizer: the state was asked for while the averaged weights stand in the model; call swap_ema() once more first");
+  if (swapped_)
+    fail(
+        "optimizer: the state was asked for while the averaged weights stand in the model; "
+        "call swap_ema() once more first");
   for (State& s : state_)
     for (Weight* w : {&s.first, &s.second, &s.average})
       if (w->data) f(w->name, *w);
@@ -193,11 +211,13 @@ double Schedule::at(std::int64_t step) const {
     case Kind::constant: return 1;
     case Kind::inverse_sqrt: return std::sqrt(std::max(1.0, w) / (s + 1));
     case Kind::cosine: {
-      const double t = std::min(1.0, (s - w) / static_cast<double>(std::max<std::int64_t>(1, total - warmup)));
+      const double t =
+          std::min(1.0, (s - w) / static_cast<double>(std::max<std::int64_t>(1, total - warmup)));
       return floor + (1 - floor) * 0.5 * (1 + std::cos(std::numbers::pi * t));
     }
     case Kind::wsd: {
-      const double length = std::clamp(decay_share, 0.0, 1.0) * static_cast<double>(total), begin = static_cast<double>(total) - length;
+      const double length = std::clamp(decay_share, 0.0, 1.0) * static_cast<double>(total),
+                   begin = static_cast<double>(total) - length;
       if (s < begin) return 1;
       return 1 - (1 - floor) * (length > 0 ? std::min(1.0, (s - begin) / length) : 1);
     }

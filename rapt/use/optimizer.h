@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers over a model's weights. Weights change only here; state lies in the order of the weight, whatever its packing. All
-// numbers are sums in one fixed order: threads do not change a bit. Formulas: ops/optimize.h (as torch.optim has them), ops/muon.h.
+// Optimizers over a model's weights. Weights change only here; state lies in the order of the weight,
+// whatever its packing. All numbers are sums in one fixed order: threads do not change a bit. Formulas:
+// ops/optimize.h (as torch.optim has them), ops/muon.h.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,13 +13,16 @@
 namespace rapt {
 
 struct OptimizerOptions {
-  enum class Kind { adamw, adam, sgd, muon };  // adam: decay is added to the gradient (L2); muon: matrices of the stacks; the rest adamw
+  // adam: decay is added to the gradient (L2); muon: matrices of the stacks; the rest adamw
+  enum class Kind { adamw, adam, sgd, muon };
   Kind kind = Kind::adamw;
   double rate = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double momentum = 0.9;      // sgd, 0: none; muon: 0.95 is usual
   bool nesterov = false;      // sgd; muon always
   double muon_rate = 0.02;    // of the matrices that muon moves; `rate` is that of the others
-  double decay = 0.1;  // on matrices and tables; norms, biases and other vectors do not decay. adamw, muon: beside the step; else L2
+  // On matrices and tables; norms, biases and other vectors do not decay. adamw, muon: beside the step;
+  // else L2.
+  double decay = 0.1;
   double clip = 1;  // largest norm of all gradients together; 0: no limit
   double ema = 0;  // > 0: a moving average of the weights with this factor is kept beside them
 };
@@ -30,19 +34,22 @@ class Optimizer {
  public:
   Optimizer(Model& model, const OptimizerOptions& options);
 
-  // The norm of all gradients together; finite where every element is. Look at it before step(): a norm that is not finite must not reach
-  // the weights.
+  // The norm of all gradients together; finite where every element is. Look at it before step(): a norm
+  // that is not finite must not reach the weights.
   double norm(Device& device, const Gradients& gradients) const;
-  // One step with `rate_factor` times the base rates. Gradients are clipped, given their norm, by min(1, clip / (norm + 1e-6)). A weight
-  // without a gradient stays as it is. Fails, and changes nothing, where the norm is not finite.
+  // One step with `rate_factor` times the base rates. Gradients are clipped, given their norm, by min(1,
+  // clip / (norm + 1e-6)). A weight without a gradient stays as it is. Fails, and changes nothing, where
+  // the norm is not finite.
   void step(Device& device, const Gradients& gradients, double norm, double rate_factor = 1);
   std::int64_t steps() const { return steps_; }
 
-  // Every number of the state by name ("decoder.0.self.q.weight.mean", ".variance", ".momentum", ".average"), for saving and for loading in
-  // place. The count of steps apart. There from the start, zero before the first step.
+  // Every number of the state by name ("decoder.0.self.q.weight.mean", ".variance", ".momentum",
+  // ".average"), for saving and for loading in place. The count of steps apart. There from the start, zero
+  // before the first step.
   void each_state(const std::function<void(const std::string& name, Weight& state)>& f);
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  // The averaged weights in the place of the present ones, and back: call it twice. The average begins with the weights after the first step.
+  // The averaged weights in the place of the present ones, and back: call it twice. The average begins
+  // with the weights after the first step.
   void swap_ema();
   bool has_ema() const { return options.ema > 0; }
 
@@ -59,7 +66,8 @@ class Optimizer {
   bool swapped_ = false;
 };
 
-// Share of the base rate at a step s, counted from 0. Warm-up: (s+1) / warmup, 1 in its last step. Then constant, or
+// Share of the base rate at a step s, counted from 0. Warm-up: (s+1) / warmup, 1 in its last step. Then
+// constant, or
 //   cosine        floor + (1 - floor) (1 + cos(pi t)) / 2, t = (s - warmup) / (total - warmup): nanoGPT's
 //   inverse_sqrt  sqrt(warmup / (s+1))
 //   wsd           1, and in the last part of the run linearly towards floor

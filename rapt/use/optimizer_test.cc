@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers over a toy's weights against torch.optim (tests/golden/make_optimizer.py), and what training rests on: the norm before the step,
-// states that can be saved, averages, schedules.
+// Optimizers over a toy's weights against torch.optim (tests/golden/make_optimizer.py), and what training
+// rests on: the norm before the step, states that can be saved, averages, schedules.
 #include "rapt/use/optimizer.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ Recipe toy() {
   r.context = 16;
   LayerRecipe layer;
   layer.parts.push_back({.norm_in = NormRecipe{}, .body = AttnRecipe{.heads = 2}});
-  layer.parts.push_back({.norm_in = NormRecipe{}, .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .width = 9, .bias = true}});
+  layer.parts.push_back(
+      {.norm_in = NormRecipe{}, .body = FfnRecipe{.kind = FfnRecipe::Kind::mlp, .width = 9, .bias = true}});
   r.decoder = StackRecipe{.layers = 1, .kinds = {{"L", layer}}, .final_norm = NormRecipe{}};
   return r;
 }
@@ -58,7 +59,8 @@ void set(Gradients& gradients, DType real, const Weight& w, Dim i, double value)
 
 void draw(Gradients& gradients, DType real, const Weight& w, int step, double size) {
   for (Dim i = 0; i < w.size(); ++i)
-    set(gradients, real, w, i, drawn(concat(w.name, " gradient ", step), i) * size * (step % 3 == 2 ? 10 : 1));
+    set(gradients, real, w, i,
+        drawn(concat(w.name, " gradient ", step), i) * size * (step % 3 == 2 ? 10 : 1));
 }
 
 std::vector<double> values(const Weight& w) {
@@ -75,11 +77,13 @@ std::vector<std::byte> bytes_of(const Model& model) {
 
 std::vector<std::byte> state_of(Optimizer& optimizer) {
   std::vector<std::byte> out;
-  optimizer.each_state([&](const std::string&, Weight& w) { out.insert(out.end(), w.data.get(), w.data.get() + w.bytes()); });
+  optimizer.each_state(
+      [&](const std::string&, Weight& w) { out.insert(out.end(), w.data.get(), w.data.get() + w.bytes()); });
   return out;
 }
 
-void step(Device& device, Optimizer& optimizer, Model& model, int number, double size = 0.5, double factor = 1) {
+void step(Device& device, Optimizer& optimizer, Model& model, int number, double size = 0.5,
+          double factor = 1) {
   Gradients gradients(device.real);
   for (const Weight& w : model.weights) draw(gradients, device.real, w, number, size);
   optimizer.step(device, gradients, optimizer.norm(device, gradients), factor);
@@ -93,7 +97,8 @@ OptimizerOptions options_of(const Json& json) {
   auto number = [&](const char* key, double& to) {
     if (const Json* found = json.find(key)) to = found->number();
   };
-  number("rate", o.rate), number("beta1", o.beta1), number("beta2", o.beta2), number("eps", o.eps), number("momentum", o.momentum);
+  number("rate", o.rate), number("beta1", o.beta1), number("beta2", o.beta2), number("eps", o.eps),
+      number("momentum", o.momentum);
   number("muon_rate", o.muon_rate), number("decay", o.decay), number("clip", o.clip), number("ema", o.ema);
   if (const Json* nesterov = json.find("nesterov")) o.nesterov = nesterov->boolean();
   return o;
@@ -121,22 +126,26 @@ TEST(Optimizer, TwelveStepsAsTorchTakesThem) {
       }
       const OptimizerOptions options = options_of(need(c, "options"));
       Optimizer optimizer(model, options);
-      // Muon's five steps magnify what f32 rounds off in small singular values; all others are held to 1e-6.
+      // Muon's five steps magnify what f32 rounds off in small singular values; all others are held
+      // to 1e-6.
       const double limit = isa == "f64" ? 1e-9 : options.kind == Kind::muon ? 2e-5 : 1e-6;
       auto compare = [&](const char* key) {
         std::size_t at = 0;
         for (const Weight* w : moved)
           for (double v : values(*w)) {
             const double expected = need(c, key).array()[at++].number();
-            EXPECT_NEAR(v, expected, limit * std::max(1.0, std::abs(expected))) << name << ", " << key << ": " << w->name;
+            EXPECT_NEAR(v, expected, limit * std::max(1.0, std::abs(expected)))
+                << name << ", " << key << ": " << w->name;
           }
         EXPECT_EQ(at, need(c, key).array().size());
       };
       const Json::Array& factors = need(golden, "factors").array();
       for (std::size_t s = 0; s < factors.size(); ++s) {
         Gradients gradients(device.real);
-        for (const Weight* w : moved) draw(gradients, device.real, *w, static_cast<int>(s), need(golden, "gradient_size").number());
-        const double norm = optimizer.norm(device, gradients), expected = need(c, "norms").array()[s].number();
+        for (const Weight* w : moved)
+          draw(gradients, device.real, *w, static_cast<int>(s), need(golden, "gradient_size").number());
+        const double norm = optimizer.norm(device, gradients),
+                     expected = need(c, "norms").array()[s].number();
         EXPECT_NEAR(norm, expected, 1e-6 * expected) << name;
         optimizer.step(device, gradients, norm, factors[s].number());
         if (s == 0) compare("first");
@@ -175,7 +184,8 @@ TEST(Optimizer, StoppedSavedAndContinuedIsBitEqualWhateverTheThreads) {
       EXPECT_EQ(name, w.name);
       EXPECT_TRUE(saved.emplace(name, row_major(w)).second) << name;
     });
-    for (std::size_t i = 0; i < first.weights.size(); ++i) fill_row_major(second.weights[i], row_major(first.weights[i]));
+    for (std::size_t i = 0; i < first.weights.size(); ++i)
+      fill_row_major(second.weights[i], row_major(first.weights[i]));
     Optimizer after(second, options);
     after.each_state([&](const std::string& name, Weight& w) { fill_row_major(w, saved.at(name)); });
     after.set_steps(before.steps());
@@ -193,7 +203,9 @@ TEST(Optimizer, NamesOfTheStateAndWhatMuonMoves) {
     optimizer.each_state([&](const std::string& name, Weight&) { out.push_back(name); });
     return out;
   };
-  auto has = [](const std::vector<std::string>& all, const char* name) { return std::find(all.begin(), all.end(), name) != all.end(); };
+  auto has = [](const std::vector<std::string>& all, const char* name) {
+    return std::find(all.begin(), all.end(), name) != all.end();
+  };
   const auto adamw = names({});
   EXPECT_EQ(adamw.size(), 2 * model.weights.size());
   EXPECT_TRUE(has(adamw, "decoder.0.self.q.weight.mean") && has(adamw, "decoder.0.self.q.weight.variance"));
@@ -202,11 +214,14 @@ TEST(Optimizer, NamesOfTheStateAndWhatMuonMoves) {
   EXPECT_EQ(names({.kind = Kind::sgd}).size(), model.weights.size());
   EXPECT_TRUE(names({.kind = Kind::sgd, .momentum = 0}).empty());
   const auto muon = names({.kind = Kind::muon});
-  for (const char* name : {"decoder.0.self.q.weight", "decoder.0.self.k.weight", "decoder.0.self.v.weight", "decoder.0.self.o.weight",
-                           "decoder.0.ffn.up.weight", "decoder.0.ffn.down.weight"})
-    EXPECT_TRUE(has(muon, concat(name, ".momentum").c_str()) && !has(muon, concat(name, ".mean").c_str())) << name;
-  for (const char* name : {"embed.tokens", "head.weight", "decoder.norm.weight", "decoder.0.ffn.up.bias", "decoder.0.self.norm_in.weight"})
-    EXPECT_TRUE(has(muon, concat(name, ".mean").c_str()) && !has(muon, concat(name, ".momentum").c_str())) << name;
+  for (const char* name : {"decoder.0.self.q.weight", "decoder.0.self.k.weight", "decoder.0.self.v.weight",
+                           "decoder.0.self.o.weight", "decoder.0.ffn.up.weight", "decoder.0.ffn.down.weight"})
+    EXPECT_TRUE(has(muon, concat(name, ".momentum").c_str()) && !has(muon, concat(name, ".mean").c_str()))
+        << name;
+  for (const char* name : {"embed.tokens", "head.weight", "decoder.norm.weight", "decoder.0.ffn.up.bias",
+                           "decoder.0.self.norm_in.weight"})
+    EXPECT_TRUE(has(muon, concat(name, ".mean").c_str()) && !has(muon, concat(name, ".momentum").c_str()))
+        << name;
 }
 
 TEST(Optimizer, ANormThatIsNotFiniteChangesNothing) {
@@ -273,9 +288,11 @@ TEST(Optimizer, AveragesStandInForWeightsUntilSwappedBack) {
     std::vector<std::vector<double>> later;
     for (const Weight& w : model.weights) later.push_back(values(w));
     optimizer.swap_ema();
-    for (std::size_t i = 0; i < later.size(); ++i) EXPECT_NE(values(model.weights[i]), later[i]) << model.weights[i].name;
+    for (std::size_t i = 0; i < later.size(); ++i)
+      EXPECT_NE(values(model.weights[i]), later[i]) << model.weights[i].name;
     optimizer.swap_ema();
-    for (std::size_t i = 0; i < later.size(); ++i) EXPECT_EQ(values(model.weights[i]), later[i]) << model.weights[i].name;
+    for (std::size_t i = 0; i < later.size(); ++i)
+      EXPECT_EQ(values(model.weights[i]), later[i]) << model.weights[i].name;
   }
   Model model(toy());
   Optimizer plain(model, {});
@@ -289,7 +306,8 @@ TEST(Optimizer, SaysWhatItCannotDo) {
   EXPECT_TRUE(holds(error_of([&] { Optimizer(model, {.rate = -1}); }), "rate is -1"));
   EXPECT_TRUE(holds(error_of([&] { Optimizer(model, {.rate = std::nan("")}); }), "rate is nan"));
   EXPECT_TRUE(holds(error_of([&] { Optimizer(model, {.eps = 0}); }), "eps is 0"));
-  EXPECT_TRUE(holds(error_of([&] { Optimizer(model, {.kind = Kind::sgd, .momentum = 0, .nesterov = true}); }), "nesterov"));
+  EXPECT_TRUE(holds(error_of([&] { Optimizer(model, {.kind = Kind::sgd, .momentum = 0, .nesterov = true}); }),
+                    "nesterov"));
   Model half(toy(), DType::f32, DType::bf16);
   EXPECT_TRUE(holds(error_of([&] { Optimizer(half, {}); }), "is stored as bf16; training needs f32"));
   Device exact({.threads = 1, .isa = "f64"});
@@ -314,7 +332,8 @@ TEST(Schedule, Cosine) {
 TEST(Schedule, InverseSquareRootIsThatOf2017) {
   const Schedule s{.kind = Schedule::Kind::inverse_sqrt, .warmup = 4000, .total = 100000};
   for (std::int64_t step : {0, 1, 1999, 3998, 3999, 4000, 15999, 99999}) {
-    const double n = static_cast<double>(step + 1), formula = std::min(std::pow(n, -0.5), n * std::pow(4000, -1.5)) * std::sqrt(4000);
+    const double n = static_cast<double>(step + 1),
+                 formula = std::min(std::pow(n, -0.5), n * std::pow(4000, -1.5)) * std::sqrt(4000);
     EXPECT_NEAR(s.at(step), formula, 1e-12) << step;
   }
   EXPECT_DOUBLE_EQ(s.at(3999), 1);

@@ -11,7 +11,8 @@
 namespace rapt {
 namespace {
 
-constexpr std::size_t kRows = 2048;  // of one pass: enough for the matrices, little enough to stay in the cache
+// Of one pass: enough for the matrices, little enough to stay in the cache.
+constexpr std::size_t kRows = 2048;
 
 const Tokenizer& reading_tokenizer(const Checkpoint& c, const char* verb) {
   if (!c.tokenizer) fail(verb, ": ", c.path, " has no tokenizer, so it cannot read text");
@@ -33,7 +34,9 @@ std::vector<float> numbers(const Tensor& logits, Dim row) {
 void check_finite(std::span<const float> logits, const char* verb) {
   for (const float x : logits)
     if (!std::isfinite(x))
-      fail(verb, ": the model computed something that is no number (damaged weights, or numbers beyond the range of its types)");
+      fail(verb,
+           ": the model computed something that is no number (damaged weights, "
+           "or numbers beyond the range of its types)");
 }
 
 // The text with its masks as tokens: what stands between them is text, whatever it spells.
@@ -46,7 +49,8 @@ std::vector<std::int32_t> masked_ids(const Tokenizer& tokenizer, std::string_vie
     pieces.push_back({text.substr(found, mask.size()), true});
   }
   if (pieces.empty())
-    fail_usage("fill: text ", number, " has no mask; write ", mask, " where a word is to be found, as in \"to be or ", mask, "\"");
+    fail_usage("fill: text ", number, " has no mask; write ", mask,
+               " where a word is to be found, as in \"to be or ", mask, "\"");
   pieces.push_back({text.substr(at), false});
   return tokenizer.encode(pieces);
 }
@@ -55,14 +59,16 @@ std::vector<std::int32_t> masked_ids(const Tokenizer& tokenizer, std::string_vie
 
 FramedTexts frame_texts(const Checkpoint& checkpoint, std::span<const std::string> texts, const char* verb) {
   const Tokenizer& tokenizer = reading_tokenizer(checkpoint, verb);
-  const Dim around = static_cast<Dim>(tokenizer.frame({}).size()), room = std::max<Dim>(0, most_tokens(checkpoint) - around);
+  const Dim around = static_cast<Dim>(tokenizer.frame({}).size()),
+            room = std::max<Dim>(0, most_tokens(checkpoint) - around);
   FramedTexts out;
   for (const std::string& text : texts) {
     std::vector<std::int32_t> ids = tokenizer.encode(text);
     if (static_cast<Dim>(ids.size()) > room) ids.resize(static_cast<std::size_t>(room)), ++out.cut;
     out.ids.push_back(tokenizer.frame(std::move(ids)));
     if (out.ids.back().empty())
-      fail(verb, ": text ", out.ids.size(), " has no tokens, and the model puts none around it; give it at least one word");
+      fail(verb, ": text ", out.ids.size(),
+           " has no tokens, and the model puts none around it; give it at least one word");
   }
   return out;
 }
@@ -73,8 +79,9 @@ void each_batch(const FramedTexts& texts, const std::function<void(Batch& batch,
     Batch batch;
     const std::size_t first = at;
     for (; at < texts.ids.size() && (at == first || tokens.size() + texts.ids[at].size() <= kRows); ++at) {
-      batch.sequences.push_back(
-          {.first = static_cast<Dim>(tokens.size()), .count = static_cast<Dim>(texts.ids[at].size()), .id = at - first});
+      batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()),
+                                 .count = static_cast<Dim>(texts.ids[at].size()),
+                                 .id = at - first});
       tokens.insert(tokens.end(), texts.ids[at].begin(), texts.ids[at].end());
     }
     batch.tokens = tokens;
@@ -86,12 +93,13 @@ std::string class_name(const Checkpoint& checkpoint, std::size_t index) {
   return index < checkpoint.class_names.size() ? checkpoint.class_names[index] : concat("LABEL_", index);
 }
 
-std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint& checkpoint, std::span<const std::string> texts,
+std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint& checkpoint,
+                                               std::span<const std::string> texts,
                                                const ReadProgress& progress, Dim* cut) {
   const Model& model = *checkpoint.model;
   if (model.recipe.head.kind != HeadRecipe::Kind::classes)
-    fail("classify: ", checkpoint.path, " (", checkpoint.family, ") is no classifier: its result is no class; `rapt train` makes one from ",
-         "LABEL=FILE,LABEL=FILE");
+    fail("classify: ", checkpoint.path, " (", checkpoint.family,
+         ") is no classifier: its result is no class; `rapt train` makes one from ", "LABEL=FILE,LABEL=FILE");
   const FramedTexts framed = frame_texts(checkpoint, texts, "classify");
   if (cut) *cut = framed.cut;
   Run run(device);
@@ -103,7 +111,9 @@ std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint&
       std::vector<float> p = numbers(logits, i);
       check_finite(p, "classify");
       const double whole = log_sum_exp(p);
-      for (float& x : p) x = static_cast<float>(p.size() == 1 ? 1 / (1 + std::exp(-static_cast<double>(x))) : std::exp(x - whole));
+      for (float& x : p)
+        x = static_cast<float>(p.size() == 1 ? 1 / (1 + std::exp(-static_cast<double>(x)))
+                                             : std::exp(x - whole));
       out.push_back(std::move(p));
     }
     if (progress) progress(static_cast<Dim>(out.size()), static_cast<Dim>(texts.size()));
@@ -111,21 +121,25 @@ std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint&
   return out;
 }
 
-std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint, std::span<const std::string> texts, Dim top,
+std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint,
+                                    std::span<const std::string> texts, Dim top,
                                     const ReadProgress& progress) {
   const Model& model = *checkpoint.model;
   const Recipe& r = model.recipe;
   const Tokenizer& tokenizer = reading_tokenizer(checkpoint, "fill");
   if (!r.encoder || r.decoder || r.head.kind != HeadRecipe::Kind::vocab)
     fail("fill: ", checkpoint.path, " (", checkpoint.family, ") is no model of masked words: ",
-         r.decoder ? "it writes from left to right; use `rapt run`" : "it has no output matrix over its vocabulary");
+         r.decoder ? "it writes from left to right; use `rapt run`"
+                   : "it has no output matrix over its vocabulary");
   if (tokenizer.mask < 0) fail("fill: the tokenizer of ", checkpoint.path, " has no mask token");
   FramedTexts framed;
   std::vector<FilledMasks> out;
   for (const std::string& text : texts) {
-    FilledMasks f{.ids = tokenizer.frame(masked_ids(tokenizer, text, out.size() + 1)), .places = {}, .guesses = {}};
+    FilledMasks f{
+        .ids = tokenizer.frame(masked_ids(tokenizer, text, out.size() + 1)), .places = {}, .guesses = {}};
     if (static_cast<Dim>(f.ids.size()) > most_tokens(checkpoint))
-      fail("fill: text ", out.size() + 1, " has ", f.ids.size(), " tokens, the model reads ", most_tokens(checkpoint), "; shorten it");
+      fail("fill: text ", out.size() + 1, " has ", f.ids.size(), " tokens, the model reads ",
+           most_tokens(checkpoint), "; shorten it");
     for (std::size_t i = 0; i < f.ids.size(); ++i)
       if (f.ids[i] == tokenizer.mask) f.places.push_back(static_cast<Dim>(i));
     framed.ids.push_back(f.ids);
@@ -135,7 +149,8 @@ std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint
   each_batch(framed, [&](Batch& batch, std::size_t first) {
     std::vector<std::int32_t> rows;  // the output matrix works on those of masks alone
     for (std::size_t i = 0; i < batch.sequences.size(); ++i)
-      for (const Dim place : out[first + i].places) rows.push_back(static_cast<std::int32_t>(batch.sequences[i].first + place));
+      for (const Dim place : out[first + i].places)
+        rows.push_back(static_cast<std::int32_t>(batch.sequences[i].first + place));
     batch.want = {.rows = Want::Rows::chosen, .chosen = rows};
     run.reset();
     const Tensor logits = forward(run, model, batch);
@@ -156,17 +171,21 @@ std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint
 }
 
 std::string guess_text(const Tokenizer& tokenizer, std::int32_t id) {
-  return tokenizer.kind == Tokenizer::Kind::wordpiece ? tokenizer.text_of(id) : tokenizer.decode(std::span(&id, 1), true);
+  return tokenizer.kind == Tokenizer::Kind::wordpiece ? tokenizer.text_of(id)
+                                                      : tokenizer.decode(std::span(&id, 1), true);
 }
 
-std::string filled_text(const Tokenizer& tokenizer, const FilledMasks& filled, std::size_t mask, std::int32_t id) {
+std::string filled_text(const Tokenizer& tokenizer, const FilledMasks& filled, std::size_t mask,
+                        std::int32_t id) {
   const bool special = filled.places.size() > 1;
   std::vector<std::int32_t> ids = filled.ids;
   ids[static_cast<std::size_t>(filled.places[mask])] = id;
   std::erase_if(ids, [&](std::int32_t i) {
-    return i == tokenizer.pad || (!special && (i == tokenizer.unk || tokenizer.role(i) == Tokenizer::Role::control));
+    return i == tokenizer.pad ||
+           (!special && (i == tokenizer.unk || tokenizer.role(i) == Tokenizer::Role::control));
   });
-  const bool continues = !ids.empty() && tokenizer.kind == Tokenizer::Kind::wordpiece && tokenizer.text_of(ids[0]).starts_with("##");
+  const bool continues = !ids.empty() && tokenizer.kind == Tokenizer::Kind::wordpiece &&
+                         tokenizer.text_of(ids[0]).starts_with("##");
   return (continues ? "##" : "") + tokenizer.decode(ids, special);
 }
 

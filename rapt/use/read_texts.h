@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models that read a text at once and write none: the class of a text, words for the masks in it. And what all readers share, embed_texts
-// (generate.h) included: texts as the model wants them, many in one pass. No text's result depends on its neighbours.
+// Models that read a text at once and write none: the class of a text, words for the masks in it. And what
+// all readers share, embed_texts (generate.h) included: texts as the model wants them, many in one pass. No
+// text's result depends on its neighbours.
 #pragma once
 #include <functional>
 #include <span>
@@ -11,7 +12,8 @@
 
 namespace rapt {
 
-// Texts as token ids in the model's frame ([CLS] … [SEP], BOS); what is longer than it reads is cut at its end, and counted.
+// Texts as token ids in the model's frame ([CLS] … [SEP], BOS); what is longer than it reads is cut at its
+// end, and counted.
 struct FramedTexts {
   std::vector<std::vector<std::int32_t>> ids;
   Dim cut = 0;
@@ -23,16 +25,17 @@ void each_batch(const FramedTexts& texts, const std::function<void(Batch& batch,
 
 using ReadProgress = std::function<void(Dim done, Dim of)>;
 
-// Probabilities [texts][classes] of a classifier: a softmax over its classes; of a single class, the logistic function. As the
-// text-classification pipeline of transformers.
-std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint& checkpoint, std::span<const std::string> texts,
+// Probabilities [texts][classes] of a classifier: a softmax over its classes; of a single class, the
+// logistic function. As the text-classification pipeline of transformers.
+std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint& checkpoint,
+                                               std::span<const std::string> texts,
                                                const ReadProgress& progress = {}, Dim* cut = nullptr);
 // The name of a class, LABEL_3 where the model's files name none.
 std::string class_name(const Checkpoint& checkpoint, std::size_t index);
 
-// What a model of masked words puts in place of each mask, most probable first. A text holds the mask token as the vocabulary spells it
-// ("[MASK]"), once or more; other special tokens in it stay text. As the fill-mask pipeline of transformers. Fails where a text has no mask
-// or is longer than the model reads.
+// What a model of masked words puts in place of each mask, most probable first. A text holds the mask token
+// as the vocabulary spells it ("[MASK]"), once or more; other special tokens in it stay text. As the
+// fill-mask pipeline of transformers. Fails where a text has no mask or is longer than the model reads.
 struct MaskGuess {
   std::int32_t id = 0;
   float probability = 0;
@@ -42,12 +45,14 @@ struct FilledMasks {
   std::vector<Dim> places;  // of the masks in it
   std::vector<std::vector<MaskGuess>> guesses;  // [masks][top]
 };
-std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint, std::span<const std::string> texts, Dim top,
+std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint,
+                                    std::span<const std::string> texts, Dim top,
                                     const ReadProgress& progress = {});
 // A token as the pipeline shows it: its text, and that a piece continues a word ("##ing").
 std::string guess_text(const Tokenizer& tokenizer, std::int32_t id);
-// The text with a token in place of one mask. Special tokens and unknown words are left out, unless other masks stand there that are to be
-// seen; padding always.
-std::string filled_text(const Tokenizer& tokenizer, const FilledMasks& filled, std::size_t mask, std::int32_t id);
+// The text with a token in place of one mask. Special tokens and unknown words are left out, unless other
+// masks stand there that are to be seen; padding always.
+std::string filled_text(const Tokenizer& tokenizer, const FilledMasks& filled, std::size_t mask,
+                        std::int32_t id);
 
 }  // namespace rapt

@@ -13,7 +13,8 @@ namespace {
 using testing::HasSubstr;
 
 const Json& golden_texts() {
-  static const Json all = parse_json(read_text_file(std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/pipelines.json"), "pipelines.json");
+  static const Json all = parse_json(
+      read_text_file(std::string(RAPT_SOURCE_DIR) + "/tests/golden/use/pipelines.json"), "pipelines.json");
   return all;
 }
 
@@ -27,7 +28,8 @@ Checkpoint toy(const char* name, Device& device, const std::string& vocabulary =
   const TempFolder temp;
   write_folder(toy_from(name, *golden_texts().find(name)), temp / "m");
   put_file(temp / "m/vocab.txt", vocabulary);
-  put_file(temp / "m/tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer", "do_lower_case": true})");
+  put_file(temp / "m/tokenizer_config.json",
+           R"({"tokenizer_class": "BertTokenizer", "do_lower_case": true})");
   return open_checkpoint(temp / "m", {.real = device.real, .device = &device});
 }
 
@@ -37,7 +39,8 @@ std::vector<std::string> texts_of(const char* list) {
   return out;
 }
 
-// The golden texts hold [SEP], which the pipeline reads as the token and Rapt as text: there only ours is looked at.
+// The golden texts hold [SEP], which the pipeline reads as the token and Rapt as text: there only ours is
+// looked at.
 bool spells_a_token(const std::string& text) { return text.find("[SEP]") != text.npos; }
 
 TEST(FillMasks, GuessesAsThePipeline) {
@@ -61,7 +64,9 @@ TEST(FillMasks, GuessesAsThePipeline) {
         EXPECT_EQ(guess_text(*c.tokenizer, g.id), w.find("token")->string());
         EXPECT_EQ(filled_text(*c.tokenizer, got[i], k, g.id), w.find("sequence")->string());
       }
-    EXPECT_EQ(fill_masks(device, c, std::span(&texts[i], 1), 2)[0].guesses[0][1].probability, got[i].guesses[0][1].probability);  // alone
+    // Alone.
+    EXPECT_EQ(fill_masks(device, c, std::span(&texts[i], 1), 2)[0].guesses[0][1].probability,
+              got[i].guesses[0][1].probability);
   }
   EXPECT_GT(masks, texts.size());
 }
@@ -95,12 +100,14 @@ TEST(ClassifyTexts, AsThePipeline) {
     if (spells_a_token(texts[i])) continue;
     for (const Json& w : golden_texts().find("classify")->array()[i].find("classes")->array())
       for (std::size_t k = 0; k < 3; ++k)
-        if (class_name(c, k) == w.find("label")->string()) EXPECT_NEAR(got[i][k], w.find("probability")->number(), 1e-5) << texts[i];
+        if (class_name(c, k) == w.find("label")->string())
+          EXPECT_NEAR(got[i][k], w.find("probability")->number(), 1e-5) << texts[i];
     EXPECT_EQ(classify_texts(device, c, std::span(&texts[i], 1))[0], got[i]);
   }
   EXPECT_EQ(class_name(c, 1), "let");
   EXPECT_EQ(class_name(Checkpoint{}, 1), "LABEL_1");
-  EXPECT_THAT(error_of([&] { classify_texts(device, toy("masked", device), texts); }), HasSubstr("is no classifier"));
+  EXPECT_THAT(error_of([&] { classify_texts(device, toy("masked", device), texts); }),
+              HasSubstr("is no classifier"));
 }
 
 }  // namespace

@@ -18,18 +18,21 @@ constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 constexpr Dim kMirostatFit = 100;  // candidates the law is fitted to
 constexpr std::uint64_t kDrawSite = 0x64726177;
 
-// Larger logits first; equal ones in the order of their ids, so that nothing depends on how a sort treats equals.
+// Larger logits first; equal ones in the order of their ids, so that nothing depends on how a sort
+// treats equals.
 bool before(const std::pair<float, std::int32_t>& a, const std::pair<float, std::int32_t>& b) {
   return a.first != b.first ? a.first > b.first : a.second < b.second;
 }
 
-// Sorts as much of the front as `enough(count)` asks for: 256 at first, then eight times as many. Linear where the answer lies in front.
+// Sorts as much of the front as `enough(count)` asks for: 256 at first, then eight times as many. Linear
+// where the answer lies in front.
 template <class T, class Before, class Enough>
 void sort_front(std::vector<T>& items, Before less, Enough enough) {
   std::size_t sorted = 0;
   for (std::size_t want = 256;; want *= 8) {
     const std::size_t end = std::min(want, items.size());
-    const auto from = items.begin() + static_cast<std::ptrdiff_t>(sorted), to = items.begin() + static_cast<std::ptrdiff_t>(end);
+    const auto from = items.begin() + static_cast<std::ptrdiff_t>(sorted),
+               to = items.begin() + static_cast<std::ptrdiff_t>(end);
     if (to != items.end()) std::nth_element(from, to, items.end(), less);
     std::sort(from, to, less);
     sorted = end;
@@ -54,11 +57,13 @@ void refuse_odd(std::span<const float> logits) {
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (!std::isfinite(logits[i]))
       fail("sampler: the logit of token ", i, " is ", logits[i],
-           "; the model computed something that is no number (damaged weights, or numbers beyond the range of its types)");
+           "; the model computed something that is no number (damaged weights, "
+           "or numbers beyond the range of its types)");
 }
 
 void check_range(const char* name, double value, double least, double most) {
-  if (!(value >= least && value <= most)) fail_usage("sampler: ", name, " is ", value, "; it must lie between ", least, " and ", most);
+  if (!(value >= least && value <= most))
+    fail_usage("sampler: ", name, " is ", value, "; it must lie between ", least, " and ", most);
 }
 
 }  // namespace
@@ -68,19 +73,23 @@ void check(const SamplerOptions& o) {
   for (const auto& [id, value] : o.bias) {
     if (id < 0) fail_usage("sampler: bias for token ", id, "; ids begin at 0");
     if (std::isnan(value) || value == std::numeric_limits<float>::infinity())
-      fail_usage("sampler: bias of token ", id, " is ", value, "; give a number, or -inf to forbid the token");
+      fail_usage("sampler: bias of token ", id, " is ", value,
+                 "; give a number, or -inf to forbid the token");
   }
   if (!(o.repeat_penalty > 0 && o.repeat_penalty <= kMost))
     fail_usage("sampler: repeat_penalty is ", o.repeat_penalty, "; it must be above 0 (1: off)");
   check_range("frequency_penalty", o.frequency_penalty, -kMost, kMost);
   check_range("presence_penalty", o.presence_penalty, -kMost, kMost);
-  if (o.penalty_last < -1) fail_usage("sampler: penalty_last is ", o.penalty_last, "; give a number of tokens, 0 for none, -1 for all");
+  if (o.penalty_last < -1)
+    fail_usage("sampler: penalty_last is ", o.penalty_last,
+               "; give a number of tokens, 0 for none, -1 for all");
   if (o.top_k < 0) fail_usage("sampler: top_k is ", o.top_k, "; give a number of tokens, 0 for all");
   check_range("typical_p", o.typical_p, 0, 1);
   check_range("top_p", o.top_p, 0, 1);
   check_range("min_p", o.min_p, 0, 1);
   check_range("temperature", o.temperature, 0, kMost);
-  if (o.mirostat < 0 || o.mirostat > 2) fail_usage("sampler: mirostat is ", o.mirostat, "; there are 1 and 2, 0 is off");
+  if (o.mirostat < 0 || o.mirostat > 2)
+    fail_usage("sampler: mirostat is ", o.mirostat, "; there are 1 and 2, 0 is off");
   check_range("mirostat_tau", o.mirostat_tau, 0, 1000);
   check_range("mirostat_eta", o.mirostat_eta, 0, 1000);
   if (o.min_keep < 1) fail_usage("sampler: min_keep is ", o.min_keep, "; at least one token must stay");
@@ -112,17 +121,21 @@ double log_sum_exp(std::span<const float> values) {
 }
 
 Sampler::Sampler(const SamplerOptions& options, std::uint64_t sequence)
-    : options_(options), key_(mix_key(mix_key(options.seed, kDrawSite), sequence)), mirostat_mu_(2 * options.mirostat_tau) {
+    : options_(options),
+      key_(mix_key(mix_key(options.seed, kDrawSite), sequence)),
+      mirostat_mu_(2 * options.mirostat_tau) {
   check(options);
 }
 
-TokenChoice Sampler::choose(std::span<const float> logits, std::span<const std::int32_t> history, Dim position, int top_logprobs) {
+TokenChoice Sampler::choose(std::span<const float> logits, std::span<const std::int32_t> history,
+                            Dim position, int top_logprobs) {
   if (logits.empty()) fail("sampler: no logits to choose from");
   refuse_odd(logits);
   const SamplerOptions& o = options_;
   const Dim V = static_cast<Dim>(logits.size());
 
-  const bool penalised = (o.repeat_penalty != 1 || o.frequency_penalty != 0 || o.presence_penalty != 0) && o.penalty_last != 0;
+  const bool penalised =
+      (o.repeat_penalty != 1 || o.frequency_penalty != 0 || o.presence_penalty != 0) && o.penalty_last != 0;
   std::span<const float> seen = logits;
   if (penalised || !o.bias.empty()) {
     adjusted_.assign(logits.begin(), logits.end());
@@ -150,7 +163,8 @@ TokenChoice Sampler::choose(std::span<const float> logits, std::span<const std::
   if (top_logprobs >= 0) {
     const double whole = log_sum_exp(logits);
     choice.logprob = static_cast<float>(logits[static_cast<std::size_t>(choice.id)] - whole);
-    for (const auto& [logit, id] : largest(logits, top_logprobs)) choice.top.emplace_back(id, static_cast<float>(logit - whole));
+    for (const auto& [logit, id] : largest(logits, top_logprobs))
+      choice.top.emplace_back(id, static_cast<float>(logit - whole));
   }
   return choice;
 }
@@ -160,7 +174,8 @@ std::int32_t Sampler::pick(std::span<const float> logits, Dim position) {
   const Dim V = static_cast<Dim>(logits.size());
   const float top = largest_value(logits);
   if (top == kForbidden) fail("sampler: the bias forbids every token of the vocabulary");
-  if (o.temperature == 0) return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), top) - logits.begin());
+  if (o.temperature == 0)
+    return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), top) - logits.begin());
 
   const bool cuts_k = o.mirostat == 0 && o.top_k > 0 && std::max(o.top_k, o.min_keep) < V;
   if (cuts_k) {
@@ -189,7 +204,8 @@ std::int32_t Sampler::pick(std::span<const float> logits, Dim position) {
     while (kept < work_.size() && surprise(work_[kept]) <= mirostat_mu_) ++kept;
   } else {
     const std::size_t n = work_.size();
-    sort_front(work_, before, [&](std::size_t sorted) { return sorted >= static_cast<std::size_t>(kMirostatFit); });
+    sort_front(work_, before,
+               [&](std::size_t sorted) { return sorted >= static_cast<std::size_t>(kMirostatFit); });
     double tb = 0, tt = 0;
     for (std::size_t i = 0; i + 1 < std::min(n, static_cast<std::size_t>(kMirostatFit)); ++i) {
       const double ti = std::log(static_cast<double>(i + 2) / static_cast<double>(i + 1));
@@ -197,7 +213,8 @@ std::int32_t Sampler::pick(std::span<const float> logits, Dim position) {
       tt += ti * ti;
     }
     const double s = tt > 0 ? tb / tt : 1, e = s - 1, size = static_cast<double>(n);
-    const double front = std::abs(e) < 1e-9 ? 1 / std::log(std::max(size, 2.0)) : e / (1 - std::pow(size, -e));
+    const double front =
+        std::abs(e) < 1e-9 ? 1 / std::log(std::max(size, 2.0)) : e / (1 - std::pow(size, -e));
     const double k = std::pow(front * std::exp2(mirostat_mu_), 1 / s);
     if (k >= size) kept = n;  // also an infinite one
     else if (k > 1) kept = static_cast<std::size_t>(k);
@@ -210,7 +227,8 @@ std::int32_t Sampler::pick(std::span<const float> logits, Dim position) {
   return id;
 }
 
-// From the candidates in the order they lie in: the first whose running sum passes a uniform number of 53 bits.
+// From the candidates in the order they lie in: the first whose running sum passes a uniform number of
+// 53 bits.
 std::int32_t Sampler::draw(double temperature, Dim position, double* probability) const {
   double top = kForbidden, sum = 0;
   for (const Candidate& c : work_) top = std::max(top, static_cast<double>(c.first));
@@ -243,7 +261,8 @@ void Sampler::cut_typical() {
   for (const Candidate& c : work_) entropy += std::exp(c.first - whole) * (whole - c.first);
   std::vector<Scored> scored;
   scored.reserve(work_.size());
-  for (const Candidate& c : work_) scored.push_back({std::abs(whole - c.first - entropy), std::exp(c.first - whole), c});
+  for (const Candidate& c : work_)
+    scored.push_back({std::abs(whole - c.first - entropy), std::exp(c.first - whole), c});
   auto nearer = [](const Scored& a, const Scored& b) {
     return a.distance != b.distance ? a.distance < b.distance : before(a.candidate, b.candidate);
   };
@@ -284,7 +303,8 @@ void Sampler::cut_min_p() {
   const double least = top + std::log(options_.min_p);
   auto passes = [&](const Candidate& c) { return c.first >= least; };
   const auto passing = static_cast<std::size_t>(std::count_if(work_.begin(), work_.end(), passes));
-  const std::size_t keep = std::max(passing, std::min(work_.size(), static_cast<std::size_t>(options_.min_keep)));
+  const std::size_t keep =
+      std::max(passing, std::min(work_.size(), static_cast<std::size_t>(options_.min_keep)));
   if (keep == passing) {
     std::erase_if(work_, [&](const Candidate& c) { return !passes(c); });
   } else {

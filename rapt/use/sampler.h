@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// From logits to a token. The order is fixed and stated: bias, penalties, temperature last before the draw; the cuts in between in the
-// order of the fields below. Randomness is keyed by (seed, sequence, position): the same draw whatever the batch.
+// From logits to a token. The order is fixed and stated: bias, penalties, temperature last before the draw;
+// the cuts in between in the order of the fields below. Randomness is keyed by (seed, sequence, position):
+// the same draw whatever the batch.
 //
-// With l the logits of the candidates still there, p = softmax(l) over them, equal logits in the order of their ids:
-//   bias        l[id] += value
-//   penalties   for each id among the last `penalty_last` tokens, c times:  l = l > 0 ? l / repeat : l * repeat;  l -= c * frequency + presence
-//   top_k       the k largest
-//   typical_p   by |-log p - H|, H the entropy of p, nearest first, until their p sum to more than typical_p
-//   top_p       the most probable until their p sum to at least top_p
-//   min_p       those with p >= min_p * largest p
-//   draw        from softmax(l / temperature); temperature 0: the largest logit after bias and penalties
-//   mirostat    instead of the cuts, on softmax(l / temperature), with mu = 2 tau at the start and after each draw mu -= eta * (surprise - tau),
-//               surprise = -log2 of the drawn token's p after the cut. 2: keeps those with -log2 p <= mu (the first always).
-//               1: the top k by Zipf's law, s fitted to the 100 most probable, e = s - 1, k = (e * 2^mu / (1 - n^-e))^(1/s), n candidates
+// With l the logits of the candidates still there, p = softmax(l) over them, equal logits in the order of
+// their ids:
+//   bias       l[id] += value
+//   penalties  for each id among the last `penalty_last` tokens, c times:
+//              l = l > 0 ? l / repeat : l * repeat;  l -= c * frequency + presence
+//   top_k      the k largest
+//   typical_p  by |-log p - H|, H the entropy of p, nearest first, until their p sum to more than typical_p
+//   top_p      the most probable until their p sum to at least top_p
+//   min_p      those with p >= min_p * largest p
+//   draw       from softmax(l / temperature); temperature 0: the largest logit after bias and penalties
+//   mirostat   instead of the cuts, on softmax(l / temperature), with mu = 2 tau at the start and after each
+//              draw mu -= eta * (surprise - tau), surprise = -log2 of the drawn token's p after the cut.
+//              2: keeps those with -log2 p <= mu (the first always).
+//              1: the top k by Zipf's law, s fitted to the 100 most probable, e = s - 1, k = (e * 2^mu /
+//              (1 - n^-e))^(1/s), n candidates
 #pragma once
 #include <cstdint>
 #include <span>
@@ -43,15 +48,17 @@ void check(const SamplerOptions& options);  // ranges, finiteness; fails with th
 struct TokenChoice {
   std::int32_t id = -1;
   float logprob = 0;  // of the model itself: log-softmax of the logits as they came
-  std::vector<std::pair<std::int32_t, float>> top;  // the n most probable with their log-probabilities, where asked
+  // The n most probable with their log-probabilities, where asked.
+  std::vector<std::pair<std::int32_t, float>> top;
 };
 
 class Sampler {
  public:
   Sampler(const SamplerOptions& options, std::uint64_t sequence);
-  // `history`: prompt and answer so far. `position` numbers the draw. top_logprobs < 0: not even the token's own log-probability.
-  // Logits that are not finite are refused.
-  TokenChoice choose(std::span<const float> logits, std::span<const std::int32_t> history, Dim position, int top_logprobs = 0);
+  // `history`: prompt and answer so far. `position` numbers the draw. top_logprobs < 0: not even the
+  // token's own log-probability. Logits that are not finite are refused.
+  TokenChoice choose(std::span<const float> logits, std::span<const std::int32_t> history, Dim position,
+                     int top_logprobs = 0);
 
  private:
   using Candidate = std::pair<float, std::int32_t>;  // logit, id

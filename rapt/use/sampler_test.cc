@@ -47,15 +47,20 @@ std::vector<double> softmax(std::vector<double> l) {
   return l;
 }
 
-// The plainest reading of sampler.h: the whole vocabulary sorted at every step. Returns the probability of every token.
-std::vector<double> reference(std::vector<double> l, const SamplerOptions& o, const std::vector<std::int32_t>& history) {
+// The plainest reading of sampler.h: the whole vocabulary sorted at every step. Returns the probability of
+// every token.
+std::vector<double> reference(std::vector<double> l, const SamplerOptions& o,
+                              const std::vector<std::int32_t>& history) {
   for (auto [id, b] : o.bias) l[static_cast<std::size_t>(id)] += b;
-  const std::size_t last = o.penalty_last < 0 ? history.size() : std::min(history.size(), static_cast<std::size_t>(o.penalty_last));
+  const std::size_t last = o.penalty_last < 0
+                               ? history.size()
+                               : std::min(history.size(), static_cast<std::size_t>(o.penalty_last));
   std::map<std::int32_t, int> counts;
   for (std::size_t i = history.size() - last; i < history.size(); ++i) ++counts[history[i]];
   for (auto [id, c] : counts) {
     double& x = l[static_cast<std::size_t>(id)];
-    x = static_cast<float>((x > 0 ? x / o.repeat_penalty : x * o.repeat_penalty) - c * o.frequency_penalty - o.presence_penalty);
+    x = static_cast<float>((x > 0 ? x / o.repeat_penalty : x * o.repeat_penalty) - c * o.frequency_penalty -
+                           o.presence_penalty);
   }
   std::vector<std::size_t> kept(l.size());
   std::iota(kept.begin(), kept.end(), std::size_t{0});
@@ -65,7 +70,8 @@ std::vector<double> reference(std::vector<double> l, const SamplerOptions& o, co
     for (std::size_t i : kept) values.push_back(l[i] / temperature);
     return softmax(values);
   };
-  if (o.top_k > 0 && static_cast<std::size_t>(o.top_k) < kept.size()) kept.resize(static_cast<std::size_t>(o.top_k));
+  if (o.top_k > 0 && static_cast<std::size_t>(o.top_k) < kept.size())
+    kept.resize(static_cast<std::size_t>(o.top_k));
   if (o.typical_p < 1) {
     const std::vector<double> p = probabilities(1);
     double entropy = 0, sum = 0;
@@ -99,9 +105,10 @@ std::vector<double> reference(std::vector<double> l, const SamplerOptions& o, co
   return out;
 }
 
-// Draws `n` times and compares with the reference: nothing outside its support, and the frequencies within five standard deviations.
-void expect_distribution(const std::vector<float>& logits, const SamplerOptions& o, const std::vector<std::int32_t>& history,
-                         int n = 20000) {
+// Draws `n` times and compares with the reference: nothing outside its support, and the frequencies within
+// five standard deviations.
+void expect_distribution(const std::vector<float>& logits, const SamplerOptions& o,
+                         const std::vector<std::int32_t>& history, int n = 20000) {
   const std::vector<double> want = reference({logits.begin(), logits.end()}, o, history);
   std::vector<int> got(logits.size(), 0);
   Sampler sampler(o, 7);
@@ -238,7 +245,8 @@ TEST(Sampler, LogProbabilitiesAreTheModelsOwn) {
   EXPECT_EQ(Sampler(o, 1).choose(logits, {}, 0, 1000).top.size(), logits.size());
 }
 
-// Mirostat as sampler.h states it, on a sorted vocabulary, with the same draws: ids must be equal one by one.
+// Mirostat as sampler.h states it, on a sorted vocabulary, with the same draws: ids must be equal one
+// by one.
 TEST(Sampler, MirostatFollowsItsDefinition) {
   for (const int kind : {1, 2}) {
     for (const double temperature : {1.0, 0.7}) {
@@ -251,7 +259,9 @@ TEST(Sampler, MirostatFollowsItsDefinition) {
         const std::vector<float> logits = random_logits(700, 100 + static_cast<std::uint64_t>(step), 1.5);
         std::vector<std::int32_t> order(logits.size());
         std::iota(order.begin(), order.end(), 0);
-        auto at = [&](std::int32_t i) { return static_cast<double>(logits[static_cast<std::size_t>(i)]) / temperature; };
+        auto at = [&](std::int32_t i) {
+          return static_cast<double>(logits[static_cast<std::size_t>(i)]) / temperature;
+        };
         sort_by_value(order, at);
         std::vector<double> l;
         for (std::int32_t i : order) l.push_back(at(i));
@@ -267,7 +277,8 @@ TEST(Sampler, MirostatFollowsItsDefinition) {
             tt += t * t;
           }
           const double s = tb / tt, e = s - 1;
-          kept = static_cast<std::size_t>(std::clamp(std::pow(e * std::exp2(mu) / (1 - std::pow(700.0, -e)), 1 / s), 1.0, 700.0));
+          kept = static_cast<std::size_t>(
+              std::clamp(std::pow(e * std::exp2(mu) / (1 - std::pow(700.0, -e)), 1 / s), 1.0, 700.0));
         }
         sizes.insert(kept);
         l.resize(kept);
@@ -276,7 +287,8 @@ TEST(Sampler, MirostatFollowsItsDefinition) {
         const double u = static_cast<double>((std::uint64_t{r[0]} << 32 | r[1]) >> 11) * 0x1p-53;
         std::size_t chosen = 0;
         for (double running = q[0]; running <= u && chosen + 1 < kept;) running += q[++chosen];
-        EXPECT_EQ(sampler.choose(logits, {}, step).id, order[chosen]) << "mirostat " << kind << ", step " << step;
+        EXPECT_EQ(sampler.choose(logits, {}, step).id, order[chosen])
+            << "mirostat " << kind << ", step " << step;
         mu -= 0.2 * (-std::log2(q[chosen]) - 3);
       }
       EXPECT_GT(sizes.size(), 10u) << "the cut must move";
@@ -303,8 +315,8 @@ TEST(Sampler, DrawsDependOnSeedSequenceAndPositionOnly) {
 
 TEST(Sampler, RefusesWhatIsNoNumberAndWhatIsOutOfRange) {
   SamplerOptions o;
-  for (const float odd :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+  for (const float odd : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                          -std::numeric_limits<float>::infinity()}) {
     std::vector<float> logits = random_logits(33, 1);
     logits[17] = odd;
     try {

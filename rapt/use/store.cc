@@ -22,11 +22,13 @@ constexpr std::string_view kManifest = "manifest.json", kLeftover = ".tmp-";
 constexpr std::int64_t kFormat = 1;
 constexpr std::uint64_t kMostManifest = std::uint64_t{64} << 20;
 
-// ------------------------------------------------------------------------------------------------ names of states
+// ------------------------------------------------------------------------------------------ names of states
 struct StateName {
   std::int64_t step = 0, generation = 1;
   std::string text;
-  bool operator<(const StateName& other) const { return std::tie(step, generation) < std::tie(other.step, other.generation); }
+  bool operator<(const StateName& other) const {
+    return std::tie(step, generation) < std::tie(other.step, other.generation);
+  }
 };
 
 std::string name_of(std::int64_t step, std::int64_t generation) {
@@ -42,7 +44,8 @@ std::optional<StateName> parse_name(const std::string& text) {
   if (read.ec == std::errc{} && end - read.ptr > 2)
     read = std::from_chars(read.ptr + 2, end, name.generation);  // what stands between: below
   if (read.ec != std::errc{} || read.ptr != end) return std::nullopt;
-  if (name.step < 0 || name.generation < 1 || name_of(name.step, name.generation) != text) return std::nullopt;
+  if (name.step < 0 || name.generation < 1 || name_of(name.step, name.generation) != text)
+    return std::nullopt;
   return name;
 }
 
@@ -55,7 +58,7 @@ std::vector<StateName> states_in(const Fs& fs, const std::string& folder) {  // 
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------ the manifest
+// --------------------------------------------------------------------------------------------- the manifest
 struct Entry {
   std::string name;
   std::uint64_t bytes = 0, hash = 0;
@@ -74,10 +77,15 @@ std::string hex(std::uint64_t value, int digits) {
   return out;
 }
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
-// The text is that of the object without its closing brace, then this line with the sum of all bytes before it. So every byte counts.
-std::string ending(std::string_view body) { return concat(",\n  \"sum\": \"", hex(hash64(bytes_of(body)), 16), "\"\n}\n"); }
+// The text is that of the object without its closing brace, then this line with the sum of all bytes before
+// it. So every byte counts.
+std::string ending(std::string_view body) {
+  return concat(",\n  \"sum\": \"", hex(hash64(bytes_of(body)), 16), "\"\n}\n");
+}
 
 std::string write_manifest(const Manifest& m) {
   Json::Array files;
@@ -105,18 +113,23 @@ std::string_view bad_name(std::string_view name) {
   if (name == kManifest) return "is that of the manifest";
   if (name == "." || name == ".." || name.find('/') != name.npos) return "is not a plain name";
   if (name.size() > 200) return "is longer than 200 bytes";
-  if (!valid_utf8(name) || std::any_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }))
+  if (!valid_utf8(name) ||
+      std::any_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }))
     return "holds characters that are not text";
   return "";
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& where) {
   const std::size_t tail = ending("").size();
-  if (text.size() <= tail || text.substr(text.size() - tail) != ending(std::string_view(text).substr(0, text.size() - tail)))
+  if (text.size() <= tail ||
+      text.substr(text.size() - tail) != ending(std::string_view(text).substr(0, text.size() - tail)))
     fail(where, ": is damaged or cut short: its own sum does not hold");
   const Json json = parse_json(text, where);
-  const auto bad = [&](const Json& at, const auto&... parts) { fail(where, ":", at.line, ":", at.column, ": ", parts...); };
-  const auto member = [&](const Json& of, std::string_view key, bool (Json::*is)() const, const char* what) -> const Json& {
+  const auto bad = [&](const Json& at, const auto&... parts) {
+    fail(where, ":", at.line, ":", at.column, ": ", parts...);
+  };
+  const auto member = [&](const Json& of, std::string_view key, bool (Json::*is)() const,
+                          const char* what) -> const Json& {
     const Json* value = of.find(key);
     if (!value) bad(of, "there is no \"", key, "\"");
     if (!(value->*is)()) bad(*value, "\"", key, "\" is ", value->type_name(), ", not ", what);
@@ -157,7 +170,8 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   const Json* state = json.find("state");
   if (!state) bad(json, "there is no \"state\"");
   m.state = *state;
-  if (json.object().size() != 5) bad(json, "a manifest has format, step, files, state and sum, and nothing else");
+  if (json.object().size() != 5)
+    bad(json, "a manifest has format, step, files, state and sum, and nothing else");
   return m;
 }
 
@@ -166,7 +180,8 @@ Manifest read_manifest(const Fs& fs, const std::string& folder, std::int64_t ste
   std::string text;
   fs.visit(where, [&](std::span<const std::byte> part) {
     text.append(reinterpret_cast<const char*>(part.data()), part.size());
-    if (text.size() > kMostManifest) fail(where, ": has more than ", kMostManifest, " bytes; no manifest is so long");
+    if (text.size() > kMostManifest)
+      fail(where, ": has more than ", kMostManifest, " bytes; no manifest is so long");
   });
   Manifest m = parse_manifest(text, where);
   if (m.step != step) fail(where, ": is that of step ", m.step, ", not of step ", step);
@@ -184,7 +199,8 @@ class Check {
     hash_.add(part);
   }
   void finish() const {
-    if (bytes_ != entry_.bytes) fail(where_, ": has ", bytes_, " bytes, ", entry_.bytes, " were saved: it was cut short");
+    if (bytes_ != entry_.bytes)
+      fail(where_, ": has ", bytes_, " bytes, ", entry_.bytes, " were saved: it was cut short");
     if (crc_ != entry_.crc || hash_.value() != entry_.hash)
       fail(where_, ": is damaged: its bytes have other sums than those that were saved");
   }
@@ -237,15 +253,19 @@ std::string what_stands(const Fs& fs, const std::string& folder) {
 Store::Store(std::string folder, Fs& fs, int keep) : folder_(std::move(folder)), fs_(fs), keep_(keep) {
   while (folder_.size() > 1 && folder_.back() == '/') folder_.pop_back();
   if (folder_.empty()) fail_usage("a store of states wants the name of a folder");
-  if (keep_ < 2) fail_usage(folder_, ": keeps ", keep_, " states; at least 2 stay, so that one damaged file never costs the whole run");
+  if (keep_ < 2)
+    fail_usage(folder_, ": keeps ", keep_,
+               " states; at least 2 stay, so that one damaged file never costs the whole run");
 }
 
-// The names on the way to the folder are synced each time a store is first used: a process that was killed between making and syncing them
-// cannot be told from one that was not. Folders of others that may not be opened are left to them.
+// The names on the way to the folder are synced each time a store is first used: a process that was killed
+// between making and syncing them cannot be told from one that was not. Folders of others that may not be
+// opened are left to them.
 void Store::make_folders() {
   if (rooted_) return;
   std::vector<std::string> missing;
-  for (std::optional<std::string> at = folder_; at && !fs_.exists(*at); at = parent_of(*at)) missing.push_back(*at);
+  for (std::optional<std::string> at = folder_; at && !fs_.exists(*at); at = parent_of(*at))
+    missing.push_back(*at);
   std::set<std::string> changed;
   for (; !missing.empty(); missing.pop_back()) {
     try {
@@ -268,11 +288,13 @@ void Store::make_folders() {
 std::shared_ptr<void> Store::hold() {
   make_folders();
   if (lock_) return lock_;
-  for (int tries = 0; tries < 25; ++tries) {  // a reader that clears leftovers away holds it for a moment, too
+  // A reader that clears leftovers away holds it for a moment, too.
+  for (int tries = 0; tries < 25; ++tries) {
     if (auto lock = fs_.lock(path(".lock"))) return lock;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  fail(folder_, ": somebody else saves here (", path(".lock"), " is locked); let that run end, or give this one a folder of its own");
+  fail(folder_, ": somebody else saves here (", path(".lock"),
+       " is locked); let that run end, or give this one a folder of its own");
 }
 
 void Store::claim() {
@@ -319,7 +341,8 @@ Stored Store::save(std::int64_t step, std::span<const StoredFile> files, const J
     if (const auto why = bad_name(f.name); !why.empty())
       fail(folder_, ": cannot save a file named ", quote_name(f.name), ": the name ", why);
     if (!seen.insert(f.name).second) fail(folder_, ": cannot save two files named ", quote_name(f.name));
-    m.files.push_back({.name = f.name, .bytes = f.bytes.size(), .hash = hash64(f.bytes), .crc = crc32(f.bytes)});
+    m.files.push_back(
+        {.name = f.name, .bytes = f.bytes.size(), .hash = hash64(f.bytes), .crc = crc32(f.bytes)});
     need = checked_add(need, (f.bytes.size() / kBlock + 1) * kBlock, "bytes to save");
   }
   const std::string manifest = write_manifest(m);
@@ -340,11 +363,12 @@ Stored Store::save(std::int64_t step, std::span<const StoredFile> files, const J
            " stands there and is newer; a run that starts over wants a folder of its own");
   }
   // A little more than is needed stays free, for logs and for whoever else writes there.
-  const std::uint64_t want = checked_add(need, need / 16 + (std::uint64_t{1} << 20), "bytes to save"), free = fs_.free_bytes(folder_);
+  const std::uint64_t want = checked_add(need, need / 16 + (std::uint64_t{1} << 20), "bytes to save"),
+                      free = fs_.free_bytes(folder_);
   if (free < want)
     fail(folder_, ": no room to save step ", step, ": it takes ", byte_count(static_cast<double>(want)), ", ",
-         byte_count(static_cast<double>(free)), " are free, ", byte_count(static_cast<double>(want - free)), " are missing; ",
-         what_stands(fs_, folder_), ". Make room, then it can be saved again");
+         byte_count(static_cast<double>(free)), " are free, ", byte_count(static_cast<double>(want - free)),
+         " are missing; ", what_stands(fs_, folder_), ". Make room, then it can be saved again");
 
   const std::string name = name_of(step, generation), target = path(name);
   std::string temporary = path(concat(".tmp-step-", step, "-", ::getpid()));
@@ -371,12 +395,14 @@ Stored Store::save(std::int64_t step, std::span<const StoredFile> files, const J
   known_[name] = names_in(m);
   try {
     prune(name);
-  } catch (const Error&) {  // the state is safe; what could not be removed is tried again after the next one
+  } catch (const Error&) {
+    // The state is safe; what could not be removed is tried again after the next one.
   }
   return {step, target, state};
 }
 
-// Removes what is older than the `keep` newest valid states. With fewer valid ones nothing goes: a damaged one does not count as kept.
+// Removes what is older than the `keep` newest valid states. With fewer valid ones nothing goes: a damaged
+// one does not count as kept.
 void Store::prune(const std::string& saved) {
   const std::vector<StateName> states = states_in(fs_, folder_);
   std::size_t oldest = states.size();  // of those that stay
@@ -390,14 +416,17 @@ void Store::prune(const std::string& saved) {
     fs_.rename(path(states[i].text), gone.back());
     known_.erase(states[i].text);
   }
-  fs_.sync_folder(folder_);  // before anything is unlinked: else a crash could bring the old name back with half its files
+  // Before anything is unlinked: else a crash could bring the old name back with half its files.
+  fs_.sync_folder(folder_);
   for (const std::string& folder : gone) fs_.remove_all(folder);
 }
 
 std::optional<Stored> Store::latest(const std::function<void(const std::string&)>& say) {
   if (!fs_.exists(folder_)) return std::nullopt;
   const std::vector<std::string> names = fs_.list(folder_);
-  if (std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.starts_with(kLeftover); })) try {
+  if (std::any_of(names.begin(), names.end(),
+                  [](const std::string& name) { return name.starts_with(kLeftover); }))
+    try {
       if (const auto lock = lock_ ? lock_ : fs_.lock(path(".lock"))) clean();
     } catch (const Error&) {  // a folder for reading only
     }
@@ -412,12 +441,15 @@ std::optional<Stored> Store::latest(const std::function<void(const std::string&)
         if (say)
           for (const std::string& name : fs_.list(path(s.text)))
             if (!std::binary_search(known_[s.text].begin(), known_[s.text].end(), name))
-              say(concat(path(s.text), ": holds ", quote_name(name), ", which was not saved with it; it is not read"));
+              say(concat(path(s.text), ": holds ", quote_name(name),
+                         ", which was not saved with it; it is not read"));
         return Stored{s.step, path(s.text), std::move(m.state)};
       } catch (const Error& e) {
         known_.erase(s.text);
-        moved = tries < 8 && !fs_.exists(path(s.text));  // a run that is still going removed it meanwhile: then newer ones stand
-        if (!moved && say) say(concat("WARNING: ", e.what(), ". ", s.text, " is passed over, the state before it is taken"));
+        // A run that is still going removed it meanwhile: then newer ones stand.
+        moved = tries < 8 && !fs_.exists(path(s.text));
+        if (!moved && say)
+          say(concat("WARNING: ", e.what(), ". ", s.text, " is passed over, the state before it is taken"));
       }
     }
     if (!moved) return std::nullopt;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store on the real file system. Crashes: tests/store_crash_test.cc; damaged files: tests/store_damage_test.cc; kills: tests/kill_test.cc.
+// The store on the real file system. Crashes: tests/store_crash_test.cc; damaged files:
+// tests/store_damage_test.cc; kills: tests/kill_test.cc.
 #include "rapt/use/store.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +32,9 @@ class StoreTest : public testing::Test {
   void SetUp() override { disk::create_directories(root); }
   void TearDown() override { disk::remove_all(root); }
   std::vector<std::string> names() const { return real_fs().list(folder); }
-  static std::vector<StoredFile> files(std::string_view text) { return {{"model", bytes_of(text)}, {"notes.txt", bytes_of("n")}}; }
+  static std::vector<StoredFile> files(std::string_view text) {
+    return {{"model", bytes_of(text)}, {"notes.txt", bytes_of("n")}};
+  }
   // A manifest by hand, with the sum that makes it one.
   static std::string manifest(const std::string& body) {
     const std::string digits = [&] {
@@ -91,7 +94,8 @@ TEST_F(StoreTest, KeepsTheNewestAndNamesNoneTwice) {
   EXPECT_EQ(folder + "/step-10.g2", store.save(10, files("10b"), {}).folder);
   EXPECT_EQ(folder + "/step-10.g3", store.save(10, files("10c"), {}).folder);
   EXPECT_EQ((std::vector<std::string>{".lock", "step-10.g2", "step-10.g3"}), names());
-  EXPECT_EQ(folder + "/step-10.g4", store.save(10, files("10d"), {}).folder);  // not step-10 again, though that is free now
+  // Not step-10 again, though that is free now.
+  EXPECT_EQ(folder + "/step-10.g4", store.save(10, files("10d"), {}).folder);
   EXPECT_EQ(bytes_of("10d"), store.file(*store.latest(), "model"));
   const auto all = store.all();
   ASSERT_EQ(2u, all.size());
@@ -143,7 +147,9 @@ TEST_F(StoreTest, FullDiskIsToldBeforeTheWork) {
   class Small : public Fs {
    public:
     void make_folder(const std::string& p) override { real_fs().make_folder(p); }
-    void create(const std::string& p, std::span<const std::byte> b) override { ++created, real_fs().create(p, b); }
+    void create(const std::string& p, std::span<const std::byte> b) override {
+      ++created, real_fs().create(p, b);
+    }
     void sync_folder(const std::string& p) override { real_fs().sync_folder(p); }
     void rename(const std::string& a, const std::string& b) override { real_fs().rename(a, b); }
     void remove_all(const std::string& p) override { real_fs().remove_all(p); }
@@ -179,7 +185,9 @@ TEST_F(StoreTest, ClearsLeftoversAwayAndNothingElse) {
   put(folder + "/step-03/x", "not ours");
   put(folder + "/step-3.g1/x", "not ours");
   EXPECT_EQ(1, Store(folder).latest([](const std::string& s) { ADD_FAILURE() << s; })->step);
-  EXPECT_EQ((std::vector<std::string>{".lock", "metrics.jsonl", "step-03", "step-1", "step-3.g1", "step-two"}), names());
+  EXPECT_EQ(
+      (std::vector<std::string>{".lock", "metrics.jsonl", "step-03", "step-1", "step-3.g1", "step-two"}),
+      names());
 }
 
 TEST_F(StoreTest, LeavesWhatALivingProcessIsWriting) {
@@ -215,9 +223,12 @@ TEST_F(StoreTest, ReadsAFolderThatIsForReadingOnly) {
 
 // Manifests whose sum is right but which no save of ours wrote.
 TEST_F(StoreTest, RefusesStrangeManifests) {
-  const std::string file = R"({"name": "model", "bytes": 1, "crc32": "00000000", "hash64": "0000000000000000"})";
-  const auto whole = [](const std::string& format, const std::string& step, const std::string& list, const std::string& more = "") {
-    return "{\n  \"format\": " + format + ",\n  \"step\": " + step + ",\n  \"files\": " + list + ",\n  \"state\": {}" + more;
+  const std::string file =
+      R"({"name": "model", "bytes": 1, "crc32": "00000000", "hash64": "0000000000000000"})";
+  const auto whole = [](const std::string& format, const std::string& step, const std::string& list,
+                        const std::string& more = "") {
+    return "{\n  \"format\": " + format + ",\n  \"step\": " + step + ",\n  \"files\": " + list +
+           ",\n  \"state\": {}" + more;
   };
   const struct {
     std::string body, says;
@@ -229,15 +240,28 @@ TEST_F(StoreTest, RefusesStrangeManifests) {
       {whole("1", "1", "{}"), "not a list"},
       {whole("1", "1", "[1]"), "not a file"},
       {whole("1", "1", "[" + file + ", " + file + "]"), "stands twice"},
-      {whole("1", "1", R"([{"name": "../x", "bytes": 1, "crc32": "00000000", "hash64": "0000000000000000"}])"), "not a plain name"},
-      {whole("1", "1", R"([{"name": "/etc/passwd", "bytes": 1, "crc32": "00000000", "hash64": "0000000000000000"}])"), "not a plain name"},
-      {whole("1", "1", R"([{"name": "a", "bytes": -1, "crc32": "00000000", "hash64": "0000000000000000"}])"), "negative"},
-      {whole("1", "1", R"([{"name": "a", "bytes": 1, "crc32": "0", "hash64": "0000000000000000"}])"), "not 8 hexadecimal digits"},
-      {whole("1", "1", R"([{"name": "a", "bytes": 1, "crc32": "0000000G", "hash64": "0000000000000000"}])"), "not 8 hexadecimal digits"},
-      {whole("1", "1", R"([{"name": "a", "bytes": 1, "crc32": "00000000", "hash64": "000000000000000A"}])"), "not 16 hexadecimal digits"},
+      {whole("1", "1",
+             R"([{"name": "../x", "bytes": 1, "crc32": "00000000", "hash64": "0000000000000000"}])"),
+       "not a plain name"},
+      {whole("1", "1",
+             R"([{"name": "/etc/passwd", "bytes": 1, "crc32": "00000000", "hash64": "0000000000000000"}])"),
+       "not a plain name"},
+      {whole("1", "1", R"([{"name": "a", "bytes": -1, "crc32": "00000000", "hash64": "0000000000000000"}])"),
+       "negative"},
+      {whole("1", "1", R"([{"name": "a", "bytes": 1, "crc32": "0", "hash64": "0000000000000000"}])"),
+       "not 8 hexadecimal digits"},
+      {whole("1", "1", R"([{"name": "a", "bytes": 1, "crc32": "0000000G", "hash64": "0000000000000000"}])"),
+       "not 8 hexadecimal digits"},
+      {whole("1", "1", R"([{"name": "a", "bytes": 1, "crc32": "00000000", "hash64": "000000000000000A"}])"),
+       "not 16 hexadecimal digits"},
       {whole("1", "1", R"([{"name": "a", "bytes": 1, "crc32": "00000000"}])"), "no \"hash64\""},
-      {whole("1", "1", R"([{"name": "a", "bytes": 0, "crc32": "00000000", "hash64": "0000000000000000", "x": 1}])"), "nothing else"},
-      {whole("1", "1", R"([{"name": "a", "bytes": 1000000000000000000, "crc32": "00000000", "hash64": "0000000000000000"}])"), "/a: "},
+      {whole("1", "1",
+             R"([{"name": "a", "bytes": 0, "crc32": "00000000", "hash64": "0000000000000000", "x": 1}])"),
+       "nothing else"},
+      {whole(
+           "1", "1",
+           R"([{"name": "a", "bytes": 1000000000000000000, "crc32": "00000000", "hash64": "0000000000000000"}])"),
+       "/a: "},
       {whole("1", "1", "[]", ",\n  \"more\": 1"), "nothing else"},
       {"{\n  \"format\": 1,\n  \"step\": 1,\n  \"files\": []", "no \"state\""},
       {"{\n  \"step\": 1,\n  \"files\": [],\n  \"state\": 1", "no \"format\""},

@@ -19,12 +19,14 @@
 namespace rapt {
 namespace {
 
-// Log of a value and how unusual the next one is. Below `floor` all values count as alike: a run that has learned its task has losses that
-// jump by factors and mean nothing. `least`: the smallest deviation that is believed. Norms that hardly moved for 128 steps say little about
-// the next batch, which may be shorter or harder: six deviations must be a factor that clipping alone would not take care of.
+// Log of a value and how unusual the next one is. Below `floor` all values count as alike: a run that has
+// learned its task has losses that jump by factors and mean nothing. `least`: the smallest deviation that is
+// believed. Norms that hardly moved for 128 steps say little about the next batch, which may be shorter or
+// harder: six deviations must be a factor that clipping alone would not take care of.
 class Window {
  public:
-  Window(Dim size, double floor, double least) : size_(static_cast<std::size_t>(size)), floor_(floor), least_(least) {}
+  Window(Dim size, double floor, double least)
+      : size_(static_cast<std::size_t>(size)), floor_(floor), least_(least) {}
 
   double z(double value) const {  // deviations above the mean; 0 until the window is full
     if (values_.size() < size_ || size_ < 2) return 0;
@@ -57,16 +59,21 @@ class Window {
 
 bool is_running(const Weight& w) { return w.name.ends_with(".running"); }
 
-// Values of a weight that go into a state's file, and back. Vectors have one dimension, as in a model folder: a state is one.
+// Values of a weight that go into a state's file, and back. Vectors have one dimension, as in a model
+// folder: a state is one.
 SafetensorBytes stored_weight(const std::string& name, const Weight& w, bool vector) {
-  return {name, w.format, vector ? std::vector<Dim>{w.size()} : std::vector<Dim>{w.rows, w.cols}, row_major(w)};
+  return {name, w.format, vector ? std::vector<Dim>{w.size()} : std::vector<Dim>{w.rows, w.cols},
+          row_major(w)};
 }
 
 void read_weight(const TensorTable& from, const std::string& name, Weight& into, const std::string& where) {
   const TensorView* view = from.find(name);
-  if (!view) fail(where, ": has no tensor ", quote_name(name), "; the state belongs to another recipe or optimizer");
-  if (view->dtype() != into.format || view->bytes().size() != static_cast<std::size_t>(into.size()) * size_of(into.format))
-    fail(where, ": tensor ", quote_name(name), " has another type or shape than this run; the state belongs to another recipe");
+  if (!view)
+    fail(where, ": has no tensor ", quote_name(name), "; the state belongs to another recipe or optimizer");
+  if (view->dtype() != into.format ||
+      view->bytes().size() != static_cast<std::size_t>(into.size()) * size_of(into.format))
+    fail(where, ": tensor ", quote_name(name),
+         " has another type or shape than this run; the state belongs to another recipe");
   fill_row_major(into, view->bytes());
 }
 
@@ -84,7 +91,8 @@ TrainBatch first_rows(const TrainBatch& b, Dim rows) {
     const Dim all = s.count + source.count;
     if (i > 0 && rows_of(out) + all > rows) break;
     const auto cut = [&](Dim count) { return all <= rows ? count : std::max<Dim>(1, count * rows / all); };
-    const auto take = [](const std::vector<std::int32_t>& from, const Sequence& which, Dim count, std::vector<std::int32_t>& into) {
+    const auto take = [](const std::vector<std::int32_t>& from, const Sequence& which, Dim count,
+                         std::vector<std::int32_t>& into) {
       into.insert(into.end(), from.begin() + which.first, from.begin() + which.first + count);
     };
     const Dim count = cut(s.count), first = static_cast<Dim>(out.tokens.size());
@@ -96,7 +104,8 @@ TrainBatch first_rows(const TrainBatch& b, Dim rows) {
     if (b.source.empty()) continue;
     const Dim read = cut(source.count), begin = static_cast<Dim>(out.source.size());
     take(b.source, source, read, out.source);
-    source.first = begin, source.count = read, source.prefix = std::min(source.prefix, read), source.opened = 0;
+    source.first = begin, source.count = read, source.prefix = std::min(source.prefix, read),
+    source.opened = 0;
     out.source_sequences.push_back(source);
   }
   return out;
@@ -116,16 +125,19 @@ TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimiz
   const auto bytes = static_cast<double>(size_of(real));
   m.weights = m.gradients = bytes * m.parameters;
   m.moments = bytes * state;
-  m.saving = bytes * (m.parameters + state + std::max(m.parameters, state));  // both files, and the tensors of the one being made
+  // Both files, and the tensors of the one being made.
+  m.saving = bytes * (m.parameters + state + std::max(m.parameters, state));
   return m;
 }
 
-void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real, std::uint64_t available) {
+void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real,
+                        std::uint64_t available) {
   const TrainMemory m = train_memory(resolved, optimizer, real);
   if (available == 0 || m.total() <= static_cast<double>(available)) return;
-  fail("train: ", short_count(m.parameters), " weights take ", byte_count(m.total()), " of memory to train (weights ",
-       byte_count(m.weights), ", gradients ", byte_count(m.gradients), ", moments ", byte_count(m.moments), ", a copy while saving ",
-       byte_count(m.saving), "), ", byte_count(static_cast<double>(available)),
+  fail("train: ", short_count(m.parameters), " weights take ", byte_count(m.total()),
+       " of memory to train (weights ", byte_count(m.weights), ", gradients ", byte_count(m.gradients),
+       ", moments ", byte_count(m.moments), ", a copy while saving ", byte_count(m.saving), "), ",
+       byte_count(static_cast<double>(available)),
        " are available; make the model smaller: --set width=…, --set layers=…, --set ffn=…");
 }
 
@@ -178,11 +190,13 @@ struct Trainer::State {
 
 Trainer::Trainer(Device& device, Model& model, const TrainData& data, const TrainOptions& options) {
   if (data.vocab > model.recipe.vocab)
-    fail("train: the data has ", data.vocab, " tokens, the recipe's vocabulary ", model.recipe.vocab, "; set vocab=", data.vocab);
+    fail("train: the data has ", data.vocab, " tokens, the recipe's vocabulary ", model.recipe.vocab,
+         "; set vocab=", data.vocab);
   const bool both = model.encoder && model.decoder;
   if (both != (data.objective == Objective::translation))
     fail("train: recipe ", model.recipe.name,
-         both ? " is an encoder-decoder: it learns translation (pairs of texts), not " : " has one stack: it cannot learn ",
+         both ? " is an encoder-decoder: it learns translation (pairs of texts), not "
+              : " has one stack: it cannot learn ",
          both ? "a single text" : "translation", "; choose another recipe or objective");
   const bool classes = model.recipe.head.kind == HeadRecipe::Kind::classes;
   if (classes != (data.objective == Objective::classification))
@@ -191,7 +205,8 @@ Trainer::Trainer(Device& device, Model& model, const TrainData& data, const Trai
                  : "classification needs a recipe whose head is of kind classes",
          "; set head.kind");
   if (model.recipe.head.kind == HeadRecipe::Kind::none)
-    fail("train: recipe ", model.recipe.name, " has no head, so there is nothing to learn from; set head.kind=vocab");
+    fail("train: recipe ", model.recipe.name,
+         " has no head, so there is nothing to learn from; set head.kind=vocab");
   state_ = std::make_unique<State>(device, model, data, options);
 }
 
@@ -206,7 +221,8 @@ double Trainer::step_bytes(Dim rows, std::size_t piece) {
   std::vector<std::pair<Weight*, std::vector<std::byte>>> running;  // the forward changes them
   for (Weight& w : s.model.weights)
     if (is_running(w)) running.emplace_back(&w, row_major(w));
-  // In one piece of memory the mark is what was taken. With `recompute` layers give theirs back: `backward` is left out.
+  // In one piece of memory the mark is what was taken. With `recompute` layers give theirs back:
+  // `backward` is left out.
   const auto taken = [&](const TrainBatch& b, bool recompute) {
     Run run(s.device);
     run.arena.take(piece);
@@ -224,11 +240,15 @@ double Trainer::step_bytes(Dim rows, std::size_t piece) {
   for (const auto* stack : {&s.model.encoder, &s.model.decoder})
     if (*stack) layers += (*stack)->depth();
   const auto used = [&](const TrainBatch& b) {
-    const double all = taken(b, false);  // what is kept has a gradient each; one layer at a time is there as a whole
-    return s.options.recompute ? std::min(all, 2 * taken(b, true) + all / static_cast<double>(std::max<Dim>(layers, 1))) : all;
+    // what is kept has a gradient each; one layer at a time is there as a whole
+    const double all = taken(b, false);
+    return s.options.recompute
+               ? std::min(all, 2 * taken(b, true) + all / static_cast<double>(std::max<Dim>(layers, 1)))
+               : all;
   };
   const TrainBatch few = first_rows(whole, rows / 3), more = first_rows(whole, rows);
-  const auto n = static_cast<double>(rows_of(whole)), a = static_cast<double>(rows_of(few)), b = static_cast<double>(rows_of(more));
+  const auto n = static_cast<double>(rows_of(whole)), a = static_cast<double>(rows_of(few)),
+             b = static_cast<double>(rows_of(more));
   const double at_a = used(few), at_b = b > a ? used(more) : at_a;
   for (auto& [w, bytes] : running) fill_row_major(*w, bytes);
   return b > a ? at_b + (at_b - at_a) / (b - a) * (n - b) : at_a * n / a;
@@ -241,9 +261,11 @@ void Trainer::check_memory(std::uint64_t available) {
                saving = train_memory(s.model.recipe, s.options.optimizer, s.model.real).saving;
   if (step + saving <= static_cast<double>(available)) return;
   const TrainBatch b = s.data.batch(0);
-  fail("train: a step over ", with_commas(rows_of(b)), " tokens takes about ", byte_count(step), " of memory beside the weights, saving ",
-       byte_count(saving), "; ", byte_count(static_cast<double>(available)),
-       " are available; make --batch, --batch-tokens or --length smaller", s.options.recompute ? "" : ", or --set train.recompute=true");
+  fail("train: a step over ", with_commas(rows_of(b)), " tokens takes about ", byte_count(step),
+       " of memory beside the weights, saving ", byte_count(saving), "; ",
+       byte_count(static_cast<double>(available)),
+       " are available; make --batch, --batch-tokens or --length smaller",
+       s.options.recompute ? "" : ", or --set train.recompute=true");
 }
 
 StepReport Trainer::step() {
@@ -258,7 +280,8 @@ StepReport Trainer::step() {
     counted += batches.back().counted;
     report.tokens += static_cast<Dim>(batches.back().tokens.size() + batches.back().source.size());
   }
-  // Running statistics of a batch norm change in the forward; a step that is thrown away must not leave a trace in them.
+  // Running statistics of a batch norm change in the forward; a step that is thrown away must not leave a
+  // trace in them.
   std::vector<std::pair<Weight*, std::vector<std::byte>>> running;
   for (Weight& w : s.model.weights)
     if (is_running(w)) running.emplace_back(&w, row_major(w));
@@ -306,11 +329,13 @@ StepReport Trainer::step() {
     report.norm = s.optimizer.norm(s.device, s.gradients);
     if (!std::isfinite(report.norm)) report.why = "the gradient is not finite";
     else if (o.guard.z > 0 && s.losses.z(report.loss) > o.guard.z)
-      report.why = concat("the loss ", shortest(report.loss), " is ", static_cast<int>(s.losses.z(report.loss)),
-                          " deviations above the last ", o.guard.window);
+      report.why =
+          concat("the loss ", shortest(report.loss), " is ", static_cast<int>(s.losses.z(report.loss)),
+                 " deviations above the last ", o.guard.window);
     else if (o.guard.z > 0 && s.norms.z(report.norm) > o.guard.z)
-      report.why = concat("the gradient's norm ", shortest(report.norm), " is ", static_cast<int>(s.norms.z(report.norm)),
-                          " deviations above the last ", o.guard.window);
+      report.why =
+          concat("the gradient's norm ", shortest(report.norm), " is ",
+                 static_cast<int>(s.norms.z(report.norm)), " deviations above the last ", o.guard.window);
   }
   if (looked) report.health = s.health.finish();
 
@@ -328,7 +353,8 @@ StepReport Trainer::step() {
     undo.armed = false;
     report.fate = StepReport::Fate::skipped;
     s.skips.push_back(s.attempts);
-    while (!s.skips.empty() && s.skips.front() + static_cast<std::uint64_t>(o.guard.within) <= s.attempts) s.skips.pop_front();
+    while (!s.skips.empty() && s.skips.front() + static_cast<std::uint64_t>(o.guard.within) <= s.attempts)
+      s.skips.pop_front();
     if (static_cast<Dim>(s.skips.size()) >= o.guard.skips) report.fate = StepReport::Fate::rewound;
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
@@ -371,10 +397,12 @@ std::vector<StoredFile> Trainer::files() const {
   const std::pair<std::string, std::string> format[] = {{"format", "pt"}};
   std::vector<SafetensorBytes> tensors;
   std::vector<StoredFile> out;
-  for (const Weight& w : s.model.weights) tensors.push_back(stored_weight(w.name, w, shapes[static_cast<std::size_t>(w.index)].vector));
+  for (const Weight& w : s.model.weights)
+    tensors.push_back(stored_weight(w.name, w, shapes[static_cast<std::size_t>(w.index)].vector));
   out.push_back({kModelFile, safetensors_bytes(tensors, format)});
   tensors.clear();  // before those of the next file are made
-  s.optimizer.each_state([&](const std::string& name, Weight& w) { tensors.push_back(stored_weight(name, w, false)); });
+  s.optimizer.each_state(
+      [&](const std::string& name, Weight& w) { tensors.push_back(stored_weight(name, w, false)); });
   out.push_back({kOptimizerFile, safetensors_bytes(tensors, format)});
   return out;
 }
@@ -411,21 +439,26 @@ std::vector<std::string> Trainer::restore(const Store& store, const Stored& stor
   };
   if (!(need("recipe") == parse_json(recipe_json(s.model.recipe))))
     fail(where, ": was saved by a run with another recipe; give another --out, or the recipe it began with");
-  if (!(need("data") == Json(s.data.about())) || !(need("data_identity") == Json(std::to_string(s.data.identity))))
+  if (!(need("data") == Json(s.data.about())) ||
+      !(need("data_identity") == Json(std::to_string(s.data.identity))))
     fail(where, ": was saved by a run on other data (", need("data").string(), "; now: ", s.data.about(),
          "), or with another seed, batch or length");
   std::vector<std::string> notes;
-  if (const Json* isa = stored.state.find("isa"); isa && isa->is_string() && isa->string() != s.device.kernels.isa)
-    notes.push_back(concat("note: ", where, " was computed with ", isa->string(), ", this run computes with ", s.device.kernels.isa,
+  if (const Json* isa = stored.state.find("isa");
+      isa && isa->is_string() && isa->string() != s.device.kernels.isa)
+    notes.push_back(concat("note: ", where, " was computed with ", isa->string(), ", this run computes with ",
+                           s.device.kernels.isa,
                            ": it goes on, but not to the bits of a run with one of them (RAPT_ISA chooses)"));
-  // What a run may change without becoming another one: how often it looks and saves, and that it is longer. Where the rate depends on the
-  // number of steps, that is said.
-  const bool by_length = s.options.schedule.kind == Schedule::Kind::cosine || s.options.schedule.kind == Schedule::Kind::wsd;
+  // What a run may change without becoming another one: how often it looks and saves, and that it is
+  // longer. Where the rate depends on the number of steps, that is said.
+  const bool by_length =
+      s.options.schedule.kind == Schedule::Kind::cosine || s.options.schedule.kind == Schedule::Kind::wsd;
   const Dim steps_before = parse_train_options(need("options"), where).steps;
   const bool longer = s.options.steps > steps_before;
   if (by_length && longer)
-    notes.push_back(concat("note: steps = ", steps_before, " before, ", s.options.steps, " now: from step ", stored.step + 1,
-                           " on the rate is that of a schedule over ", s.options.steps, " steps; a run begun with ", s.options.steps,
+    notes.push_back(concat("note: steps = ", steps_before, " before, ", s.options.steps, " now: from step ",
+                           stored.step + 1, " on the rate is that of a schedule over ", s.options.steps,
+                           " steps; a run begun with ", s.options.steps,
                            " would have had other rates before, and ends in other bits"));
   const auto essence = [&](const Json& options) {
     TrainOptions o = parse_train_options(options, where);
@@ -435,16 +468,20 @@ std::vector<std::string> Trainer::restore(const Store& store, const Stored& stor
     if (longer || !by_length) o.steps = plain.steps, o.schedule.total = plain.schedule.total;
     return train_options_json(o);
   };
-  if (const Json before = essence(need("options")), now = essence(train_options_json(s.options)); !(before == now))
+  if (const Json before = essence(need("options")), now = essence(train_options_json(s.options));
+      !(before == now))
     for (const Json::Member& m : now.object())
       if (const Json* old = before.find(m.key); !old || !(*old == m.value))
-        fail(where, ": was saved by a run with ", m.key, " = ", old ? old->dump(0) : "nothing", ", now it is ", m.value.dump(0),
-             "; use the same options to go on, or another --out");
-  const std::vector<std::byte> model = store.file(stored, kModelFile), optimizer = store.file(stored, kOptimizerFile);
+        fail(where, ": was saved by a run with ", m.key, " = ", old ? old->dump(0) : "nothing",
+             ", now it is ", m.value.dump(0), "; use the same options to go on, or another --out");
+  const std::vector<std::byte> model = store.file(stored, kModelFile),
+                               optimizer = store.file(stored, kOptimizerFile);
   const SafetensorsFile weights = SafetensorsFile::parse(model, where + "/" + kModelFile);
   for (Weight& w : s.model.weights) read_weight(weights.tensors, w.name, w, where + "/" + kModelFile);
   const SafetensorsFile moments = SafetensorsFile::parse(optimizer, where + "/" + kOptimizerFile);
-  s.optimizer.each_state([&](const std::string& name, Weight& w) { read_weight(moments.tensors, name, w, where + "/" + kOptimizerFile); });
+  s.optimizer.each_state([&](const std::string& name, Weight& w) {
+    read_weight(moments.tensors, name, w, where + "/" + kOptimizerFile);
+  });
   s.optimizer.set_steps(need("optimizer_steps").integer());
   s.step = need("step").integer();
   s.cursor = static_cast<std::uint64_t>(need("cursor").integer());
@@ -491,11 +528,13 @@ void Trainer::finish(const Store& store) {
   }
   for (Weight& w : s.model.weights)
     for (Dim e = 0; e < w.size(); ++e)
-      w.set(e / w.cols, e % w.cols, sums[static_cast<std::size_t>(w.index)][static_cast<std::size_t>(e)] / static_cast<double>(n));
+      w.set(e / w.cols, e % w.cols,
+            sums[static_cast<std::size_t>(w.index)][static_cast<std::size_t>(e)] / static_cast<double>(n));
 }
 
 // ------------------------------------------------------------------------------------------------ a run
-bool train(Trainer& trainer, const TrainOptions& o, Store& store, const TrainEvents& events, const std::atomic<int>& stop) {
+bool train(Trainer& trainer, const TrainOptions& o, Store& store, const TrainEvents& events,
+           const std::atomic<int>& stop) {
   const auto say = [&](const std::string& text) {
     if (events.say) events.say(text);
   };
@@ -509,7 +548,8 @@ bool train(Trainer& trainer, const TrainOptions& o, Store& store, const TrainEve
   };
   const auto minutes = [&] {
     if (events.clock) return events.clock();
-    return std::chrono::duration<double, std::ratio<60>>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double, std::ratio<60>>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   };
   Dim saved = -1;
   if (const std::optional<Stored> last = store.latest(say)) {
@@ -534,13 +574,15 @@ bool train(Trainer& trainer, const TrainOptions& o, Store& store, const TrainEve
       say(concat("step ", r.step + 1, " skipped (batch ", r.batch, "): ", r.why));
       if (r.fate == StepReport::Fate::rewound) {
         const std::optional<Stored> back = store.latest(say);
-        if (!back) fail("train: ", o.guard.skips, " of ", o.guard.within, " steps were skipped and there is no saved state to go back to");
+        if (!back)
+          fail("train: ", o.guard.skips, " of ", o.guard.within,
+               " steps were skipped and there is no saved state to go back to");
         const Dim rewinds = trainer.rewind(store, *back);
         if (rewinds > o.guard.rewinds)
           fail("train: went back ", o.guard.rewinds, " times and steps still fail (last: ", r.why,
                "); lower optimizer.rate, raise schedule.warmup, or look at the data from batch ", r.batch);
-        say(concat("goes back to step ", back->step, ", past batch ", r.batch, ", ", o.guard.slow, " steps at half the rate (", rewinds,
-                   " of ", o.guard.rewinds, ")"));
+        say(concat("goes back to step ", back->step, ", past batch ", r.batch, ", ", o.guard.slow,
+                   " steps at half the rate (", rewinds, " of ", o.guard.rewinds, ")"));
       }
       continue;
     }

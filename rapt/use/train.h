@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training: any legal recipe, with the one forward and its tape. A step is a pure function of (weights, optimizer state, step, batch
-// number), so a run that was killed and resumed has the bits of one that was not. Nothing that is not finite ever reaches the weights.
+// Training: any legal recipe, with the one forward and its tape. A step is a pure function of (weights,
+// optimizer state, step, batch number), so a run that was killed and resumed has the bits of one that was
+// not. Nothing that is not finite ever reaches the weights.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -21,26 +22,32 @@ namespace rapt {
 // What makes a step suspicious, and what is done about it.
 struct GuardOptions {
   Dim window = 128;        // losses and gradient norms remembered
-  double z = 6;            // log of loss or norm further above the window's mean than so many deviations: the step is skipped (0: never)
-  Dim skips = 3, within = 50;   // so many skipped steps within so many: back to the last saved state, past the batches that did it
+  // Log of loss or norm further above the window's mean than so many deviations: the step is skipped
+  // (0: never).
+  double z = 6;
+  // So many skipped steps within so many: back to the last saved state, past the batches that did it.
+  Dim skips = 3, within = 50;
   Dim slow = 100;          // after going back: so many steps at half the rate
   Dim rewinds = 3;         // so many times; then the run stops with a report
 };
 
 struct TrainOptions {
-  Dim steps = 1000, accumulate = 1;          // a step reads `accumulate` batches
+  Dim steps = 1000, accumulate = 1;      // a step reads `accumulate` batches
   std::uint64_t seed = 0;
   OptimizerOptions optimizer;
-  Schedule schedule;                         // total: steps
-  double smoothing = 0;                      // of labels
+  Schedule schedule;                     // total: steps
+  double smoothing = 0;                  // of labels
   bool recompute = false;
-  Precision precision = Precision::f32;      // of the products of linear in a step; weights, gradients, moments and judging stay f32
-  Dim eval_every = 0, eval_batches = 0;      // 0: at the end only; 0: the whole held-out part
-  Dim save_every = 0;                        // steps; 0: by time and at the end only
-  // A state is saved after so many minutes without one, too; 0: never. Not with `average`, whose states are chosen by steps alone.
+  // Of the products of linear in a step; weights, gradients, moments and judging stay f32.
+  Precision precision = Precision::f32;
+  Dim eval_every = 0, eval_batches = 0;  // 0: at the end only; 0: the whole held-out part
+  Dim save_every = 0;                    // steps; 0: by time and at the end only
+  // A state is saved after so many minutes without one, too; 0: never. Not with `average`, whose states
+  // are chosen by steps alone.
   double save_minutes = 5;
-  Dim health_every = 100;                    // 0: never
-  Dim average = 0;                           // > 0: the final weights are the mean of the last so many saved states
+  Dim health_every = 100;                // 0: never
+  // > 0: the final weights are the mean of the last so many saved states
+  Dim average = 0;
   GuardOptions guard;
 };
 
@@ -55,20 +62,21 @@ struct StepReport {
   std::vector<LayerHealth> health;           // where this step was looked at
 };
 
-struct Judgement {                           // held-out part
-  double loss = 0, accuracy = 0;             // per target that counts; accuracy: the most probable one is right
+struct Judgement {                      // held-out part
+  double loss = 0, accuracy = 0;        // per target that counts; accuracy: the most probable one is right
   Dim counted = 0;
 };
 
-// Memory of a training whatever its batches are, in bytes: numbers of `real` for weights, gradients, moments and averages, and the copy of
-// weights and moments that saving makes.
+// Memory of a training whatever its batches are, in bytes: numbers of `real` for weights, gradients, moments
+// and averages, and the copy of weights and moments that saving makes.
 struct TrainMemory {
   double parameters = 0, weights = 0, gradients = 0, moments = 0, saving = 0;
   double total() const { return weights + gradients + moments + saving; }
 };
 TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real = DType::f32);
 // Fails where that is more than `available` bytes (0: not known), before anything is made.
-void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real, std::uint64_t available);
+void check_train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real,
+                        std::uint64_t available);
 
 class Trainer {
  public:
@@ -78,22 +86,25 @@ class Trainer {
   StepReport step();                         // one step, guarded; never throws for a bad loss
   Judgement judge(Dim batches = 0);          // with the averaged weights where there are any
   Dim steps() const;
-  // Scratch memory of a step over the first batch, in bytes: passes over at most `rows` of its rows, and a line through them.
+  // Scratch memory of a step over the first batch, in bytes: passes over at most `rows` of its rows, and a
+  // line through them.
   double step_bytes(Dim rows = 48, std::size_t piece = std::size_t{128} << 20);
   // Fails where a step, and the copy that saving makes, need more than `available` bytes (0: not known).
   void check_memory(std::uint64_t available);
 
-  // Everything a resumed run needs, as files and small values; and back, bit for bit. Fails where the state is of another recipe,
-  // other data or other options that would change the run.
+  // Everything a resumed run needs, as files and small values; and back, bit for bit. Fails where the
+  // state is of another recipe, other data or other options that would change the run.
   std::vector<StoredFile> files() const;
   Json state() const;
-  // More steps than the state's run had are allowed, and another instruction set: returns, in words, where that means other bits than an
-  // unbroken run would have.
+  // More steps than the state's run had are allowed, and another instruction set: returns, in words, where
+  // that means other bits than an unbroken run would have.
   std::vector<std::string> restore(const Store& store, const Stored& stored);
-  // Weights and optimizer of a saved state, but the data goes on behind what was read, at half the rate for a while. Returns how often.
+  // Weights and optimizer of a saved state, but the data goes on behind what was read, at half the rate
+  // for a while. Returns how often.
   Dim rewind(const Store& store, const Stored& stored);
 
-  // At the end of a run: the moving average, or the mean of the last saved states, takes the place of the weights where the options say so.
+  // At the end of a run: the moving average, or the mean of the last saved states, takes the place of the
+  // weights where the options say so.
   void finish(const Store& store);
 
  private:
@@ -107,15 +118,17 @@ struct TrainEvents {  // all may be absent
   std::function<void(const Stored&)> saved;
   std::function<void(const std::string&)> say;  // every decision, in words
   std::function<double()> clock;  // minutes, for save_minutes; absent: the machine's
-  std::function<std::vector<StoredFile>()> extra_files;  // that make a saved state a model folder of its own
+  // That make a saved state a model folder of its own.
+  std::function<std::vector<StoredFile>()> extra_files;
 };
 
-// The whole run: resumes from the newest valid state of `store`, steps, judges, saves, rewinds. `stop`: set from a signal handler; the step
-// is finished, the state saved, and the run returns false.
-bool train(Trainer& trainer, const TrainOptions& options, Store& store, const TrainEvents& events, const std::atomic<int>& stop);
+// The whole run: resumes from the newest valid state of `store`, steps, judges, saves, rewinds. `stop`: set
+// from a signal handler; the step is finished, the state saved, and the run returns false.
+bool train(Trainer& trainer, const TrainOptions& options, Store& store, const TrainEvents& events,
+           const std::atomic<int>& stop);
 
-// Options from JSON ({"steps": 2000, "optimizer": {"rate": 1e-3}} or {"optimizer.rate": 1e-3}) and back (keys with dots); unknown keys are
-// errors with the nearest name. The table of them: train_options.h.
+// Options from JSON ({"steps": 2000, "optimizer": {"rate": 1e-3}} or {"optimizer.rate": 1e-3}) and back
+// (keys with dots); unknown keys are errors with the nearest name. The table of them: train_options.h.
 TrainOptions parse_train_options(const Json& json, const std::string& where);
 Json train_options_json(const TrainOptions& options);
 

@@ -11,7 +11,8 @@ namespace rapt {
 namespace {
 
 // {"optimizer": {"rate": 1}} as "optimizer.rate" -> 1.
-void flatten(const Json& json, const std::string& before, std::vector<std::pair<std::string, const Json*>>& out) {
+void flatten(const Json& json, const std::string& before,
+             std::vector<std::pair<std::string, const Json*>>& out) {
   for (const Json::Member& m : json.object()) {
     const std::string key = before.empty() ? std::string(m.key) : before + "." + m.key;
     if (m.value.is_object()) flatten(m.value, key, out);
@@ -43,7 +44,8 @@ struct Read {
     } else {
       if (!j.is_number() || (std::is_integral_v<T> && !j.is_integer()))
         bad("wants a ", std::is_integral_v<T> ? "whole " : "", "number, has ", j.dump(0));
-      if (j.number() < least || j.number() > most) bad("must lie between ", shortest(least), " and ", shortest(most), ", is ", j.dump(0));
+      if (j.number() < least || j.number() > most)
+        bad("must lie between ", shortest(least), " and ", shortest(most), ", is ", j.dump(0));
       if constexpr (std::is_integral_v<T>) out = static_cast<T>(j.integer());
       else out = j.number();
     }
@@ -70,9 +72,11 @@ Json train_options_json(const TrainOptions& options) {
   Json out = Json::Object{};
   train_fields(options, [&](std::string_view key, const auto& value, double, double, std::string_view) {
     using T = std::remove_cvref_t<decltype(value)>;
-    if constexpr (std::is_enum_v<T>) out.set(std::string(key), Json(names_of(T{})[static_cast<std::size_t>(value)]));
+    if constexpr (std::is_enum_v<T>)
+      out.set(std::string(key), Json(names_of(T{})[static_cast<std::size_t>(value)]));
     else if constexpr (std::is_same_v<T, bool>) out.set(std::string(key), Json(value));
-    else if constexpr (std::is_integral_v<T>) out.set(std::string(key), Json(static_cast<std::int64_t>(value)));
+    else if constexpr (std::is_integral_v<T>)
+      out.set(std::string(key), Json(static_cast<std::int64_t>(value)));
     else out.set(std::string(key), Json(value));
   });
   return out;

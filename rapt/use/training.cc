@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the data decides (vocabulary, classes) is filled into the recipe after the data was read; what cannot fit
-// memory is refused before.
+// What the data decides (vocabulary, classes) is filled into the recipe after the data was read; what cannot
+// fit memory is refused before.
 #include "rapt/use/training.h"
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 Objective objective_of(const Recipe& r, const std::string& data) {
   if (r.encoder && r.decoder) return Objective::translation;
-  if (r.head.kind == HeadRecipe::Kind::classes || data.find('=') != std::string::npos) return Objective::classification;
+  if (r.head.kind == HeadRecipe::Kind::classes || data.find('=') != std::string::npos)
+    return Objective::classification;
   return r.decoder ? Objective::causal : Objective::masked;
 }
 
@@ -43,7 +44,8 @@ Recipe TrainingRun::open_start(Device& device) {
   const std::string path = find_model_unless_recipe(plan_.recipe);
   if (path.empty()) return with_settings(find_recipe(plan_.recipe), plan_.settings);
   if (!plan_.settings.empty())
-    fail_usage("--set ", plan_.settings[0], ": ", plan_.recipe, " is a model with weights; its recipe cannot be changed");
+    fail_usage("--set ", plan_.settings[0], ": ", plan_.recipe,
+               " is a model with weights; its recipe cannot be changed");
   check_memory(device, checkpoint_recipe(path));
   LoadOptions load{.real = device.real, .matrices = device.real};
   load.device = &device;
@@ -64,14 +66,16 @@ void TrainingRun::fit_data(const Device& device, Recipe& recipe, const Say& note
   if (checkpoint->model) return;
   if (recipe.context < d.length) {
     if (note)
-      note(concat("note: --length ", d.length, " is above the recipe's context of ", recipe.context, ": the model gets a context of ",
-                  d.length));
+      note(concat("note: --length ", d.length, " is above the recipe's context of ", recipe.context,
+                  ": the model gets a context of ", d.length));
     recipe.context = d.length;
   }
   if (recipe.embed.pos == EmbedRecipe::Pos::learned && d.length < recipe.context && note)
     note(concat("note: the recipe learns ", recipe.context, " positions, and sequences of ", d.length,
-                " tokens reach no others; --set context=", d.length, " leaves those out, a longer --length trains them"));
-  Recipe least = recipe;  // what does not fit without its vocabulary, which the data decides, is refused before the data is read
+                " tokens reach no others; --set context=", d.length,
+                " leaves those out, a longer --length trains them"));
+  // What does not fit without its vocabulary, which the data decides, is refused before the data is read.
+  Recipe least = recipe;
   least.vocab = 1;
   check_memory(device, least);
 }
@@ -81,7 +85,8 @@ void TrainingRun::make_model(const Device& device, Recipe recipe) {
   if (!checkpoint->model) {
     recipe.vocab = data->vocab;
     if (plan_.data.objective == Objective::classification) {
-      if (recipe.head.kind != HeadRecipe::Kind::classes)  // as BERT's classifier: the first row through a dense layer and tanh
+      // As BERT's classifier: the first row through a dense layer and tanh.
+      if (recipe.head.kind != HeadRecipe::Kind::classes)
         recipe.head = {.kind = HeadRecipe::Kind::classes,
                        .pool = recipe.decoder ? HeadRecipe::Pool::last : HeadRecipe::Pool::first,
                        .bias = true,
@@ -105,11 +110,14 @@ Dim TrainingRun::open_folder(const std::string& folder, bool anew, const Say& sa
   store_->claim();  // one run at a time
   bool states = false;
   for (const std::string& entry : real_fs().list(folder)) {
-    if (anew && (entry.starts_with("step-") || entry == "metrics.jsonl")) real_fs().remove_all((fs::path(folder) / entry).string());
+    if (anew && (entry.starts_with("step-") || entry == "metrics.jsonl"))
+      real_fs().remove_all((fs::path(folder) / entry).string());
     states = states || (!anew && entry.starts_with("step-"));
   }
   const std::optional<Stored> before = store_->latest(say);
-  if (states && !before) fail(folder, ": none of the saved states is whole (see above); give another --out, or --force to begin anew");
+  if (states && !before)
+    fail(folder,
+         ": none of the saved states is whole (see above); give another --out, or --force to begin anew");
   return before ? before->step : -1;
 }
 
@@ -118,7 +126,8 @@ FolderExtras TrainingRun::extras() const {
   extras.tokenizer = data->tokenizer_files ? &*data->tokenizer_files : nullptr;
   extras.decoder_start = data->start;
   extras.class_names = data->class_names;
-  if (data->tokenizer) extras.bos = data->tokenizer->bos, extras.eos = data->tokenizer->eos, extras.pad = data->tokenizer->pad;
+  if (data->tokenizer)
+    extras.bos = data->tokenizer->bos, extras.eos = data->tokenizer->eos, extras.pad = data->tokenizer->pad;
   if (data->stop >= 0) extras.eos = data->stop;
   if (data->pad >= 0) extras.pad = data->pad;
   return extras;
@@ -129,7 +138,8 @@ bool TrainingRun::run(TrainEvents events, const std::atomic<int>& stop) {
     FolderExtras own = extras();
     own.own = true;
     std::vector<StoredFile> files;
-    for (auto& [file, bytes] : model_folder_description(*checkpoint->model, own)) files.push_back({file, std::move(bytes)});
+    for (auto& [file, bytes] : model_folder_description(*checkpoint->model, own))
+      files.push_back({file, std::move(bytes)});
     return files;
   };
   return train(*trainer, plan_.options, *store_, events, stop);
@@ -137,7 +147,8 @@ bool TrainingRun::run(TrainEvents events, const std::atomic<int>& stop) {
 
 TrainingRun::Finished TrainingRun::finish() {
   trainer->finish(*store_);
-  Finished done{.held_out = trainer->judge(plan_.options.eval_batches), .model = (fs::path(store_->folder()) / "model").string()};
+  Finished done{.held_out = trainer->judge(plan_.options.eval_batches),
+                .model = (fs::path(store_->folder()) / "model").string()};
   write_model_folder(*checkpoint->model, extras(), done.model, true);
   return done;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training put together: a recipe or a model to go on from, data, trainer, the folder of its states, the model
-// folder at its end. What `rapt train` and the public face share.
+// A training put together: a recipe or a model to go on from, data, trainer, the folder of its states, the
+// model folder at its end. What `rapt train` and the public face share.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,29 +15,31 @@
 namespace rapt {
 
 struct TrainingPlan {
-  std::string recipe;                  // a preset, a recipe's file, or a model to go on from (its weights, its tokenizer)
+  // A preset, a recipe's file, or a model to go on from (its weights, its tokenizer).
+  std::string recipe;
   std::vector<std::string> settings;   // of the recipe: "width=128"
   DataOptions data;                    // objective, batch, length, seed and encoder_decoder are filled in
   std::optional<Objective> objective;  // absent: by the recipe
-  std::optional<Dim> batch, length;    // absent: 12, or 32 where texts have an end; 256, or the recipe's context
+  // absent: 12, or 32 where texts have an end; 256, or the recipe's context
+  std::optional<Dim> batch, length;
   TrainOptions options;
 };
 
 class TrainingRun {
  public:
   using Say = std::function<void(const std::string&)>;
-  // Reads the data and makes the model; what does not fit the machine's memory is refused before it is made.
-  // `note` hears what was chosen otherwise than the recipe says.
+  // Reads the data and makes the model; what does not fit the machine's memory is refused before it is
+  // made. `note` hears what was chosen otherwise than the recipe says.
   TrainingRun(Device& device, TrainingPlan plan, const Say& note = {});
 
-  // Where states are saved: one run at a time. `anew`: what an earlier run left there is removed. Returns the step
-  // of the state that the run will go on from, -1 where there is none; fails where there are states and none is
-  // whole.
+  // Where states are saved: one run at a time. `anew`: what an earlier run left there is removed. Returns
+  // the step of the state that the run will go on from, -1 where there is none; fails where there are
+  // states and none is whole.
   Dim open_folder(const std::string& folder, bool anew, const Say& say);
   // train() on that folder; a saved state is a model folder of its own.
   bool run(TrainEvents events, const std::atomic<int>& stop);
-  // After a run that came to its end: averages take the place of the weights where the options say so; judged once
-  // more; the model goes to model/ of the folder.
+  // After a run that came to its end: averages take the place of the weights where the options say so;
+  // judged once more; the model goes to model/ of the folder.
   struct Finished {
     Judgement held_out;
     std::string model;

@@ -24,10 +24,13 @@ std::vector<std::string> text_lines(std::string_view text) {
   return lines;
 }
 
-std::vector<TranslatedLine> translate_lines(Session& session, const Checkpoint& checkpoint, std::span<const std::string> lines,
+std::vector<TranslatedLine> translate_lines(Session& session, const Checkpoint& checkpoint,
+                                            std::span<const std::string> lines,
                                             const TranslateOptions& options, const OnLine& on_line,
-                                            const std::function<void(std::size_t done)>& progress, const std::atomic<bool>* cancel) {
-  if (!checkpoint.tokenizer) fail("translate: ", checkpoint.path, " has no tokenizer beside its weights; put tokenizer.json there");
+                                            const std::function<void(std::size_t done)>& progress,
+                                            const std::atomic<bool>* cancel) {
+  if (!checkpoint.tokenizer)
+    fail("translate: ", checkpoint.path, " has no tokenizer beside its weights; put tokenizer.json there");
   const Recipe& r = checkpoint.model->recipe;
   std::vector<TranslatedLine> out(lines.size());
   std::vector<std::vector<std::int32_t>> sources;
@@ -53,7 +56,9 @@ std::vector<TranslatedLine> translate_lines(Session& session, const Checkpoint& 
   auto take = [&](std::size_t source, const Generated& best) {
     TranslatedLine& t = out[of[source]];
     t.text = best.text;
-    std::replace_if(t.text.begin(), t.text.end(), [](char c) { return c == '\n' || c == '\r' || c == '\v' || c == '\f'; }, ' ');
+    std::replace_if(
+        t.text.begin(), t.text.end(), [](char c) { return c == '\n' || c == '\r' || c == '\v' || c == '\f'; },
+        ' ');
   };
   tell();
   std::vector<std::vector<Generated>> answers = session.translate_all(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of text through an encoder-decoder: what stands between files of sentences and Session::translate_all.
+// Lines of text through an encoder-decoder: what stands between files of sentences and
+// Session::translate_all.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -12,8 +13,8 @@
 
 namespace rapt {
 
-// A text as an encoder reads it: framed as the tokenizer says, and closed by the end-of-text token where that says nothing of one. Training
-// reads its pairs alike.
+// A text as an encoder reads it: framed as the tokenizer says, and closed by the end-of-text token where
+// that says nothing of one. Training reads its pairs alike.
 std::vector<std::int32_t> source_ids(const Tokenizer& tokenizer, std::string_view text);
 
 struct TranslatedLine {
@@ -30,7 +31,8 @@ struct TranslateOptions {
 
 // Lines with their translations, in order. `on_line` hears of each as soon as it and all before it are done.
 using OnLine = std::function<void(std::size_t line, const TranslatedLine&)>;
-std::vector<TranslatedLine> translate_lines(Session& session, const Checkpoint& checkpoint, std::span<const std::string> lines,
+std::vector<TranslatedLine> translate_lines(Session& session, const Checkpoint& checkpoint,
+                                            std::span<const std::string> lines,
                                             const TranslateOptions& options, const OnLine& on_line = {},
                                             const std::function<void(std::size_t done)>& progress = {},
                                             const std::atomic<bool>* cancel = nullptr);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program with one failed allocation, for many places in turn: it ends with an error that says so, or, where it could do without, with
-// the same result. Never by a signal, never with another result. Each trial is a child of fork(), so that nothing is loaded anew.
+// The program with one failed allocation, for many places in turn: it ends with an error that says so, or,
+// where it could do without, with the same result. Never by a signal, never with another result. Each trial
+// is a child of fork(), so that nothing is loaded anew.
 //
-// RAPT_ALLOCATIONS: how many places of each command are tried (300). Half of them are the first ones, the others lie evenly between the
-// rest; with at least as many as a command has, every one.
+// RAPT_ALLOCATIONS: how many places of each command are tried (300). Half of them are the first ones, the
+// others lie evenly between the rest; with at least as many as a command has, every one.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -47,7 +48,8 @@ class Allocation : public testing::Test {
     std::string name = testing::TempDir() + "rapt-allocation-XXXXXX";
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder = name;
-    std::ofstream(folder / "recipe.json") << R"({"preset": "llama3", "width": 8, "context": 16, "decoder": {"layers": 1}})";
+    std::ofstream(folder / "recipe.json")
+        << R"({"preset": "llama3", "width": 8, "context": 16, "decoder": {"layers": 1}})";
     std::ofstream data(folder / "data.txt");
     for (int i = 0; i < 40; ++i) data << "to be or not to be, that is the question: " << i % 7 << "\n";
     data.close();
@@ -110,20 +112,24 @@ class Allocation : public testing::Test {
     const long most = set ? std::atol(set) : 300, first = std::min(most / 2, whole.allocations);
     std::set<long> places;
     for (long n = 1; n <= first; ++n) places.insert(n);
-    for (long i = 0; i < most - first; ++i) places.insert(first + 1 + i * (whole.allocations - first) / (most - first));
+    for (long i = 0; i < most - first; ++i)
+      places.insert(first + 1 + i * (whole.allocations - first) / (most - first));
     int errors = 0, same = 0;
     std::vector<std::string> wrong;
     for (const long n : places) {
       const Outcome o = run(words, n, writes);
-      const bool error = o.code == 1 && o.err.starts_with("error: ") && o.err.find("memory") != std::string::npos;
+      const bool error =
+          o.code == 1 && o.err.starts_with("error: ") && o.err.find("memory") != std::string::npos;
       const bool equal = o.code == 0 && o.out == whole.out && o.files == whole.files;
       errors += error;
       same += equal;
       if (!error && !equal)
         wrong.push_back("allocation " + std::to_string(n) + ": code " + std::to_string(o.code) +
-                        (o.out == whole.out ? "" : ", other output") + (o.files == whole.files ? "" : ", other files") + ", " + o.err);
+                        (o.out == whole.out ? "" : ", other output") +
+                        (o.files == whole.files ? "" : ", other files") + ", " + o.err);
     }
-    std::printf("%zu of %ld allocations: %d errors, %d did without\n", places.size(), whole.allocations, errors, same);
+    std::printf("%zu of %ld allocations: %d errors, %d did without\n", places.size(), whole.allocations,
+                errors, same);
     std::string list;
     for (std::size_t i = 0; i < std::min<std::size_t>(wrong.size(), 20); ++i) list += wrong[i] + "\n";
     EXPECT_TRUE(wrong.empty()) << wrong.size() << " went wrong:\n" << list;
@@ -131,10 +137,16 @@ class Allocation : public testing::Test {
   }
 };
 
-TEST_F(Allocation, OfARunThatFailsIsAnError) { try_all({"run", "first/model", "to be", "-n", "4", "--temp", "0", "-t", "2"}); }
+TEST_F(Allocation, OfARunThatFailsIsAnError) {
+  try_all({"run", "first/model", "to be", "-n", "4", "--temp", "0", "-t", "2"});
+}
 TEST_F(Allocation, OfATrainingThatFailsIsAnError) { try_all(train("again"), "again"); }
-TEST_F(Allocation, OfALookThatFailsIsAnError) { try_all({"inspect", "heads", "toy.gguf", "to be or not", "--json", "-t", "2"}); }
-TEST_F(Allocation, OfAConversionThatFailsIsAnError) { try_all({"convert", "first/model", "copy", "--force", "-q", "-t", "1"}, "copy"); }
+TEST_F(Allocation, OfALookThatFailsIsAnError) {
+  try_all({"inspect", "heads", "toy.gguf", "to be or not", "--json", "-t", "2"});
+}
+TEST_F(Allocation, OfAConversionThatFailsIsAnError) {
+  try_all({"convert", "first/model", "copy", "--force", "-q", "-t", "1"}, "copy");
+}
 
 }  // namespace
 }  // namespace rapt::test

@@ -18,7 +18,8 @@ namespace {
 std::atomic<long> count{0}, fails{0};
 
 bool fail_this() {
-  if (count.fetch_add(1, std::memory_order_relaxed) + 1 != fails.load(std::memory_order_relaxed)) return false;
+  if (count.fetch_add(1, std::memory_order_relaxed) + 1 != fails.load(std::memory_order_relaxed))
+    return false;
   errno = ENOMEM;
   return true;
 }
@@ -29,8 +30,12 @@ extern "C" {
 void* malloc(std::size_t bytes) { return fail_this() ? nullptr : __libc_malloc(bytes); }
 void* calloc(std::size_t n, std::size_t bytes) { return fail_this() ? nullptr : __libc_calloc(n, bytes); }
 void* realloc(void* old, std::size_t bytes) { return fail_this() ? nullptr : __libc_realloc(old, bytes); }
-void* memalign(std::size_t alignment, std::size_t bytes) { return fail_this() ? nullptr : __libc_memalign(alignment, bytes); }
-void* aligned_alloc(std::size_t alignment, std::size_t bytes) { return fail_this() ? nullptr : __libc_memalign(alignment, bytes); }
+void* memalign(std::size_t alignment, std::size_t bytes) {
+  return fail_this() ? nullptr : __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  return fail_this() ? nullptr : __libc_memalign(alignment, bytes);
+}
 int posix_memalign(void** out, std::size_t alignment, std::size_t bytes) {
   void* p = fail_this() ? nullptr : __libc_memalign(alignment, bytes);
   if (!p) return ENOMEM;

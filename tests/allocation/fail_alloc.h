@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One allocation of the process fails: malloc and its family are replaced in the program that links fail_alloc.cc (new comes to malloc).
+// One allocation of the process fails: malloc and its family are replaced in the program that links
+// fail_alloc.cc (new comes to malloc).
 #pragma once
 
 namespace rapt::test {

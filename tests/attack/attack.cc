@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mutated files of every kind, opened as a user would open them: each ends in a value or in rapt::Error. Made from seeds that this program
-// writes itself (toy models of every family, small vocabularies, packed data), spoilt by bytes, by meaning, or in sizes that agree.
+// Mutated files of every kind, opened as a user would open them: each ends in a value or in rapt::Error.
+// Made from seeds that this program writes itself (toy models of every family, small vocabularies, packed
+// data), spoilt by bytes, by meaning, or in sizes that agree.
 //
 //   rapt_attack [--count N] [--seed N] [--kind NAME] [--memory-limit MIB]
 //
-// File number N is the same on every machine: what it finds is repeated by the command that it prints, which also prints the error that a
-// single file ends in. Build with the preset `dev`.
+// File number N is the same on every machine: what it finds is repeated by the command that it prints, which
+// also prints the error that a single file ends in. Build with the preset `dev`.
 #include <unistd.h>
 #include <zlib.h>
 
@@ -48,7 +49,9 @@ using test::Toy;
 
 constexpr std::size_t kMostBytes = 4 << 20;  // of a file made here
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 std::string read_whole(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -125,7 +128,9 @@ std::string varint(std::uint64_t v) {
 std::string field(int number, std::string_view value) {
   return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(value.size()) + std::string(value);
 }
-std::string field(int number, std::uint64_t value) { return varint(static_cast<std::uint64_t>(number) << 3) + varint(value); }
+std::string field(int number, std::uint64_t value) {
+  return varint(static_cast<std::uint64_t>(number) << 3) + varint(value);
+}
 std::string piece(std::string_view text, float score, std::uint64_t type) {
   std::string f(1, static_cast<char>(2 << 3 | 5));
   f.append(reinterpret_cast<const char*>(&score), 4);
@@ -133,21 +138,27 @@ std::string piece(std::string_view text, float score, std::uint64_t type) {
 }
 std::string sentencepiece_seed(Rng& rng) {
   std::string charsmap(4 + 4 * 512, '\0');  // 'a' becomes "x"
-  const auto unit = [&](std::size_t i, std::uint32_t value) { std::memcpy(charsmap.data() + 4 + 4 * i, &value, 4); };
+  const auto unit = [&](std::size_t i, std::uint32_t value) {
+    std::memcpy(charsmap.data() + 4 + 4 * i, &value, 4);
+  };
   const std::uint32_t size = 4 * 512;
   std::memcpy(charsmap.data(), &size, 4);
   unit(0, 256u << 10);
   unit(256 ^ 'a', 1u << 8 | std::uint32_t{'a'} << 10 | 'a');
   unit(256, 1u << 31);
   charsmap += std::string("x\0yz\0", 5);
-  return piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) + piece("\u2581", -1, 1) + piece("a", -2, 1) +
-         piece("ab", -1.5f, 1) + piece("\u2581a", -4, 4) + piece("<0x41>", 0, 6) + piece("x", -1, 5) +
-         field(2, field(3, std::uint64_t{1 + rng.below(2)}) + field(35, std::uint64_t{rng.below(2)}) + field(41, std::uint64_t{1})) +
-         field(3, (rng.chance(2) ? field(2, charsmap) : "") + field(3, std::uint64_t{rng.below(2)}) + field(4, std::uint64_t{1}));
+  return piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) + piece("\u2581", -1, 1) +
+         piece("a", -2, 1) + piece("ab", -1.5f, 1) + piece("\u2581a", -4, 4) + piece("<0x41>", 0, 6) +
+         piece("x", -1, 5) +
+         field(2, field(3, std::uint64_t{1 + rng.below(2)}) + field(35, std::uint64_t{rng.below(2)}) +
+                      field(41, std::uint64_t{1})) +
+         field(3, (rng.chance(2) ? field(2, charsmap) : "") + field(3, std::uint64_t{rng.below(2)}) +
+                      field(4, std::uint64_t{1}));
 }
 
-constexpr std::string_view kJsonWords[] = {"{",       "}", "[", "]",        "\"",   "null",        "true", "-1",   "1e999",   "\\u0000",
-                                           "\\ud800", ",", ":", "\"type\"", "\"\"", "99999999999", "0.5",  "[[[[", "{\"a\":", "\xFF"};
+constexpr std::string_view kJsonWords[] = {
+    "{",       "}", "[", "]",        "\"",   "null",        "true", "-1",   "1e999",   "\\u0000",
+    "\\ud800", ",", ":", "\"type\"", "\"\"", "99999999999", "0.5",  "[[[[", "{\"a\":", "\xFF"};
 
 // What is done with what opened.
 
@@ -160,10 +171,12 @@ void use_tokenizer(Rng& rng, const Tokenizer& t) {
     const std::vector<std::int32_t> ids = t.encode(rng.any(kTexts), special);
     for (const std::int32_t id : ids) check(id >= 0 && id < t.size(), "an id outside the vocabulary");
     TextStream stream(t, special);
-    for (const std::int32_t id : t.frame(ids)) check(valid_utf8(stream.push(id)), "a stream that is not UTF-8");
+    for (const std::int32_t id : t.frame(ids))
+      check(valid_utf8(stream.push(id)), "a stream that is not UTF-8");
     check(valid_utf8(stream.finish()), "a stream that does not end in UTF-8");
     t.decode(ids, special);
-    for (const std::int32_t id : ids) check(special || t.role(id) != Tokenizer::Role::control, "text that became a control token");
+    for (const std::int32_t id : ids)
+      check(special || t.role(id) != Tokenizer::Role::control, "text that became a control token");
   }
   tokenizer_metadata(t);
   tokenizer_files(t);
@@ -200,23 +213,29 @@ void spoil_gguf_sizes(Rng& rng, const std::string& seed, const std::string& path
   const Scale scale = any_scale(rng);
   auto metadata = file.metadata();
   for (auto& [key, value] : metadata)
-    if (auto* n = std::get_if<std::int64_t>(&value.value); n && !key.starts_with("general.") && !key.starts_with("tokenizer."))
+    if (auto* n = std::get_if<std::int64_t>(&value.value);
+        n && !key.starts_with("general.") && !key.starts_with("tokenizer."))
       *n = scale(*n);
   if (rng.chance(2) && !metadata.empty()) {
     auto& value = metadata[rng.below(metadata.size())].second.value;
-    if (auto* n = std::get_if<std::int64_t>(&value)) *n = std::max<std::int64_t>(*n + static_cast<std::int64_t>(rng.below(5)) - 2, 0);
-    else if (auto* x = std::get_if<double>(&value)) *x = static_cast<double>(rng.real()) * (rng.chance(3) ? 1e30 : 2);
+    if (auto* n = std::get_if<std::int64_t>(&value))
+      *n = std::max<std::int64_t>(*n + static_cast<std::int64_t>(rng.below(5)) - 2, 0);
+    else if (auto* x = std::get_if<double>(&value))
+      *x = static_cast<double>(rng.real()) * (rng.chance(3) ? 1e30 : 2);
   }
   std::vector<GgufTensorPlan> plan;
   std::vector<std::vector<std::byte>> all;
   all.reserve(file.tensors.all().size());
-  static constexpr DType kTypes[] = {DType::f32, DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q6_k};
+  static constexpr DType kTypes[] = {DType::f32,  DType::f32,  DType::f16, DType::bf16,
+                                     DType::q8_0, DType::q4_0, DType::q6_k};
   const DType matrices = rng.any(kTypes);
   for (const TensorView& t : file.tensors.all()) {
     std::vector<Dim> shape(t.shape().begin(), t.shape().end());
     for (Dim& d : shape) d = scale(d);
     if (rng.chance(200)) shape.back() += 1;
-    const Dim n = elements_of(shape), block = matrices == DType::q6_k ? 256 : matrices == DType::q8_0 || matrices == DType::q4_0 ? 32 : 1;
+    const Dim n = elements_of(shape), block = matrices == DType::q6_k                              ? 256
+                                              : matrices == DType::q8_0 || matrices == DType::q4_0 ? 32
+                                                                                                   : 1;
     const DType type = shape.size() > 1 && shape.back() % block == 0 ? matrices : DType::f32;
     if (n > (1 << 18)) fail("too large to be worth it");
     all.push_back(tensor_bytes(rng, type, n));
@@ -281,7 +300,8 @@ void llama2c_case(Rng& rng, const TempFolder& temp) {
   const Dim C = h[0], F = h[1], L = h[2], H = h[3], K = h[4], V = h[5], T = h[6];
   if (own_head) h[5] = -h[5];
   const Dim D = H > 0 ? C / H : 1;
-  Dim floats = V * C + L * (2 * C + 2 * C * C + 2 * K * D * C + 3 * F * C) + C + T * (D / 2 * 2) + (own_head ? V * C : 0);
+  Dim floats = V * C + L * (2 * C + 2 * C * C + 2 * K * D * C + 3 * F * C) + C + T * (D / 2 * 2) +
+               (own_head ? V * C : 0);
   floats = std::clamp<Dim>(floats, 0, 1 << 18);
   std::string bytes(reinterpret_cast<const char*>(h), sizeof h);
   for (Dim i = 0; i < floats; ++i) {
@@ -295,10 +315,13 @@ void llama2c_case(Rng& rng, const TempFolder& temp) {
     words[0] = 9;
     for (Dim i = 0; i < std::clamp<Dim>(V, 0, 1000); ++i) {
       const std::string text =
-          i < 3 ? std::string("<s>") : std::string(1, static_cast<char>('a' + i % 26)) + (i > 28 ? std::to_string(i) : "");
+          i < 3 ? std::string("<s>")
+                : std::string(1, static_cast<char>('a' + i % 26)) + (i > 28 ? std::to_string(i) : "");
       const auto size = static_cast<std::int32_t>(text.size());
       const float score = -static_cast<float>(i);
-      words.append(reinterpret_cast<const char*>(&score), 4).append(reinterpret_cast<const char*>(&size), 4).append(text);
+      words.append(reinterpret_cast<const char*>(&score), 4)
+          .append(reinterpret_cast<const char*>(&size), 4)
+          .append(text);
     }
     if (rng.chance(2)) mutate_bytes(rng, words);
     write_whole(temp / "tokenizer.bin", words);
@@ -322,7 +345,8 @@ void tokenizer_case(Rng& rng, const TempFolder&) {
       std::string model = sentencepiece_seed(rng);
       mutate_bytes(rng, model);
       t = rng.chance(3)
-              ? tokenizer_from_marian(bytes_of(model), R"({"<unk>":0,"a":1,"ab":2,"</s>":3,"<pad>":4})", Json(Json::Object{}), "attack")
+              ? tokenizer_from_marian(bytes_of(model), R"({"<unk>":0,"a":1,"ab":2,"</s>":3,"<pad>":4})",
+                                      Json(Json::Object{}), "attack")
               : tokenizer_from_sentencepiece(bytes_of(model), "attack");
       break;
     }
@@ -371,7 +395,8 @@ void packed_case(Rng& rng, const TempFolder& temp) {
   if (seed.empty()) {
     const TempFolder texts;
     std::string a, b;
-    for (int i = 0; i < 40; ++i) a += concat("line ", i, " of a text\n"), b += concat("Zeile ", i, " eines Textes\n");
+    for (int i = 0; i < 40; ++i)
+      a += concat("line ", i, " of a text\n"), b += concat("Zeile ", i, " eines Textes\n");
     write_whole(texts / "a.txt", a);
     write_whole(texts / "b.txt", b);
     DataOptions o;
@@ -379,7 +404,9 @@ void packed_case(Rng& rng, const TempFolder& temp) {
     o.path = kind == 0   ? texts / "a.txt"
              : kind == 1 ? concat(texts / "a.txt", ",", texts / "b.txt")
                          : concat("x=", texts / "a.txt", ",y=", texts / "b.txt");
-    o.objective = kind == 0 ? Objective::causal : kind == 1 ? Objective::translation : Objective::classification;
+    o.objective = kind == 0   ? Objective::causal
+                  : kind == 1 ? Objective::translation
+                              : Objective::classification;
     write_packed(texts / "packed.bin", o, true);
     seed = read_whole(texts / "packed.bin");
   }
@@ -398,10 +425,13 @@ void packed_case(Rng& rng, const TempFolder& temp) {
   DataOptions o;
   o.path = path;
   o.length = 1 + static_cast<Dim>(rng.below(40));
-  o.objective = kind == 0 ? Objective::causal : kind == 1 ? Objective::translation : Objective::classification;
+  o.objective = kind == 0   ? Objective::causal
+                : kind == 1 ? Objective::translation
+                            : Objective::classification;
   const auto data = open_data(o);
   for (std::uint64_t i = 0; i < 3; ++i)
-    for (const std::int32_t id : data->batch(i).tokens) check(id >= 0 && id < data->vocab, "an id outside the vocabulary");
+    for (const std::int32_t id : data->batch(i).tokens)
+      check(id >= 0 && id < data->vocab, "an id outside the vocabulary");
 }
 
 void gzip_case(Rng& rng, const TempFolder&) {
@@ -426,7 +456,8 @@ void recipe_case(Rng& rng, const TempFolder&) {
   const auto presets = preset_files();
   const Json seed = parse_json(rng.any(presets).json);
   Json json = scaled(seed, rng.chance(2) ? Scale{} : any_scale(rng));
-  for (const auto& [key, small] : std::initializer_list<std::pair<const char*, Dim>>{{"width", 24}, {"vocab", 40}, {"context", 32}})
+  for (const auto& [key, small] :
+       std::initializer_list<std::pair<const char*, Dim>>{{"width", 24}, {"vocab", 40}, {"context", 32}})
     if (json.find(key) && !rng.chance(8)) json.set(key, small);
   json = mutate_json(rng, json);
   std::string text = json.dump();
@@ -451,14 +482,16 @@ void npy_case(Rng& rng, const TempFolder& temp) {
     out.commit();
     return read_whole(temp / "seed.npy");
   }();
-  static constexpr std::string_view kWordsHere[] = {"'<f8'", "'<f4'", "True", "(", ")", ",", "-1", "99999999999999999999", "()", "'descr'"};
+  static constexpr std::string_view kWordsHere[] = {
+      "'<f8'", "'<f4'", "True", "(", ")", ",", "-1", "99999999999999999999", "()", "'descr'"};
   std::string bytes = seed;
   mutate_bytes(rng, bytes, kWordsHere);
   parse_npy(bytes_of(bytes), "attack");
 }
 
 void template_case(Rng& rng, const TempFolder&) {
-  static const Json cases = parse_json(read_whole(std::string(RAPT_SOURCE_DIR) + "/tests/golden/chat_templates/cases.json"));
+  static const Json cases =
+      parse_json(read_whole(std::string(RAPT_SOURCE_DIR) + "/tests/golden/chat_templates/cases.json"));
   static const Json messages = parse_json(
       R"([{"role":"system","content":"\u0001s"},{"role":"user","content":"\u0001 a\nB, c\u0001"},{"role":"assistant","content":null,
 "tool_calls":[{"function":{"name":"\u0001f","arguments":{"k\u0001":[1,2.5,true,null,"\u0001"]}}}]},{"role":"tool","content":[{"type":"text","text":"\u0001t"}]}])");
@@ -507,14 +540,17 @@ void template_case(Rng& rng, const TempFolder&) {
     source.insert(rng.below(source.size() + 1), other.substr(rng.below(other.size() + 1)));
   }
   mutate_bytes(rng, source, kWordsHere);
-  const bool forged = source.find('\1') != std::string::npos || source.find('\\') != std::string::npos;  // it can write the mark itself
-  const ChatOptions options{true, "<s>", "</s>", parse_json(R"({"tools":[{"name":"\u0001n"}],"flag":true})"), "2026-11-15"};
+  // It can write the mark itself.
+  const bool forged = source.find('\1') != std::string::npos || source.find('\\') != std::string::npos;
+  const ChatOptions options{true, "<s>", "</s>", parse_json(R"({"tools":[{"name":"\u0001n"}],"flag":true})"),
+                            "2026-11-15"};
   for (const ChatPiece& p : ChatTemplate(source).render(messages, options))
-    check(!p.trusted || forged || p.text.find('\1') == std::string::npos, "a user's text that comes out as the template's");
+    check(!p.trusted || forged || p.text.find('\1') == std::string::npos,
+          "a user's text that comes out as the template's");
 }
 
-// Templates and tokenizers that are valid and try to cost much: a small file may take 256 MiB, no more. What they cost in time shows in
-// the last line.
+// Templates and tokenizers that are valid and try to cost much: a small file may take 256 MiB, no more. What
+// they cost in time shows in the last line.
 void costly_template(Rng& rng) {
   static constexpr std::string_view kTexts[] = {"'a' * 4000000",
                                                 "'é' * 1000000",
@@ -608,9 +644,10 @@ void costly_template(Rng& rng) {
                                                       "x.removeprefix('a')",
                                                       "x.removesuffix(x)",
                                                       "loop.cycle(x, x)"};
-  std::string source =
-      concat("{% macro f(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{% set u = messages[0].content %}{% set x = ", rng.any(kTexts),
-             " %}{% set ns = namespace(l=[]) %}");
+  std::string source = concat(
+      "{% macro f(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{% set u = "
+      "messages[0].content %}{% set x = ",
+      rng.any(kTexts), " %}{% set ns = namespace(l=[]) %}");
   const std::string expression = concat("(", rng.any(kExpressions), ")");
   source += concat("{% for i in range(", rng.chance(2) ? 99999 : 1000, ") %}");
   switch (rng.below(4)) {
@@ -620,7 +657,8 @@ void costly_template(Rng& rng) {
     default: source += concat("{% set y %}{{ ", expression, " }}{% endset %}{% set z = ", expression, " %}");
   }
   const ChatMessage message{"user", "hello"};
-  ChatTemplate(source + "{% endfor %}").render(std::span(&message, 1), {true, "<s>", "</s>", Json(), "2026-11-15"});
+  ChatTemplate(source + "{% endfor %}")
+      .render(std::span(&message, 1), {true, "<s>", "</s>", Json(), "2026-11-15"});
 }
 
 void costly_tokenizer(Rng& rng) {
@@ -629,42 +667,50 @@ void costly_tokenizer(Rng& rng) {
     for (std::size_t i = 0; i < n; ++i) out += (i ? "," : "") + std::string(part);
     return out;
   };
-  static constexpr std::string_view kSteps[] = {R"({"type":"NFKD"})",
-                                                R"({"type":"NFC"})",
-                                                R"({"type":"Lowercase"})",
-                                                R"({"type":"StripAccents"})",
-                                                R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})",
-                                                R"({"type":"Replace","pattern":{"Regex":" {2,}"},"content":"aaaaaaaaaaaaaaaaaaaaa"})",
-                                                R"({"type":"Prepend","prepend":"aaaaaaaa"})",
-                                                R"({"type":"BertNormalizer"})"};
-  static constexpr std::string_view kSplits[] = {R"({"type":"Digits","individual_digits":true})", R"({"type":"Whitespace"})",
-                                                 R"({"type":"Metaspace","replacement":"aaaaaaaaaaaaaaaa"})",
-                                                 R"({"type":"BertPreTokenizer"})",
-                                                 R"({"type":"Split","pattern":{"String":"a"},"behavior":"MergedWithNext","invert":true})"};
+  static constexpr std::string_view kSteps[] = {
+      R"({"type":"NFKD"})",
+      R"({"type":"NFC"})",
+      R"({"type":"Lowercase"})",
+      R"({"type":"StripAccents"})",
+      R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})",
+      R"({"type":"Replace","pattern":{"Regex":" {2,}"},"content":"aaaaaaaaaaaaaaaaaaaaa"})",
+      R"({"type":"Prepend","prepend":"aaaaaaaa"})",
+      R"({"type":"BertNormalizer"})"};
+  static constexpr std::string_view kSplits[] = {
+      R"({"type":"Digits","individual_digits":true})", R"({"type":"Whitespace"})",
+      R"({"type":"Metaspace","replacement":"aaaaaaaaaaaaaaaa"})", R"({"type":"BertPreTokenizer"})",
+      R"({"type":"Split","pattern":{"String":"a"},"behavior":"MergedWithNext","invert":true})"};
   static constexpr std::size_t kSizes[] = {1, 10, 100, 240, 300, 1000, 4000, 9000};
   const std::string token = std::string(rng.any(kSizes), 'a') + "b";
   const std::string short_token = token.substr(token.size() - std::min<std::size_t>(token.size(), 1000));
   std::string model;
   switch (rng.below(3)) {
-    case 0: model = concat(R"({"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["a",-1],["aa",-1],[")", token, R"(",-1]]})"); break;
-    case 1:
-      model = concat(R"({"type":"WordPiece","unk_token":"u","max_input_chars_per_word":100000,"vocab":{"u":0,"a":1,"##a":2,"##)", token,
-                     R"(":3}})");
+    case 0:
+      model = concat(R"({"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["a",-1],["aa",-1],[")", token,
+                     R"(",-1]]})");
       break;
-    default: model = concat(R"({"type":"BPE","vocab":{"a":0,"aa":1,"aaaa":2,")", token, R"(":3},"merges":["a a","aa aa"]})");
+    case 1:
+      model = concat(
+          R"({"type":"WordPiece","unk_token":"u","max_input_chars_per_word":100000,"vocab":{"u":0,"a":1,"##a":2,"##)",
+          token, R"(":3}})");
+      break;
+    default:
+      model = concat(R"({"type":"BPE","vocab":{"a":0,"aa":1,"aaaa":2,")", token,
+                     R"(":3},"merges":["a a","aa aa"]})");
   }
   std::string json = concat(R"({"model":)", model);
   if (rng.chance(2))
-    json += concat(R"(,"added_tokens":[{"id":3,"content":")", short_token, R"(","special":false,"normalized":)",
-                   rng.chance(2) ? "true" : "false", "}]");
+    json += concat(R"(,"added_tokens":[{"id":3,"content":")", short_token,
+                   R"(","special":false,"normalized":)", rng.chance(2) ? "true" : "false", "}]");
   if (rng.chance(2))
-    json +=
-        concat(R"(,"normalizer":{"type":"Sequence","normalizers":[)", times(rng.any(kSteps), 1 + rng.below(rng.chance(2) ? 3 : 200)), "]}");
+    json += concat(R"(,"normalizer":{"type":"Sequence","normalizers":[)",
+                   times(rng.any(kSteps), 1 + rng.below(rng.chance(2) ? 3 : 200)), "]}");
   if (rng.chance(2))
     json += concat(R"(,"pre_tokenizer":{"type":"Sequence","pretokenizers":[)",
                    times(rng.any(kSplits), 1 + rng.below(rng.chance(2) ? 3 : 200)), "]}");
   std::string text;
-  static constexpr std::string_view kTexts[] = {"a", "  ", "\xC3\xA9", "1", "a ", "\xEF\xB7\xBA", "aaaaaaaaaaaaaaaaaaaaaaaab"};
+  static constexpr std::string_view kTexts[] = {
+      "a", "  ", "\xC3\xA9", "1", "a ", "\xEF\xB7\xBA", "aaaaaaaaaaaaaaaaaaaaaaaab"};
   const std::string_view part = rng.any(kTexts);
   while (text.size() < (1 << 20)) text += part;
   tokenizer_from_json(json + "}", "", "attack")->encode(text, true);
@@ -677,15 +723,19 @@ void made_case(Rng& rng, const TempFolder& temp) {  // sizes that agree, of ever
   test::open_made_model(choices, temp / "made");
 }
 
-void costly_case(Rng& rng, const TempFolder&) { rng.chance(2) ? costly_template(rng) : costly_tokenizer(rng); }
+void costly_case(Rng& rng, const TempFolder&) {
+  rng.chance(2) ? costly_template(rng) : costly_tokenizer(rng);
+}
 
 struct Kind {
   std::string_view name;
   void (*run)(Rng&, const TempFolder&);
 };
-constexpr Kind kKinds[] = {{"gguf", gguf_case},         {"folder", folder_case}, {"llama2c", llama2c_case}, {"tokenizer", tokenizer_case},
-                           {"packed", packed_case},     {"gzip", gzip_case},     {"recipe", recipe_case},   {"npy", npy_case},
-                           {"template", template_case}, {"made", made_case},     {"costly", costly_case}};
+constexpr Kind kKinds[] = {
+    {"gguf", gguf_case},           {"folder", folder_case}, {"llama2c", llama2c_case},
+    {"tokenizer", tokenizer_case}, {"packed", packed_case}, {"gzip", gzip_case},
+    {"recipe", recipe_case},       {"npy", npy_case},       {"template", template_case},
+    {"made", made_case},           {"costly", costly_case}};
 constexpr std::size_t kMixed = std::size(kKinds) - 1;  // costly ones only where asked for: seconds each
 
 // The command that repeats the file at hand, for whoever dies: sanitizers and signals.
@@ -705,7 +755,8 @@ int run(std::uint64_t first, std::uint64_t count, const std::string& only, std::
   std::signal(SIGABRT, on_signal);
   Memory::limit(limit_mib << 20);
   const TempFolder temp;
-  std::map<std::string_view, std::pair<std::uint64_t, std::uint64_t>> ends;  // of each kind: values, errors
+  // Of each kind: values, errors.
+  std::map<std::string_view, std::pair<std::uint64_t, std::uint64_t>> ends;
   std::uint64_t findings = 0, largest = 0;
   std::pair<double, std::string> slowest;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
@@ -713,7 +764,8 @@ int run(std::uint64_t first, std::uint64_t count, const std::string& only, std::
     for (const Kind& k : kKinds)
       if (k.name == only) kind = &k;
     std::snprintf(g_repeat, sizeof g_repeat, "found: rapt_attack --seed %llu --count 1 --kind %.*s\n",
-                  static_cast<unsigned long long>(seed), static_cast<int>(kind->name.size()), kind->name.data());
+                  static_cast<unsigned long long>(seed), static_cast<int>(kind->name.size()),
+                  kind->name.data());
     const auto finding = [&](const std::string& what) {
       ++findings;
       std::cout << g_repeat << "  " << what << std::endl;
@@ -737,12 +789,14 @@ int run(std::uint64_t first, std::uint64_t count, const std::string& only, std::
     if (seconds > slowest.first) slowest = {seconds, g_repeat + 7};
     largest = std::max<std::uint64_t>(largest, Memory::peak());
     std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(temp.path())) std::filesystem::remove_all(entry.path(), ignored);
+    for (const auto& entry : std::filesystem::directory_iterator(temp.path()))
+      std::filesystem::remove_all(entry.path(), ignored);
   }
   g_repeat[0] = 0;
-  for (const auto& [name, n] : ends) std::cout << name << ": " << n.first << " values, " << n.second << " errors\n";
-  std::cout << count << " files, " << findings << " findings; at most " << (largest >> 20) << " MiB; slowest " << slowest.first
-            << " s: " << slowest.second;
+  for (const auto& [name, n] : ends)
+    std::cout << name << ": " << n.first << " values, " << n.second << " errors\n";
+  std::cout << count << " files, " << findings << " findings; at most " << (largest >> 20) << " MiB; slowest "
+            << slowest.first << " s: " << slowest.second;
   return findings == 0 ? 0 : 1;
 }
 
@@ -758,10 +812,12 @@ int main(int argc, char** argv) {
     else if (flag == "--count") count = std::strtoull(argv[i + 1], nullptr, 10);
     else if (flag == "--memory-limit") limit = std::strtoull(argv[i + 1], nullptr, 10);
     else if (flag == "--kind") kind = argv[i + 1];
-    else return std::cerr << "unknown flag " << flag << "; known: --seed, --count, --kind, --memory-limit\n", 2;
+    else
+      return std::cerr << "unknown flag " << flag << "; known: --seed, --count, --kind, --memory-limit\n", 2;
   }
   const auto known = [&](const auto& k) { return k.name == kind; };
-  if (!kind.empty() && std::none_of(std::begin(rapt::attack::kKinds), std::end(rapt::attack::kKinds), known)) {
+  if (!kind.empty() &&
+      std::none_of(std::begin(rapt::attack::kKinds), std::end(rapt::attack::kKinds), known)) {
     std::cerr << "unknown kind '" << kind << "'; known:";
     for (const auto& k : rapt::attack::kKinds) std::cerr << " " << k.name;
     return std::cerr << "\n", 2;

@@ -9,13 +9,15 @@ namespace rapt::attack {
 namespace {
 
 constexpr std::int64_t kIntegers[] = {
-    0,    1,    -1,    2,     3,     7,       8,       63,         64,         65,         127,       128,       255,       256,
-    1023, 4096, 32767, 65535, 65536, 1 << 20, 1 << 24, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, INT64_MAX, INT64_MIN, 1ll << 40, 1ll << 62};
+    0,       1,          -1,         2,          3,         7,         8,         63,       64,    65,
+    127,     128,        255,        256,        1023,      4096,      32767,     65535,    65536, 1 << 20,
+    1 << 24, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, INT64_MAX, INT64_MIN, 1ll << 40, 1ll << 62};
 constexpr double kReals[] = {0.0, -0.0, 0.5, -1.5, 1e-30, 1e30, 3.4e38, 1e300, -1e300, 5e-324, 1e18, 9.3e18};
 
 Json other_value(Rng& rng, const Json& json) {
   if (json.is_number() && !rng.chance(4)) {
-    const std::int64_t n = json.is_integer() ? std::clamp<std::int64_t>(json.integer(), INT64_MIN + 1, INT64_MAX - 1) : 1;
+    const std::int64_t n =
+        json.is_integer() ? std::clamp<std::int64_t>(json.integer(), INT64_MIN + 1, INT64_MAX - 1) : 1;
     switch (rng.below(6)) {
       case 0: return n + 1;
       case 1: return n - 1;
@@ -25,7 +27,8 @@ Json other_value(Rng& rng, const Json& json) {
       default: return Json(rng.any(kReals));
     }
   }
-  static constexpr std::string_view kTexts[] = {"", "x", "llama", "linear", "yarn", "gelu", "none", "\xE2\x96\x81", "<0x41>", "a/../../b"};
+  static constexpr std::string_view kTexts[] = {"",     "x",    "llama",        "linear", "yarn",
+                                                "gelu", "none", "\xE2\x96\x81", "<0x41>", "a/../../b"};
   switch (rng.below(8)) {
     case 0: return Json();
     case 1: return Json(rng.chance(2));
@@ -56,7 +59,8 @@ Json replaced(Rng& rng, const Json& json, std::size_t& at) {
   }
   if (json.is_object()) {
     Json::Object out;
-    for (const Json::Member& member : json.object()) out.push_back({member.key, replaced(rng, member.value, at)});
+    for (const Json::Member& member : json.object())
+      out.push_back({member.key, replaced(rng, member.value, at)});
     return out;
   }
   return json;
@@ -78,7 +82,8 @@ void overwrite(Rng& rng, std::string& bytes, std::size_t at) {
     case 0: bytes[at] = static_cast<char>(bytes[at] ^ 1 << rng.below(8)); break;
     case 1: bytes[at] = static_cast<char>(rng.next()); break;
     default: {
-      const std::int64_t value = rng.chance(3) ? static_cast<std::int64_t>(rng.below(100)) : rng.any(kIntegers);
+      const std::int64_t value =
+          rng.chance(3) ? static_cast<std::int64_t>(rng.below(100)) : rng.any(kIntegers);
       std::memcpy(bytes.data() + at, &value, std::min(bytes.size() - at, std::size_t{1} << rng.below(4)));
     }
   }
@@ -100,7 +105,8 @@ void move_piece(Rng& rng, std::string& bytes, std::size_t at) {
 void mutate_bytes(Rng& rng, std::string& bytes, std::span<const std::string_view> words) {
   for (std::size_t n = 1 + rng.below(rng.chance(2) ? 2 : 8); n > 0 && !bytes.empty(); --n) {
     // Headers stand in front and are where it matters.
-    const std::size_t at = rng.below(words.empty() && rng.chance(2) ? std::min<std::size_t>(bytes.size(), 256) : bytes.size());
+    const std::size_t at =
+        rng.below(words.empty() && rng.chance(2) ? std::min<std::size_t>(bytes.size(), 256) : bytes.size());
     if (!words.empty() && !rng.chance(8)) {
       const std::string_view word = rng.any(words);
       if (rng.chance(3)) move_piece(rng, bytes, at);
@@ -114,13 +120,15 @@ void mutate_bytes(Rng& rng, std::string& bytes, std::span<const std::string_view
 
 void overwrite_bytes(Rng& rng, std::string& bytes, std::size_t from, std::size_t to) {
   to = std::min(to, bytes.size());
-  for (std::size_t n = 1 + rng.below(4); n > 0 && from < to; --n) overwrite(rng, bytes, from + rng.below(to - from));
+  for (std::size_t n = 1 + rng.below(4); n > 0 && from < to; --n)
+    overwrite(rng, bytes, from + rng.below(to - from));
 }
 
 Json mutate_json(Rng& rng, const Json& json) {
   Json out = json;
   for (std::size_t n = 1 + rng.below(rng.chance(2) ? 1 : 4); n > 0; --n) {
-    if (out.is_object() && !out.object().empty() && rng.chance(5)) {  // a key goes, or another one takes its value
+    // A key goes, or another one takes its value.
+    if (out.is_object() && !out.object().empty() && rng.chance(5)) {
       const Json::Object& all = out.object();
       const std::size_t at = rng.below(all.size());
       const bool goes = rng.chance(2);

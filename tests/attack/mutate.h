@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to spoil a file, drawn from a number: bytes, JSON by its meaning, and sizes that change together, so that what is read further
-// inside meets odd numbers too.
+// Ways to spoil a file, drawn from a number: bytes, JSON by its meaning, and sizes that change together, so
+// that what is read further inside meets odd numbers too.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -29,15 +29,17 @@ class Rng {
   std::uint64_t state_;
 };
 
-// One to eight changes: bits, bytes, whole integers, pieces that go, come twice or are words of the format; or the end is missing.
+// One to eight changes: bits, bytes, whole integers, pieces that go, come twice or are words of the format;
+// or the end is missing.
 void mutate_bytes(Rng& rng, std::string& bytes, std::span<const std::string_view> words = {});
 // One to four bytes or integers between two places; nothing moves.
 void overwrite_bytes(Rng& rng, std::string& bytes, std::size_t from, std::size_t to);
-// One to four values of a JSON text changed: numbers at the edge of their range, other types, keys that go or come twice.
+// One to four values of a JSON text changed: numbers at the edge of their range, other types, keys that go
+// or come twice.
 Json mutate_json(Rng& rng, const Json& json);
 
-// Sizes that change together: every multiple of `from` becomes as many times `to`. Width 32 with heads of 8 becomes width 20 with heads of
-// 5, everywhere at once.
+// Sizes that change together: every multiple of `from` becomes as many times `to`. Width 32 with heads of 8
+// becomes width 20 with heads of 5, everywhere at once.
 struct Scale {
   Dim from = 1, to = 1;
   Dim operator()(Dim n) const { return n > 0 && n % from == 0 ? n / from * to : n; }

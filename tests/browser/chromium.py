@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Drives a headless Chromium through its debugging pipe: JSON messages that end in a NUL byte, on file descriptors 3 and 4. Standard library
-# only; no driver, no socket.
+# Drives a headless Chromium through its debugging pipe: JSON messages that end in a NUL byte, on file
+# descriptors 3 and 4. Standard library only; no driver, no socket.
 import base64
 import fcntl
 import json
@@ -17,7 +17,8 @@ def program():
     named = os.environ.get("RAPT_CHROMIUM")
     if named:
         return named
-    return next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser"))), None)
+    return next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser"))),
+                None)
 
 
 class Browser:
@@ -34,10 +35,13 @@ class Browser:
             os.dup2(ends[1], 4)
 
         self.process = subprocess.Popen(
-            [path, "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
-             "--disable-background-networking", "--disable-dev-shm-usage", "--force-device-scale-factor=1", "--hide-scrollbars",
+            [path, "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run",
+             "--disable-extensions",
+             "--disable-background-networking", "--disable-dev-shm-usage", "--force-device-scale-factor=1",
+             "--hide-scrollbars",
              "--user-data-dir=" + self.folder.name, "about:blank"],
-            preexec_fn=place, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            preexec_fn=place, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
         for fd in (there_read, there_write, *ends):
             os.close(fd)
         self.buffer, self.next_id, self.events = b"", 0, []
@@ -84,23 +88,28 @@ class Tab:
     def __init__(self, browser):
         self.browser = browser
         target = browser.call("Target.createTarget", {"url": "about:blank"})["targetId"]
-        self.session = browser.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+        self.session = browser.call("Target.attachToTarget",
+                                    {"targetId": target, "flatten": True})["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(domain + ".enable")
-        self.call("Network.emulateNetworkConditions", {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0})
+        self.call("Network.emulateNetworkConditions", {"offline": True, "latency": 0, "downloadThroughput": 0,
+                                                       "uploadThroughput": 0})
 
     def call(self, method, params=None):
         return self.browser.call(method, params, self.session)
 
     def size(self, width, height):
-        self.call("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
+        self.call("Emulation.setDeviceMetricsOverride",
+                  {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
 
     def theme(self, name):
-        self.call("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": name}]})
+        self.call("Emulation.setEmulatedMedia",
+                  {"features": [{"name": "prefers-color-scheme", "value": name}]})
 
     def run(self, script):
         """The value of an expression, which may be a promise."""
-        answer = self.call("Runtime.evaluate", {"expression": script, "returnByValue": True, "awaitPromise": True})
+        answer = self.call("Runtime.evaluate", {"expression": script, "returnByValue": True,
+                                                "awaitPromise": True})
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             raise RuntimeError(details.get("exception", {}).get("description") or details["text"])
@@ -120,15 +129,19 @@ class Tab:
 
     def click(self, x, y):
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1})
+            self.call("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, "button": "left",
+                                                   "clickCount": 1})
 
     def key(self, name):
-        codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13, "Home": 36, "End": 35}
+        codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13,
+                 "Home": 36, "End": 35}
         for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", {"type": kind, "key": name, "code": name, "windowsVirtualKeyCode": codes[name]})
+            self.call("Input.dispatchKeyEvent", {"type": kind, "key": name, "code": name,
+                                                 "windowsVirtualKeyCode": codes[name]})
 
     def seen(self, method):
-        return [e["params"] for e in self.browser.events if e.get("method") == method and e.get("sessionId") == self.session]
+        return [e["params"] for e in self.browser.events if e.get("method") == method
+                and e.get("sessionId") == self.session]
 
     def complaints(self):
         found = [e["exceptionDetails"]["text"] for e in self.seen("Runtime.exceptionThrown")]
@@ -138,6 +151,7 @@ class Tab:
     def picture(self, path, whole=True):
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        params = {"format": "png", "captureBeyondViewport": True, "clip": clip} if whole else {"format": "png"}
+        params = {"format": "png", "captureBeyondViewport": True,
+                  "clip": clip} if whole else {"format": "png"}
         with open(path, "wb") as file:
             file.write(base64.b64decode(self.call("Page.captureScreenshot", params)["data"]))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a small page whose every value follows from a formula, so that page_test.py knows what each pixel must be.
+// Writes a small page whose every value follows from a formula, so that page_test.py knows what each pixel
+// must be.
 #include <cstdio>
 #include <fstream>
 #include <limits>
@@ -12,7 +13,10 @@ constexpr int kLayers = 3, kHeads = 4, kTokens = 24;
 
 rapt::Page sample() {
   using rapt::Page;
-  Page p{.title = "Sample <b>page</b> & \"more\"", .model = "toy, 3 layers x 4 heads", .layers = kLayers, .heads = kHeads};
+  Page p{.title = "Sample <b>page</b> & \"more\"",
+         .model = "toy, 3 layers x 4 heads",
+         .layers = kLayers,
+         .heads = kHeads};
   p.tokens = {"<s>",
               "<img src=x onerror=alert(1)>",
               "</script><script>alert(2)</script>",
@@ -46,7 +50,8 @@ rapt::Page sample() {
       Page::Map map{.layer = l, .head = h, .rows = side, .keys = side, .top = 1};
       for (int r = 0; r < side; ++r)
         for (int k = 0; k < side; ++k)
-          map.pixels.push_back(static_cast<std::uint8_t>(k <= r ? (37 * l + 59 * h + 11 * r + 7 * k) % 256 : 0));
+          map.pixels.push_back(
+              static_cast<std::uint8_t>(k <= r ? (37 * l + 59 * h + 11 * r + 7 * k) % 256 : 0));
       p.maps.push_back(std::move(map));
       Page::Strongest strongest{.layer = l, .head = h, .count = 3};
       for (int t = 0; t < kTokens; ++t)
@@ -59,7 +64,8 @@ rapt::Page sample() {
     }
   p.metrics = {std::move(sink), std::move(entropy)};
 
-  Page::Grid massive{.key = "massive", .name = "massive activations"}, lens{.key = "lens", .name = "logit lens"};
+  Page::Grid massive{.key = "massive", .name = "massive activations"},
+      lens{.key = "lens", .name = "logit lens"};
   for (int row = 0; row <= kLayers; ++row) {
     massive.rows.push_back(row == 0 ? "embed" : std::to_string(row - 1));
     for (int t = 0; t < kTokens; ++t) {
@@ -74,10 +80,15 @@ rapt::Page sample() {
   rapt::Document d{.name = "sample", .title = "A document"};
   d.parts.emplace_back(rapt::Words{"Words with <b>markup</b>."});
   d.parts.emplace_back(
-      rapt::Table{"A table", {"layer", "value"}, {{rapt::Cell("0"), rapt::Cell(0.25)}, {rapt::Cell("1"), rapt::Cell(1234.5)}}});
-  d.parts.emplace_back(rapt::HeatMap{.title = "A map", .rows = {"a", "b"}, .columns = {"x", "y", "z"}, .values = {0, 0.5, 1, 1, 0.25, 0}});
-  d.parts.emplace_back(rapt::Chart{
-      .title = "A chart", .x_label = "step", .y_label = "loss", .curves = {{"one", {0, 1, 2}, {3, 2, 1}}, {"two", {0, 1, 2}, {1, 4, 2}}}});
+      rapt::Table{"A table",
+                  {"layer", "value"},
+                  {{rapt::Cell("0"), rapt::Cell(0.25)}, {rapt::Cell("1"), rapt::Cell(1234.5)}}});
+  d.parts.emplace_back(rapt::HeatMap{
+      .title = "A map", .rows = {"a", "b"}, .columns = {"x", "y", "z"}, .values = {0, 0.5, 1, 1, 0.25, 0}});
+  d.parts.emplace_back(rapt::Chart{.title = "A chart",
+                                   .x_label = "step",
+                                   .y_label = "loss",
+                                   .curves = {{"one", {0, 1, 2}, {3, 2, 1}}, {"two", {0, 1, 2}, {1, 4, 2}}}});
   p.documents.push_back(std::move(d));
   return p;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a GGUF file: they parse or end in rapt::Error, and what parses can be read through to the last byte.
+// Any bytes as a GGUF file: they parse or end in rapt::Error, and what parses can be read through to the
+// last byte.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -16,7 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       volatile float sink = 0;
       for (const float x : t.values()) sink = x;
       (void)sink;
-      if (t.row_bytes(t.rows(), 0).size() != 0 || t.row_bytes(0, t.rows()).size() != t.bytes().size()) std::abort();
+      if (t.row_bytes(t.rows(), 0).size() != 0 || t.row_bytes(0, t.rows()).size() != t.bytes().size())
+        std::abort();
     }
     if (bytes > size) std::abort();
     for (const auto& [key, value] : file.metadata()) {

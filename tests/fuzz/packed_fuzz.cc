@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed training data whose sums hold, so that what stands behind them is reached: the bytes choose the numbers of the header, the items,
-// labels and ids. The file is refused with rapt::Error or gives batches of ids that are all in its vocabulary.
+// Packed training data whose sums hold, so that what stands behind them is reached: the bytes choose the
+// numbers of the header, the items, labels and ids. The file is refused with rapt::Error or gives batches of
+// ids that are all in its vocabulary.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -46,13 +47,14 @@ const TokenizerFiles& vocabulary() {
   return files;
 }
 std::uint64_t vocabulary_size() {
-  static const auto size =
-      static_cast<std::uint64_t>(tokenizer_from_json(vocabulary().tokenizer_json, vocabulary().tokenizer_config_json, "v")->size());
+  static const auto size = static_cast<std::uint64_t>(
+      tokenizer_from_json(vocabulary().tokenizer_json, vocabulary().tokenizer_config_json, "v")->size());
   return size;
 }
 
 std::string file_of(Bytes& in, std::uint32_t kind) {
-  const std::uint64_t width = in.next() % 8 == 7 ? 4 : 2, items = kind == 1 ? 1 + in.next() % 4 : 2 * (1 + in.next() % 8);
+  const std::uint64_t width = in.next() % 8 == 7 ? 4 : 2,
+                      items = kind == 1 ? 1 + in.next() % 4 : 2 * (1 + in.next() % 8);
   std::string index, labels, ids;
   std::uint64_t count = 0;
   for (std::uint64_t i = 0; i < items; ++i) {
@@ -67,15 +69,17 @@ std::string file_of(Bytes& in, std::uint32_t kind) {
   }
   if (kind == 3) index += labels;
   index = padded_to_64(std::move(index));
-  const Json meta = Json::Object{{"tokenizer", vocabulary().tokenizer_json},
-                                 {"tokenizer_config", vocabulary().tokenizer_config_json},
-                                 {"classes", kind == 3 ? Json(Json::Array{"no", "yes"}) : Json(Json::Array{})}};
+  const Json meta =
+      Json::Object{{"tokenizer", vocabulary().tokenizer_json},
+                   {"tokenizer_config", vocabulary().tokenizer_config_json},
+                   {"classes", kind == 3 ? Json(Json::Array{"no", "yes"}) : Json(Json::Array{})}};
   std::string text = meta.dump();
   const std::uint64_t text_size = text.size();
   text = padded_to_64(std::move(text));
-  std::string header = "RAPTDATA" + u32(1) + u32(in.near(kind)) + u32(width) + u32(0) + u64(in.near(vocabulary_size())) +
-                       u64(in.near(count)) + u64(in.near(items)) + u64(in.near(kind == 1 ? count / 2 : items / (kind == 2 ? 4 : 2))) +
-                       u64(in.near(0)) + u64(in.near(text_size)) + sum_of(text) + sum_of(index) + sum_of(ids);
+  std::string header = "RAPTDATA" + u32(1) + u32(in.near(kind)) + u32(width) + u32(0) +
+                       u64(in.near(vocabulary_size())) + u64(in.near(count)) + u64(in.near(items)) +
+                       u64(in.near(kind == 1 ? count / 2 : items / (kind == 2 ? 4 : 2))) + u64(in.near(0)) +
+                       u64(in.near(text_size)) + sum_of(text) + sum_of(index) + sum_of(ids);
   header += sum_of(header);
   return padded_to_64(std::move(header)) + text + index + ids;
 }
@@ -87,12 +91,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint32_t kind = 1 + in.next() % 3;
   const std::string bytes = file_of(in, kind);
   const int file = ::memfd_create("data", MFD_CLOEXEC);
-  if (file < 0 || ::write(file, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) std::abort();
+  if (file < 0 || ::write(file, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+    std::abort();
   struct Close {
     int file;
     ~Close() { ::close(file); }
   } close{file};
-  DataOptions o{.path = concat("/proc/self/fd/", file), .seed = in.next(), .batch = 1 + in.next() % 4, .length = 2 + in.next() % 12};
+  DataOptions o{.path = concat("/proc/self/fd/", file),
+                .seed = in.next(),
+                .batch = 1 + in.next() % 4,
+                .length = 2 + in.next() % 12};
   o.objective = kind == 2       ? Objective::translation
                 : kind == 3     ? Objective::classification
                 : in.next() % 2 ? Objective::masked

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a recipe: they parse or end in rapt::Error, and what parses survives being written and read again.
+// Any bytes as a recipe: they parse or end in rapt::Error, and what parses survives being written and
+// read again.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a safetensors file: they parse or end in rapt::Error, and what parses covers the file without a gap.
+// Any bytes as a safetensors file: they parse or end in rapt::Error, and what parses covers the file without
+// a gap.
 #include <cstdint>
 #include <cstdlib>
 
@@ -7,7 +8,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
-    const rapt::SafetensorsFile file = rapt::SafetensorsFile::parse(std::as_bytes(std::span(data, size)), "fuzz");
+    const rapt::SafetensorsFile file =
+        rapt::SafetensorsFile::parse(std::as_bytes(std::span(data, size)), "fuzz");
     std::uint64_t header = 0;
     for (int i = 7; i >= 0; --i) header = header << 8 | data[i];
     if (file.tensors.bytes() + header + 8 != size) std::abort();

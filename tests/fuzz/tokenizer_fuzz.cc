@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a tokenizer file: they load or end in rapt::Error, and what loads encodes and decodes any bytes with ids of its vocabulary.
-// The first byte chooses the format; behind the last 0xFE byte, where there is one, stands the text to encode.
+// Any bytes as a tokenizer file: they load or end in rapt::Error, and what loads encodes and decodes any
+// bytes with ids of its vocabulary. The first byte chooses the format; behind the last 0xFE byte, where
+// there is one, stands the text to encode.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -25,7 +26,9 @@ std::shared_ptr<const Tokenizer> load(int format, const std::string& content) {
     case 3: return tokenizer_from_gguf(GgufFile::parse(bytes, "fuzz"));
     case 4: return tokenizer_from_vocab_txt(content, Json(Json::Object{}), "fuzz");
     case 5: return tokenizer_from_bpe_files(head, tail, Json(Json::Object{}), "fuzz");
-    case 6: return tokenizer_from_marian(std::as_bytes(std::span(tail.data(), tail.size())), head, Json(Json::Object{}), "fuzz");
+    case 6:
+      return tokenizer_from_marian(std::as_bytes(std::span(tail.data(), tail.size())), head,
+                                   Json(Json::Object{}), "fuzz");
     default: return tokenizer_from_json(head, tail, "fuzz");
   }
 }
@@ -40,7 +43,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const std::string all(reinterpret_cast<const char*>(data) + 1, size - 1);
   const std::size_t mark = all.rfind('\xFE');
-  const std::string content = all.substr(0, mark), text = mark == std::string::npos ? "ab <s>\n'll 12\xC3\xA9" : all.substr(mark + 1);
+  const std::string content = all.substr(0, mark),
+                    text = mark == std::string::npos ? "ab <s>\n'll 12\xC3\xA9" : all.substr(mark + 1);
   try {
     const auto t = load(data[0] & 7, content);
     for (const bool special : {false, true}) {

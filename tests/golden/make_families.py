@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the files in families/ beside this script: toy checkpoints of every family as Hugging Face saves them, and what it computes.
+"""Makes the files in families/ beside this script: toy checkpoints of every family as Hugging Face saves
+them, and what it computes.
 
   python make_families.py                 writes all files (a minute)
   python make_families.py llama qwen2     only these
   python make_families.py --folder DIR llama   also leaves the checkpoint folder itself in DIR/llama
-  LLAMA_CPP=/path/to/llama.cpp adds what its converter writes (keys, names, shapes, a checksum of each tensor) under "gguf"
+  LLAMA_CPP=/path/to/llama.cpp adds what its converter writes (keys, names, shapes, a checksum of each tensor)
+    under "gguf"
 
-Needs torch, transformers, safetensors; neither the build nor the tests do. Stored: config.json, the names and shapes of the saved
-tensors with the rule of their values (README.md: offset + scale * u, u drawn from the tensor's name), token ids, some rows of the
-logits, 64 greedy tokens. Refused: float32 and float64 more than 5e-5 apart, logits with a standard deviation below 1, a greedy step
-whose best two logits are closer than 2e-3.
+Needs torch, transformers, safetensors; neither the build nor the tests do. Stored: config.json, the names and
+shapes of the saved tensors with the rule of their values (README.md: offset + scale * u, u drawn from the
+tensor's name), token ids, some rows of the logits, 64 greedy tokens. Refused: float32 and float64 more than
+5e-5 apart, logits with a standard deviation below 1, a greedy step whose best two logits are closer
+than 2e-3.
 """
 import json
 import math
@@ -39,7 +42,8 @@ def toy(name, cls, config, **more):
 
 def define():
     def llama(name, cls=T.LlamaForCausalLM, lengths=(24, 7, 1), options=None, **config):
-        base = dict(vocab_size=VOCAB, hidden_size=36, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        base = dict(vocab_size=VOCAB, hidden_size=36, intermediate_size=52, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2,
                     head_dim=12, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0)
         merged = {**base, **config}
         toy(name, cls, {k: v for k, v in merged.items() if v is not None}, lengths=lengths, **(options or {}))
@@ -47,50 +51,74 @@ def define():
     def rope(theta, kind="default", **more):
         return {"rope_type": kind, "rope_theta": theta, **more}
 
-    toy("gpt2", T.GPT2LMHeadModel, dict(vocab_size=VOCAB, n_positions=128, n_embd=36, n_layer=3, n_head=4, n_inner=52, bos_token_id=0, eos_token_id=2))
-    bert = dict(vocab_size=VOCAB, hidden_size=36, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=40,
+    toy("gpt2", T.GPT2LMHeadModel, dict(vocab_size=VOCAB, n_positions=128, n_embd=36, n_layer=3, n_head=4,
+                                        n_inner=52, bos_token_id=0, eos_token_id=2))
+    bert = dict(vocab_size=VOCAB, hidden_size=36, intermediate_size=52, num_hidden_layers=2,
+                num_attention_heads=4, max_position_embeddings=40,
                 type_vocab_size=2, pad_token_id=0)
     toy("bert", T.BertForMaskedLM, bert, types=True)
     toy("minilm", T.BertModel, bert, types=True)
 
     llama("llama1", num_key_value_heads=4, rms_norm_eps=1e-6, rope_parameters=rope(1e4))
-    llama("llama-bias", num_key_value_heads=1, rms_norm_eps=1e-5, attention_bias=True, mlp_bias=True, rope_parameters=rope(5e5))
+    llama("llama-bias", num_key_value_heads=1, rms_norm_eps=1e-5, attention_bias=True, mlp_bias=True,
+          rope_parameters=rope(5e5))
     llama("llama3.1", rms_norm_eps=1e-5, num_hidden_layers=3,
-          rope_parameters=rope(5e5, "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64))
+          rope_parameters=rope(5e5, "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                               original_max_position_embeddings=64))
     llama("llama-linear", rope_parameters=rope(1e4, "linear", factor=4.0))
-    llama("llama-dynamic", lengths=(100, 7), max_position_embeddings=90, rope_parameters=rope(1e4, "dynamic", factor=2.5))
+    llama("llama-dynamic", lengths=(100, 7), max_position_embeddings=90,
+          rope_parameters=rope(1e4, "dynamic", factor=2.5))
     llama("llama-yarn", rope_parameters=rope(1e4, "yarn", factor=4.0, original_max_position_embeddings=32))
-    llama("smollm2", rms_norm_eps=1e-5, tie_word_embeddings=True, head_dim=None, num_key_value_heads=2, hidden_size=32, rope_parameters=rope(1e5))
+    llama("smollm2", rms_norm_eps=1e-5, tie_word_embeddings=True, head_dim=None, num_key_value_heads=2,
+          hidden_size=32, rope_parameters=rope(1e5))
     qwen = dict(hidden_size=35, intermediate_size=50, head_dim=10)
-    llama("mistral", T.MistralForCausalLM, **qwen, sliding_window=8, rms_norm_eps=1e-5, rope_parameters=rope(1e4))
-    qwen2 = dict(hidden_size=40, intermediate_size=50, head_dim=None, rms_norm_eps=1e-6, rope_parameters=rope(1e6))
+    llama("mistral", T.MistralForCausalLM, **qwen, sliding_window=8, rms_norm_eps=1e-5,
+          rope_parameters=rope(1e4))
+    qwen2 = dict(hidden_size=40, intermediate_size=50, head_dim=None, rms_norm_eps=1e-6,
+                 rope_parameters=rope(1e6))
     llama("qwen2", T.Qwen2ForCausalLM, **qwen2, tie_word_embeddings=True)
-    llama("qwen2-window", T.Qwen2ForCausalLM, **qwen2, num_hidden_layers=3, use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    llama("qwen3", T.Qwen3ForCausalLM, **qwen, rms_norm_eps=1e-6, tie_word_embeddings=True, rope_parameters=rope(1e6))
-    gemma = dict(sliding_window=8, query_pre_attn_scalar=20, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, tie_word_embeddings=True)
-    llama("gemma2", T.Gemma2ForCausalLM, **gemma, num_hidden_layers=3, attn_logit_softcapping=3.0, final_logit_softcapping=12.0,
+    llama("qwen2-window", T.Qwen2ForCausalLM, **qwen2, num_hidden_layers=3, use_sliding_window=True,
+          sliding_window=8, max_window_layers=1)
+    llama("qwen3", T.Qwen3ForCausalLM, **qwen, rms_norm_eps=1e-6, tie_word_embeddings=True,
+          rope_parameters=rope(1e6))
+    gemma = dict(sliding_window=8, query_pre_attn_scalar=20, hidden_activation="gelu_pytorch_tanh",
+                 rms_norm_eps=1e-6, tie_word_embeddings=True)
+    llama("gemma2", T.Gemma2ForCausalLM, **gemma, num_hidden_layers=3, attn_logit_softcapping=3.0,
+          final_logit_softcapping=12.0,
           rope_parameters=rope(1e4), options={"plus_one": True, "gains": {"embed_tokens.weight": 0.35}})
     for name, full in (("gemma3", rope(1e6)), ("gemma3-4b", rope(1e6, "linear", factor=8.0))):
-        llama(name, T.Gemma3ForCausalLM, **gemma, num_hidden_layers=7, num_key_value_heads=1 if name == "gemma3" else 2,
-              rope_parameters={"full_attention": full, "sliding_attention": rope(1e4)}, options={"plus_one": True, "gains": {"embed_tokens.weight": 0.4}})
+        llama(name, T.Gemma3ForCausalLM, **gemma, num_hidden_layers=7,
+              num_key_value_heads=1 if name == "gemma3" else 2,
+              rope_parameters={"full_attention": full, "sliding_attention": rope(1e4)},
+              options={"plus_one": True, "gains": {"embed_tokens.weight": 0.4}})
     llama("olmo2", T.Olmo2ForCausalLM, **qwen, rms_norm_eps=1e-6, rope_parameters=rope(5e5))
     phi = dict(hidden_size=40, intermediate_size=50, head_dim=None, rms_norm_eps=1e-5)
     llama("phi3", T.Phi3ForCausalLM, **phi, sliding_window=9, rope_parameters=rope(1e4))
     short, long = [1.0, 1.05, 1.1, 1.3, 1.5], [1.2, 1.9, 2.7, 4.0, 6.5]
-    llama("phi3-longrope", T.Phi3ForCausalLM, **phi, lengths=(100, 7), max_position_embeddings=200, original_max_position_embeddings=90,
-          rope_parameters=rope(1e4, "longrope", short_factor=short, long_factor=long, original_max_position_embeddings=90))
+    llama("phi3-longrope", T.Phi3ForCausalLM, **phi, lengths=(100, 7), max_position_embeddings=200,
+          original_max_position_embeddings=90,
+          rope_parameters=rope(1e4, "longrope", short_factor=short, long_factor=long,
+                               original_max_position_embeddings=90))
 
-    t5 = dict(vocab_size=VOCAB, d_model=35, d_kv=7, d_ff=50, num_layers=3, num_decoder_layers=2, num_heads=4, relative_attention_num_buckets=8,
-              relative_attention_max_distance=20, dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
+    t5 = dict(vocab_size=VOCAB, d_model=35, d_kv=7, d_ff=50, num_layers=3, num_decoder_layers=2, num_heads=4,
+              relative_attention_num_buckets=8,
+              relative_attention_max_distance=20, dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0,
+              eos_token_id=1)
     toy("t5", T.T5ForConditionalGeneration, dict(t5, feed_forward_proj="relu"), pairs=True,
-        gains={"shared.weight": 2.0, "Attention.q.weight": 0.4, "Attention.o.weight": 3.0, "DenseReluDense.wo.weight": 3.0})
-    toy("t5-v1.1", T.T5ForConditionalGeneration, dict(t5, feed_forward_proj="gated-gelu", tie_word_embeddings=False), pairs=True, untie=True,
+        gains={"shared.weight": 2.0, "Attention.q.weight": 0.4, "Attention.o.weight": 3.0,
+               "DenseReluDense.wo.weight": 3.0})
+    toy("t5-v1.1", T.T5ForConditionalGeneration, dict(t5, feed_forward_proj="gated-gelu",
+                                                      tie_word_embeddings=False), pairs=True, untie=True,
         gains={"Attention.q.weight": 0.4})
     toy("marian", T.MarianMTModel,
-        dict(vocab_size=VOCAB, decoder_vocab_size=VOCAB, d_model=36, encoder_layers=2, decoder_layers=3, encoder_attention_heads=4, decoder_attention_heads=6,
-             encoder_ffn_dim=52, decoder_ffn_dim=44, activation_function="swish", scale_embedding=True, pad_token_id=60, eos_token_id=1,
-             forced_eos_token_id=1, decoder_start_token_id=60, max_position_embeddings=128, dropout=0.0), pairs=True,
-        gains={"shared.weight": 1.0, "fc2.weight": 4.0, "fc1.weight": 3.0, "out_proj.weight": 0.3, "bias": 0.3})
+        dict(vocab_size=VOCAB, decoder_vocab_size=VOCAB, d_model=36, encoder_layers=2, decoder_layers=3,
+             encoder_attention_heads=4, decoder_attention_heads=6,
+             encoder_ffn_dim=52, decoder_ffn_dim=44, activation_function="swish", scale_embedding=True,
+             pad_token_id=60, eos_token_id=1,
+             forced_eos_token_id=1, decoder_start_token_id=60, max_position_embeddings=128, dropout=0.0),
+        pairs=True,
+        gains={"shared.weight": 1.0, "fc2.weight": 4.0, "fc1.weight": 3.0, "out_proj.weight": 0.3,
+               "bias": 0.3})
 
 
 def rule(t, name, shape):
@@ -118,7 +146,8 @@ def values(name, shape, scale, offset):
 
 
 def make_folder(t, folder):
-    """The checkpoint as the library saves it, its values replaced; returns [name, shape, scale, offset] of every tensor."""
+    """The checkpoint as the library saves it, its values replaced; returns [name, shape, scale, offset] of
+    every tensor."""
     torch.manual_seed(0)
     cls = t["cls"]
     config = cls.config_class(attn_implementation="eager", **t["config"])
@@ -134,26 +163,33 @@ def make_folder(t, folder):
             shape = list(f.get_slice(name).get_shape())
             tensors.append([name, shape, *rule(t, name, shape)])
     if t.get("untie") and not any(x[0] == "lm_head.weight" for x in tensors):
-        tensors.append(["lm_head.weight", [VOCAB, t["config"]["d_model"]], *rule(t, "lm_head.weight", [VOCAB, t["config"]["d_model"]])])
-    save_file({n: torch.from_numpy(values(n, s, a, b)) for n, s, a, b in tensors}, folder / "model.safetensors", metadata={"format": "pt"})
+        tensors.append(["lm_head.weight", [VOCAB, t["config"]["d_model"]],
+                        *rule(t, "lm_head.weight", [VOCAB, t["config"]["d_model"]])])
+    save_file({n: torch.from_numpy(values(n, s, a, b)) for n, s, a, b in tensors},
+              folder / "model.safetensors", metadata={"format": "pt"})
     return tensors
 
 
 def load(t, folder):
-    model, report = t["cls"].from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    model, report = t["cls"].from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                             output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"], report
     if t.get("untie"):
-        head = values("lm_head.weight", [VOCAB, t["config"]["d_model"]], *rule(t, "lm_head.weight", [VOCAB, t["config"]["d_model"]]))
-        assert float((model.lm_head.weight - torch.from_numpy(head)).abs().max().detach()) == 0, "the head came out tied"
+        head = values("lm_head.weight", [VOCAB, t["config"]["d_model"]],
+                      *rule(t, "lm_head.weight", [VOCAB, t["config"]["d_model"]]))
+        assert float((model.lm_head.weight -
+                      torch.from_numpy(head)).abs().max().detach()) == 0, "the head came out tied"
     return model.eval()
 
 
 def load_double(t, folder, tensors):
-    """Inside doubles(): the library's reader of files knows only the real float32, so the values are put in by hand."""
+    """Inside doubles(): the library's reader of files knows only the real float32, so the values are put in
+    by hand."""
     model = t["cls"](t["cls"].config_class.from_pretrained(folder, attn_implementation="eager"))
     if t.get("untie"):
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
-    report = model.load_state_dict({n: torch.from_numpy(values(n, s, a, b)).double() for n, s, a, b in tensors}, strict=False)
+    report = model.load_state_dict({n: torch.from_numpy(values(n, s, a, b)).double()
+                                    for n, s, a, b in tensors}, strict=False)
     assert not report.unexpected_keys, report
     assert all(p.dtype == torch.float64 for p in model.parameters())
     return model.eval()
@@ -163,7 +199,8 @@ def result(model, tokens, types, source):
     more = {"token_type_ids": torch.tensor([types])} if types else {}
     with torch.no_grad():
         if source:
-            return model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
+            return model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([tokens]),
+                         use_cache=False).logits[0]
         out = model(input_ids=torch.tensor([tokens]), **more)
         return (out.logits if hasattr(out, "logits") else out.last_hidden_state)[0]
 
@@ -187,7 +224,8 @@ def greedy(model, start, source):
 def checksum(array):
     """Depends on every element and its place."""
     flat = np.asarray(array, dtype=np.float64).reshape(-1)
-    weight = ((np.arange(1, flat.size + 1, dtype=np.uint64) * np.uint64(2654435761)) % np.uint64(2**32)).astype(np.float64) / 2**32
+    weight = ((np.arange(1, flat.size + 1, dtype=np.uint64) *
+               np.uint64(2654435761)) % np.uint64(2**32)).astype(np.float64) / 2**32
     return float((flat * weight).sum())
 
 
@@ -213,7 +251,8 @@ def converted(folder):
     if arch == "GPT2LMHeadModel":  # released files have it
         config.write_text(json.dumps(json.loads(saved) | {"n_ctx": json.loads(saved)["n_positions"]}))
     vocabulary = folder / "tokenizer.json"  # Gemma 3's converter counts its tokens
-    vocabulary.write_text(json.dumps({"model": {"vocab": {str(i): i for i in range(VOCAB)}}, "added_tokens": []}))
+    vocabulary.write_text(json.dumps({"model": {"vocab": {str(i): i for i in range(VOCAB)}},
+                                      "added_tokens": []}))
     out = folder / "toy.gguf"
     with torch.inference_mode():
         cls(folder, gguf.LlamaFileType.ALL_F32, out, use_temp_file=False, eager=True).write()
@@ -225,7 +264,9 @@ def converted(folder):
         if key.startswith(("GGUF.", "general.", "tokenizer.")) and key != "general.architecture":
             continue
         keys[key] = field.contents()
-    tensors = [[x.name, [int(d) for d in reversed(x.shape)], float(f"{checksum(gguf.quants.dequantize(x.data, x.tensor_type)):.9g}")] for x in reader.tensors]
+    tensors = [[x.name, [int(d) for d in reversed(x.shape)],
+                float(f"{checksum(gguf.quants.dequantize(x.data, x.tensor_type)):.9g}")]
+               for x in reader.tensors]
     return {"keys": keys, "tensors": tensors}
 
 
@@ -238,11 +279,14 @@ def make(t, keep):
         tensors = make_folder(t, folder)
         lengths = t.get("lengths", (24, 7, 1))
         sequences = [ids(f"{name} tokens {i}", n) for i, n in enumerate(lengths)]
-        types = [[x % 2 for x in ids(f"{name} types {i}", n)] for i, n in enumerate(lengths)] if t.get("types") else None
-        sources = [ids(f"{name} source {i}", n) for i, n in enumerate((11, 22, 5))] if t.get("pairs") else None
+        types = [[x % 2 for x in ids(f"{name} types {i}", n)]
+                 for i, n in enumerate(lengths)] if t.get("types") else None
+        sources = ([ids(f"{name} source {i}", n) for i, n in enumerate((11, 22, 5))] if t.get("pairs")
+                   else None)
 
         def all_results(model):
-            return [result(model(), s, types[i] if types else None, sources[i] if sources else None) for i, s in enumerate(sequences)]
+            return [result(model(), s, types[i] if types else None, sources[i] if sources else None)
+                    for i, s in enumerate(sequences)]
 
         single = all_results(lambda: load(t, folder))
         with doubles():
@@ -256,7 +300,8 @@ def make(t, keep):
         config = json.loads((folder / "config.json").read_text())
         for noise in ("transformers_version", "dtype"):
             config.pop(noise, None)
-        file = {"name": name, "source": f"transformers {T.__version__} {t['cls'].__name__}", "config": config, "sequences": sequences}
+        file = {"name": name, "source": f"transformers {T.__version__} {t['cls'].__name__}", "config": config,
+                "sequences": sequences}
         if types:
             file["types"] = types
         if sources:
@@ -264,7 +309,8 @@ def make(t, keep):
         file["rows"] = rows
         if not t.get("types"):
             for attempt in range(150):
-                start = [t["config"]["decoder_start_token_id"]] if t.get("pairs") else ids(f"{name} prompt {attempt}", 8)
+                start = ([t["config"]["decoder_start_token_id"]] if t.get("pairs")
+                         else ids(f"{name} prompt {attempt}", 8))
                 source = ids(f"{name} prompt source {attempt}", 13) if t.get("pairs") else None
                 with doubles():
                     tokens = greedy(load_double(t, folder, tensors), start, source)
@@ -278,13 +324,17 @@ def make(t, keep):
         text = "{\n" + ",\n".join(lines)
         text += ',\n "tensors": [\n' + ",\n".join("  " + json.dumps(x) for x in tensors) + "]"
         if gguf:
-            text += ',\n "gguf_tensors": [\n' + ",\n".join("  " + json.dumps(x) for x in gguf["tensors"]) + "]"
-        stored = ["  [" + ",\n   ".join(",".join(f"{v:.7g}" for v in row) for row in y[r].tolist()) + "]" for y, r in zip(expected, rows)]
+            text += (',\n "gguf_tensors": [\n' + ",\n".join("  " + json.dumps(x) for x in gguf["tensors"])
+                     + "]")
+        stored = ["  [" + ",\n   ".join(",".join(f"{v:.7g}" for v in row) for row in y[r].tolist()) + "]"
+                  for y, r in zip(expected, rows)]
         text += ',\n "logits": [\n' + ",\n".join(stored) + "]\n}\n"
         json.loads(text)
         (HERE / "families" / f"{name}.json").write_text(text)
         distinct = len(set(file["greedy"]["tokens"])) if "greedy" in file else 0
-        print(f"{name:16} {len(text):6} bytes  std {spread:5.2f}  f32 {f32:7.1e}  greedy {distinct} distinct  gguf {'yes' if gguf else 'no'}", flush=True)
+        print(
+            f"{name:16} {len(text):6} bytes  std {spread:5.2f}  f32 {f32:7.1e}  greedy {distinct} distinct  "
+            f"gguf {'yes' if gguf else 'no'}", flush=True)
 
 
 def main():

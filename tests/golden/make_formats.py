@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes formats.h: what GGUF's reference (the Python package gguf) reads from and writes into blocks of every format.
+"""Makes formats.h: what GGUF's reference (the Python package gguf) reads from and writes into blocks of
+every format.
 
     python make_formats.py > formats.h
 
-Inputs are not stored: rapt/tensor/formats_test.cc computes them by the same rules (bytes, numbers below). Results are stored as the bits of
-the first numbers and a checksum (FNV-1a, 64 bit) over all.
+Inputs are not stored: rapt/tensor/formats_test.cc computes them by the same rules (bytes, numbers below).
+Results are stored as the bits of the first numbers and a checksum (FNV-1a, 64 bit) over all.
 """
 import numpy as np
 from gguf import GGMLQuantizationType as Type
@@ -15,7 +16,8 @@ BLOCKS = 64
 FIRST = 6
 # type: elements, bytes, where the halves are
 FORMATS = {
-    "f16": (1, 2, [0]), "bf16": (1, 2, []), "q4_0": (32, 18, [0]), "q4_1": (32, 20, [0, 2]), "q5_0": (32, 22, [0]),
+    "f16": (1, 2, [0]), "bf16": (1, 2, []), "q4_0": (32, 18, [0]), "q4_1": (32, 20, [0, 2]),
+    "q5_0": (32, 22, [0]),
     "q5_1": (32, 24, [0, 2]), "q8_0": (32, 34, [0]), "q2_k": (256, 84, [80, 82]), "q3_k": (256, 110, [108]),
     "q4_k": (256, 144, [0, 2]), "q5_k": (256, 176, [0, 2]), "q6_k": (256, 210, [208]),
 }
@@ -31,7 +33,8 @@ def fnv(data):
 
 def mixed(name, count):
     with np.errstate(over="ignore"):
-        z = np.uint64(fnv(name.encode())) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = np.uint64(fnv(name.encode())) + np.arange(1, count + 1,
+                                                      dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))
@@ -52,7 +55,8 @@ def blocks(name):
 
 
 def numbers(name):
-    """Multiples of 2^-23 in [-1, 1), times a power of two by block of 32; some blocks are zero, some not negative."""
+    """Multiples of 2^-23 in [-1, 1), times a power of two by block of 32; some blocks are zero, some not
+    negative."""
     i = np.arange(BLOCKS * 32)
     x = (mixed(name + " numbers", BLOCKS * 32) >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1
     x = x * 2.0 ** ((i // 32) % 24 - 16)
@@ -64,7 +68,9 @@ def main():
     print("// SPDX-License-Identifier: Apache-2.0")
     print("// Made by make_formats.py from the reference's own results; do not edit.")
     print("#pragma once\n#include <cstdint>\n\n#include \"rapt/tensor/dtype.h\"\n\nnamespace rapt::test {\n")
-    print("struct FormatGolden {\n  DType type;\n  std::uint64_t read;          // checksum of the numbers in the blocks")
+    print(
+        "struct FormatGolden {\n  DType type;\n  std::uint64_t read;          // checksum of the numbers in "
+        "the blocks")
     print(f"  std::uint32_t first[{FIRST}];      // their first bits")
     print("  std::uint64_t written;       // checksum of the blocks made from numbers; 0: not compared\n};")
     print("inline constexpr FormatGolden kFormatGoldens[] = {")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the golden files beside this script: toy models of every preset, computed by the reference implementations.
+"""Makes the golden files beside this script: toy models of every preset, computed by the reference
+implementations.
 
   python make_goldens.py              writes all files (15 s)
   python make_goldens.py llama3 bert  only these
@@ -7,9 +8,11 @@
 
 Needs torch and transformers; neither the build nor the tests do. Three checks stand behind every file:
   the reference in float32 agrees with itself in float64 (what is stored) to 2e-5;
-  `plain` below, a forward written from the formulas that reads only the recipe, agrees with the reference to 1e-9, so the recipe
-  in the file says what the reference computes (where no library has the model, `plain` is the reference);
-  every mutation of the recipe or the weights that fits the toy (`mutations`) moves the result by more than 1e-3.
+  `plain` below, a forward written from the formulas that reads only the recipe, agrees with the reference to
+  1e-9, so the recipe in the file says what the reference computes (where no library has the model, `plain` is
+  the reference);
+  every mutation of the recipe or the weights that fits the toy (`mutations`) moves the result by more
+    than 1e-3.
 How the weights come about and what the files hold: README.md.
 """
 import contextlib
@@ -31,7 +34,7 @@ LENGTHS = (24, 7, 1, 13)
 transformers.logging.set_verbosity_error()
 
 
-# ---------------------------------------------------------------------------------------------------- weights by rule
+# -------------------------------------------------------------------------------------------- weights by rule
 def draws(name, count):
     """Numbers in [-1, 1), multiples of 2^-23: FNV-1a of the name, then splitmix64 by element."""
     h = 14695981039346656037
@@ -46,7 +49,8 @@ def draws(name, count):
 
 
 class Weights:
-    """Values of a toy's weights by name, as float64 holding float32 values. `changed` replaces some (mutations)."""
+    """Values of a toy's weights by name, as float64 holding float32 values. `changed` replaces some
+    (mutations)."""
 
     def __init__(self, toy, changed=None):
         self.gains, self.plus_one = toy.get("gains", {}), toy.get("plus_one", False)
@@ -61,7 +65,8 @@ class Weights:
             value = 0.5 * u if self.plus_one else 1 + 0.5 * u
         elif last == "bias":
             value = 0.5 * u
-        elif name.startswith("embed.") or ".slots." in name or last in ("extra_logit", "scale", "buckets", "value"):
+        elif (name.startswith("embed.") or ".slots." in name
+              or last in ("extra_logit", "scale", "buckets", "value")):
             value = u
         else:
             value = u * 1.7320508 / math.sqrt(cols) * 1.5
@@ -75,7 +80,7 @@ class Weights:
         return self(name, 1, cols)[0]
 
 
-# ---------------------------------------------------------------------------------------------------- the plain forward
+# ------------------------------------------------------------------------------------------ the plain forward
 ACTS = {
     "relu": F.relu,
     "relu2": lambda x: F.relu(x) ** 2,
@@ -123,9 +128,12 @@ def rope_frequencies(r, head_dim, length):
         f = f / factor
     if kind == "llama3":
         wave = 2 * math.pi / f
-        long_wave, short_wave = r["original"] / r.get("low_freq", 1.0), r["original"] / r.get("high_freq", 4.0)
-        s = (r["original"] / wave - r.get("low_freq", 1.0)) / (r.get("high_freq", 4.0) - r.get("low_freq", 1.0))
-        f = torch.where(wave > long_wave, f / factor, torch.where(wave < short_wave, f, (1 - s) * f / factor + s * f))
+        long_wave, short_wave = r["original"] / r.get("low_freq",
+                                                      1.0), r["original"] / r.get("high_freq", 4.0)
+        s = (r["original"] / wave - r.get("low_freq", 1.0)) / (r.get("high_freq", 4.0) -
+                                                               r.get("low_freq", 1.0))
+        f = torch.where(wave > long_wave, f / factor,
+                        torch.where(wave < short_wave, f, (1 - s) * f / factor + s * f))
     if kind == "yarn":
         def channel(turns):  # where a wave makes so many turns in the original context
             return R * math.log(r["original"] / (turns * 2 * math.pi)) / (2 * math.log(theta))
@@ -138,11 +146,14 @@ def rope_frequencies(r, head_dim, length):
         def grow(m):
             return 0.1 * m * math.log(factor) + 1 if factor > 1 else 1.0
         both = r.get("mscale", 0) and r.get("mscale_all_dim", 0)
-        magnitude = r.get("attention_factor", 0) or (grow(r["mscale"]) / grow(r["mscale_all_dim"]) if both else grow(1))
+        magnitude = r.get("attention_factor", 0) or (grow(r["mscale"]) / grow(r["mscale_all_dim"])
+                                                     if both else grow(1))
     if kind == "longrope":
-        f = f / torch.tensor(r["long_factor"] if length > r["original"] else r["short_factor"], dtype=torch.float64)
+        f = f / torch.tensor(r["long_factor"] if length > r["original"] else r["short_factor"],
+                             dtype=torch.float64)
         stretch = r["max_context"] / r["original"]
-        magnitude = r.get("attention_factor", 0) or (math.sqrt(1 + math.log(stretch) / math.log(r["original"])) if stretch > 1 else 1.0)
+        magnitude = (r.get("attention_factor", 0)
+                     or (math.sqrt(1 + math.log(stretch) / math.log(r["original"])) if stretch > 1 else 1.0))
     return f, magnitude
 
 
@@ -153,7 +164,8 @@ def rope(r, x):
     cos, sin = angle.cos() * magnitude, angle.sin() * magnitude
     n = len(f)
     y = x.clone()
-    a, b = (slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if r.get("layout", "halves") == "pairs" else (slice(0, n), slice(n, 2 * n))
+    a, b = ((slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if r.get("layout", "halves") == "pairs"
+            else (slice(0, n), slice(n, 2 * n)))
     y[..., a] = x[..., a] * cos - x[..., b] * sin
     y[..., b] = x[..., b] * cos + x[..., a] * sin
     return y
@@ -170,7 +182,8 @@ def bucket(relative, count, furthest, both):
     exact = count // 2
     if relative < exact:
         return base + relative
-    return base + min(exact + int(math.log(relative / exact) / math.log(furthest / exact) * (count - exact)), count - 1)
+    return base + min(exact + int(math.log(relative / exact) / math.log(furthest / exact) * (count - exact)),
+                      count - 1)
 
 
 def gates(w, p, a, at, x, source):
@@ -179,7 +192,8 @@ def gates(w, p, a, at, x, source):
         if g["at"] != at:
             continue
         T, n, D = x.shape
-        width = (1 if g.get("heads", "own") == "shared" else n) * (D if g.get("grain", "element") == "element" else 1)
+        width = ((1 if g.get("heads", "own") == "shared" else n)
+                 * (D if g.get("grain", "element") == "element" else 1))
         if g.get("from", "input") == "constant":
             value = w.vector(f"{p}.gate_{at}.value", width)[None]
         else:
@@ -213,7 +227,8 @@ def attend(w, p, a, x, memory, buckets, cross, encoder):
             return y
         if n.get("span", "head") == "full":
             return norm(w, f"{p}.{name}", n["norm"], y.reshape(y.shape[0], -1)).reshape(y.shape)
-        return norm(w, f"{p}.{name}", n["norm"], y, y.shape[1] * D if n.get("weights", "shared") == "per_head" else None)
+        return norm(w, f"{p}.{name}", n["norm"], y, y.shape[1] * D
+                    if n.get("weights", "shared") == "per_head" else None)
 
     if (a.get("qk_norm") or {}).get("at", "before_pos") == "before_pos":
         q, k = turn(qk_norm("q_norm", q)), turn(qk_norm("k_norm", k))
@@ -227,7 +242,8 @@ def attend(w, p, a, x, memory, buckets, cross, encoder):
     if "bucket" in pos:
         spec = pos["bucket"]
         table = w(buckets, spec["count"], H)
-        at = torch.tensor([[bucket(j - i, spec["count"], spec["max"], encoder) for j in range(S)] for i in range(T)])
+        at = torch.tensor([[bucket(j - i, spec["count"], spec["max"], encoder) for j in range(S)]
+                           for i in range(T)])
         score = score + table[at].permute(2, 0, 1)
     i, j = torch.arange(T)[:, None], torch.arange(S)[None]
     if not cross and a.get("mask", "causal") == "causal":
@@ -237,7 +253,8 @@ def attend(w, p, a, x, memory, buckets, cross, encoder):
         score = score.masked_fill(hidden, -math.inf)
     extra = a.get("extra", "none")
     if extra != "none":
-        sink = torch.zeros(H, dtype=torch.float64) if extra == "zero_logit" else w.vector(p + ".extra_logit", H)
+        sink = (torch.zeros(H, dtype=torch.float64) if extra == "zero_logit"
+                else w.vector(p + ".extra_logit", H))
         weight = torch.softmax(torch.cat([score, sink[:, None, None].expand(H, T, 1)], -1), -1)[..., :-1]
     else:
         weight = torch.softmax(score, -1)
@@ -264,7 +281,8 @@ def stack(w, which, s, x, memory=None):
             if kind == "ffn":
                 y = feed(w, p, part, h)
             else:
-                y = attend(w, p, part, h, memory if kind == "cross" else h, which + ".buckets", kind == "cross", which == "encoder")
+                y = attend(w, p, part, h, memory if kind == "cross" else h, which + ".buckets",
+                           kind == "cross", which == "encoder")
             return norm(w, p + ".norm_out", part["norm_out"], y) if "norm_out" in part else y
 
         if layer.get("parallel"):
@@ -288,7 +306,8 @@ def embed(w, recipe, tokens, types):
         half = torch.arange(C // 2, dtype=torch.float64)
         angle = torch.arange(T, dtype=torch.float64)[:, None] * 10000.0 ** (-2 * half / C)
         both = [angle.sin(), angle.cos()]
-        x = x + (torch.cat(both, -1) if e["pos"]["sinusoid"]["layout"] == "halves" else torch.stack(both, -1).reshape(T, C))
+        x = x + (torch.cat(both, -1) if e["pos"]["sinusoid"]["layout"] == "halves"
+                 else torch.stack(both, -1).reshape(T, C))
     if e.get("types", 0):
         x = x + w("embed.types", e["types"], C)[types or [0] * T]
     return norm(w, "embed.norm", e["norm"], x) if e.get("norm") else x
@@ -353,18 +372,22 @@ def stacked(layers, kinds, pattern="L", final_norm=None):
 
 
 def recipe_of(width, head, embed=None, context=CONTEXT, **stacks):
-    return {"width": width, "vocab": VOCAB, "context": context, **({"embed": embed} if embed else {}), **stacks, **({"head": head} if head else {})}
+    return {"width": width, "vocab": VOCAB, "context": context, **({"embed": embed} if embed else {}),
+            **stacks, **({"head": head} if head else {})}
 
 
 def llama_like(width, layers, ffn, eps, head=None, norm_more=None, embed=None, act="silu", **attn):
     n = rms(eps, **(norm_more or {}))
-    return recipe_of(width, head, embed, decoder=stacked(layers, block(attention(**attn), glu(act, ffn), norm_in=n), final_norm=n))
+    return recipe_of(width, head, embed,
+                     decoder=stacked(layers, block(attention(**attn), glu(act, ffn), norm_in=n),
+                                     final_norm=n))
 
 
-# ---------------------------------------------------------------------------------------------------- the references
+# --------------------------------------------------------------------------------------------- the references
 @contextlib.contextmanager
 def doubles():
-    """Inside, everything a library would do in float32 happens in float64: its upcasts, its tables, its default."""
+    """Inside, everything a library would do in float32 happens in float64: its upcasts, its tables, its
+    default."""
     saved = torch.float32, torch.float, torch.Tensor.float, torch.FloatTensor
     torch.set_default_dtype(torch.float64)
     torch.float32 = torch.float = torch.float64
@@ -377,8 +400,10 @@ def doubles():
 
 
 LLAMA = {
-    "model.embed_tokens": "embed.tokens", "model.norm": "decoder.norm", "lm_head": "head", "model.layers": "decoder",
-    "self_attn.q_proj": "self.q", "self_attn.k_proj": "self.k", "self_attn.v_proj": "self.v", "self_attn.o_proj": "self.o",
+    "model.embed_tokens": "embed.tokens", "model.norm": "decoder.norm", "lm_head": "head",
+    "model.layers": "decoder",
+    "self_attn.q_proj": "self.q", "self_attn.k_proj": "self.k", "self_attn.v_proj": "self.v",
+    "self_attn.o_proj": "self.o",
     "self_attn.q_norm": "self.q_norm", "self_attn.k_norm": "self.k_norm",
     "mlp.gate_proj": "ffn.gate", "mlp.up_proj": "ffn.up", "mlp.down_proj": "ffn.down",
     "input_layernorm": "self.norm_in", "post_attention_layernorm": "ffn.norm_in",
@@ -387,13 +412,16 @@ GEMMA = LLAMA | {"post_attention_layernorm": "self.norm_out", "pre_feedforward_l
                  "post_feedforward_layernorm": "ffn.norm_out"}
 OLMO2 = LLAMA | {"post_attention_layernorm": "self.norm_out", "post_feedforward_layernorm": "ffn.norm_out"}
 GPT2 = {
-    "transformer.wte": "embed.tokens", "transformer.wpe": "embed.positions", "transformer.ln_f": "decoder.norm",
+    "transformer.wte": "embed.tokens", "transformer.wpe": "embed.positions",
+    "transformer.ln_f": "decoder.norm",
     "transformer.h": "decoder", "ln_1": "self.norm_in", "ln_2": "ffn.norm_in", "lm_head": "head",
     "attn.c_attn": "self.qkv", "attn.c_proj": "self.o", "mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down",
 }
 BERT = {
-    "bert.embeddings.word_embeddings": "embed.tokens", "bert.embeddings.position_embeddings": "embed.positions",
-    "bert.embeddings.token_type_embeddings": "embed.types", "bert.embeddings.LayerNorm": "embed.norm", "bert.encoder.layer": "encoder",
+    "bert.embeddings.word_embeddings": "embed.tokens",
+    "bert.embeddings.position_embeddings": "embed.positions",
+    "bert.embeddings.token_type_embeddings": "embed.types", "bert.embeddings.LayerNorm": "embed.norm",
+    "bert.encoder.layer": "encoder",
     "attention.self.query": "self.q", "attention.self.key": "self.k", "attention.self.value": "self.v",
     "attention.output.dense": "self.o", "attention.output.LayerNorm": "self.norm_sum",
     "intermediate.dense": "ffn.up", "output.dense": "ffn.down", "output.LayerNorm": "ffn.norm_sum",
@@ -401,24 +429,32 @@ BERT = {
     "cls.predictions.decoder": "head", "cls.predictions": "head",
 }
 T5 = {
-    "shared": "embed.tokens", "encoder.embed_tokens": "embed.tokens", "decoder.embed_tokens": "embed.tokens", "lm_head": "head",
+    "shared": "embed.tokens", "encoder.embed_tokens": "embed.tokens", "decoder.embed_tokens": "embed.tokens",
+    "lm_head": "head",
     "encoder.final_layer_norm": "encoder.norm", "decoder.final_layer_norm": "decoder.norm",
     "encoder.block": "encoder", "decoder.block": "decoder",
-    "layer.0.layer_norm": "self.norm_in", "layer.1.layer_norm": "cross.norm_in", "layer.2.layer_norm": "ffn.norm_in",
-    **{f"layer.0.SelfAttention.{x}": f"self.{x}" for x in "qkvo"}, **{f"layer.1.EncDecAttention.{x}": f"cross.{x}" for x in "qkvo"},
-    **{f"layer.{i}.DenseReluDense.{a}": f"ffn.{b}" for i in (1, 2) for a, b in (("wi", "up"), ("wi_0", "gate"), ("wi_1", "up"), ("wo", "down"))},
+    "layer.0.layer_norm": "self.norm_in", "layer.1.layer_norm": "cross.norm_in",
+    "layer.2.layer_norm": "ffn.norm_in",
+    **{f"layer.0.SelfAttention.{x}": f"self.{x}" for x in "qkvo"},
+    **{f"layer.1.EncDecAttention.{x}": f"cross.{x}" for x in "qkvo"},
+    **{f"layer.{i}.DenseReluDense.{a}": f"ffn.{b}" for i in (1, 2)
+       for a, b in (("wi", "up"), ("wi_0", "gate"), ("wi_1", "up"), ("wo", "down"))},
     "layer.0.SelfAttention.relative_attention_bias": "buckets",
 }
 MARIAN = {
-    "model.shared": "embed.tokens", "model.encoder.embed_tokens": "embed.tokens", "model.decoder.embed_tokens": "embed.tokens",
+    "model.shared": "embed.tokens", "model.encoder.embed_tokens": "embed.tokens",
+    "model.decoder.embed_tokens": "embed.tokens",
     "lm_head": "head", "model.encoder.layers": "encoder", "model.decoder.layers": "decoder",
-    **{f"self_attn.{x}_proj": f"self.{x}" for x in "qkv"}, "self_attn.out_proj": "self.o", "self_attn_layer_norm": "self.norm_sum",
+    **{f"self_attn.{x}_proj": f"self.{x}" for x in "qkv"}, "self_attn.out_proj": "self.o",
+    "self_attn_layer_norm": "self.norm_sum",
     **{f"encoder_attn.{x}_proj": f"cross.{x}" for x in "qkv"}, "encoder_attn.out_proj": "cross.o",
-    "encoder_attn_layer_norm": "cross.norm_sum", "fc1": "ffn.up", "fc2": "ffn.down", "final_layer_norm": "ffn.norm_sum",
+    "encoder_attn_layer_norm": "cross.norm_sum", "fc1": "ffn.up", "fc2": "ffn.down",
+    "final_layer_norm": "ffn.norm_sum",
 }
 TORCH = {
     "encoder.layers": "encoder", "decoder.layers": "decoder", "self_attn": "self", "multihead_attn": "cross",
-    "self_attn.out_proj": "self.o", "multihead_attn.out_proj": "cross.o", "linear1": "ffn.up", "linear2": "ffn.down",
+    "self_attn.out_proj": "self.o", "multihead_attn.out_proj": "cross.o", "linear1": "ffn.up",
+    "linear2": "ffn.down",
 }
 
 
@@ -438,7 +474,8 @@ def values_for(key, shape, table, w):
     if key == "final_logits_bias":
         return w("head.bias", *shape)
     if table is T5 and key.startswith("encoder.") and ".layer.1.layer_norm" in key:
-        key = key.replace("layer.1.", "layer.2.")  # the encoder has no cross-attention: its second part is the FFN
+        # The encoder has no cross-attention: its second part is the FFN.
+        key = key.replace("layer.1.", "layer.2.")
     if "relative_attention_bias" in key:
         return w(key.split(".")[0] + ".buckets", *shape)
     if table is TORCH:
@@ -451,13 +488,15 @@ def values_for(key, shape, table, w):
         if m:  # q, k, v one above the other
             p = our_name(m[1] + ".x", table)[:-2]
             cut = shape[0] // 3
-            return torch.cat([w(f"{p}.{x}.{m[2]}", cut, shape[1]) if m[2] == "weight" else w.vector(f"{p}.{x}.bias", cut) for x in "qkv"])
+            return torch.cat([w(f"{p}.{x}.{m[2]}", cut, shape[1])
+                              if m[2] == "weight" else w.vector(f"{p}.{x}.bias", cut) for x in "qkv"])
     name = our_name(key, table)
     if name == "head.weight" and w.tied:
         name = "embed.tokens"
     if ".qkv." in name:  # GPT-2: [in, 3 * out]
         n = shape[-1] // 3
-        parts = [w(name.replace("qkv", x), n, shape[0]).T if len(shape) == 2 else w.vector(name.replace("qkv", x), n) for x in "qkv"]
+        parts = [w(name.replace("qkv", x), n, shape[0]).T if len(shape) == 2
+                 else w.vector(name.replace("qkv", x), n) for x in "qkv"]
         return torch.cat(parts, -1)
     if table is GPT2 and len(shape) == 2 and not name.startswith("embed."):
         return w(name, shape[1], shape[0]).T
@@ -466,13 +505,15 @@ def values_for(key, shape, table, w):
 
 def fill(model, table, w, skip=()):
     state = model.state_dict()
-    new = {k: v if any(s in k for s in skip) else values_for(k, tuple(v.shape), table, w).to(v.dtype) for k, v in state.items()}
+    new = {k: v if any(s in k for s in skip) else values_for(k, tuple(v.shape), table, w).to(v.dtype)
+           for k, v in state.items()}
     model.load_state_dict(new, strict=True)
     return model.eval()
 
 
 def hugging_face(cls, config, table, **options):
-    """A reference: called with a toy's weights and one sequence. The model is made anew each time (dynamic RoPE keeps state)."""
+    """A reference: called with a toy's weights and one sequence. The model is made anew each time (dynamic
+    RoPE keeps state)."""
 
     def logits(w, tokens, types, source):
         torch.manual_seed(0)
@@ -491,7 +532,8 @@ def hugging_face(cls, config, table, **options):
             more["token_type_ids"] = torch.tensor([types])
         with torch.no_grad():
             if source:
-                y = filled(input_ids=torch.tensor([source]), decoder_input_ids=ids, use_cache=False, **more).logits[0]
+                y = filled(input_ids=torch.tensor([source]), decoder_input_ids=ids, use_cache=False,
+                           **more).logits[0]
             else:
                 y = filled(input_ids=ids, **more).logits[0]
         assert y.dtype == real
@@ -509,7 +551,8 @@ def fill_next(model, w):
     for key, v in state.items():
         m = re.fullmatch(r"model\.layers\.(\d+)\.self_attn\.q_proj\.weight", key)
         if m:
-            q, g = (w(f"decoder.{m[1]}.self.{x}.weight", H * D, v.shape[1]).reshape(H, D, -1) for x in ("q", "gate_sdpa"))
+            q, g = (w(f"decoder.{m[1]}.self.{x}.weight", H * D, v.shape[1]).reshape(H, D, -1)
+                    for x in ("q", "gate_sdpa"))
             state[key] = torch.cat([q, g], 1).reshape(v.shape).to(v.dtype)
         else:
             state[key] = values_for(key, tuple(v.shape), LLAMA, w).to(v.dtype)
@@ -519,13 +562,18 @@ def fill_next(model, w):
 
 def torch_2017(width, heads, layers, ffn):
     def logits(w, tokens, types, source):
-        made = dict(d_model=width, nhead=heads, dim_feedforward=ffn, dropout=0.0, batch_first=True, norm_first=False, layer_norm_eps=1e-6)
-        encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(**made), layers[0], enable_nested_tensor=False)
+        made = dict(d_model=width, nhead=heads, dim_feedforward=ffn, dropout=0.0, batch_first=True,
+                    norm_first=False, layer_norm_eps=1e-6)
+        encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(**made), layers[0],
+                                              enable_nested_tensor=False)
         decoder = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(**made), layers[1])
-        model = fill(torch.nn.Transformer(width, heads, batch_first=True, custom_encoder=encoder, custom_decoder=decoder), TORCH, w)
+        model = fill(torch.nn.Transformer(width, heads, batch_first=True, custom_encoder=encoder,
+                                          custom_decoder=decoder), TORCH, w)
         real = torch.get_default_dtype()
         table = w("embed.tokens", VOCAB, width)
-        where = torch.arange(CONTEXT, dtype=torch.float64)[:, None] / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+        where = torch.arange(CONTEXT, dtype=torch.float64)[:,
+                                                           None] / 10000 ** (torch.arange(
+                                                               0, width, 2, dtype=torch.float64) / width)
         sinusoid = torch.zeros(CONTEXT, width, dtype=torch.float64)
         sinusoid[:, 0::2], sinusoid[:, 1::2] = where.sin(), where.cos()
         enter = [(table[s] * math.sqrt(width) + sinusoid[: len(s)]).to(real)[None] for s in (source, tokens)]
@@ -533,11 +581,12 @@ def torch_2017(width, heads, layers, ffn):
         with torch.no_grad():
             return model(enter[0], enter[1], tgt_mask=mask, tgt_is_causal=True)[0] @ table.T.to(real)
 
-    logits.source = f"torch {torch.__version__.split('+')[0]} nn.Transformer (embedding, sinusoids and output matrix by hand)"
+    logits.source = (f"torch {torch.__version__.split('+')[0]} nn.Transformer (embedding, sinusoids and "
+                     "output matrix by hand)")
     return logits
 
 
-# ---------------------------------------------------------------------------------------------------- the toys
+# --------------------------------------------------------------------------------------------------- the toys
 TOYS = {}
 
 
@@ -554,109 +603,144 @@ def define():
     n = layer_norm(1e-5)
     toy("gpt2",
         recipe_of(36, {"tied": True}, {"pos": "learned"},
-                  decoder=stacked(3, block(attention(4, bias="all"), mlp("gelu_tanh", 52, True), norm_in=n), final_norm=n)),
-        hugging_face(T.GPT2LMHeadModel, dict(n_positions=CONTEXT, n_embd=36, n_layer=3, n_head=4, n_inner=52, bos_token_id=0, eos_token_id=0,
+                  decoder=stacked(3, block(attention(4, bias="all"), mlp("gelu_tanh", 52, True), norm_in=n),
+                                  final_norm=n)),
+        hugging_face(T.GPT2LMHeadModel, dict(n_positions=CONTEXT, n_embd=36, n_layer=3, n_head=4, n_inner=52,
+                                             bos_token_id=0, eos_token_id=0,
                                              embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0), GPT2), "gpt2")
 
     # nanoGPT: GPT-2 without biases, erf GELU. No library has it.
     n = layer_norm(1e-5, bias=False)
     toy("gpt-char",
         recipe_of(36, {"tied": True}, {"pos": "learned"},
-                  decoder=stacked(2, block(attention(4), mlp("gelu", 52), norm_in=n), final_norm=n)), preset="gpt-char")
+                  decoder=stacked(2, block(attention(4), mlp("gelu", 52), norm_in=n), final_norm=n)),
+        preset="gpt-char")
 
     # BERT: types, embedding norm, post-norm, erf GELU, the masked-word head.
     n = layer_norm(1e-12)
     toy("bert",
-        recipe_of(36, {"tied": True, "bias": True, "transform": {"act": "gelu", "norm": n}}, {"pos": "learned", "types": 2, "norm": n},
-                  encoder=stacked(2, block(attention(4, bias="all", mask="full"), mlp("gelu", 52, True), norm_sum=n))),
-        hugging_face(T.BertForMaskedLM, dict(base, hidden_size=36, intermediate_size=52, type_vocab_size=2, pad_token_id=0), BERT),
+        recipe_of(36, {"tied": True, "bias": True, "transform": {"act": "gelu", "norm": n}},
+                  {"pos": "learned", "types": 2, "norm": n},
+                  encoder=stacked(2, block(attention(4, bias="all", mask="full"), mlp("gelu", 52, True),
+                                           norm_sum=n))),
+        hugging_face(T.BertForMaskedLM, dict(base, hidden_size=36, intermediate_size=52, type_vocab_size=2,
+                                             pad_token_id=0), BERT),
         "bert", types=True)
 
     def llama(name, eps, theta, kv, scaling=None, ours=None, preset=None, context=CONTEXT, layers=2, **more):
         toy(name,
-            {**llama_like(36, layers, 52, eps, heads=4, kv_heads=kv, head_dim=12, pos=roped(theta, **({"scaling": ours} if ours else {}))), "context": context},
+            {**llama_like(36, layers, 52, eps, heads=4, kv_heads=kv, head_dim=12,
+                          pos=roped(theta, **({"scaling": ours} if ours else {}))), "context": context},
             hugging_face(T.LlamaForCausalLM,
-                         dict(base, hidden_size=36, intermediate_size=52, num_key_value_heads=kv, head_dim=12, rms_norm_eps=eps,
+                         dict(base, hidden_size=36, intermediate_size=52, num_key_value_heads=kv, head_dim=12,
+                              rms_norm_eps=eps,
                               num_hidden_layers=layers, max_position_embeddings=context,
-                              rope_parameters={"rope_type": "default", "rope_theta": theta, **(scaling or {})}), LLAMA), preset, **more)
+                              rope_parameters={"rope_type": "default", "rope_theta": theta,
+                                               **(scaling or {})}), LLAMA), preset, **more)
 
     llama("llama1", 1e-6, 1e4, 4, preset="llama1")
     llama("llama2", 1e-5, 1e4, 4, preset="llama2")
     llama("llama3", 1e-5, 5e5, 2, preset="llama3", layers=3)
     llama("llama3.1", 1e-5, 5e5, 2,
-          {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+          {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+           "original_max_position_embeddings": 64},
           {"llama3": {"factor": 8.0, "low_freq": 1.0, "high_freq": 4.0, "original": 64}}, preset="llama3.1")
     llama("rope-linear", 1e-5, 1e4, 2, {"rope_type": "linear", "factor": 4.0}, {"linear": {"factor": 4.0}})
-    llama("rope-dynamic", 1e-5, 1e4, 2, {"rope_type": "dynamic", "factor": 2.5}, {"dynamic": {"factor": 2.5, "original": 10}},
+    llama("rope-dynamic", 1e-5, 1e4, 2, {"rope_type": "dynamic", "factor": 2.5},
+          {"dynamic": {"factor": 2.5, "original": 10}},
           context=10)
-    llama("rope-yarn", 1e-5, 1e4, 2, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512},
+    llama("rope-yarn", 1e-5, 1e4, 2, {"rope_type": "yarn", "factor": 4.0,
+                                      "original_max_position_embeddings": 512},
           {"yarn": {"factor": 4.0, "original": 512}})
     llama("rope-yarn-mscale", 1e-5, 1e4, 2,
-          {"rope_type": "yarn", "factor": 6.0, "original_max_position_embeddings": 300, "beta_fast": 16.0, "beta_slow": 2.0,
+          {"rope_type": "yarn", "factor": 6.0, "original_max_position_embeddings": 300, "beta_fast": 16.0,
+           "beta_slow": 2.0,
            "truncate": False, "mscale": 1.4, "mscale_all_dim": 0.8},
-          {"yarn": {"factor": 6.0, "original": 300, "beta_fast": 16.0, "beta_slow": 2.0, "truncate": False, "mscale": 1.4,
+          {"yarn": {"factor": 6.0, "original": 300, "beta_fast": 16.0, "beta_slow": 2.0, "truncate": False,
+                    "mscale": 1.4,
                     "mscale_all_dim": 0.8}})
     short, long = [1.0, 1.05, 1.1, 1.3, 1.5, 2.0], [1.2, 1.9, 2.7, 4.0, 6.5, 9.0]
     llama("rope-longrope", 1e-5, 1e4, 2,
-          {"rope_type": "longrope", "short_factor": short, "long_factor": long, "original_max_position_embeddings": 12},
-          {"longrope": {"short_factor": short, "long_factor": long, "original": 12, "max_context": 48}}, context=48)
+          {"rope_type": "longrope", "short_factor": short, "long_factor": long,
+           "original_max_position_embeddings": 12},
+          {"longrope": {"short_factor": short, "long_factor": long, "original": 12, "max_context": 48}},
+          context=48)
 
-    def qwen_like(cls, name, width, bias=None, window=None, more_config=None, preset=None, eps=1e-6, theta=1e6, tied=False, **attn):
+    def qwen_like(cls, name, width, bias=None, window=None, more_config=None, preset=None, eps=1e-6,
+                  theta=1e6, tied=False, **attn):
         toy(name,
             llama_like(width, 2, 50, eps, {"tied": True} if tied else None, heads=4, kv_heads=2, head_dim=10,
                        bias=bias, window=window, pos=roped(theta), **attn),
-            hugging_face(cls, dict(base, hidden_size=width, intermediate_size=50, num_key_value_heads=2, head_dim=10, rms_norm_eps=eps,
-                                   tie_word_embeddings=tied, rope_parameters={"rope_type": "default", "rope_theta": theta},
+            hugging_face(cls, dict(base, hidden_size=width, intermediate_size=50, num_key_value_heads=2,
+                                   head_dim=10, rms_norm_eps=eps,
+                                   tie_word_embeddings=tied,
+                                   rope_parameters={"rope_type": "default", "rope_theta": theta},
                                    **(more_config or {})), LLAMA), preset)
 
-    qwen_like(T.MistralForCausalLM, "mistral", 35, window=8, more_config={"sliding_window": 8}, preset="mistral", eps=1e-5, theta=1e4)
+    qwen_like(T.MistralForCausalLM, "mistral", 35, window=8, more_config={"sliding_window": 8},
+              preset="mistral", eps=1e-5, theta=1e4)
     qwen_like(T.Qwen2ForCausalLM, "qwen2", 35, bias="qkv", preset="qwen2", tied=True)
     qwen_like(T.Qwen3ForCausalLM, "qwen3", 33, preset="qwen3", tied=True, qk_norm={"norm": rms(1e-6)})
 
-    # Gemma 2: sandwich norms stored minus one, embedding times sqrt(width), caps, windows on even layers, tanh GeGLU.
+    # Gemma 2: sandwich norms stored minus one, embedding times sqrt(width), caps, windows on even layers,
+    # tanh GeGLU.
     g = rms(1e-6, weight="plus_one")
-    gemma = dict(hidden_size=36, intermediate_size=52, num_attention_heads=4, head_dim=12, max_position_embeddings=CONTEXT, rms_norm_eps=1e-6,
-                 sliding_window=8, query_pre_attn_scalar=20, pad_token_id=0, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True)
+    gemma = dict(hidden_size=36, intermediate_size=52, num_attention_heads=4, head_dim=12,
+                 max_position_embeddings=CONTEXT, rms_norm_eps=1e-6,
+                 sliding_window=8, query_pre_attn_scalar=20, pad_token_id=0,
+                 hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True)
 
     def gemma_kinds(local, full, **common):
         def one(**more):
-            return block(attention(4, head_dim=12, scale=20**-0.5, **common, **more), glu("gelu_tanh", 52), norm_in=g, norm_out=g)
+            return block(attention(4, head_dim=12, scale=20**-0.5, **common, **more), glu("gelu_tanh", 52),
+                         norm_in=g, norm_out=g)
         return {"L": one(window=8, pos=local), "G": one(pos=full)}
 
     toy("gemma2",
         recipe_of(36, {"tied": True, "cap": 12.0}, {"scale": "sqrt(width)"},
                   decoder=stacked(3, gemma_kinds(roped(1e4), roped(1e4), kv_heads=2, cap=3.0), "LG", g)),
-        hugging_face(T.Gemma2ForCausalLM, dict(gemma, num_hidden_layers=3, num_key_value_heads=2, attn_logit_softcapping=3.0,
+        hugging_face(T.Gemma2ForCausalLM, dict(gemma, num_hidden_layers=3, num_key_value_heads=2,
+                                               attn_logit_softcapping=3.0,
                                                final_logit_softcapping=12.0,
-                                               rope_parameters={"rope_type": "default", "rope_theta": 1e4}), GEMMA), "gemma2", plus_one=True)
+                                               rope_parameters={"rope_type": "default", "rope_theta": 1e4}),
+                     GEMMA), "gemma2", plus_one=True)
 
-    # Gemma 3: five local layers, then a full one with its own theta; QK-norm. Above 1B the full layers' RoPE is scaled.
+    # Gemma 3: five local layers, then a full one with its own theta; QK-norm. Above 1B the full layers' RoPE
+    # is scaled.
     def gemma3(name, kv, theirs, ours, preset=None):
         toy(name,
             recipe_of(36, {"tied": True}, {"scale": "sqrt(width)"},
-                      decoder=stacked(7, gemma_kinds(roped(1e4), roped(1e6, **ours), kv_heads=kv, qk_norm={"norm": g}), "LLLLLG", g)),
+                      decoder=stacked(7, gemma_kinds(roped(1e4), roped(1e6, **ours), kv_heads=kv,
+                                                     qk_norm={"norm": g}), "LLLLLG", g)),
             hugging_face(T.Gemma3ForCausalLM,
                          dict(gemma, num_hidden_layers=7, num_key_value_heads=kv,
-                              layer_types=["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(7)],
+                              layer_types=["full_attention" if i % 6 == 5 else "sliding_attention"
+                                           for i in range(7)],
                               rope_parameters={"full_attention": {"rope_theta": 1e6, **theirs},
-                                               "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}), GEMMA), preset, plus_one=True)
+                                               "sliding_attention": {
+                                                   "rope_type": "default", "rope_theta": 1e4}}), GEMMA),
+            preset, plus_one=True)
 
     gemma3("gemma3", 1, {"rope_type": "default"}, {}, "gemma3")
     gemma3("gemma3-4b", 2, {"rope_type": "linear", "factor": 8.0}, {"scaling": {"linear": {"factor": 8.0}}})
 
-    # OLMo 2: norms on the branches' results only, QK-norm over the whole projection. The 32B shares key heads.
+    # OLMo 2: norms on the branches' results only, QK-norm over the whole projection. The 32B shares
+    # key heads.
     def olmo2(name, kv, preset=None):
         n = rms(1e-6)
         attn = attention(4, kv_heads=kv, head_dim=10, qk_norm={"norm": n, "span": "full"}, pos=roped(5e5))
-        toy(name, recipe_of(35, None, decoder=stacked(2, block(attn, glu("silu", 50), norm_out=n), final_norm=n)),
+        toy(name, recipe_of(35, None, decoder=stacked(2, block(attn, glu("silu", 50), norm_out=n),
+                                                      final_norm=n)),
             hugging_face(T.Olmo2ForCausalLM,
-                         dict(base, hidden_size=35, intermediate_size=50, num_key_value_heads=kv, head_dim=10, rms_norm_eps=1e-6,
+                         dict(base, hidden_size=35, intermediate_size=50, num_key_value_heads=kv, head_dim=10,
+                              rms_norm_eps=1e-6,
                               rope_parameters={"rope_type": "default", "rope_theta": 5e5}), OLMO2), preset)
 
     olmo2("olmo2", 4, "olmo2")
     olmo2("olmo2-32b", 2)
 
-    # T5: scale 1, one bucket table per stack, heads * head_dim != width, decoder output times width^-0.5 where tied.
+    # T5: scale 1, one bucket table per stack, heads * head_dim != width, decoder output times width^-0.5
+    # where tied.
     n = rms(1e-6)
 
     def t5(name, ffn, head, preset, hf_ffn, tie, **more):
@@ -669,11 +753,14 @@ def define():
                       encoder=stacked(2, block(attn(pos=buckets, mask="full"), ffn, norm_in=n), final_norm=n),
                       decoder=stacked(3, block(attn(pos=buckets), ffn, attn(), norm_in=n), final_norm=n)),
             hugging_face(T.T5ForConditionalGeneration,
-                         dict(d_model=35, d_kv=7, d_ff=50, num_layers=2, num_decoder_layers=3, num_heads=4, relative_attention_num_buckets=8,
-                              relative_attention_max_distance=20, dropout_rate=0.0, feed_forward_proj=hf_ffn, tie_word_embeddings=tie,
+                         dict(d_model=35, d_kv=7, d_ff=50, num_layers=2, num_decoder_layers=3, num_heads=4,
+                              relative_attention_num_buckets=8,
+                              relative_attention_max_distance=20, dropout_rate=0.0, feed_forward_proj=hf_ffn,
+                              tie_word_embeddings=tie,
                               decoder_start_token_id=0), T5, untie=not tie), preset, pairs=True, **more)
 
-    t5("t5", mlp("relu", 50), {"tied": True, "scale": 35**-0.5}, "t5", "relu", True, gains={"embed.tokens": 3.0, ".q.weight": 0.4})
+    t5("t5", mlp("relu", 50), {"tied": True, "scale": 35**-0.5}, "t5", "relu", True,
+       gains={"embed.tokens": 3.0, ".q.weight": 0.4})
     t5("t5-v1.1", glu("gelu_tanh", 50), None, None, "gated-gelu", False, gains={".q.weight": 0.4})
 
     # Marian: post-norm, sinusoids in halves, embedding times sqrt(width), swish, a bias on the logits.
@@ -688,56 +775,75 @@ def define():
 
     toy("marian", encoder_decoder("silu", "halves", {"tied": True, "bias": True}, 1e-5),
         hugging_face(T.MarianMTModel,
-                     dict(d_model=36, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
-                          encoder_ffn_dim=52, decoder_ffn_dim=52, activation_function="swish", scale_embedding=True, pad_token_id=0,
-                          eos_token_id=1, forced_eos_token_id=1, decoder_start_token_id=0, max_position_embeddings=CONTEXT,
+                     dict(d_model=36, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+                          decoder_attention_heads=4,
+                          encoder_ffn_dim=52, decoder_ffn_dim=52, activation_function="swish",
+                          scale_embedding=True, pad_token_id=0,
+                          eos_token_id=1, forced_eos_token_id=1, decoder_start_token_id=0,
+                          max_position_embeddings=CONTEXT,
                           dropout=0.0), MARIAN, skip=("embed_positions",)), "marian", pairs=True)
-    toy("transformer-2017", encoder_decoder("relu", "pairs", {"tied": True}, 1e-6), torch_2017(36, 4, (2, 2), 52), "transformer-2017", pairs=True)
+    toy("transformer-2017", encoder_decoder("relu", "pairs", {"tied": True}, 1e-6),
+        torch_2017(36, 4, (2, 2), 52), "transformer-2017", pairs=True)
 
     # PaLM: parallel, one LayerNorm without bias, one key head, tied, logits times width^-0.5.
     n = layer_norm(1e-6, bias=False)
     palm = block(attention(4, kv_heads=1, head_dim=10, pos=roped(1e4)), glu("silu", 50))
-    toy("palm", recipe_of(34, {"tied": True, "scale": 34**-0.5}, decoder=stacked(2, {"parallel": True, "norm_in": n, **palm}, final_norm=n)),
+    toy("palm", recipe_of(34, {"tied": True, "scale": 34**-0.5},
+                          decoder=stacked(2, {"parallel": True, "norm_in": n, **palm}, final_norm=n)),
         preset="palm", gains={"embed.tokens": 3.0})
 
-    # ViT-22B: parallel encoder block, LayerNorm without bias also on queries and keys, biases on the output and in the MLP.
+    # ViT-22B: parallel encoder block, LayerNorm without bias also on queries and keys, biases on the output
+    # and in the MLP.
     n = layer_norm(1e-6, bias=False)
-    vit = block(attention(4, head_dim=9, mask="full", bias={"o": True}, qk_norm={"norm": n}), mlp("gelu", 52, True))
+    vit = block(attention(4, head_dim=9, mask="full", bias={"o": True}, qk_norm={"norm": n}),
+                mlp("gelu", 52, True))
     toy("vit-22b", recipe_of(35, {"kind": "none"}, {"pos": "learned"},
-                             encoder=stacked(2, {"parallel": True, "norm_in": n, **vit}, final_norm=n)), preset="vit-22b")
+                             encoder=stacked(2, {"parallel": True, "norm_in": n, **vit}, final_norm=n)),
+        preset="vit-22b")
 
     # Gated attention: every place, and the variants of the paper.
     def gated(name, gate, preset=None, **attn):
         if name.startswith("qwen3"):
-            r = llama_like(33, 2, 50, 1e-6, {"tied": True}, heads=4, kv_heads=2, head_dim=10, pos=roped(1e6), qk_norm={"norm": rms(1e-6)}, gate=gate)
+            r = llama_like(33, 2, 50, 1e-6, {"tied": True}, heads=4, kv_heads=2, head_dim=10, pos=roped(1e6),
+                           qk_norm={"norm": rms(1e-6)}, gate=gate)
         else:
-            r = llama_like(36, 2, 52, 1e-5, heads=4, kv_heads=2, head_dim=12, pos=roped(5e5), gate=gate, **attn)
+            r = llama_like(36, 2, 52, 1e-5, heads=4, kv_heads=2, head_dim=12, pos=roped(5e5),
+                           gate=gate, **attn)
         toy(name, r, preset=preset, few=True)
 
     for family in ("llama3", "qwen3"):
-        for variant, gate in {"g1": {"at": "sdpa"}, "g2": {"at": "v"}, "g3": {"at": "k"}, "g4": {"at": "q"}, "g5": {"at": "out"},
-                              "g1-head": {"at": "sdpa", "grain": "head"}, "g2-head": {"at": "v", "grain": "head"},
-                              "g1-shared": {"at": "sdpa", "heads": "shared"}, "g1-silu": {"at": "sdpa", "act": "silu"},
-                              "g1-add-silu": {"at": "sdpa", "act": "silu", "op": "add"}, "g1-ns": {"at": "sdpa", "act": "ns_sigmoid"},
+        for variant, gate in {"g1": {"at": "sdpa"}, "g2": {"at": "v"}, "g3": {"at": "k"}, "g4": {"at": "q"},
+                              "g5": {"at": "out"},
+                              "g1-head": {"at": "sdpa", "grain": "head"},
+                              "g2-head": {"at": "v", "grain": "head"},
+                              "g1-shared": {"at": "sdpa", "heads": "shared"},
+                              "g1-silu": {"at": "sdpa", "act": "silu"},
+                              "g1-add-silu": {"at": "sdpa", "act": "silu", "op": "add"},
+                              "g1-ns": {"at": "sdpa", "act": "ns_sigmoid"},
                               "g1-const": {"at": "sdpa", "from": "constant"}}.items():
             gated(f"{family}-gate-{variant}", [gate], f"{family}-gate-{variant}")
     gated("llama3-gate-many", [{"at": "q", "act": "tanh"}, {"at": "k", "grain": "head", "act": "softplus"},
-                               {"at": "sdpa", "heads": "shared", "grain": "head"}, {"at": "out", "act": "silu", "op": "add"}],
+                               {"at": "sdpa", "heads": "shared", "grain": "head"},
+                               {"at": "out", "act": "silu", "op": "add"}],
           extra="learned_logit", window=8)
 
-    # The shipped form of the same: Qwen3-Next's full-attention layer (norms stored minus one, half of each head turned).
+    # The shipped form of the same: Qwen3-Next's full-attention layer (norms stored minus one, half of each
+    # head turned).
     n = rms(1e-6, weight="plus_one")
     toy("qwen3-next-full",
-        llama_like(35, 2, 50, 1e-6, norm_more={"weight": "plus_one"}, heads=4, kv_heads=2, head_dim=12, qk_norm={"norm": n},
+        llama_like(35, 2, 50, 1e-6, norm_more={"weight": "plus_one"}, heads=4, kv_heads=2, head_dim=12,
+                   qk_norm={"norm": n},
                    pos=roped(1e4, part=0.5), gate=[{"at": "sdpa"}]),
         hugging_face(T.Qwen3NextForCausalLM,
-                     dict(base, hidden_size=35, intermediate_size=50, num_key_value_heads=2, head_dim=12, rms_norm_eps=1e-6,
+                     dict(base, hidden_size=35, intermediate_size=50, num_key_value_heads=2, head_dim=12,
+                          rms_norm_eps=1e-6,
                           layer_types=["full_attention"] * 2, mlp_only_layers=[0, 1],
-                          rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}), None, double_q=True),
+                          rope_parameters={"rope_type": "default", "rope_theta": 1e4,
+                                           "partial_rotary_factor": 0.5}), None, double_q=True),
         plus_one=True)
 
 
-# ---------------------------------------------------------------------------------------------------- mutations
+# -------------------------------------------------------------------------------------------------- mutations
 def mutations(t):
     """(what, recipe, changed weights) for everything that fits this toy and must show."""
     found = []
@@ -763,7 +869,8 @@ def mutations(t):
         return [a["pos"]["rope"] for a in attns(r) if "rope" in a.get("pos", {})]
 
     def norms(r):
-        places = list(parts(r)) + [r.get("embed", {})] + [l for s in ("encoder", "decoder") for l in r.get(s, {}).get("kinds", {}).values()]
+        places = (list(parts(r)) + [r.get("embed", {})]
+                  + [l for s in ("encoder", "decoder") for l in r.get(s, {}).get("kinds", {}).values()])
         found_norms = [p[k] for p in places for k in ("norm_in", "norm_out", "norm_sum", "norm") if p.get(k)]
         found_norms += [r[s]["final_norm"] for s in ("encoder", "decoder") if r.get(s, {}).get("final_norm")]
         return found_norms + [a["qk_norm"]["norm"] for a in attns(r) if a.get("qk_norm")]
@@ -780,13 +887,18 @@ def mutations(t):
     on_recipe("RoPE scaling dropped", each(ropes, lambda x: pop(x, "scaling")))
     on_recipe("RoPE part", each(ropes, lambda x: pop(x, "part")))
     on_recipe("scale + 2 %", each(attns, lambda a: put(
-        a, "scale", 1.02 * a.get("scale", (a.get("head_dim") or t["recipe"]["width"] // a["heads"]) ** -0.5))))
-    on_recipe("pre to post", each(parts, lambda p: "norm_in" in p and "norm_out" not in p and put(p, "norm_sum", p.pop("norm_in"))))
+        a, "scale", 1.02 * a.get("scale", (a.get("head_dim")
+                                           or t["recipe"]["width"] // a["heads"]) ** -0.5))))
+    on_recipe("pre to post", each(parts, lambda p: "norm_in" in p and "norm_out" not in p
+                                  and put(p, "norm_sum", p.pop("norm_in"))))
     on_recipe("post to pre", each(parts, lambda p: "norm_sum" in p and put(p, "norm_in", p.pop("norm_sum"))))
-    on_recipe("in to out", each(parts, lambda p: "norm_in" in p and "norm_out" not in p and put(p, "norm_out", p.pop("norm_in"))))
-    on_recipe("out to in", each(parts, lambda p: "norm_out" in p and "norm_in" not in p and put(p, "norm_in", p.pop("norm_out"))))
+    on_recipe("in to out", each(parts, lambda p: "norm_in" in p and "norm_out" not in p
+                                and put(p, "norm_out", p.pop("norm_in"))))
+    on_recipe("out to in", each(parts, lambda p: "norm_out" in p and "norm_in" not in p
+                                and put(p, "norm_in", p.pop("norm_out"))))
     on_recipe("sandwich to pre", each(parts, lambda p: "norm_in" in p and pop(p, "norm_out")))
-    on_recipe("final norm dropped", lambda r: any([pop(r[s], "final_norm") for s in ("encoder", "decoder") if s in r]))
+    on_recipe("final norm dropped", lambda r: any([pop(r[s], "final_norm") for s in ("encoder", "decoder")
+                                                   if s in r]))
     on_recipe("embedding norm dropped", lambda r: pop(r.get("embed", {}), "norm"))
     on_recipe("plus_one dropped", each(norms, lambda n: n.get("weight") == "plus_one" and pop(n, "weight")))
     on_recipe("layer to rms", each(norms, lambda n: n["kind"] == "layer" and put(n, "kind", "rms")))
@@ -796,13 +908,15 @@ def mutations(t):
     on_recipe("attention cap dropped", each(attns, lambda a: pop(a, "cap")))
     on_recipe("logit cap dropped", lambda r: pop(r.get("head", {}), "cap"))
     on_recipe("QK-norm dropped", each(attns, lambda a: pop(a, "qk_norm")))
-    on_recipe("QK-norm after RoPE", each(attns, lambda a: a.get("qk_norm") and "rope" in a.get("pos", {}) and put(a["qk_norm"], "at", "after_pos")))
+    on_recipe("QK-norm after RoPE", each(attns, lambda a: a.get("qk_norm") and "rope" in a.get("pos", {})
+                                         and put(a["qk_norm"], "at", "after_pos")))
     on_recipe("gate dropped", each(attns, lambda a: pop(a, "gate")))
     on_recipe("extra logit dropped", each(attns, lambda a: pop(a, "extra")))
     on_recipe("buckets dropped", each(attns, lambda a: "bucket" in a.get("pos", {}) and pop(a, "pos")))
     on_recipe("embedding scale dropped", lambda r: pop(r.get("embed", {}), "scale"))
     on_recipe("sinusoid layout", lambda r: "sinusoid" in r.get("embed", {}).get("pos", "") and put(
-        r["embed"]["pos"]["sinusoid"], "layout", {"pairs": "halves", "halves": "pairs"}[r["embed"]["pos"]["sinusoid"]["layout"]]))
+        r["embed"]["pos"]["sinusoid"], "layout", {"pairs": "halves", "halves": "pairs"}[
+            r["embed"]["pos"]["sinusoid"]["layout"]]))
     on_recipe("head transform dropped", lambda r: pop(r.get("head", {}), "transform"))
     on_recipe("activation", each(lambda r: [p for p in parts(r) if "act" in p], lambda f: put(f, "act", {
         "gelu": "gelu_tanh", "gelu_tanh": "gelu", "silu": "gelu", "relu": "silu"}[f["act"]])))
@@ -811,7 +925,8 @@ def mutations(t):
         return value * 0
 
     which = "decoder" if "decoder" in t["recipe"] else "encoder"
-    first = {k: v for one in next(iter(t["recipe"][which]["kinds"].values()))["parts"] for k, v in one.items()}
+    first = {k: v for one in next(iter(t["recipe"][which]["kinds"].values()))["parts"]
+             for k, v in one.items()}
     attn = first["self"]
     heads, kv = attn["heads"], attn.get("kv_heads") or attn["heads"]
     for x in biases(attn):
@@ -824,24 +939,27 @@ def mutations(t):
     if 1 < kv < heads:
         def swap(value):
             return value.reshape(kv, -1, value.shape[1]).flip(0).reshape(value.shape)
-        found.append(("key heads in reverse", t["recipe"], {f"{which}.0.self.{x}.weight": swap for x in "kv"}))
+        found.append(("key heads in reverse", t["recipe"],
+                      {f"{which}.0.self.{x}.weight": swap for x in "kv"}))
     return found
 
 
-# ---------------------------------------------------------------------------------------------------- making the files
+# ------------------------------------------------------------------------------------------- making the files
 def tokens_for(t):
     """Sequences of several lengths; sources of other lengths for encoder-decoders."""
     def ids(name, length, below):
         return [int(x) for x in np.floor((draws(name, length) + 1) / 2 * below)]
     sequences = [ids(f"{t['name']} tokens {i}", n, VOCAB) for i, n in enumerate(LENGTHS)]
     types = [ids(f"{t['name']} types {i}", n, 2) for i, n in enumerate(LENGTHS)] if t.get("types") else None
-    sources = [ids(f"{t['name']} source {i}", n, VOCAB) for i, n in enumerate((11, 22, 5, 1))] if t.get("pairs") else None
+    sources = ([ids(f"{t['name']} source {i}", n, VOCAB) for i, n in enumerate((11, 22, 5, 1))]
+               if t.get("pairs") else None)
     return sequences, types, sources
 
 
 def run(t, forward):
     sequences, types, sources = tokens_for(t)
-    return [forward(s, types[i] if types else None, sources[i] if sources else None) for i, s in enumerate(sequences)]
+    return [forward(s, types[i] if types else None, sources[i] if sources else None)
+            for i, s in enumerate(sequences)]
 
 
 def apart(a, b):
@@ -863,12 +981,15 @@ def make(t):
         assert f32 <= 2e-5, f"{name}: float32 and float64 differ by {f32}"
         assert gap <= 1e-9, f"{name}: the recipe read plainly and {reference.source} differ by {gap}"
         # A reference that has no such tensor may leave out nothing: both read the same weights.
-        assert other.shapes == {k: v for k, v in w.shapes.items() if k in other.shapes}, f"{name}: shapes differ"
+        assert other.shapes == {k: v for k, v in w.shapes.items()
+                                if k in other.shapes}, f"{name}: shapes differ"
         missing = set(w.shapes) - set(other.shapes)
         assert not missing, f"{name}: the reference does not read {missing}"
-        assert set(other.shapes) <= set(w.shapes), f"{name}: the recipe does not read {set(other.shapes) - set(w.shapes)}"
+        assert set(other.shapes) <= set(
+            w.shapes), f"{name}: the recipe does not read {set(other.shapes) - set(w.shapes)}"
     spread = float(torch.cat(expected).std())
-    chosen = [[n - 1] if t.get("few") and n < 20 else sorted({0, 1, n // 3, n // 2, n - 2, n - 1} & set(range(n))) for n in LENGTHS]
+    chosen = [[n - 1] if t.get("few") and n < 20
+              else sorted({0, 1, n // 3, n // 2, n - 2, n - 1} & set(range(n))) for n in LENGTHS]
     stored = [y[rows] for y, rows in zip(expected, chosen)]
     assert spread >= 1, f"{name}: the logits' standard deviation is {spread}"
     weakest = (math.inf, "")
@@ -893,12 +1014,15 @@ def make(t):
     lines = [f" {json.dumps(k)}: {json.dumps(v)}" for k, v in file.items()]
     per_sequence = []
     for y in stored:
-        per_sequence.append("  [" + ",\n   ".join(",".join(f"{v:.7g}" for v in row) for row in y.tolist()) + "]")
+        per_sequence.append("  [" + ",\n   ".join(",".join(f"{v:.7g}" for v in row) for row in y.tolist()) +
+                            "]")
     text = "{\n" + ",\n".join(lines) + ',\n "logits": [\n' + ",\n".join(per_sequence) + "]\n}\n"
     assert json.loads(text)["recipe"] == recipe
     path = HERE / f"{name}.json"
     path.write_text(text)
-    print(f"{name:28} {len(text):6} bytes  std {spread:5.2f}  f32 {f32:7.1e}  plain {gap:7.1e}  {len(mutations(t)):2} mutations, "
+    print(
+        f"{name:28} {len(text):6} bytes  std {spread:5.2f}  f32 {f32:7.1e}  plain {gap:7.1e}  "
+        f"{len(mutations(t)):2} mutations, "
           f"weakest {weakest[0]:.3f} ({weakest[1]})")
     return len(text)
 

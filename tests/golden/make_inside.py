@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors inside the toys of families/, as transformers computes them in float64: forward hooks on its modules, and the inputs of its softmax.
+"""Tensors inside the toys of families/, as transformers computes them in float64: forward hooks on its
+modules, and the inputs of its softmax.
 
     python make_inside.py            writes use/inside.json
 
-Of every tensor its shape, its sum, the sum of its magnitudes and some values; of hidden scores (masked keys) nothing. `lens` is the name
-TransformerLens has for the same tensor, where it has one. Edits are hooks that change what a module reads or gives; the last row of the
-logits is stored. tests/inside_test.cc compares.
+Of every tensor its shape, its sum, the sum of its magnitudes and some values; of hidden scores (masked keys)
+nothing. `lens` is the name TransformerLens has for the same tensor, where it has one. Edits are hooks that
+change what a module reads or gives; the last row of the logits is stored. tests/inside_test.cc compares.
 """
 import json
 import pathlib
@@ -23,7 +24,8 @@ LENGTH, SAMPLES, L = 9, 5, 1  # tokens, values stored of a tensor, the layer loo
 
 
 class Watch:
-    """Everything one pass shows: inputs and outputs of modules by name, softmax inputs and outputs, rotated queries and keys in order."""
+    """Everything one pass shows: inputs and outputs of modules by name, softmax inputs and outputs, rotated
+    queries and keys in order."""
 
     def __init__(self, model, edits=()):
         self.model, self.edits = model, dict(edits)
@@ -32,8 +34,10 @@ class Watch:
     def run(self, tokens, source):
         handles = []
         for name, module in self.model.named_modules():
-            handles.append(module.register_forward_pre_hook(lambda m, a, k, n=name: self.before(n, a, k), with_kwargs=True))
-            handles.append(module.register_forward_hook(lambda m, a, k, y, n=name: self.after(n, y), with_kwargs=True))
+            handles.append(module.register_forward_pre_hook(lambda m, a, k, n=name: self.before(n, a, k),
+                                                            with_kwargs=True))
+            handles.append(module.register_forward_hook(lambda m, a, k, y, n=name: self.after(n, y),
+                                                        with_kwargs=True))
         code = sys.modules[type(self.model).__module__]
         softmax, rotate = torch.nn.functional.softmax, getattr(code, "apply_rotary_pos_emb", None)
 
@@ -86,21 +90,30 @@ def gpt2(w, c):
     qkv = w.out[p + "attn.c_attn"]
     x, m = w.into[p + "ln_1"], w.into[p + "ln_2"]
     return {
-        "embeddings hook_embed": w.out["transformer.wte"], "pos_embeddings hook_pos_embed": w.out["transformer.wpe"],
+        "embeddings hook_embed": w.out["transformer.wte"],
+        "pos_embeddings hook_pos_embed": w.out["transformer.wpe"],
         "full_embeddings": w.into["transformer.h.0"],
         f"resid_pre.{L} blocks.{L}.hook_resid_pre": w.into[f"transformer.h.{L}"],
-        f"attn_normalized.{L} blocks.{L}.ln1.hook_normalized": centred(x, 1e-5), f"attn_norm_scale.{L} blocks.{L}.ln1.hook_scale": scale_of(x, 1e-5, True),
+        f"attn_normalized.{L} blocks.{L}.ln1.hook_normalized": centred(x, 1e-5),
+        f"attn_norm_scale.{L} blocks.{L}.ln1.hook_scale": scale_of(x, 1e-5, True),
         f"attn_in.{L} blocks.{L}.attn.hook_in": w.out[p + "ln_1"],
-        **{f"{n}.{L} blocks.{L}.attn.hook_{h}": heads(qkv[:, i * C:(i + 1) * C], d) for i, (n, h) in enumerate([("q", "q"), ("k", "k"), ("value", "v")])},
-        f"attn_scores.{L} blocks.{L}.attn.hook_attn_scores": w.softmax[L][0], f"attn_weights.{L} pattern{L}": w.softmax[L][1],
+        **{f"{n}.{L} blocks.{L}.attn.hook_{h}": heads(qkv[:, i * C:(i + 1) * C], d)
+           for i, (n, h) in enumerate([("q", "q"), ("k", "k"), ("value", "v")])},
+        f"attn_scores.{L} blocks.{L}.attn.hook_attn_scores": w.softmax[L][0],
+        f"attn_weights.{L} pattern{L}": w.softmax[L][1],
         f"z.{L} blocks.{L}.attn.hook_z": heads(w.into[p + "attn.c_proj"], d),
-        f"attn_out.{L} blocks.{L}.attn.hook_out": w.out[p + "attn.c_proj"], f"attn_out_post.{L} blocks.{L}.hook_attn_out": w.out[p + "attn.c_proj"],
-        f"resid_mid.{L} blocks.{L}.hook_resid_mid": m, f"mlp_normalized.{L} normalized{L}ln2": centred(m, 1e-5),
+        f"attn_out.{L} blocks.{L}.attn.hook_out": w.out[p + "attn.c_proj"],
+        f"attn_out_post.{L} blocks.{L}.hook_attn_out": w.out[p + "attn.c_proj"],
+        f"resid_mid.{L} blocks.{L}.hook_resid_mid": m,
+        f"mlp_normalized.{L} normalized{L}ln2": centred(m, 1e-5),
         f"mlp_in.{L} blocks.{L}.mlp.hook_in": w.out[p + "ln_2"],
-        f"mlp_pre.{L} blocks.{L}.mlp.hook_pre": w.out[p + "mlp.c_fc"], f"mlp_act.{L} blocks.{L}.mlp.hook_post": w.into[p + "mlp.c_proj"],
-        f"mlp_out.{L} blocks.{L}.hook_mlp_out": w.out[p + "mlp"], f"resid_post.{L} blocks.{L}.hook_resid_post": w.out[f"transformer.h.{L}"],
+        f"mlp_pre.{L} blocks.{L}.mlp.hook_pre": w.out[p + "mlp.c_fc"],
+        f"mlp_act.{L} blocks.{L}.mlp.hook_post": w.into[p + "mlp.c_proj"],
+        f"mlp_out.{L} blocks.{L}.hook_mlp_out": w.out[p + "mlp"],
+        f"resid_post.{L} blocks.{L}.hook_resid_post": w.out[f"transformer.h.{L}"],
         "resid_post.-1 blocks.-1.hook_resid_post": w.into["transformer.ln_f"],
-        "final_norm ln_final.hook_out": w.out["transformer.ln_f"], "final_normalized ln_final.hook_normalized": centred(w.into["transformer.ln_f"], 1e-5),
+        "final_norm ln_final.hook_out": w.out["transformer.ln_f"],
+        "final_normalized ln_final.hook_normalized": centred(w.into["transformer.ln_f"], 1e-5),
         "lm_head unembed.hook_out": w.out["lm_head"], "logits": w.out["lm_head"],
     }
 
@@ -123,24 +136,37 @@ def llama(w, c):
     found = {
         "embeddings embed.hook_out": w.into["model.layers.0"],  # Gemma multiplies them behind its table
         f"resid_pre.{L} blocks.{L}.hook_in": w.into[p[:-1]],
-        f"attn_normalized.{L} blocks.{L}.ln1.hook_normalized": x / scale_of(x, eps, False), f"attn_norm_scale.{L} scale{L}ln1": scale_of(x, eps, False),
+        f"attn_normalized.{L} blocks.{L}.ln1.hook_normalized": x / scale_of(x, eps, False),
+        f"attn_norm_scale.{L} scale{L}ln1": scale_of(x, eps, False),
         f"attn_in.{L} blocks.{L}.ln1.hook_out": w.out[p + "input_layernorm"],
-        f"q.{L} blocks.{L}.attn.hook_q": heads(w.out[p + "self_attn.q_proj"], d), f"k.{L} k{L}": heads(w.out[p + "self_attn.k_proj"], d),
+        f"q.{L} blocks.{L}.attn.hook_q": heads(w.out[p + "self_attn.q_proj"], d),
+        f"k.{L} k{L}": heads(w.out[p + "self_attn.k_proj"], d),
         f"value.{L} v{L}": heads(w.out[p + "self_attn.v_proj"], d),
-        f"rot_q.{L} blocks.{L}.attn.hook_rot_q": w.rotated[L][0], f"rot_k.{L} blocks.{L}.attn.hook_rot_k": w.rotated[L][1],
-        f"attn_scores.{L} blocks.{L}.attn.hook_attn_scores": w.softmax[L][0], f"attn_weights.{L} blocks.{L}.attn.hook_pattern": w.softmax[L][1],
-        f"z.{L} z{L}": heads(w.into[p + "self_attn.o_proj"], d), f"attn_out.{L} blocks.{L}.attn.hook_out": w.out[p + "self_attn.o_proj"],
-        f"attn_out_post.{L} blocks.{L}.hook_attn_out": w.out[p + ("post_attention_layernorm" if sandwich else "self_attn.o_proj")],
-        f"resid_mid.{L} blocks.{L}.hook_resid_mid": w.into[before_mlp], f"mlp_in.{L} blocks.{L}.mlp.hook_in": w.out[before_mlp],
-        f"mlp_pre.{L} blocks.{L}.mlp.hook_pre": w.out[p + "mlp.gate_proj"], f"mlp_pre_linear.{L} blocks.{L}.mlp.hook_pre_linear": w.out[p + "mlp.up_proj"],
-        f"mlp_act.{L} blocks.{L}.mlp.hook_post": w.into[p + "mlp.down_proj"], f"mlp_out.{L} blocks.{L}.mlp.hook_out": w.out[p + "mlp"],
-        f"mlp_out_post.{L} blocks.{L}.hook_mlp_out": w.out[p + ("post_feedforward_layernorm" if sandwich else "mlp")],
-        f"resid_post.{L} blocks.{L}.hook_out": w.out[p[:-1]], "final_norm ln_final.hook_out": w.out["model.norm"],
+        f"rot_q.{L} blocks.{L}.attn.hook_rot_q": w.rotated[L][0],
+        f"rot_k.{L} blocks.{L}.attn.hook_rot_k": w.rotated[L][1],
+        f"attn_scores.{L} blocks.{L}.attn.hook_attn_scores": w.softmax[L][0],
+        f"attn_weights.{L} blocks.{L}.attn.hook_pattern": w.softmax[L][1],
+        f"z.{L} z{L}": heads(w.into[p + "self_attn.o_proj"], d),
+        f"attn_out.{L} blocks.{L}.attn.hook_out": w.out[p + "self_attn.o_proj"],
+        f"attn_out_post.{L} blocks.{L}.hook_attn_out": w.out[
+            p + ("post_attention_layernorm" if sandwich else "self_attn.o_proj")],
+        f"resid_mid.{L} blocks.{L}.hook_resid_mid": w.into[before_mlp],
+        f"mlp_in.{L} blocks.{L}.mlp.hook_in": w.out[before_mlp],
+        f"mlp_pre.{L} blocks.{L}.mlp.hook_pre": w.out[p + "mlp.gate_proj"],
+        f"mlp_pre_linear.{L} blocks.{L}.mlp.hook_pre_linear": w.out[p + "mlp.up_proj"],
+        f"mlp_act.{L} blocks.{L}.mlp.hook_post": w.into[p + "mlp.down_proj"],
+        f"mlp_out.{L} blocks.{L}.mlp.hook_out": w.out[p + "mlp"],
+        f"mlp_out_post.{L} blocks.{L}.hook_mlp_out": w.out[p +
+                                                           ("post_feedforward_layernorm"
+                                                            if sandwich else "mlp")],
+        f"resid_post.{L} blocks.{L}.hook_out": w.out[p[:-1]],
+        "final_norm ln_final.hook_out": w.out["model.norm"],
         "lm_head unembed.hook_out": w.out["lm_head"],
     }
     if p + "self_attn.q_norm" in w.out:
         for x in "qk":
-            found[f"{x}_norm_in.{L} blocks.{L}.attn.{x}_norm.hook_in"] = heads(w.out[p + f"self_attn.{x}_proj"], d)
+            found[f"{x}_norm_in.{L} blocks.{L}.attn.{x}_norm.hook_in"] = heads(
+                w.out[p + f"self_attn.{x}_proj"], d)
             found[f"{x}_norm_out.{L} blocks.{L}.attn.{x}_norm.hook_out"] = w.out[p + f"self_attn.{x}_norm"]
     return found
 
@@ -148,30 +174,40 @@ def llama(w, c):
 def bert(w, c):
     p, d = f"bert.encoder.layer.{L}.", c.hidden_size // c.num_attention_heads
     return {
-        "embeddings hook_embed": w.out["bert.embeddings.word_embeddings"], "pos_embeddings hook_pos_embed": w.out["bert.embeddings.position_embeddings"],
-        "full_embeddings hook_full_embed": w.out["bert.embeddings"], f"resid_pre.{L} blocks.{L}.hook_resid_pre": w.into[p[:-1]],
+        "embeddings hook_embed": w.out["bert.embeddings.word_embeddings"],
+        "pos_embeddings hook_pos_embed": w.out["bert.embeddings.position_embeddings"],
+        "full_embeddings hook_full_embed": w.out["bert.embeddings"],
+        f"resid_pre.{L} blocks.{L}.hook_resid_pre": w.into[p[:-1]],
         f"attn_in.{L} blocks.{L}.attn.hook_in": w.into[p + "attention.self.query"],
-        **{f"{n}.{L} blocks.{L}.attn.hook_{n[0]}": heads(w.out[p + "attention.self." + m], d) for n, m in (("q", "query"), ("k", "key"), ("value", "value"))},
-        f"attn_scores.{L}": w.softmax[L][0], f"attn_weights.{L} blocks.{L}.attn.hook_pattern": w.softmax[L][1],
+        **{f"{n}.{L} blocks.{L}.attn.hook_{n[0]}": heads(w.out[p + "attention.self." + m], d)
+           for n, m in (("q", "query"), ("k", "key"), ("value", "value"))},
+        f"attn_scores.{L}": w.softmax[L][0],
+        f"attn_weights.{L} blocks.{L}.attn.hook_pattern": w.softmax[L][1],
         f"z.{L} blocks.{L}.attn.hook_z": heads(w.out[p + "attention.self"], d),
         f"attn_out.{L} blocks.{L}.hook_attn_out": w.out[p + "attention.output.dense"],
         f"resid_mid_sum.{L} blocks.{L}.ln1.hook_in": w.into[p + "attention.output.LayerNorm"],
-        f"attn_normalized.{L} blocks.{L}.ln1.hook_normalized": centred(w.into[p + "attention.output.LayerNorm"], c.layer_norm_eps),
+        f"attn_normalized.{L} blocks.{L}.ln1.hook_normalized": centred(
+            w.into[p + "attention.output.LayerNorm"], c.layer_norm_eps),
         f"resid_mid.{L} blocks.{L}.ln1.hook_out": w.out[p + "attention.output.LayerNorm"],
-        f"mlp_in.{L} blocks.{L}.mlp.hook_in": w.into[p + "intermediate.dense"], f"mlp_pre.{L} blocks.{L}.mlp.in.hook_out": w.out[p + "intermediate.dense"],
-        f"mlp_act.{L} post{L}": w.into[p + "output.dense"], f"mlp_out.{L} blocks.{L}.hook_mlp_out": w.out[p + "output.dense"],
+        f"mlp_in.{L} blocks.{L}.mlp.hook_in": w.into[p + "intermediate.dense"],
+        f"mlp_pre.{L} blocks.{L}.mlp.in.hook_out": w.out[p + "intermediate.dense"],
+        f"mlp_act.{L} post{L}": w.into[p + "output.dense"],
+        f"mlp_out.{L} blocks.{L}.hook_mlp_out": w.out[p + "output.dense"],
         f"resid_post_sum.{L} blocks.{L}.ln2.hook_in": w.into[p + "output.LayerNorm"],
-        f"resid_post.{L} blocks.{L}.hook_normalized_resid_post": w.out[p[:-1]], "lm_head unembed.hook_out": w.out["cls.predictions.decoder"],
+        f"resid_post.{L} blocks.{L}.hook_normalized_resid_post": w.out[p[:-1]],
+        "lm_head unembed.hook_out": w.out["cls.predictions.decoder"],
     }
 
 
 def t5(w, c):
-    d, found, order = c.d_kv, {}, {"encoder": L, "decoder": c.num_layers + 2 * L}  # the decoder's softmaxes: self, cross, self, cross
+    # The decoder's softmaxes: self, cross, self, cross.
+    d, found, order = c.d_kv, {}, {"encoder": L, "decoder": c.num_layers + 2 * L}
     for stack in order:
         p, cross = f"{stack}.block.{L}.", stack == "decoder"
         ffn = p + f"layer.{2 if cross else 1}."
         found |= {
-            f"{stack}.embeddings": w.out["shared" if "shared" in w.out else stack + ".embed_tokens"] if not cross else w.into["decoder.block.0"],
+            f"{stack}.embeddings": w.out["shared" if "shared" in w.out else stack + ".embed_tokens"]
+            if not cross else w.into["decoder.block.0"],
             f"{stack}.resid_pre.{L} {stack}.{L}.hook_resid_pre": w.into[p + "layer.0"],
             f"{stack}.attn_in.{L} {stack}.{L}.attn.hook_in": w.out[p + "layer.0.layer_norm"],
             f"{stack}.q.{L} {stack}.{L}.attn.hook_q": heads(w.out[p + "layer.0.SelfAttention.q"], d),
@@ -193,7 +229,8 @@ def t5(w, c):
         f"decoder.cross_k.{L} decoder.{L}.cross_attn.hook_k": heads(w.out[p + "EncDecAttention.k"], d),
         f"decoder.cross_value.{L} decoder.{L}.cross_attn.hook_v": heads(w.out[p + "EncDecAttention.v"], d),
         f"decoder.cross_attn_scores.{L}": w.softmax[order["decoder"] + 1][0],
-        f"decoder.cross_attn_weights.{L} decoder.{L}.cross_attn.hook_pattern": w.softmax[order["decoder"] + 1][1],
+        f"decoder.cross_attn_weights.{L} decoder.{L}.cross_attn.hook_pattern": w.softmax[
+            order["decoder"] + 1][1],
         f"decoder.cross_z.{L} decoder.{L}.cross_attn.hook_z": heads(w.into[p + "EncDecAttention.o"], d),
         f"decoder.cross_attn_out.{L} decoder.{L}.hook_cross_attn_out": w.out[p + "EncDecAttention.o"],
         f"decoder.resid_mid_cross.{L} decoder.{L}.hook_resid_mid_cross": w.into[f"decoder.block.{L}.layer.2"],
@@ -201,16 +238,20 @@ def t5(w, c):
     }
 
 
-# Where an edit bites: (prefix of names, module whose input is z, module that gives attn_out, the layer's module, head size).
+# Where an edit bites: (prefix of names, module whose input is z, module that gives attn_out, the layer's
+# module, head size).
 def places(name, c):
     if name == "gpt2":
-        return "", "transformer.h.{}.attn.c_proj", "transformer.h.{}.attn.c_proj", "transformer.h.{}", c.n_embd // c.n_head
+        return ("", "transformer.h.{}.attn.c_proj", "transformer.h.{}.attn.c_proj", "transformer.h.{}",
+                c.n_embd // c.n_head)
     if name == "bert":
-        return "", "bert.encoder.layer.{}.attention.output.dense", "bert.encoder.layer.{}.attention.output.dense", "bert.encoder.layer.{}", 9
+        return ("", "bert.encoder.layer.{}.attention.output.dense",
+                "bert.encoder.layer.{}.attention.output.dense", "bert.encoder.layer.{}", 9)
     if name == "t5":
         o = "decoder.block.{}.layer.0.SelfAttention.o"
         return "decoder.", o, o, "decoder.block.{}", c.d_kv
-    return "", "model.layers.{}.self_attn.o_proj", "model.layers.{}.self_attn.o_proj", "model.layers.{}", c.head_dim
+    return ("", "model.layers.{}.self_attn.o_proj", "model.layers.{}.self_attn.o_proj", "model.layers.{}",
+            c.head_dim)
 
 
 def edits(name, c, other):
@@ -231,11 +272,15 @@ def edits(name, c, other):
     way = torch.from_numpy(F.draws("direction", width).astype(np.float32)).double()
     return [
         (f"{stack}z.1@2:zero", {("in", z.format(1)): lambda x: slice_of(x, 2, lambda v: v * 0)}),
-        (f"{stack}z.0@h1:mean", {("in", z.format(0)): lambda x: slice_of(x, 1, lambda v: v.mean(0, keepdim=True).expand_as(v))}),
+        (f"{stack}z.0@h1:mean",
+         {("in", z.format(0)): lambda x: slice_of(x, 1, lambda v: v.mean(0, keepdim=True).expand_as(v))}),
         (f"{stack}resid_post.0@-1:scale=0.5", {("out", layer.format(0)): lambda x: row(x, -1, 0.5 * x[-1])}),
-        (f"{stack}z.0@h0@p3:add=0.25", {("in", z.format(0)): lambda x: row(x, 3, slice_of(x, 0, lambda v: v + 0.25)[3])}),
-        (f"{stack}attn_out.0@4:replace=other", {("out", out.format(0)): lambda x: row(x, 4, other.out[out.format(0)][4])}),
-        (f"{stack}resid_post.0:project_out=direction", {("out", layer.format(0)): lambda x: x - (x @ way)[:, None] / (way @ way) * way}),
+        (f"{stack}z.0@h0@p3:add=0.25",
+         {("in", z.format(0)): lambda x: row(x, 3, slice_of(x, 0, lambda v: v + 0.25)[3])}),
+        (f"{stack}attn_out.0@4:replace=other",
+         {("out", out.format(0)): lambda x: row(x, 4, other.out[out.format(0)][4])}),
+        (f"{stack}resid_post.0:project_out=direction", {("out", layer.format(0)): lambda x: x -
+                                                        (x @ way)[:, None] / (way @ way) * way}),
     ]
 
 
@@ -246,7 +291,8 @@ def stored(name, x):
     values = flat[places_seen]
     number = lambda v: float(f"{float(v):.7g}")
     words = name.split()
-    return {"name": words[0], **({"lens": words[1]} if len(words) > 1 else {}), "shape": list(x.shape), "sum": number(values.sum()),
+    return {"name": words[0], **({"lens": words[1]} if len(words) > 1 else {}), "shape": list(x.shape),
+            "sum": number(values.sum()),
             "magnitude": number(values.abs().sum()), "at": at, "values": [number(flat[i]) for i in at]}
 
 
@@ -254,7 +300,8 @@ def main():
     torch.set_num_threads(1)
     F.define()
     cases = []
-    for name, points in (("gpt2", gpt2), ("llama3.1", llama), ("bert", bert), ("t5", t5), ("gemma2", llama), ("qwen3", llama)):
+    for name, points in (("gpt2", gpt2), ("llama3.1", llama), ("bert", bert), ("t5", t5), ("gemma2", llama),
+                         ("qwen3", llama)):
         t = F.TOYS[name]
         with tempfile.TemporaryDirectory() as temp:
             folder = pathlib.Path(temp) / name
@@ -273,11 +320,13 @@ def main():
                     changed = Watch(model, hooks).run(tokens, source)
                     moved = float((changed[-1] - logits[-1]).abs().max())
                     assert moved > 1e-3, f"{name}: {text} moves the last row by {moved} only"
-                    case["edits"].append({"edit": text, "logits": [float(f"{v:.7g}") for v in changed[-1].tolist()]})
+                    case["edits"].append({"edit": text,
+                                          "logits": [float(f"{v:.7g}") for v in changed[-1].tolist()]})
                 cases.append(case)
     parts = []
     for c in cases:
-        lines = [f'  "{k}": ' + (json.dumps(v) if k not in ("points", "edits") else "[\n   " + ",\n   ".join(json.dumps(x, separators=(",", ":")) for x in v) + "]")
+        lines = [f'  "{k}": ' + (json.dumps(v) if k not in ("points", "edits") else "[\n   " +
+                                 ",\n   ".join(json.dumps(x, separators=(",", ":")) for x in v) + "]")
                  for k, v in c.items()]
         parts.append(" {\n" + ",\n".join(lines) + "}")
     text = f'{{"source": "transformers {T.__version__}", "cases": [\n' + ",\n".join(parts) + "]}\n"

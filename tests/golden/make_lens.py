@@ -3,9 +3,10 @@
 
     python make_lens.py            writes use/lens.json
 
-For every row (the embedding, then after each layer) and token: entropy and most probable token of final norm + head applied to the hidden
-state, its probability, KL(last row || this row), the rank of the true token (the next one; BERT: the token itself; 0 where the text ends),
-and length and largest magnitude of the hidden state; for every row the lower median of the magnitudes.
+For every row (the embedding, then after each layer) and token: entropy and most probable token of final
+norm + head applied to the hidden state, its probability, KL(last row || this row), the rank of the true token
+(the next one; BERT: the token itself; 0 where the text ends), and length and largest magnitude of the hidden
+state; for every row the lower median of the magnitudes.
 """
 import json
 import pathlib
@@ -52,7 +53,8 @@ def look(model, name, tokens, source):
             states = list(out.hidden_states)
         if hook:
             hook.remove()
-            assert (norm(before[-1]) - states[-1]).abs().max() < 1e-12  # the last one is listed after the norm
+            # The last one is listed after the norm.
+            assert (norm(before[-1]) - states[-1]).abs().max() < 1e-12
             states[-1] = before[-1]
         logits = [head(norm(x) if norm else x)[0] for x in states]
     assert (logits[-1] - out.logits[0]).abs().max() < 1e-12
@@ -66,7 +68,8 @@ def look(model, name, tokens, source):
             "probability": numbers(p.max(-1).values.exp().tolist()),
             "entropy": numbers((-(p.exp() * p).sum(-1)).tolist()),
             "kl": numbers((last.exp() * (last - p)).sum(-1).tolist()),
-            "rank": [int((p[i] > p[i, t]).sum()) + 1 for i, t in enumerate(truth)] + [0] * (len(tokens) - len(truth)),
+            "rank": [int((p[i] > p[i, t]).sum()) + 1 for i, t in enumerate(truth)] + [0] *
+            (len(tokens) - len(truth)),
             "length": numbers(x[0].norm(dim=-1).tolist()),
             "largest": numbers(x[0].abs().max(-1).values.tolist()),
             "median": numbers([x[0].abs().flatten().median().item()])[0],
@@ -88,9 +91,11 @@ def main():
                 model = F.load_double(t, folder, tensors)
                 tokens = F.ids(f"{name} lens", LENGTH)
                 source = F.ids(f"{name} lens source", LENGTH + 2) if name == "t5" else None
-                cases.append({"toy": name, "tokens": tokens, "source": source or [], "rows": look(model, name, tokens, source)})
+                cases.append({"toy": name, "tokens": tokens, "source": source or [],
+                              "rows": look(model, name, tokens, source)})
     text = ",\n".join(" " + json.dumps(c, separators=(",", ":")) for c in cases)
-    (HERE / "use" / "lens.json").write_text(f'{{"source": "transformers {T.__version__}", "cases": [\n{text}\n]}}\n')
+    (HERE / "use" /
+     "lens.json").write_text(f'{{"source": "transformers {T.__version__}", "cases": [\n{text}\n]}}\n')
     print(len(text), "bytes")
 
 

@@ -4,10 +4,12 @@
 
     python make_optimizer.py > use/optimizer.json
 
-Neither starting weights nor gradients are stored: rapt/use/optimizer_test.cc computes them by the rule of README.md from the weight's name;
-gradients of step s from "NAME gradient s", times `gradient_size` and, in every third step, times 10. The rates of the steps are in `factors`.
-Clipping is torch.nn.utils.clip_grad_norm_ over all weights, averages are torch.optim.swa_utils'. Muon has no reference in float64: torch's
-own works in bfloat16. Here it is written out, and the file is refused unless torch's agrees as far as bfloat16 goes.
+Neither starting weights nor gradients are stored: rapt/use/optimizer_test.cc computes them by the rule of
+README.md from the weight's name; gradients of step s from "NAME gradient s", times `gradient_size` and, in
+every third step, times 10. The rates of the steps are in `factors`. Clipping is
+torch.nn.utils.clip_grad_norm_ over all weights, averages are torch.optim.swa_utils'. Muon has no reference in
+float64: torch's own works in bfloat16. Here it is written out, and the file is refused unless torch's agrees
+as far as bfloat16 goes.
 """
 import json
 import math
@@ -18,7 +20,8 @@ import torch
 
 # The toy of the test: width 6, 2 heads, feed-forward width 9, vocabulary 5, one layer. Vectors do not decay.
 WEIGHTS = {
-    "embed.tokens": (5, 6), "decoder.0.self.q.weight": (6, 6), "decoder.0.ffn.up.weight": (9, 6), "decoder.0.ffn.down.weight": (6, 9),
+    "embed.tokens": (5, 6), "decoder.0.self.q.weight": (6, 6), "decoder.0.ffn.up.weight": (9, 6),
+    "decoder.0.ffn.down.weight": (6, 9),
     "decoder.0.ffn.up.bias": (1, 9), "decoder.norm.weight": (1, 6),
 }
 FACTORS = [0.25, 0.5, 1, 1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2]
@@ -29,8 +32,10 @@ CASES = {
     "sgd": dict(kind="sgd", rate=0.1, momentum=0.0, decay=0.01, clip=0.0),
     "sgd momentum": dict(kind="sgd", rate=0.05, momentum=0.9, decay=0.01, clip=3.0),
     "sgd nesterov": dict(kind="sgd", rate=0.05, momentum=0.8, nesterov=True, decay=0.02, clip=3.0),
-    "adamw averaged": dict(kind="adamw", rate=0.05, beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1, clip=1.0, ema=0.8),
-    "muon": dict(kind="muon", rate=0.01, muon_rate=0.02, momentum=0.95, beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1, clip=1.0),
+    "adamw averaged": dict(kind="adamw", rate=0.05, beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1,
+                           clip=1.0, ema=0.8),
+    "muon": dict(kind="muon", rate=0.01, muon_rate=0.02, momentum=0.95, beta1=0.9, beta2=0.95, eps=1e-8,
+                 decay=0.1, clip=1.0),
 }
 GRADIENT_SIZE = 0.5
 
@@ -49,7 +54,8 @@ def drawn(name, count):
 
 def gradient(name, step):
     size = GRADIENT_SIZE * (10 if step % 3 == 2 else 1)
-    return torch.tensor(drawn(f"{name} gradient {step}", math.prod(WEIGHTS[name])) * size).reshape(WEIGHTS[name])
+    return torch.tensor(drawn(f"{name} gradient {step}", math.prod(WEIGHTS[name])) *
+                        size).reshape(WEIGHTS[name])
 
 
 def is_muon(name):
@@ -74,11 +80,13 @@ class Muon:
         for w, b in zip(self.weights, self.buffer):
             b.mul_(f).add_((1 - f) * w.grad)
             u = f * b + (1 - f) * w.grad
-            w.mul_(1 - rate * self.o["decay"]).sub_(rate * math.sqrt(max(1, w.shape[0] / w.shape[1])) * orthogonal(u))
+            w.mul_(1 - rate * self.o["decay"]).sub_(rate * math.sqrt(max(1, w.shape[0] / w.shape[1])) *
+                                                    orthogonal(u))
 
 
 def run(o, muon=Muon):
-    weights = {n: torch.tensor(drawn(n, math.prod(s))).reshape(s).requires_grad_() for n, s in WEIGHTS.items()}
+    weights = {n: torch.tensor(drawn(n, math.prod(s))).reshape(s).requires_grad_()
+               for n, s in WEIGHTS.items()}
     chosen = [n for n in weights if o["kind"] == "muon" and is_muon(n)]
     rest = [n for n in weights if n not in chosen]
     groups = [{"params": [weights[n] for n in rest if WEIGHTS[n][0] > 1], "weight_decay": o["decay"]},
@@ -89,15 +97,19 @@ def run(o, muon=Muon):
     elif o["kind"] == "adam":
         optimizer = torch.optim.Adam(groups, **adam)
     else:
-        optimizer = torch.optim.SGD(groups, lr=o["rate"], momentum=o["momentum"], nesterov=o.get("nesterov", False))
+        optimizer = torch.optim.SGD(groups, lr=o["rate"], momentum=o["momentum"],
+                                    nesterov=o.get("nesterov", False))
     orthogonaliser = muon([weights[n] for n in chosen], o) if chosen else None
     holder = torch.nn.ParameterList([torch.nn.Parameter(w) for w in weights.values()])
-    averaged = torch.optim.swa_utils.AveragedModel(holder, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(o.get("ema", 0.5)))
+    averaged = torch.optim.swa_utils.AveragedModel(holder,
+                                                   multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(
+                                                       o.get("ema", 0.5)))
     norms, results = [], []
     for step, factor in enumerate(FACTORS):
         for n, w in weights.items():
             w.grad = gradient(n, step)
-        norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), o["clip"] if o["clip"] > 0 else float("inf"))))
+        norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(),
+                                                          o["clip"] if o["clip"] > 0 else float("inf"))))
         for g in optimizer.param_groups:
             g["lr"] = o["rate"] * factor
         optimizer.step()
@@ -117,7 +129,8 @@ def run(o, muon=Muon):
 class TorchMuon:
     def __init__(self, weights, o):
         self.o = o
-        self.inner = torch.optim.Muon(weights, lr=o["muon_rate"], weight_decay=o["decay"], momentum=o["momentum"], nesterov=True)
+        self.inner = torch.optim.Muon(weights, lr=o["muon_rate"], weight_decay=o["decay"],
+                                      momentum=o["momentum"], nesterov=True)
 
     def step(self, factor):
         self.inner.param_groups[0]["lr"] = self.o["muon_rate"] * factor
@@ -127,10 +140,12 @@ class TorchMuon:
 def main():
     ours, theirs = run(CASES["muon"])[1][-1], run(CASES["muon"], TorchMuon)[1][-1]
     apart, moved = max(abs(a - b) for a, b in zip(ours, theirs)), CASES["muon"]["muon_rate"] * sum(FACTORS)
-    print(f"Muon here and torch's (bfloat16): {apart:.1e} apart after a way of up to {moved:.2f}", file=sys.stderr)
+    print(f"Muon here and torch's (bfloat16): {apart:.1e} apart after a way of up to {moved:.2f}",
+          file=sys.stderr)
     if apart > 0.01 * moved:
         sys.exit("Muon as written here is not torch's")
-    out = {"source": f"torch {torch.__version__}, float64", "weights": {n: list(s) for n, s in WEIGHTS.items()}, "factors": FACTORS,
+    out = {"source": f"torch {torch.__version__}, float64",
+           "weights": {n: list(s) for n, s in WEIGHTS.items()}, "factors": FACTORS,
            "gradient_size": GRADIENT_SIZE, "cases": []}
     for name, o in CASES.items():
         norms, results = run(o)
@@ -139,7 +154,8 @@ def main():
             case[key] = [float(f"{x:.10g}") for x in values]
         out["cases"].append(case)
     text = json.dumps(out)
-    for cut in ('"weights"', '"factors"', '"gradient_size"', '"cases"', '{"name"', '"norms"', '"first"', '"last"', '"average"'):
+    for cut in ('"weights"', '"factors"', '"gradient_size"', '"cases"', '{"name"', '"norms"', '"first"',
+                '"last"', '"average"'):
         text = text.replace(", " + cut, ",\n" + cut)
     print(text)
 

@@ -5,7 +5,8 @@
 usage: make_real.py MODELS_FOLDER DATA_FOLDER
 
 Needs torch, transformers, gguf and numpy. The prompts are ours; the file holds token ids and numbers only.
- - SmolLM2 (chat) and Gemma 3 (plain): greedy ids by transformers on the dequantized weights in f32, and at each step the gap between the
+- SmolLM2 (chat) and Gemma 3 (plain): greedy ids by transformers on the dequantized weights in f32, and at
+each step the gap between the
    two largest logits: where two implementations part, it must be at a small gap.
  - all-MiniLM-L6-v2: embeddings (mean over tokens, length 1).
  - stories260K: greedy ids by the NumPy loop below, which is all of Llama 2 in forty lines.
@@ -52,26 +53,35 @@ SENTENCES = [
 
 
 def dequantized(path):
-    """The GGUF file's weights in a transformers model, mapped by hand: nothing between the file's numbers and the reference's."""
+    """The GGUF file's weights in a transformers model, mapped by hand: nothing between the file's numbers and
+    the reference's."""
     import gguf
     from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
     reader = gguf.GGUFReader(path)
     value = lambda key: reader.fields[key].contents()
     arch = value("general.architecture")
     number = lambda key: value(f"{arch}.{key}")
-    tensors = {t.name: torch.from_numpy(np.array(gguf.quants.dequantize(t.data, t.tensor_type), np.float32)) for t in reader.tensors}
-    common = dict(vocab_size=len(tensors["token_embd.weight"]), hidden_size=number("embedding_length"), num_hidden_layers=number("block_count"),
-                  intermediate_size=number("feed_forward_length"), num_attention_heads=number("attention.head_count"),
-                  num_key_value_heads=number("attention.head_count_kv"), max_position_embeddings=number("context_length"),
+    tensors = {t.name: torch.from_numpy(np.array(gguf.quants.dequantize(t.data, t.tensor_type), np.float32))
+               for t in reader.tensors}
+    common = dict(vocab_size=len(tensors["token_embd.weight"]), hidden_size=number("embedding_length"),
+                  num_hidden_layers=number("block_count"),
+                  intermediate_size=number("feed_forward_length"),
+                  num_attention_heads=number("attention.head_count"),
+                  num_key_value_heads=number("attention.head_count_kv"),
+                  max_position_embeddings=number("context_length"),
                   rms_norm_eps=number("attention.layer_norm_rms_epsilon"), tie_word_embeddings=True)
     theta = number("rope.freq_base")
     if arch == "gemma3":
         head = number("attention.key_length")
-        layers = ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(common["num_hidden_layers"])]
-        config = Gemma3TextConfig(**common, head_dim=head, query_pre_attn_scalar=head, sliding_window=number("attention.sliding_window"),
+        layers = ["full_attention" if i % 6 == 5 else "sliding_attention"
+                  for i in range(common["num_hidden_layers"])]
+        config = Gemma3TextConfig(**common, head_dim=head, query_pre_attn_scalar=head,
+                                  sliding_window=number("attention.sliding_window"),
                                   layer_types=layers, hidden_activation="gelu_pytorch_tanh",
-                                  rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": theta},
-                                                   "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})
+                                  rope_parameters={"full_attention": {"rope_type": "default",
+                                                                      "rope_theta": theta},
+                                                   "sliding_attention": {
+                                                       "rope_type": "default", "rope_theta": 10000.0}})
         model = Gemma3ForCausalLM(config)
     else:
         config = LlamaConfig(**common, rope_parameters={"rope_type": "default", "rope_theta": theta})
@@ -79,10 +89,14 @@ def dequantized(path):
 
     def turned(w, heads):  # GGUF's Llama pairs neighbours, transformers pairs halves
         return w.reshape(heads, -1, 2, w.shape[-1]).transpose(1, 2).reshape(w.shape)
-    parts = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-             "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-             "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
-             "ffn_norm": "pre_feedforward_layernorm" if arch == "gemma3" else "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+    parts = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+             "attn_output": "self_attn.o_proj",
+             "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+             "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+             "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm",
+             "post_attention_norm": "post_attention_layernorm",
+             "ffn_norm": "pre_feedforward_layernorm" if arch == "gemma3" else "post_attention_layernorm",
+             "post_ffw_norm": "post_feedforward_layernorm"}
     state = {}
     for name, w in tensors.items():
         if arch == "gemma3" and name.endswith("norm.weight"):
@@ -93,7 +107,8 @@ def dequantized(path):
                 w = turned(w, common["num_attention_heads" if part == "attn_q" else "num_key_value_heads"])
             state[f"model.layers.{i}.{parts[part]}.weight"] = w
         else:
-            state[{"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}[name]] = w
+            state[{"token_embd.weight": "model.embed_tokens.weight",
+                   "output_norm.weight": "model.norm.weight"}[name]] = w
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
@@ -108,7 +123,8 @@ def greedy(folder, name, texts, chat):
     out = []
     for text in texts:
         if chat:
-            prompt = tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True, tokenize=True)
+            prompt = tokenizer.apply_chat_template([{"role": "user", "content": text}],
+                                                   add_generation_prompt=True, tokenize=True)
             prompt = list(prompt["input_ids"] if not isinstance(prompt, list) else prompt)
         else:
             prompt = tokenizer(text)["input_ids"]
@@ -156,8 +172,10 @@ def stories(path):
     head = dim // heads
     embed = take(abs(vocab), dim)
     norm1, wq = take(layers, dim), take(layers, heads * head, dim)
-    wk, wv, wo = take(layers, kv_heads * head, dim), take(layers, kv_heads * head, dim), take(layers, dim, heads * head)
-    norm2, w1, w2, w3 = take(layers, dim), take(layers, hidden, dim), take(layers, dim, hidden), take(layers, hidden, dim)
+    wk, wv, wo = (take(layers, kv_heads * head, dim), take(layers, kv_heads * head, dim),
+                  take(layers, dim, heads * head))
+    norm2, w1, w2, w3 = take(layers, dim), take(layers, hidden,
+                                                dim), take(layers, dim, hidden), take(layers, hidden, dim)
     last = take(dim)
     take(context, head // 2), take(context, head // 2)  # RoPE tables, computed here instead
     output = embed if vocab > 0 else take(-vocab, dim)
@@ -205,7 +223,8 @@ def main():
         f.write("{\n")
         for i, (name, value) in enumerate(out.items()):
             rows = value if isinstance(value, list) else [value]
-            body = ",\n".join("  " + json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
+            body = ",\n".join("  " + json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+                              for row in rows)
             f.write(f' "{name}": [\n{body}\n ]{"," if i + 1 < len(out) else ""}\n')
         f.write("}\n")
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the golden files of the recurrent presets: encoders by torch.nn.GRU and LSTM, decoders as a plain loop over torch's cells.
+"""Makes the golden files of the recurrent presets: encoders by torch.nn.GRU and LSTM, decoders as a plain
+loop over torch's cells.
 
   python make_recurrent.py            writes bahdanau.json and luong-*.json beside this script
 
-Weights come from their names and tokens from the toy's name, as in make_goldens.py, whose functions are used; so are its files.
+Weights come from their names and tokens from the toy's name, as in make_goldens.py, whose functions are used;
+so are its files.
 """
 import json
 import sys
@@ -16,7 +18,8 @@ GATES = {"gru": 3, "lstm": 4}
 
 
 def encoder(w, r, x):
-    """x [S,C] -> result [S,n or 2n], (h, c) of each layer, the last state of the direction that ends at the first word."""
+    """x [S,C] -> result [S,n or 2n], (h, c) of each layer, the last state of the direction that ends at the
+    first word."""
     ways = 2 if r.get("both_ways") else 1
     layers, n = r.get("layers", 1), r["width"]
     kind = torch.nn.GRU if r["cell"] == "gru" else torch.nn.LSTM
@@ -58,8 +61,10 @@ def logits(recipe, w, tokens, source, real):
         at = f"decoder.{layer}."
         wide = C if layer == 0 else n
         more = [matrix(f"decoder.align.{name}.weight", g, cols)
-                for name, cols, there in (("context", M, previous), ("feed", C, feed)) if there and layer == 0]
-        cell = (torch.nn.GRUCell if r["cell"] == "gru" else torch.nn.LSTMCell)(wide + sum(m.shape[1] for m in more), n, dtype=real)
+                for name, cols, there in (("context", M, previous), ("feed", C, feed)) if there
+                and layer == 0]
+        cell = (torch.nn.GRUCell if r["cell"] == "gru"
+                else torch.nn.LSTMCell)(wide + sum(m.shape[1] for m in more), n, dtype=real)
         with torch.no_grad():  # the input stands before the context or the readout that is fed
             cell.weight_ih.copy_(torch.cat([matrix(at + "x.weight", g, wide), *more], 1))
             cell.weight_hh.copy_(matrix(at + "h.weight", g, n))
@@ -68,7 +73,8 @@ def logits(recipe, w, tokens, source, real):
         cells.append(cell)
     if r.get("start", "last") == "projected":
         first = recipe["encoder"]["recurrent"]["width"]
-        h = [torch.tanh(matrix(f"decoder.start.{i}.weight", n, first) @ back + w.vector(f"decoder.start.{i}.bias", n).to(real))
+        h = [torch.tanh(matrix(f"decoder.start.{i}.weight", n, first) @ back +
+                        w.vector(f"decoder.start.{i}.bias", n).to(real))
              for i in range(layers)]
     h, c = list(h), list(c) if c is not None else None
 
@@ -77,7 +83,8 @@ def logits(recipe, w, tokens, source, real):
     if score == "general":
         keys = memory @ matrix("decoder.align.k.weight", n, M).T
     elif score in ("additive", "concat"):
-        wq, keys = matrix("decoder.align.q.weight", hidden, n), memory @ matrix("decoder.align.k.weight", hidden, M).T
+        wq, keys = (matrix("decoder.align.q.weight", hidden, n),
+                    memory @ matrix("decoder.align.k.weight", hidden, M).T)
         v = w.vector("decoder.align.score.weight", hidden).to(real)
     else:
         keys = memory
@@ -85,7 +92,8 @@ def logits(recipe, w, tokens, source, real):
     kind = window if isinstance(window, str) else next(iter(window))
     reach = 0 if kind == "none" else window[kind]["reach"]
     if kind == "predictive":
-        wp, vp = matrix("decoder.align.place.weight", hidden, n), matrix("decoder.align.place.score.weight", 1, hidden)[0]
+        wp, vp = matrix("decoder.align.place.weight", hidden,
+                        n), matrix("decoder.align.place.score.weight", 1, hidden)[0]
 
     def look(state, t):
         scores = torch.tanh(wq @ state + keys) @ v if score in ("additive", "concat") else keys @ state
@@ -136,17 +144,25 @@ def toys():
     yield "bahdanau", {"name": "bahdanau", "width": 18, **common,
                        "encoder": {"recurrent": {"cell": "gru", "width": 11, "both_ways": True}},
                        "decoder": {"recurrent": {"cell": "gru", "width": 14, "start": "projected",
-                                                 "attention": {"at": "previous", "score": "additive", "width": 9, "readout": "maxout"}}}}
-    for name, attention in (("dot", {"score": "dot"}), ("general", {"score": "general"}), ("concat", {"score": "concat", "width": 9}),
+                                                 "attention": {
+                                                     "at": "previous", "score": "additive", "width": 9,
+                                                     "readout": "maxout"}}}}
+    for name, attention in (("dot", {"score": "dot"}), ("general", {"score": "general"}),
+                            ("concat", {"score": "concat", "width": 9}),
                             ("local-m", {"score": "general", "window": {"monotonic": {"reach": 3}}}),
-                            ("local-p", {"score": "general", "width": 9, "window": {"predictive": {"reach": 3}}})):
+                            ("local-p", {"score": "general", "width": 9,
+                                         "window": {"predictive": {"reach": 3}}})):
         cells = {"cell": "lstm", "layers": 2, "width": 18}
-        yield f"luong-{name}", {"name": f"luong-{name}", "width": 18, **common, "encoder": {"recurrent": cells},
-                                "decoder": {"recurrent": {**cells, "attention": {**attention, "feed": True, "readout": "tanh"}}}}
+        yield f"luong-{name}", {"name": f"luong-{name}", "width": 18, **common,
+                                "encoder": {"recurrent": cells},
+                                "decoder": {"recurrent": {**cells,
+                                                          "attention": {
+                                                              **attention, "feed": True, "readout": "tanh"}}}}
 
 
 def make(name, recipe):
-    toy = {"name": name, "recipe": recipe, "pairs": True, "gains": {"head.weight": 4.0, ".score.weight": 4.0, ".k.weight": 2.0}}
+    toy = {"name": name, "recipe": recipe, "pairs": True,
+           "gains": {"head.weight": 4.0, ".score.weight": 4.0, ".k.weight": 2.0}}
     sequences, _, sources = tokens_for(toy)
     w = Weights(toy)
     expected = [logits(recipe, w, s, f, torch.float64) for s, f in zip(sequences, sources)]
@@ -156,11 +172,15 @@ def make(name, recipe):
     spread = float(torch.cat(expected).std())
     assert spread >= 1, f"{name}: the logits' standard deviation is {spread}"
     chosen = [sorted({0, 1, n // 2, n - 1} & set(range(n))) for n in LENGTHS]
-    file = {"name": name, "source": f"torch {torch.__version__.split('+')[0]}: nn.GRU, nn.LSTM and their cells; attention and readout by hand",
+    file = {"name": name,
+            "source": f"torch {torch.__version__.split('+')[0]}: nn.GRU, nn.LSTM and their cells; attention "
+                      "and readout by hand",
             "preset": name, "recipe": recipe, "gains": toy["gains"], "plus_one": False,
-            "parameters": sum(r * c for r, c in w.shapes.values()), "sequences": sequences, "source_sequences": sources, "rows": chosen}
+            "parameters": sum(r * c for r, c in w.shapes.values()), "sequences": sequences,
+            "source_sequences": sources, "rows": chosen}
     lines = [f" {json.dumps(k)}: {json.dumps(v)}" for k, v in file.items()]
-    stored = ["  [" + ",\n   ".join(",".join(f"{v:.7g}" for v in row) for row in y[rows].tolist()) + "]" for y, rows in zip(expected, chosen)]
+    stored = ["  [" + ",\n   ".join(",".join(f"{v:.7g}" for v in row) for row in y[rows].tolist()) + "]"
+              for y, rows in zip(expected, chosen)]
     text = "{\n" + ",\n".join(lines) + ',\n "logits": [\n' + ",\n".join(stored) + "]\n}\n"
     (HERE / f"{name}.json").write_text(text)
     print(f"{name:16} {len(text):6} bytes  std {spread:5.2f}  f32 {f32:7.1e}")

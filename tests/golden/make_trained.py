@@ -4,10 +4,11 @@
 
 usage: make_trained.py [--rapt PROGRAM] [--tolerance 1e-4] [--text FILE] FOLDER...
 
-Needs torch, transformers, tokenizers and numpy, and the program (build/rapt). For every folder: the class that config.json names is
-loaded in float32 without missing or unknown tensors, both sides compute the same token ids (several lengths, up to the context; for
-encoder-decoders a source and a target), and the largest difference of the results is printed. Where the folder has a tokenizer.json, lines
-of FILE (or sentences of our own) are encoded by both too. Exit code 1 where something differs.
+Needs torch, transformers, tokenizers and numpy, and the program (build/rapt). For every folder: the class
+that config.json names is loaded in float32 without missing or unknown tensors, both sides compute the same
+token ids (several lengths, up to the context; for encoder-decoders a source and a target), and the largest
+difference of the results is printed. Where the folder has a tokenizer.json, lines of FILE (or sentences of
+our own) are encoded by both too. Exit code 1 where something differs.
 """
 import argparse
 import json
@@ -20,8 +21,10 @@ import numpy as np
 import torch
 import transformers
 
-SENTENCES = ["A small grey cat sleeps on the warm roof.", "Ein Mann geht mit zwei Hunden am Fluss entlang.", "First, hear me speak: 1, 2, 3!", "  two  spaces\n"]
-# Parameters of the library that hold no learned numbers, or that a bare encoder leaves to whoever trains it further.
+SENTENCES = ["A small grey cat sleeps on the warm roof.", "Ein Mann geht mit zwei Hunden am Fluss entlang.",
+             "First, hear me speak: 1, 2, 3!", "  two  spaces\n"]
+# Parameters of the library that hold no learned numbers, or that a bare encoder leaves to whoever trains it
+# further.
 UNSAVED = ("position_ids", "embed_positions.weight", "pooler.dense.weight", "pooler.dense.bias")
 
 
@@ -37,16 +40,20 @@ def load(folder):
     name = config["architectures"][0]
     if not hasattr(transformers, name):
         sys.exit(f"{folder}: transformers has no {name}; this recipe is one that no family of it says")
-    model, report = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    model, report = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32,
+                                                                attn_implementation="eager",
+                                                                output_loading_info=True)
     missing = [k for k in report["missing_keys"] if not k.endswith(UNSAVED)]
-    assert not missing and not report["unexpected_keys"] and not report["mismatched_keys"], f"{folder}: {report}"
+    assert not missing and not report["unexpected_keys"] and not report[
+        "mismatched_keys"], f"{folder}: {report}"
     return name, model.eval()
 
 
 def theirs(model, ids, source):
     with torch.no_grad():
         if source is not None:
-            return model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([ids]), use_cache=False).logits[0].numpy()
+            return model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([ids]),
+                         use_cache=False).logits[0].numpy()
         out = model(input_ids=torch.tensor([ids]))
         return (out.logits if hasattr(out, "logits") else out.last_hidden_state)[0].numpy()
 
@@ -55,7 +62,8 @@ def ours(program, folder, ids, source):
     words = lambda x: " ".join(map(str, x))
     with tempfile.TemporaryDirectory() as temp:
         out = temp + "/out.npy"
-        args = ["--ids", words(ids)] if source is None else ["--ids", words(source), "--decoder-ids", words(ids)]
+        args = (["--ids", words(ids)] if source is None
+                else ["--ids", words(source), "--decoder-ids", words(ids)])
         rapt(program, "logits", str(folder), *args, "--out", out, "--quiet")
         result = np.load(out)
     return result
@@ -77,10 +85,12 @@ def check(program, folder, tolerance, lines):
     most = min(context_of(config), 96)
     for length in sorted({1, min(7, most), most // 2, most}):
         ids = [int(x) for x in random.integers(0, config.vocab_size, length)]
-        source = [int(x) for x in random.integers(0, config.vocab_size, max(1, length // 2 + 2))] if both else None
+        source = ([int(x) for x in random.integers(0, config.vocab_size, max(1, length // 2 + 2))] if both
+                  else None)
         if both and config.decoder_start_token_id is not None:
             ids[0] = config.decoder_start_token_id
-        if getattr(config, "pad_token_id", None) is not None:  # the library takes a padding token for no token in places
+        # The library takes a padding token for no token in places.
+        if getattr(config, "pad_token_id", None) is not None:
             other = (config.pad_token_id + 1) % config.vocab_size
             ids = [ids[0]] + [other if x == config.pad_token_id else x for x in ids[1:]]
             source = source and [other if x == config.pad_token_id else x for x in source]
@@ -101,7 +111,9 @@ def check(program, folder, tolerance, lines):
             wrong += a != b
         words = f"  {len(lines) - wrong} of {len(lines)} texts encoded alike"
         fine = fine and wrong == 0
-    print(f"{str(folder):40} {name:30} max difference {worst:.2e} over {rows} rows (std {size:.2f}){words}  {'ok' if fine else 'DIFFERS'}", flush=True)
+    print(
+        f"{str(folder):40} {name:30} max difference {worst:.2e} over {rows} rows (std {size:.2f}){words}  "
+        f"{'ok' if fine else 'DIFFERS'}", flush=True)
     return fine
 
 

@@ -17,8 +17,9 @@ inline const char* const kIncomplete = "is the download complete?";
 
 // Sequences that are not UTF-8, each for another reason.
 inline const std::vector<std::string>& broken_utf8() {
-  static const std::vector<std::string> kBroken = {"\x80", "a\xC3",       "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
-                                                   "\xFF", "\xF0\x9F\x98"};
+  static const std::vector<std::string> kBroken = {"\x80",         "a\xC3",        "\xC0\x80",
+                                                   "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                                                   "\xFF",         "\xF0\x9F\x98"};
   return kBroken;
 }
 

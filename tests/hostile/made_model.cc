@@ -38,7 +38,8 @@ struct Planned {
   std::vector<Dim> shape;
 };
 
-// The values of a family under the names of its files: sizes that fit each other mostly, anything else sometimes.
+// The values of a family under the names of its files: sizes that fit each other mostly, anything else
+// sometimes.
 Json choose_keys(const Family& family, Form form, const std::string& arch, Choices& c) {
   const Dim heads = c.from(1, 4), head_dim = c.from(1, 12), kv_heads = c.one_in(2) ? heads : c.from(1, heads);
   const std::map<std::string_view, Dim> fitting = {{"width", c.one_in(8) ? c.from(1, 64) : heads * head_dim},
@@ -70,9 +71,14 @@ Json choose_keys(const Family& family, Form form, const std::string& arch, Choic
                                        : Json(c.from(0, 9));
     else if (kind == "boolean") value = c.one_in(2);
     else if (kind == "act")
-      value = c.one_in(40) ? "nothing" : std::array{"silu", "gelu", "relu", "gelu_new"}[static_cast<std::size_t>(c.from(0, 3))];
-    else if (kind == "feed") value = std::array{"relu", "gated-gelu", "gated-silu"}[static_cast<std::size_t>(c.from(0, 2))];
-    else value = c.one_in(40) ? Json(1e300) : Json(static_cast<double>(c.from(1, 40)) / (m.key == "eps" ? 4096 : 4));
+      value = c.one_in(40)
+                  ? "nothing"
+                  : std::array{"silu", "gelu", "relu", "gelu_new"}[static_cast<std::size_t>(c.from(0, 3))];
+    else if (kind == "feed")
+      value = std::array{"relu", "gated-gelu", "gated-silu"}[static_cast<std::size_t>(c.from(0, 2))];
+    else
+      value =
+          c.one_in(40) ? Json(1e300) : Json(static_cast<double>(c.from(1, 40)) / (m.key == "eps" ? 4096 : 4));
     if (names->is_string()) set(names->string(), value);
     else
       for (const Json& n : names->array()) set(n.string(), value);
@@ -80,10 +86,13 @@ Json choose_keys(const Family& family, Form form, const std::string& arch, Choic
   if (form == Form::gguf) {
     if (c.one_in(2))
       set(".rope.dimension_count",
-          c.one_in(16) ? Json(3.4e38) : Json(c.one_in(4) ? c.from(1, head_dim + 1) : 2 * c.from(1, head_dim / 2 + 1)));
-    if (c.one_in(3)) set(".rope.freq_base", c.one_in(4) ? Json(1e300) : Json(static_cast<double>(c.from(0, 100))));
+          c.one_in(16) ? Json(3.4e38)
+                       : Json(c.one_in(4) ? c.from(1, head_dim + 1) : 2 * c.from(1, head_dim / 2 + 1)));
+    if (c.one_in(3))
+      set(".rope.freq_base", c.one_in(4) ? Json(1e300) : Json(static_cast<double>(c.from(0, 100))));
     if (c.one_in(4)) {
-      set(".rope.scaling.type", std::array{"linear", "yarn", "none", "longrope"}[static_cast<std::size_t>(c.from(0, 3))]);
+      set(".rope.scaling.type",
+          std::array{"linear", "yarn", "none", "longrope"}[static_cast<std::size_t>(c.from(0, 3))]);
       set(".rope.scaling.factor", static_cast<double>(c.from(0, 16)) / 2);
     }
   } else {
@@ -91,22 +100,23 @@ Json choose_keys(const Family& family, Form form, const std::string& arch, Choic
     if (c.one_in(4)) keys.set("rope_theta", c.one_in(4) ? Json(1e300) : Json(c.from(0, 100)));
     if (c.one_in(4)) keys.set("partial_rotary_factor", static_cast<double>(c.from(0, 8)) / 8);
     if (c.one_in(4))
-      keys.set(
-          "rope_scaling",
-          Json::Object{{"rope_type", std::array{"linear", "dynamic", "yarn", "llama3", "longrope"}[static_cast<std::size_t>(c.from(0, 4))]},
-                       {"factor", static_cast<double>(c.from(0, 16)) / 2},
-                       {"original_max_position_embeddings", c.from(0, 32)},
-                       {"low_freq_factor", 1.0},
-                       {"high_freq_factor", static_cast<double>(c.from(0, 8))},
-                       {"short_factor", Json::Array{1.0, 1.0}},
-                       {"long_factor", Json::Array{1.0, 2.0}}});
+      keys.set("rope_scaling",
+               Json::Object{{"rope_type", std::array{"linear", "dynamic", "yarn", "llama3",
+                                                     "longrope"}[static_cast<std::size_t>(c.from(0, 4))]},
+                            {"factor", static_cast<double>(c.from(0, 16)) / 2},
+                            {"original_max_position_embeddings", c.from(0, 32)},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", static_cast<double>(c.from(0, 8))},
+                            {"short_factor", Json::Array{1.0, 1.0}},
+                            {"long_factor", Json::Array{1.0, 2.0}}});
   }
   return keys;
 }
 
 // The tensors that a model of these keys has.
 std::vector<Planned> tensors_of(const Source& source, Choices& c) {
-  constexpr DType kTypes[] = {DType::f32, DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q6_k, DType::f64};
+  constexpr DType kTypes[] = {DType::f32,  DType::f32,  DType::f16,  DType::bf16,
+                              DType::q8_0, DType::q4_0, DType::q6_k, DType::f64};
   const Recipe recipe = resolve(translate_keys(source).recipe);
   std::vector<Planned> out;
   std::map<std::string, std::size_t> at;
@@ -120,7 +130,9 @@ std::vector<Planned> tensors_of(const Source& source, Choices& c) {
     if (fresh) {
       const std::size_t most = source.form == Form::gguf ? std::size(kTypes) : 4;
       out.push_back({name, kTypes[static_cast<std::size_t>(c.byte()) % most], {}});
-      out.back().shape = w.vector ? std::vector<Dim>{w.cols} : turned ? std::vector<Dim>{w.cols, w.rows} : std::vector<Dim>{w.rows, w.cols};
+      out.back().shape = w.vector ? std::vector<Dim>{w.cols}
+                         : turned ? std::vector<Dim>{w.cols, w.rows}
+                                  : std::vector<Dim>{w.rows, w.cols};
     } else {
       out[it->second].shape[turned ? 1 : 0] += w.vector ? w.cols : w.rows;
     }
@@ -151,12 +163,15 @@ Dim bytes_in(const Planned& t) {
 
 std::string gguf_file(const Json& keys, const std::string& arch, const std::vector<Planned>& tensors) {
   GgufBytes g;
-  g.keys = {key("general.architecture", kText, gguf_text(arch)), key("tokenizer.ggml.model", kText, gguf_text("none"))};
+  g.keys = {key("general.architecture", kText, gguf_text(arch)),
+            key("tokenizer.ggml.model", kText, gguf_text("none"))};
   for (const Json::Member& m : keys.object()) {
-    if (m.value.is_bool()) g.keys.push_back(key(m.key, kBool, raw(static_cast<std::uint8_t>(m.value.boolean()))));
+    if (m.value.is_bool())
+      g.keys.push_back(key(m.key, kBool, raw(static_cast<std::uint8_t>(m.value.boolean()))));
     else if (m.value.is_string()) g.keys.push_back(key(m.key, kText, gguf_text(m.value.string())));
     else if (m.value.is_real())
-      g.keys.push_back(key(m.key, kF32, raw(static_cast<float>(m.value.number() > 3e38 ? 3e38 : m.value.number()))));
+      g.keys.push_back(
+          key(m.key, kF32, raw(static_cast<float>(m.value.number() > 3e38 ? 3e38 : m.value.number()))));
     else g.keys.push_back(key(m.key, kI64, raw(m.value.integer())));
   }
   for (const Planned& t : tensors) {
@@ -175,7 +190,8 @@ std::string safetensors_file(const std::vector<Planned>& tensors) {
     std::string shape;
     for (const Dim d : t.shape) shape += (shape.empty() ? "" : ",") + std::to_string(d);
     const char* type = t.type == DType::f16 ? "F16" : t.type == DType::bf16 ? "BF16" : "F32";
-    header += (begin ? "," : "") + test::entry(t.name, type, "[" + shape + "]", concat("[", begin, ",", end, "]"));
+    header +=
+        (begin ? "," : "") + test::entry(t.name, type, "[" + shape + "]", concat("[", begin, ",", end, "]"));
   }
   return test::safetensors(header + "}", static_cast<std::size_t>(end));
 }
@@ -207,14 +223,20 @@ void open_made_model(std::span<const std::uint8_t> bytes, const std::string& fol
   const std::string arch = family.gguf_arch();
   const Form form = !arch.empty() && !c.one_in(3) ? Form::gguf : Form::folder;
   const TensorTable none;
-  Source source{
-      .form = form, .where = "fuzz", .arch = arch, .keys = choose_keys(family, form, arch, c), .tensors = &none, .family = &family};
+  Source source{.form = form,
+                .where = "fuzz",
+                .arch = arch,
+                .keys = choose_keys(family, form, arch, c),
+                .tensors = &none,
+                .family = &family};
   const std::vector<Planned> tensors = tensors_of(source, c);
   if (form == Form::gguf) {
     std::string file_bytes = gguf_file(source.keys, arch, tensors);
     damage(file_bytes, c);
     const int file = ::memfd_create("model.gguf", MFD_CLOEXEC);
-    if (file < 0 || ::write(file, file_bytes.data(), file_bytes.size()) != static_cast<ssize_t>(file_bytes.size())) std::abort();
+    if (file < 0 ||
+        ::write(file, file_bytes.data(), file_bytes.size()) != static_cast<ssize_t>(file_bytes.size()))
+      std::abort();
     struct Close {
       int file;
       ~Close() { ::close(file); }

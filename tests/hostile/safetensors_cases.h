@@ -61,15 +61,19 @@ inline std::vector<HostileCase> hostile_safetensors() {
   json("deep", "{\"t\":" + std::string(10000, '{'), "in double quotes");
   json("deep lists", "{\"t\":{\"shape\":" + std::string(10000, '['), "expected a size");
   json("name twice", "{" + good + "," + good + "}", "tensor 'a' stands twice");
-  json("name twice, once escaped", "{" + good + "," + entry("\\u0061", "F32", "[1]", "[4,8]") + "}", "tensor 'a' stands twice", 8);
+  json("name twice, once escaped", "{" + good + "," + entry("\\u0061", "F32", "[1]", "[4,8]") + "}",
+       "tensor 'a' stands twice", 8);
   json("name empty", "{" + entry("", "F32", "[1]", "[0,4]") + "}", "without a name");
-  json("name too long", "{" + entry(std::string(1025, 'n'), "F32", "[1]", "[0,4]") + "}", "name of 1025 bytes");
+  json("name too long", "{" + entry(std::string(1025, 'n'), "F32", "[1]", "[0,4]") + "}",
+       "name of 1025 bytes");
 
   // Metadata.
   json("metadata twice", "{\"__metadata__\":{},\"__metadata__\":{}}", "stands twice", 0);
-  json("metadata key twice", "{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", "'a' stands twice in __metadata__", 0);
+  json("metadata key twice", "{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}",
+       "'a' stands twice in __metadata__", 0);
   for (const char* value : {"1", "null", "{}", "[]", "true"})
-    json(concat("metadata value ", value), concat("{\"__metadata__\":{\"a\":", value, "}}"), "expected a value of __metadata__", 0);
+    json(concat("metadata value ", value), concat("{\"__metadata__\":{\"a\":", value, "}}"),
+         "expected a value of __metadata__", 0);
   for (const char* value : {"1", "null", "\"x\"", "[]"})
     json(concat("metadata is ", value), concat("{\"__metadata__\":", value, "}"), "around __metadata__", 0);
 
@@ -80,15 +84,20 @@ inline std::vector<HostileCase> hostile_safetensors() {
   one("nothing", "{}", "lacks 'dtype'");
   one("dtype twice", R"({"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]})", "two of 'dtype'");
   one("shape twice", R"({"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]})", "two of 'shape'");
-  one("data_offsets twice", R"({"dtype":"F32","shape":[1],"data_offsets":[0,4],"data_offsets":[0,4]})", "two of 'data_offsets'");
-  one("unknown key", R"({"dtype":"F32","shape":[1],"data_offsets":[0,4],"strides":[1]})", "has a key 'strides'");
+  one("data_offsets twice", R"({"dtype":"F32","shape":[1],"data_offsets":[0,4],"data_offsets":[0,4]})",
+      "two of 'data_offsets'");
+  one("unknown key", R"({"dtype":"F32","shape":[1],"data_offsets":[0,4],"strides":[1]})",
+      "has a key 'strides'");
   one("key of another case", R"({"Dtype":"F32","shape":[1],"data_offsets":[0,4]})", "has a key 'Dtype'");
   for (const char* type : {"U16", "U32", "U64", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "C64"})
-    json(concat("type ", type), "{" + entry("t", type, "[1]", "[0,4]") + "}", concat("type ", type, " of tensor 't' is not supported yet"));
+    json(concat("type ", type), "{" + entry("t", type, "[1]", "[0,4]") + "}",
+         concat("type ", type, " of tensor 't' is not supported yet"));
   for (const char* type : {"", "f32", "F33", "FLOAT", "Q4_0", "F32 "})
     json(concat("type '", type, "'"), "{" + entry("t", type, "[1]", "[0,4]") + "}", "is not known");
   one("dtype a number", R"({"dtype":1,"shape":[1],"data_offsets":[0,4]})", "the dtype in double quotes");
-  auto shape = [&](std::string s, std::string words) { json("shape " + s, "{" + entry("t", "F32", s, "[0,4]") + "}", std::move(words)); };
+  auto shape = [&](std::string s, std::string words) {
+    json("shape " + s, "{" + entry("t", "F32", s, "[0,4]") + "}", std::move(words));
+  };
   shape("[-1]", "not negative");
   shape("[1.0]", "must be a whole number");
   shape("[1e0]", "must be a whole number");
@@ -140,7 +149,8 @@ inline std::vector<HostileCase> hostile_safetensors() {
 
   // Several tensors.
   auto two = [&](std::string name, std::string a, std::string b, std::string words, std::size_t data = 8) {
-    json(std::move(name), "{" + entry("a", "F32", "[1]", a) + "," + entry("b", "F32", "[1]", b) + "}", std::move(words), data);
+    json(std::move(name), "{" + entry("a", "F32", "[1]", a) + "," + entry("b", "F32", "[1]", b) + "}",
+         std::move(words), data);
   };
   two("same place", "[0,4]", "[0,4]", "overlaps the tensor before it", 4);
   two("overlap", "[0,4]", "[2,6]", "overlaps the tensor before it", 6);

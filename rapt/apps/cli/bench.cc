@@ -31,9 +31,11 @@ struct Result {
 
 int run(Args& args) {
   const CommonArgs common = common_args(args);
-  const std::vector<Dim> prompts = numbers(args, "prompt", {512}, 1 << 24), generated = numbers(args, "max-tokens", {128}, 1 << 24),
+  const std::vector<Dim> prompts = numbers(args, "prompt", {512}, 1 << 24),
+                         generated = numbers(args, "max-tokens", {128}, 1 << 24),
                          depths = numbers(args, "depth", {0}, 1 << 24);
-  const Dim repeat = args.number("repeat", 1, 10000).value_or(5), chunk = args.number("chunk", 1, 1 << 20).value_or(512);
+  const Dim repeat = args.number("repeat", 1, 10000).value_or(5),
+            chunk = args.number("chunk", 1, 1 << 20).value_or(512);
   const DType cache_format = cache_type(args);
   const std::string name = args.operands(1, 1, "one model")[0];
 
@@ -55,14 +57,17 @@ int run(Args& args) {
   auto feed = [&](std::uint64_t id, Dim from, Dim count, Dim piece) {
     for (Dim at = from; at < from + count; at += piece) {
       const Decoder::Piece p{
-          id, std::span(tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(std::min(piece, from + count - at)))};
+          id, std::span(tokens).subspan(static_cast<std::size_t>(at),
+                                        static_cast<std::size_t>(std::min(piece, from + count - at)))};
       decoder.step({&p, 1});
     }
   };
 
   double work = 0, done = 0;
   for (Dim d : depths)
-    work += static_cast<double>(d) + static_cast<double>((prompts.size() + generated.size()) * static_cast<std::size_t>(repeat + 1)) * 64;
+    work +=
+        static_cast<double>(d) +
+        static_cast<double>((prompts.size() + generated.size()) * static_cast<std::size_t>(repeat + 1)) * 64;
   Progress bar("measuring", common.quiet);
   std::vector<Result> results;
   for (Dim d : depths) {
@@ -87,7 +92,8 @@ int run(Args& args) {
                     .depth = d};
       for (double x : rates) result.mean += x / static_cast<double>(rates.size());
       for (double x : rates) result.deviation += (x - result.mean) * (x - result.mean);
-      result.deviation = rates.size() > 1 ? std::sqrt(result.deviation / static_cast<double>(rates.size() - 1)) : 0;
+      result.deviation =
+          rates.size() > 1 ? std::sqrt(result.deviation / static_cast<double>(rates.size() - 1)) : 0;
       results.push_back(result);
     };
     for (Dim n : prompts) measure(n, false);
@@ -119,11 +125,14 @@ int run(Args& args) {
     print(Json(std::move(rows)).dump() + "\n");
     return 0;
   }
-  print("| model | size | params | isa | threads | cache | test | t/s |\n|---|---:|---:|---|---:|---|---:|---:|\n");
+  print(
+      "| model | size | params | isa | threads | cache | test | t/s |\n"
+      "|---|---:|---:|---|---:|---|---:|---:|\n");
   for (const Result& x : results)
-    print(concat("| ", for_stdout(std::filesystem::path(m.checkpoint.path).filename().string()), " | ", byte_count(size), " | ",
-                 short_count(static_cast<double>(model.parameters())), " | ", m.device->kernels.isa, " | ", m.device->threads(), " | ",
-                 name_of(cache_format), " | ", x.test, " | ", fixed(x.mean, 2), " ± ", fixed(x.deviation, 2), " |\n"));
+    print(concat("| ", for_stdout(std::filesystem::path(m.checkpoint.path).filename().string()), " | ",
+                 byte_count(size), " | ", short_count(static_cast<double>(model.parameters())), " | ",
+                 m.device->kernels.isa, " | ", m.device->threads(), " | ", name_of(cache_format), " | ",
+                 x.test, " | ", fixed(x.mean, 2), " ± ", fixed(x.deviation, 2), " |\n"));
   return 0;
 }
 
@@ -134,8 +143,9 @@ const Verb kBench = {
     "bench", "how fast a model reads and writes",
     "Usage: rapt bench MODEL [-p 512] [-n 128] [-d 0,2048] [-r 5] [flags]\n"
     "\n"
-    "Tokens per second, mean ± standard deviation: reading a prompt (pp), writing one token after the other (tg), each after -d tokens\n"
-    "that are in the cache already. Random tokens, no sampling, one warm-up run each, as llama-bench does it. A markdown table.\n"
+    "Tokens per second, mean ± standard deviation: reading a prompt (pp), writing one token after the\n"
+    "other (tg), each after -d tokens that are in the cache already. Random tokens, no sampling, one\n"
+    "warm-up run each, as llama-bench does it. A markdown table.\n"
     "\n"
     "  -p, --prompt N[,N]   prompt lengths (512); 0: none\n"
     "  -n, --max-tokens N[,N]  tokens to write (128); 0: none\n"

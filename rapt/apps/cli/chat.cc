@@ -31,13 +31,17 @@ namespace rapt::cli {
 
 std::span<const NumberSetting> number_settings() {
   static const NumberSetting kSettings[] = {
-      RAPT_SETTING("temp", "temperature; 0: always the most probable token", sampler.temperature, double, false),
+      RAPT_SETTING("temp", "temperature; 0: always the most probable token", sampler.temperature, double,
+                   false),
       RAPT_SETTING("top-k", "only the K most probable tokens; 0: all", sampler.top_k, Dim, true),
       RAPT_SETTING("top-p", "the most probable tokens that make up P", sampler.top_p, double, false),
-      RAPT_SETTING("min-p", "tokens with at least P times the largest probability", sampler.min_p, double, false),
+      RAPT_SETTING("min-p", "tokens with at least P times the largest probability", sampler.min_p, double,
+                   false),
       RAPT_SETTING("typical", "locally typical sampling with P; 1: off", sampler.typical_p, double, false),
-      RAPT_SETTING("repeat-penalty", "logits of repeated tokens divided by it; 1: off", sampler.repeat_penalty, double, false),
-      RAPT_SETTING("repeat-last-n", "tokens the penalties look back at; -1: all", sampler.penalty_last, Dim, true),
+      RAPT_SETTING("repeat-penalty", "logits of repeated tokens divided by it; 1: off",
+                   sampler.repeat_penalty, double, false),
+      RAPT_SETTING("repeat-last-n", "tokens the penalties look back at; -1: all", sampler.penalty_last, Dim,
+                   true),
       RAPT_SETTING("frequency-penalty", "taken off per repetition", sampler.frequency_penalty, double, false),
       RAPT_SETTING("presence-penalty", "taken off once repeated", sampler.presence_penalty, double, false),
       RAPT_SETTING("mirostat", "1 or 2 instead of the cuts above; 0: off", sampler.mirostat, int, true),
@@ -58,7 +62,7 @@ std::optional<ChatTemplate> template_unless_raw(const Checkpoint& checkpoint, bo
   }
 }
 
-// ------------------------------------------------------------------------------------------------ one answer
+// ----------------------------------------------------------------------------------------------- one answer
 
 namespace {
 std::atomic<bool> interrupted = false;
@@ -103,17 +107,24 @@ ReplyHooks show_answer(const ChatSettings& settings, AnswerStream show) {
 
 void report_times(const Session& session, const ChatSettings& settings) {
   const GenerateTimes& t = session.times();
-  auto line = [](const char* what, Dim tokens, double seconds, Dim computed) {  // no rate where nothing was computed
+  // No rate where nothing was computed.
+  auto line = [](const char* what, Dim tokens, double seconds, Dim computed) {
     return concat(what, counted(tokens, "token"), ", ", fixed(seconds, 2), " s",
-                  computed > 0 && seconds > 0 ? concat(", ", fixed(static_cast<double>(computed) / seconds, 1), " tokens/s") : "");
+                  computed > 0 && seconds > 0
+                      ? concat(", ", fixed(static_cast<double>(computed) / seconds, 1), " tokens/s")
+                      : "");
   };
-  // An answer's first token falls out of the prompt; the time is that of the others. (Beams count the rows they computed.)
+  // An answer's first token falls out of the prompt; the time is that of the others. (Beams count the rows
+  // they computed.)
   const GenerateOptions& o = settings.generate;
-  const Dim computed = o.beams > 0 ? t.decoded_tokens : t.decoded_tokens - std::min<Dim>(o.samples, t.decoded_tokens);
-  note(concat("load      ", fixed(settings.load_seconds, 2), " s\n", line("prompt    ", t.prompt_tokens, t.prompt_seconds, t.prompt_tokens),
+  const Dim computed =
+      o.beams > 0 ? t.decoded_tokens : t.decoded_tokens - std::min<Dim>(o.samples, t.decoded_tokens);
+  note(concat("load      ", fixed(settings.load_seconds, 2), " s\n",
+              line("prompt    ", t.prompt_tokens, t.prompt_seconds, t.prompt_tokens),
               t.reused_tokens > 0 ? concat(" (", t.reused_tokens, " more were in the cache)") : "", "\n",
               line("answer    ", t.decoded_tokens, t.decode_seconds, computed), "\n", "total     ",
-              fixed(settings.load_seconds + t.prompt_seconds + t.decode_seconds, 2), " s, seed ", settings.generate.sampler.seed));
+              fixed(settings.load_seconds + t.prompt_seconds + t.decode_seconds, 2), " s, seed ",
+              settings.generate.sampler.seed));
 }
 
 void report_dropped(const Session& session) {
@@ -122,7 +133,7 @@ void report_dropped(const Session& session) {
                 " tokens between the kept first ones and the window are no longer seen"));
 }
 
-// ------------------------------------------------------------------------------------------------ conversation
+// --------------------------------------------------------------------------------------------- conversation
 
 namespace {
 
@@ -145,12 +156,15 @@ constexpr const char* kHelp =
 std::string set_command(const std::string& words, ChatSettings& s) {
   const std::size_t space = words.find(' ');
   const std::string name = words.substr(0, space),
-                    value = space == std::string::npos ? "" : words.substr(std::min(words.find_first_not_of(' ', space), words.size()));
+                    value = space == std::string::npos
+                                ? ""
+                                : words.substr(std::min(words.find_first_not_of(' ', space), words.size()));
   if (name.empty()) {
     std::string list;
     for (const NumberSetting& n : number_settings())
       list += concat("  ", padded(n.name, 20), padded(shortest(n.get(s.generate)), 10), n.meaning, "\n");
-    return concat(list, "  ", padded("seed", 20), s.generate.sampler.seed, "\n  ", padded("system", 20), s.system);
+    return concat(list, "  ", padded("seed", 20), s.generate.sampler.seed, "\n  ", padded("system", 20),
+                  s.system);
   }
   if (name == "system") {
     s.system = value;
@@ -164,7 +178,8 @@ std::string set_command(const std::string& words, ChatSettings& s) {
     number = std::stod(value, &end);
     if (end != value.size()) throw Error("");
   } catch (const std::exception&) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) fail_usage("/set ", name, ": '", value, "' is no number");
+    if (std::find(names.begin(), names.end(), name) != names.end())
+      fail_usage("/set ", name, ": '", value, "' is no number");
   }
   if (name == "seed") {
     s.generate.sampler.seed = static_cast<std::uint64_t>(std::clamp(number, 0.0, 9e15));
@@ -172,7 +187,8 @@ std::string set_command(const std::string& words, ChatSettings& s) {
   }
   for (const NumberSetting& n : number_settings()) {
     if (flag_name(name) != n.name) continue;
-    if (n.whole && number != std::floor(number)) fail_usage("/set ", name, ": '", value, "' is no whole number");
+    if (n.whole && number != std::floor(number))
+      fail_usage("/set ", name, ": '", value, "' is no whole number");
     GenerateOptions changed = s.generate;
     n.set(changed, number);
     check(changed.sampler);
@@ -199,15 +215,18 @@ class Chat {
         settings_(settings),
         session_(std::make_unique<Session>(device, checkpoint, options)),
         talk_(checkpoint, template_unless_raw(checkpoint, settings.raw)),
-        editor_(History::default_path(), STDIN_FILENO, is_terminal(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO) {
+        editor_(History::default_path(), STDIN_FILENO,
+                is_terminal(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO) {
     talk_.system = settings.system, talk_.special = settings.special;
   }
 
   int run() {
     if (!settings_.quiet)
-      note(concat(file_name(checkpoint_.path), ", ", short_count(static_cast<double>(checkpoint_.model->parameters())),
+      note(concat(file_name(checkpoint_.path), ", ",
+                  short_count(static_cast<double>(checkpoint_.model->parameters())),
                   " parameters, context of ", counted(session_->context(), "token"),
-                  talk_.has_template() ? "" : ", no chat template: it continues your text", ".\n/help for help, Ctrl-D leaves.\n"));
+                  talk_.has_template() ? "" : ", no chat template: it continues your text",
+                  ".\n/help for help, Ctrl-D leaves.\n"));
     while (true) {
       std::optional<std::string> line = read_message();
       if (!line) return 0;
@@ -258,10 +277,12 @@ class Chat {
     } else if (name == "/set" && (rest == "ctx-size" || rest.starts_with("ctx-size "))) {
       set_context(rest.substr(8));
     } else if (name == "/set") {
-      note(concat(set_command(rest, settings_), rest.empty() ? concat("\n  ", padded("ctx-size", 20), session_->context()) : "", "\n"));
+      note(concat(set_command(rest, settings_),
+                  rest.empty() ? concat("\n  ", padded("ctx-size", 20), session_->context()) : "", "\n"));
       talk_.system = settings_.system;
     } else if (name == "/undo") {
-      note(talk_.undo() ? "(the last message and its answer are forgotten)\n" : "(there is nothing to forget)\n");
+      note(talk_.undo() ? "(the last message and its answer are forgotten)\n"
+                        : "(there is nothing to forget)\n");
     } else if (name == "/regen") {
       if (talk_.turns().empty()) fail_usage("/regen: there is no answer yet");
       const std::string user = talk_.turns().back().user;
@@ -283,12 +304,12 @@ class Chat {
       } else {
         talk_.load(parse_json(read_text_file(rest), rest));
       }
-      note(concat("(", counted(static_cast<Dim>(talk_.turns().size()), "turn"), name == "/save" ? " saved to " : " read from ", rest,
-                  ")\n"));
+      note(concat("(", counted(static_cast<Dim>(talk_.turns().size()), "turn"),
+                  name == "/save" ? " saved to " : " read from ", rest, ")\n"));
     } else {
-      fail_usage(
-          "unknown command '", name, "'; ",
-          name_hint(name, std::vector<std::string>{"/help", "/set", "/clear", "/regen", "/undo", "/show", "/save", "/load", "/bye"}));
+      fail_usage("unknown command '", name, "'; ",
+                 name_hint(name, std::vector<std::string>{"/help", "/set", "/clear", "/regen", "/undo",
+                                                          "/show", "/save", "/load", "/bye"}));
     }
     return true;
   }
@@ -313,7 +334,8 @@ class Chat {
     ReplyHooks hooks = show_answer(settings_, make_answer_stream());
     std::size_t left_out = 0;  // in the middle of the answer: said behind it
     bool begun = false;
-    hooks.on_token = [&, show = std::move(hooks.on_token)](int sample, std::int32_t id, std::string_view text) {
+    hooks.on_token = [&, show = std::move(hooks.on_token)](int sample, std::int32_t id,
+                                                           std::string_view text) {
       begun = true;
       return show(sample, id, text);
     };
@@ -340,7 +362,8 @@ class Chat {
   void say_left_out(std::size_t n) const {
     if (n == 0) return;
     note(concat("(the context of ", counted(session_->context(), "token"), " is full: the oldest ",
-                counted(static_cast<Dim>(n), talk_.has_template() ? "turn" : "token"), n == 1 ? " is" : " are", " no longer read)"));
+                counted(static_cast<Dim>(n), talk_.has_template() ? "turn" : "token"),
+                n == 1 ? " is" : " are", " no longer read)"));
   }
 
   Device& device_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `rapt run` is made of: settings that flags and /set share, one answer as it is shown, the conversation on a terminal. Prompts
-// and turns are use/conversation.h's.
+// What `rapt run` is made of: settings that flags and /set share, one answer as it is shown, the
+// conversation on a terminal. Prompts and turns are use/conversation.h's.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -45,7 +45,8 @@ class Interrupt {
 // Shows an answer's text as it comes, on standard output; words are wrapped on a terminal.
 using AnswerStream = std::function<void(std::string_view)>;
 AnswerStream make_answer_stream();
-// The first sample's text goes to `show` (where there is one), with progress over a long prompt; Ctrl-C stops it.
+// The first sample's text goes to `show` (where there is one), with progress over a long prompt; Ctrl-C
+// stops it.
 ReplyHooks show_answer(const ChatSettings& settings, AnswerStream show);
 void report_times(const Session& session, const ChatSettings& settings);
 // Tokens that are no longer seen.

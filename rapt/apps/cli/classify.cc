@@ -30,16 +30,19 @@ int run(Args& args) {
   Progress bar("reading", common.quiet);
   Dim cut = 0;
   const auto probabilities = classify_texts(
-      *m.device, m.checkpoint, texts, [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); }, &cut);
+      *m.device, m.checkpoint, texts,
+      [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); }, &cut);
   bar.clear();
   if (cut > 0 && !common.quiet)
-    note(concat("note: ", cut, " of ", texts.size(), " texts are longer than the model reads; their ends were left out"));
+    note(concat("note: ", cut, " of ", texts.size(),
+                " texts are longer than the model reads; their ends were left out"));
   for (std::size_t i = 0; i < probabilities.size(); ++i) {
     const std::vector<float>& p = probabilities[i];
     if (!common.json) {
       std::string line;
       for (const std::size_t k : best_first(p, top))
-        line += concat(line.empty() ? "" : "  ", class_name(m.checkpoint, k), " ", fixed(static_cast<double>(p[k]), 4));
+        line += concat(line.empty() ? "" : "  ", class_name(m.checkpoint, k), " ",
+                       fixed(static_cast<double>(p[k]), 4));
       print(for_stdout(line) + "\n");
       continue;
     }
@@ -66,9 +69,10 @@ const Verb kClassify = {
     "classify", "the class of a text",
     "Usage: rapt classify MODEL [TEXT…] [flags]\n"
     "\n"
-    "MODEL is a classifier (BertForSequenceClassification, or what `rapt train` made from labelled lines). One line per\n"
-    "TEXT: its classes with their probabilities, the most probable first. Without a TEXT (or with -), each line of\n"
-    "standard input is one. `rapt eval MODEL --classify LABEL=FILE,…` measures how often it is right.\n"
+    "MODEL is a classifier (BertForSequenceClassification, or what `rapt train` made from labelled lines).\n"
+    "One line per TEXT: its classes with their probabilities, the most probable first. Without a TEXT (or\n"
+    "with -), each line of standard input is one. `rapt eval MODEL --classify LABEL=FILE,…` measures how\n"
+    "often it is right.\n"
     "\n"
     "  -k, --top-k N     at most so many classes (5)\n"
     "  --in FILE         texts are the lines of FILE (may be .gz)\n"
@@ -77,7 +81,8 @@ const Verb kClassify = {
     "  -q, --quiet       no progress, no notes\n"
     "\n"
     "Examples:\n"
-    "  rapt train bert --data de=train.de,en=train.en --set width=64 --set layers=2 --set heads=4 --set ffn=128 --out out/language\n"
+    "  rapt train bert --data de=train.de,en=train.en --set width=64 --set layers=2 --set heads=4 --set "
+    "ffn=128 --out out/language\n"
     "  rapt classify out/language 'Ein Hund läuft.' 'A dog runs.'\n"
     "  rapt classify out/language --in lines.txt --json\n",
     run};

@@ -29,10 +29,12 @@ std::uint64_t parse_bytes(const std::string& text, std::string_view flag) {  // 
 
 double size_of_path(const std::string& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) return static_cast<double>(std::filesystem::file_size(path, ignored));
+  if (!std::filesystem::is_directory(path, ignored))
+    return static_cast<double>(std::filesystem::file_size(path, ignored));
   double sum = 0;
   for (const std::filesystem::path& p : paths_in(path, ignored))
-    if (std::filesystem::is_regular_file(p, ignored)) sum += static_cast<double>(std::filesystem::file_size(p, ignored));
+    if (std::filesystem::is_regular_file(p, ignored))
+      sum += static_cast<double>(std::filesystem::file_size(p, ignored));
   return sum;
 }
 
@@ -57,8 +59,10 @@ int write(Args& args, bool quantize) {
   if (o.type && is_block(*o.type))
     for (const auto& [type, n] : checkpoint_summary(from).types)
       if (is_block(type) && type != *o.type) {
-        remarks.push_back(concat(paths[0], " was quantized before (", counted(static_cast<Dim>(n.tensors), "tensor"), " in ", name_of(type),
-                                 "): both roundings add up; begin with f32, f16 or bf16 weights where there are some"));
+        remarks.push_back(
+            concat(paths[0], " was quantized before (", counted(static_cast<Dim>(n.tensors), "tensor"),
+                   " in ", name_of(type),
+                   "): both roundings add up; begin with f32, f16 or bf16 weights where there are some"));
         break;
       }
   for (const std::string& text : remarks) note("note: " + text);
@@ -108,8 +112,9 @@ const Verb kQuantize = {
     "quantize", "write a model with narrower weights",
     "Usage: rapt quantize IN OUT --type TYPE [--force]\n"
     "\n"
-    "IN is a GGUF file or a Hugging Face folder, OUT a GGUF file (NAME.gguf). Matrices take TYPE; norms, biases and what a block type\n"
-    "cannot hold (rows that are no multiple of its block) stay as wide as they need to be. OUT is written beside its place and renamed.\n"
+    "IN is a GGUF file or a Hugging Face folder, OUT a GGUF file (NAME.gguf). Matrices take TYPE; norms,\n"
+    "biases and what a block type cannot hold (rows that are no multiple of its block) stay as wide as\n"
+    "they need to be. OUT is written beside its place and renamed.\n"
     "\n"
     "  --type TYPE   f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k … q6_k\n"
     "  --force       overwrite OUT\n"
@@ -125,8 +130,9 @@ const Verb kConvert = {
     "convert", "from one kind of model file to another",
     "Usage: rapt convert IN OUT [--type TYPE] [--shard-size 5GB] [--force]\n"
     "\n"
-    "OUT that ends in .gguf becomes a GGUF file, anything else a Hugging Face folder (config.json, safetensors, tokenizer). Weights\n"
-    "stay as they are unless --type is given; a folder has no block types, so there they become f32.\n"
+    "OUT that ends in .gguf becomes a GGUF file, anything else a Hugging Face folder (config.json,\n"
+    "safetensors, tokenizer). Weights stay as they are unless --type is given; a folder has no block\n"
+    "types, so there they become f32.\n"
     "\n"
     "  --type TYPE       of the matrices: f32, f16, bf16; into GGUF also q8_0, q4_0 …\n"
     "  --shard-size S    folders: files of at most this size\n"
@@ -143,9 +149,10 @@ const Verb kCheck = {
     "check", "is this model file whole and understood?",
     "Usage: rapt check MODEL [--json] [--quiet]\n"
     "\n"
-    "Reads a GGUF file, a Hugging Face folder or a llama2.c file: every tensor's name, type, shape and place, the configuration, the\n"
-    "tokenizer, and every number of every weight, which must be finite. No model is built. Prints what it found, one line each, and ok; ends with 1 and the reason\n"
-    "where something is wrong.\n"
+    "Reads a GGUF file, a Hugging Face folder or a llama2.c file: every tensor's name, type, shape and\n"
+    "place, the configuration, the tokenizer, and every number of every weight, which must be finite. No\n"
+    "model is built. Prints what it found, one line each, and ok; ends with 1 and the reason where\n"
+    "something is wrong.\n"
     "\n"
     "  --json        what it found as JSON\n"
     "  -q, --quiet   nothing where all is well\n"

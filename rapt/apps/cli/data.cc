@@ -10,7 +10,8 @@ namespace rapt::cli {
 namespace {
 
 template <class T>
-T choice(const std::string& word, std::string_view flag, std::initializer_list<std::pair<const char*, T>> known) {
+T choice(const std::string& word, std::string_view flag,
+         std::initializer_list<std::pair<const char*, T>> known) {
   std::vector<std::string> names;
   for (const auto& [name, value] : known) {
     if (word == name) return value;
@@ -29,7 +30,8 @@ void show(const Json& j) {
   std::string out = concat("kind         ", kind, "\n", "tokens       ", with_commas(number("tokens")), "\n");
   if (number(what.c_str()) > 1) out += concat(padded(what, 13), with_commas(number(what.c_str())), "\n");
   out += concat("held out     ", with_commas(number("held_out")), kind == "text" ? " tokens" : "", "\n");
-  if (number("left_out_empty") > 0) out += concat("empty        ", with_commas(number("left_out_empty")), " left out\n");
+  if (number("left_out_empty") > 0)
+    out += concat("empty        ", with_commas(number("left_out_empty")), " left out\n");
   out += concat("vocabulary   ", with_commas(number("vocabulary")), "\n");
   std::vector<std::string> words;
   for (const auto& [role, text] : j.find("special")->object()) words.push_back(role + " " + text.string());
@@ -54,15 +56,18 @@ int run(Args& args) {
   const CommonArgs common = common_args(args);
   DataOptions o;
   const auto out = args.value("out");
-  const auto objective = args.value("objective"), vocab = args.value("vocab"), tokenizer = args.value("tokenizer");
-  const auto size = args.number("vocab-size", 257, Dim{1} << 24), least = args.number("least", 1, Dim{1} << 40);
+  const auto objective = args.value("objective"), vocab = args.value("vocab"),
+             tokenizer = args.value("tokenizer");
+  const auto size = args.number("vocab-size", 257, Dim{1} << 24),
+             least = args.number("least", 1, Dim{1} << 40);
   o.vocab.lower = args.flag("lower");
   o.documents = args.flag("documents");
   o.held_out = args.value("held-out").value_or("");
   const auto share = args.real("share");
   const bool force = args.flag("force");
-  o.path =
-      args.operands(1, 1, "one thing to pack or to look at: a text, a folder, SOURCE,TARGET, LABEL=FILE,LABEL=FILE, or a packed file")[0];
+  o.path = args.operands(1, 1,
+                         "one thing to pack or to look at: a text, a folder, SOURCE,TARGET, "
+                         "LABEL=FILE,LABEL=FILE, or a packed file")[0];
 
   if (!out) {
     if (!is_packed(o.path)) {
@@ -83,18 +88,25 @@ int run(Args& args) {
                                                {"classification", Objective::classification}})
                           : guess(o.path);
   if (vocab)
-    o.vocab.kind =
-        choice<VocabKind>(*vocab, "--vocab", {{"bpe", VocabKind::bpe}, {"bytes", VocabKind::bytes}, {"characters", VocabKind::characters}});
+    o.vocab.kind = choice<VocabKind>(
+        *vocab, "--vocab",
+        {{"bpe", VocabKind::bpe}, {"bytes", VocabKind::bytes}, {"characters", VocabKind::characters}});
   if (tokenizer && (vocab || size || least || o.vocab.lower))
-    fail_usage("--tokenizer names a vocabulary that is there; --vocab, --vocab-size, --least and --lower say how to make one");
-  if (o.vocab.kind != VocabKind::bpe && (size || least)) fail_usage("--vocab-size and --least belong to --vocab bpe");
-  if (o.vocab.kind == VocabKind::bytes && o.vocab.lower) fail_usage("--lower belongs to --vocab bpe or characters");
+    fail_usage(
+        "--tokenizer names a vocabulary that is there; --vocab, --vocab-size, "
+        "--least and --lower say how to make one");
+  if (o.vocab.kind != VocabKind::bpe && (size || least))
+    fail_usage("--vocab-size and --least belong to --vocab bpe");
+  if (o.vocab.kind == VocabKind::bytes && o.vocab.lower)
+    fail_usage("--lower belongs to --vocab bpe or characters");
   o.tokenizer = tokenizer.value_or("");
   o.vocab.size = size.value_or(o.vocab.size);
   o.vocab.least = least.value_or(o.vocab.least);
-  if (share && !(*share >= 0 && *share < 1)) fail_usage("--share: ", shortest(*share), " is no share; write a number from 0 to below 1");
+  if (share && !(*share >= 0 && *share < 1))
+    fail_usage("--share: ", shortest(*share), " is no share; write a number from 0 to below 1");
   if (share && !o.held_out.empty())
-    fail_usage("--held-out names what is held out; --share takes it from the end of the text: give one of them");
+    fail_usage(
+        "--held-out names what is held out; --share takes it from the end of the text: give one of them");
   o.share = share.value_or(o.share);
 
   Progress bar("packing", common.quiet);
@@ -118,12 +130,15 @@ int run(Args& args) {
 extern const Verb kData;
 const Verb kData = {
     "data", "pack training data into one file",
-    "Usage: rapt data IN --out FILE.bin [--vocab bpe|bytes|characters] [--vocab-size N] [--tokenizer PATH] [--held-out IN] [--force]\n"
+    "Usage: rapt data IN --out FILE.bin [--vocab bpe|bytes|characters] [--vocab-size N] [--tokenizer PATH] "
+    "[--held-out IN] [--force]\n"
     "       rapt data FILE.bin [--json]\n"
     "\n"
-    "Makes a vocabulary from IN, turns IN into token ids and writes both into one file, which `rapt train --data FILE.bin` maps. Without\n"
-    "--out: checks a packed file and prints what it holds. IN is one of\n"
-    "  TEXT or FOLDER           a text, or all texts of a folder (UTF-8; .gz is unpacked): objective causal or masked\n"
+    "Makes a vocabulary from IN, turns IN into token ids and writes both into one file, which\n"
+    "`rapt train --data FILE.bin` maps. Without --out: checks a packed file and prints what it holds. IN\n"
+    "is one of\n"
+    "  TEXT or FOLDER           a text, or all texts of a folder (UTF-8; .gz is unpacked): objective\n"
+    "                           causal or masked\n"
     "  SOURCE,TARGET            two files of parallel lines: translation\n"
     "  LABEL=FILE,LABEL=FILE    lines of each kind: classification\n"
     "\n"

@@ -33,13 +33,16 @@ int run(Args& args) {
       [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); }, &cut);
   bar.clear();
   if (cut > 0 && !common.quiet)
-    note(concat("note: ", cut, " of ", texts.size(), " texts are longer than the model reads; their ends were left out"));
+    note(concat("note: ", cut, " of ", texts.size(),
+                " texts are longer than the model reads; their ends were left out"));
   const Dim width = static_cast<Dim>(vectors[0].size());
   if (out) {
     NpyWriter file(*out, {static_cast<Dim>(vectors.size()), width}, force);
     for (const auto& v : vectors) file.write(v);
     file.commit();
-    if (!common.quiet) note(concat(*out, ": ", counted(static_cast<Dim>(vectors.size()), "vector"), " of ", width, " numbers"));
+    if (!common.quiet)
+      note(
+          concat(*out, ": ", counted(static_cast<Dim>(vectors.size()), "vector"), " of ", width, " numbers"));
     return 0;
   }
   for (std::size_t i = 0; i < vectors.size(); ++i) {
@@ -67,8 +70,8 @@ const Verb kEmbed = {
     "embed", "texts to vectors",
     "Usage: rapt embed MODEL [TEXT…] [flags]\n"
     "\n"
-    "One vector per TEXT, or per line of standard input where there is none (or it is -). Printed as one line of numbers each.\n"
-    "Pooling and normalisation are the model's own unless a flag says otherwise.\n"
+    "One vector per TEXT, or per line of standard input where there is none (or it is -). Printed as one\n"
+    "line of numbers each. Pooling and normalisation are the model's own unless a flag says otherwise.\n"
     "\n"
     "  --pool P          mean, cls (first token) or last\n"
     "  --normalize       vectors of length 1; --no-normalize: as they come\n"

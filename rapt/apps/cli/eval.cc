@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt eval: how good a model is: perplexity, loss and accuracy on held-out text, BLEU and chrF of translations, accuracy of classes.
+// rapt eval: how good a model is: perplexity, loss and accuracy on held-out text, BLEU and chrF of
+// translations, accuracy of classes.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,9 +20,9 @@ namespace {
 
 constexpr std::uint64_t kMostText = std::uint64_t{1} << 30;
 
-// ------------------------------------------------------------------------------------------------ perplexity
-int eval_perplexity(const std::string& name, const std::string& file, const CommonArgs& common, Dim context, Dim chunks,
-                    const std::vector<std::string>& edits) {
+// ----------------------------------------------------------------------------------------------- perplexity
+int eval_perplexity(const std::string& name, const std::string& file, const CommonArgs& common, Dim context,
+                    Dim chunks, const std::vector<std::string>& edits) {
   const std::string text = file == "-" ? read_stdin(kMostText) : read_text_file(file, kMostText);
   const OpenModel m = open_model(name, common);
   const Tokenizer& tokenizer = tokenizer_of(m.checkpoint);
@@ -30,14 +31,17 @@ int eval_perplexity(const std::string& name, const std::string& file, const Comm
   const double seconds_tokens = seconds_since(started);
   if (tokenizer.add_bos && tokenizer.bos >= 0) ids.insert(ids.begin(), tokenizer.bos);
   if (context > m.checkpoint.model->recipe.context)
-    note(concat("note: a context of ", context, " tokens is more than the model was made for (", m.checkpoint.model->recipe.context, ")"));
+    note(concat("note: a context of ", context, " tokens is more than the model was made for (",
+                m.checkpoint.model->recipe.context, ")"));
   Taps taps;
   const auto check_edits = install_edits(taps, *m.checkpoint.model, parse_edits(edits), Passes::many);
   Progress bar("perplexity", common.quiet);
   const auto start = Clock::now();
   const Perplexity p = perplexity(
       *m.device, m.checkpoint, ids, context, chunks,
-      [&](Dim done, Dim of, double so_far) { bar.step(static_cast<double>(done), static_cast<double>(of), fixed(so_far, 4)); },
+      [&](Dim done, Dim of, double so_far) {
+        bar.step(static_cast<double>(done), static_cast<double>(of), fixed(so_far, 4));
+      },
       edits.empty() ? nullptr : &taps);
   check_edits();
   const double seconds = seconds_since(start);
@@ -58,16 +62,17 @@ int eval_perplexity(const std::string& name, const std::string& file, const Comm
     print(j.dump() + "\n");
     return 0;
   }
-  print(concat("perplexity ", fixed(p.perplexity, 4), " ± ", fixed(p.error, 4), "  (", counted(p.chunks, "window"), " of ", context,
-               " tokens, ", with_commas(p.tokens), " tokens counted)\n"));
+  print(concat("perplexity ", fixed(p.perplexity, 4), " ± ", fixed(p.error, 4), "  (",
+               counted(p.chunks, "window"), " of ", context, " tokens, ", with_commas(p.tokens),
+               " tokens counted)\n"));
   if (common.verbose)
-    note(concat("loaded in ", fixed(m.seconds, 2), " s, ", ids.size(), " tokens made in ", fixed(seconds_tokens, 2), " s, computed in ",
-                fixed(seconds, 1), " s: ", fixed(rate, 0), " tokens/s on ", counted(m.device->threads(), "thread"), " (",
-                m.device->kernels.isa, ")"));
+    note(concat("loaded in ", fixed(m.seconds, 2), " s, ", ids.size(), " tokens made in ",
+                fixed(seconds_tokens, 2), " s, computed in ", fixed(seconds, 1), " s: ", fixed(rate, 0),
+                " tokens/s on ", counted(m.device->threads(), "thread"), " (", m.device->kernels.isa, ")"));
   return 0;
 }
 
-// ------------------------------------------------------------------------------------------------ loss and accuracy
+// ---------------------------------------------------------------------------------------- loss and accuracy
 Json count_json(const std::string& name, const std::string& objective, const Evaluation& c, double seconds) {
   Json j = Json::Object{};
   j.set("model", name);
@@ -80,8 +85,8 @@ Json count_json(const std::string& name, const std::string& objective, const Eva
   return j;
 }
 
-int eval_loss(const std::string& name, const std::string& file, const CommonArgs& common, std::optional<Dim> context, Dim batches,
-              Dim seed) {
+int eval_loss(const std::string& name, const std::string& file, const CommonArgs& common,
+              std::optional<Dim> context, Dim batches, Dim seed) {
   const OpenModel m = open_model(name, common);
   const std::string objective = name_of(text_objective(*m.checkpoint.model));
   Progress reading("reading", common.quiet);
@@ -96,7 +101,8 @@ int eval_loss(const std::string& name, const std::string& file, const CommonArgs
                      [&](Dim done, Dim of, const Evaluation& sofar) {
                        reading.clear();
                        if (!bar) bar.emplace(objective == "translation" ? "loss" : objective, common.quiet);
-                       bar->step(static_cast<double>(done), static_cast<double>(of), sofar.counted > 0 ? fixed(sofar.mean(), 4) : "");
+                       bar->step(static_cast<double>(done), static_cast<double>(of),
+                                 sofar.counted > 0 ? fixed(sofar.mean(), 4) : "");
                      }});
   bar.reset();
   if (common.json) {
@@ -107,15 +113,16 @@ int eval_loss(const std::string& name, const std::string& file, const CommonArgs
     print(j.dump() + "\n");
     return 0;
   }
-  print(concat("loss ", fixed(count.mean(), 4), "   perplexity ", fixed(std::exp(count.mean()), 3), "   accuracy ",
-               fixed(100 * count.accuracy(), 2), " %  (", objective, ", ", with_commas(count.counted),
+  print(concat("loss ", fixed(count.mean(), 4), "   perplexity ", fixed(std::exp(count.mean()), 3),
+               "   accuracy ", fixed(100 * count.accuracy(), 2), " %  (", objective, ", ",
+               with_commas(count.counted),
                count.objective == Objective::translation ? " target tokens"
                : count.objective == Objective::masked    ? " hidden tokens"
                                                          : " tokens",
                "; always the commonest: ", fixed(100 * count.commonest, 2), " %)\n"));
   if (common.verbose)
-    note(concat(count.batches, " batches, windows of ", count.context, " tokens, computed in ", fixed(count.seconds, 1), " s on ",
-                counted(m.device->threads(), "thread")));
+    note(concat(count.batches, " batches, windows of ", count.context, " tokens, computed in ",
+                fixed(count.seconds, 1), " s on ", counted(m.device->threads(), "thread")));
   return 0;
 }
 
@@ -144,7 +151,8 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
         fail_usage("--classify: '", entry, "' is not LABEL=FILE, as in de=test.de,en=test.en");
       const std::string label = entry.substr(0, equal);
       const auto known = std::find(names.begin(), names.end(), label);
-      if (known == names.end()) fail_usage("--classify: ", name, " knows no class '", label, "'; ", name_hint(label, names));
+      if (known == names.end())
+        fail_usage("--classify: ", name, " knows no class '", label, "'; ", name_hint(label, names));
       labels.push_back({label, static_cast<std::int32_t>(known - names.begin())});
       for (std::string& text : text_lines(read_text_or_gz(entry.substr(equal + 1), kMostText))) {
         if (text.find_first_not_of(" \t") == std::string::npos) continue;
@@ -159,12 +167,13 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
   const auto started = Clock::now();
   Dim cut = 0;
   const ClassEvaluation count = evaluate_classes(
-      *m.device, m.checkpoint, lines, classes, [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); },
-      &cut);
+      *m.device, m.checkpoint, lines, classes,
+      [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); }, &cut);
   for (std::size_t i = 0; i < lines.size(); ++i) labels[label_of[i]].right += count.said[i] == classes[i];
   bar.clear();
   if (cut > 0 && !common.quiet)
-    note(concat("note: ", cut, " of ", lines.size(), " lines are longer than the model reads; their ends were left out"));
+    note(concat("note: ", cut, " of ", lines.size(),
+                " lines are longer than the model reads; their ends were left out"));
   const double seconds = seconds_since(started);
   if (common.json) {
     Json j = count_json(name, "classification", count, seconds);
@@ -180,22 +189,25 @@ int eval_classes(const std::string& name, const std::vector<std::string>& wanted
     print(j.dump() + "\n");
     return 0;
   }
-  print(concat("accuracy ", fixed(100 * count.accuracy(), 2), " %   loss ", fixed(count.mean(), 4), "  (", with_commas(count.counted),
-               " lines)\n"));
+  print(concat("accuracy ", fixed(100 * count.accuracy(), 2), " %   loss ", fixed(count.mean(), 4), "  (",
+               with_commas(count.counted), " lines)\n"));
   Dim wide = 0;
   for (const Label& l : labels) wide = std::max(wide, text_width(l.name));
   for (const Label& l : labels)
-    print(concat("  ", padded(l.name, wide), "  ", fixed(100 * static_cast<double>(l.right) / static_cast<double>(l.lines), 2), " %  (",
+    print(concat("  ", padded(l.name, wide), "  ",
+                 fixed(100 * static_cast<double>(l.right) / static_cast<double>(l.lines), 2), " %  (",
                  with_commas(l.right), " of ", with_commas(l.lines), ")\n"));
   return 0;
 }
 
-// ------------------------------------------------------------------------------------------------ translations
-int report_translation(const std::string& name, const std::vector<std::string>& translations, const std::vector<std::string>& references,
-                       const std::string& what, const std::string& reference, const CommonArgs& common, bool lower, double seconds) {
+// --------------------------------------------------------------------------------------------- translations
+int report_translation(const std::string& name, const std::vector<std::string>& translations,
+                       const std::vector<std::string>& references, const std::string& what,
+                       const std::string& reference, const CommonArgs& common, bool lower, double seconds) {
   if (translations.size() != references.size())
-    fail("eval: ", what, " has ", with_commas(static_cast<Dim>(translations.size())), " lines, ", reference, " has ",
-         with_commas(static_cast<Dim>(references.size())), "; line i of the one must be the reference of line i of the other");
+    fail("eval: ", what, " has ", with_commas(static_cast<Dim>(translations.size())), " lines, ", reference,
+         " has ", with_commas(static_cast<Dim>(references.size())),
+         "; line i of the one must be the reference of line i of the other");
   if (translations.empty()) fail("eval: ", what, " holds no lines");
   const Bleu b = bleu(translations, references, lower);
   const double c = chrf(translations, references, 6, 2, lower);
@@ -217,10 +229,11 @@ int report_translation(const std::string& name, const std::vector<std::string>& 
     print(j.dump() + "\n");
     return 0;
   }
-  print(concat("BLEU ", fixed(b.score, 2), "   chrF2 ", fixed(c, 2), "  (", with_commas(static_cast<Dim>(translations.size())),
-               " lines; precisions ", fixed(b.precisions[0], 1), " / ", fixed(b.precisions[1], 1), " / ", fixed(b.precisions[2], 1), " / ",
-               fixed(b.precisions[3], 1), ", brevity ", fixed(b.brevity, 3), ", ", with_commas(b.length), " words for ",
-               with_commas(b.reference_length), ")\n"));
+  print(concat("BLEU ", fixed(b.score, 2), "   chrF2 ", fixed(c, 2), "  (",
+               with_commas(static_cast<Dim>(translations.size())), " lines; precisions ",
+               fixed(b.precisions[0], 1), " / ", fixed(b.precisions[1], 1), " / ", fixed(b.precisions[2], 1),
+               " / ", fixed(b.precisions[3], 1), ", brevity ", fixed(b.brevity, 3), ", ",
+               with_commas(b.length), " words for ", with_commas(b.reference_length), ")\n"));
   return 0;
 }
 
@@ -228,23 +241,27 @@ std::vector<std::string> lines_of_file(const std::string& path) {
   return text_lines(path == "-" ? read_stdin(kMostText) : read_text_or_gz(path, kMostText));
 }
 
-int eval_translation(const std::string& name, const std::string& source, const std::string& reference, const TranslateOptions& o,
-                     const CommonArgs& common, bool lower, const std::optional<std::string>& out, bool force) {
+int eval_translation(const std::string& name, const std::string& source, const std::string& reference,
+                     const TranslateOptions& o, const CommonArgs& common, bool lower,
+                     const std::optional<std::string>& out, bool force) {
   const std::vector<std::string> lines = lines_of_file(source), references = lines_of_file(reference);
   if (lines.size() != references.size())
-    fail("eval: ", source, " has ", with_commas(static_cast<Dim>(lines.size())), " lines, ", reference, " has ",
-         with_commas(static_cast<Dim>(references.size())), "; line i of the one must be the translation of line i of the other");
+    fail("eval: ", source, " has ", with_commas(static_cast<Dim>(lines.size())), " lines, ", reference,
+         " has ", with_commas(static_cast<Dim>(references.size())),
+         "; line i of the one must be the translation of line i of the other");
   const OpenModel m = open_model(name, common);
   const Checkpoint& c = m.checkpoint;
-  if (!c.model->encoder || !c.model->decoder) fail(name, " (", c.family, ") is no encoder-decoder: it does not translate");
+  if (!c.model->encoder || !c.model->decoder)
+    fail(name, " (", c.family, ") is no encoder-decoder: it does not translate");
   Session session(*m.device, c, {});
   std::optional<FileWriter> file;
   if (out) file.emplace(*out, force);
   Progress bar("translating", common.quiet);
   const auto started = Clock::now();
   std::vector<std::string> translations;
-  for (const TranslatedLine& t : translate_lines(
-           session, c, lines, o, {}, [&](std::size_t n) { bar.step(static_cast<double>(n), static_cast<double>(lines.size())); })) {
+  for (const TranslatedLine& t : translate_lines(session, c, lines, o, {}, [&](std::size_t n) {
+         bar.step(static_cast<double>(n), static_cast<double>(lines.size()));
+       })) {
     translations.push_back(t.text);
     if (file) file->write(t.text + "\n");
   }
@@ -252,9 +269,10 @@ int eval_translation(const std::string& name, const std::string& source, const s
   const double seconds = seconds_since(started);
   if (file) file->commit();
   if (common.verbose)
-    note(concat(counted(static_cast<Dim>(lines.size()), "line"), " translated in ", fixed(seconds, 1), " s on ",
-                counted(m.device->threads(), "thread")));
-  return report_translation(name, translations, references, "the translation", reference, common, lower, seconds);
+    note(concat(counted(static_cast<Dim>(lines.size()), "line"), " translated in ", fixed(seconds, 1),
+                " s on ", counted(m.device->threads(), "thread")));
+  return report_translation(name, translations, references, "the translation", reference, common, lower,
+                            seconds);
 }
 
 int run(Args& args) {
@@ -273,24 +291,30 @@ int run(Args& args) {
   const std::vector<std::string> edits = args.values("edit");
   if (!edits.empty() && !perplexity_of) fail_usage("--edit belongs to --perplexity");
 
-  const int measures =
-      perplexity_of.has_value() + (loss_of || accuracy_of) + !classes.empty() + source.has_value() + hypothesis.has_value();
+  const int measures = perplexity_of.has_value() + (loss_of || accuracy_of) + !classes.empty() +
+                       source.has_value() + hypothesis.has_value();
   if (measures == 0)
     fail_usage(
-        "what to measure? --perplexity FILE, --loss FILE, --classify LABEL=FILE,…, --translate SOURCE --reference FILE, or --hypothesis FILE --reference FILE");
+        "what to measure? --perplexity FILE, --loss FILE, --classify LABEL=FILE,…, --translate SOURCE "
+        "--reference FILE, or --hypothesis FILE --reference FILE");
   if (measures > 1 || (loss_of && accuracy_of))
-    fail_usage("one measure at a time: --perplexity, --loss (or --accuracy, which is the same), --classify, --translate or --hypothesis");
+    fail_usage(
+        "one measure at a time: --perplexity, --loss (or --accuracy, which is the same), --classify, "
+        "--translate or --hypothesis");
   if (hypothesis) {
     args.operands(0, 0, "no model: two files are compared without one");
     if (!reference) fail_usage("--hypothesis FILE is compared with --reference FILE; give that too");
-    return report_translation("", lines_of_file(*hypothesis), lines_of_file(*reference), *hypothesis, *reference, common, lower, 0);
+    return report_translation("", lines_of_file(*hypothesis), lines_of_file(*reference), *hypothesis,
+                              *reference, common, lower, 0);
   }
   const std::vector<std::string> words =
       args.operands(1, source && !reference ? 2 : 1, source ? "one model, and the reference" : "one model");
   if (words.size() > 1) reference = words[1];
   if (reference && !source) fail_usage("--reference belongs to --translate or --hypothesis");
-  if (perplexity_of) return eval_perplexity(words[0], *perplexity_of, common, context.value_or(512), chunks, edits);
-  if (loss_of || accuracy_of) return eval_loss(words[0], loss_of ? *loss_of : *accuracy_of, common, context, chunks, seed);
+  if (perplexity_of)
+    return eval_perplexity(words[0], *perplexity_of, common, context.value_or(512), chunks, edits);
+  if (loss_of || accuracy_of)
+    return eval_loss(words[0], loss_of ? *loss_of : *accuracy_of, common, context, chunks, seed);
   if (!classes.empty()) return eval_classes(words[0], classes, common);
   if (!reference) fail_usage("--translate SOURCE wants a reference to compare with: --reference FILE");
   return eval_translation(words[0], *source, *reference, translate, common, lower, out, force);
@@ -307,28 +331,36 @@ const Verb kEval = {
     "       rapt eval MODEL --translate SOURCE --reference FILE [--beams 4] [--out FILE]\n"
     "       rapt eval --hypothesis FILE --reference FILE\n"
     "\n"
-    "--perplexity   the text is cut into windows of --ctx-size tokens, one after the other; in each, the second half counts (each token there\n"
-    "               is predicted from at least half a window). A model that wants a beginning-of-text token gets it in the place of each\n"
-    "               window's first token. This is llama-perplexity's definition, so numbers can be compared. FILE may be -.\n"
-    "--loss         the model's own objective on held-out text, as training judges it; prints loss (nats), perplexity and accuracy (the most\n"
-    "               probable token is right) per token, and the accuracy of always guessing the commonest. --accuracy FILE is the same.\n"
-    "                 decoders: every token of the text but the first, in windows of --ctx-size tokens (the model's, at most 1,024)\n"
-    "                 encoders (BERT): 15 % of the tokens are hidden, as in training; which ones, --seed says (0)\n"
-    "                 encoder-decoders: FILE is SOURCE,TARGET, two files of parallel lines\n"
+    "--perplexity   the text is cut into windows of --ctx-size tokens, one after the other; in each, the\n"
+    "second half counts (each token there\n"
+    "               is predicted from at least half a window). A model that wants a beginning-of-text\n"
+    "               token gets it in the place of each window's first token. This is llama-perplexity's\n"
+    "               definition, so numbers can be compared. FILE may be -.\n"
+    "--loss         the model's own objective on held-out text, as training judges it; prints loss (nats),\n"
+    "perplexity and accuracy (the most\n"
+    "               probable token is right) per token, and the accuracy of always guessing the commonest.\n"
+    "                 --accuracy FILE is the same. decoders: every token of the text but the first, in\n"
+    "                 windows of --ctx-size tokens (the model's, at most 1,024) encoders (BERT): 15 % of\n"
+    "                 the tokens are hidden, as in training; which ones, --seed says (0) encoder-decoders:\n"
+    "                 FILE is SOURCE,TARGET, two files of parallel lines\n"
     "               A file made by `rapt data` is measured on its held-out part.\n"
     "--classify     accuracy of a classifier on files of lines, in all and by label.\n"
-    "--translate    translates SOURCE line by line and compares with the reference: BLEU and chrF2 of the corpus. --out FILE keeps the translations, --force overwrites it.\n"
-    "--hypothesis   the same figures for translations that are there already.\n"
+    "--translate    translates SOURCE line by line and compares with the reference: BLEU and chrF2 of the\n"
+    "corpus. --out FILE keeps the translations, --force overwrites it. --hypothesis\n"
+    "the same figures for translations that are there already.\n"
     "\n"
-    "BLEU is sacrebleu's: words as mteval-v13a finds them (tokenizer 13a: punctuation and symbols stand alone, except a period or comma between\n"
-    "digits and the apostrophe; a hyphen after a digit stands alone; case is kept), 1- to 4-grams, exponential smoothing, one reference. The text\n"
-    "is compared as it is written: do not tokenise it before. chrF2: character 1- to 6-grams without white space, beta 2.\n"
+    "BLEU is sacrebleu's: words as mteval-v13a finds them (tokenizer 13a: punctuation and symbols stand\n"
+    "alone, except a period or comma between digits and the apostrophe; a hyphen after a digit stands\n"
+    "alone; case is kept), 1- to 4-grams, exponential smoothing, one reference. The text is compared as it\n"
+    "is written: do not tokenise it before. chrF2: character 1- to 6-grams without white space, beta 2.\n"
     "\n"
     "  -c, --ctx-size N   tokens of a window (perplexity: 512)\n"
     "  --chunks N        only the first N windows (--loss: batches)\n"
-    "  --edit SPEC       with --perplexity: changes what the model computes, as in `rapt inspect tensors`; L5H3:zero switches a head off\n"
+    "  --edit SPEC       with --perplexity: changes what the model computes, as in `rapt inspect tensors`;\n"
+    "                    L5H3:zero switches a head off\n"
     "  --lower           BLEU and chrF of lower-cased text\n"
-    "  --beams N, --length-penalty P, --penalty-form F, --max-tokens N, --batch N, --prefix TEXT    as in `rapt translate`\n"
+    "  --beams N, --length-penalty P, --penalty-form F, --max-tokens N, --batch N, --prefix TEXT\n"
+    "    as in `rapt translate`\n"
     "  --json            the figures as JSON\n"
     "  --verbose         times\n"
     "  -t, --threads N   threads (as many as the process may use)\n"

@@ -33,7 +33,8 @@ Json as_json(const Tokenizer& tokenizer, const FilledMasks& f, std::size_t index
 
 // In quotes where it could not be seen: spaces, line breaks.
 std::string shown(const std::string& token) {
-  const bool plain = !token.empty() && token.find_first_of("\n\r\t\v\f") == token.npos && token.front() != ' ' && token.back() != ' ';
+  const bool plain = !token.empty() && token.find_first_of("\n\r\t\v\f") == token.npos &&
+                     token.front() != ' ' && token.back() != ' ';
   return for_stdout(plain ? token : json_quote(token));
 }
 
@@ -45,8 +46,9 @@ int run(Args& args) {
   const std::vector<std::string> texts = given_texts(std::span(words).subspan(1), in);
   const OpenModel m = open_model(words[0], common);
   Progress bar("reading", common.quiet);
-  const std::vector<FilledMasks> filled = fill_masks(
-      *m.device, m.checkpoint, texts, top, [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); });
+  const std::vector<FilledMasks> filled =
+      fill_masks(*m.device, m.checkpoint, texts, top,
+                 [&](Dim done, Dim of) { bar.step(static_cast<double>(done), static_cast<double>(of)); });
   bar.clear();
   const Tokenizer& tokenizer = *m.checkpoint.tokenizer;
   for (std::size_t i = 0; i < filled.size(); ++i) {
@@ -59,7 +61,8 @@ int run(Args& args) {
     for (std::size_t k = 0; k < f.places.size(); ++k) {
       if (f.places.size() > 1) print(concat("mask ", k + 1, "\n"));
       for (const MaskGuess& g : f.guesses[k])
-        print(concat("  ", fixed(static_cast<double>(g.probability), 4), "  ", shown(guess_text(tokenizer, g.id)), "\n"));
+        print(concat("  ", fixed(static_cast<double>(g.probability), 4), "  ",
+                     shown(guess_text(tokenizer, g.id)), "\n"));
     }
   }
   return 0;
@@ -68,24 +71,28 @@ int run(Args& args) {
 }  // namespace
 
 extern const Verb kFill;
-const Verb kFill = {"fill", "words for the masks of a text",
-                    "Usage: rapt fill MODEL [TEXT…] [flags]\n"
-                    "\n"
-                    "MODEL was trained on masked words (BERT, or what `rapt train` made with --objective masked). Each TEXT holds its\n"
-                    "mask, [MASK], once or more; printed are the most probable tokens for each, with their probabilities. Several\n"
-                    "masks are guessed at once, each without knowing the others' words. Without a TEXT (or with -), each line of\n"
-                    "standard input is one.\n"
-                    "\n"
-                    "  -k, --top-k N     so many tokens for a mask (5)\n"
-                    "  --in FILE         texts are the lines of FILE (may be .gz)\n"
-                    "  --json            one JSON object per text: masks with position and guesses (id, token, probability, sequence)\n"
-                    "  -t, --threads N   threads (as many as the process may use)\n"
-                    "  -q, --quiet       no progress\n"
-                    "\n"
-                    "Examples:\n"
-                    "  rapt fill bert-base-uncased 'to be or [MASK] to be'\n"
-                    "  rapt train bert --data shakespeare.txt --set width=128 --set layers=4 --set heads=4 --set ffn=512 --out out/bert\n"
-                    "  rapt fill out/bert 'to [MASK] or [MASK] to be' --top-k 3 --json\n",
-                    run};
+const Verb kFill = {
+    "fill", "words for the masks of a text",
+    "Usage: rapt fill MODEL [TEXT…] [flags]\n"
+    "\n"
+    "MODEL was trained on masked words (BERT, or what `rapt train` made with --objective\n"
+    "masked). Each TEXT holds its mask, [MASK], once or more; printed are the most\n"
+    "probable tokens for each, with their probabilities. Several masks are guessed at\n"
+    "once, each without knowing the others' words. Without a TEXT (or with -), each line\n"
+    "of standard input is one.\n"
+    "\n"
+    "  -k, --top-k N     so many tokens for a mask (5)\n"
+    "  --in FILE         texts are the lines of FILE (may be .gz)\n"
+    "  --json            one JSON object per text: masks with position and guesses (id,\n"
+    "                    token, probability, sequence)\n"
+    "  -t, --threads N   threads (as many as the process may use)\n"
+    "  -q, --quiet       no progress\n"
+    "\n"
+    "Examples:\n"
+    "  rapt fill bert-base-uncased 'to be or [MASK] to be'\n"
+    "  rapt train bert --data shakespeare.txt --set width=128 --set layers=4 --set heads=4 --set ffn=512 "
+    "--out out/bert\n"
+    "  rapt fill out/bert 'to [MASK] or [MASK] to be' --top-k 3 --json\n",
+    run};
 
 }  // namespace rapt::cli

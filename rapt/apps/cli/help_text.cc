@@ -12,7 +12,9 @@ namespace rapt::cli {
 namespace {
 
 std::string spaces(Dim n) { return std::string(static_cast<std::size_t>(std::max<Dim>(0, n)), ' '); }
-Dim indent_of(std::string_view line) { return static_cast<Dim>(std::min(line.find_first_not_of(' '), line.size())); }
+Dim indent_of(std::string_view line) {
+  return static_cast<Dim>(std::min(line.find_first_not_of(' '), line.size()));
+}
 
 // `text` folded into the columns from `from` on; the first line stands behind what is already there.
 std::string hung(std::string_view text, Dim from, Dim width) {
@@ -32,7 +34,8 @@ std::vector<std::string> parts_of(std::string_view line, std::size_t gap) {
   return parts;
 }
 
-// A flag and what it means: beside each other where there is room, else below each other. Several short flags in one line fill it.
+// A flag and what it means: beside each other where there is room, else below each other. Several short
+// flags in one line fill it.
 std::string entry(std::string_view line, Dim width) {
   const Dim indent = indent_of(line);
   line.remove_prefix(static_cast<std::size_t>(indent));
@@ -41,7 +44,9 @@ std::string entry(std::string_view line, Dim width) {
   const auto flags = std::ranges::count_if(parts, [](const std::string& p) { return p.starts_with('-'); });
   if (flags > 1) {
     std::string out, row;
-    auto end_row = [&] { out += spaces(indent) + (indent + text_width(row) <= width ? row + "\n" : hung(row, indent + 4, width)); };
+    auto end_row = [&] {
+      out += spaces(indent) + (indent + text_width(row) <= width ? row + "\n" : hung(row, indent + 4, width));
+    };
     for (std::size_t i = 0; i < parts.size();) {
       std::string one = parts[i++];  // a flag with its meaning
       while (i < parts.size() && !parts[i].starts_with('-')) one += "   " + parts[i++];
@@ -57,10 +62,13 @@ std::string entry(std::string_view line, Dim width) {
   std::size_t from = parts[0].size();
   for (std::size_t i = 1; i <= last; ++i) from = line.find(parts[i], from) + (i < last ? parts[i].size() : 0);
   const Dim column = indent + text_width(line.substr(0, from));
-  const std::string meaning = join(std::vector<std::string>(parts.begin() + static_cast<std::ptrdiff_t>(last), parts.end()), "   ");
-  if (width - column >= 24) return spaces(indent) + std::string(line.substr(0, from)) + hung(meaning, column, width);
+  const std::string meaning =
+      join(std::vector<std::string>(parts.begin() + static_cast<std::ptrdiff_t>(last), parts.end()), "   ");
+  if (width - column >= 24)
+    return spaces(indent) + std::string(line.substr(0, from)) + hung(meaning, column, width);
   const std::string name = last == 2 ? concat(parts[0], "  ", parts[1]) : parts[0];
-  return spaces(indent) + hung(name, indent + 4, width) + spaces(indent + 4) + hung(meaning, indent + 4, width);
+  return spaces(indent) + hung(name, indent + 4, width) + spaces(indent + 4) +
+         hung(meaning, indent + 4, width);
 }
 
 // Parts of a command that stay together: words in quotes or brackets, a flag with its value.
@@ -74,14 +82,16 @@ std::vector<std::string> units_of(std::string_view text) {
       continue;
     }
     if (c == quote) quote = 0;
-    else if (quote == 0 && (c == '\'' || c == '"') && (words.back().empty() || words.back().back() == '=')) quote = c;
+    else if (quote == 0 && (c == '\'' || c == '"') && (words.back().empty() || words.back().back() == '='))
+      quote = c;
     depth += quote == 0 ? (c == '[') - (c == ']') : 0;
     words.back() += c;
   }
   if (words.back().empty()) words.pop_back();
   std::vector<std::string> units;
   for (const std::string& w : words) {
-    const bool value = !units.empty() && units.back().starts_with("--") && units.back().find_first_of(" =") == std::string::npos;
+    const bool value = !units.empty() && units.back().starts_with("--") &&
+                       units.back().find_first_of(" =") == std::string::npos;
     if (value && !w.starts_with('-')) units.back() += " " + w;
     else units.push_back(w);
   }
@@ -100,7 +110,9 @@ std::string filled(std::string_view text, Dim from, Dim hang, Dim width, std::st
     } else if (!first) {
       out += ' ', ++column;
     }
-    const std::string lines = unit.starts_with('[') ? join(fold_text(unit, std::max<Dim>(8, width - column)), "\n" + spaces(hang)) : unit;
+    const std::string lines =
+        unit.starts_with('[') ? join(fold_text(unit, std::max<Dim>(8, width - column)), "\n" + spaces(hang))
+                              : unit;
     out += lines;
     column += text_width(unit);
     first = false;
@@ -125,7 +137,8 @@ std::string folded_lines(std::string_view text, Dim width) {
   for (const std::string& line : lines_of(text)) {
     const Dim indent = std::min<Dim>(indent_of(line), width / 2);
     out += (out.empty() ? "" : "\n") + spaces(indent);
-    out += join(fold_text(std::string_view(line).substr(static_cast<std::size_t>(indent_of(line))), std::max<Dim>(8, width - indent)),
+    out += join(fold_text(std::string_view(line).substr(static_cast<std::size_t>(indent_of(line))),
+                          std::max<Dim>(8, width - indent)),
                 "\n" + spaces(indent));
   }
   return text.ends_with('\n') ? out + "\n" : out;
@@ -160,8 +173,11 @@ std::string folded_help(std::string_view text, Dim width) {
     } else {
       const std::vector<std::string> parts = parts_of(line.substr(static_cast<std::size_t>(indent)), 2);
       const Dim column =
-          parts.size() > 1 ? static_cast<Dim>(line.find(parts[1], static_cast<std::size_t>(indent) + parts[0].size())) : 1000;
-      while (i < lines.size() && !lines[i].empty() && indent_of(lines[i]) >= std::min(column, indent + 6) && indent_of(lines[i]) > indent)
+          parts.size() > 1
+              ? static_cast<Dim>(line.find(parts[1], static_cast<std::size_t>(indent) + parts[0].size()))
+              : 1000;
+      while (i < lines.size() && !lines[i].empty() && indent_of(lines[i]) >= std::min(column, indent + 6) &&
+             indent_of(lines[i]) > indent)
         line += " " + lines[i].substr(lines[i].find_first_not_of(' ')), ++i;
       out += entry(line, width);
     }

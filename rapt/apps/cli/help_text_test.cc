@@ -66,7 +66,9 @@ TEST(HelpText, FoldsInANarrowWindow) {
 }
 
 TEST(HelpText, AThirdColumnKeepsItsPlace) {
-  EXPECT_EQ(folded_help("  rate      0.001   the largest one there is\n  kind      adamw   how the weights follow their gradients\n", 48),
+  EXPECT_EQ(folded_help("  rate      0.001   the largest one there is\n"
+                        "  kind      adamw   how the weights follow their gradients\n",
+                        48),
             "  rate      0.001   the largest one there is\n"
             "  kind      adamw   how the weights follow their\n"
             "                    gradients\n");
@@ -77,10 +79,12 @@ TEST(HelpText, LinesKeepTheirEndsAndIndentation) {
 }
 
 TEST(Progress, FitsItsLine) {
-  EXPECT_EQ(progress_line("loading", 0.5, "  3 s left", 80), "[███████████████···············] loading 50 %  3 s left");
+  EXPECT_EQ(progress_line("loading", 0.5, "  3 s left", 80),
+            "[███████████████···············] loading 50 %  3 s left");
   EXPECT_EQ(progress_line("loading", 0.5, "  3 s left", 30), "[██···] loading 50 %  3 s left");
   EXPECT_EQ(progress_line("loading", 0.5, "  3 s left", 20), "loading 50 %  3 s l…");
-  for (Dim width = 1; width < 100; ++width) EXPECT_LE(text_width(progress_line("writing", 0.3, "  99 of 120", width)), width);
+  for (Dim width = 1; width < 100; ++width)
+    EXPECT_LE(text_width(progress_line("writing", 0.3, "  99 of 120", width)), width);
 }
 
 TEST(Progress, IsSilentOffATerminal) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt inspect VIEW MODEL [TEXT]: reads the model and the text, lets the view make its document, and writes it as asked. Views:
-// inspect_*.cc, one line each in the table below.
+// rapt inspect VIEW MODEL [TEXT]: reads the model and the text, lets the view make its document, and writes
+// it as asked. Views: inspect_*.cc, one line each in the table below.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -15,12 +15,14 @@
 namespace rapt::cli {
 
 extern const View kHeadsView, kAttentionView, kSinksView;
-extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView, kPositionsView, kReportView, kTensorsView;
+extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView,
+    kPositionsView, kReportView, kTensorsView;
 
 namespace {
 
-const View* const kViews[] = {&kHeadsView, &kAttentionView, &kSinksView,   &kMassiveView,   &kOutliersView, &kGatesView,
-                              &kLensView,  &kNormsView,     &kCompareView, &kPositionsView, &kTensorsView,  &kReportView};
+const View* const kViews[] = {&kHeadsView,    &kAttentionView, &kSinksView,   &kMassiveView,
+                              &kOutliersView, &kGatesView,     &kLensView,    &kNormsView,
+                              &kCompareView,  &kPositionsView, &kTensorsView, &kReportView};
 
 }  // namespace
 
@@ -33,19 +35,21 @@ std::vector<std::string> view_names() {
 namespace {
 
 const char* const kDefaultText =
-    "The cat sat on the mat because it was warm, and the dog, who had been out in the rain, lay down beside it.";
+    "The cat sat on the mat because it was warm, and the dog, "
+    "who had been out in the rain, lay down beside it.";
 
 std::string make_help() {
   std::string help = "Usage: rapt inspect VIEW MODEL [TEXT]\n\nViews:\n";
   for (const View* v : kViews) help += concat("  ", padded(v->name, 12), v->summary, "\n");
   help +=
-      "\nTEXT may be - for standard input; without one a sentence of ours is taken. The numbers come from the model as it runs: fused,\n"
-      "quantized, at any length.\n"
+      "\nTEXT may be - for standard input; without one a sentence of ours is taken. The numbers come from\n"
+      "the model as it runs: fused, quantized, at any length.\n"
       "\n"
       "  --file FILE          the text of a file\n"
       "  --ids \"1 2 3\"        token ids instead of a text\n"
       "  --tokens N           only the first N tokens\n"
-      "  --target TEXT        of an encoder-decoder: what its decoder reads (the first 64 tokens of its own answer)\n"
+      "  --target TEXT        of an encoder-decoder: what its decoder reads (the first 64 tokens of its\n"
+      "                       own answer)\n"
       "  --json               the view's numbers, the tokens and the model as JSON (docs/inspect-json.md)\n"
       "  --parts              the page's tables, maps and charts as JSON instead\n"
       "  --out FILE           the first map or chart as .svg, .png or .txt; FOLDER/: all of them\n"
@@ -57,7 +61,8 @@ std::string make_help() {
   return help +
          "\nExamples:\n"
          "  rapt inspect heads SmolLM2-135M-Instruct.Q4_1.gguf --metric previous\n"
-         "  rapt inspect attention gemma-3-270m-q4_k_m.gguf --file book.txt --layer 5 --head 1 --out map.png\n"
+         "  rapt inspect attention gemma-3-270m-q4_k_m.gguf --file book.txt --layer 5 "
+         "--head 1 --out map.png\n"
          "  rapt inspect sinks SmolLM2-135M-Instruct.Q4_1.gguf --file book.txt\n";
 }
 
@@ -80,18 +85,22 @@ std::vector<std::int32_t> decoder_ids(const Subject& s, const Input& in) {
   constexpr Dim kAnswer = 64;
   const Checkpoint& c = s.checkpoint;
   if (c.decoder_start < 0)
-    fail(c.path, " does not say which token its answers start from; its config.json should have decoder_start_token_id");
+    fail(c.path,
+         " does not say which token its answers start from; its config.json should have "
+         "decoder_start_token_id");
   std::vector<std::int32_t> ids = {c.decoder_start}, rest;
   if (in.target) {
     rest = tokenizer_of(c).encode(*in.target);
   } else {
-    GenerateOptions greedy{.max_tokens = c.model->recipe.context > 0 ? std::min(kAnswer, c.model->recipe.context - 1) : kAnswer};
+    GenerateOptions greedy{
+        .max_tokens = c.model->recipe.context > 0 ? std::min(kAnswer, c.model->recipe.context - 1) : kAnswer};
     greedy.sampler.temperature = 0;
     rest = Session(s.device(), c, {}).translate(s.source, greedy).at(0).ids;
   }
   ids.insert(ids.end(), rest.begin(), rest.end());
   if (c.model->recipe.context > 0 && static_cast<Dim>(ids.size()) > c.model->recipe.context)
-    fail_usage("--target has ", rest.size(), " tokens; with its start ", c.model->recipe.context, " fit the model");
+    fail_usage("--target has ", rest.size(), " tokens; with its start ", c.model->recipe.context,
+               " fit the model");
   return ids;
 }
 
@@ -109,9 +118,11 @@ void read_text(Subject& s, const Input& in, const std::string* operand) {
   // What is too long is cut before its frame (BOS, [CLS] … [SEP]) is put around it.
   const bool framed = !in.ids;
   const Dim frame = framed ? static_cast<Dim>(c.tokenizer->before.size() + c.tokenizer->after.size()) : 0;
-  const Dim most = in.tokens > 0 ? in.tokens : c.model->recipe.context, whole = static_cast<Dim>(ids.size()) + frame;
+  const Dim most = in.tokens > 0 ? in.tokens : c.model->recipe.context,
+            whole = static_cast<Dim>(ids.size()) + frame;
   if (most > 0 && whole > most) {
-    if (most <= frame) fail_usage("--tokens ", most, ": ", frame, " stand around every text of this model; give more");
+    if (most <= frame)
+      fail_usage("--tokens ", most, ": ", frame, " stand around every text of this model; give more");
     if (in.tokens == 0) note(concat("note: only the first ", most, " of ", whole, " tokens fit the model"));
     ids.resize(static_cast<std::size_t>(most - frame));
   }
@@ -125,7 +136,9 @@ void read_text(Subject& s, const Input& in, const std::string* operand) {
   }
 }
 
-bool is_picture(const auto& part) { return std::holds_alternative<HeatMap>(part) || std::holds_alternative<Chart>(part); }
+bool is_picture(const auto& part) {
+  return std::holds_alternative<HeatMap>(part) || std::holds_alternative<Chart>(part);
+}
 
 void write_part(const auto& part, const std::string& path, bool force) {
   if (const auto* map = std::get_if<HeatMap>(&part)) write_picture(*map, path, force);
@@ -142,7 +155,8 @@ void write_pictures(const Document& d, const std::string& out, bool force, bool 
   for (const auto& part : d.parts) {
     if (!is_picture(part)) continue;
     ++n;
-    const std::string path = folder ? concat(out, out.ends_with('/') ? "" : "/", d.name, "-", n, ".svg") : out;
+    const std::string path =
+        folder ? concat(out, out.ends_with('/') ? "" : "/", d.name, "-", n, ".svg") : out;
     write_part(part, path, force);
     if (!quiet)
       note(concat(path, ": ",
@@ -207,21 +221,26 @@ bool is_preset(const std::string& name) {
 int run(Args& args) {
   // The view's name decides which other flags there are, so it comes first.
   const std::string name = args.first();
-  if (name.empty()) fail_usage("a view, a model and perhaps a text are needed: rapt inspect heads MODEL (rapt inspect --help)");
+  if (name.empty())
+    fail_usage(
+        "a view, a model and perhaps a text are needed: rapt inspect heads MODEL (rapt inspect --help)");
   const View& view = find_view(name);
   const CommonArgs common = common_args(args);
   Input in{.ids = args.value("ids"),
            .file = args.value("file"),
            .target = args.value("target"),
            .tokens = args.number("tokens", 1, Dim{1} << 40).value_or(0)};
-  const std::optional<std::string> out = view.file ? std::nullopt : args.value("out"), html = args.value("html");
+  const std::optional<std::string> out = view.file ? std::nullopt : args.value("out"),
+                                   html = args.value("html");
   const bool force = args.flag("force"), parts = args.flag("parts");
   const auto make = view.parse(args);
   const auto models = static_cast<std::size_t>(view.models);
   const std::vector<std::string> words = args.operands(
-      1 + models, 2 + models, view.models > 1 ? "compare, two models, and perhaps a text" : "a view, a model, and perhaps a text");
+      1 + models, 2 + models,
+      view.models > 1 ? "compare, two models, and perhaps a text" : "a view, a model, and perhaps a text");
   const std::string* text = words.size() > 1 + models ? &words.back() : nullptr;
-  if ((text != nullptr) + in.ids.has_value() + in.file.has_value() > 1) fail_usage("one text is looked at: TEXT, --ids or --file");
+  if ((text != nullptr) + in.ids.has_value() + in.file.has_value() > 1)
+    fail_usage("one text is looked at: TEXT, --ids or --file");
   check_files(out, html, force);
 
   OpenModel first, second;
@@ -242,9 +261,11 @@ int run(Args& args) {
   }
   const Document d = make(s);
   if (const Dim broken = broken_numbers(d.facts); broken > 0)
-    note(concat("warning: ", with_commas(broken), broken == 1 ? " number" : " numbers",
-                " of this view came out as NaN or infinite (the weights are broken, or values outgrew their format): null in JSON, grey in "
-                "pictures"));
+    note(concat(
+        "warning: ", with_commas(broken), broken == 1 ? " number" : " numbers",
+        " of this view came out as NaN or infinite (the weights are broken, or values outgrew their format): "
+        "null in JSON, grey in "
+        "pictures"));
   if (out) write_pictures(d, *out, force, common.quiet);
   if (html && !view.page) {
     FileWriter file(*html, force);

@@ -44,7 +44,8 @@ void parse_range(const std::optional<std::string>& text, const char* flag, Dim& 
     if (part.empty()) return fallback;
     Dim n = 0;
     const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), n);
-    if (error != std::errc{} || stop != part.data() + part.size() || n < 0) fail_usage(flag, ": '", *text, "' is no range such as 100:200");
+    if (error != std::errc{} || stop != part.data() + part.size() || n < 0)
+      fail_usage(flag, ": '", *text, "' is no range such as 100:200");
     return n;
   };
   if (colon == std::string::npos) fail_usage(flag, ": '", *text, "' is no range such as 100:200");
@@ -63,15 +64,21 @@ std::vector<std::string> labels(const std::vector<std::string>& words, Dim begin
   return out;
 }
 
-// The attention of a recurrent decoder (Bahdanau, Luong): one, to the source; row t holds the weights with which token t was said.
+// The attention of a recurrent decoder (Bahdanau, Luong): one, to the source; row t holds the weights with
+// which token t was said.
 Document recurrent_view(const Subject& s, const Options& o) {
-  if (!o.cross) fail_usage("the layers of ", model_name(s.checkpoint), " are recurrent cells; their one attention is --cross");
-  if (!o.edits.empty() || o.window.row_begin > 0 || o.window.row_end >= 0 || o.window.key_begin > 0 || o.window.key_end >= 0)
+  if (!o.cross)
+    fail_usage("the layers of ", model_name(s.checkpoint),
+               " are recurrent cells; their one attention is --cross");
+  if (!o.edits.empty() || o.window.row_begin > 0 || o.window.row_end >= 0 || o.window.key_begin > 0 ||
+      o.window.key_end >= 0)
     fail_usage("--edit, --rows and --keys do not reach the attention of a recurrent decoder");
   if ((o.layer && *o.layer != s.net().decoder->depth() - 1) || (o.head && *o.head != 0))
     fail_usage("a recurrent decoder has one attention: layer ", s.net().decoder->depth() - 1, ", head 0");
-  if (s.ids.size() < 2) fail("inspect: the model says nothing to this text; give what its decoder should read with --target");
-  const Alignment a = alignment(s.device(), s.checkpoint, s.source, std::span(s.ids).subspan(1), {.words = false});
+  if (s.ids.size() < 2)
+    fail("inspect: the model says nothing to this text; give what its decoder should read with --target");
+  const Alignment a =
+      alignment(s.device(), s.checkpoint, s.source, std::span(s.ids).subspan(1), {.words = false});
   Document d{.name = "attention", .title = concat("The attention of ", model_line(s)), .parts = {}};
   HeatMap map = heat_map(a, "cross-attention: which token of the source each token was said from");
   map.scale = o.scale;
@@ -89,10 +96,13 @@ Document recurrent_view(const Subject& s, const Options& o) {
 
 Document view(const Subject& s, const Options& o) {
   const Model& model = s.net();
-  if (model.decoder && model.decoder->recurrent && model.decoder->recurrent->recipe.attention) return recurrent_view(s, o);
-  const Stack stack = o.stack.value_or(model.encoder && (!model.decoder || !o.cross) ? Stack::encoder : Stack::decoder);
+  if (model.decoder && model.decoder->recurrent && model.decoder->recurrent->recipe.attention)
+    return recurrent_view(s, o);
+  const Stack stack =
+      o.stack.value_or(model.encoder && (!model.decoder || !o.cross) ? Stack::encoder : Stack::decoder);
   const auto wanted = [&](const AttentionPlace& p) {
-    return p.stack == stack && p.cross == o.cross && (!o.layer || p.layer == *o.layer) && (!o.number || p.number == *o.number);
+    return p.stack == stack && p.cross == o.cross && (!o.layer || p.layer == *o.layer) &&
+           (!o.number || p.number == *o.number);
   };
   Taps taps;
   const auto check_edits = install_edits(taps, model, parse_edits(o.edits));
@@ -109,23 +119,29 @@ Document view(const Subject& s, const Options& o) {
       if ((o.head && h != *o.head) || first <= best) continue;
       best = first, place = p, head = h;
     }
-  if (head < 0) fail_usage("--head: there is no head ", o.head.value_or(0), "; `rapt inspect heads` lists them");
+  if (head < 0)
+    fail_usage("--head: there is no head ", o.head.value_or(0), "; `rapt inspect heads` lists them");
   const HeadMap map = head_map(record, place, head, o.window);
   const HeadSums& sums = record.sums(place)[static_cast<std::size_t>(head)];
   const double rows = std::max(1.0, static_cast<double>(sums.rows));
-  const std::vector<std::string> row_words = s.words_of(place.stack), key_words = place.cross ? s.words() : row_words;
+  const std::vector<std::string> row_words = s.words_of(place.stack),
+                                 key_words = place.cross ? s.words() : row_words;
   Document d{.name = "attention", .title = concat("One head of ", model_line(s)), .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   const MapWindow& w = map.window;
-  std::string title = concat(stack_prefix(model, place.stack), place.cross ? "cross-attention, " : "", "layer ",
-                             layer_label(place.layer, place.number), ", head ", head, ": first token ", fixed(best, 2));
+  std::string title =
+      concat(stack_prefix(model, place.stack), place.cross ? "cross-attention, " : "", "layer ",
+             layer_label(place.layer, place.number), ", head ", head, ": first token ", fixed(best, 2));
   if (!place.cross)
-    title += concat(", itself ", fixed(sums.self / rows, 2), ", the one before ", fixed(sums.previous / std::max(1.0, rows - 1), 2));
+    title += concat(", itself ", fixed(sums.self / rows, 2), ", the one before ",
+                    fixed(sums.previous / std::max(1.0, rows - 1), 2));
   title += concat(", entropy ", fixed(sums.entropy / rows, 2));
   if (map.rows < w.row_end - w.row_begin || map.keys < w.key_end - w.key_begin)
-    title +=
-        concat("; rows ", w.row_begin, " to ", w.row_end, ", keys ", w.key_begin, " to ", w.key_end, ", the largest weight in each cell",
-               w.row_end - w.row_begin > w.most_rows ? concat(" of ", with_commas(w.most_rows), " rows that stand for all") : "");
+    title += concat("; rows ", w.row_begin, " to ", w.row_end, ", keys ", w.key_begin, " to ", w.key_end,
+                    ", the largest weight in each cell",
+                    w.row_end - w.row_begin > w.most_rows
+                        ? concat(" of ", with_commas(w.most_rows), " rows that stand for all")
+                        : "");
   HeatMap picture{.title = title,
                   .rows = labels(row_words, w.row_begin, w.row_end, map.rows),
                   .columns = labels(key_words, w.key_begin, w.key_end, map.keys),
@@ -140,8 +156,10 @@ Document view(const Subject& s, const Options& o) {
   if (place.number > 0) d.facts.set("number", place.number);
   d.facts.set("cross", place.cross);
   d.facts.set("head", head);
-  d.facts.set("rows", Json::Array{static_cast<std::int64_t>(w.row_begin), static_cast<std::int64_t>(w.row_end)});
-  d.facts.set("keys", Json::Array{static_cast<std::int64_t>(w.key_begin), static_cast<std::int64_t>(w.key_end)});
+  d.facts.set("rows",
+              Json::Array{static_cast<std::int64_t>(w.row_begin), static_cast<std::int64_t>(w.row_end)});
+  d.facts.set("keys",
+              Json::Array{static_cast<std::int64_t>(w.key_begin), static_cast<std::int64_t>(w.key_end)});
   d.facts.set("weights", grid_json(map.values, static_cast<std::size_t>(map.keys)));
   name_axes(d, "weights", {"query", "key"});
   Json figures = Json::Object{{"first", best}, {"entropy", sums.entropy / rows}};
@@ -180,7 +198,8 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
 extern const View kAttentionView;
 const View kAttentionView = {
     "attention", "one head's map: which token looks at which, any part of it, at any length",
-    "  --layer N --head N   the head (the one with the most weight on the first token); N.2: the second of two in a layer\n"
+    "  --layer N --head N   the head (the one with the most weight on the first token); N.2: the second of\n"
+    "                       two in a layer\n"
     "  --cross --stack NAME cross-attention; encoder or decoder\n"
     "  --rows A:B --keys A:B  a part of the map, in tokens\n"
     "  --pixels N           at most so many cells each way (256); a cell is the largest weight in it\n"

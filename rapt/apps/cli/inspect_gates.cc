@@ -28,22 +28,29 @@ std::string bars(const Heads& heads) {
 
 void add_place(Document& d, const std::string& place, const Places& layers) {
   Table t{.title = concat("Gate at ", place),
-          .columns = {"layer", "heads", "mean", "closed %", "least open head", "most open head", "values 0 ... 1"},
+          .columns = {"layer", "heads", "mean", "closed %", "least open head", "most open head",
+                      "values 0 ... 1"},
           .rows = {}};
-  HeatMap map{.title = concat("Mean of the gate at ", place, ", layer by head"), .rows = {}, .columns = {}, .values = {}, .top = 1};
+  HeatMap map{.title = concat("Mean of the gate at ", place, ", layer by head"),
+              .rows = {},
+              .columns = {},
+              .values = {},
+              .top = 1};
   map.row_name = "layer", map.column_name = "head", map.value_name = "mean of the gate";
   std::size_t most_heads = 0;
   for (const auto& [layer, heads] : layers) most_heads = std::max(most_heads, heads.size());
   for (std::size_t h = 0; h < most_heads; ++h) map.columns.push_back(std::to_string(h));
   for (const auto& [layer, heads] : layers) {
-    const auto [least, most] =
-        std::minmax_element(heads.begin(), heads.end(), [](const GateStats* a, const GateStats* b) { return a->mean < b->mean; });
-    const auto named = [](const GateStats& g) { return concat(g.head < 0 ? "all" : std::to_string(g.head), ": ", fixed(g.mean, 3)); };
+    const auto [least, most] = std::minmax_element(
+        heads.begin(), heads.end(), [](const GateStats* a, const GateStats* b) { return a->mean < b->mean; });
+    const auto named = [](const GateStats& g) {
+      return concat(g.head < 0 ? "all" : std::to_string(g.head), ": ", fixed(g.mean, 3));
+    };
     double mean = 0, closed = 0;
     const auto n = static_cast<double>(heads.size());
     for (const GateStats* g : heads) mean += g->mean / n, closed += g->closed / n;
-    t.rows.push_back({layer_label(layer.first, layer.second), Cell(n, 0), Cell(mean, 3), Cell(100 * closed, 1), named(**least),
-                      named(**most), bars(heads)});
+    t.rows.push_back({layer_label(layer.first, layer.second), Cell(n, 0), Cell(mean, 3),
+                      Cell(100 * closed, 1), named(**least), named(**most), bars(heads)});
     map.rows.push_back(layer_label(layer.first, layer.second));
     for (std::size_t h = 0; h < most_heads; ++h)
       map.values.push_back(h < heads.size() ? heads[h]->mean : std::numeric_limits<double>::quiet_NaN());
@@ -76,18 +83,19 @@ Document view(const Subject& s) {
   double mean = 0, closed = 0, values = 0;
   Json::Array facts;
   for (const GateStats& g : all) {
-    places[concat(stack_prefix(s.net(), g.stack), g.cross ? "cross " : "", gate_name(g.at), g.constant ? " (constant)" : "")]
-          [{g.layer, g.number}]
-              .push_back(&g);
+    places[concat(stack_prefix(s.net(), g.stack), g.cross ? "cross " : "", gate_name(g.at),
+                  g.constant ? " (constant)" : "")][{g.layer, g.number}]
+        .push_back(&g);
     const auto n = static_cast<double>(g.values);
     mean += g.mean * n, closed += g.closed * n, values += n;
     facts.push_back(gate_json(g));
   }
-  d.parts.push_back(
-      Words{concat("Over all gates the mean is ", fixed(mean / values, 3), ", and ", fixed(100 * closed / values, 1),
-                   " % of the values are below 0.1 (closed). A gate at sdpa stands on a head's result, at q, k, v on what "
-                   "enters it, at out behind the output projection. In the paper (Qiu et al. 2025) gates at sdpa have a mean of "
-                   "0.116.")});
+  d.parts.push_back(Words{concat(
+      "Over all gates the mean is ", fixed(mean / values, 3), ", and ", fixed(100 * closed / values, 1),
+      " % of the values are below 0.1 (closed). A gate at sdpa stands on a head's result, at q, k, v on what "
+      "enters it, at out behind the output projection. In the paper (Qiu et al. 2025) "
+      "gates at sdpa have a mean of "
+      "0.116.")});
   for (const auto& [place, layers] : places) add_place(d, place, layers);
   d.facts.set("gates", std::move(facts));
   return d;

@@ -20,7 +20,9 @@ struct Flags {
 std::string what_is_applied(const Model& model) {
   const HeadRecipe& h = model.recipe.head;
   const LayerStack& stack = stack_of(model, last_stack(model));
-  std::string text = stack.final_norm ? "the final norm" : "no norm (this model norms every layer's result, so it has no final one)";
+  std::string text = stack.final_norm
+                         ? "the final norm"
+                         : "no norm (this model norms every layer's result, so it has no final one)";
   if (h.transform) text += ", the head's own dense layer, activation and norm";
   text += h.tied ? ", the output matrix (the embedding table)" : ", the output matrix";
   if (h.cap > 0) text += concat(", the cap of ", fixed(h.cap, 0));
@@ -41,14 +43,19 @@ std::string said(const Subject& s, const Lens& l, Dim token, std::int32_t id) {
   return next_token_text(s.checkpoint.tokenizer.get(), std::span(s.ids).first(before), id);
 }
 
-Table words_table(const Subject& s, const Lens& lens, const std::vector<std::string>& words, const std::vector<int>& shown, int place) {
-  const std::string which = place == 0 ? "Most probable token" : concat("Token number ", place + 1, " by probability");
-  Table t{.title = concat(which, " after some layers, with its probability in %"), .columns = {"token"}, .rows = {}};
+Table words_table(const Subject& s, const Lens& lens, const std::vector<std::string>& words,
+                  const std::vector<int>& shown, int place) {
+  const std::string which =
+      place == 0 ? "Most probable token" : concat("Token number ", place + 1, " by probability");
+  Table t{.title = concat(which, " after some layers, with its probability in %"),
+          .columns = {"token"},
+          .rows = {}};
   for (int r : shown) t.columns.push_back(r == 0 ? "embed" : concat("layer ", row_name(r)));
   for (Dim i = 0; i < lens.tokens; ++i) {
     std::vector<Cell> row = {terminal_text(words[static_cast<std::size_t>(lens.first + i)], 12)};
     for (int r : shown) {
-      const std::size_t c = lens.cell(r, i) * static_cast<std::size_t>(lens.top) + static_cast<std::size_t>(place);
+      const std::size_t c =
+          lens.cell(r, i) * static_cast<std::size_t>(lens.top) + static_cast<std::size_t>(place);
       row.push_back(concat(terminal_text(visible_text(said(s, lens, i, lens.ids[c])), kWord), " ",
                            fixed(100 * static_cast<double>(lens.probabilities[c]), 0)));
     }
@@ -59,11 +66,11 @@ Table words_table(const Subject& s, const Lens& lens, const std::vector<std::str
 
 // Means over the tokens, layer by layer.
 Table layer_table(const Lens& lens) {
-  Table t{
-      .title =
-          "Layer by layer, over the tokens: where the truth stands, and how far the layer is from the answer, KL(answer || layer) in nats",
-      .columns = {"layer", "truth first %", "median rank", "mean p(truth) %", "entropy", "KL"},
-      .rows = {}};
+  Table t{.title =
+              "Layer by layer, over the tokens: where the truth stands, and how far the layer is from the "
+              "answer, KL(answer || layer) in nats",
+          .columns = {"layer", "truth first %", "median rank", "mean p(truth) %", "entropy", "KL"},
+          .rows = {}};
   for (int r = 0; r < lens.rows; ++r) {
     double hits = 0, known = 0, truth = 0, entropy = 0, kl = 0;
     std::vector<std::int32_t> ranks;
@@ -78,7 +85,8 @@ Table layer_table(const Lens& lens) {
     std::sort(ranks.begin(), ranks.end());
     std::vector<Cell> row = {row_name(r), "", "", ""};
     if (known > 0)
-      row = {row_name(r), Cell(100 * hits / known, 1), Cell(static_cast<double>(ranks[ranks.size() / 2]), 0), Cell(100 * truth / known, 2)};
+      row = {row_name(r), Cell(100 * hits / known, 1), Cell(static_cast<double>(ranks[ranks.size() / 2]), 0),
+             Cell(100 * truth / known, 2)};
     row.insert(row.end(), {Cell(entropy, 3), Cell(kl, 3)});
     t.rows.push_back(std::move(row));
   }
@@ -91,13 +99,22 @@ Document view(const Subject& s, const Flags& flags) {
   const Lens l = lens(s.device(), s.net(), s.ids, s.source, options);
   const std::vector<std::string> words = s.words_of(l.stack);
   Document d{.name = "lens", .title = concat("Logit lens: ", model_line(s)), .parts = {}};
-  d.parts.push_back(Words{concat("What the model would say if it stopped after a layer: ", what_is_applied(s.net()),
-                                 " applied to the residual stream there. The last layer is the model's own answer. The truth is ",
-                                 l.own ? "the token itself: an encoder says what stands at each place." : "the next token of the text.")});
-  if (l.first > 0) d.parts.push_back(Words{concat("Shown are the last ", l.tokens, " of ", s.ids.size(), " tokens: --last N for more.")});
-  for (int i = 0; i < l.top; ++i) d.parts.push_back(words_table(s, l, words, some_rows(l.rows, flags.columns), i));
+  d.parts.push_back(Words{
+      concat("What the model would say if it stopped after a layer: ", what_is_applied(s.net()),
+             " applied to the residual stream there. The last layer is the model's own answer. The truth is ",
+             l.own ? "the token itself: an encoder says what stands at each place."
+                   : "the next token of the text.")});
+  if (l.first > 0)
+    d.parts.push_back(
+        Words{concat("Shown are the last ", l.tokens, " of ", s.ids.size(), " tokens: --last N for more.")});
+  for (int i = 0; i < l.top; ++i)
+    d.parts.push_back(words_table(s, l, words, some_rows(l.rows, flags.columns), i));
   d.parts.push_back(layer_table(l));
-  HeatMap map{.title = "Probability of the most probable token", .rows = row_names(l.rows), .columns = {}, .values = {}, .top = 1};
+  HeatMap map{.title = "Probability of the most probable token",
+              .rows = row_names(l.rows),
+              .columns = {},
+              .values = {},
+              .top = 1};
   for (Dim i = 0; i < l.tokens; ++i) map.columns.push_back(words[static_cast<std::size_t>(l.first + i)]);
   map.row_name = "layer", map.column_name = "token", map.value_name = "probability of the word in the cell";
   for (std::size_t c = 0; c < l.entropy.size(); ++c) {
@@ -126,7 +143,8 @@ Document view(const Subject& s, const Flags& flags) {
   d.facts.set("kl", grid_json(l.kl, columns));
   d.facts.set("rank", grid_json(l.rank, columns));
   d.facts.set("truth_probability", grid_json(l.truth, columns));
-  for (const char* key : {"top_ids", "top_tokens", "top_probabilities"}) name_axes(d, key, {"row", "token", "rank"});
+  for (const char* key : {"top_ids", "top_tokens", "top_probabilities"})
+    name_axes(d, key, {"row", "token", "rank"});
   for (const char* key : {"entropy", "kl", "rank", "truth_probability"}) name_axes(d, key, {"row", "token"});
   return d;
 }

@@ -26,9 +26,11 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
 extern const View kMassiveView;
 const View kMassiveView = {"massive", kMassiveSummary,
                            "  --above X            massive: |x| above this (100)\n"
-                           "  --ratio X            ... and at least this many times the median of its layer (1000)\n"
+                           "  --ratio X            ... and at least this many times the median of its\n"
+                           "                       layer (1000)\n"
                            "  --top N              how many activations of each layer are listed (1)\n"
-                           "  --zero, --mean       set them to zero, or to their mean over windows of the text, and tell the perplexity\n"
+                           "  --zero, --mean       set them to zero, or to their mean over windows of the\n"
+                           "                       text, and tell the perplexity\n"
                            "  --layer N            after this layer (where they appear)\n"
                            "  --window N           tokens of a window (256)\n",
                            parse};

@@ -8,9 +8,12 @@ namespace rapt::cli {
 namespace {
 
 Table feature_table(std::string title, const std::vector<OutlierFeature>& features) {
-  Table t{.title = std::move(title), .columns = {"channel", "in layers %", "in rows %", "largest |x|"}, .rows = {}};
+  Table t{.title = std::move(title),
+          .columns = {"channel", "in layers %", "in rows %", "largest |x|"},
+          .rows = {}};
   for (const OutlierFeature& f : features)
-    t.rows.push_back({Cell(static_cast<double>(f.channel), 0), Cell(100 * f.layers, 1), Cell(100 * f.tokens, 1), Cell(f.largest, 1)});
+    t.rows.push_back({Cell(static_cast<double>(f.channel), 0), Cell(100 * f.layers, 1),
+                      Cell(100 * f.tokens, 1), Cell(f.largest, 1)});
   return t;
 }
 
@@ -29,19 +32,24 @@ Json features_json(const std::vector<OutlierFeature>& features) {
 
 Document view(const Subject& s, const OutlierOptions& o) {
   Document d{.name = "outliers", .title = concat("Outlier features: ", model_line(s)), .parts = {}};
-  const std::string rule =
-      concat("|x| of ", shortest(o.magnitude), " or more in at least ", shortest(100 * o.layers), " % of the layers and ",
-             shortest(100 * o.tokens), " % of the rows that linear layers read (after the norm)");
+  const std::string rule = concat("|x| of ", shortest(o.magnitude), " or more in at least ",
+                                  shortest(100 * o.layers), " % of the layers and ", shortest(100 * o.tokens),
+                                  " % of the rows that linear layers read (after the norm)");
   Json::Array stacks;
   for (const Outliers& x : outliers(s.device(), s.net(), s.ids, s.source, o)) {
     const std::string prefix = stack_prefix(s.net(), x.stack);
-    d.parts.push_back(Words{concat(prefix.empty() ? "" : concat("In the ", prefix, "stack: "), x.features.size(), " of ", x.width,
-                                   " channels ", x.features.size() == 1 ? "is an outlier feature: " : "are outlier features: ", rule,
-                                   " (Dettmers et al. 2022). These are not massive activations, which are single numbers of the residual "
-                                   "stream: for those see `rapt inspect massive`.")});
+    d.parts.push_back(Words{concat(
+        prefix.empty() ? "" : concat("In the ", prefix, "stack: "), x.features.size(), " of ", x.width,
+        " channels ", x.features.size() == 1 ? "is an outlier feature: " : "are outlier features: ", rule,
+        " (Dettmers et al. 2022). These are not massive activations, "
+        "which are single numbers of the residual "
+        "stream: for those see `rapt inspect massive`.")});
     if (!x.features.empty()) d.parts.push_back(feature_table(concat(prefix, "outlier features"), x.features));
-    if (!x.next.empty()) d.parts.push_back(feature_table(concat(prefix, "closest channels that do not meet the rule"), x.next));
-    Table t{.title = concat(prefix, "Each row rounded to int8 with one scale: error of the other channels in % of their size"),
+    if (!x.next.empty())
+      d.parts.push_back(feature_table(concat(prefix, "closest channels that do not meet the rule"), x.next));
+    Table t{.title = concat(
+                prefix,
+                "Each row rounded to int8 with one scale: error of the other channels in % of their size"),
             .columns = {"layer", "read by", "large channels", "largest |x|", "error %", "outliers apart %"},
             .rows = {}};
     Chart chart{.title = concat(prefix, "int8 error of the other channels"),
@@ -53,8 +61,9 @@ Document view(const Subject& s, const OutlierOptions& o) {
                            {.name = "feed-forward, outliers apart", .x = {}, .y = {}}}};
     Json::Array inputs;
     for (const OutlierInput& in : x.inputs) {
-      t.rows.push_back({std::to_string(in.layer), in.ffn ? "feed-forward" : "attention", Cell(static_cast<double>(in.large), 0),
-                        Cell(in.largest, 1), Cell(100 * in.error, 2), Cell(100 * in.apart, 2)});
+      t.rows.push_back({std::to_string(in.layer), in.ffn ? "feed-forward" : "attention",
+                        Cell(static_cast<double>(in.large), 0), Cell(in.largest, 1), Cell(100 * in.error, 2),
+                        Cell(100 * in.apart, 2)});
       for (int apart = 0; apart < 2; ++apart) {
         Curve& curve = chart.curves[static_cast<std::size_t>(2 * in.ffn + apart)];
         curve.x.push_back(in.layer);
@@ -95,9 +104,11 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
 }  // namespace
 
 extern const View kOutliersView;
-const View kOutliersView = {"outliers", "channels that are large everywhere and spoil int8 (not massive activations)",
+const View kOutliersView = {"outliers",
+                            "channels that are large everywhere and spoil int8 (not massive activations)",
                             "  --above X            |x| from which on a number is large (6)\n"
-                            "  --layers X           share of the layers in which a channel must be large (0.25)\n"
+                            "  --layers X           share of the layers in which a channel must be\n"
+                            "                       large (0.25)\n"
                             "  --rows X             share of the rows in which it must be large (0.06)\n",
                             parse};
 

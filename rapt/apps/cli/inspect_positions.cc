@@ -41,7 +41,8 @@ HeatMap table_map(const Positions& p, Dim most) {
               .row_name = "place",
               .column_name = "channel"};
   for (Dim r = 0; r < p.shown; ++r)
-    for (Dim c = 0; c < p.width; c += step) map.values.push_back(p.table[static_cast<std::size_t>(r * p.width + c)]);
+    for (Dim c = 0; c < p.width; c += step)
+      map.values.push_back(p.table[static_cast<std::size_t>(r * p.width + c)]);
   return map;
 }
 
@@ -60,11 +61,14 @@ HeatMap similarity_map(const Positions& p) {
 void add_absolute(Document& d, const Positions& p, const Recipe& recipe, Dim channels) {
   if (!p.sinusoid && !p.learned) return;
   d.parts.push_back(Words{
-      p.sinusoid
-          ? "Sinusoids are added to the embeddings: sines and cosines of the place, a frequency per pair of channels."
-          : concat("A learned vector per place is added to the embedding; there are ", recipe.context + recipe.embed.sink_tokens,
-                   " of them",
-                   recipe.embed.sink_tokens > 0 ? concat(", the first ", recipe.embed.sink_tokens, " for learned sink tokens") : "", ".")});
+      p.sinusoid ? "Sinusoids are added to the embeddings: sines and cosines of the place, "
+                   "a frequency per pair of channels."
+                 : concat("A learned vector per place is added to the embedding; there are ",
+                          recipe.context + recipe.embed.sink_tokens, " of them",
+                          recipe.embed.sink_tokens > 0
+                              ? concat(", the first ", recipe.embed.sink_tokens, " for learned sink tokens")
+                              : "",
+                          ".")});
   if (p.table.empty()) {
     d.parts.push_back(Words{"Their values are weights: give a model instead of a preset to see them."});
     return;
@@ -88,23 +92,26 @@ void add_absolute(Document& d, const Positions& p, const Recipe& recipe, Dim cha
 void add_rope(Document& d, const Positions& p, const Model* model, Dim positions) {
   Json::Array facts;
   for (const RopePairs& r : p.rope) {
-    const std::string where = concat(model ? stack_prefix(*model, r.stack) : "", "layers ", layer_list(r.layers));
+    const std::string where =
+        concat(model ? stack_prefix(*model, r.stack) : "", "layers ", layer_list(r.layers));
     const Dim turned = static_cast<Dim>(r.radians.size());
-    d.parts.push_back(Words{concat("RoPE in ", where, ": ", turned, " pairs of ", r.head_dim, " channels turn, theta ",
-                                   shortest(r.spec.theta), ", scaling ", name_of(r.spec.scaling),
-                                   r.spec.scaling == RopeScaling::none ? "" : concat(" by ", shortest(r.spec.factor)),
-                                   r.magnitude != 1 ? concat(", cos and sin times ", fixed(r.magnitude, 4)) : "", ", for a text of ",
-                                   with_commas(r.length), " tokens.")});
+    d.parts.push_back(
+        Words{concat("RoPE in ", where, ": ", turned, " pairs of ", r.head_dim, " channels turn, theta ",
+                     shortest(r.spec.theta), ", scaling ", name_of(r.spec.scaling),
+                     r.spec.scaling == RopeScaling::none ? "" : concat(" by ", shortest(r.spec.factor)),
+                     r.magnitude != 1 ? concat(", cos and sin times ", fixed(r.magnitude, 4)) : "",
+                     ", for a text of ", with_commas(r.length), " tokens.")});
     const bool scaled = r.spec.scaling != RopeScaling::none;
-    Table t{
-        .title = concat("Pairs, ", where), .columns = {"pair", "radians per place", "places per turn", "turns in the text"}, .rows = {}};
+    Table t{.title = concat("Pairs, ", where),
+            .columns = {"pair", "radians per place", "places per turn", "turns in the text"},
+            .rows = {}};
     if (scaled) t.columns.push_back("places per turn, unscaled");
     const Dim step = std::max<Dim>(1, (turned + 15) / 16);
     for (Dim i = 0; i < turned; i += step) {
       const auto n = static_cast<std::size_t>(i);
       const double wave = places_per_turn(r.radians[n]);
-      t.rows.push_back(
-          {Cell(static_cast<double>(i), 0), Cell(r.radians[n], 9), Cell(wave, 1), Cell(static_cast<double>(r.length) / wave, 2)});
+      t.rows.push_back({Cell(static_cast<double>(i), 0), Cell(r.radians[n], 9), Cell(wave, 1),
+                        Cell(static_cast<double>(r.length) / wave, 2)});
       if (scaled) t.rows.back().push_back(Cell(places_per_turn(r.unscaled[n]), 1));
     }
     d.parts.push_back(std::move(t));
@@ -153,17 +160,20 @@ void add_rope(Document& d, const Positions& p, const Model* model, Dim positions
 void add_biases(Document& d, const Positions& p) {
   Json::Array slopes, biases;
   for (const AlibiSlopes& a : p.alibi) {
-    Table t{.title = concat("ALiBi, layers ", layer_list(a.layers), ": a score falls by this for every place between query and key"),
+    Table t{.title = concat("ALiBi, layers ", layer_list(a.layers),
+                            ": a score falls by this for every place between query and key"),
             .columns = {"head", "slope", "halves the weight every"},
             .rows = {}};
     for (std::size_t h = 0; h < a.slopes.size(); ++h)
-      t.rows.push_back({std::to_string(h), Cell(a.slopes[h], 6), concat(fixed(std::log(2.0) / a.slopes[h], 1), " places")});
+      t.rows.push_back({std::to_string(h), Cell(a.slopes[h], 6),
+                        concat(fixed(std::log(2.0) / a.slopes[h], 1), " places")});
     d.parts.push_back(std::move(t));
     slopes.push_back(Json::Object{{"layers", layer_list(a.layers)}, {"slopes", list_json(a.slopes)}});
   }
   for (const BucketTable& b : p.buckets) {
-    const std::string title = concat("Buckets, ", stack_name(b.stack), " layers ", layer_list(b.layers), ": ", b.count, " of them, ",
-                                     b.both_ways ? "both ways" : "backwards only", ", all from ", b.max, " places on share the last");
+    const std::string title = concat("Buckets, ", stack_name(b.stack), " layers ", layer_list(b.layers), ": ",
+                                     b.count, " of them, ", b.both_ways ? "both ways" : "backwards only",
+                                     ", all from ", b.max, " places on share the last");
     if (b.bias.empty()) {
       Table t{.title = title, .columns = {"bucket", "nearest place (key - query)"}, .rows = {}};
       for (std::size_t i = 0; i < b.bucket.size(); ++i)
@@ -202,11 +212,14 @@ Document view(const Subject& s, PositionOptions options, Dim channels) {
   const Model* model = c.model.get();
   const Recipe recipe = model ? model->recipe : resolve(preset(c.path));
   const Positions p = positions(s.device(), recipe, model, options);
-  Document d{.name = "positions", .title = concat("How ", model_name(s.checkpoint), " tells places apart"), .parts = {}};
+  Document d{.name = "positions",
+             .title = concat("How ", model_name(s.checkpoint), " tells places apart"),
+             .parts = {}};
   add_absolute(d, p, recipe, channels);
   add_rope(d, p, model, options.positions);
   add_biases(d, p);
-  if (!p.none.empty() && (!p.rope.empty() || !p.alibi.empty() || !p.buckets.empty() || (!p.sinusoid && !p.learned)))
+  if (!p.none.empty() &&
+      (!p.rope.empty() || !p.alibi.empty() || !p.buckets.empty() || (!p.sinusoid && !p.learned)))
     d.parts.push_back(Words{concat("No sign of place inside the attention of: ", join(p.none), ".")});
   return d;
 }
@@ -222,13 +235,15 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
 }  // namespace
 
 extern const View kPositionsView;
-const View kPositionsView = {"positions",
-                             "how a model tells places apart: sinusoids, learned vectors, RoPE angles, ALiBi, buckets",
-                             "  --positions N        how many places are drawn (64)\n"
-                             "  --channels N         at most so many channels of a table (30)\n"
-                             "  --length N           of the text, for RoPE scalings that depend on it (the model's context)\n",
-                             parse,
-                             1,
-                             true};
+const View kPositionsView = {
+    "positions",
+    "how a model tells places apart: sinusoids, learned vectors, RoPE angles, ALiBi, buckets",
+    "  --positions N        how many places are drawn (64)\n"
+    "  --channels N         at most so many channels of a table (30)\n"
+    "  --length N           of the text, for RoPE scalings that depend on it (the\n"
+    "                       model's context)\n",
+    parse,
+    1,
+    true};
 
 }  // namespace rapt::cli

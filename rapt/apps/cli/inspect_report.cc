@@ -25,8 +25,8 @@ Document view(const ViewRequest& s, ReportOptions options) {
   out.write(html);
   out.commit();
   Document d{.name = "report", .title = concat("Report: ", model_line(s)), .parts = {}};
-  d.parts.emplace_back(
-      Words{concat(file, " (", byte_count(static_cast<double>(html.size())), ") opens in any browser and needs no network.")});
+  d.parts.emplace_back(Words{concat(file, " (", byte_count(static_cast<double>(html.size())),
+                                    ") opens in any browser and needs no network.")});
   d.parts.emplace_back(head_kinds(page));
   d.facts.set("file", file);
   d.facts.set("bytes", static_cast<std::int64_t>(html.size()));
@@ -43,14 +43,17 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
 
 }  // namespace
 
-const View kReportView = {.name = "report",
-                          .summary = "all of it on one page: linked maps, arcs, lens, norms (MODEL.html, or --html FILE)",
-                          .flags =
-                              "  --pixels N           side of each head's map (of 1,000 tokens what fits a file of about 5 MB)\n"
-                              "  --keys N             strongest keys kept of each token and head (likewise)\n"
-                              "  --stack NAME         of an encoder-decoder: encoder (default) or decoder\n"
-                              "  --no-lens            without the logit lens, which takes most of the time\n",
-                          .parse = parse,
-                          .page = true};
+const View kReportView = {
+    .name = "report",
+    .summary = "all of it on one page: linked maps, arcs, lens, norms (MODEL.html, or --html FILE)",
+    .flags =
+        "  --pixels N           side of each head's map (of 1,000 tokens what fits a\n"
+        "                       file of about 5 MB)\n"
+        "  --keys N             strongest keys kept of each token and head\n"
+        "                       (likewise)\n"
+        "  --stack NAME         of an encoder-decoder: encoder (default) or decoder\n"
+        "  --no-lens            without the logit lens, which takes most of the time\n",
+    .parse = parse,
+    .page = true};
 
 }  // namespace rapt::cli

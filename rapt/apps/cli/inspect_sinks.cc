@@ -22,8 +22,8 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
 extern const View kSinksView;
 const View kSinksView = {
     "sinks", kSinksSummary,
-    "  --epsilon X          mean weight above which a head has a sink (0.3); the mean is over all rows from token k on, and\n"
-    "                       a row whose window does not reach back to it gives it 0\n"
+    "  --epsilon X          mean weight above which a head has a sink (0.3); the mean is over all rows\n"
+    "                       from token k on, and a row whose window does not reach back to it gives it 0\n"
     "  --length T           tokens of a text: a longer one is cut into texts of T (64)\n"
     "  --texts N            at most so many of them (100)\n"
     "  --first K            the first K tokens are asked about (4)\n",

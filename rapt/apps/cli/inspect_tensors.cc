@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt inspect tensors: what a pass computes, by name: listed, summed up, written to files, with edits of the pass.
+// rapt inspect tensors: what a pass computes, by name: listed, summed up, written to files, with edits of
+// the pass.
 #include <algorithm>
 #include <cmath>
 
@@ -19,14 +20,15 @@ struct Options {
 
 Document list(const Subject& s) {
   Document d{.name = "tensors", .title = concat("Points of ", model_name(s.checkpoint)), .parts = {}};
-  d.parts.push_back(
-      Words{"L is a layer's number, -1 the last layer, * all of them; T are the tokens of the text, S those of the source. --points shows "
-            "some of them, --out writes them, --edit changes the pass where the last column says yes."});
+  d.parts.push_back(Words{
+      "L is a layer's number, -1 the last layer, * all of them; T are the tokens of the text, S those of the "
+      "source. --points shows "
+      "some of them, --out writes them, --edit changes the pass where the last column says yes."});
   Table table{.title = "", .columns = {"point", "layers", "shape", "in TransformerLens", "edit"}, .rows = {}};
   Json::Array points;
   for (const PointLine& line : list_points(s.net())) {
-    table.rows.push_back({line.name, line.first < 0 ? "" : std::to_string(line.layers), shape_text(line.example), line.lens,
-                          line.example.fixed.empty() ? "yes" : "no"});
+    table.rows.push_back({line.name, line.first < 0 ? "" : std::to_string(line.layers),
+                          shape_text(line.example), line.lens, line.example.fixed.empty() ? "yes" : "no"});
     points.push_back(Json::Object{{"point", line.name},
                                   {"layers", line.first < 0 ? Json() : Json(line.layers)},
                                   {"shape", shape_text(line.example)},
@@ -77,7 +79,8 @@ Document show(const ViewRequest& s, const Options& o) {
   if (o.save) write_capture(got, *o.save, s.force);
 
   Document d{.name = "tensors",
-             .title = concat("Tensors of ", model_name(s.checkpoint), " on ", counted(static_cast<Dim>(s.ids.size()), "token")),
+             .title = concat("Tensors of ", model_name(s.checkpoint), " on ",
+                             counted(static_cast<Dim>(s.ids.size()), "token")),
              .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   Table table{.title = "", .columns = {"point", "shape", "mean", "rms", "least", "most"}, .rows = {}};
@@ -88,7 +91,8 @@ Document show(const ViewRequest& s, const Options& o) {
     std::string shape;
     Json::Array sizes;
     for (Dim size : t.shape) shape += concat(shape.empty() ? "" : ",", size), sizes.emplace_back(size);
-    table.rows.push_back({t.name, concat("[", shape, "]"), Cell(sum.mean, 5), Cell(sum.rms, 5), Cell(sum.least, 4), Cell(sum.most, 4)});
+    table.rows.push_back({t.name, concat("[", shape, "]"), Cell(sum.mean, 5), Cell(sum.rms, 5),
+                          Cell(sum.least, 4), Cell(sum.most, 4)});
     tensors.push_back(Json::Object{{"point", t.name},
                                    {"shape", std::move(sizes)},
                                    {"mean", sum.mean},
@@ -97,8 +101,8 @@ Document show(const ViewRequest& s, const Options& o) {
                                    {"most", std::isfinite(sum.most) ? Json(sum.most) : Json()},
                                    {"not_finite", sum.broken}});
     if (sum.broken > 0)
-      note(concat("warning: ", t.name, " holds ", with_commas(sum.broken), sum.broken == 1 ? " value" : " values",
-                  " that are NaN or infinite"));
+      note(concat("warning: ", t.name, " holds ", with_commas(sum.broken),
+                  sum.broken == 1 ? " value" : " values", " that are NaN or infinite"));
   }
   d.parts.push_back(std::move(table));
   if (o.save) d.parts.push_back(Words{concat("Written to ", *o.save, ".")});
@@ -121,7 +125,8 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
   o.edits = args.values("edit");
   o.save = args.value("out");
   o.most_bytes = 1048576.0 * static_cast<double>(args.number("max-mib", 1, Dim{1} << 30).value_or(0));
-  if (o.save && o.points.empty()) fail_usage("--out writes points: name them with --points (without it all there are is listed)");
+  if (o.save && o.points.empty())
+    fail_usage("--out writes points: name them with --points (without it all there are is listed)");
   return [o](const ViewRequest& s) { return show(s, o); };
 }
 
@@ -131,12 +136,15 @@ extern const View kTensorsView;
 const View kTensorsView = {
     "tensors",
     "any tensor of the pass by name (also TransformerLens's names), into files; edits of the pass",
-    "  --points A,B,…       which: resid_post.5, attn_weights.*, blocks.3.attn.hook_z, k6 … (without it: lists all there are)\n"
-    "  --out FILE           into FILE.safetensors, FILE.npy (one point) or a folder of .npy (a name without an ending)\n"
-    "  --edit SPEC          changes the pass, may come many times: POINT[@HEAD][@POSITION]:OP[=VALUE] with OP zero, mean,\n"
-    "                       scale, add, replace, project_out or swap and VALUE a number, .npy or .safetensors[#TENSOR]\n"
-    "                       @3 is a head at points with heads (q, k, value, z …), a position elsewhere; @h3 and @p3 make\n"
-    "                       it certain, @-1 is the last position. Every operation with examples: docs/edits.md\n"
+    "  --points A,B,…       which: resid_post.5, attn_weights.*, blocks.3.attn.hook_z, k6 … (without it:\n"
+    "                       lists all there are)\n"
+    "  --out FILE           into FILE.safetensors, FILE.npy (one point) or a folder of .npy (a name\n"
+    "                       without an ending)\n"
+    "  --edit SPEC          changes the pass, may come many times: POINT[@HEAD][@POSITION]:OP[=VALUE] with\n"
+    "                       OP zero, mean, scale, add, replace, project_out or swap and VALUE a number,\n"
+    "                       .npy or .safetensors[#TENSOR] @3 is a head at points with heads (q, k, value,\n"
+    "                       z …), a position elsewhere; @h3 and @p3 make it certain, @-1 is the last\n"
+    "                       position. Every operation with examples: docs/edits.md\n"
     "  --max-mib N          the most that the tensors may take (1024)\n",
     parse,
     1,

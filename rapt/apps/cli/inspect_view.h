@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A view of `rapt inspect`: a new one is one file that defines a View and one line in inspect.cc. A view takes its flags first and then
-// makes a document from the model and the text; text, JSON, pictures and HTML are made from the document for all of them.
+// A view of `rapt inspect`: a new one is one file that defines a View and one line in inspect.cc. A view
+// takes its flags first and then makes a document from the model and the text; text, JSON, pictures and HTML
+// are made from the document for all of them.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,10 +15,12 @@ namespace rapt::cli {
 
 // A subject, and what else was asked of a view.
 struct ViewRequest : Subject {
-  ViewRequest(const OpenModel& of, const CommonArgs& args) : Subject(*of.device, of.checkpoint), common(args) {}
+  ViewRequest(const OpenModel& of, const CommonArgs& args)
+      : Subject(*of.device, of.checkpoint), common(args) {}
   const CommonArgs& common;
-  const OpenModel* other = nullptr;  // the second model, of a view that takes two: compare makes sure that it reads the same tokens
-  std::string html = {};             // --html, and --force: for a view that makes its own page
+  // The second model, of a view that takes two: compare makes sure that it reads the same tokens.
+  const OpenModel* other = nullptr;
+  std::string html = {};  // --html, and --force: for a view that makes its own page
   bool force = false;
 };
 
@@ -26,7 +29,8 @@ struct View {
   const char* flags;  // help text of its own flags, or ""
   std::function<Document(const ViewRequest&)> (*parse)(Args& args);  // takes its flags
   int models = 1;  // operands before the text (compare: 2)
-  bool preset = false;  // reads no text, and a preset's name will do: model.checkpoint has a path, no model then
+  // Reads no text, and a preset's name will do: model.checkpoint has a path, no model then.
+  bool preset = false;
   bool page = false;  // --html is this view's own business
   bool file = false;  // --out too
 };

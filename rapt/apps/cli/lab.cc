@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt lab: each "why" of the field as an experiment. What they are and what they say: rapt/lab/experiment.h.
+// rapt lab: each "why" of the field as an experiment. What they are and what they say:
+// rapt/lab/experiment.h.
 #include "rapt/apps/cli/lab.h"
 
 #include <ctime>
@@ -16,13 +17,16 @@
 namespace rapt::cli {
 namespace {
 
-std::string minutes(double m) { return m < 0.5 ? "seconds" : m < 1.5 ? "1 minute" : fixed(m, 0) + " minutes"; }
+std::string minutes(double m) {
+  return m < 0.5 ? "seconds" : m < 1.5 ? "1 minute" : fixed(m, 0) + " minutes";
+}
 
 int list(bool json) {
   if (json) {
     Json::Array all;
     for (const Experiment& e : experiments())
-      all.push_back(Json::Object{{"name", e.name}, {"question", e.question}, {"claim", e.claim}, {"minutes", e.minutes}});
+      all.push_back(Json::Object{
+          {"name", e.name}, {"question", e.question}, {"claim", e.claim}, {"minutes", e.minutes}});
     print(Json(std::move(all)).dump() + "\n");
     return 0;
   }
@@ -30,7 +34,8 @@ int list(bool json) {
   Table t{.title = "", .columns = {"experiment", "question", "about"}, .rows = {}};
   for (const Experiment& e : experiments()) t.rows.push_back({e.name, e.question, minutes(e.minutes)});
   d.parts.push_back(std::move(t));
-  d.parts.push_back(Words{"rapt lab NAME runs one, rapt lab --all --html FILE all of them; times are for two cores."});
+  d.parts.push_back(
+      Words{"rapt lab NAME runs one, rapt lab --all --html FILE all of them; times are for two cores."});
   print(document_text(d, color_on_stdout(), columns_of_stdout()));
   return 0;
 }
@@ -43,7 +48,8 @@ int list(bool json) {
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos)
+      return line.substr(line.find(": ") + 2);
   return "";
 }
 
@@ -70,17 +76,19 @@ void write_file(const std::string& path, std::string_view text, bool force) {
   out.commit();
 }
 
-// Results as they come, on standard output; files are written anew after each experiment, so that what was measured is not lost.
+// Results as they come, on standard output; files are written anew after each experiment, so that what was
+// measured is not lost.
 int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& a, const CommonArgs& common) {
-  Device device({.threads = common.threads});  // not bound to processors: experiments start threads of their own, which would share one
+  // Not bound to processors: experiments start threads of their own, which would share one.
+  Device device({.threads = common.threads});
   note_threads(device, common);
   const std::string cpu = processor();
-  const LabOrigin origin{
-      .command = a.command,
-      .program = "rapt " RAPT_VERSION,
-      .machine = concat(counted(device.threads(), "thread"), " (", device.kernels.isa, ")", cpu.empty() ? "" : " of ", cpu),
-      .date = today(),
-      .effort = a.effort};
+  const LabOrigin origin{.command = a.command,
+                         .program = "rapt " RAPT_VERSION,
+                         .machine = concat(counted(device.threads(), "thread"), " (", device.kernels.isa, ")",
+                                           cpu.empty() ? "" : " of ", cpu),
+                         .date = today(),
+                         .effort = a.effort};
   std::vector<std::vector<LabResult>> results;
   std::vector<Document> documents;
   for (std::size_t i = 0; i < which.size(); ++i) {
@@ -102,8 +110,11 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
       if (a.seeds.size() > 1) documents.back().title += concat(" (seed ", seed, ")");
       if (common.json) continue;
       if (which.size() == 1)
-        print(document_text(documents.back(), color_on_stdout(), columns_of_stdout()) + (a.seeds.back() == seed ? "" : "\n"));
-      else print(concat(e->name, a.seeds.size() > 1 ? concat(", seed ", seed) : "", ": ", results.back().back().verdict, "\n"));
+        print(document_text(documents.back(), color_on_stdout(), columns_of_stdout()) +
+              (a.seeds.back() == seed ? "" : "\n"));
+      else
+        print(concat(e->name, a.seeds.size() > 1 ? concat(", seed ", seed) : "", ": ",
+                     results.back().back().verdict, "\n"));
       flush();
     }
     const bool over = a.force || i > 0;
@@ -126,7 +137,8 @@ int lab(Args& args) {
   SinkOptions s;
   StreamingOptions t;
   LabArgs l;
-  const auto steps = args.number("steps", 1, 1000000), layers = args.number("layers", 1, 24), seed = args.number("seed", 0, Dim{1} << 40);
+  const auto steps = args.number("steps", 1, 1000000), layers = args.number("layers", 1, 24),
+             seed = args.number("seed", 0, Dim{1} << 40);
   s.gate = args.flag("gate");
   s.sigmoid = args.flag("sigmoid");
   s.steps = steps.value_or(s.steps);
@@ -152,33 +164,45 @@ int lab(Args& args) {
   l.force = args.flag("force");
   const std::vector<std::string> words = args.operands();
 
-  const bool watch = steps || layers || s.gate || s.sigmoid, for_streaming = window || tokens || samples || recompute || keep;
+  const bool watch = steps || layers || s.gate || s.sigmoid,
+             for_streaming = window || tokens || samples || recompute || keep;
   if (words.size() > 1 && words[0] == "streaming") {
     if (watch || seed || seeds || effort || all || l.html || l.markdown)
-      fail_usage("streaming MODEL TEXT takes --window, --keep, --tokens, --samples, --recompute and --cache-type only");
-    if (words.size() != 3) fail_usage("streaming wants a model and a text file: rapt lab streaming MODEL TEXT");
+      fail_usage(
+          "streaming MODEL TEXT takes --window, --keep, --tokens, --samples, --recompute and "
+          "--cache-type only");
+    if (words.size() != 3)
+      fail_usage("streaming wants a model and a text file: rapt lab streaming MODEL TEXT");
     return lab_streaming(t, common, words);
   }
-  if (for_streaming) fail_usage("--window, --keep, --tokens, --samples and --recompute belong to rapt lab streaming MODEL TEXT");
+  if (for_streaming)
+    fail_usage(
+        "--window, --keep, --tokens, --samples and --recompute belong to rapt lab streaming MODEL TEXT");
   if (watch) {
-    if (words.size() != 1 || words[0] != "sink") fail_usage("--steps, --layers, --gate and --sigmoid belong to rapt lab sink");
+    if (words.size() != 1 || words[0] != "sink")
+      fail_usage("--steps, --layers, --gate and --sigmoid belong to rapt lab sink");
     if (seeds || effort || all || l.html || l.markdown)
-      fail_usage("sink with --steps, --layers, --gate or --sigmoid is one training to look at; it takes --seed and --json besides");
+      fail_usage(
+          "sink with --steps, --layers, --gate or --sigmoid is one training to look at; it takes "
+          "--seed and --json besides");
     return lab_sink(s, common);
   }
   if (all && !words.empty()) fail_usage("--all runs every experiment, and ", words[0], " is named too");
   if (words.empty() && !all) {
-    if (seed || seeds || effort || l.html || l.markdown) fail_usage("wants the name of an experiment, or --all");
+    if (seed || seeds || effort || l.html || l.markdown)
+      fail_usage("wants the name of an experiment, or --all");
     return list(common.json);
   }
   if (words.size() > 1) fail_usage("wants one experiment, got ", join(words));
   if (seed && seeds) fail_usage("--seed and --seeds exclude each other");
-  if (effort && (*effort <= 0 || *effort > 1)) fail_usage("--effort: ", *effort, " is not above 0 and at most 1");
+  if (effort && (*effort <= 0 || *effort > 1))
+    fail_usage("--effort: ", *effort, " is not above 0 and at most 1");
   l.effort = effort.value_or(1);
   l.seeds = {s.seed};
   if (seeds) {
     l.seeds.clear();
-    for (std::int32_t n : parse_ids(*seeds, "--seeds", "seed")) l.seeds.push_back(static_cast<std::uint64_t>(n));
+    for (std::int32_t n : parse_ids(*seeds, "--seeds", "seed"))
+      l.seeds.push_back(static_cast<std::uint64_t>(n));
     if (l.seeds.empty()) fail_usage("--seeds: no seed given");
   }
   std::vector<const Experiment*> which;
@@ -191,7 +215,8 @@ int lab(Args& args) {
                      seeds  ? concat(" --seeds ", *seeds)
                      : seed ? concat(" --seed ", *seed)
                             : "",
-                     effort ? concat(" --effort ", shortest(*effort)) : "", common.threads > 0 ? concat(" -t ", common.threads) : "");
+                     effort ? concat(" --effort ", shortest(*effort)) : "",
+                     common.threads > 0 ? concat(" -t ", common.threads) : "");
   return run_experiments(which, l, common);
 }
 
@@ -204,10 +229,11 @@ const Verb kLab = {
     "       rapt lab NAME [--seed N | --seeds 0,1,2] [--html FILE] [--markdown FILE]\n"
     "       rapt lab --all [--seeds 0,1,2] [--html FILE] [--markdown FILE]\n"
     "       rapt lab sink [--steps N] [--layers N] [--seed N] [--gate | --sigmoid]\n"
-    "       rapt lab streaming MODEL TEXT [--window N] [--keep 0,1,2,4,8] [--tokens N] [--samples N] [--recompute K] [--cache-type TYPE]\n"
+    "       rapt lab streaming MODEL TEXT [--window N] [--keep 0,1,2,4,8] [--tokens N] [--samples N] "
+    "[--recompute K] [--cache-type TYPE]\n"
     "\n"
-    "Each experiment states a claim, measures it in seconds to minutes, and says what came out beside what papers report. Without a name:\n"
-    "the list of experiments.\n"
+    "Each experiment states a claim, measures it in seconds to minutes, and says what came out beside what\n"
+    "papers report. Without a name: the list of experiments.\n"
     "\n"
     "  --seed N         another start (0)\n"
     "  --seeds LIST     several, one after the other\n"
@@ -216,17 +242,20 @@ const Verb kLab = {
     "  --markdown FILE  seeds side by side, with tables\n"
     "  --effort X       share of the training steps and samples (1); verdicts are made for 1\n"
     "  --force          write over files that exist\n"
-    "  sink             with one of these: one training, how the sink grew, its attention drawn (about a minute)\n"
+    "  sink             with one of these: one training, how the sink grew, its attention drawn (about\n"
+    "                   a minute)\n"
     "    --steps N      training steps (1500)\n"
     "    --layers N     layers of the model (3)\n"
     "    --gate         a sigmoid gate after the attention: the sink weakens\n"
     "    --sigmoid      sigmoid attention, which need not sum to one: no sink\n"
-    "  streaming        with a model and a text: StreamingLLM's table, a long text through a window, the first tokens kept or not\n"
+    "  streaming        with a model and a text: StreamingLLM's table, a long text through a window, the\n"
+    "                   first tokens kept or not\n"
     "    --window N     keys that slide (1020)\n"
     "    --keep LIST    first tokens that stay, each in its turn (0,1,2,4,8)\n"
     "    --tokens N     of the text (100000)\n"
     "    --samples N    positions at which the next token's probability is looked at (1000)\n"
-    "    --recompute K  compare with reading the last K + window tokens anew (4; -1: do not, it takes most of the time)\n"
+    "    --recompute K  compare with reading the last K + window tokens anew (4; -1: do not, it takes most\n"
+    "                   of the time)\n"
     "    --cache-type T f32, f16, bf16, q8_0 or q4_0 (f32)\n"
     "  -t, --threads N  threads (as many as the process may use)\n"
     "  --json           the figures as JSON\n"

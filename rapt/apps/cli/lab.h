@@ -16,6 +16,7 @@ struct SinkOptions {
   bool sigmoid = false;  // sigmoid attention instead of softmax
 };
 int lab_sink(const SinkOptions& options, const CommonArgs& common);
-int lab_streaming(const StreamingOptions& options, const CommonArgs& common, const std::vector<std::string>& words);
+int lab_streaming(const StreamingOptions& options, const CommonArgs& common,
+                  const std::vector<std::string>& words);
 
 }  // namespace rapt::cli

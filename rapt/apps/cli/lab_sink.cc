@@ -41,14 +41,22 @@ Json looks_json(const std::vector<ToyLook>& looks) {
 int lab_sink(const SinkOptions& o, const CommonArgs& common) {
   Device device({.threads = common.threads});
   note_threads(device, common);
-  Toy toy{.name = "training", .recipe = toy_recipe(o.layers), .task = copy_task(o.seed), .seed = o.seed, .steps = o.steps, .looks = 8};
+  Toy toy{.name = "training",
+          .recipe = toy_recipe(o.layers),
+          .task = copy_task(o.seed),
+          .seed = o.seed,
+          .steps = o.steps,
+          .looks = 8};
   if (o.gate) self_attn(toy.recipe).gate.push_back({});
   if (o.sigmoid) self_attn(toy.recipe).normal = Normal::sigmoid;
   Progress bar("training", common.quiet || common.json);
   const auto start = Clock::now();
   std::vector<Toy> toys = {toy};
-  const std::vector<Trained> trained = train_toys(
-      {.device = device, .seed = o.seed, .progress = [&](std::string_view, double done, double of) { bar.step(done, of); }}, toys);
+  const std::vector<Trained> trained =
+      train_toys({.device = device,
+                  .seed = o.seed,
+                  .progress = [&](std::string_view, double done, double of) { bar.step(done, of); }},
+                 toys);
   bar.clear();
   const double seconds = seconds_since(start);
   const Trained& t = trained[0];
@@ -68,9 +76,12 @@ int lab_sink(const SinkOptions& o, const CommonArgs& common) {
                    o.gate      ? " with a sigmoid gate after its attention"
                    : o.sigmoid ? " with sigmoid attention"
                                : "",
-                   " learns a Markov chain over 24 tokens in which 3 trigger tokens are followed by a copy of the token before them. "
-                   "Queries at other tokens are idle: they need nothing from the past. Watch where their attention goes.")});
-  Table growth{.title = "Weight of idle queries on the first token", .columns = {"step", "excess loss"}, .rows = {}};
+                   " learns a Markov chain over 24 tokens in which 3 trigger tokens are followed by a copy "
+                   "of the token before them. "
+                   "Queries at other tokens are idle: they need nothing from the past. "
+                   "Watch where their attention goes.")});
+  Table growth{
+      .title = "Weight of idle queries on the first token", .columns = {"step", "excess loss"}, .rows = {}};
   for (Dim l = 0; l < o.layers; ++l) growth.columns.push_back(concat("layer ", l));
   for (const ToyLook& look : t.looks) {
     std::vector<Cell> row = {Cell(static_cast<double>(look.step), 0), Cell(look.excess)};
@@ -79,22 +90,25 @@ int lab_sink(const SinkOptions& o, const CommonArgs& common) {
   }
   d.parts.push_back(std::move(growth));
   for (int l = 0; l < o.layers; ++l)
-    d.parts.push_back(
-        attention_picture(device, *t.model, toy.task, toy.length, l, concat("Layer ", l, ": weights of one sequence, a row per query")));
+    d.parts.push_back(attention_picture(device, *t.model, toy.task, toy.length, l,
+                                        concat("Layer ", l, ": weights of one sequence, a row per query")));
   const ToyLook& end = t.end();
   Table last{.title = "At the end",
-             .columns = {"layer", "idle queries on the first token", "trigger queries", "first token's |v| / others'", "its largest |h|"},
+             .columns = {"layer", "idle queries on the first token", "trigger queries",
+                         "first token's |v| / others'", "its largest |h|"},
              .rows = {}};
   for (std::size_t l = 0; l < end.idle.size(); ++l)
-    last.rows.push_back({Cell(static_cast<double>(l), 0), Cell(end.idle[l]), Cell(end.trigger[l]), Cell(end.value_ratio[l], 2),
-                         Cell(end.first_peak[l], 1)});
+    last.rows.push_back({Cell(static_cast<double>(l), 0), Cell(end.idle[l]), Cell(end.trigger[l]),
+                         Cell(end.value_ratio[l], 2), Cell(end.first_peak[l], 1)});
   d.parts.push_back(std::move(last));
   d.parts.push_back(
-      Words{concat(with_commas(t.model->parameters()), " parameters, ", o.steps, " steps in ", fixed(seconds, 0), " s (",
-                   device.kernels.isa, "). Loss ", fixed(end.loss, 3), ", ", fixed(end.excess, 3), " above what nobody can go below.")});
+      Words{concat(with_commas(t.model->parameters()), " parameters, ", o.steps, " steps in ",
+                   fixed(seconds, 0), " s (", device.kernels.isa, "). Loss ", fixed(end.loss, 3), ", ",
+                   fixed(end.excess, 3), " above what nobody can go below.")});
   d.parts.push_back(Words{most_of(end.idle) > 0.3
                               ? "An attention sink: idle queries park their weight on the first token."
-                              : "No attention sink here: no layer puts more than 0.3 of its idle queries' weight on the first token."});
+                              : "No attention sink here: no layer puts more than 0.3 of its idle queries' "
+                                "weight on the first token."});
   print(document_text(d, color_on_stdout(), columns_of_stdout()));
   return 0;
 }

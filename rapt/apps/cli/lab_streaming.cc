@@ -10,10 +10,13 @@
 namespace rapt::cli {
 namespace {
 
-std::string cell(const StreamingRow& r, const StreamingReport& all) { return concat(r.keep, "+", all.window); }
+std::string cell(const StreamingRow& r, const StreamingReport& all) {
+  return concat(r.keep, "+", all.window);
+}
 
 void print_table(const StreamingReport& r, const std::string& model, const std::string& text) {
-  std::string head = "| keep + window |", line = "|---|", values = "| perplexity |", against = "| against reading anew |";
+  std::string head = "| keep + window |", line = "|---|", values = "| perplexity |",
+              against = "| against reading anew |";
   for (const StreamingRow& row : r.rows) {
     head += concat(" ", cell(row, r), " |");
     line += "---|";
@@ -26,16 +29,18 @@ void print_table(const StreamingReport& r, const std::string& model, const std::
     values += concat(" ", fixed(r.recomputed_perplexity, 2), " |");
     against += " |";
   }
-  print(concat(model, ", ", text, ": ", with_commas(r.tokens), " tokens, the next token's probability at ", with_commas(r.samples),
-               " positions.\n\n", head, "\n", line, "\n", values, "\n"));
+  print(concat(model, ", ", text, ": ", with_commas(r.tokens), " tokens, the next token's probability at ",
+               with_commas(r.samples), " positions.\n\n", head, "\n", line, "\n", values, "\n"));
   if (r.recomputed > 0) print(against + "\n");
   print(
-      "\n| keep + window | ms per token: beginning | middle | end | pages: beginning | middle | end | cache | text read in |\n|---|---|---|---|---|---|---|---|---|\n");
+      "\n| keep + window | ms per token: beginning | middle | end | pages: beginning | middle | end |\n"
+      "cache | text read in |\n|---|---|---|---|---|---|---|---|---|\n");
   for (const StreamingRow& row : r.rows) {
     std::string cells = concat("| ", cell(row, r), " |");
     for (double seconds : row.token_seconds) cells += concat(" ", fixed(1000 * seconds, 2), " |");
     for (std::size_t pages : row.pages) cells += concat(" ", pages, " |");
-    print(concat(cells, " ", byte_count(static_cast<double>(row.bytes[2])), " | ", fixed(row.seconds, 0), " s |\n"));
+    print(concat(cells, " ", byte_count(static_cast<double>(row.bytes[2])), " | ", fixed(row.seconds, 0),
+                 " s |\n"));
   }
 }
 
@@ -44,7 +49,8 @@ Json streaming_json(const StreamingReport& r, const std::string& model, const st
                           {"tokens", r.tokens},        {"samples", r.samples}, {"window", r.window}};
   Json::Array rows;
   for (const StreamingRow& row : r.rows) {
-    Json j = Json::Object{{"keep", row.keep}, {"nll", row.nll}, {"perplexity", row.perplexity}, {"seconds", row.seconds}};
+    Json j = Json::Object{
+        {"keep", row.keep}, {"nll", row.nll}, {"perplexity", row.perplexity}, {"seconds", row.seconds}};
     Json::Array seconds, pages, bytes;
     for (int i = 0; i < 3; ++i) {
       seconds.emplace_back(row.token_seconds[i]);
@@ -67,7 +73,8 @@ Json streaming_json(const StreamingReport& r, const std::string& model, const st
 
 }  // namespace
 
-int lab_streaming(const StreamingOptions& o, const CommonArgs& common, const std::vector<std::string>& words) {
+int lab_streaming(const StreamingOptions& o, const CommonArgs& common,
+                  const std::vector<std::string>& words) {
   const std::string path = find_model(words[1]), name = std::filesystem::path(path).filename().string();
   const std::string text_name = std::filesystem::path(words[2]).filename().string();
 
@@ -83,10 +90,12 @@ int lab_streaming(const StreamingOptions& o, const CommonArgs& common, const std
   note_threads(device, common);
   std::unique_ptr<Progress> bar;
   std::string what;
-  const StreamingReport r = run_streaming(device, path, ids, o, [&](const std::string& now, Dim done, Dim of, double perplexity) {
-    if (now != what) bar = std::make_unique<Progress>(what = now, common.quiet);
-    bar->step(static_cast<double>(done), static_cast<double>(of), concat("perplexity ", fixed(perplexity, 2)));
-  });
+  const StreamingReport r =
+      run_streaming(device, path, ids, o, [&](const std::string& now, Dim done, Dim of, double perplexity) {
+        if (now != what) bar = std::make_unique<Progress>(what = now, common.quiet);
+        bar->step(static_cast<double>(done), static_cast<double>(of),
+                  concat("perplexity ", fixed(perplexity, 2)));
+      });
   bar.reset();
   if (common.json) print(streaming_json(r, name, text_name).dump() + "\n");
   else print_table(r, name, text_name);

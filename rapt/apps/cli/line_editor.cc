@@ -43,7 +43,8 @@ std::string unescaped(std::string_view line) {
 void write_private(const std::string& path, std::string_view text, int how) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | how, 0600);
   if (file < 0) return;
-  [[maybe_unused]] const ssize_t n = ::write(file, text.data(), text.size());  // a full disk costs the last text only
+  // A full disk costs the last text only.
+  [[maybe_unused]] const ssize_t n = ::write(file, text.data(), text.size());
   ::close(file);
 }
 
@@ -63,13 +64,15 @@ std::string History::default_path() {
 History::History(std::string path) : path_(std::move(path)) {
   if (path_.empty()) return;
   std::error_code ignored;
-  if (const auto folder = std::filesystem::path(path_).parent_path(); !folder.empty()) std::filesystem::create_directories(folder, ignored);
+  if (const auto folder = std::filesystem::path(path_).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder, ignored);
   if (std::filesystem::exists(path_, ignored) && !std::filesystem::is_regular_file(path_, ignored)) {
     path_.clear();
     return;
   }
   std::ifstream in(path_);
-  in.exceptions(std::ios::badbit);  // no memory for a line is not the end of the file, which is written anew below
+  // No memory for a line is not the end of the file, which is written anew below.
+  in.exceptions(std::ios::badbit);
   for (std::string line; std::getline(in, line);) texts_.push_back(unescaped(line));
   if (texts_.size() <= kMost) return;
   texts_.erase(texts_.begin(), texts_.end() - kMost);
@@ -79,14 +82,15 @@ History::History(std::string path) : path_(std::move(path)) {
 }
 
 void History::add(const std::string& text) {
-  if (text.find_first_not_of(" \t\n") == std::string::npos || (!texts_.empty() && texts_.back() == text)) return;
+  if (text.find_first_not_of(" \t\n") == std::string::npos || (!texts_.empty() && texts_.back() == text))
+    return;
   texts_.push_back(text);
   if (texts_.size() > kMost) texts_.erase(texts_.begin());
   constexpr std::size_t kLongest = 1 << 16;  // a pasted book is remembered in this session only
   if (!path_.empty() && text.size() <= kLongest) write_private(path_, escaped(text) + "\n", O_APPEND);
 }
 
-// ------------------------------------------------------------------------------------------------ the terminal
+// --------------------------------------------------------------------------------------------- the terminal
 namespace {
 
 int resized[2] = {-1, -1};  // a pipe: a signal that came just before poll() is not lost
@@ -96,7 +100,8 @@ constexpr std::string_view kMore = "... ";  // before the second and later lines
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// A text as rows of the screen. Rows that go on without a line end are left to the terminal to wrap, so that it can reflow them.
+// A text as rows of the screen. Rows that go on without a line end are left to the terminal to wrap, so that
+// it can reflow them.
 struct Layout {
   std::vector<std::string> rows;
   std::vector<bool> wrapped;  // this row goes on from the one before
@@ -127,7 +132,9 @@ Layout lay_out(std::string_view prompt, std::string_view text, std::size_t at, D
       }
     } else {
       const bool control = c.code < 0x20 || (c.code >= 0x7F && c.code < 0xA0);
-      const std::string_view shown = !c.valid ? "\xEF\xBF\xBD" : control ? "\xC2\xB7" : text.substr(i, c.length);
+      const std::string_view shown = !c.valid  ? "\xEF\xBF\xBD"
+                                     : control ? "\xC2\xB7"
+                                               : text.substr(i, c.length);
       const Dim w = control ? 1 : char_width(c.code);
       if (column + w > width) next(true);
       mark(i);
@@ -184,7 +191,8 @@ struct LineEditor::Raw {  // as long as a text is edited: keys as they come, pas
   }
 };
 
-LineEditor::LineEditor(std::string history_path, int in, int out) : in_(in), out_(out), history_(std::move(history_path)) {}
+LineEditor::LineEditor(std::string history_path, int in, int out)
+    : in_(in), out_(out), history_(std::move(history_path)) {}
 
 void LineEditor::put(std::string_view text) const {
   while (!text.empty()) {
@@ -226,7 +234,8 @@ void LineEditor::draw() {
   const Dim width = std::max<Dim>(8, size.columns);
   const Layout l = lay_out(prompt_, text_, at_, width);
   // Terminals reflow what they show: in another width the text that stands there takes other rows.
-  if (drawn_width_ != 0 && drawn_width_ != width) drawn_row_ = lay_out(drawn_prompt_, drawn_text_, drawn_at_, width).row;
+  if (drawn_width_ != 0 && drawn_width_ != width)
+    drawn_row_ = lay_out(drawn_prompt_, drawn_text_, drawn_at_, width).row;
   const std::size_t height = static_cast<std::size_t>(std::max<Dim>(1, size.rows));
   std::size_t first = 0, last = l.rows.size();
   if (last > height) {  // more than the screen holds: the rows around the cursor
@@ -237,7 +246,8 @@ void LineEditor::draw() {
   out += "\r\033[J";
   for (std::size_t r = first; r < last; ++r) {
     if (r > first && !l.wrapped[r]) out += "\r\n";
-    if (r > first && l.wrapped[r] && l.rows[r].empty()) out += " \r\033[K";  // a full row wraps only when something follows
+    // A full row wraps only when something follows.
+    if (r > first && l.wrapped[r] && l.rows[r].empty()) out += " \r\033[K";
     out += l.rows[r];
   }
   if (last - 1 > l.row) out += concat("\033[", last - 1 - l.row, "A");
@@ -307,8 +317,9 @@ LineEditor::Key LineEditor::read_key() {
   return Key::text;
 }
 
-// Behind ESC:  '[' numbers with ';' between, one final byte  |  'O' the same, one letter  |  a letter typed with Alt.
-// The second number is 1 + (1 Shift, 2 Alt, 4 Ctrl). ESC with nothing behind it is the key of that name.
+// Behind ESC:  '[' numbers with ';' between, one final byte  |  'O' the same, one letter
+// |  a letter typed with Alt. The second number is 1 + (1 Shift, 2 Alt, 4 Ctrl). ESC with nothing behind it
+// is the key of that name.
 LineEditor::Key LineEditor::escape_key() {
   constexpr int kWait = 50;  // ms; the bytes of one key come together, also over a network
   int c = next_byte(kWait);
@@ -337,14 +348,16 @@ LineEditor::Key LineEditor::escape_key() {
     c = next_byte(kWait);
     if (c == -1) return Key::closed;
     if (c < 0) return Key::none;
-    if (c >= '0' && c <= '9') numbers[std::min(n, 1)] = std::min(numbers[std::min(n, 1)] * 10 + (c - '0'), 9999);
+    if (c >= '0' && c <= '9')
+      numbers[std::min(n, 1)] = std::min(numbers[std::min(n, 1)] * 10 + (c - '0'), 9999);
     else if (c == ';') ++n;
     else if (c >= 0x40 && c <= 0x7E) break;
     else if (c < 0x20 || c > 0x7E) return Key::none;
   }
   const int held = std::max(n > 0 ? numbers[1] : c != '~' ? numbers[0] : 0, 1) - 1;
   const bool word = alt || (held & 6) != 0;
-  if (application && (c == 'd' || c == 'c')) return c == 'd' ? Key::word_left : Key::word_right;  // rxvt's Ctrl
+  // rxvt's Ctrl
+  if (application && (c == 'd' || c == 'c')) return c == 'd' ? Key::word_left : Key::word_right;
   if (c == 'A') return Key::up;
   if (c == 'B') return Key::down;
   if (c == 'C') return word ? Key::word_right : Key::right;
@@ -428,7 +441,9 @@ std::size_t line_begin(const std::string& text, std::size_t at) {
   const std::size_t end = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
   return end == std::string::npos ? 0 : end + 1;
 }
-std::size_t line_end(const std::string& text, std::size_t at) { return std::min(text.find('\n', at), text.size()); }
+std::size_t line_end(const std::string& text, std::size_t at) {
+  return std::min(text.find('\n', at), text.size());
+}
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text typed at a terminal, with what fingers expect: arrows and words, Home, End, Ctrl-A E B F K U W Y L, Alt-b f d, earlier
-// texts by up, down and Ctrl-R, Ctrl-Z. Long lines take several rows, wide characters two columns, windows may change their size. A
-// paste of several lines is one text (bracketed paste), and Alt-Enter begins a new line. Where there is no such terminal, lines are
-// read as they come.
+// A text typed at a terminal, with what fingers expect: arrows and words, Home, End, Ctrl-A E B F K U W Y L,
+// Alt-b f d, earlier texts by up, down and Ctrl-R, Ctrl-Z. Long lines take several rows, wide characters two
+// columns, windows may change their size. A paste of several lines is one text (bracketed paste), and
+// Alt-Enter begins a new line. Where there is no such terminal, lines are read as they come.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,8 +13,8 @@
 
 namespace rapt::cli {
 
-// Texts that were sent before, oldest first; in a file of mode 600 where a path is given, one line each. A file that cannot be read
-// or written is no history, and no error.
+// Texts that were sent before, oldest first; in a file of mode 600 where a path is given, one line each. A
+// file that cannot be read or written is no history, and no error.
 class History {
  public:
   explicit History(std::string path = "");
@@ -57,8 +57,9 @@ class LineEditor {
 
   int in_, out_;
   History history_;
-  std::string prompt_, text_, draft_, killed_, typed_;  // draft: what stood here before going up; typed: of Key::text and Key::paste
-  std::size_t at_ = 0, place_ = 0;                      // byte of the cursor; of the history, its size: the draft
+  // draft: what stood here before going up; typed: of Key::text and Key::paste
+  std::string prompt_, text_, draft_, killed_, typed_;
+  std::size_t at_ = 0, place_ = 0;  // byte of the cursor; of the history, its size: the draft
   // On the screen: the cursor's row from the first one, what was drawn, and at which width; 0: nothing.
   std::size_t drawn_row_ = 0, drawn_at_ = 0;
   std::string drawn_prompt_, drawn_text_;

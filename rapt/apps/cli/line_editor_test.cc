@@ -50,7 +50,8 @@ TEST(LineEditor, ALongLineTakesSeveralRowsAndIsDrawnOnce) {
   for (int i = 0; i < 100; ++i) line += std::to_string(100 + i);  // 300 characters
   for (char c : line) t.type({&c, 1});
   ASSERT_TRUE(t.shows("199"));
-  const std::vector<std::string> want = {">>> " + line.substr(0, 76), line.substr(76, 80), line.substr(156, 80), line.substr(236)};
+  const std::vector<std::string> want = {">>> " + line.substr(0, 76), line.substr(76, 80),
+                                         line.substr(156, 80), line.substr(236)};
   EXPECT_EQ(t.screen.rows(), want);
   EXPECT_EQ(t.screen.row(), 3);
   EXPECT_EQ(t.screen.column(), 64);
@@ -70,7 +71,9 @@ TEST(LineEditor, ALineThatFillsItsRowHasACursorBelow) {
   ASSERT_TRUE(t.until([&] { return t.screen.row() == 1; }));
   EXPECT_EQ(t.screen.column(), 0);
   t.type("\x7f");  // back to one row
-  ASSERT_TRUE(t.until([&] { return t.screen.rows() == std::vector<std::string>{">>> " + std::string(15, 'x')} && t.screen.row() == 0; }));
+  ASSERT_TRUE(t.until([&] {
+    return t.screen.rows() == std::vector<std::string>{">>> " + std::string(15, 'x')} && t.screen.row() == 0;
+  }));
   EXPECT_EQ(t.screen.column(), 19);
 }
 
@@ -111,7 +114,8 @@ TEST(LineEditor, AnotherWidthDrawsTheTextAnew) {
   t.resize(50, 24);
   t.type("!");
   ASSERT_TRUE(t.shows("end!"));
-  EXPECT_EQ(t.screen.rows(), (std::vector<std::string>{">>> " + line.substr(0, 46), line.substr(46, 50), line.substr(96) + "!"}));
+  EXPECT_EQ(t.screen.rows(), (std::vector<std::string>{">>> " + line.substr(0, 46), line.substr(46, 50),
+                                                       line.substr(96) + "!"}));
   t.resize(100, 24);
   t.type("?");
   ASSERT_TRUE(t.shows("end!?"));
@@ -119,22 +123,24 @@ TEST(LineEditor, AnotherWidthDrawsTheTextAnew) {
 }
 
 TEST(LineEditor, KeysOfAllEncodings) {
-  EXPECT_EQ(typed("one two three\033[1;5D\033[1;5DX"), "one Xtwo three");       // Ctrl-Left
-  EXPECT_EQ(typed("one two three\x01\033[1;5CX"), "oneX two three");            // Ctrl-Right
-  EXPECT_EQ(typed("one two\033bX\033fY"), "one XtwoY");                         // Alt-b, Alt-f
-  EXPECT_EQ(typed("one two\033[1;3DX\033[5DY\033OdZ"), "one ZYXtwo");           // Alt-Left, older forms of Ctrl-Left
-  EXPECT_EQ(typed("one two\x01\033dX"), "X two");                               // Alt-d
-  EXPECT_EQ(typed("one two\x17X\x19Y"), "one XtwoY");                           // Ctrl-W, Ctrl-Y
-  EXPECT_EQ(typed("one two\033\x7fX"), "one X");                                // Alt-Backspace
-  EXPECT_EQ(typed("one two\x15X"), "X");                                        // Ctrl-U
-  EXPECT_EQ(typed("one two\033[D\033OD\x0bX"), "one tX");                       // two forms of Left, Ctrl-K
+  EXPECT_EQ(typed("one two three\033[1;5D\033[1;5DX"), "one Xtwo three");    // Ctrl-Left
+  EXPECT_EQ(typed("one two three\x01\033[1;5CX"), "oneX two three");         // Ctrl-Right
+  EXPECT_EQ(typed("one two\033bX\033fY"), "one XtwoY");                      // Alt-b, Alt-f
+  // Alt-Left, older forms of Ctrl-Left
+  EXPECT_EQ(typed("one two\033[1;3DX\033[5DY\033OdZ"), "one ZYXtwo");
+  EXPECT_EQ(typed("one two\x01\033dX"), "X two");                            // Alt-d
+  EXPECT_EQ(typed("one two\x17X\x19Y"), "one XtwoY");                        // Ctrl-W, Ctrl-Y
+  EXPECT_EQ(typed("one two\033\x7fX"), "one X");                             // Alt-Backspace
+  EXPECT_EQ(typed("one two\x15X"), "X");                                     // Ctrl-U
+  EXPECT_EQ(typed("one two\033[D\033OD\x0bX"), "one tX");                    // two forms of Left, Ctrl-K
   for (const char* home : {"\033[H", "\033OH", "\033[1~", "\033[7~", "\x01"})
     for (const char* end : {"\033[F", "\033OF", "\033[4~", "\033[8~", "\x05"})
-      if (end[1] == home[1] || end[0] == '\x05') EXPECT_EQ(typed(concat("bc", home, "a", end, "d")), "abcd") << home + 1 << " " << end + 1;
-  EXPECT_EQ(typed("abc\x01\033[3~"), "bc");                                     // Delete
-  EXPECT_EQ(typed("ab cd\x01\033[3;5~"), " cd");                                // Ctrl-Delete
-  EXPECT_EQ(typed("e\xCC\x81x\033[D\x7f"), "x");                                // a letter goes with its mark
-  EXPECT_EQ(typed("我们 学习\x17好"), "我们 学好");                              // a wide character is a word
+      if (end[1] == home[1] || end[0] == '\x05')
+        EXPECT_EQ(typed(concat("bc", home, "a", end, "d")), "abcd") << home + 1 << " " << end + 1;
+  EXPECT_EQ(typed("abc\x01\033[3~"), "bc");                                  // Delete
+  EXPECT_EQ(typed("ab cd\x01\033[3;5~"), " cd");                             // Ctrl-Delete
+  EXPECT_EQ(typed("e\xCC\x81x\033[D\x7f"), "x");                             // a letter goes with its mark
+  EXPECT_EQ(typed("我们 学习\x17好"), "我们 学好");  // a wide character is a word
   EXPECT_EQ(typed("a\033\rb"), "a|b");                                          // Alt-Enter
   EXPECT_EQ(typed("a\033[99~\033[?1;2c\033[1;2;3xb"), "ab");                    // keys nobody knows
 }
@@ -152,7 +158,9 @@ TEST(LineEditor, EscapeAloneEatsNothing) {
 TEST(LineEditor, HistoryAndSearch) {
   OnTerminal t(80, 40, echo);
   // Keys typed before the editor reads are the terminal's, to which Ctrl-R means something else.
-  const auto ready = [&] { return t.until([&] { return !t.screen.rows().empty() && t.screen.rows().back() == ">>>"; }); };
+  const auto ready = [&] {
+    return t.until([&] { return !t.screen.rows().empty() && t.screen.rows().back() == ">>>"; });
+  };
   for (const char* line : {"first one", "second two", "third three"}) {
     ASSERT_TRUE(ready());
     t.type(std::string(line) + "\r");
@@ -189,7 +197,8 @@ TEST(LineEditor, ATextLongerThanTheScreenShowsItsPart) {
   t.type("\033[200~l1\nl2\nl3\nl4\nl5\nl6\nl7\nl8\nl9\033[201~");
   ASSERT_TRUE(t.shows("l9"));
   const std::vector<std::string> rows = t.screen.rows();
-  EXPECT_EQ(std::vector(rows.end() - 5, rows.end()), (std::vector<std::string>{"... l5", "... l6", "... l7", "... l8", "... l9"}));
+  EXPECT_EQ(std::vector(rows.end() - 5, rows.end()),
+            (std::vector<std::string>{"... l5", "... l6", "... l7", "... l8", "... l9"}));
   t.type("x\r");
   EXPECT_TRUE(t.shows("9x>")) << t.screen.text();
 }

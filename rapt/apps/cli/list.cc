@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 bool may_be_model(const fs::path& p) {
   std::error_code ignored;
-  if (fs::is_directory(p, ignored)) return fs::exists(p / "config.json", ignored) || fs::exists(p / "model" / "config.json", ignored);
+  if (fs::is_directory(p, ignored))
+    return fs::exists(p / "config.json", ignored) || fs::exists(p / "model" / "config.json", ignored);
   return p.extension() == ".gguf" || (p.extension() == ".bin" && !p.filename().string().starts_with("tok"));
 }
 
@@ -44,11 +45,13 @@ std::vector<std::string> models_there() {
   return out;
 }
 
-// "q4_k", or "q5_0/q4_k/q6_k" of a mixture: that of most tensors first. Norms and biases are f32 in every file and do not count.
+// "q4_k", or "q5_0/q4_k/q6_k" of a mixture: that of most tensors first. Norms and biases are f32 in every
+// file and do not count.
 std::string types_text(const CheckpointSummary& s) {
   std::vector<std::pair<std::size_t, std::string>> types;
   for (const auto& [type, n] : s.types)
-    if (is_block(type) || (is_float(type) && type != DType::f32)) types.emplace_back(n.tensors, name_of(type));
+    if (is_block(type) || (is_float(type) && type != DType::f32))
+      types.emplace_back(n.tensors, name_of(type));
   if (types.empty()) return "f32";
   std::sort(types.rbegin(), types.rend());
   std::vector<std::string> names;
@@ -75,8 +78,9 @@ int run(Args& args) {
       row.set("family", s.family);
       row.set("context", s.recipe.context);
       row.set("chat", !s.chat_template.empty());
-      table.push_back({name, byte_count(static_cast<double>(s.bytes)), short_count(static_cast<double>(parameters)), types_text(s),
-                       s.family, std::to_string(s.recipe.context)});
+      table.push_back({name, byte_count(static_cast<double>(s.bytes)),
+                       short_count(static_cast<double>(parameters)), types_text(s), s.family,
+                       std::to_string(s.recipe.context)});
     } catch (const Error& e) {
       row.set("error", std::string(e.what()));
       table.push_back({name, concat("cannot be read: rapt check ", name, " says why")});
@@ -89,10 +93,12 @@ int run(Args& args) {
   }
   std::vector<Dim> widths(6, 0);
   for (const auto& line : table)
-    for (std::size_t i = 0; line.size() == widths.size() && i < line.size(); ++i) widths[i] = std::max(widths[i], text_width(line[i]));
+    for (std::size_t i = 0; line.size() == widths.size() && i < line.size(); ++i)
+      widths[i] = std::max(widths[i], text_width(line[i]));
   Dim whole = 0;
   for (Dim w : widths) whole += w + 2;
-  const bool narrow = whole - 2 > columns_of_stdout();  // a name has a line of its own then, the rest stands below it
+  // A name has a line of its own then, the rest stands below it.
+  const bool narrow = whole - 2 > columns_of_stdout();
   std::string out;
   for (const auto& line : table) {
     for (std::size_t i = 0; i < line.size(); ++i) {
@@ -103,7 +109,9 @@ int run(Args& args) {
   }
   print(out);
   if (const char* set = std::getenv("RAPT_MODELS"); !set || !*set)
-    note("note: RAPT_MODELS is not set; it names the folders (a:b:c) whose models are listed. scripts/get-models FOLDER brings three");
+    note(
+        "note: RAPT_MODELS is not set; it names the folders (a:b:c) whose models are listed. "
+        "scripts/get-models FOLDER brings three");
   return 0;
 }
 
@@ -114,9 +122,10 @@ const Verb kList = {
     "list", "the models that can be called by name",
     "Usage: rapt list [--json]\n"
     "\n"
-    "The GGUF files, llama2.c files and Hugging Face folders in the folders of RAPT_MODELS (a:b:c), and the model that comes with the\n"
-    "program. Only headers are read. Every verb takes such a name instead of a path: whole, without .gguf, or its beginning in any case\n"
-    "where only one begins so. Nothing is fetched from anywhere.\n"
+    "The GGUF files, llama2.c files and Hugging Face folders in the folders of RAPT_MODELS (a:b:c), and\n"
+    "the model that comes with the program. Only headers are read. Every verb takes such a name instead of\n"
+    "a path: whole, without .gguf, or its beginning in any case where only one begins so. Nothing is\n"
+    "fetched from anywhere.\n"
     "\n"
     "  --json        as JSON, with paths\n"
     "  -q, --quiet   no notes\n"

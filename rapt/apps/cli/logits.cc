@@ -15,30 +15,36 @@ Dim write_rows(NpyWriter& file, const Tensor& rows) {
   std::vector<float> narrow;
   if (rows.dtype != DType::f32)
     for (Dim i = 0; i < rows.elements(); ++i) narrow.push_back(static_cast<float>(rows.at(i)));
-  const std::span<const float> values = rows.dtype == DType::f32 ? std::span<const float>(rows.as<float>()) : narrow;
+  const std::span<const float> values =
+      rows.dtype == DType::f32 ? std::span<const float>(rows.as<float>()) : narrow;
   file.write(values);
   return std::count_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
 }
 
 int run(Args& args) {
   const CommonArgs common = common_args(args);
-  const std::optional<std::string> ids_text = args.value("ids"), decoder_text = args.value("decoder-ids"), out = args.value("out");
+  const std::optional<std::string> ids_text = args.value("ids"), decoder_text = args.value("decoder-ids"),
+                                   out = args.value("out");
   const DType cache_format = cache_type(args);
   const Dim chunk = args.number("chunk", 1, 1 << 20).value_or(256);
   const bool force = args.flag("force");
   const std::string name = args.operands(1, 1, "one model")[0];
   if (!ids_text) fail_usage("--ids is missing: the tokens, as in --ids \"1 2 3\"");
   if (!out) fail_usage("--out is missing: the file to write, as in --out logits.npy");
-  const std::vector<std::int32_t> ids = parse_ids(*ids_text == "-" ? read_stdin(std::size_t{1} << 28) : *ids_text, "--ids");
-  const std::vector<std::int32_t> target = decoder_text ? parse_ids(*decoder_text, "--decoder-ids") : std::vector<std::int32_t>{};
+  const std::vector<std::int32_t> ids =
+      parse_ids(*ids_text == "-" ? read_stdin(std::size_t{1} << 28) : *ids_text, "--ids");
+  const std::vector<std::int32_t> target =
+      decoder_text ? parse_ids(*decoder_text, "--decoder-ids") : std::vector<std::int32_t>{};
   if (ids.empty()) fail_usage("--ids: no ids");
 
   const OpenModel m = open_model(name, common);
   const Model& model = *m.checkpoint.model;
   const Recipe& r = model.recipe;
   const bool both = r.encoder && r.decoder;
-  if (both && target.empty()) fail_usage("--decoder-ids is missing: ", name, " is an encoder-decoder, --ids is what its encoder reads");
-  if (!both && decoder_text) fail_usage("--decoder-ids: ", name, " has no encoder and decoder; --ids is all it reads");
+  if (both && target.empty())
+    fail_usage("--decoder-ids is missing: ", name, " is an encoder-decoder, --ids is what its encoder reads");
+  if (!both && decoder_text)
+    fail_usage("--decoder-ids: ", name, " has no encoder and decoder; --ids is all it reads");
   const std::vector<std::int32_t>& rows = both ? target : ids;
   const bool classes = r.head.kind == HeadRecipe::Kind::classes;
   const Dim T = static_cast<Dim>(rows.size()), results = classes ? 1 : T,
@@ -50,7 +56,8 @@ int run(Args& args) {
   rapt::Run pass(*m.device);
   Batch source{.tokens = ids};
   source.sequences.push_back({.first = 0, .count = static_cast<Dim>(ids.size())});
-  // A decoder goes through a cache in pieces, so that a long text needs no [T,V] in memory; the bits are those of one pass.
+  // A decoder goes through a cache in pieces, so that a long text needs no [T,V] in memory; the bits are
+  // those of one pass.
   KvCache cache(model.real, cache_format);
   const bool pieces = r.decoder && !classes;
   const Dim piece = pieces ? chunk : T;
@@ -61,7 +68,8 @@ int run(Args& args) {
     Batch batch{.tokens = std::span(rows).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n))};
     batch.sequences.push_back({.first = 0, .count = n, .past = at, .opened = T});
     pass.reset();
-    broken += write_rows(file, forward(pass, model, batch, both && at == 0 ? &source : nullptr, pieces ? &cache : nullptr));
+    broken += write_rows(
+        file, forward(pass, model, batch, both && at == 0 ? &source : nullptr, pieces ? &cache : nullptr));
     bar.step(static_cast<double>(at + n), static_cast<double>(T));
   }
   file.commit();
@@ -78,7 +86,8 @@ int run(Args& args) {
     j.set("what", std::string(r.head.kind == HeadRecipe::Kind::none ? "hidden" : "logits"));
     print(j.dump() + "\n");
   } else if (!common.quiet) {
-    note(concat(*out, ": ", r.head.kind == HeadRecipe::Kind::none ? "last hidden state" : "logits", " [", results, ", ", width, "]"));
+    note(concat(*out, ": ", r.head.kind == HeadRecipe::Kind::none ? "last hidden state" : "logits", " [",
+                results, ", ", width, "]"));
   }
   return 0;
 }
@@ -90,11 +99,12 @@ const Verb kLogits = {
     "logits", "what a model computes for given ids, as a NumPy array",
     "Usage: rapt logits MODEL --ids \"1 2 3\" [--decoder-ids \"0 4\"] --out FILE.npy [flags]\n"
     "\n"
-    "Writes the logits of every token, [tokens, vocabulary] in f32; the last hidden state [tokens, width] where the model has no\n"
-    "output matrix; one row [1, classes] of a classifier. Ids are taken as they are: nothing is put around them. --ids - reads them\n"
-    "from standard input.\n"
+    "Writes the logits of every token, [tokens, vocabulary] in f32; the last hidden state [tokens, width]\n"
+    "where the model has no output matrix; one row [1, classes] of a classifier. Ids are taken as they\n"
+    "are: nothing is put around them. --ids - reads them from standard input.\n"
     "\n"
-    "  --decoder-ids IDS  encoder-decoders: what the decoder reads, its start token first (--ids is the source)\n"
+    "  --decoder-ids IDS  encoder-decoders: what the decoder reads, its start token first (--ids is\n"
+    "                     the source)\n"
     "  --cache-type T     how keys and values are kept: f32, f16, bf16, q8_0, q4_0 (f32)\n"
     "  -b, --chunk N      tokens per pass (256); the numbers do not depend on it\n"
     "  --force            overwrite FILE.npy\n"

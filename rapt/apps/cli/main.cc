@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program: finds the verb, prints help and version, turns errors into a message and an exit code (2 usage, 1 failure).
+// The program: finds the verb, prints help and version, turns errors into a message and an exit code (2
+// usage, 1 failure).
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -20,8 +21,8 @@
 
 namespace rapt::cli {
 
-extern const Verb kBench, kCheck, kClassify, kCompletions, kConvert, kData, kEmbed, kEval, kFill, kHelpVerb, kInspect, kLab, kList, kLogits,
-    kQuantize, kRun, kShow, kTokenize, kTrain, kTranslate;
+extern const Verb kBench, kCheck, kClassify, kCompletions, kConvert, kData, kEmbed, kEval, kFill, kHelpVerb,
+    kInspect, kLab, kList, kLogits, kQuantize, kRun, kShow, kTokenize, kTrain, kTranslate;
 extern const char* const kCommit;  // written at build time: cmake/version.cmake
 
 namespace {
@@ -31,17 +32,19 @@ const Verb* const kVerbs[] = {&kRun,  &kTranslate, &kEmbed,    &kFill,   &kClass
                               &kList, &kShow,      &kInspect,  &kLab,    &kCompletions, &kHelpVerb};
 
 std::string overview() {
-  std::string out = "rapt: one engine for Transformers: train, run, look inside\n\nUsage: rapt VERB [...]\n\n";
+  std::string out =
+      "rapt: one engine for Transformers: train, run, look inside\n\nUsage: rapt VERB [...]\n\n";
   for (const Verb* v : kVerbs) out += concat("  ", padded(v->name, 13), v->summary, "\n");
   out +=
       "\n  help VERB, VERB --help   what a verb does, with examples\n"
       "  --version                version, commit, instruction sets\n"
       "\n"
-      "Environment: RAPT_MODELS names folders of models (a:b:c), RAPT_ISA chooses the instruction set, RAPT_THREADS the number of\n"
-      "threads, NO_COLOR turns colours off, COLUMNS gives the width of what goes into pipes, RAPT_HISTORY the file that keeps what is\n"
-      "typed in conversations (off: none does).\n"
+      "Environment: RAPT_MODELS names folders of models (a:b:c), RAPT_ISA chooses the instruction set,\n"
+      "RAPT_THREADS the number of threads, NO_COLOR turns colours off, COLUMNS gives the width of what\n"
+      "goes into pipes, RAPT_HISTORY the file that keeps what is typed in conversations (off: none does).\n"
       "\n"
-      "Exit codes: 0 done, 1 something failed (a file is missing, too), 2 wrong usage, 130 stopped by Ctrl-C.\n";
+      "Exit codes: 0 done, 1 something failed (a file is missing, too), 2 wrong usage, 130 stopped\n"
+      "by Ctrl-C.\n";
   return folded_help(out, columns_of_stdout());
 }
 
@@ -55,7 +58,9 @@ const Verb& find_verb(const std::string& name) {
     if (name == v->name) return *v;
     names.emplace_back(v->name);
   }
-  if (name.starts_with('-')) fail_usage("unknown flag '", name, "'; ", name_hint(name, std::vector<std::string>{"--help", "--version"}));
+  if (name.starts_with('-'))
+    fail_usage("unknown flag '", name, "'; ",
+               name_hint(name, std::vector<std::string>{"--help", "--version"}));
   fail_usage("unknown verb '", name, "'; ", name_hint(name, names));
 }
 
@@ -74,8 +79,8 @@ std::string flags_text() {
     std::string also;
     for (std::string_view s : f.also)
       if (!s.empty()) also += concat(also.empty() ? " (also " : ", ", s);
-    out += concat("  ", padded(concat(f.letter.empty() ? "" : concat(f.letter, ", "), "--", f.name), 20), f.meaning, also,
-                  also.empty() ? "\n" : ")\n");
+    out += concat("  ", padded(concat(f.letter.empty() ? "" : concat(f.letter, ", "), "--", f.name), 20),
+                  f.meaning, also, also.empty() ? "\n" : ")\n");
   }
   return out;
 }
@@ -121,7 +126,8 @@ std::string version_line() {
 #else
   const std::string compiler = "another compiler";
 #endif
-  return concat("rapt ", RAPT_VERSION, " (", *kCommit ? concat("commit ", kCommit) : "not built from a git checkout", ", ", compiler, ")");
+  return concat("rapt ", RAPT_VERSION, " (",
+                *kCommit ? concat("commit ", kCommit) : "not built from a git checkout", ", ", compiler, ")");
 }
 
 extern const Verb kHelpVerb;
@@ -130,7 +136,8 @@ const Verb kHelpVerb = {"help", "what a verb does",
                         "       rapt help flags\n"
                         "       rapt help --man\n"
                         "\n"
-                        "The text that VERB --help prints. flags: the names of flags that verbs share, with other spellings that work.\n"
+                        "The text that VERB --help prints. flags: the names of flags that verbs share,\n"
+                        "with other spellings that work.\n"
                         "\n"
                         "  --man       the man page, as it is installed: rapt help --man | man -l -\n"
                         "  --version   version, commit, instruction sets\n"
@@ -152,10 +159,12 @@ void print_error(const char* what) {
 }
 }  // namespace
 
-int rapt_main(int argc, char** argv);  // apart from main(), so that tests can run the program in a process of theirs
+// Apart from main(), so that tests can run the program in a process of theirs.
+int rapt_main(int argc, char** argv);
 int rapt_main(int argc, char** argv) {
   int code = 1;
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not become larger is an error with a message, not the end
+  // A file that may not become larger is an error with a message, not the end.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     code = rapt::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc});
     if (std::fflush(stdout) != 0) {

@@ -34,7 +34,8 @@ std::string meaning_of(std::string_view help, const std::string& flag) {
   for (const std::string& line : lines_of(help)) {
     const std::size_t at = line.find(name);
     if (!line.starts_with("  ") || at == std::string::npos || at > 6) continue;
-    if (at + name.size() < line.size() && line[at + name.size()] != ' ' && line[at + name.size()] != ',') continue;
+    if (at + name.size() < line.size() && line[at + name.size()] != ' ' && line[at + name.size()] != ',')
+      continue;
     const std::size_t gap = line.find("  ", at);
     if (gap == std::string::npos) return "";
     std::string text = line.substr(std::min(line.find_first_not_of(' ', gap), line.size()));
@@ -84,7 +85,8 @@ std::string man_items(std::string_view line) {
     while (end != std::string_view::npos && line.substr(end + 2, 2) == "- ") end = line.find("  -", end + 1);
     const std::string_view item = line.substr(0, end);
     line.remove_prefix(std::min(line.find_first_not_of(' ', std::min(end, line.size())), line.size()));
-    const std::size_t gap = item.find("  "), text = std::min(item.find_first_not_of(' ', std::min(gap, item.size())), item.size());
+    const std::size_t gap = item.find("  "),
+                      text = std::min(item.find_first_not_of(' ', std::min(gap, item.size())), item.size());
     if (text == item.size()) {
       terms += (terms.empty() ? "" : "   ") + man_text(item.substr(0, gap));
       continue;
@@ -96,7 +98,8 @@ std::string man_items(std::string_view line) {
   return out;
 }
 
-// A help text: "Usage:" and "Examples:" are shown as they are, lines of flags become items, the rest paragraphs.
+// A help text: "Usage:" and "Examples:" are shown as they are, lines of flags become items, the rest
+// paragraphs.
 std::string man_help(std::string_view help) {
   std::string out;
   std::vector<std::string> fixed;
@@ -115,7 +118,9 @@ std::string man_help(std::string_view help) {
       out += ".PP\nExamples:\n";
     } else if (examples || usage || line.starts_with("Usage: ")) {
       usage = !examples;
-      fixed.push_back(line.substr(examples ? indent : line.starts_with("Usage: ") ? 7 : std::min<std::size_t>(indent, 7)));
+      fixed.push_back(line.substr(examples                      ? indent
+                                  : line.starts_with("Usage: ") ? 7
+                                                                : std::min<std::size_t>(indent, 7)));
     } else if ((indent > 0 && indent < 6) || line.starts_with("--")) {
       out += man_items(line.substr(indent));
       fresh = false, items = true;
@@ -140,7 +145,8 @@ std::string bash_script() {
       const std::string letter = letter_of(k.name);
       flags += concat(letter.empty() ? "" : letter + " ", "--", k.name, " ");
     }
-    cases += concat("    ", v->name, ")\n      flags='", flags, "--help'\n      words='", join(first_words(v->name), " "), "' ;;\n");
+    cases += concat("    ", v->name, ")\n      flags='", flags, "--help'\n      words='",
+                    join(first_words(v->name), " "), "' ;;\n");
   }
   return concat(
       "# bash completion of rapt; made by `rapt completions bash`\n"
@@ -196,7 +202,8 @@ std::string zsh_script() {
       flags += item("--" + k.name, text);
     }
     for (const std::string& w : first_words(v->name)) words += " " + w;
-    cases += concat("    ", v->name, ")\n      flags=(", flags, " '--help:how it is used')\n      names=(", words, ") ;;\n");
+    cases += concat("    ", v->name, ")\n      flags=(", flags, " '--help:how it is used')\n      names=(",
+                    words, ") ;;\n");
   }
   return concat(
       "#compdef rapt\n"
@@ -229,15 +236,18 @@ std::string zsh_script() {
 std::string fish_script() {
   std::string out = "# fish completion of rapt; made by `rapt completions fish`\n";
   for (const Verb* v : verbs()) {
-    out += concat("complete -c rapt -n __fish_use_subcommand -a ", v->name, " -d '", in_quotes(v->summary), "'\n");
+    out += concat("complete -c rapt -n __fish_use_subcommand -a ", v->name, " -d '", in_quotes(v->summary),
+                  "'\n");
     const std::string help = help_text(*v);
     const std::string when = concat("complete -c rapt -n '__fish_seen_subcommand_from ", v->name, "'");
     for (const Args::Flag& k : flags_of(*v)) {
       const std::string letter = letter_of(k.name), text = meaning_of(help, k.name);
-      out += concat(when, " -l ", k.name, letter.empty() ? "" : " -s " + letter.substr(1), k.takes_value ? " -r" : "",
-                    text.empty() ? "" : concat(" -d '", in_quotes(text), "'"), "\n");
+      out +=
+          concat(when, " -l ", k.name, letter.empty() ? "" : " -s " + letter.substr(1),
+                 k.takes_value ? " -r" : "", text.empty() ? "" : concat(" -d '", in_quotes(text), "'"), "\n");
     }
-    if (const std::vector<std::string> words = first_words(v->name); !words.empty()) out += concat(when, " -a '", join(words, " "), "'\n");
+    if (const std::vector<std::string> words = first_words(v->name); !words.empty())
+      out += concat(when, " -a '", join(words, " "), "'\n");
   }
   return out;
 }
@@ -273,21 +283,25 @@ std::vector<Args::Flag> flags_of(const Verb& verb) {
 
 std::string man_page() {
   std::string out =
-      concat("'\\\" -*- coding: UTF-8 -*-\n.\\\" Made by `rapt help --man`.\n.TH RAPT 1 \"\" \"rapt ", RAPT_VERSION, "\" \"\"\n",
+      concat("'\\\" -*- coding: UTF-8 -*-\n.\\\" Made by `rapt help --man`.\n.TH RAPT 1 \"\" \"rapt ",
+             RAPT_VERSION, "\" \"\"\n",
              ".SH NAME\nrapt \\- train, run and look inside Transformers\n"
-             ".SH SYNOPSIS\n.B rapt\n.I VERB\n[...]\n.br\n.B rapt help\n[\\fIVERB\\fR]\n.br\n.B rapt \\-\\-version\n"
-             ".SH DESCRIPTION\nResults go to standard output, progress and notes to standard error.\n"
+             ".SH SYNOPSIS\n.B rapt\n.I VERB\n[...]\n.br\n.B rapt help\n[\\fIVERB\\fR]\n.br\n.B rapt\n"
+             "\\-\\-version .SH DESCRIPTION\nResults go to standard output, progress and notes to\n"
+             "standard error.\n"
              "Flags may stand anywhere behind the verb; after\n.B \\-\\-\nnothing is a flag.\n");
-  for (const Verb* v : verbs()) out += concat(".TP\n\\fB", man_text(v->name), "\\fR\n", man_text(v->summary), "\n");
+  for (const Verb* v : verbs())
+    out += concat(".TP\n\\fB", man_text(v->name), "\\fR\n", man_text(v->summary), "\n");
   out += ".SH VERBS\n";
-  for (const Verb* v : verbs()) out += concat(".SS \"rapt ", v->name, "\"\n", man_text(v->summary), "\n", man_help(help_text(*v)));
+  for (const Verb* v : verbs())
+    out += concat(".SS \"rapt ", v->name, "\"\n", man_text(v->summary), "\n", man_help(help_text(*v)));
   out += ".SH FLAGS OF MANY VERBS\nOne name for one thing; other spellings work as well.\n";
   for (const FlagName& f : flag_names()) {
     std::string also;
     for (std::string_view s : f.also)
       if (!s.empty()) also += concat(also.empty() ? " (also " : ", ", s);
-    out += concat(".TP\n\\fB", man_text(concat(f.letter.empty() ? "" : concat(f.letter, ", "), "--", f.name)), "\\fR\n",
-                  man_text(concat(f.meaning, also, also.empty() ? "" : ")")), "\n");
+    out += concat(".TP\n\\fB", man_text(concat(f.letter.empty() ? "" : concat(f.letter, ", "), "--", f.name)),
+                  "\\fR\n", man_text(concat(f.meaning, also, also.empty() ? "" : ")")), "\n");
   }
   return out +
          ".SH ENVIRONMENT\n"
@@ -305,7 +319,8 @@ const Verb kCompletions = {
     "completions", "completions for a shell",
     "Usage: rapt completions bash|zsh|fish\n"
     "\n"
-    "Prints a script with every verb and flag; names of models come from RAPT_MODELS. cmake --install puts all three in their places.\n"
+    "Prints a script with every verb and flag; names of models come from RAPT_MODELS. cmake --install puts\n"
+    "all three in their places.\n"
     "\n"
     "Examples:\n"
     "  source <(rapt completions bash)\n"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The man page and the completions of shells, made from the verbs: their help texts, and the flags they ask for.
+// The man page and the completions of shells, made from the verbs: their help texts, and the flags they
+// ask for.
 #pragma once
 #include <string>
 #include <vector>

@@ -35,19 +35,23 @@ OpenModel open_model(const std::string& name, const CommonArgs& common, LoadOpti
   Progress bar("loading", common.quiet);
   options.real = m.device->real;
   options.device = m.device.get();
-  options.progress = [&](std::uint64_t done, std::uint64_t of) { bar.step(static_cast<double>(done), static_cast<double>(of)); };
+  options.progress = [&](std::uint64_t done, std::uint64_t of) {
+    bar.step(static_cast<double>(done), static_cast<double>(of));
+  };
   m.checkpoint = open_checkpoint(path, options);
   bar.clear();
   m.seconds = seconds_since(start);
   return m;
 }
 
-std::vector<std::string> given_texts(std::span<const std::string> words, const std::optional<std::string>& in) {
+std::vector<std::string> given_texts(std::span<const std::string> words,
+                                     const std::optional<std::string>& in) {
   constexpr std::size_t kMost = std::size_t{1} << 30;
   if (in && !words.empty()) fail_usage("--in names the texts already; leave the words after the model away");
   std::vector<std::string> texts(words.begin(), words.end());
   if (in && *in != "-") texts = text_lines(read_text_or_gz(*in, kMost));
-  else if (in || texts.empty() || (texts.size() == 1 && texts[0] == "-")) texts = text_lines(read_stdin(kMost));
+  else if (in || texts.empty() || (texts.size() == 1 && texts[0] == "-"))
+    texts = text_lines(read_stdin(kMost));
   if (texts.empty()) fail_usage("no text: give texts after the model, or lines on standard input");
   return texts;
 }
@@ -55,8 +59,9 @@ std::vector<std::string> given_texts(std::span<const std::string> words, const s
 DType weight_type(std::string_view name, std::string_view flag) {
   const std::optional<DType> asked = dtype_named(name);
   std::vector<std::string> names;
-#define RAPT_TYPE_NAME(type, elements, bytes) \
-  if ((is_float(DType::type) && DType::type != DType::f64) || is_block(DType::type)) names.emplace_back(#type);
+#define RAPT_TYPE_NAME(type, elements, bytes)                                        \
+  if ((is_float(DType::type) && DType::type != DType::f64) || is_block(DType::type)) \
+    names.emplace_back(#type);
   RAPT_DTYPES(RAPT_TYPE_NAME)
 #undef RAPT_TYPE_NAME
   if (asked && std::find(names.begin(), names.end(), name_of(*asked)) != names.end()) return *asked;

@@ -19,7 +19,8 @@ struct CommonArgs {
   bool json = false, quiet = false, verbose = false;
 };
 CommonArgs common_args(Args& args);  // -t/--threads --json --quiet --verbose
-void note_threads(const Device& device, const CommonArgs& common);  // where the system gave fewer than were asked for
+// Where the system gave fewer than were asked for.
+void note_threads(const Device& device, const CommonArgs& common);
 
 // A model on its device; shows how far loading is.
 struct OpenModel {
@@ -29,9 +30,10 @@ struct OpenModel {
 };
 OpenModel open_model(const std::string& path, const CommonArgs& common, LoadOptions options = {});
 
-// Texts to read: the words after the model; else the lines of --in FILE (may be .gz), or of standard input ("-", or no word). Fails where
-// there is none.
-std::vector<std::string> given_texts(std::span<const std::string> words, const std::optional<std::string>& in);
+// Texts to read: the words after the model; else the lines of --in FILE (may be .gz), or of standard input
+// ("-", or no word). Fails where there is none.
+std::vector<std::string> given_texts(std::span<const std::string> words,
+                                     const std::optional<std::string>& in);
 
 DType weight_type(std::string_view name, std::string_view flag);  // a type that files store matrices in
 DType cache_type(Args& args);                         // --cache-type

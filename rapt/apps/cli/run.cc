@@ -44,13 +44,16 @@ GenerateOptions generate_args(Args& args) {
   o.samples = static_cast<int>(args.number("samples", 1, 4096).value_or(1));
   o.beams = static_cast<int>(args.number("beams", 0, 4096).value_or(0));
   if (const auto x = args.real("length-penalty")) o.length_penalty = *x;
-  if (const auto n = args.number("logprobs", 0, 1000)) o.logprobs = true, o.top_logprobs = static_cast<int>(*n);
+  if (const auto n = args.number("logprobs", 0, 1000))
+    o.logprobs = true, o.top_logprobs = static_cast<int>(*n);
   o.chunk = args.number("chunk", 1, 1 << 20).value_or(512);
   check(o.sampler);
   return o;
 }
 
-const char* name_of(Finish f) { return f == Finish::stop ? "stop" : f == Finish::length ? "length" : "cancelled"; }
+const char* name_of(Finish f) {
+  return f == Finish::stop ? "stop" : f == Finish::length ? "length" : "cancelled";
+}
 
 Json token_json(const Tokenizer* t, std::int32_t id, float logprob) {
   Json j = Json::Object{};
@@ -60,8 +63,8 @@ Json token_json(const Tokenizer* t, std::int32_t id, float logprob) {
   return j;
 }
 
-std::string as_json(const std::string& name, const Checkpoint& c, const Session& session, const std::vector<Generated>& all,
-                    const ChatSettings& s, Dim prompt) {
+std::string as_json(const std::string& name, const Checkpoint& c, const Session& session,
+                    const std::vector<Generated>& all, const ChatSettings& s, Dim prompt) {
   Json j = Json::Object{};
   j.set("model", name);
   j.set("seed", static_cast<Dim>(s.generate.sampler.seed & 0x7fffffffffffffff));
@@ -106,13 +109,16 @@ std::string as_json(const std::string& name, const Checkpoint& c, const Session&
 std::string prompt_text(std::span<const std::string> typed) {
   if (typed.size() == 1 && typed[0] != "-") {
     if (stdin_waits())
-      note("note: standard input is not read where there is a prompt; a - beside it says where it goes: rapt run MODEL - 'PROMPT' < FILE");
+      note(
+          "note: standard input is not read where there is a prompt; a - beside it says where it goes: rapt "
+          "run MODEL - 'PROMPT' < FILE");
     return typed[0];
   }
   std::string in = read_stdin(kMostInput);
   if (in.empty())
-    fail_usage(typed.size() < 2 ? "no prompt: standard input is empty; give the prompt behind the model, in quotes"
-                                : "standard input is empty, and - stands for it");
+    fail_usage(typed.size() < 2
+                   ? "no prompt: standard input is empty; give the prompt behind the model, in quotes"
+                   : "standard input is empty, and - stands for it");
   if (typed.size() < 2) return in;
   if (typed[0] != "-") return typed[0] + "\n" + in;
   return in + (in.ends_with('\n') ? "" : "\n") + typed[1];
@@ -137,11 +143,14 @@ int run(Args& args) {
   session_options.context = args.number("ctx-size", 0, Dim{1} << 40).value_or(0);
   session_options.stream = args.flag("stream");
   if (const auto overflow = args.value("overflow")) {
-    if (*overflow != "error" && *overflow != "stream") fail_usage("--overflow: '", *overflow, "' is neither error nor stream");
+    if (*overflow != "error" && *overflow != "stream")
+      fail_usage("--overflow: '", *overflow, "' is neither error nor stream");
     session_options.stream = session_options.stream || *overflow == "stream";
   }
-  const std::optional<Dim> keep = args.number("keep", 0, Dim{1} << 30), window = args.number("window", 1, Dim{1} << 40);
-  if ((keep || window) && !session_options.stream) fail_usage(keep ? "--keep" : "--window", " belongs to --stream (or --overflow stream)");
+  const std::optional<Dim> keep = args.number("keep", 0, Dim{1} << 30),
+                           window = args.number("window", 1, Dim{1} << 40);
+  if ((keep || window) && !session_options.stream)
+    fail_usage(keep ? "--keep" : "--window", " belongs to --stream (or --overflow stream)");
   const std::vector<std::string> edits = args.values("edit");
   const std::optional<std::string> ids_text = args.value("ids");
   std::vector<std::int32_t> ids;
@@ -153,21 +162,26 @@ int run(Args& args) {
     fail_usage(dashes == 0 ? "one prompt, please: put it in quotes (- beside it stands for standard input)"
                            : "standard input is read once: one - will do");
   if (ids_text && !typed.empty()) fail_usage("--ids is the prompt already; leave the text away");
-  if (s.generate.logprobs && !common.json) fail_usage("--logprobs: log-probabilities are part of the JSON; add --json");
+  if (s.generate.logprobs && !common.json)
+    fail_usage("--logprobs: log-probabilities are part of the JSON; add --json");
 
-  // Standard input is read where - stands, or where there is no prompt at all; a loop that reads lines for us keeps its own.
+  // Standard input is read where - stands, or where there is no prompt at all; a loop that reads lines for
+  // us keeps its own.
   const bool interactive = typed.empty() && !ids_text && is_terminal_stdin();
   std::string prompt;
   if (!interactive && !ids_text) prompt = prompt_text(typed);
   if (interactive && common.json) fail_usage("--json needs a prompt");
-  if (interactive && (s.generate.samples > 1 || s.generate.beams > 0)) fail_usage("--samples and --beams need a prompt");
+  if (interactive && (s.generate.samples > 1 || s.generate.beams > 0))
+    fail_usage("--samples and --beams need a prompt");
 
   LoadOptions load;
   if (session_options.stream)
     load.change = [&](Recipe& r) {
-      const Dim kept = keep.value_or(4), context = session_options.context > 0 ? session_options.context : r.context;
+      const Dim kept = keep.value_or(4),
+                context = session_options.context > 0 ? session_options.context : r.context;
       if (!window && context <= kept)
-        fail_usage("--stream: a context of ", context, " tokens leaves no window beside ", kept, " kept ones");
+        fail_usage("--stream: a context of ", context, " tokens leaves no window beside ", kept,
+                   " kept ones");
       stream_windows(r, kept, window.value_or(context - kept));
     };
   OpenModel m = open_model(words[0], common, load);
@@ -175,8 +189,8 @@ int run(Args& args) {
   s.load_seconds = m.seconds;
   const Recipe& r = c.model->recipe;
   if (session_options.context > r.context && !session_options.stream)
-    note(concat("note: a context of ", session_options.context, " tokens is more than the model was made for (", r.context,
-                "): answers may become worse"));
+    note(concat("note: a context of ", session_options.context,
+                " tokens is more than the model was made for (", r.context, "): answers may become worse"));
   Taps taps;
   const auto check_edits = install_edits(taps, *c.model, parse_edits(edits), Passes::many);
   if (!edits.empty()) session_options.taps = &taps;
@@ -193,7 +207,8 @@ int run(Args& args) {
     ids = chat_ids(tokenizer_of(c), *chat_template, messages);
   } else {
     if (!s.system.empty())
-      fail_usage("--system: ", words[0], s.raw ? " runs without its chat template (--raw)" : " has no chat template",
+      fail_usage("--system: ", words[0],
+                 s.raw ? " runs without its chat template (--raw)" : " has no chat template",
                  "; put the text into the prompt");
     ids = prompt_ids(c, prompt, s.special);
   }
@@ -219,10 +234,12 @@ int run(Args& args) {
   else if (streams) print("\n");
   else
     for (std::size_t i = 0; i < all.size(); ++i)
-      print(concat(one ? "" : concat("[", i + 1, "] "), c.tokenizer ? for_stdout(all[i].text) : id_text(all[i].ids), "\n"));
+      print(concat(one ? "" : concat("[", i + 1, "] "),
+                   c.tokenizer ? for_stdout(all[i].text) : id_text(all[i].ids), "\n"));
   flush();
   const Dim limit = s.generate.max_tokens;
-  if (!common.quiet && all[0].finish == Finish::length && (limit < 0 || static_cast<Dim>(all[0].ids.size()) < limit))
+  if (!common.quiet && all[0].finish == Finish::length &&
+      (limit < 0 || static_cast<Dim>(all[0].ids.size()) < limit))
     note(concat("note: the answer ends because the context of ", session.context(),
                 " tokens is full; --ctx-size or --overflow stream go further"));
   report_dropped(session);
@@ -237,36 +254,45 @@ const Verb kRun = {
     "run", "answer a prompt, or chat",
     "Usage: rapt run MODEL [PROMPT] [flags]\n"
     "\n"
-    "MODEL is a GGUF file, a Hugging Face folder, a llama2.c file, or the name of one in a folder of RAPT_MODELS; the beginning of a name,\n"
-    "in any case, will do where only one begins so (rapt list shows them). Without a PROMPT it is a conversation on a terminal (Ctrl-C\n"
-    "stops the answer, Ctrl-D leaves, /help tells the rest); elsewhere standard input is the prompt. A - before or behind the PROMPT stands\n"
-    "for standard input, which is not read otherwise. A model with a chat template answers; one without continues the text.\n"
+    "MODEL is a GGUF file, a Hugging Face folder, a llama2.c file, or the name of one in a folder of\n"
+    "RAPT_MODELS; the beginning of a name, in any case, will do where only one begins so (rapt list shows\n"
+    "them). Without a PROMPT it is a conversation on a terminal (Ctrl-C stops the answer, Ctrl-D leaves,\n"
+    "/help tells the rest); elsewhere standard input is the prompt. A - before or behind the PROMPT stands\n"
+    "for standard input, which is not read otherwise. A model with a chat template answers; one without\n"
+    "continues the text.\n"
     "\n"
     "  --system TEXT            the system message of the chat template\n"
-    "  --raw                    no chat template: continue the text; --special: names of special tokens in it become these tokens\n"
+    "  --raw                    no chat template: continue the text; --special: names of special tokens in\n"
+    "                           it become these tokens\n"
     "  --ids \"1 2 3\"            the prompt as token ids\n"
     "  -n, --max-tokens N       at most N tokens (until the model stops)\n"
     "  -c, --ctx-size N         tokens of prompt and answer together (the model's own)\n"
-    "  --overflow error|stream  a prompt that is too long: an error, or forget what lies between the first tokens and the last (error)\n"
-    "  --stream --keep 4 --window N   the same from the start: the first 4 tokens and the last N are seen, without end\n"
+    "  --overflow error|stream  a prompt that is too long: an error, or forget what lies between the first\n"
+    "                           tokens and the last (error)\n"
+    "  --stream --keep 4 --window N   the same from the start: the first 4 tokens and the last N are seen,\n"
+    "                                 without end\n"
     "  --cache-type T           how keys and values are kept: f32, f16, bf16, q8_0, q4_0 (f32)\n"
     "  --stop TEXT              the answer ends before TEXT; may be given many times\n"
     "  --ignore-eos             never end by itself\n"
     "\n"
     "  Choice of tokens, in this order:\n"
     "  --logit-bias ID=V        added to a token's logit; -inf forbids it\n"
-    "  --repeat-penalty X (1)   --frequency-penalty X (0)   --presence-penalty X (0)   --repeat-last-n N (64)\n"
+    "  --repeat-penalty X (1)   --frequency-penalty X (0)   --presence-penalty X (0)\n"
+    "  --repeat-last-n N (64)\n"
     "  --top-k N (40)   --typical P (1)   --top-p P (0.95)   --min-p P (0.05)\n"
     "  --mirostat 1|2 (0)   --mirostat-tau X (5)   --mirostat-eta X (0.1)      instead of the line above\n"
     "  --temp T                 (0.8); 0: always the most probable token\n"
     "  -s, --seed N             (another one each time)\n"
     "  --samples N              N answers to one prompt, computed together\n"
-    "  --beams N                beam search instead; --length-penalty X (1): score = sum of log-probabilities / length^X\n"
+    "  --beams N                beam search instead; --length-penalty X (1): score = sum of\n"
+    "                           log-probabilities / length^X\n"
     "\n"
-    "  --edit SPEC              changes what the model computes while it answers, may come many times: L5H3:zero switches a head off,\n"
-    "                           resid_post.8:add=FILE.npy steers; rapt help inspect has the whole form\n"
+    "  --edit SPEC              changes what the model computes while it answers, may come many times:\n"
+    "                           L5H3:zero switches a head off, resid_post.8:add=FILE.npy steers; rapt help\n"
+    "                           inspect has the whole form\n"
     "\n"
-    "  --json                   text, ids, times as JSON; --logprobs N adds each token's log-probability and the N most probable\n"
+    "  --json                   text, ids, times as JSON; --logprobs N adds each token's log-probability\n"
+    "                           and the N most probable\n"
     "  -b, --chunk N            prompt tokens per pass (512)\n"
     "  --verbose                times on standard error\n"
     "  -t, --threads N          threads (as many as the process may use)\n"

@@ -34,7 +34,8 @@ void draw(const std::string& name) {
   const std::string path = model_path(name);
   if (path.empty()) return print(draw_recipe(r, color_on_stdout(), columns_of_stdout()));
   r.name = std::filesystem::path(path).filename().string();
-  if (const std::string own = checkpoint_summary(path).name; !own.empty() && r.note.empty()) r.note = for_stdout(own);
+  if (const std::string own = checkpoint_summary(path).name; !own.empty() && r.note.empty())
+    r.note = for_stdout(own);
   print(draw_recipe(r, color_on_stdout(), columns_of_stdout()) + "\n");
   for (const std::string& line : check_checkpoint(path, false)) print(for_stdout(line) + "\n");
 }
@@ -60,7 +61,8 @@ void list(bool json) {
     rows.push_back(std::move(row));
     table.rows.push_back({n, short_count(static_cast<double>(parameters)), r.note});
   }
-  print(json ? Json(std::move(rows)).dump() + "\n" : document_text({.parts = {table}}, color_on_stdout(), columns_of_stdout()));
+  print(json ? Json(std::move(rows)).dump() + "\n"
+             : document_text({.parts = {table}}, color_on_stdout(), columns_of_stdout()));
 }
 
 void diff(const std::string& a, const std::string& b, bool json) {
@@ -85,14 +87,15 @@ void diff(const std::string& a, const std::string& b, bool json) {
 }
 
 int run(Args& args) {
-  const bool json = args.flag("json"), all = args.flag("all"), schema = args.flag("schema"), compare = args.flag("diff"),
-             chat = args.flag("template");
+  const bool json = args.flag("json"), all = args.flag("all"), schema = args.flag("schema"),
+             compare = args.flag("diff"), chat = args.flag("template");
   if (schema) {
     args.operands(0, 0, "no recipe with --schema");
     print(recipe_schema());
   } else if (compare) {
     const auto names = args.operands(2, 2, "two recipes with --diff");
-    if (names[0] == "-" && names[1] == "-") fail_usage("--diff: standard input can be one of the two recipes, not both");
+    if (names[0] == "-" && names[1] == "-")
+      fail_usage("--diff: standard input can be one of the two recipes, not both");
     diff(names[0], names[1], json);
   } else if (chat) {
     print_template(args.operands(1, 1, "one model with --template")[0]);
@@ -116,9 +119,9 @@ const Verb kShow = {
     "       rapt show --diff A B [--json]\n"
     "       rapt show --schema\n"
     "\n"
-    "RECIPE is the name of a preset, a JSON file, a model (GGUF file, Hugging Face folder, llama2.c file; only its headers are read),\n"
-    "or - for standard input. Without one the presets are listed. Below a model's drawing stands what its file holds: types, sizes,\n"
-    "tokenizer, chat template.\n"
+    "RECIPE is the name of a preset, a JSON file, a model (GGUF file, Hugging Face folder, llama2.c file;\n"
+    "only its headers are read), or - for standard input. Without one the presets are listed. Below a\n"
+    "model's drawing stands what its file holds: types, sizes, tokenizer, chat template.\n"
     "\n"
     "  --json     the recipe as JSON, sizes filled in, defaults left out\n"
     "  --all      as JSON with every default spelt out\n"

@@ -13,23 +13,29 @@ std::string id_line(std::span<const std::int32_t> ids) {
 }
 
 int run(Args& args) {
-  const bool json = args.flag("json"), special = args.flag("special"), decode = args.flag("decode"), frame = args.flag("frame");
+  const bool json = args.flag("json"), special = args.flag("special"), decode = args.flag("decode"),
+             frame = args.flag("frame");
   args.flag("quiet");
-  const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model, and a text in quotes");
-  if (!decode && words.size() > 2) fail_usage("one text, please: put it in quotes (got ", words.size() - 1, " words)");
+  const std::vector<std::string> words =
+      args.operands(1, std::size_t{1} << 20, "a model, and a text in quotes");
+  if (!decode && words.size() > 2)
+    fail_usage("one text, please: put it in quotes (got ", words.size() - 1, " words)");
   std::string text = words.size() > 1 ? words[1] : "-";
   if (decode)
     for (std::size_t i = 2; i < words.size(); ++i) text += " " + words[i];
   if (text == "-") text = read_stdin(std::size_t{1} << 30);
 
   const std::string path = find_model(words[0]);
-  // A llama2.c tokenizer does not know how many of its pieces the model has; the model (small, in this format) tells.
-  const std::shared_ptr<const Tokenizer> tokenizer = path.ends_with(".bin") ? open_checkpoint(path).tokenizer : open_tokenizer(path);
+  // A llama2.c tokenizer does not know how many of its pieces the model has; the model (small, in this
+  // format) tells.
+  const std::shared_ptr<const Tokenizer> tokenizer =
+      path.ends_with(".bin") ? open_checkpoint(path).tokenizer : open_tokenizer(path);
   if (!tokenizer) fail(words[0], " has no tokenizer");
   if (decode) {
     const std::vector<std::int32_t> ids = parse_ids(text, "--decode");
     for (std::int32_t id : ids)
-      if (id >= tokenizer->size()) fail_usage("--decode: token ", id, " is outside the vocabulary of ", tokenizer->size());
+      if (id >= tokenizer->size())
+        fail_usage("--decode: token ", id, " is outside the vocabulary of ", tokenizer->size());
     const std::string out = tokenizer->decode(ids, special);
     print(json ? bytes_json(out).dump() + "\n" : for_stdout(out) + "\n");
     return 0;
@@ -60,11 +66,11 @@ const Verb kTokenize = {
     "Usage: rapt tokenize MODEL [TEXT] [--special] [--frame] [--json]\n"
     "       rapt tokenize MODEL --decode [IDS…] [--special] [--json]\n"
     "\n"
-    "Ids on one line with spaces between them, without beginning- or end-of-text. TEXT - (or none) reads standard input as one text,\n"
-    "its last newline included. Only the tokenizer is read, not the weights.\n"
+    "Ids on one line with spaces between them, without beginning- or end-of-text. TEXT - (or none) reads\n"
+    "standard input as one text, its last newline included. Only the tokenizer is read, not the weights.\n"
     "\n"
-    "  --special   the names of special tokens inside TEXT become these tokens (otherwise they are text like any other);\n"
-    "              with --decode: special tokens are written out\n"
+    "  --special   the names of special tokens inside TEXT become these tokens (otherwise they are text\n"
+    "              like any other); with --decode: special tokens are written out\n"
     "  --frame     with what the model expects around a text: <s>, [CLS] … [SEP]\n"
     "  --decode    ids to text\n"
     "  --json      a list of id, token and text\n"

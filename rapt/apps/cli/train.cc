@@ -33,13 +33,18 @@ E word(const std::string& value, const std::array<std::string_view, N>& names, s
   fail_usage(flag, ": '", value, "' is none of ", join(all), "; ", name_hint(value, all));
 }
 
-constexpr auto kObjectives = std::to_array<std::string_view>({"causal", "masked", "translation", "classification"});
+constexpr auto kObjectives =
+    std::to_array<std::string_view>({"causal", "masked", "translation", "classification"});
 constexpr auto kVocabularies = std::to_array<std::string_view>({"characters", "bytes", "bpe"});
 constexpr auto kWindows = std::to_array<std::string_view>({"random", "shuffled"});
 
-// Text from the model as it is now: a continuation of the prompt, or the translation of the first held-out source; "" where it writes none.
-std::string sample_of(Device& device, const Checkpoint& checkpoint, const TrainData& data, const std::string& prompt, Dim step) {
-  if (!checkpoint.tokenizer || (data.objective != Objective::causal && data.objective != Objective::translation)) return "";
+// Text from the model as it is now: a continuation of the prompt, or the translation of the first held-out
+// source; "" where it writes none.
+std::string sample_of(Device& device, const Checkpoint& checkpoint, const TrainData& data,
+                      const std::string& prompt, Dim step) {
+  if (!checkpoint.tokenizer ||
+      (data.objective != Objective::causal && data.objective != Objective::translation))
+    return "";
   GenerateOptions o;
   o.max_tokens = 100;
   o.sampler.seed = static_cast<std::uint64_t>(step);
@@ -68,8 +73,9 @@ struct TrainArgs {
 TrainArgs train_args(Args& args) {
   TrainArgs a{.common = common_args(args)};
   DataOptions& d = a.plan.data;
-  const std::optional<std::string> data_path = args.value("data"), out = args.value("out"), objective = args.value("objective"),
-                                   vocab = args.value("vocab"), windows = args.value("windows"), optimizer = args.value("optimizer"),
+  const std::optional<std::string> data_path = args.value("data"), out = args.value("out"),
+                                   objective = args.value("objective"), vocab = args.value("vocab"),
+                                   windows = args.value("windows"), optimizer = args.value("optimizer"),
                                    schedule = args.value("schedule");
   d.held_out = args.value("held-out").value_or("");
   d.share = args.real("share").value_or(0.1);
@@ -82,14 +88,16 @@ TrainArgs train_args(Args& args) {
   a.plan.length = args.number("length", 1, 1 << 24);
   d.batch_tokens = args.number("batch-tokens", 1, Dim{1} << 30).value_or(0);
   const std::vector<std::string> settings = args.values("set");
-  const std::vector<std::pair<const char*, const char*>> direct = {{"steps", "steps"},           {"seed", "seed"},
-                                                                   {"rate", "optimizer.rate"},   {"warmup", "schedule.warmup"},
-                                                                   {"eval-every", "eval_every"}, {"eval-batches", "eval_batches"},
-                                                                   {"save-every", "save_every"}, {"accumulate", "accumulate"},
-                                                                   {"smoothing", "smoothing"}};
+  const std::vector<std::pair<const char*, const char*>> direct = {
+      {"steps", "steps"},           {"seed", "seed"},
+      {"rate", "optimizer.rate"},   {"warmup", "schedule.warmup"},
+      {"eval-every", "eval_every"}, {"eval-batches", "eval_batches"},
+      {"save-every", "save_every"}, {"accumulate", "accumulate"},
+      {"smoothing", "smoothing"}};
   Json options_json = Json::Object{};
   for (const auto& [flag, key] : direct)
-    if (const std::optional<double> v = args.real(flag)) options_json.set(key, whole_number(*v) ? Json(*whole_number(*v)) : Json(*v));
+    if (const std::optional<double> v = args.real(flag))
+      options_json.set(key, whole_number(*v) ? Json(*whole_number(*v)) : Json(*v));
   if (optimizer) options_json.set("optimizer.kind", *optimizer);
   if (schedule) options_json.set("schedule.kind", *schedule);
   a.force = args.flag("force");
@@ -134,8 +142,8 @@ void report_end(const TrainArgs& a, const TrainingRun& training, const TrainingR
     return print(j.dump() + "\n");
   }
   if (last.counted > 0)
-    print(concat("held out: loss ", fixed(last.loss, 4), ", perplexity ", fixed(std::exp(last.loss), 3), ", accuracy ",
-                 fixed(100 * last.accuracy, 2), " %\n"));
+    print(concat("held out: loss ", fixed(last.loss, 4), ", perplexity ", fixed(std::exp(last.loss), 3),
+                 ", accuracy ", fixed(100 * last.accuracy, 2), " %\n"));
   print(concat("model: ", folder, " (curves and metrics.jsonl in ", a.out, ")\n"));
   const Objective objective = training.data_options().objective;
   if (objective == Objective::causal) print(concat("try: rapt run ", folder, " \"…\"\n"));
@@ -157,9 +165,9 @@ int run(Args& args) {
   MetricsFile metrics((fs::path(a.out) / "metrics.jsonl").string(), resumed);
   TrainView view(steps, a.common.quiet);
   const Model& model = *training.checkpoint->model;
-  view.say(concat(model.recipe.name, ": ", short_count(static_cast<double>(model.parameters())), " parameters, vocabulary ",
-                  model.recipe.vocab, "; ", training.data->about(), "; ", counted(device.threads(), "thread"), " (", device.kernels.isa,
-                  ")"));
+  view.say(concat(model.recipe.name, ": ", short_count(static_cast<double>(model.parameters())),
+                  " parameters, vocabulary ", model.recipe.vocab, "; ", training.data->about(), "; ",
+                  counted(device.threads(), "thread"), " (", device.kernels.isa, ")"));
 
   TrainEvents events;
   events.step = [&](const StepReport& r) {
@@ -182,7 +190,8 @@ int run(Args& args) {
   view.clear();
   metrics.write_curves(a.out);
   if (!done) {
-    note(concat("stopped after step ", training.trainer->steps(), " of ", steps, "; saved. The same command goes on from there."));
+    note(concat("stopped after step ", training.trainer->steps(), " of ", steps,
+                "; saved. The same command goes on from there."));
     return 0;
   }
   report_end(a, training, training.finish());
@@ -193,31 +202,39 @@ std::string help_text() {
   std::string out =
       "Usage: rapt train RECIPE --data DATA --out FOLDER [flags]\n"
       "\n"
-      "RECIPE is a preset (rapt show lists them), a JSON file, or a model to go on from (a folder or a GGUF file: its weights, its\n"
-      "tokenizer). DATA is a text file, a folder of them, parallel lines (a.de,a.en), labelled lines (german=a.de,english=a.en), a file\n"
-      "made by `rapt data`, or a task made in code: copy, sort, date. Texts may be .gz.\n"
+      "RECIPE is a preset (rapt show lists them), a JSON file, or a model to go on from (a folder or a\n"
+      "GGUF file: its weights, its tokenizer). DATA is a text file, a folder of them, parallel lines\n"
+      "(a.de,a.en), labelled lines (german=a.de,english=a.en), a file made by `rapt data`, or a task made\n"
+      "in code: copy, sort, date. Texts may be .gz.\n"
       "\n"
-      "The same command again goes on where it stopped: weights, optimizer, order of data and dropout, bit for bit; with a larger --steps\n"
-      "it goes on further. Ctrl-C ends the step, saves and leaves; a second one leaves at once, and costs what a kill does: the steps since\n"
-      "the last saved state, five minutes at most (--save-every, --set train.save_minutes=N).\n"
-      "FOLDER gets the saved states (step-N), the finished model (model/, which opens in transformers where the recipe is one of its\n"
-      "families), metrics.jsonl, loss.svg and attention.svg. `rapt run FOLDER` opens the model, or the newest state.\n"
+      "The same command again goes on where it stopped: weights, optimizer, order of data and dropout, bit\n"
+      "for bit; with a larger --steps it goes on further. Ctrl-C ends the step, saves and leaves; a second\n"
+      "one leaves at once, and costs what a kill does: the steps since the last saved state, five minutes\n"
+      "at most (--save-every, --set train.save_minutes=N).\n"
+      "FOLDER gets the saved states (step-N), the finished model (model/, which opens in transformers\n"
+      "where the recipe is one of its families), metrics.jsonl, loss.svg and attention.svg.\n"
+      "`rapt run FOLDER` opens the model, or the newest state.\n"
       "\n"
       "What is learned:\n"
       "  --objective O       causal, masked, translation, classification (by the recipe)\n"
       "  --held-out DATA     judged on this; else the last --share (0.1) of the data is kept apart\n"
-      "  --vocab KIND        characters, bytes or bpe (bpe, --vocab-size 4096), made from the data; --lower\n"
+      "  --vocab KIND        characters, bytes or bpe (bpe, --vocab-size 4096), made from the\n"
+      "                      data; --lower\n"
       "  --tokenizer PATH    use this one instead\n"
-      "  --batch N           sequences of a batch (12; 32)       --length N     tokens of one (256, or the recipe's context)\n"
-      "  --batch-tokens N    batches of about N tokens, similar lengths together (translation, classification)\n"
+      "  --batch N           sequences of a batch (12; 32)\n"
+      "  --length N     tokens of one (256, or the recipe's context)\n"
+      "  --batch-tokens N    batches of about N tokens, similar lengths together (translation,\n"
+      "                      classification)\n"
       "  --windows W         random offsets, or shuffled: each part of a text once an epoch\n"
       "  --documents         files, or parts between empty lines, do not see each other\n"
       "  --mask-share X      masked tokens (0.15)\n"
       "How:\n"
-      "  --steps N  --rate X  --warmup N  --optimizer adamw|adam|sgd|muon  --schedule constant|cosine|inverse_sqrt|wsd  --smoothing X\n"
+      "  --steps N  --rate X  --warmup N  --optimizer adamw|adam|sgd|muon\n"
+      "  --schedule constant|cosine|inverse_sqrt|wsd  --smoothing X\n"
       "  --accumulate N  --seed N  --eval-every N  --eval-batches N  --save-every N\n"
-      "  --set KEY=VALUE     anything of the recipe (width=128 layers=4 heads=4 dropout=0.1 decoder.final_norm.eps=1e-5 …), or of the training\n"
-      "                      with train. before its key; may come many times\n"
+      "  --set KEY=VALUE     anything of the recipe (width=128 layers=4 heads=4 dropout=0.1\n"
+      "                      decoder.final_norm.eps=1e-5 …), or of the training with train. before its\n"
+      "                      key; may come many times\n"
       "  --sample TEXT       samples begin with this\n"
       "  --force             begin anew: what FOLDER holds of an earlier run is removed\n"
       "  -t, --threads N   -q, --quiet   --json\n"
@@ -235,10 +252,14 @@ std::string help_text() {
   out +=
       "\n"
       "Examples:\n"
-      "  rapt train gpt-char --data shakespeare.txt --vocab characters --length 64 --steps 2000 --out out/char\n"
-      "  rapt train llama3 --set width=256 --set layers=6 --set heads=8 --set kv_heads=2 --set ffn=768 --data books/ --out out/llama\n"
-      "  rapt train transformer-2017 --data train.de.gz,train.en.gz --held-out val.de.gz,val.en.gz --batch-tokens 2048 --smoothing 0.1 \\\n"
-      "      --set width=256 --set layers=3 --set heads=4 --set ffn=1024 --schedule inverse_sqrt --warmup 1000 --out out/de-en\n"
+      "  rapt train gpt-char --data shakespeare.txt --vocab characters --length 64 "
+      "--steps 2000 --out out/char\n"
+      "  rapt train llama3 --set width=256 --set layers=6 --set heads=8 --set kv_heads=2 --set ffn=768 "
+      "--data books/ --out out/llama\n"
+      "  rapt train transformer-2017 --data train.de.gz,train.en.gz --held-out val.de.gz,val.en.gz "
+      "--batch-tokens 2048 --smoothing 0.1 \\\n"
+      "      --set width=256 --set layers=3 --set heads=4 --set ffn=1024 --schedule inverse_sqrt --warmup\n"
+      "        1000 --out out/de-en\n"
       "  rapt train bahdanau --data date --steps 3000 --out out/dates\n";
   return out;
 }

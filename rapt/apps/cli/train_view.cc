@@ -45,7 +45,9 @@ std::string little_curve(const std::vector<double>& values, std::size_t width) {
   std::string out;
   for (std::size_t i = 0; i < n; ++i) {
     const double v = values[i * (values.size() - 1) / (n - 1 > 0 ? n - 1 : 1)];
-    out += kBars[*high > *low ? std::min<std::size_t>(7, static_cast<std::size_t>((v - *low) / (*high - *low) * 8)) : 0];
+    out += kBars[*high > *low
+                     ? std::min<std::size_t>(7, static_cast<std::size_t>((v - *low) / (*high - *low) * 8))
+                     : 0];
   }
   return out;
 }
@@ -67,7 +69,8 @@ void flow(std::vector<std::string>& lines, const std::vector<std::string>& parts
   std::string line;
   for (const std::string& part : parts) {
     if (part.empty()) continue;
-    if (!line.empty() && text_width(line) + 3 + text_width(part) > width) lines.push_back(std::exchange(line, ""));
+    if (!line.empty() && text_width(line) + 3 + text_width(part) > width)
+      lines.push_back(std::exchange(line, ""));
     line += (line.empty() ? "  " : "   ") + part;
   }
   lines.push_back(line);
@@ -77,7 +80,8 @@ Json finite(double x) { return std::isfinite(x) ? Json(x) : Json(); }
 
 }  // namespace
 
-TrainView::TrainView(Dim steps, bool quiet) : steps_(steps), quiet_(quiet), panel_(has_escapes(STDERR_FILENO)) {}
+TrainView::TrainView(Dim steps, bool quiet)
+    : steps_(steps), quiet_(quiet), panel_(has_escapes(STDERR_FILENO)) {}
 
 void TrainView::step(const StepReport& r) {
   ++seen_;
@@ -102,16 +106,17 @@ void TrainView::step(const StepReport& r) {
   printed_ = r.step;
   const double seconds = seconds_since(begin_);
   const double left = seconds / static_cast<double>(seen_) * static_cast<double>(steps_ - r.step);
-  std::fprintf(stderr, "step %s/%s  loss %.4f  rate %s  norm %s  %s tokens/s  %s left\n", with_commas(r.step).c_str(),
-               with_commas(steps_).c_str(), smooth_, brief(r.rate).c_str(), brief(r.norm).c_str(),
-               with_commas(static_cast<Dim>(rate_)).c_str(), time_text(left).c_str());
+  std::fprintf(stderr, "step %s/%s  loss %.4f  rate %s  norm %s  %s tokens/s  %s left\n",
+               with_commas(r.step).c_str(), with_commas(steps_).c_str(), smooth_, brief(r.rate).c_str(),
+               brief(r.norm).c_str(), with_commas(static_cast<Dim>(rate_)).c_str(), time_text(left).c_str());
 }
 
 void TrainView::draw() {
   const Dim width = std::max<Dim>(16, terminal_size(STDERR_FILENO).columns) - 1;  // a full row might wrap
   drawn_ = Clock::now();
   const double seconds = std::chrono::duration<double>(drawn_ - begin_).count();
-  const double left = seconds / static_cast<double>(std::max<Dim>(1, seen_)) * static_cast<double>(steps_ - last_.step);
+  const double left =
+      seconds / static_cast<double>(std::max<Dim>(1, seen_)) * static_cast<double>(steps_ - last_.step);
   const auto cells = static_cast<Dim>(std::clamp<Dim>(width / 3, 8, 30));
   std::string bar;
   for (Dim i = 0; i < cells; ++i) bar += i < cells * last_.step / std::max<Dim>(1, steps_) ? "█" : "·";
@@ -120,10 +125,11 @@ void TrainView::draw() {
        {concat("[", bar, "]"), concat("step ", with_commas(last_.step), " of ", with_commas(steps_)),
         concat(with_commas(static_cast<Dim>(rate_)), " tokens/s"), time_text(left) + " left"},
        width);
-  flow(lines,
-       {"loss " + fixed(smooth_, 4), judged_.empty() ? "" : "held out " + judged_, "rate " + brief(last_.rate), "norm " + brief(last_.norm),
-        skipped_ > 0 ? concat("skipped ", skipped_) : ""},
-       width);
+  flow(
+      lines,
+      {"loss " + fixed(smooth_, 4), judged_.empty() ? "" : "held out " + judged_, "rate " + brief(last_.rate),
+       "norm " + brief(last_.norm), skipped_ > 0 ? concat("skipped ", skipped_) : ""},
+      width);
   lines.push_back("  " + little_curve(curve_, static_cast<std::size_t>(std::min<Dim>(70, width - 4))));
   if (!health_.empty()) {
     std::string sinks = "sink", entropies = "entropy";
@@ -134,7 +140,9 @@ void TrainView::draw() {
       logit = std::max(logit, h.max_logit);
       massive = std::max(massive, h.massive);
     }
-    flow(lines, {"attention by layer:", sinks, entropies, "max logit " + brief(logit), "massive " + brief(massive)}, width);
+    flow(lines,
+         {"attention by layer:", sinks, entropies, "max logit " + brief(logit), "massive " + brief(massive)},
+         width);
   }
   if (!sample_.empty()) lines.push_back("  " + one_line(sample_, width - 2));
   clear();
@@ -161,8 +169,8 @@ void TrainView::judged(Dim step, const Judgement& j) {
   judged_ = concat(fixed(j.loss, 4), " (", with_commas(step), ")");
   if (quiet_) return;
   if (panel_) return draw();
-  std::fprintf(stderr, "held out after %s steps: loss %.4f, accuracy %.2f %% (%s targets)\n", with_commas(step).c_str(), j.loss,
-               100 * j.accuracy, with_commas(j.counted).c_str());
+  std::fprintf(stderr, "held out after %s steps: loss %.4f, accuracy %.2f %% (%s targets)\n",
+               with_commas(step).c_str(), j.loss, 100 * j.accuracy, with_commas(j.counted).c_str());
 }
 
 void TrainView::sample(const std::string& text) {
@@ -175,7 +183,7 @@ void TrainView::say(const std::string& text) {
   if (!quiet_) note(text);
 }
 
-// ------------------------------------------------------------------------------------------------ metrics.jsonl
+// -------------------------------------------------------------------------------------------- metrics.jsonl
 MetricsFile::MetricsFile(std::string path, Dim resume_at) : path_(std::move(path)) {
   std::string kept;
   if (std::filesystem::exists(path_)) {
@@ -187,7 +195,8 @@ MetricsFile::MetricsFile(std::string path, Dim resume_at) : path_(std::move(path
       at = end + 1;
       try {
         const Json j = parse_json(line, path_);
-        if (const Json* step = j.find("step"); step && step->is_integer() && step->integer() <= resume_at) kept += std::string(line) + "\n";
+        if (const Json* step = j.find("step"); step && step->is_integer() && step->integer() <= resume_at)
+          kept += std::string(line) + "\n";
       } catch (const Error&) {  // not ours: dropped
       }
     }
@@ -261,8 +270,10 @@ void MetricsFile::event(Dim step, const std::string& what) {
 }
 
 void MetricsFile::write_curves(const std::string& folder) const {
-  Chart loss{
-      .title = "loss", .x_label = "step", .y_label = "nats per target", .curves = {{"training (smoothed)", {}, {}}, {"held out", {}, {}}}};
+  Chart loss{.title = "loss",
+             .x_label = "step",
+             .y_label = "nats per target",
+             .curves = {{"training (smoothed)", {}, {}}, {"held out", {}, {}}}};
   Chart sinks{.title = "attention sink: heads whose mean weight on the first key is above 0.3",
               .x_label = "step",
               .y_label = "share of heads",
@@ -274,7 +285,8 @@ void MetricsFile::write_curves(const std::string& folder) const {
   bool first = true;
   for (std::size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
     const Json j = parse_json(std::string_view(text).substr(at, end - at), path_);
-    const Json *s = j.find("step"), *l = j.find("loss"), *h = j.find("held_out_loss"), *a = j.find("attention");
+    const Json *s = j.find("step"), *l = j.find("loss"), *h = j.find("held_out_loss"),
+               *a = j.find("attention");
     if (!s) continue;
     const double step = s->number();
     if (l && l->is_number() && !j.find("fate")) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people see of a training run: a small panel that is redrawn on a terminal, plain lines elsewhere, metrics.jsonl for programs, curves
-// at the end.
+// What people see of a training run: a small panel that is redrawn on a terminal, plain lines elsewhere,
+// metrics.jsonl for programs, curves at the end.
 #pragma once
 #include <chrono>
 #include <string>
@@ -23,7 +23,8 @@ class TrainView {
 
  private:
   void draw();
-  Dim steps_, seen_ = 0, skipped_ = 0, printed_ = 0;  // seen: steps of this process, skipped and repeated ones too
+  // seen: steps of this process, skipped and repeated ones too
+  Dim steps_, seen_ = 0, skipped_ = 0, printed_ = 0;
   bool quiet_, panel_;
   std::vector<Dim> widths_;  // of the panel's lines as they stand
   StepReport last_;

@@ -12,10 +12,14 @@ namespace {
 // A run of four steps with eight layers, drawn after each of them, and its last words.
 void panels() {
   cli::TrainView view(4, false);
-  view.sample("ROMEO:\nWhat light 中文字符中文字符中文字符中文字符中文字符中文字符中文字符中文字符中文字符 through yonder window");
+  view.sample(
+      "ROMEO:\n"
+      "What light 中文字符中文字符中文字符中文字符中文字符中文字符中文字符中文字符中文字符 through "
+      "yonder window");
   for (int i = 1; i <= 4; ++i) {
     StepReport r{.step = i, .loss = 4.0 - i, .norm = 0.5, .rate = 1e-3, .tokens = 1000, .seconds = 0.01};
-    for (int l = 0; l < 8; ++l) r.health.push_back({.layer = l, .sink = 0.1, .entropy = 2.5, .max_logit = 3, .massive = 40});
+    for (int l = 0; l < 8; ++l)
+      r.health.push_back({.layer = l, .sink = 0.1, .entropy = 2.5, .max_logit = 3, .massive = 40});
     view.step(r);
     view.judged(i, {.loss = 3.5, .accuracy = 0.25, .counted = 100});  // draws at once
   }
@@ -24,7 +28,8 @@ void panels() {
 }
 
 int count_of(const std::vector<std::string>& rows, std::string_view words) {
-  return static_cast<int>(std::ranges::count_if(rows, [&](const std::string& r) { return r.find(words) != r.npos; }));
+  return static_cast<int>(
+      std::ranges::count_if(rows, [&](const std::string& r) { return r.find(words) != r.npos; }));
 }
 
 TEST(TrainView, APanelIsRedrawnInItsPlaceAtAnyWidth) {

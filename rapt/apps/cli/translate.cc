@@ -19,7 +19,8 @@ TranslateOptions translate_args(Args& args) {
   o.generate.length_penalty = args.real("length-penalty").value_or(1);
   if (const auto form = args.value("penalty-form")) {
     const std::vector<std::string> names = {"power", "gnmt"};
-    if (*form != "power" && *form != "gnmt") fail_usage("--penalty-form: '", *form, "' is no form; ", name_hint(*form, names));
+    if (*form != "power" && *form != "gnmt")
+      fail_usage("--penalty-form: '", *form, "' is no form; ", name_hint(*form, names));
     if (*form == "gnmt") o.generate.penalty_form = GenerateOptions::PenaltyForm::gnmt;
   }
   o.generate.max_tokens = args.number("max-tokens", 1, Dim{1} << 30).value_or(256);
@@ -44,7 +45,9 @@ std::optional<AlignmentWish> alignment_args(Args& args) {
   const bool tokens = args.flag("alignment-tokens");
   if (!place) {
     if (layer || head || tokens)
-      fail_usage("--alignment-layer, --alignment-head and --alignment-tokens say how --alignment looks; give that too");
+      fail_usage(
+          "--alignment-layer, --alignment-head and --alignment-tokens say how "
+          "--alignment looks; give that too");
     return std::nullopt;
   }
   AlignmentWish w{.place = *place, .options = {}};
@@ -56,7 +59,8 @@ std::optional<AlignmentWish> alignment_args(Args& args) {
   } else if (layer) {
     char* end = nullptr;
     const long n = std::strtol(layer->c_str(), &end, 10);
-    if (layer->empty() || *end || n < -100000 || n > 100000) fail_usage("--alignment-layer: '", *layer, "' is neither a number nor 'all'");
+    if (layer->empty() || *end || n < -100000 || n > 100000)
+      fail_usage("--alignment-layer: '", *layer, "' is neither a number nor 'all'");
     w.options.layers = AlignmentOptions::Layers::one;
     w.options.layer = static_cast<int>(n);
   }
@@ -86,7 +90,9 @@ Json alignment_json(const Alignment& a) {
   return j;
 }
 
-const char* name_of(Finish f) { return f == Finish::stop ? "stop" : f == Finish::length ? "length" : "cancelled"; }
+const char* name_of(Finish f) {
+  return f == Finish::stop ? "stop" : f == Finish::length ? "length" : "cancelled";
+}
 
 Json line_json(std::size_t index, const std::string& source, const TranslatedLine& t) {
   Json j = Json::Object{};
@@ -113,8 +119,10 @@ int run(Args& args) {
   TranslateOptions o = translate_args(args);
   const Dim best = args.number("n-best", 1, 1024).value_or(1);
   if (best > o.generate.beams)
-    fail_usage("--n-best ", best, " of ", o.generate.beams, " beams; a search gives at most as many answers as it has beams");
-  if (best > 1 && !common.json) fail_usage("--n-best: several answers to a line are part of the JSON; add --json");
+    fail_usage("--n-best ", best, " of ", o.generate.beams,
+               " beams; a search gives at most as many answers as it has beams");
+  if (best > 1 && !common.json)
+    fail_usage("--n-best: several answers to a line are part of the JSON; add --json");
   o.generate.samples = static_cast<int>(best);
   const std::optional<std::string> in = args.value("in"), out = args.value("out");
   std::optional<AlignmentWish> wish = alignment_args(args);
@@ -123,7 +131,8 @@ int run(Args& args) {
   const std::vector<std::string> words = args.operands(1, std::size_t{1} << 20, "a model, and texts");
   const bool typed = words.size() > 1 && !(words.size() == 2 && words[1] == "-");
   if (in && words.size() > 1)
-    fail_usage("--in names the text already; leave ", words.size() == 2 ? "the word" : "the words", " after the model away");
+    fail_usage("--in names the text already; leave ", words.size() == 2 ? "the word" : "the words",
+               " after the model away");
   const bool talk = !in && !typed && is_terminal_stdin() && !out;
 
   std::vector<std::string> lines;
@@ -135,12 +144,14 @@ int run(Args& args) {
   } else if (!talk) {
     lines = text_lines(read_stdin(kMostInput));
   }
-  if (out && *out != "-" && !force && std::filesystem::exists(*out)) fail(*out, ": exists already; --force overwrites it");
+  if (out && *out != "-" && !force && std::filesystem::exists(*out))
+    fail(*out, ": exists already; --force overwrites it");
 
   const OpenModel m = open_model(words[0], common);
   const Checkpoint& c = m.checkpoint;
   if (!c.model->encoder || !c.model->decoder)
-    fail(words[0], " (", c.family, ") is no encoder-decoder: it has no source to translate from; use `rapt run`");
+    fail(words[0], " (", c.family,
+         ") is no encoder-decoder: it has no source to translate from; use `rapt run`");
   tokenizer_of(c);
   Session session(*m.device, c, {});
   std::optional<FileWriter> file;
@@ -163,7 +174,8 @@ int run(Args& args) {
           put(t.text + "\n");
           if (!file) flush();
         },
-        [&](std::size_t n) { bar.step(static_cast<double>(n), static_cast<double>(some.size())); }, &Interrupt::flag());
+        [&](std::size_t n) { bar.step(static_cast<double>(n), static_cast<double>(some.size())); },
+        &Interrupt::flag());
     bar.clear();
     if (at_once) return;
     for (std::size_t i = 0; i < done.size(); ++i) {
@@ -181,13 +193,15 @@ int run(Args& args) {
         put(j.dump(0) + "\n");
       } else {
         put(t.text + "\n");
-        if (look && wish->place == "-") print(heat_text(heat_map(*look, ""), color_on_stdout(), columns_of_stdout()) + (many ? "\n" : ""));
+        if (look && wish->place == "-")
+          print(heat_text(heat_map(*look, ""), color_on_stdout(), columns_of_stdout()) + (many ? "\n" : ""));
       }
       if (!look || wish->place == "-") continue;
       const std::string name = picture_name(wish->place, first + i, many);
       write_picture(heat_map(*look, ""), name, wish->force);
       if (!common.quiet)
-        note(concat(name, ": ", look->target.size(), " words of the translation, ", look->source.size(), " of the source"));
+        note(concat(name, ": ", look->target.size(), " words of the translation, ", look->source.size(),
+                    " of the source"));
     }
     flush();
   };
@@ -197,7 +211,8 @@ int run(Args& args) {
   if (talk) {
     std::size_t n = 0;
     std::cin.exceptions(std::ios::badbit);  // a line there is no memory for is not the end of the text
-    for (std::string line; !Interrupt::flag() && std::getline(std::cin, line);) translate(std::span(&line, 1), n++);
+    for (std::string line; !Interrupt::flag() && std::getline(std::cin, line);)
+      translate(std::span(&line, 1), n++);
   } else {
     translate(lines, 0);
     decoded = session.times().decoded_tokens, sources = session.times().prompt_tokens;
@@ -205,8 +220,9 @@ int run(Args& args) {
   if (file && !Interrupt::flag()) file->commit();
   if (common.verbose && !talk) {
     const double seconds = seconds_since(started);
-    note(concat(counted(static_cast<Dim>(lines.size()), "line"), ", ", counted(sources, "source token"), ", ", counted(decoded, "row"),
-                " decoded in ", fixed(seconds, 2), " s: ", fixed(static_cast<double>(lines.size()) / seconds, 1), " lines/s on ",
+    note(concat(counted(static_cast<Dim>(lines.size()), "line"), ", ", counted(sources, "source token"), ", ",
+                counted(decoded, "row"), " decoded in ", fixed(seconds, 2),
+                " s: ", fixed(static_cast<double>(lines.size()) / seconds, 1), " lines/s on ",
                 counted(m.device->threads(), "thread")));
   }
   return Interrupt::flag() ? 130 : 0;
@@ -219,22 +235,28 @@ const Verb kTranslate = {
     "translate", "lines of text through an encoder-decoder, with alignments",
     "Usage: rapt translate MODEL [TEXT…] [flags]\n"
     "\n"
-    "One translation per TEXT, or per line of --in FILE, or of standard input where there is no TEXT (or it is -). An empty line stays empty.\n"
-    "MODEL is an encoder-decoder: Marian, T5, or one that `rapt train` made, recurrent ones included. Many lines are decoded side by side; each\n"
-    "gets the translation it would get alone.\n"
+    "One translation per TEXT, or per line of --in FILE, or of standard input where there is no TEXT (or\n"
+    "it is -). An empty line stays empty. MODEL is an encoder-decoder: Marian, T5, or one that\n"
+    "`rapt train` made, recurrent ones included. Many lines are decoded side by side; each gets the\n"
+    "translation it would get alone.\n"
     "\n"
     "  --in FILE            lines to translate (.gz is unpacked)\n"
     "  --out FILE           where the translations go (standard output); --force overwrites\n"
     "  --beams N            beams (4); 1: greedy\n"
-    "  --length-penalty P   what an answer's log-probability is divided by (1); 0: nothing, larger: longer answers\n"
+    "  --length-penalty P   what an answer's log-probability is divided by (1); 0: nothing, larger:\n"
+    "                       longer answers\n"
     "  --penalty-form F     power: length^P, as Hugging Face; gnmt: ((5 + length) / 6)^P\n"
     "  -n, --max-tokens N   longest answer, in tokens (256)\n"
     "  --prefix TEXT        stands before every line, as T5 wants it: 'translate English to German: '\n"
     "  --batch N            lines side by side (16)\n"
-    "  --alignment FILE     which source words each word was said from: .svg, .png or .txt; - prints it. Several lines: FILE-1, FILE-2 …\n"
-    "  --alignment-layer L  of the decoder, from 0, or from the end (-1: the last), or all (the last but one; recurrent models have one)\n"
-    "  --alignment-head H   one head instead of the mean of all; --alignment-tokens: tokens instead of words\n"
-    "  --json               one JSON object per line: index, source, text, answers (text, score, finish, ids); --n-best N answers\n"
+    "  --alignment FILE     which source words each word was said from: .svg, .png or .txt; - prints it.\n"
+    "                       Several lines: FILE-1, FILE-2 …\n"
+    "  --alignment-layer L  of the decoder, from 0, or from the end (-1: the last), or all (the last but\n"
+    "                       one; recurrent models have one)\n"
+    "  --alignment-head H   one head instead of the mean of all; --alignment-tokens: tokens instead\n"
+    "                       of words\n"
+    "  --json               one JSON object per line: index, source, text, answers (text, score, finish,\n"
+    "                       ids); --n-best N answers\n"
     "  --verbose            times\n"
     "  -t, --threads N      threads (as many as the process may use)\n"
     "  -q, --quiet          no progress, no notes\n"

@@ -6,6 +6,7 @@
 
 namespace rapt::cli {
 
-TranslateOptions translate_args(Args& args);  // --beams --length-penalty --penalty-form --max-tokens --batch --prefix
+// --beams --length-penalty --penalty-form --max-tokens --batch --prefix
+TranslateOptions translate_args(Args& args);
 
 }  // namespace rapt::cli

@@ -24,7 +24,10 @@ namespace rapt::cli {
 namespace {
 
 constexpr FlagName kFlagNames[] = {
-    {"max-tokens", "-n", {"--predict", "--n-predict", "--gen", "--max-new-tokens"}, "most tokens of an answer"},
+    {"max-tokens",
+     "-n",
+     {"--predict", "--n-predict", "--gen", "--max-new-tokens"},
+     "most tokens of an answer"},
     {"ctx-size", "-c", {"--context"}, "tokens the model sees: prompt and answer, or one window"},
     {"seed", "-s", {}, "where chance starts"},
     {"chunk", "-b", {}, "prompt tokens per pass"},
@@ -69,14 +72,17 @@ std::string_view flag_name(std::string_view spelling) {
   return spelling;
 }
 
-Args::Args(std::vector<std::string> words, std::string verb) : verb_(std::move(verb)), words_(std::move(words)) {
+Args::Args(std::vector<std::string> words, std::string verb)
+    : verb_(std::move(verb)), words_(std::move(words)) {
   const auto end = std::find(words_.begin(), words_.end(), "--");
   if (end == words_.end()) return;
   after_.assign(end + 1, words_.end());
   words_.erase(end, words_.end());
 }
 
-void Args::refuse(const std::string& message) const { fail_usage(message, "\n`rapt ", verb_, " --help` shows how it is used"); }
+void Args::refuse(const std::string& message) const {
+  fail_usage(message, "\n`rapt ", verb_, " --help` shows how it is used");
+}
 
 std::string Args::first() const { return words_.empty() || words_[0].starts_with('-') ? "" : words_[0]; }
 
@@ -159,7 +165,8 @@ std::vector<std::string> Args::operands() {
 
 std::vector<std::string> Args::operands(std::size_t least, std::size_t most, std::string_view what) {
   std::vector<std::string> out = operands();
-  if (out.size() < least || out.size() > most) refuse(concat("wants ", what, "; got ", out.empty() ? "nothing" : join(out)));
+  if (out.size() < least || out.size() > most)
+    refuse(concat("wants ", what, "; got ", out.empty() ? "nothing" : join(out)));
   return out;
 }
 
@@ -184,7 +191,8 @@ void note(std::string_view text) {
   if (notes_silent && text.starts_with("note: ")) return;
   std::fflush(stdout);
   const std::string shown = visible(text);
-  const std::string lines = is_terminal_stderr() ? folded_lines(shown, terminal_size(STDERR_FILENO).columns) : shown;
+  const std::string lines =
+      is_terminal_stderr() ? folded_lines(shown, terminal_size(STDERR_FILENO).columns) : shown;
   std::fprintf(stderr, "%s%s\n", has_escapes(STDERR_FILENO) ? "\r\033[2K" : "", lines.c_str());
 }
 
@@ -208,7 +216,9 @@ std::string visible(std::string_view text) {
   return out;
 }
 
-std::string for_stdout(std::string_view text) { return isatty(STDOUT_FILENO) ? visible(text) : std::string(text); }
+std::string for_stdout(std::string_view text) {
+  return isatty(STDOUT_FILENO) ? visible(text) : std::string(text);
+}
 
 bool color_on_stdout() {
   const char* off = std::getenv("NO_COLOR");
@@ -228,7 +238,8 @@ std::vector<std::int32_t> parse_ids(std::string_view text, std::string_view flag
     std::int32_t id = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc{} || end != word.data() + word.size() || id < 0)
-      fail_usage(flag, ": '", word, "' is no ", what, "; write whole numbers from 0 with spaces between them");
+      fail_usage(flag, ": '", word, "' is no ", what,
+                 "; write whole numbers from 0 with spaces between them");
     ids.push_back(id);
     text.remove_prefix(word.size());
   }
@@ -243,8 +254,8 @@ void Progress::step(double done, double of, std::string_view more) {
   last_ = now;
   drawn_ = true;
   const std::string left = concat("  ", fixed(done > 0 ? seconds / done * (of - done) : 0.0, 0), " s left");
-  const std::string line =
-      progress_line(what_, done / of, concat(more.empty() ? "" : "  ", more, left), terminal_size(STDERR_FILENO).columns - 1);
+  const std::string line = progress_line(what_, done / of, concat(more.empty() ? "" : "  ", more, left),
+                                         terminal_size(STDERR_FILENO).columns - 1);
   std::fprintf(stderr, "\r\033[2K%s", line.c_str());
   std::fflush(stderr);
 }
@@ -255,7 +266,8 @@ std::string progress_line(std::string_view what, double share, std::string_view 
   std::string line;
   if (cells >= 5) {
     line = "[";
-    for (Dim i = 0; i < cells; ++i) line += i < static_cast<Dim>(static_cast<double>(cells) * share) ? "█" : "·";
+    for (Dim i = 0; i < cells; ++i)
+      line += i < static_cast<Dim>(static_cast<double>(cells) * share) ? "█" : "·";
     line += "] ";
   }
   return cut_text(line + text, width);
@@ -282,7 +294,8 @@ std::string read_stdin(std::size_t most) {
   char buffer[65536];
   while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
     text.append(buffer, n);
-    if (text.size() > most) fail("standard input: more than ", byte_count(static_cast<double>(most)), "; is this the right text?");
+    if (text.size() > most)
+      fail("standard input: more than ", byte_count(static_cast<double>(most)), "; is this the right text?");
   }
   if (std::ferror(stdin)) fail("standard input: ", std::strerror(errno));
   return text;

@@ -10,7 +10,8 @@ namespace rapt::cli {
 
 std::string WordWrap::add(std::string_view text, Dim width) {
   const Dim most = std::max<Dim>(2, width - 1);  // in a full row the cursor's place is uncertain
-  if (column_ > most) column_ %= std::max<Dim>(1, width);  // the window became narrower, and the terminal wrapped the row
+  // The window became narrower, and the terminal wrapped the row.
+  if (column_ > most) column_ %= std::max<Dim>(1, width);
   std::string out;
   auto end_word = [&] { word_.clear(), word_width_ = 0; };
   auto new_row = [&] {
@@ -26,7 +27,8 @@ std::string WordWrap::add(std::string_view text, Dim width) {
       new_row();
     } else if (c.code == ' ' || c.code == '\t') {
       end_word();
-      for (int n = c.code == '\t' ? 4 : 1; n > 0 && column_ < most; --n) out += ' ', ++column_;  // none at the edge
+      // None at the edge.
+      for (int n = c.code == '\t' ? 4 : 1; n > 0 && column_ < most; --n) out += ' ', ++column_;
     } else if (c.code >= 0x20 && !(c.code >= 0x7F && c.code < 0xA0)) {
       if (!c.valid) shown = "\xEF\xBF\xBD";
       const Dim w = char_width(c.code);

@@ -22,7 +22,8 @@ Rows wrapped(std::string_view text, int width, std::size_t step) {
     i += c.length;
     if (piece.size() < step && i < text.size()) continue;
     std::string out = wrap.add(piece, width);
-    for (std::size_t at = 0; (at = out.find('\n', at)) != std::string::npos; at += 2) out.replace(at, 1, "\r\n");
+    for (std::size_t at = 0; (at = out.find('\n', at)) != std::string::npos; at += 2)
+      out.replace(at, 1, "\r\n");
     screen.feed(out);
     piece.clear();
   }
@@ -34,9 +35,12 @@ TEST(WordWrap, WordsMoveToTheNextRowWhole) {
     EXPECT_EQ(wrapped("Attention lets every word look at all others.", 20, step),
               (Rows{"Attention lets", "every word look at", "all others."}))
         << step;
-    EXPECT_EQ(wrapped("one\n\n  two three four", 10, step), (Rows{"one", "", "  two", "three", "four"})) << step;
-    EXPECT_EQ(wrapped("abcdefghijklmnopqrst uv", 10, step), (Rows{"abcdefghi", "jklmnopqr", "st uv"})) << step;  // longer than a row
-    EXPECT_EQ(wrapped("123456789 x", 10, step), (Rows{"123456789", "x"})) << step;  // the space at the edge vanishes
+    EXPECT_EQ(wrapped("one\n\n  two three four", 10, step), (Rows{"one", "", "  two", "three", "four"}))
+        << step;
+    EXPECT_EQ(wrapped("abcdefghijklmnopqrst uv", 10, step), (Rows{"abcdefghi", "jklmnopqr", "st uv"}))
+        << step;  // longer than a row
+    // The space at the edge vanishes.
+    EXPECT_EQ(wrapped("123456789 x", 10, step), (Rows{"123456789", "x"})) << step;
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights, then the forward: attend() reads like the formula, and an absent option returns its argument. Then what can be seen, and costs.
+// Weights, then the forward: attend() reads like the formula, and an absent option returns its argument.
+// Then what can be seen, and costs.
 #include "rapt/nn/parts/attention.h"
 
 #include <algorithm>
@@ -40,15 +41,23 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
   const Dim C = builder.recipe.width, H = a.heads, K = a.kv_heads, D = a.head_dim, Dv = a.v_dim;
   using ScoreKind = AttnRecipe::ScoreKind;
   Attention out;
-  out.spec = {
-      .heads = H, .kv_heads = K, .head_dim = D, .v_dim = Dv, .cap = a.cap, .normal = a.normal, .dropout = a.dropout, .cross = a.cross};
+  out.spec = {.heads = H,
+              .kv_heads = K,
+              .head_dim = D,
+              .v_dim = Dv,
+              .cap = a.cap,
+              .normal = a.normal,
+              .dropout = a.dropout,
+              .cross = a.cross};
   if (!a.cross) out.mask = mask_of(a);
 
   const bool additive = a.score == ScoreKind::additive || a.score == ScoreKind::concat;
   out.spec.score = additive ? Score::additive : a.score == ScoreKind::l2 ? Score::l2 : Score::dot;
   out.cosine = a.score == ScoreKind::cosine;
   switch (a.scale.kind) {
-    case ScaleRecipe::Kind::automatic: out.spec.scale = out.cosine || additive ? 1 : 1 / std::sqrt(static_cast<double>(D)); break;
+    case ScaleRecipe::Kind::automatic:
+      out.spec.scale = out.cosine || additive ? 1 : 1 / std::sqrt(static_cast<double>(D));
+      break;
     case ScaleRecipe::Kind::number: out.spec.scale = a.scale.number; break;
     case ScaleRecipe::Kind::learned: out.spec.scale = 1; break;
   }
@@ -93,13 +102,17 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
       out.spec.bias = Bias::bucket;
       out.spec.bucket_max = a.pos.bucket.max;
       out.spec.bucket_both = a.mask == AttnRecipe::MaskKind::full || a.mask == AttnRecipe::MaskKind::prefix;
-      out.buckets = a.pos.bucket.shared ? builder.shared_buckets : table.table(name + ".buckets", a.pos.bucket.count, H);
+      out.buckets = a.pos.bucket.shared ? builder.shared_buckets
+                                        : table.table(name + ".buckets", a.pos.bucket.count, H);
       break;
   }
   for (const GateRecipe& g : a.gate) {
     static constexpr const char* kNames[] = {".gate_sdpa", ".gate_q", ".gate_k", ".gate_v", ".gate_out"};
     GateLayer layer{.at = g.at};
-    layer.spec = {.act = g.act, .grain = g.grain, .shared = g.heads == GateRecipe::Heads::shared, .add = g.op == GateRecipe::Op::add};
+    layer.spec = {.act = g.act,
+                  .grain = g.grain,
+                  .shared = g.heads == GateRecipe::Heads::shared,
+                  .add = g.op == GateRecipe::Op::add};
     const auto [heads, channels] = gate_shape(a, g.at, C);
     const Dim n = gate_width(layer.spec, heads, channels);
     const std::string at = name + kNames[static_cast<std::size_t>(g.at)];
@@ -127,7 +140,9 @@ const RowPlan& plan_for(const Pass& pass, const Attention& a) {
 }
 
 const Pass::Rotated* find_table(const Pass& pass, const Attention& a) {
-  return find(pass.tables, [&](const Pass::Rotated& r) { return r.spec == *a.rope && r.head_dim == a.spec.head_dim && r.mask == a.mask; });
+  return find(pass.tables, [&](const Pass::Rotated& r) {
+    return r.spec == *a.rope && r.head_dim == a.spec.head_dim && r.mask == a.mask;
+  });
 }
 
 Tensor qk_norm(Run& run, const Attention& a, const std::optional<NormLayer>& norm, const Tensor& x) {
@@ -142,7 +157,8 @@ Tensor apply(Run& run, const std::optional<GateLayer>& g, const Tensor& input, c
   if (!g) return x;
   if (g->value) return gate(run, g->spec, x, *g->value);
   const Tensor logits = tap(run, site::gate_in(g->at), linear(run, input, *g->w));
-  if (run.wants(site::gate(g->at))) tap(run, site::gate(g->at), activation(run, g->spec.act, logits.constant()));
+  if (run.wants(site::gate(g->at)))
+    tap(run, site::gate(g->at), activation(run, g->spec.act, logits.constant()));
   return gate(run, g->spec, x, logits);
 }
 
@@ -157,19 +173,26 @@ void prepare(Run& run, Pass& pass, const Attention& a) {
   const RowPlan& plan = plan_for(pass, a);
   std::vector<Dim> lengths;
   for (const Sequence& s : pass.sequences)
-    lengths.insert(lengths.end(), static_cast<std::size_t>(s.count), s.opened > 0 ? s.opened : s.past + s.count);
-  Pass::Rotated r{*a.rope, a.spec.head_dim, a.mask, rope_table(run, *a.rope, a.spec.head_dim, plan.position, lengths), {}};
-  if (plan.kept_position != plan.position) r.kept = rope_table(run, *a.rope, a.spec.head_dim, plan.kept_position, lengths);
+    lengths.insert(lengths.end(), static_cast<std::size_t>(s.count),
+                   s.opened > 0 ? s.opened : s.past + s.count);
+  Pass::Rotated r{*a.rope,
+                  a.spec.head_dim,
+                  a.mask,
+                  rope_table(run, *a.rope, a.spec.head_dim, plan.position, lengths),
+                  {}};
+  if (plan.kept_position != plan.position)
+    r.kept = rope_table(run, *a.rope, a.spec.head_dim, plan.kept_position, lengths);
   pass.tables.push_back(std::move(r));
 }
 
-Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tensor& projected, const RopeTable& table, const RopeTable& kept,
-                      Tensor* q_kept) {
+Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tensor& projected,
+                      const RopeTable& table, const RopeTable& kept, Tensor* q_kept) {
   const AttentionSpec& s = a.spec;
   const Dim T = x[0];
   Tensor q = tap(run, site::q_proj, projected.reshape({T, s.heads, s.head_dim}), s.cross);
   q = apply(run, a.gate_at(GateRecipe::At::q), x, q);
-  if (a.general) q = linear(run, q.reshape({T * s.heads, s.head_dim}), *a.general).reshape({T, s.heads, s.head_dim});
+  if (a.general)
+    q = linear(run, q.reshape({T * s.heads, s.head_dim}), *a.general).reshape({T, s.heads, s.head_dim});
   if (a.cosine) q = rapt::norm(run, {NormKind::l2, 1e-12, false}, q, nullptr);
   if (!a.norm_after_pos) q = tap(run, site::q_normed, qk_norm(run, a, a.q_norm, q), s.cross);
   auto turn = [&](const RopeTable& by, auto shown) {
@@ -182,7 +205,8 @@ Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tenso
   return result;
 }
 
-Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected, const RopeTable& table) {
+Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected,
+                   const RopeTable& table) {
   const AttentionSpec& s = a.spec;
   Tensor k = tap(run, site::k_proj, projected.reshape({source[0], s.kv_heads, s.head_dim}), s.cross);
   k = apply(run, a.gate_at(GateRecipe::At::k), source, k);
@@ -198,7 +222,8 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   const Tensor x = tap(run, site::attn_in, input, s.cross);
   const bool cached_memory = s.cross && !pass.memory;
   const Tensor& source = s.cross ? pass.memory : x;
-  const bool bias_apart = pass.cache && pass.cache->bias_apart(a);  // keys go into the cache without their bias
+  // Keys go into the cache without their bias.
+  const bool bias_apart = pass.cache && pass.cache->bias_apart(a);
   const Dim T = x[0];
   AttentionInputs in;
 
@@ -213,7 +238,8 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   }
 
   const RopeTable none;
-  const RopeTable &table = a.rope ? find_table(pass, a)->table : none, &kept = a.rope ? find_table(pass, a)->kept : none;
+  const RopeTable &table = a.rope ? find_table(pass, a)->table : none,
+                  &kept = a.rope ? find_table(pass, a)->kept : none;
   in.q = finish_queries(run, a, x, qkv[0], table, kept, &in.q_kept);
   if (!cached_memory) {
     in.k = finish_keys(run, a, source, qkv[1], table);
@@ -222,7 +248,8 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   }
   KvView cached;
   if (pass.cache) {
-    const std::span<const Sequence> owners = s.cross ? std::span<const Sequence>(pass.memory_sequences) : pass.sequences;
+    const std::span<const Sequence> owners =
+        s.cross ? std::span<const Sequence>(pass.memory_sequences) : pass.sequences;
     if (!cached_memory) pass.cache->write(run, a, owners, in.k, in.v, a.rope ? &table : nullptr);
     cached = pass.cache->view(a, owners);
     in.cache = &cached;
@@ -244,11 +271,12 @@ Tensor run_part(Run& run, const Attention& a, const Tensor& input, const Pass& p
   if (gate) sum.open = false;
   Tensor y = last_product(run, a.o, attend(run, a, input, pass), sum, site::attn_out);         // [T,C]
   if (sum.done) return y;
-  y = apply(run, gate, input, y.reshape({y[0], 1, y[1]})).reshape({y[0], y[1]});  // one head as wide as the model
+  // One head as wide as the model.
+  y = apply(run, gate, input, y.reshape({y[0], 1, y[1]})).reshape({y[0], y[1]});
   return tap(run, site::attn_out, y, a.spec.cross);
 }
 
-// ------------------------------------------------------------------------------------------------ what can be seen
+// ----------------------------------------------------------------------------------------- what can be seen
 namespace {
 
 using Kind = PointKind;
@@ -264,7 +292,9 @@ std::string no_q_norm_in(const Attention& a) {
 }
 std::string no_rotation(const Attention& a) {
   if (!a.rope) return "its queries and keys are not rotated: attn_q and attn_k are what its attention reads";
-  return a.norm_after_pos || a.scale ? "something stands behind its rotation: attn_q and attn_k are what its attention reads" : "";
+  return a.norm_after_pos || a.scale
+             ? "something stands behind its rotation: attn_q and attn_k are what its attention reads"
+             : "";
 }
 template <At at>
 std::string no_gate(const Attention& a) {
@@ -274,7 +304,8 @@ std::string no_gate(const Attention& a) {
 }
 std::string no_scores(const Attention& a) {
   if (a.mask.keep > 0 && (a.rope || a.spec.bias != Bias::none))
-    return "its rows stand at a second position towards the kept first keys, which plain scores do not know; attn_weights has them";
+    return "its rows stand at a second position towards the kept first keys, which plain scores do not know; "
+           "attn_weights has them";
   return "";
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention around the fused op: project, gate, norm, rotate, cache, attend, gate, project. Fields, rules and drawing: recipe/parts.
+// Attention around the fused op: project, gate, norm, rotate, cache, attend, gate, project. Fields, rules
+// and drawing: recipe/parts.
 #pragma once
 #include <array>
 #include <optional>
@@ -12,19 +13,26 @@ namespace rapt {
 
 namespace site {
 
-inline constexpr Site attn_in{"attn_in"};  // what is projected, after the part's norm                          [T,C]
-inline constexpr Site q_proj{"q_proj"}, k_proj{"k_proj"}, v_proj{"v_proj"};  // projected, with their bias      [T,H,D] [S,K,D] [S,K,Dv]
+// what is projected, after the part's norm                          [T,C]
+inline constexpr Site attn_in{"attn_in"};
+// Projected, with their bias      [T,H,D] [S,K,D] [S,K,Dv].
+inline constexpr Site q_proj{"q_proj"}, k_proj{"k_proj"}, v_proj{"v_proj"};
 inline constexpr Site q_normed{"q_normed"}, k_normed{"k_normed"};            // after their norm
-inline constexpr Site q{"q"}, k{"k"}, v{"v"};  // as the attention reads them                                   [T,H,D] [S,K,D] [S,K,Dv]
-inline constexpr Site z{"z"};                  // attention result after its gate or norm                       [T,H,Dv]
-inline constexpr Site attn_out{"attn_out"};    // after the output projection                                   [T,C]
-// Values of the gate at a place: before their activation, and after it (an edit has no effect there)             [T,…]
+// As the attention reads them                                   [T,H,D] [S,K,D] [S,K,Dv].
+inline constexpr Site q{"q"}, k{"k"}, v{"v"};
+inline constexpr Site z{"z"};  // attention result after its gate or norm                       [T,H,Dv]
+// After the output projection                                   [T,C].
+inline constexpr Site attn_out{"attn_out"};
+// Values of the gate at a place: before their activation, and after it (an edit has no effect
+// there) [T,…]
 constexpr Site gate_in(GateRecipe::At at) {
-  constexpr Site kAll[] = {Site{"gate_in.sdpa"}, Site{"gate_in.q"}, Site{"gate_in.k"}, Site{"gate_in.v"}, Site{"gate_in.out"}};
+  constexpr Site kAll[] = {Site{"gate_in.sdpa"}, Site{"gate_in.q"}, Site{"gate_in.k"}, Site{"gate_in.v"},
+                           Site{"gate_in.out"}};
   return kAll[static_cast<std::size_t>(at)];
 }
 constexpr Site gate(GateRecipe::At at) {
-  constexpr Site kAll[] = {Site{"gate.sdpa"}, Site{"gate.q"}, Site{"gate.k"}, Site{"gate.v"}, Site{"gate.out"}};
+  constexpr Site kAll[] = {Site{"gate.sdpa"}, Site{"gate.q"}, Site{"gate.k"}, Site{"gate.v"},
+                           Site{"gate.out"}};
   return kAll[static_cast<std::size_t>(at)];
 }
 
@@ -47,12 +55,15 @@ struct Attention {
   bool cosine = false;          // unit q and k
   std::optional<RopeSpec> rope;
   std::array<std::optional<GateLayer>, 5> gate;  // by GateRecipe::At
-  const Weight *scale = nullptr, *extra_logit = nullptr, *slot_k = nullptr, *slot_v = nullptr, *buckets = nullptr;
+  const Weight *scale = nullptr, *extra_logit = nullptr, *slot_k = nullptr, *slot_v = nullptr,
+               *buckets = nullptr;
   const Weight *score = nullptr, *general = nullptr;
   double scale_max = 0;
   int slot = 0;  // its number among the attention parts of the stack: where the cache keeps its keys
 
-  const std::optional<GateLayer>& gate_at(GateRecipe::At at) const { return gate[static_cast<std::size_t>(at)]; }
+  const std::optional<GateLayer>& gate_at(GateRecipe::At at) const {
+    return gate[static_cast<std::size_t>(at)];
+  }
 };
 
 void build_shared(PartBuilder& builder, const AttnRecipe& a);
@@ -67,11 +78,13 @@ void see_gates(Taps& taps, const Taps::See& f);  // whatever their place
 
 // x [T,H,D] * act(W input), x + act(W input), or with a constant in the place of W input.
 Tensor apply(Run& run, const std::optional<GateLayer>& gate, const Tensor& input, const Tensor& x);
-// Projected queries of the rows x, and keys of `source`, as the attention reads them: gated, normed, turned by `table` (without one: as they
-// are). `kept`, where given, turns the queries to where they stand towards the kept first keys: *q_kept.
-Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tensor& projected, const RopeTable& table,
-                      const RopeTable& kept = {}, Tensor* q_kept = nullptr);
-Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected, const RopeTable& table);
+// Projected queries of the rows x, and keys of `source`, as the attention reads them: gated, normed, turned
+// by `table` (without one: as they are). `kept`, where given, turns the queries to where they stand towards
+// the kept first keys: *q_kept.
+Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tensor& projected,
+                      const RopeTable& table, const RopeTable& kept = {}, Tensor* q_kept = nullptr);
+Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected,
+                   const RopeTable& table);
 
 // input [T,C] -> z [T, H*Dv], before the output projection.
 Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pass);

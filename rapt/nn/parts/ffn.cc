@@ -10,7 +10,9 @@ namespace rapt {
 
 Ffn build(PartBuilder& builder, const FfnRecipe& f) {
   const Dim C = builder.recipe.width;
-  auto linear = [&](const char* name, Dim rows, Dim cols) { return build_linear(builder.table, builder.name + name, rows, cols, f.bias); };
+  auto linear = [&](const char* name, Dim rows, Dim cols) {
+    return build_linear(builder.table, builder.name + name, rows, cols, f.bias);
+  };
   Ffn out;
   out.recipe = f;
   if (f.kind == FfnRecipe::Kind::glu) out.gate = linear(".gate", f.width, C);
@@ -27,7 +29,8 @@ Tensor run_part(Run& run, const Ffn& f, const Tensor& input, const Pass&, Sum& s
     Tensor both[2];
     const Projection parts[] = {{f.gate.w, f.gate.b}, {f.up.w, f.up.b}};
     project(run, x, parts, both);
-    hidden = glu(run, {r.act, r.clamp, r.alpha, r.up_offset}, tap(run, site::ffn_pre, both[0]), tap(run, site::ffn_linear, both[1]));
+    hidden = glu(run, {r.act, r.clamp, r.alpha, r.up_offset}, tap(run, site::ffn_pre, both[0]),
+                 tap(run, site::ffn_linear, both[1]));
   } else {
     hidden = activation(run, r.act, tap(run, site::ffn_pre, linear(run, x, *f.up.w, f.up.b)));
   }
@@ -36,11 +39,12 @@ Tensor run_part(Run& run, const Ffn& f, const Tensor& input, const Pass&, Sum& s
   return sum.done ? y : tap(run, site::ffn_out, y);
 }
 
-// ------------------------------------------------------------------------------------------------ what can be seen
+// ----------------------------------------------------------------------------------------- what can be seen
 namespace {
 
 std::string no_glu(const Ffn& f) {
-  return f.recipe.kind == FfnRecipe::Kind::glu ? "" : "its feed-forward parts have one projection only: mlp_pre";
+  return f.recipe.kind == FfnRecipe::Kind::glu ? ""
+                                               : "its feed-forward parts have one projection only: mlp_pre";
 }
 
 // Axis F: hidden width.
@@ -61,6 +65,8 @@ const PartPoint<Ffn> kPoints[] = {
 
 std::span<const PartPoint<Ffn>> part_points(Of<Ffn>) { return kPoints; }
 
-PartCost cost(const Ffn& f, Dim) { return {.matrices = operations(f.gate.w) + operations(f.up.w) + operations(f.down.w)}; }
+PartCost cost(const Ffn& f, Dim) {
+  return {.matrices = operations(f.gate.w) + operations(f.up.w) + operations(f.down.w)};
+}
 
 }  // namespace rapt

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kind of part is to the stack around it. Each has a header beside this one, with a struct Y of its weights, built from its recipe X
-// (recipe/parts/part.h), and
-//   build_shared(builder, x)                   weights that the parts of a stack share, made before its layers
-//   build(builder, x) -> Y                     its own weights; slots of the cache
-//   prepare(run, pass, y)                      what it will ask of the pass, before the first layer
-//   run_part(run, y, input, pass, sum)         the forward, [T,C] -> [T,C]
-//   part_points(Of<Y>), axis_size(y, axis)     what can be seen inside, by name
-//   cost(y, context) -> PartCost               operations and what the cache keeps
-// and its place in AnyPart (nn/layers.h), the same as in AnyPartRecipe. Whoever asks does so through std::visit: a kind that lacks one of these does not compile.
+// What a kind of part is to the stack around it. Each has a header beside this one, with a struct Y of its
+// weights, built from its recipe X (recipe/parts/part.h), and
+//   build_shared(builder, x)                 weights that the parts of a stack share, made before its layers
+//   build(builder, x) -> Y                   its own weights; slots of the cache
+//   prepare(run, pass, y)                    what it will ask of the pass, before the first layer
+//   run_part(run, y, input, pass, sum)       the forward, [T,C] -> [T,C]
+//   part_points(Of<Y>), axis_size(y, axis)   what can be seen inside, by name
+//   cost(y, context) -> PartCost             operations and what the cache keeps
+// and its place in AnyPart (nn/layers.h), the same as in AnyPartRecipe. Whoever asks does so through
+// std::visit: a kind that lacks one of these does not compile.
 #pragma once
 #include <optional>
 #include <span>
@@ -31,15 +32,16 @@ struct PartBuilder {
   const Weight* shared_buckets = nullptr;  // of distances, one table for the stack
 };
 
-// The sum that a part's result goes into: residual + scale * result. A part whose last step is one product may form it there.
+// The sum that a part's result goes into: residual + scale * result. A part whose last step is one product
+// may form it there.
 struct Sum {
   const Tensor& residual;
   double scale = 1;
   bool open = false;  // nothing stands between the result and the sum, and nobody looks at the result
   bool done = false;  // the part has formed it
 };
-// The last product of a part, with the sum where that may be. Observers of the product, at `site`, get it apart, computed by the same chain
-// of additions: the same bits.
+// The last product of a part, with the sum where that may be. Observers of the product, at `site`, get it
+// apart, computed by the same chain of additions: the same bits.
 Tensor last_product(Run& run, const LinearLayer& last, const Tensor& x, Sum& sum, Site site);
 
 // A key for random numbers inside a part; use 0 is the dropout of its result.
@@ -70,7 +72,8 @@ template <class Y>
 struct PartPoint {
   const char* name;  // ours, without prefix and layer
   Site site;
-  const char* axes;  // T rows, S rows that are looked at, C width, 1; the rest are the part's own: axis_size
+  // T rows, S rows that are looked at, C width, 1; the rest are the part's own: axis_size
+  const char* axes;
   const char* hooks;  // TransformerLens's names inside a block, the usual one first
   std::string (*absent)(const Y&) = nullptr;  // why this part has none; "" where it has
   PointKind kind = PointKind::value;

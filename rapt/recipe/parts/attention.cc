@@ -14,7 +14,8 @@ namespace rapt {
 GateShape gate_shape(const AttnRecipe& a, GateRecipe::At at, Dim width) {
   using At = GateRecipe::At;
   if (at == At::out) return {1, width};
-  return {at == At::k || at == At::v ? a.kv_heads : a.heads, at == At::sdpa || at == At::v ? a.v_dim : a.head_dim};
+  return {at == At::k || at == At::v ? a.kv_heads : a.heads,
+          at == At::sdpa || at == At::v ? a.v_dim : a.head_dim};
 }
 
 // ------------------------------------------------------------------------------------------------ rules
@@ -32,20 +33,22 @@ void check_rope(const RopeSpec& r, Dim head_dim, const std::string& path) {
                      : concat("part ", r.part, " of head_dim ", head_dim, ", that is ", turned, " channels,"),
          " cannot be turned: RoPE turns channels in pairs; choose an even number of at least 2");
   if ((r.scaling == ntk || r.scaling == dynamic) && turned < 4)
-    fail(path, ".scaling: NTK changes the base by factor^(R/(R-2)), and only R = ", turned, " channels turn; 4 are needed");
+    fail(path, ".scaling: NTK changes the base by factor^(R/(R-2)), and only R = ", turned,
+         " channels turn; 4 are needed");
   if (r.scaling == yarn && !(r.theta > 1)) fail(path, ".theta: yarn needs a theta above 1, it is ", r.theta);
   if (r.scaling == yarn && r.beta_fast < r.beta_slow)
     fail(path, ".scaling.yarn: beta_fast ", r.beta_fast, " is below beta_slow ", r.beta_slow,
          "; fast channels turn more often, exchange the two");
   if (r.scaling == llama3 && !(r.high_freq > r.low_freq))
-    fail(path, ".scaling.llama3: high_freq ", r.high_freq, " must be above low_freq ", r.low_freq, " (1 and 4 are usual)");
+    fail(path, ".scaling.llama3: high_freq ", r.high_freq, " must be above low_freq ", r.low_freq,
+         " (1 and 4 are usual)");
   if ((r.scaling == yarn || r.scaling == llama3 || r.scaling == longrope) && !(r.original > 1))
     fail(path, ".scaling: original must be above 1, is ", r.original, " (context the model was trained for)");
   if (r.scaling == longrope)
     for (const auto* list : {&r.short_factor, &r.long_factor})
       if (static_cast<Dim>(list->size()) != turned / 2)
-        fail(path, ".scaling.longrope.", list == &r.short_factor ? "short_factor" : "long_factor", ": has ", list->size(),
-             " entries; one per turned pair is needed: ", turned / 2);
+        fail(path, ".scaling.longrope.", list == &r.short_factor ? "short_factor" : "long_factor", ": has ",
+             list->size(), " entries; one per turned pair is needed: ", turned / 2);
 }
 
 void check_gates(const AttnRecipe& a, const std::string& path) {
@@ -57,9 +60,13 @@ void check_gates(const AttnRecipe& a, const std::string& path) {
     const std::string place = name_text(g.at);
     if (!seen.insert(g.at).second) fail(at, ": a second gate at ", place, "; one place holds one gate");
     if (g.at == At::out && g.grain == GateGrain::head)
-      fail(at, ".grain: after the output projection there are no heads; use grain \"element\" there, or put the gate at \"sdpa\"");
+      fail(at,
+           ".grain: after the output projection there are no heads; use grain \"element\" there, "
+           "or put the gate at \"sdpa\"");
     if (g.at == At::out && g.heads == GateRecipe::Heads::shared)
-      fail(at, ".heads: after the output projection there are no heads to share a gate; use \"own\" there, or put the gate at \"sdpa\"");
+      fail(at,
+           ".heads: after the output projection there are no heads to share a gate; use \"own\" there, "
+           "or put the gate at \"sdpa\"");
   }
 }
 
@@ -67,10 +74,12 @@ void check_sizes(AttnRecipe& a, const PartPlace& place) {
   const std::string& path = place.path;
   if (a.kv_heads == 0) a.kv_heads = a.heads;
   if (a.heads % a.kv_heads != 0)
-    fail(path, ".kv_heads: ", a.heads, " heads cannot share ", a.kv_heads, " key heads evenly; choose a divisor of ", a.heads);
+    fail(path, ".kv_heads: ", a.heads, " heads cannot share ", a.kv_heads,
+         " key heads evenly; choose a divisor of ", a.heads);
   if (a.head_dim == 0) {
     if (place.recipe.width % a.heads != 0)
-      fail(path, ".heads: width ", place.recipe.width, " is not divisible by ", a.heads, " heads; change one of them or set head_dim");
+      fail(path, ".heads: width ", place.recipe.width, " is not divisible by ", a.heads,
+           " heads; change one of them or set head_dim");
     a.head_dim = place.recipe.width / a.heads;
   }
   if (a.v_dim == 0) a.v_dim = a.head_dim;
@@ -86,32 +95,43 @@ void check_scores(const AttnRecipe& a, const PartPlace& place) {
   const bool additive = a.score == Score::additive || a.score == Score::concat;
   if (additive && a.pos.kind == Pos::rope)
     fail(path,
-         ".pos: RoPE works through the product of q and k, and additive scores have none; use alibi, bucket or positions in the "
+         ".pos: RoPE works through the product of q and k, and additive scores have none; use alibi, bucket "
+         "or positions in the "
          "embedding");
   if (a.score == Score::general && a.pos.kind == Pos::rope)
     fail(path,
-         ".pos: with score general a matrix stands between q and k, so turned channels would no longer meet their partners; use score "
+         ".pos: with score general a matrix stands between q and k, so turned channels would no longer meet "
+         "their partners; use score "
          "dot, or alibi, bucket or "
          "positions in the embedding");
-  if (a.score == Score::cosine && a.qk_norm) fail(path, ".qk_norm: cosine scores already norm q and k; remove it, or use score dot");
+  if (a.score == Score::cosine && a.qk_norm)
+    fail(path, ".qk_norm: cosine scores already norm q and k; remove it, or use score dot");
   if (a.scale.kind == ScaleRecipe::Kind::learned && (additive || a.score == Score::l2))
-    fail(path,
-         ".scale.learned: it multiplies the query, which scales the score only where that is a product; use a number, or score dot, "
-         "general or cosine");
+    fail(
+        path,
+        ".scale.learned: it multiplies the query, which scales the score only where that is a product; use a "
+        "number, or score dot, "
+        "general or cosine");
   if (a.scale.kind == ScaleRecipe::Kind::learned && a.scale.max > 0 && a.scale.max < a.scale.number)
     fail(path, ".scale.learned: starts at ", a.scale.number, ", above its max ", a.scale.max);
   if (a.qk_norm) {
     const QkNormRecipe& n = *a.qk_norm;
     check_norm(n.norm, path + ".qk_norm.norm", place.decoder, true);
     if (n.span == QkNormRecipe::Span::full && n.weights == QkNormRecipe::Weights::per_head)
-      fail(path, ".qk_norm: span full already has a weight for every channel of every head; weights per_head belongs to span head");
+      fail(path,
+           ".qk_norm: span full already has a weight for every channel of every head; weights per_head "
+           "belongs to span head");
     if (n.weights == QkNormRecipe::Weights::per_head && n.norm.weight == NormRecipe::Gain::none)
-      fail(path, ".qk_norm.weights: per_head, but the norm has no weight; give it weight \"one\" or use \"shared\"");
+      fail(
+          path,
+          ".qk_norm.weights: per_head, but the norm has no weight; give it weight \"one\" or use \"shared\"");
   }
   check_norm(a.v_norm, path + ".v_norm", place.decoder, true);
   check_norm(a.z_norm, path + ".z_norm", place.decoder, true);
-  if (a.normal == Normal::sigmoid && (a.extra.kind == ExtraRecipe::Kind::zero_logit || a.extra.kind == ExtraRecipe::Kind::learned_logit))
-    fail(path, ".extra: sigmoid attention has no sum that an extra logit could join; use softmax, or extra none");
+  if (a.normal == Normal::sigmoid &&
+      (a.extra.kind == ExtraRecipe::Kind::zero_logit || a.extra.kind == ExtraRecipe::Kind::learned_logit))
+    fail(path,
+         ".extra: sigmoid attention has no sum that an extra logit could join; use softmax, or extra none");
 }
 
 void check_mask(const AttnRecipe& a, const PartPlace& place) {
@@ -120,40 +140,51 @@ void check_mask(const AttnRecipe& a, const PartPlace& place) {
   if (a.cross && a.mask != AttnRecipe{}.mask && a.mask != Mask::full)
     fail(path, ".mask: cross-attention sees the whole memory and has no mask; remove it");
   if (a.cross && (a.window > 0 || a.keep > 0))
-    fail(path, ".", a.window > 0 ? "window" : "keep", ": only causal self-attention has one; cross-attention sees the whole memory");
+    fail(path, ".", a.window > 0 ? "window" : "keep",
+         ": only causal self-attention has one; cross-attention sees the whole memory");
   if (!a.cross) {
     if (place.decoder && a.mask == Mask::full)
       fail(path,
-           ".mask: a decoder writes token by token and may not see later ones; use causal, prefix or chunk, or make this stack an "
+           ".mask: a decoder writes token by token and may not see later ones; use causal, prefix or chunk, "
+           "or make this stack an "
            "encoder");
     if (a.window > 0 && a.mask != Mask::causal)
-      fail(path, ".window: only causal self-attention has a window of last keys, the mask is ", name_text(a.mask),
-           a.mask == Mask::chunk ? "; a chunk is its own limit" : "");
+      fail(path, ".window: only causal self-attention has a window of last keys, the mask is ",
+           name_text(a.mask), a.mask == Mask::chunk ? "; a chunk is its own limit" : "");
     if (a.keep > 0 && a.mask != Mask::causal)
       fail(path, ".keep: only causal self-attention keeps first keys, the mask is ", name_text(a.mask));
   }
   if (a.keep > 0 && a.window == 0)
-    fail(path, ".keep: first keys are kept beside a window; set window, or leave keep away (without a window every key is seen)");
+    fail(path,
+         ".keep: first keys are kept beside a window; set window, "
+         "or leave keep away (without a window every key is seen)");
   if (a.keep > 0 && place.recipe.embed.pos != EmbedRecipe::Pos::none)
-    fail(path, ".keep: with ", place.recipe.embed.pos == EmbedRecipe::Pos::learned ? "learned" : "sinusoid",
-         " positions in the embedding, kept keys carry their absolute position and cannot move along with the window; use rope, alibi or "
-         "bucket");
+    fail(
+        path, ".keep: with ", place.recipe.embed.pos == EmbedRecipe::Pos::learned ? "learned" : "sinusoid",
+        " positions in the embedding, kept keys carry their absolute position and cannot move along with the "
+        "window; use rope, alibi or "
+        "bucket");
   if (a.mask == Mask::chunk && a.chunk == 0) fail(path, ".chunk: mask chunk needs the length of a chunk");
-  if (a.mask != Mask::chunk && a.chunk > 0) fail(path, ".chunk: only mask chunk has one; set \"mask\": \"chunk\" or remove it");
+  if (a.mask != Mask::chunk && a.chunk > 0)
+    fail(path, ".chunk: only mask chunk has one; set \"mask\": \"chunk\" or remove it");
 }
 
 void check_positions(const AttnRecipe& a, const std::string& path) {
   using Mask = AttnRecipe::MaskKind;
   using Pos = PosRecipe::Kind;
-  if (a.cross && a.pos.kind != Pos::none) fail(path, ".pos: rows and memory of cross-attention have no common positions; use \"none\"");
+  if (a.cross && a.pos.kind != Pos::none)
+    fail(path, ".pos: rows and memory of cross-attention have no common positions; use \"none\"");
   if (a.pos.kind == Pos::rope) check_rope(a.pos.rope, a.head_dim, path + ".pos.rope");
   if (a.pos.kind == Pos::bucket) {
     const BucketRecipe& b = a.pos.bucket;
     const bool ahead = a.mask == Mask::full || a.mask == Mask::prefix;
     if (ahead && b.count % 2 != 0)
-      fail(path, ".pos.bucket.count: ", b.count, " is odd; rows of this mask also see later keys, which take half of the buckets");
+      fail(path, ".pos.bucket.count: ", b.count,
+           " is odd; rows of this mask also see later keys, which take half of the buckets");
     const Dim exact = (ahead ? b.count / 2 : b.count) / 2;  // one bucket per distance up to here
-    if (exact < 1) fail(path, ".pos.bucket.count: ", b.count, " buckets are too few; at least ", ahead ? 4 : 2, " are needed");
+    if (exact < 1)
+      fail(path, ".pos.bucket.count: ", b.count, " buckets are too few; at least ", ahead ? 4 : 2,
+           " are needed");
     if (b.max <= exact)
       fail(path, ".pos.bucket.max: ", b.max, " must lie beyond the ", exact,
            " distances that have a bucket each; raise max or lower count");
@@ -174,15 +205,16 @@ void resolve(AttnRecipe& a, const PartPlace& place) {
 namespace {
 
 std::string scale_text(const AttnRecipe& a) {
-  const bool one =
-      a.score == AttnRecipe::ScoreKind::additive || a.score == AttnRecipe::ScoreKind::concat || a.score == AttnRecipe::ScoreKind::cosine;
+  const bool one = a.score == AttnRecipe::ScoreKind::additive || a.score == AttnRecipe::ScoreKind::concat ||
+                   a.score == AttnRecipe::ScoreKind::cosine;
   switch (a.scale.kind) {
     case ScaleRecipe::Kind::automatic: return one ? "" : concat(" / √", a.head_dim);
     case ScaleRecipe::Kind::number: return a.scale.number == 1 ? "" : concat(" · ", shortest(a.scale.number));
     case ScaleRecipe::Kind::learned: break;
   }
-  return concat(" · s", a.scale.per == ScaleRecipe::Per::head ? " per head" : "", " (learned from ", shortest(a.scale.number),
-                a.scale.max > 0 ? concat(", at most ", shortest(a.scale.max)) : "", ")");
+  return concat(" · s", a.scale.per == ScaleRecipe::Per::head ? " per head" : "", " (learned from ",
+                shortest(a.scale.number), a.scale.max > 0 ? concat(", at most ", shortest(a.scale.max)) : "",
+                ")");
 }
 
 std::string score_text(const AttnRecipe& a) {
@@ -200,7 +232,9 @@ std::string score_text(const AttnRecipe& a) {
 
 std::string mask_text(const AttnRecipe& a) {
   using Mask = AttnRecipe::MaskKind;
-  if (a.window > 0) return concat("the last ", with_commas(a.window), " keys", a.keep > 0 ? concat(" and the first ", a.keep) : "");
+  if (a.window > 0)
+    return concat("the last ", with_commas(a.window), " keys",
+                  a.keep > 0 ? concat(" and the first ", a.keep) : "");
   switch (a.mask) {
     case Mask::causal: return "causal";
     case Mask::full: return "all keys";
@@ -213,9 +247,12 @@ std::string mask_text(const AttnRecipe& a) {
 std::string rope_text(const RopeSpec& r, Dim head_dim) {
   const auto theta = whole_number(r.theta);
   std::string s = concat("q, k turned: θ ", theta ? with_commas(*theta) : shortest(r.theta));
-  if (r.part != 1) s += concat(", ", static_cast<Dim>(r.part * static_cast<double>(head_dim)), " of ", head_dim, " channels");
+  if (r.part != 1)
+    s +=
+        concat(", ", static_cast<Dim>(r.part * static_cast<double>(head_dim)), " of ", head_dim, " channels");
   s += r.layout == RopeLayout::halves ? ", halves" : ", pairs";
-  static constexpr const char* kScalings[] = {"", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope", "proportional"};
+  static constexpr const char* kScalings[] = {"",     "linear", "ntk",      "dynamic",
+                                              "yarn", "llama3", "longrope", "proportional"};
   if (r.scaling != RopeScaling::none) {
     s += concat(", scaled ", kScalings[static_cast<std::size_t>(r.scaling)]);
     if (r.factor != 1) s += concat(" ×", shortest(r.factor));
@@ -224,15 +261,19 @@ std::string rope_text(const RopeSpec& r, Dim head_dim) {
   return s;
 }
 
-const char* sharing(const AttnRecipe& a) { return a.kv_heads == a.heads ? "" : a.kv_heads == 1 ? "   (MQA)" : "   (GQA)"; }
+const char* sharing(const AttnRecipe& a) {
+  return a.kv_heads == a.heads ? "" : a.kv_heads == 1 ? "   (MQA)" : "   (GQA)";
+}
 
 void draw_gate(Drawing& d, const AttnRecipe& a, GateRecipe::At at, Dim C, std::string_view on) {
   for (const GateRecipe& g : a.gate) {
     if (g.at != at) continue;
     const auto [heads, channels] = gate_shape(a, at, C);
-    const Dim n = (g.heads == GateRecipe::Heads::shared ? 1 : heads) * (g.grain == GateGrain::head ? 1 : channels);
+    const Dim n =
+        (g.heads == GateRecipe::Heads::shared ? 1 : heads) * (g.grain == GateGrain::head ? 1 : channels);
     const char* symbol = g.op == GateRecipe::Op::mul ? " ⊙ " : " + ";
-    std::string what = concat(on, symbol, act_text(g.act, g.from == GateRecipe::From::input ? "W h" : "g"), "   ");
+    std::string what =
+        concat(on, symbol, act_text(g.act, g.from == GateRecipe::From::input ? "W h" : "g"), "   ");
     if (g.from == GateRecipe::From::input) what += concat(with_commas(C), " → ");
     what += at == GateRecipe::At::out              ? with_commas(n)
             : g.grain == GateGrain::head           ? concat(with_commas(n), n == 1 ? " number" : " heads")
@@ -250,10 +291,12 @@ void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
   using At = GateRecipe::At;
   auto with_bias = [](bool b) { return b ? " + bias" : ""; };
   const std::string from = with_commas(C) + " → ";
-  d.inside("from", a.cross ? concat("Q of ", stream, "; K and V of the encoder's result") : concat("Q, K and V of ", stream));
+  d.inside("from", a.cross ? concat("Q of ", stream, "; K and V of the encoder's result")
+                           : concat("Q, K and V of ", stream));
   d.inside("q", concat(from, heads_by(a.heads, a.head_dim), with_bias(a.bias.q)));
   if (a.head_dim == a.v_dim && a.bias.k == a.bias.v) {
-    d.inside("k, v", concat(from, heads_by(a.kv_heads, a.head_dim), " each", with_bias(a.bias.k), sharing(a)));
+    d.inside("k, v",
+             concat(from, heads_by(a.kv_heads, a.head_dim), " each", with_bias(a.bias.k), sharing(a)));
   } else {
     d.inside("k", concat(from, heads_by(a.kv_heads, a.head_dim), with_bias(a.bias.k), sharing(a)));
     d.inside("v", concat(from, heads_by(a.kv_heads, a.v_dim), with_bias(a.bias.v)));
@@ -264,8 +307,9 @@ void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
   auto qk_norm = [&](QkNormRecipe::At at) {
     if (!a.qk_norm || a.qk_norm->at != at) return;
     const bool full = a.qk_norm->span == QkNormRecipe::Span::full;
-    d.inside("qk_norm", concat(norm_text(a.qk_norm->norm), full ? ", over the whole projection" : ", over each head",
-                               a.qk_norm->weights == QkNormRecipe::Weights::per_head ? ", a weight per head" : ""));
+    d.inside("qk_norm",
+             concat(norm_text(a.qk_norm->norm), full ? ", over the whole projection" : ", over each head",
+                    a.qk_norm->weights == QkNormRecipe::Weights::per_head ? ", a weight per head" : ""));
   };
   qk_norm(QkNormRecipe::At::before_pos);
   if (a.v_norm) d.inside("v_norm", concat(norm_text(*a.v_norm), ", over each head"));
@@ -281,8 +325,10 @@ void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
   d.inside("weights", concat(name_text(a.normal), "(", score, ")"));
   d.inside("sees", a.cross ? "all of the encoder's result" : mask_text(a));
   if (a.extra.kind == ExtraRecipe::Kind::zero_logit) d.inside("extra", "a logit of 0 in the softmax");
-  if (a.extra.kind == ExtraRecipe::Kind::learned_logit) d.inside("extra", "a learned logit per head in the softmax");
-  if (a.extra.kind == ExtraRecipe::Kind::kv_slots) d.inside("extra", concat(a.extra.slots, " learned keys and values"));
+  if (a.extra.kind == ExtraRecipe::Kind::learned_logit)
+    d.inside("extra", "a learned logit per head in the softmax");
+  if (a.extra.kind == ExtraRecipe::Kind::kv_slots)
+    d.inside("extra", concat(a.extra.slots, " learned keys and values"));
   if (a.dropout > 0) d.inside("dropout", concat(shortest(a.dropout), " on weights"));
   draw_gate(d, a, At::sdpa, C, "z");
   if (a.z_norm) d.inside("z_norm", concat(norm_text(*a.z_norm), ", over each head"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Self- and cross-attention as a part of a layer: fields, rules, drawing. Built and run by nn/parts/attention.
+// Self- and cross-attention as a part of a layer: fields, rules, drawing. Built and run by
+// nn/parts/attention.
 #pragma once
 #include <optional>
 #include <vector>
@@ -43,7 +44,8 @@ struct PosRecipe {  // inside attention; absolute positions belong to EmbedRecip
 };
 
 struct ScaleRecipe {
-  enum class Kind { automatic, number, learned };  // automatic: 1 / sqrt(head_dim); for cosine and additive scores 1
+  // automatic: 1 / sqrt(head_dim); for cosine and additive scores 1
+  enum class Kind { automatic, number, learned };
   enum class Per { layer, head };
   Kind kind = Kind::automatic;
   double number = 1;  // number: the scale itself; learned: its value at the start
@@ -53,7 +55,8 @@ struct ScaleRecipe {
 };
 
 struct ExtraRecipe {
-  enum class Kind { none, zero_logit, learned_logit, kv_slots };  // learned sink tokens are input tokens: EmbedRecipe::sink_tokens
+  // Learned sink tokens are input tokens: EmbedRecipe::sink_tokens.
+  enum class Kind { none, zero_logit, learned_logit, kv_slots };
   Kind kind = Kind::none;
   Dim slots = 1;  // kv_slots: learned key/value pairs seen by every row
   bool operator==(const ExtraRecipe&) const = default;
@@ -123,9 +126,14 @@ inline std::vector<std::pair<std::string_view, BiasRecipe>> shorthands(Of<BiasRe
 template <class V>
 void fields(Of<BiasRecipe>, V& v) {
   using T = BiasRecipe;
-  v.about("Bias", "Which projections of attention have a bias. `\"none\"`, `\"qkv\"` and `\"all\"` stand for the usual sets.");
+  v.about(
+      "Bias",
+      "Which projections of attention have a bias. `\"none\"`, `\"qkv\"` and `\"all\"` stand for the usual "
+      "sets.");
   v.field("q", &T::q, "on queries");
-  v.field("k", &T::k, "on keys (without effect in plain softmax attention, needed with RoPE, QK-norm, soft-cap or an extra logit)");
+  v.field("k", &T::k,
+          "on keys (without effect in plain softmax attention, needed with RoPE, QK-norm, "
+          "soft-cap or an extra logit)");
   v.field("v", &T::v, "on values");
   v.field("o", &T::o, "on the output projection");
 }
@@ -148,9 +156,12 @@ void fields(Of<RopeSpec>, V& v) {
   v.field("part", &T::part, "share of the head's channels that turn, from the first on", kPart);
   v.field("layout", &T::layout, "a channel turns with the one half a head away, or with its neighbour");
   v.choice(
-      "scaling", &T::scaling, "how frequencies change for contexts beyond the trained one", word("none", "frequencies as they are"),
-      group("linear", "positions divided by factor", [](auto& g) { g.field("factor", &T::factor, "context after / before", kPositive); }),
-      group("ntk", "a larger base for all", [](auto& g) { g.field("factor", &T::factor, "context after / before", kPositive); }),
+      "scaling", &T::scaling, "how frequencies change for contexts beyond the trained one",
+      word("none", "frequencies as they are"),
+      group("linear", "positions divided by factor",
+            [](auto& g) { g.field("factor", &T::factor, "context after / before", kPositive); }),
+      group("ntk", "a larger base for all",
+            [](auto& g) { g.field("factor", &T::factor, "context after / before", kPositive); }),
       group("dynamic", "a larger base for sequences opened longer than `original`",
             [](auto& g) {
               g.field("factor", &T::factor, "context after / before", kPositive);
@@ -160,28 +171,36 @@ void fields(Of<RopeSpec>, V& v) {
             [](auto& g) {
               g.field("factor", &T::factor, "context after / before", kPositive);
               g.field("original", &T::original, "context the model was trained for", kPositive);
-              g.field("beta_fast", &T::beta_fast, "turns over the trained context from which on nothing changes", kPositive);
+              g.field("beta_fast", &T::beta_fast,
+                      "turns over the trained context from which on nothing changes", kPositive);
               g.field("beta_slow", &T::beta_slow, "turns up to which everything is interpolated", kPositive);
               g.field("truncate", &T::truncate, "ends of the ramp on whole channel numbers");
-              g.field("attention_factor", &T::attention_factor, "factor on cos and sin; 0: 0.1 ln(factor) + 1", kNotNegative);
+              g.field("attention_factor", &T::attention_factor,
+                      "factor on cos and sin; 0: 0.1 ln(factor) + 1", kNotNegative);
               g.field("mscale", &T::mscale, "DeepSeek's part of that factor; 0: none", kNotNegative);
-              g.field("mscale_all_dim", &T::mscale_all_dim, "DeepSeek's divisor of it; 0: none", kNotNegative);
+              g.field("mscale_all_dim", &T::mscale_all_dim, "DeepSeek's divisor of it; 0: none",
+                      kNotNegative);
             }),
       group("llama3", "Llama 3.1: by wavelength, three zones",
             [](auto& g) {
               g.field("factor", &T::factor, "context after / before", kPositive);
               g.field("original", &T::original, "context the model was trained for", kPositive);
-              g.field("low_freq", &T::low_freq, "wavelengths longer than original / low_freq are divided by factor", kPositive);
-              g.field("high_freq", &T::high_freq, "wavelengths shorter than original / high_freq stay", kPositive);
+              g.field("low_freq", &T::low_freq,
+                      "wavelengths longer than original / low_freq are divided by factor", kPositive);
+              g.field("high_freq", &T::high_freq, "wavelengths shorter than original / high_freq stay",
+                      kPositive);
             }),
       group("longrope", "Phi-3: a factor per frequency, one list for short and one for long sequences",
             [](auto& g) {
               g.field("factor", &T::factor, "context after / before; 1: max_context / original", kPositive);
               g.field("original", &T::original, "context the model was trained for", kPositive);
               g.field("max_context", &T::max_context, "context after scaling", kNotNegative);
-              g.field("attention_factor", &T::attention_factor, "factor on cos and sin; 0: its own rule", kNotNegative);
-              g.field("short_factor", &T::short_factor, "one divisor per turned pair, sequences up to `original`", kPositive);
-              g.field("long_factor", &T::long_factor, "one divisor per turned pair, longer sequences", kPositive);
+              g.field("attention_factor", &T::attention_factor, "factor on cos and sin; 0: its own rule",
+                      kNotNegative);
+              g.field("short_factor", &T::short_factor,
+                      "one divisor per turned pair, sequences up to `original`", kPositive);
+              g.field("long_factor", &T::long_factor, "one divisor per turned pair, longer sequences",
+                      kPositive);
             }),
       group("proportional", "the turned pairs take the frequencies of the whole head (Gemma 4)",
             [](auto& g) { g.field("factor", &T::factor, "frequencies divided by", kPositive); }));
@@ -191,7 +210,8 @@ template <class V>
 void fields(Of<BucketRecipe>, V& v) {
   using T = BucketRecipe;
   v.about("Bucket", "A learned bias per head and bucket of distance (T5).");
-  v.field("count", &T::count, "buckets; half of them for keys after the query where the mask shows those", kCount);
+  v.field("count", &T::count, "buckets; half of them for keys after the query where the mask shows those",
+          kCount);
   v.field("max", &T::max, "distances from here on share the last bucket", kCount);
   v.field("shared", &T::shared, "one table for all layers of the stack");
 }
@@ -200,7 +220,8 @@ template <class V>
 void fields(Of<PosRecipe>, V& v) {
   using T = PosRecipe;
   v.about("Pos", "How attention knows positions. Absolute ones belong to the embedding.");
-  v.choice("", &T::kind, "", word("none", "not at all (NoPE, or positions in the embedding)"), body("rope", &T::rope, "rotary"),
+  v.choice("", &T::kind, "", word("none", "not at all (NoPE, or positions in the embedding)"),
+           body("rope", &T::rope, "rotary"),
            word("alibi", "a penalty proportional to distance, its slope fixed per head"),
            body("bucket", &T::bucket, "learned bias by distance"));
 }
@@ -222,18 +243,22 @@ template <class V>
 void fields(Of<ExtraRecipe>, V& v) {
   using T = ExtraRecipe;
   v.about("Extra", "What takes part in the softmax besides the keys.");
-  v.choice("", &T::kind, "", word("none", "nothing"), word("zero_logit", "a logit of 0: rows may sum to less than one (off by one)"),
+  v.choice("", &T::kind, "", word("none", "nothing"),
+           word("zero_logit", "a logit of 0: rows may sum to less than one (off by one)"),
            word("learned_logit", "a learned logit per head (gpt-oss)"),
-           body("kv_slots", &T::slots, "this many learned keys and values, seen by every row, without position", Range{1, 65536}));
+           body("kv_slots", &T::slots,
+                "this many learned keys and values, seen by every row, without position", Range{1, 65536}));
 }
 
 template <class V>
 void fields(Of<GateRecipe>, V& v) {
   using T = GateRecipe;
   v.about("Gate",
-          "A gate in attention: x * act(W h), h being the input of the layer's projections (for k and v of cross-attention: the memory).");
+          "A gate in attention: x * act(W h), h being the input of the layer's projections (for k and v of "
+          "cross-attention: the memory).");
   v.field("at", &T::at,
-          "on attention's result before the output projection (G1), on q (G4), k (G3), v (G2), or after the output projection (G5)");
+          "on attention's result before the output projection (G1), on q (G4), k (G3), v (G2), or after the "
+          "output projection (G5)");
   v.field("from", &T::from, "computed from the input, or one learned constant for all tokens");
   v.field("grain", &T::grain, "one number per channel, or per head");
   v.field("heads", &T::heads, "each head its own, or all heads the same");
@@ -246,10 +271,12 @@ void fields(Of<AttnRecipe>, V& v) {
   using T = AttnRecipe;
   v.about("Attention", "The fields of a `self` or `cross` part, beside those of every part.");
   v.field("heads", &T::heads, "query heads", kCount);
-  v.field("kv_heads", &T::kv_heads, "key and value heads; 0: as many as heads (MHA); 1: MQA; between: GQA", kSize);
+  v.field("kv_heads", &T::kv_heads, "key and value heads; 0: as many as heads (MHA); 1: MQA; between: GQA",
+          kSize);
   v.field("head_dim", &T::head_dim, "channels of a query or key head; 0: width / heads", kSize);
   v.field("v_dim", &T::v_dim, "channels of a value head; 0: head_dim", kSize);
-  v.field("score", &T::score, "q.k; q.Wk (Luong); w.tanh(q+k) (Bahdanau; concat: Luong's); cosine of q and k; -|q-k|^2");
+  v.field("score", &T::score,
+          "q.k; q.Wk (Luong); w.tanh(q+k) (Bahdanau; concat: Luong's); cosine of q and k; -|q-k|^2");
   v.field("normal", &T::normal, "softmax over the visible keys, or a sigmoid of each score");
   v.field("scale", &T::scale, "the factor on scores");
   v.field("bias", &T::bias, "biases of the projections");
@@ -257,8 +284,10 @@ void fields(Of<AttnRecipe>, V& v) {
   v.field("v_norm", &T::v_norm, "a norm on each value head");
   v.field("z_norm", &T::z_norm, "a norm on each head of attention's result");
   v.field("pos", &T::pos, "positions inside attention");
-  v.field("mask", &T::mask,
-          "which keys a row of self-attention sees: up to itself; all; all of a prefix, then up to itself; up to itself within its chunk");
+  v.field(
+      "mask", &T::mask,
+      "which keys a row of self-attention sees: up to itself; all; all of a prefix, then up to itself; up to "
+      "itself within its chunk");
   v.field("chunk", &T::chunk, "mask chunk: its length", kSize);
   v.field("window", &T::window, "the last so many keys only, the row itself included; 0: all", kSize);
   v.field("keep", &T::keep, "with a window: first keys of the sequence that stay visible (streaming)", kSize);

@@ -15,8 +15,10 @@ void resolve(FfnRecipe& f, const PartPlace& place) {
     fail(path, ": clamp, alpha and up_offset belong to kind glu; remove them or change kind");
   if (f.kind == FfnRecipe::Kind::glu && (f.act == Act::ns_sigmoid || f.act == Act::softplus))
     fail(path, ".act: glu with ", name_text(f.act),
-         " exists in no model and is not built; use relu, relu2, gelu, gelu_tanh, silu, quick_gelu, sigmoid or tanh");
-  if (f.alpha != 1 && f.act != Act::silu) fail(path, ".alpha: the slope inside silu; act is ", name_text(f.act));
+         " exists in no model and is not built; use relu, relu2, gelu, gelu_tanh, silu, "
+         "quick_gelu, sigmoid or tanh");
+  if (f.alpha != 1 && f.act != Act::silu)
+    fail(path, ".alpha: the slope inside silu; act is ", name_text(f.act));
 }
 
 void draw(Drawing& d, const FfnRecipe& f, Dim C, const std::string&) {
@@ -25,8 +27,10 @@ void draw(Drawing& d, const FfnRecipe& f, Dim C, const std::string&) {
   if (f.kind == FfnRecipe::Kind::glu) {
     d.inside("gate, up", concat(with_commas(C), " → ", with_commas(f.width), " each", bias));
     std::string up = f.up_offset != 0 ? concat("(up + ", shortest(f.up_offset), ")") : "up";
-    std::string act = f.alpha != 1 ? concat("gate · sigmoid(", shortest(f.alpha), " gate)") : act_text(f.act, "gate");
-    d.inside("hidden", concat(act, " ⊙ ", up, f.clamp > 0 ? concat(", clamped to ", shortest(f.clamp)) : "", drop));
+    std::string act =
+        f.alpha != 1 ? concat("gate · sigmoid(", shortest(f.alpha), " gate)") : act_text(f.act, "gate");
+    d.inside("hidden",
+             concat(act, " ⊙ ", up, f.clamp > 0 ? concat(", clamped to ", shortest(f.clamp)) : "", drop));
   } else {
     d.inside("up", concat(with_commas(C), " → ", with_commas(f.width), bias));
     d.inside("hidden", concat(act_text(f.act, "up"), drop));

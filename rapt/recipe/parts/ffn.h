@@ -27,14 +27,17 @@ void fields(Of<FfnRecipe>, V& v) {
   v.field("act", &T::act, "the activation; glu with silu is SwiGLU, with gelu_tanh GeGLU");
   v.field("width", &T::width, "hidden width; 0: 4 * the model's width", kSize);
   v.field("bias", &T::bias, "on every matrix");
-  v.field("clamp", &T::clamp, "glu: gate at most this, up within plus and minus this; 0: free (gpt-oss: 7)", kNotNegative);
+  v.field("clamp", &T::clamp, "glu: gate at most this, up within plus and minus this; 0: free (gpt-oss: 7)",
+          kNotNegative);
   v.field("alpha", &T::alpha, "glu with silu: x * sigmoid(alpha x) (gpt-oss: 1.702)", kPositive);
   v.field("up_offset", &T::up_offset, "glu: added to up (gpt-oss: 1)", kAnyNumber);
   v.field("ffn_dropout", &T::dropout, "on the hidden layer", kShare);
 }
 
 // ------------------------------------------------------------------------------------------------ as a part
-constexpr auto part_names(Of<FfnRecipe>) { return std::array{PartName{"ffn", "feed-forward", "ffn", "", "mlp"}}; }
+constexpr auto part_names(Of<FfnRecipe>) {
+  return std::array{PartName{"ffn", "feed-forward", "ffn", "", "mlp"}};
+}
 inline std::size_t name_index(const FfnRecipe&) { return 0; }
 inline void set_name(FfnRecipe&, std::size_t) {}
 inline bool is_causal(const FfnRecipe&) { return false; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte pair encoding, two ways. By merges: a list of pairs by rank (GPT-2 and its children; Llama and Gemma in tokenizer.json). By score:
-// any neighbours whose text together is a token, the best score first (SentencePiece). Both keep neighbours in a linked list and
-// candidates in a heap: n log n for n characters.
+// Byte pair encoding, two ways. By merges: a list of pairs by rank (GPT-2 and its children; Llama and Gemma
+// in tokenizer.json). By score: any neighbours whose text together is a token, the best score first
+// (SentencePiece). Both keep neighbours in a linked list and candidates in a heap: n log n for n characters.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -45,7 +45,8 @@ class Bpe final : public PieceModel {
       if (right == ids.end()) missing(b);
       if (both == ids.end()) missing(a + b);
       if (spec.roles[static_cast<std::size_t>(both->second)] == Role::control) continue;
-      merges_.add(key(left->second, right->second), std::uint64_t{rank} << 32 | static_cast<std::uint32_t>(both->second));
+      merges_.add(key(left->second, right->second),
+                  std::uint64_t{rank} << 32 | static_cast<std::uint32_t>(both->second));
     }
     for (std::size_t i = 0; i < spec.tokens.size(); ++i) longest_ = std::max(longest_, spec.tokens[i].size());
   }
@@ -82,7 +83,9 @@ class Bpe final : public PieceModel {
   // Control tokens are no part of any text, even where merges could spell them.
   TokenIds::const_iterator find(std::string_view text) const {
     const auto found = ids_.find(text);
-    return found != ids_.end() && spec_.roles[static_cast<std::size_t>(found->second)] == Role::control ? ids_.end() : found;
+    return found != ids_.end() && spec_.roles[static_cast<std::size_t>(found->second)] == Role::control
+               ? ids_.end()
+               : found;
   }
 
   bool whole(std::string_view piece, std::vector<std::int32_t>& out) const {
@@ -124,8 +127,9 @@ class Bpe final : public PieceModel {
         unknown_before = false;
         continue;
       }
-      if (spec_.byte_fallback &&
-          std::all_of(text.begin(), text.end(), [&](char b) { return byte_ids_[static_cast<std::uint8_t>(b)] >= 0; })) {
+      if (spec_.byte_fallback && std::all_of(text.begin(), text.end(), [&](char b) {
+            return byte_ids_[static_cast<std::uint8_t>(b)] >= 0;
+          })) {
         for (const char b : text) add(symbols, byte_ids_[static_cast<std::uint8_t>(b)]);
         unknown_before = false;
         continue;
@@ -145,7 +149,8 @@ class Bpe final : public PieceModel {
       const Symbol& a = symbols[static_cast<std::size_t>(at)];
       if (a.next < 0) return;
       if (const std::uint64_t* m = merges_.find(key(a.id, symbols[static_cast<std::size_t>(a.next)].id))) {
-        heap.push_back({static_cast<std::uint32_t>(*m >> 32), at, static_cast<std::int32_t>(*m & 0xFFFFFFFF)});
+        heap.push_back(
+            {static_cast<std::uint32_t>(*m >> 32), at, static_cast<std::int32_t>(*m & 0xFFFFFFFF)});
         if (push) std::push_heap(heap.begin(), heap.end(), std::greater<>());
       }
     };
@@ -159,7 +164,8 @@ class Bpe final : public PieceModel {
       if (a.id < 0 || a.next < 0) continue;
       Symbol& b = symbols[static_cast<std::size_t>(a.next)];
       const std::uint64_t* m = merges_.find(key(a.id, b.id));
-      if (!m || static_cast<std::int32_t>(*m & 0xFFFFFFFF) != best.id) continue;  // a neighbour has changed since
+      // A neighbour has changed since.
+      if (!m || static_cast<std::int32_t>(*m & 0xFFFFFFFF) != best.id) continue;
       a.id = best.id;
       b.id = -1;
       a.next = b.next;
@@ -181,14 +187,16 @@ class Spm final : public PieceModel {
   Spm(const TokenizerSpec& spec, const TokenIds& ids) : spec_(spec), byte_ids_(byte_ids(spec, ids)) {
     for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
       const Role role = spec.roles[i];
-      if (spec.tokens[i].empty() || (role != Role::normal && role != Role::user && role != Role::unused)) continue;
+      if (spec.tokens[i].empty() || (role != Role::normal && role != Role::user && role != Role::unused))
+        continue;
       const auto id = static_cast<std::int32_t>(i);
       if (ids.at(spec.tokens[i]) != id) continue;
       pieces_.insert_or_assign(spec.tokens[i], id);
       longest_ = std::max(longest_, spec.tokens[i].size());
       if (role == Role::user) user_.add(spec.tokens[i], id);
       const std::string_view token = spec.tokens[i];
-      for (std::size_t at = token.find(kMetaSpace, 1); at != std::string_view::npos; at = token.find(kMetaSpace, at + 1)) {
+      for (std::size_t at = token.find(kMetaSpace, 1); at != std::string_view::npos;
+           at = token.find(kMetaSpace, at + 1)) {
         crossing_.insert(last_character(token.substr(0, at)));
       }
     }
@@ -198,7 +206,8 @@ class Spm final : public PieceModel {
     bool unknown_before = false;
     while (!text.empty()) {  // up to a visible space that no token reaches over
       std::size_t end = text.find(kMetaSpace, 1);
-      while (end != std::string_view::npos && crossing_.contains(last_character(text.substr(0, end)))) end = text.find(kMetaSpace, end + 1);
+      while (end != std::string_view::npos && crossing_.contains(last_character(text.substr(0, end))))
+        end = text.find(kMetaSpace, end + 1);
       end = std::min(end, text.size());
       encode_part(text.substr(0, end), unknown_before, out);
       text.remove_prefix(end);
@@ -208,7 +217,8 @@ class Spm final : public PieceModel {
  private:
   static std::uint32_t last_character(std::string_view text) {
     std::size_t begin = text.size() - 1;
-    while (begin > 0 && text.size() - begin < 4 && (static_cast<std::uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    while (begin > 0 && text.size() - begin < 4 && (static_cast<std::uint8_t>(text[begin]) & 0xC0) == 0x80)
+      --begin;
     return unicode::read(text, begin).code;
   }
 
@@ -227,25 +237,30 @@ class Spm final : public PieceModel {
     }
     if (symbols.empty()) return;
     std::vector<Candidate> heap;
-    std::unordered_map<std::string_view, std::pair<std::string_view, std::string_view>> halves;  // of unused tokens, to undo them
+    // Of unused tokens, to undo them.
+    std::unordered_map<std::string_view, std::pair<std::string_view, std::string_view>> halves;
     const auto offer = [&](std::int32_t left, std::int32_t right, bool push) {
       if (left < 0 || right < 0) return;
-      const Symbol &a = symbols[static_cast<std::size_t>(left)], &b = symbols[static_cast<std::size_t>(right)];
+      const Symbol &a = symbols[static_cast<std::size_t>(left)],
+                   &b = symbols[static_cast<std::size_t>(right)];
       if (a.frozen || b.frozen || a.text.size() + b.text.size() > longest_) return;
       const std::string_view both(a.text.data(), a.text.size() + b.text.size());
       const auto found = pieces_.find(both);
       if (found == pieces_.end()) return;
       heap.push_back({spec_.scores[static_cast<std::size_t>(found->second)], left, right, both.size()});
       if (push) std::push_heap(heap.begin(), heap.end());
-      if (spec_.roles[static_cast<std::size_t>(found->second)] == Role::unused) halves[both] = {a.text, b.text};
+      if (spec_.roles[static_cast<std::size_t>(found->second)] == Role::unused)
+        halves[both] = {a.text, b.text};
     };
-    for (std::size_t i = 0; i + 1 < symbols.size(); ++i) offer(static_cast<std::int32_t>(i), static_cast<std::int32_t>(i + 1), false);
+    for (std::size_t i = 0; i + 1 < symbols.size(); ++i)
+      offer(static_cast<std::int32_t>(i), static_cast<std::int32_t>(i + 1), false);
     std::make_heap(heap.begin(), heap.end());
     while (!heap.empty()) {
       const Candidate best = heap.front();
       std::pop_heap(heap.begin(), heap.end());
       heap.pop_back();
-      Symbol &a = symbols[static_cast<std::size_t>(best.left)], &b = symbols[static_cast<std::size_t>(best.right)];
+      Symbol &a = symbols[static_cast<std::size_t>(best.left)],
+             &b = symbols[static_cast<std::size_t>(best.right)];
       if (a.text.empty() || b.text.empty() || a.text.size() + b.text.size() != best.size) continue;
       a.text = std::string_view(a.text.begin(), b.text.end());
       b.text = {};
@@ -308,8 +323,9 @@ class Spm final : public PieceModel {
   TokenIds pieces_;  // no control, unknown or byte tokens: text never becomes one of those
   Trie user_;
   std::size_t longest_ = 0;
-  // Characters that some token has before a visible space. Elsewhere nothing merges over the space, so that word by word is the same as
-  // the whole text at once, with a heap that stays in the cache (five times as fast on 1 MB).
+  // Characters that some token has before a visible space. Elsewhere nothing merges over the space, so
+  // that word by word is the same as the whole text at once, with a heap that stays in the cache (five
+  // times as fast on 1 MB).
   std::unordered_set<std::uint32_t> crossing_;
 };
 
@@ -362,8 +378,12 @@ std::pair<TokenIds::Entry*, bool> TokenIds::add(std::string_view text, std::int3
   return {&entries_[s.place - 1], fresh};
 }
 
-std::unique_ptr<PieceModel> make_bpe(const TokenizerSpec& spec, const TokenIds& ids) { return std::make_unique<Bpe>(spec, ids); }
-std::unique_ptr<PieceModel> make_spm(const TokenizerSpec& spec, const TokenIds& ids) { return std::make_unique<Spm>(spec, ids); }
+std::unique_ptr<PieceModel> make_bpe(const TokenizerSpec& spec, const TokenIds& ids) {
+  return std::make_unique<Bpe>(spec, ids);
+}
+std::unique_ptr<PieceModel> make_spm(const TokenizerSpec& spec, const TokenIds& ids) {
+  return std::make_unique<Spm>(spec, ids);
+}
 
 std::uint32_t byte_to_printable(std::uint8_t b) {
   static const auto table = [] {
@@ -395,7 +415,10 @@ std::string byte_token(std::uint8_t byte) {
 int byte_of_token(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
   const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
   };
   const int high = digit(text[3]), low = digit(text[4]);
   return high < 0 || low < 0 ? -1 : high * 16 + low;
@@ -405,7 +428,8 @@ std::vector<std::int32_t> byte_ids(const TokenizerSpec& spec, const TokenIds& id
   std::vector<std::int32_t> out(256, -1);
   if (!spec.byte_fallback) return out;
   for (int b = 0; b < 256; ++b) {
-    if (const auto at = ids.find(byte_token(static_cast<std::uint8_t>(b))); at != ids.end()) out[static_cast<std::size_t>(b)] = at->second;
+    if (const auto at = ids.find(byte_token(static_cast<std::uint8_t>(b))); at != ids.end())
+      out[static_cast<std::size_t>(b)] = at->second;
   }
   return out;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Hugging Face folder to a tokenizer: tokenizer.json where there is one, else the older files.
-//   tokenizer.model | spiece.model                                SentencePiece (Llama 2, Gemma, T5)
-//   source.spm + vocab.json                                       Marian: pieces by SentencePiece, ids by vocab.json
-//   vocab.json + merges.txt                                       GPT-2, Qwen2
-//   vocab.txt                                                     BERT
+//   tokenizer.model | spiece.model                        SentencePiece (Llama 2, Gemma, T5)
+//   source.spm + vocab.json                               Marian: pieces by SentencePiece, ids by vocab.json
+//   vocab.json + merges.txt                               GPT-2, Qwen2
+//   vocab.txt                                             BERT
 #include "rapt/text/tokenizer/from_files.h"
 
 #include <algorithm>
@@ -36,14 +36,16 @@ std::vector<std::string_view> lines(std::string_view text) {
 
 void read_vocab_json(std::string_view text, TokenizerSpec& spec) {
   const Json vocab = parse_json(text, spec.where);
-  if (!vocab.is_object() || vocab.object().empty()) fail(spec.where, ": vocab.json is not an object of tokens and ids");
+  if (!vocab.is_object() || vocab.object().empty())
+    fail(spec.where, ": vocab.json is not an object of tokens and ids");
   const auto entries = static_cast<std::int64_t>(vocab.object().size());
   for (const auto& [token, id] : vocab.object()) {
     if (!id.is_integer() || id.integer() < 0 || id.integer() >= 4 * entries + 1024)
       fail(at(spec.where, id), "the id of '", token, "' is no number or far too large");
     const auto i = static_cast<std::size_t>(id.integer());
     if (i >= spec.tokens.size()) spec.tokens.resize(i + 1), spec.roles.resize(i + 1, Role::unused);
-    if (!spec.tokens[i].empty()) fail(at(spec.where, id), "'", spec.tokens[i], "' and '", token, "' have the same id ", i);
+    if (!spec.tokens[i].empty())
+      fail(at(spec.where, id), "'", spec.tokens[i], "' and '", token, "' have the same id ", i);
     spec.tokens[i] = token;
     spec.roles[i] = Role::normal;
   }
@@ -54,14 +56,16 @@ void read_added_decoder(const Json& config, TokenizerSpec& spec) {
   const Json* list = config.find("added_tokens_decoder");
   if (!list || !list->is_object()) return;
   for (const auto& [key, t] : list->object()) {
-    if (key.empty() || key.size() > 8 || !std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    if (key.empty() || key.size() > 8 ||
+        !std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; })) {
       fail(spec.where, ": added_tokens_decoder has the id '", key, "'");
     }
     const int id = std::stoi(key);
     if (static_cast<std::size_t>(id) >= 4 * (spec.tokens.size() + list->object().size()) + 1024)
       fail(spec.where, ": added token ", id, " lies far outside the vocabulary");
     const Json& content = need(t, "content", spec.where);
-    if (!content.is_string()) fail(at(spec.where, content), "the content of an added token is ", content.type_name());
+    if (!content.is_string())
+      fail(at(spec.where, content), "the content of an added token is ", content.type_name());
     add_token(spec, {.id = id,
                      .text = content.string(),
                      .special = flag_or(t, "special", false, spec.where),
@@ -72,10 +76,13 @@ void read_added_decoder(const Json& config, TokenizerSpec& spec) {
   }
 }
 
-// Special tokens named by the config that no list of added tokens has: control tokens of the vocabulary itself.
+// Special tokens named by the config that no list of added tokens has: control tokens of the
+// vocabulary itself.
 void mark_special(TokenizerSpec& spec) {
   for (const std::int32_t id : {spec.bos, spec.eos, spec.pad, spec.sep, spec.cls, spec.mask}) {
-    if (id < 0 || static_cast<std::size_t>(id) >= spec.tokens.size() || spec.roles[static_cast<std::size_t>(id)] != Role::normal) continue;
+    if (id < 0 || static_cast<std::size_t>(id) >= spec.tokens.size() ||
+        spec.roles[static_cast<std::size_t>(id)] != Role::normal)
+      continue;
     add_token(spec, {.id = id, .text = spec.tokens[static_cast<std::size_t>(id)], .special = true});
   }
 }
@@ -95,7 +102,8 @@ Json read_config_files(const fs::path& folder) {  // what both files name is as 
 }
 
 std::shared_ptr<const Tokenizer> from_sentencepiece_file(const fs::path& path, const Json& config) {
-  TokenizerSpec spec = sentencepiece_spec(read_sentencepiece(read_file(path.string()), path.string()), path.string());
+  TokenizerSpec spec =
+      sentencepiece_spec(read_sentencepiece(read_file(path.string()), path.string()), path.string());
   read_added_decoder(config, spec);
   const std::string type = text_or(config, "tokenizer_class", "", spec.where);
   if (type == "T5Tokenizer" || type == "T5TokenizerFast") {  // sentinels count down from the end
@@ -103,7 +111,9 @@ std::shared_ptr<const Tokenizer> from_sentencepiece_file(const fs::path& path, c
     const auto base = static_cast<std::int32_t>(spec.tokens.size());
     if (find_token(spec, "<extra_id_0>") < 0) {
       for (std::int64_t i = extra - 1; i >= 0; --i) {
-        add_token(spec, {.id = static_cast<std::int32_t>(base + extra - 1 - i), .text = concat("<extra_id_", i, ">"), .special = true});
+        add_token(spec, {.id = static_cast<std::int32_t>(base + extra - 1 - i),
+                         .text = concat("<extra_id_", i, ">"),
+                         .special = true});
       }
     }
   }
@@ -118,7 +128,8 @@ std::shared_ptr<const Tokenizer> from_sentencepiece_file(const fs::path& path, c
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab_json, std::string_view merges_txt, const Json& config,
+std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab_json,
+                                                          std::string_view merges_txt, const Json& config,
                                                           std::string_view where) {
   TokenizerSpec spec;
   spec.where = std::string(where);
@@ -131,7 +142,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab
     const std::string_view line = all[i];
     if (line.empty() || (i == 0 && line.starts_with("#version"))) continue;
     const std::size_t space = line.find(' ');
-    if (space == std::string_view::npos || space == 0 || space + 1 == line.size() || line.find(' ', space + 1) != std::string_view::npos) {
+    if (space == std::string_view::npos || space == 0 || space + 1 == line.size() ||
+        line.find(' ', space + 1) != std::string_view::npos) {
       fail(where, ": merges.txt, line ", i + 1, ": '", line, "' is not two tokens with a space between");
     }
     spec.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
@@ -140,12 +152,14 @@ std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab
   if (type.starts_with("Qwen2")) {
     spec.normal = {{.kind = NormalStep::Kind::nfc}};
     spec.splits = {{.pattern = Pattern::qwen2}};
-  } else if (type.empty() || type.starts_with("GPT2") || type.starts_with("Roberta") || type.starts_with("Bart") ||
-             type.starts_with("GPTNeoX")) {
-    if (flag_or(config, "add_prefix_space", false, spec.where)) spec.splits.push_back({.kind = SplitStep::Kind::prefix_space});
+  } else if (type.empty() || type.starts_with("GPT2") || type.starts_with("Roberta") ||
+             type.starts_with("Bart") || type.starts_with("GPTNeoX")) {
+    if (flag_or(config, "add_prefix_space", false, spec.where))
+      spec.splits.push_back({.kind = SplitStep::Kind::prefix_space});
     spec.splits.push_back({.pattern = Pattern::gpt2});
   } else {
-    fail(where, ": vocab.json and merges.txt of a '", type, "' do not say how text is split; bring its tokenizer.json");
+    fail(where, ": vocab.json and merges.txt of a '", type,
+         "' do not say how text is split; bring its tokenizer.json");
   }
   spec.name = type.empty() ? "gpt2" : type;
   read_added_decoder(config, spec);
@@ -159,7 +173,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab
   return make_tokenizer(std::move(spec));
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_from_vocab_txt(std::string_view vocab_txt, const Json& config, std::string_view where) {
+std::shared_ptr<const Tokenizer> tokenizer_from_vocab_txt(std::string_view vocab_txt, const Json& config,
+                                                          std::string_view where) {
   TokenizerSpec spec;
   spec.where = std::string(where);
   spec.kind = Kind::wordpiece;
@@ -174,7 +189,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocab_txt(std::string_view vocab
                   .chinese = flag_or(config, "tokenize_chinese_chars", true, spec.where),
                   .accents = flag_or(config, "strip_accents", lower, spec.where),
                   .lowercase = lower}};
-  spec.splits = {{.pattern = Pattern::space, .behavior = SplitStep::Behavior::removed}, {.pattern = Pattern::punctuation}};
+  spec.splits = {{.pattern = Pattern::space, .behavior = SplitStep::Behavior::removed},
+                 {.pattern = Pattern::punctuation}};
   read_config(config, spec);
   const auto set = [&](std::int32_t& id, const char* name) {
     if (id < 0) id = find_token(spec, name);
@@ -192,7 +208,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocab_txt(std::string_view vocab
   return make_tokenizer(std::move(spec));
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_from_marian(std::span<const std::byte> source, std::string_view vocab_json, const Json& config,
+std::shared_ptr<const Tokenizer> tokenizer_from_marian(std::span<const std::byte> source,
+                                                       std::string_view vocab_json, const Json& config,
                                                        std::string_view where) {
   const SentencePieceModel model = read_sentencepiece(source, where);
   if (model.type != 1) fail(where, ": source.spm is no Unigram model");
@@ -206,7 +223,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_marian(std::span<const std::byte
   if (spec.unk < 0) fail(where, ": vocab.json has no <unk>");
   spec.roles[static_cast<std::size_t>(spec.unk)] = Role::unknown;
   std::unordered_map<std::string_view, std::int32_t> ids;
-  for (std::size_t i = 0; i < spec.tokens.size(); ++i) ids.emplace(spec.tokens[i], static_cast<std::int32_t>(i));
+  for (std::size_t i = 0; i < spec.tokens.size(); ++i)
+    ids.emplace(spec.tokens[i], static_cast<std::int32_t>(i));
   for (const auto& p : model.pieces) {
     const auto found = ids.find(p.text);
     spec.pieces.push_back({p.text, p.score, role_of(p.type), found == ids.end() ? spec.unk : found->second});
@@ -220,7 +238,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_marian(std::span<const std::byte
   std::vector<AddedToken> languages;  // ">>fr<<" chooses the target language of a model with many
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
     const std::string& t = spec.tokens[i];
-    if (t.size() > 4 && t.starts_with(">>") && t.ends_with("<<")) languages.push_back({.id = static_cast<std::int32_t>(i), .text = t});
+    if (t.size() > 4 && t.starts_with(">>") && t.ends_with("<<"))
+      languages.push_back({.id = static_cast<std::int32_t>(i), .text = t});
   }
   for (AddedToken& t : languages) add_token(spec, std::move(t));
   if (spec.eos >= 0) spec.after = {spec.eos};
@@ -234,21 +253,23 @@ std::shared_ptr<const Tokenizer> tokenizer_from_folder(const std::string& name) 
   const Json config = read_config_files(folder);
   if (has("tokenizer.json")) {
     const fs::path path = folder / "tokenizer.json";
-    return tokenizer_from_json(read_text_file(path.string()), config.object().empty() ? "" : config.dump(2), path.string());
+    return tokenizer_from_json(read_text_file(path.string()), config.object().empty() ? "" : config.dump(2),
+                               path.string());
   }
   for (const char* file : {"tokenizer.model", "spiece.model"}) {
     if (has(file)) return from_sentencepiece_file(folder / file, config);
   }
   if (has("source.spm") && has("vocab.json")) {
-    return tokenizer_from_marian(read_file((folder / "source.spm").string()), read_text_file((folder / "vocab.json").string()), config,
-                                 name);
+    return tokenizer_from_marian(read_file((folder / "source.spm").string()),
+                                 read_text_file((folder / "vocab.json").string()), config, name);
   }
   if (has("vocab.json") && has("merges.txt")) {
-    return tokenizer_from_bpe_files(read_text_file((folder / "vocab.json").string()), read_text_file((folder / "merges.txt").string()),
-                                    config, name);
+    return tokenizer_from_bpe_files(read_text_file((folder / "vocab.json").string()),
+                                    read_text_file((folder / "merges.txt").string()), config, name);
   }
   if (has("vocab.txt"))
-    return tokenizer_from_vocab_txt(read_text_file((folder / "vocab.txt").string()), config, (folder / "vocab.txt").string());
+    return tokenizer_from_vocab_txt(read_text_file((folder / "vocab.txt").string()), config,
+                                    (folder / "vocab.txt").string());
   return nullptr;
 }
 
@@ -257,9 +278,9 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& path) {
   if (fs::is_directory(path)) {
     auto found = tokenizer_from_folder(path);
     if (!found)
-      fail(
-          path,
-          ": no tokenizer here (looked for tokenizer.json, tokenizer.model, spiece.model, source.spm, vocab.json with merges.txt, vocab.txt)");
+      fail(path,
+           ": no tokenizer here (looked for tokenizer.json, tokenizer.model, spiece.model, source.spm, "
+           "vocab.json with merges.txt, vocab.txt)");
     return found;
   }
   if (path.ends_with(".json")) return tokenizer_from_json(read_text_file(path), "", path);

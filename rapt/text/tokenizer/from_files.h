@@ -30,10 +30,13 @@ NormalStep normal_step(const SentencePieceModel& model);
 Tokenizer::Role role_of(int type);  // 1 to 6, as in SentencePiece and GGUF
 
 // The older files, by their texts (for tests and fuzzing; tokenizer_from_folder reads the files).
-std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab_json, std::string_view merges_txt, const Json& config,
+std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab_json,
+                                                          std::string_view merges_txt, const Json& config,
                                                           std::string_view where);
-std::shared_ptr<const Tokenizer> tokenizer_from_vocab_txt(std::string_view vocab_txt, const Json& config, std::string_view where);
-std::shared_ptr<const Tokenizer> tokenizer_from_marian(std::span<const std::byte> source, std::string_view vocab_json, const Json& config,
+std::shared_ptr<const Tokenizer> tokenizer_from_vocab_txt(std::string_view vocab_txt, const Json& config,
+                                                          std::string_view where);
+std::shared_ptr<const Tokenizer> tokenizer_from_marian(std::span<const std::byte> source,
+                                                       std::string_view vocab_json, const Json& config,
                                                        std::string_view where);
 
 }  // namespace rapt

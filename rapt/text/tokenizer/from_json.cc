@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hugging Face's tokenizer.json (with tokenizer_config.json) to a tokenizer. What is not known is an error with its name: a step left out
-// gives other ids, and nobody would see it.
+// Hugging Face's tokenizer.json (with tokenizer_config.json) to a tokenizer. What is not known is an error
+// with its name: a step left out gives other ids, and nobody would see it.
 //   { added_tokens, normalizer, pre_tokenizer, model, post_processor, decoder, … }
 #include <algorithm>
 #include <unordered_set>
@@ -25,13 +25,15 @@ void check_ids(const std::string& where, std::int64_t largest, std::size_t entri
 
 std::int64_t token_id(const Json& value, const std::string& where, const std::string& token) {
   if (!value.is_integer() || value.integer() < 0 || value.integer() > 0x7FFFFFFF) {
-    fail(where, ": the id of token '", token, "' is ", value.is_number() ? "out of range" : value.type_name());
+    fail(where, ": the id of token '", token, "' is ",
+         value.is_number() ? "out of range" : value.type_name());
   }
   return value.integer();
 }
 
 void read_vocabulary(const Json& vocab, TokenizerSpec& spec) {
-  if (!vocab.is_object()) fail(at(spec.where, vocab), "model.vocab is ", vocab.type_name(), ", not an object of tokens and ids");
+  if (!vocab.is_object())
+    fail(at(spec.where, vocab), "model.vocab is ", vocab.type_name(), ", not an object of tokens and ids");
   std::int64_t largest = -1;
   for (const auto& [text, id] : vocab.object()) largest = std::max(largest, token_id(id, spec.where, text));
   check_ids(spec.where, largest, vocab.object().size());
@@ -66,11 +68,12 @@ void read_unknown(const Json& model, TokenizerSpec& spec) {
 void read_bpe(const Json& model, TokenizerSpec& spec) {
   const std::string& where = spec.where;
   refuse_others(model, where, "model",
-                {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
-                 "ignore_merges", "vocab", "merges"});
+                {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                 "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
   for (const char* k : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const Json* v = model.find(k);
-    if (v && !v->is_null() && !(v->is_string() && v->string().empty())) fail(at(where, *v), "a BPE model with ", k, " is not supported");
+    if (v && !v->is_null() && !(v->is_string() && v->string().empty()))
+      fail(at(where, *v), "a BPE model with ", k, " is not supported");
   }
   if (const Json* v = model.find("dropout"); v && !v->is_null() && !(v->is_number() && v->number() == 0)) {
     fail(at(where, *v), "BPE dropout makes ids random; set it to null");
@@ -98,11 +101,13 @@ void read_bpe(const Json& model, TokenizerSpec& spec) {
 }
 
 void read_wordpiece(const Json& model, TokenizerSpec& spec) {
-  refuse_others(model, spec.where, "model", {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
+  refuse_others(model, spec.where, "model",
+                {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
   spec.kind = Kind::wordpiece;
   read_vocabulary(need(model, "vocab", spec.where), spec);
   spec.continuing = text_or(model, "continuing_subword_prefix", "##", spec.where);
-  spec.longest_word = static_cast<int>(integer_or(model, "max_input_chars_per_word", 100, 0, 100000, spec.where));
+  spec.longest_word =
+      static_cast<int>(integer_or(model, "max_input_chars_per_word", 100, 0, 100000, spec.where));
   read_unknown(model, spec);
 }
 
@@ -113,10 +118,12 @@ void read_unigram(const Json& model, TokenizerSpec& spec) {
   spec.byte_fallback = flag_or(model, "byte_fallback", false, where);
   spec.fuse_unknown = true;
   const Json& vocab = need(model, "vocab", where);
-  if (!vocab.is_array()) fail(at(where, vocab), "model.vocab is ", vocab.type_name(), ", not an array of [text, score]");
+  if (!vocab.is_array())
+    fail(at(where, vocab), "model.vocab is ", vocab.type_name(), ", not an array of [text, score]");
   std::unordered_set<std::string_view> seen;
   for (const Json& entry : vocab.array()) {
-    if (!entry.is_array() || entry.array().size() != 2 || !entry.array()[0].is_string() || !entry.array()[1].is_number()) {
+    if (!entry.is_array() || entry.array().size() != 2 || !entry.array()[0].is_string() ||
+        !entry.array()[1].is_number()) {
       fail(at(where, entry), "an entry of a Unigram vocabulary is not [text, score]");
     }
     if (!seen.insert(entry.array()[0].string()).second)
@@ -129,7 +136,8 @@ void read_unigram(const Json& model, TokenizerSpec& spec) {
   mark_bytes(spec);
   const Json* unk = model.find("unk_id");
   if (!unk || unk->is_null()) fail(where, ": a Unigram model without unk_id is not supported");
-  spec.unk = static_cast<std::int32_t>(integer_or(model, "unk_id", -1, 0, static_cast<std::int64_t>(spec.tokens.size()) - 1, where));
+  spec.unk = static_cast<std::int32_t>(
+      integer_or(model, "unk_id", -1, 0, static_cast<std::int64_t>(spec.tokens.size()) - 1, where));
   spec.roles[static_cast<std::size_t>(spec.unk)] = Role::unknown;
 }
 
@@ -139,7 +147,8 @@ void read_added(const Json& list, TokenizerSpec& spec) {
   std::int64_t largest = static_cast<std::int64_t>(spec.tokens.size()) - 1;
   for (const Json& t : list.array()) {
     const Json& content = need(t, "content", spec.where);
-    if (!content.is_string()) fail(at(spec.where, content), "the content of an added token is ", content.type_name());
+    if (!content.is_string())
+      fail(at(spec.where, content), "the content of an added token is ", content.type_name());
     largest = std::max(largest, token_id(need(t, "id", spec.where), spec.where, content.string()));
   }
   check_ids(spec.where, largest, spec.tokens.size() + list.array().size());
@@ -166,10 +175,12 @@ void add_token(TokenizerSpec& spec, AddedToken token) {
     if (!spec.exact_scores.empty()) spec.exact_scores.resize(i + 1, 0.0);
   }
   if (!spec.tokens[i].empty() && spec.tokens[i] != token.text) {
-    fail(spec.where, ": id ", i, " is '", spec.tokens[i], "' in the vocabulary and '", token.text, "' among the added tokens");
+    fail(spec.where, ": id ", i, " is '", spec.tokens[i], "' in the vocabulary and '", token.text,
+         "' among the added tokens");
   }
   spec.tokens[i] = token.text;
-  if (spec.roles[i] != Role::unknown && spec.roles[i] != Role::byte) spec.roles[i] = token.special ? Role::control : Role::user;
+  if (spec.roles[i] != Role::unknown && spec.roles[i] != Role::byte)
+    spec.roles[i] = token.special ? Role::control : Role::user;
   spec.added.push_back(std::move(token));
 }
 
@@ -181,7 +192,8 @@ std::int32_t find_token(const TokenizerSpec& spec, std::string_view text) {
 
 void read_config(const Json& config, TokenizerSpec& spec) {
   if (config.is_null()) return;
-  if (!config.is_object()) fail(spec.where, ": tokenizer_config.json is ", config.type_name(), ", not an object");
+  if (!config.is_object())
+    fail(spec.where, ": tokenizer_config.json is ", config.type_name(), ", not an object");
   const auto named = [&](const char* key) -> std::int32_t {
     const Json* v = config.find(key);
     if (v && v->is_object()) v = v->find("content");
@@ -197,13 +209,15 @@ void read_config(const Json& config, TokenizerSpec& spec) {
   set(spec.cls, "cls_token");
   set(spec.mask, "mask_token");
   if (spec.unk < 0 && spec.kind != Kind::bpe) set(spec.unk, "unk_token");
-  if (spec.kind == Kind::bpe && spec.unk < 0) {  // for reading only: byte-level models drop what they cannot spell
+  // For reading only: byte-level models drop what they cannot spell.
+  if (spec.kind == Kind::bpe && spec.unk < 0) {
     spec.unknown_drops = true;
     set(spec.unk, "unk_token");
   }
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_json,
+std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_json,
+                                                     std::string_view config_json,
                                                      std::string_view where_view) {
   TokenizerSpec spec;
   spec.where = std::string(where_view);
@@ -212,17 +226,22 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_
   const Json config = config_json.empty() ? Json() : parse_json(config_json, "tokenizer_config.json");
   if (!root.is_object()) fail(where_view, ": a tokenizer.json is an object, this is ", root.type_name());
   refuse_others(root, spec.where, "tokenizer.json",
-                {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
+                {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+                 "post_processor", "decoder", "model"});
   const Json& model = need(root, "model", spec.where);
   if (!model.is_object()) fail(at(spec.where, model), "model is ", model.type_name(), ", not an object");
   std::string type = text_or(model, "type", "", spec.where);
   if (type.empty()) {  // files of before 2020 leave it out
-    type = model.find("merges") ? "BPE" : model.find("unk_id") ? "Unigram" : model.find("max_input_chars_per_word") ? "WordPiece" : "";
+    type = model.find("merges")                     ? "BPE"
+           : model.find("unk_id")                   ? "Unigram"
+           : model.find("max_input_chars_per_word") ? "WordPiece"
+                                                    : "";
   }
   if (type == "BPE") read_bpe(model, spec);
   else if (type == "WordPiece") read_wordpiece(model, spec);
   else if (type == "Unigram") read_unigram(model, spec);
-  else fail(at(spec.where, model), "model type '", type, "' is not known; known are BPE, Unigram and WordPiece");
+  else
+    fail(at(spec.where, model), "model type '", type, "' is not known; known are BPE, Unigram and WordPiece");
 
   const Json none;
   const auto part = [&](const char* key) -> const Json& {
@@ -232,15 +251,19 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_
   read_added(part("added_tokens"), spec);
   read_normalizer(part("normalizer"), spec);
   read_pre_tokenizer(part("pre_tokenizer"), spec);
-  if (spec.kind == Kind::bpe && !spec.byte_level && spec.unk < 0 && !spec.byte_fallback) spec.unknown_drops = true;
+  if (spec.kind == Kind::bpe && !spec.byte_level && spec.unk < 0 && !spec.byte_fallback)
+    spec.unknown_drops = true;
   read_config(config, spec);
   read_post_processor(part("post_processor"), spec);
   read_decoder(part("decoder"), spec);
-  spec.characters = spec.kind == Kind::bpe && !spec.byte_level && !spec.byte_fallback && spec.merges.empty() && spec.splits.empty() &&
-                    part("decoder").is_object() && text_or(part("decoder"), "type", "", spec.where) == "Fuse";
-  if (spec.before.empty() && config.is_object() && flag_or(config, "add_bos_token", false, "tokenizer_config.json") && spec.bos >= 0)
+  spec.characters = spec.kind == Kind::bpe && !spec.byte_level && !spec.byte_fallback &&
+                    spec.merges.empty() && spec.splits.empty() && part("decoder").is_object() &&
+                    text_or(part("decoder"), "type", "", spec.where) == "Fuse";
+  if (spec.before.empty() && config.is_object() &&
+      flag_or(config, "add_bos_token", false, "tokenizer_config.json") && spec.bos >= 0)
     spec.before = {spec.bos};
-  if (spec.after.empty() && config.is_object() && flag_or(config, "add_eos_token", false, "tokenizer_config.json") && spec.eos >= 0)
+  if (spec.after.empty() && config.is_object() &&
+      flag_or(config, "add_eos_token", false, "tokenizer_config.json") && spec.eos >= 0)
     spec.after = {spec.eos};
   if (spec.kind == Kind::wordpiece) {
     if (spec.cls < 0 && spec.before.size() == 1) spec.cls = spec.before[0];

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SentencePiece's .model (a protobuf message) and llama2.c's tokenizer.bin to tokenizers.
-//   message  = (tag:varint value)*            tag = field << 3 | wire;  wire 0 varint, 1 eight bytes, 2 length:varint bytes, 5 four bytes
+//   message  = (tag:varint value)*            tag = field << 3 | wire;  wire 0 varint, 1 eight bytes, 2
+//                                             length:varint bytes, 5 four bytes
 //   model    = 1 piece* · 2 trainer · 3 normalizer · 4, 5 not read
-//   piece    = 1 text · 2 score:f32 · 3 type (1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte)
-//   trainer  = 3 model type (1 unigram, 2 bpe) · 24 spaces as suffixes · 35 byte fallback · 40-43 unk, bos, eos, pad id · …
+//   piece    = 1 text · 2 score:f32 · 3 type (1 normal, 2 unknown, 3 control, 4 user defined, 5 unused,
+//              6 byte)
+//   trainer  = 3 model type (1 unigram, 2 bpe) · 24 spaces as suffixes · 35 byte fallback · 40-43 unk, bos,
+//              eos, pad id · …
 //   normalizer = 2 charsmap · 3 dummy prefix · 4 remove extra spaces · 5 escape spaces · …
 //   tokenizer.bin = longest:i32 (score:f32 length:i32 bytes)*          one entry per token
 #include <algorithm>
@@ -161,7 +164,8 @@ TokenizerSpec sentencepiece_spec(const SentencePieceModel& model, std::string_vi
     spec.roles.push_back(role_of(p.type));
     if (spec.roles.back() == Role::unknown && spec.unk < 0) spec.unk = id;
     if (spec.roles.back() == Role::control) spec.added.push_back({.id = id, .text = p.text, .special = true});
-    if (p.type == 6 && byte_of_token(p.text) < 0) fail(where, ": byte piece ", id, " is '", p.text, "', not <0x00> to <0xFF>");
+    if (p.type == 6 && byte_of_token(p.text) < 0)
+      fail(where, ": byte piece ", id, " is '", p.text, "', not <0x00> to <0xFF>");
   }
   if (spec.unk < 0) fail(where, ": no piece is the unknown one");
   const auto size = static_cast<std::int32_t>(spec.tokens.size());
@@ -172,15 +176,18 @@ TokenizerSpec sentencepiece_spec(const SentencePieceModel& model, std::string_vi
   return spec;
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_from_sentencepiece(std::span<const std::byte> bytes, std::string_view where) {
+std::shared_ptr<const Tokenizer> tokenizer_from_sentencepiece(std::span<const std::byte> bytes,
+                                                              std::string_view where) {
   TokenizerSpec spec = sentencepiece_spec(read_sentencepiece(bytes, where), where);
   if (spec.kind == Kind::spm && spec.bos >= 0) spec.before = {spec.bos};    // Llama, Gemma
   if (spec.kind == Kind::unigram && spec.eos >= 0) spec.after = {spec.eos}; // T5
   return make_tokenizer(std::move(spec));
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_from_llama2c(std::span<const std::byte> bytes, Dim size, std::string_view where) {
-  if (size < 4 || size > Dim{1} << 24) fail(where, ": a vocabulary of ", size, " tokens; 4 to 16,777,216 are possible");
+std::shared_ptr<const Tokenizer> tokenizer_from_llama2c(std::span<const std::byte> bytes, Dim size,
+                                                        std::string_view where) {
+  if (size < 4 || size > Dim{1} << 24)
+    fail(where, ": a vocabulary of ", size, " tokens; 4 to 16,777,216 are possible");
   Reader in(bytes, std::string(where));
   const auto longest = in.get<std::int32_t>("the length of the longest token");
   in.expect_items(static_cast<std::uint64_t>(size), 8, "tokens");
@@ -192,10 +199,12 @@ std::shared_ptr<const Tokenizer> tokenizer_from_llama2c(std::span<const std::byt
   for (Dim i = 0; i < size; ++i) {
     const auto score = in.get<float>("the score of a token");
     const auto length = in.get<std::int32_t>("the length of a token");
-    if (length < 0 || length > longest) in.refuse("token ", i, " is ", length, " bytes long; the longest is said to have ", longest);
+    if (length < 0 || length > longest)
+      in.refuse("token ", i, " is ", length, " bytes long; the longest is said to have ", longest);
     const auto text = in.take(static_cast<std::uint64_t>(length), "a token");
     std::string token(reinterpret_cast<const char*>(text.data()), text.size());
-    // Pieces were written as text: spaces plain, <s> and </s> with line ends around. Back to how SentencePiece spells them.
+    // Pieces were written as text: spaces plain, <s> and </s> with line ends around. Back to how
+    // SentencePiece spells them.
     Role role = Role::normal;
     if (i == 0) token = "<unk>", role = Role::unknown;
     else if (i == 1) token = "<s>", role = Role::control;
@@ -210,7 +219,9 @@ std::shared_ptr<const Tokenizer> tokenizer_from_llama2c(std::span<const std::byt
     spec.scores.push_back(score);
     spec.roles.push_back(role);
   }
-  if (in.left() > 0) in.refuse(in.left(), " bytes are left after ", size, " tokens: the vocabulary is larger than the model says");
+  if (in.left() > 0)
+    in.refuse(in.left(), " bytes are left after ", size,
+              " tokens: the vocabulary is larger than the model says");
   std::unordered_set<std::string_view> seen;
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
     if (!spec.tokens[i].empty() && !seen.insert(spec.tokens[i]).second)

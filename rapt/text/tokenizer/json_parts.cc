@@ -21,23 +21,26 @@ std::string type_of(const Json& value, const std::string& where, const char* wha
   return type.string();
 }
 
-[[noreturn]] void unknown(const Json& value, const std::string& where, const char* what, const std::string& type,
-                          std::initializer_list<const char*> known) {
+[[noreturn]] void unknown(const Json& value, const std::string& where, const char* what,
+                          const std::string& type, std::initializer_list<const char*> known) {
   std::vector<std::string> names(known.begin(), known.end());
   fail(at(where, value), what, " '", type, "' is not known; known: ", join(names));
 }
 
 std::string base64(const Json& value, const std::string& where) {
   if (value.is_null()) return {};
-  if (!value.is_string()) fail(at(where, value), "a precompiled charsmap is ", value.type_name(), ", not base64 text");
-  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  if (!value.is_string())
+    fail(at(where, value), "a precompiled charsmap is ", value.type_name(), ", not base64 text");
+  static constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   std::uint32_t bits = 0;
   int held = 0;
   for (const char c : value.string()) {
     if (c == '=') break;
     const std::size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos) fail(at(where, value), "a precompiled charsmap is not base64: it holds '", c, "'");
+    if (digit == std::string_view::npos)
+      fail(at(where, value), "a precompiled charsmap is not base64: it holds '", c, "'");
     bits = bits << 6 | static_cast<std::uint32_t>(digit);
     held += 6;
     if (held >= 8) {
@@ -53,7 +56,8 @@ std::string pattern_text(const Json& value, const std::string& where, bool& rege
   const Json* text = value.find("String");
   regex = !text;
   if (!text) text = value.find("Regex");
-  if (!text || !text->is_string()) fail(at(where, value), "a pattern is neither {\"String\": …} nor {\"Regex\": …}");
+  if (!text || !text->is_string())
+    fail(at(where, value), "a pattern is neither {\"String\": …} nor {\"Regex\": …}");
   return text->string();
 }
 
@@ -65,14 +69,19 @@ Behavior behavior(const Json& value, const char* key, Behavior otherwise, const 
   if (name == "MergedWithPrevious") return Behavior::with_previous;
   if (name == "MergedWithNext") return Behavior::with_next;
   if (name == "Contiguous") return Behavior::contiguous;
-  fail(at(where, value), "behavior '", name, "' is not known; known: Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous");
+  fail(at(where, value), "behavior '", name,
+       "' is not known; known: Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous");
 }
 
 SplitStep metaspace(const Json& value, const std::string& where) {
-  refuse_others(value, where, "Metaspace", {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"});
-  SplitStep step{.kind = SplitStep::Kind::metaspace, .text = text_or(value, "replacement", kMetaSpace, where)};
-  if (step.text.empty() || step.text == " ") fail(at(where, value), "Metaspace needs a replacement that is not a space");
-  const std::string scheme = text_or(value, "prepend_scheme", flag_or(value, "add_prefix_space", true, where) ? "always" : "never", where);
+  refuse_others(value, where, "Metaspace",
+                {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"});
+  SplitStep step{.kind = SplitStep::Kind::metaspace,
+                 .text = text_or(value, "replacement", kMetaSpace, where)};
+  if (step.text.empty() || step.text == " ")
+    fail(at(where, value), "Metaspace needs a replacement that is not a space");
+  const std::string scheme = text_or(
+      value, "prepend_scheme", flag_or(value, "add_prefix_space", true, where) ? "always" : "never", where);
   if (scheme == "always") step.prefix = SplitStep::Prefix::always;
   else if (scheme == "first") step.prefix = SplitStep::Prefix::first;
   else if (scheme == "never") step.prefix = SplitStep::Prefix::never;
@@ -81,15 +90,18 @@ SplitStep metaspace(const Json& value, const std::string& where) {
   return step;
 }
 
-std::vector<std::int32_t> template_ids(const Json& special_tokens, const Json& item, const std::string& where, const TokenizerSpec& spec) {
+std::vector<std::int32_t> template_ids(const Json& special_tokens, const Json& item, const std::string& where,
+                                       const TokenizerSpec& spec) {
   const std::string name = text_or(item, "id", "", where);
   std::vector<std::int32_t> out;
   const Json* entry = special_tokens.is_object() ? special_tokens.find(name) : nullptr;
   const Json* ids = entry ? entry->find("ids") : nullptr;
   if (ids && ids->is_array()) {
     for (const Json& id : ids->array()) {
-      if (!id.is_integer() || id.integer() < 0 || id.integer() >= static_cast<std::int64_t>(spec.tokens.size())) {
-        fail(at(where, id), "the template's token '", name, "' has an id outside the vocabulary of ", spec.tokens.size());
+      if (!id.is_integer() || id.integer() < 0 ||
+          id.integer() >= static_cast<std::int64_t>(spec.tokens.size())) {
+        fail(at(where, id), "the template's token '", name, "' has an id outside the vocabulary of ",
+             spec.tokens.size());
       }
       out.push_back(static_cast<std::int32_t>(id.integer()));
     }
@@ -98,9 +110,12 @@ std::vector<std::int32_t> template_ids(const Json& special_tokens, const Json& i
   return out;
 }
 
-std::int32_t pair_id(const Json& value, const char* key, const std::string& where, const TokenizerSpec& spec) {  // ["[SEP]", 102]
+// ["[SEP]", 102]
+std::int32_t pair_id(const Json& value, const char* key, const std::string& where,
+                     const TokenizerSpec& spec) {
   const Json& pair = need(value, key, where);
-  if (!pair.is_array() || pair.array().size() != 2 || !pair.array()[1].is_integer()) fail(at(where, pair), key, " is not [text, id]");
+  if (!pair.is_array() || pair.array().size() != 2 || !pair.array()[1].is_integer())
+    fail(at(where, pair), key, " is not [text, id]");
   const std::int64_t id = pair.array()[1].integer();
   if (id < 0 || id >= static_cast<std::int64_t>(spec.tokens.size()))
     fail(at(where, pair), key, " has id ", id, ", outside the vocabulary of ", spec.tokens.size());
@@ -114,7 +129,8 @@ std::string at(const std::string& where, const Json& value) {
 }
 
 const Json& need(const Json& object, const char* key, const std::string& where) {
-  if (!object.is_object()) fail(at(where, object), "expected an object with '", key, "', got ", object.type_name());
+  if (!object.is_object())
+    fail(at(where, object), "expected an object with '", key, "', got ", object.type_name());
   const Json* v = object.find(key);
   if (!v) fail(at(where, object), "'", key, "' is missing");
   return *v;
@@ -127,15 +143,16 @@ bool flag_or(const Json& object, const char* key, bool otherwise, const std::str
   return v->boolean();
 }
 
-std::string text_or(const Json& object, const char* key, std::string_view otherwise, const std::string& where) {
+std::string text_or(const Json& object, const char* key, std::string_view otherwise,
+                    const std::string& where) {
   const Json* v = object.find(key);
   if (!v || v->is_null()) return std::string(otherwise);
   if (!v->is_string()) fail(at(where, *v), "'", key, "' is ", v->type_name(), ", not text");
   return v->string();
 }
 
-std::int64_t integer_or(const Json& object, const char* key, std::int64_t otherwise, std::int64_t least, std::int64_t most,
-                        const std::string& where) {
+std::int64_t integer_or(const Json& object, const char* key, std::int64_t otherwise, std::int64_t least,
+                        std::int64_t most, const std::string& where) {
   const Json* v = object.find(key);
   if (!v || v->is_null()) return otherwise;
   if (!v->is_integer() || v->integer() < least || v->integer() > most)
@@ -143,11 +160,13 @@ std::int64_t integer_or(const Json& object, const char* key, std::int64_t otherw
   return v->integer();
 }
 
-void refuse_others(const Json& object, const std::string& where, std::string_view what, std::initializer_list<std::string_view> known) {
+void refuse_others(const Json& object, const std::string& where, std::string_view what,
+                   std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : object.object()) {
     if (std::find(known.begin(), known.end(), std::string_view(key)) != known.end()) continue;
     const std::vector<std::string> names(known.begin(), known.end());
-    fail(at(where, value), what, " has '", key, "', which is not known here and may change ids; ", name_hint(key, names));
+    fail(at(where, value), what, " has '", key, "', which is not known here and may change ids; ",
+         name_hint(key, names));
   }
 }
 
@@ -168,11 +187,15 @@ void read_normalizer(const Json& value, TokenizerSpec& spec) {
   else if (type == "Lowercase") add({.kind = Step::lower});
   else if (type == "StripAccents") add({.kind = Step::strip_accents});
   else if (type == "Strip")
-    add({.kind = Step::strip, .left = flag_or(value, "strip_left", true, where), .right = flag_or(value, "strip_right", true, where)});
+    add({.kind = Step::strip,
+         .left = flag_or(value, "strip_left", true, where),
+         .right = flag_or(value, "strip_right", true, where)});
   else if (type == "Prepend") add({.kind = Step::prepend, .to = text_or(value, "prepend", "", where)});
-  else if (type == "Precompiled") add({.kind = Step::charsmap, .from = base64(need(value, "precompiled_charsmap", where), where)});
+  else if (type == "Precompiled")
+    add({.kind = Step::charsmap, .from = base64(need(value, "precompiled_charsmap", where), where)});
   else if (type == "BertNormalizer") {
-    refuse_others(value, where, "BertNormalizer", {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+    refuse_others(value, where, "BertNormalizer",
+                  {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
     const bool lower = flag_or(value, "lowercase", true, where);
     add({.kind = Step::bert,
          .clean = flag_or(value, "clean_text", true, where),
@@ -185,11 +208,13 @@ void read_normalizer(const Json& value, TokenizerSpec& spec) {
     const std::string to = text_or(value, "content", "", where);
     if (!regex) add({.kind = Step::replace, .from = from, .to = to});
     else if (from == " {2,}") add({.kind = Step::squeeze, .to = to});
-    else fail(at(where, value), "a Replace normalizer with the regular expression '", from, "' is not known; known: ' {2,}'");
+    else
+      fail(at(where, value), "a Replace normalizer with the regular expression '", from,
+           "' is not known; known: ' {2,}'");
   } else {
     unknown(value, where, "normalizer", type,
-            {"Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Replace", "Precompiled",
-             "BertNormalizer"});
+            {"Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend",
+             "Replace", "Precompiled", "BertNormalizer"});
   }
 }
 
@@ -212,7 +237,8 @@ void read_pre_tokenizer(const Json& value, TokenizerSpec& spec) {
     add(metaspace(value, where));
   } else if (type == "Digits") {
     add({.pattern = Pattern::number,
-         .behavior = flag_or(value, "individual_digits", false, where) ? Behavior::isolated : Behavior::contiguous});
+         .behavior =
+             flag_or(value, "individual_digits", false, where) ? Behavior::isolated : Behavior::contiguous});
   } else if (type == "Split") {
     refuse_others(value, where, "Split", {"type", "pattern", "behavior", "invert"});
     bool regex = false;
@@ -224,7 +250,8 @@ void read_pre_tokenizer(const Json& value, TokenizerSpec& spec) {
       const auto known = pattern_of_regex(text);
       if (!known)
         fail(at(where, value), "the pattern '", text,
-             "' of a Split is not known (docs/tokenizers.md lists those that are), and a guess would give wrong ids");
+             "' of a Split is not known (docs/tokenizers.md lists those that are), "
+             "and a guess would give wrong ids");
       step.pattern = *known;
       // Patterns that match everything: their matches kept is the same as every match a piece.
       if (step.behavior == Behavior::removed && step.invert && step.pattern <= Pattern::deepseek3)
@@ -242,10 +269,12 @@ void read_pre_tokenizer(const Json& value, TokenizerSpec& spec) {
   } else if (type == "WhitespaceSplit") {
     add({.pattern = Pattern::space, .behavior = Behavior::removed});
   } else if (type == "Punctuation") {
-    add({.pattern = Pattern::punctuation, .behavior = behavior(value, "behavior", Behavior::isolated, where)});
+    add({.pattern = Pattern::punctuation,
+         .behavior = behavior(value, "behavior", Behavior::isolated, where)});
   } else {
     unknown(value, where, "pre_tokenizer", type,
-            {"Sequence", "ByteLevel", "Metaspace", "Digits", "Split", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Punctuation"});
+            {"Sequence", "ByteLevel", "Metaspace", "Digits", "Split", "BertPreTokenizer", "Whitespace",
+             "WhitespaceSplit", "Punctuation"});
   }
 }
 
@@ -261,13 +290,14 @@ void read_post_processor(const Json& value, TokenizerSpec& spec) {
     return;  // offsets only
   } else if (type == "TemplateProcessing") {
     const Json& single = need(value, "single", where);
-    if (!single.is_array()) fail(at(where, single), "the template of a single text is ", single.type_name(), ", not an array");
+    if (!single.is_array())
+      fail(at(where, single), "the template of a single text is ", single.type_name(), ", not an array");
     const Json none;
     const Json* special = value.find("special_tokens");
     constexpr std::size_t kMostParts = 1024;
     if (single.array().size() > kMostParts)
-      fail(at(where, single), "the template of a single text has ", single.array().size(), " parts; more than ", kMostParts,
-           " are refused");
+      fail(at(where, single), "the template of a single text has ", single.array().size(),
+           " parts; more than ", kMostParts, " are refused");
     bool text_seen = false;
     for (const Json& item : single.array()) {
       if (item.find("Sequence")) {
@@ -286,7 +316,8 @@ void read_post_processor(const Json& value, TokenizerSpec& spec) {
     spec.before = {pair_id(value, "cls", where, spec)};
     spec.after = {pair_id(value, "sep", where, spec)};
   } else {
-    unknown(value, where, "post_processor", type, {"Sequence", "ByteLevel", "TemplateProcessing", "BertProcessing", "RobertaProcessing"});
+    unknown(value, where, "post_processor", type,
+            {"Sequence", "ByteLevel", "TemplateProcessing", "BertProcessing", "RobertaProcessing"});
   }
 }
 
@@ -299,7 +330,8 @@ void read_decoder(const Json& value, TokenizerSpec& spec) {
     if (!list.is_array()) fail(at(where, list), "decoders is ", list.type_name(), ", not an array");
     for (const Json& part : list.array()) read_decoder(part, spec);
   } else if (type == "Strip") {  // the dummy space of the first word
-    if (text_or(value, "content", " ", where) == " " && integer_or(value, "start", 0, 0, 1, where) == 1) spec.strip_prefix = true;
+    if (text_or(value, "content", " ", where) == " " && integer_or(value, "start", 0, 0, 1, where) == 1)
+      spec.strip_prefix = true;
   } else if (type == "Metaspace") {
     spec.strip_prefix = metaspace(value, where).prefix != SplitStep::Prefix::never;
   } else if (type == "WordPiece") {
@@ -307,7 +339,8 @@ void read_decoder(const Json& value, TokenizerSpec& spec) {
   } else if (type == "Replace" || type == "ByteFallback" || type == "Fuse" || type == "ByteLevel") {
     return;  // what decode() does for such vocabularies anyway
   } else {
-    unknown(value, where, "decoder", type, {"Sequence", "ByteLevel", "Metaspace", "WordPiece", "Replace", "ByteFallback", "Fuse", "Strip"});
+    unknown(value, where, "decoder", type,
+            {"Sequence", "ByteLevel", "Metaspace", "WordPiece", "Replace", "ByteFallback", "Fuse", "Strip"});
   }
 }
 

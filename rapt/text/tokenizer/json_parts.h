@@ -13,16 +13,20 @@ namespace rapt {
 std::string at(const std::string& where, const Json& value);  // "tokenizer.json:3:14: "
 const Json& need(const Json& object, const char* key, const std::string& where);
 bool flag_or(const Json& object, const char* key, bool otherwise, const std::string& where);
-std::string text_or(const Json& object, const char* key, std::string_view otherwise, const std::string& where);  // null is absent
-std::int64_t integer_or(const Json& object, const char* key, std::int64_t otherwise, std::int64_t least, std::int64_t most,
-                        const std::string& where);
-void refuse_others(const Json& object, const std::string& where, std::string_view what, std::initializer_list<std::string_view> known);
+// null is absent
+std::string text_or(const Json& object, const char* key, std::string_view otherwise,
+                    const std::string& where);
+std::int64_t integer_or(const Json& object, const char* key, std::int64_t otherwise, std::int64_t least,
+                        std::int64_t most, const std::string& where);
+void refuse_others(const Json& object, const std::string& where, std::string_view what,
+                   std::initializer_list<std::string_view> known);
 
 void read_normalizer(const Json& value, TokenizerSpec& spec);
 void read_pre_tokenizer(const Json& value, TokenizerSpec& spec);
 void read_post_processor(const Json& value, TokenizerSpec& spec);
 void read_decoder(const Json& value, TokenizerSpec& spec);
-void read_config(const Json& config, TokenizerSpec& spec);  // bos_token, eos_token, … of tokenizer_config.json or special_tokens_map.json
+// bos_token, eos_token, … of tokenizer_config.json or special_tokens_map.json
+void read_config(const Json& config, TokenizerSpec& spec);
 void add_token(TokenizerSpec& spec, AddedToken token);
 std::int32_t find_token(const TokenizerSpec& spec, std::string_view text);  // -1: not there
 

@@ -17,8 +17,9 @@ class PieceModel {
   virtual void encode(std::string_view piece, std::vector<std::int32_t>& out) const = 0;
 };
 
-// Ids by text: views of TokenizerSpec::tokens, in the order they came, found through an open table of hashes and places. Three look-ups for
-// each of 150,000 merges are most of what opening a tokenizer takes; std::unordered_map needs twice as long.
+// Ids by text: views of TokenizerSpec::tokens, in the order they came, found through an open table of hashes
+// and places. Three look-ups for each of 150,000 merges are most of what opening a tokenizer takes;
+// std::unordered_map needs twice as long.
 class TokenIds {
  public:
   struct Entry {
@@ -47,9 +48,11 @@ class TokenIds {
     std::uint32_t hash = 0, place = 0;  // of its entry, from 1; 0: empty
   };
   static std::uint32_t hash(std::string_view text);
-  std::size_t slot_of(std::string_view text, std::uint32_t h) const {  // its slot, or the empty one where it belongs
+  // Its slot, or the empty one where it belongs.
+  std::size_t slot_of(std::string_view text, std::uint32_t h) const {
     std::size_t i = h & (slots_.size() - 1);
-    while (slots_[i].place != 0 && (slots_[i].hash != h || entries_[slots_[i].place - 1].first != text)) i = (i + 1) & (slots_.size() - 1);
+    while (slots_[i].place != 0 && (slots_[i].hash != h || entries_[slots_[i].place - 1].first != text))
+      i = (i + 1) & (slots_.size() - 1);
     return i;
   }
   std::pair<Entry*, bool> add(std::string_view text, std::int32_t id);
@@ -63,7 +66,8 @@ std::unique_ptr<PieceModel> make_spm(const TokenizerSpec& spec, const TokenIds& 
 std::unique_ptr<PieceModel> make_unigram(const TokenizerSpec& spec, const TokenIds& ids);
 std::unique_ptr<PieceModel> make_wordpiece(const TokenizerSpec& spec, const TokenIds& ids);
 
-// GPT-2's printable stand-ins of bytes: 33-126, 161-172 and 174-255 are themselves, the others U+0100 and up in their order.
+// GPT-2's printable stand-ins of bytes: 33-126, 161-172 and 174-255 are themselves, the others U+0100 and up
+// in their order.
 std::uint32_t byte_to_printable(std::uint8_t byte);
 int printable_to_byte(std::uint32_t code);  // -1: none
 std::string byte_token(std::uint8_t byte);  // "<0x0A>"

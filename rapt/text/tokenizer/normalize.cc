@@ -12,7 +12,8 @@ namespace {
 
 using namespace unicode;
 
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to, const EncodeWork& work) {
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to,
+                        const EncodeWork& work) {
   std::string out;
   out.reserve(text.size());
   while (true) {
@@ -41,8 +42,9 @@ std::string squeeze(std::string_view text, std::string_view to, const EncodeWork
 }
 
 bool is_chinese(std::uint32_t c) {  // the last range begins at 2B920 in the original too
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
-         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
 template <class Drop>
@@ -111,8 +113,8 @@ std::string strip(std::string_view text, bool left, bool right) {
   return std::string(text.substr(begin, end - begin));
 }
 
-// Hugging Face's way: clusters below six bytes are looked up as one, by the shortest prefix that has a replacement, and replaced whole;
-// else character by character.
+// Hugging Face's way: clusters below six bytes are looked up as one, by the shortest prefix that has a
+// replacement, and replaced whole; else character by character.
 std::string apply_charsmap(std::string_view text, const Charsmap& map, const EncodeWork& work) {
   if (map.empty()) return std::string(text);
   std::string out;
@@ -137,7 +139,8 @@ std::string apply_charsmap(std::string_view text, const Charsmap& map, const Enc
   return out;
 }
 
-std::string sentencepiece(std::string_view text, const NormalStep& step, const Charsmap& map, const PrefixMatcher& user, EncodeWork& work) {
+std::string sentencepiece(std::string_view text, const NormalStep& step, const Charsmap& map,
+                          const PrefixMatcher& user, EncodeWork& work) {
   // The next stretch in its normal form, and how much text it took.
   const auto next = [&](std::string_view rest, std::string_view& to) -> std::size_t {
     if (const std::size_t n = user ? user(rest) : 0) {
@@ -191,7 +194,8 @@ Charsmap::Charsmap(std::string blob, std::string_view where) {
   std::uint32_t size = 0;
   if (blob.size() >= 4) std::memcpy(&size, blob.data(), 4);
   if (blob.size() < 4 || size > blob.size() - 4 || size % 4 != 0 || size == 0) {
-    fail(where, ": the precompiled charsmap says its trie has ", size, " bytes; the table has ", blob.size(), " (is the file damaged?)");
+    fail(where, ": the precompiled charsmap says its trie has ", size, " bytes; the table has ", blob.size(),
+         " (is the file damaged?)");
   }
   trie_.resize(size / 4);
   std::memcpy(trie_.data(), blob.data() + 4, size);
@@ -220,15 +224,19 @@ std::size_t Charsmap::match(std::string_view text, bool longest, std::string_vie
     found = i + 1;
     if (!longest) break;
   }
-  if (found > 0) replacement = std::string_view(replacements_.data() + best);  // ends at a zero byte: checked when the table was read
+  // Ends at a zero byte: checked when the table was read.
+  if (found > 0) replacement = std::string_view(replacements_.data() + best);
   return found;
 }
 
-Normalizer::Normalizer(const std::vector<NormalStep>& steps, std::string_view where) : steps_(steps), maps_(steps.size()) {
+Normalizer::Normalizer(const std::vector<NormalStep>& steps, std::string_view where)
+    : steps_(steps), maps_(steps.size()) {
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const NormalStep& s = steps_[i];
-    if (s.kind == NormalStep::Kind::charsmap || s.kind == NormalStep::Kind::sentencepiece) maps_[i] = Charsmap(s.from, where);
-    if (s.kind == NormalStep::Kind::replace && s.from.empty()) fail(where, ": a Replace normalizer looks for an empty text");
+    if (s.kind == NormalStep::Kind::charsmap || s.kind == NormalStep::Kind::sentencepiece)
+      maps_[i] = Charsmap(s.from, where);
+    if (s.kind == NormalStep::Kind::replace && s.from.empty())
+      fail(where, ": a Replace normalizer looks for an empty text");
   }
 }
 

@@ -13,8 +13,9 @@
 namespace rapt {
 
 // SentencePiece's compiled normalisation: a double-array trie from character sequences to their replacement.
-//   blob   = size:u32 trie replacements      size: bytes of the trie, a multiple of 4
-//   trie   = unit:u32*                       bits 0-7 and 31 label, 8 has a leaf, 9 and 10-30 offset; a leaf unit holds a place in:
+//   blob  = size:u32 trie replacements  size: bytes of the trie, a multiple of 4
+//   trie  = unit:u32*                   bits 0-7 and 31 label, 8 has a leaf, 9 and 10-30 offset; a leaf unit
+//                                       holds a place in:
 //   replacements = (text 00)*
 // Every step is checked against the array, so a broken table ends a match and touches nothing else.
 class Charsmap {
@@ -22,8 +23,8 @@ class Charsmap {
   Charsmap() = default;
   Charsmap(std::string blob, std::string_view where);
   bool empty() const { return trie_.empty(); }
-  // Length of the longest (or shortest) prefix of `text` with a replacement; 0: none. A table may lead in a circle: after kLongest bytes
-  // a match ends.
+  // Length of the longest (or shortest) prefix of `text` with a replacement; 0: none. A table may lead in
+  // a circle: after kLongest bytes a match ends.
   static constexpr std::size_t kLongest = 256;
   std::size_t match(std::string_view text, bool longest, std::string_view& replacement) const;
 

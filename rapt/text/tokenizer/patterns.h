@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Published pre-tokenizer patterns: their character classes, the regular expressions tokenizer.json spells them with, the names GGUF has.
+// Published pre-tokenizer patterns: their character classes, the regular expressions tokenizer.json spells
+// them with, the names GGUF has.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -17,7 +17,8 @@ using Role = Tokenizer::Role;
 using unicode::is_space;
 using unicode::is_word;
 
-// Finds added tokens: at every place the longest one, from left to right. Control tokens count only inside a trusted stretch.
+// Finds added tokens: at every place the longest one, from left to right. Control tokens count only inside a
+// trusted stretch.
 class AddedMatcher {
  public:
   void add(const AddedToken& token, std::string_view text) {
@@ -33,7 +34,8 @@ class AddedMatcher {
     std::int32_t id;  // -1: text
   };
   // `trusted`: sorted, apart from each other.
-  std::vector<Stretch> cut(std::string_view text, const std::vector<Span>& trusted, std::string_view where) const {
+  std::vector<Stretch> cut(std::string_view text, const std::vector<Span>& trusted,
+                           std::string_view where) const {
     std::vector<Stretch> out;
     WalkWork work(text.size(), where);
     std::size_t open = 0, zone = 0;
@@ -68,7 +70,8 @@ class AddedMatcher {
           begin -= space_before(text, begin);
       }
       if (token->right_strip) {
-        while (end < text.size() && is_space(unicode::read(text, end).code)) end += unicode::read(text, end).length;
+        while (end < text.size() && is_space(unicode::read(text, end).code))
+          end += unicode::read(text, end).length;
       }
       if (open < begin) out.push_back({open, begin, -1});
       out.push_back({begin, end, token->id});
@@ -79,15 +82,20 @@ class AddedMatcher {
   }
 
  private:
-  static unicode::Char before(std::string_view text, std::size_t at) {  // the character that ends there; length 0: none
+  // The character that ends there; length 0: none.
+  static unicode::Char before(std::string_view text, std::size_t at) {
     if (at == 0) return {};
     std::size_t begin = at - 1;
     while (begin > 0 && at - begin < 4 && (static_cast<std::uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
     const unicode::Char c = unicode::read(text, begin);
     return begin + c.length == at ? c : unicode::Char{unicode::kReplacement, 1, false};
   }
-  static bool word_before(std::string_view text, std::size_t at) { return at > 0 && is_word(before(text, at).code); }
-  static bool word_after(std::string_view text, std::size_t at) { return at < text.size() && is_word(unicode::read(text, at).code); }
+  static bool word_before(std::string_view text, std::size_t at) {
+    return at > 0 && is_word(before(text, at).code);
+  }
+  static bool word_after(std::string_view text, std::size_t at) {
+    return at < text.size() && is_word(unicode::read(text, at).code);
+  }
   static std::size_t space_before(std::string_view text, std::size_t at) {
     const unicode::Char c = before(text, at);
     return c.length > 0 && c.valid && is_space(c.code) ? c.length : 0;
@@ -105,14 +113,16 @@ class Pipeline final : public Tokenizer {
   explicit Pipeline(TokenizerSpec from) : spec(std::move(from)), normalizer_(spec.normal, spec.where) {
     kind = spec.kind;
     name = spec.name;
-    bos = spec.bos, eos = spec.eos, unk = spec.unk, pad = spec.pad, sep = spec.sep, cls = spec.cls, mask = spec.mask;
+    bos = spec.bos, eos = spec.eos, unk = spec.unk, pad = spec.pad, sep = spec.sep, cls = spec.cls,
+    mask = spec.mask;
     before = spec.before, after = spec.after;
     add_bos = !before.empty();
     add_eos = !after.empty();
     ids_.reserve(spec.tokens.size());
     for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
       if (!spec.tokens[i].empty())
-        ids_.insert_or_assign(spec.tokens[i], static_cast<std::int32_t>(i));  // the last of equals, as a dict has it
+        // The last of equals, as a dict has it.
+        ids_.insert_or_assign(spec.tokens[i], static_cast<std::int32_t>(i));
     }
     for (const AddedToken& t : spec.added) {
       if (t.normalized && !t.special && !normalizer_.empty()) {
@@ -123,7 +133,8 @@ class Pipeline final : public Tokenizer {
       }
     }
     for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
-      if (spec.roles[i] == Role::user && !spec.tokens[i].empty()) user_.add(spec.tokens[i], static_cast<std::int32_t>(i));
+      if (spec.roles[i] == Role::user && !spec.tokens[i].empty())
+        user_.add(spec.tokens[i], static_cast<std::int32_t>(i));
     }
     switch (spec.kind) {
       case Kind::bpe: model_ = make_bpe(spec, ids_); break;
@@ -176,7 +187,8 @@ class Pipeline final : public Tokenizer {
     }
     if (spec.byte_level) return from_printable(text);
     if (spec.kind == Kind::wordpiece) {
-      if (spec.phantom_space) return text.starts_with(kMetaSpace) ? " " + text.substr(kMetaSpace.size()) : text;
+      if (spec.phantom_space)
+        return text.starts_with(kMetaSpace) ? " " + text.substr(kMetaSpace.size()) : text;
       return text.starts_with(spec.continuing) ? text.substr(spec.continuing.size()) : " " + text;
     }
     if (spec.characters) return text;
@@ -206,7 +218,9 @@ class Pipeline final : public Tokenizer {
     return out;
   }
 
-  const std::string& text_of(std::int32_t id) const override { return spec.tokens[static_cast<std::size_t>(checked(id))]; }
+  const std::string& text_of(std::int32_t id) const override {
+    return spec.tokens[static_cast<std::size_t>(checked(id))];
+  }
   std::optional<std::int32_t> id_of(std::string_view text) const override {
     const auto found = ids_.find(text);
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
@@ -215,7 +229,8 @@ class Pipeline final : public Tokenizer {
   const TokenizerSpec spec;
 
  private:
-  // Models have more rows than their vocabulary has tokens where the rows were rounded up; such an id has no text.
+  // Models have more rows than their vocabulary has tokens where the rows were rounded up; such an id has
+  // no text.
   bool known(std::int32_t id) const {
     if (id < 0) fail("token ", id, " is no id");
     return static_cast<std::size_t>(id) < spec.tokens.size();
@@ -227,7 +242,8 @@ class Pipeline final : public Tokenizer {
     return id;
   }
 
-  void encode_text(std::string_view text, bool first, EncodeWork& work, std::vector<std::int32_t>& out) const {
+  void encode_text(std::string_view text, bool first, EncodeWork& work,
+                   std::vector<std::int32_t>& out) const {
     if (normalizer_.empty()) return encode_normal(std::string(text), first, work, out);
     WalkWork walk(2 * text.size(), spec.where);  // SentencePiece asks twice for the spaces before a text
     const PrefixMatcher user = [&](std::string_view rest) { return user_.longest(rest, walk).first; };
@@ -244,7 +260,8 @@ class Pipeline final : public Tokenizer {
     if (pieces.text.empty()) return;
     pieces.spans.push_back({0, pieces.text.size()});
     for (const SplitStep& step : spec.splits) split(pieces, step, work);
-    for (const Span& s : pieces.spans) model_->encode(std::string_view(pieces.text).substr(s.begin, s.end - s.begin), out);
+    for (const Span& s : pieces.spans)
+      model_->encode(std::string_view(pieces.text).substr(s.begin, s.end - s.begin), out);
   }
 
   static std::string from_printable(const std::string& text) {
@@ -286,8 +303,10 @@ std::shared_ptr<const Tokenizer> make_tokenizer(TokenizerSpec spec) {
   if (size == 0) fail(where, ": the vocabulary is empty");
   if (size > kMost) fail(where, ": the vocabulary has ", size, " tokens; more than ", kMost, " are refused");
   if (spec.roles.size() != size) fail(where, ": ", size, " tokens, but ", spec.roles.size(), " token types");
-  const bool scored = spec.kind == Tokenizer::Kind::spm || (spec.kind == Tokenizer::Kind::unigram && spec.pieces.empty());
-  if (scored && spec.scores.size() != size) fail(where, ": ", size, " tokens, but ", spec.scores.size(), " scores");
+  const bool scored =
+      spec.kind == Tokenizer::Kind::spm || (spec.kind == Tokenizer::Kind::unigram && spec.pieces.empty());
+  if (scored && spec.scores.size() != size)
+    fail(where, ": ", size, " tokens, but ", spec.scores.size(), " scores");
   for (std::size_t i = 0; i < spec.scores.size(); ++i) {
     if (!std::isfinite(spec.scores[i])) fail(where, ": the score of token ", i, " is no finite number");
   }
@@ -296,9 +315,11 @@ std::shared_ptr<const Tokenizer> make_tokenizer(TokenizerSpec spec) {
   }
   for (const auto& p : spec.pieces) {
     if (!std::isfinite(p.score)) fail(where, ": the score of piece '", p.text, "' is no finite number");
-    if (p.id < 0 || static_cast<std::size_t>(p.id) >= size) fail(where, ": piece '", p.text, "' stands for token ", p.id, " of ", size);
+    if (p.id < 0 || static_cast<std::size_t>(p.id) >= size)
+      fail(where, ": piece '", p.text, "' stands for token ", p.id, " of ", size);
   }
-  for (std::size_t i = 0; i < size && spec.byte_fallback; ++i) {  // some writers call them normal or control
+  // Some writers call them normal or control.
+  for (std::size_t i = 0; i < size && spec.byte_fallback; ++i) {
     if (byte_of_token(spec.tokens[i]) >= 0) spec.roles[i] = Tokenizer::Role::byte;
   }
   const auto check = [&](std::int32_t id, const char* what) {
@@ -322,7 +343,8 @@ std::shared_ptr<const Tokenizer> make_tokenizer(TokenizerSpec spec) {
     if (t.id < 0) fail(where, ": added token '", t.text, "' has no id");
     check(t.id, "added");
     if (t.text.size() > kLongestAdded)
-      fail(where, ": added token ", t.id, " is ", t.text.size(), " bytes long; at most ", kLongestAdded, " are read");
+      fail(where, ": added token ", t.id, " is ", t.text.size(), " bytes long; at most ", kLongestAdded,
+           " are read");
   }
   return std::make_shared<Pipeline>(std::move(spec));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tokenizer as data. Every source (GGUF, tokenizer.json, SentencePiece, …) fills this in, one implementation (pipeline.h) runs it, and
-// the writers read it. The order is that of Hugging Face:
+// A tokenizer as data. Every source (GGUF, tokenizer.json, SentencePiece, …) fills this in, one
+// implementation (pipeline.h) runs it, and the writers read it. The order is that of Hugging Face:
 //   added tokens cut out of the text → normal steps → splits → the model on every piece
 #pragma once
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace rapt {
 
-inline constexpr std::string_view kMetaSpace = "\xE2\x96\x81";  // U+2581, the visible space of SentencePiece
+// U+2581, the visible space of SentencePiece
+inline constexpr std::string_view kMetaSpace = "\xE2\x96\x81";
 
 struct AddedToken {
   std::int32_t id = -1;
@@ -38,7 +39,8 @@ struct NormalStep {
     strip,        // white space at the ends: left, right
     bert,         // clean, Chinese characters apart, accents, lower case
     charsmap,     // SentencePiece's compiled table, cluster by cluster as Hugging Face does it
-    sentencepiece,  // the same table character by character, then spaces: dummy prefix or suffix, no doubles, escaped
+    // The same table character by character, then spaces: dummy prefix or suffix, no doubles, escaped.
+    sentencepiece,
   };
   Kind kind = Kind::replace;
   std::string from, to;        // charsmap and sentencepiece: `from` is the table
@@ -48,10 +50,12 @@ struct NormalStep {
   bool operator==(const NormalStep&) const = default;
 };
 
-// What a split looks for. Most are one alternative of a published pattern or all of it; docs/tokenizers.md lists them.
+// What a split looks for. Most are one alternative of a published pattern or all of it; docs/tokenizers.md
+// lists them.
 enum class Pattern {
   gpt2,        // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-  llama3,      // (?i:'s|…)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+  // (?i:'s|…)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+  llama3,
   qwen2,       // the same, digits one by one
   minicpm,     // the same, \p{N}+
   qwen35,      // the same as qwen2, letters with their marks
@@ -59,7 +63,9 @@ enum class Pattern {
   bailing,     // the same as qwen2, \s*[\r\n] one line end at a time
   gpt4o,       // words by case with a contraction behind, \p{N}{1,3}, punctuation with [\r\n/]*
   tekken,      // words by case, \p{N}, punctuation with [\r\n/]*
-  deepseek3,   // [ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+  // [ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|
+  // \s+(?!\S)|\s+
+  deepseek3,
   bloom,       //  ?[^(\s|[.,!?…。，、।۔،])]+
   number,
   numbers,
@@ -78,7 +84,7 @@ enum class Pattern {
   word,                                   // \w+|[^\w\s]+
   space,
   spaces,                          // one white space character; \s+
-  punctuation,                            // one character of \p{P} as BERT knows it or of ASCII's punctuation
+  punctuation,  // one character of \p{P} as BERT knows it or of ASCII's punctuation
   not_line, // [^\n]+|[\n]+
   literal,                                // SplitStep::text
 };
@@ -86,7 +92,8 @@ enum class Pattern {
 struct SplitStep {
   enum class Kind {
     split,         // by `pattern`
-    metaspace,     // spaces become U+2581, one before the text by `prefix`, pieces begin at each where `cut`
+    // Spaces become U+2581, one before the text by `prefix`, pieces begin at each where `cut`.
+    metaspace,
     prefix_space,  // a space before a piece that does not begin with one
   };
   enum class Behavior { isolated, removed, with_previous, with_next, contiguous };
@@ -118,16 +125,20 @@ struct TokenizerSpec {
   bool byte_level = false;      // bpe: bytes as GPT-2's printable characters
   bool byte_fallback = false;   // unknown characters as <0x..>
   bool fuse_unknown = false;    // neighbours that are unknown are one unknown token
-  bool unknown_drops = false;   // bpe: what is unknown disappears, as in the original where there is no unknown token
+  // bpe: what is unknown disappears, as in the original where there is no unknown token
+  bool unknown_drops = false;
   bool ignore_merges = false;   // a whole piece that is a token is that token
-  bool characters = false;  // bpe: every token is a character that stands for itself, U+2581 too; an unknown one without `unk` is an error
+  // bpe: every token is a character that stands for itself, U+2581 too; an unknown one without `unk` is
+  // an error
+  bool characters = false;
   std::string continuing = "##";  // wordpiece: before a piece that goes on
   int longest_word = 100;  // wordpiece: characters; longer is unknown
   bool phantom_space = false;  // wordpiece in GGUF: words begin with U+2581, continuations are bare
   bool cleanup = true;  // wordpiece: decode() takes spaces before punctuation away
   bool strip_prefix = false;  // decode() takes the dummy space of the first word away
 
-  // Marian: pieces of source.spm that stand for ids of vocab.json; else empty and the tokens are the pieces.
+  // Marian: pieces of source.spm that stand for ids of vocab.json; else empty and the tokens are
+  // the pieces.
   struct Piece {
     std::string text;
     float score = 0;
@@ -145,11 +156,13 @@ struct TokenizerSpec {
   std::string pre, gguf_model;  // GGUF: tokenizer.ggml.pre, .model
 };
 
-// Checks everything that later code trusts (ids in range, merges of known tokens, byte tokens) and builds the tokenizer.
+// Checks everything that later code trusts (ids in range, merges of known tokens, byte tokens) and builds
+// the tokenizer.
 std::shared_ptr<const Tokenizer> make_tokenizer(TokenizerSpec spec);
 const TokenizerSpec& spec_of(const Tokenizer& tokenizer);  // for writers
 
-// Sets the splits (and normal steps, ignore_merges) that a GGUF `tokenizer.ggml.pre` name stands for; an unknown name fails with the list.
+// Sets the splits (and normal steps, ignore_merges) that a GGUF `tokenizer.ggml.pre` name stands for; an
+// unknown name fails with the list.
 void apply_pre(TokenizerSpec& spec, const std::string& pre);
 // The name of a GGUF pre-tokenizer with these splits; fails where there is none.
 std::string pre_of(const TokenizerSpec& spec);

@@ -20,7 +20,8 @@ struct Symbol {
   bool space;
 };
 
-// The characters of one piece. Asking beyond its end gives a character of no class, so look-ahead needs no bounds of its own.
+// The characters of one piece. Asking beyond its end gives a character of no class, so look-ahead needs no
+// bounds of its own.
 class Line {
  public:
   explicit Line(std::string_view text) {
@@ -35,13 +36,22 @@ class Line {
   std::uint32_t length(std::size_t i) const { return symbols_[i].length; }
   std::uint32_t code(std::size_t i) const { return i < size() ? symbols_[i].code : kNone; }
   bool letter(std::size_t i) const { return i < size() && symbols_[i].category <= Lo; }
-  bool mark(std::size_t i) const { return i < size() && symbols_[i].category >= Mn && symbols_[i].category <= Me; }
-  bool number(std::size_t i) const { return i < size() && symbols_[i].category >= Nd && symbols_[i].category <= No; }
-  bool punctuation(std::size_t i) const { return i < size() && symbols_[i].category >= Pc && symbols_[i].category <= Po; }
-  bool symbol(std::size_t i) const { return i < size() && symbols_[i].category >= Sm && symbols_[i].category <= So; }
+  bool mark(std::size_t i) const {
+    return i < size() && symbols_[i].category >= Mn && symbols_[i].category <= Me;
+  }
+  bool number(std::size_t i) const {
+    return i < size() && symbols_[i].category >= Nd && symbols_[i].category <= No;
+  }
+  bool punctuation(std::size_t i) const {
+    return i < size() && symbols_[i].category >= Pc && symbols_[i].category <= Po;
+  }
+  bool symbol(std::size_t i) const {
+    return i < size() && symbols_[i].category >= Sm && symbols_[i].category <= So;
+  }
   bool space(std::size_t i) const { return i < size() && symbols_[i].space; }
   bool line_end(std::size_t i) const { return code(i) == '\r' || code(i) == '\n'; }
-  bool other(std::size_t i) const { return i < size() && !space(i) && !letter(i) && !number(i); }  // [^\s\p{L}\p{N}]
+  // [^\s\p{L}\p{N}]
+  bool other(std::size_t i) const { return i < size() && !space(i) && !letter(i) && !number(i); }
   Category category_at(std::size_t i) const { return i < size() ? symbols_[i].category : Cn; }
 
  private:
@@ -55,7 +65,8 @@ std::size_t run(const Line&, std::size_t i, Test test) {
   return i;
 }
 
-// 's 't 'm 'd 're 've 'll: its length, or 0. Without case the long s (U+017F) is an s, as for the engine the patterns were written for.
+// 's 't 'm 'd 're 've 'll: its length, or 0. Without case the long s (U+017F) is an s, as for the engine the
+// patterns were written for.
 std::size_t contraction(const Line& x, std::size_t i, bool any_case) {
   if (x.code(i) != '\'') return 0;
   const auto letter = [&](std::size_t k) {
@@ -74,7 +85,8 @@ std::size_t white(const Line& x, std::size_t i) {
   return end < x.size() && end - i > 1 ? end - 1 : end;
 }
 
-// \s*[\r\n]+ : to the last line end of a run of white space; i where there is none. `one`: \s*[\r\n], which is the same place.
+// \s*[\r\n]+ : to the last line end of a run of white space; i where there is none. `one`: \s*[\r\n], which
+// is the same place.
 std::size_t to_line_end(const Line& x, std::size_t i) {
   std::size_t last = i;
   for (std::size_t k = i; x.space(k); ++k) {
@@ -130,7 +142,8 @@ std::size_t match_cased(const Line& x, std::size_t i, bool with_contraction, std
     return k < x.size() && (c == Ll || c == Lm || c == Lo || x.mark(k));
   };
   const auto tail = [&](std::size_t k) { return with_contraction ? k + contraction(x, k, true) : k; };
-  const bool lead = !x.line_end(i) && !x.letter(i) && !x.number(i);  // may stand before the word; a mark may also be of the word
+  // May stand before the word; a mark may also be of the word.
+  const bool lead = !x.line_end(i) && !x.letter(i) && !x.number(i);
   for (int pass = 0; pass < 2; ++pass) {      // 0: words that end low, 1: words that begin high
     for (int skip = lead ? 1 : 0; skip >= 0; --skip) {
       const std::size_t from = i + static_cast<std::size_t>(skip);
@@ -140,7 +153,8 @@ std::size_t match_cased(const Line& x, std::size_t i, bool with_contraction, std
         continue;
       }
       if (lower(high)) return tail(run(x, high, lower));
-      for (std::size_t k = high; k > from; --k) {  // the upper run gives back up to its last caseless letter
+      // The upper run gives back up to its last caseless letter.
+      for (std::size_t k = high; k > from; --k) {
         if (lower(k - 1)) return tail(k);
       }
     }
@@ -182,7 +196,8 @@ std::size_t spaced(const Line& x, std::size_t i, Test test) {  // \s?[class]+
 }
 
 bool in_ranges(std::span<const CodeRange> ranges, std::uint32_t c) {
-  const auto after = std::upper_bound(ranges.begin(), ranges.end(), c, [](std::uint32_t v, const CodeRange& r) { return v < r.first; });
+  const auto after = std::upper_bound(ranges.begin(), ranges.end(), c,
+                                      [](std::uint32_t v, const CodeRange& r) { return v < r.first; });
   return after != ranges.begin() && c <= std::prev(after)->last;
 }
 
@@ -228,19 +243,22 @@ std::size_t match(const Line& x, std::size_t i, Pattern pattern) {
     case Pattern::numbers: return run(x, i, [&](std::size_t k) { return x.number(k); });
     case Pattern::numbers3: return run(x, i, [&](std::size_t k) { return k - i < 3 && x.number(k); });
     case Pattern::three_digits: {
-      const std::size_t end = run(x, i, [&](std::size_t k) { return k - i < 3 && x.code(k) >= '0' && x.code(k) <= '9'; });
+      const std::size_t end =
+          run(x, i, [&](std::size_t k) { return k - i < 3 && x.code(k) >= '0' && x.code(k) <= '9'; });
       return end - i == 3 ? end : i;
     }
     case Pattern::line_end: return bit(x.line_end(i));
     case Pattern::spaced_letters: return spaced(x, i, [&](std::size_t k) { return x.letter(k); });
     case Pattern::spaced_punctuation: return spaced(x, i, [&](std::size_t k) { return x.punctuation(k); });
     case Pattern::deepseek_letters:
-      return spaced(x, i, [&](std::size_t k) { return k < x.size() && in_ranges(deepseek_letter_ranges(), x.code(k)); });
+      return spaced(x, i, [&](std::size_t k) {
+        return k < x.size() && in_ranges(deepseek_letter_ranges(), x.code(k));
+      });
     case Pattern::deepseek_punctuation:
       return spaced(x, i, [&](std::size_t k) {
         const std::uint32_t c = x.code(k);
-        return (c >= '!' && c <= '/') || (c >= ':' && c <= '~') || (c >= 0xFF01 && c <= 0xFF0F) || (c >= 0xFF1A && c <= 0xFF5E) ||
-               (c >= 0x2018 && c <= 0x201F) || (c >= 0x3000 && c <= 0x3002);
+        return (c >= '!' && c <= '/') || (c >= ':' && c <= '~') || (c >= 0xFF01 && c <= 0xFF0F) ||
+               (c >= 0xFF1A && c <= 0xFF5E) || (c >= 0x2018 && c <= 0x201F) || (c >= 0x3000 && c <= 0x3002);
       });
     case Pattern::trailing_space: return i;  // found from the end, see segments()
     case Pattern::cjk:
@@ -257,8 +275,8 @@ std::size_t match(const Line& x, std::size_t i, Pattern pattern) {
     case Pattern::default_punctuation:
       return run(x, i, [&](std::size_t k) {
         const std::uint32_t c = x.code(k);
-        return x.punctuation(k) || c == '$' || c == '+' || c == '<' || c == '=' || c == '>' || c == '^' || c == '~' || c == '|' ||
-               (c == '`' && pattern == Pattern::falcon_punctuation);
+        return x.punctuation(k) || c == '$' || c == '+' || c == '<' || c == '=' || c == '>' || c == '^' ||
+               c == '~' || c == '|' || (c == '`' && pattern == Pattern::falcon_punctuation);
       });
     case Pattern::word: {
       const auto word = [&](std::size_t k) { return k < x.size() && is_word(x.code(k)); };
@@ -294,7 +312,8 @@ std::vector<Segment> segments(std::string_view text, std::size_t base, const Spl
     open = end;
   };
   if (step.pattern == Pattern::literal) {
-    for (std::size_t at = text.find(step.text); at != std::string_view::npos; at = text.find(step.text, at + step.text.size())) {
+    for (std::size_t at = text.find(step.text); at != std::string_view::npos;
+         at = text.find(step.text, at + step.text.size())) {
       emit(at, at + step.text.size());
     }
   } else if (step.pattern == Pattern::trailing_space) {
@@ -347,7 +366,8 @@ void arrange(std::vector<Segment> found, const SplitStep& step, std::vector<Span
       break;
     case SplitStep::Behavior::with_next:
       for (std::size_t i = found.size(); i-- > 0;) {
-        if (found[i].matched && i + 1 < found.size() && !found[i + 1].matched) out.back().begin = found[i].begin;
+        if (found[i].matched && i + 1 < found.size() && !found[i + 1].matched)
+          out.back().begin = found[i].begin;
         else out.push_back({found[i].begin, found[i].end});
       }
       std::reverse(out.begin() + static_cast<std::ptrdiff_t>(first), out.end());
@@ -363,8 +383,8 @@ void metaspace(Pieces& pieces, const SplitStep& step, const EncodeWork& work) {
     const Span span = pieces.spans[n];
     const std::size_t begin = out.text.size();
     const std::string_view piece = std::string_view(pieces.text).substr(span.begin, span.end - span.begin);
-    const bool wants =
-        step.prefix == SplitStep::Prefix::always || (step.prefix == SplitStep::Prefix::first && pieces.first && span.begin == 0);
+    const bool wants = step.prefix == SplitStep::Prefix::always ||
+                       (step.prefix == SplitStep::Prefix::first && pieces.first && span.begin == 0);
     if (wants && !piece.starts_with(' ') && !piece.starts_with(mark)) out.text += mark;
     for (const char c : piece) {
       if (c == ' ') out.text += mark;
@@ -375,7 +395,8 @@ void metaspace(Pieces& pieces, const SplitStep& step, const EncodeWork& work) {
       out.spans.push_back({begin, out.text.size()});
       continue;
     }
-    const SplitStep at_mark{.pattern = Pattern::literal, .behavior = SplitStep::Behavior::with_next, .text = mark};
+    const SplitStep at_mark{
+        .pattern = Pattern::literal, .behavior = SplitStep::Behavior::with_next, .text = mark};
     arrange(segments(std::string_view(out.text).substr(begin), begin, at_mark), at_mark, out.spans);
   }
   pieces = std::move(out);
@@ -402,7 +423,9 @@ void split(Pieces& pieces, const SplitStep& step, EncodeWork& work) {
   std::vector<Span> spans;
   spans.reserve(pieces.spans.size());
   for (const Span span : pieces.spans) {
-    arrange(segments(std::string_view(pieces.text).substr(span.begin, span.end - span.begin), span.begin, step), step, spans);
+    arrange(
+        segments(std::string_view(pieces.text).substr(span.begin, span.end - span.begin), span.begin, step),
+        step, spans);
   }
   pieces.spans = std::move(spans);
 }

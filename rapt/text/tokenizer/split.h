@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pre-tokenizers: a text cut into the pieces that a model sees one by one. Written by hand for each published pattern; every one reads
-// the text once (no engine, nothing backtracks over more than it then consumes).
+// Pre-tokenizers: a text cut into the pieces that a model sees one by one. Written by hand for each
+// published pattern; every one reads the text once (no engine, nothing backtracks over more than it then
+// consumes).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,7 +16,8 @@ struct Span {
   std::size_t begin = 0, end = 0;  // bytes
 };
 
-// Pieces of a working text. A step may rewrite the text (a prefix, visible spaces); the spans always speak of the text beside them.
+// Pieces of a working text. A step may rewrite the text (a prefix, visible spaces); the spans always speak
+// of the text beside them.
 struct Pieces {
   std::string text;
   std::vector<Span> spans;

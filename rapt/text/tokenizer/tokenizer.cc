@@ -78,11 +78,13 @@ void take_whole(std::string& waiting, std::string& out, bool last) {
     const auto lead = static_cast<std::uint8_t>(waiting[i]);
     const std::size_t wants = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
     bool may = !last && lead >= 0xC2 && lead <= 0xF4 && waiting.size() - i < wants;
-    for (std::size_t k = i + 1; may && k < waiting.size(); ++k) may = (static_cast<std::uint8_t>(waiting[k]) & 0xC0) == 0x80;
-    if (may && waiting.size() - i > 1) {  // second bytes that would make it overlong, a surrogate or too large
+    for (std::size_t k = i + 1; may && k < waiting.size(); ++k)
+      may = (static_cast<std::uint8_t>(waiting[k]) & 0xC0) == 0x80;
+    // Second bytes that would make it overlong, a surrogate or too large.
+    if (may && waiting.size() - i > 1) {
       const auto second = static_cast<std::uint8_t>(waiting[i + 1]);
-      if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
-          (lead == 0xF4 && second > 0x8F))
+      if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
+          (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F))
         may = false;
     }
     if (may) break;
@@ -96,11 +98,13 @@ void take_whole(std::string& waiting, std::string& out, bool last) {
 
 std::string TextStream::push(std::int32_t id) {
   std::string out;
-  const std::string piece = first_ ? tokenizer_.decode({&id, 1}, special_)
-                            : (id >= 0 && id < tokenizer_.size() && tokenizer_.role(id) == Tokenizer::Role::control && !special_)
-                                ? std::string()
-                                : tokenizer_.bytes_of(id);
-  if (id >= 0 && id < tokenizer_.size() && (tokenizer_.role(id) != Tokenizer::Role::control || special_)) first_ = false;
+  const std::string piece =
+      first_ ? tokenizer_.decode({&id, 1}, special_)
+      : (id >= 0 && id < tokenizer_.size() && tokenizer_.role(id) == Tokenizer::Role::control && !special_)
+          ? std::string()
+          : tokenizer_.bytes_of(id);
+  if (id >= 0 && id < tokenizer_.size() && (tokenizer_.role(id) != Tokenizer::Role::control || special_))
+    first_ = false;
   waiting_ += piece;
   take_whole(waiting_, out, false);
   return out;

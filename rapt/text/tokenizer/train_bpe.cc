@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pair seen most often becomes a token, again and again. Counts of pairs are kept up to date word by word, and candidates wait in a heap
-// with the words they were seen in when they were put there: a merge touches these words only.
+// The pair seen most often becomes a token, again and again. Counts of pairs are kept up to date word by
+// word, and candidates wait in a heap with the words they were seen in when they were put there: a merge
+// touches these words only.
 //
 // Three habits of tokenizers' BpeTrainer decide its result, so they are ours:
 //   * a candidate is taken only if its count is still true; else it goes back with the count of now;
-//   * a token that two different pairs spell (ab+c, a+bc) is one token. Pairs with it may then wait in the heap twice, each time with other
-//     words; each time is a merge of its own, and the last one gives the pair its rank;
+//   * a token that two different pairs spell (ab+c, a+bc) is one token. Pairs with it may then wait in the
+//     heap twice, each time with other words; each time is a merge of its own, and the last one gives the
+//     pair its rank;
 //   * the count of a merged pair is not taken back.
 #include "rapt/text/tokenizer/train_bpe.h"
 
@@ -73,7 +75,8 @@ class Learner {
     for (const auto& [text, count] : words.words()) {
       std::vector<std::uint32_t> ids;
       ids.reserve(text.size());
-      for (const char c : text) ids.push_back(static_cast<std::uint32_t>(byte_ids[static_cast<std::uint8_t>(c)]));
+      for (const char c : text)
+        ids.push_back(static_cast<std::uint32_t>(byte_ids[static_cast<std::uint8_t>(c)]));
       words_.push_back(std::move(ids));
       counts_.push_back(count);
     }
@@ -83,7 +86,8 @@ class Learner {
     put_new_ones();
   }
 
-  // The next pair to merge, and the words it is merged in; false: none is left that was seen `least` times.
+  // The next pair to merge, and the words it is merged in; false: none is left that was seen
+  // `least` times.
   bool next(Dim least, Candidate& best) {
     while (!heap_.empty()) {
       std::pop_heap(heap_.begin(), heap_.end());
@@ -166,9 +170,9 @@ class Learner {
 
 }  // namespace
 
-std::vector<std::pair<std::int32_t, std::int32_t>> learn_merges(const WordCounts& words, std::vector<std::string>& tokens,
-                                                                const std::vector<std::int32_t>& byte_ids, Dim size, Dim least,
-                                                                const std::function<void(Dim done, Dim of)>& progress) {
+std::vector<std::pair<std::int32_t, std::int32_t>> learn_merges(
+    const WordCounts& words, std::vector<std::string>& tokens, const std::vector<std::int32_t>& byte_ids,
+    Dim size, Dim least, const std::function<void(Dim done, Dim of)>& progress) {
   Learner learner(words, byte_ids);
   std::unordered_map<std::string, std::uint32_t> ids;
   for (std::size_t i = 0; i < tokens.size(); ++i) ids.emplace(tokens[i], static_cast<std::uint32_t>(i));
@@ -186,7 +190,8 @@ std::vector<std::pair<std::int32_t, std::int32_t>> learn_merges(const WordCounts
   KeyTable seen;
   std::vector<std::pair<std::int32_t, std::int32_t>> out;
   for (std::size_t i = merges.size(); i-- > 0;) {
-    if (seen.add(merges[i], 0).second) out.emplace_back(static_cast<std::int32_t>(merges[i] >> 32), static_cast<std::int32_t>(merges[i]));
+    if (seen.add(merges[i], 0).second)
+      out.emplace_back(static_cast<std::int32_t>(merges[i] >> 32), static_cast<std::int32_t>(merges[i]));
   }
   std::reverse(out.begin(), out.end());
   return out;

@@ -18,7 +18,8 @@ class WordCounts {
  public:
   // A text of any size: it is split part by part, where parts give the pieces of the whole.
   void add(std::string_view text);
-  const std::vector<std::pair<std::string, std::int64_t>>& words() const { return words_; }  // in the order of their first occurrence
+  // In the order of their first occurrence.
+  const std::vector<std::pair<std::string, std::int64_t>>& words() const { return words_; }
 
  private:
   struct Hash {
@@ -29,14 +30,15 @@ class WordCounts {
   std::vector<std::pair<std::string, std::int64_t>> words_;
 };
 
-// Where a text may be cut at or before `most` so that GPT-2's splitting gives the same pieces: behind a single line end with ASCII letters,
-// digits or signs on both sides. text.size() where it fits or no such place is there.
+// Where a text may be cut at or before `most` so that GPT-2's splitting gives the same pieces: behind a
+// single line end with ASCII letters, digits or signs on both sides. text.size() where it fits or no such
+// place is there.
 std::size_t cut_for_gpt2(std::string_view text, std::size_t most);
 
-// Byte pair encoding over `words` (bytes). `tokens` holds the special tokens and then the 256 byte tokens at byte_ids; it grows up to
-// `size`. Returns pairs of token ids by rank.
-std::vector<std::pair<std::int32_t, std::int32_t>> learn_merges(const WordCounts& words, std::vector<std::string>& tokens,
-                                                                const std::vector<std::int32_t>& byte_ids, Dim size, Dim least,
-                                                                const std::function<void(Dim done, Dim of)>& progress);
+// Byte pair encoding over `words` (bytes). `tokens` holds the special tokens and then the 256 byte tokens at
+// byte_ids; it grows up to `size`. Returns pairs of token ids by rank.
+std::vector<std::pair<std::int32_t, std::int32_t>> learn_merges(
+    const WordCounts& words, std::vector<std::string>& tokens, const std::vector<std::int32_t>& byte_ids,
+    Dim size, Dim least, const std::function<void(Dim done, Dim of)>& progress);
 
 }  // namespace rapt

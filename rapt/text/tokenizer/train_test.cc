@@ -37,7 +37,8 @@ TEST(TrainVocabulary, CharactersInCodePointOrder) {
   EXPECT_EQ(t->encode("held"), (Ids{4, 3, 5, 2}));
   EXPECT_EQ(t->decode(t->encode("wölle old\n")), "wölle old\n");
   const std::string unknown = error_of([&] { t->encode("help"); });
-  EXPECT_TRUE(holds(unknown, "the character 'p' (byte 3 of the text) is not in the vocabulary of characters")) << unknown;
+  EXPECT_TRUE(holds(unknown, "the character 'p' (byte 3 of the text) is not in the vocabulary of characters"))
+      << unknown;
 }
 
 TEST(TrainVocabulary, CharactersThatMeanSomethingElsewhere) {
@@ -52,7 +53,8 @@ TEST(TrainVocabulary, CharactersThatMeanSomethingElsewhere) {
   EXPECT_EQ(t->pad, 0);
   EXPECT_EQ(t->unk, 1);
   EXPECT_EQ(t->encode("zaz"), (Ids{1, t->encode("a")[0], 1}));
-  EXPECT_TRUE(holds(error_of([] { make("broken \xFF", {.kind = VocabKind::characters}); }), "byte 7 of a text is not UTF-8"));
+  EXPECT_TRUE(holds(error_of([] { make("broken \xFF", {.kind = VocabKind::characters}); }),
+                    "byte 7 of a text is not UTF-8"));
   EXPECT_TRUE(holds(error_of([] { make("", {.kind = VocabKind::characters}); }), "no text"));
 }
 
@@ -85,17 +87,20 @@ TEST(TrainVocabulary, GgufHoldsBytesAndPairsOnly) {
 }
 
 TEST(TrainVocabulary, FramesAsTheObjectiveExpects) {
-  const VocabOptions bert{.size = 300, .pad = "[PAD]", .unk = "[UNK]", .cls = "[CLS]", .sep = "[SEP]", .mask = "[MASK]"};
+  const VocabOptions bert{
+      .size = 300, .pad = "[PAD]", .unk = "[UNK]", .cls = "[CLS]", .sep = "[SEP]", .mask = "[MASK]"};
   const auto b = make("some words, some more words", bert);
   EXPECT_EQ(b->frame({9}), (Ids{2, 9, 3}));
   EXPECT_EQ(b->mask, 4);
   EXPECT_EQ(b->role(4), Tokenizer::Role::control);
   EXPECT_EQ(b->decode(b->encode("[MASK]")), "[MASK]");  // in a text it is text
   EXPECT_EQ(b->encode("[MASK]", true), Ids{4});
-  const auto m = make("some words, some more words", {.size = 300, .pad = "<pad>", .eos = "</s>", .add_eos = true});
+  const auto m =
+      make("some words, some more words", {.size = 300, .pad = "<pad>", .eos = "</s>", .add_eos = true});
   EXPECT_EQ(m->frame({9}), (Ids{9, 1}));
   EXPECT_TRUE(holds(error_of([] { make("x", {.size = 300, .add_eos = true}); }), "eos, which is not given"));
-  EXPECT_TRUE(holds(error_of([] { make("x", {.kind = VocabKind::characters, .pad = "x"}); }), "one character"));
+  EXPECT_TRUE(
+      holds(error_of([] { make("x", {.kind = VocabKind::characters, .pad = "x"}); }), "one character"));
   EXPECT_TRUE(holds(error_of([] { make("x", {.size = 200}); }), "between 256"));
 }
 
@@ -124,7 +129,9 @@ TEST(TrainVocabulary, EqualsBpeTrainer) {
   for (const Json& t : golden.find("texts")->array()) texts.push_back(t.string());
   ASSERT_GE(golden.find("cases")->array().size(), 5u);
   for (const Json& c : golden.find("cases")->array()) {
-    VocabOptions o{.size = c.find("size")->integer(), .least = c.find("least")->integer(), .lower = c.find("lower")->boolean()};
+    VocabOptions o{.size = c.find("size")->integer(),
+                   .least = c.find("least")->integer(),
+                   .lower = c.find("lower")->boolean()};
     std::string* const roles[] = {&o.pad, &o.unk, &o.cls, &o.sep, &o.mask};
     const Json::Array& special = c.find("special")->array();
     for (std::size_t i = 0; i < special.size(); ++i) *roles[i] = special[i].string();
@@ -136,7 +143,8 @@ TEST(TrainVocabulary, EqualsBpeTrainer) {
     EXPECT_EQ(vocab.back().key, c.find("last")->string());
     std::map<std::string, Dim> ids;
     for (const auto& [text, id] : vocab) ids[text] = id.integer();
-    for (std::size_t i = 0; i < special.size(); ++i) EXPECT_EQ(ids.at(special[i].string()), static_cast<Dim>(i));
+    for (std::size_t i = 0; i < special.size(); ++i)
+      EXPECT_EQ(ids.at(special[i].string()), static_cast<Dim>(i));
     const Json::Array &merges = model->find("merges")->array(), &made = c.find("made")->array();
     ASSERT_EQ(merges.size(), made.size());
     for (std::size_t i = 0; i < made.size(); ++i) {
@@ -154,7 +162,8 @@ TEST(TrainVocabulary, EqualsBpeTrainer) {
 
 TEST(TrainVocabulary, PartsOfATextHaveItsPieces) {
   // Every place where a long text would be cut gives the pieces of the whole.
-  const std::string text = "one two\nthree\n\nfour \nfive\n six,\nseven's\n8\t\nnine\xC2\xA0\nten\n\xC3\xBC\neleven\n";
+  const std::string text =
+      "one two\nthree\n\nfour \nfive\n six,\nseven's\n8\t\nnine\xC2\xA0\nten\n\xC3\xBC\neleven\n";
   const auto words = [](std::initializer_list<std::string_view> parts) {
     WordCounts counts;
     for (const std::string_view p : parts) counts.add(p);
@@ -191,7 +200,8 @@ TEST(TokenIds, FindsWhatWentInAndNothingElse) {
   std::map<std::string_view, std::int32_t> want;
   TokenIds ids;
   EXPECT_EQ(ids.find("a"), ids.end());
-  for (std::int32_t i = 0; i < 3000; ++i) {  // up to 40 bytes of two letters: prefixes of each other, and doubles
+  // Up to 40 bytes of two letters: prefixes of each other, and doubles.
+  for (std::int32_t i = 0; i < 3000; ++i) {
     const std::uint64_t bits = mix_key(1, static_cast<std::uint64_t>(i));
     std::string text;
     for (std::uint64_t n = 0; n < bits % 41; ++n) text += bits >> (n % 7 + 8) & 1 ? 'a' : '\0';

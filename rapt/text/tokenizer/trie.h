@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps for vocabularies: byte strings by prefix, and pairs of ids. Both are open hash tables, so that 262,144 tokens load fast.
+// Maps for vocabularies: byte strings by prefix, and pairs of ids. Both are open hash tables, so that
+// 262,144 tokens load fast.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -44,7 +45,8 @@ class KeyTable {
     return static_cast<std::size_t>(key ^ key >> 29) & (slots_.size() - 1);
   }
   void grow() {
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> old(slots_.empty() ? 16 : slots_.size() * 2, {kNone, 0});
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> old(slots_.empty() ? 16 : slots_.size() * 2,
+                                                             {kNone, 0});
     old.swap(slots_);
     count_ = 0;
     for (const auto& [key, value] : old) {
@@ -64,7 +66,8 @@ class Trie {
   void add(std::string_view text, std::int32_t value) {  // a second value for a text replaces the first
     std::uint32_t node = 0;
     for (const char c : text) {
-      const auto [next, fresh] = edges_.add(std::uint64_t{node} << 8 | static_cast<std::uint8_t>(c), values_.size());
+      const auto [next, fresh] =
+          edges_.add(std::uint64_t{node} << 8 | static_cast<std::uint8_t>(c), values_.size());
       if (fresh) values_.push_back(kNothing);
       node = static_cast<std::uint32_t>(*next);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece Unigram: the segmentation with the best sum of scores, by dynamic programming from left to right (Viterbi). One step per
-// character and token that begins there.
+// SentencePiece Unigram: the segmentation with the best sum of scores, by dynamic programming from left to
+// right (Viterbi). One step per character and token that begins there.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,8 @@ namespace {
 
 using Role = Tokenizer::Role;
 
-// Number: what scores are added in. SentencePiece adds in f32, Hugging Face in f64; near ties fall differently.
+// Number: what scores are added in. SentencePiece adds in f32, Hugging Face in f64; near ties fall
+// differently.
 template <class Number>
 class Unigram final : public PieceModel {
  public:
@@ -26,26 +27,30 @@ class Unigram final : public PieceModel {
         most = any ? std::max(most, score) : score;
         any = true;
       }
-      const bool spelt_unknown =
-          role == Role::unknown && !spec.exact_scores.empty();  // Hugging Face finds "<unk>" in a text, SentencePiece does not
+      // Hugging Face finds "<unk>" in a text, SentencePiece does not
+      const bool spelt_unknown = role == Role::unknown && !spec.exact_scores.empty();
       if (text.empty() || (role != Role::normal && role != Role::user && !spelt_unknown)) return;
       trie_.add(text, static_cast<std::int32_t>(entries_.size()));
       entries_.push_back({score, role == Role::user, static_cast<std::int32_t>(text.size()), id});
     };
     if (!spec.pieces.empty()) {
-      for (const auto& p : spec.pieces) {  // a piece that stands for a control token is one, whatever source.spm calls it
+      // A piece that stands for a control token is one, whatever source.spm calls it.
+      for (const auto& p : spec.pieces) {
         const bool control = spec.roles[static_cast<std::size_t>(p.id)] == Role::control;
         add(p.text, static_cast<Number>(p.score), control ? Role::control : p.role, p.id);
       }
     } else {
       for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
-        const Number score = spec.exact_scores.empty() ? static_cast<Number>(spec.scores[i]) : static_cast<Number>(spec.exact_scores[i]);
+        const Number score = spec.exact_scores.empty() ? static_cast<Number>(spec.scores[i])
+                                                       : static_cast<Number>(spec.exact_scores[i]);
         add(spec.tokens[i], score, spec.roles[i], static_cast<std::int32_t>(i));
       }
     }
     unknown_ = least - Number{10};
     for (Entry& e : entries_) {
-      if (e.user) e.score = static_cast<Number>(static_cast<float>(e.length) * static_cast<float>(most) - 0.1f);  // wins against its parts
+      if (e.user)
+        // Wins against its parts.
+        e.score = static_cast<Number>(static_cast<float>(e.length) * static_cast<float>(most) - 0.1f);
     }
   }
 
@@ -56,7 +61,8 @@ class Unigram final : public PieceModel {
       std::int32_t entry = -1;  // -1: unknown
     };
     if (text.empty()) return;
-    if (text.size() > 0x7FFFFFFF) fail(spec_.where, ": a text of ", text.size(), " bytes without a break is too long");
+    if (text.size() > 0x7FFFFFFF)
+      fail(spec_.where, ": a text of ", text.size(), " bytes without a break is too long");
     std::vector<Best> best(text.size() + 1);
     WalkWork work(text.size(), spec_.where);
     for (std::size_t i = 0; i < text.size();) {
@@ -84,7 +90,8 @@ class Unigram final : public PieceModel {
     for (std::size_t end = text.size(); end > 0;) {
       const Best& b = best[end];
       const auto begin = static_cast<std::size_t>(b.begin);
-      if (b.entry >= 0 && entries_[static_cast<std::size_t>(b.entry)].id == spec_.unk && spec_.pieces.empty()) {
+      if (b.entry >= 0 && entries_[static_cast<std::size_t>(b.entry)].id == spec_.unk &&
+          spec_.pieces.empty()) {
         if (!unknown_after) out.push_back(spec_.unk);
         unknown_after = true;
       } else if (b.entry >= 0) {
@@ -106,9 +113,11 @@ class Unigram final : public PieceModel {
   };
 
   void unknown(std::string_view piece, bool& after, std::vector<std::int32_t>& out) const {  // backwards
-    if (spec_.byte_fallback &&
-        std::all_of(piece.begin(), piece.end(), [&](char c) { return byte_ids_[static_cast<std::uint8_t>(c)] >= 0; })) {
-      for (std::size_t i = piece.size(); i-- > 0;) out.push_back(byte_ids_[static_cast<std::uint8_t>(piece[i])]);
+    if (spec_.byte_fallback && std::all_of(piece.begin(), piece.end(), [&](char c) {
+          return byte_ids_[static_cast<std::uint8_t>(c)] >= 0;
+        })) {
+      for (std::size_t i = piece.size(); i-- > 0;)
+        out.push_back(byte_ids_[static_cast<std::uint8_t>(piece[i])]);
       return;
     }
     if (!after) out.push_back(spec_.unk);
@@ -125,7 +134,8 @@ class Unigram final : public PieceModel {
 }  // namespace
 
 std::unique_ptr<PieceModel> make_unigram(const TokenizerSpec& spec, const TokenIds& ids) {
-  if (spec.unk < 0) fail(spec.where, ": a Unigram vocabulary needs an unknown token, and this one names none");
+  if (spec.unk < 0)
+    fail(spec.where, ": a Unigram vocabulary needs an unknown token, and this one names none");
   if (!spec.exact_scores.empty()) return std::make_unique<Unigram<double>>(spec, ids);
   return std::make_unique<Unigram<float>>(spec, ids);
 }

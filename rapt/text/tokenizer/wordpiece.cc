@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// WordPiece: the longest token the word begins with, then the longest continuation, and so on; a word that does not come out is unknown.
+// WordPiece: the longest token the word begins with, then the longest continuation, and so on; a word that
+// does not come out is unknown.
 #include "rapt/base/unicode.h"
 #include "rapt/text/tokenizer/model.h"
 #include "rapt/text/tokenizer/trie.h"
@@ -15,7 +16,9 @@ class WordPiece final : public PieceModel {
     for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
       const std::string_view text = spec.tokens[i];
       const auto id = static_cast<std::int32_t>(i);
-      if (text.empty() || spec.roles[i] == Role::control || spec.roles[i] == Role::unknown || ids.at(text) != id) continue;
+      if (text.empty() || spec.roles[i] == Role::control || spec.roles[i] == Role::unknown ||
+          ids.at(text) != id)
+        continue;
       if (spec.phantom_space) {
         if (text.starts_with(kMetaSpace)) first_.add(text.substr(kMetaSpace.size()), id);
         else next_.add(text, id);
@@ -29,7 +32,9 @@ class WordPiece final : public PieceModel {
   void encode(std::string_view word, std::vector<std::int32_t>& out) const override {
     if (word.empty()) return;
     int characters = 0;
-    for (std::size_t i = 0; i < word.size() && characters <= spec_.longest_word; i += unicode::read(word, i).length) ++characters;
+    for (std::size_t i = 0; i < word.size() && characters <= spec_.longest_word;
+         i += unicode::read(word, i).length)
+      ++characters;
     const std::size_t before = out.size();
     bool known = characters <= spec_.longest_word;
     WalkWork work(word.size(), spec_.where);
@@ -52,7 +57,8 @@ class WordPiece final : public PieceModel {
 }  // namespace
 
 std::unique_ptr<PieceModel> make_wordpiece(const TokenizerSpec& spec, const TokenIds& ids) {
-  if (spec.unk < 0) fail(spec.where, ": a WordPiece vocabulary needs an unknown token ([UNK]), and this one has none");
+  if (spec.unk < 0)
+    fail(spec.where, ": a WordPiece vocabulary needs an unknown token ([UNK]), and this one has none");
   return std::make_unique<WordPiece>(spec, ids);
 }
 

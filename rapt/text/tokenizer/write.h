@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tokenizer back into files: as GGUF metadata (tokenizer.ggml.*), and as tokenizer.json with tokenizer_config.json.
+// A tokenizer back into files: as GGUF metadata (tokenizer.ggml.*), and as tokenizer.json with
+// tokenizer_config.json.
 #pragma once
 #include <string>
 #include <utility>
@@ -10,12 +11,15 @@
 
 namespace rapt {
 
-// `vocabulary`: rows of the model's embedding; where the tokenizer has fewer, unused tokens [PAD…] fill up, as llama.cpp's converter does.
-std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenizer& tokenizer, Dim vocabulary = 0);
+// `vocabulary`: rows of the model's embedding; where the tokenizer has fewer, unused tokens [PAD…] fill up,
+// as llama.cpp's converter does.
+std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenizer& tokenizer,
+                                                                  Dim vocabulary = 0);
 struct TokenizerFiles {
   std::string tokenizer_json, tokenizer_config_json;
 };
-// What was read from a tokenizer.json comes back as it was (the config with the chat template given here, where one is).
+// What was read from a tokenizer.json comes back as it was (the config with the chat template given here,
+// where one is).
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, std::string_view chat_template = "");
 
 }  // namespace rapt

@@ -33,15 +33,19 @@ const NormalStep* find_step(const TokenizerSpec& spec, NormalStep::Kind kind) {
   return nullptr;
 }
 
-// A character-level BPE by merges (Llama 2 in tokenizer.json) as SentencePiece scores: the earlier a token is made, the better.
+// A character-level BPE by merges (Llama 2 in tokenizer.json) as SentencePiece scores: the earlier a token
+// is made, the better.
 std::vector<float> scores_of_merges(const TokenizerSpec& spec) {
   std::unordered_map<std::string, std::size_t> rank;
-  for (std::size_t i = 0; i < spec.merges.size(); ++i) rank.emplace(spec.merges[i].first + spec.merges[i].second, i);
+  for (std::size_t i = 0; i < spec.merges.size(); ++i)
+    rank.emplace(spec.merges[i].first + spec.merges[i].second, i);
   std::vector<float> out(spec.tokens.size(), 0.0f);
   std::vector<std::pair<std::size_t, std::size_t>> made;  // rank of the first merge, id
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
-    if (const auto found = rank.find(spec.tokens[i]); found != rank.end()) made.emplace_back(found->second, i);
-    else if (spec.roles[i] == Role::normal) out[i] = -1e6f;  // single characters: never the result of a merge
+    if (const auto found = rank.find(spec.tokens[i]); found != rank.end())
+      made.emplace_back(found->second, i);
+    // Single characters: never the result of a merge.
+    else if (spec.roles[i] == Role::normal) out[i] = -1e6f;
   }
   std::sort(made.begin(), made.end());
   for (std::size_t k = 0; k < made.size(); ++k) out[made[k].second] = -static_cast<float>(k);
@@ -52,7 +56,8 @@ void space_rules(const TokenizerSpec& spec, Pairs& out) {
   bool prefix = spec.strip_prefix, squeeze = false;
   std::string map;
   for (const NormalStep& s : spec.normal) {
-    if (s.kind == NormalStep::Kind::sentencepiece) prefix = s.dummy_prefix, squeeze = s.remove_extra, map = s.from;
+    if (s.kind == NormalStep::Kind::sentencepiece)
+      prefix = s.dummy_prefix, squeeze = s.remove_extra, map = s.from;
     else if (s.kind == NormalStep::Kind::charsmap) map = s.from;
     else if (s.kind == NormalStep::Kind::squeeze) squeeze = true;
     else if (s.kind == NormalStep::Kind::prepend) prefix = true;
@@ -76,12 +81,20 @@ void space_rules(const TokenizerSpec& spec, Pairs& out) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenizer& tokenizer, Dim vocabulary) {
+std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenizer& tokenizer,
+                                                                  Dim vocabulary) {
   const TokenizerSpec& spec = spec_of(tokenizer);
-  if (!spec.pieces.empty()) fail(spec.where, ": GGUF has no place for a tokenizer whose pieces are not its ids (Marian); keep the folder");
-  if (spec.characters) fail(spec.where, ": GGUF has no place for a vocabulary of characters; keep the folder, or train with bytes or bpe");
+  if (!spec.pieces.empty())
+    fail(spec.where,
+         ": GGUF has no place for a tokenizer whose pieces are not its ids (Marian); keep the folder");
+  if (spec.characters)
+    fail(spec.where,
+         ": GGUF has no place for a vocabulary of characters; keep the folder, or train with bytes or bpe");
   const bool bert = spec.kind == Kind::wordpiece, spelt = spec.kind == Kind::bpe && !spec.byte_level;
-  const std::string model = spec.kind == Kind::unigram ? "t5" : bert ? "bert" : spec.kind == Kind::spm || spelt ? "llama" : "gpt2";
+  const std::string model = spec.kind == Kind::unigram        ? "t5"
+                            : bert                            ? "bert"
+                            : spec.kind == Kind::spm || spelt ? "llama"
+                                                              : "gpt2";
   const auto text = [](const std::string& key, std::string value) {
     return std::pair("tokenizer.ggml." + key, GgufValue::text(std::move(value)));
   };
@@ -95,19 +108,24 @@ std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenize
   std::unordered_set<std::string> seen;
   const auto size = std::max(spec.tokens.size(), static_cast<std::size_t>(std::max<Dim>(vocabulary, 0)));
   if (vocabulary > 0 && spec.tokens.size() > static_cast<std::size_t>(vocabulary)) {
-    fail(spec.where, ": ", spec.tokens.size(), " tokens for a model with ", vocabulary, " rows of embeddings");
+    fail(spec.where, ": ", spec.tokens.size(), " tokens for a model with ", vocabulary,
+         " rows of embeddings");
   }
   for (std::size_t i = 0; i < size; ++i) {
     const bool hole = i >= spec.tokens.size() || spec.tokens[i].empty();
     std::string t = hole ? concat("[PAD", i, "]") : spec.tokens[i];
     if (!hole && bert && !spec.phantom_space) {  // ##ing → ing, word → ▁word, [CLS] as it is
-      if (t.starts_with(spec.continuing) && t.size() > spec.continuing.size()) t.erase(0, spec.continuing.size());
+      if (t.starts_with(spec.continuing) && t.size() > spec.continuing.size())
+        t.erase(0, spec.continuing.size());
       else if (!(t.starts_with('[') && t.ends_with(']'))) t.insert(0, kMetaSpace);
     }
-    if (!hole && model == "llama" && spec.roles[i] == Role::user) {  // llama.cpp looks for them before spaces become visible
-      for (std::size_t at = t.find(kMetaSpace); at != std::string::npos; at = t.find(kMetaSpace, at)) t.replace(at, kMetaSpace.size(), " ");
+    // llama.cpp looks for them before spaces become visible
+    if (!hole && model == "llama" && spec.roles[i] == Role::user) {
+      for (std::size_t at = t.find(kMetaSpace); at != std::string::npos; at = t.find(kMetaSpace, at))
+        t.replace(at, kMetaSpace.size(), " ");
     }
-    if (!seen.insert(t).second) fail(spec.where, ": token ", i, " ('", t, "') would stand in the GGUF vocabulary twice");
+    if (!seen.insert(t).second)
+      fail(spec.where, ": token ", i, " ('", t, "') would stand in the GGUF vocabulary twice");
     tokens.push_back(std::move(t));
     types.push_back(hole ? 5 : type_of(spec.roles[i], bert));
   }
@@ -121,7 +139,9 @@ std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenize
     out.emplace_back("tokenizer.ggml.merges", GgufValue::texts(std::move(merges)));
   }
   const auto id = [&](const char* key, std::int32_t value) {
-    if (value >= 0) out.emplace_back(concat("tokenizer.ggml.", key, "_token_id"), GgufValue::u32(static_cast<std::uint32_t>(value)));
+    if (value >= 0)
+      out.emplace_back(concat("tokenizer.ggml.", key, "_token_id"),
+                       GgufValue::u32(static_cast<std::uint32_t>(value)));
   };
   const bool framed = bert && spec.before.size() == 1 && spec.after.size() == 1;
   id("bos", framed ? spec.before[0] : spec.bos);
@@ -131,10 +151,12 @@ std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenize
   id("padding", spec.pad);
   id("cls", spec.cls);
   id("mask", spec.mask);
-  if (spec.before.size() > 1 || spec.after.size() > 1) fail(spec.where, ": GGUF can frame a text by one token on each side only");
+  if (spec.before.size() > 1 || spec.after.size() > 1)
+    fail(spec.where, ": GGUF can frame a text by one token on each side only");
   if (!bert) {
     if (!spec.before.empty() && spec.before[0] != spec.bos)
-      fail(spec.where, ": a text begins with token ", spec.before[0], ", which is not bos; GGUF cannot say so");
+      fail(spec.where, ": a text begins with token ", spec.before[0],
+           ", which is not bos; GGUF cannot say so");
     const bool sep = !spec.after.empty() && spec.after[0] == spec.sep && spec.sep != spec.eos;
     if (!spec.after.empty() && !sep && spec.after[0] != spec.eos)
       fail(spec.where, ": a text ends with token ", spec.after[0], ", which is not eos; GGUF cannot say so");

@@ -21,8 +21,10 @@ std::string base64(std::string_view bytes) {
   std::string out;
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
     std::uint32_t bits = 0;
-    for (std::size_t k = 0; k < 3; ++k) bits = bits << 8 | (i + k < bytes.size() ? static_cast<std::uint8_t>(bytes[i + k]) : 0u);
-    for (std::size_t k = 0; k < 4; ++k) out += i + k <= bytes.size() ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
+    for (std::size_t k = 0; k < 3; ++k)
+      bits = bits << 8 | (i + k < bytes.size() ? static_cast<std::uint8_t>(bytes[i + k]) : 0u);
+    for (std::size_t k = 0; k < 4; ++k)
+      out += i + k <= bytes.size() ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
   }
   return out;
 }
@@ -31,7 +33,8 @@ std::string base64(std::string_view bytes) {
 std::string spelling(const TokenizerSpec& spec, std::size_t i) {
   const std::string& t = spec.tokens[i];
   if (t.empty()) return concat("[PAD", i, "]");
-  if (spec.kind == Kind::wordpiece && spec.phantom_space && (spec.roles[i] == Role::normal || spec.roles[i] == Role::unused)) {
+  if (spec.kind == Kind::wordpiece && spec.phantom_space &&
+      (spec.roles[i] == Role::normal || spec.roles[i] == Role::unused)) {
     if (t.starts_with(kMetaSpace)) return t.substr(kMetaSpace.size());
     if (!(t.starts_with('[') && t.ends_with(']'))) return "##" + t;
   }
@@ -48,7 +51,8 @@ Json vocabulary(const TokenizerSpec& spec) {
   return out;
 }
 
-// SentencePiece's scores as merges, the way Hugging Face converts them: every two tokens whose text together is a token, best score first.
+// SentencePiece's scores as merges, the way Hugging Face converts them: every two tokens whose text together
+// is a token, best score first.
 Json merges_of_scores(const TokenizerSpec& spec) {
   TokenIds ids;
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
@@ -67,14 +71,18 @@ Json merges_of_scores(const TokenizerSpec& spec) {
     for (std::size_t cut = 1; cut < t.size(); ++cut) {
       if ((static_cast<std::uint8_t>(t[cut]) & 0xC0) == 0x80) continue;
       const auto left = ids.find(t.substr(0, cut)), right = ids.find(t.substr(cut));
-      if (left != ids.end() && right != ids.end()) all.push_back({spec.scores[i], i, left->second, right->second, cut});
+      if (left != ids.end() && right != ids.end())
+        all.push_back({spec.scores[i], i, left->second, right->second, cut});
     }
   }
   std::sort(all.begin(), all.end(), [](const Merge& a, const Merge& b) {
-    return a.score != b.score ? a.score > b.score : std::tie(a.token, a.left, a.right) < std::tie(b.token, b.left, b.right);
+    return a.score != b.score ? a.score > b.score
+                              : std::tie(a.token, a.left, a.right) < std::tie(b.token, b.left, b.right);
   });
   Array out;
-  for (const Merge& m : all) out.push_back(Array{Json(spec.tokens[m.token].substr(0, m.cut)), Json(spec.tokens[m.token].substr(m.cut))});
+  for (const Merge& m : all)
+    out.push_back(
+        Array{Json(spec.tokens[m.token].substr(0, m.cut)), Json(spec.tokens[m.token].substr(m.cut))});
   return out;
 }
 
@@ -105,7 +113,8 @@ Json model(const TokenizerSpec& spec) {
     case Kind::unigram: {
       Array list;
       for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
-        const double score = spec.exact_scores.empty() ? static_cast<double>(spec.scores[i]) : spec.exact_scores[i];
+        const double score =
+            spec.exact_scores.empty() ? static_cast<double>(spec.scores[i]) : spec.exact_scores[i];
         list.push_back(Array{Json(spelling(spec, i)), Json(score)});
       }
       return Object{{"type", "Unigram"},
@@ -136,15 +145,23 @@ Json normalizer(const TokenizerSpec& spec) {
   for (const NormalStep& s : spec.normal) {
     switch (s.kind) {
       case K::prepend: out.push_back(Object{{"type", "Prepend"}, {"prepend", s.to}}); break;
-      case K::replace: out.push_back(Object{{"type", "Replace"}, {"pattern", text_pattern("String", s.from)}, {"content", s.to}}); break;
-      case K::squeeze: out.push_back(Object{{"type", "Replace"}, {"pattern", text_pattern("Regex", " {2,}")}, {"content", s.to}}); break;
+      case K::replace:
+        out.push_back(
+            Object{{"type", "Replace"}, {"pattern", text_pattern("String", s.from)}, {"content", s.to}});
+        break;
+      case K::squeeze:
+        out.push_back(
+            Object{{"type", "Replace"}, {"pattern", text_pattern("Regex", " {2,}")}, {"content", s.to}});
+        break;
       case K::lower: out.push_back(Object{{"type", "Lowercase"}}); break;
       case K::nfc: out.push_back(Object{{"type", "NFC"}}); break;
       case K::nfd: out.push_back(Object{{"type", "NFD"}}); break;
       case K::nfkc: out.push_back(Object{{"type", "NFKC"}}); break;
       case K::nfkd: out.push_back(Object{{"type", "NFKD"}}); break;
       case K::strip_accents: out.push_back(Object{{"type", "StripAccents"}}); break;
-      case K::strip: out.push_back(Object{{"type", "Strip"}, {"strip_left", s.left}, {"strip_right", s.right}}); break;
+      case K::strip:
+        out.push_back(Object{{"type", "Strip"}, {"strip_left", s.left}, {"strip_right", s.right}});
+        break;
       case K::bert:
         out.push_back(Object{{"type", "BertNormalizer"},
                              {"clean_text", s.clean},
@@ -152,17 +169,23 @@ Json normalizer(const TokenizerSpec& spec) {
                              {"strip_accents", s.accents},
                              {"lowercase", s.lowercase}});
         break;
-      case K::charsmap: out.push_back(Object{{"type", "Precompiled"}, {"precompiled_charsmap", base64(s.from)}}); break;
+      case K::charsmap:
+        out.push_back(Object{{"type", "Precompiled"}, {"precompiled_charsmap", base64(s.from)}});
+        break;
       case K::sentencepiece:
-        if (s.suffix || !s.escape) fail(spec.where, ": spaces as suffixes, or not escaped, cannot be said in tokenizer.json");
-        if (!s.from.empty()) out.push_back(Object{{"type", "Precompiled"}, {"precompiled_charsmap", base64(s.from)}});
+        if (s.suffix || !s.escape)
+          fail(spec.where, ": spaces as suffixes, or not escaped, cannot be said in tokenizer.json");
+        if (!s.from.empty())
+          out.push_back(Object{{"type", "Precompiled"}, {"precompiled_charsmap", base64(s.from)}});
         if (s.remove_extra) {
           out.push_back(Object{{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}});
-          out.push_back(Object{{"type", "Replace"}, {"pattern", text_pattern("Regex", " {2,}")}, {"content", " "}});
+          out.push_back(
+              Object{{"type", "Replace"}, {"pattern", text_pattern("Regex", " {2,}")}, {"content", " "}});
         }
         if (spec.kind == Kind::unigram) break;  // Metaspace does the rest
         if (s.dummy_prefix) out.push_back(Object{{"type", "Prepend"}, {"prepend", kMetaSpace}});
-        out.push_back(Object{{"type", "Replace"}, {"pattern", text_pattern("String", " ")}, {"content", kMetaSpace}});
+        out.push_back(
+            Object{{"type", "Replace"}, {"pattern", text_pattern("String", " ")}, {"content", kMetaSpace}});
         break;
     }
   }
@@ -181,7 +204,10 @@ const char* behavior_name(SplitStep::Behavior b) {
 }
 
 Json metaspace(bool prefix) {
-  return Object{{"type", "Metaspace"}, {"replacement", kMetaSpace}, {"prepend_scheme", prefix ? "always" : "never"}, {"split", true}};
+  return Object{{"type", "Metaspace"},
+                {"replacement", kMetaSpace},
+                {"prepend_scheme", prefix ? "always" : "never"},
+                {"split", true}};
 }
 
 Json pre_tokenizer(const TokenizerSpec& spec) {
@@ -193,35 +219,48 @@ Json pre_tokenizer(const TokenizerSpec& spec) {
       prefix_space = true;
     } else if (s.kind == SplitStep::Kind::metaspace) {
       static constexpr const char* kSchemes[] = {"always", "first", "never"};
-      out.push_back(Object{
-          {"type", "Metaspace"}, {"replacement", s.text}, {"prepend_scheme", kSchemes[static_cast<int>(s.prefix)]}, {"split", s.cut}});
+      out.push_back(Object{{"type", "Metaspace"},
+                           {"replacement", s.text},
+                           {"prepend_scheme", kSchemes[static_cast<int>(s.prefix)]},
+                           {"split", s.cut}});
     } else if (s.pattern == Pattern::gpt2 && spec.byte_level && i + 1 == spec.splits.size()) {
       regex = true;
     } else if (s.pattern == Pattern::number && !s.invert) {
-      out.push_back(Object{{"type", "Digits"}, {"individual_digits", s.behavior == SplitStep::Behavior::isolated}});
+      out.push_back(
+          Object{{"type", "Digits"}, {"individual_digits", s.behavior == SplitStep::Behavior::isolated}});
     } else if (s.pattern == Pattern::punctuation) {
       out.push_back(Object{{"type", "Punctuation"}, {"behavior", behavior_name(s.behavior)}});
     } else {
       const bool literal = s.pattern == Pattern::literal;
       out.push_back(Object{{"type", "Split"},
-                           {"pattern", text_pattern(literal ? "String" : "Regex", literal ? s.text : regex_of_pattern(s.pattern))},
+                           {"pattern", text_pattern(literal ? "String" : "Regex",
+                                                    literal ? s.text : regex_of_pattern(s.pattern))},
                            {"behavior", behavior_name(s.behavior)},
                            {"invert", s.invert}});
     }
   }
   if (spec.kind == Kind::wordpiece) return Object{{"type", "BertPreTokenizer"}};
   if (spec.byte_level)
-    out.push_back(Object{{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"trim_offsets", true}, {"use_regex", regex}});
+    out.push_back(Object{{"type", "ByteLevel"},
+                         {"add_prefix_space", prefix_space},
+                         {"trim_offsets", true},
+                         {"use_regex", regex}});
   if (spec.kind == Kind::unigram && spec.splits.empty()) out.push_back(metaspace(spec.strip_prefix));
   return one_or_sequence(std::move(out), "pretokenizers");
 }
 
 Json decoder(const TokenizerSpec& spec) {
-  if (spec.byte_level) return Object{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
-  if (spec.kind == Kind::wordpiece) return Object{{"type", "WordPiece"}, {"prefix", spec.continuing}, {"cleanup", spec.cleanup}};
-  Array parts{Object{{"type", "Replace"}, {"pattern", text_pattern("String", std::string(kMetaSpace))}, {"content", " "}},
+  if (spec.byte_level)
+    return Object{
+        {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+  if (spec.kind == Kind::wordpiece)
+    return Object{{"type", "WordPiece"}, {"prefix", spec.continuing}, {"cleanup", spec.cleanup}};
+  Array parts{Object{{"type", "Replace"},
+                     {"pattern", text_pattern("String", std::string(kMetaSpace))},
+                     {"content", " "}},
               Object{{"type", "ByteFallback"}}, Object{{"type", "Fuse"}}};
-  if (spec.strip_prefix) parts.push_back(Object{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  if (spec.strip_prefix)
+    parts.push_back(Object{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   return Object{{"type", "Sequence"}, {"decoders", std::move(parts)}};
 }
 
@@ -232,29 +271,40 @@ Json post_processor(const TokenizerSpec& spec) {
   const auto token = [&](std::int32_t id, int type) {
     const std::string& text = spec.tokens[static_cast<std::size_t>(id)];
     if (std::none_of(special.begin(), special.end(), [&](const auto& m) { return m.key == text; })) {
-      special.push_back({text, Object{{"id", text}, {"ids", Array{Json(static_cast<std::int64_t>(id))}}, {"tokens", Array{Json(text)}}}});
+      special.push_back({text, Object{{"id", text},
+                                      {"ids", Array{Json(static_cast<std::int64_t>(id))}},
+                                      {"tokens", Array{Json(text)}}}});
     }
     return Json(Object{{"SpecialToken", Object{{"id", text}, {"type_id", type}}}});
   };
-  const auto sequence = [](const char* name, int type) { return Json(Object{{"Sequence", Object{{"id", name}, {"type_id", type}}}}); };
+  const auto sequence = [](const char* name, int type) {
+    return Json(Object{{"Sequence", Object{{"id", name}, {"type_id", type}}}});
+  };
   for (const std::int32_t id : spec.before) single.push_back(token(id, 0));
   single.push_back(sequence("A", 0));
   for (const std::int32_t id : spec.after) single.push_back(token(id, 0));
   pair = single;
   pair.push_back(sequence("B", 1));
   for (const std::int32_t id : spec.after) pair.push_back(token(id, 1));
-  return Object{
-      {"type", "TemplateProcessing"}, {"single", std::move(single)}, {"pair", std::move(pair)}, {"special_tokens", std::move(special)}};
+  return Object{{"type", "TemplateProcessing"},
+                {"single", std::move(single)},
+                {"pair", std::move(pair)},
+                {"special_tokens", std::move(special)}};
 }
 
 Json added_tokens(const TokenizerSpec& spec) {
   std::vector<AddedToken> all = spec.added;
-  if (spec.kind == Kind::spm || spec.kind == Kind::unigram) {  // user-defined pieces that the model itself finds
+  // user-defined pieces that the model itself finds
+  if (spec.kind == Kind::spm || spec.kind == Kind::unigram) {
     for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
       if (spec.roles[i] != Role::user) continue;
       const auto id = static_cast<std::int32_t>(i);
-      const bool there = std::any_of(spec.added.begin(), spec.added.end(), [&](const AddedToken& t) { return t.id == id; });
-      if (!there) all.push_back({.id = id, .text = spec.tokens[i], .normalized = spec.tokens[i].find(kMetaSpace) != std::string::npos});
+      const bool there =
+          std::any_of(spec.added.begin(), spec.added.end(), [&](const AddedToken& t) { return t.id == id; });
+      if (!there)
+        all.push_back({.id = id,
+                       .text = spec.tokens[i],
+                       .normalized = spec.tokens[i].find(kMetaSpace) != std::string::npos});
     }
   }
   std::sort(all.begin(), all.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
@@ -296,9 +346,11 @@ Json config_of(const TokenizerSpec& spec) {
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, std::string_view chat_template) {
   const TokenizerSpec& spec = spec_of(tokenizer);
   if (!spec.pieces.empty())
-    fail(spec.where, ": a Marian tokenizer is kept in its own files (source.spm, target.spm, vocab.json); copy them");
+    fail(spec.where,
+         ": a Marian tokenizer is kept in its own files (source.spm, target.spm, vocab.json); copy them");
   TokenizerFiles out;
-  Json config = !spec.source_config.empty() ? parse_json(spec.source_config, "tokenizer_config.json") : config_of(spec);
+  Json config =
+      !spec.source_config.empty() ? parse_json(spec.source_config, "tokenizer_config.json") : config_of(spec);
   if (!chat_template.empty()) config.set("chat_template", chat_template);
   out.tokenizer_config_json = config.dump() + "\n";
   if (!spec.source_json.empty()) {
