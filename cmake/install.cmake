@@ -41,5 +41,6 @@ if(NOT RAPT_SHARED)
 endif()
 # Found from where the file lies: an installed tree may be moved.
 file(RELATIVE_PATH RAPT_PC_UP /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" RAPT_PC_UP ${RAPT_PC_UP})
 configure_file(cmake/rapt.pc.in ${CMAKE_CURRENT_BINARY_DIR}/rapt.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rapt.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
