@@ -7,6 +7,16 @@
 #include "rapt/nn/recurrent.h"
 
 namespace rapt {
+namespace {
+
+// The kinds stand in both variants in the same order.
+template <class... X, class... Y>
+consteval bool same_order(const std::variant<X...>*, const std::variant<Y...>*) {
+  return (std::is_same_v<decltype(build(std::declval<PartBuilder&>(), std::declval<const X&>())), Y> && ...);
+}
+static_assert(same_order(static_cast<AnyPartRecipe*>(nullptr), static_cast<AnyPart*>(nullptr)));
+
+}  // namespace
 
 LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack,
                        const std::string& name) {

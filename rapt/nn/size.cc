@@ -29,9 +29,10 @@ std::string group_of(const Model& m, const std::string& name, bool& norms) {
   if (norms) return concat(stack, " norms");
   const std::size_t part = rest.find('.') + 1;
   if (rest.substr(rest.find('.', part)).starts_with(".gate_")) return concat(stack, " gates");
-  const std::string_view word = rest.substr(part, rest.find_first_of(".0123456789", part) - part);
+  const std::string_view word = rest.substr(part, rest.find('.', part) - part);  // self2
   for (const Part& p : its.layers[static_cast<std::size_t>(std::atol(rest.data()))].parts)
-    if (p.name.word == word) return concat(stack, " ", p.name.group);
+    if (word == concat(p.name.word, p.number > 0 ? std::to_string(p.number + 1) : ""))
+      return concat(stack, " ", p.name.group);
   return stack;
 }
 

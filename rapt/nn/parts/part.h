@@ -2,10 +2,12 @@
 // What a kind of part is to the stack around it. Each has a header beside this one, with a struct Y of its
 // weights, built from its recipe X (recipe/parts/part.h), and
 //   build_shared(builder, x)                 weights that the parts of a stack share, made before its layers
-//   build(builder, x) -> Y                   its own weights; slots of the cache
+//   build(builder, x) -> Y                   its own weights, some with a starting value (weight_table.h);
+//                                            slots of the cache
 //   prepare(run, pass, y)                    what it will ask of the pass, before the first layer
 //   run_part(run, y, input, pass, sum)       the forward, [T,C] -> [T,C]
-//   part_points(Of<Y>), axis_size(y, axis)   what can be seen inside, by name
+//   part_points(Of<Y>), axis_size(y, axis)   what can be seen inside, by name; STEM_in, STEM_normalized and
+//                                            STEM_norm_scale among them (PartName::stem)
 //   cost(y, context) -> PartCost             operations and what the cache keeps
 // and its place in AnyPart (nn/layers.h), the same as in AnyPartRecipe. Whoever asks does so through
 // std::visit: a kind that lacks one of these does not compile.

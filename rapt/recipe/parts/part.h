@@ -7,7 +7,7 @@
 //   is_causal(x), reads_memory(x)            how it looks at rows
 //   resolve(x, place)                        its rules; fills in what 0 stands for
 //   draw(drawing, x, width, stream)          its lines of the drawing
-//   x.dropout                                of its own, 0: none
+//   x.dropout, ==                          its own dropout (0: none), under a key other than the part's
 // and its place in AnyPartRecipe (recipe.h). Whoever asks does so through std::visit: a kind that lacks one
 // of these does not compile. Its other half, with weights and a forward: nn/parts.
 #pragma once
