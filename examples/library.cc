@@ -49,8 +49,7 @@ void look(const rapt::Model& model) {
     std::cout << "L" << head.place.layer << "H" << head.place.head << " " << head.label << "\n";
   const rapt::Tensor map = rapt::attention(model, {.layer = 1, .head = 0}, tokens);  // [rows, keys]
   std::cout << "the last token gives the first " << map.row(map.rows() - 1)[0] << "\n";
-  // Tensors of a pass by their names, here with one head switched off; rapt::points(model) lists
-  // the names.
+  // Tensors of a pass by name, here with one head switched off; rapt::points(model) lists names.
   const rapt::LookOptions without_a_head{.edits = {"L0H1:zero"}};
   for (const rapt::Tensor& t : rapt::capture(model, {"resid_post.*", "logits"}, tokens, without_a_head))
     std::cout << t.name << " [" << t.rows() << "," << t.columns() << "]\n";
