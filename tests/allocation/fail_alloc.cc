@@ -26,6 +26,8 @@ bool fail_this() {
 
 }  // namespace
 
+// Seen by the C++ library too, whatever the build hides.
+#pragma GCC visibility push(default)
 extern "C" {
 void* malloc(std::size_t bytes) { return fail_this() ? nullptr : __libc_malloc(bytes); }
 void* calloc(std::size_t n, std::size_t bytes) { return fail_this() ? nullptr : __libc_calloc(n, bytes); }
@@ -43,6 +45,7 @@ int posix_memalign(void** out, std::size_t alignment, std::size_t bytes) {
   return 0;
 }
 }
+#pragma GCC visibility pop
 
 namespace rapt::test {
 
