@@ -59,8 +59,10 @@ Tensor attention(const Model& model, const HeadPlace& place, std::span<const Tok
                  const LookOptions& options) {
   const ModelState& m = Access::of(model);
   const bool encoder = m.net().encoder && (!m.net().decoder || place.encoder);
-  const AttentionPlace at{
-      .stack = encoder ? Stack::encoder : Stack::decoder, .layer = place.layer, .cross = place.cross};
+  const AttentionPlace at{.stack = encoder ? Stack::encoder : Stack::decoder,
+                          .layer = place.layer,
+                          .cross = place.cross,
+                          .number = place.number};
   const AttentionRecord record =
       record_of(m, tokens, options, [&](const AttentionPlace& p) { return p == at; });
   if (place.head < 0 || place.head >= record.heads(at))
@@ -82,7 +84,8 @@ std::vector<HeadInfo> heads(const Model& model, std::span<const Token> tokens, c
     out.push_back({.place = {.layer = h.place.layer,
                              .head = h.head,
                              .encoder = h.place.stack == Stack::encoder,
-                             .cross = h.place.cross},
+                             .cross = h.place.cross,
+                             .number = h.place.number},
                    .first = h.first,
                    .self = h.self,
                    .previous = h.previous,

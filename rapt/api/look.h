@@ -39,6 +39,7 @@ struct HeadPlace {
   int layer = 0, head = 0;
   bool encoder = false;  // of a model that has both: its encoder's
   bool cross = false;
+  int number = 0;  // which of a layer's attentions of that kind, from 1; 0: the only one
 };
 // The weights of a head [rows, keys], over the tokens of the text (learned sinks before it are left out).
 RAPT_API Tensor attention(const Model& model, const HeadPlace& place, std::span<const Token> tokens,
