@@ -211,7 +211,8 @@ std::vector<std::vector<MaskWord>> Model::fill(const std::string& text, int top)
 
 void Model::save(const std::string& path, const SaveOptions& options) const {
   std::optional<DType> type;
-  if (!options.type.empty() && !(type = dtype_named(options.type)))
+  if (!options.type.empty()) type = dtype_named(options.type);
+  if (!options.type.empty() && !type)
     fail_usage("save: '", options.type, "' is no type of weights: f32, f16, q8_0 …");
   if (state_->opened) {
     write_checkpoint(state_->checkpoint->path, path,

@@ -18,7 +18,7 @@ std::string group_of(const Model& m, const std::string& name, bool& norms) {
   if (name == "embed.positions") return "positions";
   if (name.starts_with("embed")) return "embedding";
   if (name.starts_with("head")) return "head";
-  const std::string stack = name.substr(0, name.find('.'));
+  std::string stack = name.substr(0, name.find('.'));
   const LayerStack& its = stack == "encoder" ? *m.encoder : *m.decoder;
   const std::string_view rest = std::string_view(name).substr(stack.size() + 1);  // 3.self2.q.weight
   if (its.recurrent)
@@ -30,7 +30,7 @@ std::string group_of(const Model& m, const std::string& name, bool& norms) {
   const std::size_t part = rest.find('.') + 1;
   if (rest.substr(rest.find('.', part)).starts_with(".gate_")) return concat(stack, " gates");
   const std::string_view word = rest.substr(part, rest.find('.', part) - part);  // self2
-  for (const Part& p : its.layers[static_cast<std::size_t>(std::atol(rest.data()))].parts)
+  for (const Part& p : its.layers[static_cast<std::size_t>(std::atol(name.c_str() + stack.size() + 1))].parts)
     if (word == concat(p.name.word, p.number > 0 ? std::to_string(p.number + 1) : ""))
       return concat(stack, " ", p.name.group);
   return stack;
