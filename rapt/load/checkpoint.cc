@@ -161,7 +161,7 @@ void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* d
       const std::lock_guard hold(lock);
       rooms.push_back(std::move(room));
       bytes += share * static_cast<double>(f.use.view->bytes().size());
-      done(static_cast<std::uint64_t>(bytes + 0.5));
+      done(static_cast<std::uint64_t>(std::llround(bytes)));
     };
     if (device) device->team().each(static_cast<Dim>(tasks.size()), one);
     else

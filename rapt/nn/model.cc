@@ -92,6 +92,7 @@ void init(Model& model, std::uint64_t seed) {
   Dim layers = 0;
   if (model.recipe.encoder) layers = std::max(layers, model.recipe.encoder->layers);
   if (model.recipe.decoder) layers = std::max(layers, model.recipe.decoder->layers);
+  const bool xavier = in.scheme == InitRecipe::Scheme::xavier, t5 = in.scheme == InitRecipe::Scheme::t5;
   for (Weight& w : model.weights) {
     const std::string_view name = w.name;
     const std::uint64_t key = name_key(seed, name);
@@ -102,14 +103,11 @@ void init(Model& model, std::uint64_t seed) {
     if (start != model.starts.end()) {
       constant = start->second;
     } else if (ends(name, ".bias") || ends(name, ".value") || ends(name, ".extra_logit")) {
-    } else if (in.scheme == InitRecipe::Scheme::xavier && w.packing == Packing::panels &&
-               name != "embed.tokens") {
+    } else if (xavier && w.packing == Packing::panels && name != "embed.tokens") {
       reach = std::sqrt(6 / (fan_in + fan_out));
-    } else if (in.scheme == InitRecipe::Scheme::xavier && name == "embed.tokens") {
-      std = 1 / std::sqrt(fan_in);
-    } else if (in.scheme == InitRecipe::Scheme::t5 && name.starts_with("embed")) {
+    } else if (t5 && name.starts_with("embed")) {
       std = 1;
-    } else if (in.scheme == InitRecipe::Scheme::t5) {
+    } else if (t5 || (xavier && name == "embed.tokens")) {
       std = 1 / std::sqrt(fan_in);
     } else {
       std = in.std;

@@ -31,8 +31,8 @@ std::shared_ptr<std::byte> allocate(std::size_t bytes) {
   bytes = (bytes + align - 1) / align * align;
   void* const all = std::calloc(1, bytes + align);
   if (!all) return nullptr;
-  auto* data =
-      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(all) + align - 1) / align * align);
+  auto* data = static_cast<std::byte*>(all);
+  data += (align - reinterpret_cast<std::uintptr_t>(all) % align) % align;
   if (align == kHuge) madvise(data, bytes, MADV_HUGEPAGE);
   return {data, [all](std::byte*) { std::free(all); }};
 }
