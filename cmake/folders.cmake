@@ -19,10 +19,11 @@ function(rapt_precompile target)
 endfunction()
 
 # Several sources as one: their headers are read and their templates compiled once, a third of the time for
-# these folders. For a program that is built once and run (RAPT_ISAS=own), not where one changes a line and
-# waits. Behind the target: sources that name something in their own namespace like another one does.
+# these folders. For a program that is built once and run (RAPT_ISAS=own) and for the sanitized builds of CI,
+# not for the release, where one changes a line and waits. Behind the target: sources that name something in
+# their own namespace like another one does.
 function(rapt_join target)
-  if(RAPT_ISAS STREQUAL "own")
+  if(RAPT_ISAS STREQUAL "own" OR RAPT_SANITIZE)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
