@@ -259,9 +259,9 @@ Tensor head_logits(Run& run, const Model& m, Tensor x) {
               activation(run, h.transform->act, linear(run, x, *m.transform.w, m.transform.b)));
   if (h.scale != 1) x = activation(run, Act::scale, x, h.scale);
   // [T,V]; classes: [sequences,classes]
-  Tensor logits = tap(run, site::unembed, linear(run, x, *m.head.w, m.head.b));
+  Tensor logits = tap(run, site::unembed, linear(run, x, *m.head.w, m.head.b), false, Tapped::Rows::wanted);
   if (h.cap > 0) logits = activation(run, Act::softcap, logits, h.cap);
-  return tap(run, site::logits, logits);
+  return tap(run, site::logits, logits, false, Tapped::Rows::wanted);
 }
 
 namespace {

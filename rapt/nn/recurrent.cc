@@ -199,14 +199,16 @@ namespace {
 // Weights of a decoder's attention as its steps made them.
 void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequences,
                   const std::vector<std::vector<AlignRow>>& seen, std::span<const AlignResult> looked) {
-  const bool stats = run.wants(site::attn_stats), weights = run.wants(site::attn_weights);
-  if (!stats && !weights) return;
+  std::vector<Dim> first_keys;
+  if (run.wants(site::attn_stats)) first_keys = run.taps->first_keys_asked(site::attn_stats);
+  const bool weights = run.wants(site::attn_weights);
+  if (first_keys.empty() && !weights) return;
   auto find = [&](Dim row) {  // step, and which of its sequences
     const Dim place = steps.place[at(row)];
     const auto t = std::upper_bound(steps.first.begin(), steps.first.end(), place) - steps.first.begin() - 1;
     return std::pair<Dim, Dim>{t, place - steps.first[at(t)]};
   };
-  if (stats) {
+  for (const Dim first : first_keys) {
     const Tensor value = run.make({steps.R, 1, AttentionStat::count}).constant();
     RowPlan plan;
     for (const Sequence& q : sequences) {
@@ -224,7 +226,7 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
         for (Dim j = 0; j < r.count; ++j) {
           const double w = a.weights.at(b * a.weights[1] + j);
           if (w > 0) stat[AttentionStat::entropy] -= w * std::log(w);
-          if (j < run.taps->first_keys) stat[AttentionStat::first] += w;
+          if (j < first) stat[AttentionStat::first] += w;
           if (j == position) stat[AttentionStat::self] = w;
           if (j == position - 1) stat[AttentionStat::previous] = w;
           stat[AttentionStat::distance] += w * static_cast<double>(std::abs(j - position));
@@ -246,15 +248,13 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
                     .layer = run.layer,
                     .value = value,
                     .cross = true,
-                    .plan = &plan});
+                    .plan = &plan,
+                    .first_keys = first});
   }
   if (!weights) return;
   Tapped shown{
       .site = site::attn_weights, .stack = run.stack, .layer = run.layer, .value = {}, .cross = true};
-  for (const Taps::HeadRow& want : run.taps->chosen(shown)) {
-    if (want.head != 0 || want.row < 0 || want.row >= steps.R)
-      fail("attention: weights of head ", want.head, ", row ", want.row,
-           " were asked for; a recurrent decoder has one head and ", steps.R, " rows");
+  for (const Taps::HeadRow& want : run.taps->chosen(shown, 1, steps.R)) {
     const auto [t, b] = find(want.row);
     const Tensor& all = looked[at(t)].weights;
     Tensor row = all.slice(b, 1).reshape({all[1]});
@@ -262,6 +262,7 @@ void show_weights(Run& run, const Steps& steps, std::span<const Sequence> sequen
     shown.value = row;
     shown.head = 0;
     shown.row = want.row;
+    shown.share = want.share;
     run.taps->show(shown);
   }
 }
@@ -529,8 +530,9 @@ Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
                              KvCache* cache) {
   const RecurrentRecipe& r = stack.recurrent->recipe;
   if (r.layers > 1 && run.taps && run.taps->edits(site::resid_out))
-    fail("tap: resid_out of a recurrent decoder of ", r.layers,
-         " layers cannot be changed: a layer hands on one step at a time");
+    run.taps->refuse_edits(site::resid_out,
+                           concat("tap: resid_out of a recurrent decoder of ", r.layers,
+                                  " layers cannot be changed: a layer hands on one step at a time"));
   Tensor result = DecoderPass(run, *stack.recurrent, sequences, source, cache).result(x);
   result = tap(run, site::resid_out, result);
   run.layer = -1;

@@ -357,30 +357,38 @@ KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv) {
 
 Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in, const RowPlan& plan) {
   check(run, spec, in, plan);
-  const bool stats = run.wants(site::attn_stats);
+  std::vector<Dim> first_keys;  // of those who watch attn_stats: as a rule one number
+  if (run.wants(site::attn_stats)) first_keys = run.taps->first_keys_asked(site::attn_stats);
   Tensor out = run.make({in.q[0], spec.heads, spec.v_dim});
   const Tensor lse = run.tape ? run.make({in.q[0], spec.heads, 2}).constant() : Tensor{};
   const AttentionShape shape = shape_of(run, spec, in, plan);
-  const Tensor stat = stats ? run.make({in.q[0], spec.heads, AttentionStat::count}).constant() : Tensor{};
-  const Arena::Mark mark = run.arena.mark();
-  const Dim work = in.cache ? attention_work(shape) : 0;
-  run.call(&Kernels::attention,
-           {.shape = shape,
-            .out = out.data,
-            .lse = lse.data,
-            .stats = stat.data,
-            .first_keys = run.taps ? run.taps->first_keys : 0,
-            .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real))
-                             : nullptr});
-  run.arena.release(mark);
-  if (stats)
+  const auto compute = [&](const Tensor& to, const Tensor& sums, const Tensor& stats, Dim first) {
+    const Arena::Mark mark = run.arena.mark();
+    const Dim work = in.cache ? attention_work(shape) : 0;
+    run.call(&Kernels::attention,
+             {.shape = shape,
+              .out = to.data,
+              .lse = sums.data,
+              .stats = stats.data,
+              .first_keys = first,
+              .work = work > 0 ? run.arena.take(static_cast<std::size_t>(work) * size_of(run.device.real))
+                               : nullptr});
+    run.arena.release(mark);
+  };
+  if (first_keys.empty()) compute(out, lse, {}, 0);
+  for (std::size_t i = 0; i < first_keys.size(); ++i) {
+    const Tensor stats = run.make({in.q[0], spec.heads, AttentionStat::count}).constant();
+    if (i == 0) compute(out, lse, stats, first_keys[i]);
+    else compute(run.make({in.q[0], spec.heads, spec.v_dim}), {}, stats, first_keys[i]);
     run.taps->show({.site = site::attn_stats,
                     .stack = run.stack,
                     .layer = run.layer,
-                    .value = stat,
+                    .value = stats,
                     .cross = spec.cross,
                     .plan = &plan,
-                    .part = run.part});
+                    .part = run.part,
+                    .first_keys = first_keys[i]});
+  }
   if (run.wants(site::attn_weights)) {
     Tapped t{.site = site::attn_weights,
              .stack = run.stack,
@@ -388,10 +396,7 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
              .value = {},
              .cross = spec.cross,
              .part = run.part};
-    for (const Taps::HeadRow& c : run.taps->chosen(t)) {
-      if (c.head < 0 || c.head >= spec.heads || c.row < 0 || c.row >= in.q[0])
-        fail("attention: weights of head ", c.head, ", row ", c.row, " were asked for; there are ",
-             spec.heads, " heads and ", in.q[0], " rows");
+    for (const Taps::HeadRow& c : run.taps->chosen(t, spec.heads, in.q[0])) {
       Dim keys = 0;
       for (const RowPlan::Part& p : plan.parts)
         if (c.row >= p.q_first && c.row < p.q_first + p.q_count) keys = p.k_count;
@@ -401,6 +406,7 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
       t.value = weights;
       t.head = c.head;
       t.row = c.row;
+      t.share = c.share;
       run.taps->show(t);
     }
   }

@@ -67,22 +67,32 @@ void copy(Run& run, const Tensor& x, const Tensor& into) {
   run.record(copy_backward, CopyTape{x, into});
 }
 
-Tensor edited(Run& run, Site site, const Tensor& x, bool cross) {
+Tensor edited(Run& run, Site site, const Tensor& x, bool cross, Tapped::Rows rows) {
   if (!run.taps || !run.taps->edits(site)) return x;
   check_contiguous("tap", x);
   const Tensor y = run.like(x);
   run.call(&Kernels::copy, {.elements = y.elements(), .x = x.data, .y = y.data});
-  run.taps->change(
-      {.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
+  run.taps->change({.site = site,
+                    .stack = run.stack,
+                    .layer = run.layer,
+                    .value = y,
+                    .cross = cross,
+                    .part = run.part,
+                    .rows = rows});
   run.record(copy_backward, CopyTape{x, y});
   return y;
 }
 
-Tensor tap(Run& run, Site site, const Tensor& x, bool cross) {
-  const Tensor y = edited(run, site, x, cross);
+Tensor tap(Run& run, Site site, const Tensor& x, bool cross, Tapped::Rows rows) {
+  const Tensor y = edited(run, site, x, cross, rows);
   if (run.wants(site))
-    run.taps->show(
-        {.site = site, .stack = run.stack, .layer = run.layer, .value = y, .cross = cross, .part = run.part});
+    run.taps->show({.site = site,
+                    .stack = run.stack,
+                    .layer = run.layer,
+                    .value = y,
+                    .cross = cross,
+                    .part = run.part,
+                    .rows = rows});
   return y;
 }
 

@@ -75,10 +75,11 @@ struct ScaleHeadsBackwardArgs {
 };
 
 // Returns its argument, after showing it to whoever asked. An edit works on a copy; the gradient passes it
-// unchanged.
-Tensor tap(Run& run, Site site, const Tensor& x, bool cross = false);
+// unchanged. rows: which rows x has.
+Tensor tap(Run& run, Site site, const Tensor& x, bool cross = false, Tapped::Rows rows = Tapped::Rows::own);
 // A second form of a tapped value: the same edits, but nobody is shown it.
-Tensor edited(Run& run, Site site, const Tensor& x, bool cross = false);
+Tensor edited(Run& run, Site site, const Tensor& x, bool cross = false,
+              Tapped::Rows rows = Tapped::Rows::own);
 
 // One 32-bit key per row for dropout at a site: from run.random, run.layer and run.row_ids (row index where
 // those are absent).

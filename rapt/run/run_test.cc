@@ -259,19 +259,22 @@ TEST(Taps, AreAskedBeforehand) {
   EXPECT_TRUE(run.wants(Site{"q"}));
   EXPECT_FALSE(run.wants(Site{"k"}));
   EXPECT_TRUE(
-      taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 0, .value = {}}).empty());
+      taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 0, .value = {}}, 9, 2)
+          .empty());
   taps.want_weights(
       Site{"attn_weights"}, [](const Tapped& t) { return std::vector<Taps::HeadRow>{{t.layer, 1}}; },
       [](const Tapped&) {});
   EXPECT_TRUE(run.wants(Site{"attn_weights"}));
-  EXPECT_EQ(taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}})
-                .at(0)
-                .head,
-            5);
+  EXPECT_EQ(
+      taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}}, 9, 2)
+          .at(0)
+          .head,
+      5);
   taps.muted = true;
   EXPECT_FALSE(run.wants(Site{"q"}));
   EXPECT_TRUE(
-      taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}}).empty());
+      taps.chosen({.site = Site{"attn_weights"}, .stack = Stack::decoder, .layer = 5, .value = {}}, 9, 2)
+          .empty());
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Observers of a pass. They ask beforehand, so a fused kernel can hand out what it would otherwise never
-// store, and a pass that nobody watches does no extra work.
+// store, and a pass that nobody watches does no extra work. A pass may mix the rows of many requests: each
+// then has a share, whose observers see and change its rows only, as if they were the whole pass.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -48,6 +51,33 @@ struct Tapped {
   // attn_stats only: the sequences of the rows, and which keys each may see
   const RowPlan* plan = nullptr;
   int part = -1;                     // which part of the layer; -1: outside of parts
+  // Which rows value has: those of the running stack, those of the memory (k, v of cross-attention), or
+  // those that the head reads.
+  enum class Rows { own, memory, wanted } rows = Rows::own;
+  // Of value's first row in its sequence, learned tokens included (attn_weights: of row 0); shares only, and
+  // not of wanted rows.
+  Dim position = 0;
+  int share = -1;  // which share is shown this, or asked for it; -1: the pass's own observers
+  Dim first_keys = -1;  // attn_stats only: how many keys "the first tokens" are here
+};
+
+class Taps;
+
+// The rows of a pass that belong to one request, with who watches and changes them. Of `taps` its own
+// observers count, not its shares.
+struct TapShare {
+  struct Range {
+    Dim first = 0, count = 0;
+  };
+  Taps* taps = nullptr;
+  Range rows;  // of the stack that reads the request's tokens (learned sink tokens included)
+  // Of the encoder's rows and of the memory a decoder looks at; an encoder-only model: the same as rows.
+  Range source;
+  Range wanted;  // among the rows that Batch::want names (what the head reads)
+  Dim position = 0;  // of the first of `rows` in its sequence, learned tokens included
+  bool muted = false;  // these rows were shown before: edits still apply, nobody sees
+  // What an observer threw: it is not called again in this pass, the pass goes on for the others.
+  std::exception_ptr error = {};
 };
 
 class Taps {
@@ -57,6 +87,7 @@ class Taps {
   using Edit = std::function<void(const Tapped&)>;
   struct HeadRow {
     Dim head, row;
+    int share = -1;  // who asks (Tapped::share); chosen() fills it in
   };
   // Stack, layer, part and cross; no value yet.
   using Choose = std::function<std::vector<HeadRow>(const Tapped& where)>;
@@ -70,32 +101,31 @@ class Taps {
   }
 
   bool sees(Site site) const {
-    const Observers* o = muted ? nullptr : find(site);
-    return o && !o->see.empty();
+    return !muted && (sees_itself(site) || (!shares.empty() && share_sees(site)));
   }
-  bool edits(Site site) const {
-    const Observers* o = find(site);
-    return o && !o->edit.empty();
+  bool edits(Site site) const { return edits_itself(site) || (!shares.empty() && share_edits(site)); }
+  bool edits_anything() const;
+  // Own observers first, and what they throw ends the pass; then every share that asks, with its rows.
+  void show(const Tapped& t) {
+    if (muted) return;
+    if (t.share < 0 && (t.first_keys < 0 || t.first_keys == first_keys)) show_itself(t);
+    if (!shares.empty()) show_shares(t);
   }
-  bool edits_anything() const {
-    for (const Observers& o : observers_)
-      if (!o.edit.empty()) return true;
-    return false;
+  void change(const Tapped& t) {
+    change_itself(t);
+    if (!shares.empty()) change_shares(t);
   }
-  void show(const Tapped& t) const {
-    if (const Observers* o = find(t.site))
-      for (const See& f : o->see) f(t);
-  }
-  void change(const Tapped& t) const {
-    if (const Observers* o = find(t.site))
-      for (const Edit& f : o->edit) f(t);
-  }
-  std::vector<HeadRow> chosen(const Tapped& where) const {
-    return choose_ && !muted ? choose_(where) : std::vector<HeadRow>{};
-  }
+  // Rows of attention weights that are asked for, of a pass with so many heads and rows: hand each to show(),
+  // with its head, row and share.
+  std::vector<HeadRow> chosen(const Tapped& where, Dim heads, Dim rows);
+  // attn_stats: each number of first keys that an observer of `stats` counts with, once.
+  std::vector<Dim> first_keys_asked(Site stats) const;
+  // `site` cannot be changed in this pass: an error for those who would.
+  void refuse_edits(Site site, const std::string& why);
 
   Dim first_keys = 4;  // how many keys "the first tokens" are in attn_stats
   bool muted = false;  // while a segment is recomputed: nobody sees a value twice, edits still apply
+  std::vector<TapShare> shares;
 
  private:
   struct Observers {
@@ -103,6 +133,28 @@ class Taps {
     std::vector<See> see = {};
     std::vector<Edit> edit = {};
   };
+  bool sees_itself(Site site) const {
+    const Observers* o = muted ? nullptr : find(site);
+    return o && !o->see.empty();
+  }
+  bool edits_itself(Site site) const {
+    const Observers* o = find(site);
+    return o && !o->edit.empty();
+  }
+  void show_itself(const Tapped& t) const {
+    if (const Observers* o = find(t.site))
+      for (const See& f : o->see) f(t);
+  }
+  void change_itself(const Tapped& t) const {
+    if (const Observers* o = find(t.site))
+      for (const Edit& f : o->edit) f(t);
+  }
+  std::vector<HeadRow> chosen_itself(const Tapped& where, Dim heads, Dim rows) const;
+  bool share_sees(Site site) const;
+  bool share_edits(Site site) const;
+  void show_shares(const Tapped& t);
+  void change_shares(const Tapped& t);
+
   const Observers* find(Site site) const {  // few sites are watched at a time
     for (const Observers& o : observers_)
       if (o.site == site) return &o;

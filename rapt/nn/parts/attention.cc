@@ -145,6 +145,10 @@ const Pass::Rotated* find_table(const Pass& pass, const Attention& a) {
   });
 }
 
+Tapped::Rows key_rows(const Attention& a) {  // of k and v
+  return a.spec.cross ? Tapped::Rows::memory : Tapped::Rows::own;
+}
+
 Tensor qk_norm(Run& run, const Attention& a, const std::optional<NormLayer>& norm, const Tensor& x) {
   if (!norm) return x;
   if (!a.norm_full) return apply(run, norm, x);
@@ -153,12 +157,13 @@ Tensor qk_norm(Run& run, const Attention& a, const std::optional<NormLayer>& nor
 
 }  // namespace
 
-Tensor apply(Run& run, const std::optional<GateLayer>& g, const Tensor& input, const Tensor& x) {
+Tensor apply(Run& run, const std::optional<GateLayer>& g, const Tensor& input, const Tensor& x,
+             Tapped::Rows rows) {
   if (!g) return x;
   if (g->value) return gate(run, g->spec, x, *g->value);
-  const Tensor logits = tap(run, site::gate_in(g->at), linear(run, input, *g->w));
+  const Tensor logits = tap(run, site::gate_in(g->at), linear(run, input, *g->w), false, rows);
   if (run.wants(site::gate(g->at)))
-    tap(run, site::gate(g->at), activation(run, g->spec.act, logits.constant()));
+    tap(run, site::gate(g->at), activation(run, g->spec.act, logits.constant()), false, rows);
   return gate(run, g->spec, x, logits);
 }
 
@@ -197,7 +202,8 @@ Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tenso
   if (!a.norm_after_pos) q = tap(run, site::q_normed, qk_norm(run, a, a.q_norm, q), s.cross);
   auto turn = [&](const RopeTable& by, auto shown) {
     Tensor turned = by.cos ? rope(run, q, by) : q;
-    if (a.norm_after_pos) turned = shown(run, site::q_normed, qk_norm(run, a, a.q_norm, turned), s.cross);
+    if (a.norm_after_pos)
+      turned = shown(run, site::q_normed, qk_norm(run, a, a.q_norm, turned), s.cross, Tapped::Rows::own);
     return a.scale ? scale_heads(run, turned, *a.scale, a.scale_max) : turned;
   };
   const Tensor result = tap(run, site::q, turn(table, tap), s.cross);
@@ -208,13 +214,14 @@ Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tenso
 Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected,
                    const RopeTable& table) {
   const AttentionSpec& s = a.spec;
-  Tensor k = tap(run, site::k_proj, projected.reshape({source[0], s.kv_heads, s.head_dim}), s.cross);
-  k = apply(run, a.gate_at(GateRecipe::At::k), source, k);
+  const Tapped::Rows rows = key_rows(a);
+  Tensor k = tap(run, site::k_proj, projected.reshape({source[0], s.kv_heads, s.head_dim}), s.cross, rows);
+  k = apply(run, a.gate_at(GateRecipe::At::k), source, k, rows);
   if (a.cosine) k = rapt::norm(run, {NormKind::l2, 1e-12, false}, k, nullptr);
-  if (!a.norm_after_pos) k = tap(run, site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross);
+  if (!a.norm_after_pos) k = tap(run, site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross, rows);
   if (table.cos) k = rope(run, k, table);
-  if (a.norm_after_pos) k = tap(run, site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross);
-  return tap(run, site::k, k, s.cross);
+  if (a.norm_after_pos) k = tap(run, site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross, rows);
+  return tap(run, site::k, k, s.cross, rows);
 }
 
 Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pass) {
@@ -243,8 +250,10 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   in.q = finish_queries(run, a, x, qkv[0], table, kept, &in.q_kept);
   if (!cached_memory) {
     in.k = finish_keys(run, a, source, qkv[1], table);
-    const Tensor v = tap(run, site::v_proj, qkv[2].reshape({source[0], s.kv_heads, s.v_dim}), s.cross);
-    in.v = tap(run, site::v, apply(run, a.v_norm, apply(run, a.gate_at(At::v), source, v)), s.cross);
+    const Tapped::Rows rows = key_rows(a);
+    Tensor v = tap(run, site::v_proj, qkv[2].reshape({source[0], s.kv_heads, s.v_dim}), s.cross, rows);
+    v = apply(run, a.v_norm, apply(run, a.gate_at(At::v), source, v, rows));
+    in.v = tap(run, site::v, v, s.cross, rows);
   }
   KvView cached;
   if (pass.cache) {

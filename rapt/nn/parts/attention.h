@@ -77,7 +77,8 @@ PartCost cost(const Attention& a, Dim context);
 void see_gates(Taps& taps, const Taps::See& f);  // whatever their place
 
 // x [T,H,D] * act(W input), x + act(W input), or with a constant in the place of W input.
-Tensor apply(Run& run, const std::optional<GateLayer>& gate, const Tensor& input, const Tensor& x);
+Tensor apply(Run& run, const std::optional<GateLayer>& gate, const Tensor& input, const Tensor& x,
+             Tapped::Rows rows = Tapped::Rows::own);
 // Projected queries of the rows x, and keys of `source`, as the attention reads them: gated, normed, turned
 // by `table` (without one: as they are). `kept`, where given, turns the queries to where they stand towards
 // the kept first keys: *q_kept.
