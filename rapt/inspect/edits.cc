@@ -165,20 +165,30 @@ Given lay_out(const Edit& e, const Point& point, Dim rows, Dim heads, Dim width,
        " or a tensor of just this shape fits (a text to patch from needs as many tokens)");
 }
 
+// Rows of a whole text that an edit names, learned tokens (`skip`) before it.
+Span rows_of_text(const Edit& e, const Chosen& c, Dim rows, Dim skip) {
+  if (c.all_rows) return {0, rows - 1};
+  const Span found = {c.rows.first < 0 ? rows + c.rows.first : c.rows.first + skip,
+                      c.rows.last < 0 ? rows + c.rows.last : c.rows.last + skip};
+  if (found.first < skip || found.last >= rows || found.first > found.last)
+    fail("edit '", e.text, "': ", c.point.name, " has positions 0 to ", rows - skip - 1, " in this pass");
+  return found;
+}
+
+// Rows of a piece whose first stands at `position`, learned tokens counted; first > last: it has none.
+Span rows_of_piece(const Chosen& c, Dim rows, Dim skip, Dim position) {
+  if (c.all_rows) return {0, rows - 1};
+  return {std::max<Dim>(0, c.rows.first + skip - position),
+          std::min(rows - 1, c.rows.last + skip - position)};
+}
+
 template <class Real>
-void change(const Edit& e, const Chosen& c, const Tensor& t, Dim skip) {
+void change(const Edit& e, const Chosen& c, const Tensor& t, Span at, Dim skip) {
   const Dim rows = t[0], heads = t.rank == 3 ? t[1] : 1, width = t.last();
   Real* x = t.as<Real>().data();
-  Dim r0 = 0, r1 = rows - 1;
-  if (!c.all_rows) {
-    r0 = c.rows.first < 0 ? rows + c.rows.first : c.rows.first + skip;
-    r1 = c.rows.last < 0 ? rows + c.rows.last : c.rows.last + skip;
-    if (r0 < skip || r1 >= rows || r0 > r1)
-      fail("edit '", e.text, "': ", c.point.name, " has positions 0 to ", rows - skip - 1, " in this pass");
-  }
   const Dim h0 = c.head.value_or(0), h1 = c.head ? *c.head : heads - 1;
   const auto each = [&](const auto& f) {
-    for (Dim r = r0; r <= r1; ++r)
+    for (Dim r = at.first; r <= at.last; ++r)
       for (Dim h = h0; h <= h1; ++h) f(r, h, x + (r * heads + h) * width);
   };
   switch (e.op) {
@@ -240,7 +250,25 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Dim skip) {
   }
 }
 
+// What of an edit needs the whole text in one piece; empty: nothing does.
+std::string whole_for(const Edit& e, const Chosen& c) {
+  if (e.op == Op::mean) return "the mean of a text";
+  if (e.shape.size() > 1 && (e.op == Op::add || e.op == Op::replace)) return "a tensor of one text";
+  if (c.all_rows) return "";
+  if (c.rows.first < 0 || c.rows.last < 0) return "a position from the end";
+  // The head reads rows that a pass wants: all of a text in one, only the last in the next.
+  if (c.point.shape[0] == Point::kResults) return "a position of what the head gives";
+  return "";
+}
+
 }  // namespace
+
+bool needs_whole(const Model& model, std::span<const Edit> edits) {
+  for (const Edit& e : edits)
+    for (Point& point : find_points(model, e.point))
+      if (!whole_for(e, choose(e, std::move(point))).empty()) return true;
+  return false;
+}
 
 Edit parse_edit(std::string_view text) {
   Edit e;
@@ -315,6 +343,7 @@ std::function<void()> install_edits(Taps& taps, const Model& model, std::span<co
   struct State {
     Edit edit;
     Dim hits = 0;
+    std::optional<Span> asked, came;  // positions, where a text comes in pieces
   };
   std::vector<std::shared_ptr<State>> states;
   for (const Edit& e : edits) {
@@ -332,26 +361,47 @@ std::function<void()> install_edits(Taps& taps, const Model& model, std::span<co
       // Learned tokens stand before the text.
       const Dim skip = last && point.shape[0] == Point::kRows ? model.recipe.embed.sink_tokens : 0;
       Chosen chosen = choose(e, point);
-      const bool whole = e.shape.size() > 1 && (e.op == Op::add || e.op == Op::replace);
-      if (passes == Passes::many && (!chosen.all_rows || whole || e.op == Op::mean))
-        fail_usage("edit '", e.text, "': a text is read and written in many passes here, so ",
-                   !chosen.all_rows ? "a position"
-                   : whole          ? "a tensor of one text"
-                                    : "the mean of a pass",
-                   " has no meaning; rapt inspect does it on one text");
+      const bool pieces = passes == Passes::many;
+      if (const std::string what = whole_for(e, chosen); pieces && !what.empty())
+        fail_usage("edit '", e.text, "': a text is read and written in pieces here, and ", what,
+                   " needs all of it in one; rapt inspect does it on one text");
+      if (pieces && !chosen.all_rows) {
+        if (chosen.rows.first > chosen.rows.last)
+          fail_usage("edit '", e.text, "': positions ", chosen.rows.first, " to ", chosen.rows.last,
+                     " are none; the smaller one comes first");
+        state->asked = chosen.rows;
+      }
       const Site site = point.site;
-      taps.edit(site, [state, c = std::move(chosen), skip](const Tapped& t) {
+      taps.edit(site, [state, c = std::move(chosen), skip, pieces](const Tapped& t) {
         if (!is_at(t, c.point)) return;
-        if (t.value.dtype == DType::f64) change<double>(state->edit, c, t.value, skip);
-        else change<float>(state->edit, c, t.value, skip);
+        const Edit& edit = state->edit;
+        if (pieces && !c.all_rows && t.share < 0)
+          fail("edit '", edit.text, "': nobody says at which position of its text a row of this pass stands");
+        const Span at =
+            pieces ? rows_of_piece(c, t.value[0], skip, t.position) : rows_of_text(edit, c, t.value[0], skip);
+        if (at.first > at.last) return;
+        if (t.value.dtype == DType::f64) change<double>(edit, c, t.value, at, skip);
+        else change<float>(edit, c, t.value, at, skip);
         ++state->hits;
+        if (!state->asked) return;
+        const Span came = {at.first + t.position - skip, at.last + t.position - skip};
+        if (!state->came) state->came = came;
+        state->came->first = std::min(state->came->first, came.first);
+        state->came->last = std::max(state->came->last, came.last);
       });
     }
   }
   return [states] {
-    for (const auto& s : states)
+    for (const auto& s : states) {
+      if (s->asked && (!s->came || s->came->first > s->asked->first || s->came->last < s->asked->last))
+        fail("edit '", s->edit.text, "' ",
+             s->came ? concat("touched positions ", s->came->first, " to ", s->came->last, " only")
+                     : "touched nothing",
+             ": the text has no position ",
+             s->came && s->came->first <= s->asked->first ? s->asked->last : s->asked->first, " here");
       if (s->hits == 0)
         fail("edit '", s->edit.text, "' touched nothing: its point did not come by in this pass");
+    }
   };
 }
 

@@ -44,10 +44,13 @@ Edit read_edit(const Json& json);
 // Puts edits on taps; they then change every pass that the taps serve. Rows of a pass count as the positions
 // of one text from its first token on. Call what comes back after the pass: it fails where an edit touched
 // nothing.
-// Passes::many (generation): a text is read in pieces and a row's number in its pass says nothing, so edits
-// that need it are refused.
+// Passes::many (generation): a text is read in pieces, each a share of its pass (run/taps.h) that says where
+// its rows stand; positions then are those of the text. Edits that need it in one piece are refused.
 enum class Passes { one, many };
 std::function<void()> install_edits(Taps& taps, const Model& model, std::span<const Edit> edits,
                                     Passes passes = Passes::one);
+// Whether one of them needs its text in one piece: positions from the end or of what the head gives, means,
+// tensors of whole texts.
+bool needs_whole(const Model& model, std::span<const Edit> edits);
 
 }  // namespace rapt

@@ -79,7 +79,7 @@ TEST_F(Generate, EditsChangePromptAndAnswerAlike) {
   }
   EXPECT_GE(changed, 3);
   Taps taps;
-  for (const char* text : {"L0H0@p2:zero", "z.0:mean"}) {
+  for (const char* text : {"L0H0@p-2:zero", "z.0:mean"}) {
     const std::vector<Edit> edits = {parse_edit(text)};
     EXPECT_THROW(install_edits(taps, *c.model, edits, Passes::many), Error) << text;
   }
