@@ -87,6 +87,29 @@ PackedBatch::PackedBatch(std::span<const Text> texts) {
   source.tokens = source_tokens;
 }
 
+std::vector<TapShare> shares_of(const Model& model, const Batch& batch, const Batch* source) {
+  const Dim sinks = model.recipe.embed.sink_tokens;
+  const bool all = batch.want.rows == Want::Rows::all,
+             classes = model.recipe.head.kind == HeadRecipe::Kind::classes;
+  std::vector<TapShare> shares;
+  Dim next = 0;
+  for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+    const Sequence& s = batch.sequences[i];
+    TapShare t;
+    t.rows = {next, s.count + (s.past == 0 ? sinks : 0)};
+    t.position = s.past == 0 ? 0 : s.past + sinks;
+    next += t.rows.count;
+    if (!model.decoder) t.source = t.rows;
+    else if (source) t.source = {source->sequences[i].first, source->sequences[i].count};
+    if (all && !classes) t.wanted = {s.first, s.count};
+    else t.wanted = {static_cast<Dim>(i), 1};
+    shares.push_back(t);
+  }
+  return shares;
+}
+
+KvCache make_cache(const Model& model) { return KvCache(model.real); }
+
 std::vector<double> all_values(const Tensor& t) {
   std::vector<double> v(static_cast<std::size_t>(t.elements()));
   for (std::size_t i = 0; i < v.size(); ++i) v[i] = t.at(static_cast<Dim>(i));

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "rapt/nn/kv_cache.h"
 #include "rapt/nn/model.h"
 
 namespace rapt::test {
@@ -29,6 +30,11 @@ struct PackedBatch {
   PackedBatch(const PackedBatch&) = delete;
   const Batch* source_or_null() const { return has_source ? &source : nullptr; }
 };
+
+// A share of the taps for every sequence of a batch, with the rows that are its own; its observers are yet to
+// be named.
+std::vector<TapShare> shares_of(const Model& model, const Batch& batch, const Batch* source = nullptr);
+KvCache make_cache(const Model& model);
 
 std::vector<double> all_values(const Tensor& t);
 // Logits of all texts in one pass; of one text in pieces of `chunk` through a cache (the first piece holds
