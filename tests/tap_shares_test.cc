@@ -147,6 +147,8 @@ struct Made {
   explicit Made(const Recipe& recipe) : model(recipe, device.real) {
     randomise(model, 3);
     texts = some_texts(model.recipe, kLengths, 7);
+    for (Text& t : texts)  // sources longer than texts: their rows are others
+      if (!t.source.empty()) t.source.insert(t.source.end(), t.tokens.begin(), t.tokens.end());
   }
   std::vector<double> pass(std::span<const Text> some, Taps& taps, const Want& want) {
     rapt::Run run(device);
