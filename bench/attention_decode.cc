@@ -33,7 +33,8 @@ struct Sizes {
 struct Cache {
   KvLayout layout;
   std::vector<std::vector<std::byte>> memory;
-  std::vector<std::vector<std::byte*>> pages;
+  std::vector<std::byte*> slabs;
+  std::vector<std::int32_t> pages;  // the same of every layer
   Cache(Device& device, const Sizes& s, DType format, Dim depth)
       : layout(kv_layout(format, s.kv_heads, s.d, s.d)) {
     rapt::Run run(device);
@@ -44,16 +45,22 @@ struct Cache {
     }
     const auto count = static_cast<std::size_t>((depth + kPageKeys - 1) / kPageKeys),
                bytes = static_cast<std::size_t>(layout.page_bytes);
+    for (std::size_t p = 0; p < count; ++p) pages.push_back(static_cast<std::int32_t>(p));
     for (Dim l = 0; l < s.layers; ++l) {
       memory.emplace_back(count * bytes + 64);
-      auto* first = reinterpret_cast<std::byte*>(
-          (reinterpret_cast<std::uintptr_t>(memory.back().data()) + 63) / 64 * 64);
-      pages.emplace_back();
-      for (std::size_t p = 0; p < count; ++p) pages.back().push_back(first + p * bytes);
-      const AttentionPart part{0, depth, 0, depth, pages.back().data()};
-      run.kernels().kv_write(run.queue(),
-                             {.layout = layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
+      slabs.push_back(reinterpret_cast<std::byte*>(
+          (reinterpret_cast<std::uintptr_t>(memory.back().data()) + 63) / 64 * 64));
+      write(run, slabs.back(), {0, depth, 0, depth, pages.data()}, k, v);
     }
+  }
+  void write(Run& run, std::byte* slab, const AttentionPart& part, const Tensor& k, const Tensor& v) const {
+    run.kernels().kv_write(run.queue(), {.layout = layout,
+                                         .part_count = 1,
+                                         .parts = &part,
+                                         .k = k.data,
+                                         .v = v.data,
+                                         .slab = slab,
+                                         .page_stride = layout.page_bytes});
   }
 };
 
@@ -142,12 +149,9 @@ int bench(int argc, char** argv) {
       for (int r = 0; r < rounds; ++r) {
         run.reset();
         const double t = now();
-        for (std::size_t l = 0; l < cache.pages.size(); ++l) {
-          const AttentionPart part{0, 1, 0, depth, cache.pages[l].data()};
-          run.kernels().kv_write(
-              run.queue(),
-              {.layout = cache.layout, .part_count = 1, .parts = &part, .k = k.data, .v = k.data});
-          const KvView view{cache.layout, {cache.pages[l]}};
+        for (std::byte* slab : cache.slabs) {
+          cache.write(run, slab, {0, 1, 0, depth, cache.pages.data()}, k, k);
+          const KvView view{cache.layout, slab, cache.layout.page_bytes, {cache.pages}};
           attention(run, spec, {.q = q, .cache = &view}, plan);
         }
         times.push_back(now() - t);

@@ -193,7 +193,7 @@ void attention_counted_from_buffer(Queue& queue, const AttentionArgs& args) noex
       high(a.shape.high, a.shape.high + a.shape.rows), position(low.size());
   for (Dim p = 0; p < a.shape.part_count; ++p) {
     const AttentionPart& part = a.shape.parts[p];
-    if (part.pages || a.shape.keep > 0) return right_attention(queue, args);
+    if (part.pages || part.keep > 0) return right_attention(queue, args);
     all.k_count = std::max(all.k_count, part.k_first + part.k_count);
     for (Dim r = part.q_first; r < part.q_first + part.q_count; ++r) {
       low[static_cast<std::size_t>(r)] += static_cast<std::int32_t>(part.k_first);

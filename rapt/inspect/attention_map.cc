@@ -86,8 +86,8 @@ std::string what_there_is(std::span<const AttentionPlace> all) {
   return text + (cross ? "cross-attention" : "no cross-attention");
 }
 
-Dim seen_keys(const RowPlan& plan, std::size_t r) {
-  const Dim kept = std::clamp<Dim>(plan.high[r], 0, plan.keep);
+Dim seen_keys(const RowPlan& plan, const RowPlan::Part& part, std::size_t r) {
+  const Dim kept = std::clamp<Dim>(plan.high[r], 0, part.keep);
   return kept + std::max<Dim>(0, plan.high[r] - std::max<Dim>(plan.low[r], kept));
 }
 
@@ -95,26 +95,27 @@ template <class Real>
 void add_rows(const Tapped& t, Dim before, std::vector<HeadSums>& sums, Dim learned) {
   const Dim heads = t.value[1], columns = t.value[2];
   const RowPlan& plan = *t.plan;
-  const Real* row = t.value.as<Real>().data();
-  for (std::size_t r = 0; r < static_cast<std::size_t>(t.value[0]); ++r, row += heads * columns) {
-    const bool first = plan.high[r] > 0 && (plan.low[r] <= 0 || plan.keep > 0);
-    const Dim seen = seen_keys(plan, r);
-    if (seen == 0 || plan.position[r] < before) continue;
-    const double even = std::log(static_cast<double>(seen + learned));
-    for (Dim h = 0; h < heads; ++h) {
-      const Real* s = row + h * columns;
-      HeadSums& to = sums[static_cast<std::size_t>(h)];
-      to.entropy += static_cast<double>(s[AttentionStat::entropy]);
-      to.self += static_cast<double>(s[AttentionStat::self]);
-      to.previous += static_cast<double>(s[AttentionStat::previous]);
-      to.distance += static_cast<double>(s[AttentionStat::distance]);
-      to.even += even;
-      const auto logit = static_cast<double>(s[AttentionStat::max_logit]);
-      to.max_logit = to.rows == 0 ? logit : std::max(to.max_logit, logit);
-      if (first) to.first += static_cast<double>(s[AttentionStat::first]), ++to.seeing;
-      ++to.rows;
+  for (const RowPlan::Part& part : plan.parts)
+    for (Dim i = part.q_first; i < part.q_first + part.q_count; ++i) {
+      const auto r = static_cast<std::size_t>(i);
+      const bool first = plan.high[r] > 0 && (plan.low[r] <= 0 || part.keep > 0);
+      const Dim seen = seen_keys(plan, part, r);
+      if (seen == 0 || plan.position[r] < before) continue;
+      const double even = std::log(static_cast<double>(seen + learned));
+      for (Dim h = 0; h < heads; ++h) {
+        const Real* s = t.value.as<Real>().data() + (i * heads + h) * columns;
+        HeadSums& to = sums[static_cast<std::size_t>(h)];
+        to.entropy += static_cast<double>(s[AttentionStat::entropy]);
+        to.self += static_cast<double>(s[AttentionStat::self]);
+        to.previous += static_cast<double>(s[AttentionStat::previous]);
+        to.distance += static_cast<double>(s[AttentionStat::distance]);
+        to.even += even;
+        const auto logit = static_cast<double>(s[AttentionStat::max_logit]);
+        to.max_logit = to.rows == 0 ? logit : std::max(to.max_logit, logit);
+        if (first) to.first += static_cast<double>(s[AttentionStat::first]), ++to.seeing;
+        ++to.rows;
+      }
     }
-  }
 }
 
 }  // namespace
@@ -164,8 +165,7 @@ struct AttentionRecord::Kept {
   // Rows of the plan, keys as they are.
   RowPlan plan_of(std::span<const Dim> which) const {
     RowPlan p;
-    p.keep = plan.keep;
-    p.parts = {{0, static_cast<Dim>(which.size()), 0, keys}};
+    p.parts = {{0, static_cast<Dim>(which.size()), 0, keys, plan.parts[0].keep}};
     for (Dim r : which) {
       const auto at = static_cast<std::size_t>(r);
       p.low.push_back(plan.low[at]);
@@ -347,7 +347,7 @@ bool AttentionRecord::sees(const AttentionPlace& place, Dim row, Dim key) const 
 std::pair<Dim, Dim> AttentionRecord::sight(const AttentionPlace& place, Dim row) const {
   const Kept& k = kept(place);
   const auto at = static_cast<std::size_t>(row + k.before);
-  const Dim before = place.cross ? 0 : k.before, low = k.plan.keep > 0 ? 0 : k.plan.low[at];
+  const Dim before = place.cross ? 0 : k.before, low = k.plan.parts[0].keep > 0 ? 0 : k.plan.low[at];
   return {std::max<Dim>(0, low - before), std::max<Dim>(0, k.plan.high[at] - before)};
 }
 
@@ -355,8 +355,8 @@ RowSight AttentionRecord::row_sight(const AttentionPlace& place, Dim row) const 
   const Kept& k = kept(place);
   const auto at = static_cast<std::size_t>(row + k.before);
   const Dim before = place.cross ? 0 : k.before;
-  return {k.plan.keep - before, k.plan.low[at] - before, k.plan.high[at] - before,
-          seen_keys(k.plan, at) + learned_keys(*k.a)};
+  return {k.plan.parts[0].keep - before, k.plan.low[at] - before, k.plan.high[at] - before,
+          seen_keys(k.plan, k.plan.parts[0], at) + learned_keys(*k.a)};
 }
 
 std::size_t AttentionRecord::bytes() const {

@@ -71,7 +71,7 @@ void make_scores(const Attention& a, const std::vector<float>& q, const std::vec
         if (s.bias == Bias::bucket)
           sum +=
               a.buckets->get(relative_bucket(j - position, a.buckets->rows, s.bucket_max, s.bucket_both), h);
-        const bool seen = j < plan.high[at(r)] && (j >= plan.low[at(r)] || j < plan.keep);
+        const bool seen = j < plan.high[at(r)] && (j >= plan.low[at(r)] || j < plan.parts[0].keep);
         out.values[at((h * rows + r) * keys + j)] =
             seen ? static_cast<float>(sum) : -std::numeric_limits<float>::infinity();
       }

@@ -27,13 +27,13 @@ struct Sums {
   double gates = 0, closed = 0, gate_sum = 0;
 };
 
-bool sees_first(const RowPlan& plan, Dim row) {
+bool sees_first(const RowPlan& plan, const RowPlan::Part& part, Dim row) {
   const auto r = static_cast<std::size_t>(row);
-  return plan.high[r] > 0 && (plan.low[r] <= 0 || plan.keep > 0);
+  return plan.high[r] > 0 && (plan.low[r] <= 0 || part.keep > 0);
 }
-bool sees_any(const RowPlan& plan, Dim row) {
+bool sees_any(const RowPlan& plan, const RowPlan::Part& part, Dim row) {
   const auto r = static_cast<std::size_t>(row);
-  return plan.low[r] < plan.high[r] || (plan.keep > 0 && plan.high[r] > 0);
+  return plan.low[r] < plan.high[r] || (part.keep > 0 && plan.high[r] > 0);
 }
 
 template <class Real>
@@ -45,8 +45,8 @@ void add_stats(const Tapped& t, double threshold, Sums& s) {
     std::fill(first.begin(), first.end(), 0.0);
     Dim rows = 0;
     for (Dim r = part.q_first; r < part.q_first + part.q_count; ++r) {
-      if (!sees_any(*t.plan, r)) continue;
-      const bool counts = sees_first(*t.plan, r);
+      if (!sees_any(*t.plan, part, r)) continue;
+      const bool counts = sees_first(*t.plan, part, r);
       ++rows;
       for (Dim h = 0; h < heads; ++h) {
         const Real* row = stats + (r * heads + h) * columns;

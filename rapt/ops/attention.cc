@@ -125,6 +125,9 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
       fail("attention: the cache shows ", c.pages.size(), " sequences, the plan has ", plan.parts.size());
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
       const RowPlan::Part& p = plan.parts[i];
+      if (p.k_count > 0 && (!c.slab || c.stride < l.page_bytes))
+        fail("attention: pages of ", l.page_bytes, " bytes cannot stand ", c.stride, " apart in ",
+             c.slab ? "their slab" : "no slab");
       if (static_cast<Dim>(c.pages[i].size()) * kPageKeys < p.k_count)
         fail("attention: sequence ", i, " has ", p.k_count, " keys but ", c.pages[i].size(), " pages of ",
              kPageKeys);
@@ -135,8 +138,8 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
       }
       high = std::min(high, p.k_count);
       for (Dim first = 0; first < high; first += kPageKeys)
-        if (!c.pages[i][static_cast<std::size_t>(first / kPageKeys)] &&
-            (first < plan.keep || first + kPageKeys > low))
+        if (c.pages[i][static_cast<std::size_t>(first / kPageKeys)] < 0 &&
+            (first < p.keep || first + kPageKeys > low))
           fail("attention: keys ", first, " … of sequence ", i,
                " were evicted, but a row still sees them; the cache must keep what the mask shows");
     }
@@ -190,15 +193,18 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
   auto* low = run.arena.take_array<std::int32_t>(s.rows);
   auto* high = run.arena.take_array<std::int32_t>(s.rows);
   Dim reach = 0;
+  bool keeps = false;
   for (Dim i = 0; i < s.part_count; ++i) {
     const RowPlan::Part& p = plan.parts[static_cast<std::size_t>(i)];
-    parts[i] = {p.q_first,
-                p.q_count,
-                p.k_first,
-                p.k_count,
-                in.cache ? in.cache->pages[static_cast<std::size_t>(i)].data() : nullptr,
-                in.cache && in.cache->bias.bias ? in.cache->bias.angles[static_cast<std::size_t>(i)].data()
-                                                : nullptr};
+    parts[i] = {
+        p.q_first,
+        p.q_count,
+        p.k_first,
+        p.k_count,
+        in.cache ? in.cache->pages[static_cast<std::size_t>(i)].data() : nullptr,
+        in.cache && in.cache->bias.bias ? in.cache->bias.angles[static_cast<std::size_t>(i)].data() : nullptr,
+        p.keep};
+    keeps = keeps || p.keep > 0;
     for (Dim r = p.q_first; r < p.q_first + p.q_count; ++r) {
       low[r] = std::max(0, plan.low[static_cast<std::size_t>(r)]);
       high[r] =
@@ -211,7 +217,6 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
   s.high = high;
   s.position = run.copy_of(std::span(plan.position));
   s.kept_position = run.copy_of(std::span(plan.kept_position));
-  s.keep = plan.keep;
   s.slots = in.slot_k ? in.slot_k->rows : 0;
   s.score = spec.score;
   s.normal = spec.normal;
@@ -220,11 +225,15 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
   s.scale = spec.scale;
   s.cap = spec.cap;
   s.q = in.q.data;
-  s.q_kept = plan.keep > 0 ? in.q_kept.data : nullptr;
+  s.q_kept = keeps ? in.q_kept.data : nullptr;
   s.k = in.k.data;
   s.v = in.v.data;
   if (in.cache) {
     s.cache = in.cache->layout;
+    s.slab = in.cache->slab;
+    s.page_stride = in.cache->stride;
+    s.angle_slab = in.cache->bias.slab;
+    s.angle_stride = in.cache->bias.stride;
     s.key_bias = in.cache->bias.bias;
     s.bias_half = in.cache->bias.half;
     s.bias_rows = in.cache->bias.rows;
@@ -278,7 +287,7 @@ std::int64_t attention_work(const AttentionShape& s) {
       high = std::max<Dim>(high, s.high[r]);
     }
     const Dim splits =
-        std::max<Dim>(0, high - low) / kAttentionSplit + std::min<Dim>(s.keep, high) / kAttentionSplit + 4;
+        std::max<Dim>(0, high - low) / kAttentionSplit + std::min<Dim>(part.keep, high) / kAttentionSplit + 4;
     // 10: kSplitNumbers of the kernels
     reals += s.kv_heads * (1 + splits * pairs * (s.dv + kPad + 10)) + 2 * kPad;
   }

@@ -53,7 +53,7 @@ struct AttentionSpec {
 
 struct AttentionInputs {
   Tensor q;                              // [T,H,D]
-  // [T,H,D]: the query for the first `keep` keys (streaming); absent: q
+  // [T,H,D]: the query for the first `keep` keys of sequences that keep some (streaming); absent: q
   Tensor q_kept = {};
   Tensor k = {}, v = {};                 // [S,K,D] [S,K,Dv]; absent where `cache` is given
   const KvView* cache = nullptr;
@@ -92,17 +92,18 @@ constexpr std::int64_t kAttentionFew = 32;
 
 struct AttentionPart {  // one sequence; k_count is its number of keys
   std::int64_t q_first, q_count, k_first, k_count;
-  std::byte* const* pages;            // nullptr: rows k_first … of k and v
-  std::byte* const* angles = nullptr;  // KvBias::angles
+  const std::int32_t* pages = nullptr;   // nullptr: rows k_first … of k and v
+  const std::int32_t* angles = nullptr;  // KvBias::angles
+  std::int64_t keep = 0;                 // first keys that all its rows see
 };
 
 struct AttentionShape {
   std::int64_t rows, heads, kv_heads, d, dv;
   const AttentionPart* parts;
   std::int64_t part_count;
-  // Per row; key j is seen where j < high and (j >= low or j < keep).
+  // Per row; key j is seen where j < high and (j >= low or j < keep of its part).
   const std::int32_t *low, *high, *position, *kept_position;
-  std::int64_t keep, slots;
+  std::int64_t slots;
   Score score;
   Normal normal;
   Extra extra;
@@ -110,6 +111,10 @@ struct AttentionShape {
   double scale, cap;
   const void *q, *q_kept, *k, *v;  // q_kept: nullptr or like q; k, v nullptr where pages are used
   KvLayout cache;                  // of the pages
+  std::byte* slab;                 // page p begins at slab + p * page_stride (bytes)
+  std::int64_t page_stride;
+  std::byte* angle_slab;           // likewise
+  std::int64_t angle_stride;
   const void* key_bias;            // nullptr, or KvBias::bias with its shape
   std::int64_t bias_half, bias_rows;
   bool bias_neighbours;
@@ -163,6 +168,8 @@ struct KvWriteArgs {  // rows of k and v into their places in the pages
   // q_first, q_count: rows of k and v; k_count: length afterwards (the rows are its last q_count keys)
   const AttentionPart* parts;
   const void *k, *v;
+  std::byte* slab;  // page p begins at slab + p * page_stride (bytes)
+  std::int64_t page_stride;
 };
 
 // The pages of one layer. Fails where a format in blocks does not divide the heads.

@@ -88,7 +88,7 @@ struct BackwardBlock {
 
   void add(const KeyBlock& b, Dim at, Real* dqt, Real* kept_dqt) {
     VisibleKeys<N> vis;
-    if (!find_visible<N>(arg, lanes, b, vis)) return;
+    if (!find_visible<N>(lanes, b, vis)) return;
     const Dim kept_end = plan.kept ? most(vis.from, least(vis.upto[N - 1], vis.keep)) : vis.from;
     if (kept_end > vis.from) {
       VisibleKeys<N> head = vis;
@@ -448,7 +448,7 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
           const Dim row = part.q_first + i * kLanes / arg.g,
                     last = part.q_first + (i * kLanes + count - 1) / arg.g;
           for (Dim r = row; r <= last; ++r) low = least(low, s.low[r]), high = most(high, s.high[r]);
-          if (high <= begin || (low >= end && begin >= arg.keep)) continue;
+          if (high <= begin || (low >= end && begin >= part.keep)) continue;
         }
         const Dim query_block = kv * per_head + i;
         Real *dqt = plan.partial + (partials[p] + query_block * chunks + chunk) * plan.partial_reals,

@@ -227,8 +227,8 @@ struct SplitTask {  // one task: one split of one kv head
     if (arg.cap > 0) z = vtanh(z * vset(arg.cap_inverse)) * vset(arg.cap);
     const V key = vset(Real(begin + k)) + viota();
     auto both = [&](V kept, V others)
-                    RAPT_LAMBDA { return vselect(vlt(key, vset(Real(arg.keep))), kept, others); };
-    const bool some_kept = begin + k < arg.keep;
+                    RAPT_LAMBDA { return vselect(vlt(key, vset(Real(part.keep))), kept, others); };
+    const bool some_kept = begin + k < part.keep;
     if (arg.alibi) {
       const V position = vset(Real(arg.shape.position[row]));
       z = z -
@@ -290,7 +290,7 @@ struct SplitTask {  // one task: one split of one kv head
         if (!full) {
           const V key = vset(Real(begin + k)) + viota();
           z = vselect(vand(vlt(key, vset(Real(x.high[i]))),
-                           vor(vle(vset(Real(x.low[i])), key), vlt(key, vset(Real(arg.keep))))),
+                           vor(vle(vset(Real(x.low[i])), key), vlt(key, vset(Real(part.keep))))),
                       z, vset(kMasked));
         }
         if (!full || !arg.plain) vstore(p + k, z);
@@ -343,7 +343,7 @@ struct SplitTask {  // one task: one split of one kv head
   void block(Dim begin) {
     Dim from = kBlock, upto = 0;
     for (Dim i = 0; i < x.count; ++i) {
-      const Dim low = begin < arg.keep ? 0 : most(0, x.low[i] - begin),
+      const Dim low = begin < part.keep ? 0 : most(0, x.low[i] - begin),
                 high = least(kBlock, x.high[i] - begin);
       if (low >= high) continue;
       from = least(from, low);
@@ -351,19 +351,18 @@ struct SplitTask {  // one task: one split of one kv head
     }
     if (from >= upto) return;
     const KvLayout& layout = arg.shape.cache;
-    const std::byte* head = head_of(layout, part.pages[begin / kBlock], kv);
-    const Real* angles =
-        arg.bias_channels ? reinterpret_cast<const Real*>(part.angles[begin / kBlock]) : nullptr;
+    const std::byte* head = head_of(layout, page_at(arg, part, begin), kv);
+    const Real* angles = angles_at(arg, part, begin);
     with_format(layout.format, [&](auto format) {
       constexpr DType F = decltype(format)::value;
-      const bool kept = arg.q_kept && begin < arg.keep;
+      const bool kept = arg.q_kept && begin < part.keep;
       auto all_scores = [&](auto as, const std::byte* keys) {
         constexpr DType G = decltype(as)::value;
         scores<G>(keys, angles, false, from, upto, st);
         if (!kept) return;
         scores<G>(keys, angles, true, from, upto, kept_st);
         for (Dim i = 0; i < x.count; ++i)
-          for (Dim k = 0; k < least(kBlock, arg.keep - begin); ++k)
+          for (Dim k = 0; k < least(kBlock, part.keep - begin); ++k)
             st[i * kBlock + k] = kept_st[i * kBlock + k];
       };
       const bool widen = !direct(F) || x.count > pairs_of(F) ? in_blocks(F) : false;

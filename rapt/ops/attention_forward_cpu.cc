@@ -63,7 +63,7 @@ struct QueryBlock {
         for (int i = 0; i < L; ++i) squares[i] = i < count ? square_of(row[i], arg.d) : Real(0);
     };
     load(arg.q, qt, q2);
-    if (arg.q_kept) {
+    if (arg.q_kept && part.keep > 0) {
       load(arg.q_kept, kept_qt, q2_kept);
       wt += (arg.d + arg.bias_channels) * L;
     } else {
@@ -154,7 +154,7 @@ struct QueryBlock {
   // One key block.
   __attribute__((noinline)) void add(const Arguments& arg, const KeyBlock& b, Memory& mem) {
     VisibleKeys<N> vis;
-    if (!find_visible<N>(arg, lanes, b, vis)) return;
+    if (!find_visible<N>(lanes, b, vis)) return;
     Real* const st = mem.st;
     const Dim n = vis.upto[N - 1];
     // 1. logits and their maximum
@@ -474,7 +474,7 @@ static void attend(const Arguments& arg, const AttentionArgs& a, const Attention
   }
   auto add_keys = [&](Dim begin, Dim end, Dim keys, bool slots) {
     for (Dim kb = begin; kb < end; kb += kBlock) {
-      if (!slots && kb >= arg.keep && kb + kBlock <= low) continue;
+      if (!slots && kb >= part.keep && kb + kBlock <= low) continue;
       KeyBlock b = find_key_block(arg, part, kv, kb, least(kBlock, keys - kb), slots, mem.k, mem.v);
       if (blocks > 1 && b.k_stride > kFar) {
         pack_rows(mem.k, arg.d, b.k, b.k_stride, arg.d, b.n);
@@ -496,7 +496,7 @@ static void attend(const Arguments& arg, const AttentionArgs& a, const Attention
     for (Dim i = 0; i < blocks; ++i) block[i].end_split(arg);
   };
   if (arg.shape.slots > 0) add_keys(0, arg.shape.slots, arg.shape.slots, true);
-  for (Dim split = arg.keep > 0 ? 0 : low / kSplit * kSplit; split < high; split += kSplit)
+  for (Dim split = part.keep > 0 ? 0 : low / kSplit * kSplit; split < high; split += kSplit)
     add_keys(split, least(high, split + kSplit), part.k_count, false);
   for (Dim i = 0; i < blocks; ++i) block[i].finish(arg, a);
 }
@@ -631,7 +631,7 @@ struct OneScore {
       b = find_key_block(arg, part, kv, block, least(kBlock, part.k_count - block), false, k_memory,
                          v_memory);
     for (Dim d = 0; paged && d < arg.d; ++d) row[d] = b.key(key % kBlock, d);
-    const Real *k = paged ? row : b.k, *x = !slot && key < arg.keep ? q_kept : q;
+    const Real *k = paged ? row : b.k, *x = !slot && key < part.keep ? q_kept : q;
     V sum = vzero();
     for (Dim d = 0; d < arg.d; d += W) {
       const V qd = vload_n(x + d, arg.d - d), kd = vload_n(k + d, arg.d - d);
@@ -649,7 +649,7 @@ struct OneScore {
 };
 
 // Scores of one row in z[from, to) become weights; everything else is zero.
-static void row_weights(const Arguments& arg, Dim at, Dim head, Dim from, Dim to, Dim n, Real* z) {
+static void row_weights(const Arguments& arg, Dim keep, Dim at, Dim head, Dim from, Dim to, Dim n, Real* z) {
   const AttentionShape& s = arg.shape;
   const Dim low = s.low[at], high = s.high[at];
   set_reals(z, 0, from);
@@ -667,11 +667,11 @@ static void row_weights(const Arguments& arg, Dim at, Dim head, Dim from, Dim to
   for (Dim i = from; i < to; ++i) {
     const Dim key = i - s.slots;
     if (key >= 0) {
-      if (key >= high || (key < low && key >= arg.keep)) {
+      if (key >= high || (key < low && key >= keep)) {
         z[i] = kMasked;
         continue;
       }
-      const Dim distance = key - (key < arg.keep ? s.kept_position[at] : s.position[at]);
+      const Dim distance = key - (key < keep ? s.kept_position[at] : s.position[at]);
       if (arg.alibi) z[i] -= arg.slopes[head] * Real(distance < 0 ? -distance : distance);
       if (s.bias == Bias::bucket)
         z[i] += arg.buckets[Dim(s.bucket_of[least(arg.reach, most(-arg.reach, distance)) + arg.reach]) *
@@ -710,12 +710,13 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
   while (a.row >= s.parts[p].q_first + s.parts[p].q_count || a.row < s.parts[p].q_first) ++p;
   const AttentionPart& part = s.parts[p];
   const Dim kv = a.head / arg.g, n = s.slots + part.k_count;
-  const bool tiled = s.score == Score::dot && !part.pages && s.slots == 0 && !arg.q_kept;
+  const bool kept = arg.q_kept && part.keep > 0;
+  const bool tiled = s.score == Score::dot && !part.pages && s.slots == 0 && !kept;
   for_tasks(queue, ceil_div(a.row_count, kRowGroup), [&](Dim task, int worker) {
     const Dim first = a.row + task * kRowGroup, rows = least(kRowGroup, a.row + a.row_count - first);
     Real* const z = static_cast<Real*>(a.weights) + task * kRowGroup * n;
     const Real* q[kRowGroup];
-    auto begin_of = [&](Dim at) { return s.slots > 0 || arg.keep > 0 ? 0 : s.low[at]; };
+    auto begin_of = [&](Dim at) { return s.slots > 0 || part.keep > 0 ? 0 : s.low[at]; };
     auto end_of = [&](Dim at) { return most(begin_of(at), s.slots + s.high[at]); };
     Dim low = n, high = 0;
     for (Dim r = 0; r < rows; ++r) {
@@ -738,7 +739,7 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
                        .part = part,
                        .kv = kv,
                        .q = q[r],
-                       .q_kept = arg.q_kept ? arg.q_kept + (at * arg.heads + a.head) * arg.d : q[r],
+                       .q_kept = kept ? arg.q_kept + (at * arg.heads + a.head) * arg.d : q[r],
                        .w = arg.additive ? arg.score_weight + a.head * arg.d : nullptr,
                        .row = row,
                        .bias_q = row + arg.d,
@@ -746,12 +747,12 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
                        .v_memory = row + arg.d + arg.bias_channels + kBlock * arg.d};
         for (Dim i = begin_of(at); i < end_of(at); ++i) {
           const Dim key = i - s.slots;
-          z[r * n + i] = key < 0 || key < arg.keep || key >= s.low[at] ? score(i) : Real(0);
+          z[r * n + i] = key < 0 || key < part.keep || key >= s.low[at] ? score(i) : Real(0);
         }
       }
     }
     for (Dim r = 0; r < rows; ++r)
-      row_weights(arg, first + r, a.head, begin_of(first + r), end_of(first + r), n, z + r * n);
+      row_weights(arg, part.keep, first + r, a.head, begin_of(first + r), end_of(first + r), n, z + r * n);
   });
 }
 

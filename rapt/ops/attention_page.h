@@ -54,6 +54,7 @@ RAPT_INLINE V vload_as(const std::byte* p, Dim i) {
   else return vload(reinterpret_cast<const Real*>(p) + i);
 }
 
+RAPT_INLINE std::byte* page_of(std::byte* slab, Dim stride, int32_t id) { return slab + id * stride; }
 RAPT_INLINE const std::byte* head_of(const KvLayout& l, const std::byte* page, Dim kv) {
   return page + kv * l.head_bytes;
 }

@@ -230,7 +230,7 @@ struct Arguments {
   const AttentionShape& shape;
   const Real *q, *q_kept, *k, *v, *slot_k, *slot_v, *score_weight, *extra, *slopes, *buckets, *dense,
       *key_bias;
-  Dim heads, kv_heads, g, d, dv, keep, reach;
+  Dim heads, kv_heads, g, d, dv, reach;
   Dim bias_channels;  // a key has them besides its d where its bias is not stored (KvBias); 0: none
   bool plain;    // softmax of scale * q.k: no pass over the logits
   bool sigmoid, additive, l2, table, alibi;
@@ -262,7 +262,6 @@ RAPT_INLINE Arguments arguments_of(const AttentionShape& s, bool plain_allowed =
           .g = s.heads / s.kv_heads,
           .d = s.d,
           .dv = s.dv,
-          .keep = s.keep,
           .reach = s.bucket_reach,
           .bias_channels = s.key_bias ? s.bias_rows : 0,
           .plain = plain,
@@ -307,6 +306,14 @@ struct KeyBlock {
     return transposed ? k[channel * kBlock + i] : k[i * k_stride + channel];
   }
 };
+RAPT_INLINE const std::byte* page_at(const Arguments& arg, const AttentionPart& part, Dim key) {
+  return page_of(arg.shape.slab, arg.shape.page_stride, part.pages[key / kBlock]);
+}
+RAPT_INLINE const Real* angles_at(const Arguments& arg, const AttentionPart& part, Dim key) {
+  if (!arg.bias_channels) return nullptr;
+  return reinterpret_cast<const Real*>(
+      page_of(arg.shape.angle_slab, arg.shape.angle_stride, part.angles[key / kBlock]));
+}
 // k_memory [64 d] and v_memory [64 dv + W]: for keys of a cache that is not made of Reals.
 RAPT_INLINE KeyBlock find_key_block(const Arguments& arg, const AttentionPart& part, Dim kv, Dim first, Dim n,
                                     bool slots, Real* k_memory, Real* v_memory) {
@@ -320,9 +327,8 @@ RAPT_INLINE KeyBlock find_key_block(const Arguments& arg, const AttentionPart& p
             true};
   if (part.pages) {
     const KvLayout& l = arg.shape.cache;
-    const std::byte* head = head_of(l, part.pages[first / kBlock], kv);
-    const Real* angles =
-        arg.bias_channels ? reinterpret_cast<const Real*>(part.angles[first / kBlock]) : nullptr;
+    const std::byte* head = head_of(l, page_at(arg, part, first), kv);
+    const Real* angles = angles_at(arg, part, first);
     if (l.format == kReal)
       return {reinterpret_cast<const Real*>(head),
               reinterpret_cast<const Real*>(head + l.values),
@@ -371,6 +377,7 @@ RAPT_INLINE void pack_rows(Real* to, Dim padded, const Real* from, Dim stride, D
 // ---------------------------------------------------------------------------------- lanes and what they see
 struct Lanes {
   Dim count, kv;  // pairs; the lanes behind them repeat the last one's view
+  Dim keep;       // of their sequence
   alignas(64) Real low[kLanes], high[kLanes];  // keys [low, high)
   alignas(64) Real position[kLanes], kept_position[kLanes];  // kept_position: towards keys below `keep`
   alignas(64) Real slope[kLanes];
@@ -385,6 +392,7 @@ RAPT_INLINE void find_lanes(const Arguments& arg, const AttentionPart& part, Dim
                             int vectors, Lanes& lanes) {
   lanes.count = count;
   lanes.kv = kv;
+  lanes.keep = part.keep;
   Dim row = part.q_first + first / arg.g, h = first % arg.g;
   for (int i = 0; i < vectors * W; ++i) {
     lanes.row[i] = int32_t(row);
@@ -392,7 +400,7 @@ RAPT_INLINE void find_lanes(const Arguments& arg, const AttentionPart& part, Dim
     lanes.low[i] = Real(arg.shape.low[row]);
     lanes.high[i] = Real(arg.shape.high[row]);
     lanes.position[i] = Real(arg.shape.position[row]);
-    if (arg.keep > 0) lanes.kept_position[i] = Real(arg.shape.kept_position[row]);
+    if (part.keep > 0) lanes.kept_position[i] = Real(arg.shape.kept_position[row]);
     if (arg.alibi) lanes.slope[i] = arg.slopes[kv * arg.g + h];
     if (i + 1 < count && ++h == arg.g) {
       h = 0;
@@ -435,15 +443,14 @@ struct VisibleKeys {
   bool full(Dim k, Dim m) const { return (k >= full_from || k + m <= keep) && k + m <= full_upto; }
 };
 template <int N>
-RAPT_INLINE bool find_visible(const Arguments& arg, const Lanes& lanes, const KeyBlock& b,
-                              VisibleKeys<N>& vis) {
+RAPT_INLINE bool find_visible(const Lanes& lanes, const KeyBlock& b, VisibleKeys<N>& vis) {
   if (b.slots) {
     vis.from = vis.full_from = vis.keep = 0;
     vis.full_upto = b.n;
     for (int v = 0; v < N; ++v) vis.upto[v] = b.n;
     return true;
   }
-  vis.keep = most(0, least(b.n, arg.keep - b.first));
+  vis.keep = most(0, least(b.n, lanes.keep - b.first));
   vis.from = b.n;
   vis.full_from = 0;
   vis.full_upto = b.n;
@@ -591,7 +598,7 @@ RAPT_INLINE Splits splits_of(const Arguments& arg, const AttentionPart& part) {
     low = least(low, arg.shape.low[r]);
     high = most(high, arg.shape.high[r]);
   }
-  const Dim kept = ceil_div(least(arg.keep, high), kSplit), first = most(kept, low / kSplit);
+  const Dim kept = ceil_div(least(part.keep, high), kSplit), first = most(kept, low / kSplit);
   return {kept, first, kept + most(0, ceil_div(high, kSplit) - first)};
 }
 // Results of one split: the accumulators [pairs][padded], then of each pair its shift (-m in exponent

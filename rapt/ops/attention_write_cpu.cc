@@ -108,11 +108,12 @@ void kv_write(Queue& queue, const KvWriteArgs& a) noexcept {
     const AttentionPart& part = a.parts[p];
     const Dim past = part.k_count - part.q_count, page = past / kPageKeys + task;
     const Dim begin = most(past, page * kPageKeys), end = least(part.k_count, (page + 1) * kPageKeys);
+    std::byte* const place = page_of(a.slab, a.page_stride, part.pages[page]);
     with_format(l.format, [&](auto format) {
       for (Dim h = 0; h < l.kv_heads; ++h)
         for (Dim key = begin; key < end; ++key) {
           const Dim row = (part.q_first + key - past) * l.kv_heads + h;
-          write_key<decltype(format)::value>(l, part.pages[page] + h * l.head_bytes, key % kPageKeys,
+          write_key<decltype(format)::value>(l, place + h * l.head_bytes, key % kPageKeys,
                                              static_cast<const Real*>(a.k) + row * l.d,
                                              static_cast<const Real*>(a.v) + row * l.dv);
         }

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks become one interval [low, high) of keys per row; the kept first keys stand beside it as a number.
+// Masks become one interval [low, high) of keys per row; the kept first keys stand beside it as a number of
+// the sequence.
 #include "rapt/run/batch.h"
 
 #include <algorithm>
 
 namespace rapt {
 
-RowPlan plan_rows(const Mask& mask, std::span<const Sequence> sequences) {
+Mask Mask::of(const Sequence& s) const {
+  Mask m = *this;
+  if (streams() && s.stream.window > 0) {
+    m.left = s.stream.window - 1;
+    m.keep = s.stream.keep;
+  }
+  return m;
+}
+
+RowPlan plan_rows(const Mask& given, std::span<const Sequence> sequences) {
   RowPlan plan;
-  plan.keep = mask.keep;
   for (const Sequence& s : sequences) {
+    const Mask mask = given.of(s);
     const Dim length = s.past + s.count;
-    plan.parts.push_back({s.first, s.count, s.first, length});
+    plan.parts.push_back({s.first, s.count, s.first, length, mask.keep});
     for (Dim i = 0; i < s.count; ++i) {
       const Dim p = s.past + i;
       Dim low = mask.left >= Mask::kAll ? 0 : std::max<Dim>(0, p - mask.left);

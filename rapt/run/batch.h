@@ -12,12 +12,20 @@
 
 namespace rapt {
 
+// StreamingLLM for one sequence: layers whose mask is plainly causal (no window, chunk or prefix of its own)
+// see the first `keep` keys and the last `window`. window 0: off.
+struct Stream {
+  Dim keep = 0, window = 0;
+  bool operator==(const Stream&) const = default;
+};
+
 struct Sequence {
   Dim first = 0, count = 0;  // its rows in the batch
   Dim past = 0;  // tokens of it that came before (in a cache): the first row stands at this position
   Dim prefix = 0;  // leading positions that all see each other (prefix mask)
   std::uint64_t id = 0;  // its name in random numbers
   Dim opened = 0;  // the length it is opened for (RoPE scalings that depend on length); 0: past + count
+  Stream stream = {};
 };
 
 // What a pass gives back: of which rows, and logits or the hidden state they are made of.
@@ -48,6 +56,11 @@ struct Mask {
   Dim chunk = 0;  // > 0: keys before the start of the query's chunk are hidden (Llama 4)
   bool prefix = false;  // positions below Sequence::prefix see each other both ways
   bool operator==(const Mask&) const = default;
+
+  // Plainly causal: a sequence may stream through it.
+  bool streams() const { return right == 0 && left == kAll && keep == 0 && chunk == 0 && !prefix; }
+  // The mask as this sequence has it.
+  Mask of(const Sequence& s) const;
 };
 
 // A mask worked out for the rows of a batch: one interval of keys per row, in positions of its own sequence.
@@ -55,18 +68,18 @@ struct RowPlan {
   struct Part {  // one sequence
     Dim q_first, q_count;  // rows of q
     Dim k_first, k_count;  // rows of k (or its length in the cache)
+    Dim keep = 0;  // first keys that its rows see besides their interval
   };
   std::vector<Part> parts;
-  std::vector<std::int32_t> low, high;  // per row of q: keys [low, high), and those below min(keep, high)
+  std::vector<std::int32_t> low, high;  // per row of q: keys [low, high), and below min(keep, high)
   std::vector<std::int32_t> position;  // per row of q: its position
   // The position it takes towards the kept keys: min(position, keep + left).
   std::vector<std::int32_t> kept_position;
-  Dim keep = 0;
 };
 
-// Self-attention. Without a cache the keys of a sequence are its rows of the batch; with one, everything up
+// Self-attention, with the mask as each sequence has it. Without a cache the keys of a sequence are its rows of the batch; with one, everything up
 // to the last row.
-RowPlan plan_rows(const Mask& mask, std::span<const Sequence> sequences);
+RowPlan plan_rows(const Mask& given, std::span<const Sequence> sequences);
 // Cross-attention: every row of sequence i sees all of memory i.
 RowPlan plan_cross(std::span<const Sequence> sequences, std::span<const Sequence> memory);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cached keys and values of one layer as the attention reads them: pages of kPageKeys keys, so that a key
-// block never crosses one.
+// block never crosses one. Pages are numbers: sequences may share them, and they lie in any order.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -38,15 +39,18 @@ struct KvBias {
   const void* bias = nullptr;                   // [K,D] in the device's real type; nullptr: keys are whole
   Dim half = 0, rows = 0;                       // pairs; 2 * half, or 2 * half + 1
   bool neighbours = false;                      // pairs are (2i, 2i + 1), else (i, i + half)
-  // For each sequence: its pages [rows][64] in the device's real type.
-  std::vector<std::span<std::byte* const>> angles = {};
+  // Pages [rows][64] in the device's real type: page p begins at slab + p * stride (bytes).
+  std::byte* slab = nullptr;
+  Dim stride = 0;
+  std::vector<std::span<const std::int32_t>> angles = {};  // for each sequence: the ids of its pages
 };
 
 struct KvView {
   KvLayout layout;
-  // For each sequence of the batch: its pages in order. A page that was evicted (nobody may look at it) is
-  // nullptr.
-  std::vector<std::span<std::byte* const>> pages;
+  std::byte* slab = nullptr;  // page p of this layer begins at slab + p * stride
+  Dim stride = 0;             // bytes
+  // For each sequence of the batch: the ids of its pages in order; -1: evicted, nobody may look at it
+  std::vector<std::span<const std::int32_t>> pages;
   KvBias bias = {};
 };
 
