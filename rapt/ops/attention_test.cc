@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/op_test.h"
@@ -136,9 +137,9 @@ Expected reference(const Scene& s, const std::vector<Array>& in, const std::vect
           const Dim key = i - s.slots;
           const bool slot = key < 0;
           const auto at = static_cast<std::size_t>(i);
-          seen[at] = slot || (key < plan.high[row] && (key >= plan.low[row] || key < plan.keep));
+          seen[at] = slot || (key < plan.high[row] && (key >= plan.low[row] || key < part.keep));
           if (!seen[at]) continue;
-          const Array& q = !slot && key < plan.keep && x.q_kept ? *x.q_kept : *x.q;
+          const Array& q = !slot && key < part.keep && x.q_kept ? *x.q_kept : *x.q;
           double score = 0, qq = 0, kk = 0;
           for (Dim d = 0; d < D; ++d) {
             const double a = q.values[static_cast<std::size_t>((t * H + h) * D + d)];
@@ -153,7 +154,7 @@ Expected reference(const Scene& s, const std::vector<Array>& in, const std::vect
           double logit = spec.scale * score;
           if (spec.cap > 0) logit = spec.cap * std::tanh(logit / spec.cap);
           if (!slot) {
-            const Dim distance = key - (key < plan.keep ? plan.kept_position[row] : plan.position[row]);
+            const Dim distance = key - (key < part.keep ? plan.kept_position[row] : plan.position[row]);
             if (spec.bias == Bias::alibi)
               logit -= slopes[static_cast<std::size_t>(h)] * static_cast<double>(std::abs(distance));
             if (spec.bias == Bias::bucket)
@@ -277,6 +278,15 @@ TEST(Attention, EveryMask) {
          .sequences = two,
          .mask = causal(2, 70),
          .q_kept = true});
+  auto streams = sequences({75, 23, 40, 31});
+  streams[0].stream = {.keep = 3, .window = 10};
+  streams[2].stream = {.keep = 20, .window = 1};
+  streams[3].stream = {.keep = 0, .window = 7};
+  check({.name = "streams of several sequences",
+         .spec = sizes(2, 1, 12, 10),
+         .sequences = streams,
+         .mask = causal(),
+         .q_kept = true});
   AttentionSpec cross = spec;
   cross.cross = true;
   check({.name = "cross",
@@ -306,6 +316,10 @@ TEST(Attention, EveryScoreAndOption) {
   with(
       "additive streaming with slots",
       [](Scene& s) { s.spec.score = Score::additive, s.q_kept = true, s.slots = 2; }, causal(9, 3));
+  with("l2 with buckets and slots, one sequence streaming", [](Scene& s) {
+    s.sequences[0].stream = {.keep = 3, .window = 10};
+    s.spec.score = Score::l2, s.spec.bias = Bias::bucket, s.buckets = 8, s.slots = 2, s.q_kept = true;
+  });
   with("cap", [](Scene& s) { s.spec.cap = 1.5; });
   with("no scale", [](Scene& s) { s.spec.scale = 0; });
   with("negative scale", [](Scene& s) { s.spec.scale = -0.3; });
@@ -532,11 +546,12 @@ struct Bits {
   std::vector<float> through_pages(Dim chunk, bool watched) {
     const Dim K = s.spec.kv_heads, D = s.spec.head_dim, Dv = s.spec.v_dim, H = s.spec.heads;
     const KvLayout layout = kv_layout(DType::f32, K, D, Dv);
-    std::vector<std::vector<float>> memory(
-        static_cast<std::size_t>((length + kPageKeys - 1) / kPageKeys),
-        std::vector<float>(static_cast<std::size_t>(layout.page_bytes) / sizeof(float), NAN));
-    std::vector<std::byte*> pages;
-    for (auto& m : memory) pages.push_back(reinterpret_cast<std::byte*>(m.data()));
+    const Dim count_of_pages = (length + kPageKeys - 1) / kPageKeys;
+    std::vector<float> memory(static_cast<std::size_t>(count_of_pages * layout.page_bytes) / sizeof(float),
+                              NAN);
+    auto* const slab = reinterpret_cast<std::byte*>(memory.data());
+    std::vector<std::int32_t> pages(static_cast<std::size_t>(count_of_pages));
+    std::iota(pages.rbegin(), pages.rend(), 0);  // the last one first in memory
     std::vector<float> out;
     for (Dim begin = 0; begin < length; begin += chunk) {
       const Dim count = std::min(chunk, length - begin);
@@ -554,10 +569,15 @@ struct Bits {
       };
       const Tensor k = rows(in[1]), v = rows(in[2]);
       const AttentionPart part{0, count, 0, begin + count, pages.data()};
-      run.kernels().kv_write(run.queue(),
-                             {.layout = layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
+      run.kernels().kv_write(run.queue(), {.layout = layout,
+                                           .part_count = 1,
+                                           .parts = &part,
+                                           .k = k.data,
+                                           .v = v.data,
+                                           .slab = slab,
+                                           .page_stride = layout.page_bytes});
       const std::vector<Sequence> here = {{.first = 0, .count = count, .past = begin}};
-      KvView view{layout, {pages}};
+      KvView view{layout, slab, layout.page_bytes, {pages}};
       AttentionInputs a =
           inputs_of(s, {Tensor{}, Tensor{}, Tensor{}, s.q_kept ? rows(in[3]) : Tensor{}}, weights);
       a.q = rows(in[0]);
@@ -720,15 +740,19 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   refused(spec, {.q = run.make({5, 4, 8}), .k = k, .v = v}, plan);
   refused(spec, {.q = q, .q_kept = run.make({6, 4, 7}), .k = k, .v = v}, plan);
   refused(spec, {.q = q, .k = k, .v = v}, plan_rows(causal(), sequences({3, 2})));
-  std::vector<std::byte*> pages = {nullptr};
-  KvView view{kv_layout(DType::f32, 2, 8, 8), {pages}};
+  std::vector<std::int32_t> pages = {-1};
+  const KvLayout layout = kv_layout(DType::f32, 2, 8, 8);
+  std::vector<std::byte> page(static_cast<std::size_t>(layout.page_bytes));
+  KvView view{layout, page.data(), layout.page_bytes, {pages}};
   refused(spec, {.q = q, .cache = &view}, plan);  // evicted, yet seen
+  pages[0] = 0;
   refused(spec, {.q = q, .k = k, .v = v, .cache = &view}, plan);  // keys twice
+  for (const KvView& wrong : {KvView{layout, nullptr, layout.page_bytes, {pages}},
+                              KvView{layout, page.data(), layout.page_bytes - 1, {pages}}})
+    refused(spec, {.q = q, .cache = &wrong}, plan);
   Gradients gradients(device.real);
   Tape tape(gradients);
   run.tape = &tape;
-  std::vector<std::byte> page(static_cast<std::size_t>(view.layout.page_bytes));
-  pages[0] = page.data();
   refused(spec, {.q = q, .cache = &view}, plan);
 }
 

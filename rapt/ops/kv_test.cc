@@ -4,6 +4,7 @@
 // attention by value: attention_test.cc.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -61,17 +62,32 @@ AttentionSpec spec_of(Dim heads, Dim kv_heads, Dim d, Dim dv) {
   return s;
 }
 
+// Pages in a slab in which every second one is somebody else's, there is room between two, and the order is
+// not that of the sequence. NaN wherever nothing was written, also where page -1 would be.
 struct Pages {
   KvLayout layout;
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<std::byte*> list;
-  Pages(KvLayout l, Dim length) : layout(l) {
-    for (Dim first = 0; first < length; first += kPageKeys) {
-      // NaN wherever nothing was written
-      memory.emplace_back(static_cast<std::size_t>(l.page_bytes) + 64, std::byte{0xff});
-      const auto at = reinterpret_cast<std::uintptr_t>(memory.back().data());
-      list.push_back(memory.back().data() + (64 - at % 64) % 64);
-    }
+  Dim stride;
+  std::vector<std::byte> memory;
+  std::byte* slab;
+  std::vector<std::int32_t> list;
+  Pages(KvLayout l, Dim length) : layout(l), stride(l.page_bytes + 192) {
+    const Dim count = (length + kPageKeys - 1) / kPageKeys;
+    memory.resize(static_cast<std::size_t>((2 * count + 2) * stride + 64), std::byte{0xff});
+    const auto at = reinterpret_cast<std::uintptr_t>(memory.data());
+    slab = memory.data() + (64 - at % 64) % 64 + stride;
+    for (Dim i = 0; i < count; ++i)
+      list.push_back(static_cast<std::int32_t>(2 * (i % 2 ? i / 2 : count - 1 - i / 2) + 1));
+  }
+  std::byte* page(Dim i) const { return slab + list[static_cast<std::size_t>(i)] * stride; }
+  KvView view() const { return {layout, slab, stride, {list}}; }
+  void write(Device& device, const AttentionPart& part, const void* k, const void* v) const {
+    device.kernels.kv_write(device.queue(), {.layout = layout,
+                                             .part_count = 1,
+                                             .parts = &part,
+                                             .k = k,
+                                             .v = v,
+                                             .slab = slab,
+                                             .page_stride = stride});
   }
 };
 
@@ -137,10 +153,7 @@ struct Keys {  // a scene's numbers on one device
     return {z.as<float>().begin(), z.as<float>().end()};
   }
   void write(Pages& pages, Dim first, Dim count) {
-    const AttentionPart part{first, count, 0, first + count, pages.list.data()};
-    device.kernels.kv_write(
-        device.queue(),
-        {.layout = pages.layout, .part_count = 1, .parts = &part, .k = k.data(), .v = v.data()});
+    pages.write(device, {first, count, 0, first + count, pages.list.data()}, k.data(), v.data());
   }
 };
 
@@ -155,7 +168,7 @@ void expect_equal_bits(const KvScene& s, DType format, const std::string& isa, i
       x.attend(0, s.rows, nullptr, rounded(format, x.k, s.spec.head_dim), rounded(format, x.v, s.spec.v_dim));
   Pages pages(kv_layout(format, s.spec.kv_heads, s.spec.head_dim, s.spec.v_dim), s.length);
   x.write(pages, 0, s.length - s.rows);
-  const KvView view{pages.layout, {pages.list}};
+  const KvView view = pages.view();
   for (Dim count : few) {
     std::vector<float> pieces;
     for (Dim at = 0; at < s.rows; at += count) {
@@ -240,6 +253,45 @@ TEST(Kv, EveryOption) {
       }
 }
 
+// Two sequences in one slab, their pages between each other's, the first one shared; nothing is written
+// outside a page, and order and distance of pages change no bit.
+TEST(Kv, PagesLieAnywhereInASharedSlab) {
+  const KvScene s{.spec = spec_of(6, 2, 32, 64), .length = 300, .rows = 20};
+  for (DType format : kFormats) {
+    SCOPED_TRACE(name_of(format));
+    Keys x(s, available_isas().back(), 2);
+    const KvLayout layout = kv_layout(format, 2, 32, 64);
+    Pages own(layout, s.length);
+    own.stride = layout.page_bytes;  // one behind the other
+    for (std::size_t i = 0; i < own.list.size(); ++i) own.list[i] = static_cast<std::int32_t>(i);
+    x.write(own, 0, s.length);
+    const KvView plain = own.view();
+    Pages slab(layout, 2 * s.length);  // 10 pages, for 5 and 4 more
+    const std::vector<std::int32_t> a = {7, 2, 9, 0, 5}, b = {7, 1, 8, 3, 6};
+    const AttentionPart parts[] = {{0, 300, 0, 300, a.data()}, {64, 236, 0, 300, b.data()}};
+    x.device.kernels.kv_write(x.device.queue(), {.layout = layout,
+                                                 .part_count = 2,
+                                                 .parts = parts,
+                                                 .k = x.k.data(),
+                                                 .v = x.v.data(),
+                                                 .slab = slab.slab,
+                                                 .page_stride = slab.stride});
+    auto untouched = [&](Dim page, Dim from) {
+      const std::byte* p = slab.slab + page * slab.stride;
+      return std::all_of(p + from, p + slab.stride, [](std::byte x) { return x == std::byte{0xff}; });
+    };
+    for (Dim page = -1; page < 12; ++page) {
+      const bool used = page >= 0 && page < 10 && page != 4;
+      EXPECT_TRUE(untouched(page, used ? layout.page_bytes : 0)) << "page " << page;
+      EXPECT_EQ(untouched(page, 0), !used) << "page " << page;
+    }
+    for (const auto* list : {&a, &b}) {
+      const KvView view{layout, slab.slab, slab.stride, {*list}};
+      for (Dim count : {1, 20}) EXPECT_TRUE(same(x.attend(0, count, &plain), x.attend(0, count, &view)));
+    }
+  }
+}
+
 // Pages hold the same bytes however the rows were cut, and dequantize to what the format defines: checked
 // above through the bits.
 TEST(Kv, ThreadsAndCompanyChangeNothing) {
@@ -251,7 +303,7 @@ TEST(Kv, ThreadsAndCompanyChangeNothing) {
       Pages pages(kv_layout(format, 3, 64, 64), s.length);
       x.write(pages, 0, 1000 * threads % 1700);
       x.write(pages, 1000 * threads % 1700, s.length - 1000 * threads % 1700);
-      const KvView view{pages.layout, {pages.list}};
+      const KvView view = pages.view();
       all.push_back(x.attend(0, 1, &view));
       // the same sequence between others of other lengths
       rapt::Run run(x.device);
@@ -261,7 +313,8 @@ TEST(Kv, ThreadsAndCompanyChangeNothing) {
       const Sequence batch[] = {{.first = 0, .count = 1, .past = 100},
                                 {.first = 1, .count = 1, .past = 2099},
                                 {.first = 2, .count = 3, .past = 1500}};
-      const KvView three{pages.layout, {pages.list, pages.list, pages.list}};
+      KvView three = pages.view();
+      three.pages = {pages.list, pages.list, pages.list};
       const Tensor z = attention(run, s.spec, {.q = q, .cache = &three}, plan_rows(s.mask, batch));
       EXPECT_TRUE(same(all[0], z.as<float>().subspan(576, 576)))
           << name_of(format) << ", " << threads << " threads, in a batch";
@@ -296,7 +349,7 @@ TEST(Kv, ValuesAndErrorsOfTheFormats) {
     Keys x(s, available_isas().back(), 1);
     Pages pages(kv_layout(kFormats[f], 1, 64, 64), s.length);
     x.write(pages, 0, s.length);
-    const KvView view{pages.layout, {pages.list}};
+    const KvView view = pages.view();
     const std::vector<float> got = x.attend(0, 1, &view);
     const std::vector<double> values(got.begin(), got.end());
     EXPECT_LT(nmse(values, plain(x, rounded(kFormats[f], x.k, 64), rounded(kFormats[f], x.v, 64))), 1e-12)
@@ -312,7 +365,7 @@ TEST(Kv, WeightsOfARowComeFromTheCache) {
     Keys x({.spec = spec_of(4, 2, 32, 32), .length = 100, .rows = 1}, available_isas().back(), 1);
     Pages pages(kv_layout(format, 2, 32, 32), 100);
     x.write(pages, 0, 100);
-    const KvView view{pages.layout, {pages.list}};
+    const KvView view = pages.view();
     rapt::Run run(x.device);
     Taps taps;
     run.taps = &taps;
@@ -332,6 +385,188 @@ TEST(Kv, WeightsOfARowComeFromTheCache) {
       EXPECT_NEAR(z.as<float>()[3 * 32 + d], sum, 1e-5) << name_of(format);
     }
   }
+}
+
+// ----------------------------------------------------------------------------- streams of several sequences
+// One pass: each sequence has the keys it keeps, its window and its pages. Every one has the bits of plain
+// buffers and a mask of its own, alone.
+struct Member {
+  Dim length, rows;
+  Stream stream = {};
+  bool evicted = false;  // pages nobody sees are gone
+};
+
+void expect_streams_alone(KvScene scene, const std::vector<Member>& members, DType format,
+                          const std::string& isa, int threads) {
+  SCOPED_TRACE(concat(name_of(format), " on ", isa, ", ", threads, " threads"));
+  const AttentionSpec& spec = scene.spec;
+  const KvLayout layout = kv_layout(format, spec.kv_heads, spec.head_dim, spec.v_dim);
+  const Dim wide = spec.heads * spec.head_dim;
+  Dim rows = 0, longest = 0;
+  for (const Member& m : members) rows += m.rows, longest = std::max(longest, m.length);
+  // Keys and values of the longest are everybody's; queries are their own.
+  scene.length = longest, scene.rows = rows;
+  Keys x(scene, isa, threads);
+  Pages pages(layout, longest);
+  x.write(pages, 0, longest);
+  const std::vector<float> k = rounded(format, x.k, spec.head_dim), v = rounded(format, x.v, spec.v_dim);
+
+  auto inputs = [&](rapt::Run& run, Dim first, Dim count, bool kept) {
+    auto upload = [&](const std::vector<float>& from) {
+      const Tensor t = run.make({count, spec.heads, spec.head_dim});
+      std::memcpy(t.data, from.data() + first * wide, static_cast<std::size_t>(count * wide) * sizeof(float));
+      return t;
+    };
+    AttentionInputs in{.q = upload(x.q)};
+    if (kept) in.q_kept = upload(x.kept);
+    if (scene.slots) in.slot_k = &x.weights[0], in.slot_v = &x.weights[1];
+    if (spec.score == Score::additive) in.score_weight = &x.weights[2];
+    if (spec.extra == Extra::learned_logit) in.extra_logit = &x.weights[3];
+    if (spec.bias == Bias::bucket) in.buckets = &x.weights[4];
+    return in;
+  };
+  auto watch = [](rapt::Run& run, Taps& taps, std::vector<double>& stats, Dim weights_of) {
+    run.taps = &taps;
+    taps.see(site::attn_stats, [&stats](const Tapped& t) { stats = values_of(t.value); });
+    taps.want_weights(
+        site::attn_weights,
+        [weights_of](const Tapped&) { return std::vector<Taps::HeadRow>{{.head = 1, .row = weights_of}}; },
+        [&stats](const Tapped& t) {
+          const std::vector<double> w = values_of(t.value);
+          stats.insert(stats.end(), w.begin(), w.end());
+        });
+  };
+
+  KvView view{layout, pages.slab, pages.stride, {}};
+  std::vector<std::vector<std::int32_t>> lists;
+  std::vector<Sequence> batch;
+  Dim first = 0;
+  for (const Member& m : members) {
+    lists.emplace_back(pages.list.begin(), pages.list.begin() + (m.length + kPageKeys - 1) / kPageKeys);
+    const Dim low = m.length - m.rows - m.stream.window + 1;  // what the first row still sees
+    for (std::size_t i = 0; m.evicted && i < lists.back().size(); ++i) {
+      const Dim begin = static_cast<Dim>(i) * kPageKeys;
+      if (begin >= m.stream.keep && begin + kPageKeys <= low) lists.back()[i] = -1;
+    }
+    EXPECT_EQ(std::count(lists.back().begin(), lists.back().end(), -1) > 0, m.evicted);
+    batch.push_back({.first = first, .count = m.rows, .past = m.length - m.rows, .stream = m.stream});
+    first += m.rows;
+  }
+  for (const auto& list : lists) view.pages.emplace_back(list);
+
+  for (bool watched : {false, true}) {
+    rapt::Run run(x.device);
+    Taps taps;
+    std::vector<double> stats;
+    if (watched) watch(run, taps, stats, 0);
+    AttentionInputs in = inputs(run, 0, rows, true);
+    in.cache = &view;
+    const Tensor all = attention(run, spec, in, plan_rows({.right = 0}, batch));
+    const auto out = static_cast<std::size_t>(spec.heads * spec.v_dim);
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const Member& m = members[i];
+      const bool on = m.stream.window > 0;
+      const Mask mask{
+          .left = on ? m.stream.window - 1 : Mask::kAll, .right = 0, .keep = on ? m.stream.keep : 0};
+      const Sequence one{.count = m.rows, .past = m.length - m.rows};
+      rapt::Run alone(x.device);
+      AttentionInputs own = inputs(alone, batch[i].first, m.rows, mask.keep > 0);
+      own.k = alone.make({m.length, spec.kv_heads, spec.head_dim});
+      own.v = alone.make({m.length, spec.kv_heads, spec.v_dim});
+      std::memcpy(own.k.data, k.data(), own.k.as<float>().size_bytes());
+      std::memcpy(own.v.data, v.data(), own.v.as<float>().size_bytes());
+      const Tensor z = attention(alone, spec, own, plan_rows(mask, {&one, 1}));
+      EXPECT_TRUE(same(z.as<float>(), all.as<float>().subspan(static_cast<std::size_t>(batch[i].first) * out,
+                                                              static_cast<std::size_t>(m.rows) * out)))
+          << "sequence " << i << (watched ? ", watched" : "");
+    }
+    if (!watched) continue;
+    // Statistics and the weights of one row: those of the sequence alone, through the same pages.
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      std::vector<double> company;
+      rapt::Run again(x.device), alone(x.device);
+      Taps taps_again, taps_alone;
+      watch(again, taps_again, company, batch[i].first);
+      AttentionInputs with = inputs(again, 0, rows, true);
+      with.cache = &view;
+      attention(again, spec, with, plan_rows({.right = 0}, batch));
+      std::vector<double> own_stats;
+      watch(alone, taps_alone, own_stats, 0);
+      AttentionInputs own = inputs(alone, batch[i].first, members[i].rows, members[i].stream.keep > 0);
+      KvView own_view = view;
+      own_view.pages = {lists[i]};
+      own.cache = &own_view;
+      Sequence one = batch[i];
+      one.first = 0;
+      attention(alone, spec, own, plan_rows({.right = 0}, {&one, 1}));
+      const auto row = static_cast<std::size_t>(spec.heads * AttentionStat::count);
+      const auto at = company.begin() + static_cast<std::ptrdiff_t>(row) * batch[i].first;
+      std::vector<double> expected(at, at + static_cast<std::ptrdiff_t>(row) * members[i].rows);
+      expected.insert(expected.end(), company.begin() + static_cast<std::ptrdiff_t>(row) * rows,
+                      company.end());
+      EXPECT_EQ(own_stats, expected) << "sequence " << i;
+    }
+  }
+}
+
+TEST(Kv, EverySequenceStreamsByItself) {
+  // Steps of decoding, chunks, and both in one pass.
+  const std::vector<std::vector<Member>> passes = {
+      {{300, 1, {4, 70}}, {280, 1}, {290, 1, {130, 20}}, {600, 1, {3, 100}, true}, {200, 1, {0, 40}, true}},
+      {{300, 40, {4, 70}}, {280, 33}, {290, 50, {130, 20}}, {600, 25, {3, 100}, true}, {40, 40, {5, 10}}},
+      {{90, 90, {2, 5}}, {700, 3, {70, 30}, true}, {65, 1}, {64, 2, {9, 200}}, {1, 1, {4, 4}}, {530, 20}}};
+  std::vector<std::pair<const char*, KvScene>> scenes;
+  auto add = [&](const char* name, auto change) {
+    KvScene s{.spec = spec_of(6, 2, 32, 64)};
+    change(s);
+    scenes.emplace_back(name, s);
+  };
+  add("plain", [](KvScene&) {});
+  add("cap and alibi", [](KvScene& s) { s.spec.cap = 3, s.spec.bias = Bias::alibi; });
+  add("buckets", [](KvScene& s) { s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.bucket_max = 40; });
+  add("l2 with slots", [](KvScene& s) { s.spec.score = Score::l2, s.slots = 3; });
+  add("additive", [](KvScene& s) { s.spec.score = Score::additive; });
+  for (const auto& [name, scene] : scenes)
+    for (const std::vector<Member>& pass : passes)
+      for (const std::string& isa : float_isas())
+        for (DType format : kFormats) {
+          const bool costly = isa == "scalar" || scene.spec.score == Score::additive;
+          if (format == DType::f16 || (costly && format != DType::q8_0)) continue;
+          SCOPED_TRACE(name);
+          expect_streams_alone(scene, pass, format, isa, 1 + static_cast<int>(pass.size() % 2));
+        }
+}
+
+// What a stream may not see may be gone; what it sees may not.
+TEST(Kv, AStreamNeedsThePagesItSees) {
+  Device device({.threads = 1});
+  rapt::Run run(device);
+  Pages pages(kv_layout(DType::f32, 1, 32, 32), 300);
+  std::memset(pages.memory.data(), 0, pages.memory.size());
+  auto passes = [&](Stream stream, Dim gone) {
+    KvView view = pages.view();
+    std::vector<std::int32_t> list = pages.list;
+    list[static_cast<std::size_t>(gone)] = -1;
+    view.pages = {pages.list, list};
+    // the first one streams too, and keeps more: that is its own matter
+    const Sequence two[] = {{.first = 0, .count = 1, .past = 299, .stream = {.keep = 250, .window = 1}},
+                            {.first = 1, .count = 1, .past = 299, .stream = stream}};
+    try {
+      attention(run, spec_of(1, 1, 32, 32), {.q = run.make({2, 1, 32}), .cache = &view},
+                plan_rows({.right = 0}, two));
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(passes({4, 40}, 1));
+  EXPECT_TRUE(passes({4, 40}, 3));
+  EXPECT_FALSE(passes({4, 40}, 0));
+  EXPECT_FALSE(passes({4, 45}, 3));  // key 255
+  EXPECT_FALSE(passes({4, 40}, 4));
+  EXPECT_TRUE(passes({0, 40}, 0));
+  EXPECT_FALSE(passes({65, 40}, 1));
+  EXPECT_FALSE(passes({4, 0}, 1));
 }
 
 // ---------------------------------------------------------------------------------- keys without their bias
@@ -372,15 +607,13 @@ std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, 
                q2 = run.upload({rows, b.H, b.D}, normals(n(rows * b.H * b.D), 24));
 
   Pages pages(kv_layout(format, b.K, b.D, b.D), b.length);
-  const AttentionPart part{0, b.length, 0, b.length, pages.list.data()};
-  device.kernels.kv_write(
-      device.queue(), {.layout = pages.layout, .part_count = 1, .parts = &part, .k = k.data, .v = v.data});
-  KvView view{pages.layout, {pages.list}};
+  pages.write(device, {0, b.length, 0, b.length, pages.list.data()}, k.data, v.data);
+  KvView view = pages.view();
   const Dim half = table.cos[1], bias_channels = 2 * half + (2 * half < b.D);
   Pages angles({.page_bytes = bias_channels * kPageKeys * static_cast<Dim>(size_of(device.real))}, b.length);
   if (apart) {
     for (Dim j = 0; j < b.length; ++j) {
-      auto* to = reinterpret_cast<float*>(angles.list[n(j / kPageKeys)]) + j % kPageKeys;
+      auto* to = reinterpret_cast<float*>(angles.page(j / kPageKeys)) + j % kPageKeys;
       for (Dim i = 0; i < half; ++i) {
         to[i * kPageKeys] = table.cos.as<float>()[n(j * half + i)];
         to[(half + i) * kPageKeys] = table.sin.as<float>()[n(j * half + i)];
@@ -391,6 +624,8 @@ std::vector<double> biased(const Biased& b, DType format, bool apart, Dim rows, 
                  .half = half,
                  .rows = bias_channels,
                  .neighbours = b.rope.layout == RopeLayout::pairs,
+                 .slab = angles.slab,
+                 .stride = angles.stride,
                  .angles = {angles.list}};
   }
   AttentionSpec spec = spec_of(b.H, b.K, b.D, b.D);
@@ -461,7 +696,7 @@ TEST(Kv, RefusesWhatDoesNotFit) {
   Device exact({.threads = 1, .isa = "f64"});
   rapt::Run run(exact);
   Pages pages(kv_layout(DType::q8_0, 1, 32, 32), 1);
-  const KvView view{pages.layout, {pages.list}};
+  const KvView view = pages.view();
   const Sequence one{.first = 0, .count = 1};
   EXPECT_NE(message([&] {
               attention(run, spec_of(1, 1, 32, 32), {.q = run.make({1, 1, 32}), .cache = &view},

@@ -37,7 +37,6 @@ TEST(PlanRows, GivesTheIntervalOfEveryMask) {
             ++masks;
             ASSERT_EQ(plan.parts.size(), sequences.size());
             ASSERT_EQ(plan.low.size(), 23u);
-            EXPECT_EQ(plan.keep, keep);
             std::size_t row = 0;
             for (std::size_t s = 0; s < sequences.size(); ++s) {
               const Sequence& q = sequences[s];
@@ -46,6 +45,7 @@ TEST(PlanRows, GivesTheIntervalOfEveryMask) {
               EXPECT_EQ(plan.parts[s].q_count, q.count);
               EXPECT_EQ(plan.parts[s].k_first, q.first);
               EXPECT_EQ(plan.parts[s].k_count, length);
+              EXPECT_EQ(plan.parts[s].keep, keep);
               for (Dim i = 0; i < q.count; ++i, ++row) {
                 const Dim p = q.past + i;
                 EXPECT_EQ(plan.position[row], p);
@@ -63,6 +63,53 @@ TEST(PlanRows, GivesTheIntervalOfEveryMask) {
             }
           }
   EXPECT_EQ(masks, 144);
+}
+
+// One pass, sequences with keep and window of their own: each sees what its own rule says, and masks that
+// are more than causal know nothing of streaming.
+TEST(PlanRows, AStreamBelongsToItsSequence) {
+  const std::vector<Sequence> sequences = {
+      {.first = 0, .count = 13, .prefix = 4, .stream = {.keep = 2, .window = 5}},
+      {.first = 13, .count = 9, .past = 3},
+      {.first = 22, .count = 1, .past = 30, .stream = {.keep = 4, .window = 1}},
+      {.first = 23, .count = 6, .past = 10, .stream = {.keep = 0, .window = 8}},
+      {.first = 29, .count = 3, .past = 20, .stream = {.keep = 7, .window = 0}},
+      {.first = 32, .count = 4, .past = 2, .stream = {.keep = 9, .window = 100}}};
+  int streaming = 0;
+  for (Dim left : {Mask::kAll, Dim{3}})
+    for (Dim right : {Mask::kAll, Dim{0}, Dim{2}})
+      for (Dim keep : {0, 3})
+        for (Dim chunk : {0, 4})
+          for (bool prefix : {false, true}) {
+            const Mask mask{.left = left, .right = right, .keep = keep, .chunk = chunk, .prefix = prefix};
+            const bool plain = left == Mask::kAll && right == 0 && keep == 0 && chunk == 0 && !prefix;
+            EXPECT_EQ(mask.streams(), plain);
+            streaming += plain;
+            const RowPlan plan = plan_rows(mask, sequences);
+            ASSERT_EQ(plan.parts.size(), sequences.size());
+            ASSERT_EQ(plan.low.size(), 36u);
+            std::size_t row = 0;
+            for (std::size_t i = 0; i < sequences.size(); ++i) {
+              const Sequence& s = sequences[i];
+              const bool on = plain && s.stream.window > 0;
+              const Dim length = s.past + s.count, kept = on ? s.stream.keep : keep;
+              EXPECT_EQ(plan.parts[i].keep, kept);
+              EXPECT_EQ(mask.of(s) == mask, !on);
+              for (Dim p = s.past; p < length; ++p, ++row) {
+                Dim towards = p;
+                if (on && kept > 0) towards = std::min(p, kept + s.stream.window - 1);
+                else if (kept > 0 && left < Mask::kAll) towards = std::min(p, kept + left);
+                EXPECT_EQ(plan.kept_position[row], towards);
+                for (Dim key = 0; key < length; ++key) {
+                  const bool planned = key < plan.high[row] && (key >= plan.low[row] || key < kept);
+                  const bool expected = on ? key <= p && (key < s.stream.keep || key > p - s.stream.window)
+                                           : visible(mask, s.prefix, p, key);
+                  ASSERT_EQ(planned, expected) << "sequence " << i << " position " << p << " key " << key;
+                }
+              }
+            }
+          }
+  EXPECT_EQ(streaming, 1);
 }
 
 TEST(PlanRows, ARowsPlanDoesNotDependOnHowItsSequenceIsCut) {
@@ -87,7 +134,7 @@ TEST(PlanCross, EveryRowSeesAllOfItsMemory) {
   EXPECT_EQ(plan.low, (std::vector<std::int32_t>{0, 0, 0}));
   EXPECT_EQ(plan.high, (std::vector<std::int32_t>{5, 5, 7}));
   EXPECT_EQ(plan.position, (std::vector<std::int32_t>{3, 4, 0}));
-  EXPECT_EQ(plan.keep, 0);
+  EXPECT_EQ(plan.parts[1].keep, 0);
   EXPECT_EQ(plan.parts[1].k_first, 5);
   EXPECT_EQ(plan.parts[1].k_count, 7);
   EXPECT_THROW(plan_cross(queries, std::vector<Sequence>{{.count = 5}}), Error);
