@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -394,6 +395,59 @@ TEST(Attention, Splits) {
     };
     for (Array& a : c.inputs) a.differentiable = form == 1;
     check(c);
+  }
+}
+
+// Sequences long enough that whole key blocks of the backward lie between what a stream keeps and its window:
+// each has the gradients it has alone, under a mask of its own.
+TEST(Attention, GradientsOfAStreamAreItsOwn) {
+  const AttentionSpec spec = sizes(2, 1, 8, 6);
+  const Stream streams[] = {{.keep = 3, .window = 40}, {}, {.keep = 300, .window = 5}, {.window = 30}};
+  const Dim length = 700;
+  // dq, dq_kept, dk, dv of sequences that begin at row `from` of the inputs
+  auto gradients_of = [&](Device& device, const Mask& mask, std::span<const Sequence> batch, Dim from) {
+    rapt::Run run(device);
+    Gradients gradients(device.real);
+    Tape tape(gradients);
+    run.tape = &tape;
+    const Dim rows = static_cast<Dim>(batch.size()) * length;
+    auto input = [&](Dim heads, Dim d, std::uint64_t seed) {
+      const std::vector<double> all = normals(static_cast<std::size_t>(4 * length * heads * d), seed);
+      return run.upload({rows, heads, d}, std::span(all).subspan(static_cast<std::size_t>(from * heads * d),
+                                                                 static_cast<std::size_t>(rows * heads * d)));
+    };
+    const Tensor in[] = {input(2, 8, 1), input(2, 8, 2), input(1, 8, 3), input(1, 6, 4)};
+    const Tensor z =
+        attention(run, spec, {.q = in[0], .q_kept = in[1], .k = in[2], .v = in[3]}, plan_rows(mask, batch));
+    const Tensor dz = input(2, 6, 5);
+    std::memcpy(run.grad(z), dz.data, dz.as<float>().size_bytes());
+    tape.play_back(run);
+    std::vector<std::vector<double>> out;
+    for (const Tensor& t : in) {
+      const auto* g = static_cast<const float*>(run.grad(t));
+      out.emplace_back(g, g + t.elements());
+    }
+    return out;
+  };
+  for (const std::string& isa : available_isas()) {
+    Device device({.threads = 2, .isa = isa});
+    std::vector<Sequence> batch;
+    for (const Stream& s : streams)
+      batch.push_back({.first = static_cast<Dim>(batch.size()) * length, .count = length, .stream = s});
+    const auto together = gradients_of(device, causal(), batch, 0);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const Stream& s = streams[i];
+      const Sequence one{.count = length};
+      const Mask mask = s.window > 0 ? causal(s.window - 1, s.keep) : causal();
+      const auto alone = gradients_of(device, mask, {&one, 1}, batch[i].first);
+      for (std::size_t t = 0; t < alone.size(); ++t) {
+        const std::size_t n = alone[t].size();
+        const std::span<const double> part = std::span(together[t]).subspan(i * n, n);
+        if (t == 1 && s.keep == 0)
+          EXPECT_TRUE(std::all_of(part.begin(), part.end(), [](double x) { return x == 0; }));
+        else EXPECT_LT(nmse(part, alone[t]), 1e-11) << isa << ", sequence " << i << ", input " << t;
+      }
+    }
   }
 }
 
