@@ -121,6 +121,10 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
            name_of(run.device.real));
     if (c.bias.bias && (spec.score != Score::dot || c.bias.angles.size() != plan.parts.size()))
       fail("attention: keys stored without their bias need dot scores and the angles of every sequence");
+    if (c.bias.bias && (!c.bias.slab ||
+                        c.bias.stride < c.bias.rows * kPageKeys * static_cast<Dim>(size_of(run.device.real))))
+      fail("attention: pages of angles of ", c.bias.rows, " rows cannot stand ", c.bias.stride, " apart in ",
+           c.bias.slab ? "their slab" : "no slab");
     if (c.pages.size() != plan.parts.size())
       fail("attention: the cache shows ", c.pages.size(), " sequences, the plan has ", plan.parts.size());
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
@@ -137,11 +141,14 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
         high = std::max<Dim>(high, plan.high[static_cast<std::size_t>(r)]);
       }
       high = std::min(high, p.k_count);
-      for (Dim first = 0; first < high; first += kPageKeys)
-        if (c.pages[i][static_cast<std::size_t>(first / kPageKeys)] < 0 &&
-            (first < p.keep || first + kPageKeys > low))
+      for (Dim first = 0; first < high; first += kPageKeys) {
+        const auto page = static_cast<std::size_t>(first / kPageKeys);
+        const bool there = c.pages[i][page] >= 0 &&
+                           (!c.bias.bias || (page < c.bias.angles[i].size() && c.bias.angles[i][page] >= 0));
+        if (!there && (first < p.keep || first + kPageKeys > low))
           fail("attention: keys ", first, " … of sequence ", i,
                " were evicted, but a row still sees them; the cache must keep what the mask shows");
+      }
     }
   } else {
     check_tensor(run, "k", in.k, spec.kv_heads, spec.head_dim);

@@ -703,6 +703,33 @@ TEST(Kv, RefusesWhatDoesNotFit) {
                         plan_rows({.right = 0}, {&one, 1}));
             }).find("the cache is q8_0"),
             std::string::npos);
+  // Angles that are gone, or do not fit
+  Device device({.threads = 1});
+  rapt::Run floats_run(device);
+  Pages whole(kv_layout(DType::f32, 1, 32, 32), 100), angles({.page_bytes = 32 * kPageKeys * 4}, 100);
+  std::vector<std::int32_t> list = angles.list;
+  KvView biased_view = whole.view();
+  const Tensor bias = floats_run.upload({1, 32}, normals(32, 1));
+  biased_view.bias = {.bias = bias.data,
+                      .half = 16,
+                      .rows = 32,
+                      .slab = angles.slab,
+                      .stride = angles.stride,
+                      .angles = {list}};
+  const Sequence last{.first = 0, .count = 1, .past = 99};
+  auto run_it = [&] {
+    attention(floats_run, spec_of(1, 1, 32, 32), {.q = floats_run.make({1, 1, 32}), .cache = &biased_view},
+              plan_rows({.right = 0}, {&last, 1}));
+  };
+  EXPECT_EQ(message(run_it), "");
+  list[1] = -1;
+  EXPECT_NE(message(run_it).find("evicted"), std::string::npos);
+  biased_view.bias.angles = {std::span<const std::int32_t>(list).first(1)};
+  EXPECT_NE(message(run_it).find("evicted"), std::string::npos);
+  list = angles.list;
+  biased_view.bias.angles = {list};
+  biased_view.bias.stride = 31 * kPageKeys * 4;
+  EXPECT_NE(message(run_it).find("pages of angles"), std::string::npos);
 }
 
 }  // namespace
