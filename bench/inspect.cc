@@ -63,7 +63,7 @@ struct Bench {
              [this](const Tapped& t) { add_stats(t, 0, sums[{t.stack, t.layer, t.cross}]); });
   }
 
-  void feed(KvCache& cache, Dim from, Dim count, bool watched) {
+  void feed(KvPool& cache, Dim from, Dim count, bool watched) {
     run.reset();
     run.taps = watched ? &taps : nullptr;
     forward(
@@ -73,7 +73,7 @@ struct Bench {
          .want = kWantLast},
         nullptr, &cache);
   }
-  void feed_all(KvCache& cache, Dim tokens, bool watched) {
+  void feed_all(KvPool& cache, Dim tokens, bool watched) {
     for (Dim at = 0; at < tokens; at += 512) feed(cache, at, std::min<Dim>(512, tokens - at), watched);
   }
   template <class F>
@@ -88,7 +88,7 @@ struct Bench {
     Taken taken[2];
     for (int r = 0; r < 2 * rounds; ++r) {
       const bool watched = (r / 2 + r) % 2;
-      KvCache cache(device.real);
+      KvPool cache(model);
       time(taken[watched], [&] { feed_all(cache, tokens, watched); });
     }
     const double off = median(taken[0].clock), on = median(taken[1].clock);
@@ -102,7 +102,7 @@ struct Bench {
 
   // Single tokens after `depth`, watched and unwatched by turns.
   void decode(Dim count, Dim depth) {
-    KvCache cache(device.real);
+    KvPool cache(model);
     feed_all(cache, depth, false);
     Taken taken[2];
     for (Dim i = 0; i < count; ++i) {

@@ -68,8 +68,7 @@ std::unique_ptr<Model> in_blocks(const Model& from, DType format) {
 // `text` and others continue their sequences in the same passes, each in pieces of its own size; the
 // text's logits.
 std::vector<double> logits_beside(Device& device, const Model& model, const Text& text,
-                                  std::span<const Text> others, std::size_t place, Dim chunk,
-                                  KvCache& cache) {
+                                  std::span<const Text> others, std::size_t place, Dim chunk, KvPool& cache) {
   std::vector<double> out;
   const Dim T = static_cast<Dim>(text.tokens.size());
   Run run(device);
@@ -113,7 +112,7 @@ std::vector<double> logits_beside(Device& device, const Model& model, const Text
 
 // The text goes on after a beginning that another sequence computed.
 std::vector<double> logits_shared(Device& device, const Model& model, const Text& text, Dim shared,
-                                  KvCache& cache, const std::vector<double>& alone) {
+                                  KvPool& cache, const std::vector<double>& alone) {
   Text first = text;
   first.id = 31;
   Run run(device);
@@ -161,22 +160,22 @@ Count compare_everything(const Kernels& table, std::span<const DType> formats) {
     Device one(table, {.threads = 1});
     const std::vector<double> no_cache = logits_of(one, *model, {&text, 1});
     for (DType type : kCaches) {
-      KvCache first(one.real, type);
+      KvPool first(*model, type);
       const std::vector<double> alone = logits_cached(one, *model, text, length[0], first);
       if (type == DType::f32) count.compare(no_cache, alone);
       for (int threads = 1; threads <= 3; ++threads) {
         Device device(table, {.threads = threads});
         for (Dim chunk : {1, 7, 32}) {
-          KvCache cache(device.real, type);
+          KvPool cache(*model, type);
           count.compare(alone, logits_cached(device, *model, text, chunk, cache));
         }
         for (std::size_t place : {std::size_t{0}, others.size() / 2, others.size()}) {
-          KvCache cache(device.real, type);
+          KvPool cache(*model, type);
           count.compare(alone,
                         logits_beside(device, *model, text, others, place, place == 0 ? 75 : 11, cache));
         }
         for (Dim shared : {5, 64, 70}) {
-          KvCache cache(device.real, type);
+          KvPool cache(*model, type);
           count.compare(alone, logits_shared(device, *model, text, shared, cache, alone));
         }
       }

@@ -120,7 +120,7 @@ Count compare_everything(const Kernels& table) {
       // In chunks through a cache.
       for (Dim chunk : {Dim{1}, Dim{7}, Dim{64}, subject.length}) {
         if (big && chunk == 1 && threads > 2) continue;
-        KvCache cache(device.real);
+        KvPool cache(model);
         count.compare(alone, logits_cached(device, model, text, chunk, cache).data());
       }
       // With a tape, with recomputation, with taps at every site, with edits that change nothing.

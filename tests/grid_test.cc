@@ -67,7 +67,7 @@ TEST(Grid, CachedEqualsUncachedBitForBit) {
     const Text text = some_texts(c.recipe, kLengths, n)[0];
     const std::vector<double> whole = logits_of(device, model, {&text, 1});
     for (Dim chunk : {1, 4}) {
-      KvCache cache(device.real);
+      KvPool cache(model);
       EXPECT_TRUE(same_bits(whole, logits_cached(device, model, text, chunk, cache)))
           << "pieces of " << chunk;
       EXPECT_EQ(cache.pages(), 0u);

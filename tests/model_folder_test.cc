@@ -508,7 +508,7 @@ TEST(Classifier, RefusesWhatMakesNoSense) {
   Batch batch{.tokens = ids, .sequences = {{.first = 0, .count = 3}}, .want = kWantLast};
   EXPECT_TRUE(holds(error_of([&] { forward(run, m, batch); }), "Batch::want"));
   batch.want = {};
-  KvCache cache(DType::f32);
+  KvPool cache(m);
   EXPECT_TRUE(holds(error_of([&] { forward(run, m, batch, nullptr, &cache); }), "cache"));
   batch.sequences[0].past = 2;
   EXPECT_TRUE(holds(error_of([&] { forward(run, m, batch); }), "whole sequences"));

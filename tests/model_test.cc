@@ -56,7 +56,7 @@ TEST(Model, SaysWhatIsWrongWithABatch) {
               forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3}}, .types = fine});
             }).find("has none"),
             std::string::npos);
-  KvCache cache(device.real);
+  KvPool cache(model);
   EXPECT_NE(error_of([&] {
               forward(run, model, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .past = 5}}},
                       nullptr, &cache);
@@ -72,9 +72,10 @@ TEST(Model, SaysWhatIsWrongWithABatch) {
   AttnRecipe looks_ahead = rotary();
   looks_ahead.mask = AttnRecipe::MaskKind::prefix;
   Model prefix(small(looks_ahead), device.real);
+  KvPool looking(prefix);
   EXPECT_NE(error_of([&] {
               forward(run, prefix, {.tokens = fine, .sequences = {{.first = 0, .count = 3, .prefix = 5}}},
-                      nullptr, &cache);
+                      nullptr, &looking);
             }).find("whole prefix in one piece"),
             std::string::npos);
   EXPECT_NE(error_of([&] { model.weight("decoder.0.self.q.weihgt"); }).find("decoder.0.self.q.weight"),
@@ -102,7 +103,7 @@ TEST(Model, StreamingFreesPagesAndKeepsTheBits) {
   const Dim length[] = {400};
   const Text text = some_texts(model.recipe, length, 3)[0];
   const std::vector<double> whole = logits_of(device, model, {&text, 1});
-  KvCache cache(device.real);
+  KvPool cache(model);
   rapt::Run run(device);
   std::vector<double> pieces;
   std::size_t most = 0;

@@ -108,7 +108,7 @@ std::vector<TapShare> shares_of(const Model& model, const Batch& batch, const Ba
   return shares;
 }
 
-KvCache make_cache(const Model& model) { return KvCache(model.real); }
+KvPool make_cache(const Model& model) { return KvPool(model); }
 
 std::vector<double> all_values(const Tensor& t) {
   std::vector<double> v(static_cast<std::size_t>(t.elements()));
@@ -123,7 +123,7 @@ std::vector<double> logits_of(Device& device, const Model& model, std::span<cons
 }
 
 std::vector<double> logits_cached(Device& device, const Model& model, const Text& text, Dim chunk,
-                                  KvCache& cache) {
+                                  KvPool& cache) {
   std::vector<double> all;
   const Dim T = static_cast<Dim>(text.tokens.size());
   Run run(device);

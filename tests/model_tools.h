@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "rapt/nn/kv_cache.h"
+#include "rapt/nn/kv_pool.h"
 #include "rapt/nn/model.h"
 
 namespace rapt::test {
@@ -34,13 +34,13 @@ struct PackedBatch {
 // A share of the taps for every sequence of a batch, with the rows that are its own; its observers are yet to
 // be named.
 std::vector<TapShare> shares_of(const Model& model, const Batch& batch, const Batch* source = nullptr);
-KvCache make_cache(const Model& model);
+KvPool make_cache(const Model& model);
 
 std::vector<double> all_values(const Tensor& t);
 // Logits of all texts in one pass; of one text in pieces of `chunk` through a cache (the first piece holds
 // the whole prefix).
 std::vector<double> logits_of(Device& device, const Model& model, std::span<const Text> texts);
 std::vector<double> logits_cached(Device& device, const Model& model, const Text& text, Dim chunk,
-                                  KvCache& cache);
+                                  KvPool& cache);
 
 }  // namespace rapt::test

@@ -144,7 +144,7 @@ TEST(RecurrentModel, BitsDependOnTheSequenceOnly) {
     const std::vector<double> all = logits_of(two, model, texts);
     const auto V = static_cast<std::size_t>(recipe.vocab);
     std::size_t at = 0;
-    KvCache cache(DType::f32);
+    KvPool cache(model);
     for (const Text& t : texts) {
       const std::vector<double> mine(all.begin() + static_cast<std::ptrdiff_t>(at * V),
                                      all.begin() + static_cast<std::ptrdiff_t>((at + t.tokens.size()) * V));
@@ -198,7 +198,7 @@ struct Step {
   std::uint64_t id;
   std::vector<std::int32_t> tokens;
 };
-std::vector<double> step(Device& device, const Model& model, KvCache& cache, std::span<const Step> steps,
+std::vector<double> step(Device& device, const Model& model, KvPool& cache, std::span<const Step> steps,
                          const std::vector<std::int32_t>& source = {}) {
   rapt::Run run(device);
   std::vector<std::int32_t> tokens, sources;
@@ -229,12 +229,12 @@ TEST(RecurrentModel, CachedSequencesAreSharedAndCut) {
         recipe.encoder ? std::vector<std::int32_t>{3, 1, 4, 1, 5, 9, 2} : std::vector<std::int32_t>{};
     const auto V = static_cast<std::size_t>(recipe.vocab);
     auto plain = [&](std::vector<std::int32_t> tokens) {  // the last row of a plain pass
-      KvCache fresh(DType::f32);
+      KvPool fresh(model);
       const Step s{7, std::move(tokens)};
       const std::vector<double> all = step(device, model, fresh, {&s, 1}, source);
       return std::vector<double>(all.end() - static_cast<std::ptrdiff_t>(V), all.end());
     };
-    KvCache cache(DType::f32, DType::q8_0);  // states are kept as they are computed, whatever the format
+    KvPool cache(model, DType::q8_0);  // states are kept as they are computed, whatever the format
     const Step first{1, {2, 7, 1}};
     step(device, model, cache, {&first, 1}, source);
     EXPECT_EQ(cache.length(1), 3);

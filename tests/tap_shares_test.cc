@@ -92,9 +92,9 @@ struct Shown {
   bool operator==(const Shown&) const = default;
 };
 std::string plan_text(const RowPlan& plan) {
-  std::string s = concat(" keep ", plan.keep);
+  std::string s;
   for (const RowPlan::Part& p : plan.parts)
-    s += concat(" [", p.q_first, " ", p.q_count, " ", p.k_first, " ", p.k_count, "]");
+    s += concat(" [", p.q_first, " ", p.q_count, " ", p.k_first, " ", p.k_count, " ", p.keep, "]");
   for (const auto* list : {&plan.low, &plan.high, &plan.position, &plan.kept_position}) {
     s += " |";
     for (const std::int32_t n : *list) s += concat(" ", n);
@@ -347,7 +347,7 @@ std::vector<double> in_one(Made& m, const Text& text, std::span<const Edit> edit
 
 // Texts side by side through a cache, `piece` tokens of each at a time; each with taps of its own.
 std::vector<std::vector<double>> in_pieces(Made& m, std::span<Taps> taps, Dim piece) {
-  KvCache cache = make_cache(m.model);
+  KvPool cache = make_cache(m.model);
   rapt::Run run(m.device);
   std::vector<std::vector<double>> results(m.texts.size());
   for (Dim past = 0;; past += piece) {

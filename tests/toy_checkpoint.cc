@@ -18,8 +18,8 @@ std::filesystem::path golden_folder() {
 }
 
 Tensor run_one(rapt::Run& run, const Model& model, const std::vector<std::int32_t>& tokens,
-               const std::vector<std::int32_t>& types, const std::vector<std::int32_t>& source,
-               KvCache* cache, Dim past) {
+               const std::vector<std::int32_t>& types, const std::vector<std::int32_t>& source, KvPool* cache,
+               Dim past) {
   Batch batch{.tokens = tokens,
               .sequences = {{.first = 0, .count = static_cast<Dim>(tokens.size()), .past = past}},
               .types = types};
@@ -132,7 +132,7 @@ std::vector<std::int32_t> toy_greedy(const Toy& toy, const Checkpoint& c, Device
   const Json& g = need(toy.json, "greedy");
   const auto source = g.find("source") ? ids_of(*g.find("source")) : std::vector<std::int32_t>{};
   std::vector<std::int32_t> next = ids_of(need(g, "start")), out;
-  KvCache cache(device.real);
+  KvPool cache(*c.model);
   Dim past = 0;
   while (out.size() < steps) {
     rapt::Run run(device);

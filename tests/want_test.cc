@@ -156,7 +156,7 @@ TEST(Rows, ACacheThreadsAndCompanyChangeNoBit) {
           all_values(forward(run, model, {.sequences = {{.first = 0, .count = 7}}, .rows = rows}));
       if (expected.empty()) expected = whole;
       EXPECT_EQ(whole, expected) << threads << " threads";
-      KvCache cache(device.real);
+      KvPool cache(model);
       std::vector<double> pieces;
       for (Dim at = 0; at < 7; at += 3) {
         const Dim n = std::min<Dim>(3, 7 - at);

@@ -283,7 +283,7 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
   run.taps = &taps;
   const Batch from{.tokens = source_, .sequences = {{.first = 0, .count = static_cast<Dim>(source_.size())}}};
   const Dim piece = in_pieces(model, options.taps) ? std::max<Dim>(1, options.chunk) : n;
-  KvCache cache(device.real);
+  KvPool cache(model);
   for (; fed < n; fed += now) {
     now = std::min(piece, n - fed);
     run.reset();

@@ -51,7 +51,7 @@ using Rows = std::vector<std::vector<double>>;
 
 Rows attention_rows(Device& device, const Model& model, std::span<const std::int32_t> tokens, DType format,
                     bool apart) {
-  KvCache cache(device.real, format, apart ? KvCache::KeyBias::apart : KvCache::KeyBias::stored);
+  KvPool cache(model, format, KvPool::kNoLimit, apart ? KvPool::KeyBias::apart : KvPool::KeyBias::stored);
   Run run(device);
   Taps taps;
   Rows rows;

@@ -46,7 +46,7 @@ struct Decode {
 Decode decode(Device& device, Dim kv_heads, Dim depth, int steps, std::uint64_t seed) {
   Model model(decoder(kv_heads, 2), device.real);
   init(model, seed);
-  KvCache cache(device.real);
+  KvPool cache(model);
   const std::vector<std::int32_t> tokens = some_tokens(depth + steps, mix_key(seed, 1));
   Run run(device);
   auto feed = [&](Dim past, Dim count) {

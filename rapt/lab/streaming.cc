@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "rapt/base/clock.h"
-#include "rapt/nn/kv_cache.h"
+#include "rapt/nn/kv_pool.h"
 #include "rapt/use/generate.h"
 
 namespace rapt {
@@ -59,7 +59,7 @@ StreamingRow stream_text(Device& device, const Model& model, std::span<const std
   const Dim timed_from[3] = {full, full + (end - full) / 2 - o.timed / 2, end - o.timed};
 
   StreamingRow row{.keep = keep};
-  KvCache cache(device.real, o.cache);
+  KvPool cache(model, o.cache);
   Run run(device);
   std::size_t next = 0;  // sample
   const auto started = Clock::now();

@@ -106,6 +106,7 @@ Tensor run_stack(Run& run, const LayerStack& stack, Tensor x, const std::shared_
   for (std::size_t i = 0; i < stack.layers.size(); ++i) {
     const Layer& layer = stack.layers[i];
     run.layer = static_cast<int>(i);
+    run.check_cancelled();
     if (keep_all) {
       x = run_layer(run, layer, x, *pass);
     } else {

@@ -55,7 +55,6 @@ LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackReci
     }
     out.layers.push_back(std::move(layer));
   }
-  out.cross_slot = builder.cross_slot;
   out.final_norm = build_norm(table, stack.final_norm, name + ".norm", C);
   return out;
 }

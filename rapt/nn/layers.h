@@ -55,7 +55,6 @@ struct LayerStack {
   std::optional<NormLayer> final_norm;
   double dropout = 0;
   std::optional<RecurrentStack> recurrent;  // instead of layers
-  std::optional<int> cross_slot;  // of the first cross-attention
   int depth() const {
     return recurrent ? static_cast<int>(recurrent->recipe.layers) : static_cast<int>(layers.size());
   }

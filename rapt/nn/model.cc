@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "rapt/base/rng.h"
@@ -228,7 +229,7 @@ struct Ids {  // the names of rows in random numbers, for as long as a stack run
 
 // `last`: what a recurrent encoder leaves, and a recurrent decoder starts from.
 Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, const Rows& rows,
-               Tensor memory, std::vector<Sequence> memory_sequences, KvCache* cache,
+               Tensor memory, std::vector<Sequence> memory_sequences, KvPass* cache,
                LastStates* last = nullptr) {
   run.stack = which;
   run.layer = -1;
@@ -268,7 +269,7 @@ namespace {
 
 // One row for each sequence, of those that belong to the caller (`added`: learned sink tokens stand
 // before them).
-Tensor pool(Run& run, Pool how, const Tensor& x, const Rows& rows, Dim added) {
+Tensor pooled(Run& run, Pool how, const Tensor& x, const Rows& rows, Dim added) {
   std::vector<RowRange> sequences;
   for (const Sequence& s : rows.sequences) sequences.push_back({s.first + added, s.count - added});
   return pool_rows(run, how, x, sequences);
@@ -293,7 +294,7 @@ std::vector<std::int32_t> wanted_rows(const Want& want, const Rows& rows) {
 
 // A cache continues sequences: each once, from where it stands, and rows that look ahead must come with all
 // they look at.
-void check_continuation(const Model& m, const Batch& batch, const KvCache& cache) {
+void check_continuation(const Model& m, const Batch& batch, const KvPool& pool) {
   if (!m.decoder)
     fail("forward: model ", m.recipe.name,
          " is an encoder: its rows look ahead, so a cache has nothing to continue; run whole sequences");
@@ -304,9 +305,9 @@ void check_continuation(const Model& m, const Batch& batch, const KvCache& cache
   for (const Sequence& s : batch.sequences) {
     if (!ids.insert(s.id).second)
       fail("forward: two sequences of the batch have id ", s.id, "; with a cache each needs its own");
-    if (cache.length(s.id) != s.past)
+    if (pool.length(s.id) != s.past)
       fail("forward: sequence ", s.id, " is said to have ", s.past, " tokens in the cache, it has ",
-           cache.length(s.id));
+           pool.length(s.id));
     if (prefix && s.past < s.prefix && s.past + s.count < s.prefix)
       fail("forward: sequence ", s.id, " has a prefix of ", s.prefix,
            " tokens that see each other, and only ", s.past + s.count,
@@ -319,13 +320,13 @@ void check_continuation(const Model& m, const Batch& batch, const KvCache& cache
 
 }  // namespace
 
-Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source, KvCache* cache) {
+Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source, KvPool* pool) {
   const Lease lease(run.device.team());
   const RunGuard guard(run);
   if (run.device.real != m.real)
     fail("forward: the model's weights are ", name_of(m.real), ", the device computes in ",
          name_of(run.device.real));
-  if (cache && run.tape)
+  if (pool && run.tape)
     fail("forward: a tape and a cache together: training reads whole sequences, give one of the two");
   const bool both = m.encoder && m.decoder, classes = m.recipe.head.kind == HeadRecipe::Kind::classes;
   const Want& want = batch.want;
@@ -336,53 +337,59 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
     if (classes && s.past > 0)
       fail("forward: a classifier reads whole sequences, and one is said to have ", s.past,
            " tokens before its rows");
-  if (classes && cache)
+  if (classes && pool)
     fail("forward: model ", m.recipe.name,
          " is a classifier: it reads whole sequences, so a cache has nothing to continue");
   if (source && !both)
     fail("forward: model ", m.recipe.name, " has no encoder and decoder, so it takes no source batch");
 
+  if (both && !source && !pool)
+    fail("forward: model ", m.recipe.name, " translates from a source batch; none was given");
+  const Rows source_rows = source ? expand(m, *source, 0) : Rows{};
+  if (source && source_rows.sequences.size() != batch.sequences.size())
+    fail("forward: ", source_rows.sequences.size(), " source sequences for ", batch.sequences.size(),
+         " target sequences");
+  const Rows rows = expand(m, batch, m.recipe.embed.sink_tokens);
+  std::optional<KvPass> cache;
+  if (pool) {
+    if (&pool->model() != &m) fail("forward: the cache is one of another model, not of ", m.recipe.name);
+    check_continuation(m, batch, *pool);
+    std::vector<KvGrowth> growths;
+    for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+      const Sequence& s = batch.sequences[i];
+      if (both && !source && !pool->has(s.id))
+        fail("forward: sequence ", s.id, " begins without a source batch");
+      growths.push_back({s.id, s.count, source ? source_rows.sequences[i].count : 0, s.stream});
+    }
+    cache.emplace(*pool, growths);
+  }
+
   std::vector<Sequence> memory_sequences;
   Tensor memory;
   LastStates last_states;
   LastStates* states = both && source && m.encoder->recurrent ? &last_states : nullptr;
-  if (both) {
-    if (source) {
-      const Rows rows = expand(m, *source, 0);
-      if (rows.sequences.size() != batch.sequences.size())
-        fail("forward: ", rows.sequences.size(), " source sequences for ", batch.sequences.size(),
-             " target sequences");
-      memory = through(run, m, *m.encoder, Stack::encoder, rows, {}, {}, nullptr, states);
-      memory_sequences = rows.sequences;
-      for (std::size_t i = 0; i < memory_sequences.size(); ++i)
-        memory_sequences[i].id = batch.sequences[i].id;
-    } else {
-      if (!cache) fail("forward: model ", m.recipe.name, " translates from a source batch; none was given");
-    }
-  }
-  const Rows rows = expand(m, batch, m.recipe.embed.sink_tokens);
-  if (cache) check_continuation(m, batch, *cache);
-  if (both && !source && m.decoder->recurrent)
-    for (const Sequence& s : batch.sequences) {
-      const RecurrentEntry* kept = cache->recurrent(s.id);
-      if (!kept || !kept->state) fail("forward: sequence ", s.id, " begins without a source batch");
-    }
-  if (both && !source && !m.decoder->recurrent) {
-    // Its first cross-attention tells how long each memory is.
-    const int slot = m.decoder->cross_slot.value_or(-1);
-    for (const Sequence& s : batch.sequences) {
-      if (!cache->has(slot, s.id)) fail("forward: sequence ", s.id, " begins without a source batch");
-      memory_sequences.push_back({.first = 0, .count = cache->slot_length(slot, s.id), .id = s.id});
-    }
+  if (source) {
+    memory = through(run, m, *m.encoder, Stack::encoder, source_rows, {}, {}, nullptr, states);
+    memory_sequences = source_rows.sequences;
+    for (std::size_t i = 0; i < memory_sequences.size(); ++i) memory_sequences[i].id = batch.sequences[i].id;
+  } else if (both) {
+    for (const Sequence& s : batch.sequences)
+      memory_sequences.push_back({.first = 0, .count = pool->memory(s.id), .id = s.id});
   }
   Tensor x = through(run, m, m.decoder ? *m.decoder : *m.encoder, m.decoder ? Stack::decoder : Stack::encoder,
-                     rows, memory, std::move(memory_sequences), cache, states);
-  if (cache) cache->advance(rows.sequences, m.recipe.embed.sink_tokens);
+                     rows, memory, std::move(memory_sequences), cache ? &*cache : nullptr, states);
+  run.check_cancelled();  // before the head, whose matrix may be the largest
   if (classes && !want.hidden)
-    return head_logits(run, m, pool(run, m.recipe.head.pool, x, rows, m.recipe.embed.sink_tokens));
+    return head_logits(run, m, pooled(run, m.recipe.head.pool, x, rows, m.recipe.embed.sink_tokens));
+  if (want.rows == Want::Rows::none) {
+    if (cache) cache->commit();
+    return {};
+  }
   const std::vector<std::int32_t> wanted = wanted_rows(want, rows);
   if (want.rows != Want::Rows::all || wanted.size() != rows.ids.size()) x = take_rows(run, x, wanted);
-  return want.hidden ? x : head_logits(run, m, x);
+  if (!want.hidden) x = head_logits(run, m, x);
+  if (cache) cache->commit();
+  return x;
 }
 
 }  // namespace rapt

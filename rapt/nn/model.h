@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "rapt/nn/kv_cache.h"
+#include "rapt/nn/kv_pool.h"
 #include "rapt/nn/layers.h"
 #include "rapt/nn/sites.h"
 #include "rapt/recipe/recipe.h"
@@ -48,10 +48,11 @@ void init(Model& model, std::uint64_t seed);
 // the recipe has no head; [sequences, classes] from a classifier, which chooses no rows unless they are
 // hidden ones, and takes no cache.
 // Encoder-decoder: `source` holds the encoder's tokens, one sequence per sequence of the batch; with a cache
-// it is needed at the first step only. With a cache each sequence continues the one of the same id: its
-// `past` must be what the cache holds.
+// it is needed at the first step only. With a pool each sequence continues the one of the same id: its
+// `past` must be what the pool holds. What the pool cannot take fails before anything is computed, and a pass
+// that fails later (or is cancelled: Run::cancel) leaves the pool as it was.
 Tensor forward(Run& run, const Model& model, const Batch& batch, const Batch* source = nullptr,
-               KvCache* cache = nullptr);
+               KvPool* pool = nullptr);
 
 // The last step of forward(), for rows after the last stack's final norm [n,C]: transform, output matrix,
 // cap. Without a head: x itself.

@@ -9,7 +9,7 @@
 
 namespace rapt {
 
-class KvCache;
+class KvPass;
 
 // Who the rows are, and what only depends on that. Made whole before the first layer: each part says what it
 // will ask for (prepare).
@@ -18,7 +18,7 @@ struct Pass {
   // decoder: the encoder's result, or absent where its keys are in the cache
   Tensor memory;
   std::vector<Sequence> memory_sequences;  // its rows; ids are those of `sequences`
-  KvCache* cache = nullptr;
+  KvPass* cache = nullptr;
 
   struct Masked {
     Mask mask;

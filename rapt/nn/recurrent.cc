@@ -9,7 +9,7 @@
 #include <numeric>
 #include <utility>
 
-#include "rapt/nn/kv_cache.h"
+#include "rapt/nn/kv_pool.h"
 #include "rapt/nn/sites.h"
 #include "rapt/ops/align.h"
 #include "rapt/ops/elementwise.h"
@@ -275,7 +275,7 @@ std::vector<std::byte> bytes_of(const Tensor& x) {
 class DecoderPass {
  public:
   DecoderPass(Run& run, const RecurrentStack& stack, std::span<const Sequence> sequences,
-              const RecurrentSource& source, KvCache* cache)
+              const RecurrentSource& source, KvPass* cache)
       : run_(run),
         s_(stack),
         r_(stack.recipe),
@@ -291,7 +291,10 @@ class DecoderPass {
     begin();
     resume();
     plan(x);
-    for (Dim t = 0; t < steps_.count(); ++t) step(t);
+    for (Dim t = 0; t < steps_.count(); ++t) {
+      run_.check_cancelled();
+      step(t);
+    }
     ids_.step(0, R_);
     if (a_ && !feed_) {
       const Tensor h = previous_ ? take_rows(run_, asking_, steps_.before) : layers_[at(top_)].states();
@@ -307,8 +310,7 @@ class DecoderPass {
     const Tensor out = take_rows(run_, a_ ? out_.slice(B_, R_) : layers_[at(top_)].states(), steps_.place);
     for (Dim i = 0; cache_ && i < B_; ++i) {
       const Dim sequence = steps_.order[at(i)];
-      cache_->set_recurrent(sequences_[at(sequence)].id,
-                            {memory_[at(i)], begins_[at(i)], gather(B_ + steps_.last[at(sequence)])});
+      gather(B_ + steps_.last[at(sequence)], cache_->next_state(at(sequence)));
     }
     return out;
   }
@@ -316,7 +318,6 @@ class DecoderPass {
  private:
   // What is looked at: keys once per source.
   void find_memories() {
-    memory_.resize(at(B_));
     whole_.resize(at(B_));
     if (!a_) return;
     if (source_.memory) keys_ = s_.k ? linear(run_, source_.memory, *s_.k) : source_.memory;
@@ -327,16 +328,14 @@ class DecoderPass {
         const Sequence& from = source_.sequences[at(sequence)];
         row = {.first = from.first, .count = from.count, .high = from.count};
         if (!cache_) continue;
-        auto kept = std::make_shared<RecurrentMemory>();
-        kept->keys = from.count;
-        kept->v = bytes_of(source_.memory.slice(from.first, from.count));
-        if (s_.k) kept->k = bytes_of(keys_.slice(from.first, from.count));
-        memory_[at(i)] = std::move(kept);
+        RecurrentMemory kept{
+            .keys = from.count, .k = {}, .v = bytes_of(source_.memory.slice(from.first, from.count))};
+        if (s_.k) kept.k = bytes_of(keys_.slice(from.first, from.count));
+        cache_->set_memory(at(sequence), std::move(kept));
       } else {
-        const RecurrentEntry* kept = cache_ ? cache_->recurrent(sequences_[at(sequence)].id) : nullptr;
-        if (!kept || !kept->memory)
+        if (!cache_ || !cache_->memory(at(sequence)))
           fail("forward: the cache holds no source of sequence ", sequences_[at(sequence)].id);
-        const RecurrentMemory& m = *(memory_[at(i)] = kept->memory);
+        const RecurrentMemory& m = *cache_->memory(at(sequence));
         row = {.count = m.keys, .high = m.keys, .k = s_.k ? m.k.data() : m.v.data(), .v = m.v.data()};
       }
     }
@@ -367,31 +366,30 @@ class DecoderPass {
   }
 
   // Of all states, one row, as the cache keeps it.
-  std::shared_ptr<const std::vector<std::byte>> gather(Dim row) const {
-    std::vector<std::byte> bytes;
+  void gather(Dim row, std::byte* to) const {
     for (const Tensor& t : state_) {
-      const std::vector<std::byte> part = bytes_of(t.slice(row, 1));
-      bytes.insert(bytes.end(), part.begin(), part.end());
+      const Tensor from = t.slice(row, 1);
+      const std::size_t size = at(from.elements()) * size_of(from.dtype);
+      std::memcpy(to, from.data, size);
+      to += size;
     }
-    return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
   }
 
   // Sequences that the cache knows go on from their state there.
   void resume() {
-    begins_.resize(at(B_));
     for (Dim i = 0; cache_ && i < B_; ++i) {
-      const Sequence& q = sequences_[at(steps_.order[at(i)])];
-      const RecurrentEntry* kept = cache_->recurrent(q.id);
-      const bool fresh = q.past == 0 && (source_.last || source_.memory || !kept || !kept->state);
-      if (fresh) {
-        begins_[at(i)] = gather(i);
+      const auto sequence = at(steps_.order[at(i)]);
+      const Sequence& q = sequences_[sequence];
+      const std::byte* from = cache_->state(sequence);
+      if (q.past == 0 && (source_.last || source_.memory || !from)) {
+        gather(i, cache_->next_start(sequence));
         continue;
       }
-      if (!kept || !kept->state)
+      if (!from)
         fail("forward: sequence ", q.id, " continues after ", q.past,
              " tokens, but the cache has no state of it");
-      begins_[at(i)] = kept->start;
-      const std::byte* from = kept->state->data();
+      std::memcpy(cache_->next_start(sequence), cache_->start(sequence),
+                  at(recurrent_state_values(s_)) * size_of(run_.device.real));
       for (const Tensor& t : state_) {
         const Tensor row = t.slice(i, 1);
         const std::size_t size = at(row.elements()) * size_of(row.dtype);
@@ -496,7 +494,7 @@ class DecoderPass {
   const AlignRecipe* const a_;
   const std::span<const Sequence> sequences_;
   const RecurrentSource& source_;
-  KvCache* const cache_;
+  KvPass* const cache_;
   const Steps steps_;
   const PlacedIds ids_;
   const Dim B_ = steps_.B, R_ = steps_.R, top_ = r_.layers - 1;
@@ -506,14 +504,11 @@ class DecoderPass {
              drops_ = run_.training && r_.dropout > 0;
 
   Tensor keys_;                                                 // [S,d]
-  std::vector<std::shared_ptr<const RecurrentMemory>> memory_;  // with a cache; by order
   // Of each sequence, by order: all it may look at.
   std::vector<AlignRow> whole_;
   std::vector<Cells> layers_;
   Tensor out_;                 // [B+R,C]: readouts, and the one before the first step
   std::vector<Tensor> state_;  // the buffers of B + R rows, in the order of the cache
-  // State before the first token, by order.
-  std::vector<std::shared_ptr<const std::vector<std::byte>>> begins_;
   Tensor asking_;                          // states of the last layer [B+R,n]
   Tensor input_, x_gates_;                 // [R,C] [R,Gn]
   std::vector<Tensor> inputs_, gates_;     // of the layers above the first
@@ -525,9 +520,19 @@ class DecoderPass {
 
 }  // namespace
 
+Dim recurrent_state_values(const RecurrentStack& s) {
+  const RecurrentRecipe& r = s.recipe;
+  const bool lstm = r.cell == RecurrentRecipe::Cell::lstm, feed = r.attention && r.attention->feed,
+             squashed = r.attention && r.attention->readout == AlignRecipe::Readout::tanh;
+  return r.layers * r.width * (lstm ? 2 : 1) + (feed ? s.out_context.w->rows / (squashed ? 1 : 2) : 0);
+}
+Dim recurrent_memory_values(const RecurrentStack& s) {
+  return s.recipe.attention ? s.memory + (s.k ? s.k->rows : 0) : 0;
+}
+
 Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
                              std::span<const Sequence> sequences, const RecurrentSource& source,
-                             KvCache* cache) {
+                             KvPass* cache) {
   const RecurrentRecipe& r = stack.recurrent->recipe;
   if (r.layers > 1 && run.taps && run.taps->edits(site::resid_out))
     run.taps->refuse_edits(site::resid_out,

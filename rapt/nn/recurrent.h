@@ -4,7 +4,6 @@
 // that those which still run at a step are the first, and all rows of a step stand together. What does not
 // wait for a state (products with the input, readouts) is done for all steps at once.
 #pragma once
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -15,7 +14,7 @@
 
 namespace rapt {
 
-class KvCache;
+class KvPass;
 
 // What an encoder leaves to a decoder besides its result: the last states of each sequence [sequences, n or
 // 2n], of each layer.
@@ -37,19 +36,16 @@ struct RecurrentSource {
 // per source.
 Tensor run_recurrent_decoder(Run& run, const LayerStack& stack, const Tensor& x,
                              std::span<const Sequence> sequences, const RecurrentSource& source,
-                             KvCache* cache);
+                             KvPass* cache);
 
-// What a cache keeps of one sequence. Never changed, only replaced: sequences that share it (beams) hold the
-// same memory.
+// What a pool keeps of one sequence: what it looks at, never changed, so that sequences that share it (beams)
+// hold the same; and its state: h of each layer, c of each layer, the fed readout.
 struct RecurrentMemory {
   Dim keys = 0;
   std::vector<std::byte> k, v;  // v [keys,M]; k [keys,d], empty where the scores read v itself
 };
-struct RecurrentEntry {
-  std::shared_ptr<const RecurrentMemory> memory;
-  // h of each layer, c of each layer, the fed readout
-  std::shared_ptr<const std::vector<std::byte>> start, state;
-};
+Dim recurrent_state_values(const RecurrentStack& stack);
+Dim recurrent_memory_values(const RecurrentStack& stack);  // of one key and its value
 
 RecurrentStack build_recurrent(WeightTable& table, const Recipe& recipe, const RecurrentRecipe& r,
                                const std::string& name);

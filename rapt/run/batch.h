@@ -30,7 +30,7 @@ struct Sequence {
 
 // What a pass gives back: of which rows, and logits or the hidden state they are made of.
 struct Want {
-  enum class Rows { all, last, chosen };  // last: of each sequence
+  enum class Rows { all, last, chosen, none };  // last: of each sequence; none: there is no result
   Rows rows = Rows::all;
   std::span<const std::int32_t> chosen = {};  // rows of the batch, in the order wanted
   bool hidden = false;  // [rows, C] after the final norm, before the head
@@ -77,8 +77,8 @@ struct RowPlan {
   std::vector<std::int32_t> kept_position;
 };
 
-// Self-attention, with the mask as each sequence has it. Without a cache the keys of a sequence are its rows of the batch; with one, everything up
-// to the last row.
+// Self-attention, with the mask as each sequence has it. Without a cache the keys of a sequence are its rows
+// of the batch; with one, everything up to the last row.
 RowPlan plan_rows(const Mask& given, std::span<const Sequence> sequences);
 // Cross-attention: every row of sequence i sees all of memory i.
 RowPlan plan_cross(std::span<const Sequence> sequences, std::span<const Sequence> memory);

@@ -4,6 +4,7 @@
 // uses a Run; several Runs may share a device.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <initializer_list>
 #include <type_traits>
@@ -25,6 +26,12 @@ struct RandomState {
 // at all.
 enum class Precision { f32, bf16 };
 
+// Thrown by a pass that Run::cancel ended.
+class Cancelled : public Error {
+ public:
+  Cancelled() : Error("cancelled") {}
+};
+
 class Run {
  public:
   explicit Run(Device& where) : device(where) {}
@@ -45,6 +52,11 @@ class Run {
   // Per row of the batch: its sequence and position, for random numbers.
   std::span<const std::uint64_t> row_ids;
   Precision products = Precision::f32;  // of linear, forward and backward
+  // Set by any thread: the pass ends before its next layer or its head, and what it belongs to is as it was.
+  const std::atomic<bool>* cancel = nullptr;
+  void check_cancelled() const {
+    if (cancel && cancel->load(std::memory_order_relaxed)) throw Cancelled();
+  }
 
   const Kernels& kernels() const { return device.kernels; }
   Queue& queue() const { return device.queue(); }

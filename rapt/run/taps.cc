@@ -44,7 +44,6 @@ Tensor rows_of(const Tensor& value, const TapShare::Range& r) {
 // those of a cache begin at 0 as they are.
 RowPlan plan_of(const RowPlan& all, const TapShare::Range& rows, Dim keys) {
   RowPlan plan;
-  plan.keep = all.keep;
   for (RowPlan::Part p : all.parts) {
     if (p.q_first < rows.first || p.q_first + p.q_count > rows.first + rows.count) continue;
     p.q_first -= rows.first;

@@ -58,7 +58,7 @@ int run(Args& args) {
   source.sequences.push_back({.first = 0, .count = static_cast<Dim>(ids.size())});
   // A decoder goes through a cache in pieces, so that a long text needs no [T,V] in memory; the bits are
   // those of one pass.
-  KvCache cache(model.real, cache_format);
+  KvPool cache(model, cache_format);
   const bool pieces = r.decoder && !classes;
   const Dim piece = pieces ? chunk : T;
   Progress bar("computing", common.quiet);

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "rapt/nn/kv_cache.h"
+#include "rapt/nn/kv_pool.h"
 #include "rapt/nn/sites.h"
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/linear.h"
@@ -121,8 +121,14 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
     out.gate[static_cast<std::size_t>(g.at)] = layer;
   }
   out.slot = builder.slots++;
-  if (a.cross && !builder.cross_slot) builder.cross_slot = out.slot;
   return out;
+}
+
+std::optional<CachedKeys> cached_keys(const Attention& a) {
+  const AttentionSpec& s = a.spec;
+  const bool bare =
+      !s.cross && s.score == Score::dot && a.rope && a.k.b && !a.k_norm && !a.cosine && !a.gate_at(At::k);
+  return CachedKeys{a.slot, s.kv_heads, s.head_dim, s.v_dim, a.mask, s.cross, bare ? &*a.rope : nullptr};
 }
 
 // ------------------------------------------------------------------------------------------------ forward
@@ -260,7 +266,7 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
     const std::span<const Sequence> owners =
         s.cross ? std::span<const Sequence>(pass.memory_sequences) : pass.sequences;
     if (!cached_memory) pass.cache->write(run, a, owners, in.k, in.v, a.rope ? &table : nullptr);
-    cached = pass.cache->view(a, owners);
+    cached = pass.cache->view(a);
     in.cache = &cached;
     in.k = in.v = {};
   }

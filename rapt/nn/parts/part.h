@@ -2,8 +2,8 @@
 // What a kind of part is to the stack around it. Each has a header beside this one, with a struct Y of its
 // weights, built from its recipe X (recipe/parts/part.h), and
 //   build_shared(builder, x)                 weights that the parts of a stack share, made before its layers
-//   build(builder, x) -> Y                   its own weights, some with a starting value (weight_table.h);
-//                                            slots of the cache
+//   build(builder, x) -> Y                   its own weights, some with a starting value (weight_table.h)
+//   cached_keys(y) -> optional<CachedKeys>   what a pool of pages keeps of every token for it (kv_pool.h)
 //   prepare(run, pass, y)                    what it will ask of the pass, before the first layer
 //   run_part(run, y, input, pass, sum)       the forward, [T,C] -> [T,C]
 //   part_points(Of<Y>), axis_size(y, axis)   what can be seen inside, by name; STEM_in, STEM_normalized and
@@ -30,7 +30,6 @@ struct PartBuilder {
   std::string stack;  // "decoder"
   std::string name = {};  // of the part being built: "decoder.3.self"
   int slots = 0;  // of the cache, given out so far
-  std::optional<int> cross_slot = {};  // of the first cross-attention
   const Weight* shared_buckets = nullptr;  // of distances, one table for the stack
 };
 
@@ -45,6 +44,17 @@ struct Sum {
 // The last product of a part, with the sum where that may be. Observers of the product, at `site`, get it
 // apart, computed by the same chain of additions: the same bits.
 Tensor last_product(Run& run, const LinearLayer& last, const Tensor& x, Sum& sum, Site site);
+
+// What a part keeps of every token between passes. Parts of equal shape and mask share their pages.
+struct CachedKeys {
+  int slot;  // the part's number among those of the stack that keep something
+  Dim kv_heads, head_dim, v_dim;
+  Mask mask;
+  bool cross;  // of the memory's rows instead of the text's tokens
+  // Keys are made with a bias and then turned by this, with nothing else in between: a pool in blocks may
+  // keep them without it (run/kv_view.h). nullptr: not so.
+  const RopeSpec* bias_under = nullptr;
+};
 
 // A key for random numbers inside a part; use 0 is the dropout of its result.
 inline std::uint64_t random_site(const Run& run, int use) {

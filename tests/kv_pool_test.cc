@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "rapt/nn/kv_cache.h"
+#include "rapt/nn/kv_pool.h"
 #include "tests/build_kind.h"
 #include "tests/model_tools.h"
 #include "tests/tools.h"
@@ -57,7 +57,7 @@ struct World {
     if (s.translates) source = text.source;
   }
   // Tokens [past, end) of `from` in pieces of `chunk`; what the model says about the last of them.
-  std::vector<double> read(KvCache& cache, std::uint64_t id, std::span<const std::int32_t> from, Dim end,
+  std::vector<double> read(KvPool& cache, std::uint64_t id, std::span<const std::int32_t> from, Dim end,
                            Dim chunk) {
     std::vector<double> last;
     for (Dim at = cache.length(id); at < end;) {
@@ -68,15 +68,15 @@ struct World {
               .want = kWantLast};
       const Batch memory{.tokens = source,
                          .sequences = {{.first = 0, .count = static_cast<Dim>(source.size()), .id = id}}};
-      last = all_values(forward(run, model, b,
-                                at == 0 && !source.empty() && !cache.has(1, id) ? &memory : nullptr, &cache));
+      last = all_values(
+          forward(run, model, b, at == 0 && !source.empty() && !cache.has(id) ? &memory : nullptr, &cache));
       at += n;
     }
     return last;
   }
 };
 
-TEST(KvCache, ChunkedEqualsTokenByTokenInEveryFormat) {
+TEST(KvPool, ChunkedEqualsTokenByTokenInEveryFormat) {
   for (const Shape& shape :
        {Shape{}, Shape{.window = 40, .keep = 3}, Shape{.sinks = 2}, Shape{.key_bias = true},
         Shape{.window = 40, .keep = 3, .key_bias = true}, Shape{.translates = true}}) {
@@ -84,7 +84,7 @@ TEST(KvCache, ChunkedEqualsTokenByTokenInEveryFormat) {
     std::vector<std::vector<double>> results;
     for (DType format : kFormats) {
       SCOPED_TRACE(name_of(format));
-      KvCache cache(w.device.real, format);
+      KvPool cache(w.model, format);
       const std::vector<double> whole = w.read(cache, 1, w.tokens, 150, 150);
       EXPECT_EQ(whole, w.read(cache, 2, w.tokens, 150, 1));
       EXPECT_EQ(whole, w.read(cache, 3, w.tokens, 150, 37));
@@ -101,7 +101,7 @@ TEST(KvCache, ChunkedEqualsTokenByTokenInEveryFormat) {
   }
 }
 
-TEST(KvCache, SharedAndCutSequencesEqualFreshOnes) {
+TEST(KvPool, SharedAndCutSequencesEqualFreshOnes) {
   for (const Shape& shape : {Shape{}, Shape{.sinks = 3}, Shape{.key_bias = true}, Shape{.translates = true}})
     for (DType format : {DType::f32, DType::q8_0})
       for (Dim length : {1, 61, 64, 130}) {
@@ -113,7 +113,7 @@ TEST(KvCache, SharedAndCutSequencesEqualFreshOnes) {
         std::vector<std::int32_t> other = w.tokens;  // goes on differently after `length`
         for (std::size_t i = static_cast<std::size_t>(length); i < other.size(); ++i)
           other[i] = (other[i] + 1 + static_cast<std::int32_t>(i)) % 31;
-        KvCache cache(w.device.real, format), fresh(w.device.real, format);
+        KvPool cache(w.model, format), fresh(w.model, format);
         const std::vector<double> first = w.read(fresh, 1, w.tokens, 230, 50),
                                   second = w.read(fresh, 2, other, 215, 50);
         w.read(cache, 1, w.tokens, 200, 64);
@@ -141,27 +141,27 @@ TEST(KvCache, SharedAndCutSequencesEqualFreshOnes) {
       }
 }
 
-TEST(KvCache, PagesAreSharedNotCopied) {
+TEST(KvPool, PagesAreSharedNotCopied) {
   World w({}, 300);
-  KvCache cache(w.device.real);
+  KvPool cache(w.model);
   w.read(cache, 1, w.tokens, 256, 256);
   const std::size_t pages = cache.pages(), bytes = cache.bytes();
-  EXPECT_EQ(pages, 2u * 4u);
+  EXPECT_EQ(pages, 4u);  // each of two layers
   for (std::uint64_t id = 2; id < 10; ++id) cache.share(1, id, 256);
   EXPECT_EQ(cache.pages(), pages);
   EXPECT_EQ(cache.bytes(), bytes);
   for (std::uint64_t id = 1; id < 10; ++id) w.read(cache, id, w.tokens, 260, 4);
-  EXPECT_EQ(cache.pages(), pages + 9 * 2);
+  EXPECT_EQ(cache.pages(), pages + 9);
   cache.drop(1);
-  EXPECT_EQ(cache.pages(), pages + 8 * 2);
+  EXPECT_EQ(cache.pages(), pages + 8);
   for (std::uint64_t id = 2; id < 10; ++id) cache.drop(id);
   EXPECT_EQ(cache.pages(), 0u);
 }
 
-TEST(KvCache, WindowsMoveOnAtConstantSize) {
+TEST(KvPool, WindowsMoveOnAtConstantSize) {
   for (DType format : {DType::f32, DType::q8_0}) {
     World w({.window = 100, .keep = 4, .key_bias = true}, 1500);
-    KvCache cache(w.device.real, format);
+    KvPool cache(w.model, format);
     const std::vector<double> whole = w.read(cache, 9, w.tokens, 1500, 1500);
     cache.drop(9);
     w.read(cache, 1, w.tokens, 300, 10);
@@ -175,7 +175,7 @@ TEST(KvCache, WindowsMoveOnAtConstantSize) {
     }
     EXPECT_EQ(last, whole);
     // Layers, and the angles of keys without their bias.
-    const std::size_t kinds = format == DType::q8_0 ? 3 : 2;
+    const std::size_t kinds = format == DType::q8_0 ? 2 : 1;
     EXPECT_LE(most, kinds * 4);  // the kept page and those that 100 keys touch
     EXPECT_GE(least, kinds * 3);
     EXPECT_EQ(cache.length(1), 1500);
@@ -205,9 +205,9 @@ TEST(KvCache, WindowsMoveOnAtConstantSize) {
   }
 }
 
-TEST(KvCache, SaysWhatIsWrong) {
+TEST(KvPool, SaysWhatIsWrong) {
   World w({}, 20);
-  KvCache cache(w.device.real);
+  KvPool cache(w.model);
   w.read(cache, 1, w.tokens, 10, 10);
   EXPECT_NE(error_of([&] { cache.truncate(1, 11); }).find("has 10 tokens"), std::string::npos);
   EXPECT_NE(error_of([&] { cache.truncate(1, -1); }).find("cannot end after -1"), std::string::npos);
@@ -220,40 +220,41 @@ TEST(KvCache, SaysWhatIsWrong) {
   odd.decoder->kinds.begin()->second.parts[0].self()->head_dim = 20;
   Model model(odd, w.device.real);
   randomise(model, 1);
-  KvCache narrow(w.device.real, DType::q8_0);
+  EXPECT_NE(error_of([&] { KvPool(model, DType::q8_0); }).find("f32, bf16 and f16 fit"), std::string::npos);
   rapt::Run run(w.device);
   EXPECT_NE(error_of([&] {
               forward(run, model,
                       {.tokens = std::span(w.tokens).first(3), .sequences = {{.first = 0, .count = 3}}},
-                      nullptr, &narrow);
-            }).find("f32, bf16 and f16 fit"),
+                      nullptr, &cache);
+            }).find("of another model"),
             std::string::npos);
 }
 
 // A device of doubles keeps doubles.
-TEST(KvCache, DoublesStayDoubles) {
+TEST(KvPool, DoublesStayDoubles) {
   Device device({.threads = 1, .isa = "f64"});
   Model model(recipe_of({.key_bias = true}), device.real);
   randomise(model, 3);
   const Dim length = 80;
   const Text text = some_texts(model.recipe, {&length, 1}, 3)[0];
-  KvCache cache(device.real, DType::q4_0);
+  KvPool cache(model, DType::q4_0);
   EXPECT_EQ(cache.format(), DType::f64);
   EXPECT_EQ(logits_of(device, model, {&text, 1}), logits_cached(device, model, text, 1, cache));
 }
 
 // Qwen2's case in a model: large biases on keys under RoPE.
-TEST(KvCache, KeyBiasesStayOutOfAQuantizedCache) {
+TEST(KvPool, KeyBiasesStayOutOfAQuantizedCache) {
   World w({.key_bias = true}, 200);
   for (Weight& x : w.model.weights)
     if (x.name.ends_with("k.bias"))
       for (Dim c = 0; c < x.cols; ++c) x.set(0, c, x.get(0, c) * 40);
-  KvCache exact(w.device.real);
+  KvPool exact(w.model);
   const std::vector<double> right = w.read(exact, 1, w.tokens, 200, 200);
   for (DType format : {DType::q8_0, DType::q4_0}) {
     double error[2] = {};
     for (bool apart : {false, true}) {
-      KvCache cache(w.device.real, format, apart ? KvCache::KeyBias::apart : KvCache::KeyBias::stored);
+      KvPool cache(w.model, format, KvPool::kNoLimit,
+                   apart ? KvPool::KeyBias::apart : KvPool::KeyBias::stored);
       const std::vector<double> got = w.read(cache, 1, w.tokens, 200, 64);
       double power = 0;
       for (std::size_t i = 0; i < got.size(); ++i)
