@@ -239,6 +239,17 @@ TEST_F(Api, EditsHoldWhileASessionAnswers) {
   EXPECT_EQ(session.generate(kText, {.max_tokens = 8, .sampling = {.temperature = 0}}).tokens, want.ids);
 }
 
+TEST_F(Api, ASessionMayStream) {
+  rapt::GenerateOptions o;
+  o.max_tokens = 20, o.sampler.temperature = 0, o.ignore_eos = true;
+  const std::vector<std::int32_t> prompt = model.prompt(kText);
+  const Generated want = rapt::Session(inside(), checkpoint(), {.stream = {2, 5}}).generate(prompt, o).at(0);
+  const GenerateOptions greedy{.max_tokens = 20, .sampling = {.temperature = 0}, .ignore_eos = true};
+  EXPECT_EQ(Session(model, {.streaming = Streaming{2, 5}}).generate(kText, greedy).tokens, want.ids);
+  EXPECT_THAT(test::error_of([&] { Session(model, {.context = 4, .streaming = Streaming{4, 0}}); }),
+              HasSubstr("leave no window"));
+}
+
 // ------------------------------------------------------------------------------------- who keeps what alive
 
 TEST_F(Api, ASessionOutlivesTheHandleItCameFrom) {

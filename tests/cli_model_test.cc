@@ -411,6 +411,14 @@ TEST_F(CliModel, EvalEmbedBench) {
   EXPECT_EQ(b.code, 0) << b.err;
   for (const char* test : {"| pp16 |", "| pp32 |", "| tg4 |", "| pp16 @ d8 |", "| tg4 @ d8 |"})
     EXPECT_TRUE(has(b.out, test)) << b.out;
+  const Json many = parse_json(quiet("bench " + toy + " --parallel 1,3 -p 5 -n 4 -r 1 --json").out);
+  ASSERT_EQ(many.array().size(), 2u);
+  EXPECT_EQ(many.array()[1].find("pl")->integer(), 3);
+  EXPECT_EQ(many.array()[1].find("pp")->integer(), 5);
+  EXPECT_GT(many.array()[1].find("speed_tg")->number(), 0);
+  EXPECT_TRUE(
+      has(quiet("bench " + toy + " --parallel 2 -p 70 -n 3 -r 1 --pool 1").out, "| 70 | 3 | 2 | 146 |"));
+  EXPECT_TRUE(has(quiet("bench " + toy + " --parallel 0").err, "give at least 1"));
   const Json rates = parse_json(quiet("bench " + toy + " -p 0 -n 4 -r 1 --json --cache-type f16").out);
   ASSERT_EQ(rates.array().size(), 1u);
   EXPECT_GT(rates.array()[0].find("avg_ts")->number(), 0);

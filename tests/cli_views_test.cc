@@ -117,7 +117,10 @@ TEST_F(CliViews, EditsReachAnswersAndRefuseWhatNeedsOnePass) {
   };
   EXPECT_EQ(ids(" --edit logits:scale=0"), "[0, 0, 0, 0]");
   EXPECT_NE(ids(""), "[0, 0, 0, 0]");
-  const Outcome place = run(on + " --edit L0H0@p1:zero");
+  // A position is one of the text, in whatever pieces it is read; the last of a text that goes on is none.
+  EXPECT_EQ(ids(" --edit resid_post.0@p2:scale=9"), ids(" --edit resid_post.0@p2:scale=9 --chunk 1"));
+  EXPECT_NE(ids(" --edit resid_post.0@p2:scale=9"), ids(" --edit resid_post.0:scale=9"));
+  const Outcome place = run(on + " --edit L0H0@p-1:zero");
   EXPECT_EQ(place.code, 2);
   EXPECT_TRUE(says(place.err, "rapt inspect does it on one text")) << place.err;
   const Outcome loss = run("eval " + toy("gpt2") + " --loss x --edit L0H0:zero");

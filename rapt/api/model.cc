@@ -25,7 +25,6 @@ Tensor copy_tensor(std::string name, const rapt::Tensor& t) {
 Model Model::open(const std::string& name, const OpenOptions& options) {
   auto state = std::make_shared<ModelState>();
   state->device = Access::of(options.device);
-  state->streaming = options.streaming.has_value();
   LoadOptions load{
       .real = state->on().real, .matrices = {}, .change = {}, .progress = {}, .device = &state->on()};
   if (options.exact) load.matrices = load.real;
@@ -37,6 +36,7 @@ Model Model::open(const std::string& name, const OpenOptions& options) {
         fail_usage("streaming: ", options.streaming->keep, " kept tokens leave no window in a context of ",
                    r.context);
       stream_windows(r, options.streaming->keep, window);
+      state->stream = {options.streaming->keep, window};
     };
   if (options.progress)
     load.progress = [&](std::uint64_t done, std::uint64_t of) {

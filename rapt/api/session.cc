@@ -61,12 +61,20 @@ Session::Session(const Model& model, const SessionOptions& options)
   if (!cache || std::find(std::begin(known), std::end(known), *cache) == std::end(known))
     fail_usage("cache: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as '", options.cache,
                "'");
+  Stream stream = s.model->stream;
+  if (options.streaming) {
+    const Dim keep = options.streaming->keep,
+              context = options.context > 0 ? options.context : s.model->net().recipe.context;
+    stream = {keep, options.streaming->window > 0 ? options.streaming->window : context - keep};
+    if (stream.window < 1)
+      fail_usage("streaming: ", keep, " kept tokens leave no window in a context of ", context);
+  }
   s.check_edits = install_edits(s.taps, s.model->net(), edits_of(options.edits), Passes::many);
   s.session = std::make_unique<rapt::Session>(
       s.model->on(), *s.model->checkpoint,
       rapt::Session::Options{.cache = *cache,
                              .context = options.context,
-                             .stream = s.model->streaming,
+                             .stream = stream,
                              .taps = options.edits.empty() ? nullptr : &s.taps});
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +76,7 @@ struct SessionOptions {
   std::int64_t context = 0;          // tokens of prompt and answer together; 0: the model's
   // Of every pass: "L5H3:zero", "resid_post.8:add=FILE.npy" (docs/edits.md).
   std::vector<std::string> edits{};
+  std::optional<Streaming> streaming{};  // of this session alone; OpenOptions::streaming: of the model
 };
 
 struct Times {  // of the last call

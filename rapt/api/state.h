@@ -20,7 +20,7 @@ struct DeviceState {
 struct ModelState {
   std::shared_ptr<DeviceState> device;
   std::shared_ptr<const Checkpoint> checkpoint;
-  bool streaming = false;
+  Stream stream = {};
   // Made and trained models: what a folder of them has besides weights; `data` keeps alive what `extras`
   // points into. A model that was opened is converted from its files instead.
   bool opened = true;

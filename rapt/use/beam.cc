@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beam search: the definition stands in decoder.h.
+// Candidates of all beams are ranked together; a beam that may not live any more leaves its answer.
+#include "rapt/use/beam.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "rapt/use/decoder.h"
+#include "rapt/text/stop_text.h"
 
 namespace rapt {
 
@@ -13,21 +15,22 @@ double length_divisor(const GenerateOptions& o, Dim length) {
   return std::pow(o.penalty_form == GenerateOptions::PenaltyForm::gnmt ? (5 + n) / 6 : n, o.length_penalty);
 }
 
-BeamSearch::BeamSearch(const DecodeJob& job, Dim vocab, std::uint64_t root)
-    : job_(&job), vocab_(vocab), live_(1) {
-  live_[0].id = root;
-}
-
-std::vector<Decoder::Piece> BeamSearch::pieces() const {
-  std::vector<Decoder::Piece> out;
-  for (const Beam& b : live_) out.push_back({b.id, std::span(b.ids).last(1)});
-  return out;
-}
+BeamSearch::BeamSearch(const GenerateOptions& options, std::span<const std::int32_t> stops,
+                       const Tokenizer* tokenizer, std::int32_t before, Dim most, Dim vocab,
+                       const TokenMask& mask)
+    : options_(options),
+      stops_(stops),
+      tokenizer_(tokenizer),
+      before_(before),
+      most_(most),
+      vocab_(vocab),
+      mask_(mask),
+      live_(1) {}
 
 std::string BeamSearch::text_of(std::span<const std::int32_t> ids) const {
-  if (!job_->tokenizer) return {};
-  TextStream stream(*job_->tokenizer);
-  if (!job_->prompt.empty()) stream.push(job_->prompt.back());  // the first word keeps its space
+  if (!tokenizer_) return {};
+  TextStream stream(*tokenizer_);
+  if (before_ >= 0) stream.push(before_);  // the first word keeps its space
   std::string text;
   for (std::int32_t id : ids) text += stream.push(id);
   return text + stream.finish();
@@ -38,25 +41,24 @@ void BeamSearch::finish(const Beam& beam, Dim length, Finish why) {
               .text = {},
               .tokens = beam.tokens,
               .finish = why,
-              .score = beam.sum / length_divisor(job_->options, length)};
+              .score = beam.sum / length_divisor(options_, length)};
   // Best first, equal ones as they came.
   auto better = [](double x, const Generated& y) { return x > y.score; };
   finished_.insert(std::upper_bound(finished_.begin(), finished_.end(), g.score, better), std::move(g));
 }
 
-void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uint64_t& next_id) {
+std::vector<std::size_t> BeamSearch::advance(std::span<const float> logits) {
   struct Candidate {
     double sum;
     std::size_t parent;
     std::int32_t id;
   };
-  const GenerateOptions& o = job_->options;
+  const GenerateOptions& o = options_;
   const auto B = static_cast<std::size_t>(o.beams), V = static_cast<std::size_t>(vocab_);
   auto ends = [&](std::int32_t id) {
-    return !o.ignore_eos && std::find(job_->stops.begin(), job_->stops.end(), id) != job_->stops.end();
+    return !o.ignore_eos && std::find(stops_.begin(), stops_.end(), id) != stops_.end();
   };
-  const Dim wide =
-      static_cast<Dim>(std::max<std::size_t>(2, 1 + (o.ignore_eos ? 0 : job_->stops.size())) * B);
+  const Dim wide = static_cast<Dim>(std::max<std::size_t>(2, 1 + (o.ignore_eos ? 0 : stops_.size())) * B);
   ++length_;
 
   std::vector<Candidate> candidates;
@@ -73,8 +75,9 @@ void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uin
       logit = std::min(logit + value, std::numeric_limits<float>::max());
     }
     forbid(o.bad_words, live_[b].ids, row_, -std::numeric_limits<float>::infinity());
+    apply_mask(mask_, live_[b].ids, row_, -std::numeric_limits<float>::infinity());
     if (o.ignore_eos)
-      for (std::int32_t id : job_->stops)
+      for (std::int32_t id : stops_)
         row_[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
   };
   for (std::size_t b = 0; b < live_.size(); ++b) {
@@ -87,7 +90,7 @@ void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uin
     for (const auto& [logit, id] : largest(row_, wide))
       if (std::isfinite(logit)) candidates.push_back({live_[b].sum + logit - whole[b], b, id});
   }
-  if (candidates.empty()) fail("beam search: bias and bad words forbid every token of the vocabulary");
+  if (candidates.empty()) fail("beam search: bias, bad words and mask forbid every token of the vocabulary");
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& x, const Candidate& y) {
     return x.sum != y.sum ? x.sum > y.sum : x.parent != y.parent ? x.parent < y.parent : x.id < y.id;
   });
@@ -97,7 +100,7 @@ void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uin
   std::vector<std::size_t> parents;
   for (std::size_t rank = 0; rank < candidates.size(); ++rank) {
     const Candidate& c = candidates[rank];
-    const bool end = ends(c.id), full = length_ >= job_->most;
+    const bool end = ends(c.id), full = length_ >= most_;
     if ((end || full) ? rank >= B : next.size() >= B) continue;
     Beam beam = live_[c.parent];
     beam.sum = c.sum;
@@ -124,61 +127,33 @@ void BeamSearch::advance(KvCache& cache, std::span<const float> logits, std::uin
     }
   }
   if (finished_.size() > B) finished_.resize(B);
-  over_ = length_ >= job_->most || next.empty() ||
+  over_ = length_ >= most_ || next.empty() ||
           (finished_.size() == B &&
            (B == 1 || next[0].sum / length_divisor(o, length_) <= finished_.back().score));
 
-  // Children take over their parents' pages; the parents go.
-  const Dim cached = cache.length(live_[0].id);
-  if (!over_)
-    for (std::size_t i = 0; i < next.size(); ++i) {
-      next[i].id = next_id++;
-      cache.share(live_[parents[i]].id, next[i].id, cached);
-    }
-  for (const Beam& b : live_) cache.drop(b.id);
-  if (over_) next.clear();
+  if (over_) next.clear(), parents.clear();
   live_ = std::move(next);
+  return parents;
 }
 
-void BeamSearch::cancel(KvCache& cache) {
-  for (const Beam& b : live_) {
-    if (!b.ids.empty()) finish(b, static_cast<Dim>(b.ids.size()), Finish::cancelled);
-    cache.drop(b.id);
-  }
-  if (finished_.empty()) finished_.push_back({.finish = Finish::cancelled});
+void BeamSearch::cut_off(Finish why) {
+  for (const Beam& b : live_)
+    if (!b.ids.empty()) finish(b, static_cast<Dim>(b.ids.size()), why);
+  if (finished_.empty()) finished_.push_back({.finish = why});
   live_.clear();
   over_ = true;
 }
 
 std::vector<Generated> BeamSearch::answers() {
   std::vector<Generated> out = std::move(finished_);
-  if (out.size() > static_cast<std::size_t>(job_->options.samples))
-    out.resize(static_cast<std::size_t>(job_->options.samples));
+  if (out.size() > static_cast<std::size_t>(options_.samples))
+    out.resize(static_cast<std::size_t>(options_.samples));
   for (std::size_t i = 0; i < out.size(); ++i) {
-    StopText cut(job_->options.stops);
+    StopText cut(options_.stops);
     out[i].text = cut.push(text_of(out[i].ids));
     out[i].text += cut.finish();
-    if (job_->on_token) job_->on_token(static_cast<int>(i), -1, out[i].text);
   }
   return out;
-}
-
-std::vector<Generated> beam_search(Decoder& decoder, std::uint64_t root, std::span<const float> logits,
-                                   const DecodeJob& job, Dim& decoded) {
-  BeamSearch search(job, decoder.vocab, root);
-  std::uint64_t next_id = root + 1;
-  for (std::span<const float> rows = logits; !search.over();) {
-    if (job.cancelled()) {
-      search.cancel(decoder.cache);
-      break;
-    }
-    search.advance(decoder.cache, rows, next_id);
-    if (search.over()) break;
-    const std::vector<Decoder::Piece> pieces = search.pieces();
-    rows = decoder.step(pieces);
-    decoded += static_cast<Dim>(pieces.size());
-  }
-  return search.answers();
 }
 
 }  // namespace rapt

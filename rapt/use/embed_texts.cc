@@ -39,16 +39,17 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
   const FramedTexts framed = frame_texts(checkpoint, texts, "embed");
   if (cut) *cut = framed.cut;
 
-  Run run(device);
-  std::vector<std::vector<float>> out;
-  each_batch(framed, [&](Batch& batch, std::size_t) {
-    batch.want.hidden = true;
-    run.reset();
-    const Tensor hidden = forward(run, model, batch);
-    for (const Sequence& s : batch.sequences)
-      out.push_back(finished(pooled_row(how, hidden, {s.first, s.count}), unit));
-    if (progress) progress(static_cast<Dim>(out.size()), static_cast<Dim>(texts.size()));
-  });
+  std::vector<std::vector<float>> out(framed.ids.size());
+  read_whole(
+      device, model, framed,
+      [&](std::size_t text, Request& r) {
+        r.rows.which = Request::Rows::Which::all;
+        r.rows.hidden = true;
+        r.rows.see = [&, text](std::span<const Dim>, const Tensor& hidden) {
+          out[text] = finished(pooled_row(how, hidden, {0, hidden[0]}), unit);
+        };
+      },
+      progress);
   return out;
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop over batches, and the count of what was right.
+// Batches are requests to an engine; then the count of what was right.
 #include "rapt/use/evaluate.h"
 
 #include <algorithm>
 #include <cmath>
+
+#include "rapt/use/engine.h"
 
 namespace rapt {
 namespace {
@@ -39,18 +41,43 @@ void Evaluation::need_finite() const {
 DataEvaluation evaluate(Device& device, const Model& model, Dim count,
                         const std::function<TrainBatch(Dim i)>& batch,
                         const std::function<void(Dim done, const Evaluation& sofar)>& done) {
+  Engine engine(device, model, {});
   Run run(device);
   DataEvaluation out;
   std::vector<Dim> seen;  // how often each target was
+  const bool classes = model.recipe.head.kind == HeadRecipe::Kind::classes;
   for (Dim i = 0; i < count; ++i) {
     const TrainBatch b = batch(i);
-    const Batch text{.tokens = b.tokens, .sequences = b.sequences},
-        source{.tokens = b.source, .sequences = b.source_sequences};
-    run.reset();
-    const Tensor logits = forward(run, model, text, b.source.empty() ? nullptr : &source);
-    out.add(logits, cross_entropy(run, logits, b.targets).rows, b.targets);
-    out.need_finite();
-    seen.resize(static_cast<std::size_t>(logits.last()));
+    // Sequences are requests; their rows come in the order of the batch.
+    for (std::size_t n = 0; n < b.sequences.size(); ++n) {
+      const Sequence& s = b.sequences[n];
+      const auto of = [](const auto& list, const Sequence& part) {
+        return std::span(list).subspan(static_cast<std::size_t>(part.first),
+                                       static_cast<std::size_t>(part.count));
+      };
+      const std::span<const std::int32_t> targets =
+          classes ? std::span(b.targets).subspan(n, 1) : of(b.targets, s);
+      Request r;
+      r.tokens.assign(of(b.tokens, s).begin(), of(b.tokens, s).end());
+      if (!b.source.empty()) {
+        const auto source = of(b.source, b.source_sequences[n]);
+        r.source.assign(source.begin(), source.end());
+      }
+      r.prefix = s.prefix;
+      r.generate.max_tokens = 0;
+      r.whole = true;
+      r.rows.which = Request::Rows::Which::all;
+      r.rows.see = [&, targets](std::span<const Dim>, const Tensor& logits) {
+        run.reset();
+        out.add(logits, cross_entropy(run, logits, targets).rows, targets);
+        out.need_finite();
+        seen.resize(static_cast<std::size_t>(logits.last()));
+      };
+      engine.add(std::move(r));
+    }
+    while (!engine.idle())
+      for (const Event& e : engine.step())
+        if (e.error) std::rethrow_exception(e.error);
     for (const std::int32_t t : b.targets)
       if (t >= 0) ++seen[static_cast<std::size_t>(t)];
     if (done) done(i + 1, out);

@@ -87,16 +87,19 @@ ClassEvaluation evaluate_classes(Device& device, const Checkpoint& c, std::span<
   if (cut) *cut = framed.cut;
   Run run(device);
   ClassEvaluation out;
-  each_batch(framed, [&](Batch& batch, std::size_t first) {
-    const std::span<const std::int32_t> targets = classes.subspan(first, batch.sequences.size());
-    run.reset();
-    const Tensor logits = forward(run, *c.model, batch);  // [sequences, classes]
-    out.add(logits, cross_entropy(run, logits, targets).rows, targets);
-    out.need_finite();
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      out.said.push_back(best_class(logits, static_cast<Dim>(i)));
-    if (progress) progress(static_cast<Dim>(out.said.size()), static_cast<Dim>(texts.size()));
-  });
+  read_whole(
+      device, *c.model, framed,
+      [&](std::size_t text, Request& r) {
+        r.rows.which = Request::Rows::Which::all;
+        r.rows.see = [&, text](std::span<const Dim>, const Tensor& logits) {  // [1, classes]
+          const std::span<const std::int32_t> target = classes.subspan(text, 1);
+          run.reset();
+          out.add(logits, cross_entropy(run, logits, target).rows, target);
+          out.need_finite();
+          out.said.push_back(best_class(logits, 0));
+        };
+      },
+      progress);
   return out;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text out of a model: prompts in chunks, one token after the other, several samples side by side, beams,
-// stop strings, streaming windows. Everything runs through forward() and one cache; nothing here computes
-// with weights.
+// Text out of a model, one call after the other: what an engine (engine.h) does for many requests, for one
+// conversation. Embeddings and perplexity beside it.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -12,46 +11,9 @@
 #include <vector>
 
 #include "rapt/load/checkpoint.h"
-#include "rapt/use/sampler.h"
+#include "rapt/use/engine.h"
 
 namespace rapt {
-
-struct GenerateOptions {
-  SamplerOptions sampler;
-  Dim max_tokens = -1;             // of the answer; -1: until the model stops or the context is full
-  std::vector<std::string> stops;  // text that ends the answer and is not part of it
-  bool ignore_eos = false;
-  int samples = 1;
-  // > 0: beam search instead of sampling; `samples` best are returned. 1: greedy
-  int beams = 0;
-  // What a beam's sum of log-probabilities is divided by, so that short answers do not win for being
-  // short, with p = length_penalty and the ending token counted: length^p (Hugging Face), or ((5 +
-  // length) / 6)^p (Google's translation system of 2016).
-  enum class PenaltyForm { power, gnmt } penalty_form = PenaltyForm::power;
-  double length_penalty = 1;
-  // Sequences of ids that no answer holds: their last token is never said behind the others.
-  std::vector<std::vector<std::int32_t>> bad_words;
-  bool renormalize = false;  // beams: probabilities sum to one again after bias and bad words
-  int top_logprobs = 0;
-  bool logprobs = false;
-  Dim chunk = 512;  // prompt tokens per pass
-};
-
-enum class Finish { stop, length, cancelled };
-
-struct Generated {
-  std::vector<std::int32_t> ids;  // without the id that ended it
-  std::string text;
-  std::vector<TokenChoice> tokens;  // where log-probabilities were asked for
-  Finish finish = Finish::stop;
-  double score = 0;  // beams: sum of log-probabilities over the penalty
-};
-
-struct GenerateTimes {
-  double prompt_seconds = 0, decode_seconds = 0;
-  // dropped: no longer seen (streaming)
-  Dim prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0, dropped_tokens = 0;
-};
 
 // A model with its cache: keeps what was computed, so that a conversation's next turn reads its new tokens
 // only. One thread at a time uses a session; several sessions, each in a thread of its own, may share a
@@ -61,7 +23,7 @@ class Session {
   struct Options {
     DType cache = DType::f32;  // f32, f16, bf16, q8_0, q4_0
     Dim context = 0;  // 0: the model's
-    bool stream = false;  // windows slide (the recipe was changed at load): no limit on the length
+    Stream stream = {};  // windows slide: no limit on the length. One that the recipe has stays
     Taps* taps = nullptr;  // watch and change every pass (rapt/inspect/edits.h); must outlive the session
   };
   Session(Device& device, const Checkpoint& checkpoint, Options options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first half of each window goes into the cache, so the output matrix works on the counted half alone.
+// Windows are requests to an engine: many of them in one pass, in their order.
 #include <algorithm>
 #include <cmath>
 
@@ -33,58 +33,46 @@ Perplexity perplexity(Device& device, const Checkpoint& checkpoint, std::span<co
   const Tokenizer* tokenizer = checkpoint.tokenizer.get();
   const std::int32_t bos = tokenizer && tokenizer->add_bos ? tokenizer->bos : -1;
 
-  // Several windows in one pass: about 2,048 rows, and logits of at most 256 MiB. The first half goes
-  // ahead into the cache, so that the output matrix is applied to the rows that count only; the bits are
-  // those of one pass.
-  const Dim group = std::max<Dim>(
-      1, std::min({windows, 2048 / context, (Dim{64} << 20) / std::max<Dim>(1, counted * r.vocab)}));
+  // One request a window: only the rows that count meet the output matrix.
+  Engine engine(device, checkpoint, {.cache = model.real, .context = context, .chunk = 2048});
   Run run(device);
-  run.taps = taps;
-  KvCache cache(model.real);
   Perplexity out;
   double sum = 0, squares = 0;
-  for (Dim at = 0; at < windows; at += group) {
-    const Dim n = std::min(group, windows - at);
-    std::vector<std::int32_t> head, tail, targets;
-    Batch before, after;
-    for (Dim w = 0; w < n; ++w) {
-      const std::span<const std::int32_t> window =
-          ids.subspan(static_cast<std::size_t>((at + w) * context), static_cast<std::size_t>(context));
-      const auto id = static_cast<std::uint64_t>(w);
-      before.sequences.push_back(
-          {.first = w * first, .count = first, .past = 0, .id = id, .opened = context});
-      after.sequences.push_back(
-          {.first = w * counted, .count = counted, .past = first, .id = id, .opened = context});
-      for (Dim i = 0; i < first; ++i)
-        head.push_back(i == 0 && bos >= 0 ? bos : window[static_cast<std::size_t>(i)]);
-      for (Dim i = first; i + 1 < context; ++i) {
-        tail.push_back(window[static_cast<std::size_t>(i)]);
-        targets.push_back(window[static_cast<std::size_t>(i + 1)]);
-      }
-    }
-    before.tokens = head;
-    before.want = kWantLast;
-    after.tokens = tail;
-    run.reset();
-    forward(run, model, before, nullptr, &cache);
-    run.reset();
-    const Tensor logits = forward(run, model, after, nullptr, &cache);
-    const Loss loss = cross_entropy(run, logits, targets);
-    for (Dim w = 0; w < n; ++w) {
-      for (Dim i = w * counted; i < (w + 1) * counted; ++i) {
+  for (Dim w = 0; w < windows; ++w) {
+    const std::span<const std::int32_t> window =
+        ids.subspan(static_cast<std::size_t>(w * context), static_cast<std::size_t>(context));
+    Request request;
+    request.tokens.assign(window.begin(), window.end() - 1);
+    if (bos >= 0) request.tokens[0] = bos;
+    request.generate.max_tokens = 0;
+    request.generate.chunk = context;
+    request.taps = taps;
+    request.rows.which = Request::Rows::Which::chosen;
+    for (Dim i = first; i + 1 < context; ++i) request.rows.chosen.push_back(i);
+    request.rows.see = [&, w, window](std::span<const Dim> positions, const Tensor& logits) {
+      std::vector<std::int32_t> targets;
+      for (const Dim i : positions) targets.push_back(window[static_cast<std::size_t>(i + 1)]);
+      run.reset();
+      const Loss loss = cross_entropy(run, logits, targets);
+      for (Dim i = 0; i < static_cast<Dim>(targets.size()); ++i) {
         const double x = loss.rows.at(i);
         if (!std::isfinite(x))
-          fail("perplexity: window ", at + w, " gives a loss of ", x,
+          fail("perplexity: window ", w, " gives a loss of ", x,
                "; the model computed something that is no number");
         sum += x;
         squares += x * x;
       }
-      cache.drop(static_cast<std::uint64_t>(w));
-      out.chunks = at + w + 1;
+    };
+    engine.add(std::move(request));
+  }
+  while (!engine.idle())
+    for (const Event& e : engine.step()) {
+      if (e.kind != Event::Kind::done) continue;
+      if (e.error) std::rethrow_exception(e.error);
+      ++out.chunks;
       out.tokens += counted;
       if (progress) progress(out.chunks, windows, std::exp(sum / static_cast<double>(out.tokens)));
     }
-  }
   const double count = static_cast<double>(out.tokens);
   out.nll = sum / count;
   out.perplexity = std::exp(out.nll);

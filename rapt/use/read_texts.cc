@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts are framed, batched by rows, passed once. Masks: only their rows meet the output matrix.
+// Texts are framed and read by an engine. Masks: only their rows meet the output matrix.
 #include "rapt/use/read_texts.h"
 
 #include <algorithm>
@@ -10,9 +10,6 @@
 
 namespace rapt {
 namespace {
-
-// Of one pass: enough for the matrices, little enough to stay in the cache.
-constexpr std::size_t kRows = 2048;
 
 const Tokenizer& reading_tokenizer(const Checkpoint& c, const char* verb) {
   if (!c.tokenizer) fail(verb, ": ", c.path, " has no tokenizer, so it cannot read text");
@@ -73,19 +70,26 @@ FramedTexts frame_texts(const Checkpoint& checkpoint, std::span<const std::strin
   return out;
 }
 
-void each_batch(const FramedTexts& texts, const std::function<void(Batch& batch, std::size_t first)>& pass) {
-  for (std::size_t at = 0; at < texts.ids.size();) {
-    std::vector<std::int32_t> tokens;
-    Batch batch;
-    const std::size_t first = at;
-    for (; at < texts.ids.size() && (at == first || tokens.size() + texts.ids[at].size() <= kRows); ++at) {
-      batch.sequences.push_back({.first = static_cast<Dim>(tokens.size()),
-                                 .count = static_cast<Dim>(texts.ids[at].size()),
-                                 .id = at - first});
-      tokens.insert(tokens.end(), texts.ids[at].begin(), texts.ids[at].end());
+void read_whole(Device& device, const Model& model, const FramedTexts& texts,
+                const std::function<void(std::size_t text, Request& request)>& ask,
+                const ReadProgress& progress) {
+  Engine engine(device, model, {});
+  for (std::size_t i = 0; i < texts.ids.size(); ++i) {
+    Request r;
+    r.tokens = texts.ids[i];
+    r.generate.max_tokens = 0;
+    r.whole = true;
+    ask(i, r);
+    engine.add(std::move(r));
+  }
+  Dim done = 0;
+  while (!engine.idle()) {
+    for (const Event& e : engine.step()) {
+      if (e.kind != Event::Kind::done) continue;
+      if (e.error) std::rethrow_exception(e.error);
+      ++done;
     }
-    batch.tokens = tokens;
-    pass(batch, first);
+    if (progress) progress(done, static_cast<Dim>(texts.ids.size()));
   }
 }
 
@@ -102,22 +106,22 @@ std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint&
          ") is no classifier: its result is no class; `rapt train` makes one from ", "LABEL=FILE,LABEL=FILE");
   const FramedTexts framed = frame_texts(checkpoint, texts, "classify");
   if (cut) *cut = framed.cut;
-  Run run(device);
-  std::vector<std::vector<float>> out;
-  each_batch(framed, [&](Batch& batch, std::size_t) {
-    run.reset();
-    const Tensor logits = forward(run, model, batch);  // [sequences, classes]
-    for (Dim i = 0; i < logits[0]; ++i) {
-      std::vector<float> p = numbers(logits, i);
-      check_finite(p, "classify");
-      const double whole = log_sum_exp(p);
-      for (float& x : p)
-        x = static_cast<float>(p.size() == 1 ? 1 / (1 + std::exp(-static_cast<double>(x)))
-                                             : std::exp(x - whole));
-      out.push_back(std::move(p));
-    }
-    if (progress) progress(static_cast<Dim>(out.size()), static_cast<Dim>(texts.size()));
-  });
+  std::vector<std::vector<float>> out(framed.ids.size());
+  read_whole(
+      device, model, framed,
+      [&](std::size_t text, Request& r) {
+        r.rows.which = Request::Rows::Which::all;
+        r.rows.see = [&, text](std::span<const Dim>, const Tensor& logits) {  // [1, classes]
+          std::vector<float> p = numbers(logits, 0);
+          check_finite(p, "classify");
+          const double all = log_sum_exp(p);
+          for (float& x : p)
+            x = static_cast<float>(p.size() == 1 ? 1 / (1 + std::exp(-static_cast<double>(x)))
+                                                 : std::exp(x - all));
+          out[text] = std::move(p);
+        };
+      },
+      progress);
   return out;
 }
 
@@ -145,28 +149,25 @@ std::vector<FilledMasks> fill_masks(Device& device, const Checkpoint& checkpoint
     framed.ids.push_back(f.ids);
     out.push_back(std::move(f));
   }
-  Run run(device);
-  each_batch(framed, [&](Batch& batch, std::size_t first) {
-    std::vector<std::int32_t> rows;  // the output matrix works on those of masks alone
-    for (std::size_t i = 0; i < batch.sequences.size(); ++i)
-      for (const Dim place : out[first + i].places)
-        rows.push_back(static_cast<std::int32_t>(batch.sequences[i].first + place));
-    batch.want = {.rows = Want::Rows::chosen, .chosen = rows};
-    run.reset();
-    const Tensor logits = forward(run, model, batch);
-    Dim row = 0;
-    for (std::size_t i = 0; i < batch.sequences.size(); ++i)
-      for (std::size_t k = 0; k < out[first + i].places.size(); ++k, ++row) {
-        const std::vector<float> values = numbers(logits, row);
-        check_finite(values, "fill");
-        const double whole = log_sum_exp(values);
-        std::vector<MaskGuess> guesses;
-        for (const auto& [logit, id] : largest(values, std::min<Dim>(top, logits.last())))
-          guesses.push_back({id, static_cast<float>(std::exp(logit - whole))});
-        out[first + i].guesses.push_back(std::move(guesses));
-      }
-    if (progress) progress(static_cast<Dim>(first + batch.sequences.size()), static_cast<Dim>(texts.size()));
-  });
+  read_whole(
+      device, model, framed,
+      [&](std::size_t text, Request& r) {
+        FilledMasks& f = out[text];
+        r.rows.which = Request::Rows::Which::chosen;  // the output matrix works on rows of masks alone
+        r.rows.chosen = f.places;
+        r.rows.see = [&f, top](std::span<const Dim> places, const Tensor& logits) {
+          for (std::size_t k = 0; k < places.size(); ++k) {
+            const std::vector<float> values = numbers(logits, static_cast<Dim>(k));
+            check_finite(values, "fill");
+            const double whole = log_sum_exp(values);
+            std::vector<MaskGuess> guesses;
+            for (const auto& [logit, id] : largest(values, std::min<Dim>(top, logits.last())))
+              guesses.push_back({id, static_cast<float>(std::exp(logit - whole))});
+            f.guesses.push_back(std::move(guesses));
+          }
+        };
+      },
+      progress);
   return out;
 }
 

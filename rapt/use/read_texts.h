@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rapt/load/checkpoint.h"
+#include "rapt/use/engine.h"
 
 namespace rapt {
 
@@ -20,10 +21,11 @@ struct FramedTexts {
 };
 FramedTexts frame_texts(const Checkpoint& checkpoint, std::span<const std::string> texts, const char* verb);
 
-// Passes over all of them, whole texts side by side: `pass` gets a batch and the number of its first text.
-void each_batch(const FramedTexts& texts, const std::function<void(Batch& batch, std::size_t first)>& pass);
-
 using ReadProgress = std::function<void(Dim done, Dim of)>;
+// Reads all of them, whole texts side by side: `ask` says what is wanted of a text.
+void read_whole(Device& device, const Model& model, const FramedTexts& texts,
+                const std::function<void(std::size_t text, Request& request)>& ask,
+                const ReadProgress& progress = {});
 
 // Probabilities [texts][classes] of a classifier: a softmax over its classes; of a single class, the
 // logistic function. As the text-classification pipeline of transformers.

@@ -318,7 +318,8 @@ class Chat {
     char* end = nullptr;
     const Dim n = std::strtoll(value.c_str(), &end, 10);
     if (*end != 0 || n < 16) fail_usage("/set ctx-size: '", value, "' is no whole number from 16 on");
-    if (options_.stream) fail_usage("/set ctx-size: windows slide (--stream), so there is no end to reach");
+    if (options_.stream.window > 0)
+      fail_usage("/set ctx-size: windows slide (--stream), so there is no end to reach");
     Session::Options changed = options_;
     changed.context = n;
     auto made = std::make_unique<Session>(device_, checkpoint_, changed);
@@ -330,7 +331,8 @@ class Chat {
 
   void reply(const std::string& user) {
     const Interrupt interrupt(false);
-    const Dim context = options_.stream ? 0 : session_->context(), limit = settings_.generate.max_tokens;
+    const Dim context = options_.stream.window > 0 ? 0 : session_->context(),
+              limit = settings_.generate.max_tokens;
     ReplyHooks hooks = show_answer(settings_, make_answer_stream());
     std::size_t left_out = 0;  // in the middle of the answer: said behind it
     bool begun = false;

@@ -141,15 +141,15 @@ int run(Args& args) {
   Session::Options session_options;
   session_options.cache = cache_type(args);
   session_options.context = args.number("ctx-size", 0, Dim{1} << 40).value_or(0);
-  session_options.stream = args.flag("stream");
+  bool stream = args.flag("stream");
   if (const auto overflow = args.value("overflow")) {
     if (*overflow != "error" && *overflow != "stream")
       fail_usage("--overflow: '", *overflow, "' is neither error nor stream");
-    session_options.stream = session_options.stream || *overflow == "stream";
+    stream = stream || *overflow == "stream";
   }
   const std::optional<Dim> keep = args.number("keep", 0, Dim{1} << 30),
                            window = args.number("window", 1, Dim{1} << 40);
-  if ((keep || window) && !session_options.stream)
+  if ((keep || window) && !stream)
     fail_usage(keep ? "--keep" : "--window", " belongs to --stream (or --overflow stream)");
   const std::vector<std::string> edits = args.values("edit");
   const std::optional<std::string> ids_text = args.value("ids");
@@ -174,21 +174,18 @@ int run(Args& args) {
   if (interactive && (s.generate.samples > 1 || s.generate.beams > 0))
     fail_usage("--samples and --beams need a prompt");
 
-  LoadOptions load;
-  if (session_options.stream)
-    load.change = [&](Recipe& r) {
-      const Dim kept = keep.value_or(4),
-                context = session_options.context > 0 ? session_options.context : r.context;
-      if (!window && context <= kept)
-        fail_usage("--stream: a context of ", context, " tokens leaves no window beside ", kept,
-                   " kept ones");
-      stream_windows(r, kept, window.value_or(context - kept));
-    };
-  OpenModel m = open_model(words[0], common, load);
+  OpenModel m = open_model(words[0], common);
   const Checkpoint& c = m.checkpoint;
   s.load_seconds = m.seconds;
   const Recipe& r = c.model->recipe;
-  if (session_options.context > r.context && !session_options.stream)
+  if (stream) {
+    const Dim kept = keep.value_or(4),
+              context = session_options.context > 0 ? session_options.context : r.context;
+    if (!window && context <= kept)
+      fail_usage("--stream: a context of ", context, " tokens leaves no window beside ", kept, " kept ones");
+    session_options.stream = {kept, window.value_or(context - kept)};
+  }
+  if (session_options.context > r.context && !stream)
     note(concat("note: a context of ", session_options.context,
                 " tokens is more than the model was made for (", r.context, "): answers may become worse"));
   Taps taps;

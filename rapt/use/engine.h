@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop over many requests to one model: add() takes one, step() computes one pass for all that run and
+// tells what came of it. A pass mixes a row for every answer that is being written with pieces of the prompts
+// that are being read; pages come from one pool (nn/kv_pool.h). No bit of an answer depends on the others, on
+// the size of the pieces, on what was found in the cache, or on pauses.
+//
+// A request waits until the pool has room for it. When room runs out, prefixes that nobody uses go first,
+// then the youngest request pauses: its pages are dropped, its tokens kept, and it reads them again later.
+// The only one that is left ends where the pool does (Finish::length).
+//
+// add() and cancel() may be called from any thread; step() from one at a time. The device is leased for a
+// step: others may use it in between.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rapt/load/checkpoint.h"
+#include "rapt/use/generation.h"
+
+namespace rapt {
+
+struct Request {
+  // The text to go on from. Of an encoder-decoder: what the answer begins with; its start token where empty.
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> source;  // encoder-decoder: what is translated
+  GenerateOptions generate;  // max_tokens 0: nothing is written
+  std::vector<std::int32_t> forced;  // the first tokens of every answer: not drawn. No beams
+  TokenMask mask = {};  // on the next token
+
+  // Layers that see everything see the first `keep` tokens and the last `window` instead, and there is no
+  // limit on the length.
+  Stream stream = {};
+  Dim prefix = 0;  // leading tokens that see each other (prefix masks)
+
+  // Who watches and changes the rows of this request, and only these; must outlive it. A row is shown once:
+  // one that was found in the cache is not shown (Event::reused), nor is one that is read again.
+  Taps* taps = nullptr;
+  // What the edits among them are, for those who share prefixes: requests with equal texts have equal edits.
+  // Edits without it share nothing, but for what a request of the same observers held.
+  std::string edits = {};
+
+  // Rows of `tokens` whose logits are wanted, or their hidden states (after the final norm, before the head;
+  // with `whole` only). `see` gets them as they come: their positions, and [positions, V or C], valid during
+  // the call; of a classifier one row for the whole text, at no position.
+  struct Rows {
+    enum class Which { none, all, chosen } which = Which::none;
+    std::vector<Dim> chosen = {};  // ascending
+    bool hidden = false;
+    std::function<void(std::span<const Dim> positions, const Tensor& rows)> see = {};
+  } rows = {};
+  int prompt_logprobs = -1;  // >= 0: of every token but the first, with so many others (Answer::prompt)
+  // The tokens come in one pass (an edit that needs the whole text: needs_whole of inspect/edits.h). Nothing
+  // is written then.
+  bool one_piece = false;
+  bool whole = false;  // … and nothing is kept of them: encoders, classifiers, rows of many short texts
+
+  std::string space = {};  // requests of equal spaces share prefixes, and one's pages count as its own
+  std::uint64_t hold = 0;  // not 0: what was read stays for the next request of this name, to the token
+  const std::atomic<bool>* cancel = nullptr;  // beside Engine::cancel
+};
+
+// What a request has come to.
+struct Answer {
+  std::vector<Generated> samples;  // beams: best first
+  std::vector<TokenChoice> prompt;  // prompt_logprobs
+  GenerateTimes times;
+  int pauses = 0;
+};
+
+struct Event {
+  enum class Kind {
+    prompt,  // `read` of `of` tokens are read; `reused`: of them found in the cache
+    token,  // of one sample: an id, and text that has become certain; at its end what was held back, id -1
+    paused,
+    done,  // `answer`, or `error`
+  } kind;
+  std::uint64_t request;
+  int sample = 0;
+  std::int32_t id = -1;
+  std::string text = {};
+  Dim read = 0, of = 0, reused = 0;
+  std::shared_ptr<Answer> answer = {};
+  std::exception_ptr error = {};
+};
+
+class Engine {
+ public:
+  struct Options {
+    DType cache = DType::f32;  // f32, f16, bf16, q8_0, q4_0
+    Dim context = 0;  // tokens of prompt and answer; 0: the model's
+    std::size_t budget = 0;  // bytes of the pool; 0: no limit
+    Dim chunk = 512;  // prompt rows of a pass while nobody writes
+    double step_seconds = 0.05;  // what a pass with prompt rows may take while others write
+    Dim rows = 64;  // answers that are written side by side; the rest waits
+    bool prefixes = false;  // whole pages are kept for later requests that begin alike
+    Dim most_waiting = 0, most_waiting_tokens = 0;  // 0: no limit. Beyond, add() refuses
+  };
+  using Id = std::uint64_t;
+
+  // Only `model` is needed for requests without text: without a tokenizer answers are ids.
+  Engine(Device& device, const Checkpoint& checkpoint, const Options& options);
+  Engine(Device& device, const Model& model, const Options& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Id add(Request request);  // fails where it cannot be meant, or can never fit
+  // Ends it at the next step, or between two layers of a pass that is its own. sample >= 0: that one alone.
+  void cancel(Id id, int sample = -1);
+  // One pass. `prompt_rows`: of this one; 0: as many as the options' time allows.
+  std::vector<Event> step(Dim prompt_rows = 0);
+  bool idle() const;  // nothing is left to do
+  // Steps until the request is done. An error of it is thrown.
+  Answer finish(Id id, const std::function<void(const Event&)>& on_event = {});
+
+  void release(std::uint64_t hold);  // what a request held
+  Dim held(std::uint64_t hold) const;  // its tokens in the pool
+  void drop_prefixes();
+  void limit_rows(Dim rows);  // Options::rows, from the next step on
+
+  struct Status {
+    Dim waiting = 0, running = 0, rows = 0;  // rows: answers being written
+    std::size_t pages = 0, bytes = 0, budget = 0, prefixes = 0;
+    std::uint64_t passes = 0, pauses = 0, prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0;
+    double decode_seconds = 0, row_seconds = 0;  // learned: a pass that only writes, a prompt row
+  };
+  Status status() const;  // called like step()
+  Dim context() const;
+  const Model& model() const;
+  const std::vector<std::int32_t>& stops() const;  // ids that end an answer
+  KvPool& pool();  // for tests
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Fails with the reason where a request cannot stream: positions that cannot be counted anew inside a
+// window, layers that see every key.
+void check_streams(const Recipe& recipe, const Stream& stream);
+
+}  // namespace rapt

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of the engine: a request with all that belongs to it, and who does what. Its functions stand in
+// engine.cc (requests, a step), engine_schedule.cc (who may begin, who has room), engine_pass.cc (a pass and
+// what its rows lead to).
+#pragma once
+#include <deque>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "rapt/base/clock.h"
+#include "rapt/text/stop_text.h"
+#include "rapt/use/beam.h"
+#include "rapt/use/engine.h"
+#include "rapt/use/prefixes.h"
+
+namespace rapt {
+
+// Every self-attention of the decoder.
+template <class F>
+void each_self_attention(const Recipe& recipe, const F& f) {
+  if (!recipe.decoder) return;
+  for (const auto& [name, layer] : recipe.decoder->kinds)
+    for (const auto& part : layer.parts)
+      if (const AttnRecipe* a = part.self()) f(name, *a);
+}
+
+struct Engine::State {
+  using Ids = std::span<const std::int32_t>;
+
+  static constexpr Dim kUnlimited = std::numeric_limits<Dim>::max() / 4;
+  // Rows of a pass over whole texts: enough for the matrices, little enough to stay in the cache.
+  static constexpr Dim kWholeRows = 2048;
+  // Logits of one pass: 256 MiB.
+  static constexpr Dim kMostLogits = Dim{64} << 20;
+
+  static std::size_t at(Dim i) { return static_cast<std::size_t>(i); }
+
+  // One answer that is being written.
+  struct Sample {
+    Sampler sampler;
+    std::vector<std::int32_t> history;
+    std::optional<TextStream> stream;
+    StopText stop;
+    Generated out = {};
+    bool open = true;
+    std::vector<float> allowed = {};  // logits without those of forbidden tokens
+    TokenChoice next = {};
+    std::exception_ptr error = {};
+    Sample(const SamplerOptions& s, std::size_t i, std::span<const std::string> stops)
+        : sampler(s, i), stop(stops) {}
+  };
+
+  // A sequence of the pool that an answer is written into.
+  struct Branch {
+    std::uint64_t sequence = 0;  // 0: none
+    Dim read = 0;                // tokens of the answer in the pool
+    Dim shown = 0;               // … that observers have seen
+  };
+
+  enum class Phase { waiting, reading, writing, over };
+
+  // A request with all that belongs to it.
+  struct Job {
+    Id id = 0;
+    Request r;
+    Phase phase = Phase::waiting;
+    std::uint64_t root = 0;  // reads the prompt; later what a hold keeps
+    Dim read = 0;            // tokens of the prompt in the pool
+    Dim shown = 0;           // … that observers have seen, or never will
+    bool began = false;      // the first tokens of the answers were chosen
+    Dim most = 0;            // tokens of an answer
+    std::vector<Sample> samples;
+    std::optional<BeamSearch> search;
+    std::vector<Branch> branches;  // of samples, or of live beams
+    SamplerOptions sampling;
+    PrefixHash key;
+    bool shares = false;  // prefixes
+    Dim inserted = 0;     // tokens of the prompt that the index has
+    std::shared_ptr<Answer> answer = std::make_shared<Answer>();
+    Clock::time_point started = {}, read_at = {};
+    std::atomic<bool> stop = false;
+    std::vector<int> stop_samples;  // under the engine's lock
+    std::vector<bool> unwanted;     // by sample: cancelled before they began
+    std::exception_ptr error = {};
+
+    Dim prompt() const { return static_cast<Dim>(r.tokens.size()); }
+    Ids ids(std::size_t branch) const { return search ? search->ids(branch) : Ids(samples[branch].out.ids); }
+    bool open(std::size_t branch) const { return search || samples[branch].open; }
+    bool cancelled() const {
+      return stop.load(std::memory_order_relaxed) || (r.cancel && r.cancel->load(std::memory_order_relaxed));
+    }
+    // Tokens of an answer that are not in the pool.
+    Dim unread(std::size_t branch) const {
+      return open(branch) ? static_cast<Dim>(ids(branch).size()) - branches[branch].read : 0;
+    }
+    // Every answer waits for its last token only.
+    bool ready() const {
+      for (std::size_t b = 0; b < branches.size(); ++b)
+        if (unread(b) > 1) return false;
+      return phase == Phase::writing;
+    }
+    Dim rows() const { return r.generate.beams > 0 ? r.generate.beams : r.generate.samples; }
+  };
+  using JobPtr = std::shared_ptr<Job>;
+
+  // Some tokens of one sequence in a pass.
+  struct Piece {
+    Job* job;
+    int branch;  // -1: the prompt
+    Dim count;
+    bool last = false;             // logits of its last row are wanted, to go on from
+    bool source = false;           // begins with its source
+    std::vector<Dim> wanted = {};  // positions of the prompt whose logits are wanted besides
+    // Filled in by the pass:
+    Dim row = -1, wanted_row = -1;
+  };
+
+  Device& device;
+  const Checkpoint* checkpoint = nullptr;
+  const Model& model;
+  Options options;
+  const Dim context, vocab;
+  const Tokenizer* tokenizer = nullptr;
+  std::vector<std::int32_t> stops;
+  KvPool pool;
+  PrefixIndex prefixes;
+  Run run;
+  std::vector<float> wide;  // logits of a device that computes in double
+
+  mutable std::mutex lock;  // of what other threads touch: the next three
+  std::deque<JobPtr> inbox;
+  std::unordered_map<Id, JobPtr> live;
+  Dim waiting_tokens = 0;
+
+  std::deque<JobPtr> waiting;
+  std::vector<JobPtr> running;  // in the order they began
+  struct Held {
+    std::uint64_t sequence;
+    std::vector<std::int32_t> tokens;
+    PrefixHash key;
+    std::uint64_t used;
+    Id busy = 0;  // the request that runs in it
+  };
+  std::map<std::uint64_t, Held> holds;
+  std::vector<Event> events;
+  std::uint64_t next_job = 1, next_sequence = 1, clock = 0;
+  Status counts;
+
+  State(Device& d, const Checkpoint* c, const Model& m, const Options& o)
+      : device(d),
+        checkpoint(c),
+        model(m),
+        options(o),
+        context(o.context > 0 ? o.context : m.recipe.context),
+        vocab(m.recipe.vocab),
+        pool(m, o.cache, o.budget),
+        prefixes(pool),
+        run(d) {
+    if (!c) return;
+    tokenizer = c->tokenizer.get();
+    stops = c->stops;
+    if (tokenizer)
+      for (const std::int32_t id : tokenizer->stops)
+        if (std::find(stops.begin(), stops.end(), id) == stops.end()) stops.push_back(id);
+    std::erase_if(stops, [&](std::int32_t id) { return id < 0 || id >= vocab; });
+  }
+
+  bool translates() const { return model.recipe.encoder && model.recipe.decoder; }
+  // What the sampler and the text of an answer see before it: of a translation nothing.
+  Ids before(const Job& job) const { return translates() ? Ids{} : Ids(job.r.tokens); }
+
+  void prepare(Job& job);
+  std::vector<Event> step(Dim rows);
+  std::vector<JobPtr> take_whole();
+  void take_inbox();
+  void count(Dim rows);
+  void take_cancels();
+  void admit();
+  bool fits(const Job& job);
+  void begin(const JobPtr& job);
+  std::size_t extra_states(const Job& job) const;
+  bool make_room(std::size_t bytes);
+  void pause(const JobPtr& job);
+  JobPtr victim() const;
+  void plan_writing(std::vector<Piece>& pieces);
+  void plan_reading(std::vector<Piece>& pieces, Dim rows);
+  Dim prompt_rows(Dim writing) const;
+  void learn(double seconds, Dim writing, Dim read);
+  std::size_t need(std::span<const Piece> pieces) const;
+  KvGrowth growth(const Piece& piece) const;
+
+  void pass(std::span<Piece> pieces);
+  void pass_whole(std::span<const JobPtr> jobs);
+  struct Assembly;
+  Tensor compute(Assembly& assembly, const Job* alone, KvPool* with);
+  void take_rows(std::span<Piece> pieces, const Tensor& result);
+  void take_prompt_rows(Job& job, const Piece& piece, const Tensor& rows, std::span<const float> logits);
+  void choose(Job& job, std::size_t sample, std::span<const float> row) noexcept;
+  void take_choice(Job& job, std::size_t sample);
+  void branch_out(Job& job);
+  void close(Job& job, std::size_t sample, Finish why);
+  void drop_sequences(Job& job);
+  void end(Job& job, Finish why);
+  void fail_job(Job& job, std::exception_ptr error);
+  void finish(Job& job);
+  void insert_prefix(Job& job, std::uint64_t sequence, std::size_t branch, bool prompt);
+  std::span<const float> numbers(const Tensor& t);
+};
+
+}  // namespace rapt

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges of options, and tokens that may not come.
+#include "rapt/use/generation.h"
+
+#include <algorithm>
+
+namespace rapt {
+
+void check(const GenerateOptions& o) {
+  check(o.sampler);
+  if (o.samples < 1) fail_usage("generate: ", o.samples, " samples; ask for at least one");
+  if (o.beams < 0) fail_usage("generate: ", o.beams, " beams; give a number above 0, or 0 for none");
+  if (o.beams > 0 && o.samples > o.beams)
+    fail_usage("generate: ", o.samples, " samples of ", o.beams,
+               " beams; a search gives at most as many answers as it has beams");
+  if (!(o.length_penalty >= -100 && o.length_penalty <= 100))
+    fail_usage("generate: length_penalty is ", o.length_penalty, "; it must lie between -100 and 100");
+  if (o.chunk < 1) fail_usage("generate: prompt chunks of ", o.chunk, " tokens; give at least 1");
+  if (o.max_tokens < -1)
+    fail_usage("generate: max_tokens is ", o.max_tokens, "; give a number, or -1 for no limit");
+  if (o.top_logprobs < 0) fail_usage("generate: top_logprobs is ", o.top_logprobs);
+}
+
+void apply_mask(const TokenMask& mask, std::span<const std::int32_t> answer, std::span<float> row,
+                float logit) {
+  if (!mask) return;
+  std::vector<std::uint64_t> allowed((row.size() + 63) / 64, ~std::uint64_t{0});
+  mask(answer, allowed);
+  bool any = false;
+  for (std::size_t t = 0; t < row.size(); ++t)
+    if (allowed[t / 64] >> t % 64 & 1) any = true;
+    else row[t] = logit;
+  if (!any)
+    fail("generate: the mask forbids every token of the vocabulary behind ", answer.size(), " tokens");
+}
+
+void forbid(std::span<const std::vector<std::int32_t>> words, std::span<const std::int32_t> ids,
+            std::span<float> row, float logit) {
+  for (const std::vector<std::int32_t>& word : words) {
+    if (word.empty() || word.back() < 0 || static_cast<std::size_t>(word.back()) >= row.size()) continue;
+    const std::size_t before = word.size() - 1;
+    if (before > ids.size() ||
+        !std::equal(word.begin(), word.end() - 1, ids.end() - static_cast<std::ptrdiff_t>(before)))
+      continue;
+    row[static_cast<std::size_t>(word.back())] = logit;
+  }
+}
+
+}  // namespace rapt
