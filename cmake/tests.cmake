@@ -10,7 +10,8 @@ if(RAPT_TEST_SET STREQUAL core)
        "/((bits|bits_quant|golden|gradients)_test|model_tools|naive_model)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL threads)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/base/base_test")
-  list(FILTER end_to_end INCLUDE REGEX "/(threads_test|model_tools|toy_checkpoint)\\.cc$")
+  list(FILTER end_to_end INCLUDE REGEX
+       "/((threads|schedules|engine)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
 endif()
 # Compiling the tests takes longer than running them, so
 # - their own code (not what they test) stays as it is written, but for the references that a test would
@@ -30,7 +31,8 @@ if(RAPT_SANITIZE MATCHES address)
 endif()
 # A name of another file.
 target_compile_options(rapt_test_objects PRIVATE -O0 $<$<CXX_COMPILER_ID:Clang>:-Werror> -Wno-shadow)
-set_source_files_properties(tests/grid.cc tests/naive_model.cc tests/bits_test.cc PROPERTIES
+set_source_files_properties(
+    tests/grid.cc tests/naive_model.cc tests/bits_test.cc tests/schedules.cc PROPERTIES
     COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # if (…) EXPECT_…: the macro takes care of it
