@@ -120,6 +120,8 @@ void Engine::State::prepare(Job& job) {
                  "; ask for less, or start with a larger pool");
   }
   job.sampling = o.sampler;
+  job.history =
+      o.sampler.repeat_penalty != 1 || o.sampler.frequency_penalty != 0 || o.sampler.presence_penalty != 0;
   if (o.ignore_eos)
     for (const std::int32_t id : stops)
       job.sampling.bias.emplace_back(id, -std::numeric_limits<float>::infinity());
@@ -144,8 +146,7 @@ Engine::Id Engine::add(Request request) {
   job->r = std::move(request);
   s.prepare(*job);
   const std::lock_guard hold(s.lock);
-  const Dim tokens = job->prompt() + static_cast<Dim>(job->r.source.size()),
-            waiting = s.counts.waiting + static_cast<Dim>(s.inbox.size());
+  const Dim tokens = job->tokens(), waiting = s.counts.waiting + static_cast<Dim>(s.inbox.size());
   if (s.options.most_waiting > 0 && waiting >= s.options.most_waiting)
     fail("busy: ", waiting, " requests wait already; try again later");
   if (s.options.most_waiting_tokens > 0 && s.waiting_tokens + tokens > s.options.most_waiting_tokens)
@@ -163,7 +164,7 @@ void Engine::cancel(Id id, int sample) {
   const auto it = state_->live.find(id);
   if (it == state_->live.end()) return;
   if (sample < 0) it->second->stop.store(true, std::memory_order_relaxed);
-  else it->second->stop_samples.push_back(sample);
+  else state_->unwanted_samples.emplace_back(id, sample);
 }
 
 bool Engine::idle() const {
@@ -220,9 +221,6 @@ void Engine::State::count(Dim rows) {
   counts.waiting = static_cast<Dim>(waiting.size());
   counts.running = static_cast<Dim>(running.size());
   counts.rows = rows;
-  waiting_tokens = 0;
-  for (const auto* list : {&waiting, &inbox})
-    for (const JobPtr& job : *list) waiting_tokens += job->prompt() + static_cast<Dim>(job->r.source.size());
 }
 
 // Of those that read whole texts: who comes first, and others that want the same.
@@ -238,8 +236,8 @@ std::vector<Engine::State::JobPtr> Engine::State::take_whole() {
       break;
     whole.push_back(job);
   }
-  std::erase_if(waiting,
-                [&](const JobPtr& job) { return std::find(whole.begin(), whole.end(), job) != whole.end(); });
+  for (const JobPtr& job : whole) job->phase = Phase::reading;
+  leave_queue();
   return whole;
 }
 

@@ -165,12 +165,10 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
         continue;
       }
       const GenerateOptions& o = job.r.generate;
-      const bool history = o.sampler.repeat_penalty != 1 || o.sampler.frequency_penalty != 0 ||
-                           o.sampler.presence_penalty != 0;
       job.samples.reserve(at(o.samples));
       for (std::size_t s = 0; s < at(o.samples); ++s) {
         Sample& sample = job.samples.emplace_back(job.sampling, s, o.stops);
-        if (history) sample.history.assign(before(job).begin(), before(job).end());
+        if (job.history) sample.history.assign(before(job).begin(), before(job).end());
         if (tokenizer) {
           sample.stream.emplace(*tokenizer);
           // The answer's first word keeps its space.
@@ -378,8 +376,7 @@ void Engine::State::take_choice(Job& job, std::size_t i) {
     return;
   }
   s.out.ids.push_back(id);
-  if (o.sampler.repeat_penalty != 1 || o.sampler.frequency_penalty != 0 || o.sampler.presence_penalty != 0)
-    s.history.push_back(id);
+  if (job.history) s.history.push_back(id);
   if (o.logprobs || o.top_logprobs > 0) s.out.tokens.push_back(std::move(s.next));
   ++job.answer->times.decoded_tokens;
   ++counts.decoded_tokens;

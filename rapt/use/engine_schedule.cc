@@ -19,39 +19,44 @@ void Engine::State::take_inbox() {
   for (; !inbox.empty(); inbox.pop_front()) waiting.push_back(std::move(inbox.front()));
 }
 
+// Those that wait no longer.
+void Engine::State::leave_queue() {
+  Dim tokens = 0;
+  for (const JobPtr& job : waiting)
+    if (job->phase != Phase::waiting) tokens += job->tokens();
+  std::erase_if(waiting, [](const JobPtr& job) { return job->phase != Phase::waiting; });
+  const std::lock_guard hold(lock);
+  waiting_tokens -= tokens;
+}
+
 void Engine::State::take_cancels() {
-  const auto check = [&](const JobPtr& job) {
-    if (job->cancelled()) {
-      end(*job, Finish::cancelled);
-      return;
+  std::vector<std::pair<JobPtr, int>> samples;
+  {
+    const std::lock_guard hold(lock);
+    for (const auto& [id, sample] : unwanted_samples)
+      if (const auto it = live.find(id); it != live.end()) samples.emplace_back(it->second, sample);
+    unwanted_samples.clear();
+  }
+  for (const auto& [pointer, i] : samples) {
+    Job& job = *pointer;
+    if (job.phase == Phase::over || job.r.generate.beams > 0 || i < 0 || i >= job.r.generate.samples)
+      continue;
+    if (job.samples.empty()) {
+      job.unwanted.resize(at(job.r.generate.samples));
+      job.unwanted[at(i)] = true;
+      if (std::ranges::find(job.unwanted, false) == job.unwanted.end()) end(job, Finish::cancelled);
+    } else if (job.samples[at(i)].open) {
+      close(job, at(i), Finish::cancelled);
+      if (std::none_of(job.samples.begin(), job.samples.end(), [](const Sample& s) { return s.open; }))
+        finish(job);
     }
-    std::vector<int> samples;
-    {
-      const std::lock_guard hold(lock);
-      samples.swap(job->stop_samples);
-    }
-    for (const int i : samples) {
-      if (job->r.generate.beams > 0 || i < 0 || i >= job->r.generate.samples) continue;
-      if (job->samples.empty()) {
-        job->unwanted.resize(at(job->r.generate.samples));
-        job->unwanted[at(i)] = true;
-      } else if (job->samples[at(i)].open) {
-        close(*job, at(i), Finish::cancelled);
-      }
-    }
-    if (!job->began && !job->unwanted.empty() &&
-        std::ranges::find(job->unwanted, false) == job->unwanted.end()) {
-      end(*job, Finish::cancelled);
-      return;
-    }
-    if (job->began && !job->search &&
-        std::none_of(job->samples.begin(), job->samples.end(), [](const Sample& s) { return s.open; }))
-      finish(*job);
-  };
-  for (const JobPtr& job : running) check(job);
-  for (const JobPtr& job : waiting) check(job);
+  }
+  for (const auto& job : running)
+    if (job->phase != Phase::over && job->cancelled()) end(*job, Finish::cancelled);
+  for (const auto& job : waiting)
+    if (job->phase != Phase::over && job->cancelled()) end(*job, Finish::cancelled);
   std::erase_if(running, [](const JobPtr& job) { return job->phase == Phase::over; });
-  std::erase_if(waiting, [](const JobPtr& job) { return job->phase == Phase::over; });
+  leave_queue();
 }
 
 // Copies of states that are made when answers branch.
@@ -181,16 +186,16 @@ void Engine::State::admit() {
       continue;
     }
     if (!fits(*job)) break;
-    it = waiting.erase(it);
     rows += job->rows();
     begin(job);
+    ++it;
   }
+  leave_queue();
 }
 
 // ------------------------------------------------------------------------------------------------ room
 KvGrowth Engine::State::growth(const Piece& p) const {
-  const std::uint64_t sequence =
-      p.branch < 0 ? p.job->root : p.job->branches[static_cast<std::size_t>(p.branch)].sequence;
+  const std::uint64_t sequence = p.branch < 0 ? p.job->root : p.job->branches[at(p.branch)].sequence;
   return {sequence, p.count, p.source ? static_cast<Dim>(p.job->r.source.size()) : 0, p.job->r.stream};
 }
 
@@ -232,6 +237,8 @@ void Engine::State::pause(const JobPtr& job) {
   events.push_back({.kind = Event::Kind::paused, .request = job->id});
   std::erase(running, job);
   waiting.push_front(job);
+  const std::lock_guard hold(lock);
+  waiting_tokens += job->tokens();
 }
 
 // One row for every answer. Where they have no room, somebody pauses, or the last one ends.
@@ -254,7 +261,7 @@ void Engine::State::plan_writing(std::vector<Piece>& pieces) {
   }
 }
 
-// Q2 of the scheduler: rows that a pass may have beside those that write, so that it stays within its time.
+// Rows that a pass may have beside those that write, so that it stays within its time.
 Dim Engine::State::prompt_rows(Dim writing) const {
   if (writing == 0 || counts.row_seconds <= 0) return options.chunk;
   const double target = std::max(options.step_seconds, 2 * counts.decode_seconds),

@@ -76,17 +76,18 @@ struct Engine::State {
     std::optional<BeamSearch> search;
     std::vector<Branch> branches;  // of samples, or of live beams
     SamplerOptions sampling;
+    bool history = false;  // the sampler looks back
     PrefixHash key;
     bool shares = false;  // prefixes
     Dim inserted = 0;     // tokens of the prompt that the index has
     std::shared_ptr<Answer> answer = std::make_shared<Answer>();
     Clock::time_point started = {}, read_at = {};
     std::atomic<bool> stop = false;
-    std::vector<int> stop_samples;  // under the engine's lock
     std::vector<bool> unwanted;     // by sample: cancelled before they began
     std::exception_ptr error = {};
 
     Dim prompt() const { return static_cast<Dim>(r.tokens.size()); }
+    Dim tokens() const { return prompt() + static_cast<Dim>(r.source.size()); }
     Ids ids(std::size_t branch) const { return search ? search->ids(branch) : Ids(samples[branch].out.ids); }
     bool open(std::size_t branch) const { return search || samples[branch].open; }
     bool cancelled() const {
@@ -130,10 +131,11 @@ struct Engine::State {
   Run run;
   std::vector<float> wide;  // logits of a device that computes in double
 
-  mutable std::mutex lock;  // of what other threads touch: the next three
+  mutable std::mutex lock;  // of what other threads touch: the next four
   std::deque<JobPtr> inbox;
   std::unordered_map<Id, JobPtr> live;
   Dim waiting_tokens = 0;
+  std::vector<std::pair<Id, int>> unwanted_samples;  // cancelled, one by one
 
   std::deque<JobPtr> waiting;
   std::vector<JobPtr> running;  // in the order they began
@@ -176,6 +178,7 @@ struct Engine::State {
   std::vector<Event> step(Dim rows);
   std::vector<JobPtr> take_whole();
   void take_inbox();
+  void leave_queue();
   void count(Dim rows);
   void take_cancels();
   void admit();
