@@ -125,6 +125,10 @@ TEST(Engine, RefusesWhatItCannotMean) {
     r.rows = {.which = WantedRows::chosen, .chosen = {2, 2}, .see = [](auto, const Tensor&) {}};
   });
   refused(w, "the window at least 1", [](Request& r) { r.stream = {.keep = -1, .window = 5}; });
+  refused(w, "the window at least 1", [](Request& r) { r.stream = {.keep = Dim{1} << 62, .window = 5}; });
+  refused(w, "a prefix of 11 tokens of a text of 10", [](Request& r) { r.prefix = 11; });
+  refused(w, "5000 samples; at most 4096", [](Request& r) { r.generate.samples = 5000; });
+  refused(w, "5000 beams; at most 4096", [](Request& r) { r.generate.beams = 5000; });
   refused(w, "give max_tokens",
           [](Request& r) { r.stream.window = 9, r.generate.beams = 2, r.generate.max_tokens = -1; });
   refused(translator, "the source has no tokens", [](Request&) {});
@@ -464,6 +468,54 @@ TEST(Engine, WhoIsCancelledWhileItWaitsLeavesTheHeldTextAlone) {
   EXPECT_EQ(w.reused(third), 49);
   w.engine.release(5);
   EXPECT_EQ(w.engine.status().pages + w.engine.status().bytes, 0u);
+}
+
+// A request that waits all the same takes nothing from those that hold a text.
+TEST(Engine, NothingIsEvictedForOneThatWaits) {
+  const std::size_t page = EngineWorld().engine.pool().page_bytes();
+  EngineWorld w({.budget = 6 * page});
+  Request held = asks(prompt_text(70, 5), 1);
+  held.hold = 4;
+  w.engine.add(held);
+  w.finish_all();
+  ASSERT_EQ(w.engine.held(4), 70);
+  const Engine::Id writes = w.engine.add(asks(prompt_text(64, 6), 190));
+  w.step();
+  const Engine::Id waits = w.engine.add(asks(prompt_text(250, 7), 1));  // four pages, and one for each row
+  for (int i = 0; i < 60; ++i) w.step();
+  EXPECT_FALSE(w.is_done(waits));
+  EXPECT_EQ(w.engine.held(4), 70);
+  w.finish_all();
+  EXPECT_EQ(w.answer(writes).ids.size(), 190u);
+  EXPECT_TRUE(same_answer(w.answer(waits), said_alone(asks(prompt_text(250, 7), 1))));
+}
+
+// Some beams of a search can only end: fewer live, and the pages of these are kept.
+TEST(Engine, ASearchThatShrinksSharesItsPages) {
+  EngineWorld w({.prefixes = true});
+  ASSERT_FALSE(w.engine.stops().empty());
+  const auto end = static_cast<std::size_t>(w.engine.stops()[0]);
+  Request r = asks(prompt_text(60, 8), 30);
+  r.generate.beams = 4;
+  r.generate.ignore_eos = false;
+  std::vector<std::int32_t> best;  // it ends; the others go on
+  int ending = 0, going = 0;
+  r.mask = [&](std::span<const std::int32_t> answer, std::span<std::uint64_t> allowed) {
+    if (answer.size() != 3) return;
+    if (best.empty()) best.assign(answer.begin(), answer.end());
+    if (std::ranges::equal(answer, best)) {
+      std::ranges::fill(allowed, std::uint64_t{0});
+      allowed[end / 64] = std::uint64_t{1} << end % 64;
+      ++ending;
+    } else {
+      ++going;
+    }
+  };
+  const Engine::Id id = w.engine.add(r);
+  w.finish_all();
+  EXPECT_EQ(w.error(id), "");
+  EXPECT_GT(ending * going, 0) << "it matters";
+  EXPECT_TRUE(same_answer(w.answer(id), said_alone(r)));
 }
 
 TEST(Engine, BeginningsAreReusedByWholePages) {

@@ -3,12 +3,14 @@
 // it takes, so that it can give it back.
 #include "rapt/nn/kv_pool.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
+#include "rapt/base/memory.h"
 #include "rapt/nn/model.h"
 
 namespace rapt {
@@ -47,7 +49,6 @@ KvPool::KvPool(const Model& model, DType format, std::size_t budget, KeyBias key
       budget_(budget),
       hidden_(model.recipe.embed.sink_tokens) {
   if (!model.decoder) return;
-  const std::size_t limit = budget > 0 ? budget : machine_memory();
   const auto add = [&](const CachedKeys& keys) {
     const Kind kind = keys.cross ? Kind::cross : Kind::keys;
     const auto slot = static_cast<std::size_t>(keys.slot);
@@ -85,6 +86,11 @@ KvPool::KvPool(const Model& model, DType format, std::size_t budget, KeyBias key
     for (const Part& part : layer.parts)
       if (const auto keys = std::visit([](const auto& body) { return cached_keys(body); }, part.body))
         add(*keys);
+  std::size_t limit = budget > 0 ? budget : machine_memory();
+  // A process with little address space needs some for other things.
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+    limit = std::min<std::size_t>(limit, available_memory() / (2 * (groups_.size() + 1)));
   for (Group& g : groups_)
     g.slab = Slab(static_cast<std::size_t>(g.layout.page_bytes) * static_cast<std::size_t>(g.layers), limit);
   if (const auto& r = model.decoder->recurrent) {
@@ -348,11 +354,29 @@ void KvPool::let_go(Held& held) {
   held = {};
 }
 
-bool KvPool::frees(const Held& held) const {
+std::size_t KvPool::freed_by(const Held& held) const {
+  std::size_t bytes = held.state >= 0 ? states_.place_bytes() : 0;
   for (std::size_t g = 0; g < held.pages.size(); ++g)
     for (const std::int32_t page : held.pages[g])
-      if (page >= 0 && groups_[g].slab.users(page) == 1) return true;
-  return held.state >= 0;
+      if (page >= 0 && groups_[g].slab.users(page) == 1) bytes += groups_[g].slab.place_bytes();
+  return bytes;
+}
+
+std::size_t KvPool::freed_by(std::uint64_t id) const {
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return 0;
+  std::size_t bytes = it->second.state >= 0 ? states_.place_bytes() : 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    for (const std::int32_t page : it->second.tables[g].pages)
+      if (page >= 0 && groups_[g].slab.users(page) == 1) bytes += groups_[g].slab.place_bytes();
+  return bytes;
+}
+
+bool KvPool::whole(const Held& held) const {
+  for (const std::vector<std::int32_t>& pages : held.pages)
+    for (const std::int32_t page : pages)
+      if (page < 0) return false;
+  return held.state >= 0 || !has_states();
 }
 
 bool KvPool::continues(std::span<const Held* const> chain, Dim length, const Stream& stream) const {
@@ -436,8 +460,8 @@ void KvPass::take_all() {
       if (cross && w.memory == 0) continue;
       KvPool::Table& table = e.tables[g];
       if (cross) {
-        replaced_[i].resize(groups);
-        std::swap(replaced_[i][g], table);
+        replaced_[i].emplace_back(g, KvPool::Table{});
+        std::swap(replaced_[i].back().second, table);
       }
       const Dim upto = cross ? w.memory : pool_.keys_after(&table, w.tokens);
       table.pages.reserve(at(pages_for(upto)));
@@ -466,8 +490,7 @@ void KvPass::undo() noexcept {
     else table.pages.resize(t->index);
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    for (std::size_t g = 0; g < replaced_[i].size(); ++g)
-      if (pool_.groups_[g].kind == KvPool::Kind::cross) std::swap(replaced_[i][g], entries_[i]->tables[g]);
+    for (auto& [g, before] : replaced_[i]) std::swap(before, entries_[i]->tables[g]);
     if (states_[i] >= 0) {
       pool_.give(pool_.states_, states_[i]);
       entries_[i]->state = -1;
@@ -491,10 +514,9 @@ void KvPass::commit() {
     for (std::size_t g = 0; g < pool_.groups_.size(); ++g) {
       const bool cross = pool_.groups_[g].kind == KvPool::Kind::cross;
       if (!cross) e.tables[g].length = pool_.keys_after(&e.tables[g], growths_[i].tokens);
-      if (!cross || growths_[i].memory == 0) continue;
-      e.tables[g].length = growths_[i].memory;
-      pool_.give_pages(pool_.groups_[g], replaced_[i][g], 0);
+      if (cross && growths_[i].memory > 0) e.tables[g].length = growths_[i].memory;
     }
+    for (auto& [g, before] : replaced_[i]) pool_.give_pages(pool_.groups_[g], before, 0);
     e.length += growths_[i].tokens;
     e.hidden = pool_.hidden_;
     if (e.state >= 0 && pool_.fault != KvPool::Fault::no_half) e.half ^= 1;

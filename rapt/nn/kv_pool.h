@@ -89,7 +89,11 @@ class KvPool {
   };
   Held hold(std::uint64_t id, Dim first, Dim count);
   void let_go(Held& held);
-  bool frees(const Held& held) const;  // whether letting go gives something back
+  // Bytes that letting go of these, or dropping the sequence, gives back.
+  std::size_t freed_by(const Held& held) const;
+  std::size_t freed_by(std::uint64_t id) const;
+  bool frees(const Held& held) const { return freed_by(held) > 0; }
+  bool whole(const Held& held) const;  // no page was let go, and the state is there where there are states
   // Whether a sequence of `length` tokens may go on from these, one after the other from page 0 on.
   bool continues(std::span<const Held* const> chain, Dim length, const Stream& stream) const;
   void begin(std::uint64_t id, std::span<const Held* const> chain, Dim length, const Stream& stream);
@@ -200,7 +204,8 @@ class KvPass {
   std::vector<std::int32_t> states_;  // taken by this pass; -1
   std::vector<std::shared_ptr<const RecurrentMemory>> memories_;
   std::vector<Taken> taken_;
-  std::vector<std::vector<KvPool::Table>> replaced_;  // of cross-attention, by sequence: what was there
+  // Of cross-attention, by sequence: what was there, by group.
+  std::vector<std::vector<std::pair<std::size_t, KvPool::Table>>> replaced_;
   std::vector<bool> angles_written_;  // by group
   std::size_t memory_bytes_ = 0;
   bool done_ = false;

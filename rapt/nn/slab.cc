@@ -4,6 +4,7 @@
 #include "rapt/nn/slab.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -75,7 +76,7 @@ bool Slab::discard_one() {
   warm_.pop_back();
   bare_.push_back(place);
   // Whole pages of the system only: what it shares with its neighbours stays.
-  constexpr std::size_t kPage = 4096;
+  static const auto kPage = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t from = static_cast<std::size_t>(place) * bytes_,
                     first = (from + kPage - 1) / kPage * kPage, last = (from + bytes_) / kPage * kPage;
   if (last > first) madvise(data_ + first, last - first, MADV_DONTNEED);

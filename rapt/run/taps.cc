@@ -3,6 +3,7 @@
 #include "rapt/run/taps.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "rapt/base/error.h"
 #include "rapt/run/batch.h"
@@ -72,6 +73,11 @@ void guarded(TapShare& s, F&& f) {
 }
 
 }  // namespace
+
+std::uint64_t Taps::next_stamp() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
 
 bool Taps::edits_anything() const {
   const auto any = [](const Taps& t) {

@@ -93,7 +93,12 @@ class Taps {
   using Choose = std::function<std::vector<HeadRow>(const Tapped& where)>;
 
   void see(Site site, See f) { make(site).see.push_back(std::move(f)); }
-  void edit(Site site, Edit f) { make(site).edit.push_back(std::move(f)); }
+  void edit(Site site, Edit f) {
+    make(site).edit.push_back(std::move(f));
+    stamp_ = next_stamp();
+  }
+  // Of its edits: no others have this number, but copies of them.
+  std::uint64_t stamp() const { return stamp_; }
   // Rows of attention weights, at `weights`.
   void want_weights(Site weights, Choose f, See see_them) {
     choose_ = std::move(f);
@@ -128,6 +133,8 @@ class Taps {
   std::vector<TapShare> shares;
 
  private:
+  static std::uint64_t next_stamp();
+  std::uint64_t stamp_ = 0;
   struct Observers {
     Site site;
     std::vector<See> see = {};

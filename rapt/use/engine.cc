@@ -13,7 +13,7 @@
 namespace rapt {
 
 void check_streams(const Recipe& recipe, const Stream& stream) {
-  if (stream.keep < 0 || stream.window < 1)
+  if (stream.keep < 0 || stream.window < 1 || std::max(stream.keep, stream.window) > Mask::kAll / 2)
     fail_usage("streaming: keep ", stream.keep, " and window ", stream.window,
                "; keep must be at least 0, the window at least 1");
   if (!recipe.decoder || recipe.encoder)
@@ -71,6 +71,8 @@ void Engine::State::prepare(Job& job) {
         "generate: the prompt has no tokens; a model continues a text, so give it at least one (a "
         "beginning-of-text token will do)");
   const Dim length = job.prompt();
+  if (r.prefix < 0 || r.prefix > length)
+    fail_usage("request: a prefix of ", r.prefix, " tokens of a text of ", length);
   for (Dim i = 0; i < length; ++i)
     if (r.tokens[at(i)] < 0 || r.tokens[at(i)] >= vocab)
       fail_usage("generate: token ", r.tokens[at(i)], " at place ", i,
@@ -134,9 +136,8 @@ void Engine::State::prepare(Job& job) {
   job.key.add(static_cast<std::uint64_t>(r.prefix));
   job.key.add(std::string_view(r.space));
   job.key.add(std::string_view(r.edits));
-  // Edits without a name are equal where the same observers make them.
-  if (r.taps && r.edits.empty() && r.taps->edits_anything())
-    job.key.add(reinterpret_cast<std::uintptr_t>(r.taps));
+  // Edits without a name are equal where they are the same ones.
+  if (r.taps && r.edits.empty() && r.taps->edits_anything()) job.key.add(r.taps->stamp());
   job.key.add(Ids(r.source));  // what is held of a translation looks at it
 }
 
@@ -250,7 +251,6 @@ std::vector<Event> Engine::State::step(Dim rows) {
   events.clear();
   take_inbox();
   take_cancels();
-  const std::vector<JobPtr> whole = take_whole();
   admit();
   std::vector<Piece> pieces;
   plan_writing(pieces);
@@ -258,7 +258,7 @@ std::vector<Event> Engine::State::step(Dim rows) {
   plan_reading(pieces, rows > 0 ? rows : prompt_rows(writing));
   count(writing);
 
-  if (!whole.empty()) pass_whole(whole);
+  if (const std::vector<JobPtr> whole = take_whole(); !whole.empty()) pass_whole(whole);
   if (!pieces.empty()) {
     const auto started = Clock::now();
     // Those that begin with a source have a pass of their own: its encoder runs for them alone.

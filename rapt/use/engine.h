@@ -31,7 +31,7 @@ struct Request {
   std::vector<std::int32_t> source;  // encoder-decoder: what is translated
   GenerateOptions generate;  // max_tokens 0: nothing is written
   std::vector<std::int32_t> forced;  // the first tokens of every answer: not drawn. No beams
-  TokenMask mask = {};  // on the next token
+  TokenMask mask = {};  // on the next token; several threads may ask at once, for samples of one request
 
   // Layers that see everything see the first `keep` tokens and the last `window` instead, and there is no
   // limit on the length.
@@ -62,7 +62,8 @@ struct Request {
 
   std::string space = {};  // requests of equal spaces share prefixes, and one's pages count as its own
   std::uint64_t hold = 0;  // not 0: what was read stays for the next request of this name, to the token
-  const std::atomic<bool>* cancel = nullptr;  // beside Engine::cancel
+  // Beside Engine::cancel; where it is given, it is what is looked at between layers.
+  const std::atomic<bool>* cancel = nullptr;
 };
 
 // What a request has come to.

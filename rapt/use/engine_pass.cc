@@ -248,7 +248,9 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
       }
       branch_out(job);
     }
-    if (p.branch >= 0 && job.shares && job.branches[at(p.branch)].sequence != 0)
+    // A search may have fewer branches now.
+    if (p.branch >= 0 && job.shares && at(p.branch) < job.branches.size() &&
+        job.branches[at(p.branch)].sequence != 0)
       insert_prefix(job, job.branches[at(p.branch)].sequence, at(p.branch), false);
     if (!job.search && job.began &&
         std::none_of(job.samples.begin(), job.samples.end(), [](const Sample& s) { return s.open; }))

@@ -16,6 +16,7 @@ constexpr std::size_t kResumePages = 4;
 // -------------------------------------------------------------------------------------------- who may begin
 void Engine::State::take_inbox() {
   const std::lock_guard hold(lock);
+  counts.waiting += static_cast<Dim>(inbox.size());
   for (; !inbox.empty(); inbox.pop_front()) waiting.push_back(std::move(inbox.front()));
 }
 
@@ -88,18 +89,30 @@ bool Engine::State::fits(const Job& job) {
   Dim longest = 0;
   for (std::size_t b = 0; b < job.branches.size(); ++b)
     if (job.open(b)) longest = std::max(longest, static_cast<Dim>(job.ids(b).size()));
-  std::size_t bytes = pool.bytes_of(job.prompt(), static_cast<Dim>(job.r.source.size()), job.r.stream) +
-                      extra_states(job) + pages * pool.page_bytes();
+  // Its prompt, and what of it must come at once.
+  const auto prompt_bytes = [&](const Job& j) {
+    const Dim source = static_cast<Dim>(j.r.source.size()), once = j.r.one_piece ? j.prompt() : j.r.prefix;
+    return std::max(pool.bytes_of(j.prompt(), source, j.r.stream),
+                    once > 0 ? pool.bytes_at_once(once, source) : 0);
+  };
+  std::size_t bytes = prompt_bytes(job) + extra_states(job) + pages * pool.page_bytes();
   if (longest > 0)
     bytes += job.branches.size() * (pool.bytes_of(longest, 0, job.r.stream) + pool.page_bytes());
   // What others are still to read counts as taken.
   for (const JobPtr& other : running)
     if (other->phase == Phase::reading) {
-      const std::size_t all = pool.bytes_of(other->prompt(), 0, other->r.stream),
-                        there = pool.bytes_of(other->read, 0, other->r.stream);
+      const std::size_t all = prompt_bytes(*other),
+                        there = other->read > 0 ? pool.bytes_of(other->read, 0, other->r.stream) : 0;
       bytes += all > there ? all - there : 0;
     }
-  return make_room(bytes);
+  // Nothing is evicted for one that waits all the same.
+  std::size_t could = pool.free_bytes();
+  if (could < bytes) {
+    could += prefixes.reclaimable();
+    for (const auto& [name, held] : holds)
+      if (held.busy == 0) could += pool.freed_by(held.sequence);
+  }
+  return could >= bytes && make_room(bytes);
 }
 
 // Its sequence, with what is known of it already.
@@ -161,7 +174,8 @@ void Engine::State::admit() {
   for (const JobPtr& job : running) rows += job->rows();
   // Several sources at once: their encoder pass is worth it.
   if (translates() && rows * 2 > options.rows) return;
-  // One that waits for pages which another is just computing lets later ones pass.
+  // One that waits for pages which another is just computing lets later ones pass, a few at a time.
+  int passed = 0;
   for (auto it = waiting.begin(); it != waiting.end();) {
     const JobPtr job = *it;
     if (job->r.whole) {
@@ -182,6 +196,7 @@ void Engine::State::admit() {
                  std::equal(job->r.tokens.begin(), job->r.tokens.begin() + next, other->r.tokens.begin()));
     }
     if (later) {
+      if (++passed == 64) break;
       ++it;
       continue;
     }
@@ -295,7 +310,7 @@ void Engine::State::plan_reading(std::vector<Piece>& pieces, Dim rows) {
       pieces.push_back(p);
       if (make_room(need(pieces))) break;
       pieces.pop_back();
-      p.count = p.count / 2 < least ? 0 : p.count / 2;
+      p.count = p.count <= least ? 0 : std::max(p.count / 2, least);
       p.last = false;
       std::erase_if(p.wanted, [&](Dim i) { return i >= p.job->read + p.count; });
     }
@@ -319,7 +334,7 @@ void Engine::State::plan_reading(std::vector<Piece>& pieces, Dim rows) {
       if (p.count < 1) continue;
       const auto wants = [&](Dim i) { p.wanted.push_back(i); };
       if (!job.began && !again) {
-        const Dim most = job.r.one_piece ? kUnlimited : logits;
+        const Dim most = job.r.one_piece || job.read < job.r.prefix ? kUnlimited : logits;
         if (job.r.prompt_logprobs >= 0 || job.r.rows.which == Request::Rows::Which::all)
           p.count = std::min(p.count, most);
         if (job.r.prompt_logprobs >= 0 || job.r.rows.which == Request::Rows::Which::all)

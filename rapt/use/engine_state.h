@@ -161,6 +161,8 @@ struct Engine::State {
         pool(m, o.cache, o.budget),
         prefixes(pool),
         run(d) {
+    if (o.chunk < 1 || o.rows < 1)
+      fail_usage("engine: passes of ", o.chunk, " prompt rows and ", o.rows, " answers; give at least 1");
     if (!c) return;
     tokenizer = c->tokenizer.get();
     stops = c->stops;

@@ -10,6 +10,10 @@ void check(const GenerateOptions& o) {
   check(o.sampler);
   if (o.samples < 1) fail_usage("generate: ", o.samples, " samples; ask for at least one");
   if (o.beams < 0) fail_usage("generate: ", o.beams, " beams; give a number above 0, or 0 for none");
+  constexpr int kMost = 4096;
+  if (o.samples > kMost || o.beams > kMost)
+    fail_usage("generate: ", std::max(o.samples, o.beams), o.samples > kMost ? " samples" : " beams",
+               "; at most ", kMost, " side by side");
   if (o.beams > 0 && o.samples > o.beams)
     fail_usage("generate: ", o.samples, " samples of ", o.beams,
                " beams; a search gives at most as many answers as it has beams");

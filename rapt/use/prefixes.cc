@@ -72,6 +72,10 @@ Dim PrefixIndex::begin(const PrefixHash& root, std::span<const std::int32_t> ids
 void PrefixIndex::insert(const PrefixHash& root, std::span<const std::int32_t> ids, Dim whole,
                          std::uint64_t sequence) {
   const Dim length = std::min(pool_.length(sequence), static_cast<Dim>(ids.size()));
+  const auto first_page = [&](Dim token) { return token > 0 ? (token + pool_.hidden()) / kPageKeys : 0; };
+  const auto page_count = [&](Dim first, Dim last) {
+    return (last + pool_.hidden()) / kPageKeys - first_page(first);
+  };
   PrefixHash hash = root;
   Node* parent = nullptr;
   Dim from = 0;
@@ -83,16 +87,22 @@ void PrefixIndex::insert(const PrefixHash& root, std::span<const std::int32_t> i
       if (it->second->parent != parent || !std::ranges::equal(it->second->ids, mine)) return;
       parent = it->second.get();
       touch(*parent);
+      // A window may have let go of pages, or no piece have ended here: this sequence may have what was
+      // missing.
+      if (!pool_.whole(parent->held)) {
+        KvPool::Held again = pool_.hold(sequence, first_page(from), page_count(from, end));
+        if (pool_.whole(again)) std::swap(again, parent->held);
+        pool_.let_go(again);
+      }
       continue;
     }
-    const Dim first = from > 0 ? (from + pool_.hidden()) / kPageKeys : 0;
     auto node = std::make_unique<Node>();
     node->hash = hash;
     node->parent = parent;
     node->ids.assign(mine.begin(), mine.end());
     node->end = end;
     node->used = ++clock_;
-    node->held = pool_.hold(sequence, first, (end + pool_.hidden()) / kPageKeys - first);
+    node->held = pool_.hold(sequence, first_page(from), page_count(from, end));
     if (parent) {
       if (parent->children++ == 0) leaves_.erase({parent->used, parent});
     }
@@ -125,6 +135,12 @@ void PrefixIndex::evict(Node* node) {
   if (Node* parent = node->parent; parent && --parent->children == 0) leaves_.insert({parent->used, parent});
   pool_.let_go(node->held);
   nodes_.erase(node->hash);
+}
+
+std::size_t PrefixIndex::reclaimable() const {
+  std::size_t bytes = 0;
+  for (const auto& [hash, node] : nodes_) bytes += pool_.freed_by(node->held);
+  return bytes;
 }
 
 void PrefixIndex::clear() {

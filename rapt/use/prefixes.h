@@ -42,6 +42,7 @@ class PrefixIndex {
   // The full pages of a sequence that is `ids` as far as the pool has it.
   void insert(const PrefixHash& root, std::span<const std::int32_t> ids, Dim whole, std::uint64_t sequence);
   bool evict_one();  // gives pages back; false: there is none that would
+  std::size_t reclaimable() const;  // bytes that all evictions would give back
   void clear();
   std::size_t size() const { return nodes_.size(); }
   // The first node of a sequence ends at a token, and every 64 tokens there is a next.
