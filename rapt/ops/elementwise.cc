@@ -67,32 +67,33 @@ void copy(Run& run, const Tensor& x, const Tensor& into) {
   run.record(copy_backward, CopyTape{x, into});
 }
 
+namespace {
+
+Tapped tapped(const Run& run, Site site, const Tensor& value, bool cross, Tapped::Rows rows) {
+  return {.site = site,
+          .stack = run.stack,
+          .layer = run.layer,
+          .value = value,
+          .cross = cross,
+          .part = run.part,
+          .rows = rows};
+}
+
+}  // namespace
+
 Tensor edited(Run& run, Site site, const Tensor& x, bool cross, Tapped::Rows rows) {
   if (!run.taps || !run.taps->edits(site)) return x;
   check_contiguous("tap", x);
   const Tensor y = run.like(x);
   run.call(&Kernels::copy, {.elements = y.elements(), .x = x.data, .y = y.data});
-  run.taps->change({.site = site,
-                    .stack = run.stack,
-                    .layer = run.layer,
-                    .value = y,
-                    .cross = cross,
-                    .part = run.part,
-                    .rows = rows});
+  run.taps->change(tapped(run, site, y, cross, rows));
   run.record(copy_backward, CopyTape{x, y});
   return y;
 }
 
 Tensor tap(Run& run, Site site, const Tensor& x, bool cross, Tapped::Rows rows) {
   const Tensor y = edited(run, site, x, cross, rows);
-  if (run.wants(site))
-    run.taps->show({.site = site,
-                    .stack = run.stack,
-                    .layer = run.layer,
-                    .value = y,
-                    .cross = cross,
-                    .part = run.part,
-                    .rows = rows});
+  if (run.wants(site)) run.taps->show(tapped(run, site, y, cross, rows));
   return y;
 }
 

@@ -269,8 +269,11 @@ std::vector<Event> Engine::State::step(Dim rows) {
     Dim read = static_cast<Dim>(sources.size());
     for (const Piece& p : pieces) read += p.last && p.branch >= 0 ? 0 : p.count;
     pass(pieces);
+    const double before_sources = seconds_since(started);
     pass(sources);
-    learn(seconds_since(started), writing, read);
+    const double seconds = seconds_since(started);
+    if (!sources.empty()) counts.source_seconds += seconds - before_sources;
+    learn(seconds, writing, read);
   }
   std::erase_if(running, [](const JobPtr& job) { return job->phase == Phase::over; });
   Dim open = 0;

@@ -130,6 +130,7 @@ class Engine {
     std::size_t pages = 0, bytes = 0, budget = 0, prefixes = 0;
     std::uint64_t passes = 0, pauses = 0, prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0;
     double decode_seconds = 0, row_seconds = 0;  // learned: a pass that only writes, a prompt row
+    double source_seconds = 0;  // all passes that read sources (encoder-decoder)
   };
   Status status() const;  // called like step()
   Dim context() const;

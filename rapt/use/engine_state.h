@@ -3,6 +3,7 @@
 // engine.cc (requests, a step), engine_schedule.cc (who may begin, who has room), engine_pass.cc (a pass and
 // what its rows lead to).
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <limits>
 #include <map>

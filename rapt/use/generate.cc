@@ -169,6 +169,7 @@ std::vector<std::vector<Generated>> Session::translate_all(std::span<const std::
   s.times = {};
   s.engine.limit_rows(rows);
   const auto started = Clock::now();
+  const double sources_before = s.engine.status().source_seconds;
   std::vector<std::vector<Generated>> out(sources.size());
   std::map<Engine::Id, std::size_t> of;
   try {
@@ -186,7 +187,6 @@ std::vector<std::vector<Generated>> Session::translate_all(std::span<const std::
         out[i] = std::move(e.answer->samples);
         s.times.prompt_tokens += static_cast<Dim>(sources[i].size());
         s.times.decoded_tokens += e.answer->times.decoded_tokens;
-        s.times.prompt_seconds += e.answer->times.prompt_seconds;
         if (on_done && !(cancel && cancel->load())) on_done(i, out[i][0]);
       }
   } catch (...) {
@@ -194,10 +194,9 @@ std::vector<std::vector<Generated>> Session::translate_all(std::span<const std::
     while (!s.engine.idle()) s.engine.step();
     throw;
   }
-  // Sources are read while others are written: what is left of the time is writing.
-  const double all = seconds_since(started);
-  s.times.prompt_seconds = std::min(s.times.prompt_seconds, all);
-  s.times.decode_seconds = all - s.times.prompt_seconds;
+  // Sources have passes of their own: what is left of the time is writing.
+  s.times.prompt_seconds = s.engine.status().source_seconds - sources_before;
+  s.times.decode_seconds = seconds_since(started) - s.times.prompt_seconds;
   return out;
 }
 
