@@ -105,9 +105,7 @@ function(rapt_kernels isa)
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized -Wno-uninitialized)
   endif()
   # Unoptimised tiles would take minutes to run. The sets that nobody waits for are spared the last percent.
-  if(RAPT_TEST_SET STREQUAL core AND isa STREQUAL avx512 AND NOT isa STREQUAL own)
-    target_compile_options(${target} PRIVATE -O0)  # does not run here
-  elseif(NOT isa STREQUAL own AND (RAPT_TEST_SET STREQUAL core OR RAPT_ISAS STREQUAL "own"))
+  if(NOT isa STREQUAL own AND RAPT_ISAS STREQUAL "own")
     target_compile_options(${target} PRIVATE -O1)
   elseif(RAPT_SANITIZE OR isa MATCHES "^(f64|scalar)$")
     target_compile_options(${target} PRIVATE -O2)

@@ -12,6 +12,22 @@ elseif(RAPT_TEST_SET STREQUAL threads)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/base/base_test")
   list(FILTER end_to_end INCLUDE REGEX
        "/((threads|schedules|engine)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
+elseif(RAPT_TEST_SET STREQUAL load)
+  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(tensor|ops|recipe|nn|io|load)/")
+  list(FILTER end_to_end INCLUDE REGEX "/((family|hostile_config|hostile_model|checkpoint|model_folder|golden|\
+bits|bits_quant|gradients|grid|kv_pool|model|schedules)[a-z_]*_test|model_tools|naive_model|toy_checkpoint|\
+schedules|grid|memory_checkpoint)\\.cc$")
+endif()
+# While one works on something: -DRAPT_TEST_FILTER='family|norm' compiles these tests only.
+set(RAPT_TEST_FILTER "" CACHE STRING "Tests to build, a pattern for the names of their sources; empty: all")
+if(RAPT_TEST_FILTER)
+  foreach(source ${RAPT_TEST_SOURCES} ${end_to_end})
+    get_filename_component(name ${source} NAME_WE)
+    if(name MATCHES "_test$" AND NOT name MATCHES "^op_test$|${RAPT_TEST_FILTER}")
+      list(REMOVE_ITEM RAPT_TEST_SOURCES ${source})
+      list(REMOVE_ITEM end_to_end ${source})
+    endif()
+  endforeach()
 endif()
 # Compiling the tests takes longer than running them, so
 # - their own code (not what they test) stays as it is written, but for the references that a test would
@@ -75,6 +91,7 @@ if(RAPT_TEST_SET STREQUAL all)
   target_link_libraries(rapt_attack PRIVATE rapt ZLIB::ZLIB)
   target_include_directories(rapt_attack PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(rapt_attack PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_options(rapt_attack PRIVATE -O0)
   add_test(NAME attack COMMAND rapt_attack --count 300)
 endif()
 

@@ -140,8 +140,9 @@ std::vector<double> logits_shared(Device& device, const Model& model, const Text
   return out;
 }
 
-constexpr DType kWeights[] = {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
-                              DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
+constexpr DType kWeights[] = {DType::q4_0,  DType::q4_1,   DType::q5_0,  DType::q5_1, DType::q8_0,
+                              DType::q2_k,  DType::q3_k,   DType::q4_k,  DType::q5_k, DType::q6_k,
+                              DType::mxfp4, DType::iq4_nl, DType::iq4_xs};
 constexpr DType kCaches[] = {DType::f32, DType::bf16, DType::f16, DType::q8_0, DType::q4_0};
 
 Count compare_everything(const Kernels& table, std::span<const DType> formats) {

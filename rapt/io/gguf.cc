@@ -476,33 +476,33 @@ constexpr TypeNumber kTypes[] = {{0, "F32", DType::f32},
                                  {13, "Q5_K", DType::q5_k},
                                  {14, "Q6_K", DType::q6_k},
                                  {15, "Q8_K"},
-                                 {16, "IQ2_XXS"},
-                                 {17, "IQ2_XS"},
-                                 {18, "IQ3_XXS"},
-                                 {19, "IQ1_S"},
-                                 {20, "IQ4_NL"},
-                                 {21, "IQ3_S"},
-                                 {22, "IQ2_S"},
-                                 {23, "IQ4_XS"},
+                                 {16, "IQ2_XXS", DType::iq2_xxs},
+                                 {17, "IQ2_XS", DType::iq2_xs},
+                                 {18, "IQ3_XXS", DType::iq3_xxs},
+                                 {19, "IQ1_S", DType::iq1_s},
+                                 {20, "IQ4_NL", DType::iq4_nl},
+                                 {21, "IQ3_S", DType::iq3_s},
+                                 {22, "IQ2_S", DType::iq2_s},
+                                 {23, "IQ4_XS", DType::iq4_xs},
                                  {24, "I8", DType::i8},
                                  {25, "I16", DType::i16},
                                  {26, "I32", DType::i32},
                                  {27, "I64", DType::i64},
                                  {28, "F64", DType::f64},
-                                 {29, "IQ1_M"},
+                                 {29, "IQ1_M", DType::iq1_m},
                                  {30, "BF16", DType::bf16},
                                  {31, "Q4_0_4_4"},
                                  {32, "Q4_0_4_8"},
                                  {33, "Q4_0_8_8"},
-                                 {34, "TQ1_0"},
-                                 {35, "TQ2_0"},
+                                 {34, "TQ1_0", DType::tq1_0},
+                                 {35, "TQ2_0", DType::tq2_0},
                                  {36, "IQ4_NL_4_4"},
                                  {37, "IQ4_NL_4_8"},
                                  {38, "IQ4_NL_8_8"},
-                                 {39, "MXFP4"},
-                                 {40, "NVFP4"},
-                                 {41, "Q1_0"},
-                                 {42, "Q2_0"}};
+                                 {39, "MXFP4", DType::mxfp4},
+                                 {40, "NVFP4", DType::nvfp4},
+                                 {41, "Q1_0", DType::q1_0},
+                                 {42, "Q2_0", DType::q2_0}};
 
 }  // namespace
 
@@ -518,7 +518,7 @@ DType dtype_of_gguf(std::uint32_t type, const Reader& at, std::string_view tenso
     if (t.dtype) return *t.dtype;
     at.refuse("type ", t.name, " of tensor ", quote_name(tensor),
               " is not supported yet; re-quantize the model to one that is: f16, bf16, ",
-              "q8_0, q5_1, q5_0, q4_1, q4_0, q6_k, q5_k, q4_k, q3_k, q2_k");
+              "q8_0, q5_1, q5_0, q4_1, q4_0, q6_k, q5_k, q4_k, q3_k, q2_k, mxfp4, iq4_nl, iq4_xs");
   }
   at.refuse("type ", type, " of tensor ", quote_name(tensor), " is not known");
 }

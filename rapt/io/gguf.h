@@ -83,7 +83,7 @@ class GgufFile {
   std::map<std::string, std::size_t, std::less<>> by_key_;
 };
 
-// GGML's number of a type, and back; an unknown or unsupported one (IQ…, MXFP4, TQ…) fails with its name and
+// GGML's number of a type, and back; an unknown or unsupported one (Q8_K …) fails with its name and
 // what to do.
 std::uint32_t gguf_type_of(DType type);
 DType dtype_of_gguf(std::uint32_t type, const Reader& at, std::string_view tensor);

@@ -153,9 +153,10 @@ TEST(Gguf, WritesWhatItReads) {
   std::vector<GgufTensorPlan> plans;
   std::vector<std::vector<std::byte>> contents;
   int k = 0;
-  for (const DType t : {DType::f32, DType::bf16, DType::f16, DType::q4_0, DType::q4_1, DType::q5_0,
-                        DType::q5_1, DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k,
-                        DType::q6_k, DType::i8, DType::i16, DType::i32, DType::i64, DType::f64}) {
+  for (const DType t : {DType::f32,  DType::bf16,  DType::f16,    DType::q4_0,   DType::q4_1,  DType::q5_0,
+                        DType::q5_1, DType::q8_0,  DType::q2_k,   DType::q3_k,   DType::q4_k,  DType::q5_k,
+                        DType::q6_k, DType::mxfp4, DType::iq4_nl, DType::iq4_xs, DType::iq1_m, DType::nvfp4,
+                        DType::i8,   DType::i16,   DType::i32,    DType::i64,    DType::f64}) {
     const auto block = static_cast<Dim>(info_of(t).block);
     const std::vector<Dim> shape = block > 1 ? std::vector<Dim>{3, 2 * block} : std::vector<Dim>{2, 1, 5, 3};
     std::vector<std::byte> bytes(block > 1 ? 6 * info_of(t).bytes : 30 * info_of(t).bytes);

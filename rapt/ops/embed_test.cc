@@ -108,7 +108,7 @@ TEST(Embed, RefusesIdsOutsideTheTable) {
 }
 
 TEST(Embed, RefusesTablesItCannotRead) {
-  Device device({.threads = 1, .isa = "scalar"});
+  Device device({.threads = 1});
   rapt::Run run(device);
   const Weight table = make_weight("tokens", 10, 4, DType::f32),
                narrow = make_weight("sinks", 2, 3, DType::f32);

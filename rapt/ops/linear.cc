@@ -126,7 +126,8 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
             .bias = bias ? bias->data.get() : nullptr,
             .residual = residual.data,
             .scale = scale,
-            .y = out[i].data};
+            .y = out[i].data,
+            .gain = w->gain};
   }
   s.bf16 = run.products == Precision::bf16;
   for (const Projection& p : parts) s.bf16 = s.bf16 && p.w->format == run.device.real;

@@ -45,6 +45,7 @@ struct LinearPart {
   const void* residual;   // [rows, n] or nullptr
   double scale;           // of the product and bias, before the residual is added
   void* y;                // [rows, n]
+  double gain = 1;        // block formats: of the product, before the bias
 };
 struct LinearArgs {
   std::int64_t rows, k;

@@ -36,20 +36,17 @@ struct Form {
   int columns, stride;  // of a stored head with its blocks
   int open_block;       // bytes
   const Tile *stored, *open;
-  void (*open_panel)(const uint8_t*, Dim, uint8_t*);
+  void (*open_panel)(const uint8_t*, const Meaning&, Dim, uint8_t*);
+  Meaning meaning;
 };
-template <DType F>
-constexpr Form kForm = {{panel_kind(F).groups(), panel_kind(F).zero},
-                        panel_kind(F).columns(),
-                        panel_kind(F).stride(),
-                        OpenOf<F>::kBlock,
+template <DType F, PanelKind K = tile_kind<F>()>
+constexpr Form kForm = {{K.groups(), K.zero}, K.columns(),   K.stride(),     OpenOf<K>::kBlock,
 #if RAPT_IS(avx512) || RAPT_IS(avx2)
-                        kTiles<Stored<F>>.at,
+                        kTiles<Stored<K>>.at,
 #else
                         nullptr,
 #endif
-                        kTiles<OpenOf<F>>.at,
-                        open_panel<F>};
+                        kTiles<OpenOf<K>>.at, open_panel<K>, meaning_of<F>()};
 
 const Form& form_of(DType format) {
   switch (format) {
@@ -62,6 +59,21 @@ const Form& form_of(DType format) {
     case DType::q4_k: return kForm<DType::q4_k>;
     case DType::q5_k: return kForm<DType::q5_k>;
     case DType::q6_k: return kForm<DType::q6_k>;
+    case DType::mxfp4: return kForm<DType::mxfp4>;
+    case DType::iq4_nl: return kForm<DType::iq4_nl>;
+    case DType::iq4_xs: return kForm<DType::iq4_xs>;
+    case DType::iq3_s: return kForm<DType::iq3_s>;
+    case DType::iq3_xxs: return kForm<DType::iq3_xxs>;
+    case DType::iq2_s: return kForm<DType::iq2_s>;
+    case DType::iq2_xs: return kForm<DType::iq2_xs>;
+    case DType::iq2_xxs: return kForm<DType::iq2_xxs>;
+    case DType::iq1_m: return kForm<DType::iq1_m>;
+    case DType::iq1_s: return kForm<DType::iq1_s>;
+    case DType::tq2_0: return kForm<DType::tq2_0>;
+    case DType::tq1_0: return kForm<DType::tq1_0>;
+    case DType::nvfp4: return kForm<DType::nvfp4>;
+    case DType::q2_0: return kForm<DType::q2_0>;
+    case DType::q1_0: return kForm<DType::q1_0>;
     default: return kForm<DType::q8_0>;
   }
 }
@@ -126,18 +138,21 @@ void panel_rows(const Plan& p, const Rows& rows, int part_index, Dim panel, Rang
   for (Dim c = 0; c < chunks; ++c) {
     const Range blocks = {stored ? 0 : c * kChunk, stored ? p.blocks : least(p.blocks, (c + 1) * kChunk)};
     if (!stored)
-      form.open_panel(w + blocks.begin * 32 / form.columns * form.stride, blocks.end - blocks.begin, open);
+      form.open_panel(w + blocks.begin * 32 / form.columns * form.stride, form.meaning,
+                      blocks.end - blocks.begin, open);
     for (Dim t = tiles.begin; t < tiles.end; ++t) {
       const Range r = cut(p.a.rows, p.tiles, t);
       const Dim at = r.begin * part.n + n;
       (stored ? form.stored : form.open)[r.end - r.begin - 1](
           {.w = stored ? w : open,
+           .meaning = &form.meaning,
            .blocks = blocks.end - blocks.begin,
            .x = rows.x + t * p.blocks + blocks.begin,
            .terms = rows.terms + (p.fold_of[part_index] * p.tiles + t) * p.blocks + blocks.begin,
            .y = static_cast<Real*>(part.y) + at,
            .bias = part.bias ? static_cast<const Real*>(part.bias) + n : nullptr,
            .residual = part.residual ? static_cast<const Real*>(part.residual) + at : nullptr,
+           .gain = Real(part.gain),
            .scale = Real(part.scale),
            .stride = part.n,
            .left = part.n - n,

@@ -14,12 +14,12 @@
 #include "rapt/ops/linear.h"
 #include "rapt/tensor/formats.h"
 #include "rapt/tensor/pack.h"
+#include "tests/block_formats.h"
 
 namespace rapt {
 namespace {
 
-constexpr DType kBlockFormats[] = {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
-                                   DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
+using test::block_formats;
 
 double uniform(std::uint64_t seed, Dim i) {  // in [-1, 1)
   return static_cast<double>(mix_key(seed, static_cast<std::uint64_t>(i)) >> 11) * 0x1p-52 - 1;
@@ -34,29 +34,10 @@ std::vector<double> numbers(Dim n, std::uint64_t seed) {
 std::vector<std::byte> random_blocks(DType format, Dim elements, std::uint64_t seed) {
   std::vector<std::byte> b(bytes_of(format, elements, "test"));
   for (std::size_t i = 0; i < b.size(); ++i) b[i] = static_cast<std::byte>(mix_key(seed, i) >> 40);
-  const std::size_t size = size_of(format);
-  struct At {
-    std::size_t d, m;
-  };
-  const auto [d, m] = [&]() -> At {
-    switch (format) {
-      case DType::q4_1:
-      case DType::q5_1:
-      case DType::q4_k:
-      case DType::q5_k: return {0, 2};
-      case DType::q2_k: return {80, 82};
-      case DType::q3_k: return {108, 108};
-      case DType::q6_k: return {208, 208};
-      default: return {0, 0};
-    }
-  }();
-  for (std::size_t at = 0; at < b.size(); at += size) {
-    const std::uint16_t low = to_f16(static_cast<float>(0.05 * uniform(seed + 1, static_cast<Dim>(at))));
-    const std::uint16_t scale =
-        to_f16(static_cast<float>(0.01 + 0.005 * uniform(seed + 2, static_cast<Dim>(at))));
-    std::memcpy(b.data() + at + m, &low, 2);
-    std::memcpy(b.data() + at + d, &scale, 2);
-  }
+  for (std::size_t at = 0; at < b.size(); at += size_of(format))
+    test::set_scales(format, b.data() + at,
+                     static_cast<float>(0.01 + 0.005 * uniform(seed + 2, static_cast<Dim>(at))),
+                     static_cast<float>(0.05 * uniform(seed + 1, static_cast<Dim>(at))));
   return b;
 }
 
@@ -138,8 +119,9 @@ std::vector<std::string> every_isa() {
 TEST(QuantLinear, ValuesOfEveryFormatAtOddSizes) {
   constexpr Dim kShapes[][3] = {{1, 1, 256},   {1, 100, 512}, {2, 31, 256},  {3, 33, 768},
                                 {5, 100, 256}, {7, 64, 1536}, {13, 33, 256}, {70, 40, 512}};
-  constexpr Dim kShort[][3] = {{1, 33, 32}, {4, 100, 96}, {9, 31, 576}, {8, 2, 160}};
-  for (DType format : kBlockFormats)
+  constexpr Dim kShort[][3] = {{1, 33, 32}, {4, 100, 96}, {9, 31, 576}, {8, 2, 160},
+                               {5, 33, 64}, {3, 40, 192}, {7, 33, 384}};
+  for (DType format : block_formats())
     for (const auto& isa : every_isa()) {
       Device device({.threads = 2, .isa = isa});
       rapt::Run run(device);
@@ -154,9 +136,33 @@ TEST(QuantLinear, ValuesOfEveryFormatAtOddSizes) {
         run.reset();
       };
       for (const auto& [m, n, k] : kShapes) check(m, n, k);
-      if (info_of(format).block == 32)
-        for (const auto& [m, n, k] : kShort) check(m, n, k);
+      for (const auto& [m, n, k] : kShort)
+        if (k % static_cast<Dim>(info_of(format).block) == 0) check(m, n, k);
     }
+}
+
+// nvfp4: the numbers of a tensor are multiplied by one more, which the product takes before its bias.
+TEST(QuantLinear, GainOfTheWholeMatrix) {
+  const Dim n = 45, k = 192;
+  for (const auto& isa : every_isa()) {
+    Device device({.threads = 2, .isa = isa});
+    rapt::Run run(device);
+    Matrix w = random_matrix(DType::nvfp4, n, k, 1);
+    w.w.gain = 0.37f;
+    for (float& v : w.values) v *= w.w.gain;
+    std::vector<float> row(static_cast<std::size_t>(k));
+    unpack_row(w.w, 33, row);
+    EXPECT_TRUE(std::equal(row.begin(), row.end(), w.values.begin() + 33 * k)) << isa;
+    Weight bias = make_weight("b", 1, n, device.real);
+    fill(bias, numbers(n, 2));
+    for (const Dim m : {Dim{1}, Dim{9}}) {
+      const auto x = numbers(m * k, 3);
+      const auto got = floats_of(linear(run, run.upload({m, k}, x), w.w, &bias));
+      auto want = product(rounded(device, x), w.values, m, n, k);
+      for (std::size_t i = 0; i < want.size(); ++i) want[i] += bias.get(0, static_cast<Dim>(i) % n);
+      EXPECT_LT(nmse(got, want), 1e-12) << isa;
+    }
+  }
 }
 
 TEST(QuantLinear, BiasScaleAndResidual) {
@@ -203,7 +209,7 @@ TEST(QuantLinear, PartsOfOneCallAreTheCallsOneByOne) {
 // Row by row: alone or in company, with any number of threads, on any instruction set in f32.
 TEST(QuantLinear, BitsDependOnTheRowAlone) {
   const Dim n = 100, most = 64;
-  for (DType format : kBlockFormats) {
+  for (DType format : block_formats()) {
     const Dim k = info_of(format).block == 32 ? 352 : 512;
     const Matrix w = random_matrix(format, n, k, 5);
     const auto x = numbers(most * k, 6);
@@ -281,7 +287,7 @@ TEST(QuantLinear, Errors) {
 TEST(QuantLinear, EmbedReadsTheExactNumbers) {
   const std::int32_t ids[] = {0, 69, 31, 32, 33, 5, 5, 71, 70};
   for (const auto& isa : every_isa())
-    for (DType format : kBlockFormats) {
+    for (DType format : block_formats()) {
       Device device({.threads = 2, .isa = isa});
       rapt::Run run(device);
       const Matrix w = random_matrix(format, 70, 256, 3);

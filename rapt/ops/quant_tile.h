@@ -51,37 +51,63 @@ struct Terms {
   Term at[2][kTile];
 };
 
+// The kind that a tile is made for: where a block of a file has one level of scales, each 32 columns stand
+// for themselves. Formats of one kind share their tiles.
+template <DType F>
+constexpr PanelKind tile_kind() {
+  PanelKind k = panel_kind(F);
+  if (!k.two_level) k.runs = 1;
+  return k;
+}
+
 // Where a tile's numbers come from: a panel as stored, or `Open`: taken apart, one byte a number, scales
 // as real.
-template <DType F>
+template <PanelKind K>
 struct Stored {
-  static constexpr PanelKind kind = panel_kind(F);  // at compile time, and no other way
+  static constexpr PanelKind kind = K;  // at compile time, and no other way
   static constexpr int kBits = kind.bits, kTop = kind.top, kGroups = kind.groups(), kBlocks = kind.blocks();
-  static constexpr bool kMinimum = kind.minimum, kTwoLevel = kind.two_level, kOpen = false;
+  static constexpr bool kMinimum = kind.minimum, kTwoLevel = kind.two_level, kOpen = false,
+                        kTable = kind.table, kWide = kind.bf16_scale;
   static constexpr int kHead = kind.head(), kMinimumAt = kind.scales(), kPlaneAt = kind.plane_at(),
-                       kQuantsAt = kind.quants_at(), kBlock = kind.block();
+                       kQuantsAt = kind.quants_at(), kBlock = kind.block(), kScaleAt = kind.scale_at(0),
+                       kScaleStep = kind.scale_at(1) - kind.scale_at(0), kStride = kind.stride();
 };
 template <int Top, int Groups, bool Minimum>
 struct Open {
   static constexpr int kBits = 8, kTop = Top, kGroups = Groups, kBlocks = 1;
-  static constexpr bool kMinimum = Minimum, kTwoLevel = false, kOpen = true;
+  static constexpr bool kMinimum = Minimum, kTwoLevel = false, kOpen = true, kTable = false, kWide = false;
   static constexpr int kHead = 0, kMinimumAt = Groups * kPanel * int(sizeof(Real)), kPlaneAt = 0,
-                       kQuantsAt = kMinimumAt * (Minimum ? 2 : 1), kBlock = kQuantsAt + 1024;
+                       kQuantsAt = kMinimumAt * (Minimum ? 2 : 1), kBlock = kQuantsAt + 1024, kScaleAt = 0,
+                       kScaleStep = kBlock, kStride = kBlock;
+};
+template <PanelKind K>
+using OpenOf = Open<RAPT_IS(avx2) ? K.top : 255, K.groups(), K.minimum>;
+
+// What a format adds to its kind: the 16 numbers of a table, plus zero, and what d is multiplied by.
+struct Meaning {
+  uint8_t q[16];
+  float unit;
 };
 template <DType F>
-using OpenOf = Open<RAPT_IS(avx2) ? panel_kind(F).top : 255, panel_kind(F).groups(), panel_kind(F).minimum>;
+constexpr Meaning meaning_of() {
+  Meaning m = {{}, unit_of(F)};
+  for (int i = 0; i < 16; ++i)
+    m.q[i] = uint8_t(panel_kind(F).table ? numbers_of(F).at[i] + panel_kind(F).zero : i);
+  return m;
+}
 
 struct TileArgs {
   const uint8_t* w;    // a panel (or its open copy)
+  const Meaning* meaning;
   Dim blocks;          // of 32 inputs
   const Block* x;      // of the tile
   const Terms* terms;  // of the tile
   // out: row r, output n at y[r * stride + n]; `left` outputs exist
   Real* y;
   const Real *bias, *residual;  // at the same place, or nullptr
-  Real scale;
+  Real gain, scale;
   Dim stride, left;
-  // Of the inputs: y starts at zero; bias, scale and residual are added. Else y is what the blocks before
+  // Of the inputs: y starts at zero; gain, bias, scale and residual are applied. Else y is what the blocks before
   // came to.
   bool begin, end;
 };
@@ -92,6 +118,10 @@ struct TileArgs {
 RAPT_INLINE I iload_bytes(const void* p) { return _mm512_loadu_si512(p); }
 RAPT_INLINE void istore_bytes(void* p, I x) { _mm512_storeu_si512(p, x); }
 RAPT_INLINE I iset_words(int32_t x) { return _mm512_set1_epi32(x); }
+RAPT_INLINE I table_at(const uint8_t* q) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(q)));
+}
+RAPT_INLINE I looked_up(I table, I nibbles) { return _mm512_shuffle_epi8(table, nibbles); }
 RAPT_INLINE I low_nibbles(I x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 RAPT_INLINE I high_nibbles(I x) { return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15)); }
 RAPT_INLINE I add_fifth_bits(I x, const uint8_t* bits) {
@@ -122,6 +152,10 @@ RAPT_INLINE V real_of(const Sum<Top, Count>& s) {
 RAPT_INLINE I iload_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 RAPT_INLINE void istore_bytes(void* p, I x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
 RAPT_INLINE I iset_words(int32_t x) { return _mm256_set1_epi32(x); }
+RAPT_INLINE I table_at(const uint8_t* q) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(q)));
+}
+RAPT_INLINE I looked_up(I table, I nibbles) { return _mm256_shuffle_epi8(table, nibbles); }
 RAPT_INLINE I low_nibbles(I x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
 RAPT_INLINE I high_nibbles(I x) { return _mm256_and_si256(_mm256_srli_epi16(x, 4), _mm256_set1_epi8(15)); }
 RAPT_INLINE I add_fifth_bits(I x, const uint8_t* bits) {
@@ -176,10 +210,11 @@ struct Head {  // two-level formats
   V d[kColumns], low[kColumns];
 };
 template <class S>
-RAPT_INLINE void read_head(const uint8_t* head, int first, Head<S>& s) {
+RAPT_INLINE void read_head(const uint8_t* head, const Meaning& meaning, int first, Head<S>& s) {
   if constexpr (S::kTwoLevel)
     for (int v = 0; v < kColumns; ++v) {
       s.d[v] = vload_half(head + (first + v) * W * 2);
+      if constexpr (S::kTable) s.d[v] = s.d[v] * vset(meaning.unit);
       if constexpr (S::kMinimum) s.low[v] = vzero() - vload_half(head + 64 + (first + v) * W * 2);
     }
 }
@@ -189,6 +224,7 @@ RAPT_INLINE V factor_of(const uint8_t* from, V d, int group, int v) {
   const int at = group * kPanel + v * W;
   if constexpr (S::kOpen) return vload(reinterpret_cast<const Real*>(from) + at);
   else if constexpr (S::kTwoLevel) return d * vload_i8(from + at);
+  else if constexpr (S::kWide) return vload_bf16(reinterpret_cast<const uint16_t*>(from) + at);
   else return vload_half(from + at * 2);
 }
 RAPT_INLINE I four_of(const Block& b, int row, int group) {
@@ -199,15 +235,15 @@ RAPT_INLINE I four_of(const Block& b, int row, int group) {
 
 // Adds one group's part of a block to the results.
 template <class S, int R, class Sums>
-RAPT_INLINE void add_scaled(const uint8_t* block, const Head<S>& head, const Block& x, const Terms& t,
+RAPT_INLINE void add_scaled(const uint8_t* scales, const Head<S>& head, const Block& x, const Terms& t,
                             int group, int first, const Sums (&sums)[R][kColumns], V (&y)[R][kColumns]) {
   for (int v = 0; v < kColumns; ++v) {
-    const V scale = factor_of<S>(block, head.d[v], group, first + v);
+    const V scale = factor_of<S>(scales, head.d[v], group, first + v);
     for (int r = 0; r < R; ++r) y[r][v] = vfma(real_of(sums[r][v]), scale * vset(x.d[r]), y[r][v]);
   }
   if constexpr (S::kMinimum)
     for (int v = 0; v < kColumns; ++v) {
-      const V minimum = factor_of<S>(block + S::kMinimumAt, head.low[v], group, first + v);
+      const V minimum = factor_of<S>(scales + S::kMinimumAt, head.low[v], group, first + v);
       for (int r = 0; r < R; ++r) y[r][v] = vfma(minimum, vset(t.at[group][r].sum), y[r][v]);
     }
 }
@@ -216,8 +252,8 @@ RAPT_INLINE void add_scaled(const uint8_t* block, const Head<S>& head, const Blo
 constexpr int kAhead = 4096;
 
 template <class S, int R>
-RAPT_INLINE void add_block(const uint8_t* block, const Head<S>& head, const Block& x, const Terms& t,
-                           int first, V (&y)[R][kColumns]) {
+RAPT_INLINE void add_block(const uint8_t* scales, const uint8_t* block, const Head<S>& head, I table,
+                           const Block& x, const Terms& t, int first, V (&y)[R][kColumns]) {
   const uint8_t* quants = block + S::kQuantsAt + first * W * 4;
   if constexpr (!S::kOpen)
     for (int line = 0; line < S::kBlock; line += 64 * (32 / kStrip))
@@ -238,7 +274,7 @@ RAPT_INLINE void add_block(const uint8_t* block, const Head<S>& head, const Bloc
           for (int v = 0; v < kColumns; ++v) add(sums[r][v], j, w[v], four);
         }
       }
-      add_scaled<S>(block, head, x, t, g, first, sums, y);
+      add_scaled<S>(scales, head, x, t, g, first, sums, y);
     }
   } else {
     // Low nibbles are groups 0-3, high nibbles 4-7: two sums where those have scales of their own, or to
@@ -256,6 +292,7 @@ RAPT_INLINE void add_block(const uint8_t* block, const Head<S>& head, const Bloc
         const I both = iload_bytes(quants + j * 128 + v * W * 4);
         low[v] = low_nibbles(both);
         high[v] = high_nibbles(both);
+        if constexpr (S::kTable) low[v] = looked_up(table, low[v]), high[v] = looked_up(table, high[v]);
         if constexpr (S::kBits == 5) {
           const uint8_t* plane = block + S::kPlaneAt + j * 16 + (first + v) * (W / 2);
           low[v] = add_fifth_bits(low[v], plane);
@@ -272,7 +309,7 @@ RAPT_INLINE void add_block(const uint8_t* block, const Head<S>& head, const Bloc
     if constexpr (S::kGroups == 1 && kSums == 2)
       for (int r = 0; r < R; ++r)
         for (int v = 0; v < kColumns; ++v) sums[0][r][v].wide = iadd(sums[0][r][v].wide, sums[1][r][v].wide);
-    for (int g = 0; g < S::kGroups; ++g) add_scaled<S>(block, head, x, t, g, first, sums[g], y);
+    for (int g = 0; g < S::kGroups; ++g) add_scaled<S>(scales, head, x, t, g, first, sums[g], y);
   }
 }
 
@@ -289,13 +326,15 @@ void tile(const TileArgs& a) {
     const uint8_t* w = a.w;
     const Block* x = a.x;
     const Terms* t = a.terms;
-    for (Dim b = 0; b < a.blocks; b += S::kBlocks) {
+    I table = iset_words(0);
+    if constexpr (S::kTable) table = table_at(a.meaning->q);
+    for (Dim b = 0; b < a.blocks; b += S::kBlocks, w += S::kStride) {
       Head<S> head;
-      read_head<S>(w, strip * kColumns, head);
-      w += S::kHead;
+      read_head<S>(w, *a.meaning, strip * kColumns, head);
+      const uint8_t *scales = w + S::kScaleAt, *block = w + S::kHead;
 #pragma GCC unroll 1
-      for (int n = 0; n < S::kBlocks; ++n, w += S::kBlock)
-        add_block<S, R>(w, head, *x++, *t++, strip * kColumns, y);
+      for (int n = 0; n < S::kBlocks; ++n, scales += S::kScaleStep, block += S::kBlock)
+        add_block<S, R>(scales, block, head, table, *x++, *t++, strip * kColumns, y);
     }
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < kColumns; ++v) {
@@ -303,6 +342,7 @@ void tile(const TileArgs& a) {
         if (left <= 0) break;
         V s = y[r][v];
         if (a.end) {
+          s = s * vset(a.gain);
           if (a.bias) s = s + vload_n(a.bias + n, left);
           s = s * vset(a.scale);
           if (a.residual) s = vload_n(a.residual + r * a.stride + n, left) + s;
@@ -313,28 +353,31 @@ void tile(const TileArgs& a) {
 }
 
 // A panel taken apart, once for many rows.
-template <DType F>
-void open_panel(const uint8_t* w, Dim blocks, uint8_t* to) {
-  using S = Stored<F>;
-  using O = OpenOf<F>;
+template <PanelKind K>
+void open_panel(const uint8_t* w, const Meaning& meaning, Dim blocks, uint8_t* to) {
+  using S = Stored<K>;
+  using O = OpenOf<K>;
   for (Dim b = 0; b < blocks; b += S::kBlocks)
     for (int strip = 0; strip < kPanel / kStrip; ++strip) {
       Head<S> head;
       const int first = strip * kColumns;
-      const uint8_t* from = w + b / S::kBlocks * (S::kHead + S::kBlocks * S::kBlock);
-      read_head<S>(from, first, head);
+      const uint8_t* from = w + b / S::kBlocks * S::kStride;
+      read_head<S>(from, meaning, first, head);
+      const uint8_t* stored = from + S::kScaleAt;
       from += S::kHead;
+      I table = iset_words(0);
+      if constexpr (S::kTable) table = table_at(meaning.q);
 #pragma GCC unroll 1
-      for (int n = 0; n < S::kBlocks; ++n, from += S::kBlock) {
+      for (int n = 0; n < S::kBlocks; ++n, from += S::kBlock, stored += S::kScaleStep) {
         uint8_t* out = to + (b + n) * O::kBlock;
         Real* scales = reinterpret_cast<Real*>(out);
         for (int g = 0; g < S::kGroups; ++g)
           for (int v = 0; v < kColumns; ++v) {
             const int at = g * kPanel + (first + v) * W;
-            vstore(scales + at, factor_of<S>(from, head.d[v], g, first + v));
+            vstore(scales + at, factor_of<S>(stored, head.d[v], g, first + v));
             if constexpr (S::kMinimum)
               vstore(scales + S::kGroups * kPanel + at,
-                     factor_of<S>(from + S::kMinimumAt, head.low[v], g, first + v));
+                     factor_of<S>(stored + S::kMinimumAt, head.low[v], g, first + v));
           }
         for (int v = 0; v < kColumns; ++v) {
           const uint8_t* quants = from + S::kQuantsAt + (first + v) * W * 4;
@@ -345,6 +388,7 @@ void open_panel(const uint8_t* w, Dim blocks, uint8_t* to) {
             for (int j = 0; j < 4; ++j) {
               const I both = iload_bytes(quants + j * 128);
               I low = low_nibbles(both), high = high_nibbles(both);
+              if constexpr (S::kTable) low = looked_up(table, low), high = looked_up(table, high);
               if constexpr (S::kBits == 5) {
                 const uint8_t* plane = from + S::kPlaneAt + j * 16 + (first + v) * (W / 2);
                 low = add_fifth_bits(low, plane);
@@ -417,6 +461,11 @@ RAPT_INLINE Real half_at(const uint8_t* p) {
   __builtin_memcpy(&bits, p, 2);
   return half_to_real(bits);
 }
+RAPT_INLINE Real wide_at(const uint8_t* p) {
+  uint16_t bits;
+  __builtin_memcpy(&bits, p, 2);
+  return vload_bf16(&bits);
+}
 RAPT_INLINE Real fused(Real a, Real b, Real c) {
   return sizeof(Real) == 8 ? Real(fma(a, b, c)) : Real(fmaf(float(a), float(b), float(c)));
 }
@@ -453,6 +502,7 @@ void tile(const TileArgs& a) {
     for (int n = 0; n < count; ++n) {
       Real s = y[r][n];
       if (a.end) {
+        s = s * a.gain;
         if (a.bias) s = s + a.bias[n];
         s = s * a.scale;
         if (a.residual) s = a.residual[r * a.stride + n] + s;
@@ -461,19 +511,21 @@ void tile(const TileArgs& a) {
     }
 }
 
-template <DType F>
-void open_panel(const uint8_t* w, Dim blocks, uint8_t* to) {
-  using S = Stored<F>;
-  using O = OpenOf<F>;
+template <PanelKind K>
+void open_panel(const uint8_t* w, const Meaning& meaning, Dim blocks, uint8_t* to) {
+  using S = Stored<K>;
+  using O = OpenOf<K>;
   for (Dim b = 0; b < blocks; ++b, to += O::kBlock) {
-    const uint8_t* head = w + b / S::kBlocks * (S::kHead + S::kBlocks * S::kBlock);
-    const uint8_t *block = head + S::kHead + b % S::kBlocks * S::kBlock, *quants = block + S::kQuantsAt;
+    const uint8_t* head = w + b / S::kBlocks * S::kStride;
+    const uint8_t *block = head + S::kHead + b % S::kBlocks * S::kBlock, *quants = block + S::kQuantsAt,
+                  *stored = head + S::kScaleAt + b % S::kBlocks * S::kScaleStep;
     Real* scales = reinterpret_cast<Real*>(to);
     for (int n = 0; n < kPanel; ++n)
       for (int g = 0; g < S::kGroups; ++g) {
         const int at = g * kPanel + n;
-        scales[at] =
-            S::kTwoLevel ? (half_at(head + n * 2)) * Real(int8_t(block[at])) : (half_at(block + at * 2));
+        scales[at] = S::kTwoLevel ? half_at(head + n * 2) * Real(meaning.unit) * Real(int8_t(stored[at]))
+                     : S::kWide   ? wide_at(stored + at * 2)
+                                  : half_at(stored + at * 2);
         if (S::kMinimum)
           scales[S::kGroups * kPanel + at] =
               S::kTwoLevel ? -(half_at(head + 64 + n * 2)) * Real(int8_t(block[S::kMinimumAt + at]))
@@ -483,7 +535,7 @@ void open_panel(const uint8_t* w, Dim blocks, uint8_t* to) {
       for (int i = 0; i < 128; ++i) {
         int q = S::kBits == 8 ? quants[g * 128 + i] : quants[g % 4 * 128 + i] >> g / 4 * 4 & 15;
         if (S::kBits == 5) q |= (block[S::kPlaneAt + g * 16 + i / 8] >> i % 8 & 1) << 4;
-        to[O::kQuantsAt + g * 128 + i] = uint8_t(q);
+        to[O::kQuantsAt + g * 128 + i] = S::kTable ? meaning.q[q] : uint8_t(q);
       }
   }
 }

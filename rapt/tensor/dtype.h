@@ -30,7 +30,22 @@ namespace rapt {
   X(q3_k, 256, 110)    \
   X(q4_k, 256, 144)    \
   X(q5_k, 256, 176)    \
-  X(q6_k, 256, 210)
+  X(q6_k, 256, 210)    \
+  X(mxfp4, 32, 17)     \
+  X(iq4_nl, 32, 18)    \
+  X(iq4_xs, 256, 136)  \
+  X(iq3_s, 256, 110)   \
+  X(iq3_xxs, 256, 98)  \
+  X(iq2_s, 256, 82)    \
+  X(iq2_xs, 256, 74)   \
+  X(iq2_xxs, 256, 66)  \
+  X(iq1_m, 256, 56)    \
+  X(iq1_s, 256, 50)    \
+  X(tq2_0, 256, 66)    \
+  X(tq1_0, 256, 54)    \
+  X(nvfp4, 64, 36)     \
+  X(q2_0, 64, 18)      \
+  X(q1_0, 128, 18)
 
 enum class DType : std::uint8_t {
 #define RAPT_NAME(name, elements, bytes) name,
@@ -56,6 +71,8 @@ constexpr bool is_block(DType t) { return info_of(t).block > 1; }  // elements s
 constexpr bool is_float(DType t) {
   return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16;
 }
+// Block formats that numbers are turned into. The others are read from files and computed with, never made.
+constexpr bool is_made(DType t) { return is_block(t) && t < DType::iq3_s; }
 // Of an element; of a block where is_block.
 constexpr std::size_t size_of(DType t) { return info_of(t).bytes; }
 // "q4_k", "Q4_K" and "bf16", "BF16": case does not matter

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of 32 elements, and plain types. The k formats (blocks of 256) stand in formats_k.cc.
+// Blocks of 32 elements, and plain types. The k formats (blocks of 256) stand in formats_k.cc, those with
+// tables in formats_table.cc.
 //
 //   half = f16; nibbles[16]: byte j holds element j in its low and element j + 16 in its high four bits;
 //          bits[4]: bit j of element j
@@ -17,6 +18,7 @@
 #include <cstring>
 
 #include "rapt/tensor/formats_k.h"
+#include "rapt/tensor/formats_table.h"
 
 namespace rapt {
 
@@ -156,6 +158,11 @@ void each_out(std::span<const float> from, Byte* to, Convert convert) {
   }
 }
 
+template <DType type>
+void decode_coded(const Byte* b, float* y) {
+  rapt::decode_coded(type, b, y);
+}
+
 using Decode = void (*)(const Byte*, float*);
 using Encode = void (*)(const float*, Byte*);
 struct Codec {
@@ -174,6 +181,21 @@ Codec codec_of(DType type) {
     case DType::q4_k: return {decode_q4_k, encode_q4_k};
     case DType::q5_k: return {decode_q5_k, encode_q5_k};
     case DType::q6_k: return {decode_q6_k, encode_q6_k};
+    case DType::mxfp4: return {decode_coded<DType::mxfp4>, encode_mxfp4};
+    case DType::iq4_nl: return {decode_coded<DType::iq4_nl>, encode_iq4_nl};
+    case DType::iq4_xs: return {decode_coded<DType::iq4_xs>, encode_iq4_xs};
+    case DType::iq3_s: return {decode_coded<DType::iq3_s>, nullptr};
+    case DType::iq3_xxs: return {decode_coded<DType::iq3_xxs>, nullptr};
+    case DType::iq2_s: return {decode_coded<DType::iq2_s>, nullptr};
+    case DType::iq2_xs: return {decode_coded<DType::iq2_xs>, nullptr};
+    case DType::iq2_xxs: return {decode_coded<DType::iq2_xxs>, nullptr};
+    case DType::iq1_m: return {decode_coded<DType::iq1_m>, nullptr};
+    case DType::iq1_s: return {decode_coded<DType::iq1_s>, nullptr};
+    case DType::tq2_0: return {decode_coded<DType::tq2_0>, nullptr};
+    case DType::tq1_0: return {decode_coded<DType::tq1_0>, nullptr};
+    case DType::nvfp4: return {decode_coded<DType::nvfp4>, nullptr};
+    case DType::q2_0: return {decode_coded<DType::q2_0>, nullptr};
+    case DType::q1_0: return {decode_coded<DType::q1_0>, nullptr};
     default: return {nullptr, nullptr};
   }
 }
@@ -233,6 +255,8 @@ void quantize(DType type, std::span<const float> in, std::span<std::byte> blocks
   }
   const DTypeInfo info = info_of(type);
   const Encode encode = codec_of(type).encode;
+  if (!encode && is_block(type))
+    fail("quantize: ", info.name, " is read, not made; choose q2_k, q3_k, iq4_xs or another type");
   if (!encode) fail("quantize: numbers are not stored as ", info.name, "; choose a float or a block format");
   for (const float x : in)
     if (!std::isfinite(x)) fail("quantize: a value is ", x, "; ", info.name, " holds finite numbers only");

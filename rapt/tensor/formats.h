@@ -15,8 +15,9 @@ std::size_t bytes_of(DType type, Dim n, std::string_view what);
 // n = out.size() elements, a multiple of the block. Bit-equal to the format's definition in GGUF's reference
 // code. Every float and block format; integers widen exactly up to 2^24.
 void dequantize(DType type, std::span<const std::byte> blocks, std::span<float> out);
-// The reverse, with the reference's rounding for f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1 (bit-equal blocks)
-// and our own search for the k formats. `blocks` has bytes_of(type, in.size()).
+// The reverse, with the reference's rounding for f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, mxfp4 (bit-equal
+// blocks) and our own search for the k formats, iq4_nl and iq4_xs; other block formats are not made (is_made).
+// `blocks` has bytes_of(type, in.size()).
 void quantize(DType type, std::span<const float> in, std::span<std::byte> blocks);
 
 }  // namespace rapt

@@ -114,9 +114,9 @@ void decode_q6_k(const Byte* b, float* y) {
 
 // From numbers to blocks. All five are one problem: x ≈ scale·q - minimum for each group, where scale and
 // minimum are small integers times the block's d and dmin (q3_k and q6_k have no minimum but signed scales).
-// Least squares, unweighted:
+// Least squares, where an element counts the more the larger it is (weigh):
 // first each group alone as if its scale were any number, then d, then the integers near it, then d again
-// for the integers chosen. RMS beside the reference's own quantizer: formats_test.cc.
+// for the integers chosen. Errors and perplexity beside the reference's own quantizer: docs/formats.md.
 namespace {
 
 constexpr int kBlock = 256, kMostGroups = 16, kMostGroup = 32;
@@ -125,10 +125,11 @@ struct Shape {
   int group;  // elements
   int least, most;  // of q
   int scale_least, scale_most, minimum_most;  // of the integers; minimum_most 0: no minimum
+  bool even;                                  // see weigh
   constexpr int groups() const { return kBlock / group; }
 };
-constexpr Shape kQ2{16, 0, 3, 0, 15, 15}, kQ3{16, -4, 3, -32, 31, 0}, kQ4{32, 0, 15, 0, 63, 63},
-    kQ5{32, 0, 31, 0, 63, 63}, kQ6{16, -32, 31, -128, 127, 0};
+constexpr Shape kQ2{16, 0, 3, 0, 15, 15, false}, kQ3{16, -4, 3, -32, 31, 0, true},
+    kQ4{32, 0, 15, 0, 63, 63, true}, kQ5{32, 0, 31, 0, 63, 63, true}, kQ6{16, -32, 31, -128, 127, 0, false};
 
 float sum16(const float* x) {
   float four[4];
@@ -140,10 +141,20 @@ struct Line {
   float scale = 0, minimum = 0, error = 0;
 };
 
+// How much the squared error of each element of a group counts: by its size, and with `even` by the group's as
+// well. So the errors are below the reference's both unweighted and weighted by x².
+template <Shape k>
+void weigh(const float* x, float* w) {
+  float squares = 0;
+  for (int i = 0; i < k.group; ++i) squares += x[i] * x[i];
+  const float size = k.even ? std::sqrt(squares / static_cast<float>(k.group)) : 0;
+  for (int i = 0; i < k.group; ++i) w[i] = size + std::fabs(x[i]);
+}
+
 // The best q for a line, and the squared error that stays. Adding 1.5·2^23 rounds to the nearest integer.
 // Sixteen sums, so that the compiler may use vectors: encode_q4_k went from 180 to 103 ns an element.
 template <Shape k>
-float assign(const float* x, float scale, float minimum, float* q) {
+float assign(const float* x, const float* w, float scale, float minimum, float* q) {
   constexpr float kRound = 12582912.0f;
   const float inverse = scale != 0 ? 1 / scale : 0, least = static_cast<float>(k.least),
               most = static_cast<float>(k.most);
@@ -156,24 +167,26 @@ float assign(const float* x, float scale, float minimum, float* q) {
       const float near = (clamped + kRound) - kRound;
       q[i + j] = near;
       const float e = x[i + j] - (scale * near - minimum);
-      errors[j] += e * e;
+      errors[j] += w[i + j] * (e * e);
     }
   return sum16(errors);
 }
 
 // The line through (q, x) by least squares, with a minimum that is not negative.
 template <Shape k>
-Line through(const float* x, const float* q) {
-  float sums[4][16] = {};
+Line through(const float* x, const float* w, const float* q) {
+  float sums[5][16] = {};
   for (int i = 0; i < k.group; i += 16)
     for (int j = 0; j < 16; ++j) {
-      sums[0][j] += q[i + j];
-      sums[1][j] += q[i + j] * q[i + j];
-      sums[2][j] += x[i + j];
-      sums[3][j] += x[i + j] * q[i + j];
+      const float wq = w[i + j] * q[i + j];
+      sums[0][j] += wq;
+      sums[1][j] += wq * q[i + j];
+      sums[2][j] += w[i + j] * x[i + j];
+      sums[3][j] += wq * x[i + j];
+      sums[4][j] += w[i + j];
     }
-  const float sq = sum16(sums[0]), sqq = sum16(sums[1]), sx = sum16(sums[2]), sxq = sum16(sums[3]);
-  const float n = static_cast<float>(k.group), determinant = n * sqq - sq * sq;
+  const float sq = sum16(sums[0]), sqq = sum16(sums[1]), sx = sum16(sums[2]), sxq = sum16(sums[3]),
+              n = sum16(sums[4]), determinant = n * sqq - sq * sq;
   if (k.minimum_most > 0 && determinant > 0) {
     const float scale = (n * sxq - sx * sq) / determinant, minimum = (scale * sq - sx) / n;
     if (scale > 0 && minimum > 0) return {scale, minimum};
@@ -184,15 +197,15 @@ Line through(const float* x, const float* q) {
 // One group alone. The starts spread the extremes over a little less and a little more than the levels there
 // are; each is then improved by fitting the line to its own rounding.
 template <Shape k>
-Line fit(const float* x) {
+Line fit(const float* x, const float* w) {
   float least = 0, most = 0;
   for (int i = 0; i < k.group; ++i) least = std::min(least, x[i]), most = std::max(most, x[i]);
   float q[kMostGroup];
-  Line best{0, 0, assign<k>(x, 0, 0, q)};
+  Line best{0, 0, assign<k>(x, w, 0, 0, q)};
   auto start = [&](float scale, float minimum) {
-    assign<k>(x, scale, minimum, q);
-    const Line line = through<k>(x, q);
-    const float error = assign<k>(x, line.scale, line.minimum, q);
+    assign<k>(x, w, scale, minimum, q);
+    const Line line = through<k>(x, w, q);
+    const float error = assign<k>(x, w, line.scale, line.minimum, q);
     if (error < best.error) best = {line.scale, line.minimum, error};
   };
   const float levels = static_cast<float>(k.most - k.least);
@@ -224,10 +237,10 @@ float rounded_half(float x) {
 
 // The integers for a given d and dmin: for each group the best of those around its own line.
 template <Shape k>
-void choose(const float* x, const Line* lines, Block& b) {
+void choose(const float* x, const float* w, const Line* lines, Block& b) {
   b.error = 0;
   for (int g = 0; g < k.groups(); ++g) {
-    const float* group = x + g * k.group;
+    const float *group = x + g * k.group, *weights = w + g * k.group;
     float q[kMostGroup], best = -1;
     auto near = [](float value, float unit, int least, int most) {
       return unit != 0 ? static_cast<int>(std::clamp(std::round(value / unit), static_cast<float>(least),
@@ -235,7 +248,8 @@ void choose(const float* x, const Line* lines, Block& b) {
                        : 0;
     };
     auto consider = [&](int s, int m) {
-      const float error = assign<k>(group, b.d * static_cast<float>(s), b.dmin * static_cast<float>(m), q);
+      const float error =
+          assign<k>(group, weights, b.d * static_cast<float>(s), b.dmin * static_cast<float>(m), q);
       if (best >= 0 && !(error < best)) return;
       best = error;
       b.scale[g] = s, b.minimum[g] = m;
@@ -253,11 +267,12 @@ void choose(const float* x, const Line* lines, Block& b) {
 
 // d and dmin by least squares for the integers chosen: x ≈ d (scale q) - dmin minimum.
 template <Shape k>
-void refit(const float* x, Block& b) {
+void refit(const float* x, const float* w, Block& b) {
   double aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;
   for (int i = 0; i < kBlock; ++i) {
     const double u = static_cast<double>(b.scale[i / k.group]) * b.q[i], v = -b.minimum[i / k.group];
-    aa += u * u, ab += u * v, bb += v * v, ax += u * x[i], bx += v * x[i];
+    const double wu = w[i] * u, wv = w[i] * v;
+    aa += wu * u, ab += wu * v, bb += wv * v, ax += wu * x[i], bx += wv * x[i];
   }
   const double determinant = aa * bb - ab * ab;
   if (k.minimum_most > 0 && determinant > 1e-6 * aa * bb) {
@@ -271,10 +286,12 @@ void refit(const float* x, Block& b) {
 template <Shape k>
 Block search(const float* x) {
   Line lines[kMostGroups];
+  float weights[kBlock];
   // The largest; a scale keeps its sign (size: see extreme() in formats.cc).
   float scale = 0, size = 0, minimum = 0;
   for (int g = 0; g < k.groups(); ++g) {
-    lines[g] = fit<k>(x + g * k.group);
+    weigh<k>(x + g * k.group, weights + g * k.group);
+    lines[g] = fit<k>(x + g * k.group, weights + g * k.group);
     if (const float s = std::fabs(lines[g].scale); s > size) scale = lines[g].scale, size = s;
     minimum = std::max(minimum, lines[g].minimum);
   }
@@ -287,9 +304,9 @@ Block search(const float* x) {
     b.d = rounded_half(scale / static_cast<float>(end));
     b.dmin = k.minimum_most > 0 ? rounded_half(minimum / static_cast<float>(k.minimum_most)) : 0;
     for (int round = 0; round < 3; ++round) {
-      choose<k>(x, lines, b);
+      choose<k>(x, weights, lines, b);
       if (best.error < 0 || b.error < best.error) best = b;
-      refit<k>(x, b);
+      refit<k>(x, weights, b);
     }
   }
   return best;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rapt/base/rng.h"
+#include "tests/block_formats.h"
 #include "tests/golden/formats.h"
 #include "tests/tools.h"
 
@@ -33,23 +34,6 @@ std::uint64_t mixed(const std::string& name, std::uint64_t i) {  // as make_form
   return z ^ z >> 31;
 }
 
-std::vector<std::size_t> halves(DType t) {
-  switch (t) {
-    case DType::f16:
-    case DType::q4_0:
-    case DType::q5_0:
-    case DType::q8_0: return {0};
-    case DType::q4_1:
-    case DType::q5_1:
-    case DType::q4_k:
-    case DType::q5_k: return {0, 2};
-    case DType::q2_k: return {80, 82};
-    case DType::q3_k: return {108};
-    case DType::q6_k: return {208};
-    default: return {};
-  }
-}
-
 std::vector<std::byte> random_blocks(DType t) {
   const DTypeInfo info = info_of(t);
   const std::size_t count = info.block > 1 ? 64 : 1024;
@@ -57,8 +41,7 @@ std::vector<std::byte> random_blocks(DType t) {
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(mixed(info.name, i) >> 56);
   for (std::size_t b = 0; b < count; ++b) {
     std::byte* block = data.data() + b * info.bytes;
-    for (const std::size_t at : halves(t))
-      if ((block[at + 1] & std::byte{0x7C}) == std::byte{0x7C}) block[at + 1] &= std::byte{0xBF};
+    test::make_finite(t, block);
     if (t == DType::bf16 && (block[1] & std::byte{0x7F}) == std::byte{0x7F} &&
         (block[0] & std::byte{0x80}) == std::byte{0x80})
       block[1] &= std::byte{0xBF};
@@ -77,9 +60,6 @@ std::vector<float> golden_numbers(DType t) {
   }
   return x;
 }
-
-constexpr DType kBlockTypes[] = {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
-                                 DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
 
 std::vector<std::byte> quantized(DType t, std::span<const float> x) {
   std::vector<std::byte> out(bytes_of(t, static_cast<Dim>(x.size()), "test"));
@@ -119,7 +99,7 @@ TEST(Formats, WritesBlocksBitForBit) {
     EXPECT_EQ(fnv(quantized(g.type, golden_numbers(g.type))), g.written) << name_of(g.type);
     ++compared;
   }
-  EXPECT_EQ(compared, 7);
+  EXPECT_EQ(compared, 8);
 }
 
 // Gaussian numbers. The bounds lie 2 to 3 % above what the formats reach here; the reference's own
@@ -128,9 +108,10 @@ TEST(Formats, QuantizesGaussiansClosely) {
   const struct {
     DType type;
     double most;
-  } kBounds[] = {{DType::q4_0, 0.088},  {DType::q4_1, 0.080},  {DType::q5_0, 0.044}, {DType::q5_1, 0.039},
-                 {DType::q8_0, 0.0055}, {DType::q2_k, 0.2640}, {DType::q3_k, 0.146}, {DType::q4_k, 0.0712},
-                 {DType::q5_k, 0.0352}, {DType::q6_k, 0.0175}};
+  } kBounds[] = {{DType::q4_0, 0.088},  {DType::q4_1, 0.080},  {DType::q5_0, 0.044},  {DType::q5_1, 0.039},
+                 {DType::q8_0, 0.0055}, {DType::q2_k, 0.2870}, {DType::q3_k, 0.1485}, {DType::q4_k, 0.0722},
+                 {DType::q5_k, 0.0356}, {DType::q6_k, 0.0178}, {DType::mxfp4, 0.12},  {DType::iq4_nl, 0.085},
+                 {DType::iq4_xs, 0.085}};
   for (const float scale : {1.0f, 0.02f, 500.0f}) {
     const auto x = normal(256 * 64, 11, scale);
     for (const auto& [type, most] : kBounds) {
@@ -143,7 +124,7 @@ TEST(Formats, QuantizesGaussiansClosely) {
 
 // What a format can say exactly comes back exactly: its own numbers, constants, zeros.
 TEST(Formats, KeepsWhatItCanSay) {
-  for (const DType t : kBlockTypes) {
+  for (const DType t : test::block_formats(true)) {
     const std::vector<float> zeros(512, 0.0f);
     EXPECT_EQ(dequantized(t, quantized(t, zeros)), zeros) << name_of(t);
     const auto once = dequantized(t, quantized(t, normal(1024, 5)));
@@ -176,7 +157,7 @@ TEST(Formats, OddBlocksStayFinite) {
   with([](std::size_t, float x) { return 1e-42f * x; });
   with([](std::size_t, float x) { return 1e4f * x; });
   with([](std::size_t, float) { return -1.0f; });
-  for (const DType t : kBlockTypes)
+  for (const DType t : test::block_formats(true))
     for (std::size_t k = 0; k < odd.size(); ++k) {
       const auto y = dequantized(t, quantized(t, odd[k]));
       for (const float v : y) ASSERT_TRUE(std::isfinite(v)) << name_of(t) << " case " << k;
@@ -228,6 +209,10 @@ TEST(Formats, RefusesWhatDoesNotFit) {
   EXPECT_NE(error_of([&] { quantize(DType::q4_0, x, b); }).find("finite"), std::string::npos);
   x.resize(9);
   EXPECT_NE(error_of([&] { quantize(DType::i32, x, b); }).find("not stored as i32"), std::string::npos);
+  x.resize(256);
+  b.resize(66);
+  EXPECT_NE(error_of([&] { quantize(DType::iq2_xxs, x, b); }).find("iq2_xxs is read, not made"),
+            std::string::npos);
   EXPECT_THROW(bytes_of(DType::q4_k, 255, "x"), Error);
   EXPECT_THROW(bytes_of(DType::f32, -1, "x"), Error);
   EXPECT_THROW(bytes_of(DType::f64, INT64_MAX, "x"), Error);

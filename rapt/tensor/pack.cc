@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From blocks as files hold them to panels (layout: panel_kind.h) and back. A block is first taken apart
 // into whole numbers and scales; what the bits of a file's block mean is also written down, as numbers, in
-// formats.cc: the tests hold the two against each other.
+// formats.cc: the tests hold the two against each other. Formats of formats_table.h are taken apart there.
 #include "rapt/tensor/pack.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rapt/base/checked.h"
+#include "rapt/tensor/formats_table.h"
 #include "rapt/tensor/panel_kind.h"
 
 namespace rapt {
@@ -27,6 +28,7 @@ template <PanelKind k>
 struct Parts {
   static constexpr int kCells = k.bits == 8 ? 32 : 16;
   std::uint16_t d = 0, m = 0;                // f16; m: the minimum, or what the minima are multiplied by
+  std::uint16_t half[8] = {};                // one-level formats with several scales in a block, or a bf16
   std::int8_t scale[16] = {}, low[16] = {};  // two-level formats: per group of `depth`
   // As a panel has them: 8 bits, or element i in the low nibble and i + 16 in the high one.
   std::uint8_t cells[k.blocks()][kCells];
@@ -81,6 +83,15 @@ void each_run(const F& f) {
 
 template <DType format, PanelKind k = panel_kind(format)>
 void take_apart(const std::uint8_t* p, Parts<k>& b) {
+  if (const TakeApart take = take_apart_of(format)) {
+    CodedBlock coded;
+    take(p, coded);
+    b.d = coded.d;
+    std::memcpy(b.half, coded.half, sizeof b.half);
+    std::memcpy(b.scale, coded.scale, sizeof b.scale);
+    for (int n = 0; n < k.blocks(); ++n) nibbles(b.cells[n], [&](int i) { return coded.code[n * 32 + i]; });
+    return;
+  }
   // d qs[16]: elements 0-15 in the low nibbles, 16-31 in the high ones
   if constexpr (format == DType::q4_0) {
     b.d = u16_at(p);
@@ -135,10 +146,9 @@ void take_apart(const std::uint8_t* p, Parts<k>& b) {
       k_nibbles<run>(b.cells[run], p + 48);
       b.fifth[run] = bits_of_run(p + 16, run);
     });
-  } else {
+  } else if constexpr (format == DType::q6_k) {
     // Per 128: four bits [64] (runs 0 1 low, 2 3 high), two bits [32] (four runs to 32 bytes); scales
     // i8[16], d.
-    static_assert(format == DType::q6_k);
     b.d = u16_at(p + 208);
     std::memcpy(b.scale, p + 192, 16);
     each_run<8>([&]<int all>() {
@@ -182,6 +192,7 @@ void pack_column(const std::uint8_t* from, std::size_t apart, int rows, std::uin
   if (rows < 32)
     std::memset(cells, 0, sizeof cells), std::memset(fifth, 0, sizeof fifth), std::memset(to, 0, k.stride());
   Parts<k> b;
+  const bool coded = take_apart_of(format) != nullptr;
   const auto put_u16 = [](std::uint8_t* p, std::uint16_t x) { std::memcpy(p, &x, 2); };
   for (int r = 0; r < rows; ++r, from += apart) {
     take_apart<format>(from, b);
@@ -192,11 +203,12 @@ void pack_column(const std::uint8_t* from, std::size_t apart, int rows, std::uin
     for (int n = 0; n < k.blocks(); ++n) {
       std::uint8_t* block = to + k.head() + n * k.block();
       if (!k.two_level) {
-        put_u16(block + r * 2, b.d);
+        for (int g = 0; g < k.groups(); ++g)
+          put_u16(block + g * 64 + r * 2, coded ? b.half[n * k.groups() + g] : b.d);
         if (k.minimum) put_u16(block + 64 + r * 2, b.m);
       }
       for (int g = 0; k.two_level && g < k.groups(); ++g) {
-        block[g * 32 + r] = u8(b.scale[n * k.groups() + g]);
+        to[k.scale_at(n) + g * 32 + r] = u8(b.scale[n * k.groups() + g]);
         if (k.minimum) block[k.scales() + g * 32 + r] = u8(b.low[n * k.groups() + g]);
       }
       for (int h = 0; h < kHalves; ++h) std::memcpy(cells[n][h][r], b.cells[n] + h * 16, 16);
@@ -268,6 +280,21 @@ void pack_rows(Weight& w, Dim first, Dim count, std::span<const std::byte> block
     case DType::q4_k: return pack_panels<DType::q4_k>(from, count, per_row, to);
     case DType::q5_k: return pack_panels<DType::q5_k>(from, count, per_row, to);
     case DType::q6_k: return pack_panels<DType::q6_k>(from, count, per_row, to);
+    case DType::mxfp4: return pack_panels<DType::mxfp4>(from, count, per_row, to);
+    case DType::iq4_nl: return pack_panels<DType::iq4_nl>(from, count, per_row, to);
+    case DType::iq4_xs: return pack_panels<DType::iq4_xs>(from, count, per_row, to);
+    case DType::iq3_s: return pack_panels<DType::iq3_s>(from, count, per_row, to);
+    case DType::iq3_xxs: return pack_panels<DType::iq3_xxs>(from, count, per_row, to);
+    case DType::iq2_s: return pack_panels<DType::iq2_s>(from, count, per_row, to);
+    case DType::iq2_xs: return pack_panels<DType::iq2_xs>(from, count, per_row, to);
+    case DType::iq2_xxs: return pack_panels<DType::iq2_xxs>(from, count, per_row, to);
+    case DType::iq1_m: return pack_panels<DType::iq1_m>(from, count, per_row, to);
+    case DType::iq1_s: return pack_panels<DType::iq1_s>(from, count, per_row, to);
+    case DType::tq2_0: return pack_panels<DType::tq2_0>(from, count, per_row, to);
+    case DType::tq1_0: return pack_panels<DType::tq1_0>(from, count, per_row, to);
+    case DType::nvfp4: return pack_panels<DType::nvfp4>(from, count, per_row, to);
+    case DType::q2_0: return pack_panels<DType::q2_0>(from, count, per_row, to);
+    case DType::q1_0: return pack_panels<DType::q1_0>(from, count, per_row, to);
     default: break;
   }
 }
@@ -281,17 +308,20 @@ void unpack_row(const Weight& w, Dim row, std::span<float> out) {
   const Dim per_row = w.cols / k.columns();
   const int lane = static_cast<int>(row % kPanel), groups = k.groups(), depth = k.depth;
   const auto f16_at = [](const std::uint8_t* p) { return from_f16(u16_at(p)); };
+  const auto half_at = [&](const std::uint8_t* p) { return k.bf16_scale ? from_bf16(u16_at(p)) : f16_at(p); };
+  const Numbers numbers = numbers_of(w.format);
   float* y = out.data();
   for (Dim s = 0; s < per_row; ++s) {
     const std::uint8_t* head = bytes_at(w) + (row / kPanel * per_row + s) * k.stride();
-    const float d = k.two_level ? f16_at(head + lane * 2) : 0,
+    const float d = k.two_level ? f16_at(head + lane * 2) * unit_of(w.format) : 0,
                 low = k.two_level && k.minimum ? f16_at(head + 64 + lane * 2) : 0;
     for (int n = 0; n < k.blocks(); ++n, y += 32) {
       const std::uint8_t *block = head + k.head() + n * k.block(), *quants = block + k.quants_at();
       float scale[2] = {}, add[2] = {};  // the same products as the definitions of the formats make
       for (int g = 0; g < groups; ++g) {
         const int at = g * 32 + lane;
-        scale[g] = k.two_level ? d * static_cast<float>(i8(block[at])) : f16_at(block + at * 2);
+        scale[g] =
+            k.two_level ? d * static_cast<float>(i8(head[k.scale_at(n) + at])) : half_at(block + at * 2);
         if (k.minimum)
           add[g] = k.two_level ? -(low * static_cast<float>(i8(block[k.scales() + at])))
                                : f16_at(block + k.scales() + at * 2);
@@ -300,11 +330,13 @@ void unpack_row(const Weight& w, Dim row, std::span<float> out) {
         const int g = i / 4, byte = lane * 4 + i % 4;
         int q = k.bits == 8 ? quants[g * 128 + byte] : quants[g % 4 * 128 + byte] >> g / 4 * 4 & 15;
         if (k.bits == 5) q |= (block[k.plane_at() + g * 16 + byte / 8] >> byte % 8 & 1) << 4;
-        const float v = scale[i / depth] * static_cast<float>(q - k.zero);
+        const float v = scale[i / depth] * static_cast<float>(k.table ? numbers.at[q] : q - k.zero);
         y[i] = k.minimum ? v + add[i / depth] : v;
       }
     }
   }
+  if (w.gain != 1)
+    for (float& v : out) v *= w.gain;
 }
 
 }  // namespace rapt

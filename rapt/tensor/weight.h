@@ -27,6 +27,8 @@ struct Weight {
   Dim rows = 1, cols = 0;
   DType format = DType::f32;
   Packing packing = Packing::rows;
+  // Block formats: every number is multiplied by this. nvfp4 keeps it beside the tensor.
+  float gain = 1;
   bool decay = true;  // weight decay applies (matrices yes, norms and biases no)
   std::shared_ptr<std::byte> data;
 

@@ -14,6 +14,7 @@ tensor's name), token ids, some rows of the logits, 64 greedy tokens. Refused: f
 5e-5 apart, logits with a standard deviation below 1, a greedy step whose best two logits are closer
 than 2e-3.
 """
+import importlib
 import json
 import math
 import os
@@ -33,24 +34,38 @@ from make_goldens import HERE, doubles, draws
 T = transformers
 T.logging.set_verbosity_error()
 VOCAB, STEPS = 61, 64
+MODULES = ("families_decoders", "families_encoders", "families_pairs", "families_experts")
 TOYS = {}
 
 
 def toy(name, cls, config, **more):
+    assert name not in TOYS, f"two toys are called {name}"
     TOYS[name] = {"name": name, "cls": cls, "config": config, **more}
 
 
+def llama(name, cls=T.LlamaForCausalLM, lengths=(24, 7, 1), options=None, **config):
+    """A decoder whose config has Llama's keys; a key with None is left out."""
+    base = dict(vocab_size=VOCAB, hidden_size=36, intermediate_size=52, num_hidden_layers=2,
+                num_attention_heads=4, num_key_value_heads=2,
+                head_dim=12, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    merged = {**base, **config}
+    toy(name, cls, {k: v for k, v in merged.items() if v is not None}, lengths=lengths, **(options or {}))
+
+
+def rope(theta, kind="default", **more):
+    return {"rope_type": kind, "rope_theta": theta, **more}
+
+
 def define():
-    def llama(name, cls=T.LlamaForCausalLM, lengths=(24, 7, 1), options=None, **config):
-        base = dict(vocab_size=VOCAB, hidden_size=36, intermediate_size=52, num_hidden_layers=2,
-                    num_attention_heads=4, num_key_value_heads=2,
-                    head_dim=12, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0)
-        merged = {**base, **config}
-        toy(name, cls, {k: v for k, v in merged.items() if v is not None}, lengths=lengths, **(options or {}))
+    """The first families, here; the others, each group in a module of its own with
+    define(toy, llama, rope, vocab)."""
+    define_first()
+    for module in MODULES:
+        if (HERE / f"{module}.py").exists():
+            importlib.import_module(module).define(toy, llama, rope, VOCAB)
 
-    def rope(theta, kind="default", **more):
-        return {"rope_type": kind, "rope_theta": theta, **more}
 
+def define_first():
     toy("gpt2", T.GPT2LMHeadModel, dict(vocab_size=VOCAB, n_positions=128, n_embd=36, n_layer=3, n_head=4,
                                         n_inner=52, bos_token_id=0, eos_token_id=2))
     bert = dict(vocab_size=VOCAB, hidden_size=36, intermediate_size=52, num_hidden_layers=2,

@@ -20,8 +20,12 @@ FORMATS = {
     "q5_0": (32, 22, [0]),
     "q5_1": (32, 24, [0, 2]), "q8_0": (32, 34, [0]), "q2_k": (256, 84, [80, 82]), "q3_k": (256, 110, [108]),
     "q4_k": (256, 144, [0, 2]), "q5_k": (256, 176, [0, 2]), "q6_k": (256, 210, [208]),
+    "mxfp4": (32, 17, []), "iq4_nl": (32, 18, [0]), "iq4_xs": (256, 136, [0]), "iq3_s": (256, 110, [0]),
+    "iq3_xxs": (256, 98, [0]), "iq2_s": (256, 82, [0]), "iq2_xs": (256, 74, [0]), "iq2_xxs": (256, 66, [0]),
+    "iq1_m": (256, 56, []), "iq1_s": (256, 50, [0]), "tq2_0": (256, 66, [64]), "tq1_0": (256, 54, [52]),
+    "nvfp4": (64, 36, []), "q2_0": (64, 18, [0]), "q1_0": (128, 18, [0]),
 }
-WRITTEN = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"]
+WRITTEN = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "mxfp4"]
 
 
 def fnv(data):
@@ -48,6 +52,8 @@ def blocks(name):
     for at in halves:
         full = (data[:, at + 1] & 0x7C) == 0x7C
         data[full, at + 1] &= 0xBF
+    if name == "iq1_m":  # the half lies in four nibbles
+        data[:, 55] &= 0xBF
     if name == "bf16":
         full = ((data[:, 1] & 0x7F) == 0x7F) & ((data[:, 0] & 0x80) == 0x80)
         data[full, 1] &= 0xBF
@@ -64,6 +70,15 @@ def numbers(name):
     return np.where((i // 32) % 13 == 5, 0, x).astype(np.float32)
 
 
+def plain(name, data):
+    """q1_0 and q2_0, which the package only knows by name: d where a bit is one, else -d; d (q - 1)."""
+    d = data[:, :2].copy().view(np.float16).astype(np.float32)
+    bits = np.unpackbits(data[:, 2:], axis=1, bitorder="little")
+    if name == "q1_0":
+        return d * (2.0 * bits - 1).astype(np.float32)
+    return d * (bits[:, 0::2] + 2.0 * bits[:, 1::2] - 1).astype(np.float32)
+
+
 def main():
     print("// SPDX-License-Identifier: Apache-2.0")
     print("// Made by make_formats.py from the reference's own results; do not edit.")
@@ -78,6 +93,8 @@ def main():
         data = blocks(name)
         if name == "f16":
             out = data.reshape(-1).view(np.float16).astype(np.float32)
+        elif name in ("q1_0", "q2_0"):
+            out = plain(name, data)
         else:
             out = quants.dequantize(data.reshape(-1), Type[name.upper()])
         out = np.ascontiguousarray(out.reshape(-1), dtype=np.float32)

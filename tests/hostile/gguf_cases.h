@@ -169,19 +169,20 @@ inline std::vector<HostileCase> hostile_gguf() {
       "larger than any machine can count");
   add("bytes of exabytes", with_tensors({tensor("t", {1ull << 59}, 0, 0)}, 64), kIncomplete);
   const std::vector<std::pair<std::uint32_t, const char*>> kUnsupported = {
-      {4, "Q4_2"},      {5, "Q4_3"},     {9, "Q8_1"},   {15, "Q8_K"},       {16, "IQ2_XXS"},
-      {17, "IQ2_XS"},   {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"},     {21, "IQ3_S"},
-      {22, "IQ2_S"},    {23, "IQ4_XS"},  {29, "IQ1_M"}, {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
-      {33, "Q4_0_8_8"}, {34, "TQ1_0"},   {35, "TQ2_0"}, {36, "IQ4_NL_4_4"}, {39, "MXFP4"},
-      {40, "NVFP4"},    {41, "Q1_0"},    {42, "Q2_0"}};
+      {4, "Q4_2"},      {5, "Q4_3"},      {9, "Q8_1"},        {15, "Q8_K"},       {31, "Q4_0_4_4"},
+      {32, "Q4_0_4_8"}, {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}};
   for (const auto& [n, name] : kUnsupported)
     add(concat("type ", name), with_tensors({tensor("t", {256}, n, 0)}, 64),
         concat("type ", name, " of tensor 't' is not supported yet; re-quantize"));
   for (const std::uint32_t n : {43u, 100u, 0x80000000u, 0xFFFFFFFFu})
     add(concat("type ", n), with_tensors({tensor("t", {256}, n, 0)}, 64),
         concat("type ", n, " of tensor 't' is not known"));
-  for (const std::uint32_t n : {2u, 3u, 6u, 7u, 8u, 10u, 11u, 12u, 13u, 14u})
-    for (const std::uint64_t row : {1ull, n < 10 ? 33ull : 128ull})
+  for (const std::uint32_t n : {2u,  3u,  6u,  7u,  8u,  10u, 11u, 12u, 13u, 14u, 16u, 17u, 18u,
+                                19u, 20u, 21u, 22u, 23u, 29u, 34u, 35u, 39u, 40u, 41u, 42u})
+    for (const std::uint64_t row : {1ull, n < 10               ? 33ull
+                                          : n == 41            ? 64ull
+                                          : n == 20 || n >= 39 ? 48ull
+                                                               : 128ull})
       add(concat("row of ", row, " in type ", n), with_tensors({tensor("t", {row, 256}, n, 0)}, 4096),
           "are no whole blocks of");
 
