@@ -25,7 +25,7 @@ void randomise(Model& model, std::uint64_t seed, double gain) {
         }
       }
     }
-    return is(model.embed_norm) || is(model.head_norm);
+    return is(model.target.norm) || is(model.source.norm) || is(model.head_norm);
   };
   for (Weight& w : model.weights) {
     const std::uint64_t key = mix_key(seed, static_cast<std::uint64_t>(w.index));

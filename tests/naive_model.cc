@@ -32,6 +32,7 @@ double act_of(Act a, double x, double c = 1) {
     case Act::tanh: return std::tanh(x);
     case Act::softcap: return c * std::tanh(x / c);
     case Act::scale: return c * x;
+    case Act::clip: return std::clamp(x, -c, c);
   }
   return 0;
 }
@@ -45,7 +46,7 @@ class Naive {
   std::vector<double> run(const NaiveSequence& s) {
     Matrix memory(0, recipe_.width);
     if (recipe_.encoder && recipe_.decoder)
-      memory = stack(*recipe_.encoder, "encoder", embedding(s.source, {}, 0), memory, 0);
+      memory = stack(*recipe_.encoder, "encoder", embedding(s.source, {}, 0, true), memory, 0);
     const Dim sinks = recipe_.embed.sink_tokens;
     Matrix x = embedding(s.tokens, s.types, sinks);
     x = stack(recipe_.decoder ? *recipe_.decoder : *recipe_.encoder, recipe_.decoder ? "decoder" : "encoder",
@@ -100,33 +101,40 @@ class Naive {
     return x;
   }
 
-  Matrix embedding(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& types,
-                   Dim sinks) const {
+  Matrix embedding(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& types, Dim sinks,
+                   bool source = false) const {
     const EmbedRecipe& e = recipe_.embed;
-    const Dim C = recipe_.width;
-    Matrix x(static_cast<Dim>(tokens.size()) + sinks, C);
+    const Dim C = recipe_.width, narrow = e.width > 0 ? e.width : C;
+    const Weight* table = find(source && e.source_vocab > 0 ? "embed.source_tokens" : "embed.tokens");
+    const std::string own = source && e.own_source ? "embed.source_" : "embed.";
+    Matrix x(static_cast<Dim>(tokens.size()) + sinks, narrow);
     for (Dim t = 0; t < x.rows; ++t)
-      for (Dim c = 0; c < C; ++c) {
-        double v = t < sinks ? find("embed.sinks")->get(t, c)
-                             : find("embed.tokens")->get(tokens[static_cast<std::size_t>(t - sinks)], c);
-        v *= e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(C)) : 1);
-        if (e.pos == EmbedRecipe::Pos::learned) v += find("embed.positions")->get(t, c);
+      for (Dim c = 0; c < narrow; ++c)
+        x.at(t, c) = (t < sinks ? find("embed.sinks")->get(t, c)
+                                : table->get(tokens[static_cast<std::size_t>(t - sinks)], c)) *
+                     e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(C)) : 1);
+    if (narrow != C && e.project == EmbedRecipe::Project::tokens) x = linear(x, "embed.project");
+    const Dim W = x.cols;
+    for (Dim t = 0; t < x.rows; ++t)
+      for (Dim c = 0; c < W; ++c) {
+        double& v = x.at(t, c);
+        if (e.pos == EmbedRecipe::Pos::learned) v += find(own + "positions")->get(t, c);
         if (e.types > 0)
           v += find("embed.types")
                    ->get(t < sinks || types.empty() ? 0 : types[static_cast<std::size_t>(t - sinks)], c);
         if (e.pos == EmbedRecipe::Pos::sinusoid) {
           const bool pairs = e.layout == SinusoidLayout::pairs;
-          const Dim i = pairs ? c / 2 : c % (C / 2);
-          const bool cosine = pairs ? c % 2 == 1 : c >= C / 2;
+          const Dim i = pairs ? c / 2 : c % (W / 2);
+          const bool cosine = pairs ? c % 2 == 1 : c >= W / 2;
           const double rate = e.table == SinusoidTable::paper
-                                  ? 2.0 * static_cast<double>(i) / static_cast<double>(C)
-                                  : static_cast<double>(i) / (static_cast<double>(C) / 2 - 1);
-          const double angle = static_cast<double>(t) * std::pow(10000.0, -rate);
+                                  ? 2.0 * static_cast<double>(i) / static_cast<double>(W)
+                                  : static_cast<double>(i) / (static_cast<double>(W) / 2 - 1);
+          const double angle = static_cast<double>(t + e.first) * std::pow(10000.0, -rate);
           v += cosine ? std::cos(angle) : std::sin(angle);
         }
-        x.at(t, c) = v;
       }
-    return norm(x, e.norm, "embed.norm");
+    x = norm(x, e.norm, own + "norm");
+    return narrow != C && e.project == EmbedRecipe::Project::sum ? linear(x, "embed.project") : x;
   }
 
   Matrix gate(const AttnRecipe& a, GateRecipe::At at, const std::string& name, const Matrix& input, Matrix x,
@@ -170,9 +178,15 @@ class Naive {
               group = H / K;
     const bool rope = !cross && a.pos.kind == PosRecipe::Kind::rope,
                after = a.qk_norm && a.qk_norm->at == QkNormRecipe::At::after_pos;
-    Matrix q = gate(a, GateRecipe::At::q, name, x, linear(x, name + ".q"), H, D);
-    Matrix k = gate(a, GateRecipe::At::k, name, source, linear(source, name + ".k"), K, D);
-    Matrix v = gate(a, GateRecipe::At::v, name, source, linear(source, name + ".v"), K, Dv);
+    auto projected = [&](const Matrix& from, const char* which) {
+      Matrix m = linear(from, name + which);
+      if (a.clip > 0)
+        for (double& value : m.v) value = std::clamp(value, -a.clip, a.clip);
+      return m;
+    };
+    Matrix q = gate(a, GateRecipe::At::q, name, x, projected(x, ".q"), H, D);
+    Matrix k = gate(a, GateRecipe::At::k, name, source, projected(source, ".k"), K, D);
+    Matrix v = gate(a, GateRecipe::At::v, name, source, projected(source, ".v"), K, Dv);
     if (a.score == ScoreKind::general) {
       Matrix p(T, H * D);
       const Weight* w = find(name + ".general.weight");
@@ -217,7 +231,8 @@ class Naive {
                  *slots_k = find(name + ".slots.k"), *slots_v = find(name + ".slots.v");
     const Weight* buckets = a.pos.bucket.shared ? find(stack_name + ".buckets") : find(name + ".buckets");
     const Dim slots = slots_k ? slots_k->rows : 0;
-    const std::vector<double> slopes = alibi_slopes(H);
+    std::vector<double> slopes = alibi_slopes(H, a.pos.alibi_max);
+    for (double& slope : slopes) slope *= a.pos.alibi_factor;
     Matrix z(T, H * Dv);
     if (seen_) (*seen_)[name].resize(static_cast<std::size_t>(H * T * S));
     for (Dim t = 0; t < T; ++t)
@@ -232,6 +247,10 @@ class Naive {
           query_gain = learned_scale->get(0, learned_scale->size() > 1 ? h : 0);
           if (a.scale.max > 0) query_gain = std::min(query_gain, a.scale.max);
         }
+        if (a.temperature)
+          query_gain *= 1 + a.temperature->factor *
+                                std::log(1 + std::floor(static_cast<double>(t + a.temperature->first) /
+                                                        static_cast<double>(a.temperature->length)));
         std::vector<double> logits, weights;
         std::vector<bool> visible;
         for (Dim j = -slots; j < S; ++j) {
@@ -260,7 +279,8 @@ class Naive {
             sees = a.mask == MaskKind::full || j <= t ||
                    (a.mask == MaskKind::prefix && t < prefix && j < prefix);
             if (a.mask == MaskKind::chunk) sees = sees && j / a.chunk == t / a.chunk;
-            if (a.window > 0) sees = sees && (j > t - a.window);
+            if (a.window > 0)
+              sees = sees && j > t - a.window && (a.mask != MaskKind::full || j < t + a.window);
             sees = sees || (j < a.keep && j <= t);
           }
           logits.push_back(s);
@@ -315,7 +335,7 @@ class Naive {
                Dim prefix) const {
     for (Dim i = 0; i < s.layers; ++i) {
       const LayerRecipe& l = s.layer(i);
-      const std::string at = name + "." + std::to_string(i);
+      const std::string at = name + "." + std::to_string(s.group_of(i));
       const Matrix shared = norm(x, l.norm_in, at + ".norm_in");
       for (const PartRecipe& p : l.parts) {
         const std::string part = concat(at, p.self() ? ".self" : p.cross() ? ".cross" : ".ffn");
@@ -324,6 +344,9 @@ class Naive {
                        ? ffn(*p.ffn(), part, h)
                        : attention(*p.attention(), p.cross(), name, part, h, p.cross() ? memory : h, prefix);
         y = norm(y, p.norm_out, part + ".norm_out");
+        if (const Weight* gain = find(part + ".layer_scale"))
+          for (Dim t = 0; t < y.rows; ++t)
+            for (Dim c = 0; c < y.cols; ++c) y.at(t, c) *= gain->get(0, c);
         for (std::size_t n = 0; n < x.v.size(); ++n) x.v[n] += p.residual_scale * y.v[n];
         x = norm(x, p.norm_sum, part + ".norm_sum");
       }
@@ -346,7 +369,8 @@ class Naive {
     }
     if (h.transform) {
       x = linear(x, classes ? "head.pooler" : "head.transform");
-      for (double& v : x.v) v = act_of(h.transform->act, v);
+      if (!h.transform->linear)
+        for (double& v : x.v) v = act_of(h.transform->act, v);
       x = norm(x, h.transform->norm, "head.norm");
     }
     for (double& v : x.v) v *= h.scale;

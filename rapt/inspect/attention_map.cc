@@ -184,8 +184,8 @@ struct AttentionRecord::Kept {
     if (whole) return q.gather(run, which).reshape({n, a->spec.heads, a->spec.head_dim});
     const Tensor in = x.gather(run, which);
     const RopeTable kept = p.position != p.kept_position ? table(run, p.kept_position) : RopeTable{};
-    return finish_queries(run, *a, in, linear(run, in, *a->q.w, a->q.b), table(run, p.position), kept,
-                          q_kept);
+    return finish_queries(run, *a, in, linear(run, in, *a->q.w, a->q.b), p.position, table(run, p.position),
+                          kept, q_kept);
   }
   const Memory& keys_of(Device& device) {  // computed when first asked for
     if (k.rows > 0) return k;

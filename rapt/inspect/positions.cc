@@ -43,12 +43,12 @@ void absolute(Device& device, const Recipe& recipe, const Model* model, const Po
     with_values(rapt::sinusoid(run, recipe.embed.layout, recipe.embed.table, out.width, places),
                 [&](auto values) { out.table.assign(values.begin(), values.end()); });
   } else if (out.learned && model) {
-    const Dim all = model->positions->rows;
+    const Dim all = model->target.positions->rows;
     out.shown = std::min(options.positions, all);
     std::vector<std::int32_t> places(static_cast<std::size_t>(all));
     std::iota(places.begin(), places.end(), 0);
     Run run(device);
-    with_values(embed(run, places, *model->positions), [&](auto values) {
+    with_values(embed(run, places, *model->target.positions), [&](auto values) {
       for (Dim r = 0; r < all; ++r) {
         double sum = 0;
         for (Dim c = 0; c < out.width; ++c)

@@ -3,6 +3,7 @@
 #include "rapt/nn/block.h"
 
 #include "rapt/nn/sites.h"
+#include "rapt/ops/activation.h"
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/linear.h"
 
@@ -26,11 +27,16 @@ namespace {
 // residual + scale * dropout(norm_out(f(input)))
 Tensor branch(Run& run, const Part& p, const Tensor& input, const Tensor& residual, const Pass& pass) {
   Sum sum{residual, p.residual_scale};
-  sum.open = !p.norm_out && !(run.training && p.dropout > 0) && !watched(run, site::part_out);
+  sum.open =
+      !p.norm_out && !p.layer_scale && !(run.training && p.dropout > 0) && !watched(run, site::part_out);
   const Tensor y =
       std::visit([&](const auto& body) { return run_part(run, body, input, pass, sum); }, p.body);
   if (sum.done) return y;
-  const Tensor gained = tap(run, site::part_out, apply(run, p.norm_out, y));
+  Tensor gained = apply(run, p.norm_out, y);
+  if (p.layer_scale)
+    gained =
+        gate(run, {.act = Act::scale}, gained.reshape({y[0], 1, y[1]}), *p.layer_scale).reshape({y[0], y[1]});
+  gained = tap(run, site::part_out, gained);
   return add(run, residual, dropout(run, gained, p.dropout, random_site(run, 0)), p.residual_scale);
 }
 

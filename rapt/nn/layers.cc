@@ -35,7 +35,14 @@ LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackReci
   for (Dim i = 0; i < stack.layers; ++i) {
     const LayerRecipe& l = stack.layer(i);
     const bool causal = is_causal(l);
-    const std::string at = concat(name, ".", i);
+    if (const Dim group = stack.group_of(i); i > 0 && group == stack.group_of(i - 1) && stack.groups > 0) {
+      Layer again = out.layers.back();  // the same weights, a place of its own in the cache
+      for (Part& p : again.parts)
+        if (auto* a = std::get_if<Attention>(&p.body)) a->slot = builder.slots++;
+      out.layers.push_back(std::move(again));
+      continue;
+    }
+    const std::string at = concat(name, ".", stack.group_of(i));
     Layer layer;
     layer.parallel = l.parallel;
     layer.norm_in = build_norm(table, l.norm_in, at + ".norm_in", C, causal);
@@ -50,6 +57,8 @@ LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackReci
       part.norm_in = build_norm(table, p.norm_in, builder.name + ".norm_in", C, causal);
       part.norm_out = build_norm(table, p.norm_out, builder.name + ".norm_out", C, causal);
       part.norm_sum = build_norm(table, p.norm_sum, builder.name + ".norm_sum", C, causal);
+      if (p.layer_scale != 0)
+        part.layer_scale = table.vector(builder.name + ".layer_scale", C, p.layer_scale);
       part.body = std::visit([&](const auto& body) -> AnyPart { return build(builder, body); }, p.body);
       layer.parts.push_back(std::move(part));
     }

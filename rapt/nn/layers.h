@@ -20,6 +20,7 @@ struct Part {
   int number = 0, of = 1;  // which of the parts of this name in its layer, from 0, and how many they are
   std::optional<NormLayer> norm_in, norm_out, norm_sum;
   double residual_scale = 1, dropout = 0;
+  const Weight* layer_scale = nullptr;  // [C]
   AnyPart body;
 
   // nullptr where it is another kind.

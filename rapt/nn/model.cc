@@ -34,15 +34,28 @@ Model::Model(const Recipe& from, DType real_type, const WeightMaker& make)
     : recipe(resolve(from)), real(real_type) {
   WeightTable table(weights, starts, make);
   const Dim C = recipe.width;
+  const EmbedRecipe& e = recipe.embed;
+  const Dim narrow = e.width > 0 ? e.width : C;  // of token vectors and the output matrix
+  const Dim summed = e.project == EmbedRecipe::Project::sum ? narrow : C;  // of positions, types, norm
   // A tied table is also the output matrix, so it lies in panels.
   if (recipe.vocab > 0)
-    tokens = recipe.head.tied ? table.matrix("embed.tokens", recipe.vocab, C)
-                              : table.table("embed.tokens", recipe.vocab, C);
-  if (recipe.embed.pos == EmbedRecipe::Pos::learned)
-    positions = table.table("embed.positions", recipe.context + recipe.embed.sink_tokens, C);
-  if (recipe.embed.types > 0) types = table.table("embed.types", recipe.embed.types, C);
-  if (recipe.embed.sink_tokens > 0) sinks = table.table("embed.sinks", recipe.embed.sink_tokens, C);
-  embed_norm = build_norm(table, recipe.embed.norm, "embed.norm", C);
+    tokens = recipe.head.tied ? table.matrix("embed.tokens", recipe.vocab, narrow)
+                              : table.table("embed.tokens", recipe.vocab, narrow);
+  target.tokens = source.tokens = tokens;
+  if (e.source_vocab > 0) source.tokens = table.table("embed.source_tokens", e.source_vocab, narrow);
+  if (e.pos == EmbedRecipe::Pos::learned)
+    target.positions = table.table("embed.positions", recipe.context + e.sink_tokens, summed);
+  if (e.types > 0) types = table.table("embed.types", e.types, summed);
+  if (e.sink_tokens > 0) sinks = table.table("embed.sinks", e.sink_tokens, C);
+  target.norm = build_norm(table, e.norm, "embed.norm", summed);
+  source.positions = target.positions;
+  source.norm = target.norm;
+  if (e.own_source) {
+    if (e.pos == EmbedRecipe::Pos::learned)
+      source.positions = table.table("embed.source_positions", recipe.context, summed);
+    source.norm = build_norm(table, e.norm, "embed.source_norm", summed);
+  }
+  if (narrow != C) project = build_linear(table, "embed.project", C, narrow, e.project_bias);
   if (recipe.encoder) encoder = build_stack(table, recipe, *recipe.encoder, "encoder");
   if (recipe.decoder) decoder = build_stack(table, recipe, *recipe.decoder, "decoder");
   if (recipe.head.kind != HeadRecipe::Kind::none) {
@@ -50,11 +63,12 @@ Model::Model(const Recipe& from, DType real_type, const WeightMaker& make)
     const std::string step = classes ? "head.pooler" : "head.transform",
                       out = classes ? "head.classes" : "head";
     const Dim results = classes ? recipe.head.classes : recipe.vocab;
+    const Dim width = recipe.head.transform && !classes ? narrow : C;
     if (recipe.head.transform) {
-      transform = {table.matrix(step + ".weight", C, C), table.vector(step + ".bias", C)};
-      head_norm = build_norm(table, recipe.head.transform->norm, "head.norm", C);
+      transform = build_linear(table, step, width, C, recipe.head.transform->bias);
+      head_norm = build_norm(table, recipe.head.transform->norm, "head.norm", width);
     }
-    head.w = recipe.head.tied ? tokens : table.matrix(out + ".weight", results, C);
+    head.w = recipe.head.tied ? tokens : table.matrix(out + ".weight", results, width);
     if (recipe.head.bias) head.b = table.vector(out + ".bias", results);
   }
 }
@@ -140,11 +154,11 @@ struct Rows {
   Tensor vectors;                     // given in the place of tokens
 };
 
-Rows expand(const Model& model, const Batch& batch, Dim sinks) {
+Rows expand(const Model& model, const Batch& batch, Dim sinks, const Weight* table) {
   Rows rows;
   rows.vectors = batch.rows;
   const bool tokens = !batch.rows;
-  if (tokens && !model.tokens)
+  if (tokens && !table)
     fail("forward: model ", model.recipe.name,
          " has no vocabulary, so it cannot read tokens; give it rows (Batch::rows)");
   if (!tokens) {
@@ -157,7 +171,8 @@ Rows expand(const Model& model, const Batch& batch, Dim sinks) {
       fail("forward: model ", model.recipe.name,
            " puts learned tokens before every sequence; it reads tokens, not rows");
   }
-  const Dim V = model.recipe.vocab, total = tokens ? static_cast<Dim>(batch.tokens.size()) : batch.rows[0];
+  const Dim V = table ? table->rows : 0,
+            total = tokens ? static_cast<Dim>(batch.tokens.size()) : batch.rows[0];
   if (batch.sequences.empty()) fail("forward: the batch has no sequences");
   if (!batch.types.empty() && static_cast<Dim>(batch.types.size()) != total)
     fail("forward: ", batch.types.size(), " token types for ", total, " tokens");
@@ -194,23 +209,29 @@ Rows expand(const Model& model, const Batch& batch, Dim sinks) {
   return rows;
 }
 
-Tensor embedding(Run& run, const Model& m, const Rows& rows) {
+Tensor embedding(Run& run, const Model& m, const Model::Embed& of, const Rows& rows) {
   const EmbedRecipe& e = m.recipe.embed;
+  const auto projected = [&](const Tensor& x, EmbedRecipe::Project at) {
+    return m.project.w && e.project == at ? linear(run, x, *m.project.w, m.project.b) : x;
+  };
   const double scale = e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(m.recipe.width)) : 1);
   Tensor x = tap(run, site::tokens,
-                 rows.vectors ? rows.vectors : embed(run, rows.ids, *m.tokens, scale, m.sinks));  // [T,C]
-  if (m.positions) {
+                 rows.vectors ? rows.vectors : embed(run, rows.ids, *of.tokens, scale, m.sinks));  // [T,C]
+  if (!rows.vectors) x = projected(x, EmbedRecipe::Project::tokens);
+  if (of.positions) {
     for (std::int32_t p : rows.positions)
-      if (p >= m.positions->rows)
-        fail("forward: position ", p, " is beyond the model's ", m.positions->rows,
+      if (p >= of.positions->rows)
+        fail("forward: position ", p, " is beyond the model's ", of.positions->rows,
              " learned positions; use a shorter text");
-    x = add(run, x, tap(run, site::positions, embed(run, rows.positions, *m.positions)));
+    x = add(run, x, tap(run, site::positions, embed(run, rows.positions, *of.positions)));
   }
   if (m.types) x = add(run, x, embed(run, rows.types, *m.types));
-  if (e.pos == EmbedRecipe::Pos::sinusoid)
-    x = add(run, x,
-            tap(run, site::positions, sinusoid(run, e.layout, e.table, m.recipe.width, rows.positions)));
-  x = dropout(run, apply(run, m.embed_norm, x), e.dropout, 1);
+  if (e.pos == EmbedRecipe::Pos::sinusoid) {
+    std::vector<std::int32_t> positions = rows.positions;
+    for (std::int32_t& p : positions) p += static_cast<std::int32_t>(e.first);
+    x = add(run, x, tap(run, site::positions, sinusoid(run, e.layout, e.table, x[1], positions)));
+  }
+  x = projected(dropout(run, apply(run, of.norm, x), e.dropout, 1), EmbedRecipe::Project::sum);
   return tap(run, site::embed, x);
 }
 
@@ -234,8 +255,9 @@ Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, c
   run.stack = which;
   run.layer = -1;
   const Ids ids(run, rows);
+  const Model::Embed& of = which == Stack::encoder && m.decoder ? m.source : m.target;
   if (stack.recurrent) {
-    const Tensor x = embedding(run, m, rows);
+    const Tensor x = embedding(run, m, of, rows);
     if (which == Stack::encoder) return run_recurrent_encoder(run, stack, x, rows.sequences, last);
     return run_recurrent_decoder(run, stack, x, rows.sequences, {memory, std::move(memory_sequences), last},
                                  cache);
@@ -245,7 +267,7 @@ Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, c
   pass->memory = memory;
   pass->memory_sequences = std::move(memory_sequences);
   pass->cache = cache;
-  const Tensor x = embedding(run, m, rows);
+  const Tensor x = embedding(run, m, of, rows);
   prepare(run, *pass, stack);
   return run_stack(run, stack, x, pass);
 }
@@ -255,9 +277,10 @@ Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, c
 Tensor head_logits(Run& run, const Model& m, Tensor x) {
   const HeadRecipe& h = m.recipe.head;
   if (h.kind == HeadRecipe::Kind::none) return x;
-  if (h.transform)
-    x = apply(run, m.head_norm,
-              activation(run, h.transform->act, linear(run, x, *m.transform.w, m.transform.b)));
+  if (h.transform) {
+    x = linear(run, x, *m.transform.w, m.transform.b);
+    x = apply(run, m.head_norm, h.transform->linear ? x : activation(run, h.transform->act, x));
+  }
   if (h.scale != 1) x = activation(run, Act::scale, x, h.scale);
   // [T,V]; classes: [sequences,classes]
   Tensor logits = tap(run, site::unembed, linear(run, x, *m.head.w, m.head.b), false, Tapped::Rows::wanted);
@@ -345,11 +368,11 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
 
   if (both && !source && !pool)
     fail("forward: model ", m.recipe.name, " translates from a source batch; none was given");
-  const Rows source_rows = source ? expand(m, *source, 0) : Rows{};
+  const Rows source_rows = source ? expand(m, *source, 0, m.source.tokens) : Rows{};
   if (source && source_rows.sequences.size() != batch.sequences.size())
     fail("forward: ", source_rows.sequences.size(), " source sequences for ", batch.sequences.size(),
          " target sequences");
-  const Rows rows = expand(m, batch, m.recipe.embed.sink_tokens);
+  const Rows rows = expand(m, batch, m.recipe.embed.sink_tokens, m.target.tokens);
   std::optional<KvPass> cache;
   if (pool) {
     if (&pool->model() != &m) fail("forward: the cache is one of another model, not of ", m.recipe.name);

@@ -31,8 +31,12 @@ struct Model {
   std::map<int, double> starts;  // by index: weights that start from one number (init)
 
   // Views into `weights`.
-  const Weight *tokens = nullptr, *positions = nullptr, *types = nullptr, *sinks = nullptr;
-  std::optional<NormLayer> embed_norm;
+  const Weight *tokens = nullptr, *types = nullptr, *sinks = nullptr;
+  struct Embed {  // what a stack reads; both the same where the recipe has one for all
+    const Weight *tokens = nullptr, *positions = nullptr;
+    std::optional<NormLayer> norm;
+  } source, target;
+  LinearLayer project;  // of token vectors narrower than the model
   std::optional<LayerStack> encoder, decoder;
   LinearLayer head, transform;
   std::optional<NormLayer> head_norm;

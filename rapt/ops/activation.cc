@@ -28,7 +28,9 @@ void activation_backward(Run& run, const ActivationTape& s) {
 
 Tensor activation(Run& run, Act act, const Tensor& x, double c) {
   if (!x.contiguous()) fail("activation: x ", x.shape(), " is not contiguous");
-  if (act == Act::softcap && !(c > 0)) fail("activation: softcap needs a positive cap, it is ", c);
+  if ((act == Act::softcap || act == Act::clip) && !(c > 0))
+    fail("activation: ", act == Act::clip ? "clip needs a positive limit" : "softcap needs a positive cap",
+         ", it is ", c);
   Tensor y = run.like(x);
   run.call(&Kernels::activation, {.act = act, .c = c, .elements = x.elements(), .x = x.data, .y = y.data});
   run.record(activation_backward, ActivationTape{act, c, x, y});

@@ -10,6 +10,7 @@ enum class Act : int {
   relu, relu2, gelu, gelu_tanh, silu, quick_gelu, sigmoid, ns_sigmoid /* 0.5 + 0.5 sigmoid */, softplus, tanh,
   softcap,  // c * tanh(x / c)
   scale,    // c * x
+  clip,     // x within [-c, c]
 };
 // clang-format on
 

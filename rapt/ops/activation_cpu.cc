@@ -76,6 +76,8 @@ RAPT_INLINE Value apply(V x, V c) {
   } else if constexpr (kAct == Act::softcap) {
     const Pair p = sigmoids((x + x) / c);  // tanh' = 4 s (1 - s) at 2x; 1 - tanh^2 would lose its digits
     return {c * vtanh(x / c), vset(Real(4)) * p.s * p.rest};
+  } else if constexpr (kAct == Act::clip) {
+    return {vmin(c, vmax(vzero() - c, x)), vselect(vle(vabs(x), c), one, vzero())};
   } else {
     static_assert(kAct == Act::scale);
     return {c * x, c};
@@ -99,6 +101,7 @@ RAPT_INLINE void with_act(Act act, double c, const F& f) {
     case Act::tanh: return f.template operator()<Act::softcap>(vset(1));
     case Act::softcap: return f.template operator()<Act::softcap>(vset(Real(c)));
     case Act::scale: return f.template operator()<Act::scale>(vset(Real(c)));
+    case Act::clip: return f.template operator()<Act::clip>(vset(Real(c)));
   }
 }
 double own_c(Act act, double c) { return act == Act::silu ? 1 : c; }  // silu takes a slope only inside glu

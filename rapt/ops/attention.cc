@@ -252,7 +252,8 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
   s.score_weight = bytes(in.score_weight);
   s.extra_logit = bytes(in.extra_logit);
   if (spec.bias == Bias::alibi) {
-    const std::vector<double> slopes = alibi_slopes(spec.heads);
+    std::vector<double> slopes = alibi_slopes(spec.heads, spec.alibi_max);
+    for (double& x : slopes) x *= spec.alibi_factor;
     s.slopes = run.upload({spec.heads}, slopes).data;
   }
   if (spec.bias == Bias::bucket) {
@@ -319,16 +320,16 @@ std::int64_t attention_backward_work(const AttentionShape& s, std::int64_t key_c
          s.rows * s.heads + 64;
 }
 
-std::vector<double> alibi_slopes(Dim heads) {
-  // n a power of two: 2^(-8/n), 2^(-16/n), …. Otherwise those of the power below, then every second one of
+std::vector<double> alibi_slopes(Dim heads, double max) {
+  // max 8, n a power of two: 2^(-8/n), 2^(-16/n), …. Otherwise those of the power below, then every second one of
   // the power above.
   Dim power = 1;
   while (power * 2 <= heads) power *= 2;
   std::vector<double> slopes;
   for (Dim i = 1; i <= power; ++i)
-    slopes.push_back(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(power)));
+    slopes.push_back(std::exp2(-max * static_cast<double>(i) / static_cast<double>(power)));
   for (Dim i = 1; static_cast<Dim>(slopes.size()) < heads; i += 2)
-    slopes.push_back(std::exp2(-4.0 * static_cast<double>(i) / static_cast<double>(power)));
+    slopes.push_back(std::exp2(-max / 2 * static_cast<double>(i) / static_cast<double>(power)));
   return slopes;
 }
 

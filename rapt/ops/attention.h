@@ -45,6 +45,7 @@ struct AttentionSpec {
   Normal normal = Normal::softmax;
   Extra extra = Extra::none;
   Bias bias = Bias::none;
+  double alibi_max = 8, alibi_factor = 1;  // alibi: slopes (alibi_slopes)
   Dim bucket_max = 128;        // bucket: distances beyond share the last one
   bool bucket_both = false;    // bucket: keys after the query have buckets of their own (encoders)
   double dropout = 0;
@@ -75,8 +76,9 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
 Tensor attention_weights(Run& run, const AttentionSpec& spec, AttentionInputs in, const RowPlan& plan,
                          Dim head);
 
-// ALiBi's slope of each head: a geometric sequence, also for head counts that are no power of two.
-std::vector<double> alibi_slopes(Dim heads);
+// ALiBi's slope of each head: a geometric sequence down to 2^-max, also for head counts that are no power
+// of two.
+std::vector<double> alibi_slopes(Dim heads, double max = 8);
 // T5's bucket of a relative position (key - query).
 std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool both_ways);
 

@@ -22,6 +22,8 @@ struct PartRecipe {
   // pre = in; post = sum; sandwich = in + out; OLMo 2 = out
   std::optional<NormRecipe> norm_in, norm_out, norm_sum;
   double residual_scale = 1;
+  // Not 0: a learned factor per channel on the branch, which starts from this (DINOv2, CaiT).
+  double layer_scale = 0;
   double dropout = 0;  // on the branch, before it is added
   AnyPartRecipe body;
 
@@ -82,9 +84,11 @@ struct StackRecipe {
   Dim layers = 1;
   std::string pattern = "L";  // repeated to the number of layers: "LLLLLG"
   std::map<std::string, LayerRecipe> kinds;  // one letter each
+  Dim groups = 0;  // layer i has the weights of group i * groups / layers (ALBERT: 1); 0: each its own
   std::optional<NormRecipe> final_norm;
   double dropout = 0;  // after the final norm (T5)
   std::optional<RecurrentRecipe> recurrent = {};  // instead of layers
+  Dim group_of(Dim i) const { return groups > 0 ? i * groups / layers : i; }
   Dim depth() const { return recurrent ? recurrent->layers : layers; }
   const LayerRecipe& layer(Dim i) const;
   bool operator==(const StackRecipe&) const = default;
@@ -100,6 +104,15 @@ struct EmbedRecipe {
   Pos pos = Pos::none;
   SinusoidLayout layout = SinusoidLayout::pairs;
   SinusoidTable table = SinusoidTable::paper;
+  Dim first = 0;  // sinusoid: the position of the first token (M2M100: 2)
+  // Token vectors narrower than the model: a matrix makes them as wide, before positions are added (OPT) or
+  // after the norm (ALBERT, ELECTRA).
+  enum class Project { tokens, sum };
+  Dim width = 0;  // 0: the model's
+  Project project = Project::sum;
+  bool project_bias = true;
+  bool own_source = false;  // the encoder has positions and a norm of its own (BART)
+  Dim source_vocab = 0;  // the encoder's vocabulary where it is another one; 0: one table for both
   double dropout = 0;
   bool operator==(const EmbedRecipe&) const = default;
 };
@@ -107,7 +120,9 @@ struct EmbedRecipe {
 // BERT: dense, activation, norm before the output matrix; its pooler: dense and tanh, no norm
 struct HeadTransform {
   Act act = Act::gelu;
+  bool linear = false;  // without the activation (OPT)
   std::optional<NormRecipe> norm = NormRecipe{};
+  bool bias = true;
   bool operator==(const HeadTransform&) const = default;
 };
 

@@ -15,6 +15,7 @@ RAPT_NAMES(RecurrentRecipe::Start, "last", "projected", "zero")
 RAPT_NAMES(HeadRecipe::Kind, "vocab", "none", "classes")
 RAPT_NAMES(HeadRecipe::Pool, "first", "mean", "last")
 RAPT_NAMES(InitRecipe::Scheme, "normal", "xavier", "t5")
+RAPT_NAMES(EmbedRecipe::Project, "tokens", "sum")
 RAPT_NAMES(SinusoidLayout, "pairs", "halves")
 RAPT_NAMES(SinusoidTable, "paper", "marian")
 
@@ -31,6 +32,9 @@ void fields(Of<PartRecipe>, V& v) {
   v.field("norm_out", &T::norm_out, "after f: alone as in OLMo 2, with norm_in as in Gemma 2");
   v.field("norm_sum", &T::norm_sum, "after the sum: post-norm, the order of 2017");
   v.field("residual_scale", &T::residual_scale, "factor on the branch", kNonzero);
+  v.field("layer_scale", &T::layer_scale,
+          "not 0: a learned factor per channel on the branch, which starts from this (DINOv2); 0: none",
+          kAnyNumber);
   v.field("dropout", &T::dropout, "on the branch, before it is added", kShare);
 }
 
@@ -108,6 +112,10 @@ void fields(Of<StackRecipe>, V& v) {
   v.field("layers", &T::layers, "how many", kLayers);
   v.field("pattern", &T::pattern, "letters of `kinds`, repeated from the first layer on: \"LLLLLG\"");
   v.field("kinds", &T::kinds, "a layer for each letter; on top of a preset null removes one");
+  v.field("groups", &T::groups,
+          "layers share weights: layer i has those of group floor(i groups / layers) (ALBERT: 1); 0: each "
+          "has its own",
+          kSize);
   v.field("final_norm", &T::final_norm, "after the last layer");
   v.field("dropout", &T::dropout, "after the final norm (T5)", kShare);
   v.field("recurrent", &T::recurrent,
@@ -129,11 +137,23 @@ void fields(Of<EmbedRecipe>, V& v) {
                            "sine and cosine alternate (2017), or all sines first (Marian)");
                    g.field("table", &T::table,
                            "frequencies 10000^(-2i/d), or 10000^(-i/(d/2-1)) (marian-dev, fairseq)");
+                   g.field("first", &T::first, "position of the first token (M2M100: 2)", kSize);
                  }),
            word("learned", "one vector per position below `context`"));
   v.field("norm", &T::norm, "on the sum");
   v.field("types", &T::types, "token types with a vector each (BERT: 2)", Range{0, 65536});
   v.field("sink_tokens", &T::sink_tokens, "learned tokens put before every sequence", Range{0, 65536});
+  v.field("width", &T::width,
+          "of token vectors and the output matrix; a matrix makes the model's width of them; 0: the model's "
+          "width",
+          kSize);
+  v.field("project", &T::project,
+          "where that matrix stands: on the tokens' vectors (OPT), or after the sum and its norm (ALBERT)");
+  v.field("project_bias", &T::project_bias, "it has a bias");
+  v.field("own_source", &T::own_source,
+          "encoder-decoder: the encoder has learned positions and a norm of its own (BART)");
+  v.field("source_vocab", &T::source_vocab,
+          "encoder-decoder: the encoder's vocabulary where it is another one; 0: one table for both", kSize);
   v.field("dropout", &T::dropout, "on the result", kShare);
 }
 
@@ -141,8 +161,11 @@ template <class V>
 void fields(Of<HeadTransform>, V& v) {
   using T = HeadTransform;
   v.about("Transform",
-          "BERT's step before the output matrix: a square matrix with bias, an activation, a norm.");
+          "BERT's step before the output matrix: a matrix with bias, an activation, a norm. It is as wide as "
+          "the output matrix (embed.width).");
   v.field("act", &T::act, "the activation");
+  v.field("linear", &T::linear, "there is no activation (OPT)");
+  v.field("bias", &T::bias, "the matrix has one");
   v.field("norm", &T::norm, "the norm after it; null: none (BERT's pooler: act tanh, no norm)");
 }
 

@@ -143,6 +143,11 @@ struct Rules {
         fail(path, ".kinds.", name, ": the pattern \"", s.pattern,
              "\" never uses it; remove it (null on top of a preset) or put it into the pattern");
     }
+    if (s.groups > s.layers)
+      fail(path, ".groups: ", s.groups, " groups of weights for ", s.layers, " layers; lower it");
+    if (s.groups > 0 && s.pattern.find_first_not_of(s.pattern[0]) != std::string::npos)
+      fail(path, ".groups: layers that share weights are of one kind, the pattern \"", s.pattern,
+           "\" has several");
     bool causal = decoder, has_cross = false;
     for (const char c : s.pattern) {
       const auto it = s.kinds.find(std::string(1, c));
@@ -188,6 +193,17 @@ struct Rules {
       if (e.table == SinusoidTable::marian && recipe.width < 4)
         fail("embed.pos.sinusoid.table: marian's frequencies need a width of at least 4, it is ",
              recipe.width);
+    }
+    const bool both_stacks = recipe.encoder && recipe.decoder;
+    if (e.source_vocab > 0 && !both_stacks)
+      fail("embed.source_vocab: only an encoder-decoder reads a second vocabulary; set vocab");
+    if (e.own_source && !both_stacks)
+      fail("embed.own_source: only an encoder-decoder has two stacks with positions; remove it");
+    if (e.width > 0 && e.width != recipe.width) {
+      if (h.kind == HeadRecipe::Kind::vocab && !h.transform)
+        fail("embed.width: token vectors have ", e.width, " channels, rows of the model ", recipe.width,
+             "; the output matrix is as narrow: add head.transform, which makes the one of the other");
+      if (e.sink_tokens > 0) fail("embed.sink_tokens: they are as wide as the model; remove embed.width");
     }
     const bool classes = h.kind == HeadRecipe::Kind::classes;
     if (classes && h.classes < 2)

@@ -24,6 +24,7 @@ Mask mask_of(const AttnRecipe& a) {
   m.prefix = a.mask == Kind::prefix;
   m.chunk = a.mask == Kind::chunk ? a.chunk : 0;
   if (a.window > 0) m.left = a.window - 1;
+  if (a.window > 0 && a.mask == Kind::full) m.right = a.window - 1;
   m.keep = a.keep;
   return m;
 }
@@ -97,7 +98,11 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
   switch (a.pos.kind) {
     case PosRecipe::Kind::none: break;
     case PosRecipe::Kind::rope: out.rope = a.pos.rope; break;
-    case PosRecipe::Kind::alibi: out.spec.bias = Bias::alibi; break;
+    case PosRecipe::Kind::alibi:
+      out.spec.bias = Bias::alibi;
+      out.spec.alibi_max = a.pos.alibi_max;
+      out.spec.alibi_factor = a.pos.alibi_factor;
+      break;
     case PosRecipe::Kind::bucket:
       out.spec.bias = Bias::bucket;
       out.spec.bucket_max = a.pos.bucket.max;
@@ -120,14 +125,16 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
     else layer.value = table.vector(at + ".value", n);
     out.gate[static_cast<std::size_t>(g.at)] = layer;
   }
+  out.clip = a.clip;
+  out.temperature = a.temperature;
   out.slot = builder.slots++;
   return out;
 }
 
 std::optional<CachedKeys> cached_keys(const Attention& a) {
   const AttentionSpec& s = a.spec;
-  const bool bare =
-      !s.cross && s.score == Score::dot && a.rope && a.k.b && !a.k_norm && !a.cosine && !a.gate_at(At::k);
+  const bool bare = !s.cross && s.score == Score::dot && a.rope && a.k.b && !a.k_norm && !a.cosine &&
+                    a.clip == 0 && !a.gate_at(At::k);
   return CachedKeys{a.slot, s.kv_heads, s.head_dim, s.v_dim, a.mask, s.cross, bare ? &*a.rope : nullptr};
 }
 
@@ -153,6 +160,22 @@ const Pass::Rotated* find_table(const Pass& pass, const Attention& a) {
 
 Tapped::Rows key_rows(const Attention& a) {  // of k and v
   return a.spec.cross ? Tapped::Rows::memory : Tapped::Rows::own;
+}
+
+Tensor clipped(Run& run, const Attention& a, const Tensor& x) {
+  return a.clip > 0 ? activation(run, Act::clip, x, a.clip) : x;
+}
+
+// Llama 4: queries grow with their position.
+Tensor heated(Run& run, const Attention& a, const Tensor& q, std::span<const std::int32_t> position) {
+  if (!a.temperature) return q;
+  const TemperatureRecipe& t = *a.temperature;
+  std::vector<double> factors;
+  for (const std::int32_t p : position)
+    factors.push_back(1 + t.factor * std::log1p(std::floor(static_cast<double>(p + t.first) /
+                                                           static_cast<double>(t.length))));
+  const Tensor by = run.upload({static_cast<Dim>(factors.size()), 1}, factors).constant();
+  return gate(run, {.act = Act::scale, .grain = GateGrain::head, .shared = true}, q, by);
 }
 
 Tensor qk_norm(Run& run, const Attention& a, const std::optional<NormLayer>& norm, const Tensor& x) {
@@ -197,10 +220,11 @@ void prepare(Run& run, Pass& pass, const Attention& a) {
 }
 
 Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tensor& projected,
-                      const RopeTable& table, const RopeTable& kept, Tensor* q_kept) {
+                      std::span<const std::int32_t> position, const RopeTable& table, const RopeTable& kept,
+                      Tensor* q_kept) {
   const AttentionSpec& s = a.spec;
   const Dim T = x[0];
-  Tensor q = tap(run, site::q_proj, projected.reshape({T, s.heads, s.head_dim}), s.cross);
+  Tensor q = tap(run, site::q_proj, clipped(run, a, projected).reshape({T, s.heads, s.head_dim}), s.cross);
   q = apply(run, a.gate_at(GateRecipe::At::q), x, q);
   if (a.general)
     q = linear(run, q.reshape({T * s.heads, s.head_dim}), *a.general).reshape({T, s.heads, s.head_dim});
@@ -210,6 +234,7 @@ Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tenso
     Tensor turned = by.cos ? rope(run, q, by) : q;
     if (a.norm_after_pos)
       turned = shown(run, site::q_normed, qk_norm(run, a, a.q_norm, turned), s.cross, Tapped::Rows::own);
+    turned = heated(run, a, turned, position);
     return a.scale ? scale_heads(run, turned, *a.scale, a.scale_max) : turned;
   };
   const Tensor result = tap(run, site::q, turn(table, tap), s.cross);
@@ -221,7 +246,8 @@ Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Ten
                    const RopeTable& table) {
   const AttentionSpec& s = a.spec;
   const Tapped::Rows rows = key_rows(a);
-  Tensor k = tap(run, site::k_proj, projected.reshape({source[0], s.kv_heads, s.head_dim}), s.cross, rows);
+  Tensor k = tap(run, site::k_proj, clipped(run, a, projected).reshape({source[0], s.kv_heads, s.head_dim}),
+                 s.cross, rows);
   k = apply(run, a.gate_at(GateRecipe::At::k), source, k, rows);
   if (a.cosine) k = rapt::norm(run, {NormKind::l2, 1e-12, false}, k, nullptr);
   if (!a.norm_after_pos) k = tap(run, site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross, rows);
@@ -253,11 +279,12 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   const RopeTable none;
   const RopeTable &table = a.rope ? find_table(pass, a)->table : none,
                   &kept = a.rope ? find_table(pass, a)->kept : none;
-  in.q = finish_queries(run, a, x, qkv[0], table, kept, &in.q_kept);
+  in.q = finish_queries(run, a, x, qkv[0], plan_for(pass, a).position, table, kept, &in.q_kept);
   if (!cached_memory) {
     in.k = finish_keys(run, a, source, qkv[1], table);
     const Tapped::Rows rows = key_rows(a);
-    Tensor v = tap(run, site::v_proj, qkv[2].reshape({source[0], s.kv_heads, s.v_dim}), s.cross, rows);
+    Tensor v = tap(run, site::v_proj, clipped(run, a, qkv[2]).reshape({source[0], s.kv_heads, s.v_dim}),
+                   s.cross, rows);
     v = apply(run, a.v_norm, apply(run, a.gate_at(At::v), source, v, rows));
     in.v = tap(run, site::v, v, s.cross, rows);
   }

@@ -59,6 +59,8 @@ struct Attention {
                *buckets = nullptr;
   const Weight *score = nullptr, *general = nullptr;
   double scale_max = 0;
+  double clip = 0;
+  std::optional<TemperatureRecipe> temperature;
   int slot = 0;  // its number among the attention parts of the stack: where the cache keeps its keys
 
   const std::optional<GateLayer>& gate_at(GateRecipe::At at) const {
@@ -80,11 +82,12 @@ void see_gates(Taps& taps, const Taps::See& f);  // whatever their place
 // x [T,H,D] * act(W input), x + act(W input), or with a constant in the place of W input.
 Tensor apply(Run& run, const std::optional<GateLayer>& gate, const Tensor& input, const Tensor& x,
              Tapped::Rows rows = Tapped::Rows::own);
-// Projected queries of the rows x, and keys of `source`, as the attention reads them: gated, normed, turned
-// by `table` (without one: as they are). `kept`, where given, turns the queries to where they stand towards
+// Projected queries of the rows x, which stand at `position`, and keys of `source`, as the attention reads
+// them: gated, normed, turned by `table` (without one: as they are). `kept`, where given, turns the queries to where they stand towards
 // the kept first keys: *q_kept.
 Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tensor& projected,
-                      const RopeTable& table, const RopeTable& kept = {}, Tensor* q_kept = nullptr);
+                      std::span<const std::int32_t> position, const RopeTable& table,
+                      const RopeTable& kept = {}, Tensor* q_kept = nullptr);
 Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected,
                    const RopeTable& table);
 

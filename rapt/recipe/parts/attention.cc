@@ -141,15 +141,15 @@ void check_mask(const AttnRecipe& a, const PartPlace& place) {
     fail(path, ".mask: cross-attention sees the whole memory and has no mask; remove it");
   if (a.cross && (a.window > 0 || a.keep > 0))
     fail(path, ".", a.window > 0 ? "window" : "keep",
-         ": only causal self-attention has one; cross-attention sees the whole memory");
+         ": only self-attention has one; cross-attention sees the whole memory");
   if (!a.cross) {
     if (place.decoder && a.mask == Mask::full)
       fail(path,
            ".mask: a decoder writes token by token and may not see later ones; use causal, prefix or chunk, "
            "or make this stack an "
            "encoder");
-    if (a.window > 0 && a.mask != Mask::causal)
-      fail(path, ".window: only causal self-attention has a window of last keys, the mask is ",
+    if (a.window > 0 && a.mask != Mask::causal && a.mask != Mask::full)
+      fail(path, ".window: only causal and full self-attention have a window, the mask is ",
            name_text(a.mask), a.mask == Mask::chunk ? "; a chunk is its own limit" : "");
     if (a.keep > 0 && a.mask != Mask::causal)
       fail(path, ".keep: only causal self-attention keeps first keys, the mask is ", name_text(a.mask));
@@ -174,6 +174,8 @@ void check_positions(const AttnRecipe& a, const std::string& path) {
   using Pos = PosRecipe::Kind;
   if (a.cross && a.pos.kind != Pos::none)
     fail(path, ".pos: rows and memory of cross-attention have no common positions; use \"none\"");
+  if (a.cross && a.temperature)
+    fail(path, ".temperature: it grows with a row's position towards its keys, and the memory has none");
   if (a.pos.kind == Pos::rope) check_rope(a.pos.rope, a.head_dim, path + ".pos.rope");
   if (a.pos.kind == Pos::bucket) {
     const BucketRecipe& b = a.pos.bucket;
@@ -232,6 +234,7 @@ std::string score_text(const AttnRecipe& a) {
 
 std::string mask_text(const AttnRecipe& a) {
   using Mask = AttnRecipe::MaskKind;
+  if (a.window > 0 && a.mask == Mask::full) return concat("keys less than ", with_commas(a.window), " away");
   if (a.window > 0)
     return concat("the last ", with_commas(a.window), " keys",
                   a.keep > 0 ? concat(" and the first ", a.keep) : "");
@@ -301,6 +304,7 @@ void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
     d.inside("k", concat(from, heads_by(a.kv_heads, a.head_dim), with_bias(a.bias.k), sharing(a)));
     d.inside("v", concat(from, heads_by(a.kv_heads, a.v_dim), with_bias(a.bias.v)));
   }
+  if (a.clip > 0) d.inside("clip", concat("q, k, v within ±", shortest(a.clip)));
   draw_gate(d, a, At::q, C, "q");
   draw_gate(d, a, At::k, C, "k");
   draw_gate(d, a, At::v, C, "v");
@@ -319,6 +323,9 @@ void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
   std::string score = score_text(a) + scale_text(a);
   if (a.cap > 0) score = concat("cap ", shortest(a.cap), " (", score, ")");
   if (a.pos.kind == PosRecipe::Kind::alibi) score += " − slope · distance";
+  if (a.temperature)
+    score = concat("(1 + ", shortest(a.temperature->factor), " ln(1 + ⌊position / ",
+                   with_commas(a.temperature->length), "⌋)) ", score);
   if (a.pos.kind == PosRecipe::Kind::bucket)
     score += concat(" + bias of ", a.pos.bucket.count, " distances up to ", a.pos.bucket.max,
                     a.pos.bucket.shared ? ", one table for all layers" : "");

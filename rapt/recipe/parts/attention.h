@@ -39,6 +39,7 @@ struct PosRecipe {  // inside attention; absolute positions belong to EmbedRecip
   enum class Kind { none, rope, alibi, bucket };
   Kind kind = Kind::none;
   RopeSpec rope;
+  double alibi_max = 8, alibi_factor = 1;
   BucketRecipe bucket;
   bool operator==(const PosRecipe&) const = default;
 };
@@ -76,6 +77,13 @@ struct GateRecipe {
   bool operator==(const GateRecipe&) const = default;
 };
 
+// Queries times 1 + factor * ln(1 + floor((position + first) / length)) (Llama 4, Ministral 3).
+struct TemperatureRecipe {
+  double factor = 0.1;
+  Dim length = 8192, first = 1;
+  bool operator==(const TemperatureRecipe&) const = default;
+};
+
 struct AttnRecipe {
   bool cross = false;  // of the decoder's rows to the encoder's result
   enum class ScoreKind { dot, general, additive, concat, cosine, l2 };
@@ -93,6 +101,8 @@ struct AttnRecipe {
   Dim window = 0;  // keys a row sees, itself included; 0: all
   Dim keep = 0;  // first keys that stay visible (streaming: with window)
   double cap = 0;
+  double clip = 0;  // projections within plus and minus this (OLMo 1, MPT); 0: as they are
+  std::optional<TemperatureRecipe> temperature;
   ExtraRecipe extra;
   std::vector<GateRecipe> gate;
   double dropout = 0;
@@ -222,7 +232,12 @@ void fields(Of<PosRecipe>, V& v) {
   v.about("Pos", "How attention knows positions. Absolute ones belong to the embedding.");
   v.choice("", &T::kind, "", word("none", "not at all (NoPE, or positions in the embedding)"),
            body("rope", &T::rope, "rotary"),
-           word("alibi", "a penalty proportional to distance, its slope fixed per head"),
+           group("alibi", "a penalty proportional to distance, its slope fixed per head",
+                 [](auto& g) {
+                   g.field("max", &T::alibi_max, "slopes go down to 2^-max", kPositive);
+                   g.field("factor", &T::alibi_factor,
+                           "on all slopes (Falcon adds before scaling: head_dim^-0.5)", kPositive);
+                 }),
            body("bucket", &T::bucket, "learned bias by distance"));
 }
 
@@ -248,6 +263,17 @@ void fields(Of<ExtraRecipe>, V& v) {
            word("learned_logit", "a learned logit per head (gpt-oss)"),
            body("kv_slots", &T::slots,
                 "this many learned keys and values, seen by every row, without position", Range{1, 65536}));
+}
+
+template <class V>
+void fields(Of<TemperatureRecipe>, V& v) {
+  using T = TemperatureRecipe;
+  v.about("Temperature",
+          "A factor on queries that grows with their position: 1 + factor ln(1 + floor((position + first) / "
+          "length)).");
+  v.field("factor", &T::factor, "of the logarithm", kAnyNumber);
+  v.field("length", &T::length, "positions that share a step", kCount);
+  v.field("first", &T::first, "added to the position, which counts from 0 (Llama 4: 1)", kSize);
 }
 
 template <class V>
@@ -289,9 +315,16 @@ void fields(Of<AttnRecipe>, V& v) {
       "which keys a row of self-attention sees: up to itself; all; all of a prefix, then up to itself; up to "
       "itself within its chunk");
   v.field("chunk", &T::chunk, "mask chunk: its length", kSize);
-  v.field("window", &T::window, "the last so many keys only, the row itself included; 0: all", kSize);
+  v.field("window", &T::window,
+          "the last so many keys only, the row itself included; with mask full: keys less than so far away, "
+          "before and behind; 0: all",
+          kSize);
   v.field("keep", &T::keep, "with a window: first keys of the sequence that stay visible (streaming)", kSize);
   v.field("cap", &T::cap, "scores softly limited to this: cap * tanh(score / cap); 0: not", kNotNegative);
+  v.field("clip", &T::clip,
+          "projected q, k and v within plus and minus this, before anything else (OLMo 1, MPT); 0: not",
+          kNotNegative);
+  v.field("temperature", &T::temperature, "a factor on queries by their position (Llama 4)");
   v.field("extra", &T::extra, "an extra logit or learned keys");
   v.field("gate", &T::gate, "gates, at most one at each place");
   v.field("attn_dropout", &T::dropout, "on attention weights", kShare);
