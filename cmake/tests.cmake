@@ -144,7 +144,7 @@ if(NOT RAPT_UNITY)
 endif()
 
 # What is the same in every build is checked in one of them.
-if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE AND NOT RAPT_TEST_SET STREQUAL load)
   # The page of `rapt inspect report` in a real browser, where there is one.
   add_executable(make_page tests/browser/make_page.cc)
   target_link_libraries(make_page PRIVATE rapt)

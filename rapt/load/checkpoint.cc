@@ -72,19 +72,16 @@ struct Filler {
   Weight& w;
   const TensorUse& use;
   bool vector;
-  std::vector<float> whole{};  // a transposed tensor, all of it
+  std::vector<float> whole{};  // a transposed matrix, all of it
 
   // Rows [first, first + count), at most a few panels.
   void rows(Dim first, Dim count, FillRoom& room) const {
     auto& [read, bytes, scratch, values] = room;
     if (vector) {  // one row of ours is the last axis of theirs
-      values = use.view->values();
-      const std::size_t from = static_cast<std::size_t>(use.first);
-      std::vector<float> own(values.begin() + static_cast<std::ptrdiff_t>(from),
-                             values.begin() + static_cast<std::ptrdiff_t>(from) + w.cols);
-      if (use.head_dim > 0)
-        for (Dim c = 0; c < w.cols; ++c)
-          own[static_cast<std::size_t>(c)] = values[static_cast<std::size_t>(use.row(c))];
+      values = vector_numbers(use);
+      std::vector<float> own(static_cast<std::size_t>(w.cols));
+      for (Dim c = 0; c < w.cols; ++c)
+        own[static_cast<std::size_t>(c)] = values[static_cast<std::size_t>(use.row(c))];
       store_rows(w, 0, 1, own, scratch);
       return;
     }
@@ -94,7 +91,7 @@ struct Filler {
       for (Dim r = 0; r < count; ++r)
         for (Dim c = 0; c < w.cols; ++c)
           values[static_cast<std::size_t>(r * w.cols + c)] =
-              whole[static_cast<std::size_t>(c * across + use.first + first + r)];
+              whole[static_cast<std::size_t>(c * across + use.row(first + r))];
       store_rows(w, first, count, values, scratch);
       return;
     }
@@ -109,6 +106,15 @@ struct Filler {
       for (Dim r = first; r < first + count; ++r) {
         const auto one = heads.subspan(static_cast<std::size_t>(use.row(r) - use.first - from) * row, row);
         bytes.insert(bytes.end(), one.begin(), one.end());
+      }
+      source = bytes;
+    } else if (use.chunk > 0) {
+      bytes.clear();
+      for (Dim r = first; r < first + count;) {
+        const Dim n = std::min(use.chunk - r % use.chunk, first + count - r);
+        const auto run = use.view->read_rows(use.row(r), n, read);
+        bytes.insert(bytes.end(), run.begin(), run.end());
+        r += n;
       }
       source = bytes;
     } else {
@@ -171,7 +177,7 @@ void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* d
   };
   const auto add = [&](std::size_t i) {
     Filler f{weights[i], plan[i].second, plan[i].first.vector};
-    if (f.use.transposed) f.whole = f.use.view->values();
+    if (f.use.transposed) f.whole = slice_numbers(f.use, f.w.cols);
     const Dim step = task_rows(f.w, f.use);
     for (Dim r = 0; r < f.w.rows; r += step)
       tasks.push_back({fillers.size(), r, std::min(step, f.w.rows - r)});
@@ -187,7 +193,8 @@ void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* d
 // ------------------------------------------------------------------------------------------------ the model
 DType format_for(const LoadOptions& o, const Weight& w, DType file) {
   // Vectors, and tables but that of the tokens.
-  if (w.packing == Packing::rows && w.name != "embed.tokens") return o.real;
+  if (w.packing == Packing::rows && w.name != "embed.tokens" && w.name != "embed.source_tokens")
+    return o.real;
   if (o.real != DType::f32) return o.real;
   const DType wanted = o.matrices.value_or(file);
   if (is_block(wanted) && w.cols % static_cast<Dim>(info_of(wanted).block) != 0) return o.real;

@@ -28,12 +28,11 @@ std::uint32_t pooling_type(std::optional<Pool> pool) {
   return !pool ? 0 : *pool == Pool::mean ? 1 : *pool == Pool::first ? 2 : 3;
 }
 
-struct Piece {  // rows that come from one tensor
-  TensorUse use;
+struct Piece {  // a weight: where it comes from, and where it goes
+  TensorUse use, to;
   Dim rows = 0, cols = 0;
   bool vector = false;
   float add = 0;          // norms: 1 is added or taken away
-  Dim pairs = 0;          // > 0: the target wants rows of heads of this size in pairs order
 };
 
 struct Output {  // one tensor of the target
@@ -41,40 +40,32 @@ struct Output {  // one tensor of the target
   DType dtype = DType::f32;
   std::vector<Dim> shape;
   bool transposed = false;
+  Dim before = 0;  // rows of zeros in front: nobody reads them
+  Dim part = 0;    // a vector in pieces: the number of this one
   std::vector<Piece> pieces;
 };
 
-// Rows [first, first + count) of a piece as numbers, in the target's order.
+// Row r of a weight as numbers.
+void weight_row(const Piece& p, Dim r, std::span<float> out, std::vector<std::byte>& room) {
+  dequantize(p.use.view->dtype(), p.use.view->read_rows(p.use.row(r), 1, room), out);
+  if (p.add != 0)
+    for (float& x : out) x += p.add;
+}
+
+// Rows [first, first + count) of a piece as numbers, in the target's order (pairs of a head's channels).
 void piece_values(const Piece& p, Dim first, Dim count, std::vector<float>& out) {
   out.resize(static_cast<std::size_t>(count * p.cols));
   std::vector<std::byte> room;
   for (Dim r = 0; r < count; ++r) {
     Dim ours = first + r;
-    if (p.pairs > 0) {  // the inverse of TensorUse::row
-      const Dim half = p.pairs / 2, d = ours % p.pairs;
+    if (const Dim D = p.to.head_dim; D > 0) {  // the inverse of TensorUse::row
+      const Dim half = D / 2, d = ours % D;
       ours = ours - d + (d % 2 == 0 ? d / 2 : half + d / 2);
     }
-    const auto bytes = p.use.view->read_rows(p.use.row(ours), 1, room);
-    dequantize(
-        p.use.view->dtype(), bytes,
-        std::span(out).subspan(static_cast<std::size_t>(r * p.cols), static_cast<std::size_t>(p.cols)));
+    weight_row(p, ours,
+               std::span(out).subspan(static_cast<std::size_t>(r * p.cols), static_cast<std::size_t>(p.cols)),
+               room);
   }
-  if (p.add != 0)
-    for (float& x : out) x += p.add;
-}
-
-std::vector<float> vector_values(const Piece& p) {
-  const std::vector<float> all = p.use.view->values();
-  std::vector<float> out;
-  for (Dim c = 0; c < p.cols; ++c) {
-    Dim ours = c;
-    if (p.pairs > 0) {
-      const Dim half = p.pairs / 2, d = c % p.pairs;
-      ours = c - d + (d % 2 == 0 ? d / 2 : half + d / 2);
-    }
-    out.push_back(all[static_cast<std::size_t>(p.use.row(ours))] + p.add);
-  }
-  return out;
 }
 
 void encode(DType type, std::span<const float> values, std::vector<std::byte>& out, const std::string& name) {
@@ -89,26 +80,79 @@ class Writer {
 
   void write(const Output& o, FileWriter& out) {
     const FloatMode mode;  // numbers are converted as the team converts them
-    for (const Piece& p : o.pieces) {
-      if (p.vector) {
-        std::vector<std::byte> bytes;
-        encode(o.dtype, vector_values(p), bytes, o.name);
-        out.write(bytes);
-      }
+    if (o.pieces[0].vector) return write_vectors(o, out);
+    const bool plain = std::all_of(o.pieces.begin(), o.pieces.end(), [](const Piece& p) {
+      return p.to.chunk == 0 && !p.to.transposed && !p.use.transposed;
+    });
+    if (!plain) return write_scattered(o, out);
+    if (o.before > 0) {
+      std::vector<std::byte> bytes;
+      encode(o.dtype, std::vector<float>(static_cast<std::size_t>(o.before * o.pieces[0].cols)), bytes,
+             o.name);
+      out.write(bytes);
     }
-    if (o.pieces[0].vector) return;
-    if (o.transposed) return write_transposed(o, out);
-    for (const Piece& p : o.pieces) {
-      if (p.use.transposed) write_from_transposed(p, o, out);
-      else write_rows(p, o, out);
-    }
+    for (const Piece& p : o.pieces) write_rows(p, o, out);
   }
 
  private:
   static constexpr Dim kRows = 64;
 
+  static Dim elements(const Output& o) {
+    Dim n = 1;
+    for (const Dim d : o.shape) n *= d;
+    return n;
+  }
+
+  static void write_vectors(const Output& o, FileWriter& out) {
+    const Dim size = elements(o);
+    std::vector<float> all(static_cast<std::size_t>((o.part + 1) * size));
+    for (const Piece& p : o.pieces) {
+      const std::vector<float> theirs = vector_numbers(p.use);
+      all.resize(std::max(all.size(), static_cast<std::size_t>(p.to.row(p.cols - 1) + 1)));
+      for (Dim c = 0; c < p.cols; ++c)
+        all[static_cast<std::size_t>(p.to.row(c))] = theirs[static_cast<std::size_t>(p.use.row(c))] + p.add;
+    }
+    std::vector<std::byte> bytes;
+    encode(o.dtype,
+           std::span(all).subspan(static_cast<std::size_t>(o.part * size), static_cast<std::size_t>(size)),
+           bytes, o.name);
+    out.write(bytes);
+  }
+
+  // Every weight to its rows or columns, one matrix after the other where there are three axes.
+  static void write_scattered(const Output& o, FileWriter& out) {
+    const std::size_t axes = o.shape.size();
+    const Dim slices = axes > 2 ? o.shape[0] : 1, rows = o.shape[axes - 2], last = o.shape[axes - 1];
+    std::vector<float> all(static_cast<std::size_t>(rows * last)), row;
+    std::vector<std::byte> bytes, room;
+    for (Dim slice = 0; slice < slices; ++slice) {
+      std::fill(all.begin(), all.end(), 0.0f);
+      const Dim from = slice * rows;  // rows of the file before this matrix
+      for (const Piece& p : o.pieces) {
+        const Dim first = p.to.transposed ? p.to.slice : p.to.row(0);
+        if (first < from || first >= from + rows) continue;
+        const std::vector<float> theirs =
+            p.use.transposed ? slice_numbers(p.use, p.cols) : std::vector<float>();
+        row.resize(static_cast<std::size_t>(p.cols));
+        for (Dim r = 0; r < p.rows; ++r) {
+          if (p.use.transposed)
+            for (Dim c = 0; c < p.cols; ++c)
+              row[static_cast<std::size_t>(c)] =
+                  theirs[static_cast<std::size_t>(c * p.use.view->last() + p.use.row(r))] + p.add;
+          else weight_row(p, r, row, room);
+          for (Dim c = 0; c < p.cols; ++c)
+            all[static_cast<std::size_t>(p.to.transposed ? c * last + p.to.row(r)
+                                                         : (p.to.row(r) - from) * last + c)] =
+                row[static_cast<std::size_t>(c)];
+        }
+      }
+      encode(o.dtype, all, bytes, o.name);
+      out.write(bytes);
+    }
+  }
+
   void write_rows(const Piece& p, const Output& o, FileWriter& out) {
-    const bool as_is = o.dtype == p.use.view->dtype() && p.use.head_dim == 0 && p.pairs == 0 && p.add == 0;
+    const bool as_is = o.dtype == p.use.view->dtype() && p.use.plain() && p.to.head_dim == 0 && p.add == 0;
     if (as_is) {
       constexpr Dim kAtOnce = 1024;
       std::vector<std::byte> room;
@@ -128,45 +172,6 @@ class Writer {
       });
       for (Dim i = 0; i < n; ++i) out.write(done[static_cast<std::size_t>(i)]);
     }
-  }
-
-  void write_from_transposed(const Piece& p, const Output& o, FileWriter& out) {
-    const std::vector<float> all = p.use.view->values();
-    const Dim across = p.use.view->last();
-    std::vector<float> row(static_cast<std::size_t>(p.cols));
-    std::vector<std::byte> bytes;
-    for (Dim r = 0; r < p.rows; ++r) {
-      for (Dim c = 0; c < p.cols; ++c)
-        row[static_cast<std::size_t>(c)] = all[static_cast<std::size_t>(c * across + p.use.first + r)];
-      encode(o.dtype, row, bytes, o.name);
-      out.write(bytes);
-    }
-  }
-
-  // All pieces side by side, their rows becoming columns.
-  void write_transposed(const Output& o, FileWriter& out) {
-    const Dim rows = o.shape[0], cols = o.shape[1];
-    std::vector<float> all(static_cast<std::size_t>(rows * cols)), values;
-    Dim at = 0;
-    for (const Piece& p : o.pieces) {
-      if (p.use.transposed) {
-        const std::vector<float> theirs = p.use.view->values();
-        for (Dim r = 0; r < p.rows; ++r)
-          for (Dim c = 0; c < p.cols; ++c)
-            all[static_cast<std::size_t>(c * cols + at + r)] =
-                theirs[static_cast<std::size_t>(c * p.use.view->last() + p.use.first + r)];
-      } else {
-        piece_values(p, 0, p.rows, values);
-        for (Dim r = 0; r < p.rows; ++r)
-          for (Dim c = 0; c < p.cols; ++c)
-            all[static_cast<std::size_t>(c * cols + at + r)] =
-                values[static_cast<std::size_t>(r * p.cols + c)];
-      }
-      at += p.rows;
-    }
-    std::vector<std::byte> bytes;
-    encode(o.dtype, all, bytes, o.name);
-    out.write(bytes);
   }
 
   Team team_;
@@ -224,7 +229,9 @@ bool is_output(const std::string& ours, bool tied) {
   return ours == "head.weight" || (ours == "embed.tokens" && tied);
 }
 bool is_matrix(const WeightShape& w) {
-  if (w.vector || (w.name.starts_with("embed.") && w.name != "embed.tokens")) return false;
+  if (w.vector) return false;
+  if (w.name.starts_with("embed.") && !w.name.ends_with("tokens") && w.name != "embed.project.weight")
+    return false;
   return !w.name.ends_with(".buckets") && !w.name.ends_with(".score.weight") &&
          w.name.find(".slots.") == std::string::npos;
 }
@@ -236,43 +243,48 @@ bool is_norm_weight(const std::string& ours) {
 std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, Form to, Types& types) {
   const Source& s = f.source;
   const Family& family = *s.family;
-  std::vector<Output> out;
-  std::map<std::string, std::size_t> at;
-  for (const auto& [w, use] : plan_tensors(s, t.recipe)) {
-    std::string name;
+  const TensorPlan plan = plan_tensors(s, t.recipe);
+  TensorLayout layout(family, to, t.recipe);
+  for (const auto& [w, use] : plan) {
     try {
-      name = written_name(family, to, w.name, t.recipe);
+      layout.add(written_name(family, to, w.name, t.recipe), w);
     } catch (const Error& e) {
       fail(f.path, ": ", e.what());
     }
-    Piece p{.use = use, .rows = w.vector ? 1 : w.rows, .cols = w.cols, .vector = w.vector};
-    if (is_norm_weight(w.name))
-      p.add = static_cast<float>(family.offset_gain(s.form)) - static_cast<float>(family.offset_gain(to));
-    if (family.permuted(to, w.name)) {
-      const StackRecipe& stack = w.name.starts_with("encoder") ? *t.recipe.encoder : *t.recipe.decoder;
-      for (const PartRecipe& part : stack.layer(0).parts)
-        if (part.self()) p.pairs = part.self()->head_dim;
-      if (p.pairs % 2 != 0)
-        fail(f.path, ": GGUF keeps the channels of a head in pairs, and heads of ", p.pairs,
-             " channels have none; it stays a folder");
-    }
-    const auto [it, fresh] = at.emplace(name, out.size());
-    if (fresh) {
-      Output o{
-          .name = name,
-          .dtype = types.of(use.view->dtype(), is_matrix(w), is_output(w.name, t.recipe.head.tied), w.cols),
-          .transposed = family.transposed(to, w.name)};
-      o.shape = w.vector ? std::vector<Dim>{0} : std::vector<Dim>{0, w.cols};
-      if (o.transposed && is_block(o.dtype)) o.dtype = DType::f32;
-      out.push_back(std::move(o));
-    }
-    Output& o = out[it->second];
-    o.shape[0] += w.vector ? w.cols : w.rows;
-    o.pieces.push_back(p);
   }
-  for (Output& o : out) {
-    if (o.transposed) std::swap(o.shape[0], o.shape[1]);
-    if (o.name == "final_logits_bias") o.shape.insert(o.shape.begin(), 1);
+  layout.finish();
+  std::vector<Output> out;
+  for (const std::string& name : layout.keys()) {
+    const TensorLayout::Tensor& tensor = layout.tensor(name);
+    const auto& [first, from] = plan[tensor.users[0]];
+    Output o{.name = name,
+             .dtype = types.of(from.view->dtype(), is_matrix(first),
+                               is_output(first.name, t.recipe.head.tied), first.cols),
+             .shape = written_shape(family, name, first, tensor.shape, t.recipe),
+             .transposed = tensor.transposed,
+             .before = tensor.before};
+    if (o.transposed && is_block(o.dtype)) o.dtype = DType::f32;
+    for (const std::size_t u : tensor.users) {
+      const auto& [w, use] = plan[u];
+      Piece p{
+          .use = use, .to = layout.use(u), .rows = w.vector ? 1 : w.rows, .cols = w.cols, .vector = w.vector};
+      if (is_norm_weight(w.name))
+        p.add = static_cast<float>(family.offset_gain(s.form)) - static_cast<float>(family.offset_gain(to));
+      if (p.to.head_dim % 2 != 0)
+        fail(f.path, ": GGUF keeps the channels of a head in pairs, and heads of ", p.to.head_dim,
+             " channels have none; it stays a folder");
+      o.pieces.push_back(std::move(p));
+    }
+    if (name.find(kEachHead) == std::string::npos) {
+      out.push_back(std::move(o));
+      continue;
+    }
+    const Dim heads = o.shape[0];
+    o.shape.erase(o.shape.begin());
+    for (o.part = 0; o.part < heads; ++o.part) {
+      o.name = of_head(name, o.part);
+      out.push_back(o);
+    }
   }
   return out;
 }

@@ -12,11 +12,23 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight", kBias = ".bias";
 
-// Objects merge, null removes, everything else replaces. The lines of "values" are replaced whole.
+void remove(Json& object, std::string_view key) {
+  Json::Object rest;
+  for (const Json::Member& m : object.object())
+    if (m.key != key) rest.push_back(m);
+  object = std::move(rest);
+}
+
+// Objects merge, null removes, everything else replaces. The lines of "values" are replaced whole, and so is
+// "=key".
 void merge(Json& base, const Json& over, bool lines) {
   for (const Json::Member& m : over.object()) {
     const Json* old = base.find(m.key);
-    if (!lines && old && old->is_object() && m.value.is_object()) {
+    if (m.key.starts_with('=')) {
+      base.set(m.key.substr(1), m.value);
+    } else if (m.value.is_null()) {
+      remove(base, m.key);
+    } else if (!lines && old && old->is_object() && m.value.is_object()) {
       Json both = *old;
       merge(both, m.value, m.key == "values");
       base.set(m.key, std::move(both));
@@ -76,9 +88,20 @@ std::string_view without_suffix(std::string_view name) {
   return name;
 }
 
-std::string with_layer(std::string text, std::string_view layer) {
-  if (const std::size_t at = text.find("{i}"); at != std::string::npos) text.replace(at, 3, layer);
+std::string with_number(std::string text, std::string_view mark, std::string_view number) {
+  if (const std::size_t at = text.find(mark); at != std::string::npos) text.replace(at, mark.size(), number);
   return text;
+}
+
+constexpr std::string_view kExperts = ".experts.";
+
+// "moe.experts.3.gate.weight" -> "moe.experts.{e}.gate.weight" and "3".
+std::pair<std::string, std::string> without_expert(std::string_view rest) {
+  const std::size_t at = rest.find(kExperts);
+  if (at == std::string_view::npos) return {std::string(rest), ""};
+  const std::size_t from = at + kExperts.size();
+  const std::size_t to = std::min(rest.find('.', from), rest.size());
+  return {concat(rest.substr(0, from), "{e}", rest.substr(to)), std::string(rest.substr(from, to - from))};
 }
 
 // An entry is [in a folder, in a GGUF file], each a name or a list of names; a bare string is the folder's.
@@ -118,16 +141,22 @@ std::vector<std::string> Family::tensor_names(Form form, std::string_view ours) 
     if (!group) return {};
     const std::vector<std::string> places = entry_names(*group->find("at"), form);
     if (places.empty()) return {};
-    at = with_layer(places[0], n.layer);
+    at = with_number(places[0], "{i}", n.layer);
   }
-  const Json* entry = group ? group->find(n.rest) : nullptr;
-  if (!entry && group) entry = group->find(without_suffix(n.rest));
+  const auto [rest, expert] = without_expert(n.rest);
+  const Json* entry = group ? group->find(rest) : nullptr;
+  if (!entry && group) entry = group->find(without_suffix(rest));
   if (!entry || entry->is_null()) return {};
   const bool bias = ours.ends_with(kBias);
   std::vector<std::string> out;
-  for (const std::string& theirs : entry_names(*entry, form))
-    out.push_back(theirs.starts_with('=') ? with_layer(theirs.substr(1), n.layer)
-                                          : concat(at, theirs, bias ? kBias : kWeight));
+  for (const std::string& theirs : entry_names(*entry, form)) {
+    // "name_*": weight and bias are told apart by the end of the word ("gate_up_proj", "gate_up_proj_bias")
+    std::string full = theirs.starts_with('=') ? with_number(theirs.substr(1), "{i}", n.layer)
+                       : theirs.ends_with('*')
+                           ? concat(at, theirs.substr(0, theirs.size() - 1), bias ? "_bias" : "")
+                           : concat(at, theirs, bias ? kBias : kWeight);
+    out.push_back(with_number(std::move(full), "{e}", expert));
+  }
   if (form == Form::gguf) return out;
   const Json* old = json.find("old_norm_names");  // gamma and beta of TensorFlow days
   if (old && old->is_bool() && old->boolean() && n.rest.find("norm") != std::string_view::npos)
@@ -136,14 +165,28 @@ std::vector<std::string> Family::tensor_names(Form form, std::string_view ours) 
   if (const Json* prefix = json.find("prefix"); prefix && prefix->is_string())
     for (std::size_t i = 0, count = out.size(); i < count; ++i)
       if (out[i].starts_with(prefix->string())) out.push_back(out[i].substr(prefix->string().size()));
+  for (const std::string& more : strings(json.find("more_prefixes")))  // in front of every name
+    for (std::size_t i = 0, count = out.size(); i < count; ++i) out.push_back(more + out[i]);
   return out;
 }
 
 bool Family::listed(std::string_view list, std::string_view ours) const {
-  const std::string_view stem = without_suffix(split(ours).rest);
+  const std::string all = without_expert(split(ours).rest).first;
+  const std::string_view stem = without_suffix(all);
   for (const std::string& s : strings(json.find(list)))
     if (s == stem) return true;
   return false;
+}
+std::string Family::grouped(Form form, std::string_view ours) const {
+  const Json* words = form == Form::folder ? json.find("grouped") : nullptr;
+  if (!words || words->is_null()) return "";
+  const Json* word = words->find(without_suffix(without_expert(split(ours).rest).first));
+  return word ? word->string() : "";
+}
+Dim Family::first_row(Form form, std::string_view ours) const {
+  const Json* rows = form == Form::folder ? json.find("first_row") : nullptr;
+  const Json* n = rows ? rows->find(ours) : nullptr;
+  return n ? n->integer() : 0;
 }
 bool Family::transposed(Form form, std::string_view ours) const {
   return form == Form::folder && ours.ends_with(kWeight) && listed("transposed", ours);
@@ -191,11 +234,26 @@ const Family& family_of_config(const Json& config, const std::string& where) {
     fail(where, ": architectures: wants a list of names, has ", classes->type_name());
   std::vector<std::string> known;
   if (type && type->is_string() && type->string() == own_family().name) return own_family();
+  // One model_type, several families: keys tell them apart; the family without such keys is the usual one.
+  const auto fits = [&](const Family& f) {
+    const Json* when = f.json.find("when");
+    if (!when || when->is_null()) return true;
+    for (const Json::Member& m : when->object()) {
+      const Json* said = config.find(m.key);
+      if (!(said ? *said == m.value : m.value.is_null())) return false;
+    }
+    return true;
+  };
+  const Family* usual = nullptr;
   for (const Family& f : families())
     for (const std::string& name : strings(f.json.find("model_type"))) {
-      if (type && type->is_string() && type->string() == name) return f;
+      if (type && type->is_string() && type->string() == name && fits(f)) {
+        if (f.json.find("when") && !f.json.find("when")->is_null()) return f;
+        usual = &f;
+      }
       known.push_back(name);
     }
+  if (usual) return *usual;
   if (type && type->is_string()) {
     if (type->string() == "gemma3" && config.find("text_config"))
       fail(where,
@@ -210,7 +268,7 @@ const Family& family_of_config(const Json& config, const std::string& where) {
     for (const Json& c : classes->array())
       for (const Family& f : families())
         for (const std::string& name : strings(f.json.find("architectures")))
-          if (c.is_string() && c.string() == name) return f;
+          if (c.is_string() && c.string() == name && fits(f)) return f;
   fail(where, ": has no model_type, and its architectures name no known family; known: ", join(known));
 }
 
@@ -219,11 +277,13 @@ const Family& family_of_gguf(const Json& keys, const std::string& arch, const st
   const Family* found = nullptr;
   for (const Family& f : families()) {
     if (f.gguf_arch().empty()) continue;
+    if (const Json* reads = f.json.find("gguf_read"); reads && !reads->boolean()) continue;  // another's
     const Json* when = f.json.find("gguf_when");  // one architecture, two families: a key tells them apart
     if (!when) known.push_back(f.gguf_arch());
     if (f.gguf_arch() != arch) continue;
-    const Json* value = when ? keys.find(arch + when->string()) : nullptr;
-    if (when && value && !(*value == Json(0))) return f;
+    const bool any = when && when->is_string();  // … by being there, or by not being some value
+    const Json* value = when ? keys.find(arch + (any ? *when : *when->find("key")).string()) : nullptr;
+    if (when && value && !(*value == (any ? Json(0) : *when->find("not")))) return f;
     if (!when) found = &f;
   }
   if (found) return *found;
@@ -233,7 +293,7 @@ const Family& family_of_gguf(const Json& keys, const std::string& arch, const st
 
 const TensorView* Source::tensor(std::string_view ours) const {
   for (const std::string& name : family->tensor_names(form, ours))
-    if (const TensorView* t = tensors->find(name)) return t;
+    if (const TensorView* t = tensors->find(of_head(name, 0))) return t;
   return nullptr;
 }
 
@@ -247,7 +307,11 @@ const Json* Source::find(std::string_view key) const {
   if (form == Form::gguf) {
     at = keys.find(key.starts_with('.') ? arch + std::string(key) : std::string(key));
   } else {
-    at = &keys;
+    const Json* root = family && !family->own ? family->json.find("root") : nullptr;
+    const Json* inner = root && root->is_string() ? keys.find(root->string()) : nullptr;
+    if (inner && inner->is_object() && inner->find(key.substr(0, std::min(key.find('.'), key.size()))))
+      at = inner;  // the text model's part of a larger config
+    else at = &keys;
     while (at && !key.empty()) {
       const std::size_t dot = std::min(key.find('.'), key.size());
       at = at->find(key.substr(0, dot));

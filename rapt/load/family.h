@@ -3,6 +3,7 @@
 // turns the keys of a config.json or of a GGUF file into a recipe. What a mechanism does is code elsewhere;
 // nothing here knows a family by name.
 #pragma once
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,11 +32,15 @@ class Family {
   // where the family has no such.
   std::vector<std::string> tensor_names(Form form, std::string_view ours) const;
   bool transposed(Form form, std::string_view ours) const;  // stored in x out (GPT-2)
+  // Weights that share a tensor lie in it group by group, each with its share of a group: the word that says
+  // how many groups there are ("kv_heads", "rows"); "": one weight after the other.
+  std::string grouped(Form form, std::string_view ours) const;
+  Dim first_row(Form form, std::string_view ours) const;  // rows of a table before the first that is read
   // Rows of a head ordered for RoPE in pairs (GGUF's Llama).
   bool permuted(Form form, std::string_view ours) const;
-  bool ignored(Form form, std::string_view tensor) const;   // known buffers and heads nobody reads
-  bool offset_gain(Form form) const;                        // norm weights are stored minus one
-  std::string gguf_arch() const;                            // "": there is no GGUF form
+  bool ignored(Form form, std::string_view tensor) const;  // known buffers and heads nobody reads
+  bool offset_gain(Form form) const;  // norm weights are stored minus one
+  std::string gguf_arch() const;  // "": there is no GGUF form
  private:
   bool listed(std::string_view list, std::string_view ours) const;
 };
@@ -55,9 +60,9 @@ std::vector<WeightShape> weight_shapes(const Recipe& resolved);
 // What the files of a checkpoint say, whatever their form.
 struct Source {
   Form form = Form::folder;
-  std::string where;       // for messages: the config.json or the GGUF file
-  std::string arch;        // GGUF: general.architecture
-  Json keys;               // config.json, or GGUF's keys (without the vocabulary) as one object
+  std::string where;  // for messages: the config.json or the GGUF file
+  std::string arch;  // GGUF: general.architecture
+  Json keys;  // config.json, or GGUF's keys (without the vocabulary) as one object
   const TensorTable* tensors = nullptr;
   // Instead of tensors: a model in memory that shall become files.
   const std::vector<WeightShape>* weights = nullptr;
@@ -89,6 +94,20 @@ Translation translate(const Source& source);
 // The keys alone: biases, tying and QK-norm as the family usually has them.
 Translation translate_keys(const Source& source);
 
+// "scale_depth*layers^-0.5": a product of values and numbers.
+struct Factor {
+  std::string name;  // "": a number, which is `power` then
+  double power = 1;
+};
+std::vector<Factor> factors_of(std::string_view product);
+// A whole number of ours is the file's, divided by `over`, and `plus`.
+struct Shift {
+  Dim plus = 0, over = 1;
+};
+Shift shift_of(const Json& row, Form form);
+// Keys of a list with one entry per layer, where a pattern's axis has such; the first is what we write.
+std::vector<std::string> axis_list_keys(const Json& axis, Form form);
+
 // Hugging Face's name of an activation to ours and back.
 std::optional<std::string> act_from_words(std::string_view theirs);
 std::string act_to_words(std::string_view ours);
@@ -97,19 +116,70 @@ std::string act_to_words(std::string_view ours);
 // family's line.
 Json rope_from_source(const Source& source, const Json& row, Dim head_dim, Dim context);
 
-// One weight of ours in a file.
+// One weight of ours in a tensor of a file, which is a list of rows: the matrices of a tensor with three axes
+// lie one after the other, a vector is read number by number.
 struct TensorUse {
   const TensorView* view = nullptr;
-  Dim first = 0;          // its first row (column where transposed)
+  std::vector<const TensorView*> more = {};  // a vector in pieces: the others, in their order
+  Dim first = 0;  // its first row (column where transposed)
+  Dim chunk = 0, stride = 0;  // chunk > 0: so many rows of it, and the next ones `stride` further on
   bool transposed = false;
-  Dim head_dim = 0;       // > 0: rows of each head are in pairs order
+  Dim slice = 0;  // transposed: rows of the file before its matrix
+  Dim head_dim = 0;  // > 0: rows of each head are in pairs order
+  bool plain() const { return head_dim == 0 && chunk == 0; }  // its rows lie one after the other
   Dim row(Dim r) const {  // our row r in the file's order
-    if (head_dim == 0) return first + r;
-    const Dim half = head_dim / 2, d = r % head_dim, theirs = d < half ? 2 * d : 2 * (d - half) + 1;
-    if (theirs >= head_dim) fail("heads of ", head_dim, " channels have no order in pairs");
-    return first + r - d + theirs;
+    if (head_dim > 0) {
+      const Dim half = head_dim / 2, d = r % head_dim, theirs = d < half ? 2 * d : 2 * (d - half) + 1;
+      if (theirs >= head_dim) fail("heads of ", head_dim, " channels have no order in pairs");
+      r += theirs - d;
+    }
+    return first + (chunk > 0 ? r / chunk * stride + r % chunk : r);
   }
 };
+
+// All numbers of a vector's tensors; of a transposed matrix, its own rows of the file.
+std::vector<float> vector_numbers(const TensorUse& use);
+std::vector<float> slice_numbers(const TensorUse& use, Dim cols);
+
+// Where weights lie in the tensors of a form, worked out from the first weight to the last: those that share
+// a tensor follow each other, in groups where the family says so, the matrices of experts as a third axis.
+class TensorLayout {
+ public:
+  TensorLayout(const Family& family, Form form, const Recipe& recipe)
+      : family_(family), form_(form), recipe_(recipe) {}
+  void add(const std::string& key, const WeightShape& w);  // `key`: the tensor's name
+  void finish();
+
+  struct Tensor {
+    std::vector<Dim> shape;
+    bool vector = false, transposed = false;
+    Dim before = 0;  // rows that nobody reads
+    std::vector<std::size_t> users;  // numbers of weights, in the order of add()
+  };
+  const Tensor& tensor(const std::string& key) const { return tensors_.at(key); }
+  const std::vector<std::string>& keys() const { return order_; }  // in the order they came
+  const TensorUse& use(std::size_t i) const { return uses_[i].use; }
+
+ private:
+  struct Use {
+    std::string key, name;
+    Dim rows, slice, offset;
+    TensorUse use;
+  };
+  const Family& family_;
+  Form form_;
+  const Recipe& recipe_;
+  std::map<std::string, Tensor> tensors_;
+  std::vector<std::string> order_;
+  std::map<std::string, std::map<Dim, Dim>> filled_;  // by tensor and expert: rows so far
+  std::map<std::string, Dim> cols_;
+  std::vector<Use> uses_;
+};
+// A name with "{h}" in it: a vector of ours is one tensor for each head (StableLM 2).
+inline constexpr std::string_view kEachHead = "{h}";
+std::string of_head(std::string name, Dim head);
+// The number of the expert that a weight belongs to, or -1.
+Dim expert_of(std::string_view ours);
 
 bool same_tensor(const TensorView& a, const TensorView& b);  // type, shape and every byte
 

@@ -44,11 +44,10 @@ class Matcher {
   void meet_word(std::string_view w, const Json& v) {
     if (!w.starts_with('$')) return;
     w.remove_prefix(1);
-    const std::size_t op = w.find_first_of("^/=");
+    const std::size_t op = w.find_first_of("^/=*");
     const std::string_view name = w.substr(0, op);
     if (op != std::string_view::npos) {
-      if (w.substr(op) == "^-0.5" && v.is_number() && v.number() > 0)
-        bind(name, whole(1 / (v.number() * v.number())));
+      if ((w[op] == '^' || w[op] == '*') && v.is_number()) products_.emplace_back(w, v.number());
       return;
     }
     if (const std::size_t dot = name.find('.'); dot != std::string_view::npos) {  // a member of a value
@@ -65,6 +64,29 @@ class Matcher {
     bind(name, type && type->string() == "rope" ? short_rope(v) : v);
   }
 
+  // The first value of a product is what the others leave.
+  void solve(const std::string& product, double value) {
+    const std::vector<Factor> factors = factors_of(product);
+    for (std::size_t i = 1; i < factors.size(); ++i) {
+      const Json* x = factors[i].name.empty() ? nullptr : values_.find(factors[i].name);
+      if (!factors[i].name.empty() && !x) return;
+      value /= x ? std::pow(x->number(), factors[i].power) : factors[i].power;
+    }
+    if (value > 0) bind(factors[0].name, whole(std::pow(value, 1 / factors[0].power)));
+  }
+
+ public:
+  // What stood in products, when all else is known; then what values that have no key are made of.
+  void solve_products() {
+    for (const auto& [product, value] : products_) solve(product, value);
+    for (const Json::Member& m : family_.json.find("values")->object()) {
+      const Json *meant = m.value.find("config_or"), *x = values_.find(m.key);
+      if (meant && meant->is_string() && meant->string().find('*') != std::string::npos && x)
+        solve(std::string(meant->string()).substr(1), x->number());
+    }
+  }
+
+ private:
   // "$flag": true unless the other branch is what stands there; "?weight": as it is.
   void meet_choice(const Json& t, const Json& v) {
     const std::string_view condition = t.find("if")->string();
@@ -72,7 +94,9 @@ class Matcher {
     bool yes = true;
     if (condition.starts_with('?')) yes = there_.has(condition.substr(1));
     else if (condition.starts_with('$')) {
-      yes = !(otherwise && *otherwise == v);
+      const bool fixed =
+          then && !then->is_object() && !(then->is_string() && then->string().starts_with('$'));
+      yes = !then ? false : fixed ? *then == v : !(otherwise && *otherwise == v);
       bind(condition.substr(1), yes);
     }
     if (const Json* chosen = yes ? then : otherwise) meet(*chosen, &v);
@@ -111,7 +135,9 @@ class Matcher {
     Json out = Json::Object{};
     if (!v.is_object()) return out;
     for (const Json::Member& m : v.object()) {
-      if (m.key == "theta" || (m.key == "part" && !(m.value == Json(1)))) out.set(m.key, m.value);
+      if (m.key == "theta" || (m.key == "part" && !(m.value == Json(1))) ||
+          (m.key == "layout" && m.value == Json("pairs")))
+        out.set(m.key, m.value);
       if (m.key != "scaling" || !m.value.is_object()) continue;
       const Json::Member& kind = m.value.object()[0];
       Json in = Json::Object{}, scaling = Json::Object{};
@@ -127,18 +153,41 @@ class Matcher {
   const Family& family_;
   FamilyValues& values_;
   const Source there_;
+  std::vector<std::pair<std::string, double>> products_;
 };
 
 // What only the order of layers tells.
 void pattern_values(const Family& family, const Recipe& r, FamilyValues& values) {
-  const Json* spec = family.json.find("pattern");
-  const std::optional<StackRecipe>& stack = r.decoder ? r.decoder : r.encoder;
-  if (!spec) return;
-  const std::string& local = spec->find("local")->string();
-  const std::size_t first = stack->pattern.find(local);
-  if (const Json* flag = spec->find("only_if")) values.set(flag->string(), first != std::string::npos);
-  if (const Json* from = spec->find("from"))
-    values.set(from->string(), first == std::string::npos ? stack->layers : static_cast<Dim>(first));
+  for (const auto& [axis, letters] : axes_of(family, r)) {
+    const char full = axis->find("full")->string()[0], local = axis->find("local")->string()[0];
+    const std::size_t first = letters.find(local);
+    const Dim layers = static_cast<Dim>(letters.size());
+    const Json* flag = axis->find("only_if");
+    const Json* row = flag ? family.json.find("values")->find(flag->string()) : nullptr;
+    const Json* type = row ? row->find("type") : nullptr;
+    if (flag && type && type->string() == "boolean") values.set(flag->string(), first != std::string::npos);
+    if (const Json* from = axis->find("from"))
+      values.set(from->string(), first == std::string::npos ? layers : static_cast<Dim>(first));
+    const Json* period = axis->find("period");
+    if (!period || !axis_list_keys(*axis, Form::folder).empty()) continue;
+    if (axis->find("members") || axis->find("start")) {  // the exceptions are listed
+      const std::size_t begin = letters.find(full);
+      values.set(period->string(), 1);
+      if (const Json* start = axis->find("start"))
+        values.set(start->string(), begin == std::string::npos ? layers : static_cast<Dim>(begin));
+      continue;
+    }
+    const Json* phase = axis->find("phase");
+    for (Dim n = 1; n <= layers + 1; ++n) {
+      bool all = true;
+      for (Dim i = 0; i < layers; ++i)
+        all = all &&
+              (letters[static_cast<std::size_t>(i)] == full) == (i % n == (phase ? phase->integer() : n - 1));
+      if (!all) continue;
+      values.set(period->string(), n);
+      break;
+    }
+  }
 }
 
 void each_part(Recipe& r, const auto& f) {
@@ -155,11 +204,19 @@ void add_agreed(const Family& family, const Json& config, Recipe& r) {
   for (const Json::Member& m : agree->object()) {
     const Json* on = config.find(m.key);
     if (!on || !on->is_bool() || !on->boolean()) continue;
-    const bool self = m.value.string().find(".self.") != std::string::npos;
-    each_part(r, [&](PartRecipe& p) {
-      if (self && p.self()) p.self()->bias = {true, true, true, true};
-      if (!self && p.ffn()) p.ffn()->bias = true;
-    });
+    const Json::Array names = m.value.is_array() ? m.value.array() : Json::Array{m.value};
+    for (const Json& name : names) {
+      const std::string& w = name.string();
+      if (!w.ends_with(".bias")) continue;
+      const auto is = [&](const char* which) { return names.size() == 1 || w.find(which) != w.npos; };
+      each_part(r, [&](PartRecipe& p) {
+        if (w.find(".self.") != w.npos && p.self()) {
+          BiasRecipe& b = p.self()->bias;
+          b = {b.q || is(".q."), b.k || is(".k."), b.v || is(".v."), b.o || is(".o.")};
+        }
+        if (w.find(".ffn.") != w.npos && p.ffn()) p.ffn()->bias = true;
+      });
+    }
   }
 }
 
@@ -173,6 +230,7 @@ Recipe architecture_of(Recipe r) {
     if (*stack) (*stack)->dropout = 0;
   each_part(r, [](PartRecipe& p) {
     p.dropout = 0;
+    p.residual_scale = static_cast<float>(p.residual_scale);
     std::visit([](auto& body) { body.dropout = 0; }, p.body);
     AttnRecipe* a = p.attention();
     if (!a) return;
@@ -184,6 +242,7 @@ Recipe architecture_of(Recipe r) {
   });
   // Roots differ in their last digit, by how they were taken.
   r.head.scale = static_cast<float>(r.head.scale);
+  r.embed.scale = static_cast<float>(r.embed.scale);
   return r;
 }
 
@@ -199,7 +258,9 @@ std::optional<Translation> family_values(const Family& family, const Recipe& res
   const Recipe wanted = architecture_of(resolved);
   try {
     const Json ours = parse_json(recipe_json(wanted, true), resolved.name);
-    Matcher(family, weights, out.values).meet(*family.json.find("recipe"), &ours);
+    Matcher matcher(family, weights, out.values);
+    matcher.meet(*family.json.find("recipe"), &ours);
+    matcher.solve_products();
     pattern_values(family, resolved, out.values);
     const Json config = parse_json(config_text(config_of(family, out)), family.name);
     Recipe back = translate_keys({.form = Form::folder,

@@ -62,7 +62,7 @@ Json named(const char* kind, Json inside) {
   return out;
 }
 
-Json from_config(const Source& s, const Json& row, Dim context) {
+Json from_config(const Source& s, const Json& row, Dim head_dim, Dim context) {
   Json out = Json::Object{};
   const Json* text = row.find("layer_type");
   const Json* scaled = row.find("scaling");
@@ -85,8 +85,14 @@ Json from_config(const Source& s, const Json& row, Dim context) {
   const auto outer = config_number(s, theta_key);
   out.set("theta", inner ? *inner : outer ? *outer : row.find("theta")->number());
   auto part = b.number("partial_rotary_factor");
-  if (!part) part = config_number(s, "partial_rotary_factor");
+  const Json *part_key = row.find("part_key"), *dim_key = row.find("dim_key"), *usual = row.find("part");
+  if (!part) part = config_number(s, part_key ? part_key->string() : "partial_rotary_factor");
+  if (dim_key && head_dim > 0)  // GPT-J: so many channels
+    if (const auto turned = config_number(s, dim_key->string()))
+      part = *turned / static_cast<double>(head_dim);
+  if (!part && usual) part = usual->number();
   if (part && *part != 1) out.set("part", *part);
+  if (const Json* layout = row.find("layout")) out.set("layout", *layout);
   if (!may_scale && !modern) return out;
 
   const Json* type = b.get("rope_type");
@@ -108,6 +114,11 @@ Json from_config(const Source& s, const Json& row, Dim context) {
   if (kind == "default" || kind == "none") return out;
   if (kind == "linear") {
     in.set("factor", b.need("factor", "linear scaling"));
+  } else if (kind == "dynamic" && b.number("alpha").value_or(0) > 0) {  // Hunyuan: a fixed, larger base
+    const double turned = static_cast<double>(head_dim);
+    if (head_dim < 4) fail(s.where, ": ", b.name, ": alpha needs heads of at least 4 channels");
+    out.set("theta", out.find("theta")->number() * std::pow(*b.number("alpha"), turned / (turned - 2)));
+    return out;
   } else if (kind == "dynamic") {
     in.set("factor", b.need("factor", "dynamic scaling"));
     in.set("original", b.number("original_max_position_embeddings").value_or(static_cast<double>(context)));
@@ -175,6 +186,7 @@ Json from_gguf(const Source& s, const Json& row, Dim head_dim, Dim context) {
            head_dim);
     out.set("part", *turned / static_cast<double>(head_dim));
   }
+  if (const Json* layout = row.find("layout")) out.set("layout", *layout);
   if (own_key) return out;  // local layers are not scaled
 
   const Json* type = s.find(".rope.scaling.type");
@@ -240,7 +252,7 @@ Json from_gguf(const Source& s, const Json& row, Dim head_dim, Dim context) {
 }  // namespace
 
 Json rope_from_source(const Source& source, const Json& row, Dim head_dim, Dim context) {
-  return source.form == Form::folder ? from_config(source, row, context)
+  return source.form == Form::folder ? from_config(source, row, head_dim, context)
                                      : from_gguf(source, row, head_dim, context);
 }
 

@@ -8,6 +8,7 @@
 #include "rapt/base/text.h"
 #include "rapt/load/family.h"
 #include "rapt/nn/model.h"
+#include "rapt/tensor/formats.h"
 
 namespace rapt {
 namespace {
@@ -18,11 +19,14 @@ std::string shape_text(std::span<const Dim> shape) {
   return out + "]";
 }
 
-Dim head_dim_of(const Recipe& r, const std::string& name) {
+// The attention part that a weight belongs to, or nullptr.
+const AttnRecipe* attention_of(const Recipe& r, const std::string& name) {
   const auto& stack = name.starts_with("encoder") ? r.encoder : r.decoder;
+  if (!stack || stack->recurrent || name.size() < 9) return nullptr;
   for (const PartRecipe& p : stack->layer(std::atol(name.c_str() + 8)).parts)
-    if (p.self()) return p.self()->head_dim;
-  return 0;
+    if (p.attention() && name.find(concat(".", part_name(p).word, ".")) != std::string::npos)
+      return p.attention();
+  return nullptr;
 }
 
 }  // namespace
@@ -58,16 +62,94 @@ std::vector<WeightShape> weight_shapes(const Recipe& resolved) {
   return out;
 }
 
+std::vector<float> vector_numbers(const TensorUse& use) {
+  std::vector<float> out = use.view->values();
+  for (const TensorView* piece : use.more) {
+    const std::vector<float> more = piece->values();
+    out.insert(out.end(), more.begin(), more.end());
+  }
+  return out;
+}
+
+std::vector<float> slice_numbers(const TensorUse& use, Dim cols) {
+  std::vector<std::byte> room;
+  std::vector<float> out(static_cast<std::size_t>(cols * use.view->last()));
+  dequantize(use.view->dtype(), use.view->read_rows(use.slice, cols, room), out);
+  return out;
+}
+
+std::string of_head(std::string name, Dim head) {
+  const std::size_t at = name.find(kEachHead);
+  if (at != std::string::npos) name.replace(at, kEachHead.size(), std::to_string(head));
+  return name;
+}
+
+Dim expert_of(std::string_view ours) {
+  const std::size_t at = ours.find(".experts.");
+  if (at == std::string_view::npos) return -1;
+  Dim n = 0;
+  for (std::size_t i = at + 9; i < ours.size() && ours[i] >= '0' && ours[i] <= '9'; ++i)
+    n = 10 * n + (ours[i] - '0');
+  return n;
+}
+
+void TensorLayout::add(const std::string& key, const WeightShape& w) {
+  const auto [it, fresh] = tensors_.emplace(key, Tensor{});
+  Tensor& t = it->second;
+  if (fresh) {
+    order_.push_back(key);
+    t.vector = w.vector;
+    t.transposed = family_.transposed(form_, w.name);
+    t.before = family_.first_row(form_, w.name);
+    cols_[key] = w.cols;
+  }
+  // A tensor that holds several experts has an axis for them.
+  const Dim expert = expert_of(w.name), rows = w.vector ? w.cols : w.rows;
+  Dim& filled = filled_[key][expert];
+  t.users.push_back(uses_.size());
+  uses_.push_back({key, w.name, rows, expert, filled, {}});
+  filled += rows;
+}
+
+void TensorLayout::finish() {
+  for (auto& [key, t] : tensors_) {
+    const std::map<Dim, Dim>& slices = filled_[key];
+    const bool several =
+        slices.size() > 1 || (slices.size() == 1 && slices.begin()->first >= 0 &&
+                              key.find(concat(".", slices.begin()->first, ".")) == std::string::npos);
+    const Dim rows = slices.begin()->second + t.before, cols = cols_[key];
+    if (several) t.shape.push_back(static_cast<Dim>(slices.size()));
+    if (t.vector) t.shape.push_back(rows);
+    else if (t.transposed) t.shape.insert(t.shape.end(), {cols, rows});
+    else t.shape.insert(t.shape.end(), {rows, cols});
+    for (const std::size_t u : t.users) {
+      Use& w = uses_[u];
+      TensorUse& use = w.use;
+      use.transposed = t.transposed && !t.vector;
+      const AttnRecipe* attention = attention_of(recipe_, w.name);
+      const std::string word = family_.grouped(form_, w.name);
+      const Dim groups = word == "rows" ? w.rows : word == "kv_heads" && attention ? attention->kv_heads : 0;
+      use.first = w.offset;
+      if (groups > 1 && w.rows % groups == 0 && (rows - t.before) % groups == 0) {
+        use.first = w.offset / groups;
+        use.chunk = w.rows / groups;
+        use.stride = (rows - t.before) / groups;
+      }
+      use.first += t.before;
+      const Dim slice = several ? w.slice : 0;
+      if (use.transposed) use.slice = slice * cols;
+      else use.first += slice * rows;
+      if (family_.permuted(form_, w.name) && attention) use.head_dim = attention->head_dim;
+    }
+  }
+}
+
 TensorPlan plan_tensors(const Source& s, const Recipe& r, bool all) {
   return plan_model(s, r, DType::f32, all).tensors;
 }
 
 ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
-  struct Shared {
-    Dim rows = 0;
-    std::vector<std::size_t> users;
-  };
-  std::map<const TensorView*, Shared> shared;
+  TensorLayout layout(*s.family, s.form, r);
   std::set<std::string_view> read;
   std::vector<std::string> expected;
   TensorPlan plan;
@@ -98,6 +180,14 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
         fail(s.where, ": tensors '", use.view->name(), "' and '", t->name(),
              "' should be the same table and differ; two vocabularies in one model cannot be read yet");
     }
+    for (std::size_t n = 0; n < names.size() && !use.view && w.vector; ++n)
+      for (Dim h = 0; names[n].find(kEachHead) != std::string::npos; ++h) {
+        const TensorView* t = s.tensors->find(of_head(names[n], h));
+        if (!t) break;
+        read.insert(t->name());
+        if (!use.view) use.view = t;
+        else use.more.push_back(t);
+      }
     if (!use.view) {
       std::vector<std::string> have;
       for (const TensorView& t : s.tensors->all())
@@ -111,30 +201,43 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
            w.name, ")", near.empty() ? "" : concat("; the nearest that is there: '", near, "'"));
     }
     expected.insert(expected.end(), names.begin(), names.end());
-    use.transposed = s.family->transposed(s.form, w.name);
-    if (s.family->permuted(s.form, w.name)) use.head_dim = head_dim_of(r, w.name);
+    layout.add(use.view->name(), w);
+    plan.emplace_back(w, std::move(use));
+  }
+  layout.finish();
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    auto& [w, use] = plan[i];
+    const TensorView* view = use.view;
+    auto more = std::move(use.more);
+    use = layout.use(i);
+    use.view = view;
+    use.more = std::move(more);
     if (use.head_dim % 2 != 0)
       fail(s.where, ": tensor '", use.view->name(), "' keeps the channels of a head in pairs, and heads of ",
            use.head_dim, " channels have none; the sizes in the header are wrong: convert the model again");
-    Shared& sh = shared[use.view];
-    use.first = sh.rows;
-    sh.rows += w.vector ? w.cols : w.rows;
-    sh.users.push_back(plan.size());
-    plan.emplace_back(w, use);
-  }
-  for (std::size_t i = 0; i < plan.size(); ++i) {
-    const auto& [w, use] = plan[i];
-    const TensorView* view = use.view;
-    const Shared& sh = shared[view];
-    if (sh.users[0] != i) continue;
-    std::vector<Dim> want = w.vector         ? std::vector<Dim>{sh.rows}
-                            : use.transposed ? std::vector<Dim>{w.cols, sh.rows}
-                                             : std::vector<Dim>{sh.rows, w.cols};
+    const TensorLayout::Tensor& t = layout.tensor(view->name());
+    if (t.users[0] != i) continue;
+    std::vector<Dim> want = t.shape;
     std::span<const Dim> have = view->shape();
     while (w.vector && have.size() > 1 && have[0] == 1) have = have.subspan(1);  // Marian: [1,V]
-    if (!std::ranges::equal(have, want)) {
+    bool fits = std::ranges::equal(have, want);
+    // A gain for each channel of each head may have an axis for heads (Cohere), or a tensor for each.
+    if (w.vector && !use.more.empty()) {
+      Dim numbers = view->elements();
+      for (const TensorView* piece : use.more) numbers += piece->elements();
+      fits = numbers == w.cols;
+    } else if (w.vector && have.size() == 2 && w.name.find("_norm") != std::string::npos) {
+      fits = have[0] * have[1] == want[0];
+    }
+    if (!fits) {
       std::string ours;
-      for (const std::size_t u : sh.users) ours += (ours.empty() ? "" : " + ") + plan[u].first.name;
+      for (const std::size_t u : t.users) {
+        if (ours.size() > 200) {
+          ours += " + …";
+          break;
+        }
+        ours += (ours.empty() ? "" : " + ") + plan[u].first.name;
+      }
       fail(s.where, ": tensor '", view->name(), "' has shape ", view->shape_text(), "; the config asks for ",
            shape_text(want), " (", ours, ")");
     }

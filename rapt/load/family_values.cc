@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "rapt/base/text.h"
 #include "rapt/load/family.h"
@@ -24,6 +25,51 @@ constexpr std::pair<const char*, const char*> kActs[] = {{"silu", "silu"},
                                                          {"sigmoid", "sigmoid"},
                                                          {"tanh", "tanh"}};
 
+bool is_number(std::string_view s) {
+  return !s.empty() && (s[0] == '-' || s[0] == '.' || (s[0] >= '0' && s[0] <= '9'));
+}
+
+}  // namespace
+
+std::vector<Factor> factors_of(std::string_view product) {
+  std::vector<Factor> out;
+  for (std::size_t at = 0; at <= product.size();) {
+    const std::size_t end = std::min(product.find('*', at), product.size());
+    const std::string_view one = product.substr(at, end - at);
+    const std::size_t hat = one.find('^');
+    if (is_number(one)) out.push_back({"", std::stod(std::string(one))});
+    else if (hat == std::string_view::npos) out.push_back({std::string(one), 1});
+    else out.push_back({std::string(one.substr(0, hat)), std::stod(std::string(one.substr(hat + 1)))});
+    at = end + 1;
+  }
+  return out;
+}
+
+Shift shift_of(const Json& row, Form form) {
+  Shift out;
+  const auto read = [&](const char* key, Dim& to) {
+    const Json* j = row.find(key);
+    if (j && j->is_array()) j = &j->array()[form == Form::gguf ? 1 : 0];
+    if (j) to = j->integer();
+  };
+  read("plus", out.plus);
+  read("over", out.over);
+  return out;
+}
+
+std::vector<std::string> axis_list_keys(const Json& axis, Form form) {
+  if (!axis.find("types")) return {};
+  const Json* keys = axis.find(form == Form::gguf ? "gguf_list" : "list");
+  if (!keys && form == Form::folder) return {"layer_types"};
+  std::vector<std::string> out;
+  if (keys && keys->is_string()) out.push_back(keys->string());
+  if (keys && keys->is_array())
+    for (const Json& k : keys->array()) out.push_back(k.string());
+  return out;
+}
+
+namespace {
+
 // One line of "values", and what its expressions may look at.
 class Interpreter {
  public:
@@ -31,8 +77,7 @@ class Interpreter {
 
   void read_all() {
     const Json* rows = s_.family->json.find("values");
-    for (const Json::Member& m : rows->object())
-      if (!m.value.is_null()) values_.set(m.key, read(m.key, m.value));
+    for (const Json::Member& m : rows->object()) read_line(m.key, m.value);
     values_.set("pattern", pattern());
   }
 
@@ -108,12 +153,10 @@ class Interpreter {
     return t->shape()[0];
   }
 
-  static bool is_number(std::string_view s) {
-    return !s.empty() && (s[0] == '-' || s[0] == '.' || (s[0] >= '0' && s[0] <= '9'));
-  }
-
   std::optional<Json> variable(std::string_view name) const {
     const std::size_t dot = name.find('.');
+    if (const Json* row = s_.family->json.find("values")->find(name.substr(0, dot)))
+      read_line(std::string(name.substr(0, dot)), *row);
     const Json* v = values_.find(name.substr(0, dot));
     if (v && dot != std::string_view::npos) v = v->find(name.substr(dot + 1));
     if (v) return *v;
@@ -122,13 +165,23 @@ class Interpreter {
     return std::nullopt;
   }
 
-  // "$x", "$x^-0.5", "$x/y", "$x=46"; "?weight" and "!weight": a tensor is there or not; "#rows weight".
+  // "$x", "$x^-0.5", "$x*y^-0.5", "$x/y", "$x=46"; "?weight" and "!weight": a tensor is there or not; "#rows
+  // weight".
   std::optional<Json> word(const Json& t) const {
     const std::string_view w = t.string();
     if (w.starts_with('?')) return s_.has(w.substr(1));
     if (w.starts_with('!')) return !s_.has(w.substr(1));
     if (w.starts_with("#rows")) return rows_of(w.size() > 6 ? w.substr(6) : "embed.tokens");
     if (!w.starts_with('$')) return t;
+    if (w.find('*') != std::string_view::npos) {
+      double product = 1;
+      for (const Factor& f : factors_of(w.substr(1))) {
+        const auto x = f.name.empty() ? Json(f.power) : variable(f.name);
+        if (!x) return std::nullopt;
+        product *= f.name.empty() ? f.power : power(f.name, x->number(), f.power);
+      }
+      return Json(product);
+    }
     const std::size_t op = w.find_first_of("^/=");
     const auto left = variable(w.substr(1, op == std::string_view::npos ? op : op - 1));
     if (op == std::string_view::npos || !left) return left;
@@ -137,8 +190,12 @@ class Interpreter {
                  b = is_number(right) ? std::stod(right) : variable(right).value_or(Json(0)).number();
     if (w[op] == '=') return a == b;
     if (w[op] == '/') return b == 0 ? 0 : std::floor(a / b);
-    if (!(a > 0))
-      fail(s_.where, ": ", w.substr(1, op - 1), " is ", a, "; its power is needed, so it must be above 0");
+    return power(w.substr(1, op - 1), a, b);
+  }
+
+  double power(std::string_view name, double a, double b) const {
+    if (b == 1) return a;
+    if (!(a > 0)) fail(s_.where, ": ", name, " is ", a, "; its power is needed, so it must be above 0");
     return std::pow(a, b);
   }
 
@@ -155,6 +212,12 @@ class Interpreter {
     return nullptr;
   }
 
+  // A line may ask for one that stands below it.
+  void read_line(const std::string& name, const Json& row) const {
+    if (row.is_null() || !begun_.insert(name).second) return;
+    values_.set(name, read(name, row));
+  }
+
   Json read(const std::string& name, const Json& row) const {
     const Json* type = row.find("type");
     const std::string_view kind = type ? std::string_view(type->string()) : "integer";
@@ -162,7 +225,10 @@ class Interpreter {
     std::string key;
     const Json* j = lookup(row, key);
     Json value;
-    if (j) {
+    if (j && kind == "integer" && j->is_integer()) {
+      const auto [plus, over] = shift_of(row, s_.form);
+      value = j->integer() / over + plus;
+    } else if (j) {
       value = *j;
     } else {
       const Json* fallback = row.find(s_.form == Form::gguf ? "gguf_or" : "config_or");
@@ -243,34 +309,21 @@ class Interpreter {
   Json pattern() const {
     const Json* spec = s_.family->json.find("pattern");
     const Dim layers = integer("layers");
-    if (!spec || layers < 1 || layers > 10000) return "L";
-    const std::string full = spec->find("full")->string(), local = spec->find("local")->string();
-    auto on = [&](const char* what) {
-      const Json* name = spec->find(what);
-      return name ? values_.find(name->string()) : nullptr;
-    };
-    if (const Json* may = on("only_if"); may && !may->boolean()) return full;
+    if (!spec || spec->is_null() || layers < 1 || layers > 10000) return "L";
     std::string out;
-    const Json* types = s_.form == Form::folder ? s_.find("layer_types") : nullptr;
-    if (types) {
-      if (!types->is_array())
-        bad("layer_types", "wants a list with one word per layer, has ", types->type_name());
-      if (static_cast<Dim>(types->array().size()) != layers)
-        bad("layer_types", "has ", types->array().size(), " entries for ", layers, " layers");
-      for (const Json& t : types->array()) {
-        const Json* letter = t.is_string() ? spec->find("types")->find(t.string()) : nullptr;
-        if (!letter)
-          bad("layer_types", "unknown kind of layer ", t.is_string() ? json_quote(t.string()) : t.type_name(),
-              "; known: full_attention, sliding_attention");
-        out += letter->string();
+    if (const Json* axes = spec->find("axes")) {
+      std::vector<std::string> letters;
+      for (const Json& axis : axes->array()) letters.push_back(axis_letters(axis, layers));
+      for (Dim i = 0; i < layers; ++i) {
+        std::string key;
+        for (const std::string& l : letters) key += l[static_cast<std::size_t>(i)];
+        const Json* kind = spec->find("kinds")->find(key);
+        if (!kind)
+          fail(s_.where, ": layer ", i, " is of kind ", key, ", which no ", s_.family->name, " model has");
+        out += kind->string();
       }
     } else {
-      const Json *period = on("period"), *from = on("from");
-      for (Dim i = 0; i < layers; ++i) {
-        const bool is_local = from ? i >= from->integer()
-                                   : period && (period->integer() == 0 || (i + 1) % period->integer() != 0);
-        out += is_local ? local : full;
-      }
+      out = axis_letters(*spec, layers);
     }
     for (std::size_t n = 1; n < out.size(); ++n) {
       bool repeats = true;
@@ -280,8 +333,80 @@ class Interpreter {
     return out;
   }
 
+  // One letter for each layer, by one of its properties.
+  std::string axis_letters(const Json& axis, Dim layers) const {
+    const char full = axis.find("full")->string()[0], local = axis.find("local")->string()[0];
+    auto on = [&](const char* what) {
+      const Json* name = axis.find(what);
+      return name && name->is_string() ? values_.find(name->string()) : nullptr;
+    };
+    const Json* otherwise = axis.find("otherwise");  // where the condition does not hold
+    if (const Json* may = on("only_if"); axis.find("only_if") && (!may || is_no(*may)))
+      return std::string(static_cast<std::size_t>(layers), otherwise ? otherwise->string()[0] : full);
+    std::string out(static_cast<std::size_t>(layers), full), key;
+    const Json* list = nullptr;
+    for (const std::string& k : axis_list_keys(axis, s_.form))
+      if (!list) key = k, list = s_.find(k);
+    const Json *period = on("period"), *from = on("from");
+    Dim every = period ? period->integer() : 0;
+    if (list && list->is_integer()) every = list->integer(), list = nullptr;  // every n-th, said by its key
+    if (list) return listed_letters(axis, key, *list, layers);
+    const Json* phase = axis.find("phase");
+    for (Dim i = 0; i < layers; ++i) {
+      char& letter = out[static_cast<std::size_t>(i)];
+      if (from) letter = i >= from->integer() ? local : full;
+      else if (every > 0 || period)
+        letter = every > 0 && i % every == (phase ? phase->integer() : every - 1) ? full : local;
+    }
+    if (const Json* start = on("start"))
+      for (Dim i = 0; i < std::min(layers, start->integer()); ++i) out[static_cast<std::size_t>(i)] = local;
+    if (const Json* members = axis.find("members"))
+      if (const Json* those = s_.form == Form::folder ? s_.find(members->find("key")->string()) : nullptr) {
+        const std::string& name = members->find("key")->string();
+        if (!those->is_array()) bad(name, "wants a list of layer numbers, has ", those->type_name());
+        if (const Json* others = members->find("else")) out.assign(out.size(), others->string()[0]);
+        for (const Json& n : those->array()) {
+          if (!n.is_integer() || n.integer() < 0 || n.integer() >= layers)
+            bad(name, n.dump(0), " is no layer of ", layers);
+          out[static_cast<std::size_t>(n.integer())] = members->find("is")->string()[0];
+        }
+      }
+    return out;
+  }
+
+  static bool is_no(const Json& v) { return v == Json(false) || v == Json(0); }
+
+  std::string listed_letters(const Json& axis, const std::string& key, const Json& list, Dim layers) const {
+    std::string out;
+    const Json* types = axis.find("types");
+    const auto add = [&](const std::string& word) {
+      const Json* letter = types->find(word);
+      if (!letter) {
+        std::vector<std::string> known;
+        for (const Json::Member& m : types->object()) known.push_back(m.key);
+        bad(key, "unknown kind of layer ", json_quote(word), "; known: ", join(known));
+      }
+      out += letter->string();
+    };
+    if (list.is_string() && !list.string().empty()) {  // "LLLG", repeated
+      for (Dim i = 0; i < layers; ++i)
+        add(std::string(1, list.string()[static_cast<std::size_t>(i) % list.string().size()]));
+      return out;
+    }
+    if (!list.is_array()) bad(key, "wants a list with one entry per layer, has ", list.type_name());
+    if (static_cast<Dim>(list.array().size()) != layers)
+      bad(key, "has ", list.array().size(), " entries for ", layers, " layers");
+    for (const Json& t : list.array()) {
+      if (!t.is_string() && !t.is_bool() && !t.is_integer())
+        bad(key, "wants words, true and false, or numbers, has ", t.type_name());
+      add(t.is_string() ? std::string(t.string()) : std::string(t.dump(0)));
+    }
+    return out;
+  }
+
   const Source& s_;
   FamilyValues& values_;
+  mutable std::set<std::string> begun_;
 };
 
 void check_words(const Source& s) {
@@ -324,6 +449,7 @@ struct TensorFacts {
       for (PartRecipe& p : layer.parts) {
         const std::string part(part_name(p).word);
         auto has = [&, &kind = layer](const char* what) { return any(name, *st, kind, part + what); };
+        if (layer.norm_in) layer.norm_in->bias = any(name, *st, layer, "norm_in.bias");
         for (auto* n : {&p.norm_in, &p.norm_out, &p.norm_sum})
           if (*n)
             (*n)->bias = has(n == &p.norm_in    ? ".norm_in.bias"
@@ -334,6 +460,7 @@ struct TensorFacts {
         if (!a) continue;
         a->bias = {has(".q.bias"), has(".k.bias"), has(".v.bias"), has(".o.bias")};
         if (!a->qk_norm) continue;
+        a->qk_norm->norm.bias = has(".q_norm.bias");
         const TensorView* t = first(name, *st, layer, part + ".q_norm.weight");
         const Dim D = a->head_dim > 0 ? a->head_dim : a->heads > 0 ? r.width / a->heads : 0;
         if (!t) continue;
@@ -347,6 +474,13 @@ struct TensorFacts {
 
   void head() const {
     if (r.embed.norm) r.embed.norm->bias = s.tensor("embed.norm.bias") != nullptr;
+    if (r.embed.width > 0 && r.embed.width != r.width)
+      r.embed.project_bias = s.tensor("embed.project.bias") != nullptr;
+    if (r.head.transform) {
+      const bool classes = r.head.kind == HeadRecipe::Kind::classes;
+      r.head.transform->bias = s.tensor(classes ? "head.pooler.bias" : "head.transform.bias") != nullptr;
+      if (r.head.transform->norm) r.head.transform->norm->bias = s.tensor("head.norm.bias") != nullptr;
+    }
     if (r.head.kind == HeadRecipe::Kind::none) return;
     if (r.head.kind == HeadRecipe::Kind::classes) {
       r.head.bias = s.tensor("head.classes.bias") != nullptr;
@@ -366,7 +500,7 @@ void check_agreement(const Source& s) {
     const Json* said = s.find(m.key);
     if (!said) continue;
     if (!said->is_bool()) fail(s.where, ": ", m.key, ": wants true or false, has ", said->type_name());
-    std::string ours = m.value.string();
+    std::string ours = (m.value.is_array() ? m.value.array()[0] : m.value).string();
     ours.replace(ours.find("{i}"), 3, "0");
     const bool there = s.tensor(ours) != nullptr;
     const auto names = s.family->tensor_names(s.form, ours);

@@ -126,9 +126,12 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
   }
 }
 
-void rope_config(Json& out, const Json& row, const Json& rope) {
+void rope_config(Json& out, const Json& row, const Json& rope, Dim head_dim) {
   out.set(row.find("theta_key")->string(), rope.find("theta") ? *rope.find("theta") : Json(10000));
-  if (const Json* part = rope.find("part")) out.set("partial_rotary_factor", *part);
+  const Json *part = rope.find("part"), *part_key = row.find("part_key"), *dim_key = row.find("dim_key");
+  const double share = part ? part->number() : 1;
+  if (dim_key) out.set(dim_key->string(), saturated<Dim>(share * static_cast<double>(head_dim)));
+  else if (part || row.find("part")) out.set(part_key ? part_key->string() : "partial_rotary_factor", share);
   const Json* may = row.find("scaling");
   if (may && !may->boolean()) return;
   const auto [kind, in] = scaling_of(rope);
@@ -161,6 +164,22 @@ void rope_config(Json& out, const Json& row, const Json& rope) {
   out.set("rope_scaling", std::move(s));
 }
 
+// "a.b": inside an object of that name.
+void set_inside(Json& out, std::string_view key, Json value) {
+  const std::size_t dot = key.find('.');
+  if (dot == std::string_view::npos) return out.set(std::string(key), std::move(value));
+  const Json* old = out.find(key.substr(0, dot));
+  Json inner = old && old->is_object() ? *old : Json(Json::Object{});
+  set_inside(inner, key.substr(dot + 1), std::move(value));
+  out.set(std::string(key.substr(0, dot)), std::move(inner));
+}
+
+// As the file counts it.
+Json shifted(const Json& row, Form form, Json v) {
+  const auto [plus, over] = shift_of(row, form);
+  return v.is_integer() && (plus != 0 || over != 1) ? Json((v.integer() - plus) * over) : v;
+}
+
 Json own_config(const Recipe& r) {
   Json out = Json::Object{};
   out.set("architectures", own_family().json.find("architectures")->array());
@@ -173,6 +192,30 @@ Json own_config(const Recipe& r) {
 }
 
 }  // namespace
+
+std::vector<std::pair<const Json*, std::string>> axes_of(const Family& family, const Recipe& recipe) {
+  std::vector<std::pair<const Json*, std::string>> out;
+  const Json* spec = family.json.find("pattern");
+  if (!spec || spec->is_null()) return out;
+  const StackRecipe& stack = recipe.decoder ? *recipe.decoder : *recipe.encoder;
+  std::string letters;
+  for (Dim i = 0; i < stack.layers; ++i)
+    letters += stack.pattern[static_cast<std::size_t>(i) % stack.pattern.size()];
+  const Json* axes = spec->find("axes");
+  if (!axes) return {{spec, letters}};
+  for (std::size_t a = 0; a < axes->array().size(); ++a) {
+    std::string own;
+    for (const char letter : letters)
+      for (const Json::Member& m : spec->find("kinds")->object())
+        if (m.value.string()[0] == letter) {
+          own += m.key[a];
+          break;
+        }
+    if (own.size() != letters.size()) fail("family ", family.name, " has no kinds of layers like these");
+    out.emplace_back(&axes->array()[a], own);
+  }
+  return out;
+}
 
 GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<RopeFactors>& factors) {
   if (family.own) return {{kOwnRecipeKey, GgufValue::text(recipe_json(model.recipe))}};
@@ -190,7 +233,7 @@ GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<R
       const Json* holds = model.values.find(only->string());
       if (!holds || *holds == Json(false) || *holds == Json(0)) continue;
     }
-    const Json v = settled(m.key, *value, model.recipe);
+    const Json v = shifted(m.value, Form::gguf, settled(m.key, *value, model.recipe));
     for (const std::string& key : keys_of(m.value, "gguf")) {
       const std::string full = key.starts_with('.') ? arch + key : key;
       const Json* type = m.value.find("type");
@@ -201,6 +244,22 @@ GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<R
         out.emplace_back(full, GgufValue::u32(static_cast<std::uint32_t>(v.integer())));
     }
   }
+  for (const auto& [axis, letters] : axes_of(family, model.recipe))
+    for (const std::string& key : axis_list_keys(*axis, Form::gguf)) {
+      const Json* only = axis->find("only_if");
+      const Json* holds = only ? model.values.find(only->string()) : nullptr;
+      if (only && (!holds || *holds == Json(false) || *holds == Json(0))) continue;
+      GgufValue list;
+      list.type = GgufValue::Type::array;
+      list.element = GgufValue::Type::boolean;
+      GgufValue::Integers flags;
+      for (const char letter : letters) {
+        const Json* yes = axis->find("types")->find("1");
+        flags.push_back(yes && yes->string()[0] == letter ? 1 : 0);
+      }
+      list.value = std::move(flags);
+      out.emplace_back((key.starts_with('.') ? arch : "") + key, std::move(list));
+    }
   if (const Json* constants = family.json.find("gguf_constants"))
     for (const Json::Member& m : constants->object())
       out.emplace_back((m.key.starts_with('.') ? arch : "") + m.key, GgufValue::boolean(m.value.boolean()));
@@ -221,47 +280,62 @@ Json config_of(const Family& family, const Translation& model) {
     if (!value) {  // where absent means something it is said, or the library's own default would come back
       const Json* absent = m.value.find("or");
       const auto keys = keys_of(m.value, "config");
-      if (absent && absent->is_null() && !keys.empty()) out.set(keys[0], Json());
+      if (absent && absent->is_null() && !keys.empty()) set_inside(out, keys[0], Json());
       continue;
     }
     if (is_rope(m.value)) {
-      rope_config(out, m.value, *value);
+      rope_config(out, m.value, *value, first_attention(model.recipe).head_dim);
       continue;
     }
     const auto keys = keys_of(m.value, "config");
     if (keys.empty()) continue;
-    const Json v = settled(m.key, *value, model.recipe);
+    const Json v = shifted(m.value, Form::folder, settled(m.key, *value, model.recipe));
     const Json* type = m.value.find("type");
     const std::string_view kind = type ? std::string_view(type->string()) : "";
     if (kind == "float" && v.number() == std::floor(v.number()))
-      out.set(keys[0], concat(kFloat, shortest(v.number())));
-    else if (kind == "act") out.set(keys[0], act_to_words(v.string()));
+      set_inside(out, keys[0], concat(kFloat, shortest(v.number())));
+    else if (kind == "act") set_inside(out, keys[0], act_to_words(v.string()));
     else if (kind == "feed") {
       const bool gated = v.find("kind")->string() == "glu", tanh = v.find("act")->string() == "gelu_tanh";
       out.set(keys[0], concat(gated ? "gated-" : "", gated && tanh ? "gelu" : v.find("act")->string()));
     } else if (m.key == "window" && v.is_integer() && v.integer() == 0) {
-      out.set(keys[0], Json());
+      set_inside(out, keys[0], Json());
     } else {
-      out.set(keys[0], v);
+      set_inside(out, keys[0], v);
     }
   }
-  const StackRecipe& stack = model.recipe.decoder ? *model.recipe.decoder : *model.recipe.encoder;
-  if (const Json* pattern = family.json.find("pattern")) {
-    Json::Array types;
-    for (Dim i = 0; i < stack.layers; ++i) {
-      const std::string letter(1, stack.pattern[static_cast<std::size_t>(i) % stack.pattern.size()]);
-      for (const Json::Member& m : pattern->find("types")->object())
-        if (m.value.string() == letter) types.push_back(m.key);
+  for (const auto& [axis, letters] : axes_of(family, model.recipe)) {
+    if (const auto keys = axis_list_keys(*axis, Form::folder); !keys.empty()) {
+      Json::Array list;
+      for (const char letter : letters)
+        for (const Json::Member& m : axis->find("types")->object())
+          if (m.value.string()[0] == letter) {  // of several words the first
+            const bool number = keys[0] != "layer_types" && (m.key == "0" || m.key == "1");
+            list.push_back(number ? Json(static_cast<std::int64_t>(m.key == "1")) : Json(m.key));
+            break;
+          }
+      set_inside(out, keys[0], std::move(list));
     }
-    out.set("layer_types", std::move(types));
+    if (const Json* members = axis->find("members")) {
+      Json::Array list;
+      for (std::size_t i = 0; i < letters.size(); ++i)
+        if (letters[i] == members->find("is")->string()[0]) list.push_back(static_cast<std::int64_t>(i));
+      set_inside(out, members->find("key")->string(), std::move(list));
+    }
   }
-  if (const Json* agree = family.json.find("agree"); agree && agree->is_object())
-    for (const Json::Member& m : agree->object())
-      for (const PartRecipe& p : stack.layer(0).parts) {
-        const bool self = m.value.string().find(".self.") != std::string::npos;
-        if (self && p.self()) out.set(m.key, p.self()->bias.q);
-        if (!self && p.ffn()) out.set(m.key, p.ffn()->bias);
-      }
+  for (const char* words : {"when", "config_constants"})
+    if (const Json* fixed = family.json.find(words); fixed && fixed->is_object())
+      for (const Json::Member& m : fixed->object()) set_inside(out, m.key, m.value);
+  if (const Json* agree = family.json.find("agree"); agree && agree->is_object()) {
+    const std::vector<WeightShape> weights = weight_shapes(model.recipe);
+    for (const Json::Member& m : agree->object()) {
+      std::string name = (m.value.is_array() ? m.value.array()[0] : m.value).string();
+      name.replace(name.find("{i}"), 3, "0");
+      bool there = false;
+      for (const WeightShape& w : weights) there = there || w.name == name;
+      out.set(m.key, there);
+    }
+  }
   if (model.recipe.encoder && model.recipe.decoder) out.set("is_encoder_decoder", true);
   return out;
 }
@@ -309,6 +383,20 @@ std::string written_name(const Family& family, Form form, const std::string& our
       name.starts_with(prefix->string()))
     name = name.substr(prefix->string().size());
   return name;
+}
+
+std::vector<Dim> written_shape(const Family& family, const std::string& name, const WeightShape& first,
+                               std::vector<Dim> shape, const Recipe& recipe) {
+  if (family.own) return shape;
+  if (name == "final_logits_bias") shape.insert(shape.begin(), 1);  // Marian
+  const bool q = first.name.ends_with(".q_norm.weight"), k = first.name.ends_with(".k_norm.weight");
+  if ((q || k) && shape.size() == 1) {
+    const StackRecipe& stack = first.name.starts_with("encoder") ? *recipe.encoder : *recipe.decoder;
+    for (const PartRecipe& p : stack.layer(std::atol(first.name.c_str() + 8)).parts)
+      if (p.self() && p.self()->qk_norm && p.self()->qk_norm->weights == QkNormRecipe::Weights::per_head)
+        return {q ? p.self()->heads : p.self()->kv_heads, p.self()->head_dim};
+  }
+  return shape;
 }
 
 }  // namespace rapt

@@ -36,7 +36,13 @@ std::optional<Translation> family_values(const Family& family, const Recipe& res
 // A recipe without what files of other libraries do not say: names, starting values, dropout; the scale of
 // scores as a number.
 Recipe architecture_of(Recipe resolved);
+// The axes of the family's pattern, each with the letters of all layers of this recipe.
+std::vector<std::pair<const Json*, std::string>> axes_of(const Family& family, const Recipe& recipe);
 // What a weight of ours is called in a file we write: of several names the usual one for this recipe.
 std::string written_name(const Family& family, Form form, const std::string& ours, const Recipe& recipe);
+// The shape of a tensor we write, which for some is not that of its rows: gains of each head [H,D], Marian's
+// bias [1,V].
+std::vector<Dim> written_shape(const Family& family, const std::string& name, const WeightShape& first,
+                               std::vector<Dim> shape, const Recipe& recipe);
 
 }  // namespace rapt

@@ -29,35 +29,23 @@ File text_file(std::string name, std::string_view text) {
 }
 
 // ------------------------------------------------------------------------------------------------ tensors
-// Rows [first, …) of a tensor of the file: one of our weights.
-struct Place {
-  const Weight* weight;
-  Dim first;
-};
 struct Target {
   std::string name;
-  Dim rows = 0, cols = 0;
-  bool vector = false, transposed = false;
-  std::vector<Place> places;
+  TensorLayout::Tensor tensor;
+  std::vector<std::pair<const Weight*, TensorUse>> places;
 };
 
-// Weights that share a name (q, k, v in one matrix) lie one after the other, as they stand in the model.
 std::vector<Target> targets_of(const Family& family, const Model& model) {
   const std::vector<WeightShape> shapes = weight_shapes(model.recipe);
+  TensorLayout layout(family, Form::folder, model.recipe);
+  for (const WeightShape& w : shapes) layout.add(written_name(family, Form::folder, w.name, model.recipe), w);
+  layout.finish();
   std::vector<Target> out;
-  std::map<std::string, std::size_t> at;
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    const WeightShape& w = shapes[i];
-    const std::string name = written_name(family, Form::folder, w.name, model.recipe);
-    const auto [it, fresh] = at.emplace(name, out.size());
-    if (fresh)
-      out.push_back({.name = name,
-                     .cols = w.vector ? 1 : w.cols,
-                     .vector = w.vector,
-                     .transposed = family.transposed(Form::folder, w.name)});
-    Target& t = out[it->second];
-    t.places.push_back({&model.weights[i], t.rows});
-    t.rows += w.vector ? w.cols : w.rows;
+  for (const std::string& name : layout.keys()) {
+    Target t{.name = name, .tensor = layout.tensor(name), .places = {}};
+    for (const std::size_t u : t.tensor.users) t.places.emplace_back(&model.weights[u], layout.use(u));
+    t.tensor.shape = written_shape(family, name, shapes[t.tensor.users[0]], t.tensor.shape, model.recipe);
+    out.push_back(std::move(t));
   }
   return out;
 }
@@ -73,24 +61,43 @@ void row_of(const Weight& w, Dim r, std::span<float> out) {
   for (Dim c = 0; c < w.cols; ++c) out[static_cast<std::size_t>(c)] = static_cast<float>(w.get(r, c));
 }
 
+// Rows that nobody reads are zeros.
 SafetensorBytes tensor_of(const Target& t) {
-  SafetensorBytes out{.name = t.name, .dtype = DType::f32, .shape = {}, .bytes = {}};
-  if (t.vector) out.shape = {t.rows};
-  else out.shape = t.transposed ? std::vector<Dim>{t.cols, t.rows} : std::vector<Dim>{t.rows, t.cols};
-  if (t.name == "final_logits_bias") out.shape.insert(out.shape.begin(), 1);  // Marian
-  out.bytes.resize(static_cast<std::size_t>(t.rows * t.cols) * sizeof(float));
+  SafetensorBytes out{.name = t.name, .dtype = DType::f32, .shape = t.tensor.shape, .bytes = {}};
+  Dim elements = 1;
+  for (const Dim d : out.shape) elements *= d;
+  out.bytes.resize(static_cast<std::size_t>(elements) * sizeof(float));
   auto* values = reinterpret_cast<float*>(out.bytes.data());
+  const Dim last = out.shape.back();
   std::vector<float> row;
-  for (const auto& [w, first] : t.places)
+  for (const auto& [w, use] : t.places)
     for (Dim r = 0; r < w->rows; ++r) {
       row.resize(static_cast<std::size_t>(w->cols));
       row_of(*w, r, row);
-      if (!t.transposed)
-        std::memcpy(values + (t.vector ? first : (first + r) * t.cols), row.data(),
-                    row.size() * sizeof(float));
-      else
-        for (Dim c = 0; c < w->cols; ++c) values[c * t.rows + first + r] = row[static_cast<std::size_t>(c)];
+      for (Dim c = 0; c < w->cols; ++c) {
+        const Dim at = t.tensor.vector  ? use.row(c)
+                       : use.transposed ? (use.slice + c) * last + use.row(r)
+                                        : use.row(r) * last + c;
+        values[at] = row[static_cast<std::size_t>(c)];
+      }
     }
+  return out;
+}
+
+// A vector that the library keeps in pieces.
+std::vector<SafetensorBytes> tensors_of(const Target& t) {
+  std::vector<SafetensorBytes> out{tensor_of(t)};
+  if (t.name.find(kEachHead) == std::string::npos) return out;
+  const SafetensorBytes whole = std::move(out[0]);
+  out.clear();
+  const std::size_t size = whole.bytes.size() / static_cast<std::size_t>(whole.shape[0]);
+  for (Dim h = 0; h < whole.shape[0]; ++h) {
+    const auto from = whole.bytes.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(h) * size);
+    out.push_back({.name = of_head(t.name, h),
+                   .dtype = whole.dtype,
+                   .shape = {whole.shape[1]},
+                   .bytes = {from, from + static_cast<std::ptrdiff_t>(size)}});
+  }
   return out;
 }
 
@@ -129,9 +136,14 @@ struct Spoken {  // who says this recipe, and how
   const Family* family;
   Translation model;
 };
+// Several families may say a recipe: the one it came from goes first, then those that extend no other.
 Spoken spoken_as(const Recipe& resolved, bool own = false) {
-  for (const Family& f : families())
-    if (auto t = own ? std::nullopt : family_values(f, resolved)) return {&f, std::move(*t)};
+  for (const int turn : {0, 1, 2})
+    for (const Family& f : families()) {
+      const int rank = f.name == resolved.name ? 0 : f.json.find("extends") ? 2 : 1;
+      if (own || rank != turn) continue;
+      if (auto t = family_values(f, resolved)) return {&f, std::move(*t)};
+    }
   return {&own_family(), {.values = {}, .recipe = resolved}};
 }
 
@@ -190,7 +202,8 @@ std::vector<File> model_folder_files(const Model& model, const FolderExtras& ext
   const Spoken form = spoken_as(model.recipe, extras.own);
   std::vector<File> out = description(model, extras, form);
   std::vector<SafetensorBytes> tensors;
-  for (const Target& t : targets_of(*form.family, model)) tensors.push_back(tensor_of(t));
+  for (const Target& t : targets_of(*form.family, model))
+    for (SafetensorBytes& bytes : tensors_of(t)) tensors.push_back(std::move(bytes));
   // Transformers wants to know whose axes these are.
   const std::pair<std::string, std::string> kFormat[] = {{"format", "pt"}};
   out.emplace_back("model.safetensors", safetensors_bytes(tensors, kFormat));
