@@ -7,13 +7,14 @@
 #include <cmath>
 #include <functional>
 
+#include "rapt/load/model_folder.h"
 #include "rapt/tensor/formats.h"
 #include "tests/toy_checkpoint.h"
 
 namespace rapt::test {
 namespace {
 
-constexpr double kTolerance = 1e-4, kFails = 5e-4;  // GELU by erf or by tanh: 7e-4 at least
+constexpr double kTolerance = 1e-4, kFails = 2e-4;  // GELU by erf or by tanh: 2.5e-4 at least
 
 Device& device() {
   static Device one({.threads = 2});
@@ -40,7 +41,7 @@ void expect_words(const std::string& message, std::initializer_list<const char*>
 // ------------------------------------------------------------------------------------------------ values
 TEST(Family, EveryToyGivesTheLibrarysLogitsAndGreedyTokens) {
   const auto names = toy_names();
-  EXPECT_GE(names.size(), 20u);
+  EXPECT_GE(names.size(), 70u);
   for (const std::string& name : names) {
     const Toy toy = read_toy(name);
     const Checkpoint c = open_toy(toy, {.device = &device()});
@@ -51,6 +52,22 @@ TEST(Family, EveryToyGivesTheLibrarysLogitsAndGreedyTokens) {
       for (std::size_t i = 0; i < 64; ++i)
         ASSERT_EQ(got[i], g->find("tokens")->array()[i].integer()) << name << " at step " << i;
     }
+  }
+}
+
+// What is in memory, written as a folder, is the same family again, with the same names, and computes the same.
+TEST(Family, EveryToyIsWrittenBackAsItsFamily) {
+  for (const std::string& name : toy_names()) {
+    const Toy toy = read_toy(name);
+    const Checkpoint c = open_toy(toy, {.device = &device()});
+    const TempFolder temp;
+    write_model_folder(*c.model, {}, temp / "written", false);
+    const Checkpoint again = open_checkpoint(temp / "written", {.device = &device()});
+    // Models that two families say alike: the first is taken.
+    static const std::map<std::string, std::string> kAlike = {{"nomic-bert-remote", "nomic-bert"}};
+    const auto other = kAlike.find(name);
+    EXPECT_EQ(again.family, other == kAlike.end() ? c.family : other->second) << name;
+    EXPECT_LE(toy_distance(toy, again, device()), kTolerance) << name;
   }
 }
 
@@ -124,7 +141,7 @@ std::vector<Mutation> mutations() {
   };
   return {
       {"RoPE layout", rope([](RopeSpec& r) {
-         r.layout = RopeLayout::pairs;
+         r.layout = r.layout == RopeLayout::pairs ? RopeLayout::halves : RopeLayout::pairs;
          return true;
        })},
       {"RoPE theta", rope([](RopeSpec& r) {
@@ -145,9 +162,19 @@ std::vector<Mutation> mutations() {
       {"cap", attention([](AttnRecipe& a) { return std::exchange(a.cap, 0) != 0; })},
       {"QK-norm dropped",
        attention([](AttnRecipe& a) { return std::exchange(a.qk_norm, std::nullopt).has_value(); })},
-      {"QK-norm after RoPE", attention([](AttnRecipe& a) {
-         return a.qk_norm && (a.qk_norm->at = QkNormRecipe::At::after_pos, true);
+      {"QK-norm at the other side of RoPE", attention([](AttnRecipe& a) {
+         using At = QkNormRecipe::At;
+         if (!a.qk_norm || a.qk_norm->norm.weight == NormRecipe::Gain::none) return false;
+         a.qk_norm->at = a.qk_norm->at == At::after_pos ? At::before_pos : At::after_pos;
+         return true;
        })},
+      {"clip dropped", attention([](AttnRecipe& a) { return std::exchange(a.clip, 0) != 0; })},
+      {"temperature dropped",
+       attention([](AttnRecipe& a) { return std::exchange(a.temperature, std::nullopt).has_value(); })},
+      {"ALiBi's slopes", attention([](AttnRecipe& a) {
+         return a.pos.kind == PosRecipe::Kind::alibi && (a.pos.alibi_factor *= 1.1, true);
+       })},
+      {"a factor on branches", parts([](PartRecipe& p) { return std::exchange(p.residual_scale, 1) != 1; })},
       {"bias dropped", attention([](AttnRecipe& a) { return std::exchange(a.bias, {}) != BiasRecipe{}; })},
       {"buckets reach", attention([](AttnRecipe& a) {
          return a.pos.kind == PosRecipe::Kind::bucket && (a.pos.bucket.max *= 2, true);
@@ -167,7 +194,12 @@ std::vector<Mutation> mutations() {
        })},
       {"final norm dropped",
        [](Recipe& r) { return r.decoder && std::exchange(r.decoder->final_norm, std::nullopt).has_value(); }},
-      {"embedding scale", [](Recipe& r) { return std::exchange(r.embed.scale_sqrt_width, false); }},
+      {"embedding scale",
+       [](Recipe& r) {
+         const bool number = std::exchange(r.embed.scale, 1) != 1;
+         return std::exchange(r.embed.scale_sqrt_width, false) || number;
+       }},
+      {"first position", [](Recipe& r) { return std::exchange(r.embed.first, 0) != 0; }},
       {"sinusoid layout",
        [](Recipe& r) {
          return r.embed.pos == EmbedRecipe::Pos::sinusoid && (r.embed.layout = SinusoidLayout::pairs, true);
@@ -314,7 +346,7 @@ TEST(Family, NullMeansAbsentAndDefaultsAreTheLibrarys) {
   EXPECT_GT(distance(mistral), kFails);  // without a window it is another model
   Toy one = read_toy("llama1");
   remove_key(one.config, "num_key_value_heads");  // as many as heads
-  remove_key(one.config, "model_type");           // the class tells the family
+  remove_key(one.config, "model_type");  // the class tells the family
   EXPECT_LE(distance(one), kTolerance);
 }
 
@@ -507,6 +539,11 @@ double checksum(const std::vector<float>& values) {
   return sum;
 }
 
+// GGUF keeps BERT and its kin as encoders only.
+bool keeps_no_head(const std::string& toy) {
+  return toy == "bert" || toy == "distilbert" || toy.ends_with("-classifier");
+}
+
 // What we write equals what llama.cpp's converter writes: names, shapes, order of rows, keys; and reads back
 // as the same model.
 TEST(Family, GgufFilesEqualTheConverters) {
@@ -517,9 +554,14 @@ TEST(Family, GgufFilesEqualTheConverters) {
     if (!want) continue;
     const TempFolder temp;
     write_folder(toy, temp / "toy");
-    if (name == "bert") {
+    if (keeps_no_head(name)) {
       expect_words(error_of([&] { write_checkpoint(temp / "toy", temp / "toy.gguf", {}); }),
                    {"head.", "encoder only"});
+      continue;
+    }
+    if (name == "gpt-bigcode-mha") {  // what the converter writes, no program computes
+      expect_words(error_of([&] { write_checkpoint(temp / "toy", temp / "toy.gguf", {}); }),
+                   {"no GGUF form"});
       continue;
     }
     if (name == "llama-dynamic") {
@@ -552,23 +594,46 @@ TEST(Family, GgufFilesEqualTheConverters) {
   EXPECT_GE(compared, 15);
 }
 
+// Where the converter does not say what the toy is.
+bool not_compared(const std::string& toy, const Json::Member& key) {
+  const auto is = [&](std::string_view end) { return key.key.ends_with(end); };
+  if (toy == "nomic-bert-remote") return true;  // it knows released sizes only
+  // 4 * width, whatever the config says; the tensors say otherwise.
+  if (is(".feed_forward_length"))
+    return toy == "gpt2" || toy == "phi" || toy == "gpt-bigcode" || toy.starts_with("falcon");
+  if (is(".context_length"))  // fixed, or another size in its place
+    return toy.starts_with("falcon") || toy.starts_with("bloom") || toy == "hunyuan" || toy == "glm";
+  // No scaling is said by saying nothing.
+  if (is(".rope.scaling.type")) return key.value == Json("none");
+  if (is(".rope.scaling.factor")) return key.value == Json(1.0) || key.value == Json(1);
+  if (is(".rope.scaling.original_context_length")) return toy == "phi3" || toy == "hunyuan";
+  // It counts channels of width / heads, this toy's heads are wider.
+  if (is(".rope.dimension_count")) return toy == "nemotron" || toy == "glm";
+  if (is(".layer_norm_rms_epsilon")) return toy == "glm";  // 1e-5, whatever the config says
+  // The whole factor in the place of one that YaRN's own is multiplied by.
+  if (is(".rope.scaling.yarn_attn_factor")) return toy == "olmo3";
+  return is(".tensor_data_layout");  // of an earlier converter
+}
+
 TEST(Family, GgufKeysEqualTheConverters) {
   for (const std::string& name : toy_names()) {
     const Toy toy = read_toy(name);
     const Json* gguf = toy.json.find("gguf");
-    if (!gguf || name == "bert" || name == "llama-dynamic") continue;
+    if (!gguf || keeps_no_head(name) || name == "llama-dynamic" || name == "gpt-bigcode-mha") continue;
     const TempFolder temp;
     write_folder(toy, temp / "toy");
     write_checkpoint(temp / "toy", temp / "toy.gguf", {});
     const GgufFile file = GgufFile::open(temp / "toy.gguf");
     for (const Json::Member& m : gguf->find("keys")->object()) {
       const GgufValue* have = file.find(m.key);
-      // GPT-2: the converter writes 4 * width whatever n_inner says; the tensors say otherwise.
-      if (name == "gpt2" && m.key == "gpt2.feed_forward_length") continue;
-      // No scaling, no original context.
-      if (name == "phi3" && m.key == "phi3.rope.scaling.original_context_length") continue;
+      if (not_compared(name, m)) continue;
       ASSERT_TRUE(have) << name << ": " << m.key << " " << m.value.dump(0);
-      if (m.value.is_string())
+      if (m.value.is_array()) {
+        const auto& list = std::get<GgufValue::Integers>(have->value);
+        ASSERT_EQ(list.size(), m.value.array().size()) << name << ": " << m.key;
+        for (std::size_t i = 0; i < list.size(); ++i)
+          EXPECT_EQ(list[i], m.value.array()[i] == Json(true) ? 1 : 0) << name << ": " << m.key;
+      } else if (m.value.is_string())
         EXPECT_EQ(std::get<std::string>(have->value), m.value.string()) << name << ": " << m.key;
       else if (m.value.is_bool())
         EXPECT_EQ(std::get<bool>(have->value), m.value.boolean()) << name << ": " << m.key;
