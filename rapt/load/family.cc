@@ -201,6 +201,22 @@ bool Family::ignored(Form form, std::string_view tensor) const {
     if (matches(pattern, tensor)) return true;
   return false;
 }
+bool Family::beyond(Form form, std::string_view tensor, Dim layers) const {
+  const Json *extra = json.find("extra_layers"), *all = json.find("layers");
+  if (!extra || !extra->boolean()) return false;
+  for (const Json::Member& stack : all->object())
+    for (const std::string& at : entry_names(*stack.value.find("at"), form)) {
+      const std::string_view before = std::string_view(at).substr(0, at.find("{i}"));
+      if (!tensor.starts_with(before)) continue;
+      Dim n = 0;
+      const std::string_view rest = tensor.substr(before.size());
+      for (std::size_t i = 0; i < std::min<std::size_t>(rest.size(), 6) && rest[i] >= '0' && rest[i] <= '9'; ++i)
+        n = 10 * n + (rest[i] - '0');
+      if (!rest.empty() && rest[0] >= '0' && rest[0] <= '9' && n >= layers) return true;
+    }
+  return false;
+}
+bool Family::leading_one(std::string_view ours) const { return listed("leading_one", ours); }
 bool Family::offset_gain(Form form) const { return form == Form::folder && json.find("gain"); }
 std::string Family::gguf_arch() const {
   const Json* arch = json.find("gguf");

@@ -97,7 +97,8 @@ class Matcher {
       const bool fixed =
           then && !then->is_object() && !(then->is_string() && then->string().starts_with('$'));
       yes = !then ? false : fixed ? *then == v : !(otherwise && *otherwise == v);
-      bind(condition.substr(1), yes);
+      const Json *line = row(condition.substr(1)), *type = line ? line->find("type") : nullptr;
+      if (type && type->string() == "boolean") bind(condition.substr(1), yes);
     }
     if (const Json* chosen = yes ? then : otherwise) meet(*chosen, &v);
   }

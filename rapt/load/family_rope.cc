@@ -133,6 +133,7 @@ Json from_config(const Source& s, const Json& row, Dim head_dim, Dim context) {
     b.copy(in, "attention_factor", "attention_factor");
     b.copy(in, "mscale", "mscale");
     b.copy(in, "mscale_all_dim", "mscale_all_dim");
+    if (const Json* t = row.find("truncate"); t && !b.get("truncate")) in.set("truncate", *t);
     if (const Json* t = b.get("truncate")) {
       if (!t->is_bool()) fail(s.where, ": ", b.name, ".truncate: wants true or false, has ", t->type_name());
       in.set("truncate", *t);
@@ -237,6 +238,7 @@ Json from_gguf(const Source& s, const Json& row, Dim head_dim, Dim context) {
     for (const auto& [ours, key] : {std::pair{"beta_fast", ".rope.scaling.yarn_beta_fast"},
                                     std::pair{"beta_slow", ".rope.scaling.yarn_beta_slow"}})
       if (const auto x = config_number(s, key)) in.set(ours, *x);
+    if (const Json* t = row.find("truncate")) in.set("truncate", *t);  // no key says it
     auto times = config_number(s, ".rope.scaling.yarn_attn_factor");
     if (!times) times = attn;
     if (times && *times != 1)

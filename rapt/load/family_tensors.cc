@@ -255,7 +255,8 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
   if (r.head.kind == HeadRecipe::Kind::vocab && r.head.tied)
     if (const TensorView* t = s.tensor("head.weight")) read.insert(t->name());
   for (const TensorView& t : s.tensors->all())
-    if (!read.contains(t.name()) && !s.family->ignored(s.form, t.name()))
+    if (!read.contains(t.name()) && !s.family->ignored(s.form, t.name()) &&
+        !s.family->beyond(s.form, t.name(), r.decoder ? r.decoder->layers : r.encoder->layers))
       fail(s.where, ": tensor '", t.name(), "' ", t.shape_text(), " is read by nothing in a ", s.family->name,
            " model of ", r.decoder ? r.decoder->layers : r.encoder->layers,
            " layers; the nearest expected name: '", nearest(t.name(), expected), "'");

@@ -93,7 +93,7 @@ class Interpreter {
     if (!t.is_object()) return t;
     if (const Json* condition = t.find("if")) {
       const auto v = fill(*condition);
-      const bool yes = v && (!v->is_bool() || v->boolean());
+      const bool yes = v && !is_no(*v);
       const Json* chosen = t.find(yes ? "then" : "else");
       return chosen ? fill(*chosen) : std::nullopt;
     }
@@ -165,7 +165,7 @@ class Interpreter {
     return std::nullopt;
   }
 
-  // "$x", "$x^-0.5", "$x*y^-0.5", "$x/y", "$x=46"; "?weight" and "!weight": a tensor is there or not; "#rows
+  // "$x", "$x^-0.5", "$x*y^-0.5", "$x/y", "$x-y", "$x=46"; "?weight" and "!weight": a tensor is there or not; "#rows
   // weight".
   std::optional<Json> word(const Json& t) const {
     const std::string_view w = t.string();
@@ -182,13 +182,14 @@ class Interpreter {
       }
       return Json(product);
     }
-    const std::size_t op = w.find_first_of("^/=");
+    const std::size_t op = w.find_first_of("^/=-");
     const auto left = variable(w.substr(1, op == std::string_view::npos ? op : op - 1));
     if (op == std::string_view::npos || !left) return left;
     const std::string right(w.substr(op + 1));
     const double a = left->number(),
                  b = is_number(right) ? std::stod(right) : variable(right).value_or(Json(0)).number();
     if (w[op] == '=') return a == b;
+    if (w[op] == '-') return a - b;
     if (w[op] == '/') return b == 0 ? 0 : std::floor(a / b);
     return power(w.substr(1, op - 1), a, b);
   }
@@ -247,8 +248,8 @@ class Interpreter {
 
   Json checked(std::string_view kind, const std::string& key, const Json& v) const {
     if (kind == "integer") {
-      // Per-layer lists exist in GGUF; only equal entries make one model of ours.
-      if (v.is_array() && s_.form == Form::gguf) {
+      // Per-layer lists exist; only equal entries make one model of ours.
+      if (v.is_array()) {
         for (const Json& e : v.array())
           if (!(e == v.array()[0])) bad(key, "differs from layer to layer; such models cannot be read yet");
         if (v.array().empty()) bad(key, "is an empty list");
@@ -360,6 +361,8 @@ class Interpreter {
     }
     if (const Json* start = on("start"))
       for (Dim i = 0; i < std::min(layers, start->integer()); ++i) out[static_cast<std::size_t>(i)] = local;
+    if (const Json* end = on("end"); end && end->number() >= 0)
+      for (Dim i = layers - 1; i > end->number(); --i) out[static_cast<std::size_t>(i)] = local;
     if (const Json* members = axis.find("members"))
       if (const Json* those = s_.form == Form::folder ? s_.find(members->find("key")->string()) : nullptr) {
         const std::string& name = members->find("key")->string();

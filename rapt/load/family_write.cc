@@ -262,7 +262,9 @@ GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<R
     }
   if (const Json* constants = family.json.find("gguf_constants"))
     for (const Json::Member& m : constants->object())
-      out.emplace_back((m.key.starts_with('.') ? arch : "") + m.key, GgufValue::boolean(m.value.boolean()));
+      out.emplace_back((m.key.starts_with('.') ? arch : "") + m.key,
+                       m.value.is_bool() ? GgufValue::boolean(m.value.boolean())
+                                         : GgufValue::u32(static_cast<std::uint32_t>(m.value.integer())));
   return out;
 }
 
@@ -388,7 +390,7 @@ std::string written_name(const Family& family, Form form, const std::string& our
 std::vector<Dim> written_shape(const Family& family, const std::string& name, const WeightShape& first,
                                std::vector<Dim> shape, const Recipe& recipe) {
   if (family.own) return shape;
-  if (name == "final_logits_bias") shape.insert(shape.begin(), 1);  // Marian
+  if (name == "final_logits_bias" || family.leading_one(first.name)) shape.insert(shape.begin(), 1);  // [1,V]
   const bool q = first.name.ends_with(".q_norm.weight"), k = first.name.ends_with(".k_norm.weight");
   if ((q || k) && shape.size() == 1) {
     const StackRecipe& stack = first.name.starts_with("encoder") ? *recipe.encoder : *recipe.decoder;
