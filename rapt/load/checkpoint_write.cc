@@ -225,7 +225,7 @@ bool is_output(const std::string& ours, bool tied) {
 }
 bool is_matrix(const WeightShape& w) {
   if (w.vector || (w.name.starts_with("embed.") && w.name != "embed.tokens")) return false;
-  return !w.name.ends_with(".buckets") && !w.name.ends_with(".score.weight") &&
+  return !stays_real(w.name) && !w.name.ends_with(".buckets") && !w.name.ends_with(".score.weight") &&
          w.name.find(".slots.") == std::string::npos;
 }
 bool is_norm_weight(const std::string& ours) {
