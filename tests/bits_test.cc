@@ -45,6 +45,9 @@ constexpr Site kSites[] = {site::tokens,
                            site::ffn_linear,
                            site::ffn_hidden,
                            site::ffn_out,
+                           site::router,
+                           site::expert_weights,
+                           site::expert_indices,
                            site::gate_in(GateRecipe::At::sdpa),
                            site::gate(GateRecipe::At::sdpa)};
 
@@ -82,6 +85,26 @@ std::vector<Subject> subjects() {
   Recipe s = small_decoder("long, slots", 40, slots, {.width = 24}, {});
   s.decoder->layers = 1;
   all.push_back({s, 1100});  // more than one split of keys
+
+  AttnRecipe routed{.heads = 4, .head_dim = 16};
+  routed.pos.kind = PosRecipe::Kind::rope;
+  Recipe m = small_decoder("experts", 40, routed, {}, {});
+  m.decoder->kinds["L"].parts[1].body = MoeRecipe{.experts = 7,
+                                                  .used = 3,
+                                                  .width = 24,
+                                                  .router = {.renormalise = false},
+                                                  .shared = SharedExpertRecipe{.gated = true}};
+  m.decoder->pattern = "LM";
+  m.decoder->kinds["M"] = m.decoder->kinds["L"];
+  m.decoder->kinds["M"].parts[1].body = MoeRecipe{.experts = 3,
+                                                  .used = 1,
+                                                  .width = 600,
+                                                  .bias = true,
+                                                  .router = {.score = RouterRecipe::Score::sigmoid,
+                                                             .choice_bias = true,
+                                                             .renormalise = false,
+                                                             .weight_at = RouterRecipe::WeightAt::input}};
+  all.push_back({m, 130});
   return all;
 }
 

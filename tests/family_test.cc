@@ -612,6 +612,8 @@ bool not_compared(const std::string& toy, const Json::Member& key) {
   if (is(".layer_norm_rms_epsilon")) return toy == "glm";  // 1e-5, whatever the config says
   // The whole factor in the place of one that YaRN's own is multiplied by.
   if (is(".rope.scaling.yarn_attn_factor")) return toy == "olmo3";
+  // A layer that predicts one more token is counted there, and not kept here.
+  if (is(".block_count") || is(".nextn_predict_layers")) return toy == "glm4-moe";
   return is(".tensor_data_layout");  // of an earlier converter
 }
 

@@ -23,6 +23,7 @@ struct Draft {
   NormRecipe norm;
   int wiring = 0;  // pre, post, sandwich, out, parallel with one norm, parallel with two
   FfnRecipe ffn{.width = 20};
+  std::optional<MoeRecipe> moe;  // instead of ffn, with the fields of its net
   bool pattern = false;
   double dropout = 0, residual_scale = 1;
   Recipe recipe;
@@ -59,6 +60,12 @@ const std::vector<Axis>& axes() {
   static const auto gate = [](GateRecipe g) { return [g](Draft& d) { d.attn.gate.push_back(g); }; };
   static const auto pos = [](RopeSpec r) {
     return [r](Draft& d) { d.attn.pos = {.kind = PosRecipe::Kind::rope, .rope = r}; };
+  };
+  static const auto experts = [](Dim all, Dim used, RouterRecipe router,
+                                 std::optional<SharedExpertRecipe> shared) {
+    return [=](Draft& d) {
+      d.moe = MoeRecipe{.experts = all, .used = used, .router = router, .shared = shared};
+    };
   };
   static const auto none = [](Draft&) {};
   static const std::vector<Axis> all = {
@@ -212,6 +219,28 @@ const std::vector<Axis>& axes() {
         {"geglu", [](Draft& d) { d.ffn.act = Act::gelu_tanh; }},
         {"clamped",
          [](Draft& d) { d.ffn.clamp = 7, d.ffn.alpha = 1.702, d.ffn.up_offset = 1, d.ffn.bias = true; }}}},
+      {"experts",
+       {{"none", none},
+        {"Mixtral", experts(5, 2, {}, {})},
+        {"Qwen2-MoE", experts(4, 3, {.renormalise = false}, SharedExpertRecipe{.width = 12, .gated = true})},
+        {"gpt-oss", experts(6, 2, {.over = RouterRecipe::Over::chosen, .bias = true}, {})},
+        {"Llama 4",
+         experts(4, 1,
+                 {.score = RouterRecipe::Score::sigmoid, .renormalise = false,
+                  .weight_at = RouterRecipe::WeightAt::input},
+                 SharedExpertRecipe{})},
+        {"DeepSeek V3",
+         experts(6, 2,
+                 {.score = RouterRecipe::Score::sigmoid, .choice_bias = true,
+                  .groups = GroupsRecipe{.count = 3, .used = 2}, .eps = 1e-20, .scale = 2.5},
+                 SharedExpertRecipe{})},
+        {"DeepSeek V2",
+         experts(6, 3,
+                 {.groups = GroupsRecipe{.count = 2, .used = 1, .score = GroupsRecipe::Score::max},
+                  .renormalise = false, .scale = 4},
+                 SharedExpertRecipe{.width = 9})},
+        {"ERNIE",
+         experts(3, 2, {.choice_bias = true, .eps = 1e-12, .eps_as = RouterRecipe::Eps::least}, {})}}},
       {"head",
        {{"untied", none},
         {"tied", [](Draft& d) { d.recipe.head.tied = true; }},
@@ -248,6 +277,11 @@ const std::vector<Axis>& axes() {
 PartRecipe part(const Draft& d, const AnyPartRecipe& body) {
   PartRecipe p{.residual_scale = d.residual_scale, .dropout = d.dropout, .body = body};
   if (FfnRecipe* f = p.ffn()) f->dropout = d.dropout;
+  if (MoeRecipe* m = p.moe()) {
+    m->kind = d.ffn.kind, m->act = d.ffn.act, m->width = d.ffn.width, m->bias = d.ffn.bias;
+    m->clamp = d.ffn.clamp, m->alpha = d.ffn.alpha, m->up_offset = d.ffn.up_offset;
+    m->dropout = d.dropout;
+  }
   if (AttnRecipe* a = p.cross()) {  // what belongs to positions stays in self-attention
     a->pos = {};
     a->mask = MaskKind::full;
@@ -270,7 +304,7 @@ StackRecipe stack(const Draft& d, bool encoder, bool cross) {
   to_memory.cross = true;
   layer.parts.push_back(part(own, own.attn));
   if (cross) layer.parts.push_back(part(own, to_memory));
-  layer.parts.push_back(part(own, own.ffn));
+  layer.parts.push_back(own.moe ? part(own, *own.moe) : part(own, own.ffn));
   StackRecipe s{.layers = 2, .kinds = {{"L", layer}}, .final_norm = d.norm, .dropout = d.dropout};
   // A second kind of layer without its position and window, as Gemma and Llama 4 mix them.
   if (d.pattern) {

@@ -178,15 +178,9 @@ class Naive {
               group = H / K;
     const bool rope = !cross && a.pos.kind == PosRecipe::Kind::rope,
                after = a.qk_norm && a.qk_norm->at == QkNormRecipe::At::after_pos;
-    auto projected = [&](const Matrix& from, const char* which) {
-      Matrix m = linear(from, name + which);
-      if (a.clip > 0)
-        for (double& value : m.v) value = std::clamp(value, -a.clip, a.clip);
-      return m;
-    };
-    Matrix q = gate(a, GateRecipe::At::q, name, x, projected(x, ".q"), H, D);
-    Matrix k = gate(a, GateRecipe::At::k, name, source, projected(source, ".k"), K, D);
-    Matrix v = gate(a, GateRecipe::At::v, name, source, projected(source, ".v"), K, Dv);
+    Matrix q = gate(a, GateRecipe::At::q, name, x, linear(x, name + ".q"), H, D);
+    Matrix k = gate(a, GateRecipe::At::k, name, source, linear(source, name + ".k"), K, D);
+    Matrix v = gate(a, GateRecipe::At::v, name, source, linear(source, name + ".v"), K, Dv);
     if (a.score == ScoreKind::general) {
       Matrix p(T, H * D);
       const Weight* w = find(name + ".general.weight");
@@ -212,6 +206,9 @@ class Naive {
     };
     if (!after) q = qk_norm(q, ".q_norm"), k = qk_norm(k, ".k_norm");
     v = norm(v, a.v_norm, name + ".v_norm", Dv);
+    for (Matrix* m : {&q, &k, &v})
+      if (a.clip > 0)
+        for (double& value : m->v) value = std::clamp(value, -a.clip, a.clip);
     Matrix q_kept = q;
     if (rope) {
       const RopeFrequencies f = rope_frequencies(a.pos.rope, D, T);
@@ -331,6 +328,72 @@ class Naive {
     return linear(up, name + ".down");
   }
 
+  // Row by row: scores, the best experts one after the other, their sum.
+  Matrix moe(const MoeRecipe& m, const std::string& name, const Matrix& x) const {
+    const RouterRecipe& r = m.router;
+    const Matrix z = linear(x, name + ".router");
+    const Weight* choice = find(name + ".router.choice");
+    FfnRecipe expert = expert_of(m);
+    Matrix y(x.rows, x.cols);
+    for (Dim t = 0; t < x.rows; ++t) {
+      std::vector<double> score, by;
+      double sum = 0, top = z.at(t, 0);
+      for (Dim e = 0; e < m.experts; ++e) top = std::max(top, z.at(t, e));
+      for (Dim e = 0; e < m.experts; ++e) sum += std::exp(z.at(t, e) - top);
+      for (Dim e = 0; e < m.experts; ++e) {
+        const double v = z.at(t, e);
+        score.push_back(r.score == RouterRecipe::Score::sigmoid ? 1 / (1 + std::exp(-v))
+                                                                : std::exp(v - top) / sum);
+        by.push_back((r.over == RouterRecipe::Over::chosen ? v : score.back()) +
+                     (choice ? choice->get(0, e) : 0));
+      }
+      if (r.groups) {
+        const Dim size = m.experts / r.groups->count;
+        std::vector<std::pair<double, Dim>> groups;
+        for (Dim g = 0; g < r.groups->count; ++g) {
+          std::vector<double> in(by.begin() + g * size, by.begin() + (g + 1) * size);
+          std::sort(in.rbegin(), in.rend());
+          groups.emplace_back(-(r.groups->score == GroupsRecipe::Score::max ? in[0] : in[0] + in[1]), g);
+        }
+        std::sort(groups.begin(), groups.end());
+        for (std::size_t g = static_cast<std::size_t>(r.groups->used); g < groups.size(); ++g)
+          for (Dim i = 0; i < size; ++i)
+            by[static_cast<std::size_t>(groups[g].second * size + i)] =
+                r.groups->score == GroupsRecipe::Score::max ? 0 : -HUGE_VAL;
+      }
+      std::vector<std::size_t> chosen;
+      double total = 0;
+      for (Dim j = 0; j < m.used; ++j) {
+        std::size_t best = by.size();
+        for (std::size_t e = 0; e < by.size(); ++e)
+          if (std::find(chosen.begin(), chosen.end(), e) == chosen.end() &&
+              (best == by.size() || by[e] > by[best]))
+            best = e;
+        chosen.push_back(best);
+        total += score[best];
+      }
+      const double by_sum = !r.renormalise                         ? 1
+                            : r.eps_as == RouterRecipe::Eps::least ? std::max(total, r.eps)
+                                                                   : total + r.eps;
+      for (std::size_t e : chosen) {
+        const double weight = r.scale * score[e] / by_sum;
+        const bool at_input = r.weight_at == RouterRecipe::WeightAt::input;
+        Matrix row(1, x.cols);
+        for (Dim c = 0; c < x.cols; ++c) row.at(0, c) = x.at(t, c) * (at_input ? weight : 1);
+        const Matrix out = ffn(expert, concat(name, ".experts.", e), row);
+        for (Dim c = 0; c < x.cols; ++c) y.at(t, c) += out.at(0, c) * (at_input ? 1 : weight);
+      }
+    }
+    if (!m.shared) return y;
+    expert.width = m.shared->width;
+    const Matrix shared = ffn(expert, name + ".shared", x),
+                 open = m.shared->gated ? linear(x, name + ".shared_gate") : Matrix(0, 0);
+    for (Dim t = 0; t < x.rows; ++t)
+      for (Dim c = 0; c < x.cols; ++c)
+        y.at(t, c) += shared.at(t, c) * (m.shared->gated ? 1 / (1 + std::exp(-open.at(t, 0))) : 1);
+    return y;
+  }
+
   Matrix stack(const StackRecipe& s, const std::string& name, Matrix x, const Matrix& memory,
                Dim prefix) const {
     for (Dim i = 0; i < s.layers; ++i) {
@@ -338,10 +401,11 @@ class Naive {
       const std::string at = name + "." + std::to_string(s.group_of(i));
       const Matrix shared = norm(x, l.norm_in, at + ".norm_in");
       for (const PartRecipe& p : l.parts) {
-        const std::string part = concat(at, p.self() ? ".self" : p.cross() ? ".cross" : ".ffn");
+        const std::string part = concat(at, ".", part_name(p).word);
         const Matrix h = norm(l.parallel ? shared : x, p.norm_in, part + ".norm_in");
-        Matrix y = p.ffn()
-                       ? ffn(*p.ffn(), part, h)
+        Matrix y = p.ffn() ? ffn(*p.ffn(), part, h)
+                   : p.moe()
+                       ? moe(*p.moe(), part, h)
                        : attention(*p.attention(), p.cross(), name, part, h, p.cross() ? memory : h, prefix);
         y = norm(y, p.norm_out, part + ".norm_out");
         if (const Weight* gain = find(part + ".layer_scale"))

@@ -14,6 +14,7 @@
 #include "rapt/base/rng.h"
 #include "rapt/nn/parts/attention.h"
 #include "rapt/nn/parts/ffn.h"
+#include "rapt/nn/parts/moe.h"
 #include "tests/memory_checkpoint.h"
 
 namespace rapt::test {
@@ -27,10 +28,11 @@ constexpr Dim kVocab = 40;
 constexpr Dim kContext = 256;
 
 // Points that edits scale. Of recurrent decoders the first two alone: their layers hand on step by step.
-const Site kEditSites[] = {site::embed,    site::logits, site::resid_out,
-                           site::attn_out, site::v,      site::ffn_out};
-const Site kLookSites[] = {site::embed, site::resid_in, site::resid_out, site::q,         site::k,
-                           site::v,     site::z,        site::ffn_out,   site::final_norm};
+const Site kEditSites[] = {site::embed, site::logits,  site::resid_out, site::attn_out,
+                           site::v,     site::ffn_out, site::router};
+const Site kLookSites[] = {
+    site::embed,      site::resid_in, site::resid_out,     site::q, site::k, site::v, site::z, site::ffn_out,
+    site::final_norm, site::router,   site::expert_indices};
 
 // Layers with a window and kept keys, and layers that see everything: two groups of pages.
 Recipe windows() {
@@ -65,6 +67,16 @@ Recipe sinks() {
     "decoder":{"layers":2,"final_norm":"rms","kinds":{"L":{"parts":[
       {"self":{"norm_in":"rms","heads":4,"kv_heads":2,"head_dim":32,"bias":"qkv","pos":{"rope":{}}}},
       {"ffn":{"norm_in":"rms","width":40}}]}}}})");
+}
+// Every row goes to experts of its own, whoever is in its pass.
+Recipe experts() {
+  return described("experts",
+                   R"({"width":24,"decoder":{"layers":3,"pattern":"LLM","final_norm":"rms","kinds":{
+    "L":{"parts":[{"self":{"norm_in":"rms","heads":4,"kv_heads":2,"pos":{"rope":{}}}},
+      {"moe":{"norm_in":"rms","experts":6,"used":2,"width":20,"shared":{"gated":true}}}]},
+    "M":{"parts":[{"self":{"norm_in":"rms","heads":4,"window":40,"pos":{"rope":{}}}},
+      {"moe":{"norm_in":"rms","experts":8,"used":3,"width":12,"bias":true,"router":{"score":"sigmoid",
+        "choice_bias":true,"groups":{"count":4,"used":2},"eps":1e-20,"scale":2.5}}}]}}}})");
 }
 Recipe translator() {
   return described("translator", R"({"width":24,"embed":{"pos":"sinusoid"},
@@ -154,6 +166,7 @@ const std::vector<ToyModel>& toy_models() {
     ToyModel& s = add("sinks", sinks());
     s.cache = DType::q8_0, s.blocks = true;
     add("alibi", alibi());
+    add("experts", experts());
     add("translator", translator());
     add("lstm", lstm());
     add("gru-attention", gru_attention());

@@ -14,26 +14,30 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
 
 // Differentiable ops: X(op, Stem) stands for the kernels `op(Queue&, const StemArgs&)` and
 // `op_backward(Queue&, const StemBackwardArgs&)`.
-#define RAPT_OPS(X)              \
-  X(linear, Linear)              \
-  X(embed, Embed)                \
-  X(norm, Norm)                  \
-  X(batch_norm, BatchNorm)       \
-  X(rope, Rope)                  \
-  X(activation, Activation)      \
-  X(glu, Glu)                    \
-  X(add, Add)                    \
-  X(copy, Copy)                  \
-  X(gate, Gate)                  \
-  X(dropout, Dropout)            \
-  X(scale_heads, ScaleHeads)     \
-  X(take_rows, TakeRows)         \
-  X(cross_entropy, CrossEntropy) \
-  X(gru, Gru)                    \
-  X(lstm, Lstm)                  \
-  X(maxout, Maxout)              \
-  X(beside, Beside)              \
-  X(align, Align)                \
+#define RAPT_OPS(X)                \
+  X(linear, Linear)                \
+  X(grouped_linear, GroupedLinear) \
+  X(route, Route)                  \
+  X(dispatch, Dispatch)            \
+  X(combine, Combine)              \
+  X(embed, Embed)                  \
+  X(norm, Norm)                    \
+  X(batch_norm, BatchNorm)         \
+  X(rope, Rope)                    \
+  X(activation, Activation)        \
+  X(glu, Glu)                      \
+  X(add, Add)                      \
+  X(copy, Copy)                    \
+  X(gate, Gate)                    \
+  X(dropout, Dropout)              \
+  X(scale_heads, ScaleHeads)       \
+  X(take_rows, TakeRows)           \
+  X(cross_entropy, CrossEntropy)   \
+  X(gru, Gru)                      \
+  X(lstm, Lstm)                    \
+  X(maxout, Maxout)                \
+  X(beside, Beside)                \
+  X(align, Align)                  \
   X(attention, Attention)
 
 // Kernels that are no op of their own: nothing is differentiated through them, or an op chooses them
@@ -43,6 +47,8 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(kv_write, KvWrite)                   \
   X(adamw, AdamW)                        \
   X(quant_linear, QuantLinear)           \
+  X(grouped_quant_linear, GroupedLinear) \
+  X(slot_keys, SlotKeys)                 \
   X(sgd, Sgd)                            \
   X(ema, Ema)                            \
   X(sum_squares, SumSquares)             \

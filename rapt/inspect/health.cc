@@ -115,7 +115,9 @@ void add_gate(const Tensor& t, Sums& s) {
 }  // namespace
 
 struct HealthMeter::State {
+  State(Taps& taps, double sink_threshold) : threshold(sink_threshold), experts(taps) {}
   double threshold;
+  ExpertMeter experts;
   bool watching = false;
   std::size_t sequences = 0, source = 0;
   std::map<std::pair<Stack, int>, Sums> layers;
@@ -143,8 +145,8 @@ struct HealthMeter::State {
   }
 };
 
-HealthMeter::HealthMeter(Taps& taps, double sink_threshold) : state_(std::make_shared<State>()) {
-  state_->threshold = sink_threshold;
+HealthMeter::HealthMeter(Taps& taps, double sink_threshold)
+    : state_(std::make_shared<State>(taps, sink_threshold)) {
   taps.first_keys = 1;
   taps.see(site::attn_stats, [s = state_](const Tapped& t) { s->stats(t); });
   taps.see(site::resid_out, [s = state_](const Tapped& t) { s->residual(t); });
@@ -153,6 +155,7 @@ HealthMeter::HealthMeter(Taps& taps, double sink_threshold) : state_(std::make_s
 
 void HealthMeter::start(std::span<const Sequence> sequences, std::span<const Sequence> source) {
   state_->watching = true;
+  state_->experts.start();
   state_->sequences = sequences.size();
   state_->source = source.size();
 }
@@ -166,6 +169,10 @@ std::vector<LayerHealth> HealthMeter::finish() {
     if (s.gates > 0) h.gate = s.closed / s.gates, h.gate_mean = s.gate_sum / s.gates;
     out.push_back(h);
   }
+  for (const ExpertLoad& load : state_->experts.finish())
+    for (LayerHealth& h : out)
+      if (h.stack == load.stack && h.layer == load.layer)
+        h.load_largest = load.largest(), h.load_entropy = load.entropy(), h.balance = load.balance();
   state_->layers.clear();
   state_->watching = false;
   return out;

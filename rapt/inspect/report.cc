@@ -10,6 +10,7 @@
 
 #include "rapt/base/text.h"
 #include "rapt/inspect/documents.h"
+#include "rapt/inspect/experts.h"
 #include "rapt/inspect/heads.h"
 #include "rapt/inspect/lens.h"
 #include "rapt/inspect/norms.h"
@@ -229,6 +230,9 @@ Page report_page(const Subject& s, const ReportOptions& options) {
       shortened(
           "massive", kMassiveSummary, [&] { return massive_document(s); }, tokens),
       shortened("norms", kNormsSummary, [&] { return norms_document(s); }, tokens)};
+  if (has_experts(s.net()))
+    page.documents.push_back(
+        shortened("experts", kExpertsSummary, [&] { return experts_document(s); }, tokens));
   return page;
 }
 

@@ -183,11 +183,12 @@ const Refused kRefused[] = {
     {"hook_k_input", "copies of the input per head are not made: attn_in is what all heads read"},
     {"hook_v_input", "copies of the input per head are not made: attn_in is what all heads read"},
     {"mlp.hook_mid", "there is no norm inside the feed-forward part"},
-    {"mlp.hook_expert_indices", "it has no experts"},
-    {"mlp.hook_expert_weights", "it has no experts"},
-    {"router_logits", "it has no experts"},
-    {"expert_weights", "it has no experts"},
-    {"expert_indices", "it has no experts"},
+    {"mlp.hook_expert_indices",
+     "TransformerLens means them by rank: expert_indices.L has them in ascending order (where there are no "
+     "experts, neither)"},
+    {"mlp.hook_expert_weights",
+     "TransformerLens means the softmax over all experts: router_logits.L is what it is made of, "
+     "expert_weights.L what the chosen ones weigh (where there are no experts, none of it)"},
     {"hook_token_type_embed", "embeddings of token types are not held apart: full_embeddings has them in it"},
     {"hook_tokens", "tokens are written beside the tensors"},
     {"Qcur",
@@ -313,6 +314,15 @@ struct Wanted {
   std::string why = {};  // no entry: a name that is known and refused
   int number = 0;  // which of the parts of its kind, from 1; 0: not said
 };
+
+// Kinds of parts share names (mlp_in): the entry of the kind that the layer has.
+Wanted in_layer(Wanted w, const LayerStack& stack, int layer) {
+  if (!w.entry || w.entry->of != Owner::part || layer < 0 || !parts_with(*w.entry, stack, layer).empty())
+    return w;
+  for (const Entry& e : entries())
+    if (e.name == w.entry->name && !parts_with(e, stack, layer).empty()) w.entry = &e;
+  return w;
+}
 
 Wanted by_own_name(std::string_view name) {
   if (name == "attn_probs" || name == "cross_attn_probs")
@@ -489,7 +499,7 @@ std::string usual_hook(const Entry& e, const Layer* layer, int part) {
   if (part >= 0 && (e.kind == Kind::normalized || e.kind == Kind::norm_scale))
     names.push_back(concat("ln", part + 1, e.kind == Kind::normalized ? ".hook_normalized" : ".hook_scale"));
   for (std::string& name : names)
-    if (by_hook(layer, name).entry == &e) return std::move(name);
+    if (const Wanted w = by_hook(layer, name); w.entry && w.entry->name == e.name) return std::move(name);
   return "";
 }
 
@@ -556,7 +566,7 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
   std::vector<Point> points;
   std::string why;
   for (int layer : layers) {
-    const Wanted w = wanted(layer);
+    const Wanted w = in_layer(wanted(layer), stack, layer);
     if (!w.entry) {
       if (!w.why.empty()) refuse(w.why, which, layer);
       if (layer < 0 && name.hook && !stack.layers.empty() && by_hook(&stack.layers[0], name.word).entry)
@@ -579,8 +589,9 @@ std::vector<Point> find_points(const Model& model, std::string_view text) {
     }
     const std::vector<int> parts = parts_with(*w.entry, stack, layer);
     if (parts.empty() && why.empty())
-      why = concat("this layer has no ", w.entry->its.title,
-                   w.entry->its.title == "feed-forward" ? " part" : "");
+      why = w.entry->its.word == "moe" ? "this layer has no experts"
+                                       : concat("this layer has no ", w.entry->its.title,
+                                                w.entry->its.title == "feed-forward" ? " part" : "");
     const int number = name.number > 0 ? name.number : w.number, count = static_cast<int>(parts.size());
     if (name.number > 0 && (w.entry->of != Owner::part || number > count))
       fail_usage("there is no '", text, "' in ", model.recipe.name, ": layer ", layer, " has ",
@@ -634,7 +645,10 @@ std::vector<PointLine> list_points(const Model& model) {
         const std::string block = stacks.size() == 2 ? word_for(which) : e.of == Owner::stack ? "" : "blocks";
         if (!hook.empty())
           line.lens = concat(block, block.empty() ? "" : ".", e.of == Owner::stack ? "" : "L.", hook);
-        lines.push_back(std::move(line));
+        const auto same =
+            std::find_if(lines.begin(), lines.end(), [&](const PointLine& l) { return l.name == line.name; });
+        if (same == lines.end()) lines.push_back(std::move(line));
+        else same->layers += line.layers;  // of another kind of part
       }
     }
   }

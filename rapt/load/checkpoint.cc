@@ -195,7 +195,7 @@ DType format_for(const LoadOptions& o, const Weight& w, DType file) {
   // Vectors, and tables but that of the tokens.
   if (w.packing == Packing::rows && w.name != "embed.tokens" && w.name != "embed.source_tokens")
     return o.real;
-  if (o.real != DType::f32) return o.real;
+  if (o.real != DType::f32 || stays_real(w.name)) return o.real;
   const DType wanted = o.matrices.value_or(file);
   if (is_block(wanted) && w.cols % static_cast<Dim>(info_of(wanted).block) != 0) return o.real;
   return wanted == DType::f64 || wanted == DType::f32 ? o.real : wanted;

@@ -229,7 +229,7 @@ bool is_output(const std::string& ours, bool tied) {
   return ours == "head.weight" || (ours == "embed.tokens" && tied);
 }
 bool is_matrix(const WeightShape& w) {
-  if (w.vector) return false;
+  if (w.vector || stays_real(w.name)) return false;
   if (w.name.starts_with("embed.") && !w.name.ends_with("tokens") && w.name != "embed.project.weight")
     return false;
   return !w.name.ends_with(".buckets") && !w.name.ends_with(".score.weight") &&

@@ -210,7 +210,8 @@ bool Family::beyond(Form form, std::string_view tensor, Dim layers) const {
       if (!tensor.starts_with(before)) continue;
       Dim n = 0;
       const std::string_view rest = tensor.substr(before.size());
-      for (std::size_t i = 0; i < std::min<std::size_t>(rest.size(), 6) && rest[i] >= '0' && rest[i] <= '9'; ++i)
+      for (std::size_t i = 0; i < std::min<std::size_t>(rest.size(), 6) && rest[i] >= '0' && rest[i] <= '9';
+           ++i)
         n = 10 * n + (rest[i] - '0');
       if (!rest.empty() && rest[0] >= '0' && rest[0] <= '9' && n >= layers) return true;
     }

@@ -41,7 +41,7 @@ class Family {
   bool ignored(Form form, std::string_view tensor) const;  // known buffers and heads nobody reads
   // A layer behind the last: weights that predict further tokens, which nobody reads.
   bool beyond(Form form, std::string_view tensor, Dim layers) const;
-  bool leading_one(std::string_view ours) const;            // a vector stored as a matrix of one row
+  bool leading_one(std::string_view ours) const;  // a vector stored as a matrix of one row
   bool offset_gain(Form form) const;  // norm weights are stored minus one
   std::string gguf_arch() const;  // "": there is no GGUF form
  private:

@@ -233,6 +233,7 @@ Recipe architecture_of(Recipe r) {
     p.dropout = 0;
     p.residual_scale = static_cast<float>(p.residual_scale);
     std::visit([](auto& body) { body.dropout = 0; }, p.body);
+    if (MoeRecipe* m = p.moe()) m->balance = 0, m->balance_over = MoeRecipe{}.balance_over;
     AttnRecipe* a = p.attention();
     if (!a) return;
     ScaleRecipe& scale = a->scale;

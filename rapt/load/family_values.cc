@@ -459,6 +459,11 @@ struct TensorFacts {
                              : n == &p.norm_out ? ".norm_out.bias"
                                                 : ".norm_sum.bias");
         if (FfnRecipe* f = p.ffn()) f->bias = has(".up.bias") || has(".down.bias");
+        if (MoeRecipe* m = p.moe()) {
+          m->bias = has(".experts.0.up.bias") || has(".experts.0.down.bias");
+          m->router.bias = has(".router.bias");
+          m->router.choice_bias = has(".router.choice");
+        }
         AttnRecipe* a = p.attention();
         if (!a) continue;
         a->bias = {has(".q.bias"), has(".k.bias"), has(".v.bias"), has(".o.bias")};

@@ -9,11 +9,12 @@
 
 #include "rapt/nn/parts/attention.h"
 #include "rapt/nn/parts/ffn.h"
+#include "rapt/nn/parts/moe.h"
 
 namespace rapt {
 
 // The kinds of parts (parts/part.h), each built from its AnyPartRecipe.
-using AnyPart = std::variant<Attention, Ffn>;
+using AnyPart = std::variant<Attention, Ffn, Moe>;
 
 struct Part {
   PartName name;
@@ -26,6 +27,7 @@ struct Part {
   // nullptr where it is another kind.
   const Attention* attention() const { return std::get_if<Attention>(&body); }
   const Ffn* ffn() const { return std::get_if<Ffn>(&body); }
+  const Moe* moe() const { return std::get_if<Moe>(&body); }
 };
 
 struct Layer {

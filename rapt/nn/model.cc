@@ -22,7 +22,7 @@ Model::Model(const Recipe& from, DType real_type, DType matrices)
     : Model(from, real_type, [=](std::string name, Dim rows, Dim cols, WeightRole role) {
         const bool panels = role == WeightRole::matrix;
         Weight w = without_storage(std::move(name), rows, cols, role);
-        w.format = panels ? matrices : real_type;
+        w.format = panels && !stays_real(w.name) ? matrices : real_type;
         w.packing = panels ? Packing::panels : Packing::rows;
         return w;
       }) {
@@ -85,7 +85,7 @@ Weight& Model::weight(std::string_view name) {
 Dim Model::parameters() const {
   Dim n = 0;
   for (const Weight& w : weights)
-    if (!w.name.ends_with(".running")) n += w.size();
+    if (is_parameter(w)) n += w.size();
   return n;
 }
 

@@ -31,6 +31,9 @@ struct Pass {
     // `kept`: at the positions rows take towards kept keys; absent where they are the same
     RopeTable table, kept;
   };
+  // How often each expert was chosen so far, where the layers of a stack are balanced together (route.h).
+  std::int64_t* expert_load = nullptr;
+
   std::vector<Masked> plans;
   std::vector<Rotated> tables;
   RowPlan cross;

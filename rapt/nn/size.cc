@@ -93,7 +93,7 @@ ParameterCount count_parameters(const Recipe& recipe) {
   };
   std::string stack;
   for (const Weight& w : m.weights) {
-    if (w.name.ends_with(".running")) continue;
+    if (!is_parameter(w)) continue;
     if (const std::string now = w.name.substr(0, w.name.find('.')); now != stack) close(), stack = now;
     bool norm = false;
     const std::string group = group_of(m, w.name, norm);
@@ -101,6 +101,12 @@ ParameterCount count_parameters(const Recipe& recipe) {
     else add(out, group, w.size());
   }
   close();
+  out.active = out.total;
+  for (const auto* each : {&m.encoder, &m.decoder})
+    if (*each)
+      for (const Layer& layer : (*each)->layers)
+        for (const Part& p : layer.parts)
+          out.active -= std::visit([&](const auto& body) { return rapt::cost(body, 1).idle; }, p.body);
   return out;
 }
 

@@ -15,6 +15,14 @@ Weight without_storage(std::string name, Dim rows, Dim cols, WeightRole) {
   return w;
 }
 
+bool stays_real(std::string_view name) {
+  return name.ends_with(".router.weight") || name.ends_with(".shared_gate.weight");
+}
+
+bool is_parameter(const Weight& w) {
+  return !w.name.ends_with(".running") && !w.name.ends_with(".router.choice");
+}
+
 const Weight* WeightTable::add(const std::string& name, Dim rows, Dim cols, WeightRole role) {
   constexpr Dim kMostParameters = Dim{1} << 40;
   parameters_ = checked_add(parameters_, checked_mul(rows, cols, name), name);

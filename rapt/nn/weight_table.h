@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "rapt/tensor/weight.h"
 
@@ -14,6 +15,11 @@ namespace rapt {
 // matrix: for `linear`, in panels, decays. table: vectors by number (tokens, positions), in rows or blocks
 // in panels, decays. vector: norms, biases; in rows, does not decay.
 enum class WeightRole { matrix, table, vector };
+// Small matrices that decide or open something are kept as they are whatever the others become: routers.
+bool stays_real(std::string_view name);
+// Buffers are weights that no gradient reaches and that are not counted: running statistics of a batch norm,
+// and what is added to the scores of experts for their choice.
+bool is_parameter(const Weight& w);
 // Makes a weight's storage in the format it shall have; a loader keeps that of its file.
 using WeightMaker = std::function<Weight(std::string name, Dim rows, Dim cols, WeightRole role)>;
 // A maker: names and sizes, to count and to plan.

@@ -140,8 +140,12 @@ Tensor dropout(Run& run, const Tensor& x, double p, std::uint64_t site) {
   const double rounded = static_cast<float>(p);  // so that f32 and f64 drop the same elements
   if (!(p >= 0 && rounded < 1)) fail("dropout: p = ", p, " is not a probability in [0, 1)");
   if (!run.training || rounded == 0) return x;
+  return dropout_by(run, x, p, row_keys(run, row_count(x), site));
+}
+
+Tensor dropout_by(Run& run, const Tensor& x, double p, const std::uint32_t* keys) {
+  const double rounded = static_cast<float>(p);
   check_contiguous("dropout", x);
-  const std::uint32_t* keys = row_keys(run, row_count(x), site);
   Tensor y = run.like(x);
   run.call(
       &Kernels::dropout,

@@ -42,6 +42,9 @@ struct CopyBackwardArgs {
 // channel) only.
 Tensor dropout(Run& run, const Tensor& x, double p, std::uint64_t site);
 
+// The same with a key of its own for each row (row_keys, or route.h's slot_keys).
+Tensor dropout_by(Run& run, const Tensor& x, double p, const std::uint32_t* keys);
+
 struct DropoutArgs {
   std::int64_t rows, cols;
   double p;

@@ -9,6 +9,8 @@
 // nor the cuts below. The copies exist because rows whose distance is a power of two fall into the same few
 // cache sets, and because a distance known to the compiler saves eleven pointers; they cost one move per
 // element for 2 x (columns of vectors) multiply-adds.
+#include "rapt/ops/grouped_linear.h"
+#include "rapt/ops/linear_groups.h"
 #include "rapt/ops/linear_tile.h"
 
 namespace rapt::RAPT_ISA {
@@ -159,6 +161,91 @@ void linear(Queue& queue, const LinearArgs& a) noexcept {
   });
 }
 
+// ------------------------------------------------------------------------------------- many groups of rows
+namespace {
+
+// One group as a call of its own, with the part numbers of the whole.
+LinearArgs group_args(const GroupedLinearArgs& a, Dim g) {
+  const Dim first = a.begin[g];
+  LinearArgs l{};
+  l.rows = a.begin[g + 1] - first;
+  l.k = a.k;
+  l.x = static_cast<const Real*>(a.x) + (a.from ? 0 : first * a.k);
+  l.count = a.count;
+  for (int p = 0; p < a.count; ++p) {
+    const GroupedPart& part = a.parts[p];
+    const GroupWeight& w = part.weights[g];
+    l.parts[p].n = part.n;
+    l.parts[p].w = w.w;
+    l.parts[p].format = w.format;
+    l.parts[p].bias = w.bias;
+    l.parts[p].scale = 1;
+    l.parts[p].y = static_cast<Real*>(part.y) + first * part.n;
+  }
+  return l;
+}
+// Row r of the group.
+RAPT_INLINE const Real* group_row(const GroupedLinearArgs& a, Dim first, Dim r) {
+  return static_cast<const Real*>(a.x) + (a.from ? a.from[first + r] / a.per : first + r) * a.k;
+}
+
+void group_few(const GroupedLinearArgs& a, LinearArgs l, Dim first, Range strips, Real* room) {
+  if (a.from && l.rows == 1) l.x = group_row(a, first, 0);
+  else if (a.from) {
+    for (Dim r = 0; r < l.rows; ++r) {
+      const Real* from = group_row(a, first, r);
+      for (Dim c = 0; c < a.k; c += W) vstore_n(room + r * a.k + c, vload_n(from + c, a.k - c), a.k - c);
+    }
+    l.x = room;
+  }
+  for_parts(l, kStrip, strips, [&](int p, Range mine) {
+    const LinearPart& part = l.parts[p];
+    if (!part.w) return;
+    if (part.format == DType::bf16) few_rows<Bf16>(l, part, mine);
+    else if (part.format == DType::f16) few_rows<F16>(l, part, mine);
+    else few_rows<Real>(l, part, mine);
+  });
+}
+
+void group_many(const GroupedLinearArgs& a, const LinearArgs& l, Dim first, Range strips, Real* copied) {
+  const Dim blocks = ceil_div(l.rows, kRowBlock);
+  for (Dim b = 0; b < blocks; ++b) {
+    const Range block = cut(l.rows, blocks, b);
+    for (Dim d = 0; d < a.k; d += kDepth) {
+      for (Dim r = block.begin; r < block.end; ++r)
+        copy_rows(copied + (r - block.begin) * kDepthStride, group_row(a, first, r) + d, 0, 1,
+                  least(kDepth, a.k - d));
+      for_parts(l, kStrip, strips, [&](int p, Range mine) {
+        const LinearPart& part = l.parts[p];
+        if (!part.w) return;
+        if (part.format == DType::bf16) many_rows<Bf16>(l, part, mine, block, copied, d);
+        else if (part.format == DType::f16) many_rows<F16>(l, part, mine, block, copied, d);
+        else many_rows<Real>(l, part, mine, block, copied, d);
+      });
+    }
+  }
+}
+
+}  // namespace
+
+void grouped_linear(Queue& queue, const GroupedLinearArgs& a) noexcept {
+  const GroupLine line{.groups = a.groups,
+                       .units = units_of(a, kStrip),
+                       .begin = a.begin,
+                       .starts = a.plan,
+                       .fixed = 8,  // reading the weights
+                       .empty = false};
+  for_units(queue, line, a.k * kStrip, [&](Dim g, Dim begin, Dim end, int worker) {
+    const LinearArgs l = group_args(a, g);
+    const bool few = l.rows <= kDirect;
+    const Dim room = few ? l.rows * a.k : kRowBlock * kDepthStride;
+    Real* scratch = reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(room) * sizeof(Real)));
+    if (!scratch) return;
+    if (few) group_few(a, l, a.begin[g], {begin, end}, scratch);
+    else group_many(a, l, a.begin[g], {begin, end}, scratch);
+  });
+}
+
 namespace {
 
 // [k][32 n] -> [n][32 k] for 32 k; `rows` of them exist.
@@ -284,6 +371,95 @@ void linear_backward(Queue& queue, const LinearBackwardArgs& a) noexcept {
     const Range range = cut(chunks, pieces, task % pieces);
     weight_gradient(a, a.parts[p], cut(panels, ceil_div(panels, kMostPanels), group),
                     {range.begin * chunk, least(a.k, range.end * chunk)}, scratch);
+  });
+}
+
+// ------------------------------------------------------------------------------------- many groups of rows
+namespace {
+
+LinearBackwardArgs group_args(const GroupedLinearBackwardArgs& a, Dim g) {
+  const Dim first = a.begin[g];
+  LinearBackwardArgs l{};
+  l.rows = a.begin[g + 1] - first;
+  l.k = a.k;
+  l.x = static_cast<const Real*>(a.x) + first * a.k;
+  l.dx = a.dx ? static_cast<Real*>(a.dx) + first * a.k : nullptr;
+  l.write_dx = a.write_dx;
+  l.count = a.count;
+  for (int p = 0; p < a.count; ++p) {
+    const GroupedBackwardPart& part = a.parts[p];
+    const GroupGradient& w = part.weights[g];
+    l.parts[p].n = part.n;
+    l.parts[p].w = w.w;
+    l.parts[p].format = w.format;
+    l.parts[p].scale = 1;
+    l.parts[p].dy = static_cast<const Real*>(part.dy) + first * part.n;
+    l.parts[p].dw = w.dw;
+    l.parts[p].dbias = w.dbias;
+    l.parts[p].write_dw = w.write_dw;
+  }
+  return l;
+}
+
+// dW of a group without rows: nothing to add, and zeros where nothing is there yet.
+void no_gradient(const LinearBackwardArgs& a, const LinearBackwardPart& part, Range panels, Range inputs) {
+  if (!part.dw || !part.write_dw) return;
+  for (Dim panel = panels.begin; panel < panels.end; ++panel) {
+    Real* dw = static_cast<Real*>(part.dw) + panel * a.k * kPanel;
+    for (Dim i = inputs.begin * kPanel; i < inputs.end * kPanel; i += W) vstore(dw + i, vzero());
+  }
+}
+
+}  // namespace
+
+void grouped_linear_backward(Queue& queue, const GroupedLinearBackwardArgs& a) noexcept {
+  Dim outputs = 0, panel_groups = 0;
+  for (int p = 0; p < a.count; ++p) {
+    outputs += a.parts[p].n;
+    panel_groups += ceil_div(ceil_div(a.parts[p].n, kPanel), kMostPanels);
+  }
+  if (a.dx) {
+    const GroupLine line{.groups = a.groups,
+                         .units = ceil_div(a.k, kPanel),
+                         .begin = a.begin,
+                         .starts = a.plan,
+                         .fixed = 8,
+                         .empty = false};
+    for_units(queue, line, outputs * kPanel, [&](Dim g, Dim begin, Dim end, int worker) {
+      Real* scratch = reinterpret_cast<Real*>(
+          scratch_of(queue, worker, size_t(kTurnBlock * kDepthStride + kDepth * kPanel) * sizeof(Real)));
+      if (!scratch) return;
+      const LinearBackwardArgs l = group_args(a, g);
+      const Dim blocks = ceil_div(l.rows, kTurnBlock);
+      for (Dim b = 0; b < blocks; ++b) input_gradient(l, cut(l.rows, blocks, b), {begin, end}, scratch);
+    });
+  }
+  // A unit: up to kMostPanels panels of a part and a chunk of inputs, chunks innermost.
+  const Dim chunk = chunk_of(a.k), chunks = ceil_div(a.k, chunk);
+  const GroupLine line{.groups = a.groups,
+                       .units = panel_groups * chunks,
+                       .begin = a.begin,
+                       .starts = a.plan,
+                       .fixed = 8,
+                       .empty = true};
+  for_units(queue, line, chunk * outputs / panel_groups, [&](Dim g, Dim begin, Dim end, int worker) {
+    Real* scratch = reinterpret_cast<Real*>(
+        scratch_of(queue, worker, size_t(kMostPanels * kBatch * kPanel + kBatch * kChunk) * sizeof(Real)));
+    if (!scratch) return;
+    const LinearBackwardArgs l = group_args(a, g);
+    for (Dim unit = begin; unit < end;) {
+      Dim which = unit / chunks;
+      const Dim till = least(end, (which + 1) * chunks);
+      const Range inputs = {(unit - which * chunks) * chunk, least(a.k, (till - which * chunks) * chunk)};
+      unit = till;
+      int p = 0;
+      for (Dim count; which >= (count = ceil_div(ceil_div(l.parts[p].n, kPanel), kMostPanels)); ++p)
+        which -= count;
+      const Dim panels = ceil_div(l.parts[p].n, kPanel);
+      const Range mine = cut(panels, ceil_div(panels, kMostPanels), which);
+      if (l.rows == 0) no_gradient(l, l.parts[p], mine, inputs);
+      else weight_gradient(l, l.parts[p], mine, inputs, scratch);
+    }
   });
 }
 

@@ -4,7 +4,9 @@
 // small runs.
 //   up to kTile rows    a panel is read as stored, straight from memory
 //   more                a panel is taken apart once and all rows pass over it
+#include "rapt/ops/grouped_linear.h"
 #include "rapt/ops/linear.h"
+#include "rapt/ops/linear_groups.h"
 #include "rapt/ops/quant_tile.h"
 
 namespace rapt::RAPT_ISA {
@@ -94,6 +96,8 @@ struct Plan {
   int folds;
   Fold fold[4];
   int fold_of[4];  // per part
+  const int32_t* from = nullptr;  // row r of the call is row from[r] / per of x; nullptr: r
+  Dim per = 1;
   size_t bytes() const { return size_t(tiles * blocks) * (sizeof(Block) + size_t(folds) * sizeof(Terms)); }
 };
 RAPT_INLINE Rows rows_at(const Plan& p, void* space) {
@@ -104,7 +108,7 @@ RAPT_INLINE Rows rows_at(const Plan& p, void* space) {
 void quantize_tile(const Plan& p, const Rows& to, Dim tile) {
   const Range rows = cut(p.a.rows, p.tiles, tile);
   for (Dim r = rows.begin; r < rows.end; ++r) {
-    const Real* x = static_cast<const Real*>(p.a.x) + r * p.a.k;
+    const Real* x = static_cast<const Real*>(p.a.x) + (p.from ? p.from[r] / p.per : r) * p.a.k;
     const Dim lane = r - rows.begin;
     for (Dim b = 0; b < p.blocks; ++b) {
       Block& block = to.x[tile * p.blocks + b];
@@ -178,6 +182,28 @@ RAPT_INLINE void ask_for(const QuantLinearArgs& a, Dim panel) {
   }
 }
 
+// Ways of folding that the parts of a call want, each once. A part without a weight has none.
+Plan plan_of(const QuantLinearArgs& a) {
+  Plan p{.a = a, .tiles = ceil_div(a.rows, kTile), .blocks = a.k / 32, .folds = 0, .fold = {}, .fold_of = {}};
+  for (int i = 0; i < a.count; ++i) {
+    if (!a.parts[i].w) continue;
+    const Fold fold = form_of(a.parts[i].format).fold;
+    int f = 0;
+    while (f < p.folds && (p.fold[f].groups != fold.groups || p.fold[f].zero != fold.zero)) ++f;
+    if (f == p.folds) p.fold[p.folds++] = fold;
+    p.fold_of[i] = f;
+  }
+  return p;
+}
+// Room for a piece of a panel taken apart.
+size_t open_bytes(const QuantLinearArgs& a) {
+  size_t open = 0;
+  for (int i = 0; i < a.count; ++i)
+    if (a.parts[i].w && size_t(form_of(a.parts[i].format).open_block) > open)
+      open = size_t(form_of(a.parts[i].format).open_block);
+  return open * size_t(kChunk);
+}
+
 // Up to so many numbers every worker quantizes the rows for itself: less than a parallel region costs.
 constexpr Dim kOwn = 8192;
 // multiply-adds below which a task is not worth a thread's while: about a microsecond
@@ -187,19 +213,10 @@ constexpr Dim kWorth = 1 << 16;
 
 void quant_linear(Queue& queue, const QuantLinearArgs& a) noexcept {
   if (a.rows == 0) return;
-  Plan p{.a = a, .tiles = ceil_div(a.rows, kTile), .blocks = a.k / 32, .folds = 0, .fold = {}, .fold_of = {}};
+  const Plan p = plan_of(a);
   Dim panels = 0;
-  size_t open = 0;
-  for (int i = 0; i < a.count; ++i) {
-    const Form& form = form_of(a.parts[i].format);
-    int f = 0;
-    while (f < p.folds && (p.fold[f].groups != form.fold.groups || p.fold[f].zero != form.fold.zero)) ++f;
-    if (f == p.folds) p.fold[p.folds++] = form.fold;
-    p.fold_of[i] = f;
-    panels += ceil_div(a.parts[i].n, kPanel);
-    if (size_t(form.open_block) > open) open = size_t(form.open_block);
-  }
-  open *= size_t(kChunk);
+  for (int i = 0; i < a.count; ++i) panels += ceil_div(a.parts[i].n, kPanel);
+  const size_t open = open_bytes(a);
   const Dim threads = threads_of(queue);
   const bool own = a.rows * a.k <= kOwn;
   if (!own)
@@ -231,6 +248,112 @@ void quant_linear(Queue& queue, const QuantLinearArgs& a) noexcept {
       const Dim count = ceil_div(a.parts[i].n, kPanel);
       for (Dim panel = most(range.begin - first, 0); panel < least(range.end - first, count); ++panel)
         panel_rows(p, rows, i, panel, tiles, scratch);
+      first += count;
+    }
+  });
+}
+
+// ------------------------------------------------------------------------------------- many groups of rows
+namespace {
+
+// One group as a call of its own.
+QuantLinearArgs group_args(const GroupedLinearArgs& a, Dim g) {
+  const Dim first = a.begin[g];
+  QuantLinearArgs q{};
+  q.rows = a.begin[g + 1] - first;
+  q.k = a.k;
+  q.x = static_cast<const Real*>(a.x) + (a.from ? 0 : first * a.k);
+  q.count = a.count;
+  for (int i = 0; i < a.count; ++i) {
+    const GroupedPart& part = a.parts[i];
+    const GroupWeight& w = part.weights[g];
+    q.parts[i].n = part.n;
+    q.parts[i].w = w.w;
+    q.parts[i].format = w.format;
+    q.parts[i].bias = w.bias;
+    q.parts[i].scale = 1;
+    q.parts[i].y = static_cast<Real*>(part.y) + first * part.n;
+    q.parts[i].gain = w.gain;
+  }
+  return q;
+}
+Plan group_plan(const GroupedLinearArgs& a, const QuantLinearArgs& q, Dim g) {
+  Plan p = plan_of(q);
+  p.from = a.from ? a.from + a.begin[g] : nullptr;
+  p.per = a.per;
+  return p;
+}
+
+}  // namespace
+
+// The rows of a group are quantized where the tiles of the groups before it end: places[g], in bytes. One row
+// of x, whoever it is for, is quantized once (`same`).
+void grouped_quant_linear(Queue& queue, const GroupedLinearArgs& a) noexcept {
+  if (a.rows == 0) return;
+  Dim* places = a.plan + a.groups + 1;
+  size_t open = 0;
+  Dim bytes = 0, one = 0, panels = 0;
+  bool same = a.from && a.rows <= a.per;
+  int formats[kMostGrouped] = {};  // of the first group with rows: the others may fold in other ways
+  for (Dim g = 0; g < a.groups; ++g) {
+    places[g] = bytes;
+    if (a.begin[g] == a.begin[g + 1]) continue;
+    const QuantLinearArgs q = group_args(a, g);
+    const Dim mine = Dim(plan_of(q).bytes());
+    for (int i = 0; i < a.count; ++i) {
+      const int format = q.parts[i].w ? int(q.parts[i].format) : -1;
+      if (bytes == 0) formats[i] = format;
+      same = same && formats[i] == format;
+    }
+    bytes += mine;
+    one = mine;
+    if (open_bytes(q) > open) open = open_bytes(q);
+  }
+  if (same) {
+    bytes = one;
+    for (Dim g = 0; g < a.groups; ++g) places[g] = 0;
+  }
+  for (int i = 0; i < a.count; ++i) panels += ceil_div(a.parts[i].n, kPanel);
+  const auto quantize_group = [&](Dim g, uint8_t* space) {
+    const QuantLinearArgs q = group_args(a, g);
+    const Plan p = group_plan(a, q, g);
+    for (Dim t = 0; t < p.tiles; ++t) quantize_tile(p, rows_at(p, space + places[g]), t);
+  };
+  const bool own = (same ? 1 : a.rows) * a.k <= kOwn;
+  if (!own)
+    for_tasks(queue, a.groups, [&](Dim g, int) {
+      if (a.begin[g] < a.begin[g + 1]) quantize_group(g, static_cast<uint8_t*>(a.space));
+    });
+  constexpr int kWorkers = 256;
+  bool have[kWorkers] = {};  // per worker: it has quantized the rows
+  const GroupLine line{.groups = a.groups,
+                       .units = panels,
+                       .begin = a.begin,
+                       .starts = a.plan,
+                       .fixed = 6,  // reading or opening a panel
+                       .empty = false};
+  for_units(queue, line, a.k * kPanel, [&](Dim g, Dim begin, Dim end, int worker) {
+    const size_t aligned = (open + 63) / 64 * 64;
+    uint8_t* scratch =
+        reinterpret_cast<uint8_t*>(scratch_of(queue, worker, aligned + (own ? size_t(bytes) : 0)));
+    if (!scratch) return;
+    uint8_t* space = own ? scratch + aligned : static_cast<uint8_t*>(a.space);
+    if (own && (worker >= kWorkers || !have[worker])) {
+      for (Dim i = 0; i < a.groups; ++i)
+        if (a.begin[i] < a.begin[i + 1]) {
+          quantize_group(i, space);
+          if (same) break;
+        }
+      if (worker < kWorkers) have[worker] = true;
+    }
+    const QuantLinearArgs q = group_args(a, g);
+    const Plan p = group_plan(a, q, g);
+    const Rows rows = rows_at(p, space + places[g]);
+    Dim first = 0;
+    for (int i = 0; i < a.count; ++i) {
+      const Dim count = ceil_div(a.parts[i].n, kPanel);
+      for (Dim panel = most(begin - first, 0); q.parts[i].w && panel < least(end - first, count); ++panel)
+        panel_rows(p, rows, i, panel, {0, p.tiles}, scratch);
       first += count;
     }
   });

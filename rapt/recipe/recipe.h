@@ -13,10 +13,11 @@
 #include "rapt/recipe/norm_recipe.h"
 #include "rapt/recipe/parts/attention.h"
 #include "rapt/recipe/parts/ffn.h"
+#include "rapt/recipe/parts/moe.h"
 
 namespace rapt {
 
-using AnyPartRecipe = std::variant<AttnRecipe, FfnRecipe>;  // the kinds of parts (parts/part.h)
+using AnyPartRecipe = std::variant<AttnRecipe, FfnRecipe, MoeRecipe>;  // the kinds of parts (parts/part.h)
 
 struct PartRecipe {
   // pre = in; post = sum; sandwich = in + out; OLMo 2 = out
@@ -36,6 +37,8 @@ struct PartRecipe {
   const AttnRecipe* cross() const { return attention() && attention()->cross ? attention() : nullptr; }
   FfnRecipe* ffn() { return std::get_if<FfnRecipe>(&body); }
   const FfnRecipe* ffn() const { return std::get_if<FfnRecipe>(&body); }
+  MoeRecipe* moe() { return std::get_if<MoeRecipe>(&body); }
+  const MoeRecipe* moe() const { return std::get_if<MoeRecipe>(&body); }
   bool operator==(const PartRecipe&) const = default;
 };
 PartName part_name(const PartRecipe& part);

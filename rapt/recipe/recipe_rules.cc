@@ -174,6 +174,18 @@ struct Rules {
               part_path(concat(path, ".kinds.", name, ".parts"), i, l.parts[i]),
               ".pos.bucket: layers share one table, so heads, count and max must agree; set shared to false");
       }
+    const MoeRecipe* pooled = nullptr;
+    for (auto& [name, l] : s.kinds)
+      for (std::size_t i = 0; i < l.parts.size(); ++i) {
+        const MoeRecipe* m = l.parts[i].moe();
+        if (!m || m->balance_over != MoeRecipe::Pooling::stack) continue;
+        if (!pooled) pooled = m;
+        if (m->experts != pooled->experts || m->used != pooled->used || m->balance != pooled->balance)
+          fail(
+              part_path(concat(path, ".kinds.", name, ".parts"), i, l.parts[i]),
+              ".balance_over: layers are balanced together, so experts, used and balance must agree; set it to "
+              "\"layer\"");
+      }
   }
 
   void whole() const {

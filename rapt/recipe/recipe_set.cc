@@ -39,6 +39,7 @@ const std::pair<const char*, Change> kShort[] = {
        const Dim before = std::exchange(r.width, whole(s, 1));
        each_part(r, [&](PartRecipe& p) {
          if (FfnRecipe* f = p.ffn(); f && f->width == 4 * before) f->width = 0;
+         if (MoeRecipe* m = p.moe(); m && m->width == 4 * before) m->width = 0;
          if (AttnRecipe* a = p.attention(); a && a->head_dim * a->heads == before) a->head_dim = a->v_dim = 0;
        });
      }},
@@ -73,6 +74,7 @@ const std::pair<const char*, Change> kShort[] = {
      [](Recipe& r, const Setting& s) {
        each_part(r, [&](PartRecipe& p) {
          if (FfnRecipe* f = p.ffn()) f->width = whole(s, 1);
+         if (MoeRecipe* m = p.moe()) m->width = whole(s, 1);
        });
      }},
     {"window",

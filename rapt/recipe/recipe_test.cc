@@ -37,6 +37,11 @@ Recipe tiny_encoder_decoder() {
 }
 AttnRecipe& attn(Recipe& r) { return *r.decoder->kinds["L"].parts[0].attention(); }
 FfnRecipe& ffn(Recipe& r) { return *r.decoder->kinds["L"].parts.back().ffn(); }
+MoeRecipe& moe(Recipe& r) {  // in the place of the feed-forward part
+  PartRecipe& last = r.decoder->kinds["L"].parts.back();
+  if (!last.moe()) last.body = MoeRecipe{.experts = 8, .used = 2, .width = 12};
+  return *last.moe();
+}
 PartRecipe& part(Recipe& r, std::size_t i) { return r.decoder->kinds["L"].parts[i]; }
 
 std::string resolve_error(const Recipe& r) {
@@ -267,8 +272,8 @@ TEST(Recipe, BadJsonIsNamedWithItsPlace) {
       {head + self + R"({ "width": 4 })" + end, "self.width: unknown key"},  // a field of ffn
       {head + R"("decoder": { "layers": 0 } })", "decoder.layers: must be at least 1"},
       {head + R"("decoder": { "kinds": [] } })", "decoder.kinds: wants an object"},
-      {head + R"("decoder": { "kinds": { "L": { "parts": [ { "moe": {} } ] } } } })",
-       "parts[0]: unknown part \"moe\""},
+      {head + R"("decoder": { "kinds": { "L": { "parts": [ { "mixture": {} } ] } } } })",
+       "parts[0]: unknown part \"mixture\""},
       {head + R"("decoder": { "kinds": { "L": { "parts": [ { "self": {}, "ffn": {} } ] } } } })",
        "parts[0]: wants an object with one key"},
       {head + R"("decoder": { "kinds": { "L": { "parts": { "self": {} } } } } })",
@@ -503,6 +508,47 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"alpha: the slope inside silu; act is gelu",
        [](Recipe& r) { ffn(r).act = Act::gelu, ffn(r).alpha = 1.7; }},
       {"ffn.width: must be at least 0", [](Recipe& r) { ffn(r).width = -1; }},
+      // experts
+      {"moe.experts: must be at least 1", [](Recipe& r) { moe(r).experts = 0; }},
+      {"moe.used: must be at least 1", [](Recipe& r) { moe(r).used = 0; }},
+      {"moe.used: a row cannot use 9 of 8 experts", [](Recipe& r) { moe(r).used = 9; }},
+      {"moe.experts: is 100000, surely a mistake", [](Recipe& r) { moe(r).experts = 100000; }},
+      {"moe.act: glu with softplus", [](Recipe& r) { moe(r).act = Act::softplus; }},
+      {"moe.router.over: sigmoid looks at each logit alone",
+       [](Recipe& r) {
+         moe(r).router = {.score = RouterRecipe::Score::sigmoid, .over = RouterRecipe::Over::chosen};
+       }},
+      {"moe.router.renormalise: weights over the chosen add up to 1",
+       [](Recipe& r) { moe(r).router = {.over = RouterRecipe::Over::chosen, .renormalise = false}; }},
+      {"moe.router.groups: groups are compared by scores over all",
+       [](Recipe& r) {
+         moe(r).router = {.over = RouterRecipe::Over::chosen, .groups = GroupsRecipe{.count = 2}};
+       }},
+      {"moe.router.eps: stands in the sum",
+       [](Recipe& r) { moe(r).router = {.renormalise = false, .eps = 1e-6}; }},
+      {"moe.router.eps: must be at least 0", [](Recipe& r) { moe(r).router.eps = -1; }},
+      {"moe.router.eps_as: says how eps is used",
+       [](Recipe& r) { moe(r).router.eps_as = RouterRecipe::Eps::least; }},
+      {"moe.router.scale: must not be 0", [](Recipe& r) { moe(r).router.scale = 0; }},
+      {"8 experts cannot be cut into 3 groups",
+       [](Recipe& r) { moe(r).router.groups = GroupsRecipe{.count = 3}; }},
+      {"a row cannot use 3 of 2 groups",
+       [](Recipe& r) { moe(r).router.groups = GroupsRecipe{.count = 2, .used = 3}; }},
+      {"moe.used: 1 groups of 4 experts cannot give 5",
+       [](Recipe& r) { moe(r).used = 5, moe(r).router.groups = GroupsRecipe{.count = 2}; }},
+      {"top2 adds the best two of a group",
+       [](Recipe& r) { moe(r).router.groups = GroupsRecipe{.count = 8, .used = 2}; }},
+      {"moe.balance: must be at least 0", [](Recipe& r) { moe(r).balance = -1; }},
+      {"moe.balance_over: belongs to balance",
+       [](Recipe& r) { moe(r).balance_over = MoeRecipe::Pooling::stack; }},
+      {"moe.balance_over: layers are balanced together",
+       [](Recipe& r) {
+         moe(r).balance = 0.01, moe(r).balance_over = MoeRecipe::Pooling::stack;
+         r.decoder->pattern = "LM", r.decoder->kinds["M"] = r.decoder->kinds["L"];
+         r.decoder->kinds["M"].parts.back().moe()->experts = 4;
+       }},
+      {"moe.shared.width: must be at least 0",
+       [](Recipe& r) { moe(r).shared = SharedExpertRecipe{.width = -2}; }},
   };
   ASSERT_GE(cases.size(), 40u);
   ASSERT_EQ(resolve_error(tiny()), "");
@@ -515,6 +561,36 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
         << "case " << i << "\n  gave:   " << e << "\n  wanted: " << cases[i].reason;
     EXPECT_TRUE(e.starts_with("recipe \"tiny\": ")) << e;
   }
+}
+
+TEST(Recipe, ExpertsSurviveJsonAndAreFilledIn) {
+  Recipe r = tiny();
+  moe(r) = {.experts = 12,
+            .used = 3,
+            .kind = FfnRecipe::Kind::glu,
+            .act = Act::silu,
+            .bias = true,
+            .clamp = 7,
+            .alpha = 1.702,
+            .up_offset = 1,
+            .dropout = 0.25,
+            .router = {.score = RouterRecipe::Score::sigmoid,
+                       .bias = true,
+                       .choice_bias = true,
+                       .groups = GroupsRecipe{.count = 4, .used = 2, .score = GroupsRecipe::Score::max},
+                       .eps = 0.5,
+                       .eps_as = RouterRecipe::Eps::least,
+                       .scale = 2.5,
+                       .weight_at = RouterRecipe::WeightAt::input},
+            .shared = SharedExpertRecipe{.gated = true},
+            .balance = 0.125,
+            .balance_over = MoeRecipe::Pooling::stack};
+  for (const bool all : {false, true}) EXPECT_EQ(parse_recipe(recipe_json(r, all)), r) << recipe_json(r, all);
+  const Recipe whole = resolve(r);
+  const MoeRecipe& m = *whole.decoder->kinds.at("L").parts.back().moe();
+  EXPECT_EQ(m.width, 64);
+  EXPECT_EQ(m.shared->width, 64);
+  EXPECT_EQ(resolve(whole), whole);
 }
 
 // Combinations that look odd and are meant to work.
@@ -560,6 +636,13 @@ TEST(Recipe, UnusualButLegal) {
         part(r, 1).attention()->mask = AttnRecipe::MaskKind::full;
       },
       [](Recipe& r) { r.vocab = 0, r.head.kind = HeadRecipe::Kind::none; },
+      // One expert, and all of several; groups of one; beside a feed-forward part.
+      [](Recipe& r) { moe(r).experts = moe(r).used = 1; },
+      [](Recipe& r) { moe(r).used = 8, moe(r).router.groups = GroupsRecipe{.count = 4, .used = 4}; },
+      [](Recipe& r) {
+        moe(r).router.groups = GroupsRecipe{.count = 8, .used = 2, .score = GroupsRecipe::Score::max};
+      },
+      [](Recipe& r) { r.decoder->kinds["L"].parts.push_back({.body = MoeRecipe{.experts = 3, .used = 2}}); },
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
     Recipe r = tiny();

@@ -52,6 +52,9 @@ class Run {
   // Per row of the batch: its sequence and position, for random numbers.
   std::span<const std::uint64_t> row_ids;
   Precision products = Precision::f32;  // of linear, forward and backward
+  // What the pass's loss counts in that of the step: losses that parts add in their backward (route.h) are
+  // multiplied by it.
+  double loss_share = 1;
   // Set by any thread: the pass ends before its next layer or its head, and what it belongs to is as it was.
   const std::atomic<bool>* cancel = nullptr;
   void check_cancelled() const {

@@ -35,10 +35,6 @@ void check(const OptimizerOptions& o) {
     fail("optimizer: nesterov needs a momentum above 0");
 }
 
-// Running statistics of a batch norm are no parameters: the forward changes them, and no gradient
-// reaches them.
-bool is_trained(const Weight& w) { return !w.name.ends_with(".running"); }
-
 // A matrix inside a stack. Embeddings, heads, tables of biases and vectors are moved by AdamW.
 bool is_muon(const Weight& w) {
   return w.packing == Packing::panels && w.rows > 1 && w.cols > 1 &&
@@ -73,7 +69,7 @@ Optimizer::Optimizer(Model& model, const OptimizerOptions& from)
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const Weight& w = model.weights[i];
     State& s = state_[i];
-    if (!is_trained(w)) continue;
+    if (!is_parameter(w)) continue;
     if (w.format != model.real)
       fail("optimizer: weight ", w.name, " is stored as ", name_of(w.format), "; training needs ",
            name_of(model.real), " weights: load the model with float matrices");
@@ -129,7 +125,7 @@ void Optimizer::step(Device& device, const Gradients& gradients, double norm, do
     const Weight& w = model_.weights[i];
     State& s = state_[i];
     const std::byte* g = gradients.find(w);
-    if (!g || !is_trained(w)) continue;
+    if (!g || !is_parameter(w)) continue;
     if (s.muon) {
       work = std::max(work, muon_work(w.rows, w.cols));
       continue;

@@ -306,10 +306,11 @@ StepReport Trainer::step() {
     if (b.counted == 0) continue;
     s.run.reset();
     s.run.random = {o.seed, s.cursor + i};
+    const double share = static_cast<double>(b.counted) / static_cast<double>(counted);
+    s.run.loss_share = share;
     s.run.taps = looked ? &s.taps : nullptr;
     if (looked) s.health.start(b.sequences, b.source_sequences);
     const Loss loss = s.pass(s.run, b);
-    const double share = static_cast<double>(b.counted) / static_cast<double>(counted);
     report.loss += share * loss.mean.at(0);
     if (!std::isfinite(report.loss)) {
       s.tape.clear();

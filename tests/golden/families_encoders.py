@@ -27,8 +27,7 @@ def define(toy, llama, rope, vocab):
     # Positions count the tokens that are not padding (id 1), so the texts have none of it.
     roberta = dict(type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, layer_norm_eps=1e-5)
     encoder("roberta", T.RobertaForMaskedLM, roberta, avoid=(1,))
-    encoder("xlm-roberta", T.XLMRobertaModel, dict(roberta, num_hidden_layers=3), avoid=(1,),
-            gains={"output.dense.weight": 3.0, "intermediate.dense.weight": 0.7})
+    encoder("xlm-roberta", T.XLMRobertaModel, roberta, avoid=(1,), gains={"query.weight": 2.0})
     encoder("roberta-classifier", T.RobertaForSequenceClassification, dict(roberta, **labels), avoid=(1,),
             lengths=(24, 7, 1, 13), gains={"out_proj.weight": 3.0, "intermediate.dense.weight": 1.5})
 

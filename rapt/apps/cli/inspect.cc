@@ -15,14 +15,14 @@
 namespace rapt::cli {
 
 extern const View kHeadsView, kAttentionView, kSinksView;
-extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView,
+extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView, kExpertsView,
     kPositionsView, kReportView, kTensorsView;
 
 namespace {
 
-const View* const kViews[] = {&kHeadsView,    &kAttentionView, &kSinksView,   &kMassiveView,
-                              &kOutliersView, &kGatesView,     &kLensView,    &kNormsView,
-                              &kCompareView,  &kPositionsView, &kTensorsView, &kReportView};
+const View* const kViews[] = {&kHeadsView,     &kAttentionView, &kSinksView, &kMassiveView, &kOutliersView,
+                              &kGatesView,     &kExpertsView,   &kLensView,  &kNormsView,   &kCompareView,
+                              &kPositionsView, &kTensorsView,   &kReportView};
 
 }  // namespace
 

@@ -143,6 +143,10 @@ void TrainView::draw() {
     flow(lines,
          {"attention by layer:", sinks, entropies, "max logit " + brief(logit), "massive " + brief(massive)},
          width);
+    std::string busiest = "busiest", balance = "balance";
+    for (const LayerHealth& h : health_)
+      if (h.balance >= 0) busiest += " " + fixed(h.load_largest, 1), balance += " " + fixed(h.balance, 2);
+    if (balance.size() > 7) flow(lines, {"experts by layer:", busiest, balance}, width);
   }
   if (!sample_.empty()) lines.push_back("  " + one_line(sample_, width - 2));
   clear();
@@ -245,6 +249,9 @@ void MetricsFile::step(const StepReport& r) {
       l.set("entropy", finite(h.entropy));
       l.set("max_logit", finite(h.max_logit));
       l.set("massive", finite(h.massive));
+      if (h.balance >= 0)
+        l.set("experts_largest", finite(h.load_largest)), l.set("experts_entropy", finite(h.load_entropy)),
+            l.set("experts_balance", finite(h.balance));
       if (h.gate >= 0) l.set("gate_sparsity", finite(h.gate)), l.set("gate_mean", finite(h.gate_mean));
       layers.push_back(std::move(l));
     }

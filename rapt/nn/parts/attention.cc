@@ -224,12 +224,13 @@ Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tenso
                       Tensor* q_kept) {
   const AttentionSpec& s = a.spec;
   const Dim T = x[0];
-  Tensor q = tap(run, site::q_proj, clipped(run, a, projected).reshape({T, s.heads, s.head_dim}), s.cross);
+  Tensor q = tap(run, site::q_proj, projected.reshape({T, s.heads, s.head_dim}), s.cross);
   q = apply(run, a.gate_at(GateRecipe::At::q), x, q);
   if (a.general)
     q = linear(run, q.reshape({T * s.heads, s.head_dim}), *a.general).reshape({T, s.heads, s.head_dim});
   if (a.cosine) q = rapt::norm(run, {NormKind::l2, 1e-12, false}, q, nullptr);
   if (!a.norm_after_pos) q = tap(run, site::q_normed, qk_norm(run, a, a.q_norm, q), s.cross);
+  q = clipped(run, a, q);
   auto turn = [&](const RopeTable& by, auto shown) {
     Tensor turned = by.cos ? rope(run, q, by) : q;
     if (a.norm_after_pos)
@@ -246,11 +247,11 @@ Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Ten
                    const RopeTable& table) {
   const AttentionSpec& s = a.spec;
   const Tapped::Rows rows = key_rows(a);
-  Tensor k = tap(run, site::k_proj, clipped(run, a, projected).reshape({source[0], s.kv_heads, s.head_dim}),
-                 s.cross, rows);
+  Tensor k = tap(run, site::k_proj, projected.reshape({source[0], s.kv_heads, s.head_dim}), s.cross, rows);
   k = apply(run, a.gate_at(GateRecipe::At::k), source, k, rows);
   if (a.cosine) k = rapt::norm(run, {NormKind::l2, 1e-12, false}, k, nullptr);
   if (!a.norm_after_pos) k = tap(run, site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross, rows);
+  k = clipped(run, a, k);
   if (table.cos) k = rope(run, k, table);
   if (a.norm_after_pos) k = tap(run, site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross, rows);
   return tap(run, site::k, k, s.cross, rows);
@@ -283,9 +284,8 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   if (!cached_memory) {
     in.k = finish_keys(run, a, source, qkv[1], table);
     const Tapped::Rows rows = key_rows(a);
-    Tensor v = tap(run, site::v_proj, clipped(run, a, qkv[2]).reshape({source[0], s.kv_heads, s.v_dim}),
-                   s.cross, rows);
-    v = apply(run, a.v_norm, apply(run, a.gate_at(At::v), source, v, rows));
+    Tensor v = tap(run, site::v_proj, qkv[2].reshape({source[0], s.kv_heads, s.v_dim}), s.cross, rows);
+    v = clipped(run, a, apply(run, a.v_norm, apply(run, a.gate_at(At::v), source, v, rows)));
     in.v = tap(run, site::v, v, s.cross, rows);
   }
   KvView cached;

@@ -69,6 +69,7 @@ struct PartCost {
   Dim kv_values = 0;  // numbers that the cache keeps for it
   Dim kv_forgotten = 0;  // … of which sooner or later forgotten
   Dim memory_values = 0;  // numbers kept per row of the memory
+  Dim idle = 0;  // parameters that a token does not use: experts that it did not choose
 };
 inline double operations(const Weight* w) { return w ? 2 * static_cast<double>(w->size()) : 0; }
 

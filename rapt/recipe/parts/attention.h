@@ -101,7 +101,7 @@ struct AttnRecipe {
   Dim window = 0;  // keys a row sees, itself included; 0: all
   Dim keep = 0;  // first keys that stay visible (streaming: with window)
   double cap = 0;
-  double clip = 0;  // projections within plus and minus this (OLMo 1, MPT); 0: as they are
+  double clip = 0;  // q, k and v within plus and minus this, before positions (OLMo 1, MPT); 0: not
   std::optional<TemperatureRecipe> temperature;
   ExtraRecipe extra;
   std::vector<GateRecipe> gate;
@@ -321,9 +321,10 @@ void fields(Of<AttnRecipe>, V& v) {
           kSize);
   v.field("keep", &T::keep, "with a window: first keys of the sequence that stay visible (streaming)", kSize);
   v.field("cap", &T::cap, "scores softly limited to this: cap * tanh(score / cap); 0: not", kNotNegative);
-  v.field("clip", &T::clip,
-          "projected q, k and v within plus and minus this, before anything else (OLMo 1, MPT); 0: not",
-          kNotNegative);
+  v.field(
+      "clip", &T::clip,
+      "q, k (after their norm, before RoPE) and v within plus and minus this (OLMo 1, OLMoE, MPT); 0: not",
+      kNotNegative);
   v.field("temperature", &T::temperature, "a factor on queries by their position (Llama 4)");
   v.field("extra", &T::extra, "an extra logit or learned keys");
   v.field("gate", &T::gate, "gates, at most one at each place");

@@ -19,10 +19,9 @@ struct FfnRecipe {
 };
 RAPT_NAMES(FfnRecipe::Kind, "mlp", "glu")
 
-template <class V>
-void fields(Of<FfnRecipe>, V& v) {
-  using T = FfnRecipe;
-  v.about("Ffn", "The fields of an `ffn` part, beside those of every part.");
+// The fields of a feed-forward net, which an expert (moe.h) is, too.
+template <class T, class V>
+void body_fields(V& v) {
   v.field("kind", &T::kind, "down(act(up(x))), or gated: down(act(gate(x)) * up(x))");
   v.field("act", &T::act, "the activation; glu with silu is SwiGLU, with gelu_tanh GeGLU");
   v.field("width", &T::width, "hidden width; 0: 4 * the model's width", kSize);
@@ -32,6 +31,11 @@ void fields(Of<FfnRecipe>, V& v) {
   v.field("alpha", &T::alpha, "glu with silu: x * sigmoid(alpha x) (gpt-oss: 1.702)", kPositive);
   v.field("up_offset", &T::up_offset, "glu: added to up (gpt-oss: 1)", kAnyNumber);
   v.field("ffn_dropout", &T::dropout, "on the hidden layer", kShare);
+}
+template <class V>
+void fields(Of<FfnRecipe>, V& v) {
+  v.about("Ffn", "The fields of an `ffn` part, beside those of every part.");
+  body_fields<FfnRecipe>(v);
 }
 
 // ------------------------------------------------------------------------------------------------ as a part
