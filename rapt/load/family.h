@@ -103,6 +103,7 @@ struct TensorUse {
   Dim first = 0;          // its first row (column where transposed)
   bool transposed = false;
   Dim head_dim = 0;       // > 0: rows of each head are in pairs order
+  float gain = 1;         // every number is multiplied by it: the tensor NAME.scale beside NAME.weight
   Dim row(Dim r) const {  // our row r in the file's order
     if (head_dim == 0) return first + r;
     const Dim half = head_dim / 2, d = r % head_dim, theirs = d < half ? 2 * d : 2 * (d - half) + 1;

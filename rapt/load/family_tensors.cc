@@ -2,6 +2,7 @@
 // Every weight of a recipe finds its tensor, every tensor its reader. Weights that share a tensor (q, k, v
 // in one matrix) lie in it row after row, in the order of the model's weights.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -23,6 +24,37 @@ Dim head_dim_of(const Recipe& r, const std::string& name) {
   for (const PartRecipe& p : stack->layer(std::atol(name.c_str() + 8)).parts)
     if (p.self()) return p.self()->head_dim;
   return 0;
+}
+
+// GGUF: NAME.scale beside NAME.weight multiplies all of it (nvfp4, BitNet), or has a number for each of its
+// experts; NAME.input_scale is for those who round activations as well, and nothing here reads it.
+struct Gains {
+  const TensorView* tensor = nullptr;
+  std::vector<float> of{};  // the whole tensor, or each expert
+};
+Gains gains_of(const Source& s, const TensorView& view, std::set<std::string_view>& read) {
+  constexpr std::string_view kWeight = ".weight";
+  const std::string& name = view.name();
+  if (s.form != Form::gguf || !name.ends_with(kWeight)) return {};
+  const std::string stem = name.substr(0, name.size() - kWeight.size());
+  if (const TensorView* t = s.tensors->find(stem + ".input_scale")) read.insert(t->name());
+  const TensorView* t = s.tensors->find(stem + ".scale");
+  if (!t) return {};
+  read.insert(t->name());
+  const Dim experts = view.shape().size() == 3 ? view.shape()[0] : 1;
+  if (t->shape().size() != 1 || (t->shape()[0] != 1 && t->shape()[0] != experts))
+    fail(s.where, ": tensor ", quote_name(t->name()), " has shape ", t->shape_text(),
+         "; it multiplies the numbers of ", quote_name(name), " and has [1]",
+         experts > 1 ? concat(" or [", experts, "]") : "");
+  if (!is_float(t->dtype()))
+    fail(s.where, ": tensor ", quote_name(t->name()), " holds ", name_of(t->dtype()),
+         "; what multiplies a matrix is f32");
+  Gains out{t, t->values()};
+  for (const float gain : out.of)
+    if (!std::isfinite(gain))
+      fail(s.where, ": tensor ", quote_name(t->name()), " is ", gain, "; it multiplies every number of ",
+           quote_name(name), ": the file is damaged");
+  return out;
 }
 
 }  // namespace
@@ -66,6 +98,7 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
   struct Shared {
     Dim rows = 0;
     std::vector<std::size_t> users;
+    Gains gains;
   };
   std::map<const TensorView*, Shared> shared;
   std::set<std::string_view> read;
@@ -116,7 +149,9 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
     if (use.head_dim % 2 != 0)
       fail(s.where, ": tensor '", use.view->name(), "' keeps the channels of a head in pairs, and heads of ",
            use.head_dim, " channels have none; the sizes in the header are wrong: convert the model again");
-    Shared& sh = shared[use.view];
+    const auto [at, fresh] = shared.try_emplace(use.view);
+    Shared& sh = at->second;
+    if (fresh && !w.vector) sh.gains = gains_of(s, *use.view, read);
     use.first = sh.rows;
     sh.rows += w.vector ? w.cols : w.rows;
     sh.users.push_back(plan.size());
@@ -144,6 +179,16 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
     if (use.transposed && is_block(view->dtype()))
       fail(s.where, ": tensor '", view->name(), "' is transposed and in blocks of ", name_of(view->dtype()),
            "; that cannot be read");
+    if (sh.gains.of.empty()) continue;
+    const Dim each = std::max<Dim>(1, sh.rows / static_cast<Dim>(sh.gains.of.size()));  // rows
+    for (const std::size_t u : sh.users) {
+      auto& [shape, part] = plan[u];
+      const Dim expert = part.first / each;
+      if (part.first + shape.rows > (expert + 1) * each)
+        fail(s.where, ": tensor ", quote_name(sh.gains.tensor->name()), " ", sh.gains.tensor->shape_text(),
+             " multiplies parts of ", quote_name(view->name()), ", which ", shape.name, " takes as a whole");
+      part.gain = sh.gains.of[static_cast<std::size_t>(expert)];
+    }
   }
   // nothing is missing: its layers have no weights
   if (cut) model = model_without_storage(r, real, shapes);
