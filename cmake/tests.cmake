@@ -14,13 +14,15 @@ elseif(RAPT_TEST_SET STREQUAL threads)
        "/((threads|schedules|engine)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL load)
   list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(tensor|ops|recipe|nn|io|load)/")
-  list(FILTER end_to_end INCLUDE REGEX "/((family|hostile_config|hostile_model|checkpoint|model_folder|golden|\
-bits|bits_quant|gradients|grid|kv_pool|model|schedules)[a-z_]*_test|model_tools|naive_model|toy_checkpoint|\
-schedules|grid|memory_checkpoint)\\.cc$")
+  list(FILTER end_to_end INCLUDE REGEX "/((family|hostile_config|hostile_model|checkpoint|block_files|\
+model_folder|golden|bits|bits_quant|gradients|grid|kv_pool|model|schedules)[a-z_]*_test|\
+model_tools|naive_model|toy_checkpoint|schedules|grid|memory_checkpoint)\\.cc$")
 endif()
 # While one works on something: -DRAPT_TEST_FILTER='family|norm' compiles these tests only.
 set(RAPT_TEST_FILTER "" CACHE STRING "Tests to build, a pattern for the names of their sources; empty: all")
+set(together ${RAPT_UNITY})
 if(RAPT_TEST_FILTER)
+  set(together OFF)  # other neighbours than those whose names were made to differ
   foreach(source ${RAPT_TEST_SOURCES} ${end_to_end})
     get_filename_component(name ${source} NAME_WE)
     if(name MATCHES "_test$" AND NOT name MATCHES "^op_test$|${RAPT_TEST_FILTER}")
@@ -38,7 +40,7 @@ endif()
 #   objects from the release, and the references are not slowed down. tests/build_kind.cc tells them where
 #   they run.
 add_library(rapt_test_objects STATIC ${RAPT_TEST_SOURCES} ${end_to_end})
-set_target_properties(rapt_test_objects PROPERTIES UNITY_BUILD ${RAPT_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+set_target_properties(rapt_test_objects PROPERTIES UNITY_BUILD ${together} UNITY_BUILD_BATCH_SIZE 8)
 target_include_directories(rapt_test_objects PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(rapt_test_objects PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 target_link_libraries(rapt_test_objects PRIVATE GTest::gmock GTest::gtest)
@@ -144,7 +146,7 @@ if(NOT RAPT_UNITY)
 endif()
 
 # What is the same in every build is checked in one of them.
-if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE AND NOT RAPT_TEST_SET STREQUAL load)
+if(RAPT_TEST_SET STREQUAL all AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   # The page of `rapt inspect report` in a real browser, where there is one.
   add_executable(make_page tests/browser/make_page.cc)
   target_link_libraries(make_page PRIVATE rapt)

@@ -246,7 +246,22 @@ TEST_F(CliModel, QuantizeSaysWhatItDidOtherwise) {
   const Outcome iq = quiet("quantize " + toy + " '" + path("iq.gguf") + "' --type iq2_xs");
   EXPECT_EQ(iq.code, 2);
   EXPECT_FALSE(has(iq.err, "i64")) << iq.err;
+  EXPECT_TRUE(has(iq.err, "known: f32, f16, bf16, q8_0, q6_k, q5_k_m")) << iq.err;
+  EXPECT_TRUE(has(iq.err, "q2_k_s; iq2_xs is read, not made")) << iq.err;
   EXPECT_EQ(quiet("quantize " + toy + " '" + path("i.gguf") + "' --type i8").code, 2);
+}
+
+TEST_F(CliModel, QuantizeShowsTypesWithoutWriting) {
+  const std::string words = "quantize " + toy + " '" + path("dry.gguf") + "' --type Q4_K_M --dry-run";
+  const Outcome o = quiet(words);
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(has(o.out, "blk.0.attn_q.weight [32,32] q5_0\n")) << o.out;
+  EXPECT_TRUE(has(o.out, "output_norm.weight [32] f32\n")) << o.out;
+  EXPECT_TRUE(has(o.err, "bits an element; nothing was written")) << o.err;
+  EXPECT_FALSE(std::filesystem::exists(path("dry.gguf")));
+  const Outcome j = quiet(words + " --json");
+  EXPECT_TRUE(has(j.out, "\"type\": \"q5_0\"")) << j.out;
+  EXPECT_EQ(quiet("quantize " + toy + " '" + path("folder") + "' --type f16 --dry-run").code, 2);
 }
 
 // What a file is called, or holds, cannot drive a terminal from a message.

@@ -4,6 +4,7 @@
 
 #include "rapt/api/state.h"
 #include "rapt/base/text.h"
+#include "rapt/load/quant_mix.h"
 #include "rapt/recipe/recipe_set.h"
 #include "rapt/tensor/pack.h"
 #include "rapt/text/prompt.h"
@@ -211,12 +212,15 @@ std::vector<std::vector<MaskWord>> Model::fill(const std::string& text, int top)
 
 void Model::save(const std::string& path, const SaveOptions& options) const {
   std::optional<DType> type;
-  if (!options.type.empty()) type = dtype_named(options.type);
+  const QuantMix* mix = find_mix(options.type);
+  if (mix) type = mix->type;
+  else if (!options.type.empty()) type = dtype_named(options.type);
   if (!options.type.empty() && !type)
-    fail_usage("save: '", options.type, "' is no type of weights: f32, f16, q8_0 …");
+    fail_usage("save: '", options.type, "' is no type of weights: f32, f16, q8_0, q4_k_m …");
   if (state_->opened) {
-    write_checkpoint(state_->checkpoint->path, path,
-                     {.type = type, .force = options.replace, .progress = {}, .note = {}});
+    write_checkpoint(
+        state_->checkpoint->path, path,
+        {.type = type, .mix = mix, .force = options.replace, .progress = {}, .note = {}, .dry_run = {}});
     return;
   }
   if (type || path.ends_with(".gguf"))

@@ -92,8 +92,7 @@ struct Filler {
         for (Dim c = 0; c < w.cols; ++c)
           values[static_cast<std::size_t>(r * w.cols + c)] =
               whole[static_cast<std::size_t>(c * across + use.row(first + r))];
-      store_rows(w, first, count, values, scratch);
-      return;
+      return store_scaled(first, count, room);
     }
     std::span<const std::byte> source;
     if (use.head_dim > 0) {
@@ -121,10 +120,15 @@ struct Filler {
       source = use.view->read_rows(use.first + first, count, read);
     }
     if (is_block(w.format) && w.format == use.view->dtype() && w.packing == Packing::panels)
-      return pack_rows(w, first, count, source);
+      return pack_rows(w, first, count, source);  // its gain: load_model
     values.resize(static_cast<std::size_t>(count * w.cols));
     dequantize(use.view->dtype(), source, values);
-    store_rows(w, first, count, values, scratch);
+    store_scaled(first, count, room);
+  }
+  void store_scaled(Dim first, Dim count, FillRoom& room) const {
+    if (use.gain != 1)
+      for (float& v : room.values) v *= use.gain;
+    store_rows(w, first, count, room.values, room.blocks);
   }
 };
 
@@ -211,6 +215,7 @@ std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, co
     Weight& w = model->weights[i];
     w.format = format_for(options, w, plan[i].second.view->dtype());
     if (is_block(w.format)) w.packing = Packing::panels;
+    if (is_block(w.format) && w.format == plan[i].second.view->dtype()) w.gain = plan[i].second.gain;
     bytes += w.bytes();
   }
   if (const std::uint64_t free = available_memory(); free > 0 && bytes > free)

@@ -86,15 +86,21 @@ Recipe checkpoint_recipe(const std::string& path);
 // fault. With `values`, every number of every weight is looked at: NaN and infinities are faults.
 std::vector<std::string> check_checkpoint(const std::string& path, bool values = true);
 
+struct QuantMix;  // rapt/load/quant_mix.h
+
 // From one form to the other, tensor by tensor, without loading the model. `type`: of the matrices; absent:
 // as they are (a folder has no block types: they become f32, or `type`).
 struct ConvertOptions {
   std::optional<DType> type;
+  // Block types into GGUF: which matrix takes which; nullptr: the mix of the type's name (q4_k: q4_k_m).
+  const QuantMix* mix = nullptr;
   bool force = false;
   std::uint64_t shard_bytes = 0;
   std::function<void(std::size_t done, std::size_t of)> progress;
   // What was done otherwise than asked: rows that are no whole blocks.
   std::function<void(const std::string&)> note;
+  // GGUF: nothing is written; every tensor is told, with the type it would have.
+  std::function<void(const std::string& name, std::span<const Dim> shape, DType type)> dry_run;
 };
 // *.gguf, else a folder
 void write_checkpoint(const std::string& from, const std::string& to, const ConvertOptions& options);

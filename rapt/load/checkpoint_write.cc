@@ -15,6 +15,7 @@
 #include "rapt/load/checkpoint.h"
 #include "rapt/load/checkpoint_files.h"
 #include "rapt/load/family_write.h"
+#include "rapt/load/quant_mix.h"
 #include "rapt/tensor/formats.h"
 #include "rapt/text/tokenizer/write.h"
 
@@ -40,14 +41,17 @@ struct Output {  // one tensor of the target
   DType dtype = DType::f32;
   std::vector<Dim> shape;
   bool transposed = false;
-  Dim before = 0;  // rows of zeros in front: nobody reads them
-  Dim part = 0;    // a vector in pieces: the number of this one
+  Dim before = 0;       // rows of zeros in front: nobody reads them
+  Dim part = 0;         // a vector in pieces: the number of this one
+  bool matrix = false;  // may be stored in blocks
   std::vector<Piece> pieces;
 };
 
 // Row r of a weight as numbers.
 void weight_row(const Piece& p, Dim r, std::span<float> out, std::vector<std::byte>& room) {
   dequantize(p.use.view->dtype(), p.use.view->read_rows(p.use.row(r), 1, room), out);
+  if (p.use.gain != 1)
+    for (float& x : out) x *= p.use.gain;
   if (p.add != 0)
     for (float& x : out) x += p.add;
 }
@@ -152,7 +156,8 @@ class Writer {
   }
 
   void write_rows(const Piece& p, const Output& o, FileWriter& out) {
-    const bool as_is = o.dtype == p.use.view->dtype() && p.use.plain() && p.to.head_dim == 0 && p.add == 0;
+    const bool as_is = o.dtype == p.use.view->dtype() && p.use.plain() && p.to.head_dim == 0 && p.add == 0 &&
+                       p.use.gain == 1;
     if (as_is) {
       constexpr Dim kAtOnce = 1024;
       std::vector<std::byte> room;
@@ -178,46 +183,48 @@ class Writer {
 };
 
 // ------------------------------------------------------------------------------------------------ types
-// What llama-quantize falls back to where rows are no whole blocks.
-DType fitting(DType type, Dim cols) {
-  auto fits = [&](DType t) { return cols % static_cast<Dim>(info_of(t).block) == 0; };
-  if (fits(type)) return type;
-  DType next = type;
-  switch (type) {
-    case DType::q2_k:
-    case DType::q3_k: next = DType::q4_0; break;
-    case DType::q4_k: next = DType::q5_0; break;
-    case DType::q5_k: next = DType::q5_1; break;
-    case DType::q6_k: next = DType::q8_0; break;
-    default: next = DType::f16; break;
-  }
-  return fits(next) ? next : DType::f16;
-}
-
 struct Types {
   Form to;
   const ConvertOptions& options;
-  bool tied;
   // "q4_k: stored as q5_0": how often, rows of
   std::map<std::string, std::pair<std::size_t, Dim>> changed;
 
-  // `output`: the matrix that gives the logits (also the tied table); it gets more bits, as
-  // llama-quantize does.
-  DType of(DType from, bool matrix, bool output, Dim cols) {
+  DType of(DType from, bool matrix, Dim cols) {
     if (!matrix) return DType::f32;
     DType want = options.type.value_or(from);
     if (to == Form::folder && !options.type && is_block(want)) return DType::f32;
     if (want == DType::f64 || !(is_float(want) || is_block(want))) want = DType::f32;
-    if (options.type && output && is_block(want) && want != DType::q8_0)
-      want = cols % 256 == 0 ? DType::q6_k : DType::q8_0;
-    const DType got = fitting(want, cols);
-    if (got != want && options.note) {
-      auto& [count, width] = changed[concat(name_of(want), ": stored as ", name_of(got))];
-      ++count;
-      width = cols;
-    }
+    const DType got = fitting_type(want, cols);
+    if (!mixed()) tell(want, got, cols);
     return got;
   }
+  // Block types into GGUF: choose() decides.
+  bool mixed() const { return to == Form::gguf && options.type && is_block(*options.type); }
+  void tell(DType want, DType got, Dim cols) {
+    if (got == want || !options.note) return;
+    auto& [count, width] = changed[concat(name_of(want), ": stored as ", name_of(got))];
+    ++count;
+    width = cols;
+  }
+  // Every matrix gets its type by the rules of the mix. Those that are not quantized stay as a GGUF file has
+  // them, and come as f32 from elsewhere.
+  void choose(const MixedModel& model, bool same, std::vector<Output>& outputs) {
+    std::vector<MixedTensor> tensors;
+    for (const Output& o : outputs) tensors.push_back({o.name, o.shape, o.matrix && !o.transposed});
+    const std::vector<MixedType> found = mixed_types(mix(), model, tensors);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      Output& o = outputs[i];
+      if (!o.matrix || o.transposed) continue;
+      if (!found[i].quantized) {
+        o.dtype = same ? o.pieces[0].use.view->dtype() : DType::f32;
+        continue;
+      }
+      o.dtype = found[i].got;
+      // What the rules give more bits is not what was asked for, and may come wider still.
+      if (found[i].wanted == mix().type) tell(found[i].wanted, found[i].got, o.shape.back());
+    }
+  }
+  const QuantMix& mix() const { return options.mix ? *options.mix : mix_of(*options.type); }
   void report() const {
     for (const auto& [what, n] : changed)
       options.note(concat(n.first, n.first == 1 ? " matrix has" : " matrices have", " rows of ", n.second,
@@ -225,9 +232,6 @@ struct Types {
   }
 };
 
-bool is_output(const std::string& ours, bool tied) {
-  return ours == "head.weight" || (ours == "embed.tokens" && tied);
-}
 bool is_matrix(const WeightShape& w) {
   if (w.vector || stays_real(w.name)) return false;
   if (w.name.starts_with("embed.") && !w.name.ends_with("tokens") && w.name != "embed.project.weight")
@@ -258,11 +262,11 @@ std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, F
     const TensorLayout::Tensor& tensor = layout.tensor(name);
     const auto& [first, from] = plan[tensor.users[0]];
     Output o{.name = name,
-             .dtype = types.of(from.view->dtype(), is_matrix(first),
-                               is_output(first.name, t.recipe.head.tied), first.cols),
+             .dtype = types.of(from.view->dtype(), is_matrix(first), first.cols),
              .shape = written_shape(family, name, first, tensor.shape, t.recipe),
              .transposed = tensor.transposed,
-             .before = tensor.before};
+             .before = tensor.before,
+             .matrix = is_matrix(first)};
     if (o.transposed && is_block(o.dtype)) o.dtype = DType::f32;
     for (const std::size_t u : tensor.users) {
       const auto& [w, use] = plan[u];
@@ -292,17 +296,17 @@ std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, F
 // The same form again: names and order stay, only types change.
 std::vector<Output> same_plan(const CheckpointFiles& f, const Translation& t, Types& types) {
   const Source& s = f.source;
-  std::map<const TensorView*, std::pair<bool, bool>> kinds;  // matrix, output
-  for (const auto& [w, use] : plan_tensors(s, t.recipe))
-    kinds[use.view] = {is_matrix(w), is_output(w.name, t.recipe.head.tied)};
+  std::map<const TensorView*, bool> matrices;
+  for (const auto& [w, use] : plan_tensors(s, t.recipe)) matrices[use.view] = is_matrix(w);
   std::vector<Output> out;
   for (const TensorView& v : s.tensors->all()) {
-    const auto it = kinds.find(&v);
-    const bool known = it != kinds.end();
+    const auto it = matrices.find(&v);
+    const bool known = it != matrices.end();
     if (!known && !is_float(v.dtype()) && s.form == Form::folder) continue;  // buffers nobody reads
-    const bool matrix = known && it->second.first;
+    const bool matrix = known && it->second;
     Output o{.name = v.name(),
-             .dtype = matrix ? types.of(v.dtype(), true, it->second.second, v.last()) : v.dtype()};
+             .dtype = matrix ? types.of(v.dtype(), true, v.last()) : v.dtype(),
+             .matrix = matrix};
     o.shape.assign(v.shape().begin(), v.shape().end());
     Piece p{.use = {.view = &v}, .rows = v.rows(), .cols = v.last(), .vector = v.shape().size() < 2};
     if (p.vector) p.rows = 1;
@@ -312,7 +316,27 @@ std::vector<Output> same_plan(const CheckpointFiles& f, const Translation& t, Ty
   return out;
 }
 
-std::uint32_t file_type(std::optional<DType> type, std::span<const Output> tensors) {
+// general.file_type: llama.cpp's numbers of formats that are read and never made.
+std::uint32_t read_type(DType type) {
+  switch (type) {
+    case DType::iq2_xxs: return 19;
+    case DType::iq2_xs: return 20;
+    case DType::iq3_xxs: return 23;
+    case DType::iq1_s: return 24;
+    case DType::iq3_s: return 26;
+    case DType::iq2_s: return 28;
+    case DType::iq1_m: return 31;
+    case DType::tq1_0: return 36;
+    case DType::tq2_0: return 37;
+    case DType::nvfp4: return 39;
+    case DType::q1_0: return 40;
+    case DType::q2_0: return 41;
+    default: return 0;
+  }
+}
+
+std::uint32_t file_type(const Types& types, std::span<const Output> tensors) {
+  if (types.mixed()) return types.mix().file_type;
   std::map<DType, std::uint64_t> bytes;
   for (const Output& o : tensors)
     if (o.shape.size() > 1) {
@@ -320,27 +344,14 @@ std::uint32_t file_type(std::optional<DType> type, std::span<const Output> tenso
       for (const Dim d : o.shape) n *= static_cast<std::uint64_t>(d);
       bytes[o.dtype] += n;
     }
-  DType most = type.value_or(DType::f32);
-  if (!type) {
+  DType most = types.options.type.value_or(DType::f32);
+  if (!types.options.type) {
     std::uint64_t best = 0;
     for (const auto& [t, n] : bytes)
       if (n > best) best = n, most = t;
   }
-  switch (most) {  // llama.cpp's numbers
-    case DType::f16: return 1;
-    case DType::q4_0: return 2;
-    case DType::q4_1: return 3;
-    case DType::q8_0: return 7;
-    case DType::q5_0: return 8;
-    case DType::q5_1: return 9;
-    case DType::q2_k: return 10;
-    case DType::q3_k: return 12;
-    case DType::q4_k: return 15;
-    case DType::q5_k: return 17;
-    case DType::q6_k: return 18;
-    case DType::bf16: return 32;
-    default: return 0;
-  }
+  if (is_block(most)) return is_made(most) ? mix_of(most).file_type : read_type(most);
+  return most == DType::f16 ? 1 : most == DType::bf16 ? 32 : 0;
 }
 
 // ------------------------------------------------------------------------------------------------ GGUF
@@ -353,10 +364,33 @@ void set_key(GgufKeys& keys, const std::string& key, GgufValue value) {
   keys.emplace_back(key, std::move(value));
 }
 
+MixedModel mixed_model(const GgufKeys& keys) {
+  MixedModel m;
+  const auto find = [&](const std::string& key) -> const GgufValue* {
+    for (const auto& [name, value] : keys)
+      if (name == key) return &value;
+    return nullptr;
+  };
+  const auto number = [&](const std::string& key, std::int64_t otherwise) {
+    const GgufValue* v = find(m.arch + key);
+    if (!v) return otherwise;
+    if (const auto* n = std::get_if<std::int64_t>(&v->value)) return *n;
+    const auto* list = std::get_if<GgufValue::Integers>(&v->value);
+    return list && !list->empty() ? list->front() : otherwise;
+  };
+  if (const GgufValue* arch = find("general.architecture"))
+    if (const auto* text = std::get_if<std::string>(&arch->value)) m.arch = *text;
+  m.layers = number(".block_count", 0);
+  m.heads = number(".attention.head_count", 0);
+  m.kv_heads = number(".attention.head_count_kv", m.heads);
+  m.experts = number(".expert_count", 0);
+  return m;
+}
+
 void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& to,
              const ConvertOptions& options) {
   const Source& s = f.source;
-  Types types{Form::gguf, options, t.recipe.head.tied, {}};
+  Types types{Form::gguf, options, {}};
   const bool same = f.gguf.has_value();
   if (!same && s.family->gguf_arch().empty()) fail(f.path, ": ", s.family->name, " has no GGUF form");
   std::vector<RopeFactors> factors;
@@ -397,7 +431,13 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
     if (!beside.chat_template.empty())
       set_key(keys, "tokenizer.chat_template", GgufValue::text(beside.chat_template));
   }
-  set_key(keys, "general.file_type", GgufValue::u32(file_type(options.type, outputs)));
+  if (types.mixed()) types.choose(mixed_model(keys), same, outputs);
+  if (options.dry_run) {
+    for (const Output& o : outputs) options.dry_run(o.name, o.shape, o.dtype);
+    if (options.note) types.report();
+    return;
+  }
+  set_key(keys, "general.file_type", GgufValue::u32(file_type(types, outputs)));
   set_key(keys, "general.quantization_version", GgufValue::u32(2));
   Writer writer;
   std::vector<GgufTensorPlan> plan;
@@ -440,7 +480,7 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
     fail_usage("--type ", name_of(*options.type),
                ": a Hugging Face folder holds f32, f16 or bf16; write a .gguf file for block types");
   if (fs::exists(to) && !options.force) fail(to, ": exists already; --force overwrites it");
-  Types types{Form::folder, options, t.recipe.head.tied, {}};
+  Types types{Form::folder, options, {}};
   const bool same = f.format == "folder";
   std::vector<Output> outputs = same ? same_plan(f, t, types) : cross_plan(f, t, Form::folder, types);
   DType most = DType::f32;
@@ -540,8 +580,9 @@ void write_checkpoint(const std::string& from, const std::string& to, const Conv
   const Translation t = translate_files(*files);
   if (fs::exists(to) && fs::equivalent(files->path, to))
     fail_usage(to, ": is what is being read; choose another name");
-  if (options.type && !is_float(*options.type) && !is_block(*options.type))
-    fail_usage("--type ", name_of(*options.type), ": weights are not stored so");
+  if (options.type && !is_float(*options.type) && !is_made(*options.type))
+    fail_usage("--type ", name_of(*options.type),
+               is_block(*options.type) ? ": is read, not made" : ": weights are not stored so");
   if (to.ends_with(".gguf")) return to_gguf(*files, t, to, options);
   std::error_code ignored;
   const bool there = fs::exists(to, ignored),

@@ -129,6 +129,7 @@ struct TensorUse {
   bool transposed = false;
   Dim slice = 0;  // transposed: rows of the file before its matrix
   Dim head_dim = 0;  // > 0: rows of each head are in pairs order
+  float gain = 1;  // every number is multiplied by it: the tensor NAME.scale beside NAME.weight
   bool plain() const { return head_dim == 0 && chunk == 0; }  // its rows lie one after the other
   Dim row(Dim r) const {  // our row r in the file's order
     if (head_dim > 0) {

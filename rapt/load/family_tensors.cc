@@ -2,6 +2,7 @@
 // Every weight of a recipe finds its tensor, every tensor its reader. Weights that share a tensor (q, k, v
 // in one matrix) lie in it row after row, in the order of the model's weights.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -27,6 +28,37 @@ const AttnRecipe* attention_of(const Recipe& r, const std::string& name) {
     if (p.attention() && name.find(concat(".", part_name(p).word, ".")) != std::string::npos)
       return p.attention();
   return nullptr;
+}
+
+// GGUF: NAME.scale beside NAME.weight multiplies all of it (nvfp4, BitNet), or has a number for each of its
+// experts; NAME.input_scale is for those who round activations as well, and nothing here reads it.
+struct Gains {
+  const TensorView* tensor = nullptr;
+  std::vector<float> of{};  // the whole tensor, or each expert
+};
+Gains gains_of(const Source& s, const TensorView& view, std::set<std::string_view>& read) {
+  constexpr std::string_view kWeight = ".weight";
+  const std::string& name = view.name();
+  if (s.form != Form::gguf || !name.ends_with(kWeight)) return {};
+  const std::string stem = name.substr(0, name.size() - kWeight.size());
+  if (const TensorView* t = s.tensors->find(stem + ".input_scale")) read.insert(t->name());
+  const TensorView* t = s.tensors->find(stem + ".scale");
+  if (!t) return {};
+  read.insert(t->name());
+  const Dim experts = view.shape().size() == 3 ? view.shape()[0] : 1;
+  if (t->shape().size() != 1 || (t->shape()[0] != 1 && t->shape()[0] != experts))
+    fail(s.where, ": tensor ", quote_name(t->name()), " has shape ", t->shape_text(),
+         "; it multiplies the numbers of ", quote_name(name), " and has [1]",
+         experts > 1 ? concat(" or [", experts, "]") : "");
+  if (!is_float(t->dtype()))
+    fail(s.where, ": tensor ", quote_name(t->name()), " holds ", name_of(t->dtype()),
+         "; what multiplies a matrix is f32");
+  Gains out{t, t->values()};
+  for (const float gain : out.of)
+    if (!std::isfinite(gain))
+      fail(s.where, ": tensor ", quote_name(t->name()), " is ", gain, "; it multiplies every number of ",
+           quote_name(name), ": the file is damaged");
+  return out;
 }
 
 }  // namespace
@@ -150,6 +182,7 @@ TensorPlan plan_tensors(const Source& s, const Recipe& r, bool all) {
 
 ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
   TensorLayout layout(*s.family, s.form, r);
+  std::map<const TensorView*, Gains> gains;
   std::set<std::string_view> read;
   std::vector<std::string> expected;
   TensorPlan plan;
@@ -216,6 +249,12 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
       fail(s.where, ": tensor '", use.view->name(), "' keeps the channels of a head in pairs, and heads of ",
            use.head_dim, " channels have none; the sizes in the header are wrong: convert the model again");
     const TensorLayout::Tensor& t = layout.tensor(view->name());
+    if (!w.vector) {
+      if (t.users[0] == i) gains[view] = gains_of(s, *view, read);
+      const std::vector<float>& of = gains[view].of;
+      const Dim expert = std::max<Dim>(expert_of(w.name), 0);
+      if (!of.empty()) use.gain = of[of.size() > 1 ? static_cast<std::size_t>(expert) % of.size() : 0];
+    }
     if (t.users[0] != i) continue;
     std::vector<Dim> want = t.shape;
     std::span<const Dim> have = view->shape();

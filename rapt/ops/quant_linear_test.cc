@@ -131,8 +131,10 @@ TEST(QuantLinear, ValuesOfEveryFormatAtOddSizes) {
         const auto got = floats_of(linear(run, run.upload({m, k}, x), w.w));
         EXPECT_LT(nmse(got, product(rounded(device, x), w.values, m, n, k)), 1e-12)
             << name_of(format) << " " << isa << " " << m << " " << n << " " << k;
-        EXPECT_LT(nmse(got, product(x, w.values, m, n, k)), 1e-3)
-            << name_of(format) << " " << isa << " " << m << " " << n << " " << k;
+        // activations that were not rounded; one sum alone may come to little
+        if (m * n > 1)
+          EXPECT_LT(nmse(got, product(x, w.values, m, n, k)), 1e-3)
+              << name_of(format) << " " << isa << " " << m << " " << n << " " << k;
         run.reset();
       };
       for (const auto& [m, n, k] : kShapes) check(m, n, k);

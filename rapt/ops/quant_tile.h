@@ -107,8 +107,8 @@ struct TileArgs {
   const Real *bias, *residual;  // at the same place, or nullptr
   Real gain, scale;
   Dim stride, left;
-  // Of the inputs: y starts at zero; gain, bias, scale and residual are applied. Else y is what the blocks before
-  // came to.
+  // Of the inputs: y starts at zero; gain, bias, scale and residual are applied. Else y is what the blocks
+  // before came to.
   bool begin, end;
 };
 

@@ -264,4 +264,19 @@ void quantize(DType type, std::span<const float> in, std::span<std::byte> blocks
     encode(in.data() + i * info.block, to + i * info.bytes);
 }
 
+void mxfp4_from_pairs(std::span<const std::byte> pairs, std::span<const std::byte> scales,
+                      std::span<std::byte> blocks) {
+  const std::size_t n = scales.size();
+  if (pairs.size() / 16 != n || pairs.size() % 16 != 0 || blocks.size() != n * size_of(DType::mxfp4))
+    fail("mxfp4: ", pairs.size(), " bytes of numbers and ", n, " scales, into ", blocks.size(),
+         " bytes; a scale belongs to 16 bytes and becomes a block of ", size_of(DType::mxfp4));
+  for (std::size_t b = 0; b < n; ++b) {
+    const std::byte* from = pairs.data() + b * 16;
+    std::byte* to = blocks.data() + b * size_of(DType::mxfp4);
+    const auto element = [&](std::size_t i) { return (from[i / 2] >> i % 2 * 4) & std::byte{15}; };
+    to[0] = scales[b];
+    for (std::size_t i = 0; i < 16; ++i) to[1 + i] = element(i) | element(i + 16) << 4;
+  }
+}
+
 }  // namespace rapt

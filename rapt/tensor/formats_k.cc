@@ -141,8 +141,8 @@ struct Line {
   float scale = 0, minimum = 0, error = 0;
 };
 
-// How much the squared error of each element of a group counts: by its size, and with `even` by the group's as
-// well. So the errors are below the reference's both unweighted and weighted by x².
+// How much the squared error of each element of a group counts: by its size, and with `even` by the group's
+// as well. So the errors are below the reference's both unweighted and weighted by x².
 template <Shape k>
 void weigh(const float* x, float* w) {
   float squares = 0;

@@ -16,17 +16,17 @@
 //   iq2_s   = half d, qs[32], signs[32], qh[8], sc[8]
 //             8 each: point of 1024 named by a byte of qs and two bits of qh; 16 each:
 //             d (1/2 + nibble of sc) / 4
-//   iq2_xs  = half d, u16 qs[32], sc[8]            8 each: point of 512 in 9 bits, seven signs; scale as above
+//   iq2_xs  = half d, u16 qs[32], sc[8]            8 each: point of 512 in 9 bits, seven signs; d as above
 //   iq2_xxs = half d, (byte q[4], u32 w){8}        8 each: point of 256; w as in iq3_xxs, d (1/2 + …) / 4
-//   iq1_s   = half d, qs[32], u16 qh[8]            8 each: point of 2048 named by a byte and three bits of qh;
-//             32 each: d (2 s + 1) (point ± 1/8), s and the sign in the highest four bits of qh
+//   iq1_s   = half d, qs[32], u16 qh[8]            8 each: point of 2048 named by a byte and three bits of
+//             qh; 32 each: d (2 s + 1) (point ± 1/8), s and the sign in the highest four bits of qh
 //   iq1_m   = qs[32], qh[16], u16 sc[4]            as iq1_s, with a sign for 8 (bit 3 of a nibble of qh),
 //             three bits of scale for 16; d is an f16 in the highest nibbles of sc
 //   tq1_0   = qs[48], qh[4], half d                five numbers of three values to a byte (four in qh):
 //             x = (q - 1) d; the first 32 bytes have 5 x 32 elements, the next 16 5 x 16, qh 4 x 4
 //   tq2_0   = qs[64], half d                       x = (q - 1) d; byte 32 h + l holds slice s at bit 2 s
 //   q2_0    = half d, qs[16]                       64 elements, four to a byte: x = (q - 1) d
-//   q1_0    = half d, qs[16]                       128 elements, eight to a byte: d where the bit is one, or -d
+//   q1_0    = half d, qs[16]                       128 elements, eight to a byte: d where a bit is one, or -d
 #include "rapt/tensor/formats_table.h"
 
 #include <algorithm>

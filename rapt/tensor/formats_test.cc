@@ -219,5 +219,36 @@ TEST(Formats, RefusesWhatDoesNotFit) {
   EXPECT_EQ(bytes_of(DType::q6_k, 512, "x"), 420u);
 }
 
+// gpt-oss: two neighbours in a byte, numbers of half the size times 2^(scale - 127).
+TEST(Formats, Mxfp4OfPairsKeepsItsNumbers) {
+  constexpr float kNumbers[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  constexpr std::size_t kBlocks = 7;
+  std::vector<std::byte> pairs(16 * kBlocks), scales(kBlocks), blocks(17 * kBlocks);
+  for (std::size_t i = 0; i < pairs.size(); ++i)
+    pairs[i] = static_cast<std::byte>(mixed("mxfp4 of pairs", i) >> 56);
+  for (std::size_t i = 0; i < kBlocks; ++i)
+    scales[i] = static_cast<std::byte>(std::array{127, 0, 1, 2, 120, 130, 200}[i]);
+  mxfp4_from_pairs(pairs, scales, blocks);
+  std::vector<float> y(32 * kBlocks);
+  dequantize(DType::mxfp4, blocks, y);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const int nibble = std::to_integer<int>(pairs[i / 2]) >> i % 2 * 4 & 15;
+    const float number = nibble < 8 ? kNumbers[nibble] : -kNumbers[nibble - 8];
+    EXPECT_EQ(y[i], std::ldexp(number, std::to_integer<int>(scales[i / 32]) - 127)) << i;
+  }
+  // One block by its bytes: element 0 is 1, element 1 is 2, element 31 is 15.
+  std::vector<std::byte> one(16), block(17);
+  one[0] = std::byte{0x21}, one[15] = std::byte{0xF0};
+  mxfp4_from_pairs(one, std::vector<std::byte>{std::byte{99}}, block);
+  std::vector<std::byte> want(17);
+  want[0] = std::byte{99}, want[1] = std::byte{1}, want[2] = std::byte{2}, want[16] = std::byte{0xF0};
+  EXPECT_EQ(block, want);
+  EXPECT_NE(error_of([&] { mxfp4_from_pairs(one, scales, blocks); }).find("16 bytes of numbers and 7 scales"),
+            std::string::npos);
+  one.resize(17);
+  EXPECT_NE(error_of([&] { mxfp4_from_pairs(one, std::vector<std::byte>(1), block); }).find("17 bytes"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace rapt

@@ -15,7 +15,7 @@
 //           | u8[4][32][4]              4 and 5 bits: low nibble group j, high nibble group j + 4
 //
 // A number is q unsigned; the element is scale * (q - zero), or scale * q + minimum, or (two-level)
-// d*scale * q - dmin*minimum. With a `table` a nibble n stands for the whole number numbers_of(format).at[n],
+// d*scale * q - dmin*minimum. With a `table` a nibble n stands for numbers_of(format).at[n], a whole number,
 // which takes the place of q - zero; d is multiplied by unit_of(format), a power of two.
 // Every line of 16 rows x 4 columns is 64 bytes: one 512-bit or two 256-bit vectors whose 32-bit lanes are
 // rows, which is what vpdpbusd wants beside 4 activations in every lane, and what an AMX int8 tile wants as
@@ -30,15 +30,15 @@
 namespace rapt {
 
 struct PanelKind {
-  int bits = 0;  // stored: 4, 5 or 8; 0: not a block format
-  int top = 0;  // largest q
-  int zero = 0;  // subtracted from q; formats with a minimum have none
-  int depth = 32;  // columns that share a scale
+  int bits = 0;                  // stored: 4, 5 or 8; 0: not a block format
+  int top = 0;                   // largest q
+  int zero = 0;                  // subtracted from q; formats with a minimum have none
+  int depth = 32;                // columns that share a scale
   bool minimum = false;
   bool two_level = false;
   int runs = two_level ? 8 : 1;  // blocks of 32 columns that one block of a file becomes
-  bool table = false;  // 4 bits: a nibble is a place in a table of whole numbers
-  bool bf16_scale = false;  // one-level scales are bf16 instead of f16
+  bool table = false;            // 4 bits: a nibble is a place in a table of whole numbers
+  bool bf16_scale = false;       // one-level scales are bf16 instead of f16
 
   constexpr int groups() const { return 32 / depth; }
   constexpr int blocks() const { return runs; }  // after one head where there is one

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wrong GGUF files: every count, length, type, size and offset in several ways.
 #pragma once
+#include <tuple>
+
 #include "tests/hostile/cases.h"
 
 namespace rapt::test {
@@ -185,6 +187,29 @@ inline std::vector<HostileCase> hostile_gguf() {
                                                                : 128ull})
       add(concat("row of ", row, " in type ", n), with_tensors({tensor("t", {row, 256}, n, 0)}, 4096),
           "are no whole blocks of");
+  // Three rows of two blocks, the last byte missing; and a block that belongs to nothing.
+  for (const auto& [n, elements, bytes] :
+       std::initializer_list<std::tuple<std::uint32_t, std::uint64_t, std::size_t>>{{16, 256, 66},
+                                                                                    {17, 256, 74},
+                                                                                    {18, 256, 98},
+                                                                                    {19, 256, 50},
+                                                                                    {20, 32, 18},
+                                                                                    {21, 256, 110},
+                                                                                    {22, 256, 82},
+                                                                                    {23, 256, 136},
+                                                                                    {29, 256, 56},
+                                                                                    {34, 256, 54},
+                                                                                    {35, 256, 66},
+                                                                                    {39, 32, 17},
+                                                                                    {40, 64, 36},
+                                                                                    {41, 128, 18},
+                                                                                    {42, 64, 18}}) {
+    add(concat("blocks of type ", n, " cut"),
+        with_tensors({tensor("t", {2 * elements, 3}, n, 0)}, 6 * bytes - 1), kIncomplete);
+    add(concat("a row of type ", n, " too many"),
+        with_tensors({tensor("t", {2 * elements, 3}, n, 0)}, 8 * bytes + 32),
+        "bytes follow after the last tensor");
+  }
 
   // Tensors: places.
   for (const std::uint64_t offset : {1ull, 16ull, 31ull, 33ull, (1ull << 63) + 1, ~0ull})

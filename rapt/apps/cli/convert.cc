@@ -6,6 +6,8 @@
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/base/text.h"
 #include "rapt/io/folder.h"
+#include "rapt/load/quant_mix.h"
+#include "rapt/tensor/formats.h"
 
 namespace rapt::cli {
 namespace {
@@ -38,15 +40,67 @@ double size_of_path(const std::string& path) {
   return sum;
 }
 
+// "f16", or a mix; where there is neither, all that there is.
+void read_type(const std::string& name, ConvertOptions& o) {
+  const std::optional<DType> plain = dtype_named(name);
+  o.mix = find_mix(name);
+  if (o.mix) o.type = o.mix->type;
+  else if (plain && is_float(*plain) && *plain != DType::f64) o.type = plain;
+  if (o.type) return;
+  std::vector<std::string> names = {"f32", "f16", "bf16"};
+  for (const QuantMix& mix : quant_mixes()) names.emplace_back(mix.name);
+  const std::string hint = name_hint(name, names), all = concat("known: ", join(names));
+  fail_usage("--type: weights are not stored as '", name, "'; ", hint == all ? "" : hint + " ", all,
+             plain && is_block(*plain) ? concat("; ", name_of(*plain), " is read, not made") : "");
+}
+
+// What would be written: a line for every tensor, and how much it comes to.
+int dry_run(const std::string& from, const std::string& to, ConvertOptions& o, const CommonArgs& common,
+            const std::vector<std::string>& remarks) {
+  if (!to.ends_with(".gguf")) fail_usage("--dry-run: ", to, ": only GGUF files (NAME.gguf) are planned");
+  std::string lines;
+  Json::Array tensors;
+  double bytes = 0, elements = 0;
+  o.dry_run = [&](const std::string& name, std::span<const Dim> shape, DType type) {
+    Dim n = 1;
+    std::vector<std::string> sizes;
+    Json::Array axes;
+    for (const Dim d : shape) n *= d, sizes.push_back(std::to_string(d)), axes.emplace_back(d);
+    elements += static_cast<double>(n);
+    bytes += static_cast<double>(bytes_of(type, n, name));
+    lines += concat(name, " [", join(sizes, ","), "] ", name_of(type), "\n");
+    Json j = Json::Object{};
+    j.set("name", name);
+    j.set("shape", std::move(axes));
+    j.set("type", std::string(name_of(type)));
+    tensors.push_back(std::move(j));
+  };
+  write_checkpoint(from, to, o);
+  if (common.json) {
+    Json j = Json::Object{};
+    j.set("bytes", bytes);
+    j.set("tensors", std::move(tensors));
+    print(j.dump() + "\n");
+    return 0;
+  }
+  print(for_stdout(lines));
+  for (const std::string& text : remarks) note("note: " + text);
+  if (!common.quiet)
+    note(concat(byte_count(bytes), ", ", fixed(8 * bytes / elements, 2),
+                " bits an element; nothing was written"));
+  return 0;
+}
+
 int write(Args& args, bool quantize) {
   const CommonArgs common = common_args(args);
   ConvertOptions o;
-  if (const auto type = args.value("type")) o.type = weight_type(*type, "--type");
+  if (const auto type = args.value("type")) read_type(*type, o);
   if (!quantize)
     if (const auto size = args.value("shard-size")) o.shard_bytes = parse_bytes(*size, "--shard-size");
   o.force = args.flag("force");
+  const bool dry = quantize && args.flag("dry-run");
   const std::vector<std::string> paths = args.operands(2, 2, "two paths: what to read and what to write");
-  if (quantize && !o.type) fail_usage("--type is missing: q8_0, q4_0, q4_k …");
+  if (quantize && !o.type) fail_usage("--type is missing: q8_0, q4_k_m, q4_0 …");
   Progress bar("writing", common.quiet);
   o.progress = [&](std::size_t done, std::size_t of) {
     bar.step(static_cast<double>(done), static_cast<double>(of), concat(done, " of ", of, " tensors"));
@@ -54,6 +108,7 @@ int write(Args& args, bool quantize) {
   const std::string from = find_model(paths[0]);
   std::vector<std::string> remarks;
   o.note = [&](const std::string& text) { remarks.push_back(text); };
+  if (dry) return dry_run(from, paths[1], o, common, remarks);
   write_checkpoint(from, paths[1], o);
   bar.clear();
   if (o.type && is_block(*o.type))
@@ -110,20 +165,24 @@ extern const Verb kQuantize, kConvert, kCheck;
 
 const Verb kQuantize = {
     "quantize", "write a model with narrower weights",
-    "Usage: rapt quantize IN OUT --type TYPE [--force]\n"
+    "Usage: rapt quantize IN OUT --type TYPE [--dry-run] [--force]\n"
     "\n"
-    "IN is a GGUF file or a Hugging Face folder, OUT a GGUF file (NAME.gguf). Matrices take TYPE; norms,\n"
-    "biases and what a block type cannot hold (rows that are no multiple of its block) stay as wide as\n"
-    "they need to be. OUT is written beside its place and renamed.\n"
+    "IN is a GGUF file or a Hugging Face folder, OUT a GGUF file (NAME.gguf). TYPE says which matrix takes\n"
+    "which type, by llama.cpp's rules: what gives the logits gets q6_k, and in the mixes _s, _m, _l some\n"
+    "matrices get more bits than others. Vectors and routers stay as they are; rows that are no multiple\n"
+    "of a type's block take the next wider type that fits. OUT is written beside its place and renamed.\n"
     "\n"
-    "  --type TYPE   f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k … q6_k\n"
+    "  --type TYPE   f32, f16, bf16, q8_0, q6_k, q5_k_m, q5_k_s, q5_1, q5_0, q4_k_m, q4_k_s, q4_1, q4_0,\n"
+    "                iq4_nl, iq4_xs, q3_k_l, q3_k_m, q3_k_s, q2_k, q2_k_s; mxfp4 for every matrix,\n"
+    "                mxfp4_moe for experts (all else q8_0). q5_k, q4_k and q3_k mean the mix _m\n"
+    "  --dry-run     write nothing; print every tensor with the type it would get\n"
     "  --force       overwrite OUT\n"
     "  --json        sizes as JSON\n"
     "  -q, --quiet   no progress, no message\n"
     "\n"
     "Examples:\n"
     "  rapt quantize model-f16.gguf model-q4_0.gguf --type q4_0\n"
-    "  rapt quantize ./SmolLM2-135M model.gguf --type q8_0\n",
+    "  rapt quantize ./SmolLM2-135M model.gguf --type q4_k_m\n",
     [](Args& args) { return write(args, true); }};
 
 const Verb kConvert = {
@@ -134,7 +193,7 @@ const Verb kConvert = {
     "safetensors, tokenizer). Weights stay as they are unless --type is given; a folder has no block\n"
     "types, so there they become f32.\n"
     "\n"
-    "  --type TYPE       of the matrices: f32, f16, bf16; into GGUF also q8_0, q4_0 …\n"
+    "  --type TYPE       of the matrices: f32, f16, bf16; into GGUF also q8_0, q4_k_m …\n"
     "  --shard-size S    folders: files of at most this size\n"
     "  --force           overwrite OUT\n"
     "  --json            sizes as JSON\n"

@@ -56,17 +56,6 @@ std::vector<std::string> given_texts(std::span<const std::string> words,
   return texts;
 }
 
-DType weight_type(std::string_view name, std::string_view flag) {
-  const std::optional<DType> asked = dtype_named(name);
-  std::vector<std::string> names;
-#define RAPT_TYPE_NAME(type, elements, bytes) \
-  if ((is_float(DType::type) && DType::type != DType::f64) || is_made(DType::type)) names.emplace_back(#type);
-  RAPT_DTYPES(RAPT_TYPE_NAME)
-#undef RAPT_TYPE_NAME
-  if (asked && std::find(names.begin(), names.end(), name_of(*asked)) != names.end()) return *asked;
-  fail_usage(flag, ": weights are not stored as '", name, "'; ", name_hint(name, names));
-}
-
 DType cache_type(Args& args) {
   const std::optional<std::string> name = args.value("cache-type");
   if (!name) return DType::f32;

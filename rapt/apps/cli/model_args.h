@@ -35,7 +35,6 @@ OpenModel open_model(const std::string& path, const CommonArgs& common, LoadOpti
 std::vector<std::string> given_texts(std::span<const std::string> words,
                                      const std::optional<std::string>& in);
 
-DType weight_type(std::string_view name, std::string_view flag);  // a type that files store matrices in
 DType cache_type(Args& args);                         // --cache-type
 
 }  // namespace rapt::cli
