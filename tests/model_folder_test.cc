@@ -189,7 +189,7 @@ TEST(ModelFolder, AFamilyIsTakenOnlyWhereItSaysEverything) {
   EXPECT_EQ(changed("gemma2", [](Recipe& r) { r.decoder->pattern = "G", r.decoder->kinds.erase("L"); }),
             "gemma2");
   EXPECT_EQ(changed("bert", [](Recipe& r) { r.head = {.kind = HeadRecipe::Kind::none}; }), "bert");
-  EXPECT_EQ(changed("bert", [](Recipe& r) { r.embed.types = 0; }), "");
+  EXPECT_EQ(changed("bert", [](Recipe& r) { r.embed.types = 0; }), "distilbert");
   EXPECT_EQ(changed("marian", [](Recipe& r) { r.head.bias = false; }), "");
   EXPECT_EQ(changed("t5", [](Recipe& r) { r.head = {}; }), "t5");
 }

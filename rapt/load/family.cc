@@ -331,6 +331,8 @@ const Json* Source::find(std::string_view key) const {
     else at = &keys;
     while (at && !key.empty()) {
       const std::size_t dot = std::min(key.find('.'), key.size());
+      if (!at->is_object() && !at->is_null())
+        fail(where, ": ", key, " is looked for in ", at->type_name(), "; an object holds it");
       at = at->find(key.substr(0, dot));
       key.remove_prefix(std::min(dot + 1, key.size()));
     }

@@ -231,6 +231,8 @@ class Interpreter {
       value = j->integer() / over + plus;
     } else if (j) {
       value = *j;
+      if (value.is_array() && s_.form == Form::folder && !row.find("per_layer"))
+        bad(key, "wants a whole number, has ", value.type_name());
     } else {
       const Json* fallback = row.find(s_.form == Form::gguf ? "gguf_or" : "config_or");
       if (!fallback) fallback = row.find("or");
@@ -391,7 +393,7 @@ class Interpreter {
       }
       out += letter->string();
     };
-    if (list.is_string() && !list.string().empty()) {  // "LLLG", repeated
+    if (list.is_string() && types->find(std::string(list.string()).substr(0, 1))) {  // "LLLG", repeated
       for (Dim i = 0; i < layers; ++i)
         add(std::string(1, list.string()[static_cast<std::size_t>(i) % list.string().size()]));
       return out;

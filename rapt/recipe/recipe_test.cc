@@ -256,7 +256,7 @@ TEST(Recipe, BadJsonIsNamedWithItsPlace) {
       {head + self + R"({ "pos": { "rope": { "theta": 0 } } })" + end, "theta: must be above 0"},
       {head + self + R"({ "pos": { "rope": { "scaling": { "yarn": { "low_freq": 2 } } } } })" + end,
        "scaling.yarn.low_freq: unknown key"},
-      {head + self + R"({ "pos": { "alibi": { "slope": 2 } } })" + end, "\"alibi\" has nothing inside"},
+      {head + self + R"({ "pos": { "alibi": { "slope": 2 } } })" + end, "alibi.slope: unknown key"},
       {head + self + R"({ "scale": "big" })" + end,
        "self.scale: unknown value \"big\"; known: auto, learned"},
       {head + self + R"({ "scale": 0 })" + end, "self.scale: must not be 0"},
@@ -426,12 +426,32 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
        }},
       // which keys
       {"may not see later ones", [](Recipe& r) { attn(r).mask = Mask::full; }},
-      {"window: only causal self-attention has a window",
+      {"window: only causal and full self-attention have a window",
        [](Recipe& r) { attn(r).mask = Mask::prefix, attn(r).window = 8; }},
       {"a chunk is its own limit",
        [](Recipe& r) { attn(r).mask = Mask::chunk, attn(r).chunk = 8, attn(r).window = 8; }},
-      {"encoder.kinds.L.parts[0].self.window: only causal self-attention",
-       [](Recipe& r) { r = tiny_encoder_decoder(), r.encoder->kinds["L"].parts[0].self()->window = 8; }},
+      {"encoder.kinds.L.parts[0].self.keep: only causal self-attention",
+       [](Recipe& r) {
+         r = tiny_encoder_decoder();
+         AttnRecipe& a = *r.encoder->kinds["L"].parts[0].self();
+         a.window = 8, a.keep = 2;
+       }},
+      {"cross.temperature: it grows with a row's position",
+       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->temperature.emplace(); }},
+      {"groups: 3 groups of weights for 2 layers", [](Recipe& r) { r.decoder->groups = 3; }},
+      {"groups: layers that share weights are of one kind",
+       [](Recipe& r) {
+         r.decoder->kinds["G"] = r.decoder->kinds["L"];
+         r.decoder->pattern = "LG", r.decoder->groups = 1;
+       }},
+      {"embed.source_vocab: only an encoder-decoder", [](Recipe& r) { r.embed.source_vocab = 7; }},
+      {"embed.own_source: only an encoder-decoder", [](Recipe& r) { r.embed.own_source = true; }},
+      {"embed.width: token vectors have 8 channels", [](Recipe& r) { r.embed.width = 8; }},
+      {"embed.sink_tokens: they are as wide as the model",
+       [](Recipe& r) {
+         r.embed.width = 8, r.embed.sink_tokens = 1;
+         r.head.transform.emplace();
+       }},
       {"keep: first keys are kept beside a window", [](Recipe& r) { attn(r).keep = 4; }},
       {"keep: only causal self-attention keeps",
        [](Recipe& r) { attn(r).keep = 4, attn(r).mask = Mask::prefix; }},
@@ -443,9 +463,9 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"chunk: only mask chunk has one", [](Recipe& r) { attn(r).chunk = 8; }},
       {"cross.mask: cross-attention sees the whole memory",
        [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->mask = Mask::prefix; }},
-      {"cross.window: only causal self-attention",
+      {"cross.window: only self-attention",
        [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->window = 8; }},
-      {"cross.keep: only causal self-attention",
+      {"cross.keep: only self-attention",
        [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->keep = 8; }},
       // positions
       {"cross.pos: rows and memory of cross-attention have no common positions",
