@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x W_e^T + b_e, where each row belongs to one of many groups e with weights of their own: the experts of a
-// mixture (route.h says which rows are whose). Rows of a group stand side by side. One region computes all
-// groups, with the tiles and orders of additions of linear.h, so a row has the bits that `linear` with its
-// group's weight would give it. A group without rows costs nothing. Run::products does not apply: factors are
-// not rounded to bf16.
+// y = x W_e^T + b_e, where each row belongs to one of many groups e with weights of their own: the experts
+// of a mixture (route.h says which rows are whose). Rows of a group stand side by side. One region computes
+// all groups, with the tiles and orders of additions of linear.h, so a row has the bits that `linear` with
+// its group's weight would give it. A group without rows costs nothing. Run::products does not apply:
+// factors are not rounded to bf16.
 #pragma once
 #include <cstdint>
 #include <span>
