@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixtures of experts as a whole: names, the auxiliary loss through a model, a small one that learns, what can
-// be seen of it.
+// Mixtures of experts as a whole: names, the auxiliary loss through a model, a small one that learns, what
+// can be seen of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -215,7 +215,7 @@ TEST(Moe, ASmallOneLearnsAndTheLossBalancesIt) {
   EXPECT_LT(free.loss, 0.3);
   EXPECT_LT(even.loss, 0.3);
   EXPECT_LT(even.largest, free.largest);
-  EXPECT_LT(even.balance, 2.1);
+  EXPECT_NEAR(even.balance, 2, 0.1);
   EXPECT_GT(even.entropy, 0.95);
   EXPECT_LT(learn(0.02, OptimizerOptions::Kind::muon).loss, 0.5);
 }
@@ -282,7 +282,10 @@ TEST(Moe, EditedLogitsChooseOtherExperts) {
   });
   int seen = 0;
   taps.see(site::expert_indices, [&](const Tapped& t) {
-    for (const double e : all_values(t.value)) EXPECT_NE(e, 0), ++seen;
+    for (const double e : all_values(t.value)) {
+      EXPECT_NE(e, 0);
+      ++seen;
+    }
   });
   run.taps = &taps;
   for (const double v : all_values(forward(run, model, packed.batch))) EXPECT_TRUE(std::isfinite(v));

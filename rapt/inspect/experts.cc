@@ -118,7 +118,7 @@ Document experts_document(const Subject& s) {
   d.parts.push_back(
       Words{"Busiest: the load of the most chosen expert over the mean, 1 where all is even. Entropy of the "
             "load: 1 where all is even. Balance: E times the sum of f P, what the auxiliary loss of training "
-            "holds down; its least value is the number of experts a token uses."});
+            "holds down; where all is even it is the number of experts a token uses."});
   Json::Array facts;
   for (const Stack stack : {Stack::encoder, Stack::decoder}) {
     std::vector<const ExpertChoice*> layers;

@@ -34,8 +34,8 @@ struct RouteSpec {
 
 // The auxiliary loss factor * E * sum over e of f_e P_e, which keeps experts evenly used: f_e the share of
 // rows that chose e, a constant to the gradient, P_e the mean of softmax(z)_e. Only its gradient is computed
-// here; it goes into that of z. `load`: how often each expert was chosen so far in the layers that are balanced
-// together; nullptr: this layer alone.
+// here; it goes into that of z. `load`: how often each expert was chosen so far in the layers that are
+// balanced together; nullptr: this layer alone.
 struct Balance {
   double factor = 0;
   std::int64_t* load = nullptr;  // [E]
