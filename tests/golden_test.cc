@@ -217,6 +217,8 @@ void take_sizes(Recipe& preset, const Recipe& toy) {
         const PartRecipe& q = other->second.parts[i];
         p.dropout = q.dropout;
         if (p.ffn() && q.ffn()) p.ffn()->width = q.ffn()->width, p.ffn()->dropout = q.ffn()->dropout;
+        if (p.moe() && q.moe())
+          p.moe()->experts = q.moe()->experts, p.moe()->used = q.moe()->used, p.moe()->width = q.moe()->width;
         AttnRecipe* a = p.attention();
         const AttnRecipe* b = q.attention();
         if (!a || !b) continue;
@@ -387,6 +389,17 @@ std::vector<Mutation> mutations() {
       all.push_back(
           {concat(family, "-gate-", place), "no gate", attention([](AttnRecipe& a) { a.gate.clear(); })});
   add({"qwen3-next-full"}, "no gate", attention([](AttnRecipe& a) { a.gate.clear(); }));
+  auto experts = [](auto change) {
+    return [=](Recipe& r) {
+      each_part(r, [&](PartRecipe& p) {
+        if (p.moe()) change(*p.moe());
+      });
+    };
+  };
+  add({"mixtral", "qwen2-moe", "qwen3-moe"}, "one expert less", experts([](MoeRecipe& m) { m.used = 1; }));
+  add({"mixtral", "qwen2-moe", "qwen3-moe"}, "the other way to renormalise",
+      experts([](MoeRecipe& m) { m.router.renormalise = !m.router.renormalise; }));
+  add({"qwen2-moe"}, "no gate on the shared expert", experts([](MoeRecipe& m) { m.shared->gated = false; }));
   add({"llama3-gate-many"}, "no extra logit", attention([](AttnRecipe& a) { a.extra = {}; }));
   add({"t5", "t5-v1.1"}, "no buckets", attention([](AttnRecipe& a) { a.pos = {}; }));
   add({"gemma2", "marian", "transformer-2017"}, "embedding not scaled",

@@ -49,6 +49,7 @@ Recipe small(const std::string& name) {
     for (auto& [letter, layer] : s.kinds)
       for (PartRecipe& p : layer.parts) {
         if (FfnRecipe* f = p.ffn(); f && f->width > 0) f->width = 52;
+        if (MoeRecipe* m = p.moe()) m->width = 20, m->experts = 5, m->used = 2;
         if (!p.attention()) continue;
         AttnRecipe& a = *p.attention();
         a.kv_heads = a.kv_heads == 0 || a.kv_heads == a.heads ? 0 : a.kv_heads == 1 ? 1 : 2;

@@ -77,6 +77,7 @@ void shrink(std::optional<StackRecipe>& stack) {
   for (auto& [name, layer] : stack->kinds)
     for (PartRecipe& p : layer.parts) {
       if (FfnRecipe* f = p.ffn()) f->width = 22;
+      if (MoeRecipe* m = p.moe()) m->width = 7, m->experts = 5, m->used = 2;
       AttnRecipe* a = p.attention();
       if (!a) continue;
       const Dim group = a->kv_heads ? std::min<Dim>(4, a->heads / a->kv_heads) : 1;
@@ -200,6 +201,10 @@ TEST(Show, DrawingSaysWhatIsThere) {
   EXPECT_TRUE(holds(draw_recipe(resolve(preset("bert"))), "+ type"));
   EXPECT_TRUE(holds(draw_recipe(resolve(preset("t5"))), "32 distances up to 128, one table for all layers"));
   EXPECT_TRUE(holds(draw_recipe(resolve(preset("gpt2")), true), "\033[1m"));
+  const std::string qwen = draw_recipe(resolve(preset("qwen3-moe")));
+  for (const char* piece : {"router     2,048 → 128, softmax", "8 of 128 experts", "divided by their sum",
+                            "active per token", "30,532,122,624", "3,345,524,736"})
+    EXPECT_TRUE(holds(qwen, piece)) << piece << "\n" << qwen;
   const std::string bahdanau = draw_recipe(resolve(preset("bahdanau")));
   for (const char* piece :
        {"1 layer of GRU cells, reading both ways", "256 + context → state 512", "of the backward cells",

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "rapt/inspect/experts.h"
+#include "rapt/inspect/expert_load.h"
 #include "rapt/run/batch.h"
 #include "rapt/run/taps.h"
 
@@ -29,7 +29,7 @@ struct LayerHealth {
   // -1: no gate.
   double gate = -1;
   double gate_mean = -1;
-  // Of a mixture of experts (experts.h; of several in a layer the last); -1: it has none.
+  // Of a mixture of experts (expert_load.h; of several in a layer the last); -1: it has none.
   double load_largest = -1, load_entropy = -1, balance = -1;
 };
 

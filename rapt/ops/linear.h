@@ -89,4 +89,54 @@ constexpr std::int64_t bf16_space(std::int64_t rows, std::int64_t width) {
   return (rows + 1) * ((width + width / 32 + 751) / 16 * 16);
 }
 
+// Kernels of grouped_linear.h: many groups of rows with weights of their own.
+constexpr int kMostGrouped = 2;  // products of the same rows
+struct GroupWeight {
+  const void* w;  // panels; nullptr: another kernel's
+  DType format;
+  const void* bias;
+  double gain;
+};
+struct GroupedPart {
+  std::int64_t n;
+  const GroupWeight* weights;  // [groups]
+  void* y;  // [rows, n]
+};
+struct GroupedLinearArgs {
+  std::int64_t groups, rows, k;
+  const std::int32_t* begin;
+  const void* x;
+  const std::int32_t* from;  // or nullptr
+  std::int64_t per;
+  int count;
+  GroupedPart parts[kMostGrouped];
+  std::int64_t* plan;  // room: 2 * (groups + 1)
+  void* space;  // block formats only: grouped_quant_space bytes
+};
+constexpr std::int64_t grouped_quant_space(std::int64_t groups, std::int64_t rows, std::int64_t k) {
+  return quant_space(rows + 8 * (groups < rows ? groups : rows), k);
+}
+
+struct GroupGradient {
+  const void* w;
+  DType format;
+  void *dw, *dbias;
+  bool write_dw;  // nothing is there yet: write, do not add
+};
+struct GroupedBackwardPart {
+  std::int64_t n;
+  const GroupGradient* weights;
+  const void* dy;
+};
+struct GroupedLinearBackwardArgs {
+  std::int64_t groups, rows, k;
+  const std::int32_t* begin;
+  const void* x;
+  void* dx;  // nullptr where not wanted; all parts add to it
+  bool write_dx;
+  int count;
+  GroupedBackwardPart parts[kMostGrouped];
+  std::int64_t* plan;
+};
+
 }  // namespace rapt

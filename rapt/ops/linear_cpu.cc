@@ -9,7 +9,6 @@
 // nor the cuts below. The copies exist because rows whose distance is a power of two fall into the same few
 // cache sets, and because a distance known to the compiler saves eleven pointers; they cost one move per
 // element for 2 x (columns of vectors) multiply-adds.
-#include "rapt/ops/grouped_linear.h"
 #include "rapt/ops/linear_groups.h"
 #include "rapt/ops/linear_tile.h"
 

@@ -4,7 +4,6 @@
 // small runs.
 //   up to kTile rows    a panel is read as stored, straight from memory
 //   more                a panel is taken apart once and all rows pass over it
-#include "rapt/ops/grouped_linear.h"
 #include "rapt/ops/linear.h"
 #include "rapt/ops/linear_groups.h"
 #include "rapt/ops/quant_tile.h"

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Routing of a mixture of experts: which experts a row uses, the rows of each expert side by side, and the sum
-// of their results. The experts' products: grouped_linear.h.
+// Routing of a mixture of experts: which experts a row uses, the rows of each expert side by side, and the
+// sum of their results. The experts' products: grouped_linear.h.
 //
 //   s = softmax(z) or sigmoid(z), row by row        z [T,E], the router's logits
 //   S = the k largest of s + choice, the lowest index where two are equal; with groups, of the experts of the
 //       best groups alone. Without choice and groups the order is that of z, which no rounding blurs.
-//   w = scale * s_i / (sum over S of s + eps), or / max(sum, eps), or scale * s_i; over the chosen: softmax of
-//       z over S
+//   w = scale * s_i / (sum over S of s + eps), or / max(sum, eps), or scale * s_i; over the chosen:
+//       softmax of z over S
 //   y = sum over S of w_i * expert_i(x)             in ascending order of i: part of the result
 // A row's choice, weights and sum depend on that row alone.
 //
-// A row has k slots, its experts in ascending order: slot row * k + j. The T k slots are sorted by expert, and
-// by row within an expert: *packed* rows, which the products read. Lists and counts stay where the numbers are.
+// A row has k slots, its experts in ascending order: slot row * k + j. The T k slots are sorted by expert,
+// and by row within an expert: *packed* rows, which the products read. Lists and counts stay where the
+// numbers are.
 #pragma once
 #include <cstdint>
 
@@ -31,10 +32,10 @@ struct RouteSpec {
   bool eps_least = false;  // max(sum, eps) instead of sum + eps
 };
 
-// The auxiliary loss factor * E * sum over e of f_e P_e, which keeps experts evenly used: f_e the share of rows
-// that chose e, a constant to the gradient, P_e the mean of softmax(z)_e. Only its gradient is computed here;
-// it goes into that of z. `load`: how often each expert was chosen so far in the layers that are balanced
-// together; nullptr: this layer alone.
+// The auxiliary loss factor * E * sum over e of f_e P_e, which keeps experts evenly used: f_e the share of
+// rows that chose e, a constant to the gradient, P_e the mean of softmax(z)_e. Only its gradient is computed
+// here; it goes into that of z. `load`: how often each expert was chosen so far in the layers that are
+// balanced together; nullptr: this layer alone.
 struct Balance {
   double factor = 0;
   std::int64_t* load = nullptr;  // [E]

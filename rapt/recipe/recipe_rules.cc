@@ -183,8 +183,8 @@ struct Rules {
         if (m->experts != pooled->experts || m->used != pooled->used || m->balance != pooled->balance)
           fail(
               part_path(concat(path, ".kinds.", name, ".parts"), i, l.parts[i]),
-              ".balance_over: layers are balanced together, so experts, used and balance must agree; set it to "
-              "\"layer\"");
+              ".balance_over: layers are balanced together, so experts, used and balance must agree; "
+               "set it to \"layer\"");
       }
   }
 

@@ -270,6 +270,23 @@ def feed(w, p, f, x):
     return linear(w, p + ".down", hidden, C, bias)
 
 
+def mixture(w, p, m, x):
+    """Routers of Mixtral and Qwen: softmax over all experts, the best, renormalised or not."""
+    E, k, T = m["experts"], m["used"], x.shape[0]
+    score = torch.softmax(linear(w, p + ".router", x, E, False), -1)
+    best = torch.topk(score, k, -1).indices
+    used = torch.zeros_like(score).scatter(1, best, 1.0) * score
+    if m.get("router", {}).get("renormalise", True):
+        used = used / used.sum(-1, keepdim=True)
+    y = sum(used[:, e : e + 1] * feed(w, f"{p}.experts.{e}", m, x) for e in range(E))
+    if "shared" in m:
+        shared = feed(w, p + ".shared", {**m, "width": m["shared"]["width"]}, x)
+        y = y + (shared * torch.sigmoid(linear(w, p + ".shared_gate", x, 1, False))
+                 if m["shared"].get("gated") else shared)
+    assert y.shape[0] == T
+    return y
+
+
 def stack(w, which, s, x, memory=None):
     for i in range(s["layers"]):
         layer = s["kinds"][s.get("pattern", "L")[i % len(s.get("pattern", "L"))]]
@@ -280,6 +297,8 @@ def stack(w, which, s, x, memory=None):
                 h = norm(w, p + ".norm_in", part["norm_in"], h)
             if kind == "ffn":
                 y = feed(w, p, part, h)
+            elif kind == "moe":
+                y = mixture(w, p, part, h)
             else:
                 y = attend(w, p, part, h, memory if kind == "cross" else h, which + ".buckets",
                            kind == "cross", which == "encoder")
@@ -361,7 +380,7 @@ def glu(act, width, bias=False):
 
 def block(attn, ffn, cross=None, **norms):
     """Parts in their order, each with the same norms (norm_in, norm_out, norm_sum)."""
-    parts = {"self": attn, "cross": cross, "ffn": ffn}
+    parts = {"self": attn, "cross": cross, "moe" if "experts" in ffn else "ffn": ffn}
     return {"parts": [{kind: {**norms, **part}} for kind, part in parts.items() if part]}
 
 
@@ -407,6 +426,11 @@ LLAMA = {
     "self_attn.q_norm": "self.q_norm", "self_attn.k_norm": "self.k_norm",
     "mlp.gate_proj": "ffn.gate", "mlp.up_proj": "ffn.up", "mlp.down_proj": "ffn.down",
     "input_layernorm": "self.norm_in", "post_attention_layernorm": "ffn.norm_in",
+}
+MOE = LLAMA | {
+    "post_attention_layernorm": "moe.norm_in", "mlp.gate": "moe.router",
+    **{f"mlp.shared_expert.{x}_proj": f"moe.shared.{x}" for x in ("gate", "up", "down")},
+    "mlp.shared_expert_gate": "moe.shared_gate",
 }
 GEMMA = LLAMA | {"post_attention_layernorm": "self.norm_out", "pre_feedforward_layernorm": "ffn.norm_in",
                  "post_feedforward_layernorm": "ffn.norm_out"}
@@ -478,6 +502,12 @@ def values_for(key, shape, table, w):
         key = key.replace("layer.1.", "layer.2.")
     if "relative_attention_bias" in key:
         return w(key.split(".")[0] + ".buckets", *shape)
+    if m := re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up|down)_proj", key):
+        # [E, 2F, C], gate above up, and [E, C, F]
+        p, (E, rows, cols) = f"decoder.{m[1]}.moe.experts", shape
+        names = ("gate", "up") if m[2] == "gate_up" else ("down",)
+        return torch.stack([torch.cat([w(f"{p}.{e}.{x}.weight", rows // len(names), cols) for x in names])
+                            for e in range(E)])
     if table is TORCH:
         m = re.fullmatch(r"(\w+\.layers\.\d+)\.(norm\d)\.(\w+)", key)
         if m:  # norms are numbered in the order of the parts
@@ -681,6 +711,28 @@ def define():
               preset="mistral", eps=1e-5, theta=1e4)
     qwen_like(T.Qwen2ForCausalLM, "qwen2", 35, bias="qkv", preset="qwen2", tied=True)
     qwen_like(T.Qwen3ForCausalLM, "qwen3", 33, preset="qwen3", tied=True, qk_norm={"norm": rms(1e-6)})
+
+    def moe(cls, name, bias=None, eps=1e-6, theta=1e6, preset=None, shared=None, ours=None, theirs=None, **attn):
+        n = rms(eps)
+        part = {"experts": 6, "used": 2, **glu("silu", 20), **(ours or {}), **({"shared": shared} if shared else {})}
+        toy(name,
+            recipe_of(33, None, decoder=stacked(
+                2, block(attention(4, kv_heads=2, head_dim=10, bias=bias, pos=roped(theta), **attn), part,
+                         norm_in=n), final_norm=n)),
+            hugging_face(cls, dict(base, hidden_size=33, num_key_value_heads=2, head_dim=10, rms_norm_eps=eps,
+                                   tie_word_embeddings=False, num_experts_per_tok=2,
+                                   experts_implementation="eager",
+                                   rope_parameters={"rope_type": "default", "rope_theta": theta}, **theirs), MOE),
+            preset)
+
+    moe(T.MixtralForCausalLM, "mixtral", eps=1e-5, preset="mixtral",
+        theirs={"num_local_experts": 6, "intermediate_size": 20, "sliding_window": None})
+    moe(T.Qwen3MoeForCausalLM, "qwen3-moe", preset="qwen3-moe", qk_norm={"norm": rms(1e-6)},
+        theirs={"num_experts": 6, "moe_intermediate_size": 20, "norm_topk_prob": True})
+    moe(T.Qwen2MoeForCausalLM, "qwen2-moe", bias="qkv", shared={"width": 14, "gated": True},
+        ours={"router": {"renormalise": False}},
+        theirs={"num_experts": 6, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 14,
+                "norm_topk_prob": False})
 
     # Gemma 2: sandwich norms stored minus one, embedding times sqrt(width), caps, windows on even layers,
     # tanh GeGLU.
@@ -932,7 +984,15 @@ def mutations(t):
     for x in biases(attn):
         if x != "k" or "rope" in attn.get("pos", {}):  # plain softmax attention does not see the key's bias
             found.append((x + " bias zero", t["recipe"], {f"{which}.0.self.{x}.bias": zero}))
-    if first["ffn"].get("bias"):
+    def routers(r):
+        return [p for p in parts(r) if "experts" in p]
+
+    on_recipe("one expert less", each(routers, lambda m: put(m, "used", m["used"] - 1)))
+    on_recipe("renormalise", each(routers, lambda m: put(m, "router", {
+        "renormalise": not m.get("router", {}).get("renormalise", True)})))
+    on_recipe("shared expert dropped", each(routers, lambda m: pop(m, "shared")))
+    on_recipe("shared expert's gate dropped", each(routers, lambda m: "shared" in m and pop(m["shared"], "gated")))
+    if first.get("ffn", {}).get("bias"):
         found.append(("up bias zero", t["recipe"], {f"{which}.0.ffn.up.bias": zero}))
     if t["recipe"].get("head", {}).get("bias"):
         found.append(("head bias zero", t["recipe"], {"head.bias": zero}))

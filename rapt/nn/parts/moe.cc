@@ -153,7 +153,7 @@ const PartPoint<Moe> kPoints[] = {
   {"mlp_norm_scale", site::resid_in, "T1", "", nullptr, PointKind::norm_scale, kComputedBeside},
   {"mlp_normalized", site::resid_in, "TC", "", nullptr, PointKind::normalized, kComputedBeside},
   {"mlp_in", site::ffn_in, "TC", "mlp.hook_in"},
-  {"router_logits", site::router, "TE", "mlp.router.hook_out"},
+  {"router_logits", site::router, "TE", ""},
   {"expert_indices", site::expert_indices, "TK", "", nullptr, PointKind::value,
    "the choice follows from the logits; edit router_logits"},
   {"expert_weights", site::expert_weights, "TK", ""},

@@ -124,7 +124,7 @@ void fields(Of<MoeRecipe>, V& v) {
   v.field(
       "balance", &T::balance,
       "training: this times E * sum over experts e of f_e P_e is added to the loss, f_e the share of rows "
-      "that chose e, P_e the mean of softmax(z)_e; its least value is `used`. 0: not at all",
+      "that chose e, P_e the mean of softmax(z)_e; `used` where all is even. 0: not at all",
       kNotNegative);
   v.field(
       "balance_over", &T::balance_over,
