@@ -33,10 +33,10 @@ struct Gains {
   std::vector<float> of{};  // the whole tensor, or each expert
 };
 Gains gains_of(const Source& s, const TensorView& view, std::set<std::string_view>& read) {
-  constexpr std::string_view kWeight = ".weight";
+  constexpr std::string_view kEnd = ".weight";
   const std::string& name = view.name();
-  if (s.form != Form::gguf || !name.ends_with(kWeight)) return {};
-  const std::string stem = name.substr(0, name.size() - kWeight.size());
+  if (s.form != Form::gguf || !name.ends_with(kEnd)) return {};
+  const std::string stem = name.substr(0, name.size() - kEnd.size());
   if (const TensorView* t = s.tensors->find(stem + ".input_scale")) read.insert(t->name());
   const TensorView* t = s.tensors->find(stem + ".scale");
   if (!t) return {};
