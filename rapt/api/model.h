@@ -104,7 +104,7 @@ struct MaskWord {
 };
 
 struct SaveOptions {
-  // Of the matrices: "f16", "q8_0", "q4_0" …; "": as they are. Made and trained models are written as f32.
+  // Of the matrices: "f16", "q8_0", "q4_k_m" …; "": as they are. Made and trained models are written as f32.
   std::string type{};
   bool replace = false;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of mixes against what llama.cpp's functions choose (tests/golden/quant_mixes.json), tensor by
-// tensor; then what it has no answer for.
+// The table of mixes against what llama.cpp's functions choose, tensor by tensor
+// (tests/golden/load/quant_mixes.json); then what it has no answer for.
 #include "rapt/load/quant_mix.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ std::vector<Dim> shape_of(const Json& sizes) {  // the slowest first
 }
 
 TEST(QuantMix, ChoosesWhatLlamaCppChooses) {
-  const std::string path = std::string(RAPT_SOURCE_DIR) + "/tests/golden/quant_mixes.json";
+  const std::string path = std::string(RAPT_SOURCE_DIR) + "/tests/golden/load/quant_mixes.json";
   const Json golden = parse_json(read_text_file(path), path);
   int compared = 0;
   std::set<DType> seen;

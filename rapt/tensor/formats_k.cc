@@ -270,7 +270,8 @@ template <Shape k>
 void refit(const float* x, const float* w, Block& b) {
   double aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;
   for (int i = 0; i < kBlock; ++i) {
-    const double u = static_cast<double>(b.scale[i / k.group]) * b.q[i], v = -b.minimum[i / k.group];
+    const int g = i / k.group;
+    const double u = static_cast<double>(b.scale[g]) * b.q[i], v = -b.minimum[g];
     const double wu = w[i] * u, wv = w[i] * v;
     aa += wu * u, ab += wu * v, bb += wv * v, ax += wu * x[i], bx += wv * x[i];
   }

@@ -302,7 +302,7 @@ Fit fit(const float* x) {
     if (const float s = std::fabs(x[i]); s > size) extreme = x[i], size = s;
   Fit best;
   if (!(size > 1e-30f)) return best;
-  for (const int end : {kIq4.at[0], kIq4.at[15]})
+  for (const int end : {-127, 113})  // of kIq4
     for (int step = -7; step <= 7; ++step)
       if (const Fit f = through(x, static_cast<float>(end + step) / extreme); f.saved > best.saved) best = f;
   if (best.scale != 0)

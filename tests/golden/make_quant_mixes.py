@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes quant_mixes.json: the types that llama.cpp's own functions choose for the tensors of made-up models.
+"""Makes load/quant_mixes.json: the types that llama.cpp's functions choose for tensors of made-up models.
 
-    python make_quant_mixes.py LLAMA_CPP > quant_mixes.json
+    python make_quant_mixes.py LLAMA_CPP > load/quant_mixes.json
 
 LLAMA_CPP is a checkout (made from b21e4de). Its functions are cut out of src/llama-quant.cpp, compiled with
 stand-ins for the rest of the library and run; no line of them is kept. For each model and mix: the types of

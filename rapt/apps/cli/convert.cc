@@ -172,7 +172,7 @@ const Verb kQuantize = {
     "matrices get more bits than others. Vectors and routers stay as they are; rows that are no multiple\n"
     "of a type's block take the next wider type that fits. OUT is written beside its place and renamed.\n"
     "\n"
-    "  --type TYPE   f32, f16, bf16, q8_0, q6_k, q5_k_m, q5_k_s, q5_1, q5_0, q4_k_m, q4_k_s, q4_1, q4_0,\n"
+    "  --type TYPE   f32, f16, bf16, q8_0, q6_k, q5_k_m, q5_k_s, q5_0, q5_1, q4_k_m, q4_k_s, q4_0, q4_1,\n"
     "                iq4_nl, iq4_xs, q3_k_l, q3_k_m, q3_k_s, q2_k, q2_k_s; mxfp4 for every matrix,\n"
     "                mxfp4_moe for experts (all else q8_0). q5_k, q4_k and q3_k mean the mix _m\n"
     "  --dry-run     write nothing; print every tensor with the type it would get\n"
