@@ -7,8 +7,10 @@
 #include <cmath>
 #include <functional>
 
+#include "rapt/io/safetensors.h"
 #include "rapt/load/model_folder.h"
 #include "rapt/tensor/formats.h"
+#include "rapt/tensor/pack.h"
 #include "tests/toy_checkpoint.h"
 
 namespace rapt::test {
@@ -109,6 +111,102 @@ TEST(Family, SixteenBitFilesStayPacked) {
       for (Dim c = 0; c < p.cols; ++c) ASSERT_EQ(p.get(r, c), w.get(r, c));
     EXPECT_EQ(packed.model->weight("decoder.norm.weight").format, DType::f32);
   }
+}
+
+// gpt-oss as it is released: experts in MXFP4, two numbers in a byte and scales apart.
+TEST(Family, ExpertsInMxfp4BlocksOfAFolder) {
+  Toy toy = read_toy("gpt-oss");
+  // Widths that blocks fit: 36 and 26 become 64 and 32, by other toys' numbers repeated.
+  toy.config.set("hidden_size", 64);
+  toy.config.set("intermediate_size", 32);
+  for (ToyTensor& t : toy.tensors) {
+    Dim n = 1;
+    for (Dim& d : t.shape) {
+      d = d == 36 ? 64 : d == 52 ? 64 : d == 26 ? 32 : d;
+      n *= d;
+    }
+    const std::vector<float> old = t.values;
+    t.values.resize(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < t.values.size(); ++i) t.values[i] = old[i * 7 % old.size()];
+  }
+  // The same numbers twice: as they come back from blocks, in x out, and as the blocks themselves.
+  Toy plain = toy;
+  const TempFolder temp;
+  std::map<std::string, std::pair<std::vector<std::byte>, std::vector<std::byte>>> stored;
+  for (ToyTensor& t : plain.tensors) {
+    if (!t.name.ends_with("gate_up_proj") && !t.name.ends_with("down_proj")) continue;
+    const Dim E = t.shape[0], in = t.shape[1], out = t.shape[2];
+    std::vector<float> rows(t.values.size());  // [E,out,in]
+    for (Dim e = 0; e < E; ++e)
+      for (Dim r = 0; r < out; ++r)
+        for (Dim c = 0; c < in; ++c)
+          rows[static_cast<std::size_t>((e * out + r) * in + c)] =
+              t.values[static_cast<std::size_t>((e * in + c) * out + r)];
+    std::vector<std::byte> blocks(bytes_of(DType::mxfp4, E * in * out, t.name)), pairs, scales;
+    quantize(DType::mxfp4, rows, blocks);
+    dequantize(DType::mxfp4, blocks, rows);
+    for (std::size_t b = 0; b < blocks.size(); b += 17) {
+      scales.push_back(blocks[b]);
+      const auto nibble = [&](std::size_t i) {
+        const auto byte = std::to_integer<unsigned>(blocks[b + 1 + i % 16]);
+        return i < 16 ? byte & 15u : byte >> 4;
+      };
+      for (std::size_t i = 0; i < 32; i += 2)
+        pairs.push_back(static_cast<std::byte>(nibble(i) | nibble(i + 1) << 4));
+    }
+    for (Dim e = 0; e < E; ++e)
+      for (Dim r = 0; r < out; ++r)
+        for (Dim c = 0; c < in; ++c)
+          t.values[static_cast<std::size_t>((e * in + c) * out + r)] =
+              rows[static_cast<std::size_t>((e * out + r) * in + c)];
+    stored[t.name] = {pairs, scales};
+  }
+  write_folder(plain, temp / "plain");
+  std::vector<SafetensorPlan> plan;
+  for (const ToyTensor& t : plain.tensors) {
+    const auto it = stored.find(t.name);
+    if (it == stored.end()) {
+      plan.push_back({t.name, DType::f32, t.shape,
+                      [&t](FileWriter& out) { out.write(std::as_bytes(std::span(t.values))); }});
+      continue;
+    }
+    const Dim E = t.shape[0], in = t.shape[1], out = t.shape[2];
+    plan.push_back(
+        {t.name + "_blocks", DType::i8, {E, out, in / 32, 16}, [&p = it->second.first](FileWriter& to) {
+           to.write(p);
+         }});
+    plan.push_back(
+        {t.name + "_scales", DType::i8, {E, out, in / 32}, [&p = it->second.second](FileWriter& to) {
+           to.write(p);
+         }});
+  }
+  std::filesystem::create_directories(temp / "blocks");
+  put_file(temp / "blocks/config.json", plain.config.dump());
+  write_safetensors(temp / "blocks/model.safetensors", plan, {}, true);
+  const Checkpoint exact = open_checkpoint(temp / "plain"),
+                   same = open_checkpoint(temp / "blocks", {.matrices = DType::f32}),
+                   packed = open_checkpoint(temp / "blocks");
+  for (std::size_t i = 0; i < exact.model->weights.size(); ++i) {
+    const Weight &a = exact.model->weights[i], &b = same.model->weights[i], &c = packed.model->weights[i];
+    const bool expert = a.name.find(".experts.") != std::string::npos && a.name.ends_with(".weight");
+    EXPECT_EQ(c.format, expert ? DType::mxfp4 : DType::f32) << a.name;
+    std::vector<float> row(static_cast<std::size_t>(a.cols));
+    for (Dim r = 0; r < a.rows; ++r) {
+      if (expert) unpack_row(c, r, row);
+      for (Dim k = 0; k < a.cols; ++k) {
+        ASSERT_EQ(a.get(r, k), b.get(r, k)) << a.name;
+        if (expert) ASSERT_EQ(static_cast<float>(a.get(r, k)), row[static_cast<std::size_t>(k)]) << a.name;
+      }
+    }
+  }
+  // As GGUF the blocks are the same, in that file's order.
+  write_checkpoint(temp / "blocks", temp / "toy.gguf", {});
+  const GgufFile file = GgufFile::open(temp / "toy.gguf");
+  EXPECT_EQ(file.tensors.find("blk.1.ffn_gate_exps.weight")->dtype(), DType::mxfp4);
+  const Checkpoint back = open_checkpoint(temp / "toy.gguf", {.matrices = DType::f32});
+  EXPECT_EQ(back.model->weight("decoder.2.moe.experts.3.up.weight").get(5, 7),
+            exact.model->weight("decoder.2.moe.experts.3.up.weight").get(5, 7));
+  expect_words(error_of([&] { write_checkpoint(temp / "blocks", temp / "again", {}); }), {"MXFP4", ".gguf"});
 }
 
 // ------------------------------------------------------------------------------------------------ mutations

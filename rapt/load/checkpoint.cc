@@ -87,7 +87,7 @@ struct Filler {
     }
     if (use.transposed) {
       values.resize(static_cast<std::size_t>(count * w.cols));
-      const Dim across = use.view->last();
+      const Dim across = use.last();
       for (Dim r = 0; r < count; ++r)
         for (Dim c = 0; c < w.cols; ++c)
           values[static_cast<std::size_t>(r * w.cols + c)] =
@@ -99,7 +99,7 @@ struct Filler {
       // Pairs order stays within a head: the heads these rows touch are read at once.
       const Dim D = use.head_dim, from = first / D * D,
                 to = std::min((first + count + D - 1) / D * D, w.rows);
-      const auto heads = use.view->read_rows(use.first + from, to - from, read);
+      const auto heads = use.read_rows(use.first + from, to - from, read);
       const std::size_t row = heads.size() / static_cast<std::size_t>(to - from);
       bytes.clear();
       for (Dim r = first; r < first + count; ++r) {
@@ -111,18 +111,18 @@ struct Filler {
       bytes.clear();
       for (Dim r = first; r < first + count;) {
         const Dim n = std::min(use.chunk - r % use.chunk, first + count - r);
-        const auto run = use.view->read_rows(use.row(r), n, read);
+        const auto run = use.read_rows(use.row(r), n, read);
         bytes.insert(bytes.end(), run.begin(), run.end());
         r += n;
       }
       source = bytes;
     } else {
-      source = use.view->read_rows(use.first + first, count, read);
+      source = use.read_rows(use.first + first, count, read);
     }
-    if (is_block(w.format) && w.format == use.view->dtype() && w.packing == Packing::panels)
+    if (is_block(w.format) && w.format == use.dtype() && w.packing == Packing::panels)
       return pack_rows(w, first, count, source);  // its gain: load_model
     values.resize(static_cast<std::size_t>(count * w.cols));
-    dequantize(use.view->dtype(), source, values);
+    dequantize(use.dtype(), source, values);
     store_scaled(first, count, room);
   }
   void store_scaled(Dim first, Dim count, FillRoom& room) const {
@@ -136,7 +136,7 @@ struct Filler {
 // Heads in pairs order are read whole, so several panels of them.
 Dim task_rows(const Weight& w, const TensorUse& use) {
   constexpr Dim kTaskBytes = 128 << 10;
-  const Dim panel = static_cast<Dim>(bytes_of(use.view->dtype(), kPanel * use.view->last(), w.name));
+  const Dim panel = static_cast<Dim>(bytes_of(use.dtype(), kPanel * use.last(), w.name));
   return kPanel * (use.transposed || use.head_dim > 0 ? 8 : std::clamp<Dim>(kTaskBytes / panel, 1, 64));
 }
 
@@ -167,7 +167,8 @@ void fill_weights(std::deque<Weight>& weights, const TensorPlan& plan, Device* d
       if (!room) room = std::make_unique<FillRoom>();
       f.rows(task.first, task.count, *room);
       const double share =
-          static_cast<double>(task.count * f.w.cols) / static_cast<double>(f.use.view->elements());
+          static_cast<double>(task.count * f.w.cols) /
+          static_cast<double>(f.use.view->elements() * (f.use.scales ? 2 : 1));  // two numbers in a byte
       const std::lock_guard hold(lock);
       rooms.push_back(std::move(room));
       bytes += share * static_cast<double>(f.use.view->bytes().size());
@@ -213,9 +214,9 @@ std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, co
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Weight& w = model->weights[i];
-    w.format = format_for(options, w, plan[i].second.view->dtype());
+    w.format = format_for(options, w, plan[i].second.dtype());
     if (is_block(w.format)) w.packing = Packing::panels;
-    if (is_block(w.format) && w.format == plan[i].second.view->dtype()) w.gain = plan[i].second.gain;
+    if (is_block(w.format) && w.format == plan[i].second.dtype()) w.gain = plan[i].second.gain;
     bytes += w.bytes();
   }
   if (const std::uint64_t free = available_memory(); free > 0 && bytes > free)

@@ -49,7 +49,7 @@ struct Output {  // one tensor of the target
 
 // Row r of a weight as numbers.
 void weight_row(const Piece& p, Dim r, std::span<float> out, std::vector<std::byte>& room) {
-  dequantize(p.use.view->dtype(), p.use.view->read_rows(p.use.row(r), 1, room), out);
+  dequantize(p.use.dtype(), p.use.read_rows(p.use.row(r), 1, room), out);
   if (p.use.gain != 1)
     for (float& x : out) x *= p.use.gain;
   if (p.add != 0)
@@ -142,7 +142,7 @@ class Writer {
           if (p.use.transposed)
             for (Dim c = 0; c < p.cols; ++c)
               row[static_cast<std::size_t>(c)] =
-                  theirs[static_cast<std::size_t>(c * p.use.view->last() + p.use.row(r))] + p.add;
+                  theirs[static_cast<std::size_t>(c * p.use.last() + p.use.row(r))] + p.add;
           else weight_row(p, r, row, room);
           for (Dim c = 0; c < p.cols; ++c)
             all[static_cast<std::size_t>(p.to.transposed ? c * last + p.to.row(r)
@@ -156,13 +156,13 @@ class Writer {
   }
 
   void write_rows(const Piece& p, const Output& o, FileWriter& out) {
-    const bool as_is = o.dtype == p.use.view->dtype() && p.use.plain() && p.to.head_dim == 0 && p.add == 0 &&
-                       p.use.gain == 1;
+    const bool as_is =
+        o.dtype == p.use.dtype() && p.use.plain() && p.to.head_dim == 0 && p.add == 0 && p.use.gain == 1;
     if (as_is) {
       constexpr Dim kAtOnce = 1024;
       std::vector<std::byte> room;
       for (Dim r = 0; r < p.rows; r += kAtOnce)
-        out.write(p.use.view->read_rows(p.use.first + r, std::min(kAtOnce, p.rows - r), room));
+        out.write(p.use.read_rows(p.use.first + r, std::min(kAtOnce, p.rows - r), room));
       return;
     }
     const Dim tasks = (p.rows + kRows - 1) / kRows, at_once = 16 * team_.threads();
@@ -262,7 +262,7 @@ std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, F
     const TensorLayout::Tensor& tensor = layout.tensor(name);
     const auto& [first, from] = plan[tensor.users[0]];
     Output o{.name = name,
-             .dtype = types.of(from.view->dtype(), is_matrix(first), first.cols),
+             .dtype = types.of(from.dtype(), is_matrix(first), first.cols),
              .shape = written_shape(family, name, first, tensor.shape, t.recipe),
              .transposed = tensor.transposed,
              .before = tensor.before,
@@ -297,7 +297,13 @@ std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, F
 std::vector<Output> same_plan(const CheckpointFiles& f, const Translation& t, Types& types) {
   const Source& s = f.source;
   std::map<const TensorView*, bool> matrices;
-  for (const auto& [w, use] : plan_tensors(s, t.recipe)) matrices[use.view] = is_matrix(w);
+  for (const auto& [w, use] : plan_tensors(s, t.recipe)) {
+    if (use.scales)
+      fail(
+          f.path, ": tensor '", use.view->name(),
+          "' is in MXFP4, which a folder keeps in two tensors; convert it to a .gguf file, which has the type");
+    matrices[use.view] = is_matrix(w);
+  }
   std::vector<Output> out;
   for (const TensorView& v : s.tensors->all()) {
     const auto it = matrices.find(&v);

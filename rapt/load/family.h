@@ -124,12 +124,17 @@ Json rope_from_source(const Source& source, const Json& row, Dim head_dim, Dim c
 struct TensorUse {
   const TensorView* view = nullptr;
   std::vector<const TensorView*> more = {};  // a vector in pieces: the others, in their order
+  const TensorView* scales = nullptr;  // MXFP4 of a folder: NAME_scales, and view is NAME_blocks
   Dim first = 0;  // its first row (column where transposed)
   Dim chunk = 0, stride = 0;  // chunk > 0: so many rows of it, and the next ones `stride` further on
   bool transposed = false;
   Dim slice = 0;  // transposed: rows of the file before its matrix
   Dim head_dim = 0;  // > 0: rows of each head are in pairs order
   float gain = 1;  // every number is multiplied by it: the tensor NAME.scale beside NAME.weight
+  DType dtype() const { return scales ? DType::mxfp4 : view->dtype(); }
+  Dim last() const { return scales ? 32 * scales->last() : view->last(); }  // columns of a row
+  // Rows of the file as they are stored in dtype().
+  std::span<const std::byte> read_rows(Dim from, Dim count, std::vector<std::byte>& room) const;
   bool plain() const { return head_dim == 0 && chunk == 0; }  // its rows lie one after the other
   Dim row(Dim r) const {  // our row r in the file's order
     if (head_dim > 0) {
@@ -151,7 +156,8 @@ class TensorLayout {
  public:
   TensorLayout(const Family& family, Form form, const Recipe& recipe)
       : family_(family), form_(form), recipe_(recipe) {}
-  void add(const std::string& key, const WeightShape& w);  // `key`: the tensor's name
+  // `key`: the tensor's name; `blocks`: it holds rows in MXFP4, whatever the family says of plain numbers.
+  void add(const std::string& key, const WeightShape& w, bool blocks = false);
   void finish();
 
   struct Tensor {

@@ -106,7 +106,7 @@ std::vector<float> vector_numbers(const TensorUse& use) {
 std::vector<float> slice_numbers(const TensorUse& use, Dim cols) {
   std::vector<std::byte> room;
   std::vector<float> out(static_cast<std::size_t>(cols * use.view->last()));
-  dequantize(use.view->dtype(), use.view->read_rows(use.slice, cols, room), out);
+  dequantize(use.view->dtype(), use.view->read_rows(use.slice, cols, room), out);  // numbers, not blocks
   return out;
 }
 
@@ -125,13 +125,24 @@ Dim expert_of(std::string_view ours) {
   return n;
 }
 
-void TensorLayout::add(const std::string& key, const WeightShape& w) {
+std::span<const std::byte> TensorUse::read_rows(Dim from, Dim count, std::vector<std::byte>& room) const {
+  if (!scales) return view->read_rows(from, count, room);
+  const Dim n = scales->last();  // blocks in a row
+  std::vector<std::byte> pairs, exponents;
+  const auto a = view->read_rows(from * n, count * n, pairs);
+  const auto b = scales->read_rows(from, count, exponents);
+  room.resize(bytes_of(DType::mxfp4, count * n * 32, view->name()));
+  mxfp4_from_pairs(a, b, room);
+  return room;
+}
+
+void TensorLayout::add(const std::string& key, const WeightShape& w, bool blocks) {
   const auto [it, fresh] = tensors_.emplace(key, Tensor{});
   Tensor& t = it->second;
   if (fresh) {
     order_.push_back(key);
     t.vector = w.vector;
-    t.transposed = family_.transposed(form_, w.name);
+    t.transposed = !blocks && family_.transposed(form_, w.name);
     t.before = family_.first_row(form_, w.name);
     cols_[key] = w.cols;
   }
@@ -221,6 +232,13 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
         if (!use.view) use.view = t;
         else use.more.push_back(t);
       }
+    for (std::size_t n = 0; n < names.size() && !use.view && s.form == Form::folder; ++n) {
+      const TensorView *blocks = s.tensors->find(names[n] + "_blocks"),
+                       *scales = s.tensors->find(names[n] + "_scales");
+      if (!blocks || !scales) continue;
+      read.insert(blocks->name()), read.insert(scales->name());
+      use.view = blocks, use.scales = scales;
+    }
     if (!use.view) {
       std::vector<std::string> have;
       for (const TensorView& t : s.tensors->all())
@@ -234,17 +252,17 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
            w.name, ")", near.empty() ? "" : concat("; the nearest that is there: '", near, "'"));
     }
     expected.insert(expected.end(), names.begin(), names.end());
-    layout.add(use.view->name(), w);
+    layout.add(use.view->name(), w, use.scales != nullptr);
     plan.emplace_back(w, std::move(use));
   }
   layout.finish();
   for (std::size_t i = 0; i < plan.size(); ++i) {
     auto& [w, use] = plan[i];
     const TensorView* view = use.view;
-    auto more = std::move(use.more);
-    use = layout.use(i);
-    use.view = view;
-    use.more = std::move(more);
+    TensorUse place = layout.use(i);
+    place.view = view, place.scales = use.scales;
+    place.more = std::move(use.more);
+    use = std::move(place);
     if (use.head_dim % 2 != 0)
       fail(s.where, ": tensor '", use.view->name(), "' keeps the channels of a head in pairs, and heads of ",
            use.head_dim, " channels have none; the sizes in the header are wrong: convert the model again");
@@ -259,6 +277,16 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
     std::vector<Dim> want = t.shape;
     std::span<const Dim> have = view->shape();
     while (w.vector && have.size() > 1 && have[0] == 1) have = have.subspan(1);  // Marian: [1,V]
+    if (use.scales) {  // [E,rows,blocks,16] and [E,rows,blocks]
+      want.back() = (want.back() + 31) / 32;
+      if (!std::ranges::equal(use.scales->shape(), want) || use.scales->dtype() != DType::i8)
+        fail(s.where, ": tensor '", use.scales->name(), "' has shape ", use.scales->shape_text(),
+             "; the scales beside '", view->name(), "' are bytes of shape ", shape_text(want));
+      if (w.cols % 32 != 0 || view->dtype() != DType::i8)
+        fail(s.where, ": tensor '", view->name(), "' ", view->shape_text(),
+             " should hold bytes, each two of ", w.cols, " columns in blocks of 32");
+      want.push_back(16);
+    }
     bool fits = std::ranges::equal(have, want);
     // A gain for each channel of each head may have an axis for heads (Cohere), or a tensor for each.
     if (w.vector && !use.more.empty()) {
@@ -280,7 +308,7 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
       fail(s.where, ": tensor '", view->name(), "' has shape ", view->shape_text(), "; the config asks for ",
            shape_text(want), " (", ours, ")");
     }
-    if (view->dtype() != DType::f32 && !is_float(view->dtype()) && !is_block(view->dtype()))
+    if (!use.scales && !is_float(view->dtype()) && !is_block(view->dtype()))
       fail(s.where, ": tensor '", view->name(), "' holds ", name_of(view->dtype()),
            "; weights are numbers with a point or blocks");
     if (use.transposed && is_block(view->dtype()))

@@ -181,9 +181,8 @@ struct Rules {
         if (!m || m->balance_over != MoeRecipe::Pooling::stack) continue;
         if (!pooled) pooled = m;
         if (m->experts != pooled->experts || m->used != pooled->used || m->balance != pooled->balance)
-          fail(
-              part_path(concat(path, ".kinds.", name, ".parts"), i, l.parts[i]),
-              ".balance_over: layers are balanced together, so experts, used and balance must agree; "
+          fail(part_path(concat(path, ".kinds.", name, ".parts"), i, l.parts[i]),
+               ".balance_over: layers are balanced together, so experts, used and balance must agree; "
                "set it to \"layer\"");
       }
   }
