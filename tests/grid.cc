@@ -25,7 +25,8 @@ struct Draft {
   FfnRecipe ffn{.width = 20};
   std::optional<MoeRecipe> moe;  // instead of ffn, with the fields of its net
   bool pattern = false;
-  double dropout = 0, residual_scale = 1;
+  double dropout = 0, residual_scale = 1, layer_scale = 0;
+  Dim groups = 0;
   Recipe recipe;
 };
 
@@ -141,6 +142,10 @@ const std::vector<Axis>& axes() {
         {"rope llama3", pos(rope(RopeLayout::halves, 1, RopeScaling::llama3))},
         {"rope ntk", pos(rope(RopeLayout::halves, 1, RopeScaling::ntk))},
         {"alibi", [](Draft& d) { d.attn.pos.kind = PosRecipe::Kind::alibi; }},
+        {"alibi steep",
+         [](Draft& d) {
+           d.attn.pos = {.kind = PosRecipe::Kind::alibi, .alibi_max = 4, .alibi_factor = 0.7};
+         }},
         {"bucket",
          [](Draft& d) {
            d.attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 12, .shared = true}};
@@ -157,7 +162,9 @@ const std::vector<Axis>& axes() {
          [](Draft& d) {
            d.recipe.embed.pos = EmbedRecipe::Pos::sinusoid, d.recipe.embed.layout = SinusoidLayout::halves,
            d.recipe.embed.table = SinusoidTable::marian;
-         }}}},
+         }},
+        {"sinusoid from 2",
+         [](Draft& d) { d.recipe.embed.pos = EmbedRecipe::Pos::sinusoid, d.recipe.embed.first = 2; }}}},
       {"mask",
        {{"causal", none},
         {"prefix", [](Draft& d) { d.attn.mask = MaskKind::prefix; }},
@@ -168,6 +175,10 @@ const std::vector<Axis>& axes() {
         {"3", [](Draft& d) { d.attn.window = 3; }},
         {"3 keep 2", [](Draft& d) { d.attn.window = 3, d.attn.keep = 2; }}}},
       {"cap", {{"none", none}, {"2", [](Draft& d) { d.attn.cap = 2; }}}},
+      {"clip", {{"none", none}, {"0.8", [](Draft& d) { d.attn.clip = 0.8; }}}},
+      {"temperature",
+       {{"none", none},
+        {"every 3", [](Draft& d) { d.attn.temperature = TemperatureRecipe{.factor = 0.4, .length = 3}; }}}},
       {"extra",
        {{"none", none},
         {"zero", [](Draft& d) { d.attn.extra.kind = ExtraRecipe::Kind::zero_logit; }},
@@ -251,6 +262,11 @@ const std::vector<Axis>& axes() {
            d.recipe.head.transform =
                HeadTransform{.norm = NormRecipe{.kind = NormKindR::layer, .bias = true}};
          }},
+        {"transform linear",
+         [](Draft& d) {
+           d.recipe.head.tied = true;
+           d.recipe.head.transform = HeadTransform{.linear = true, .norm = {}, .bias = false};
+         }},
         {"none", [](Draft& d) { d.recipe.head.kind = HeadRecipe::Kind::none; }},
         {"classes mean",
          [](Draft& d) {
@@ -267,15 +283,33 @@ const std::vector<Axis>& axes() {
         {"norm types",
          [](Draft& d) {
            d.recipe.embed.types = 2, d.recipe.embed.norm = NormRecipe{.kind = NormKindR::layer, .bias = true};
+         }},
+        {"narrow", [](Draft& d) { d.recipe.embed.width = 6, d.recipe.embed.norm = NormRecipe{}; }},
+        {"narrow tokens",
+         [](Draft& d) {
+           d.recipe.embed.width = 10, d.recipe.embed.project = EmbedRecipe::Project::tokens;
+           d.recipe.embed.project_bias = false;
+         }},
+        {"of each stack",
+         [](Draft& d) {
+           d.recipe.embed.own_source = true, d.recipe.embed.source_vocab = 23;
+           d.recipe.embed.norm = NormRecipe{};
          }}}},
-      {"layers", {{"2", none}, {"pattern", [](Draft& d) { d.pattern = true; }}}},
-      {"residual", {{"1", none}, {"0.5", [](Draft& d) { d.residual_scale = 0.5; }}}},
+      {"layers",
+       {{"2", none},
+        {"pattern", [](Draft& d) { d.pattern = true; }},
+        {"shared", [](Draft& d) { d.groups = 1; }}}},
+      {"residual",
+       {{"1", none},
+        {"0.5", [](Draft& d) { d.residual_scale = 0.5; }},
+        {"layer scale", [](Draft& d) { d.layer_scale = 0.7; }}}},
   };
   return all;
 }
 
 PartRecipe part(const Draft& d, const AnyPartRecipe& body) {
-  PartRecipe p{.residual_scale = d.residual_scale, .dropout = d.dropout, .body = body};
+  PartRecipe p{
+      .residual_scale = d.residual_scale, .layer_scale = d.layer_scale, .dropout = d.dropout, .body = body};
   if (FfnRecipe* f = p.ffn()) f->dropout = d.dropout;
   if (MoeRecipe* m = p.moe()) {
     m->kind = d.ffn.kind, m->act = d.ffn.act, m->width = d.ffn.width, m->bias = d.ffn.bias;
@@ -286,6 +320,7 @@ PartRecipe part(const Draft& d, const AnyPartRecipe& body) {
     a->pos = {};
     a->mask = MaskKind::full;
     a->window = a->keep = a->chunk = 0;
+    a->temperature = {};
   }
   if (d.wiring == 0 || d.wiring == 2 || d.wiring == 5) p.norm_in = d.norm;
   if (d.wiring == 2 || d.wiring == 3) p.norm_out = d.norm;
@@ -305,7 +340,8 @@ StackRecipe stack(const Draft& d, bool encoder, bool cross) {
   layer.parts.push_back(part(own, own.attn));
   if (cross) layer.parts.push_back(part(own, to_memory));
   layer.parts.push_back(own.moe ? part(own, *own.moe) : part(own, own.ffn));
-  StackRecipe s{.layers = 2, .kinds = {{"L", layer}}, .final_norm = d.norm, .dropout = d.dropout};
+  StackRecipe s{
+      .layers = 2, .kinds = {{"L", layer}}, .groups = d.groups, .final_norm = d.norm, .dropout = d.dropout};
   // A second kind of layer without its position and window, as Gemma and Llama 4 mix them.
   if (d.pattern) {
     LayerRecipe other = layer;

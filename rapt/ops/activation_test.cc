@@ -21,9 +21,9 @@ using Arrays = std::vector<Array>;
 using Tensors = std::vector<Tensor>;
 using Weights = std::vector<Weight>;
 
-constexpr Act kActs[] = {Act::relu,     Act::relu2,      Act::gelu,    Act::gelu_tanh,
-                         Act::silu,     Act::quick_gelu, Act::sigmoid, Act::ns_sigmoid,
-                         Act::softplus, Act::tanh,       Act::softcap, Act::scale};
+constexpr Act kActs[] = {Act::relu,       Act::relu2,   Act::gelu,       Act::gelu_tanh, Act::silu,
+                         Act::quick_gelu, Act::sigmoid, Act::ns_sigmoid, Act::softplus,  Act::tanh,
+                         Act::softcap,    Act::scale,   Act::clip};
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -42,6 +42,7 @@ double plain(Act act, double x, double c) {
     case Act::tanh: return std::tanh(x);
     case Act::softcap: return c * std::tanh(x / c);
     case Act::scale: return c * x;
+    case Act::clip: return std::clamp(x, -c, c);
   }
   return 0;
 }
@@ -55,11 +56,12 @@ void leave_zero(Array& a, double around = 0) {
 TEST(Activation, EveryFunctionAtOddSizes) {
   for (Act act : kActs)
     for (Dim n : {1, 15, 33, 200, 9001}) {
-      const double c = act == Act::softcap ? 1.5 : -0.75;
+      const double c = act == Act::softcap || act == Act::clip ? 1.5 : -0.75;
       OpCase test;
       test.name = concat("activation ", static_cast<int>(act), " of ", n);
       test.inputs = {array({1, n}, 1, 2)};
       leave_zero(test.inputs[0]);
+      if (act == Act::clip) leave_zero(test.inputs[0], c), leave_zero(test.inputs[0], -c);
       test.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
         return {activation(run, act, in[0], c)};
       };
