@@ -181,7 +181,7 @@ void numbers(Drawing& d, const Recipe& r) {
                   names + digits + 9 <= d.width() ? "  " + percent(n, count.total) : ""));
   if (count.active != count.total)
     d.pair("active per token",
-           concat(with_commas(count.active), "   ", short_count(static_cast<double>(count.active)), ", ",
+           concat(with_commas(count.active), "   ", short_count(static_cast<double>(count.active)), ",",
                   percent(count.active, count.total), " of all: a token uses some experts"));
   d.pair("weights", both_bytes(static_cast<double>(count.total)));
   const Cost cost = count_cost(r, r.context);

@@ -44,6 +44,8 @@ const Experiment kExperiments[] = {
     {"distance", "Why does attention reach far?",
      "Between two tokens there is one step in attention and as many as they are "
      "apart in a recurrent network.", 0.5, long_distance},
+    {"moe", "What do experts hold that a dense net of the same cost does not?",
+     "A mixture has the quality of a dense net as large as all its experts, at the cost of a few.", 0.3, moe},
     {"masks", "What happens when a mask is missing or the batch axis is wrong?",
      "Shapes fit, so the code is right.", 0.1, masks},
     // Positions

@@ -49,30 +49,6 @@ void grouped_linear_backward(Run& run, const GroupedTape& s) {
   run.arena.release(mark);
 }
 
-void check(const Run& run, const Tensor& x, const Weight& w, const Weight* bias, Dim n) {
-  const char* op = "grouped_linear";
-  if (w.packing != Packing::panels)
-    fail(op, ": weight ", w.name, " is stored in rows; pack it in panels when it is made (Packing::panels)");
-  if (is_block(w.format)) {
-    if (run.tape)
-      fail(op, ": weight ", w.name, " is stored as ", name_of(w.format),
-           ", through which nothing is differentiated; to train or to take gradients, "
-           "load the model with float matrices");
-    if (w.cols % 32 != 0)
-      fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] is stored as ", name_of(w.format),
-           " but its rows of ", w.cols, " are no multiple of 32; load it as f16 or f32");
-  } else if (w.format != run.device.real && w.format != DType::bf16 && w.format != DType::f16) {
-    fail(op, ": weight ", w.name, " is stored as ", name_of(w.format), "; this device reads ",
-         name_of(run.device.real), ", bf16, f16 and block formats: convert it");
-  }
-  if (w.cols != x.last() || w.rows != n)
-    fail(op, ": weight ", w.name, " is [", w.rows, ",", w.cols, "]; the first group's has ", n,
-         " rows, and x ", x.shape(), " has rows of ", x.last());
-  if (bias && (bias->size() != n || bias->packing != Packing::rows || bias->format != run.device.real))
-    fail(op, ": bias ", bias->name, " should be ", n, " numbers of ", name_of(run.device.real), ", it has ",
-         bias->size(), " of ", name_of(bias->format));
-}
-
 }  // namespace
 
 void grouped_linear(Run& run, const Tensor& x, const RowGroups& groups,
@@ -113,7 +89,10 @@ void grouped_linear(Run& run, const Tensor& x, const RowGroups& groups,
     auto* quants = run.arena.take_array<GroupWeight>(groups.count);
     for (Dim e = 0; e < groups.count; ++e) {
       const auto& [w, bias] = parts[i][static_cast<std::size_t>(e)];
-      check(run, x, *w, bias, s.n[i]);
+      check_projection("grouped_linear", run, x, parts[i][static_cast<std::size_t>(e)]);
+      if (w->rows != s.n[i])
+        fail("grouped_linear: weight ", w->name, " has ", w->rows, " outputs, that of the first group ",
+             s.n[i]);
       const bool block = is_block(w->format);
       (block ? any_block : any_float) = true;
       GroupWeight& mine = (block ? quants : reals)[e];

@@ -52,34 +52,6 @@ void linear_backward(Run& run, const LinearTape& s) {
   run.arena.release(mark);
 }
 
-void check(const char* op, const Run& run, const Tensor& x, const Projection& p) {
-  const Weight& w = *p.w;
-  if (w.packing != Packing::panels)
-    fail(op, ": weight ", w.name, " is stored in rows; pack it in panels when it is made (Packing::panels)");
-  if (is_block(w.format)) {
-    if (run.tape)
-      fail(op, ": weight ", w.name, " is stored as ", name_of(w.format),
-           ", through which nothing is differentiated; to train or to take gradients, "
-           "load the model with float matrices");
-    if (w.cols % 32 != 0)
-      fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] is stored as ", name_of(w.format),
-           " but its rows of ", w.cols, " are no multiple of 32; load it as f16 or f32");
-  } else if (w.format != run.device.real && w.format != DType::bf16 && w.format != DType::f16) {
-    fail(op, ": weight ", w.name, " is stored as ", name_of(w.format), "; this device reads ",
-         name_of(run.device.real), ", bf16, f16 and block formats: convert it");
-  }
-  if (w.cols != x.last())
-    fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] takes rows of ", w.cols, ", x ", x.shape(),
-         " has rows of ", x.last());
-  if (!p.bias) return;
-  if (p.bias->size() != w.rows)
-    fail(op, ": bias ", p.bias->name, " has ", p.bias->size(), " elements, weight ", w.name, " has ", w.rows,
-         " outputs");
-  if (p.bias->packing != Packing::rows || p.bias->format != run.device.real)
-    fail(op, ": bias ", p.bias->name, " must be plain ", name_of(run.device.real), ", it is ",
-         name_of(p.bias->format), p.bias->packing == Packing::rows ? "" : " in panels");
-}
-
 Tensor output(Run& run, const Tensor& x, Dim n) {  // x's shape with another last axis
   switch (x.rank) {
     case 1: return run.make({n});
@@ -97,7 +69,7 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
     fail(op, ": ", parts.size(), " products but room for ", out.size(), " results");
   if (!x.contiguous()) fail(op, ": x ", x.shape(), " is not contiguous");
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    check(op, run, x, parts[i]);
+    check_projection(op, run, x, parts[i]);
     for (std::size_t j = 0; j < i; ++j)  // their gradients would be added by two threads at once
       if (parts[i].w == parts[j].w || (parts[i].bias && parts[i].bias == parts[j].bias))
         fail(op, ": weight ", parts[i].w->name,
@@ -147,6 +119,34 @@ void compute(const char* op, Run& run, const Tensor& x, std::span<const Projecti
 }
 
 }  // namespace
+
+void check_projection(const char* op, const Run& run, const Tensor& x, const Projection& p) {
+  const Weight& w = *p.w;
+  if (w.packing != Packing::panels)
+    fail(op, ": weight ", w.name, " is stored in rows; pack it in panels when it is made (Packing::panels)");
+  if (is_block(w.format)) {
+    if (run.tape)
+      fail(op, ": weight ", w.name, " is stored as ", name_of(w.format),
+           ", through which nothing is differentiated; to train or to take gradients, "
+           "load the model with float matrices");
+    if (w.cols % 32 != 0)
+      fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] is stored as ", name_of(w.format),
+           " but its rows of ", w.cols, " are no multiple of 32; load it as f16 or f32");
+  } else if (w.format != run.device.real && w.format != DType::bf16 && w.format != DType::f16) {
+    fail(op, ": weight ", w.name, " is stored as ", name_of(w.format), "; this device reads ",
+         name_of(run.device.real), ", bf16, f16 and block formats: convert it");
+  }
+  if (w.cols != x.last())
+    fail(op, ": weight ", w.name, " [", w.rows, ",", w.cols, "] takes rows of ", w.cols, ", x ", x.shape(),
+         " has rows of ", x.last());
+  if (!p.bias) return;
+  if (p.bias->size() != w.rows)
+    fail(op, ": bias ", p.bias->name, " has ", p.bias->size(), " elements, weight ", w.name, " has ", w.rows,
+         " outputs");
+  if (p.bias->packing != Packing::rows || p.bias->format != run.device.real)
+    fail(op, ": bias ", p.bias->name, " must be plain ", name_of(run.device.real), ", it is ",
+         name_of(p.bias->format), p.bias->packing == Packing::rows ? "" : " in panels");
+}
 
 void project(Run& run, const Tensor& x, std::span<const Projection> parts, std::span<Tensor> out) {
   compute("project", run, x, parts, out, {}, 1);

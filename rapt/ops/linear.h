@@ -36,6 +36,8 @@ struct Projection {
 };
 constexpr int kMostParts = 4;
 void project(Run& run, const Tensor& x, std::span<const Projection> parts, std::span<Tensor> out);
+// Fails where a weight or its bias cannot be multiplied with the rows of x; `op`: for whom.
+void check_projection(const char* op, const Run& run, const Tensor& x, const Projection& p);
 
 struct LinearPart {
   std::int64_t n;         // outputs

@@ -712,9 +712,9 @@ def define():
     qwen_like(T.Qwen2ForCausalLM, "qwen2", 35, bias="qkv", preset="qwen2", tied=True)
     qwen_like(T.Qwen3ForCausalLM, "qwen3", 33, preset="qwen3", tied=True, qk_norm={"norm": rms(1e-6)})
 
-    def moe(cls, name, bias=None, eps=1e-6, theta=1e6, preset=None, shared=None, ours=None, theirs=None, **attn):
+    def moe(cls, name, theirs, bias=None, eps=1e-6, theta=1e6, preset=None, ours=None, **attn):
         n = rms(eps)
-        part = {"experts": 6, "used": 2, **glu("silu", 20), **(ours or {}), **({"shared": shared} if shared else {})}
+        part = {"experts": 6, "used": 2, **glu("silu", 20), **(ours or {})}
         toy(name,
             recipe_of(33, None, decoder=stacked(
                 2, block(attention(4, kv_heads=2, head_dim=10, bias=bias, pos=roped(theta), **attn), part,
@@ -722,15 +722,16 @@ def define():
             hugging_face(cls, dict(base, hidden_size=33, num_key_value_heads=2, head_dim=10, rms_norm_eps=eps,
                                    tie_word_embeddings=False, num_experts_per_tok=2,
                                    experts_implementation="eager",
-                                   rope_parameters={"rope_type": "default", "rope_theta": theta}, **theirs), MOE),
+                                   rope_parameters={"rope_type": "default", "rope_theta": theta}, **theirs),
+                         MOE),
             preset)
 
     moe(T.MixtralForCausalLM, "mixtral", eps=1e-5, preset="mixtral",
         theirs={"num_local_experts": 6, "intermediate_size": 20, "sliding_window": None})
     moe(T.Qwen3MoeForCausalLM, "qwen3-moe", preset="qwen3-moe", qk_norm={"norm": rms(1e-6)},
         theirs={"num_experts": 6, "moe_intermediate_size": 20, "norm_topk_prob": True})
-    moe(T.Qwen2MoeForCausalLM, "qwen2-moe", bias="qkv", shared={"width": 14, "gated": True},
-        ours={"router": {"renormalise": False}},
+    moe(T.Qwen2MoeForCausalLM, "qwen2-moe", bias="qkv",
+        ours={"router": {"renormalise": False}, "shared": {"width": 14, "gated": True}},
         theirs={"num_experts": 6, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 14,
                 "norm_topk_prob": False})
 
@@ -991,7 +992,8 @@ def mutations(t):
     on_recipe("renormalise", each(routers, lambda m: put(m, "router", {
         "renormalise": not m.get("router", {}).get("renormalise", True)})))
     on_recipe("shared expert dropped", each(routers, lambda m: pop(m, "shared")))
-    on_recipe("shared expert's gate dropped", each(routers, lambda m: "shared" in m and pop(m["shared"], "gated")))
+    on_recipe("shared expert's gate dropped",
+              each(routers, lambda m: "shared" in m and pop(m["shared"], "gated")))
     if first.get("ffn", {}).get("bias"):
         found.append(("up bias zero", t["recipe"], {f"{which}.0.ffn.up.bias": zero}))
     if t["recipe"].get("head", {}).get("bias"):

@@ -147,16 +147,16 @@ Tensor run_part(Run& run, const Moe& m, const Tensor& input, const Pass& pass, S
 // ----------------------------------------------------------------------------------------- what can be seen
 namespace {
 
-// Axis E: experts, K: those that a row uses.
+// Axis E: experts, k: those that a row uses.
 // clang-format off
 const PartPoint<Moe> kPoints[] = {
   {"mlp_norm_scale", site::resid_in, "T1", "", nullptr, PointKind::norm_scale, kComputedBeside},
   {"mlp_normalized", site::resid_in, "TC", "", nullptr, PointKind::normalized, kComputedBeside},
   {"mlp_in", site::ffn_in, "TC", "mlp.hook_in"},
   {"router_logits", site::router, "TE", ""},
-  {"expert_indices", site::expert_indices, "TK", "", nullptr, PointKind::value,
+  {"expert_indices", site::expert_indices, "Tk", "", nullptr, PointKind::value,
    "the choice follows from the logits; edit router_logits"},
-  {"expert_weights", site::expert_weights, "TK", ""},
+  {"expert_weights", site::expert_weights, "Tk", ""},
   {"mlp_out", site::ffn_out, "TC", "mlp.hook_out mlp.out.hook_out"},
   {"mlp_out_post", site::part_out, "TC", "hook_mlp_out"},
 };

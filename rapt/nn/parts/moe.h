@@ -36,7 +36,7 @@ inline std::optional<CachedKeys> cached_keys(const Moe&) { return std::nullopt; 
 void prepare(Run& run, Pass& pass, const Moe& m);
 Tensor run_part(Run& run, const Moe& m, const Tensor& input, const Pass& pass, Sum& sum);
 std::span<const PartPoint<Moe>> part_points(Of<Moe>);
-Dim axis_size(const Moe& m, char axis);  // E experts, K of them used
+Dim axis_size(const Moe& m, char axis);  // E experts, k of them used
 PartCost cost(const Moe& m, Dim context);
 
 }  // namespace rapt
