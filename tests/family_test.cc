@@ -633,6 +633,38 @@ TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
     EXPECT_TRUE(c.normalize) << name;
     EXPECT_EQ(c.max_tokens, 17) << name;
   }
+  // LaBSE: a matrix and tanh behind the pooling
+  const auto modules = [&](const char* act, const char* in) {
+    put_file(
+        temp / "d/modules.json",
+        R"([{"idx":0,"name":"0","path":"","type":"sentence_transformers.models.Transformer"},{"idx":1,"name":"1","path":"1_Pooling","type":"sentence_transformers.models.Pooling"},)"
+        R"({"idx":2,"name":"2","path":"2_Dense","type":"sentence_transformers.models.Dense"},{"idx":3,"name":"3","path":"3_Normalize","type":"sentence_transformers.models.Normalize"}])");
+    put_file(temp / "d/2_Dense/config.json",
+             concat(R"({"in_features": )", in,
+                    R"(, "out_features": 5, "bias": true, "activation_function": ")", act, R"("})"));
+  };
+  std::filesystem::create_directories(temp / "d/2_Dense");
+  std::vector<float> matrix(std::size_t{5} * 36), shift(5, 0.25f);
+  for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] = static_cast<float>(i % 7) * 0.1f - 0.3f;
+  const SafetensorPlan dense[] = {
+      {"linear.weight",
+       DType::f32,
+       {5, 36},
+       [&](FileWriter& o) { o.write(std::as_bytes(std::span(matrix))); }},
+      {"linear.bias", DType::f32, {5}, [&](FileWriter& o) { o.write(std::as_bytes(std::span(shift))); }}};
+  write_safetensors(temp / "d/2_Dense/model.safetensors", dense, {}, true);
+  modules("torch.nn.modules.activation.Tanh", "36");
+  c = open_checkpoint(temp / "d");
+  ASSERT_EQ(c.dense.size(), 1u);
+  EXPECT_TRUE(c.dense[0].tanh && c.normalize);
+  EXPECT_EQ(c.dense[0].weight, matrix);
+  EXPECT_EQ(c.dense[0].bias, shift);
+  expect_words(error_of([&] { write_checkpoint(temp / "d", temp / "dense.gguf", {}); }), {"Dense", "folder"});
+  modules("torch.nn.modules.activation.GELU", "36");
+  expect_words(error_of([&] { open_checkpoint(temp / "d"); }), {"2_Dense", "GELU", "Tanh"});
+  modules("torch.nn.modules.linear.Identity", "35");
+  expect_words(error_of([&] { open_checkpoint(temp / "d"); }), {"in_features is 35", "36"});
+  modules("torch.nn.modules.linear.Identity", "36");
   put_file(temp / "d/1_Pooling/config.json",
            R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})");
   expect_words(error_of([&] { open_checkpoint(temp / "d"); }), {"1_Pooling", "2 ways"});

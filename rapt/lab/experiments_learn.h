@@ -17,12 +17,12 @@ LabResult v_norm(const Lab& lab);
 LabResult rms_vs_layer(const Lab& lab);
 LabResult batchnorm(const Lab& lab);            // small batches, other lengths, the leak from later tokens
 LabResult heads(const Lab& lab);                // one against many at equal size
-LabResult moe(const Lab& lab);                  // experts against dense nets, balance with and without loss
-LabResult long_distance(const Lab& lab);        // gradient over distance, recurrent against attention
+LabResult moe(const Lab& lab);  // experts against dense nets, balance with and without loss
+LabResult long_distance(const Lab& lab);  // gradient over distance, recurrent against attention
 LabResult norm_place_training(const Lab& lab);  // pre- and post-norm, with and without warm-up
 // MHA, GQA, MQA at equal size; conversion by mean and up-training
 LabResult gqa_quality(const Lab& lab);
-LabResult score_quality(const Lab& lab);        // dot, scaled, additive, cosine, distance
+LabResult score_quality(const Lab& lab);  // dot, scaled, additive, cosine, distance
 // Loss at one, two and four times the trained length.
 LabResult positions_extrapolation(const Lab& lab);
 

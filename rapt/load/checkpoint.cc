@@ -15,6 +15,7 @@
 
 #include "rapt/base/memory.h"
 #include "rapt/base/text.h"
+#include "rapt/io/safetensors.h"
 #include "rapt/load/checkpoint_files.h"
 #include "rapt/load/family_write.h"
 #include "rapt/nn/size.h"
@@ -326,7 +327,39 @@ void read_max_tokens(Checkpoint& c, const Json* n, const std::string& where, std
   c.max_tokens = std::min<Dim>(n->integer(), recipe.context);
 }
 
-// sentence-transformers: modules.json lists Transformer, Pooling, Normalize, each with its folder.
+DenseModule read_dense(const std::string& folder, const std::string& path, Dim width) {
+  const std::string at = (fs::path(folder) / path / "config.json").string();
+  check_link(folder, at);
+  const Json config = read_json_file(at, 1 << 20);
+  if (!config.is_object()) fail(at, ": this file is missing; modules.json names it");
+  const auto size = [&](const char* key) {
+    const Json* n = config.find(key);
+    if (!n || !n->is_integer() || n->integer() < 1 || n->integer() > 65536)
+      fail(at, ": ", key, ": wants a whole number from 1 to 65536", n ? ", has " + n->dump(0) : "");
+    return static_cast<Dim>(n->integer());
+  };
+  DenseModule out{.in = size("in_features"), .out = size("out_features"), .weight = {}, .bias = {}};
+  if (out.in != width)
+    fail(at, ": in_features is ", out.in, ", what stands before it gives ", width, " numbers");
+  const Json *act = config.find("activation_function"), *bias = config.find("bias");
+  const std::string name = act && act->is_string() ? std::string(act->string()) : "";
+  out.tanh = name.ends_with(".Tanh");
+  if (!out.tanh && !name.ends_with(".Identity"))
+    fail(at, ": activation_function ", act ? act->dump(0) : "is missing", "; Identity and Tanh are built");
+  const TensorTable tensors = open_safetensors_folder((fs::path(folder) / path).string());
+  const auto read = [&](const char* tensor, std::vector<Dim> shape) {
+    const TensorView* t = tensors.find(tensor);
+    if (!t || !is_float(t->dtype()) || !std::ranges::equal(t->shape(), shape))
+      fail(at, ": tensor '", tensor, "' is ", t ? "of another shape or type: " + t->shape_text() : "missing",
+           "; the config asks for ", out.out, " numbers of ", out.in);
+    return t->values();
+  };
+  out.weight = read("linear.weight", {out.out, out.in});
+  if (!bias || *bias == Json(true)) out.bias = read("linear.bias", {out.out});
+  return out;
+}
+
+// sentence-transformers: modules.json lists Transformer, Pooling, Dense, Normalize, each with its folder.
 void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
   if (f.gguf) {
     const Json* type = f.source.find(".pooling_type");
@@ -356,10 +389,17 @@ void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe)
       c.normalize = true;
       continue;
     }
-    if (!kind.ends_with(".Pooling"))
-      fail(list_at, ": module ", json_quote(kind), " is not built; Transformer, Pooling and Normalize are");
+    if (!kind.ends_with(".Pooling") && !kind.ends_with(".Dense"))
+      fail(list_at, ": module ", json_quote(kind),
+           " is not built; Transformer, Pooling, Dense and Normalize are");
     if (path->string().find('/') != std::string::npos || path->string().find("..") != std::string::npos)
       fail(list_at, ": path ", json_quote(path->string()), " leaves the folder");
+    if (kind.ends_with(".Dense")) {
+      if (!c.pool || c.normalize) fail(list_at, ": Dense stands between Pooling and Normalize");
+      const Dim width = c.dense.empty() ? recipe.width : c.dense.back().out;
+      c.dense.push_back(read_dense(f.path, std::string(path->string()), width));
+      continue;
+    }
     const std::string at = (fs::path(f.path) / std::string(path->string()) / "config.json").string();
     check_link(f.path, at);
     const Json pooling = read_json_file(at, 1 << 20);

@@ -29,6 +29,13 @@ struct LoadOptions {
   Device* device = nullptr;                  // packs in parallel where given
 };
 
+// A step of a sentence encoder behind its pooling: act(W x + b) (sentence-transformers' Dense).
+struct DenseModule {
+  Dim in = 0, out = 0;
+  std::vector<float> weight, bias;  // [out,in], [out] or empty
+  bool tanh = false;                // else as it is
+};
+
 struct Checkpoint {
   // "llama", "qwen2", …; "rapt": described by its own recipe.json
   std::string path, family;
@@ -38,6 +45,7 @@ struct Checkpoint {
   std::string chat_template;                   // "": none
   std::optional<Pool> pool;                    // sentence encoders: which rows stand for a text
   bool normalize = false;                      // embeddings of length 1
+  std::vector<DenseModule> dense;              // between pooling and that
   Dim max_tokens = 0;                          // a sentence encoder's own limit; 0: the context
   std::int32_t decoder_start = -1;             // encoder-decoders
   std::vector<std::int32_t> stops;             // ids that end a generated text

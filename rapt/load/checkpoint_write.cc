@@ -417,6 +417,10 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
     keys.emplace_back("general.name", GgufValue::text(stem));
     for (auto& k : gguf_keys(*s.family, t, factors)) keys.push_back(std::move(k));
     const Checkpoint beside = describe_checkpoint(f, t.recipe);
+    if (!beside.dense.empty())
+      fail(f.path,
+           ": its Dense modules have no place in a GGUF file, and without them its vectors are others; it "
+           "stays a folder");
     if (t.recipe.encoder && !t.recipe.decoder)
       keys.emplace_back(s.family->gguf_arch() + ".pooling_type", GgufValue::u32(pooling_type(beside.pool)));
     if (beside.max_tokens > 0)
@@ -500,12 +504,28 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
     Json config = s.keys;
     config.set(config.find("torch_dtype") ? "torch_dtype" : "dtype", torch_name(most));
     write_file(folder / "config.json", config.dump() + "\n", options.force);
-    for (const char* name :
-         {"recipe.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-          "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt",
-          "tokenizer.model", "spiece.model", "source.spm", "target.spm", "chat_template.jinja",
-          "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
-          "1_Pooling/config.json"})
+    for (const char* name : {"recipe.json",
+                             "generation_config.json",
+                             "tokenizer.json",
+                             "tokenizer_config.json",
+                             "special_tokens_map.json",
+                             "added_tokens.json",
+                             "vocab.json",
+                             "merges.txt",
+                             "vocab.txt",
+                             "tokenizer.model",
+                             "spiece.model",
+                             "source.spm",
+                             "target.spm",
+                             "chat_template.jinja",
+                             "modules.json",
+                             "sentence_bert_config.json",
+                             "config_sentence_transformers.json",
+                             "1_Pooling/config.json",
+                             "2_Dense/config.json",
+                             "2_Dense/model.safetensors",
+                             "3_Dense/config.json",
+                             "3_Dense/model.safetensors"})
       if (const fs::path from = fs::path(f.path) / name; fs::exists(from)) {
         fs::create_directories((folder / name).parent_path());
         write_file(folder / name, read_text_file(from.string()), options.force);

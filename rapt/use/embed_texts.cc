@@ -9,8 +9,21 @@
 namespace rapt {
 namespace {
 
+std::vector<double> through(const DenseModule& d, const std::vector<double>& x) {
+  std::vector<double> out;
+  for (Dim r = 0; r < d.out; ++r) {
+    double sum = d.bias.empty() ? 0 : d.bias[static_cast<std::size_t>(r)];
+    for (Dim c = 0; c < d.in; ++c)
+      sum += static_cast<double>(d.weight[static_cast<std::size_t>(r * d.in + c)]) *
+             x[static_cast<std::size_t>(c)];
+    out.push_back(d.tanh ? std::tanh(sum) : sum);
+  }
+  return out;
+}
+
 // A pooled row as it is handed out.
-std::vector<float> finished(const std::vector<double>& row, bool normalize) {
+std::vector<float> finished(std::vector<double> row, const Checkpoint& checkpoint, bool normalize) {
+  for (const DenseModule& d : checkpoint.dense) row = through(d, row);
   double squares = 0;
   for (const double x : row) squares += x * x;
   const double length = normalize ? std::max(std::sqrt(squares), 1e-12) : 1;
@@ -46,7 +59,7 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
         r.rows.which = Request::Rows::Which::all;
         r.rows.hidden = true;
         r.rows.see = [&, text](std::span<const Dim>, const Tensor& hidden) {
-          out[text] = finished(pooled_row(how, hidden, {0, hidden[0]}), unit);
+          out[text] = finished(pooled_row(how, hidden, {0, hidden[0]}), checkpoint, unit);
         };
       },
       progress);

@@ -554,6 +554,20 @@ TEST_F(Generate, EmbeddingsArePooledHiddenStates) {
       Dim cut = 0;
       const auto mean = embed_texts(device, c, texts, {}, {}, {}, &cut);
       EXPECT_EQ(cut, 1);
+      if (!head && !decoder) {  // a Dense module behind the pooling
+        const auto raw = embed_texts(device, c, texts, {}, false);
+        c.dense = {{.in = r.width, .out = 2, .weight = {}, .bias = {0.5f, -0.25f}, .tanh = true}};
+        for (Dim i = 0; i < 2 * r.width; ++i) c.dense[0].weight.push_back(0.01f * static_cast<float>(i % 11));
+        const auto dense = embed_texts(device, c, texts, {}, false);
+        for (std::size_t t = 0; t < texts.size(); ++t)
+          for (std::size_t o = 0; o < 2; ++o) {
+            double sum = c.dense[0].bias[o];
+            for (std::size_t i = 0; i < static_cast<std::size_t>(r.width); ++i)
+              sum += c.dense[0].weight[o * static_cast<std::size_t>(r.width) + i] * raw[t][i];
+            EXPECT_NEAR(dense[t][o], std::tanh(sum), 1e-5);
+          }
+        c.dense.clear();
+      }
       const auto cls = embed_texts(device, c, texts, Pool::first, false),
                  last = embed_texts(device, c, texts, Pool::last, false);
       ASSERT_EQ(mean.size(), 4u);
