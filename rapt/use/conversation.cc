@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "rapt/text/channels.h"
 #include "rapt/text/prompt.h"
 #include "rapt/text/words.h"
 
@@ -85,7 +86,8 @@ Conversation::Prompt Conversation::prompt(const std::string& user, Dim context, 
 }
 
 void Conversation::add(const std::string& user, const Prompt& prompt, const Generated& answer) {
-  turns_.push_back({user, answer.text});
+  const Tokenizer* tokenizer = template_ ? checkpoint_.tokenizer.get() : nullptr;
+  turns_.push_back({user, tokenizer ? answer_text(*tokenizer, answer.ids, answer.text) : answer.text});
   if (template_) return;
   earlier_.push_back(text_);
   text_ = prompt.ids;

@@ -18,6 +18,7 @@
 #include "rapt/base/terminal.h"
 #include "rapt/base/text.h"
 #include "rapt/io/reader.h"
+#include "rapt/text/channels.h"
 
 namespace rapt::cli {
 
@@ -88,7 +89,28 @@ AnswerStream make_answer_stream() {
   };
 }
 
-ReplyHooks show_answer(const ChatSettings& settings, AnswerStream show) {
+ReplyHooks show_answer(const ChatSettings& settings, AnswerStream show, const Tokenizer* tokenizer) {
+  if (show && tokenizer && AnswerChannels(*tokenizer).active()) {
+    // Thoughts are shown to who sits before it, apart from the answer; a file gets the answer alone.
+    using Part = AnswerChannels::Part;
+    const bool sees = has_escapes(STDOUT_FILENO);
+    auto shown = std::make_shared<Part>(Part::header);
+    auto channels = std::make_shared<AnswerChannels>(*tokenizer);
+    ReplyHooks hooks = show_answer(settings, std::move(show));
+    hooks.on_token = [=, next = std::move(hooks.on_token)](int sample, std::int32_t id,
+                                                           std::string_view text) {
+      const Part part = channels->push(id, text);
+      const bool says = part == Part::answer || (sees && part != Part::header);
+      std::string lead;
+      if (says && !text.empty() && part != *shown) {
+        if (sees && *shown != Part::header) lead = "\n\n";
+        if (part != Part::answer) lead += part == Part::thinking ? "(thinking) " : "(call) ";
+        *shown = part;
+      }
+      return next(sample, id, says ? lead + std::string(text) : std::string());
+    };
+    return hooks;
+  }
   // One bar for each prompt that is read: an answer that fills the context begins another.
   auto bar = std::make_shared<std::optional<Progress>>();
   return {.on_token =
@@ -333,7 +355,7 @@ class Chat {
     const Interrupt interrupt(false);
     const Dim context = options_.stream.window > 0 ? 0 : session_->context(),
               limit = settings_.generate.max_tokens;
-    ReplyHooks hooks = show_answer(settings_, make_answer_stream());
+    ReplyHooks hooks = show_answer(settings_, make_answer_stream(), checkpoint_.tokenizer.get());
     std::size_t left_out = 0;  // in the middle of the answer: said behind it
     bool begun = false;
     hooks.on_token = [&, show = std::move(hooks.on_token)](int sample, std::int32_t id,

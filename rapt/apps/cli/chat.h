@@ -47,7 +47,8 @@ using AnswerStream = std::function<void(std::string_view)>;
 AnswerStream make_answer_stream();
 // The first sample's text goes to `show` (where there is one), with progress over a long prompt; Ctrl-C
 // stops it.
-ReplyHooks show_answer(const ChatSettings& settings, AnswerStream show);
+// `tokenizer`: of a model whose answers may have channels (text/channels.h).
+ReplyHooks show_answer(const ChatSettings& settings, AnswerStream show, const Tokenizer* tokenizer = nullptr);
 void report_times(const Session& session, const ChatSettings& settings);
 // Tokens that are no longer seen.
 void report_dropped(const Session& session);

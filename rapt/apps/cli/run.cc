@@ -10,6 +10,7 @@
 #include "rapt/base/checked.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/edits.h"
+#include "rapt/text/channels.h"
 #include "rapt/text/prompt.h"
 
 namespace rapt::cli {
@@ -223,7 +224,8 @@ int run(Args& args) {
         },
         &Interrupt::flag());
   } else {
-    const ReplyHooks hooks = show_answer(s, streams ? make_answer_stream() : AnswerStream{});
+    const ReplyHooks hooks =
+        show_answer(s, streams ? make_answer_stream() : AnswerStream{}, c.tokenizer.get());
     all = session.generate(ids, s.generate, hooks.on_token, hooks.on_prompt, hooks.cancel);
   }
   check_edits();
@@ -231,8 +233,10 @@ int run(Args& args) {
   else if (streams) print("\n");
   else
     for (std::size_t i = 0; i < all.size(); ++i)
-      print(concat(one ? "" : concat("[", i + 1, "] "),
-                   c.tokenizer ? for_stdout(all[i].text) : id_text(all[i].ids), "\n"));
+      print(concat(
+          one ? "" : concat("[", i + 1, "] "),
+          c.tokenizer ? for_stdout(answer_text(*c.tokenizer, all[i].ids, all[i].text)) : id_text(all[i].ids),
+          "\n"));
   flush();
   const Dim limit = s.generate.max_tokens;
   if (!common.quiet && all[0].finish == Finish::length &&
