@@ -81,7 +81,8 @@ TEST(Family, EveryFamilyHasAToy) {
 
 TEST(Family, InDoublePrecisionTheStoredDigitsAreMet) {
   Device reference({.threads = 1, .isa = "f64"});
-  for (const char* name : {"gpt2", "bert", "llama3.1", "gemma3", "phi3-longrope", "t5", "marian"}) {
+  for (const char* name :
+       {"gpt2", "bert", "llama3.1", "gemma3", "phi3-longrope", "t5", "marian", "deberta-v3"}) {
     const Toy toy = read_toy(name);
     EXPECT_LE(toy_distance(toy, open_toy(toy, {.real = DType::f64}), reference), 6e-6) << name;
   }
@@ -276,6 +277,15 @@ std::vector<Mutation> mutations() {
       {"bias dropped", attention([](AttnRecipe& a) { return std::exchange(a.bias, {}) != BiasRecipe{}; })},
       {"buckets reach", attention([](AttnRecipe& a) {
          return a.pos.kind == PosRecipe::Kind::bucket && (a.pos.bucket.max *= 2, true);
+       })},
+      {"vectors of distances reach", attention([](AttnRecipe& a) {
+         return a.pos.kind == PosRecipe::Kind::relative && (a.pos.relative.max *= 2, true);
+       })},
+      {"queries of distances dropped", attention([](AttnRecipe& a) {
+         return a.pos.kind == PosRecipe::Kind::relative && std::exchange(a.pos.relative.queries, false);
+       })},
+      {"keys of distances dropped", attention([](AttnRecipe& a) {
+         return a.pos.kind == PosRecipe::Kind::relative && std::exchange(a.pos.relative.keys, false);
        })},
       {"activation", parts([](PartRecipe& p) {
          if (!p.ffn()) return false;
@@ -555,6 +565,8 @@ TEST(Family, MissingExtraAndMisshapenTensorsAreNamed) {
                         {"gpt-oss", "model.layers.0.self_attn.sinks"},
                         {"t5", "decoder.block.1.layer.1.EncDecAttention.o.weight"},
                         {"t5-v1.1", "encoder.block.0.layer.1.DenseReluDense.wi_0.weight"},
+                        {"deberta-v3", "deberta.encoder.rel_embeddings.weight"},
+                        {"deberta-v3-bare", "encoder.LayerNorm.weight"},
                         {"marian", "model.decoder.layers.2.encoder_attn_layer_norm.weight"}}) {
     const Toy good = read_toy(c.toy);
     Toy missing = good, extra = good, misshapen = good;

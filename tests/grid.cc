@@ -153,6 +153,16 @@ const std::vector<Axis>& axes() {
         {"bucket per layer",
          [](Draft& d) {
            d.attn.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 12, .shared = false}};
+         }},
+        {"relative",
+         [](Draft& d) {
+           d.attn.pos = {.kind = PosRecipe::Kind::relative,
+                         .relative = {.buckets = 4, .max = 9, .norm = NormRecipe{.kind = NormKindR::layer}}};
+         }},
+        {"relative keys",
+         [](Draft& d) {
+           d.attn.pos = {.kind = PosRecipe::Kind::relative,
+                         .relative = {.buckets = 2, .max = 5, .queries = false}};
          }}}},
       {"absolute",
        {{"none", none},
@@ -332,6 +342,7 @@ StackRecipe stack(const Draft& d, bool encoder, bool cross) {
   Draft own = d;
   if (encoder && d.stacks == 2)
     own.attn.mask = MaskKind::full, own.attn.window = own.attn.keep = own.attn.chunk = 0;
+  if (!encoder && d.stacks == 2 && own.attn.pos.kind == PosRecipe::Kind::relative) own.attn.pos = {};
   LayerRecipe layer;
   layer.parallel = d.wiring >= 4;
   if (d.wiring == 4) layer.norm_in = d.norm;

@@ -21,8 +21,9 @@
 namespace rapt {
 namespace {
 
-constexpr const char* kToys[] = {"gpt2", "llama3",        "bert",         "t5",       "gemma2",      "gemma3",
-                                 "palm", "qwen3-gate-g1", "llama3+sinks", "t5+sinks", "gemma3+sinks"};
+constexpr const char* kToys[] = {"gpt2",         "llama3",   "bert",         "t5",
+                                 "gemma2",       "gemma3",   "palm",         "qwen3-gate-g1",
+                                 "llama3+sinks", "t5+sinks", "gemma3+sinks", "bert+relative"};
 constexpr Dim kSinks = 2;
 
 struct Toy {
@@ -35,6 +36,8 @@ struct Toy {
     std::vector<std::string> settings;
     if (name.starts_with("gemma3")) settings.push_back("decoder.kinds.L.parts[0].self.window=9");
     if (name.ends_with("+sinks")) settings.push_back("embed.sink_tokens=" + std::to_string(kSinks));
+    if (name.ends_with("+relative"))
+      settings.push_back(R"(encoder.kinds.L.parts[0].self.pos={"relative": {"buckets": 8, "max": 20}})");
     name = name.substr(0, name.find('+'));
     return with_settings(test::toy_recipe(name, name == "gemma3" ? 6 : 2), settings);
   }

@@ -6,6 +6,8 @@
 #include <functional>
 #include <map>
 
+#include "rapt/ops/disentangle.h"
+
 namespace rapt::test {
 namespace {
 
@@ -228,6 +230,19 @@ class Naive {
                  *slots_k = find(name + ".slots.k"), *slots_v = find(name + ".slots.v");
     const Weight* buckets = a.pos.bucket.shared ? find(stack_name + ".buckets") : find(name + ".buckets");
     const Dim slots = slots_k ? slots_k->rows : 0;
+    const bool relative = a.pos.kind == PosRecipe::Kind::relative;
+    const RelativeRecipe& r = a.pos.relative;
+    const Dim terms = relative ? 1 + (r.keys ? 1 : 0) + (r.queries ? 1 : 0) : 1;
+    Matrix far_keys(0, 0), far_queries(0, 0);  // of distances
+    if (relative) {
+      const Weight* table = find(stack_name + ".relative");
+      Matrix rows(table->rows, table->cols);
+      for (Dim i = 0; i < rows.rows; ++i)
+        for (Dim c = 0; c < rows.cols; ++c) rows.at(i, c) = table->get(i, c);
+      rows = norm(rows, r.norm, stack_name + ".relative_norm");
+      far_keys = linear(rows, name + ".k");
+      far_queries = linear(rows, name + ".q");
+    }
     std::vector<double> slopes = alibi_slopes(H, a.pos.alibi_max);
     for (double& slope : slopes) slope *= a.pos.alibi_factor;
     Matrix z(T, H * Dv);
@@ -235,9 +250,10 @@ class Naive {
     for (Dim t = 0; t < T; ++t)
       for (Dim h = 0; h < H; ++h) {
         const Dim g = h / group;
-        double scale = a.scale.kind == ScaleRecipe::Kind::number  ? a.scale.number
-                       : additive || a.score == ScoreKind::cosine ? 1
-                                                                  : 1 / std::sqrt(static_cast<double>(D));
+        double scale = a.scale.kind == ScaleRecipe::Kind::number ? a.scale.number
+                       : additive || a.score == ScoreKind::cosine
+                           ? 1
+                           : 1 / std::sqrt(static_cast<double>(D * terms));
         double query_gain = 1;
         if (learned_scale) {
           scale = 1;
@@ -269,6 +285,13 @@ class Naive {
           if (!slot && !cross && a.pos.kind == PosRecipe::Kind::bucket) {
             const bool both = a.mask == AttnRecipe::MaskKind::full || a.mask == AttnRecipe::MaskKind::prefix;
             s += buckets->get(relative_bucket(j - from, a.pos.bucket.count, a.pos.bucket.max, both), h);
+          }
+          if (!slot && relative) {
+            const Dim row = relative_row(t - j, r.buckets, r.max);
+            for (Dim c = 0; c < D; ++c) {
+              if (r.keys) s += scale * q.at(t, h * D + c) * far_keys.at(row, g * D + c);
+              if (r.queries) s += scale * k.at(j, g * D + c) * far_queries.at(row, h * D + c);
+            }
           }
           bool sees = true;
           if (!slot && !cross) {

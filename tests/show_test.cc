@@ -136,6 +136,18 @@ TEST(Show, TheModelHasAsManyParameters) {
         for (PartRecipe& p : layer.parts)
           if (AttnRecipe* a = p.attention()) a->score = AttnRecipe::ScoreKind::additive, a->scale = {};
       recipes.push_back(r);
+      for (auto& [name, layer] : r.encoder->kinds)
+        for (PartRecipe& p : layer.parts)
+          if (AttnRecipe* a = p.attention()) {
+            a->score = AttnRecipe::ScoreKind::dot;
+            a->qk_norm.reset();
+            a->gate.clear();
+            a->mask = AttnRecipe::MaskKind::full;
+            a->window = 0;
+            a->cap = 0;
+            a->pos = {.kind = PosRecipe::Kind::relative, .relative = {.buckets = 8, .norm = NormRecipe{}}};
+          }
+      recipes.push_back(r);
     }
   }
   for (const Recipe& r : recipes)

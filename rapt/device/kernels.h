@@ -38,6 +38,7 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(maxout, Maxout)                \
   X(beside, Beside)                \
   X(align, Align)                  \
+  X(disentangle, Disentangle)      \
   X(attention, Attention)
 
 // Kernels that are no op of their own: nothing is differentiated through them, or an op chooses them

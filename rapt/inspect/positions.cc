@@ -141,6 +141,11 @@ Positions positions(Device& device, const Recipe& given, const Model* model, con
                                     ->buckets
                               : nullptr);
             break;
+          case PosRecipe::Kind::relative:
+            if (out.relative.empty() || out.relative.back().stack != stack)
+              out.relative.push_back({stack, {}, a.pos.relative});
+            out.relative.back().layers.push_back(layer);
+            break;
           case PosRecipe::Kind::none:
             out.none.push_back(concat(stack == Stack::encoder ? "encoder " : "decoder ", layer));
             break;

@@ -39,6 +39,13 @@ struct BucketTable {
   std::vector<double> bias;  // [distances][heads]; empty without weights
 };
 
+// DeBERTa's vectors of distances, one table for a stack.
+struct RelativeVectors {
+  Stack stack;
+  std::vector<int> layers;
+  RelativeRecipe recipe;
+};
+
 struct Positions {
   bool sinusoid = false, learned = false;
   Dim shown = 0, width = 0;
@@ -48,6 +55,7 @@ struct Positions {
   std::vector<RopePairs> rope;
   std::vector<AlibiSlopes> alibi;
   std::vector<BucketTable> buckets;
+  std::vector<RelativeVectors> relative;
   std::vector<std::string> none;  // layers without any sign of place inside attention: "decoder 3"
 };
 

@@ -236,8 +236,8 @@ bool is_matrix(const WeightShape& w) {
   if (w.vector || stays_real(w.name)) return false;
   if (w.name.starts_with("embed.") && !w.name.ends_with("tokens") && w.name != "embed.project.weight")
     return false;
-  return !w.name.ends_with(".buckets") && !w.name.ends_with(".score.weight") &&
-         w.name.find(".slots.") == std::string::npos;
+  return !w.name.ends_with(".buckets") && !w.name.ends_with(".relative") &&
+         !w.name.ends_with(".score.weight") && w.name.find(".slots.") == std::string::npos;
 }
 bool is_norm_weight(const std::string& ours) {
   return ours.ends_with(".weight") && ours.find("norm") != std::string::npos;

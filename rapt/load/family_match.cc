@@ -239,7 +239,8 @@ Recipe architecture_of(Recipe r) {
     ScaleRecipe& scale = a->scale;
     const bool product = a->score == AttnRecipe::ScoreKind::dot || a->score == AttnRecipe::ScoreKind::general;
     if (product && scale.kind == ScaleRecipe::Kind::automatic && a->head_dim > 0)
-      scale = {.kind = ScaleRecipe::Kind::number, .number = 1 / std::sqrt(static_cast<double>(a->head_dim))};
+      scale = {.kind = ScaleRecipe::Kind::number,
+               .number = 1 / std::sqrt(static_cast<double>(automatic_scale(*a)))};
     if (scale.kind == ScaleRecipe::Kind::number) scale.number = static_cast<float>(scale.number);
   });
   // Roots differ in their last digit, by how they were taken.

@@ -416,6 +416,10 @@ class Interpreter {
 
 void check_words(const Source& s) {
   if (s.form != Form::folder) return;
+  if (const Json* needs = s.family->json.find("needs"); needs && needs->is_array())
+    for (const Json& key : needs->array())
+      if (!s.find(key.string()))
+        fail(s.where, ": ", key.string(), ": is missing; a ", s.family->name, " model needs it");
   const Json* require = s.family->json.find("require");
   if (!require) return;
   for (const Json::Member& m : require->object()) {

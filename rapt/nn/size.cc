@@ -23,7 +23,7 @@ std::string group_of(const Model& m, const std::string& name, bool& norms) {
   const std::string_view rest = std::string_view(name).substr(stack.size() + 1);  // 3.self2.q.weight
   if (its.recurrent)
     return concat(stack, rest.starts_with("align.") || rest.starts_with("out.") ? " attention" : " cells");
-  if (rest.starts_with("buckets")) return concat(stack, " attention");
+  if (rest.starts_with("buckets") || rest.starts_with("relative")) return concat(stack, " attention");
   norms = rest.starts_with("norm.") || rest.find(".norm_in.") != rest.npos ||
           rest.find(".norm_out.") != rest.npos || rest.find(".norm_sum.") != rest.npos;
   if (norms) return concat(stack, " norms");

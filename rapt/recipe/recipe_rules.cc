@@ -162,11 +162,17 @@ struct Rules {
            ": no layer has a cross part, so nothing would read the encoder; add {\"cross\": {…}} or remove "
            "the encoder");
     check_norm(s.final_norm, path + ".final_norm", causal);
-    const AttnRecipe* shared = nullptr;
+    const AttnRecipe *shared = nullptr, *relative = nullptr;
     for (auto& [name, l] : s.kinds) layer(l, concat(path, ".kinds.", name), decoder);
     for (auto& [name, l] : s.kinds)
       for (std::size_t i = 0; i < l.parts.size(); ++i) {
         const AttnRecipe* a = l.parts[i].self();
+        if (a && a->pos.kind == PosRecipe::Kind::relative) {
+          if (!relative) relative = a;
+          if (!(a->pos.relative == relative->pos.relative))
+            fail(part_path(concat(path, ".kinds.", name, ".parts"), i, l.parts[i]),
+                 ".pos.relative: layers share one table, so all of it must agree");
+        }
         if (!a || a->pos.kind != PosRecipe::Kind::bucket || !a->pos.bucket.shared) continue;
         if (!shared) shared = a;
         if (a->heads != shared->heads || !(a->pos.bucket == shared->pos.bucket))

@@ -35,6 +35,12 @@ Recipe tiny_encoder_decoder() {
   r.decoder->kinds["L"].parts.insert(r.decoder->kinds["L"].parts.begin() + 1, cross);
   return r;
 }
+AttnRecipe& encoder_attn(Recipe& r) { return *r.encoder->kinds["L"].parts[0].attention(); }
+Recipe tiny_relative() {
+  Recipe r = tiny_encoder_decoder();
+  encoder_attn(r).pos = {.kind = PosRecipe::Kind::relative, .relative = {.buckets = 8, .max = 20}};
+  return r;
+}
 AttnRecipe& attn(Recipe& r) { return *r.decoder->kinds["L"].parts[0].attention(); }
 FfnRecipe& ffn(Recipe& r) { return *r.decoder->kinds["L"].parts.back().ffn(); }
 MoeRecipe& moe(Recipe& r) {  // in the place of the feed-forward part
@@ -59,6 +65,19 @@ TEST(Recipe, FillsInWhatZeroStandsFor) {
   EXPECT_EQ(a.kv_heads, 2);
   EXPECT_EQ(r.decoder->kinds.at("L").parts[1].ffn()->width, 64);
   EXPECT_EQ(resolve(r), r);
+}
+
+TEST(Recipe, RelativePositionsSurviveJson) {
+  Recipe r = tiny_relative();
+  EXPECT_EQ(parse_recipe(recipe_json(r)), r) << recipe_json(r);
+  EXPECT_EQ(automatic_scale(*resolve(r).encoder->kinds["L"].parts[0].self()), 3 * 4);
+  encoder_attn(r).pos.relative = {.buckets = 16,
+                                  .max = 99,
+                                  .keys = false,
+                                  .norm = NormRecipe{.kind = NormRecipe::Kind::layer, .eps = 1e-7}};
+  EXPECT_EQ(resolve_error(r), "");
+  for (const bool all : {false, true}) EXPECT_EQ(parse_recipe(recipe_json(r, all)), r) << recipe_json(r, all);
+  EXPECT_EQ(automatic_scale(*resolve(r).encoder->kinds["L"].parts[0].self()), 2 * 4);
 }
 
 // Every field away from its default survives being written and read.
@@ -249,7 +268,7 @@ TEST(Recipe, BadJsonIsNamedWithItsPlace) {
        "self.bias: wants an object or one of none, all, qkv, has true or false"},
       {head + self + R"({ "pos": "ropes" })" + end, "self.pos: unknown value \"ropes\"; did you mean 'rope'"},
       {head + self + R"({ "pos": 3 })" + end,
-       "self.pos: wants one of none, rope, alibi, bucket, has a number"},
+       "self.pos: wants one of none, rope, alibi, bucket, relative, has a number"},
       {head + self + R"({ "pos": { "rope": {}, "bucket": {} } })" + end, "exactly one key"},
       {head + self + R"({ "pos": { "rope": { "part": 0 } } })" + end, "pos.rope.part: must be above 0"},
       {head + self + R"({ "pos": { "rope": { "part": 1.5 } } })" + end, "pos.rope.part: must be at most 1"},
@@ -489,6 +508,43 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
          r.decoder->kinds["G"] = r.decoder->kinds["L"];
          r.decoder->kinds["G"].parts[0].self()->pos.bucket.count = 16;
          r.decoder->pattern = "LG";
+       }},
+      {"built for encoders", [](Recipe& r) { attn(r).pos = {.kind = Pos::relative}; }},
+      {"the mask is causal; use mask full in an encoder",
+       [](Recipe& r) { r = tiny_relative(), encoder_attn(r).mask = Mask::causal; }},
+      {"cross.pos: rows and memory",
+       [](Recipe& r) { r = tiny_encoder_decoder(), part(r, 1).attention()->pos.kind = Pos::relative; }},
+      {"built without a window", [](Recipe& r) { r = tiny_relative(), encoder_attn(r).window = 4; }},
+      {"use score dot, not l2", [](Recipe& r) { r = tiny_relative(), encoder_attn(r).score = Score::l2; }},
+      {"cannot have qk_norm", [](Recipe& r) { r = tiny_relative(), encoder_attn(r).qk_norm.emplace(); }},
+      {"cannot have a learned scale",
+       [](Recipe& r) { r = tiny_relative(), encoder_attn(r).scale.kind = ScaleRecipe::Kind::learned; }},
+      {"cannot have clip", [](Recipe& r) { r = tiny_relative(), encoder_attn(r).clip = 3; }},
+      {"cannot have temperature",
+       [](Recipe& r) { r = tiny_relative(), encoder_attn(r).temperature.emplace(); }},
+      {"cannot have a gate on q or k",
+       [](Recipe& r) { r = tiny_relative(), encoder_attn(r).gate = {{.at = GateRecipe::At::k}}; }},
+      {"would limit q.k and not its terms", [](Recipe& r) { r = tiny_relative(), encoder_attn(r).cap = 5; }},
+      {"nothing is left",
+       [](Recipe& r) {
+         r = tiny_relative(),
+         encoder_attn(r).pos.relative.keys = encoder_attn(r).pos.relative.queries = false;
+       }},
+      {"buckets: 1 is too few",
+       [](Recipe& r) { r = tiny_relative(), encoder_attn(r).pos.relative.buckets = 1; }},
+      {"max: 5 must lie beyond the 4 distances",
+       [](Recipe& r) { r = tiny_relative(), encoder_attn(r).pos.relative = {.buckets = 8, .max = 5}; }},
+      {"pos.relative.norm",
+       [](Recipe& r) {
+         r = tiny_relative(),
+         encoder_attn(r).pos.relative.norm = NormRecipe{.kind = NormRecipe::Kind::batch};
+       }},
+      {"pos.relative: layers share one table",
+       [](Recipe& r) {
+         r = tiny_relative();
+         r.encoder->kinds["G"] = r.encoder->kinds["L"];
+         r.encoder->kinds["G"].parts[0].self()->pos.relative.max = 99;
+         r.encoder->pattern = "LG";
        }},
       {"scaling.llama3.original: must be above 0",
        [](Recipe& r) { attn(r).pos.rope.scaling = RopeScaling::llama3; }},

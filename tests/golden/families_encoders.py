@@ -66,3 +66,5 @@ def define(toy, llama, rope, vocab):
     encoder("deberta-v3", T.DebertaV2ForMaskedLM, deberta)
     encoder("deberta-v3-lm", T.DebertaV2ForMaskedLM, dict(deberta, legacy=False))
     encoder("deberta-v3-bare", T.DebertaV2Model, dict(deberta, num_hidden_layers=3))
+    encoder("deberta-v3-classifier", T.DebertaV2ForSequenceClassification, dict(deberta, **labels),
+            lengths=(24, 7, 1, 13), gains={"classifier.weight": 3.0})

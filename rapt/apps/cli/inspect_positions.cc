@@ -218,8 +218,21 @@ Document view(const Subject& s, PositionOptions options, Dim channels) {
   add_absolute(d, p, recipe, channels);
   add_rope(d, p, model, options.positions);
   add_biases(d, p);
-  if (!p.none.empty() &&
-      (!p.rope.empty() || !p.alibi.empty() || !p.buckets.empty() || (!p.sinusoid && !p.learned)))
+  Json::Array relative;
+  for (const RelativeVectors& r : p.relative) {
+    d.parts.push_back(
+        Words{concat("Vectors of distances, ", stack_name(r.stack), " layers ", layer_list(r.layers), ": ",
+                     r.recipe.buckets, " to each side, one for each distance up to ", r.recipe.buckets / 2,
+                     ", then by the logarithm up to ", r.recipe.max,
+                     ". Each layer makes its own keys and queries of them.")});
+    relative.push_back(Json::Object{{"stack", stack_name(r.stack)},
+                                    {"layers", layer_list(r.layers)},
+                                    {"buckets", r.recipe.buckets},
+                                    {"max", r.recipe.max}});
+  }
+  if (!relative.empty()) d.facts.set("relative", std::move(relative));
+  if (!p.none.empty() && (!p.rope.empty() || !p.alibi.empty() || !p.buckets.empty() || !p.relative.empty() ||
+                          (!p.sinusoid && !p.learned)))
     d.parts.push_back(Words{concat("No sign of place inside the attention of: ", join(p.none), ".")});
   return d;
 }

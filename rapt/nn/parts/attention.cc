@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "rapt/nn/kv_pool.h"
 #include "rapt/nn/sites.h"
+#include "rapt/ops/disentangle.h"
 #include "rapt/ops/elementwise.h"
+#include "rapt/ops/embed.h"
 #include "rapt/ops/linear.h"
 #include "rapt/ops/norm.h"
 
@@ -32,6 +35,12 @@ Mask mask_of(const AttnRecipe& a) {
 }  // namespace
 
 void build_shared(PartBuilder& builder, const AttnRecipe& a) {
+  if (a.pos.kind == PosRecipe::Kind::relative && !builder.shared_relative) {
+    const Dim C = builder.recipe.width;
+    builder.shared_relative = builder.table.table(builder.stack + ".relative", 2 * a.pos.relative.buckets, C);
+    builder.shared_relative_norm =
+        build_norm(builder.table, a.pos.relative.norm, builder.stack + ".relative_norm", C);
+  }
   if (builder.shared_buckets || a.pos.kind != PosRecipe::Kind::bucket || !a.pos.bucket.shared) return;
   builder.shared_buckets = builder.table.table(builder.stack + ".buckets", a.pos.bucket.count, a.heads);
 }
@@ -57,7 +66,7 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
   out.cosine = a.score == ScoreKind::cosine;
   switch (a.scale.kind) {
     case ScaleRecipe::Kind::automatic:
-      out.spec.scale = out.cosine || additive ? 1 : 1 / std::sqrt(static_cast<double>(D));
+      out.spec.scale = automatic_scale(a) == 0 ? 1 : 1 / std::sqrt(static_cast<double>(automatic_scale(a)));
       break;
     case ScaleRecipe::Kind::number: out.spec.scale = a.scale.number; break;
     case ScaleRecipe::Kind::learned: out.spec.scale = 1; break;
@@ -109,6 +118,10 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
       out.spec.bucket_both = a.mask == AttnRecipe::MaskKind::full || a.mask == AttnRecipe::MaskKind::prefix;
       out.buckets = a.pos.bucket.shared ? builder.shared_buckets
                                         : table.table(name + ".buckets", a.pos.bucket.count, H);
+      break;
+    case PosRecipe::Kind::relative:
+      out.spec.bias = Bias::dense;
+      out.relative = {a.pos.relative, builder.shared_relative, builder.shared_relative_norm};
       break;
   }
   for (const GateRecipe& g : a.gate) {
@@ -257,6 +270,26 @@ Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Ten
   return tap(run, site::k, k, s.cross, rows);
 }
 
+Tensor relative_bias(Run& run, const Attention& a, const Tensor& q, const Tensor& k, const RowPlan& plan) {
+  if (!a.relative) return {};
+  const auto& [recipe, table, norm] = *a.relative;
+  const AttentionSpec& s = a.spec;
+  // Only vectors of distances that there are: a short text needs few of them.
+  Dim longest = 1;
+  for (const RowPlan::Part& p : plan.parts) longest = std::max(longest, p.k_count);
+  const std::int32_t first = relative_row(1 - longest, recipe.buckets, recipe.max),
+                     last = relative_row(longest - 1, recipe.buckets, recipe.max);
+  std::vector<std::int32_t> which(static_cast<std::size_t>(last - first + 1));
+  std::iota(which.begin(), which.end(), first);
+  const Tensor distances = apply(run, norm, embed(run, which, *table));                     // [R,C]
+  DisentangleInputs in{.q = q, .k = k};
+  if (recipe.keys)
+    in.keys = linear(run, distances, *a.k.w, a.k.b).reshape({distances[0], s.kv_heads, s.head_dim});
+  if (recipe.queries)
+    in.queries = linear(run, distances, *a.q.w, a.q.b).reshape({distances[0], s.heads, s.head_dim});
+  return disentangle(run, {recipe.buckets, recipe.max, first, s.scale}, in, plan);
+}
+
 Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pass) {
   const AttentionSpec& s = a.spec;
   const Tensor x = tap(run, site::attn_in, input, s.cross);
@@ -303,6 +336,7 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   in.slot_k = a.slot_k;
   in.slot_v = a.slot_v;
   in.score_weight = a.score;
+  in.dense_bias = relative_bias(run, a, in.q, in.k, plan_for(pass, a));
   Tensor z = attention(run, s, in, plan_for(pass, a));                                       // [T,H,Dv]
   z = apply(run, a.z_norm, apply(run, a.gate_at(At::sdpa), x, z));
   return tap(run, site::z, z, s.cross).reshape({T, s.heads * s.v_dim});
@@ -345,6 +379,9 @@ std::string no_gate(const Attention& a) {
   return gate->value ? "its gate is a constant" : "";
 }
 std::string no_scores(const Attention& a) {
+  if (a.relative)
+    return "its scores have terms of relative positions, which plain scores do not know; attn_weights has "
+           "them";
   if (a.mask.keep > 0 && (a.rope || a.spec.bias != Bias::none))
     return "its rows stand at a second position towards the kept first keys, which plain scores do not know; "
            "attn_weights has them";
@@ -424,6 +461,8 @@ PartCost cost(const Attention& a, Dim context) {
   if (a.mask.chunk > 0) keys = std::min(keys, a.mask.chunk);
   if (a.slot_k) keys += s.cross ? 0 : a.slot_k->rows;
   c.attention = 2 * static_cast<double>(s.heads * (s.head_dim + s.v_dim)) * static_cast<double>(keys);
+  if (a.relative)
+    c.attention += 2 * static_cast<double>((a.relative->recipe.terms() - 1) * s.heads * s.head_dim * keys);
   const Dim values = s.kv_heads * (s.head_dim + s.v_dim);
   (s.cross ? c.memory_values : c.kv_values) = values;
   if (!s.cross && (a.mask.left != Mask::kAll || a.mask.chunk > 0)) c.kv_forgotten = values;

@@ -45,6 +45,13 @@ struct GateLayer {
   const Weight* value = nullptr;  // constant: [1, n]
 };
 
+// Vectors of distances, of which the layer's own projections make keys and queries (DeBERTa).
+struct RelativeLayer {
+  RelativeRecipe recipe;
+  const Weight* table = nullptr;  // [2 * buckets, C], the stack's
+  std::optional<NormLayer> norm;
+};
+
 struct Attention {
   AttentionSpec spec;
   Mask mask;
@@ -54,6 +61,7 @@ struct Attention {
   bool norm_after_pos = false;  // … and after RoPE
   bool cosine = false;          // unit q and k
   std::optional<RopeSpec> rope;
+  std::optional<RelativeLayer> relative;
   std::array<std::optional<GateLayer>, 5> gate;  // by GateRecipe::At
   const Weight *scale = nullptr, *extra_logit = nullptr, *slot_k = nullptr, *slot_v = nullptr,
                *buckets = nullptr;
@@ -90,6 +98,10 @@ Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tenso
                       const RopeTable& kept = {}, Tensor* q_kept = nullptr);
 Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected,
                    const RopeTable& table);
+
+// The terms of relative positions in scores, a dense bias for the attention of rows q to keys k as they
+// stand in the plan; absent where the part has none.
+Tensor relative_bias(Run& run, const Attention& a, const Tensor& q, const Tensor& k, const RowPlan& plan);
 
 // input [T,C] -> z [T, H*Dv], before the output projection.
 Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pass);

@@ -31,6 +31,8 @@ struct PartBuilder {
   std::string name = {};  // of the part being built: "decoder.3.self"
   int slots = 0;  // of the cache, given out so far
   const Weight* shared_buckets = nullptr;  // of distances, one table for the stack
+  const Weight* shared_relative = nullptr;  // vectors of distances, likewise, and their norm
+  std::optional<NormLayer> shared_relative_norm = {};
 };
 
 // The sum that a part's result goes into: residual + scale * result. A part whose last step is one product

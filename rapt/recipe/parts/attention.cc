@@ -169,11 +169,43 @@ void check_mask(const AttnRecipe& a, const PartPlace& place) {
     fail(path, ".chunk: only mask chunk has one; set \"mask\": \"chunk\" or remove it");
 }
 
+void check_relative(const AttnRecipe& a, const std::string& path) {
+  using At = GateRecipe::At;
+  const RelativeRecipe& r = a.pos.relative;
+  const std::string at = path + ".pos.relative";
+  if (a.mask != AttnRecipe::MaskKind::full)
+    fail(at, ": it is built for encoders, where rows see all keys and no cache is kept; the mask is ",
+         name_text(a.mask), "; use mask full in an encoder, or rope, alibi or bucket");
+  if (a.window > 0) fail(at, ": it is built without a window; remove the window, or use rope");
+  if (a.score != AttnRecipe::ScoreKind::dot)
+    fail(at, ": its terms are products like q.k; use score dot, not ", name_text(a.score));
+  const bool gated = std::any_of(a.gate.begin(), a.gate.end(),
+                                 [](const GateRecipe& g) { return g.at == At::q || g.at == At::k; });
+  const char* between = a.qk_norm                                    ? "qk_norm"
+                        : a.scale.kind == ScaleRecipe::Kind::learned ? "a learned scale"
+                        : a.clip > 0                                 ? "clip"
+                        : a.temperature                              ? "temperature"
+                        : gated                                      ? "a gate on q or k"
+                                                                     : nullptr;
+  if (between)
+    fail(at,
+         ": keys and queries of distances are projections and nothing else, so those of tokens cannot have ",
+         between, "; remove one of the two");
+  if (a.cap > 0) fail(at, ": a cap would limit q.k and not its terms; remove cap, or use rope");
+  if (!r.keys && !r.queries) fail(at, ": without keys and without queries nothing is left; use pos none");
+  if (r.buckets < 2) fail(at, ".buckets: ", r.buckets, " is too few; at least 2 are needed");
+  if (r.max - 1 <= r.buckets / 2)
+    fail(at, ".max: ", r.max, " must lie beyond the ", r.buckets / 2,
+         " distances that have a vector each; raise max or lower buckets");
+  check_norm(r.norm, at + ".norm", false, true);
+}
+
 void check_positions(const AttnRecipe& a, const std::string& path) {
   using Mask = AttnRecipe::MaskKind;
   using Pos = PosRecipe::Kind;
   if (a.cross && a.pos.kind != Pos::none)
     fail(path, ".pos: rows and memory of cross-attention have no common positions; use \"none\"");
+  if (a.pos.kind == Pos::relative) check_relative(a, path);
   if (a.cross && a.temperature)
     fail(path, ".temperature: it grows with a row's position towards its keys, and the memory has none");
   if (a.pos.kind == Pos::rope) check_rope(a.pos.rope, a.head_dim, path + ".pos.rope");
@@ -203,14 +235,19 @@ void resolve(AttnRecipe& a, const PartPlace& place) {
   check_gates(a, place.path);
 }
 
+Dim automatic_scale(const AttnRecipe& a) {
+  using Score = AttnRecipe::ScoreKind;
+  if (a.score == Score::additive || a.score == Score::concat || a.score == Score::cosine) return 0;
+  return a.head_dim * (a.pos.kind == PosRecipe::Kind::relative ? a.pos.relative.terms() : 1);
+}
+
 // ------------------------------------------------------------------------------------------------ drawing
 namespace {
 
 std::string scale_text(const AttnRecipe& a) {
-  const bool one = a.score == AttnRecipe::ScoreKind::additive || a.score == AttnRecipe::ScoreKind::concat ||
-                   a.score == AttnRecipe::ScoreKind::cosine;
   switch (a.scale.kind) {
-    case ScaleRecipe::Kind::automatic: return one ? "" : concat(" / √", a.head_dim);
+    case ScaleRecipe::Kind::automatic:
+      return automatic_scale(a) == 0 ? "" : concat(" / √", automatic_scale(a));
     case ScaleRecipe::Kind::number: return a.scale.number == 1 ? "" : concat(" · ", shortest(a.scale.number));
     case ScaleRecipe::Kind::learned: break;
   }
@@ -320,7 +357,20 @@ void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
   if (a.pos.kind == PosRecipe::Kind::rope) d.inside("rope", rope_text(a.pos.rope, a.head_dim));
   qk_norm(QkNormRecipe::At::after_pos);
 
-  std::string score = score_text(a) + scale_text(a);
+  const bool relative = a.pos.kind == PosRecipe::Kind::relative;
+  if (relative) {
+    const RelativeRecipe& r = a.pos.relative;
+    d.inside("distances",
+             concat("vectors of ", with_commas(r.buckets), " to each side, up to ", with_commas(r.max),
+                    " tokens away, one table for all layers",
+                    r.norm ? concat(", normed: ", norm_text(*r.norm)) : "", "; ", r.keys ? "keys K" : "",
+                    r.keys && r.queries ? " and " : "", r.queries ? "queries Q" : "", " of it"));
+  }
+  std::string score = score_text(a);
+  if (relative)
+    score =
+        concat("(", score, a.pos.relative.keys ? " + q·K" : "", a.pos.relative.queries ? " + k·Q" : "", ")");
+  score += scale_text(a);
   if (a.cap > 0) score = concat("cap ", shortest(a.cap), " (", score, ")");
   if (a.pos.kind == PosRecipe::Kind::alibi) score += " − slope · distance";
   if (a.temperature)

@@ -35,17 +35,30 @@ struct BucketRecipe {
   bool operator==(const BucketRecipe&) const = default;
 };
 
+// Disentangled attention (DeBERTa): a table of vectors for distances, one for the stack. Each layer makes
+// keys and queries of it with its own projections, and their products with its queries and keys join the
+// scores.
+struct RelativeRecipe {
+  Dim buckets = 256, max = 512;
+  bool keys = true, queries = true;  // which terms there are
+  std::optional<NormRecipe> norm;  // of the table
+  Dim terms() const { return 1 + (keys ? 1 : 0) + (queries ? 1 : 0); }  // of a score
+  bool operator==(const RelativeRecipe&) const = default;
+};
+
 struct PosRecipe {  // inside attention; absolute positions belong to EmbedRecipe
-  enum class Kind { none, rope, alibi, bucket };
+  enum class Kind { none, rope, alibi, bucket, relative };
   Kind kind = Kind::none;
   RopeSpec rope;
   double alibi_max = 8, alibi_factor = 1;
   BucketRecipe bucket;
+  RelativeRecipe relative;
   bool operator==(const PosRecipe&) const = default;
 };
 
 struct ScaleRecipe {
-  // automatic: 1 / sqrt(head_dim); for cosine and additive scores 1
+  // automatic: 1 / sqrt(head_dim), with relative positions 1 / sqrt(terms * head_dim); for cosine and
+  // additive scores 1
   enum class Kind { automatic, number, learned };
   enum class Per { layer, head };
   Kind kind = Kind::automatic;
@@ -227,6 +240,23 @@ void fields(Of<BucketRecipe>, V& v) {
 }
 
 template <class V>
+void fields(Of<RelativeRecipe>, V& v) {
+  using T = RelativeRecipe;
+  v.about(
+      "Relative",
+      "Disentangled attention (DeBERTa v2, v3), of encoders: a vector for every distance before and "
+      "behind, one table for all layers of the stack. Each layer makes keys K and queries Q of it with its "
+      "own projections; a score is the sum of q.k, q.K and k.Q, K and Q being those of the distance, over "
+      "sqrt(terms * head_dim). Needs memory for rows times keys in every head.");
+  v.field("buckets", &T::buckets,
+          "vectors to each side: one for each distance up to half of them, then by its logarithm", kCount);
+  v.field("max", &T::max, "distances from here on share the last vector", kCount);
+  v.field("keys", &T::keys, "queries meet keys of distances (c2p)");
+  v.field("queries", &T::queries, "keys meet queries of distances (p2c)");
+  v.field("norm", &T::norm, "a norm on the table");
+}
+
+template <class V>
 void fields(Of<PosRecipe>, V& v) {
   using T = PosRecipe;
   v.about("Pos", "How attention knows positions. Absolute ones belong to the embedding.");
@@ -238,20 +268,25 @@ void fields(Of<PosRecipe>, V& v) {
                    g.field("factor", &T::alibi_factor,
                            "on all slopes (Falcon adds before scaling: head_dim^-0.5)", kPositive);
                  }),
-           body("bucket", &T::bucket, "learned bias by distance"));
+           body("bucket", &T::bucket, "learned bias by distance"),
+           body("relative", &T::relative, "learned vectors by distance, met by queries and keys (DeBERTa)"));
 }
 
 template <class V>
 void fields(Of<ScaleRecipe>, V& v) {
   using T = ScaleRecipe;
   v.about("Scale", "The factor on scores.");
-  v.choice("", &T::kind, "", word("auto", "1 / sqrt(head_dim); 1 for cosine, additive and concat scores"),
-           bare("number", &T::number, "this number (T5: 1; Gemma 2: 0.0625)", kNonzero),
-           group("learned", "learned with the model", [](auto& g) {
-             g.field("per", &T::per, "one for the layer, or one per head");
-             g.field("init", &T::number, "its value at the start", kNonzero);
-             g.field("max", &T::max, "never above this; 0: no limit", kNotNegative);
-           }));
+  v.choice(
+      "", &T::kind, "",
+      word("auto",
+           "1 / sqrt(head_dim), with relative positions 1 / sqrt(terms * head_dim); 1 for cosine, additive "
+           "and concat scores"),
+      bare("number", &T::number, "this number (T5: 1; Gemma 2: 0.0625)", kNonzero),
+      group("learned", "learned with the model", [](auto& g) {
+        g.field("per", &T::per, "one for the layer, or one per head");
+        g.field("init", &T::number, "its value at the start", kNonzero);
+        g.field("max", &T::max, "never above this; 0: no limit", kNotNegative);
+      }));
 }
 
 template <class V>
@@ -343,6 +378,9 @@ inline bool is_causal(const AttnRecipe& a) { return !a.cross && a.mask != AttnRe
 inline bool reads_memory(const AttnRecipe& a) { return a.cross; }
 void resolve(AttnRecipe& a, const PartPlace& place);
 void draw(Drawing& d, const AttnRecipe& a, Dim width, const std::string& stream);
+
+// The scale of scores that `auto` stands for, as 1 / sqrt(this); 0: none.
+Dim automatic_scale(const AttnRecipe& a);
 
 // Heads and channels that a gate acts on; `width` is the model's.
 struct GateShape {
