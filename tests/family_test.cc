@@ -57,7 +57,7 @@ TEST(Family, EveryToyGivesTheLibrarysLogitsAndGreedyTokens) {
   }
 }
 
-// What is in memory, written as a folder, is the same family again, with the same names, and computes the same.
+// What is in memory, written as a folder, is the same family again and computes the same.
 TEST(Family, EveryToyIsWrittenBackAsItsFamily) {
   for (const std::string& name : toy_names()) {
     const Toy toy = read_toy(name);

@@ -177,14 +177,19 @@ TEST(Grid, GradientEqualsFiniteDifferenceInFloat64) {
       for (const Weight* w : moved)
         for (Dim i = 0; i < w->size(); ++i)
           slope += gradients.get(*w, i / w->cols, i % w->cols) * direction(*w, i) / length;
-      move(kStep);
-      const double up = train_pass(exact, model, packed, nullptr, false).loss;
-      move(-2 * kStep);
-      const double down = train_pass(exact, model, packed, nullptr, false).loss;
-      move(kStep);
-      const double difference = (up - down) / (2 * kStep);
-      // A slope of 0 was met to 1.1e-7.
-      EXPECT_NEAR(slope, difference, 3e-7 + 1e-5 * std::abs(difference)) << name;
+      const auto quotient = [&](double step) {
+        move(step);
+        const double up = train_pass(exact, model, packed, nullptr, false).loss;
+        move(-2 * step);
+        const double down = train_pass(exact, model, packed, nullptr, false).loss;
+        move(step);
+        return (up - down) / (2 * step);
+      };
+      double difference = quotient(kStep);
+      const auto tolerance = [&] { return 3e-7 + 1e-5 * std::abs(difference); };  // 0 was met to 1.1e-7
+      // A loss that bends more than others: what the third derivative leaves falls with the step squared.
+      if (std::abs(slope - difference) > tolerance()) difference = quotient(kStep / 8);
+      EXPECT_NEAR(slope, difference, tolerance()) << name;
     };
     std::vector<Weight*> all;
     for (Weight& w : model.weights)

@@ -299,9 +299,8 @@ std::vector<Output> same_plan(const CheckpointFiles& f, const Translation& t, Ty
   std::map<const TensorView*, bool> matrices;
   for (const auto& [w, use] : plan_tensors(s, t.recipe)) {
     if (use.scales)
-      fail(
-          f.path, ": tensor '", use.view->name(),
-          "' is in MXFP4, which a folder keeps in two tensors; convert it to a .gguf file, which has the type");
+      fail(f.path, ": tensor '", use.view->name(),
+           "' is in MXFP4, which a folder keeps in two tensors; convert it to a .gguf file");
     matrices[use.view] = is_matrix(w);
   }
   std::vector<Output> out;

@@ -321,8 +321,8 @@ std::int64_t attention_backward_work(const AttentionShape& s, std::int64_t key_c
 }
 
 std::vector<double> alibi_slopes(Dim heads, double max) {
-  // max 8, n a power of two: 2^(-8/n), 2^(-16/n), …. Otherwise those of the power below, then every second one of
-  // the power above.
+  // max 8, n a power of two: 2^(-8/n), 2^(-16/n), …. Otherwise those of the power below, then every second
+  // one of the power above.
   Dim power = 1;
   while (power * 2 <= heads) power *= 2;
   std::vector<double> slopes;
