@@ -91,8 +91,8 @@ void see_gates(Taps& taps, const Taps::See& f);  // whatever their place
 Tensor apply(Run& run, const std::optional<GateLayer>& gate, const Tensor& input, const Tensor& x,
              Tapped::Rows rows = Tapped::Rows::own);
 // Projected queries of the rows x, which stand at `position`, and keys of `source`, as the attention reads
-// them: gated, normed, turned by `table` (without one: as they are). `kept`, where given, turns the queries to
-// where they stand towards the kept first keys: *q_kept.
+// them: gated, normed, turned by `table` (without one: as they are). `kept`, where given, turns the queries
+// to where they stand towards the kept first keys: *q_kept.
 Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tensor& projected,
                       std::span<const std::int32_t> position, const RopeTable& table,
                       const RopeTable& kept = {}, Tensor* q_kept = nullptr);

@@ -236,8 +236,8 @@ void resolve(AttnRecipe& a, const PartPlace& place) {
 }
 
 Dim automatic_scale(const AttnRecipe& a) {
-  using Score = AttnRecipe::ScoreKind;
-  if (a.score == Score::additive || a.score == Score::concat || a.score == Score::cosine) return 0;
+  using Kind = AttnRecipe::ScoreKind;
+  if (a.score == Kind::additive || a.score == Kind::concat || a.score == Kind::cosine) return 0;
   return a.head_dim * (a.pos.kind == PosRecipe::Kind::relative ? a.pos.relative.terms() : 1);
 }
 
