@@ -217,6 +217,24 @@ TEST(Show, DrawingSaysWhatIsThere) {
   for (const char* piece : {"router     2,048 → 128, softmax", "8 of 128 experts", "divided by their sum",
                             "active per token", "30,532,122,624", "3,353,032,704"})
     EXPECT_TRUE(holds(qwen, piece)) << piece << "\n" << qwen;
+  Recipe narrow = preset("bert");  // ALBERT
+  narrow.embed.width = 128, narrow.encoder->groups = 1;
+  const std::string albert = draw_recipe(resolve(narrow));
+  for (const char* piece : {"× 128", "project    128 → 768 + bias", "all with the same weights",
+                            "gelu(768 → 128 + bias)", "head       128 →"})
+    EXPECT_TRUE(holds(albert, piece)) << piece << "\n" << albert;
+  Recipe stacks = preset("marian");
+  stacks.embed.source_vocab = 777, stacks.embed.pos = EmbedRecipe::Pos::learned;
+  stacks.embed.own_source = true;
+  const std::string bart = draw_recipe(resolve(stacks));
+  for (const char* piece : {"embed      777 ×", "learned, the encoder's own", "learned, the decoder's own"})
+    EXPECT_TRUE(holds(bart, piece)) << piece << "\n" << bart;
+  Recipe mixed = preset("mixtral");  // layers of different parts are drawn, not compared
+  LayerRecipe dense = mixed.decoder->kinds.at("L");
+  dense.parts[1].body = FfnRecipe{.width = 64};
+  mixed.decoder->kinds["D"] = dense, mixed.decoder->pattern = "DL";
+  const std::string both = draw_recipe(resolve(mixed));
+  EXPECT_TRUE(holds(both, "feed-forward") && holds(both, "2 of 8 experts")) << both;
   const std::string bahdanau = draw_recipe(resolve(preset("bahdanau")));
   for (const char* piece :
        {"1 layer of GRU cells, reading both ways", "256 + context → state 512", "of the backward cells",

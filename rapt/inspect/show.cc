@@ -43,6 +43,7 @@ void draw_layer(Drawing& d, const LayerRecipe& l, const std::string& stack, Dim 
     if (p.norm_out) d.inside("norm_out", norm_text(*p.norm_out));
     std::string sum;
     if (p.dropout > 0) sum = dropout_text(p.dropout);
+    if (p.layer_scale != 0) sum = concat("times a learned factor per channel", sum.empty() ? "" : ", ", sum);
     if (p.residual_scale != 1)
       sum = concat("times ", shortest(p.residual_scale), sum.empty() ? "" : ", ", sum);
     d.join_up(sum);
@@ -101,6 +102,8 @@ void draw_stack(Drawing& d, const StackRecipe& s, const std::string& name, Dim C
     for (std::size_t i = 0; i < kinds.size(); ++i)
       title += concat(i ? " + " : "", kinds[i].second, " ", kinds[i].first);
   }
+  if (s.groups > 0)
+    title += s.groups == 1 ? ", all with the same weights" : concat(", ", s.groups, " sets of weights");
   d.wire();
   d.box_top(kinds.size() > 1 ? concat(title, "; this is ", kinds[0].first) : title);
   const LayerRecipe& first = s.kinds.at(kinds[0].first);
@@ -111,9 +114,13 @@ void draw_stack(Drawing& d, const StackRecipe& s, const std::string& name, Dim C
     one.decoder.emplace().kinds["x"] = first;
     other.decoder.emplace().kinds["x"] = l;
     const std::vector<Difference> changes = diff_recipes(one, other);
+    // Parts of another kind, or too much to list.
+    bool whole = changes.size() > 8 || l.parts.size() != first.parts.size();
+    for (std::size_t p = 0; p < l.parts.size() && !whole; ++p)
+      whole = l.parts[p].body.index() != first.parts[p].body.index();
     d.box_bottom();
-    d.box_top(concat(kinds[i].first, changes.size() <= 8 ? concat(": like ", kinds[0].first, ", but") : ""));
-    if (changes.size() > 8) {
+    d.box_top(concat(kinds[i].first, whole ? "" : concat(": like ", kinds[0].first, ", but")));
+    if (whole) {
       draw_layer(d, l, name, C);
       continue;
     }
@@ -129,26 +136,38 @@ void draw_stack(Drawing& d, const StackRecipe& s, const std::string& name, Dim C
                                s.dropout > 0 ? ", " + dropout_text(s.dropout) : ""));
 }
 
-void draw_embedding(Drawing& d, const Recipe& r) {
+void draw_embedding(Drawing& d, const Recipe& r, bool source) {
   const EmbedRecipe& e = r.embed;
+  const Dim narrow = e.width > 0 ? e.width : r.width,
+            summed = e.project == EmbedRecipe::Project::sum ? narrow : r.width;
+  const auto project = [&](EmbedRecipe::Project at) {
+    if (narrow != r.width && e.project == at)
+      d.on_stream("project",
+                  concat(with_commas(narrow), " → ", with_commas(r.width), e.project_bias ? " + bias" : ""));
+  };
+  const char* own = e.own_source ? source ? ", the encoder's own" : ", the decoder's own" : "";
   if (r.vocab > 0) {
-    d.on_stream("embed", concat(with_commas(r.vocab), " × ", with_commas(r.width),
+    d.on_stream("embed", concat(with_commas(source && e.source_vocab > 0 ? e.source_vocab : r.vocab), " × ",
+                                with_commas(narrow),
                                 e.scale_sqrt_width ? concat(", times √", r.width)
                                 : e.scale != 1     ? concat(", times ", shortest(e.scale))
                                                    : ""));
   }
+  project(EmbedRecipe::Project::tokens);
   if (e.sink_tokens > 0)
     d.on_stream("+ sinks", concat(e.sink_tokens, " learned tokens before every sequence"));
   if (e.pos == EmbedRecipe::Pos::learned)
-    d.on_stream("+ position", concat(with_commas(r.context), " × ", with_commas(r.width), ", learned"));
+    d.on_stream("+ position", concat(with_commas(r.context), " × ", with_commas(summed), ", learned", own));
   if (e.pos == EmbedRecipe::Pos::sinusoid)
     d.on_stream("+ position", concat("sinusoids, ",
                                      e.layout == SinusoidLayout::pairs ? "sine and cosine alternating"
                                                                        : "sines before cosines",
-                                     e.table == SinusoidTable::marian ? ", marian's frequencies" : ""));
-  if (e.types > 0) d.on_stream("+ type", concat(e.types, " × ", with_commas(r.width)));
-  if (e.norm) d.on_stream("norm", norm_text(*e.norm));
+                                     e.table == SinusoidTable::marian ? ", marian's frequencies" : "",
+                                     e.first > 0 ? concat(", from ", e.first, " on") : ""));
+  if (e.types > 0) d.on_stream("+ type", concat(e.types, " × ", with_commas(summed)));
+  if (e.norm) d.on_stream("norm", norm_text(*e.norm) + own);
   if (e.dropout > 0) d.on_stream("dropout", shortest(e.dropout));
+  project(EmbedRecipe::Project::sum);
 }
 
 std::string percent(Dim part, Dim whole) {
@@ -218,14 +237,14 @@ std::string draw_recipe(const Recipe& r, bool color, Dim width) {
   Drawing d(color, width);
   d.words(r.name, r.note.empty() ? "" : "  " + r.note, 2);
   d.text("");
-  auto source = [&](const char* what) {
+  const bool both = r.encoder && r.decoder;
+  auto source = [&](const char* what, bool encoder) {
     d.text(concat("  ", what));
     d.wire();
-    draw_embedding(d, r);
+    draw_embedding(d, r, encoder && both);
   };
-  const bool both = r.encoder && r.decoder;
   if (r.encoder) {
-    source(both ? "source tokens" : r.vocab > 0 ? "tokens" : "vectors");
+    source(both ? "source tokens" : r.vocab > 0 ? "tokens" : "vectors", true);
     if (r.encoder->recurrent) draw_recurrent(d, r, *r.encoder, "encoder");
     else draw_stack(d, *r.encoder, "encoder", r.width);
   }
@@ -238,7 +257,7 @@ std::string draw_recipe(const Recipe& r, bool color, Dim width) {
     d.text("");
   }
   if (r.decoder) {
-    source(both ? "target tokens" : r.vocab > 0 ? "tokens" : "vectors");
+    source(both ? "target tokens" : r.vocab > 0 ? "tokens" : "vectors", false);
     if (r.decoder->recurrent) draw_recurrent(d, r, *r.decoder, "decoder");
     else draw_stack(d, *r.decoder, "decoder", r.width);
   }
@@ -249,11 +268,14 @@ std::string draw_recipe(const Recipe& r, bool color, Dim width) {
                 concat("the ", h.pool == HeadRecipe::Pool::mean ? "mean of a sequence's rows"
                                                                 : name_text(h.pool) + " row of a sequence"));
   if (h.kind != HeadRecipe::Kind::none) {
-    if (h.transform)
-      d.on_stream("transform", concat(act_text(h.transform->act, concat(with_commas(r.width), " → ",
-                                                                        with_commas(r.width), " + bias")),
+    const Dim wide = h.transform && !classes && r.embed.width > 0 ? r.embed.width : r.width;
+    if (h.transform) {
+      const std::string matrix =
+          concat(with_commas(r.width), " → ", with_commas(wide), h.transform->bias ? " + bias" : "");
+      d.on_stream("transform", concat(h.transform->linear ? matrix : act_text(h.transform->act, matrix),
                                       h.transform->norm ? ", norm " + norm_text(*h.transform->norm) : ""));
-    std::string what = concat(with_commas(r.width), " → ", with_commas(classes ? h.classes : r.vocab),
+    }
+    std::string what = concat(with_commas(wide), " → ", with_commas(classes ? h.classes : r.vocab),
                               classes ? " classes" : "", h.tied ? ", the table of the embedding" : "",
                               h.bias ? " + bias" : "");
     if (h.scale != 1) what += concat(", input times ", shortest(h.scale));

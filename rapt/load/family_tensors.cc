@@ -157,9 +157,14 @@ void TensorLayout::add(const std::string& key, const WeightShape& w, bool blocks
 void TensorLayout::finish() {
   for (auto& [key, t] : tensors_) {
     const std::map<Dim, Dim>& slices = filled_[key];
-    const bool several =
-        slices.size() > 1 || (slices.size() == 1 && slices.begin()->first >= 0 &&
-                              key.find(concat(".", slices.begin()->first, ".")) == std::string::npos);
+    // One expert alone: where another would lie in the same tensor, that has an axis for them.
+    const auto shared = [&](std::string ours) {
+      const std::size_t at = ours.find(".experts.0.");
+      if (at == std::string::npos) return false;
+      const auto names = family_.tensor_names(form_, ours.replace(at, 11, ".experts.1."));
+      return std::find(names.begin(), names.end(), key) != names.end();
+    };
+    const bool several = slices.size() > 1 || shared(uses_[t.users[0]].name);
     const Dim rows = slices.begin()->second + t.before, cols = cols_[key];
     if (several) t.shape.push_back(static_cast<Dim>(slices.size()));
     if (t.vector) t.shape.push_back(rows);

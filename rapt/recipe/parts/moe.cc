@@ -74,7 +74,7 @@ void draw(Drawing& d, const MoeRecipe& m, Dim C, const std::string& stream) {
   if (r.choice_bias) choice += ", chosen by score + bias";
   d.inside("use", choice);
   std::string weights = chosen           ? "of the softmax"
-                        : !r.renormalise ? concat("the ", sigmoid ? "sigmoids" : "softmax", " as it is")
+                        : !r.renormalise ? sigmoid ? "the sigmoids as they are" : "the softmax as it is"
                                          : "divided by their sum";
   if (r.scale != 1) weights += concat(", times ", shortest(r.scale));
   if (r.weight_at == RouterRecipe::WeightAt::input) weights += ", on the input";
