@@ -183,7 +183,7 @@ class Interpreter {
       return Json(product);
     }
     const std::size_t op = w.find_first_of("^/=-");
-    const auto left = variable(w.substr(1, op == std::string_view::npos ? op : op - 1));
+    auto left = variable(w.substr(1, op == std::string_view::npos ? op : op - 1));
     if (op == std::string_view::npos || !left) return left;
     const std::string right(w.substr(op + 1));
     const double a = left->number(),

@@ -175,7 +175,7 @@ void set_inside(Json& out, std::string_view key, Json value) {
 }
 
 // As the file counts it.
-Json shifted(const Json& row, Form form, Json v) {
+Json shifted(const Json& row, Form form, const Json& v) {
   const auto [plus, over] = shift_of(row, form);
   return v.is_integer() && (plus != 0 || over != 1) ? Json((v.integer() - plus) * over) : v;
 }

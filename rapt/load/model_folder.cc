@@ -23,9 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 using File = std::pair<std::string, std::vector<std::byte>>;
 
-File text_file(std::string name, std::string_view text) {
+File text_file(const std::string& name, std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));
-  return {std::move(name), {bytes.begin(), bytes.end()}};
+  return {name, {bytes.begin(), bytes.end()}};
 }
 
 // ------------------------------------------------------------------------------------------------ tensors
