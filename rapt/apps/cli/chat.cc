@@ -76,7 +76,8 @@ Interrupt::Interrupt(bool second_ends) {
   interrupted = false;
   struct sigaction action{};
   action.sa_handler = [](int) { interrupted = true; };
-  action.sa_flags = second_ends ? SA_RESETHAND : 0;
+  // A terminal that is slow to take what is printed must not see the write break off.
+  action.sa_flags = SA_RESTART | (second_ends ? SA_RESETHAND : 0);
   sigaction(SIGINT, &action, &before_interrupt);
 }
 Interrupt::~Interrupt() { sigaction(SIGINT, &before_interrupt, nullptr); }
