@@ -72,12 +72,13 @@ struct sigaction before_interrupt;
 
 std::atomic<bool>& Interrupt::flag() { return interrupted; }
 
-Interrupt::Interrupt(bool second_ends) {
+Interrupt::Interrupt(bool second_ends, bool reads) {
   interrupted = false;
   struct sigaction action{};
   action.sa_handler = [](int) { interrupted = true; };
-  // A terminal that is slow to take what is printed must not see the write break off.
-  action.sa_flags = SA_RESTART | (second_ends ? SA_RESETHAND : 0);
+  // A terminal that is slow to take what is printed must not see the write break off; who waits for a line
+  // wants to be woken.
+  action.sa_flags = (reads ? 0 : SA_RESTART) | (second_ends ? SA_RESETHAND : 0);
   sigaction(SIGINT, &action, &before_interrupt);
 }
 Interrupt::~Interrupt() { sigaction(SIGINT, &before_interrupt, nullptr); }

@@ -37,7 +37,7 @@ std::optional<ChatTemplate> template_unless_raw(const Checkpoint& checkpoint, bo
 // Ctrl-C during an answer: sets the flag instead of ending the program.
 class Interrupt {
  public:
-  explicit Interrupt(bool second_ends);  // a second Ctrl-C ends the program
+  explicit Interrupt(bool second_ends, bool reads = false);  // a second Ctrl-C ends the program
   ~Interrupt();
   static std::atomic<bool>& flag();
 };

@@ -160,7 +160,7 @@ int run(Args& args) {
     if (file) file->write(text);
     else print(for_stdout(text));
   };
-  const Interrupt interrupt(true);
+  const Interrupt interrupt(true, talk);
 
   auto translate = [&](std::span<const std::string> some, std::size_t first) {
     const bool many = some.size() > 1 || talk;
