@@ -37,7 +37,8 @@ std::optional<ChatTemplate> template_unless_raw(const Checkpoint& checkpoint, bo
 // Ctrl-C during an answer: sets the flag instead of ending the program.
 class Interrupt {
  public:
-  explicit Interrupt(bool second_ends, bool reads = false);  // a second Ctrl-C ends the program
+  // second_ends: a second Ctrl-C ends the program; reads: lines of input are waited for meanwhile
+  explicit Interrupt(bool second_ends, bool reads = false);
   ~Interrupt();
   static std::atomic<bool>& flag();
 };
