@@ -16,7 +16,9 @@ def released(config):
     assert config.pop("rope_interleave", True)
     v3 = config["model_type"] == "deepseek_v3"
     config.update({"aux_loss_alpha": 0.001, "ep_size": 1, "moe_layer_freq": 1, "seq_aux": True,
-                   "scoring_func": "sigmoid" if v3 else "softmax"}, **({"topk_method": "noaux_tc"} if v3 else {}))
+                   "scoring_func": "sigmoid" if v3 else "softmax"})
+    if v3:
+        config["topk_method"] = "noaux_tc"
     return dict(sorted(config.items()))
 
 
@@ -55,8 +57,8 @@ def define(toy, llama, rope, vocab):
         gains=moved, stored_config=released)
     flash = {k: v for k, v in v3.items() if k != "first_k_dense_replace"}
     toy("glm4-moe-lite", T.Glm4MoeLiteForCausalLM,
-        dict(flash, n_routed_experts=6, n_group=1, topk_group=1, n_shared_experts=1, rope_parameters=rope(1e6)),
-        gains=moved)
+        dict(flash, n_routed_experts=6, n_group=1, topk_group=1, n_shared_experts=1,
+             rope_parameters=rope(1e6)), gains=moved)
     toy("youtu", T.YoutuForCausalLM, dict(base, rope_parameters=rope(1e4), tie_word_embeddings=True,
                                          pad_token_id=None),
         gains={"embed_tokens.weight": 0.5})

@@ -19,7 +19,8 @@ Options of a toy, beside lengths and gains (by the end of a tensor's name): type
 encoder (no greedy tokens), pairs (encoder-decoder), plus_one (norm weights are stored minus one), in_out
 (expert tensors [E, in, out]), avoid (token ids that mean padding), last (the token every text ends with),
 drop (ends of names: saved tensors that released files do not have, because they are computed),
-stored_config (what becomes of config.json in the file), released (see converted), source (who computed it).
+stored_config (what becomes of config.json in the file), released (see converted), source (who computed it),
+rows (more rows to store, where a sequence has them).
 """
 import contextlib
 import importlib
@@ -152,7 +153,12 @@ def rule(t, name, shape):
     last = name.split(".")[-1]
     is_norm = "norm" in name.lower() or ".ln_" in name or "emb_ln" in name
     if is_norm and last == "weight":
-        scale, offset = 0.5, 0.0 if t.get("plus_one") else 1.0
+        plain = name.endswith("linear_attn.norm.weight")  # the one norm of Qwen3-Next that is not 1 + w
+        scale, offset = 0.5, 0.0 if t.get("plus_one") and not plain else 1.0
+    elif last == "A_log":  # heads that forget within a few tokens and heads that remember over chunks
+        scale, offset = 1.75, -2.25
+    elif last == "dt_bias":
+        scale, offset = 1.0, 0.0
     elif last.endswith("bias"):
         scale, offset = 0.5, 0.0
     elif last == "sinks" or (any(x in name for x in ("embed", "shared.weight", "wte", "wpe",
@@ -318,6 +324,7 @@ def converted(folder, released):
     except NotImplementedError:
         return None
     cls.set_vocab = lambda self: None
+    cls.no_mtp = True  # no layers that predict further tokens
     config = folder / "config.json"
     saved = config.read_text()
     config.write_text(json.dumps(json.loads(saved) | released))
@@ -388,7 +395,7 @@ def make(t, keep):
         said = f"{name}: std {spread:.3g}, largest {largest:.3g}, float32 {f32:.2g} off"
         assert f32 <= 5e-5 * max(1, largest), said
         assert spread >= 1, said
-        rows = [sorted({0, 1, n // 3, n // 2, n - 2, n - 1} & set(range(len(y))))
+        rows = [sorted({0, 1, n // 3, n // 2, n - 2, n - 1, *t.get("rows", ())} & set(range(len(y))))
                 for n, y in zip(lengths, expected)]
         if "stored_config" in t:
             config = t["stored_config"](json.loads((folder / "config.json").read_text()))
