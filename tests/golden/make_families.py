@@ -20,7 +20,7 @@ encoder (no greedy tokens), pairs (encoder-decoder), plus_one (norm weights are 
 (expert tensors [E, in, out]), avoid (token ids that mean padding), last (the token every text ends with),
 drop (ends of names: saved tensors that released files do not have, because they are computed),
 stored_config (what becomes of config.json in the file), released (see converted), source (who computed it),
-rows (more rows to store, where a sequence has them).
+rows (more rows to store, where a sequence has them), rule and make (another way, see families_vision.py).
 """
 import contextlib
 import importlib
@@ -150,6 +150,10 @@ def define_first():
 
 def rule(t, name, shape):
     """(scale, offset): the tensor is offset + scale * u."""
+    return t.get("rule", plain_rule)(t, name, shape)
+
+
+def plain_rule(t, name, shape):
     last = name.split(".")[-1]
     is_norm = "norm" in name.lower() or ".ln_" in name or "emb_ln" in name
     if is_norm and last == "weight":
@@ -178,7 +182,7 @@ def rule(t, name, shape):
 
 def values(name, shape, scale, offset):
     u = draws(name, int(np.prod(shape))).reshape(shape)
-    return (offset + scale * u).astype(np.float32)
+    return np.asarray(offset + scale * u, dtype=np.float32)
 
 
 def make_folder(t, folder):
@@ -455,7 +459,7 @@ def main():
     failed = []
     for name in args or TOYS:
         try:
-            make(TOYS[name], keep)
+            TOYS[name].get("make", make)(TOYS[name], keep)
         except AssertionError as why:
             failed.append(str(why))
             print(f"refused {why}", flush=True)
