@@ -7,7 +7,7 @@ What a file holds, beside `name`, `source`, `config` and `tensors`, which are as
               "interpolate": true,
               "sequences": [[59, 4, 60], ...],
               "expect": {"logits": {"shape": [2, 5], "values": [...]},
-                         "last_hidden_state": {"rows": [0, 1, 8, 15], "shape": [2, 4, 36], "values": [...]}}} ]
+                         "last_hidden_state": {"rows": [0, 1, 8], "shape": [2, 3, 36], "values": [...]}}} ]
 
 `pixels`: name, shape [N, 3, height, width], scale and offset, values by the rule of the tensors: what a
 preprocessor would give. `interpolate` is there where the library had to be told that the picture is not of
@@ -162,7 +162,26 @@ def write(base, t, config, tensors, cases, worst):
     (base.HERE / "vision").mkdir(exist_ok=True)
     (base.HERE / "vision" / f"{t['name']}.json").write_text(text)
     seen = {k: f"{torch.tensor(v['values']).std():.2f}" for k, v in cases[0]["expect"].items()}
-    print(f"{t['name']:28} {len(text):6} bytes  {t['cls'].__name__:40} f32 {worst:7.1e}  std {seen}", flush=True)
+    print(f"{t['name']:28} {len(text):6} bytes  {t['cls'].__name__:40} f32 {worst:7.1e}  std {seen}",
+          flush=True)
+
+
+def unusual(config, key):
+    """Of a tower's config what differs from the library's defaults."""
+    kinds = {"clip": (T.CLIPTextConfig, T.CLIPVisionConfig),
+             "siglip": (T.SiglipTextConfig, T.SiglipVisionConfig)}
+    usual = kinds[config["model_type"]][key == "vision_config"]().to_dict()
+    return {k: v for k, v in config[key].items() if k == "model_type" or usual.get(k) != v}
+
+
+def sparse(config):
+    """As SigLIP is released."""
+    return {**config, **{key: unusual(config, key) for key in ("text_config", "vision_config")}}
+
+
+def twice(config):
+    """As CLIP is released: once more under other keys, which the library takes, with its defaults."""
+    return {**config, **{key + "_dict": unusual(config, key) for key in ("text_config", "vision_config")}}
 
 
 def at(*sizes, interpolate=True):
@@ -175,8 +194,8 @@ def define(toy, llama, rope, vocab):
 
     labels = ["red", "green", "blue", "grey", "teal"]
     named = dict(id2label=dict(enumerate(labels)), label2id={x: i for i, x in enumerate(labels)})
-    vit = dict(hidden_size=36, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4, image_size=20,
-               patch_size=5)
+    vit = dict(hidden_size=36, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4,
+               image_size=20, patch_size=5)
     plain = [{"size": (20, 20)}]
     # Another grid, smaller and larger; a border of pixels that fill no patch; as many patches in another
     # shape; a square picture with a border, which keeps the table.
@@ -201,8 +220,8 @@ def define(toy, llama, rope, vocab):
     picture("dinov2-registers-model", T.Dinov2WithRegistersModel, dict(registers, use_swiglu_ffn=True),
             anyway[:2])
 
-    see = dict(hidden_size=36, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4, image_size=18,
-               patch_size=6)
+    see = dict(hidden_size=36, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4,
+               image_size=18, patch_size=6)
     read = dict(vocab_size=vocab, hidden_size=40, intermediate_size=44, num_hidden_layers=2,
                 num_attention_heads=4, max_position_embeddings=16, pad_token_id=1)
     square, tall = {"size": (18, 18)}, {"size": (24, 19), "interpolate": True}
@@ -213,11 +232,11 @@ def define(toy, llama, rope, vocab):
     picture("clip", T.CLIPModel,
             dict(text_config=dict(read, bos_token_id=0, eos_token_id=2, projection_dim=28),
                  vision_config=dict(see, projection_dim=28), projection_dim=28),
-            [dict(square, sequences=old), dict(tall, sequences=old[:1])])
+            [dict(square, sequences=old), dict(tall, sequences=old[:1])], stored_config=twice)
     picture("clip-gelu", T.CLIPModel,
             dict(text_config=dict(read, bos_token_id=49, eos_token_id=50, hidden_act="gelu"),
                  vision_config=dict(see, hidden_act="gelu"), projection_dim=28),
-            [dict(square, sequences=new)])
+            [dict(square, sequences=new)], stored_config=sparse)
     picture("clip-vision", T.CLIPVisionModel, see, [square, tall])
     picture("clip-vision-projection", T.CLIPVisionModelWithProjection, dict(see, projection_dim=28), [square])
     picture("clip-text", T.CLIPTextModel, dict(read, bos_token_id=49, eos_token_id=50), [{"sequences": new}])
@@ -231,7 +250,7 @@ def define(toy, llama, rope, vocab):
     picture("siglip", T.SiglipModel, both, [dict(square, sequences=full), dict(tall, sequences=full[:1])])
     picture("siglip-wide", T.SiglipModel,  # so400m: widths of the towers are equal by a key of the text's
             dict(text_config=dict(read, bos_token_id=0, eos_token_id=1, projection_size=36),
-                 vision_config=see), [dict(square, sequences=full)])
+                 vision_config=see), [dict(square, sequences=full)], stored_config=sparse)
     picture("siglip-vision", T.SiglipVisionModel, see, [square, tall])
     picture("siglip-text", T.SiglipTextModel, dict(read, bos_token_id=0, eos_token_id=1),
             [{"sequences": full}])
