@@ -36,6 +36,7 @@ def define(toy, llama, rope, vocab):
                    shared_expert_intermediate_size=30)
     # The norm behind the delta rule divides by what may be small: its epsilon keeps float32 near float64.
     calm = {"embed_tokens.weight": 2.0, "linear_attn.out_proj.weight": 0.6}
+    equal = dict(delta, linear_key_head_dim=16, linear_value_head_dim=16)  # as llama.cpp wants them
     quarter = rope(1e4, partial_rotary_factor=0.25)
 
     # Layer 1 has experts (of 1 and 3, which the step says, one is dense), layer 3 attends.
@@ -46,7 +47,7 @@ def define(toy, llama, rope, vocab):
         dict(delta, **experts, linear_num_value_heads=6, mlp_only_layers=[0, 1, 2, 3], norm_topk_prob=False,
              rope_parameters=quarter), plus_one=True, gains=calm, stored_config=released_next, **chunks)
     toy("qwen3-next-all", T.Qwen3NextForCausalLM,  # experts in every layer, as GGUF wants it
-        dict(delta, **experts, num_hidden_layers=4, rope_parameters=quarter),
+        dict(equal, **experts, num_hidden_layers=4, rope_parameters=quarter),
         plus_one=True, gains=calm, **short)
 
     # Three kinds of positions, which are equal in a text.
@@ -56,8 +57,9 @@ def define(toy, llama, rope, vocab):
              rope_parameters=sections, tie_word_embeddings=True),
         plus_one=True, gains=dict(calm, **{"embed_tokens.weight": 0.5}), **chunks)
     toy("qwen3.5-moe-text", T.Qwen3_5MoeForCausalLM,
-        dict(delta, **experts, num_hidden_layers=2, layer_types=["linear_attention", "full_attention"],
-             rope_parameters=sections), plus_one=True, gains=calm, **short)
+        dict(equal, **experts, num_hidden_layers=2, layer_types=["linear_attention", "full_attention"],
+             rope_parameters=sections),
+        plus_one=True, gains=calm, released={"full_attention_interval": 2}, **short)
     # As released: the text's config nested, a part that reads pictures beside it, which no text needs.
     picture = dict(depth=1, hidden_size=16, intermediate_size=20, num_heads=2, patch_size=4,
                    spatial_merge_size=2, temporal_patch_size=2, out_hidden_size=40,
@@ -76,6 +78,9 @@ def define(toy, llama, rope, vocab):
     toy("lfm2-released", T.Lfm2ForCausalLM,  # 75 becomes 2/3 of it, 1.1 times, up to a multiple of 8: 56
         dict(lfm2, intermediate_size=75, block_auto_adjust_ff_dim=True, block_ffn_dim_multiplier=1.1,
              block_multiple_of=8), gains=soft, stored_config=released_lfm2)
+    routed = dict(lfm2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=22, num_dense_layers=2)
     toy("lfm2-moe", T.Lfm2MoeForCausalLM,
-        dict(lfm2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=22, num_dense_layers=2,
-             norm_topk_prob=True, use_expert_bias=True, routed_scaling_factor=1.3), gains=soft)
+        dict(routed, norm_topk_prob=True, use_expert_bias=True, routed_scaling_factor=1.0), gains=soft)
+    toy("lfm2-moe-scaled", T.Lfm2MoeForCausalLM,  # GGUF has no keys for these three
+        dict(routed, norm_topk_prob=False, use_expert_bias=False, routed_scaling_factor=1.3), gains=soft,
+        gguf=False)
