@@ -54,7 +54,7 @@ def define(toy, llama, rope, vocab):
     toy("deepseek-v3", T.DeepseekV3ForCausalLM, dict(v3, rope_parameters=yarn), lengths=long, gains=moved,
         gguf=False)
     toy("deepseek-v3-halves", T.DeepseekV3ForCausalLM,
-        dict(v3, q_lora_rank=None, rope_interleave=False, attention_bias=True, norm_topk_prob=False,
+        dict(v3, rope_interleave=False, attention_bias=True, norm_topk_prob=False,
              rope_parameters=equal), lengths=long, gains=moved, gguf=False)
     toy("deepseek-v3-released", T.DeepseekV3ForCausalLM, dict(v3, rope_parameters=equal), lengths=long,
         gains=moved, stored_config=released)
