@@ -306,6 +306,9 @@ std::string chat_template_of(const CheckpointFiles& f) {
 std::shared_ptr<const Tokenizer> tokenizer_of(const CheckpointFiles& f, Dim vocab) {
   if (f.gguf) {
     const std::string kind = f.gguf->text_or("tokenizer.ggml.model", "none");
+    if (const std::string own = f.gguf->text_or(kOwnTokenizerKey, ""); !own.empty())
+      return tokenizer_from_json(own, f.gguf->text_or(kOwnTokenizerConfigKey, ""),
+                                 concat(f.path, ": ", kOwnTokenizerKey));
     return kind == "none" || kind == "no_vocab" ? nullptr : tokenizer_from_gguf(*f.gguf);
   }
   if (f.format == "folder") return tokenizer_from_folder(f.path);

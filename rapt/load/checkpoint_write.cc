@@ -442,7 +442,12 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
         names.set(std::to_string(i), beside.class_names[i]);
       keys.emplace_back(kOwnClassesKey, GgufValue::text(names.dump(0)));
     }
-    if (beside.tokenizer)
+    if (beside.tokenizer && family.own && !gguf_says(*beside.tokenizer)) {
+      const TokenizerFiles texts = tokenizer_files(*beside.tokenizer, "");
+      keys.emplace_back(kOwnTokenizerKey, GgufValue::text(texts.tokenizer_json));
+      keys.emplace_back(kOwnTokenizerConfigKey, GgufValue::text(texts.tokenizer_config_json));
+      set_key(keys, "tokenizer.ggml.model", GgufValue::text("none"));
+    } else if (beside.tokenizer)
       for (auto& k : tokenizer_metadata(*beside.tokenizer, t.recipe.vocab))
         set_key(keys, k.first, std::move(k.second));
     else set_key(keys, "tokenizer.ggml.model", GgufValue::text("none"));

@@ -21,12 +21,15 @@ using Role = Tokenizer::Role;
 
 class Bpe final : public PieceModel {
  public:
-  Bpe(const TokenizerSpec& spec, const TokenIds& ids) : spec_(spec), ids_(ids), byte_ids_(256, -1) {
+  Bpe(const TokenizerSpec& spec, const TokenIds& ids)
+      : spec_(spec), ids_(ids), byte_ids_(256, -1), last_ids_(256, -1) {
     if (spec.byte_level) {
       for (int b = 0; b < 256; ++b) {
         std::string text;
         unicode::append(text, byte_to_printable(static_cast<std::uint8_t>(b)));
         if (const auto at = find(text); at != ids.end()) byte_ids_[static_cast<std::size_t>(b)] = at->second;
+        if (const auto at = find(text + spec.suffix); at != ids.end())
+          last_ids_[static_cast<std::size_t>(b)] = at->second;
       }
     } else if (spec.byte_fallback) {
       byte_ids_ = byte_ids(spec, ids);
@@ -57,7 +60,9 @@ class Bpe final : public PieceModel {
     std::vector<Symbol> symbols;
     symbols.reserve(piece.size());
     if (spec_.byte_level) {
-      for (const char c : piece) add(symbols, byte_ids_[static_cast<std::uint8_t>(c)]);
+      for (const char c : piece.substr(0, piece.size() - 1))
+        add(symbols, byte_ids_[static_cast<std::uint8_t>(c)]);
+      add(symbols, last_ids_[static_cast<std::uint8_t>(piece.back())]);
     } else {
       characters(piece, symbols);
     }
@@ -177,7 +182,7 @@ class Bpe final : public PieceModel {
 
   const TokenizerSpec& spec_;
   const TokenIds& ids_;
-  std::vector<std::int32_t> byte_ids_;
+  std::vector<std::int32_t> byte_ids_, last_ids_;  // last: of a piece's last byte, with the suffix
   KeyTable merges_;  // (left, right) → rank << 32 | id
   std::size_t longest_ = 0;
 };

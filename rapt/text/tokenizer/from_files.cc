@@ -117,6 +117,10 @@ std::shared_ptr<const Tokenizer> from_sentencepiece_file(const fs::path& path, c
       }
     }
   }
+  if (type == "SiglipTokenizer") {
+    std::vector<NormalStep> first = canonical_text(flag_or(config, "do_lower_case", true, spec.where));
+    spec.normal.insert(spec.normal.begin(), first.begin(), first.end());
+  }
   read_config(config, spec);
   mark_special(spec);
   const bool bos = flag_or(config, "add_bos_token", spec.kind == Kind::spm, spec.where);
@@ -152,6 +156,13 @@ std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab
   if (type.starts_with("Qwen2")) {
     spec.normal = {{.kind = NormalStep::Kind::nfc}};
     spec.splits = {{.pattern = Pattern::qwen2}};
+  } else if (type.starts_with("CLIP")) {
+    spec.normal = {{.kind = NormalStep::Kind::nfc},
+                   {.kind = NormalStep::Kind::spaces, .to = " "},
+                   {.kind = NormalStep::Kind::lower}};
+    spec.splits = {{.pattern = Pattern::clip, .behavior = SplitStep::Behavior::removed, .invert = true},
+                   {.pattern = Pattern::gpt2}};
+    spec.suffix = "</w>";
   } else if (type.empty() || type.starts_with("GPT2") || type.starts_with("Roberta") ||
              type.starts_with("Bart") || type.starts_with("GPTNeoX")) {
     if (flag_or(config, "add_prefix_space", false, spec.where))
@@ -165,10 +176,11 @@ std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab
   read_added_decoder(config, spec);
   read_config(config, spec);
   if (spec.eos < 0) spec.eos = find_token(spec, "<|endoftext|>");
+  if (spec.bos < 0 && type.starts_with("CLIP")) spec.bos = find_token(spec, "<|startoftext|>");
   if (spec.bos < 0) spec.bos = spec.eos;
   mark_special(spec);
   if (flag_or(config, "add_bos_token", false, spec.where) && spec.bos >= 0) spec.before = {spec.bos};
-  if ((type.starts_with("Roberta") || type.starts_with("Bart")) && spec.bos >= 0 && spec.eos >= 0)
+  if ((type.starts_with("Roberta") || type.starts_with("Bart") || type.starts_with("CLIP")) && spec.bos >= 0 && spec.eos >= 0)
     spec.before = {spec.bos}, spec.after = {spec.eos};
   return make_tokenizer(std::move(spec));
 }
@@ -251,6 +263,9 @@ std::shared_ptr<const Tokenizer> tokenizer_from_folder(const std::string& name) 
   check_links(name);
   const auto has = [&](const char* file) { return fs::exists(folder / file); };
   const Json config = read_config_files(folder);
+  // SigLIP's own class reads its SentencePiece model, whatever lies beside it.
+  if (has("spiece.model") && text_or(config, "tokenizer_class", "", name) == "SiglipTokenizer")
+    return from_sentencepiece_file(folder / "spiece.model", config);
   if (has("tokenizer.json")) {
     const fs::path path = folder / "tokenizer.json";
     return tokenizer_from_json(read_text_file(path.string()), config.object().empty() ? "" : config.dump(2),

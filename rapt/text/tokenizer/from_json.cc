@@ -70,11 +70,10 @@ void read_bpe(const Json& model, TokenizerSpec& spec) {
   refuse_others(model, where, "model",
                 {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
                  "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
-  for (const char* k : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const Json* v = model.find(k);
-    if (v && !v->is_null() && !(v->is_string() && v->string().empty()))
-      fail(at(where, *v), "a BPE model with ", k, " is not supported");
-  }
+  if (const Json* v = model.find("continuing_subword_prefix");
+      v && !v->is_null() && !(v->is_string() && v->string().empty()))
+    fail(at(where, *v), "a BPE model with continuing_subword_prefix is not supported");
+  spec.suffix = text_or(model, "end_of_word_suffix", "", where);
   if (const Json* v = model.find("dropout"); v && !v->is_null() && !(v->is_number() && v->number() == 0)) {
     fail(at(where, *v), "BPE dropout makes ids random; set it to null");
   }
@@ -249,6 +248,9 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_
     return v ? *v : none;
   };
   read_added(part("added_tokens"), spec);
+  // SigLIP's class does this before its SentencePiece model, which tokenizer.json does not say.
+  if (config.is_object() && text_or(config, "tokenizer_class", "", "tokenizer_config.json") == "SiglipTokenizer")
+    spec.normal = canonical_text();
   read_normalizer(part("normalizer"), spec);
   read_pre_tokenizer(part("pre_tokenizer"), spec);
   if (spec.kind == Kind::bpe && !spec.byte_level && spec.unk < 0 && !spec.byte_fallback)

@@ -208,9 +208,11 @@ void read_normalizer(const Json& value, TokenizerSpec& spec) {
     const std::string to = text_or(value, "content", "", where);
     if (!regex) add({.kind = Step::replace, .from = from, .to = to});
     else if (from == " {2,}") add({.kind = Step::squeeze, .to = to});
+    else if (from == "\\s+") add({.kind = Step::spaces, .to = to});
+    else if (from == kPunctuationRegex && to.empty()) add({.kind = Step::punctuation});
     else
       fail(at(where, value), "a Replace normalizer with the regular expression '", from,
-           "' is not known; known: ' {2,}'");
+           "' is not known; known: ' {2,}', '\\s+'");
   } else {
     unknown(value, where, "normalizer", type,
             {"Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend",
@@ -342,6 +344,16 @@ void read_decoder(const Json& value, TokenizerSpec& spec) {
     unknown(value, where, "decoder", type,
             {"Sequence", "ByteLevel", "Metaspace", "WordPiece", "Replace", "ByteFallback", "Fuse", "Strip"});
   }
+}
+
+std::vector<NormalStep> canonical_text(bool lower) {
+  using Step = NormalStep::Kind;
+  std::vector<NormalStep> out;
+  if (lower) out.push_back({.kind = Step::lower});
+  out.push_back({.kind = Step::punctuation});
+  out.push_back({.kind = Step::spaces, .to = " "});
+  out.push_back({.kind = Step::strip, .left = true, .right = true});
+  return out;
 }
 
 }  // namespace rapt

@@ -10,6 +10,9 @@
 
 namespace rapt {
 
+// ASCII's punctuation, as we write it: what SigLIP takes out of a text.
+inline constexpr std::string_view kPunctuationRegex = R"([!-/:-@\[-`{-~])";
+
 std::string at(const std::string& where, const Json& value);  // "tokenizer.json:3:14: "
 const Json& need(const Json& object, const char* key, const std::string& where);
 bool flag_or(const Json& object, const char* key, bool otherwise, const std::string& where);
@@ -29,5 +32,8 @@ void read_decoder(const Json& value, TokenizerSpec& spec);
 void read_config(const Json& config, TokenizerSpec& spec);
 void add_token(TokenizerSpec& spec, AddedToken token);
 std::int32_t find_token(const TokenizerSpec& spec, std::string_view text);  // -1: not there
+
+// What SigLIP does to a text first: lower case, no punctuation, single spaces.
+std::vector<NormalStep> canonical_text(bool lower = true);
 
 }  // namespace rapt

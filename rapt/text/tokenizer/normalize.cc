@@ -41,6 +41,23 @@ std::string squeeze(std::string_view text, std::string_view to, const EncodeWork
   return out;
 }
 
+// Runs of any white space.
+std::string spaces(std::string_view text, std::string_view to, const EncodeWork& work) {
+  std::string out;
+  out.reserve(text.size());
+  bool inside = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const Char c = read(text, i);
+    const bool white = is_space(c.code);
+    if (!white) out += text.substr(i, c.length);
+    else if (!inside) out += to;
+    work.check_size(out.size());
+    inside = white;
+    i += c.length;
+  }
+  return out;
+}
+
 bool is_chinese(std::uint32_t c) {  // the last range begins at 2B920 in the original too
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
          (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
@@ -251,6 +268,10 @@ std::string Normalizer::apply(std::string text, const PrefixMatcher& user, Encod
         break;
       case NormalStep::Kind::replace: text = replace_all(text, s.from, s.to, work); break;
       case NormalStep::Kind::squeeze: text = squeeze(text, s.to, work); break;
+      case NormalStep::Kind::spaces: text = spaces(text, s.to, work); break;
+      case NormalStep::Kind::punctuation:
+        text = unicode::text(without(codes(text), [](std::uint32_t c) { return is_ascii_punctuation(c); }));
+        break;
       case NormalStep::Kind::lower: text = unicode::text(lowered(codes(text))); break;
       case NormalStep::Kind::nfc: text = normalize(text, Form::nfc); break;
       case NormalStep::Kind::nfd: text = normalize(text, Form::nfd); break;

@@ -60,6 +60,10 @@ constexpr PatternRegex kRegexes[] = {
     {Pattern::deepseek3,
      R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
     {Pattern::bloom, " ?[^(\\s|[.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C])]+"},
+    {Pattern::clip, R"('s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+)"},
+    // Special tokens are found before anything is split.
+    {Pattern::clip,
+     R"(<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+)"},
     {Pattern::number, R"(\p{N})"},
     {Pattern::numbers, R"(\p{N}+)"},
     {Pattern::numbers3, R"(\p{N}{1,3})"},

@@ -185,6 +185,8 @@ class Pipeline final : public Tokenizer {
       case Role::normal:
       case Role::unused: break;
     }
+    if (spec.byte_level && !spec.suffix.empty() && text.ends_with(spec.suffix))
+      return from_printable(text.substr(0, text.size() - spec.suffix.size())) + " ";
     if (spec.byte_level) return from_printable(text);
     if (spec.kind == Kind::wordpiece) {
       if (spec.phantom_space)
@@ -215,6 +217,7 @@ class Pipeline final : public Tokenizer {
       out += piece;
       first = false;
     }
+    if (!spec.suffix.empty() && out.ends_with(' ')) out.pop_back();
     return out;
   }
 

@@ -30,6 +30,8 @@ struct NormalStep {
     prepend,      // `to` before a text that is not empty
     replace,      // every `from` by `to`
     squeeze,      // two spaces or more by `to`
+    spaces,       // every run of white space by `to`
+    punctuation,  // ASCII's punctuation goes (SigLIP)
     lower,
     nfc,
     nfd,
@@ -67,6 +69,7 @@ enum class Pattern {
   // \s+(?!\S)|\s+
   deepseek3,
   bloom,       //  ?[^(\s|[.,!?…。，、।۔،])]+
+  clip,        // 's|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+
   number,
   numbers,
   numbers3,              // \p{N}  \p{N}+  \p{N}{1,3}
@@ -131,6 +134,7 @@ struct TokenizerSpec {
   // bpe: every token is a character that stands for itself, U+2581 too; an unknown one without `unk` is
   // an error
   bool characters = false;
+  std::string suffix;  // bpe: behind the last character of every piece, and part of tokens ("</w>", CLIP)
   std::string continuing = "##";  // wordpiece: before a piece that goes on
   int longest_word = 100;  // wordpiece: characters; longer is unknown
   bool phantom_space = false;  // wordpiece in GGUF: words begin with U+2581, continuations are bare

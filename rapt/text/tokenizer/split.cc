@@ -239,6 +239,11 @@ std::size_t match(const Line& x, std::size_t i, Pattern pattern) {
       const auto in = [&](std::size_t k) { return k < x.size() && !x.space(k) && !bloom_stop(x.code(k)); };
       return x.code(i) == ' ' && in(i + 1) ? run(x, i + 1, in) : run(x, i, in);
     }
+    case Pattern::clip: {
+      if (const std::size_t n = contraction(x, i, false)) return i + n;
+      if (x.letter(i)) return run(x, i, [&](std::size_t k) { return x.letter(k); });
+      return x.number(i) ? i + 1 : run(x, i, [&](std::size_t k) { return x.other(k); });
+    }
     case Pattern::number: return bit(x.number(i));
     case Pattern::numbers: return run(x, i, [&](std::size_t k) { return x.number(k); });
     case Pattern::numbers3: return run(x, i, [&](std::size_t k) { return k - i < 3 && x.number(k); });

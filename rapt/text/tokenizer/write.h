@@ -11,6 +11,9 @@
 
 namespace rapt {
 
+// False: no tokenizer.ggml keys say what it does (an end of word in the tokens, punctuation that goes).
+bool gguf_says(const Tokenizer& tokenizer);
+
 // `vocabulary`: rows of the model's embedding; where the tokenizer has fewer, unused tokens [PAD…] fill up,
 // as llama.cpp's converter does.
 std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenizer& tokenizer,

@@ -174,4 +174,11 @@ std::vector<std::pair<std::string, GgufValue>> tokenizer_metadata(const Tokenize
   return out;
 }
 
+bool gguf_says(const Tokenizer& tokenizer) {
+  const TokenizerSpec& spec = spec_of(tokenizer);
+  for (const NormalStep& s : spec.normal)
+    if (s.kind == NormalStep::Kind::spaces || s.kind == NormalStep::Kind::punctuation) return false;
+  return spec.suffix.empty();
+}
+
 }  // namespace rapt

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "rapt/io/reader.h"
+#include "rapt/text/tokenizer/json_parts.h"
 #include "rapt/text/tokenizer/model.h"
 #include "rapt/text/tokenizer/patterns.h"
 #include "rapt/text/tokenizer/write.h"
@@ -103,7 +104,7 @@ Json model(const TokenizerSpec& spec) {
                     {"dropout", Json()},
                     {"unk_token", unknown ? Json(spec.tokens[static_cast<std::size_t>(spec.unk)]) : Json()},
                     {"continuing_subword_prefix", Json()},
-                    {"end_of_word_suffix", Json()},
+                    {"end_of_word_suffix", spec.suffix.empty() ? Json() : Json(spec.suffix)},
                     {"fuse_unk", spec.fuse_unknown || spec.kind == Kind::spm},
                     {"byte_fallback", spec.byte_fallback},
                     {"ignore_merges", spec.ignore_merges},
@@ -152,6 +153,15 @@ Json normalizer(const TokenizerSpec& spec) {
       case K::squeeze:
         out.push_back(
             Object{{"type", "Replace"}, {"pattern", text_pattern("Regex", " {2,}")}, {"content", s.to}});
+        break;
+      case K::spaces:
+        out.push_back(
+            Object{{"type", "Replace"}, {"pattern", text_pattern("Regex", "\\s+")}, {"content", s.to}});
+        break;
+      case K::punctuation:
+        out.push_back(Object{{"type", "Replace"},
+                             {"pattern", text_pattern("Regex", std::string(kPunctuationRegex))},
+                             {"content", ""}});
         break;
       case K::lower: out.push_back(Object{{"type", "Lowercase"}}); break;
       case K::nfc: out.push_back(Object{{"type", "NFC"}}); break;
