@@ -95,6 +95,7 @@ inline std::string png_header(std::uint64_t width, std::uint64_t height, int dep
 inline std::string png_pixels(std::string_view rows) { return png_chunk("IDAT", zlib_packed(rows)); }
 // The sums of all chunks made right again, as far as their lengths lead.
 inline void repair_png(std::string& bytes) {
+  if (!bytes.starts_with(kPngStart)) return;
   for (std::size_t at = kPngStart.size(); at + 12 <= bytes.size();) {
     std::uint64_t length = 0;
     for (std::size_t i = 0; i < 4; ++i) length = length << 8 | static_cast<std::uint8_t>(bytes[at + i]);

@@ -175,6 +175,10 @@ def jpegs():
     yield "jpeg-cmyk", inks
     yield "jpeg-ycck", adobe_transform(inks, 2)
     yield "jpeg-cmyk-plain", without_marker(inks, 0xEE)
+    whole = jpeg(40, 32, 9)  # what the library only warns of: damage in the middle, and fewer blocks than said
+    yield "jpeg-damaged", whole[:-120] + bytes(b ^ 0x55 if b < 0x80 else b for b in whole[-120:-110]) + whole[-110:]
+    frame = at_marker(whole, 0xC0)
+    yield "jpeg-short", whole[:frame + 5] + struct.pack(">HH", 60, 40) + whole[frame + 9:]
     yield "jpeg-440", sampling(jpeg(16, 16, 3, subsampling=1), 0x12)
 
 
