@@ -3,8 +3,8 @@
 // models add to them stands in kUsual.
 //
 //   size      = N | [height, width] | {"height", "width"} | {"shortest_edge"}
-//   crop_size = N | [height, width] | {"height", "width"}             N: a square; of `size` the shortest edge
-//                                                                       in classes that keep proportions
+//   crop_size = N | [height, width] | {"height", "width"}         N: a square; of `size` the shortest edge in
+//                                                                 classes that keep proportions
 #include <cmath>
 #include <filesystem>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // JPEG by libjpeg-turbo, with its defaults (exact integer transform, smooth upsampling), so that pixels are
 // those of Pillow. The library leaves by a jump where it meets an error: the functions that it jumps through
-// hold nothing with a destructor. What it only warns of (a damaged block in the middle) is tolerated as Pillow
-// does; a file that ends early is an error.
+// hold nothing with a destructor. What it only warns of (a damaged block in the middle) is tolerated as
+// Pillow does; a file that ends early is an error.
 //
 // Files are not trusted: sizes are known from the header before memory is made, a picture needs at least a
 // bit for every block of 8 x 8, and the number of scans of a progressive file, each of which goes over the

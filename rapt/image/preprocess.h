@@ -3,7 +3,7 @@
 // beside the weights (preprocessor_config.json), with the numbers of transformers' processors that use
 // Pillow. Order and precision: bytes until after the crop, then
 //
-//   y = (float(byte · rescale_factor) − float(mean)) / float(std)       the product in double, the rest in f32
+//   y = (float(byte · rescale_factor) − float(mean)) / float(std)     the product in double, the rest in f32
 #pragma once
 #include <array>
 #include <optional>

@@ -5,10 +5,10 @@
 //   out[x] = clip((2^21 + Σ k[x][i] · in[i]) >> 22)       k: weights with 22 bits behind the point
 //   weight = f((i + ½ − centre) / s) / Σ f,  centre = (x + ½) · in/out,  s = max(1, in/out)
 //
-// The result of the first is rounded to bytes; a pass that would not change the size is left out. The width is
-// changed first, unless the height loses more than twice as many pixels (Pillow 13; up to 12 the width always
-// was, which changes a value here and there by 1). `nearest` takes the pixel below the centre; the centres are
-// added up one by one, and so are their rounding errors.
+// The result of the first is rounded to bytes; a pass that would not change the size is left out. The width
+// is changed first, unless the height loses more than twice as many pixels (Pillow 13; up to 12 the width
+// always was, which changes a value here and there by 1). `nearest` takes the pixel below the centre; the
+// centres are added up one by one, and so are their rounding errors.
 #include "rapt/image/resize.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a picture: they give all the pixels of their size, or end in rapt::Error. Sums of PNG chunks are
-// made right first (but for one file in eight), so that what stands behind them is reached.
+// Any bytes as a picture: they give all the pixels of their size, or end in rapt::Error. Sums of PNG chunks
+// are made right first (but for one file in eight), so that what stands behind them is reached.
 #include <cstdint>
 #include <cstdlib>
 

@@ -5,8 +5,8 @@ image processors of transformers (those that use Pillow) make of pictures.
 
     python tests/golden/make_images.py        transformers 5.22, Pillow 13, NumPy
 
-Pictures are drawn by a rule in whole numbers (picture()), which tests/drawn_picture.h repeats, so only files of
-a few hundred bytes and expected numbers are stored.
+Pictures are drawn by a rule in whole numbers (picture()), which tests/image_files.h repeats, so only files
+of a few hundred bytes and expected numbers are stored.
 """
 import base64
 import io
@@ -37,7 +37,8 @@ def picture(width, height, seed, channels=3):
     h ^= h >> 15
     h = h * 2246822519 & MASK
     h ^= h >> 13
-    ramp = (x * 255 // max(width - 1, 1) * (c + 1) + y * 255 // max(height - 1, 1) * (3 - np.minimum(c, 3))) // 4
+    across, down = x * 255 // max(width - 1, 1), y * 255 // max(height - 1, 1)
+    ramp = (across * (c + 1) + down * (3 - np.minimum(c, 3))) // 4
     stripe = np.where((x // 5 + y // 7 + seed) % 3 == c, 64, 0).astype(np.uint64)
     return np.minimum(ramp + stripe + (h & 63), 255).astype(np.uint8)
 
@@ -65,8 +66,8 @@ def filtered(rows, step, kind):
         above = above or bytes(len(row))
         left = bytes(step) + row
         corner = bytes(step) + above
-        guess = {0: lambda i: 0, 1: lambda i: left[i], 2: lambda i: above[i], 3: lambda i: (left[i] + above[i]) // 2,
-                 4: lambda i: paeth(left[i], above[i], corner[i])}[f]
+        guess = [lambda i: 0, lambda i: left[i], lambda i: above[i], lambda i: (left[i] + above[i]) // 2,
+                 lambda i: paeth(left[i], above[i], corner[i])][f]
         out += bytes([f]) + bytes((v - guess(i)) & 255 for i, v in enumerate(row))
         above = row
     return out
@@ -80,7 +81,8 @@ def packed_row(samples, depth):
     return bytes(int(bits[i:i + 8], 2) for i in range(0, len(bits), 8))
 
 
-def png(width, height, color, depth, seed, interlaced=False, filters=None, palette=None, alpha=None, pieces=1):
+def png(width, height, color, depth, seed, interlaced=False, filters=None, palette=None, alpha=None,
+        pieces=1):
     n = CHANNELS[color]
     values = picture(width, height, seed, n).astype(np.int64)
     if depth == 16:
@@ -96,8 +98,10 @@ def png(width, height, color, depth, seed, interlaced=False, filters=None, palet
             data += filtered([packed_row(row.reshape(-1), depth) for row in part], step, filters)
     stream = zlib.compress(data, 9)
     cuts = [len(stream) * i // pieces for i in range(pieces + 1)]
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlaced))
-            + (chunk(b"PLTE", bytes(palette)) if palette else b"") + (chunk(b"tRNS", bytes(alpha)) if alpha else b"")
+    header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlaced)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
+            + (chunk(b"PLTE", bytes(palette)) if palette else b"")
+            + (chunk(b"tRNS", bytes(alpha)) if alpha else b"")
             + b"".join(chunk(b"IDAT", stream[a:b]) for a, b in zip(cuts, cuts[1:])) + chunk(b"IEND", b""))
 
 
@@ -110,9 +114,9 @@ def pngs():
         for depth in depths:
             palette = colors(min(2**depth, 61)) if color == 3 else None
             for interlaced in (False, True):
+                width, height = (11, 9) if interlaced else (13, 5)
                 yield (f"png-{color}-{depth}{'-adam7' if interlaced else ''}",
-                       png(11 if interlaced else 13, 9 if interlaced else 5, color, depth, color + depth, interlaced,
-                           palette=palette))
+                       png(width, height, color, depth, color + depth, interlaced, palette=palette))
     for kind in range(5):
         yield f"png-filter-{kind}", png(9, 4, 2, 8, kind, filters=kind)
     for width, height in ((1, 1), (1, 9), (9, 1), (2, 2), (5, 3)):
@@ -159,15 +163,15 @@ def sampling(data, value):
 
 
 def jpegs():
-    for name, width, height, options in (("444", 19, 13, dict(subsampling=0)), ("422", 19, 13, dict(subsampling=1)),
-                                         ("420", 19, 13, dict(subsampling=2)), ("420-odd", 33, 17, dict(subsampling=2)),
-                                         ("one", 1, 1, {}), ("line", 1, 23, {}), ("column", 21, 1, {}),
-                                         ("poor", 24, 16, dict(quality=5)), ("fine", 12, 12, dict(quality=98)),
-                                         ("progressive", 21, 18, dict(progressive=True)),
-                                         ("progressive-444", 17, 9, dict(progressive=True, subsampling=0)),
-                                         ("restart", 40, 17, dict(restart_marker_blocks=2)),
-                                         ("optimized", 18, 11, dict(optimize=True)),
-                                         ("rgb", 17, 10, dict(keep_rgb=True))):
+    plain = {"444": (19, 13, dict(subsampling=0)), "422": (19, 13, dict(subsampling=1)),
+             "420": (19, 13, dict(subsampling=2)), "420-odd": (33, 17, dict(subsampling=2)),
+             "one": (1, 1, {}), "line": (1, 23, {}), "column": (21, 1, {}),
+             "poor": (24, 16, dict(quality=5)), "fine": (12, 12, dict(quality=98)),
+             "progressive": (21, 18, dict(progressive=True)),
+             "progressive-444": (17, 9, dict(progressive=True, subsampling=0)),
+             "restart": (40, 17, dict(restart_marker_blocks=2)),
+             "optimized": (18, 11, dict(optimize=True)), "rgb": (17, 10, dict(keep_rgb=True))}
+    for name, (width, height, options) in plain.items():
         yield f"jpeg-{name}", jpeg(width, height, len(name), **options)
     yield "jpeg-grey", jpeg(15, 9, 4, "L")
     yield "jpeg-grey-progressive", jpeg(15, 9, 4, "L", progressive=True)
@@ -175,8 +179,10 @@ def jpegs():
     yield "jpeg-cmyk", inks
     yield "jpeg-ycck", adobe_transform(inks, 2)
     yield "jpeg-cmyk-plain", without_marker(inks, 0xEE)
-    whole = jpeg(40, 32, 9)  # what the library only warns of: damage in the middle, and fewer blocks than said
-    yield "jpeg-damaged", whole[:-120] + bytes(b ^ 0x55 if b < 0x80 else b for b in whole[-120:-110]) + whole[-110:]
+    # What the library only warns of: damage in the middle, and fewer blocks than said.
+    whole = jpeg(40, 32, 9)
+    damage = bytes(b ^ 0x55 if b < 0x80 else b for b in whole[-120:-110])
+    yield "jpeg-damaged", whole[:-120] + damage + whole[-110:]
     frame = at_marker(whole, 0xC0)
     yield "jpeg-short", whole[:frame + 5] + struct.pack(">HH", 60, 40) + whole[frame + 9:]
     yield "jpeg-440", sampling(jpeg(16, 16, 3, subsampling=1), 0x12)
@@ -197,48 +203,56 @@ def files():
 # Processors.
 
 IMAGENET = dict(image_mean=[0.485, 0.456, 0.406], image_std=[0.229, 0.224, 0.225])
+VIT, DEIT, BIT = ViTImageProcessorPil, DeiTImageProcessorPil, BitImageProcessorPil
+CLIP, SIGLIP = CLIPImageProcessorPil, SiglipImageProcessorPil
+
+
+def config(kind, ending="", **fields):
+    """A class and the object of its file; ending "Fast", or "FeatureExtractor" for a name of 2021."""
+    name = kind.__name__.removesuffix("Pil")
+    if ending == "FeatureExtractor":
+        return kind, dict(feature_extractor_type=name.replace("ImageProcessor", ending), **fields)
+    return kind, dict(image_processor_type=name + ending, **fields)
+
+
 CONFIGS = {
-    "vit": (ViTImageProcessorPil, dict(image_processor_type="ViTImageProcessor")),
-    "vit-int": (ViTImageProcessorPil, dict(feature_extractor_type="ViTFeatureExtractor", size=37)),
-    "vit-pair": (ViTImageProcessorPil, dict(image_processor_type="ViTImageProcessorFast", size=[40, 23], resample=0)),
-    "vit-lanczos": (ViTImageProcessorPil, dict(image_processor_type="ViTImageProcessor",
-                                               size=dict(height=96, width=64), resample=1, do_normalize=False)),
-    "vit-plain": (ViTImageProcessorPil, dict(image_processor_type="ViTImageProcessor", size=48, resample=4,
-                                             do_rescale=False, image_mean=127.5, image_std=127.5)),
-    "vit-bytes": (ViTImageProcessorPil, dict(image_processor_type="ViTImageProcessor", size=33, resample=5,
-                                             do_rescale=False, do_normalize=False)),
-    "deit": (DeiTImageProcessorPil, dict(image_processor_type="DeiTImageProcessor", **IMAGENET)),
-    "deit-small": (DeiTImageProcessorPil, dict(image_processor_type="DeiTImageProcessorFast", size=51, crop_size=45)),
-    "dinov2": (BitImageProcessorPil, dict(image_processor_type="BitImageProcessor", size=dict(shortest_edge=256),
-                                          crop_size=dict(height=224, width=224), **IMAGENET)),
-    "bit": (BitImageProcessorPil, dict(image_processor_type="BitImageProcessor", size=30, crop_size=[41, 20])),
-    "bit-crop": (BitImageProcessorPil, dict(image_processor_type="BitImageProcessor", do_resize=False,
-                                            crop_size=dict(height=50, width=31))),
-    "clip": (CLIPImageProcessorPil, dict(image_processor_type="CLIPImageProcessor")),
-    "clip-336": (CLIPImageProcessorPil, dict(feature_extractor_type="CLIPFeatureExtractor", size=336, crop_size=336)),
-    "clip-uncropped": (CLIPImageProcessorPil, dict(image_processor_type="CLIPImageProcessor",
-                                                   size=dict(shortest_edge=29), do_center_crop=False)),
-    "siglip": (SiglipImageProcessorPil, dict(image_processor_type="SiglipImageProcessor")),
-    "siglip-odd": (SiglipImageProcessorPil, dict(image_processor_type="SiglipImageProcessorFast", size=dict(height=71, width=53),
-                                                 rescale_factor=1 / 127.5, image_mean=[1, 1.0, 1], image_std=1)),
+    "vit": config(VIT),
+    "vit-int": config(VIT, "FeatureExtractor", size=37),
+    "vit-pair": config(VIT, "Fast", size=[40, 23], resample=0),
+    "vit-lanczos": config(VIT, size=dict(height=96, width=64), resample=1, do_normalize=False),
+    "vit-plain": config(VIT, size=48, resample=4, do_rescale=False, image_mean=127.5, image_std=127.5),
+    "vit-bytes": config(VIT, size=33, resample=5, do_rescale=False, do_normalize=False),
+    "deit": config(DEIT, **IMAGENET),
+    "deit-small": config(DEIT, "Fast", size=51, crop_size=45),
+    "dinov2": config(BIT, size=dict(shortest_edge=256), crop_size=dict(height=224, width=224), **IMAGENET),
+    "bit": config(BIT, size=30, crop_size=[41, 20]),
+    "bit-crop": config(BIT, do_resize=False, crop_size=dict(height=50, width=31)),
+    "clip": config(CLIP),
+    "clip-336": config(CLIP, "FeatureExtractor", size=336, crop_size=336),
+    "clip-uncropped": config(CLIP, size=dict(shortest_edge=29), do_center_crop=False),
+    "siglip": config(SIGLIP),
+    "siglip-odd": config(SIGLIP, "Fast", size=dict(height=71, width=53), rescale_factor=1 / 127.5,
+                         image_mean=[1, 1.0, 1], image_std=1),
 }
-SIZES = [(1, 1), (1, 7), (9, 1), (2, 300), (400, 3), (31, 31), (50, 37), (37, 50), (224, 224), (225, 223), (256, 256),
-         (640, 480), (333, 501), (1000, 77), (64, 911), (29, 29), (30, 31), (41, 20), (1237, 853)]
-WHOLE = ("vit", "deit", "dinov2", "clip", "siglip")  # each of these with every third size, the others with two
+SIZES = [(1, 1), (1, 7), (9, 1), (2, 300), (400, 3), (31, 31), (50, 37), (37, 50), (224, 224), (225, 223),
+         (256, 256), (640, 480), (333, 501), (1000, 77), (64, 911), (29, 29), (30, 31), (41, 20), (1237, 853)]
+WHOLE = ("vit", "deit", "dinov2", "clip", "siglip")  # these with every third size, the others with two
 
 
 def cases():
     names = sorted(CONFIGS)
     for k, name in enumerate(names):
-        picked = SIZES[k % 3::3] if name in WHOLE else [SIZES[(5 * k + 3) % len(SIZES)], SIZES[(7 * k + 6) % len(SIZES)]]
+        picked = [SIZES[(5 * k + 3) % len(SIZES)], SIZES[(7 * k + 6) % len(SIZES)]]
+        if name in WHOLE:
+            picked = SIZES[k % 3::3]
         for width, height in picked:
             yield name, width, height
 
 
 def processed():
     for seed, (name, width, height) in enumerate(cases()):
-        kind, config = CONFIGS[name]
-        options = {key: value for key, value in config.items() if not key.endswith("_type")}
+        kind, fields = CONFIGS[name]
+        options = {key: value for key, value in fields.items() if not key.endswith("_type")}
         image = Image.fromarray(picture(width, height, seed))
         out = np.ascontiguousarray(np.asarray(kind(**options)(image)["pixel_values"][0], dtype=np.float32))
         flat = out.reshape(-1)
@@ -259,5 +273,6 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     HERE.mkdir(exist_ok=True)
     write("files.json", "", files())
-    configs = json.dumps({name: config for name, (_, config) in sorted(CONFIGS.items())}, separators=(",", ":"))
+    configs = json.dumps({name: fields for name, (_, fields) in sorted(CONFIGS.items())},
+                         separators=(",", ":"))
     write("processors.json", f'"configs":{configs},\n', processed())
