@@ -76,6 +76,10 @@ TEST(Family, EveryToyIsWrittenBackAsItsFamily) {
 TEST(Family, EveryFamilyHasAToy) {
   std::map<std::string, int> seen;
   for (const std::string& name : toy_names()) ++seen[open_toy(read_toy(name)).family];
+  const auto pictures = std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden" / "vision";
+  for (const auto& entry : std::filesystem::directory_iterator(pictures))  // compared by vision_test.cc
+    for (const Tower tower : {Tower::vision, Tower::text})
+      ++seen[open_toy(read_toy("../vision/" + entry.path().stem().string()), {.tower = tower}).family];
   for (const std::string& family : family_names()) EXPECT_GE(seen[family], 1) << family;
 }
 

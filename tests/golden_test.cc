@@ -262,7 +262,8 @@ TEST(Golden, EveryPresetHasAToy) {
   std::set<std::string> covered;
   for (const Golden& g : goldens()) covered.insert(g.preset);
   for (const std::string& name : preset_names())
-    EXPECT_TRUE(covered.count(name)) << name << " has no file in tests/golden";
+    if (!preset(name).embed.patches)  // those that read pictures: vision_test.cc
+      EXPECT_TRUE(covered.count(name)) << name << " has no file in tests/golden";
 }
 
 // ------------------------------------------------------------------------------------------------ mutations

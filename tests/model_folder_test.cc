@@ -3,6 +3,7 @@
 // beside config.json; files that are cut while they are read. That transformers computes the same from such
 // folders: tests/golden/make_trained.py.
 #include "rapt/load/model_folder.h"
+#include "rapt/nn/patches.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -78,12 +79,23 @@ const std::map<std::string, std::string>& said_by() {  // presets and the famili
       {"bert", "bert"},     {"gemma2", "gemma2"},   {"gemma3", "gemma3"},   {"gpt2", "gpt2"},
       {"llama1", "llama"},  {"llama2", "llama"},    {"llama3", "llama"},    {"llama3.1", "llama"},
       {"marian", "marian"}, {"mistral", "mistral"}, {"olmo2", "olmo2"},     {"qwen2", "qwen2"},
-      {"qwen3", "qwen3"},   {"t5", "t5"},           {"mixtral", "mixtral"}, {"qwen3-moe", "qwen3-moe"}};
+      {"qwen3", "qwen3"},   {"t5", "t5"},           {"mixtral", "mixtral"}, {"qwen3-moe", "qwen3-moe"},
+      {"vit", "vit"}};
   return all;
 }
 
 std::vector<double> results(const Model& m, std::uint64_t seed) {
   constexpr Dim kLengths[] = {9, 5};
+  if (m.recipe.embed.patches) {
+    const PatchRecipe& p = *m.recipe.embed.patches;
+    const Dim height = p.rows * p.size, width = (p.columns + 1) * p.size;
+    std::vector<float> pixels;
+    for (Dim i = 0; i < p.channels * height * width; ++i)
+      pixels.push_back(static_cast<float>(random_normal(seed, static_cast<std::uint64_t>(i))));
+    const Picture picture{pixels, height, width};
+    rapt::Run run(device());
+    return all_values(forward(run, m, picture_batch(m.recipe, {&picture, 1})));
+  }
   return logits_of(device(), m, some_texts(m.recipe, kLengths, seed));
 }
 void expect_same(const Model& a, const Model& b, std::uint64_t seed) {
@@ -93,7 +105,7 @@ void expect_same(const Model& a, const Model& b, std::uint64_t seed) {
     ASSERT_EQ(std::memcmp(a.weights[i].data.get(), b.weights[i].data.get(), a.weights[i].bytes()), 0)
         << a.weights[i].name;
   }
-  if (a.recipe.vocab == 0) return;
+  if (a.recipe.vocab == 0 && !a.recipe.embed.patches) return;
   const auto x = results(a, seed), y = results(b, seed);
   ASSERT_EQ(x.size(), y.size());
   EXPECT_EQ(std::memcmp(x.data(), y.data(), x.size() * sizeof(double)), 0);

@@ -268,7 +268,7 @@ TEST(Recipe, BadJsonIsNamedWithItsPlace) {
        "self.bias: wants an object or one of none, all, qkv, has true or false"},
       {head + self + R"({ "pos": "ropes" })" + end, "self.pos: unknown value \"ropes\"; did you mean 'rope'"},
       {head + self + R"({ "pos": 3 })" + end,
-       "self.pos: wants one of none, rope, alibi, bucket, relative, has a number"},
+       "self.pos: wants one of none, rope, alibi, bucket, relative, grid, has a number"},
       {head + self + R"({ "pos": { "rope": {}, "bucket": {} } })" + end, "exactly one key"},
       {head + self + R"({ "pos": { "rope": { "part": 0 } } })" + end, "pos.rope.part: must be above 0"},
       {head + self + R"({ "pos": { "rope": { "part": 1.5 } } })" + end, "pos.rope.part: must be at most 1"},
