@@ -6,6 +6,7 @@
 
 #include "rapt/base/text.h"
 #include "rapt/image/jpeg.h"
+#include "rapt/image/orientation.h"
 #include "rapt/image/png.h"
 #include "rapt/io/reader.h"
 
@@ -74,6 +75,12 @@ Image decode_image(std::span<const std::byte> bytes, const std::string& name, Al
 Image read_image(const std::string& path, Alpha alpha) {
   const std::string bytes = read_text_file(path, kMostImageBytes);
   return decode_image(std::as_bytes(std::span(bytes.data(), bytes.size())), path, alpha);
+}
+
+Image read_upright_image(const std::string& path, Alpha alpha) {
+  const std::string text = read_text_file(path, kMostImageBytes);
+  const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+  return upright(decode_image(bytes, path, alpha), exif_orientation(bytes));
 }
 
 }  // namespace rapt

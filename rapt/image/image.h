@@ -4,7 +4,7 @@
 // a billion pixels ends in a message. What a model wants of a picture: preprocess.h.
 //
 // Colours are those of Pillow's Image.convert("RGB"): grey three times, palettes looked up, CMYK mixed, no
-// colour profile and no EXIF rotation applied.
+// colour profile applied.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +32,8 @@ inline constexpr std::uint64_t kMostImageBytes = std::uint64_t{256} << 20;
 // PNG or JPEG, told by their first bytes; `name` stands in messages.
 Image decode_image(std::span<const std::byte> bytes, const std::string& name, Alpha alpha = Alpha::drop);
 Image read_image(const std::string& path, Alpha alpha = Alpha::drop);
+// Turned as the camera was held (orientation.h), as the pipelines of transformers read files.
+Image read_upright_image(const std::string& path, Alpha alpha = Alpha::drop);
 
 // For the readers of formats: fails where a header claims no pixels or more than the limits.
 void check_image_size(std::string_view name, std::uint64_t width, std::uint64_t height);

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "rapt/image/orientation.h"
 #include "tests/hostile/bytes.h"
 #include "tests/image_files.h"
 
@@ -61,6 +62,51 @@ TEST(ImageFiles, AreReadFromDisk) {
   EXPECT_EQ(read_image(temp / "a.png").rgb, decode_image(as_span(bytes), "x").rgb);
   EXPECT_TRUE(holds(error_of([&] { read_image(temp / "b.png"); }), "no such file"));
   EXPECT_TRUE(holds(error_of([&] { read_image(temp.path()); }), temp.path()));
+}
+
+// exif() of make_images.py.
+std::string exif(int orientation, bool little) {
+  const auto number = [&](std::uint64_t n, int bytes) {
+    std::string out = test::big_endian(n, bytes);
+    return little ? std::string(out.rbegin(), out.rend()) : out;
+  };
+  return (little ? std::string("II*\0", 4) : std::string("MM\0*", 4)) + number(8, 4) + number(2, 2) +
+         number(0x0100, 2) + number(4, 2) + number(1, 4) + number(7, 4) + number(0x0112, 2) + number(3, 2) +
+         number(1, 4) + number(static_cast<std::uint64_t>(orientation), 2) + number(0, 2) + number(0, 4);
+}
+std::string with_exif(const std::string& jpeg, const std::string& tiff) {
+  const std::string notes = std::string("Exif\0\0", 6) + tiff;
+  return jpeg.substr(0, 2) + "\xFF\xE1" + test::big_endian(notes.size() + 2, 2) + notes + jpeg.substr(2);
+}
+
+TEST(ImageFiles, PhotographsStandUpright) {
+  const Json::Array& sums = need(test::image_golden("files.json"), "upright").array();
+  const std::string jpeg = test::golden_image("jpeg-444"), png = test::golden_image("png-2-8");
+  const auto check = [&](const std::string& file, int orientation, const Json& sum) {
+    EXPECT_EQ(exif_orientation(as_span(file)), orientation);
+    EXPECT_EQ(sum_of(upright(decode_image(as_span(file), "x"), orientation)), sum.integer()) << orientation;
+  };
+  for (int o = 1; o <= 8; ++o)
+    check(with_exif(jpeg, exif(o, o % 2 == 0)), o, sums[static_cast<std::size_t>(o - 1)]);
+  const std::string noted = png.substr(0, 33) + test::png_chunk("eXIf", exif(6, false)) + png.substr(33);
+  check(noted, 6, sums[8]);
+  const test::TempFolder temp;
+  test::put_file(temp / "photo", noted);
+  EXPECT_EQ(read_upright_image(temp / "photo").rgb, upright(decode_image(as_span(noted), "x"), 6).rgb);
+}
+
+TEST(ImageFiles, DamagedNotesLeaveThePicture) {
+  const std::string jpeg = test::golden_image("jpeg-444"), good = exif(6, true);
+  EXPECT_EQ(exif_orientation(as_span(jpeg)), 1);
+  EXPECT_EQ(exif_orientation({}), 1);
+  for (std::size_t n = 0; n + 6 < good.size(); ++n)
+    EXPECT_EQ(exif_orientation(as_span(with_exif(jpeg, good.substr(0, n)))), n > 32 ? 6 : 1) << n;
+  std::string far = good, many = good, ninth = exif(9, true);
+  far.replace(4, 4, "\xFF\xFF\xFF\xFF");
+  many.replace(8, 2, "\xFF\xFF");
+  many.replace(22, 2, "\x13\x01");
+  for (const std::string& tiff : {far, many, ninth, std::string("not a TIFF file at all, but long enough")})
+    EXPECT_EQ(exif_orientation(as_span(with_exif(jpeg, tiff))), 1);
 }
 
 TEST(ImageFiles, OtherFormatsAreRefusedByName) {

@@ -55,7 +55,7 @@ struct PreparedImage {
 };
 // `name` stands in messages: a strip that would become larger than the limit is refused.
 PreparedImage preprocess(const ImageProcess& process, const Image& image, std::string_view name = "picture");
-// Read and prepared.
+// Read, turned upright and prepared.
 PreparedImage read_prepared_image(const ImageProcess& process, const std::string& path);
 
 }  // namespace rapt

@@ -17,7 +17,7 @@ import warnings
 import zlib
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from transformers.image_transforms import convert_to_rgb
 from transformers.models.bit.image_processing_pil_bit import BitImageProcessorPil
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
@@ -200,6 +200,25 @@ def files():
         yield case
 
 
+def exif(orientation, order):
+    """A TIFF file with two entries; order: ">" or "<"."""
+    start = b"MM\0*" if order == ">" else b"II*\0"
+    return (start + struct.pack(order + "IH", 8, 2) + struct.pack(order + "HHII", 0x0100, 4, 1, 7)
+            + struct.pack(order + "HHIHH", 0x0112, 3, 1, orientation, 0) + struct.pack(order + "I", 0))
+
+
+def upright():
+    """Checksums of jpeg-444 behind EXIF segments with the orientations 1 to 8, and of a PNG with 6."""
+    def sum_of(data):
+        return zlib.crc32(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB").tobytes())
+    base, picture_of_6 = dict(jpegs())["jpeg-444"], dict(pngs())["png-2-8"]
+    sums = []
+    for orientation in range(1, 9):
+        notes = b"Exif\0\0" + exif(orientation, ">" if orientation % 2 else "<")
+        sums.append(sum_of(base[:2] + b"\xFF\xE1" + struct.pack(">H", len(notes) + 2) + notes + base[2:]))
+    return sums + [sum_of(picture_of_6[:33] + chunk(b"eXIf", exif(6, ">")) + picture_of_6[33:])]
+
+
 # Processors.
 
 IMAGENET = dict(image_mean=[0.485, 0.456, 0.406], image_std=[0.229, 0.224, 0.225])
@@ -272,7 +291,7 @@ def write(name, head, items):
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     HERE.mkdir(exist_ok=True)
-    write("files.json", "", files())
+    write("files.json", f'"upright":{json.dumps(upright())},\n', files())
     configs = json.dumps({name: fields for name, (_, fields) in sorted(CONFIGS.items())},
                          separators=(",", ":"))
     write("processors.json", f'"configs":{configs},\n', processed())
