@@ -57,11 +57,11 @@ void check_image_size(std::string_view name, std::uint64_t width, std::uint64_t 
          " are read: make it smaller first");
 }
 
-Image decode_image(std::span<const std::byte> bytes, const std::string& name, Alpha alpha) {
+Image decode_image(std::span<const std::byte> bytes, const std::string& name) {
   if (bytes.size() > kMostImageBytes)
     fail(name, ": has ", byte_count(static_cast<double>(bytes.size())), "; pictures of at most ",
          byte_count(static_cast<double>(kMostImageBytes)), " are read");
-  if (is_png(bytes)) return decode_png(bytes, name, alpha);
+  if (is_png(bytes)) return decode_png(bytes, name);
   if (is_jpeg(bytes)) return decode_jpeg(bytes, name);
   if (bytes.empty()) fail(name, ": is empty (is the download complete?)");
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()),
@@ -72,15 +72,15 @@ Image decode_image(std::span<const std::byte> bytes, const std::string& name, Al
   fail(name, ": is no picture that is known by its first bytes; PNG and JPEG are read");
 }
 
-Image read_image(const std::string& path, Alpha alpha) {
+Image read_image(const std::string& path) {
   const std::string bytes = read_text_file(path, kMostImageBytes);
-  return decode_image(std::as_bytes(std::span(bytes.data(), bytes.size())), path, alpha);
+  return decode_image(std::as_bytes(std::span(bytes.data(), bytes.size())), path);
 }
 
-Image read_upright_image(const std::string& path, Alpha alpha) {
+Image read_upright_image(const std::string& path) {
   const std::string text = read_text_file(path, kMostImageBytes);
   const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
-  return upright(decode_image(bytes, path, alpha), exif_orientation(bytes));
+  return upright(decode_image(bytes, path), exif_orientation(bytes));
 }
 
 }  // namespace rapt

@@ -12,9 +12,7 @@
 // checked for damage and skipped.
 //
 // As Pillow 13 makes RGB of it: of 16 bits the upper eight are taken, but of 16-bit grey alone every value
-// above 255 becomes 255. The transparent colour (tRNS) is compared with what that gives; of one bit 0 and 255
-// are compared. (In grey of two and four bits it is therefore seldom met; the standard means the value
-// before.)
+// above 255 becomes 255; alpha and transparent colours (tRNS) are left out.
 #include "rapt/image/png.h"
 
 #include <zlib.h>
@@ -22,7 +20,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
 
 #include "rapt/base/text.h"
 #include "rapt/io/reader.h"
@@ -39,10 +36,6 @@ std::uint32_t big_endian(const std::byte* p) {
   for (int i = 0; i < 4; ++i) v = v << 8 | static_cast<std::uint32_t>(p[i]);
   return v;
 }
-std::uint32_t big_endian_16(const std::byte* p) {
-  return static_cast<std::uint32_t>(p[0]) << 8 | static_cast<std::uint32_t>(p[1]);
-}
-
 struct PngHeader {
   Dim width = 0, height = 0;
   int depth = 0, color = 0;
@@ -69,8 +62,7 @@ std::span<const PngPass> passes(const PngHeader& h) {
 struct PngFile {
   PngHeader header;
   std::vector<std::array<std::uint8_t, 3>> palette{};
-  std::vector<std::uint8_t> palette_alpha{};
-  std::optional<std::array<std::uint32_t, 3>> transparent{};  // a colour, grey in the first
+  bool transparent = false;  // tRNS was there
   std::vector<std::span<const std::byte>> packed{};  // the IDAT chunks
 };
 
@@ -141,23 +133,19 @@ void parse_palette(const ChunkReader& in, PngFile& file, std::span<const std::by
   std::memcpy(file.palette.data(), data.data(), data.size());
 }
 
-void parse_transparency(const ChunkReader& in, PngFile& file, std::span<const std::byte> data) {
+void check_transparency(const ChunkReader& in, PngFile& file, std::size_t bytes) {
   const PngHeader& h = file.header;
-  if (file.transparent || !file.palette_alpha.empty()) in.refuse("a second tRNS chunk");
+  if (file.transparent) in.refuse("a second tRNS chunk");
+  file.transparent = true;
   if (h.color == kPalette) {
     if (file.palette.empty()) in.refuse("tRNS before the palette (PLTE)");
-    if (data.size() > file.palette.size())
-      in.refuse("tRNS has ", data.size(), " entries, the palette ", file.palette.size());
-    for (const std::byte b : data) file.palette_alpha.push_back(static_cast<std::uint8_t>(b));
+    if (bytes > file.palette.size())
+      in.refuse("tRNS has ", bytes, " entries, the palette ", file.palette.size());
     return;
   }
   if (h.color == kGreyAlpha || h.color == kRgba) in.refuse("tRNS in a picture that has alpha already");
-  const std::size_t n = h.color == kRgb ? 3 : 1;
-  if (data.size() != 2 * n) in.refuse("tRNS has ", data.size(), " bytes instead of ", 2 * n);
-  std::array<std::uint32_t, 3> key{};
-  for (std::size_t i = 0; i < n; ++i) key[i] = big_endian_16(data.data() + 2 * i);
-  if (h.color == kGrey && h.depth == 1) key[0] = key[0] ? 255 : 0;
-  file.transparent = key;
+  const std::size_t wanted = h.color == kRgb ? 6 : 2;
+  if (bytes != wanted) in.refuse("tRNS has ", bytes, " bytes instead of ", wanted);
 }
 
 PngFile parse_chunks(std::span<const std::byte> bytes, const std::string& name) {
@@ -173,7 +161,7 @@ PngFile parse_chunks(std::span<const std::byte> bytes, const std::string& name) 
       in.refuse("a second header (IHDR)");
     } else if (type == "PLTE" || type == "tRNS") {
       if (!file.packed.empty()) in.refuse(type, " after the pixels (IDAT)");
-      type == "PLTE" ? parse_palette(in, file, data) : parse_transparency(in, file, data);
+      type == "PLTE" ? parse_palette(in, file, data) : check_transparency(in, file, data.size());
     } else if (type == "IDAT") {
       if (!file.packed.empty() && before != "IDAT") in.refuse("IDAT chunks with ", before, " between them");
       if (file.header.color == kPalette && file.palette.empty())
@@ -273,48 +261,29 @@ std::uint32_t sample(std::span<const std::uint8_t> row, std::size_t i, int depth
          ((1u << depth) - 1);
 }
 
-struct Rgba {
-  std::uint32_t color[3], alpha;
-};
-
-Rgba grey_pixel(const PngFile& file, std::span<const std::uint8_t> row, std::size_t i) {
-  const PngHeader& h = file.header;
+void put_grey(const PngHeader& h, std::span<const std::uint8_t> row, std::size_t i, std::uint8_t* out) {
   const std::uint32_t v = sample(row, i, h.depth);
   const std::uint32_t grey = h.depth == 16 ? std::min(v, 255u) : v * (255u / ((1u << h.depth) - 1));
-  return {{grey, grey, grey}, file.transparent && (*file.transparent)[0] == grey ? 0u : 255u};
+  std::fill(out, out + 3, static_cast<std::uint8_t>(grey));
 }
 
-Rgba palette_pixel(const PngFile& file, std::span<const std::uint8_t> row, std::size_t i,
-                   const std::string& name) {
+void put_indexed(const PngFile& file, std::span<const std::uint8_t> row, std::size_t i,
+                 const std::string& name, std::uint8_t* out) {
   const std::size_t index = sample(row, i, file.header.depth);
   if (index >= file.palette.size())
     fail(name, ": PNG: a pixel has colour ", index, " of a palette of ", file.palette.size());
-  const auto& c = file.palette[index];
-  return {{c[0], c[1], c[2]}, index < file.palette_alpha.size() ? file.palette_alpha[index] : 255u};
+  std::copy(file.palette[index].begin(), file.palette[index].end(), out);
 }
 
-Rgba true_color_pixel(const PngFile& file, std::span<const std::uint8_t> row, std::size_t i) {
-  const PngHeader& h = file.header;
-  const auto channels = static_cast<std::size_t>(h.channels());
-  const std::size_t bytes = static_cast<std::size_t>(h.depth) / 8;  // of 16 bits the upper eight
-  const auto at = [&](std::size_t k) { return std::uint32_t{row[(i * channels + k) * bytes]}; };
-  if (h.color == kGreyAlpha) return {{at(0), at(0), at(0)}, at(1)};
-  Rgba p{{at(0), at(1), at(2)}, h.color == kRgba ? at(3) : 255u};
-  if (file.transparent && std::equal(p.color, p.color + 3, file.transparent->begin())) p.alpha = 0;
-  return p;
-}
-
-void put_pixel(const Rgba& p, Alpha alpha, std::uint8_t* out) {
-  for (int k = 0; k < 3; ++k) {
-    const std::uint32_t c = p.color[k];
-    // c · a + 255 · (1 − a), rounded
-    out[k] = static_cast<std::uint8_t>(
-        alpha == Alpha::drop || p.alpha == 255 ? c : (2 * (c * p.alpha + 255 * (255 - p.alpha)) + 255) / 510);
-  }
+// The others; of 16 bits the upper eight.
+void put_samples(const PngHeader& h, std::span<const std::uint8_t> row, std::size_t i, std::uint8_t* out) {
+  const std::size_t channels = static_cast<std::size_t>(h.channels()),
+                    bytes = static_cast<std::size_t>(h.depth) / 8;
+  for (std::size_t k = 0; k < 3; ++k) out[k] = row[(i * channels + (h.color == kGreyAlpha ? 0 : k)) * bytes];
 }
 
 void decode_pass(const PngFile& file, const PngPass& pass, PackedRows& rows, const std::string& name,
-                 Alpha alpha, Image& image) {
+                 Image& image) {
   const PngHeader& h = file.header;
   const Dim columns = pass.columns(h);
   if (columns == 0) return;
@@ -327,11 +296,11 @@ void decode_pass(const PngFile& file, const PngPass& pass, PackedRows& rows, con
     const auto samples = std::span(row).subspan(1);
     unfilter(row[0], samples, std::span(above).subspan(1), step);
     std::uint8_t* out = image.rgb.data() + 3 * ((pass.y + r * pass.dy) * h.width + pass.x);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(columns); ++i, out += 3 * pass.dx)
-      put_pixel(h.color == kGrey      ? grey_pixel(file, samples, i)
-                : h.color == kPalette ? palette_pixel(file, samples, i, name)
-                                      : true_color_pixel(file, samples, i),
-                alpha, out);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(columns); ++i, out += 3 * pass.dx) {
+      if (h.color == kGrey) put_grey(h, samples, i, out);
+      else if (h.color == kPalette) put_indexed(file, samples, i, name, out);
+      else put_samples(h, samples, i, out);
+    }
     std::swap(row, above);
   }
 }
@@ -356,13 +325,13 @@ bool is_png(std::span<const std::byte> bytes) {
          std::memcmp(bytes.data(), kSignature.data(), kSignature.size()) == 0;
 }
 
-Image decode_png(std::span<const std::byte> bytes, const std::string& name, Alpha alpha) {
+Image decode_png(std::span<const std::byte> bytes, const std::string& name) {
   const PngFile file = parse_chunks(bytes, name);
   check_packed_size(file, name);
   const PngHeader& h = file.header;
   Image image{h.width, h.height, std::vector<std::uint8_t>(static_cast<std::size_t>(3 * h.width * h.height))};
   PackedRows rows(file, name);
-  for (const PngPass& pass : passes(h)) decode_pass(file, pass, rows, name, alpha, image);
+  for (const PngPass& pass : passes(h)) decode_pass(file, pass, rows, name, image);
   rows.finish();
   return image;
 }

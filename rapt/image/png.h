@@ -6,6 +6,6 @@
 namespace rapt {
 
 bool is_png(std::span<const std::byte> bytes);
-Image decode_png(std::span<const std::byte> bytes, const std::string& name, Alpha alpha);
+Image decode_png(std::span<const std::byte> bytes, const std::string& name);
 
 }  // namespace rapt

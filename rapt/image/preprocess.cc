@@ -80,7 +80,7 @@ PreparedImage preprocess(const ImageProcess& process, const Image& image, std::s
 }
 
 PreparedImage read_prepared_image(const ImageProcess& process, const std::string& path) {
-  return preprocess(process, read_upright_image(path, process.alpha()), path);
+  return preprocess(process, read_upright_image(path), path);
 }
 
 }  // namespace rapt

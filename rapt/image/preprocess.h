@@ -29,9 +29,7 @@ struct ImageProcess {
   double rescale_factor = 1.0 / 255;
   bool normalize = true;
   std::array<double, 3> mean{}, std{};
-  bool convert_rgb = false;  // transparent pictures are laid on white; without it transparency is ignored
-
-  Alpha alpha() const { return convert_rgb ? Alpha::over_white : Alpha::drop; }
+  bool convert_rgb = false;  // files are read as RGB either way
 };
 
 // The most a side of `size` and `crop_size` may have: twice what the largest known models take.
