@@ -56,6 +56,19 @@ std::vector<std::string> given_texts(std::span<const std::string> words,
   return texts;
 }
 
+void refuse_texts_for_pictures(const Checkpoint& checkpoint, const char* verb) {
+  if (checkpoint.model->recipe.embed.patches)
+    fail_usage(verb, ": ", checkpoint.path, " (", checkpoint.family,
+               ") reads pictures, not texts: --image FILE");
+}
+
+Checkpoint open_text_tower(const std::string& path, const OpenModel& vision) {
+  constexpr std::string_view kVision = ":vision";
+  const bool named = path.ends_with(kVision);
+  return open_checkpoint(named ? path.substr(0, path.size() - kVision.size()) : path,
+                         {.device = vision.device.get(), .tower = Tower::text});
+}
+
 DType cache_type(Args& args) {
   const std::optional<std::string> name = args.value("cache-type");
   if (!name) return DType::f32;

@@ -35,6 +35,11 @@ OpenModel open_model(const std::string& path, const CommonArgs& common, LoadOpti
 std::vector<std::string> given_texts(std::span<const std::string> words,
                                      const std::optional<std::string>& in);
 
+// Fails where a model that reads pictures is given texts.
+void refuse_texts_for_pictures(const Checkpoint& checkpoint, const char* verb);
+// The half of a folder that reads texts (CLIP, SigLIP), on the device of the half that reads pictures.
+Checkpoint open_text_tower(const std::string& path, const OpenModel& vision);
+
 DType cache_type(Args& args);                         // --cache-type
 
 }  // namespace rapt::cli
