@@ -34,7 +34,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rapt-config.cmake
 
 # An archive brings no list of what it needs, so its users link that too; of a shared library it is private.
 set(RAPT_PC_LIBS "")
-set(RAPT_PC_PRIVATE "-pthread -lz -lstdc++ -lm")
+set(RAPT_PC_PRIVATE "-pthread -lz -ljpeg -lstdc++ -lm")
 if(NOT RAPT_SHARED)
   set(RAPT_PC_LIBS " ${RAPT_PC_PRIVATE}")
   set(RAPT_PC_PRIVATE "")

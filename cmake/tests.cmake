@@ -13,7 +13,7 @@ elseif(RAPT_TEST_SET STREQUAL threads)
   list(FILTER end_to_end INCLUDE REGEX
        "/((threads|schedules|engine)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL load)
-  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(tensor|ops|recipe|nn|io|load)/")
+  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(tensor|ops|recipe|nn|io|image|load)/")
   list(FILTER end_to_end INCLUDE REGEX "/((family|hostile_config|hostile_model|checkpoint|block_files|\
 model_folder|golden|bits|bits_quant|gradients|grid|kv_pool|model|schedules)[a-z_]*_test|\
 model_tools|naive_model|toy_checkpoint|schedules|grid|memory_checkpoint)\\.cc$")

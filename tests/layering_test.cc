@@ -32,12 +32,13 @@ const std::map<std::string, std::set<std::string>>& allowed() {
     t["io"] = {"tensor", "base"};
     t["text"] = {"io", "tensor", "base"};
     t["report"] = {"io", "base"};
+    t["image"] = {"io", "base"};
     right.insert("io");  // readers of files: from the recipe on
     for (const char* folder : {"recipe", "nn"}) {
       t[folder] = right;
       right.insert(folder);
     }
-    right.insert("text");
+    right.insert({"text", "image"});
     t["load"] = right;
     right.insert({"load", "report"});
     for (const char* folder : {"inspect", "use", "lab", "api", "apps"}) {

@@ -53,7 +53,7 @@ std::vector<float> floats_of(const Tensor& t) {
 bool in_pieces(const Model& model, const Taps* taps) {
   if (model.encoder || !model.decoder || model.decoder->recurrent || (taps && taps->edits_anything()))
     return false;
-  if (model.recipe.head.kind == HeadRecipe::Kind::classes) return false;
+  if (model.recipe.head.pools()) return false;
   for (const Layer& layer : model.decoder->layers)
     for (const Part& part : layer.parts)
       if (const Attention* a = part.attention(); a && (a->mask.right != 0 || a->mask.prefix)) return false;
@@ -289,7 +289,7 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
     run.reset();
     const Batch batch{.tokens = ids.subspan(static_cast<std::size_t>(fed), static_cast<std::size_t>(now)),
                       .sequences = {{.first = 0, .count = now, .past = fed, .opened = n}},
-                      .want = model.recipe.head.kind != HeadRecipe::Kind::classes ? kWantLast : Want{}};
+                      .want = model.recipe.head.pools() ? Want{} : kWantLast};
     forward(run, model, batch, source_.empty() ? nullptr : &from, now < n ? &cache : nullptr);
   }
   for (auto& [place, kept] : kept_) {

@@ -183,7 +183,7 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
   Run run(device);
   run.taps = &taps;
   const Batch from{.tokens = source, .sequences = {{.first = 0, .count = S}}};
-  const bool classes = model.recipe.head.kind == HeadRecipe::Kind::classes;
+  const bool classes = model.recipe.head.pools();
   forward(run, model,
           {.tokens = ids,
            .sequences = {{.first = 0, .count = T}},

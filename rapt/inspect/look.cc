@@ -41,7 +41,7 @@ void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source) {
   };
   Batch text = batch(ids);
   const Batch from = batch(source);
-  if (model.recipe.head.kind != HeadRecipe::Kind::classes) text.want = kWantLast;
+  if (!model.recipe.head.pools()) text.want = kWantLast;
   forward(run, model, text, source.empty() ? nullptr : &from);
 }
 
@@ -62,6 +62,8 @@ void need_vocabulary(const Model& model, std::string_view view) {
     fail(view, ": model ", model.recipe.name,
          " has no output matrix (it gives hidden states), so there are no tokens to read off; norms "
          "and massive work without one");
+  if (kind == HeadRecipe::Kind::vector)
+    fail(view, ": model ", model.recipe.name, " gives one vector for what it reads, no tokens");
   if (kind == HeadRecipe::Kind::classes)
     fail(view, ": model ", model.recipe.name,
          " is a classifier: its head reads one row of the text and gives classes, no tokens");

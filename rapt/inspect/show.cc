@@ -136,6 +136,24 @@ void draw_stack(Drawing& d, const StackRecipe& s, const std::string& name, Dim C
                                s.dropout > 0 ? ", " + dropout_text(s.dropout) : ""));
 }
 
+void draw_patches(Drawing& d, const Recipe& r) {
+  const EmbedRecipe& e = r.embed;
+  const PatchRecipe& p = *e.patches;
+  d.on_stream("patches", concat(p.size, " × ", p.size, " pixels of ", p.channels, " channels, ",
+                                with_commas(p.channels * p.size * p.size), " → ", with_commas(r.width),
+                                p.bias ? " + bias" : "", "; ", p.rows, " × ", p.columns, " of a picture of ",
+                                p.columns * p.size, " × ", p.rows * p.size));
+  if (p.named() > 0) d.on_stream("+ tokens", p.distill ? "cls and distill, before the patches" : "cls, before the patches");
+  if (e.pos == EmbedRecipe::Pos::learned)
+    d.on_stream("+ position", concat(with_commas(p.positions()), " × ", with_commas(r.width), ", learned; ",
+                                     p.resample == PatchRecipe::Resample::antialias
+                                         ? "resampled with a filter for other sizes"
+                                         : "resampled for other sizes"));
+  if (p.registers > 0) d.on_stream("+ registers", concat(p.registers, " learned tokens without a position"));
+  if (e.norm) d.on_stream("norm", norm_text(*e.norm));
+  if (e.dropout > 0) d.on_stream("dropout", shortest(e.dropout));
+}
+
 void draw_embedding(Drawing& d, const Recipe& r, bool source) {
   const EmbedRecipe& e = r.embed;
   const Dim narrow = e.width > 0 ? e.width : r.width,
@@ -146,6 +164,7 @@ void draw_embedding(Drawing& d, const Recipe& r, bool source) {
                   concat(with_commas(narrow), " → ", with_commas(r.width), e.project_bias ? " + bias" : ""));
   };
   const char* own = e.own_source ? source ? ", the encoder's own" : ", the decoder's own" : "";
+  if (e.patches) return draw_patches(d, r);
   if (r.vocab > 0) {
     d.on_stream("embed", concat(with_commas(source && e.source_vocab > 0 ? e.source_vocab : r.vocab), " × ",
                                 with_commas(narrow),
@@ -233,6 +252,31 @@ void numbers(Drawing& d, const Recipe& r) {
 
 }  // namespace
 
+namespace {
+
+void draw_pool(Drawing& d, const Recipe& r) {
+  const HeadRecipe& h = r.head;
+  const char* what = r.embed.patches ? "a picture" : "a sequence";
+  switch (h.pool) {
+    case HeadRecipe::Pool::mean:
+      d.on_stream("pool", r.embed.patches ? "the mean of a picture's patches" : "the mean of a sequence's rows");
+      break;
+    case HeadRecipe::Pool::both: d.on_stream("pool", "the first row, beside the mean of the patches"); break;
+    case HeadRecipe::Pool::token:
+      d.on_stream("pool", h.token > 0 ? concat("the first row with token ", h.token)
+                                      : "the row with the highest token id");
+      break;
+    case HeadRecipe::Pool::attention:
+      d.on_stream("pool", concat("a learned query over all rows of ", what, ", ", h.attend.heads,
+                                 " heads; then x + ffn(norm(x)), hidden ", with_commas(h.attend.ffn)));
+      break;
+    default: d.on_stream("pool", concat("the ", name_text(h.pool), " row of ", what));
+  }
+  if (h.pool_norm) d.on_stream("norm", norm_text(*h.pool_norm));
+}
+
+}  // namespace
+
 std::string draw_recipe(const Recipe& r, bool color, Dim width) {
   Drawing d(color, width);
   d.words(r.name, r.note.empty() ? "" : "  " + r.note, 2);
@@ -244,7 +288,7 @@ std::string draw_recipe(const Recipe& r, bool color, Dim width) {
     draw_embedding(d, r, encoder && both);
   };
   if (r.encoder) {
-    source(both ? "source tokens" : r.vocab > 0 ? "tokens" : "vectors", true);
+    source(both ? "source tokens" : r.vocab > 0 ? "tokens" : r.embed.patches ? "pictures" : "vectors", true);
     if (r.encoder->recurrent) draw_recurrent(d, r, *r.encoder, "encoder");
     else draw_stack(d, *r.encoder, "encoder", r.width);
   }
@@ -262,28 +306,30 @@ std::string draw_recipe(const Recipe& r, bool color, Dim width) {
     else draw_stack(d, *r.decoder, "decoder", r.width);
   }
   const HeadRecipe& h = r.head;
-  const bool classes = h.kind == HeadRecipe::Kind::classes;
-  if (classes)
-    d.on_stream("pool",
-                concat("the ", h.pool == HeadRecipe::Pool::mean ? "mean of a sequence's rows"
-                                                                : name_text(h.pool) + " row of a sequence"));
+  const bool classes = h.kind == HeadRecipe::Kind::classes, pools = h.pools();
+  if (pools) draw_pool(d, r);
   if (h.kind != HeadRecipe::Kind::none) {
-    const Dim wide = h.transform && !classes && r.embed.width > 0 ? r.embed.width : r.width;
+    const Dim wide = h.pool == HeadRecipe::Pool::both                ? 2 * r.width
+                     : h.transform && !pools && r.embed.width > 0 ? r.embed.width
+                                                                  : r.width;
     if (h.transform) {
       const std::string matrix =
           concat(with_commas(r.width), " → ", with_commas(wide), h.transform->bias ? " + bias" : "");
       d.on_stream("transform", concat(h.transform->linear ? matrix : act_text(h.transform->act, matrix),
                                       h.transform->norm ? ", norm " + norm_text(*h.transform->norm) : ""));
     }
-    std::string what = concat(with_commas(wide), " → ", with_commas(classes ? h.classes : r.vocab),
-                              classes ? " classes" : "", h.tied ? ", the table of the embedding" : "",
+    std::string what = concat(with_commas(wide), " → ",
+                              with_commas(classes ? h.classes : pools ? h.width : r.vocab),
+                              classes ? " classes" : "",
+                              h.distilled ? ", and another of the second row: the mean of both" : "", h.tied ? ", the table of the embedding" : "",
                               h.bias ? " + bias" : "");
     if (h.scale != 1) what += concat(", input times ", shortest(h.scale));
     if (h.cap > 0) what += concat(", capped at ", shortest(h.cap));
-    d.on_stream("head", what);
+    if (!pools || classes || h.width > 0) d.on_stream("head", what);
   }
   d.text("  ▼");
   d.text(classes                             ? "  logits, one row per sequence"
+         : pools                             ? "  vectors, one per sequence"
          : h.kind == HeadRecipe::Kind::vocab ? "  logits"
                                              : "  hidden states");
   d.text("");

@@ -38,9 +38,9 @@ std::string no_final_norm(const Place& p) {
 }
 std::string no_head(const Place& p) {
   if (!p.last_stack()) return "the head stands on the decoder";
-  return p.model.recipe.head.kind == HeadRecipe::Kind::none
-             ? "it has no head: its last hidden state is the result"
-             : "";
+  return p.model.recipe.head.kind == HeadRecipe::Kind::none ? "it has no head: its last hidden state is the result"
+         : !p.model.head.w ? "its head has no matrix: the pooled row is the result"
+                           : "";
 }
 std::string no_middle(const Place& p) {
   if (p.its_layer().parallel)
@@ -258,7 +258,7 @@ Dim size_of_axis(char axis, const Entry& e, const Place& p) {
     case 'T': return Point::kRows;
     case 'S':
       return p.its_part().attention() && p.its_part().attention()->spec.cross ? Point::kKeys : Point::kRows;
-    case 'R': return p.model.recipe.head.kind == HeadRecipe::Kind::classes ? 1 : Point::kResults;
+    case 'R': return p.model.recipe.head.pools() ? 1 : Point::kResults;
     case 'C':
       return p.stack.recurrent && e.site == site::resid_out ? p.stack.recurrent->recipe.out_width()
                                                             : p.model.recipe.width;

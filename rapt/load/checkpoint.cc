@@ -359,6 +359,29 @@ DenseModule read_dense(const std::string& folder, const std::string& path, Dim w
   return out;
 }
 
+// What a picture and a text need to be compared, and how long a text is made.
+void read_pairing(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
+  for (const auto& [name, to] :
+       {std::pair{"logit_scale", &c.logit_scale}, std::pair{"logit_bias", &c.logit_bias}}) {
+    if (const Json* own = f.gguf ? f.source.keys.find(concat("rapt.", name)) : nullptr; own)
+      *to = own->number();
+    const TensorView* t = f.source.tensors->find(name);
+    if (!t) continue;
+    if (t->elements() != 1 || !is_float(t->dtype()))
+      fail(f.source.where, ": tensor '", name, "' has shape ", t->shape_text(), "; it is one number");
+    *to = static_cast<double>(t->values()[0]);
+  }
+  if (recipe.vocab == 0) return;
+  const Json* pads = f.gguf ? f.source.keys.find(kOwnPadKey) : f.source.family->json.find("pad_texts");
+  if (!pads) return;
+  c.pad_to = recipe.context;
+  const Json* id = f.gguf ? pads : f.source.find("pad_token_id");
+  c.pad = c.tokenizer && c.tokenizer->pad >= 0 && !f.gguf ? c.tokenizer->pad
+          : id && id->is_integer() && id->integer() >= 0 && id->integer() < recipe.vocab
+              ? static_cast<std::int32_t>(id->integer())
+              : 1;
+}
+
 // sentence-transformers: modules.json lists Transformer, Pooling, Dense, Normalize, each with its folder.
 void read_pooling(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
   if (f.gguf) {
@@ -447,17 +470,18 @@ Checkpoint describe_checkpoint(const CheckpointFiles& files, const Recipe& recip
   c.family = files.source.family->name;
   c.format = files.format;
   c.file_bytes = files.source.tensors->bytes();
-  c.tokenizer = tokenizer_of(files, recipe.vocab);
+  if (recipe.vocab > 0) c.tokenizer = tokenizer_of(files, recipe.vocab);
   check_vocabulary(c, recipe);
   c.chat_template = chat_template_of(files);
   read_pooling(c, files, recipe);
   read_ids(c, files, recipe);
   read_class_names(c, files, recipe);
+  read_pairing(c, files, recipe);
   return c;
 }
 
 Checkpoint open_checkpoint(const std::string& path, const LoadOptions& options) {
-  const auto files = open_files(path);
+  const auto files = open_files(path, options.tower);
   Translation t = translate_files(*files);
   const bool changed = static_cast<bool>(options.change);
   if (changed) {

@@ -13,6 +13,7 @@
 
 #include "rapt/base/json.h"
 #include "rapt/io/gguf.h"
+#include "rapt/load/family.h"
 #include "rapt/nn/model.h"
 #include "rapt/nn/pool.h"
 #include "rapt/text/tokenizer/tokenizer.h"
@@ -27,6 +28,8 @@ struct LoadOptions {
   // Bytes of tensors; called by the device's threads, one at a time.
   std::function<void(std::uint64_t done, std::uint64_t of)> progress;
   Device* device = nullptr;                  // packs in parallel where given
+  // Of a folder with one for texts and one for pictures, where its name does not say (FOLDER:vision).
+  Tower tower = Tower::text;
 };
 
 // A step of a sentence encoder behind its pooling: act(W x + b) (sentence-transformers' Dense).
@@ -54,6 +57,11 @@ struct Checkpoint {
   std::vector<std::vector<std::int32_t>> bad_words;
   bool renormalize = false;
   std::vector<std::string> class_names;        // classifiers; empty where the files have none
+  // CLIP, SigLIP: what their training learned for e^scale * cosine + bias of a picture and a text.
+  std::optional<double> logit_scale, logit_bias;
+  // SigLIP's texts always have this length, filled up with this token; 0: as they come.
+  Dim pad_to = 0;
+  std::int32_t pad = -1;
   std::uint64_t file_bytes = 0;
 };
 const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where there is none
@@ -61,6 +69,7 @@ const Tokenizer& tokenizer_of(const Checkpoint& checkpoint);  // fails where the
 // A GGUF file, a folder with config.json and safetensors, a llama2.c .bin (its tokenizer beside it:
 // tokenizer.bin or tok*.bin), or a name for one of these, by find_model().
 Checkpoint open_checkpoint(const std::string& path, const LoadOptions& options = {});
+// Behind any of these, ":vision" or ":text" chooses between the two models of a folder that holds such.
 // One rule for names, in this order:
 //   1. a path: a file, a folder with config.json; a folder of a training (its model/, else its newest
 //      step-N) or with one GGUF file inside. A folder that is none of these does not stand in the way of

@@ -41,6 +41,14 @@ bool is_folder(const fs::path& path) {
 
 constexpr std::size_t kMostRecipe = 1 << 20;
 
+// "FOLDER:vision": one of two towers. A file or folder that is really called so stays what it is.
+std::pair<std::string, std::optional<Tower>> split_tower(const std::string& name) {
+  for (const auto& [word, tower] : {std::pair{":vision", Tower::vision}, std::pair{":text", Tower::text}})
+    if (name.ends_with(word) && !is_there(name))
+      return {name.substr(0, name.size() - std::string_view(word).size()), tower};
+  return {name, std::nullopt};
+}
+
 std::string read_magic(const std::string& path) {
   char bytes[4] = {};
   const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -123,7 +131,7 @@ void open_folder(CheckpointFiles& f) {
   check_links(f.path);
   s.keys = read_json_file(s.where, 16 << 20);
   if (!s.keys.is_object()) fail(s.where, ": wants an object { … }, has ", s.keys.type_name());
-  s.family = &family_of_config(s.keys, s.where);
+  s.family = &family_of_config(s.keys, s.where, f.tower);
   if (const Json* q = s.keys.find("quantization_config"); q && !q->is_null())
     fail(s.where,
          ": quantization_config: packed weights of other libraries (GPTQ, AWQ, bitsandbytes) are not read; "
@@ -226,9 +234,11 @@ Json read_json_file(const std::string& path, std::uint64_t most) {
   return parse_json(read_text_file(path, most), path);
 }
 
-std::unique_ptr<CheckpointFiles> open_files(const std::string& name) {
+std::unique_ptr<CheckpointFiles> open_files(const std::string& name, Tower tower) {
   auto files = std::make_unique<CheckpointFiles>();
-  files->path = find_model(name);
+  const auto [found, named] = split_tower(find_model(name));
+  files->path = found;
+  files->tower = named.value_or(tower);
   if (is_folder(files->path)) {
     open_folder(*files);
     return files;
@@ -413,6 +423,10 @@ NamesInFolders names_in_folders(const std::string& beginning) {
 
 // The rule of find_model(); "" where nothing has the name, or where a preset has it and presets count.
 std::string find_named(const std::string& name, bool presets) {
+  if (const auto [stem, tower] = split_tower(name); tower) {
+    const std::string found = find_named(stem, presets);
+    return found.empty() ? "" : found + name.substr(stem.size());
+  }
   if (const std::string here = checkpoint_at(name); !here.empty()) return here;
   if (const std::string whole = whole_name(name); !whole.empty()) return whole;
   if (presets) {

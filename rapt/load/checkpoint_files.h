@@ -18,11 +18,13 @@ struct CheckpointFiles {
   Source source;                    // looks at the members above: never moved
   Json generation;                  // generation_config.json; null where absent
   std::optional<Recipe> recipe;     // recipe.json of a folder we wrote
+  Tower tower = Tower::text;        // of two
   CheckpointFiles() = default;
   CheckpointFiles(const CheckpointFiles&) = delete;
   CheckpointFiles& operator=(const CheckpointFiles&) = delete;
 };
-std::unique_ptr<CheckpointFiles> open_files(const std::string& path);
+// A folder with two towers: the one that the path names (FOLDER:vision), else `tower`.
+std::unique_ptr<CheckpointFiles> open_files(const std::string& path, Tower tower = Tower::text);
 // translate(), and what recipe.json adds: starting values, dropout, a name. Fails where it describes another
 // model than config.json and the tensors do. Where config.json says "rapt", recipe.json is the description.
 Translation translate_files(const CheckpointFiles& files);

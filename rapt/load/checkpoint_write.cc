@@ -234,8 +234,10 @@ struct Types {
 
 bool is_matrix(const WeightShape& w) {
   if (w.vector || stays_real(w.name)) return false;
-  if (w.name.starts_with("embed.") && !w.name.ends_with("tokens") && w.name != "embed.project.weight")
+  if (w.name.starts_with("embed.") && !w.name.ends_with("tokens") && w.name != "embed.project.weight" &&
+      w.name != "embed.patches.weight")
     return false;
+  if (w.name == "head.pool.query") return false;
   return !w.name.ends_with(".buckets") && !w.name.ends_with(".relative") &&
          !w.name.ends_with(".score.weight") && w.name.find(".slots.") == std::string::npos;
 }
@@ -244,9 +246,9 @@ bool is_norm_weight(const std::string& ours) {
 }
 
 // ------------------------------------------------------------------------------------------------ plans
-std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, Form to, Types& types) {
+std::vector<Output> cross_plan(const CheckpointFiles& f, const Family& family, const Translation& t, Form to,
+                               Types& types) {
   const Source& s = f.source;
-  const Family& family = *s.family;
   const TensorPlan plan = plan_tensors(s, t.recipe);
   TensorLayout layout(family, to, t.recipe);
   for (const auto& [w, use] : plan) {
@@ -273,7 +275,7 @@ std::vector<Output> cross_plan(const CheckpointFiles& f, const Translation& t, F
       Piece p{
           .use = use, .to = layout.use(u), .rows = w.vector ? 1 : w.rows, .cols = w.cols, .vector = w.vector};
       if (is_norm_weight(w.name))
-        p.add = static_cast<float>(family.offset_gain(s.form)) - static_cast<float>(family.offset_gain(to));
+        p.add = static_cast<float>(s.family->offset_gain(s.form)) - static_cast<float>(family.offset_gain(to));
       if (p.to.head_dim % 2 != 0)
         fail(f.path, ": GGUF keeps the channels of a head in pairs, and heads of ", p.to.head_dim,
              " channels have none; it stays a folder");
@@ -397,7 +399,8 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
   const Source& s = f.source;
   Types types{Form::gguf, options, {}};
   const bool same = f.gguf.has_value();
-  if (!same && s.family->gguf_arch().empty()) fail(f.path, ": ", s.family->name, " has no GGUF form");
+  // A family without a GGUF form of its own goes by ours: our names, and the recipe as a text.
+  const Family& family = same || !s.family->gguf_arch().empty() ? *s.family : own_family();
   std::vector<RopeFactors> factors;
   GgufKeys keys;
   std::vector<Output> outputs;
@@ -407,27 +410,32 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
       if (!key.starts_with("split.")) keys.emplace_back(key, value);
   } else {
     const bool llama2c = f.format == "llama2.c";
-    outputs = llama2c ? same_plan(f, t, types) : cross_plan(f, t, Form::gguf, types);
-    keys.emplace_back("general.architecture", GgufValue::text(s.family->gguf_arch()));
+    outputs = llama2c ? same_plan(f, t, types) : cross_plan(f, family, t, Form::gguf, types);
+    keys.emplace_back("general.architecture", GgufValue::text(family.gguf_arch()));
     keys.emplace_back("general.type", GgufValue::text("model"));
     const std::string stem = fs::path(f.path).lexically_normal().filename().empty()
                                  ? fs::path(f.path).lexically_normal().parent_path().filename().string()
                                  : fs::path(f.path).filename().string();
     keys.emplace_back("general.name", GgufValue::text(stem));
-    for (auto& k : gguf_keys(*s.family, t, factors)) keys.push_back(std::move(k));
+    for (auto& k : gguf_keys(family, t, factors)) keys.push_back(std::move(k));
     const Checkpoint beside = describe_checkpoint(f, t.recipe);
     if (!beside.dense.empty())
       fail(f.path,
            ": its Dense modules have no place in a GGUF file, and without them its vectors are others; it "
            "stays a folder");
     if (t.recipe.encoder && !t.recipe.decoder)
-      keys.emplace_back(s.family->gguf_arch() + ".pooling_type", GgufValue::u32(pooling_type(beside.pool)));
+      keys.emplace_back(family.gguf_arch() + ".pooling_type", GgufValue::u32(pooling_type(beside.pool)));
     if (beside.max_tokens > 0)
       keys.emplace_back(kOwnLengthKey, GgufValue::u32(static_cast<std::uint32_t>(beside.max_tokens)));
     if (beside.decoder_start >= 0)
-      keys.emplace_back(s.family->gguf_arch() + ".decoder_start_token_id",
+      keys.emplace_back(family.gguf_arch() + ".decoder_start_token_id",
                         GgufValue::u32(static_cast<std::uint32_t>(beside.decoder_start)));
-    if (!beside.class_names.empty() && s.family->own) {
+    if (beside.pad_to > 0)
+      keys.emplace_back(kOwnPadKey, GgufValue::u32(static_cast<std::uint32_t>(beside.pad)));
+    for (const auto& [key, number] :
+         {std::pair{"rapt.logit_scale", beside.logit_scale}, std::pair{"rapt.logit_bias", beside.logit_bias}})
+      if (number) keys.emplace_back(key, GgufValue::f32(static_cast<float>(*number)));
+    if (!beside.class_names.empty() && family.own) {
       Json names = Json::Object{};
       for (std::size_t i = 0; i < beside.class_names.size(); ++i)
         names.set(std::to_string(i), beside.class_names[i]);
@@ -491,7 +499,7 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
   if (fs::exists(to) && !options.force) fail(to, ": exists already; --force overwrites it");
   Types types{Form::folder, options, {}};
   const bool same = f.format == "folder";
-  std::vector<Output> outputs = same ? same_plan(f, t, types) : cross_plan(f, t, Form::folder, types);
+  std::vector<Output> outputs = same ? same_plan(f, t, types) : cross_plan(f, *s.family, t, Form::folder, types);
   DType most = DType::f32;
   for (const Output& o : outputs)
     if (o.shape.size() > 1 && o.dtype != DType::f32) most = o.dtype;

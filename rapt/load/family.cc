@@ -218,6 +218,8 @@ bool Family::beyond(Form form, std::string_view tensor, Dim layers) const {
   return false;
 }
 bool Family::leading_one(std::string_view ours) const { return listed("leading_one", ours); }
+bool Family::flat(std::string_view ours) const { return listed("flat", ours); }
+bool Family::conv(std::string_view ours) const { return ours.ends_with(kWeight) && listed("conv", ours); }
 bool Family::offset_gain(Form form) const { return form == Form::folder && json.find("gain"); }
 std::string Family::gguf_arch() const {
   const Json* arch = json.find("gguf");
@@ -242,7 +244,7 @@ const Family& own_family() {
   return own;
 }
 
-const Family& family_of_config(const Json& config, const std::string& where) {
+const Family& family_of_config(const Json& config, const std::string& where, Tower tower) {
   const Json* type = config.find("model_type");
   const Json* classes = config.find("architectures");
   if (type && !type->is_null() && !type->is_string())
@@ -252,7 +254,20 @@ const Family& family_of_config(const Json& config, const std::string& where) {
   std::vector<std::string> known;
   if (type && type->is_string() && type->string() == own_family().name) return own_family();
   // One model_type, several families: keys tell them apart; the family without such keys is the usual one.
+  const auto answers = [&](const Family& f) {
+    const std::vector<std::string> names = strings(f.json.find("model_type"));
+    return type && type->is_string() && std::find(names.begin(), names.end(), type->string()) != names.end();
+  };
+  const char* word = tower == Tower::vision ? "vision" : "text";
+  const auto meant = [&](const Family& f) {
+    const Json* its = f.json.find("tower");
+    return its && its->string() == word;
+  };
+  // Where a family of the tower that is wanted answers, the others are not meant.
+  const bool towers = std::any_of(families().begin(), families().end(),
+                                  [&](const Family& f) { return answers(f) && meant(f); });
   const auto fits = [&](const Family& f) {
+    if (towers && !meant(f)) return false;
     const Json* when = f.json.find("when");
     if (!when || when->is_null()) return true;
     for (const Json::Member& m : when->object()) {

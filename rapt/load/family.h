@@ -20,6 +20,8 @@ namespace rapt {
 struct Model;  // rapt/nn/model.h
 
 enum class Form { folder, gguf };  // whose keys and tensor names are meant
+// A folder may hold two models, one for texts and one for pictures (CLIP, SigLIP): which is meant.
+enum class Tower { text, vision };
 
 class Family {
  public:
@@ -41,7 +43,9 @@ class Family {
   bool ignored(Form form, std::string_view tensor) const;  // known buffers and heads nobody reads
   // A layer behind the last: weights that predict further tokens, which nobody reads.
   bool beyond(Form form, std::string_view tensor, Dim layers) const;
-  bool leading_one(std::string_view ours) const;  // a vector stored as a matrix of one row
+  bool leading_one(std::string_view ours) const;  // an axis of one stands before the others
+  bool flat(std::string_view ours) const;  // one row, stored as a vector
+  bool conv(std::string_view ours) const;  // [C, channels, size, size], our columns in this order
   bool offset_gain(Form form) const;  // norm weights are stored minus one
   std::string gguf_arch() const;  // "": there is no GGUF form
  private:
@@ -50,7 +54,8 @@ class Family {
 
 const std::vector<Family>& families();
 const Family& own_family();  // "rapt"; none of families()
-const Family& family_of_config(const Json& config, const std::string& where);
+// `tower`: of those that a folder with two holds.
+const Family& family_of_config(const Json& config, const std::string& where, Tower tower = Tower::text);
 const Family& family_of_gguf(const Json& keys, const std::string& arch, const std::string& where);
 
 struct WeightShape {
@@ -131,8 +136,9 @@ struct TensorUse {
   Dim slice = 0;  // transposed: rows of the file before its matrix
   Dim head_dim = 0;  // > 0: rows of each head are in pairs order
   float gain = 1;  // every number is multiplied by it: the tensor NAME.scale beside NAME.weight
+  Dim fold = 1;  // rows of the file that make one of ours (a convolution's [C,3,P,P])
   DType dtype() const { return scales ? DType::mxfp4 : view->dtype(); }
-  Dim last() const { return scales ? 32 * scales->last() : view->last(); }  // columns of a row
+  Dim last() const { return scales ? 32 * scales->last() : fold * view->last(); }  // columns of a row
   // Rows of the file as they are stored in dtype().
   std::span<const std::byte> read_rows(Dim from, Dim count, std::vector<std::byte>& room) const;
   bool plain() const { return head_dim == 0 && chunk == 0; }  // its rows lie one after the other

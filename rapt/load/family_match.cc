@@ -48,6 +48,8 @@ class Matcher {
     const std::string_view name = w.substr(0, op);
     if (op != std::string_view::npos) {
       if ((w[op] == '^' || w[op] == '*') && v.is_number()) products_.emplace_back(w, v.number());
+      if (w[op] == '/' && v.is_number())  // rows of patches: the picture's size is a multiple
+        products_.emplace_back(concat(name, "*", w.substr(op + 1), "^-1"), v.number());
       return;
     }
     if (const std::size_t dot = name.find('.'); dot != std::string_view::npos) {  // a member of a value
@@ -97,6 +99,10 @@ class Matcher {
       const bool fixed =
           then && !then->is_object() && !(then->is_string() && then->string().starts_with('$'));
       yes = !then ? false : fixed ? *then == v : !(otherwise && *otherwise == v);
+      if (const Json* known = values_.find(condition.substr(1)); known && known->is_bool())
+        yes = known->boolean();
+      if (const std::size_t is = condition.find('='); is != std::string_view::npos && yes && fixed)
+        bind(condition.substr(1, is - 1), Json(std::stod(std::string(condition.substr(is + 1)))));
       const Json *line = row(condition.substr(1)), *type = line ? line->find("type") : nullptr;
       if (type && type->string() == "boolean") bind(condition.substr(1), yes);
     }
@@ -256,7 +262,9 @@ std::optional<Translation> family_values(const Family& family, const Recipe& res
   // Tables that the library makes whether they are used or not.
   if (resolved.embed.types == 0 && !family.tensor_names(Form::folder, "embed.types").empty())
     return std::nullopt;
-  if (resolved.head.kind == HeadRecipe::Kind::classes && !family.json.find("classifier")) return std::nullopt;
+  if (resolved.head.kind == HeadRecipe::Kind::classes &&
+      !family.json.find(resolved.head.distilled ? "distilled" : "classifier"))
+    return std::nullopt;
   Translation out{.values = {}, .recipe = resolved};
   const Recipe wanted = architecture_of(resolved);
   try {

@@ -126,7 +126,7 @@ Dim expert_of(std::string_view ours) {
 }
 
 std::span<const std::byte> TensorUse::read_rows(Dim from, Dim count, std::vector<std::byte>& room) const {
-  if (!scales) return view->read_rows(from, count, room);
+  if (!scales) return view->read_rows(from * fold, count * fold, room);
   const Dim n = scales->last();  // blocks in a row
   std::vector<std::byte> pairs, exponents;
   const auto a = view->read_rows(from * n, count * n, pairs);
@@ -293,6 +293,16 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
       want.push_back(16);
     }
     bool fits = std::ranges::equal(have, want);
+    if (!w.vector && !fits && have.size() == 4 && s.family->conv(w.name) && have[0] == want[0] &&
+        have[1] * have[2] * have[3] == want[1]) {
+      fits = true;
+      use.fold = have[1] * have[2];
+    }
+    // Learned tokens of pictures, and their positions: [1,1,C], [1,n,C], [C].
+    if (!w.vector && !fits && (s.family->leading_one(w.name) || s.family->flat(w.name))) {
+      while (have.size() > want.size() && have[0] == 1) have = have.subspan(1);
+      fits = std::ranges::equal(have, want) || (want[0] == 1 && have.size() == 1 && have[0] == want[1]);
+    }
     // A gain for each channel of each head may have an axis for heads (Cohere), or a tensor for each.
     if (w.vector && !use.more.empty()) {
       Dim numbers = view->elements();

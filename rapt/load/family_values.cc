@@ -225,6 +225,10 @@ class Interpreter {
     if (kind == "rope") return rope_from_source(s_, row, integer("head_dim"), integer("context"));
     std::string key;
     const Json* j = lookup(row, key);
+    if (const Json* entry = row.find("entry"); entry && j && j->is_array()) {  // [height, width]
+      if (j->array().size() != 2) bad(key, "wants a number, or a height and a width, has ", j->dump(0));
+      j = &j->array()[static_cast<std::size_t>(entry->integer())];
+    }
     Json value;
     if (j && kind == "integer" && j->is_integer()) {
       const auto [plus, over] = shift_of(row, s_.form);
@@ -488,16 +492,22 @@ struct TensorFacts {
 
   void head() const {
     if (r.embed.norm) r.embed.norm->bias = s.tensor("embed.norm.bias") != nullptr;
+    if (r.embed.patches) r.embed.patches->bias = s.tensor("embed.patches.bias") != nullptr;
+    if (r.head.pool_norm) r.head.pool_norm->bias = s.tensor("head.pool_norm.bias") != nullptr;
     if (r.embed.width > 0 && r.embed.width != r.width)
       r.embed.project_bias = s.tensor("embed.project.bias") != nullptr;
     if (r.head.transform) {
-      const bool classes = r.head.kind == HeadRecipe::Kind::classes;
+      const bool classes = r.head.pools();
       r.head.transform->bias = s.tensor(classes ? "head.pooler.bias" : "head.transform.bias") != nullptr;
       if (r.head.transform->norm) r.head.transform->norm->bias = s.tensor("head.norm.bias") != nullptr;
     }
     if (r.head.kind == HeadRecipe::Kind::none) return;
     if (r.head.kind == HeadRecipe::Kind::classes) {
       r.head.bias = s.tensor("head.classes.bias") != nullptr;
+      return;
+    }
+    if (r.head.kind == HeadRecipe::Kind::vector) {
+      r.head.bias = s.tensor("head.vector.bias") != nullptr;
       return;
     }
     r.head.bias = s.tensor("head.bias") != nullptr;

@@ -46,6 +46,11 @@ const AttnRecipe& first_attention(const Recipe& r) {
   fail("recipe ", r.name, " has no self-attention");
 }
 
+// A base model: nothing behind it, or only a pooler.
+bool has_no_matrix(const HeadRecipe& h) {
+  return h.kind == HeadRecipe::Kind::none || (h.kind == HeadRecipe::Kind::vector && h.width == 0);
+}
+
 // A value as the resolved recipe has it where 0 stood for "what follows from the others".
 Json settled(const std::string& name, const Json& value, const Recipe& r) {
   if (name == "head_dim" && first_attention(r).head_dim > 0) return first_attention(r).head_dim;
@@ -272,9 +277,10 @@ Json config_of(const Family& family, const Translation& model) {
   if (family.own) return own_config(model.recipe);
   Json out = Json::Object{};
   const auto& classes = family.json.find("architectures")->array();
-  const bool headless = model.recipe.head.kind == HeadRecipe::Kind::none && classes.size() > 1;
-  const Json* classifier =
-      model.recipe.head.kind == HeadRecipe::Kind::classes ? family.json.find("classifier") : nullptr;
+  const bool headless = has_no_matrix(model.recipe.head) && classes.size() > 1;
+  const Json* classifier = model.recipe.head.kind == HeadRecipe::Kind::classes
+                               ? family.json.find(model.recipe.head.distilled ? "distilled" : "classifier")
+                               : nullptr;
   out.set("architectures", Json::Array{classifier ? *classifier : classes[headless ? 1 : 0]});
   out.set("model_type", family.json.find("model_type")->array()[0]);
   for (const Json::Member& m : family.json.find("values")->object()) {
@@ -300,6 +306,9 @@ Json config_of(const Family& family, const Translation& model) {
     else if (kind == "feed") {
       const bool gated = v.find("kind")->string() == "glu", tanh = v.find("act")->string() == "gelu_tanh";
       out.set(keys[0], concat(gated ? "gated-" : "", gated && tanh ? "gelu" : v.find("act")->string()));
+    } else if (const Json* entry = m.value.find("entry"); entry && entry->integer() == 1) {
+      const Json* height = out.find(keys[0]);  // one number where both are the same
+      if (height && !(*height == v)) set_inside(out, keys[0], Json::Array{*height, v});
     } else if (m.key == "window" && v.is_integer() && v.integer() == 0) {
       set_inside(out, keys[0], Json());
     } else {
@@ -374,14 +383,16 @@ std::string written_name(const Family& family, Form form, const std::string& our
              ? " (GGUF keeps BERT as an encoder only, and no classifiers)"
              : "");
   std::string name = names[0];
-  // Two names of which the second belongs to gated FFNs (T5: wi, but wi_1 beside wi_0).
-  if (names.size() > 1 && ours.ends_with("ffn.up.weight") && !names[0].ends_with(names[1])) {
+  // Two names of which the second belongs to gated FFNs (T5: wi, but wi_1 beside wi_0; DINOv2).
+  if (names.size() > 1 && (ours.find(".ffn.up.") != ours.npos || ours.find(".ffn.down.") != ours.npos) &&
+      !names[0].ends_with(names[1])) {
     const StackRecipe& stack = ours.starts_with("encoder") ? *recipe.encoder : *recipe.decoder;
     for (const PartRecipe& p : stack.layer(0).parts)
       if (p.ffn() && p.ffn()->kind == FfnRecipe::Kind::glu) name = names[1];
   }
+  if (recipe.head.distilled && names.size() > 1 && ours.starts_with("head.classes.")) name = names[1];  // DeiT
   const Json* prefix = family.json.find("prefix");
-  if (form == Form::folder && recipe.head.kind == HeadRecipe::Kind::none && prefix && prefix->is_string() &&
+  if (form == Form::folder && has_no_matrix(recipe.head) && prefix && prefix->is_string() &&
       name.starts_with(prefix->string()))
     name = name.substr(prefix->string().size());
   return name;
@@ -391,6 +402,11 @@ std::vector<Dim> written_shape(const Family& family, const std::string& name, co
                                std::vector<Dim> shape, const Recipe& recipe) {
   if (family.own) return shape;
   if (name == "final_logits_bias" || family.leading_one(first.name)) shape.insert(shape.begin(), 1);  // [1,V]
+  if (family.flat(first.name)) shape.erase(shape.begin());  // [C]
+  if (family.conv(first.name)) {
+    const PatchRecipe& p = *recipe.embed.patches;
+    return {shape[0], p.channels, p.size, p.size};
+  }
   const bool q = first.name.ends_with(".q_norm.weight"), k = first.name.ends_with(".k_norm.weight");
   if ((q || k) && shape.size() == 1) {
     const StackRecipe& stack = first.name.starts_with("encoder") ? *recipe.encoder : *recipe.decoder;

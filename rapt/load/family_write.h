@@ -14,6 +14,7 @@ namespace rapt {
 constexpr const char* kOwnRecipeKey = "rapt.recipe";  // GGUF files of our own form: recipe.json as a text
 // Of any sentence encoder: sentence_bert_config.json's, for which GGUF has no key.
 constexpr const char* kOwnLengthKey = "rapt.max_seq_length";
+constexpr const char* kOwnPadKey = "rapt.pad_texts";  // the token that fills texts up to the context (SigLIP)
 constexpr const char* kOwnClassesKey = "rapt.class_names";  // … and a classifier's id2label
 
 using GgufKeys = std::vector<std::pair<std::string, GgufValue>>;

@@ -32,6 +32,7 @@ File text_file(const std::string& name, std::string_view text) {
 struct Target {
   std::string name;
   TensorLayout::Tensor tensor;
+  Dim columns = 0;  // of a row
   std::vector<std::pair<const Weight*, TensorUse>> places;
 };
 
@@ -44,6 +45,7 @@ std::vector<Target> targets_of(const Family& family, const Model& model) {
   for (const std::string& name : layout.keys()) {
     Target t{.name = name, .tensor = layout.tensor(name), .places = {}};
     for (const std::size_t u : t.tensor.users) t.places.emplace_back(&model.weights[u], layout.use(u));
+    t.columns = t.tensor.shape.back();
     t.tensor.shape = written_shape(family, name, shapes[t.tensor.users[0]], t.tensor.shape, model.recipe);
     out.push_back(std::move(t));
   }
@@ -68,7 +70,7 @@ SafetensorBytes tensor_of(const Target& t) {
   for (const Dim d : out.shape) elements *= d;
   out.bytes.resize(static_cast<std::size_t>(elements) * sizeof(float));
   auto* values = reinterpret_cast<float*>(out.bytes.data());
-  const Dim last = out.shape.back();
+  const Dim last = t.columns;
   std::vector<float> row;
   for (const auto& [w, use] : t.places)
     for (Dim r = 0; r < w->rows; ++r) {
@@ -126,9 +128,9 @@ void set_dropout(Json& config, const Family& family, const Recipe& r) {
 Json id_or_null(std::int32_t id) { return id >= 0 ? Json(static_cast<std::int64_t>(id)) : Json(); }
 
 void set_ids(Json& j, const FolderExtras& e, bool both) {
-  j.set("bos_token_id", id_or_null(e.bos));
-  j.set("eos_token_id", id_or_null(e.eos));
-  j.set("pad_token_id", id_or_null(e.pad));
+  for (const auto& [key, id] : {std::pair{"bos_token_id", e.bos}, std::pair{"eos_token_id", e.eos},
+                                std::pair{"pad_token_id", e.pad}})
+    if (id >= 0 || !j.find(key)) j.set(key, id_or_null(id));  // CLIP's rows are chosen by one
   if (both) j.set("decoder_start_token_id", id_or_null(e.decoder_start));
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -15,8 +16,28 @@
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/embed.h"
 #include "rapt/ops/linear.h"
+#include "rapt/ops/recurrent.h"
 
 namespace rapt {
+namespace {
+
+PoolLayer build_pool(WeightTable& table, const Recipe& recipe) {
+  const PoolAttention& a = recipe.head.attend;
+  const Dim D = recipe.width / a.heads;
+  PoolLayer out;
+  out.query = table.table("head.pool.query", 1, recipe.width);
+  PartBuilder builder{table, recipe, "head"};
+  builder.name = "head.pool";
+  AttnRecipe attention{.cross = true, .heads = a.heads, .kv_heads = a.heads, .head_dim = D, .v_dim = D};
+  attention.bias = {true, true, true, true};
+  out.attention = build(builder, attention);
+  out.norm = build_norm(table, a.norm, "head.pool.norm", recipe.width);
+  out.ffn =
+      build(builder, FfnRecipe{.kind = FfnRecipe::Kind::mlp, .act = a.act, .width = a.ffn, .bias = true});
+  return out;
+}
+
+}  // namespace
 
 Model::Model(const Recipe& from, DType real_type, DType matrices)
     : Model(from, real_type, [=](std::string name, Dim rows, Dim cols, WeightRole role) {
@@ -42,8 +63,9 @@ Model::Model(const Recipe& from, DType real_type, const WeightMaker& make)
     tokens = recipe.head.tied ? table.matrix("embed.tokens", recipe.vocab, narrow)
                               : table.table("embed.tokens", recipe.vocab, narrow);
   target.tokens = source.tokens = tokens;
+  if (e.patches) patches = build_patches(table, recipe);
   if (e.source_vocab > 0) source.tokens = table.table("embed.source_tokens", e.source_vocab, narrow);
-  if (e.pos == EmbedRecipe::Pos::learned)
+  if (e.pos == EmbedRecipe::Pos::learned && !e.patches)
     target.positions = table.table("embed.positions", recipe.context + e.sink_tokens, summed);
   if (e.types > 0) types = table.table("embed.types", e.types, summed);
   if (e.sink_tokens > 0) sinks = table.table("embed.sinks", e.sink_tokens, C);
@@ -58,19 +80,25 @@ Model::Model(const Recipe& from, DType real_type, const WeightMaker& make)
   if (narrow != C) project = build_linear(table, "embed.project", C, narrow, e.project_bias);
   if (recipe.encoder) encoder = build_stack(table, recipe, *recipe.encoder, "encoder");
   if (recipe.decoder) decoder = build_stack(table, recipe, *recipe.decoder, "decoder");
-  if (recipe.head.kind != HeadRecipe::Kind::none) {
-    const bool classes = recipe.head.kind == HeadRecipe::Kind::classes;
-    const std::string step = classes ? "head.pooler" : "head.transform",
-                      out = classes ? "head.classes" : "head";
-    const Dim results = classes ? recipe.head.classes : recipe.vocab;
-    const Dim width = recipe.head.transform && !classes ? narrow : C;
-    if (recipe.head.transform) {
-      transform = build_linear(table, step, width, C, recipe.head.transform->bias);
-      head_norm = build_norm(table, recipe.head.transform->norm, "head.norm", width);
-    }
-    head.w = recipe.head.tied ? tokens : table.matrix(out + ".weight", results, width);
-    if (recipe.head.bias) head.b = table.vector(out + ".bias", results);
+  const HeadRecipe& h = recipe.head;
+  if (h.kind == HeadRecipe::Kind::none) return;
+  const bool pools = h.pools();
+  const std::string out = h.kind == HeadRecipe::Kind::classes  ? "head.classes"
+                          : h.kind == HeadRecipe::Kind::vector ? "head.vector"
+                                                               : "head";
+  const Dim results = h.kind == HeadRecipe::Kind::classes  ? h.classes
+                      : h.kind == HeadRecipe::Kind::vector ? h.width
+                                                           : recipe.vocab;
+  const Dim width = h.pool == HeadRecipe::Pool::both ? 2 * C : h.transform && !pools ? narrow : C;
+  if (h.pool == HeadRecipe::Pool::attention) pool = build_pool(table, recipe);
+  pool_norm = build_norm(table, h.pool_norm, "head.pool_norm", C);
+  if (h.transform) {
+    transform = build_linear(table, pools ? "head.pooler" : "head.transform", width, C, h.transform->bias);
+    head_norm = build_norm(table, h.transform->norm, "head.norm", width);
   }
+  if (results > 0) head.w = h.tied ? tokens : table.matrix(out + ".weight", results, width);
+  if (h.bias) head.b = table.vector(out + ".bias", results);
+  if (h.distilled) distilled = build_linear(table, "head.distilled", results, C, h.bias);
 }
 
 Weight& Model::weight(std::string_view name) {
@@ -152,16 +180,35 @@ struct Rows {
   std::vector<Sequence> sequences;
   std::vector<std::int32_t> visible;  // rows that belong to the caller
   Tensor vectors;                     // given in the place of tokens
+  std::span<const Picture> pictures;  // likewise
 };
+
+// A picture for each sequence, with as many rows as it has patches and learned tokens before them.
+void check_pictures(const Model& model, const Batch& batch) {
+  if (!batch.tokens.empty() || batch.rows)
+    fail("forward: the batch has pictures and ", batch.rows ? "rows" : "tokens", "; give one of the two");
+  if (batch.sequences.size() != batch.pictures.size())
+    fail("forward: ", batch.sequences.size(), " sequences for ", batch.pictures.size(),
+         " pictures; picture_batch() makes them");
+  const Batch made = picture_batch(model.recipe, batch.pictures);
+  for (std::size_t i = 0; i < made.sequences.size(); ++i)
+    if (batch.sequences[i].count != made.sequences[i].count || batch.sequences[i].past != 0)
+      fail("forward: picture ", i, " has ", made.sequences[i].count, " rows, its sequence ",
+           batch.sequences[i].count, "; picture_batch() makes them");
+}
 
 Rows expand(const Model& model, const Batch& batch, Dim sinks, const Weight* table) {
   Rows rows;
   rows.vectors = batch.rows;
-  const bool tokens = !batch.rows;
+  rows.pictures = batch.pictures;
+  if (!batch.pictures.empty()) check_pictures(model, batch);
+  const bool tokens = !batch.rows && batch.pictures.empty();
+  if (model.patches && batch.pictures.empty())
+    fail("forward: model ", model.recipe.name, " reads pictures (Batch::pictures), and there are none");
   if (tokens && !table)
     fail("forward: model ", model.recipe.name,
          " has no vocabulary, so it cannot read tokens; give it rows (Batch::rows)");
-  if (!tokens) {
+  if (batch.rows) {
     if (!batch.tokens.empty()) fail("forward: the batch has tokens and rows; give one of the two");
     if (batch.rows.rank != 2 || batch.rows.last() != model.recipe.width || batch.rows.dtype != model.real ||
         !batch.rows.contiguous())
@@ -172,7 +219,9 @@ Rows expand(const Model& model, const Batch& batch, Dim sinks, const Weight* tab
            " puts learned tokens before every sequence; it reads tokens, not rows");
   }
   const Dim V = table ? table->rows : 0,
-            total = tokens ? static_cast<Dim>(batch.tokens.size()) : batch.rows[0];
+            total = batch.rows ? batch.rows[0]
+                    : tokens   ? static_cast<Dim>(batch.tokens.size())
+                               : batch.sequences.back().first + batch.sequences.back().count;
   if (batch.sequences.empty()) fail("forward: the batch has no sequences");
   if (!batch.types.empty() && static_cast<Dim>(batch.types.size()) != total)
     fail("forward: ", batch.types.size(), " token types for ", total, " tokens");
@@ -214,6 +263,11 @@ Tensor embedding(Run& run, const Model& m, const Model::Embed& of, const Rows& r
   const auto projected = [&](const Tensor& x, EmbedRecipe::Project at) {
     return m.project.w && e.project == at ? linear(run, x, *m.project.w, m.project.b) : x;
   };
+  const auto finished = [&](const Tensor& x) {
+    return tap(run, site::embed,
+               projected(dropout(run, apply(run, of.norm, x), e.dropout, 1), EmbedRecipe::Project::sum));
+  };
+  if (!rows.pictures.empty()) return finished(embed_pictures(run, *m.patches, rows.pictures));
   const double scale = e.scale * (e.scale_sqrt_width ? std::sqrt(static_cast<double>(m.recipe.width)) : 1);
   Tensor x = tap(run, site::tokens,
                  rows.vectors ? rows.vectors : embed(run, rows.ids, *of.tokens, scale, m.sinks));  // [T,C]
@@ -231,8 +285,7 @@ Tensor embedding(Run& run, const Model& m, const Model::Embed& of, const Rows& r
     for (std::int32_t& p : positions) p += static_cast<std::int32_t>(e.first);
     x = add(run, x, tap(run, site::positions, sinusoid(run, e.layout, e.table, x[1], positions)));
   }
-  x = projected(dropout(run, apply(run, of.norm, x), e.dropout, 1), EmbedRecipe::Project::sum);
-  return tap(run, site::embed, x);
+  return finished(x);
 }
 
 struct Ids {  // the names of rows in random numbers, for as long as a stack runs
@@ -267,6 +320,7 @@ Tensor through(Run& run, const Model& m, const LayerStack& stack, Stack which, c
   pass->memory = memory;
   pass->memory_sequences = std::move(memory_sequences);
   pass->cache = cache;
+  if (m.patches) pass->places = picture_places(m.patches->recipe, rows.pictures);
   const Tensor x = embedding(run, m, of, rows);
   prepare(run, *pass, stack);
   return run_stack(run, stack, x, pass);
@@ -282,6 +336,7 @@ Tensor head_logits(Run& run, const Model& m, Tensor x) {
     x = apply(run, m.head_norm, h.transform->linear ? x : activation(run, h.transform->act, x));
   }
   if (h.scale != 1) x = activation(run, Act::scale, x, h.scale);
+  if (!m.head.w) return x;
   // [T,V]; classes: [sequences,classes]
   Tensor logits = tap(run, site::unembed, linear(run, x, *m.head.w, m.head.b), false, Tapped::Rows::wanted);
   if (h.cap > 0) logits = activation(run, Act::softcap, logits, h.cap);
@@ -290,12 +345,75 @@ Tensor head_logits(Run& run, const Model& m, Tensor x) {
 
 namespace {
 
-// One row for each sequence, of those that belong to the caller (`added`: learned sink tokens stand
-// before them).
-Tensor pooled(Run& run, Pool how, const Tensor& x, const Rows& rows, Dim added) {
-  std::vector<RowRange> sequences;
-  for (const Sequence& s : rows.sequences) sequences.push_back({s.first + added, s.count - added});
-  return pool_rows(run, how, x, sequences);
+// What a learned query sees of each sequence: x = attention, then x + ffn(norm(x)) [sequences,C].
+Tensor attended(Run& run, const PoolLayer& pool, const Tensor& x, const Rows& rows) {
+  auto pass = std::make_shared<Pass>();
+  const auto n = static_cast<Dim>(rows.sequences.size());
+  for (Dim i = 0; i < n; ++i)
+    pass->sequences.push_back({.first = i, .count = 1, .id = rows.sequences[static_cast<std::size_t>(i)].id});
+  pass->memory = x;
+  pass->memory_sequences = rows.sequences;
+  if (run.tape) run.tape->hold(pass);
+  // No layer's points: nobody is shown what looks like theirs.
+  const bool muted = run.taps && run.taps->muted;
+  if (run.taps) run.taps->muted = true;
+  prepare(run, *pass, pool.attention);
+  const Tensor query = embed(run, std::vector<std::int32_t>(static_cast<std::size_t>(n)), *pool.query);
+  Sum alone{query};
+  const Tensor seen = run_part(run, pool.attention, query, *pass, alone);
+  Sum sum{seen, 1, true};
+  const Tensor y = run_part(run, pool.ffn, apply(run, pool.norm, seen), *pass, sum);
+  if (run.taps) run.taps->muted = muted;
+  return sum.done ? y : add(run, seen, y);
+}
+
+// The first row of each sequence that holds the token, else the first of all; token 0: that of the
+// highest id.
+std::vector<std::int32_t> rows_with(Dim token, const Rows& rows, Dim added) {
+  std::vector<std::int32_t> out;
+  for (const Sequence& s : rows.sequences) {
+    const auto begin = rows.ids.begin() + s.first + added, end = rows.ids.begin() + s.first + s.count;
+    auto found = token == 0 ? std::max_element(begin, end) : std::find(begin, end, token);
+    if (found == end) found = begin;
+    out.push_back(static_cast<std::int32_t>(found - rows.ids.begin()));
+  }
+  return out;
+}
+
+// One row for each sequence, of those that belong to the caller (learned sink tokens stand before them).
+Tensor pooled(Run& run, const Model& m, const Tensor& x, const Rows& rows) {
+  const HeadRecipe& h = m.recipe.head;
+  const Dim added = m.recipe.embed.sink_tokens, before = m.patches ? m.patches->recipe.before() : added;
+  std::vector<RowRange> all, patches;
+  for (const Sequence& s : rows.sequences) {
+    all.push_back({s.first + added, s.count - added});
+    patches.push_back({s.first + before, s.count - before});
+  }
+  switch (h.pool) {
+    case Pool::mean: return apply(run, m.pool_norm, mean_rows(run, x, patches));
+    case Pool::both: {
+      std::vector<std::int32_t> each(all.size());
+      std::iota(each.begin(), each.end(), 0);
+      return beside(run, pool_rows(run, Pool::first, x, all), each, mean_rows(run, x, patches), each);
+    }
+    case Pool::token: return apply(run, m.pool_norm, take_rows(run, x, rows_with(h.token, rows, added)));
+    case Pool::attention: return apply(run, m.pool_norm, attended(run, *m.pool, x, rows));
+    default: return apply(run, m.pool_norm, pool_rows(run, h.pool, x, all));
+  }
+}
+
+// DeiT: each of the first two rows has a classifier.
+Tensor distilled_logits(Run& run, const Model& m, const Tensor& x, const Rows& rows) {
+  std::vector<std::int32_t> first, second;
+  for (const Sequence& s : rows.sequences) {
+    first.push_back(static_cast<std::int32_t>(s.first));
+    second.push_back(static_cast<std::int32_t>(s.first + 1));
+  }
+  const Tensor a = linear(run, take_rows(run, x, first), *m.head.w, m.head.b),
+               b = linear(run, take_rows(run, x, second), *m.distilled.w, m.distilled.b);
+  const Tensor logits = tap(run, site::unembed, activation(run, Act::scale, add(run, a, b), 0.5), false,
+                            Tapped::Rows::wanted);
+  return tap(run, site::logits, logits, false, Tapped::Rows::wanted);
 }
 
 // The rows of the stack's result that the caller wants.
@@ -351,18 +469,19 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
          name_of(run.device.real));
   if (pool && run.tape)
     fail("forward: a tape and a cache together: training reads whole sequences, give one of the two");
-  const bool both = m.encoder && m.decoder, classes = m.recipe.head.kind == HeadRecipe::Kind::classes;
+  const bool both = m.encoder && m.decoder, classes = m.recipe.head.pools();
+  const char* what = m.recipe.head.kind == HeadRecipe::Kind::classes ? "is a classifier" : "gives vectors";
   const Want& want = batch.want;
   if (classes && !want.hidden && want.rows != Want::Rows::all)
-    fail("forward: Batch::want names rows, but model ", m.recipe.name,
-         " is a classifier: it gives one row per sequence as it is; leave it away, or want hidden rows");
+    fail("forward: Batch::want names rows, but model ", m.recipe.name, " ", what,
+         ": it gives one row per sequence as it is; leave it away, or want hidden rows");
   for (const Sequence& s : batch.sequences)
     if (classes && s.past > 0)
-      fail("forward: a classifier reads whole sequences, and one is said to have ", s.past,
+      fail("forward: a model that ", what, " reads whole sequences, and one is said to have ", s.past,
            " tokens before its rows");
   if (classes && pool)
-    fail("forward: model ", m.recipe.name,
-         " is a classifier: it reads whole sequences, so a cache has nothing to continue");
+    fail("forward: model ", m.recipe.name, " ", what,
+         ": it reads whole sequences, so a cache has nothing to continue");
   if (source && !both)
     fail("forward: model ", m.recipe.name, " has no encoder and decoder, so it takes no source batch");
 
@@ -403,7 +522,8 @@ Tensor forward(Run& run, const Model& m, const Batch& batch, const Batch* source
                      rows, memory, std::move(memory_sequences), cache ? &*cache : nullptr, states);
   run.check_cancelled();  // before the head, whose matrix may be the largest
   if (classes && !want.hidden)
-    return head_logits(run, m, pooled(run, m.recipe.head.pool, x, rows, m.recipe.embed.sink_tokens));
+    return m.recipe.head.distilled ? distilled_logits(run, m, x, rows)
+                                   : head_logits(run, m, pooled(run, m, x, rows));
   if (want.rows == Want::Rows::none) {
     if (cache) cache->commit();
     return {};

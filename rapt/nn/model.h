@@ -9,12 +9,21 @@
 
 #include "rapt/nn/kv_pool.h"
 #include "rapt/nn/layers.h"
+#include "rapt/nn/patches.h"
 #include "rapt/nn/sites.h"
 #include "rapt/recipe/recipe.h"
 #include "rapt/run/batch.h"
 #include "rapt/run/run.h"
 
 namespace rapt {
+
+// A learned query that looks at all rows of a sequence, then a feed-forward net (SigLIP).
+struct PoolLayer {
+  const Weight* query = nullptr;  // [1,C]
+  Attention attention;
+  std::optional<NormLayer> norm;
+  Ffn ffn;
+};
 
 struct Model {
   // Zero weights. `real_type` is the device's; `matrices` may store the matrices narrower (bf16).
@@ -40,6 +49,11 @@ struct Model {
   std::optional<LayerStack> encoder, decoder;
   LinearLayer head, transform;
   std::optional<NormLayer> head_norm;
+  std::optional<PatchLayer> patches;  // pictures in the place of tokens
+  // One row per sequence: how it is made, and a second classifier of pictures.
+  std::optional<PoolLayer> pool;
+  std::optional<NormLayer> pool_norm;
+  LinearLayer distilled;
 
   Weight& weight(std::string_view name);  // fails with the nearest name
   Dim parameters() const;
@@ -49,8 +63,8 @@ struct Model {
 void init(Model& model, std::uint64_t seed);
 
 // Logits [rows,V] of the rows that Batch::want names; the hidden state [rows,C] where it asks for that or
-// the recipe has no head; [sequences, classes] from a classifier, which chooses no rows unless they are
-// hidden ones, and takes no cache.
+// the recipe has no head; [sequences, classes] from a classifier, [sequences, width] where the head gives
+// vectors: these two choose no rows unless they are hidden ones, and take no cache.
 // Encoder-decoder: `source` holds the encoder's tokens, one sequence per sequence of the batch; with a cache
 // it is needed at the first step only. With a pool each sequence continues the one of the same id: its
 // `past` must be what the pool holds. What the pool cannot take fails before anything is computed, and a pass
@@ -59,7 +73,7 @@ Tensor forward(Run& run, const Model& model, const Batch& batch, const Batch* so
                KvPool* pool = nullptr);
 
 // The last step of forward(), for rows after the last stack's final norm [n,C]: transform, output matrix,
-// cap. Without a head: x itself.
+// cap. Without a head: x itself. Of heads that give one row per sequence: for rows that were pooled.
 Tensor head_logits(Run& run, const Model& model, Tensor x);
 
 }  // namespace rapt

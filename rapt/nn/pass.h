@@ -31,6 +31,18 @@ struct Pass {
     // `kept`: at the positions rows take towards kept keys; absent where they are the same
     RopeTable table, kept;
   };
+  // Rows of pictures: where a patch's centre stands, its row and column from -1 to 1; NaN for learned tokens.
+  // Empty where nothing is a picture.
+  struct Place {
+    double row, column;
+  };
+  std::vector<Place> places;
+  struct Turned {  // by places
+    double theta;
+    Dim head_dim;
+    RopeTable table;
+  };
+  std::vector<Turned> turned;
   // How often each expert was chosen so far, where the layers of a stack are balanced together (route.h).
   std::int64_t* expert_load = nullptr;
 

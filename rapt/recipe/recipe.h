@@ -97,6 +97,25 @@ struct StackRecipe {
   bool operator==(const StackRecipe&) const = default;
 };
 
+// Pictures in the place of tokens (ViT): squares of pixels times a matrix, learned tokens before them. A
+// sequence's rows are cls, distill, the registers, then the patches row by row.
+struct PatchRecipe {
+  // How a table of positions is made to fit a picture of another size: cubic between its four neighbours, or
+  // wider where it shrinks.
+  enum class Resample { bicubic, antialias };
+  Dim size = 16;  // pixels of a side
+  Dim channels = 3;
+  Dim rows = 14, columns = 14;  // of the picture the model is made for, in patches
+  bool bias = true;  // of the matrix
+  bool cls = true, distill = false;  // learned tokens with a position of their own
+  Dim registers = 0;  // learned tokens without
+  Resample resample = Resample::bicubic;
+  Dim named() const { return (cls ? 1 : 0) + (distill ? 1 : 0); }  // learned tokens with a position
+  Dim before() const { return named() + registers; }  // rows of a sequence before its patches
+  Dim positions() const { return named() + rows * columns; }  // of the table
+  bool operator==(const PatchRecipe&) const = default;
+};
+
 struct EmbedRecipe {
   enum class Pos { none, sinusoid, learned };
   double scale = 1;
@@ -117,6 +136,7 @@ struct EmbedRecipe {
   bool own_source = false;  // the encoder has positions and a norm of its own (BART)
   Dim source_vocab = 0;  // the encoder's vocabulary where it is another one; 0: one table for both
   double dropout = 0;
+  std::optional<PatchRecipe> patches;
   bool operator==(const EmbedRecipe&) const = default;
 };
 
@@ -129,18 +149,36 @@ struct HeadTransform {
   bool operator==(const HeadTransform&) const = default;
 };
 
+// One row for a sequence by attention (SigLIP): a learned query looks at all rows, then x + ffn(norm(x)).
+struct PoolAttention {
+  Dim heads = 8;
+  Act act = Act::gelu_tanh;
+  Dim ffn = 0;  // 0: 4 * width
+  NormRecipe norm = {.kind = NormRecipe::Kind::layer, .bias = true};
+  bool operator==(const PoolAttention&) const = default;
+};
+
 struct HeadRecipe {
-  // none: the last hidden state is the result; classes: one row of logits per sequence
-  enum class Kind { vocab, none, classes };
-  enum class Pool { first, mean, last };  // classes: which rows of a sequence stand for it
+  // none: the last hidden state is the result; classes: one row of logits per sequence; vector: one vector
+  // per sequence
+  enum class Kind { vocab, none, classes, vector };
+  // Which rows stand for a sequence; of pictures the mean is that of the patches. both: the first row beside
+  // the mean of the patches (DINOv2); token: the first row that holds `token`.
+  enum class Pool { first, mean, last, both, token, attention };
   Kind kind = Kind::vocab;
   Dim classes = 0;  // kind classes: how many
+  Dim width = 0;  // kind vector: of the matrix; 0: none, the pooled row is the result
   Pool pool = Pool::first;
+  Dim token = 0;  // pool token; 0: the row with the highest id (CLIP's old configs)
+  PoolAttention attend;  // pool attention
+  std::optional<NormRecipe> pool_norm;  // on the pooled row (CLIP)
+  bool distilled = false;  // a second classifier on the second row, the result is the mean of both (DeiT)
   bool tied = false;  // the output matrix is the embedding table
   bool bias = false;
   double scale = 1;  // on the hidden state before the matrix (T5: width^-0.5)
   double cap = 0;  // on the logits (Gemma 2: 30)
   std::optional<HeadTransform> transform;
+  bool pools() const { return kind == Kind::classes || kind == Kind::vector; }  // one row per sequence
   bool operator==(const HeadRecipe&) const = default;
 };
 

@@ -193,6 +193,83 @@ struct Rules {
       }
   }
 
+  // What a model of pictures cannot have; its context follows from its patches.
+  void pictures() const {
+    const EmbedRecipe& e = recipe.embed;
+    if (!e.patches) {
+      if (recipe.context < 1)
+        fail("context: must be at least 1, is 0 (longest sequence it is meant for)");
+      return;
+    }
+    if (recipe.vocab > 0)
+      fail("embed.patches: the model reads pictures, and vocab is ", recipe.vocab, "; remove one of the two");
+    if (!recipe.encoder || recipe.decoder || recipe.encoder->recurrent)
+      fail("embed.patches: pictures are read by an encoder of layers alone; there is ",
+           recipe.decoder ? "a decoder" : "a recurrent one");
+    const char* other = e.pos == EmbedRecipe::Pos::sinusoid ? "pos"
+                        : e.types > 0                        ? "types"
+                        : e.sink_tokens > 0                  ? "sink_tokens"
+                        : e.width > 0 && e.width != recipe.width ? "width"
+                        : e.scale != 1 || e.scale_sqrt_width     ? "scale"
+                                                                 : nullptr;
+    if (other)
+      fail("embed.", other, ": belongs to tokens, and the model reads pictures (embed.patches); remove it",
+           e.pos == EmbedRecipe::Pos::sinusoid ? ", or use learned positions" : "");
+    const Dim rows = e.patches->before() + e.patches->rows * e.patches->columns;
+    if (e.patches->rows > 65536 || e.patches->columns > 65536 || e.patches->size > 65536 ||
+        e.patches->channels > 65536)
+      fail("embed.patches: sizes go up to 65536");
+    if (recipe.context == 0) recipe.context = rows;
+    if (recipe.context != rows)
+      fail("context: is ", recipe.context, ", a picture of ", e.patches->rows, " x ", e.patches->columns,
+           " patches has ", rows, " rows; leave it away");
+  }
+
+  void head() const {
+    HeadRecipe& h = recipe.head;
+    using Pool = HeadRecipe::Pool;
+    const bool classes = h.kind == HeadRecipe::Kind::classes, vector = h.kind == HeadRecipe::Kind::vector;
+    if (classes && h.classes < 2)
+      fail("head.classes: is ", h.classes,
+           "; a classifier chooses between at least 2, or use kind \"vocab\" or \"none\"");
+    if (h.pools() && h.tied)
+      fail(
+          "head.tied: the table of token vectors has a row per token, not per ",
+          classes ? "class" : "channel of a vector", "; remove it, or use kind \"vocab\"");
+    if (!classes && (h.classes != 0 || h.distilled))
+      fail("head.", h.classes != 0 ? "classes" : "distilled",
+           ": belongs to a head of kind \"classes\"; remove it, or set that kind");
+    if (!h.pools() && (h.pool != Pool::first || h.pool_norm))
+      fail("head.", h.pool_norm ? "pool_norm" : "pool",
+           ": belongs to a head of kind \"classes\" or \"vector\"; remove it, or set such a kind");
+    if (!vector && h.width != 0)
+      fail("head.width: belongs to a head of kind \"vector\"; remove it, or set that kind");
+    if (vector && ((h.bias && h.width == 0) || h.scale != 1 || h.cap != 0))
+      fail("head.", h.cap != 0 ? "cap" : h.scale != 1 ? "scale" : "bias",
+           h.bias && h.width == 0 ? ": a vector without a matrix has none; set head.width"
+                                  : ": belongs to logits; remove it");
+    if (h.distilled && (!recipe.embed.patches || !recipe.embed.patches->distill || h.pool != Pool::first))
+      fail("head.distilled: the second row must be the one of embed.patches.distill, and the pool \"first\"");
+    if (h.pool == Pool::both && (!recipe.embed.patches || h.transform || h.pool_norm))
+      fail("head.pool: both stands for the first row and the mean of a picture's patches, without a norm or ",
+           "a transform between them and the matrix");
+    if (h.pool == Pool::token && h.token >= recipe.vocab)
+      fail("head.pool.token: is ", h.token, ", the vocabulary has ", recipe.vocab);
+    if (h.pool == Pool::attention) {
+      if (recipe.width % h.attend.heads != 0)
+        fail("head.pool.attention.heads: ", h.attend.heads, " do not divide the width ", recipe.width);
+      if (h.attend.ffn == 0) h.attend.ffn = 4 * recipe.width;
+    }
+    if (h.kind == HeadRecipe::Kind::none && (h.tied || h.bias || h.scale != 1 || h.cap != 0 || h.transform))
+      fail("head.",
+           h.tied         ? "tied"
+           : h.bias       ? "bias"
+           : h.scale != 1 ? "scale"
+           : h.cap != 0   ? "cap"
+                          : "transform",
+           ": a head of kind none has no output matrix; remove it, or use kind \"vocab\"");
+  }
+
   void whole() const {
     const HeadRecipe& h = recipe.head;
     const EmbedRecipe& e = recipe.embed;
@@ -222,25 +299,8 @@ struct Rules {
              "; the output matrix is as narrow: add head.transform, which makes the one of the other");
       if (e.sink_tokens > 0) fail("embed.sink_tokens: they are as wide as the model; remove embed.width");
     }
-    const bool classes = h.kind == HeadRecipe::Kind::classes;
-    if (classes && h.classes < 2)
-      fail("head.classes: is ", h.classes,
-           "; a classifier chooses between at least 2, or use kind \"vocab\" or \"none\"");
-    if (classes && h.tied)
-      fail(
-          "head.tied: the table of token vectors has a row per token, not per class; remove it, "
-          "or use kind \"vocab\"");
-    if (!classes && (h.classes != 0 || h.pool != HeadRecipe::Pool::first))
-      fail("head.", h.classes != 0 ? "classes" : "pool",
-           ": belongs to a head of kind \"classes\"; remove it, or set that kind");
-    if (h.kind == HeadRecipe::Kind::none && (h.tied || h.bias || h.scale != 1 || h.cap != 0 || h.transform))
-      fail("head.",
-           h.tied         ? "tied"
-           : h.bias       ? "bias"
-           : h.scale != 1 ? "scale"
-           : h.cap != 0   ? "cap"
-                          : "transform",
-           ": a head of kind none has no output matrix; remove it, or use kind \"vocab\"");
+    pictures();
+    head();
     bool causal = recipe.decoder.has_value();
     if (recipe.encoder) stack(*recipe.encoder, "encoder", false);
     if (recipe.decoder) stack(*recipe.decoder, "decoder", true);
@@ -248,6 +308,8 @@ struct Rules {
       for (const auto& [name, l] : recipe.encoder->kinds) causal = causal || is_causal(l);
     check_norm(e.norm, "embed.norm", causal);
     if (h.transform) check_norm(h.transform->norm, "head.transform.norm", causal);
+    check_norm(h.pool_norm, "head.pool_norm", causal);
+    if (h.pool == HeadRecipe::Pool::attention) check_norm(h.attend.norm, "head.pool.attention.norm", causal);
   }
 };
 

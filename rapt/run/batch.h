@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pass computes: rows of one or many sequences (tokens, or vectors in their place), one after the
-// other, without padding. A row knows its sequence and its position there; nothing that is computed for it
-// depends on its neighbours in the batch.
+// What a pass computes: rows of one or many sequences (tokens, or vectors or pictures in their place), one
+// after the other, without padding. A row knows its sequence and its position there; nothing that is computed
+// for it depends on its neighbours in the batch.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -37,6 +37,12 @@ struct Want {
 };
 inline constexpr Want kWantLast{.rows = Want::Rows::last};
 
+// A picture as a model reads it: [channels, height, width], scaled and normalised as the model wants it.
+struct Picture {
+  std::span<const float> pixels = {};
+  Dim height = 0, width = 0;
+};
+
 struct Batch {
   std::span<const std::int32_t> tokens = {};
   std::vector<Sequence> sequences;
@@ -44,6 +50,9 @@ struct Batch {
   Want want = {};
   // [T,C] in the place of tokens and their vectors: patches of an image, a prompt that was learned
   Tensor rows = {};
+  // In the place of tokens: one for each sequence, whose rows are the learned tokens of the model and the
+  // picture's patches, row by row (nn/patches.h: picture_batch). Sizes may differ.
+  std::vector<Picture> pictures = {};
 };
 
 // Which keys a query sees: position p sees keys from p - left to p + right, those of its own chunk and

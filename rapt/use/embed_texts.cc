@@ -47,6 +47,8 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
   if (r.encoder && r.decoder)
     fail("embed: ", checkpoint.path, " (", checkpoint.family,
          ") is an encoder-decoder; use an encoder or a decoder");
+  // A head that gives vectors (CLIP) is the model's own way, unless another is asked for.
+  const bool own = r.head.kind == HeadRecipe::Kind::vector && !pool;
   const Pool how = pool ? *pool : checkpoint.pool.value_or(r.encoder ? Pool::mean : Pool::last);
   const bool unit = normalize.value_or(checkpoint.normalize);
   const FramedTexts framed = frame_texts(checkpoint, texts, "embed");
@@ -57,7 +59,7 @@ std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& ch
       device, model, framed,
       [&](std::size_t text, Request& r) {
         r.rows.which = Request::Rows::Which::all;
-        r.rows.hidden = true;
+        r.rows.hidden = !own;
         r.rows.see = [&, text](std::span<const Dim>, const Tensor& hidden) {
           out[text] = finished(pooled_row(how, hidden, {0, hidden[0]}), checkpoint, unit);
         };

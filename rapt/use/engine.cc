@@ -50,7 +50,7 @@ void Engine::State::prepare(Job& job) {
   const GenerateOptions& o = r.generate;
   check(o);
   const bool writes = o.max_tokens != 0 && !r.whole && !r.one_piece;
-  const bool classes = recipe.head.kind == HeadRecipe::Kind::classes;
+  const bool classes = recipe.head.pools();
   if ((r.whole || r.one_piece) && o.max_tokens != 0)
     fail_usage("request: a text that is read in one piece is not gone on with; ask for 0 tokens");
   if (!r.whole && (!recipe.decoder || classes))

@@ -397,7 +397,7 @@ void Engine::State::take_choice(Job& job, std::size_t i) {
 // Texts that are read at once and not kept: as many as fill a pass, all logits or all hidden states.
 void Engine::State::pass_whole(std::span<const JobPtr> jobs) {
   const bool hidden = jobs[0]->r.rows.hidden,
-             one_row = model.recipe.head.kind == HeadRecipe::Kind::classes && !hidden;
+             one_row = model.recipe.head.pools() && !hidden;
   Assembly a;
   std::vector<std::vector<Dim>> positions;
   std::vector<Dim> first_row;
@@ -410,7 +410,7 @@ void Engine::State::pass_whole(std::span<const JobPtr> jobs) {
       first_row.push_back(
           a.add(*job, {.id = job->id}, job->r.tokens, translates(), rows, pool.hidden(), false));
       if (!one_row) continue;
-      // A classifier gives one row for each text.
+      // A classifier or a model of vectors gives one row for each text.
       first_row.back() = static_cast<Dim>(first_row.size()) - 1;
       if (job->r.taps) a.taps.shares.back().wanted = {first_row.back(), 1};
     }

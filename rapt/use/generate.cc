@@ -47,8 +47,9 @@ Session::Session(Device& device, const Checkpoint& checkpoint, Options options) 
   const Recipe& r = checkpoint.model->recipe;
   if (!r.decoder)
     fail("generate: ", checkpoint.path, " is an encoder (", checkpoint.family,
-         "): it reads a text at once and writes none; use `rapt ",
-         r.head.kind == HeadRecipe::Kind::classes ? "classify`"
+         "): it reads a ", r.embed.patches ? "picture" : "text", " at once and writes none; use `rapt ",
+         r.embed.patches                          ? "classify` or `rapt embed`"
+         : r.head.kind == HeadRecipe::Kind::classes ? "classify`"
          : r.head.kind == HeadRecipe::Kind::vocab
              ? "fill`, which finds words for the masks of a text, or `rapt embed`"
              : "embed`");

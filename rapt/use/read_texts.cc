@@ -63,6 +63,8 @@ FramedTexts frame_texts(const Checkpoint& checkpoint, std::span<const std::strin
     std::vector<std::int32_t> ids = tokenizer.encode(text);
     if (static_cast<Dim>(ids.size()) > room) ids.resize(static_cast<std::size_t>(room)), ++out.cut;
     out.ids.push_back(tokenizer.frame(std::move(ids)));
+    if (static_cast<Dim>(out.ids.back().size()) < checkpoint.pad_to)
+      out.ids.back().resize(static_cast<std::size_t>(checkpoint.pad_to), checkpoint.pad);
     if (out.ids.back().empty())
       fail(verb, ": text ", out.ids.size(),
            " has no tokens, and the model puts none around it; give it at least one word");

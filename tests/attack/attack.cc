@@ -11,6 +11,7 @@
 #include <zlib.h>
 
 #include <array>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -21,6 +22,8 @@
 #include <sstream>
 #include <typeinfo>
 
+#include "rapt/image/image.h"
+#include "rapt/image/preprocess.h"
 #include "rapt/io/fs.h"
 #include "rapt/io/gguf.h"
 #include "rapt/io/gzip.h"
@@ -36,6 +39,7 @@
 #include "tests/attack/memory.h"
 #include "tests/attack/mutate.h"
 #include "tests/hostile/made_model.h"
+#include "tests/image_files.h"
 #include "tests/model_tools.h"
 #include "tests/toy_checkpoint.h"
 
@@ -489,6 +493,31 @@ void npy_case(Rng& rng, const TempFolder& temp) {
   parse_npy(bytes_of(bytes), "attack");
 }
 
+void picture_case(Rng& rng, const TempFolder&) {
+  static const Json::Array& files = test::need(test::image_golden("files.json"), "cases").array();
+  static constexpr std::string_view kWordsHere[] = {
+      "IHDR", "IDAT", "PLTE", "tRNS", "IEND", "\xFF\xDA", "\xFF\xC4", "\xFF\xC2", "\xFF\xDB", "\xFF\xD9"};
+  std::string bytes = test::from_base64(test::need(rng.any(files), "bytes").string());
+  if (rng.chance(2)) mutate_bytes(rng, bytes, kWordsHere);
+  else overwrite_bytes(rng, bytes, 8, bytes.size());
+  if (!rng.chance(8)) test::repair_png(bytes);
+  const Image image =
+      decode_image(bytes_of(bytes), "attack", rng.chance(2) ? Alpha::drop : Alpha::over_white);
+  check(static_cast<Dim>(image.rgb.size()) == 3 * image.width * image.height,
+        "a picture without all its pixels");
+}
+
+void processor_case(Rng& rng, const TempFolder&) {
+  static const Json& configs = test::need(test::image_golden("processors.json"), "configs");
+  const Json& seed = configs.object()[rng.below(configs.object().size())].value;
+  const ImageProcess process = parse_image_process(mutate_json(rng, seed), "attack", "vit");
+  const Dim width = 1 + static_cast<Dim>(rng.below(40)), height = 1 + static_cast<Dim>(rng.below(40));
+  const PreparedImage out = preprocess(process, test::drawn_picture(width, height, rng.below(9)), "attack");
+  check(static_cast<Dim>(out.pixels.size()) == 3 * out.height * out.width,
+        "a picture without all its pixels");
+  for (const float x : out.pixels) check(std::isfinite(x), "a pixel that is no number");
+}
+
 void template_case(Rng& rng, const TempFolder&) {
   static const Json cases =
       parse_json(read_whole(std::string(RAPT_SOURCE_DIR) + "/tests/golden/chat_templates/cases.json"));
@@ -732,10 +761,11 @@ struct Kind {
   void (*run)(Rng&, const TempFolder&);
 };
 constexpr Kind kKinds[] = {
-    {"gguf", gguf_case},           {"folder", folder_case}, {"llama2c", llama2c_case},
-    {"tokenizer", tokenizer_case}, {"packed", packed_case}, {"gzip", gzip_case},
-    {"recipe", recipe_case},       {"npy", npy_case},       {"template", template_case},
-    {"made", made_case},           {"costly", costly_case}};
+    {"gguf", gguf_case},           {"folder", folder_case},   {"llama2c", llama2c_case},
+    {"tokenizer", tokenizer_case}, {"packed", packed_case},   {"gzip", gzip_case},
+    {"recipe", recipe_case},       {"npy", npy_case},         {"template", template_case},
+    {"made", made_case},           {"picture", picture_case}, {"processor", processor_case},
+    {"costly", costly_case}};
 constexpr std::size_t kMixed = std::size(kKinds) - 1;  // costly ones only where asked for: seconds each
 
 // The command that repeats the file at hand, for whoever dies: sanitizers and signals.

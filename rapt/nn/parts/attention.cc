@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "rapt/nn/kv_pool.h"
@@ -107,6 +108,7 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
   switch (a.pos.kind) {
     case PosRecipe::Kind::none: break;
     case PosRecipe::Kind::rope: out.rope = a.pos.rope; break;
+    case PosRecipe::Kind::grid: out.grid = a.pos.grid_theta; break;
     case PosRecipe::Kind::alibi:
       out.spec.bias = Bias::alibi;
       out.spec.alibi_max = a.pos.alibi_max;
@@ -171,6 +173,27 @@ const Pass::Rotated* find_table(const Pass& pass, const Attention& a) {
   });
 }
 
+const Pass::Turned* find_turned(const Pass& pass, const Attention& a) {
+  return find(pass.turned,
+              [&](const Pass::Turned& t) { return t.theta == *a.grid && t.head_dim == a.spec.head_dim; });
+}
+
+// Angles of a patch: those of its row, then those of its column; a learned token has none.
+RopeTable turned_by_place(Run& run, double theta, Dim head_dim, std::span<const Pass::Place> places) {
+  const Dim quarter = head_dim / 4, half = 2 * quarter, rows = static_cast<Dim>(places.size());
+  const RopeTable out{run.make({rows, half}).constant(), run.make({rows, half}).constant()};
+  for (Dim t = 0; t < rows; ++t)
+    for (Dim i = 0; i < half; ++i) {
+      const Pass::Place& p = places[static_cast<std::size_t>(t)];
+      const double frequency = std::pow(theta, -static_cast<double>(i % quarter) / static_cast<double>(quarter)),
+                   at = i < quarter ? p.row : p.column,
+                   angle = std::isnan(at) ? 0 : 2 * std::numbers::pi * at * frequency;
+      out.cos.set(t * half + i, std::cos(angle));
+      out.sin.set(t * half + i, std::sin(angle));
+    }
+  return out;
+}
+
 Tapped::Rows key_rows(const Attention& a) {  // of k and v
   return a.spec.cross ? Tapped::Rows::memory : Tapped::Rows::own;
 }
@@ -216,6 +239,9 @@ void prepare(Run& run, Pass& pass, const Attention& a) {
   }
   if (!find(pass.plans, [&](const Pass::Masked& m) { return m.mask == a.mask; }))
     pass.plans.push_back({a.mask, plan_rows(a.mask, pass.sequences)});
+  if (a.grid && !find_turned(pass, a))
+    pass.turned.push_back(
+        {*a.grid, a.spec.head_dim, turned_by_place(run, *a.grid, a.spec.head_dim, pass.places)});
   if (!a.rope || find_table(pass, a)) return;
   const RowPlan& plan = plan_for(pass, a);
   std::vector<Dim> lengths;
@@ -311,7 +337,9 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   }
 
   const RopeTable none;
-  const RopeTable &table = a.rope ? find_table(pass, a)->table : none,
+  const RopeTable &table = a.rope   ? find_table(pass, a)->table
+                           : a.grid ? find_turned(pass, a)->table
+                                    : none,
                   &kept = a.rope ? find_table(pass, a)->kept : none;
   in.q = finish_queries(run, a, x, qkv[0], plan_for(pass, a).position, table, kept, &in.q_kept);
   if (!cached_memory) {
@@ -367,7 +395,8 @@ std::string no_q_norm_in(const Attention& a) {
              : "";
 }
 std::string no_rotation(const Attention& a) {
-  if (!a.rope) return "its queries and keys are not rotated: attn_q and attn_k are what its attention reads";
+  if (!a.rope && !a.grid)
+    return "its queries and keys are not rotated: attn_q and attn_k are what its attention reads";
   return a.norm_after_pos || a.scale
              ? "something stands behind its rotation: attn_q and attn_k are what its attention reads"
              : "";

@@ -61,6 +61,7 @@ struct Attention {
   bool norm_after_pos = false;  // … and after RoPE
   bool cosine = false;          // unit q and k
   std::optional<RopeSpec> rope;
+  std::optional<double> grid;  // theta of the rotation by a patch's row and column
   std::optional<RelativeLayer> relative;
   std::array<std::optional<GateLayer>, 5> gate;  // by GateRecipe::At
   const Weight *scale = nullptr, *extra_logit = nullptr, *slot_k = nullptr, *slot_v = nullptr,

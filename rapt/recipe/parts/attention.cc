@@ -200,12 +200,16 @@ void check_relative(const AttnRecipe& a, const std::string& path) {
   check_norm(r.norm, at + ".norm", false, true);
 }
 
-void check_positions(const AttnRecipe& a, const std::string& path) {
+void check_positions(const AttnRecipe& a, const std::string& path, const Recipe& recipe) {
   using Mask = AttnRecipe::MaskKind;
   using Pos = PosRecipe::Kind;
   if (a.cross && a.pos.kind != Pos::none)
     fail(path, ".pos: rows and memory of cross-attention have no common positions; use \"none\"");
   if (a.pos.kind == Pos::relative) check_relative(a, path);
+  if (a.pos.kind == Pos::grid && (!recipe.embed.patches || a.head_dim % 4 != 0 ||
+                                  a.score != AttnRecipe::ScoreKind::dot))
+    fail(path, ".pos.grid: rows and columns of patches turn quarters of a head: it needs embed.patches, score ",
+         "dot and heads of a multiple of 4 channels, which have ", a.head_dim);
   if (a.cross && a.temperature)
     fail(path, ".temperature: it grows with a row's position towards its keys, and the memory has none");
   if (a.pos.kind == Pos::rope) check_rope(a.pos.rope, a.head_dim, path + ".pos.rope");
@@ -231,7 +235,7 @@ void resolve(AttnRecipe& a, const PartPlace& place) {
   check_sizes(a, place);
   check_scores(a, place);
   check_mask(a, place);
-  check_positions(a, place.path);
+  check_positions(a, place.path, place.recipe);
   check_gates(a, place.path);
 }
 
@@ -355,6 +359,8 @@ void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
   qk_norm(QkNormRecipe::At::before_pos);
   if (a.v_norm) d.inside("v_norm", concat(norm_text(*a.v_norm), ", over each head"));
   if (a.pos.kind == PosRecipe::Kind::rope) d.inside("rope", rope_text(a.pos.rope, a.head_dim));
+  if (a.pos.kind == PosRecipe::Kind::grid)
+    d.inside("rope", concat("by a patch's row and column, theta ", shortest(a.pos.grid_theta)));
   qk_norm(QkNormRecipe::At::after_pos);
 
   const bool relative = a.pos.kind == PosRecipe::Kind::relative;

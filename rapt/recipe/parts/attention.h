@@ -47,12 +47,13 @@ struct RelativeRecipe {
 };
 
 struct PosRecipe {  // inside attention; absolute positions belong to EmbedRecipe
-  enum class Kind { none, rope, alibi, bucket, relative };
+  enum class Kind { none, rope, alibi, bucket, relative, grid };
   Kind kind = Kind::none;
   RopeSpec rope;
   double alibi_max = 8, alibi_factor = 1;
   BucketRecipe bucket;
   RelativeRecipe relative;
+  double grid_theta = 100;  // grid: a patch turns by its row and its column (DINOv3)
   bool operator==(const PosRecipe&) const = default;
 };
 
@@ -269,7 +270,12 @@ void fields(Of<PosRecipe>, V& v) {
                            "on all slopes (Falcon adds before scaling: head_dim^-0.5)", kPositive);
                  }),
            body("bucket", &T::bucket, "learned bias by distance"),
-           body("relative", &T::relative, "learned vectors by distance, met by queries and keys (DeBERTa)"));
+           body("relative", &T::relative, "learned vectors by distance, met by queries and keys (DeBERTa)"),
+           group("grid",
+                 "pictures: rotary, a quarter of a head's channels by the row of a patch and a quarter by its "
+                 "column, each from -1 to 1 over the picture, times 2 pi theta^(-4i / head_dim); learned tokens "
+                 "do not turn (DINOv3)",
+                 [](auto& g) { g.field("theta", &T::grid_theta, "base of the frequencies", kPositive); }));
 }
 
 template <class V>

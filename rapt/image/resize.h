@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pictures of another size, to the bit as Pillow's Image.resize makes them.
+#pragma once
+#include "rapt/image/image.h"
+
+namespace rapt {
+
+// Pillow's numbers: they stand in files of models.
+enum class Resample { nearest = 0, lanczos = 1, bilinear = 2, bicubic = 3, box = 4, hamming = 5 };
+
+Image resize_image(const Image& image, Dim height, Dim width, Resample resample);
+
+}  // namespace rapt
