@@ -239,6 +239,8 @@ Json from_gguf(const Source& s, const Json& row, Dim head_dim, Dim context) {
                                     std::pair{"beta_slow", ".rope.scaling.yarn_beta_slow"}})
       if (const auto x = config_number(s, key)) in.set(ours, *x);
     if (const Json* t = row.find("truncate")) in.set("truncate", *t);  // no key says it
+    if (const auto log = config_number(s, ".rope.scaling.yarn_log_multiplier"); log && *log > 0)
+      for (const char* both : {"mscale", "mscale_all_dim"}) in.set(both, *log / 0.1);  // DeepSeek
     auto times = config_number(s, ".rope.scaling.yarn_attn_factor");
     if (!times) times = attn;
     if (times && *times != 1)

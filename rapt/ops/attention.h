@@ -50,13 +50,15 @@ struct AttentionSpec {
   bool bucket_both = false;    // bucket: keys after the query have buckets of their own (encoders)
   double dropout = 0;
   bool cross = false;          // for taps
+  bool values_in_keys = false; // the value of a key is its first v_dim channels (latent attention): no v
 };
 
 struct AttentionInputs {
   Tensor q;                              // [T,H,D]
   // [T,H,D]: the query for the first `keep` keys of sequences that keep some (streaming); absent: q
   Tensor q_kept = {};
-  Tensor k = {}, v = {};                 // [S,K,D] [S,K,Dv]; absent where `cache` is given
+  // [S,K,D] [S,K,Dv]; absent where `cache` is given, v also where values are in keys
+  Tensor k = {}, v = {};
   const KvView* cache = nullptr;
   const Weight* extra_logit = nullptr;   // [H]
   const Weight* buckets = nullptr;       // [buckets, H]
@@ -89,8 +91,9 @@ constexpr std::int64_t kAttentionLanes = 64;
 // from depth 256 on. Merging costs a row 2 Dv operations per split, beside 256 (D + Dv) multiply-adds
 // (docs/decisions/0005).
 constexpr std::int64_t kAttentionSplit = 256;
-// (row, head) pairs of a sequence and kv head up to which keys stand in lanes (decoding)
-constexpr std::int64_t kAttentionFew = 32;
+// (row, head) pairs of a sequence and kv head up to which keys stand in lanes (decoding). Where values are in
+// keys all heads share one, and a step of decoding has as many pairs as heads: DeepSeek V3 has 128.
+constexpr std::int64_t kAttentionFew = 32, kAttentionFewShared = 128;
 
 struct AttentionPart {  // one sequence; k_count is its number of keys
   std::int64_t q_first, q_count, k_first, k_count;
@@ -101,6 +104,8 @@ struct AttentionPart {  // one sequence; k_count is its number of keys
 
 struct AttentionShape {
   std::int64_t rows, heads, kv_heads, d, dv;
+  std::int64_t few;     // kAttentionFew or kAttentionFewShared
+  bool values_in_keys;  // v is nullptr then
   const AttentionPart* parts;
   std::int64_t part_count;
   // Per row; key j is seen where j < high and (j >= low or j < keep of its part).
@@ -175,6 +180,6 @@ struct KvWriteArgs {  // rows of k and v into their places in the pages
 };
 
 // The pages of one layer. Fails where a format in blocks does not divide the heads.
-KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv);
+KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv, bool values_in_keys = false);
 
 }  // namespace rapt
