@@ -212,8 +212,8 @@ class Naive {
                after = a.qk_norm && a.qk_norm->at == QkNormRecipe::At::after_pos;
     const bool made = a.latent.has_value();
     const Dim still = made ? D - a.latent->rope_dim : 0;  // channels before those that turn
-    Matrix q = gate(a, GateRecipe::At::q, name, x, made ? latent_queries(a, name, x) : linear(x, name + ".q"),
-                    H, D);
+    Matrix q =
+        gate(a, GateRecipe::At::q, name, x, made ? latent_queries(a, name, x) : linear(x, name + ".q"), H, D);
     Matrix k(0, 0), v(0, 0);
     if (made) {
       expand_latent(a, name, source, k, v);

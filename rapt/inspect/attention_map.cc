@@ -184,8 +184,8 @@ struct AttentionRecord::Kept {
     if (whole) return q.gather(run, which).reshape({n, a->spec.heads, a->spec.head_dim});
     const Tensor in = x.gather(run, which);
     const RopeTable kept = p.position != p.kept_position ? table(run, p.kept_position) : RopeTable{};
-    return finish_queries(run, *a, in, project_queries(run, *a, in), p.position, table(run, p.position),
-                          kept, q_kept);
+    return finish_queries(run, *a, in, project_queries(run, *a, in), p.position, table(run, p.position), kept,
+                          q_kept);
   }
   const Memory& keys_of(Device& device) {  // computed when first asked for
     if (k.rows > 0) return k;
@@ -195,8 +195,7 @@ struct AttentionRecord::Kept {
       std::vector<Dim> which(static_cast<std::size_t>(std::min(kKeyRows, keys - first)));
       std::iota(which.begin(), which.end(), first);
       const Tensor in = x.gather(run, which);
-      k.add(finish_keys(run, *a, in, project_keys(run, *a, in), table(run, plan_of(which).position)),
-            keys);
+      k.add(finish_keys(run, *a, in, project_keys(run, *a, in), table(run, plan_of(which).position)), keys);
     }
     return k;
   }

@@ -93,10 +93,9 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
     if (const double own = number_in(in, "attention_factor", 0); own > 0)
       set(".rope.scaling.yarn_attn_factor", own / (factor > 1 ? 0.1 * std::log(factor) + 1 : 1));
     const double mscale = number_in(in, "mscale", 0), all = number_in(in, "mscale_all_dim", 0);
-    const bool known = a.latent && mscale == all;  // the magnitude of cos and sin is then 1
-    if (known && all > 0) set(".rope.scaling.yarn_log_multiplier", 0.1 * all);
-    if (!known && (mscale > 0 || all > 0))
-      fail("yarn with mscale ", mscale, " and mscale_all_dim ", all, " has no keys in a GGUF ", arch, " file");
+    if (!a.latent && (mscale > 0 || all > 0)) fail("yarn with mscale has no keys in a GGUF ", arch, " file");
+    if (all > 0) set(".rope.scaling.yarn_log_multiplier", 0.1 * all);
+    if (mscale != all) set(".rope.scaling.yarn_mscale", mscale);  // ours: llama.cpp takes them as equal
   } else if (kind == "llama3") {  // as llama.cpp's converter does: the scaling becomes a list of divisors
     const double low = number_in(in, "low_freq", 1), high = number_in(in, "high_freq", 4);
     RopeSpec plain{.theta = theta}, scaled = plain;

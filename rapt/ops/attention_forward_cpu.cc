@@ -628,8 +628,7 @@ struct OneScore {
     if (slot) b = find_key_block(arg, part, kv, i, 1, true, nullptr, nullptr);
     else if (!paged) b = find_key_block(arg, part, kv, key, 1, false, nullptr, nullptr);
     else if (!b.transposed || b.first != block)
-      b = find_key_block(arg, part, kv, block, least(kBlock, part.k_count - block), false, k_memory,
-                         nullptr);
+      b = find_key_block(arg, part, kv, block, least(kBlock, part.k_count - block), false, k_memory, nullptr);
     for (Dim d = 0; paged && d < arg.d; ++d) row[d] = b.key(key % kBlock, d);
     const Real *k = paged ? row : b.k, *x = !slot && key < part.keep ? q_kept : q;
     V sum = vzero();
@@ -730,8 +729,8 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
         dot_rows(q, rows, b.k, b.k_stride, b.n, arg.d, z + k, n);
       }
     } else {
-      Real* const row = reinterpret_cast<Real*>(scratch_of(
-          queue, worker, size_t(arg.d + arg.bias_channels + kBlock * arg.d + W) * sizeof(Real)));
+      Real* const row = reinterpret_cast<Real*>(
+          scratch_of(queue, worker, size_t(arg.d + arg.bias_channels + kBlock * arg.d + W) * sizeof(Real)));
       if (!row) return;
       for (Dim r = 0; r < rows; ++r) {
         const Dim at = first + r;

@@ -80,7 +80,7 @@ Tensor scale_heads(Run& run, const Tensor& x, const Weight& g, double max = 0);
 
 struct ScaleHeadsArgs {
   std::int64_t rows, heads, d, scales;  // scales: 1 or heads
-  double max;                           // 0: none
+  double max;  // 0: none
   const void *x, *g;
   void* y;
 };

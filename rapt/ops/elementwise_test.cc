@@ -111,7 +111,8 @@ TEST(Copy, BetweenViewsWithGaps) {
       };
       for (Dim t = 0; t < T; ++t)
         for (Dim h = 0; h < H; ++h)
-          for (Dim k = 0; k < 2 * n + 3; ++k) y.push_back(k < n ? at(in[1], h, t, k) : at(in[0], t, h, k - n));
+          for (Dim k = 0; k < 2 * n + 3; ++k)
+            y.push_back(k < n ? at(in[1], h, t, k) : at(in[0], t, h, k - n));
       for (Dim h = 0; h < H; ++h)
         for (Dim t = 0; t < T; ++t)
           for (Dim k = 0; k < n; ++k) y.push_back(at(in[0], t, h, k + 2));

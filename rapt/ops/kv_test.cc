@@ -167,8 +167,8 @@ void expect_equal_bits(const KvScene& s, DType format, const std::string& isa, i
   Keys x(s, isa, threads);
   const std::vector<float> plain =
       x.attend(0, s.rows, nullptr, rounded(format, x.k, s.spec.head_dim), rounded(format, x.v, s.spec.v_dim));
-  Pages pages(
-      kv_layout(format, s.spec.kv_heads, s.spec.head_dim, s.spec.v_dim, s.spec.values_in_keys), s.length);
+  Pages pages(kv_layout(format, s.spec.kv_heads, s.spec.head_dim, s.spec.v_dim, s.spec.values_in_keys),
+              s.length);
   x.write(pages, 0, s.length - s.rows);
   const KvView view = pages.view();
   for (Dim count : few) {
@@ -221,7 +221,8 @@ TEST(Kv, ValuesInKeysGiveTheBitsOfTheirRoundedKeys) {
 }
 
 TEST(Kv, ValuesInKeysTakeNoRoom) {
-  const KvLayout with = kv_layout(DType::f32, 1, 576, 512), without = kv_layout(DType::f32, 1, 576, 512, true);
+  const KvLayout with = kv_layout(DType::f32, 1, 576, 512),
+                 without = kv_layout(DType::f32, 1, 576, 512, true);
   EXPECT_EQ(with.head_bytes - without.head_bytes, kPageKeys * 512 * 4);
   EXPECT_EQ(without.head_bytes, kPageKeys * 576 * 4);
   EXPECT_EQ(kv_layout(DType::q8_0, 1, 576, 512, true).head_bytes, kPageKeys * 576 / 32 * 34);
@@ -281,9 +282,8 @@ TEST(Kv, EveryOption) {
     s.spec = latent_of(6, 1, 96, 64), s.mask = {.left = 70, .right = 0, .keep = 5}, s.q_kept = true;
     s.spec.cap = 3, s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.extra = Extra::learned_logit;
   });
-  add("values in keys, sigmoid", [](KvScene& s) {
-    s.spec = latent_of(6, 1, 64, 64), s.spec.normal = Normal::sigmoid;
-  });
+  add("values in keys, sigmoid",
+      [](KvScene& s) { s.spec = latent_of(6, 1, 64, 64), s.spec.normal = Normal::sigmoid; });
   add("streaming alibi",
       [](KvScene& s) { s.mask = {.left = 70, .right = 0, .keep = 5}, s.spec.bias = Bias::alibi; });
   for (const auto& [name, scene] : scenes)

@@ -247,7 +247,8 @@ Tensor rope(Run& run, const Tensor& x, const RopeTable& table, Dim first) {
     fail("rope: x ", x.shape(), " must be a contiguous tensor [rows, heads, head_dim]");
   if (table.cos[0] != x[0] || first < 0 || first + 2 * table.cos[1] > x[2])
     fail("rope: a table for ", table.cos[0], " rows and ", 2 * table.cos[1], " channels",
-         first > 0 ? concat(" from ", first, " on") : "", " does not fit x ", x.shape(), ": make it from the positions of these rows and this head_dim");
+         first > 0 ? concat(" from ", first, " on") : "", " does not fit x ", x.shape(),
+         ": make it from the positions of these rows and this head_dim");
   Tensor y = run.like(x);
   run.call(&Kernels::rope, {.rows = x[0],
                             .heads = x[1],

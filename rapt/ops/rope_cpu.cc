@@ -47,8 +47,7 @@ void turn(Queue& queue, const Args& a, const void* x, void* y) {
           }
         };
         pass(0, a.first);
-        if (a.layout == RopeLayout::halves)
-          turn_halves<kBack>(in + a.first, cos, sin, a.half, out + a.first);
+        if (a.layout == RopeLayout::halves) turn_halves<kBack>(in + a.first, cos, sin, a.half, out + a.first);
         else turn_pairs<kBack>(in + a.first, cos, sin, a.half, out + a.first);
         pass(a.first + 2 * a.half, a.d);
       }

@@ -87,8 +87,7 @@ TEST(Rope, ChannelsFromAPlaceOn) {
           Array part{{3, 2, turned}, {}};
           for (std::size_t r = 0; r < 6; ++r)
             for (std::size_t i = 0; i < 10; ++i)
-              part.values.push_back(
-                  y[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(first) + i]);
+              part.values.push_back(y[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(first) + i]);
           const std::vector<double> t = reference_rope(part, spec, positions, std::vector<Dim>(3, 6));
           for (std::size_t r = 0; r < 6; ++r)
             for (std::size_t i = 0; i < 10; ++i)

@@ -38,9 +38,9 @@ struct KvLayout {
 // the cosines, the sines (the angles), and a one where some channels stand still; a query's numbers for them
 // follow from q and b.
 struct KvBias {
-  const void* bias = nullptr;                   // [K,D] in the device's real type; nullptr: keys are whole
-  Dim half = 0, rows = 0;                       // pairs; 2 * half, or 2 * half + 1
-  bool neighbours = false;                      // pairs are (2i, 2i + 1), else (i, i + half)
+  const void* bias = nullptr;  // [K,D] in the device's real type; nullptr: keys are whole
+  Dim half = 0, rows = 0;  // pairs; 2 * half, or 2 * half + 1
+  bool neighbours = false;  // pairs are (2i, 2i + 1), else (i, i + half)
   // Pages [rows][64] in the device's real type: page p begins at slab + p * stride (bytes).
   std::byte* slab = nullptr;
   Dim stride = 0;
@@ -50,7 +50,7 @@ struct KvBias {
 struct KvView {
   KvLayout layout;
   std::byte* slab = nullptr;  // page p of this layer begins at slab + p * stride
-  Dim stride = 0;             // bytes
+  Dim stride = 0;  // bytes
   // For each sequence of the batch: the ids of its pages in order; -1: evicted, nobody may look at it
   std::vector<std::span<const std::int32_t>> pages;
   KvBias bias = {};

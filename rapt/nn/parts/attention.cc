@@ -182,10 +182,10 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
 
 std::optional<CachedKeys> cached_keys(const Attention& a) {
   const AttentionSpec& s = a.spec;
-  const bool bare = !a.latent && !s.cross && s.score == Score::dot && a.rope && a.k.b && !a.k_norm && !a.cosine &&
-                    a.clip == 0 && !a.gate_at(At::k);
-  return CachedKeys{a.slot, s.kv_heads, s.head_dim,       s.v_dim,
-                    a.mask, s.cross,    bare ? &*a.rope : nullptr, s.values_in_keys};
+  const bool bare = !a.latent && !s.cross && s.score == Score::dot && a.rope && a.k.b && !a.k_norm &&
+                    !a.cosine && a.clip == 0 && !a.gate_at(At::k);
+  return CachedKeys{
+      a.slot, s.kv_heads, s.head_dim, s.v_dim, a.mask, s.cross, bare ? &*a.rope : nullptr, s.values_in_keys};
 }
 
 // ------------------------------------------------------------------------------------------------ forward
@@ -305,11 +305,8 @@ void prepare(Run& run, Pass& pass, const Attention& a) {
   for (const Sequence& s : pass.sequences)
     lengths.insert(lengths.end(), static_cast<std::size_t>(s.count),
                    s.opened > 0 ? s.opened : s.past + s.count);
-  Pass::Rotated r{*a.rope,
-                  a.turned(),
-                  a.mask,
-                  rope_table(run, *a.rope, a.turned(), plan.position, lengths),
-                  {}};
+  Pass::Rotated r{
+      *a.rope, a.turned(), a.mask, rope_table(run, *a.rope, a.turned(), plan.position, lengths), {}};
   if (plan.kept_position != plan.position)
     r.kept = rope_table(run, *a.rope, a.turned(), plan.kept_position, lengths);
   pass.tables.push_back(std::move(r));

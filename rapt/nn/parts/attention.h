@@ -24,7 +24,7 @@ inline constexpr Site q_normed{"q_normed"}, k_normed{"k_normed"};            // 
 // As the attention reads them                                   [T,H,D] [S,K,D] [S,K,Dv].
 inline constexpr Site q{"q"}, k{"k"}, v{"v"};
 inline constexpr Site latent{"latent"}, q_latent{"q_latent"};  // what keys and values, and queries, are made
-                                                              // of, after their norms  [S,R] [T,Q]
+    // of, after their norms  [S,R] [T,Q]
 inline constexpr Site z{"z"};  // attention result after its gate or norm                       [T,H,Dv]
 // After the output projection                                   [T,C].
 inline constexpr Site attn_out{"attn_out"};
@@ -46,7 +46,7 @@ constexpr Site gate(GateRecipe::At at) {
 struct GateLayer {
   GateRecipe::At at = GateRecipe::At::sdpa;
   GateSpec spec;
-  const Weight* w = nullptr;      // from the input: [n, C]
+  const Weight* w = nullptr;  // from the input: [n, C]
   const Weight* value = nullptr;  // constant: [1, n]
 };
 
@@ -75,9 +75,9 @@ struct Attention {
   LinearLayer q, k, v, o;  // latent: q of the queries' latent or the input, k makes [c | k_r], no v
   std::optional<LatentLayer> latent;
   std::optional<NormLayer> q_norm, k_norm, v_norm, z_norm;
-  bool norm_full = false;       // q_norm and k_norm over the whole projection
+  bool norm_full = false;  // q_norm and k_norm over the whole projection
   bool norm_after_pos = false;  // … and after RoPE
-  bool cosine = false;          // unit q and k
+  bool cosine = false;  // unit q and k
   std::optional<RopeSpec> rope;
   std::optional<RelativeLayer> relative;
   std::array<std::optional<GateLayer>, 5> gate;  // by GateRecipe::At

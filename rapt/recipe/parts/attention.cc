@@ -78,9 +78,11 @@ void check_latent(const AttnRecipe& a, const std::string& path) {
   const LatentRecipe& l = *a.latent;
   const std::string at = path + ".latent";
   if (a.cross)
-    fail(at, ": it is built for self-attention; cross-attention keeps its memory's keys once, use plain ones");
+    fail(at,
+         ": it is built for self-attention; cross-attention keeps its memory's keys once, use plain ones");
   if (a.kv_heads != a.heads)
-    fail(path, ".kv_heads: with latent every head has a key and value of its own, made of one vector; remove "
+    fail(path,
+         ".kv_heads: with latent every head has a key and value of its own, made of one vector; remove "
          "it, or use kv_heads without latent");
   if (a.score != AttnRecipe::ScoreKind::dot)
     fail(at, ": heads take their key's matrix into the query, which needs products q.k; use score dot, not ",
@@ -88,11 +90,11 @@ void check_latent(const AttnRecipe& a, const std::string& path) {
   const auto gated = [&](At where) {
     return std::any_of(a.gate.begin(), a.gate.end(), [&](const GateRecipe& g) { return g.at == where; });
   };
-  const char* between = a.qk_norm         ? "qk_norm"
-                        : a.v_norm        ? "v_norm"
-                        : a.clip > 0      ? "clip"
-                        : gated(At::k)    ? "a gate on k"
-                        : gated(At::v)    ? "a gate on v"
+  const char* between = a.qk_norm                                     ? "qk_norm"
+                        : a.v_norm                                    ? "v_norm"
+                        : a.clip > 0                                  ? "clip"
+                        : gated(At::k)                                ? "a gate on k"
+                        : gated(At::v)                                ? "a gate on v"
                         : a.extra.kind == ExtraRecipe::Kind::kv_slots ? "extra kv_slots"
                         : a.pos.kind == PosRecipe::Kind::relative     ? "pos relative"
                                                                       : nullptr;
@@ -105,7 +107,8 @@ void check_latent(const AttnRecipe& a, const std::string& path) {
   if (a.pos.kind != PosRecipe::Kind::rope && l.rope_dim > 0)
     fail(at, ".rope_dim: channels that turn need pos rope; set it to 0, or pos to rope");
   if (a.bias.v)
-    fail(path, ".bias.v: values are made of the latent by a matrix alone; remove it (bias.k is the latent's)");
+    fail(path,
+         ".bias.v: values are made of the latent by a matrix alone; remove it (bias.k is the latent's)");
 }
 
 void check_sizes(AttnRecipe& a, const PartPlace& place) {
@@ -399,8 +402,8 @@ void draw_latent(Drawing& d, const AttnRecipe& a, Dim C) {
            concat(from, with_commas(l.rank),
                   l.rope_dim > 0 ? concat(" and ", l.rope_dim, " that turn, one key for all heads") : "",
                   with_bias(a.bias.k), "; ", norm_text(l.norm), "   (MLA)"));
-  d.inside("k", concat(with_commas(l.rank), " → ", heads_by(a.heads, a.head_dim - l.rope_dim),
-                       ", taken into q"));
+  d.inside("k",
+           concat(with_commas(l.rank), " → ", heads_by(a.heads, a.head_dim - l.rope_dim), ", taken into q"));
   d.inside("v", concat(with_commas(l.rank), " → ", heads_by(a.heads, a.v_dim), ", behind the weighted sum"));
 }
 

@@ -100,9 +100,9 @@ struct TemperatureRecipe {
 // Keys and values of all heads made of one short vector per token, the latent, which is what the cache keeps,
 // beside one key that turns and that all heads share (DeepSeek V2). A head's key is [W_k c | k_r].
 struct LatentRecipe {
-  Dim rank = 512;    // of the latent c
-  Dim q_rank = 0;    // of the queries' own latent; 0: queries come straight from the input
-  Dim rope_dim = 64; // channels of a head that turn, its last ones
+  Dim rank = 512;  // of the latent c
+  Dim q_rank = 0;  // of the queries' own latent; 0: queries come straight from the input
+  Dim rope_dim = 64;  // channels of a head that turn, its last ones
   NormRecipe norm, q_norm;
   bool operator==(const LatentRecipe&) const = default;
 };
@@ -362,7 +362,8 @@ void fields(Of<AttnRecipe>, V& v) {
   v.field("kv_heads", &T::kv_heads, "key and value heads; 0: as many as heads (MHA); 1: MQA; between: GQA",
           kSize);
   v.field("head_dim", &T::head_dim, "channels of a query or key head; 0: width / heads", kSize);
-  v.field("v_dim", &T::v_dim, "channels of a value head; 0: head_dim (latent: those that do not turn)", kSize);
+  v.field("v_dim", &T::v_dim, "channels of a value head; 0: head_dim (latent: those that do not turn)",
+          kSize);
   v.field("score", &T::score,
           "q.k; q.Wk (Luong); w.tanh(q+k) (Bahdanau; concat: Luong's); cosine of q and k; -|q-k|^2");
   v.field("normal", &T::normal, "softmax over the visible keys, or a sigmoid of each score");
