@@ -74,6 +74,13 @@ const std::vector<Axis>& axes() {
        {{"decoder", none},
         {"encoder", [](Draft& d) { d.stacks = 1; }},
         {"both", [](Draft& d) { d.stacks = 2; }}}},
+      {"latent",
+       {{"none", none},
+        {"keys", [](Draft& d) { d.attn.latent = LatentRecipe{.rank = 5}; }},
+        {"keys and queries",
+         [](Draft& d) {
+           d.attn.latent = LatentRecipe{.rank = 7, .q_rank = 6, .norm = {.kind = NormKindR::layer}};
+         }}}},
       {"score",
        {{"dot", none},
         {"general", [](Draft& d) { d.attn.score = ScoreKind::general; }},
@@ -331,6 +338,7 @@ PartRecipe part(const Draft& d, const AnyPartRecipe& body) {
     a->mask = MaskKind::full;
     a->window = a->keep = a->chunk = 0;
     a->temperature = {};
+    a->latent = {};
   }
   if (d.wiring == 0 || d.wiring == 2 || d.wiring == 5) p.norm_in = d.norm;
   if (d.wiring == 2 || d.wiring == 3) p.norm_out = d.norm;
@@ -381,6 +389,10 @@ std::optional<GridCase> build(const std::vector<std::size_t>& choice) {
   }
   d.recipe.embed.dropout = d.dropout;
   d.recipe.name = "grid";
+  if (d.attn.latent) {  // what follows from the other options
+    d.attn.latent->rope_dim = d.attn.pos.kind != PosRecipe::Kind::rope ? 0 : d.attn.head_dim == 6 ? 4 : 2;
+    d.attn.bias.v = false;
+  }
   if (d.stacks != 0) d.recipe.encoder = stack(d, true, false);
   if (d.stacks != 1) d.recipe.decoder = stack(d, false, d.stacks == 2);
   try {

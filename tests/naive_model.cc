@@ -173,6 +173,36 @@ class Naive {
     }
   }
 
+  // Latent attention as the paper writes it: keys and values of every head are formed, and the shared key
+  // that turns stands behind each head's own.
+  Matrix latent_queries(const AttnRecipe& a, const std::string& name, const Matrix& x) const {
+    if (a.latent->q_rank == 0) return linear(x, name + ".q");
+    return linear(norm(linear(x, name + ".q_a"), a.latent->q_norm, name + ".q_a_norm"), name + ".q_b");
+  }
+  void expand_latent(const AttnRecipe& a, const std::string& name, const Matrix& source, Matrix& k,
+                     Matrix& v) const {
+    const LatentRecipe& l = *a.latent;
+    const Dim S = source.rows, H = a.heads, D = a.head_dim, n = D - l.rope_dim;
+    const Matrix all = linear(source, name + ".kv_a");
+    Matrix c(S, l.rank);
+    for (Dim t = 0; t < S; ++t)
+      for (Dim i = 0; i < l.rank; ++i) c.at(t, i) = all.at(t, i);
+    c = norm(c, l.norm, name + ".kv_a_norm");
+    k = Matrix(S, H * D);
+    v = Matrix(S, H * a.v_dim);
+    for (Dim h = 0; h < H; ++h) {
+      const Weight *wk = find(concat(name, ".k.heads.", h, ".weight")),
+                   *wv = find(concat(name, ".v.heads.", h, ".weight"));
+      for (Dim t = 0; t < S; ++t) {
+        for (Dim j = 0; j < D; ++j)
+          for (Dim i = 0; i < l.rank && j < n; ++i) k.at(t, h * D + j) += wk->get(i, j) * c.at(t, i);
+        for (Dim j = n; j < D; ++j) k.at(t, h * D + j) = all.at(t, l.rank + j - n);
+        for (Dim j = 0; j < a.v_dim; ++j)
+          for (Dim i = 0; i < l.rank; ++i) v.at(t, h * a.v_dim + j) += wv->get(j, i) * c.at(t, i);
+      }
+    }
+  }
+
   Matrix attention(const AttnRecipe& a, bool cross, const std::string& stack_name, const std::string& name,
                    const Matrix& x, const Matrix& source, Dim prefix) const {
     using ScoreKind = AttnRecipe::ScoreKind;
@@ -180,9 +210,17 @@ class Naive {
               group = H / K;
     const bool rope = !cross && a.pos.kind == PosRecipe::Kind::rope,
                after = a.qk_norm && a.qk_norm->at == QkNormRecipe::At::after_pos;
-    Matrix q = gate(a, GateRecipe::At::q, name, x, linear(x, name + ".q"), H, D);
-    Matrix k = gate(a, GateRecipe::At::k, name, source, linear(source, name + ".k"), K, D);
-    Matrix v = gate(a, GateRecipe::At::v, name, source, linear(source, name + ".v"), K, Dv);
+    const bool made = a.latent.has_value();
+    const Dim still = made ? D - a.latent->rope_dim : 0;  // channels before those that turn
+    Matrix q =
+        gate(a, GateRecipe::At::q, name, x, made ? latent_queries(a, name, x) : linear(x, name + ".q"), H, D);
+    Matrix k(0, 0), v(0, 0);
+    if (made) {
+      expand_latent(a, name, source, k, v);
+    } else {
+      k = gate(a, GateRecipe::At::k, name, source, linear(source, name + ".k"), K, D);
+      v = gate(a, GateRecipe::At::v, name, source, linear(source, name + ".v"), K, Dv);
+    }
     if (a.score == ScoreKind::general) {
       Matrix p(T, H * D);
       const Weight* w = find(name + ".general.weight");
@@ -213,13 +251,13 @@ class Naive {
         for (double& value : m->v) value = std::clamp(value, -a.clip, a.clip);
     Matrix q_kept = q;
     if (rope) {
-      const RopeFrequencies f = rope_frequencies(a.pos.rope, D, T);
+      const RopeFrequencies f = rope_frequencies(a.pos.rope, D - still, T);
       for (Dim t = 0; t < T; ++t)
         for (Dim h = 0; h < H; ++h) {
-          rotate(a.pos.rope, f, static_cast<double>(t), &q.at(t, h * D));
+          rotate(a.pos.rope, f, static_cast<double>(t), &q.at(t, h * D + still));
           rotate(a.pos.rope, f, static_cast<double>(a.keep > 0 ? std::min(t, a.keep + a.window - 1) : t),
-                 &q_kept.at(t, h * D));
-          if (h < K) rotate(a.pos.rope, f, static_cast<double>(t), &k.at(t, h * D));
+                 &q_kept.at(t, h * D + still));
+          if (h < K) rotate(a.pos.rope, f, static_cast<double>(t), &k.at(t, h * D + still));
         }
     }
     if (after) q = qk_norm(q, ".q_norm"), q_kept = qk_norm(q_kept, ".q_norm"), k = qk_norm(k, ".k_norm");

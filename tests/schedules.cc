@@ -78,6 +78,16 @@ Recipe experts() {
       {"moe":{"norm_in":"rms","experts":8,"used":3,"width":12,"bias":true,"router":{"score":"sigmoid",
         "choice_bias":true,"groups":{"count":4,"used":2},"eps":1e-20,"scale":2.5}}}]}}}})");
 }
+// Keys and values of one latent: one kv head for all, whose values are in the keys.
+Recipe latent() {
+  return described("latent",
+                   R"({"width":24,"decoder":{"layers":2,"pattern":"LM","final_norm":"rms","kinds":{
+    "L":{"parts":[{"self":{"norm_in":"rms","heads":4,"head_dim":40,"v_dim":12,"pos":{"rope":{"layout":"pairs"}},
+        "latent":{"rank":32,"q_rank":20,"rope_dim":32}}},
+      {"moe":{"norm_in":"rms","experts":4,"used":2,"width":12,"shared":{}}}]},
+    "M":{"parts":[{"self":{"norm_in":"rms","heads":3,"head_dim":9,"window":40,"latent":{"rank":64,"rope_dim":0}}},
+      {"ffn":{"norm_in":"rms","width":40}}]}}}})");
+}
 Recipe translator() {
   return described("translator", R"({"width":24,"embed":{"pos":"sinusoid"},
     "encoder":{"layers":2,"final_norm":"rms","kinds":{"L":{"parts":[
@@ -167,6 +177,7 @@ const std::vector<ToyModel>& toy_models() {
     s.cache = DType::q8_0, s.blocks = true;
     add("alibi", alibi());
     add("experts", experts());
+    add("latent", latent()).blocks = true;
     add("translator", translator());
     add("lstm", lstm());
     add("gru-attention", gru_attention());

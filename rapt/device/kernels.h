@@ -28,6 +28,7 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(glu, Glu)                      \
   X(add, Add)                      \
   X(copy, Copy)                    \
+  X(copy_rows, CopyRows)           \
   X(gate, Gate)                    \
   X(dropout, Dropout)              \
   X(scale_heads, ScaleHeads)       \

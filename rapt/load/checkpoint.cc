@@ -215,7 +215,9 @@ std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, co
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Weight& w = model->weights[i];
-    w.format = format_for(options, w, plan[i].second.dtype());
+    const TensorUse& use = plan[i].second;
+    // Blocks that lie across (an old file's keys of latent attention) are read as numbers: no second rounding.
+    w.format = format_for(options, w, use.transposed && is_block(use.dtype()) ? DType::f16 : use.dtype());
     if (is_block(w.format)) w.packing = Packing::panels;
     if (is_block(w.format) && w.format == plan[i].second.dtype()) w.gain = plan[i].second.gain;
     bytes += w.bytes();

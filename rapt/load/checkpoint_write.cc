@@ -145,7 +145,7 @@ class Writer {
                   theirs[static_cast<std::size_t>(c * p.use.last() + p.use.row(r))] + p.add;
           else weight_row(p, r, row, room);
           for (Dim c = 0; c < p.cols; ++c)
-            all[static_cast<std::size_t>(p.to.transposed ? c * last + p.to.row(r)
+            all[static_cast<std::size_t>(p.to.transposed ? (p.to.slice - from + c) * last + p.to.row(r)
                                                          : (p.to.row(r) - from) * last + c)] =
                 row[static_cast<std::size_t>(c)];
         }

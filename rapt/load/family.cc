@@ -93,14 +93,10 @@ std::string with_number(std::string text, std::string_view mark, std::string_vie
   return text;
 }
 
-constexpr std::string_view kExperts = ".experts.";
-
 // "moe.experts.3.gate.weight" -> "moe.experts.{e}.gate.weight" and "3".
 std::pair<std::string, std::string> without_expert(std::string_view rest) {
-  const std::size_t at = rest.find(kExperts);
-  if (at == std::string_view::npos) return {std::string(rest), ""};
-  const std::size_t from = at + kExperts.size();
-  const std::size_t to = std::min(rest.find('.', from), rest.size());
+  const auto [from, to] = expert_number(rest);
+  if (from == std::string_view::npos) return {std::string(rest), ""};
   return {concat(rest.substr(0, from), "{e}", rest.substr(to)), std::string(rest.substr(from, to - from))};
 }
 
@@ -194,6 +190,12 @@ bool Family::transposed(Form form, std::string_view ours) const {
 bool Family::permuted(Form form, std::string_view ours) const {
   return form == Form::gguf && listed("permuted", ours);
 }
+bool Family::joined(std::string_view tensor) const {
+  for (const std::string& part : strings(json.find("joined")))
+    if (tensor.find(part) != std::string_view::npos) return true;
+  return false;
+}
+bool Family::turned(std::string_view ours) const { return listed("turned", ours); }
 bool Family::ignored(Form form, std::string_view tensor) const {
   const Json* ignore = json.find("ignore");
   for (const std::string& pattern :

@@ -40,6 +40,10 @@ class Family {
   Dim first_row(Form form, std::string_view ours) const;  // rows of a table before the first that is read
   // Rows of a head ordered for RoPE in pairs (GGUF's Llama).
   bool permuted(Form form, std::string_view ours) const;
+  // The matrices of heads (latent attention) lie in this tensor one after the other, without an axis for them;
+  // and whether a weight's rows are columns there.
+  bool joined(std::string_view tensor) const;
+  bool turned(std::string_view ours) const;
   bool ignored(Form form, std::string_view tensor) const;  // known buffers and heads nobody reads
   // A layer behind the last: weights that predict further tokens, which nobody reads.
   bool beyond(Form form, std::string_view tensor, Dim layers) const;
@@ -169,6 +173,7 @@ class TensorLayout {
   struct Tensor {
     std::vector<Dim> shape;
     bool vector = false, transposed = false;
+    bool joined = false;  // heads without an axis of their own (Family::joined)
     Dim before = 0;  // rows that nobody reads
     std::vector<std::size_t> users;  // numbers of weights, in the order of add()
   };
@@ -181,6 +186,7 @@ class TensorLayout {
     std::string key, name;
     Dim rows, slice, offset;
     TensorUse use;
+    bool turned = false;  // rows of ours are columns of a joined tensor
   };
   const Family& family_;
   Form form_;
@@ -194,8 +200,10 @@ class TensorLayout {
 // A name with "{h}" in it: a vector of ours is one tensor for each head (StableLM 2).
 inline constexpr std::string_view kEachHead = "{h}";
 std::string of_head(std::string name, Dim head);
-// The number of the expert that a weight belongs to, or -1.
+// The number of the expert, or of the head of latent keys and values, that a weight belongs to, or -1.
 Dim expert_of(std::string_view ours);
+// Where that number stands in a name, and its end; npos where there is none.
+std::pair<std::size_t, std::size_t> expert_number(std::string_view ours);
 
 bool same_tensor(const TensorView& a, const TensorView& b);  // type, shape and every byte
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "rapt/base/text.h"
 #include "rapt/load/family.h"
@@ -116,12 +117,21 @@ std::string of_head(std::string name, Dim head) {
   return name;
 }
 
+std::pair<std::size_t, std::size_t> expert_number(std::string_view ours) {
+  for (const std::string_view mark : {".experts.", ".heads."}) {
+    const std::size_t at = ours.find(mark);
+    if (at == std::string_view::npos) continue;
+    const std::size_t from = at + mark.size();
+    return {from, std::min(ours.find('.', from), ours.size())};
+  }
+  return {std::string_view::npos, std::string_view::npos};
+}
+
 Dim expert_of(std::string_view ours) {
-  const std::size_t at = ours.find(".experts.");
-  if (at == std::string_view::npos) return -1;
+  const auto [from, to] = expert_number(ours);
+  if (from == std::string_view::npos) return -1;
   Dim n = 0;
-  for (std::size_t i = at + 9; i < ours.size() && ours[i] >= '0' && ours[i] <= '9'; ++i)
-    n = 10 * n + (ours[i] - '0');
+  for (std::size_t i = from; i < to && ours[i] >= '0' && ours[i] <= '9'; ++i) n = 10 * n + (ours[i] - '0');
   return n;
 }
 
@@ -144,13 +154,16 @@ void TensorLayout::add(const std::string& key, const WeightShape& w, bool blocks
     t.vector = w.vector;
     t.transposed = !blocks && family_.transposed(form_, w.name);
     t.before = family_.first_row(form_, w.name);
+    t.joined = family_.joined(key);
     cols_[key] = w.cols;
   }
+  const bool turned = t.joined && family_.turned(w.name);
+  if (turned) cols_[key] = w.rows;
   // A tensor that holds several experts has an axis for them.
-  const Dim expert = expert_of(w.name), rows = w.vector ? w.cols : w.rows;
+  const Dim expert = t.joined ? -1 : expert_of(w.name), rows = w.vector || turned ? w.cols : w.rows;
   Dim& filled = filled_[key][expert];
   t.users.push_back(uses_.size());
-  uses_.push_back({key, w.name, rows, expert, filled, {}});
+  uses_.push_back({key, w.name, rows, expert, filled, {}, turned});
   filled += rows;
 }
 
@@ -159,12 +172,12 @@ void TensorLayout::finish() {
     const std::map<Dim, Dim>& slices = filled_[key];
     // One expert alone: where another would lie in the same tensor, that has an axis for them.
     const auto shared = [&](std::string ours) {
-      const std::size_t at = ours.find(".experts.0.");
-      if (at == std::string::npos) return false;
-      const auto names = family_.tensor_names(form_, ours.replace(at, 11, ".experts.1."));
+      const auto [from, to] = expert_number(ours);
+      if (from == std::string::npos || expert_of(ours) != 0) return false;
+      const auto names = family_.tensor_names(form_, ours.replace(from, to - from, "1"));
       return std::find(names.begin(), names.end(), key) != names.end();
     };
-    const bool several = slices.size() > 1 || shared(uses_[t.users[0]].name);
+    const bool several = !t.joined && (slices.size() > 1 || shared(uses_[t.users[0]].name));
     const Dim rows = slices.begin()->second + t.before, cols = cols_[key];
     if (several) t.shape.push_back(static_cast<Dim>(slices.size()));
     if (t.vector) t.shape.push_back(rows);
@@ -184,6 +197,11 @@ void TensorLayout::finish() {
         use.stride = (rows - t.before) / groups;
       }
       use.first += t.before;
+      if (w.turned) {
+        use.transposed = true;
+        use.slice = std::exchange(use.first, 0);
+        continue;
+      }
       const Dim slice = several ? w.slice : 0;
       if (use.transposed) use.slice = slice * cols;
       else use.first += slice * rows;
@@ -326,7 +344,7 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
     if (!use.scales && !is_float(view->dtype()) && !is_block(view->dtype()))
       fail(s.where, ": tensor '", view->name(), "' holds ", name_of(view->dtype()),
            "; weights are numbers with a point or blocks");
-    if (use.transposed && is_block(view->dtype()))
+    if (use.transposed && !t.joined && is_block(view->dtype()))
       fail(s.where, ": tensor '", view->name(), "' is transposed and in blocks of ", name_of(view->dtype()),
            "; that cannot be read");
   }

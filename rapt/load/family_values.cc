@@ -165,7 +165,7 @@ class Interpreter {
     return std::nullopt;
   }
 
-  // "$x", "$x^-0.5", "$x*y^-0.5", "$x/y", "$x-y", "$x=46"; "?weight" and "!weight": a tensor is there or not;
+  // "$x", "$x^-0.5", "$x*y^-0.5", "$x/y", "$x-y", "$x+y", "$x=46"; "?weight" and "!weight": a tensor is there or not;
   // "#rows weight".
   std::optional<Json> word(const Json& t) const {
     const std::string_view w = t.string();
@@ -182,7 +182,7 @@ class Interpreter {
       }
       return Json(product);
     }
-    const std::size_t op = w.find_first_of("^/=-");
+    const std::size_t op = w.find_first_of("^/=-+");
     auto left = variable(w.substr(1, op == std::string_view::npos ? op : op - 1));
     if (op == std::string_view::npos || !left) return left;
     const std::string right(w.substr(op + 1));
@@ -190,6 +190,7 @@ class Interpreter {
                  b = is_number(right) ? std::stod(right) : variable(right).value_or(Json(0)).number();
     if (w[op] == '=') return a == b;
     if (w[op] == '-') return a - b;
+    if (w[op] == '+') return a + b;
     if (w[op] == '/') return b == 0 ? 0 : std::floor(a / b);
     return power(w.substr(1, op - 1), a, b);
   }
@@ -477,6 +478,7 @@ struct TensorFacts {
         AttnRecipe* a = p.attention();
         if (!a) continue;
         a->bias = {has(".q.bias"), has(".k.bias"), has(".v.bias"), has(".o.bias")};
+        if (a->latent) a->bias.q = a->bias.q || has(".q_a.bias"), a->bias.k = has(".kv_a.bias");
         if (!a->qk_norm) continue;
         a->qk_norm->norm.bias = has(".q_norm.bias");
         const TensorView* t = first(name, *st, layer, part + ".q_norm.weight");

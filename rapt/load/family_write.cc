@@ -53,7 +53,8 @@ bool has_no_matrix(const HeadRecipe& h) {
 
 // A value as the resolved recipe has it where 0 stood for "what follows from the others".
 Json settled(const std::string& name, const Json& value, const Recipe& r) {
-  if (name == "head_dim" && first_attention(r).head_dim > 0) return first_attention(r).head_dim;
+  // Of latent attention: the channels that turn, by which RoPE counts.
+  if (name == "head_dim" && first_attention(r).head_dim > 0) return first_attention(r).rope_channels();
   if (name == "tied") return r.head.tied;
   if (name == "ffn_width" && value.is_integer() && value.integer() == 0) return 4 * r.width;
   return value;
@@ -74,7 +75,7 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
   const double theta = number_in(rope, "theta", 10000);
   if (const Json* own = row.find("gguf_key")) return set(std::string(own->string()).c_str(), theta);
   set(".rope.freq_base", theta);
-  const Dim turned = static_cast<Dim>(number_in(rope, "part", 1) * static_cast<double>(a.head_dim));
+  const Dim turned = static_cast<Dim>(number_in(rope, "part", 1) * static_cast<double>(a.rope_channels()));
   out.emplace_back(arch + ".rope.dimension_count", GgufValue::u32(static_cast<std::uint32_t>(turned)));
   const auto [kind, in] = scaling_of(rope);
   const double factor = number_in(in, "factor", 1), original = number_in(in, "original", 0);
@@ -96,8 +97,10 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
       if (const Json* x = in.find(ours)) set(key, x->number());
     if (const double own = number_in(in, "attention_factor", 0); own > 0)
       set(".rope.scaling.yarn_attn_factor", own / (factor > 1 ? 0.1 * std::log(factor) + 1 : 1));
-    if (in.find("mscale") || in.find("mscale_all_dim"))
-      fail("yarn with mscale has no keys in a GGUF ", arch, " file");
+    const double mscale = number_in(in, "mscale", 0), all = number_in(in, "mscale_all_dim", 0);
+    if (!a.latent && (mscale > 0 || all > 0)) fail("yarn with mscale has no keys in a GGUF ", arch, " file");
+    if (all > 0) set(".rope.scaling.yarn_log_multiplier", 0.1 * all);
+    if (mscale != all) set(".rope.scaling.yarn_mscale", mscale);  // ours: llama.cpp takes them as equal
   } else if (kind == "llama3") {  // as llama.cpp's converter does: the scaling becomes a list of divisors
     const double low = number_in(in, "low_freq", 1), high = number_in(in, "high_freq", 4);
     RopeSpec plain{.theta = theta}, scaled = plain;
@@ -292,7 +295,7 @@ Json config_of(const Family& family, const Translation& model) {
       continue;
     }
     if (is_rope(m.value)) {
-      rope_config(out, m.value, *value, first_attention(model.recipe).head_dim);
+      rope_config(out, m.value, *value, first_attention(model.recipe).rope_channels());
       continue;
     }
     const auto keys = keys_of(m.value, "config");

@@ -56,14 +56,15 @@ KvPool::KvPool(const Model& model, DType format, std::size_t budget, KeyBias key
     Place& place = places_[slot];
     const auto same = [&](const Group& g) {
       return g.kind == kind && g.layout.kv_heads == keys.kv_heads && g.layout.d == keys.head_dim &&
-             g.layout.dv == keys.v_dim && g.masks[0] == keys.mask;
+             g.layout.dv == keys.v_dim && g.layout.values_in_keys == keys.values_in_keys &&
+             g.masks[0] == keys.mask;
     };
     auto it = std::find_if(groups_.begin(), groups_.end(), same);
     if (it == groups_.end())
-      it = groups_.insert(groups_.end(),
-                          Group{.kind = kind,
-                                .layout = kv_layout(format_, keys.kv_heads, keys.head_dim, keys.v_dim),
-                                .masks = {keys.mask}});
+      it = groups_.insert(groups_.end(), Group{.kind = kind,
+                                               .layout = kv_layout(format_, keys.kv_heads, keys.head_dim,
+                                                                   keys.v_dim, keys.values_in_keys),
+                                               .masks = {keys.mask}});
     place.group = static_cast<int>(it - groups_.begin());
     place.layer = it->layers++;
     if (!keys.bias_under || key_bias_ != KeyBias::apart || !is_block(format_)) return;

@@ -56,6 +56,7 @@ struct CachedKeys {
   // Keys are made with a bias and then turned by this, with nothing else in between: a pool in blocks may
   // keep them without it (run/kv_view.h). nullptr: not so.
   const RopeSpec* bias_under = nullptr;
+  bool values_in_keys = false;  // a value is the first v_dim channels of its key
 };
 
 // A key for random numbers inside a part; use 0 is the dropout of its result.
