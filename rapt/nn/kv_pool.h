@@ -6,11 +6,11 @@
 // a copy of its own. A page that no later row may look at (behind a window, after the kept keys) goes back;
 // nothing is ever moved, so no bit depends on eviction.
 //
-// Parts with a state (delta rule, short convolution) have pages of chunks of kPageKeys rows: of a chunk's rows,
-// and of the state at a chunk's end. They behave like a window that no stream changes: a sequence keeps the
-// rows of its present chunk and the one before, and the state before its present chunk, so it can end anywhere
-// in the present chunk. Chunks that a pass runs through from end to end get no pages at all; where a pass ends,
-// what is there can be held for others to begin with.
+// Parts with a state (delta rule, short convolution) have pages of chunks of kPageKeys rows: of a chunk's
+// rows, and of the state at a chunk's end. They behave like a window that no stream changes: a sequence
+// keeps the rows of its present chunk and the one before, and the state before its present chunk, so it can
+// end anywhere in the present chunk. Chunks that a pass runs through from end to end get no pages at all;
+// where a pass ends, what is there can be held for others to begin with.
 //
 // States of fixed size (recurrent cells) lie in two halves: a pass reads one and writes the other, and they
 // change places when it has succeeded. Sequences that share a state have a copy each.
@@ -67,7 +67,8 @@ class KvPool {
   // what it held is dropped. Only a state (recurrent models) is copied, and needs room.
   void share(std::uint64_t from, std::uint64_t to, Dim length);
   // The sequence ends after `length` tokens. Fails where tokens that the next row would see have left a
-  // window, where a part's state would have to go back to an earlier chunk, and where a recurrent state would have to go back to anywhere but the start (as share does).
+  // window, where a part's state would have to go back to an earlier chunk, and where a recurrent state
+  // would have to go back to anywhere but the start (as share does).
   void truncate(std::uint64_t id, Dim length);
 
   std::size_t pages() const;  // held by sequences and prefixes, shared ones once
@@ -109,7 +110,8 @@ class KvPool {
   bool continues(std::span<const Held* const> chain, Dim length, const Stream& stream) const;
   void begin(std::uint64_t id, std::span<const Held* const> chain, Dim length, const Stream& stream);
   // What goes wrong on purpose, so that tests know they would see it: a page that is shared is written
-  // without a copy, a state is written in place, the state at a chunk's end is written where the last one was.
+  // without a copy, a state is written in place, the state at a chunk's end is written where the last one
+  // was.
   enum class Fault { none, no_copy, no_half, same_state } fault = Fault::none;
 
   Dim hidden() const { return hidden_; }  // rows before a sequence's first token (learned tokens)
@@ -201,8 +203,8 @@ class KvPass {
 
   // Parts with a state, by their slot. `rows`: the sequences of the pass.
   ChunkPages chunk_pages(int slot) const;
-  // The `count` rows of numbers [first, first + cols) before each sequence's first row: [sequences,count,cols],
-  // the nearest last; those before a sequence's beginning are left as they are.
+  // The `count` rows of numbers [first, first + cols) before each sequence's first row:
+  // [sequences,count,cols], the nearest last; those before a sequence's beginning are left as they are.
   Tensor rows_before(Run& run, int slot, std::span<const Sequence> rows, Dim first, Dim cols,
                      Dim count) const;
   void write_rows(int slot, std::span<const Sequence> rows, Dim first, const Tensor& x);

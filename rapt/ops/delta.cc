@@ -33,7 +33,8 @@ struct GatedDeltaTape {
 };
 
 // Chunk by chunk from the end, dS the gradient of the state after it, r_i = u_i / beta_i:
-//   du_j = sum_{i>=j} e^{c_i-c_j} (q_i.k_j) do_i - sum_{i>j} e^{c_i-c_j} (k_i.k_j) dr_i + e^{c_last-c_j} dS^T k_j
+//   du_j = sum_{i>=j} e^{c_i-c_j} (q_i.k_j) do_i - sum_{i>j} e^{c_i-c_j} (k_i.k_j) dr_i
+//          + e^{c_last-c_j} dS^T k_j
 //   dr_j = beta_j du_j = dv_j;  dbeta_j = du_j . r_j;  the rest is linear in k, q and S0 (delta_cpu.cc).
 void gated_delta_backward(Run& run, const GatedDeltaTape& s) {
   run.call(&Kernels::gated_delta_backward, {.shape = s.shape,
@@ -116,6 +117,7 @@ Tensor gated_delta(Run& run, const GatedDeltaSpec& spec, const GatedDeltaInputs&
                         .key_dim = spec.key_dim,
                         .value_dim = spec.value_dim,
                         .scale = spec.scale,
+                        .turns = spec.turns,
                         .part_count = static_cast<Dim>(parts.size()),
                         .parts = run.copy_of(std::span<const GatedDeltaPart>(parts)),
                         .q = in.q.data,

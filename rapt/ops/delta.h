@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gated delta rule (Gated DeltaNet: Qwen3-Next, Qwen3.5): every value head h has a state S [d_k,d_v],
-// which starts at 0 and is read and corrected once per row, with the key head h / (value_heads / key_heads):
+// which starts at 0 and is read and corrected once per row, with the key head h / (value_heads / key_heads),
+// or h % key_heads (turns):
 //
 //   S' = e^g S;   u = beta (v - S'^T k);   S = S' + k u^T;   o = scale S^T q
 //
-// It is computed in chunks of kChunkRows rows, counted from the sequence's first row. With S0 the state before
-// the chunk and c_i the sum of g over its rows up to i, row i of the chunk is
+// It is computed in chunks of kChunkRows rows, counted from the sequence's first row. With S0 the state
+// before the chunk and c_i the sum of g over its rows up to i, row i of the chunk is
 //
 //   u_i = beta_i (v_i - e^{c_i} S0^T k_i - sum_{j<i} e^{c_i - c_j} (k_i.k_j) u_j)
 //   o_i = scale (e^{c_i} S0^T q_i + sum_{j<=i} e^{c_i - c_j} (q_i.k_j) u_j)
 //
-// and the state moves on at the end of a whole chunk only: S = e^{c_last} S0 + sum_j e^{c_last - c_j} k_j u_j^T.
-// g <= 0, so no exponent is positive. Every product and sum is one chain in the order of channels or rows, so a
-// row's bits do not depend on how many rows come with it.
+// and the state moves on at the end of a whole chunk only: S = e^{c_last} S0 + sum_j e^{c_last - c_j} k_j
+// u_j^T. g <= 0, so no exponent is positive. Every product and sum is one chain in the order of channels or
+// rows, so a row's bits do not depend on how many rows come with it.
 //
-// Between passes a cache keeps two kinds of pages (nn/kv_pool.h), all in the device's real type: of the rows of
-// a chunk, for every key head its keys [d_k][64], and for each of its value heads u [64][d_v] and c [64]; and
-// the state at the end of a chunk, [value_heads][d_k][d_v].
+// Between passes a cache keeps two kinds of pages (nn/kv_pool.h), all in the device's real type: of the rows
+// of a chunk, for every key head its keys [d_k][64], and for each of its value heads u [64][d_v] and c [64];
+// and the state at the end of a chunk, [value_heads][d_k][d_v].
 #pragma once
 #include <span>
 
@@ -44,6 +45,7 @@ struct DecayBackwardArgs {
 struct GatedDeltaSpec {
   Dim key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
   double scale = 1;
+  bool turns = false;
   bool operator==(const GatedDeltaSpec&) const = default;
   Dim row_values() const {
     return key_heads * key_dim + value_heads * (value_dim + 1);
@@ -81,6 +83,7 @@ struct GatedDeltaPart {  // one sequence
 struct GatedDeltaShape {
   std::int64_t key_heads, value_heads, key_dim, value_dim;
   double scale;
+  bool turns;
   std::int64_t part_count;
   const GatedDeltaPart* parts;
   const void *q, *k, *v, *g, *beta;

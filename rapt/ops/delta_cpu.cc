@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task is one key head of one sequence, with its value heads, chunk after chunk. Products with S0 take a few
-// rows at a time, so that the state is read once for all of them.
+// A task is one key head of one sequence, with its value heads, chunk after chunk. Products with S0 take a
+// few rows at a time, so that the state is read once for all of them.
 #include "rapt/ops/delta.h"
 
 #include "rapt/ops/simd.h"
@@ -137,7 +137,8 @@ RAPT_INLINE void by_fours(Dim begin, Dim end, const F& f) {
   }
 }
 
-// Row i of a value head: u, o, and r = u / beta where it is asked for. `ak`, `aq`: S0^T k and S0^T q, or absent.
+// Row i of a value head: u, o, and r = u / beta where it is asked for. `ak`, `aq`: S0^T k and S0^T q, or
+// absent.
 RAPT_INLINE void one_row(const Sizes& z, const HeadRows& rows, Dim h, Dim i, const Real* kk, const Real* qk,
                          const Real* v, Real beta, Real scale, const Real* ak, const Real* aq, Real* o,
                          Real* rest) {
@@ -236,6 +237,11 @@ void state_norms(const Sizes& z, const HeadRows& rows, Dim h, const Real* s0, Di
   }
 }
 
+// The h-th value head of a key head.
+RAPT_INLINE Dim value_head(const GatedDeltaShape& s, Dim key_head, Dim h) {
+  return s.turns ? h * s.key_heads + key_head : key_head * (s.value_heads / s.key_heads) + h;
+}
+
 // What every chunk of a task needs: dots and products of its rows.
 struct Work {
   Real *kk, *qk;  // [64][64]
@@ -283,7 +289,7 @@ void gated_delta(Queue& queue, const GatedDeltaArgs& a) noexcept {
   };
   for_tasks(queue, shape.part_count * shape.key_heads, [&](Dim task, int worker) {
     const GatedDeltaPart& part = shape.parts[task / shape.key_heads];
-    const Dim key_head = task % shape.key_heads, first_head = key_head * z.repeat;
+    const Dim key_head = task % shape.key_heads;
     Real* memory = reinterpret_cast<Real*>(scratch_of(queue, worker, size_t(scratch) * sizeof(Real)));
     if (!memory) return;
     const HeadRows spare{memory, z};
@@ -308,7 +314,7 @@ void gated_delta(Queue& queue, const GatedDeltaArgs& a) noexcept {
                  *q = static_cast<const Real*>(shape.q) + row * key_step + key_head * z.dk;
       take_keys(z, rows, k, q, key_step, low, high, work);
       for (Dim h = 0; h < z.repeat; ++h) {
-        const Dim head = first_head + h;
+        const Dim head = value_head(shape, key_head, h);
         Real *now = states + (2 * h + p % 2) * state, *next = states + (2 * h + (p + 1) % 2) * state;
         const Real* s0 = p == 0 ? nullptr : p > part.past / N ? now : state_page(p - 1, part) + head * state;
         if (shape.states) {
@@ -390,8 +396,8 @@ struct BackwardWork {
   }
 };
 
-// One value head of one chunk. s0: the state before it, or absent; ds: the gradient of the state after it, which
-// becomes that of s0. `after`: there is one.
+// One value head of one chunk. s0: the state before it, or absent; ds: the gradient of the state after it,
+// which becomes that of s0. `after`: there is one.
 void chunk_backward(const Sizes& z, const BackwardRows& b, const HeadRows& rows, Dim h, const Work& forward,
                     const BackwardWork& w, Real scale, const Real* s0, Real* ds, bool after) {
   const Dim n = b.n;
@@ -501,7 +507,7 @@ void gated_delta_backward(Queue& queue, const GatedDeltaBackwardArgs& a) noexcep
       b.dk = out(a.dk, keys), b.dq = out(a.dq, keys);
       take_keys(z, rows, b.k, b.q, key_step, 0, n, work);
       for (Dim h = 0; h < z.repeat; ++h) {
-        const Dim head = key_head * z.repeat + h, values = row * value_step + head * z.dv,
+        const Dim head = value_head(shape, key_head, h), values = row * value_step + head * z.dv,
                   one = row * heads + head;
         b.v = in(shape.v, values), b.g = in(shape.g, one), b.beta = in(shape.beta, one);
         b.dout = in(a.dout, values);

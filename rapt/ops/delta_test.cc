@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Against the plain recurrence, row by row, in double; gradients over several chunks; and bits of rows that come
-// one by one, a few at a time or all at once, from pages.
+// Against the plain recurrence, row by row, in double; gradients over several chunks; and bits of rows that
+// come one by one, a few at a time or all at once, from pages.
 #include "rapt/ops/delta.h"
 
 #include <gtest/gtest.h>
@@ -53,15 +53,16 @@ Arrays inputs_of(const GatedDeltaSpec& s, Dim T, double forgetting = 0.3) {
 // The recurrence of delta.h, row by row. norms: |S| after every row.
 std::vector<double> reference(const GatedDeltaSpec& s, const std::vector<Sequence>& sequences,
                               const Arrays& in, std::vector<double>* norms = nullptr) {
-  const Dim dk = s.key_dim, dv = s.value_dim, repeat = s.value_heads / s.key_heads;
+  const Dim dk = s.key_dim, dv = s.value_dim;
   std::vector<double> o(in[2].values.size());
   if (norms) norms->resize(in[3].values.size());
   for (const Sequence& seq : sequences)
     for (Dim h = 0; h < s.value_heads; ++h) {
       std::vector<double> S(at(dk * dv));
+      const Dim key_head = s.turns ? h % s.key_heads : h / (s.value_heads / s.key_heads);
       for (Dim t = seq.first; t < seq.first + seq.count; ++t) {
-        const double *q = &in[0].values[at((t * s.key_heads + h / repeat) * dk)],
-                     *k = &in[1].values[at((t * s.key_heads + h / repeat) * dk)],
+        const double *q = &in[0].values[at((t * s.key_heads + key_head) * dk)],
+                     *k = &in[1].values[at((t * s.key_heads + key_head) * dk)],
                      *v = &in[2].values[at((t * s.value_heads + h) * dv)];
         const double g = in[3].values[at(t * s.value_heads + h)],
                      beta = in[4].values[at(t * s.value_heads + h)];
@@ -100,6 +101,7 @@ OpCase delta_case(const std::string& name, const GatedDeltaSpec& spec, const std
 TEST(GatedDelta, HeadsAndLengths) {
   check(delta_case("one head", {1, 1, 3, 5}, {7, 1, 13}));
   check(delta_case("4 value heads of 2 key heads", {2, 4, 5, 7, 0.4}, {9, 2}));
+  check(delta_case("6 value heads of 2 key heads in turns", {2, 6, 4, 3, 0.4, true}, {70, 3}));
   check(delta_case("3 value heads of 1 key head, odd widths", {1, 3, 20, 37, 0.2}, {17}));
   check(delta_case("one channel", {1, 1, 1, 1}, {5}));
 }

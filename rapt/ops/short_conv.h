@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A short convolution along the rows of each sequence, every channel by itself, looking back only (Qwen3-Next,
-// LFM2):
+// A short convolution along the rows of each sequence, every channel by itself, looking back only
+// (Qwen3-Next, LFM2):
 //
 //   y[t, d] = bias[d] + sum over j < K of w[d, j] x[t - K + 1 + j, d]
 //

@@ -20,8 +20,12 @@ Delta build(PartBuilder& builder, const DeltaRecipe& r) {
   const Dim C = builder.recipe.width, keys = r.key_heads * r.key_dim, values = r.value_heads * r.value_dim;
   Delta out;
   out.recipe = r;
-  out.spec = {r.key_heads, r.value_heads, r.key_dim, r.value_dim,
-              1 / std::sqrt(static_cast<double>(r.key_dim))};
+  out.spec = {r.key_heads,
+              r.value_heads,
+              r.key_dim,
+              r.value_dim,
+              1 / std::sqrt(static_cast<double>(r.key_dim)),
+              r.share == DeltaRecipe::Share::turns};
   out.q = build_linear(table, name + ".q", keys, C, false);
   out.k = build_linear(table, name + ".k", keys, C, false);
   out.v = build_linear(table, name + ".v", values, C, false);
@@ -147,7 +151,8 @@ PartCost cost(const Delta& d, Dim) {
   PartCost c;
   for (const LinearLayer* l : {&d.q, &d.k, &d.v, &d.z, &d.b, &d.a, &d.out}) c.matrices += operations(l->w);
   c.matrices += operations(d.q_conv) + operations(d.k_conv) + operations(d.v_conv);
-  // Of a row in the middle of its chunk: dots, sums of u, two products with the state, its share of moving it.
+  // Of a row in the middle of its chunk: dots, sums of u, two products with the state, its share of moving
+  // it.
   const double before = kChunkRows / 2, state = static_cast<double>(s.state_values());
   c.attention =
       4 * before * static_cast<double>(s.key_heads * s.key_dim + s.value_heads * s.value_dim) + 6 * state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gated delta rule: projections, short convolutions, a state per value head, a gated norm. Fields, rules and
-// drawing: recipe/parts; formulas: ops/delta.h.
+// The gated delta rule: projections, short convolutions, a state per value head, a gated norm. Fields, rules
+// and drawing: recipe/parts; formulas: ops/delta.h.
 #pragma once
 #include "rapt/nn/parts/part.h"
 #include "rapt/ops/delta.h"
@@ -11,7 +11,8 @@ namespace site {
 
 // Axes: K key heads, D their channels, H value heads, V their channels.
 inline constexpr Site delta_in{"delta_in"};  // what it reads, after its norm                          [T,C]
-// Results of the convolutions, before the activation                                                  [T,KD] …
+// Results of the convolutions, before the activation                                                  [T,KD]
+// …
 inline constexpr Site delta_q_conv{"delta_q_conv"}, delta_k_conv{"delta_k_conv"},
     delta_v_conv{"delta_v_conv"};
 inline constexpr Site delta_q{"delta_q"}, delta_k{"delta_k"};  // of length 1                          [T,K,D]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gated short convolution as a part of a layer (LFM2). Fields, rules, drawing. Built and run by nn/parts/conv;
-// in formulas: ops/short_conv.h.
+// A gated short convolution as a part of a layer (LFM2). Fields, rules, drawing. Built and run by
+// nn/parts/conv; in formulas: ops/short_conv.h.
 #pragma once
 #include "rapt/recipe/parts/part.h"
 

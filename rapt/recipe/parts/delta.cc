@@ -12,6 +12,7 @@ void resolve(DeltaRecipe& r, const PartPlace& place) {
   if (r.value_heads == 0) r.value_heads = r.key_heads;
   if (r.value_heads % r.key_heads != 0)
     fail(path, ".value_heads: ", r.value_heads, " is no multiple of the ", r.key_heads, " key heads");
+  if (r.value_heads == r.key_heads) r.share = DeltaRecipe::Share::neighbours;  // the same
   if (r.key_dim == 0) {
     if (place.recipe.width % r.key_heads != 0)
       fail(path, ".key_dim: the width ", place.recipe.width, " cannot be cut into ", r.key_heads,
@@ -24,7 +25,8 @@ void resolve(DeltaRecipe& r, const PartPlace& place) {
 
 void draw(Drawing& d, const DeltaRecipe& r, Dim C, const std::string&) {
   d.inside("q, k", concat(with_commas(C), " → ", heads_by(r.key_heads, r.key_dim), " each"));
-  d.inside("v, z", concat(with_commas(C), " → ", heads_by(r.value_heads, r.value_dim), " each"));
+  d.inside("v, z", concat(with_commas(C), " → ", heads_by(r.value_heads, r.value_dim), " each",
+                          r.share == DeltaRecipe::Share::turns ? ", key heads in turns" : ""));
   d.inside("b, a", concat(with_commas(C), " → ", with_commas(r.value_heads), " each"));
   d.inside("conv", concat("q, k, v = ", act_text(r.act, concat("sum of ", r.conv, " rows")),
                           ", every channel by itself; q and k of length 1"));

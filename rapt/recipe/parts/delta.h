@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gated delta rule as a part of a layer (Qwen3-Next, Qwen3.5): a state per head instead of keys and values of
-// all tokens. Fields, rules, drawing. Built and run by nn/parts/delta; in formulas: ops/delta.h.
+// The gated delta rule as a part of a layer (Qwen3-Next, Qwen3.5): a state per head instead of keys and
+// values of all tokens. Fields, rules, drawing. Built and run by nn/parts/delta; in formulas: ops/delta.h.
 #pragma once
 #include "rapt/recipe/norm_recipe.h"
 #include "rapt/recipe/parts/part.h"
@@ -8,7 +8,11 @@
 namespace rapt {
 
 struct DeltaRecipe {
+  // Which value heads have key head i, with r of them for each: neighbours, i r to i r + r - 1, or those in
+  // turns, i, i + key_heads, i + 2 key_heads, …
+  enum class Share { neighbours, turns };
   Dim key_heads = 8, value_heads = 0;  // 0: key_heads
+  Share share = Share::neighbours;
   Dim key_dim = 0, value_dim = 0;  // 0: width / key_heads, key_dim
   Dim conv = 4;
   Act act = Act::silu;  // after the convolution
@@ -18,6 +22,8 @@ struct DeltaRecipe {
   double dropout = 0;  // on what the last matrix reads
   bool operator==(const DeltaRecipe&) const = default;
 };
+
+RAPT_NAMES(DeltaRecipe::Share, "neighbours", "turns")
 
 template <class V>
 void fields(Of<DeltaRecipe>, V& v) {
@@ -29,8 +35,11 @@ void fields(Of<DeltaRecipe>, V& v) {
       "with u = sigmoid(b) (v - e^g S^T k) and g = -e^{a_log} softplus(a + dt_bias); the result norm(S^T q / "
       "sqrt(key_dim)) * gate(z) goes through one more matrix. z, b and a are matrices of x.");
   v.field("key_heads", &T::key_heads, "heads of q and k", kCount);
-  v.field("value_heads", &T::value_heads,
-          "heads of v, a multiple of key_heads: neighbours share a key head; 0: key_heads", kSize);
+  v.field("value_heads", &T::value_heads, "heads of v, a multiple of key_heads; 0: key_heads", kSize);
+  v.field(
+      "share", &T::share,
+      "which value heads have the same key head: neighbours, or every key_heads-th one (turns: GGUF files "
+      "of Qwen3.5)");
   v.field("key_dim", &T::key_dim, "channels of a key; 0: width / key_heads", kSize);
   v.field("value_dim", &T::value_dim, "channels of a value; 0: key_dim", kSize);
   v.field("conv", &T::conv, "rows that the short convolution of q, k and v sees, its own included",
