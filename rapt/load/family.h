@@ -41,8 +41,14 @@ class Family {
   bool ignored(Form form, std::string_view tensor) const;  // known buffers and heads nobody reads
   // A layer behind the last: weights that predict further tokens, which nobody reads.
   bool beyond(Form form, std::string_view tensor, Dim layers) const;
+  bool middle_one(std::string_view ours) const;  // rows stored with an axis of one in between (convolutions)
+  // Stored as -e^x (GGUF: rates of forgetting).
+  bool negated_exp(Form form, std::string_view ours) const;
   bool leading_one(std::string_view ours) const;  // a vector stored as a matrix of one row
-  bool offset_gain(Form form) const;  // norm weights are stored minus one
+  bool offset_gain(Form form) const;  // norm weights are stored minus one …
+  bool plain_gain(std::string_view ours) const;  // … but for these
+  // Value heads of a delta rule stand in turns there, and not as neighbours (DeltaRecipe::Share).
+  bool heads_in_turns(Form form) const;
   std::string gguf_arch() const;  // "": there is no GGUF form
  private:
   bool listed(std::string_view list, std::string_view ours) const;
@@ -108,6 +114,8 @@ struct Shift {
   Dim plus = 0, over = 1;
 };
 Shift shift_of(const Json& row, Form form);
+// How often a layer is of the axis's full kind: every n-th; nothing where they come otherwise.
+std::optional<Dim> period_of(const Json& axis, std::string_view letters);
 // Keys of a list with one entry per layer, where a pattern's axis has such; the first is what we write.
 std::vector<std::string> axis_list_keys(const Json& axis, Form form);
 
@@ -131,6 +139,7 @@ struct TensorUse {
   Dim slice = 0;  // transposed: rows of the file before its matrix
   Dim head_dim = 0;  // > 0: rows of each head are in pairs order
   float gain = 1;  // every number is multiplied by it: the tensor NAME.scale beside NAME.weight
+  bool negated_exp = false;  // the file holds -e^x
   DType dtype() const { return scales ? DType::mxfp4 : view->dtype(); }
   Dim last() const { return scales ? 32 * scales->last() : view->last(); }  // columns of a row
   // Rows of the file as they are stored in dtype().
@@ -146,6 +155,9 @@ struct TensorUse {
   }
 };
 
+// x of what a file holds, and back.
+float number_from(const TensorUse& use, float theirs);
+float number_to(const TensorUse& use, float ours);
 // All numbers of a vector's tensors; of a transposed matrix, its own rows of the file.
 std::vector<float> vector_numbers(const TensorUse& use);
 std::vector<float> slice_numbers(const TensorUse& use, Dim cols);
