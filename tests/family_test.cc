@@ -801,8 +801,11 @@ TEST(Family, GgufKeysEqualTheConverters) {
       if (m.value.is_array()) {
         const auto& list = std::get<GgufValue::Integers>(have->value);
         ASSERT_EQ(list.size(), m.value.array().size()) << name << ": " << m.key;
-        for (std::size_t i = 0; i < list.size(); ++i)
-          EXPECT_EQ(list[i], m.value.array()[i] == Json(true) ? 1 : 0) << name << ": " << m.key;
+        for (std::size_t i = 0; i < list.size(); ++i) {
+          const Json& e = m.value.array()[i];
+          EXPECT_EQ(list[i], e.is_bool() ? static_cast<std::int64_t>(e.boolean()) : e.integer())
+              << name << ": " << m.key;
+        }
       } else if (m.value.is_string())
         EXPECT_EQ(std::get<std::string>(have->value), m.value.string()) << name << ": " << m.key;
       else if (m.value.is_bool())

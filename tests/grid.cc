@@ -24,6 +24,7 @@ struct Draft {
   int wiring = 0;  // pre, post, sandwich, out, parallel with one norm, parallel with two
   FfnRecipe ffn{.width = 20};
   std::optional<MoeRecipe> moe;  // instead of ffn, with the fields of its net
+  std::optional<AnyPartRecipe> mixer;  // layers with this instead of self-attention, beside the others
   bool pattern = false;
   double dropout = 0, residual_scale = 1, layer_scale = 0;
   Dim groups = 0;
@@ -269,6 +270,25 @@ const std::vector<Axis>& axes() {
                  SharedExpertRecipe{.width = 9})},
         {"ERNIE",
          experts(3, 2, {.choice_bias = true, .eps = 1e-12, .eps_as = RouterRecipe::Eps::least}, {})}}},
+      {"state",
+       {{"none", none},
+        {"delta", [](Draft& d) { d.mixer = DeltaRecipe{.key_heads = 2, .key_dim = 5, .value_dim = 3}; }},
+        {"delta grouped",
+         [](Draft& d) {
+           d.mixer = DeltaRecipe{.key_heads = 2,
+                                 .value_heads = 4,
+                                 .conv = 3,
+                                 .act = Act::gelu,
+                                 .norm = {.weight = Gain::plus_one},
+                                 .gate = Act::sigmoid};
+         }},
+        {"delta in turns",
+         [](Draft& d) {
+           d.mixer = DeltaRecipe{
+               .key_heads = 2, .value_heads = 4, .share = DeltaRecipe::Share::turns, .key_dim = 3, .conv = 1};
+         }},
+        {"conv", [](Draft& d) { d.mixer = ConvRecipe{}; }},
+        {"conv bias", [](Draft& d) { d.mixer = ConvRecipe{.kernel = 5, .bias = true}; }}}},
       {"head",
        {{"untied", none},
         {"tied", [](Draft& d) { d.recipe.head.tied = true; }},
@@ -328,6 +348,8 @@ PartRecipe part(const Draft& d, const AnyPartRecipe& body) {
   PartRecipe p{
       .residual_scale = d.residual_scale, .layer_scale = d.layer_scale, .dropout = d.dropout, .body = body};
   if (FfnRecipe* f = p.ffn()) f->dropout = d.dropout;
+  if (DeltaRecipe* r = p.delta()) r->dropout = d.dropout;
+  if (ConvRecipe* c = p.conv()) c->dropout = d.dropout;
   if (MoeRecipe* m = p.moe()) {
     m->kind = d.ffn.kind, m->act = d.ffn.act, m->width = d.ffn.width, m->bias = d.ffn.bias;
     m->clamp = d.ffn.clamp, m->alpha = d.ffn.alpha, m->up_offset = d.ffn.up_offset;
@@ -370,6 +392,13 @@ StackRecipe stack(const Draft& d, bool encoder, bool cross) {
     s.layers = 3;
     s.pattern = "LLG";
     s.kinds["G"] = other;
+  }
+  // A kind of layer that remembers by a state, between the others; where layers share their weights, all.
+  if (d.mixer) {
+    LayerRecipe with_state = layer;
+    with_state.parts[0] = part(own, *d.mixer);
+    s.kinds[d.groups > 0 ? "L" : "S"] = with_state;
+    if (d.groups == 0) s.pattern = d.pattern ? "LSG" : "LS";
   }
   return s;
 }

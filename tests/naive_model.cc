@@ -455,6 +455,66 @@ class Naive {
     return y;
   }
 
+  // Every channel by itself: the last rows, weighted.
+  Matrix convolved(const Matrix& x, const std::string& name) const {
+    const Weight *w = find(name), *bias = find(name + ".bias");
+    Matrix y(x.rows, x.cols);
+    for (Dim t = 0; t < x.rows; ++t)
+      for (Dim c = 0; c < x.cols; ++c) {
+        y.at(t, c) = bias ? bias->get(0, c) : 0;
+        for (Dim back = 0; back < w->cols && back <= t; ++back)
+          y.at(t, c) += w->get(c, w->cols - 1 - back) * x.at(t - back, c);
+      }
+    return y;
+  }
+
+  // The recurrence, row by row.
+  Matrix delta(const DeltaRecipe& r, const std::string& name, const Matrix& x) const {
+    const auto mixed = [&](const std::string& which) {
+      Matrix y = convolved(linear(x, name + which), name + which + "_conv");
+      for (double& v : y.v) v = act_of(r.act, v);
+      return y;
+    };
+    const NormRecipe length{.kind = NormRecipe::Kind::l2, .eps = r.eps, .weight = NormRecipe::Gain::none};
+    const Matrix q = norm(mixed(".q"), length, "", r.key_dim), k = norm(mixed(".k"), length, "", r.key_dim),
+                 v = mixed(".v"), z = linear(x, name + ".z"), b = linear(x, name + ".b"),
+                 a = linear(x, name + ".a");
+    Matrix o(x.rows, r.value_heads * r.value_dim);
+    for (Dim h = 0; h < r.value_heads; ++h) {
+      Matrix S(r.key_dim, r.value_dim);
+      const Dim at = r.key_dim * (r.share == DeltaRecipe::Share::turns ? h % r.key_heads
+                                                                       : h / (r.value_heads / r.key_heads));
+      for (Dim t = 0; t < x.rows; ++t) {
+        const double step = a.at(t, h) + find(name + ".dt_bias")->get(0, h),
+                     keep =
+                         std::exp(-std::exp(find(name + ".a_log")->get(0, h)) * std::log1p(std::exp(step))),
+                     beta = 1 / (1 + std::exp(-b.at(t, h)));
+        for (double& s : S.v) s *= keep;
+        for (Dim c = 0; c < r.value_dim; ++c) {
+          double told = 0;
+          for (Dim d = 0; d < r.key_dim; ++d) told += S.at(d, c) * k.at(t, at + d);
+          for (Dim d = 0; d < r.key_dim; ++d) {
+            S.at(d, c) += beta * k.at(t, at + d) * (v.at(t, h * r.value_dim + c) - told);
+            o.at(t, h * r.value_dim + c) +=
+                S.at(d, c) * q.at(t, at + d) / std::sqrt(static_cast<double>(r.key_dim));
+          }
+        }
+      }
+    }
+    o = norm(o, r.norm, name + ".norm", r.value_dim);
+    for (std::size_t i = 0; i < o.v.size(); ++i) o.v[i] *= act_of(r.gate, z.v[i]);
+    return linear(o, name + ".out");
+  }
+
+  Matrix conv(const std::string& name, const Matrix& x) const {
+    const Matrix b = linear(x, name + ".b"), c = linear(x, name + ".c");
+    Matrix u = linear(x, name + ".u");
+    for (std::size_t i = 0; i < u.v.size(); ++i) u.v[i] *= b.v[i];
+    u = convolved(u, name + ".mix");
+    for (std::size_t i = 0; i < u.v.size(); ++i) u.v[i] *= c.v[i];
+    return linear(u, name + ".out");
+  }
+
   Matrix stack(const StackRecipe& s, const std::string& name, Matrix x, const Matrix& memory,
                Dim prefix) const {
     for (Dim i = 0; i < s.layers; ++i) {
@@ -464,9 +524,11 @@ class Naive {
       for (const PartRecipe& p : l.parts) {
         const std::string part = concat(at, ".", part_name(p).word);
         const Matrix h = norm(l.parallel ? shared : x, p.norm_in, part + ".norm_in");
-        Matrix y = p.ffn() ? ffn(*p.ffn(), part, h)
-                   : p.moe()
-                       ? moe(*p.moe(), part, h)
+        Matrix y = p.ffn()     ? ffn(*p.ffn(), part, h)
+                   : p.moe()   ? moe(*p.moe(), part, h)
+                   : p.delta() ? delta(*p.delta(), part, h)
+                   : p.conv()
+                       ? conv(part, h)
                        : attention(*p.attention(), p.cross(), name, part, h, p.cross() ? memory : h, prefix);
         y = norm(y, p.norm_out, part + ".norm_out");
         if (const Weight* gain = find(part + ".layer_scale"))

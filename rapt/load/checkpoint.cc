@@ -82,7 +82,7 @@ struct Filler {
       values = vector_numbers(use);
       std::vector<float> own(static_cast<std::size_t>(w.cols));
       for (Dim c = 0; c < w.cols; ++c)
-        own[static_cast<std::size_t>(c)] = values[static_cast<std::size_t>(use.row(c))];
+        own[static_cast<std::size_t>(c)] = number_from(use, values[static_cast<std::size_t>(use.row(c))]);
       store_rows(w, 0, 1, own, scratch);
       return;
     }

@@ -174,7 +174,7 @@ bool Family::listed(std::string_view list, std::string_view ours) const {
   return false;
 }
 std::string Family::grouped(Form form, std::string_view ours) const {
-  const Json* words = form == Form::folder ? json.find("grouped") : nullptr;
+  const Json* words = json.find(form == Form::folder ? "grouped" : "gguf_grouped");
   if (!words || words->is_null()) return "";
   const Json* word = words->find(without_suffix(without_expert(split(ours).rest).first));
   return word ? word->string() : "";
@@ -219,6 +219,12 @@ bool Family::beyond(Form form, std::string_view tensor, Dim layers) const {
     }
   return false;
 }
+bool Family::middle_one(std::string_view ours) const { return listed("middle_one", ours); }
+bool Family::negated_exp(Form form, std::string_view ours) const {
+  return form == Form::gguf && listed("gguf_negated_exp", ours);
+}
+bool Family::plain_gain(std::string_view ours) const { return listed("plain_gain", ours); }
+bool Family::heads_in_turns(Form form) const { return form == Form::gguf && json.find("gguf_turns"); }
 bool Family::leading_one(std::string_view ours) const { return listed("leading_one", ours); }
 bool Family::flat(std::string_view ours) const { return listed("flat", ours); }
 bool Family::conv(std::string_view ours) const { return ours.ends_with(kWeight) && listed("conv", ours); }

@@ -50,7 +50,13 @@ class Family {
   bool leading_one(std::string_view ours) const;  // an axis of one stands before the others
   bool flat(std::string_view ours) const;  // one row, stored as a vector
   bool conv(std::string_view ours) const;  // [C, channels, size, size], our columns in this order
-  bool offset_gain(Form form) const;  // norm weights are stored minus one
+  bool middle_one(std::string_view ours) const;  // rows stored with an axis of one in between (convolutions)
+  // Stored as -e^x (GGUF: rates of forgetting).
+  bool negated_exp(Form form, std::string_view ours) const;
+  bool offset_gain(Form form) const;  // norm weights are stored minus one …
+  bool plain_gain(std::string_view ours) const;  // … but for these
+  // Value heads of a delta rule stand in turns there, and not as neighbours (DeltaRecipe::Share).
+  bool heads_in_turns(Form form) const;
   std::string gguf_arch() const;  // "": there is no GGUF form
  private:
   bool listed(std::string_view list, std::string_view ours) const;
@@ -117,6 +123,8 @@ struct Shift {
   Dim plus = 0, over = 1;
 };
 Shift shift_of(const Json& row, Form form);
+// How often a layer is of the axis's full kind: every n-th; nothing where they come otherwise.
+std::optional<Dim> period_of(const Json& axis, std::string_view letters);
 // Keys of a list with one entry per layer, where a pattern's axis has such; the first is what we write.
 std::vector<std::string> axis_list_keys(const Json& axis, Form form);
 
@@ -141,6 +149,7 @@ struct TensorUse {
   Dim head_dim = 0;  // > 0: rows of each head are in pairs order
   float gain = 1;  // every number is multiplied by it: the tensor NAME.scale beside NAME.weight
   Dim fold = 1;  // rows of the file that make one of ours (a convolution's [C,3,P,P])
+  bool negated_exp = false;  // the file holds -e^x
   DType dtype() const { return scales ? DType::mxfp4 : view->dtype(); }
   Dim last() const { return scales ? 32 * scales->last() : fold * view->last(); }  // columns of a row
   // Rows of the file as they are stored in dtype().
@@ -156,6 +165,9 @@ struct TensorUse {
   }
 };
 
+// x of what a file holds, and back.
+float number_from(const TensorUse& use, float theirs);
+float number_to(const TensorUse& use, float ours);
 // All numbers of a vector's tensors; of a transposed matrix, its own rows of the file.
 std::vector<float> vector_numbers(const TensorUse& use);
 std::vector<float> slice_numbers(const TensorUse& use, Dim cols);

@@ -189,16 +189,7 @@ void pattern_values(const Family& family, const Recipe& r, FamilyValues& values)
         values.set(start->string(), begin == std::string::npos ? layers : static_cast<Dim>(begin));
       continue;
     }
-    const Json* phase = axis->find("phase");
-    for (Dim n = 1; n <= layers + 1; ++n) {
-      bool all = true;
-      for (Dim i = 0; i < layers; ++i)
-        all = all &&
-              (letters[static_cast<std::size_t>(i)] == full) == (i % n == (phase ? phase->integer() : n - 1));
-      if (!all) continue;
-      values.set(period->string(), n);
-      break;
-    }
+    if (const auto n = period_of(*axis, letters)) values.set(period->string(), *n);
   }
 }
 
@@ -229,6 +220,7 @@ void add_agreed(const Family& family, const Json& config, Recipe& r) {
                b.k || is(".k.") || (latent && is(".kv_a.")), b.v || is(".v."), b.o || is(".o.")};
         }
         if (w.find(".ffn.") != w.npos && p.ffn()) p.ffn()->bias = true;
+        if (w.find(".conv.") != w.npos && p.conv()) p.conv()->bias = true;
       });
     }
   }

@@ -21,13 +21,12 @@ std::string shape_text(std::span<const Dim> shape) {
   return out + "]";
 }
 
-// The attention part that a weight belongs to, or nullptr.
-const AttnRecipe* attention_of(const Recipe& r, const std::string& name) {
+// The part that a weight belongs to, or nullptr.
+const PartRecipe* part_of(const Recipe& r, const std::string& name) {
   const auto& stack = name.starts_with("encoder") ? r.encoder : r.decoder;
   if (!stack || stack->recurrent || name.size() < 9) return nullptr;
   for (const PartRecipe& p : stack->layer(std::atol(name.c_str() + 8)).parts)
-    if (p.attention() && name.find(concat(".", part_name(p).word, ".")) != std::string::npos)
-      return p.attention();
+    if (name.find(concat(".", part_name(p).word, ".")) != std::string::npos) return &p;
   return nullptr;
 }
 
@@ -94,6 +93,9 @@ std::vector<WeightShape> weight_shapes(const Recipe& resolved) {
   model_without_storage(resolved, DType::f32, out);
   return out;
 }
+
+float number_from(const TensorUse& use, float theirs) { return use.negated_exp ? std::log(-theirs) : theirs; }
+float number_to(const TensorUse& use, float ours) { return use.negated_exp ? -std::exp(ours) : ours; }
 
 std::vector<float> vector_numbers(const TensorUse& use) {
   std::vector<float> out = use.view->values();
@@ -187,9 +189,15 @@ void TensorLayout::finish() {
       Use& w = uses_[u];
       TensorUse& use = w.use;
       use.transposed = t.transposed && !t.vector;
-      const AttnRecipe* attention = attention_of(recipe_, w.name);
+      const PartRecipe* part = part_of(recipe_, w.name);
+      const AttnRecipe* attention = part ? part->attention() : nullptr;
+      const DeltaRecipe* delta = part ? part->delta() : nullptr;
       const std::string word = family_.grouped(form_, w.name);
-      const Dim groups = word == "rows" ? w.rows : word == "kv_heads" && attention ? attention->kv_heads : 0;
+      const Dim groups = word == "rows"                    ? w.rows
+                         : word == "kv_heads" && attention ? attention->kv_heads
+                         : word == "heads" && attention    ? attention->heads
+                         : word == "key_heads" && delta    ? delta->key_heads
+                                                           : 0;
       use.first = w.offset;
       if (groups > 1 && w.rows % groups == 0 && (rows - t.before) % groups == 0) {
         use.first = w.offset / groups;
@@ -206,6 +214,7 @@ void TensorLayout::finish() {
       if (use.transposed) use.slice = slice * cols;
       else use.first += slice * rows;
       if (family_.permuted(form_, w.name) && attention) use.head_dim = attention->head_dim;
+      use.negated_exp = family_.negated_exp(form_, w.name);
     }
   }
 }
@@ -310,6 +319,13 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
              " should hold bytes, each two of ", w.cols, " columns in blocks of 32");
       want.push_back(16);
     }
+    if (use.negated_exp)
+      for (const float x : view->values())
+        if (!(x < 0))
+          fail(s.where, ": tensor '", view->name(), "' holds ", x,
+               "; it is minus a rate of forgetting, so all of it is below 0: the file is damaged");
+    if (have.size() == want.size() + 1 && have[1] == 1 && s.family->middle_one(w.name))  // [D,1,K]
+      want.insert(want.begin() + 1, 1);
     bool fits = std::ranges::equal(have, want);
     if (!w.vector && !fits && have.size() == 4 && s.family->conv(w.name) && have[0] == want[0] &&
         have[1] * have[2] * have[3] == want[1]) {

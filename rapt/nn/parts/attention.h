@@ -102,6 +102,7 @@ struct Attention {
 void build_shared(PartBuilder& builder, const AttnRecipe& a);
 Attention build(PartBuilder& builder, const AttnRecipe& a);
 std::optional<CachedKeys> cached_keys(const Attention& a);
+inline std::optional<CachedChunks> cached_chunks(const Attention&) { return std::nullopt; }
 void prepare(Run& run, Pass& pass, const Attention& a);
 Tensor run_part(Run& run, const Attention& a, const Tensor& input, const Pass& pass, Sum& sum);
 std::span<const PartPoint<Attention>> part_points(Of<Attention>);
