@@ -20,7 +20,8 @@
 namespace rapt::test {
 namespace {
 
-// Rows of 256 and more: what the k formats need. One layer streams, one sees everything, one has experts.
+// Rows of 256 and more: what the k formats need. One layer streams, one sees everything, one has experts, one
+// a latent.
 Recipe recipe(Dim experts_used = 2) {
   AttnRecipe all{.heads = 4, .kv_heads = 2, .head_dim = 64};
   all.pos.kind = PosRecipe::Kind::rope;
@@ -34,10 +35,17 @@ Recipe recipe(Dim experts_used = 2) {
   LayerRecipe experts = layer;
   experts.parts[1].body =
       MoeRecipe{.experts = 5, .used = experts_used, .width = 256, .shared = SharedExpertRecipe{}};
-  r.decoder->layers = 3;
-  r.decoder->pattern = "LSE";
+  // Of a latent: a matrix for each head, of 256 columns as well.
+  AttnRecipe made{.heads = 3, .head_dim = 260, .v_dim = 256};
+  made.pos.kind = PosRecipe::Kind::rope;
+  made.latent = LatentRecipe{.rank = 256, .rope_dim = 4};
+  LayerRecipe latent = layer;
+  latent.parts[0] = self(made, {});
+  r.decoder->layers = 4;
+  r.decoder->pattern = "LSEA";
   r.decoder->kinds.emplace("S", layer);
   r.decoder->kinds.emplace("E", experts);
+  r.decoder->kinds.emplace("A", latent);
   return r;
 }
 

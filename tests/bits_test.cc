@@ -105,6 +105,11 @@ std::vector<Subject> subjects() {
                                                              .renormalise = false,
                                                              .weight_at = RouterRecipe::WeightAt::input}};
   all.push_back({m, 130});
+
+  AttnRecipe latent{.heads = 5, .head_dim = 17, .v_dim = 7};
+  latent.pos.kind = PosRecipe::Kind::rope;
+  latent.latent = LatentRecipe{.rank = 21, .q_rank = 19, .rope_dim = 6};
+  all.push_back({small_decoder("latent", 40, latent, {.width = 24}, {}), 130});
   return all;
 }
 

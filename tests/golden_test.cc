@@ -198,6 +198,8 @@ void take_sizes(Recipe& preset, const Recipe& toy) {
   };
   auto stack = [&](std::optional<StackRecipe>& to, const std::optional<StackRecipe>& from) {
     if (!to || !from) return;
+    // One that names every layer is cut to the toy's.
+    if (static_cast<Dim>(to->pattern.size()) == to->layers) to->pattern.resize(from->pattern.size());
     to->layers = from->layers;
     to->dropout = from->dropout;
     if (to->recurrent && from->recurrent) {
@@ -219,6 +221,8 @@ void take_sizes(Recipe& preset, const Recipe& toy) {
         if (p.ffn() && q.ffn()) p.ffn()->width = q.ffn()->width, p.ffn()->dropout = q.ffn()->dropout;
         if (p.moe() && q.moe())
           p.moe()->experts = q.moe()->experts, p.moe()->used = q.moe()->used, p.moe()->width = q.moe()->width;
+        if (p.moe() && q.moe() && p.moe()->shared && q.moe()->shared)
+          p.moe()->shared->width = q.moe()->shared->width;
         AttnRecipe* a = p.attention();
         const AttnRecipe* b = q.attention();
         if (!a || !b) continue;
@@ -226,6 +230,8 @@ void take_sizes(Recipe& preset, const Recipe& toy) {
         a->heads = b->heads;
         a->head_dim = b->head_dim;
         a->v_dim = b->v_dim;
+        if (a->latent && b->latent)
+          a->latent->rank = b->latent->rank, a->latent->rope_dim = b->latent->rope_dim;
         a->dropout = b->dropout;
         positive(a->window, b->window);
         positive(a->cap, b->cap);
@@ -401,6 +407,10 @@ std::vector<Mutation> mutations() {
   add({"mixtral", "qwen2-moe", "qwen3-moe"}, "the other way to renormalise",
       experts([](MoeRecipe& m) { m.router.renormalise = !m.router.renormalise; }));
   add({"qwen2-moe"}, "no gate on the shared expert", experts([](MoeRecipe& m) { m.shared->gated = false; }));
+  add({"deepseek-v2-lite"}, "latent with another norm",
+      attention([](AttnRecipe& a) { a.latent->norm.eps = 0.5; }));
+  add({"deepseek-v2-lite"}, "scores without YaRN's factor",
+      attention([](AttnRecipe& a) { a.pos.rope.mscale_all_dim = a.pos.rope.mscale = 0.1; }));
   add({"llama3-gate-many"}, "no extra logit", attention([](AttnRecipe& a) { a.extra = {}; }));
   add({"t5", "t5-v1.1"}, "no buckets", attention([](AttnRecipe& a) { a.pos = {}; }));
   add({"gemma2", "marian", "transformer-2017"}, "embedding not scaled",

@@ -24,6 +24,7 @@ struct Draft {
   int wiring = 0;  // pre, post, sandwich, out, parallel with one norm, parallel with two
   FfnRecipe ffn{.width = 20};
   std::optional<MoeRecipe> moe;  // instead of ffn, with the fields of its net
+  std::optional<AnyPartRecipe> mixer;  // layers with this instead of self-attention, beside the others
   bool pattern = false;
   double dropout = 0, residual_scale = 1, layer_scale = 0;
   Dim groups = 0;
@@ -74,6 +75,13 @@ const std::vector<Axis>& axes() {
        {{"decoder", none},
         {"encoder", [](Draft& d) { d.stacks = 1; }},
         {"both", [](Draft& d) { d.stacks = 2; }}}},
+      {"latent",
+       {{"none", none},
+        {"keys", [](Draft& d) { d.attn.latent = LatentRecipe{.rank = 5}; }},
+        {"keys and queries",
+         [](Draft& d) {
+           d.attn.latent = LatentRecipe{.rank = 7, .q_rank = 6, .norm = {.kind = NormKindR::layer}};
+         }}}},
       {"score",
        {{"dot", none},
         {"general", [](Draft& d) { d.attn.score = ScoreKind::general; }},
@@ -262,6 +270,25 @@ const std::vector<Axis>& axes() {
                  SharedExpertRecipe{.width = 9})},
         {"ERNIE",
          experts(3, 2, {.choice_bias = true, .eps = 1e-12, .eps_as = RouterRecipe::Eps::least}, {})}}},
+      {"state",
+       {{"none", none},
+        {"delta", [](Draft& d) { d.mixer = DeltaRecipe{.key_heads = 2, .key_dim = 5, .value_dim = 3}; }},
+        {"delta grouped",
+         [](Draft& d) {
+           d.mixer = DeltaRecipe{.key_heads = 2,
+                                 .value_heads = 4,
+                                 .conv = 3,
+                                 .act = Act::gelu,
+                                 .norm = {.weight = Gain::plus_one},
+                                 .gate = Act::sigmoid};
+         }},
+        {"delta in turns",
+         [](Draft& d) {
+           d.mixer = DeltaRecipe{
+               .key_heads = 2, .value_heads = 4, .share = DeltaRecipe::Share::turns, .key_dim = 3, .conv = 1};
+         }},
+        {"conv", [](Draft& d) { d.mixer = ConvRecipe{}; }},
+        {"conv bias", [](Draft& d) { d.mixer = ConvRecipe{.kernel = 5, .bias = true}; }}}},
       {"head",
        {{"untied", none},
         {"tied", [](Draft& d) { d.recipe.head.tied = true; }},
@@ -321,6 +348,8 @@ PartRecipe part(const Draft& d, const AnyPartRecipe& body) {
   PartRecipe p{
       .residual_scale = d.residual_scale, .layer_scale = d.layer_scale, .dropout = d.dropout, .body = body};
   if (FfnRecipe* f = p.ffn()) f->dropout = d.dropout;
+  if (DeltaRecipe* r = p.delta()) r->dropout = d.dropout;
+  if (ConvRecipe* c = p.conv()) c->dropout = d.dropout;
   if (MoeRecipe* m = p.moe()) {
     m->kind = d.ffn.kind, m->act = d.ffn.act, m->width = d.ffn.width, m->bias = d.ffn.bias;
     m->clamp = d.ffn.clamp, m->alpha = d.ffn.alpha, m->up_offset = d.ffn.up_offset;
@@ -331,6 +360,7 @@ PartRecipe part(const Draft& d, const AnyPartRecipe& body) {
     a->mask = MaskKind::full;
     a->window = a->keep = a->chunk = 0;
     a->temperature = {};
+    a->latent = {};
   }
   if (d.wiring == 0 || d.wiring == 2 || d.wiring == 5) p.norm_in = d.norm;
   if (d.wiring == 2 || d.wiring == 3) p.norm_out = d.norm;
@@ -363,6 +393,13 @@ StackRecipe stack(const Draft& d, bool encoder, bool cross) {
     s.pattern = "LLG";
     s.kinds["G"] = other;
   }
+  // A kind of layer that remembers by a state, between the others; where layers share their weights, all.
+  if (d.mixer) {
+    LayerRecipe with_state = layer;
+    with_state.parts[0] = part(own, *d.mixer);
+    s.kinds[d.groups > 0 ? "L" : "S"] = with_state;
+    if (d.groups == 0) s.pattern = d.pattern ? "LSG" : "LS";
+  }
   return s;
 }
 
@@ -381,6 +418,10 @@ std::optional<GridCase> build(const std::vector<std::size_t>& choice) {
   }
   d.recipe.embed.dropout = d.dropout;
   d.recipe.name = "grid";
+  if (d.attn.latent) {  // what follows from the other options
+    d.attn.latent->rope_dim = d.attn.pos.kind != PosRecipe::Kind::rope ? 0 : d.attn.head_dim == 6 ? 4 : 2;
+    d.attn.bias.v = false;
+  }
   if (d.stacks != 0) d.recipe.encoder = stack(d, true, false);
   if (d.stacks != 1) d.recipe.decoder = stack(d, false, d.stacks == 2);
   try {

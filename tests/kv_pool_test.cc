@@ -19,12 +19,13 @@ constexpr DType kFormats[] = {DType::f32, DType::bf16, DType::f16, DType::q8_0, 
 
 struct Shape {
   Dim window = 0, keep = 0, sinks = 0;
-  bool key_bias = false, translates = false;
+  bool key_bias = false, translates = false, latent = false;
 };
 Recipe recipe_of(const Shape& s) {
   AttnRecipe attn{.heads = 6, .kv_heads = 2, .head_dim = 32, .window = s.window, .keep = s.keep};
   attn.pos.kind = PosRecipe::Kind::rope;
   attn.bias.k = s.key_bias;
+  if (s.latent) attn.kv_heads = 0, attn.head_dim = 44, attn.latent = LatentRecipe{.rank = 64, .rope_dim = 32};
   Recipe r;
   r.width = 48;
   r.vocab = 31;
@@ -79,7 +80,8 @@ struct World {
 TEST(KvPool, ChunkedEqualsTokenByTokenInEveryFormat) {
   for (const Shape& shape :
        {Shape{}, Shape{.window = 40, .keep = 3}, Shape{.sinks = 2}, Shape{.key_bias = true},
-        Shape{.window = 40, .keep = 3, .key_bias = true}, Shape{.translates = true}}) {
+        Shape{.window = 40, .keep = 3, .key_bias = true}, Shape{.translates = true}, Shape{.latent = true},
+        Shape{.window = 40, .keep = 3, .latent = true}}) {
     World w(shape, 150);
     std::vector<std::vector<double>> results;
     for (DType format : kFormats) {
@@ -102,7 +104,8 @@ TEST(KvPool, ChunkedEqualsTokenByTokenInEveryFormat) {
 }
 
 TEST(KvPool, SharedAndCutSequencesEqualFreshOnes) {
-  for (const Shape& shape : {Shape{}, Shape{.sinks = 3}, Shape{.key_bias = true}, Shape{.translates = true}})
+  for (const Shape& shape : {Shape{}, Shape{.sinks = 3}, Shape{.key_bias = true}, Shape{.translates = true},
+                             Shape{.latent = true}})
     for (DType format : {DType::f32, DType::q8_0})
       for (Dim length : {1, 61, 64, 130}) {
         // On the border of a page and beside it.
@@ -139,6 +142,13 @@ TEST(KvPool, SharedAndCutSequencesEqualFreshOnes) {
         EXPECT_EQ(cache.pages(), 0u);
         EXPECT_EQ(cache.bytes(), 0u);
       }
+}
+
+// 96 numbers for each token and layer, whatever the number of heads.
+TEST(KvPool, ALatentIsAllThatIsKept) {
+  const World w({.latent = true});
+  const KvPool cache(w.model);
+  EXPECT_EQ(cache.page_bytes(), 2u * (64 * 96 * 4 + 256));
 }
 
 TEST(KvPool, PagesAreSharedNotCopied) {

@@ -173,6 +173,36 @@ class Naive {
     }
   }
 
+  // Latent attention as the paper writes it: keys and values of every head are formed, and the shared key
+  // that turns stands behind each head's own.
+  Matrix latent_queries(const AttnRecipe& a, const std::string& name, const Matrix& x) const {
+    if (a.latent->q_rank == 0) return linear(x, name + ".q");
+    return linear(norm(linear(x, name + ".q_a"), a.latent->q_norm, name + ".q_a_norm"), name + ".q_b");
+  }
+  void expand_latent(const AttnRecipe& a, const std::string& name, const Matrix& source, Matrix& k,
+                     Matrix& v) const {
+    const LatentRecipe& l = *a.latent;
+    const Dim S = source.rows, H = a.heads, D = a.head_dim, n = D - l.rope_dim;
+    const Matrix all = linear(source, name + ".kv_a");
+    Matrix c(S, l.rank);
+    for (Dim t = 0; t < S; ++t)
+      for (Dim i = 0; i < l.rank; ++i) c.at(t, i) = all.at(t, i);
+    c = norm(c, l.norm, name + ".kv_a_norm");
+    k = Matrix(S, H * D);
+    v = Matrix(S, H * a.v_dim);
+    for (Dim h = 0; h < H; ++h) {
+      const Weight *wk = find(concat(name, ".k.heads.", h, ".weight")),
+                   *wv = find(concat(name, ".v.heads.", h, ".weight"));
+      for (Dim t = 0; t < S; ++t) {
+        for (Dim j = 0; j < D; ++j)
+          for (Dim i = 0; i < l.rank && j < n; ++i) k.at(t, h * D + j) += wk->get(i, j) * c.at(t, i);
+        for (Dim j = n; j < D; ++j) k.at(t, h * D + j) = all.at(t, l.rank + j - n);
+        for (Dim j = 0; j < a.v_dim; ++j)
+          for (Dim i = 0; i < l.rank; ++i) v.at(t, h * a.v_dim + j) += wv->get(j, i) * c.at(t, i);
+      }
+    }
+  }
+
   Matrix attention(const AttnRecipe& a, bool cross, const std::string& stack_name, const std::string& name,
                    const Matrix& x, const Matrix& source, Dim prefix) const {
     using ScoreKind = AttnRecipe::ScoreKind;
@@ -180,9 +210,17 @@ class Naive {
               group = H / K;
     const bool rope = !cross && a.pos.kind == PosRecipe::Kind::rope,
                after = a.qk_norm && a.qk_norm->at == QkNormRecipe::At::after_pos;
-    Matrix q = gate(a, GateRecipe::At::q, name, x, linear(x, name + ".q"), H, D);
-    Matrix k = gate(a, GateRecipe::At::k, name, source, linear(source, name + ".k"), K, D);
-    Matrix v = gate(a, GateRecipe::At::v, name, source, linear(source, name + ".v"), K, Dv);
+    const bool made = a.latent.has_value();
+    const Dim still = made ? D - a.latent->rope_dim : 0;  // channels before those that turn
+    Matrix q =
+        gate(a, GateRecipe::At::q, name, x, made ? latent_queries(a, name, x) : linear(x, name + ".q"), H, D);
+    Matrix k(0, 0), v(0, 0);
+    if (made) {
+      expand_latent(a, name, source, k, v);
+    } else {
+      k = gate(a, GateRecipe::At::k, name, source, linear(source, name + ".k"), K, D);
+      v = gate(a, GateRecipe::At::v, name, source, linear(source, name + ".v"), K, Dv);
+    }
     if (a.score == ScoreKind::general) {
       Matrix p(T, H * D);
       const Weight* w = find(name + ".general.weight");
@@ -213,13 +251,13 @@ class Naive {
         for (double& value : m->v) value = std::clamp(value, -a.clip, a.clip);
     Matrix q_kept = q;
     if (rope) {
-      const RopeFrequencies f = rope_frequencies(a.pos.rope, D, T);
+      const RopeFrequencies f = rope_frequencies(a.pos.rope, D - still, T);
       for (Dim t = 0; t < T; ++t)
         for (Dim h = 0; h < H; ++h) {
-          rotate(a.pos.rope, f, static_cast<double>(t), &q.at(t, h * D));
+          rotate(a.pos.rope, f, static_cast<double>(t), &q.at(t, h * D + still));
           rotate(a.pos.rope, f, static_cast<double>(a.keep > 0 ? std::min(t, a.keep + a.window - 1) : t),
-                 &q_kept.at(t, h * D));
-          if (h < K) rotate(a.pos.rope, f, static_cast<double>(t), &k.at(t, h * D));
+                 &q_kept.at(t, h * D + still));
+          if (h < K) rotate(a.pos.rope, f, static_cast<double>(t), &k.at(t, h * D + still));
         }
     }
     if (after) q = qk_norm(q, ".q_norm"), q_kept = qk_norm(q_kept, ".q_norm"), k = qk_norm(k, ".k_norm");
@@ -417,6 +455,66 @@ class Naive {
     return y;
   }
 
+  // Every channel by itself: the last rows, weighted.
+  Matrix convolved(const Matrix& x, const std::string& name) const {
+    const Weight *w = find(name), *bias = find(name + ".bias");
+    Matrix y(x.rows, x.cols);
+    for (Dim t = 0; t < x.rows; ++t)
+      for (Dim c = 0; c < x.cols; ++c) {
+        y.at(t, c) = bias ? bias->get(0, c) : 0;
+        for (Dim back = 0; back < w->cols && back <= t; ++back)
+          y.at(t, c) += w->get(c, w->cols - 1 - back) * x.at(t - back, c);
+      }
+    return y;
+  }
+
+  // The recurrence, row by row.
+  Matrix delta(const DeltaRecipe& r, const std::string& name, const Matrix& x) const {
+    const auto mixed = [&](const std::string& which) {
+      Matrix y = convolved(linear(x, name + which), name + which + "_conv");
+      for (double& v : y.v) v = act_of(r.act, v);
+      return y;
+    };
+    const NormRecipe length{.kind = NormRecipe::Kind::l2, .eps = r.eps, .weight = NormRecipe::Gain::none};
+    const Matrix q = norm(mixed(".q"), length, "", r.key_dim), k = norm(mixed(".k"), length, "", r.key_dim),
+                 v = mixed(".v"), z = linear(x, name + ".z"), b = linear(x, name + ".b"),
+                 a = linear(x, name + ".a");
+    Matrix o(x.rows, r.value_heads * r.value_dim);
+    for (Dim h = 0; h < r.value_heads; ++h) {
+      Matrix S(r.key_dim, r.value_dim);
+      const Dim at = r.key_dim * (r.share == DeltaRecipe::Share::turns ? h % r.key_heads
+                                                                       : h / (r.value_heads / r.key_heads));
+      for (Dim t = 0; t < x.rows; ++t) {
+        const double step = a.at(t, h) + find(name + ".dt_bias")->get(0, h),
+                     keep =
+                         std::exp(-std::exp(find(name + ".a_log")->get(0, h)) * std::log1p(std::exp(step))),
+                     beta = 1 / (1 + std::exp(-b.at(t, h)));
+        for (double& s : S.v) s *= keep;
+        for (Dim c = 0; c < r.value_dim; ++c) {
+          double told = 0;
+          for (Dim d = 0; d < r.key_dim; ++d) told += S.at(d, c) * k.at(t, at + d);
+          for (Dim d = 0; d < r.key_dim; ++d) {
+            S.at(d, c) += beta * k.at(t, at + d) * (v.at(t, h * r.value_dim + c) - told);
+            o.at(t, h * r.value_dim + c) +=
+                S.at(d, c) * q.at(t, at + d) / std::sqrt(static_cast<double>(r.key_dim));
+          }
+        }
+      }
+    }
+    o = norm(o, r.norm, name + ".norm", r.value_dim);
+    for (std::size_t i = 0; i < o.v.size(); ++i) o.v[i] *= act_of(r.gate, z.v[i]);
+    return linear(o, name + ".out");
+  }
+
+  Matrix conv(const std::string& name, const Matrix& x) const {
+    const Matrix b = linear(x, name + ".b"), c = linear(x, name + ".c");
+    Matrix u = linear(x, name + ".u");
+    for (std::size_t i = 0; i < u.v.size(); ++i) u.v[i] *= b.v[i];
+    u = convolved(u, name + ".mix");
+    for (std::size_t i = 0; i < u.v.size(); ++i) u.v[i] *= c.v[i];
+    return linear(u, name + ".out");
+  }
+
   Matrix stack(const StackRecipe& s, const std::string& name, Matrix x, const Matrix& memory,
                Dim prefix) const {
     for (Dim i = 0; i < s.layers; ++i) {
@@ -426,9 +524,11 @@ class Naive {
       for (const PartRecipe& p : l.parts) {
         const std::string part = concat(at, ".", part_name(p).word);
         const Matrix h = norm(l.parallel ? shared : x, p.norm_in, part + ".norm_in");
-        Matrix y = p.ffn() ? ffn(*p.ffn(), part, h)
-                   : p.moe()
-                       ? moe(*p.moe(), part, h)
+        Matrix y = p.ffn()     ? ffn(*p.ffn(), part, h)
+                   : p.moe()   ? moe(*p.moe(), part, h)
+                   : p.delta() ? delta(*p.delta(), part, h)
+                   : p.conv()
+                       ? conv(part, h)
                        : attention(*p.attention(), p.cross(), name, part, h, p.cross() ? memory : h, prefix);
         y = norm(y, p.norm_out, part + ".norm_out");
         if (const Weight* gain = find(part + ".layer_scale"))

@@ -13,6 +13,8 @@
 
 #include "rapt/base/rng.h"
 #include "rapt/nn/parts/attention.h"
+#include "rapt/nn/parts/conv.h"
+#include "rapt/nn/parts/delta.h"
 #include "rapt/nn/parts/ffn.h"
 #include "rapt/nn/parts/moe.h"
 #include "tests/memory_checkpoint.h"
@@ -28,11 +30,23 @@ constexpr Dim kVocab = 40;
 constexpr Dim kContext = 256;
 
 // Points that edits scale. Of recurrent decoders the first two alone: their layers hand on step by step.
-const Site kEditSites[] = {site::embed, site::logits,  site::resid_out, site::attn_out,
-                           site::v,     site::ffn_out, site::router};
-const Site kLookSites[] = {
-    site::embed,      site::resid_in, site::resid_out,     site::q, site::k, site::v, site::z, site::ffn_out,
-    site::final_norm, site::router,   site::expert_indices};
+const Site kEditSites[] = {site::embed,   site::logits, site::resid_out, site::attn_out,  site::v,
+                           site::ffn_out, site::router, site::delta_v,   site::conv_mixed};
+const Site kLookSites[] = {site::embed,
+                           site::resid_in,
+                           site::resid_out,
+                           site::q,
+                           site::k,
+                           site::v,
+                           site::z,
+                           site::ffn_out,
+                           site::final_norm,
+                           site::router,
+                           site::expert_indices,
+                           site::delta_k,
+                           site::delta_read,
+                           site::delta_state_norm,
+                           site::conv_mixed};
 
 // Layers with a window and kept keys, and layers that see everything: two groups of pages.
 Recipe windows() {
@@ -77,6 +91,31 @@ Recipe experts() {
     "M":{"parts":[{"self":{"norm_in":"rms","heads":4,"window":40,"pos":{"rope":{}}}},
       {"moe":{"norm_in":"rms","experts":8,"used":3,"width":12,"bias":true,"router":{"score":"sigmoid",
         "choice_bias":true,"groups":{"count":4,"used":2},"eps":1e-20,"scale":2.5}}}]}}}})");
+}
+// Keys and values of one latent: one kv head for all, whose values are in the keys.
+Recipe latent() {
+  return described("latent",
+                   R"({"width":24,"decoder":{"layers":2,"pattern":"LM","final_norm":"rms","kinds":{
+    "L":{"parts":[{"self":{"norm_in":"rms","heads":4,"head_dim":40,"v_dim":12,"pos":{"rope":{"layout":"pairs"}},
+        "latent":{"rank":32,"q_rank":20,"rope_dim":32}}},
+      {"moe":{"norm_in":"rms","experts":4,"used":2,"width":12,"shared":{}}}]},
+    "M":{"parts":[{"self":{"norm_in":"rms","heads":3,"head_dim":9,"window":40,"latent":{"rank":64,"rope_dim":0}}},
+      {"ffn":{"norm_in":"rms","width":40}}]}}}})");
+}
+// States between layers with keys of all tokens; a learned token stands before the first.
+Recipe delta() {
+  return described("delta", R"({"width":24,"embed":{"sink_tokens":1},
+    "decoder":{"layers":3,"pattern":"DLD","final_norm":"rms","kinds":{
+      "D":{"parts":[{"delta":{"norm_in":"rms","key_heads":2,"value_heads":4,"key_dim":6,"value_dim":5}},
+        {"ffn":{"norm_in":"rms","width":40}}]},
+      "L":{"parts":[{"self":{"norm_in":"rms","heads":4,"kv_heads":2,"pos":{"rope":{}}}},
+        {"ffn":{"norm_in":"rms","width":40}}]}}}})");
+}
+Recipe convolutions() {
+  return described("conv", R"({"width":24,"decoder":{"layers":3,"pattern":"CLC","final_norm":"rms","kinds":{
+      "C":{"parts":[{"conv":{"norm_in":"rms","kernel":3}},{"ffn":{"norm_in":"rms","width":40}}]},
+      "L":{"parts":[{"self":{"norm_in":"rms","heads":4,"kv_heads":2,"window":40,"pos":{"rope":{}}}},
+        {"ffn":{"norm_in":"rms","width":40}}]}}}})");
 }
 Recipe translator() {
   return described("translator", R"({"width":24,"embed":{"pos":"sinusoid"},
@@ -167,6 +206,9 @@ const std::vector<ToyModel>& toy_models() {
     s.cache = DType::q8_0, s.blocks = true;
     add("alibi", alibi());
     add("experts", experts());
+    add("latent", latent()).blocks = true;
+    add("delta", delta());
+    add("conv", convolutions());
     add("translator", translator());
     add("lstm", lstm());
     add("gru-attention", gru_attention());
@@ -335,7 +377,7 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
   s.seed = seed;
   const auto& models = toy_models();
   // Models that keep nothing have less to get wrong.
-  s.model = &models[at(d.chance(90) ? d.below(9) : d.between(9, 10))];
+  s.model = &models[at(d.chance(90) ? d.below(11) : d.between(11, 12))];
   if (!focus.model.empty()) s.model = &toy_model(focus.model);
   const ToyModel& m = *s.model;
   constexpr DType kFormats[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0};

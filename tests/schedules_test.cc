@@ -88,6 +88,10 @@ TEST(Schedules, PlantedFaultsAreCaught) {
          [](Schedule& s) { s.fault = KvPool::Fault::no_copy; });
   caught("a state written in place", {.model = "lstm", .cancelled_holds = true},
          [](Schedule& s) { s.fault = KvPool::Fault::no_half; });
+  caught("rows of a chunk written without a copy", {.model = "conv", .samples = true},
+         [](Schedule& s) { s.fault = KvPool::Fault::no_copy; });
+  caught("the state at a chunk's end written over the last one", {.model = "delta", .samples = true},
+         [](Schedule& s) { s.fault = KvPool::Fault::same_state; });
 }
 
 // ------------------------------------------------------------------------------------------ cancelled passes

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models that read pictures, against what transformers computed (tests/golden/vision): every stored number,
 // both towers, other sizes of pictures; folders and GGUF files written and read again; gradients; a block of
-// ViT-22B against a plain loop; and a small model that learns what the test draws.
+// ViT-22B against a plain loop; tokenizers; and a small model that learns what the test draws.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,12 @@
 #include "rapt/load/model_folder.h"
 #include "rapt/nn/patches.h"
 #include "rapt/ops/loss.h"
+#include "rapt/text/tokenizer/from_files.h"
+#include "rapt/text/tokenizer/write.h"
+#include "rapt/use/picture_files.h"
 #include "rapt/use/read_pictures.h"
+#include "rapt/use/training.h"
+#include "tests/image_files.h"
 #include "tests/model_tools.h"
 #include "tests/toy_checkpoint.h"
 
@@ -536,6 +541,188 @@ TEST(Vision, TheBlockOfVit22bIsThePapers) {
   const Tensor got = forward(run, model, picture_batch(model.recipe, {&picture, 1}));
   const std::vector<double> want = PlainVit22b{model}.logits(picture);
   for (Dim i = 0; i < 7; ++i) EXPECT_NEAR(got.at(i), want[static_cast<std::size_t>(i)], 1e-10) << i;
+}
+
+// ------------------------------------------------------------------------------------------------ tokenizers
+Json tokenizer_golden(const std::string& name) {
+  const auto path =
+      std::filesystem::path(RAPT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / (name + ".json");
+  return parse_json(read_text_file(path.string()), path.string());
+}
+
+TEST(Vision, ClipsTokenizerGivesTheLibrarysIds) {
+  const Json golden = tokenizer_golden("clip");
+  const std::string config = R"({"tokenizer_class": "CLIPTokenizer", "bos_token": "<|startoftext|>",
+    "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "unk_token": "<|endoftext|>"})";
+  const TempFolder temp;
+  std::filesystem::create_directories(temp / "files");
+  put_file(temp / "files/vocab.json", need(golden, "vocab").dump());
+  std::string merges;
+  for (const Json& line : need(golden, "merges").array()) merges += concat(line.string(), "\n");
+  put_file(temp / "files/merges.txt", merges);
+  put_file(temp / "files/tokenizer_config.json", config);
+  const auto from_json = tokenizer_from_json(need(golden, "json").string(), config, "clip"),
+             from_files = tokenizer_from_folder(temp / "files");
+  const TokenizerFiles written = tokenizer_files(*from_files);
+  const auto again = tokenizer_from_json(written.tokenizer_json, written.tokenizer_config_json, "written");
+  const auto& texts = need(golden, "texts").array();
+  for (const Tokenizer* t : {from_json.get(), from_files.get(), again.get()})
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const std::string& text = texts[i].string();
+      if (text.find("<|") != std::string::npos) continue;  // a user's text never becomes a special token
+      const std::vector<std::int32_t> ids = t->encode(text);
+      EXPECT_EQ(ids, ids_of(need(golden, "ids").array()[i])) << text;
+      EXPECT_EQ(t->frame(ids), ids_of(need(golden, "framed").array()[i])) << text;
+      EXPECT_EQ(t->decode(ids, false), need(golden, "decoded").array()[i].string()) << text;
+    }
+}
+
+TEST(Vision, SiglipsTokenizerGivesTheLibrarysIdsAndFillsTextsUp) {
+  const Json golden = tokenizer_golden("siglip");
+  const TempFolder temp;
+  std::filesystem::create_directories(temp / "files");
+  put_file(temp / "files/spiece.model", from_base64(need(golden, "model").string()));
+  put_file(temp / "files/tokenizer_config.json", need(golden, "config").dump());
+  const auto tokenizer = tokenizer_from_folder(temp / "files");
+  const TokenizerFiles written = tokenizer_files(*tokenizer);
+  const auto again = tokenizer_from_json(written.tokenizer_json, written.tokenizer_config_json, "written");
+  const auto& texts = need(golden, "texts").array();
+  for (const Tokenizer* t : {tokenizer.get(), again.get()})
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      EXPECT_EQ(t->frame(t->encode(texts[i].string())), ids_of(need(golden, "framed").array()[i]))
+          << texts[i].string();
+
+  Toy toy = vision_toy("siglip-text");  // 61 tokens, 16 of them a text
+  write_folder(toy, temp / "siglip");
+  Checkpoint c = open_checkpoint(temp / "siglip");
+  EXPECT_EQ(c.pad_to, 16);
+  EXPECT_EQ(c.pad, 1);
+  c.tokenizer = tokenizer;
+  const std::vector<std::string> short_one = {"a photo"};
+  const FramedTexts framed = frame_texts(c, short_one, "test");
+  std::vector<std::int32_t> want = tokenizer->frame(tokenizer->encode("a photo"));
+  want.resize(16, 1);
+  EXPECT_EQ(framed.ids[0], want);
+}
+
+// ------------------------------------------------------------------------------------------------ training
+// Shapes on a noisy ground, anywhere and of any colour: discs, squares, crosses.
+Image drawn_shape(int shape, std::uint64_t seed) {
+  constexpr int kSide = 24;
+  Image image{kSide, kSide, {}};
+  std::uint64_t next = 0;
+  const auto below = [&](std::uint32_t n) { return static_cast<int>(random_below(n, seed, next++)); };
+  const int cx = 8 + below(9), cy = 8 + below(9), r = 4 + below(4);
+  int ground[3], colour[3];
+  for (int& c : ground) c = below(100);
+  for (int& c : colour) c = 156 + below(100);
+  for (int y = 0; y < kSide; ++y)
+    for (int x = 0; x < kSide; ++x) {
+      const int dx = x - cx, dy = y - cy;
+      const bool disc = dx * dx + dy * dy <= r * r, square = std::max(std::abs(dx), std::abs(dy)) <= r - 1,
+                 cross = (std::abs(dx) <= 1 && std::abs(dy) <= r) || (std::abs(dy) <= 1 && std::abs(dx) <= r);
+      const bool inside = shape == 0 ? disc : shape == 1 ? square : cross;
+      for (int c = 0; c < 3; ++c)
+        image.rgb.push_back(static_cast<std::uint8_t>((inside ? colour[c] - 20 : ground[c]) + below(20)));
+    }
+  return image;
+}
+void put_png(const Image& image, const std::string& path) {
+  std::string rows;
+  const auto row = static_cast<std::size_t>(3 * image.width);
+  for (std::size_t y = 0; y < static_cast<std::size_t>(image.height); ++y)
+    rows += '\0' + std::string(reinterpret_cast<const char*>(image.rgb.data()) + y * row, row);
+  put_file(path,
+           kPngStart +
+               png_header(static_cast<std::uint64_t>(image.width), static_cast<std::uint64_t>(image.height)) +
+               png_pixels(rows) + png_chunk("IEND", ""));
+}
+void put_shapes(const TempFolder& temp, const std::string& folder, int each, std::uint64_t seed) {
+  const char* names[] = {"cross", "disc", "square"};  // by name: classes 0, 1, 2
+  const int shapes[] = {2, 0, 1};
+  for (int c = 0; c < 3; ++c) {
+    std::filesystem::create_directories(temp / concat(folder, "/", names[c]));
+    for (int i = 0; i < each; ++i)
+      put_png(drawn_shape(shapes[c], seed + static_cast<std::uint64_t>(3 * i + c)),
+              temp / concat(folder, "/", names[c], "/", 1000 + i, ".png"));
+  }
+}
+
+TEST(Vision, ASmallVitLearnsWhatIsDrawn) {
+  const TempFolder temp;
+  put_shapes(temp, "shapes", 120, 1);
+  TrainingPlan plan{.recipe = "vit-nano",
+                    .settings = {"width=32", "layers=2", "embed.patches.size=4", "embed.patches.rows=6",
+                                 "embed.patches.columns=6", "embed.patches.registers=1"},
+                    .batch = 32};
+  plan.data.path = temp / "shapes";
+  plan.options.steps = 120;
+  plan.options.optimizer.rate = 3e-3;
+  plan.options.health_every = 50;
+  TrainingRun training(device(), plan);
+  EXPECT_EQ(training.data->classes, 3);
+  EXPECT_EQ(training.data->held_out(), 2);  // 36 pictures
+  double first = 0, last = 0;
+  std::size_t looked = 0;
+  for (int step = 0; step < 120; ++step) {
+    const StepReport report = training.trainer->step();
+    EXPECT_EQ(report.tokens, 32 * (1 + 1 + 36));
+    if (step < 10) first += report.loss / 10;
+    if (step >= 110) last += report.loss / 10;
+    looked += report.health.size();
+  }
+  EXPECT_EQ(looked, 3u * 2);  // three steps, two layers
+  EXPECT_GT(first, 0.8);
+  EXPECT_LT(last, 0.3);
+  const Judgement judged = training.trainer->judge();
+  EXPECT_EQ(judged.counted, 36);
+  EXPECT_GE(judged.accuracy, 0.9);
+
+  // The folder it becomes names its classes and says how pictures are prepared.
+  write_model_folder(*training.checkpoint->model, training.extras(), temp / "model", false);
+  const Checkpoint c = open_checkpoint(temp / "model", {.device = &device()});
+  EXPECT_EQ(c.class_names, (std::vector<std::string>{"cross", "disc", "square"}));
+  const ImageProcess process = image_process_of(c, "test");
+  EXPECT_EQ(process.height, 24);
+  std::vector<PreparedImage> prepared;
+  for (int shape : {2, 0, 1}) prepared.push_back(preprocess(process, drawn_shape(shape, 9999)));
+  std::vector<Picture> pictures;
+  for (const PreparedImage& p : prepared) pictures.push_back({p.pixels, p.height, p.width});
+  const Rows shares = classify_pictures(device(), c, pictures);
+  int right = 0;
+  for (std::size_t i = 0; i < 3; ++i)
+    right += std::max_element(shares[i].begin(), shares[i].end()) - shares[i].begin() == static_cast<long>(i);
+  EXPECT_GE(right, 2);
+}
+
+TEST(Vision, FoldersOfPicturesAreRefusedInWords) {
+  const TempFolder temp;
+  std::filesystem::create_directories(temp / "one/cats");
+  put_png(drawn_shape(0, 1), temp / "one/cats/a.png");
+  const auto open = [&](const std::string& path, const std::string& held = "") {
+    DataOptions o{.path = path, .held_out = held, .objective = Objective::classification, .batch = 2};
+    o.pictures = {PatchRecipe{.size = 4, .rows = 6, .columns = 6}, ImageProcess{.height = 24, .width = 24}};
+    o.pictures->process.std = {1, 1, 1};
+    return open_data(o);
+  };
+  EXPECT_TRUE(holds(error_of([&] { open(temp / "one"); }), "at least two"));
+  put_shapes(temp, "shapes", 3, 5);
+  put_shapes(temp, "others", 2, 50);
+  const auto data = open(temp / "shapes", temp / "others");
+  EXPECT_EQ(data->held_out(), 3);
+  // A batch is a function of its number; an epoch has every picture once.
+  const TrainBatch a = data->batch(7), b = data->batch(7);
+  EXPECT_EQ(a.targets, b.targets);
+  EXPECT_TRUE(std::ranges::equal(a.pictures[0].pixels, b.pictures[0].pixels));
+  std::map<std::vector<float>, int> seen;
+  for (std::uint64_t i = 0; i < 9; ++i)
+    for (const Picture& p : data->batch(i).pictures) ++seen[{p.pixels.begin(), p.pixels.end()}];
+  EXPECT_EQ(seen.size(), 9u);
+  for (const auto& [pixels, times] : seen) EXPECT_EQ(times, 2);
+  std::filesystem::rename(temp / "others/cross", temp / "others/star");
+  EXPECT_TRUE(holds(error_of([&] { open(temp / "shapes", temp / "others"); }), "star"));
+  put_file(temp / "shapes/disc/0.png", "no picture");
+  EXPECT_TRUE(holds(error_of([&] { open(temp / "shapes"); }), "0.png"));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(glu, Glu)                      \
   X(add, Add)                      \
   X(copy, Copy)                    \
+  X(copy_rows, CopyRows)           \
   X(gate, Gate)                    \
   X(dropout, Dropout)              \
   X(scale_heads, ScaleHeads)       \
@@ -39,6 +40,9 @@ struct Queue;  // where a kernel runs: the threads of a CPU device, the stream o
   X(beside, Beside)                \
   X(align, Align)                  \
   X(disentangle, Disentangle)      \
+  X(short_conv, ShortConv)         \
+  X(decay, Decay)                  \
+  X(gated_delta, GatedDelta)       \
   X(attention, Attention)
 
 // Kernels that are no op of their own: nothing is differentiated through them, or an op chooses them

@@ -177,15 +177,15 @@ struct AttentionRecord::Kept {
   }
   RopeTable table(Run& run, std::span<const std::int32_t> positions) const {
     if (!a->rope) return {};
-    return rope_table(run, *a->rope, a->spec.head_dim, positions, std::vector<Dim>(positions.size(), rows));
+    return rope_table(run, *a->rope, a->turned(), positions, std::vector<Dim>(positions.size(), rows));
   }
   Tensor queries_of(Run& run, std::span<const Dim> which, const RowPlan& p, Tensor* q_kept) const {
     const Dim n = static_cast<Dim>(which.size());
     if (whole) return q.gather(run, which).reshape({n, a->spec.heads, a->spec.head_dim});
     const Tensor in = x.gather(run, which);
     const RopeTable kept = p.position != p.kept_position ? table(run, p.kept_position) : RopeTable{};
-    return finish_queries(run, *a, in, linear(run, in, *a->q.w, a->q.b), p.position, table(run, p.position),
-                          kept, q_kept);
+    return finish_queries(run, *a, in, project_queries(run, *a, in), p.position, table(run, p.position), kept,
+                          q_kept);
   }
   const Memory& keys_of(Device& device) {  // computed when first asked for
     if (k.rows > 0) return k;
@@ -195,8 +195,7 @@ struct AttentionRecord::Kept {
       std::vector<Dim> which(static_cast<std::size_t>(std::min(kKeyRows, keys - first)));
       std::iota(which.begin(), which.end(), first);
       const Tensor in = x.gather(run, which);
-      k.add(finish_keys(run, *a, in, linear(run, in, *a->k.w, a->k.b), table(run, plan_of(which).position)),
-            keys);
+      k.add(finish_keys(run, *a, in, project_keys(run, *a, in), table(run, plan_of(which).position)), keys);
     }
     return k;
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -25,6 +26,7 @@ struct Sums {
   double max_logit = -std::numeric_limits<double>::infinity();
   double massive = 0;
   double gates = 0, closed = 0, gate_sum = 0;
+  double states = 0, stays = 0;  // (row, head) pairs of a delta rule
 };
 
 bool sees_first(const RowPlan& plan, const RowPlan::Part& part, Dim row) {
@@ -138,6 +140,12 @@ struct HealthMeter::State {
     if (t.value.dtype == DType::f64) add_residual<double, std::int64_t>(t.value, at(t));
     else add_residual<float, std::int32_t>(t.value, at(t));
   }
+  void decay(const Tapped& t) {
+    if (!watching) return;
+    Sums& s = at(t);
+    s.states += static_cast<double>(t.value.elements());
+    for (Dim i = 0; i < t.value.elements(); ++i) s.stays += std::exp(t.value.at(i));
+  }
   void gate(const Tapped& t) {
     if (!watching) return;
     if (t.value.dtype == DType::f64) add_gate<double>(t.value, at(t));
@@ -150,6 +158,7 @@ HealthMeter::HealthMeter(Taps& taps, double sink_threshold)
   taps.first_keys = 1;
   taps.see(site::attn_stats, [s = state_](const Tapped& t) { s->stats(t); });
   taps.see(site::resid_out, [s = state_](const Tapped& t) { s->residual(t); });
+  taps.see(site::delta_decay, [s = state_](const Tapped& t) { s->decay(t); });
   see_gates(taps, [s = state_](const Tapped& t) { s->gate(t); });
 }
 
@@ -166,6 +175,7 @@ std::vector<LayerHealth> HealthMeter::finish() {
     LayerHealth h{.stack = place.first, .layer = place.second, .massive = s.massive};
     if (s.heads > 0) h.sink = s.sinks / s.heads;
     if (s.rows > 0) h.entropy = s.entropy / s.rows, h.max_logit = s.max_logit;
+    if (s.states > 0) h.state_stays = s.stays / s.states;
     if (s.gates > 0) h.gate = s.closed / s.gates, h.gate_mean = s.gate_sum / s.gates;
     out.push_back(h);
   }

@@ -31,11 +31,13 @@ struct LayerHealth {
   double gate_mean = -1;
   // Of a mixture of experts (expert_load.h; of several in a layer the last); -1: it has none.
   double load_largest = -1, load_entropy = -1, balance = -1;
+  // Of a delta rule: the share of its states that a token leaves, mean over heads and rows; -1: it has none.
+  double state_stays = -1;
 };
 
 class HealthMeter {
  public:
-  // Watches every self-attention of the passes that `taps` serves from now on. Call start() before each
+  // Watches every self-attention and delta rule of the passes that `taps` serves from now on. Call start() before each
   // pass, with the sequences that forward() gets; passes between finish() and the next start() are not
   // looked at. Works with recompute: nothing is seen twice.
   HealthMeter(Taps& taps, double sink_threshold = 0.3);

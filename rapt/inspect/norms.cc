@@ -38,8 +38,8 @@ Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
     g.residual.insert(g.residual.end(), now.begin(), now.end());
   });
   const auto grid_of = [](NormGrid& g, const Part& part) -> std::vector<float>& {
-    if (!part.attention()) return g.ffn_out;
-    return part.attention()->spec.cross ? g.cross_out : g.attn_out;
+    if (part.ffn() || part.moe()) return g.ffn_out;
+    return part.attention() && part.attention()->spec.cross ? g.cross_out : g.attn_out;  // what mixes rows
   };
   // Of parts that share a grid: what those before have added.
   std::map<const std::vector<float>*, std::vector<double>> added;

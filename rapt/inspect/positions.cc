@@ -63,10 +63,10 @@ void absolute(Device& device, const Recipe& recipe, const Model* model, const Po
 
 void add_rope(Positions& out, Stack stack, int layer, const AttnRecipe& a, Dim length) {
   for (RopePairs& r : out.rope)
-    if (r.stack == stack && r.spec == a.pos.rope && r.head_dim == a.head_dim)
+    if (r.stack == stack && r.spec == a.pos.rope && r.head_dim == a.rope_channels())
       return r.layers.push_back(layer);
   RopePairs r{
-      .stack = stack, .layers = {layer}, .spec = a.pos.rope, .head_dim = a.head_dim, .length = length};
+      .stack = stack, .layers = {layer}, .spec = a.pos.rope, .head_dim = a.rope_channels(), .length = length};
   const RopeFrequencies f = rope_frequencies(r.spec, r.head_dim, length);
   r.magnitude = f.magnitude;
   r.radians = f.inverse;

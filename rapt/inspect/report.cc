@@ -14,6 +14,7 @@
 #include "rapt/inspect/heads.h"
 #include "rapt/inspect/lens.h"
 #include "rapt/inspect/norms.h"
+#include "rapt/inspect/states.h"
 #include "rapt/text/words.h"
 
 namespace rapt {
@@ -233,6 +234,8 @@ Page report_page(const Subject& s, const ReportOptions& options) {
   if (has_experts(s.net()))
     page.documents.push_back(
         shortened("experts", kExpertsSummary, [&] { return experts_document(s); }, tokens));
+  if (has_states(s.net()))
+    page.documents.push_back(shortened("state", kStatesSummary, [&] { return states_document(s); }, tokens));
   return page;
 }
 

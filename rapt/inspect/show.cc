@@ -236,6 +236,9 @@ void numbers(Drawing& d, const Recipe& r) {
                                         ? concat("; ", byte_count(2 * static_cast<double>(cost.kv_forgotten)),
                                                  " of bf16 forgotten behind windows")
                                         : ""));
+    if (!r.decoder->recurrent && cost.state_values > 0)
+      d.pair("state", concat(byte_count(4 * static_cast<double>(cost.state_values)),
+                             " of f32 per sequence, whatever its length"));
     if (cost.memory_values > 0)
       d.pair("  per source token", both_bytes(static_cast<double>(cost.memory_values)));
   }

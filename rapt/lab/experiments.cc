@@ -41,6 +41,8 @@ const Experiment kExperiments[] = {
      "Sharing keys and values among heads saves memory at almost no loss; "
      "MQA's heads all attend to the same information.", 0.5,
      both<gqa_math, gqa_quality>},
+    {"mla", "What does one latent per token keep that shared heads do not?",
+     "A latent for all keys and values takes less cache than GQA and is better than MHA.", 0.3, mla},
     {"distance", "Why does attention reach far?",
      "Between two tokens there is one step in attention and as many as they are "
      "apart in a recurrent network.", 0.5, long_distance},

@@ -17,6 +17,7 @@ LabResult v_norm(const Lab& lab);
 LabResult rms_vs_layer(const Lab& lab);
 LabResult batchnorm(const Lab& lab);            // small batches, other lengths, the leak from later tokens
 LabResult heads(const Lab& lab);                // one against many at equal size
+LabResult mla(const Lab& lab);  // one latent per token against shared keys and values
 LabResult moe(const Lab& lab);  // experts against dense nets, balance with and without loss
 LabResult long_distance(const Lab& lab);  // gradient over distance, recurrent against attention
 LabResult norm_place_training(const Lab& lab);  // pre- and post-norm, with and without warm-up

@@ -82,7 +82,7 @@ struct Filler {
       values = vector_numbers(use);
       std::vector<float> own(static_cast<std::size_t>(w.cols));
       for (Dim c = 0; c < w.cols; ++c)
-        own[static_cast<std::size_t>(c)] = values[static_cast<std::size_t>(use.row(c))];
+        own[static_cast<std::size_t>(c)] = number_from(use, values[static_cast<std::size_t>(use.row(c))]);
       store_rows(w, 0, 1, own, scratch);
       return;
     }
@@ -215,7 +215,9 @@ std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, co
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Weight& w = model->weights[i];
-    w.format = format_for(options, w, plan[i].second.dtype());
+    const TensorUse& use = plan[i].second;
+    // Blocks that lie across (an old file's keys of latent attention) are read as numbers: no second rounding.
+    w.format = format_for(options, w, use.transposed && is_block(use.dtype()) ? DType::f16 : use.dtype());
     if (is_block(w.format)) w.packing = Packing::panels;
     if (is_block(w.format) && w.format == plan[i].second.dtype()) w.gain = plan[i].second.gain;
     bytes += w.bytes();

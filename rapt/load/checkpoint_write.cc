@@ -34,6 +34,18 @@ struct Piece {  // a weight: where it comes from, and where it goes
   Dim rows = 0, cols = 0;
   bool vector = false;
   float add = 0;          // norms: 1 is added or taken away
+  // Value heads of a delta rule that stand in another order there: rows of each (0: they do not), or columns.
+  struct Heads {
+    Dim size = 0, keys = 1, values = 1;
+    bool columns = false, to_turns = false;
+    // Where what stands at `i` of the target comes from.
+    Dim from(Dim i) const {
+      const Dim head = i / size, repeat = values / keys;
+      const Dim theirs = to_turns ? head % keys * repeat + head / keys : head % repeat * keys + head / repeat;
+      return theirs * size + i % size;
+    }
+  } heads = {};
+  Dim row(Dim r) const { return heads.size > 0 && !heads.columns ? heads.from(r) : r; }
 };
 
 struct Output {  // one tensor of the target
@@ -41,15 +53,20 @@ struct Output {  // one tensor of the target
   DType dtype = DType::f32;
   std::vector<Dim> shape;
   bool transposed = false;
-  Dim before = 0;       // rows of zeros in front: nobody reads them
-  Dim part = 0;         // a vector in pieces: the number of this one
+  Dim before = 0;  // rows of zeros in front: nobody reads them
+  Dim part = 0;  // a vector in pieces: the number of this one
   bool matrix = false;  // may be stored in blocks
   std::vector<Piece> pieces;
 };
 
 // Row r of a weight as numbers.
 void weight_row(const Piece& p, Dim r, std::span<float> out, std::vector<std::byte>& room) {
-  dequantize(p.use.dtype(), p.use.read_rows(p.use.row(r), 1, room), out);
+  dequantize(p.use.dtype(), p.use.read_rows(p.use.row(p.row(r)), 1, room), out);
+  if (p.heads.size > 0 && p.heads.columns) {
+    const std::vector<float> before(out.begin(), out.end());
+    for (Dim c = 0; c < p.cols; ++c)
+      out[static_cast<std::size_t>(c)] = before[static_cast<std::size_t>(p.heads.from(c))];
+  }
   if (p.use.gain != 1)
     for (float& x : out) x *= p.use.gain;
   if (p.add != 0)
@@ -114,7 +131,8 @@ class Writer {
       const std::vector<float> theirs = vector_numbers(p.use);
       all.resize(std::max(all.size(), static_cast<std::size_t>(p.to.row(p.cols - 1) + 1)));
       for (Dim c = 0; c < p.cols; ++c)
-        all[static_cast<std::size_t>(p.to.row(c))] = theirs[static_cast<std::size_t>(p.use.row(c))] + p.add;
+        all[static_cast<std::size_t>(p.to.row(c))] = number_to(
+            p.to, number_from(p.use, theirs[static_cast<std::size_t>(p.use.row(p.row(c)))]) + p.add);
     }
     std::vector<std::byte> bytes;
     encode(o.dtype,
@@ -145,7 +163,7 @@ class Writer {
                   theirs[static_cast<std::size_t>(c * p.use.last() + p.use.row(r))] + p.add;
           else weight_row(p, r, row, room);
           for (Dim c = 0; c < p.cols; ++c)
-            all[static_cast<std::size_t>(p.to.transposed ? c * last + p.to.row(r)
+            all[static_cast<std::size_t>(p.to.transposed ? (p.to.slice - from + c) * last + p.to.row(r)
                                                          : (p.to.row(r) - from) * last + c)] =
                 row[static_cast<std::size_t>(c)];
         }
@@ -156,8 +174,8 @@ class Writer {
   }
 
   void write_rows(const Piece& p, const Output& o, FileWriter& out) {
-    const bool as_is =
-        o.dtype == p.use.dtype() && p.use.plain() && p.to.head_dim == 0 && p.add == 0 && p.use.gain == 1;
+    const bool as_is = o.dtype == p.use.dtype() && p.use.plain() && p.to.head_dim == 0 && p.add == 0 &&
+                       p.use.gain == 1 && p.heads.size == 0;
     if (as_is) {
       constexpr Dim kAtOnce = 1024;
       std::vector<std::byte> room;
@@ -245,6 +263,24 @@ bool is_norm_weight(const std::string& ours) {
   return ours.ends_with(".weight") && ours.find("norm") != std::string::npos;
 }
 
+// Value heads that are neighbours in one form and stand in turns in the other.
+Piece::Heads moved_heads(const Family& family, Form from, Form to, const WeightShape& w,
+                         const Recipe& recipe) {
+  Piece::Heads out;
+  if (family.heads_in_turns(from) == family.heads_in_turns(to) || !w.name.starts_with("decoder.")) return out;
+  for (const PartRecipe& p : recipe.decoder->layer(std::atol(w.name.c_str() + 8)).parts) {
+    const DeltaRecipe* d = p.delta();
+    const std::size_t at = w.name.find(".delta.");
+    if (!d || at == std::string::npos || d->value_heads == d->key_heads) continue;
+    const std::string_view rest = std::string_view(w.name).substr(at + 7);
+    out = {.size = 0, .keys = d->key_heads, .values = d->value_heads, .to_turns = family.heads_in_turns(to)};
+    if (rest == "v.weight" || rest == "z.weight" || rest == "v_conv") out.size = d->value_dim;
+    if (rest == "b.weight" || rest == "a.weight" || rest == "a_log" || rest == "dt_bias") out.size = 1;
+    if (rest == "out.weight") out.size = d->value_dim, out.columns = true;
+  }
+  return out;
+}
+
 // ------------------------------------------------------------------------------------------------ plans
 std::vector<Output> cross_plan(const CheckpointFiles& f, const Family& family, const Translation& t, Form to,
                                Types& types) {
@@ -274,9 +310,10 @@ std::vector<Output> cross_plan(const CheckpointFiles& f, const Family& family, c
       const auto& [w, use] = plan[u];
       Piece p{
           .use = use, .to = layout.use(u), .rows = w.vector ? 1 : w.rows, .cols = w.cols, .vector = w.vector};
-      if (is_norm_weight(w.name))
+      if (is_norm_weight(w.name) && !s.family->plain_gain(w.name))
         p.add =
             static_cast<float>(s.family->offset_gain(s.form)) - static_cast<float>(family.offset_gain(to));
+      p.heads = moved_heads(*s.family, s.form, to, w, t.recipe);
       if (p.to.head_dim % 2 != 0)
         fail(f.path, ": GGUF keeps the channels of a head in pairs, and heads of ", p.to.head_dim,
              " channels have none; it stays a folder");

@@ -93,14 +93,10 @@ std::string with_number(std::string text, std::string_view mark, std::string_vie
   return text;
 }
 
-constexpr std::string_view kExperts = ".experts.";
-
 // "moe.experts.3.gate.weight" -> "moe.experts.{e}.gate.weight" and "3".
 std::pair<std::string, std::string> without_expert(std::string_view rest) {
-  const std::size_t at = rest.find(kExperts);
-  if (at == std::string_view::npos) return {std::string(rest), ""};
-  const std::size_t from = at + kExperts.size();
-  const std::size_t to = std::min(rest.find('.', from), rest.size());
+  const auto [from, to] = expert_number(rest);
+  if (from == std::string_view::npos) return {std::string(rest), ""};
   return {concat(rest.substr(0, from), "{e}", rest.substr(to)), std::string(rest.substr(from, to - from))};
 }
 
@@ -178,7 +174,7 @@ bool Family::listed(std::string_view list, std::string_view ours) const {
   return false;
 }
 std::string Family::grouped(Form form, std::string_view ours) const {
-  const Json* words = form == Form::folder ? json.find("grouped") : nullptr;
+  const Json* words = json.find(form == Form::folder ? "grouped" : "gguf_grouped");
   if (!words || words->is_null()) return "";
   const Json* word = words->find(without_suffix(without_expert(split(ours).rest).first));
   return word ? word->string() : "";
@@ -194,6 +190,12 @@ bool Family::transposed(Form form, std::string_view ours) const {
 bool Family::permuted(Form form, std::string_view ours) const {
   return form == Form::gguf && listed("permuted", ours);
 }
+bool Family::joined(std::string_view tensor) const {
+  for (const std::string& part : strings(json.find("joined")))
+    if (tensor.find(part) != std::string_view::npos) return true;
+  return false;
+}
+bool Family::turned(std::string_view ours) const { return listed("turned", ours); }
 bool Family::ignored(Form form, std::string_view tensor) const {
   const Json* ignore = json.find("ignore");
   for (const std::string& pattern :
@@ -217,6 +219,12 @@ bool Family::beyond(Form form, std::string_view tensor, Dim layers) const {
     }
   return false;
 }
+bool Family::middle_one(std::string_view ours) const { return listed("middle_one", ours); }
+bool Family::negated_exp(Form form, std::string_view ours) const {
+  return form == Form::gguf && listed("gguf_negated_exp", ours);
+}
+bool Family::plain_gain(std::string_view ours) const { return listed("plain_gain", ours); }
+bool Family::heads_in_turns(Form form) const { return form == Form::gguf && json.find("gguf_turns"); }
 bool Family::leading_one(std::string_view ours) const { return listed("leading_one", ours); }
 bool Family::flat(std::string_view ours) const { return listed("flat", ours); }
 bool Family::conv(std::string_view ours) const { return ours.ends_with(kWeight) && listed("conv", ours); }

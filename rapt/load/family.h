@@ -40,13 +40,23 @@ class Family {
   Dim first_row(Form form, std::string_view ours) const;  // rows of a table before the first that is read
   // Rows of a head ordered for RoPE in pairs (GGUF's Llama).
   bool permuted(Form form, std::string_view ours) const;
+  // The matrices of heads (latent attention) lie in this tensor one after the other, without an axis for them;
+  // and whether a weight's rows are columns there.
+  bool joined(std::string_view tensor) const;
+  bool turned(std::string_view ours) const;
   bool ignored(Form form, std::string_view tensor) const;  // known buffers and heads nobody reads
   // A layer behind the last: weights that predict further tokens, which nobody reads.
   bool beyond(Form form, std::string_view tensor, Dim layers) const;
   bool leading_one(std::string_view ours) const;  // an axis of one stands before the others
   bool flat(std::string_view ours) const;  // one row, stored as a vector
   bool conv(std::string_view ours) const;  // [C, channels, size, size], our columns in this order
-  bool offset_gain(Form form) const;  // norm weights are stored minus one
+  bool middle_one(std::string_view ours) const;  // rows stored with an axis of one in between (convolutions)
+  // Stored as -e^x (GGUF: rates of forgetting).
+  bool negated_exp(Form form, std::string_view ours) const;
+  bool offset_gain(Form form) const;  // norm weights are stored minus one …
+  bool plain_gain(std::string_view ours) const;  // … but for these
+  // Value heads of a delta rule stand in turns there, and not as neighbours (DeltaRecipe::Share).
+  bool heads_in_turns(Form form) const;
   std::string gguf_arch() const;  // "": there is no GGUF form
  private:
   bool listed(std::string_view list, std::string_view ours) const;
@@ -113,6 +123,8 @@ struct Shift {
   Dim plus = 0, over = 1;
 };
 Shift shift_of(const Json& row, Form form);
+// How often a layer is of the axis's full kind: every n-th; nothing where they come otherwise.
+std::optional<Dim> period_of(const Json& axis, std::string_view letters);
 // Keys of a list with one entry per layer, where a pattern's axis has such; the first is what we write.
 std::vector<std::string> axis_list_keys(const Json& axis, Form form);
 
@@ -137,6 +149,7 @@ struct TensorUse {
   Dim head_dim = 0;  // > 0: rows of each head are in pairs order
   float gain = 1;  // every number is multiplied by it: the tensor NAME.scale beside NAME.weight
   Dim fold = 1;  // rows of the file that make one of ours (a convolution's [C,3,P,P])
+  bool negated_exp = false;  // the file holds -e^x
   DType dtype() const { return scales ? DType::mxfp4 : view->dtype(); }
   Dim last() const { return scales ? 32 * scales->last() : fold * view->last(); }  // columns of a row
   // Rows of the file as they are stored in dtype().
@@ -152,6 +165,9 @@ struct TensorUse {
   }
 };
 
+// x of what a file holds, and back.
+float number_from(const TensorUse& use, float theirs);
+float number_to(const TensorUse& use, float ours);
 // All numbers of a vector's tensors; of a transposed matrix, its own rows of the file.
 std::vector<float> vector_numbers(const TensorUse& use);
 std::vector<float> slice_numbers(const TensorUse& use, Dim cols);
@@ -169,6 +185,7 @@ class TensorLayout {
   struct Tensor {
     std::vector<Dim> shape;
     bool vector = false, transposed = false;
+    bool joined = false;  // heads without an axis of their own (Family::joined)
     Dim before = 0;  // rows that nobody reads
     std::vector<std::size_t> users;  // numbers of weights, in the order of add()
   };
@@ -181,6 +198,7 @@ class TensorLayout {
     std::string key, name;
     Dim rows, slice, offset;
     TensorUse use;
+    bool turned = false;  // rows of ours are columns of a joined tensor
   };
   const Family& family_;
   Form form_;
@@ -194,8 +212,10 @@ class TensorLayout {
 // A name with "{h}" in it: a vector of ours is one tensor for each head (StableLM 2).
 inline constexpr std::string_view kEachHead = "{h}";
 std::string of_head(std::string name, Dim head);
-// The number of the expert that a weight belongs to, or -1.
+// The number of the expert, or of the head of latent keys and values, that a weight belongs to, or -1.
 Dim expert_of(std::string_view ours);
+// Where that number stands in a name, and its end; npos where there is none.
+std::pair<std::size_t, std::size_t> expert_number(std::string_view ours);
 
 bool same_tensor(const TensorView& a, const TensorView& b);  // type, shape and every byte
 

@@ -44,12 +44,13 @@ class Matcher {
   void meet_word(std::string_view w, const Json& v) {
     if (!w.starts_with('$')) return;
     w.remove_prefix(1);
-    const std::size_t op = w.find_first_of("^/=*");
+    const std::size_t op = w.find_first_of("^/=*+");
     const std::string_view name = w.substr(0, op);
     if (op != std::string_view::npos) {
       if ((w[op] == '^' || w[op] == '*') && v.is_number()) products_.emplace_back(w, v.number());
       if (w[op] == '/' && v.is_number())  // rows of patches: the picture's size is a multiple
         products_.emplace_back(concat(name, "*", w.substr(op + 1), "^-1"), v.number());
+      if (w[op] == '+' && v.is_integer()) sums_.emplace_back(w, v.integer());
       return;
     }
     if (const std::size_t dot = name.find('.'); dot != std::string_view::npos) {  // a member of a value
@@ -80,6 +81,9 @@ class Matcher {
  public:
   // What stood in products, when all else is known; then what values that have no key are made of.
   void solve_products() {
+    for (const auto& [sum, value] : sums_)  // the first term is what the second leaves
+      if (const std::size_t plus = sum.find('+'); const Json* x = values_.find(sum.substr(plus + 1)))
+        bind(sum.substr(0, plus), value - x->integer());
     for (const auto& [product, value] : products_) solve(product, value);
     for (const Json::Member& m : family_.json.find("values")->object()) {
       const Json *meant = m.value.find("config_or"), *x = values_.find(m.key);
@@ -161,6 +165,7 @@ class Matcher {
   FamilyValues& values_;
   const Source there_;
   std::vector<std::pair<std::string, double>> products_;
+  std::vector<std::pair<std::string, Dim>> sums_;
 };
 
 // What only the order of layers tells.
@@ -184,16 +189,7 @@ void pattern_values(const Family& family, const Recipe& r, FamilyValues& values)
         values.set(start->string(), begin == std::string::npos ? layers : static_cast<Dim>(begin));
       continue;
     }
-    const Json* phase = axis->find("phase");
-    for (Dim n = 1; n <= layers + 1; ++n) {
-      bool all = true;
-      for (Dim i = 0; i < layers; ++i)
-        all = all &&
-              (letters[static_cast<std::size_t>(i)] == full) == (i % n == (phase ? phase->integer() : n - 1));
-      if (!all) continue;
-      values.set(period->string(), n);
-      break;
-    }
+    if (const auto n = period_of(*axis, letters)) values.set(period->string(), *n);
   }
 }
 
@@ -219,9 +215,12 @@ void add_agreed(const Family& family, const Json& config, Recipe& r) {
       each_part(r, [&](PartRecipe& p) {
         if (w.find(".self.") != w.npos && p.self()) {
           BiasRecipe& b = p.self()->bias;
-          b = {b.q || is(".q."), b.k || is(".k."), b.v || is(".v."), b.o || is(".o.")};
+          const auto& latent = p.self()->latent;
+          b = {b.q || is(".q.") || (latent && latent->q_rank > 0 && is(".q_a.")),
+               b.k || is(".k.") || (latent && is(".kv_a.")), b.v || is(".v."), b.o || is(".o.")};
         }
         if (w.find(".ffn.") != w.npos && p.ffn()) p.ffn()->bias = true;
+        if (w.find(".conv.") != w.npos && p.conv()) p.conv()->bias = true;
       });
     }
   }
@@ -246,7 +245,7 @@ Recipe architecture_of(Recipe r) {
     const bool product = a->score == AttnRecipe::ScoreKind::dot || a->score == AttnRecipe::ScoreKind::general;
     if (product && scale.kind == ScaleRecipe::Kind::automatic && a->head_dim > 0)
       scale = {.kind = ScaleRecipe::Kind::number,
-               .number = 1 / std::sqrt(static_cast<double>(automatic_scale(*a)))};
+               .number = yarn_score_factor(*a) / std::sqrt(static_cast<double>(automatic_scale(*a)))};
     if (scale.kind == ScaleRecipe::Kind::number) scale.number = static_cast<float>(scale.number);
   });
   // Roots differ in their last digit, by how they were taken.

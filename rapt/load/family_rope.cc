@@ -239,6 +239,12 @@ Json from_gguf(const Source& s, const Json& row, Dim head_dim, Dim context) {
                                     std::pair{"beta_slow", ".rope.scaling.yarn_beta_slow"}})
       if (const auto x = config_number(s, key)) in.set(ours, *x);
     if (const Json* t = row.find("truncate")) in.set("truncate", *t);  // no key says it
+    // DeepSeek; an f32 has seven digits.
+    const auto log = config_number(s, ".rope.scaling.yarn_log_multiplier"),
+               own = config_number(s, ".rope.scaling.yarn_mscale");
+    const double all = log ? std::round(*log * 1e7) / 1e6 : 0;
+    if (all > 0) in.set("mscale_all_dim", all);
+    if (const double mscale = own ? std::round(*own * 1e6) / 1e6 : all; mscale > 0) in.set("mscale", mscale);
     auto times = config_number(s, ".rope.scaling.yarn_attn_factor");
     if (!times) times = attn;
     if (times && *times != 1)

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "rapt/base/text.h"
 #include "rapt/load/family.h"
@@ -20,13 +21,12 @@ std::string shape_text(std::span<const Dim> shape) {
   return out + "]";
 }
 
-// The attention part that a weight belongs to, or nullptr.
-const AttnRecipe* attention_of(const Recipe& r, const std::string& name) {
+// The part that a weight belongs to, or nullptr.
+const PartRecipe* part_of(const Recipe& r, const std::string& name) {
   const auto& stack = name.starts_with("encoder") ? r.encoder : r.decoder;
   if (!stack || stack->recurrent || name.size() < 9) return nullptr;
   for (const PartRecipe& p : stack->layer(std::atol(name.c_str() + 8)).parts)
-    if (p.attention() && name.find(concat(".", part_name(p).word, ".")) != std::string::npos)
-      return p.attention();
+    if (name.find(concat(".", part_name(p).word, ".")) != std::string::npos) return &p;
   return nullptr;
 }
 
@@ -94,6 +94,9 @@ std::vector<WeightShape> weight_shapes(const Recipe& resolved) {
   return out;
 }
 
+float number_from(const TensorUse& use, float theirs) { return use.negated_exp ? std::log(-theirs) : theirs; }
+float number_to(const TensorUse& use, float ours) { return use.negated_exp ? -std::exp(ours) : ours; }
+
 std::vector<float> vector_numbers(const TensorUse& use) {
   std::vector<float> out = use.view->values();
   for (const TensorView* piece : use.more) {
@@ -116,12 +119,21 @@ std::string of_head(std::string name, Dim head) {
   return name;
 }
 
+std::pair<std::size_t, std::size_t> expert_number(std::string_view ours) {
+  for (const std::string_view mark : {".experts.", ".heads."}) {
+    const std::size_t at = ours.find(mark);
+    if (at == std::string_view::npos) continue;
+    const std::size_t from = at + mark.size();
+    return {from, std::min(ours.find('.', from), ours.size())};
+  }
+  return {std::string_view::npos, std::string_view::npos};
+}
+
 Dim expert_of(std::string_view ours) {
-  const std::size_t at = ours.find(".experts.");
-  if (at == std::string_view::npos) return -1;
+  const auto [from, to] = expert_number(ours);
+  if (from == std::string_view::npos) return -1;
   Dim n = 0;
-  for (std::size_t i = at + 9; i < ours.size() && ours[i] >= '0' && ours[i] <= '9'; ++i)
-    n = 10 * n + (ours[i] - '0');
+  for (std::size_t i = from; i < to && ours[i] >= '0' && ours[i] <= '9'; ++i) n = 10 * n + (ours[i] - '0');
   return n;
 }
 
@@ -144,13 +156,16 @@ void TensorLayout::add(const std::string& key, const WeightShape& w, bool blocks
     t.vector = w.vector;
     t.transposed = !blocks && family_.transposed(form_, w.name);
     t.before = family_.first_row(form_, w.name);
+    t.joined = family_.joined(key);
     cols_[key] = w.cols;
   }
+  const bool turned = t.joined && family_.turned(w.name);
+  if (turned) cols_[key] = w.rows;
   // A tensor that holds several experts has an axis for them.
-  const Dim expert = expert_of(w.name), rows = w.vector ? w.cols : w.rows;
+  const Dim expert = t.joined ? -1 : expert_of(w.name), rows = w.vector || turned ? w.cols : w.rows;
   Dim& filled = filled_[key][expert];
   t.users.push_back(uses_.size());
-  uses_.push_back({key, w.name, rows, expert, filled, {}});
+  uses_.push_back({key, w.name, rows, expert, filled, {}, turned});
   filled += rows;
 }
 
@@ -159,12 +174,12 @@ void TensorLayout::finish() {
     const std::map<Dim, Dim>& slices = filled_[key];
     // One expert alone: where another would lie in the same tensor, that has an axis for them.
     const auto shared = [&](std::string ours) {
-      const std::size_t at = ours.find(".experts.0.");
-      if (at == std::string::npos) return false;
-      const auto names = family_.tensor_names(form_, ours.replace(at, 11, ".experts.1."));
+      const auto [from, to] = expert_number(ours);
+      if (from == std::string::npos || expert_of(ours) != 0) return false;
+      const auto names = family_.tensor_names(form_, ours.replace(from, to - from, "1"));
       return std::find(names.begin(), names.end(), key) != names.end();
     };
-    const bool several = slices.size() > 1 || shared(uses_[t.users[0]].name);
+    const bool several = !t.joined && (slices.size() > 1 || shared(uses_[t.users[0]].name));
     const Dim rows = slices.begin()->second + t.before, cols = cols_[key];
     if (several) t.shape.push_back(static_cast<Dim>(slices.size()));
     if (t.vector) t.shape.push_back(rows);
@@ -174,9 +189,15 @@ void TensorLayout::finish() {
       Use& w = uses_[u];
       TensorUse& use = w.use;
       use.transposed = t.transposed && !t.vector;
-      const AttnRecipe* attention = attention_of(recipe_, w.name);
+      const PartRecipe* part = part_of(recipe_, w.name);
+      const AttnRecipe* attention = part ? part->attention() : nullptr;
+      const DeltaRecipe* delta = part ? part->delta() : nullptr;
       const std::string word = family_.grouped(form_, w.name);
-      const Dim groups = word == "rows" ? w.rows : word == "kv_heads" && attention ? attention->kv_heads : 0;
+      const Dim groups = word == "rows"                    ? w.rows
+                         : word == "kv_heads" && attention ? attention->kv_heads
+                         : word == "heads" && attention    ? attention->heads
+                         : word == "key_heads" && delta    ? delta->key_heads
+                                                           : 0;
       use.first = w.offset;
       if (groups > 1 && w.rows % groups == 0 && (rows - t.before) % groups == 0) {
         use.first = w.offset / groups;
@@ -184,10 +205,16 @@ void TensorLayout::finish() {
         use.stride = (rows - t.before) / groups;
       }
       use.first += t.before;
+      if (w.turned) {
+        use.transposed = true;
+        use.slice = std::exchange(use.first, 0);
+        continue;
+      }
       const Dim slice = several ? w.slice : 0;
       if (use.transposed) use.slice = slice * cols;
       else use.first += slice * rows;
       if (family_.permuted(form_, w.name) && attention) use.head_dim = attention->head_dim;
+      use.negated_exp = family_.negated_exp(form_, w.name);
     }
   }
 }
@@ -292,6 +319,13 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
              " should hold bytes, each two of ", w.cols, " columns in blocks of 32");
       want.push_back(16);
     }
+    if (use.negated_exp)
+      for (const float x : view->values())
+        if (!(x < 0))
+          fail(s.where, ": tensor '", view->name(), "' holds ", x,
+               "; it is minus a rate of forgetting, so all of it is below 0: the file is damaged");
+    if (have.size() == want.size() + 1 && have[1] == 1 && s.family->middle_one(w.name))  // [D,1,K]
+      want.insert(want.begin() + 1, 1);
     bool fits = std::ranges::equal(have, want);
     if (!w.vector && !fits && have.size() == 4 && s.family->conv(w.name) && have[0] == want[0] &&
         have[1] * have[2] * have[3] == want[1]) {
@@ -326,7 +360,7 @@ ModelPlan plan_model(const Source& s, const Recipe& r, DType real, bool all) {
     if (!use.scales && !is_float(view->dtype()) && !is_block(view->dtype()))
       fail(s.where, ": tensor '", view->name(), "' holds ", name_of(view->dtype()),
            "; weights are numbers with a point or blocks");
-    if (use.transposed && is_block(view->dtype()))
+    if (use.transposed && !t.joined && is_block(view->dtype()))
       fail(s.where, ": tensor '", view->name(), "' is transposed and in blocks of ", name_of(view->dtype()),
            "; that cannot be read");
   }

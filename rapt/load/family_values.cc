@@ -68,6 +68,20 @@ std::vector<std::string> axis_list_keys(const Json& axis, Form form) {
   return out;
 }
 
+std::optional<Dim> period_of(const Json& axis, std::string_view letters) {
+  const char full = axis.find("full")->string()[0];
+  const Dim layers = static_cast<Dim>(letters.size());
+  const Json* phase = axis.find("phase");
+  for (Dim n = 1; n <= layers + 1; ++n) {
+    bool all = true;
+    for (Dim i = 0; i < layers; ++i)
+      all = all &&
+            (letters[static_cast<std::size_t>(i)] == full) == (i % n == (phase ? phase->integer() : n - 1));
+    if (all) return n;
+  }
+  return std::nullopt;
+}
+
 namespace {
 
 // One line of "values", and what its expressions may look at.
@@ -165,7 +179,7 @@ class Interpreter {
     return std::nullopt;
   }
 
-  // "$x", "$x^-0.5", "$x*y^-0.5", "$x/y", "$x-y", "$x=46"; "?weight" and "!weight": a tensor is there or not;
+  // "$x", "$x^-0.5", "$x*y^-0.5", "$x/y", "$x-y", "$x+y", "$x=46"; "?weight" and "!weight": a tensor is there or not;
   // "#rows weight".
   std::optional<Json> word(const Json& t) const {
     const std::string_view w = t.string();
@@ -182,7 +196,7 @@ class Interpreter {
       }
       return Json(product);
     }
-    const std::size_t op = w.find_first_of("^/=-");
+    const std::size_t op = w.find_first_of("^/=-+");
     auto left = variable(w.substr(1, op == std::string_view::npos ? op : op - 1));
     if (op == std::string_view::npos || !left) return left;
     const std::string right(w.substr(op + 1));
@@ -190,6 +204,7 @@ class Interpreter {
                  b = is_number(right) ? std::stod(right) : variable(right).value_or(Json(0)).number();
     if (w[op] == '=') return a == b;
     if (w[op] == '-') return a - b;
+    if (w[op] == '+') return a + b;
     if (w[op] == '/') return b == 0 ? 0 : std::floor(a / b);
     return power(w.substr(1, op - 1), a, b);
   }
@@ -233,8 +248,11 @@ class Interpreter {
     if (j && kind == "integer" && j->is_integer()) {
       const auto [plus, over] = shift_of(row, s_.form);
       value = j->integer() / over + plus;
+    } else if (j && kind == "list") {
+      return list(key, *j);
     } else if (j) {
       value = *j;
+      if (row.find("layers_without") && value.is_array()) value = one_of(key, value);
       if (value.is_array() && s_.form == Form::folder && !row.find("per_layer"))
         bad(key, "wants a whole number, has ", value.type_name());
     } else {
@@ -247,9 +265,33 @@ class Interpreter {
       const auto filled = fill(*fallback);
       if (!filled || filled->is_null()) return {};
       value = *filled;
+      if (kind == "list") return value;
       key = name;
     }
     return checked(kind, key, value);
+  }
+
+  // Whole numbers; zeros behind them mean nothing.
+  Json list(const std::string& key, const Json& v) const {
+    if (!v.is_array()) bad(key, "wants a list of whole numbers, has ", v.type_name());
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < v.array().size(); ++i) {
+      const Json& e = v.array()[i];
+      if (!e.is_integer() || e.integer() < 0 || e.integer() > (Dim{1} << 31))
+        bad(key, "wants whole numbers, has ", e.dump(0));
+      if (e.integer() != 0) last = i + 1;
+    }
+    Json::Array out;
+    for (std::size_t i = 0; i < last; ++i) out.push_back(v.array()[i]);
+    return out;
+  }
+  // A number for every layer, 0 for those that have no such thing.
+  Json one_of(const std::string& key, const Json& v) const {
+    Json::Array some;
+    for (const Json& e : v.array())
+      if (!(e == Json(0))) some.push_back(e);
+    if (some.empty()) bad(key, "is 0 in every layer");
+    return some;
   }
 
   Json checked(std::string_view kind, const std::string& key, const Json& v) const {
@@ -390,6 +432,7 @@ class Interpreter {
     const Json* types = axis.find("types");
     const auto add = [&](const std::string& word) {
       const Json* letter = types->find(word);
+      if (!letter) letter = types->find("*");
       if (!letter) {
         std::vector<std::string> known;
         for (const Json::Member& m : types->object()) known.push_back(m.key);
@@ -474,9 +517,11 @@ struct TensorFacts {
           m->router.bias = has(".router.bias");
           m->router.choice_bias = has(".router.choice");
         }
+        if (ConvRecipe* c = p.conv()) c->bias = has(".b.bias");
         AttnRecipe* a = p.attention();
         if (!a) continue;
         a->bias = {has(".q.bias"), has(".k.bias"), has(".v.bias"), has(".o.bias")};
+        if (a->latent) a->bias.q = a->bias.q || has(".q_a.bias"), a->bias.k = has(".kv_a.bias");
         if (!a->qk_norm) continue;
         a->qk_norm->norm.bias = has(".q_norm.bias");
         const TensorView* t = first(name, *st, layer, part + ".q_norm.weight");
@@ -517,17 +562,22 @@ struct TensorFacts {
   }
 };
 
-void check_agreement(const Source& s) {
+void check_agreement(const Source& s, const Recipe& r) {
   const Json* agree = s.family->json.find("agree");
   if (!agree || !agree->is_object() || s.form != Form::folder) return;
   for (const Json::Member& m : agree->object()) {
     const Json* said = s.find(m.key);
     if (!said) continue;
     if (!said->is_bool()) fail(s.where, ": ", m.key, ": wants true or false, has ", said->type_name());
-    std::string ours = (m.value.is_array() ? m.value.array()[0] : m.value).string();
-    ours.replace(ours.find("{i}"), 3, "0");
-    const bool there = s.tensor(ours) != nullptr;
-    const auto names = s.family->tensor_names(s.form, ours);
+    const std::string pattern = (m.value.is_array() ? m.value.array()[0] : m.value).string();
+    const auto in_layer = [&](Dim i) {
+      std::string ours = pattern;
+      return ours.replace(ours.find("{i}"), 3, std::to_string(i));
+    };
+    bool there = false;  // in some layer: kinds of layers differ
+    for (Dim i = 0; i < (r.decoder ? *r.decoder : *r.encoder).layers && !there; ++i)
+      there = s.tensor(in_layer(i)) != nullptr;
+    const auto names = s.family->tensor_names(s.form, in_layer(0));
     if (there != said->boolean())
       fail(s.where, ": ", m.key, " is ", said->boolean() ? "true" : "false", ", but tensor '", names[0],
            "' is ", there ? "there" : "missing", "; config and tensors must agree");
@@ -586,7 +636,7 @@ Translation translate(const Source& source) {
   } catch (const Error& e) {
     fail(source.where, ": ", without_place(e.what()));
   }
-  check_agreement(source);
+  check_agreement(source, out.recipe);
   return out;
 }
 

@@ -53,7 +53,8 @@ bool has_no_matrix(const HeadRecipe& h) {
 
 // A value as the resolved recipe has it where 0 stood for "what follows from the others".
 Json settled(const std::string& name, const Json& value, const Recipe& r) {
-  if (name == "head_dim" && first_attention(r).head_dim > 0) return first_attention(r).head_dim;
+  // Of latent attention: the channels that turn, by which RoPE counts.
+  if (name == "head_dim" && first_attention(r).head_dim > 0) return first_attention(r).rope_channels();
   if (name == "tied") return r.head.tied;
   if (name == "ffn_width" && value.is_integer() && value.integer() == 0) return 4 * r.width;
   return value;
@@ -74,7 +75,7 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
   const double theta = number_in(rope, "theta", 10000);
   if (const Json* own = row.find("gguf_key")) return set(std::string(own->string()).c_str(), theta);
   set(".rope.freq_base", theta);
-  const Dim turned = static_cast<Dim>(number_in(rope, "part", 1) * static_cast<double>(a.head_dim));
+  const Dim turned = static_cast<Dim>(number_in(rope, "part", 1) * static_cast<double>(a.rope_channels()));
   out.emplace_back(arch + ".rope.dimension_count", GgufValue::u32(static_cast<std::uint32_t>(turned)));
   const auto [kind, in] = scaling_of(rope);
   const double factor = number_in(in, "factor", 1), original = number_in(in, "original", 0);
@@ -96,8 +97,10 @@ void rope_keys(GgufKeys& out, std::vector<RopeFactors>& factors, const std::stri
       if (const Json* x = in.find(ours)) set(key, x->number());
     if (const double own = number_in(in, "attention_factor", 0); own > 0)
       set(".rope.scaling.yarn_attn_factor", own / (factor > 1 ? 0.1 * std::log(factor) + 1 : 1));
-    if (in.find("mscale") || in.find("mscale_all_dim"))
-      fail("yarn with mscale has no keys in a GGUF ", arch, " file");
+    const double mscale = number_in(in, "mscale", 0), all = number_in(in, "mscale_all_dim", 0);
+    if (!a.latent && (mscale > 0 || all > 0)) fail("yarn with mscale has no keys in a GGUF ", arch, " file");
+    if (all > 0) set(".rope.scaling.yarn_log_multiplier", 0.1 * all);
+    if (mscale != all) set(".rope.scaling.yarn_mscale", mscale);  // ours: llama.cpp takes them as equal
   } else if (kind == "llama3") {  // as llama.cpp's converter does: the scaling becomes a list of divisors
     const double low = number_in(in, "low_freq", 1), high = number_in(in, "high_freq", 4);
     RopeSpec plain{.theta = theta}, scaled = plain;
@@ -222,8 +225,32 @@ std::vector<std::pair<const Json*, std::string>> axes_of(const Family& family, c
   return out;
 }
 
-GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<RopeFactors>& factors) {
-  if (family.own) return {{kOwnRecipeKey, GgufValue::text(recipe_json(model.recipe))}};
+namespace {
+
+// A number for every layer, 0 for layers of these letters.
+GgufValue per_layer(const Recipe& r, const std::string& without, Dim value) {
+  std::vector<std::int32_t> numbers;
+  for (Dim i = 0; i < r.decoder->layers; ++i) {
+    const char letter = r.decoder->pattern[static_cast<std::size_t>(i) % r.decoder->pattern.size()];
+    numbers.push_back(without.find(letter) == std::string::npos ? static_cast<std::int32_t>(value) : 0);
+  }
+  return GgufValue::i32s(numbers);
+}
+
+// The values as a GGUF file says them: where layers may be listed or counted, every n-th.
+FamilyValues counted(const Family& family, const Translation& model) {
+  FamilyValues out = model.values;
+  for (const auto& [axis, letters] : axes_of(family, model.recipe))
+    if (const Json* period = axis->find("period"))
+      if (const auto n = period_of(*axis, letters)) out.set(period->string(), *n);
+  return out;
+}
+
+}  // namespace
+
+GgufKeys gguf_keys(const Family& family, const Translation& given, std::vector<RopeFactors>& factors) {
+  if (family.own) return {{kOwnRecipeKey, GgufValue::text(recipe_json(given.recipe))}};
+  const Translation model{counted(family, given), given.recipe};
   const std::string arch = family.gguf_arch();
   GgufKeys out;
   for (const Json::Member& m : family.json.find("values")->object()) {
@@ -242,7 +269,14 @@ GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<R
     for (const std::string& key : keys_of(m.value, "gguf")) {
       const std::string full = key.starts_with('.') ? arch + key : key;
       const Json* type = m.value.find("type");
-      if (type && (type->string() == "number" || type->string() == "float"))
+      if (v.is_array()) {
+        std::vector<std::int32_t> numbers;
+        for (const Json& e : v.array()) numbers.push_back(static_cast<std::int32_t>(e.integer()));
+        numbers.resize(4);  // sections of positions
+        out.emplace_back(full, GgufValue::i32s(numbers));
+      } else if (const Json* without = m.value.find("layers_without"); without && v.is_integer())
+        out.emplace_back(full, per_layer(model.recipe, without->string(), v.integer()));
+      else if (type && (type->string() == "number" || type->string() == "float"))
         out.emplace_back(full, GgufValue::f32(static_cast<float>(v.number())));
       else if (v.is_bool()) out.emplace_back(full, GgufValue::boolean(v.boolean()));
       else if (v.is_integer())
@@ -254,6 +288,8 @@ GgufKeys gguf_keys(const Family& family, const Translation& model, std::vector<R
       const Json* only = axis->find("only_if");
       const Json* holds = only ? model.values.find(only->string()) : nullptr;
       if (only && (!holds || *holds == Json(false) || *holds == Json(0))) continue;
+      // Said otherwise: by a number for every layer, or by their period.
+      if (axis->find("gguf_list_read") || (axis->find("period") && period_of(*axis, letters))) continue;
       GgufValue list;
       list.type = GgufValue::Type::array;
       list.element = GgufValue::Type::boolean;
@@ -292,10 +328,11 @@ Json config_of(const Family& family, const Translation& model) {
       continue;
     }
     if (is_rope(m.value)) {
-      rope_config(out, m.value, *value, first_attention(model.recipe).head_dim);
+      rope_config(out, m.value, *value, first_attention(model.recipe).rope_channels());
       continue;
     }
-    const auto keys = keys_of(m.value, "config");
+    auto keys = keys_of(m.value, "config");
+    if (const auto written = keys_of(m.value, "config_written"); !written.empty()) keys = written;
     if (keys.empty()) continue;
     const Json v = shifted(m.value, Form::folder, settled(m.key, *value, model.recipe));
     const Json* type = m.value.find("type");
@@ -340,10 +377,11 @@ Json config_of(const Family& family, const Translation& model) {
   if (const Json* agree = family.json.find("agree"); agree && agree->is_object()) {
     const std::vector<WeightShape> weights = weight_shapes(model.recipe);
     for (const Json::Member& m : agree->object()) {
-      std::string name = (m.value.is_array() ? m.value.array()[0] : m.value).string();
-      name.replace(name.find("{i}"), 3, "0");
-      bool there = false;
-      for (const WeightShape& w : weights) there = there || w.name == name;
+      const std::string name = (m.value.is_array() ? m.value.array()[0] : m.value).string();
+      const std::string before = name.substr(0, name.find("{i}")), behind = name.substr(name.find("{i}") + 3);
+      bool there = false;  // in some layer
+      for (const WeightShape& w : weights)
+        there = there || (w.name.starts_with(before) && w.name.ends_with(behind));
       out.set(m.key, there);
     }
   }
@@ -402,6 +440,7 @@ std::string written_name(const Family& family, Form form, const std::string& our
 std::vector<Dim> written_shape(const Family& family, const std::string& name, const WeightShape& first,
                                std::vector<Dim> shape, const Recipe& recipe) {
   if (family.own) return shape;
+  if (!name.starts_with("blk.") && family.middle_one(first.name)) shape.insert(shape.begin() + 1, 1);
   if (name == "final_logits_bias" || family.leading_one(first.name)) shape.insert(shape.begin(), 1);  // [1,V]
   if (family.flat(first.name)) shape.erase(shape.begin());  // [C]
   if (family.conv(first.name)) {

@@ -190,6 +190,7 @@ std::vector<File> description(const Model& model, const FolderExtras& extras, co
     if (!extras.tokenizer->tokenizer_config_json.empty())
       out.push_back(text_file("tokenizer_config.json", extras.tokenizer->tokenizer_config_json));
   }
+  if (!extras.preprocessor.empty()) out.push_back(text_file("preprocessor_config.json", extras.preprocessor));
   out.push_back(text_file("recipe.json", recipe_json(r)));
   return out;
 }

@@ -19,6 +19,7 @@ struct FolderExtras {
   const TokenizerFiles* tokenizer = nullptr;
   std::int32_t bos = -1, eos = -1, pad = -1, decoder_start = -1;
   std::vector<std::string> class_names;
+  std::string preprocessor = {};  // preprocessor_config.json of a model that reads pictures
   bool own = false;  // our own form even where a family says the same: what the saved states of a run are
 };
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "rapt/base/memory.h"
 #include "rapt/nn/model.h"
@@ -28,7 +29,14 @@ std::size_t machine_memory() {
 
 }  // namespace
 
+static_assert(kChunkRows == kPageKeys);
+
+Dim KvPool::Group::pages(Dim keys) const {
+  return kind == Kind::states ? keys / kPageKeys : pages_for(keys);  // states are those of whole chunks
+}
+// Of chunks: the page before the one that the next row goes into is the oldest that is needed.
 Dim KvPool::Group::left(const Stream& stream) const {
+  if (chunks()) return kPageKeys;
   Dim most = 0;
   for (const Mask& m : masks) most = std::max(most, m.of({.stream = stream}).left);
   return most;
@@ -49,43 +57,14 @@ KvPool::KvPool(const Model& model, DType format, std::size_t budget, KeyBias key
       budget_(budget),
       hidden_(model.recipe.embed.sink_tokens) {
   if (!model.decoder) return;
-  const auto add = [&](const CachedKeys& keys) {
-    const Kind kind = keys.cross ? Kind::cross : Kind::keys;
-    const auto slot = static_cast<std::size_t>(keys.slot);
-    if (slot >= places_.size()) places_.resize(slot + 1);
-    Place& place = places_[slot];
-    const auto same = [&](const Group& g) {
-      return g.kind == kind && g.layout.kv_heads == keys.kv_heads && g.layout.d == keys.head_dim &&
-             g.layout.dv == keys.v_dim && g.masks[0] == keys.mask;
-    };
-    auto it = std::find_if(groups_.begin(), groups_.end(), same);
-    if (it == groups_.end())
-      it = groups_.insert(groups_.end(),
-                          Group{.kind = kind,
-                                .layout = kv_layout(format_, keys.kv_heads, keys.head_dim, keys.v_dim),
-                                .masks = {keys.mask}});
-    place.group = static_cast<int>(it - groups_.begin());
-    place.layer = it->layers++;
-    if (!keys.bias_under || key_bias_ != KeyBias::apart || !is_block(format_)) return;
-    const RopeSpec& rope = *keys.bias_under;
-    it = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
-      return g.kind == Kind::angles && g.head_dim == keys.head_dim && g.rope == rope;
-    });
-    if (it == groups_.end()) {
-      Group g{.kind = Kind::angles, .layers = 1, .rope = rope, .head_dim = keys.head_dim};
-      g.half = static_cast<Dim>(rope_frequencies(rope, keys.head_dim, 1).inverse.size());
-      g.rows = 2 * g.half + (2 * g.half < keys.head_dim);
-      g.layout.page_bytes = g.rows * kPageKeys * static_cast<Dim>(size_of(real_));
-      it = groups_.insert(groups_.end(), std::move(g));
-    }
-    if (std::find(it->masks.begin(), it->masks.end(), keys.mask) == it->masks.end())
-      it->masks.push_back(keys.mask);
-    place.angles = static_cast<int>(it - groups_.begin());
-  };
   for (const Layer& layer : model.decoder->layers)
     for (const Part& part : layer.parts)
-      if (const auto keys = std::visit([](const auto& body) { return cached_keys(body); }, part.body))
-        add(*keys);
+      std::visit(
+          [&](const auto& body) {
+            if (const auto keys = cached_keys(body)) add_keys(*keys);
+            if (const auto chunks = cached_chunks(body)) add_chunks(*chunks);
+          },
+          part.body);
   std::size_t limit = budget > 0 ? budget : machine_memory();
   // A process with little address space needs some for other things.
   rlimit space{};
@@ -100,6 +79,60 @@ KvPool::KvPool(const Model& model, DType format, std::size_t budget, KeyBias key
   }
 }
 KvPool::~KvPool() = default;
+
+void KvPool::add_keys(const CachedKeys& keys) {
+  const Kind kind = keys.cross ? Kind::cross : Kind::keys;
+  const auto slot = static_cast<std::size_t>(keys.slot);
+  if (slot >= places_.size()) places_.resize(slot + 1);
+  Place& place = places_[slot];
+  const auto same = [&](const Group& g) {
+    return g.kind == kind && g.layout.kv_heads == keys.kv_heads && g.layout.d == keys.head_dim &&
+           g.layout.dv == keys.v_dim && g.layout.values_in_keys == keys.values_in_keys &&
+           g.masks[0] == keys.mask;
+  };
+  auto it = std::find_if(groups_.begin(), groups_.end(), same);
+  if (it == groups_.end())
+    it = groups_.insert(groups_.end(), Group{.kind = kind,
+                                             .layout = kv_layout(format_, keys.kv_heads, keys.head_dim,
+                                                                 keys.v_dim, keys.values_in_keys),
+                                             .masks = {keys.mask}});
+  place.group = static_cast<int>(it - groups_.begin());
+  place.layer = it->layers++;
+  if (!keys.bias_under || key_bias_ != KeyBias::apart || !is_block(format_)) return;
+  const RopeSpec& rope = *keys.bias_under;
+  it = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
+    return g.kind == Kind::angles && g.head_dim == keys.head_dim && g.rope == rope;
+  });
+  if (it == groups_.end()) {
+    Group g{.kind = Kind::angles, .layers = 1, .rope = rope, .head_dim = keys.head_dim};
+    g.half = static_cast<Dim>(rope_frequencies(rope, keys.head_dim, 1).inverse.size());
+    g.rows = 2 * g.half + (2 * g.half < keys.head_dim);
+    g.layout.page_bytes = g.rows * kPageKeys * static_cast<Dim>(size_of(real_));
+    it = groups_.insert(groups_.end(), std::move(g));
+  }
+  if (std::find(it->masks.begin(), it->masks.end(), keys.mask) == it->masks.end())
+    it->masks.push_back(keys.mask);
+  place.angles = static_cast<int>(it - groups_.begin());
+}
+
+void KvPool::add_chunks(const CachedChunks& chunks) {
+  const auto slot = static_cast<std::size_t>(chunks.slot);
+  if (slot >= places_.size()) places_.resize(slot + 1);
+  const auto place = [&](Kind kind, Dim values, int& group, int& layer) {
+    const Dim bytes = values * static_cast<Dim>(size_of(real_));
+    auto it = std::find_if(groups_.begin(), groups_.end(),
+                           [&](const Group& g) { return g.kind == kind && g.layout.page_bytes == bytes; });
+    if (it == groups_.end())
+      it = groups_.insert(groups_.end(), Group{.kind = kind, .layout = {.page_bytes = bytes}, .masks = {}});
+    group = static_cast<int>(it - groups_.begin());
+    layer = it->layers++;
+  };
+  Place& at = places_[slot];
+  at.inputs = chunks.inputs;
+  place(Kind::rows, kPageKeys * chunks.row_values, at.group, at.layer);
+  if (chunks.state_values > 0) place(Kind::states, chunks.state_values, at.states, at.state_layer);
+  has_chunks_ = true;
+}
 
 Dim KvPool::length(std::uint64_t id) const {
   const auto it = entries_.find(id);
@@ -192,7 +225,9 @@ bool KvPool::bias_apart(const Attention& a) const {
 template <class F>
 void KvPool::each_needed(const Group& group, const Table* table, Dim upto, const F& f) {
   const Dim past = table ? table->length : 0;
-  for (Dim p = past / kPageKeys; p < pages_for(upto); ++p) {
+  // Chunks that a pass runs through from end to end, or beyond, leave nothing.
+  const Dim first = group.chunks() ? std::max(past / kPageKeys, upto / kPageKeys - 1) : past / kPageKeys;
+  for (Dim p = first; p < group.pages(upto); ++p) {
     const std::int32_t there = table && p < static_cast<Dim>(table->pages.size()) ? table->pages[at(p)] : -1;
     if (there < 0 || group.slab.users(there) > 1) f(p, there);
   }
@@ -224,8 +259,9 @@ std::size_t KvPool::need(std::span<const KvGrowth> growths) const {
 
 // Pages of a sequence with so many keys, one that is being written included.
 std::size_t KvPool::held_pages(const Group& group, Dim keys, const Stream& stream) const {
-  const Dim left = group.left(stream), all = pages_for(keys);
+  const Dim left = group.left(stream), all = group.pages(keys);
   if (left >= Mask::kAll) return at(all);
+  if (group.chunks()) return at(std::min<Dim>(all, group.kind == Kind::states ? 2 : 3));
   return at(std::min(all, pages_for(group.keep(stream)) + pages_for(left + 1) + 1));
 }
 
@@ -239,8 +275,11 @@ std::size_t KvPool::bytes_of(Dim tokens, Dim memory, const Stream& stream) const
 
 std::size_t KvPool::bytes_at_once(Dim tokens, Dim memory) const {
   std::size_t bytes = state_half_ > 0 ? states_.place_bytes() : 0;
-  for (const Group& g : groups_)
-    bytes += at(pages_for(g.kind == Kind::cross ? memory : tokens + hidden_)) * g.slab.place_bytes();
+  for (const Group& g : groups_) {
+    const Dim pages = g.pages(g.kind == Kind::cross ? memory : tokens + hidden_),
+              most = g.kind == Kind::states ? 1 : 2;
+    bytes += at(g.chunks() ? std::min(pages, most) : pages) * g.slab.place_bytes();
+  }
   return bytes + at(memory) * memory_row_;
 }
 
@@ -259,11 +298,16 @@ void KvPool::check_not_evicted(std::uint64_t id, const Entry& e, Dim length) con
     if (group.kind == Kind::cross) continue;
     const Dim left = group.left(e.stream);
     const std::vector<std::int32_t>& pages = e.tables[g].pages;
-    for (Dim p = 0; p < static_cast<Dim>(pages.size()) && p * kPageKeys < keys; ++p)
-      if (pages[at(p)] < 0 && (p + 1) * kPageKeys > keys - left)
+    for (Dim p = 0; p < static_cast<Dim>(pages.size()) && p < group.pages(keys); ++p) {
+      if (pages[at(p)] >= 0 || (p + 1) * kPageKeys <= keys - left) continue;
+      if (group.chunks())
         fail("key/value cache: sequence ", id, " cannot go back to ", length, " of its ", e.length,
-             " tokens: a window of ", left + 1, " keys has let go of keys ", p * kPageKeys, " … ",
-             (p + 1) * kPageKeys - 1, "; drop the sequence and read it again");
+             " tokens: layers with a state keep the one before their present chunk of ", kPageKeys,
+             " tokens; drop the sequence and read it again");
+      fail("key/value cache: sequence ", id, " cannot go back to ", length, " of its ", e.length,
+           " tokens: a window of ", left + 1, " keys has let go of keys ", p * kPageKeys, " … ",
+           (p + 1) * kPageKeys - 1, "; drop the sequence and read it again");
+    }
   }
 }
 
@@ -280,7 +324,7 @@ void KvPool::truncate(std::uint64_t id, Dim length) {
   const Dim keys = length > 0 ? length + e.hidden : 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (groups_[g].kind == Kind::cross) continue;
-    give_pages(groups_[g], e.tables[g], at(pages_for(keys)));
+    give_pages(groups_[g], e.tables[g], at(groups_[g].pages(keys)));
     e.tables[g].length = keys;
   }
   e.length = length;
@@ -304,7 +348,7 @@ void KvPool::share(std::uint64_t from, std::uint64_t to, Dim length) {
     Table& t = e.tables[g];
     if (groups_[g].kind != Kind::cross) {
       t.length = length > 0 ? length + e.hidden : 0;
-      t.pages.resize(std::min(t.pages.size(), at(pages_for(t.length))));
+      t.pages.resize(std::min(t.pages.size(), at(groups_[g].pages(t.length))));
     }
     for (const std::int32_t page : t.pages)
       if (page >= 0) groups_[g].slab.add_user(page);
@@ -373,10 +417,24 @@ std::size_t KvPool::freed_by(std::uint64_t id) const {
 }
 
 bool KvPool::whole(const Held& held) const {
-  for (const std::vector<std::int32_t>& pages : held.pages)
-    for (const std::int32_t page : pages)
-      if (page < 0) return false;
+  for (std::size_t g = 0; g < held.pages.size(); ++g) {
+    const std::vector<std::int32_t>& pages = held.pages[g];
+    for (std::size_t p = groups_[g].chunks() && !pages.empty() ? pages.size() - 1 : 0; p < pages.size(); ++p)
+      if (pages[p] < 0) return false;
+  }
   return held.state >= 0 || !has_states();
+}
+
+void KvPool::forget_chunks(Held& held) {
+  for (std::size_t g = 0; g < held.pages.size(); ++g)
+    if (groups_[g].chunks())
+      for (std::int32_t& page : held.pages[g])
+        if (page >= 0) give(groups_[g].slab, std::exchange(page, -1));
+}
+bool KvPool::has_chunks(const Held& held) const {
+  for (std::size_t g = 0; g < held.pages.size(); ++g)
+    if (groups_[g].chunks() && !held.pages[g].empty() && held.pages[g].back() >= 0) return true;
+  return false;
 }
 
 bool KvPool::continues(std::span<const Held* const> chain, Dim length, const Stream& stream) const {
@@ -465,10 +523,18 @@ void KvPass::take_all() {
       }
       const Dim upto = cross ? w.memory : pool_.keys_after(&table, w.tokens);
       table.pages.reserve(at(pages_for(upto)));
-      taken_.reserve(taken_.size() + at(pages_for(upto)) + 1);
+      taken_.reserve(taken_.size() + 2 * at(pages_for(upto)) + 1);
+      while (group.chunks() && table.pages.size() < at(group.pages(upto))) {
+        taken_.push_back({i, g, table.pages.size(), -1, -1});
+        table.pages.push_back(-1);
+      }
       KvPool::each_needed(group, &table, upto, [&](Dim p, std::int32_t before) {
         if (before >= 0 && pool_.fault == KvPool::Fault::no_copy) return;
-        const std::int32_t page = pool_.take(group.slab);
+        std::int32_t page = -1;
+        if (pool_.fault == KvPool::Fault::same_state && group.kind == KvPool::Kind::states && p > 0)
+          page = table.pages[at(p - 1)];
+        if (page >= 0) group.slab.add_user(page);
+        else page = pool_.take(group.slab);
         if (before >= 0) std::memcpy(group.slab.at(page), group.slab.at(before), group.slab.place_bytes());
         if (at(p) == table.pages.size()) table.pages.push_back(page);
         else table.pages[at(p)] = page;
@@ -485,9 +551,9 @@ void KvPass::take_all() {
 void KvPass::undo() noexcept {
   for (auto t = taken_.rbegin(); t != taken_.rend(); ++t) {
     KvPool::Table& table = entries_[t->sequence]->tables[t->group];
-    pool_.give(pool_.groups_[t->group].slab, t->page);
+    if (t->page >= 0) pool_.give(pool_.groups_[t->group].slab, t->page);
     if (t->before >= 0) table.pages[t->index] = t->before;
-    else table.pages.resize(t->index);
+    else if (table.pages.size() > t->index) table.pages.resize(t->index);
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     for (auto& [g, before] : replaced_[i]) std::swap(before, entries_[i]->tables[g]);
@@ -589,6 +655,57 @@ KvView KvPass::view(const Attention& a) const {
   for (const Entry* e : entries_)
     view.bias.angles.emplace_back(e->tables[static_cast<std::size_t>(place.angles)].pages);
   return view;
+}
+
+// ------------------------------------------------------------------------------------------------ chunks
+ChunkPages KvPass::chunk_pages(int slot) const {
+  const KvPool::Place& place = pool_.places_[static_cast<std::size_t>(slot)];
+  const KvPool::Group& rows = pool_.groups_[static_cast<std::size_t>(place.group)];
+  const KvPool::Group& states = pool_.groups_[static_cast<std::size_t>(place.states)];
+  ChunkPages out;
+  const Dim inputs = kPageKeys * place.inputs * static_cast<Dim>(size_of(pool_.real_));
+  out.rows = rows.slab.data() + place.layer * rows.layout.page_bytes + inputs;
+  out.row_stride = static_cast<Dim>(rows.slab.place_bytes());
+  out.states = states.slab.data() + place.state_layer * states.layout.page_bytes;
+  out.state_stride = static_cast<Dim>(states.slab.place_bytes());
+  for (const Entry* e : entries_)
+    out.sequences.push_back({e->tables[static_cast<std::size_t>(place.group)].pages,
+                             e->tables[static_cast<std::size_t>(place.states)].pages});
+  return out;
+}
+
+Tensor KvPass::rows_before(Run& run, int slot, std::span<const Sequence> rows, Dim first, Dim cols,
+                           Dim count) const {
+  const KvPool::Place& place = pool_.places_[static_cast<std::size_t>(slot)];
+  const KvPool::Group& group = pool_.groups_[static_cast<std::size_t>(place.group)];
+  const std::size_t real = size_of(pool_.real_);
+  const Tensor out = run.make({static_cast<Dim>(rows.size()), count, cols}).constant();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<std::int32_t>& pages = entries_[i]->tables[static_cast<std::size_t>(place.group)].pages;
+    for (Dim r = std::max<Dim>(0, count - rows[i].past); r < count; ++r) {
+      const Dim key = rows[i].past - count + r;
+      const std::byte* page =
+          group.slab.at(pages[at(key / kPageKeys)]) + place.layer * group.layout.page_bytes;
+      std::memcpy(out.data + at((static_cast<Dim>(i) * count + r) * cols) * real,
+                  page + at(key % kPageKeys * place.inputs + first) * real, at(cols) * real);
+    }
+  }
+  return out;
+}
+
+void KvPass::write_rows(int slot, std::span<const Sequence> rows, Dim first, const Tensor& x) {
+  const KvPool::Place& place = pool_.places_[static_cast<std::size_t>(slot)];
+  const KvPool::Group& group = pool_.groups_[static_cast<std::size_t>(place.group)];
+  const std::size_t real = size_of(pool_.real_);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<std::int32_t>& pages = entries_[i]->tables[static_cast<std::size_t>(place.group)].pages;
+    const Dim past = rows[i].past, end = past + rows[i].count;
+    for (Dim key = std::max(past, (end / kPageKeys - 1) * kPageKeys); key < end; ++key) {
+      std::byte* page = group.slab.at(pages[at(key / kPageKeys)]) + place.layer * group.layout.page_bytes;
+      std::memcpy(page + at(key % kPageKeys * place.inputs + first) * real,
+                  x.data + at((rows[i].first + key - past) * x[1]) * real, at(x[1]) * real);
+    }
+  }
 }
 
 // ------------------------------------------------------------------------------------------------ states

@@ -6,6 +6,12 @@
 // a copy of its own. A page that no later row may look at (behind a window, after the kept keys) goes back;
 // nothing is ever moved, so no bit depends on eviction.
 //
+// Parts with a state (delta rule, short convolution) have pages of chunks of kPageKeys rows: of a chunk's
+// rows, and of the state at a chunk's end. They behave like a window that no stream changes: a sequence
+// keeps the rows of its present chunk and the one before, and the state before its present chunk, so it can
+// end anywhere in the present chunk. Chunks that a pass runs through from end to end get no pages at all;
+// where a pass ends, what is there can be held for others to begin with.
+//
 // States of fixed size (recurrent cells) lie in two halves: a pass reads one and writes the other, and they
 // change places when it has succeeded. Sequences that share a state have a copy each.
 //
@@ -23,6 +29,7 @@
 #include "rapt/nn/layers.h"
 #include "rapt/nn/recurrent.h"
 #include "rapt/nn/slab.h"
+#include "rapt/ops/delta.h"
 #include "rapt/run/kv_view.h"
 #include "rapt/run/run.h"
 
@@ -60,7 +67,8 @@ class KvPool {
   // what it held is dropped. Only a state (recurrent models) is copied, and needs room.
   void share(std::uint64_t from, std::uint64_t to, Dim length);
   // The sequence ends after `length` tokens. Fails where tokens that the next row would see have left a
-  // window, and where a recurrent state would have to go back to anywhere but the start (as share does).
+  // window, where a part's state would have to go back to an earlier chunk, and where a recurrent state
+  // would have to go back to anywhere but the start (as share does).
   void truncate(std::uint64_t id, Dim length);
 
   std::size_t pages() const;  // held by sequences and prefixes, shared ones once
@@ -81,7 +89,8 @@ class KvPool {
   bool bias_apart(const Attention& a) const;
 
   // Whole pages of a sequence that outlive it: what later sequences begin with (use/prefixes.h). Pages
-  // [first, first + count) of every group that follows the tokens, -1 where a window has let go of one; and
+  // [first, first + count) of every group that follows the tokens, -1 where a window has let go of one or a
+  // pass ran through a chunk; and
   // the state, where the sequence ends just there.
   struct Held {
     std::vector<std::vector<std::int32_t>> pages;  // by group; of other groups none
@@ -93,34 +102,44 @@ class KvPool {
   std::size_t freed_by(const Held& held) const;
   std::size_t freed_by(std::uint64_t id) const;
   bool frees(const Held& held) const { return freed_by(held) > 0; }
-  bool whole(const Held& held) const;  // no page was let go, and the state is there where there are states
+  // No page was let go, and the state is there where there are states: a sequence may go on from its end.
+  bool whole(const Held& held) const;
+  void forget_chunks(Held& held);  // states of parts: none may go on from its end then
+  bool has_chunks(const Held& held) const;
   // Whether a sequence of `length` tokens may go on from these, one after the other from page 0 on.
   bool continues(std::span<const Held* const> chain, Dim length, const Stream& stream) const;
   void begin(std::uint64_t id, std::span<const Held* const> chain, Dim length, const Stream& stream);
   // What goes wrong on purpose, so that tests know they would see it: a page that is shared is written
-  // without a copy, a state is written in place.
-  enum class Fault { none, no_copy, no_half } fault = Fault::none;
+  // without a copy, a state is written in place, the state at a chunk's end is written where the last one
+  // was.
+  enum class Fault { none, no_copy, no_half, same_state } fault = Fault::none;
 
   Dim hidden() const { return hidden_; }  // rows before a sequence's first token (learned tokens)
   bool has_states() const { return states_.place_bytes() > 0; }
+  bool has_chunks() const { return has_chunks_; }  // parts with a state: pieces should end where a page does
 
  private:
   friend class KvPass;
-  enum class Kind { keys, cross, angles };
+  enum class Kind { keys, cross, angles, rows, states };  // rows, states: of chunks
   struct Group {
     Kind kind;
-    KvLayout layout;  // of one layer; angles: page_bytes alone
-    std::vector<Mask> masks;  // of its layers; keys: one
+    KvLayout layout;  // of one layer; angles, rows, states: page_bytes alone
+    std::vector<Mask> masks;  // of its layers; keys: one; rows, states: none
     int layers = 0;
     RopeSpec rope = {};  // angles
     Dim head_dim = 0, half = 0, rows = 0;  // angles
     Slab slab = {};
+    bool chunks() const { return kind == Kind::rows || kind == Kind::states; }
+    // Pages of a sequence with so many keys.
+    Dim pages(Dim keys) const;
     // The window of a sequence here: the widest of its layers.
     Dim left(const Stream& stream) const;
     Dim keep(const Stream& stream) const;
   };
-  struct Place {  // of an attention part, by its slot
+  struct Place {  // of a part, by its slot
     int group = -1, layer = 0, angles = -1;
+    int states = -1, state_layer = 0;  // of a part with a state
+    Dim inputs = 0;  // … and numbers of a row that come first
   };
   struct Table {
     std::vector<std::int32_t> pages = {};
@@ -140,6 +159,8 @@ class KvPool {
   void give_pages(Group& group, Table& table, std::size_t from);
   void evict(Entry& e);
   void check_not_evicted(std::uint64_t id, const Entry& e, Dim length) const;
+  void add_keys(const CachedKeys& keys);
+  void add_chunks(const CachedChunks& chunks);
   // f(number, page that is copied or -1) for every page that keys up to `upto` of a table need anew.
   template <class F>
   static void each_needed(const Group& group, const Table* table, Dim upto, const F& f);
@@ -155,6 +176,7 @@ class KvPool {
   std::vector<Place> places_;
   Slab states_;  // two halves each, a half: the state, and the one before the first token
   std::size_t state_half_ = 0;  // bytes
+  bool has_chunks_ = false;
   std::size_t memory_row_ = 0;  // bytes of one row of a recurrent decoder's memory
   std::unordered_map<std::uint64_t, Entry> entries_;
   std::size_t used_ = 0;
@@ -178,6 +200,14 @@ class KvPass {
   void write(Run& run, const Attention& a, std::span<const Sequence> rows, const Tensor& k, const Tensor& v,
              const RopeTable* table);
   KvView view(const Attention& a) const;
+
+  // Parts with a state, by their slot. `rows`: the sequences of the pass.
+  ChunkPages chunk_pages(int slot) const;
+  // The `count` rows of numbers [first, first + cols) before each sequence's first row:
+  // [sequences,count,cols], the nearest last; those before a sequence's beginning are left as they are.
+  Tensor rows_before(Run& run, int slot, std::span<const Sequence> rows, Dim first, Dim cols,
+                     Dim count) const;
+  void write_rows(int slot, std::span<const Sequence> rows, Dim first, const Tensor& x);
 
   // Recurrent decoders. A state is one block of bytes; absent: the sequence has none yet.
   Dim past(std::size_t i) const { return entries_[i]->length; }

@@ -16,6 +16,12 @@ consteval bool same_order(const std::variant<X...>*, const std::variant<Y...>*) 
 }
 static_assert(same_order(static_cast<AnyPartRecipe*>(nullptr), static_cast<AnyPart*>(nullptr)));
 
+// A place in the cache of its own, for parts that keep something there.
+template <class Y>
+void number_slot(PartBuilder& builder, Y& y) {
+  if constexpr (requires { y.slot; }) y.slot = builder.slots++;
+}
+
 }  // namespace
 
 LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackRecipe& stack,
@@ -37,8 +43,7 @@ LayerStack build_stack(WeightTable& table, const Recipe& recipe, const StackReci
     const bool causal = is_causal(l);
     if (const Dim group = stack.group_of(i); i > 0 && group == stack.group_of(i - 1) && stack.groups > 0) {
       Layer again = out.layers.back();  // the same weights, a place of its own in the cache
-      for (Part& p : again.parts)
-        if (auto* a = std::get_if<Attention>(&p.body)) a->slot = builder.slots++;
+      for (Part& p : again.parts) std::visit([&](auto& body) { number_slot(builder, body); }, p.body);
       out.layers.push_back(std::move(again));
       continue;
     }

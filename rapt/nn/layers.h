@@ -8,13 +8,15 @@
 #include <vector>
 
 #include "rapt/nn/parts/attention.h"
+#include "rapt/nn/parts/conv.h"
+#include "rapt/nn/parts/delta.h"
 #include "rapt/nn/parts/ffn.h"
 #include "rapt/nn/parts/moe.h"
 
 namespace rapt {
 
 // The kinds of parts (parts/part.h), each built from its AnyPartRecipe.
-using AnyPart = std::variant<Attention, Ffn, Moe>;
+using AnyPart = std::variant<Attention, Ffn, Moe, Delta, Conv>;
 
 struct Part {
   PartName name;
@@ -28,6 +30,8 @@ struct Part {
   const Attention* attention() const { return std::get_if<Attention>(&body); }
   const Ffn* ffn() const { return std::get_if<Ffn>(&body); }
   const Moe* moe() const { return std::get_if<Moe>(&body); }
+  const Delta* delta() const { return std::get_if<Delta>(&body); }
+  const Conv* conv() const { return std::get_if<Conv>(&body); }
 };
 
 struct Layer {

@@ -146,6 +146,8 @@ void init(Model& model, std::uint64_t seed) {
     if (start != model.starts.end()) {
       constant = start->second;
     } else if (ends(name, ".bias") || ends(name, ".value") || ends(name, ".extra_logit")) {
+    } else if (ends(name, "_conv") || ends(name, ".mix")) {
+      reach = 1 / std::sqrt(fan_in);
     } else if (xavier && w.packing == Packing::panels && name != "embed.tokens") {
       reach = std::sqrt(6 / (fan_in + fan_out));
     } else if (t5 && name.starts_with("embed")) {
@@ -154,7 +156,8 @@ void init(Model& model, std::uint64_t seed) {
       std = 1 / std::sqrt(fan_in);
     } else {
       std = in.std;
-      if (in.scale_residual && (ends(name, ".o.weight") || ends(name, ".down.weight")))
+      if (in.scale_residual &&
+          (ends(name, ".o.weight") || ends(name, ".down.weight") || ends(name, ".out.weight")))
         std /= std::sqrt(2.0 * static_cast<double>(layers));
     }
     const bool running = ends(name, ".running");

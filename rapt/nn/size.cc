@@ -78,6 +78,7 @@ void add_stack(Cost& cost, Cost::Pass& pass, const LayerStack& s, Dim width, Dim
       cost.kv_values += c.kv_values;
       cost.kv_forgotten += c.kv_forgotten;
       cost.memory_values += c.memory_values;
+      cost.state_values += c.state_values;
     }
 }
 

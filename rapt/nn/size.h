@@ -29,7 +29,7 @@ struct Cost {  // of one token
   Dim kv_values = 0;      // keys and values the cache keeps for it, as numbers, in all layers
   Dim kv_forgotten = 0;   // … of which in layers that forget it sooner or later (window, chunk)
   Dim memory_values = 0;  // encoder-decoder: kept per source token
-  Dim state_values = 0;   // recurrent decoder: kept per sequence
+  Dim state_values = 0;   // kept per sequence, whatever its length: recurrent decoders, parts with a state
 };
 Cost count_cost(const Recipe& recipe, Dim context);
 

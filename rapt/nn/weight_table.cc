@@ -16,7 +16,8 @@ Weight without_storage(std::string name, Dim rows, Dim cols, WeightRole) {
 }
 
 bool stays_real(std::string_view name) {
-  return name.ends_with(".router.weight") || name.ends_with(".shared_gate.weight");
+  return name.ends_with(".router.weight") || name.ends_with(".shared_gate.weight") ||
+         name.ends_with("_conv") || name.ends_with(".mix");
 }
 
 bool is_parameter(const Weight& w) {

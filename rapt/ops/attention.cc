@@ -35,7 +35,7 @@ void attention_backward(Run& run, const AttentionTape& saved) {
   a.dq = run.grad(in.q);
   a.dq_kept = in.q_kept ? run.grad(in.q_kept) : nullptr;
   a.dk = run.grad(in.k);
-  a.dv = run.grad(in.v);
+  a.dv = run.grad(in.v);  // values in keys: there is none, and the keys' gradient takes it
   a.dslot_k = run.grad(in.slot_k);
   a.dslot_v = run.grad(in.slot_v);
   a.dscore_weight = run.grad(in.score_weight);
@@ -112,9 +112,11 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
     if (in.k || in.v) fail("attention: keys come from the cache or from k and v, not from both");
     const KvView& c = *in.cache;
     const KvLayout& l = c.layout;
-    if (l.kv_heads != spec.kv_heads || l.d != spec.head_dim || l.dv != spec.v_dim)
-      fail("attention: the cache holds ", l.kv_heads, " heads of ", l.d, " and ", l.dv, ", ", spec.kv_heads,
-           " of ", spec.head_dim, " and ", spec.v_dim, " are needed");
+    if (l.kv_heads != spec.kv_heads || l.d != spec.head_dim || l.dv != spec.v_dim ||
+        l.values_in_keys != spec.values_in_keys)
+      fail("attention: the cache holds ", l.kv_heads, " heads of ", l.d, " and ", l.dv,
+           l.values_in_keys ? " (in keys)" : "", ", ", spec.kv_heads, " of ", spec.head_dim, " and ",
+           spec.v_dim, spec.values_in_keys ? " (in keys)" : "", " are needed");
     if (l.format != run.device.real &&
         (l.format == DType::f64 || l.format == DType::f32 || run.device.real == DType::f64))
       fail("attention: the cache is ", name_of(l.format), ", this device computes in ",
@@ -152,13 +154,17 @@ void check(const Run& run, const AttentionSpec& spec, const AttentionInputs& in,
     }
   } else {
     check_tensor(run, "k", in.k, spec.kv_heads, spec.head_dim);
-    check_tensor(run, "v", in.v, spec.kv_heads, spec.v_dim);
-    if (in.v[0] != in.k[0])
+    if (spec.values_in_keys && (in.v || spec.v_dim > spec.head_dim))
+      fail("attention: values are the first ", spec.v_dim, " of the ", spec.head_dim,
+           " channels of keys: a v of its own has no place");
+    if (!spec.values_in_keys) check_tensor(run, "v", in.v, spec.kv_heads, spec.v_dim);
+    if (in.v && in.v[0] != in.k[0])
       fail("attention: k ", in.k.shape(), " and v ", in.v.shape(), " have different numbers of keys");
     for (const RowPlan::Part& p : plan.parts)
       if (p.k_first + p.k_count > in.k[0])
         fail("attention: the plan wants keys ", p.k_first, " … ", p.k_first + p.k_count, ", k has ", in.k[0]);
   }
+  if (in.slot_k && spec.values_in_keys) fail("attention: learned slots have values of their own");
   if (!in.slot_k != !in.slot_v) fail("attention: learned slots need both keys and values");
   if (in.slot_k) {
     check_weight(run, "slot_k", in.slot_k, in.slot_k->rows, spec.kv_heads * spec.head_dim);
@@ -195,6 +201,8 @@ AttentionShape shape_of(Run& run, const AttentionSpec& spec, const AttentionInpu
   s.kv_heads = spec.kv_heads;
   s.d = spec.head_dim;
   s.dv = spec.v_dim;
+  s.few = spec.values_in_keys ? kAttentionFewShared : kAttentionFew;
+  s.values_in_keys = spec.values_in_keys;
   s.part_count = static_cast<Dim>(plan.parts.size());
   auto* parts = run.arena.take_array<AttentionPart>(s.part_count);
   auto* low = run.arena.take_array<std::int32_t>(s.rows);
@@ -288,7 +296,7 @@ std::int64_t attention_work(const AttentionShape& s) {
   for (Dim p = 0; p < s.part_count; ++p) {
     const AttentionPart& part = s.parts[p];
     const Dim pairs = part.q_count * (s.heads / s.kv_heads);
-    if (!part.pages || pairs > kAttentionFew) continue;
+    if (!part.pages || pairs > s.few) continue;
     Dim low = part.k_count, high = 0;
     for (Dim r = part.q_first; r < part.q_first + part.q_count; ++r) {
       low = std::min<Dim>(low, s.low[r]);
@@ -353,7 +361,7 @@ std::int32_t relative_bucket(Dim relative, Dim buckets, Dim max_distance, bool b
   return static_cast<std::int32_t>(first + std::min(buckets - 1, exact + static_cast<Dim>(far)));
 }
 
-KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv) {
+KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv, bool values_in_keys) {
   if (!is_float(format) && format != DType::q8_0 && format != DType::q4_0)
     fail("a cache of keys and values cannot be ", name_of(format),
          "; f32, bf16, f16, q8_0 and q4_0 are known");
@@ -368,6 +376,8 @@ KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv) {
   l.values = aligned(l.key_scales + kPageKeys * (d / block) * scale);
   l.value_scales = l.values + kPageKeys * (dv / block) * (bytes - scale);
   l.head_bytes = aligned(l.value_scales + kPageKeys * (dv / block) * scale);
+  l.values_in_keys = values_in_keys;
+  if (values_in_keys) l.head_bytes = l.value_scales = l.values;  // nothing behind the keys
   l.page_bytes = kv_heads * l.head_bytes + 256;  // four of the widest vectors
   return l;
 }
@@ -436,7 +446,7 @@ Tensor attention(Run& run, const AttentionSpec& spec, const AttentionInputs& in,
 Tensor attention_weights(Run& run, const AttentionSpec& from, AttentionInputs in, const RowPlan& plan,
                          Dim head) {
   AttentionSpec spec = from;
-  if (!in.cache) in.v = in.k, spec.v_dim = spec.head_dim;  // nobody reads values here
+  if (!in.cache && !spec.values_in_keys) in.v = in.k, spec.v_dim = spec.head_dim;  // nobody reads values here
   if (in.slot_k && !in.cache) in.slot_v = in.slot_k;
   check(run, spec, in, plan);
   if (plan.parts.size() != 1 || head < 0 || head >= spec.heads)

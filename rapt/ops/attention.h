@@ -50,13 +50,15 @@ struct AttentionSpec {
   bool bucket_both = false;    // bucket: keys after the query have buckets of their own (encoders)
   double dropout = 0;
   bool cross = false;          // for taps
+  bool values_in_keys = false; // the value of a key is its first v_dim channels (latent attention): no v
 };
 
 struct AttentionInputs {
   Tensor q;                              // [T,H,D]
   // [T,H,D]: the query for the first `keep` keys of sequences that keep some (streaming); absent: q
   Tensor q_kept = {};
-  Tensor k = {}, v = {};                 // [S,K,D] [S,K,Dv]; absent where `cache` is given
+  // [S,K,D] [S,K,Dv]; absent where `cache` is given, v also where values are in keys
+  Tensor k = {}, v = {};
   const KvView* cache = nullptr;
   const Weight* extra_logit = nullptr;   // [H]
   const Weight* buckets = nullptr;       // [buckets, H]
@@ -89,18 +91,21 @@ constexpr std::int64_t kAttentionLanes = 64;
 // from depth 256 on. Merging costs a row 2 Dv operations per split, beside 256 (D + Dv) multiply-adds
 // (docs/decisions/0005).
 constexpr std::int64_t kAttentionSplit = 256;
-// (row, head) pairs of a sequence and kv head up to which keys stand in lanes (decoding)
-constexpr std::int64_t kAttentionFew = 32;
+// (row, head) pairs of a sequence and kv head up to which keys stand in lanes (decoding). Where values are in
+// keys all heads share one, and a step of decoding has as many pairs as heads: DeepSeek V3 has 128.
+constexpr std::int64_t kAttentionFew = 32, kAttentionFewShared = 128;
 
 struct AttentionPart {  // one sequence; k_count is its number of keys
   std::int64_t q_first, q_count, k_first, k_count;
-  const std::int32_t* pages = nullptr;   // nullptr: rows k_first … of k and v
+  const std::int32_t* pages = nullptr;  // nullptr: rows k_first … of k and v
   const std::int32_t* angles = nullptr;  // KvBias::angles
-  std::int64_t keep = 0;                 // first keys that all its rows see
+  std::int64_t keep = 0;  // first keys that all its rows see
 };
 
 struct AttentionShape {
   std::int64_t rows, heads, kv_heads, d, dv;
+  std::int64_t few;  // kAttentionFew or kAttentionFewShared
+  bool values_in_keys;  // v is nullptr then
   const AttentionPart* parts;
   std::int64_t part_count;
   // Per row; key j is seen where j < high and (j >= low or j < keep of its part).
@@ -112,30 +117,30 @@ struct AttentionShape {
   Bias bias;
   double scale, cap;
   const void *q, *q_kept, *k, *v;  // q_kept: nullptr or like q; k, v nullptr where pages are used
-  KvLayout cache;                  // of the pages
-  std::byte* slab;                 // page p begins at slab + p * page_stride (bytes)
+  KvLayout cache;  // of the pages
+  std::byte* slab;  // page p begins at slab + p * page_stride (bytes)
   std::int64_t page_stride;
-  std::byte* angle_slab;           // likewise
+  std::byte* angle_slab;  // likewise
   std::int64_t angle_stride;
-  const void* key_bias;            // nullptr, or KvBias::bias with its shape
+  const void* key_bias;  // nullptr, or KvBias::bias with its shape
   std::int64_t bias_half, bias_rows;
   bool bias_neighbours;
   const void *slot_k, *slot_v, *score_weight, *extra_logit;
-  const void* slopes;             // alibi [H]; z += -slope * |position - key|
-  const void* buckets;            // bucket: table [n, H]
+  const void* slopes;  // alibi [H]; z += -slope * |position - key|
+  const void* buckets;  // bucket: table [n, H]
   // bucket: [2 * bucket_reach + 1], the bucket of relative position i - bucket_reach
   const std::int32_t* bucket_of;
   std::int64_t bucket_count, bucket_reach;
-  const void* dense;              // dense [dense_heads, rows, dense_keys]
+  const void* dense;  // dense [dense_heads, rows, dense_keys]
   std::int64_t dense_heads, dense_keys;
-  double dropout;                 // 0: none
+  double dropout;  // 0: none
   const std::uint32_t* row_keys;  // per row, for dropout
-  std::int64_t* first_of;         // [4][part_count + 1], the kernel's own: where the work of a part begins
+  std::int64_t* first_of;  // [4][part_count + 1], the kernel's own: where the work of a part begins
 };
 
 struct AttentionArgs {
   AttentionShape shape;
-  void* out;              // [T,H,Dv]
+  void* out;  // [T,H,Dv]
   // [T,H,2] or nullptr: the log-sum-exp of a row's logits for backward, as (-m log2 e, 1 / l); 1 / l =
   // 0: saw nothing
   void* lse;
@@ -175,6 +180,6 @@ struct KvWriteArgs {  // rows of k and v into their places in the pages
 };
 
 // The pages of one layer. Fails where a format in blocks does not divide the heads.
-KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv);
+KvLayout kv_layout(DType format, Dim kv_heads, Dim d, Dim dv, bool values_in_keys = false);
 
 }  // namespace rapt

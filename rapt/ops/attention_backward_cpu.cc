@@ -479,16 +479,17 @@ void attention_backward(Queue& queue, const AttentionBackwardArgs& a) noexcept {
     };
     // Rows from `row` of [rows][kv_heads][d].
     auto store = [&](void* dk, void* dv, Dim row, Dim kv, Dim n) {
-      auto add = [&](void* to, const Real* from, Dim d, Dim padded, Real f) {
+      auto add = [&](void* to, const Real* from, Dim d, Dim width, Dim padded, Real f) {
         if (!to) return;
         for (Dim k = 0; k < n; ++k) {
-          Real* o = static_cast<Real*>(to) + ((row + k) * arg.kv_heads + kv) * d;
+          Real* o = static_cast<Real*>(to) + ((row + k) * arg.kv_heads + kv) * width;
           for (Dim c = 0; c < d; c += W)
             vstore_n(o + c, vfma(vload(from + k * padded + c), vset(f), vload_n(o + c, d - c)), d - c);
         }
       };
-      add(dk, mem.dk, arg.d, plan.dp, factor);
-      add(dv, mem.dv, arg.dv, plan.dvp, 1);
+      add(dk, mem.dk, arg.d, arg.d, plan.dp, factor);
+      if (s.values_in_keys) add(dk, mem.dv, arg.dv, arg.d, plan.dvp, 1);
+      else add(dv, mem.dv, arg.dv, arg.dv, plan.dvp, 1);
     };
     auto clear_partials = [&](const AttentionPart& part, Dim p, Dim kv, Dim chunk) {
       const Dim per_head = ceil_div(part.q_count * arg.g, kLanes), chunks = plan.chunks_of(part, a.key_chunk);

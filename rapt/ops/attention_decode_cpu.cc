@@ -168,13 +168,14 @@ enum { kEntropy, kFirst, kSelf, kPrevious, kDistance, kSums, kStrongest = kSums,
 static_assert(3 + kStatNumbers == kSplitNumbers);
 
 // The queries of one sequence and kv head.
+constexpr Dim kMostPairs = kAttentionFewShared;
 struct Pairs {
   Dim count;
-  const Real *q[kAttentionFew], *q_kept[kAttentionFew];            // [d]
-  const Real *bias_q[kAttentionFew], *kept_bias_q[kAttentionFew];    // [bias channels]
-  Dim low[kAttentionFew], high[kAttentionFew], row[kAttentionFew], head[kAttentionFew];
-  Real m[kAttentionFew], shift[kAttentionFew], l[kAttentionFew], alpha[kAttentionFew];
-  Real stats[kAttentionFew][kStatNumbers];
+  const Real *q[kMostPairs], *q_kept[kMostPairs];            // [d]
+  const Real *bias_q[kMostPairs], *kept_bias_q[kMostPairs];    // [bias channels]
+  Dim low[kMostPairs], high[kMostPairs], row[kMostPairs], head[kMostPairs];
+  Real m[kMostPairs], shift[kMostPairs], l[kMostPairs], alpha[kMostPairs];
+  Real stats[kMostPairs][kStatNumbers];
 };
 
 struct SplitTask {  // one task: one split of one kv head
@@ -365,7 +366,8 @@ struct SplitTask {  // one task: one split of one kv head
           for (Dim k = 0; k < least(kBlock, part.keep - begin); ++k)
             st[i * kBlock + k] = kept_st[i * kBlock + k];
       };
-      const bool widen = !direct(F) || x.count > pairs_of(F) ? in_blocks(F) : false;
+      const bool in_keys = layout.values_in_keys,
+                 widen = in_blocks(F) && (!direct(F) || x.count > pairs_of(F) || in_keys);
       if constexpr (in_blocks(F)) {
         if (widen) {
           unpack_keys<F>(layout, head, wide_k);
@@ -375,6 +377,13 @@ struct SplitTask {  // one task: one split of one kv head
       if constexpr (direct(F))
         if (!widen) all_scores(Format<F>{}, head);
       weights(begin, from, upto);
+      if (in_keys) {
+        if constexpr (in_blocks(F))
+          turn_values<kReal>(layout, reinterpret_cast<const std::byte*>(wide_k), from, upto, wide_v);
+        else turn_values<F>(layout, head, from, upto, wide_v);
+        values<kReal>(reinterpret_cast<const std::byte*>(wide_v), from, upto);
+        return;
+      }
       if constexpr (in_blocks(F)) {
         if (widen) {
           unpack_values<F>(layout, head, from, upto, wide_v);
@@ -462,7 +471,7 @@ void attention_decode(Queue& queue, int worker, const AttentionArgs& a, const At
                                                                                                   at * reals;
   Pairs x;
   x.count = part.q_count * arg.g;
-  const bool widens = in_blocks(arg.shape.cache.format);
+  const bool widens = in_blocks(arg.shape.cache.format) || arg.shape.values_in_keys;
   const Dim page = widens ? kBlock * (arg.d + arg.dv) + kWide * W : 0,
             scales = widens ? kBlock * arg.dv / kQuantum + W : 0,
             relative = arg.shape.bias == Bias::bucket ? arg.g * relative_span(arg) + W : 0;

@@ -619,7 +619,7 @@ struct OneScore {
   const AttentionPart& part;
   Dim kv;
   const Real *q, *q_kept, *w;
-  Real *row, *bias_q, *k_memory, *v_memory;
+  Real *row, *bias_q, *k_memory;
   KeyBlock b{};
 
   Real operator()(Dim i) {
@@ -628,8 +628,7 @@ struct OneScore {
     if (slot) b = find_key_block(arg, part, kv, i, 1, true, nullptr, nullptr);
     else if (!paged) b = find_key_block(arg, part, kv, key, 1, false, nullptr, nullptr);
     else if (!b.transposed || b.first != block)
-      b = find_key_block(arg, part, kv, block, least(kBlock, part.k_count - block), false, k_memory,
-                         v_memory);
+      b = find_key_block(arg, part, kv, block, least(kBlock, part.k_count - block), false, k_memory, nullptr);
     for (Dim d = 0; paged && d < arg.d; ++d) row[d] = b.key(key % kBlock, d);
     const Real *k = paged ? row : b.k, *x = !slot && key < part.keep ? q_kept : q;
     V sum = vzero();
@@ -730,8 +729,8 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
         dot_rows(q, rows, b.k, b.k_stride, b.n, arg.d, z + k, n);
       }
     } else {
-      Real* const row = reinterpret_cast<Real*>(scratch_of(
-          queue, worker, size_t(arg.d + arg.bias_channels + kBlock * (arg.d + arg.dv) + W) * sizeof(Real)));
+      Real* const row = reinterpret_cast<Real*>(
+          scratch_of(queue, worker, size_t(arg.d + arg.bias_channels + kBlock * arg.d + W) * sizeof(Real)));
       if (!row) return;
       for (Dim r = 0; r < rows; ++r) {
         const Dim at = first + r;
@@ -743,8 +742,7 @@ void attention_weights(Queue& queue, const AttentionWeightsArgs& a) noexcept {
                        .w = arg.additive ? arg.score_weight + a.head * arg.d : nullptr,
                        .row = row,
                        .bias_q = row + arg.d,
-                       .k_memory = row + arg.d + arg.bias_channels,
-                       .v_memory = row + arg.d + arg.bias_channels + kBlock * arg.d};
+                       .k_memory = row + arg.d + arg.bias_channels};
         for (Dim i = begin_of(at); i < end_of(at); ++i) {
           const Dim key = i - s.slots;
           z[r * n + i] = key < 0 || key < part.keep || key >= s.low[at] ? score(i) : Real(0);

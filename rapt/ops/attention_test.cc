@@ -83,7 +83,8 @@ struct Parts {  // the same order again
 
 AttentionInputs inputs_of(const Scene& s, const std::vector<Tensor>& in, const std::vector<Weight>& w) {
   const Parts<Tensor, Weight> p(s, in, w);
-  AttentionInputs a{.q = *p.q, .k = *p.k, .v = *p.v};
+  AttentionInputs a{.q = *p.q, .k = *p.k};
+  if (!s.spec.values_in_keys) a.v = *p.v;
   if (p.q_kept) a.q_kept = *p.q_kept;
   if (p.dense) a.dense_bias = *p.dense;
   a.slot_k = p.slot_k, a.slot_v = p.slot_v, a.score_weight = p.score_weight, a.extra_logit = p.extra,
@@ -188,7 +189,9 @@ Expected reference(const Scene& s, const std::vector<Array>& in, const std::vect
             out[static_cast<std::size_t>(d)] +=
                 factor * p[static_cast<std::size_t>(i)] *
                 (key < 0 ? x.slot_v->get(i, kv * Dv + d)
-                         : x.v->values[static_cast<std::size_t>(((part.k_first + key) * K + kv) * Dv + d)]);
+                 : spec.values_in_keys
+                     ? x.k->values[static_cast<std::size_t>(((part.k_first + key) * K + kv) * D + d)]
+                     : x.v->values[static_cast<std::size_t>(((part.k_first + key) * K + kv) * Dv + d)]);
           }
         e.out.insert(e.out.end(), out.begin(), out.end());
         e.weights.insert(e.weights.end(), p.begin(), p.end());
@@ -252,6 +255,33 @@ std::vector<Sequence> sequences(std::initializer_list<Dim> counts) {
     first += n;
   }
   return s;
+}
+
+// Latent attention: the value of a key is its first channels.
+AttentionSpec latent(Dim heads, Dim kv_heads, Dim d, Dim dv) {
+  AttentionSpec spec = sizes(heads, kv_heads, d, dv);
+  spec.values_in_keys = true;
+  return spec;
+}
+
+TEST(Attention, ValuesInKeys) {
+  const Dim shapes[][4] = {{1, 1, 1, 1}, {3, 1, 7, 5}, {4, 2, 9, 9}, {6, 1, 36, 32}, {2, 1, 130, 20}};
+  for (const auto& n : shapes)
+    check({.name = concat("values in keys, heads ", n[0], "/", n[1], " of ", n[2], " and ", n[3]),
+           .spec = latent(n[0], n[1], n[2], n[3]),
+           .sequences = n[0] * n[3] > 100 ? sequences({19, 1}) : sequences({19, 1, 37}),
+           .mask = causal()});
+  auto with = [&](const char* name, auto change, Mask mask = causal()) {
+    Scene s{.name = name, .spec = latent(4, 1, 10, 7), .sequences = sequences({23, 9}), .mask = mask};
+    change(s);
+    check(s);
+  };
+  with("values in keys, cap and logit",
+       [](Scene& s) { s.spec.cap = 1.5, s.spec.extra = Extra::learned_logit; });
+  with("values in keys, sigmoid", [](Scene& s) { s.spec.normal = Normal::sigmoid; });
+  with("values in keys, alibi", [](Scene& s) { s.spec.bias = Bias::alibi; });
+  with("values in keys, all keys", [](Scene&) {}, Mask{});
+  with("values in keys, streaming", [](Scene& s) { s.q_kept = true; }, causal(9, 3));
 }
 
 TEST(Attention, HeadsAndSizes) {
@@ -599,7 +629,7 @@ struct Bits {
   // `chunk` rows at a time through pages
   std::vector<float> through_pages(Dim chunk, bool watched) {
     const Dim K = s.spec.kv_heads, D = s.spec.head_dim, Dv = s.spec.v_dim, H = s.spec.heads;
-    const KvLayout layout = kv_layout(DType::f32, K, D, Dv);
+    const KvLayout layout = kv_layout(DType::f32, K, D, Dv, s.spec.values_in_keys);
     const Dim count_of_pages = (length + kPageKeys - 1) / kPageKeys;
     std::vector<float> memory(static_cast<std::size_t>(count_of_pages * layout.page_bytes) / sizeof(float),
                               NAN);
@@ -627,7 +657,7 @@ struct Bits {
                                            .part_count = 1,
                                            .parts = &part,
                                            .k = k.data,
-                                           .v = v.data,
+                                           .v = s.spec.values_in_keys ? nullptr : v.data,
                                            .slab = slab,
                                            .page_stride = layout.page_bytes});
       const std::vector<Sequence> here = {{.first = 0, .count = count, .past = begin}};
@@ -692,6 +722,10 @@ TEST(Attention, TheBitsOfARowDoNotDependOnItsCompany) {
       [](Scene& s) { s.spec.normal = Normal::sigmoid, s.spec.bias = Bias::alibi; });
   add("additive", causal(), 90, [](Scene& s) { s.spec.score = Score::additive; });
   add("l2", causal(), 150, [](Scene& s) { s.spec.score = Score::l2; });
+  add("values in keys", causal(), 201, [](Scene& s) { s.spec = latent(6, 1, 21, 16); });
+  add("values in keys, many heads", causal(), 80, [](Scene& s) { s.spec = latent(130, 1, 12, 9); });
+  add("values in keys, streaming", causal(37, 3), 330,
+      [](Scene& s) { s.spec = latent(5, 1, 40, 33), s.spec.extra = Extra::learned_logit, s.q_kept = true; });
   for (const Scene& s : all)
     for (const std::string& isa : available_isas()) {
       if (s.sequences[0].count > 1000 && isa == "scalar") continue;

@@ -314,7 +314,30 @@ RAPT_INLINE const Real* angles_at(const Arguments& arg, const AttentionPart& par
   return reinterpret_cast<const Real*>(
       page_of(arg.shape.angle_slab, arg.shape.angle_stride, part.angles[key / kBlock]));
 }
-// k_memory [64 d] and v_memory [64 dv + W]: for keys of a cache that is not made of Reals.
+// Values in keys: keys [first, end) of [d][64] -> their first dv channels as [64][dv], widened.
+template <DType F>
+static void turn_values(const KvLayout& l, const std::byte* keys, Dim first, Dim end, Real* to) {
+  for (Dim k = first / W * W; k < end; k += W)
+    for (Dim d = 0; d < l.dv; d += W) {
+      const Dim m = least(W, l.dv - d);
+      V r[W];
+      if (m == W) {
+        RAPT_UNROLL
+        for (int i = 0; i < W; ++i) r[i] = vload_as<F>(keys, (d + i) * kBlock + k);
+      } else {
+        for (int i = 0; i < W; ++i) r[i] = i < m ? vload_as<F>(keys, (d + i) * kBlock + k) : vzero();
+      }
+      transpose(r);
+      if (m == W) {
+        RAPT_UNROLL
+        for (int i = 0; i < W; ++i) vstore(to + (k + i) * l.dv + d, r[i]);
+      } else {
+        for (int i = 0; i < W; ++i) vstore_n(to + (k + i) * l.dv + d, r[i], m);
+      }
+    }
+}
+// k_memory [64 d] and v_memory [64 dv + W]: for keys of a cache that is not made of Reals, and for values in
+// keys. v_memory nullptr: nobody reads the values.
 RAPT_INLINE KeyBlock find_key_block(const Arguments& arg, const AttentionPart& part, Dim kv, Dim first, Dim n,
                                     bool slots, Real* k_memory, Real* v_memory) {
   if (slots)
@@ -329,6 +352,15 @@ RAPT_INLINE KeyBlock find_key_block(const Arguments& arg, const AttentionPart& p
     const KvLayout& l = arg.shape.cache;
     const std::byte* head = head_of(l, page_at(arg, part, first), kv);
     const Real* angles = angles_at(arg, part, first);
+    if (l.values_in_keys) {
+      const Real* keys = reinterpret_cast<const Real*>(head);
+      if (l.format != kReal) {
+        with_format(l.format, [&](auto format) { unpack_keys<decltype(format)::value>(l, head, k_memory); });
+        keys = k_memory;
+      }
+      if (v_memory) turn_values<kReal>(l, reinterpret_cast<const std::byte*>(keys), 0, n, v_memory);
+      return {keys, v_memory, 1, arg.dv, first, n, false, true, angles};
+    }
     if (l.format == kReal)
       return {reinterpret_cast<const Real*>(head),
               reinterpret_cast<const Real*>(head + l.values),
@@ -341,15 +373,16 @@ RAPT_INLINE KeyBlock find_key_block(const Arguments& arg, const AttentionPart& p
               angles};
     with_format(l.format, [&](auto format) {
       unpack_keys<decltype(format)::value>(l, head, k_memory);
-      unpack_values<decltype(format)::value>(l, head, 0, n, v_memory);
+      if (v_memory) unpack_values<decltype(format)::value>(l, head, 0, n, v_memory);
     });
     return {k_memory, v_memory, 1, arg.dv, first, n, false, true, angles};
   }
   const Dim row = (part.k_first + first) * arg.kv_heads + kv;
+  const bool in_keys = arg.shape.values_in_keys;
   return {arg.k + row * arg.d,
-          arg.v + row * arg.dv,
+          in_keys ? arg.k + row * arg.d : arg.v + row * arg.dv,
           arg.kv_heads * arg.d,
-          arg.kv_heads * arg.dv,
+          arg.kv_heads * (in_keys ? arg.d : arg.dv),
           first,
           n,
           false};
@@ -614,7 +647,7 @@ RAPT_INLINE bool decodes(const Arguments& arg, const AttentionArgs& a) {
          arg.shape.slots == 0;
 }
 RAPT_INLINE bool decodes(const Arguments& arg, const AttentionPart& part) {
-  return part.pages && part.q_count > 0 && part.q_count * arg.g <= kAttentionFew;
+  return part.pages && part.q_count > 0 && part.q_count * arg.g <= arg.shape.few;
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ RAPT_INLINE uint16_t quantize_4(const Real* from, uint8_t* to) {
   return to_f16(scale);
 }
 
-// One key and one value of one head into place `key` of a page.
+// One key and one value of one head into place `key` of a page; v nullptr: values are in keys.
 template <DType F>
 RAPT_INLINE void write_key(const KvLayout& l, std::byte* head, Dim key, const Real* k, const Real* v) {
   std::byte* const values = head + l.values;
@@ -68,7 +68,7 @@ RAPT_INLINE void write_key(const KvLayout& l, std::byte* head, Dim key, const Re
           bytes[(d + i) / 2 * kPageKeys + key] = uint8_t(code[i] | code[i + 1] << 4);
       }
     }
-    for (Dim b = 0; b < l.dv / kQuantum; ++b) {
+    for (Dim b = 0; v && b < l.dv / kQuantum; ++b) {
       const Dim at = key * l.dv + b * kQuantum;
       if constexpr (F == DType::q8_0) {
         vs[at / kQuantum] = quantize_8(v + b * kQuantum, reinterpret_cast<int8_t*>(value_bytes) + at);
@@ -81,10 +81,10 @@ RAPT_INLINE void write_key(const KvLayout& l, std::byte* head, Dim key, const Re
   } else if constexpr (F == DType::bf16 || F == DType::f16) {
     auto narrow = [](Real x) { return F == DType::bf16 ? rounded_bf16(float(x)) : to_f16(float(x)); };
     for (Dim d = 0; d < l.d; ++d) reinterpret_cast<uint16_t*>(head)[d * kPageKeys + key] = narrow(k[d]);
-    for (Dim d = 0; d < l.dv; ++d) reinterpret_cast<uint16_t*>(values)[key * l.dv + d] = narrow(v[d]);
+    for (Dim d = 0; v && d < l.dv; ++d) reinterpret_cast<uint16_t*>(values)[key * l.dv + d] = narrow(v[d]);
   } else {
     for (Dim d = 0; d < l.d; ++d) reinterpret_cast<Real*>(head)[d * kPageKeys + key] = k[d];
-    for (Dim d = 0; d < l.dv; ++d) reinterpret_cast<Real*>(values)[key * l.dv + d] = v[d];
+    for (Dim d = 0; v && d < l.dv; ++d) reinterpret_cast<Real*>(values)[key * l.dv + d] = v[d];
   }
 }
 
@@ -115,7 +115,7 @@ void kv_write(Queue& queue, const KvWriteArgs& a) noexcept {
           const Dim row = (part.q_first + key - past) * l.kv_heads + h;
           write_key<decltype(format)::value>(l, place + h * l.head_bytes, key % kPageKeys,
                                              static_cast<const Real*>(a.k) + row * l.d,
-                                             static_cast<const Real*>(a.v) + row * l.dv);
+                                             a.v ? static_cast<const Real*>(a.v) + row * l.dv : nullptr);
         }
     });
   });

@@ -51,6 +51,35 @@ struct CopyTape {
   Tensor x, y;
 };
 
+// [a][b] rows of n elements: what a view of up to three axes is. Of x, then of y.
+struct CopyRowsTape {
+  Tensor x, y;
+};
+template <class Args>
+Args rows_args(const Tensor& x, const Tensor& y) {
+  Args args{};
+  const int skip = 3 - x.rank;  // axes that are not there count 1
+  const auto of = [&](const Tensor& t, int axis, bool stride) {
+    if (axis < skip) return Dim{stride ? 0 : 1};
+    const auto i = static_cast<std::size_t>(axis - skip);
+    return stride ? t.stride[i] : t.size[i];
+  };
+  args.a = of(x, 0, false), args.b = of(x, 1, false), args.n = x.last();
+  for (int axis = 0; axis < 2; ++axis) {
+    args.x_stride[axis] = of(x, axis, true);
+    args.y_stride[axis] = of(y, axis, true);
+  }
+  return args;
+}
+
+// dx += dy
+void copy_rows_backward(Run& run, const CopyRowsTape& s) {
+  auto args = rows_args<CopyRowsBackwardArgs>(s.x, s.y);
+  args.dy = run.grad(s.y);
+  args.dx = run.grad(s.x);
+  run.call(&Kernels::copy_rows_backward, args);
+}
+
 // dx += dy
 void copy_backward(Run& run, const CopyTape& s) {
   run.call(&Kernels::copy_backward, {.elements = s.y.elements(), .dy = run.grad(s.y), .dx = run.grad(s.x)});
@@ -61,10 +90,17 @@ void copy_backward(Run& run, const CopyTape& s) {
 void copy(Run& run, const Tensor& x, const Tensor& into) {
   if (x.rank != into.rank || x.size != into.size)
     fail("copy: x ", x.shape(), " and the place for it ", into.shape(), " differ in shape");
-  check_contiguous("copy", x);
-  check_contiguous("copy", into);
-  run.call(&Kernels::copy, {.elements = x.elements(), .x = x.data, .y = into.data});
-  run.record(copy_backward, CopyTape{x, into});
+  if (x.contiguous() && into.contiguous()) {
+    run.call(&Kernels::copy, {.elements = x.elements(), .x = x.data, .y = into.data});
+    run.record(copy_backward, CopyTape{x, into});
+    return;
+  }
+  if (x.rank > 3) fail("copy: views with gaps have up to three axes, x is ", x.shape());
+  auto args = rows_args<CopyRowsArgs>(x, into);
+  args.x = x.data;
+  args.y = into.data;
+  run.call(&Kernels::copy_rows, args);
+  run.record(copy_rows_backward, CopyRowsTape{x, into});
 }
 
 namespace {

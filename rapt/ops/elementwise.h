@@ -23,7 +23,8 @@ struct AddBackwardArgs {
   void *da, *db;
 };
 
-// x into a view of equal shape. Gradients flow back: dx += the view's.
+// x into a view of equal shape; both may be views with gaps (Tensor::columns, Tensor::swapped) of up to three
+// axes. Gradients flow back: dx += the view's.
 void copy(Run& run, const Tensor& x, const Tensor& into);
 
 struct CopyArgs {
@@ -33,6 +34,19 @@ struct CopyArgs {
 };
 struct CopyBackwardArgs {
   std::int64_t elements;
+  const void* dy;
+  void* dx;
+};
+// Views with gaps: [a][b] rows of n elements; strides of a and b in elements, of x and of y.
+struct CopyRowsArgs {
+  std::int64_t a, b, n;
+  std::int64_t x_stride[2], y_stride[2];
+  const void* x;
+  void* y;
+};
+struct CopyRowsBackwardArgs {
+  std::int64_t a, b, n;
+  std::int64_t x_stride[2], y_stride[2];
   const void* dy;
   void* dx;
 };
@@ -66,7 +80,7 @@ Tensor scale_heads(Run& run, const Tensor& x, const Weight& g, double max = 0);
 
 struct ScaleHeadsArgs {
   std::int64_t rows, heads, d, scales;  // scales: 1 or heads
-  double max;                           // 0: none
+  double max;  // 0: none
   const void *x, *g;
   void* y;
 };

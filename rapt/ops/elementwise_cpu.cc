@@ -70,6 +70,29 @@ void copy_backward(Queue& queue, const CopyBackwardArgs& a) noexcept {
   if (a.dx) accumulate(queue, a.elements, 1, a.dy, a.dx);
 }
 
+void copy_rows(Queue& queue, const CopyRowsArgs& args) noexcept {
+  for_ranges(queue, args.a * args.b, row_grain(args.n), [&](Dim begin, Dim end, int) {
+    for (Dim r = begin; r < end; ++r) {
+      const Dim i = r / args.b, j = r % args.b;
+      const Real* x = static_cast<const Real*>(args.x) + i * args.x_stride[0] + j * args.x_stride[1];
+      Real* y = static_cast<Real*>(args.y) + i * args.y_stride[0] + j * args.y_stride[1];
+      for (Dim c = 0; c < args.n; c += W) vstore_n(y + c, vload_n(x + c, args.n - c), args.n - c);
+    }
+  });
+}
+void copy_rows_backward(Queue& queue, const CopyRowsBackwardArgs& a) noexcept {
+  if (!a.dx) return;
+  for_ranges(queue, a.a * a.b, row_grain(a.n), [&](Dim begin, Dim end, int) {
+    for (Dim r = begin; r < end; ++r) {
+      const Dim i = r / a.b, j = r % a.b;
+      Real* dx = static_cast<Real*>(a.dx) + i * a.x_stride[0] + j * a.x_stride[1];
+      const Real* dy = static_cast<const Real*>(a.dy) + i * a.y_stride[0] + j * a.y_stride[1];
+      for (Dim c = 0; c < a.n; c += W)
+        vstore_n(dx + c, vload_n(dx + c, a.n - c) + vload_n(dy + c, a.n - c), a.n - c);
+    }
+  });
+}
+
 void dropout(Queue& queue, const DropoutArgs& a) noexcept {
   drop<false>(queue, a.rows, a.cols, Real(a.p), a.row_keys, a.x, a.y);
 }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -12,6 +14,7 @@
 
 RAPT_GRADIENT_CHECKED(add)
 RAPT_GRADIENT_CHECKED(copy)
+RAPT_GRADIENT_CHECKED(copy_rows)
 RAPT_GRADIENT_CHECKED(dropout)
 RAPT_GRADIENT_CHECKED(scale_heads)
 
@@ -80,6 +83,41 @@ TEST(Copy, IntoARowOfALargerTensor) {
     c.reference = [](const Arrays& in, const Weights&) {
       std::vector<double> y = in[0].values;
       y.insert(y.end(), in[1].values.begin(), in[1].values.end());
+      return y;
+    };
+    check(c);
+  }
+}
+
+// Views with gaps: channels of heads, and heads before rows.
+TEST(Copy, BetweenViewsWithGaps) {
+  for (const auto& [T, H, n] : {std::array<Dim, 3>{1, 3, 5}, {4, 3, 17}, {70, 2, 130}}) {
+    OpCase c;
+    c.name = concat("copy of views, ", T, " rows, ", H, " heads of ", n);
+    c.inputs = {array({T, H, n + 3}, 1), array({H, T, n}, 2), array({T, n}, 3)};
+    c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+      const Tensor joined = run.make({T, H, 2 * n + 3}), turned = run.make({H, T, n}),
+                   cut = run.make({T, n - 1});
+      copy(run, in[1].swapped(), joined.columns(0, n));
+      copy(run, in[0], joined.columns(n, n + 3));
+      copy(run, in[0].columns(2, n).swapped(), turned);
+      copy(run, in[2].columns(1, n - 1), cut);
+      return {joined, turned, cut};
+    };
+    c.reference = [=](const Arrays& in, const Weights&) {
+      std::vector<double> y;
+      const auto at = [](const Array& a, Dim i, Dim j, Dim k) {
+        return a.values[static_cast<std::size_t>((i * a.shape[1] + j) * a.shape[2] + k)];
+      };
+      for (Dim t = 0; t < T; ++t)
+        for (Dim h = 0; h < H; ++h)
+          for (Dim k = 0; k < 2 * n + 3; ++k)
+            y.push_back(k < n ? at(in[1], h, t, k) : at(in[0], t, h, k - n));
+      for (Dim h = 0; h < H; ++h)
+        for (Dim t = 0; t < T; ++t)
+          for (Dim k = 0; k < n; ++k) y.push_back(at(in[0], t, h, k + 2));
+      for (Dim t = 0; t < T; ++t)
+        for (Dim k = 1; k < n; ++k) y.push_back(in[2].values[static_cast<std::size_t>(t * n + k)]);
       return y;
     };
     check(c);

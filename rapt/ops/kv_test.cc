@@ -138,7 +138,7 @@ struct Keys {  // a scene's numbers on one device
     if (view) in.cache = view;
     else {
       in.k = upload(keys, length, a.kv_heads, a.head_dim, 0);
-      in.v = upload(values, length, a.kv_heads, a.v_dim, 0);
+      if (!a.values_in_keys) in.v = upload(values, length, a.kv_heads, a.v_dim, 0);
     }
     if (s.slots) in.slot_k = &weights[0], in.slot_v = &weights[1];
     if (a.score == Score::additive) in.score_weight = &weights[2];
@@ -153,7 +153,8 @@ struct Keys {  // a scene's numbers on one device
     return {z.as<float>().begin(), z.as<float>().end()};
   }
   void write(Pages& pages, Dim first, Dim count) {
-    pages.write(device, {first, count, 0, first + count, pages.list.data()}, k.data(), v.data());
+    pages.write(device, {first, count, 0, first + count, pages.list.data()}, k.data(),
+                s.spec.values_in_keys ? nullptr : v.data());
   }
 };
 
@@ -166,7 +167,8 @@ void expect_equal_bits(const KvScene& s, DType format, const std::string& isa, i
   Keys x(s, isa, threads);
   const std::vector<float> plain =
       x.attend(0, s.rows, nullptr, rounded(format, x.k, s.spec.head_dim), rounded(format, x.v, s.spec.v_dim));
-  Pages pages(kv_layout(format, s.spec.kv_heads, s.spec.head_dim, s.spec.v_dim), s.length);
+  Pages pages(kv_layout(format, s.spec.kv_heads, s.spec.head_dim, s.spec.v_dim, s.spec.values_in_keys),
+              s.length);
   x.write(pages, 0, s.length - s.rows);
   const KvView view = pages.view();
   for (Dim count : few) {
@@ -191,6 +193,40 @@ TEST(Kv, EveryFormatGivesTheBitsOfItsRoundedKeys) {
       expect_equal_bits({.spec = spec_of(3, 1, 64, 32), .length = 70, .rows = 12}, format, isa, 1, {1, 12});
       expect_equal_bits({.spec = spec_of(40, 1, 32, 96), .length = 70, .rows = 3}, format, isa, 1, {1, 3});
     }
+}
+
+AttentionSpec latent_of(Dim heads, Dim kv_heads, Dim d, Dim dv) {
+  AttentionSpec s = spec_of(heads, kv_heads, d, dv);
+  s.values_in_keys = true;
+  return s;
+}
+
+// Pages without values: the first channels of a key are its value, in both kernels and every format.
+TEST(Kv, ValuesInKeysGiveTheBitsOfTheirRoundedKeys) {
+  for (const std::string& isa : float_isas())
+    for (DType format : kFormats) {
+      for (Dim heads : {1, 5, 16, 40})
+        expect_equal_bits({.spec = latent_of(heads, 1, 96, 64), .length = 150, .rows = 11}, format, isa, 1,
+                          {1, 2, 11});
+      expect_equal_bits({.spec = latent_of(130, 1, 32, 32), .length = 70, .rows = 3}, format, isa, 2, {1, 3});
+      expect_equal_bits({.spec = latent_of(6, 2, 64, 32), .length = 131, .rows = 9}, format, isa, 2, {1, 9});
+      if (isa != "scalar")
+        expect_equal_bits({.spec = latent_of(16, 1, 576, 512), .length = 300, .rows = 9}, format, isa, 2,
+                          {1, 9});
+      if (is_block(format)) continue;
+      for (Dim d : {1, 7, 20, 83})
+        expect_equal_bits({.spec = latent_of(6, 1, d + 2, d), .length = 130, .rows = 20}, format, isa, 1,
+                          {1, 3, 20});
+    }
+}
+
+TEST(Kv, ValuesInKeysTakeNoRoom) {
+  const KvLayout with = kv_layout(DType::f32, 1, 576, 512),
+                 without = kv_layout(DType::f32, 1, 576, 512, true);
+  EXPECT_EQ(with.head_bytes - without.head_bytes, kPageKeys * 512 * 4);
+  EXPECT_EQ(without.head_bytes, kPageKeys * 576 * 4);
+  EXPECT_EQ(kv_layout(DType::q8_0, 1, 576, 512, true).head_bytes, kPageKeys * 576 / 32 * 34);
+  EXPECT_THROW(kv_layout(DType::q8_0, 1, 44, 32, true), Error);
 }
 
 TEST(Kv, AroundPagesAndSplits) {
@@ -242,6 +278,12 @@ TEST(Kv, EveryOption) {
     s.buckets = 8;
     s.spec.extra = Extra::learned_logit;
   });
+  add("values in keys, streaming, cap and buckets", [](KvScene& s) {
+    s.spec = latent_of(6, 1, 96, 64), s.mask = {.left = 70, .right = 0, .keep = 5}, s.q_kept = true;
+    s.spec.cap = 3, s.spec.bias = Bias::bucket, s.buckets = 8, s.spec.extra = Extra::learned_logit;
+  });
+  add("values in keys, sigmoid",
+      [](KvScene& s) { s.spec = latent_of(6, 1, 64, 64), s.spec.normal = Normal::sigmoid; });
   add("streaming alibi",
       [](KvScene& s) { s.mask = {.left = 70, .right = 0, .keep = 5}, s.spec.bias = Bias::alibi; });
   for (const auto& [name, scene] : scenes)

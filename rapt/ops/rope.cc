@@ -12,6 +12,7 @@ namespace {
 struct RopeTape {
   Tensor x, y, cos, sin;
   RopeLayout layout;
+  Dim first;
 };
 
 // A rotation's gradient is the rotation back: dx += y's gradient turned by minus the angle.
@@ -21,6 +22,7 @@ void rope_backward(Run& run, const RopeTape& s) {
   run.call(&Kernels::rope_backward, {.rows = s.x[0],
                                      .heads = s.x[1],
                                      .d = s.x[2],
+                                     .first = s.first,
                                      .half = s.cos[1],
                                      .layout = s.layout,
                                      .dy = run.grad(s.y),
@@ -240,23 +242,25 @@ RopeTable rope_table(Run& run, const RopeSpec& spec, Dim head_dim, std::span<con
   return table;
 }
 
-Tensor rope(Run& run, const Tensor& x, const RopeTable& table) {
+Tensor rope(Run& run, const Tensor& x, const RopeTable& table, Dim first) {
   if (x.rank != 3 || !x.contiguous())
     fail("rope: x ", x.shape(), " must be a contiguous tensor [rows, heads, head_dim]");
-  if (table.cos[0] != x[0] || 2 * table.cos[1] > x[2])
-    fail("rope: a table for ", table.cos[0], " rows and ", 2 * table.cos[1], " channels does not fit x ",
-         x.shape(), ": make it from the positions of these rows and this head_dim");
+  if (table.cos[0] != x[0] || first < 0 || first + 2 * table.cos[1] > x[2])
+    fail("rope: a table for ", table.cos[0], " rows and ", 2 * table.cos[1], " channels",
+         first > 0 ? concat(" from ", first, " on") : "", " does not fit x ", x.shape(),
+         ": make it from the positions of these rows and this head_dim");
   Tensor y = run.like(x);
   run.call(&Kernels::rope, {.rows = x[0],
                             .heads = x[1],
                             .d = x[2],
+                            .first = first,
                             .half = table.cos[1],
                             .layout = table.layout,
                             .x = x.data,
                             .cos = table.cos.data,
                             .sin = table.sin.data,
                             .y = y.data});
-  run.record(rope_backward, RopeTape{x, y, table.cos, table.sin, table.layout});
+  run.record(rope_backward, RopeTape{x, y, table.cos, table.sin, table.layout, first});
   return y;
 }
 

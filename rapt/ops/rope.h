@@ -51,17 +51,17 @@ struct RopeTable {
 RopeTable rope_table(Run& run, const RopeSpec& spec, Dim head_dim, std::span<const std::int32_t> positions,
                      std::span<const Dim> lengths);
 
-// x [T,H,D] -> the same, turned. Channels beyond 2 * R/2 pass unchanged.
-Tensor rope(Run& run, const Tensor& x, const RopeTable& table);
+// x [T,H,D] -> the same, turned: channels from `first` on. Those before it and beyond 2 * R/2 pass unchanged.
+Tensor rope(Run& run, const Tensor& x, const RopeTable& table, Dim first = 0);
 
 struct RopeArgs {
-  std::int64_t rows, heads, d, half;  // half = R/2
+  std::int64_t rows, heads, d, first, half;  // half = R/2
   RopeLayout layout;
   const void *x, *cos, *sin;
   void* y;
 };
 struct RopeBackwardArgs {
-  std::int64_t rows, heads, d, half;
+  std::int64_t rows, heads, d, first, half;
   RopeLayout layout;
   const void *dy, *cos, *sin;
   void* dx;

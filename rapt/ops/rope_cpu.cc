@@ -40,12 +40,16 @@ void turn(Queue& queue, const Args& a, const void* x, void* y) {
       for (Dim h = 0; h < a.heads; ++h) {
         const Real* in = static_cast<const Real*>(x) + (r * a.heads + h) * a.d;
         Real* out = static_cast<Real*>(y) + (r * a.heads + h) * a.d;
-        if (a.layout == RopeLayout::halves) turn_halves<kBack>(in, cos, sin, a.half, out);
-        else turn_pairs<kBack>(in, cos, sin, a.half, out);
-        for (Dim i = 2 * a.half; i < a.d; i += W) {
-          const V rest = vload_n(in + i, a.d - i);
-          vstore_n(out + i, kBack ? vload_n(out + i, a.d - i) + rest : rest, a.d - i);
-        }
+        auto pass = [&](Dim from, Dim to) RAPT_LAMBDA {  // channels that do not turn
+          for (Dim i = from; i < to; i += W) {
+            const V rest = vload_n(in + i, to - i);
+            vstore_n(out + i, kBack ? vload_n(out + i, to - i) + rest : rest, to - i);
+          }
+        };
+        pass(0, a.first);
+        if (a.layout == RopeLayout::halves) turn_halves<kBack>(in + a.first, cos, sin, a.half, out + a.first);
+        else turn_pairs<kBack>(in + a.first, cos, sin, a.half, out + a.first);
+        pass(a.first + 2 * a.half, a.d);
       }
     }
   });

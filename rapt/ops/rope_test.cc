@@ -67,6 +67,42 @@ TEST(Rope, BothLayoutsPartsAndOddSizes) {
               {.part = part, .layout = layout}, heads, d, positions, lengths));
 }
 
+// Latent attention: the last channels of a head turn, by a table made for them alone.
+TEST(Rope, ChannelsFromAPlaceOn) {
+  const Positions positions = {0, 5, 2};
+  for (RopeLayout layout : {RopeLayout::halves, RopeLayout::pairs})
+    for (Dim first : {1, 4, 37})
+      for (Dim behind : {0, 3}) {
+        const RopeSpec spec{.layout = layout};
+        const Dim turned = 10, d = first + turned + behind;
+        OpCase c;
+        c.name = concat("rope from ", first, " of ", d, ", layout ", static_cast<int>(layout));
+        c.inputs = {array({3, 2, d}, 1)};
+        c.op = [=](rapt::Run& run, const std::vector<Tensor>& in,
+                   const std::vector<Weight>&) -> std::vector<Tensor> {
+          return {rope(run, in[0], rope_table(run, spec, turned, positions, std::vector<Dim>(3, 6)), first)};
+        };
+        c.reference = [=](const std::vector<Array>& in, const std::vector<Weight>&) {
+          std::vector<double> y = in[0].values;
+          Array part{{3, 2, turned}, {}};
+          for (std::size_t r = 0; r < 6; ++r)
+            for (std::size_t i = 0; i < 10; ++i)
+              part.values.push_back(y[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(first) + i]);
+          const std::vector<double> t = reference_rope(part, spec, positions, std::vector<Dim>(3, 6));
+          for (std::size_t r = 0; r < 6; ++r)
+            for (std::size_t i = 0; i < 10; ++i)
+              y[r * static_cast<std::size_t>(d) + static_cast<std::size_t>(first) + i] = t[r * 10 + i];
+          return y;
+        };
+        check(c);
+      }
+  Device device({.threads = 1});
+  rapt::Run run(device);
+  const RopeTable table = rope_table(run, {}, 10, positions, std::vector<Dim>(3, 6));
+  EXPECT_THROW(rope(run, run.make({3, 2, 12}), table, 3), Error);
+  EXPECT_THROW(rope(run, run.make({3, 2, 12}), table, -1), Error);
+}
+
 TEST(Rope, EveryScalingThroughTheOp) {
   const Positions positions = {0, 3, 50, 90};
   const std::vector<double> list = {1, 1.5, 2, 4};

@@ -530,6 +530,13 @@ PartName part_name(const PartRecipe& part) {
 bool reads_memory(const PartRecipe& part) {
   return std::visit([](const auto& body) { return reads_memory(body); }, part.body);
 }
+bool remembers_by_state(const Recipe& recipe) {
+  if (!recipe.decoder) return false;
+  for (const auto& [name, layer] : recipe.decoder->kinds)
+    for (const PartRecipe& p : layer.parts)
+      if (p.delta() || p.conv()) return true;
+  return false;
+}
 bool is_causal(const LayerRecipe& layer) {
   return std::any_of(layer.parts.begin(), layer.parts.end(), [](const PartRecipe& p) {
     return std::visit([](const auto& body) { return is_causal(body); }, p.body);

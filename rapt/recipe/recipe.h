@@ -12,12 +12,15 @@
 
 #include "rapt/recipe/norm_recipe.h"
 #include "rapt/recipe/parts/attention.h"
+#include "rapt/recipe/parts/conv.h"
+#include "rapt/recipe/parts/delta.h"
 #include "rapt/recipe/parts/ffn.h"
 #include "rapt/recipe/parts/moe.h"
 
 namespace rapt {
 
-using AnyPartRecipe = std::variant<AttnRecipe, FfnRecipe, MoeRecipe>;  // the kinds of parts (parts/part.h)
+// The kinds of parts (parts/part.h).
+using AnyPartRecipe = std::variant<AttnRecipe, FfnRecipe, MoeRecipe, DeltaRecipe, ConvRecipe>;
 
 struct PartRecipe {
   // pre = in; post = sum; sandwich = in + out; OLMo 2 = out
@@ -39,6 +42,10 @@ struct PartRecipe {
   const FfnRecipe* ffn() const { return std::get_if<FfnRecipe>(&body); }
   MoeRecipe* moe() { return std::get_if<MoeRecipe>(&body); }
   const MoeRecipe* moe() const { return std::get_if<MoeRecipe>(&body); }
+  DeltaRecipe* delta() { return std::get_if<DeltaRecipe>(&body); }
+  const DeltaRecipe* delta() const { return std::get_if<DeltaRecipe>(&body); }
+  ConvRecipe* conv() { return std::get_if<ConvRecipe>(&body); }
+  const ConvRecipe* conv() const { return std::get_if<ConvRecipe>(&body); }
   bool operator==(const PartRecipe&) const = default;
 };
 PartName part_name(const PartRecipe& part);
@@ -208,6 +215,9 @@ std::string recipe_json(const Recipe& recipe, bool with_defaults = false);
 // Fills in what 0 stands for (kv_heads, head_dim, v_dim, ffn width) and checks every range and cross-rule;
 // fails with the reason.
 Recipe resolve(Recipe recipe);
+
+// Parts of the decoder remember by a state, of the whole text and of constant size (delta, conv).
+bool remembers_by_state(const Recipe& recipe);
 
 std::vector<std::string> preset_names();
 Recipe preset(std::string_view name);

@@ -49,6 +49,12 @@ MoeRecipe& moe(Recipe& r) {  // in the place of the feed-forward part
   return *last.moe();
 }
 PartRecipe& part(Recipe& r, std::size_t i) { return r.decoder->kinds["L"].parts[i]; }
+void latent(Recipe& r) {  // that would be fine
+  AttnRecipe& a = attn(r);
+  a.latent = LatentRecipe{.rank = 8, .rope_dim = 4};
+  a.kv_heads = 0, a.head_dim = 10, a.v_dim = 0;
+  a.pos = {.kind = PosRecipe::Kind::rope};
+}
 
 std::string resolve_error(const Recipe& r) {
   return error_of([&] { resolve(r); });
@@ -442,6 +448,31 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
       {"no sum that an extra logit could join",
        [](Recipe& r) {
          attn(r).normal = Normal::sigmoid, attn(r).extra.kind = ExtraRecipe::Kind::learned_logit;
+       }},
+      // latent attention
+      {"kv_heads: with latent every head has a key",
+       [](Recipe& r) { attn(r).latent.emplace(), attn(r).heads = 4, attn(r).kv_heads = 2, attn(r).head_dim = 96; }},
+      {"head_dim: 8 channels, of which 64 turn",
+       [](Recipe& r) { attn(r).latent.emplace(), attn(r).head_dim = 8; }},
+      {"they cannot have qk_norm", [](Recipe& r) { latent(r), attn(r).qk_norm.emplace(); }},
+      {"they cannot have v_norm", [](Recipe& r) { latent(r), attn(r).v_norm.emplace(); }},
+      {"they cannot have clip", [](Recipe& r) { latent(r), attn(r).clip = 3; }},
+      {"they cannot have a gate on v",
+       [](Recipe& r) { latent(r), attn(r).gate = {{.at = GateRecipe::At::v}}; }},
+      {"they cannot have extra kv_slots",
+       [](Recipe& r) { latent(r), attn(r).extra.kind = ExtraRecipe::Kind::kv_slots; }},
+      {"use score dot, not cosine",
+       [](Recipe& r) { latent(r), attn(r).score = AttnRecipe::ScoreKind::cosine; }},
+      {"latent.rope_dim: channels that turn need pos rope",
+       [](Recipe& r) { latent(r), attn(r).pos.kind = PosRecipe::Kind::none; }},
+      {"remove part from pos.rope", [](Recipe& r) { latent(r), attn(r).pos.rope.part = 0.5; }},
+      {"latent.rope_dim: 0 channels turn", [](Recipe& r) { latent(r), attn(r).latent->rope_dim = 0; }},
+      {"bias.v: values are made of the latent", [](Recipe& r) { latent(r), attn(r).bias.v = true; }},
+      {"latent: it is built for self-attention",
+       [](Recipe& r) {
+         r = tiny_encoder_decoder();
+         AttnRecipe& a = *part(r, 1).attention();
+         a.latent.emplace().rope_dim = 0;
        }},
       // which keys
       {"may not see later ones", [](Recipe& r) { attn(r).mask = Mask::full; }},

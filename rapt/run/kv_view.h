@@ -20,13 +20,15 @@ constexpr Dim kPageKeys = 64;  // also the attention's key block: counted from t
 //   q8_0              keys int8 [D][64], scales f16 [D/32][64]; values int8 [64][Dv], scales f16 [64][Dv/32]
 //   q4_0              keys [D/2][64] bytes: channels 2i (low half) and 2i + 1; scales as q8_0; values
 //                     [64][Dv/32] times 16 bytes: channels i (low half) and i + 16; scales as q8_0
-// What is read back is what tensor/formats.h defines for the rows of each key and head.
+// What is read back is what tensor/formats.h defines for the rows of each key and head. Latent attention: the
+// value of a key is its first dv channels, and a page has no values of its own.
 struct KvLayout {
   DType format = DType::f32;
   Dim kv_heads = 0, d = 0, dv = 0;
   Dim key_scales = 0, values = 0, value_scales = 0;  // bytes from the head's keys
   // A page ends in bytes that nothing is stored in: whole tiles may be read.
   Dim head_bytes = 0, page_bytes = 0;
+  bool values_in_keys = false;
 };
 
 // Keys that were stored without the bias of their projection (it is large in some models, and rounding K
@@ -36,9 +38,9 @@ struct KvLayout {
 // the cosines, the sines (the angles), and a one where some channels stand still; a query's numbers for them
 // follow from q and b.
 struct KvBias {
-  const void* bias = nullptr;                   // [K,D] in the device's real type; nullptr: keys are whole
-  Dim half = 0, rows = 0;                       // pairs; 2 * half, or 2 * half + 1
-  bool neighbours = false;                      // pairs are (2i, 2i + 1), else (i, i + half)
+  const void* bias = nullptr;  // [K,D] in the device's real type; nullptr: keys are whole
+  Dim half = 0, rows = 0;  // pairs; 2 * half, or 2 * half + 1
+  bool neighbours = false;  // pairs are (2i, 2i + 1), else (i, i + half)
   // Pages [rows][64] in the device's real type: page p begins at slab + p * stride (bytes).
   std::byte* slab = nullptr;
   Dim stride = 0;
@@ -48,7 +50,7 @@ struct KvBias {
 struct KvView {
   KvLayout layout;
   std::byte* slab = nullptr;  // page p of this layer begins at slab + p * stride
-  Dim stride = 0;             // bytes
+  Dim stride = 0;  // bytes
   // For each sequence of the batch: the ids of its pages in order; -1: evicted, nobody may look at it
   std::vector<std::span<const std::int32_t>> pages;
   KvBias bias = {};

@@ -2,6 +2,8 @@
 // Shapes, strides and views: reshape refuses memory with gaps, a slice takes rows of the first dimension.
 #include "rapt/tensor/tensor.h"
 
+#include <utility>
+
 namespace rapt {
 
 Dim Tensor::elements() const {
@@ -57,6 +59,23 @@ Tensor Tensor::slice(Dim first, Dim count) const {
   Tensor t = *this;
   t.data += static_cast<std::size_t>(first * stride[0]) * size_of(dtype);
   t.size[0] = count;
+  return t;
+}
+
+Tensor Tensor::columns(Dim first, Dim count) const {
+  if (first < 0 || count < 0 || first + count > last())
+    fail("columns: ", first, " to ", first + count, " of ", shape());
+  Tensor t = *this;
+  t.data += static_cast<std::size_t>(first) * size_of(dtype);
+  t.size[static_cast<std::size_t>(rank - 1)] = count;
+  return t;
+}
+
+Tensor Tensor::swapped() const {
+  if (rank != 3) fail("swapped: ", shape(), " has not three axes");
+  Tensor t = *this;
+  std::swap(t.size[0], t.size[1]);
+  std::swap(t.stride[0], t.stride[1]);
   return t;
 }
 

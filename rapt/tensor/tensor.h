@@ -37,6 +37,8 @@ struct Tensor {
 
   Tensor reshape(std::initializer_list<Dim> sizes) const;     // contiguous tensors only
   Tensor slice(Dim first, Dim count) const;                   // along the first axis
+  Tensor columns(Dim first, Dim count) const;                 // along the last axis: a view with gaps
+  Tensor swapped() const;                                     // [A,B,C] as [B,A,C]: likewise
   Tensor constant() const {                                   // the same values, without gradient
     Tensor t = *this;
     t.buffer = nullptr;

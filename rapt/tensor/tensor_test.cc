@@ -68,6 +68,22 @@ TEST(Tensor, SliceTakesRows) {
   EXPECT_THROW(t.slice(5, 0), Error);
 }
 
+TEST(Tensor, ColumnsAndSwappedAxesAreViews) {
+  Numbers n(24);
+  const Tensor t = n.tensor({2, 3, 4}), c = t.columns(1, 2), s = t.swapped();
+  EXPECT_EQ(c.shape(), "[2,3,2]");
+  EXPECT_FALSE(c.contiguous());
+  EXPECT_EQ(c.buffer, t.buffer);
+  EXPECT_EQ(c.columns(1, 1).slice(1, 1).columns(0, 1).data, t.data + 14 * size_of(t.dtype));
+  EXPECT_EQ(s.shape(), "[3,2,4]");
+  EXPECT_FALSE(s.contiguous());
+  EXPECT_EQ(s.slice(2, 1).data, t.data + 8 * size_of(t.dtype));
+  EXPECT_TRUE(t.slice(0, 1).swapped().contiguous());
+  EXPECT_THROW(t.columns(3, 2), Error);
+  EXPECT_THROW(t.columns(-1, 2), Error);
+  EXPECT_THROW(n.tensor({4, 6}).swapped(), Error);
+}
+
 TEST(Tensor, AViewWithGapsIsNotContiguous) {
   Numbers n(24);
   Tensor t = n.tensor({4, 6});

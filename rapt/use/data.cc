@@ -293,6 +293,7 @@ Corpus read_corpus(const DataOptions& o) {
 std::unique_ptr<TrainData> open_data(const DataOptions& options) {
   using namespace data;
   check(options);
+  if (options.pictures) return picture_data(options);
   if (is_task(options.path) && !exists(options.path)) return task_data(options);
   const bool text = options.objective == Objective::causal || options.objective == Objective::masked;
   Corpus corpus;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rapt/image/preprocess.h"
 #include "rapt/recipe/recipe.h"
 #include "rapt/run/batch.h"
 #include "rapt/text/tokenizer/tokenizer.h"
@@ -28,6 +29,8 @@ struct TrainBatch {
   std::vector<std::int32_t> source;     // encoder-decoder
   std::vector<Sequence> source_sequences;
   Dim counted = 0;                      // targets that count
+  std::vector<Picture> pictures = {};   // in the place of tokens: one for each sequence
+  std::vector<std::shared_ptr<const void>> held = {};  // what the pictures look at
 };
 
 class TrainData {
@@ -51,20 +54,26 @@ class TrainData {
   std::uint64_t identity = 0;
 };
 
+// How a model reads pictures: its patches, and what is done to a file before.
+struct PictureOptions {
+  PatchRecipe patches;
+  ImageProcess process;
+};
+
 struct DataOptions {
-  // "text.txt", a folder of texts, "a.de,a.en" (parallel lines, plain or .gz), "label=file,label=file"
+  // "text.txt", a folder of texts, a folder with one of pictures for each class (where `pictures` is there), "a.de,a.en" (parallel lines, plain or .gz), "label=file,label=file"
   // (classification), a file made by `rapt data`, or a task made in code: "copy", "sort", "date".
-  std::string path, held_out;                  // held_out "": `share` of path's end is kept apart
-  double share = 0.1;                          // 0 with held_out "": nothing is held out
+  std::string path, held_out;  // held_out "": `share` of path's end is kept apart
+  double share = 0.1;  // 0 with held_out "": nothing is held out
   Objective objective = Objective::causal;
   // Made from the training part, unless `tokenizer` names one. Special tokens that the objective needs and
   // nobody named are added: causal <|endoftext|> (characters: only where there are documents); masked and
   // classification [PAD] [UNK] [CLS] [SEP] [MASK]; translation <pad> </s>, characters <unk>. Characters
   // without `unk` are taken from the held-out part too, which could not be read otherwise.
   VocabOptions vocab;
-  std::string tokenizer;                       // a folder or a GGUF file
+  std::string tokenizer;  // a folder or a GGUF file
   std::uint64_t seed = 0;
-  Dim batch = 12, length = 256;                // sequences of a batch and their longest length
+  Dim batch = 12, length = 256;  // sequences of a batch and their longest length
   // > 0: translation, classification: about so many target tokens, similar lengths together
   Dim batch_tokens = 0;
   // Causal text, masked: any offset (nanoGPT), or each window once per epoch in a drawn order.
@@ -72,10 +81,11 @@ struct DataOptions {
   // Causal text: files (or what an empty line parts) are documents of their own; a window holds several,
   // which do not see each other.
   bool documents = false;
-  double mask_share = 0.15;                    // masked: 80 % become [MASK], 10 % another token, 10 % stay
+  double mask_share = 0.15;  // masked: 80 % become [MASK], 10 % another token, 10 % stay
   // tasks (or objective translation): source and target apart; else one sequence, and only the
   // answer counts
   bool encoder_decoder = false;
+  std::optional<PictureOptions> pictures = {};  // the model reads pictures
   std::function<void(double done)> progress;
 };
 

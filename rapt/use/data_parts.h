@@ -11,6 +11,7 @@
 
 #include "rapt/base/rng.h"
 #include "rapt/io/reader.h"
+#include "rapt/nn/patches.h"
 #include "rapt/use/data.h"
 
 namespace rapt::data {
@@ -67,6 +68,7 @@ std::unique_ptr<TrainData> text_data(Corpus corpus, const DataOptions& options);
 // Translation and classification.
 std::unique_ptr<TrainData> items_data(Corpus corpus, const DataOptions& options);
 std::unique_ptr<TrainData> task_data(const DataOptions& options);
+std::unique_ptr<TrainData> picture_data(const DataOptions& options);
 bool is_task(const std::string& path);
 
 // The tokenizer that options name, or a vocabulary made from texts (see DataOptions::vocab).

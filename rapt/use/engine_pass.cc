@@ -288,14 +288,14 @@ void Engine::State::insert_prefix(Job& job, std::uint64_t sequence, std::size_t 
       (prompt && (length + pool.hidden()) / kPageKeys == (job.inserted + pool.hidden()) / kPageKeys))
     return;
   if (prompt) {
-    prefixes.insert(job.key, job.r.tokens, job.r.prefix, sequence);
+    prefixes.insert(job.key, job.r.tokens, job.r.prefix, sequence, length < page_end(job.prompt() - 1));
     job.inserted = length;
     return;
   }
   if ((length + pool.hidden()) % kPageKeys != 0) return;  // no page was filled just now
   std::vector<std::int32_t> ids = job.r.tokens;
   ids.insert(ids.end(), job.ids(branch).begin(), job.ids(branch).end());
-  prefixes.insert(job.key, ids, job.r.prefix, sequence);
+  prefixes.insert(job.key, ids, job.r.prefix, sequence, true);
 }
 
 // Logits of prompt rows, for who wants them and for the log-probabilities of the next tokens.
@@ -524,7 +524,8 @@ void Engine::State::finish(Job& job) {
         visible =
             std::max(visible, s.window > 0 ? s.window + s.keep : job.r.stream.window + job.r.stream.keep);
       });
-      a.times.dropped_tokens = std::max<Dim>(0, pool.length(h.sequence) - visible);
+      // 0: no layer forgets.
+      if (visible > 0) a.times.dropped_tokens = std::max<Dim>(0, pool.length(h.sequence) - visible);
     }
   }
   drop_sequences(job);

@@ -318,7 +318,7 @@ void Engine::State::plan_reading(std::vector<Piece>& pieces, Dim rows) {
     rows -= p.count;
     logits -= static_cast<Dim>(p.wanted.size());
   };
-  const bool states = options.prefixes && pool.has_states();
+  const bool states = options.prefixes && (pool.has_states() || pool.has_chunks());
   for (const JobPtr& pointer : running) {
     Job& job = *pointer;
     if (job.phase == Phase::reading) {
@@ -329,8 +329,12 @@ void Engine::State::plan_reading(std::vector<Piece>& pieces, Dim rows) {
       if (job.read < job.r.prefix && p.count < job.r.prefix) p.count = rows > 0 ? job.r.prefix : 0;
       // Rows that were shown and rows that were not come apart; a state is kept where a page ends.
       if (again) p.count = std::min(p.count, job.shown - job.read);
-      const Dim end = (job.read + p.count + pool.hidden()) / kPageKeys * kPageKeys - pool.hidden();
+      const Dim end = page_end(job.read + p.count);
       if (states && job.shares && end > job.read) p.count = end - job.read;
+      // One of them where the same text may be gone on with that has been read to its last token but one.
+      if (states && job.shares && pool.has_chunks() && job.read + p.count == job.prompt() &&
+          page_end(job.prompt() - 1) > job.read)
+        p.count = page_end(job.prompt() - 1) - job.read;
       if (p.count < 1) continue;
       const auto wants = [&](Dim i) { p.wanted.push_back(i); };
       if (!job.began && !again) {

@@ -173,6 +173,8 @@ struct Engine::State {
     std::erase_if(stops, [&](std::int32_t id) { return id < 0 || id >= vocab; });
   }
 
+  // Where the last whole page of so many tokens ends.
+  Dim page_end(Dim tokens) const { return (tokens + pool.hidden()) / kPageKeys * kPageKeys - pool.hidden(); }
   bool translates() const { return model.recipe.encoder && model.recipe.decoder; }
   // What the sampler and the text of an answer see before it: of a translation nothing.
   Ids before(const Job& job) const { return translates() ? Ids{} : Ids(job.r.tokens); }

@@ -36,7 +36,12 @@ struct Session::State {
       : checkpoint(c),
         options(o),
         engine(device, c,
-               {.cache = o.cache, .context = o.context, .rows = std::numeric_limits<Dim>::max() / 4}) {}
+               {.cache = o.cache,
+                .context = o.context,
+                .rows = std::numeric_limits<Dim>::max() / 4,
+                // A state cannot be cut back: where a conversation leaves what was said, it goes on from a
+                // snapshot.
+                .prefixes = remembers_by_state(c.model->recipe)}) {}
 
   Answer finish(Engine::Id id, const OnToken& on_token, const OnPrompt& on_prompt);
   Request translation(std::span<const std::int32_t> source, const GenerateOptions& o,

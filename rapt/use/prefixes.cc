@@ -70,7 +70,7 @@ Dim PrefixIndex::begin(const PrefixHash& root, std::span<const std::int32_t> ids
 }
 
 void PrefixIndex::insert(const PrefixHash& root, std::span<const std::int32_t> ids, Dim whole,
-                         std::uint64_t sequence) {
+                         std::uint64_t sequence, bool passing) {
   const Dim length = std::min(pool_.length(sequence), static_cast<Dim>(ids.size()));
   const auto first_page = [&](Dim token) { return token > 0 ? (token + pool_.hidden()) / kPageKeys : 0; };
   const auto page_count = [&](Dim first, Dim last) {
@@ -109,6 +109,18 @@ void PrefixIndex::insert(const PrefixHash& root, std::span<const std::int32_t> i
     leaves_.insert({node->used, node.get()});
     parent = node.get();
     nodes_.emplace(hash, std::move(node));
+  }
+  if (!parent || parent->end != length) return;
+  parent->passing = parent->passing && passing;
+  thin(*parent);
+}
+
+void PrefixIndex::thin(const Node& newest) {
+  if (!pool_.has_chunks()) return;
+  const auto page = [&](const Node& n) { return (n.end + pool_.hidden()) / kPageKeys; };
+  for (Node* n = newest.parent; n; n = n->parent) {
+    const Dim at = page(*n), stays = 2 * (at & -at);
+    if (n->passing && n->children < 2 && page(newest) - at > stays) pool_.forget_chunks(n->held);
   }
 }
 

@@ -39,8 +39,12 @@ class PrefixIndex {
   // How many tokens that would be.
   Dim find(const PrefixHash& root, std::span<const std::int32_t> ids, Dim most, Dim whole,
            const Stream& stream) const;
-  // The full pages of a sequence that is `ids` as far as the pool has it.
-  void insert(const PrefixHash& root, std::span<const std::int32_t> ids, Dim whole, std::uint64_t sequence);
+  // The full pages of a sequence that is `ids` as far as the pool has it. `passing`: it goes on from here,
+  // in an answer or in the middle of a prompt. Of states of parts, which are large, those of passing ends
+  // become rare behind the newest one: at page e they stay until page e + 2 (the largest power of 2 that
+  // divides e).
+  void insert(const PrefixHash& root, std::span<const std::int32_t> ids, Dim whole, std::uint64_t sequence,
+              bool passing);
   bool evict_one();  // gives pages back; false: there is none that would
   std::size_t reclaimable() const;  // bytes that all evictions would give back
   void clear();
@@ -56,6 +60,7 @@ class PrefixIndex {
     KvPool::Held held;
     Dim end = 0;  // tokens up to here
     int children = 0;
+    bool passing = true;
     std::uint64_t used = 0;
   };
   struct Hasher {
@@ -64,6 +69,7 @@ class PrefixIndex {
   std::vector<Node*> chain(const PrefixHash& root, std::span<const std::int32_t> ids, Dim most, Dim whole,
                            const Stream& stream) const;
   void touch(Node& node);
+  void thin(const Node& newest);
   void evict(Node* node);
 
   KvPool& pool_;

@@ -79,11 +79,20 @@ void read_weight(const TensorTable& from, const std::string& name, Weight& into,
 
 constexpr const char *kModelFile = "model.safetensors", *kOptimizerFile = "optimizer.safetensors";
 
-Dim rows_of(const TrainBatch& b) { return static_cast<Dim>(b.tokens.size() + b.source.size()); }
+Dim rows_of(const TrainBatch& b) {
+  if (!b.pictures.empty()) return b.sequences.back().first + b.sequences.back().count;
+  return static_cast<Dim>(b.tokens.size() + b.source.size());
+}
 
 // The first sequences of a batch, about `rows` rows of it; of a first one that is longer, its beginning.
 TrainBatch first_rows(const TrainBatch& b, Dim rows) {
   if (rows_of(b) <= rows) return b;
+  if (!b.pictures.empty()) {  // whole ones, at least the first
+    TrainBatch few = b;
+    while (few.sequences.size() > 1 && rows_of(few) > rows)
+      few.sequences.pop_back(), few.pictures.pop_back(), few.targets.pop_back();
+    return few;
+  }
   TrainBatch out;
   const bool per_sequence = b.targets.size() == b.sequences.size() && b.targets.size() != b.tokens.size();
   for (std::size_t i = 0; i < b.sequences.size(); ++i) {
@@ -180,7 +189,7 @@ struct Trainer::State {
   }
 
   Loss pass(Run& with, const TrainBatch& b) {
-    const Batch batch{.tokens = b.tokens, .sequences = b.sequences};
+    const Batch batch{.tokens = b.tokens, .sequences = b.sequences, .pictures = b.pictures};
     const Batch source{.tokens = b.source, .sequences = b.source_sequences};
     const bool both = model.encoder && model.decoder;
     const Tensor logits = forward(with, model, batch, both ? &source : nullptr);
@@ -204,6 +213,9 @@ Trainer::Trainer(Device& device, Model& model, const TrainData& data, const Trai
          classes ? "the recipe's head tells classes apart, the data has none"
                  : "classification needs a recipe whose head is of kind classes",
          "; set head.kind");
+  if (classes && data.classes > model.recipe.head.classes)
+    fail("train: the data has ", data.classes, " classes, the model tells ", model.recipe.head.classes,
+         " apart; begin from a recipe, whose head is made for the data");
   if (model.recipe.head.kind == HeadRecipe::Kind::none)
     fail("train: recipe ", model.recipe.name,
          " has no head, so there is nothing to learn from; set head.kind=vocab");
@@ -278,7 +290,7 @@ StepReport Trainer::step() {
   for (Dim i = 0; i < o.accumulate; ++i) {
     batches.push_back(s.data.batch(s.cursor + static_cast<std::uint64_t>(i)));
     counted += batches.back().counted;
-    report.tokens += static_cast<Dim>(batches.back().tokens.size() + batches.back().source.size());
+    report.tokens += rows_of(batches.back());
   }
   // Running statistics of a batch norm change in the forward; a step that is thrown away must not leave a
   // trace in them.

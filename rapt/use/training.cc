@@ -8,6 +8,7 @@
 
 #include "rapt/base/memory.h"
 #include "rapt/recipe/recipe_set.h"
+#include "rapt/use/picture_files.h"
 
 namespace rapt {
 namespace {
@@ -15,10 +16,42 @@ namespace {
 namespace fs = std::filesystem;
 
 Objective objective_of(const Recipe& r, const std::string& data) {
+  if (r.embed.patches) return Objective::classification;
   if (r.encoder && r.decoder) return Objective::translation;
   if (r.head.kind == HeadRecipe::Kind::classes || data.find('=') != std::string::npos)
     return Objective::classification;
   return r.decoder ? Objective::causal : Objective::masked;
+}
+
+// Of a recipe that has no files beside it: the whole picture at the size of its patches, colours from -1 to 1.
+ImageProcess plain_process(const PatchRecipe& p) {
+  return {.type = "ViTImageProcessor",
+          .height = p.rows * p.size,
+          .width = p.columns * p.size,
+          .mean = {0.5, 0.5, 0.5},
+          .std = {0.5, 0.5, 0.5}};
+}
+
+std::string process_json(const ImageProcess& p) {
+  Json size = Json::Object{}, out = Json::Object{};
+  if (p.shortest_edge > 0) size.set("shortest_edge", p.shortest_edge);
+  else size.set("height", p.height), size.set("width", p.width);
+  out.set("image_processor_type", p.type);
+  out.set("do_resize", p.resize);
+  out.set("size", std::move(size));
+  out.set("resample", static_cast<std::int64_t>(p.resample));
+  out.set("do_center_crop", p.center_crop);
+  if (p.center_crop) {
+    Json crop = Json::Object{};
+    crop.set("height", p.crop_height), crop.set("width", p.crop_width);
+    out.set("crop_size", std::move(crop));
+  }
+  out.set("do_rescale", p.rescale);
+  out.set("rescale_factor", p.rescale_factor);
+  out.set("do_normalize", p.normalize);
+  for (const auto& [key, values] : {std::pair{"image_mean", p.mean}, std::pair{"image_std", p.std}})
+    out.set(key, Json::Array{Json(values[0]), Json(values[1]), Json(values[2])});
+  return out.dump() + "\n";
 }
 
 bool is_task(const std::string& data) { return data == "copy" || data == "sort" || data == "date"; }
@@ -50,7 +83,7 @@ Recipe TrainingRun::open_start(Device& device) {
   LoadOptions load{.real = device.real, .matrices = device.real};
   load.device = &device;
   *checkpoint = open_checkpoint(path, load);
-  if (plan_.data.tokenizer.empty()) plan_.data.tokenizer = checkpoint->path;
+  if (plan_.data.tokenizer.empty() && checkpoint->tokenizer) plan_.data.tokenizer = checkpoint->path;
   return checkpoint->model->recipe;
 }
 
@@ -63,6 +96,12 @@ void TrainingRun::fit_data(const Device& device, Recipe& recipe, const Say& note
   d.seed = plan_.options.seed;
   d.batch = plan_.batch.value_or(d.objective == Objective::causal ? 12 : 32);
   d.length = plan_.length.value_or(std::min<Dim>(recipe.context, 256));
+  if (recipe.embed.patches) {
+    d.length = 2;  // of no sense here
+    d.pictures = {*recipe.embed.patches, checkpoint->model ? image_process_of(*checkpoint, "train")
+                                                           : plain_process(*recipe.embed.patches)};
+    return;
+  }
   if (checkpoint->model) return;
   if (recipe.context < d.length) {
     if (note)
@@ -86,6 +125,13 @@ void TrainingRun::make_model(const Device& device, Recipe recipe) {
     recipe.vocab = data->vocab;
     if (plan_.data.objective == Objective::classification) {
       // As BERT's classifier: the first row through a dense layer and tanh.
+      if (recipe.embed.patches && recipe.head.kind != HeadRecipe::Kind::classes) {
+        recipe.head.kind = HeadRecipe::Kind::classes;
+        recipe.head.width = 0;
+        recipe.head.bias = true;
+        if (recipe.head.pool == HeadRecipe::Pool::first && !recipe.embed.patches->cls)
+          recipe.head.pool = HeadRecipe::Pool::mean;
+      }
       if (recipe.head.kind != HeadRecipe::Kind::classes)
         recipe.head = {.kind = HeadRecipe::Kind::classes,
                        .pool = recipe.decoder ? HeadRecipe::Pool::last : HeadRecipe::Pool::first,
@@ -130,6 +176,7 @@ FolderExtras TrainingRun::extras() const {
     extras.bos = data->tokenizer->bos, extras.eos = data->tokenizer->eos, extras.pad = data->tokenizer->pad;
   if (data->stop >= 0) extras.eos = data->stop;
   if (data->pad >= 0) extras.pad = data->pad;
+  if (plan_.data.pictures) extras.preprocessor = process_json(plan_.data.pictures->process);
   return extras;
 }
 

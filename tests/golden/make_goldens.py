@@ -56,6 +56,7 @@ class Weights:
         self.gains, self.plus_one = toy.get("gains", {}), toy.get("plus_one", False)
         self.tied = toy["recipe"].get("head", {}).get("tied", False)
         self.changed, self.shapes = changed or {}, {}
+        self.latent = toy.get("latent")
 
     def __call__(self, name, rows, cols):
         assert self.shapes.setdefault(name, (rows, cols)) == (rows, cols), name
@@ -209,11 +210,37 @@ def biases(a):
     return "qkvo" if a.get("bias") == "all" else "".join(a.get("bias", ""))
 
 
+def attend_latent(w, p, a, x):
+    """Keys and values of every head made of one latent per token; the last channels of a key turn and are the
+    same for all heads. Causal, without other options."""
+    T, H, D, V, l = x.shape[0], a["heads"], a["head_dim"], a["v_dim"], a["latent"]
+    R, r = l["rank"], l["rope_dim"]
+    n, small = D - r, {"kind": "rms", "eps": 1e-6}
+    q = linear(w, p + ".q", x, H * D, False).reshape(T, H, D)
+    both = linear(w, p + ".kv_a", x, R + r, False)
+    c = norm(w, p + ".kv_a_norm", small, both[:, :R])
+    k = torch.stack([c @ w(f"{p}.k.heads.{h}.weight", R, n) for h in range(H)], 1)
+    v = torch.stack([c @ w(f"{p}.v.heads.{h}.weight", V, R).T for h in range(H)], 1)
+    spec = a.get("pos", {}).get("rope")
+    turn = (lambda y: rope(spec, y)) if spec else (lambda y: y)
+    q = torch.cat([q[..., :n], turn(q[..., n:])], -1)
+    k = torch.cat([k, turn(both[:, None, R:]).expand(T, H, r)], -1)
+    scale = D**-0.5
+    if yarn := (spec or {}).get("scaling", {}).get("yarn"):
+        scale *= (0.1 * yarn["mscale_all_dim"] * math.log(yarn["factor"]) + 1) ** 2
+    score = torch.einsum("thd,shd->hts", q, k) * a.get("scale", scale)
+    score = score.masked_fill(torch.arange(T)[None] > torch.arange(T)[:, None], -math.inf)
+    z = torch.einsum("hts,shd->thd", torch.softmax(score, -1), v)
+    return linear(w, p + ".o", z.reshape(T, H * V), x.shape[1], False)
+
+
 def attend(w, p, a, x, memory, buckets, cross, encoder):
     """x [T,C] looks at memory [S,C]."""
     T, S, H, C = x.shape[0], memory.shape[0], a["heads"], x.shape[1]
     K, D = a.get("kv_heads") or H, a.get("head_dim") or C // H
     b = biases(a)
+    if "latent" in a:
+        return attend_latent(w, p, a, x)
     q = linear(w, p + ".q", x, H * D, "q" in b).reshape(T, H, D)
     k = linear(w, p + ".k", memory, K * D, "k" in b).reshape(S, K, D)
     v = linear(w, p + ".v", memory, K * D, "v" in b).reshape(S, K, D)
@@ -432,6 +459,10 @@ MOE = LLAMA | {
     **{f"mlp.shared_expert.{x}_proj": f"moe.shared.{x}" for x in ("gate", "up", "down")},
     "mlp.shared_expert_gate": "moe.shared_gate",
 }
+LATENT = MOE | {
+    "self_attn.kv_a_proj_with_mqa": "self.kv_a", "self_attn.kv_a_layernorm": "self.kv_a_norm",
+    **{f"mlp.shared_experts.{x}_proj": f"moe.shared.{x}" for x in ("gate", "up", "down")},
+}
 GEMMA = LLAMA | {"post_attention_layernorm": "self.norm_out", "pre_feedforward_layernorm": "ffn.norm_in",
                  "post_feedforward_layernorm": "ffn.norm_out"}
 OLMO2 = LLAMA | {"post_attention_layernorm": "self.norm_out", "post_feedforward_layernorm": "ffn.norm_out"}
@@ -508,6 +539,13 @@ def values_for(key, shape, table, w):
         names = ("gate", "up") if m[2] == "gate_up" else ("down",)
         return torch.stack([torch.cat([w(f"{p}.{e}.{x}.weight", rows // len(names), cols) for x in names])
                             for e in range(E)])
+    if m := re.fullmatch(r"model\.layers\.(\d+)\.self_attn\.kv_b_proj\.weight", key):
+        # Head by head: rows of its key matrix, whose transpose is ours, then those of its values.
+        p, (n, v), R = f"decoder.{m[1]}.self", w.latent, shape[1]
+        return torch.cat([y for h in range(shape[0] // (n + v))
+                          for y in (w(f"{p}.k.heads.{h}.weight", R, n).T, w(f"{p}.v.heads.{h}.weight", v, R))])
+    if table is LATENT and key == "model.layers.0.post_attention_layernorm.weight":  # the first layer is dense
+        return w.vector("decoder.0.ffn.norm_in.weight", shape[0])
     if table is TORCH:
         m = re.fullmatch(r"(\w+\.layers\.\d+)\.(norm\d)\.(\w+)", key)
         if m:  # norms are numbered in the order of the parts
@@ -735,6 +773,29 @@ def define():
         theirs={"num_experts": 6, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 14,
                 "norm_topk_prob": False})
 
+    # DeepSeek V2 Lite: latent attention, the first layer dense. The trained context is short enough for YaRN
+    # to bite.
+    n = rms(1e-6)
+    yarn = {"factor": 40.0, "original": 12, "mscale": 0.707, "mscale_all_dim": 0.707}
+    made = attention(4, head_dim=14, v_dim=9, latent={"rank": 12, "rope_dim": 6},
+                     pos={"rope": {"layout": "pairs", "scaling": {"yarn": yarn}}})
+    routed = {"experts": 6, "used": 2, **glu("silu", 20), "router": {"renormalise": False},
+              "shared": {"width": 20}}
+    toy("deepseek-v2-lite",
+        recipe_of(32, None, decoder=stacked(3, {"D": block(made, glu("silu", 50), norm_in=n),
+                                                "L": block(copy.deepcopy(made), routed, norm_in=n)},
+                                            "DLL", final_norm=n)),
+        hugging_face(T.DeepseekV2ForCausalLM,
+                     dict(base, num_hidden_layers=3, hidden_size=32, intermediate_size=50, q_lora_rank=None,
+                          kv_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=6, v_head_dim=9,
+                          rms_norm_eps=1e-6, tie_word_embeddings=False, first_k_dense_replace=1,
+                          n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=20,
+                          n_shared_experts=1, routed_scaling_factor=1.0, experts_implementation="eager",
+                          rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0,
+                                           "mscale": 0.707, "mscale_all_dim": 0.707,
+                                           "original_max_position_embeddings": 12}), LATENT),
+        "deepseek-v2-lite", latent=(8, 9))
+
     # Gemma 2: sandwich norms stored minus one, embedding times sqrt(width), caps, windows on even layers,
     # tanh GeGLU.
     g = rms(1e-6, weight="plus_one")
@@ -935,7 +996,8 @@ def mutations(t):
         x[key] = value
         return True
 
-    on_recipe("RoPE layout", each(ropes, lambda x: put(x, "layout", "pairs")))
+    on_recipe("RoPE layout", each(ropes, lambda x: put(
+        x, "layout", "halves" if x.get("layout") == "pairs" else "pairs")))
     on_recipe("RoPE dropped", each(attns, lambda a: "rope" in a.get("pos", {}) and pop(a, "pos")))
     on_recipe("RoPE scaling dropped", each(ropes, lambda x: pop(x, "scaling")))
     on_recipe("RoPE part", each(ropes, lambda x: pop(x, "part")))

@@ -59,6 +59,13 @@ PHI = {"attn_qkv.weight": [3072, 9216], "attn_output.weight": [3072, 3072], "ffn
 BERT = {k: v for k, v in dense(384, 384, 1536).items() if "gate" not in k}
 T5 = dense(512, 512, 1024) | {"attn_rel_b.weight": [8, 32], "cross_attn_v.weight": [512, 512],
                               "cross_attn_q.weight": [512, 512]}
+LATENT = {k: v for k, v in experts(2048, 2048, 1408, 64, 2816).items() if not k.startswith("attn_")} | {
+    "attn_norm.weight": [2048], "attn_q.weight": [2048, 3072], "attn_q_a.weight": [2048, 1536],
+    "attn_q_a_norm.weight": [1536], "attn_q_b.weight": [1536, 3072], "attn_kv_a_mqa.weight": [2048, 576],
+    "attn_kv_a_norm.weight": [512], "attn_k_b.weight": [128, 512, 16], "attn_v_b.weight": [512, 128, 16],
+    "attn_output.weight": [2048, 2048]}
+JOINED = {k: v for k, v in dense(2560, 2560, 6400).items() if k not in ("attn_k.weight", "attn_v.weight")} | {
+    "attn_kv_a_mqa.weight": [2560, 288], "attn_kv_b.weight": [256, 5120]}
 MODELS = [
     model("7b", "llama", 32, 32, 32, dense(4096, 4096, 11008), ends(4096, 32000)),
     model("70b", "llama", 80, 64, 8, dense(8192, 1024, 28672), ends(8192, 128256)),
@@ -72,6 +79,8 @@ MODELS = [
     model("128 experts", "qwen3moe", 48, 32, 4, experts(2048, 512, 768, 128), ends(2048, 151936), 128),
     model("shared experts", "deepseek", 27, 16, 16, experts(2048, 2048, 1408, 64, 2816),
           ends(2048, 102400), 64),
+    model("latent", "deepseek2", 27, 16, 1, LATENT, ends(2048, 102400), 64),
+    model("latent, one matrix", "minicpm3", 62, 40, 40, JOINED, ends(2560, 73448, True)),
     model("gpt-oss", "gpt-oss", 24, 64, 8, experts(2880, 512, 2880, 32), ends(2880, 201088), 32),
     model("bert", "bert", 12, 12, 12, BERT,
           {"token_embd.weight": [384, 30522], "position_embd.weight": [384, 512],

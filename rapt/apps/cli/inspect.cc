@@ -16,13 +16,13 @@ namespace rapt::cli {
 
 extern const View kHeadsView, kAttentionView, kSinksView;
 extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView, kExpertsView,
-    kPositionsView, kReportView, kTensorsView;
+    kStateView, kPositionsView, kReportView, kTensorsView;
 
 namespace {
 
-const View* const kViews[] = {&kHeadsView,     &kAttentionView, &kSinksView, &kMassiveView, &kOutliersView,
-                              &kGatesView,     &kExpertsView,   &kLensView,  &kNormsView,   &kCompareView,
-                              &kPositionsView, &kTensorsView,   &kReportView};
+const View* const kViews[] = {&kHeadsView,   &kAttentionView, &kSinksView,   &kMassiveView, &kOutliersView,
+                              &kGatesView,   &kExpertsView,   &kStateView,   &kLensView,    &kNormsView,
+                              &kCompareView, &kPositionsView, &kTensorsView, &kReportView};
 
 }  // namespace
 

@@ -185,6 +185,10 @@ int run(Args& args) {
     if (!window && context <= kept)
       fail_usage("--stream: a context of ", context, " tokens leaves no window beside ", kept, " kept ones");
     session_options.stream = {kept, window.value_or(context - kept)};
+    if (!common.quiet && remembers_by_state(r))
+      note(
+          "note: layers with a state (delta rule, short convolution) remember all of the text; "
+          "only attention forgets what leaves the window");
   }
   if (session_options.context > r.context && !stream)
     note(concat("note: a context of ", session_options.context,

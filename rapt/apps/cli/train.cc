@@ -149,7 +149,9 @@ void report_end(const TrainArgs& a, const TrainingRun& training, const TrainingR
   if (objective == Objective::causal) print(concat("try: rapt run ", folder, " \"…\"\n"));
   if (objective == Objective::translation) print(concat("try: rapt translate ", folder, " \"…\"\n"));
   if (objective == Objective::masked) print(concat("try: rapt fill ", folder, " \"… [MASK] …\"\n"));
-  if (objective == Objective::classification) print(concat("try: rapt classify ", folder, " \"…\"\n"));
+  if (objective == Objective::classification)
+    print(concat("try: rapt classify ", folder,
+                 training.data_options().pictures ? " --image FILE\n" : " \"…\"\n"));
 }
 
 int run(Args& args) {
@@ -166,8 +168,9 @@ int run(Args& args) {
   TrainView view(steps, a.common.quiet);
   const Model& model = *training.checkpoint->model;
   view.say(concat(model.recipe.name, ": ", short_count(static_cast<double>(model.parameters())),
-                  " parameters, vocabulary ", model.recipe.vocab, "; ", training.data->about(), "; ",
-                  counted(device.threads(), "thread"), " (", device.kernels.isa, ")"));
+                  " parameters", model.recipe.vocab > 0 ? concat(", vocabulary ", model.recipe.vocab) : "",
+                  "; ", training.data->about(), "; ", counted(device.threads(), "thread"), " (",
+                  device.kernels.isa, ")"));
 
   TrainEvents events;
   events.step = [&](const StepReport& r) {
@@ -205,7 +208,8 @@ std::string help_text() {
       "RECIPE is a preset (rapt show lists them), a JSON file, or a model to go on from (a folder or a\n"
       "GGUF file: its weights, its tokenizer). DATA is a text file, a folder of them, parallel lines\n"
       "(a.de,a.en), labelled lines (german=a.de,english=a.en), a file made by `rapt data`, or a task made\n"
-      "in code: copy, sort, date. Texts may be .gz.\n"
+      "in code: copy, sort, date. Texts may be .gz. For a recipe that reads pictures (vit, vit-nano): a\n"
+      "folder with one folder of PNG or JPEG files for each class.\n"
       "\n"
       "The same command again goes on where it stopped: weights, optimizer, order of data and dropout, bit\n"
       "for bit; with a larger --steps it goes on further. Ctrl-C ends the step, saves and leaves; a second\n"
@@ -260,7 +264,8 @@ std::string help_text() {
       "--batch-tokens 2048 --smoothing 0.1 \\\n"
       "      --set width=256 --set layers=3 --set heads=4 --set ffn=1024 --schedule inverse_sqrt --warmup\n"
       "        1000 --out out/de-en\n"
-      "  rapt train bahdanau --data date --steps 3000 --out out/dates\n";
+      "  rapt train bahdanau --data date --steps 3000 --out out/dates\n"
+      "  rapt train vit-nano --data shapes/ --steps 500 --out out/shapes\n";
   return out;
 }
 

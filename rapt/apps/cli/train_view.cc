@@ -147,6 +147,10 @@ void TrainView::draw() {
     for (const LayerHealth& h : health_)
       if (h.balance >= 0) busiest += " " + fixed(h.load_largest, 1), balance += " " + fixed(h.balance, 2);
     if (balance.size() > 7) flow(lines, {"experts by layer:", busiest, balance}, width);
+    std::string stays = "stays";
+    for (const LayerHealth& h : health_)
+      if (h.state_stays >= 0) stays += " " + fixed(h.state_stays, 3);
+    if (stays.size() > 5) flow(lines, {"states by layer:", stays}, width);
   }
   if (!sample_.empty()) lines.push_back("  " + one_line(sample_, width - 2));
   clear();
@@ -252,6 +256,7 @@ void MetricsFile::step(const StepReport& r) {
       if (h.balance >= 0)
         l.set("experts_largest", finite(h.load_largest)), l.set("experts_entropy", finite(h.load_entropy)),
             l.set("experts_balance", finite(h.balance));
+      if (h.state_stays >= 0) l.set("state_stays", finite(h.state_stays));
       if (h.gate >= 0) l.set("gate_sparsity", finite(h.gate)), l.set("gate_mean", finite(h.gate_mean));
       layers.push_back(std::move(l));
     }

@@ -13,6 +13,7 @@
 #include "rapt/ops/disentangle.h"
 #include "rapt/ops/elementwise.h"
 #include "rapt/ops/embed.h"
+#include "rapt/ops/grouped_linear.h"
 #include "rapt/ops/linear.h"
 #include "rapt/ops/norm.h"
 
@@ -46,6 +47,36 @@ void build_shared(PartBuilder& builder, const AttnRecipe& a) {
   builder.shared_buckets = builder.table.table(builder.stack + ".buckets", a.pos.bucket.count, a.heads);
 }
 
+namespace {
+
+void build_latent(PartBuilder& builder, const AttnRecipe& a, Attention& out) {
+  WeightTable& table = builder.table;
+  const std::string& name = builder.name;
+  const LatentRecipe& l = *a.latent;
+  const Dim C = builder.recipe.width, n = a.head_dim - l.rope_dim, from = l.q_rank > 0 ? l.q_rank : C;
+  LatentLayer to{.rank = l.rank, .rope_dim = l.rope_dim, .nope = n, .v_dim = a.v_dim};
+  if (l.q_rank > 0) {
+    to.q_a = build_linear(table, name + ".q_a", l.q_rank, C, a.bias.q);
+    to.q_norm = build_norm(table, l.q_norm, name + ".q_a_norm", l.q_rank);
+  }
+  out.q = build_linear(table, name + (l.q_rank > 0 ? ".q_b" : ".q"), a.heads * a.head_dim, from,
+                       a.bias.q && l.q_rank == 0);
+  out.k = build_linear(table, name + ".kv_a", l.rank + l.rope_dim, C, a.bias.k);
+  to.norm = build_norm(table, l.norm, name + ".kv_a_norm", l.rank);
+  // One matrix per head, as experts have: each is a group of rows of grouped_linear.
+  for (Dim h = 0; h < a.heads; ++h) {
+    to.k.push_back({table.matrix(concat(name, ".k.heads.", h, ".weight"), l.rank, n)});
+    to.v.push_back({table.matrix(concat(name, ".v.heads.", h, ".weight"), a.v_dim, l.rank)});
+  }
+  out.latent = std::move(to);
+  out.spec.kv_heads = 1;
+  out.spec.head_dim = l.rank + l.rope_dim;
+  out.spec.v_dim = l.rank;
+  out.spec.values_in_keys = true;
+}
+
+}  // namespace
+
 Attention build(PartBuilder& builder, const AttnRecipe& a) {
   WeightTable& table = builder.table;
   const std::string& name = builder.name;
@@ -68,14 +99,19 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
   switch (a.scale.kind) {
     case ScaleRecipe::Kind::automatic:
       out.spec.scale = automatic_scale(a) == 0 ? 1 : 1 / std::sqrt(static_cast<double>(automatic_scale(a)));
+      out.spec.scale *= yarn_score_factor(a);
       break;
     case ScaleRecipe::Kind::number: out.spec.scale = a.scale.number; break;
     case ScaleRecipe::Kind::learned: out.spec.scale = 1; break;
   }
 
-  out.q = build_linear(table, name + ".q", H * D, C, a.bias.q);
-  out.k = build_linear(table, name + ".k", K * D, C, a.bias.k);
-  out.v = build_linear(table, name + ".v", K * Dv, C, a.bias.v);
+  if (a.latent) {
+    build_latent(builder, a, out);
+  } else {
+    out.q = build_linear(table, name + ".q", H * D, C, a.bias.q);
+    out.k = build_linear(table, name + ".k", K * D, C, a.bias.k);
+    out.v = build_linear(table, name + ".v", K * Dv, C, a.bias.v);
+  }
   out.o = build_linear(table, name + ".o", C, H * Dv, a.bias.o);
   if (a.score == ScoreKind::general) out.general = table.matrix(name + ".general.weight", D, D);
   if (additive) out.score = table.table(name + ".score.weight", H, D);
@@ -148,9 +184,10 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
 
 std::optional<CachedKeys> cached_keys(const Attention& a) {
   const AttentionSpec& s = a.spec;
-  const bool bare = !s.cross && s.score == Score::dot && a.rope && a.k.b && !a.k_norm && !a.cosine &&
-                    a.clip == 0 && !a.gate_at(At::k);
-  return CachedKeys{a.slot, s.kv_heads, s.head_dim, s.v_dim, a.mask, s.cross, bare ? &*a.rope : nullptr};
+  const bool bare = !a.latent && !s.cross && s.score == Score::dot && a.rope && a.k.b && !a.k_norm &&
+                    !a.cosine && a.clip == 0 && !a.gate_at(At::k);
+  return CachedKeys{
+      a.slot, s.kv_heads, s.head_dim, s.v_dim, a.mask, s.cross, bare ? &*a.rope : nullptr, s.values_in_keys};
 }
 
 // ------------------------------------------------------------------------------------------------ forward
@@ -169,7 +206,7 @@ const RowPlan& plan_for(const Pass& pass, const Attention& a) {
 
 const Pass::Rotated* find_table(const Pass& pass, const Attention& a) {
   return find(pass.tables, [&](const Pass::Rotated& r) {
-    return r.spec == *a.rope && r.head_dim == a.spec.head_dim && r.mask == a.mask;
+    return r.spec == *a.rope && r.head_dim == a.turned() && r.mask == a.mask;
   });
 }
 
@@ -221,7 +258,53 @@ Tensor qk_norm(Run& run, const Attention& a, const std::optional<NormLayer>& nor
   return apply(run, norm, x.reshape({x[0], x[1] * x[2]})).reshape({x[0], x[1], x[2]});
 }
 
+// The queries' latent -> normed -> projected.
+Tensor queries_of_latent(Run& run, const Attention& a, const Tensor& x) {
+  const Tensor c = tap(run, site::q_latent, apply(run, a.latent->q_norm, x));
+  return linear(run, c, *a.q.w, a.q.b);
+}
+
+// x [T,H,K] times each head's own matrix [N,K] -> [T,H,N]. The rows of a head stand side by side for it;
+// where there is one row, they do already.
+Tensor per_head(Run& run, const Tensor& x, const std::vector<Projection>& heads, const Tensor& into = {}) {
+  const Dim T = x[0], H = x[1];
+  auto* begin = run.arena.take_array<std::int32_t>(H + 1);
+  for (Dim h = 0; h <= H; ++h) begin[h] = static_cast<std::int32_t>(h * T);
+  Tensor rows = x;
+  if (T != 1 || !x.contiguous()) {
+    rows = run.make({H, T, x[2]});
+    copy(run, x.swapped(), rows);
+  }
+  const std::span<const Projection> part = heads;
+  Tensor y;
+  grouped_linear(run, rows.reshape({H * T, x[2]}), {.count = H, .rows = H * T, .begin = begin}, {&part, 1},
+                 {&y, 1});
+  const Dim N = y[1];
+  if (!into && T == 1) return y.reshape({T, H, N});
+  const Tensor out = into ? into : run.make({T, H, N});
+  copy(run, y.reshape({H, T, N}).swapped(), out);
+  return out;
+}
+
+// Queries [T,H,n+r] as the latent reads them: [W_k q_n | q_r], [T,H,R+r].
+Tensor absorb(Run& run, const Attention& a, const Tensor& q) {
+  if (!a.latent) return q;
+  const LatentLayer& l = *a.latent;
+  const Tensor out = run.make({q[0], q[1], l.rank + l.rope_dim});
+  per_head(run, q.columns(0, l.nope), l.k, out.columns(0, l.rank));
+  if (l.rope_dim > 0) copy(run, q.columns(l.nope, l.rope_dim), out.columns(l.rank, l.rope_dim));
+  return out;
+}
+
 }  // namespace
+
+Tensor project_queries(Run& run, const Attention& a, const Tensor& x) {
+  if (!a.latent || !a.latent->q_a.w) return linear(run, x, *a.q.w, a.q.b);
+  return queries_of_latent(run, a, linear(run, x, *a.latent->q_a.w, a.latent->q_a.b));
+}
+Tensor project_keys(Run& run, const Attention& a, const Tensor& source) {
+  return linear(run, source, *a.k.w, a.k.b);
+}
 
 Tensor apply(Run& run, const std::optional<GateLayer>& g, const Tensor& input, const Tensor& x,
              Tapped::Rows rows) {
@@ -249,13 +332,10 @@ void prepare(Run& run, Pass& pass, const Attention& a) {
   for (const Sequence& s : pass.sequences)
     lengths.insert(lengths.end(), static_cast<std::size_t>(s.count),
                    s.opened > 0 ? s.opened : s.past + s.count);
-  Pass::Rotated r{*a.rope,
-                  a.spec.head_dim,
-                  a.mask,
-                  rope_table(run, *a.rope, a.spec.head_dim, plan.position, lengths),
-                  {}};
+  Pass::Rotated r{
+      *a.rope, a.turned(), a.mask, rope_table(run, *a.rope, a.turned(), plan.position, lengths), {}};
   if (plan.kept_position != plan.position)
-    r.kept = rope_table(run, *a.rope, a.spec.head_dim, plan.kept_position, lengths);
+    r.kept = rope_table(run, *a.rope, a.turned(), plan.kept_position, lengths);
   pass.tables.push_back(std::move(r));
 }
 
@@ -264,7 +344,7 @@ Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tenso
                       Tensor* q_kept) {
   const AttentionSpec& s = a.spec;
   const Dim T = x[0];
-  Tensor q = tap(run, site::q_proj, projected.reshape({T, s.heads, s.head_dim}), s.cross);
+  Tensor q = tap(run, site::q_proj, projected.reshape({T, s.heads, a.q_dim()}), s.cross);
   q = apply(run, a.gate_at(GateRecipe::At::q), x, q);
   if (a.general)
     q = linear(run, q.reshape({T * s.heads, s.head_dim}), *a.general).reshape({T, s.heads, s.head_dim});
@@ -272,22 +352,39 @@ Tensor finish_queries(Run& run, const Attention& a, const Tensor& x, const Tenso
   if (!a.norm_after_pos) q = tap(run, site::q_normed, qk_norm(run, a, a.q_norm, q), s.cross);
   q = clipped(run, a, q);
   auto turn = [&](const RopeTable& by, auto shown) {
-    Tensor turned = by.cos ? rope(run, q, by) : q;
+    Tensor turned = by.cos ? rope(run, q, by, a.latent ? a.latent->nope : 0) : q;
     if (a.norm_after_pos)
       turned = shown(run, site::q_normed, qk_norm(run, a, a.q_norm, turned), s.cross, Tapped::Rows::own);
     turned = heated(run, a, turned, position);
-    return a.scale ? scale_heads(run, turned, *a.scale, a.scale_max) : turned;
+    return absorb(run, a, a.scale ? scale_heads(run, turned, *a.scale, a.scale_max) : turned);
   };
   const Tensor result = tap(run, site::q, turn(table, tap), s.cross);
   if (kept.cos) *q_kept = edited(run, site::q, turn(kept, edited), s.cross);
   return result;
 }
 
+namespace {
+
+// [c | k_r] [S,1,R+r]: the latent normed, the key of all heads turned.
+Tensor latent_keys(Run& run, const LatentLayer& l, const Tensor& projected, const RopeTable& table) {
+  const Dim S = projected[0];
+  const Tensor raw = run.make({S, 1, l.rank}), out = run.make({S, 1, l.rank + l.rope_dim});
+  copy(run, projected.columns(0, l.rank), raw);
+  const Tensor c = tap(run, site::latent, apply(run, l.norm, raw.reshape({S, l.rank})));
+  if (l.rope_dim == 0) return c.reshape({S, 1, l.rank});
+  copy(run, c.reshape({S, 1, l.rank}), out.columns(0, l.rank));
+  copy(run, projected.columns(l.rank, l.rope_dim), out.columns(l.rank, l.rope_dim));
+  return table.cos ? rope(run, out, table, l.rank) : out;
+}
+
+}  // namespace
+
 Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Tensor& projected,
                    const RopeTable& table) {
   const AttentionSpec& s = a.spec;
   const Tapped::Rows rows = key_rows(a);
   Tensor k = tap(run, site::k_proj, projected.reshape({source[0], s.kv_heads, s.head_dim}), s.cross, rows);
+  if (a.latent) return tap(run, site::k, latent_keys(run, *a.latent, k, table), s.cross, rows);
   k = apply(run, a.gate_at(GateRecipe::At::k), source, k, rows);
   if (a.cosine) k = rapt::norm(run, {NormKind::l2, 1e-12, false}, k, nullptr);
   if (!a.norm_after_pos) k = tap(run, site::k_normed, qk_norm(run, a, a.k_norm, k), s.cross, rows);
@@ -317,6 +414,17 @@ Tensor relative_bias(Run& run, const Attention& a, const Tensor& q, const Tensor
   return disentangle(run, {recipe.buckets, recipe.max, first, s.scale}, in, plan);
 }
 
+namespace {
+
+// Values in keys are nobody's own tensor; those who look get a copy.
+void show_latent_values(Run& run, const Attention& a, const Tensor& k) {
+  const Tensor v = run.make({k[0], 1, a.spec.v_dim}).constant();
+  copy(run, k.constant().columns(0, a.spec.v_dim), v);
+  tap(run, site::v, v);
+}
+
+}  // namespace
+
 Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pass) {
   const AttentionSpec& s = a.spec;
   const Tensor x = tap(run, site::attn_in, input, s.cross);
@@ -332,6 +440,11 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   if (s.cross) {
     qkv[0] = linear(run, x, *a.q.w, a.q.b);
     if (!cached_memory) project(run, source, {{{a.k.w, a.k.b}, {a.v.w, a.v.b}}}, {qkv + 1, 2});
+  } else if (a.latent) {
+    const LinearLayer& first = a.latent->q_a.w ? a.latent->q_a : a.q;
+    const Projection parts[] = {{first.w, first.b}, {a.k.w, a.k.b}};
+    project(run, x, parts, {qkv, 2});
+    if (a.latent->q_a.w) qkv[0] = queries_of_latent(run, a, qkv[0]);
   } else {
     const Projection parts[] = {{a.q.w, a.q.b}, {a.k.w, bias_apart ? nullptr : a.k.b}, {a.v.w, a.v.b}};
     project(run, x, parts, qkv);
@@ -345,6 +458,9 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   in.q = finish_queries(run, a, x, qkv[0], plan_for(pass, a).position, table, kept, &in.q_kept);
   if (!cached_memory) {
     in.k = finish_keys(run, a, source, qkv[1], table);
+  }
+  if (a.latent && run.wants(site::v)) show_latent_values(run, a, in.k);
+  if (!cached_memory && !a.latent) {
     const Tapped::Rows rows = key_rows(a);
     Tensor v = tap(run, site::v_proj, qkv[2].reshape({source[0], s.kv_heads, s.v_dim}), s.cross, rows);
     v = clipped(run, a, apply(run, a.v_norm, apply(run, a.gate_at(At::v), source, v, rows)));
@@ -367,8 +483,9 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   in.score_weight = a.score;
   in.dense_bias = relative_bias(run, a, in.q, in.k, plan_for(pass, a));
   Tensor z = attention(run, s, in, plan_for(pass, a));                                       // [T,H,Dv]
+  if (a.latent) z = per_head(run, z, a.latent->v);
   z = apply(run, a.z_norm, apply(run, a.gate_at(At::sdpa), x, z));
-  return tap(run, site::z, z, s.cross).reshape({T, s.heads * s.v_dim});
+  return tap(run, site::z, z, s.cross).reshape({T, s.heads * a.z_dim()});
 }
 
 Tensor run_part(Run& run, const Attention& a, const Tensor& input, const Pass& pass, Sum& sum) {
@@ -418,15 +535,29 @@ std::string no_scores(const Attention& a) {
   return "";
 }
 
-// Axes: H heads, K kv heads, D head size, V value size; values of the gate at: s sdpa, q, k, v, o out.
+std::string no_latent(const Attention& a) { return a.latent ? "" : "its keys and values have no latent"; }
+std::string no_q_latent(const Attention& a) {
+  return a.latent && a.latent->q_a.w ? "" : "its queries have no latent";
+}
+std::string no_value_proj(const Attention& a) {
+  return a.latent ? "values of its heads are never formed: latent is what they are made of" : "";
+}
+std::string no_values(const Attention& a) {
+  return a.latent ? "its values are the first channels of its keys: attn_k" : "";
+}
+
+// Axes: H heads, K kv heads, D head size, V value size, as the attention reads them; P of a projected query,
+// Z of a head's result, L and Q latents; values of the gate at: s sdpa, q, k, v, o out.
 // clang-format off
 const PartPoint<Attention> kPoints[] = {
   {"attn_norm_scale", site::resid_in, "T1", "", nullptr, Kind::norm_scale, kComputedBeside},
   {"attn_normalized", site::resid_in, "TC", "", nullptr, Kind::normalized, kComputedBeside},
   {"attn_in", site::attn_in, "TC", "attn.hook_in"},
-  {"q", site::q_proj, "THD", "attn.hook_q attn.q.hook_out"},
+  {"q_latent", site::q_latent, "TQ", "", no_q_latent},
+  {"latent", site::latent, "SL", "", no_latent},
+  {"q", site::q_proj, "THP", "attn.hook_q attn.q.hook_out"},
   {"k", site::k_proj, "SKD", "attn.hook_k attn.k.hook_out"},
-  {"value", site::v_proj, "SKV", "attn.hook_v attn.v.hook_out"},
+  {"value", site::v_proj, "SKV", "attn.hook_v attn.v.hook_out", no_value_proj},
   {"q_norm_in", site::q_proj, "THD", "attn.q_norm.hook_in", no_q_norm_in},
   {"k_norm_in", site::k_proj, "SKD", "attn.k_norm.hook_in", no_q_norm_in},
   {"q_norm_out", site::q_normed, "THD", "attn.q_norm.hook_out attn.hook_q_normed", no_q_norm},
@@ -435,7 +566,7 @@ const PartPoint<Attention> kPoints[] = {
   {"rot_k", site::k, "SKD", "attn.hook_rot_k", no_rotation},
   {"attn_q", site::q, "THD", ""},
   {"attn_k", site::k, "SKD", ""},
-  {"attn_v", site::v, "SKV", ""},
+  {"attn_v", site::v, "SKV", "", no_values},
   {"attn_gate_q", site::gate_in(At::q), "Tq", "", no_gate<At::q>},
   {"attn_gate_q_act", site::gate(At::q), "Tq", "", no_gate<At::q>, Kind::value, kGate},
   {"attn_gate_k", site::gate_in(At::k), "Sk", "", no_gate<At::k>},
@@ -446,7 +577,7 @@ const PartPoint<Attention> kPoints[] = {
   {"attn_weights", site::attn_weights, "HTS", "attn.hook_pattern", nullptr, Kind::weights, kInside},
   {"attn_gate", site::gate_in(At::sdpa), "Ts", "attn.hook_q_gate", no_gate<At::sdpa>},
   {"attn_gate_act", site::gate(At::sdpa), "Ts", "", no_gate<At::sdpa>, Kind::value, kGate},
-  {"z", site::z, "THV", "attn.hook_z attn.o.hook_in"},
+  {"z", site::z, "THZ", "attn.hook_z attn.o.hook_in"},
   {"attn_gate_out", site::gate_in(At::out), "To", "", no_gate<At::out>},
   {"attn_gate_out_act", site::gate(At::out), "To", "", no_gate<At::out>, Kind::value, kGate},
   {"attn_out", site::attn_out, "TC", "attn.hook_out"},
@@ -469,6 +600,10 @@ Dim axis_size(const Attention& a, char axis) {
     case 'K': return a.spec.kv_heads;
     case 'D': return a.spec.head_dim;
     case 'V': return a.spec.v_dim;
+    case 'P': return a.q_dim();
+    case 'Z': return a.z_dim();
+    case 'L': return a.latent->rank;
+    case 'Q': return a.latent->q_a.w->rows;
     case 's': return gate(At::sdpa);
     case 'q': return gate(At::q);
     case 'k': return gate(At::k);
@@ -486,6 +621,11 @@ PartCost cost(const Attention& a, Dim context) {
   c.matrices = operations(a.q.w) + operations(a.o.w) + gate(At::q) + gate(At::sdpa) + gate(At::out) +
                static_cast<double>(s.heads) * operations(a.general);
   (s.cross ? c.source : c.matrices) += of_keys;
+  if (a.latent) {
+    c.matrices += operations(a.latent->q_a.w);
+    for (const auto* list : {&a.latent->k, &a.latent->v})
+      for (const Projection& p : *list) c.matrices += operations(p.w);
+  }
   Dim keys = context;  // that a token sees which has `context` tokens before and with it
   if (a.mask.left != Mask::kAll) keys = std::min(keys, a.mask.left + 1 + a.mask.keep);
   if (a.mask.chunk > 0) keys = std::min(keys, a.mask.chunk);
@@ -493,7 +633,7 @@ PartCost cost(const Attention& a, Dim context) {
   c.attention = 2 * static_cast<double>(s.heads * (s.head_dim + s.v_dim)) * static_cast<double>(keys);
   if (a.relative)
     c.attention += 2 * static_cast<double>((a.relative->recipe.terms() - 1) * s.heads * s.head_dim * keys);
-  const Dim values = s.kv_heads * (s.head_dim + s.v_dim);
+  const Dim values = s.kv_heads * (s.head_dim + (s.values_in_keys ? 0 : s.v_dim));
   (s.cross ? c.memory_values : c.kv_values) = values;
   if (!s.cross && (a.mask.left != Mask::kAll || a.mask.chunk > 0)) c.kv_forgotten = values;
   return c;

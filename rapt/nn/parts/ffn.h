@@ -23,6 +23,7 @@ struct Ffn {
 inline void build_shared(PartBuilder&, const FfnRecipe&) {}
 Ffn build(PartBuilder& builder, const FfnRecipe& f);
 inline std::optional<CachedKeys> cached_keys(const Ffn&) { return std::nullopt; }
+inline std::optional<CachedChunks> cached_chunks(const Ffn&) { return std::nullopt; }
 inline void prepare(Run&, Pass&, const Ffn&) {}
 Tensor run_part(Run& run, const Ffn& f, const Tensor& input, const Pass& pass, Sum& sum);
 std::span<const PartPoint<Ffn>> part_points(Of<Ffn>);

@@ -33,6 +33,7 @@ struct Moe {
 inline void build_shared(PartBuilder&, const MoeRecipe&) {}
 Moe build(PartBuilder& builder, const MoeRecipe& m);
 inline std::optional<CachedKeys> cached_keys(const Moe&) { return std::nullopt; }
+inline std::optional<CachedChunks> cached_chunks(const Moe&) { return std::nullopt; }
 void prepare(Run& run, Pass& pass, const Moe& m);
 Tensor run_part(Run& run, const Moe& m, const Tensor& input, const Pass& pass, Sum& sum);
 std::span<const PartPoint<Moe>> part_points(Of<Moe>);

@@ -4,6 +4,7 @@
 //   build_shared(builder, x)                 weights that the parts of a stack share, made before its layers
 //   build(builder, x) -> Y                   its own weights, some with a starting value (weight_table.h)
 //   cached_keys(y) -> optional<CachedKeys>   what a pool of pages keeps of every token for it (kv_pool.h)
+//   cached_chunks(y) -> optional<CachedChunks>  … and of the last chunk of tokens, with a state (kv_pool.h)
 //   prepare(run, pass, y)                    what it will ask of the pass, before the first layer
 //   run_part(run, y, input, pass, sum)       the forward, [T,C] -> [T,C]
 //   part_points(Of<Y>), axis_size(y, axis)   what can be seen inside, by name; STEM_in, STEM_normalized and
@@ -56,6 +57,16 @@ struct CachedKeys {
   // Keys are made with a bias and then turned by this, with nothing else in between: a pool in blocks may
   // keep them without it (run/kv_view.h). nullptr: not so.
   const RopeSpec* bias_under = nullptr;
+  bool values_in_keys = false;  // a value is the first v_dim channels of its key
+};
+
+// What a part with a state keeps between passes: numbers of every row of the present chunk of kPageKeys rows
+// and of the one before, and a state at the end of a chunk.
+struct CachedChunks {
+  int slot;
+  Dim inputs;  // numbers of a row that a convolution reads again: they come first in a page, [64][inputs]
+  Dim row_values;  // numbers of a row, with these
+  Dim state_values;  // 0: there is no state, rows are all that is needed
 };
 
 // A key for random numbers inside a part; use 0 is the dropout of its result.
@@ -71,6 +82,7 @@ struct PartCost {
   Dim kv_values = 0;  // numbers that the cache keeps for it
   Dim kv_forgotten = 0;  // … of which sooner or later forgotten
   Dim memory_values = 0;  // numbers kept per row of the memory
+  Dim state_values = 0;  // numbers kept per sequence, whatever its length
   Dim idle = 0;  // parameters that a token does not use: experts that it did not choose
 };
 inline double operations(const Weight* w) { return w ? 2 * static_cast<double>(w->size()) : 0; }

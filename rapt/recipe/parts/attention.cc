@@ -3,6 +3,7 @@
 #include "rapt/recipe/parts/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "rapt/base/checked.h"
@@ -70,6 +71,46 @@ void check_gates(const AttnRecipe& a, const std::string& path) {
   }
 }
 
+// What latent attention does not go together with. Its heads share one key and value, whose first channels
+// the value is: nothing may stand between the latent and them.
+void check_latent(const AttnRecipe& a, const std::string& path) {
+  using At = GateRecipe::At;
+  const LatentRecipe& l = *a.latent;
+  const std::string at = path + ".latent";
+  if (a.cross)
+    fail(at,
+         ": it is built for self-attention; cross-attention keeps its memory's keys once, use plain ones");
+  if (a.kv_heads != a.heads)
+    fail(path,
+         ".kv_heads: with latent every head has a key and value of its own, made of one vector; remove "
+         "it, or use kv_heads without latent");
+  if (a.score != AttnRecipe::ScoreKind::dot)
+    fail(at, ": heads take their key's matrix into the query, which needs products q.k; use score dot, not ",
+         name_text(a.score));
+  const auto gated = [&](At where) {
+    return std::any_of(a.gate.begin(), a.gate.end(), [&](const GateRecipe& g) { return g.at == where; });
+  };
+  const char* between = a.qk_norm                                     ? "qk_norm"
+                        : a.v_norm                                    ? "v_norm"
+                        : a.clip > 0                                  ? "clip"
+                        : gated(At::k)                                ? "a gate on k"
+                        : gated(At::v)                                ? "a gate on v"
+                        : a.extra.kind == ExtraRecipe::Kind::kv_slots ? "extra kv_slots"
+                        : a.pos.kind == PosRecipe::Kind::relative     ? "pos relative"
+                                                                      : nullptr;
+  if (between)
+    fail(at, ": keys and values of heads are never formed, so they cannot have ", between,
+         "; remove one of the two");
+  if (a.pos.kind == PosRecipe::Kind::rope && (a.pos.rope.part != 1 || l.rope_dim == 0))
+    fail(at, ".rope_dim: ", l.rope_dim, " channels turn, all of them: ",
+         l.rope_dim == 0 ? "set it to an even number, or pos to \"none\"" : "remove part from pos.rope");
+  if (a.pos.kind != PosRecipe::Kind::rope && l.rope_dim > 0)
+    fail(at, ".rope_dim: channels that turn need pos rope; set it to 0, or pos to rope");
+  if (a.bias.v)
+    fail(path,
+         ".bias.v: values are made of the latent by a matrix alone; remove it (bias.k is the latent's)");
+}
+
 void check_sizes(AttnRecipe& a, const PartPlace& place) {
   const std::string& path = place.path;
   if (a.kv_heads == 0) a.kv_heads = a.heads;
@@ -82,10 +123,21 @@ void check_sizes(AttnRecipe& a, const PartPlace& place) {
            " heads; change one of them or set head_dim");
     a.head_dim = place.recipe.width / a.heads;
   }
-  if (a.v_dim == 0) a.v_dim = a.head_dim;
+  if (a.latent && a.head_dim <= a.latent->rope_dim)
+    fail(path, ".head_dim: ", a.head_dim, " channels, of which ", a.latent->rope_dim,
+         " turn (latent.rope_dim); some without position are needed besides");
+  if (a.v_dim == 0) a.v_dim = a.head_dim - (a.latent ? a.latent->rope_dim : 0);
   if (checked_mul(a.heads, std::max(a.head_dim, a.v_dim), path) > static_cast<Dim>(kMostSize))
     fail(path, ": ", a.heads, " heads of ", std::max(a.head_dim, a.v_dim), " channels are more than ",
          with_commas(static_cast<Dim>(kMostSize)), " in all");
+  if (!a.latent) return;
+  const Dim whole = a.latent->rank + a.latent->rope_dim;
+  if (checked_mul(a.heads, whole, path) > static_cast<Dim>(kMostSize))
+    fail(path, ".latent: ", a.heads, " queries of ", whole, " channels are more than ",
+         with_commas(static_cast<Dim>(kMostSize)), " in all");
+  check_norm(a.latent->norm, path + ".latent.norm", place.decoder, true);
+  check_norm(a.latent->q_norm, path + ".latent.q_norm", place.decoder, true);
+  check_latent(a, path);
 }
 
 void check_scores(const AttnRecipe& a, const PartPlace& place) {
@@ -213,7 +265,7 @@ void check_positions(const AttnRecipe& a, const std::string& path, const Recipe&
          "dot and heads of a multiple of 4 channels, which have ", a.head_dim);
   if (a.cross && a.temperature)
     fail(path, ".temperature: it grows with a row's position towards its keys, and the memory has none");
-  if (a.pos.kind == Pos::rope) check_rope(a.pos.rope, a.head_dim, path + ".pos.rope");
+  if (a.pos.kind == Pos::rope) check_rope(a.pos.rope, a.rope_channels(), path + ".pos.rope");
   if (a.pos.kind == Pos::bucket) {
     const BucketRecipe& b = a.pos.bucket;
     const bool ahead = a.mask == Mask::full || a.mask == Mask::prefix;
@@ -246,13 +298,25 @@ Dim automatic_scale(const AttnRecipe& a) {
   return a.head_dim * (a.pos.kind == PosRecipe::Kind::relative ? a.pos.relative.terms() : 1);
 }
 
+double yarn_score_factor(const AttnRecipe& a) {
+  const RopeSpec& r = a.pos.rope;
+  if (!a.latent || a.pos.kind != PosRecipe::Kind::rope || r.scaling != RopeScaling::yarn ||
+      !(r.mscale_all_dim > 0) || !(r.factor > 1))
+    return 1;
+  const double m = 0.1 * r.mscale_all_dim * std::log(r.factor) + 1;
+  return m * m;
+}
+
 // ------------------------------------------------------------------------------------------------ drawing
 namespace {
 
 std::string scale_text(const AttnRecipe& a) {
   switch (a.scale.kind) {
     case ScaleRecipe::Kind::automatic:
-      return automatic_scale(a) == 0 ? "" : concat(" / √", automatic_scale(a));
+      return automatic_scale(a) == 0
+                 ? ""
+                 : concat(" / √", automatic_scale(a),
+                          yarn_score_factor(a) == 1 ? "" : concat(" · ", shortest(yarn_score_factor(a))));
     case ScaleRecipe::Kind::number: return a.scale.number == 1 ? "" : concat(" · ", shortest(a.scale.number));
     case ScaleRecipe::Kind::learned: break;
   }
@@ -330,6 +394,24 @@ void draw_gate(Drawing& d, const AttnRecipe& a, GateRecipe::At at, Dim C, std::s
   }
 }
 
+void draw_latent(Drawing& d, const AttnRecipe& a, Dim C) {
+  const LatentRecipe& l = *a.latent;
+  const std::string from = with_commas(C) + " → ";
+  const auto with_bias = [](bool b) { return b ? " + bias" : ""; };
+  const std::string turned = l.rope_dim > 0 ? concat(", of which the last ", l.rope_dim, " turn") : "";
+  if (l.q_rank > 0)
+    d.inside("q latent", concat(from, with_commas(l.q_rank), with_bias(a.bias.q), ", ", norm_text(l.q_norm)));
+  d.inside("q", concat(l.q_rank > 0 ? with_commas(l.q_rank) + " → " : from, heads_by(a.heads, a.head_dim),
+                       with_bias(a.bias.q && l.q_rank == 0), turned));
+  d.inside("latent",
+           concat(from, with_commas(l.rank),
+                  l.rope_dim > 0 ? concat(" and ", l.rope_dim, " that turn, one key for all heads") : "",
+                  with_bias(a.bias.k), "; ", norm_text(l.norm), "   (MLA)"));
+  d.inside("k",
+           concat(with_commas(l.rank), " → ", heads_by(a.heads, a.head_dim - l.rope_dim), ", taken into q"));
+  d.inside("v", concat(with_commas(l.rank), " → ", heads_by(a.heads, a.v_dim), ", behind the weighted sum"));
+}
+
 }  // namespace
 
 void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
@@ -338,8 +420,10 @@ void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
   const std::string from = with_commas(C) + " → ";
   d.inside("from", a.cross ? concat("Q of ", stream, "; K and V of the encoder's result")
                            : concat("Q, K and V of ", stream));
-  d.inside("q", concat(from, heads_by(a.heads, a.head_dim), with_bias(a.bias.q)));
-  if (a.head_dim == a.v_dim && a.bias.k == a.bias.v) {
+  if (a.latent) draw_latent(d, a, C);
+  else d.inside("q", concat(from, heads_by(a.heads, a.head_dim), with_bias(a.bias.q)));
+  if (a.latent) {  // all drawn
+  } else if (a.head_dim == a.v_dim && a.bias.k == a.bias.v) {
     d.inside("k, v",
              concat(from, heads_by(a.kv_heads, a.head_dim), " each", with_bias(a.bias.k), sharing(a)));
   } else {
@@ -359,7 +443,7 @@ void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
   };
   qk_norm(QkNormRecipe::At::before_pos);
   if (a.v_norm) d.inside("v_norm", concat(norm_text(*a.v_norm), ", over each head"));
-  if (a.pos.kind == PosRecipe::Kind::rope) d.inside("rope", rope_text(a.pos.rope, a.head_dim));
+  if (a.pos.kind == PosRecipe::Kind::rope) d.inside("rope", rope_text(a.pos.rope, a.rope_channels()));
   if (a.pos.kind == PosRecipe::Kind::grid)
     d.inside("rope", concat("by a patch's row and column, theta ", shortest(a.pos.grid_theta)));
   qk_norm(QkNormRecipe::At::after_pos);

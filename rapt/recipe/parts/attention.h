@@ -98,6 +98,16 @@ struct TemperatureRecipe {
   bool operator==(const TemperatureRecipe&) const = default;
 };
 
+// Keys and values of all heads made of one short vector per token, the latent, which is what the cache keeps,
+// beside one key that turns and that all heads share (DeepSeek V2). A head's key is [W_k c | k_r].
+struct LatentRecipe {
+  Dim rank = 512;  // of the latent c
+  Dim q_rank = 0;  // of the queries' own latent; 0: queries come straight from the input
+  Dim rope_dim = 64;  // channels of a head that turn, its last ones
+  NormRecipe norm, q_norm;
+  bool operator==(const LatentRecipe&) const = default;
+};
+
 struct AttnRecipe {
   bool cross = false;  // of the decoder's rows to the encoder's result
   enum class ScoreKind { dot, general, additive, concat, cosine, l2 };
@@ -107,6 +117,7 @@ struct AttnRecipe {
   ScaleRecipe scale;
   Dim heads = 8, kv_heads = 0, head_dim = 0, v_dim = 0;  // 0: heads, width / heads, head_dim
   BiasRecipe bias;
+  std::optional<LatentRecipe> latent;
   std::optional<QkNormRecipe> qk_norm;
   std::optional<NormRecipe> v_norm, z_norm;  // over each head
   PosRecipe pos;
@@ -120,6 +131,7 @@ struct AttnRecipe {
   ExtraRecipe extra;
   std::vector<GateRecipe> gate;
   double dropout = 0;
+  Dim rope_channels() const { return latent ? latent->rope_dim : head_dim; }  // that RoPE may turn
   bool operator==(const AttnRecipe&) const = default;
 };
 
@@ -335,6 +347,21 @@ void fields(Of<GateRecipe>, V& v) {
 }
 
 template <class V>
+void fields(Of<LatentRecipe>, V& v) {
+  using T = LatentRecipe;
+  v.about("Latent",
+          "Keys and values of all heads made of one vector per token (MLA, DeepSeek). Its `head_dim` is that "
+          "of a whole query head: channels without position first, then those that turn.");
+  v.field("rank", &T::rank, "channels of the vector that keys and values are made of", kCount);
+  v.field("q_rank", &T::q_rank, "channels of a vector that queries are made of; 0: of the input itself",
+          kSize);
+  v.field("rope_dim", &T::rope_dim, "channels of a head that turn; all heads share that part of the key",
+          kSize);
+  v.field("norm", &T::norm, "the norm of keys' and values' vector");
+  v.field("q_norm", &T::q_norm, "the norm of queries' vector, where they have one");
+}
+
+template <class V>
 void fields(Of<AttnRecipe>, V& v) {
   using T = AttnRecipe;
   v.about("Attention", "The fields of a `self` or `cross` part, beside those of every part.");
@@ -342,12 +369,15 @@ void fields(Of<AttnRecipe>, V& v) {
   v.field("kv_heads", &T::kv_heads, "key and value heads; 0: as many as heads (MHA); 1: MQA; between: GQA",
           kSize);
   v.field("head_dim", &T::head_dim, "channels of a query or key head; 0: width / heads", kSize);
-  v.field("v_dim", &T::v_dim, "channels of a value head; 0: head_dim", kSize);
+  v.field("v_dim", &T::v_dim, "channels of a value head; 0: head_dim (latent: those that do not turn)",
+          kSize);
   v.field("score", &T::score,
           "q.k; q.Wk (Luong); w.tanh(q+k) (Bahdanau; concat: Luong's); cosine of q and k; -|q-k|^2");
   v.field("normal", &T::normal, "softmax over the visible keys, or a sigmoid of each score");
   v.field("scale", &T::scale, "the factor on scores");
-  v.field("bias", &T::bias, "biases of the projections");
+  v.field("bias", &T::bias,
+          "biases of the projections; latent: q and k of the input's projections to the two vectors");
+  v.field("latent", &T::latent, "keys and values made of one short vector per token (MLA)");
   v.field("qk_norm", &T::qk_norm, "a norm on queries and keys");
   v.field("v_norm", &T::v_norm, "a norm on each value head");
   v.field("z_norm", &T::z_norm, "a norm on each head of attention's result");
@@ -386,8 +416,10 @@ inline bool reads_memory(const AttnRecipe& a) { return a.cross; }
 void resolve(AttnRecipe& a, const PartPlace& place);
 void draw(Drawing& d, const AttnRecipe& a, Dim width, const std::string& stream);
 
-// The scale of scores that `auto` stands for, as 1 / sqrt(this); 0: none.
+// The scale of scores that `auto` stands for, as 1 / sqrt(this); 0: none. Latent attention multiplies it by
+// DeepSeek's factor for YaRN: (0.1 mscale_all_dim ln(factor) + 1)^2, 1 without.
 Dim automatic_scale(const AttnRecipe& a);
+double yarn_score_factor(const AttnRecipe& a);
 
 // Heads and channels that a gate acts on; `width` is the model's.
 struct GateShape {

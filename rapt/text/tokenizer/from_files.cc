@@ -180,7 +180,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_bpe_files(std::string_view vocab
   if (spec.bos < 0) spec.bos = spec.eos;
   mark_special(spec);
   if (flag_or(config, "add_bos_token", false, spec.where) && spec.bos >= 0) spec.before = {spec.bos};
-  if ((type.starts_with("Roberta") || type.starts_with("Bart") || type.starts_with("CLIP")) && spec.bos >= 0 && spec.eos >= 0)
+  if ((type.starts_with("Roberta") || type.starts_with("Bart") || type.starts_with("CLIP")) &&
+      spec.bos >= 0 && spec.eos >= 0)
     spec.before = {spec.bos}, spec.after = {spec.eos};
   return make_tokenizer(std::move(spec));
 }

@@ -249,7 +249,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_
   };
   read_added(part("added_tokens"), spec);
   // SigLIP's class does this before its SentencePiece model, which tokenizer.json does not say.
-  if (config.is_object() && text_or(config, "tokenizer_class", "", "tokenizer_config.json") == "SiglipTokenizer")
+  if (config.is_object() &&
+      text_or(config, "tokenizer_class", "", "tokenizer_config.json") == "SiglipTokenizer")
     spec.normal = canonical_text();
   read_normalizer(part("normalizer"), spec);
   read_pre_tokenizer(part("pre_tokenizer"), spec);
