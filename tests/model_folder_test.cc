@@ -79,12 +79,23 @@ void each_part(Recipe& r, const std::function<void(PartRecipe&)>& f) {
 }
 
 const std::map<std::string, std::string>& said_by() {  // presets and the families that say them
-  static const std::map<std::string, std::string> all = {
-      {"bert", "bert"},     {"gemma2", "gemma2"},   {"gemma3", "gemma3"},   {"gpt2", "gpt2"},
-      {"llama1", "llama"},  {"llama2", "llama"},    {"llama3", "llama"},    {"llama3.1", "llama"},
-      {"marian", "marian"}, {"mistral", "mistral"}, {"olmo2", "olmo2"},     {"qwen2", "qwen2"},
-      {"qwen3", "qwen3"},   {"t5", "t5"},           {"mixtral", "mixtral"}, {"qwen3-moe", "qwen3-moe"},
-      {"deepseek-v2-lite", "deepseek-v2-lite"}};
+  static const std::map<std::string, std::string> all = {{"bert", "bert"},
+                                                         {"gemma2", "gemma2"},
+                                                         {"gemma3", "gemma3"},
+                                                         {"gpt2", "gpt2"},
+                                                         {"llama1", "llama"},
+                                                         {"llama2", "llama"},
+                                                         {"llama3", "llama"},
+                                                         {"llama3.1", "llama"},
+                                                         {"marian", "marian"},
+                                                         {"mistral", "mistral"},
+                                                         {"olmo2", "olmo2"},
+                                                         {"qwen2", "qwen2"},
+                                                         {"qwen3", "qwen3"},
+                                                         {"t5", "t5"},
+                                                         {"mixtral", "mixtral"},
+                                                         {"qwen3-moe", "qwen3-moe"},
+                                                         {"deepseek-v2-lite", "deepseek-v2-lite"}};
   return all;
 }
 

@@ -8,11 +8,13 @@
 namespace rapt {
 namespace {
 
-constexpr Dim kQueryHeads = 4, kLatent = 24, kHalfLatent = 12;
+// Heads so small that what is shared among them is short of room.
+constexpr Dim kQueryHeads = 4, kSmallHead = 4, kLatent = 2 * kSmallHead, kHalfLatent = kSmallHead;
 
 Recipe two_key_lookup() {
   Recipe r = with_ffn(toy_recipe(1, kQueryHeads, kLookupVocab));
   self_attn(r).pos.kind = PosRecipe::Kind::none;  // items are found by what they are
+  self_attn(r).head_dim = kSmallHead;
   return r;
 }
 
@@ -75,7 +77,7 @@ LabResult mla(const Lab& lab) {
       below("loss, latent minus GQA with twice its cache", loss(3) - loss(1), 0, "nats", "", false),
       below("loss, latent minus MHA with four times its cache", loss(3) - loss(0), 0.01, "nats",
             "39.0 against 37.9 on BBH in a small model, 50.7 against 46.6 in a large one (table 9)", false),
-      above("loss with half the latent minus the whole one", loss(4) - loss(3), 0, "nats", "", false),
+      above("loss with half the latent minus the whole one", loss(4) - loss(3), 0.1, "nats"),
   };
   out.verdict = concat(
       "At equal size MHA ends at ", digits(loss(0), 3), " nats with ", digits(cache(0), 0),
