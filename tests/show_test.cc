@@ -218,6 +218,11 @@ TEST(Show, DrawingSaysWhatIsThere) {
   for (const char* piece : {"router     2,048 → 128, softmax", "8 of 128 experts", "divided by their sum",
                             "active per token", "30,532,122,624", "3,353,032,704"})
     EXPECT_TRUE(holds(qwen, piece)) << piece << "\n" << qwen;
+  const std::string latent = draw_recipe(resolve(preset("deepseek-v2-lite")));
+  for (const char* piece : {"2,048 → 512 and 64 that turn, one key for all heads", "(MLA)",
+                            "512 → 16×128, taken into q", "softmax(q·k / √192 · 1.5896)", "15,706,484,224",
+                            "2,661,150,208", "60.8 KiB f32"})  // (512 + 64) * 27 layers * 4 bytes
+    EXPECT_TRUE(holds(latent, piece)) << piece << "\n" << latent;
   Recipe narrow = preset("bert");  // ALBERT
   narrow.embed.width = 128, narrow.encoder->groups = 1;
   const std::string albert = draw_recipe(resolve(narrow));
