@@ -217,6 +217,14 @@ TEST(Show, DrawingSaysWhatIsThere) {
   for (const char* piece : {"router     2,048 → 128, softmax", "8 of 128 experts", "divided by their sum",
                             "active per token", "30,532,122,624", "3,353,032,704"})
     EXPECT_TRUE(holds(qwen, piece)) << piece << "\n" << qwen;
+  const std::string next = draw_recipe(resolve(preset("qwen3-next")));
+  for (const char* piece :
+       {"gated delta rule", "q, k       2,048 → 16×128 each", "v, z       2,048 → 32×128 each",
+        "32×[128,128]", "of f32 per sequence, whatever its length"})
+    EXPECT_TRUE(holds(next, piece)) << piece << "\n" << next;
+  const std::string lfm = draw_recipe(resolve(preset("lfm2")));
+  for (const char* piece : {"short convolution", "sum of 3 rows of b ⊙ u", "decoder convolution"})
+    EXPECT_TRUE(holds(lfm, piece)) << piece << "\n" << lfm;
   Recipe narrow = preset("bert");  // ALBERT
   narrow.embed.width = 128, narrow.encoder->groups = 1;
   const std::string albert = draw_recipe(resolve(narrow));
