@@ -41,6 +41,7 @@ TEST(Show, ParametersOfReleasedModels) {
       {"mistral", 7241732096}, {"qwen2", 494032768},
       {"qwen3", 596049920},    {"gemma2", 2614341888},
       {"gemma3", 999885952},   {"olmo2", 7298617344},
+      {"lfm2", 1170340608},    {"qwen3-next", 79674391296},
       {"t5", 60506624},        {"marian", 74410496 - 524288 + 58101},
   };
   for (const auto& [name, n] : known) {
@@ -78,6 +79,7 @@ void shrink(std::optional<StackRecipe>& stack) {
     for (PartRecipe& p : layer.parts) {
       if (FfnRecipe* f = p.ffn()) f->width = 22;
       if (MoeRecipe* m = p.moe()) m->width = 7, m->experts = 5, m->used = 2;
+      if (DeltaRecipe* d = p.delta()) d->key_heads = 2, d->value_heads = 4, d->key_dim = 3, d->value_dim = 5;
       AttnRecipe* a = p.attention();
       if (!a) continue;
       const Dim group = a->kv_heads ? std::min<Dim>(4, a->heads / a->kv_heads) : 1;

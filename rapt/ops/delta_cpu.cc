@@ -162,34 +162,32 @@ RAPT_INLINE void one_row(const Sizes& z, const HeadRows& rows, Dim h, Dim i, con
     vstore(by_k + j, vzero() - e * vload(kk + j));
     vstore(by_q + j, e * vload(qk + j));
   }
-  for (Dim at = 0; at < z.dv; at += 2 * W) {
-    const Dim n = z.dv - at, m = n - W;
-    V u0 = vload_n(v + at, n), u1 = vload_n(v + at + W, m), o0 = vzero(), o1 = vzero();
-    if (ak) {
-      u0 = u0 - decayed * vload_n(ak + at, n);
-      u1 = u1 - decayed * vload_n(ak + at + W, m);
-      o0 = decayed * vload_n(aq + at, n);
-      o1 = decayed * vload_n(aq + at + W, m);
+  constexpr int kSide = 4;  // vectors side by side: u and o are eight chains of additions then
+  for (Dim at = 0; at < z.dv; at += kSide * W) {
+    V u[kSide], sum[kSide];
+    for (int x = 0; x < kSide; ++x) {
+      const Dim from = at + x * W, n = z.dv - from;
+      u[x] = vload_n(v + from, n);
+      sum[x] = vzero();
+      if (!ak) continue;
+      u[x] = u[x] - decayed * vload_n(ak + from, n);
+      sum[x] = decayed * vload_n(aq + from, n);
     }
     for (Dim j = 0; j < i; ++j) {
-      const V past0 = vload_n(all_u + j * z.dv + at, n), past1 = vload_n(all_u + j * z.dv + at + W, m);
       const V wk = vset(by_k[j]), wq = vset(by_q[j]);
-      u0 = vfma(wk, past0, u0);
-      u1 = vfma(wk, past1, u1);
-      o0 = vfma(wq, past0, o0);
-      o1 = vfma(wq, past1, o1);
+      for (int x = 0; x < kSide; ++x) {
+        const V past = vload_n(all_u + j * z.dv + at + x * W, z.dv - at - x * W);
+        u[x] = vfma(wk, past, u[x]);
+        sum[x] = vfma(wq, past, sum[x]);
+      }
     }
-    if (rest) {
-      vstore_n(rest + at, u0, n);
-      vstore_n(rest + at + W, u1, m);
+    for (int x = 0; x < kSide; ++x) {
+      const Dim to = at + x * W, n = z.dv - to;
+      if (rest) vstore_n(rest + to, u[x], n);
+      u[x] = vset(beta) * u[x];
+      vstore_n(all_u + i * z.dv + to, u[x], n);
+      if (o) vstore_n(o + to, vset(scale) * vfma(vset(by_q[i]), u[x], sum[x]), n);
     }
-    u0 = vset(beta) * u0;
-    u1 = vset(beta) * u1;
-    vstore_n(all_u + i * z.dv + at, u0, n);
-    vstore_n(all_u + i * z.dv + at + W, u1, m);
-    if (!o) continue;
-    vstore_n(o + at, vset(scale) * vfma(vset(by_q[i]), u0, o0), n);
-    vstore_n(o + at + W, vset(scale) * vfma(vset(by_q[i]), u1, o1), m);
   }
 }
 

@@ -995,14 +995,14 @@ def define():
         return {"parts": [{kind: p} for kind, p in parts.items()]}
 
     mixed = {"experts": 6, "used": 2, **glu("silu", 20), "shared": {"width": 20, "gated": True}, "norm_in": n}
-    seen = attention(4, kv_heads=2, head_dim=12, qk_norm={"norm": n}, pos=roped(1e7, part=0.25),
+    seen = attention(4, kv_heads=2, head_dim=16, qk_norm={"norm": n}, pos=roped(1e7, part=0.25),
                      gate=[{"at": "sdpa"}], norm_in=n)
     toy("qwen3-next",
         recipe_of(35, None, decoder=stacked(4, {
             "S": part(delta={**rule(norm=rms(1e-6)), "norm_in": n}, moe={**mixed}),
             "L": part(self=seen, moe={**mixed})}, "SSSL", n)),
         hugging_face(T.Qwen3NextForCausalLM,
-                     dict(base, num_hidden_layers=4, hidden_size=35, num_key_value_heads=2, head_dim=12,
+                     dict(base, num_hidden_layers=4, hidden_size=35, num_key_value_heads=2, head_dim=16,
                           rms_norm_eps=1e-6, layer_types=["linear_attention"] * 3 + ["full_attention"],
                           linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
                           linear_value_head_dim=8, num_experts=6, num_experts_per_tok=2,
