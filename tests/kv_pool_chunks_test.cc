@@ -205,7 +205,7 @@ TEST(KvPoolChunks, AKnownBeginningIsNotReadAgain) {
       std::vector<std::int32_t> longer = text;
       for (const std::int32_t t : some_tokens(100, 2)) longer.push_back(t);
       const Answer other = served.ask(longer);
-      EXPECT_EQ(other.times.reused_tokens, known);
+      EXPECT_EQ(other.times.reused_tokens, (length + kind.sinks) / 64 * 64 - kind.sinks);
       Served fresh(kind);
       const Answer alone = fresh.ask(longer);
       EXPECT_EQ(other.samples[0].ids, alone.samples[0].ids);
