@@ -1086,7 +1086,7 @@ def define():
 
     # LFM2: short convolutions, a norm on each head of q and k, tied.
     n = rms(1e-5)
-    dense, letters = {**glu("silu", 40), "norm_in": n}, "CCLCCLCCLCLCLCLC"
+    dense, letters = {**glu("silu", 40), "norm_in": n}, "CCLCCLCCLCLCLCL"
     toy("lfm2",
         recipe_of(40, {"tied": True}, decoder=stacked(16, {
             "C": part(conv={"kernel": 3, "norm_in": n}, ffn={**dense}),
@@ -1096,7 +1096,8 @@ def define():
                      dict(base, num_hidden_layers=16, hidden_size=40, intermediate_size=40,
                           num_key_value_heads=2, norm_eps=1e-5, block_auto_adjust_ff_dim=False,
                           conv_L_cache=3, conv_bias=False,
-                          layer_types=["conv" if x == "C" else "full_attention" for x in letters],
+                          layer_types=["conv" if x == "C" else "full_attention"
+                                       for x in (letters + letters)[:16]],
                           tie_word_embeddings=True,
                           rope_parameters={"rope_type": "default", "rope_theta": 1e6}), None, lfm2=True),
         "lfm2", gains={"embed.tokens": 0.35})
