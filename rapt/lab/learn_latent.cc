@@ -8,10 +8,10 @@
 namespace rapt {
 namespace {
 
-constexpr Dim kHeads = 4, kRank = 24, kSmallRank = 12;
+constexpr Dim kLatentHeads = 4, kRank = 24, kSmallRank = 12;
 
 Recipe lookup_recipe() {
-  Recipe r = with_ffn(toy_recipe(1, kHeads, kLookupVocab));
+  Recipe r = with_ffn(toy_recipe(1, kLatentHeads, kLookupVocab));
   self_attn(r).pos.kind = PosRecipe::Kind::none;  // items are found by what they are
   return r;
 }
@@ -47,7 +47,7 @@ LabResult mla(const Lab& lab) {
                     .steps = 1000,
                     .cosine = true});
   };
-  add(concat("MHA, ", kHeads, " heads"), shared(kHeads));
+  add(concat("MHA, ", kLatentHeads, " heads"), shared(kLatentHeads));
   add("GQA, 2", shared(2));
   add("MQA, 1", shared(1));
   add(concat("MLA, latent of ", kRank), latent(kRank));
