@@ -201,8 +201,8 @@ struct AttentionRecord::Kept {
   }
 };
 
-AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<const std::int32_t> ids,
-                                 std::span<const std::int32_t> source, const RecordOptions& options)
+AttentionRecord::AttentionRecord(Device& device, const Model& model, Ids ids, Ids source,
+                                 const RecordOptions& options)
     : device_(device),
       model_(model),
       first_keys_(options.first_keys),
@@ -220,7 +220,7 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
     places_.push_back(place);
     auto kept = std::make_shared<Kept>();
     kept->a = &a;
-    kept->whole = place.cross || taps.edits(site::q) || taps.edits(site::k);
+    kept->whole = place.cross || a.grid || taps.edits(site::q) || taps.edits(site::k);
     if (kept->whole && a.mask.keep > 0 && a.rope)
       fail(
           "inspect: queries and keys of a model that keeps its first keys cannot be "
@@ -286,9 +286,12 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, std::span<c
   for (; fed < n; fed += now) {
     now = std::min(piece, n - fed);
     run.reset();
-    const Batch batch{.tokens = ids.subspan(static_cast<std::size_t>(fed), static_cast<std::size_t>(now)),
-                      .sequences = {{.first = 0, .count = now, .past = fed, .opened = n}},
-                      .want = model.recipe.head.pools() ? Want{} : kWantLast};
+    Batch batch = batch_of(model, ids);
+    if (!ids.picture) {
+      batch.tokens = ids.subspan(static_cast<std::size_t>(fed), static_cast<std::size_t>(now));
+      batch.sequences = {{.first = 0, .count = now, .past = fed, .opened = n}};
+    }
+    if (!model.recipe.head.pools()) batch.want = kWantLast;
     forward(run, model, batch, source_.empty() ? nullptr : &from, now < n ? &cache : nullptr);
   }
   for (auto& [place, kept] : kept_) {

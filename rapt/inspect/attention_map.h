@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "rapt/inspect/look.h"
 #include "rapt/nn/model.h"
 
 namespace rapt {
@@ -65,8 +66,8 @@ struct RowSight {
 class AttentionRecord {
  public:
   // An encoder-decoder needs `source`, the encoder's tokens.
-  AttentionRecord(Device& device, const Model& model, std::span<const std::int32_t> ids,
-                  std::span<const std::int32_t> source = {}, const RecordOptions& options = {});
+  AttentionRecord(Device& device, const Model& model, Ids ids, Ids source = {},
+                  const RecordOptions& options = {});
 
   // Kept ones: encoder first, layers in order.
   const std::vector<AttentionPlace>& places() const { return places_; }

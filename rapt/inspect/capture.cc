@@ -99,8 +99,7 @@ const Captured& Capture::of(std::string_view name) const {
   fail("the capture has no '", name, "'");
 }
 
-Capture capture(Device& device, const Model& model, std::span<const Asked> asked,
-                std::span<const std::int32_t> ids, std::span<const std::int32_t> source,
+Capture capture(Device& device, const Model& model, std::span<const Asked> asked, Ids ids, Ids source,
                 const CaptureOptions& options) {
   if (ids.empty()) fail("the text has no tokens");
   const Dim T = static_cast<Dim>(ids.size()), S = static_cast<Dim>(source.size());
@@ -184,11 +183,9 @@ Capture capture(Device& device, const Model& model, std::span<const Asked> asked
   run.taps = &taps;
   const Batch from{.tokens = source, .sequences = {{.first = 0, .count = S}}};
   const bool classes = model.recipe.head.pools();
-  forward(run, model,
-          {.tokens = ids,
-           .sequences = {{.first = 0, .count = T}},
-           .want = !results && !classes ? kWantLast : Want{}},
-          S > 0 ? &from : nullptr);
+  Batch batch = batch_of(model, ids);
+  if (!results && !classes) batch.want = kWantLast;
+  forward(run, model, batch, S > 0 ? &from : nullptr);
   for (std::size_t i = 0; i < asked.size(); ++i) {
     Captured& to = out.tensors[i];
     if (asked[i].point.kind == Kind::scores) {

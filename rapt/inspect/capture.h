@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rapt/inspect/look.h"
 #include "rapt/inspect/sites.h"
 
 namespace rapt {
@@ -37,8 +38,7 @@ struct CaptureOptions {
 };
 // An encoder-decoder needs `source`, the encoder's tokens. Learned sink tokens of a model are rows before
 // those of the text.
-Capture capture(Device& device, const Model& model, std::span<const Asked> asked,
-                std::span<const std::int32_t> ids, std::span<const std::int32_t> source = {},
+Capture capture(Device& device, const Model& model, std::span<const Asked> asked, Ids ids, Ids source = {},
                 const CaptureOptions& options = {});
 
 // NAME.safetensors (metadata: model, tokens, source), NAME.npy (one tensor) or a folder: NAME/point.npy and

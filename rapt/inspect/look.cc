@@ -32,15 +32,17 @@ std::string layer_label(int layer, int number) {
   return number > 0 ? concat(layer, ".", number) : std::to_string(layer);
 }
 
+Batch batch_of(const Model& model, Ids ids) {
+  if (ids.picture) return picture_batch(model.recipe, {ids.picture, 1});
+  return {.tokens = ids, .sequences = {{.first = 0, .count = static_cast<Dim>(ids.size())}}};
+}
+
 void look(Device& device, const Model& model, Taps& taps, Ids ids, Ids source) {
   if (ids.empty()) fail("inspect: the text has no tokens");
   Run run(device);
   run.taps = &taps;
-  const auto batch = [](Ids tokens) {
-    return Batch{.tokens = tokens, .sequences = {{.first = 0, .count = static_cast<Dim>(tokens.size())}}};
-  };
-  Batch text = batch(ids);
-  const Batch from = batch(source);
+  Batch text = batch_of(model, ids);
+  const Batch from = batch_of(model, source);
   if (!model.recipe.head.pools()) text.want = kWantLast;
   forward(run, model, text, source.empty() ? nullptr : &from);
 }

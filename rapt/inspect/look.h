@@ -4,8 +4,10 @@
 //
 // Rows of a view: 0 is what enters the stack (the embedding), row l + 1 the residual stream after layer l.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,7 +17,27 @@
 
 namespace rapt {
 
-using Ids = std::span<const std::int32_t>;
+// Tokens of a text; of a picture the numbers of its rows, and the picture.
+struct TextIds : std::vector<std::int32_t> {
+  TextIds() = default;
+  TextIds(std::vector<std::int32_t> ids) : std::vector<std::int32_t>(std::move(ids)) {}
+  std::optional<Picture> picture = {};
+};
+// The same, belonging to somebody else: any list of ids is one.
+class Ids : public std::span<const std::int32_t> {
+  using Span = std::span<const std::int32_t>;
+
+ public:
+  Ids() = default;
+  Ids(const TextIds& ids) : Span(ids), picture(ids.picture ? &*ids.picture : nullptr) {}
+  template <class List>
+    requires std::convertible_to<List&&, Span> && (!std::derived_from<std::remove_cvref_t<List>, TextIds>) &&
+             (!std::same_as<std::remove_cvref_t<List>, Ids>)
+  Ids(List&& ids) : Span(ids) {}
+  const Picture* picture = nullptr;
+};
+// One sequence of a pass: these tokens, or this picture.
+Batch batch_of(const Model& model, Ids ids);
 
 std::string row_name(int row);              // "embed", "0", "1", …
 Stack last_stack(const Model& model);       // the one that the head reads

@@ -10,11 +10,25 @@
 
 namespace rapt {
 
+namespace {
+
+std::vector<std::string> picture_rows(const Subject& s) {
+  const PatchRecipe& p = *s.net().recipe.embed.patches;
+  const PatchGrid grid = patch_grid(p, s.ids.picture->height, s.ids.picture->width);
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < s.ids.size(); ++i) out.push_back(row_name(p, grid, static_cast<Dim>(i)));
+  return out;
+}
+
+}  // namespace
+
 std::vector<std::string> Subject::words() const {
+  if (ids.picture) return picture_rows(*this);
   return token_texts(tokenizer(), source.empty() ? ids : source);
 }
 
 std::vector<std::string> Subject::words_of(Stack stack) const {
+  if (ids.picture) return picture_rows(*this);
   std::vector<std::string> words =
       token_texts(tokenizer(), stack == Stack::encoder && !source.empty() ? source : ids);
   for (std::string& w : words) w = visible_text(std::move(w));
@@ -40,6 +54,9 @@ std::string model_name(const Checkpoint& checkpoint) {
 
 std::string model_line(const Subject& subject) {
   const std::size_t tokens = subject.ids.size();
+  if (const auto& picture = subject.ids.picture)
+    return concat(model_name(subject.checkpoint), ", a picture of ", picture->width, " x ", picture->height,
+                  " pixels, ", tokens, " rows");
   return concat(model_name(subject.checkpoint), ", ",
                 subject.source.empty()
                     ? ""

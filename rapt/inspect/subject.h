@@ -18,7 +18,8 @@ class Subject {
   const Checkpoint& checkpoint;
   // Framed (BOS, CLS … as the tokenizer says). source: of an encoder-decoder, whose ids are what its
   // decoder reads.
-  std::vector<std::int32_t> ids, source;
+  // Of a picture: ids.picture, and the numbers of its rows.
+  TextIds ids, source;
 
   Device& device() const { return device_; }
   const Model& net() const { return *checkpoint.model; }

@@ -303,6 +303,27 @@ std::vector<std::byte> Canvas::png() const {
   return out;
 }
 
+constexpr Rgb kGlow{255, 210, 0};
+
+// The picture below a cell in grey, and so much of the colour over it as the share says.
+void lay_over(Canvas& canvas, const HeatMap::Backdrop& under, const PngLayout& l, int x, int y, Rgb over,
+              double share) {
+  const int tile_w = std::max(l.wide / under.across, 1), tile_h = std::max(l.high / under.down, 1);
+  const double weight = std::clamp(share, 0.0, 1.0);
+  for (int j = y; j < y + l.cell; ++j)
+    for (int i = x; i < x + l.cell; ++i) {
+      const int from_x = std::min((i - l.left) % tile_w * under.width / tile_w, under.width - 1),
+                from_y = std::min((j - l.top) % tile_h * under.height / tile_h, under.height - 1);
+      const unsigned char* p = &under.rgb[static_cast<std::size_t>(from_y * under.width + from_x) * 3];
+      const double grey = 0.55 * (0.299 * p[0] + 0.587 * p[1] + 0.114 * p[2]);
+      const auto mix = [&](unsigned char c) {
+        return static_cast<unsigned char>(
+            std::lround(grey * (1 - weight) + weight * (0.75 * c + 0.25 * grey)));
+      };
+      canvas.fill(i, j, 1, 1, {mix(over.r), mix(over.g), mix(over.b)});
+    }
+}
+
 constexpr Dim kPngLabel = 16;  // letters of a label at most
 
 Dim png_letters(const std::vector<std::string>& labels, std::size_t step) {
@@ -368,12 +389,17 @@ std::vector<std::byte> heat_png(const HeatMap& map, int cell) {
   for (std::size_t r = 0; r < map.rows.size(); ++r)
     for (std::size_t c = 0; c < map.columns.size(); ++c) {
       const double s = share(r, c);
-      canvas.fill(l.left + l.cell * static_cast<int>(c), l.top + l.cell * static_cast<int>(r), l.cell, l.cell,
-                  s < 0 ? kNone : color(s));
+      const int x = l.left + l.cell * static_cast<int>(c), y = l.top + l.cell * static_cast<int>(r);
+      canvas.fill(x, y, l.cell, l.cell, s < 0 ? kNone : color(s));
+      if (map.backdrop.width > 0) lay_over(canvas, map.backdrop, l, x, y, s < 0 ? kNone : kGlow, s);
     }
   const int bar = std::clamp(l.wide, 140, 360), below = l.top + l.high + 12;
-  for (int x = 0; x < bar; ++x)
-    canvas.fill(l.left + x, below, 1, 8 * l.letter, color(static_cast<double>(x) / (bar - 1)));
+  for (int x = 0; x < bar; ++x) {
+    const double s = static_cast<double>(x) / (bar - 1);
+    const auto glow = [&](unsigned char c) { return static_cast<unsigned char>(std::lround(s * c)); };
+    canvas.fill(l.left + x, below, 1, 8 * l.letter,
+                map.backdrop.width > 0 ? Rgb{glow(kGlow.r), glow(kGlow.g), glow(kGlow.b)} : color(s));
+  }
   int free = 0;  // ticks do not run into each other
   for (const Tick& t : ticks_of(share)) {
     const int wide = em * static_cast<int>(t.text.size());

@@ -41,6 +41,13 @@ struct HeatMap {
   // What the sides and the values are: "query", "key", "weight".
   std::string row_name = {}, column_name = {}, value_name = {};
   std::vector<std::string> cells = {};               // [rows][columns] or empty: a word in each cell (SVG)
+  // What the cells lie over, seen through them in PNG: all of them, or each block of so many tiles.
+  struct Backdrop {
+    int width = 0, height = 0;
+    std::vector<unsigned char> rgb;  // [height][width][3]
+    int across = 1, down = 1;        // how often it is repeated
+  };
+  Backdrop backdrop = {};
 };
 std::string heat_svg(const HeatMap& map);
 // The same with a font of 5 x 7 dots; `cell`: pixels of a cell, 0: so that the picture has about 900. Grey

@@ -7,10 +7,12 @@
 
 #include "rapt/apps/cli/inspect_tools.h"
 #include "rapt/base/text.h"
+#include "rapt/nn/patches.h"
 #include "rapt/recipe/presets.h"
 #include "rapt/report/picture.h"
 #include "rapt/text/words.h"
 #include "rapt/use/generate.h"
+#include "rapt/use/picture_files.h"
 
 namespace rapt::cli {
 
@@ -47,6 +49,8 @@ std::string make_help() {
       "\n"
       "  --file FILE          the text of a file\n"
       "  --ids \"1 2 3\"        token ids instead of a text\n"
+      "  --image FILE         a picture, PNG or JPEG, for a model that reads such; its rows are called cls,\n"
+      "                       register 0, patch 3,4\n"
       "  --tokens N           only the first N tokens\n"
       "  --target TEXT        of an encoder-decoder: what its decoder reads (the first 64 tokens of its\n"
       "                       own answer)\n"
@@ -63,6 +67,7 @@ std::string make_help() {
          "  rapt inspect heads SmolLM2-135M-Instruct.Q4_1.gguf --metric previous\n"
          "  rapt inspect attention gemma-3-270m-q4_k_m.gguf --file book.txt --layer 5 "
          "--head 1 --out map.png\n"
+         "  rapt inspect attention vit-base-patch16-224 --image cat.jpg --out map.png\n"
          "  rapt inspect sinks SmolLM2-135M-Instruct.Q4_1.gguf --file book.txt\n";
 }
 
@@ -76,7 +81,7 @@ const View& find_view(const std::string& name) {
 }
 
 struct Input {
-  std::optional<std::string> ids, file, target;
+  std::optional<std::string> ids, file, target, image;
   Dim tokens = 0;  // at most; 0: all
 };
 
@@ -134,6 +139,26 @@ void read_text(Subject& s, const Input& in, const std::string* operand) {
     if (in.target) fail_usage("--target: ", c.path, " has no encoder; its text is TEXT alone");
     s.ids = std::move(ids);
   }
+}
+
+// The picture as the model reads it, and as it looks: colours back from what they were made into.
+void read_picture(ViewRequest& s, const std::string& path) {
+  const ImageProcess process = image_process_of(s.checkpoint, "inspect");
+  s.prepared = read_prepared_image(process, path);
+  const PreparedImage& p = s.prepared;
+  const Picture picture{p.pixels, p.height, p.width};
+  const Batch batch = picture_batch(s.net().recipe, {&picture, 1});
+  for (Dim i = 0; i < batch.sequences[0].count; ++i) s.ids.push_back(static_cast<std::int32_t>(i));
+  s.ids.picture = picture;
+  s.shown.width = static_cast<int>(p.width), s.shown.height = static_cast<int>(p.height);
+  const auto area = static_cast<std::size_t>(p.width * p.height);
+  for (std::size_t i = 0; i < area; ++i)
+    for (std::size_t c = 0; c < 3; ++c) {
+      double x = static_cast<double>(p.pixels[c * area + i]);
+      if (process.normalize) x = x * process.std[c] + process.mean[c];
+      if (process.rescale) x /= process.rescale_factor;
+      s.shown.rgb.push_back(static_cast<unsigned char>(std::clamp(std::lround(x), 0L, 255L)));
+    }
 }
 
 bool is_picture(const auto& part) {
@@ -207,7 +232,15 @@ Json data_json(const ViewRequest& s, const View& view, const Document& d) {
   Json j = Json::Object{{"view", view.name}, {"model", model_name(s.checkpoint)}};
   if (c.model) j.set("family", c.family);
   if (s.other) j.set("other_model", model_name(s.other->checkpoint));
-  if (!s.ids.empty()) j.set("text", tokens_json(c.tokenizer.get(), s.ids));
+  if (s.ids.picture) {
+    Json::Array rows;
+    for (std::string& row : s.words()) rows.emplace_back(std::move(row));
+    j.set("picture",
+          Json::Object{
+              {"height", s.ids.picture->height}, {"width", s.ids.picture->width}, {"rows", std::move(rows)}});
+  } else if (!s.ids.empty()) {
+    j.set("text", tokens_json(c.tokenizer.get(), s.ids));
+  }
   if (!s.source.empty()) j.set("source", tokens_json(c.tokenizer.get(), s.source));
   j.set("data", *document_json(d).find("facts"));
   return j;
@@ -229,6 +262,7 @@ int run(Args& args) {
   Input in{.ids = args.value("ids"),
            .file = args.value("file"),
            .target = args.value("target"),
+           .image = args.value("image"),
            .tokens = args.number("tokens", 1, Dim{1} << 40).value_or(0)};
   const std::optional<std::string> out = view.file ? std::nullopt : args.value("out"),
                                    html = args.value("html");
@@ -239,8 +273,9 @@ int run(Args& args) {
       1 + models, 2 + models,
       view.models > 1 ? "compare, two models, and perhaps a text" : "a view, a model, and perhaps a text");
   const std::string* text = words.size() > 1 + models ? &words.back() : nullptr;
-  if ((text != nullptr) + in.ids.has_value() + in.file.has_value() > 1)
-    fail_usage("one text is looked at: TEXT, --ids or --file");
+  if ((text != nullptr) + in.ids.has_value() + in.file.has_value() + in.image.has_value() > 1)
+    fail_usage("one text or picture is looked at: TEXT, --ids, --file or --image");
+  const LoadOptions load{.tower = in.image ? Tower::vision : Tower::text};
   check_files(out, html, force);
 
   OpenModel first, second;
@@ -249,14 +284,17 @@ int run(Args& args) {
     note_threads(*first.device, common);
     first.checkpoint.path = words[1];
   } else {
-    first = open_model(words[1], common);
+    first = open_model(words[1], common, load);
   }
   ViewRequest s(first, common);
   s.html = html.value_or(""), s.force = force;
-  if (!view.preset) read_text(s, in, text);
-  else if (text || in.ids || in.file || in.target) fail_usage(view.name, " looks at no text");
+  if (!view.preset && !in.image && s.net().recipe.embed.patches)
+    fail_usage(words[1], " reads pictures; give one with --image FILE");
+  if (!view.preset && in.image) read_picture(s, *in.image);
+  else if (!view.preset) read_text(s, in, text);
+  else if (text || in.ids || in.file || in.target || in.image) fail_usage(view.name, " looks at no text");
   if (models > 1) {
-    second = open_model(words[2], common);
+    second = open_model(words[2], common, load);
     s.other = &second;
   }
   const Document d = make(s);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 
 #include "rapt/apps/cli/inspect_tools.h"
 #include "rapt/base/text.h"
@@ -21,6 +22,7 @@ std::optional<Dim> whole_text(std::string_view text) {
 }
 
 struct Options {
+  std::optional<std::string> row;  // of a picture: whose weights
   std::optional<Dim> layer, number, head;  // number: which of a layer's attentions
   std::optional<Stack> stack;
   bool cross = false;
@@ -94,8 +96,142 @@ Document recurrent_view(const Subject& s, const Options& o) {
   return d;
 }
 
-Document view(const Subject& s, const Options& o) {
+// ------------------------------------------------------------------------------------------- over a picture
+// Weights of one row in every head of a layer, as shares: [heads][rows of the picture].
+using LayerWeights = std::vector<std::vector<double>>;
+
+struct PictureRows {
+  const PatchRecipe& patches;
+  PatchGrid grid;
+  std::vector<std::string> names;
+  std::vector<Dim> chosen;  // whose weights are shown: their mean where there are several
+  std::string title;
+};
+
+PictureRows picture_rows(const ViewRequest& s, const std::optional<std::string>& asked) {
+  const PatchRecipe& p = *s.net().recipe.embed.patches;
+  PictureRows out{p, patch_grid(p, s.ids.picture->height, s.ids.picture->width), s.words(), {}, {}};
+  const std::string name = asked.value_or(p.cls ? "cls" : "all");
+  for (std::size_t i = 0; i < out.names.size(); ++i)
+    if (out.names[i] == name || out.names[i] == "patch " + name ||
+        (name == "all" && static_cast<Dim>(i) >= p.before()))
+      out.chosen.push_back(static_cast<Dim>(i));
+  if (out.chosen.empty())
+    fail_usage("--row: '", name, "' is no row of the picture; rows are ", name_hint(name, out.names),
+               ", or all: the mean of the patches");
+  out.title = name == "all" ? "all patches together" : out.names[static_cast<std::size_t>(out.chosen[0])];
+  return out;
+}
+
+LayerWeights weights_of(const AttentionRecord& record, const AttentionPlace& place, const PictureRows& rows) {
+  LayerWeights out(static_cast<std::size_t>(record.heads(place)), std::vector<double>(rows.names.size()));
+  const AttentionSpec& spec = record.attention(place).spec;
+  record.rows(place, -1, rows.chosen, [&](Dim, int head, std::span<const float> w) {
+    const double unit = share_unit(spec, w) / static_cast<double>(rows.chosen.size());
+    for (std::size_t k = 0; k < w.size(); ++k)
+      out[static_cast<std::size_t>(head)][k] += unit * static_cast<double>(w[k]);
+  });
+  return out;
+}
+
+// Tiles beside and below each other, each the patches of the picture.
+HeatMap tiled(const ViewRequest& s, const PictureRows& rows, const std::vector<LayerWeights>& tiles,
+              std::string title, const std::vector<std::string>& down, const std::string& across) {
+  const auto R = static_cast<std::size_t>(rows.grid.rows), C = static_cast<std::size_t>(rows.grid.columns),
+             before = static_cast<std::size_t>(rows.patches.before());
+  std::size_t wide = 0;
+  for (const LayerWeights& t : tiles) wide = std::max(wide, t.size());
+  HeatMap map{.title = std::move(title), .rows = {}, .columns = {}, .values = {}};
+  map.top = 0, map.scale = HeatMap::Scale::root,
+  map.value_name = "weight, the strongest patch of a tile being 1";
+  for (std::size_t t = 0; t < tiles.size(); ++t)
+    for (std::size_t r = 0; r < R; ++r) {
+      map.rows.push_back(tiles.size() == 1 ? std::to_string(r) : r == R / 2 ? down[t] : "");
+      for (std::size_t h = 0; h < wide; ++h)
+        for (std::size_t c = 0; c < C; ++c) {
+          double most = 0;  // each tile by its own strongest patch
+          if (h < tiles[t].size())
+            for (std::size_t k = before; k < tiles[t][h].size(); ++k) most = std::max(most, tiles[t][h][k]);
+          map.values.push_back(most > 0 ? tiles[t][h][before + r * C + c] / most : 0);
+        }
+    }
+  for (std::size_t h = 0; h < wide; ++h)
+    for (std::size_t c = 0; c < C; ++c)
+      map.columns.push_back(wide == 1 ? std::to_string(c) : c == C / 2 ? concat(across, " ", h) : "");
+  map.backdrop = s.shown;
+  map.backdrop.across = static_cast<int>(wide), map.backdrop.down = static_cast<int>(tiles.size());
+  return map;
+}
+
+Document picture_view(const ViewRequest& s, const Options& o) {
   const Model& model = s.net();
+  const PictureRows rows = picture_rows(s, o.row);
+  Taps taps;
+  const auto check_edits = install_edits(taps, model, parse_edits(o.edits));
+  const auto wanted = [&](const AttentionPlace& p) { return !o.layer || p.layer == *o.layer; };
+  const AttentionRecord record(s.device(), model, s.ids, {}, {.keep = wanted, .taps = &taps});
+  check_edits();
+  std::vector<LayerWeights> layers, means;
+  std::vector<std::string> labels;
+  Table shares{
+      .title = concat("Where ", rows.title, " looks: mean of the heads"), .columns = {"layer"}, .rows = {}};
+  if (rows.patches.cls) shares.columns.emplace_back("cls");
+  if (rows.patches.distill) shares.columns.emplace_back("distill");
+  if (rows.patches.registers > 0) shares.columns.emplace_back("registers");
+  for (const char* name : {"patches", "strongest patch", "its share"}) shares.columns.emplace_back(name);
+  Json::Array weights;
+  for (const AttentionPlace& place : record.places()) {
+    LayerWeights all = weights_of(record, place, rows);
+    if (o.head && *o.head >= static_cast<Dim>(all.size()))
+      fail_usage("--head: there is no head ", *o.head, "; layers have ", all.size());
+    std::vector<double> mean(rows.names.size());
+    Json::Array heads;
+    for (const auto& head : all) {
+      Json::Array one;
+      for (std::size_t k = 0; k < head.size(); ++k)
+        mean[k] += head[k] / static_cast<double>(all.size()), one.emplace_back(head[k]);
+      heads.emplace_back(std::move(one));
+    }
+    weights.emplace_back(std::move(heads));
+    const auto sum = [&](Dim from, Dim to) {
+      return std::accumulate(mean.begin() + from, mean.begin() + to, 0.0);
+    };
+    const PatchRecipe& p = rows.patches;
+    std::vector<Cell> cells{layer_label(place.layer, place.number)};
+    if (p.cls) cells.emplace_back(sum(0, 1), 3);
+    if (p.distill) cells.emplace_back(sum(p.named() - 1, p.named()), 3);
+    if (p.registers > 0) cells.emplace_back(sum(p.named(), p.before()), 3);
+    cells.emplace_back(sum(p.before(), static_cast<Dim>(mean.size())), 3);
+    const auto best = std::max_element(mean.begin() + p.before(), mean.end());
+    cells.emplace_back(rows.names[static_cast<std::size_t>(best - mean.begin())]);
+    cells.emplace_back(*best, 3);
+    shares.rows.push_back(std::move(cells));
+    labels.push_back(concat("layer ", layer_label(place.layer, place.number)));
+    means.push_back({std::move(mean)});
+    if (o.head) all = {all[static_cast<std::size_t>(*o.head)]};
+    layers.push_back(std::move(all));
+  }
+  Document d{.name = "attention", .title = concat("Attention over a picture: ", model_line(s)), .parts = {}};
+  if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
+  d.parts.push_back(
+      tiled(s, rows, layers,
+            concat("What ", rows.title, " looks at, ", o.layer ? concat("layer ", *o.layer, ", ") : "",
+                   o.head ? concat("head ", *o.head) : "every head"),
+            labels, "head"));
+  if (!o.head)
+    d.parts.push_back(tiled(s, rows, means, concat("The same, mean of the heads of each layer"), labels, ""));
+  d.parts.push_back(std::move(shares));
+  d.facts.set("row", rows.title);
+  d.facts.set("grid", Json::Array{rows.grid.rows, rows.grid.columns});
+  d.facts.set("weights", std::move(weights));
+  name_axes(d, "weights", {"layer", "head", "key"});
+  return d;
+}
+
+Document view(const ViewRequest& s, const Options& o) {
+  const Model& model = s.net();
+  if (s.ids.picture) return picture_view(s, o);
+  if (o.row) fail_usage("--row names a row of a picture (--image); of a text --rows A:B");
   if (model.decoder && model.decoder->recurrent && model.decoder->recurrent->recipe.attention)
     return recurrent_view(s, o);
   const Stack stack =
@@ -182,6 +318,7 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
       fail_usage("--layer: wants a number, or 5.2 for the second of two, has '", *layer, "'");
   }
   o.head = args.number("head", 0, 100000);
+  o.row = args.value("row");
   o.stack = stack_arg(args);
   o.cross = args.flag("cross");
   o.edits = args.values("edit");
@@ -205,6 +342,9 @@ const View kAttentionView = {
     "  --pixels N           at most so many cells each way (256); a cell is the largest weight in it\n"
     "                       (of more than 1,024 rows a sample of at least that many is computed)\n"
     "  --scale NAME         of the colours: sqrt (default; small weights are seen) or linear\n"
+    "  --row NAME           of a picture (--image): whose weights lie over it: cls, register 0, 3,4 (the\n"
+    "                       patch in row 3, column 4), all (the mean of the patches); every head of every\n"
+    "                       layer, or of --layer\n"
     "  --edit SPEC          changes the pass, as in tensors (docs/edits.md)\n",
     parse};
 

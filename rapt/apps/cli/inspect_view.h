@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rapt/apps/cli/model_args.h"
+#include "rapt/image/preprocess.h"
 #include "rapt/inspect/subject.h"
 #include "rapt/report/document.h"
 
@@ -20,6 +21,9 @@ struct ViewRequest : Subject {
   const CommonArgs& common;
   // The second model, of a view that takes two: compare makes sure that it reads the same tokens.
   const OpenModel* other = nullptr;
+  // --image: what the model reads, and the same as colours, for maps that lie over it.
+  PreparedImage prepared = {};
+  HeatMap::Backdrop shown = {};
   std::string html = {};  // --html, and --force: for a view that makes its own page
   bool force = false;
 };
