@@ -19,7 +19,8 @@ Options of a toy, beside lengths and gains (by the end of a tensor's name): type
 encoder (no greedy tokens), pairs (encoder-decoder), plus_one (norm weights are stored minus one), in_out
 (expert tensors [E, in, out]), avoid (token ids that mean padding), last (the token every text ends with),
 drop (ends of names: saved tensors that released files do not have, because they are computed),
-stored_config (what becomes of config.json in the file), released (see converted), source (who computed it).
+stored_config (what becomes of config.json in the file), released (see converted), source (who computed it),
+rows (more rows to store, where a sequence has them), rule and make (another way, see families_vision.py).
 """
 import contextlib
 import importlib
@@ -149,10 +150,19 @@ def define_first():
 
 def rule(t, name, shape):
     """(scale, offset): the tensor is offset + scale * u."""
+    return t.get("rule", plain_rule)(t, name, shape)
+
+
+def plain_rule(t, name, shape):
     last = name.split(".")[-1]
     is_norm = "norm" in name.lower() or ".ln_" in name or "emb_ln" in name
     if is_norm and last == "weight":
-        scale, offset = 0.5, 0.0 if t.get("plus_one") else 1.0
+        plain = name.endswith("linear_attn.norm.weight")  # the one norm of Qwen3-Next that is not 1 + w
+        scale, offset = 0.5, 0.0 if t.get("plus_one") and not plain else 1.0
+    elif last == "A_log":  # heads that forget within a few tokens and heads that remember over chunks
+        scale, offset = 1.75, -2.25
+    elif last == "dt_bias":
+        scale, offset = 1.0, 0.0
     elif last.endswith("bias"):
         scale, offset = 0.5, 0.0
     elif last == "sinks" or (any(x in name for x in ("embed", "shared.weight", "wte", "wpe",
@@ -172,7 +182,7 @@ def rule(t, name, shape):
 
 def values(name, shape, scale, offset):
     u = draws(name, int(np.prod(shape))).reshape(shape)
-    return (offset + scale * u).astype(np.float32)
+    return np.asarray(offset + scale * u, dtype=np.float32)
 
 
 def make_folder(t, folder):
@@ -318,6 +328,7 @@ def converted(folder, released):
     except NotImplementedError:
         return None
     cls.set_vocab = lambda self: None
+    cls.no_mtp = True  # no layers that predict further tokens
     config = folder / "config.json"
     saved = config.read_text()
     config.write_text(json.dumps(json.loads(saved) | released))
@@ -388,7 +399,7 @@ def make(t, keep):
         said = f"{name}: std {spread:.3g}, largest {largest:.3g}, float32 {f32:.2g} off"
         assert f32 <= 5e-5 * max(1, largest), said
         assert spread >= 1, said
-        rows = [sorted({0, 1, n // 3, n // 2, n - 2, n - 1} & set(range(len(y))))
+        rows = [sorted({0, 1, n // 3, n // 2, n - 2, n - 1, *t.get("rows", ())} & set(range(len(y))))
                 for n, y in zip(lengths, expected)]
         if "stored_config" in t:
             config = t["stored_config"](json.loads((folder / "config.json").read_text()))
@@ -448,7 +459,7 @@ def main():
     failed = []
     for name in args or TOYS:
         try:
-            make(TOYS[name], keep)
+            TOYS[name].get("make", make)(TOYS[name], keep)
         except AssertionError as why:
             failed.append(str(why))
             print(f"refused {why}", flush=True)
