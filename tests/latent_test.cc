@@ -47,11 +47,13 @@ struct LatentWorld {
 
 TEST(Latent, PointsHaveTheShapesOfTheirNames) {
   LatentWorld w(latent_decoder());
-  const std::vector<std::string> names = {"q_latent.0", "latent.0", "q.0",      "k.0",        "attn_q.0",
-                                          "attn_k.0",   "z.0",      "attn_out.0", "attn_scores.0", "attn_weights.0"};
+  const std::vector<std::string> names = {"q_latent.0",    "latent.0",      "q.0", "k.0",
+                                          "attn_q.0",      "attn_k.0",      "z.0", "attn_out.0",
+                                          "attn_scores.0", "attn_weights.0"};
   const Capture c = capture(w.device, w.model, ask_points(w.model, names), w.tokens, {}, {});
-  const std::vector<std::vector<Dim>> shapes = {{13, 9},     {13, 10},   {13, 3, 12}, {13, 1, 14}, {13, 3, 14},
-                                                {13, 1, 14}, {13, 3, 7}, {13, 24},    {3, 13, 13}, {3, 13, 13}};
+  const std::vector<std::vector<Dim>> shapes = {{13, 9},     {13, 10},    {13, 3, 12}, {13, 1, 14},
+                                                {13, 3, 14}, {13, 1, 14}, {13, 3, 7},  {13, 24},
+                                                {3, 13, 13}, {3, 13, 13}};
   for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(c.of(names[i]).shape, shapes[i]) << names[i];
   // The latent is the beginning of every key.
   for (std::size_t t = 0; t < 13; ++t)
@@ -93,10 +95,9 @@ TEST(Latent, MapsEqualThoseOfExpandedKeys) {
 TEST(Latent, TheCacheKeepsTheLatentAndTheSharedKey) {
   const Recipe r = latent_decoder();
   EXPECT_EQ(count_cost(r, 32).kv_values, 2 * (10 + 4));
-  EXPECT_EQ(count_parameters(r).total,
-            31 * 24 * 2 + 24 +
-                2 * (24 + (9 * 24 + 9) + 9 * 3 * 12 + (14 * 24 + 10) + 3 * 10 * (8 + 7) + 3 * 7 * 24 +
-                     24 + 3 * 20 * 24));
+  EXPECT_EQ(count_parameters(r).total, 31 * 24 * 2 + 24 +
+                                           2 * (24 + (9 * 24 + 9) + 9 * 3 * 12 + (14 * 24 + 10) +
+                                                3 * 10 * (8 + 7) + 3 * 7 * 24 + 24 + 3 * 20 * 24));
 }
 
 // A GGUF with one matrix for keys and values (MiniCPM3), in blocks: keys are turned as numbers, values stay.
@@ -111,7 +112,9 @@ TEST(Latent, TurnedMatricesSurviveFilesAndBlocks) {
   const Dim length = 13;
   const std::vector<Text> texts = {{.tokens = w.tokens}};
   const std::vector<double> exact = logits_of(w.device, w.model, texts);
-  const auto distance = [&](const Checkpoint& c) { return nmse(logits_of(w.device, *c.model, texts), exact); };
+  const auto distance = [&](const Checkpoint& c) {
+    return nmse(logits_of(w.device, *c.model, texts), exact);
+  };
   EXPECT_EQ(static_cast<Dim>(w.tokens.size()), length);
   const Checkpoint folder = open_checkpoint(temp / "folder", {.device = &w.device});
   EXPECT_EQ(folder.family, "minicpm3");
