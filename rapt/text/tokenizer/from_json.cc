@@ -252,9 +252,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_
   // SigLIP's class does this before its SentencePiece model, which its tokenizer.json does not say; ours does.
   const bool siglip = config.is_object() &&
                       text_or(config, "tokenizer_class", "", "tokenizer_config.json") == "SiglipTokenizer";
-  if (siglip && std::none_of(spec.normal.begin(), spec.normal.end(), [](const NormalStep& s) {
-        return s.kind == NormalStep::Kind::punctuation;
-      })) {
+  if (siglip && std::none_of(spec.normal.begin(), spec.normal.end(),
+                             [](const NormalStep& s) { return s.kind == NormalStep::Kind::punctuation; })) {
     const std::vector<NormalStep> first = canonical_text();
     spec.normal.insert(spec.normal.begin(), first.begin(), first.end());
   }
