@@ -36,9 +36,9 @@ Recipe recipe(Dim experts_used = 2) {
   experts.parts[1].body =
       MoeRecipe{.experts = 5, .used = experts_used, .width = 256, .shared = SharedExpertRecipe{}};
   // Of a latent: a matrix for each head, of 256 columns as well.
-  AttnRecipe made{.heads = 3, .head_dim = 260, .v_dim = 256};
+  AttnRecipe made{.heads = 3, .head_dim = 288, .v_dim = 256};
   made.pos.kind = PosRecipe::Kind::rope;
-  made.latent = LatentRecipe{.rank = 256, .rope_dim = 4};
+  made.latent = LatentRecipe{.rank = 256, .rope_dim = 32};
   LayerRecipe latent = layer;
   latent.parts[0] = self(made, {});
   r.decoder->layers = 4;

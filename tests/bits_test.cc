@@ -110,6 +110,13 @@ std::vector<Subject> subjects() {
   latent.pos.kind = PosRecipe::Kind::rope;
   latent.latent = LatentRecipe{.rank = 21, .q_rank = 19, .rope_dim = 6};
   all.push_back({small_decoder("latent", 40, latent, {.width = 24}, {}), 130});
+  Recipe d = small_decoder("states", 40, llama, {.width = 48}, {});
+  d.decoder->layers = 3, d.decoder->pattern = "DLC";
+  d.decoder->kinds["D"] = d.decoder->kinds["C"] = d.decoder->kinds["L"];
+  d.decoder->kinds["D"].parts[0].body =
+      DeltaRecipe{.key_heads = 2, .value_heads = 6, .key_dim = 20, .value_dim = 35};
+  d.decoder->kinds["C"].parts[0].body = ConvRecipe{.kernel = 5, .bias = true};
+  all.push_back({d, 200});
   return all;
 }
 

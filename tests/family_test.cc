@@ -92,6 +92,37 @@ TEST(Family, InDoublePrecisionTheStoredDigitsAreMet) {
   }
 }
 
+// The 300 tokens of a toy through a cache, at once, in three pieces and one by one: the same bits.
+TEST(Family, PiecesOfALongTextHaveEqualBits) {
+  for (const char* name :
+       {"qwen3-next", "qwen3-next-released", "qwen3.5", "qwen3.5-text", "lfm2", "lfm2-moe"}) {
+    const Toy toy = read_toy(name);
+    const Checkpoint c = open_toy(toy);
+    std::vector<std::int32_t> tokens;
+    for (const Json& t : toy.json.find("sequences")->array()[0].array())
+      tokens.push_back(static_cast<std::int32_t>(t.integer()));
+    while (tokens.size() < 300) tokens.push_back(tokens[tokens.size() * 7 % 13]);
+    const auto read = [&](Dim piece, KvPool* pool) {
+      std::vector<double> all;
+      for (Dim at = 0; at < static_cast<Dim>(tokens.size()); at += piece) {
+        rapt::Run run(device());
+        const Dim n = std::min(piece, static_cast<Dim>(tokens.size()) - at);
+        const Batch b{
+            .tokens = std::span(tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)),
+            .sequences = {{.first = 0, .count = n, .past = at, .id = 1}}};
+        const Tensor y = forward(run, *c.model, b, nullptr, pool);
+        for (Dim i = 0; i < y.elements(); ++i) all.push_back(y.at(i));
+      }
+      return all;
+    };
+    const std::vector<double> whole = read(static_cast<Dim>(tokens.size()), nullptr);
+    for (const Dim piece : {300, 100, 64, 1}) {
+      KvPool pool(*c.model);
+      EXPECT_TRUE(read(piece, &pool) == whole) << name << " in pieces of " << piece;
+    }
+  }
+}
+
 // A released file in 16 bits stays in 16 bits; the numbers are those of the rounded weights.
 TEST(Family, SixteenBitFilesStayPacked) {
   for (const DType type : {DType::bf16, DType::f16}) {
@@ -276,6 +307,22 @@ std::vector<Mutation> mutations() {
        attention([](AttnRecipe& a) { return std::exchange(a.temperature, std::nullopt).has_value(); })},
       {"ALiBi's slopes", attention([](AttnRecipe& a) {
          return a.pos.kind == PosRecipe::Kind::alibi && (a.pos.alibi_factor *= 1.1, true);
+       })},
+      {"delta: length of q and k",
+       parts([](PartRecipe& p) { return p.delta() && (p.delta()->eps = 0.5, true); })},
+      {"delta: the other way to share key heads", parts([](PartRecipe& p) {
+         using Share = DeltaRecipe::Share;
+         if (!p.delta() || p.delta()->key_heads == 1 || p.delta()->value_heads == p.delta()->key_heads)
+           return false;
+         p.delta()->share = p.delta()->share == Share::turns ? Share::neighbours : Share::turns;
+         return true;
+       })},
+      {"delta: activation",
+       parts([](PartRecipe& p) { return p.delta() && (p.delta()->act = Act::gelu, true); })},
+      {"delta: gate",
+       parts([](PartRecipe& p) { return p.delta() && (p.delta()->gate = Act::sigmoid, true); })},
+      {"delta: its norm stored minus one", parts([](PartRecipe& p) {
+         return p.delta() && (p.delta()->norm.weight = NormRecipe::Gain::plus_one, true);
        })},
       {"a factor on branches", parts([](PartRecipe& p) { return std::exchange(p.residual_scale, 1) != 1; })},
       {"bias dropped", attention([](AttnRecipe& a) { return std::exchange(a.bias, {}) != BiasRecipe{}; })},

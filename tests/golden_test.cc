@@ -223,6 +223,10 @@ void take_sizes(Recipe& preset, const Recipe& toy) {
           p.moe()->experts = q.moe()->experts, p.moe()->used = q.moe()->used, p.moe()->width = q.moe()->width;
         if (p.moe() && q.moe() && p.moe()->shared && q.moe()->shared)
           p.moe()->shared->width = q.moe()->shared->width;
+        if (p.delta() && q.delta()) {
+          p.delta()->key_heads = q.delta()->key_heads, p.delta()->value_heads = q.delta()->value_heads;
+          p.delta()->key_dim = q.delta()->key_dim, p.delta()->value_dim = q.delta()->value_dim;
+        }
         AttnRecipe* a = p.attention();
         const AttnRecipe* b = q.attention();
         if (!a || !b) continue;
@@ -395,7 +399,20 @@ std::vector<Mutation> mutations() {
     for (const char* place : {"g1", "g2", "g3", "g4", "g5", "g1-head", "g1-const"})
       all.push_back(
           {concat(family, "-gate-", place), "no gate", attention([](AttnRecipe& a) { a.gate.clear(); })});
-  add({"qwen3-next-full"}, "no gate", attention([](AttnRecipe& a) { a.gate.clear(); }));
+  const auto rules = [](auto change) {
+    return [=](Recipe& r) {
+      each_part(r, [&](PartRecipe& p) {
+        if (p.delta()) change(*p.delta());
+      });
+    };
+  };
+  add({"qwen3-next", "delta-char"}, "key heads in turns",
+      rules([](DeltaRecipe& d) { d.share = DeltaRecipe::Share::turns; }));
+  add({"qwen3-next", "delta-char"}, "another gate", rules([](DeltaRecipe& d) { d.gate = Act::sigmoid; }));
+  add({"qwen3-next", "delta-char"}, "no activation that is silu",
+      rules([](DeltaRecipe& d) { d.act = Act::relu; }));
+  add({"qwen3-next-full", "qwen3-next", "delta-char"}, "no gate",
+      attention([](AttnRecipe& a) { a.gate.clear(); }));
   auto experts = [](auto change) {
     return [=](Recipe& r) {
       each_part(r, [&](PartRecipe& p) {

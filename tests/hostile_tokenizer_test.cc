@@ -233,7 +233,7 @@ std::vector<Case> json_cases() {
       model(R"({"type":"BPE","vocab":{"a":0},"merges":["a a"]})", {"'aa' is no token"}),
       model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"dropout":0.1})", {"dropout", "random"}),
       model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"end_of_word_suffix":"</w>"})",
-            {"end_of_word_suffix", "not supported"}),
+            {"end_of_word_suffix", "BPE of bytes"}),
       model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"continuing_subword_prefix":"##"})",
             {"continuing_subword_prefix"}),
       model(R"({"type":"BPE","vocab":{"a":0},"merges":[],"unk_token":"<u>"})",

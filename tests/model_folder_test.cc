@@ -55,11 +55,14 @@ Recipe small(const std::string& name) {
         if (FfnRecipe* f = p.ffn(); f && f->width > 0) f->width = 52;
         if (MoeRecipe* m = p.moe()) m->width = 20, m->experts = 5, m->used = 2;
         if (MoeRecipe* m = p.moe(); m && m->shared) m->shared->width = 40;
+        if (DeltaRecipe* d = p.delta())
+          d->key_heads = 2, d->value_heads = 4, d->key_dim = 6, d->value_dim = 5;
         if (!p.attention()) continue;
         AttnRecipe& a = *p.attention();
         a.kv_heads = a.kv_heads == 0 || a.kv_heads == a.heads ? 0 : a.kv_heads == 1 ? 1 : 2;
         a.heads = 4;
         if (a.head_dim > 0) a.head_dim = 10;
+        if (a.pos.rope.part < 1) a.head_dim = 16;
         if (a.latent) a.latent->rank = 14, a.latent->rope_dim = 4, a.v_dim = 7;
         if (a.window > 0) a.window = 8;
         if (a.pos.rope.original > 0) a.pos.rope.original = 16;
@@ -85,7 +88,8 @@ const std::map<std::string, std::string>& said_by() {  // presets and the famili
       {"llama1", "llama"},  {"llama2", "llama"},    {"llama3", "llama"},    {"llama3.1", "llama"},
       {"marian", "marian"}, {"mistral", "mistral"}, {"olmo2", "olmo2"},     {"qwen2", "qwen2"},
       {"qwen3", "qwen3"},   {"t5", "t5"},           {"mixtral", "mixtral"}, {"qwen3-moe", "qwen3-moe"},
-      {"vit", "vit"},       {"deepseek-v2-lite", "deepseek-v2-lite"}};
+      {"vit", "vit"},       {"deepseek-v2-lite", "deepseek-v2-lite"},
+      {"qwen3-next", "qwen3-next"}, {"lfm2", "lfm2"}};
   return all;
 }
 

@@ -41,6 +41,7 @@ TEST(Show, ParametersOfReleasedModels) {
       {"mistral", 7241732096}, {"qwen2", 494032768},
       {"qwen3", 596049920},    {"gemma2", 2614341888},
       {"gemma3", 999885952},   {"olmo2", 7298617344},
+      {"lfm2", 1170340608},    {"qwen3-next", 79674391296},
       {"t5", 60506624},        {"marian", 74410496 - 524288 + 58101},
   };
   for (const auto& [name, n] : known) {
@@ -73,11 +74,13 @@ void shrink(std::optional<StackRecipe>& stack) {
     if (r.width > 0) r.width = 5;
     return;
   }
+  if (static_cast<Dim>(stack->pattern.size()) == stack->layers) stack->pattern.resize(3);  // DLLL…
   stack->layers = static_cast<Dim>(stack->pattern.size()) + 1;
   for (auto& [name, layer] : stack->kinds)
     for (PartRecipe& p : layer.parts) {
       if (FfnRecipe* f = p.ffn()) f->width = 22;
       if (MoeRecipe* m = p.moe()) m->width = 7, m->experts = 5, m->used = 2;
+      if (DeltaRecipe* d = p.delta()) d->key_heads = 2, d->value_heads = 4, d->key_dim = 3, d->value_dim = 5;
       AttnRecipe* a = p.attention();
       if (!a) continue;
       const Dim group = a->kv_heads ? std::min<Dim>(4, a->heads / a->kv_heads) : 1;
@@ -85,6 +88,7 @@ void shrink(std::optional<StackRecipe>& stack) {
       a->kv_heads = 4 / group;
       a->head_dim = 10;
       a->v_dim = 6;
+      if (a->latent) a->latent->rank = 8, a->latent->rope_dim = 4;
     }
 }
 
@@ -218,6 +222,19 @@ TEST(Show, DrawingSaysWhatIsThere) {
   for (const char* piece : {"router     2,048 → 128, softmax", "8 of 128 experts", "divided by their sum",
                             "active per token", "30,532,122,624", "3,353,032,704"})
     EXPECT_TRUE(holds(qwen, piece)) << piece << "\n" << qwen;
+  const std::string latent = draw_recipe(resolve(preset("deepseek-v2-lite")));
+  for (const char* piece : {"2,048 → 512 and 64 that turn, one key for all heads", "(MLA)",
+                            "512 → 16×128, taken into q", "softmax(q·k / √192 · 1.5896)", "15,706,484,224",
+                            "2,661,150,208", "60.8 KiB f32"})  // (512 + 64) * 27 layers * 4 bytes
+    EXPECT_TRUE(holds(latent, piece)) << piece << "\n" << latent;
+  const std::string next = draw_recipe(resolve(preset("qwen3-next")));
+  for (const char* piece :
+       {"gated delta rule", "q, k       2,048 → 16×128 each", "v, z       2,048 → 32×128 each",
+        "32×[128,128]", "of f32 per sequence, whatever its length"})
+    EXPECT_TRUE(holds(next, piece)) << piece << "\n" << next;
+  const std::string lfm = draw_recipe(resolve(preset("lfm2")));
+  for (const char* piece : {"short convolution", "sum of 3 rows of b ⊙ u", "decoder convolution"})
+    EXPECT_TRUE(holds(lfm, piece)) << piece << "\n" << lfm;
   Recipe narrow = preset("bert");  // ALBERT
   narrow.embed.width = 128, narrow.encoder->groups = 1;
   const std::string albert = draw_recipe(resolve(narrow));

@@ -241,7 +241,7 @@ GgufValue per_layer(const Recipe& r, const std::string& without, Dim value) {
 FamilyValues counted(const Family& family, const Translation& model) {
   FamilyValues out = model.values;
   for (const auto& [axis, letters] : axes_of(family, model.recipe))
-    if (const Json* period = axis->find("period"))
+    if (const Json* period = axis->find("gguf_period") ? axis->find("period") : nullptr)
       if (const auto n = period_of(*axis, letters)) out.set(period->string(), *n);
   return out;
 }
@@ -289,7 +289,7 @@ GgufKeys gguf_keys(const Family& family, const Translation& given, std::vector<R
       const Json* holds = only ? model.values.find(only->string()) : nullptr;
       if (only && (!holds || *holds == Json(false) || *holds == Json(0))) continue;
       // Said otherwise: by a number for every layer, or by their period.
-      if (axis->find("gguf_list_read") || (axis->find("period") && period_of(*axis, letters))) continue;
+      if (axis->find("gguf_list_read") || (axis->find("gguf_period") && period_of(*axis, letters))) continue;
       GgufValue list;
       list.type = GgufValue::Type::array;
       list.element = GgufValue::Type::boolean;

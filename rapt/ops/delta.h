@@ -16,8 +16,8 @@
 // rows, so a row's bits do not depend on how many rows come with it.
 //
 // Between passes a cache keeps two kinds of pages (nn/kv_pool.h), all in the device's real type: of the rows
-// of a chunk, for every key head its keys [d_k][64], and for each of its value heads u [64][d_v] and c [64];
-// and the state at the end of a chunk, [value_heads][d_k][d_v].
+// of a chunk, for every key head its keys [d_k][64], and for each of its value heads u [64][d_v] and c
+// [2][64] (with the digits it lacks); and the state at the end of a chunk, [value_heads][d_k][d_v].
 #pragma once
 #include <span>
 
@@ -48,7 +48,7 @@ struct GatedDeltaSpec {
   bool turns = false;
   bool operator==(const GatedDeltaSpec&) const = default;
   Dim row_values() const {
-    return key_heads * key_dim + value_heads * (value_dim + 1);
+    return key_heads * key_dim + value_heads * (value_dim + 2);
   }  // a page has 64 of it
   Dim state_values() const { return value_heads * key_dim * value_dim; }
 };

@@ -64,7 +64,7 @@ constexpr Dim N = kChunkRows;
 struct Sizes {
   Dim dk, dv, repeat;  // value heads of a key head
   Dim head() const {
-    return dk * N + repeat * (dv + 1) * N;
+    return dk * N + repeat * (dv + 2) * N;
   }  // of a page: keys, then u and c of each value head
 };
 
@@ -72,9 +72,21 @@ struct Sizes {
 struct HeadRows {
   Real* keys;  // [dk][64]
   Sizes z;
-  Real* u(Dim h) const { return keys + z.dk * N + h * (z.dv + 1) * N; }  // [64][dv]
-  Real* c(Dim h) const { return u(h) + z.dv * N; }  // [64]
+  Real* u(Dim h) const { return keys + z.dk * N + h * (z.dv + 2) * N; }  // [64][dv]
+  Real* c(Dim h) const { return u(h) + z.dv * N; }  // [2][64]: c, and what it lacks in digits
 };
+
+// c of row i. Where much is forgotten c is far below 0, and the differences of rows that forget little would be
+// lost: so it has two numbers.
+RAPT_INLINE void add_decay(Real* c, Dim i, Real g) {
+  const double sum = (i > 0 ? double(c[i - 1]) + double(c[N + i - 1]) : 0.0) + double(g);
+  c[i] = Real(sum);
+  c[N + i] = Real(sum - double(c[i]));
+}
+// e^{c_i - c_j} for the rows j … j + W - 1, which are not behind i.
+RAPT_INLINE V decay_since(const Real* c, Dim i, Dim j) {
+  return vexp(vmin((vset(c[i]) - vload(c + j)) + (vset(c[N + i]) - vload(c + N + j)), vzero()));
+}
 
 // rows x (k, q) dot keys: R rows of q and k, against keys [0, keys) in whole vectors.
 template <int R>
@@ -144,40 +156,38 @@ RAPT_INLINE void one_row(const Sizes& z, const HeadRows& rows, Dim h, Dim i, con
                          Real* rest) {
   Real *all_u = rows.u(h), *c = rows.c(h);
   Real by_k[N], by_q[N];
-  const V ci = vset(c[i]), decayed = vexp(ci);
+  const V decayed = vexp(vset(c[i]));
   for (Dim j = 0; j <= i; j += W) {
-    const V e = vexp(vmin(ci - vload(c + j), vzero()));
+    const V e = decay_since(c, i, j);
     vstore(by_k + j, vzero() - e * vload(kk + j));
     vstore(by_q + j, e * vload(qk + j));
   }
-  for (Dim at = 0; at < z.dv; at += 2 * W) {
-    const Dim n = z.dv - at, m = n - W;
-    V u0 = vload_n(v + at, n), u1 = vload_n(v + at + W, m), o0 = vzero(), o1 = vzero();
-    if (ak) {
-      u0 = u0 - decayed * vload_n(ak + at, n);
-      u1 = u1 - decayed * vload_n(ak + at + W, m);
-      o0 = decayed * vload_n(aq + at, n);
-      o1 = decayed * vload_n(aq + at + W, m);
+  constexpr int kSide = 4;  // vectors side by side: u and o are eight chains of additions then
+  for (Dim at = 0; at < z.dv; at += kSide * W) {
+    V u[kSide], sum[kSide];
+    for (int x = 0; x < kSide; ++x) {
+      const Dim from = at + x * W, n = z.dv - from;
+      u[x] = vload_n(v + from, n);
+      sum[x] = vzero();
+      if (!ak) continue;
+      u[x] = u[x] - decayed * vload_n(ak + from, n);
+      sum[x] = decayed * vload_n(aq + from, n);
     }
     for (Dim j = 0; j < i; ++j) {
-      const V past0 = vload_n(all_u + j * z.dv + at, n), past1 = vload_n(all_u + j * z.dv + at + W, m);
       const V wk = vset(by_k[j]), wq = vset(by_q[j]);
-      u0 = vfma(wk, past0, u0);
-      u1 = vfma(wk, past1, u1);
-      o0 = vfma(wq, past0, o0);
-      o1 = vfma(wq, past1, o1);
+      for (int x = 0; x < kSide; ++x) {
+        const V past = vload_n(all_u + j * z.dv + at + x * W, z.dv - at - x * W);
+        u[x] = vfma(wk, past, u[x]);
+        sum[x] = vfma(wq, past, sum[x]);
+      }
     }
-    if (rest) {
-      vstore_n(rest + at, u0, n);
-      vstore_n(rest + at + W, u1, m);
+    for (int x = 0; x < kSide; ++x) {
+      const Dim to = at + x * W, n = z.dv - to;
+      if (rest) vstore_n(rest + to, u[x], n);
+      u[x] = vset(beta) * u[x];
+      vstore_n(all_u + i * z.dv + to, u[x], n);
+      if (o) vstore_n(o + to, vset(scale) * vfma(vset(by_q[i]), u[x], sum[x]), n);
     }
-    u0 = vset(beta) * u0;
-    u1 = vset(beta) * u1;
-    vstore_n(all_u + i * z.dv + at, u0, n);
-    vstore_n(all_u + i * z.dv + at + W, u1, m);
-    if (!o) continue;
-    vstore_n(o + at, vset(scale) * vfma(vset(by_q[i]), u0, o0), n);
-    vstore_n(o + at + W, vset(scale) * vfma(vset(by_q[i]), u1, o1), m);
   }
 }
 
@@ -185,9 +195,9 @@ RAPT_INLINE void one_row(const Sizes& z, const HeadRows& rows, Dim h, Dim i, con
 RAPT_INLINE void move_state(const Sizes& z, const HeadRows& rows, Dim h, const Real* s0, Real* work,
                             Real* to) {
   const Real *u = rows.u(h), *c = rows.c(h);
-  const V last = vset(c[N - 1]), decayed = vexp(last);
+  const V decayed = vexp(vset(c[N - 1]));
   for (Dim j = 0; j < N; j += W) {
-    const V e = vexp(vmin(last - vload(c + j), vzero()));
+    const V e = decay_since(c, N - 1, j);
     for (Dim d = 0; d < z.dk; ++d) vstore(work + d * N + j, e * vload(rows.keys + d * N + j));
   }
   by_fours(0, z.dk, [&]<int R>(Dim d) RAPT_LAMBDA {
@@ -221,7 +231,7 @@ void state_norms(const Sizes& z, const HeadRows& rows, Dim h, const Real* s0, Di
   const Real *u = rows.u(h), *c = rows.c(h);
   for (Dim i = 0; i < z.dk * z.dv; ++i) work[i] = s0 ? s0[i] : Real(0);
   for (Dim i = 0; i < high; ++i) {
-    const V decayed = vexp(vset(i > 0 ? c[i] - c[i - 1] : c[0]));
+    const V decayed = vexp(vset(i > 0 ? (c[i] - c[i - 1]) + (c[N + i] - c[N + i - 1]) : c[0]));
     V sum = vzero();
     for (Dim d = 0; d < z.dk; ++d) {
       const V k = vset(rows.keys[d * N + i]);
@@ -326,7 +336,7 @@ void gated_delta(Queue& queue, const GatedDeltaArgs& a) noexcept {
         for (Dim i = low; i < high; ++i) {
           const Dim at = row + i - low;
           const Real g = static_cast<const Real*>(shape.g)[at * heads + head];
-          c[i] = i > 0 ? c[i - 1] + g : g;
+          add_decay(c, i, g);
           one_row(z, rows, h, i, work.kk + i * N, work.qk + i * N,
                   static_cast<const Real*>(shape.v) + at * value_step + head * z.dv,
                   static_cast<const Real*>(shape.beta)[at * heads + head], Real(shape.scale),
@@ -405,9 +415,9 @@ void chunk_backward(const Sizes& z, const BackwardRows& b, const HeadRows& rows,
   for (Dim i = 0; i < n; ++i) {
     w.dc[i] = 0;
     w.decayed[i] = exp_of(c[i]);
-    w.to_end[i] = exp_of(c[n - 1] - c[i]);
+    w.to_end[i] = exp_of((c[n - 1] - c[i]) + (c[N + n - 1] - c[N + i]));
     for (Dim j = 0; j <= i; ++j) {
-      const Real e = exp_of(c[i] - c[j]);
+      const Real e = exp_of((c[i] - c[j]) + (c[N + i] - c[N + j]));
       w.of_q[i * N + j] = e * forward.qk[i * N + j];
       w.of_k[i * N + j] = e * forward.kk[i * N + j];
     }
@@ -430,7 +440,8 @@ void chunk_backward(const Sizes& z, const BackwardRows& b, const HeadRows& rows,
     for (Dim j = 0; j <= i; ++j) {
       const Real x = dot(w.dout + i * z.dv, u + j * z.dv, z.dv),
                  y = j < i ? dot(w.dr + i * z.dv, u + j * z.dv, z.dv) : Real(0);
-      const Real change = x * w.of_q[i * N + j] - y * w.of_k[i * N + j], e = exp_of(c[i] - c[j]);
+      const Real change = x * w.of_q[i * N + j] - y * w.of_k[i * N + j],
+                 e = exp_of((c[i] - c[j]) + (c[N + i] - c[N + j]));
       w.dc[i] += change;
       w.dc[j] -= change;
       if (b.dq) add_scaled(b.dq + i * b.key_step, e * x, b.k + j * b.key_step, z.dk);
@@ -516,7 +527,7 @@ void gated_delta_backward(Queue& queue, const GatedDeltaBackwardArgs& a) noexcep
         if (s0) take_products(z, s0, b.k, b.q, key_step, 0, n, work);
         Real* c = rows.c(h);
         for (Dim i = 0; i < n; ++i) {
-          c[i] = i > 0 ? c[i - 1] + b.g[i * heads] : b.g[0];
+          add_decay(c, i, b.g[i * heads]);
           one_row(z, rows, h, i, work.kk + i * N, work.qk + i * N, b.v + i * value_step, b.beta[i * heads],
                   Real(1), s0 ? work.ak + i * z.dv : nullptr, work.aq + i * z.dv, nullptr,
                   back.rest + i * z.dv);

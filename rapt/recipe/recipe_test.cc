@@ -43,6 +43,16 @@ Recipe tiny_relative() {
 }
 AttnRecipe& attn(Recipe& r) { return *r.decoder->kinds["L"].parts[0].attention(); }
 FfnRecipe& ffn(Recipe& r) { return *r.decoder->kinds["L"].parts.back().ffn(); }
+DeltaRecipe& delta(Recipe& r) {  // in the place of attention
+  PartRecipe& first = r.decoder->kinds["L"].parts.front();
+  if (!first.delta()) first.body = DeltaRecipe{.key_heads = 2, .key_dim = 6};
+  return *first.delta();
+}
+ConvRecipe& conv(Recipe& r) {
+  PartRecipe& first = r.decoder->kinds["L"].parts.front();
+  if (!first.conv()) first.body = ConvRecipe{};
+  return *first.conv();
+}
 MoeRecipe& moe(Recipe& r) {  // in the place of the feed-forward part
   PartRecipe& last = r.decoder->kinds["L"].parts.back();
   if (!last.moe()) last.body = MoeRecipe{.experts = 8, .used = 2, .width = 12};
@@ -451,7 +461,9 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
        }},
       // latent attention
       {"kv_heads: with latent every head has a key",
-       [](Recipe& r) { attn(r).latent.emplace(), attn(r).heads = 4, attn(r).kv_heads = 2, attn(r).head_dim = 96; }},
+       [](Recipe& r) {
+         attn(r).latent.emplace(), attn(r).heads = 4, attn(r).kv_heads = 2, attn(r).head_dim = 96;
+       }},
       {"head_dim: 8 channels, of which 64 turn",
        [](Recipe& r) { attn(r).latent.emplace(), attn(r).head_dim = 8; }},
       {"they cannot have qk_norm", [](Recipe& r) { latent(r), attn(r).qk_norm.emplace(); }},
@@ -616,6 +628,15 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
        [](Recipe& r) { ffn(r).act = Act::gelu, ffn(r).alpha = 1.7; }},
       {"ffn.width: must be at least 0", [](Recipe& r) { ffn(r).width = -1; }},
       // experts
+      {"delta.key_heads: must be at least 1", [](Recipe& r) { delta(r).key_heads = 0; }},
+      {"delta.value_heads: 3 is no multiple of the 2 key heads", [](Recipe& r) { delta(r).value_heads = 3; }},
+      {"delta.key_dim: the width",
+       [](Recipe& r) { delta(r).key_heads = r.width + 1, delta(r).key_dim = 0; }},
+      {"delta.conv: must be at least 1", [](Recipe& r) { delta(r).conv = 0; }},
+      {"delta.conv: must be at most 64", [](Recipe& r) { delta(r).conv = 65; }},
+      {"delta.norm: ", [](Recipe& r) { delta(r).norm.kind = NormRecipe::Kind::batch; }},
+      {"conv.kernel: must be at least 1", [](Recipe& r) { conv(r).kernel = 0; }},
+      {"conv.kernel: must be at most 64", [](Recipe& r) { conv(r).kernel = 65; }},
       {"moe.experts: must be at least 1", [](Recipe& r) { moe(r).experts = 0; }},
       {"moe.used: must be at least 1", [](Recipe& r) { moe(r).used = 0; }},
       {"moe.used: a row cannot use 9 of 8 experts", [](Recipe& r) { moe(r).used = 9; }},

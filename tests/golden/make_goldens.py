@@ -314,6 +314,43 @@ def mixture(w, p, m, x):
     return y
 
 
+def convolved(w, name, x, kernel):
+    """Every channel by itself: the last rows, weighted."""
+    taps = w(name, x.shape[1], kernel)
+    padded = torch.cat([torch.zeros(kernel - 1, x.shape[1], dtype=x.dtype), x])
+    return sum(padded[j : j + x.shape[0]] * taps[:, j] for j in range(kernel))
+
+
+def delta(w, p, d, x):
+    """The gated delta rule, row by row."""
+    T, K, H, D = x.shape[0], d["key_heads"], d["value_heads"], d["key_dim"]
+    V, kernel = d.get("value_dim") or D, d.get("conv", 4)
+
+    def mixed(name, heads, width):
+        y = convolved(w, f"{p}.{name}_conv", linear(w, f"{p}.{name}", x, heads * width, False), kernel)
+        return ACTS[d.get("act", "silu")](y).reshape(T, heads, width)
+
+    q, k, v = mixed("q", K, D), mixed("k", K, D), mixed("v", H, V)
+    q, k = (y / torch.sqrt((y * y).sum(-1, keepdim=True) + 1e-6) for y in (q, k))
+    q, k = (y.repeat_interleave(H // K, 1) for y in (q * D**-0.5, k))
+    z, b, a = (linear(w, f"{p}.{n}", x, size, False) for n, size in (("z", H * V), ("b", H), ("a", H)))
+    keep = torch.exp(-torch.exp(w.vector(p + ".a_log", H)) * F.softplus(a + w.vector(p + ".dt_bias", H)))
+    beta, state, rows = torch.sigmoid(b), torch.zeros(H, D, V, dtype=x.dtype), []
+    for t in range(T):
+        state = state * keep[t][:, None, None]
+        u = beta[t][:, None] * (v[t] - torch.einsum("hdv,hd->hv", state, k[t]))
+        state = state + torch.einsum("hd,hv->hdv", k[t], u)
+        rows.append(torch.einsum("hdv,hd->hv", state, q[t]))
+    o = norm(w, p + ".norm", d["norm"], torch.stack(rows)) * ACTS["silu"](z).reshape(T, H, V)
+    return linear(w, p + ".out", o.reshape(T, H * V), x.shape[1], False)
+
+
+def short_conv(w, p, c, x):
+    b, gate, u = (linear(w, f"{p}.{n}", x, x.shape[1], c.get("bias")) for n in "bcu")
+    mixed = gate * convolved(w, p + ".mix", b * u, c["kernel"])
+    return linear(w, p + ".out", mixed, x.shape[1], c.get("bias"))
+
+
 def stack(w, which, s, x, memory=None):
     for i in range(s["layers"]):
         layer = s["kinds"][s.get("pattern", "L")[i % len(s.get("pattern", "L"))]]
@@ -324,8 +361,8 @@ def stack(w, which, s, x, memory=None):
                 h = norm(w, p + ".norm_in", part["norm_in"], h)
             if kind == "ffn":
                 y = feed(w, p, part, h)
-            elif kind == "moe":
-                y = mixture(w, p, part, h)
+            elif kind in ("moe", "delta", "conv"):
+                y = {"moe": mixture, "delta": delta, "conv": short_conv}[kind](w, p, part, h)
             else:
                 y = attend(w, p, part, h, memory if kind == "cross" else h, which + ".buckets",
                            kind == "cross", which == "encoder")
@@ -542,9 +579,10 @@ def values_for(key, shape, table, w):
     if m := re.fullmatch(r"model\.layers\.(\d+)\.self_attn\.kv_b_proj\.weight", key):
         # Head by head: rows of its key matrix, whose transpose is ours, then those of its values.
         p, (n, v), R = f"decoder.{m[1]}.self", w.latent, shape[1]
-        return torch.cat([y for h in range(shape[0] // (n + v))
-                          for y in (w(f"{p}.k.heads.{h}.weight", R, n).T, w(f"{p}.v.heads.{h}.weight", v, R))])
-    if table is LATENT and key == "model.layers.0.post_attention_layernorm.weight":  # the first layer is dense
+        of = [(w(f"{p}.k.heads.{h}.weight", R, n).T, w(f"{p}.v.heads.{h}.weight", v, R))
+              for h in range(shape[0] // (n + v))]
+        return torch.cat([matrix for head in of for matrix in head])
+    if table is LATENT and key == "model.layers.0.post_attention_layernorm.weight":  # that layer is dense
         return w.vector("decoder.0.ffn.norm_in.weight", shape[0])
     if table is TORCH:
         m = re.fullmatch(r"(\w+\.layers\.\d+)\.(norm\d)\.(\w+)", key)
@@ -592,6 +630,8 @@ def hugging_face(cls, config, table, **options):
         assert all(p.dtype == real for p in model.parameters())
         if options.get("double_q"):
             filled = fill_next(model, w)
+        elif options.get("lfm2"):
+            filled = fill_lfm2(model, w)
         else:
             filled = fill(model, table, w, options.get("skip", ()))
         ids = torch.tensor([tokens])
@@ -618,12 +658,65 @@ def fill_next(model, w):
     state = model.state_dict()
     for key, v in state.items():
         m = re.fullmatch(r"model\.layers\.(\d+)\.self_attn\.q_proj\.weight", key)
-        if m:
+        if ".linear_attn." in key:
+            state[key] = delta_values(key, v.shape, config, w).to(v.dtype)
+        elif m:
             q, g = (w(f"decoder.{m[1]}.self.{x}.weight", H * D, v.shape[1]).reshape(H, D, -1)
                     for x in ("q", "gate_sdpa"))
             state[key] = torch.cat([q, g], 1).reshape(v.shape).to(v.dtype)
         else:
-            state[key] = values_for(key, tuple(v.shape), LLAMA, w).to(v.dtype)
+            table = MOE if config.num_experts > 0 and not config.mlp_only_layers else LLAMA
+            if linear_layer(key, config) and ".input_layernorm." in key:
+                table = table | {"input_layernorm": "delta.norm_in"}
+            state[key] = values_for(key, tuple(v.shape), table, w).to(v.dtype)
+    model.load_state_dict(state, strict=True)
+    return model.eval()
+
+
+def linear_layer(key, config):
+    m = re.match(r"model\.layers\.(\d+)\.", key)
+    return bool(m) and config.layer_types[int(m[1])] == "linear_attention"
+
+
+def delta_values(key, shape, config, w):
+    """Qwen3-Next: rows of q, k, v and z, and of b and a, stand key head by key head; one convolution."""
+    i, which = re.fullmatch(r"model\.layers\.(\d+)\.linear_attn\.(.*)", key).groups()
+    p, K, H = f"decoder.{i}.delta", config.linear_num_key_heads, config.linear_num_value_heads
+    D, V, C = config.linear_key_head_dim, config.linear_value_head_dim, config.hidden_size
+    sizes = {"q": K * D, "k": K * D, "v": H * V, "z": H * V, "b": H, "a": H}
+
+    def grouped(names):
+        heads = [w(f"{p}.{n}.weight", sizes[n], C).reshape(K, -1, C) for n in names]
+        return torch.cat(heads, 1).reshape(-1, C)
+
+    if which == "conv1d.weight":
+        return torch.cat([w(f"{p}.{n}_conv", sizes[n], shape[2]) for n in "qkv"]).reshape(shape)
+    if which in ("in_proj_qkvz.weight", "in_proj_ba.weight"):
+        return grouped(which[8:-7])
+    if which == "out_proj.weight":
+        return w(p + ".out.weight", *shape)
+    return w.vector(f"{p}.{which.lower()}", shape[0])  # A_log, dt_bias, norm.weight
+
+
+def fill_lfm2(model, w):
+    """LFM2: one matrix for b, c and u; the final norm is called embedding_norm."""
+    table = LLAMA | {"model.embedding_norm": "decoder.norm", "self_attn.out_proj": "self.o",
+                     "ffn_norm": "ffn.norm_in",
+                     "self_attn.q_layernorm": "self.q_norm", "self_attn.k_layernorm": "self.k_norm",
+                     "feed_forward.w1": "ffn.gate", "feed_forward.w3": "ffn.up",
+                     "feed_forward.w2": "ffn.down", "conv.out_proj": "conv.out"}
+    state = model.state_dict()
+    for key, v in state.items():
+        m = re.match(r"model\.layers\.(\d+)\.(.*)", key)
+        p, C = f"decoder.{m[1]}.conv" if m else "", v.shape[-1]
+        if m and m[2] == "conv.conv.weight":
+            state[key] = w(p + ".mix", v.shape[0], v.shape[2]).reshape(v.shape).to(v.dtype)
+        elif m and m[2] == "conv.in_proj.weight":
+            state[key] = torch.cat([w(f"{p}.{n}.weight", C, C) for n in "bcu"]).to(v.dtype)
+        else:
+            conv = m and model.config.layer_types[int(m[1])] == "conv"
+            own = table | {"operator_norm": "conv.norm_in" if conv else "self.norm_in"}
+            state[key] = values_for(key, tuple(v.shape), own, w).to(v.dtype)
     model.load_state_dict(state, strict=True)
     return model.eval()
 
@@ -956,6 +1049,60 @@ def define():
                                            "partial_rotary_factor": 0.5}), None, double_q=True),
         plus_one=True)
 
+    # Qwen3-Next: three layers of four with a state, experts everywhere.
+    def rule(**more):
+        return {"key_heads": 2, "value_heads": 4, "key_dim": 8, **more}
+
+    def part(**parts):
+        return {"parts": [{kind: p} for kind, p in parts.items()]}
+
+    mixed = {"experts": 6, "used": 2, **glu("silu", 20), "shared": {"width": 20, "gated": True}, "norm_in": n}
+    seen = attention(4, kv_heads=2, head_dim=16, qk_norm={"norm": n}, pos=roped(1e7, part=0.25),
+                     gate=[{"at": "sdpa"}], norm_in=n)
+    toy("qwen3-next",
+        recipe_of(35, None, decoder=stacked(4, {
+            "S": part(delta={**rule(norm=rms(1e-6)), "norm_in": n}, moe={**mixed}),
+            "L": part(self=seen, moe={**mixed})}, "SSSL", n)),
+        hugging_face(T.Qwen3NextForCausalLM,
+                     dict(base, num_hidden_layers=4, hidden_size=35, num_key_value_heads=2, head_dim=16,
+                          rms_norm_eps=1e-6, layer_types=["linear_attention"] * 3 + ["full_attention"],
+                          linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+                          linear_value_head_dim=8, num_experts=6, num_experts_per_tok=2,
+                          moe_intermediate_size=20, shared_expert_intermediate_size=20,
+                          norm_topk_prob=True, mlp_only_layers=[],
+                          experts_implementation="eager", tie_word_embeddings=False,
+                          rope_parameters={"rope_type": "default", "rope_theta": 1e7,
+                                           "partial_rotary_factor": 0.25}), None, double_q=True),
+        "qwen3-next", plus_one=True)
+
+    # The same rule small and without experts. No library has it.
+    n = rms(1e-6)
+    dense = {**glu("silu", 40), "norm_in": n}
+    toy("delta-char",
+        recipe_of(36, {"tied": True}, decoder=stacked(4, {
+            "S": part(delta={**rule(norm=n), "norm_in": n}, ffn={**dense}),
+            "L": part(self=attention(4, head_dim=16, qk_norm={"norm": n}, pos=roped(1e4, part=0.25),
+                                     gate=[{"at": "sdpa"}], norm_in=n), ffn={**dense})}, "SSSL", n)),
+        preset="delta-char", gains={"embed.tokens": 2.0})
+
+    # LFM2: short convolutions, a norm on each head of q and k, tied.
+    n = rms(1e-5)
+    dense, letters = {**glu("silu", 40), "norm_in": n}, "CCLCCLCCLCLCLCL"
+    toy("lfm2",
+        recipe_of(40, {"tied": True}, decoder=stacked(16, {
+            "C": part(conv={"kernel": 3, "norm_in": n}, ffn={**dense}),
+            "L": part(self=attention(4, kv_heads=2, qk_norm={"norm": n}, pos=roped(1e6), norm_in=n),
+                      ffn={**dense})}, letters, n)),
+        hugging_face(T.Lfm2ForCausalLM,
+                     dict(base, num_hidden_layers=16, hidden_size=40, intermediate_size=40,
+                          num_key_value_heads=2, norm_eps=1e-5, block_auto_adjust_ff_dim=False,
+                          conv_L_cache=3, conv_bias=False,
+                          layer_types=["conv" if x == "C" else "full_attention"
+                                       for x in (letters + letters)[:16]],
+                          tie_word_embeddings=True,
+                          rope_parameters={"rope_type": "default", "rope_theta": 1e6}), None, lfm2=True),
+        "lfm2", gains={"embed.tokens": 0.35})
+
 
 # -------------------------------------------------------------------------------------------------- mutations
 def mutations(t):
@@ -1040,8 +1187,8 @@ def mutations(t):
         return value * 0
 
     which = "decoder" if "decoder" in t["recipe"] else "encoder"
-    first = {k: v for one in next(iter(t["recipe"][which]["kinds"].values()))["parts"]
-             for k, v in one.items()}
+    first = next(kind for kind in ({k: v for one in layer["parts"] for k, v in one.items()}
+                                   for layer in t["recipe"][which]["kinds"].values()) if "self" in kind)
     attn = first["self"]
     heads, kv = attn["heads"], attn.get("kv_heads") or attn["heads"]
     for x in biases(attn):
@@ -1053,6 +1200,15 @@ def mutations(t):
     on_recipe("one expert less", each(routers, lambda m: put(m, "used", m["used"] - 1)))
     on_recipe("renormalise", each(routers, lambda m: put(m, "router", {
         "renormalise": not m.get("router", {}).get("renormalise", True)})))
+    rules = lambda r: [p for p in parts(r) if "key_heads" in p]  # noqa: E731
+    for weight, what in (("a_log", "rates"), ("dt_bias", "shifts of rates")):
+        if rules(t["recipe"]):
+            found.append((what, t["recipe"], {f"{which}.0.delta.{weight}": lambda value: value + 0.1}))
+    if rules(t["recipe"]):
+        found.append(("rows of a convolution in reverse", t["recipe"], {
+            f"{which}.0.delta.v_conv": lambda value: value.flip(1)}))
+    if any("kernel" in p for p in parts(t["recipe"])):
+        found.append(("rows in reverse", t["recipe"], {f"{which}.0.conv.mix": lambda value: value.flip(1)}))
     on_recipe("shared expert dropped", each(routers, lambda m: pop(m, "shared")))
     on_recipe("shared expert's gate dropped",
               each(routers, lambda m: "shared" in m and pop(m["shared"], "gated")))
@@ -1060,11 +1216,14 @@ def mutations(t):
         found.append(("up bias zero", t["recipe"], {f"{which}.0.ffn.up.bias": zero}))
     if t["recipe"].get("head", {}).get("bias"):
         found.append(("head bias zero", t["recipe"], {"head.bias": zero}))
+    letters = t["recipe"][which].get("pattern", "L")
+    at = next(i for i, x in enumerate(letters)
+              if any("self" in one for one in t["recipe"][which]["kinds"][x]["parts"]))
     if 1 < kv < heads:
         def swap(value):
             return value.reshape(kv, -1, value.shape[1]).flip(0).reshape(value.shape)
         found.append(("key heads in reverse", t["recipe"],
-                      {f"{which}.0.self.{x}.weight": swap for x in "kv"}))
+                      {f"{which}.{at}.self.{x}.weight": swap for x in "kv"}))
     return found
 
 

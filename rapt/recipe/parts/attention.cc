@@ -311,12 +311,13 @@ double yarn_score_factor(const AttnRecipe& a) {
 namespace {
 
 std::string scale_text(const AttnRecipe& a) {
+  const double factor = yarn_score_factor(a);
   switch (a.scale.kind) {
     case ScaleRecipe::Kind::automatic:
       return automatic_scale(a) == 0
                  ? ""
                  : concat(" / √", automatic_scale(a),
-                          yarn_score_factor(a) == 1 ? "" : concat(" · ", shortest(yarn_score_factor(a))));
+                          factor == 1 ? "" : concat(" · ", shortest(std::round(1e4 * factor) / 1e4)));
     case ScaleRecipe::Kind::number: return a.scale.number == 1 ? "" : concat(" · ", shortest(a.scale.number));
     case ScaleRecipe::Kind::learned: break;
   }

@@ -325,6 +325,8 @@ std::shared_ptr<const Tokenizer> make_tokenizer(TokenizerSpec spec) {
   for (std::size_t i = 0; i < size && spec.byte_fallback; ++i) {
     if (byte_of_token(spec.tokens[i]) >= 0) spec.roles[i] = Tokenizer::Role::byte;
   }
+  if (!spec.suffix.empty() && (spec.kind != Tokenizer::Kind::bpe || !spec.byte_level || spec.ignore_merges))
+    fail(where, ": end_of_word_suffix is known for BPE of bytes (ByteLevel) without ignore_merges only");
   const auto check = [&](std::int32_t id, const char* what) {
     if (id >= 0 && static_cast<std::size_t>(id) >= size)
       fail(where, ": the ", what, " token is ", id, ", but the vocabulary has ", size, " tokens");
