@@ -393,6 +393,10 @@ std::vector<std::byte> heat_png(const HeatMap& map, int cell) {
       canvas.fill(x, y, l.cell, l.cell, s < 0 ? kNone : color(s));
       if (map.backdrop.width > 0) lay_over(canvas, map.backdrop, l, x, y, s < 0 ? kNone : kGlow, s);
     }
+  for (int i = 1; i < map.backdrop.across; ++i)  // tiles stand apart
+    canvas.fill(l.left + l.wide / map.backdrop.across * i - 1, l.top, 2, l.high, {255, 255, 255});
+  for (int i = 1; i < map.backdrop.down; ++i)
+    canvas.fill(l.left, l.top + l.high / map.backdrop.down * i - 1, l.wide, 2, {255, 255, 255});
   const int bar = std::clamp(l.wide, 140, 360), below = l.top + l.high + 12;
   for (int x = 0; x < bar; ++x) {
     const double s = static_cast<double>(x) / (bar - 1);

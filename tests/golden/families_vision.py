@@ -220,6 +220,13 @@ def define(toy, llama, rope, vocab):
     picture("dinov2-registers-model", T.Dinov2WithRegistersModel, dict(registers, use_swiglu_ffn=True),
             anyway[:2])
 
+    # Positions turn queries and keys by row and column.
+    grid = dict(hidden_size=48, intermediate_size=52, num_hidden_layers=2, num_attention_heads=3, image_size=24,
+                patch_size=6, num_register_tokens=3)
+    picture("dinov3", T.DINOv3ViTModel, grid, anyway)
+    picture("dinov3-gated", T.DINOv3ViTModel,
+            dict(grid, use_gated_mlp=True, hidden_act="silu", key_bias=True, rope_theta=30.0), anyway[:2])
+
     see = dict(hidden_size=36, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4,
                image_size=18, patch_size=6)
     read = dict(vocab_size=vocab, hidden_size=40, intermediate_size=44, num_hidden_layers=2,

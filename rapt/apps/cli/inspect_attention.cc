@@ -136,14 +136,14 @@ LayerWeights weights_of(const AttentionRecord& record, const AttentionPlace& pla
 
 // Tiles beside and below each other, each the patches of the picture.
 HeatMap tiled(const ViewRequest& s, const PictureRows& rows, const std::vector<LayerWeights>& tiles,
-              std::string title, const std::vector<std::string>& down, const std::string& across) {
+              HeatMap::Scale scale, std::string title, const std::vector<std::string>& down,
+              const std::string& across) {
   const auto R = static_cast<std::size_t>(rows.grid.rows), C = static_cast<std::size_t>(rows.grid.columns),
              before = static_cast<std::size_t>(rows.patches.before());
   std::size_t wide = 0;
   for (const LayerWeights& t : tiles) wide = std::max(wide, t.size());
   HeatMap map{.title = std::move(title), .rows = {}, .columns = {}, .values = {}};
-  map.top = 0, map.scale = HeatMap::Scale::root,
-  map.value_name = "weight, the strongest patch of a tile being 1";
+  map.top = 0, map.scale = scale, map.value_name = "weight, of a tile the strongest 1";
   for (std::size_t t = 0; t < tiles.size(); ++t)
     for (std::size_t r = 0; r < R; ++r) {
       map.rows.push_back(tiles.size() == 1 ? std::to_string(r) : r == R / 2 ? down[t] : "");
@@ -214,12 +214,13 @@ Document picture_view(const ViewRequest& s, const Options& o) {
   Document d{.name = "attention", .title = concat("Attention over a picture: ", model_line(s)), .parts = {}};
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   d.parts.push_back(
-      tiled(s, rows, layers,
+      tiled(s, rows, layers, o.scale,
             concat("What ", rows.title, " looks at, ", o.layer ? concat("layer ", *o.layer, ", ") : "",
                    o.head ? concat("head ", *o.head) : "every head"),
             labels, "head"));
   if (!o.head)
-    d.parts.push_back(tiled(s, rows, means, concat("The same, mean of the heads of each layer"), labels, ""));
+    d.parts.push_back(
+        tiled(s, rows, means, o.scale, "The same, mean of the heads of each layer", labels, ""));
   d.parts.push_back(std::move(shares));
   d.facts.set("row", rows.title);
   d.facts.set("grid", Json::Array{rows.grid.rows, rows.grid.columns});
