@@ -141,7 +141,7 @@ TEST_F(CliPicture, VectorsAreThoseOfTransformers) {
     }
     const std::string out = temp / concat(name, ".npy");
     ASSERT_EQ(run("embed '" + folder + "' --normalize --out '" + out + "' --image" + quoted(paths)).code, 0);
-    const NpyArray array = read_npy(out);
+    const NpyArray array = rapt::read_npy(out);
     ASSERT_EQ(array.shape[0], static_cast<Dim>(paths.size()));
     double squares = 0;
     for (std::size_t k = 0; k < static_cast<std::size_t>(array.shape[1]); ++k)

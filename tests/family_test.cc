@@ -777,8 +777,8 @@ TEST(Family, GgufFilesEqualTheConverters) {
       continue;
     }
     if (no_program(name)) {
-      expect_words(error_of([&] { write_checkpoint(temp / "toy", temp / "toy.gguf", {}); }),
-                   {"no GGUF form"});
+      write_checkpoint(temp / "toy", temp / "toy.gguf", {});  // in a form of ours
+      EXPECT_EQ(open_checkpoint(temp / "toy.gguf").family, "rapt") << name;
       continue;
     }
     if (name == "llama-dynamic") {

@@ -34,7 +34,7 @@ const Kind kKinds[] = {
     {"conv alone", R"({"conv":{"norm_in":"rms"}})", false, 3},
 };
 
-Recipe recipe_of(const Kind& k) {
+Recipe chunk_recipe(const Kind& k) {
   Recipe r = parse_recipe(concat(
       R"({"name":"toy","width":24,"vocab":40,"context":4096,"embed":{"sink_tokens":)", k.sinks,
       R"(},"decoder":{"layers":4,"final_norm":"rms","pattern":")", k.attention ? "SSL" : "S",
@@ -46,11 +46,11 @@ Recipe recipe_of(const Kind& k) {
   return r;
 }
 
-struct World {
+struct ChunkWorld {
   Device device{{.threads = 2}};
   Model model;
   std::vector<std::int32_t> tokens, other;
-  explicit World(const Kind& k, Dim length = 400) : model(resolve(recipe_of(k)), device.real) {
+  explicit ChunkWorld(const Kind& k, Dim length = 400) : model(resolve(chunk_recipe(k)), device.real) {
     randomise(model, 3);
     for (Dim i = 0; i < length; ++i) {
       tokens.push_back(static_cast<std::int32_t>(random_below(40, 7, static_cast<std::uint64_t>(i))));
@@ -89,7 +89,7 @@ struct World {
 TEST(KvPoolChunks, PiecesHaveTheBitsOfTheWhole) {
   for (const Kind& kind : kKinds) {
     SCOPED_TRACE(kind.name);
-    World w(kind);
+    ChunkWorld w(kind);
     const std::vector<double> expected = w.whole(w.tokens, 300);
     KvPool pool(w.model);
     std::uint64_t id = 0;
@@ -107,7 +107,7 @@ TEST(KvPoolChunks, PiecesHaveTheBitsOfTheWhole) {
 TEST(KvPoolChunks, SharedAndCutSequencesEqualFreshOnes) {
   for (const Kind& kind : kKinds) {
     SCOPED_TRACE(kind.name);
-    World w(kind);
+    ChunkWorld w(kind);
     for (const Dim cut : {129, 130, 150, 190}) {
       const Dim sinks = kind.sinks, first = (cut + sinks) / 64 * 64 - sinks;  // of the present chunk
       SCOPED_TRACE(cut);
@@ -142,7 +142,7 @@ TEST(KvPoolChunks, WhatIsKeptDoesNotGrow) {
   for (const Kind& kind : kKinds) {
     if (kind.attention) continue;
     SCOPED_TRACE(kind.name);
-    World w(kind, 1000);
+    ChunkWorld w(kind, 1000);
     KvPool pool(w.model);
     std::size_t most = 0;
     for (const Dim end : {130, 200, 333, 720, 1000}) {
@@ -157,7 +157,7 @@ TEST(KvPoolChunks, WhatIsKeptDoesNotGrow) {
 }
 
 TEST(KvPoolChunks, EveryFormatOfKeysHasTheSameStates) {
-  World w(kKinds[1]);  // no attention
+  ChunkWorld w(kKinds[1]);  // no attention
   KvPool wide(w.model, DType::f32), narrow(w.model, DType::q8_0);
   EXPECT_EQ(w.read(wide, 1, w.tokens, 150, 40), w.read(narrow, 1, w.tokens, 150, 7));
 }
@@ -168,7 +168,7 @@ struct Served {
   Checkpoint checkpoint;
   Engine engine;
   explicit Served(const Kind& k)
-      : checkpoint(memory_checkpoint(recipe_of(k), 5)), engine(device, checkpoint, {.prefixes = true}) {}
+      : checkpoint(memory_checkpoint(chunk_recipe(k), 5)), engine(device, checkpoint, {.prefixes = true}) {}
   Answer ask(std::vector<std::int32_t> tokens, Dim answer = 3) {
     Request r{.tokens = std::move(tokens)};
     r.generate.max_tokens = answer;

@@ -47,7 +47,7 @@ Recipe small(const std::string& name) {
       continue;
     }
     // One that names every layer is cut, the others repeat.
-    const bool whole = static_cast<Dim>(s.pattern.size()) == s.layers;
+    const bool whole = static_cast<Dim>(s.pattern.size()) == s.layers && s.layers > 4;
     if (whole) s.pattern.resize(3);
     s.layers = s.pattern.size() > 1 ? static_cast<Dim>(s.pattern.size()) + !whole : 2;
     for (auto& [letter, layer] : s.kinds)
@@ -83,13 +83,26 @@ void each_part(Recipe& r, const std::function<void(PartRecipe&)>& f) {
 }
 
 const std::map<std::string, std::string>& said_by() {  // presets and the families that say them
-  static const std::map<std::string, std::string> all = {
-      {"bert", "bert"},     {"gemma2", "gemma2"},   {"gemma3", "gemma3"},   {"gpt2", "gpt2"},
-      {"llama1", "llama"},  {"llama2", "llama"},    {"llama3", "llama"},    {"llama3.1", "llama"},
-      {"marian", "marian"}, {"mistral", "mistral"}, {"olmo2", "olmo2"},     {"qwen2", "qwen2"},
-      {"qwen3", "qwen3"},   {"t5", "t5"},           {"mixtral", "mixtral"}, {"qwen3-moe", "qwen3-moe"},
-      {"vit", "vit"},       {"deepseek-v2-lite", "deepseek-v2-lite"},
-      {"qwen3-next", "qwen3-next"}, {"lfm2", "lfm2"}};
+  static const std::map<std::string, std::string> all = {{"bert", "bert"},
+                                                         {"gemma2", "gemma2"},
+                                                         {"gemma3", "gemma3"},
+                                                         {"gpt2", "gpt2"},
+                                                         {"llama1", "llama"},
+                                                         {"llama2", "llama"},
+                                                         {"llama3", "llama"},
+                                                         {"llama3.1", "llama"},
+                                                         {"marian", "marian"},
+                                                         {"mistral", "mistral"},
+                                                         {"olmo2", "olmo2"},
+                                                         {"qwen2", "qwen2"},
+                                                         {"qwen3", "qwen3"},
+                                                         {"t5", "t5"},
+                                                         {"mixtral", "mixtral"},
+                                                         {"qwen3-moe", "qwen3-moe"},
+                                                         {"vit", "vit"},
+                                                         {"deepseek-v2-lite", "deepseek-v2-lite"},
+                                                         {"qwen3-next", "qwen3-next"},
+                                                         {"lfm2", "lfm2"}};
   return all;
 }
 

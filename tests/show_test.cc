@@ -74,6 +74,7 @@ void shrink(std::optional<StackRecipe>& stack) {
     if (r.width > 0) r.width = 5;
     return;
   }
+  if (static_cast<Dim>(stack->pattern.size()) == stack->layers) stack->pattern.resize(3);  // DLLL…
   stack->layers = static_cast<Dim>(stack->pattern.size()) + 1;
   for (auto& [name, layer] : stack->kinds)
     for (PartRecipe& p : layer.parts) {
@@ -87,6 +88,7 @@ void shrink(std::optional<StackRecipe>& stack) {
       a->kv_heads = 4 / group;
       a->head_dim = 10;
       a->v_dim = 6;
+      if (a->latent) a->latent->rank = 8, a->latent->rope_dim = 4;
     }
 }
 

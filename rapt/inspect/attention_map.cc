@@ -220,7 +220,8 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, Ids ids, Id
     places_.push_back(place);
     auto kept = std::make_shared<Kept>();
     kept->a = &a;
-    kept->whole = place.cross || a.grid || taps.edits(site::q) || taps.edits(site::k);
+    kept->whole = place.cross || a.grid || taps.edits(site::q) || taps.edits(site::k) ||
+                  taps.edits(site::latent) || taps.edits(site::q_latent);
     if (kept->whole && a.mask.keep > 0 && a.rope)
       fail(
           "inspect: queries and keys of a model that keeps its first keys cannot be "

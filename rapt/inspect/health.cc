@@ -173,6 +173,7 @@ std::vector<LayerHealth> HealthMeter::finish() {
   std::vector<LayerHealth> out;
   for (const auto& [place, s] : state_->layers) {
     LayerHealth h{.stack = place.first, .layer = place.second, .massive = s.massive};
+    h.attends = s.rows > 0;
     if (s.heads > 0) h.sink = s.sinks / s.heads;
     if (s.rows > 0) h.entropy = s.entropy / s.rows, h.max_logit = s.max_logit;
     if (s.states > 0) h.state_stays = s.stays / s.states;

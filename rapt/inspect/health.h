@@ -17,6 +17,7 @@ namespace rapt {
 struct LayerHealth {
   Stack stack = Stack::decoder;
   int layer = 0;
+  bool attends = true;  // has self-attention, or the next three say nothing
   // Share of heads whose mean weight on the first key is above 0.3 (per sequence, then averaged); a row
   // whose window does not reach it gives it 0.
   double sink = 0;

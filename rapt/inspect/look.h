@@ -21,6 +21,7 @@ namespace rapt {
 struct TextIds : std::vector<std::int32_t> {
   TextIds() = default;
   TextIds(std::vector<std::int32_t> ids) : std::vector<std::int32_t>(std::move(ids)) {}
+  TextIds(std::initializer_list<std::int32_t> ids) : std::vector<std::int32_t>(ids) {}
   std::optional<Picture> picture = {};
 };
 // The same, belonging to somebody else: any list of ids is one.

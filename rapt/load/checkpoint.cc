@@ -216,7 +216,8 @@ std::unique_ptr<Model> load_model(const Source& source, const Recipe& recipe, co
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Weight& w = model->weights[i];
     const TensorUse& use = plan[i].second;
-    // Blocks that lie across (an old file's keys of latent attention) are read as numbers: no second rounding.
+    // Blocks that lie across (keys of latent attention in some files) are read as numbers: no second
+    // rounding.
     w.format = format_for(options, w, use.transposed && is_block(use.dtype()) ? DType::f16 : use.dtype());
     if (is_block(w.format)) w.packing = Packing::panels;
     if (is_block(w.format) && w.format == plan[i].second.dtype()) w.gain = plan[i].second.gain;

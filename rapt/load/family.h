@@ -40,8 +40,8 @@ class Family {
   Dim first_row(Form form, std::string_view ours) const;  // rows of a table before the first that is read
   // Rows of a head ordered for RoPE in pairs (GGUF's Llama).
   bool permuted(Form form, std::string_view ours) const;
-  // The matrices of heads (latent attention) lie in this tensor one after the other, without an axis for them;
-  // and whether a weight's rows are columns there.
+  // The matrices of heads (latent attention) lie in this tensor one after the other, without an axis for
+  // them; and whether a weight's rows are columns there.
   bool joined(std::string_view tensor) const;
   bool turned(std::string_view ours) const;
   bool ignored(Form form, std::string_view tensor) const;  // known buffers and heads nobody reads

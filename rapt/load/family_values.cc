@@ -179,8 +179,8 @@ class Interpreter {
     return std::nullopt;
   }
 
-  // "$x", "$x^-0.5", "$x*y^-0.5", "$x/y", "$x-y", "$x+y", "$x=46"; "?weight" and "!weight": a tensor is there or not;
-  // "#rows weight".
+  // "$x", "$x^-0.5", "$x*y^-0.5", "$x/y", "$x-y", "$x+y", "$x=46"; "?weight" and "!weight": a tensor is there
+  // or not; "#rows weight".
   std::optional<Json> word(const Json& t) const {
     const std::string_view w = t.string();
     if (w.starts_with('?')) return s_.has(w.substr(1));

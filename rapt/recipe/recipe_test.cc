@@ -461,7 +461,9 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
        }},
       // latent attention
       {"kv_heads: with latent every head has a key",
-       [](Recipe& r) { attn(r).latent.emplace(), attn(r).heads = 4, attn(r).kv_heads = 2, attn(r).head_dim = 96; }},
+       [](Recipe& r) {
+         attn(r).latent.emplace(), attn(r).heads = 4, attn(r).kv_heads = 2, attn(r).head_dim = 96;
+       }},
       {"head_dim: 8 channels, of which 64 turn",
        [](Recipe& r) { attn(r).latent.emplace(), attn(r).head_dim = 8; }},
       {"they cannot have qk_norm", [](Recipe& r) { latent(r), attn(r).qk_norm.emplace(); }},

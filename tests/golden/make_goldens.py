@@ -579,9 +579,10 @@ def values_for(key, shape, table, w):
     if m := re.fullmatch(r"model\.layers\.(\d+)\.self_attn\.kv_b_proj\.weight", key):
         # Head by head: rows of its key matrix, whose transpose is ours, then those of its values.
         p, (n, v), R = f"decoder.{m[1]}.self", w.latent, shape[1]
-        return torch.cat([y for h in range(shape[0] // (n + v))
-                          for y in (w(f"{p}.k.heads.{h}.weight", R, n).T, w(f"{p}.v.heads.{h}.weight", v, R))])
-    if table is LATENT and key == "model.layers.0.post_attention_layernorm.weight":  # the first layer is dense
+        of = [(w(f"{p}.k.heads.{h}.weight", R, n).T, w(f"{p}.v.heads.{h}.weight", v, R))
+              for h in range(shape[0] // (n + v))]
+        return torch.cat([matrix for head in of for matrix in head])
+    if table is LATENT and key == "model.layers.0.post_attention_layernorm.weight":  # that layer is dense
         return w.vector("decoder.0.ffn.norm_in.weight", shape[0])
     if table is TORCH:
         m = re.fullmatch(r"(\w+\.layers\.\d+)\.(norm\d)\.(\w+)", key)

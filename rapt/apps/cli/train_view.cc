@@ -135,10 +135,11 @@ void TrainView::draw() {
     std::string sinks = "sink", entropies = "entropy";
     double logit = 0, massive = 0;
     for (const LayerHealth& h : health_) {
+      massive = std::max(massive, h.massive);
+      if (!h.attends) continue;
       sinks += " " + fixed(h.sink, 2);
       entropies += " " + fixed(h.entropy, 1);
       logit = std::max(logit, h.max_logit);
-      massive = std::max(massive, h.massive);
     }
     flow(lines,
          {"attention by layer:", sinks, entropies, "max logit " + brief(logit), "massive " + brief(massive)},
@@ -249,9 +250,9 @@ void MetricsFile::step(const StepReport& r) {
       Json l = Json::Object{};
       l.set("stack", h.stack == Stack::encoder ? "encoder" : "decoder");
       l.set("layer", h.layer);
-      l.set("sink", finite(h.sink));
-      l.set("entropy", finite(h.entropy));
-      l.set("max_logit", finite(h.max_logit));
+      if (h.attends)
+        l.set("sink", finite(h.sink)), l.set("entropy", finite(h.entropy)),
+            l.set("max_logit", finite(h.max_logit));
       l.set("massive", finite(h.massive));
       if (h.balance >= 0)
         l.set("experts_largest", finite(h.load_largest)), l.set("experts_entropy", finite(h.load_entropy)),

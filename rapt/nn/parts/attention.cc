@@ -515,7 +515,7 @@ std::string no_q_norm_in(const Attention& a) {
 std::string no_rotation(const Attention& a) {
   if (!a.rope && !a.grid)
     return "its queries and keys are not rotated: attn_q and attn_k are what its attention reads";
-  return a.norm_after_pos || a.scale
+  return a.norm_after_pos || a.scale || a.latent
              ? "something stands behind its rotation: attn_q and attn_k are what its attention reads"
              : "";
 }

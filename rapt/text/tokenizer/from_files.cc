@@ -118,6 +118,7 @@ std::shared_ptr<const Tokenizer> from_sentencepiece_file(const fs::path& path, c
     }
   }
   if (type == "SiglipTokenizer") {
+    for (NormalStep& s : spec.normal) s.dummy_prefix = false;  // it stands there already
     std::vector<NormalStep> first = canonical_text(flag_or(config, "do_lower_case", true, spec.where));
     spec.normal.insert(spec.normal.begin(), first.begin(), first.end());
   }

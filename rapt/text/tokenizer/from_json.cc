@@ -248,11 +248,15 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_
     return v ? *v : none;
   };
   read_added(part("added_tokens"), spec);
-  // SigLIP's class does this before its SentencePiece model, which tokenizer.json does not say.
-  if (config.is_object() &&
-      text_or(config, "tokenizer_class", "", "tokenizer_config.json") == "SiglipTokenizer")
-    spec.normal = canonical_text();
   read_normalizer(part("normalizer"), spec);
+  // SigLIP's class does this before its SentencePiece model, which its tokenizer.json does not say; ours does.
+  const bool siglip = config.is_object() &&
+                      text_or(config, "tokenizer_class", "", "tokenizer_config.json") == "SiglipTokenizer";
+  if (siglip && std::none_of(spec.normal.begin(), spec.normal.end(),
+                             [](const NormalStep& s) { return s.kind == NormalStep::Kind::punctuation; })) {
+    const std::vector<NormalStep> first = canonical_text();
+    spec.normal.insert(spec.normal.begin(), first.begin(), first.end());
+  }
   read_pre_tokenizer(part("pre_tokenizer"), spec);
   if (spec.kind == Kind::bpe && !spec.byte_level && spec.unk < 0 && !spec.byte_fallback)
     spec.unknown_drops = true;

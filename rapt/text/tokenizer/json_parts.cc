@@ -348,7 +348,8 @@ void read_decoder(const Json& value, TokenizerSpec& spec) {
 
 std::vector<NormalStep> canonical_text(bool lower) {
   using Step = NormalStep::Kind;
-  std::vector<NormalStep> out;
+  std::vector<NormalStep> out = {{.kind = Step::replace, .from = std::string(kMetaSpace), .to = " "},
+                                 {.kind = Step::prepend, .to = std::string(kMetaSpace)}};
   if (lower) out.push_back({.kind = Step::lower});
   out.push_back({.kind = Step::punctuation});
   out.push_back({.kind = Step::spaces, .to = " "});

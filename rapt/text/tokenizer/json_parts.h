@@ -33,7 +33,8 @@ void read_config(const Json& config, TokenizerSpec& spec);
 void add_token(TokenizerSpec& spec, AddedToken token);
 std::int32_t find_token(const TokenizerSpec& spec, std::string_view text);  // -1: not there
 
-// What SigLIP does to a text first: lower case, no punctuation, single spaces.
+// What SigLIP does to a text first: a visible space before it (so that white space at its beginning stays
+// one more), lower case, no punctuation, single spaces.
 std::vector<NormalStep> canonical_text(bool lower = true);
 
 }  // namespace rapt
