@@ -5,8 +5,8 @@
 
 namespace rapt {
 
-// EXIF's orientation of a PNG or JPEG file, 1 to 8; 1, upright, where it says none or what it says is damaged:
-// nobody loses a picture by its notes.
+// EXIF's orientation of a PNG or JPEG file, 1 to 8; 1, upright, where it says none or what it says is
+// damaged: nobody loses a picture by its notes.
 int exif_orientation(std::span<const std::byte> bytes);
 // The picture as it was seen, as Pillow's ImageOps.exif_transpose.
 Image upright(Image image, int orientation);
