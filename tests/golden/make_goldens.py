@@ -1083,7 +1083,7 @@ def define():
             "S": part(delta={**rule(norm=n), "norm_in": n}, ffn={**dense}),
             "L": part(self=attention(4, head_dim=16, qk_norm={"norm": n}, pos=roped(1e4, part=0.25),
                                      gate=[{"at": "sdpa"}], norm_in=n), ffn={**dense})}, "SSSL", n)),
-        preset="delta-char", gains={"embed.tokens": 2.0})
+        preset="delta-char", gains={"embed.tokens": 1.2})
 
     # LFM2: short convolutions, a norm on each head of q and k, tied.
     n = rms(1e-5)
