@@ -232,6 +232,32 @@ TEST(KvPoolChunks, AnswersAreKnownToo) {
   }
 }
 
+// A conversation that is held and leaves what was said: its state cannot be cut back, so it goes on from the
+// snapshot at its prompt.
+TEST(KvPoolChunks, AHeldConversationGoesOnFromItsPrompt) {
+  for (const Kind& kind : kKinds) {
+    SCOPED_TRACE(kind.name);
+    Served served(kind), fresh(kind);
+    const auto ask = [](Served& s, std::vector<std::int32_t> tokens, Dim answer) {
+      Request r{.tokens = std::move(tokens), .hold = 9};
+      r.generate.max_tokens = answer;
+      r.generate.ignore_eos = true;
+      r.generate.sampler.temperature = 0;
+      return s.engine.finish(s.engine.add(std::move(r)));
+    };
+    std::vector<std::int32_t> text = some_tokens(200, 4);
+    const Answer first = ask(served, text, 150);
+    for (const std::int32_t t : some_tokens(20, 5)) text.push_back(t);  // its answer is taken out
+    const Answer second = ask(served, text, 5), alone = ask(fresh, text, 5);
+    EXPECT_EQ(second.times.reused_tokens, (199 + kind.sinks) / 64 * 64 - kind.sinks);
+    EXPECT_EQ(second.samples[0].ids, alone.samples[0].ids);
+    // And one that only goes on reads what is new.
+    text.insert(text.end(), second.samples[0].ids.begin(), second.samples[0].ids.end());
+    text.push_back(3);
+    EXPECT_EQ(ask(served, text, 5).times.reused_tokens, static_cast<Dim>(text.size()) - 2);
+  }
+}
+
 // Snapshots of a long text become rare behind its end.
 TEST(KvPoolChunks, FewStatesOfALongPrompt) {
   Served served(kKinds[1]);

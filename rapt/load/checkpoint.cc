@@ -569,6 +569,16 @@ std::vector<std::string> check_checkpoint(const std::string& path, bool values) 
   out.push_back(concat(counted(static_cast<Dim>(s.tensors->all().size()), "tensor"), ", ",
                        byte_count(static_cast<double>(s.tensors->bytes())), ", every one read or known",
                        values ? ", every number finite" : ""));
+  Dim unread = 0;
+  std::string example;
+  for (const TensorView& v : s.tensors->all())
+    if (s.family->ignored(s.form, v.name()) ||
+        s.family->beyond(s.form, v.name(),
+                         (t.recipe.decoder ? t.recipe.decoder : t.recipe.encoder)->layers)) {
+      if (unread++ == 0) example = v.name();
+    }
+  if (unread > 0)
+    out.push_back(concat("  ", unread, " of them not read: ", quote_name(example), unread > 1 ? " …" : ""));
   for (const auto& [type, n] : summary.types)
     out.push_back(concat("  ", name_of(type), ": ", counted(static_cast<Dim>(n.tensors), "tensor"), ", ",
                          byte_count(static_cast<double>(n.bytes))));
