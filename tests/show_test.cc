@@ -74,7 +74,8 @@ void shrink(std::optional<StackRecipe>& stack) {
     if (r.width > 0) r.width = 5;
     return;
   }
-  if (static_cast<Dim>(stack->pattern.size()) == stack->layers) stack->pattern.resize(3);  // DLLL…
+  if (static_cast<Dim>(stack->pattern.size()) == stack->layers && stack->layers > 4)
+    stack->pattern.resize(3);  // DLLL…
   stack->layers = static_cast<Dim>(stack->pattern.size()) + 1;
   for (auto& [name, layer] : stack->kinds)
     for (PartRecipe& p : layer.parts) {

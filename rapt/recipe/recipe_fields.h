@@ -28,7 +28,8 @@ void fields(Of<PartRecipe>, V& v) {
       "Part",
       "One step of a layer: x + residual_scale * dropout(norm_out(f(norm_in(x)))), "
       "then norm_sum. Written `{\"self\": {...}}`, "
-      "`{\"cross\": {...}}`, `{\"ffn\": {...}}`, `{\"moe\": {...}}`, `{\"delta\": {...}}` or `{\"conv\": {...}}`, "
+      "`{\"cross\": {...}}`, `{\"ffn\": {...}}`, `{\"moe\": {...}}`, `{\"delta\": {...}}` or "
+      "`{\"conv\": {...}}`, "
       "with these fields and those of Attention, Ffn, Moe, Delta or Conv inside.");
   v.field("norm_in", &T::norm_in, "before f: pre-norm");
   v.field("norm_out", &T::norm_out, "after f: alone as in OLMo 2, with norm_in as in Gemma 2");

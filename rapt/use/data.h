@@ -61,7 +61,8 @@ struct PictureOptions {
 };
 
 struct DataOptions {
-  // "text.txt", a folder of texts, a folder with one of pictures for each class (where `pictures` is there), "a.de,a.en" (parallel lines, plain or .gz), "label=file,label=file"
+  // "text.txt", a folder of texts, a folder with one of pictures for each class (where `pictures` is there),
+  // "a.de,a.en" (parallel lines, plain or .gz), "label=file,label=file"
   // (classification), a file made by `rapt data`, or a task made in code: "copy", "sort", "date".
   std::string path, held_out;  // held_out "": `share` of path's end is kept apart
   double share = 0.1;  // 0 with held_out "": nothing is held out

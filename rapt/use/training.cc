@@ -23,7 +23,7 @@ Objective objective_of(const Recipe& r, const std::string& data) {
   return r.decoder ? Objective::causal : Objective::masked;
 }
 
-// Of a recipe that has no files beside it: the whole picture at the size of its patches, colours from -1 to 1.
+// Of a recipe that has no files beside it: all of a picture at the size of its patches, colours from -1 to 1.
 ImageProcess plain_process(const PatchRecipe& p) {
   return {.type = "ViTImageProcessor",
           .height = p.rows * p.size,

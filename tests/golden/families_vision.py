@@ -221,7 +221,8 @@ def define(toy, llama, rope, vocab):
             anyway[:2])
 
     # Positions turn queries and keys by row and column.
-    grid = dict(hidden_size=48, intermediate_size=52, num_hidden_layers=2, num_attention_heads=3, image_size=24,
+    grid = dict(hidden_size=48, intermediate_size=52, num_hidden_layers=2, num_attention_heads=3,
+                image_size=24,
                 patch_size=6, num_register_tokens=3)
     picture("dinov3", T.DINOv3ViTModel, grid, anyway)
     picture("dinov3-gated", T.DINOv3ViTModel,

@@ -14,8 +14,8 @@ import tempfile
 import sentencepiece
 import transformers
 
-WORDS = """a an the of on in and with photo picture drawing sketch small large red green blue grey cat cats dog
-dogs bird horse boat boats house houses tree trees street river water light dark night morning winter summer
+WORDS = """a an the of on in and with photo picture drawing sketch small large red green blue grey cat cats
+dog dogs bird horse boat boats house houses tree trees street river water light dark night morning winter summer
 standing running sitting sleeping old new wooden round square under over beside near its dont""".split()
 TEXTS = [
     "a", "a photo of a cat", "A Photo Of A CAT.", "a photo of a dog, sitting beside the river!",
@@ -28,8 +28,8 @@ TEXTS = [
 lines = [" ".join(WORDS[i:i + 6]) for i in range(0, len(WORDS))] * 3
 model = io.BytesIO()
 sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(lines), model_writer=model, vocab_size=90, model_type="unigram", pad_id=-1, bos_id=-1,
-    normalization_rule_name="identity", eos_id=1, unk_id=2, hard_vocab_limit=False, minloglevel=2,
+    sentence_iterator=iter(lines), model_writer=model, vocab_size=90, model_type="unigram", pad_id=-1,
+    bos_id=-1, normalization_rule_name="identity", eos_id=1, unk_id=2, hard_vocab_limit=False, minloglevel=2,
     character_coverage=1.0)
 with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "spiece.model"
@@ -37,7 +37,8 @@ with tempfile.TemporaryDirectory() as folder:
     tokenizer = transformers.SiglipTokenizer(str(path), model_max_length=64)
     config = {"tokenizer_class": "SiglipTokenizer", "do_lower_case": True, "eos_token": "</s>",
               "pad_token": "</s>", "unk_token": "<unk>", "model_max_length": 64}
-    out = {"source": f"transformers {transformers.__version__} SiglipTokenizer", "config": config, "texts": TEXTS,
+    out = {"source": f"transformers {transformers.__version__} SiglipTokenizer", "config": config,
+           "texts": TEXTS,
            "framed": [tokenizer(t)["input_ids"] for t in TEXTS],
            "model": base64.b64encode(model.getvalue()).decode()}
 here = pathlib.Path(__file__).resolve().parent / "tokenizers" / "siglip.json"

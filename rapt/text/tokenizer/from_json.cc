@@ -249,7 +249,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view tokenizer_
   };
   read_added(part("added_tokens"), spec);
   read_normalizer(part("normalizer"), spec);
-  // SigLIP's class does this before its SentencePiece model, which its tokenizer.json does not say; ours does.
+  // SigLIP's class does this before its SentencePiece model, which tokenizer.json does not say; ours does.
   const bool siglip = config.is_object() &&
                       text_or(config, "tokenizer_class", "", "tokenizer_config.json") == "SiglipTokenizer";
   if (siglip && std::none_of(spec.normal.begin(), spec.normal.end(),
