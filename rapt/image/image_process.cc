@@ -28,6 +28,7 @@ struct ProcessorClass {
   Channels mean, std;
   bool convert_rgb;
   bool int_is_square;  // what a plain number as `size` means
+  bool rescale_first = false;
 };
 constexpr ProcessorClass kClasses[] = {
     {"ViTImageProcessor", 224, 0, 0, Resample::bilinear, kHalf, kHalf, false, true},
@@ -35,6 +36,8 @@ constexpr ProcessorClass kClasses[] = {
     {"BitImageProcessor", 0, 224, 224, Resample::bicubic, kClipMean, kClipStd, true, false},
     {"CLIPImageProcessor", 0, 224, 224, Resample::bicubic, kClipMean, kClipStd, true, false},
     {"SiglipImageProcessor", 224, 0, 0, Resample::bicubic, kHalf, kHalf, true, false},
+    {"DINOv3ViTImageProcessor", 224, 0, 0, Resample::bilinear, kImageNetMean, kImageNetStd, false, true,
+     true},
 };
 
 struct Family {
@@ -42,10 +45,15 @@ struct Family {
   bool image_net;  // released files have ImageNet's mean and std
 };
 constexpr Family kFamilies[] = {
-    {"vit", "ViTImageProcessor", false},       {"deit", "DeiTImageProcessor", true},
-    {"dinov2", "BitImageProcessor", true},     {"dinov2_with_registers", "BitImageProcessor", true},
-    {"clip", "CLIPImageProcessor", false},     {"clip_vision_model", "CLIPImageProcessor", false},
-    {"siglip", "SiglipImageProcessor", false}, {"siglip_vision_model", "SiglipImageProcessor", false},
+    {"vit", "ViTImageProcessor", false},
+    {"deit", "DeiTImageProcessor", true},
+    {"dinov2", "BitImageProcessor", true},
+    {"dinov2_with_registers", "BitImageProcessor", true},
+    {"dinov3_vit", "DINOv3ViTImageProcessor", true},
+    {"clip", "CLIPImageProcessor", false},
+    {"clip_vision_model", "CLIPImageProcessor", false},
+    {"siglip", "SiglipImageProcessor", false},
+    {"siglip_vision_model", "SiglipImageProcessor", false},
 };
 
 const Family* family_of(std::string_view model_type) {
@@ -70,6 +78,7 @@ ImageProcess defaults_of(const ProcessorClass& c) {
   p.crop_height = p.crop_width = c.crop;
   p.mean = c.mean, p.std = c.std;
   p.convert_rgb = c.convert_rgb;
+  p.rescale_first = c.rescale_first;
   return p;
 }
 
@@ -221,6 +230,10 @@ ImageProcess parse_image_process(const Json& json, const std::string& where, std
   read_size(fields, c, p);
   read_crop(fields, p);
   read_resample(fields, p);
+  if (p.rescale_first && p.center_crop)
+    fields.refuse("do_center_crop", "is true, which is not known of a ", p.type);
+  if (p.rescale_first && p.resample != Resample::bilinear && p.resample != Resample::bicubic)
+    fields.refuse("resample", "is ", static_cast<int>(p.resample), "; a ", p.type, " knows 2 and 3");
   if (const Json* value = fields.find("rescale_factor"))
     p.rescale_factor = fields.number("rescale_factor", *value);
   fields.read("image_mean", p.mean);

@@ -55,14 +55,32 @@ std::array<std::array<float, 256>, 3> value_table(const ImageProcess& p) {
   return table;
 }
 
+// DINOv3: numbers are resized, not bytes.
+PreparedImage preprocess_numbers(const ImageProcess& p, const Image& image, Size size) {
+  PreparedImage out{size.height, size.width, {}};
+  for (std::size_t c = 0; c < 3; ++c) {
+    Plane plane{image.width, image.height, {}};
+    for (std::size_t i = c; i < image.rgb.size(); i += 3) {
+      const auto byte = static_cast<double>(image.rgb[i]);
+      plane.values.push_back(static_cast<float>(p.rescale ? byte * p.rescale_factor : byte));
+    }
+    if (p.resize) plane = resize_plane(plane, size.height, size.width, p.resample);
+    for (const float x : plane.values)
+      out.pixels.push_back(p.normalize ? (x - static_cast<float>(p.mean[c])) / static_cast<float>(p.std[c])
+                                       : x);
+  }
+  return out;
+}
+
 }  // namespace
 
 PreparedImage preprocess(const ImageProcess& process, const Image& image, std::string_view name) {
   check_image_size(name, static_cast<std::uint64_t>(image.width), static_cast<std::uint64_t>(image.height));
+  const Size size = process.resize ? resized(process, image, name) : Size{image.height, image.width};
+  if (process.rescale_first) return preprocess_numbers(process, image, size);
   Image changed;
   const Image* at = &image;
   if (process.resize) {
-    const Size size = resized(process, image, name);
     changed = resize_image(image, size.height, size.width, process.resample);
     at = &changed;
   }

@@ -25,6 +25,7 @@ struct ImageProcess {
   Resample resample = Resample::bilinear;
   bool center_crop = false;
   Dim crop_height = 0, crop_width = 0;  // what is smaller is padded with black
+  bool rescale_first = false;  // before the resize, which then gives numbers and not bytes (DINOv3)
   bool rescale = true;
   double rescale_factor = 1.0 / 255;
   bool normalize = true;

@@ -45,6 +45,28 @@ TEST(Preprocess, EqualsTransformers) {
   }
 }
 
+// DINOv3's processor wants torchvision; torch alone computes the same (make_images.py). No bits: torch adds
+// in another order.
+TEST(Preprocess, NumbersAreResizedAsTorchDoes) {
+  const Json& golden = test::image_golden("processors.json");
+  const Json::Array& cases = need(golden, "numbers").array();
+  EXPECT_GE(cases.size(), 8u);
+  for (const Json& c : cases) {
+    const Dim width = need(c, "width").integer(), height = need(c, "height").integer();
+    const ImageProcess process = parse_image_process(need(c, "fields"), "dinov3");
+    EXPECT_TRUE(process.rescale_first);
+    const PreparedImage out = preprocess(
+        process, test::drawn_picture(width, height, static_cast<std::uint64_t>(need(c, "seed").integer())));
+    const Json::Array &shape = need(c, "shape").array(), &values = need(c, "values").array();
+    ASSERT_EQ(out.height, shape[1].integer());
+    ASSERT_EQ(out.width, shape[2].integer());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_NEAR(static_cast<double>(out.pixels[(i * 2654435761u + 12345) % out.pixels.size()]),
+                  values[i].number(), 1e-5)
+          << width << " x " << height << ", value " << i;
+  }
+}
+
 TEST(Preprocess, NothingToDoChangesNothing) {
   const Image image = test::drawn_picture(5, 3, 1);
   ImageProcess p;
@@ -155,6 +177,9 @@ constexpr WrongFields kWrong[] = {
     {R"({"image_processor_type": "CLIPImageProcessor", "crop_size": {"height": 1e9, "width": 1}})",
      "crop_size.height"},
     {R"({"image_processor_type": "ViTImageProcessor", "do_center_crop": true})", "there is no crop_size"},
+    {R"({"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 1})", "knows 2 and 3"},
+    {R"({"image_processor_type": "DINOv3ViTImageProcessor", "crop_size": 5, "do_center_crop": true})",
+     "not known of a DINOv3"},
     {R"({"image_processor_type": "ViTImageProcessor", "do_resize": 1})", "instead of true or false"},
     {R"({"image_processor_type": "ViTImageProcessor", "do_normalize": "yes"})", "instead of true or false"},
     {R"({"image_processor_type": "ViTImageProcessor", "do_pad": true})", "padding"},

@@ -58,7 +58,7 @@ struct Weights {
     std::size_t at;
   };
   std::vector<Window> windows;
-  std::vector<int> values;
+  std::vector<double> values;
 };
 
 Weights make_weights(Dim in, Dim out, Resample resample) {
@@ -77,25 +77,30 @@ Weights make_weights(Dim in, Dim out, Resample resample) {
       sum += row[static_cast<std::size_t>(i)] =
           filter_value(resample, (static_cast<double>(i + first) - centre + 0.5) * inverse);
     w.windows.push_back({first, count, w.values.size()});
-    for (double v : row) {
-      if (sum != 0) v /= sum;
-      w.values.push_back(static_cast<int>((v < 0 ? -0.5 : 0.5) + v * (1 << kBits)));
-    }
+    for (const double v : row) w.values.push_back(sum != 0 ? v / sum : v);
   }
   return w;
+}
+
+std::vector<int> fixed_point(const Weights& w) {
+  std::vector<int> out;
+  out.reserve(w.values.size());
+  for (const double v : w.values) out.push_back(static_cast<int>((v < 0 ? -0.5 : 0.5) + v * (1 << kBits)));
+  return out;
 }
 
 std::uint8_t clip(int sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kBits, 0, 255)); }
 
 Image resize_columns(const Image& in, Dim width, Resample resample) {
   const Weights w = make_weights(in.width, width, resample);
+  const std::vector<int> values = fixed_point(w);
   Image out{width, in.height, std::vector<std::uint8_t>(static_cast<std::size_t>(3 * width * in.height))};
   std::uint8_t* to = out.rgb.data();
   for (Dim y = 0; y < in.height; ++y) {
     const std::uint8_t* row = in.rgb.data() + 3 * y * in.width;
     for (const Weights::Window& window : w.windows) {
       int sum[3] = {1 << (kBits - 1), 1 << (kBits - 1), 1 << (kBits - 1)};
-      const int* k = w.values.data() + window.at;
+      const int* k = values.data() + window.at;
       const std::uint8_t* from = row + 3 * window.first;
       for (Dim i = 0; i < window.count; ++i)
         for (int c = 0; c < 3; ++c) sum[c] += from[3 * i + c] * k[i];
@@ -107,6 +112,7 @@ Image resize_columns(const Image& in, Dim width, Resample resample) {
 
 Image resize_rows(const Image& in, Dim height, Resample resample) {
   const Weights w = make_weights(in.height, height, resample);
+  const std::vector<int> values = fixed_point(w);
   const Dim bytes = 3 * in.width;
   Image out{in.width, height, std::vector<std::uint8_t>(static_cast<std::size_t>(bytes * height))};
   std::vector<int> sums(static_cast<std::size_t>(bytes));
@@ -114,7 +120,7 @@ Image resize_rows(const Image& in, Dim height, Resample resample) {
   for (const Weights::Window& window : w.windows) {
     std::fill(sums.begin(), sums.end(), 1 << (kBits - 1));
     for (Dim i = 0; i < window.count; ++i) {
-      const int k = w.values[window.at + static_cast<std::size_t>(i)];
+      const int k = values[window.at + static_cast<std::size_t>(i)];
       const std::uint8_t* from = in.rgb.data() + (window.first + i) * bytes;
       for (std::size_t b = 0; b < sums.size(); ++b) sums[b] += from[b] * k;
     }
@@ -153,6 +159,28 @@ Image resize_image(const Image& image, Dim height, Dim width, Resample resample)
   const bool rows_first = height < image.height && 2 * (image.width - width) < image.height - height;
   return rows_first ? resize_columns(resize_rows(image, height, resample), width, resample)
                     : resize_rows(resize_columns(image, width, resample), height, resample);
+}
+
+Plane resize_plane(const Plane& plane, Dim height, Dim width, Resample resample) {
+  const auto at = [](const Plane& p, Dim y, Dim x) {
+    return static_cast<double>(p.values[static_cast<std::size_t>(y * p.width + x)]);
+  };
+  Plane half{width, plane.height, {}}, out{width, height, {}};
+  const Weights columns = make_weights(plane.width, width, resample),
+                rows = make_weights(plane.height, height, resample);
+  const auto sum = [](const Weights& w, const Weights::Window& window, auto value) {
+    double total = 0;
+    for (Dim i = 0; i < window.count; ++i)
+      total += w.values[window.at + static_cast<std::size_t>(i)] * value(window.first + i);
+    return static_cast<float>(total);
+  };
+  for (Dim y = 0; y < plane.height; ++y)
+    for (const Weights::Window& window : columns.windows)
+      half.values.push_back(sum(columns, window, [&](Dim x) { return at(plane, y, x); }));
+  for (const Weights::Window& window : rows.windows)
+    for (Dim x = 0; x < width; ++x)
+      out.values.push_back(sum(rows, window, [&](Dim y) { return at(half, y, x); }));
+  return out;
 }
 
 }  // namespace rapt

@@ -17,6 +17,7 @@ import warnings
 import zlib
 
 import numpy as np
+import torch
 from PIL import Image, ImageOps
 from transformers.models.bit.image_processing_pil_bit import BitImageProcessorPil
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
@@ -270,11 +271,29 @@ def processed():
         image = Image.fromarray(picture(width, height, seed))
         out = np.ascontiguousarray(np.asarray(kind(**options)(image)["pixel_values"][0], dtype=np.float32))
         flat = out.reshape(-1)
-        places = [(i * 2654435761 + 12345) % flat.size for i in range(20)]
+        places = [(i * 2654435761 + 12345) % flat.size for i in range(12)]
         yield dict(config=name, width=width, height=height, seed=seed, shape=list(out.shape),
                    values=[float(f"{flat[p]:.7g}") for p in places],
                    sums=[round(float(out[c].astype(np.float64).sum()), 4) for c in range(3)],
                    crc=zlib.crc32(out.tobytes()))
+
+
+def numbers():
+    """DINOv3: rescaled, then resized as torchvision does it, by torch, then normalised."""
+    mean, std = (torch.tensor(IMAGENET[k]).view(3, 1, 1) for k in ("image_mean", "image_std"))
+    sizes = [(1, 1), (9, 1), (2, 300), (50, 37), (37, 50), (640, 480), (64, 911), (1237, 853)]
+    for seed, (width, height) in enumerate(sizes):
+        size, mode = [(224, 224), (48, 33)][seed % 2], ["bilinear", "bicubic"][seed // 2 % 2]
+        fields = dict(image_processor_type="DINOv3ViTImageProcessorFast",
+                      size=dict(height=size[0], width=size[1]))
+        if mode == "bicubic":
+            fields["resample"] = 3
+        x = torch.from_numpy(picture(width, height, seed)).permute(2, 0, 1)[None] * (1 / 255)
+        out = torch.nn.functional.interpolate(x, size, mode=mode, antialias=True, align_corners=False)[0]
+        flat = ((out - mean) / std).reshape(-1)
+        places = [(i * 2654435761 + 12345) % flat.numel() for i in range(16)]
+        yield dict(fields=fields, width=width, height=height, seed=seed, shape=[3, *size],
+                   values=[float(f"{flat[p]:.7g}") for p in places])
 
 
 def write(name, head, items):
@@ -289,4 +308,5 @@ if __name__ == "__main__":
     write("files.json", f'"upright":{json.dumps(upright())},\n', files())
     configs = json.dumps({name: fields for name, (_, fields) in sorted(CONFIGS.items())},
                          separators=(",", ":"))
-    write("processors.json", f'"configs":{configs},\n', processed())
+    resized = ",\n".join(json.dumps(item, separators=(",", ":")) for item in numbers())
+    write("processors.json", f'"configs":{configs},\n"numbers":[\n{resized}],\n', processed())
