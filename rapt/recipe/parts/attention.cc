@@ -71,9 +71,9 @@ void check_gates(const AttnRecipe& a, const std::string& path) {
   }
 }
 
+constexpr Dim kMostLatentHeads = 4096;  // each has weights of its own
 // What latent attention does not go together with. Its heads share one key and value, whose first channels
 // the value is: nothing may stand between the latent and them.
-constexpr Dim kMostLatentHeads = 4096;  // each has weights of its own
 void check_latent(const AttnRecipe& a, const std::string& path) {
   using At = GateRecipe::At;
   const LatentRecipe& l = *a.latent;
