@@ -466,6 +466,7 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
        }},
       {"head_dim: 8 channels, of which 64 turn",
        [](Recipe& r) { attn(r).latent.emplace(), attn(r).head_dim = 8; }},
+      {"heads: is 5000, surely a mistake with latent", [](Recipe& r) { latent(r), attn(r).heads = 5000; }},
       {"they cannot have qk_norm", [](Recipe& r) { latent(r), attn(r).qk_norm.emplace(); }},
       {"they cannot have v_norm", [](Recipe& r) { latent(r), attn(r).v_norm.emplace(); }},
       {"they cannot have clip", [](Recipe& r) { latent(r), attn(r).clip = 3; }},

@@ -71,6 +71,7 @@ void check_gates(const AttnRecipe& a, const std::string& path) {
   }
 }
 
+constexpr Dim kMostLatentHeads = 4096;  // each has weights of its own
 // What latent attention does not go together with. Its heads share one key and value, whose first channels
 // the value is: nothing may stand between the latent and them.
 void check_latent(const AttnRecipe& a, const std::string& path) {
@@ -80,6 +81,8 @@ void check_latent(const AttnRecipe& a, const std::string& path) {
   if (a.cross)
     fail(at,
          ": it is built for self-attention; cross-attention keeps its memory's keys once, use plain ones");
+  if (a.heads > kMostLatentHeads)
+    fail(path, ".heads: is ", a.heads, ", surely a mistake with latent: at most ", kMostLatentHeads);
   if (a.kv_heads != a.heads)
     fail(path,
          ".kv_heads: with latent every head has a key and value of its own, made of one vector; remove "
