@@ -38,9 +38,9 @@ struct LayerHealth {
 
 class HealthMeter {
  public:
-  // Watches every self-attention and delta rule of the passes that `taps` serves from now on. Call start() before each
-  // pass, with the sequences that forward() gets; passes between finish() and the next start() are not
-  // looked at. Works with recompute: nothing is seen twice.
+  // Watches every self-attention and delta rule of the passes that `taps` serves from now on. Call start()
+  // before each pass, with the sequences that forward() gets; passes between finish() and the next start()
+  // are not looked at. Works with recompute: nothing is seen twice.
   HealthMeter(Taps& taps, double sink_threshold = 0.3);
   void start(std::span<const Sequence> sequences, std::span<const Sequence> source = {});
   // Of all passes since the last finish: encoder first, layers in order.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What layers with a state (the gated delta rule) remember of a text: how long the state of each head is after
-// every token, how much of it each token leaves, and how much it writes. Numbers, and the document for people.
+// What layers with a state (the gated delta rule) remember of a text: how long the state of each head is
+// after every token, how much of it each token leaves, and how much it writes. Numbers, and the document for
+// people.
 #pragma once
 #include <vector>
 
@@ -18,7 +19,8 @@ struct StateTrace {
   std::vector<double> stays;  // e^g: the share of the state that the token leaves
   std::vector<double> writes;  // beta
   double mean(const std::vector<double>& of, Dim head) const;
-  // Tokens after which half of a head's state is forgotten, by the mean of g; infinite where it forgets nothing.
+  // Tokens after which half of a head's state is forgotten, by the mean of g; infinite where it forgets
+  // nothing.
   double half_life(Dim head) const;
 };
 // Fails with the reason where the model has no such layer.

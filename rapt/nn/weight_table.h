@@ -15,8 +15,8 @@ namespace rapt {
 // matrix: for `linear`, in panels, decays. table: vectors by number (tokens, positions), in rows or blocks
 // in panels, decays. vector: norms, biases; in rows, does not decay.
 enum class WeightRole { matrix, table, vector };
-// Small matrices that decide or open something are kept as they are whatever the others become: routers, short
-// convolutions.
+// Small matrices that decide or open something are kept as they are whatever the others become: routers,
+// short convolutions.
 bool stays_real(std::string_view name);
 // Buffers are weights that no gradient reaches and that are not counted: running statistics of a batch norm,
 // and what is added to the scores of experts for their choice.

@@ -76,8 +76,8 @@ struct HeadRows {
   Real* c(Dim h) const { return u(h) + z.dv * N; }  // [2][64]: c, and what it lacks in digits
 };
 
-// c of row i. Where much is forgotten c is far below 0, and the differences of rows that forget little would be
-// lost: so it has two numbers.
+// c of row i. Where much is forgotten c is far below 0, and the differences of rows that forget little would
+// be lost: so it has two numbers.
 RAPT_INLINE void add_decay(Real* c, Dim i, Real g) {
   const double sum = (i > 0 ? double(c[i - 1]) + double(c[N + i - 1]) : 0.0) + double(g);
   c[i] = Real(sum);

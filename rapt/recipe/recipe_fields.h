@@ -23,12 +23,12 @@ RAPT_NAMES(SinusoidTable, "paper", "marian")
 template <class V>
 void fields(Of<PartRecipe>, V& v) {
   using T = PartRecipe;
-  v.about(
-      "Part",
-      "One step of a layer: x + residual_scale * dropout(norm_out(f(norm_in(x)))), "
-      "then norm_sum. Written `{\"self\": {...}}`, "
-      "`{\"cross\": {...}}`, `{\"ffn\": {...}}`, `{\"moe\": {...}}`, `{\"delta\": {...}}` or `{\"conv\": {...}}`, "
-      "with these fields and those of Attention, Ffn, Moe, Delta or Conv inside.");
+  v.about("Part",
+          "One step of a layer: x + residual_scale * dropout(norm_out(f(norm_in(x)))), "
+          "then norm_sum. Written `{\"self\": {...}}`, "
+          "`{\"cross\": {...}}`, `{\"ffn\": {...}}`, `{\"moe\": {...}}`, "
+          "`{\"delta\": {...}}` or `{\"conv\": {...}}`, "
+          "with these fields and those of Attention, Ffn, Moe, Delta or Conv inside.");
   v.field("norm_in", &T::norm_in, "before f: pre-norm");
   v.field("norm_out", &T::norm_out, "after f: alone as in OLMo 2, with norm_in as in Gemma 2");
   v.field("norm_sum", &T::norm_sum, "after the sum: post-norm, the order of 2017");

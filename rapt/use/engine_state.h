@@ -174,9 +174,7 @@ struct Engine::State {
   }
 
   // Where the last whole page of so many tokens ends.
-  Dim page_end(Dim tokens) const {
-    return (tokens + pool.hidden()) / kPageKeys * kPageKeys - pool.hidden();
-  }
+  Dim page_end(Dim tokens) const { return (tokens + pool.hidden()) / kPageKeys * kPageKeys - pool.hidden(); }
   bool translates() const { return model.recipe.encoder && model.recipe.decoder; }
   // What the sampler and the text of an answer see before it: of a translation nothing.
   Ids before(const Job& job) const { return translates() ? Ids{} : Ids(job.r.tokens); }
