@@ -258,6 +258,29 @@ TEST(KvPoolChunks, AHeldConversationGoesOnFromItsPrompt) {
   }
 }
 
+// Leading tokens that see each other come at once, wherever pages end.
+TEST(KvPoolChunks, LeadingTokensComeAtOnce) {
+  Recipe recipe = recipe_of(kKinds[0]);
+  for (PartRecipe& p : recipe.decoder->kinds.at("L").parts)
+    if (AttnRecipe* a = p.self()) a->mask = AttnRecipe::MaskKind::prefix;
+  Device device({.threads = 2});
+  const Checkpoint c = memory_checkpoint(recipe, 5);
+  for (const Dim prefix : {30, 100, 140}) {
+    Engine engine(device, c, {.prefixes = true}), alone(device, c, {});
+    const auto ask = [&](Engine& e) {
+      Request r{.tokens = some_tokens(141, 1), .prefix = prefix};
+      r.generate.max_tokens = 4;
+      r.generate.ignore_eos = true;
+      r.generate.sampler.temperature = 0;
+      return e.finish(e.add(std::move(r)));
+    };
+    const Answer first = ask(engine), again = ask(engine);
+    EXPECT_EQ(first.samples[0].ids, ask(alone).samples[0].ids) << prefix;
+    EXPECT_EQ(again.samples[0].ids, first.samples[0].ids) << prefix;
+    EXPECT_EQ(again.times.reused_tokens, prefix <= 126 ? 126 : 0) << prefix;  // two sinks stand before
+  }
+}
+
 // Snapshots of a long text become rare behind its end.
 TEST(KvPoolChunks, FewStatesOfALongPrompt) {
   Served served(kKinds[1]);

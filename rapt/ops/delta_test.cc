@@ -167,8 +167,9 @@ TEST(GatedDelta, BitsDoNotDependOnPieces) {
   const GatedDeltaSpec spec{2, 4, 21, 35, 0.3};
   const Dim T = 300, H = spec.value_heads;
   const Arrays in = inputs_of(spec, T);
-  for (const int threads : {1, 2}) {
-    Device device({.threads = threads});
+  for (const std::string& isa : available_isas()) {
+    SCOPED_TRACE(isa);
+    Device device({.threads = 2, .isa = isa});
     rapt::Run run(device);
     const Tensor q = run.upload({T, 2, 21}, in[0].values), k = run.upload({T, 2, 21}, in[1].values),
                  v = run.upload({T, 4, 35}, in[2].values), g = run.upload({T, H}, in[3].values),

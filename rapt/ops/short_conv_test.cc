@@ -65,26 +65,29 @@ TEST(ShortConv, KernelsAndLengths) {
 TEST(ShortConv, BitsDoNotDependOnPieces) {
   const Dim T = 150, D = 37, K = 4;
   const Array x = array({T, D}, 1);
-  Device device({.threads = 2});
-  rapt::Run run(device);
-  Weight w = make_weight("w", D, K, DType::f32, Packing::rows);
-  const std::vector<double> values = normals(static_cast<std::size_t>(D * K), 2);
-  for (Dim i = 0; i < D * K; ++i) w.set(i / K, i % K, values[static_cast<std::size_t>(i)]);
-  const std::vector<Sequence> whole = sequences_of({T});
-  const Tensor all = run.upload({T, D}, x.values), expected = short_conv(run, all, w, nullptr, whole);
-  for (const Dim piece : {1, 2, 3, 64, 100}) {
-    for (Dim first = 0; first < T; first += piece) {
-      const Dim n = std::min(piece, T - first);
-      const Tensor before = run.make({1, K - 1, D});
-      std::memset(before.data, 0x7f, static_cast<std::size_t>(before.elements()) * sizeof(float));  // NaN
-      for (Dim j = std::max<Dim>(0, K - 1 - first); j < K - 1; ++j)
-        for (Dim d = 0; d < D; ++d) before.set(j * D + d, all.at((first - (K - 1) + j) * D + d));
-      const std::vector<Sequence> rows = {{.first = 0, .count = n, .past = first}};
-      const Tensor y = short_conv(run, all.slice(first, n), w, nullptr, rows, before);
-      EXPECT_EQ(
-          std::memcmp(y.data, expected.slice(first, n).data, static_cast<std::size_t>(n * D) * sizeof(float)),
-          0)
-          << piece << " rows from " << first;
+  for (const std::string& isa : available_isas()) {
+    SCOPED_TRACE(isa);
+    Device device({.threads = 2, .isa = isa});
+    rapt::Run run(device);
+    Weight w = make_weight("w", D, K, DType::f32, Packing::rows);
+    const std::vector<double> values = normals(static_cast<std::size_t>(D * K), 2);
+    for (Dim i = 0; i < D * K; ++i) w.set(i / K, i % K, values[static_cast<std::size_t>(i)]);
+    const std::vector<Sequence> whole = sequences_of({T});
+    const Tensor all = run.upload({T, D}, x.values), expected = short_conv(run, all, w, nullptr, whole);
+    for (const Dim piece : {1, 2, 3, 64, 100}) {
+      for (Dim first = 0; first < T; first += piece) {
+        const Dim n = std::min(piece, T - first);
+        const Tensor before = run.make({1, K - 1, D});
+        std::memset(before.data, 0x7f, static_cast<std::size_t>(before.elements()) * sizeof(float));  // NaN
+        for (Dim j = std::max<Dim>(0, K - 1 - first); j < K - 1; ++j)
+          for (Dim d = 0; d < D; ++d) before.set(j * D + d, all.at((first - (K - 1) + j) * D + d));
+        const std::vector<Sequence> rows = {{.first = 0, .count = n, .past = first}};
+        const Tensor y = short_conv(run, all.slice(first, n), w, nullptr, rows, before);
+        EXPECT_EQ(std::memcmp(y.data, expected.slice(first, n).data,
+                              static_cast<std::size_t>(n * D) * sizeof(float)),
+                  0)
+            << piece << " rows from " << first;
+      }
     }
   }
 }

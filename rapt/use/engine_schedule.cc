@@ -329,12 +329,12 @@ void Engine::State::plan_reading(std::vector<Piece>& pieces, Dim rows) {
       if (job.read < job.r.prefix && p.count < job.r.prefix) p.count = rows > 0 ? job.r.prefix : 0;
       // Rows that were shown and rows that were not come apart; a state is kept where a page ends.
       if (again) p.count = std::min(p.count, job.shown - job.read);
-      const Dim end = page_end(job.read + p.count);
-      if (states && job.shares && end > job.read) p.count = end - job.read;
+      const auto ends_at = [&](Dim token) {  // but for what must come at once
+        if (states && job.shares && token > job.read && token >= job.r.prefix) p.count = token - job.read;
+      };
+      ends_at(page_end(job.read + p.count));
       // One of them where the same text may be gone on with that has been read to its last token but one.
-      if (states && job.shares && pool.has_chunks() && job.read + p.count == job.prompt() &&
-          page_end(job.prompt() - 1) > job.read)
-        p.count = page_end(job.prompt() - 1) - job.read;
+      if (pool.has_chunks() && job.read + p.count == job.prompt()) ends_at(page_end(job.prompt() - 1));
       if (p.count < 1) continue;
       const auto wants = [&](Dim i) { p.wanted.push_back(i); };
       if (!job.began && !again) {
