@@ -311,11 +311,13 @@ void MetricsFile::write_curves(const std::string& folder) const {
     if (h && h->is_number()) loss.curves[1].x.push_back(step), loss.curves[1].y.push_back(h->number());
     if (a)
       for (const Json& layer : a->array()) {
+        const Json* sink = layer.find("sink");
+        if (!sink) continue;  // a layer without weights of attention
         const std::string name = concat(layer.find("stack")->string(), " ", layer.find("layer")->integer());
         Curve& c = layers[name];
         c.name = name;
         c.x.push_back(step);
-        c.y.push_back(layer.find("sink")->is_number() ? layer.find("sink")->number() : std::nan(""));
+        c.y.push_back(sink->is_number() ? sink->number() : std::nan(""));
       }
   }
   if (loss.curves[1].x.empty()) loss.curves.pop_back();
