@@ -260,7 +260,7 @@ TEST(KvPoolChunks, AHeldConversationGoesOnFromItsPrompt) {
 
 // Leading tokens that see each other come at once, wherever pages end.
 TEST(KvPoolChunks, LeadingTokensComeAtOnce) {
-  Recipe recipe = recipe_of(kKinds[0]);
+  Recipe recipe = chunk_recipe(kKinds[0]);
   for (PartRecipe& p : recipe.decoder->kinds.at("L").parts)
     if (AttnRecipe* a = p.self()) a->mask = AttnRecipe::MaskKind::prefix;
   Device device({.threads = 2});

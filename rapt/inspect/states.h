@@ -19,8 +19,7 @@ struct StateTrace {
   std::vector<double> stays;  // e^g: the share of the state that the token leaves
   std::vector<double> writes;  // beta
   double mean(const std::vector<double>& of, Dim head) const;
-  // Tokens after which half of a head's state is forgotten, by the mean of g; infinite where it forgets
-  // nothing.
+  // Tokens after which half of a head's state is forgotten, by the mean of g; infinite: nothing is forgotten.
   double half_life(Dim head) const;
 };
 // Fails with the reason where the model has no such layer.

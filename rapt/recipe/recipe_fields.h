@@ -12,8 +12,9 @@ RAPT_NAMES(AlignRecipe::Score, "dot", "general", "additive", "concat")
 RAPT_NAMES(AlignRecipe::Readout, "tanh", "maxout")
 RAPT_NAMES(RecurrentRecipe::Cell, "gru", "lstm")
 RAPT_NAMES(RecurrentRecipe::Start, "last", "projected", "zero")
-RAPT_NAMES(HeadRecipe::Kind, "vocab", "none", "classes")
-RAPT_NAMES(HeadRecipe::Pool, "first", "mean", "last")
+RAPT_NAMES(HeadRecipe::Kind, "vocab", "none", "classes", "vector")
+RAPT_NAMES(HeadRecipe::Pool, "first", "mean", "last", "both", "token", "attention")
+RAPT_NAMES(PatchRecipe::Resample, "bicubic", "antialias")
 RAPT_NAMES(InitRecipe::Scheme, "normal", "xavier", "t5")
 RAPT_NAMES(EmbedRecipe::Project, "tokens", "sum")
 RAPT_NAMES(SinusoidLayout, "pairs", "halves")
@@ -26,8 +27,8 @@ void fields(Of<PartRecipe>, V& v) {
   v.about("Part",
           "One step of a layer: x + residual_scale * dropout(norm_out(f(norm_in(x)))), "
           "then norm_sum. Written `{\"self\": {...}}`, "
-          "`{\"cross\": {...}}`, `{\"ffn\": {...}}`, `{\"moe\": {...}}`, "
-          "`{\"delta\": {...}}` or `{\"conv\": {...}}`, "
+          "`{\"cross\": {...}}`, `{\"ffn\": {...}}`, `{\"moe\": {...}}`, `{\"delta\": {...}}` or "
+          "`{\"conv\": {...}}`, "
           "with these fields and those of Attention, Ffn, Moe, Delta or Conv inside.");
   v.field("norm_in", &T::norm_in, "before f: pre-norm");
   v.field("norm_out", &T::norm_out, "after f: alone as in OLMo 2, with norm_in as in Gemma 2");
@@ -125,6 +126,28 @@ void fields(Of<StackRecipe>, V& v) {
 }
 
 template <class V>
+void fields(Of<PatchRecipe>, V& v) {
+  using T = PatchRecipe;
+  v.about(
+      "Patches",
+      "Pictures in the place of tokens (ViT): squares of pixels, each a row of channels, rows and columns "
+      "times a matrix; learned tokens stand before them. Positions are learned, or there are none. The "
+      "model has no vocabulary, and its context is the number of rows of its own picture.");
+  v.field("size", &T::size, "pixels of a square's side", kCount);
+  v.field("channels", &T::channels, "of a pixel", kCount);
+  v.field("rows", &T::rows, "of the picture the model is made for, in patches", kCount);
+  v.field("columns", &T::columns, "of the same, likewise", kCount);
+  v.field("bias", &T::bias, "the matrix has one");
+  v.field("cls", &T::cls, "a learned token before the patches, with a position");
+  v.field("distill", &T::distill, "a second one (DeiT)");
+  v.field("registers", &T::registers, "learned tokens behind those, without a position (DINOv2)",
+          Range{0, 65536});
+  v.field("resample", &T::resample,
+          "positions of pictures of another size: cubic between neighbours (a = -0.75), or with a filter as "
+          "wide as the step where they become fewer (a = -0.5)");
+}
+
+template <class V>
 void fields(Of<EmbedRecipe>, V& v) {
   using T = EmbedRecipe;
   v.about("Embed", "From token ids to vectors.");
@@ -156,6 +179,7 @@ void fields(Of<EmbedRecipe>, V& v) {
   v.field("source_vocab", &T::source_vocab,
           "encoder-decoder: the encoder's vocabulary where it is another one; 0: one table for both", kSize);
   v.field("dropout", &T::dropout, "on the result", kShare);
+  v.field("patches", &T::patches, "the model reads pictures");
 }
 
 template <class V>
@@ -171,16 +195,42 @@ void fields(Of<HeadTransform>, V& v) {
 }
 
 template <class V>
+void fields(Of<PoolAttention>, V& v) {
+  using T = PoolAttention;
+  v.about(
+      "PoolAttention",
+      "One row for a sequence (SigLIP): a learned query attends to all rows, with biases everywhere; then "
+      "x + ffn(norm(x)).");
+  v.field("heads", &T::heads, "of the attention", kCount);
+  v.field("act", &T::act, "of the feed-forward net");
+  v.field("ffn", &T::ffn, "its hidden width; 0: 4 * the model's width", kSize);
+  v.field("norm", &T::norm, "before it");
+}
+
+template <class V>
 void fields(Of<HeadRecipe>, V& v) {
   using T = HeadRecipe;
   v.about("Head", "From the last hidden state to the result.");
   v.field(
       "kind", &T::kind,
       "logits over the vocabulary; or none: the hidden state is the result; or classes: one row of logits "
-      "per sequence, over `classes`");
+      "per sequence, over `classes`; or vector: one vector per sequence (CLIP)");
   v.field("classes", &T::classes, "kind classes: how many, at least 2", kSize);
-  v.field("pool", &T::pool,
-          "kind classes: the first row of a sequence, the mean of its rows, or its last one");
+  v.field("width", &T::width,
+          "kind vector: of the vector, which a matrix makes; 0: there is none, the pooled row is the vector",
+          kSize);
+  v.choice("pool", &T::pool, "kinds classes and vector: what stands for a sequence",
+           word("first", "its first row"), word("mean", "the mean of its rows; of a picture, of its patches"),
+           word("last", "its last row"),
+           word("both", "pictures: the first row, beside it the mean of the patches (DINOv2)"),
+           body("token", &T::token,
+                "the first row that holds this token, the first of all where none does (CLIP); 0: the row "
+                "with the highest id",
+                kSize),
+           body("attention", &T::attend, "what a learned query sees of all rows (SigLIP)"));
+  v.field("pool_norm", &T::pool_norm, "on that row (CLIP)");
+  v.field("distilled", &T::distilled,
+          "kind classes: a second matrix for the second row; the mean of both is the result (DeiT)");
   v.field("tied", &T::tied, "the output matrix is the table of token vectors");
   v.field("bias", &T::bias, "on the logits");
   v.field("scale", &T::scale, "on the hidden state before the matrix (T5: width^-0.5)", kNonzero);
@@ -208,9 +258,13 @@ void fields(Of<Recipe>, V& v) {
   v.field("name", &T::name, "what it is called");
   v.field("note", &T::note, "one line about it");
   v.field("width", &T::width, "channels of the residual stream", kCount);
-  v.field("vocab", &T::vocab, "token ids; 0 only without a head: the model then reads vectors, not tokens",
-          kSize);
-  v.field("context", &T::context, "longest sequence it is meant for", kCount);
+  v.field(
+      "vocab", &T::vocab,
+      "token ids; 0 only where no head gives logits over it: the model then reads pictures or vectors, not "
+      "tokens",
+      kSize);
+  v.field("context", &T::context,
+          "longest sequence it is meant for; of pictures it follows from their patches", kSize);
   v.field("embed", &T::embed, "the embedding");
   v.field("encoder", &T::encoder, "a stack that reads a whole text (BERT), or the source of a translation");
   v.field("decoder", &T::decoder,
