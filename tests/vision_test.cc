@@ -324,16 +324,20 @@ TEST(Vision, ErrorsSayWhatIsMissing) {
 }
 
 // ------------------------------------------------------------------------------------------------ gradients
-Recipe picture_recipe(const std::string& head, const std::string& patches, const std::string& more = "") {
-  return resolve(parse_recipe(concat(R"({ "name": "pictures", "width": 12, "embed": { "pos": "learned", )",
-                                     more, R"("patches": { "size": 3, "rows": 3, "columns": 2, )", patches,
-                                     R"(} }, "encoder": { "layers": 1, "kinds": { "L": { "parts": [
-    { "self": { "heads": 3, "mask": "full", "bias": "all", "norm_in": { "kind": "layer", "bias": true } } },
+Recipe picture_recipe(const std::string& head, const std::string& patches, const std::string& more = "",
+                      const std::string& attention = "") {
+  return resolve(
+      parse_recipe(concat(R"({ "name": "pictures", "width": 12, "embed": { "pos": "learned", )", more,
+                          R"("patches": { "size": 3, "rows": 3, "columns": 2, )", patches,
+                          R"(} }, "encoder": { "layers": 1, "kinds": { "L": { "parts": [
+    { "self": { "heads": 3, )",
+                          attention,
+                          R"("mask": "full", "bias": "all", "norm_in": { "kind": "layer", "bias": true } } },
     { "ffn": { "kind": "mlp", "act": "gelu", "width": 10, "bias": true, "norm_in": "layer",
                "layer_scale": 0.5 } } ] } },
     "final_norm": "layer" }, "head": )",
-                                     head, " }"),
-                              "pictures"));
+                          head, " }"),
+                   "pictures"));
 }
 
 std::vector<float> noise(std::size_t n, std::uint64_t seed) {
@@ -369,7 +373,10 @@ TEST(Vision, GradientsReachPatchesPositionsTokensAndHeads) {
        R"("cls": false)"},
   };
   for (const auto& [head, patches] : kinds) {
-    Model model(picture_recipe(head, patches, R"("norm": "layer", )"), DType::f64);
+    const bool turned = std::string_view(patches).find("resample") != std::string_view::npos;
+    Model model(picture_recipe(head, patches, R"("norm": "layer", )",
+                               turned ? R"("pos": { "grid": { "theta": 10 } }, )" : ""),
+                DType::f64);
     randomise(model, 7);
     const PictureLoss loss;
     Gradients gradients(DType::f64);
