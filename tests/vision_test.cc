@@ -248,6 +248,23 @@ TEST(Vision, GgufFilesOfOurOwnFormGiveTheSame) {
   }
 }
 
+// Both models of a folder become narrower, not only the one that was named.
+TEST(Vision, AFolderWithTwoModelsIsConvertedAsAWhole) {
+  const Toy toy = vision_toy("clip");
+  const TempFolder temp;
+  write_folder(toy, temp / "toy");
+  write_checkpoint(temp / "toy", temp / "narrow", {.type = DType::bf16});
+  const Towers towers = open_towers(toy, temp / "narrow", {.device = &device()});
+  for (const Checkpoint* c : {towers.v(), towers.t()}) {
+    EXPECT_EQ(c->model->weight("encoder.0.self.q.weight").format, DType::bf16) << c->family;
+    EXPECT_EQ(c->model->weight("head.vector.weight").format, DType::bf16) << c->family;
+    EXPECT_TRUE(c->logit_scale);
+  }
+  const double off = toy_vision_distance(toy, towers, device());
+  EXPECT_GT(off, 0);
+  EXPECT_LT(off, 0.3);
+}
+
 TEST(Vision, QuantizedCopiesStayNear) {
   const Toy toy = vision_toy("vit");
   const TempFolder temp;

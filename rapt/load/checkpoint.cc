@@ -592,6 +592,11 @@ std::vector<std::string> check_checkpoint(const std::string& path, bool values) 
     out.push_back(concat("  the last ", c.tokenizer->size() - t.recipe.vocab,
                          " of them are special and have no row in the table of ", t.recipe.vocab,
                          ": a text with one is refused"));
+  if (s.family->json.find("tower") && s.form == Form::folder && s.keys.find("text_config") &&
+      s.keys.find("vision_config"))
+    out.push_back(concat("one of two models: this one reads ",
+                         t.recipe.embed.patches ? "pictures; " : "texts; ", files->path,
+                         t.recipe.embed.patches ? ":text" : ":vision", " is the other"));
   if (!c.chat_template.empty()) out.push_back("chat template: yes");
   if (c.pool) out.push_back("sentence encoder");
   if (t.recipe.head.kind == HeadRecipe::Kind::classes)

@@ -343,6 +343,14 @@ std::vector<Output> same_plan(const CheckpointFiles& f, const Translation& t, Ty
            "' is in MXFP4, which a folder keeps in two tensors; convert it to a .gguf file");
     matrices[use.view] = is_matrix(w);
   }
+  if (s.form == Form::folder &&
+      s.family->json.find("tower")) {  // the other of two models, where there is one
+    Source other = s;
+    other.family = &family_of_config(s.keys, s.where, f.tower == Tower::text ? Tower::vision : Tower::text);
+    if (other.family != s.family)
+      for (const auto& [w, use] : plan_tensors(other, translate(other).recipe))
+        matrices.emplace(use.view, is_matrix(w));
+  }
   std::vector<Output> out;
   for (const TensorView& v : s.tensors->all()) {
     const auto it = matrices.find(&v);
