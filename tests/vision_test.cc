@@ -709,6 +709,11 @@ TEST(Vision, ASmallVitLearnsWhatIsDrawn) {
   EXPECT_EQ(c.class_names, (std::vector<std::string>{"cross", "disc", "square"}));
   const ImageProcess process = image_process_of(c, "test");
   EXPECT_EQ(process.height, 24);
+  write_checkpoint(temp / "model", temp / "model.gguf", {});  // which says it, too
+  const Checkpoint packed = open_checkpoint(temp / "model.gguf");
+  EXPECT_EQ(packed.class_names, c.class_names);
+  EXPECT_EQ(image_process_of(packed, "test").height, 24);
+  EXPECT_EQ(image_process_of(packed, "test").mean, process.mean);
   std::vector<PreparedImage> prepared;
   for (int shape : {2, 0, 1}) prepared.push_back(preprocess(process, drawn_shape(shape, 9999)));
   std::vector<Picture> pictures;

@@ -476,6 +476,8 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
     if (beside.decoder_start >= 0)
       keys.emplace_back(family.gguf_arch() + ".decoder_start_token_id",
                         GgufValue::u32(static_cast<std::uint32_t>(beside.decoder_start)));
+    if (!beside.preprocessor.empty() && family.own)
+      keys.emplace_back(kOwnPreprocessorKey, GgufValue::text(beside.preprocessor));
     if (beside.pad_to > 0)
       keys.emplace_back(kOwnPadKey, GgufValue::u32(static_cast<std::uint32_t>(beside.pad)));
     for (const auto& [key, number] :
@@ -565,6 +567,8 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
     write_file(folder / "config.json", config.dump() + "\n", options.force);
     for (const char* name : {"recipe.json",
                              "generation_config.json",
+                             "preprocessor_config.json",
+                             "processor_config.json",
                              "tokenizer.json",
                              "tokenizer_config.json",
                              "special_tokens_map.json",
