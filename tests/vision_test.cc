@@ -248,6 +248,23 @@ TEST(Vision, GgufFilesOfOurOwnFormGiveTheSame) {
   }
 }
 
+// Both models of a folder become narrower, not only the one that was named.
+TEST(Vision, AFolderWithTwoModelsIsConvertedAsAWhole) {
+  const Toy toy = vision_toy("clip");
+  const TempFolder temp;
+  write_folder(toy, temp / "toy");
+  write_checkpoint(temp / "toy", temp / "narrow", {.type = DType::bf16});
+  const Towers towers = open_towers(toy, temp / "narrow", {.device = &device()});
+  for (const Checkpoint* c : {towers.v(), towers.t()}) {
+    EXPECT_EQ(c->model->weight("encoder.0.self.q.weight").format, DType::bf16) << c->family;
+    EXPECT_EQ(c->model->weight("head.vector.weight").format, DType::bf16) << c->family;
+    EXPECT_TRUE(c->logit_scale);
+  }
+  const double off = toy_vision_distance(toy, towers, device());
+  EXPECT_GT(off, 0);
+  EXPECT_LT(off, 0.3);
+}
+
 TEST(Vision, QuantizedCopiesStayNear) {
   const Toy toy = vision_toy("vit");
   const TempFolder temp;
@@ -324,16 +341,20 @@ TEST(Vision, ErrorsSayWhatIsMissing) {
 }
 
 // ------------------------------------------------------------------------------------------------ gradients
-Recipe picture_recipe(const std::string& head, const std::string& patches, const std::string& more = "") {
-  return resolve(parse_recipe(concat(R"({ "name": "pictures", "width": 12, "embed": { "pos": "learned", )",
-                                     more, R"("patches": { "size": 3, "rows": 3, "columns": 2, )", patches,
-                                     R"(} }, "encoder": { "layers": 1, "kinds": { "L": { "parts": [
-    { "self": { "heads": 3, "mask": "full", "bias": "all", "norm_in": { "kind": "layer", "bias": true } } },
+Recipe picture_recipe(const std::string& head, const std::string& patches, const std::string& more = "",
+                      const std::string& attention = "") {
+  return resolve(
+      parse_recipe(concat(R"({ "name": "pictures", "width": 12, "embed": { "pos": "learned", )", more,
+                          R"("patches": { "size": 3, "rows": 3, "columns": 2, )", patches,
+                          R"(} }, "encoder": { "layers": 1, "kinds": { "L": { "parts": [
+    { "self": { "heads": 3, )",
+                          attention,
+                          R"("mask": "full", "bias": "all", "norm_in": { "kind": "layer", "bias": true } } },
     { "ffn": { "kind": "mlp", "act": "gelu", "width": 10, "bias": true, "norm_in": "layer",
                "layer_scale": 0.5 } } ] } },
     "final_norm": "layer" }, "head": )",
-                                     head, " }"),
-                              "pictures"));
+                          head, " }"),
+                   "pictures"));
 }
 
 std::vector<float> noise(std::size_t n, std::uint64_t seed) {
@@ -369,7 +390,10 @@ TEST(Vision, GradientsReachPatchesPositionsTokensAndHeads) {
        R"("cls": false)"},
   };
   for (const auto& [head, patches] : kinds) {
-    Model model(picture_recipe(head, patches, R"("norm": "layer", )"), DType::f64);
+    const bool turned = std::string_view(patches).find("resample") != std::string_view::npos;
+    Model model(picture_recipe(head, patches, R"("norm": "layer", )",
+                               turned ? R"("pos": { "grid": { "theta": 10 } }, )" : ""),
+                DType::f64);
     randomise(model, 7);
     const PictureLoss loss;
     Gradients gradients(DType::f64);
@@ -685,6 +709,11 @@ TEST(Vision, ASmallVitLearnsWhatIsDrawn) {
   EXPECT_EQ(c.class_names, (std::vector<std::string>{"cross", "disc", "square"}));
   const ImageProcess process = image_process_of(c, "test");
   EXPECT_EQ(process.height, 24);
+  write_checkpoint(temp / "model", temp / "model.gguf", {});  // which says it, too
+  const Checkpoint packed = open_checkpoint(temp / "model.gguf");
+  EXPECT_EQ(packed.class_names, c.class_names);
+  EXPECT_EQ(image_process_of(packed, "test").height, 24);
+  EXPECT_EQ(image_process_of(packed, "test").mean, process.mean);
   std::vector<PreparedImage> prepared;
   for (int shape : {2, 0, 1}) prepared.push_back(preprocess(process, drawn_shape(shape, 9999)));
   std::vector<Picture> pictures;

@@ -362,6 +362,19 @@ DenseModule read_dense(const std::string& folder, const std::string& path, Dim w
   return out;
 }
 
+std::string preprocessor_of(const CheckpointFiles& f) {
+  if (f.gguf) return f.gguf->text_or(kOwnPreprocessorKey, "");
+  if (f.format != "folder") return "";
+  const auto read = [&](const char* name) {
+    const std::string at = (fs::path(f.path) / name).string();
+    if (fs::exists(at)) check_link(f.path, at);
+    return read_json_file(at, 1 << 20);
+  };
+  const Json whole = read("processor_config.json"), plain = read("preprocessor_config.json");
+  const Json* inner = whole.find("image_processor");
+  return inner && inner->is_object() ? inner->dump(0) : plain.is_object() ? plain.dump(0) : "";
+}
+
 // What a picture and a text need to be compared, and how long a text is made.
 void read_pairing(Checkpoint& c, const CheckpointFiles& f, const Recipe& recipe) {
   for (const auto& [name, to] :
@@ -480,6 +493,7 @@ Checkpoint describe_checkpoint(const CheckpointFiles& files, const Recipe& recip
   read_ids(c, files, recipe);
   read_class_names(c, files, recipe);
   read_pairing(c, files, recipe);
+  if (recipe.embed.patches) c.preprocessor = preprocessor_of(files);
   return c;
 }
 
@@ -592,6 +606,11 @@ std::vector<std::string> check_checkpoint(const std::string& path, bool values) 
     out.push_back(concat("  the last ", c.tokenizer->size() - t.recipe.vocab,
                          " of them are special and have no row in the table of ", t.recipe.vocab,
                          ": a text with one is refused"));
+  if (s.family->json.find("tower") && s.form == Form::folder && s.keys.find("text_config") &&
+      s.keys.find("vision_config"))
+    out.push_back(concat("one of two models: this one reads ",
+                         t.recipe.embed.patches ? "pictures; " : "texts; ", files->path,
+                         t.recipe.embed.patches ? ":text" : ":vision", " is the other"));
   if (!c.chat_template.empty()) out.push_back("chat template: yes");
   if (c.pool) out.push_back("sentence encoder");
   if (t.recipe.head.kind == HeadRecipe::Kind::classes)

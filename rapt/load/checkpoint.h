@@ -59,6 +59,8 @@ struct Checkpoint {
   std::vector<std::string> class_names;        // classifiers; empty where the files have none
   // CLIP, SigLIP: what their training learned for e^scale * cosine + bias of a picture and a text.
   std::optional<double> logit_scale, logit_bias;
+  // How pictures are prepared, where the model's files say so: the JSON of its image processor.
+  std::string preprocessor;
   // SigLIP's texts always have this length, filled up with this token; 0: as they come.
   Dim pad_to = 0;
   std::int32_t pad = -1;

@@ -343,6 +343,14 @@ std::vector<Output> same_plan(const CheckpointFiles& f, const Translation& t, Ty
            "' is in MXFP4, which a folder keeps in two tensors; convert it to a .gguf file");
     matrices[use.view] = is_matrix(w);
   }
+  if (s.form == Form::folder &&
+      s.family->json.find("tower")) {  // the other of two models, where there is one
+    Source other = s;
+    other.family = &family_of_config(s.keys, s.where, f.tower == Tower::text ? Tower::vision : Tower::text);
+    if (other.family != s.family)
+      for (const auto& [w, use] : plan_tensors(other, translate(other).recipe))
+        matrices.emplace(use.view, is_matrix(w));
+  }
   std::vector<Output> out;
   for (const TensorView& v : s.tensors->all()) {
     const auto it = matrices.find(&v);
@@ -468,6 +476,8 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
     if (beside.decoder_start >= 0)
       keys.emplace_back(family.gguf_arch() + ".decoder_start_token_id",
                         GgufValue::u32(static_cast<std::uint32_t>(beside.decoder_start)));
+    if (!beside.preprocessor.empty() && family.own)
+      keys.emplace_back(kOwnPreprocessorKey, GgufValue::text(beside.preprocessor));
     if (beside.pad_to > 0)
       keys.emplace_back(kOwnPadKey, GgufValue::u32(static_cast<std::uint32_t>(beside.pad)));
     for (const auto& [key, number] :
@@ -557,6 +567,8 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
     write_file(folder / "config.json", config.dump() + "\n", options.force);
     for (const char* name : {"recipe.json",
                              "generation_config.json",
+                             "preprocessor_config.json",
+                             "processor_config.json",
                              "tokenizer.json",
                              "tokenizer_config.json",
                              "special_tokens_map.json",

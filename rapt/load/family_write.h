@@ -14,6 +14,8 @@ namespace rapt {
 constexpr const char* kOwnRecipeKey = "rapt.recipe";  // GGUF files of our own form: recipe.json as a text
 // Of any sentence encoder: sentence_bert_config.json's, for which GGUF has no key.
 constexpr const char* kOwnLengthKey = "rapt.max_seq_length";
+// How pictures are prepared: the image processor's JSON.
+constexpr const char* kOwnPreprocessorKey = "rapt.preprocessor_json";
 // A tokenizer that GGUF has no words for (CLIP's, SigLIP's), in files of our own form: its two JSON texts.
 constexpr const char* kOwnTokenizerKey = "rapt.tokenizer_json";
 constexpr const char* kOwnTokenizerConfigKey = "rapt.tokenizer_config_json";

@@ -42,6 +42,8 @@ ImageProcess image_process_of(const Checkpoint& checkpoint, const char* verb) {
   if (p.channels != 3)
     fail(verb, ": ", checkpoint.path, " reads pictures of ", p.channels,
          " channels; files have three (red, green, blue). `rapt logits --pixels` takes others");
+  if (checkpoint.format == "gguf" && !checkpoint.preprocessor.empty())
+    return parse_image_process(parse_json(checkpoint.preprocessor, checkpoint.path), checkpoint.path);
   return read_image_process(checkpoint.path, model_type_of(checkpoint), p.rows * p.size);
 }
 

@@ -29,7 +29,9 @@ std::uint64_t parse_bytes(const std::string& text, std::string_view flag) {  // 
   return static_cast<std::uint64_t>(n * factor);
 }
 
-double size_of_path(const std::string& path) {
+double size_of_path(std::string path) {
+  for (const std::string_view tower : {":vision", ":text"})  // of a folder that holds two models
+    if (path.ends_with(tower) && !std::filesystem::exists(path)) path.resize(path.size() - tower.size());
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored))
     return static_cast<double>(std::filesystem::file_size(path, ignored));
