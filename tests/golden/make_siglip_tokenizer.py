@@ -15,8 +15,9 @@ import sentencepiece
 import transformers
 
 WORDS = """a an the of on in and with photo picture drawing sketch small large red green blue grey cat cats
-dog dogs bird horse boat boats house houses tree trees street river water light dark night morning winter summer
-standing running sitting sleeping old new wooden round square under over beside near its dont""".split()
+dog dogs bird horse boat boats house houses tree trees street river water light dark night morning
+winter summer standing running sitting sleeping old new wooden round square under over beside near its
+dont""".split()
 TEXTS = [
     "a", "a photo of a cat", "A Photo Of A CAT.", "a photo of a dog, sitting beside the river!",
     "two  spaces,   three spaces\tand\na line end  ", "  leading and trailing  ",
