@@ -135,7 +135,8 @@ std::string heat_svg(const HeatMap& map) {
   const double left =
       18 + kLetter * static_cast<double>(widest(map.rows, row_step)) + (map.row_name.empty() ? 0 : 18);
   const double wide = cell_w * columns, high = cell_h * rows;
-  const double room = std::max(left + wide + slant, 420.0);
+  const double room = std::max(
+      {left + wide + slant, 420.0, left + kLetter * static_cast<double>(text_width(legend_text(map)))});
   const std::vector<std::string> title = lines_of(map.title, static_cast<Dim>((room - 14) / 8.2));
   const double names = 12 + 20.0 * static_cast<double>(title.size()),
                top = names + (map.column_name.empty() ? 0 : 18) + slant + 6;
@@ -349,7 +350,8 @@ PngLayout heat_png_layout(const HeatMap& map, int cell) {
   const int name = map.row_name.empty() ? 0 : line + 4, column_name = map.column_name.empty() ? 0 : line + 4;
   l.left = 12 + name + em * static_cast<int>(png_letters(map.rows, static_cast<std::size_t>(l.row_step))) + 6;
   l.wide = l.cell * C, l.high = l.cell * R;
-  l.width = std::max(l.left + l.wide + 16, 320);
+  l.width = std::max(
+      {l.left + l.wide + 16, 320, l.left + em * static_cast<int>(bitmap_text(legend_text(map)).size()) + 16});
   l.title = static_cast<int>(lines_of(map.title, (l.width - 24) / em).size());
   l.top = 10 + line * l.title + column_name +
           em * static_cast<int>(png_letters(map.columns, static_cast<std::size_t>(l.column_step))) + 8;

@@ -184,7 +184,7 @@ void TrainView::judged(Dim step, const Judgement& j) {
 
 void TrainView::sample(const std::string& text) {
   sample_ = text;
-  if (!quiet_ && !panel_) std::fprintf(stderr, "sample: %s\n", one_line(text, 160).c_str());
+  if (!quiet_ && !panel_ && !text.empty()) std::fprintf(stderr, "sample: %s\n", one_line(text, 160).c_str());
 }
 
 void TrainView::say(const std::string& text) {
