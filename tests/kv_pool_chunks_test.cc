@@ -258,6 +258,48 @@ TEST(KvPoolChunks, AHeldConversationGoesOnFromItsPrompt) {
   }
 }
 
+// A short text in between does not make a long one unknown.
+TEST(KvPoolChunks, WhatIsHeldDoesNotHideWhatIsKnown) {
+  for (const Kind& kind : kKinds) {
+    SCOPED_TRACE(kind.name);
+    Served served(kind);
+    const auto ask = [&](std::vector<std::int32_t> tokens) {
+      Request r{.tokens = std::move(tokens), .hold = 9};
+      r.generate.max_tokens = 3;
+      r.generate.ignore_eos = true;
+      return served.engine.finish(served.engine.add(std::move(r))).times.reused_tokens;
+    };
+    const std::vector<std::int32_t> text = some_tokens(300, 6);
+    ask(text);
+    std::vector<std::int32_t> short_one(text.begin(), text.begin() + 20);
+    short_one.push_back((text[20] + 1) % 40);
+    ask(short_one);
+    EXPECT_EQ(ask(text), 256 - kind.sinks);
+  }
+}
+
+// Texts that nobody uses any more are kept up to a limit.
+TEST(KvPoolChunks, IdlePrefixesHaveALimit) {
+  for (const Kind& kind : kKinds) {
+    SCOPED_TRACE(kind.name);
+    Device device({.threads = 2});
+    const Checkpoint c = memory_checkpoint(chunk_recipe(kind), 5);
+    Engine bounded(device, c, {.prefixes = true, .idle_prefix_bytes = 1}),
+        free(device, c, {.prefixes = true});
+    const auto bytes_after = [&](Engine& e, std::uint64_t first, std::uint64_t end) {
+      for (std::uint64_t i = first; i < end; ++i) {
+        Request r{.tokens = some_tokens(150, 100 + i)};
+        r.generate.max_tokens = 2;
+        e.finish(e.add(std::move(r)));
+      }
+      return e.status().bytes;
+    };
+    const std::size_t few = bytes_after(bounded, 0, 10), other = bytes_after(free, 0, 10);
+    EXPECT_LE(bytes_after(bounded, 10, 30), few);
+    EXPECT_GT(bytes_after(free, 10, 30), 2 * other);
+  }
+}
+
 // Leading tokens that see each other come at once, wherever pages end.
 TEST(KvPoolChunks, LeadingTokensComeAtOnce) {
   Recipe recipe = chunk_recipe(kKinds[0]);

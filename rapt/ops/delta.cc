@@ -95,7 +95,7 @@ Tensor gated_delta(Run& run, const GatedDeltaSpec& spec, const GatedDeltaInputs&
       fail("gated_delta: a sequence has rows ", s.first, " …, row ", covered, " is next");
     covered += s.count;
     GatedDeltaPart part{s.first, s.count, 0, nullptr, nullptr, chunks};
-    chunks += (s.count + kChunkRows - 1) / kChunkRows;
+    chunks += std::max<Dim>(0, (s.count + kChunkRows - 1) / kChunkRows - 1);
     if (pages) {
       const Dim end = s.past + s.count;
       const ChunkPages::Sequence& its = pages->sequences[i];

@@ -87,7 +87,7 @@ struct GatedDeltaShape {
   std::int64_t part_count;
   const GatedDeltaPart* parts;
   const void *q, *k, *v, *g, *beta;
-  void* states;  // with a tape: S before every chunk [chunks][value_heads][d_k][d_v]
+  void* states;  // with a tape: S before every chunk but the first [chunks][value_heads][d_k][d_v]
 };
 struct GatedDeltaArgs {
   GatedDeltaShape shape;

@@ -327,9 +327,9 @@ void gated_delta(Queue& queue, const GatedDeltaArgs& a) noexcept {
         const Dim head = value_head(shape, key_head, h);
         Real *now = states + (2 * h + p % 2) * state, *next = states + (2 * h + (p + 1) % 2) * state;
         const Real* s0 = p == 0 ? nullptr : p > part.past / N ? now : state_page(p - 1, part) + head * state;
-        if (shape.states) {
-          Real* to = static_cast<Real*>(shape.states) + ((part.first_chunk + p) * heads + head) * state;
-          for (Dim i = 0; i < state; ++i) to[i] = s0 ? s0[i] : Real(0);
+        if (shape.states && s0) {
+          Real* to = static_cast<Real*>(shape.states) + ((part.first_chunk + p - 1) * heads + head) * state;
+          for (Dim i = 0; i < state; ++i) to[i] = s0[i];
         }
         if (s0) take_products(z, s0, k, q, key_step, low, high, work);
         Real* c = rows.c(h);
@@ -523,7 +523,8 @@ void gated_delta_backward(Queue& queue, const GatedDeltaBackwardArgs& a) noexcep
         b.v = in(shape.v, values), b.g = in(shape.g, one), b.beta = in(shape.beta, one);
         b.dout = in(a.dout, values);
         b.dv = out(a.dv, values), b.dg = out(a.dg, one), b.dbeta = out(a.dbeta, one);
-        const Real* s0 = p > 0 ? in(shape.states, ((part.first_chunk + p) * heads + head) * state) : nullptr;
+        const Real* s0 =
+            p > 0 ? in(shape.states, ((part.first_chunk + p - 1) * heads + head) * state) : nullptr;
         if (s0) take_products(z, s0, b.k, b.q, key_step, 0, n, work);
         Real* c = rows.c(h);
         for (Dim i = 0; i < n; ++i) {

@@ -100,6 +100,8 @@ class Engine {
     double step_seconds = 0.05;  // what a pass with prompt rows may take while others write
     Dim rows = 64;  // answers that are written side by side; the rest waits
     bool prefixes = false;  // whole pages are kept for later requests that begin alike
+    // … so many bytes of them that no text uses, or a few pages where those are more; 0: as the budget allows
+    std::size_t idle_prefix_bytes = 0;
     Dim most_waiting = 0, most_waiting_tokens = 0;  // 0: no limit. Beyond, add() refuses
   };
   using Id = std::uint64_t;

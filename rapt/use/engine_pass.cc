@@ -290,12 +290,19 @@ void Engine::State::insert_prefix(Job& job, std::uint64_t sequence, std::size_t 
   if (prompt) {
     prefixes.insert(job.key, job.r.tokens, job.r.prefix, sequence, length < page_end(job.prompt() - 1));
     job.inserted = length;
-    return;
+    return bound_prefixes();
   }
   if ((length + pool.hidden()) % kPageKeys != 0) return;  // no page was filled just now
   std::vector<std::int32_t> ids = job.r.tokens;
   ids.insert(ids.end(), job.ids(branch).begin(), job.ids(branch).end());
   prefixes.insert(job.key, ids, job.r.prefix, sequence, true);
+  bound_prefixes();
+}
+
+void Engine::State::bound_prefixes() {
+  if (options.idle_prefix_bytes == 0) return;
+  const std::size_t most = std::max(options.idle_prefix_bytes, 4 * pool.page_bytes());
+  while (prefixes.reclaimable() > most && prefixes.evict_idle()) {}
 }
 
 // Logits of prompt rows, for who wants them and for the log-probabilities of the next tokens.

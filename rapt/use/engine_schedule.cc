@@ -139,6 +139,10 @@ void Engine::State::begin(const JobPtr& pointer) {
            h.tokens[at(same)] == job.r.tokens[at(same)])
       ++same;
     if (same < job.r.prefix) same = 0;  // its rows saw what differs
+    // Where a state remembers, a text of before may begin with more.
+    if (pool.has_chunks() && job.shares && same < most &&
+        prefixes.find(job.key, job.r.tokens, most, job.r.prefix, job.r.stream) > same)
+      same = 0;
     if (h.key == job.key && same > 0) {
       try {
         pool.truncate(h.sequence, same);

@@ -215,6 +215,7 @@ struct Engine::State {
   void fail_job(Job& job, std::exception_ptr error);
   void finish(Job& job);
   void insert_prefix(Job& job, std::uint64_t sequence, std::size_t branch, bool prompt);
+  void bound_prefixes();
   std::span<const float> numbers(const Tensor& t);
 };
 

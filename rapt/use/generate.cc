@@ -41,7 +41,8 @@ struct Session::State {
                 .rows = std::numeric_limits<Dim>::max() / 4,
                 // A state cannot be cut back: where a conversation leaves what was said, it goes on from a
                 // snapshot.
-                .prefixes = remembers_by_state(c.model->recipe)}) {}
+                .prefixes = remembers_by_state(c.model->recipe) && o.stream.window == 0,
+                .idle_prefix_bytes = std::size_t{512} << 20}) {}
 
   Answer finish(Engine::Id id, const OnToken& on_token, const OnPrompt& on_prompt);
   Request translation(std::span<const std::int32_t> source, const GenerateOptions& o,

@@ -110,17 +110,19 @@ void PrefixIndex::insert(const PrefixHash& root, std::span<const std::int32_t> i
     parent = node.get();
     nodes_.emplace(hash, std::move(node));
   }
-  if (!parent || parent->end != length) return;
-  parent->passing = parent->passing && passing;
+  if (!parent) return;
+  if (parent->end == length) parent->passing = parent->passing && passing;
   thin(*parent);
 }
 
 void PrefixIndex::thin(const Node& newest) {
   if (!pool_.has_chunks()) return;
   const auto page = [&](const Node& n) { return (n.end + pool_.hidden()) / kPageKeys; };
+  int ends = 0;  // of prompts, the newest first
   for (Node* n = newest.parent; n; n = n->parent) {
     const Dim at = page(*n), stays = 2 * (at & -at);
-    if (n->passing && n->children < 2 && page(newest) - at > stays) pool_.forget_chunks(n->held);
+    if (!n->passing && ++ends <= kEndsKept) continue;
+    if (n->children < 2 && page(newest) - at > stays) pool_.forget_chunks(n->held);
   }
 }
 
@@ -130,9 +132,19 @@ void PrefixIndex::touch(Node& node) {
   if (leaf) leaves_.insert({node.used, &node});
 }
 
+bool PrefixIndex::evict_idle() {
+  for (const auto& [used, leaf] : leaves_)
+    if (pool_.frees(leaf->held)) {
+      evict(leaf);
+      return true;
+    }
+  return false;
+}
+
 // A leaf whose pages are all in use gives nothing back, unless it stands before a node that does: a sequence
 // lets go of the pages behind its window and still uses the last.
 bool PrefixIndex::evict_one() {
+  if (evict_idle()) return true;
   for (const auto& [used, leaf] : leaves_)
     for (const Node* n = leaf; n; n = n->parent)
       if (pool_.frees(n->held)) {

@@ -42,10 +42,12 @@ class PrefixIndex {
   // The full pages of a sequence that is `ids` as far as the pool has it. `passing`: it goes on from here,
   // in an answer or in the middle of a prompt. Of states of parts, which are large, those of passing ends
   // become rare behind the newest one: at page e they stay until page e + 2 (the largest power of 2 that
-  // divides e).
+  // divides e). So do those of ends of prompts, but for the newest kEndsKept of a text.
   void insert(const PrefixHash& root, std::span<const std::int32_t> ids, Dim whole, std::uint64_t sequence,
               bool passing);
+  static constexpr int kEndsKept = 4;
   bool evict_one();  // gives pages back; false: there is none that would
+  bool evict_idle();  // the same, only of what no sequence uses
   std::size_t reclaimable() const;  // bytes that all evictions would give back
   void clear();
   std::size_t size() const { return nodes_.size(); }

@@ -2,6 +2,9 @@
 // Rules of the gated delta rule, then its lines in a drawing.
 #include "rapt/recipe/parts/delta.h"
 
+#include <algorithm>
+
+#include "rapt/base/checked.h"
 #include "rapt/recipe/drawing.h"
 #include "rapt/recipe/recipe.h"
 
@@ -20,6 +23,14 @@ void resolve(DeltaRecipe& r, const PartPlace& place) {
     r.key_dim = place.recipe.width / r.key_heads;
   }
   if (r.value_dim == 0) r.value_dim = r.key_dim;
+  const Dim keys = checked_mul(r.key_heads, r.key_dim, path),
+            values = checked_mul(r.value_heads, r.value_dim, path);
+  if (std::max(keys, values) > static_cast<Dim>(kMostSize))
+    fail(path, ": heads of ", std::max(keys, values), " channels together are more than ",
+         with_commas(static_cast<Dim>(kMostSize)));
+  if (checked_mul(values, r.key_dim, path) > static_cast<Dim>(kMostSize))
+    fail(path, ": states of ", r.value_heads, " times ", r.key_dim, " x ", r.value_dim,
+         " numbers are more than ", with_commas(static_cast<Dim>(kMostSize)));
   check_norm(r.norm, path + ".norm", true, true);
 }
 
