@@ -103,6 +103,19 @@ TEST_F(CliPicture, ClassesAreThoseOfTransformers) {
   }
 }
 
+TEST_F(CliPicture, WrongInputsAreNamed) {
+  const std::string vit = "'" + model("vit") + "'", image = "'" + pictures()[0] + "'";
+  const auto error = [&](const std::string& command) {
+    const Outcome o = run(command);
+    EXPECT_NE(o.code, 0) << command;
+    return o.err;
+  };
+  EXPECT_TRUE(holds(error("logits " + vit + " --ids 1 -o '" + (temp / "l.npy") + "'"), "reads pictures"));
+  EXPECT_TRUE(
+      holds(error("inspect attention " + vit + " --image " + image + " --image " + image), "2 are named"));
+  EXPECT_TRUE(holds(error("inspect sinks " + vit + " --image " + image), "a picture has none"));
+}
+
 TEST_F(CliPicture, LabelsAreComparedAsTransformersDoes) {
   const std::vector<std::string> paths = pictures();
   std::vector<std::string> names;

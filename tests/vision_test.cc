@@ -331,6 +331,8 @@ TEST(Vision, ErrorsSayWhatIsMissing) {
   EXPECT_TRUE(holds(error_of([&] { embed_pictures(device(), text, {&picture, 1}); }), ":vision"));
   EXPECT_TRUE(holds(error_of([&] { embed_pictures(device(), vision, {&small, 1}); }), "no whole patch"));
   EXPECT_TRUE(holds(error_of([&] { embed_pictures(device(), vision, {&wrong, 1}); }), "5 were given"));
+  EXPECT_TRUE(
+      holds(error_of([] { patch_grid({.size = 7}, 4096, 4096); }), "more than 16384 patches of 7 x 7"));
   EXPECT_TRUE(holds(error_of([&] { classify_pictures(device(), vision, {&picture, 1}); }), "no classifier"));
   rapt::Run run(device());
   const std::vector<std::int32_t> ids = {1, 2};

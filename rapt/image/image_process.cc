@@ -159,10 +159,10 @@ const ProcessorClass& find_class(const ProcessFields& fields, std::string_view m
   if (name.empty()) {  // before transformers 4.26
     key = "feature_extractor_type";
     name = text_field(fields, key);
-    if (name.ends_with("FeatureExtractor"))
-      name.replace(name.size() - std::string_view("FeatureExtractor").size(), std::string::npos,
-                   "ImageProcessor");
   }
+  if (name.ends_with("FeatureExtractor"))
+    name.replace(name.size() - std::string_view("FeatureExtractor").size(), std::string::npos,
+                 "ImageProcessor");
   if (name.empty()) {
     const Family* family = family_of(model_type);
     if (!family)

@@ -131,6 +131,17 @@ TEST(Preprocess, FoldersByTheirFiles) {
   EXPECT_EQ(nested.width, 8);
 }
 
+TEST(Preprocess, OldNamesOfClasses) {
+  for (const char* key : {"image_processor_type", "feature_extractor_type"}) {
+    const std::string json = concat("{\"", key, "\": \"ViTFeatureExtractor\", \"size\": 30}");
+    const ImageProcess old = parse_image_process(parse_json(json), "old", "");
+    EXPECT_EQ(old.type, "ViTImageProcessor") << key;
+    EXPECT_EQ(old.height, 30);
+    EXPECT_EQ(old.resample, Resample::bilinear);
+    EXPECT_EQ(old.mean[0], 0.5);
+  }
+}
+
 TEST(Preprocess, PreparedFromAFile) {
   const test::TempFolder temp;
   test::put_file(temp / "a", test::golden_image("png-palette-alpha"));

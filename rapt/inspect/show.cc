@@ -150,7 +150,8 @@ void draw_patches(Drawing& d, const Recipe& r) {
                                      p.resample == PatchRecipe::Resample::antialias
                                          ? "resampled with a filter for other sizes"
                                          : "resampled for other sizes"));
-  if (p.registers > 0) d.on_stream("+ registers", concat(p.registers, " learned tokens without a position"));
+  if (p.registers > 0)
+    d.on_stream("+ regs", concat(p.registers, " registers: learned tokens without a position"));
   if (e.norm) d.on_stream("norm", norm_text(*e.norm));
   if (e.dropout > 0) d.on_stream("dropout", shortest(e.dropout));
 }

@@ -13,6 +13,10 @@ namespace {
 
 // Pieces of `length` tokens, each framed as a text of its own. Where the text is short, itself.
 std::vector<std::vector<std::int32_t>> probes(const Subject& s, const SinksOptions& o) {
+  if (s.ids.picture)
+    fail(
+        "sinks: first tokens of many texts are compared, and a picture has none; `rapt inspect attention "
+        "--image` shows what its rows look at, `massive` which of them are huge");
   const std::vector<std::int32_t>& all = s.source.empty() ? s.ids : s.source;
   std::vector<std::int32_t> body = all, before, after;
   if (const Tokenizer* t = s.tokenizer()) before = t->before, after = t->after;

@@ -27,13 +27,17 @@ PatchLayer build_patches(WeightTable& table, const Recipe& recipe) {
   return out;
 }
 
+constexpr Dim kMostPatches = 16384;
+
 PatchGrid patch_grid(const PatchRecipe& p, Dim height, Dim width) {
   const PatchGrid grid{height / p.size, width / p.size};
   if (height < 1 || width < 1 || grid.patches() < 1)
     fail("a picture of ", width, " x ", height, " pixels has no whole patch of ", p.size, " x ", p.size,
          "; enlarge it");
-  if (grid.rows > 65536 || grid.columns > 65536)
-    fail("a picture of ", width, " x ", height, " pixels is larger than any that is read");
+  // Every row looks at all others.
+  if (grid.rows > kMostPatches || grid.columns > kMostPatches || grid.patches() > kMostPatches)
+    fail("a picture of ", width, " x ", height, " pixels has more than ", kMostPatches, " patches of ",
+         p.size, " x ", p.size, "; make it smaller, or the size in preprocessor_config.json");
   return grid;
 }
 

@@ -259,10 +259,12 @@ int run(Args& args) {
         "a view, a model and perhaps a text are needed: rapt inspect heads MODEL (rapt inspect --help)");
   const View& view = find_view(name);
   const CommonArgs common = common_args(args);
+  const std::vector<std::string> images = args.values("image");
+  if (images.size() > 1) fail_usage("--image: one picture is looked at, ", images.size(), " are named");
   Input in{.ids = args.value("ids"),
            .file = args.value("file"),
            .target = args.value("target"),
-           .image = args.value("image"),
+           .image = images.empty() ? std::nullopt : std::optional(images[0]),
            .tokens = args.number("tokens", 1, Dim{1} << 40).value_or(0)};
   const std::optional<std::string> out = view.file ? std::nullopt : args.value("out"),
                                    html = args.value("html");

@@ -55,9 +55,10 @@ int read_pixels(const std::string& name, const CommonArgs& common, const std::st
                 const std::string& out, bool hidden, bool force) {
   NpyArray array = read_npy(pixels);
   if (array.shape.size() == 3) array.shape.insert(array.shape.begin(), 1);
-  if (array.shape.size() != 4 || array.values.empty())
+  if (array.shape.size() != 4)
     fail(pixels, ": pictures are an array [N, channels, height, width]; this one has ", array.shape.size(),
          " axes");
+  if (array.values.empty()) fail(pixels, ": holds no picture: one of its axes is 0");
   const OpenModel m = open_model(name, common, {.tower = Tower::vision});
   const Recipe& r = m.checkpoint.model->recipe;
   const Dim N = array.shape[0], channels = array.shape[1], height = array.shape[2], width = array.shape[3];
@@ -99,7 +100,8 @@ int run(Args& args) {
   const std::string name = args.operands(1, 1, "one model")[0];
   if (pixels && (ids_text || decoder_text))
     fail_usage("--pixels: pictures and --ids together; a model reads one of the two");
-  if (!ids_text && !pixels) fail_usage("--ids is missing: the tokens, as in --ids \"1 2 3\"");
+  if (!ids_text && !pixels)
+    fail_usage("--ids is missing: the tokens, as in --ids \"1 2 3\" (pictures: --pixels FILE.npy)");
   if (!out) fail_usage("--out is missing: the file to write, as in --out logits.npy");
   if (pixels) return read_pixels(name, common, *pixels, *out, hidden, force);
   const std::vector<std::int32_t> ids =
@@ -111,6 +113,7 @@ int run(Args& args) {
   const OpenModel m = open_model(name, common);
   const Model& model = *m.checkpoint.model;
   const Recipe& r = model.recipe;
+  if (r.embed.patches) fail_usage("--ids: ", name, " reads pictures; give them by --pixels FILE.npy");
   const bool both = r.encoder && r.decoder;
   if (both && target.empty())
     fail_usage("--decoder-ids is missing: ", name, " is an encoder-decoder, --ids is what its encoder reads");
