@@ -103,6 +103,16 @@ TEST_F(CliPicture, ClassesAreThoseOfTransformers) {
   }
 }
 
+TEST_F(CliPicture, HowPicturesArePreparedGoesAlong) {
+  const std::string vit = model("vit"), image = " --json --image '" + pictures()[0] + "'",
+                    file = temp / "v.gguf", back = temp / "back";
+  const std::string want = run("classify '" + vit + "'" + image).out;
+  ASSERT_EQ(run("convert '" + vit + "' '" + file + "'").code, 0);
+  EXPECT_EQ(run("classify '" + file + "'" + image).out, want);
+  ASSERT_EQ(run("convert '" + file + "' '" + back + "'").code, 0);
+  EXPECT_EQ(run("classify '" + back + "'" + image).out, want);
+}
+
 TEST_F(CliPicture, WrongInputsAreNamed) {
   const std::string vit = "'" + model("vit") + "'", image = "'" + pictures()[0] + "'";
   const auto error = [&](const std::string& command) {

@@ -615,6 +615,8 @@ void to_folder(const CheckpointFiles& f, const Translation& t, const std::string
     if (!beside.class_names.empty()) set_class_names(config, beside.class_names, t.recipe.head.classes);
     write_file(folder / "config.json", config_text(config), options.force);
     if (s.family->own) write_file(folder / "recipe.json", recipe_json(t.recipe), options.force);
+    if (!beside.preprocessor.empty())
+      write_file(folder / "preprocessor_config.json", beside.preprocessor + "\n", options.force);
     if (!beside.stops.empty()) {
       Json generation = Json::Object{};
       generation.set("eos_token_id", ids_json(beside.stops));
