@@ -476,8 +476,11 @@ void to_gguf(const CheckpointFiles& f, const Translation& t, const std::string& 
     if (beside.decoder_start >= 0)
       keys.emplace_back(family.gguf_arch() + ".decoder_start_token_id",
                         GgufValue::u32(static_cast<std::uint32_t>(beside.decoder_start)));
-    if (!beside.preprocessor.empty() && family.own)
-      keys.emplace_back(kOwnPreprocessorKey, GgufValue::text(beside.preprocessor));
+    if (t.recipe.embed.patches && family.own) {  // with what says the usual where it says nothing
+      Json how = beside.preprocessor.empty() ? Json(Json::Object{}) : parse_json(beside.preprocessor);
+      if (!s.family->own) how.set("model_type", s.family->json.find("model_type")->array().back());
+      if (!how.object().empty()) keys.emplace_back(kOwnPreprocessorKey, GgufValue::text(how.dump(0)));
+    }
     if (beside.pad_to > 0)
       keys.emplace_back(kOwnPadKey, GgufValue::u32(static_cast<std::uint32_t>(beside.pad)));
     for (const auto& [key, number] :

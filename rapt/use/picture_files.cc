@@ -42,8 +42,14 @@ ImageProcess image_process_of(const Checkpoint& checkpoint, const char* verb) {
   if (p.channels != 3)
     fail(verb, ": ", checkpoint.path, " reads pictures of ", p.channels,
          " channels; files have three (red, green, blue). `rapt logits --pixels` takes others");
-  if (checkpoint.format == "gguf" && !checkpoint.preprocessor.empty())
-    return parse_image_process(parse_json(checkpoint.preprocessor, checkpoint.path), checkpoint.path);
+  if (!checkpoint.preprocessor.empty()) {  // written by us, perhaps: with the family it comes from
+    const Json how = parse_json(checkpoint.preprocessor, checkpoint.path);
+    const Json* family = how.find("model_type");
+    const std::string type = family && family->is_string() ? std::string(family->string()) : "";
+    if (!type.empty() && how.object().size() == 1)
+      if (const auto usual = usual_image_process(type, p.rows * p.size)) return *usual;
+    if (!type.empty() || checkpoint.format == "gguf") return parse_image_process(how, checkpoint.path, type);
+  }
   return read_image_process(checkpoint.path, model_type_of(checkpoint), p.rows * p.size);
 }
 
