@@ -95,7 +95,8 @@ TEST(Family, InDoublePrecisionTheStoredDigitsAreMet) {
 // The 300 tokens of a toy through a cache, at once, in three pieces and one by one: the same bits.
 TEST(Family, PiecesOfALongTextHaveEqualBits) {
   for (const char* name :
-       {"qwen3-next", "qwen3-next-released", "qwen3.5", "qwen3.5-text", "lfm2", "lfm2-moe"}) {
+       {"deepseek-v2", "deepseek-v2-lite", "deepseek-v3", "glm4-moe-lite", "minicpm3", "qwen3-next",
+        "qwen3-next-released", "qwen3.5", "qwen3.5-text", "lfm2", "lfm2-moe"}) {
     const Toy toy = read_toy(name);
     const Checkpoint c = open_toy(toy);
     std::vector<std::int32_t> tokens;
@@ -109,7 +110,7 @@ TEST(Family, PiecesOfALongTextHaveEqualBits) {
         const Dim n = std::min(piece, static_cast<Dim>(tokens.size()) - at);
         const Batch b{
             .tokens = std::span(tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)),
-            .sequences = {{.first = 0, .count = n, .past = at, .id = 1}}};
+            .sequences = {{.first = 0, .count = n, .past = at, .id = 1, .opened = 300}}};
         const Tensor y = forward(run, *c.model, b, nullptr, pool);
         for (Dim i = 0; i < y.elements(); ++i) all.push_back(y.at(i));
       }
