@@ -113,6 +113,16 @@ TEST_F(CliPicture, HowPicturesArePreparedGoesAlong) {
   EXPECT_EQ(run("classify '" + back + "'" + image).out, want);
 }
 
+TEST_F(CliPicture, WhatWasReadBeforeAnUnreadablePictureIsShown) {
+  const std::vector<std::string> paths = pictures();
+  put_file(temp / "bad.png", "no picture");
+  const Outcome o = run("classify '" + model("vit") + "' --json --image" + quoted({paths[0], paths[1]}) +
+                        " '" + (temp / "bad.png") + "'" + quoted({paths[2]}));
+  EXPECT_NE(o.code, 0);
+  EXPECT_EQ(lines_of(o.out).size(), 2u);
+  EXPECT_TRUE(holds(o.err, "bad.png")) << o.err;
+}
+
 TEST_F(CliPicture, WrongInputsAreNamed) {
   const std::string vit = "'" + model("vit") + "'", image = "'" + pictures()[0] + "'";
   const auto error = [&](const std::string& command) {

@@ -3,6 +3,7 @@
 #include "rapt/use/picture_files.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 
 #include "rapt/io/folder.h"
@@ -76,10 +77,16 @@ void read_picture_files(const ImageProcess& process, std::span<const std::string
   for (std::size_t first = 0; first < paths.size(); first += kAtOnce) {
     std::vector<PreparedImage> images;
     std::vector<Picture> pictures;
-    for (const std::string& path : paths.subspan(first, std::min(kAtOnce, paths.size() - first)))
-      images.push_back(read_prepared_image(process, path));
+    std::exception_ptr unreadable;  // those before it are not lost
+    try {
+      for (const std::string& path : paths.subspan(first, std::min(kAtOnce, paths.size() - first)))
+        images.push_back(read_prepared_image(process, path));
+    } catch (const Error&) {
+      unreadable = std::current_exception();
+    }
     for (const PreparedImage& image : images) pictures.push_back({image.pixels, image.height, image.width});
-    take(first, pictures);
+    if (!pictures.empty()) take(first, pictures);
+    if (unreadable) std::rethrow_exception(unreadable);
   }
 }
 
