@@ -417,8 +417,11 @@ Trained train_toy(const Lab& lab, Device& device, const Toy& toy, const std::fun
           w.set(i / w.cols, i % w.cols, w.get(i / w.cols, i % w.cols) / toy.recipe.init.std);
   }
   Model& model = *out.model;
+  if (toy.plant != 0)
+    for (Weight& w : model.weights)
+      if (w.name == "embed.tokens") w.set(w.rows - 1, 0, toy.plant);
   const Dim steps = scaled(lab, toy.steps), batch = scaled_batch(lab, toy.batch);
-  Optimizer optimizer(model, {.rate = toy.rate, .beta2 = toy.beta2, .decay = 0.01});
+  Optimizer optimizer(model, {.rate = toy.rate, .beta2 = toy.beta2, .decay = toy.decay});
   const Schedule schedule{.kind = toy.cosine ? Schedule::Kind::cosine : Schedule::Kind::constant,
                           .warmup = std::min(toy.warmup, steps),
                           .total = steps + 1};

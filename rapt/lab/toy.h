@@ -61,12 +61,13 @@ struct Toy {
   ToyTask task;
   std::uint64_t seed = 0;
   Dim steps = 1000, batch = 32, length = 32;
-  double rate = 3e-3, beta2 = 0.999;
+  double rate = 3e-3, beta2 = 0.999, decay = 0.01;
   Dim warmup = 20;
   bool cosine = false;  // the rate falls to a tenth; else it stays
   int looks = 0;  // on the way, besides the one at the end
   const Model* start = nullptr;  // weights to begin with (with_weights)
   bool small_tokens = false;  // token embeddings start as small as the other weights; else at unit size
+  double plant = 0;  // not 0: the vector of the last token, the one that begins, starts with this in channel 0
 };
 
 // What is seen of a model on fresh data. Per layer unless it says otherwise; kinds of rows:
