@@ -320,6 +320,7 @@ LabResult gate(const Lab& lab) {
   for (std::size_t i : {ns, constant, z_norm, g3, g4})
     if (held_out(i) < held_out(control)) control = i;
   const bool text_sink = strongest[none] > 0.3;
+  const double gate_mean = mean_gate(runs[g1]), text_gate = std::isfinite(gate_mean) ? gate_mean : 1;
   const double text_share = mean_of(runs[g1].end().idle) / mean_of(runs[none].end().idle);
   out.findings = {
       below(say("lab.gate.f.loss"), held_out(g1) - held_out(none), 0, "nats", say("lab.gate.p.loss"), false),
@@ -330,7 +331,7 @@ LabResult gate(const Lab& lab) {
       above(say("lab.gate.f.text_sink"), strongest[none], 0.3, "", "0.467 (Qiu et al. 2025, table 4)", false),
       below(say("lab.gate.f.text_share"), text_share, 1, "x", "0.467 -> 0.048 (Qiu et al. 2025, table 4)",
             false),
-      below(say("lab.gate.f.mean"), mean_gate(runs[g1]), 0.5, "", "0.116 (Qiu et al. 2025, table 4)", false),
+      below(say("lab.gate.f.mean"), text_gate, 0.5, "", "0.116 (Qiu et al. 2025, table 4)", false),
       below(say("lab.gate.f.share"), share(1) / share(0), 1, "x",
             "0.467 -> 0.048 (Qiu et al. 2025, table 4)"),
       below(say("lab.gate.f.peak"), most_of(closed.first_peak) / most_of(plain.first_peak), 1, "x",
@@ -357,7 +358,7 @@ LabResult gate(const Lab& lab) {
        say(held_out(control) - held_out(g1) > 0.002 ? "lab.gate.v.control_worse"
                                                     : "lab.gate.v.control_as_well",
            runs[control].name, digits(held_out(control), 3), runs[best].name, digits(held_out(best), 3)),
-       say("lab.gate.v.text_mean", digits(mean_gate(runs[g1]), 2)),
+       say("lab.gate.v.text_mean", digits(text_gate, 2)),
        say(text_sink ? (text_share < 1 ? "lab.gate.v.text_sink_less" : "lab.gate.v.text_sink_more")
                      : "lab.gate.v.text_no_sink",
            digits(strongest[none], 2), digits(strongest[g1], 2), digits(mean_of(runs[none].end().idle), 2),
