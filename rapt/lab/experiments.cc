@@ -43,9 +43,13 @@ const Experiment kExperiments[] = {
     {"value-bias", 0.1, value_bias},
     {"query-bias", 0.1, query_bias},
     {"norm-bias", 0.1, norm_bias},
+    {"bias-stability", 0.4, bias_stability},
     {"cache-bias", 0.2, cache_bias},
     // Norms and depth
+    {"no-norm", 0.4, no_norm},
     {"norm-place", 0.5, both<norm_place_math, norm_place_training>},
+    {"norm-race", 0.5, norm_race},
+    {"depth", 0.3, depth},
     {"residual", 0.2, residual},
     {"rms-vs-layer", 0.5, rms_vs_layer},
     {"batchnorm", 0.5, batchnorm},

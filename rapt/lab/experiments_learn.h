@@ -23,6 +23,10 @@ LabResult moe(const Lab& lab);  // experts against dense nets, balance with and 
 LabResult long_distance(const Lab& lab);  // gradient over distance, recurrent against attention
 LabResult rnn(const Lab& lab);  // gradients of a plain recurrent cell by the size of its matrix
 LabResult mqa_long(const Lab& lab);  // shared keys and values on long contexts, at high rates
+LabResult no_norm(const Lab& lab);  // no norm at all: sizes, gradients, rates
+LabResult norm_race(const Lab& lab);  // pre- against post-norm over rate, start and depth
+LabResult depth(const Lab& lab);  // what each layer is worth: layers left out
+LabResult bias_stability(const Lab& lab);  // biases at rising learning rates
 LabResult norm_place_training(const Lab& lab);  // pre- and post-norm, with and without warm-up
 // MHA, GQA, MQA at equal size; conversion by mean and up-training
 LabResult gqa_quality(const Lab& lab);
