@@ -91,8 +91,8 @@ Json choice_json(const ExpertChoice& c) {
 
 // Tokens by layers: the experts of each, the heaviest first.
 Table choice_table(const Subject& s, Stack stack, const std::vector<const ExpertChoice*>& layers) {
-  Table t{.title = concat(stack_prefix(s.net(), stack), "experts of each token, the heaviest first"),
-          .columns = {"token"},
+  Table t{.title = in_stack(stack_prefix(s.net(), stack), say("inspect.experts.choice")),
+          .columns = {say("inspect.token")},
           .rows = {}};
   for (const ExpertChoice* c : layers) t.columns.push_back(layer_label(c->load.layer, c->number));
   const std::vector<std::string> words = s.words_of(stack);
@@ -114,11 +114,8 @@ Table choice_table(const Subject& s, Stack stack, const std::vector<const Expert
 
 Document experts_document(const Subject& s) {
   const std::vector<ExpertChoice> all = expert_choices(s.device(), s.net(), s.ids, s.source);
-  Document d{.name = "experts", .title = concat("Experts: ", model_line(s)), .parts = {}};
-  d.parts.push_back(
-      Words{"Busiest: the load of the most chosen expert over the mean, 1 where all is even. Entropy of the "
-            "load: 1 where all is even. Balance: E times the sum of f P, what the auxiliary loss of training "
-            "holds down; where all is even it is the number of experts a token uses."});
+  Document d{.name = "experts", .title = say("inspect.experts.title", model_line(s)), .parts = {}};
+  d.parts.push_back(Words{say("inspect.experts.about")});
   Json::Array facts;
   for (const Stack stack : {Stack::encoder, Stack::decoder}) {
     std::vector<const ExpertChoice*> layers;
@@ -127,15 +124,19 @@ Document experts_document(const Subject& s) {
       if (c.load.stack == stack) layers.push_back(&c), most = std::max(most, c.load.experts);
     if (layers.empty()) continue;
     const std::string prefix = stack_prefix(s.net(), stack);
-    Table t{.title = concat(prefix, "load by layer"),
-            .columns = {"layer", "experts", "used", "busiest", "which", "unused", "entropy", "balance"},
+    Table t{.title = in_stack(prefix, say("inspect.experts.load")),
+            .columns = {say("inspect.layer"), say("inspect.experts.experts"), say("inspect.experts.used"),
+                        say("inspect.experts.busiest"), say("inspect.experts.which"),
+                        say("inspect.experts.unused"), say("inspect.experts.entropy"),
+                        say("inspect.experts.balance")},
             .rows = {}};
-    HeatMap map{.title = concat(prefix, "share of tokens that chose an expert, layer by expert"),
+    HeatMap map{.title = in_stack(prefix, say("inspect.experts.map")),
                 .rows = {},
                 .columns = {},
                 .values = {},
                 .top = 0};
-    map.row_name = "layer", map.column_name = "expert", map.value_name = "share of tokens";
+    map.row_name = say("inspect.layer"), map.column_name = say("inspect.experts.expert"),
+    map.value_name = say("inspect.experts.share");
     for (Dim e = 0; e < most; ++e) map.columns.push_back(std::to_string(e));
     for (const ExpertChoice* c : layers) {
       const ExpertLoad& l = c->load;

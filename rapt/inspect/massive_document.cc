@@ -10,9 +10,8 @@
 namespace rapt {
 namespace {
 
-std::string criterion(const MassiveOptions& o) {
-  return concat("|x| > ", shortest(o.above), " and at least ", shortest(o.ratio),
-                " times the layer's median |x|");
+Text criterion(const MassiveOptions& o) {
+  return say("inspect.massive.criterion", shortest(o.above), shortest(o.ratio));
 }
 
 const Activation& strongest(const Massive& m) {
@@ -21,40 +20,37 @@ const Activation& strongest(const Massive& m) {
   });
 }
 
-std::string verdict(const Massive& m, const std::vector<std::string>& words, const MassiveOptions& o) {
+Text verdict(const Massive& m, const std::vector<std::string>& words, const MassiveOptions& o) {
   const Activation& a = strongest(m);
-  const std::string most =
-      concat("channel ", a.channel, " at token ", a.token, " '", words[static_cast<std::size_t>(a.token)],
-             "' is ", fixed(a.value, 1), " after layer ", row_name(a.row), ", ", times_text(a.ratio),
-             " the median of ", fixed(m.median[static_cast<std::size_t>(a.row)], 3));
-  if (m.found)
-    return concat("Yes, there are massive activations, from layer ", row_name(m.first_row), " on: ", most,
-                  ". Criterion (Sun et al. 2024): ", criterion(o), ".");
-  return concat(
-      "No, nothing meets the criterion (", criterion(o),
-      "; Sun et al. 2024, made for large models: small ones often miss it). The largest ratio: ", most, ".");
+  const Text most = say("inspect.massive.most", a.channel, a.token, words[static_cast<std::size_t>(a.token)],
+                        fixed(a.value, 1), row_name(a.row), times_text(a.ratio),
+                        fixed(m.median[static_cast<std::size_t>(a.row)], 3));
+  if (m.found) return say("inspect.massive.yes", row_name(m.first_row), most, criterion(o));
+  return say("inspect.massive.no", criterion(o), most);
 }
 
 Table largest_table(const Massive& m, const std::vector<std::string>& words, const std::string& prefix) {
-  Table t{.title = concat(prefix, "largest activations after each layer (tokens counted from 0)"),
-          .columns = {"layer", "token", "word", "channel", "value", "times median", "median |x|", "massive"},
+  Table t{.title = in_stack(prefix, say("inspect.massive.table")),
+          .columns = {say("inspect.layer"), say("inspect.token"), say("inspect.word"), say("inspect.channel"),
+                      say("inspect.value"), say("inspect.massive.times"), say("inspect.massive.median_x"),
+                      say("inspect.massive.massive")},
           .rows = {}};
   for (const Activation& a : m.top)
     t.rows.push_back({row_name(a.row), Cell(static_cast<double>(a.token), 0),
                       words[static_cast<std::size_t>(a.token)], Cell(static_cast<double>(a.channel), 0),
                       Cell(a.value, 1), Cell(a.ratio, 0), Cell(m.median[static_cast<std::size_t>(a.row)], 3),
-                      a.massive ? "yes" : ""});
+                      a.massive ? Cell(say("lab.yes")) : Cell("")});
   return t;
 }
 
 Chart trace_chart(const Massive& m, const std::string& prefix) {
-  Chart chart{.title = concat(prefix, "largest |x| of the strongest channels, and the median of all"),
-              .x_label = "layer",
+  Chart chart{.title = in_stack(prefix, say("inspect.massive.chart")),
+              .x_label = say("inspect.layer"),
               .y_label = "|x|",
               .curves = {},
               .log_y = true};
   for (std::size_t c = 0; c < m.channels.size(); ++c) {
-    Curve curve{.name = concat("channel ", m.channels[c]), .x = {}, .y = {}};
+    Curve curve{.name = say("inspect.massive.channel", m.channels[c]), .x = {}, .y = {}};
     for (int r = 0; r < m.rows; ++r) {
       curve.x.push_back(r - 1);
       curve.y.push_back(std::abs(
@@ -62,21 +58,20 @@ Chart trace_chart(const Massive& m, const std::string& prefix) {
     }
     chart.curves.push_back(std::move(curve));
   }
-  Curve median{.name = "median", .x = {}, .y = m.median};
+  Curve median{.name = say("inspect.massive.median"), .x = {}, .y = m.median};
   for (int r = 0; r < m.rows; ++r) median.x.push_back(r - 1);
   chart.curves.push_back(std::move(median));
   return chart;
 }
 
 HeatMap ratio_map(const Massive& m, const std::vector<std::string>& words, const std::string& prefix) {
-  HeatMap map{
-      .title = concat(prefix,
-                      "log10(largest |x| / median |x|), layer by layer (1: ten times, 3: a thousand times)"),
-      .rows = row_names(m.rows),
-      .columns = words,
-      .values = {},
-      .top = 0};
-  map.row_name = "layer", map.column_name = "token", map.value_name = "log10 of the ratio";
+  HeatMap map{.title = in_stack(prefix, say("inspect.massive.map")),
+              .rows = row_names(m.rows),
+              .columns = words,
+              .values = {},
+              .top = 0};
+  map.row_name = say("inspect.layer"), map.column_name = say("inspect.token"),
+  map.value_name = say("inspect.massive.log_ratio");
   for (int r = 0; r < m.rows; ++r)
     for (Dim t = 0; t < m.tokens; ++t) map.values.push_back(m.log_ratio(r, t));
   return map;
@@ -128,9 +123,10 @@ Json effect_json(const MassiveEffect& e, const char* to) {
 
 void add_effects(Document& d, const Subject& s, const MassiveDocumentOptions& flags) {
   const std::vector<std::vector<std::int32_t>> windows = windows_of(s, flags.window);
-  d.parts.push_back(Words{"What the model is without them", true});
-  Table t{
-      .title = "Perplexity over the text", .columns = {"what was done", "perplexity", "change"}, .rows = {}};
+  d.parts.push_back(Words{say("inspect.massive.without"), true});
+  Table t{.title = say("inspect.massive.perplexity"),
+          .columns = {say("inspect.massive.done"), say("inspect.massive.ppl"), say("inspect.massive.change")},
+          .rows = {}};
   Json::Array facts;
   MassiveEffect last;
   for (const bool zero : {true, false}) {
@@ -139,45 +135,43 @@ void add_effects(Document& d, const Subject& s, const MassiveDocumentOptions& fl
                      .layer = flags.layer,
                      .which = flags.which};
     last = massive_effect(s.device(), s.net(), windows, edit);
-    const auto change = [&](double after) {
+    const auto change = [&](double after) -> Text {
       if (after >= 10 * last.before) return times_text(after / last.before);
       return concat(after >= last.before ? "+" : "", fixed(100 * (after / last.before - 1), 2), " %");
     };
     if (t.rows.empty()) {
-      t.rows.push_back({"nothing", Cell(last.before, 3), ""});
-      t.rows.push_back({"as many ordinary activations (of median size) set to zero", Cell(last.control, 3),
-                        change(last.control)});
+      t.rows.push_back({say("inspect.massive.nothing"), Cell(last.before, 3), ""});
+      t.rows.push_back({say("inspect.massive.ordinary"), Cell(last.control, 3), change(last.control)});
     }
-    t.rows.push_back({concat(last.criterion ? "massive activations" : "largest activation of each window",
-                             zero ? " set to zero" : " set to their mean"),
-                      Cell(last.after, 3), change(last.after)});
+    t.rows.push_back(
+        {say(concat("inspect.massive.", last.criterion ? "massive" : "largest", zero ? "_zero" : "_mean")),
+         Cell(last.after, 3), change(last.after)});
     facts.push_back(effect_json(last, zero ? "zero" : "mean"));
   }
   d.parts.push_back(std::move(t));
-  std::string text = concat("After layer ", last.layer, ", ", last.set.size(),
-                            last.set.size() == 1 ? " activation" : " activations", " in ", windows.size(),
-                            windows.size() == 1 ? " window" : " windows", " of the text were set (",
-                            last.predicted, " predicted tokens).");
-  if (!last.criterion) text += " None of them meets the criterion, so the largest of each window stands in.";
-  if (flags.mean && windows.size() == 1)
-    text +=
-        " With one window the mean of an activation is often itself: "
-        "give a longer text, or a smaller --window.";
-  text += " In the paper zero destroys a model and the mean leaves it as it was: they act as constants.";
-  d.parts.push_back(Words{text});
+  const Text activations = say(
+      last.set.size() == 1 ? "inspect.massive.activation" : "inspect.massive.activations", last.set.size());
+  const Text in_windows =
+      say(windows.size() == 1 ? "inspect.massive.window" : "inspect.massive.windows", windows.size());
+  d.parts.push_back(
+      Words{sentences({say("inspect.massive.set", last.layer, activations, in_windows, last.predicted),
+                       last.criterion ? Text() : say("inspect.massive.stand_in"),
+                       flags.mean && windows.size() == 1 ? say("inspect.massive.one_window") : Text(),
+                       say("inspect.massive.paper")})});
   d.facts.set("interventions", std::move(facts));
 }
 
 }  // namespace
 
 Document massive_document(const Subject& s, const MassiveDocumentOptions& flags) {
-  Document d{.name = "massive", .title = concat("Massive activations: ", model_line(s)), .parts = {}};
+  Document d{.name = "massive", .title = say("inspect.massive.title", model_line(s)), .parts = {}};
   Json::Array stacks;
   for (const Massive& m : massive(s.device(), s.net(), s.ids, s.source, flags.which)) {
     const std::vector<std::string> words = s.words_of(m.stack);
     const std::string prefix = stack_prefix(s.net(), m.stack);
-    d.parts.push_back(Words{
-        concat(prefix.empty() ? "" : concat("In the ", prefix, "stack: "), verdict(m, words, flags.which))});
+    const Text said = verdict(m, words, flags.which);
+    d.parts.push_back(
+        Words{prefix.empty() ? said : say("inspect.massive.in_stack", stack_name(m.stack), said)});
     d.parts.push_back(ratio_map(m, words, prefix));
     d.parts.push_back(trace_chart(m, prefix));
     d.parts.push_back(largest_table(m, words, prefix));

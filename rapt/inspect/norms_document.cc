@@ -27,13 +27,13 @@ FirstAndOthers split(const std::vector<float>& grid, int row, Dim tokens) {
 
 Table residual_table(const NormGrid& g, const std::string& prefix) {
   const bool cross = !g.cross_out.empty();
-  Table t{.title = concat(prefix,
-                          "length of the residual stream, and of what each part adds to it: "
-                          "first token | mean of the others"),
-          .columns = {"layer", "stream 1st", "others", "attention adds 1st", "others"},
+  const Text others = say("inspect.norms.others");
+  Table t{.title = in_stack(prefix, say("inspect.norms.table")),
+          .columns = {say("inspect.layer"), say("inspect.norms.stream"), others,
+                      say("inspect.norms.attention"), others},
           .rows = {}};
-  if (cross) t.columns.insert(t.columns.end(), {"cross adds 1st", "others"});
-  t.columns.insert(t.columns.end(), {"feed-forward adds 1st", "others"});
+  if (cross) t.columns.insert(t.columns.end(), {say("inspect.norms.cross"), others});
+  t.columns.insert(t.columns.end(), {say("inspect.norms.ffn"), others});
   for (int r = 0; r < g.rows; ++r) {
     std::vector<Cell> row = {row_name(r)};
     const auto put = [&](const std::vector<float>& grid, int at) {
@@ -52,14 +52,13 @@ Table residual_table(const NormGrid& g, const std::string& prefix) {
 }
 
 HeatMap residual_map(const NormGrid& g, const std::vector<std::string>& words, const std::string& prefix) {
-  HeatMap map{
-      .title = concat(prefix, "log10 of the length of the residual stream, above the shortest there is"),
-      .rows = row_names(g.rows),
-      .columns = words,
-      .values = {},
-      .top = 0};
-  map.row_name = "layer", map.column_name = "token",
-  map.value_name = "log10 of the length above the shortest";
+  HeatMap map{.title = in_stack(prefix, say("inspect.norms.map")),
+              .rows = row_names(g.rows),
+              .columns = words,
+              .values = {},
+              .top = 0};
+  map.row_name = say("inspect.layer"), map.column_name = say("inspect.token"),
+  map.value_name = say("inspect.norms.log_length");
   double least = std::numeric_limits<double>::infinity();
   for (float v : g.residual)
     if (v > 0) least = std::min(least, static_cast<double>(v));
@@ -69,18 +68,18 @@ HeatMap residual_map(const NormGrid& g, const std::vector<std::string>& words, c
 
 // q, k, v: means over the heads of a layer; and the values of first tokens against the others, head by head.
 void add_heads(Document& d, const Norms& n, const NormGrid& g, const std::string& prefix) {
-  Table t{
-      .title = concat(prefix, "length of q, k and v, mean over the heads: first token | mean of the others"),
-      .columns = {"layer", "q 1st", "others", "k 1st", "others", "v 1st", "others"},
-      .rows = {}};
-  HeatMap map{.title = concat(prefix,
-                              "value vector of the first token: length against the others', "
-                              "layer by head (near 0: an empty sink)"),
+  const Text others = say("inspect.norms.others");
+  Table t{.title = in_stack(prefix, say("inspect.norms.qkv")),
+          .columns = {say("inspect.layer"), say("inspect.norms.first", "q"), others,
+                      say("inspect.norms.first", "k"), others, say("inspect.norms.first", "v"), others},
+          .rows = {}};
+  HeatMap map{.title = in_stack(prefix, say("inspect.norms.values")),
               .rows = {},
               .columns = {},
               .values = {},
               .top = 1};
-  map.row_name = "layer", map.column_name = "head", map.value_name = "length of the first / of the others";
+  map.row_name = say("inspect.layer"), map.column_name = say("inspect.head"),
+  map.value_name = say("inspect.norms.value_ratio");
   std::size_t most = 0;
   for (const HeadNorm& h : n.heads)
     if (h.stack == g.stack && h.of == HeadNorm::Of::v)
@@ -115,12 +114,8 @@ void add_heads(Document& d, const Norms& n, const NormGrid& g, const std::string
 
 Document norms_document(const Subject& s) {
   const Norms n = norms(s.device(), s.net(), s.ids, s.source);
-  Document d{.name = "norms", .title = concat("Lengths of vectors: ", model_line(s)), .parts = {}};
-  d.parts.push_back(Words{
-      "All are Euclidean lengths on this text. q and k as the attention reads them, after their norm and "
-      "rotation. A token "
-      "that heads use as a sink has a short value vector, and its key need not be long: "
-      "what makes it is the angle."});
+  Document d{.name = "norms", .title = say("inspect.norms.title", model_line(s)), .parts = {}};
+  d.parts.push_back(Words{say("inspect.norms.about")});
   Json::Array stacks;
   for (const NormGrid& g : n.grids) {
     const std::string prefix = stack_prefix(s.net(), g.stack);

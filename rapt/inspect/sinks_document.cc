@@ -41,6 +41,8 @@ std::vector<std::vector<std::int32_t>> probes(const Subject& s, const SinksOptio
   return out;
 }
 
+Text counted_texts(Dim n) { return say(n == 1 ? "inspect.text" : "inspect.texts", n); }
+
 double ratio(double a, double b) { return b > 0 ? a / b : std::nan(""); }
 
 }  // namespace
@@ -48,29 +50,25 @@ double ratio(double a, double b) { return b > 0 ? a / b : std::nan(""); }
 Document sinks_document(const Subject& s, const SinksOptions& o) {
   const std::vector<std::vector<std::int32_t>> texts = probes(s, o);
   const SinkScore score = sink_score(s.device(), s.net(), texts, o.score);
-  Document d{.name = "sinks", .title = concat("Attention sinks of ", model_line(s)), .parts = {}};
-  std::string sentence =
-      concat(s.source.empty() ? "Share of heads" : "Share of the encoder's heads",
-             " whose mean weight on token k is above ", fixed(o.score.epsilon, 2), ", over ", score.texts,
-             score.texts == 1 ? " text" : " texts", " of ", score.tokens, " tokens: ");
-  for (std::size_t k = 0; k < score.sink.size(); ++k)
-    sentence += concat(k ? ", " : "", "token ", k + 1, " ", fixed(100 * score.sink[k], 2), " %");
-  d.parts.push_back(Words{sentence + "."});
+  Document d{.name = "sinks", .title = say("inspect.sinks.title", model_line(s)), .parts = {}};
+  Text shares;
+  for (std::size_t k = 0; k < score.sink.size(); ++k) {
+    const Text one = say("inspect.sinks.token", k + 1, fixed(100 * score.sink[k], 2));
+    shares = k ? say("list.more", shares, one) : one;
+  }
+  d.parts.push_back(Words{say(s.source.empty() ? "inspect.sinks.share" : "inspect.sinks.share_encoder",
+                              fixed(o.score.epsilon, 2), counted_texts(score.texts), score.tokens, shares)});
   int most = 0;
   for (const HeadSink& h : score.heads) most = std::max(most, h.head + 1);
-  HeatMap map{.title = "Mean weight on the first token, layer by head",
-              .rows = {},
-              .columns = {},
-              .values = {},
-              .top = 1};
-  map.row_name = "layer", map.column_name = "head", map.value_name = "mean weight";
+  HeatMap map{.title = say("inspect.sinks.map"), .rows = {}, .columns = {}, .values = {}, .top = 1};
+  map.row_name = say("inspect.layer"), map.column_name = say("inspect.head"),
+  map.value_name = say("inspect.sinks.weight");
   for (int h = 0; h < most; ++h) map.columns.push_back(std::to_string(h));
   Table table{
-      .title =
-          "What makes it: lengths of the first key and value against those of other tokens, and cosines of "
-          "queries with them",
-      .columns = {"layer", "sinks %", "weight on 1", "|k1|", "|k| others", "ratio", "|v1|", "|v| others",
-                  "ratio", "cos(q,k1)", "cos(q,k) others"},
+      .title = say("inspect.sinks.table"),
+      .columns = {say("inspect.layer"), say("inspect.sinks.sinks"), say("inspect.sinks.first"), "|k1|",
+                  say("inspect.sinks.k_others"), say("inspect.ratio"), "|v1|", say("inspect.sinks.v_others"),
+                  say("inspect.ratio"), "cos(q,k1)", say("inspect.sinks.cos_others")},
       .rows = {}};
   Json::Array heads;
   for (std::size_t i = 0; i < score.heads.size();) {
@@ -115,10 +113,7 @@ Document sinks_document(const Subject& s, const SinksOptions& o) {
   }
   d.parts.push_back(std::move(map));
   d.parts.push_back(std::move(table));
-  d.parts.push_back(Words{
-      "A sink is a matter of direction where the cosine with the first key is high while the key itself is "
-      "not longer than others; "
-      "a short first value then keeps what is collected there from doing anything."});
+  d.parts.push_back(Words{say("inspect.sinks.why")});
   Json::Array sinks;
   for (double x : score.sink) sinks.push_back(x);
   d.facts.set("epsilon", o.score.epsilon);

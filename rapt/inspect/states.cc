@@ -88,10 +88,11 @@ Json trace_json(const StateTrace& s) {
 }
 
 // Layer and head by token.
-HeatMap map_of(const Subject& s, Stack stack, const std::vector<const StateTrace*>& layers, std::string title,
-               const char* value, std::vector<double> StateTrace::* what, double top) {
+HeatMap map_of(const Subject& s, Stack stack, const std::vector<const StateTrace*>& layers, Text title,
+               Text value, std::vector<double> StateTrace::* what, double top) {
   HeatMap map{.title = std::move(title), .rows = {}, .columns = s.words_of(stack), .values = {}, .top = top};
-  map.row_name = "layer:head", map.column_name = "token", map.value_name = value;
+  map.row_name = say("inspect.states.row"), map.column_name = say("inspect.token"),
+  map.value_name = std::move(value);
   for (const StateTrace* t : layers)
     for (Dim h = 0; h < t->heads; ++h) {
       map.rows.push_back(concat(layer_label(t->layer, t->number), ":", h));
@@ -107,12 +108,8 @@ HeatMap map_of(const Subject& s, Stack stack, const std::vector<const StateTrace
 
 Document states_document(const Subject& s) {
   const std::vector<StateTrace> all = state_traces(s.device(), s.net(), s.ids, s.source);
-  Document d{.name = "state", .title = concat("States: ", model_line(s)), .parts = {}};
-  d.parts.push_back(Words{
-      "A head of the delta rule keeps one matrix S. Length: of S after a token (Frobenius). Stays: e^g, the "
-      "share of S that a token leaves before it writes; half-life: after so many tokens half of S is gone, "
-      "by the mean of g. Writes: beta, 0 where a token changes nothing, 1 where it replaces what its key "
-      "recalls."});
+  Document d{.name = "state", .title = say("inspect.states.title", model_line(s)), .parts = {}};
+  d.parts.push_back(Words{say("inspect.states.about")});
   Json::Array facts;
   for (const Stack stack : {Stack::encoder, Stack::decoder}) {
     std::vector<const StateTrace*> layers;
@@ -120,8 +117,10 @@ Document states_document(const Subject& s) {
       if (t.stack == stack) layers.push_back(&t);
     if (layers.empty()) continue;
     const std::string prefix = stack_prefix(s.net(), stack);
-    Table table{.title = concat(prefix, "heads with a state"),
-                .columns = {"layer", "head", "stays", "half-life", "writes", "length at the end", "largest"},
+    Table table{.title = in_stack(prefix, say("inspect.states.table")),
+                .columns = {say("inspect.layer"), say("inspect.head"), say("inspect.states.stays"),
+                            say("inspect.states.half_life"), say("inspect.states.writes"),
+                            say("inspect.states.last"), say("inspect.states.largest")},
                 .rows = {}};
     for (const StateTrace* t : layers) {
       for (Dim h = 0; h < t->heads; ++h) {
@@ -132,16 +131,16 @@ Document states_document(const Subject& s) {
         const double half = t->half_life(h);
         table.rows.push_back({layer_label(t->layer, t->number), Cell(static_cast<double>(h), 0),
                               Cell(t->mean(t->stays, h), 4),
-                              std::isfinite(half) ? Cell(half, 1) : Cell("never"),
+                              std::isfinite(half) ? Cell(half, 1) : Cell(say("inspect.states.never")),
                               Cell(t->mean(t->writes, h), 3), Cell(last, 3), Cell(most, 3)});
       }
       facts.push_back(trace_json(*t));
     }
     d.parts.push_back(std::move(table));
-    d.parts.push_back(map_of(s, stack, layers, concat(prefix, "length of the state, head by token"), "length",
-                             &StateTrace::norm, 0));
-    d.parts.push_back(map_of(s, stack, layers, concat(prefix, "share of the state that stays, head by token"),
-                             "stays", &StateTrace::stays, 1));
+    d.parts.push_back(map_of(s, stack, layers, in_stack(prefix, say("inspect.states.length_map")),
+                             say("inspect.states.length"), &StateTrace::norm, 0));
+    d.parts.push_back(map_of(s, stack, layers, in_stack(prefix, say("inspect.states.stays_map")),
+                             say("inspect.states.stays"), &StateTrace::stays, 1));
   }
   d.facts.set("states", std::move(facts));
   return d;

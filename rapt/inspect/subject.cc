@@ -64,8 +64,13 @@ std::string model_line(const Subject& subject) {
                 counted(static_cast<Dim>(tokens), "token"), subject.source.empty() ? "" : " of the target");
 }
 
-std::string times_text(double ratio) {
-  return concat(with_commas(static_cast<Dim>(std::llround(std::min(ratio, 9e15)))), " times");
+Text times_text(double ratio) {
+  return say("inspect.times", with_commas(static_cast<Dim>(std::llround(std::min(ratio, 9e15)))));
+}
+
+Text in_stack(const std::string& prefix, Text title) {
+  if (prefix.empty()) return title;
+  return say(prefix.starts_with("enc") ? "inspect.of_encoder" : "inspect.of_decoder", title);
 }
 
 }  // namespace rapt

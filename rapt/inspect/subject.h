@@ -7,6 +7,7 @@
 
 #include "rapt/inspect/look.h"
 #include "rapt/load/checkpoint.h"
+#include "rapt/report/text.h"
 
 namespace rapt {
 
@@ -38,6 +39,8 @@ std::string stack_prefix(const Model& model, Stack stack);
 std::vector<std::string> row_names(int rows);               // "embed", "0", "1", …
 std::string model_name(const Checkpoint& checkpoint);       // its file or folder, without the path
 std::string model_line(const Subject& subject);             // "model.gguf, 28 tokens"
-std::string times_text(double ratio);                       // "1,234 times"
+Text times_text(double ratio);                              // "1,234 times"
+// A title of one of two stacks: "encoder …"; the title itself where the prefix is empty (stack_prefix).
+Text in_stack(const std::string& prefix, Text title);
 
 }  // namespace rapt

@@ -115,6 +115,21 @@ std::string index_markdown(Language language) {
   return out;
 }
 
+// Every item of the notes that the guide began with, and where it is answered.
+std::string items_markdown() {
+  std::string out =
+      "# Item by item\n\nWhat five study notes on attention state, use or ask, and the question of the guide "
+      "that answers it.\n\n| item | what the notes have | answered in | mark | command |\n|---|---|---|---|---|\n";
+  for (const Json::Member& item : data("items.json").object())
+    for (const GuideTopic& t : guide_topics())
+      for (const GuideQuestion& q : t.questions)
+        if (std::find(q.items.begin(), q.items.end(), std::stoi(std::string(item.key))) != q.items.end())
+          out +=
+              concat("| ", item.key, " | ", item.value.string(), " | [", t.name, "](en/", t.name,
+                     ".md): ", q.name, " | ", kMarks[static_cast<int>(q.mark)], " | `", q.command, "` |\n");
+  return out;
+}
+
 }  // namespace
 
 const std::vector<GuideTopic>& guide_topics() {
@@ -213,7 +228,7 @@ Document guide_document(const GuideTopic& t) {
 }
 
 std::vector<std::pair<std::string, std::string>> guide_files() {
-  std::vector<std::pair<std::string, std::string>> out;
+  std::vector<std::pair<std::string, std::string>> out = {{"items.md", items_markdown()}};
   for (Language l : kLanguages) {
     const std::string folder = concat(language_name(l), "/");
     out.emplace_back(folder + "README.md", index_markdown(l));
