@@ -4,7 +4,9 @@
 #include "rapt/apps/cli/lab.h"
 
 #include <ctime>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 
 #include "rapt/apps/cli/verb.h"
@@ -13,6 +15,8 @@
 #include "rapt/base/text.h"
 #include "rapt/io/reader.h"
 #include "rapt/lab/experiment.h"
+#include "rapt/lab/guide.h"
+#include "rapt/lab/real.h"
 
 namespace rapt::cli {
 namespace {
@@ -77,31 +81,12 @@ void write_file(const std::string& path, std::string_view text, bool force) {
   out.commit();
 }
 
-// What was measured, in no language: `rapt guide` and the pages of docs/guide are made of it.
-std::string results_json(const std::vector<const Experiment*>& which, const std::vector<std::uint64_t>& seeds,
-                         const std::vector<std::vector<LabResult>>& results, const LabOrigin& origin) {
-  Json all = Json::Object{};
-  for (std::size_t e = 0; e < results.size(); ++e) {
-    Json::Array by_seed;
-    for (std::size_t s = 0; s < results[e].size(); ++s) {
-      Json one = lab_data(results[e][s]);
-      one.set("seed", static_cast<Dim>(seeds[s]));
-      by_seed.push_back(std::move(one));
-    }
-    all.set(which[e]->name, std::move(by_seed));
-  }
-  return Json(Json::Object{{"command", origin.command},
-                           {"program", origin.program},
-                           {"machine", origin.machine},
-                           {"date", origin.date},
-                           {"experiments", std::move(all)}})
-             .dump(1) +
-         "\n";
-}
-
 // Results as they come, on standard output; files are written anew after each experiment, so that what was
 // measured is not lost.
-int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& a, const CommonArgs& common) {
+using RunOne = std::function<LabResult(const Experiment& e, const Lab& lab)>;
+int run_experiments(
+    const std::vector<const Experiment*>& which, const LabArgs& a, const CommonArgs& common,
+    const RunOne& run = [](const Experiment& e, const Lab& lab) { return e.run(lab); }) {
   // Not bound to processors: experiments start threads of their own, which would share one.
   Device device({.threads = common.threads});
   note_threads(device, common);
@@ -126,7 +111,7 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
         bar->step(before = done, of, what);
       };
       const auto start = Clock::now();
-      results.back().push_back(e->run(lab));
+      results.back().push_back(run(*e, lab));
       bar.reset();
       const double seconds = seconds_since(start);
       documents.push_back(lab_document(*e, results.back().back(), lab, seconds, origin));
@@ -141,7 +126,11 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
       flush();
     }
     const bool over = a.force || i > 0;
-    if (a.results) write_file(*a.results, results_json(which, a.seeds, results, origin), over);
+    if (a.results) {
+      std::vector<std::string> names;
+      for (const Experiment* ran : std::span(which).first(i + 1)) names.push_back(ran->name);
+      write_file(*a.results, guide_results_json(names, a.seeds, results, origin).dump(1) + "\n", over);
+    }
     if (!a.html && !a.markdown) continue;
     const std::vector<Document> report = lab_report(std::span(which).first(i + 1), a.seeds, results, origin);
     if (a.html) write_file(*a.html, documents_html(say("lab.title"), report, a.language), over);
@@ -155,11 +144,23 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
   return 0;
 }
 
+// rapt lab NAME MODEL [TEXT]
+int run_real(const std::vector<std::string>& words, RealOptions o, LabArgs& a, const CommonArgs& common) {
+  const RealExperiment* e = find_real(words[0]);
+  if (words.size() > 3) fail_usage("wants an experiment, a model and at most one text, got ", join(words));
+  o.model = words[1];
+  find_model(o.model);  // before anything else: a wrong name is said at once
+  if (words.size() == 3) o.text = read_text_file(words[2], std::uint64_t{1} << 30);
+  return run_experiments({&e->shown}, a, common,
+                         [&](const Experiment&, const Lab& lab) { return e->run(lab, real_subject(lab, o)); });
+}
+
 // The flags of all forms are taken before the form is known; those of another one are refused.
 int lab(Args& args) {
   const CommonArgs common = common_args(args);
   SinkOptions s;
-  StreamingOptions t;
+  RealOptions real;
+  StreamingOptions& t = real.streaming;
   LabArgs l;
   const auto steps = args.number("steps", 1, 1000000), layers = args.number("layers", 1, 24),
              seed = args.number("seed", 0, Dim{1} << 40);
@@ -172,7 +173,7 @@ int lab(Args& args) {
              samples = args.number("samples", 1, 1 << 20), recompute = args.number("recompute", -1, 1024);
   const auto keep = args.value("keep");
   t.window = window.value_or(t.window);
-  t.tokens = tokens.value_or(t.tokens);
+  real.tokens = tokens.value_or(0);
   t.samples = samples.value_or(t.samples);
   t.recompute = recompute.value_or(t.recompute);
   t.cache = cache_type(args);
@@ -193,19 +194,21 @@ int lab(Args& args) {
   const std::vector<std::string> words = args.operands();
 
   const bool watch = steps || layers || s.gate || s.sigmoid,
-             for_streaming = window || tokens || samples || recompute || keep;
-  if (words.size() > 1 && words[0] == "streaming") {
-    if (watch || seed || seeds || effort || all || l.html || l.markdown || l.results || text)
-      fail_usage(
-          "streaming MODEL TEXT takes --window, --keep, --tokens, --samples, --recompute and "
-          "--cache-type only");
-    if (words.size() != 3)
-      fail_usage("streaming wants a model and a text file: rapt lab streaming MODEL TEXT");
-    return lab_streaming(t, common, words);
+             for_streaming = window || samples || recompute || keep;
+  const bool of_model = words.size() > 1 && find_real(words[0]);
+  if (for_streaming && !(of_model && words[0] == "streaming"))
+    fail_usage("--window, --keep, --samples and --recompute belong to rapt lab streaming MODEL TEXT");
+  if (tokens && !of_model)
+    fail_usage("--tokens belongs to an experiment on a model: rapt lab massive MODEL [TEXT]");
+  if (of_model) {
+    if (watch || effort || all || text)
+      fail_usage(words[0], " MODEL [TEXT] takes --tokens, --seed, --seeds, --html, --markdown, --results, ",
+                 "--lang and --force; streaming --window, --keep, --samples, --recompute and --cache-type too");
+  } else if (words.size() > 1 && !all) {
+    std::vector<std::string> names;
+    for (const RealExperiment& e : real_experiments()) names.push_back(e.asked);
+    fail_usage("wants one experiment, got ", join(words), "; with a model behind it: ", join(names));
   }
-  if (for_streaming)
-    fail_usage(
-        "--window, --keep, --tokens, --samples and --recompute belong to rapt lab streaming MODEL TEXT");
   if (watch) {
     if (words.size() != 1 || words[0] != "sink")
       fail_usage("--steps, --layers, --gate and --sigmoid belong to rapt lab sink");
@@ -213,7 +216,7 @@ int lab(Args& args) {
       fail_usage(
           "sink with --steps, --layers, --gate or --sigmoid is one training to look at; it takes "
           "--seed and --json besides");
-    return lab_sink(s, common);
+    return lab_sink(s, common, language);
   }
   if (all && !words.empty()) fail_usage("--all runs every experiment, and ", words[0], " is named too");
   if (words.empty() && !all) {
@@ -221,7 +224,6 @@ int lab(Args& args) {
       fail_usage("wants the name of an experiment, or --all");
     return list(common.json, language);
   }
-  if (words.size() > 1) fail_usage("wants one experiment, got ", join(words));
   if (seed && seeds) fail_usage("--seed and --seeds exclude each other");
   if (effort && (*effort <= 0 || *effort > 1))
     fail_usage("--effort: ", *effort, " is not above 0 and at most 1");
@@ -236,17 +238,21 @@ int lab(Args& args) {
   std::vector<const Experiment*> which;
   if (all)
     for (const Experiment& e : experiments()) which.push_back(&e);
-  else which.push_back(&find_experiment(words[0]));
+  else if (!of_model) which.push_back(&find_experiment(words[0]));
   if (text) l.text = read_text_file(*text);
   for (const auto& file : {l.html, l.markdown, l.results})
     if (file) check_can_write(*file, l.force);
-  l.command = concat("rapt lab ", all ? "--all" : words[0],
+  l.command = concat("rapt lab", all ? " --all" : "");
+  for (const std::string& word : words)  // of files their names alone
+    l.command += " " + std::filesystem::path(word).filename().string();
+  l.command = concat(l.command,
+                     tokens ? concat(" --tokens ", *tokens) : "",
                      seeds  ? concat(" --seeds ", *seeds)
                      : seed ? concat(" --seed ", *seed)
                             : "",
                      effort ? concat(" --effort ", shortest(*effort)) : "",
                      common.threads > 0 ? concat(" -t ", common.threads) : "");
-  return run_experiments(which, l, common);
+  return of_model ? run_real(words, real, l, common) : run_experiments(which, l, common);
 }
 
 }  // namespace
@@ -258,7 +264,8 @@ const Verb kLab = {
     "       rapt lab NAME [--seed N | --seeds 0,1,2] [--html FILE] [--markdown FILE]\n"
     "       rapt lab --all [--seeds 0,1,2] [--html FILE] [--markdown FILE]\n"
     "       rapt lab sink [--steps N] [--layers N] [--seed N] [--gate | --sigmoid]\n"
-    "       rapt lab streaming MODEL TEXT [--window N] [--keep 0,1,2,4,8] [--tokens N] [--samples N] "
+    "       rapt lab massive|sink|quant|heads|gate MODEL [TEXT] [--tokens N] [--html FILE]\n"
+    "       rapt lab streaming MODEL [TEXT] [--window N] [--keep 0,1,4] [--tokens N] [--samples N] "
     "[--recompute K] [--cache-type TYPE]\n"
     "\n"
     "Each experiment states a claim, measures it in seconds to minutes, and says what came out beside what\n"
@@ -280,12 +287,20 @@ const Verb kLab = {
     "    --layers N     layers of the model (3)\n"
     "    --gate         a sigmoid gate after the attention: the sink weakens\n"
     "    --sigmoid      sigmoid attention, which need not sum to one: no sink\n"
-    "  streaming        with a model and a text: StreamingLLM's table, a long text through a window, the\n"
-    "                   first tokens kept or not\n"
-    "    --window N     keys that slide (1020)\n"
-    "    --keep LIST    first tokens that stay, each in its turn (0,1,2,4,8)\n"
-    "    --tokens N     of the text (100000)\n"
-    "    --samples N    positions at which the next token's probability is looked at (1000)\n"
+    "  NAME MODEL       the same asked of a model of yours; TEXT is a file (prose that comes with the\n"
+    "                   program; massive and sink also read a list, code, Chinese, random tokens and one\n"
+    "                   token repeated)\n"
+    "    massive        the few huge numbers of the residual stream, text by text; model and sink without\n"
+    "                   them\n"
+    "    sink           how much the first token collects; length or direction of its key\n"
+    "    quant          int8 activations and narrower weights: what they cost, and who is to blame\n"
+    "    heads          what heads do, against equal weights; the model without the strongest\n"
+    "    gate           how far the gates on attention are open (models that have some)\n"
+    "    streaming      StreamingLLM's table: a long text through a window, the first tokens kept or not\n"
+    "    --tokens N     of the text (1024; heads 512, streaming 4096)\n"
+    "    --window N     streaming: keys that slide (252)\n"
+    "    --keep LIST    first tokens that stay, each in its turn (0,1,4)\n"
+    "    --samples N    positions at which the next token's probability is looked at (100)\n"
     "    --recompute K  compare with reading the last K + window tokens anew (4; -1: do not, it takes most\n"
     "                   of the time)\n"
     "    --cache-type T f32, f16, bf16, q8_0 or q4_0 (f32)\n"
@@ -297,6 +312,7 @@ const Verb kLab = {
     "  rapt lab key-bias\n"
     "  rapt lab --all --html lab.html\n"
     "  rapt lab sink --steps 1500 --gate\n"
+    "  rapt lab massive model.gguf --html massive.html\n"
     "  rapt lab streaming model.gguf book.txt --keep 0,4 --tokens 20000 --samples 200\n",
     lab};
 

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forms of `rapt lab` that take options of their own; the experiments of the table are in lab.cc.
+// The form of `rapt lab` that is no experiment of a table: one training to look at.
 #pragma once
-#include <string>
-#include <vector>
-
 #include "rapt/apps/cli/model_args.h"
-#include "rapt/lab/streaming.h"
 
 namespace rapt::cli {
 
@@ -15,8 +11,6 @@ struct SinkOptions {
   bool gate = false;     // a sigmoid gate after the attention (G1)
   bool sigmoid = false;  // sigmoid attention instead of softmax
 };
-int lab_sink(const SinkOptions& options, const CommonArgs& common);
-int lab_streaming(const StreamingOptions& options, const CommonArgs& common,
-                  const std::vector<std::string>& words);
+int lab_sink(const SinkOptions& options, const CommonArgs& common, Language language);
 
 }  // namespace rapt::cli
