@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <map>
 #include <optional>
 #include <set>
 
@@ -99,7 +98,8 @@ struct Figure {
 };
 constexpr Figure kFigures[] = {
     {"entropy", "Entropy of the attention weights, mean over layers", "nats", "entropy"},
-    {"max_logit", "Largest score before the softmax, largest over layers", "score", "largest logit", true},
+    {"max_logit", "Largest logit (scaled score before the softmax), largest over layers", "logit",
+     "largest logit", true},
     {"sink", "Attention sink: heads whose mean weight on the first key is above 0.3, mean over layers",
      "share of heads", "sink", false, true},
     {"gate_mean", "Mean of the gates, mean over layers", "gate", "gate mean", false, true},
@@ -221,35 +221,48 @@ Table differences_table(const std::vector<std::string>& names, std::span<const R
   return t;
 }
 
+// The name of a run without its seed; "" where it is not in the name.
+std::string without_seed(const std::string& name, const std::string& seed) {
+  const std::string word = concat("seed=", seed);
+  const std::size_t at = name.find(word);
+  if (at == std::string::npos) return "";
+  std::string out = name.substr(0, at > 0 ? at - 1 : 0) + name.substr(at + word.size());
+  if (out.starts_with(',') || out.starts_with(' ')) out.erase(0, 1);
+  return out.empty() ? "all" : out;
+}
+
 // Mean, lowest and highest of the runs that differ in nothing but their seed.
-void add_seeds(Document& d, std::span<const RunRecord> runs, std::span<const RunDifference> differences) {
-  std::map<std::string, std::vector<std::size_t>> groups;
-  std::vector<std::string> order;
+void add_seeds(Document& d, std::span<const RunRecord> runs, const std::vector<std::string>& names,
+               std::span<const RunDifference> differences) {
+  const auto seeds = std::find_if(differences.begin(), differences.end(),
+                                  [](const RunDifference& x) { return x.key == kSeed; });
+  if (seeds == differences.end()) return;
+  std::vector<std::vector<std::size_t>> groups;
+  const auto twins = [&](std::size_t a, std::size_t b) {
+    return std::all_of(differences.begin(), differences.end(), [&](const RunDifference& x) {
+      return x.key == kSeed || only_looks(x.key) || x.values[a] == x.values[b];
+    });
+  };
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    std::string name;
-    for (const RunDifference& x : differences)
-      if (x.key != kSeed && !only_looks(x.key))
-        name += concat(name.empty() ? "" : " ", last_name(x.key), "=", bare(x.values[i]));
     if (!std::isfinite(last_of(runs[i].log.held_out)) || unfinished(runs[i])) continue;
-    if (groups[name].empty()) order.push_back(name);
-    groups[name].push_back(i);
+    const auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return twins(g[0], i); });
+    if (group == groups.end()) groups.push_back({i});
+    else group->push_back(i);
   }
-  const bool seeds = std::any_of(differences.begin(), differences.end(),
-                                 [](const RunDifference& x) { return x.key == kSeed; });
-  const bool several =
-      std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.second.size() > 1; });
-  if (!seeds || !several) return;
+  if (std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() < 2; })) return;
   Table t{
       .title = "Held-out loss over seeds", .columns = {"", "seeds", "mean", "lowest", "highest"}, .rows = {}};
-  for (const std::string& name : order) {
+  for (const std::vector<std::size_t>& group : groups) {
     double sum = 0, low = std::numeric_limits<double>::infinity(), high = -low;
-    for (std::size_t i : groups[name]) {
+    for (std::size_t i : group) {
       const double y = last_of(runs[i].log.held_out);
       sum += y, low = std::min(low, y), high = std::max(high, y);
     }
-    const auto n = static_cast<double>(groups[name].size());
-    t.rows.push_back(
-        {name.empty() ? "all" : name, Cell(n, 0), Cell(sum / n, 4), Cell(low, 4), Cell(high, 4)});
+    const auto n = static_cast<double>(group.size());
+    const std::string name = without_seed(names[group[0]], seeds->values[group[0]]);
+    t.rows.push_back({name.empty() ? concat("as ", names[group[0]]) : name, Cell(n, 0), Cell(sum / n, 4),
+                      Cell(low, 4), Cell(high, 4)});
   }
   d.parts.push_back(std::move(t));
 }
@@ -416,7 +429,7 @@ Document compare_runs(std::span<const RunRecord> runs) {
     }
   }
   add_end(d, runs, rows, figures);
-  add_seeds(d, runs, differences);
+  add_seeds(d, runs, names, differences);
 
   Chart loss{
       .title = "Training loss, smoothed", .x_label = "step", .y_label = "nats per target", .curves = {}},

@@ -31,12 +31,13 @@ std::vector<std::string> split_values(std::string_view text) {
 
 constexpr std::size_t kLongest = 60;  // of one key's share in the name of a folder
 
-// Letters, digits, . _ + - stay; a : becomes -, all else goes.
+// Letters, digits, brackets and . _ + - stay; what parts them becomes -, all else goes.
 std::string safe(std::string_view text) {
   std::string out;
   for (char c : text) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '.' || c == '_' || c == '+' || c == '-';
+                       c == '[' || c == ']' || c == '{' || c == '}' || c == '.' || c == '_' || c == '+' ||
+                       c == '-';
     if (plain) out += c;
     else if ((c == ':' || c == '/' || c == ',' || c == ' ') && !out.empty() && out.back() != '-') out += '-';
   }

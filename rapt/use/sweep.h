@@ -18,8 +18,8 @@ SweepKey parse_sweep(const std::string& text);  // fails: no key, an empty value
 
 struct SweepRun {
   std::vector<std::string> values;  // of each key
-  // "rate=0.01,seed=0": a name for a folder. Keys by the end of their path, letters that file systems and
-  // shells mind left out; what would be called the same gets a sum behind it.
+  // "rate=0.01,seed=0": a name for a folder. Keys by the end of their path, letters that file systems
+  // mind left out; what would be called the same gets a sum behind it.
   std::string name;
 };
 constexpr std::size_t kMostSweepRuns = 100;

@@ -55,10 +55,11 @@ TEST(Sweep, NamesAreSafeForFileSystemsAndUnlike) {
   std::vector<std::string> names;
   for (const SweepRun& run : sweep_runs(keys)) names.push_back(run.name);
   EXPECT_EQ(names[0], "kv_heads=8,qk_norm=null");
-  EXPECT_EQ(names[1], "kv_heads=8,qk_norm=norm-rms");
+  EXPECT_EQ(names[1], "kv_heads=8,qk_norm={norm-rms}");
   for (const std::string& name : names) {
-    EXPECT_EQ(name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,=_+-"),
-              std::string::npos)
+    EXPECT_EQ(
+        name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,=_+-[]{}"),
+        std::string::npos)
         << name;
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   }
