@@ -113,6 +113,7 @@ Json plan_json(TrainingPlan plan) {
                                             {"batch-tokens", d.batch_tokens},
                                             {"windows", named(d.windows)},
                                             {"documents", d.documents},
+                                            {"begin", d.begin},
                                             {"mask-share", d.mask_share}}},
                       {"options", train_options_json(plan.options)}};
 }
