@@ -57,6 +57,7 @@ const Experiment kExperiments[] = {
     {"quant", 0.5, quant},
     {"streaming", 0.5, streaming_toy},
     {"gate", 0.8, gate},
+    {"overfit", 0.4, overfit},
 };
 // clang-format on
 
