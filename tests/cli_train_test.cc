@@ -321,6 +321,135 @@ TEST_F(CliTrain, FoldersThatAreNoModelsHideNothing) {
   EXPECT_EQ(run("check models/default -q", "cd '" + here + "';").code, 0);
 }
 
+// A sweep: a folder each with the bits of the run alone; once more, nothing is computed; compared.
+TEST_F(CliTrain, SweepsAndCompares) {
+  const std::string out = folder / "sweep", alone = folder / "alone";
+  std::vector<std::string> list = words(out, 12);
+  list.insert(list.end(), {"--set", "train.health_every=4", "--eval-every", "6", "--sweep", "rate=0.001,0.01",
+                           "--sweep", "decoder.kinds.L.parts[0].self.kv_heads=2,1"});
+  const Outcome first = run(joined(list));
+  ASSERT_EQ(first.code, 0) << first.err;
+  const Json facts = parse_json(first.out);
+  const Json::Array& runs = facts.find("runs")->array();
+  ASSERT_EQ(runs.size(), 4u);
+  const char* const names[] = {"rate=0.001,kv_heads=2", "rate=0.001,kv_heads=1", "rate=0.01,kv_heads=2",
+                               "rate=0.01,kv_heads=1"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(runs[i].find("folder")->string(), out + "/" + names[i]);
+    EXPECT_EQ(runs[i].find("steps")->integer(), 12);
+    EXPECT_TRUE(runs[i].find("finished")->boolean());
+    EXPECT_EQ(runs[i].find("curves")->find("held_out_loss")->find("step")->array().size(), 2u);
+    EXPECT_EQ(runs[i].find("curves")->find("entropy")->find("value")->array().size(), 3u);
+  }
+  EXPECT_EQ(runs[1].find("name")->string(), "kv_heads=1 rate=0.001");
+  EXPECT_LT(runs[1].find("parameters")->integer(), runs[0].find("parameters")->integer());
+  EXPECT_LT(runs[2].find("held_out_loss")->number(), runs[0].find("held_out_loss")->number());
+  EXPECT_THAT(read_file(out + "/compare.html"), HasSubstr("4 runs side by side"));
+
+  list = words(alone, 12);
+  list.insert(list.end(), {"--rate", "0.01", "--set", "decoder.kinds.L.parts[0].self.kv_heads=1"});
+  ASSERT_EQ(run(joined(list)).code, 0);
+  EXPECT_TRUE(read_file(alone + "/model/model.safetensors") ==
+              read_file(out + "/rate=0.01,kv_heads=1/model/model.safetensors"));
+
+  // Once more: what is finished stays as it is; a run that was stopped goes on.
+  list = words(out, 12);
+  list.insert(list.end(), {"--set", "train.health_every=4", "--eval-every", "6", "--sweep", "rate=0.001,0.01",
+                           "--sweep", "decoder.kinds.L.parts[0].self.kv_heads=2,1"});
+  const auto before = fs::last_write_time(out + "/rate=0.01,kv_heads=1/metrics.jsonl");
+  fs::remove_all(out + "/rate=0.001,kv_heads=1/model");
+  const Outcome again = run(joined(list));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(parse_json(again.out).find("runs")->array()[3], runs[3]);
+  EXPECT_TRUE(fs::exists(out + "/rate=0.001,kv_heads=1/model"));
+  EXPECT_EQ(fs::last_write_time(out + "/rate=0.01,kv_heads=1/metrics.jsonl"), before);
+
+  // rapt compare says the same; text fits 80 columns; pictures and the page are written.
+  const Outcome same = run("compare '" + out + "' --json");
+  ASSERT_EQ(same.code, 0) << same.err;
+  EXPECT_EQ(parse_json(same.out).find("runs")->array().size(), 4u);
+  const Outcome text_out = run("compare '" + out + "'/*=1 '" + alone + "'", "COLUMNS=80");
+  ASSERT_EQ(text_out.code, 0) << text_out.err;
+  EXPECT_THAT(text_out.out, AllOf(HasSubstr("3 runs side by side"), HasSubstr("train.optimizer.rate"),
+                                  HasSubstr("Training loss, smoothed"), HasSubstr("mean over layers")));
+  const Outcome files = run("compare '" + out + "' '" + alone + "' --out '" + (folder / "charts/") +
+                            "' --html '" + (folder / "c.html") + "'");
+  ASSERT_EQ(files.code, 0) << files.err;
+  EXPECT_EQ(files.out, "");
+  EXPECT_THAT(read_file(folder / "charts/compare-1.svg"), HasSubstr("Training loss, smoothed"));
+  EXPECT_THAT(read_file(folder / "c.html"), HasSubstr("5 runs side by side"));
+  EXPECT_EQ(run("compare '" + out + "' --html '" + (folder / "c.html") + "'").code, 1);  // it is there
+  EXPECT_EQ(run("compare '" + out + "' '" + out + "'").code, 2);
+  EXPECT_EQ(run("compare").code, 2);
+  EXPECT_THAT(run("compare '" + alone + "/model'").err, HasSubstr("holds no metrics.jsonl"));
+}
+
+// A run that cannot go on is noted, the others are computed; Ctrl-C stops all of it, and it goes on.
+TEST_F(CliTrain, ASweepSurvivesItsRuns) {
+  const std::string out = folder / "sweep";
+  std::vector<std::string> list = words(out, 40);
+  std::erase(list, "--json");
+  list.insert(list.end(), {"--optimizer", "sgd", "--set", "train.optimizer.clip=0", "--set",
+                           "train.guard.rewinds=1", "--sweep", "rate=1e6,0.01"});
+  const Outcome o = run(joined(list));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("[1/2] rate=1e6 failed: train: went back"),
+                           HasSubstr("the sweep goes on"), HasSubstr("1 of 2 runs failed: rate=1e6")));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("rate=1000000 failed after"), HasSubstr("What differs")));
+  EXPECT_TRUE(fs::exists(out + "/rate=0.01/model"));
+  EXPECT_FALSE(fs::exists(out + "/rate=1e6/model"));
+
+  const std::string stopped = folder / "stopped";
+  list = words(stopped, 3000);
+  list.insert(list.end(), {"--sweep", "seed=0,1"});
+  const pid_t pid = start(list);
+  for (int i = 0;
+       i < 2000 && read_file(stopped + "/seed=0/metrics.jsonl").find("\"step\": 5,") == std::string::npos;
+       ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  kill(pid, SIGINT);
+  const int status = wait_for(pid);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_FALSE(fs::exists(stopped + "/seed=1"));
+  EXPECT_FALSE(fs::exists(stopped + "/compare.html"));
+  const Outcome shown = run("compare '" + stopped + "' --json");
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  const Json half = parse_json(shown.out);
+  EXPECT_FALSE(half.find("runs")->array()[0].find("finished")->boolean());
+  EXPECT_EQ(half.find("runs")->array()[0].find("planned_steps")->integer(), 3000);
+  const Dim reached = half.find("runs")->array()[0].find("steps")->integer();
+  // The same sweep of fewer steps cannot go on; with as many it does, where it stopped.
+  *(std::find(list.begin(), list.end(), "--steps") + 1) = std::to_string(reached + 5);
+  list.insert(list.end(), {"--schedule", "constant"});
+  const Outcome refused = run(joined(list));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("was saved by a run with schedule.kind"));
+}
+
+TEST_F(CliTrain, ASweepIsRefusedBeforeItStarts) {
+  const std::string out = folder / "out";
+  const auto refused = [&](const std::string& sweep) {
+    std::vector<std::string> list = words(out, 2);
+    list.insert(list.end(), {"--sweep", "seed=0,1", "--sweep", sweep});
+    const Outcome o = run(joined(list));
+    EXPECT_NE(o.code, 0) << sweep;
+    EXPECT_FALSE(fs::exists(out)) << sweep;
+    return o.err;
+  };
+  EXPECT_THAT(refused("rate=0.1,abc"), HasSubstr("--rate: 'abc' is no number"));
+  EXPECT_THAT(refused("rate=0.1,1e30"),
+              AllOf(HasSubstr("rate is 1e+30"), HasSubstr("rate=1e30 of the sweep")));
+  EXPECT_THAT(refused("heads=2,3"), HasSubstr("not divisible by 3 heads"));
+  EXPECT_THAT(refused("widht=16,32"), HasSubstr("did you mean 'width'?"));
+  EXPECT_THAT(refused("lenght=16,32"), HasSubstr("did you mean 'length'?"));
+  EXPECT_THAT(refused("optimizer.rate=1,2"), HasSubstr("train.optimizer.rate"));
+  EXPECT_THAT(refused("length=16,1"), HasSubstr("at least 2 tokens"));
+  EXPECT_THAT(refused("lower=true,false"), HasSubstr("nothing to sweep"));
+  EXPECT_THAT(refused("data=/nowhere.txt"), HasSubstr("/nowhere.txt: there is no such file"));
+  EXPECT_THAT(refused("seed=2"), HasSubstr("stands there twice"));
+}
+
 TEST_F(CliTrain, SaysWhatIsWrong) {
   const std::string out = " --out '" + (folder / "out") + "'";
   EXPECT_EQ(run("train").code, 2);

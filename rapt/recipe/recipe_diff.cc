@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "rapt/base/json.h"
 #include "rapt/base/text.h"
 
 namespace rapt {
@@ -45,14 +44,17 @@ void diff_json(const Json* a, const Json* b, const std::string& path, std::vecto
 
 }  // namespace
 
+std::vector<Difference> diff_values(const Json& a, const Json& b) {
+  std::vector<Difference> out;
+  diff_json(&a, &b, "", out);
+  return out;
+}
+
 std::vector<Difference> diff_recipes(const Recipe& a, const Recipe& b) {
   Recipe x = a, y = b;
   x.name = y.name;
   x.note = y.note;
-  std::vector<Difference> out;
-  const Json first = parse_json(recipe_json(x, true)), second = parse_json(recipe_json(y, true));
-  diff_json(&first, &second, "", out);
-  return out;
+  return diff_values(parse_json(recipe_json(x, true)), parse_json(recipe_json(y, true)));
 }
 
 }  // namespace rapt

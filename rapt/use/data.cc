@@ -258,26 +258,6 @@ void take_corpus(TrainData& data, const Corpus& corpus, const DataOptions& o) {
 
 namespace {
 
-void check(const DataOptions& o) {
-  if (o.path.empty()) fail_usage("data: nothing to learn from is named");
-  if (o.batch < 1 || o.batch >= kMostSequences)
-    fail_usage("data: a batch of ", o.batch, " sequences; between 1 and ", kMostSequences - 1,
-               " are possible");
-  if (o.length < 2 || o.length > (Dim{1} << 30))
-    fail_usage("data: a length of ", o.length, "; at least 2 tokens are wanted");
-  if (o.batch_tokens < 0) fail_usage("data: batch_tokens is ", o.batch_tokens, "; 0 leaves it to batch");
-  if (!(o.share >= 0 && o.share < 1))
-    fail_usage("data: share held out is ", o.share, "; it lies between 0 and 1");
-  if (!(o.mask_share > 0 && o.mask_share <= 1))
-    fail_usage("data: mask_share is ", o.mask_share, "; it lies between 0 and 1");
-  if (o.documents && o.objective != Objective::causal)
-    fail_usage("data: documents belong to the causal objective, this is ", name_of(o.objective));
-  if (o.begin && (o.objective != Objective::causal || o.documents))
-    fail_usage("data: --begin belongs to windows of a causal text, this has ",
-               o.documents ? "documents (which begin as their tokenizer says)" : "the objective ",
-               o.documents ? "" : name_of(o.objective));
-}
-
 bool exists(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
@@ -296,9 +276,29 @@ Corpus read_corpus(const DataOptions& o) {
 }  // namespace
 }  // namespace data
 
+void check_data(const DataOptions& o) {
+  if (o.path.empty()) fail_usage("data: nothing to learn from is named");
+  if (o.batch < 1 || o.batch >= data::kMostSequences)
+    fail_usage("data: a batch of ", o.batch, " sequences; between 1 and ", data::kMostSequences - 1,
+               " are possible");
+  if (o.length < 2 || o.length > (Dim{1} << 30))
+    fail_usage("data: a length of ", o.length, "; at least 2 tokens are wanted");
+  if (o.batch_tokens < 0) fail_usage("data: batch_tokens is ", o.batch_tokens, "; 0 leaves it to batch");
+  if (!(o.share >= 0 && o.share < 1))
+    fail_usage("data: share held out is ", o.share, "; it lies between 0 and 1");
+  if (!(o.mask_share > 0 && o.mask_share <= 1))
+    fail_usage("data: mask_share is ", o.mask_share, "; it lies between 0 and 1");
+  if (o.documents && o.objective != Objective::causal)
+    fail_usage("data: documents belong to the causal objective, this is ", name_of(o.objective));
+  if (o.begin && (o.objective != Objective::causal || o.documents))
+    fail_usage("data: --begin belongs to windows of a causal text, this has ",
+               o.documents ? "documents (which begin as their tokenizer says)" : "the objective ",
+               o.documents ? "" : name_of(o.objective));
+}
+
 std::unique_ptr<TrainData> open_data(const DataOptions& options) {
   using namespace data;
-  check(options);
+  check_data(options);
   if (options.pictures) return picture_data(options);
   if (is_task(options.path) && !exists(options.path)) return task_data(options);
   const bool text = options.objective == Objective::causal || options.objective == Objective::masked;
@@ -328,7 +328,7 @@ std::unique_ptr<TrainData> open_data(const DataOptions& options) {
 
 namespace data {
 Corpus corpus_to_pack(const DataOptions& o) {
-  check(o);
+  check_data(o);
   if (is_task(o.path) && !exists(o.path))
     fail_usage(o.path, ": is made in code, batch by batch; there is nothing to pack");
   if (is_packed(o.path)) fail_usage(o.path, ": is packed already");

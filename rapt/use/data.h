@@ -2,6 +2,7 @@
 // What a model learns from. A batch is a pure function of (seed, its number): there is no reader state to
 // save, so a run resumes at a number. Sequences of a batch follow each other without padding.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -93,6 +94,18 @@ struct DataOptions {
   std::function<void(double done)> progress;
 };
 
+// As flags and logs have them, in the order of the values.
+inline constexpr auto names_of(Objective) {
+  return std::to_array<std::string_view>({"causal", "masked", "translation", "classification"});
+}
+inline constexpr auto names_of(VocabKind) {
+  return std::to_array<std::string_view>({"characters", "bytes", "bpe"});
+}
+inline constexpr auto names_of(DataOptions::Windows) {
+  return std::to_array<std::string_view>({"random", "shuffled"});
+}
+
+void check_data(const DataOptions& options);  // fails where a number is out of its range; reads nothing
 std::unique_ptr<TrainData> open_data(const DataOptions& options);
 
 // The packed binary form: a header (kind, vocabulary size, tokenizer files inside, counts), then ids as 16

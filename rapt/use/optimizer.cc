@@ -15,26 +15,6 @@ namespace {
 
 using Kind = OptimizerOptions::Kind;
 
-void check(const OptimizerOptions& o) {
-  auto within = [](const char* name, double x, double low, double high, bool open) {
-    if (!(x >= low) || !(open ? x < high : x <= high))
-      fail("optimizer: ", name, " is ", x, "; it must lie between ", low, " and ", high,
-           open ? ", the latter excluded" : "");
-  };
-  constexpr double kMost = 1e6;
-  within("rate", o.rate, 0, kMost, false);
-  within("muon_rate", o.muon_rate, 0, kMost, false);
-  within("beta1", o.beta1, 0, 1, true);
-  within("beta2", o.beta2, 0, 1, true);
-  within("eps", o.eps, 1e-30, 1, false);  // with 0, a gradient of 0 would give 0 / 0
-  within("momentum", o.momentum, 0, 1, true);
-  within("decay", o.decay, 0, kMost, false);
-  within("clip", o.clip, 0, 1e30, false);
-  within("ema", o.ema, 0, 1, true);
-  if (o.kind == Kind::sgd && o.nesterov && o.momentum == 0)
-    fail("optimizer: nesterov needs a momentum above 0");
-}
-
 // A matrix inside a stack. Embeddings, heads, tables of biases and vectors are moved by AdamW.
 bool is_muon(const Weight& w) {
   return w.packing == Packing::panels && w.rows > 1 && w.cols > 1 &&
@@ -56,6 +36,26 @@ struct Parts {
 
 }  // namespace
 
+void check_optimizer(const OptimizerOptions& o) {
+  auto within = [](const char* name, double x, double low, double high, bool open) {
+    if (!(x >= low) || !(open ? x < high : x <= high))
+      fail("optimizer: ", name, " is ", x, "; it must lie between ", low, " and ", high,
+           open ? ", the latter excluded" : "");
+  };
+  constexpr double kMost = 1e6;
+  within("rate", o.rate, 0, kMost, false);
+  within("muon_rate", o.muon_rate, 0, kMost, false);
+  within("beta1", o.beta1, 0, 1, true);
+  within("beta2", o.beta2, 0, 1, true);
+  within("eps", o.eps, 1e-30, 1, false);  // with 0, a gradient of 0 would give 0 / 0
+  within("momentum", o.momentum, 0, 1, true);
+  within("decay", o.decay, 0, kMost, false);
+  within("clip", o.clip, 0, 1e30, false);
+  within("ema", o.ema, 0, 1, true);
+  if (o.kind == Kind::sgd && o.nesterov && o.momentum == 0)
+    fail("optimizer: nesterov needs a momentum above 0");
+}
+
 int state_numbers(const OptimizerOptions& o, bool stack_matrix) {
   const int moments = o.kind == Kind::sgd                    ? (o.momentum > 0 ? 1 : 0)
                       : o.kind == Kind::muon && stack_matrix ? 1
@@ -65,7 +65,7 @@ int state_numbers(const OptimizerOptions& o, bool stack_matrix) {
 
 Optimizer::Optimizer(Model& model, const OptimizerOptions& from)
     : options(from), model_(model), state_(model.weights.size()) {
-  check(options);
+  check_optimizer(options);
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const Weight& w = model.weights[i];
     State& s = state_[i];

@@ -27,6 +27,8 @@ struct OptimizerOptions {
   double ema = 0;  // > 0: a moving average of the weights with this factor is kept beside them
 };
 
+void check_optimizer(const OptimizerOptions& options);  // fails where a number is out of its range
+
 // Numbers of state that the optimizer keeps for a weight: moments, the moving average.
 int state_numbers(const OptimizerOptions& options, bool stack_matrix);
 

@@ -8,7 +8,10 @@
 
 #include "rapt/base/memory.h"
 #include "rapt/recipe/recipe_set.h"
+#include "rapt/report/document.h"
+#include "rapt/use/data_parts.h"
 #include "rapt/use/picture_files.h"
+#include "rapt/use/train_options.h"
 
 namespace rapt {
 namespace {
@@ -54,9 +57,66 @@ std::string process_json(const ImageProcess& p) {
   return out.dump() + "\n";
 }
 
-bool is_task(const std::string& data) { return data == "copy" || data == "sort" || data == "date"; }
+// Settings of a plan whose recipe is a model, which has weights already.
+void refuse_settings(const TrainingPlan& plan) {
+  if (!plan.settings.empty())
+    fail_usage("--set ", plan.settings[0], ": ", plan.recipe,
+               " is a model with weights; its recipe cannot be changed");
+}
+
+template <class E>
+Json named(E value) {
+  return Json(names_of(E{})[static_cast<std::size_t>(value)]);
+}
+
+// What training begins from; of a model only the headers are read.
+Recipe plan_recipe(const TrainingPlan& plan) {
+  const std::string path = find_model_unless_recipe(plan.recipe);
+  if (path.empty()) return with_settings(find_recipe(plan.recipe), plan.settings);
+  refuse_settings(plan);
+  return checkpoint_recipe(path);
+}
+
+// What the recipe decides about the data where the plan leaves it open.
+void fill_data(TrainingPlan& plan, const Recipe& recipe) {
+  DataOptions& d = plan.data;
+  d.objective = plan.objective.value_or(objective_of(recipe, d.path));
+  d.encoder_decoder = recipe.encoder && recipe.decoder;
+  if (data::is_task(d.path) && d.encoder_decoder) d.objective = Objective::translation;
+  d.seed = plan.options.seed;
+  d.batch = plan.batch.value_or(d.objective == Objective::causal ? 12 : 32);
+  d.length = plan.length.value_or(std::min<Dim>(recipe.context, 256));
+  if (recipe.embed.patches) d.length = 2;  // of no sense here
+}
 
 }  // namespace
+
+Json plan_json(TrainingPlan plan) {
+  fill_data(plan, plan_recipe(plan));
+  check_data(plan.data);
+  check_optimizer(plan.options.optimizer);
+  const DataOptions& d = plan.data;
+  Json::Array settings;
+  for (const std::string& s : plan.settings) settings.emplace_back(valid_text(s));
+  return Json::Object{{"recipe", valid_text(plan.recipe)},
+                      {"settings", std::move(settings)},
+                      {"data", Json::Object{{"data", valid_text(d.path)},
+                                            {"held-out", valid_text(d.held_out)},
+                                            {"share", d.share},
+                                            {"objective", named(d.objective)},
+                                            {"tokenizer", valid_text(d.tokenizer)},
+                                            {"vocab", named(d.vocab.kind)},
+                                            {"vocab-size", d.vocab.size},
+                                            {"lower", d.vocab.lower},
+                                            {"batch", d.batch},
+                                            {"length", d.length},
+                                            {"batch-tokens", d.batch_tokens},
+                                            {"windows", named(d.windows)},
+                                            {"documents", d.documents},
+                                            {"begin", d.begin},
+                                            {"mask-share", d.mask_share}}},
+                      {"options", train_options_json(plan.options)}};
+}
 
 TrainingRun::TrainingRun(Device& device, TrainingPlan plan, const Say& note) : plan_(std::move(plan)) {
   Recipe recipe = open_start(device);
@@ -75,10 +135,8 @@ void TrainingRun::check_memory(const Device& device, const Recipe& recipe) const
 // What training begins from: a recipe, or a model with its weights and tokenizer.
 Recipe TrainingRun::open_start(Device& device) {
   const std::string path = find_model_unless_recipe(plan_.recipe);
-  if (path.empty()) return with_settings(find_recipe(plan_.recipe), plan_.settings);
-  if (!plan_.settings.empty())
-    fail_usage("--set ", plan_.settings[0], ": ", plan_.recipe,
-               " is a model with weights; its recipe cannot be changed");
+  if (path.empty()) return plan_recipe(plan_);
+  refuse_settings(plan_);
   check_memory(device, checkpoint_recipe(path));
   LoadOptions load{.real = device.real, .matrices = device.real};
   load.device = &device;
@@ -89,15 +147,9 @@ Recipe TrainingRun::open_start(Device& device) {
 
 // What the recipe decides about the data, and the other way round.
 void TrainingRun::fit_data(const Device& device, Recipe& recipe, const Say& note) {
+  fill_data(plan_, recipe);
   DataOptions& d = plan_.data;
-  d.objective = plan_.objective.value_or(objective_of(recipe, d.path));
-  d.encoder_decoder = recipe.encoder && recipe.decoder;
-  if (is_task(d.path) && d.encoder_decoder) d.objective = Objective::translation;
-  d.seed = plan_.options.seed;
-  d.batch = plan_.batch.value_or(d.objective == Objective::causal ? 12 : 32);
-  d.length = plan_.length.value_or(std::min<Dim>(recipe.context, 256));
   if (recipe.embed.patches) {
-    d.length = 2;  // of no sense here
     d.pictures = {*recipe.embed.patches, checkpoint->model ? image_process_of(*checkpoint, "train")
                                                            : plain_process(*recipe.embed.patches)};
     return;

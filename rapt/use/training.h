@@ -24,6 +24,10 @@ struct TrainingPlan {
   std::optional<Dim> batch, length;
   TrainOptions options;
 };
+// As values: recipe, settings, data (keys are the flags of `rapt train`; what the recipe decides is filled
+// in), options. Equal ones are the same run. Fails where the recipe, its settings, a number of the data's
+// options or of the optimizer's does; no data is read, of a model the headers.
+Json plan_json(TrainingPlan plan);
 
 class TrainingRun {
  public:

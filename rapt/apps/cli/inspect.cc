@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "rapt/apps/cli/document_files.h"
 #include "rapt/apps/cli/inspect_tools.h"
 #include "rapt/base/text.h"
 #include "rapt/nn/patches.h"
@@ -161,54 +162,6 @@ void read_picture(ViewRequest& s, const std::string& path) {
     }
 }
 
-bool is_picture(const auto& part) {
-  return std::holds_alternative<HeatMap>(part) || std::holds_alternative<Chart>(part);
-}
-
-void write_part(const auto& part, const std::string& path, bool force) {
-  if (const auto* map = std::get_if<HeatMap>(&part)) write_picture(*map, path, force);
-  else write_picture(std::get<Chart>(part), path, force);
-}
-
-bool is_folder(const std::string& out) { return out.ends_with('/') || std::filesystem::is_directory(out); }
-
-// Says on standard error what was written, one line per file.
-void write_pictures(const Document& d, const std::string& out, bool force, bool quiet) {
-  const bool folder = is_folder(out);
-  if (folder) std::filesystem::create_directories(out);
-  int n = 0;
-  for (const auto& part : d.parts) {
-    if (!is_picture(part)) continue;
-    ++n;
-    const std::string path =
-        folder ? concat(out, out.ends_with('/') ? "" : "/", d.name, "-", n, ".svg") : out;
-    write_part(part, path, force);
-    if (!quiet)
-      note(concat(path, ": ",
-                  std::visit(
-                      [](const auto& p) -> std::string {
-                        if constexpr (requires { p.title; }) return p.title;
-                        else return "";
-                      },
-                      part)));
-    if (!folder) return;
-  }
-  if (n == 0) fail("inspect: view ", d.name, " has no map or chart for ", out, "; use --json or --html");
-}
-
-// What cannot be written is said before the model is read.
-void check_files(const std::optional<std::string>& out, const std::optional<std::string>& html, bool force) {
-  if (html) check_can_write(*html, force);
-  if (!out) return;
-  if (is_folder(*out)) {
-    std::filesystem::path up = std::filesystem::absolute(*out);
-    while (!up.empty() && up.has_parent_path() && !std::filesystem::exists(up)) up = up.parent_path();
-    return check_can_write((up / "rapt-inspect").string(), true);
-  }
-  check_picture_name(*out, true);
-  check_can_write(*out, force);
-}
-
 Json tokens_json(const Tokenizer* tokenizer, std::span<const std::int32_t> ids) {
   Json::Array numbers, texts;
   for (std::int32_t id : ids) numbers.emplace_back(static_cast<std::int64_t>(id));
@@ -278,7 +231,7 @@ int run(Args& args) {
   if ((text != nullptr) + in.ids.has_value() + in.file.has_value() + in.image.has_value() > 1)
     fail_usage("one text or picture is looked at: TEXT, --ids, --file or --image");
   const LoadOptions load{.tower = in.image ? Tower::vision : Tower::text};
-  check_files(out, html, force);
+  check_document_files(out, html, force);
 
   OpenModel first, second;
   if (view.preset && is_preset(words[1]) && !std::filesystem::exists(words[1])) {
@@ -307,12 +260,7 @@ int run(Args& args) {
         "null in JSON, grey in "
         "pictures"));
   if (out) write_pictures(d, *out, force, common.quiet);
-  if (html && !view.page) {
-    FileWriter file(*html, force);
-    file.write(documents_html(d.title, std::span(&d, 1)));
-    file.commit();
-    if (!common.quiet) note(concat(*html, ": ", d.title));
-  }
+  if (html && !view.page) write_page(d, *html, force, common.quiet);
   if (parts) print(document_json(d).dump() + "\n");
   else if (common.json) print(data_json(s, view, d).dump() + "\n");
   else if (!out && (!html || view.page)) print(document_text(d, color_on_stdout(), columns_of_stdout()));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt train: a model from a recipe and data.
 #include <unistd.h>
+
 #include <cmath>
 #include <csignal>
 #include <filesystem>
 
-#include "rapt/apps/cli/model_args.h"
+#include "rapt/apps/cli/train.h"
 #include "rapt/apps/cli/train_view.h"
 #include "rapt/base/checked.h"
 #include "rapt/base/text.h"
@@ -25,18 +26,14 @@ extern "C" void on_signal(int) {
   if (stop_asked.fetch_add(1) > 0) _exit(130);
 }
 
-template <class E, std::size_t N>
-E word(const std::string& value, const std::array<std::string_view, N>& names, std::string_view flag) {
-  for (std::size_t i = 0; i < N; ++i)
+template <class E>
+E word(const std::string& value, std::string_view flag) {
+  constexpr auto names = names_of(E{});
+  for (std::size_t i = 0; i < names.size(); ++i)
     if (value == names[i]) return static_cast<E>(i);
   const std::vector<std::string> all(names.begin(), names.end());
   fail_usage(flag, ": '", value, "' is none of ", join(all), "; ", name_hint(value, all));
 }
-
-constexpr auto kObjectives =
-    std::to_array<std::string_view>({"causal", "masked", "translation", "classification"});
-constexpr auto kVocabularies = std::to_array<std::string_view>({"characters", "bytes", "bpe"});
-constexpr auto kWindows = std::to_array<std::string_view>({"random", "shuffled"});
 
 // Text from the model as it is now: a continuation of the prompt, or the translation of the first held-out
 // source; "" where it writes none.
@@ -62,13 +59,7 @@ std::string sample_of(Device& device, const Checkpoint& checkpoint, const TrainD
   return prompt + session.generate(ids, o).front().text;
 }
 
-// Everything that was asked for, before anything is opened.
-struct TrainArgs {
-  CommonArgs common;
-  TrainingPlan plan;
-  std::string out, prompt;
-  bool force = false;
-};
+}  // namespace
 
 TrainArgs train_args(Args& args) {
   TrainArgs a{.common = common_args(args)};
@@ -117,11 +108,13 @@ TrainArgs train_args(Args& args) {
     }
   }
   a.plan.options = parse_train_options(options_json, "train");
-  if (objective) a.plan.objective = word<Objective>(*objective, kObjectives, "--objective");
-  d.vocab.kind = vocab ? word<VocabKind>(*vocab, kVocabularies, "--vocab") : VocabKind::bpe;
-  if (windows) d.windows = word<DataOptions::Windows>(*windows, kWindows, "--windows");
+  if (objective) a.plan.objective = word<Objective>(*objective, "--objective");
+  d.vocab.kind = vocab ? word<VocabKind>(*vocab, "--vocab") : VocabKind::bpe;
+  if (windows) d.windows = word<DataOptions::Windows>(*windows, "--windows");
   return a;
 }
+
+namespace {
 
 void stop_on_signals() {
   struct sigaction act{};
@@ -131,12 +124,12 @@ void stop_on_signals() {
   sigaction(SIGTERM, &act, nullptr);
 }
 
-void report_end(const TrainArgs& a, const TrainingRun& training, const TrainingRun::Finished& end) {
-  const auto& [last, folder] = end;
+void report_end(const TrainArgs& a, const TrainResult& r) {
+  const auto& [last, folder] = r.end;
   if (a.common.json) {
     Json j = Json::Object{};
-    j.set("steps", training.trainer->steps());
-    j.set("parameters", training.checkpoint->model->parameters());
+    j.set("steps", r.steps);
+    j.set("parameters", r.parameters);
     j.set("held_out_loss", last.loss);
     j.set("held_out_accuracy", last.accuracy);
     j.set("model", folder);
@@ -146,23 +139,23 @@ void report_end(const TrainArgs& a, const TrainingRun& training, const TrainingR
     print(concat("held out: loss ", fixed(last.loss, 4), ", perplexity ", fixed(std::exp(last.loss), 3),
                  ", accuracy ", fixed(100 * last.accuracy, 2), " %\n"));
   print(concat("model: ", folder, " (curves and metrics.jsonl in ", a.out, ")\n"));
-  const Objective objective = training.data_options().objective;
-  if (objective == Objective::causal) print(concat("try: rapt run ", folder, " \"…\"\n"));
-  if (objective == Objective::translation) print(concat("try: rapt translate ", folder, " \"…\"\n"));
-  if (objective == Objective::masked) print(concat("try: rapt fill ", folder, " \"… [MASK] …\"\n"));
-  if (objective == Objective::classification)
-    print(concat("try: rapt classify ", folder,
-                 training.data_options().pictures ? " --image FILE\n" : " \"…\"\n"));
+  if (r.objective == Objective::causal) print(concat("try: rapt run ", folder, " \"…\"\n"));
+  if (r.objective == Objective::translation) print(concat("try: rapt translate ", folder, " \"…\"\n"));
+  if (r.objective == Objective::masked) print(concat("try: rapt fill ", folder, " \"… [MASK] …\"\n"));
+  if (r.objective == Objective::classification)
+    print(concat("try: rapt classify ", folder, r.pictures ? " --image FILE\n" : " \"…\"\n"));
 }
 
-int run(Args& args) {
-  TrainArgs a = train_args(args);
+}  // namespace
+
+std::optional<TrainResult> train_once(Device& device, const TrainArgs& a) {
+  if (stop_asked > 0) return std::nullopt;  // of a sweep: between two runs
   const Dim steps = a.plan.options.steps;
-  Device device(DeviceOptions{.threads = a.common.threads});
-  note_threads(device, a.common);
+  const Json plan = plan_json(a.plan);
+  TrainingPlan asked = a.plan;
   Progress reading("reading data", a.common.quiet);
-  a.plan.data.progress = [&](double done) { reading.step(done, 1); };
-  TrainingRun training(device, std::move(a.plan), a.common.quiet ? TrainingRun::Say{} : note);
+  asked.data.progress = [&](double done) { reading.step(done, 1); };
+  TrainingRun training(device, std::move(asked), a.common.quiet ? TrainingRun::Say{} : note);
   reading.clear();
   const Dim resumed = training.open_folder(a.out, a.force, note);
   MetricsFile metrics((fs::path(a.out) / "metrics.jsonl").string(), resumed);
@@ -172,6 +165,7 @@ int run(Args& args) {
                   " parameters", model.recipe.vocab > 0 ? concat(", vocabulary ", model.recipe.vocab) : "",
                   "; ", training.data->about(), "; ", counted(device.threads(), "thread"), " (",
                   device.kernels.isa, ")"));
+  metrics.begin(std::max<Dim>(0, resumed), plan, model.recipe, training.data->about());
 
   TrainEvents events;
   events.step = [&](const StepReport& r) {
@@ -190,15 +184,43 @@ int run(Args& args) {
   events.saved = [&](const Stored& s) { metrics.event(s.step, "saved " + s.folder); };
 
   stop_on_signals();
-  const bool done = training.run(events, stop_asked);
+  bool done = false;
+  try {
+    done = training.run(events, stop_asked);
+  } catch (const Error& e) {
+    view.clear();
+    try {
+      metrics.event(training.trainer->steps(), concat("failed: ", e.what()));
+      metrics.write_curves(a.out);
+    } catch (const Error&) {  // the disk is full, say: what came first is the reason
+    }
+    throw;
+  }
   view.clear();
   metrics.write_curves(a.out);
   if (!done) {
     note(concat("stopped after step ", training.trainer->steps(), " of ", steps,
                 "; saved. The same command goes on from there."));
-    return 0;
+    return std::nullopt;
   }
-  report_end(a, training, training.finish());
+  TrainResult result{.steps = training.trainer->steps(),
+                     .parameters = model.parameters(),
+                     .objective = training.data_options().objective,
+                     .pictures = training.data_options().pictures.has_value(),
+                     .end = training.finish()};
+  metrics.event(result.steps, "finished");
+  return result;
+}
+
+namespace {
+
+int run(Args& args) {
+  if (const std::vector<std::string> sweeps = args.values("sweep"); !sweeps.empty())
+    return train_sweep(args, sweeps);
+  const TrainArgs a = train_args(args);
+  Device device(DeviceOptions{.threads = a.common.threads});
+  note_threads(device, a.common);
+  if (const std::optional<TrainResult> result = train_once(device, a)) report_end(a, *result);
   return 0;
 }
 
@@ -219,6 +241,12 @@ std::string help_text() {
       "FOLDER gets the saved states (step-N), the finished model (model/, which opens in transformers\n"
       "where the recipe is one of its families), metrics.jsonl, loss.svg and attention.svg.\n"
       "`rapt run FOLDER` opens the model, or the newest state.\n"
+      "\n"
+      "With --sweep, which may come many times, each combination of the values is a run of its own, one\n"
+      "after the other, in FOLDER/rate=0.01,seed=0 and so on; then they are compared as rapt compare does,\n"
+      "here and in FOLDER/compare.html. The same command again skips what is finished, goes on with what\n"
+      "was stopped and tries again what failed. A run that fails is noted, the others go on, and the exit\n"
+      "code is 1 at the end.\n"
       "\n"
       "What is learned:\n"
       "  --objective O       causal, masked, translation, classification (by the recipe)\n"
@@ -241,6 +269,9 @@ std::string help_text() {
       "  --set KEY=VALUE     anything of the recipe (width=128 layers=4 heads=4 dropout=0.1\n"
       "                      decoder.final_norm.eps=1e-5 …), or of the training with train. before its\n"
       "                      key; may come many times\n"
+      "  --sweep KEY=V,V     a run for each value; KEY is a flag of train without its dashes (rate, seed,\n"
+      "                      steps, batch …) or what --set takes; a comma inside of {}, [] or \"\" does not\n"
+      "                      end a value; may come many times\n"
       "  --sample TEXT       samples begin with this\n"
       "  --force             begin anew: what FOLDER holds of an earlier run is removed\n"
       "  -t, --threads N   -q, --quiet   --json\n"
@@ -267,7 +298,11 @@ std::string help_text() {
       "      --set width=256 --set layers=3 --set heads=4 --set ffn=1024 --schedule inverse_sqrt --warmup\n"
       "        1000 --out out/de-en\n"
       "  rapt train bahdanau --data date --steps 3000 --out out/dates\n"
-      "  rapt train vit-nano --data shapes/ --steps 500 --out out/shapes\n";
+      "  rapt train vit-nano --data shapes/ --steps 500 --out out/shapes\n"
+      "  rapt train gpt-char --data shakespeare.txt --vocab characters --length 64 --steps 500 \\\n"
+      "      --sweep rate=0.001,0.003 --sweep seed=0,1 --out out/rates\n"
+      "  rapt train llama3 --set width=64 --set layers=2 --set heads=8 --set ffn=192 --data books/ \\\n"
+      "      --sweep 'decoder.kinds.L.parts[0].self.kv_heads=8,2,1' --out out/groups\n";
   return out;
 }
 

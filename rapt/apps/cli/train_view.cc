@@ -20,6 +20,7 @@
 #include "rapt/base/text.h"
 #include "rapt/base/text_width.h"
 #include "rapt/io/reader.h"
+#include "rapt/use/run_log.h"
 
 namespace rapt::cli {
 namespace {
@@ -231,6 +232,15 @@ void MetricsFile::line(const Json& json) {
   }
 }
 
+void MetricsFile::begin(Dim step, const Json& plan, const Recipe& recipe, const std::string& data) {
+  Json j = Json::Object{};
+  j.set("step", step);
+  j.set("plan", plan);
+  j.set("recipe", parse_json(recipe_json(recipe)));
+  j.set("data", data);
+  line(j);
+}
+
 void MetricsFile::step(const StepReport& r) {
   Json j = Json::Object{};
   j.set("step", r.step);
@@ -283,44 +293,30 @@ void MetricsFile::event(Dim step, const std::string& what) {
 }
 
 void MetricsFile::write_curves(const std::string& folder) const {
-  Chart loss{.title = "loss",
-             .x_label = "step",
-             .y_label = "nats per target",
-             .curves = {{"training (smoothed)", {}, {}}, {"held out", {}, {}}}};
+  const RunLog log = read_run_log(path_);
+  Chart loss{.title = "loss", .x_label = "step", .y_label = "nats per target", .curves = {log.loss}};
+  loss.curves[0].name = "training (smoothed)";
+  if (!log.held_out.x.empty()) {
+    loss.curves.push_back(log.held_out);
+    loss.curves[1].name = "held out";
+  }
   Chart sinks{.title = "attention sink: heads whose mean weight on the first key is above 0.3",
               .x_label = "step",
               .y_label = "share of heads",
               .curves = {},
               .share = true};
   std::map<std::string, Curve> layers;
-  const std::string text = read_text_file(path_, std::uint64_t{1} << 32);
-  double smooth = 0;
-  bool first = true;
-  for (std::size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-    const Json j = parse_json(std::string_view(text).substr(at, end - at), path_);
-    const Json *s = j.find("step"), *l = j.find("loss"), *h = j.find("held_out_loss"),
-               *a = j.find("attention");
-    if (!s) continue;
-    const double step = s->number();
-    if (l && l->is_number() && !j.find("fate")) {
-      smooth = first ? l->number() : 0.95 * smooth + 0.05 * l->number();
-      first = false;
-      loss.curves[0].x.push_back(step);
-      loss.curves[0].y.push_back(smooth);
+  for (const RunLog::Look& look : log.looks)
+    for (const Json& layer : look.layers.array()) {
+      const Json *sink = layer.find("sink"), *stack = layer.find("stack"), *number = layer.find("layer");
+      if (!sink || !stack || !stack->is_string() || !number || !number->is_integer())
+        continue;  // a layer without weights of attention
+      const std::string name = concat(stack->string(), " ", number->integer());
+      Curve& c = layers[name];
+      c.name = name;
+      c.x.push_back(look.step);
+      c.y.push_back(sink->is_number() ? sink->number() : std::nan(""));
     }
-    if (h && h->is_number()) loss.curves[1].x.push_back(step), loss.curves[1].y.push_back(h->number());
-    if (a)
-      for (const Json& layer : a->array()) {
-        const Json* sink = layer.find("sink");
-        if (!sink) continue;  // a layer without weights of attention
-        const std::string name = concat(layer.find("stack")->string(), " ", layer.find("layer")->integer());
-        Curve& c = layers[name];
-        c.name = name;
-        c.x.push_back(step);
-        c.y.push_back(sink->is_number() ? sink->number() : std::nan(""));
-      }
-  }
-  if (loss.curves[1].x.empty()) loss.curves.pop_back();
   for (auto& [name, curve] : layers) sinks.curves.push_back(std::move(curve));
   const auto put = [&](const char* name, const Chart& chart) {
     FileWriter out((std::filesystem::path(folder) / name).string(), true);

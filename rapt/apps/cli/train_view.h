@@ -42,6 +42,8 @@ class MetricsFile {
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
+  // What the run is: its plan (plan_json), the model's recipe, the data in words.
+  void begin(Dim step, const Json& plan, const Recipe& recipe, const std::string& data);
   void step(const StepReport& report);
   void judged(Dim step, const Judgement& judgement);
   void event(Dim step, const std::string& what);

@@ -84,6 +84,10 @@ void Args::refuse(const std::string& message) const {
   fail_usage(message, "\n`rapt ", verb_, " --help` shows how it is used");
 }
 
+void Args::append(std::span<const std::string> words) {
+  words_.insert(words_.end(), words.begin(), words.end());
+}
+
 std::string Args::first() const { return words_.empty() || words_[0].starts_with('-') ? "" : words_[0]; }
 
 bool Args::flag(std::string_view name) {

@@ -31,6 +31,8 @@ class Args {
  public:
   explicit Args(std::vector<std::string> words, std::string verb = "");
 
+  // As if these had been written behind the others: where one counts, they do.
+  void append(std::span<const std::string> words);
   // The first word where it is no flag: a name that decides which flags there are.
   std::string first() const;
   bool flag(std::string_view name);  // --name

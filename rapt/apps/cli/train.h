@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `rapt train` does once, and its sweep many times.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rapt/apps/cli/model_args.h"
+#include "rapt/use/training.h"
+
+namespace rapt::cli {
+
+// Everything that was asked for, before anything is opened.
+struct TrainArgs {
+  CommonArgs common;
+  TrainingPlan plan;
+  std::string out, prompt;
+  bool force = false;
+};
+TrainArgs train_args(Args& args);
+
+struct TrainResult {
+  Dim steps = 0, parameters = 0;
+  Objective objective = Objective::causal;
+  bool pictures = false;
+  TrainingRun::Finished end;
+};
+// A run from its first or last saved state to its end; nothing where a signal stopped it, after saving.
+std::optional<TrainResult> train_once(Device& device, const TrainArgs& args);
+
+// Every combination of the values behind --sweep, each in a folder of its own inside --out; `args` has the
+// other flags still. Returns the exit code.
+int train_sweep(const Args& args, const std::vector<std::string>& sweeps);
+
+}  // namespace rapt::cli
