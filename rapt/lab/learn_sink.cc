@@ -207,12 +207,14 @@ LabResult massive(const Lab& lab) {
               .x_label = say("lab.layer"),
               .y_label = say("lab.massive.ratio_axis"),
               .log_y = true};
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const ToyLook& l = runs[i].end();
-    table.rows.push_back({runs[i].name, Cell(l.excess, 4), joined(l.first_peak, 1), joined(l.other_peak, 1),
+  for (const Trained& r : runs) {
+    const ToyLook& l = r.end();
+    table.rows.push_back({r.name, Cell(l.excess, 4), joined(l.first_peak, 1), joined(l.other_peak, 1),
                           Cell(over_median(l), 1), say(is_massive(l) ? "lab.yes" : "lab.no"),
                           Cell(mean_of(l.idle))});
-    if (i > 0 && i < planted) continue;
+  }
+  for (std::size_t i : {std::size_t{0}, planted, tried, tried + 1, tried + 3, tried + 5}) {
+    const ToyLook& l = runs[i].end();
     Curve c{.name = runs[i].name};
     for (std::size_t layer = 0; layer < l.median.size(); ++layer) {
       c.x.push_back(static_cast<double>(layer + 1));
