@@ -249,7 +249,7 @@ LabResult norm_race(const Lab& lab) {
   }
   const double end = best[1] - best[0];
   out.findings = {
-      above(say("lab.norm-race.f.best"), end, 0, "nats", say("lab.norm-race.p.best"), false),
+      above(say("lab.norm-race.f.best"), end, 0, "nats", "", false),
       above(say("lab.norm-race.f.rate"), rate_spread[1] - rate_spread[0], 0, "nats",
             say("lab.norm-race.p.rate"), false),
       above(say("lab.norm-race.f.highest"), by_rate[1].back() - by_rate[0].back(), 0, "nats"),
@@ -406,7 +406,7 @@ LabResult depth(const Lab& lab) {
   }
   out.document.parts = {added, table, last, alike};
   out.findings = {
-      below(say("lab.depth.f.mean"), mean[0] / mean[1], 1, "x", say("lab.depth.p.depth"), false),
+      below(say("lab.depth.f.mean"), mean[0] / mean[1], 1, "x", "", false),
       below(say("lab.depth.f.half"), half[0] / half[1], 1, "x", "", false),
       below(say("lab.depth.f.late"), late[0], 0.5, "", "", false),
       above(say("lab.depth.f.cosine"), similar[0] - similar[1], 0, ""),
