@@ -311,8 +311,6 @@ LabResult gate(const Lab& lab) {
   out.document.parts = {Words{say("lab.gate.models", kWidth, kHeads, kFfn, kLength)}, chart, table, copied,
                         maps};
 
-  double uniform = 0;  // what a row gives the first token that weighs all it sees alike
-  for (Dim t = 1; t < kLength; ++t) uniform += 1.0 / static_cast<double>((t + 1) * (kLength - 1));
   const ToyLook &plain = runs[copy].end(), &closed = runs[copy + 1].end();
   auto share = [&](std::size_t i) { return mean_of(runs[copy + i].end().idle); };
   const double wide_share = share(5) / share(4);
@@ -365,7 +363,7 @@ LabResult gate(const Lab& lab) {
        say(text_sink ? (text_share < 1 ? "lab.gate.v.text_sink_less" : "lab.gate.v.text_sink_more")
                      : "lab.gate.v.text_no_sink",
            digits(strongest[none], 2), digits(strongest[g1], 2), digits(mean_of(runs[none].end().idle), 2),
-           digits(uniform, 2)),
+           digits(equal_share(kLength), 2)),
        say(share(1) < share(0) ? "lab.gate.v.share" : "lab.gate.v.share_not", digits(share(0), 2),
            digits(share(1), 2), digits(most_of(closed.first_peak) / most_of(plain.first_peak), 2)),
        say(wide_share < 1 ? "lab.gate.v.ffn_less" : "lab.gate.v.ffn_more", digits(share(4), 2),

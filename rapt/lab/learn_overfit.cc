@@ -63,7 +63,7 @@ double correlation(const std::vector<Fit>& fits) {  // of sink and gap
 }  // namespace
 
 LabResult overfit(const Lab& lab) {
-  constexpr Dim kBatch = 16, kCharacters = 12000;
+  constexpr Dim kBatch = 16, kLength = 32, kCharacters = 12000;
   constexpr std::uint64_t kBatches = 96, kFew = 32;
   std::vector<Toy> toys;
   // The variants, each with a way not to need a sink but the first.
@@ -83,6 +83,7 @@ LabResult overfit(const Lab& lab) {
                       .seed = lab.seed,
                       .steps = steps,
                       .batch = kBatch,
+                      .length = kLength,
                       .looks = 8});
     }
   };
@@ -95,6 +96,7 @@ LabResult overfit(const Lab& lab) {
                     .seed = lab.seed,
                     .steps = 1200,
                     .batch = kBatch,
+                    .length = kLength,
                     .looks = 8});
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
   std::vector<Fit> copies, text, amounts;
@@ -173,7 +175,8 @@ LabResult overfit(const Lab& lab) {
                      : "lab.overfit.v.unrelated",
            digits(r, 2)),
        say(few_sink < 0.7 ? "lab.overfit.v.data" : "lab.overfit.v.data_not", kFew * kBatch,
-           digits(few.sink, 2), digits(few.gap(), 3), digits(fresh.sink, 2), digits(fresh.gap(), 3)),
+           digits(few.sink, 2), digits(few.gap(), 3), digits(fresh.sink, 2), digits(fresh.gap(), 3),
+           digits(equal_share(kLength), 2)),
        say("lab.overfit.v.text", listed(text_gaps)),
        text_most < 0.15 ? say("lab.overfit.v.text_no_sink", digits(most_gap - least_gap, 2)) : Text(),
        say(supported ? "lab.overfit.v.supported" : "lab.overfit.v.unsupported")});

@@ -510,6 +510,11 @@ double mean_of(const std::vector<double>& values) {
 double most_of(const std::vector<double>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
+double equal_share(Dim length) {
+  double sum = 0;
+  for (Dim t = 2; t <= length; ++t) sum += 1.0 / static_cast<double>(t);
+  return sum / static_cast<double>(std::max<Dim>(1, length - 1));
+}
 
 std::string digits(double x, int decimals) {
   char text[64];

@@ -117,6 +117,8 @@ Dim scaled_batch(const Lab& lab, Dim full);  // sequences: falls ten times later
 // ---------------------------------------------------------------------------------------- words and numbers
 double mean_of(const std::vector<double>& values);
 double most_of(const std::vector<double>& values);
+// What rows after the first give the first token where each weighs all it sees alike: mean of 1/2 … 1/length.
+double equal_share(Dim length);
 std::string digits(double x, int decimals = 3);
 std::string joined(const std::vector<double>& values, int decimals = 2);  // 0.16 / 0.72 / 0.72
 Finding below(Text what, double measured, double limit, std::string unit, Text paper = {},
