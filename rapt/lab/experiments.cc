@@ -13,7 +13,7 @@
 namespace rapt {
 namespace {
 
-// What is seen without training, then what training shows.
+// Experiments of two halves: what is seen without training, and what training shows.
 template <LabResult (*first)(const Lab&), LabResult (*second)(const Lab&)>
 LabResult both(const Lab& lab) {
   LabResult a = first(lab), b = second(lab);
@@ -27,17 +27,22 @@ LabResult both(const Lab& lab) {
 // clang-format off
 const Experiment kExperiments[] = {
     // How attention scores
+    {"softmax", 0.1, softmax_differences},
     {"scale", 0.1, scale},
     {"score", 0.5, both<score_math, score_quality>},
     {"cost", 0.5, cost},
     {"heads", 0.5, heads},
     {"gqa", 0.5, both<gqa_math, gqa_quality>},
+    {"mqa-long", 0.5, mqa_long},
     {"mla", 0.3, mla},
     {"distance", 0.5, long_distance},
+    {"rnn", 0.2, rnn},
     {"moe", 0.3, moe},
     {"masks", 0.1, masks},
+    {"padding", 0.1, padding_masks},
+    {"code", 0.1, usual_code},
     // Positions
-    {"positions", 0.5, both<positions_math, positions_extrapolation>},
+    {"positions", 0.5, both<positions_extrapolation, positions_math>},
     // Biases
     {"key-bias", 0.1, key_bias},
     {"value-bias", 0.1, value_bias},
@@ -51,6 +56,7 @@ const Experiment kExperiments[] = {
     {"norm-race", 0.5, norm_race},
     {"depth", 0.3, depth},
     {"residual", 0.2, residual},
+    {"ffn", 0.2, feed_forward},
     {"rms-vs-layer", 0.5, rms_vs_layer},
     {"batchnorm", 0.5, batchnorm},
     {"qk-norm", 0.5, qk_norm},

@@ -31,6 +31,7 @@ LabResult norm_place_training(const Lab& lab);  // pre- and post-norm, with and 
 // MHA, GQA, MQA at equal size; conversion by mean and up-training
 LabResult gqa_quality(const Lab& lab);
 LabResult score_quality(const Lab& lab);  // dot, scaled, additive, cosine, distance
+LabResult feed_forward(const Lab& lab);  // attention only against feed-forward parts at equal weights
 // Loss at one, two and four times the trained length.
 LabResult positions_extrapolation(const Lab& lab);
 

@@ -14,11 +14,14 @@ LabResult norm_bias(const Lab& lab);       // which norm cancels a bias before i
 // Gradients and sizes by depth at the start, pre- and post-norm.
 LabResult norm_place_math(const Lab& lab);
 LabResult cost(const Lab& lab);            // n d^2 against n^2 d
-LabResult residual(const Lab& lab);        // rank collapse without residual connections
+LabResult residual(const Lab& lab);        // rows, gradients and training without residual connections
 // Dot, scaled, additive, cosine, distance at the start; their times.
 LabResult score_math(const Lab& lab);
 LabResult positions_math(const Lab& lab);  // sinusoids, rotations, ALiBi: what is exact
 LabResult masks(const Lab& lab);           // a missing causal mask, a wrong batch axis
+LabResult padding_masks(const Lab& lab);   // shapes of masks; padding that is not masked
+LabResult usual_code(const Lab& lab);      // code whose shapes fit and whose values are wrong
+LabResult softmax_differences(const Lab& lab);  // a softmax sees differences, not ratios
 LabResult cache_bias(const Lab& lab);      // quantized keys with and without their bias
 LabResult gqa_math(const Lab& lab);        // bytes and speed by kv heads; conversion by mean
 

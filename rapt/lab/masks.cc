@@ -97,8 +97,9 @@ Finding nothing(Text what, double measured, Text paper = {}) {
 
 LabResult masks(const Lab& lab) {
   Device f64({.threads = 1, .isa = "f64"});
-  Model causal(one_layer(AttnRecipe::MaskKind::causal), f64.real),
-      full(one_layer(AttnRecipe::MaskKind::full), f64.real);
+  Recipe masked = one_layer(AttnRecipe::MaskKind::causal), unmasked = one_layer(AttnRecipe::MaskKind::full);
+  if (lab.change) lab.change("causal", masked), lab.change("full", unmasked);
+  Model causal(masked, f64.real), full(unmasked, f64.real);
   init(causal, lab.seed);
   init(full, lab.seed);
   std::vector<std::int32_t> tokens;
