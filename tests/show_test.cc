@@ -51,6 +51,10 @@ TEST(Show, ParametersOfReleasedModels) {
     for (const auto& [group, size] : count.groups) sum += size;
     EXPECT_EQ(sum, n) << name;
   }
+  auto biases = [](const char* name) { return count_parameters(resolve(preset(name))).biases; };
+  EXPECT_EQ(biases("llama3"), 0);
+  EXPECT_EQ(biases("qwen2"), 24 * (14 + 2 + 2) * 64);
+  EXPECT_EQ(biases("gpt2"), 12 * (4 * 768 + 3072 + 768 + 2 * 768) + 768);  // matrices and norms
   EXPECT_NEAR(static_cast<double>(count_parameters(resolve(preset("palm"))).total), 8.63e9, 0.01e9);
   EXPECT_NEAR(static_cast<double>(count_parameters(resolve(preset("vit-22b"))).total), 21.7e9, 0.1e9);
 }

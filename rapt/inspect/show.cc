@@ -219,6 +219,10 @@ void numbers(Drawing& d, const Recipe& r) {
   for (const auto& [group, n] : count.groups)
     d.text(concat("  ", padded(group, names - 2), right(number(n), digits),
                   names + digits + 9 <= d.width() ? "  " + percent(n, count.total) : ""));
+  char share[32];  // 0.0056 %: biases are few
+  std::snprintf(share, sizeof share, "%.2g %%",
+                100 * static_cast<double>(count.biases) / static_cast<double>(std::max<Dim>(count.total, 1)));
+  d.pair("of these biases", count.biases == 0 ? "none" : concat(number(count.biases), ", ", share));
   if (count.active != count.total)
     d.pair("active per token",
            concat(with_commas(count.active), "   ", short_count(static_cast<double>(count.active)), ",",

@@ -95,6 +95,7 @@ ParameterCount count_parameters(const Recipe& recipe) {
   std::string stack;
   for (const Weight& w : m.weights) {
     if (!is_parameter(w)) continue;
+    if (w.name.ends_with(".bias")) out.biases += w.size();
     if (const std::string now = w.name.substr(0, w.name.find('.')); now != stack) close(), stack = now;
     bool norm = false;
     const std::string group = group_of(m, w.name, norm);

@@ -13,6 +13,7 @@ namespace rapt {
 struct ParameterCount {
   // "embedding", "decoder attention", …; only those that are there
   std::vector<std::pair<std::string, Dim>> groups;
+  Dim biases = 0;  // of these, what is added and not multiplied: biases of matrices and norms
   Dim active = 0;  // of these, what one token uses: fewer where it chooses experts
   Dim total = 0;  // a tied matrix counts once; running statistics of batch norm are no parameters
 };
