@@ -66,25 +66,23 @@ LabResult cost(const Lab& lab) {
   const Dim most = lab.effort < 0.5 ? 256 : 4096;
   // What threads wait for one another is no part of the law.
   Device one(lab.device.kernels, {.threads = 1});
-  Table t{
-      .title =
-          "One layer of width 256 on one thread, milliseconds of processor time (shortest of several), and "
-          "millions of multiply-adds",
-      .columns = {"n", "projections", "feed-forward", "attention", "GRU layer", "4 n d^2", "8 n d^2",
-                  "n^2 d"},
-      .rows = {}};
-  Chart chart{.title = "Time of one layer's parts",
-              .x_label = "tokens",
-              .y_label = "ms",
+  Table t{.title = say("lab.cost.table", kWidth),
+          .columns = {"n", say("lab.cost.projections"), say("lab.cost.ffn"), say("lab.cost.attention"),
+                      say("lab.cost.gru"), "4 n d^2", "8 n d^2", "n^2 d"},
+          .rows = {}};
+  Chart chart{.title = say("lab.cost.chart", kWidth),
+              .x_label = say("lab.cost.tokens"),
+              .y_label = say("lab.cost.ms"),
               .curves = {},
               .log_y = true};
-  for (const char* name : {"projections and feed-forward", "attention", "GRU layer"})
-    chart.curves.push_back({.name = name, .x = {}, .y = {}});
+  for (const char* name : {"lab.cost.products", "lab.cost.attention", "lab.cost.gru"})
+    chart.curves.push_back({.name = say(name), .x = {}, .y = {}});
   std::vector<double> logs, linear_logs, attention_logs;
   double crossing = std::nan(""), projection_crossing = std::nan(""), before_ratio = 0, before_projection = 0,
          before_n = 0, recurrent_short = 0, recurrent_long = 0;
   for (Dim n = 64; n <= most; n *= 2) {
-    if (lab.progress) lab.progress("lengths", static_cast<double>(n), static_cast<double>(most) * 2);
+    if (lab.progress)
+      lab.progress(say("lab.cost.tokens"), static_cast<double>(n), static_cast<double>(most) * 2);
     const Times s = measure(one, n, lab.effort < 0.5 ? 1 : n <= 512 ? 20 : 4, lab.seed);
     const auto x = static_cast<double>(n), d = static_cast<double>(kWidth);
     t.rows.push_back({Cell(x, 0), Cell(1e3 * s.projections), Cell(1e3 * s.feed_forward),
@@ -109,36 +107,27 @@ LabResult cost(const Lab& lab) {
           attention_logs.push_back(std::log(s.attention));
   }
   const double linear_law = slope(logs, linear_logs), attention_law = slope(logs, attention_logs);
-  Finding crossed{.what = "tokens at which attention takes as long as the projections",
+  Finding crossed{.what = say("lab.cost.f.crossing"),
                   .measured = std::isnan(projection_crossing) ? 0 : projection_crossing,
-                  .unit = "tokens",
-                  .expected = "between 2 d and 8 d, d = 256 (equal counts: 4 d)",
+                  .unit = "",
+                  .expected = say("lab.cost.f.crossing_expected", kWidth),
                   .holds = projection_crossing > 2 * kWidth && projection_crossing < 8 * kWidth,
-                  .paper = "n^2 d against n d^2 (Vaswani et al. 2017, table 1)",
+                  .paper = say("lab.cost.p.table"),
                   .every_seed = false};
   r.findings = {
-      above("attention's time ~ n^a over the longest lengths, a", attention_law, 1.5, "", "n^2 d", false),
-      below("the products' time ~ n^a, a", linear_law, 1.4, "", "n d^2", false),
+      above(say("lab.cost.f.attention"), attention_law, 1.5, "", "n^2 d", false),
+      below(say("lab.cost.f.products"), linear_law, 1.4, "", "n d^2", false),
       crossed,
-      above("time of a GRU layer over projections and attention at n = d", recurrent_short, 1, "x",
-            "n steps one after the other against 1", false),
-      below("the same at the longest", recurrent_long, 1, "x", "", false),
+      above(say("lab.cost.f.gru"), recurrent_short, 1, "x", say("lab.cost.p.steps"), false),
+      below(say("lab.cost.f.gru_long"), recurrent_long, 1, "x", "", false),
   };
-  r.verdict = concat(
-      "O(n) against O(n^2) leaves out the width: a layer takes n d^2 for its products and n^2 "
-      "d for attention. Here attention's time grows like n^",
-      digits(attention_law, 2), ", the products' like n^", digits(linear_law, 2), ". ",
-      std::isnan(projection_crossing)
-          ? "At no length measured does attention overtake the projections"
-          : concat("Attention overtakes the projections at about ", digits(projection_crossing, 0),
-                   " tokens, 4 d being ", 4 * kWidth,
-                   std::isnan(crossing)
-                       ? ""
-                       : concat(", and projections and feed-forward together at about ", digits(crossing, 0)),
-                   "; below that it is the cheaper part"),
-      ". A GRU layer does n d^2 too, in n steps one after the other: it takes ", digits(recurrent_short, 1),
-      " times as long as attention with its projections at ", kWidth, " tokens, ", digits(recurrent_long, 1),
-      " times at ", most, ".");
+  r.verdict = sentences(
+      {say("lab.cost.v.laws", digits(attention_law, 2), digits(linear_law, 2)),
+       std::isnan(projection_crossing) ? say("lab.cost.v.never")
+       : std::isnan(crossing)
+           ? say("lab.cost.v.crossing", digits(projection_crossing, 0), 4 * kWidth)
+           : say("lab.cost.v.crossings", digits(projection_crossing, 0), 4 * kWidth, digits(crossing, 0)),
+       say("lab.cost.v.gru", digits(recurrent_short, 1), kWidth, digits(recurrent_long, 1), most)});
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(chart));
   return r;

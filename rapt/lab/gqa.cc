@@ -91,13 +91,13 @@ LabResult gqa_math(const Lab& lab) {
   LabResult r;
   const bool small = lab.effort < 0.5;
   const Dim depth = small ? 128 : 2048;
-  Table t{.title = concat("8 query heads of 32, 2 layers, f32 cache, ", depth, " tokens deep, one thread"),
-          .columns = {"kv heads", "cache bytes per token", "ms per token", "speed against 8"},
+  Table t{.title = say("lab.gqa.decode", depth),
+          .columns = {say("lab.gqa.kv_heads"), say("lab.gqa.bytes"), say("lab.gqa.ms"), say("lab.gqa.speed")},
           .rows = {}};
-  Chart chart{.title = "Decoding by kv heads",
-              .x_label = "kv heads",
-              .y_label = "ms per token",
-              .curves = {{.name = concat("at depth ", depth), .x = {}, .y = {}}}};
+  Chart chart{.title = say("lab.gqa.decode_chart"),
+              .x_label = say("lab.gqa.kv_heads"),
+              .y_label = say("lab.gqa.ms"),
+              .curves = {{.name = say("lab.gqa.depth", depth), .x = {}, .y = {}}}};
   std::vector<Decode> all;
   Device one(lab.device.kernels, {.threads = 1});
   for (Dim kv : {8, 4, 2, 1}) all.push_back(decode(one, kv, depth, small ? 2 : 40, lab.seed));
@@ -128,12 +128,9 @@ LabResult gqa_math(const Lab& lab) {
     return out;
   };
   const std::vector<double> exact = attended(whole);
-  Table c{
-      .title =
-          "Key and value heads of a random model replaced: relative error of the first layer's attention, no "
-          "training afterwards",
-      .columns = {"kv heads", "mean of the group", "first of the group"},
-      .rows = {}};
+  Table c{.title = say("lab.gqa.replaced"),
+          .columns = {say("lab.gqa.kv_heads"), say("lab.gqa.of_mean"), say("lab.gqa.of_first")},
+          .rows = {}};
   double mean_error = 0, first_error = 0;
   for (Dim kv : {8, 4, 2, 1}) {
     const double by_mean = relative_difference(attended(*converted(whole, kv, true)), exact),
@@ -142,20 +139,15 @@ LabResult gqa_math(const Lab& lab) {
     if (kv == 2) mean_error = by_mean, first_error = by_first;
   }
   const double cache = all[3].bytes_per_token / all[0].bytes_per_token;
+  const double faster = all[0].token_ms / all[3].token_ms;
   r.findings = {
-      below("cache bytes at 1 kv head over 8 of them, times 8, away from 1", std::abs(8 * cache - 1), 0.05,
-            ""),
-      above("decoding speed at 1 kv head against 8", all[0].token_ms / all[3].token_ms, 1, "x",
-            "46 us to 3.8 us per token on a TPU (Shazeer 2019)", false),
-      below("error of the mean over error of the first head, 8 to 2", mean_error / first_error, 1, "x",
-            "mean best, then first, then random (Ainslie et al. 2023)"),
+      below(say("lab.gqa.f.cache"), std::abs(8 * cache - 1), 0.05, ""),
+      above(say("lab.gqa.f.speed"), faster, 1, "x", say("lab.gqa.p.shazeer"), false),
+      below(say("lab.gqa.f.error"), mean_error / first_error, 1, "x", say("lab.gqa.p.mean")),
   };
-  r.verdict = concat("With one key and value head instead of eight the cache takes ", digits(cache, 3),
-                     " of its bytes (an eighth is 0.125), and decoding at depth ", depth, " is ",
-                     digits(all[0].token_ms / all[3].token_ms, 2),
-                     " times as fast. Replacing unrelated heads by their group's mean costs ",
-                     mean_error < first_error ? "less" : "more", " than by its first (",
-                     digits(mean_error, 2), " against ", digits(first_error, 2), " relative error, 8 to 2).");
+  r.verdict = sentences({say("lab.gqa.v.cache", digits(cache, 3), depth, digits(faster, 2)),
+                         say(mean_error < first_error ? "lab.gqa.v.mean" : "lab.gqa.v.first",
+                             digits(mean_error, 2), digits(first_error, 2))});
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(chart));
   r.document.parts.push_back(std::move(c));

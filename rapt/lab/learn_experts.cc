@@ -65,7 +65,7 @@ ExpertLoad load_of(const Lab& lab, const Model& model, const ToyTask& task) {
 LabResult moe(const Lab& lab) {
   const ToyTask task = fact_task(lab.seed);
   std::vector<Toy> toys;
-  const auto add = [&](std::string name, const AnyPartRecipe& net) {
+  const auto add = [&](Text name, const AnyPartRecipe& net) {
     toys.push_back({.name = std::move(name),
                     .recipe = one_layer(net),
                     .task = task,
@@ -73,17 +73,18 @@ LabResult moe(const Lab& lab) {
                     .steps = 1200,
                     .cosine = true});
   };
-  add(concat("dense, width ", kComputed), FfnRecipe{.width = kComputed});
-  add(concat("2 of ", kExperts, " experts, no loss"), experts(0));
-  add(concat("2 of ", kExperts, " experts, loss 0.01"), experts(0.01));
-  add(concat("dense, width ", kComputed / 2 * kExperts), FfnRecipe{.width = kComputed / 2 * kExperts});
+  add(say("lab.moe.dense", kComputed), FfnRecipe{.width = kComputed});
+  add(say("lab.moe.free", kExperts), experts(0));
+  add(say("lab.moe.balanced", kExperts), experts(0.01));
+  add(say("lab.moe.dense", kComputed / 2 * kExperts), FfnRecipe{.width = kComputed / 2 * kExperts});
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
 
   LabResult out;
-  Table table{.title = concat(kFacts * kFacts, " facts, one layer of width 48 (guessing: ",
-                              digits(std::log(static_cast<double>(kFacts)), 2), " nats)"),
-              .columns = {"net", "parameters", "computed per token", "loss", "busiest expert", "balance"},
-              .rows = {}};
+  Table table{
+      .title = say("lab.moe.table", kFacts * kFacts, digits(std::log(static_cast<double>(kFacts)), 2)),
+      .columns = {say("lab.moe.net"), say("lab.heads.parameters"), say("lab.moe.computed"), say("lab.loss"),
+                  say("lab.moe.busiest"), say("lab.moe.balance")},
+      .rows = {}};
   for (const Trained& t : runs) {
     const ParameterCount count = count_parameters(t.model->recipe);
     std::vector<Cell> row = {t.name, Cell(static_cast<double>(count.total), 0),
@@ -98,24 +99,19 @@ LabResult moe(const Lab& lab) {
   }
   const auto loss = [&](std::size_t i) { return runs[i].end().trigger_loss; };
   const ExpertLoad free = load_of(lab, *runs[1].model, task), even = load_of(lab, *runs[2].model, task);
-  out.document.parts = {table, loss_chart("facts remembered: loss", runs)};
+  out.document.parts = {table, loss_chart(say("lab.moe.chart", kFacts * kFacts), runs)};
+  const double gain = loss(0) - loss(2), short_of = loss(2) - loss(3);
   out.findings = {
-      above("loss of the dense net minus that of experts with as much computed", loss(0) - loss(2), 0.05,
-            "nats",
-            "equal loss in a seventh of the time at equal FLOPs per token (Switch-Base, Fedus et al. 2021)"),
-      above("loss of experts minus that of a dense net with as much stored", loss(2) - loss(3), 0, "nats", "",
-            false),
-      below("busiest expert over the mean with the auxiliary loss, against without",
-            even.largest() / free.largest(), 1, "x", "", false),
-      below("balance with the auxiliary loss, above the number of experts a token uses", even.balance() - 2,
-            0.1, "", "", false),
+      above(say("lab.moe.f.gain"), gain, 0.05, "nats", say("lab.moe.p.switch")),
+      above(say("lab.moe.f.short"), short_of, 0, "nats", "", false),
+      below(say("lab.moe.f.busiest"), even.largest() / free.largest(), 1, "x", "", false),
+      below(say("lab.moe.f.balance"), even.balance() - 2, 0.1, "", "", false),
   };
-  out.verdict = concat("With the same computation per token the dense net ends at ", digits(loss(0), 3),
-                       " nats and 2 of ", kExperts, " experts at ", digits(loss(2), 3),
-                       "; a dense net that computes all that the experts store at ", digits(loss(3), 3),
-                       ". The auxiliary loss takes the busiest expert from ", digits(free.largest(), 2),
-                       " to ", digits(even.largest(), 2), " times the mean and the loss from ",
-                       digits(loss(1), 3), " to ", digits(loss(2), 3), ".");
+  out.verdict = sentences({say(gain > 0.05 ? "lab.moe.v.gain" : "lab.moe.v.no_gain", digits(loss(0), 3),
+                               kExperts, digits(loss(2), 3)),
+                           say(short_of > 0.05 ? "lab.moe.v.short" : "lab.moe.v.as_good", digits(loss(3), 3)),
+                           say("lab.moe.v.balance", digits(free.largest(), 2), digits(even.largest(), 2),
+                               digits(loss(1), 3), digits(loss(2), 3))});
   return out;
 }
 

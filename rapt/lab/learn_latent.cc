@@ -2,7 +2,7 @@
 // Keys and values made of one short vector per token, against keys and values shared among heads: what each
 // leaves of the cache and of the quality, at equal size.
 #include "rapt/lab/experiments_learn.h"
-#include "rapt/lab/toy.h"
+#include "rapt/lab/lookup.h"
 #include "rapt/nn/size.h"
 
 namespace rapt {
@@ -12,8 +12,7 @@ namespace {
 constexpr Dim kQueryHeads = 4, kSmallHead = 4, kLatent = 2 * kSmallHead, kHalfLatent = kSmallHead;
 
 Recipe two_key_lookup() {
-  Recipe r = with_ffn(toy_recipe(1, kQueryHeads, kLookupVocab));
-  self_attn(r).pos.kind = PosRecipe::Kind::none;  // items are found by what they are
+  Recipe r = lookup_recipe(1, kQueryHeads);
   self_attn(r).head_dim = kSmallHead;
   return r;
 }
@@ -41,7 +40,7 @@ double numbers_cached(const Recipe& r) { return static_cast<double>(count_cost(r
 LabResult mla(const Lab& lab) {
   const ToyTask task = lookup_task(lab.seed, 2);
   std::vector<Toy> toys;
-  const auto add = [&](std::string name, const Recipe& recipe) {
+  const auto add = [&](Text name, const Recipe& recipe) {
     toys.push_back({.name = std::move(name),
                     .recipe = recipe,
                     .task = task,
@@ -49,43 +48,41 @@ LabResult mla(const Lab& lab) {
                     .steps = 1000,
                     .cosine = true});
   };
-  add(concat("MHA, ", kQueryHeads, " heads"), sharing_heads(kQueryHeads));
-  add("GQA, 2", sharing_heads(2));
-  add("MQA, 1", sharing_heads(1));
-  add(concat("MLA, latent of ", kLatent), of_latent(kLatent));
-  add(concat("MLA, latent of ", kHalfLatent), of_latent(kHalfLatent));
+  add("MHA", sharing_heads(kQueryHeads));
+  add("GQA-2", sharing_heads(2));
+  add("MQA", sharing_heads(1));
+  add(say("lab.mla.latent", kLatent), of_latent(kLatent));
+  add(say("lab.mla.latent", kHalfLatent), of_latent(kHalfLatent));
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
 
   LabResult out;
-  Table table{.title =
-                  "equal size (a wider feed-forward part makes up for smaller matrices); two-key lookup, "
-                  "guessing is 4.159 nats",
-              .columns = {"variant", "parameters", "numbers cached per token", "loss"},
-              .rows = {}};
+  Table table{
+      .title = say("lab.gqa.equal"),
+      .columns = {say("lab.variant"), say("lab.heads.parameters"), say("lab.gqa.cached"), say("lab.loss")},
+      .rows = {}};
   for (const Trained& t : runs)
     table.rows.push_back({t.name, Cell(static_cast<double>(t.model->parameters()), 0),
                           Cell(numbers_cached(t.model->recipe), 0), Cell(t.end().trigger_loss)});
-  out.document.parts = {table, loss_chart("loss", runs)};
+  out.document.parts = {table, loss_chart(say("lab.gqa.losses"), runs)};
   const auto loss = [&](std::size_t i) { return runs[i].end().trigger_loss; };
   const auto cache = [&](std::size_t i) { return numbers_cached(runs[i].model->recipe); };
   out.findings = {
-      below("numbers cached, latent against MHA", cache(3) / cache(0), 0.3, "x",
-            "as much as GQA with 2.25 groups (DeepSeek-V2 2024)"),
-      below("loss, latent minus MQA with the same cache", loss(3) - loss(2), 0, "nats",
-            "MLA above MHA, GQA and MQA below it (DeepSeek-V2 2024)", false),
-      below("loss, latent minus GQA with twice its cache", loss(3) - loss(1), 0, "nats", "", false),
-      below("loss, latent minus MHA with four times its cache", loss(3) - loss(0), 0.01, "nats",
-            "stronger than MHA (DeepSeek-V2 2024)", false),
-      above("loss with half the latent minus the whole one", loss(4) - loss(3), 0.1, "nats"),
+      below(say("lab.mla.f.cache"), cache(3) / cache(0), 0.3, "x", say("lab.mla.p.groups")),
+      below(say("lab.mla.f.mqa"), loss(3) - loss(2), 0, "nats", say("lab.mla.p.below"), false),
+      below(say("lab.mla.f.gqa"), loss(3) - loss(1), 0, "nats", "", false),
+      below(say("lab.mla.f.mha"), loss(3) - loss(0), 0.01, "nats", say("lab.mla.p.stronger"), false),
+      above(say("lab.mla.f.half"), loss(4) - loss(3), 0.1, "nats"),
   };
-  out.verdict = concat(
-      "At equal size MHA ends at ", digits(loss(0), 3), " nats with ", digits(cache(0), 0),
-      " numbers cached per token, GQA at ", digits(loss(1), 3), " with ", digits(cache(1), 0), ", MQA at ",
-      digits(loss(2), 3), " with ", digits(cache(2), 0), ", keys and values of one latent at ",
-      digits(loss(3), 3), " with ", digits(cache(3), 0), " and at ", digits(loss(4), 3), " with ",
-      digits(cache(4), 0), ". ",
-      loss(3) < loss(2) ? "With MQA's cache each head still has keys and values of its own, and it shows."
-                        : "Keys and values of its own for every head gained nothing over MQA's here.");
+  const Text of_latent_said = cache(3) > 0.3 * cache(0)
+                                  ? say("lab.mla.v.no_smaller", digits(cache(3), 0), digits(cache(0), 0))
+                                  : say("lab.mla.v.smaller", digits(cache(3), 0), digits(cache(0), 0),
+                                        digits(cache(1), 0), digits(cache(2), 0));
+  out.verdict = sentences({of_latent_said,
+                           say("lab.mla.v.losses", digits(loss(0), 3), digits(loss(1), 3), digits(loss(2), 3),
+                               digits(loss(3), 3)),
+                           loss(3) < loss(2) ? say("lab.mla.v.own") : say("lab.mla.v.nothing"),
+                           loss(3) < loss(0) + 0.01 ? say("lab.mla.v.mha_too") : say("lab.mla.v.mha_not"),
+                           say("lab.mla.v.half", digits(cache(4), 0), digits(loss(4), 3))});
   return out;
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How well each score learns, and what holds the slow ones back.
+// How well each score learns a lookup, and what holds the slow ones back: where the questions look that they
+// answer wrong.
 #include <algorithm>
 #include <cmath>
 
 #include "rapt/lab/experiments_learn.h"
 #include "rapt/lab/lookup.h"
-#include "rapt/lab/toy.h"
 
 namespace rapt {
 
@@ -13,55 +13,80 @@ LabResult score_quality(const Lab& lab) {
   using By = AttnRecipe::ScoreKind;
   const ToyTask task = lookup_task(lab.seed, 1);
   std::vector<Toy> toys;
-  auto add = [&](std::string name, By score, ScaleRecipe scale) {
+  auto add = [&](const char* name, By score, ScaleRecipe scale, double cap = 0) {
     Recipe r = lookup_recipe(1, 1);
     self_attn(r).score = score;
     self_attn(r).scale = scale;
-    toys.push_back(
-        {.name = std::move(name), .recipe = r, .task = task, .seed = lab.seed, .steps = 500, .cosine = true});
+    self_attn(r).cap = cap;
+    toys.push_back({.name = say(concat("lab.score.learn.", name)),
+                    .recipe = r,
+                    .task = task,
+                    .seed = lab.seed,
+                    .steps = 500,
+                    .cosine = true});
   };
-  add("dot, not scaled", By::dot, {.kind = ScaleRecipe::Kind::number, .number = 1});
-  add("dot, scaled", By::dot, {});
+  const double root = std::sqrt(48.0);
+  auto number = [](double x) { return ScaleRecipe{.kind = ScaleRecipe::Kind::number, .number = x}; };
+  enum { kPlain, kScaled, kQuarter, kCapped, kAdditive, kCosine, kLearned, kDistance };
+  add("plain", By::dot, number(1));
+  add("scaled", By::dot, {});
+  add("quarter", By::dot, number(0.25 / root));
+  add("capped", By::dot, {}, 4);
   add("additive", By::additive, {});
-  add("cosine, scale 1", By::cosine, {});
-  add("cosine, learned scale", By::cosine, {.kind = ScaleRecipe::Kind::learned, .number = 10});
-  add("-distance^2, scaled", By::l2, {});
+  add("cosine", By::cosine, {});
+  add("cosine_learned", By::cosine, {.kind = ScaleRecipe::Kind::learned, .number = 10});
+  add("distance", By::l2, {});
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
   LabResult out;
-  Table table{.title = "one-key lookup, one head of 48 channels, equal steps (guessing: 2.079 nats)",
-              .columns = {"score", "loss", "half way", "largest logit"}};
+  Table table{
+      .title = say("lab.score.learn_table"),
+      .columns = {say("lab.score.score"), say("lab.loss"), say("lab.score.logit"), say("lab.heads.wrong"),
+                  say("lab.heads.wrong_right"), say("lab.heads.wrong_parked"), say("lab.score.gap")},
+      .rows = {}};
+  std::vector<LookupLook> looks;
   for (const Trained& t : runs) {
-    double half = 0;
-    const std::size_t n = t.losses.size(), from = n / 2 > 10 ? n / 2 - 10 : 0;
-    for (std::size_t i = from; i < n / 2; ++i) half += t.losses[i] / static_cast<double>(n / 2 - from);
-    table.rows.push_back({t.name, Cell(t.end().trigger_loss, 4), Cell(half, 4), Cell(t.end().max_logit, 1)});
+    looks.push_back(look_at_lookup(lab.device, *t.model, task, scaled_batch(lab, 64), 32));
+    const LookupLook& l = looks.back();
+    table.rows.push_back({t.name, Cell(t.end().trigger_loss), Cell(t.end().max_logit, 1),
+                          Cell(1 - l.right, 2), Cell(l.wrong_on_item, 2), Cell(l.wrong_on_questions, 2),
+                          Cell(l.wrong_gap, 1)});
   }
-  out.document.parts = {table, loss_chart("loss", runs)};
+  Chart chart{.title = say("lab.score.learn_chart"),
+              .x_label = say("lab.step"),
+              .y_label = say("lab.heads.nats"),
+              .curves = {}};
+  for (std::size_t i : {kPlain, kScaled, kQuarter, kAdditive}) chart.curves.push_back(loss_curve(runs[i]));
+  out.document.parts = {chart, table};
   auto loss = [&](std::size_t i) { return runs[i].end().trigger_loss; };
-  std::size_t best = 0, worst = 0;
-  for (std::size_t i = 1; i < runs.size(); ++i) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < runs.size(); ++i)
     if (loss(i) < loss(best)) best = i;
-    if (loss(i) > loss(worst)) worst = i;
-  }
+  const double cured = loss(kScaled) - std::min(loss(kQuarter), loss(kCapped));
   out.findings = {
-      above("loss, unscaled minus scaled dot", loss(0) - loss(1), 0, "nats",
-            "large products push the softmax where its gradients are small (Vaswani et al. 2017)", false),
-      above("loss, unscaled dot minus additive", loss(0) - loss(2), 0, "nats",
-            "additive is better than the unscaled dot for large d (Vaswani et al. 2017)", false),
-      below("loss, scaled dot minus additive", loss(1) - loss(2), 0, "nats",
-            "similar for small d (Vaswani et al. 2017)", false),
-      below("loss, scaled dot minus distance", loss(1) - loss(5), 0, "nats", "", false),
-      above("loss, cosine of scale 1 minus learned scale", loss(3) - loss(4), 0, "nats",
-            "needs a learned scale (Henry et al. 2020)", false),
+      above(say("lab.score.f.unscaled"), loss(kPlain) - loss(kScaled), 0, "nats", say("lab.score.p.saturate"),
+            false),
+      above(say("lab.score.f.additive"), loss(kPlain) - loss(kAdditive), 0, "nats",
+            say("lab.score.p.additive"), false),
+      below(say("lab.score.f.scaled_additive"), loss(kScaled) - loss(kAdditive), 0, "nats",
+            say("lab.score.p.similar"), false),
+      above(say("lab.score.f.cured"), cured, 0.1, "nats", "", false),
+      below(say("lab.score.f.parked"), looks[kScaled].wrong_on_item, 0.2, "", "", false),
+      below(say("lab.score.f.quarter"), loss(kQuarter) - loss(kAdditive), 0.05, "nats", "", false),
+      above(say("lab.score.f.learned_scale"), loss(kCosine) - loss(kLearned), 0, "nats",
+            say("lab.score.p.henry"), false),
   };
-  out.verdict =
-      concat("After equal steps ", runs[best].name, " is lowest (", digits(loss(best), 3), " nats) and ",
-             runs[worst].name, " highest (", digits(loss(worst), 3), "); scaled dot ", digits(loss(1), 3),
-             ", additive ", digits(loss(2), 3), ", cosine of scale 1 ", digits(loss(3), 3),
-             " and of a learned scale ", digits(loss(4), 3), ", distance ", digits(loss(5), 3), ". ",
-             best == 1 ? "Here the scaled dot product also learns best."
-                       : concat("Here ", runs[best].name,
-                                " learns best, so learning is not the reason for the scaled dot product."));
+  out.verdict = sentences(
+      {say("lab.score.v.losses", digits(loss(kPlain), 2), digits(loss(kScaled), 2),
+           digits(loss(kAdditive), 2)),
+       cured > 0.1
+           ? say("lab.score.v.parked", digits(100 * (1 - looks[kScaled].right), 0),
+                 digits(looks[kScaled].wrong_on_item, 2), digits(looks[kScaled].wrong_on_questions, 2),
+                 digits(looks[kScaled].wrong_gap, 0), digits(runs[kScaled].end().max_logit, 0))
+           : say("lab.score.v.not_parked", digits(loss(kQuarter), 2), digits(loss(kCapped), 2)),
+       cured > 0.1 ? say("lab.score.v.cured", digits(loss(kQuarter), 3), digits(loss(kCapped), 3)) : Text(),
+       say("lab.score.v.others", digits(loss(kCosine), 2), digits(loss(kLearned), 2),
+           digits(loss(kDistance), 2)),
+       best == kScaled ? say("lab.score.v.best") : say("lab.score.v.other_best", runs[best].name)});
   return out;
 }
 

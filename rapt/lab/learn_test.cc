@@ -290,6 +290,9 @@ TEST(Learn, AttentionExperimentsRun) {
   check("score_quality", score_quality);
   check("positions_extrapolation", positions_extrapolation);
   check("long_distance", long_distance);
+  check("feed_forward", feed_forward);
+  check("rnn", rnn);
+  check("mqa_long", mqa_long);
 }
 
 }  // namespace

@@ -34,7 +34,9 @@ LookupLook look_at_lookup(Device& device, const Model& model, const ToyTask& tas
   const Dim heads = model.recipe.decoder->layer(0).parts[0].self()->heads, rows = sequences * length;
   auto token = [&](Dim row) { return data.tokens[static_cast<std::size_t>(row)]; };
   LookupLook out{.heads = std::vector<LookupLook::Head>(static_cast<std::size_t>(heads))};
-  double questions = 0, pairs = 0;
+  auto first_of = [&](Dim row) { return (token(row) - kItems) / kValues; };  // the keys a question asks for
+  auto second_of = [&](Dim row) { return (token(row) - kItems) % kValues; };
+  double questions = 0, pairs = 0, wrong = 0;
   for (Dim r = 0; r < rows; ++r) questions += data.targets[static_cast<std::size_t>(r)] >= 0;
 
   Run run(device);
@@ -54,14 +56,13 @@ LookupLook look_at_lookup(Device& device, const Model& model, const ToyTask& tas
       },
       [&](const Tapped& t) {
         LookupLook::Head& head = out.heads[static_cast<std::size_t>(t.head)];
-        const std::int32_t a = (token(t.row) - kItems) / kValues, b = (token(t.row) - kItems) % kValues;
         for (Dim i = 0; i < t.value.elements(); ++i) {
           const std::int32_t seen = token(t.row / length * length + i);
           const double w = t.value.at(i);
           weights_of(t.row, t.head).push_back(w);
-          (seen < kItems && seen / kValues == a   ? head.first
-           : seen < kItems && seen / kValues == b ? head.second
-                                                  : head.rest) += w / questions;
+          (seen < kItems && seen / kValues == first_of(t.row)    ? head.first
+           : seen < kItems && seen / kValues == second_of(t.row) ? head.second
+                                                                 : head.rest) += w / questions;
         }
       });
   const Tensor logits = forward(run, model, toy_batch(data, length));
@@ -71,13 +72,27 @@ LookupLook look_at_lookup(Device& device, const Model& model, const ToyTask& tas
     const std::int32_t answer = data.targets[static_cast<std::size_t>(r)];
     if (answer < 0) continue;
     for (Dim a = 0; a < heads; ++a)
-      for (Dim b = 0; b < a; ++b, ++pairs)
-        out.apart += apart(weights_of(r, a), weights_of(r, b));
+      for (Dim b = 0; b < a; ++b, ++pairs) out.apart += apart(weights_of(r, a), weights_of(r, b));
     Dim best = 0;
     for (Dim v = 1; v < logits.last(); ++v)
       if (logits.at(r * logits.last() + v) > logits.at(r * logits.last() + best)) best = v;
     out.right += (best == answer) / questions;
+    for (Dim h = 0; best != answer && h < heads; ++h, ++wrong) {
+      const std::vector<double>& w = weights_of(r, h);
+      double most = 0, right_most = 1e-30;
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        const std::int32_t seen = token(r / length * length + static_cast<Dim>(i));
+        const bool wanted =
+            seen < kItems && (seen / kValues == first_of(r) || seen / kValues == second_of(r));
+        if (wanted) out.wrong_on_item += w[i], right_most = std::max(right_most, w[i]);
+        if (seen >= kItems) out.wrong_on_questions += w[i];
+        most = std::max(most, w[i]);
+      }
+      out.wrong_gap += std::log(most / right_most);
+    }
   }
+  for (double* mean : {&out.wrong_on_item, &out.wrong_on_questions, &out.wrong_gap})
+    *mean /= std::max(wrong, 1.0);
   out.apart /= std::max(pairs, 1.0);
   for (Dim h = 0; h < heads; ++h) {
     Taps without;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scores side by side at the start, on q and k of unit variance: how spread out the attention is as heads
-// grow, and what the fused kernel takes for each. Whether they learn equally well is the other half of the
-// experiment.
+// grow, and what the fused kernel takes for each; then whole attention parts: their parameters and times.
+// Whether they learn equally well is the other half of the experiment (learn_score.cc).
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@ namespace rapt {
 namespace {
 
 struct Kind {
-  const char* name;
+  const char* name;  // of the dictionary: lab.score.kind.NAME
   Score score;
   bool unit;                  // q and k are brought to length 1
   double (*scale)(double d);
@@ -24,11 +24,11 @@ struct Kind {
 constexpr double one(double) { return 1; }
 const Kind kKinds[] = {
     {"dot", Score::dot, false, one},
-    {"scaled dot", Score::dot, false, [](double d) { return 1 / std::sqrt(d); }},
+    {"scaled", Score::dot, false, [](double d) { return 1 / std::sqrt(d); }},
     {"cosine", Score::dot, true, one},
-    {"cosine x sqrt(d)", Score::dot, true, [](double d) { return std::sqrt(d); }},
-    {"distance -|q-k|^2 / sqrt(d)", Score::l2, false, [](double d) { return 1 / std::sqrt(d); }},
-    {"additive v.tanh(q+k)", Score::additive, false, one},
+    {"cosine_root", Score::dot, true, [](double d) { return std::sqrt(d); }},
+    {"distance", Score::l2, false, [](double d) { return 1 / std::sqrt(d); }},
+    {"additive", Score::additive, false, one},
 };
 
 struct Setting {
@@ -89,34 +89,83 @@ double milliseconds(Device& device, const Kind& kind, Dim n, int rounds, std::ui
          });
 }
 
+// A whole attention part of 4 heads of 64 with the projections around it.
+struct ScoredPart {
+  Text name;
+  double own = 0, asked = 0, all = 0;  // parameters: of the score itself, of W_Q and W_K, of the part
+  double forward_ms = 0, both_ms = 0;  // both: and backward
+};
+
+ScoredPart part_cost(const Lab& lab, Device& device, const char* name, AttnRecipe::ScoreKind score, Dim n,
+                     int rounds) {
+  AttnRecipe attn{.score = score, .heads = 4};
+  LayerRecipe layer;
+  layer.parts.push_back({.body = attn});
+  Recipe r;
+  r.name = "score";
+  r.width = 256;
+  r.vocab = 16;
+  r.context = n;
+  r.init.std = 0.06;
+  r.head.kind = HeadRecipe::Kind::none;
+  r.decoder = StackRecipe{.layers = 1, .kinds = {{"L", layer}}};
+  ScoredPart out{.name = say(concat("lab.score.kind.", name))};
+  if (lab.change) lab.change(out.name, r);
+  Model model(r, device.real);
+  init(model, lab.seed);
+  for (const Weight& w : model.weights) {
+    const auto size = static_cast<double>(w.size());
+    const bool asks = w.name.ends_with(".q.weight") || w.name.ends_with(".k.weight"),
+               rest = w.name.ends_with(".v.weight") || w.name.ends_with(".o.weight");
+    if (w.name.starts_with("embed.")) continue;
+    out.all += size;
+    if (asks) out.asked += size;
+    else if (!rest) out.own += size;
+  }
+  std::vector<std::int32_t> tokens;
+  for (Dim i = 0; i < n; ++i) tokens.push_back(static_cast<std::int32_t>(i % r.vocab));
+  Batch batch{.tokens = tokens};
+  batch.sequences.push_back({.first = 0, .count = n});
+  Run run(device);
+  out.forward_ms = 1e3 * shortest_time(rounds, [&] {
+                     run.reset();
+                     forward(run, model, batch);
+                   });
+  Gradients gradients(device.real);
+  Tape tape(gradients);
+  run.tape = &tape;
+  out.both_ms = 1e3 * shortest_time(rounds, [&] {
+                  run.reset();
+                  gradients.zero();
+                  backward_from(run, forward(run, model, batch), lab.seed);
+                });
+  return out;
+}
+
 }  // namespace
 
 LabResult score_math(const Lab& lab) {
   LabResult r;
+  const bool small = lab.effort < 0.5;
   const std::vector<Dim> sizes =
-      lab.effort < 0.5 ? std::vector<Dim>{16, 64} : std::vector<Dim>{16, 32, 64, 128, 256, 512};
-  const Dim n = lab.effort < 0.5 ? 64 : 512;
-  Table t{
-      .title = concat("At the start: entropy as a share of the largest possible; time of 4 heads of 64 on ",
-                      n, " tokens, one thread"),
-      .columns = {"score"},
-      .rows = {}};
+      small ? std::vector<Dim>{16, 64} : std::vector<Dim>{16, 32, 64, 128, 256, 512};
+  const Dim n = small ? 64 : 512;
+  auto rounds = [&](bool slow) { return small ? 1 : slow ? 3 : 20; };
+  Table t{.title = say("lab.score.entropy_table", n), .columns = {say("lab.score.score")}, .rows = {}};
   for (Dim d : sizes) t.columns.push_back(concat("d = ", d));
-  t.columns.insert(t.columns.end(), {"ms", "against scaled dot"});
-  Chart chart{.title = "Entropy at the start",
-              .x_label = "log2 of the head's size",
-              .y_label = "share of the largest"};
+  t.columns.insert(t.columns.end(), {say("lab.score.ms"), say("lab.score.against")});
+  Chart chart{.title = say("lab.score.entropy_chart"),
+              .x_label = say("lab.score.log_size"),
+              .y_label = say("lab.score.share"),
+              .curves = {}};
   std::vector<double> at_end, times, at_start;
   Device one_thread(lab.device.kernels, {.threads = 1});
   for (const Kind& k : kKinds)
-    times.push_back(milliseconds(one_thread, k, n,
-                                 lab.effort < 0.5             ? 1
-                                 : k.score == Score::additive ? 3
-                                                              : 20,
-                                 lab.seed));
+    times.push_back(milliseconds(one_thread, k, n, rounds(k.score == Score::additive), lab.seed));
   for (std::size_t i = 0; i < std::size(kKinds); ++i) {
-    std::vector<Cell> row = {kKinds[i].name};
-    Curve c{.name = kKinds[i].name, .x = {}, .y = {}};
+    const Text name = say(concat("lab.score.kind.", kKinds[i].name));
+    std::vector<Cell> row = {name};
+    Curve c{.name = name, .x = {}, .y = {}};
     for (Dim d : sizes) {
       c.x.push_back(std::log2(static_cast<double>(d)));
       c.y.push_back(entropy_share(lab.device, kKinds[i], d, lab.seed));
@@ -129,33 +178,45 @@ LabResult score_math(const Lab& lab) {
     t.rows.push_back(std::move(row));
     chart.curves.push_back(std::move(c));
   }
+
+  using By = AttnRecipe::ScoreKind;
+  Table costs{
+      .title = say("lab.score.cost_table", n),
+      .columns = {say("lab.score.score"), say("lab.score.own"), say("lab.score.asked"), say("lab.score.all"),
+                  say("lab.score.forward"), say("lab.score.both"), say("lab.score.against")},
+      .rows = {}};
+  std::vector<ScoredPart> parts;
+  for (const auto& [name, score] :
+       {std::pair{"scaled", By::dot}, std::pair{"cosine", By::cosine}, std::pair{"distance", By::l2},
+        std::pair{"general", By::general}, std::pair{"additive", By::additive}})
+    parts.push_back(part_cost(lab, one_thread, name, score, n, rounds(score == By::additive)));
+  for (const ScoredPart& p : parts)
+    costs.rows.push_back({p.name, Cell(p.own, 0), Cell(p.asked, 0), Cell(p.all, 0), Cell(p.forward_ms, 2),
+                          Cell(p.both_ms, 2), Cell(p.both_ms / parts[0].both_ms, 2)});
+  const double more = 100 * (parts[4].all / parts[0].all - 1), slower = parts[4].both_ms / parts[0].both_ms,
+               op_slower = times[5] / times[1];
   r.findings = {
-      below("entropy of the plain dot product, largest against smallest head", at_end[0] / at_start[0], 0.6,
-            "x", "additive better for large d_k unscaled (Britz et al. 2017, in Vaswani et al. 2017)"),
-      below("the same for the scaled one: away from 1", std::abs(at_end[1] / at_start[1] - 1), 0.15, ""),
-      above("entropy of the cosine without a scale at the largest head: 1 is an average", at_end[2], 0.99,
-            ""),
-      above("time of the additive score against the scaled dot product", times[5] / times[1], 2, "x",
-            "dot is much faster in practice (Vaswani et al. 2017)", false),
-      below("time of the distance score against the scaled dot product", times[4] / times[1], 1.5, "x", "",
-            false),
-      below("time of the cosine against the scaled dot product, norms not counted", times[2] / times[1], 1.5,
-            "x", "", false),
+      below(say("lab.score.f.plain"), at_end[0] / at_start[0], 0.6, "x", say("lab.score.p.britz")),
+      below(say("lab.score.f.scaled"), std::abs(at_end[1] / at_start[1] - 1), 0.15, ""),
+      above(say("lab.score.f.cosine"), at_end[2], 0.99, ""),
+      between(say("lab.score.f.parameters"), more, 0, 1, "%"),
+      above(say("lab.score.f.additive_time"), op_slower, 2, "x", say("lab.score.p.faster"), false),
+      above(say("lab.score.f.part_time"), slower, 1.5, "x", say("lab.score.p.faster"), false),
+      below(say("lab.score.f.distance_time"), times[4] / times[1], 1.5, "x", "", false),
+      below(say("lab.score.f.cosine_time"), times[2] / times[1], 1.5, "x", "", false),
   };
-  r.verdict = concat(
-      "The reason is wrong: all of these take O(d) per pair. The additive score, which needs "
-      "a tanh per channel and pair, took ",
-      digits(times[5] / times[1], 1),
-      " times as long as the scaled dot product in our kernels; "
-      "cosine and distance are matrix products too and took ",
-      digits(times[2] / times[1], 2), " and ", digits(times[4] / times[1], 2),
-      " times. At the start the entropy of the unscaled dot product goes from ", digits(at_start[0], 2),
-      " of the largest at d = ", sizes.front(), " to ", digits(at_end[0], 2), " at d = ", sizes.back(),
-      ", of the scaled one from ", digits(at_start[1], 2), " to ", digits(at_end[1], 2),
-      "; a cosine without a scale stands at ", digits(at_end[2], 3),
-      at_end[2] > 0.99 ? ", an average." : ".");
-  r.document.parts.push_back(std::move(t));
-  r.document.parts.push_back(std::move(chart));
+  r.verdict =
+      sentences({slower > 1.5 ? say("lab.score.v.slower", digits(op_slower, 1), digits(slower, 1))
+                              : say("lab.score.v.as_fast", digits(op_slower, 1), digits(slower, 1)),
+                 say("lab.score.v.products", digits(times[2] / times[1], 2), digits(times[4] / times[1], 2)),
+                 more > 0 ? say("lab.score.v.parameters", digits(parts[4].own, 0), digits(parts[4].asked, 0),
+                                digits(more, 2))
+                          : say("lab.score.v.no_parameters", digits(parts[4].asked, 0)),
+                 say("lab.score.v.entropy", digits(at_start[0], 2), sizes.front(), digits(at_end[0], 2),
+                     sizes.back(), digits(at_start[1], 2), digits(at_end[1], 2)),
+                 at_end[2] > 0.99 ? say("lab.score.v.average", digits(at_end[2], 3))
+                                  : say("lab.score.v.no_average", digits(at_end[2], 3))});
+  r.document.parts = {costs, t, chart};
   return r;
 }
 
