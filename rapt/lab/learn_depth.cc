@@ -57,12 +57,6 @@ std::vector<double> layer_gradients(Device& device, const Model& model, const To
   return out;
 }
 
-Curve over_layers(Text name, std::vector<double> values, double first = 1) {
-  Curve c{.name = std::move(name), .y = std::move(values)};
-  for (std::size_t l = 0; l < c.y.size(); ++l) c.x.push_back(first + static_cast<double>(l));
-  return c;
-}
-
 double finite_or(double value, double otherwise) { return std::isfinite(value) ? value : otherwise; }
 
 }  // namespace

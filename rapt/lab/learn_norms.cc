@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experiments on norms: on values, which kind, over what, and where. On queries and keys: learn_rates.cc.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "rapt/base/rng.h"
 #include "rapt/lab/experiments_learn.h"
 #include "rapt/lab/measure.h"
+#include "rapt/lab/sweep.h"
 #include "rapt/lab/toy.h"
 #include "rapt/ops/batch_norm.h"
 #include "rapt/ops/linear.h"
@@ -52,7 +54,11 @@ LabResult v_norm(const Lab& lab) {
                         say("lab.v-norm.here_v", digits(least(of(none).value_ratio), 2),
                             digits(least(of(v).value_ratio), 2))},
                        {say("lab.v-norm.who"), say("lab.v-norm.who_qk"), say("lab.v-norm.who_v")}}};
-  out.document.parts = {table, roles, loss_chart(say("lab.v-norm.losses"), runs)};
+  Chart ratios{
+      .title = say("lab.v-norm.ratios"), .x_label = say("lab.layer"), .y_label = say("lab.v-norm.ratio")};
+  for (int i : {none, qk, v, all})
+    ratios.curves.push_back(over_layers(runs[static_cast<std::size_t>(i)].name, of(i).value_ratio));
+  out.document.parts = {ratios, table, roles, loss_chart(say("lab.v-norm.losses"), runs)};
   const double lost = of(v).excess - of(none).excess, lost_gated = of(gate_v).excess - of(gate).excess,
                ratio = least(of(none).value_ratio), lower = of(qk).max_logit / of(none).max_logit,
                both = of(all).excess - of(none).excess;
@@ -285,9 +291,11 @@ LabResult batchnorm(const Lab& lab) {
     // of texts of 32.
     const Dim group = std::max<Dim>(1, sequences / 8), single = std::min<Dim>(32, sequences);
     u.short_texts = loss_of(part(0, sequences, 4), 4, true, 4);
-    for (Dim n = 0; n < sequences; n += group)
-      u.short_texts -= loss_of(part(n, group, 32), 32, true, 4) * static_cast<double>(group) /
+    for (Dim n = 0; n < sequences; n += group) {
+      const Dim count = std::min(group, sequences - n);
+      u.short_texts -= loss_of(part(n, count, 32), 32, true, 4) * static_cast<double>(count) /
                        static_cast<double>(sequences);
+    }
     // RMSNorm: the same rows, summed in another order
     if (std::abs(u.short_texts) < 1e-12) u.short_texts = 0;
     for (Dim n = 0; n < single; ++n)
@@ -364,7 +372,16 @@ LabResult batchnorm(const Lab& lab) {
       if (l.step > 0) c.x.push_back(static_cast<double>(l.step)), c.y.push_back(l.loss);
     over.curves.push_back(std::move(c));
   }
-  out.document.parts = {loss_chart(say("lab.batchnorm.losses"), runs), table, over, heart};
+  Chart by_batch{.title = say("lab.batchnorm.by_batch"),
+                 .x_label = say("lab.batchnorm.sequences"),
+                 .y_label = say("lab.batchnorm.in_use"),
+                 .curves = {{.name = "RMSNorm"}, {.name = "BatchNorm"}},
+                 .log_y = true};
+  for (std::size_t i = uses.size(); i-- > 0;) {
+    by_batch.curves[i % 2].x.push_back(static_cast<double>(std::array{32, 4, 1}[i / 2]));
+    by_batch.curves[i % 2].y.push_back(uses[i].as_trained);
+  }
+  out.document.parts = {by_batch, table, over, heart, loss_chart(say("lab.batchnorm.losses"), runs)};
   const double others = std::min(gaps[0], gaps[1]), others_best = std::min(best[0], best[1]);
   out.findings = {
       above(say("lab.batchnorm.f.leak"), uses[1].leak, 1e-4, "", say("lab.batchnorm.p.leak")),

@@ -72,7 +72,7 @@ LabResult qk_norm(const Lab& lab) {
                       .steps = 400,
                       .batch = 16,
                       .rate = kRates[i],
-                      .looks = 20});
+                      .looks = 12});
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
   auto plain = [&](std::size_t rate) -> const Trained& { return runs[2 * rate]; };
   auto normed = [&](std::size_t rate) -> const Trained& { return runs[2 * rate + 1]; };

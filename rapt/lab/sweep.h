@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs side by side over steps and over learning rates: the curves that experiments on stability draw.
+// Runs side by side over steps, layers and learning rates: the curves that experiments on stability draw.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -14,6 +15,13 @@ template <class F>
 Curve over_looks(Text name, const Trained& run, const F& value) {
   Curve c{.name = std::move(name)};
   for (const ToyLook& l : run.looks) c.x.push_back(static_cast<double>(l.step)), c.y.push_back(value(l));
+  return c;
+}
+
+// One value a layer, from 1 on.
+inline Curve over_layers(Text name, std::vector<double> values) {
+  Curve c{.name = std::move(name), .y = std::move(values)};
+  for (std::size_t l = 0; l < c.y.size(); ++l) c.x.push_back(static_cast<double>(l + 1));
   return c;
 }
 
