@@ -282,6 +282,10 @@ TEST(Learn, NormExperimentsRun) {
   check("rms_vs_layer", rms_vs_layer);
   check("batchnorm", batchnorm);
   check("norm_place_training", norm_place_training);
+  check("no_norm", no_norm);
+  check("norm_race", norm_race);
+  check("depth", depth);
+  check("bias_stability", bias_stability);
 }
 TEST(Learn, AttentionExperimentsRun) {
   RAPT_NOT_SANITIZED("whole experiments");
