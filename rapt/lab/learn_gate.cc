@@ -183,26 +183,25 @@ double strongest_head(Device& device, const Model& model, const ToyTask& task, D
   return most_of(shares);
 }
 
-std::vector<Cell> paper_row(std::string_view name) {  // Qiu et al. 2025, tables 3 and 4
-  struct Row {
-    const char *name, *gate, *first, *peak, *perplexity;
-  };
-  constexpr Row kRows[] = {{"none", "-", "0.467", "1053", "6.026"},
-                           {"G1", "0.116", "0.048", "94", "5.761"},
-                           {"G1 per head", "0.172", "0.073", "98", "5.792"},
-                           {"G1 shared by heads", "0.271", "0.301", "286", "5.801"},
-                           {"G1 SiLU", "", "", "", "5.822"},
-                           {"G1 added SiLU", "", "", "", "5.821"},
-                           {"G1 ns-sigmoid", "0.653", "0.451", "892", "5.900"},
-                           {"G1 constant", "0.335", "0.364", "471", "5.917"},
-                           {"norm on z", "", "", "", "5.847"},
-                           {"G2 (v)", "0.221", "0.297", "125", "5.820"},
-                           {"G3 (k)", "", "", "", "6.016"},
-                           {"G4 (q)", "", "", "", "5.981"},
-                           {"G5 (out)", "", "", "", "6.017"}};
-  for (const Row& r : kRows)
-    if (name == r.name) return {r.gate, r.first, r.peak, r.perplexity};
-  return {"", "", "", ""};
+// Qiu et al. 2025, tables 3 and 4: gate mean, weight on the first token, peak, perplexity.
+const char* paper_row(std::string_view name) {
+  constexpr std::pair<std::string_view, const char*> kRows[] = {
+      {"none", "- / 0.467 / 1053 / 6.026"},
+      {"G1", "0.116 / 0.048 / 94 / 5.761"},
+      {"G1 per head", "0.172 / 0.073 / 98 / 5.792"},
+      {"G1 shared by heads", "0.271 / 0.301 / 286 / 5.801"},
+      {"G1 SiLU", "- / - / - / 5.822"},
+      {"G1 added SiLU", "- / - / - / 5.821"},
+      {"G1 ns-sigmoid", "0.653 / 0.451 / 892 / 5.900"},
+      {"G1 constant", "0.335 / 0.364 / 471 / 5.917"},
+      {"norm on z", "- / - / - / 5.847"},
+      {"G2 (v)", "0.221 / 0.297 / 125 / 5.820"},
+      {"G3 (k)", "- / - / - / 6.016"},
+      {"G4 (q)", "- / - / - / 5.981"},
+      {"G5 (out)", "- / - / - / 6.017"}};
+  for (const auto& [gate, numbers] : kRows)
+    if (name == gate) return numbers;
+  return "";
 }
 
 }  // namespace
@@ -257,21 +256,14 @@ LabResult gate(const Lab& lab) {
   Table table{.title = say("lab.gate.text_table"),
               .columns = {say("lab.gate.gate"), say("lab.gate.parameters"), say("lab.gate.held_out"),
                           say("lab.gate.mean"), say("lab.gate.first"), say("lab.gate.strongest"),
-                          say("lab.sinks.peak"), say("lab.gate.paper_mean"), say("lab.gate.paper_first"),
-                          say("lab.gate.paper_peak"), say("lab.gate.paper_perplexity")}};
+                          say("lab.sinks.peak"), say("lab.gate.paper")}};
   std::vector<double> strongest;
   for (std::size_t i = 0; i < copy; ++i) {
     const ToyLook& l = runs[i].end();
     strongest.push_back(strongest_head(lab.device, *runs[i].model, text.task, kLength));
-    std::vector<Cell> row = {runs[i].name,
-                             Cell(static_cast<double>(runs[i].model->parameters()), 0),
-                             Cell(l.loss, 4),
-                             number_or(mean_gate(runs[i])),
-                             Cell(mean_of(l.idle)),
-                             Cell(strongest.back()),
-                             Cell(most_of(l.first_peak), 1)};
-    for (Cell& c : paper_row(runs[i].name)) row.push_back(std::move(c));
-    table.rows.push_back(std::move(row));
+    table.rows.push_back({runs[i].name, Cell(static_cast<double>(runs[i].model->parameters()), 0),
+                          Cell(l.loss, 4), number_or(mean_gate(runs[i])), Cell(mean_of(l.idle)),
+                          Cell(strongest.back()), Cell(most_of(l.first_peak), 1), paper_row(runs[i].name)});
   }
   Table copied{.title = say("lab.gate.copy_table"),
                .columns = {say("lab.gate.gate"), say("lab.gate.parameters"), say("lab.excess_loss"),
