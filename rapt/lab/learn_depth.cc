@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "rapt/base/text.h"
 #include "rapt/lab/experiments_learn.h"
 #include "rapt/lab/measure.h"
 #include "rapt/lab/sweep.h"
@@ -149,7 +150,7 @@ LabResult no_norm(const Lab& lab) {
   out.verdict = sentences(
       {growth[bare] > 2 * growth[pre]
            ? say("lab.no-norm.v.grows", digits(growth[bare], 0), digits(growth[pre], 1),
-                 digits(gradient[bare], 0), digits(gradient[pre], 1))
+                 with_commas(std::lround(std::min(gradient[bare], 1e15))), digits(gradient[pre], 1))
            : say("lab.no-norm.v.grows_not", digits(growth[bare], 1), digits(growth[pre], 1),
                  digits(gradient[bare], 1), digits(gradient[pre], 1)),
        best[bare] > best[pre] + 0.3

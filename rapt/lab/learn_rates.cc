@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rapt/base/text.h"
 #include "rapt/lab/experiments_learn.h"
 #include "rapt/lab/sweep.h"
 #include "rapt/nn/parts/attention.h"
@@ -127,9 +128,9 @@ LabResult qk_norm(const Lab& lab) {
   };
   const bool llama = norms_queries("llama1") || norms_queries("llama2") || norms_queries("llama3");
   out.verdict = sentences(
-      {last > 10 * first ? say("lab.qk-norm.v.growth", digits(first, 0), digits(last, 0),
+      {last > 10 * first ? say("lab.qk-norm.v.growth", digits(first, 0), with_commas(std::lround(last)),
                                digits(normed_first, 0), digits(normed_last, 0))
-                         : say("lab.qk-norm.v.no_growth", digits(first, 0), digits(last, 0),
+                         : say("lab.qk-norm.v.no_growth", digits(first, 0), with_commas(std::lround(last)),
                                digits(normed_first, 0), digits(normed_last, 0)),
        entropy < 0.1 && entropy < 0.5 * kept
            ? say("lab.qk-norm.v.onehot", digits(entropy, 4), digits(kept, 2))
