@@ -95,7 +95,8 @@ LabResult no_norm(const Lab& lab) {
               .columns = {say("lab.variant"), say("lab.norms.held_out"), say("lab.norms.largest_logit"),
                           say("lab.no-norm.last_size"), say("lab.norms.spikes"), say("lab.norms.diverged")}};
   std::vector<double> losses[kinds];
-  double trains[kinds] = {};  // the highest rate at which a run learns more than the letters' frequencies
+  // The highest rate at which a run learns more than the letters' frequencies; nearly 0 where none does.
+  double trains[kinds] = {1e-9, 1e-9, 1e-9};
   for (std::size_t i = 0; i < rates.size(); ++i)
     for (int kind = pre; kind < kinds; ++kind) {
       const Trained& t = run_of(i, kind);
@@ -147,6 +148,7 @@ LabResult no_norm(const Lab& lab) {
       below(say("lab.no-norm.f.small"), losses[bare_small][0] - losses[pre][0], 0.1, "nats", "", false),
       below(say("lab.no-norm.f.rate"), trains[bare_small] / trains[pre], 1, "x", "", false),
   };
+  auto rate_of = [&](int kind) { return shortest(trains[kind] < rates[0] ? 0 : trains[kind]); };
   out.verdict = sentences(
       {growth[bare] > 2 * growth[pre]
            ? say("lab.no-norm.v.grows", digits(growth[bare], 0), digits(growth[pre], 1),
@@ -159,9 +161,8 @@ LabResult no_norm(const Lab& lab) {
        losses[bare_small][0] < losses[pre][0] + 0.1
            ? say("lab.no-norm.v.small", digits(losses[bare_small][0], 2), digits(losses[pre][0], 2))
            : say("lab.no-norm.v.small_not", digits(losses[bare_small][0], 2), digits(losses[pre][0], 2)),
-       trains[bare_small] < trains[pre]
-           ? say("lab.no-norm.v.rates", shortest(trains[bare_small]), shortest(trains[pre]))
-           : say("lab.no-norm.v.rates_not", shortest(trains[bare_small]), shortest(trains[pre]))});
+       trains[bare_small] < trains[pre] ? say("lab.no-norm.v.rates", rate_of(bare_small), rate_of(pre))
+                                        : say("lab.no-norm.v.rates_not", rate_of(bare_small), rate_of(pre))});
   return out;
 }
 
