@@ -138,9 +138,7 @@ LabResult feed_forward(const Lab& lab) {
     for (int i = 0; i < 2; ++i) {
       Recipe recipe = i == 0 ? attention_and_ffn(16, 2, 2) : attention_only(16, 2, 2);
       if (lab.change) lab.change(names[i], recipe);
-      signs.push_back({.name = say(length == 1 ? "lab.ffn.alone" : "lab.ffn.among", names[i], length),
-                       .recipe = std::move(recipe),
-                       .length = length});
+      signs.push_back({.name = names[i], .recipe = std::move(recipe), .length = length});
     }
   Device one(lab.device.kernels, DeviceOptions{.threads = 1});
   for (SignRun& s : signs) learn_signs(lab, one, s);
@@ -153,9 +151,9 @@ LabResult feed_forward(const Lab& lab) {
     t.rows.push_back({runs[i].name, Cell(static_cast<double>(weights[i]), 0), Cell(runs[i].end().loss),
                       Cell(100 * signs[i].right, 1), Cell(100 * signs[i + 2].right, 1)});
   Chart learning{.title = say("lab.ffn.signs"), .x_label = say("lab.step"), .y_label = say("lab.ffn.loss")};
-  for (const SignRun& s : signs) {
-    Trained as_run{.name = s.name};
-    as_run.losses = s.losses;
+  for (std::size_t i = 0; i < 2; ++i) {  // tokens that are alone
+    Trained as_run{.name = signs[i].name};
+    as_run.losses = signs[i].losses;
     learning.curves.push_back(loss_curve(as_run));
   }
   Chart on_text = loss_chart(say("lab.ffn.text"), runs);
