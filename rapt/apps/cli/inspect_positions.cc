@@ -257,6 +257,6 @@ const View kPositionsView = {
     "                       model's context)\n",
     parse,
     1,
-    true};
+    View::Needs::recipe};
 
 }  // namespace rapt::cli
