@@ -170,20 +170,17 @@ std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_ro
 std::span<const HeadMetric> head_metric_list() {
   static constexpr auto known = [](double x) { return x < 0 ? std::numeric_limits<double>::quiet_NaN() : x; };
   static const HeadMetric list[] = {
-      {"first", "Weight on the first token", true, [](const HeadMetrics& m) { return m.first; }},
-      {"entropy", "Entropy (nats)", false, [](const HeadMetrics& m) { return m.entropy; }},
-      {"self", "Weight on the token itself", true, [](const HeadMetrics& m) { return m.self; }},
-      {"previous", "Weight on the token before", true, [](const HeadMetrics& m) { return m.previous; }},
-      {"induction", "Weight after earlier occurrences", true,
-       [](const HeadMetrics& m) { return m.induction; }},
-      {"distance", "Mean distance", false, [](const HeadMetrics& m) { return m.distance; }},
-      {"variance", "Variance of the distance", false, [](const HeadMetrics& m) { return m.variance; }},
-      {"strongest", "Strongest weight outside the first token", true,
-       [](const HeadMetrics& m) { return m.strongest; }},
-      {"max_logit", "Largest score", false, [](const HeadMetrics& m) { return m.max_logit; }},
-      {"gate", "Mean of the gate", true, [](const HeadMetrics& m) { return known(m.gate); }},
-      {"gate_closed", "Share of closed gate values", true,
-       [](const HeadMetrics& m) { return known(m.gate_closed); }},
+      {"first", true, [](const HeadMetrics& m) { return m.first; }},
+      {"entropy", false, [](const HeadMetrics& m) { return m.entropy; }},
+      {"self", true, [](const HeadMetrics& m) { return m.self; }},
+      {"previous", true, [](const HeadMetrics& m) { return m.previous; }},
+      {"induction", true, [](const HeadMetrics& m) { return m.induction; }},
+      {"distance", false, [](const HeadMetrics& m) { return m.distance; }},
+      {"variance", false, [](const HeadMetrics& m) { return m.variance; }},
+      {"strongest", true, [](const HeadMetrics& m) { return m.strongest; }},
+      {"max_logit", false, [](const HeadMetrics& m) { return m.max_logit; }},
+      {"gate", true, [](const HeadMetrics& m) { return known(m.gate); }},
+      {"gate_closed", true, [](const HeadMetrics& m) { return known(m.gate_closed); }},
   };
   return list;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rapt/inspect/attention_map.h"
+#include "rapt/report/text.h"
 
 namespace rapt {
 
@@ -52,9 +53,10 @@ std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_ro
 
 // Names of the figures above that a picture can show, and one of them.
 struct HeadMetric {
-  const char *key, *name;
+  const char* key;
   bool share;  // 0 … 1
   double (*of)(const HeadMetrics& m);  // NaN where the head has none
+  Text name() const { return say(concat("page.names.", key)); }
 };
 std::span<const HeadMetric> head_metric_list();
 

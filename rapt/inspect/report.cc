@@ -54,7 +54,7 @@ void add_heads(Page& page, const AttentionRecord& record, const ReportOptions& o
   for (const HeadMetrics& m : metrics) page.labels[at(m.place, m.head)] = m.label;
   for (const HeadMetric& figure : head_metric_list()) {
     Page::Metric out{.key = figure.key,
-                     .name = figure.name,
+                     .name = figure.name(),
                      .values = std::vector<float>(cells, std::nanf("")),
                      .share = figure.share};
     for (const HeadMetrics& m : metrics) out.values[at(m.place, m.head)] = static_cast<float>(figure.of(m));
@@ -87,8 +87,7 @@ void add_grids(Page& page, const Subject& s, Stack stack, const ReportOptions& o
   const std::vector<std::string> rows = row_names(page.layers + 1), layers(rows.begin() + 1, rows.end());
   for (const Massive& m : massive(s.device(), s.net(), s.ids, s.source)) {
     if (m.stack != stack) continue;
-    Page::Grid grid{
-        .key = "massive", .name = "Massive activations: log10(largest |x| / median)", .rows = rows};
+    Page::Grid grid{.key = "massive", .name = say("page.names.massive"), .rows = rows};
     for (int r = 0; r < m.rows; ++r)
       for (Dim t = 0; t < m.tokens; ++t) grid.values.push_back(static_cast<float>(m.log_ratio(r, t)));
     page.grids.push_back(std::move(grid));
@@ -103,17 +102,17 @@ void add_grids(Page& page, const Subject& s, Stack stack, const ReportOptions& o
   for (const NormGrid& n : lengths()) {
     if (n.stack != stack) continue;
     page.grids.push_back({.key = "residual",
-                          .name = "Length of the residual stream",
+                          .name = say("page.names.residual"),
                           .rows = rows,
                           .values = n.residual,
                           .log_scale = true});
     page.grids.push_back({.key = "attn_out",
-                          .name = "Length of what attention adds",
+                          .name = say("page.names.attn_out"),
                           .rows = layers,
                           .values = n.attn_out,
                           .log_scale = true});
     page.grids.push_back({.key = "ffn_out",
-                          .name = "Length of what the feed-forward part adds",
+                          .name = say("page.names.ffn_out"),
                           .rows = layers,
                           .values = n.ffn_out,
                           .log_scale = true});
@@ -121,25 +120,20 @@ void add_grids(Page& page, const Subject& s, Stack stack, const ReportOptions& o
   if (!options.lens || last_stack(s.net()) != stack || s.net().recipe.head.kind != HeadRecipe::Kind::vocab)
     return;
   const Lens l = lens(s.device(), s.net(), s.ids, s.source);
-  Page::Grid top{.key = "lens",
-                 .name = "Logit lens: probability of the most probable token",
-                 .rows = rows,
-                 .values = l.probabilities};
+  Page::Grid top{.key = "lens", .name = say("page.names.lens"), .rows = rows, .values = l.probabilities};
   for (std::size_t i = 0; i < l.ids.size(); ++i) {  // one for each cell: a token as it would stand there
     const std::size_t before = i % static_cast<std::size_t>(l.tokens) + (l.own ? 0 : 1);
     top.texts.push_back(
         visible_text(next_token_text(s.tokenizer(), std::span(s.ids).first(before), l.ids[i])));
   }
-  Page::Grid truth{.key = "lens_truth",
-                   .name = "Logit lens: probability of the true token",
-                   .rows = rows,
-                   .values = l.truth};
+  Page::Grid truth{
+      .key = "lens_truth", .name = say("page.names.lens_truth"), .rows = rows, .values = l.truth};
   for (std::size_t i = 0; i < truth.values.size(); ++i)
     if (l.rank[i] == 0) truth.values[i] = std::nanf("");
   page.grids.insert(page.grids.begin(), std::move(top));
   page.grids.push_back(std::move(truth));
   page.grids.push_back(
-      {.key = "lens_entropy", .name = "Logit lens: entropy (nats)", .rows = rows, .values = l.entropy});
+      {.key = "lens_entropy", .name = say("page.names.lens_entropy"), .rows = rows, .values = l.entropy});
 }
 
 // A document without the parts that are too long to be read here.

@@ -88,18 +88,18 @@ LabResult cache_bias(const Lab& lab) {
   const int draws = lab.effort < 0.5 ? 1 : 4;
   const double sizes[] = {0, 22, 100, 300, 460};
   const DType formats[] = {DType::q8_0, DType::q4_0};
-  Table t{.title = concat("KL of attention rows against the f32 cache, nats: one head of 128, ", keys,
-                          " keys, mean of ", draws, " draws"),
-          .columns = {"norm of b_k", "8 bits, whole keys", "8 bits, bias apart", "4 bits, whole keys",
-                      "4 bits, bias apart"},
-          .rows = {}};
-  Chart chart{.title = "Damage by the cache's format",
-              .x_label = "norm of the key bias",
-              .y_label = "KL, nats",
+  std::vector<Text> names;
+  for (int bits : {8, 4})
+    for (const char* kept : {"lab.cache-bias.whole", "lab.cache-bias.apart"})
+      names.push_back(say(kept, bits));
+  Table t{.title = say("lab.cache-bias.table", keys, draws), .columns = {say("lab.cache-bias.norm")}};
+  t.columns.insert(t.columns.end(), names.begin(), names.end());
+  Chart chart{.title = say("lab.cache-bias.chart"),
+              .x_label = say("lab.cache-bias.norm"),
+              .y_label = say("lab.cache-bias.kl"),
               .curves = {},
               .log_y = true};
-  for (const char* name : {"q8_0, whole keys", "q8_0, bias apart", "q4_0, whole keys", "q4_0, bias apart"})
-    chart.curves.push_back({.name = name, .x = {}, .y = {}});
+  for (const Text& name : names) chart.curves.push_back({.name = name, .x = {}, .y = {}});
   double at300[4] = {}, at22[4] = {};
   for (double size : sizes) {
     double kl[4] = {};
@@ -125,27 +125,19 @@ LabResult cache_bias(const Lab& lab) {
     t.rows.push_back(std::move(row));
   }
   r.findings = {
-      above("4 bits, bias of 300: KL with whole keys", at300[2], 0.1, "nats",
-            "3.15 in another simulation; perplexity 7.5 to 9,410 at 3 bits (llama.cpp issue 21385)"),
-      below("the same with the bias apart", at300[3], 0.1, "nats", "0.011 there"),
-      above("4 bits: whole keys over bias apart at 300", at300[2] / at300[3], 10, "x", "about 290 there"),
-      above("8 bits: whole keys over bias apart at 300", at300[0] / at300[1], 3, "x",
-            "0.014 against less than 0.0001 there"),
-      above("4 bits: whole keys over bias apart at 22 (a middle layer)", at22[2] / at22[3], 1, "x",
-            "0.082 against 0.022 there"),
+      above(say("lab.cache-bias.f.whole"), at300[2], 0.1, "nats", say("lab.cache-bias.p.whole")),
+      below(say("lab.cache-bias.f.apart"), at300[3], 0.1, "nats", say("lab.cache-bias.p.apart")),
+      above(say("lab.cache-bias.f.four"), at300[2] / at300[3], 10, "x", say("lab.cache-bias.p.four")),
+      above(say("lab.cache-bias.f.eight"), at300[0] / at300[1], 3, "x", say("lab.cache-bias.p.eight")),
+      above(say("lab.cache-bias.f.middle"), at22[2] / at22[3], 1, "x", say("lab.cache-bias.p.middle")),
   };
-  r.verdict = concat(
-      at300[2] > 0.1 && at300[3] < 0.1
-          ? "Four bits are enough only where no large bias is stored with the keys: "
-      : at300[2] > 0.1 ? "Four bits were not enough, with or without the bias: "
-                       : "Four bits were enough here: ",
-      "at a norm of 300 (layer 0 of Qwen2.5-7B has 605) the 4-bit cache moves attention by ",
-      digits(at300[2], 2), " nats, and by ", digits(at300[3], 3),
-      " when the bias is kept out of the cache and added back, turned to each key's position, when scores "
-      "are computed; 8 bits ",
-      digits(at300[0], 4), " and ", digits(at300[1], 5), ".");
-  r.document.parts.push_back(std::move(t));
+  r.verdict = sentences({say(at300[2] > 0.1 && at300[3] < 0.1 ? "lab.cache-bias.v.wrong"
+                             : at300[2] > 0.1                 ? "lab.cache-bias.v.neither"
+                                                              : "lab.cache-bias.v.enough"),
+                         say("lab.cache-bias.v.numbers", digits(at300[2], 2), digits(at300[3], 3),
+                             digits(at300[0], 4), digits(at300[1], 5))});
   r.document.parts.push_back(std::move(chart));
+  r.document.parts.push_back(std::move(t));
   return r;
 }
 

@@ -17,7 +17,7 @@ namespace {
 using Place = AttentionRig::Place;
 
 struct Kind {
-  const char* name;
+  const char* name;  // lab.key-bias.k.…
   bool needed;    // the key bias does something
   bool foldable;  // the value bias equals an output bias
   AttnRecipe attn = {};
@@ -43,31 +43,31 @@ AttnRecipe extra(ExtraRecipe::Kind kind) {
 
 std::vector<Kind> kinds() {
   return {
-      {"causal mask", false, true},
-      {"no mask (encoder)", false, true, {}, Place::encoder},
-      {"cross-attention", false, true, {}, Place::cross},
-      {"learned absolute positions", false, true, {}, Place::decoder, EmbedRecipe::Pos::learned},
-      {"ALiBi", false, true, with([](AttnRecipe& a) { a.pos.kind = PosRecipe::Kind::alibi; })},
-      {"relative buckets (T5)", false, true, with([](AttnRecipe& a) {
+      {"causal", false, true},
+      {"encoder", false, true, {}, Place::encoder},
+      {"cross", false, true, {}, Place::cross},
+      {"learned", false, true, {}, Place::decoder, EmbedRecipe::Pos::learned},
+      {"alibi", false, true, with([](AttnRecipe& a) { a.pos.kind = PosRecipe::Kind::alibi; })},
+      {"buckets", false, true, with([](AttnRecipe& a) {
          a.pos = {.kind = PosRecipe::Kind::bucket, .bucket = {.count = 8, .max = 16}};
        })},
-      {"attention dropout", false, false, with([](AttnRecipe& a) { a.dropout = 0.25; }), Place::decoder,
+      {"dropout", false, false, with([](AttnRecipe& a) { a.dropout = 0.25; }), Place::decoder,
        EmbedRecipe::Pos::none, true},
-      {"gate after attention (G1)", false, false, with([](AttnRecipe& a) { a.gate = {{}}; })},
-      {"V-norm", false, false, with([](AttnRecipe& a) { a.v_norm = NormRecipe{}; })},
-      {"RoPE", true, true, rotated(1)},
-      {"RoPE on half the channels", true, true, rotated(0.5)},
-      {"QK RMSNorm", true, true, qk(NormRecipe::Kind::rms)},
-      {"QK LayerNorm", true, true, qk(NormRecipe::Kind::layer)},
-      {"QK L2 norm", true, true, qk(NormRecipe::Kind::l2)},
-      {"cosine score", true, true, with([](AttnRecipe& a) { a.score = AttnRecipe::ScoreKind::cosine; })},
-      {"distance score", true, true, with([](AttnRecipe& a) { a.score = AttnRecipe::ScoreKind::l2; })},
-      {"additive score", true, true, with([](AttnRecipe& a) { a.score = AttnRecipe::ScoreKind::additive; })},
-      {"softmax off by one", true, false, extra(ExtraRecipe::Kind::zero_logit)},
-      {"learned sink logit", true, false, extra(ExtraRecipe::Kind::learned_logit)},
-      {"learned key/value slot", true, false, extra(ExtraRecipe::Kind::kv_slots)},
-      {"soft-capped scores", true, true, with([](AttnRecipe& a) { a.cap = 3; })},
-      {"sigmoid attention", true, false, with([](AttnRecipe& a) { a.normal = Normal::sigmoid; })},
+      {"gate", false, false, with([](AttnRecipe& a) { a.gate = {{}}; })},
+      {"v_norm", false, false, with([](AttnRecipe& a) { a.v_norm = NormRecipe{}; })},
+      {"rope", true, true, rotated(1)},
+      {"half_rope", true, true, rotated(0.5)},
+      {"qk_rms", true, true, qk(NormRecipe::Kind::rms)},
+      {"qk_layer", true, true, qk(NormRecipe::Kind::layer)},
+      {"qk_l2", true, true, qk(NormRecipe::Kind::l2)},
+      {"cosine", true, true, with([](AttnRecipe& a) { a.score = AttnRecipe::ScoreKind::cosine; })},
+      {"distance", true, true, with([](AttnRecipe& a) { a.score = AttnRecipe::ScoreKind::l2; })},
+      {"additive", true, true, with([](AttnRecipe& a) { a.score = AttnRecipe::ScoreKind::additive; })},
+      {"off_by_one", true, false, extra(ExtraRecipe::Kind::zero_logit)},
+      {"logit", true, false, extra(ExtraRecipe::Kind::learned_logit)},
+      {"slot", true, false, extra(ExtraRecipe::Kind::kv_slots)},
+      {"cap", true, true, with([](AttnRecipe& a) { a.cap = 3; })},
+      {"sigmoid", true, false, with([](AttnRecipe& a) { a.normal = Normal::sigmoid; })},
   };
 }
 
@@ -78,12 +78,12 @@ Chart distance_chart(Device& f64, std::uint64_t seed) {
     Weight& w = rig.weight(name);
     for (Dim i = 0; i < w.size(); ++i) w.set(i / w.cols, i % w.cols, 0);
   }
-  Chart chart{.title = "Score from the biases alone, under RoPE",
-              .x_label = "distance to the key",
-              .y_label = "score - score of itself"};
+  Chart chart{.title = say("lab.key-bias.chart"),
+              .x_label = say("lab.key-bias.distance"),
+              .y_label = say("lab.key-bias.score")};
   for (Dim h = 0; h < AttentionRig::kHeads; ++h) {
     const std::vector<double> row = rig.weights(h).back();
-    Curve c{.name = concat("head ", h), .x = {}, .y = {}};
+    Curve c{.name = say("lab.key-bias.head", h), .x = {}, .y = {}};
     for (std::size_t i = 0; i < row.size(); ++i) {
       c.x.push_back(static_cast<double>(i));
       c.y.push_back(std::log(row[row.size() - 1 - i] / row.back()));
@@ -99,9 +99,9 @@ LabResult key_bias(const Lab& lab) {
   Device f64({.threads = 1, .isa = "f64"});
   constexpr double kZero = 1e-10, kSome = 1e-3;
   LabResult r;
-  Table t{.title = "One layer in double, 4 heads on 2 key heads, all numbers random",
-          .columns = {"attention", "largest gradient of b_k", "output change without b_k", "b_k is",
-                      "error of folding b_v into b_o", "b_v folds"},
+  Table t{.title = say("lab.key-bias.table"),
+          .columns = {say("lab.key-bias.attention"), say("lab.key-bias.gradient"), say("lab.key-bias.drop"),
+                      say("lab.key-bias.is"), say("lab.key-bias.fold"), say("lab.key-bias.folds")},
           .rows = {}};
   double free_gradient = 0, free_drop = 0, needed_gradient = HUGE_VAL, needed_drop = HUGE_VAL, fold = 0,
          no_fold = HUGE_VAL;
@@ -134,39 +134,28 @@ LabResult key_bias(const Lab& lab) {
         for (std::size_t c = 0; c < AttentionRig::kHeadDim; ++c) sum += g[h + c];
         ones = std::max(ones, std::abs(sum));
       }
-    t.rows.push_back({kind.name, Cell(gradient), Cell(drop),
-                      gradient < kZero && drop < kZero ? "redundant" : "needed", Cell(folded),
-                      folded < kZero ? "yes" : "no"});
+    t.rows.push_back(
+        {say(concat("lab.key-bias.k.", kind.name)), Cell(gradient), Cell(drop),
+         say(gradient < kZero && drop < kZero ? "lab.key-bias.redundant" : "lab.key-bias.needed"),
+         Cell(folded), say(folded < kZero ? "lab.yes" : "lab.no")});
   }
   r.findings = {
-      below("largest gradient of b_k where every key of a row gets the same (masks, cross, ALiBi, T5, "
-            "dropout, gate, V-norm)",
-            free_gradient, kZero, "", "redundant (Namazifar et al. 2023)"),
-      below("output change without b_k there", free_drop, kZero, ""),
-      above("smallest gradient of b_k among the other kinds (RoPE, QK-norms, cosine, distance, additive, "
-            "extra logits and slots, cap, sigmoid)",
-            needed_gradient, kSome, "", "needed under RoPE: Qwen's QKV bias (Su, kexue 9577)"),
-      above("smallest output change without b_k among them", needed_drop, kSome, ""),
-      below("gradient of b_k on channels that RoPE leaves still", still, kZero, ""),
-      below("gradient of b_k along equal channels under QK LayerNorm", ones, kZero, ""),
-      below("error of folding b_v into b_o where rows sum to one", fold, kZero, ""),
-      above("smallest error of folding b_v where they do not, or something follows", no_fold, kSome, ""),
+      below(say("lab.key-bias.f.free"), free_gradient, kZero, "", say("lab.key-bias.p.free")),
+      below(say("lab.key-bias.f.free_drop"), free_drop, kZero, ""),
+      above(say("lab.key-bias.f.needed"), needed_gradient, kSome, "", say("lab.key-bias.p.needed")),
+      above(say("lab.key-bias.f.needed_drop"), needed_drop, kSome, ""),
+      below(say("lab.key-bias.f.still"), still, kZero, ""),
+      below(say("lab.key-bias.f.ones"), ones, kZero, ""),
+      below(say("lab.key-bias.f.fold"), fold, kZero, ""),
+      above(say("lab.key-bias.f.no_fold"), no_fold, kSome, ""),
   };
   r.verdict =
       all_hold(r.findings)
-          ? concat(
-                "The story holds where the bias gives every key of a row the same score: under any mask, "
-                "ALiBi, T5's buckets, dropout or a gate "
-                "after attention the gradient of b_k is 0 to rounding. Under RoPE, QK-norm, a soft-cap, an "
-                "extra logit or sigmoid attention the "
-                "key bias is a real parameter (dropping it under RoPE changes outputs by ",
-                digits(rope_drop, 2), "); a loader that drops it breaks Qwen2, Phi and gpt-oss.")
-          : "Some kind of attention did not behave as the algebra says; see the table.";
-  r.document.parts.push_back(std::move(t));
-  r.document.parts.push_back(
-      Words{"Under RoPE the two biases alone make a score that depends on the distance: "
-            "a learned relative position."});
+          ? sentences({say("lab.key-bias.v.where"), say("lab.key-bias.v.needed", digits(rope_drop, 2))})
+          : say("lab.key-bias.v.not");
   r.document.parts.push_back(distance_chart(f64, lab.seed));
+  r.document.parts.push_back(Words{say("lab.key-bias.relative")});
+  r.document.parts.push_back(std::move(t));
   return r;
 }
 

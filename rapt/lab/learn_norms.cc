@@ -1,147 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiments on norms: on queries and keys, on values, which kind, over what, and where.
+// Experiments on norms: on values, which kind, over what, and where. On queries and keys: learn_rates.cc.
 #include <algorithm>
 #include <cmath>
 
+#include "rapt/base/rng.h"
 #include "rapt/lab/experiments_learn.h"
 #include "rapt/lab/measure.h"
 #include "rapt/lab/toy.h"
+#include "rapt/ops/batch_norm.h"
+#include "rapt/ops/linear.h"
 #include "rapt/ops/loss.h"
 #include "rapt/ops/norm.h"
 
 namespace rapt {
 
-LabResult qk_norm(const Lab& lab) {
-  const ToyTask task = copy_task(lab.seed);
-  const std::vector<double> rates = {3e-3, 1e-2, 3e-2};
-  std::vector<Toy> toys;
-  for (double rate : rates)
-    for (bool normed : {false, true}) {
-      Recipe r = toy_recipe(2);
-      if (normed) self_attn(r).qk_norm = QkNormRecipe{};
-      toys.push_back({.name = concat(normed ? "QK-norm, rate " : "plain, rate ", rate),
-                      .recipe = r,
-                      .task = task,
-                      .seed = lab.seed,
-                      .steps = 600,
-                      .rate = rate,
-                      .warmup = 10,
-                      .looks = 12});
-    }
-  const std::vector<Trained> runs = train_toys(lab, std::move(toys));
-  auto peak = [](const Trained& t) {
-    double most = 0;
-    for (const ToyLook& l : t.looks) most = std::max(most, l.max_logit);
-    return most;
-  };
-  LabResult out;
-  Table table{
-      .title = "constant rate, short warm-up",
-      .columns = {"variant", "largest logit at the end", "on the way", "excess loss", "spikes", "diverged"}};
-  Chart chart{.title = "largest logit",
-              .x_label = "step",
-              .y_label = "scaled score before the softmax",
-              .log_y = true};
-  for (const Trained& t : runs) {
-    table.rows.push_back({t.name, Cell(t.end().max_logit, 1), Cell(peak(t), 1), Cell(t.end().excess, 4),
-                          Cell(t.spikes, 0), t.diverged ? "yes" : "no"});
-    Curve c{.name = t.name};
-    for (const ToyLook& l : t.looks) c.x.push_back(static_cast<double>(l.step)), c.y.push_back(l.max_logit);
-    chart.curves.push_back(std::move(c));
-  }
-  out.document.parts = {table, chart};
-  const char* const names[] = {"3e-3", "1e-2", "3e-2"};
-  auto plain = [&](std::size_t rate) -> const Trained& { return runs[2 * rate]; };
-  auto normed = [&](std::size_t rate) -> const Trained& { return runs[2 * rate + 1]; };
-  const double saved = plain(2).end().excess - normed(2).end().excess,
-               usual = normed(0).end().excess - plain(0).end().excess;
-  std::string peaks;
-  int lower = 0, diverged = 0;
-  double most_normed = 0;
-  for (std::size_t i = 0; i < 3; ++i) {
-    out.findings.push_back(
-        below(concat("largest logit on the way at rate ", names[i], ", QK-norm against none"),
-              peak(normed(i)) / peak(plain(i)), 1, "x", i == 0 ? "bounded by sqrt(d) times the gains" : "",
-              i == 0));
-    peaks += concat(i == 0 ? "" : ", ", digits(peak(plain(i)), 0), " and ", digits(peak(normed(i)), 0),
-                    " at ", names[i]);
-    lower += peak(normed(i)) < peak(plain(i));
-    diverged += plain(i).diverged;
-    most_normed = std::max(most_normed, peak(normed(i)));
-  }
-  out.findings.push_back(
-      above("largest logit without a norm, highest of the larger rates against the usual one",
-            std::max(peak(plain(1)), peak(plain(2))) / peak(plain(0)), 1, "x",
-            "logits grow until attention is one-hot and training diverges (ViT-22B, 2023)", false));
-  out.findings.push_back(above("excess loss at rate 3e-2, none minus QK-norm", saved, 0, "nats",
-                               "at 8B parameters the loss diverges without it (ViT-22B)", false));
-  out.findings.push_back(below("excess loss at rate 3e-3, QK-norm minus none", usual, 0.005, "nats",
-                               "+0.928 BLEU on average (Henry et al. 2020, with a learned scale)", false));
-  out.verdict = concat(
-      "The largest logit without and with the norm: ", peaks, "; the norm lowers it at ",
-      lower == 3 ? std::string("each rate") : concat(lower, " of 3 rates"), ". At the highest rate ",
-      saved > 0.002    ? concat("it saves ", digits(saved, 3), " nats")
-      : saved < -0.002 ? concat("the loss is lower without it, by ", digits(-saved, 3), " nats")
-                       : std::string("the loss hardly notices it"),
-      "; spikes: ", plain(2).spikes, " without the norm, ", normed(2).spikes, " with it. ",
-      diverged == 0
-          ? "The plain model never diverged, so what the norm prevents in large models does not happen here. "
-          : concat("The plain model diverged at ", diverged, diverged == 1 ? " rate. " : " rates. "),
-      "An RMS norm centres nothing, and with gains of one no logit could exceed sqrt(48) = 6.9",
-      most_normed > std::sqrt(48.0) ? concat("; with ", digits(most_normed, 0),
-                                             " the gains have grown, so variance 1 is not kept either.")
-                                    : std::string("."));
-  return out;
-}
-
 LabResult v_norm(const Lab& lab) {
   const ToyTask task = copy_task(lab.seed);
   std::vector<Toy> toys;
-  auto add = [&](std::string name, std::optional<NormRecipe> norm, bool gated) {
+  auto add = [&](const char* name, bool on_qk, bool on_v, bool gated = false) {
     Recipe r = toy_recipe();
-    self_attn(r).v_norm = norm;
+    if (on_qk) self_attn(r).qk_norm = QkNormRecipe{};
+    if (on_v) self_attn(r).v_norm = NormRecipe{.weight = NormRecipe::Gain::none};
     if (gated) self_attn(r).gate.push_back({});
-    toys.push_back({.name = std::move(name), .recipe = r, .task = task, .seed = lab.seed});
+    toys.push_back({.name = say(name), .recipe = r, .task = task, .seed = lab.seed});
   };
-  const NormRecipe bare{.weight = NormRecipe::Gain::none};
-  add("none", {}, false);
-  add("RMS, no weight", bare, false);
-  add("RMS", NormRecipe{}, false);
-  add("gate G1", {}, true);
-  add("gate G1, RMS, no weight", bare, true);
+  enum { none, qk, v, all, gate, gate_v };
+  add("lab.v-norm.none", false, false);
+  add("lab.v-norm.qk", true, false);
+  add("lab.v-norm.v_only", false, true);
+  add("lab.v-norm.all", true, true);
+  add("lab.v-norm.gate", false, false, true);
+  add("lab.v-norm.gate_v", false, true, true);
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
+  auto least = [](const std::vector<double>& x) { return *std::min_element(x.begin(), x.end()); };
   LabResult out;
-  Table table{.title = "a norm on each value",
-              .columns = {"variant", "excess loss", "idle rows", "copying rows", "|v| first/others by layer",
-                          "idle weight on the first token", "peak |h|, first token"}};
+  Table table{.title = say("lab.v-norm.table"),
+              .columns = {say("lab.v-norm.normed"), say("lab.excess_loss"), say("lab.norms.largest_logit"),
+                          say("lab.v-norm.entropy"), say("lab.v-norm.value_ratio"), say("lab.v-norm.first")}};
   for (const Trained& t : runs) {
     const ToyLook& l = t.end();
-    table.rows.push_back({t.name, Cell(l.excess, 4), Cell(l.idle_excess, 4), Cell(l.trigger_loss, 4),
-                          joined(l.value_ratio), joined(l.idle), Cell(most_of(l.first_peak), 1)});
+    table.rows.push_back({t.name, Cell(l.excess, 4), Cell(l.max_logit, 1), Cell(mean_of(l.entropy), 2),
+                          joined(l.value_ratio), Cell(mean_of(l.idle), 2)});
   }
-  out.document.parts = {table, loss_chart("loss", runs)};
-  const ToyLook &plain = runs[0].end(), &normed = runs[1].end();
-  const double lost = normed.excess - plain.excess, lost_gated = runs[4].end().excess - runs[3].end().excess;
-  const double least = *std::min_element(plain.value_ratio.begin(), plain.value_ratio.end());
+  auto of = [&](int i) -> const ToyLook& { return runs[static_cast<std::size_t>(i)].end(); };
+  Table roles{.title = say("lab.v-norm.roles"),
+              .columns = {"", say("lab.v-norm.on_qk"), say("lab.v-norm.on_v")},
+              .rows = {{say("lab.v-norm.role"), say("lab.v-norm.role_qk"), say("lab.v-norm.role_v")},
+                       {say("lab.v-norm.bounds"), say("lab.v-norm.bounds_qk"), say("lab.v-norm.bounds_v")},
+                       {say("lab.v-norm.here"),
+                        say("lab.v-norm.here_qk", digits(of(none).max_logit, 1), digits(of(qk).max_logit, 1)),
+                        say("lab.v-norm.here_v", digits(least(of(none).value_ratio), 2),
+                            digits(least(of(v).value_ratio), 2))},
+                       {say("lab.v-norm.who"), say("lab.v-norm.who_qk"), say("lab.v-norm.who_v")}}};
+  out.document.parts = {table, roles, loss_chart(say("lab.v-norm.losses"), runs)};
+  const double lost = of(v).excess - of(none).excess, lost_gated = of(gate_v).excess - of(gate).excess,
+               ratio = least(of(none).value_ratio), lower = of(qk).max_logit / of(none).max_logit,
+               both = of(all).excess - of(none).excess;
   out.findings = {
-      below("value norm of the first token against the others, least of all layers, no norm", least, 0.9, "x",
-            "near zero in Llama 3 8B (Gu et al. 2025)"),
-      below("excess loss, weightless norm on v minus none", lost, 0.005, "nats",
-            "Gemma 3n and Gemma 4 norm their values", false),
-      below("idle weight on the first token, norm on v against none",
-            mean_of(normed.idle) / mean_of(plain.idle), 1, "x", "", false),
+      below(say("lab.v-norm.f.drained"), ratio, 0.9, "x", say("lab.v-norm.p.drained")),
+      between(say("lab.v-norm.f.equal"), least(of(v).value_ratio), 0.99, 1.01, "x"),
+      below(say("lab.v-norm.f.loss"), lost, 0.005, "nats", say("lab.v-norm.p.gemma"), false),
+      below(say("lab.v-norm.f.logit"), lower, 1, "x", "", false),
+      below(say("lab.v-norm.f.all"), both, 0.005, "nats", "", false),
+      below(say("lab.v-norm.f.first"), mean_of(of(v).idle) / mean_of(of(none).idle), 1, "x", "", false),
   };
   out.verdict =
-      concat("With a weightless norm on the values the loss is ", digits(std::abs(lost), 4), " nats ",
-             lost > 0 ? "higher" : "lower", " (", digits(std::abs(lost_gated), 4),
-             lost_gated > 0 ? " higher" : " lower", " where a gate stands behind it): ",
-             lost < 0.005 ? "a choice of design, no law. " : "here it does cost something. ",
-             least < 0.9 ? "What it takes away is a drained value: the first token's norm was "
-                         : "The first token's value was not drained: ",
-             digits(least, 2),
-             " of the others' in its lowest layer, and with the norm all are equal. "
-             "The first token's share of idle attention ",
-             "goes from ", digits(mean_of(plain.idle), 2), " to ", digits(mean_of(normed.idle), 2), ".");
+      sentences({say(lost < 0.005 ? "lab.v-norm.v.choice" : "lab.v-norm.v.costs", digits(of(none).excess, 4),
+                     digits(of(v).excess, 4)),
+                 say(lost_gated < 0.005 ? "lab.v-norm.v.gated" : "lab.v-norm.v.gated_costs",
+                     digits(of(gate).excess, 4), digits(of(gate_v).excess, 4)),
+                 ratio < 0.9 ? say("lab.v-norm.v.drained", digits(ratio, 2),
+                                   digits(mean_of(of(none).idle), 2), digits(mean_of(of(v).idle), 2))
+                             : say("lab.v-norm.v.not_drained", digits(ratio, 2)),
+                 say(lower < 1 ? "lab.v-norm.v.logit" : "lab.v-norm.v.logit_not",
+                     digits(of(none).max_logit, 1), digits(of(qk).max_logit, 1)),
+                 say("lab.v-norm.v.roles", digits(of(all).excess, 4))});
   return out;
 }
 
@@ -177,73 +110,126 @@ class StepClock {
   Tape tape_;
 };
 
-double norm_seconds(Device& device, NormKind kind, Dim rows, Dim cols) {
+// Of one norm alone; `running`: BatchNorm with the statistics it has collected.
+double norm_seconds(Device& device, NormRecipe::Kind kind, Dim rows, Dim cols, bool running = false) {
   Run run(device);
+  run.training = !running;
   const Tensor x = normal_tensor(run, {rows, cols}, 1);
-  const Weight w = make_weight("w", 1, cols, device.real), b = make_weight("b", 1, cols, device.real);
+  Weight w = make_weight("w", 1, cols, device.real), b = make_weight("b", 1, cols, device.real),
+         statistics = make_weight("statistics", 1, 2 * cols, device.real);
   const Arena::Mark mark = run.arena.mark();
   return shortest_time(3, [&] {  // from the second on the result's memory is there
-    rapt::norm(run, {kind, 1e-6, false}, x, &w, kind == NormKind::layer ? &b : nullptr);
+    if (kind == NormRecipe::Kind::batch) batch_norm(run, {}, x, &w, &b, statistics);
+    else
+      rapt::norm(run, {kind == NormRecipe::Kind::rms ? NormKind::rms : NormKind::layer, 1e-6, false}, x, &w,
+                 kind == NormRecipe::Kind::layer ? &b : nullptr);
     run.arena.release(mark);
   });
+}
+
+// BatchNorm with running statistics and the matrix after it, against one matrix and bias that hold both: the
+// largest difference of their results, in double.
+double folding_error(std::uint64_t seed) {
+  constexpr Dim kRows = 16, kIn = 24, kOut = 20;
+  constexpr double kEps = 1e-5;
+  Device f64({.threads = 1, .isa = "f64"});
+  Run run(f64);
+  const Weight gain = normal_weight(f64.real, 1, kIn, mix_key(seed, 1), 1, Packing::rows),
+               shift = normal_weight(f64.real, 1, kIn, mix_key(seed, 2), 1, Packing::rows);
+  Weight matrix = normal_weight(f64.real, kOut, kIn, mix_key(seed, 3)),
+         folded = normal_weight(f64.real, kOut, kIn, 0), bias = make_weight("b", 1, kOut, f64.real),
+         statistics = make_weight("s", 1, 2 * kIn, f64.real);
+  std::vector<double> numbers = normal_values(mix_key(seed, 4), 2 * kIn);
+  for (Dim c = 0; c < kIn; ++c)
+    numbers[static_cast<std::size_t>(kIn + c)] = 0.5 + std::abs(numbers[static_cast<std::size_t>(kIn + c)]);
+  fill(statistics, numbers);
+  std::vector<double> into(static_cast<std::size_t>(kOut * kIn)), offset(static_cast<std::size_t>(kOut));
+  for (Dim o = 0; o < kOut; ++o)
+    for (Dim c = 0; c < kIn; ++c) {
+      const double factor = gain.get(0, c) / std::sqrt(numbers[static_cast<std::size_t>(kIn + c)] + kEps);
+      into[static_cast<std::size_t>(o * kIn + c)] = matrix.get(o, c) * factor;
+      offset[static_cast<std::size_t>(o)] +=
+          matrix.get(o, c) * (shift.get(0, c) - numbers[static_cast<std::size_t>(c)] * factor);
+    }
+  fill(folded, into);
+  fill(bias, offset);
+  const Tensor x = normal_tensor(run, {kRows, kIn}, mix_key(seed, 5));
+  return largest_difference(
+      values_of(linear(run, batch_norm(run, {.eps = kEps}, x, &gain, &shift, statistics), matrix)),
+      values_of(linear(run, x, folded, &bias)));
 }
 
 }  // namespace
 
 LabResult rms_vs_layer(const Lab& lab) {
   const ToyTask task = copy_task(lab.seed);
-  const NormRecipe rms{}, layer{.kind = NormRecipe::Kind::layer, .bias = true},
-      layer_plain{.kind = NormRecipe::Kind::layer};
+  using Kind = NormRecipe::Kind;
   std::vector<Toy> toys;
   std::vector<Recipe> recipes;
-  auto add = [&](std::string name, const NormRecipe& norm) {
+  auto add = [&](Text name, const NormRecipe& norm) {
     Recipe r = with_ffn(toy_recipe());
     set_norms(r, norm);
     recipes.push_back(r);
     toys.push_back({.name = std::move(name), .recipe = r, .task = task, .seed = lab.seed});
   };
-  add("RMSNorm", rms);
-  add("LayerNorm", layer);
-  add("LayerNorm, no bias", layer_plain);
+  enum { rms, layer, layer_plain, batch, kinds };
+  add("RMSNorm", {});
+  add("LayerNorm", {.kind = Kind::layer, .bias = true});
+  add(say("lab.rms-vs-layer.no_bias"), {.kind = Kind::layer});
+  add("BatchNorm", {.kind = Kind::batch, .eps = 1e-5, .bias = true, .leaks_ok = true});
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
 
   // On one thread, in turns, the shortest of many: what else the machine does makes no difference.
   Device one(lab.device.kernels, {.threads = 1});
-  std::vector<double> steps(3, INFINITY), ops(3, INFINITY);
+  std::vector<double> steps(kinds, INFINITY), ops(kinds, INFINITY);
+  double in_use = INFINITY;  // BatchNorm with running statistics
   std::vector<std::unique_ptr<StepClock>> clocks;
   for (const Recipe& r : recipes)
     clocks.push_back(std::make_unique<StepClock>(one, r, task(0, scaled_batch(lab, 32), 32)));
-  const NormKind kinds[] = {NormKind::rms, NormKind::layer, NormKind::layer};
-  for (Dim round = 0; round < scaled(lab, 40); ++round)
-    for (std::size_t i = 0; i < 3; ++i) {
+  const Kind of[] = {Kind::rms, Kind::layer, Kind::layer, Kind::batch};
+  const Dim rows = scaled_batch(lab, 2048);
+  for (Dim round = 0; round < scaled(lab, 40); ++round) {
+    for (std::size_t i = 0; i < kinds; ++i) {
       steps[i] = std::min(steps[i], clocks[i]->step());
-      ops[i] = std::min(ops[i], norm_seconds(one, kinds[i], scaled_batch(lab, 2048), 768));
+      ops[i] = std::min(ops[i], norm_seconds(one, of[i], rows, 768));
     }
+    in_use = std::min(in_use, norm_seconds(one, Kind::batch, rows, 768, true));
+  }
 
   LabResult out;
-  Table table{.title =
-                  "quality, and time on one thread (shortest of many; the last column: "
-                  "the norm alone on 2,048 rows of 768)",
-              .columns = {"norm", "excess loss", "step, ms", "norm alone, us"}};
-  for (std::size_t i = 0; i < 3; ++i)
+  Table table{.title = say("lab.rms-vs-layer.table"),
+              .columns = {say("lab.rms-vs-layer.norm"), say("lab.excess_loss"), say("lab.rms-vs-layer.step"),
+                          say("lab.rms-vs-layer.alone")}};
+  for (std::size_t i = 0; i < kinds; ++i)
     table.rows.push_back(
         {runs[i].name, Cell(runs[i].end().excess, 4), Cell(1e3 * steps[i], 2), Cell(1e6 * ops[i], 0)});
-  out.document.parts = {table, loss_chart("loss", runs)};
-  const double saved = 100 * (1 - steps[0] / steps[1]), alone = 100 * (1 - ops[0] / ops[1]);
-  const double gap = runs[0].end().excess - runs[1].end().excess;
+  table.rows.push_back({say("lab.rms-vs-layer.in_use"), "", "", Cell(1e6 * in_use, 0)});
+  table.rows.push_back({say("lab.rms-vs-layer.folded"), "", "", Cell(0, 0)});
+  out.document.parts = {table, loss_chart(say("lab.rms-vs-layer.losses"), runs)};
+  const double saved = 100 * (1 - steps[rms] / steps[layer]), alone = 100 * (1 - ops[rms] / ops[layer]),
+               gap = runs[rms].end().excess - runs[layer].end().excess, batch_alone = ops[batch] / ops[layer],
+               folding = folding_error(lab.seed);
   out.findings = {
-      {"excess loss, RMSNorm minus LayerNorm", gap, "nats", "between -0.005 and 0.005", std::abs(gap) < 0.005,
-       "equal quality (Zhang & Sennrich 2019)", false},
-      {"time of a step saved by RMSNorm", saved, "%", "between -10 and 10", std::abs(saved) < 10,
-       "6.9 % for their Transformer, 7 to 64 % over all their models (Zhang & Sennrich 2019)", false},
-      above("time of the norm alone saved by RMSNorm", alone, 0, "%", "", false),
+      between(say("lab.rms-vs-layer.f.loss"), gap, -0.005, 0.005, "nats", say("lab.rms-vs-layer.p.quality"),
+              false),
+      above(say("lab.rms-vs-layer.f.alone"), alone, 10, "%", say("lab.rms-vs-layer.p.alone"), false),
+      between(say("lab.rms-vs-layer.f.step"), saved, -10, 10, "%", say("lab.rms-vs-layer.p.step"), false),
+      above(say("lab.rms-vs-layer.f.batch"), batch_alone, 1, "x", "", false),
+      below(say("lab.rms-vs-layer.f.folded"), folding, 1e-10, ""),
   };
-  out.verdict = concat(
-      "RMSNorm's loss is ", digits(std::abs(gap), 4), " nats ", gap < 0 ? "below" : "above", " LayerNorm's: ",
-      gap < 0.005 ? "nothing is lost without the mean. " : "in this run something is lost without the mean. ",
-      "The norm itself is ", digits(std::abs(alone), 0), alone > 0 ? " % faster" : " % slower",
-      ", a training step ", digits(std::abs(saved), 1), saved > 0 ? " % faster; " : " % slower; ",
-      saved < 10 ? "the 10 to 40 % that are told are not there." : "at this width it is as much as is told.");
+  out.verdict =
+      sentences({say(gap < 0.005 ? "lab.rms-vs-layer.v.same" : "lab.rms-vs-layer.v.lost", digits(gap, 4)),
+                 say(alone >= 10 ? "lab.rms-vs-layer.v.alone"
+                     : alone > 0 ? "lab.rms-vs-layer.v.alone_little"
+                                 : "lab.rms-vs-layer.v.alone_slower",
+                     digits(std::abs(alone), 0)),
+                 say(saved >= 10 ? "lab.rms-vs-layer.v.step_much"
+                     : saved > 0 ? "lab.rms-vs-layer.v.step"
+                                 : "lab.rms-vs-layer.v.step_none",
+                     digits(std::abs(saved), 1)),
+                 say("lab.rms-vs-layer.v.batch", digits(1e6 * ops[batch], 0), digits(1e6 * ops[layer], 0),
+                     digits(1e6 * ops[rms], 0), digits(1e6 * in_use, 0)),
+                 folding < 1e-10 ? say("lab.rms-vs-layer.v.folded") : Text()});
   return out;
 }
 
@@ -256,8 +242,8 @@ LabResult batchnorm(const Lab& lab) {
   std::vector<Toy> toys;
   for (Dim count : {32, 4, 1})
     for (bool is_bn : {false, true})
-      toys.push_back({.name = concat(is_bn ? "BatchNorm, " : "RMSNorm, ", count,
-                                     count == 1 ? " sequence" : " sequences"),
+      toys.push_back({.name = say(count == 1 ? "lab.batchnorm.one" : "lab.batchnorm.several",
+                                  is_bn ? "BatchNorm" : "RMSNorm", count),
                       .recipe = is_bn ? bn : rms,
                       .task = task,
                       .seed = lab.seed,
@@ -328,45 +314,83 @@ LabResult batchnorm(const Lab& lab) {
     return u;
   };
   LabResult out;
-  Table table{.title = "trained with batches of so many sequences of 32 tokens",
-              .columns = {"variant", "excess loss in use", "with one sequence's own statistics: loss added",
-                          "statistics of texts of 4 tokens instead of 32: loss added",
-                          "change of earlier rows when the last token changes", "of the other sequence"}};
+  Table table{
+      .title = say("lab.batchnorm.table"),
+      .columns = {say("lab.variant"), say("lab.batchnorm.in_use"), say("lab.batchnorm.own"),
+                  say("lab.batchnorm.short"), say("lab.batchnorm.leak"), say("lab.batchnorm.across")}};
   std::vector<Use> uses;
   for (const Trained& t : runs) {
     const Use u = uses.emplace_back(use(t));
     table.rows.push_back({t.name, Cell(u.as_trained, 4), Cell(u.own_statistics, 4), Cell(u.short_texts, 4),
                           Cell(u.leak, 5), Cell(u.across, 5)});
   }
-  out.document.parts = {table, loss_chart("loss", runs)};
   const double small = uses[5].as_trained - uses[4].as_trained,
                large = uses[1].as_trained - uses[0].as_trained;
+
+  // Does it regularise? A text so short that it is learned by heart.
+  const TextTask text = text_task(lab, false, 12000);
+  std::vector<Toy> readers;
+  for (const auto& [name, norm] :
+       {std::pair<const char*, NormRecipe>{"RMSNorm", {}},
+        std::pair<const char*, NormRecipe>{"LayerNorm", {.kind = NormRecipe::Kind::layer, .bias = true}},
+        std::pair<const char*, NormRecipe>{"BatchNorm", batch}}) {
+    Recipe r = with_ffn(toy_recipe(2, 4, text.vocab));
+    set_norms(r, norm);
+    readers.push_back({.name = say("lab.batchnorm.reader", name),
+                       .recipe = r,
+                       .task = text.task,
+                       .seed = lab.seed,
+                       .steps = 1200,
+                       .batch = 16,
+                       .looks = 12});
+  }
+  const std::vector<Trained> readings = train_toys(lab, std::move(readers));
+  Table heart{.title = say("lab.batchnorm.heart"),
+              .columns = {say("lab.variant"), say("lab.batchnorm.learned"), say("lab.batchnorm.held_out"),
+                          say("lab.batchnorm.gap"), say("lab.batchnorm.best")}};
+  Chart over{
+      .title = say("lab.batchnorm.over"), .x_label = say("lab.step"), .y_label = say("lab.norms.held_out")};
+  double gaps[3], best[3], held[3];
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Trained& t = readings[i];
+    // Windows of the text that was learned, as the model is in use.
+    const double learned =
+        look_at(lab.device, *t.model, text.task, scaled_batch(lab, 128), 32, std::uint64_t{1} << 62).loss;
+    held[i] = t.end().loss, gaps[i] = held[i] - learned, best[i] = t.end().loss;
+    for (const ToyLook& l : t.looks) best[i] = std::min(best[i], l.loss);
+    heart.rows.push_back({t.name, Cell(learned), Cell(held[i]), Cell(gaps[i]), Cell(best[i])});
+    Curve c{.name = t.name};
+    for (const ToyLook& l : t.looks)
+      if (l.step > 0) c.x.push_back(static_cast<double>(l.step)), c.y.push_back(l.loss);
+    over.curves.push_back(std::move(c));
+  }
+  out.document.parts = {loss_chart(say("lab.batchnorm.losses"), runs), table, over, heart};
+  const double others = std::min(gaps[0], gaps[1]), others_best = std::min(best[0], best[1]);
   out.findings = {
-      above("change of earlier rows by a later token in training, BatchNorm", uses[1].leak, 1e-4, "",
-            "breaks causality in training"),
-      below("the same, RMSNorm", uses[0].leak, 1e-12, ""),
-      above("excess loss in use, trained with one sequence, BatchNorm minus RMSNorm", small, 0, "nats",
-            "statistics of language batches vary (Shen et al. 2020)"),
-      above("that gap against the one with 32 sequences", small - large, 0, "nats", ""),
-      above("loss added by statistics of texts of 4 tokens instead of as many rows of 32, BatchNorm",
-            uses[1].short_texts, 0.02, "nats", "", false),
+      above(say("lab.batchnorm.f.leak"), uses[1].leak, 1e-4, "", say("lab.batchnorm.p.leak")),
+      below(say("lab.batchnorm.f.no_leak"), uses[0].leak, 1e-12, ""),
+      above(say("lab.batchnorm.f.small"), small, 0, "nats", say("lab.batchnorm.p.small")),
+      above(say("lab.batchnorm.f.smaller"), small - large, 0, "nats"),
+      above(say("lab.batchnorm.f.short"), uses[1].short_texts, 0.02, "nats", "", false),
+      below(say("lab.batchnorm.f.regular"), gaps[2] - others, 0, "nats", "", false),
+      below(say("lab.batchnorm.f.best"), best[2] - others_best, 0, "nats", "", false),
   };
-  out.verdict = concat(
-      "In training a later token changes earlier logits by up to ", digits(uses[1].leak, 3),
-      " under BatchNorm (RMSNorm: ", digits(uses[0].leak, 3), "), and those of another sequence by ",
-      digits(uses[1].across, 3), ". In use it is ", digits(std::abs(large), 4), " nats ",
-      large > 0 ? "worse" : "better", " when trained with 32 sequences and ", digits(std::abs(small), 4),
-      small > 0 ? " worse" : " better", " with one. ",
-      uses[5].own_statistics < -0.5 * small
-          ? "With the statistics of the sequence itself the loss comes back: it is they that do not carry "
-            "over, not the parameters. "
-      : small > 0.01 ? "The statistics of so few tokens carry over badly. "
-                     : "In this run its statistics carried over. ",
-      "Statistics of texts of 4 tokens instead of 32 ", uses[1].short_texts < 0 ? "take away " : "add ",
-      digits(std::abs(uses[1].short_texts), 4), " nats",
-      std::abs(uses[1].short_texts) >= 0.02 ? "."
-      : small > 0.02 ? ": other lengths are not the trouble here, small batches and causality are."
-                     : ": other lengths are not the trouble here.");
+  const bool back = uses[5].own_statistics < -0.5 * small;
+  out.verdict = sentences(
+      {uses[1].leak > 1e-4 ? say("lab.batchnorm.v.leak", digits(uses[1].leak, 3), digits(uses[1].across, 3))
+                           : say("lab.batchnorm.v.no_leak", digits(uses[1].leak, 3)),
+       say(large > 0 ? "lab.batchnorm.v.large_worse" : "lab.batchnorm.v.large_better",
+           digits(std::abs(large), 4)),
+       small > 0.01 ? say(back ? "lab.batchnorm.v.small_back" : "lab.batchnorm.v.small", digits(small, 3),
+                          digits(uses[5].own_statistics, 3), digits(uses[1].own_statistics, 3))
+                    : say("lab.batchnorm.v.small_fine", digits(small, 3)),
+       say(std::abs(uses[1].short_texts) < 0.02 ? "lab.batchnorm.v.lengths_not" : "lab.batchnorm.v.lengths",
+           digits(uses[1].short_texts, 4)),
+       say(gaps[2] < others
+               ? (best[2] < others_best ? "lab.batchnorm.v.regular" : "lab.batchnorm.v.regular_late")
+               : "lab.batchnorm.v.regular_not",
+           digits(gaps[2], 2), digits(gaps[1], 2), digits(gaps[0], 2), digits(best[2], 3),
+           digits(others_best, 3))});
   return out;
 }
 
@@ -386,40 +410,40 @@ LabResult norm_place_training(const Lab& lab) {
   std::vector<Toy> toys;
   for (bool post : {false, true})
     for (Dim warmup : {0, 120})
-      toys.push_back(
-          {.name = concat(post ? "post-norm" : "pre-norm", warmup > 0 ? ", warm-up" : ", no warm-up"),
-           .recipe = recipe(post),
-           .task = task,
-           .seed = lab.seed,
-           .steps = 300,
-           .batch = 16,
-           .rate = 1.5e-3,
-           .beta2 = 0.98,
-           .warmup = scaled(lab, warmup, 0)});
+      toys.push_back({.name = say(warmup > 0 ? "lab.norm-place.warm" : "lab.norm-place.cold",
+                                  say(post ? "lab.norms.post" : "lab.norms.pre")),
+                      .recipe = recipe(post),
+                      .task = task,
+                      .seed = lab.seed,
+                      .steps = 300,
+                      .batch = 16,
+                      .rate = 1.5e-3,
+                      .beta2 = 0.98,
+                      .warmup = scaled(lab, warmup, 0)});
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
   LabResult out;
-  Table table{.title = "twelve layers, 300 steps at rate 1.5e-3, warm-up over 120 of them",
-              .columns = {"variant", "excess loss", "idle rows", "copying rows", "spikes", "diverged"}};
+  Table table{.title = say("lab.norm-place.runs"),
+              .columns = {say("lab.variant"), say("lab.excess_loss"), say("lab.norm-place.idle"),
+                          say("lab.norm-place.copying"), say("lab.norms.spikes"), say("lab.norms.diverged")}};
   for (const Trained& t : runs)
     table.rows.push_back({t.name, Cell(t.end().excess, 3), Cell(t.end().idle_excess, 3),
-                          Cell(t.end().trigger_loss, 3), Cell(t.spikes, 0), t.diverged ? "yes" : "no"});
-  out.document.parts = {table, loss_chart("norm before or after, with and without warm-up", runs)};
+                          Cell(t.end().trigger_loss, 3), Cell(t.spikes, 0),
+                          say(t.diverged ? "lab.yes" : "lab.no")});
+  out.document.parts = {table, loss_chart(say("lab.norm-place.losses"), runs)};
   auto loss = [&](std::size_t i) { return runs[i].end().excess; };
   const double pre = loss(0) - loss(1), post = loss(2) - loss(3);
   out.findings = {
-      above("excess loss without warm-up, post-norm minus pre-norm", loss(2) - loss(0), 0, "nats",
-            "IWSLT14 without warm-up: 8.45 BLEU post-norm, about 34 with (Xiong et al. 2020)"),
-      above("what warm-up saves post-norm", post, 0, "nats", "8.45 -> about 34 BLEU", false),
-      above("what warm-up saves post-norm more than pre-norm", post - pre, 0, "nats", "pre-norm needs none",
-            false),
+      above(say("lab.norm-place.f.cold"), loss(2) - loss(0), 0, "nats", say("lab.norm-place.p.cold")),
+      above(say("lab.norm-place.f.warm"), post, 0, "nats", say("lab.norm-place.p.warm"), false),
+      above(say("lab.norm-place.f.more"), post - pre, 0, "nats", say("lab.norm-place.p.none"), false),
   };
-  out.verdict = concat("Without warm-up the post-norm model ends ", digits(loss(2), 3),
-                       " nats above the floor, pre-norm ", digits(loss(0), 3), "; with warm-up ",
-                       digits(loss(3), 3), " and ", digits(loss(1), 3), ". ",
-                       post > 0.02             ? "Warm-up is what post-norm needs here"
-                       : loss(3) > 2 * loss(1) ? "Warm-up alone does not save post-norm in so few steps"
-                                               : "Post-norm hardly needs it here",
-                       std::abs(pre) < 0.05 ? "; pre-norm trains either way." : "; it changes pre-norm too.");
+  out.verdict = sentences(
+      {say("lab.norm-place.v.ends", digits(loss(2), 3), digits(loss(0), 3), digits(loss(3), 3),
+           digits(loss(1), 3)),
+       say(post > 0.02             ? "lab.norm-place.v.needs"
+           : loss(3) > 2 * loss(1) ? "lab.norm-place.v.not_enough"
+                                   : "lab.norm-place.v.hardly"),
+       say(std::abs(pre) < 0.05 ? "lab.norm-place.v.either" : "lab.norm-place.v.pre_too", digits(pre, 3))});
   return out;
 }
 

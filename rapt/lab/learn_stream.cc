@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiments on what a trained model's first token means to those who run it: streaming with a small cache,
-// and int8 activations.
+// What a trained model's first token means to those who stream with a small cache.
 #include <algorithm>
 #include <cmath>
 
@@ -82,11 +81,10 @@ LabResult streaming_toy(const Lab& lab) {
     for (bool gated : {false, true}) {
       Recipe r = toy_recipe(layers);
       if (gated) self_attn(r).gate.push_back({});
-      toys.push_back(
-          {.name = concat(gated ? "gate G1, " : "softmax, ", layers, layers == 1 ? " layer" : " layers"),
-           .recipe = r,
-           .task = task,
-           .seed = lab.seed});
+      toys.push_back({.name = say(gated ? "lab.streaming.n.gated" : "lab.streaming.n.softmax", layers),
+                      .recipe = r,
+                      .task = task,
+                      .seed = lab.seed});
     }
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
   const CopyTask::Batch data = task(~std::uint64_t{2}, scaled_batch(lab, 64), kStream);
@@ -94,13 +92,13 @@ LabResult streaming_toy(const Lab& lab) {
   LabResult out;
   const std::vector<std::pair<Dim, Dim>> windows = {
       {0, kCache}, {1, kCache - 1}, {2, kCache - 2}, {4, kCache - 4}};
-  Table table{
-      .title = "streams of 200 tokens, rows 40 to 199: excess loss of idle rows / loss of copying rows",
-      .columns = {"model", "dense", "0+16", "1+15", "2+14", "4+12", "4+12 at true positions",
-                  "idle weight on the first token", "|v| first/others"}};
-  Chart chart{.title = "excess loss of idle rows by what the cache keeps",
-              .x_label = "first tokens kept",
-              .y_label = "nats",
+  Table table{.title = say("lab.streaming.table"),
+              .columns = {say("lab.streaming.model"), say("lab.streaming.dense"), "0+16", "1+15", "2+14",
+                          "4+12", say("lab.streaming.true_positions"), say("lab.sinks.idle_layers"),
+                          say("lab.sinks.value_ratio")}};
+  Chart chart{.title = say("lab.streaming.chart"),
+              .x_label = say("lab.streaming.kept"),
+              .y_label = say("lab.streaming.excess_axis"),
               .log_y = true};
   std::vector<std::vector<Scores>> all;
   for (const Trained& t : runs) {
@@ -124,178 +122,36 @@ LabResult streaming_toy(const Lab& lab) {
     chart.curves.push_back(std::move(curve));
     all.push_back(std::move(row));
   }
-  out.document.parts = {toy_words(), table, chart};
+  out.document.parts = {toy_words(), chart, table};
 
   enum { dense, none, one, two, four, apart };
   const std::vector<Scores>&soft = all[0], &gated = all[1];
   const double idle = runs[0].end().idle[0], value = runs[0].end().value_ratio[0];
   const double hurt = soft[none].idle / soft[one].idle, gated_hurt = gated[none].idle / gated[one].idle;
   out.findings = {
-      above("idle weight on the first token, one layer", idle, 0.15, ""),
-      below("value norm of the first token against the others, one layer", value, 1, "x"),
-      above("loss of copying rows beyond the trained length, all keys against 1+15",
-            soft[dense].copy / soft[one].copy, 1, "x"),
-      above("excess loss of idle rows, window 0+16 against 1+15", hurt, 1, "x",
-            "perplexity 5158 -> 5.40 with four (Llama-2-13B, Xiao et al. 2024)"),
-      above("loss of copying rows, 4+12 at true positions against positions in the cache",
-            soft[apart].copy / soft[four].copy, 1, "x",
-            "positions inside the cache are part of the method (Xiao et al. 2024)"),
-      below("excess loss of idle rows, keeping four against keeping one", soft[four].idle / soft[one].idle,
-            1.1, "x", "one is enough for Falcon, MPT, Pythia; Llama-2-7B 11.88 -> 9.59"),
-      below("what a window without the first token costs, gate against softmax", gated_hurt / hurt, 1, "x",
-            "not in the paper", false),
-      above("excess loss of idle rows, 0+16 against 1+15, two layers", all[2][none].idle / all[2][one].idle,
-            1, "x", "", false),
+      above(say("lab.streaming.f.idle"), idle, 0.15, ""),
+      below(say("lab.streaming.f.value"), value, 1, "x"),
+      above(say("lab.streaming.f.dense"), soft[dense].copy / soft[one].copy, 1, "x"),
+      above(say("lab.streaming.f.window"), hurt, 1, "x", say("lab.streaming.p.window")),
+      above(say("lab.streaming.f.positions"), soft[apart].copy / soft[four].copy, 1, "x",
+            say("lab.streaming.p.positions")),
+      below(say("lab.streaming.f.four"), soft[four].idle / soft[one].idle, 1.1, "x",
+            say("lab.streaming.p.four")),
+      below(say("lab.streaming.f.gated"), gated_hurt / hurt, 1, "x", say("lab.streaming.p.gated"), false),
+      above(say("lab.streaming.f.two_layers"), all[2][none].idle / all[2][one].idle, 1, "x", "", false),
   };
-  out.verdict = concat(
-      "In the model of one layer idle rows give the first token ", digits(idle, 2),
-      " of their attention, and its value has ", digits(value, 2),
-      " of the others' norm. Beyond the trained length it ",
-      soft[dense].copy > 0.1 ? "fails" : "still copies", " (", digits(soft[dense].copy, 2),
-      " nats on the copies against ", digits(soft[one].copy, 3),
-      " in a window). Dropping the first token multiplies the idle rows' excess loss by ", digits(hurt, 1),
-      " (with a gate by ", digits(gated_hurt, 1), "), keeping ",
-      soft[four].idle < 0.9 * soft[one].idle ? "four is better than one" : "one token is as good as four",
-      ", and true positions instead of those in the cache cost ",
-      digits(soft[apart].copy - soft[four].copy, 3), " nats on the copies. In nats the missing token costs ",
-      digits(soft[none].idle - soft[one].idle, 3),
-      soft[none].idle < 1 ? ": a model this small has little to lose." : ".",
-      " The window sees no further than its 16 tokens.");
-  return out;
-}
-
-// ------------------------------------------------------------------------------------------------ int8
-namespace {
-
-enum class Scale8 { tensor, others, after_norm, row };
-
-// The residual stream is rounded to whole multiples of a step before every part. tensor: one step for all
-// rows. others: one for all but the first tokens, which have their own. after_norm: as if the rows had been
-// divided by their RMS first and then shared one step, which is what a product after RMSNorm sees (but for
-// the norm's gains).
-class Rounding {
- public:
-  Rounding(Taps& taps, Scale8 scale, int bits, Dim length) {
-    taps.edit(site::resid_in, [this, scale, bits, length](const Tapped& t) {
-      const Dim rows = t.value[0], C = t.value[1];
-      const double levels = std::pow(2.0, bits - 1) - 1;
-      std::vector<double> peak(static_cast<std::size_t>(rows)), rms(peak);
-      double most = 0, most_others = 0, most_normed = 0;
-      for (Dim r = 0; r < rows; ++r) {
-        const auto at = static_cast<std::size_t>(r);
-        for (Dim c = 0; c < C; ++c) {
-          const double x = t.value.at(r * C + c);
-          peak[at] = std::max(peak[at], std::abs(x));
-          rms[at] += x * x / static_cast<double>(C);
-        }
-        rms[at] = std::sqrt(rms[at]);
-        most = std::max(most, peak[at]);
-        if (r % length != 0) most_others = std::max(most_others, peak[at]);
-        if (rms[at] > 0) most_normed = std::max(most_normed, peak[at] / rms[at]);
-      }
-      for (Dim r = 0; r < rows; ++r) {
-        const auto at = static_cast<std::size_t>(r);
-        const double covers = scale == Scale8::tensor       ? most
-                              : scale == Scale8::after_norm ? most_normed * rms[at]
-                              : scale == Scale8::row        ? peak[at]
-                              : r % length == 0             ? peak[at]
-                                                            : most_others;
-        const double step = covers / levels;
-        if (!(step > 0)) continue;
-        for (Dim c = 0; c < C; ++c) {
-          const double x = t.value.at(r * C + c), y = std::nearbyint(x / step) * step;
-          t.value.set(r * C + c, y);
-          if (r % length == 0) continue;
-          error_ += (x - y) * (x - y);
-          size_ += x * x;
-        }
-      }
-    });
-  }
-  double error() const { return size_ > 0 ? std::sqrt(error_ / size_) : 0; }
-
- private:
-  double error_ = 0, size_ = 0;
-};
-
-}  // namespace
-
-LabResult quant(const Lab& lab) {
-  constexpr Dim kLength = 32;
-  const ToyTask task = copy_task(lab.seed);
-  auto toy = [&](std::string name, Recipe recipe) {
-    return Toy{.name = std::move(name), .recipe = std::move(recipe), .task = task, .seed = lab.seed};
-  };
-  Recipe gated = toy_recipe(), slot = toy_recipe();
-  self_attn(gated).gate.push_back({});
-  self_attn(slot).extra.kind = ExtraRecipe::Kind::kv_slots;
-  const std::vector<Trained> runs =
-      train_toys(lab, {toy("softmax", toy_recipe()), toy("gate G1", gated), toy("key/value slot", slot)});
-  const CopyTask::Batch data = task(~std::uint64_t{2}, scaled_batch(lab, 128), kLength);
-
-  LabResult out;
-  Table table{
-      .title =
-          "residual stream rounded before every part: relative error of all tokens but the first, and loss "
-          "added (nats per row)",
-      .columns = {"model", "bits", "one step: error", "loss", "one step without the first token: error",
-                  "loss", "one step after the norm: error", "loss", "a step per row: error", "loss"}};
-  Table peaks{.title = "what the step must cover",
-              .columns = {"model", "peak |h| first token", "peak |h| others"}};
-  Chart chart{
-      .title = "loss added, one step for the tensor", .x_label = "bits", .y_label = "nats", .log_y = true};
-  double error[3][4] = {}, added[3][4] = {};  // [model][scale] at 8 bits; added at 4
-  for (std::size_t m = 0; m < runs.size(); ++m) {
-    const Scores plain = score_rows(lab.device, *runs[m].model, data, kLength, 0);
-    Curve curve{.name = runs[m].name};
-    for (int bits : {8, 6, 5, 4}) {
-      std::vector<Cell> row = {runs[m].name, Cell(bits, 0)};
-      for (Scale8 scale : {Scale8::tensor, Scale8::others, Scale8::after_norm, Scale8::row}) {
-        Taps taps;
-        const Rounding rounding(taps, scale, bits, kLength);
-        const Scores s = score_rows(lab.device, *runs[m].model, data, kLength, 0, &taps);
-        const auto i = static_cast<std::size_t>(scale);
-        const double cost = s.idle - plain.idle;
-        row.push_back(Cell(rounding.error(), 4));
-        row.push_back(Cell(cost, 5));
-        if (bits == 8) error[m][i] = rounding.error();
-        if (bits == 4) added[m][i] = cost;
-        if (scale == Scale8::tensor) curve.x.push_back(bits), curve.y.push_back(cost);
-      }
-      table.rows.push_back(std::move(row));
-    }
-    chart.curves.push_back(std::move(curve));
-    peaks.rows.push_back(
-        {runs[m].name, joined(runs[m].end().first_peak, 1), joined(runs[m].end().other_peak, 1)});
-  }
-  out.document.parts = {toy_words(), table, peaks, chart};
-  enum { tensor, others, after_norm, row };
-  const double first = error[0][tensor] / error[0][others], first_gated = error[1][tensor] / error[1][others];
-  out.findings = {
-      above("error of the other tokens in int8, one step with the first token against without it, softmax",
-            first, 1.1, "x", "massive activations stand before the norm, which divides them out", false),
-      above("loss added at four bits, one step with the first token minus without it, softmax",
-            added[0][tensor] - added[0][others], 0.005, "nats", "", false),
-      below("error of the other tokens in int8, one step after the norm against before it, softmax",
-            error[0][after_norm] / error[0][tensor], 1, "x", "", false),
-      above("error of the other tokens in int8, one step for the tensor against a step per row, softmax",
-            error[0][tensor] / error[0][row], 1, "x", "a row's own step is never larger", false),
-  };
-  out.verdict = concat(
-      "With one int8 step for the whole residual stream the other tokens' error is ",
-      digits(100 * error[0][tensor], 2), " % of their size, ", digits(first, 2),
-      " times that with a step which need not cover the first token (with a gate ", digits(first_gated, 2),
-      " times); at four bits the loss rises by ", digits(added[0][tensor], 4), " and ",
-      digits(added[0][others], 4), " nats. ",
-      first < 1.1
-          ? "In int8 the first token costs the others next to nothing: their own peaks need nearly the same "
-            "step, so this toy cannot show "
-            "the story."
-          : "The first token's peak does cost the others precision.",
-      " A step per row makes the error ", digits(error[0][tensor] / error[0][row], 2),
-      " times smaller. What the literature blames for int8 are outlier features, "
-      "channels that are large for many tokens, "
-      "not the massive activations of one (Dettmers et al. 2022).");
+  out.verdict = sentences(
+      {say("lab.streaming.v.sink", digits(idle, 2), digits(value, 2)),
+       say(soft[dense].copy > 0.1 ? "lab.streaming.v.dense_fails" : "lab.streaming.v.dense_copies",
+           digits(soft[dense].copy, 2), digits(soft[one].copy, 3)),
+       say(hurt > 1 ? "lab.streaming.v.window" : "lab.streaming.v.window_not", digits(hurt, 1),
+           digits(gated_hurt, 1), digits(soft[none].idle - soft[one].idle, 3)),
+       soft[none].idle < 1 ? say("lab.streaming.v.little") : Text(),
+       say(soft[four].idle < 0.9 * soft[one].idle ? "lab.streaming.v.four_better"
+                                                  : "lab.streaming.v.one_enough"),
+       say(soft[apart].copy > soft[four].copy ? "lab.streaming.v.positions" : "lab.streaming.v.positions_not",
+           digits(soft[apart].copy - soft[four].copy, 3)),
+       say("lab.streaming.v.sees", kCache)});
   return out;
 }
 

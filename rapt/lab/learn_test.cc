@@ -268,6 +268,7 @@ TEST(Learn, SinkExperimentsRun) {
   check("sink", sink);
   check("massive", massive);
   check("gate", gate);
+  check("overfit", overfit);
 }
 TEST(Learn, StreamingAndRoundingRun) {
   RAPT_NOT_SANITIZED("whole experiments");

@@ -84,13 +84,13 @@ double blind_row(Device& f64, std::uint64_t seed, double& gradient) {
   return largest({values_of(y).data() + 2 * 16, 16});
 }
 
-Finding nothing(const char* what, double measured, const char* paper = "") {
-  return {.what = what,
+Finding nothing(Text what, double measured, Text paper = {}) {
+  return {.what = std::move(what),
           .measured = measured,
           .unit = "",
-          .expected = "exactly 0",
+          .expected = say("lab.zero"),
           .holds = measured == 0,
-          .paper = paper};
+          .paper = std::move(paper)};
 }
 
 }  // namespace
@@ -120,46 +120,30 @@ LabResult masks(const Lab& lab) {
 
   LabResult r;
   r.findings = {
-      nothing("causal mask: change at positions 0 to 8 when token 9 changes", most(right, 0, 9, 9),
-              "0.0 with a causal mask"),
-      above("no mask in a decoder: change at position 0 when token 9 changes", missing[0], 1e-6, "",
-            "0.14 measured on a tutorial's code"),
-      nothing("right batch axis: change of sample 1 when sample 0 changes", most(along, 10, 20, 99)),
-      above("wrong axis: change of sample 1 when sample 0 changes", across[15], 1e-6, "",
-            "1.22 measured on a tutorial's code"),
-      nothing("wrong axis: change of any other position of sample 0", most(across, 0, 10, 5),
-              "none: the text is never looked at"),
-      nothing("a row that sees nothing: its largest output, and a finite gradient",
-              std::isfinite(blind_gradient) ? blind : 1e300),
+      nothing(say("lab.masks.f.causal"), most(right, 0, 9, 9), say("lab.masks.p.causal")),
+      above(say("lab.masks.f.missing"), missing[0], 1e-6, "", say("lab.masks.p.missing")),
+      nothing(say("lab.masks.f.along"), most(along, 10, 20, 99)),
+      above(say("lab.masks.f.across"), across[15], 1e-6, "", say("lab.masks.p.across")),
+      nothing(say("lab.masks.f.own"), most(across, 0, 10, 5), say("lab.masks.p.own")),
+      nothing(say("lab.masks.f.blind"), std::isfinite(blind_gradient) ? blind : 1e300),
   };
-  r.verdict =
-      all_hold(r.findings)
-          ? concat(
-                "Wrong: every shape is right in every case. Without the mask the first position sees the "
-                "last token (its output moves by ",
-                digits(missing[0], 2), "); with the batch axis in the wrong place samples see each other (",
-                digits(across[15], 2),
-                ") and no position sees its own text. Only values show it: "
-                "change a token and look who moves.")
-          : "The masks did not behave as expected; see the numbers.";
-  HeatMap map{.title = "Who moves when one token of sample 0 changes",
-              .rows = {},
-              .columns = {},
-              .values = {},
-              .top = 0};
-  map.column_name = "sample and place", map.value_name = "largest change of the output";
-  Table table{.title = "The largest change of an output when one token of sample 0 changes",
-              .columns = {"case", "sample 0 before it", "the token's own", "sample 0 after it", "sample 1"},
+  r.verdict = all_hold(r.findings) ? say("lab.masks.v.wrong", digits(missing[0], 2), digits(across[15], 2))
+                                   : say("lab.masks.v.not");
+  HeatMap map{.title = say("lab.masks.map"), .rows = {}, .columns = {}, .values = {}, .top = 0};
+  map.column_name = say("lab.masks.place"), map.value_name = say("lab.masks.change");
+  Table table{.title = say("lab.masks.table"),
+              .columns = {say("lab.masks.case"), say("lab.masks.before"), say("lab.masks.itself"),
+                          say("lab.masks.after"), say("lab.masks.other")},
               .rows = {}};
   struct Case {
-    const char* name;
+    Text name;
     const std::vector<double>& moved;
     std::size_t token;
   };
-  const Case cases[] = {{"causal, token 9", right, 9},
-                        {"no mask, token 9", missing, 9},
-                        {"encoder, token 5", along, 5},
-                        {"wrong axis, token 5", across, 5}};
+  const Case cases[] = {{say("lab.masks.c.causal"), right, 9},
+                        {say("lab.masks.c.missing"), missing, 9},
+                        {say("lab.masks.c.encoder"), along, 5},
+                        {say("lab.masks.c.axis"), across, 5}};
   for (const Case& c : cases) {
     map.rows.push_back(c.name);
     map.values.insert(map.values.end(), c.moved.begin(), c.moved.end());
@@ -168,8 +152,8 @@ LabResult masks(const Lab& lab) {
                           Cell(most(c.moved, 10, 20, 99))});
   }
   for (Dim i = 0; i < kSequences * kRows; ++i) map.columns.push_back(concat("s", i / kRows, " p", i % kRows));
-  r.document.parts.push_back(std::move(table));
   r.document.parts.push_back(std::move(map));
+  r.document.parts.push_back(std::move(table));
   return r;
 }
 

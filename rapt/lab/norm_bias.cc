@@ -18,7 +18,6 @@ namespace {
 constexpr Dim kRows = 24, kIn = 16, kOut = 16;
 
 enum class Kind { batch, layer, rms, l2 };
-constexpr const char* kNames[] = {"BatchNorm (training)", "LayerNorm", "RMSNorm", "L2 norm"};
 
 struct Result {
   std::vector<double> y, db;
@@ -50,16 +49,17 @@ Result run_norm(Device& f64, Kind kind, std::uint64_t seed, const std::vector<do
 
 LabResult norm_bias(const Lab& lab) {
   Device f64({.threads = 1, .isa = "f64"});
+  const Text names[] = {say("lab.norm-bias.batch"), "LayerNorm", "RMSNorm", say("lab.norm-bias.l2")};
   LabResult r;
   const std::vector<double> none(static_cast<std::size_t>(kOut)), equal(static_cast<std::size_t>(kOut), 1.0),
       any = normal_values(mix_key(lab.seed, 4), kOut);
-  Table t{.title = "y = norm(W x + b) in double",
-          .columns = {"norm", "change by any bias", "by one equal in all channels", "gradient of b",
-                      "its part along equal channels"},
+  Table t{.title = say("lab.norm-bias.table"),
+          .columns = {say("lab.norm-bias.norm"), say("lab.norm-bias.any"), say("lab.norm-bias.equal"),
+                      say("lab.norm-bias.gradient"), say("lab.norm-bias.along")},
           .rows = {}};
-  Chart chart{.title = "Change of the normed output by a random bias",
-              .x_label = "size of the bias",
-              .y_label = "relative change"};
+  Chart chart{.title = say("lab.norm-bias.chart"),
+              .x_label = say("lab.norm-bias.size"),
+              .y_label = say("lab.norm-bias.change")};
   double change[4], flat[4], gradient[4], along[4];
   for (int k = 0; k < 4; ++k) {
     const auto kind = static_cast<Kind>(k);
@@ -70,8 +70,8 @@ LabResult norm_bias(const Lab& lab) {
     double sum = 0;
     for (double g : moved.db) sum += g;
     along[k] = std::abs(sum) / std::sqrt(static_cast<double>(kOut));
-    t.rows.push_back({kNames[k], Cell(change[k]), Cell(flat[k]), Cell(gradient[k]), Cell(along[k])});
-    Curve c{.name = kNames[k], .x = {}, .y = {}};
+    t.rows.push_back({names[k], Cell(change[k]), Cell(flat[k]), Cell(gradient[k]), Cell(along[k])});
+    Curve c{.name = names[k], .x = {}, .y = {}};
     for (double size = 0; size <= 4; size += 0.25) {
       std::vector<double> b = any;
       for (double& v : b) v *= size;
@@ -81,23 +81,16 @@ LabResult norm_bias(const Lab& lab) {
     chart.curves.push_back(std::move(c));
   }
   r.findings = {
-      below("change by any bias before BatchNorm", change[0], 1e-10, ""),
-      below("gradient of that bias", gradient[0], 1e-10, ""),
-      below("change by a bias equal in all channels before LayerNorm", flat[1], 1e-10, ""),
-      above("change by any other bias before LayerNorm", change[1], 0.01, ""),
-      above("change by any bias before RMSNorm or L2 norm, the smaller", std::min(change[2], change[3]), 0.01,
-            ""),
-      above("change by an equal one there, the smaller", std::min(flat[2], flat[3]), 0.01, ""),
+      below(say("lab.norm-bias.f.batch"), change[0], 1e-10, ""),
+      below(say("lab.norm-bias.f.batch_gradient"), gradient[0], 1e-10, ""),
+      below(say("lab.norm-bias.f.layer_equal"), flat[1], 1e-10, ""),
+      above(say("lab.norm-bias.f.layer_any"), change[1], 0.01, ""),
+      above(say("lab.norm-bias.f.rms_any"), std::min(change[2], change[3]), 0.01, ""),
+      above(say("lab.norm-bias.f.rms_equal"), std::min(flat[2], flat[3]), 0.01, ""),
   };
-  r.verdict =
-      all_hold(r.findings)
-          ? concat(
-                "Wrong: the norm that cancels a bias before it is BatchNorm. LayerNorm takes away only "
-                "what is equal in all channels (a random bias still changes "
-                "its output by ",
-                digits(100 * change[1], 0), " %), RMSNorm nothing (", digits(100 * change[2], 0),
-                " %); and in a pre-norm block no norm follows Q, K and V anyway, except a QK-norm.")
-          : "A norm did not treat the bias as its formula says; see the table.";
+  r.verdict = all_hold(r.findings)
+                  ? say("lab.norm-bias.v.so", digits(100 * change[1], 0), digits(100 * change[2], 0))
+                  : say("lab.norm-bias.v.not");
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(chart));
   return r;

@@ -93,23 +93,24 @@ LabResult norm_place_math(const Lab& lab) {
   const std::vector<Dim> depths =
       lab.effort < 0.5 ? std::vector<Dim>{2, 8} : std::vector<Dim>{2, 4, 8, 16, 32};
   const int draws = lab.effort < 0.5 ? 1 : 3;  // means over random weights: one draw is noisy
-  Table t{.title = concat("At the start, width 128, mean of ", draws,
-                          " draws: gradient of the last feed-forward matrix W2, length of the stream |x|"),
-          .columns = {"layers", "post: gradient", "pre: gradient", "pre x sqrt(L)", "post: |x|", "pre: |x|"},
+  Table t{.title = say("lab.norm-place.start", draws),
+          .columns = {say("lab.norm-place.layers"), say("lab.norm-place.post_gradient"),
+                      say("lab.norm-place.pre_gradient"), say("lab.norm-place.pre_root"),
+                      say("lab.norm-place.post_stream"), say("lab.norm-place.pre_stream")},
           .rows = {}};
-  Chart chart{.title = "Gradient of the last feed-forward matrix by depth",
-              .x_label = "layers",
-              .y_label = "",
+  Chart chart{.title = say("lab.norm-place.by_depth"),
+              .x_label = say("lab.norm-place.layers"),
+              .y_label = say("lab.norm-place.gradient"),
               .curves = {},
               .log_y = true};
-  Chart inside{.title = concat("Gradient of each feed-forward matrix, ", depths.back(), " layers"),
-               .x_label = "layer",
-               .y_label = "",
+  Chart inside{.title = say("lab.norm-place.inside", depths.back()),
+               .x_label = say("lab.layer"),
+               .y_label = say("lab.norm-place.gradient"),
                .curves = {},
                .log_y = true};
   std::vector<double> logs, log_gradient[2], log_stream[2];
   Depth deepest[2];
-  chart.curves = {{.name = "post-norm", .x = {}, .y = {}}, {.name = "pre-norm", .x = {}, .y = {}}};
+  chart.curves = {{.name = say("lab.norms.post")}, {.name = say("lab.norms.pre")}};
   for (std::size_t i = 0; i < depths.size(); ++i) {
     const Dim L = depths[i];
     if (lab.progress) lab.progress("depth", static_cast<double>(i), static_cast<double>(depths.size()));
@@ -130,7 +131,7 @@ LabResult norm_place_math(const Lab& lab) {
       log_gradient[pre].push_back(std::log(mean[pre].gradients.back()));
       log_stream[pre].push_back(std::log(mean[pre].stream));
       if (L == depths.back()) {
-        Curve c{.name = pre ? "pre-norm" : "post-norm", .x = {}, .y = mean[pre].gradients};
+        Curve c{.name = say(pre ? "lab.norms.pre" : "lab.norms.post"), .y = mean[pre].gradients};
         for (Dim l = 0; l < L; ++l) c.x.push_back(static_cast<double>(l));
         inside.curves.push_back(std::move(c));
         deepest[pre] = mean[pre];
@@ -151,9 +152,9 @@ LabResult norm_place_math(const Lab& lab) {
     early[pre] = deepest[pre].similar.front(), late[pre] = deepest[pre].similar.back();
   }
   Table by_layer{
-      .title = concat("Layer by layer, ", depths.back(),
-                      " layers, untrained: gradient of W2, cosine of a layer's output with its input"),
-      .columns = {"layer", "post: gradient", "pre: gradient", "post: cosine", "pre: cosine"},
+      .title = say("lab.norm-place.by_layer", depths.back()),
+      .columns = {say("lab.layer"), say("lab.norm-place.post_gradient"), say("lab.norm-place.pre_gradient"),
+                  say("lab.norm-place.post_cosine"), say("lab.norm-place.pre_cosine")},
       .rows = {}};
   for (Dim l = 1; l <= depths.back(); l *= 2) {
     const auto at = static_cast<std::size_t>(l - 1);
@@ -162,35 +163,24 @@ LabResult norm_place_math(const Lab& lab) {
                              Cell(deepest[1].similar[at])});
   }
   r.findings = {
-      below("pre-norm: gradient ~ L^a, a", pre_law, -0.15, "",
-            "-0.5 in theory (Xiong et al. 2020); 0.42 to 0.19 from L = 2 to 32 in another program"),
-      below("post-norm: gradient ~ L^a, |a|", std::abs(post_law), 0.2, "",
-            "0: independent of L (Xiong et al. 2020, theorem 1)"),
-      above("gradient of the last W2 at the largest depth, post-norm against pre-norm", last[0] / last[1], 2,
-            "x", "large near the output at the start (Xiong et al. 2020)"),
-      above("pre-norm: |x_L| ~ L^a, a", growth, 0.25, "",
-            "sqrt(L); 15.3 to 50.3 from L = 2 to 32 in another program"),
-      above("cosine of the last layer's output with its input at the largest depth, pre minus post",
-            late[1] - late[0], 0, ""),
+      below(say("lab.norm-place.f.pre_law"), pre_law, -0.15, "", say("lab.norm-place.p.pre_law")),
+      below(say("lab.norm-place.f.post_law"), std::abs(post_law), 0.2, "", say("lab.norm-place.p.post_law")),
+      above(say("lab.norm-place.f.last"), last[0] / last[1], 2, "x", say("lab.norm-place.p.last")),
+      above(say("lab.norm-place.f.stream"), growth, 0.25, "", say("lab.norm-place.p.stream")),
+      above(say("lab.norm-place.f.cosine"), late[1] - late[0], 0, ""),
   };
   r.verdict =
       all_hold(r.findings)
-          ? concat(
-                "At the start, before any training, post-norm's gradient at the last layer neither "
-                "explodes nor vanishes with depth (L^",
-                digits(post_law, 2), "); it is large there: ", digits(last[0], 2), " against pre-norm's ",
-                digits(last[1], 2), " at ", depths.back(), " layers. Pre-norm's falls (L^",
-                digits(pre_law, 2), ") while its stream grows (L^", digits(growth, 2),
-                "), so a branch of the last layer changes it little: "
-                "the cosine of a layer's output with its input is ",
-                digits(early[1], 2), " in the first layer and ", digits(late[1], 2),
-                " in the last, under post-norm ", digits(early[0], 2), " and ", digits(late[0], 2),
-                ". The first layer's gradient is ", digits(first[0] / last[0], 2),
-                " of the last one's under post-norm, ", digits(first[1] / last[1], 2), " under pre-norm.")
-          : "The laws of depth did not show at the start; see the table.";
+          ? sentences(
+                {say("lab.norm-place.v.post", digits(post_law, 2), digits(last[0], 2), digits(last[1], 2),
+                     depths.back()),
+                 say("lab.norm-place.v.pre", digits(pre_law, 2), digits(growth, 2), digits(early[1], 2),
+                     digits(late[1], 2), digits(early[0], 2), digits(late[0], 2)),
+                 say("lab.norm-place.v.first", digits(first[0] / last[0], 2), digits(first[1] / last[1], 2))})
+          : say("lab.norm-place.v.not");
+  r.document.parts.push_back(std::move(chart));
   r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(by_layer));
-  r.document.parts.push_back(std::move(chart));
   r.document.parts.push_back(std::move(inside));
   return r;
 }

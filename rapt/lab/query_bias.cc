@@ -85,13 +85,13 @@ LabResult query_bias(const Lab& lab) {
     change = all / length(whole), own = length(moved) / all;
   }
 
-  Chart chart{.title = "Attention under a growing query bias, causal softmax",
-              .x_label = "size of b_q",
-              .y_label = ""};
-  Curve entropy{.name = "mean entropy, nats", .x = {}, .y = {}},
-      agree{.name = "share of rows that choose the last row's key", .x = {}, .y = {}};
-  Table t{.title = "Head 0",
-          .columns = {"size of b_q", "mean entropy, nats", "rows that choose the last row's key"},
+  Chart chart{.title = say("lab.query-bias.chart"),
+              .x_label = say("lab.query-bias.log_size"),
+              .y_label = say("lab.query-bias.y")};
+  Curve entropy{.name = say("lab.query-bias.entropy"), .x = {}, .y = {}},
+      agree{.name = say("lab.query-bias.agree"), .x = {}, .y = {}};
+  Table t{.title = say("lab.query-bias.table"),
+          .columns = {say("lab.query-bias.size"), say("lab.query-bias.entropy"), say("lab.query-bias.agree")},
           .rows = {}};
   AttentionRig rig(f64, {}, lab.seed);
   const std::vector<double> direction = values_of(rig.weight("q.bias"));
@@ -100,38 +100,28 @@ LabResult query_bias(const Lab& lab) {
     for (double& v : b) v *= factor;
     fill(rig.weight("q.bias"), b);
     const Rows rows = rig.weights(0);
-    entropy.x.push_back(factor), agree.x.push_back(factor);
+    const double at = std::log2(1 + factor);
+    entropy.x.push_back(at), agree.x.push_back(at);
     entropy.y.push_back(mean_entropy(rows)), agree.y.push_back(agreement(rows));
     t.rows.push_back({Cell(factor, 0), Cell(entropy.y.back()), Cell(agree.y.back(), 2)});
   }
 
   r.findings = {
-      below("disagreement of rows about what b_q adds to a key's score, no rotation", spread[0], 1e-10,
-            "nats"),
-      above("what it adds, largest difference between two keys", size[0], 0.1, "nats"),
-      above("disagreement of rows under RoPE", spread[1], 0.01, "nats"),
-      above("largest gradient of b_q", std::min(gradient[0], gradient[1]), 1e-3, ""),
-      above("rows that choose the same key once b_q is large", agree.y.back(), 0.99, ""),
-      below("output change without b_k, no rotation", key_change, 1e-10, ""),
-      above("share of the output change by b_q that no output bias can make, no rotation", own, 0.2, ""),
+      below(say("lab.query-bias.f.spread"), spread[0], 1e-10, "nats"),
+      above(say("lab.query-bias.f.size"), size[0], 0.1, "nats"),
+      above(say("lab.query-bias.f.rope"), spread[1], 0.01, "nats"),
+      above(say("lab.query-bias.f.gradient"), std::min(gradient[0], gradient[1]), 1e-3, ""),
+      above(say("lab.query-bias.f.agree"), agree.y.back(), 0.99, ""),
+      below(say("lab.query-bias.f.key"), key_change, 1e-10, ""),
+      above(say("lab.query-bias.f.own"), own, 0.2, ""),
   };
-  r.verdict =
-      all_hold(r.findings)
-          ? concat(
-                "A query bias gives every key a score of its own, b_q.k_j, equal for all rows to "
-                "rounding: a preference that does not depend on "
-                "who asks. When it is large all rows look at the same key (",
-                digits(100 * agree.y.back(), 0),
-                " % here). Under RoPE the preference also depends on the distance. So it does more than b_k, "
-                "which does nothing without "
-                "rotation (b_q changes the output by ",
-                digits(100 * change, 0),
-                " %), and, unlike b_v, it cannot be folded into b_o: a constant leaves ",
-                digits(100 * own, 0), " % of its change.")
-          : "The rows did not agree as the algebra says; see the numbers.";
+  r.verdict = all_hold(r.findings)
+                  ? sentences({say("lab.query-bias.v.shared", digits(100 * agree.y.back(), 0)),
+                               say("lab.query-bias.v.more", digits(100 * change, 0), digits(100 * own, 0))})
+                  : say("lab.query-bias.v.not");
   chart.curves = {entropy, agree};
-  r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(chart));
+  r.document.parts.push_back(std::move(t));
   return r;
 }
 

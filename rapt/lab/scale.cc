@@ -92,14 +92,17 @@ LabResult scale(const Lab& lab) {
   const Rule rules[] = {{"q.k", [](double) { return 1.0; }},
                         {"q.k / sqrt(d)", [](double d) { return 1 / std::sqrt(d); }},
                         {"q.k / d", [](double d) { return 1 / d; }}};
-  Table t{.title = "64 keys, q and k of unit variance",
-          .columns = {"d", "variance of q.k", "scaling", "entropy, nats", "strongest weight",
-                      "gradient to the scores", "keys that share it", "gradient to q"},
+  Table t{.title = say("lab.scale.table"),
+          .columns = {"d", say("lab.scale.variance"), say("lab.scale.scaling"), say("lab.scale.entropy_nats"),
+                      say("lab.scale.strongest"), say("lab.scale.to_scores"), say("lab.scale.shared"),
+                      say("lab.scale.to_q")},
           .rows = {}};
-  Chart entropy{.title = "Entropy of attention", .x_label = "log2 of the head's size", .y_label = "nats"},
-      gradient{.title = "Gradient that reaches the scores",
-               .x_label = "log2 of the head's size",
-               .y_label = "",
+  Chart entropy{.title = say("lab.scale.entropy"),
+                .x_label = say("lab.scale.log_size"),
+                .y_label = say("lab.scale.entropy_nats")},
+      gradient{.title = say("lab.scale.reaches"),
+               .x_label = say("lab.scale.log_size"),
+               .y_label = say("lab.scale.to_scores"),
                .curves = {},
                .log_y = true};
   for (const Rule& rule : rules) {
@@ -126,45 +129,28 @@ LabResult scale(const Lab& lab) {
   const Look by_width = look(f64, 64, 1 / std::sqrt(512.0), lab.seed),
              by_head = look(f64, 64, 1 / std::sqrt(64.0), lab.seed);
 
+  const double more = last[0].to_q / last[1].to_q, to_scores = last[0].gradient / last[1].gradient,
+               wider = by_width.entropy - by_head.entropy;
   r.findings = {
-      below("largest error of \"variance of q.k = d\" over all sizes", 100 * worst_variance, 10, "%",
-            "63.7, 509, 1015 for d = 64, 512, 1024"),
-      below("entropy without scaling at the largest d, as a share of ln 64", last[0].entropy / uniform, 0.25,
-            ""),
-      above("entropy with 1/sqrt(d) there", last[1].entropy / uniform, 0.75, ""),
-      below("gradient to the scores, unscaled against 1/sqrt(d), at the largest d",
-            last[0].gradient / last[1].gradient, 0.7, "x",
-            "\"extremely small gradients\" (Vaswani et al. 2017, 3.2.1)"),
-      below("keys of 64 that share that gradient, unscaled against 1/sqrt(d)", last[0].keys / last[1].keys,
-            0.5, "x"),
-      above("gradient to q, unscaled against 1/sqrt(d), at the largest d", last[0].to_q / last[1].to_q, 1,
-            "x", "", false),
-      below("how far 1/sqrt(d) changes with d: entropy, smallest against largest d",
-            std::abs(first[1].entropy - last[1].entropy), 0.4, "nats"),
-      above("entropy with 1/d at the largest d, as a share of ln 64 (1: a plain average)",
-            last[2].entropy / uniform, 0.99, ""),
-      above("entropy with sqrt(512) in place of sqrt(64), d = 64 in a model of 512",
-            by_width.entropy - by_head.entropy, 0.1, "nats"),
+      below(say("lab.scale.f.variance"), 100 * worst_variance, 10, "%", say("lab.scale.p.variance")),
+      below(say("lab.scale.f.unscaled"), last[0].entropy / uniform, 0.25, ""),
+      above(say("lab.scale.f.scaled"), last[1].entropy / uniform, 0.75, ""),
+      below(say("lab.scale.f.to_scores"), to_scores, 0.7, "x", say("lab.scale.p.small")),
+      below(say("lab.scale.f.shared"), last[0].keys / last[1].keys, 0.5, "x"),
+      above(say("lab.scale.f.to_q"), more, 1, "x", "", false),
+      below(say("lab.scale.f.flat"), std::abs(first[1].entropy - last[1].entropy), 0.4, "nats"),
+      above(say("lab.scale.f.by_d"), last[2].entropy / uniform, 0.99, ""),
+      above(say("lab.scale.f.by_width"), wider, 0.1, "nats"),
   };
-  const double more = last[0].to_q / last[1].to_q;
   r.verdict =
-      all_hold(r.findings)
-          ? concat("Half right: q.k has variance d (error at most ", digits(100 * worst_variance, 1),
-                   " %), but what that does is saturate the softmax. At d = ", sizes.back(),
-                   " the gradient to the scores is ", digits(last[0].gradient / last[1].gradient, 2),
-                   " of the scaled one, and ", digits(last[0].keys, 1), " of 64 keys share it instead of ",
-                   digits(last[1].keys, 1), ". What reaches q is that times the scale: ", digits(more, 1),
-                   " times the scaled one, ",
-                   more > 1
-                       ? "so in size it does not vanish there; what is lost is a say for the other keys. "
-                       : "so it vanishes there too. ",
-                   "The divisor is the head's size: the model's (sqrt(512) for heads of 64) adds ",
-                   digits(by_width.entropy - by_head.entropy, 2),
-                   " nats of entropy, and dividing by d makes attention an average (",
-                   digits(last[2].entropy / uniform, 3), " of the largest entropy).")
-          : "The softmax did not behave as the variance of q.k says; see the numbers.";
-  r.document.parts.push_back(std::move(t));
+      !all_hold(r.findings)
+          ? say("lab.scale.v.not")
+          : sentences({say("lab.scale.v.half", digits(100 * worst_variance, 1), sizes.back(),
+                           digits(to_scores, 2), digits(last[0].keys, 1), digits(last[1].keys, 1)),
+                       say(more > 1 ? "lab.scale.v.q_stays" : "lab.scale.v.q_falls", digits(more, 1)),
+                       say("lab.scale.v.divisor", digits(wider, 2), digits(last[2].entropy / uniform, 3))});
   r.document.parts.push_back(std::move(entropy));
+  r.document.parts.push_back(std::move(t));
   r.document.parts.push_back(std::move(gradient));
   return r;
 }

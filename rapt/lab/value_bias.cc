@@ -38,7 +38,7 @@ LabResult value_bias(const Lab& lab) {
 
   // Values: plain rows, and rows that do not sum to one.
   struct Kind {
-    const char* name;
+    Text name;
     AttnRecipe attn;
     bool sums_to_one;
   };
@@ -47,12 +47,15 @@ LabResult value_bias(const Lab& lab) {
   sigmoid.normal = Normal::sigmoid;
   gated.gate = {{}};
   rope.pos.kind = PosRecipe::Kind::rope;
-  const Kind kinds[] = {{"softmax", {}, true},
-                        {"softmax with RoPE", rope, true},
-                        {"softmax off by one", off, false},
-                        {"sigmoid", sigmoid, false},
-                        {"softmax and a gate (G1)", gated, false}};
-  Table t{.title = "b_v moved into b_o", .columns = {"attention", "row sums", "output change"}, .rows = {}};
+  const Kind kinds[] = {{say("lab.value-bias.k.softmax"), {}, true},
+                        {say("lab.value-bias.k.rope"), rope, true},
+                        {say("lab.value-bias.k.off_by_one"), off, false},
+                        {say("lab.value-bias.k.sigmoid"), sigmoid, false},
+                        {say("lab.value-bias.k.gate"), gated, false}};
+  Table t{
+      .title = say("lab.value-bias.table"),
+      .columns = {say("lab.value-bias.attention"), say("lab.value-bias.sums"), say("lab.value-bias.change")},
+      .rows = {}};
   double folds = 0, does_not = HUGE_VAL;
   for (const Kind& k : kinds) {
     Rig one(f64, k.attn, mix_key(lab.seed, 7));
@@ -68,14 +71,15 @@ LabResult value_bias(const Lab& lab) {
     if (k.sums_to_one) folds = std::max(folds, change);
     else does_not = std::min(does_not, change);
     t.rows.push_back({k.name,
-                      low > high - 1e-12 ? digits(low, 3) : concat(digits(low, 3), " to ", digits(high, 3)),
+                      low > high - 1e-12 ? Text(digits(low, 3))
+                                         : say("lab.value-bias.from_to", digits(low, 3), digits(high, 3)),
                       Cell(change)});
   }
 
   // What each bias does to the output as it grows from nothing, all three in random directions.
-  Chart chart{.title = "Output change by a bias of a given size",
-              .x_label = "standard deviation of the bias over channels (keys and values: 2)",
-              .y_label = "relative change of the output"};
+  Chart chart{.title = say("lab.value-bias.chart"),
+              .x_label = say("lab.value-bias.size"),
+              .y_label = say("lab.value-bias.relative")};
   Rig all(f64, {}, mix_key(lab.seed, 9));
   const char* names[] = {"q.bias", "k.bias", "v.bias"};
   std::vector<std::vector<double>> directions;
@@ -97,26 +101,20 @@ LabResult value_bias(const Lab& lab) {
   }
 
   r.findings = {
-      below("gradient of b_v against W_O^T times that of b_o", same_gradient, 1e-10, ""),
-      below("output change when b_v moves into b_o, rows that sum to one", folds, 1e-10, ""),
-      above("smallest output change when they do not, or a gate follows", does_not, 1e-3, ""),
-      above("effect of b_v over that of b_q, both of the size of a key", at_key[2] / at_key[0], 1, "x",
-            "b_v matters more than b_q (Namazifar et al. 2023)", false),
-      below("effect of b_k, the largest of all sizes", most[1], 1e-10, ""),
+      below(say("lab.value-bias.f.gradient"), same_gradient, 1e-10, ""),
+      below(say("lab.value-bias.f.folds"), folds, 1e-10, ""),
+      above(say("lab.value-bias.f.does_not"), does_not, 1e-3, ""),
+      above(say("lab.value-bias.f.over_q"), at_key[2] / at_key[0], 1, "x", say("lab.value-bias.p.over_q"),
+            false),
+      below(say("lab.value-bias.f.key"), most[1], 1e-10, ""),
   };
   r.verdict =
       all_hold(r.findings)
-          ? concat(
-                "Half right: the value bias does shift the output, but as an output bias W_O b_v and "
-                "nothing more, so beside b_o (GPT-2, BERT) "
-                "it is redundant. It is a parameter of its own only where rows do not sum to one or a gate "
-                "follows. At the size of a key b_v "
-                "changes the output by ",
-                digits(100 * at_key[2], 0), " %, b_q by ", digits(100 * at_key[0], 0),
-                " %, b_k by nothing: the size of a change is no proof of importance.")
-          : "The value bias did not fold where the algebra says it must; see the table.";
-  r.document.parts.push_back(std::move(t));
+          ? sentences({say("lab.value-bias.v.half"),
+                       say("lab.value-bias.v.sizes", digits(100 * at_key[2], 0), digits(100 * at_key[0], 0))})
+          : say("lab.value-bias.v.not");
   r.document.parts.push_back(std::move(chart));
+  r.document.parts.push_back(std::move(t));
   return r;
 }
 

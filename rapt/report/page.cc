@@ -148,7 +148,7 @@ std::string color_table(Rgb (*of)(double, bool), double least, bool dark) {
 }
 
 Json names(const Page& p, const std::vector<Dictionary>& texts) {
-  Json::Array metrics, maps, strongest, grids, documents;
+  Json::Array metrics, maps, strongest, grids;
   for (const Page::Metric& m : p.metrics)
     metrics.push_back(Json::Object{{"key", m.key}, {"name", m.name}, {"share", m.share}});
   for (const Page::Map& m : p.maps)
@@ -167,10 +167,16 @@ Json names(const Page& p, const std::vector<Dictionary>& texts) {
                                  {"log", g.log_scale},
                                  {"texts", list(texts[i].texts)}});
   }
-  for (const Document& d : p.documents) {
-    Json j = document_json(d, true);
-    j.set("facts", Json());  // for programs
-    documents.push_back(std::move(j));
+  Json documents = Json::Object{}, words = Json::Object{};
+  for (Language l : kLanguages) {
+    Json::Array said;
+    for (const Document& d : p.documents) {
+      Json j = document_json(in_language(d, l), true);
+      j.set("facts", Json());  // for programs
+      said.push_back(std::move(j));
+    }
+    documents.set(language_name(l), std::move(said));
+    words.set(language_name(l), dictionary_part(l, "page"));
   }
   Json::Object colours;
   for (const bool dark : {false, true}) {
@@ -178,19 +184,13 @@ Json names(const Page& p, const std::vector<Dictionary>& texts) {
     colours.push_back({name, color_table(heat_color, 0, dark)});
     colours.push_back({name + "_signed", color_table(signed_color, -1, dark)});
   }
-  return Json::Object{{"colours", std::move(colours)},
-                      {"title", p.title},
-                      {"model", p.model},
-                      {"tokens", list(p.tokens)},
-                      {"ids", list(p.ids)},
-                      {"layers", p.layers},
-                      {"heads", p.heads},
-                      {"labels", list(p.labels)},
-                      {"metrics", std::move(metrics)},
-                      {"maps", std::move(maps)},
-                      {"strongest", std::move(strongest)},
-                      {"grids", std::move(grids)},
-                      {"documents", std::move(documents)}};
+  return Json::Object{{"words", std::move(words)}, {"colours", std::move(colours)},
+                      {"title", p.title},          {"model", p.model},
+                      {"tokens", list(p.tokens)},  {"ids", list(p.ids)},
+                      {"layers", p.layers},        {"heads", p.heads},
+                      {"labels", list(p.labels)},  {"metrics", std::move(metrics)},
+                      {"maps", std::move(maps)},   {"strongest", std::move(strongest)},
+                      {"grids", std::move(grids)}, {"documents", std::move(documents)}};
 }
 
 // JSON inside a script element: nothing in it ends the element or begins a comment, and broken bytes are

@@ -158,8 +158,9 @@ VocabOptions with_specials(VocabOptions v, const DataOptions& o) {
   };
   switch (o.objective) {
     case Objective::causal:
-      if (o.documents || v.kind != VocabKind::characters) set(v.eos, "<|endoftext|>");
+      if (o.documents || o.begin || v.kind != VocabKind::characters) set(v.eos, "<|endoftext|>");
       if (v.eos == "<|endoftext|>") set(v.bos, "<|endoftext|>");
+      v.add_bos = v.add_bos || o.begin;
       break;
     case Objective::masked:
     case Objective::classification:
@@ -251,6 +252,7 @@ void take_corpus(TrainData& data, const Corpus& corpus, const DataOptions& o) {
                                  o.documents,
                                  std::bit_cast<std::uint64_t>(o.mask_share)};
   for (const std::uint64_t p : parts) id = mix_key(id, p);
+  if (o.begin) id = mix_key(id, 0xBE61);  // runs from before this option keep their identity
   data.identity = id;
 }
 
@@ -270,6 +272,10 @@ void check(const DataOptions& o) {
     fail_usage("data: mask_share is ", o.mask_share, "; it lies between 0 and 1");
   if (o.documents && o.objective != Objective::causal)
     fail_usage("data: documents belong to the causal objective, this is ", name_of(o.objective));
+  if (o.begin && (o.objective != Objective::causal || o.documents))
+    fail_usage("data: --begin belongs to windows of a causal text, this has ",
+               o.documents ? "documents (which begin as their tokenizer says)" : "the objective ",
+               o.documents ? "" : name_of(o.objective));
 }
 
 bool exists(const std::string& path) {

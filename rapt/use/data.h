@@ -82,6 +82,9 @@ struct DataOptions {
   // Causal text: files (or what an empty line parts) are documents of their own; a window holds several,
   // which do not see each other.
   bool documents = false;
+  // Causal text: every window begins with the vocabulary's begin token, and the tokenizer that a model gets
+  // puts it before a text by itself: the first token is then always the same one.
+  bool begin = false;
   double mask_share = 0.15;  // masked: 80 % become [MASK], 10 % another token, 10 % stay
   // tasks (or objective translation): source and target apart; else one sequence, and only the
   // answer counts

@@ -139,6 +139,44 @@ TEST(TextData, ShuffledWindowsComeOncePerEpoch) {
   EXPECT_DOUBLE_EQ(d->epochs(static_cast<std::uint64_t>(windows)), 4.0);
 }
 
+// Each window begins with the begin token, whose target is the window's first token; the tokenizer then
+// begins texts alike.
+TEST(TextData, WindowsBeginWithABeginToken) {
+  const TempFolder folder;
+  write(folder / "a.txt", long_text(100));
+  for (const auto windows : {DataOptions::Windows::random, DataOptions::Windows::shuffled}) {
+    DataOptions o{.path = folder / "a.txt",
+                  .vocab = {.kind = VocabKind::characters},
+                  .batch = 3,
+                  .length = 12,
+                  .windows = windows,
+                  .begin = true};
+    const auto d = open_data(o);
+    check_data(*d, o);
+    const Tokenizer& t = *d->tokenizer;
+    ASSERT_GE(t.bos, 0);
+    EXPECT_EQ(t.before, Ids{t.bos});
+    for (const TrainBatch& b : {d->batch(0), d->batch(7), d->held_out_batch(0)})
+      for (std::size_t s = 0; s < b.sequences.size(); ++s) {
+        const Ids in = row(b, s), out = targets_of(b, s);
+        EXPECT_LE(in.size(), 12u);
+        EXPECT_EQ(in[0], t.bos);
+        EXPECT_EQ(Ids(in.begin() + 1, in.end()), Ids(out.begin(), out.end() - 1));
+        Ids text = out;
+        EXPECT_NE(long_text(100).find(t.decode(text)), std::string::npos);
+      }
+    o.begin = false;
+    EXPECT_NE(open_data(o)->identity, d->identity);
+  }
+  EXPECT_TRUE(holds(error_of([&] {
+                      open_data({.path = folder / "a.txt",
+                                 .vocab = {.kind = VocabKind::characters},
+                                 .documents = true,
+                                 .begin = true});
+                    }),
+                    "--begin"));
+}
+
 TEST(TextData, DocumentsDoNotSeeEachOther) {
   TempFolder folder;
   put_file(

@@ -115,6 +115,12 @@ class TextData final : public TrainData {
         fail_usage("data: a length of ", o.length, " leaves no place for text between the ", frame_,
                    " tokens around it");
     }
+    if (o.begin) {
+      if (t.bos < 0)
+        fail(o.path, ": the vocabulary has no begin token, which --begin puts before every window; make it "
+             "with --begin, or choose another tokenizer");
+      frame_ = 1;
+    }
     if (o.documents && corpus_.items() < 2)
       fail(o.path, ": holds one document only (a packed file made without --documents is one long text)");
     train_ = part(0, corpus_.split);
@@ -211,10 +217,15 @@ class TextData final : public TrainData {
   // Tokens and what comes after each; a document's last token predicts nothing.
   void follow(TrainBatch& out, Dim first, Dim count, std::uint64_t batch, Dim document_end = -1) const {
     out.sequences.push_back({.first = static_cast<Dim>(out.tokens.size()),
-                             .count = count,
+                             .count = count + o_.begin,
                              .id = sequence_name(batch, out.sequences.size())});
     const bool ends = first + count == document_end;
     const std::vector<std::int32_t> ids = tokens(first, count + !ends);
+    if (o_.begin) {
+      out.tokens.push_back(tokenizer->bos);
+      out.targets.push_back(ids[0]);
+      out.counted += 1;
+    }
     out.tokens.insert(out.tokens.end(), ids.begin(), ids.begin() + count);
     out.targets.insert(out.targets.end(), ids.begin() + 1, ids.end());
     if (ends) out.targets.push_back(-1);

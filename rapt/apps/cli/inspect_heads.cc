@@ -98,12 +98,12 @@ Document view(const ViewRequest& s, const Options& o) {
   if (!o.edits.empty()) d.parts.push_back(Words{concat("The pass was changed: ", join(o.edits), ".")});
   int most = 0;
   for (const HeadMetrics& m : all) most = std::max(most, m.head + 1);
-  HeatMap map{.title = concat(shown.name, ", layer by head"),
+  HeatMap map{.title = concat(shown.name(), ", layer by head"),
               .rows = {},
               .columns = {},
               .values = {},
               .top = shown.share ? 1.0 : 0.0};
-  map.row_name = "layer", map.column_name = "head", map.value_name = shown.name;
+  map.row_name = "layer", map.column_name = "head", map.value_name = shown.name();
   for (int h = 0; h < most; ++h) map.columns.push_back(std::to_string(h));
   Table layers{.title = "Means of each layer",
                .columns = {"layer", "first token", "sinks", "self", "before", "induction", "entropy",

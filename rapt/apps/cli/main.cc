@@ -22,14 +22,15 @@
 namespace rapt::cli {
 
 extern const Verb kBench, kCheck, kClassify, kCompletions, kConvert, kData, kEmbed, kEval, kFill, kHelpVerb,
-    kInspect, kLab, kList, kLogits, kQuantize, kRun, kShow, kTokenize, kTrain, kTranslate;
+    kGuide, kInspect, kLab, kList, kLogits, kQuantize, kRun, kShow, kTokenize, kTrain, kTranslate;
 extern const char* const kCommit;  // written at build time: cmake/version.cmake
 
 namespace {
 
-const Verb* const kVerbs[] = {&kRun,  &kTranslate, &kEmbed,    &kFill,   &kClassify,    &kTrain,    &kData,
-                              &kEval, &kBench,     &kTokenize, &kLogits, &kConvert,     &kQuantize, &kCheck,
-                              &kList, &kShow,      &kInspect,  &kLab,    &kCompletions, &kHelpVerb};
+const Verb* const kVerbs[] = {&kRun,      &kTranslate,   &kEmbed,   &kFill,     &kClassify, &kTrain,
+                              &kData,     &kEval,        &kBench,   &kTokenize, &kLogits,   &kConvert,
+                              &kQuantize, &kCheck,       &kList,    &kShow,     &kInspect,  &kLab,
+                              &kGuide,    &kCompletions, &kHelpVerb};
 
 std::string overview() {
   std::string out =

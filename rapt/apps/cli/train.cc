@@ -82,6 +82,7 @@ TrainArgs train_args(Args& args) {
   d.tokenizer = args.value("tokenizer").value_or("");
   d.vocab.lower = args.flag("lower");
   d.documents = args.flag("documents");
+  d.begin = args.flag("begin");
   d.mask_share = args.real("mask-share").value_or(0.15);
   d.vocab.size = args.number("vocab-size", 2, 1 << 20).value_or(4096);
   a.plan.batch = args.number("batch", 1, 1 << 20);
@@ -231,6 +232,7 @@ std::string help_text() {
       "                      classification)\n"
       "  --windows W         random offsets, or shuffled: each part of a text once an epoch\n"
       "  --documents         files, or parts between empty lines, do not see each other\n"
+      "  --begin             every window of a text begins with the begin token, as do texts later\n"
       "  --mask-share X      masked tokens (0.15)\n"
       "How:\n"
       "  --steps N  --rate X  --warmup N  --optimizer adamw|adam|sgd|muon\n"

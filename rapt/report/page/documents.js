@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the other views had to say: words, tables, maps and curves, one below the other.
 function documentsView() {
-  const host = byId('documents'), maps = [];
-  let count = 0;
+  const host = byId('documents');
+  let maps = [], count = 0;
   const kinds = {
     words: (p) => el(p.heading ? 'h3' : 'p', {}, ...p.text.split('`').map((t, i, all) => i % 2 && i + 1 < all.length ? el('code', {textContent: t}) : i % 2 ? '`' + t : t)),
     table: (p) => el('figure', {}, ...(p.title ? [el('figcaption', {textContent: p.title})] : []), el('div', {className: 'scroll', tabIndex: 0}, tableOf(p.columns, p.rows))),
@@ -39,7 +39,12 @@ function documentsView() {
     details.addEventListener('toggle', () => { if (details.open) details.lastElementChild.replaceChildren(make()); });
     return details;
   }
-  for (const d of data.documents)
-    host.append(el('section', {className: d.parts.some((p) => p.kind === 'table' && p.columns.length > 8) ? 'document whole' : 'document'}, el('h2', {textContent: d.title}), ...d.parts.map((p) => kinds[p.kind](p))));
+  follow('lang', () => {
+    maps = [];
+    count = 0;
+    host.replaceChildren(...data.documents[state.lang].map((d) => el('section', {className: d.parts.some((p) => p.kind === 'table' && p.columns.length > 8) ? 'document whole' : 'document'}, el('h2', {textContent: d.title}), ...d.parts.map((p) => kinds[p.kind](p)))));
+    for (const e of host.querySelectorAll('[data-text]')) e.textContent = tr(e.dataset.text);
+    for (const draw of maps) draw();
+  });
   follow('theme', () => { for (const draw of maps) draw(); });
 }

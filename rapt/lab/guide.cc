@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guide's data read, then shown as documents and as pages in two languages.
+#include "rapt/lab/guide.h"
+
+#include <algorithm>
+#include <map>
+
+#include "rapt/base/text.h"
+#include "rapt/report/document_data.h"
+
+namespace rapt {
+namespace {
+
+const Json& data(const char* name) {
+  static const std::map<std::string, Json, std::less<>> all = [] {
+    std::map<std::string, Json, std::less<>> read;
+    for (const GuideFile& f : guide_data())
+      read.emplace(f.name, parse_json(f.text, concat("guide/", f.name)));
+    return read;
+  }();
+  return all.at(name);
+}
+
+constexpr const char* kMarks[] = {"right", "imprecise", "wrong"};
+
+Mark mark_of(const Json& json) {
+  for (std::size_t i = 0; i < std::size(kMarks); ++i)
+    if (json.string() == kMarks[i]) return static_cast<Mark>(i);
+  fail("guide: '", json.string(), "' is no mark; right, imprecise and wrong are");
+}
+
+Text said(const GuideTopic& t, const GuideQuestion& q, const char* what) {
+  return say(concat("guide.", t.name, ".", q.name, ".", what));
+}
+
+using Figure = std::variant<Words, Table, HeatMap, Chart>;
+bool is_figure(const Figure& part) {
+  return std::holds_alternative<Chart>(part) || std::holds_alternative<HeatMap>(part);
+}
+
+// The picture of a question; null where it has none.
+const Figure* figure_of(const GuideQuestion& q) {
+  const GuideResult* r = q.figure ? guide_result(q.experiment) : nullptr;
+  if (!r || r->results.empty()) return nullptr;
+  for (const Figure& part : r->results[0].document.parts)
+    if (is_figure(part)) return &part;
+  return nullptr;
+}
+
+std::string figure_svg(const Figure& figure, Language language) {
+  if (const auto* c = std::get_if<Chart>(&figure)) return chart_svg(in_language(*c, language));
+  return heat_svg(in_language(std::get<HeatMap>(figure), language));
+}
+
+std::string figure_path(const GuideTopic& t, const GuideQuestion& q, Language language) {
+  return concat("images/", t.name, "-", q.name, ".", language_name(language), ".svg");
+}
+
+// Ours beside the papers': a row a finding, a column a seed.
+Table numbers_of(const GuideQuestion& q, const GuideResult& r) {
+  Table t{.columns = {say("guide.measured")}};
+  for (std::uint64_t s : r.seeds)
+    t.columns.push_back(r.seeds.size() == 1 ? say("guide.ours") : say("guide.ours_seed", s));
+  t.columns.push_back(say("guide.papers"));
+  const std::vector<Finding>& first = r.results[0].findings;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (!q.findings.empty() && std::find(q.findings.begin(), q.findings.end(), i) == q.findings.end())
+      continue;
+    std::vector<Cell> row = {first[i].what};
+    for (const LabResult& of_seed : r.results)
+      row.push_back(i < of_seed.findings.size() ? Cell(measured_text(of_seed.findings[i])) : Cell("–"));
+    row.push_back(first[i].paper);
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+Text quoted(const GuideTopic& t, const GuideQuestion& q) {
+  return say("guide.says", said(t, q, "says"), say(concat("guide.", kMarks[static_cast<int>(q.mark)])));
+}
+
+std::string topic_markdown(const GuideTopic& t, Language language) {
+  Document head{.name = t.name, .title = say(concat("guide.", t.name, ".title"))};
+  head.parts.push_back(Words{say(concat("guide.", t.name, ".about"))});
+  std::string out = document_markdown(head, language).substr(1);  // a page's title, not a part's
+  for (const GuideQuestion& q : t.questions) {
+    Document d{.name = q.name, .title = quoted(t, q)};
+    d.parts.push_back(Words{said(t, q, "why")});
+    out += concat("\n", document_markdown(d, language), "\n```sh\n", q.command, "\n```\n");
+    if (const Figure* f = figure_of(q)) {
+      const Text title = std::visit(
+          [](const auto& p) -> Text {
+            if constexpr (requires { p.title; }) return p.title;
+            else return {};
+          },
+          *f);
+      out += concat("\n![", title.in(language), "](../", figure_path(t, q, language), ")\n");
+    }
+    if (const GuideResult* r = guide_result(q.experiment); r && !r->results.empty())
+      out += document_markdown({.parts = {numbers_of(q, *r)}}, language);
+  }
+  return out;
+}
+
+std::string index_markdown(Language language) {
+  std::string out =
+      concat("# ", say("guide.title").in(language), "\n\n", say("guide.intro").in(language), "\n\n");
+  for (const GuideTopic& t : guide_topics()) {
+    std::size_t marks[3] = {};
+    for (const GuideQuestion& q : t.questions) ++marks[static_cast<int>(q.mark)];
+    out += concat("- [", say(concat("guide.", t.name, ".title")).in(language), "](", t.name,
+                  ".md): ", say("guide.count", t.questions.size(), marks[0], marks[1], marks[2]).in(language),
+                  "\n");
+  }
+  return out;
+}
+
+}  // namespace
+
+const std::vector<GuideTopic>& guide_topics() {
+  static const std::vector<GuideTopic> topics = [] {
+    std::vector<GuideTopic> read;
+    for (const Json::Member& t : data("topics.json").object()) {
+      GuideTopic topic{.name = std::string(t.key)};
+      for (const Json::Member& q : t.value.object()) {
+        GuideQuestion question{.name = std::string(q.key)};
+        for (const Json::Member& m : q.value.object()) {
+          if (m.key == "mark") question.mark = mark_of(m.value);
+          else if (m.key == "command") question.command = m.value.string();
+          else if (m.key == "experiment") question.experiment = m.value.string();
+          else if (m.key == "figure") question.figure = m.value.boolean();
+          else if (m.key == "findings")
+            for (const Json& i : m.value.array())
+              question.findings.push_back(static_cast<std::size_t>(i.integer()));
+          else if (m.key == "items")
+            for (const Json& i : m.value.array()) question.items.push_back(static_cast<int>(i.integer()));
+          else fail("guide: ", t.key, ".", q.key, " has a field '", m.key, "' that means nothing");
+        }
+        topic.questions.push_back(std::move(question));
+      }
+      read.push_back(std::move(topic));
+    }
+    return read;
+  }();
+  return topics;
+}
+
+const GuideTopic& find_topic(std::string_view name) {
+  std::vector<std::string> names;
+  for (const GuideTopic& t : guide_topics()) {
+    if (t.name == name) return t;
+    names.push_back(t.name);
+  }
+  fail_usage("the guide has no topic '", name, "'; ", name_hint(name, names));
+}
+
+const GuideResult* guide_result(std::string_view experiment) {
+  static const std::map<std::string, GuideResult, std::less<>> all = [] {
+    std::map<std::string, GuideResult, std::less<>> read;
+    const Json* experiments = data("results.json").find("experiments");
+    if (!experiments) return read;
+    for (const Json::Member& e : experiments->object()) {
+      GuideResult& r = read[std::string(e.key)];
+      for (const Json& one : e.value.array()) {
+        r.seeds.push_back(static_cast<std::uint64_t>(one.find("seed")->integer()));
+        r.results.push_back(lab_result(one));
+      }
+    }
+    return read;
+  }();
+  const auto found = all.find(experiment);
+  return found == all.end() ? nullptr : &found->second;
+}
+
+Json guide_results_json(std::span<const std::string> names, std::span<const std::uint64_t> seeds,
+                        const std::vector<std::vector<LabResult>>& results, const LabOrigin& origin) {
+  Json all = Json::Object{};
+  for (std::size_t e = 0; e < results.size(); ++e) {
+    Json::Array by_seed;
+    for (std::size_t s = 0; s < results[e].size(); ++s) {
+      LabResult kept = results[e][s];
+      // A picture tells it; tables and more pictures are in the laboratory's own report.
+      auto& parts = kept.document.parts;
+      const auto figure = std::find_if(parts.begin(), parts.end(), is_figure);
+      if (s == 0 && figure != parts.end()) parts = {*figure};
+      else parts.clear();
+      kept.document.facts = Json::Object{};
+      Json one = lab_data(kept);
+      one.set("seed", static_cast<Dim>(seeds[s]));
+      by_seed.push_back(std::move(one));
+    }
+    all.set(names[e], std::move(by_seed));
+  }
+  return Json::Object{{"command", origin.command},
+                      {"program", origin.program},
+                      {"machine", origin.machine},
+                      {"date", origin.date},
+                      {"experiments", std::move(all)}};
+}
+
+Document guide_document(const GuideTopic& t) {
+  Document d{.name = t.name, .title = say(concat("guide.", t.name, ".title"))};
+  d.parts.push_back(Words{say(concat("guide.", t.name, ".about"))});
+  for (const GuideQuestion& q : t.questions) {
+    d.parts.push_back(Words{quoted(t, q), true});
+    d.parts.push_back(Words{said(t, q, "why")});
+    d.parts.push_back(Words{say("guide.command", q.command)});
+    if (const Figure* f = figure_of(q)) d.parts.push_back(*f);
+    if (const GuideResult* r = guide_result(q.experiment); r && !r->results.empty())
+      d.parts.push_back(numbers_of(q, *r));
+  }
+  return d;
+}
+
+std::vector<std::pair<std::string, std::string>> guide_files() {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (Language l : kLanguages) {
+    const std::string folder = concat(language_name(l), "/");
+    out.emplace_back(folder + "README.md", index_markdown(l));
+    for (const GuideTopic& t : guide_topics()) {
+      out.emplace_back(folder + t.name + ".md", topic_markdown(t, l));
+      for (const GuideQuestion& q : t.questions)
+        if (const Figure* f = figure_of(q)) out.emplace_back(figure_path(t, q, l), figure_svg(*f, l));
+    }
+  }
+  return out;
+}
+
+}  // namespace rapt
