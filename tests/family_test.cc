@@ -590,6 +590,8 @@ TEST(Family, MissingExtraAndMisshapenTensorsAreNamed) {
                         {"mistral", "model.norm.weight"},
                         {"qwen2", "model.layers.1.self_attn.v_proj.weight"},
                         {"qwen3", "model.layers.1.self_attn.q_norm.weight"},
+                        {"qwen3-gate-element", "model.layers.1.self_attn.q_proj.weight"},
+                        {"qwen3-gate-head", "model.layers.0.self_attn.q_proj.weight"},
                         {"gemma2", "model.layers.2.pre_feedforward_layernorm.weight"},
                         {"gemma3", "model.layers.6.self_attn.k_norm.weight"},
                         {"olmo2", "model.layers.0.post_feedforward_layernorm.weight"},
@@ -641,6 +643,38 @@ TEST(Family, MissingExtraAndMisshapenTensorsAreNamed) {
 }
 
 // --------------------------------------------------------------------------------------- beside the weights
+// Rows of q_proj: queries of a key head's group, then their gates. Head by head, as Qwen3-Next has them, is
+// another model; and a config that says otherwise than the rows is refused.
+TEST(Family, GatesStandBehindTheQueriesOfAKeyHead) {
+  for (const char* name : {"qwen3-gate-element", "qwen3-gate-head"}) {
+    SCOPED_TRACE(name);
+    const Toy good = read_toy(name);
+    const bool element = std::string_view(name) == "qwen3-gate-element";
+    const std::size_t keys = 2, group = 3, d = 10, wide = element ? d : 1, cols = 35;
+    Toy by_head = good;
+    std::vector<float>& rows = by_head.tensor("model.layers.0.self_attn.q_proj.weight").values;
+    const std::vector<float> before = rows;
+    const auto move = [&](std::size_t to, std::size_t from) {
+      std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(from * cols), cols,
+                  rows.begin() + static_cast<std::ptrdiff_t>(to * cols));
+    };
+    for (std::size_t g = 0; g < keys; ++g)
+      for (std::size_t i = 0; i < group; ++i) {
+        const std::size_t first = g * group * (d + wide), to = first + i * (d + wide);
+        for (std::size_t r = 0; r < d; ++r) move(to + r, first + i * d + r);
+        for (std::size_t r = 0; r < wide; ++r) move(to + d + r, first + group * d + i * wide + r);
+      }
+    EXPECT_GT(distance(by_head), 1e-2);
+    Toy plain = good, both = good, bias = good;
+    plain.config.set(element ? "elementwise_attn_output_gate" : "headwise_attn_output_gate", false);
+    expect_words(toy_error(plain), {"shape", "self_attn.q_proj.weight", "asks for"});
+    both.config.set(element ? "headwise_attn_output_gate" : "elementwise_attn_output_gate", true);
+    expect_words(toy_error(both), {"attn_output_gate", "not built"});
+    bias.config.set("qkv_bias", true);
+    expect_words(toy_error(bias), {"qkv_bias", "not built"});
+  }
+}
+
 TEST(Family, StopsStartsTemplatesAndPoolingComeFromTheirFiles) {
   const TempFolder temp;
   Toy toy = read_toy("llama1");

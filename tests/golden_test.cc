@@ -429,6 +429,7 @@ std::vector<Mutation> mutations() {
   add({"deepseek-v2-lite"}, "scores without YaRN's factor",
       attention([](AttnRecipe& a) { a.pos.rope.mscale_all_dim = a.pos.rope.mscale = 0.1; }));
   add({"llama3-gate-many"}, "no extra logit", attention([](AttnRecipe& a) { a.extra = {}; }));
+  add({"gopher"}, "no distances", attention([](AttnRecipe& a) { a.pos = {}; }));
   add({"t5", "t5-v1.1"}, "no buckets", attention([](AttnRecipe& a) { a.pos = {}; }));
   add({"gemma2", "marian", "transformer-2017"}, "embedding not scaled",
       [](Recipe& r) { r.embed.scale_sqrt_width = false; });
@@ -455,6 +456,9 @@ std::vector<Mutation> mutations() {
   spoil({"bahdanau"}, "GRU's second bias zero", [](Model& m) { zero(m, "encoder.0.back.h.bias"); });
   for (const char* bias : {"q", "v", "o"})
     spoil({"gpt2"}, concat(bias, " bias zero"),
+          [=](Model& m) { zero(m, concat("decoder.0.self.", bias, ".bias")); });
+  for (const char* bias : {"content", "distance"})
+    spoil({"gopher"}, concat(bias, " bias zero"),
           [=](Model& m) { zero(m, concat("decoder.0.self.", bias, ".bias")); });
   spoil({"gpt2"}, "FFN bias zero", [](Model& m) { zero(m, "decoder.1.ffn.up.bias"); });
   spoil({"gpt2"}, "norm bias zero", [](Model& m) { zero(m, "decoder.1.ffn.norm_in.bias"); });

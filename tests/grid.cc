@@ -171,7 +171,8 @@ const std::vector<Axis>& axes() {
          [](Draft& d) {
            d.attn.pos = {.kind = PosRecipe::Kind::relative,
                          .relative = {.buckets = 2, .max = 5, .queries = false}};
-         }}}},
+         }},
+        {"xl", [](Draft& d) { d.attn.pos.kind = PosRecipe::Kind::xl; }}}},
       {"absolute",
        {{"none", none},
         {"learned", [](Draft& d) { d.recipe.embed.pos = EmbedRecipe::Pos::learned; }},

@@ -96,6 +96,8 @@ const std::map<std::string, std::string>& said_by() {  // presets and the famili
                                                          {"olmo2", "olmo2"},
                                                          {"qwen2", "qwen2"},
                                                          {"qwen3", "qwen3"},
+                                                         {"qwen3-gate-g1", "qwen3-gate-element"},
+                                                         {"qwen3-gate-g1-head", "qwen3-gate-head"},
                                                          {"t5", "t5"},
                                                          {"mixtral", "mixtral"},
                                                          {"qwen3-moe", "qwen3-moe"},

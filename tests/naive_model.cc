@@ -281,6 +281,19 @@ class Naive {
       far_keys = linear(rows, name + ".k");
       far_queries = linear(rows, name + ".q");
     }
+    const bool xl = a.pos.kind == PosRecipe::Kind::xl;
+    const Weight *of_distance = find(name + ".distance.weight"), *u = find(name + ".content.bias"),
+                 *v_of = find(name + ".distance.bias");
+    const auto far_key = [&](Dim distance, Dim row) {  // W r, r the sines and then the cosines
+      double sum = 0;
+      const Dim half = of_distance->cols / 2;
+      for (Dim i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(distance) *
+                             std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half));
+        sum += of_distance->get(row, i) * std::sin(angle) + of_distance->get(row, half + i) * std::cos(angle);
+      }
+      return sum;
+    };
     std::vector<double> slopes = alibi_slopes(H, a.pos.alibi_max);
     for (double& slope : slopes) slope *= a.pos.alibi_factor;
     Matrix z(T, H * Dv);
@@ -309,7 +322,7 @@ class Naive {
           const Matrix& query = kept ? q_kept : q;
           double dot = 0, difference = 0, tanh_sum = 0;
           for (Dim c = 0; c < D; ++c) {
-            const double qv = query.at(t, h * D + c) * query_gain,
+            const double qv = query.at(t, h * D + c) * query_gain + (xl ? u->get(0, h * D + c) : 0),
                          kv = slot ? slots_k->get(j + slots, g * D + c) : k.at(j, g * D + c);
             dot += qv * kv;
             difference += (qv - kv) * (qv - kv);
@@ -331,6 +344,9 @@ class Naive {
               if (r.queries) s += scale * k.at(j, g * D + c) * far_queries.at(row, h * D + c);
             }
           }
+          if (!slot && xl)
+            for (Dim c = 0; c < D; ++c)
+              s += scale * (q.at(t, h * D + c) + v_of->get(0, h * D + c)) * far_key(t - j, g * D + c);
           bool sees = true;
           if (!slot && !cross) {
             using MaskKind = AttnRecipe::MaskKind;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "rapt/base/rng.h"
+#include "rapt/load/model_folder.h"
 #include "rapt/nn/model.h"
 #include "rapt/ops/loss.h"
 #include "rapt/use/generate.h"
@@ -54,6 +55,11 @@ std::vector<std::pair<std::string, Recipe>> recipes() {
     "decoder": { "recurrent": { "layers": 1 } } })");
   more("language model",
        R"({ "width": 6, "decoder": { "recurrent": { "cell": "lstm", "layers": 2, "dropout": 0.3 } } })");
+  more("plain cells",
+       R"({ "width": 6, "decoder": { "recurrent": { "cell": "rnn", "layers": 2, "dropout": 0.3 } } })");
+  more("plain cells both ways, last states, fed",
+       R"({ "width": 6, "encoder": { "recurrent": { "cell": "rnn", "width": 4, "both_ways": true } },
+    "decoder": { "recurrent": { "cell": "rnn", "width": 8, "attention": { "score": "dot", "feed": true } } } })");
   more(
       "encoder alone",
       R"({ "width": 6, "encoder": { "recurrent": { "both_ways": true, "width": 3, "layers": 2, "dropout": 0.1 } } })");
@@ -129,6 +135,64 @@ TEST(RecurrentModel, GradientsAreFiniteDifferences) {
       }
       at += static_cast<std::size_t>(w.size());
     }
+  }
+}
+
+// The whole model as a loop in double: h = tanh(W x + U h + b), layer by layer, then the head.
+TEST(RecurrentModel, PlainCellsAreTheirFormula) {
+  constexpr Dim n = 6, V = 23;
+  Model model(recurrent(R"({ "width": 6, "decoder": { "recurrent": { "cell": "rnn", "layers": 2 } } })"),
+              DType::f64);
+  randomise(model, 4);
+  const std::vector<Text> texts = some_texts(model.recipe, kLengths, 1);
+  std::vector<double> want;
+  for (const Text& text : texts) {
+    std::vector<double> state[2] = {std::vector<double>(n), std::vector<double>(n)};
+    for (const std::int32_t token : text.tokens) {
+      std::vector<double> x;
+      for (Dim c = 0; c < n; ++c) x.push_back(model.weight("embed.tokens").get(token, c));
+      for (Dim l = 0; l < 2; ++l) {
+        const auto weight = [&](const char* name, Dim r, Dim c) {
+          return model.weight(concat("decoder.", l, ".", name)).get(r, c);
+        };
+        std::vector<double>& h = state[l];
+        std::vector<double> next;
+        for (Dim r = 0; r < n; ++r) {
+          double sum = weight("x.bias", 0, r);
+          for (Dim c = 0; c < n; ++c)
+            sum += weight("x.weight", r, c) * x[static_cast<std::size_t>(c)] +
+                   weight("h.weight", r, c) * h[static_cast<std::size_t>(c)];
+          next.push_back(std::tanh(sum));
+        }
+        x = h = next;
+      }
+      for (Dim v = 0; v < V; ++v) {
+        double sum = 0;
+        for (Dim c = 0; c < n; ++c)
+          sum += model.weight("head.weight").get(v, c) * x[static_cast<std::size_t>(c)];
+        want.push_back(sum);
+      }
+    }
+  }
+  Device device({.threads = 2, .isa = "f64"});
+  const std::vector<double> got = logits_of(device, model, texts);
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-12);
+}
+
+// A folder holds the cell's name and its weights: what comes back is the same model.
+TEST(RecurrentModel, PlainCellsComeBackFromAFolder) {
+  const TempFolder temp;
+  for (const auto& [name, recipe] : recipes()) {
+    if (!name.starts_with("plain")) continue;
+    Model model(recipe);
+    randomise(model, 8);
+    write_model_folder(model, {}, temp / name, false);
+    const Checkpoint back = open_checkpoint(temp / name);
+    EXPECT_TRUE(back.model->recipe == model.recipe);
+    Device device({.threads = 1});
+    const std::vector<Text> texts = some_texts(model.recipe, kLengths, 2);
+    EXPECT_EQ(logits_of(device, *back.model, texts), logits_of(device, model, texts));
   }
 }
 
@@ -500,12 +564,13 @@ TEST(RecurrentModel, RefusesRecipesThatCannotWork) {
   EXPECT_EQ(decoder(R"({ "attention": {} })"), "");
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {decoder(R"({ "attention": { "scor": "dot" } })"), "unknown key"},
-      {decoder(R"({ "cell": "rnn" })"), "unknown value"},
+      {decoder(R"({ "cell": "elman" })"), "unknown value"},
       {decoder(R"({ "attention": { "window": { "monotonic": { "reach": 0 } } } })"), "must be at least 1"},
       {decoder(R"({ "attention": { "window": { "both": {} } } })"), "unknown value"},
       {decoder(R"({ "dropout": 1 })"), "must be below 1"},
       {decoder(R"({ "both_ways": true })"), "belongs to an encoder"},
       {decoder(R"({ "cell": "lstm", "attention": {} })"), "are those of gru cells"},
+      {decoder(R"({ "cell": "rnn", "attention": {} })"), "these are rnn"},
       {decoder(R"({ "layers": 2, "attention": {} })"), "1 layers and the decoder 2"},
       {decoder(R"({ "width": 5, "attention": { "score": "general" } })"), "have 8 channels"},
       {decoder(R"({ "width": 5, "start": "zero", "attention": {} })"), "dot multiplies"},

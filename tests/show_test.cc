@@ -59,6 +59,28 @@ TEST(Show, ParametersOfReleasedModels) {
   EXPECT_NEAR(static_cast<double>(count_parameters(resolve(preset("vit-22b"))).total), 21.7e9, 0.1e9);
 }
 
+// Table 1 of its paper, whose numbers are met only with a matrix for distances in every layer and one table
+// for input and output.
+TEST(Show, GopherInItsSixSizes) {
+  struct Size {
+    Dim layers, heads, width;
+    double parameters, within;
+  };
+  for (const Size& s : {Size{8, 16, 512, 44e6, 0.5e6},
+                        {12, 12, 768, 117e6, 0.5e6},
+                        {12, 12, 1536, 417e6, 0.5e6},
+                        {24, 16, 2048, 1.4e9, 0.05e9},
+                        {32, 32, 4096, 7.1e9, 0.05e9},
+                        {80, 128, 16384, 280e9, 0.5e9}}) {
+    Recipe r = preset("gopher");
+    r.width = s.width, r.decoder->layers = s.layers;
+    r.decoder->kinds["L"].parts[0].self()->heads = s.heads;
+    EXPECT_NEAR(static_cast<double>(count_parameters(resolve(r)).total), s.parameters, s.within) << s.width;
+  }
+  const std::string drawn = draw_recipe(resolve(preset("gopher")));
+  EXPECT_TRUE(holds(drawn, "softmax(((q + u)·k + (q + v)·W r) / √128)")) << drawn;
+}
+
 // What a gate adds, from the shapes of its paper: n tokens x (heads x d), heads, or d.
 TEST(Show, ParametersOfGates) {
   const Dim base = count_parameters(resolve(preset("qwen3"))).total, C = 1024, H = 16, K = 8, D = 128, L = 28;

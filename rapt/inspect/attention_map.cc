@@ -401,6 +401,7 @@ void AttentionRecord::rows(const AttentionPlace& place, int head, std::span<cons
     in.q_kept = {};
     in.q = k.queries_of(run, some, plan, &in.q_kept);
     in.dense_bias = relative_bias(run, *k.a, in.q, in.k, plan);
+    in.q = content_queries(run, *k.a, in.q);
     for (int h = std::max(0, head); h < (head < 0 ? static_cast<int>(spec.heads) : head + 1); ++h) {
       const Arena::Mark mark = run.arena.mark();
       const Tensor w = attention_weights(run, spec, in, plan, h);

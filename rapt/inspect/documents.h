@@ -33,4 +33,10 @@ Document massive_document(const Subject& subject, const MassiveDocumentOptions& 
 constexpr const char* kNormsSummary = "lengths: the residual stream, what each part adds, q, k and v";
 Document norms_document(const Subject& subject);
 
+constexpr const char* kWeightsSummary = "sizes of biases, gains, gates and matrices, layer by layer";
+// What the tables and charts by layer show; the numbers for programs have all three.
+enum class WeightMeasure { norm, rms, largest };
+Document weights_document(const std::string& path, Device& device,
+                          WeightMeasure measure = WeightMeasure::norm);
+
 }  // namespace rapt

@@ -146,6 +146,10 @@ Positions positions(Device& device, const Recipe& given, const Model* model, con
               out.relative.push_back({stack, {}, a.pos.relative});
             out.relative.back().layers.push_back(layer);
             break;
+          case PosRecipe::Kind::xl:
+            if (out.xl.empty() || out.xl.back().stack != stack) out.xl.push_back({stack, {}});
+            out.xl.back().layers.push_back(layer);
+            break;
           case PosRecipe::Kind::grid:  // by rows and columns of a picture, not by places of a text
           case PosRecipe::Kind::none:
             out.none.push_back(concat(stack == Stack::encoder ? "encoder " : "decoder ", layer));

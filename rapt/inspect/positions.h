@@ -46,6 +46,12 @@ struct RelativeVectors {
   RelativeRecipe recipe;
 };
 
+// Transformer-XL's sinusoids of distances: layers that read them.
+struct DistanceSinusoids {
+  Stack stack;
+  std::vector<int> layers;
+};
+
 struct Positions {
   bool sinusoid = false, learned = false;
   Dim shown = 0, width = 0;
@@ -56,6 +62,7 @@ struct Positions {
   std::vector<AlibiSlopes> alibi;
   std::vector<BucketTable> buckets;
   std::vector<RelativeVectors> relative;
+  std::vector<DistanceSinusoids> xl;
   std::vector<std::string> none;  // layers without any sign of place inside attention: "decoder 3"
 };
 

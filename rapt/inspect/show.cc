@@ -54,10 +54,12 @@ void draw_layer(Drawing& d, const LayerRecipe& l, const std::string& stack, Dim 
 void draw_recurrent(Drawing& d, const Recipe& r, const StackRecipe& s, const std::string& name) {
   const RecurrentRecipe& c = *s.recurrent;
   const AlignRecipe* a = c.attention ? &*c.attention : nullptr;
-  const bool gru = c.cell == RecurrentRecipe::Cell::gru, previous = a && a->at == AlignRecipe::At::previous;
+  const bool previous = a && a->at == AlignRecipe::At::previous;
+  static constexpr const char* kCells[] = {"GRU", "LSTM", "plain"};
   d.wire();
-  d.box_top(concat(name, ": ", c.layers, c.layers == 1 ? " layer" : " layers", " of ", gru ? "GRU" : "LSTM",
-                   " cells", c.both_ways ? ", reading both ways" : ""));
+  d.box_top(concat(name, ": ", c.layers, c.layers == 1 ? " layer" : " layers", " of ",
+                   kCells[static_cast<std::size_t>(c.cell)], " cells",
+                   c.both_ways ? ", reading both ways" : ""));
   if (name == "decoder" && r.encoder) {
     static constexpr const char* kStarts[] = {"the encoder's last states",
                                               "tanh(W s + b), s the encoder's last state", "zeros"};
@@ -69,7 +71,7 @@ void draw_recurrent(Drawing& d, const Recipe& r, const StackRecipe& s, const std
   if (previous) in += " + context";
   if (a && a->feed) in += " + the readout before";
   d.on_stream("cell", concat(in, " → state ", with_commas(c.width), c.both_ways ? " each way" : "",
-                             gru ? "" : " and memory cell"));
+                             c.cell == RecurrentRecipe::Cell::lstm ? " and memory cell" : ""));
   if (c.layers > 1) d.on_stream("between", c.dropout > 0 ? dropout_text(c.dropout) : "no dropout");
   if (a) {
     static constexpr const char* kScores[] = {"h·s", "h·W s", "v·tanh(W h + U s)", "v·tanh(W [h; s])"};

@@ -259,9 +259,6 @@ bool is_matrix(const WeightShape& w) {
   return !w.name.ends_with(".buckets") && !w.name.ends_with(".relative") &&
          !w.name.ends_with(".score.weight") && w.name.find(".slots.") == std::string::npos;
 }
-bool is_norm_weight(const std::string& ours) {
-  return ours.ends_with(".weight") && ours.find("norm") != std::string::npos;
-}
 
 // Value heads that are neighbours in one form and stand in turns in the other.
 Piece::Heads moved_heads(const Family& family, Form from, Form to, const WeightShape& w,

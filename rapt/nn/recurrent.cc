@@ -96,12 +96,15 @@ void zero(const Tensor& x) { std::memset(x.data, 0, at(x.elements()) * size_of(x
 // The cells of one layer and direction, over all steps.
 struct Cells {
   const CellLayer& w;
-  const bool lstm;
+  const bool gru, lstm;
   const Steps& steps;
-  Tensor h, c, gates;  // [B+R,n] [B+R,n] [R,Gn]; gates: of the state (GRU), or all (LSTM)
+  Tensor h, c, gates;  // [B+R,n] [B+R,n] [R,Gn]; gates: of the state (GRU), or of input and state together
 
   Cells(Run& run, const RecurrentRecipe& r, const CellLayer& weights, const Steps& s)
-      : w(weights), lstm(r.cell == RecurrentRecipe::Cell::lstm), steps(s) {
+      : w(weights),
+        gru(r.cell == RecurrentRecipe::Cell::gru),
+        lstm(r.cell == RecurrentRecipe::Cell::lstm),
+        steps(s) {
     h = run.make({s.B + s.R, r.width});
     if (lstm) c = run.make({s.B + s.R, r.width});
     gates = run.make({s.R, w.h.w->rows});
@@ -116,13 +119,10 @@ struct Cells {
   }
   void step(Run& run, Dim t, const Tensor& x_gates) const {
     const Tensor prior = steps.prior(t, h), mine = steps.of(t, gates);
-    if (lstm) {
-      linear_step(run, prior, {{{w.h.w, nullptr, mine, x_gates}}});
-      rapt::lstm(run, mine, steps.prior(t, c), {steps.after(t, h), steps.after(t, c)});
-    } else {
-      linear_step(run, prior, {{{w.h.w, w.h.b, mine}}});
-      gru(run, x_gates, mine, prior, steps.after(t, h));
-    }
+    linear_step(run, prior, {{{w.h.w, w.h.b, mine, gru ? Tensor{} : x_gates}}});
+    if (gru) rapt::gru(run, x_gates, mine, prior, steps.after(t, h));
+    else if (lstm) rapt::lstm(run, mine, steps.prior(t, c), {steps.after(t, h), steps.after(t, c)});
+    else activation(run, Act::tanh, mine, steps.after(t, h));  // h' = tanh(W x + b + U h)
   }
   Tensor states() const { return h.slice(steps.B, steps.R); }
   Tensor cell_states() const { return c.slice(steps.B, steps.R); }

@@ -24,6 +24,10 @@ bool is_parameter(const Weight& w) {
   return !w.name.ends_with(".running") && !w.name.ends_with(".router.choice");
 }
 
+bool is_norm_weight(std::string_view name) {
+  return name.ends_with(".weight") && name.find("norm") != name.npos;
+}
+
 const Weight* WeightTable::add(const std::string& name, Dim rows, Dim cols, WeightRole role) {
   constexpr Dim kMostParameters = Dim{1} << 40;
   parameters_ = checked_add(parameters_, checked_mul(rows, cols, name), name);

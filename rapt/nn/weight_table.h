@@ -21,6 +21,7 @@ bool stays_real(std::string_view name);
 // Buffers are weights that no gradient reaches and that are not counted: running statistics of a batch norm,
 // and what is added to the scores of experts for their choice.
 bool is_parameter(const Weight& w);
+bool is_norm_weight(std::string_view name);  // the gain of a norm
 // Makes a weight's storage in the format it shall have; a loader keeps that of its file.
 using WeightMaker = std::function<Weight(std::string name, Dim rows, Dim cols, WeightRole role)>;
 // A maker: names and sizes, to count and to plan.

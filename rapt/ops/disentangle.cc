@@ -21,7 +21,7 @@ void disentangle_backward(Run& run, const DisentangleTape& s) {
   run.call(&Kernels::disentangle_backward, {.shape = s.shape,
                                             .dbias = run.grad(s.bias),
                                             .dq = run.grad(s.in.q),
-                                            .dk = run.grad(s.in.k),
+                                            .dk = s.in.k ? run.grad(s.in.k) : nullptr,
                                             .dkeys = s.in.keys ? run.grad(s.in.keys) : nullptr,
                                             .dqueries = s.in.queries ? run.grad(s.in.queries) : nullptr});
 }
@@ -32,13 +32,14 @@ void check(const Run& run, const DisentangleSpec& spec, const DisentangleInputs&
       fail("disentangle: ", what, " ", t ? t.shape() : "(absent)", " should be contiguous [rows,", heads, ",",
            d, "] of ", name_of(run.device.real));
   };
-  if (!in.q || in.q.rank != 3 || !in.k || in.k.rank != 3 || in.q[1] % in.k[1] != 0)
-    fail("disentangle: q ", in.q ? in.q.shape() : "(absent)", " and k ", in.k ? in.k.shape() : "(absent)",
-         " should be [rows,heads,channels], the heads of q a multiple of those of k");
-  const Dim H = in.q[1], K = in.k[1], D = in.q[2];
-  tensor("q", in.q, H, D);
-  tensor("k", in.k, K, D);
   if (!in.keys && !in.queries) fail("disentangle: neither keys nor queries of distances are given");
+  const Tensor& k = in.k || in.queries ? in.k : in.keys;
+  if (!in.q || in.q.rank != 3 || !k || k.rank != 3 || in.q[1] % k[1] != 0)
+    fail("disentangle: q ", in.q ? in.q.shape() : "(absent)", " and k ", k ? k.shape() : "(absent)",
+         " should be [rows,heads,channels], the heads of q a multiple of those of k");
+  const Dim H = in.q[1], K = k[1], D = in.q[2];
+  tensor("q", in.q, H, D);
+  if (in.k) tensor("k", in.k, K, D);
   if (in.keys) tensor("keys", in.keys, K, D);
   if (in.queries) tensor("queries", in.queries, H, D);
   if (in.keys && in.queries && in.keys[0] != in.queries[0])
@@ -51,9 +52,9 @@ void check(const Run& run, const DisentangleSpec& spec, const DisentangleInputs&
   Dim covered = 0;
   for (const RowPlan::Part& p : plan.parts) {
     if (p.q_first != covered || p.q_count < 0 || p.k_first < 0 || p.k_count < 0 ||
-        p.k_first + p.k_count > in.k[0])
+        (in.k && p.k_first + p.k_count > in.k[0]))
       fail("disentangle: a part of the plan has rows ", p.q_first, " … and keys ", p.k_first, " … ",
-           p.k_first + p.k_count, "; row ", covered, " is next, k is ", in.k.shape());
+           p.k_first + p.k_count, "; row ", covered, " is next", in.k ? ", k is " + in.k.shape() : "");
     covered += p.q_count;
     for (Dim r = p.q_first; r < covered && r < in.q[0]; ++r)
       if (const Dim at = plan.position[static_cast<std::size_t>(r)]; at < 0 || at >= p.k_count)
@@ -80,7 +81,7 @@ Tensor disentangle(Run& run, const DisentangleSpec& spec, const DisentangleInput
   check(run, spec, in, plan);
   DisentangleShape s{.rows = in.q[0],
                      .heads = in.q[1],
-                     .kv_heads = in.k[1],
+                     .kv_heads = in.k ? in.k[1] : in.keys[1],
                      .d = in.q[2],
                      .table = in.keys ? in.keys[0] : in.queries[0],
                      .longest = 0,
@@ -99,7 +100,8 @@ Tensor disentangle(Run& run, const DisentangleSpec& spec, const DisentangleInput
     if (p.q_count > 0) s.longest = std::max<Dim>(s.longest, p.k_count);
   auto* row_of = run.arena.take_array<std::int32_t>(std::max<Dim>(1, 2 * s.longest - 1));
   for (Dim i = 0; i < 2 * s.longest - 1; ++i) {
-    const Dim row = relative_row(s.longest - 1 - i, spec.buckets, spec.max) - spec.first;
+    Dim row = relative_row(s.longest - 1 - i, spec.buckets, spec.max) - spec.first;
+    if (spec.seen_only) row = std::clamp<Dim>(row, 0, s.table - 1);
     if (row < 0 || row >= s.table)
       fail("disentangle: distance ", s.longest - 1 - i, " takes row ", row + spec.first,
            ", the tables hold rows ", spec.first, " to ", spec.first + s.table - 1);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Terms of relative positions in attention scores (DeBERTa's disentangled attention): queries meet keys that
-// stand for distances, keys meet queries that do. Distances share rows of a table by a logarithmic rule.
+// Terms of relative positions in attention scores: queries meet keys that stand for distances
+// (Transformer-XL), and keys meet queries that do (DeBERTa's disentangled attention). Distances share rows of
+// a table by a logarithmic rule.
 //
 //   bias[h, i, j] = scale * (q_i . K[r] + k_j . Q[r]),   r = relative_row(position of i - j)
 //
 // Both terms take the same row r: how far the query stands behind the key. The result is a dense bias for the
 // fused attention, and the only place where memory grows with rows * keys: H * T * (keys of the longest
-// sequence) numbers, under a tape for every layer. Encoders with short texts use it.
+// sequence) numbers, under a tape for every layer. Models with short texts use it.
 //
 // Products are one chain of fused multiply-adds over the channels of a head. A row's bits depend on its own
 // sequence only.
@@ -24,10 +25,13 @@ std::int32_t relative_row(Dim distance, Dim buckets, Dim max);
 struct DisentangleSpec {
   Dim buckets = 256, max = 512;
   Dim first = 0;  // the table's row that row 0 of `keys` and `queries` stands for
+  // Distances whose rows they do not hold are those of keys that no row sees: they take the first or the
+  // last row. Else such a distance is an error.
+  bool seen_only = false;
   double scale = 1;
 };
 struct DisentangleInputs {
-  Tensor q, k;  // [T,H,D] [S,K,D]
+  Tensor q, k = {};  // [T,H,D] [S,K,D]; k is read with `queries` only
   Tensor keys = {};  // [rows,K,D] K of the formula; absent: without its term
   Tensor queries = {};  // [rows,H,D] Q of the formula; absent: likewise
 };

@@ -123,6 +123,40 @@ TEST(Disentangle, PartOfTheTable) {
                          2, 4));
 }
 
+// Transformer-XL: one row for each distance that is seen, keys of tokens are not needed. Distances that the
+// table does not hold take its first or its last row.
+TEST(Disentangle, KeysOfSeenDistancesAlone) {
+  for (const Dim ahead : {0, 2}) {
+    const RowPlan plan = plan_of({7, 1, 13, 3});
+    const Dim buckets = 26, rows = ahead + 1 + 9;  // up to 9 tokens before the row
+    const DisentangleSpec spec{
+        .buckets = buckets, .max = 52, .first = buckets - ahead, .seen_only = true, .scale = 0.3};
+    OpCase c;
+    c.name = concat("seen distances, ", ahead, " ahead");
+    c.inputs = {array({24, 4, 5}, 1), array({rows, 2, 5}, 2)};
+    c.op = [=](rapt::Run& run, const Tensors& in, const Weights&) -> Tensors {
+      return {disentangle(run, spec, {.q = in[0], .keys = in[1]}, plan)};
+    };
+    c.reference = [=](const Arrays& in, const Weights&) {
+      std::vector<double> out(static_cast<std::size_t>(4 * 24 * 13));
+      for (const RowPlan::Part& p : plan.parts)
+        for (Dim i = p.q_first; i < p.q_first + p.q_count; ++i)
+          for (Dim j = 0; j < p.k_count; ++j)
+            for (Dim h = 0; h < 4; ++h) {
+              const Dim distance = plan.position[static_cast<std::size_t>(i)] - j,
+                        r = std::clamp<Dim>(distance + ahead, 0, rows - 1);
+              double sum = 0;
+              for (Dim k = 0; k < 5; ++k)
+                sum += in[0].values[static_cast<std::size_t>((i * 4 + h) * 5 + k)] *
+                       in[1].values[static_cast<std::size_t>((r * 2 + h / 2) * 5 + k)];
+              out[static_cast<std::size_t>((h * 24 + i) * 13 + j)] = 0.3 * sum;
+            }
+      return out;
+    };
+    check(c);
+  }
+}
+
 TEST(Disentangle, MoreRowsThanABlock) {
   OpCase c =
       disentangle_case("long", {.buckets = 8, .max = 40, .scale = 0.2}, plan_of({70, 131, 2}), 16, 2, 2, 4);
@@ -201,6 +235,8 @@ TEST(Disentangle, RefusesWhatDoesNotFit) {
   const DisentangleSpec spec{.buckets = 4, .max = 9};
   EXPECT_NO_THROW(disentangle(run, spec, {.q = q, .k = q, .keys = table, .queries = table}, plan));
   EXPECT_THROW(disentangle(run, spec, {.q = q, .k = q}, plan), Error);
+  EXPECT_NO_THROW(disentangle(run, spec, {.q = q, .keys = table}, plan));
+  EXPECT_THROW(disentangle(run, spec, {.q = q, .queries = table}, plan), Error);
   EXPECT_THROW(disentangle(run, spec, {.q = q, .k = q, .keys = other}, plan), Error);
   EXPECT_THROW(disentangle(run, spec, {.q = q, .k = q, .keys = table}, plan_of({4})), Error);
   EXPECT_THROW(disentangle(run, spec, {.q = q, .k = q, .keys = table}, plan_of({4, 3})), Error);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GRU and LSTM cells, and what running them step by step takes. Rows of all steps lie in one buffer, a step
 // works on a view of it: `into` says where a result goes. The products with the weights are `linear`s, or
-// `linear_step`s, before the cells.
+// `linear_step`s, before the cells. A plain cell, tanh(W x + U h + b), is such a product and `activation`.
 #pragma once
 #include <span>
 

@@ -77,7 +77,7 @@ struct AlignRecipe {  // how a recurrent decoder looks at the source, one head
 };
 
 struct RecurrentRecipe {
-  enum class Cell { gru, lstm };
+  enum class Cell { gru, lstm, rnn };
   // A decoder's first state: the encoder's last ones, tanh(W of one), zeros.
   enum class Start { last, projected, zero };
   Cell cell = Cell::gru;

@@ -10,7 +10,7 @@ namespace rapt {
 RAPT_NAMES(AlignRecipe::At, "previous", "current")
 RAPT_NAMES(AlignRecipe::Score, "dot", "general", "additive", "concat")
 RAPT_NAMES(AlignRecipe::Readout, "tanh", "maxout")
-RAPT_NAMES(RecurrentRecipe::Cell, "gru", "lstm")
+RAPT_NAMES(RecurrentRecipe::Cell, "gru", "lstm", "rnn")
 RAPT_NAMES(RecurrentRecipe::Start, "last", "projected", "zero")
 RAPT_NAMES(HeadRecipe::Kind, "vocab", "none", "classes", "vector")
 RAPT_NAMES(HeadRecipe::Pool, "first", "mean", "last", "both", "token", "attention")
@@ -92,7 +92,10 @@ template <class V>
 void fields(Of<RecurrentRecipe>, V& v) {
   using T = RecurrentRecipe;
   v.about("Recurrent", "Cells that read a text word by word.");
-  v.field("cell", &T::cell, "gru (the reset gate after the product, as in PyTorch), or lstm");
+  v.field(
+      "cell", &T::cell,
+      "gru (the reset gate after the product, as in PyTorch), lstm, or rnn, the plain cell without gates: "
+      "h = tanh(W x + U h + b)");
   v.field("layers", &T::layers, "on top of each other", kLayers);
   v.field("width", &T::width, "of a state; 0: the model's width", kSize);
   v.field("both_ways", &T::both_ways,

@@ -284,7 +284,7 @@ TEST(Recipe, BadJsonIsNamedWithItsPlace) {
        "self.bias: wants an object or one of none, all, qkv, has true or false"},
       {head + self + R"({ "pos": "ropes" })" + end, "self.pos: unknown value \"ropes\"; did you mean 'rope'"},
       {head + self + R"({ "pos": 3 })" + end,
-       "self.pos: wants one of none, rope, alibi, bucket, relative, grid, has a number"},
+       "self.pos: wants one of none, rope, alibi, bucket, relative, grid, xl, has a number"},
       {head + self + R"({ "pos": { "rope": {}, "bucket": {} } })" + end, "exactly one key"},
       {head + self + R"({ "pos": { "rope": { "part": 0 } } })" + end, "pos.rope.part: must be above 0"},
       {head + self + R"({ "pos": { "rope": { "part": 1.5 } } })" + end, "pos.rope.part: must be at most 1"},
@@ -589,6 +589,19 @@ TEST(Recipe, IllegalRecipesAreRefusedWithTheirReason) {
          r.encoder->kinds["G"] = r.encoder->kinds["L"];
          r.encoder->kinds["G"].parts[0].self()->pos.relative.max = 99;
          r.encoder->pattern = "LG";
+       }},
+      {"pos.xl: it is built for causal and full masks, the mask is prefix",
+       [](Recipe& r) { attn(r).pos = {.kind = Pos::xl}, attn(r).mask = Mask::prefix; }},
+      {"would stand at a second distance",
+       [](Recipe& r) { attn(r).pos = {.kind = Pos::xl}, attn(r).window = 4, attn(r).keep = 1; }},
+      {"pos.xl: its terms are products like q.k; use score dot, not l2",
+       [](Recipe& r) { attn(r).pos = {.kind = Pos::xl}, attn(r).score = Score::l2; }},
+      {"pos.xl: cap would act on q.k", [](Recipe& r) { attn(r).pos = {.kind = Pos::xl}, attn(r).cap = 5; }},
+      {"pos.xl: temperature would act on q.k",
+       [](Recipe& r) { attn(r).pos = {.kind = Pos::xl}, attn(r).temperature.emplace(); }},
+      {"pos.xl: a learned scale would act on q.k",
+       [](Recipe& r) {
+         attn(r).pos = {.kind = Pos::xl}, attn(r).scale.kind = ScaleRecipe::Kind::learned;
        }},
       {"scaling.llama3.original: must be above 0",
        [](Recipe& r) { attn(r).pos.rope.scaling = RopeScaling::llama3; }},

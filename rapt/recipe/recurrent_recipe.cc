@@ -70,7 +70,7 @@ void resolve_decoder(const Recipe& recipe, RecurrentRecipe& r, const std::string
 
 }  // namespace
 
-Dim gates_of(const RecurrentRecipe& r) { return r.cell == Cell::gru ? 3 : 4; }
+Dim gates_of(const RecurrentRecipe& r) { return r.cell == Cell::gru ? 3 : r.cell == Cell::lstm ? 4 : 1; }
 bool is_additive(const AlignRecipe& a) {
   return a.score == AlignScore::additive || a.score == AlignScore::concat;
 }

@@ -46,7 +46,7 @@ T.logging.disable_progress_bar()
 VOCAB, STEPS = 61, 64
 MATRICES = ("embeddings_project", "embedding_hidden_mapping_in", "embed_out")  # no tables, despite the names
 MODULES = ("families_decoders", "families_encoders", "families_pairs", "families_experts", "families_latent",
-           "families_delta", "families_vision")
+           "families_delta", "families_gated", "families_vision")
 TOYS = {}
 
 

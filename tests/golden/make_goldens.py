@@ -273,6 +273,13 @@ def attend(w, p, a, x, memory, buckets, cross, encoder):
                            for i in range(T)])
         score = score + table[at].permute(2, 0, 1)
     i, j = torch.arange(T)[:, None], torch.arange(S)[None]
+    if pos == "xl":
+        u, far = (w.vector(f"{p}.{name}.bias", H * D).reshape(H, D) for name in ("content", "distance"))
+        angles = (i - j)[..., None] * 10000.0 ** (-torch.arange(C // 2, dtype=torch.float64) / (C // 2))
+        r = torch.cat([angles.sin(), angles.cos()], -1)                                          # [T,S,C]
+        keys = (r @ w(p + ".distance.weight", K * D, C).T).reshape(T, S, K, D).repeat_interleave(H // K, 2)
+        score = (torch.einsum("thd,shd->hts", q + u, k) +
+                 torch.einsum("thd,tshd->hts", q + far, keys)) * a.get("scale", D**-0.5)
     if not cross and a.get("mask", "causal") == "causal":
         hidden = j > i
         if a.get("window", 0):
@@ -999,6 +1006,11 @@ def define():
                           decoder=stacked(2, {"parallel": True, "norm_in": n, **palm}, final_norm=n)),
         preset="palm", gains={"embed.tokens": 3.0})
 
+    # Gopher: RMSNorm, relative positions of Transformer-XL, tied. No library has it.
+    n = rms(1e-6)
+    toy("gopher", recipe_of(36, {"tied": True}, decoder=stacked(
+        2, block(attention(4, pos="xl"), mlp("gelu", 52), norm_in=n), final_norm=n)), preset="gopher")
+
     # ViT-22B: parallel encoder block, LayerNorm without bias also on queries and keys, biases on the output
     # and in the MLP.
     n = layer_norm(1e-6, bias=False)
@@ -1174,6 +1186,7 @@ def mutations(t):
                                          and put(a["qk_norm"], "at", "after_pos")))
     on_recipe("gate dropped", each(attns, lambda a: pop(a, "gate")))
     on_recipe("extra logit dropped", each(attns, lambda a: pop(a, "extra")))
+    on_recipe("distances dropped", each(attns, lambda a: a.get("pos") == "xl" and pop(a, "pos")))
     on_recipe("buckets dropped", each(attns, lambda a: "bucket" in a.get("pos", {}) and pop(a, "pos")))
     on_recipe("embedding scale dropped", lambda r: pop(r.get("embed", {}), "scale"))
     on_recipe("sinusoid layout", lambda r: "sinusoid" in r.get("embed", {}).get("pos", "") and put(

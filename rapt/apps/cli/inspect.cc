@@ -19,13 +19,13 @@ namespace rapt::cli {
 
 extern const View kHeadsView, kAttentionView, kSinksView;
 extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView, kExpertsView,
-    kStateView, kPositionsView, kReportView, kTensorsView;
+    kStateView, kPositionsView, kWeightsView, kReportView, kTensorsView;
 
 namespace {
 
 const View* const kViews[] = {&kHeadsView,   &kAttentionView, &kSinksView,   &kMassiveView, &kOutliersView,
                               &kGatesView,   &kExpertsView,   &kStateView,   &kLensView,    &kNormsView,
-                              &kCompareView, &kPositionsView, &kTensorsView, &kReportView};
+                              &kCompareView, &kPositionsView, &kWeightsView, &kTensorsView, &kReportView};
 
 }  // namespace
 
@@ -234,19 +234,20 @@ int run(Args& args) {
   check_document_files(out, html, force);
 
   OpenModel first, second;
-  if (view.preset && is_preset(words[1]) && !std::filesystem::exists(words[1])) {
+  const bool reads = view.needs == View::Needs::text, files = view.needs == View::Needs::files;
+  if (files || (!reads && is_preset(words[1]) && !std::filesystem::exists(words[1]))) {
     first.device = std::make_unique<Device>(DeviceOptions{.threads = common.threads});
     note_threads(*first.device, common);
-    first.checkpoint.path = words[1];
+    first.checkpoint.path = files ? find_model(words[1]) : words[1];
   } else {
     first = open_model(words[1], common, load);
   }
   ViewRequest s(first, common);
   s.html = html.value_or(""), s.force = force;
-  if (!view.preset && !in.image && s.net().recipe.embed.patches)
+  if (reads && !in.image && s.net().recipe.embed.patches)
     fail_usage(words[1], " reads pictures; give one with --image FILE");
-  if (!view.preset && in.image) read_picture(s, *in.image);
-  else if (!view.preset) read_text(s, in, text);
+  if (reads && in.image) read_picture(s, *in.image);
+  else if (reads) read_text(s, in, text);
   else if (text || in.ids || in.file || in.target || in.image) fail_usage(view.name, " looks at no text");
   if (models > 1) {
     second = open_model(words[2], common, load);

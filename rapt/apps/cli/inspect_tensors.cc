@@ -148,7 +148,7 @@ const View kTensorsView = {
     "  --max-mib N          the most that the tensors may take (1024)\n",
     parse,
     1,
-    false,
+    View::Needs::text,
     false,
     true};
 

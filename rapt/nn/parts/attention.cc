@@ -161,6 +161,12 @@ Attention build(PartBuilder& builder, const AttnRecipe& a) {
       out.spec.bias = Bias::dense;
       out.relative = {a.pos.relative, builder.shared_relative, builder.shared_relative_norm};
       break;
+    case PosRecipe::Kind::xl:
+      out.spec.bias = Bias::dense;
+      out.distance = {table.matrix(name + ".distance.weight", K * D, C),
+                      table.vector(name + ".content.bias", H * D),
+                      table.vector(name + ".distance.bias", H * D)};
+      break;
   }
   for (const GateRecipe& g : a.gate) {
     static constexpr const char* kNames[] = {".gate_sdpa", ".gate_q", ".gate_k", ".gate_v", ".gate_out"};
@@ -394,13 +400,47 @@ Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Ten
   return tap(run, site::k, k, s.cross, rows);
 }
 
+namespace {
+
+Dim most_keys(const RowPlan& plan) {
+  Dim longest = 1;
+  for (const RowPlan::Part& p : plan.parts) longest = std::max(longest, p.k_count);
+  return longest;
+}
+
+Tensor with_vector(Run& run, const Tensor& q, const Weight& v) {  // q + v, a vector of each head
+  return gate(run, {.act = Act::scale, .add = true}, q, v);
+}
+
+// (q_i + v) . W r of every key that a row sees: one key for each distance.
+Tensor distance_bias(Run& run, const Attention& a, const Tensor& q, const RowPlan& plan) {
+  const AttentionSpec& s = a.spec;
+  const Dim longest = most_keys(plan), ahead = std::min(longest - 1, a.mask.right),
+            behind = std::min(longest - 1, a.mask.left), buckets = 2 * longest;  // a row for each distance
+  std::vector<std::int32_t> distances(static_cast<std::size_t>(ahead + 1 + behind));
+  std::iota(distances.begin(), distances.end(), static_cast<std::int32_t>(-ahead));
+  const Tensor r = sinusoid(run, SinusoidLayout::halves, SinusoidTable::paper, a.distance->keys->cols,
+                            distances);                                                      // [R,C]
+  const Tensor keys = linear(run, r, *a.distance->keys).reshape({r[0], s.kv_heads, s.head_dim});
+  return disentangle(
+      run,
+      {.buckets = buckets, .max = 2 * buckets, .first = buckets - ahead, .seen_only = true, .scale = s.scale},
+      {.q = with_vector(run, q, *a.distance->distance), .keys = keys}, plan);
+}
+
+}  // namespace
+
+Tensor content_queries(Run& run, const Attention& a, const Tensor& q) {
+  return a.distance ? with_vector(run, q, *a.distance->content) : q;
+}
+
 Tensor relative_bias(Run& run, const Attention& a, const Tensor& q, const Tensor& k, const RowPlan& plan) {
+  if (a.distance) return distance_bias(run, a, q, plan);
   if (!a.relative) return {};
   const auto& [recipe, table, norm] = *a.relative;
   const AttentionSpec& s = a.spec;
   // Only vectors of distances that there are: a short text needs few of them.
-  Dim longest = 1;
-  for (const RowPlan::Part& p : plan.parts) longest = std::max(longest, p.k_count);
+  const Dim longest = most_keys(plan);
   const std::int32_t first = relative_row(1 - longest, recipe.buckets, recipe.max),
                      last = relative_row(longest - 1, recipe.buckets, recipe.max);
   std::vector<std::int32_t> which(static_cast<std::size_t>(last - first + 1));
@@ -411,7 +451,8 @@ Tensor relative_bias(Run& run, const Attention& a, const Tensor& q, const Tensor
     in.keys = linear(run, distances, *a.k.w, a.k.b).reshape({distances[0], s.kv_heads, s.head_dim});
   if (recipe.queries)
     in.queries = linear(run, distances, *a.q.w, a.q.b).reshape({distances[0], s.heads, s.head_dim});
-  return disentangle(run, {recipe.buckets, recipe.max, first, s.scale}, in, plan);
+  return disentangle(run, {.buckets = recipe.buckets, .max = recipe.max, .first = first, .scale = s.scale},
+                     in, plan);
 }
 
 namespace {
@@ -482,6 +523,7 @@ Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pas
   in.slot_v = a.slot_v;
   in.score_weight = a.score;
   in.dense_bias = relative_bias(run, a, in.q, in.k, plan_for(pass, a));
+  in.q = content_queries(run, a, in.q);
   Tensor z = attention(run, s, in, plan_for(pass, a));                                       // [T,H,Dv]
   if (a.latent) z = per_head(run, z, a.latent->v);
   z = apply(run, a.z_norm, apply(run, a.gate_at(At::sdpa), x, z));
@@ -526,7 +568,7 @@ std::string no_gate(const Attention& a) {
   return gate->value ? "its gate is a constant" : "";
 }
 std::string no_scores(const Attention& a) {
-  if (a.relative)
+  if (a.relative || a.distance)
     return "its scores have terms of relative positions, which plain scores do not know; attn_weights has "
            "them";
   if (a.mask.keep > 0 && (a.rope || a.spec.bias != Bias::none))
@@ -633,6 +675,10 @@ PartCost cost(const Attention& a, Dim context) {
   c.attention = 2 * static_cast<double>(s.heads * (s.head_dim + s.v_dim)) * static_cast<double>(keys);
   if (a.relative)
     c.attention += 2 * static_cast<double>((a.relative->recipe.terms() - 1) * s.heads * s.head_dim * keys);
+  if (a.distance) {  // a pass over a text makes one key of a distance for each of its tokens
+    c.attention += 2 * static_cast<double>(s.heads * s.head_dim * keys);
+    c.matrices += operations(a.distance->keys);
+  }
   const Dim values = s.kv_heads * (s.head_dim + (s.values_in_keys ? 0 : s.v_dim));
   (s.cross ? c.memory_values : c.kv_values) = values;
   if (!s.cross && (a.mask.left != Mask::kAll || a.mask.chunk > 0)) c.kv_forgotten = values;

@@ -57,6 +57,12 @@ struct RelativeLayer {
   std::optional<NormLayer> norm;
 };
 
+// Keys made of the sinusoids of distances, and what queries add before they meet keys of tokens, u, and of
+// distances, v (Transformer-XL).
+struct DistanceLayer {
+  const Weight *keys, *content, *distance;  // [K*D,C]; u and v: [1,H*D]
+};
+
 // Latent attention (MLA), absorbed: a head's query takes the head's key matrix, so that the latent itself is
 // the key of all heads, and its value. The result of a head is then a sum of latents, of which the head's
 // value matrix makes the head's own. [c | k_r] is what the cache keeps.
@@ -81,6 +87,7 @@ struct Attention {
   std::optional<RopeSpec> rope;
   std::optional<double> grid;  // theta of the rotation by a patch's row and column
   std::optional<RelativeLayer> relative;
+  std::optional<DistanceLayer> distance;
   std::array<std::optional<GateLayer>, 5> gate;  // by GateRecipe::At
   const Weight *scale = nullptr, *extra_logit = nullptr, *slot_k = nullptr, *slot_v = nullptr,
                *buckets = nullptr;
@@ -127,8 +134,10 @@ Tensor finish_keys(Run& run, const Attention& a, const Tensor& source, const Ten
                    const RopeTable& table);
 
 // The terms of relative positions in scores, a dense bias for the attention of rows q to keys k as they
-// stand in the plan; absent where the part has none.
+// stand in the plan; absent where the part has none. And queries as keys of tokens meet them: Transformer-XL
+// adds a vector of each head.
 Tensor relative_bias(Run& run, const Attention& a, const Tensor& q, const Tensor& k, const RowPlan& plan);
+Tensor content_queries(Run& run, const Attention& a, const Tensor& q);
 
 // input [T,C] -> z [T, H*Dv], before the output projection.
 Tensor attend(Run& run, const Attention& a, const Tensor& input, const Pass& pass);

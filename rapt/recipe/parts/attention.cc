@@ -100,6 +100,7 @@ void check_latent(const AttnRecipe& a, const std::string& path) {
                         : gated(At::v)                                ? "a gate on v"
                         : a.extra.kind == ExtraRecipe::Kind::kv_slots ? "extra kv_slots"
                         : a.pos.kind == PosRecipe::Kind::relative     ? "pos relative"
+                        : a.pos.kind == PosRecipe::Kind::xl           ? "pos xl"
                                                                       : nullptr;
   if (between)
     fail(at, ": keys and values of heads are never formed, so they cannot have ", between,
@@ -255,12 +256,33 @@ void check_relative(const AttnRecipe& a, const std::string& path) {
   check_norm(r.norm, at + ".norm", false, true);
 }
 
+void check_xl(const AttnRecipe& a, const std::string& path, Dim width) {
+  using Mask = AttnRecipe::MaskKind;
+  const std::string at = path + ".pos.xl";
+  if (a.mask != Mask::causal && a.mask != Mask::full)
+    fail(at, ": it is built for causal and full masks, the mask is ", name_text(a.mask),
+         "; use rope, alibi or bucket with it");
+  if (a.keep > 0)
+    fail(at, ": first keys that are kept would stand at a second distance; remove keep, or use rope");
+  if (a.score != AttnRecipe::ScoreKind::dot)
+    fail(at, ": its terms are products like q.k; use score dot, not ", name_text(a.score));
+  const char* both = a.scale.kind == ScaleRecipe::Kind::learned ? "a learned scale"
+                     : a.temperature                            ? "temperature"
+                     : a.cap > 0                                ? "cap"
+                                                                : nullptr;
+  if (both)
+    fail(at, ": ", both,
+         " would act on q.k and not on what is added to it; remove one of the two, or use rope");
+  if (width % 2 != 0) fail(at, ": sines and cosines come in pairs, and the model's width is ", width);
+}
+
 void check_positions(const AttnRecipe& a, const std::string& path, const Recipe& recipe) {
   using Mask = AttnRecipe::MaskKind;
   using Pos = PosRecipe::Kind;
   if (a.cross && a.pos.kind != Pos::none)
     fail(path, ".pos: rows and memory of cross-attention have no common positions; use \"none\"");
   if (a.pos.kind == Pos::relative) check_relative(a, path);
+  if (a.pos.kind == Pos::xl) check_xl(a, path, recipe.width);
   if (a.pos.kind == Pos::grid &&
       (!recipe.embed.patches || a.head_dim % 4 != 0 || a.score != AttnRecipe::ScoreKind::dot))
     fail(path,
@@ -465,6 +487,11 @@ void draw(Drawing& d, const AttnRecipe& a, Dim C, const std::string& stream) {
   if (relative)
     score =
         concat("(", score, a.pos.relative.keys ? " + q·K" : "", a.pos.relative.queries ? " + k·Q" : "", ")");
+  if (a.pos.kind == PosRecipe::Kind::xl) {
+    d.inside("distances", concat("W r: ", with_commas(C), " → ", heads_by(a.kv_heads, a.head_dim),
+                                 ", r the sinusoids of the distance; u, v: ", heads_by(a.heads, a.head_dim)));
+    score = "((q + u)·k + (q + v)·W r)";
+  }
   score += scale_text(a);
   if (a.cap > 0) score = concat("cap ", shortest(a.cap), " (", score, ")");
   if (a.pos.kind == PosRecipe::Kind::alibi) score += " − slope · distance";

@@ -47,7 +47,7 @@ struct RelativeRecipe {
 };
 
 struct PosRecipe {  // inside attention; absolute positions belong to EmbedRecipe
-  enum class Kind { none, rope, alibi, bucket, relative, grid };
+  enum class Kind { none, rope, alibi, bucket, relative, grid, xl };
   Kind kind = Kind::none;
   RopeSpec rope;
   double alibi_max = 8, alibi_factor = 1;
@@ -288,7 +288,11 @@ void fields(Of<PosRecipe>, V& v) {
             "pictures: rotary, a quarter of a head's channels by the row of a patch and a quarter by its "
             "column, each from -1 to 1 over the picture, times 2 pi theta^(-4i / head_dim); learned tokens "
             "do not turn (DINOv3)",
-            [](auto& g) { g.field("theta", &T::grid_theta, "base of the frequencies", kPositive); }));
+            [](auto& g) { g.field("theta", &T::grid_theta, "base of the frequencies", kPositive); }),
+      word("xl",
+           "relative positions of Transformer-XL (Gopher): a score is ((q + u).k + (q + v).W r) / "
+           "sqrt(head_dim), r the sinusoids of the distance as wide as the model, W a matrix of the layer, u "
+           "and v learned for each head. Needs memory for rows times keys in every head"));
 }
 
 template <class V>
