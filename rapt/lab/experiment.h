@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rapt/device/device.h"
+#include "rapt/recipe/recipe.h"
 #include "rapt/report/document.h"
 
 namespace rapt {
@@ -21,43 +22,52 @@ struct Lab {
   // Share of the full number of training steps and samples: tests take less and look at no verdict.
   double effort = 1;
   std::function<void(std::string_view what, double done, double of)> progress = {};
+  // What experiments on text learn; empty: a text of our own (lab_text.h).
+  std::string text = {};
+  // What a test changes in a variant's model before it is made (gate removed, norm switched): a verdict that
+  // does not turn round then would be worth nothing. By the variant's name in English.
+  std::function<void(std::string_view variant, Recipe& recipe)> change = {};
 };
 
 // One thing that was measured. `holds` comes from the measurement, never from what one hopes for.
 struct Finding {
-  std::string what;          // "attention of idle queries on the first token, softmax against gate"
-  double measured = 0;       // the effect as one number, so that seeds can be put side by side
-  std::string unit;          // "", "nats", "x", "%"
-  std::string expected;      // in words: "lower than 1", "0 within 1e-12"
+  Text what;  // "attention of idle queries on the first token, softmax against gate"
+  double measured = 0;  // the effect as one number, so that seeds can be put side by side
+  std::string unit;  // "", "nats", "x", "%"
+  Text expected;  // in words: "lower than 1", "0 within 1e-12"
   bool holds = false;
   // What the literature reports, with its name: "0.467 -> 0.048 (Qiu et al. 2025, table 4)"; may be empty.
-  std::string paper;
-  bool every_seed = true;    // false: known to come out either way; reported, promised to nobody
+  Text paper;
+  bool every_seed = true;  // false: known to come out either way; reported, promised to nobody
 };
 
 struct LabResult {
   std::vector<Finding> findings;
-  // One or two sentences, written from the numbers; says where the common story is wrong.
-  std::string verdict;
+  // A few sentences, chosen and filled by the numbers; says where the common story is wrong.
+  Text verdict;
   Document document;  // tables and at least one figure
 };
 
+// Its question ("Does a bias on the keys do anything?") and claim (the story as it is told) are sentences of
+// the dictionary: lab.NAME.question, lab.NAME.claim.
 struct Experiment {
-  const char* name;          // "key-bias"
-  const char* question;      // "Does a bias on the keys do anything?"
-  const char* claim;         // the story as it is told
-  double minutes;            // on two cores, about
+  const char* name;  // "key-bias"
+  double minutes;  // on two cores, about
   LabResult (*run)(const Lab& lab);
 };
 
-std::span<const Experiment> experiments();      // in the order of the report
+std::span<const Experiment> experiments();  // in the order of the report
 const Experiment& find_experiment(std::string_view name);  // fails with the nearest name
+
+Text question_of(const Experiment& experiment);
+Text claim_of(const Experiment& experiment);
+Text measured_text(const Finding& finding);  // "0.53x", "1.2 nats"
 
 // Where results come from, for a reader who has nothing but the page.
 struct LabOrigin {
-  std::string command;           // "rapt lab gqa --effort 0.3"
+  std::string command;  // "rapt lab gqa --effort 0.3"
   std::string program, machine;  // "rapt 0.1.0"; "2 threads (avx2) of Some CPU"
-  std::string date;              // "2026-11-16"
+  std::string date;  // "2026-11-16"
   double effort = 1;
 };
 
@@ -68,6 +78,11 @@ Document lab_document(const Experiment& experiment, const LabResult& result, con
 // results[experiment][seed].
 std::vector<Document> lab_report(std::span<const Experiment* const> ran, std::span<const std::uint64_t> seeds,
                                  const std::vector<std::vector<LabResult>>& results, const LabOrigin& origin);
-std::string lab_markdown(std::vector<Document> report);  // docs/lab.md
+// docs/lab.md
+std::string lab_markdown(std::vector<Document> report, Language language = Language::en);
+
+// A result to keep, in no language, and read again.
+Json lab_data(const LabResult& result);
+LabResult lab_result(const Json& data);
 
 }  // namespace rapt

@@ -14,6 +14,7 @@
 
 #include "rapt/base/rng.h"
 #include "rapt/inspect/attention_map.h"
+#include "rapt/lab/lab_text.h"
 #include "rapt/ops/loss.h"
 #include "rapt/use/optimizer.h"
 
@@ -87,6 +88,46 @@ ToyTask delay_task(std::uint64_t seed, Dim delay) {
     }
     return out;
   };
+}
+
+TextTask text_task(const Lab& lab, bool begin, Dim characters) {
+  std::string_view text = lab.text.empty() ? lab_texts()[0].text : std::string_view(lab.text);
+  if (characters > 0) text = text.substr(0, static_cast<std::size_t>(characters));
+  std::array<std::int32_t, 256> id;
+  id.fill(-1);
+  std::int32_t known = 0;
+  std::vector<std::int32_t> ids;
+  for (const char c : text) {
+    std::int32_t& i = id[static_cast<unsigned char>(c)];
+    if (i < 0) i = known++;
+    ids.push_back(i);
+  }
+  const auto all = static_cast<Dim>(ids.size()), learned = all - all / 10;
+  auto sample = [key = mix_key(lab.seed, 0x7E87), ids = std::move(ids), learned, all, begin, known](
+                    std::uint64_t step, Dim count, Dim length) {
+    const bool look = step >> 63;
+    const Dim first = look ? learned : 0, last = look ? all : learned, own = begin ? length - 1 : length;
+    if (last - first <= own)
+      fail("the text has ", all, " bytes; windows of ", length, " want at least ", 20 * length);
+    CopyTask::Batch out;
+    for (Dim n = 0; n < count; ++n) {
+      const Dim at = first + static_cast<Dim>(random_below(static_cast<std::uint32_t>(last - first - own),
+                                                           mix_key(look ? 0 : key, step),
+                                                           static_cast<std::uint64_t>(n)));
+      if (begin) {
+        out.tokens.push_back(known), out.targets.push_back(-1);
+        out.floor.push_back(0), out.kind.push_back(-1);
+      }
+      for (Dim t = at; t < at + own; ++t) {
+        out.tokens.push_back(ids[static_cast<std::size_t>(t)]);
+        out.targets.push_back(ids[static_cast<std::size_t>(t) + 1]);
+        out.floor.push_back(0);
+        out.kind.push_back(t == at && !begin ? -1 : 0);
+      }
+    }
+    return out;
+  };
+  return {.vocab = known + begin, .task = std::move(sample)};
 }
 
 // ------------------------------------------------------------------------------------------------ models
@@ -203,7 +244,7 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
   };
   ToyLook look;
   // keys, values, cosines: kind 0 are first tokens, 1 the others
-  Means first, of_sum, gates, keys, values, cosines;
+  Means first, of_sum, gates, keys, values, cosines, entropy;
   Tensor q;
   taps.see(site::q, [&](const Tapped& t) { q = t.value; });
   look.max_logit = -INFINITY;
@@ -211,7 +252,11 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
     for (Dim r = 0; r < t.value[0]; ++r)
       for (Dim h = 0; h < t.value[1]; ++h) {
         const Dim at = (r * t.value[1] + h) * t.value[2];
-        look.max_logit = std::max(look.max_logit, t.value.at(at + AttentionStat::max_logit));
+        const auto layer = static_cast<std::size_t>(t.layer);
+        if (look.logits.size() <= layer) look.logits.resize(layer + 1, -INFINITY);
+        look.logits[layer] = std::max(look.logits[layer], t.value.at(at + AttentionStat::max_logit));
+        look.max_logit = std::max(look.max_logit, look.logits[layer]);
+        entropy.add(t.layer, 0, t.value.at(at + AttentionStat::entropy));
         if (kind_of(r) < 0) continue;
         const double share = t.value.at(at + AttentionStat::first);
         of_sum.add(t.layer, kind_of(r), share);
@@ -280,6 +325,7 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
   look.trigger_loss = by_kind[1] / std::max(rows[1], 1.0);
   look.idle = first.of(0);
   look.trigger = first.of(1);
+  look.entropy = entropy.of(0);
   look.idle_of_sum = of_sum.of(0);
   look.key_ratio = ratios(keys.of(0), keys.of(1));
   look.value_ratio = ratios(values.of(0), values.of(1));
@@ -312,13 +358,13 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
 }
 
 HeatMap attention_picture(Device& device, const Model& model, const ToyTask& task, Dim length, int layer,
-                          std::string title) {
+                          Text title) {
   const CopyTask::Batch data = task(~std::uint64_t{3}, 1, length);
   HeatMap map{.title = std::move(title),
               .scale = HeatMap::Scale::root,
-              .row_name = "query",
-              .column_name = "key",
-              .value_name = "attention weight"};
+              .row_name = say("lab.query"),
+              .column_name = say("lab.key"),
+              .value_name = say("lab.weight")};
   for (Dim r = 0; r < length; ++r) {
     const auto at = static_cast<std::size_t>(r);
     map.columns.push_back(data.tokens[at] == CopyTask::kBegin ? "BOS" : concat(data.tokens[at]));
@@ -420,6 +466,8 @@ std::vector<Trained> train_toys(const Lab& lab, std::vector<Toy> toys) {
   std::atomic<std::size_t> next = 0;
   std::mutex lock;
   double done = 0, of = 0;
+  for (Toy& t : toys)
+    if (lab.change) lab.change(t.name, t.recipe);
   for (const Toy& t : toys) of += static_cast<double>(scaled(lab, t.steps));
   auto work = [&] {
     std::optional<Device> device;
@@ -471,24 +519,26 @@ std::string joined(const std::vector<double>& values, int decimals) {
   return out;
 }
 
-Finding below(std::string what, double measured, double limit, std::string unit, std::string paper,
-              bool every_seed) {
-  return {std::move(what),  measured,         std::move(unit), concat("below ", limit),
+Finding below(Text what, double measured, double limit, std::string unit, Text paper, bool every_seed) {
+  return {std::move(what),  measured,         std::move(unit), say("lab.below", concat(limit)),
           measured < limit, std::move(paper), every_seed};
 }
-Finding above(std::string what, double measured, double limit, std::string unit, std::string paper,
-              bool every_seed) {
-  return {std::move(what),  measured,         std::move(unit), concat("above ", limit),
+Finding above(Text what, double measured, double limit, std::string unit, Text paper, bool every_seed) {
+  return {std::move(what),  measured,         std::move(unit), say("lab.above", concat(limit)),
           measured > limit, std::move(paper), every_seed};
 }
-
-Words toy_words() {
-  return {
-      "The models are small: one head of width 48 in each layer, rotations, RMS norms, no feed-forward "
-      "parts, and token "
-      "embeddings that start at unit size. `sink` also measures small embeddings, "
-      "`gate` also feed-forward parts."};
+Finding between(Text what, double measured, double low, double high, std::string unit, Text paper,
+                bool every_seed) {
+  return {std::move(what),
+          measured,
+          std::move(unit),
+          say("lab.between", concat(low), concat(high)),
+          low < measured && measured < high,
+          std::move(paper),
+          every_seed};
 }
+
+Words toy_words() { return {say("lab.toy")}; }
 
 Curve loss_curve(const Trained& run) {
   Curve c{.name = run.name};
@@ -503,8 +553,12 @@ Curve loss_curve(const Trained& run) {
   return c;
 }
 
-Chart loss_chart(std::string title, const std::vector<Trained>& runs) {
-  Chart chart{.title = std::move(title), .x_label = "step", .y_label = "nats above the floor", .log_y = true};
+Chart loss_chart(Text title, const std::vector<Trained>& runs) {
+  Chart chart{.title = std::move(title),
+              .x_label = say("lab.step"),
+              .y_label = say("lab.nats_above"),
+              .curves = {},
+              .log_y = true};
   for (const Trained& r : runs) chart.curves.push_back(loss_curve(r));
   return chart;
 }

@@ -31,6 +31,15 @@ constexpr Dim kLookupVocab = 8 * 8 + 8 * 8;
 // Random tokens; the answer is the token `delay` rows before. Rows without one do not count.
 ToyTask delay_task(std::uint64_t seed, Dim delay);
 constexpr Dim kDelayVocab = 16;
+// Characters of a text, each one's target the next: windows at random places of its first nine tenths. Looks
+// (numbers from 2^63 on) read the rest, which training never shows. With `begin` a token of its own, the
+// last of the vocabulary, stands before every window, and its row does not count. Every row is idle, the
+// floor is 0.
+struct TextTask {
+  Dim vocab = 0;
+  ToyTask task;
+};
+TextTask text_task(const Lab& lab, bool begin = false, Dim characters = 0);  // 0: all there are
 
 // ------------------------------------------------------------------------------------------------ models
 // The model of the sink reproductions: width 48, RMS pre-norm, RoPE, and nothing but attention, since the
@@ -47,7 +56,7 @@ std::unique_ptr<Model> with_weights(const Model& from, const Recipe& recipe);
 
 // ------------------------------------------------------------------------------------------------ training
 struct Toy {
-  std::string name;
+  Text name;
   Recipe recipe;
   ToyTask task;
   std::uint64_t seed = 0;
@@ -80,10 +89,11 @@ struct ToyLook {
   std::vector<double> gate_idle, gate_active;
   double gate_low = 0, gate_least = 0;  // share of gate values below 0.1, and the smallest
   double max_logit = 0;
+  std::vector<double> logits, entropy;  // per layer: largest logit; mean entropy of the weights, nats
 };
 
 struct Trained {
-  std::string name;
+  Text name;
   std::unique_ptr<Model> model;
   std::vector<double> losses;  // of each step's batch, above its floor
   // Steps whose loss is more than 0.1 above the median of the 31 before (from step 100 on).
@@ -99,7 +109,7 @@ ToyLook look_at(Device& device, const Model& model, const ToyTask& task, Dim seq
                 std::uint64_t number = ~std::uint64_t{1});
 // The attention of head 0 over one sequence; copying rows are marked with a star.
 HeatMap attention_picture(Device& device, const Model& model, const ToyTask& task, Dim length, int layer,
-                          std::string title);
+                          Text title);
 Dim scaled(const Lab& lab, Dim full, Dim least = 2);  // steps
 Dim scaled_batch(const Lab& lab, Dim full);  // sequences: falls ten times later
 
@@ -108,13 +118,15 @@ double mean_of(const std::vector<double>& values);
 double most_of(const std::vector<double>& values);
 std::string digits(double x, int decimals = 3);
 std::string joined(const std::vector<double>& values, int decimals = 2);  // 0.16 / 0.72 / 0.72
-Finding below(std::string what, double measured, double limit, std::string unit, std::string paper = "",
+Finding below(Text what, double measured, double limit, std::string unit, Text paper = {},
               bool every_seed = true);
-Finding above(std::string what, double measured, double limit, std::string unit, std::string paper = "",
+Finding above(Text what, double measured, double limit, std::string unit, Text paper = {},
               bool every_seed = true);
+Finding between(Text what, double measured, double low, double high, std::string unit, Text paper = {},
+                bool every_seed = true);
 Words toy_words();  // what the model of the sink reproductions is, for the documents of those who use it
 Curve loss_curve(const Trained& run);  // smoothed: means of some 50 parts
 // Into the document: a chart of the runs' losses.
-Chart loss_chart(std::string title, const std::vector<Trained>& runs);
+Chart loss_chart(Text title, const std::vector<Trained>& runs);
 
 }  // namespace rapt

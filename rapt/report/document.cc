@@ -200,7 +200,7 @@ Json finite(const Json& j) {
   }
   return j.is_number() && !std::isfinite(j.number()) ? Json() : j;
 }
-Json texts(const std::vector<std::string>& values) {
+Json texts(const std::vector<Text>& values) {
   Json::Array a;
   for (const std::string& v : values) a.emplace_back(valid_text(v));
   return a;
@@ -305,7 +305,8 @@ Cell::Cell(double value, int digits) : number(value) {
   text = shown;
 }
 
-std::string document_text(const Document& d, bool color, Dim width) {
+std::string document_text(const Document& document, bool color, Dim width, Language language) {
+  const Document d = in_language(document, language);
   width = std::max<Dim>(20, width);
   const Dim prose = std::min<Dim>(width, 100);  // longer lines are hard to read
   const std::string bold = color ? "\033[1m" : "", plain = color ? "\033[0m" : "";
@@ -328,7 +329,8 @@ std::string document_text(const Document& d, bool color, Dim width) {
   return out;
 }
 
-std::string document_markdown(const Document& d) {
+std::string document_markdown(const Document& document, Language language) {
+  const Document d = in_language(document, language);
   std::string out = d.title.empty() ? "" : concat("## ", markdown_text(d.title), "\n");
   for (const auto& part : d.parts) {
     if (const auto* w = std::get_if<Words>(&part))
@@ -400,23 +402,59 @@ Json document_json(const Document& d, bool shown) {
                       {"facts", finite(d.facts)}};
 }
 
-std::string documents_html(std::string_view title, std::span<const Document> documents) {
-  std::vector<std::string> styles = {std::string(kStyle)};
+namespace {
+
+// Everything below the title in one language; `mark` keeps the ids of two languages apart.
+std::string documents_body(const std::string& title, std::span<const Document> documents,
+                           std::string_view mark, std::string_view contents,
+                           std::vector<std::string>& styles) {
   std::string body = concat("<h1>", markup_text(title), "</h1>\n");
   if (documents.size() > 1) {
-    body += "<nav aria-label=\"Contents\"><ol>\n";
+    body += concat("<nav aria-label=\"", contents, "\"><ol>\n");
     for (std::size_t i = 0; i < documents.size(); ++i)
       body +=
-          concat("<li><a href=\"#part-", i + 1, "\">",
+          concat("<li><a href=\"#", mark, "part-", i + 1, "\">",
                  markup_text(documents[i].name.empty() ? documents[i].title : documents[i].name), "</a>",
                  documents[i].name.empty() ? "" : concat(": ", markup_text(documents[i].title)), "</li>\n");
     body += "</ol></nav>\n";
   }
   for (std::size_t i = 0; i < documents.size(); ++i) {
-    body += concat("<section id=\"part-", i + 1, "\">\n");
+    body += concat("<section id=\"", mark, "part-", i + 1, "\">\n");
     if (!documents[i].title.empty() && (documents.size() > 1 || documents[i].title != title))
       body += concat("<h2>", markup_text(documents[i].title), "</h2>\n");
     body += body_html(documents[i], styles) + "</section>\n";
+  }
+  return body;
+}
+
+// Shows one of two languages; a reader's choice needs no script.
+constexpr std::string_view kChoice =
+    ".tongue{position:absolute;opacity:0}label{margin-right:1rem;color:var(--soft);cursor:pointer}\n"
+    "#show-en:checked~label[for=show-en],#show-zh:checked~label[for=show-zh]{color:var(--ink);"
+    "font-weight:600}\n"
+    ".tongue:focus-visible+.tongue+label,.tongue:focus-visible+label{outline:2px solid var(--link)}\n"
+    "#show-en:checked~.zh,#show-zh:checked~.en{display:none}\n";
+
+}  // namespace
+
+std::string documents_html(const Text& title, std::span<const Document> documents, Language language) {
+  std::vector<std::string> styles = {std::string(kStyle)};
+  std::vector<Document> chinese;
+  bool both = !title.plain();
+  for (const Document& d : documents) {
+    chinese.push_back(in_language(d, Language::zh));
+    both = both || document_json(chinese.back()) != document_json(d);
+  }
+  std::string body = documents_body(title, documents, "", "Contents", styles);
+  if (both) {
+    styles.emplace_back(kChoice);
+    const char *en = language == Language::en ? " checked" : "", *zh = *en ? "" : " checked";
+    body = concat("<input class=\"tongue\" type=\"radio\" name=\"tongue\" id=\"show-en\"", en,
+                  "><input class=\"tongue\" type=\"radio\" name=\"tongue\" id=\"show-zh\"", zh,
+                  "><label for=\"show-en\">English</label><label for=\"show-zh\" lang=\"zh-Hans\">"
+                  "中文</label>\n<div class=\"en\">\n",
+                  body, "</div>\n<div class=\"zh\" lang=\"zh-Hans\">\n",
+                  documents_body(title.in(Language::zh), chinese, "zh-", "目录", styles), "</div>\n");
   }
   const std::string style = join(styles, "");
   return concat(

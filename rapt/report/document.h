@@ -18,38 +18,46 @@
 namespace rapt {
 
 struct Cell {  // of a table: words, or a number with the digits it is shown with (JSON has all of them)
+  Cell(Text words) : text(std::move(words)) {}
   Cell(std::string words) : text(std::move(words)) {}
   Cell(const char* words) : text(words) {}
   Cell(double value, int digits = 3);
-  std::string text;
+  Text text;
   double number = std::numeric_limits<double>::quiet_NaN();
 };
 struct Table {
-  std::string title;
-  std::vector<std::string> columns;
+  Text title;
+  std::vector<Text> columns;
   std::vector<std::vector<Cell>> rows;  // each as long as `columns`
 };
 struct Words {
-  std::string text;      // one paragraph
+  Text text;             // one paragraph
   bool heading = false;
 };
 
 struct Document {
-  std::string name, title;                                 // name: of the view or experiment
+  std::string name;                                        // of the view or experiment
+  Text title = {};
   std::vector<std::variant<Words, Table, HeatMap, Chart>> parts;
   Json facts = Json::Object{};                             // values that a program wants and no part shows
 };
 
 // As UTF-8, which JSON must be: half characters become U+FFFD.
 std::string valid_text(std::string_view text);
+// Every text in that language. Writers that do not ask for a language write English.
+Document in_language(Document document, Language language);
 // In columns of a terminal.
-std::string document_text(const Document& document, bool color, Dim width = 100);
-std::string document_markdown(const Document& document);  // maps and charts are left out
+std::string document_text(const Document& document, bool color, Dim width = 100,
+                          Language language = Language::en);
+// Maps and charts are left out.
+std::string document_markdown(const Document& document, Language language = Language::en);
 // {name, title, parts: [{kind, …}], facts}; numbers that are not finite become null. `shown`: cells of
 // tables as they are shown.
 Json document_json(const Document& document, bool shown = false);
 // One file: charts and maps as inline SVG, tables, light and dark, a list of contents where there are
-// several. Strict content policy.
-std::string documents_html(std::string_view title, std::span<const Document> documents);
+// several. Where something is said in Chinese too, both languages are there and the reader chooses; the
+// program's language is chosen at first. Strict content policy, no scripts.
+std::string documents_html(const Text& title, std::span<const Document> documents,
+                           Language language = Language::en);
 
 }  // namespace rapt

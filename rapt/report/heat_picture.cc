@@ -96,7 +96,7 @@ std::vector<std::string> lines_of(std::string_view text, Dim most) {
   return lines;
 }
 
-Dim widest(const std::vector<std::string>& labels, std::size_t step) {
+Dim widest(const Labels& labels, std::size_t step) {
   Dim most = 0;
   for (std::size_t i = 0; i < labels.size(); i += step)
     most = std::max(most, text_width(terminal_text(labels[i], kLabel)));
@@ -327,7 +327,7 @@ void lay_over(Canvas& canvas, const HeatMap::Backdrop& under, const PngLayout& l
 
 constexpr Dim kPngLabel = 16;  // letters of a label at most
 
-Dim png_letters(const std::vector<std::string>& labels, std::size_t step) {
+Dim png_letters(const Labels& labels, std::size_t step) {
   Dim most = 0;
   for (std::size_t i = 0; i < labels.size(); i += step)
     most = std::max(most, static_cast<Dim>(bitmap_text(terminal_text(labels[i], kPngLabel)).size()));

@@ -142,7 +142,7 @@ std::string heat_text(const HeatMap& whole, bool color, Dim width) {
   // Numbers above: of every column where its cell holds them, else of some, from their column on.
   std::string head(static_cast<std::size_t>(labels) + 1, ' ');
   for (std::size_t c = 0; c < C; ++c) {
-    const std::string name = own ? map.columns[c] : std::to_string(c * step + 1);
+    const Text name = own ? map.columns[c] : Text(std::to_string(c * step + 1));
     if (cell > digits) head += right_aligned(name, static_cast<Dim>(cell));
     else if (c % (cell == 1 ? 10 : 5) == 0 && static_cast<std::size_t>(labels) + 1 + c * cell + name.size() <=
                                                   static_cast<std::size_t>(width)) {

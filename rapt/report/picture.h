@@ -11,15 +11,16 @@
 
 #include "rapt/base/error.h"
 #include "rapt/base/text_width.h"
+#include "rapt/report/text.h"
 
 namespace rapt {
 
 struct Curve {
-  std::string name;
+  Text name;
   std::vector<double> x, y;     // equal lengths; a y that is not finite leaves a gap
 };
 struct Chart {
-  std::string title, x_label, y_label;
+  Text title, x_label, y_label;
   std::vector<Curve> curves;
   bool log_y = false;           // a y that is not above 0 leaves a gap
   bool share = false;           // y is a share: its axis is 0 … 1, whatever there is
@@ -29,9 +30,13 @@ std::string chart_svg(const Chart& chart, int width = 720, int height = 400);
 // are none.
 std::string chart_text(const Chart& chart, bool color, int width = 72, int height = 16);
 
+struct Labels : std::vector<Text> {  // of the rows or columns of a map
+  using std::vector<Text>::vector;
+  Labels(const std::vector<std::string>& plain) : std::vector<Text>(plain.begin(), plain.end()) {}
+};
 struct HeatMap {
-  std::string title;
-  std::vector<std::string> rows, columns;  // labels (target words, source words)
+  Text title;
+  Labels rows, columns;  // labels (target words, source words)
   // [rows][columns], 0 … 1 (`top`: the value that is darkest; 0: the largest there is)
   std::vector<double> values;
   double top = 1;
@@ -39,7 +44,7 @@ struct HeatMap {
   // top, zero is the paper.
   enum class Scale { linear, root, both_signs } scale = Scale::linear;
   // What the sides and the values are: "query", "key", "weight".
-  std::string row_name = {}, column_name = {}, value_name = {};
+  Text row_name = {}, column_name = {}, value_name = {};
   std::vector<std::string> cells = {};               // [rows][columns] or empty: a word in each cell (SVG)
   // What the cells lie over, seen through them in PNG: all of them, or each block of so many tiles.
   struct Backdrop {
@@ -49,6 +54,10 @@ struct HeatMap {
   };
   Backdrop backdrop = {};
 };
+// Every text in that language.
+Chart in_language(Chart chart, Language language);
+HeatMap in_language(HeatMap map, Language language);
+
 std::string heat_svg(const HeatMap& map);
 // The same with a font of 5 x 7 dots; `cell`: pixels of a cell, 0: so that the picture has about 900. Grey
 // where a value is no number.

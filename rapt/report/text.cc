@@ -11,7 +11,7 @@ namespace rapt {
 namespace {
 
 struct Dictionary {
-  Json tree;
+  std::vector<Json> trees;  // en.json, or several: en.lab.json …
   std::vector<std::pair<std::string, std::string>> in_order;
   std::map<std::string, std::string, std::less<>> by_name;
 
@@ -32,8 +32,8 @@ const Dictionary& words_of(Language language) {
     for (const WordFile& f : word_files())
       if (const auto l = find_language(f.name.substr(0, f.name.find('.')))) {
         Dictionary& d = read[static_cast<std::size_t>(*l)];
-        d.tree = parse_json(f.text, f.name);
-        d.take(d.tree, "");
+        d.trees.push_back(parse_json(f.text, f.name));
+        d.take(d.trees.back(), "");
       }
     return read;
   }();
@@ -101,7 +101,8 @@ Text sentences(std::vector<Text> all) {
   std::erase_if(all, [](const Text& t) { return t.empty(); });
   if (all.size() == 1) return std::move(all[0]);
   Text out(join(std::vector<std::string>(all.begin(), all.end()), " "));
-  if (!all.empty()) out.sentence_ = std::make_shared<const Text::Sentence>(Text::Sentence{"", std::move(all)});
+  if (!all.empty())
+    out.sentence_ = std::make_shared<const Text::Sentence>(Text::Sentence{"", std::move(all)});
   return out;
 }
 
@@ -135,9 +136,9 @@ const std::vector<std::pair<std::string, std::string>>& dictionary(Language lang
 }
 
 const Json& dictionary_part(Language language, std::string_view name) {
-  const Json* part = words_of(language).tree.find(name);
-  if (!part) fail("the words of ", language_name(language), " have no part '", name, "'");
-  return *part;
+  for (const Json& tree : words_of(language).trees)
+    if (const Json* part = tree.find(name)) return *part;
+  fail("the words of ", language_name(language), " have no part '", name, "'");
 }
 
 }  // namespace rapt

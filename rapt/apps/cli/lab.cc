@@ -17,26 +17,25 @@
 namespace rapt::cli {
 namespace {
 
-std::string minutes(double m) {
-  return m < 0.5 ? "seconds" : m < 1.5 ? "1 minute" : fixed(m, 0) + " minutes";
+Text minutes(double m) {
+  return m < 0.5 ? say("lab.seconds") : m < 1.5 ? say("lab.one_minute") : say("lab.minutes", fixed(m, 0));
 }
 
-int list(bool json) {
+int list(bool json, Language language) {
   if (json) {
     Json::Array all;
     for (const Experiment& e : experiments())
       all.push_back(Json::Object{
-          {"name", e.name}, {"question", e.question}, {"claim", e.claim}, {"minutes", e.minutes}});
+          {"name", e.name}, {"question", question_of(e)}, {"claim", claim_of(e)}, {"minutes", e.minutes}});
     print(Json(std::move(all)).dump() + "\n");
     return 0;
   }
   Document d;
-  Table t{.title = "", .columns = {"experiment", "question", "about"}, .rows = {}};
-  for (const Experiment& e : experiments()) t.rows.push_back({e.name, e.question, minutes(e.minutes)});
+  Table t{.title = "", .columns = {say("lab.experiment"), say("lab.question"), say("lab.about")}, .rows = {}};
+  for (const Experiment& e : experiments()) t.rows.push_back({e.name, question_of(e), minutes(e.minutes)});
   d.parts.push_back(std::move(t));
-  d.parts.push_back(
-      Words{"rapt lab NAME runs one, rapt lab --all --html FILE all of them; times are for two cores."});
-  print(document_text(d, color_on_stdout(), columns_of_stdout()));
+  d.parts.push_back(Words{say("lab.list_end")});
+  print(document_text(d, color_on_stdout(), columns_of_stdout(), language));
   return 0;
 }
 
@@ -66,7 +65,9 @@ struct LabArgs {
   std::string command;  // what decides the result, as it would be typed
   std::vector<std::uint64_t> seeds = {0};
   double effort = 1;
-  std::optional<std::string> html, markdown;
+  std::optional<std::string> html, markdown, results;
+  std::string text;  // what experiments on text learn
+  Language language = Language::en;
   bool force = false;
 };
 
@@ -74,6 +75,28 @@ void write_file(const std::string& path, std::string_view text, bool force) {
   FileWriter out(path, force);
   out.write(text);
   out.commit();
+}
+
+// What was measured, in no language: `rapt guide` and the pages of docs/guide are made of it.
+std::string results_json(const std::vector<const Experiment*>& which, const std::vector<std::uint64_t>& seeds,
+                         const std::vector<std::vector<LabResult>>& results, const LabOrigin& origin) {
+  Json all = Json::Object{};
+  for (std::size_t e = 0; e < results.size(); ++e) {
+    Json::Array by_seed;
+    for (std::size_t s = 0; s < results[e].size(); ++s) {
+      Json one = lab_data(results[e][s]);
+      one.set("seed", static_cast<Dim>(seeds[s]));
+      by_seed.push_back(std::move(one));
+    }
+    all.set(which[e]->name, std::move(by_seed));
+  }
+  return Json(Json::Object{{"command", origin.command},
+                           {"program", origin.program},
+                           {"machine", origin.machine},
+                           {"date", origin.date},
+                           {"experiments", std::move(all)}})
+             .dump(1) +
+         "\n";
 }
 
 // Results as they come, on standard output; files are written anew after each experiment, so that what was
@@ -97,7 +120,7 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
     for (std::uint64_t seed : a.seeds) {
       std::unique_ptr<Progress> bar;
       double before = 0;
-      Lab lab{.device = device, .seed = seed, .effort = a.effort};
+      Lab lab{.device = device, .seed = seed, .effort = a.effort, .text = a.text};
       lab.progress = [&](std::string_view what, double done, double of) {
         if (!bar || done < before) bar = std::make_unique<Progress>(e->name, common.quiet);
         bar->step(before = done, of, what);
@@ -107,21 +130,22 @@ int run_experiments(const std::vector<const Experiment*>& which, const LabArgs& 
       bar.reset();
       const double seconds = seconds_since(start);
       documents.push_back(lab_document(*e, results.back().back(), lab, seconds, origin));
-      if (a.seeds.size() > 1) documents.back().title += concat(" (seed ", seed, ")");
+      if (a.seeds.size() > 1) documents.back().title = say("lab.seed_title", documents.back().title, seed);
       if (common.json) continue;
       if (which.size() == 1)
-        print(document_text(documents.back(), color_on_stdout(), columns_of_stdout()) +
+        print(document_text(documents.back(), color_on_stdout(), columns_of_stdout(), a.language) +
               (a.seeds.back() == seed ? "" : "\n"));
       else
         print(concat(e->name, a.seeds.size() > 1 ? concat(", seed ", seed) : "", ": ",
-                     results.back().back().verdict, "\n"));
+                     results.back().back().verdict.in(a.language), "\n"));
       flush();
     }
     const bool over = a.force || i > 0;
+    if (a.results) write_file(*a.results, results_json(which, a.seeds, results, origin), over);
     if (!a.html && !a.markdown) continue;
     const std::vector<Document> report = lab_report(std::span(which).first(i + 1), a.seeds, results, origin);
-    if (a.html) write_file(*a.html, documents_html("The laboratory of rapt", report), over);
-    if (a.markdown) write_file(*a.markdown, lab_markdown(report), over);
+    if (a.html) write_file(*a.html, documents_html(say("lab.title"), report, a.language), over);
+    if (a.markdown) write_file(*a.markdown, lab_markdown(report, a.language), over);
   }
   if (common.json) {
     Json::Array all;
@@ -161,13 +185,17 @@ int lab(Args& args) {
   const bool all = args.flag("all");
   l.html = args.value("html");
   l.markdown = args.value("markdown");
+  l.results = args.value("results");
+  const auto text = args.value("text");
+  l.language = language_of(args);
+  const Language language = l.language;
   l.force = args.flag("force");
   const std::vector<std::string> words = args.operands();
 
   const bool watch = steps || layers || s.gate || s.sigmoid,
              for_streaming = window || tokens || samples || recompute || keep;
   if (words.size() > 1 && words[0] == "streaming") {
-    if (watch || seed || seeds || effort || all || l.html || l.markdown)
+    if (watch || seed || seeds || effort || all || l.html || l.markdown || l.results || text)
       fail_usage(
           "streaming MODEL TEXT takes --window, --keep, --tokens, --samples, --recompute and "
           "--cache-type only");
@@ -181,7 +209,7 @@ int lab(Args& args) {
   if (watch) {
     if (words.size() != 1 || words[0] != "sink")
       fail_usage("--steps, --layers, --gate and --sigmoid belong to rapt lab sink");
-    if (seeds || effort || all || l.html || l.markdown)
+    if (seeds || effort || all || l.html || l.markdown || l.results || text)
       fail_usage(
           "sink with --steps, --layers, --gate or --sigmoid is one training to look at; it takes "
           "--seed and --json besides");
@@ -189,9 +217,9 @@ int lab(Args& args) {
   }
   if (all && !words.empty()) fail_usage("--all runs every experiment, and ", words[0], " is named too");
   if (words.empty() && !all) {
-    if (seed || seeds || effort || l.html || l.markdown)
+    if (seed || seeds || effort || l.html || l.markdown || l.results || text)
       fail_usage("wants the name of an experiment, or --all");
-    return list(common.json);
+    return list(common.json, language);
   }
   if (words.size() > 1) fail_usage("wants one experiment, got ", join(words));
   if (seed && seeds) fail_usage("--seed and --seeds exclude each other");
@@ -209,7 +237,8 @@ int lab(Args& args) {
   if (all)
     for (const Experiment& e : experiments()) which.push_back(&e);
   else which.push_back(&find_experiment(words[0]));
-  for (const auto& file : {l.html, l.markdown})
+  if (text) l.text = read_text_file(*text);
+  for (const auto& file : {l.html, l.markdown, l.results})
     if (file) check_can_write(*file, l.force);
   l.command = concat("rapt lab ", all ? "--all" : words[0],
                      seeds  ? concat(" --seeds ", *seeds)
@@ -240,6 +269,9 @@ const Verb kLab = {
     "  --all            every experiment\n"
     "  --html FILE      the report as one page that needs no network\n"
     "  --markdown FILE  seeds side by side, with tables\n"
+    "  --results FILE   what was measured, as JSON in no language, for rapt guide\n"
+    "  --text FILE      what experiments on text learn (a text that comes with the program)\n"
+    "  --lang LANGUAGE  en or zh, of what is said (RAPT_LANG, LC_ALL, LC_MESSAGES, LANG; en)\n"
     "  --effort X       share of the training steps and samples (1); verdicts are made for 1\n"
     "  --force          write over files that exist\n"
     "  sink             with one of these: one training, how the sink grew, its attention drawn (about\n"

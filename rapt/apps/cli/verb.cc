@@ -228,6 +228,18 @@ bool is_terminal_stderr() { return is_terminal(STDERR_FILENO); }
 bool is_terminal_stdin() { return is_terminal(STDIN_FILENO); }
 Dim columns_of_stdout() { return print_columns(STDOUT_FILENO); }
 
+Language language_of(Args& args) {
+  if (const auto name = args.value("lang")) {
+    const auto found = find_language(*name);
+    if (!found) fail_usage("--lang: '", *name, "' is no language that the program speaks; en and zh are");
+    return *found;
+  }
+  for (const char* variable : {"RAPT_LANG", "LC_ALL", "LC_MESSAGES", "LANG"})
+    if (const char* name = std::getenv(variable); name && *name)
+      return find_language(name).value_or(Language::en);
+  return Language::en;
+}
+
 std::vector<std::int32_t> parse_ids(std::string_view text, std::string_view flag, std::string_view what) {
   std::vector<std::int32_t> ids;
   while (true) {

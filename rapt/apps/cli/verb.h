@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rapt/base/error.h"
+#include "rapt/report/text.h"
 
 namespace rapt::cli {
 
@@ -88,6 +89,9 @@ bool is_terminal_stderr();
 bool is_terminal_stdin();
 Dim columns_of_stdout();  // for tables, prose and pictures
 // All of standard input, at most `most` bytes; "" where it is closed.
+// --lang, or else what RAPT_LANG, LC_ALL, LC_MESSAGES or LANG (the first that is set) names; English where
+// that is none of ours. Of what is said: help, errors, JSON and files of numbers are English.
+Language language_of(Args& args);
 std::string read_stdin(std::size_t most);
 // Something to read lies in standard input from its start: a file nobody has begun to read, a pipe with
 // bytes in it.
