@@ -170,5 +170,72 @@ TEST(ShowPicture, WhatPresetsHaveAndHaveNot) {
   }
 }
 
+// ------------------------------------------------------------------------------------------------ formulas
+// Braces, environments and rows of every preset stand as LaTeX wants them.
+TEST(ShowLatex, EveryPresetIsBalanced) {
+  for (const std::string& name : preset_names())
+    for (const Language language : kLanguages) {
+      const std::string tex = recipe_latex(resolve(preset(name)), language);
+      EXPECT_EQ(count(tex, "\\begin{align*}"), count(tex, "\\end{align*}")) << name;
+      EXPECT_FALSE(holds(tex, "show.")) << name;
+      int depth = 0;
+      bool inside = false;
+      for (std::string_view rest = tex; !rest.empty();) {
+        const std::string_view line = rest.substr(0, rest.find('\n'));
+        rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+        if (line.starts_with("%")) continue;
+        if (line == "\\end{align*}") inside = false;
+        EXPECT_TRUE(line.empty() || inside || line == "\\begin{align*}" || line == "\\end{align*}")
+            << name << line;
+        for (std::size_t i = 0; i < line.size(); ++i) {
+          const bool escaped = i > 0 && line[i - 1] == '\\';
+          if (!escaped) depth += line[i] == '{' ? 1 : line[i] == '}' ? -1 : 0;
+          EXPECT_GE(depth, 0) << name << ": " << line;
+        }
+        EXPECT_EQ(depth, 0) << name << ": " << line;  // a row closes what it opens
+        if (inside) {
+          EXPECT_LE(count(line, "&"), 3u) << name << ": " << line;
+          EXPECT_EQ(count(line, "\\left("), count(line, "\\right)")) << line;
+        }
+        if (line == "\\begin{align*}") inside = true;
+      }
+    }
+}
+
+TEST(ShowLatex, WhatPresetsHaveAndHaveNot) {
+  struct Case {
+    const char* name;
+    std::vector<const char*> has, has_not;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"gpt2",
+            {"x_t + P_t", "b^Q_i", "\\mathrm{LayerNorm}(x_t)", "W_U = E", "\\sqrt{64}"},
+            {"R_t", "g(i)", "RMSNorm"}},
+           {"llama3",
+            {"R_t \\, q_{t,i}", "500{,}000^{-2j / 128}", "\\lceil i / 4 \\rceil", "+ 10^{-5}",
+             "\\mathrm{SiLU}"},
+            {"b^Q_i", "P_t", "W_U = E"}},
+           {"bert",
+            {"x_t &\\leftarrow \\mathrm{LayerNorm}(x_t)", "h_t &= x_t", "W_T"},
+            {"h_t &= \\mathrm{LayerNorm}", "s \\le t"}},
+           {"palm", {"x_t + y^{(1)}_t + y^{(2)}_t", "g(i) &= 1"}, {"x_t + y_t"}},
+           {"gemma2",
+            {"50 \\tanh(s_{t,s,i} / 50)", "y_t &\\leftarrow \\mathrm{RMSNorm}(y_t)", "(1 + g)",
+             "t - 4{,}096 < s"},
+            {}},
+           {"qwen3", {"q_{t,i} &\\leftarrow \\mathrm{RMSNorm}"}, {"W^{GZ}"}},
+           {"qwen3-gate-g1", {"z_{t,i} &\\leftarrow z_{t,i} \\odot \\sigma(W^{GZ}_i h_t)"}, {}},
+           {"t5", {"m_s", "B_{\\mathrm{bucket}(s - t)", "W^K_g \\, m_s"}, {"\\sqrt{64}"}},
+           {"deepseek-v2-lite", {"W^{DKV}", "[W^{UK}_i c_s; \\ r_s]", "\\mathrm{top}_{6}", "S(h_t)"}, {}},
+           {"qwen3-next", {"S_{t-1,i}", "\\mathrm{conv}_{4}"}, {}},
+           {"lfm2", {"b_{t-j} \\odot u_{t-j}"}, {}},
+           {"bahdanau", {"v^{\\top} \\tanh(W_a h_{t-1} + U_a m_s)", "\\overleftarrow{h}", "\\tilde y_t"}, {}},
+           {"luong-local-p", {"\\tanh(W_c [k_t; h_t]", "p_t &= S"}, {"\\overleftarrow"}}}) {
+    const std::string tex = recipe_latex(resolve(preset(c.name)));
+    for (const char* what : c.has) EXPECT_TRUE(holds(tex, what)) << c.name << ": " << what << "\n" << tex;
+    for (const char* what : c.has_not) EXPECT_FALSE(holds(tex, what)) << c.name << ": " << what;
+  }
+}
+
 }  // namespace
 }  // namespace rapt

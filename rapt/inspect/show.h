@@ -14,5 +14,7 @@ std::string draw_recipe(const Recipe& recipe, bool color = false, Dim width = 10
 // The same as a picture: blocks from the embedding to the head, norms, gates and positions where they stand,
 // then the heads and groups of each attention.
 std::string recipe_svg(const Recipe& recipe, Language language = Language::en);
+// The same as formulas to paste into a note: align* blocks (amsmath, amssymb), sizes beside them.
+std::string recipe_latex(const Recipe& recipe, Language language = Language::en);
 
 }  // namespace rapt

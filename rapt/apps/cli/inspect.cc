@@ -18,13 +18,13 @@ namespace rapt::cli {
 
 extern const View kHeadsView, kAttentionView, kSinksView;
 extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView, kExpertsView,
-    kStateView, kPositionsView, kReportView, kTensorsView;
+    kStateView, kPositionsView, kReportView, kTensorsView, kStepsView;
 
 namespace {
 
-const View* const kViews[] = {&kHeadsView,   &kAttentionView, &kSinksView,   &kMassiveView, &kOutliersView,
-                              &kGatesView,   &kExpertsView,   &kStateView,   &kLensView,    &kNormsView,
-                              &kCompareView, &kPositionsView, &kTensorsView, &kReportView};
+const View* const kViews[] = {&kHeadsView,    &kAttentionView, &kStepsView,     &kSinksView,   &kMassiveView,
+                              &kOutliersView, &kGatesView,     &kExpertsView,   &kStateView,   &kLensView,
+                              &kNormsView,    &kCompareView,   &kPositionsView, &kTensorsView, &kReportView};
 
 }  // namespace
 

@@ -56,13 +56,6 @@ void write_drawing(const std::string& text, const std::string& path, bool force)
   file.commit();
 }
 
-Language language_of(Args& args) {
-  const std::string name = args.value("lang").value_or("en");
-  const auto language = find_language(name);
-  if (!language) fail_usage("--lang: '", name, "' is none of en, zh");
-  return *language;
-}
-
 void print_template(const std::string& name) {
   const std::string path = model_path(name);
   if (path.empty()) fail_usage("--template: ", name, " is no model; only models have chat templates");
@@ -111,7 +104,8 @@ void diff(const std::string& a, const std::string& b, bool json) {
 
 int run(Args& args) {
   const bool json = args.flag("json"), all = args.flag("all"), schema = args.flag("schema"),
-             compare = args.flag("diff"), chat = args.flag("template"), force = args.flag("force");
+             compare = args.flag("diff"), chat = args.flag("template"), force = args.flag("force"),
+             latex = args.flag("latex");
   const auto svg = args.value("svg");
   const Language language = language_of(args);
   if (schema) {
@@ -128,6 +122,8 @@ int run(Args& args) {
     list(json);
   } else if (svg) {
     write_drawing(recipe_svg(named(names[0]), language), *svg, force);
+  } else if (latex) {
+    print(recipe_latex(named(names[0]), language));
   } else if (json || all) {
     print(recipe_json(load(names[0]), all));
   } else {
@@ -143,6 +139,7 @@ const Verb kShow = {
     "show", "draw a model or a recipe, with sizes and costs",
     "Usage: rapt show [RECIPE | MODEL] [--json] [--all]\n"
     "       rapt show RECIPE | MODEL --svg FILE [--force] [--lang L]\n"
+    "       rapt show RECIPE | MODEL --latex [--lang L]\n"
     "       rapt show MODEL --template\n"
     "       rapt show --diff A B [--json]\n"
     "       rapt show --schema\n"
@@ -155,7 +152,8 @@ const Verb kShow = {
     "  --all      as JSON with every default spelt out\n"
     "  --diff     what differs between two recipes\n"
     "  --svg FILE a block diagram, with the heads and groups of each attention (-: to standard output)\n"
-    "  --lang L   words of the picture: en (default) or zh\n"
+    "  --latex    the recipe as formulas, to paste into a note (amsmath, amssymb)\n"
+    "  --lang L   words of picture and formulas: en or zh\n"
     "  --schema   every field of a recipe, with its default and meaning (docs/recipe.md)\n"
     "  --template the chat template of a model, as its files have it\n"
     "\n"
