@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "rapt/base/text.h"
 #include "rapt/inspect/show.h"
@@ -171,6 +172,28 @@ TEST(ShowPicture, WhatPresetsHaveAndHaveNot) {
 }
 
 // ------------------------------------------------------------------------------------------------ formulas
+// x^2^3: two superscripts, or two subscripts, of one thing, which TeX refuses.
+bool has_double_script(std::string_view tex) {
+  bool up = false, down = false;
+  for (std::size_t i = 0; i < tex.size(); ++i) {
+    if (tex[i] != '^' && tex[i] != '_') {
+      up = down = false;
+      continue;
+    }
+    bool& seen = tex[i] == '^' ? up : down;
+    if (std::exchange(seen, true)) return true;
+    std::size_t end = i + 1;
+    int depth = 0;
+    do {
+      depth += tex[end] == '{' ? 1 : tex[end] == '}' ? -1 : 0;
+      ++end;
+    } while (depth > 0 && end < tex.size());
+    if (has_double_script(tex.substr(i + 1, end - i - 1))) return true;
+    i = end - 1;
+  }
+  return false;
+}
+
 // Braces, environments and rows of every preset stand as LaTeX wants them.
 TEST(ShowLatex, EveryPresetIsBalanced) {
   for (const std::string& name : preset_names())
@@ -192,6 +215,7 @@ TEST(ShowLatex, EveryPresetIsBalanced) {
           if (!escaped) depth += line[i] == '{' ? 1 : line[i] == '}' ? -1 : 0;
           EXPECT_GE(depth, 0) << name << ": " << line;
         }
+        EXPECT_FALSE(has_double_script(line)) << name << ": " << line;
         EXPECT_EQ(depth, 0) << name << ": " << line;  // a row closes what it opens
         if (inside) {
           EXPECT_LE(count(line, "&"), 3u) << name << ": " << line;

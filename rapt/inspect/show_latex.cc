@@ -23,11 +23,12 @@ std::string tex(Dim n) {
 }
 
 std::string tex(double x) {
+  if (x == std::floor(x) && std::abs(x) < 1e12) return tex(static_cast<Dim>(x));
   char text[40];
   std::snprintf(text, sizeof text, "%.6g", x);
   const std::string s = text;
   const std::size_t e = s.find('e');
-  if (e == s.npos) return x == std::floor(x) && std::abs(x) < 1e15 ? tex(static_cast<Dim>(x)) : s;
+  if (e == s.npos) return s;
   const std::string mantissa = s.substr(0, e), power = std::to_string(std::stoi(s.substr(e + 1)));
   return concat(mantissa == "1" ? "" : mantissa + " \\cdot ", "10^{", power, "}");
 }
@@ -319,9 +320,9 @@ class RecipeFormulas {
       const char* head = at == GateRecipe::At::out || shared                  ? ""
                          : at == GateRecipe::At::k || at == GateRecipe::At::v ? "_g"
                                                                               : "_i";
-      const std::string value = from_input ? concat(per_head ? "w" : "W", "^{G", of, "}", head,
-                                                    per_head ? "^{\\top}" : "", " ", input)
-                                           : concat("c^{", of, "}", head);
+      const std::string value =
+          from_input ? concat(per_head ? "w" : "W", "^{G", of, per_head ? "\\top}" : "}", head, " ", input)
+                     : concat("c^{", of, "}", head);
       const std::string size =
           from_input ? per_head ? concat("w^{G", of, "}", head, " \\in \\mathbb{R}^{", tex(C_), "}")
                                 : concat("W^{G", of, "}", head, " ", matrix(channels, C_))

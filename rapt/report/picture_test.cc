@@ -327,7 +327,7 @@ TEST(Heat, PngHasThePixelsOfTheValues) {
 // themes where there is room; small ones stay rectangles. Zero between two signs is the paper.
 TEST(Heat, LargeMapsStaySmallFiles) {
   const auto labels = [](std::size_t n) {
-    std::vector<Text> out;
+    std::vector<std::string> out;
     for (std::size_t i = 0; i < n; ++i) out.emplace_back(std::to_string(i));
     return out;
   };
