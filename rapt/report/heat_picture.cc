@@ -108,9 +108,13 @@ Dim widest(const Labels& labels, std::size_t step) {
   return most;
 }
 
-// Of so many labels every n-th, so that they stand at least `room` apart.
+// Of so many labels every n-th, so that they stand at least `room` apart; where some are left out, twice as
+// far, and n is 2, 5, 10, 20 …, as on other axes.
 std::size_t label_step(double room, double cell) {
-  return static_cast<std::size_t>(std::max(1.0, std::ceil(room / cell)));
+  const double least = room <= cell ? 1 : 2 * room / cell;
+  for (double power = 1;; power *= 10)
+    for (const double m : {1.0, 2.0, 5.0})
+      if (m * power >= least) return static_cast<std::size_t>(m * power);
 }
 
 // ------------------------------------------------------------------------------------------------ SVG
