@@ -147,8 +147,7 @@ LabResult masks(const Lab& lab) {
               .columns = {},
               .values = {},
               .top = 0};
-  map.row_name = "case", map.column_name = "sample and place",
-  map.value_name = "largest change of the output";
+  map.column_name = "sample and place", map.value_name = "largest change of the output";
   Table table{.title = "The largest change of an output when one token of sample 0 changes",
               .columns = {"case", "sample 0 before it", "the token's own", "sample 0 after it", "sample 1"},
               .rows = {}};
