@@ -64,7 +64,7 @@ std::string act_formula(Act act) {
     case Act::relu2: return "\\max(0, u)^2";
     case Act::gelu: return "u \\, \\Phi(u) = \\tfrac{u}{2} \\bigl(1 + \\mathrm{erf}(u / \\sqrt{2})\\bigr)";
     case Act::gelu_tanh:
-      return "\\tfrac{u}{2} \\Bigl(1 + \\tanh\\bigl(\\sqrt{2 / \\pi} \\, (u + 0.044715 \\, u^3)\\bigr)\\Bigr)";
+      return "\\tfrac{u}{2} \\bigl(1 + \\tanh(\\sqrt{2 / \\pi} \\, (u + 0.044715 \\, u^3))\\bigr)";
     case Act::silu: return "u \\, \\sigma(u)";
     case Act::quick_gelu: return "u \\, \\sigma(1.702 \\, u)";
     case Act::ns_sigmoid: return "\\tfrac{1}{2} + \\tfrac{1}{2} \\sigma(u)";

@@ -61,7 +61,7 @@ AttentionSteps attention_steps(Device& device, const Model& model, Ids ids, cons
 
   std::vector<std::string> names;
   for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_scores", "attn_weights"})
-    names.push_back(concat(name, ".", s.layer));
+    names.push_back(concat(model.encoder && model.decoder ? "decoder." : "", name, ".", s.layer));
   const Capture c = capture(device, model, ask_points(model, names), ids, source);
   const Captured &q = c.of(names[0]), &k = c.of(names[1]), &v = c.of(names[2]), &scores = c.of(names[3]),
                  &weights = c.of(names[4]);
@@ -115,9 +115,12 @@ Document steps_document(const Subject& subject, const AttentionSteps& s) {
   const bool added = adds(s);
 
   Table scores{.title = say("inspect.steps.one"),
-               .columns = {say("inspect.steps.key"), "q·k", say("inspect.steps.scaled", shortest(s.scale))},
+               .columns = {say("inspect.steps.key"), "q·k",
+                           say("inspect.steps.scaled", shortest(std::round(1e4 * s.scale) / 1e4))},
                .rows = {}};
-  if (s.cap > 0) scores.columns[2] = say("inspect.steps.capped", shortest(s.scale), shortest(s.cap));
+  if (s.cap > 0)
+    scores.columns[2] =
+        say("inspect.steps.capped", shortest(std::round(1e4 * s.scale) / 1e4), shortest(s.cap));
   if (added) scores.columns.push_back(say("inspect.steps.added"));
   scores.columns.push_back(say("inspect.steps.score"));
   Table softmax{.title = say("inspect.steps.two"),
@@ -237,7 +240,8 @@ std::string steps_svg(const AttentionSteps& s, const std::vector<std::string>& w
   };
   step(said("one"));
   row("q·k", "matrix", "gate", false, [](const auto& k) { return k.product; });
-  row(s.cap > 0 ? said("capped", shortest(s.scale), shortest(s.cap)) : said("scaled", shortest(s.scale)),
+  row(s.cap > 0 ? said("capped", shortest(std::round(1e4 * s.scale) / 1e4), shortest(s.cap))
+                : said("scaled", shortest(std::round(1e4 * s.scale) / 1e4)),
       "matrix", "gate", false, [](const auto& k) { return k.scaled; });
   if (adds(s))
     row(said("added"), "position", "norm", true, [](const auto& k) { return k.seen ? k.added() : 0; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of one query in its three steps, with numbers: products with the keys, softmax, weighted sum of
-// the values. Numbers are those of the pass (capture.h); what is computed here is computed in double from them.
+// the values. Numbers are those of the pass (capture.h); what is computed here is computed in double.
 #pragma once
 #include <string>
 #include <vector>

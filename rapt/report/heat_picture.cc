@@ -52,8 +52,7 @@ namespace {
 
 using namespace picture_parts;
 
-constexpr int kShades =
-    65;  // of one picture; an odd number, so that zero between two signs is the paper itself
+constexpr int kShades = 65;  // of one picture; odd: zero between two signs is the paper
 // More cells than these are points of an embedded image in SVG, and a palette's in PNG: files stay small.
 constexpr std::size_t kManyCells = 3600;
 constexpr Dim kLabel = 24;   // columns of a label at most
@@ -126,7 +125,7 @@ std::string shade_rules(bool both_signs, bool dark) {
   return out + "\n";
 }
 
-// The cells as rectangles; `named`: each tells its value to the pointer, else neighbours of one colour are one.
+// The cells as rectangles; `named`: each tells its value to the pointer, else neighbours alike are one.
 std::string cells_svg(const Shares& share, double left, double top, double cell_w, double cell_h,
                       bool named) {
   const HeatMap& map = share.map;
@@ -157,8 +156,8 @@ std::string cells_svg(const Shares& share, double left, double top, double cell_
 
 // ------------------------------------------------------------------------------------------------ PNG files
 // The signature, then chunks: length (big-endian), four letters, bytes, CRC-32 of letters and bytes. IHDR:
-// width, height, 8 bits, colour type 2 (RGB) or 3 (numbers of colours in PLTE), no interlace. IDAT: zlib of the
-// rows, each after a byte that names its filter (0: none; repeated rows: 2, the row above).
+// width, height, 8 bits, colour type 2 (RGB) or 3 (numbers of colours in PLTE), no interlace. IDAT: zlib of
+// the rows, each after a byte that names its filter (0: none; repeated rows: 2, the row above).
 std::vector<std::byte> png_file(int width, int height, std::span<const unsigned char> pixels,
                                 std::span<const Rgb> palette = {}) {
   const std::size_t row = static_cast<std::size_t>(width) * (palette.empty() ? 3 : 1);
