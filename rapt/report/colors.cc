@@ -41,7 +41,7 @@ Rgb heat_color(double t, bool dark) {
 
 Rgb signed_color(double t, bool dark) {
   const double s = std::min(1.0, std::abs(t));
-  return from_oklch(dark ? 0.215 + 0.6 * s : 0.985 - 0.55 * s, 0.17 * std::pow(s, 0.7), t < 0 ? 255 : 40);
+  return from_oklch(dark ? 0.178 + 0.637 * s : 1 - 0.565 * s, 0.17 * std::pow(s, 0.7), t < 0 ? 255 : 40);
 }
 
 std::string hex_of(Rgb c) {

@@ -461,7 +461,7 @@ std::string documents_html(const Text& title, std::span<const Document> document
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"",
       "default-src 'none'; style-src 'sha256-", base64(sha256(style)),
-      "'; base-uri 'none'; form-action 'none'\">\n",
+      "'; img-src data:; base-uri 'none'; form-action 'none'\">\n",
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>", markup_text(title),
       "</title>\n<style>", style, "</style>\n</head>\n<body>\n", body, "</body>\n</html>\n");
 }

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 
+#include "rapt/base/sha256.h"
 #include "rapt/base/text.h"
 #include "rapt/report/bitmap_font.h"
 #include "rapt/report/colors.h"
@@ -50,7 +52,9 @@ namespace {
 
 using namespace picture_parts;
 
-constexpr int kShades = 64;  // of one picture
+constexpr int kShades = 65;  // of one picture; odd: zero between two signs is the paper
+// More cells than these are points of an embedded image in SVG, and a palette's in PNG: files stay small.
+constexpr std::size_t kManyCells = 3600;
 constexpr Dim kLabel = 24;   // columns of a label at most
 
 int shade(double share) { return std::min(kShades - 1, static_cast<int>(share * kShades)); }
@@ -103,9 +107,13 @@ Dim widest(const Labels& labels, std::size_t step) {
   return most;
 }
 
-// Of so many labels every n-th, so that they stand at least `room` apart.
+// Of so many labels every n-th, so that they stand at least `room` apart; where some are left out, twice as
+// far, and n is 2, 5, 10, 20 …, as on other axes.
 std::size_t label_step(double room, double cell) {
-  return static_cast<std::size_t>(std::max(1.0, std::ceil(room / cell)));
+  const double least = room <= cell ? 1 : 2 * room / cell;
+  for (double power = 1;; power *= 10)
+    for (const double m : {1.0, 2.0, 5.0})
+      if (m * power >= least) return static_cast<std::size_t>(m * power);
 }
 
 // ------------------------------------------------------------------------------------------------ SVG
@@ -117,13 +125,111 @@ std::string shade_rules(bool both_signs, bool dark) {
   return out + "\n";
 }
 
+// The cells as rectangles; `named`: each tells its value to the pointer, else neighbours alike are one.
+std::string cells_svg(const Shares& share, double left, double top, double cell_w, double cell_h,
+                      bool named) {
+  const HeatMap& map = share.map;
+  const std::size_t R = map.rows.size(), C = map.columns.size();
+  const bool words = !map.cells.empty();
+  const auto look = [&](std::size_t r, std::size_t c) {
+    const double s = share(r, c);
+    return s < 0 ? std::string("none") : concat(share.both_signs() ? "d" : "h", shade(s));
+  };
+  std::string out = "<g shape-rendering=\"crispEdges\">\n";  // no hair lines between neighbours
+  for (std::size_t r = 0; r < R; ++r)
+    for (std::size_t c = 0; c < C;) {
+      const std::string here = look(r, c);
+      std::size_t end = c + 1;  // neighbours of one colour are one rectangle where none has to be named
+      while (!named && end < C && look(r, end) == here) ++end;
+      out += concat("<rect class=\"", here, "\" x=\"", place(left + cell_w * static_cast<double>(c)),
+                    "\" y=\"", place(top + cell_h * static_cast<double>(r)), "\" width=\"",
+                    place(cell_w * static_cast<double>(end - c)), "\" height=\"", place(cell_h), "\"");
+      if (named)
+        out += concat("><title>", markup_text(map.rows[r]), " \xC2\xB7 ", markup_text(map.columns[c]), ": ",
+                      words ? concat(markup_text(map.cells[r * C + c]), " ") : "",
+                      value_text(share.value(r, c)), "</title></rect>\n");
+      else out += "/>\n";
+      c = end;
+    }
+  return out + "</g>\n";
+}
+
+// ------------------------------------------------------------------------------------------------ PNG files
+// The signature, then chunks: length (big-endian), four letters, bytes, CRC-32 of letters and bytes. IHDR:
+// width, height, 8 bits, colour type 2 (RGB) or 3 (numbers of colours in PLTE), no interlace. IDAT: zlib of
+// the rows, each after a byte that names its filter (0: none; repeated rows: 2, the row above).
+std::vector<std::byte> png_file(int width, int height, std::span<const unsigned char> pixels,
+                                std::span<const Rgb> palette = {}) {
+  const std::size_t row = static_cast<std::size_t>(width) * (palette.empty() ? 3 : 1);
+  std::vector<unsigned char> raw;
+  raw.reserve((row + 1) * static_cast<std::size_t>(height));
+  for (std::size_t y = 0; y < static_cast<std::size_t>(height); ++y) {
+    const auto line = pixels.begin() + static_cast<std::ptrdiff_t>(y * row),
+               end = line + static_cast<std::ptrdiff_t>(row);
+    const bool again = y > 0 && std::equal(line, end, line - static_cast<std::ptrdiff_t>(row));
+    raw.push_back(again ? 2 : 0);
+    if (again) raw.insert(raw.end(), row, 0);
+    else raw.insert(raw.end(), line, end);
+  }
+  uLongf size = compressBound(static_cast<uLong>(raw.size()));
+  std::vector<unsigned char> packed(size);
+  if (compress2(packed.data(), &size, raw.data(), static_cast<uLong>(raw.size()), 9) != Z_OK)
+    fail("heat map: zlib could not pack ", raw.size(), " bytes");
+  packed.resize(size);
+
+  std::vector<std::byte> out;
+  auto big = [](std::uint64_t n) {
+    return std::array<unsigned char, 4>{static_cast<unsigned char>(n >> 24),
+                                        static_cast<unsigned char>(n >> 16),
+                                        static_cast<unsigned char>(n >> 8), static_cast<unsigned char>(n)};
+  };
+  auto append = [&](std::span<const unsigned char> bytes) {
+    out.insert(out.end(), std::as_bytes(bytes).begin(), std::as_bytes(bytes).end());
+  };
+  auto chunk = [&](const char* name, std::span<const unsigned char> body) {
+    append(big(body.size()));
+    const std::size_t from = out.size();
+    append({reinterpret_cast<const unsigned char*>(name), 4});
+    append(body);
+    const auto* counted = reinterpret_cast<const Bytef*>(out.data() + from);
+    append(big(::crc32(::crc32(0, nullptr, 0), counted, static_cast<uInt>(out.size() - from))));
+  };
+  append(std::array<unsigned char, 8>{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'});
+  std::vector<unsigned char> header, colors;
+  for (const int n : {width, height})
+    for (const unsigned char b : big(static_cast<std::uint64_t>(n))) header.push_back(b);
+  header.insert(header.end(), {8, static_cast<unsigned char>(palette.empty() ? 2 : 3), 0, 0, 0});
+  chunk("IHDR", header);
+  for (const Rgb c : palette) colors.insert(colors.end(), {c.r, c.g, c.b});
+  if (!palette.empty()) chunk("PLTE", colors);
+  chunk("IDAT", packed);
+  chunk("IEND", {});
+  return out;
+}
+
+// The cells as an image with a point each, in the colours of one theme.
+std::string cells_image(const Shares& share, bool dark) {
+  const std::size_t R = share.map.rows.size(), C = share.map.columns.size();
+  std::vector<Rgb> palette;
+  for (int i = 0; i < kShades; ++i) palette.push_back(shade_color(i, share.both_signs(), dark));
+  palette.push_back(dark ? Rgb{0x30, 0x36, 0x3d} : Rgb{0xd0, 0xd7, 0xde});  // no number
+  std::vector<unsigned char> numbers;
+  for (std::size_t r = 0; r < R; ++r)
+    for (std::size_t c = 0; c < C; ++c) {
+      const double s = share(r, c);
+      numbers.push_back(static_cast<unsigned char>(s < 0 ? kShades : shade(s)));
+    }
+  return base64(png_file(static_cast<int>(C), static_cast<int>(R), numbers, palette));
+}
+
 }  // namespace
 
 std::string heat_svg(const HeatMap& map) {
   const Shares share(map);
   const std::size_t R = map.rows.size(), C = map.columns.size();
   if (R * C > 250000) fail("heat map: ", R, " x ", C, " cells are too many for SVG; write a .png");
-  const bool words = !map.cells.empty(), named = R * C <= 10000;  // a cell tells its value to the pointer
+  const bool words = !map.cells.empty(), many = R * C > kManyCells && !words;
+  const bool named = R * C <= 1600;  // a cell tells its value to the pointer
   const double columns = static_cast<double>(C), rows = static_cast<double>(R);
   const double square = std::clamp(std::floor(760.0 / std::max(rows, columns)), 2.0, 26.0);
   const double cell_w = words ? std::clamp(std::floor(1800 / columns), 44.0, 72.0) : square,
@@ -149,6 +255,9 @@ std::string heat_svg(const HeatMap& map) {
                   words ? concat(".rapt-picture .on-low{fill:", dark ? "#f6f6f6" : "#111111",
                                  "}.rapt-picture .on-high{fill:", dark ? "#111111" : "#f6f6f6", "}")
                         : "",
+                  many ? concat(".rapt-picture .", dark ? "day" : "night", "{display:none}.rapt-picture .",
+                                dark ? "night" : "day", "{display:inline}")
+                       : "",
                   "\n");
   };
   const auto text = [](const char* look, double x, double y, std::string_view more, std::string_view label) {
@@ -174,27 +283,23 @@ std::string heat_svg(const HeatMap& map) {
     out += text("ink", left - 6, top + cell_h * (static_cast<double>(r) + 0.5) + 4, " text-anchor=\"end\"",
                 terminal_text(map.rows[r], kLabel));
   out += "</g>\n";
-  const auto look = [&](std::size_t r, std::size_t c) {
-    const double s = share(r, c);
-    return s < 0 ? std::string("none") : concat(share.both_signs() ? "d" : "h", shade(s));
-  };
-  out += "<g shape-rendering=\"crispEdges\">\n";  // no hair lines between neighbours
-  for (std::size_t r = 0; r < R; ++r)
-    for (std::size_t c = 0; c < C;) {
-      const std::string here = look(r, c);
-      std::size_t end = c + 1;  // neighbours of one colour are one rectangle where none has to be named
-      while (!named && end < C && look(r, end) == here) ++end;
-      out += concat("<rect class=\"", here, "\" x=\"", place(left + cell_w * static_cast<double>(c)),
-                    "\" y=\"", place(top + cell_h * static_cast<double>(r)), "\" width=\"",
-                    place(cell_w * static_cast<double>(end - c)), "\" height=\"", place(cell_h), "\"");
-      if (named)
-        out += concat("><title>", markup_text(map.rows[r]), " \xC2\xB7 ", markup_text(map.columns[c]), ": ",
-                      words ? concat(markup_text(map.cells[r * C + c]), " ") : "",
-                      value_text(share.value(r, c)), "</title></rect>\n");
-      else out += "/>\n";
-      c = end;
-    }
-  out += "</g>\n";
+  if (many) {
+    // One image for each theme; where both would be large, the light one alone.
+    constexpr std::size_t kMostImages = 270000;
+    const std::string day = cells_image(share, false), night = cells_image(share, true);
+    const bool both = day.size() + night.size() <= kMostImages;
+    const auto image = [&](const char* look, const std::string& png) {
+      return concat(
+          "<image", look, " x=\"", place(left), "\" y=\"", place(top), "\" width=\"", place(wide),
+          "\" height=\"", place(high),
+          "\" preserveAspectRatio=\"none\" image-rendering=\"pixelated\" href=\"data:image/png;base64,", png,
+          "\"/>\n");
+    };
+    out += image(both ? " class=\"day\"" : "", day);
+    if (both) out += image(" class=\"night\"", night);
+  } else {
+    out += cells_svg(share, left, top, cell_w, cell_h, named);
+  }
   if (words) {
     out += "<g font-size=\"10\" text-anchor=\"middle\" pointer-events=\"none\">\n";
     for (std::size_t i = 0; i < R * C; ++i) {
@@ -248,60 +353,26 @@ class Canvas {
       (upwards ? y : x) += (upwards ? -6 : 6) * scale;
     }
   }
-  std::vector<std::byte> png() const;
+  std::vector<std::byte> png(bool few_colors) const;
 
  private:
   int width_, height_;
   std::vector<unsigned char> rgb_;
 };
 
-// The signature, then chunks: length (big-endian), four letters, bytes, CRC-32 of letters and bytes. IHDR:
-// width, height, 8 bits, colour type 2 (RGB), no interlace. IDAT: zlib of the rows, each after a byte that
-// names its filter (0: none; repeated rows: 2, the row above).
-std::vector<std::byte> Canvas::png() const {
-  const std::size_t row = static_cast<std::size_t>(width_) * 3;
-  std::vector<unsigned char> raw;
-  raw.reserve((row + 1) * static_cast<std::size_t>(height_));
-  for (std::size_t y = 0; y < static_cast<std::size_t>(height_); ++y) {
-    const auto line = rgb_.begin() + static_cast<std::ptrdiff_t>(y * row),
-               end = line + static_cast<std::ptrdiff_t>(row);
-    const bool again = y > 0 && std::equal(line, end, line - static_cast<std::ptrdiff_t>(row));
-    raw.push_back(again ? 2 : 0);
-    if (again) raw.insert(raw.end(), row, 0);
-    else raw.insert(raw.end(), line, end);
+// Few colours are a palette, a byte a pixel.
+std::vector<std::byte> Canvas::png(bool few_colors) const {
+  std::vector<Rgb> palette;
+  std::vector<unsigned char> numbers;
+  std::map<std::array<unsigned char, 3>, unsigned char> known;
+  for (std::size_t i = 0; few_colors && i < rgb_.size(); i += 3) {
+    const std::array<unsigned char, 3> c = {rgb_[i], rgb_[i + 1], rgb_[i + 2]};
+    const auto [at, fresh] = known.try_emplace(c, static_cast<unsigned char>(palette.size()));
+    if (fresh && palette.size() == 256) return png_file(width_, height_, rgb_);
+    if (fresh) palette.push_back({c[0], c[1], c[2]});
+    numbers.push_back(at->second);
   }
-  uLongf size = compressBound(static_cast<uLong>(raw.size()));
-  std::vector<unsigned char> packed(size);
-  if (compress2(packed.data(), &size, raw.data(), static_cast<uLong>(raw.size()), 9) != Z_OK)
-    fail("heat map: zlib could not pack ", raw.size(), " bytes");
-  packed.resize(size);
-
-  std::vector<std::byte> out;
-  auto big = [](std::uint64_t n) {
-    return std::array<unsigned char, 4>{static_cast<unsigned char>(n >> 24),
-                                        static_cast<unsigned char>(n >> 16),
-                                        static_cast<unsigned char>(n >> 8), static_cast<unsigned char>(n)};
-  };
-  auto append = [&](std::span<const unsigned char> bytes) {
-    out.insert(out.end(), std::as_bytes(bytes).begin(), std::as_bytes(bytes).end());
-  };
-  auto chunk = [&](const char* name, std::span<const unsigned char> body) {
-    append(big(body.size()));
-    const std::size_t from = out.size();
-    append({reinterpret_cast<const unsigned char*>(name), 4});
-    append(body);
-    const auto* counted = reinterpret_cast<const Bytef*>(out.data() + from);
-    append(big(::crc32(::crc32(0, nullptr, 0), counted, static_cast<uInt>(out.size() - from))));
-  };
-  append(std::array<unsigned char, 8>{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'});
-  std::vector<unsigned char> header;
-  for (const int n : {width_, height_})
-    for (const unsigned char b : big(static_cast<std::uint64_t>(n))) header.push_back(b);
-  header.insert(header.end(), {8, 2, 0, 0, 0});
-  chunk("IHDR", header);
-  chunk("IDAT", packed);
-  chunk("IEND", {});
-  return out;
+  return few_colors ? png_file(width_, height_, numbers, palette) : png_file(width_, height_, rgb_);
 }
 
 constexpr Rgb kGlow{255, 210, 0};
@@ -384,7 +455,9 @@ std::vector<std::byte> heat_png(const HeatMap& map, int cell) {
     canvas.text(l.left - 6 - em * static_cast<int>(bitmap_text(label).size()),
                 l.top + l.cell * static_cast<int>(r) + (l.cell - glyph) / 2, label, l.letter, kInk);
   }
+  const bool many = map.rows.size() * map.columns.size() > kManyCells && map.backdrop.width == 0;
   const auto color = [&](double s) {
+    if (many) return shade_color(shade(s), share.both_signs(), false);
     return share.both_signs() ? signed_color(2 * s - 1, false) : heat_color(s, false);
   };
   canvas.fill(l.left - 1, l.top - 1, l.wide + 2, l.high + 2, kSoft);
@@ -415,7 +488,7 @@ std::vector<std::byte> heat_png(const HeatMap& map, int cell) {
     free = x + wide + em;
   }
   canvas.text(l.left, below + 20 * l.letter, legend_text(map), l.letter, kSoft);
-  return canvas.png();
+  return canvas.png(many);
 }
 
 }  // namespace rapt

@@ -323,6 +323,38 @@ TEST(Heat, PngHasThePixelsOfTheValues) {
   EXPECT_EQ(heat_png(kMap), heat_png(kMap));
 }
 
+// 51,200 cells were 6.6 MB of rectangles once. Large maps are images inside the SVG, in the colours of both
+// themes where there is room; small ones stay rectangles. Zero between two signs is the paper.
+TEST(Heat, LargeMapsStaySmallFiles) {
+  const auto labels = [](std::size_t n) {
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < n; ++i) out.emplace_back(std::to_string(i));
+    return out;
+  };
+  HeatMap waves{.title = "Sinusoids", .rows = labels(100), .columns = labels(512), .values = {}};
+  waves.scale = HeatMap::Scale::both_signs;
+  for (std::size_t t = 0; t < 100; ++t)
+    for (std::size_t c = 0; c < 512; ++c)
+      waves.values.push_back(std::sin(static_cast<double>(t) * std::pow(1e4, -static_cast<double>(c) / 512)));
+  const std::string svg = heat_svg(waves);
+  EXPECT_LT(svg.size(), 200000u);
+  EXPECT_EQ(xml_fault(svg), "");
+  EXPECT_EQ(count_of(svg, "<image"), 2);
+  EXPECT_TRUE(holds(svg, "class=\"night\"") && holds(svg, ".night{display:none}"));
+  EXPECT_LT(heat_png(waves).size(), 300000u);
+  HeatMap noise{.title = "Noise", .rows = labels(500), .columns = labels(500), .values = {}};
+  std::uint32_t x = 1;
+  for (int i = 0; i < 250000; ++i) noise.values.push_back((x = x * 1664525 + 1013904223) / 4294967296.0);
+  EXPECT_LT(heat_svg(noise).size(), 300000u);  // what is hardest to pack: one theme alone
+  for (const std::size_t n : {std::size_t{40}, std::size_t{60}}) {  // cells with names, cells without
+    HeatMap small{.title = "Noise", .rows = labels(n), .columns = labels(n), .values = {}};
+    small.values.assign(noise.values.begin(), noise.values.begin() + static_cast<std::ptrdiff_t>(n * n));
+    EXPECT_LT(heat_svg(small).size(), 300000u);
+    EXPECT_EQ(count_of(heat_svg(small), "<image"), 0);
+  }
+  EXPECT_EQ(signed_color(0, false), (Rgb{255, 255, 255}));
+}
+
 // Words, what the sides are, and the legend: more than the cells alone would be, and larger maps stay of a
 // size to look at.
 TEST(Heat, PngHasLabelsAndASaneSize) {
@@ -379,7 +411,7 @@ TEST(Heat, SvgSaysWhatItsSidesAndColoursAre) {
   for (const char* words :
        {"query</text>", ">key ", "weight, square-root scale", ">0.1</text>", ">1.0</text>"})
     EXPECT_TRUE(holds(svg, words)) << words << svg;
-  EXPECT_EQ(count_of(svg, "<rect class=\"h12\""), 2);  // the root of 0.04 is 0.2
+  EXPECT_EQ(count_of(svg, "<rect class=\"h13\""), 2);  // the root of 0.04 is 0.2
   map.scale = HeatMap::Scale::both_signs;
   map.values = {-2, 2};
   map.top = 2;
@@ -387,7 +419,7 @@ TEST(Heat, SvgSaysWhatItsSidesAndColoursAre) {
   for (const char* words : {">-2.0</text>", ">0</text>", ">2.0</text>"})
     EXPECT_TRUE(holds(svg, words)) << words << svg;
   EXPECT_EQ(count_of(svg, "<rect class=\"d0\""), 2);
-  EXPECT_EQ(count_of(svg, "<rect class=\"d63\""), 2);
+  EXPECT_EQ(count_of(svg, "<rect class=\"d64\""), 2);
   // Words in the cells, in a colour that can be read on them.
   map.cells = {"low", "<high>"};
   svg = heat_svg(map);

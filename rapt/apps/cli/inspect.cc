@@ -19,13 +19,14 @@ namespace rapt::cli {
 
 extern const View kHeadsView, kAttentionView, kSinksView;
 extern const View kMassiveView, kOutliersView, kGatesView, kLensView, kNormsView, kCompareView, kExpertsView,
-    kStateView, kPositionsView, kWeightsView, kReportView, kTensorsView;
+    kStateView, kPositionsView, kWeightsView, kReportView, kTensorsView, kStepsView;
 
 namespace {
 
-const View* const kViews[] = {&kHeadsView,   &kAttentionView, &kSinksView,   &kMassiveView, &kOutliersView,
-                              &kGatesView,   &kExpertsView,   &kStateView,   &kLensView,    &kNormsView,
-                              &kCompareView, &kPositionsView, &kWeightsView, &kTensorsView, &kReportView};
+const View* const kViews[] = {&kHeadsView,     &kAttentionView, &kStepsView,   &kSinksView,
+                              &kMassiveView,   &kOutliersView,  &kGatesView,   &kExpertsView,
+                              &kStateView,     &kLensView,      &kNormsView,   &kCompareView,
+                              &kPositionsView, &kWeightsView,   &kTensorsView, &kReportView};
 
 }  // namespace
 

@@ -144,6 +144,8 @@ HeatMap tiled(const ViewRequest& s, const PictureRows& rows, const std::vector<L
   for (const LayerWeights& t : tiles) wide = std::max(wide, t.size());
   HeatMap map{.title = std::move(title), .rows = {}, .columns = {}, .values = {}};
   map.top = 0, map.scale = scale, map.value_name = "weight, of a tile the strongest 1";
+  map.row_name = tiles.size() == 1 ? "patch, down" : "layer",
+  map.column_name = wide == 1 ? "patch, across" : across;
   for (std::size_t t = 0; t < tiles.size(); ++t)
     for (std::size_t r = 0; r < R; ++r) {
       map.rows.push_back(tiles.size() == 1 ? std::to_string(r) : r == R / 2 ? down[t] : "");

@@ -38,8 +38,9 @@ HeatMap table_map(const Positions& p, Dim most) {
               .values = {},
               .top = p.sinusoid ? 1.0 : 0.0,
               .scale = HeatMap::Scale::both_signs,
-              .row_name = "place",
-              .column_name = "channel"};
+              .row_name = "place (tokens)",
+              .column_name = "channel",
+              .value_name = "added to the embedding"};
   for (Dim r = 0; r < p.shown; ++r)
     for (Dim c = 0; c < p.width; c += step)
       map.values.push_back(p.table[static_cast<std::size_t>(r * p.width + c)]);

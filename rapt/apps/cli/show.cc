@@ -9,6 +9,7 @@
 #include "rapt/base/terminal.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/show.h"
+#include "rapt/io/reader.h"
 #include "rapt/load/checkpoint.h"
 #include "rapt/nn/size.h"
 #include "rapt/recipe/recipe.h"
@@ -28,16 +29,31 @@ Recipe load(const std::string& name) {
   return resolve(model.empty() ? find_recipe(name) : checkpoint_recipe(model));
 }
 
-// A recipe as a drawing; a model goes by the name of its file, and what the file itself holds stands below.
-void draw(const std::string& name) {
+// A model goes by the name of its file.
+Recipe named(const std::string& name) {
   Recipe r = load(name);
+  if (const std::string path = model_path(name); !path.empty())
+    r.name = std::filesystem::path(path).filename().string();
+  return r;
+}
+
+// A recipe as a drawing; what a model's file itself holds stands below.
+void draw(const std::string& name) {
+  Recipe r = named(name);
   const std::string path = model_path(name);
   if (path.empty()) return print(draw_recipe(r, color_on_stdout(), columns_of_stdout()));
-  r.name = std::filesystem::path(path).filename().string();
   if (const std::string own = checkpoint_summary(path).name; !own.empty() && r.note.empty())
     r.note = for_stdout(own);
   print(draw_recipe(r, color_on_stdout(), columns_of_stdout()) + "\n");
   for (const std::string& line : check_checkpoint(path, false)) print(for_stdout(line) + "\n");
+}
+
+// As a picture or as formulas, into a file or to standard output ("-").
+void write_drawing(const std::string& text, const std::string& path, bool force) {
+  if (path == "-") return print(text);
+  FileWriter file(path, force);
+  file.write(text);
+  file.commit();
 }
 
 void print_template(const std::string& name) {
@@ -88,7 +104,10 @@ void diff(const std::string& a, const std::string& b, bool json) {
 
 int run(Args& args) {
   const bool json = args.flag("json"), all = args.flag("all"), schema = args.flag("schema"),
-             compare = args.flag("diff"), chat = args.flag("template");
+             compare = args.flag("diff"), chat = args.flag("template"), force = args.flag("force"),
+             latex = args.flag("latex");
+  const auto svg = args.value("svg");
+  const Language language = language_of(args);
   if (schema) {
     args.operands(0, 0, "no recipe with --schema");
     print(recipe_schema());
@@ -101,6 +120,10 @@ int run(Args& args) {
     print_template(args.operands(1, 1, "one model with --template")[0]);
   } else if (const auto names = args.operands(0, 1, "one recipe or model, or none"); names.empty()) {
     list(json);
+  } else if (svg) {
+    write_drawing(recipe_svg(named(names[0]), language), *svg, force);
+  } else if (latex) {
+    print(recipe_latex(named(names[0]), language));
   } else if (json || all) {
     print(recipe_json(load(names[0]), all));
   } else {
@@ -115,6 +138,8 @@ extern const Verb kShow;
 const Verb kShow = {
     "show", "draw a model or a recipe, with sizes and costs",
     "Usage: rapt show [RECIPE | MODEL] [--json] [--all]\n"
+    "       rapt show RECIPE | MODEL --svg FILE [--force] [--lang L]\n"
+    "       rapt show RECIPE | MODEL --latex [--lang L]\n"
     "       rapt show MODEL --template\n"
     "       rapt show --diff A B [--json]\n"
     "       rapt show --schema\n"
@@ -126,6 +151,9 @@ const Verb kShow = {
     "  --json     the recipe as JSON, sizes filled in, defaults left out\n"
     "  --all      as JSON with every default spelt out\n"
     "  --diff     what differs between two recipes\n"
+    "  --svg FILE a block diagram, with the heads and groups of each attention (-: to standard output)\n"
+    "  --latex    the recipe as formulas, to paste into a note (amsmath, amssymb)\n"
+    "  --lang L   words of picture and formulas: en or zh\n"
     "  --schema   every field of a recipe, with its default and meaning (docs/recipe.md)\n"
     "  --template the chat template of a model, as its files have it\n"
     "\n"
