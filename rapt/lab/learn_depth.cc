@@ -91,7 +91,7 @@ LabResult no_norm(const Lab& lab) {
   };
 
   LabResult out;
-  Table table{.title = say("lab.no-norm.table"),
+  Table table{.title = say("lab.no-norm.table", digits(guess, 2)),
               .columns = {say("lab.variant"), say("lab.norms.held_out"), say("lab.norms.largest_logit"),
                           say("lab.no-norm.last_size"), say("lab.norms.spikes"), say("lab.norms.diverged")}};
   std::vector<double> losses[kinds];
@@ -262,8 +262,10 @@ LabResult norm_race(const Lab& lab) {
            digits(by_rate[0].back(), 2)),
        say(start_spread[1] > start_spread[0] ? "lab.norm-race.v.start" : "lab.norm-race.v.start_not",
            digits(start_spread[1], 3), digits(start_spread[0], 3)),
-       say(depth_gain[1] < depth_gain[0] ? "lab.norm-race.v.depth" : "lab.norm-race.v.depth_not",
-           digits(depth_gain[0], 3), digits(depth_gain[1], 3)),
+       say(depth_gain[1] >= depth_gain[0] ? "lab.norm-race.v.depth_not"
+           : depth_gain[1] < 0            ? "lab.norm-race.v.depth_loses"
+                                          : "lab.norm-race.v.depth",
+           digits(depth_gain[0], 3), digits(std::abs(depth_gain[1]), 3)),
        say("lab.norm-race.v.limits")});
   return out;
 }
