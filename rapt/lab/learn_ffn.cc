@@ -17,12 +17,12 @@ namespace {
 
 // |f(ax + by) - a f(x) - b f(y)| / |f(ax + by)| of one part without norm, for a token that is alone.
 double not_linear(Device& f64, AnyPartRecipe body, std::uint64_t seed) {
-  constexpr Dim kWidth = 32;
+  constexpr Dim kPartWidth = 32;
   LayerRecipe layer;
   layer.parts.push_back({.body = std::move(body)});
   Recipe recipe;
   recipe.name = "part";
-  recipe.width = kWidth;
+  recipe.width = kPartWidth;
   recipe.context = 1;
   recipe.head.kind = HeadRecipe::Kind::none;
   recipe.init.std = 0.2;
@@ -31,14 +31,14 @@ double not_linear(Device& f64, AnyPartRecipe body, std::uint64_t seed) {
   init(model, seed);
   auto part = [&](const std::vector<double>& x) {  // what the part adds
     Run run(f64);
-    std::vector<double> y = values_of(
-        forward(run, model, {.sequences = {{.first = 0, .count = 1}}, .rows = run.upload({1, kWidth}, x)}));
+    std::vector<double> y = values_of(forward(
+        run, model, {.sequences = {{.first = 0, .count = 1}}, .rows = run.upload({1, kPartWidth}, x)}));
     for (std::size_t i = 0; i < y.size(); ++i) y[i] -= x[i];
     return y;
   };
   constexpr double kA = 1.5, kB = -0.7;
-  const std::vector<double> x = normal_values(mix_key(seed, 1), kWidth),
-                            y = normal_values(mix_key(seed, 2), kWidth);
+  const std::vector<double> x = normal_values(mix_key(seed, 1), kPartWidth),
+                            y = normal_values(mix_key(seed, 2), kPartWidth);
   std::vector<double> both = x, sum = part(x);
   const std::vector<double> of_y = part(y);
   for (std::size_t i = 0; i < both.size(); ++i) {

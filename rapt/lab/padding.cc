@@ -15,7 +15,7 @@
 namespace rapt {
 namespace {
 
-constexpr Dim kPadWidth = 32, kLong = 9, kShort = 5;
+constexpr Dim kPadWidth = 32, kPaddedRows = 9, kRealRows = 5;
 constexpr std::int32_t kPad = 0;
 
 Recipe padded_model(bool causal) {
@@ -136,10 +136,10 @@ LabResult padding_masks(const Lab& lab) {
   auto token = [&](std::uint64_t i) {
     return static_cast<std::int32_t>(1 + random_below(49, mix_key(lab.seed, 5), i));  // never the padding
   };
-  for (Dim i = 0; i < kShort; ++i) first.push_back(token(static_cast<std::uint64_t>(i)));
-  for (Dim i = 0; i < kLong; ++i) second.push_back(token(static_cast<std::uint64_t>(100 + i)));
-  Tokens right = first, left(kLong - kShort, kPad);
-  right.resize(kLong, kPad);
+  for (Dim i = 0; i < kRealRows; ++i) first.push_back(token(static_cast<std::uint64_t>(i)));
+  for (Dim i = 0; i < kPaddedRows; ++i) second.push_back(token(static_cast<std::uint64_t>(100 + i)));
+  Tokens right = first, left(kPaddedRows - kRealRows, kPad);
+  right.resize(kPaddedRows, kPad);
   left.insert(left.end(), first.begin(), first.end());
 
   // Of the short text's real tokens: how far padding that is not hidden moves them.
@@ -159,10 +159,11 @@ LabResult padding_masks(const Lab& lab) {
     for (std::size_t i = 0; i < alone.size(); ++i) packed += alone[i] != both[i];
     for (bool at_right : {true, false}) {
       const std::vector<double> y = passed(lab.device, model, {at_right ? right : left, second});
-      cases.push_back({causal ? (at_right ? "decoder_right" : "decoder_left")
-                              : (at_right ? "encoder_right" : "encoder_left"),
-                       relative_difference(rows_of(y, at_right ? 0 : kLong - kShort, kShort), alone),
-                       relative_difference(mean_row(rows_of(y, 0, kLong)), mean_row(alone))});
+      cases.push_back(
+          {causal ? (at_right ? "decoder_right" : "decoder_left")
+                  : (at_right ? "encoder_right" : "encoder_left"),
+           relative_difference(rows_of(y, at_right ? 0 : kPaddedRows - kRealRows, kRealRows), alone),
+           relative_difference(mean_row(rows_of(y, 0, kPaddedRows)), mean_row(alone))});
     }
   }
 
@@ -171,9 +172,9 @@ LabResult padding_masks(const Lab& lab) {
   auto draw = [&](std::uint64_t use, std::size_t count) {
     return normal_values(mix_key(lab.seed, 20 + use), static_cast<Dim>(count));
   };
-  head.x = draw(0, kLong * head.d), head.wq = draw(1, head.d * head.d), head.wk = draw(2, head.d * head.d),
-  head.wv = draw(3, head.d * head.d), head.table = draw(4, 16 * head.d);
-  constexpr std::size_t kPads = kLong - kShort;
+  head.x = draw(0, kPaddedRows * head.d), head.wq = draw(1, head.d * head.d),
+  head.wk = draw(2, head.d * head.d), head.wv = draw(3, head.d * head.d), head.table = draw(4, 16 * head.d);
+  constexpr std::size_t kPads = kPaddedRows - kRealRows;
   LoopHead bare = head;  // the text alone
   bare.x.assign(head.x.begin() + static_cast<std::ptrdiff_t>(kPads * head.d), head.x.end());
   auto positions = [](std::size_t n, int from) {
@@ -184,22 +185,24 @@ LabResult padding_masks(const Lab& lab) {
   const auto causal = [](std::size_t i, std::size_t j) { return j <= i; };
   const auto both_masks = [](std::size_t i, std::size_t j) { return j <= i && j >= kPads; };
   auto real_rows = [&](const std::vector<double>& y) {
-    return std::span<const double>(y.data() + kPads * head.d, kShort * head.d);
+    return std::span<const double>(y.data() + kPads * head.d, kRealRows * head.d);
   };
   double shifted[2], counted = 0;
   for (bool rope : {false, true}) {
     head.rope = bare.rope = rope;
-    const std::vector<double> want = bare.out(kShort, positions(kShort, 0), -1e20, causal);
+    const std::vector<double> want = bare.out(kRealRows, positions(kRealRows, 0), -1e20, causal);
     // positions counted from the padding, then from the first real token
-    shifted[rope] =
-        relative_difference(real_rows(head.out(kLong, positions(kLong, 0), -1e20, both_masks)), want);
+    shifted[rope] = relative_difference(
+        real_rows(head.out(kPaddedRows, positions(kPaddedRows, 0), -1e20, both_masks)), want);
     counted = std::max(
         counted,
-        relative_difference(
-            real_rows(head.out(kLong, positions(kLong, -static_cast<int>(kPads)), -1e20, both_masks)), want));
+        relative_difference(real_rows(head.out(kPaddedRows, positions(kPaddedRows, -static_cast<int>(kPads)),
+                                               -1e20, both_masks)),
+                            want));
   }
-  const std::vector<double> infinite = head.out(kLong, positions(kLong, 0), -INFINITY, both_masks),
-                            large = head.out(kLong, positions(kLong, 0), -1e20, both_masks);
+  const std::vector<double> infinite =
+                                head.out(kPaddedRows, positions(kPaddedRows, 0), -INFINITY, both_masks),
+                            large = head.out(kPaddedRows, positions(kPaddedRows, 0), -1e20, both_masks);
   double not_numbers = 0;
   for (std::size_t i = 0; i < kPads; ++i) not_numbers += std::isnan(infinite[i * head.d]);
   // -1e20 on a row that sees nothing: all scores equal, so the mean of all values, hidden ones too.
@@ -237,7 +240,7 @@ LabResult padding_masks(const Lab& lab) {
                                say("lab.padding.v.positions", digits(100 * shifted[0], 0)),
                                say("lab.padding.v.nothing", kPads), say("lab.padding.v.packed")})
                   : say("lab.padding.v.not");
-  r.document.parts = {mask_picture(kPads, kShort), Words{say("lab.padding.read")}, std::move(shapes),
+  r.document.parts = {mask_picture(kPads, kRealRows), Words{say("lab.padding.read")}, std::move(shapes),
                       std::move(moved)};
   return r;
 }
