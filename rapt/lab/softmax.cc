@@ -73,10 +73,11 @@ LabResult softmax_differences(const Lab& lab) {
 
   // alpha = softmax(S) has a column for each key and rows that sum to one; alpha V has a column for each
   // channel and rows that sum to whatever the values do.
-  constexpr Dim kRows = 6, kChannels = 4;
-  const std::vector<double> s = normal_values(mix_key(lab.seed, 2), kRows * kKeys),
+  constexpr Dim kScoreRows = 6, kChannels = 4;
+  const std::vector<double> s = normal_values(mix_key(lab.seed, 2), kScoreRows * kKeys),
                             v = normal_values(mix_key(lab.seed, 3), kKeys * kChannels);
-  const std::vector<double> alpha = attended(f64, s, kRows, kKeys), out = attended(f64, s, kRows, kKeys, v);
+  const std::vector<double> alpha = attended(f64, s, kScoreRows, kKeys),
+                            out = attended(f64, s, kScoreRows, kKeys, v);
   auto off_one = [](const std::vector<double>& m, Dim columns) {  // how far rows are from summing to one
     double most = 0;
     for (std::size_t at = 0; at < m.size(); at += static_cast<std::size_t>(columns)) {
@@ -88,7 +89,7 @@ LabResult softmax_differences(const Lab& lab) {
   };
   const double weights_off = off_one(alpha, kKeys), output_off = off_one(out, kChannels);
   double product = 0;  // alpha V by a plain loop
-  for (std::size_t i = 0; i < kRows; ++i)
+  for (std::size_t i = 0; i < kScoreRows; ++i)
     for (std::size_t c = 0; c < kChannels; ++c) {
       double sum = 0;
       for (std::size_t j = 0; j < kKeys; ++j) sum += alpha[i * kKeys + j] * v[j * kChannels + c];
@@ -96,8 +97,8 @@ LabResult softmax_differences(const Lab& lab) {
     }
   Table slip{.title = say("lab.softmax.slip"),
              .columns = {say("lab.softmax.what"), say("lab.softmax.shape"), say("lab.softmax.off")}};
-  slip.rows.push_back({"α = softmax(S)", concat("[", kRows, ", ", kKeys, "]"), Cell(weights_off)});
-  slip.rows.push_back({"α V", concat("[", kRows, ", ", kChannels, "]"), Cell(output_off)});
+  slip.rows.push_back({"α = softmax(S)", concat("[", kScoreRows, ", ", kKeys, "]"), Cell(weights_off)});
+  slip.rows.push_back({"α V", concat("[", kScoreRows, ", ", kChannels, "]"), Cell(output_off)});
 
   Chart chart{.title = say("lab.softmax.chart"),
               .x_label = say("lab.softmax.low"),
