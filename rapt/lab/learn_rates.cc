@@ -235,8 +235,12 @@ LabResult bias_stability(const Lab& lab) {
            digits(above_best(losses[none]), 3), digits(above_best(losses[all]), 3), digits(grew, 2)),
        say("lab.bias-stability.v.counts", digits(mean_of(spikes[none]), 1), digits(mean_of(spikes[all]), 1),
            diverged[none], diverged[all]),
-       calmer ? Text() : say("lab.bias-stability.v.tried"), say("lab.bias-stability.v.cost", digits(part, 1)),
-       say("lab.bias-stability.v.papers")});
+       calmer ? Text() : say("lab.bias-stability.v.tried"),
+       std::min(logits[none][kLast] / logits[none][0], logits[all][kLast] / logits[all][0]) > 10
+           ? say("lab.bias-stability.v.logits", with_commas(std::lround(logits[none][kLast])),
+                 with_commas(std::lround(logits[all][kLast])))
+           : Text(),
+       say("lab.bias-stability.v.cost", digits(part, 1)), say("lab.bias-stability.v.papers")});
   return out;
 }
 
