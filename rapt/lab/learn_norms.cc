@@ -394,7 +394,8 @@ LabResult batchnorm(const Lab& lab) {
   };
   const bool back = uses[5].own_statistics < -0.5 * small;
   out.verdict = sentences(
-      {uses[1].leak > 1e-4 ? say("lab.batchnorm.v.leak", digits(uses[1].leak, 3), digits(uses[1].across, 3))
+      {uses[1].leak > 1e-4 ? say("lab.batchnorm.v.leak", digits(uses[1].leak, 3), digits(uses[1].across, 3),
+                                 digits(uses[0].leak, 3))
                            : say("lab.batchnorm.v.no_leak", digits(uses[1].leak, 3)),
        say(large > 0 ? "lab.batchnorm.v.large_worse" : "lab.batchnorm.v.large_better",
            digits(std::abs(large), 4)),
