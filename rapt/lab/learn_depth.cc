@@ -355,8 +355,8 @@ double late_share(const std::vector<double>& added) {
 
 LabResult depth(const Lab& lab) {
   const TextTask text = text_task(lab);
-  constexpr Dim kLayers = 8;
-  const Recipe pre = deep_recipe(kLayers, text.vocab);
+  constexpr Dim kDeep = 8;
+  const Recipe pre = deep_recipe(kDeep, text.vocab);
   std::vector<Toy> toys;
   for (bool post : {false, true})
     toys.push_back({.name = say(post ? "lab.norms.post" : "lab.norms.pre"),
@@ -386,7 +386,7 @@ LabResult depth(const Lab& lab) {
               .columns = {say("lab.layer"), say("lab.depth.pre_added"), say("lab.depth.post_added"),
                           say("lab.depth.pre_cosine"), say("lab.depth.post_cosine"),
                           say("lab.depth.pre_input"), say("lab.depth.post_input")}};
-  for (std::size_t l = 0; l < static_cast<std::size_t>(kLayers); ++l)
+  for (std::size_t l = 0; l < static_cast<std::size_t>(kDeep); ++l)
     table.rows.push_back({Cell(static_cast<double>(l + 1), 0), Cell(looks[0].without[l], 3),
                           Cell(looks[1].without[l], 3), Cell(looks[0].neighbour[l], 2),
                           Cell(looks[1].neighbour[l], 2), Cell(looks[0].input[l], 2),
@@ -400,7 +400,7 @@ LabResult depth(const Lab& lab) {
     late[p] = late_share(d.without);
     least[p] = *std::min_element(d.without.begin(), d.without.end());
     mean[p] = mean_of(d.without), similar[p] = mean_of(d.neighbour), kept[p] = d.input.back();
-    half[p] = d.last[kLayers / 2 - 1];
+    half[p] = d.last[kDeep / 2 - 1];
   }
   out.document.parts = {added, table, last, alike};
   out.findings = {
