@@ -38,7 +38,7 @@ Json looks_json(const std::vector<ToyLook>& looks) {
 
 }  // namespace
 
-int lab_sink(const SinkOptions& o, const CommonArgs& common) {
+int lab_sink(const SinkOptions& o, const CommonArgs& common, Language language) {
   Device device({.threads = common.threads});
   note_threads(device, common);
   Toy toy{.name = "training",
@@ -71,18 +71,12 @@ int lab_sink(const SinkOptions& o, const CommonArgs& common) {
   }
 
   Document d;
-  d.parts.push_back(
-      Words{concat("A ", o.layers, "-layer decoder",
-                   o.gate      ? " with a sigmoid gate after its attention"
-                   : o.sigmoid ? " with sigmoid attention"
-                               : "",
-                   " learns a Markov chain over 24 tokens in which 3 trigger tokens are followed by a copy "
-                   "of the token before them. "
-                   "Queries at other tokens are idle: they need nothing from the past. "
-                   "Watch where their attention goes.")});
-  Table growth{
-      .title = "Weight of idle queries on the first token", .columns = {"step", "excess loss"}, .rows = {}};
-  for (Dim l = 0; l < o.layers; ++l) growth.columns.push_back(concat("layer ", l));
+  d.parts.push_back(Words{say(o.gate      ? "lab.sink.one.gated"
+                              : o.sigmoid ? "lab.sink.one.sigmoid"
+                                          : "lab.sink.one.training",
+                              o.layers)});
+  Table growth{.title = say("lab.sink.one.growth"), .columns = {say("lab.step"), say("lab.excess_loss")}};
+  for (Dim l = 0; l < o.layers; ++l) growth.columns.push_back(say("lab.sink.one.layer", l));
   for (const ToyLook& look : t.looks) {
     std::vector<Cell> row = {Cell(static_cast<double>(look.step), 0), Cell(look.excess)};
     for (double share : look.idle) row.push_back(share_bar(share));
@@ -90,26 +84,21 @@ int lab_sink(const SinkOptions& o, const CommonArgs& common) {
   }
   d.parts.push_back(std::move(growth));
   for (int l = 0; l < o.layers; ++l)
-    d.parts.push_back(attention_picture(device, *t.model, toy.task, toy.length, l,
-                                        concat("Layer ", l, ": weights of one sequence, a row per query")));
+    d.parts.push_back(
+        attention_picture(device, *t.model, toy.task, toy.length, l, say("lab.sink.one.picture", l)));
   const ToyLook& end = t.end();
-  Table last{.title = "At the end",
-             .columns = {"layer", "idle queries on the first token", "trigger queries",
-                         "first token's |v| / others'", "its largest |h|"},
-             .rows = {}};
+  Table last{.title = say("lab.sink.one.end"),
+             .columns = {say("lab.layer"), say("lab.sink.one.idle"), say("lab.sink.one.trigger"),
+                         say("lab.sink.one.value"), say("lab.sink.one.largest")}};
   for (std::size_t l = 0; l < end.idle.size(); ++l)
     last.rows.push_back({Cell(static_cast<double>(l), 0), Cell(end.idle[l]), Cell(end.trigger[l]),
                          Cell(end.value_ratio[l], 2), Cell(end.first_peak[l], 1)});
   d.parts.push_back(std::move(last));
   d.parts.push_back(
-      Words{concat(with_commas(t.model->parameters()), " parameters, ", o.steps, " steps in ",
-                   fixed(seconds, 0), " s (", device.kernels.isa, "). Loss ", fixed(end.loss, 3), ", ",
-                   fixed(end.excess, 3), " above what nobody can go below.")});
-  d.parts.push_back(Words{most_of(end.idle) > 0.3
-                              ? "An attention sink: idle queries park their weight on the first token."
-                              : "No attention sink here: no layer puts more than 0.3 of its idle queries' "
-                                "weight on the first token."});
-  print(document_text(d, color_on_stdout(), columns_of_stdout()));
+      Words{say("lab.sink.one.ran", with_commas(t.model->parameters()), o.steps, fixed(seconds, 0),
+                device.kernels.isa, fixed(end.loss, 3), fixed(end.excess, 3))});
+  d.parts.push_back(Words{say(most_of(end.idle) > 0.3 ? "lab.sink.one.sink" : "lab.sink.one.no_sink")});
+  print(document_text(d, color_on_stdout(), columns_of_stdout(), language));
   return 0;
 }
 
