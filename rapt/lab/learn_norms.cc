@@ -211,7 +211,25 @@ LabResult rms_vs_layer(const Lab& lab) {
         {runs[i].name, Cell(runs[i].end().excess, 4), Cell(1e3 * steps[i], 2), Cell(1e6 * ops[i], 0)});
   table.rows.push_back({say("lab.rms-vs-layer.in_use"), "", "", Cell(1e6 * in_use, 0)});
   table.rows.push_back({say("lab.rms-vs-layer.folded"), "", "", Cell(0, 0)});
-  out.document.parts = {table, loss_chart(say("lab.rms-vs-layer.losses"), runs)};
+  Chart by_width{.title = say("lab.rms-vs-layer.by_width"),
+                 .x_label = say("lab.rms-vs-layer.width"),
+                 .y_label = say("lab.rms-vs-layer.alone"),
+                 .curves = {{.name = "RMSNorm"},
+                            {.name = "LayerNorm"},
+                            {.name = say("lab.rms-vs-layer.in_training")},
+                            {.name = say("lab.rms-vs-layer.in_use")}}};
+  for (Dim width : {192, 384, 768, 1536}) {
+    double best[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
+    for (Dim round = 0; round < scaled(lab, 10); ++round)
+      for (std::size_t i = 0; i < 4; ++i)
+        best[i] = std::min(best[i],
+                           norm_seconds(one, std::array{Kind::rms, Kind::layer, Kind::batch, Kind::batch}[i],
+                                        scaled_batch(lab, 1024), width, i == 3));
+    for (std::size_t i = 0; i < 4; ++i)
+      by_width.curves[i].x.push_back(static_cast<double>(width)),
+          by_width.curves[i].y.push_back(1e6 * best[i]);
+  }
+  out.document.parts = {by_width, table, loss_chart(say("lab.rms-vs-layer.losses"), runs)};
   const double saved = 100 * (1 - steps[rms] / steps[layer]), alone = 100 * (1 - ops[rms] / ops[layer]),
                gap = runs[rms].end().excess - runs[layer].end().excess, batch_alone = ops[batch] / ops[layer],
                folding = folding_error(lab.seed);
