@@ -12,8 +12,8 @@
 namespace rapt {
 namespace {
 
-const std::vector<double> kRates = {0.003, 0.01, 0.03, 0.1, 0.3};
-constexpr const char* kRateNames[] = {"0.003", "0.01", "0.03", "0.1", "0.3"};
+const std::vector<double> kSweptRates = {0.003, 0.01, 0.03, 0.1, 0.3};
+constexpr const char* kSweptNames[] = {"0.003", "0.01", "0.03", "0.1", "0.3"};
 constexpr std::size_t kLast = 4;
 
 // Of the layer whose attention is nearest to one-hot.
@@ -66,13 +66,13 @@ LabResult qk_norm(const Lab& lab) {
   std::vector<Toy> toys;
   for (std::size_t i = 0; i <= kLast; ++i)
     for (bool normed : {false, true})
-      toys.push_back({.name = say(normed ? "lab.qk-norm.normed" : "lab.qk-norm.plain", kRateNames[i]),
+      toys.push_back({.name = say(normed ? "lab.qk-norm.normed" : "lab.qk-norm.plain", kSweptNames[i]),
                       .recipe = normed ? normed_recipe : plain_recipe,
                       .task = text.task,
                       .seed = lab.seed,
                       .steps = 400,
                       .batch = 16,
-                      .rate = kRates[i],
+                      .rate = kSweptRates[i],
                       .looks = 12});
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
   auto plain = [&](std::size_t rate) -> const Trained& { return runs[2 * rate]; };
@@ -104,8 +104,8 @@ LabResult qk_norm(const Lab& lab) {
   Chart curve{.title = say("lab.qk-norm.curve"),
               .x_label = say("lab.norms.log_rate"),
               .y_label = say("lab.norms.held_out"),
-              .curves = {over_rates(say("lab.qk-norm.none"), kRates, losses[0]),
-                         over_rates(say("lab.qk-norm.with"), kRates, losses[1])}};
+              .curves = {over_rates(say("lab.qk-norm.none"), kSweptRates, losses[0]),
+                         over_rates(say("lab.qk-norm.with"), kSweptRates, losses[1])}};
   out.document.parts = {table, logits, entropies, curve};
 
   const double first = largest_logit(plain(0)), last = largest_logit(plain(kLast)),
@@ -158,13 +158,13 @@ LabResult bias_stability(const Lab& lab) {
       set_norms(r, {.kind = NormRecipe::Kind::layer, .bias = kind == all});
       self_attn(r).bias = {kind != none, kind != none, kind != none, kind == all};
       ffn_of(r).bias = kind == all;
-      toys.push_back({.name = say("lab.bias-stability.at", say(names[kind]), kRateNames[i]),
+      toys.push_back({.name = say("lab.bias-stability.at", say(names[kind]), kSweptNames[i]),
                       .recipe = r,
                       .task = text.task,
                       .seed = lab.seed,
                       .steps = 300,
                       .batch = 16,
-                      .rate = kRates[i],
+                      .rate = kSweptRates[i],
                       .looks = 5});
     }
   const std::vector<Trained> runs = train_toys(lab, std::move(toys));
@@ -193,8 +193,8 @@ LabResult bias_stability(const Lab& lab) {
             .y_label = say("lab.norms.largest_logit"),
             .log_y = true};
   for (int kind = none; kind < kinds; ++kind) {
-    curve.curves.push_back(over_rates(say(names[kind]), kRates, losses[kind]));
-    grown.curves.push_back(over_rates(say(names[kind]), kRates, logits[kind]));
+    curve.curves.push_back(over_rates(say(names[kind]), kSweptRates, losses[kind]));
+    grown.curves.push_back(over_rates(say(names[kind]), kSweptRates, logits[kind]));
   }
   // Who has how many of them, in a model of today's form: PaLM has none, Qwen2 those of q, k and v.
   Table share{
