@@ -7,7 +7,8 @@ function(rapt_embed_text target folder stem type header)
   list(SORT files)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
   string(CONCAT source "// Generated from ${folder}: edit the files there.\n#include \"${header}\"\n\n"
-         "namespace rapt {\nnamespace {\nconstexpr ${type} kFiles[] = {\n")
+         "namespace rapt {\nnamespace {\nusing namespace std::string_view_literals;\n"
+         "constexpr ${type} kFiles[] = {\n")
   foreach(path ${files})
     get_filename_component(name ${path} NAME)
     file(READ ${path} text)
@@ -27,7 +28,8 @@ function(rapt_embed_text target folder stem type header)
       string(APPEND source "R\"rapt(${piece})rapt\"\n")
       string(LENGTH "${text}" left)
     endwhile()
-    string(APPEND source "},\n")
+    # With its length: counting a few hundred kilobytes is more than a compiler does for a constant.
+    string(APPEND source "\"\"sv},\n")
   endforeach()
   string(APPEND source "};\n}  // namespace\nstd::span<const ${type}> ${stem}() { return kFiles; }\n"
          "}  // namespace rapt\n")

@@ -42,7 +42,8 @@ constexpr std::string_view kCode =
 // A token that stands for text, of a vocabulary where some do not.
 std::int32_t drawn_token(const Tokenizer* tokenizer, Dim vocab, std::uint64_t key, std::uint64_t at) {
   for (std::uint64_t again = 0;; ++again) {
-    const auto id = static_cast<std::int32_t>(random_below(static_cast<std::uint32_t>(vocab), key, at, again));
+    const auto id =
+        static_cast<std::int32_t>(random_below(static_cast<std::uint32_t>(vocab), key, at, again));
     if (!tokenizer || again > 1000 ||
         (id < tokenizer->size() && tokenizer->role(id) == Tokenizer::Role::normal))
       return id;
@@ -74,21 +75,20 @@ RealSubject real_subject(const Lab& lab, const RealOptions& o) {
   const std::string path = find_model(o.model);
   const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(path);
   if (!tokenizer) fail(path, ": no tokenizer, so a text cannot be read");
-  RealSubject s{.name = std::filesystem::path(path).filename().string(),
-                .path = path,
-                .open =
-                    [path, &lab](std::optional<DType> matrices) {
-                      return open_checkpoint(
-                          path, {.real = lab.device.real, .matrices = matrices, .device = &lab.device});
-                    },
-                .before = tokenizer->before,
-                .vocab = checkpoint_recipe(path).vocab,
-                .word =
-                    [tokenizer](std::int32_t id) {
-                      return visible_text(token_texts(tokenizer.get(), {&id, 1})[0]);
-                    },
-                .tokens = o.tokens,
-                .streaming = o.streaming};
+  RealSubject s{
+      .name = std::filesystem::path(path).filename().string(),
+      .path = path,
+      .open =
+          [path, &lab](std::optional<DType> matrices) {
+            return open_checkpoint(path,
+                                   {.real = lab.device.real, .matrices = matrices, .device = &lab.device});
+          },
+      .before = tokenizer->before,
+      .vocab = checkpoint_recipe(path).vocab,
+      .word =
+          [tokenizer](std::int32_t id) { return visible_text(token_texts(tokenizer.get(), {&id, 1})[0]); },
+      .tokens = o.tokens,
+      .streaming = o.streaming};
   s.prose = tokenizer->encode(o.text.empty() ? lab_texts()[0].text : std::string_view(o.text));
   if (static_cast<Dim>(s.prose.size()) < 16)
     fail("the text has ", s.prose.size(), " tokens; give a longer one");
@@ -114,7 +114,8 @@ RealSubject real_subject(const Lab& lab, const RealOptions& o) {
 const Model& predictor(const Checkpoint& c, const RealSubject& s) {
   const Model& m = *c.model;
   if (!m.decoder || m.encoder || m.recipe.head.kind != HeadRecipe::Kind::vocab)
-    fail(s.name, ": the laboratory asks models that predict the next token of a text, and this one does not; ",
+    fail(s.name,
+         ": the laboratory asks models that predict the next token of a text, and this one does not; ",
          "`rapt inspect` looks into it");
   return m;
 }

@@ -108,9 +108,8 @@ LabResult real_gate(const Lab& lab, const RealSubject& s) {
       above(say("lab.real-gate.f.fixed"), cost, 0.01, "nats", "", false),
   };
   out.verdict = sentences(
-      {mean < 0.5 && closed > 0.1
-           ? say("lab.real-gate.v.sparse", digits(mean, 3), digits(100 * closed, 1))
-           : say("lab.real-gate.v.open", digits(mean, 3), digits(100 * closed, 1)),
+      {mean < 0.5 && closed > 0.1 ? say("lab.real-gate.v.sparse", digits(mean, 3), digits(100 * closed, 1))
+                                  : say("lab.real-gate.v.open", digits(mean, 3), digits(100 * closed, 1)),
        weight < 0.3 ? say("lab.real-gate.v.no_sink", digits(weight, 3))
                     : say("lab.real-gate.v.sink", digits(weight, 3)),
        m.found ? say("lab.real-gate.v.massive", thousands(most_of(peak)))

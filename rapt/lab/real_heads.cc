@@ -211,10 +211,10 @@ LabResult real_heads(const Lab& lab, const RealSubject& s) {
                   static_cast<Dim>(count[k_uniform]), static_cast<Dim>(count[k_none])));
   v.push_back(say("lab.real-heads.v.equal", raw, beyond));
   if (count[k_induction] > 0)
-    v.push_back(say(added_again[k_induction] > 0.05 ? "lab.real-heads.v.induction"
-                                                    : "lab.real-heads.v.induction_spare",
-                    digits(plain_again, 2), digits(plain_again + added_again[k_induction], 2),
-                    digits(added[k_induction], 3)));
+    v.push_back(say(
+        added_again[k_induction] > 0.05 ? "lab.real-heads.v.induction" : "lab.real-heads.v.induction_spare",
+        digits(plain_again, 2), digits(plain_again + added_again[k_induction], 2),
+        digits(added[k_induction], 3)));
   else v.push_back(say("lab.real-heads.v.no_induction", digits(plain_again, 2), digits(plain, 2)));
   if (count[k_sink] > 0)
     v.push_back(say(added[k_sink] < 0.05 ? "lab.real-heads.v.sink_idle" : "lab.real-heads.v.sink_needed",

@@ -56,9 +56,9 @@ WindowEdits set_after(const Model& model, const MassiveEffect& effect) {
       if (t.layer != effect.layer || t.stack != Stack::decoder) return;
       for (std::size_t i = 0; i < effect.set.size(); ++i)
         if (effect.window[i] == static_cast<int>(w))
-          t.value.set((effect.set[i].token + model.recipe.embed.sink_tokens) * t.value[1] +
-                          effect.set[i].channel,
-                      effect.became[i]);
+          t.value.set(
+              (effect.set[i].token + model.recipe.embed.sink_tokens) * t.value[1] + effect.set[i].channel,
+              effect.became[i]);
     });
   };
 }
@@ -141,8 +141,8 @@ LabResult real_massive(const Lab& lab, const RealSubject& s) {
   const MassiveEdit where{.to = MassiveEdit::To::zero, .layer = one.m.first_row - 1};
   const MassiveEffect zero = massive_effect(lab.device, model, windows, where);
   progress("mean");
-  const MassiveEffect mean = massive_effect(lab.device, model, windows,
-                                            {.to = MassiveEdit::To::mean, .layer = one.m.first_row - 1});
+  const MassiveEffect mean =
+      massive_effect(lab.device, model, windows, {.to = MassiveEdit::To::mean, .layer = one.m.first_row - 1});
   progress("sink");
   const std::span<const TokenIds> few(windows.data(), std::min<std::size_t>(2, windows.size()));
   const std::vector<double> plain = first_weights(lab, model, few),
@@ -201,27 +201,26 @@ LabResult real_massive(const Lab& lab, const RealSubject& s) {
                          : say("lab.real-massive.v.not_needed", thousands(zero.before), thousands(zero.after),
                                change_text(zero.control, zero.before)));
   if (factor > 2)
-    v.push_back(std::abs(mean_factor - 1) < 0.05
-                    ? say("lab.real-massive.v.constant", thousands(mean.after),
-                          change_text(mean.after, mean.before))
-                    : say("lab.real-massive.v.content", thousands(mean.after),
-                          change_text(mean.after, mean.before)));
+    v.push_back(
+        std::abs(mean_factor - 1) < 0.05
+            ? say("lab.real-massive.v.constant", thousands(mean.after), change_text(mean.after, mean.before))
+            : say("lab.real-massive.v.content", thousands(mean.after), change_text(mean.after, mean.before)));
   if (!(behind > 0.1)) {
     v.push_back(say("lab.real-massive.v.no_sink", layer, digits(behind, 2)));
   } else {
-    v.push_back(left < 0.5  ? say("lab.real-massive.v.coin", layer, digits(behind, 2), digits(zero_behind, 2),
-                                  digits(mean_behind_it, 2))
-                : left < 0.9 ? say("lab.real-massive.v.weaker", layer, digits(behind, 2),
-                                   digits(zero_behind, 2), digits(mean_behind_it, 2))
-                             : say("lab.real-massive.v.two_coins", layer, digits(behind, 2),
-                                   digits(zero_behind, 2)));
+    v.push_back(left < 0.5 ? say("lab.real-massive.v.coin", layer, digits(behind, 2), digits(zero_behind, 2),
+                                 digits(mean_behind_it, 2))
+                : left < 0.9
+                    ? say("lab.real-massive.v.weaker", layer, digits(behind, 2), digits(zero_behind, 2),
+                          digits(mean_behind_it, 2))
+                    : say("lab.real-massive.v.two_coins", layer, digits(behind, 2), digits(zero_behind, 2)));
     v.push_back(early > 0.5 * behind ? say("lab.real-massive.v.sink_first", layer, digits(early, 2))
                                      : say("lab.real-massive.v.together", layer, digits(early, 2)));
   }
   for (std::size_t i = 0; i < found.size(); ++i)
     if (s.texts[i].kind == RealText::Kind::repeated && found[i].m.found && found[i].sink < 0.3)
-      v.push_back(say("lab.real-massive.v.without_sink", thousands(found[i].most.value),
-                      digits(found[i].sink, 2)));
+      v.push_back(
+          say("lab.real-massive.v.without_sink", thousands(found[i].most.value), digits(found[i].sink, 2)));
   out.verdict = sentences(std::move(v));
   out.document.parts = {model_words(s, model), sink, peaks, texts, effects};
   return out;

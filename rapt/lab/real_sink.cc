@@ -65,8 +65,8 @@ std::vector<SinkGroup> groups_of(const RealSubject& s) {
     SinkGroup g{.name = t.name, .kind = t.kind};
     g.texts.push_back(TokenIds(kLength, t.ids[0]));
     for (const RealText& other : s.texts)
-      for (std::size_t i = 0; other.kind == RealText::Kind::random && i < std::min<std::size_t>(7, other.ids.size());
-           ++i)
+      for (std::size_t i = 0;
+           other.kind == RealText::Kind::random && i < std::min<std::size_t>(7, other.ids.size()); ++i)
         g.texts.push_back(TokenIds(kLength, other.ids[i]));
     groups.push_back(std::move(g));
   }
@@ -124,10 +124,9 @@ LabResult real_sink(const Lab& lab, const RealSubject& s) {
   }
   const auto sinks = static_cast<double>(keys.size());
   const double key = median_of(keys), value = median_of(values), angle = median_of(apart);
-  Table geometry{
-      .title = say("lab.real-sink.t.geometry"),
-      .columns = {say("lab.layer"), say("lab.real.first_weight"), "|k₁|/|k|", "|v₁|/|v|", "cos(q,k₁)",
-                  "cos(q,k)"}};
+  Table geometry{.title = say("lab.real-sink.t.geometry"),
+                 .columns = {say("lab.layer"), say("lab.real.first_weight"), "|k₁|/|k|", "|v₁|/|v|",
+                             "cos(q,k₁)", "cos(q,k)"}};
   const std::vector<double> layer_weight = layers_of(score, depth, weight_on_first),
                             layer_key = layers_of(score, depth, key_ratio),
                             layer_value = layers_of(score, depth, value_ratio),
@@ -149,30 +148,31 @@ LabResult real_sink(const Lab& lab, const RealSubject& s) {
 
   LabResult out;
   const double sink_natural = 100 * score.sink[0];
-  out.findings = {above(say("lab.real-sink.f.natural"), sink_natural, 30, "%", say("lab.real-sink.p.natural"))};
+  out.findings = {
+      above(say("lab.real-sink.f.natural"), sink_natural, 30, "%", say("lab.real-sink.p.natural"))};
   if (random)
     out.findings.push_back(above(say("lab.real-sink.f.random"), 100 * random->score.sink[0], 30, "%",
                                  say("lab.real-sink.p.random")));
   if (repeated) {
-    Finding f{.what = say("lab.real-sink.f.repeated"),
-              .measured = 100 * repeated->score.sink[0],
-              .unit = "%",
-              .expected = say(absolute_positions(model.recipe) ? "lab.real-sink.f.any" : "lab.real-sink.f.zero"),
-              .holds = absolute_positions(model.recipe) || repeated->score.sink[0] == 0,
-              .paper = say("lab.real-sink.p.repeated")};
+    Finding f{
+        .what = say("lab.real-sink.f.repeated"),
+        .measured = 100 * repeated->score.sink[0],
+        .unit = "%",
+        .expected = say(absolute_positions(model.recipe) ? "lab.real-sink.f.any" : "lab.real-sink.f.zero"),
+        .holds = absolute_positions(model.recipe) || repeated->score.sink[0] == 0,
+        .paper = say("lab.real-sink.p.repeated")};
     out.findings.push_back(std::move(f));
   }
   std::vector<Text> v;
   if (keys.empty()) {
     v.push_back(say("lab.real-sink.v.none", s.name, digits(sink_natural, 2), kLength));
   } else {
-    out.findings.push_back(
-        above(say("lab.real-sink.f.key"), key, 1, "x", say("lab.real-sink.p.key"), false));
+    out.findings.push_back(above(say("lab.real-sink.f.key"), key, 1, "x", say("lab.real-sink.p.key"), false));
     out.findings.push_back(above(say("lab.real-sink.f.angle"), angle, 0, "", "", false));
     out.findings.push_back(
         below(say("lab.real-sink.f.value"), value, 1, "x", say("lab.real-sink.p.value"), false));
-    v.push_back(say("lab.real-sink.v.sink", s.name, digits(sink_natural, 2), kLength,
-                    static_cast<Dim>(sinks), static_cast<Dim>(score.heads.size())));
+    v.push_back(say("lab.real-sink.v.sink", s.name, digits(sink_natural, 2), kLength, static_cast<Dim>(sinks),
+                    static_cast<Dim>(score.heads.size())));
   }
   if (random) v.push_back(say("lab.real-sink.v.random", digits(100 * random->score.sink[0], 2)));
   if (repeated)

@@ -151,8 +151,9 @@ int run_real(const std::vector<std::string>& words, RealOptions o, LabArgs& a, c
   o.model = words[1];
   find_model(o.model);  // before anything else: a wrong name is said at once
   if (words.size() == 3) o.text = read_text_file(words[2], std::uint64_t{1} << 30);
-  return run_experiments({&e->shown}, a, common,
-                         [&](const Experiment&, const Lab& lab) { return e->run(lab, real_subject(lab, o)); });
+  return run_experiments({&e->shown}, a, common, [&](const Experiment&, const Lab& lab) {
+    return e->run(lab, real_subject(lab, o));
+  });
 }
 
 // The flags of all forms are taken before the form is known; those of another one are refused.
@@ -202,8 +203,9 @@ int lab(Args& args) {
     fail_usage("--tokens belongs to an experiment on a model: rapt lab massive MODEL [TEXT]");
   if (of_model) {
     if (watch || effort || all || text)
-      fail_usage(words[0], " MODEL [TEXT] takes --tokens, --seed, --seeds, --html, --markdown, --results, ",
-                 "--lang and --force; streaming --window, --keep, --samples, --recompute and --cache-type too");
+      fail_usage(
+          words[0], " MODEL [TEXT] takes --tokens, --seed, --seeds, --html, --markdown, --results, ",
+          "--lang and --force; streaming --window, --keep, --samples, --recompute and --cache-type too");
   } else if (words.size() > 1 && !all) {
     std::vector<std::string> names;
     for (const RealExperiment& e : real_experiments()) names.push_back(e.asked);
@@ -245,8 +247,7 @@ int lab(Args& args) {
   l.command = concat("rapt lab", all ? " --all" : "");
   for (const std::string& word : words)  // of files their names alone
     l.command += " " + std::filesystem::path(word).filename().string();
-  l.command = concat(l.command,
-                     tokens ? concat(" --tokens ", *tokens) : "",
+  l.command = concat(l.command, tokens ? concat(" --tokens ", *tokens) : "",
                      seeds  ? concat(" --seeds ", *seeds)
                      : seed ? concat(" --seed ", *seed)
                             : "",
