@@ -174,7 +174,10 @@ LabResult real_sink(const Lab& lab, const RealSubject& s) {
     v.push_back(say("lab.real-sink.v.sink", s.name, digits(sink_natural, 2), kLength, static_cast<Dim>(sinks),
                     static_cast<Dim>(score.heads.size())));
   }
-  if (random) v.push_back(say("lab.real-sink.v.random", digits(100 * random->score.sink[0], 2)));
+  if (random && !keys.empty())
+    v.push_back(say(
+        random->score.sink[0] > score.sink[0] / 2 ? "lab.real-sink.v.random" : "lab.real-sink.v.random_less",
+        digits(100 * random->score.sink[0], 2)));
   if (repeated)
     v.push_back(repeated->score.sink[0] == 0
                     ? say("lab.real-sink.v.repeated_none")
