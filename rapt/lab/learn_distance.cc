@@ -3,6 +3,7 @@
 // a plain recurrent cell, whose gradient vanishes or explodes with the size of its matrix.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "rapt/base/rng.h"
 #include "rapt/lab/experiments_learn.h"
@@ -70,6 +71,13 @@ std::vector<Reacher> reachers(const Lab& lab) {
   for (Reacher& r : all)
     if (lab.change) lab.change(r.name, r.recipe);
   return all;
+}
+
+// "8.4e-15", "105", "2.2e+08": four digits at most.
+std::string plainly(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, x < 1e-2 || x >= 1e4 ? "%.1e" : x < 10 ? "%.2f" : "%.0f", x);
+  return text;
 }
 
 // Before training: curves over distance, from 1 on.
@@ -300,14 +308,15 @@ LabResult rnn(const Lab& lab) {
     chart.curves.push_back(gradient_at_states(f64, radius, kSmall, lab.seed, name));
     small.push_back(fall_of(chart.curves.back()));
     unit.push_back(fall_of(gradient_at_states(f64, radius, 1, lab.seed, name)));
-    table.rows.push_back(
-        {name, Cell(small.back(), 2), Cell(unit.back(), 2), Cell(std::pow(small.back(), 1 / 47.0), 2)});
+    table.rows.push_back({name, Cell(plainly(small.back())), Cell(plainly(unit.back())),
+                          Cell(std::pow(small.back(), 1 / 47.0), 2)});
   }
   const std::vector<Reacher> models = reachers(lab);
   std::vector<double> beside;
   for (const Curve& c : untrained_gradients(lab, models)) {
     beside.push_back(fall_of(c));
-    table.rows.push_back({c.name, "", Cell(beside.back(), 2), Cell(std::pow(beside.back(), 1 / 47.0), 2)});
+    table.rows.push_back(
+        {c.name, "", Cell(plainly(beside.back())), Cell(std::pow(beside.back(), 1 / 47.0), 2)});
   }
 
   constexpr double kTrained[] = {0.5, 1.5, 3, 6};
@@ -328,8 +337,8 @@ LabResult rnn(const Lab& lab) {
     const Text name = say("lab.rnn.radius", digits(radius, 1));
     free.push_back(train_rnn(one, radius, 0, kBack, scaled(lab, kSteps), lab.seed, name));
     clipped.push_back(train_rnn(one, radius, 1, kBack, scaled(lab, kSteps), lab.seed, name));
-    trained.rows.push_back({name, Cell(free.back().largest, 2), Cell(free.back().end),
-                            Cell(clipped.back().largest, 2), Cell(clipped.back().end)});
+    trained.rows.push_back({name, Cell(plainly(free.back().largest)), Cell(free.back().end),
+                            Cell(plainly(clipped.back().largest)), Cell(clipped.back().end)});
     learning.curves.push_back(free.back().losses);
   }
   r.document.parts = {chart, table, learning, trained};
@@ -350,17 +359,15 @@ LabResult rnn(const Lab& lab) {
       above(say("lab.rnn.f.clip"), helped, 0, "", say("lab.rnn.p.pascanu"), false),
   };
   r.verdict = sentences(
-      {vanishes && explodes ? say("lab.rnn.v.both", Cell(small[0], 2).text, Cell(small[1], 2).text,
-                                  Cell(small[2], 2).text, Cell(small[3], 2).text)
-                            : say("lab.rnn.v.other", Cell(small[0], 2).text, Cell(small[3], 2).text),
-       say("lab.rnn.v.brake", Cell(unit[3], 2).text, Cell(unit[4], 2).text),
-       reaches
-           ? say("lab.rnn.v.beside", Cell(beside[0], 2).text, Cell(beside[1], 2).text, digits(beside[2], 2))
-           : say("lab.rnn.v.no_reach", Cell(beside[0], 2).text, Cell(beside[1], 2).text,
-                 Cell(beside[2], 2).text),
+      {vanishes && explodes
+           ? say("lab.rnn.v.both", plainly(small[0]), plainly(small[1]), plainly(small[2]), plainly(small[3]))
+           : say("lab.rnn.v.other", plainly(small[0]), plainly(small[3])),
+       say("lab.rnn.v.brake", plainly(unit[3]), plainly(unit[4])),
+       reaches ? say("lab.rnn.v.beside", plainly(beside[0]), plainly(beside[1]), digits(beside[2], 2))
+               : say("lab.rnn.v.no_reach", plainly(beside[0]), plainly(beside[1]), plainly(beside[2])),
        say("lab.rnn.v.trained", kBack, digits(free[0].end, 2), digits(free[1].end, 2), digits(free[2].end, 2),
            digits(free[3].end, 2), digits(guess, 2)),
-       say("lab.rnn.v.largest", digits(free[0].largest, 1), Cell(free[3].largest, 2).text),
+       say("lab.rnn.v.largest", digits(free[0].largest, 1), plainly(free[3].largest)),
        helped > 0 ? say("lab.rnn.v.clip", helped, std::size(kTrained)) : say("lab.rnn.v.no_clip")});
   return r;
 }

@@ -29,7 +29,7 @@ LabResult heads(const Lab& lab) {
                     .recipe = recipe,
                     .task = lookup_task(lab.seed, asked),
                     .seed = lab.seed,
-                    .steps = 700,
+                    .steps = 1000,
                     .cosine = true});
   };
   for (int asked : {1, 2})
@@ -49,9 +49,8 @@ LabResult heads(const Lab& lab) {
       .rows = {}};
   for (std::size_t i = 0; i < runs.size(); ++i)
     table.rows.push_back({runs[i].name, Cell(static_cast<double>(runs[i].model->parameters()), 0),
-                          Cell(runs[i].end().trigger_loss), Cell(looks[i].apart, 2),
-                          Cell(1 - looks[i].right, 2), Cell(looks[i].wrong_on_item, 2),
-                          Cell(looks[i].wrong_on_questions, 2)});
+                          Cell(runs[i].end().trigger_loss), Cell(looks[i].apart, 2), Cell(looks[i].wrong, 2),
+                          Cell(looks[i].wrong_on_item, 2), Cell(looks[i].wrong_on_questions, 2)});
   auto loss = [&](std::size_t i) { return runs[i].end().trigger_loss; };
   Chart chart{
       .title = say("lab.heads.chart"), .x_label = say("lab.heads.count"), .y_label = say("lab.heads.nats")};

@@ -47,9 +47,8 @@ LabResult score_quality(const Lab& lab) {
   for (const Trained& t : runs) {
     looks.push_back(look_at_lookup(lab.device, *t.model, task, scaled_batch(lab, 64), 32));
     const LookupLook& l = looks.back();
-    table.rows.push_back({t.name, Cell(t.end().trigger_loss), Cell(t.end().max_logit, 1),
-                          Cell(1 - l.right, 2), Cell(l.wrong_on_item, 2), Cell(l.wrong_on_questions, 2),
-                          Cell(l.wrong_gap, 1)});
+    table.rows.push_back({t.name, Cell(t.end().trigger_loss), Cell(t.end().max_logit, 1), Cell(l.wrong, 2),
+                          Cell(l.wrong_on_item, 2), Cell(l.wrong_on_questions, 2), Cell(l.wrong_gap, 1)});
   }
   Chart chart{.title = say("lab.score.learn_chart"),
               .x_label = say("lab.step"),
@@ -79,7 +78,7 @@ LabResult score_quality(const Lab& lab) {
       {say("lab.score.v.losses", digits(loss(kPlain), 2), digits(loss(kScaled), 2),
            digits(loss(kAdditive), 2)),
        cured > 0.1
-           ? say("lab.score.v.parked", digits(100 * (1 - looks[kScaled].right), 0),
+           ? say("lab.score.v.parked", digits(100 * looks[kScaled].wrong, 0),
                  digits(looks[kScaled].wrong_on_item, 2), digits(looks[kScaled].wrong_on_questions, 2),
                  digits(looks[kScaled].wrong_gap, 0), digits(runs[kScaled].end().max_logit, 0))
            : say("lab.score.v.not_parked", digits(loss(kQuarter), 2), digits(loss(kCapped), 2)),

@@ -76,7 +76,7 @@ LookupLook look_at_lookup(Device& device, const Model& model, const ToyTask& tas
     Dim best = 0;
     for (Dim v = 1; v < logits.last(); ++v)
       if (logits.at(r * logits.last() + v) > logits.at(r * logits.last() + best)) best = v;
-    out.right += (best == answer) / questions;
+    out.wrong += (best != answer) / questions;
     for (Dim h = 0; best != answer && h < heads; ++h, ++wrong) {
       const std::vector<double>& w = weights_of(r, h);
       double most = 0, right_most = 1e-30;

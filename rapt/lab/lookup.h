@@ -23,7 +23,7 @@ struct LookupLook {
   // How differently two heads attend: half the sum of |a - b| over the keys, 0 where two rows are equal and 1
   // where they have no key in common; mean over the questions and all pairs.
   double apart = 0;
-  double right = 0;  // share of questions whose largest output is the answer
+  double wrong = 0;  // share of questions whose largest output is not the answer
   // Of the questions that are answered wrong, means over them and the heads: weight on items of the keys asked
   // for, weight on questions (themselves among them), and how far the right item's logit lies below the
   // largest, in nats. All 0 where none is wrong.
