@@ -164,8 +164,8 @@ LabResult mqa_long(const Lab& lab) {
   Recipe words = with_ffn(toy_recipe(2, kLongHeads, text.vocab));
   words.context = kLong;
   std::vector<Toy> toys;
-  // Lookups begin with small embeddings: with those of unit size none of the three found anything in as many
-  // steps.
+  // Lookups, as tried: 64 items, embeddings of unit size: nothing learned in 250 steps; 24 items, small ones:
+  // all three solve it in 500; 48 items, small ones: in 700 they are on the way, and apart.
   auto add = [&](const char* key, const Recipe& full, Dim kv, const ToyTask& task, Dim steps, Dim length,
                  double rate) {
     toys.push_back({.name = say(concat("lab.mqa-long.", key), shared_name(kLongHeads, kv), concat(rate)),
