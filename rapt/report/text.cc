@@ -11,7 +11,7 @@ namespace rapt {
 namespace {
 
 struct Dictionary {
-  std::vector<Json> trees;  // en.json, or several: en.lab.json …
+  Json tree;
   std::vector<std::pair<std::string, std::string>> in_order;
   std::map<std::string, std::string, std::less<>> by_name;
 
@@ -32,8 +32,8 @@ const Dictionary& words_of(Language language) {
     for (const WordFile& f : word_files())
       if (const auto l = find_language(f.name.substr(0, f.name.find('.')))) {
         Dictionary& d = read[static_cast<std::size_t>(*l)];
-        d.trees.push_back(parse_json(f.text, f.name));
-        d.take(d.trees.back(), "");
+        d.tree = parse_json(f.text, f.name);
+        d.take(d.tree, "");
       }
     return read;
   }();
@@ -136,8 +136,7 @@ const std::vector<std::pair<std::string, std::string>>& dictionary(Language lang
 }
 
 const Json& dictionary_part(Language language, std::string_view name) {
-  for (const Json& tree : words_of(language).trees)
-    if (const Json* part = tree.find(name)) return *part;
+  if (const Json* part = words_of(language).tree.find(name)) return *part;
   fail("the words of ", language_name(language), " have no part '", name, "'");
 }
 
