@@ -18,7 +18,7 @@ constexpr Dim kTokens = 128;  // of each text
 
 struct TextMassive {
   Massive m;
-  Activation most;  // of the largest magnitude, after a layer
+  Activation most;  // the furthest above the median of its layer
   std::set<Dim> channels, tokens;  // of those that meet the criterion
   int first_layer = -1, last_layer = -1;  // of those
   double sink = 0;  // mean weight on the first token
@@ -28,7 +28,8 @@ TextMassive look_for_massive(const Lab& lab, const Model& model, const TokenIds&
   TextMassive t{.m = std::move(massive(lab.device, model, ids, {}, {.top = 8}).front())};
   for (const Activation& a : t.m.top) {
     if (a.row == 0) continue;
-    if (std::abs(a.value) > std::abs(t.most.value)) t.most = a;
+    // A massive one stands before all others; of equals the one furthest above its layer's median.
+    if (a.massive != t.most.massive ? a.massive : a.ratio > t.most.ratio) t.most = a;
     if (!a.massive) continue;
     t.channels.insert(a.channel);
     t.tokens.insert(a.token);
@@ -61,6 +62,21 @@ WindowEdits set_after(const Model& model, const MassiveEffect& effect) {
               effect.became[i]);
     });
   };
+}
+
+// The first layer after which they have half of the size that they ever reach: some models go on adding to
+// them for many layers, and what is set earlier would come back.
+int grown_layer(const Massive& m) {
+  std::vector<double> peak;
+  for (int r = 1; r < m.rows; ++r) {
+    const auto first = m.largest.begin() + static_cast<std::ptrdiff_t>(r) * m.tokens;
+    peak.push_back(static_cast<double>(*std::max_element(first, first + m.tokens)));
+  }
+  // Not the last layer: there is nothing behind it.
+  const auto end = peak.size() > 1 ? peak.end() - 1 : peak.end();
+  const double half = *std::max_element(peak.begin(), end) / 2;
+  return static_cast<int>(std::find_if(peak.begin(), end, [&](double x) { return x >= half; }) -
+                          peak.begin());
 }
 
 double mean_behind(const std::vector<double>& by_layer, int layer) {  // of the layers behind it
@@ -138,17 +154,17 @@ LabResult real_massive(const Lab& lab, const RealSubject& s) {
   const std::vector<TokenIds> windows =
       framed_pieces(s, s.prose, 256, std::max<Dim>(2, (s.tokens > 0 ? s.tokens : 1024) / 256));
   progress("zero");
-  const MassiveEdit where{.to = MassiveEdit::To::zero, .layer = one.m.first_row - 1};
-  const MassiveEffect zero = massive_effect(lab.device, model, windows, where);
+  const int layer = grown_layer(one.m);
+  const MassiveEffect zero =
+      massive_effect(lab.device, model, windows, {.to = MassiveEdit::To::zero, .layer = layer});
   progress("mean");
   const MassiveEffect mean =
-      massive_effect(lab.device, model, windows, {.to = MassiveEdit::To::mean, .layer = one.m.first_row - 1});
+      massive_effect(lab.device, model, windows, {.to = MassiveEdit::To::mean, .layer = layer});
   progress("sink");
   const std::span<const TokenIds> few(windows.data(), std::min<std::size_t>(2, windows.size()));
   const std::vector<double> plain = first_weights(lab, model, few),
                             at_zero = first_weights(lab, model, few, set_after(model, zero)),
                             at_mean = first_weights(lab, model, few, set_after(model, mean));
-  const int layer = zero.layer;
   const double early = mean_up_to(plain, layer), behind = mean_behind(plain, layer),
                zero_behind = mean_behind(at_zero, layer), mean_behind_it = mean_behind(at_mean, layer);
 

