@@ -117,7 +117,7 @@ TEST(Alignment, WordsAreMeansOfRowsAndSumsOfColumns) {
     EXPECT_NEAR(words.weights[1 * 4 + 2], sum, 1e-9) << preset;
     const HeatMap map = heat_map(words, "x");
     EXPECT_EQ(map.values, words.weights);
-    EXPECT_EQ(map.columns, words.source);
+    EXPECT_EQ(map.columns, Labels(words.source));
   }
   const Checkpoint d = memory_checkpoint(small_decoder(), 1);
   EXPECT_TRUE(holds(error_of([&] { alignment(device(), d, source, target); }), "no encoder and decoder"));

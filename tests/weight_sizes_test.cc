@@ -17,14 +17,14 @@
 namespace rapt::test {
 namespace {
 
-Device& device() {
+Device& sizes_device() {
   static Device one({.threads = 2});
   return one;
 }
 
 void expect_as_loaded(const std::string& path) {
   SCOPED_TRACE(path);
-  const CheckpointSizes sizes = checkpoint_sizes(path, device());
+  const CheckpointSizes sizes = checkpoint_sizes(path, sizes_device());
   const Checkpoint c = open_checkpoint(path, {.matrices = DType::f32});
   EXPECT_EQ(sizes.family, c.family);
   std::size_t at = 0;
@@ -70,7 +70,7 @@ TEST(WeightSizes, GgufAndBlocksToo) {
   write_model_folder(m, {}, temp / "m", false);
   write_checkpoint(temp / "m", temp / "m.gguf", {.type = DType::q8_0});
   expect_as_loaded(temp / "m.gguf");
-  EXPECT_EQ(checkpoint_sizes(temp / "m.gguf", device()).weights[2].stored, DType::q8_0);
+  EXPECT_EQ(checkpoint_sizes(temp / "m.gguf", sizes_device()).weights[2].stored, DType::q8_0);
 }
 
 // Three layers whose key biases are known: (3, -4, 0, …) in layer 1, half a tenth of it elsewhere.
@@ -87,7 +87,7 @@ TEST(WeightSizes, TheDocumentNamesTheLargest) {
       w.set(0, 1, l == 1 ? -4 : 0.2);
     }
   write_model_folder(m, {}, temp / "m", false);
-  const Document d = weights_document(temp / "m", device());
+  const Document d = weights_document(temp / "m", sizes_device());
   std::string text = document_text(d, false);
   std::replace(text.begin(), text.end(), '\n', ' ');  // wherever its lines end
   EXPECT_TRUE(holds(text,
@@ -106,7 +106,7 @@ TEST(WeightSizes, TheDocumentNamesTheLargest) {
     EXPECT_DOUBLE_EQ(need(j, "largest").number(), 4);
   }
   EXPECT_EQ(seen, 1);
-  const Document rms = weights_document(temp / "m", device(), WeightMeasure::rms);
+  const Document rms = weights_document(temp / "m", sizes_device(), WeightMeasure::rms);
   EXPECT_TRUE(holds(document_text(rms, false), "biases: root mean square"));
 }
 

@@ -113,7 +113,9 @@ TEST(Lab, NamesAreFoundAndNearestIsNamed) {
     EXPECT_TRUE(seen.insert(e.name).second) << e.name;
     EXPECT_EQ(&find_experiment(e.name), &e);
     EXPECT_LT(e.minutes, 5) << e.name;
-    EXPECT_TRUE(std::string(e.question).ends_with("?")) << e.name;
+    EXPECT_TRUE(question_of(e).ends_with("?")) << e.name << ": " << question_of(e);
+    EXPECT_TRUE(question_of(e).in(Language::zh).ends_with("？")) << e.name;
+    EXPECT_NE(claim_of(e), claim_of(e).in(Language::zh)) << e.name;
   }
   EXPECT_TRUE(holds(error_of([] { find_experiment("kye-bias"); }), "did you mean 'key-bias'"))
       << error_of([] { find_experiment("kye-bias"); });
@@ -136,7 +138,8 @@ TEST(Lab, ReportsPutSeedsSideBySide) {
   two.verdict = "So it is not (1.25).";
   three.findings[1].holds = false;
   three.verdict = "So it is (-2.6e-10).";
-  const Experiment e{"toy", "Why?", "Because.", 1, nullptr};
+  const Experiment e{"masks", 1, nullptr};
+  const std::string row = concat("| masks | ", question_of(e), " | ");
   const Experiment* ran[] = {&e};
   const std::uint64_t seeds[] = {0, 7, 9};
   LabOrigin origin{.command = "rapt lab toy --seeds 0,7,9",
@@ -154,18 +157,18 @@ TEST(Lab, ReportsPutSeedsSideBySide) {
                     "Verdict with seed 0: So it is (0.5).\n\nVerdict with seed 7: So it is not (1.25).\n\n"
                     "Seed 9 says the same with other numbers.\n"))
       << text;
-  EXPECT_TRUE(holds(text, "| toy | Why? | 0 of 1; either way: 0 of 1 |")) << text;
+  EXPECT_TRUE(holds(text, row + "0 of 1; either way: 0 of 1 |")) << text;
   EXPECT_TRUE(holds(text, "**Numbers**"));
-  EXPECT_TRUE(holds(report({one, three, three}), "| toy | Why? | 1 of 1; either way: 0 of 1 |"));
+  EXPECT_TRUE(holds(report({one, three, three}), row + "1 of 1; either way: 0 of 1 |"));
   EXPECT_TRUE(holds(report({one, three, three}), "Seeds 7 and 9 say the same with other numbers.\n"));
   text = report({one, one});
   EXPECT_TRUE(holds(text, "\nVerdict: So it is (0.5).\n") && !holds(text, "the same")) << text;
   two.findings.pop_back();
   EXPECT_THROW(report({one, two}), Error);
   one.findings.erase(one.findings.begin());
-  EXPECT_TRUE(holds(report({one}), "| toy | Why? | –; either way: 1 of 1 |")) << report({one});
+  EXPECT_TRUE(holds(report({one}), row + "–; either way: 1 of 1 |")) << report({one});
   one.findings.clear();
-  EXPECT_TRUE(holds(report({one}), "| toy | Why? | – |")) << report({one});
+  EXPECT_TRUE(holds(report({one}), row + "– |")) << report({one});
   one = three;
 
   // A reader learns what was run where, and that less than the full effort proves less. Terms are
@@ -185,9 +188,9 @@ TEST(Lab, ReportsPutSeedsSideBySide) {
   EXPECT_TRUE(holds(text, "G1 to G5: gates") && !holds(text, "copying task")) << text;
 
   const Document d = lab_document(e, one, {.device = device, .seed = 7}, 1.25);
-  EXPECT_EQ(d.name, "toy");
+  EXPECT_EQ(d.name, "masks");
   const std::string shown = document_text(d, false);
-  for (const char* words : {"Why?", "The story: Because.", "Verdict: So it is (-2.6e-10).",
+  for (const char* words : {"What happens when a mask", "The story: ", "Verdict: So it is (-2.6e-10).",
                             "Seed 7, 1.2 s on 1 thread (", "0.5x"})
     EXPECT_TRUE(holds(shown, words)) << shown;
   EXPECT_EQ(d.facts.find("findings")->array()[0].find("measured")->number(), 0.5);

@@ -106,8 +106,10 @@ Document lab_document(const Experiment& experiment, const LabResult& result, con
   d.parts.insert(d.parts.end(), result.document.parts.begin(), result.document.parts.end());
   char time[32];
   std::snprintf(time, sizeof time, "%.1f", seconds);
-  d.parts.push_back(Words{say(lab.effort < 1 ? "lab.ran_effort" : "lab.ran", lab.seed, time,
-                              lab.device.threads(), lab.device.kernels.isa, shortest(lab.effort))});
+  d.parts.push_back(
+      Words{say(lab.effort < 1 ? "lab.ran_effort" : "lab.ran", lab.seed, time,
+                say(lab.device.threads() == 1 ? "lab.thread" : "lab.threads", lab.device.threads()),
+                lab.device.kernels.isa, shortest(lab.effort))});
   d.facts = result.document.facts;
   d.facts.set("seed", static_cast<Dim>(lab.seed));
   d.facts.set("effort", lab.effort);

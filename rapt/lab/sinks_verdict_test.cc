@@ -12,8 +12,8 @@ namespace {
 
 using test::holds;
 
-LabResult run_with(LabResult (*experiment)(const Lab&), double effort,
-                   std::function<void(std::string_view, Recipe&)> change) {
+LabResult run_sink_lab(LabResult (*experiment)(const Lab&), double effort,
+                       std::function<void(std::string_view, Recipe&)> change) {
   Device device({.threads = 2});
   return experiment({.device = device, .seed = 0, .effort = effort, .change = std::move(change)});
 }
@@ -37,10 +37,10 @@ TEST(SinkVerdict, NeedsAFirstTokenInSight) {
   auto other_variants_small = [](std::string_view name, Recipe& r) {
     if (name != "softmax") r.decoder->layers = 1;
   };
-  const LabResult whole = run_with(sink, 0.2, other_variants_small);
+  const LabResult whole = run_sink_lab(sink, 0.2, other_variants_small);
   EXPECT_TRUE(finding(whole, "lab.sink.f.idle").holds) << finding(whole, "lab.sink.f.idle").measured;
   EXPECT_TRUE(holds(whole.verdict, start_of("lab.sink.v.share"))) << whole.verdict;
-  const LabResult blind = run_with(sink, 0.2, [&](std::string_view name, Recipe& r) {
+  const LabResult blind = run_sink_lab(sink, 0.2, [&](std::string_view name, Recipe& r) {
     other_variants_small(name, r);
     if (name == "softmax") self_attn(r).window = 3;
   });
@@ -51,10 +51,10 @@ TEST(SinkVerdict, NeedsAFirstTokenInSight) {
 // Without the gate there is one map from input to output for all rows.
 TEST(GateVerdict, NeedsTheGate) {
   RAPT_NOT_SANITIZED("whole experiments");
-  const LabResult gated = run_with(gate, 0.01, {});
+  const LabResult gated = run_sink_lab(gate, 0.01, {});
   EXPECT_TRUE(finding(gated, "lab.gate.f.maps").holds) << finding(gated, "lab.gate.f.maps").measured;
   EXPECT_TRUE(holds(gated.verdict, start_of("lab.gate.v.maps"))) << gated.verdict;
-  const LabResult without = run_with(gate, 0.01, [](std::string_view name, Recipe& r) {
+  const LabResult without = run_sink_lab(gate, 0.01, [](std::string_view name, Recipe& r) {
     if (name == "G1" || name == "G1, copying") self_attn(r).gate.clear();
   });
   const Finding& maps = finding(without, "lab.gate.f.maps");
@@ -71,12 +71,12 @@ TEST(GateVerdict, NeedsTheGate) {
 // It is the norm that keeps a massive activation from what matrices read.
 TEST(QuantVerdict, NeedsTheNorm) {
   RAPT_NOT_SANITIZED("whole experiments");
-  const LabResult normed = run_with(quant, 0.05, {});
+  const LabResult normed = run_sink_lab(quant, 0.05, {});
   EXPECT_TRUE(finding(normed, "lab.quant.f.massive_input").holds);
   EXPECT_TRUE(finding(normed, "lab.quant.f.outlier_row").holds);
   EXPECT_TRUE(holds(normed.verdict, start_of("lab.quant.v.input_not"))) << normed.verdict;
   EXPECT_TRUE(holds(normed.verdict, say("lab.quant.v.enemy"))) << normed.verdict;
-  const LabResult bare = run_with(quant, 0.05, [](std::string_view name, Recipe& r) {
+  const LabResult bare = run_sink_lab(quant, 0.05, [](std::string_view name, Recipe& r) {
     if (name == "planted") r.decoder->kinds.at("L").parts[0].norm_in.reset();
   });
   EXPECT_FALSE(finding(bare, "lab.quant.f.massive_input").holds);

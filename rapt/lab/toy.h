@@ -67,7 +67,8 @@ struct Toy {
   int looks = 0;  // on the way, besides the one at the end
   const Model* start = nullptr;  // weights to begin with (with_weights)
   bool small_tokens = false;  // token embeddings start as small as the other weights; else at unit size
-  double plant = 0;  // not 0: the vector of the last token, the one that begins, starts with this in channel 0
+  double plant =
+      0;  // not 0: the vector of the last token, the one that begins, starts with this in channel 0
 };
 
 // What is seen of a model on fresh data. Per layer unless it says otherwise; kinds of rows:

@@ -30,7 +30,7 @@ Generated said(const std::string& text, Ids ids = {}) {
   g.text = text, g.ids = std::move(ids);
   return g;
 }
-GenerateOptions greedy(Dim tokens) {
+GenerateOptions greedily(Dim tokens) {
   GenerateOptions o;
   o.sampler.temperature = 0;
   o.max_tokens = tokens;
@@ -153,16 +153,16 @@ TEST(Conversation, ARepliesIdsAreThoseOfGenerate) {
   Device device({.threads = 1});
   Conversation talk = begun(c);
   Session session(device, c, {}), plain(device, c, {});
-  const Generated one = talk.reply(session, "ab", greedy(5), session.context());
-  EXPECT_EQ(one.ids, plain.generate(Ids{0, 31, 2, 3, 32}, greedy(5)).at(0).ids);
+  const Generated one = talk.reply(session, "ab", greedily(5), session.context());
+  EXPECT_EQ(one.ids, plain.generate(Ids{0, 31, 2, 3, 32}, greedily(5)).at(0).ids);
   ASSERT_EQ(talk.turns().size(), 1u);
   EXPECT_EQ(talk.turns()[0].answer, one.text);
   std::string heard;
   const Conversation::Prompt next = talk.prompt("c", session.context());
   const ReplyHooks hooks{
       .on_token = [&](int, std::int32_t, std::string_view text) { return heard += text, true; }};
-  const Generated two = talk.reply(session, "c", greedy(5), session.context(), hooks);
-  EXPECT_EQ(two.ids, plain.generate(next.ids, greedy(5)).at(0).ids);
+  const Generated two = talk.reply(session, "c", greedily(5), session.context(), hooks);
+  EXPECT_EQ(two.ids, plain.generate(next.ids, greedily(5)).at(0).ids);
   EXPECT_EQ(heard, two.text);
 }
 
@@ -178,17 +178,17 @@ TEST(Conversation, AnAnswerOutlivesItsContext) {
   Session session(device, c, {.context = kContext}), plain(device, c, {.context = kContext});
   std::vector<std::size_t> left_out;
   const ReplyHooks hooks{.on_left_out = [&](std::size_t n) { left_out.push_back(n); }};
-  const Generated whole = talk.reply(session, "c", greedy(-1), kContext, hooks);
+  const Generated whole = talk.reply(session, "c", greedily(-1), kContext, hooks);
   EXPECT_EQ(left_out, (std::vector<std::size_t>{3}));
   EXPECT_EQ(whole.finish, Finish::length);
 
   const Conversation::Prompt first = twin.prompt("c", kContext);
   ASSERT_EQ(first.ids.size(), 34u);
-  Ids expected = plain.generate(first.ids, greedy(-1)).at(0).ids;
+  Ids expected = plain.generate(first.ids, greedily(-1)).at(0).ids;
   ASSERT_EQ(expected.size(), 14u);  // then it is full
   const Conversation::Prompt rest = twin.prompt("c", kContext, -1, expected);
   EXPECT_EQ(rest.ids.size(), 4 + expected.size());
-  const Ids more = plain.generate(rest.ids, greedy(-1)).at(0).ids;
+  const Ids more = plain.generate(rest.ids, greedily(-1)).at(0).ids;
   expected.insert(expected.end(), more.begin(), more.end());
   EXPECT_EQ(whole.ids, expected);
 }

@@ -143,7 +143,7 @@ TEST(TextData, ShuffledWindowsComeOncePerEpoch) {
 // begins texts alike.
 TEST(TextData, WindowsBeginWithABeginToken) {
   const TempFolder folder;
-  write(folder / "a.txt", long_text(100));
+  put_file(folder / "a.txt", long_text(100));
   for (const auto windows : {DataOptions::Windows::random, DataOptions::Windows::shuffled}) {
     DataOptions o{.path = folder / "a.txt",
                   .vocab = {.kind = VocabKind::characters},

@@ -36,15 +36,14 @@ std::function<Document(const ViewRequest&)> parse(Args& args) {
 }  // namespace
 
 extern const View kStepsView;
-const View kStepsView = {
-    .name = "steps",
-    .summary = "attention of one query in its three steps, with numbers",
-    .flags =
-        "  --layer L, --head H  whose (0 and 0); --layer -1: the last one\n"
-        "  --token N            the query, from 0; -1 (default): the last token\n"
-        "  --out FILE.svg       the three steps as one picture\n"
-        "  --lang L             its words: en or zh\n",
-    .parse = parse,
-    .file = true};
+const View kStepsView = {.name = "steps",
+                         .summary = "attention of one query in its three steps, with numbers",
+                         .flags =
+                             "  --layer L, --head H  whose (0 and 0); --layer -1: the last one\n"
+                             "  --token N            the query, from 0; -1 (default): the last token\n"
+                             "  --out FILE.svg       the three steps as one picture\n"
+                             "  --lang L             its words: en or zh\n",
+                         .parse = parse,
+                         .file = true};
 
 }  // namespace rapt::cli
