@@ -212,24 +212,25 @@ LabResult real_massive(const Lab& lab, const RealSubject& s) {
                                 thousands(one.most.ratio), channel));
   v.push_back(same == natural ? say("lab.real-massive.v.same", natural, channel)
                               : say("lab.real-massive.v.differ", channel, same, natural));
-  v.push_back(factor > 2 ? say("lab.real-massive.v.needed", thousands(zero.before), thousands(zero.after),
-                               thousands(factor), change_text(zero.control, zero.before))
-                         : say("lab.real-massive.v.not_needed", thousands(zero.before), thousands(zero.after),
-                               change_text(zero.control, zero.before)));
-  if (factor > 2)
-    v.push_back(
-        std::abs(mean_factor - 1) < 0.05
-            ? say("lab.real-massive.v.constant", thousands(mean.after), change_text(mean.after, mean.before))
-            : say("lab.real-massive.v.content", thousands(mean.after), change_text(mean.after, mean.before)));
+  const Text before = thousands(zero.before), after = thousands(zero.after),
+             ordinary = change_text(zero.control, zero.before);
+  v.push_back(factor > 2      ? say("lab.real-massive.v.needed", before, after, thousands(factor), ordinary)
+              : factor > 1.05 ? say("lab.real-massive.v.felt", before, after, ordinary)
+                              : say("lab.real-massive.v.not_needed", before, after, ordinary));
+  if (factor > 1.05) {
+    const char* as_mean = std::abs(mean_factor - 1) < 1e-6   ? "lab.real-massive.v.identical"
+                          : std::abs(mean_factor - 1) < 0.05 ? "lab.real-massive.v.constant"
+                                                             : "lab.real-massive.v.content";
+    v.push_back(say(as_mean, thousands(mean.after), change_text(mean.after, mean.before)));
+  }
   if (!(behind > 0.1)) {
     v.push_back(say("lab.real-massive.v.no_sink", layer, digits(behind, 2)));
   } else {
-    v.push_back(left < 0.5 ? say("lab.real-massive.v.coin", layer, digits(behind, 2), digits(zero_behind, 2),
-                                 digits(mean_behind_it, 2))
-                : left < 0.9
-                    ? say("lab.real-massive.v.weaker", layer, digits(behind, 2), digits(zero_behind, 2),
-                          digits(mean_behind_it, 2))
-                    : say("lab.real-massive.v.two_coins", layer, digits(behind, 2), digits(zero_behind, 2)));
+    const char* coin = left < 0.5   ? "lab.real-massive.v.coin"
+                       : left < 0.9 ? "lab.real-massive.v.weaker"
+                       : left < 1.1 ? "lab.real-massive.v.two_coins"
+                                    : "lab.real-massive.v.grows";
+    v.push_back(say(coin, layer, digits(behind, 2), digits(zero_behind, 2), digits(mean_behind_it, 2)));
     v.push_back(early > 0.5 * behind ? say("lab.real-massive.v.sink_first", layer, digits(early, 2))
                                      : say("lab.real-massive.v.together", layer, digits(early, 2)));
   }
