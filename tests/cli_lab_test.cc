@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "rapt/base/json.h"
+#include "rapt/lab/experiment.h"
 #include "tests/cli.h"
 #include "tests/tools.h"
 
@@ -19,14 +20,14 @@ TEST_F(Cli, LabListsItsExperiments) {
   EXPECT_TRUE(has(o.out, "Does a bias on the keys do anything?"));
   const Json all = parse_json(run("lab --json").out);
   EXPECT_GT(all.array().size(), 20u);
-  EXPECT_EQ(all.array()[0].find("name")->string(), "scale");
+  EXPECT_EQ(all.array()[0].find("name")->string(), experiments()[0].name);
 }
 
 TEST_F(Cli, LabRunsAnExperimentInEveryForm) {
   const TempFolder folder;
   const Outcome text = run("lab masks -q");
   EXPECT_EQ(text.code, 0) << text.err;
-  for (const char* words : {"The story: Shapes fit", "Verdict: Wrong", "no mask, token 9", "Seed 0"})
+  for (const char* words : {"The story: The printed shapes", "Verdict: Wrong", "no mask, token 9", "Seed 0"})
     EXPECT_TRUE(has(text.out, words)) << text.out;
   EXPECT_EQ(text.err, "");
 
@@ -62,7 +63,7 @@ TEST_F(Cli, LabRunsAnExperimentInEveryForm) {
 TEST_F(Cli, LabShowsOneTraining) {
   const Outcome o = run("lab sink --steps 4 --layers 1 --gate -q");
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_TRUE(has(o.out, "A 1-layer decoder with a sigmoid gate")) << o.out;
+  EXPECT_TRUE(has(o.out, "with a sigmoid gate after its attention")) << o.out;
   EXPECT_TRUE(has(o.out, "4 steps in")) << o.out;
   EXPECT_EQ(parse_json(run("lab sink --steps 2 --layers 1 --json -q").out).find("experiment")->string(),
             "sink");
@@ -79,8 +80,7 @@ TEST_F(Cli, LabUsageErrors) {
       {"lab masks --steps 3", "belong to rapt lab sink"},
       {"lab sink --steps 3 --html x.html", "one training to look at"},
       {"lab masks --keep 4", "belong to rapt lab streaming"},
-      {"lab streaming a.gguf", "wants a model and a text"},
-      {"lab streaming a.gguf b.txt --gate", "takes --window"},
+      {"lab streaming a.gguf b.txt --gate", "streaming --window"},
       {"lab --seed 3", "wants the name"},
   };
   for (const auto& [args, message] : cases) {

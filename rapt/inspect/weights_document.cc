@@ -199,7 +199,8 @@ Document weights_document(const std::string& path, Device& device, WeightMeasure
   const std::string name = std::filesystem::path(sizes.path).filename().string();
   Document d{.name = "weights", .title = concat("Sizes of weights: ", name), .parts = {}};
   d.parts.push_back(Words{
-      "As the file stores them, no text is read. Gains are what a norm multiplies by. A layer's experts, or the "
+      "As the file stores them, no text is read. Gains are what a norm multiplies by. A layer's experts, or "
+      "the "
       "heads of latent keys and values, are counted together."});
   Table outside{.title = "outside the layers",
                 .columns = {"weight", "stored as", "numbers", "Euclidean norm", "root mean square",

@@ -119,7 +119,8 @@ std::string index_markdown(Language language) {
 std::string items_markdown() {
   std::string out =
       "# Item by item\n\nWhat five study notes on attention state, use or ask, and the question of the guide "
-      "that answers it.\n\n| item | what the notes have | answered in | mark | command |\n|---|---|---|---|---|\n";
+      "that answers it.\n\n| item | what the notes have | answered in | mark | command |\n"
+      "|---|---|---|---|---|\n";
   for (const Json::Member& item : data("items.json").object())
     for (const GuideTopic& t : guide_topics())
       for (const GuideQuestion& q : t.questions)

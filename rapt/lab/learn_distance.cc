@@ -160,7 +160,8 @@ LabResult long_distance(const Lab& lab) {
   return out;
 }
 
-// ------------------------------------------------------------------------------------- a plain recurrent cell
+// ------------------------------------------------------------------------------------- a plain recurrent
+// cell
 namespace {
 
 constexpr Dim kState = 48;

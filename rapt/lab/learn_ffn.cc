@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Why feed-forward parts. For fixed weights attention is linear in the values, and a token that is alone has
-// the weights fixed: it gets W_O W_V x. So a model of attention only is compared with one that has feed-forward
-// parts, at an equal number of weights: on a text, and on a function of one token that no linear map gives.
+// the weights fixed: it gets W_O W_V x. So a model of attention only is compared with one that has
+// feed-forward parts, at an equal number of weights: on a text, and on a function of one token that no
+// linear map gives.
 #include <cmath>
 
 #include "rapt/base/rng.h"

@@ -24,8 +24,8 @@ struct LookupLook {
   // where they have no key in common; mean over the questions and all pairs.
   double apart = 0;
   double wrong = 0;  // share of questions whose largest output is not the answer
-  // Of the questions that are answered wrong, means over them and the heads: weight on items of the keys asked
-  // for, weight on questions (themselves among them), and how far the right item's logit lies below the
+  // Of the questions that are answered wrong, means over them and the heads: weight on items of the keys
+  // asked for, weight on questions (themselves among them), and how far the right item's logit lies below the
   // largest, in nats. All 0 where none is wrong.
   double wrong_on_item = 0, wrong_on_questions = 0, wrong_gap = 0;
 };

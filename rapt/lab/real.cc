@@ -50,6 +50,12 @@ std::int32_t drawn_token(const Tokenizer* tokenizer, Dim vocab, std::uint64_t ke
   }
 }
 
+// Its file or folder; a training's folder holds its model in "model".
+std::string name_for_people(const std::string& path) {
+  const std::filesystem::path p(path);
+  return (p.filename() == "model" ? p.parent_path() : p).filename().string();
+}
+
 // clang-format off
 const RealExperiment kReal[] = {
     {"massive", {"real-massive", 0.5, nullptr}, real_massive},
@@ -76,7 +82,7 @@ RealSubject real_subject(const Lab& lab, const RealOptions& o) {
   const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(path);
   if (!tokenizer) fail(path, ": no tokenizer, so a text cannot be read");
   RealSubject s{
-      .name = std::filesystem::path(path).filename().string(),
+      .name = name_for_people(path),
       .path = path,
       .open =
           [path, &lab](std::optional<DType> matrices) {

@@ -71,7 +71,8 @@ const Model& predictor(const Checkpoint& checkpoint, const RealSubject& subject)
 std::vector<TokenIds> framed_pieces(const RealSubject& subject, const TokenIds& ids, Dim length, Dim count);
 TokenIds first_tokens(TokenIds ids, Dim most);
 TokenIds framed(const RealSubject& subject, const TokenIds& ids);
-// Mean loss in nats over all tokens that are predicted. `edits`: puts its edits on the pass of window number w.
+// Mean loss in nats over all tokens that are predicted. `edits`: puts its edits on the pass of window number
+// w.
 using WindowEdits = std::function<void(std::size_t w, Taps& taps)>;
 double mean_loss(const Lab& lab, const Model& model, std::span<const TokenIds> windows,
                  const WindowEdits& edits = {});

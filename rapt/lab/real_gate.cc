@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt lab gate MODEL: how far the gates on attention are open, layer by layer, with sink and largest activation
-// beside, and what the model is when its gates no longer look at the token.
+// rapt lab gate MODEL: how far the gates on attention are open, layer by layer, with sink and largest
+// activation beside, and what the model is when its gates no longer look at the token.
 #include <algorithm>
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt lab heads MODEL: what heads do, each kind measured against equal weights, and what the model is without
-// the strongest of a kind.
+// rapt lab heads MODEL: what heads do, each kind measured against equal weights, and what the model is
+// without the strongest of a kind.
 #include "rapt/lab/real_heads.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a head of a real model is called after. Every kind is measured against equal weights over the keys that
-// a row sees: a head counts only where it gives clearly more there.
+// What a head of a real model is called after. Every kind is measured against equal weights over the keys
+// that a row sees: a head counts only where it gives clearly more there.
 #pragma once
 #include <vector>
 

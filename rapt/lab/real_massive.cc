@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rapt lab massive MODEL: which numbers of the residual stream are massive, whether they are the same whatever
-// the text, and what the model and its sink are without them.
+// rapt lab massive MODEL: which numbers of the residual stream are massive, whether they are the same
+// whatever the text, and what the model and its sink are without them.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -235,7 +235,8 @@ LabResult real_massive(const Lab& lab, const RealSubject& s) {
                                      : say("lab.real-massive.v.together", layer, digits(early, 2)));
   }
   for (std::size_t i = 0; i < found.size(); ++i)
-    if (s.texts[i].kind == RealText::Kind::repeated && found[i].m.found && found[i].sink < 0.3)
+    if (s.texts[i].kind == RealText::Kind::repeated && one.m.found && found[i].sink < 0.3 &&
+        std::abs(found[i].most.value) > std::abs(one.most.value) / 2)
       v.push_back(
           say("lab.real-massive.v.without_sink", thousands(found[i].most.value), digits(found[i].sink, 2)));
   out.verdict = sentences(std::move(v));

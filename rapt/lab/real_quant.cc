@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // rapt lab quant MODEL: what int8 activations cost, with one step for a tensor or one for each token, and who
-// is to blame: massive activations (a token or two, huge) or outlier features (channels, large at many tokens).
+// is to blame: massive activations (a token or two, huge) or outlier features (channels, large at many
+// tokens).
 #include <algorithm>
 #include <array>
 #include <cmath>

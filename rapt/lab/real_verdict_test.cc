@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiments on real models, on small ones into which what they look for was planted, or was not: findings and
-// verdicts turn with it.
+// Experiments on real models, on small ones into which what they look for was planted, or was not: findings
+// and verdicts turn with it.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verdicts about scores, heads, shared keys and distance that can fail: a changed model turns a finding and its
-// sentence round. And what a look inside the lookup says, against what must be.
+// Verdicts about scores, heads, shared keys and distance that can fail: a changed model turns a finding and
+// its sentence round. And what a look inside the lookup says, against what must be.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -100,8 +100,9 @@ TEST(Page, NamesAndTextsAreJson) {
   EXPECT_EQ(data.find("maps")->array()[0].find("h")->integer(), 1);
   EXPECT_EQ(data.find("strongest")->array()[0].find("count")->integer(), 2);
   EXPECT_EQ(data.find("grids")->array()[0].find("texts")->array().size(), 3u);  // each once
-  EXPECT_EQ(data.find("documents")->find("en")->array()[0].find("parts")->array()[0].find("text")->string(), "w");
-  EXPECT_TRUE(data.find("documents")->find("en")->array()[0].find("facts")->is_null());
+  const Json& said = data.find("documents")->find("en")->array()[0];
+  EXPECT_EQ(said.find("parts")->array()[0].find("text")->string(), "w");
+  EXPECT_TRUE(said.find("facts")->is_null());
 }
 
 TEST(Page, NumbersStandInTheOrderThatTheScriptReads) {

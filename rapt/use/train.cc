@@ -120,6 +120,14 @@ TrainBatch first_rows(const TrainBatch& b, Dim rows) {
   return out;
 }
 
+// A recipe without the words about it, which may have been written better while a run waited.
+Json without_note(const Json& recipe) {
+  Json out = Json::Object{};
+  for (const Json::Member& m : recipe.object())
+    if (m.key != "note") out.set(m.key, m.value);
+  return out;
+}
+
 }  // namespace
 
 TrainMemory train_memory(const Recipe& resolved, const OptimizerOptions& optimizer, DType real) {
@@ -450,7 +458,7 @@ std::vector<std::string> Trainer::restore(const Store& store, const Stored& stor
     if (!j) fail(where, ": the state has no \"", key, "\"");
     return *j;
   };
-  if (!(need("recipe") == parse_json(recipe_json(s.model.recipe))))
+  if (!(without_note(need("recipe")) == without_note(parse_json(recipe_json(s.model.recipe)))))
     fail(where, ": was saved by a run with another recipe; give another --out, or the recipe it began with");
   if (!(need("data") == Json(s.data.about())) ||
       !(need("data_identity") == Json(std::to_string(s.data.identity))))

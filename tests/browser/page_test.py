@@ -151,7 +151,7 @@ def check_page(page, address):
         page.key(key)
     check("arrows move through heads and stop at the border", page.hash(), "#l=1&h=1&t=4&k=17")
     check("the canvas says what it shows", page.run("document.activeElement.getAttribute('aria-label')"),
-          "Heads by weight on the first token. Layer 1, head 1: 0.455 · previous token 0.92")
+          "Heads by Weight on the first token. Layer 1, head 1: 0.455 · previous token 0.92")
     page.focus("#strip .on")
     page.key("ArrowRight")
     page.key("ArrowRight")

@@ -33,8 +33,8 @@ struct View {
   const char* flags;  // help text of its own flags, or ""
   std::function<Document(const ViewRequest&)> (*parse)(Args& args);  // takes its flags
   int models = 1;  // operands before the text (compare: 2)
-  // text: a model reads a text. recipe: no text, and a preset's name will do: the checkpoint has a path and no
-  // model then. files: a checkpoint's files, which the view opens itself; there is only a path.
+  // text: a model reads a text. recipe: no text, and a preset's name will do: the checkpoint has a path and
+  // no model then. files: a checkpoint's files, which the view opens itself; there is only a path.
   enum class Needs { text, recipe, files } needs = Needs::text;
   bool page = false;  // --html is this view's own business
   bool file = false;  // --out too
