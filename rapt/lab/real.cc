@@ -28,7 +28,8 @@ constexpr std::string_view kChinese =
 constexpr std::string_view kList =
     "Shopping:\n- bread, 2 loaves\n- milk, 1 litre\n- eggs, 12\n- apples, 6\n- rice, 1 kg\n- salt\n"
     "- candles, 4\n- soap\n\nTo do:\n1. water the plants\n2. call the plumber\n3. return the books\n"
-    "4. mend the red bicycle\n5. write to Anna\n6. clean the windows\n7. buy stamps\n8. sharpen the knives\n\n"
+    "4. mend the red bicycle\n5. write to Anna\n6. clean "
+    "the windows\n7. buy stamps\n8. sharpen the knives\n\n"
     "Trains:\n06:12 platform 3\n07:45 platform 1\n08:30 platform 2\n09:05 platform 3\n11:20 platform 4\n";
 constexpr std::string_view kCode =
     "def running_mean(values, width):\n    total = 0.0\n    out = []\n    for i, v in enumerate(values):\n"

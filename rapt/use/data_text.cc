@@ -117,7 +117,8 @@ class TextData final : public TrainData {
     }
     if (o.begin) {
       if (t.bos < 0)
-        fail(o.path, ": the vocabulary has no begin token, which --begin puts before every window; make it "
+        fail(o.path,
+             ": the vocabulary has no begin token, which --begin puts before every window; make it "
              "with --begin, or choose another tokenizer");
       frame_ = 1;
     }
