@@ -282,6 +282,7 @@ TEST(Layering, LinesHaveAtMost110Columns) {
         file.filename() != "CMakeLists.txt")
       continue;
     if (longer.contains(file.generic_string())) continue;
+    if (file.generic_string().starts_with("docs/guide/")) continue;  // written by rapt guide --pages
     std::istringstream text(read(kRoot / file));
     std::string line, raw_end;
     bool fence = false, mark = false;

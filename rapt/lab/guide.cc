@@ -56,6 +56,13 @@ std::string figure_path(const GuideTopic& t, const GuideQuestion& q, Language la
   return concat("images/", t.name, "-", q.name, ".", language_name(language), ".svg");
 }
 
+// What was measured for a question. One whose experiment another question tells (no picture) shows only the
+// findings it names.
+const GuideResult* numbers_for(const GuideQuestion& q) {
+  const GuideResult* r = guide_result(q.experiment);
+  return r && !r->results.empty() && (q.figure || !q.findings.empty()) ? r : nullptr;
+}
+
 // Ours beside the papers': a row a finding, a column a seed.
 Table numbers_of(const GuideQuestion& q, const GuideResult& r) {
   Table t{.columns = {say("guide.measured")}};
@@ -96,7 +103,7 @@ std::string topic_markdown(const GuideTopic& t, Language language) {
           *f);
       out += concat("\n![", title.in(language), "](../", figure_path(t, q, language), ")\n");
     }
-    if (const GuideResult* r = guide_result(q.experiment); r && !r->results.empty())
+    if (const GuideResult* r = numbers_for(q))
       out += document_markdown({.parts = {numbers_of(q, *r)}}, language);
   }
   return out;
@@ -222,8 +229,7 @@ Document guide_document(const GuideTopic& t) {
     d.parts.push_back(Words{said(t, q, "why")});
     d.parts.push_back(Words{say("guide.command", q.command)});
     if (const Figure* f = figure_of(q)) d.parts.push_back(*f);
-    if (const GuideResult* r = guide_result(q.experiment); r && !r->results.empty())
-      d.parts.push_back(numbers_of(q, *r));
+    if (const GuideResult* r = numbers_for(q)) d.parts.push_back(numbers_of(q, *r));
   }
   return d;
 }

@@ -29,14 +29,18 @@ void list(bool json, Language language) {
              : document_text(d, color_on_stdout(), columns_of_stdout(), language));
 }
 
+// Nothing is written where one of the files could not be.
 void write_pages(const std::string& folder, bool force) {
   const auto files = guide_files();
-  for (const auto& [path, text] : files)
-    check_can_write((std::filesystem::path(folder) / path).string(), force);
   for (const auto& [path, text] : files) {
     const std::filesystem::path to = std::filesystem::path(folder) / path;
-    std::filesystem::create_directories(to.parent_path());
-    FileWriter out(to.string(), force);
+    std::error_code error;
+    std::filesystem::create_directories(to.parent_path(), error);
+    if (error) fail("--pages: ", to.parent_path().string(), ": ", error.message());
+    check_can_write(to.string(), force);
+  }
+  for (const auto& [path, text] : files) {
+    FileWriter out((std::filesystem::path(folder) / path).string(), force);
     out.write(text);
     out.commit();
   }
