@@ -93,7 +93,8 @@ std::string topic_markdown(const GuideTopic& t, Language language) {
   for (const GuideQuestion& q : t.questions) {
     Document d{.name = q.name, .title = quoted(t, q)};
     d.parts.push_back(Words{said(t, q, "why")});
-    out += concat("\n", document_markdown(d, language), "\n```sh\n", q.command, "\n```\n");
+    out += concat("\n", document_markdown(d, language),
+                  "\n<!-- run: no (the laboratory has tests of its own) -->\n```sh\n", q.command, "\n```\n");
     if (const Figure* f = figure_of(q)) {
       const Text title = std::visit(
           [](const auto& p) -> Text {
@@ -134,7 +135,7 @@ std::string items_markdown() {
         if (std::find(q.items.begin(), q.items.end(), std::stoi(std::string(item.key))) != q.items.end())
           out +=
               concat("| ", item.key, " | ", item.value.string(), " | [", t.name, "](en/", t.name,
-                     ".md): ", q.name, " | ", kMarks[static_cast<int>(q.mark)], " | `", q.command, "` |\n");
+                     ".md): ", q.name, " | ", kMarks[static_cast<int>(q.mark)], " | ", q.command, " |\n");
   return out;
 }
 
