@@ -133,9 +133,8 @@ std::string items_markdown() {
     for (const GuideTopic& t : guide_topics())
       for (const GuideQuestion& q : t.questions)
         if (std::find(q.items.begin(), q.items.end(), std::stoi(std::string(item.key))) != q.items.end())
-          out +=
-              concat("| ", item.key, " | ", item.value.string(), " | [", t.name, "](en/", t.name,
-                     ".md): ", q.name, " | ", kMarks[static_cast<int>(q.mark)], " | ", q.command, " |\n");
+          out += concat("| ", item.key, " | ", item.value.string(), " | [", t.name, "](en/", t.name,
+                        ".md): ", q.name, " | ", kMarks[static_cast<int>(q.mark)], " | ", q.command, " |\n");
   return out;
 }
 
