@@ -8,7 +8,7 @@ function(rapt_embed_text target folder stem type header)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
   string(CONCAT source "// Generated from ${folder}: edit the files there.\n#include \"${header}\"\n\n"
          "namespace rapt {\nnamespace {\nusing namespace std::string_view_literals;\n"
-         "constexpr ${type} kFiles[] = {\n")
+         "constexpr ${type} ${stem}_list[] = {\n")
   foreach(path ${files})
     get_filename_component(name ${path} NAME)
     file(READ ${path} text)
@@ -31,7 +31,7 @@ function(rapt_embed_text target folder stem type header)
     # With its length: counting a few hundred kilobytes is more than a compiler does for a constant.
     string(APPEND source "\"\"sv},\n")
   endforeach()
-  string(APPEND source "};\n}  // namespace\nstd::span<const ${type}> ${stem}() { return kFiles; }\n"
+  string(APPEND source "};\n}  // namespace\nstd::span<const ${type}> ${stem}() { return ${stem}_list; }\n"
          "}  // namespace rapt\n")
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/generated/${stem}.cc CONTENT "${source}")
   target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated/${stem}.cc)
