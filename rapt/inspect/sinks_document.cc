@@ -51,13 +51,14 @@ Document sinks_document(const Subject& s, const SinksOptions& o) {
   const std::vector<std::vector<std::int32_t>> texts = probes(s, o);
   const SinkScore score = sink_score(s.device(), s.net(), texts, o.score);
   Document d{.name = "sinks", .title = say("inspect.sinks.title", model_line(s)), .parts = {}};
-  Text shares;
+  Text by_token;
   for (std::size_t k = 0; k < score.sink.size(); ++k) {
     const Text one = say("inspect.sinks.token", k + 1, fixed(100 * score.sink[k], 2));
-    shares = k ? say("list.more", shares, one) : one;
+    by_token = k ? say("list.more", by_token, one) : one;
   }
-  d.parts.push_back(Words{say(s.source.empty() ? "inspect.sinks.share" : "inspect.sinks.share_encoder",
-                              fixed(o.score.epsilon, 2), counted_texts(score.texts), score.tokens, shares)});
+  d.parts.push_back(
+      Words{say(s.source.empty() ? "inspect.sinks.share" : "inspect.sinks.share_encoder",
+                fixed(o.score.epsilon, 2), counted_texts(score.texts), score.tokens, by_token)});
   int most = 0;
   for (const HeadSink& h : score.heads) most = std::max(most, h.head + 1);
   HeatMap map{.title = say("inspect.sinks.map"), .rows = {}, .columns = {}, .values = {}, .top = 1};

@@ -161,8 +161,9 @@ LabResult real_heads(const Lab& lab, const RealSubject& s) {
     std::vector<const SeenHead*> of;
     for (const SeenHead& h : heads)
       if (h.kind == kind) of.push_back(&h);
-    std::stable_sort(of.begin(), of.end(), [&](const SeenHead* a, const SeenHead* b) {
-      return strength(kind, *a) > strength(kind, *b);
+    std::sort(of.begin(), of.end(), [&](const SeenHead* a, const SeenHead* b) {
+      const double x = strength(kind, *a), y = strength(kind, *b);
+      return x != y ? x > y : a < b;  // the first of equals first
     });
     count[k] = static_cast<double>(of.size());
     const double share = count[k] / static_cast<double>(heads.size());

@@ -112,7 +112,7 @@ LabResult real_massive(const Lab& lab, const RealSubject& s) {
   }
   const TextMassive& one = found.front();
   const Dim channel = one.most.channel;
-  Dim natural = 0, same = 0, any_massive = 0;
+  Dim natural = 0, same = 0;
   Table texts{.title = say("lab.real-massive.t.texts"),
               .columns = {say("lab.real.text.column"), say("lab.real-massive.t.largest"),
                           say("lab.real-massive.t.ratio"), say("lab.real-massive.t.met"),
@@ -129,7 +129,6 @@ LabResult real_massive(const Lab& lab, const RealSubject& s) {
     if (text.kind == RealText::Kind::natural) {
       ++natural;
       same += t.most.channel == channel;
-      any_massive += t.m.found;
     }
     const TokenIds ids = framed(s, text.ids);  // its first ones were read
     const std::set<Dim> channels = t.m.found ? t.channels : std::set<Dim>{t.most.channel};

@@ -233,14 +233,14 @@ Document view(const Subject& s, PositionOptions options, Dim channels) {
   }
   if (!relative.empty()) d.facts.set("relative", std::move(relative));
   Json::Array xl;
-  for (const DistanceSinusoids& s : p.xl) {
+  for (const DistanceSinusoids& x : p.xl) {
     d.parts.push_back(
-        Words{concat("Sinusoids of distances, ", stack_name(s.stack), " layers ", layer_list(s.layers),
+        Words{concat("Sinusoids of distances, ", stack_name(x.stack), " layers ", layer_list(x.layers),
                      ": r of ", with_commas(recipe.width),
                      " sines and cosines, wavelengths from 6.3 to about 63,000 tokens. Each layer "
                      "makes its own keys of them, W r, and queries add a vector u before they "
                      "meet keys of tokens, v before those (Transformer-XL).")});
-    xl.push_back(Json::Object{{"stack", stack_name(s.stack)}, {"layers", layer_list(s.layers)}});
+    xl.push_back(Json::Object{{"stack", stack_name(x.stack)}, {"layers", layer_list(x.layers)}});
   }
   if (!xl.empty()) d.facts.set("xl", std::move(xl));
   if (!p.none.empty() && (!p.rope.empty() || !p.alibi.empty() || !p.buckets.empty() || !p.relative.empty() ||
