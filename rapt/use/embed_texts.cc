@@ -38,31 +38,36 @@ std::vector<float> finished(std::vector<double> row, const Checkpoint& checkpoin
 
 }  // namespace
 
-std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& checkpoint,
-                                            std::span<const std::string> texts, std::optional<Pool> pool,
-                                            std::optional<bool> normalize,
-                                            const std::function<void(Dim done, Dim of)>& progress, Dim* cut) {
-  const Model& model = *checkpoint.model;
-  const Recipe& r = model.recipe;
+Request embed_request(const Checkpoint& checkpoint, std::vector<std::int32_t> ids, std::vector<float>& out,
+                      std::optional<Pool> pool, std::optional<bool> normalize) {
+  const Recipe& r = checkpoint.model->recipe;
   if (r.encoder && r.decoder)
     fail("embed: ", checkpoint.path, " (", checkpoint.family,
          ") is an encoder-decoder; use an encoder or a decoder");
   // A head that gives vectors (CLIP) is the model's own way, unless another is asked for.
   const bool own = r.head.kind == HeadRecipe::Kind::vector && !pool;
   const Pool how = pool ? *pool : checkpoint.pool.value_or(r.encoder ? Pool::mean : Pool::last);
-  const bool unit = normalize.value_or(checkpoint.normalize);
+  Request request = whole_request(std::move(ids));
+  request.rows.which = Request::Rows::Which::all;
+  request.rows.hidden = !own;
+  request.rows.see = [&checkpoint, &out, how, unit = normalize.value_or(checkpoint.normalize)](
+                         std::span<const Dim>, const Tensor& hidden) {
+    out = finished(pooled_row(how, hidden, {0, hidden[0]}), checkpoint, unit);
+  };
+  return request;
+}
+
+std::vector<std::vector<float>> embed_texts(Device& device, const Checkpoint& checkpoint,
+                                            std::span<const std::string> texts, std::optional<Pool> pool,
+                                            std::optional<bool> normalize,
+                                            const std::function<void(Dim done, Dim of)>& progress, Dim* cut) {
   const FramedTexts framed = frame_texts(checkpoint, texts, "embed");
   if (cut) *cut = framed.cut;
-
   std::vector<std::vector<float>> out(framed.ids.size());
   read_whole(
-      device, model, framed,
+      device, *checkpoint.model, framed,
       [&](std::size_t text, Request& r) {
-        r.rows.which = Request::Rows::Which::all;
-        r.rows.hidden = !own;
-        r.rows.see = [&, text](std::span<const Dim>, const Tensor& hidden) {
-          out[text] = finished(pooled_row(how, hidden, {0, hidden[0]}), checkpoint, unit);
-        };
+        r = embed_request(checkpoint, std::move(r.tokens), out[text], pool, normalize);
       },
       progress);
   return out;

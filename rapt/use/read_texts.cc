@@ -52,6 +52,12 @@ std::vector<std::int32_t> masked_ids(const Tokenizer& tokenizer, std::string_vie
   return tokenizer.encode(pieces);
 }
 
+void need_classes(const Checkpoint& checkpoint) {
+  if (checkpoint.model->recipe.head.kind != HeadRecipe::Kind::classes)
+    fail("classify: ", checkpoint.path, " (", checkpoint.family,
+         ") is no classifier: its result is no class; `rapt train` makes one from ", "LABEL=FILE,LABEL=FILE");
+}
+
 }  // namespace
 
 FramedTexts frame_texts(const Checkpoint& checkpoint, std::span<const std::string> texts, const char* verb) {
@@ -72,15 +78,20 @@ FramedTexts frame_texts(const Checkpoint& checkpoint, std::span<const std::strin
   return out;
 }
 
+Request whole_request(std::vector<std::int32_t> ids) {
+  Request r;
+  r.tokens = std::move(ids);
+  r.generate.max_tokens = 0;
+  r.whole = true;
+  return r;
+}
+
 void read_whole(Device& device, const Model& model, const FramedTexts& texts,
                 const std::function<void(std::size_t text, Request& request)>& ask,
                 const ReadProgress& progress) {
   Engine engine(device, model, {});
   for (std::size_t i = 0; i < texts.ids.size(); ++i) {
-    Request r;
-    r.tokens = texts.ids[i];
-    r.generate.max_tokens = 0;
-    r.whole = true;
+    Request r = whole_request(texts.ids[i]);
     ask(i, r);
     engine.add(std::move(r));
   }
@@ -99,30 +110,32 @@ std::string class_name(const Checkpoint& checkpoint, std::size_t index) {
   return index < checkpoint.class_names.size() ? checkpoint.class_names[index] : concat("LABEL_", index);
 }
 
+Request classify_request(const Checkpoint& checkpoint, std::vector<std::int32_t> ids,
+                         std::vector<float>& out) {
+  need_classes(checkpoint);
+  Request r = whole_request(std::move(ids));
+  r.rows.which = Request::Rows::Which::all;
+  r.rows.see = [&out](std::span<const Dim>, const Tensor& logits) {  // [1, classes]
+    std::vector<float> p = numbers(logits, 0);
+    check_finite(p, "classify");
+    const double all = log_sum_exp(p);
+    for (float& x : p)
+      x = static_cast<float>(p.size() == 1 ? 1 / (1 + std::exp(-static_cast<double>(x))) : std::exp(x - all));
+    out = std::move(p);
+  };
+  return r;
+}
+
 std::vector<std::vector<float>> classify_texts(Device& device, const Checkpoint& checkpoint,
                                                std::span<const std::string> texts,
                                                const ReadProgress& progress, Dim* cut) {
-  const Model& model = *checkpoint.model;
-  if (model.recipe.head.kind != HeadRecipe::Kind::classes)
-    fail("classify: ", checkpoint.path, " (", checkpoint.family,
-         ") is no classifier: its result is no class; `rapt train` makes one from ", "LABEL=FILE,LABEL=FILE");
+  need_classes(checkpoint);
   const FramedTexts framed = frame_texts(checkpoint, texts, "classify");
   if (cut) *cut = framed.cut;
   std::vector<std::vector<float>> out(framed.ids.size());
   read_whole(
-      device, model, framed,
-      [&](std::size_t text, Request& r) {
-        r.rows.which = Request::Rows::Which::all;
-        r.rows.see = [&, text](std::span<const Dim>, const Tensor& logits) {  // [1, classes]
-          std::vector<float> p = numbers(logits, 0);
-          check_finite(p, "classify");
-          const double all = log_sum_exp(p);
-          for (float& x : p)
-            x = static_cast<float>(p.size() == 1 ? 1 / (1 + std::exp(-static_cast<double>(x)))
-                                                 : std::exp(x - all));
-          out[text] = std::move(p);
-        };
-      },
+      device, *checkpoint.model, framed,
+      [&](std::size_t text, Request& r) { r = classify_request(checkpoint, std::move(r.tokens), out[text]); },
       progress);
   return out;
 }

@@ -4,6 +4,7 @@
 // text's result depends on its neighbours.
 #pragma once
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,15 @@ using ReadProgress = std::function<void(Dim done, Dim of)>;
 void read_whole(Device& device, const Model& model, const FramedTexts& texts,
                 const std::function<void(std::size_t text, Request& request)>& ask,
                 const ReadProgress& progress = {});
+
+// What an engine is asked for one text that is framed already; `out`, which must outlive the request, gets
+// the result: an embedding as embed_texts() gives it, or probabilities of classes as classify_texts().
+Request embed_request(const Checkpoint& checkpoint, std::vector<std::int32_t> ids, std::vector<float>& out,
+                      std::optional<Pool> pool = {}, std::optional<bool> normalize = {});
+Request classify_request(const Checkpoint& checkpoint, std::vector<std::int32_t> ids,
+                         std::vector<float>& out);
+// A text that is read at once and of which nothing is kept; what is wanted of it is still to be said.
+Request whole_request(std::vector<std::int32_t> ids);
 
 // Probabilities [texts][classes] of a classifier: a softmax over its classes; of a single class, the
 // logistic function. As the text-classification pipeline of transformers.

@@ -134,8 +134,8 @@ TokenChoice Sampler::choose(std::span<const float> logits, std::span<const std::
   const SamplerOptions& o = options_;
   const Dim V = static_cast<Dim>(logits.size());
 
-  const bool penalised =
-      (o.repeat_penalty != 1 || o.frequency_penalty != 0 || o.presence_penalty != 0) && o.penalty_last != 0;
+  const bool counts = o.frequency_penalty != 0 || o.presence_penalty != 0, apart = o.answer_begins >= 0,
+             penalised = ((o.repeat_penalty != 1 || counts) && o.penalty_last != 0) || (counts && apart);
   std::span<const float> seen = logits;
   if (penalised || !o.bias.empty()) {
     adjusted_.assign(logits.begin(), logits.end());
@@ -146,15 +146,24 @@ TokenChoice Sampler::choose(std::span<const float> logits, std::span<const std::
     }
   }
   if (penalised) {
+    const auto answer = history.subspan(
+        std::min(history.size(), static_cast<std::size_t>(std::max<Dim>(0, o.answer_begins))));
+    if (o.penalty_last == 0) history = {};
     if (o.penalty_last > 0 && history.size() > static_cast<std::size_t>(o.penalty_last))
       history = history.last(static_cast<std::size_t>(o.penalty_last));
-    std::unordered_map<std::int32_t, int> counts;
+    struct Seen {
+      int anywhere = 0, counted = 0;
+    };
+    std::unordered_map<std::int32_t, Seen> ids;
     for (std::int32_t id : history)
-      if (id >= 0 && id < V) ++counts[id];
-    for (const auto& [id, count] : counts) {
+      if (id >= 0 && id < V) ++ids[id].anywhere;
+    for (std::int32_t id : apart ? answer : history)
+      if (id >= 0 && id < V) ++ids[id].counted;
+    for (const auto& [id, n] : ids) {
       float& l = adjusted_[static_cast<std::size_t>(id)];
-      const double once = l > 0 ? l / o.repeat_penalty : l * o.repeat_penalty;
-      l = static_cast<float>(once - count * o.frequency_penalty - o.presence_penalty);
+      const double once = n.anywhere == 0 ? l : l > 0 ? l / o.repeat_penalty : l * o.repeat_penalty;
+      l = static_cast<float>(n.counted == 0 ? once
+                                            : once - n.counted * o.frequency_penalty - o.presence_penalty);
     }
   }
 

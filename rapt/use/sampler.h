@@ -8,6 +8,7 @@
 //   bias       l[id] += value
 //   penalties  for each id among the last `penalty_last` tokens, c times:
 //              l = l > 0 ? l / repeat : l * repeat;  l -= c * frequency + presence
+//              (answer_begins: the last two for each id of the answer, all of it)
 //   top_k      the k largest
 //   typical_p  by |-log p - H|, H the entropy of p, nearest first, until their p sum to more than typical_p
 //   top_p      the most probable until their p sum to at least top_p
@@ -32,6 +33,8 @@ struct SamplerOptions {
   std::vector<std::pair<std::int32_t, float>> bias;  // added to logits; -inf forbids
   double repeat_penalty = 1;  // > 1: logits of seen tokens divided (positive) or multiplied (negative)
   double frequency_penalty = 0, presence_penalty = 0;
+  // >= 0: these two look at the history from this token on, all of it (at the answer alone, as OpenAI's do).
+  Dim answer_begins = -1;
   Dim penalty_last = 64;  // tokens looked back at; -1: all
   Dim top_k = 40;  // 0: off
   double typical_p = 1;  // 1: off

@@ -40,6 +40,6 @@ void refuse_texts_for_pictures(const Checkpoint& checkpoint, const char* verb);
 // The half of a folder that reads texts (CLIP, SigLIP), on the device of the half that reads pictures.
 Checkpoint open_text_tower(const std::string& path, const OpenModel& vision);
 
-DType cache_type(Args& args);                         // --cache-type
+DType cache_type(Args& args, DType unsaid = DType::f32);  // --cache-type
 
 }  // namespace rapt::cli

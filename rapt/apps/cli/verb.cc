@@ -88,6 +88,10 @@ void Args::append(std::span<const std::string> words) {
   words_.insert(words_.end(), words.begin(), words.end());
 }
 
+void Args::prepend(std::span<const std::string> words) {
+  words_.insert(words_.begin(), words.begin(), words.end());
+}
+
 std::string Args::first() const { return words_.empty() || words_[0].starts_with('-') ? "" : words_[0]; }
 
 bool Args::flag(std::string_view name) {

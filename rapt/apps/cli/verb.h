@@ -33,6 +33,8 @@ class Args {
 
   // As if these had been written behind the others: where one counts, they do.
   void append(std::span<const std::string> words);
+  // … before them: the others count.
+  void prepend(std::span<const std::string> words);
   // The first word where it is no flag: a name that decides which flags there are.
   std::string first() const;
   bool flag(std::string_view name);  // --name

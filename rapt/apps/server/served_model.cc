@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rapt/apps/server/served_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "rapt/base/rng.h"
+#include "rapt/nn/model.h"
+#include "rapt/text/prompt.h"
+#include "rapt/use/conversation.h"
+#include "rapt/use/translate.h"
+
+namespace rapt::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+void mix_text(std::uint64_t& hash, std::string_view text) {
+  for (const char c : text) hash = mix_key(hash, static_cast<unsigned char>(c));
+}
+
+// Of what decides the bits: program, instruction set, cache, and the model's files (their sizes, beginnings
+// and ends: reading a large model twice would take long).
+std::string fingerprint_of(const std::string& program, const Device& device, const ModelOptions& options,
+                           const std::string& path) {
+  std::uint64_t hash = 0;
+  mix_text(hash, program);
+  hash = mix_key(hash, static_cast<std::uint64_t>(options.cache));
+  hash = mix_key(hash, device.real == DType::f64 ? 2 : 1);
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    for (const auto& entry : fs::directory_iterator(path, ignored))
+      if (entry.is_regular_file(ignored)) files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+  } else {
+    files.emplace_back(path);
+  }
+  for (const fs::path& f : files) {
+    std::ifstream in(f, std::ios::binary);
+    std::string part(1 << 16, '\0');
+    in.read(part.data(), static_cast<std::streamsize>(part.size()));
+    mix_text(hash, std::string_view(part).substr(0, static_cast<std::size_t>(in.gcount())));
+    const auto size = fs::file_size(f, ignored);
+    hash = mix_key(hash, size);
+    if (size > part.size()) {
+      in.clear();
+      in.seekg(-static_cast<std::streamoff>(part.size()), std::ios::end);
+      in.read(part.data(), static_cast<std::streamsize>(part.size()));
+      mix_text(hash, part);
+    }
+  }
+  return "rapt-" + hash_text(hash);
+}
+
+std::string own_name(const std::string& path) {
+  fs::path p(path);
+  if (p.filename().empty()) p = p.parent_path();
+  return p.extension() == ".gguf" || p.extension() == ".bin" ? p.stem().string() : p.filename().string();
+}
+
+}  // namespace
+
+std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& options,
+                                         const std::string& program,
+                                         const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  auto m = std::make_unique<ServedModel>();
+  const std::string path = find_model(options.path);
+  LoadOptions load;
+  load.real = device.real;
+  load.device = &device;
+  load.progress = progress;
+  m->checkpoint = open_checkpoint(path, load);
+  const Recipe& r = m->recipe();
+  if (r.embed.patches) fail(path, " reads pictures; the server has no way to send it one yet");
+  tokenizer_of(m->checkpoint);
+  m->name = options.name.empty() ? own_name(path) : options.name;
+  m->template_source = options.chat_template.empty() ? m->checkpoint.chat_template : options.chat_template;
+  if (!m->template_source.empty())
+    m->chat.emplace(m->template_source,
+                    options.chat_template.empty() ? concat(path, ": chat template") : "--chat-template");
+  m->fingerprint = fingerprint_of(program, device, options, path);
+
+  Engine::Options engine;
+  engine.cache = options.cache;
+  engine.context = options.context;
+  engine.budget = options.budget;
+  engine.step_seconds = options.step_seconds;
+  engine.prefixes = options.prefixes;
+  m->engine = std::make_unique<Engine>(device, m->checkpoint, engine);
+  if (m->writes() && !m->translates()) m->speed = measure_speed(*m->engine);
+  // More answers side by side than four times the useful batch only make each of them slower.
+  m->rows = options.rows > 0 ? options.rows : std::clamp<Dim>(4 * m->speed.useful_rows, 8, 64);
+  m->engine->limit_rows(m->rows);
+
+  m->read.vocabulary = r.vocab;
+  m->read.min_tokens = m->read.stop_token_ids = true;
+  if (m->translates()) m->read.sampling.temperature = 0;  // a translation is not drawn unless asked for
+  m->card = {.id = m->name,
+             .root = m->name,
+             .created = std::chrono::duration_cast<std::chrono::seconds>(
+                            std::chrono::system_clock::now().time_since_epoch())
+                            .count(),
+             .context = m->engine->context(),
+             .context_trained = r.context,
+             .vocabulary = r.vocab,
+             .width = r.width,
+             .parameters = m->checkpoint.model->parameters(),
+             .bytes = static_cast<Dim>(m->checkpoint.file_bytes)};
+  if (m->translates()) m->card.tasks = {"translation", "chat"};
+  else if (m->classifies()) m->card.tasks = {"classification"};
+  else if (m->writes()) m->card.tasks = {"chat", "completion", "embedding"};
+  else m->card.tasks = {"embedding"};
+  return m;
+}
+
+// ------------------------------------------------------------------------------------------------ prompts
+std::string ServedModel::chat_text(const CompletionRequest& asked) const {
+  std::string out;
+  if (!chat || translates()) {
+    for (const Json& message : asked.messages.array()) {
+      const JsonText text = message.find("content")->string();
+      if (translates()) out = std::string(text);  // the last one is what is translated
+      else out += (out.empty() ? "" : "\n") + std::string(text);
+    }
+    return out;
+  }
+  ChatOptions o = chat_options(*checkpoint.tokenizer);
+  o.add_generation_prompt = asked.add_generation_prompt && !asked.continue_final;
+  o.variables = asked.variables;
+  std::vector<ChatPiece> pieces = chat->render(asked.messages, o);
+  if (asked.continue_final) pieces = cut_after_final(std::move(pieces));
+  for (const ChatPiece& p : pieces) out += p.text;
+  return out;
+}
+
+std::vector<std::int32_t> ServedModel::chat_ids(const CompletionRequest& asked) const {
+  const Tokenizer& t = *checkpoint.tokenizer;
+  if (translates()) return source_ids(t, chat_text(asked));
+  if (!chat) return text_ids(t, chat_text(asked));
+  ChatOptions o = chat_options(t);
+  o.add_generation_prompt = asked.add_generation_prompt && !asked.continue_final;
+  o.variables = asked.variables;
+  std::vector<ChatPiece> pieces = chat->render(asked.messages, o);
+  if (asked.continue_final) pieces = cut_after_final(std::move(pieces));
+  return rapt::chat_ids(t, pieces);
+}
+
+std::vector<std::int32_t> ServedModel::prompt_ids(const TextOrIds& prompt, bool add_special) const {
+  if (prompt.is_ids) return prompt.ids;
+  const Tokenizer& t = *checkpoint.tokenizer;
+  if (translates()) return source_ids(t, prompt.text);
+  return add_special ? text_ids(t, prompt.text) : t.encode(prompt.text);
+}
+
+}  // namespace rapt::server

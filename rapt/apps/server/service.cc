@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: Apache-2.0
+// Routes, who may come in, deadlines, and what the server tells about itself. Runs on the server's thread.
+#include "rapt/apps/server/service.h"
+
+#include <algorithm>
+#include <charconv>
+#include <random>
+
+#include "rapt/apps/server/service_state.h"
+#include "rapt/base/text.h"
+
+namespace rapt::server {
+namespace {
+
+constexpr double kSweep = 0.25;           // seconds between two looks at deadlines
+constexpr std::size_t kMostWork = 512;    // requests that wait for a worker
+
+struct Path {
+  std::string_view method, path;  // without /v1
+  bool open = false;              // without a key
+  std::optional<Task> task = {};
+  bool chat = false;
+};
+constexpr Path kPaths[] = {
+    {"GET", "/health", true},
+    {"GET", "/ping", true},
+    {"GET", "/", true},
+    {"GET", "/models"},
+    {"GET", "/models/{id}"},
+    {"GET", "/props"},
+    {"GET", "/slots"},
+    {"GET", "/limits"},
+    {"GET", "/metrics"},
+    {"GET", "/openapi.json"},
+    {"GET", "/tokenizer_info"},
+    {"POST", "/chat/completions", false, Task::completion, true},
+    {"POST", "/completions", false, Task::completion, false},
+    {"POST", "/embeddings", false, Task::embeddings},
+    {"POST", "/rerank", false, Task::rerank},
+    {"POST", "/reranking", false, Task::rerank},
+    {"POST", "/classify", false, Task::classify},
+    {"POST", "/tokenize", false, Task::tokenize},
+    {"POST", "/detokenize", false, Task::detokenize},
+    {"POST", "/apply-template", false, Task::apply_template},
+    {"POST", "/chat/completions/input_tokens", false, Task::input_tokens},
+};
+
+std::string_view without_version(std::string_view path) {
+  return path.starts_with("/v1/") ? path.substr(3) : path;
+}
+
+const Path* find_path(std::string_view path, std::string_view method, bool& known) {
+  path = without_version(path);
+  known = false;
+  if (path.starts_with("/models/") && path.size() > 8) path = "/models/{id}";
+  const Path* found = nullptr;
+  for (const Path& p : kPaths)
+    if (p.path == path) {
+      known = true;
+      if (p.method == method || (p.method == "GET" && method == "HEAD")) found = &p;
+    }
+  return found;
+}
+
+bool is_json(const http::Request& request) {
+  const std::string* type = request.find("content-type");
+  if (!type) return false;
+  std::string lower;
+  for (const char c : type->substr(0, type->find(';')))
+    if (c != ' ') lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower == "application/json";
+}
+
+std::string id_of(const http::Request& request) {
+  if (const std::string* id = request.find("x-request-id"))
+    if (!id->empty() && id->size() <= 128 &&
+        std::all_of(id->begin(), id->end(), [](char c) { return c > 0x20 && c < 0x7f; }))
+      return *id;
+  return "req-" + random_id();
+}
+
+std::string quoted(std::string_view text) {
+  std::string out;
+  append_quoted(out, text);
+  return out;
+}
+
+}  // namespace
+
+std::string random_id() {
+  static constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  thread_local std::random_device device;
+  std::string out;
+  for (int i = 0; i < 24; ++i) out += kLetters[device() % 62];  // 142 bits
+  return out;
+}
+
+// ------------------------------------------------------------------------------------------------- service
+Service::State::State(std::vector<std::unique_ptr<ServedModel>> m, ServiceOptions o)
+    : models(std::move(m)), options(std::move(o)), access(options.access), status(models.size()) {
+  for (const auto& model : models) metrics.models[model->name];
+  openapi = openapi_json(protocol_routes(), options.version);
+}
+
+Service::Service(std::vector<std::unique_ptr<ServedModel>> models, ServiceOptions options)
+    : state_(std::make_unique<State>(std::move(models), std::move(options))) {}
+Service::~Service() { stop(); }
+
+void Service::start(http::Server& server) {
+  State& s = *state_;
+  s.server = &server;
+  for (int i = 0; i < s.options.workers; ++i) s.threads.emplace_back([&s] { s.run_worker(); });
+  s.threads.emplace_back([&s] { s.run_engines(); });
+  server.post([&s] { s.sweep(); });
+}
+
+void Service::drain() {
+  state_->draining.fetch_add(1);
+  if (state_->server) state_->server->drain();
+}
+
+void Service::reload() { state_->reload = true; }
+
+void Service::stop() {
+  State& s = *state_;
+  {
+    const std::scoped_lock hold(s.work_lock, s.lock);
+    s.quit = true;
+  }
+  s.work_there.notify_all();
+  s.engine_wakes.notify_all();
+  for (std::thread& t : s.threads) t.join();
+  s.threads.clear();
+}
+
+// Who may not come in: told at the head, before a body is read.
+std::optional<http::Reply> Service::on_head(const http::Request& request) {
+  State& s = *state_;
+  std::optional<ApiError> error;
+  bool known = false;
+  const Path* path = find_path(request.path, request.method, known);
+  if (!s.access.host_allowed(request))
+    error.emplace(
+        403, "host_not_allowed",
+        "this server does not answer to that name (a page may have led you here); see --allow-host");
+  else if (!s.access.origin_allowed(request))
+    error.emplace(403, "origin_not_allowed",
+                  "pages of that origin may not ask this server; see --allow-origin");
+  else if (request.method == "OPTIONS") return s.access.preflight(request);
+  else if (!known)
+    error.emplace(404, "route_not_found",
+                  concat("there is no ", request.path.substr(0, 100), "; /openapi.json lists what there is"));
+  else if (!path)
+    error.emplace(405, "method_not_allowed", concat(request.path, " does not take ", request.method));
+  else if (!path->open && !s.access.key_of(request))
+    error.emplace(401, "invalid_api_key", "a valid key is needed: Authorization: Bearer KEY");
+  else if (request.method == "POST" && !is_json(request))
+    error.emplace(415, "invalid_content_type", "the body must be JSON: Content-Type: application/json");
+  else if (path->task && s.draining > 0)
+    error.emplace(503, "draining", "the server is shutting down; try again in a moment", "", 5);
+  if (!error) return {};
+  ++s.metrics.refused[error->code];
+  ++s.metrics.replies[{known ? request.path : "other", error->status}];
+  http::Reply reply = error_reply(*error);
+  if (error->status == 405) reply.headers.push_back({"Allow", "GET, POST, HEAD, OPTIONS"});
+  for (http::Header& h : s.access.cors(request)) reply.headers.push_back(std::move(h));
+  reply.headers.push_back({"x-request-id", id_of(request)});
+  return reply;
+}
+
+http::Reply Service::on_refused(int status, std::string_view why) {
+  State& s = *state_;
+  ++s.metrics.refused[concat("http_", status)];
+  return error_reply(
+      ApiError(status, status == 413 ? "request_too_large" : "invalid_request", std::string(why)));
+}
+
+void Service::on_request(http::Exchange exchange, http::Request request) {
+  state_->route(exchange, std::move(request));
+}
+
+void Service::on_gone(http::Exchange exchange) {
+  State& s = *state_;
+  const auto it = s.jobs.find(exchange);
+  if (it == s.jobs.end()) return;
+  const JobPtr job = it->second;
+  if (job->model) {
+    const bool begun =
+        std::any_of(job->parts.begin(), job->parts.end(), [](const auto& p) { return p.begun; });
+    ++s.metrics.models[job->model->name].cancelled[job->first_token ? "writing"
+                                                   : begun          ? "reading"
+                                                                    : "waiting"];
+  }
+  s.cancel(job);
+  s.log(*job, 499, "client left");
+  s.forget(job);
+}
+
+void Service::on_room(http::Exchange exchange) {
+  State& s = *state_;
+  const auto it = s.jobs.find(exchange);
+  if (it == s.jobs.end()) return;
+  for (Job::Part& p : it->second->parts)
+    if (p.suspended) {
+      p.suspended = false;
+      it->second->model->engine->suspend(p.id, false);
+    }
+  const std::lock_guard hold(s.lock);
+  s.engine_signal = true;
+  s.engine_wakes.notify_one();
+}
+
+// -------------------------------------------------------------------------------------------------- routes
+void Service::State::route(http::Exchange exchange, http::Request request) {
+  bool known = false;
+  const Path* path = find_path(request.path, request.method, known);
+  if (!path)
+    return server->reply(exchange, error_reply(ApiError(404, "route_not_found", "there is no such route")));
+  if (path->task)
+    return accept(exchange, std::move(request), *path->task, path->chat, std::string(path->path));
+  answer_now(exchange, request, path->path);
+}
+
+void Service::State::reply(http::Exchange exchange, const http::Request& request, http::Reply r) {
+  ++metrics.replies[{
+      std::string(without_version(request.path)).starts_with("/models/") ? "/models/{id}" : request.path,
+      r.status}];
+  for (http::Header& h : access.cors(request)) r.headers.push_back(std::move(h));
+  r.headers.push_back({"x-request-id", id_of(request)});
+  r.headers.push_back({"X-Content-Type-Options", "nosniff"});
+  server->reply(exchange, std::move(r));
+}
+
+bool Service::State::answer_now(http::Exchange exchange, const http::Request& request,
+                                std::string_view path) {
+  const auto json = [&](std::string body) {
+    reply(exchange, request, {.headers = {{"Content-Type", "application/json"}}, .body = std::move(body)});
+  };
+  try {
+    // Which model a question without a body is about: ?model=NAME, else the first.
+    ServedModel* model = models[0].get();
+    if (const std::size_t at = request.query.find("model="); at != std::string::npos)
+      model = &find_model(request.query.substr(at + 6, request.query.find('&', at) - at - 6));
+    if (path == "/health" || path == "/ping") {
+      const bool well = draining == 0;
+      reply(exchange, request,
+            {.status = well ? 200 : 503,
+             .headers = {{"Content-Type", "application/json"}},
+             .body = well ? R"({"status":"ok"})" : R"({"status":"draining"})"});
+    } else if (path == "/") {
+      reply(exchange, request,
+            {.headers = {{"Content-Type", "text/plain; charset=utf-8"},
+                         {"Content-Security-Policy", "default-src 'none'"}},
+             .body = concat(options.version,
+                            "\n\nAn OpenAI-compatible server. Point a client at /v1; "
+                            "/openapi.json lists the routes.\n")});
+    } else if (path == "/models") {
+      std::vector<ModelCard> cards;
+      for (const auto& m : models) cards.push_back(m->card);
+      json(models_reply(cards));
+    } else if (path == "/models/{id}") {
+      std::string name(without_version(request.path).substr(8));
+      for (std::size_t at; (at = name.find("%2F")) != std::string::npos;) name.replace(at, 3, "/");
+      const auto it =
+          std::find_if(models.begin(), models.end(), [&](const auto& m) { return m->name == name; });
+      if (it == models.end()) {
+        std::string names;
+        for (const auto& m : models) names += (names.empty() ? "" : ", ") + m->name;
+        throw model_error(name, names);
+      }
+      json(model_reply((*it)->card));
+    } else if (path == "/props") {
+      json(props(*model));
+    } else if (path == "/slots") {
+      if (request.query.find("fail_on_no_slot=1") != std::string::npos &&
+          status[index_of(*model)].rows >= model->rows)
+        throw ApiError(503, "queue_full", "no slot is free", "", 1);
+      json(slots());
+    } else if (path == "/limits") {
+      json(limits());
+    } else if (path == "/openapi.json") {
+      json(openapi);
+    } else if (path == "/tokenizer_info") {
+      const Tokenizer& t = *model->checkpoint.tokenizer;
+      const auto token = [&](std::int32_t id) {
+        return id >= 0 ? quoted(t.text_of(id)) : std::string("null");
+      };
+      json(concat("{\"tokenizer_class\":", quoted(t.name), ",\"bos_token\":", token(t.bos), ",\"eos_token\":",
+                  token(t.eos >= 0                       ? t.eos
+                        : model->engine->stops().empty() ? -1
+                                                         : model->engine->stops()[0]),
+                  ",\"pad_token\":", token(t.pad), ",\"unk_token\":", token(t.unk),
+                  ",\"vocab_size\":", t.size(), ",\"chat_template\":",
+                  model->template_source.empty() ? "null" : quoted(model->template_source), "}"));
+    } else {
+      reply(exchange, request,
+            {.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+             .body = metrics_text()});
+    }
+  } catch (...) {
+    reply(exchange, request, error_reply(api_error(std::current_exception())));
+  }
+  return true;
+}
+
+void Service::State::accept(http::Exchange exchange, http::Request request, Task task, bool chat,
+                            std::string route) {
+  const auto job = std::make_shared<Job>();
+  job->exchange = exchange;
+  job->task = task;
+  job->route = std::move(route);
+  job->request_id = id_of(request);
+  job->headers = access.cors(request);
+  job->headers.push_back({"x-request-id", job->request_id});
+  job->headers.push_back({"X-Content-Type-Options", "nosniff"});
+  job->key = access.key_of(request).value_or(0);
+  job->client = access.keyed() ? concat("key ", job->key) : request.peer;
+  job->seconds = options.request_seconds;
+  if (const std::string* asked = request.find("x-request-timeout")) {
+    double seconds = 0;
+    const auto [end, error] = std::from_chars(asked->data(), asked->data() + asked->size(), seconds);
+    if (error == std::errc{} && seconds > 0) job->seconds = std::min(job->seconds, seconds);
+  }
+  jobs.emplace(exchange, job);
+  const bool computes =
+      task == Task::completion || task == Task::embeddings || task == Task::rerank || task == Task::classify;
+  const Dim tokens = static_cast<Dim>(request.body.size() / 3);
+  std::optional<ApiError> refused;
+  {
+    const std::lock_guard hold(lock);
+    if (computes && waiting > 0 && waiting + 1 > options.most_waiting)
+      refused.emplace(429, "queue_full", concat("busy: ", waiting, " answers wait already; try again later"),
+                      "", std::max(1.0, status.empty() ? 1.0 : models[0]->engine->estimate_wait(tokens)));
+    else if (computes && waiting > 0 && waiting_tokens + tokens > options.most_waiting_tokens)
+      refused.emplace(429, "queue_full",
+                      concat("busy: ", waiting_tokens, " tokens of prompts wait already; try again later"),
+                      "", std::max(1.0, models[0]->engine->estimate_wait(tokens)));
+    else if (computes) job->counted = 1, job->counted_tokens = tokens, ++waiting, waiting_tokens += tokens;
+  }
+  if (!refused) {
+    const std::lock_guard hold(work_lock);
+    if (work.size() >= kMostWork)
+      refused.emplace(429, "queue_full", "busy: too many requests wait to be read", "", 1);
+  }
+  if (refused) return fail(job, *refused);
+  push([this, job, request = std::move(request), chat] { prepare(job, request, chat); });
+}
+
+// ------------------------------------------------------------------------------------------- ends of a job
+void Service::State::forget(const JobPtr& job) {
+  job->gone = true;
+  jobs.erase(job->exchange);
+  // What the engine still holds of it is counted down when it is done there.
+  if (job->open_parts == 0) release(*job, job->counted, job->counted_tokens);
+}
+
+void Service::State::cancel(const JobPtr& job) {
+  job->gone = true;
+  bool any = false;
+  {
+    const std::lock_guard hold(lock);
+    for (const Job::Part& p : job->parts)
+      if (p.id != 0 && !p.done) {
+        job->model->engine->cancel(p.id);
+        any = true;
+      }
+    engine_signal = true;
+  }
+  if (any) engine_wakes.notify_one();
+}
+
+void Service::State::reply(const JobPtr& job, int code, std::string body) {
+  if (job->gone || !jobs.contains(job->exchange)) return;
+  ++metrics.replies[{job->route, code}];
+  http::Reply r{.status = code, .headers = job->headers, .body = std::move(body)};
+  r.headers.push_back({"Content-Type", "application/json"});
+  server->reply(job->exchange, std::move(r));
+  log(*job, code, "");
+  forget(job);
+}
+
+void Service::State::fail(const JobPtr& job, const ApiError& error) {
+  if (job->gone || !jobs.contains(job->exchange)) return;
+  ++metrics.refused[error.code.empty() ? concat("status_", error.status) : error.code];
+  ++metrics.replies[{job->route, error.status}];
+  if (job->streams) {
+    server->write(job->exchange, error_event(error));
+    server->end(job->exchange);
+  } else {
+    http::Reply r = error_reply(error);
+    r.headers.insert(r.headers.end(), job->headers.begin(), job->headers.end());
+    server->reply(job->exchange, std::move(r));
+  }
+  log(*job, error.status, error.code);
+  cancel(job);
+  forget(job);
+}
+
+void Service::State::log(const Job& job, int code, std::string_view finish) {
+  if (!options.log) return;
+  Dim prompt = 0, reused = 0;
+  for (const Job::Part& p : job.parts) {
+    prompt += static_cast<Dim>(p.prompt.size());
+    if (p.answer) reused += p.answer->times.reused_tokens;
+  }
+  options.log(concat("{\"id\":", quoted(job.request_id), ",\"route\":", quoted(job.route),
+                     ",\"model\":", job.model ? quoted(job.model->name) : "null", ",\"key\":", job.key,
+                     ",\"status\":", code, ",\"finish\":", quoted(finish), ",\"prompt_tokens\":", prompt,
+                     ",\"cached_tokens\":", reused, ",\"tokens\":", job.written,
+                     ",\"seconds\":", fixed(seconds_since(job.arrived), 3), "}"));
+}
+
+// Deadlines, signs of life in silent streams, and the end of the server.
+void Service::State::sweep() {
+  if (reload.exchange(false)) {
+    try {
+      server->reload_tls();
+    } catch (const Error& e) {  // the old ones stay
+      if (options.log) options.log(concat("{\"error\":", quoted(e.what()), "}"));
+    }
+  }
+  std::vector<JobPtr> all;
+  for (const auto& [exchange, job] : jobs) all.push_back(job);
+  for (const JobPtr& job : all) {
+    const double age = seconds_since(job->arrived);
+    const bool begun =
+        std::any_of(job->parts.begin(), job->parts.end(), [](const auto& p) { return p.begun; });
+    const char* late =
+        age > job->seconds                      ? "deadline"
+        : !begun && age > options.queue_seconds ? "queue"
+        : !job->first_token && job->task == Task::completion && age > options.first_token_seconds
+            ? "first_token"
+            : nullptr;
+    if (late && job->deadline.empty()) {
+      job->deadline = late;
+      if (job->written == 0) {
+        fail(job, std::string_view(late) == "queue"
+                      ? ApiError(503, "queue_timeout", "the request waited too long for its turn", "", 5)
+                      : ApiError(504, "deadline", "the request took longer than it may"));
+        continue;
+      }
+      // What there is is the answer.
+      const std::lock_guard hold(lock);
+      for (const Job::Part& p : job->parts)
+        if (!p.done) job->model->engine->cancel(p.id);
+      engine_signal = true;
+      engine_wakes.notify_one();
+    }
+    if (job->streams && seconds_since(job->wrote) > options.ping_seconds) {
+      job->wrote = Clock::now();
+      server->write(job->exchange, kSsePing);
+    }
+  }
+  if (draining > 0) {
+    if (drain_began == Clock::time_point{}) drain_began = Clock::now();
+    if (draining > 1 || seconds_since(drain_began) > options.drain_seconds)
+      for (const JobPtr& job : all)
+        fail(job, ApiError(503, "draining", "the server is shutting down", "", 5));
+    if (jobs.empty()) return server->after(0.2, [this] { server->stop(); }), void();
+  }
+  server->after(kSweep, [this] { sweep(); });
+}
+
+// --------------------------------------------------------------------------------------- about the server
+std::size_t Service::State::index_of(const ServedModel& model) const {
+  std::size_t i = 0;
+  while (models[i].get() != &model) ++i;
+  return i;
+}
+
+std::string Service::State::props(const ServedModel& m) const {
+  const SamplerOptions& s = m.read.sampling;
+  const Tokenizer& t = *m.checkpoint.tokenizer;
+  const auto token = [&](std::int32_t id) { return id >= 0 ? quoted(t.text_of(id)) : std::string("\"\""); };
+  return concat("{\"default_generation_settings\":{\"n_ctx\":", m.engine->context(),
+                ",\"params\":{\"temperature\":", shortest(s.temperature), ",\"top_p\":", shortest(s.top_p),
+                ",\"top_k\":", s.top_k, ",\"min_p\":", shortest(s.min_p),
+                ",\"typical_p\":", shortest(s.typical_p), ",\"repeat_penalty\":", shortest(s.repeat_penalty),
+                "}},\"total_slots\":", m.rows, ",\"model_alias\":", quoted(m.name),
+                ",\"model_path\":", quoted(m.card.root), ",\"chat_template\":", quoted(m.template_source),
+                ",\"has_chat_template\":", m.chat ? "true" : "false", ",\"bos_token\":", token(t.bos),
+                ",\"eos_token\":", token(t.eos), ",\"build_info\":", quoted(options.version),
+                ",\"system_fingerprint\":", quoted(m.fingerprint), ",\"useful_batch\":", m.speed.useful_rows,
+                ",\"modalities\":{\"vision\":false,\"audio\":false}}");
+}
+
+std::string Service::State::slots() {
+  std::string out = "[";
+  for (const auto& m : models)
+    for (const Engine::JobStatus& j : m->engine->jobs()) {
+      if (out.size() > 1) out += ',';
+      out += concat("{\"id\":", j.id, ",\"id_task\":", j.id, ",\"model\":", quoted(m->name),
+                    ",\"n_ctx\":", m->engine->context(),
+                    ",\"is_processing\":", j.phase == "waiting" ? "false" : "true",
+                    ",\"state\":", quoted(j.phase), ",\"n_prompt_tokens\":", j.prompt_tokens,
+                    ",\"n_prompt_tokens_processed\":", j.read, ",\"n_prompt_tokens_cache\":", j.reused,
+                    ",\"n_decoded\":", j.written, ",\"seconds\":", fixed(j.seconds, 3), "}");
+    }
+  return out + "]";
+}
+
+std::string Service::State::limits() {
+  std::string out = "{";
+  {
+    const std::lock_guard hold(lock);
+    const bool full = waiting >= options.most_waiting || waiting_tokens >= options.most_waiting_tokens;
+    out += concat("\"accepting\":", full || draining > 0 ? "false" : "true", ",\"reason\":",
+                  draining > 0 ? "\"draining\""
+                  : full       ? "\"queue_full\""
+                               : "null",
+                  ",\"queue\":{\"waiting\":", waiting, ",\"most_waiting\":", options.most_waiting,
+                  ",\"waiting_tokens\":", waiting_tokens,
+                  ",\"most_waiting_tokens\":", options.most_waiting_tokens,
+                  ",\"most_wait_seconds\":", shortest(options.most_wait), "}");
+  }
+  out += concat(",\"seconds\":{\"queue\":", shortest(options.queue_seconds),
+                ",\"first_token\":", shortest(options.first_token_seconds),
+                ",\"request\":", shortest(options.request_seconds), "},\"models\":[");
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const ServedModel& m = *models[i];
+    out += concat(i > 0 ? "," : "", "{\"id\":", quoted(m.name), ",\"context\":", m.engine->context(),
+                  ",\"answers_side_by_side\":", m.rows, ",\"pool_bytes\":", status[i].budget,
+                  ",\"estimated_wait_seconds\":", fixed(m.engine->estimate_wait(1), 3), "}");
+  }
+  return out + "]}";
+}
+
+std::string Service::State::metrics_text() {
+  std::string out = prometheus_text(metrics);
+  const auto gauge = [&](const char* name, const char* help, const auto& value) {
+    write_head(out, name, "gauge", help);
+    for (std::size_t i = 0; i < models.size(); ++i)
+      write_value(out, name, label("model", models[i]->name), static_cast<double>(value(status[i])));
+  };
+  gauge("rapt_num_requests_running", "requests that are read or answered", [](auto& s) { return s.running; });
+  gauge("rapt_num_requests_waiting", "requests that wait for room", [](auto& s) { return s.waiting; });
+  gauge("rapt_answers", "answers that are being written", [](auto& s) { return s.rows; });
+  gauge("rapt_kv_cache_usage_perc", "share of the pool that is in use", [](auto& s) {
+    return s.budget > 0 ? static_cast<double>(s.bytes) / static_cast<double>(s.budget) : 0;
+  });
+  gauge("rapt_prefixes", "beginnings of texts that are kept", [](auto& s) { return s.prefixes; });
+  const http::Server::Counts c = server->counts();
+  write_head(out, "rapt_connections", "gauge", "open connections");
+  write_value(out, "rapt_connections", "", c.open);
+  write_head(out, "rapt_connections_total", "counter", "connections, by what became of them");
+  write_value(out, "rapt_connections_total", label("result", "accepted"), static_cast<double>(c.accepted));
+  write_value(out, "rapt_connections_total", label("result", "refused"), static_cast<double>(c.refused));
+  write_head(out, "rapt_uptime_seconds", "gauge", "since the start");
+  write_value(out, "rapt_uptime_seconds", "", seconds_since(started));
+  return out;
+}
+
+}  // namespace rapt::server

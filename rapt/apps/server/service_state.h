@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of the service. Its functions stand in service.cc (routes, admission, deadlines),
+// service_work.cc (from a body to requests of an engine), service_events.cc (from events to replies).
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "rapt/apps/server/answer_look.h"
+#include "rapt/apps/server/metrics.h"
+#include "rapt/apps/server/protocol.h"
+#include "rapt/apps/server/service.h"
+#include "rapt/base/clock.h"
+
+namespace rapt::server {
+
+enum class Task {
+  completion,
+  embeddings,
+  rerank,
+  classify,
+  tokenize,
+  detokenize,
+  apply_template,
+  input_tokens
+};
+
+// A request of a client, from its arrival to the end of its reply.
+struct Job {
+  http::Exchange exchange = 0;
+  Task task = Task::completion;
+  std::string route;       // for metrics and log: "/v1/chat/completions"
+  std::string request_id;  // x-request-id
+  std::vector<http::Header> headers;  // of every reply to it
+  std::string client;      // who is charged: its key, or its address
+  std::size_t key = 0;
+  Clock::time_point arrived = Clock::now();
+  std::atomic<bool> gone = false;  // the client has left: workers need not go on
+
+  // Set by the worker before the engine hears of it.
+  ServedModel* model = nullptr;
+  CompletionRequest asked;
+  EmbeddingsRequest embeddings;
+  RerankRequest rerank;
+  ReplyHead head;
+  Taps taps;
+  std::optional<AnswerLook> look;
+  bool shows_look = false;         // asked for; else it is for the metrics
+  std::function<void()> edits_touched;  // fails where an edit changed nothing
+  struct Part {                    // one request of the engine
+    Engine::Id id = 0;
+    std::vector<std::int32_t> prompt;
+    std::string prompt_text;       // echo
+    std::shared_ptr<Answer> answer;
+    std::vector<double> last;      // of each sample: when its last token came
+    bool begun = false, done = false, suspended = false;
+    std::vector<float> vector;     // embeddings; probabilities of classes
+  };
+  std::vector<Part> parts;
+  Dim counted = 0, counted_tokens = 0;  // what it takes of the queue; under State::lock
+
+  // On the server's thread.
+  bool streams = false;            // the head of a stream was sent
+  std::optional<ChunkWriter> writer;
+  std::vector<Event> held;         // tokens that wait for log-probabilities of the prompt (echo)
+  Clock::time_point wrote = Clock::now();
+  std::string deadline;            // why it was ended: "queue", "first_token", "deadline", "draining"
+  bool first_token = false;
+  Dim written = 0;
+  int open_parts = 0;
+  double seconds = 600;  // after which it ends
+};
+using JobPtr = std::shared_ptr<Job>;
+
+struct Service::State {
+  std::vector<std::unique_ptr<ServedModel>> models;
+  ServiceOptions options;
+  Access access;
+  http::Server* server = nullptr;
+  Metrics metrics;
+  const Clock::time_point started = Clock::now();
+  std::string openapi;
+
+  std::unordered_map<http::Exchange, JobPtr> jobs;  // server's thread
+  std::vector<Engine::Status> status;               // … of each model, after its last step
+  std::atomic<int> draining = 0;
+  std::atomic<bool> reload = false;
+  Clock::time_point drain_began{};
+
+  // Work of the workers.
+  std::mutex work_lock;
+  std::condition_variable work_there;
+  std::deque<std::function<void()>> work;
+  bool quit = false;
+  std::vector<std::thread> threads;
+
+  // What workers and the engines' thread share.
+  std::mutex lock;
+  std::condition_variable engine_wakes;
+  bool engine_signal = false;
+  std::map<std::pair<std::size_t, Engine::Id>, std::pair<JobPtr, std::size_t>> live;  // part of a job
+  Dim waiting = 0, waiting_tokens = 0;
+
+  State(std::vector<std::unique_ptr<ServedModel>> m, ServiceOptions o);
+
+  // service.cc
+  void route(http::Exchange exchange, http::Request request);
+  bool answer_now(http::Exchange exchange, const http::Request& request, std::string_view path);
+  void accept(http::Exchange exchange, http::Request request, Task task, bool chat, std::string route);
+  void reply(http::Exchange exchange, const http::Request& request, http::Reply reply);
+  void reply(const JobPtr& job, int status, std::string body);
+  void fail(const JobPtr& job, const ApiError& error);
+  void forget(const JobPtr& job);
+  void cancel(const JobPtr& job);
+  void sweep();
+  std::string props(const ServedModel& model) const;
+  std::string slots();
+  std::string limits();
+  std::string metrics_text();
+  std::size_t index_of(const ServedModel& model) const;
+  void log(const Job& job, int status, std::string_view finish);
+
+  // service_work.cc
+  void push(std::function<void()> f);
+  void run_worker();
+  ServedModel& find_model(std::string_view name);
+  void prepare(const JobPtr& job, const http::Request& request, bool chat);
+  void prepare_completion(const JobPtr& job, const Json& body, bool chat);
+  void prepare_vectors(const JobPtr& job, const Json& body);
+  std::string answer_text(const JobPtr& job, const Json& body);
+  void admit(const JobPtr& job, Dim answers, Dim tokens);
+  void release(Job& job, Dim answers, Dim tokens);
+  void add(const JobPtr& job, std::vector<Request> requests);
+
+  // service_events.cc
+  struct Delivery {
+    JobPtr job;
+    std::size_t part;
+    Event event;
+  };
+  struct Batch {
+    std::size_t model;
+    std::vector<Delivery> events;
+    Engine::Status status;
+    double seconds;  // of the step
+    Dim rows;
+  };
+  void run_engines();
+  void deliver(Batch& batch);
+  void take_token(Job& job, std::size_t part, const Event& event, std::string& out);
+  void take_done(const JobPtr& job, std::size_t part, const Event& event, std::string& out);
+  void finish_completion(const JobPtr& job, std::string& out);
+  void finish_vectors(const JobPtr& job);
+  std::vector<ReplyChoice> choices(const Job& job) const;
+  RaptInfo info(const Job& job) const;
+  Usage usage(const Job& job) const;
+};
+
+std::vector<http::Header> stream_headers(const Job& job);
+std::string random_id();  // 24 letters and digits that nobody can guess
+
+}  // namespace rapt::server

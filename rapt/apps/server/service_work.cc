@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers: from a body to requests of an engine. What can be refused is refused here, before anything was sent.
+#include <algorithm>
+#include <random>
+
+#include "rapt/apps/server/service_state.h"
+#include "rapt/inspect/edits.h"
+#include "rapt/use/read_texts.h"
+
+namespace rapt::server {
+namespace {
+
+// Rows of answers whose attention counts in the metrics: one request in so many.
+constexpr std::uint64_t kWatched = 8;
+
+std::uint64_t drawn_seed() {
+  std::random_device device;
+  return ((std::uint64_t{device()} << 32) | device()) & ((std::uint64_t{1} << 53) - 1);
+}
+
+std::vector<Edit> read_edits(const CompletionRequest& asked, const Model& model) {
+  std::vector<Edit> edits;
+  try {
+    for (const Json& e : asked.edits) edits.push_back(e.is_string() ? parse_edit(e.string()) : read_edit(e));
+    if (!edits.empty() && needs_whole(model, edits))
+      throw ApiError(
+          400, "invalid_value",
+          "rapt.edits: one of them needs the whole text at once (a mean over it, positions from its end, a "
+          "tensor for all tokens), and an answer is written token by token; name positions from the start",
+          "rapt.edits");
+  } catch (const Error& e) {
+    throw ApiError(400, "invalid_value", concat("rapt.edits: ", e.what()), "rapt.edits");
+  }
+  return edits;
+}
+
+// No id that ends an answer before so many tokens are there.
+TokenMask not_before(Dim least, std::vector<std::int32_t> stops) {
+  return [least, stops = std::move(stops)](std::span<const std::int32_t> answer,
+                                           std::span<std::uint64_t> allowed) {
+    if (static_cast<Dim>(answer.size()) >= least) return;
+    for (const std::int32_t id : stops)
+      allowed[static_cast<std::size_t>(id) / 64] &=
+          ~(std::uint64_t{1} << (static_cast<std::size_t>(id) % 64));
+  };
+}
+
+}  // namespace
+
+void Service::State::push(std::function<void()> f) {
+  {
+    const std::lock_guard hold(work_lock);
+    work.push_back(std::move(f));
+  }
+  work_there.notify_one();
+}
+
+void Service::State::run_worker() {
+  while (true) {
+    std::function<void()> f;
+    {
+      std::unique_lock hold(work_lock);
+      work_there.wait(hold, [&] { return quit || !work.empty(); });
+      if (quit) return;
+      f = std::move(work.front());
+      work.pop_front();
+    }
+    f();
+  }
+}
+
+ServedModel& Service::State::find_model(std::string_view name) {
+  for (const auto& m : models)
+    if (m->name == name) return *m;
+  if (models.size() == 1) return *models[0];  // clients name models of other servers
+  std::string names;
+  for (const auto& m : models) names += (names.empty() ? "" : ", ") + m->name;
+  throw model_error(name, names);
+}
+
+void Service::State::prepare(const JobPtr& job, const http::Request& request, bool chat) {
+  if (job->gone) return;
+  try {
+    const Json body = read_body(request.body);
+    const Json* name = body.find("model");
+    job->model = &find_model(name && name->is_string() ? std::string_view(name->string()) : "");
+    job->headers.push_back({"rapt-model", job->model->name});
+    switch (job->task) {
+      case Task::completion: prepare_completion(job, body, chat); break;
+      case Task::embeddings:
+      case Task::rerank:
+      case Task::classify: prepare_vectors(job, body); break;
+      default: {
+        std::string text = answer_text(job, body);
+        server->post([this, job, text = std::move(text)] { reply(job, 200, text); });
+      }
+    }
+  } catch (...) {
+    const ApiError error = api_error(std::current_exception());
+    server->post([this, job, error] { fail(job, error); });
+  }
+}
+
+// --------------------------------------------------------------------------------------------- completions
+void Service::State::prepare_completion(const JobPtr& job, const Json& body, bool chat) {
+  ServedModel& m = *job->model;
+  if (!m.writes())
+    throw ApiError(400, "invalid_value",
+                   concat("model '", m.name, "' writes no text; it is for ",
+                          m.classifies() ? "/v1/classify" : "/v1/embeddings"),
+                   "model");
+  job->asked = chat ? read_chat(body, m.read) : read_completion(body, m.read);
+  CompletionRequest& asked = job->asked;
+  job->head = {.id = concat(chat ? "chatcmpl-" : "cmpl-", random_id()),
+               .created = std::chrono::duration_cast<std::chrono::seconds>(
+                              std::chrono::system_clock::now().time_since_epoch())
+                              .count(),
+               .model = m.name,
+               .fingerprint = m.fingerprint};
+  const bool endless = asked.endless.window > 0;
+  if (endless) check_streams(m.recipe(), asked.endless);
+  if (!asked.seeded) asked.generate.sampler.seed = drawn_seed();
+
+  // Prompts as tokens.
+  std::vector<std::vector<std::int32_t>> prompts;
+  if (chat) prompts.push_back(m.chat_ids(asked));
+  else
+    for (const TextOrIds& p : asked.prompts) prompts.push_back(m.prompt_ids(p, asked.add_special_tokens));
+  const Dim context = m.engine->context(), most = asked.generate.max_tokens;
+  Dim tokens = 0;
+  for (const std::vector<std::int32_t>& p : prompts) {
+    const auto n = static_cast<Dim>(p.size());
+    tokens += n;
+    if (n == 0)
+      throw ApiError(400, "invalid_value", "the prompt has no tokens; give it at least one word", "prompt");
+    if (endless || m.translates()) continue;
+    if (n + std::max<Dim>(most, most == 0 ? 0 : 1) > context) throw context_error(n, most, context);
+  }
+  const Dim answers = static_cast<Dim>(prompts.size()) * asked.generate.samples;
+  admit(job, answers, tokens);
+
+  // Observers and edits.
+  const AnswerLook::Wanted wanted = AnswerLook::wanted(asked.look);
+  const std::vector<Edit> edits = read_edits(asked, *m.checkpoint.model);
+  if (!edits.empty()) {
+    try {
+      job->edits_touched = install_edits(job->taps, *m.checkpoint.model, edits, Passes::many);
+    } catch (const Error& e) {
+      throw ApiError(400, "invalid_value", concat("rapt.edits: ", e.what()), "rapt.edits");
+    }
+  }
+  job->shows_look = wanted.any();
+  static std::atomic<std::uint64_t> number = 0;
+  if (wanted.any() || number++ % kWatched == 0) job->look.emplace(job->taps, *m.checkpoint.model, wanted);
+
+  std::vector<Request> requests;
+  job->parts.resize(prompts.size());
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    Job::Part& part = job->parts[i];
+    part.prompt = std::move(prompts[i]);
+    part.last.resize(static_cast<std::size_t>(asked.generate.samples));
+    if (asked.echo)
+      part.prompt_text =
+          asked.prompts[i].is_ids ? m.checkpoint.tokenizer->decode(part.prompt, true) : asked.prompts[i].text;
+    Request r;
+    (m.translates() ? r.source : r.tokens) = part.prompt;
+    r.generate = asked.generate;
+    r.generate.stop_ids = asked.stop_token_ids;
+    if (asked.penalties_answer_only) r.generate.sampler.penalties_answer_only = true;
+    if (asked.min_tokens > 0) {
+      std::vector<std::int32_t> stops = m.engine->stops();
+      stops.insert(stops.end(), asked.stop_token_ids.begin(), asked.stop_token_ids.end());
+      r.mask = not_before(asked.min_tokens, std::move(stops));
+    }
+    r.stream = asked.endless;
+    if (job->look || !edits.empty()) r.taps = &job->taps;
+    r.edits = asked.edits_text;
+    r.prompt_logprobs = asked.prompt_logprobs;
+    r.space =
+        asked.cache_prompt ? concat(job->key, "|", asked.cache_salt) : concat("alone|", job->request_id);
+    r.client = job->client;
+    requests.push_back(std::move(r));
+  }
+  add(job, std::move(requests));
+}
+
+// ------------------------------------------------------------------------------------------------- vectors
+void Service::State::prepare_vectors(const JobPtr& job, const Json& body) {
+  ServedModel& m = *job->model;
+  const bool classes = job->task == Task::classify;
+  if (classes ? !m.classifies() : !m.embeds())
+    throw ApiError(400, "invalid_value",
+                   concat("model '", m.name, classes ? "' is no classifier" : "' gives no embeddings"),
+                   "model");
+  std::vector<TextOrIds> inputs;
+  if (job->task == Task::embeddings) {
+    job->embeddings = read_embeddings(body, m.read);
+    inputs = std::move(job->embeddings.inputs);
+  } else if (job->task == Task::rerank) {
+    job->rerank = read_rerank(body, m.read);
+    inputs.push_back({job->rerank.query, {}, false});
+    for (const std::string& d : job->rerank.documents) inputs.push_back({d, {}, false});
+  } else {
+    for (std::string& text : read_classify(body, m.read).inputs)
+      inputs.push_back({std::move(text), {}, false});
+  }
+  const Tokenizer& t = *m.checkpoint.tokenizer;
+  const Dim most = m.checkpoint.max_tokens > 0 ? std::min(m.recipe().context, m.checkpoint.max_tokens)
+                                               : m.recipe().context;
+  job->parts.resize(inputs.size());
+  Dim tokens = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    std::vector<std::int32_t>& ids = job->parts[i].prompt;
+    ids = inputs[i].is_ids ? std::move(inputs[i].ids) : t.frame(t.encode(inputs[i].text));
+    if (ids.empty()) throw ApiError(400, "invalid_value", concat("input ", i, " has no tokens"), "input");
+    if (static_cast<Dim>(ids.size()) > most) throw context_error(static_cast<Dim>(ids.size()), -1, most);
+    tokens += static_cast<Dim>(ids.size());
+  }
+  admit(job, static_cast<Dim>(inputs.size()), tokens);
+  std::vector<Request> requests;
+  for (Job::Part& part : job->parts) {
+    Request r = classes ? classify_request(m.checkpoint, part.prompt, part.vector)
+                        : embed_request(m.checkpoint, part.prompt, part.vector);
+    r.client = job->client;
+    r.background = inputs.size() > 16;
+    requests.push_back(std::move(r));
+  }
+  add(job, std::move(requests));
+}
+
+// --------------------------------------------------------------------------------------------- small tasks
+std::string Service::State::answer_text(const JobPtr& job, const Json& body) {
+  const ServedModel& m = *job->model;
+  const Tokenizer& t = *m.checkpoint.tokenizer;
+  switch (job->task) {
+    case Task::tokenize: {
+      const TokenizeRequest asked = read_tokenize(body, m.read);
+      std::vector<std::int32_t> ids;
+      if (asked.chat) ids = m.chat_ids(*asked.chat);
+      else ids = t.encode(asked.text, asked.parse_special);
+      if (asked.add_special && !asked.chat) ids = t.frame(std::move(ids));
+      return tokenize_reply(asked, ids, t, m.engine->context());
+    }
+    case Task::detokenize: return detokenize_reply(t.decode(read_detokenize(body, m.read).ids, true));
+    case Task::apply_template: return template_reply(m.chat_text(read_template(body, m.read)));
+    default: return input_tokens_reply(static_cast<Dim>(m.chat_ids(read_template(body, m.read)).size()));
+  }
+}
+
+// ----------------------------------------------------------------------------------------------- the queue
+// Counted when a request arrives, by its bytes, and once more when its tokens are known.
+void Service::State::admit(const JobPtr& job, Dim answers, Dim tokens) {
+  const double wait = job->model->engine->estimate_wait(tokens);
+  const std::lock_guard hold(lock);
+  const Dim more = answers - job->counted, more_tokens = tokens - job->counted_tokens;
+  const auto refuse = [&](const char* code, const std::string& why) {
+    throw ApiError(429, code, why, "", std::max(1.0, wait));
+  };
+  if (waiting + more > options.most_waiting && waiting > job->counted)
+    refuse("queue_full", concat("busy: ", waiting, " answers wait already, ", options.most_waiting,
+                                " may; try again later"));
+  if (waiting_tokens + more_tokens > options.most_waiting_tokens && waiting > job->counted)
+    refuse("queue_full", concat("busy: ", waiting_tokens, " tokens of prompts wait already, ",
+                                options.most_waiting_tokens, " may; try again later"));
+  if (wait > options.most_wait)
+    refuse("queue_full",
+           concat("busy: this request would begin in about ", static_cast<Dim>(wait), " seconds; ",
+                  static_cast<Dim>(options.most_wait), " are allowed; try again later"));
+  waiting += more, waiting_tokens += more_tokens;
+  job->counted = answers, job->counted_tokens = tokens;
+}
+
+void Service::State::release(Job& job, Dim answers, Dim tokens) {
+  const std::lock_guard hold(lock);
+  answers = std::min(answers, job.counted), tokens = std::min(tokens, job.counted_tokens);
+  waiting -= answers, waiting_tokens -= tokens;
+  job.counted -= answers, job.counted_tokens -= tokens;
+}
+
+void Service::State::add(const JobPtr& job, std::vector<Request> requests) {
+  const std::size_t model = index_of(*job->model);
+  Engine& engine = *job->model->engine;
+  {
+    const std::lock_guard hold(lock);
+    job->open_parts = static_cast<int>(requests.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      try {
+        job->parts[i].id = engine.add(std::move(requests[i]));
+      } catch (...) {
+        for (std::size_t j = 0; j < i; ++j) engine.cancel(job->parts[j].id);
+        throw;
+      }
+      live[{model, job->parts[i].id}] = {job, i};
+    }
+    engine_signal = true;
+  }
+  engine_wakes.notify_one();
+  // Who left in the meantime was not known to the engine yet.
+  if (job->gone) server->post([this, job] { cancel(job); });
+  else if (job->asked.stream && job->task == Task::completion)
+    server->post([this, job] {
+      if (job->streams || job->gone) return;
+      job->streams = true;
+      server->begin(job->exchange, 200, stream_headers(*job));
+    });
+}
+
+}  // namespace rapt::server
