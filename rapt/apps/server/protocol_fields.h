@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rapt/apps/server/protocol_error.h"
 #include "rapt/base/json.h"
@@ -43,6 +44,8 @@ void check_field(const FieldRule& rule, const Json& value, std::string_view path
 [[noreturn]] void bad_field(std::string_view path, std::string_view message);  // 400 invalid_value
 [[noreturn]] void unsupported_field(std::string_view path, std::string_view message);  // 400 unsupported_…
 
+void refuse_unknown(std::span<const std::string> names, const Json& object, std::string_view path);
+
 template <class Target>
 struct Field {
   FieldRule rule;
@@ -54,7 +57,12 @@ struct Field {
 // refused, with the nearest name. `path` is what stands before the names ("", "rapt.").
 template <class Target>
 void read_fields(std::span<const Field<Target>> table, Target& target, const Json& object,
-                 std::string_view path = "") {
+                 std::string_view path = "", bool strict = false) {
+  if (strict) {
+    std::vector<std::string> names;
+    for (const Field<Target>& field : table) names.emplace_back(field.rule.name);
+    refuse_unknown(names, object, path);
+  }
   for (const Field<Target>& field : table) {
     const std::string full = std::string(path) + field.rule.name;
     const Json* value = object.find(field.rule.name);

@@ -33,7 +33,8 @@ struct ReplyHead {
 };
 
 struct Usage {
-  Dim prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0, reasoning_tokens = 0;
+  Dim prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  Dim reasoning_tokens = -1;  // -1: not counted, not written
 };
 
 // Top level of a reply and of a stream's finishing chunks.
@@ -66,6 +67,13 @@ std::string completion_reply(const CompletionRequest& request, const ReplyHead& 
                              std::span<const ReplyChoice> choices, const Usage& usage,
                              const Tokenizer* tokenizer, const GenerateTimes* times, const RaptInfo& info);
 
+// What stands at the top level of one chunk beside its choice, where it is given and was asked for.
+struct ChunkExtras {
+  const Usage* usage = nullptr;  // so far (continuous_usage)
+  const GenerateTimes* times = nullptr;  // so far (timings_per_token; of a finish chunk always)
+  std::string_view rapt = {};  // members as JSON: "\"look\":{…}"
+};
+
 // The same as a stream: every call appends events to `out`, none of them waits for the next. Before the first
 // event the role chunks of all choices are written, in order (chat). Entries of log-probabilities and ids
 // whose text is not certain yet (an unfinished character, the beginning of a stop) wait for the chunk that
@@ -74,12 +82,6 @@ class ChunkWriter {
  public:
   ChunkWriter(const CompletionRequest& request, ReplyHead head, const Tokenizer* tokenizer);
 
-  // What stands at the top level of one chunk beside its choice, where it is given and was asked for.
-  struct Extras {
-    const Usage* usage = nullptr;  // so far (continuous_usage)
-    const GenerateTimes* times = nullptr;  // so far (timings_per_token; of a finish chunk always)
-    std::string_view rapt = {};  // members as JSON: "\"look\":{…}"
-  };
   // Event::Kind::prompt, where return_progress was asked for (else nothing): no choice in it.
   void progress(std::string& out, Dim read, Dim of, Dim reused, double seconds);
   // What echo and return_token_ids say of a prompt; call once per prompt before its first token.
@@ -87,9 +89,10 @@ class ChunkWriter {
               std::span<const TokenChoice> logprobs);
   // Event::Kind::token. `index` is the choice's number. token: where log-probabilities were asked for.
   void token(std::string& out, int index, std::string_view text, std::int32_t id, const TokenChoice* token,
-             const Extras& extras = {});
+             const ChunkExtras& extras = {});
   // The choice ends: what waited, then `delta: {}` with the reason and `rapt`.
-  void finish(std::string& out, const ReplyChoice& choice, const RaptInfo& info, const Extras& extras = {});
+  void finish(std::string& out, const ReplyChoice& choice, const RaptInfo& info,
+              const ChunkExtras& extras = {});
   // All choices have ended: the usage chunk where it was asked for, then [DONE].
   void done(std::string& out, const Usage& usage, const GenerateTimes* times = nullptr);
   bool begun() const { return begun_; }
@@ -104,8 +107,8 @@ class ChunkWriter {
   };
   void begin(std::string& out);
   void add(Waiting& waiting, std::int32_t id, const TokenChoice* token);
-  void chunk(std::string& out, int index, std::string_view text, const Extras& extras);
-  void close(std::string& out, const Extras& extras, std::string_view info = {}) const;
+  void chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras);
+  void close(std::string& out, const ChunkExtras& extras, std::string_view info = {}) const;
 
   bool chat_, usage_, continuous_, progress_, timings_, ids_, echo_, logprobs_;
   int top_, samples_;

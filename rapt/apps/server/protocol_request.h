@@ -102,8 +102,9 @@ CompletionRequest read_completion(const Json& body, const ReadOptions& options =
 CompletionRequest read_template(const Json& body, const ReadOptions& options = {});
 
 // A conversation that was rendered without a generation prompt, up to the end of its last message: what the
-// template wrote behind the user's last text is taken away.
-std::vector<ChatPiece> cut_after_final(std::vector<ChatPiece> rendered);
+// template wrote behind the user's last text is taken away. 400 where that text is not the end of `content`
+// (the last message's): the template writes more of the user's behind it, and cannot go on with a message.
+std::vector<ChatPiece> cut_after_final(std::vector<ChatPiece> rendered, std::string_view content);
 
 struct EmbeddingsRequest {
   std::string model, user;
