@@ -78,7 +78,7 @@ struct CompletionRequest {
   Dim min_tokens = 0;  // no stop id before; ReadOptions::min_tokens
   std::vector<std::int32_t> stop_token_ids;  // ReadOptions::stop_token_ids
   int prompt_logprobs = -1;  // Request::prompt_logprobs; set by echo with logprobs too
-  bool show_prompt_logprobs = false;  // … asked for by vLLM's name: `prompt_logprobs` of the reply
+  int show_prompt_logprobs = -1;  // … those asked for by vLLM's name: `prompt_logprobs` of the reply
 
   // --- how it is told
   bool stream = false, include_usage = false, continuous_usage = false;
