@@ -16,7 +16,7 @@ struct Route {
   bool streams = false;           // may answer with text/event-stream
   std::string_view reply = "application/json";
 };
-// Those that this protocol is about, each with /v1 and, where others have it so, without.
+// Those that this protocol is about, under one name each.
 std::span<const Route> protocol_routes();
 
 std::string openapi_json(std::span<const Route> routes, std::string_view version);

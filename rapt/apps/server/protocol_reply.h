@@ -41,7 +41,7 @@ struct Usage {
 struct RaptInfo {
   std::optional<std::uint64_t> seed = {};  // printed as the int64 that a client may send back
   const SamplerOptions* sampling = nullptr;
-  int paused = 0;
+  int paused = 0;  // this and the next are written where they are not 0
   Dim reused = 0, dropped = 0;
   std::string more = {};  // further members as JSON: "\"look\":{…}"
 };
@@ -67,6 +67,19 @@ std::string completion_reply(const CompletionRequest& request, const ReplyHead& 
                              std::span<const ReplyChoice> choices, const Usage& usage,
                              const Tokenizer* tokenizer, const GenerateTimes* times, const RaptInfo& info);
 
+// Log-probabilities of a text completion: four lists side by side, as the insides of JSON lists.
+struct TextLogprobs {
+  std::string tokens = {}, values = {}, tops = {}, offsets = {};
+  std::int64_t offset = 0;  // characters so far, as Python counts them
+  bool first = false;  // the next token is the first of its text: SentencePiece shows it without its space
+  // token: null where there is no log-probability (the first of a prompt).
+  void add(const Tokenizer* tokenizer, std::int32_t id, const TokenChoice* token, int top);
+  void append(
+      std::string& out) const;  // {"tokens":[…],"token_logprobs":[…],"top_logprobs":[…],"text_offset":[…]}
+  void clear();
+  bool empty() const { return tokens.empty(); }
+};
+
 // What stands at the top level of one chunk beside its choice, where it is given and was asked for.
 struct ChunkExtras {
   const Usage* usage = nullptr;  // so far (continuous_usage)
@@ -80,11 +93,11 @@ struct ChunkExtras {
 // has it. With echo the prompt is the first chunk of its choices: prompt().
 class ChunkWriter {
  public:
-  ChunkWriter(const CompletionRequest& request, ReplyHead head, const Tokenizer* tokenizer);
+  ChunkWriter(const CompletionRequest& request, const ReplyHead& head, const Tokenizer* tokenizer);
 
   // Event::Kind::prompt, where return_progress was asked for (else nothing): no choice in it.
   void progress(std::string& out, Dim read, Dim of, Dim reused, double seconds);
-  // What echo and return_token_ids say of a prompt; call once per prompt before its first token.
+  // What echo and return_token_ids say of a prompt; call once per prompt before the first token of all.
   void prompt(std::string& out, int prompt, std::string_view text, std::span<const std::int32_t> ids,
               std::span<const TokenChoice> logprobs);
   // Event::Kind::token. `index` is the choice's number. token: where log-probabilities were asked for.
@@ -98,22 +111,23 @@ class ChunkWriter {
   bool begun() const { return begun_; }
 
  private:
+  // Of one choice: what no chunk has shown yet.
   struct Waiting {
     std::string content;  // entries of log-probabilities (chat)
-    std::string tokens, values, tops, offsets;  // … (text)
-    std::string ids;
-    std::int64_t offset = 0;  // characters of this choice so far
-    bool any() const { return !content.empty() || !tokens.empty() || !ids.empty(); }
+    TextLogprobs lists;  // … (text)
+    std::string ids, prompt_ids;
+    bool any() const { return !content.empty() || !lists.empty() || !ids.empty() || !prompt_ids.empty(); }
   };
   void begin(std::string& out);
-  void add(Waiting& waiting, std::int32_t id, const TokenChoice* token);
   void chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras);
-  void close(std::string& out, const ChunkExtras& extras, std::string_view info = {}) const;
+  void close(std::string& out, const ChunkExtras& extras, std::string_view info = {},
+             std::string_view prompt_ids = {}) const;
 
   bool chat_, usage_, continuous_, progress_, timings_, ids_, echo_, logprobs_;
   int top_, samples_;
   const Tokenizer* tokenizer_;
   std::string prefix_;  // data: {"id":…,"choices":[
+  std::string prompt_ids_;  // of a chat, until the first chunk
   bool begun_ = false;
   std::vector<Waiting> choices_;
 };
