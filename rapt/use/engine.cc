@@ -144,6 +144,7 @@ void Engine::State::prepare(Job& job) {
 Engine::Id Engine::add(Request request) {
   State& s = *state_;
   const auto job = std::make_shared<State::Job>();
+  job->added = Clock::now();
   job->r = std::move(request);
   s.prepare(*job);
   const std::lock_guard hold(s.lock);
@@ -237,7 +238,10 @@ std::vector<Engine::State::JobPtr> Engine::State::take_whole() {
       break;
     whole.push_back(job);
   }
-  for (const JobPtr& job : whole) job->phase = Phase::reading;
+  for (const JobPtr& job : whole) {
+    job->phase = Phase::reading;
+    start(*job);
+  }
   leave_queue();
   return whole;
 }

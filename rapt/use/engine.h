@@ -85,6 +85,8 @@ struct Event {
   int sample = 0;
   std::int32_t id = -1;
   std::string text = {};
+  TokenChoice choice = {};  // of `id`, where log-probabilities were asked for (not of beams)
+  double seconds = 0;  // token, done: since add()
   Dim read = 0, of = 0, reused = 0;
   std::shared_ptr<Answer> answer = {};
   std::exception_ptr error = {};

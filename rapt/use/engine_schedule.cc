@@ -115,10 +115,17 @@ bool Engine::State::fits(const Job& job) {
   return could >= bytes && make_room(bytes);
 }
 
+// The clock of the prompt runs from here.
+void Engine::State::start(Job& job) {
+  if (job.started != Clock::time_point{}) return;
+  job.started = Clock::now();
+  job.answer->times.queue_seconds = std::chrono::duration<double>(job.started - job.added).count();
+}
+
 // Its sequence, with what is known of it already.
 void Engine::State::begin(const JobPtr& pointer) {
   Job& job = *pointer;
-  if (job.started == Clock::time_point{}) job.started = Clock::now();
+  start(job);
   job.root = next_sequence++;
   job.read = 0;
   // Rows that somebody looks at must be computed, and the last one, for its logits.

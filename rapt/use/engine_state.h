@@ -49,6 +49,7 @@ struct Engine::State {
     bool open = true;
     std::vector<float> allowed = {};  // logits without those of forbidden tokens
     TokenChoice next = {};
+    float logit = 0;  // of `next`, as the model gave it
     std::exception_ptr error = {};
     Sample(const SamplerOptions& s, std::size_t i, std::span<const std::string> stops)
         : sampler(s, i), stop(stops) {}
@@ -82,7 +83,7 @@ struct Engine::State {
     bool shares = false;  // prefixes
     Dim inserted = 0;     // tokens of the prompt that the index has
     std::shared_ptr<Answer> answer = std::make_shared<Answer>();
-    Clock::time_point started = {}, read_at = {};
+    Clock::time_point added = {}, started = {}, read_at = {};
     std::atomic<bool> stop = false;
     std::vector<bool> unwanted;     // by sample: cancelled before they began
     std::exception_ptr error = {};
@@ -188,6 +189,7 @@ struct Engine::State {
   void take_cancels();
   void admit();
   bool fits(const Job& job);
+  void start(Job& job);
   void begin(const JobPtr& job);
   std::size_t extra_states(const Job& job) const;
   bool make_room(std::size_t bytes);
