@@ -62,7 +62,9 @@ Tensor Engine::State::compute(Assembly& a, const Job* alone, KvPool* with) {
     Run& run;
     ~Reset() { run.taps = nullptr, run.cancel = nullptr; }
   } const reset{run};
+  const auto started = Clock::now();
   const Tensor out = forward(run, model, a.batch, a.source.empty() ? nullptr : &a.from, with);
+  counts.last.compute += seconds_since(started);
   ++counts.passes;
   return out;
 }
@@ -196,8 +198,10 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
       c.job->error = std::current_exception();
     }
   };
+  const auto started = Clock::now();
   if (choices.size() == 1) take(0);  // the buffers of one sampler stay with one thread
   else device.team().each(static_cast<Dim>(choices.size()), take);
+  counts.last.choose += seconds_since(started);
 
   for (std::size_t i = 0; i < choices.size(); ++i) {
     Job& job = *choices[i].job;
@@ -551,7 +555,9 @@ void Engine::State::finish(Job& job) {
                     .seconds = seconds_since(job.added),
                     .answer = job.answer,
                     .error = std::move(job.error)});
+  counts.paused -= std::exchange(job.paused, false);
   const std::lock_guard hold(lock);
+  suspended -= job.suspended.load(std::memory_order_relaxed);
   live.erase(job.id);
 }
 
