@@ -34,16 +34,25 @@ struct GenerateOptions {
 
 enum class Finish { stop, length, cancelled };
 
+// A hash of what was chosen: FNV-1a of 64 bits over, for every token in its order, the four bytes of its id
+// and the four of its own logit as the model gave it (float, before bias, penalties and masks; least
+// significant byte first). The token that ended the answer counts. Two answers that differ in one id or in
+// one bit of one logit have other hashes.
+inline constexpr std::uint64_t kNothingChosen = 14695981039346656037u;
+void add_choice(std::uint64_t& hash, std::int32_t id, float logit);
+
 struct Generated {
   std::vector<std::int32_t> ids;  // without the id that ended it
   std::string text;
   std::vector<TokenChoice> tokens;  // where log-probabilities were asked for
   Finish finish = Finish::stop;
   double score = 0;  // beams: sum of log-probabilities over the penalty
+  std::uint64_t hash = kNothingChosen;  // add_choice
 };
 
 struct GenerateTimes {
-  double prompt_seconds = 0, decode_seconds = 0;
+  // queue: from add() to the beginning (of one that never began: to its end)
+  double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
   // dropped: no longer seen (streaming)
   Dim prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0, dropped_tokens = 0;
 };
