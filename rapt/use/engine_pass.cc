@@ -388,7 +388,10 @@ void Engine::State::take_choice(Job& job, std::size_t i) {
   }
   const std::int32_t id = s.next.id;
   add_choice(s.out.hash, id, s.logit);
-  if (!o.ignore_eos && std::find(stops.begin(), stops.end(), id) != stops.end()) {
+  const auto ends = [&](const std::vector<std::int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  if ((!o.ignore_eos && ends(stops)) || ends(o.stop_ids)) {
     close(job, i, Finish::stop);
     return;
   }
@@ -472,6 +475,7 @@ void Engine::State::close(Job& job, std::size_t i, Finish why) {
   std::string rest = s.stream && !s.stop.found() ? s.stop.push(s.stream->finish()) : std::string{};
   rest += s.stop.finish();
   s.out.finish = s.stop.found() ? Finish::stop : why;
+  s.out.stop_text = s.stop.found();
   s.out.text += rest;
   if (!rest.empty())
     events.push_back({.kind = Event::Kind::token,

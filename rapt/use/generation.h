@@ -15,6 +15,7 @@ struct GenerateOptions {
   SamplerOptions sampler;
   Dim max_tokens = -1;             // of the answer; -1: until the model stops or the context is full
   std::vector<std::string> stops;  // text that ends the answer and is not part of it
+  std::vector<std::int32_t> stop_ids;  // … ids that do, besides the model's own. No beams
   bool ignore_eos = false;
   int samples = 1;
   // > 0: beam search instead of sampling; `samples` best are returned. 1: greedy
@@ -46,6 +47,7 @@ struct Generated {
   std::string text;
   std::vector<TokenChoice> tokens;  // where log-probabilities were asked for
   Finish finish = Finish::stop;
+  bool stop_text = false;  // one of GenerateOptions::stops ended it
   double score = 0;  // beams: sum of log-probabilities over the penalty
   std::uint64_t hash = kNothingChosen;  // add_choice
 };
