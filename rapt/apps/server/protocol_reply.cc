@@ -13,7 +13,7 @@
 namespace rapt::server {
 namespace {
 
-// ------------------------------------------------------------------------------------------------ values
+// --------------------------------------------------------------------------------------------------- values
 void append_integer(std::string& out, std::int64_t x) {
   char buffer[24];
   out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, x).ptr);
@@ -61,7 +61,7 @@ std::int64_t characters(std::string_view bytes) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-// ----------------------------------------------------------------------------------- log-probabilities, chat
+// ---------------------------------------------------------------------------------- log-probabilities, chat
 void append_token_entry(std::string& out, const Tokenizer* tokenizer, std::int32_t id, float logprob) {
   const std::string bytes = token_bytes(tokenizer, id);
   out += "{\"token\":";
@@ -85,7 +85,7 @@ void append_content_entry(std::string& out, const Tokenizer* tokenizer, const To
   out += "]}";
 }
 
-// ----------------------------------------------------------------------------------- log-probabilities, text
+// ---------------------------------------------------------------------------------- log-probabilities, text
 // {"text": value}: the most probable, and the token itself. Of equal texts the larger value stays: whoever
 // looks for the best one must find it.
 void append_top_map(std::string& out, const Tokenizer* tokenizer, const TokenChoice& token, int top) {
@@ -141,7 +141,7 @@ void append_prompt_logprobs(std::string& out, const Tokenizer* tokenizer, std::s
   out += ']';
 }
 
-// ------------------------------------------------------------------------------------------ parts of replies
+// ----------------------------------------------------------------------------------------- parts of replies
 void append_usage(std::string& out, const Usage& usage) {
   out += "{\"prompt_tokens\":";
   append_integer(out, usage.prompt_tokens);
@@ -293,7 +293,7 @@ void append_base64(std::string& out, std::span<const float> values) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------ small ones
+// ----------------------------------------------------------------------------------------------- small ones
 std::string sse(std::string_view json) {
   std::string out;
   out.reserve(json.size() + 8);
@@ -351,7 +351,7 @@ std::string hash_text(std::uint64_t hash) {
 
 std::string_view finish_reason(Finish finish) { return finish == Finish::stop ? "stop" : "length"; }
 
-// ------------------------------------------------------------------------------------------ text log-probs
+// ------------------------------------------------------------------------------------------- text log-probs
 // Log-probabilities of a text completion: four lists side by side.
 void TextLogprobs::add(const Tokenizer* tokenizer, std::int32_t id, const TokenChoice* token, int top) {
   const std::string bytes = token_bytes(tokenizer, id);
@@ -388,7 +388,7 @@ void TextLogprobs::append(std::string& out) const {
 
 void TextLogprobs::clear() { tokens.clear(), values.clear(), tops.clear(), offsets.clear(); }
 
-// ---------------------------------------------------------------------------------------------- whole replies
+// -------------------------------------------------------------------------------------------- whole replies
 std::string completion_reply(const CompletionRequest& request, const ReplyHead& head,
                              std::span<const ReplyChoice> choices, const Usage& usage,
                              const Tokenizer* tokenizer, const GenerateTimes* times, const RaptInfo& info) {
@@ -471,7 +471,7 @@ std::string completion_reply(const CompletionRequest& request, const ReplyHead& 
   return out += '}';
 }
 
-// ---------------------------------------------------------------------------------------------------- streams
+// -------------------------------------------------------------------------------------------------- streams
 ChunkWriter::ChunkWriter(const CompletionRequest& request, const ReplyHead& head, const Tokenizer* tokenizer)
     : chat_(request.chat),
       usage_(request.include_usage),
@@ -663,7 +663,7 @@ void ChunkWriter::done(std::string& out, const Usage& usage, const GenerateTimes
   out += kSseDone;
 }
 
-// ------------------------------------------------------------------------------------------------- the others
+// ----------------------------------------------------------------------------------------------- the others
 std::string embeddings_reply(std::string_view model, std::span<const std::vector<float>> vectors, bool base64,
                              Dim prompt_tokens) {
   std::string out = "{\"object\":\"list\",\"data\":[";

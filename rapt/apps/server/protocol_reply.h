@@ -4,8 +4,8 @@
 // value has the same digits wherever it stands.
 //
 // What clients choke on, and what is therefore never written: an `id:` or `event:` line, a chunk without
-// `object` or `index`, a second `role`, choices out of order at the start, numbers inside `delta` (helpers add
-// them up: what is ours stands at the top level of a chunk).
+// `object` or `index`, a second `role`, choices out of order at the start, numbers inside `delta` (helpers
+// add them up: what is ours stands at the top level of a chunk).
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -19,7 +19,7 @@ namespace {
 using Kind = FieldRule::Kind;
 constexpr double kInt32 = 2147483647, kInt64 = 9223372036854775808.0;
 
-// ------------------------------------------------------------------------------------------------- rules
+// ---------------------------------------------------------------------------------------------------- rules
 constexpr FieldRule boolean_rule(const char* name, const char* about) {
   return {.name = name, .kind = Kind::boolean, .about = about};
 }
@@ -54,7 +54,7 @@ constexpr FieldRule required(FieldRule rule) {
 }
 constexpr double kText = 16 << 20;  // bytes of a string whose length the body's limit bounds
 
-// ------------------------------------------------------------------------------------------------ values
+// --------------------------------------------------------------------------------------------------- values
 std::int32_t token_id(const Json& value, std::string_view path, std::size_t at, Dim vocabulary) {
   const Dim most = vocabulary > 0 ? vocabulary : Dim{1} << 31;
   if (!value.is_integer() || value.integer() < 0 || value.integer() >= most)
@@ -128,7 +128,7 @@ std::vector<std::pair<std::int32_t, float>> bias_of(const Json& value, std::stri
   return out;
 }
 
-// ---------------------------------------------------------------------------------------------- messages
+// ------------------------------------------------------------------------------------------------- messages
 std::string text_of_parts(const Json& parts, std::string_view path) {
   check_field(items_rule("", Kind::list, kMostParts, ""), parts, path);
   std::string out;
@@ -272,7 +272,7 @@ void add_variable(Json& variables, std::string_view name, const Json& value, std
   variables.set(name, value);
 }
 
-// ------------------------------------------------------------------------------------------------- edits
+// ---------------------------------------------------------------------------------------------------- edits
 // "POINT:OP=VALUE": the value is a number. What else it could be names a file of this machine.
 void check_edit_text(std::string_view text, std::string_view path) {
   if (text.size() > 4096) bad_field(path, concat("it has ", text.size(), " bytes; at most 4096 are allowed"));
@@ -302,7 +302,7 @@ std::size_t check_edit(const Json& edit, std::string_view path) {  // how many n
   return value->array().size();
 }
 
-// ----------------------------------------------------------------------------------------------- reading
+// -------------------------------------------------------------------------------------------------- reading
 // A request on its way: what is decided once all fields are read.
 struct Reading {
   const ReadOptions& options;
@@ -617,7 +617,7 @@ Reading reading_of(const ReadOptions& options, bool chat) {
   return r;
 }
 
-// --------------------------------------------------------------------------------------------- the others
+// ----------------------------------------------------------------------------------------------- the others
 template <class T>
 struct ListReading {
   const ReadOptions& options;

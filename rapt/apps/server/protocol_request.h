@@ -98,7 +98,8 @@ struct CompletionRequest {
 };
 CompletionRequest read_chat(const Json& body, const ReadOptions& options = {});
 CompletionRequest read_completion(const Json& body, const ReadOptions& options = {});
-// /apply-template and /v1/chat/completions/input_tokens: the fields of a chat that make its prompt, no others.
+// /apply-template and /v1/chat/completions/input_tokens: the fields of a chat that make its prompt, no
+// others.
 CompletionRequest read_template(const Json& body, const ReadOptions& options = {});
 
 // A conversation that was rendered without a generation prompt, up to the end of its last message: what the
