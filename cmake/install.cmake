@@ -14,7 +14,9 @@ endforeach()
 install(EXPORT rapt-targets NAMESPACE rapt:: DESTINATION ${package_dir})
 if(RAPT_TEST_SET STREQUAL all)
   install(TARGETS rapt_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(FILES models/default/default.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/rapt)
+  foreach(model ${RAPT_MODELS_INSIDE})
+    install(FILES models/${model}/${model}.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/rapt)
+  endforeach()
   # Made by the whole build; without it, the program alone is installed.
   install(FILES ${manual}/rapt.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
   install(FILES ${manual}/rapt.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions

@@ -271,18 +271,29 @@ TEST_F(CliTrain, PackedDataTrainsToTheSameBits) {
   EXPECT_THAT(cut.err, HasSubstr("text.bin"));
 }
 
-// The model that comes with the program is found, is small, and knows its text: lines of our own in its
-// manner cost far less than guessing.
-TEST_F(CliTrain, TheDefaultModelKnowsItsManner) {
+// The models that come with the program are found, are small, and know their text: lines of our own in its
+// manner cost far less than guessing. They differ by the gate alone.
+TEST_F(CliTrain, TheDefaultModelsKnowTheirManner) {
   const std::string lines = folder / "lines.txt";
   put_file(lines,
            "KING RICHARD III:\nMy lord, I will not stay to hear thee speak;\n"
            "The hour is late, and all my friends are gone.\n\n"
            "QUEEN:\nThen go, and let no more be said of this.\n");
-  EXPECT_LE(fs::file_size(fs::path(program).parent_path() / "default.gguf"), std::uintmax_t{4} << 20);
-  const Outcome o = run("eval default --loss '" + lines + "' --json");
-  ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_LT(parse_json(o.out).find("loss")->number(), 3.2);  // 512 tokens: 6.2 by guessing
+  for (const std::string name : {"default", "default-gated"}) {
+    EXPECT_LE(fs::file_size(fs::path(program).parent_path() / (name + ".gguf")), std::uintmax_t{4} << 20);
+    const Outcome o = run("eval " + name + " --loss '" + lines + "' --json");
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_LT(parse_json(o.out).find("loss")->number(), 3.2) << name;  // 512 tokens: 6.2 by guessing
+  }
+  const Recipe plain = checkpoint_recipe(find_model(fs::path(program).parent_path() / "default.gguf"));
+  Recipe gated = checkpoint_recipe(find_model(fs::path(program).parent_path() / "default-gated.gguf"));
+  Dim gates = 0;
+  for (auto& [kind, layer] : gated.decoder->kinds)
+    for (auto& part : layer.parts)
+      if (auto* self = part.attention()) gates += static_cast<Dim>(self->gate.size()), self->gate.clear();
+  EXPECT_EQ(gates, 1);
+  gated.name = plain.name, gated.note = plain.note;
+  EXPECT_EQ(recipe_json(gated), recipe_json(plain));
 }
 
 // No machine has room for this one; it is refused before the data is read.

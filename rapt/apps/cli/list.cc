@@ -22,7 +22,7 @@ bool may_be_model(const fs::path& p) {
   return p.extension() == ".gguf" || (p.extension() == ".bin" && !p.filename().string().starts_with("tok"));
 }
 
-// What the folders of RAPT_MODELS hold, each sorted by name, then the model that comes with the program.
+// What the folders of RAPT_MODELS hold, each sorted by name, then the models that come with the program.
 std::vector<std::string> models_there() {
   std::vector<std::string> out;
   const char* set = std::getenv("RAPT_MODELS");
@@ -39,9 +39,9 @@ std::vector<std::string> models_there() {
     std::sort(here.begin(), here.end());
     out.insert(out.end(), here.begin(), here.end());
   }
-  try {
-    if (const std::string own = find_model("default"); fs::path(own).is_absolute()) out.push_back(own);
-  } catch (const Error&) {}
+  for (const char* name : {"default", "default-gated"}) try {
+      if (const std::string own = find_model(name); fs::path(own).is_absolute()) out.push_back(own);
+    } catch (const Error&) {}
   return out;
 }
 
@@ -123,7 +123,7 @@ const Verb kList = {
     "Usage: rapt list [--json]\n"
     "\n"
     "The GGUF files, llama2.c files and Hugging Face folders in the folders of RAPT_MODELS (a:b:c), and\n"
-    "the model that comes with the program. Only headers are read. Every verb takes such a name instead of\n"
+    "the models that come with the program. Only headers are read. Every verb takes such a name instead of\n"
     "a path: whole, without .gguf, or its beginning in any case where only one begins so. Nothing is\n"
     "fetched from anywhere.\n"
     "\n"
