@@ -227,6 +227,9 @@ const ToyModel& toy_model(std::string_view name) {
   fail("there is no toy model '", name, "'");
 }
 
+bool PlannedRequest::resting(int step) const {
+  return std::ranges::any_of(rests, [&](const auto& r) { return r.first <= step && step < r.second; });
+}
 Dim PlannedRequest::most_tokens() const { return std::max<Dim>(0, request.generate.max_tokens); }
 
 // ------------------------------------------------------------------------------------------------ the draw
@@ -369,6 +372,24 @@ std::size_t ample_bytes(const KvPool& pool, const PlannedRequest& p) {
          at(4 * rows) * pool.state_bytes();
 }
 
+// Who asks, and who reads slowly. Numbers of their own: what else is drawn stays what it was.
+void draw_clients(Schedule& s) {
+  Draw d{mix_key(s.seed, 0xC11E)};
+  const bool clients = d.chance(60), rests = d.chance(60);
+  constexpr const char* kNames[] = {"", "a", "b", "c"};
+  for (PlannedRequest& p : s.requests) {
+    if (clients) p.request.client = kNames[d.below(4)];
+    p.request.background = clients && d.chance(25);
+    if (!rests || !d.chance(40)) continue;
+    int step = p.arrives;
+    for (Dim n = d.between(1, 3); n > 0; --n) {
+      const int from = step + static_cast<int>(d.below(12));
+      step = from + static_cast<int>(d.between(1, d.chance(20) ? 90 : 15));
+      p.rests.emplace_back(from, step);
+    }
+  }
+}
+
 }  // namespace
 
 Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
@@ -475,6 +496,7 @@ Schedule draw_schedule(std::uint64_t seed, const Focus& focus) {
                             : d.chance(20) ? 0
                             : d.chance(30) ? 200
                                            : d.between(1, 40));
+  draw_clients(s);
   return s;
 }
 
@@ -823,8 +845,9 @@ std::string describe(const Schedule& s, std::size_t i) {
       r.stream.window > 0 ? concat(", stream ", r.stream.keep, "+", r.stream.window) : "",
       r.prefix > 0 ? concat(", prefix ", r.prefix) : "", r.hold != 0 ? concat(", hold ", r.hold) : "",
       p.looks ? ", looks" : "", p.edit >= 0 ? concat(", edit ", p.edit, " '", r.edits, "'") : "",
-      r.prompt_logprobs >= 0 ? ", prompt log-probabilities" : "", r.rows.which == Which::none ? "" : ", rows",
-      ", end ", static_cast<int>(p.end), " at ", p.when, "): ");
+      r.client.empty() ? "" : ", client " + r.client, r.background ? ", background" : "",
+      p.rests.empty() ? "" : ", rests", r.prompt_logprobs >= 0 ? ", prompt log-probabilities" : "",
+      r.rows.which == Which::none ? "" : ", rows", ", end ", static_cast<int>(p.end), " at ", p.when, "): ");
 }
 
 using Witnesses = std::deque<Witness>;
@@ -924,6 +947,8 @@ std::vector<std::string> differences(const Schedule& s, Coverage* coverage) {
           }
         }
         if (ids[i] == 0 || witnesses[i].out.done) continue;
+        engine.suspend(ids[i], p.resting(step));
+        if (coverage) coverage->rested += p.resting(step);
         if (p.end == End::step && p.when <= step && cancelled_at[i] < 0) {
           engine.cancel(ids[i]);
           cancelled_at[i] = step;
@@ -949,6 +974,8 @@ std::vector<std::string> differences(const Schedule& s, Coverage* coverage) {
         const std::size_t i = it->second;
         if (witnesses[i].out.done) told(i, "an event after its end");
         const PlannedRequest& p = s.requests[i];
+        const bool rows = (e.kind == Event::Kind::token && e.id >= 0) || e.kind == Event::Kind::prompt;
+        if (rows && p.resting(step)) told(i, "it has rows in step ", step, " while it is suspended");
         if (e.kind == Event::Kind::token && e.id >= 0 && sample_cancelled[i] && e.sample == p.whom)
           told(i, "sample ", p.whom, " says something after it was cancelled");
         witnesses[i].hear(e);
@@ -1006,8 +1033,17 @@ std::vector<std::string> threaded_differences(const Schedule& s, Coverage* cover
       const std::lock_guard hold(lock);
       return !witnesses[i].out.refused.empty() || std::find(done.begin(), done.end(), ids[i]) != done.end();
     };
-    std::vector<bool> ended(s.requests.size());
-    for (std::size_t left = s.requests.size(); left > 0 && !ended_stepping; std::this_thread::yield())
+    std::vector<bool> ended(s.requests.size()), counted(s.requests.size());
+    for (std::size_t left = s.requests.size(); left > 0 && !ended_stepping; std::this_thread::yield()) {
+      // What a server asks meanwhile.
+      for (const Engine::JobStatus& j : engine.jobs())
+        if (j.read_tokens > j.prompt_tokens || j.reused_tokens > j.prompt_tokens || j.seconds < 0)
+          all.push_back(concat("seed ", s.seed, ": job ", j.id, " is said to have read ", j.read_tokens,
+                               " of ", j.prompt_tokens, " tokens"));
+      const Engine::Status now = engine.status();
+      if (!(engine.estimate_wait(100) >= 0) || now.suspended > now.waiting + now.running ||
+          (engine.runnable() && engine.idle() && ended_stepping))
+        all.push_back(concat("seed ", s.seed, ": a status that cannot be"));
       for (std::size_t i = 0; i < s.requests.size(); ++i) {
         const PlannedRequest& p = s.requests[i];
         if (ids[i] == 0 && witnesses[i].out.refused.empty()) {
@@ -1018,13 +1054,19 @@ std::vector<std::string> threaded_differences(const Schedule& s, Coverage* cover
             witnesses[i].out.refused = e.what();
           }
         }
-        if (ended[i]) continue;
+        if (ids[i] != 0) engine.suspend(ids[i], p.resting(steps));
+        if (ended[i] && !is_done(i)) continue;
+        if (ended[i]) {
+          left -= counted[i] ? 0 : 1;
+          counted[i] = true;
+          continue;
+        }
         const bool cancels = ids[i] != 0 && (p.end == End::step || p.end == End::sample) && !is_done(i);
         if (cancels && p.when > steps) continue;
         if (cancels) engine.cancel(ids[i], p.end == End::sample ? p.whom : -1);
         ended[i] = true;
-        --left;
       }
+    }
     all_added = true;
     stepping.join();
     for (const Event& e : events)

@@ -41,6 +41,8 @@ struct PlannedRequest {
   double factor = 1;
   int arrives = 0;    // before this step
   int after = -1;     // … and not before this request is done
+  std::vector<std::pair<int, int>> rests = {};  // steps from … to before … in which it is suspended
+  bool resting(int step) const;
   // Cancelled or failed. step: before a step; seen: by its own observer, in the middle of a pass; flag: as
   // seen, by Request::cancel; other: by its own observer, but not itself; throws: its observer fails.
   enum class End { none, step, sample, seen, flag, other, throws } end = End::none;
@@ -96,6 +98,7 @@ RequestOutcome answer_alone(const Schedule& schedule, const PlannedRequest& requ
 // How much of what schedules are made for took place.
 struct Coverage {
   std::size_t requests = 0, refused = 0, early = 0, cancelled = 0, failed = 0;
+  std::size_t rested = 0;  // steps of suspended requests
   std::size_t pauses = 0, paused_reading = 0, reused = 0, looks = 0, rows = 0, tokens = 0, steps = 0;
 };
 // All differences, each with the request and its seed; empty: as it should be.

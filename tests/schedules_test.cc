@@ -29,9 +29,9 @@ std::string lines_of(const std::vector<std::string>& lines) {
 void print_coverage(const char* what, const Coverage& c) {
   std::printf(
       "%s: %zu requests in %zu steps, %zu tokens; %zu pauses (%zu while reading), %zu tokens reused, "
-      "%zu places looked at, %zu rows told; %zu cancelled, %zu failed, %zu refused, %zu ended early\n",
-      what, c.requests, c.steps, c.tokens, c.pauses, c.paused_reading, c.reused, c.looks, c.rows, c.cancelled,
-      c.failed, c.refused, c.early);
+      "%zu places looked at, %zu rows told; suspended for %zu steps, %zu cancelled, %zu failed, %zu refused, %zu ended early\n",
+      what, c.requests, c.steps, c.tokens, c.pauses, c.paused_reading, c.reused, c.looks, c.rows, c.rested,
+      c.cancelled, c.failed, c.refused, c.early);
 }
 
 TEST(Schedules, EveryAnswerIsAsAlone) {
@@ -47,6 +47,7 @@ TEST(Schedules, EveryAnswerIsAsAlone) {
   print_coverage("schedules", c);
   if (count < 300) return;  // all that they are made for takes place
   EXPECT_GT(c.pauses, count / 20);
+  EXPECT_GT(c.rested, 5 * count);
   EXPECT_GT(c.reused, 5 * count);
   EXPECT_GT(c.cancelled, count / 10);
   EXPECT_GT(c.failed, count / 50);

@@ -211,22 +211,24 @@ KvPool& Engine::pool() { return state_->pool; }
 
 // ------------------------------------------------------------------------------------------------ a step
 // Of those that read whole texts: who comes first, and others that want the same.
-std::vector<Engine::State::JobPtr> Engine::State::take_whole() {
+std::vector<Engine::State::JobPtr> Engine::State::take_whole(Dim most) {
   std::vector<JobPtr> whole;
   Dim rows = 0;
-  for (const JobPtr& job : waiting) {
-    if (!job->r.whole || job->resting) continue;
-    rows += job->prompt();
+  if (most < 1) return whole;
+  Line line(*this, true);
+  while (const JobPtr job = line.next()) {
+    const Dim with = rows + job->prompt();
     const bool hidden = job->r.rows.hidden;
-    if (!whole.empty() && (rows > kWholeRows || whole.front()->r.rows.hidden != hidden ||
-                           (!hidden && rows * vocab > kMostLogits)))
+    if (!whole.empty() &&
+        (with > most || whole.front()->r.rows.hidden != hidden || (!hidden && with * vocab > kMostLogits)))
       break;
-    whole.push_back(job);
-  }
-  for (const JobPtr& job : whole) {
+    rows = with;
     job->phase = Phase::reading;
     start(*job);
+    whole.push_back(job);
+    line.begins(*job);
   }
+  if (!nobody_runs()) whole_credit -= rows;
   leave_queue();
   return whole;
 }
@@ -242,12 +244,16 @@ std::vector<Event> Engine::State::step(Dim rows) {
   counts.last = {};
   take_inbox();
   take_cancels();
+  settle_clients();
   admit();
   std::vector<Piece> pieces;
   plan_writing(pieces);
   const auto writing = static_cast<Dim>(pieces.size());
-  plan_reading(pieces, rows > 0 ? rows : prompt_rows(writing));
-  const std::vector<JobPtr> whole = take_whole();
+  if (rows < 1) rows = prompt_rows(writing, counts);
+  const std::vector<JobPtr> whole = take_whole(whole_rows(rows));
+  // Whole texts that others run beside have taken half.
+  plan_reading(pieces, whole.empty() ? rows : std::max<Dim>(1, rows / 2));
+  charge(pieces, whole);
   const bool computes = !pieces.empty() || !whole.empty(), nothing = !computes && events.empty();
   publish(writing);
 

@@ -4,9 +4,11 @@
 // that are being read; pages come from one pool (nn/kv_pool.h). No bit of an answer depends on the others, on
 // the size of the pieces, on what was found in the cache, or on pauses.
 //
-// A request waits until the pool has room for it. When room runs out, prefixes that nobody uses go first,
-// then the youngest request pauses: its pages are dropped, its tokens kept, and it reads them again later.
-// The only one that is left ends where the pool does (Finish::length).
+// A request waits until the pool has room for it and its client's turn comes (engine_fair.cc says in which
+// order, and that nothing starves). When room runs out, prefixes that nobody uses go first, then who is
+// suspended, then work in the background, then the youngest request of the client that has most in the pool
+// pauses: its pages are dropped, its tokens kept, and it reads them again later. The only one that is left
+// ends where the pool does (Finish::length).
 //
 // Calls that say "any thread" may be made while another steps; the rest like step(), by one at a time. The
 // device is leased for a step: others may use it in between.
@@ -61,7 +63,10 @@ struct Request {
   bool whole = false;  // … and nothing is kept of them: encoders, classifiers, rows of many short texts
 
   std::string space = {};  // requests of equal spaces share prefixes
-  std::string client = {};  // who is charged; empty: the space is
+  // Who is charged: clients get equal parts, inside one it is first come, first served; empty: the space is.
+  std::string client = {};
+  // Begins after others, and gets a third of the prompt rows at most while anybody else runs.
+  bool background = false;
   std::uint64_t hold = 0;  // not 0: what was read stays for the next request of this name, to the token
   // Beside Engine::cancel; where it is given, it is what is looked at between layers.
   const std::atomic<bool>* cancel = nullptr;
@@ -151,11 +156,16 @@ class Engine {
     std::size_t idle_bytes = 0;  // of prefixes alone: what goes first; of many prefixes a quarter second old
     StepTimes last, total;  // of steps that computed something
     std::uint64_t passes = 0, pauses = 0, prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0;
-    double decode_seconds = 0, row_seconds = 0;  // learned: a pass that only writes, a prompt row
+    // Learned: a pass that only writes, a prompt row, tokens of an answer.
+    double decode_seconds = 0, row_seconds = 0, answer_tokens = 0;
     double source_seconds = 0;  // all passes that read sources (encoder-decoder)
   };
   Status status() const;  // any thread: as of the last step, or of the pass that is under way
-  void reset_counts();  // totals of Status begin anew; what was learned stays
+  // Any thread: seconds until a request of so many tokens could begin if it were added now. All prompts that
+  // wait or are being read are read first, and so many answers end that it has a row and room for its pages.
+  // From what was learned so far: 0 before that.
+  double estimate_wait(Dim tokens) const;
+  void reset_counts();  // totals of Status begin anew; what was learned of times stays
   struct JobStatus {
     Id id = 0;
     const char* phase = "";  // waiting, reading, writing, suspended

@@ -560,6 +560,10 @@ void Engine::State::finish(Job& job) {
                     .answer = job.answer,
                     .error = std::move(job.error)});
   counts.paused -= std::exchange(job.paused, false);
+  leave(job);
+  if (job.began && !job.error)
+    average(counts.answer_tokens,
+            static_cast<double>(a.times.decoded_tokens) / static_cast<double>(job.rows()));
   const std::lock_guard hold(lock);
   suspended -= job.suspended.load(std::memory_order_relaxed);
   live.erase(job.id);

@@ -18,7 +18,10 @@ void Engine::State::take_inbox() {
   const std::lock_guard hold(lock);
   changed = false;
   told.waiting += static_cast<Dim>(inbox.size());
-  for (; !inbox.empty(); inbox.pop_front()) waiting.push_back(std::move(inbox.front()));
+  for (; !inbox.empty(); inbox.pop_front()) {
+    enter(*inbox.front());
+    waiting.push_back(std::move(inbox.front()));
+  }
 }
 
 // Those that wait no longer.
@@ -202,11 +205,11 @@ void Engine::State::admit() {
   for (const JobPtr& job : running) rows += job->resting ? 0 : job->rows();
   // Several sources at once: their encoder pass is worth it.
   if (translates() && rows * 2 > options.rows) return;
+  if (rows >= options.rows) return;
   // One that waits for pages which another is just computing lets later ones pass, a few at a time.
   int passed = 0;
-  for (std::size_t i = 0; i < waiting.size(); ++i) {
-    const JobPtr job = waiting[i];
-    if (job->r.whole || job->resting) continue;
+  Line line(*this, false);
+  while (const JobPtr job = line.next()) {
     if (!nobody_runs() && rows + job->rows() > options.rows) break;
     const auto busy = holds.find(job->r.hold);
     bool later = job->r.hold != 0 && busy != holds.end() && busy->second.busy != 0;
@@ -225,12 +228,10 @@ void Engine::State::admit() {
       if (++passed == 64) break;
       continue;
     }
-    const std::size_t before = waiting.size();
-    const bool room = fits(*job);
-    i += waiting.size() - before;  // who was suspended and paused stands at the front now
-    if (!room) break;
+    if (!fits(*job)) break;
     rows += job->rows();
     begin(job);
+    line.begins(*job);
   }
   leave_queue();
 }
@@ -252,18 +253,6 @@ std::size_t Engine::State::need(std::span<const Piece> pieces) const {
       bytes += at(p.job->rows() + (p.branch < 0 ? 1 : 0)) * pool.state_bytes();
   }
   return pool.need(growths) + bytes;
-}
-
-// The youngest of those whose space holds most rows; none where only one runs.
-Engine::State::JobPtr Engine::State::victim() const {
-  if (std::ranges::count_if(running, [](const JobPtr& job) { return !job->resting; }) < 2) return nullptr;
-  std::map<std::string_view, Dim> of;
-  for (const JobPtr& job : running) of[job->r.space] += job->rows();
-  const auto most = std::max_element(of.begin(), of.end(),
-                                     [](const auto& x, const auto& y) { return x.second < y.second; });
-  for (auto it = running.rbegin(); it != running.rend(); ++it)
-    if ((*it)->r.space == most->first) return *it;
-  return running.back();
 }
 
 // Its pages go, its tokens stay.
@@ -308,28 +297,42 @@ void Engine::State::plan_writing(std::vector<Piece>& pieces) {
 }
 
 // Rows that a pass may have beside those that write, so that it stays within its time.
-Dim Engine::State::prompt_rows(Dim writing) const {
-  if (writing == 0 || counts.row_seconds <= 0) return options.chunk;
-  const double target = std::max(options.step_seconds, 2 * counts.decode_seconds),
-               rows = (target - counts.decode_seconds) / counts.row_seconds;
+Dim Engine::State::prompt_rows(Dim writing, const Status& learned) const {
+  if (writing == 0 || learned.row_seconds <= 0) return options.chunk;
+  const double target = std::max(options.step_seconds, 2 * learned.decode_seconds),
+               rows = (target - learned.decode_seconds) / learned.row_seconds;
   const Dim whole = static_cast<Dim>(std::min(rows, 1e6)) / 16 * 16;
   return std::clamp<Dim>(whole, std::min<Dim>(16, options.chunk), options.chunk);
 }
 
+void Engine::State::average(double& value, double now) { value = value == 0 ? now : 0.8 * value + 0.2 * now; }
+
 // What a pass took, with so many rows that wrote and that read.
 void Engine::State::learn(double seconds, Dim writing, Dim read) {
-  const auto take = [](double& value, double now) { value = value == 0 ? now : 0.8 * value + 0.2 * now; };
   if (read == 0) {
-    take(counts.decode_seconds, seconds);
+    average(counts.decode_seconds, seconds);
   } else if (read >= 8) {
     const double beside = writing > 0 ? counts.decode_seconds : 0;
-    take(counts.row_seconds, std::max(0.0, seconds - beside) / static_cast<double>(read));
+    average(counts.row_seconds, std::max(0.0, seconds - beside) / static_cast<double>(read));
   }
 }
 
-// Tokens that are not in the pool and lead to no choice yet: prompts, and answers read again. Each in its
-// turn gets what is left of the rows.
+// Tokens that are not in the pool and lead to no choice yet: prompts, and answers read again. What one of
+// them leaves of its part, the next may have.
 void Engine::State::plan_reading(std::vector<Piece>& pieces, Dim rows) {
+  std::vector<Reader> parts;
+  Dim reserved = 0;  // for those that come after
+  for (const JobPtr& job : running) {
+    if (job->resting || job->ready() || job->phase == Phase::over) continue;
+    Dim left = std::min(job->prompt() - job->read, job->r.generate.chunk);
+    if (job->phase == Phase::writing) {
+      left = 0;
+      for (std::size_t b = 0; b < job->branches.size(); ++b) left += std::max<Dim>(0, job->unread(b) - 1);
+    }
+    parts.push_back({job.get(), left});
+  }
+  share_rows(parts, rows);
+  for (const Reader& r : parts) reserved += r.rows;
   // Logits that this pass may still hold.
   Dim logits = std::max<Dim>(1, kMostLogits / std::max<Dim>(1, vocab));
   const auto add = [&](Piece p) {
@@ -348,18 +351,20 @@ void Engine::State::plan_reading(std::vector<Piece>& pieces, Dim rows) {
     if (p.count < whole && p.branch < 0) p.last = false;
     rows -= p.count;
     logits -= static_cast<Dim>(p.wanted.size());
+    return p.count;
   };
   const bool states = options.prefixes && (pool.has_states() || pool.has_chunks());
-  const std::vector<JobPtr> all = running;  // some that are suspended may pause
-  for (const JobPtr& pointer : all) {
-    Job& job = *pointer;
-    if (job.resting) continue;
+  for (const Reader& reader : parts) {
+    Job& job = *reader.job;
+    reserved -= reader.rows;
+    // Of work in the background no more than its part.
+    Dim mine = job.r.background ? std::min(rows, reader.rows) : rows - reserved;
     if (job.phase == Phase::reading) {
-      Piece p{&job, -1, std::min({job.prompt() - job.read, std::max<Dim>(rows, 0), job.r.generate.chunk})};
+      Piece p{&job, -1, std::min({job.prompt() - job.read, std::max<Dim>(mine, 0), job.r.generate.chunk})};
       p.source = translates() && job.read == 0;
       const bool again = job.read < job.shown;
-      if (job.r.one_piece) p.count = rows > 0 || pieces.empty() ? job.prompt() - job.read : 0;
-      if (job.read < job.r.prefix && p.count < job.r.prefix) p.count = rows > 0 ? job.r.prefix : 0;
+      if (job.r.one_piece) p.count = mine > 0 || pieces.empty() ? job.prompt() - job.read : 0;
+      if (job.read < job.r.prefix && p.count < job.r.prefix) p.count = mine > 0 ? job.r.prefix : 0;
       // Rows that were shown and rows that were not come apart; a state is kept where a page ends.
       if (again) p.count = std::min(p.count, job.shown - job.read);
       const auto ends_at = [&](Dim token) {  // but for what must come at once
@@ -390,9 +395,9 @@ void Engine::State::plan_reading(std::vector<Piece>& pieces, Dim rows) {
       }
       add(std::move(p));
     } else if (job.phase == Phase::writing && !job.ready()) {
-      for (std::size_t b = 0; b < job.branches.size() && rows > 0; ++b) {
+      for (std::size_t b = 0; b < job.branches.size() && mine > 0; ++b) {
         const Dim again = job.unread(b) - 1;
-        if (again > 0) add({&job, static_cast<int>(b), std::min(again, rows)});
+        if (again > 0) mine -= add({&job, static_cast<int>(b), std::min(again, mine)});
       }
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of the engine: a request with all that belongs to it, and who does what. Its functions stand in
 // engine.cc (requests, a step), engine_schedule.cc (who may begin, who has room), engine_pass.cc (a pass and
-// what its rows lead to), engine_status.cc (what other threads ask).
+// what its rows lead to), engine_fair.cc (whose turn it is), engine_status.cc (what other threads ask).
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -62,12 +62,21 @@ struct Engine::State {
     Dim shown = 0;               // … that observers have seen
   };
 
+  // Who is charged for rows.
+  struct Client {
+    std::int64_t used = 0;  // tokens, above those of clients that came later
+    Dim live = 0;           // requests that are not done
+    bool wants = false, wanted = false;  // rows that are handed out: in this step, in the one before
+    std::int64_t given = 0;              // while rows are handed out
+  };
+
   enum class Phase { waiting, reading, writing, over };
 
   // A request with all that belongs to it.
   struct Job {
     Id id = 0;
     Request r;
+    Client* client = nullptr;  // from the first step on
     Phase phase = Phase::waiting;
     std::uint64_t root = 0;  // reads the prompt; later what a hold keeps
     Dim read = 0;            // tokens of the prompt in the pool
@@ -143,12 +152,36 @@ struct Engine::State {
   Dim waiting_tokens = 0;
   std::vector<std::pair<Id, int>> unwanted_samples;  // cancelled, one by one
   Status told;
+  Dim most_rows = 0, unread = 0;  // Options::rows; tokens of prompts that are being read
   Dim suspended = 0;                   // of those that live
   bool changed = false;  // something was asked for since the last step began
   bool stalled = false;  // … which found nothing to do
 
   std::deque<JobPtr> waiting;
   std::vector<JobPtr> running;  // in the order they began
+  std::map<std::string, Client, std::less<>> clients;
+  // Of Client::used: where those that come to want rows begin.
+  std::int64_t level = 0;
+  Dim background = 0;       // requests that are not done
+  Dim whole_credit = 0;     // rows that whole texts may have
+  // Those that wait, in the order in which they may begin.
+  class Line {
+   public:
+    Line(State& state, bool whole);
+    JobPtr next();  // none is left: null
+    void begins(const Job& job);
+
+   private:
+    State& s;
+    bool whole_, plain_;
+    std::size_t at_ = 0, size_ = 0;
+    std::vector<JobPtr> queue_ = {};
+  };
+  // A text that is being read, and its part of the step's prompt rows.
+  struct Reader {
+    Job* job;
+    Dim left, rows = 0;
+  };
   struct Held {
     std::uint64_t sequence;
     std::vector<std::int32_t> tokens;
@@ -195,7 +228,13 @@ struct Engine::State {
 
   void prepare(Job& job);
   std::vector<Event> step(Dim rows);
-  std::vector<JobPtr> take_whole();
+  std::vector<JobPtr> take_whole(Dim rows);
+  void enter(Job& job);
+  void leave(Job& job);
+  void settle_clients();
+  void charge(std::span<const Piece> pieces, std::span<const JobPtr> whole);
+  void share_rows(std::span<Reader> readers, Dim rows);
+  Dim whole_rows(Dim rows);
   void take_inbox();
   void leave_queue();
   void publish(Dim rows);
@@ -211,7 +250,8 @@ struct Engine::State {
   JobPtr victim() const;
   void plan_writing(std::vector<Piece>& pieces);
   void plan_reading(std::vector<Piece>& pieces, Dim rows);
-  Dim prompt_rows(Dim writing) const;
+  Dim prompt_rows(Dim writing, const Status& learned) const;
+  static void average(double& value, double now);
   void learn(double seconds, Dim writing, Dim read);
   std::size_t need(std::span<const Piece> pieces) const;
   KvGrowth growth(const Piece& piece) const;

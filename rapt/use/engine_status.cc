@@ -35,7 +35,10 @@ void Engine::State::publish(Dim rows) {
   publish_pool();
   const std::lock_guard hold(lock);
   told.waiting = static_cast<Dim>(waiting.size());
+  most_rows = options.rows;
+  unread = 0;
   for (const JobPtr& job : running) {
+    if (job->phase == Phase::reading && !job->resting) unread += job->prompt() - job->read;
     JobStatus& t = job->told;
     t.phase = job->phase == Phase::reading ? "reading" : "writing";
     t.read_tokens = job->phase == Phase::reading ? job->read : job->prompt();
@@ -81,10 +84,37 @@ Engine::Status Engine::status() const {
   return out;
 }
 
+double Engine::estimate_wait(Dim tokens) const {
+  const State& s = *state_;
+  const std::lock_guard hold(s.lock);
+  const Status& t = s.told;
+  const Dim waits = t.waiting + static_cast<Dim>(s.inbox.size()), ahead = s.waiting_tokens + s.unread;
+  // A row costs its own time and, beside those that write, its part of their pass.
+  double row = t.row_seconds;
+  if (t.rows > 0) row += t.decode_seconds / static_cast<double>(s.prompt_rows(t.rows, t));
+  // Answers that must end: for a row …
+  const Dim most = std::max<Dim>(1, s.most_rows);
+  double ends = static_cast<double>(std::max<Dim>(0, t.rows + waits + 1 - most));
+  // … and for room, with a page of an answer for each.
+  if (t.budget > 0 && t.running > 0) {
+    const double token_bytes = static_cast<double>(s.pool.page_bytes()) / kPageKeys,
+                 wanted = static_cast<double>(ahead + tokens + kPageKeys * (waits + 1)) * token_bytes,
+                 there = static_cast<double>(t.free_bytes + t.idle_bytes),
+                 each = static_cast<double>(t.bytes - std::min(t.bytes, t.idle_bytes)) /
+                        static_cast<double>(t.running);
+    if (wanted > there && each > 0) ends = std::max(ends, (wanted - there) / each);
+  }
+  // Of the answers that are written side by side, so many end in a pass.
+  constexpr double kAnswer = 128;  // tokens, before one has ended
+  const double per_pass = static_cast<double>(std::clamp<Dim>(t.rows, 1, most)) /
+                          (t.answer_tokens > 0 ? t.answer_tokens : kAnswer);
+  return static_cast<double>(ahead) * row + ends / per_pass * t.decode_seconds;
+}
+
 void Engine::reset_counts() {
   Status& c = state_->counts;
   c.passes = c.pauses = c.prompt_tokens = c.reused_tokens = c.decoded_tokens = 0;
-  c.source_seconds = 0;
+  c.source_seconds = c.answer_tokens = 0;
   c.last = c.total = {};
   state_->publish_pool();
 }
