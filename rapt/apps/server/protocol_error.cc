@@ -65,13 +65,13 @@ http::Reply error_reply(const ApiError& error) {
   return reply;
 }
 
-ApiError api_error(const std::exception_ptr& thrown) {
+ApiError api_error(const std::exception_ptr& thrown, bool of_request) {
   try {
     if (thrown) std::rethrow_exception(thrown);
   } catch (const ApiError& error) {
     return error;
   } catch (const Error& error) {
-    if (error.kind() == Error::Kind::usage) return {400, "invalid_value", error.what()};
+    if (of_request || error.kind() == Error::Kind::usage) return {400, "invalid_value", error.what()};
   } catch (const std::bad_alloc&) {
     return {503, "out_of_memory", "There is not enough memory for this request now; try again later.", "", 5};
   } catch (...) {}

@@ -33,8 +33,9 @@ http::Reply error_reply(const ApiError& error);
 
 // What something that was thrown means to a client: an ApiError itself; rapt::Error of the kind usage a 400
 // `invalid_value` with its message; no memory a 503 `out_of_memory`; everything else a 500 whose message says
-// nothing of the inside.
-ApiError api_error(const std::exception_ptr& thrown);
+// nothing of the inside. of_request: thrown while something of the client's was read, rendered or parsed (a
+// chat template that refuses the messages, an edit), where every rapt::Error is a 400.
+ApiError api_error(const std::exception_ptr& thrown, bool of_request = false);
 // 400 context_length_exceeded, with the numbers. answer < 0: none was asked for.
 ApiError context_error(Dim prompt, Dim answer, Dim context);
 // 404 model_not_found with the names there are.

@@ -749,6 +749,7 @@ SamplerOptions openai_sampling() {
 
 Json read_body(std::string_view body) {
   const auto refuse = [](std::string message) -> Json {
+    if (message.size() > 400) message = message.substr(0, 400) + "…";  // a key may be a megabyte long
     throw ApiError(400, "invalid_json", std::move(message));
   };
   if (body.starts_with("\xEF\xBB\xBF"))

@@ -410,32 +410,35 @@ TEST(Protocol, HostileBodiesAreRefusedQuickly) {
     for (int i = 0; i < 3000; ++i) out += "{\"a\":";
     return out;
   }();
-  for (const std::string& body : {deep,
-                                  R"({"messages":)" + deep,
-                                  objects,
-                                  keys,
-                                  std::string(R"({"a":1,"a":2})"),
-                                  std::string(R"({"temperature":1e999})"),
-                                  std::string(R"({"temperature":NaN})"),
-                                  std::string(R"({"temperature":Infinity})"),
-                                  std::string(R"({"user":"\ud800"})"),
-                                  std::string(R"({"user":"\udc00x"})"),
-                                  std::string("{\"user\":\"\xff\"}"),
-                                  std::string(),
-                                  std::string("\xEF\xBB\xBF{}"),
-                                  std::string("{} {}"),
-                                  std::string("[]"),
-                                  std::string("null"),
-                                  std::string("\"a\""),
-                                  std::string("{\"a\":1,}"),
-                                  std::string("{\"a\":\"\n\"}"),
-                                  std::string("{\"a\":1") + std::string(1, '\0') + "}",
-                                  std::string(2 << 20, '"')}) {
+  for (const std::string& body :
+       {deep,
+        R"({"messages":)" + deep,
+        objects,
+        keys,
+        std::string(R"({"a":1,"a":2})"),
+        concat("{\"", std::string(1 << 20, 'k'), "\":1,\"", std::string(1 << 20, 'k'), "\":2}"),
+        std::string(R"({"temperature":1e999})"),
+        std::string(R"({"temperature":NaN})"),
+        std::string(R"({"temperature":Infinity})"),
+        std::string(R"({"user":"\ud800"})"),
+        std::string(R"({"user":"\udc00x"})"),
+        std::string("{\"user\":\"\xff\"}"),
+        std::string(),
+        std::string("\xEF\xBB\xBF{}"),
+        std::string("{} {}"),
+        std::string("[]"),
+        std::string("null"),
+        std::string("\"a\""),
+        std::string("{\"a\":1,}"),
+        std::string("{\"a\":\"\n\"}"),
+        std::string("{\"a\":1") + std::string(1, '\0') + "}",
+        std::string(2 << 20, '"')}) {
     const auto start = std::chrono::steady_clock::now();
     const ApiError error = refused([&] { read_body(body); });
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
     EXPECT_EQ(error.status, 400) << body.substr(0, 60);
     EXPECT_EQ(error.code, "invalid_json") << body.substr(0, 60);
+    EXPECT_LT(error.message.size(), 500u);
     EXPECT_NO_THROW(parse_json(error_body(error)));
   }
   // Depth inside a field that nobody reads is refused too; below the limit it is ignored.
@@ -560,6 +563,7 @@ TEST(Protocol, ErrorsSteerRetries) {
   EXPECT_EQ(api_error(std::make_exception_ptr(Error("/secret/path"))).status, 500);
   EXPECT_EQ(api_error(std::make_exception_ptr(Error("/secret/path"))).message.find("secret"),
             std::string::npos);
+  EXPECT_EQ(api_error(std::make_exception_ptr(Error("roles must alternate")), true).status, 400);
   EXPECT_EQ(api_error(std::make_exception_ptr(std::bad_alloc())).status, 503);
   EXPECT_EQ(api_error(std::make_exception_ptr(ApiError(404, "a", "b"))).status, 404);
   EXPECT_NE(context_error(5000, 100, 4096).message.find("5,100"), std::string::npos);
