@@ -897,7 +897,7 @@ TEST_F(HttpServer, UnixSockets) {
   go();
   Client client(path);
   EXPECT_EQ(client.ask(kGet).body, "unix");
-  handler.request = [](Exchange, const Request&) {};
+  there([&] { handler.request = [](Exchange, const Request&) {}; });
   Client leaver(path);
   leaver.send(kGet);
   ASSERT_TRUE(handler.wait("request /a", 3));
