@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An HTTP/1.1 request as it arrived, and a reply as it shall be sent (RFC 9110, 9112). How the bytes are read:
-// parser.h; who moves them: server.h.
+// An HTTP/1.1 request as it arrived, and a reply as it shall be sent (RFC 9110, 9112). How the bytes are
+// read: parser.h; who moves them: server.h.
 #pragma once
 #include <string>
 #include <string_view>
