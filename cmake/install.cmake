@@ -37,6 +37,9 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rapt-config.cmake
 # An archive brings no list of what it needs, so its users link that too; of a shared library it is private.
 set(RAPT_PC_LIBS "")
 set(RAPT_PC_PRIVATE "-pthread -lz -ljpeg -lstdc++ -lm")
+if(RAPT_TLS)
+  string(PREPEND RAPT_PC_PRIVATE "-lssl -lcrypto ")
+endif()
 if(NOT RAPT_SHARED)
   set(RAPT_PC_LIBS " ${RAPT_PC_PRIVATE}")
   set(RAPT_PC_PRIVATE "")

@@ -364,7 +364,8 @@ void Connection::drain() {
 }
 
 void Connection::watch() {
-  std::uint32_t events = unsent() > 0 ? EPOLLOUT : 0;
+  std::uint32_t events = 0;
+  if (unsent() > 0) events |= EPOLLOUT;
   if (phase_ == Phase::reading || phase_ == Phase::lingering) events |= EPOLLIN;
   if (exchange != 0) events |= EPOLLRDHUP;
   if (events == watched_) return;

@@ -3,7 +3,7 @@
 // where a request ends: what is not exactly as below is refused, and nothing behind it may be read.
 //
 //   request = [CRLF] method SP target SP "HTTP/1." ("0" | "1") CRLF *(name ":" value CRLF) CRLF body
-//   name, method = 1*tchar        target = "/"… | "http://host"… | "*"        value = VCHAR, obs-text, SP, HTAB
+//   name, method = 1*tchar     target = "/"… | "http://host"… | "*"     value = VCHAR, obs-text, SP, HTAB
 //   body = Content-Length bytes, or with "Transfer-Encoding: chunked"
 //          *(1*16HEX [";" extension] CRLF data CRLF) 1*16"0" [";" extension] CRLF *(name ":" value CRLF) CRLF
 //

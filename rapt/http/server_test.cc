@@ -5,6 +5,8 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -318,7 +320,8 @@ TEST_F(HttpServer, ConnectionsEndWhereAskedTo) {
 TEST_F(HttpServer, RequestsInTwoPiecesCutAnywhere) {
   start();
   const std::string text =
-      "POST /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
+      "POST /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
   Client client(port);
   for (std::size_t cut = 1; cut < text.size(); ++cut) {
     ASSERT_TRUE(client.send(text.substr(0, cut)));
@@ -372,7 +375,8 @@ TEST_F(HttpServer, WhatIsSentAheadWaitsAndIsNotReadBehindARefusal) {
 
   Client other(port);
   other.send(
-      "POST /3 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 40\r\n\r\nGET /4 HTTP/1.1\r\nHost: x\r\n\r\n");
+      "POST /3 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 40\r\n\r\n"
+      "GET /4 HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(other.reply().status, 400);
   EXPECT_TRUE(other.ended());
   Client third(port);
@@ -686,6 +690,40 @@ TEST_F(HttpServer, ManyBeyondTheLimitAtOnce) {
   EXPECT_EQ(first.ask(kGet).status, 200);
 }
 
+// An address of this machine that is not loopback: connections to it come from it.
+std::string outer_address() {
+  std::string found;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return found;
+  for (const ifaddrs* a = list; a != nullptr && found.empty(); a = a->ifa_next) {
+    if (a->ifa_addr == nullptr || a->ifa_addr->sa_family != AF_INET || (a->ifa_flags & IFF_LOOPBACK) != 0)
+      continue;
+    char text[INET_ADDRSTRLEN] = {};
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(a->ifa_addr)->sin_addr, text, sizeof text);
+    found = text;
+  }
+  ::freeifaddrs(list);
+  return found;
+}
+
+TEST_F(HttpServer, ConnectionsOfOneAddressAreFew) {
+  const std::string address = outer_address();
+  if (address.empty()) GTEST_SKIP() << "this machine has no address but loopback";
+  start({.per_address = 2});
+  for (int i = 0; i < 5; ++i) {  // none for this machine
+    Client client(port);
+    EXPECT_EQ(client.ask(kGet).status, 200);
+  }
+  there([&] { port = server->listen(address, 0); });
+  auto first = std::make_unique<Client>(port, address.c_str());
+  Client second(port, address.c_str());
+  EXPECT_EQ(first->ask(kGet).status, 200);
+  EXPECT_EQ(second.ask(kGet).status, 200);
+  EXPECT_EQ(Client(port, address.c_str()).ask(kGet).status, 429);
+  first.reset();
+  EXPECT_TRUE(wait_for([&] { return Client(port, address.c_str()).ask(kGet).status == 200; }));
+}
+
 TEST_F(HttpServer, AskedBeforeTheBody) {
   handler.head = [](const Request& r) -> std::optional<Reply> {
     EXPECT_TRUE(r.body.empty());
@@ -897,7 +935,7 @@ TEST_F(HttpServer, UnixSockets) {
   go();
   Client client(path);
   EXPECT_EQ(client.ask(kGet).body, "unix");
-  handler.request = [](Exchange, const Request&) {};
+  there([&] { handler.request = [](Exchange, const Request&) {}; });
   Client leaver(path);
   leaver.send(kGet);
   ASSERT_TRUE(handler.wait("request /a", 3));

@@ -173,7 +173,7 @@ void set_tcp_options(int fd) {
   switch_on(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
   switch_on(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
   switch_on(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
-  // What a slow reader has not taken waits with us, where write() counts it, and not in the kernel's megabytes.
+  // What a slow reader has not taken waits with us, where write() counts it, not in the kernel's megabytes.
   switch_on(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 128 << 10);
 }
 

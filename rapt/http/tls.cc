@@ -9,10 +9,9 @@
 namespace rapt::http {
 
 std::shared_ptr<const TlsContext> load_tls(const std::string& certificate, const std::string&) {
-  fail(
-      "TLS with the certificate ", certificate,
-      ": this program was built without TLS. Build it with cmake -DRAPT_TLS=ON (OpenSSL 3; Debian: libssl-dev), "
-      "or put a proxy that speaks TLS before it");
+  fail("TLS with the certificate ", certificate,
+       ": this program was built without TLS. Build it with cmake -DRAPT_TLS=ON (OpenSSL 3; Debian: "
+       "libssl-dev), or put a proxy that speaks TLS before it");
 }
 
 }  // namespace rapt::http
