@@ -210,6 +210,10 @@ def lm_eval_requests_score(s):
                 for i in range(1, len(own))]
         equal(told, greedy, "greedy, as lm-eval looks for it")
         equal(lists["token_logprobs"][-1], max(lists["top_logprobs"][-1].values()), "the written token")
+    # It drops the last entry, which is the written token: there is one even where that token ends the answer.
+    ended = s.complete(ids, max_tokens=1, logprobs=1, echo=True, logit_bias={"511": 100})
+    equal([len(c["logprobs"]["token_logprobs"]) for c in ended["choices"]], [len(x) + 1 for x in ids],
+          "entries where the next token is the end")
 
 
 def tokens(s, text, **more):
@@ -277,7 +281,8 @@ def penalties_count_the_answer_alone(s):
             expect(score(token) >= best - 1e-4, fields, token, score(token), best)
             counts[token] = counts.get(token, 0) + 1
         plain = s.complete(ids, temperature=0, max_tokens=30, return_token_ids=True)
-        equal(plain["choices"][0]["token_ids"][0], answer[0], "the first token is not punished for the prompt")
+        equal(plain["choices"][0]["token_ids"][0], answer[0],
+              "the first token is not punished for the prompt")
         expect(plain["choices"][0]["token_ids"] != answer, "penalties did nothing")
 
 
@@ -465,7 +470,8 @@ def echo_streams(s):
             if w["logprobs"]:
                 l = w["logprobs"]
                 equal(choices[w["index"]]["tokens"],
-                      list(zip(l["tokens"], l["token_logprobs"], l["top_logprobs"], l["text_offset"])), fields)
+                      list(zip(l["tokens"], l["token_logprobs"], l["top_logprobs"], l["text_offset"])),
+                      fields)
     equal([c["text"][:len(p)] for c, p in zip(s.complete(["ab", "Größe"], echo=True)["choices"],
                                               ["ab", "Größe"])], ["ab", "Größe"])
 
@@ -488,8 +494,9 @@ def templates_and_tokens(s):
     messages = [{"role": "system", "content": "Be."}, {"role": "user", "content": "Hi <|im_end|> 你好"},
                 {"role": "assistant", "content": None, "refusal": "no"},
                 {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
-    wanted = ("<|endoftext|><|im_start|>system\nBe.<|im_end|>\n<|im_start|>user\nHi <|im_end|> 你好<|im_end|>\n"
-              "<|im_start|>assistant\nno<|im_end|>\n<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n")
+    wanted = (
+        "<|endoftext|><|im_start|>system\nBe.<|im_end|>\n<|im_start|>user\nHi <|im_end|> 你好<|im_end|>\n"
+        "<|im_start|>assistant\nno<|im_end|>\n<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n")
     equal(good(s.one.ask("/apply-template", {"messages": messages})).json()["prompt"], wanted)
     ids = good(s.one.ask("/tokenize", {"messages": messages})).json()["tokens"]
     n = good(s.one.ask("/v1/chat/completions/input_tokens", {"messages": messages})).json()
@@ -505,7 +512,8 @@ def templates_and_tokens(s):
         equal(tokens(s, text), plain, "llama.cpp's form")
         equal(tokens(s, text, add_special=True), framed)
         vllm = good(s.one.ask("/tokenize", {"prompt": text, "return_token_strs": True})).json()
-        equal((vllm["tokens"], vllm["count"], vllm["max_model_len"]), (framed, len(framed), 8192), "vLLM's form")
+        equal((vllm["tokens"], vllm["count"], vllm["max_model_len"]), (framed, len(framed), 8192),
+              "vLLM's form")
         equal(len(vllm["token_strs"]), len(framed))
         for route in ("/detokenize", "/v1/detokenize"):
             back = good(s.one.ask(route, {"tokens": plain})).json()
@@ -605,7 +613,8 @@ def embeddings_are_those_of_rapt_embed(s):
     wanted = [w["embedding"] for w in rapt_lines(s.args, "embed", s.args.models.embed, *texts)]
     for path in ("/v1/embeddings", "/embeddings"):
         reply = good(s.four.ask(path, {"model": "embed", "input": texts})).json()
-        equal(([d["index"] for d in reply["data"]], reply["object"], reply["model"]), ([0, 1, 2], "list", "embed"))
+        equal(([d["index"] for d in reply["data"]], reply["object"], reply["model"]),
+              ([0, 1, 2], "list", "embed"))
         for d, w in zip(reply["data"], wanted):
             near(d["embedding"], w, 1e-6, "embedding")
     coded = good(s.four.ask("/v1/embeddings", {"model": "embed", "input": texts,
@@ -671,9 +680,11 @@ def classes_are_those_of_rapt_classify(s):
 def translations_are_those_of_rapt_translate(s):
     for text in ("ein hund läuft durch den schnee", "zwei kinder"):
         wanted = rapt_lines(s.args, "translate", s.args.models.translate, text, "--beams", "1", "-n", "40")[0]
-        chat = good(s.four.ask("/v1/chat/completions", {
-            "model": "de-en", "max_tokens": 40,
-            "messages": [{"role": "system", "content": "ignored"}, {"role": "user", "content": text}]})).json()
+        chat = good(
+            s.four.ask(
+                "/v1/chat/completions", {
+                    "model": "de-en", "max_tokens": 40, "messages": [{
+                        "role": "system", "content": "ignored"}, {"role": "user", "content": text}]})).json()
         equal(chat["choices"][0]["message"]["content"], wanted["text"])
         plain = good(s.four.ask("/v1/completions", {"model": "de-en", "prompt": [text, "der mann"],
                                                     "max_tokens": 40})).json()
@@ -709,7 +720,8 @@ def prefixes_are_found_and_change_nothing(s):
 def looks_and_edits(s):
     body = {"temperature": 0, "max_tokens": 8, "return_token_ids": True}
     plain = s.complete("Attention is", **body)
-    seen = s.complete("Attention is", cache_prompt=False, rapt={"look": ["layers", "heads", "tokens"]}, **body)
+    seen = s.complete("Attention is", cache_prompt=False, rapt={"look": ["layers", "heads", "tokens"]},
+                      **body)
     equal(seen["rapt"]["hash"], plain["rapt"]["hash"], "a look changes bits")
     look = seen["rapt"]["look"]
     equal((len(look["layers"]), [len(h) for h in look["heads"]]), (2, [4, 4]))
@@ -900,7 +912,8 @@ def a_time_limit_of_the_client(s):
         reply = slow.ask("/v1/completions", {"prompt": "a", "max_tokens": 8000, "ignore_eos": True, "n": 8},
                          headers={"x-request-timeout": "0.3"})
         if reply.status == 200:  # what there was, or all of it on a fast machine
-            expect(reply.json()["rapt"]["choices"][0]["finish"] in ("deadline", "length"), reply.json()["rapt"])
+            expect(reply.json()["rapt"]["choices"][0]["finish"] in ("deadline", "length"),
+                   reply.json()["rapt"])
         else:
             refused(reply, 504, "deadline")
 

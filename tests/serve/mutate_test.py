@@ -122,8 +122,9 @@ class Hand:
             elif what == 3:
                 data[i:i] = data[max(0, i - d.choice((1, 4, 30))):i]
             elif what == 4:
-                data[i:i] = d.choice((b"\r\n", b"\n", b"\0", b"\xff", b"\xef\xbb\xbf", b"[", b"{", b'"', b"\\",
-                                      b",", b"1e999", b"\\ud800", b"\xc0\xaf", b"null", b"-", b"99999999999"))
+                data[i:i] = d.choice(
+                    (b"\r\n", b"\n", b"\0", b"\xff", b"\xef\xbb\xbf", b"[", b"{", b'"', b"\\", b",", b"1e999",
+                     b"\\ud800", b"\xc0\xaf", b"null", b"-", b"99999999999"))
             elif what == 5:
                 j = d.randrange(len(data))
                 data[i], data[j] = data[j], data[i]
@@ -142,7 +143,8 @@ class Hand:
         if isinstance(body, dict) and not any(isinstance(body.get(k), (int, float)) for k in (
                 "max_tokens", "max_completion_tokens")):
             body.setdefault("n_predict", 2)  # else an answer is as long as the context
-        data = json.dumps(body, ensure_ascii=d.random() < 0.5, allow_nan=True).encode("utf-8", "surrogatepass")
+        data = json.dumps(body, ensure_ascii=d.random() < 0.5,
+                          allow_nan=True).encode("utf-8", "surrogatepass")
         if layer == "body":
             data = self.scratch(data)
         head = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
@@ -152,11 +154,12 @@ class Hand:
             if d.random() < 0.5:
                 head[0] = self.scratch(head[0].encode(), 2).decode("latin-1")
         if d.random() < 0.3:
-            head.append(d.choice(("Accept: */*", "Authorization: Bearer x", "x-request-id: é\x7f", "Expect: x",
-                                  "Origin: http://localhost", "Origin: null", "X: " + "a" * 3000,
-                                  "x-request-timeout: -1", "x-request-timeout: 1e999", "Connection: close",
-                                  "Connection: keep-alive, te", "Content-Encoding: gzip", "Host: localhost",
-                                  "x-request-timeout: 0.001")))
+            head.append(
+                d.choice(
+                    ("Accept: */*", "Authorization: Bearer x", "x-request-id: é\x7f", "Expect: x",
+                     "Origin: http://localhost", "Origin: null", "X: " + "a" * 3000, "x-request-timeout: -1",
+                     "x-request-timeout: 1e999", "Connection: close", "Connection: keep-alive, te",
+                     "Content-Encoding: gzip", "Host: localhost", "x-request-timeout: 0.001")))
         chunked = d.random() < 0.2
         if chunked and data:
             pieces, at = b"", 0
@@ -172,27 +175,33 @@ class Hand:
         if layer in ("framing", "all"):
             what = d.randrange(9)
             if what == 0:
-                head.append("Content-Length: " + d.choice(("0", "-1", "+5", "5, 5", "99999999999999999999", "0x5", "",
-                                                           str(len(data) + 1), str(max(0, len(data) - 3)))))
+                head.append("Content-Length: " +
+                            d.choice(("0", "-1", "+5", "5, 5", "99999999999999999999", "0x5", "",
+                                      str(len(data) + 1), str(max(0,
+                                                                  len(data) - 3)))))
             elif what == 1:
                 head[-1] = "Content-Length: " + str(max(0, len(data) + d.choice((-5, -1, 1, 7, 3000000))))
             elif what == 2:
-                head.append("Transfer-Encoding: " + d.choice(("chunked", "identity", "gzip, chunked", "chunked,",
-                                                              "Chunked", "chunked, chunked", "x")))
+                head.append("Transfer-Encoding: " +
+                            d.choice(("chunked", "identity", "gzip, chunked", "chunked,", "Chunked",
+                                      "chunked, chunked", "x")))
             elif what == 3:
                 data = self.scratch(data)
             elif what == 4:
                 data = data[:d.randrange(len(data) + 1)]
             elif what == 5:
-                data += d.choice((b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\r\n", b"\0" * 100, b"x"))
+                data += d.choice(
+                    (b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\r\n", b"\0" * 100, b"x"))
             elif what == 6:
                 head[0] = d.choice(("POST " + path, "POST  " + path + " HTTP/1.1", "GET / HTTP/2.0",
                                     "PRI * HTTP/2.0", "POST " + path + " HTTP/1.0", "CONNECT a:1 HTTP/1.1",
                                     "POST http://localhost" + path + " HTTP/1.1", "OPTIONS * HTTP/1.1",
                                     "POST " + path + "?" + "a" * 500 + " HTTP/1.1", "\x16\x03\x01"))
             elif what == 7:
-                head.insert(d.randrange(1, len(head) + 1), d.choice((" folded", "X : y", ": y", "X", "X: a\rb",
-                                                                     "X: \0", "Host: evil", "\x80: y")))
+                head.insert(
+                    d.randrange(1,
+                                len(head) + 1),
+                    d.choice((" folded", "X : y", ": y", "X", "X: a\rb", "X: \0", "Host: evil", "\x80: y")))
             else:
                 head += ["X: y"] * d.choice((5, 101, 300))
         raw = "\r\n".join(head).encode("latin-1", "replace") + b"\r\n\r\n"
@@ -275,7 +284,8 @@ def main():
             growth = server.memory() - warm
             if not args.sanitized and args.count >= 5000 and growth > (64 << 20):
                 faults.append(("end", b"", f"{growth >> 20} MiB more than after a fifth"))
-            print(f"memory: {server.memory() >> 20} MiB, {growth / 2 ** 20:+.1f} since a fifth of the requests")
+            print(
+                f"memory: {server.memory() >> 20} MiB, {growth / 2 ** 20:+.1f} since a fifth of the requests")
         code = server.stop(60)
     finally:
         if server.alive():

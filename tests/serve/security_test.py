@@ -29,7 +29,8 @@ CHAT = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
 ROUTES = {
     "/health": None, "/ping": None, "/": None, "/models": None, "/models/chat": None, "/props": None,
     "/slots": None, "/limits": None, "/metrics": None, "/openapi.json": None, "/tokenizer_info": None,
-    "/chat/completions": CHAT, "/completions": {"prompt": "a", "max_tokens": 1}, "/embeddings": {"input": "a"},
+    "/chat/completions": CHAT, "/completions": {"prompt": "a",
+                                                "max_tokens": 1}, "/embeddings": {"input": "a"},
     "/rerank": {"query": "a", "documents": ["b"]}, "/reranking": {"query": "a", "documents": ["b"]},
     "/classify": {"input": "a"}, "/tokenize": {"content": "a"}, "/detokenize": {"tokens": [65]},
     "/apply-template": CHAT, "/chat/completions/input_tokens": CHAT}
@@ -75,16 +76,17 @@ def closed(answer, status):
 @test
 def t01_host(s):
     port = s.open.port
-    for host in ("evil.example", f"evil.example:{port}", "evil.example.", "EVIL.EXAMPLE", "127.0.0.1.evil.example",
-                 "localhost.evil.example", "[::2]", f"[fe80::1]:{port}", "10.0.0.1", "169.254.169.254", "0.0.0.0",
-                 "127.0.0.1@evil.example", "", "2130706433", "127.1", "localhost:99999x", "[::1"):
+    for host in ("evil.example", f"evil.example:{port}", "evil.example.", "EVIL.EXAMPLE",
+                 "127.0.0.1.evil.example", "localhost.evil.example", "[::2]", f"[fe80::1]:{port}", "10.0.0.1",
+                 "169.254.169.254", "0.0.0.0", "127.0.0.1@evil.example", "", "2130706433", "127.1",
+                 "localhost:99999x", "[::1"):
         for path, body in ROUTES.items():
             for p in both_names(path) if host == "evil.example" else (path,):
                 reply = s.open.ask(p, body, headers={"Host": host})
                 expect(reply.status == (403 if host else reply.status) and reply.status in (400, 403),
                        f"Host {host!r}, {p}: {reply}")
-    for host in ("localhost", f"LOCALHOST:{port}", "localhost.", f"127.0.0.1:{port}", "127.8.9.10", f"[::1]:{port}",
-                 "app.localhost"):
+    for host in ("localhost", f"LOCALHOST:{port}", "localhost.", f"127.0.0.1:{port}", "127.8.9.10",
+                 f"[::1]:{port}", "app.localhost"):
         equal(s.open.ask("/health", headers={"Host": host}).status, 200, host)
     closed(s.open.raw(b"GET /health HTTP/1.1\r\n\r\n"), 400)  # none
     closed(s.open.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n"), 400)
@@ -98,8 +100,9 @@ def t01_host(s):
 
 @test
 def t02_origin(s):
-    for origin in ("http://evil.example", "null", "file://", "http://localhost.evil.example", "https://evil:1",
-                   "http://localhost@evil.example", "chrome-extension://abc", "http://localhost/x", ""):
+    for origin in ("http://evil.example", "null", "file://", "http://localhost.evil.example",
+                   "https://evil:1", "http://localhost@evil.example", "chrome-extension://abc",
+                   "http://localhost/x", ""):
         for path, body in ROUTES.items():
             reply = s.open.ask(path, body, headers={"Origin": origin})
             equal(reply.status, 403, f"Origin {origin!r}, {path}")
@@ -121,10 +124,11 @@ def t02_origin(s):
 
 @test
 def t03_every_route_wants_the_key(s):
-    wrong = {"none": {}, "wrong": {"Authorization": f"Bearer {KEY}x"}, "part": {"Authorization": f"Bearer {KEY[:-1]}"},
-             "scheme": {"Authorization": f"Basic {KEY}"}, "bare": {"Authorization": KEY},
-             "empty": {"Authorization": "Bearer "}, "header": {"x-api-key": "nothing-like-it"},
-             "case": {"Authorization": f"Bearer {KEY.upper()}"}}
+    wrong = {
+        "none": {}, "wrong": {"Authorization": f"Bearer {KEY}x"},
+        "part": {"Authorization": f"Bearer {KEY[:-1]}"}, "scheme": {"Authorization": f"Basic {KEY}"},
+        "bare": {"Authorization": KEY}, "empty": {"Authorization": "Bearer "},
+        "header": {"x-api-key": "nothing-like-it"}, "case": {"Authorization": f"Bearer {KEY.upper()}"}}
     bodies = set()
     for path, body in ROUTES.items():
         for p in both_names(path):
@@ -141,9 +145,10 @@ def t03_every_route_wants_the_key(s):
                 expect(reply.status in (200, 400), f"{p} with the key: {reply}")
     equal(len(bodies), 1, f"one body for all: {bodies}")
     # Routes of other servers, and other methods, are not doors.
-    for path in ("/invocations", "/pause", "/update_weights", "/api/create", "/api/push", "/api/tags", "/admin",
-                 "/v1/look/1", "/v1/replay/1", "/slots/0?action=save", "/lora-adapters", "/v1/responses",
-                 "/completion", "/v2/models", "/v1/v1/models", "//v1/models", "/V1/models", "/v1/models/"):
+    for path in ("/invocations", "/pause", "/update_weights", "/api/create", "/api/push", "/api/tags",
+                 "/admin", "/v1/look/1", "/v1/replay/1", "/slots/0?action=save", "/lora-adapters",
+                 "/v1/responses", "/completion", "/v2/models", "/v1/v1/models", "//v1/models", "/V1/models",
+                 "/v1/models/"):
         for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
             reply = s.keyed.ask(path, {} if method != "GET" else None, method=method)
             expect(reply.status in (401, 403, 404, 405), f"{method} {path}: {reply}")
@@ -161,7 +166,8 @@ def t04_keys_are_told_nowhere(s):
         for path in ("/v1/models", "/metrics", "/nosuch", "/slots", "/props", "/limits", "/openapi.json"):
             body = s.keyed.ask(path, headers=headers).body
             expect(b"canary-key" not in body, path)
-    s.keyed.ask("/v1/completions", {"prompt": "a", "max_tokens": 1}, headers={"Authorization": f"Bearer {KEY}"})
+    s.keyed.ask("/v1/completions", {"prompt": "a", "max_tokens": 1},
+                headers={"Authorization": f"Bearer {KEY}"})
     with Server(s.args, "--log", "json", quiet=False, env={"RAPT_API_KEY": "canary-key-of-environment"}) as e:
         equal(e.ask("/v1/models", headers={"x-api-key": "canary-key-of-environment"}).status, 200)
         for server in (s.keyed, e):
@@ -190,10 +196,12 @@ def t06_nothing_is_read_or_fetched(s):
     listener.settimeout(0.2)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/canary.png"
     try:
-        for part in ({"type": "image_url", "image_url": {"url": url}}, {"type": "image_url", "image_url": url},
-                     {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
-                     {"type": "file", "file": {"file_id": "/etc/passwd"}},
-                     {"type": "input_audio", "input_audio": {"data": url}}, {"type": "video_url", "video_url": url}):
+        for part in ({"type": "image_url",
+                      "image_url": {"url": url}}, {"type": "image_url", "image_url": url},
+                     {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}
+                      }, {"type": "file", "file": {"file_id": "/etc/passwd"}
+                          }, {"type": "input_audio",
+                              "input_audio": {"data": url}}, {"type": "video_url", "video_url": url}):
             refused(s.open.ask("/v1/chat/completions",
                                {"messages": [{"role": "user", "content": [part]}]}), 400)
         for more in ({"rapt": {"edits": ["resid_post.0:add=/etc/passwd"]}}, {"rapt": {"edits": [
@@ -212,12 +220,14 @@ def t06_nothing_is_read_or_fetched(s):
 
 @test
 def t07_names_reach_no_file(s):
-    names = ["/etc/canary7", "../../canary7", "canary7\0x", "%2e%2e%2fcanary7", "..%2Fcanary7", "a/../canary7",
-             "~/canary7", "canary7" * 30, "file:///canary7"]
+    names = [
+        "/etc/canary7", "../../canary7", "canary7\0x", "%2e%2e%2fcanary7", "..%2Fcanary7", "a/../canary7",
+        "~/canary7", "canary7" * 30, "file:///canary7"]
     wrap = ()
     if shutil.which("strace"):
         log = tempfile.NamedTemporaryFile(delete=False)
-        wrap = ("strace", "-f", "-qq", "-s", "4096", "-o", log.name, "-e", "trace=%file,connect,socket,execve")
+        wrap = ("strace", "-f", "-qq", "-s", "4096", "-o", log.name, "-e",
+                "trace=%file,connect,socket,execve")
     try:
         traced = Server(s.args, wrap=wrap, wait=60)
     except Fault:
@@ -234,7 +244,8 @@ def t07_names_reach_no_file(s):
                 expect(server.ask("/v1/models/" + name.replace("~", "%7E")).status in (400, 404), name)
         for path in ("/v1/models/%00canary7", "/v1/models/..%2f..%2fcanary7", "/v1/models/%2e%2e/canary7",
                      "/v1/models/..\\canary7", "/v1/models/%c0%ae%c0%ae/canary7"):
-            answer = server.raw(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            answer = server.raw(
+                f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
             expect(re.match(rb"HTTP/1.1 (400|404) ", answer), path, answer[:200])
         if not wrap:
             raise Skip("there is no strace, or it may not trace; the answers were right")
@@ -247,8 +258,9 @@ def t07_names_reach_no_file(s):
 
 @test
 def t08_no_files_are_served(s):
-    for path in ("/../../etc/passwd", "/..%2f..%2fetc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/index.html", "/etc/passwd",
-                 "/.git/config", "/./health/../../etc/passwd", "/static/../x", "//etc/passwd", "/health/../metrics"):
+    for path in ("/../../etc/passwd", "/..%2f..%2fetc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/index.html",
+                 "/etc/passwd", "/.git/config", "/./health/../../etc/passwd", "/static/../x", "//etc/passwd",
+                 "/health/../metrics"):
         answer = s.keyed.raw(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         expect(re.match(rb"HTTP/1.1 (400|401|404) ", answer) and b"root:" not in answer, path, answer[:200])
 
@@ -320,20 +332,20 @@ def t10_framing(s):
     cases = [
         HEAD + length + chunked + b"\r\n" + good_chunks, HEAD + chunked + length + b"\r\n" + good_chunks,
         HEAD + length + length.replace(b"%d" % len(BODY), b"5") + b"\r\n" + BODY,
-        HEAD + length + length + b"\r\n" + BODY,
-        HEAD + b"Content-Length: 5, 5\r\n\r\n" + BODY, HEAD + b"Content-Length: +5\r\n\r\n" + BODY,
-        HEAD + b"Content-Length: -1\r\n\r\n" + BODY, HEAD + b"Content-Length: 0x20\r\n\r\n" + BODY,
-        HEAD + b"Content-Length: 99999999999999999999999\r\n\r\n" + BODY, HEAD + b"Content-Length: \r\n\r\n" + BODY,
-        HEAD + b"Content-Length: 5 5\r\n\r\n" + BODY,
+        HEAD + length + length + b"\r\n" + BODY, HEAD + b"Content-Length: 5, 5\r\n\r\n" + BODY,
+        HEAD + b"Content-Length: +5\r\n\r\n" + BODY, HEAD + b"Content-Length: -1\r\n\r\n" + BODY,
+        HEAD + b"Content-Length: 0x20\r\n\r\n" + BODY,
+        HEAD + b"Content-Length: 99999999999999999999999\r\n\r\n" + BODY,
+        HEAD + b"Content-Length: \r\n\r\n" + BODY, HEAD + b"Content-Length: 5 5\r\n\r\n" + BODY,
         HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n" + good_chunks,
         HEAD + b"Transfer-Encoding: identity\r\n\r\n" + good_chunks,
         HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + good_chunks,
         HEAD + b"Transfer-Encoding: xchunked\r\n\r\n" + good_chunks,
         HEAD + b"Transfer-Encoding : chunked\r\n\r\n" + good_chunks,
         HEAD + b"Transfer-Encoding:\x0bchunked\r\n\r\n" + good_chunks,
-        HEAD + chunked + chunked + b"\r\n" + good_chunks,
-        HEAD + chunked + b"\r\n-2\r\nab\r\n0\r\n\r\n", HEAD + chunked + b"\r\n+2\r\n{}\r\n0\r\n\r\n",
-        HEAD + chunked + b"\r\n0x2\r\n{}\r\n0\r\n\r\n", HEAD + chunked + b"\r\nffffffffffffffff1\r\n{}\r\n0\r\n\r\n",
+        HEAD + chunked + chunked + b"\r\n" + good_chunks, HEAD + chunked + b"\r\n-2\r\nab\r\n0\r\n\r\n",
+        HEAD + chunked + b"\r\n+2\r\n{}\r\n0\r\n\r\n", HEAD + chunked + b"\r\n0x2\r\n{}\r\n0\r\n\r\n",
+        HEAD + chunked + b"\r\nffffffffffffffff1\r\n{}\r\n0\r\n\r\n",
         HEAD + chunked + b"\r\n2 \r\n{}\r\n0\r\n\r\n", HEAD + chunked + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         HEAD + chunked + b"\r\n2\r\n{}XX0\r\n\r\n", HEAD + chunked + b"\r\n2\n{}\n0\n\n",
         HEAD + chunked + b"\r\n2;" + b"x" * 20000 + b"\r\n{}\r\n0\r\n\r\n",
@@ -353,8 +365,10 @@ def t10_framing(s):
     # A chunk that claims more than it brings: waits, and swallows what follows as its data.
     s.open.raw(HEAD + chunked + b"\r\n7fffffff\r\n" + other, timeout=0.5)
     # Refused at the head, with a body that looks like a request.
-    s.open.raw(b"POST /nosuch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(other) + other + other)
-    s.open.raw(b"POST /v1/completions HTTP/1.1\r\nHost: evil\r\nContent-Length: %d\r\n\r\n" % len(other) + other)
+    s.open.raw(b"POST /nosuch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(other) +
+               other + other)
+    s.open.raw(b"POST /v1/completions HTTP/1.1\r\nHost: evil\r\nContent-Length: %d\r\n\r\n" % len(other) +
+               other)
     equal(counted(), before, "a request that was smuggled in a body was executed")
     # Trailers are read, and mean nothing.
     answer = s.open.raw(HEAD + chunked + b"Connection: close\r\n\r\n" + good_chunks[:-2] +
@@ -391,36 +405,37 @@ def t11_bodies(s):
 def t12_json(s):
     begin = time.monotonic()
     bad = {
-        "depth": b'{"prompt": ' + b"[" * 3000 + b"]" * 3000 + b"}",
-        "depth of objects": b'{"a":' * 3000 + b"1" + b"}" * 3000,
+        "depth": b'{"prompt": ' + b"[" * 3000 + b"]" * 3000 + b"}", "depth of objects": b'{"a":' * 3000 +
+                                                                                        b"1" + b"}" * 3000,
         "keys": b"{" + b",".join(b'"%d":0' % i for i in range(170000)) + b"}",
         "twice": b'{"prompt": "a", "max_tokens": 1, "prompt": "b"}',
         "twice, escaped": b'{"prompt": "a", "max_tokens": 1, "pro\\u006dpt": "b"}',
         "infinite": b'{"prompt": "a", "temperature": 1e999}', "NaN": b'{"prompt": "a", "temperature": NaN}',
-        "minus infinity": b'{"prompt": "a", "temperature": -Infinity}',
-        "surrogate": b'{"prompt": "\\ud800"}', "surrogates, wrong order": b'{"prompt": "\\udc00\\ud800"}',
-        "UTF-8": b'{"prompt": "\xff\xfe"}', "UTF-8, long": b'{"prompt": "\xc0\xaf"}',
-        "UTF-8, surrogate": b'{"prompt": "\xed\xa0\x80"}', "UTF-8, cut": b'{"prompt": "\xe4\xbd"}',
-        "mark": b'\xef\xbb\xbf{"prompt": "a"}', "UTF-16": '{"prompt": "a"}'.encode("utf-16"),
-        "behind": b'{"prompt": "a"} x', "two": b'{"prompt": "a"}{"prompt": "b"}', "comma": b'{"prompt": "a",}',
+        "minus infinity": b'{"prompt": "a", "temperature": -Infinity}', "surrogate": b'{"prompt": "\\ud800"}',
+        "surrogates, wrong order": b'{"prompt": "\\udc00\\ud800"}', "UTF-8": b'{"prompt": "\xff\xfe"}',
+        "UTF-8, long": b'{"prompt": "\xc0\xaf"}', "UTF-8, surrogate": b'{"prompt": "\xed\xa0\x80"}',
+        "UTF-8, cut": b'{"prompt": "\xe4\xbd"}', "mark": b'\xef\xbb\xbf{"prompt": "a"}',
+        "UTF-16": '{"prompt": "a"}'.encode("utf-16"), "behind": b'{"prompt": "a"} x',
+        "two": b'{"prompt": "a"}{"prompt": "b"}', "comma": b'{"prompt": "a",}',
         "comment": b'{"prompt": "a" /* x */}', "quotes": b"{'prompt': 'a'}", "zero": b'{"prompt": "a\0b"}',
-        "control": b'{"prompt": "a\nb"}', "number": b'{"prompt": "a", "max_tokens": 01}',
-        "hex": b'{"prompt": "a", "max_tokens": 0x1}', "plus": b'{"prompt": "a", "max_tokens": +1}',
-        "point": b'{"prompt": "a", "temperature": .5}', "word": b'{"prompt": "a", "echo": True}',
-        "escape": b'{"prompt": "\\x41"}', "empty": b"", "blank": b"  ", "list": b'["prompt"]', "text": b'"prompt"',
-        "null": b"null", "cut": b'{"prompt": "a', "brackets": b"[" * 100000,
-    }
+        "control": b'{"prompt": "a\nb"}', "number": b'{"prompt": "a", "max_tokens": 01}', "hex":
+            b'{"prompt": "a", "max_tokens": 0x1}', "plus": b'{"prompt": "a", "max_tokens": +1}', "point":
+                b'{"prompt": "a", "temperature": .5}', "word": b'{"prompt": "a", "echo": True}', "escape":
+                    b'{"prompt": "\\x41"}', "empty": b"", "blank": b"  ", "list": b'["prompt"]', "text":
+                        b'"prompt"', "null": b"null", "cut": b'{"prompt": "a', "brackets": b"[" * 100000, }
     for name, body in bad.items():
         reply = s.open.ask("/v1/completions", body)
         equal(refused(reply, 400)["code"] in ("invalid_json", "invalid_value"), True, name)
-    long = s.open.ask("/v1/completions", b'{"max_tokens": 1, "user": "' + b"u" * 2000000 + b'", "prompt": "a"}')
+    long = s.open.ask("/v1/completions",
+                      b'{"max_tokens": 1, "user": "' + b"u" * 2000000 + b'", "prompt": "a"}')
     refused(long, 400)
     equal(s.open.ask("/health").status, 200)
 
 
-WRONG = [None, True, False, -1, 0, 1, 0.5, -0.5, 8, 9, 21, 101, -101, 2 ** 31 - 1, 2 ** 31, -2 ** 31 - 1, 2 ** 32,
-         2 ** 63 - 1, 2 ** 63, -2 ** 63, -2 ** 63 - 1, 2 ** 64, 1e308, -1e308, 1e-320, "", "NaN", "-1", "\0",
-         "a" * 300, [], [[]], {}, [None], ["a"] * 17, [1, "a"], {"a": {}}, {"": None}, [[[[[[[[1]]]]]]]], {"type": 5}]
+WRONG = [
+    None, True, False, -1, 0, 1, 0.5, -0.5, 8, 9, 21, 101, -101, 2**31 - 1, 2**31, -2**31 - 1, 2**32,
+    2**63 - 1, 2**63, -2**63, -2**63 - 1, 2**64, 1e308, -1e308, 1e-320, "", "NaN", "-1", "\0", "a" * 300, [],
+    [[]], {}, [None], ["a"] * 17, [1, "a"], {"a": {}}, {"": None}, [[[[[[[[1]]]]]]]], {"type": 5}]
 
 
 @test
@@ -440,14 +455,16 @@ def t13_every_field_with_every_wrong_value(s):
             if not place:
                 continue
             schema = place["post"]["requestBody"]["content"]["application/json"]["schema"]
-            fields = list(table(schema)) + ["rapt.look", "rapt.edits", "rapt.stream", "rapt.nosuch", "stream_options.x",
-                                            "stream_options.include_usage", "nosuch"]
+            fields = list(table(schema)) + [
+                "rapt.look", "rapt.edits", "rapt.stream", "rapt.nosuch", "stream_options.x",
+                "stream_options.include_usage", "nosuch"]
             values = WRONG if path in ("/chat/completions", "/completions", "/embeddings") else WRONG[::3]
             for field in fields:
                 for value in values:
                     outer, _, inner = field.partition(".")
                     changed = {**body, outer: {inner: value} if inner else value}
-                    if field in ("max_tokens", "max_completion_tokens", "n_predict") and isinstance(value, (int, float)):
+                    if field in ("max_tokens", "max_completion_tokens", "n_predict") and isinstance(
+                            value, (int, float)):
                         changed["logit_bias"] = {"511": 100}  # ends at once
                     if left == 0:
                         c.close()
@@ -461,7 +478,8 @@ def t13_every_field_with_every_wrong_value(s):
                     expect(reply.status in (200, 400), f"{path} {field} = {str(value)[:60]}: {reply}")
     print(f"  {total} requests")
     long = "a" * (1 << 20)
-    for field in ("model", "user", "cache_salt", "stop", "seed", "logit_bias", "reasoning_effort", "rapt", "n"):
+    for field in ("model", "user", "cache_salt", "stop", "seed", "logit_bias", "reasoning_effort", "rapt",
+                  "n"):
         reply = s.open.ask("/v1/chat/completions", {**CHAT, field: long})
         expect(reply.status in (200, 400), field, reply)
 
@@ -469,17 +487,21 @@ def t13_every_field_with_every_wrong_value(s):
 @test
 def t14_counts_are_limited_before_memory_is_taken(s):
     before = s.open.memory()
-    cases = [("/completions", {"prompt": "a", "n": 2 ** 31}), ("/completions", {"prompt": "a", "best_of": 2 ** 31}),
+    cases = [("/completions", {"prompt": "a", "n": 2**31}),
+             ("/completions", {"prompt": "a", "best_of": 2**31}),
              ("/completions", {"prompt": "a", "stop": ["x"] * 400000}),
              ("/completions", {"prompt": "a", "logit_bias": {str(i): 0 for i in range(90000)}}),
              ("/completions", {"prompt": ["a"] * 100000}), ("/completions", {"prompt": [[65]] * 100000}),
              ("/completions", {"prompt": [65] * 600000}),
              ("/chat/completions", {"messages": [{"role": "user", "content": "a"}] * 40000}),
              ("/chat/completions", {**CHAT, "tools": [{}] * 100000}),
-             ("/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * 40000}]}),
-             ("/embeddings", {"input": ["a"] * 100000}), ("/rerank", {"query": "a", "documents": ["b"] * 100000}),
-             ("/tokenize", {"content": "a", "with_pieces": 2 ** 40}), ("/detokenize", {"tokens": [2 ** 40]}),
-             ("/completions", {"prompt": "a", "max_tokens": 2 ** 31}), ("/completions", {"prompt": "a", "top_k": 2 ** 40}),
+             ("/chat/completions",
+              {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * 40000}]}),
+             ("/embeddings", {"input": ["a"] * 100000}),
+             ("/rerank", {"query": "a", "documents": ["b"] * 100000}),
+             ("/tokenize", {"content": "a", "with_pieces": 2**40}), ("/detokenize", {"tokens": [2**40]}),
+             ("/completions", {"prompt": "a", "max_tokens": 2**31}),
+             ("/completions", {"prompt": "a", "top_k": 2**40}),
              ("/completions", {"prompt": ["a"] * 2048, "n": 8}),
              ("/chat/completions", {**CHAT, "rapt": {"edits": ["L0H0:zero"] * 100000}}),
              ("/chat/completions", {**CHAT, "rapt": {"look": ["layers"] * 100000}}),
@@ -495,7 +517,8 @@ def t14_counts_are_limited_before_memory_is_taken(s):
 def t15_prompts_at_the_edge(s):
     refused(s.open.ask("/v1/completions", {"prompt": [65] * 8193, "max_tokens": 0}), 400)
     refused(s.open.ask("/v1/completions", {"prompt": "a" * 2000000}), 400)
-    refused(s.open.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": " " * 2000000}]}), 400)
+    refused(s.open.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": " " * 2000000}]}),
+            400)
     for id in (-1, 512, 2 ** 31, 2 ** 32, 2 ** 63, 1.5, "1", None, True):
         for prompt in ([id], [[65], [id]], [65, id]):
             refused(s.open.ask("/v1/completions", {"prompt": prompt}), 400)
@@ -527,7 +550,8 @@ def t16_special_tokens_in_users_texts(s):
             equal(more, both, "a tool's answer")
         for role in (token, "system<|im_end|>", "user\n"):
             refused(s.open.ask("/v1/chat/completions", {"messages": [{"role": role, "content": "x"}]}), 400)
-        reply = s.open.ask("/v1/completions", {"prompt": token, "max_tokens": 1, "return_token_ids": True}).json()
+        reply = s.open.ask("/v1/completions",
+                           {"prompt": token, "max_tokens": 1, "return_token_ids": True}).json()
         ids = reply["choices"][0]["prompt_token_ids"]
         expect(specials[token] not in ids[1:], f"{token} in a prompt: {ids}")
 
@@ -535,16 +559,17 @@ def t16_special_tokens_in_users_texts(s):
 @test
 def t17_templates(s):
     for name in ("messages", "tools", "bos_token", "eos_token", "add_generation_prompt", "range", "namespace",
-                 "raise_exception", "strftime_now", "loop", "__class__", "chat_template", "tokenize", "self", "a b", ""):
+                 "raise_exception", "strftime_now", "loop", "__class__", "chat_template", "tokenize", "self",
+                 "a b", ""):
         refused(s.open.ask("/v1/chat/completions", {**CHAT, "chat_template_kwargs": {name: 1}}), 400)
     hostile = {
         "loops": "{% for a in range(100000) %}{% for b in range(100000) %}{{ a }}{% endfor %}{% endfor %}",
-        "grows": "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"
-                 "{{ ns.x }}",
-        "range": "{% for i in range(999999999999) %}{% endfor %}",
-        "itself": "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
-        "text": "{{ 'a' * 99999999999 }}", "raises": "{{ raise_exception('no <b>x</b>') }}",
-        "type": "{{ messages[0].content.nosuch.nosuch }}", "index": "{{ messages[99] }}"}
+        "grows":
+            "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"
+            "{{ ns.x }}", "range": "{% for i in range(999999999999) %}{% endfor %}",
+        "itself": "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "text": "{{ 'a' * 99999999999 }}",
+        "raises": "{{ raise_exception('no <b>x</b>') }}", "type": "{{ messages[0].content.nosuch.nosuch }}",
+        "index": "{{ messages[99] }}"}
     for name, text in hostile.items():
         with tempfile.TemporaryDirectory() as there:
             path = pathlib.Path(there, "t.jinja")
@@ -557,7 +582,8 @@ def t17_templates(s):
             with server:
                 began = time.monotonic()
                 reply = server.ask("/v1/chat/completions", CHAT, timeout=60)
-                expect(reply.status in (400, 500) or (reply.status == 200 and name in ("type", "index")), name, reply)
+                expect(reply.status in (400, 500) or (reply.status == 200 and name in ("type", "index")),
+                       name, reply)
                 expect(time.monotonic() - began < 60, f"{name} hangs")
                 equal(server.ask("/health").status, 200, name)
                 equal(server.ask("/v1/completions", {"prompt": "a", "max_tokens": 1}).status, 200, name)
@@ -567,12 +593,16 @@ def t17_templates(s):
 def t18_schemas_and_expressions(s):
     """Not supported yet: refused at once, whatever is in them."""
     regex = "(" * 60000 + "a" + ")" * 60000
-    for field, value in (("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {
-            "$ref": "#"}}}), ("response_format", {"type": "json_schema", "json_schema": {
-            "name": "x", "schema": {"$ref": "http://127.0.0.1/x"}}}), ("guided_regex", "(a*)*b"), ("guided_regex", regex),
-            ("grammar", "root ::= " + "( " * 60000), ("guided_regex", "a{1,100000}"), ("guided_json", {"type": "object"}),
-            ("json_schema", {"pattern": regex}), ("structured_outputs", {"regex": regex}),
-            ("tools", [{"type": "function", "function": {"name": "f", "parameters": {"pattern": regex}}}])):
+    for field, value in (("response_format", {
+            "type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}
+    }), ("response_format",
+         {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "http://127.0.0.1/x"}}
+          }), ("guided_regex", "(a*)*b"), ("guided_regex", regex), ("grammar", "root ::= " + "( " * 60000),
+                         ("guided_regex", "a{1,100000}"), ("guided_json", {"type": "object"}),
+                         ("json_schema", {"pattern": regex}), ("structured_outputs", {"regex": regex}),
+                         ("tools",
+                          [{"type": "function", "function": {"name": "f",
+                                                             "parameters": {"pattern": regex}}}])):
         refused(s.open.ask("/v1/chat/completions", {**CHAT, field: value}), 400)
 
 
@@ -618,7 +648,8 @@ def t22_edits_of_a_neighbour(s):
     stop = threading.Event()
     def disturb():
         while not stop.is_set():
-            s.open.ask("/v1/completions", {**body, "rapt": {"edits": ["L0H1:zero", "L1H0:zero"], "look": ["tokens"]}})
+            s.open.ask("/v1/completions",
+                       {**body, "rapt": {"edits": ["L0H1:zero", "L1H0:zero"], "look": ["tokens"]}})
     threads = [threading.Thread(target=disturb) for _ in range(4)]
     for t in threads:
         t.start()
@@ -681,7 +712,8 @@ def t28_logs(s):
         with Server(s.args, "--log", form, quiet=False) as logged:
             logged.ask("/v1/completions", {"prompt": canary, "max_tokens": 2, "user": canary, "stop": canary,
                                            "model": canary, "cache_salt": canary})
-            logged.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": canary}], "max_tokens": 2})
+            logged.ask("/v1/chat/completions",
+                       {"messages": [{"role": "user", "content": canary}], "max_tokens": 2})
             logged.ask("/v1/completions", '{"prompt": "%s", "broken' % canary)
             logged.ask("/v1/completions", {"prompt": 5, canary: 1})
             logged.ask("/" + canary, headers={"X-Canary": canary})
@@ -701,7 +733,8 @@ def t28_logs(s):
                 expect(len(lines) >= 3, text)
                 for l in lines:
                     expect("status" in l and "route" in l, l)
-    limit = subprocess.run(["grep", "-i", "core", f"/proc/{s.open.pid}/limits"], capture_output=True, text=True).stdout
+    limit = subprocess.run(["grep", "-i", "core", f"/proc/{s.open.pid}/limits"], capture_output=True,
+                           text=True).stdout
     expect(limit, "no limits")
 
 
@@ -717,8 +750,10 @@ def t29_ids_cannot_be_guessed(s):
     for at in range(22):
         expect(len({i[at] for i in ids}) > 10, f"place {at} hardly varies")
     with contextlib.closing(s.open.connect()) as c:  # what runs is told without what it says
-        c.sendall(message("localhost", "/v1/completions", {"prompt": "canary29", "max_tokens": 8000,
-                                                           "ignore_eos": True, "stream": True, "user": "canary29"}))
+        c.sendall(
+            message("localhost", "/v1/completions", {
+                "prompt": "canary29", "max_tokens": 8000, "ignore_eos": True, "stream": True,
+                "user": "canary29"}))
         c.recv(500)
         expect(b"canary29" not in s.open.ask("/slots").body + s.open.ask("/metrics").body, "a prompt is told")
 
@@ -728,16 +763,18 @@ def t30_ends_in_the_middle(s):
     # Readers that go away in the middle of a stream, by a reset.
     for _ in range(30):
         with contextlib.closing(s.open.connect()) as c:
-            c.sendall(message("localhost", "/v1/completions", {"prompt": "a", "max_tokens": 8000, "ignore_eos": True,
-                                                               "stream": True}))
+            c.sendall(
+                message("localhost", "/v1/completions",
+                        {"prompt": "a", "max_tokens": 8000, "ignore_eos": True, "stream": True}))
             c.recv(100)
             c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     equal(s.open.ask("/health").status, 200)
     # SIGTERM twice in the middle of a stream: an error event, no [DONE], and a good end.
     server = Server(s.args, "--drain", "30")
     with contextlib.closing(server.connect()) as c:
-        c.sendall(message("localhost", "/v1/completions", {"prompt": "a", "max_tokens": 8000, "ignore_eos": True,
-                                                           "n": 8, "stream": True}))
+        c.sendall(
+            message("localhost", "/v1/completions",
+                    {"prompt": "a", "max_tokens": 8000, "ignore_eos": True, "n": 8, "stream": True}))
         begun = c.recv(300)
         server.signal(signal.SIGTERM)
         time.sleep(0.05)
@@ -760,14 +797,17 @@ def t30_ends_in_the_middle(s):
     with open("/dev/full", "w") as full:
         with Server(s.args, "--log", "json", quiet=False, stderr=full) as server:
             for _ in range(5):
-                equal(server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).status, 200, "a full disk")
+                equal(
+                    server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).status, 200,
+                    "a full disk")
             equal(server.stop(), 0)
     read, write = os.pipe()
     with Server(s.args, "--log", "json", quiet=False, stderr=write) as server:
         os.close(write)
         os.close(read)
         for _ in range(5):
-            equal(server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).status, 200, "a broken pipe")
+            equal(
+                server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).status, 200, "a broken pipe")
         equal(server.stop(), 0)
 
 
