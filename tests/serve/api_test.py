@@ -892,6 +892,23 @@ def a_full_queue_says_when_to_come_again(s):
 
 
 @test
+def a_request_that_never_fits(s):
+    """The pool is smaller than the context: such a prompt is refused, and takes no place in the queue."""
+    with Server(s.args, "--pool", "128K", "--queue", "8") as small:
+        for _ in range(20):
+            for prompt in ([65] * 8000, [[65] * 10, [65] * 8000]):
+                reply = small.ask("/v1/completions", {"prompt": prompt, "max_tokens": 2})
+                expect(400 <= reply.status < 500 and reply.status != 429, reply)
+        queue = small.ask("/limits").json()["queue"]
+        equal((queue["waiting"], queue["waiting_tokens"]), (0, 0), "the queue")
+        good(small.ask("/v1/completions", {"prompt": [65] * 10, "max_tokens": 2}))
+        # The only one that is left ends where the pool does.
+        full = good(small.ask("/v1/completions",
+                              {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})).json()
+        expect(full["choices"][0]["finish_reason"] == "length", full["choices"][0]["finish_reason"])
+
+
+@test
 def a_client_that_leaves_frees_its_place(s):
     with contextlib.closing(s.one.connect()) as c:
         c.sendall(message(s.one.host(), "/v1/completions", {"prompt": "a", "max_tokens": 8000,

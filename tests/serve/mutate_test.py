@@ -281,6 +281,9 @@ def main():
             reply = server.ask("/v1/completions", {"prompt": "a", "max_tokens": 2})
             if reply.status != 200:
                 faults.append(("end", b"", f"afterwards: {reply}"))
+            queue = server.ask("/limits").json()["queue"]
+            if queue["waiting"] != 0 or queue["waiting_tokens"] != 0:
+                faults.append(("end", b"", f"the queue still counts {queue}"))
             growth = server.memory() - warm
             if not args.sanitized and args.count >= 5000 and growth > (64 << 20):
                 faults.append(("end", b"", f"{growth >> 20} MiB more than after a fifth"))

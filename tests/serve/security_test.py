@@ -178,6 +178,20 @@ def t04_keys_are_told_nowhere(s):
 
 
 @test
+def t03_strangers_do_not_fill_the_metrics(s):
+    """A label for every path that somebody thinks of would be memory that everybody can take."""
+    before = len(s.keyed.metrics(KEY))
+    for i in range(50):
+        for path in (f"/v1/models/stranger{i}", f"/stranger{i}", f"/v1/stranger{i}"):
+            for method in ("GET", "POST", "DELETE"):
+                s.keyed.ask(path, method=method)
+            s.keyed.ask(path, headers={"Authorization": f"Bearer {KEY}"})
+    after = s.keyed.metrics(KEY)
+    expect(len(after) < before + 20, f"{len(after) - before} new series")
+    expect("stranger" not in str(after), "a stranger's path is a label")
+
+
+@test
 def t05_a_public_address_wants_a_key(s):
     for host in ("0.0.0.0", "::", "192.0.2.1"):
         try:
