@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from server import (Fault, Server, Skip, arguments, equal, expect, near, rapt_text, read_npy, run_tests, test)
+from server import (Fault, Server, Skip, arguments, equal, expect, rapt_text, read_npy, run_tests, test)
 
 HERE = pathlib.Path(__file__).resolve().parent
 # What is installed: names of environments and their packages. Raise the numbers after a look at what changed.

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 
-from server import (Fault, Server, Skip, arguments, equal, expect, message, rapt_text, read_reply, run_tests,
+from server import (Fault, Server, Skip, arguments, equal, expect, message, read_reply, run_tests,
                     test)
 
 KEY, OTHER = "canary-key-of-the-first", "canary-key-of-another"
@@ -29,8 +29,8 @@ CHAT = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
 ROUTES = {
     "/health": None, "/ping": None, "/": None, "/models": None, "/models/chat": None, "/props": None,
     "/slots": None, "/limits": None, "/metrics": None, "/openapi.json": None, "/tokenizer_info": None,
-    "/chat/completions": CHAT, "/completions": {"prompt": "a",
-                                                "max_tokens": 1}, "/embeddings": {"input": "a"},
+    "/chat/completions": CHAT, "/completions": {"prompt": "a", "max_tokens": 1},
+    "/embeddings": {"input": "a"},
     "/rerank": {"query": "a", "documents": ["b"]}, "/reranking": {"query": "a", "documents": ["b"]},
     "/classify": {"input": "a"}, "/tokenize": {"content": "a"}, "/detokenize": {"tokens": [65]},
     "/apply-template": CHAT, "/chat/completions/input_tokens": CHAT}
@@ -210,12 +210,12 @@ def t06_nothing_is_read_or_fetched(s):
     listener.settimeout(0.2)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/canary.png"
     try:
-        for part in ({"type": "image_url",
-                      "image_url": {"url": url}}, {"type": "image_url", "image_url": url},
-                     {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}
-                      }, {"type": "file", "file": {"file_id": "/etc/passwd"}
-                          }, {"type": "input_audio",
-                              "input_audio": {"data": url}}, {"type": "video_url", "video_url": url}):
+        parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "image_url", "image_url": url},
+                 {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+                 {"type": "file",
+                  "file": {"file_id": "/etc/passwd"}}, {"type": "input_audio", "input_audio": {"data": url}},
+                 {"type": "video_url", "video_url": url}]
+        for part in parts:
             refused(s.open.ask("/v1/chat/completions",
                                {"messages": [{"role": "user", "content": [part]}]}), 400)
         for more in ({"rapt": {"edits": ["resid_post.0:add=/etc/passwd"]}}, {"rapt": {"edits": [
@@ -417,26 +417,27 @@ def t11_bodies(s):
 # ------------------------------------------------------------------------------------------ 12 to 18: bodies
 @test
 def t12_json(s):
-    begin = time.monotonic()
+    def fields(value):
+        return b'{"prompt": "a", ' + value + b"}"
     bad = {
-        "depth": b'{"prompt": ' + b"[" * 3000 + b"]" * 3000 + b"}", "depth of objects": b'{"a":' * 3000 +
-                                                                                        b"1" + b"}" * 3000,
+        "depth": b'{"prompt": ' + b"[" * 3000 + b"]" * 3000 + b"}",
+        "depth of objects": b'{"a":' * 3000 + b"1" + b"}" * 3000, "brackets": b"[" * 100000,
         "keys": b"{" + b",".join(b'"%d":0' % i for i in range(170000)) + b"}",
-        "twice": b'{"prompt": "a", "max_tokens": 1, "prompt": "b"}',
-        "twice, escaped": b'{"prompt": "a", "max_tokens": 1, "pro\\u006dpt": "b"}',
-        "infinite": b'{"prompt": "a", "temperature": 1e999}', "NaN": b'{"prompt": "a", "temperature": NaN}',
-        "minus infinity": b'{"prompt": "a", "temperature": -Infinity}', "surrogate": b'{"prompt": "\\ud800"}',
+        "twice": fields(b'"max_tokens": 1, "prompt": "b"'),
+        "twice, escaped": fields(b'"max_tokens": 1, "pro\\u006dpt": "b"'),
+        "infinite": fields(b'"temperature": 1e999'), "NaN": fields(b'"temperature": NaN'),
+        "minus infinity": fields(b'"temperature": -Infinity'), "surrogate": b'{"prompt": "\\ud800"}',
         "surrogates, wrong order": b'{"prompt": "\\udc00\\ud800"}', "UTF-8": b'{"prompt": "\xff\xfe"}',
         "UTF-8, long": b'{"prompt": "\xc0\xaf"}', "UTF-8, surrogate": b'{"prompt": "\xed\xa0\x80"}',
         "UTF-8, cut": b'{"prompt": "\xe4\xbd"}', "mark": b'\xef\xbb\xbf{"prompt": "a"}',
         "UTF-16": '{"prompt": "a"}'.encode("utf-16"), "behind": b'{"prompt": "a"} x',
         "two": b'{"prompt": "a"}{"prompt": "b"}', "comma": b'{"prompt": "a",}',
         "comment": b'{"prompt": "a" /* x */}', "quotes": b"{'prompt': 'a'}", "zero": b'{"prompt": "a\0b"}',
-        "control": b'{"prompt": "a\nb"}', "number": b'{"prompt": "a", "max_tokens": 01}', "hex":
-            b'{"prompt": "a", "max_tokens": 0x1}', "plus": b'{"prompt": "a", "max_tokens": +1}', "point":
-                b'{"prompt": "a", "temperature": .5}', "word": b'{"prompt": "a", "echo": True}', "escape":
-                    b'{"prompt": "\\x41"}', "empty": b"", "blank": b"  ", "list": b'["prompt"]', "text":
-                        b'"prompt"', "null": b"null", "cut": b'{"prompt": "a', "brackets": b"[" * 100000, }
+        "control": b'{"prompt": "a\nb"}', "number": fields(b'"max_tokens": 01'),
+        "hex": fields(b'"max_tokens": 0x1'), "plus": fields(b'"max_tokens": +1'),
+        "point": fields(b'"temperature": .5'), "word": fields(b'"echo": True'),
+        "escape": b'{"prompt": "\\x41"}', "empty": b"", "blank": b"  ", "list": b'["prompt"]',
+        "text": b'"prompt"', "null": b"null", "cut": b'{"prompt": "a'}
     for name, body in bad.items():
         reply = s.open.ask("/v1/completions", body)
         equal(refused(reply, 400)["code"] in ("invalid_json", "invalid_value"), True, name)
@@ -607,16 +608,15 @@ def t17_templates(s):
 def t18_schemas_and_expressions(s):
     """Not supported yet: refused at once, whatever is in them."""
     regex = "(" * 60000 + "a" + ")" * 60000
-    for field, value in (("response_format", {
-            "type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}
-    }), ("response_format",
-         {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "http://127.0.0.1/x"}}
-          }), ("guided_regex", "(a*)*b"), ("guided_regex", regex), ("grammar", "root ::= " + "( " * 60000),
-                         ("guided_regex", "a{1,100000}"), ("guided_json", {"type": "object"}),
-                         ("json_schema", {"pattern": regex}), ("structured_outputs", {"regex": regex}),
-                         ("tools",
-                          [{"type": "function", "function": {"name": "f",
-                                                             "parameters": {"pattern": regex}}}])):
+
+    def schema(inside):
+        return {"type": "json_schema", "json_schema": {"name": "x", "schema": inside}}
+    cases = [("response_format", schema({"$ref": "#"})), ("guided_regex", "(a*)*b"), ("guided_regex", regex),
+             ("response_format", schema({"$ref": "http://127.0.0.1/x"})), ("guided_regex", "a{1,100000}"),
+             ("grammar", "root ::= " + "( " * 60000), ("guided_json", {"type": "object"}),
+             ("json_schema", {"pattern": regex}), ("structured_outputs", {"regex": regex}),
+             ("tools", [{"type": "function", "function": {"name": "f", "parameters": {"pattern": regex}}}])]
+    for field, value in cases:
         refused(s.open.ask("/v1/chat/completions", {**CHAT, field: value}), 400)
 
 
