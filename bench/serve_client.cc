@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client of bench/serve: asks a server for completions by a schedule and writes down when what came. One
-// thread around epoll, so that the cores stay with the server; it judges nothing: a JSON line for each request
-// and one for the whole run go to stdout, bench/serve makes tables of them.
+// thread around epoll, so that the cores stay with the server; it judges nothing: a JSON line for each
+// request and one for the whole run go to stdout, bench/serve makes tables of them.
 //
 //   serve_client --port N --ids FILE --workload chat|prefix|mixed|fixed
 //     (--rate R [--arrivals poisson|gamma] | --streams N) --seconds S [--requests N] [--seed N] [--drain S]
-//     [--prompt N --answer N] [--key KEY] [--more '"rapt":{"look":["layers"]}'] [--host 127.0.0.1]
+//     [--prompt N] [--answer N] [--key KEY] [--more '"rapt":{"look":["layers"]}'] [--host 127.0.0.1]
 //
 // --rate is an open loop: requests leave when the schedule says so, whether or not answers came, and times
 // count from the schedule, not from when the client got to it. Gaps of a Poisson process, or of a gamma
@@ -79,7 +79,8 @@ int draw_between(int least, int most, double u) {  // log-uniform: short ones ar
 // ------------------------------------------------------------------------------------------------ requests
 struct Options {
   std::string host = "127.0.0.1", ids, workload = "chat", arrivals = "poisson", key, more;
-  int port = 0, streams = 0, prompt = 128, answer = 128;
+  int port = 0, streams = 0, prompt = 128;
+  int answer = 0;  // 0: as the workload draws it
   long requests = 0;  // 0: as many as fit into the time
   double rate = 0, seconds = 30, drain = 20;
   std::uint64_t seed = 1;
@@ -109,9 +110,11 @@ class Workload {
     Wanted w;
     w.answer = draw_between(32, 256, draw(o_.seed, kAnswerLength, i));
     w.prompt = draw_between(64, 512, draw(o_.seed, kPromptLength, i));
-    if (o_.workload == "fixed") w.prompt = o_.prompt, w.answer = o_.answer;
+    if (o_.workload == "fixed") w.prompt = o_.prompt;
+    if (o_.answer > 0) w.answer = o_.answer;
     if (o_.workload == "prefix") {
-      w.tenant = static_cast<int>(draw(o_.seed, kTenant, i) * kTenants);
+      // The first ones meet each tenant once.
+      w.tenant = i < kTenants ? static_cast<int>(i) : static_cast<int>(draw(o_.seed, kTenant, i) * kTenants);
       w.prompt = kSystemTokens + kUserTokens;
     }
     // One of twenty, at a place that a short run meets as well.
@@ -475,8 +478,7 @@ int main(int argc, char** argv) {
   if (o.port <= 0 || o.port > 65535) fail("--port is wanted");
   if ((o.rate > 0) == (o.streams > 0)) fail("either --rate or --streams is wanted");
   if (o.arrivals != "poisson" && o.arrivals != "gamma") fail("--arrivals: poisson or gamma");
-  if (o.prompt < 1 || o.prompt > kLongPrompt || o.answer < 1)
-    fail("--prompt: 1 to 4,096; --answer: 1 and more");
+  if (o.prompt < 1 || o.prompt > kLongPrompt || o.answer < 0) fail("--prompt: 1 to 4,096");
   const Workload workload(o);
   Client client(o, workload);
   client.run();
