@@ -9,7 +9,7 @@ if(RAPT_TEST_SET STREQUAL core)
   list(FILTER end_to_end INCLUDE REGEX
        "/((bits|bits_quant|golden|gradients)_test|model_tools|naive_model)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL threads)
-  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/base/base_test")
+  list(FILTER RAPT_TEST_SOURCES INCLUDE REGEX "rapt/(base/base_test|http/server_test)")
   list(FILTER end_to_end INCLUDE REGEX
        "/((threads|schedules|engine)_test|schedules|model_tools|toy_checkpoint)\\.cc$")
 elseif(RAPT_TEST_SET STREQUAL load)

@@ -86,7 +86,7 @@ Generated said_alone(const Request& request, std::string_view model = "gqa",
 }
 
 bool same_answer(const Generated& a, const Generated& b) {
-  return a.ids == b.ids && a.finish == b.finish && a.text == b.text &&
+  return a.ids == b.ids && a.finish == b.finish && a.text == b.text && a.hash == b.hash &&
          std::equal(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end(),
                     [](const TokenChoice& x, const TokenChoice& y) {
                       return x.id == y.id && x.logprob == y.logprob && x.top == y.top;
@@ -352,6 +352,75 @@ TEST(Engine, EventsTellHowFarAPromptIsRead) {
       read.push_back(e.read);
     }
   EXPECT_EQ(read, (std::vector<Dim>{0, 30, 60, 90, 100}));
+}
+
+// The hash by hand, from the logits of a pass over the whole text: of every token said, and of the one that
+// ended the answer.
+TEST(Engine, AHashIsThatOfIdsAndTheirLogits) {
+  EngineWorld w;
+  const Model& model = *w.toy.checkpoint.model;
+  ASSERT_FALSE(w.engine.stops().empty());
+  const std::int32_t end = w.engine.stops()[0];
+  for (const bool beams : {false, true}) {
+    Request r = asks(prompt_text(20), 6);
+    r.generate.ignore_eos = false;
+    r.generate.beams = beams ? 1 : 0;
+    r.generate.sampler.bias = {{7, 2.f}};  // changes who is chosen, not the logit that counts
+    r.mask = [&](std::span<const std::int32_t> answer, std::span<std::uint64_t> allowed) {
+      const std::uint64_t only = std::uint64_t{1} << end;
+      allowed[0] = answer.size() == 4 ? only : allowed[0] & ~only;
+    };
+    const Generated said = w.engine.finish(w.engine.add(r)).samples[0];
+    ASSERT_EQ(said.ids.size(), 4u);
+    EXPECT_EQ(said.finish, Finish::stop);
+    std::vector<std::int32_t> text = r.tokens, chosen = said.ids;
+    chosen.push_back(end);
+    std::uint64_t hash = kNothingChosen, other_id = hash, other_logit = hash;
+    for (const std::int32_t id : chosen) {
+      rapt::Run run(toy_device());
+      const Dim n = static_cast<Dim>(text.size());
+      const Tensor logits =
+          forward(run, model, {.tokens = text, .sequences = {{.first = 0, .count = n, .opened = 256}}});
+      const auto logit = static_cast<float>(logits.at((n - 1) * 40 + id));
+      add_choice(hash, id, logit);
+      add_choice(other_id, id == chosen[2] ? id + 1 : id, logit);
+      add_choice(other_logit, id, id == chosen[1] ? std::nextafter(logit, 1e9f) : logit);
+      text.push_back(id);
+    }
+    EXPECT_EQ(said.hash, hash) << (beams ? "beams" : "");
+    EXPECT_NE(hash, other_id);
+    EXPECT_NE(hash, other_logit);
+  }
+}
+
+TEST(Engine, EventsCarryWhatWasChosenAndWhen) {
+  EngineWorld w({.rows = 1});
+  Request r = asks(prompt_text(20), 6), plain = r;
+  r.generate.top_logprobs = 3;
+  plain.generate.logprobs = false;
+  const Engine::Id one = w.engine.add(r), two = w.engine.add(plain);
+  w.finish_all();
+  std::size_t n = 0;
+  double before = 0;
+  for (const Event& e : w.events[one]) {
+    if (e.kind != EventKind::token || e.id < 0) continue;
+    const TokenChoice& c = w.answer(one).tokens.at(n++);
+    EXPECT_EQ(e.choice.id, e.id);
+    EXPECT_EQ(e.choice.logprob, c.logprob);
+    EXPECT_EQ(e.choice.top, c.top);
+    EXPECT_EQ(c.top.size(), 3u);
+    EXPECT_GE(e.seconds, before);
+    before = e.seconds;
+  }
+  EXPECT_EQ(n, 6u);
+  for (const Event& e : w.events[two]) EXPECT_EQ(e.choice.id, -1);
+  EXPECT_TRUE(w.answer(two).tokens.empty());
+  // The second waits for the first.
+  const GenerateTimes &first = w.done(one).answer->times, &second = w.done(two).answer->times;
+  EXPECT_GT(second.queue_seconds, first.queue_seconds);
+  EXPECT_GE(second.queue_seconds, first.prompt_seconds + first.decode_seconds);
+  EXPECT_NEAR(second.queue_seconds + second.prompt_seconds + second.decode_seconds, w.done(two).seconds,
+              0.01);
 }
 
 // --------------------------------------------------------------------------------- what stays for the next

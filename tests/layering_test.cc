@@ -33,6 +33,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
     t["text"] = {"io", "tensor", "base"};
     t["report"] = {"io", "base"};
     t["image"] = {"io", "base"};
+    t["http"] = {"base"};
     right.insert("io");  // readers of files: from the recipe on
     for (const char* folder : {"recipe", "nn"}) {
       t[folder] = right;
@@ -45,6 +46,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       t[folder] = right;
       right.insert(folder);
     }
+    t["apps"].insert("http");
     return t;
   }();
   return table;
@@ -165,6 +167,8 @@ TEST(Layering, TheRuleCatchesWhatItShould) {
   EXPECT_NE(refusal("rapt/ops/norm.cc", "rapt/recipe/recipe.h"), "");
   EXPECT_NE(refusal("rapt/base/team.cc", "rapt/tensor/tensor.h"), "");
   EXPECT_NE(refusal("rapt/io/gguf.cc", "rapt/run/run.h"), "");
+  EXPECT_NE(refusal("rapt/http/server.cc", "rapt/io/reader.h"), "");
+  EXPECT_NE(refusal("rapt/use/engine.cc", "rapt/http/server.h"), "");
   EXPECT_NE(refusal("rapt/ops/norm_cpu.cc", "vector"), "");
   EXPECT_NE(refusal("rapt/ops/norm_cpu.cc", "rapt/ops/rope.h"), "");
   EXPECT_NE(refusal("rapt/extra/a.cc", "rapt/base/error.h"), "");

@@ -501,6 +501,7 @@ class Witness {
         see(positions, rows);
       };
     out.ids.resize(at(planned.request.generate.samples));
+    out.choices.resize(at(planned.request.generate.samples));
     out.texts.resize(at(planned.request.generate.samples));
   }
   Witness(const Witness&) = delete;
@@ -522,6 +523,7 @@ class Witness {
           break;
         }
         if (e.id >= 0) out.ids[at(e.sample)].push_back(e.id);
+        if (e.choice.id >= 0) out.choices[at(e.sample)].push_back(e.choice);
         out.texts[at(e.sample)] += e.text;
         break;
       case Event::Kind::paused:
@@ -713,11 +715,15 @@ class Judge {
       if (!part && m.finish != a.finish)
         say("sample ", i, ": finish ", static_cast<int>(m.finish), ", alone ", static_cast<int>(a.finish));
       if (!part && m.text != a.text) say("sample ", i, ": text '", m.text, "', alone '", a.text, "'");
+      if (!part && m.hash != a.hash) say("sample ", i, ": another hash than alone");
       if (!part && !same_bits(m.score, a.score)) say("sample ", i, ": score ", m.score, ", alone ", a.score);
       if (mixed_.texts[i] != m.text)
         say("sample ", i, ": events tell '", mixed_.texts[i], "', the answer '", m.text, "'");
       if (!beams && mixed_.ids[i] != m.ids)
         say("sample ", i, ": events tell ", list(mixed_.ids[i]), ", the answer ", list(m.ids));
+      if (!beams && !std::equal(m.tokens.begin(), m.tokens.end(), mixed_.choices[i].begin(),
+                                mixed_.choices[i].end(), equal_choices))
+        say("sample ", i, ": events tell other log-probabilities than the answer");
     }
   }
 

@@ -77,6 +77,7 @@ struct RequestOutcome {
   std::vector<Generated> samples;
   std::vector<TokenChoice> prompt;
   std::vector<std::vector<std::int32_t>> ids;  // as events told them, by sample
+  std::vector<std::vector<TokenChoice>> choices;
   std::vector<std::string> texts;
   Dim reused = 0;
   int pauses = 0, paused_events = 0, paused_reading = 0;

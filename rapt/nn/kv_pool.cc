@@ -154,6 +154,12 @@ std::size_t KvPool::pages() const {
   return n;
 }
 
+std::size_t KvPool::shared_pages() const {
+  std::size_t n = 0;
+  for (const Group& g : groups_) n += g.slab.shared();
+  return n;
+}
+
 std::size_t KvPool::free_bytes() const {
   if (budget_ == kNoLimit) return std::numeric_limits<std::size_t>::max();
   return budget_ > bytes() ? budget_ - bytes() : 0;

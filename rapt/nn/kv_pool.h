@@ -72,6 +72,7 @@ class KvPool {
   void truncate(std::uint64_t id, Dim length);
 
   std::size_t pages() const;  // held by sequences and prefixes, shared ones once
+  std::size_t shared_pages() const;  // of them, those that several hold
   std::size_t bytes() const { return used_ + *memory_used_; }  // of them, of states and memories
   std::size_t budget() const { return budget_; }  // kNoLimit: none
   std::size_t free_bytes() const;  // what may still be taken

@@ -36,6 +36,7 @@ Slab& Slab::operator=(Slab&& other) noexcept {
   std::swap(users_, other.users_);
   std::swap(warm_, other.warm_);
   std::swap(bare_, other.bare_);
+  std::swap(shared_, other.shared_);
   return *this;
 }
 
@@ -65,7 +66,9 @@ std::int32_t Slab::take() {
 }
 
 bool Slab::give(std::int32_t place) {
-  if (--users_[static_cast<std::size_t>(place)] > 0) return false;
+  const int left = --users_[static_cast<std::size_t>(place)];
+  shared_ -= left == 1;
+  if (left > 0) return false;
   warm_.push_back(place);
   return true;
 }

@@ -41,7 +41,8 @@ void BeamSearch::finish(const Beam& beam, Dim length, Finish why) {
               .text = {},
               .tokens = beam.tokens,
               .finish = why,
-              .score = beam.sum / length_divisor(options_, length)};
+              .score = beam.sum / length_divisor(options_, length),
+              .hash = beam.hash};
   // Best first, equal ones as they came.
   auto better = [](double x, const Generated& y) { return x > y.score; };
   finished_.insert(std::upper_bound(finished_.begin(), finished_.end(), g.score, better), std::move(g));
@@ -104,6 +105,7 @@ std::vector<std::size_t> BeamSearch::advance(std::span<const float> logits) {
     if ((end || full) ? rank >= B : next.size() >= B) continue;
     Beam beam = live_[c.parent];
     beam.sum = c.sum;
+    add_choice(beam.hash, c.id, logits[c.parent * V + static_cast<std::size_t>(c.id)]);
     if (!end) {
       beam.ids.push_back(c.id);
       if (o.logprobs || o.top_logprobs > 0) {

@@ -35,6 +35,7 @@ class BeamSearch {
     std::vector<std::int32_t> ids;
     std::vector<TokenChoice> tokens;
     double sum = 0;
+    std::uint64_t hash = kNothingChosen;
   };
   void finish(const Beam& beam, Dim length, Finish why);
   std::string text_of(std::span<const std::int32_t> ids) const;

@@ -144,17 +144,23 @@ void Engine::State::prepare(Job& job) {
 Engine::Id Engine::add(Request request) {
   State& s = *state_;
   const auto job = std::make_shared<State::Job>();
+  job->added = Clock::now();
   job->r = std::move(request);
   s.prepare(*job);
   const std::lock_guard hold(s.lock);
-  const Dim tokens = job->tokens(), waiting = s.counts.waiting + static_cast<Dim>(s.inbox.size());
+  const Dim tokens = job->tokens(), waiting = s.told.waiting + static_cast<Dim>(s.inbox.size());
   if (s.options.most_waiting > 0 && waiting >= s.options.most_waiting)
     fail("busy: ", waiting, " requests wait already; try again later");
   if (s.options.most_waiting_tokens > 0 && s.waiting_tokens + tokens > s.options.most_waiting_tokens)
     fail("busy: ", s.waiting_tokens, " tokens wait already, these would be ", tokens,
          " more; try again later");
   job->id = s.next_job++;
+  job->told = {.id = job->id,
+               .phase = "waiting",
+               .client = job->r.client.empty() ? job->r.space : job->r.client,
+               .prompt_tokens = job->prompt()};
   s.waiting_tokens += tokens;
+  s.changed = true;
   s.inbox.push_back(job);
   s.live.emplace(job->id, job);
   return job->id;
@@ -164,13 +170,9 @@ void Engine::cancel(Id id, int sample) {
   const std::lock_guard hold(state_->lock);
   const auto it = state_->live.find(id);
   if (it == state_->live.end()) return;
+  state_->changed = true;
   if (sample < 0) it->second->stop.store(true, std::memory_order_relaxed);
   else state_->unwanted_samples.emplace_back(id, sample);
-}
-
-bool Engine::idle() const {
-  const std::lock_guard hold(state_->lock);
-  return state_->live.empty();
 }
 
 Answer Engine::finish(Id id, const std::function<void(const Event&)>& on_event) {
@@ -191,45 +193,29 @@ void Engine::release(std::uint64_t hold) {
   if (it == s.holds.end() || it->second.busy != 0) return;
   s.pool.drop(it->second.sequence);
   s.holds.erase(it);
+  s.publish_pool();
 }
 Dim Engine::held(std::uint64_t hold) const {
   const auto it = state_->holds.find(hold);
   return it == state_->holds.end() ? 0 : static_cast<Dim>(it->second.tokens.size());
 }
 void Engine::limit_rows(Dim rows) { state_->options.rows = rows; }
-void Engine::drop_prefixes() { state_->prefixes.clear(); }
+void Engine::drop_prefixes() {
+  state_->prefixes.clear();
+  state_->publish_pool();
+}
 Dim Engine::context() const { return state_->context; }
 const Model& Engine::model() const { return state_->model; }
 const std::vector<std::int32_t>& Engine::stops() const { return state_->stops; }
 KvPool& Engine::pool() { return state_->pool; }
 
-Engine::Status Engine::status() const {
-  State& s = *state_;
-  const std::lock_guard hold(s.lock);
-  Status out = s.counts;
-  out.waiting += static_cast<Dim>(s.inbox.size());
-  out.pages = s.pool.pages();
-  out.bytes = s.pool.bytes();
-  out.budget = s.pool.budget();
-  out.prefixes = s.prefixes.size();
-  return out;
-}
-
 // ------------------------------------------------------------------------------------------------ a step
-// For who asks from another thread, during the pass and after it.
-void Engine::State::count(Dim rows) {
-  const std::lock_guard hold(lock);
-  counts.waiting = static_cast<Dim>(waiting.size());
-  counts.running = static_cast<Dim>(running.size());
-  counts.rows = rows;
-}
-
 // Of those that read whole texts: who comes first, and others that want the same.
 std::vector<Engine::State::JobPtr> Engine::State::take_whole() {
   std::vector<JobPtr> whole;
   Dim rows = 0;
   for (const JobPtr& job : waiting) {
-    if (!job->r.whole) continue;
+    if (!job->r.whole || job->resting) continue;
     rows += job->prompt();
     const bool hidden = job->r.rows.hidden;
     if (!whole.empty() && (rows > kWholeRows || whole.front()->r.rows.hidden != hidden ||
@@ -237,7 +223,10 @@ std::vector<Engine::State::JobPtr> Engine::State::take_whole() {
       break;
     whole.push_back(job);
   }
-  for (const JobPtr& job : whole) job->phase = Phase::reading;
+  for (const JobPtr& job : whole) {
+    job->phase = Phase::reading;
+    start(*job);
+  }
   leave_queue();
   return whole;
 }
@@ -248,7 +237,9 @@ std::vector<Event> Engine::step(Dim prompt_rows) {
 }
 
 std::vector<Event> Engine::State::step(Dim rows) {
+  const auto began = Clock::now();
   events.clear();
+  counts.last = {};
   take_inbox();
   take_cancels();
   admit();
@@ -256,9 +247,11 @@ std::vector<Event> Engine::State::step(Dim rows) {
   plan_writing(pieces);
   const auto writing = static_cast<Dim>(pieces.size());
   plan_reading(pieces, rows > 0 ? rows : prompt_rows(writing));
-  count(writing);
+  const std::vector<JobPtr> whole = take_whole();
+  const bool computes = !pieces.empty() || !whole.empty(), nothing = !computes && events.empty();
+  publish(writing);
 
-  if (const std::vector<JobPtr> whole = take_whole(); !whole.empty()) pass_whole(whole);
+  if (!whole.empty()) pass_whole(whole);
   if (!pieces.empty()) {
     const auto started = Clock::now();
     // Those that begin with a source have a pass of their own: its encoder runs for them alone.
@@ -279,7 +272,17 @@ std::vector<Event> Engine::State::step(Dim rows) {
   Dim open = 0;
   for (const JobPtr& job : running)
     for (std::size_t b = 0; b < job->branches.size(); ++b) open += job->open(b);
-  count(open);
+  if (computes) {
+    counts.last.all = seconds_since(began);
+    counts.total.all += counts.last.all;
+    counts.total.compute += counts.last.compute;
+    counts.total.choose += counts.last.choose;
+  }
+  publish(open);
+  {
+    const std::lock_guard hold(lock);
+    stalled = nothing;
+  }
   return std::move(events);
 }
 

@@ -8,8 +8,8 @@
 // then the youngest request pauses: its pages are dropped, its tokens kept, and it reads them again later.
 // The only one that is left ends where the pool does (Finish::length).
 //
-// add() and cancel() may be called from any thread; step() from one at a time. The device is leased for a
-// step: others may use it in between.
+// Calls that say "any thread" may be made while another steps; the rest like step(), by one at a time. The
+// device is leased for a step: others may use it in between.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -60,7 +60,8 @@ struct Request {
   bool one_piece = false;
   bool whole = false;  // … and nothing is kept of them: encoders, classifiers, rows of many short texts
 
-  std::string space = {};  // requests of equal spaces share prefixes, and one's pages count as its own
+  std::string space = {};  // requests of equal spaces share prefixes
+  std::string client = {};  // who is charged; empty: the space is
   std::uint64_t hold = 0;  // not 0: what was read stays for the next request of this name, to the token
   // Beside Engine::cancel; where it is given, it is what is looked at between layers.
   const std::atomic<bool>* cancel = nullptr;
@@ -85,6 +86,8 @@ struct Event {
   int sample = 0;
   std::int32_t id = -1;
   std::string text = {};
+  TokenChoice choice = {};  // of `id`, where log-probabilities were asked for (not of beams)
+  double seconds = 0;  // token, done: since add()
   Dim read = 0, of = 0, reused = 0;
   std::shared_ptr<Answer> answer = {};
   std::exception_ptr error = {};
@@ -113,13 +116,19 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  Id add(Request request);  // fails where it cannot be meant, or can never fit
-  // Ends it at the next step, or between two layers of a pass that is its own. sample >= 0: that one alone.
+  Id add(Request request);  // any thread. Fails where it cannot be meant, or can never fit
+  // Any thread. Ends it at the next step, or between two layers of a pass that is its own. sample >= 0: that
+  // one alone.
   void cancel(Id id, int sample = -1);
-  // One pass. `prompt_rows`: of this one; 0: as many as the options' time allows.
+  // Any thread. From the next step on it takes no rows, or does so again. It keeps its pages until others
+  // need the room: then it pauses before anybody else does. It is none of Options::rows meanwhile.
+  void suspend(Id id, bool on);
+  // One pass. `prompt_rows`: of this one; 0: as many as the options' time allows. Where all that are left are
+  // suspended, nothing happens.
   std::vector<Event> step(Dim prompt_rows = 0);
-  bool idle() const;  // nothing is left to do
-  // Steps until the request is done. An error of it is thrown.
+  bool idle() const;  // any thread: nothing is left to do
+  bool runnable() const;  // any thread: a step would do something now
+  // Steps until the request, which nobody suspends, is done. An error of it is thrown.
   Answer finish(Id id, const std::function<void(const Event&)>& on_event = {});
 
   void release(std::uint64_t hold);  // what a request held
@@ -127,14 +136,35 @@ class Engine {
   void drop_prefixes();
   void limit_rows(Dim rows);  // Options::rows, from the next step on
 
+  struct StepTimes {
+    double all = 0;  // seconds
+    double compute = 0;  // … of passes
+    double choose = 0;  // … of choosing tokens from their logits
+  };
   struct Status {
     Dim waiting = 0, running = 0, rows = 0;  // rows: answers being written
+    Dim suspended = 0;  // of those that wait and run
+    Dim paused = 0;  // of those that wait: began, and gave their pages back
     std::size_t pages = 0, bytes = 0, budget = 0, prefixes = 0;
+    std::size_t shared_pages = 0;  // of several texts, or of a text and a prefix
+    std::size_t free_bytes = 0;  // 0 without a budget
+    std::size_t idle_bytes = 0;  // of prefixes alone: what goes first; of many prefixes a quarter second old
+    StepTimes last, total;  // of steps that computed something
     std::uint64_t passes = 0, pauses = 0, prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0;
     double decode_seconds = 0, row_seconds = 0;  // learned: a pass that only writes, a prompt row
     double source_seconds = 0;  // all passes that read sources (encoder-decoder)
   };
-  Status status() const;  // called like step()
+  Status status() const;  // any thread: as of the last step, or of the pass that is under way
+  void reset_counts();  // totals of Status begin anew; what was learned stays
+  struct JobStatus {
+    Id id = 0;
+    const char* phase = "";  // waiting, reading, writing, suspended
+    std::string client = {};
+    Dim prompt_tokens = 0, read_tokens = 0, reused_tokens = 0, written_tokens = 0;
+    int pauses = 0;
+    double seconds = 0;  // since add()
+  };
+  std::vector<JobStatus> jobs() const;  // any thread: those that are not done, as the last step left them
   Dim context() const;
   const Model& model() const;
   const std::vector<std::int32_t>& stops() const;  // ids that end an answer

@@ -62,7 +62,9 @@ Tensor Engine::State::compute(Assembly& a, const Job* alone, KvPool* with) {
     Run& run;
     ~Reset() { run.taps = nullptr, run.cancel = nullptr; }
   } const reset{run};
+  const auto started = Clock::now();
   const Tensor out = forward(run, model, a.batch, a.source.empty() ? nullptr : &a.from, with);
+  counts.last.compute += seconds_since(started);
   ++counts.passes;
   return out;
 }
@@ -196,8 +198,10 @@ void Engine::State::take_rows(std::span<Piece> pieces, const Tensor& result) {
       c.job->error = std::current_exception();
     }
   };
+  const auto started = Clock::now();
   if (choices.size() == 1) take(0);  // the buffers of one sampler stay with one thread
   else device.team().each(static_cast<Dim>(choices.size()), take);
+  counts.last.choose += seconds_since(started);
 
   for (std::size_t i = 0; i < choices.size(); ++i) {
     Job& job = *choices[i].job;
@@ -346,10 +350,12 @@ void Engine::State::choose(Job& job, std::size_t i, std::span<const float> row) 
   Sample& s = job.samples[i];
   const GenerateOptions& o = job.r.generate;
   const bool logprobs = o.logprobs || o.top_logprobs > 0;
+  const std::span<const float> as_given = row;
   try {
     const auto length = static_cast<Dim>(s.out.ids.size());
     if (length < static_cast<Dim>(job.r.forced.size())) {
       s.next = {.id = job.r.forced[at(length)]};
+      s.logit = as_given[at(s.next.id)];
       if (!logprobs) return;
       const double whole = log_sum_exp(row);
       s.next.logprob = static_cast<float>(row[at(s.next.id)] - whole);
@@ -367,6 +373,7 @@ void Engine::State::choose(Job& job, std::size_t i, std::span<const float> row) 
     }
     const Dim start = static_cast<Dim>(before(job).size());
     s.next = s.sampler.choose(row, s.history, start + length, logprobs ? o.top_logprobs : -1);
+    s.logit = as_given[at(s.next.id)];
   } catch (...) {
     s.error = std::current_exception();
   }
@@ -380,13 +387,18 @@ void Engine::State::take_choice(Job& job, std::size_t i) {
     return;
   }
   const std::int32_t id = s.next.id;
-  if (!o.ignore_eos && std::find(stops.begin(), stops.end(), id) != stops.end()) {
+  add_choice(s.out.hash, id, s.logit);
+  const auto ends = [&](const std::vector<std::int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  if ((!o.ignore_eos && ends(stops)) || ends(o.stop_ids)) {
     close(job, i, Finish::stop);
     return;
   }
   s.out.ids.push_back(id);
   if (job.history) s.history.push_back(id);
-  if (o.logprobs || o.top_logprobs > 0) s.out.tokens.push_back(std::move(s.next));
+  const bool logprobs = o.logprobs || o.top_logprobs > 0;
+  if (logprobs) s.out.tokens.push_back(std::move(s.next));
   ++job.answer->times.decoded_tokens;
   ++counts.decoded_tokens;
   std::string text = s.stream ? s.stop.push(s.stream->push(id)) : std::string{};
@@ -395,7 +407,9 @@ void Engine::State::take_choice(Job& job, std::size_t i) {
                     .request = job.id,
                     .sample = static_cast<int>(i),
                     .id = id,
-                    .text = std::move(text)});
+                    .text = std::move(text),
+                    .choice = logprobs ? s.out.tokens.back() : TokenChoice{},
+                    .seconds = seconds_since(job.added)});
   if (s.stop.found()) close(job, i, Finish::stop);
   else if (static_cast<Dim>(s.out.ids.size()) >= job.most) close(job, i, Finish::length);
 }
@@ -461,6 +475,7 @@ void Engine::State::close(Job& job, std::size_t i, Finish why) {
   std::string rest = s.stream && !s.stop.found() ? s.stop.push(s.stream->finish()) : std::string{};
   rest += s.stop.finish();
   s.out.finish = s.stop.found() ? Finish::stop : why;
+  s.out.stop_text = s.stop.found();
   s.out.text += rest;
   if (!rest.empty())
     events.push_back({.kind = Event::Kind::token,
@@ -514,6 +529,8 @@ void Engine::State::finish(Job& job) {
     if (job.read_at == Clock::time_point{}) job.read_at = now;
     a.times.prompt_seconds = std::chrono::duration<double>(job.read_at - job.started).count();
     a.times.decode_seconds = std::chrono::duration<double>(now - job.read_at).count();
+  } else {
+    a.times.queue_seconds = seconds_since(job.added);
   }
   const auto it = holds.find(job.r.hold);
   const bool holds_it = job.r.hold != 0 && !job.error && job.root != 0 && pool.length(job.root) > 0;
@@ -537,9 +554,14 @@ void Engine::State::finish(Job& job) {
   }
   drop_sequences(job);
   job.phase = Phase::over;
-  events.push_back(
-      {.kind = Event::Kind::done, .request = job.id, .answer = job.answer, .error = std::move(job.error)});
+  events.push_back({.kind = Event::Kind::done,
+                    .request = job.id,
+                    .seconds = seconds_since(job.added),
+                    .answer = job.answer,
+                    .error = std::move(job.error)});
+  counts.paused -= std::exchange(job.paused, false);
   const std::lock_guard hold(lock);
+  suspended -= job.suspended.load(std::memory_order_relaxed);
   live.erase(job.id);
 }
 

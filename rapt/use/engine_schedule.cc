@@ -16,7 +16,8 @@ constexpr std::size_t kResumePages = 4;
 // -------------------------------------------------------------------------------------------- who may begin
 void Engine::State::take_inbox() {
   const std::lock_guard hold(lock);
-  counts.waiting += static_cast<Dim>(inbox.size());
+  changed = false;
+  told.waiting += static_cast<Dim>(inbox.size());
   for (; !inbox.empty(); inbox.pop_front()) waiting.push_back(std::move(inbox.front()));
 }
 
@@ -52,10 +53,12 @@ void Engine::State::take_cancels() {
         finish(job);
     }
   }
-  for (const auto& job : running)
-    if (job->phase != Phase::over && job->cancelled()) end(*job, Finish::cancelled);
-  for (const auto& job : waiting)
-    if (job->phase != Phase::over && job->cancelled()) end(*job, Finish::cancelled);
+  const auto look_at = [&](Job& job) {
+    if (job.phase != Phase::over && job.cancelled()) end(job, Finish::cancelled);
+    job.resting = job.suspended.load(std::memory_order_relaxed);
+  };
+  for (const auto& job : running) look_at(*job);
+  for (const auto& job : waiting) look_at(*job);
   std::erase_if(running, [](const JobPtr& job) { return job->phase == Phase::over; });
   leave_queue();
 }
@@ -65,7 +68,8 @@ std::size_t Engine::State::extra_states(const Job& job) const {
   return pool.has_states() ? at(2 * job.rows()) * pool.state_bytes() : 0;
 }
 
-// Prefixes that nobody uses, then conversations that wait for their next turn.
+// Prefixes that nobody uses, then conversations that wait for their next turn, then who is suspended, the
+// youngest first.
 bool Engine::State::make_room(std::size_t bytes) {
   while (pool.free_bytes() < bytes)
     if (!prefixes.evict_one()) {
@@ -73,18 +77,25 @@ bool Engine::State::make_room(std::size_t bytes) {
       for (auto it = holds.begin(); it != holds.end(); ++it)
         if (it->second.busy == 0 && (oldest == holds.end() || it->second.used < oldest->second.used))
           oldest = it;
-      if (oldest == holds.end()) return false;
-      pool.drop(oldest->second.sequence);
-      holds.erase(oldest);
+      if (oldest != holds.end()) {
+        pool.drop(oldest->second.sequence);
+        holds.erase(oldest);
+        continue;
+      }
+      const auto rests =
+          std::find_if(running.rbegin(), running.rend(), [](const JobPtr& job) { return job->resting; });
+      if (rests == running.rend()) return false;
+      pause(JobPtr(*rests));
     }
   return true;
 }
 
 // Whether there is room to read it all, and for those that run to go on.
 bool Engine::State::fits(const Job& job) {
-  if (pool.budget() == 0 || running.empty()) return true;
+  if (pool.budget() == 0 || nobody_runs()) return true;
   std::size_t pages = at(job.rows());
-  for (const JobPtr& other : running) pages += at(other->rows());
+  for (const JobPtr& other : running)
+    if (!other->resting) pages += at(other->rows());
   if (job.began) pages += kResumePages;
   Dim longest = 0;
   for (std::size_t b = 0; b < job.branches.size(); ++b)
@@ -100,7 +111,7 @@ bool Engine::State::fits(const Job& job) {
     bytes += job.branches.size() * (pool.bytes_of(longest, 0, job.r.stream) + pool.page_bytes());
   // What others are still to read counts as taken.
   for (const JobPtr& other : running)
-    if (other->phase == Phase::reading) {
+    if (other->phase == Phase::reading && !other->resting) {
       const std::size_t all = prompt_bytes(*other),
                         there = other->read > 0 ? pool.bytes_of(other->read, 0, other->r.stream) : 0;
       bytes += all > there ? all - there : 0;
@@ -111,14 +122,27 @@ bool Engine::State::fits(const Job& job) {
     could += prefixes.reclaimable();
     for (const auto& [name, held] : holds)
       if (held.busy == 0) could += pool.freed_by(held.sequence);
+    for (const JobPtr& other : running) {
+      if (!other->resting) continue;
+      could += pool.freed_by(other->root);
+      for (const Branch& b : other->branches) could += pool.freed_by(b.sequence);
+    }
   }
   return could >= bytes && make_room(bytes);
+}
+
+// The clock of the prompt runs from here.
+void Engine::State::start(Job& job) {
+  if (job.started != Clock::time_point{}) return;
+  job.started = Clock::now();
+  job.answer->times.queue_seconds = std::chrono::duration<double>(job.started - job.added).count();
 }
 
 // Its sequence, with what is known of it already.
 void Engine::State::begin(const JobPtr& pointer) {
   Job& job = *pointer;
-  if (job.started == Clock::time_point{}) job.started = Clock::now();
+  start(job);
+  counts.paused -= std::exchange(job.paused, false);
   job.root = next_sequence++;
   job.read = 0;
   // Rows that somebody looks at must be computed, and the last one, for its logits.
@@ -175,18 +199,15 @@ void Engine::State::begin(const JobPtr& pointer) {
 
 void Engine::State::admit() {
   Dim rows = 0;
-  for (const JobPtr& job : running) rows += job->rows();
+  for (const JobPtr& job : running) rows += job->resting ? 0 : job->rows();
   // Several sources at once: their encoder pass is worth it.
   if (translates() && rows * 2 > options.rows) return;
   // One that waits for pages which another is just computing lets later ones pass, a few at a time.
   int passed = 0;
-  for (auto it = waiting.begin(); it != waiting.end();) {
-    const JobPtr job = *it;
-    if (job->r.whole) {
-      ++it;
-      continue;
-    }
-    if (!running.empty() && rows + job->rows() > options.rows) break;
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    const JobPtr job = waiting[i];
+    if (job->r.whole || job->resting) continue;
+    if (!nobody_runs() && rows + job->rows() > options.rows) break;
     const auto busy = holds.find(job->r.hold);
     bool later = job->r.hold != 0 && busy != holds.end() && busy->second.busy != 0;
     if (job->shares && !later) {
@@ -194,20 +215,22 @@ void Engine::State::admit() {
           prefixes.find(job->key, job->r.tokens, job->prompt() - 1, job->r.prefix, job->r.stream);
       const Dim next = found > 0 ? found + kPageKeys : prefixes.first_end(job->r.prefix);
       for (const JobPtr& other : running)
-        later = later ||
-                (other->shares && other->phase == Phase::reading && other->key == job->key &&
-                 next < job->prompt() && next <= other->prompt() && other->read < next &&
-                 std::equal(job->r.tokens.begin(), job->r.tokens.begin() + next, other->r.tokens.begin()));
+        later =
+            later ||
+            (!other->resting && other->shares && other->phase == Phase::reading && other->key == job->key &&
+             next < job->prompt() && next <= other->prompt() && other->read < next &&
+             std::equal(job->r.tokens.begin(), job->r.tokens.begin() + next, other->r.tokens.begin()));
     }
     if (later) {
       if (++passed == 64) break;
-      ++it;
       continue;
     }
-    if (!fits(*job)) break;
+    const std::size_t before = waiting.size();
+    const bool room = fits(*job);
+    i += waiting.size() - before;  // who was suspended and paused stands at the front now
+    if (!room) break;
     rows += job->rows();
     begin(job);
-    ++it;
   }
   leave_queue();
 }
@@ -233,7 +256,7 @@ std::size_t Engine::State::need(std::span<const Piece> pieces) const {
 
 // The youngest of those whose space holds most rows; none where only one runs.
 Engine::State::JobPtr Engine::State::victim() const {
-  if (running.size() < 2) return nullptr;
+  if (std::ranges::count_if(running, [](const JobPtr& job) { return !job->resting; }) < 2) return nullptr;
   std::map<std::string_view, Dim> of;
   for (const JobPtr& job : running) of[job->r.space] += job->rows();
   const auto most = std::max_element(of.begin(), of.end(),
@@ -253,11 +276,15 @@ void Engine::State::pause(const JobPtr& job) {
     holds.erase(it);
   ++job->answer->pauses;
   ++counts.pauses;
+  counts.paused += !std::exchange(job->paused, true);
   events.push_back({.kind = Event::Kind::paused, .request = job->id});
   std::erase(running, job);
   waiting.push_front(job);
   const std::lock_guard hold(lock);
   waiting_tokens += job->tokens();
+  job->told.phase = "waiting";
+  job->told.read_tokens = 0;
+  job->told.pauses = job->answer->pauses;
 }
 
 // One row for every answer. Where they have no room, somebody pauses, or the last one ends.
@@ -265,7 +292,7 @@ void Engine::State::plan_writing(std::vector<Piece>& pieces) {
   while (true) {
     pieces.clear();
     for (const JobPtr& job : running) {
-      if (!job->ready()) continue;
+      if (job->resting || !job->ready()) continue;
       for (std::size_t b = 0; b < job->branches.size(); ++b)
         if (job->unread(b) == 1) pieces.push_back({job.get(), static_cast<int>(b), 1, true});
     }
@@ -273,7 +300,7 @@ void Engine::State::plan_writing(std::vector<Piece>& pieces) {
     if (const JobPtr job = victim()) {
       pause(job);
     } else {
-      const JobPtr last = running.front();
+      const JobPtr last = running.front();  // who was suspended has paused
       end(*last, Finish::length);
       running.clear();
     }
@@ -323,8 +350,10 @@ void Engine::State::plan_reading(std::vector<Piece>& pieces, Dim rows) {
     logits -= static_cast<Dim>(p.wanted.size());
   };
   const bool states = options.prefixes && (pool.has_states() || pool.has_chunks());
-  for (const JobPtr& pointer : running) {
+  const std::vector<JobPtr> all = running;  // some that are suspended may pause
+  for (const JobPtr& pointer : all) {
     Job& job = *pointer;
+    if (job.resting) continue;
     if (job.phase == Phase::reading) {
       Piece p{&job, -1, std::min({job.prompt() - job.read, std::max<Dim>(rows, 0), job.r.generate.chunk})};
       p.source = translates() && job.read == 0;
@@ -368,13 +397,13 @@ void Engine::State::plan_reading(std::vector<Piece>& pieces, Dim rows) {
     }
   }
   // Some have begun, none can go on: whoever came last gives way.
-  if (pieces.empty() && !running.empty()) {
+  if (pieces.empty() && !nobody_runs()) {
     if (const JobPtr youngest = victim()) {
       pause(youngest);
       plan_reading(pieces, rows);
     } else {
-      const JobPtr job = running.front();
-      running.clear();
+      const JobPtr job = *std::ranges::find_if(running, [](const JobPtr& j) { return !j->resting; });
+      std::erase(running, job);
       if (job->began) {
         end(*job, Finish::length);
       } else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of the engine: a request with all that belongs to it, and who does what. Its functions stand in
 // engine.cc (requests, a step), engine_schedule.cc (who may begin, who has room), engine_pass.cc (a pass and
-// what its rows lead to).
+// what its rows lead to), engine_status.cc (what other threads ask).
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -49,6 +49,7 @@ struct Engine::State {
     bool open = true;
     std::vector<float> allowed = {};  // logits without those of forbidden tokens
     TokenChoice next = {};
+    float logit = 0;  // of `next`, as the model gave it
     std::exception_ptr error = {};
     Sample(const SamplerOptions& s, std::size_t i, std::span<const std::string> stops)
         : sampler(s, i), stop(stops) {}
@@ -82,8 +83,12 @@ struct Engine::State {
     bool shares = false;  // prefixes
     Dim inserted = 0;     // tokens of the prompt that the index has
     std::shared_ptr<Answer> answer = std::make_shared<Answer>();
-    Clock::time_point started = {}, read_at = {};
+    Clock::time_point added = {}, started = {}, read_at = {};
     std::atomic<bool> stop = false;
+    std::atomic<bool> suspended = false;  // as others want it
+    bool resting = false;                 // … as it is in this step
+    bool paused = false;                  // waits for room to go on
+    JobStatus told = {};  // under the engine's lock
     std::vector<bool> unwanted;     // by sample: cancelled before they began
     std::exception_ptr error = {};
 
@@ -132,11 +137,15 @@ struct Engine::State {
   Run run;
   std::vector<float> wide;  // logits of a device that computes in double
 
-  mutable std::mutex lock;  // of what other threads touch: the next four
+  mutable std::mutex lock;  // of what other threads touch: the next ones, and Job::told
   std::deque<JobPtr> inbox;
   std::unordered_map<Id, JobPtr> live;
   Dim waiting_tokens = 0;
   std::vector<std::pair<Id, int>> unwanted_samples;  // cancelled, one by one
+  Status told;
+  Dim suspended = 0;                   // of those that live
+  bool changed = false;  // something was asked for since the last step began
+  bool stalled = false;  // … which found nothing to do
 
   std::deque<JobPtr> waiting;
   std::vector<JobPtr> running;  // in the order they began
@@ -150,7 +159,8 @@ struct Engine::State {
   std::map<std::uint64_t, Held> holds;
   std::vector<Event> events;
   std::uint64_t next_job = 1, next_sequence = 1, clock = 0;
-  Status counts;
+  Status counts;  // of the thread that steps
+  Clock::time_point idle_counted = {};
 
   State(Device& d, const Checkpoint* c, const Model& m, const Options& o)
       : device(d),
@@ -164,6 +174,7 @@ struct Engine::State {
         run(d) {
     if (o.chunk < 1 || o.rows < 1)
       fail_usage("engine: passes of ", o.chunk, " prompt rows and ", o.rows, " answers; give at least 1");
+    publish_pool();
     if (!c) return;
     tokenizer = c->tokenizer.get();
     stops = c->stops;
@@ -177,6 +188,9 @@ struct Engine::State {
   Dim page_end(Dim tokens) const { return (tokens + pool.hidden()) / kPageKeys * kPageKeys - pool.hidden(); }
   bool translates() const { return model.recipe.encoder && model.recipe.decoder; }
   // What the sampler and the text of an answer see before it: of a translation nothing.
+  bool nobody_runs() const {  // but for who is suspended
+    return std::ranges::all_of(running, [](const JobPtr& job) { return job->resting; });
+  }
   Ids before(const Job& job) const { return translates() ? Ids{} : Ids(job.r.tokens); }
 
   void prepare(Job& job);
@@ -184,10 +198,12 @@ struct Engine::State {
   std::vector<JobPtr> take_whole();
   void take_inbox();
   void leave_queue();
-  void count(Dim rows);
+  void publish(Dim rows);
+  void publish_pool();
   void take_cancels();
   void admit();
   bool fits(const Job& job);
+  void start(Job& job);
   void begin(const JobPtr& job);
   std::size_t extra_states(const Job& job) const;
   bool make_room(std::size_t bytes);

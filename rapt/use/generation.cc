@@ -3,6 +3,7 @@
 #include "rapt/use/generation.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace rapt {
 
@@ -23,6 +24,11 @@ void check(const GenerateOptions& o) {
   if (o.max_tokens < -1)
     fail_usage("generate: max_tokens is ", o.max_tokens, "; give a number, or -1 for no limit");
   if (o.top_logprobs < 0) fail_usage("generate: top_logprobs is ", o.top_logprobs);
+}
+
+void add_choice(std::uint64_t& hash, std::int32_t id, float logit) {
+  for (const std::uint32_t word : {static_cast<std::uint32_t>(id), std::bit_cast<std::uint32_t>(logit)})
+    for (int shift = 0; shift < 32; shift += 8) hash = (hash ^ (word >> shift & 0xFF)) * 1099511628211u;
 }
 
 void apply_mask(const TokenMask& mask, std::span<const std::int32_t> answer, std::span<float> row,

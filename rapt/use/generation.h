@@ -15,6 +15,7 @@ struct GenerateOptions {
   SamplerOptions sampler;
   Dim max_tokens = -1;             // of the answer; -1: until the model stops or the context is full
   std::vector<std::string> stops;  // text that ends the answer and is not part of it
+  std::vector<std::int32_t> stop_ids;  // … ids that do, besides the model's own. No beams
   bool ignore_eos = false;
   int samples = 1;
   // > 0: beam search instead of sampling; `samples` best are returned. 1: greedy
@@ -34,16 +35,26 @@ struct GenerateOptions {
 
 enum class Finish { stop, length, cancelled };
 
+// A hash of what was chosen: FNV-1a of 64 bits over, for every token in its order, the four bytes of its id
+// and the four of its own logit as the model gave it (float, before bias, penalties and masks; least
+// significant byte first). The token that ended the answer counts. Two answers that differ in one id or in
+// one bit of one logit have other hashes.
+inline constexpr std::uint64_t kNothingChosen = 14695981039346656037u;
+void add_choice(std::uint64_t& hash, std::int32_t id, float logit);
+
 struct Generated {
   std::vector<std::int32_t> ids;  // without the id that ended it
   std::string text;
   std::vector<TokenChoice> tokens;  // where log-probabilities were asked for
   Finish finish = Finish::stop;
+  bool stop_text = false;  // one of GenerateOptions::stops ended it
   double score = 0;  // beams: sum of log-probabilities over the penalty
+  std::uint64_t hash = kNothingChosen;  // add_choice
 };
 
 struct GenerateTimes {
-  double prompt_seconds = 0, decode_seconds = 0;
+  // queue: from add() to the beginning (of one that never began: to its end)
+  double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
   // dropped: no longer seen (streaming)
   Dim prompt_tokens = 0, reused_tokens = 0, decoded_tokens = 0, dropped_tokens = 0;
 };

@@ -120,6 +120,24 @@ void expect_distribution(const std::vector<float>& logits, const SamplerOptions&
   }
 }
 
+// OpenAI's two penalties look at the answer alone, and at all of it; the third at the last tokens of both.
+TEST(Sampler, PenaltiesOfTheAnswerAlone) {
+  const std::vector<float> logits = {2, 1.9f, 1.8f, 1.7f};
+  const std::vector<std::int32_t> history = {0, 0, 0, 1, 2, 2};  // the answer: 2 2, behind 0 0 0 1
+  SamplerOptions o{.frequency_penalty = 1, .presence_penalty = 0.5, .penalty_last = 1, .temperature = 0};
+  const auto chosen = [&](std::vector<float> row) { return Sampler(o, 0).choose(row, history, 6, -1).id; };
+  o.answer_begins = 4;
+  EXPECT_EQ(chosen(logits), 0);                       // what the prompt said costs nothing
+  EXPECT_EQ(chosen({-9, -9, 4.4f, 1.8f}), 2);         // 4.4 - 2 * 1 - 0.5 = 1.9
+  EXPECT_EQ(chosen({-9, -9, 4.2f, 1.8f}), 3);         // 1.7: both tokens of the answer count
+  o.penalty_last = 0;
+  EXPECT_EQ(chosen({-9, -9, 4.2f, 1.8f}), 3);
+  o.penalty_last = -1, o.repeat_penalty = 2;
+  EXPECT_EQ(chosen({2, 1.9f, -9, 1.1f}), 3);          // 2 / 2 and 1.9 / 2: the prompt counts here
+  o.answer_begins = -1, o.repeat_penalty = 1;
+  EXPECT_EQ(chosen(logits), 3);
+}
+
 TEST(Sampler, DrawsFromTheSoftmax) {
   SamplerOptions o = plain();
   const std::vector<float> logits = random_logits(12, 1);

@@ -116,22 +116,27 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
 }
 
 // ------------------------------------------------------------------------------------------------ prompts
-std::string ServedModel::chat_text(const CompletionRequest& asked) const {
-  std::string out;
+std::vector<ChatPiece> ServedModel::render(const CompletionRequest& asked) const {
   if (!chat || translates()) {
+    std::string text;
     for (const Json& message : asked.messages.array()) {
-      const JsonText text = message.find("content")->string();
-      if (translates()) out = std::string(text);  // the last one is what is translated
-      else out += (out.empty() ? "" : "\n") + std::string(text);
+      const JsonText content = message.find("content")->string();
+      if (translates()) text = std::string(content);  // the last one is what is translated
+      else text += (text.empty() ? "" : "\n") + std::string(content);
     }
-    return out;
+    return {{std::move(text), false}};
   }
   ChatOptions o = chat_options(*checkpoint.tokenizer);
   o.add_generation_prompt = asked.add_generation_prompt && !asked.continue_final;
   o.variables = asked.variables;
   std::vector<ChatPiece> pieces = chat->render(asked.messages, o);
-  if (asked.continue_final) pieces = cut_after_final(std::move(pieces));
-  for (const ChatPiece& p : pieces) out += p.text;
+  if (!asked.continue_final) return pieces;
+  return cut_after_final(std::move(pieces), asked.messages.array().back().find("content")->string());
+}
+
+std::string ServedModel::chat_text(const CompletionRequest& asked) const {
+  std::string out;
+  for (const ChatPiece& p : render(asked)) out += p.text;
   return out;
 }
 
@@ -139,12 +144,7 @@ std::vector<std::int32_t> ServedModel::chat_ids(const CompletionRequest& asked) 
   const Tokenizer& t = *checkpoint.tokenizer;
   if (translates()) return source_ids(t, chat_text(asked));
   if (!chat) return text_ids(t, chat_text(asked));
-  ChatOptions o = chat_options(t);
-  o.add_generation_prompt = asked.add_generation_prompt && !asked.continue_final;
-  o.variables = asked.variables;
-  std::vector<ChatPiece> pieces = chat->render(asked.messages, o);
-  if (asked.continue_final) pieces = cut_after_final(std::move(pieces));
-  return rapt::chat_ids(t, pieces);
+  return rapt::chat_ids(t, render(asked));
 }
 
 std::vector<std::int32_t> ServedModel::prompt_ids(const TextOrIds& prompt, bool add_special) const {

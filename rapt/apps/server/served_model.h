@@ -46,6 +46,7 @@ struct ServedModel {
   // Ids of a conversation: through the template, or the messages' texts one after the other.
   std::vector<std::int32_t> chat_ids(const CompletionRequest& asked) const;
   std::string chat_text(const CompletionRequest& asked) const;
+  std::vector<ChatPiece> render(const CompletionRequest& asked) const;
   // Of a text prompt as it was asked for.
   std::vector<std::int32_t> prompt_ids(const TextOrIds& prompt, bool add_special) const;
 };

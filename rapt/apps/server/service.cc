@@ -491,10 +491,10 @@ std::string Service::State::slots() {
       if (out.size() > 1) out += ',';
       out += concat("{\"id\":", j.id, ",\"id_task\":", j.id, ",\"model\":", quoted(m->name),
                     ",\"n_ctx\":", m->engine->context(),
-                    ",\"is_processing\":", j.phase == "waiting" ? "false" : "true",
+                    ",\"is_processing\":", std::string_view(j.phase) == "waiting" ? "false" : "true",
                     ",\"state\":", quoted(j.phase), ",\"n_prompt_tokens\":", j.prompt_tokens,
-                    ",\"n_prompt_tokens_processed\":", j.read, ",\"n_prompt_tokens_cache\":", j.reused,
-                    ",\"n_decoded\":", j.written, ",\"seconds\":", fixed(j.seconds, 3), "}");
+                    ",\"n_prompt_tokens_processed\":", j.read_tokens, ",\"n_prompt_tokens_cache\":", j.reused_tokens,
+                    ",\"n_decoded\":", j.written_tokens, ",\"seconds\":", fixed(j.seconds, 3), "}");
     }
   return out + "]";
 }

@@ -70,7 +70,7 @@ void Service::State::deliver(Batch& batch) {
   const Engine::Status& before = status[batch.model];
   m.step.add(batch.seconds);
   m.step_seconds += batch.seconds;
-  m.choose_seconds += batch.status.choose_seconds - before.choose_seconds;
+  m.choose_seconds = batch.status.total.choose;
   const auto rows = static_cast<double>(batch.status.decoded_tokens - before.decoded_tokens +
                                         batch.status.prompt_tokens - before.prompt_tokens);
   if (rows > 0) m.step_rows.add(rows);

@@ -166,7 +166,8 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
     (m.translates() ? r.source : r.tokens) = part.prompt;
     r.generate = asked.generate;
     r.generate.stop_ids = asked.stop_token_ids;
-    if (asked.penalties_answer_only) r.generate.sampler.penalties_answer_only = true;
+    if (asked.penalties_answer_only)
+      r.generate.sampler.answer_begins = m.translates() ? 0 : static_cast<Dim>(part.prompt.size());
     if (asked.min_tokens > 0) {
       std::vector<std::int32_t> stops = m.engine->stops();
       stops.insert(stops.end(), asked.stop_token_ids.begin(), asked.stop_token_ids.end());

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replies as JSON text, written without a tree. Texts may hold broken UTF-8, which becomes U+FFFD; -inf
+// becomes -9999.0; a log-probability is printed with the fewest digits that give the same float, so that one
+// value has the same digits wherever it stands.
+//
+// What clients choke on, and what is therefore never written: an `id:` or `event:` line, a chunk without
+// `object` or `index`, a second `role`, choices out of order at the start, numbers inside `delta` (helpers add
+// them up: what is ours stands at the top level of a chunk).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rapt/apps/server/protocol_request.h"
+#include "rapt/text/tokenizer/tokenizer.h"
+
+namespace rapt::server {
+
+std::string sse(std::string_view json);  // data: json\n\n
+inline constexpr std::string_view kSseDone = "data: [DONE]\n\n", kSsePing = ":\n\n";
+void append_quoted(std::string& out, std::string_view text);  // a JSON string; broken UTF-8 → U+FFFD
+void append_logprob(std::string& out, float logprob);  // -0.2, -9999.0
+std::string hash_text(std::uint64_t hash);  // 16 hexadecimal digits
+
+// What all chunks of a reply have in common.
+struct ReplyHead {
+  std::string id;  // "chatcmpl-…", "cmpl-…"
+  std::int64_t created = 0;
+  std::string model, fingerprint;
+};
+
+struct Usage {
+  Dim prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  Dim reasoning_tokens = -1;  // -1: not counted, not written
+};
+
+// Top level of a reply and of a stream's finishing chunks.
+struct RaptInfo {
+  std::optional<std::uint64_t> seed = {};  // printed as the int64 that a client may send back
+  const SamplerOptions* sampling = nullptr;
+  int paused = 0;  // this and the next are written where they are not 0
+  Dim reused = 0, dropped = 0;
+  std::string more = {};  // further members as JSON: "\"look\":{…}"
+};
+
+struct ReplyChoice {
+  int index = 0;
+  std::string_view text = {};
+  Finish finish = Finish::stop;
+  std::string_view finish_detail = {};  // rapt.finish: "eos", "stop_string", "length", "context", "deadline"
+  std::optional<std::uint64_t> hash = {};
+  std::span<const std::int32_t> ids = {};  // return_token_ids
+  std::span<const TokenChoice> tokens = {};  // Generated::tokens, where log-probabilities were asked for
+  // Of its prompt: echo, return_token_ids, prompt_logprobs. `prompt` is Answer::prompt: all but the first.
+  std::string_view prompt_text = {};
+  std::span<const std::int32_t> prompt_ids = {};
+  std::span<const TokenChoice> prompt = {};
+};
+std::string_view finish_reason(Finish finish);  // cancelled (a deadline): "length"
+
+// The whole reply of a chat or a text completion, as `request` asked for it. `tokenizer`: for
+// log-probabilities; may be null without them. times: null leaves `timings` away.
+std::string completion_reply(const CompletionRequest& request, const ReplyHead& head,
+                             std::span<const ReplyChoice> choices, const Usage& usage,
+                             const Tokenizer* tokenizer, const GenerateTimes* times, const RaptInfo& info);
+
+// Log-probabilities of a text completion: four lists side by side, as the insides of JSON lists.
+struct TextLogprobs {
+  std::string tokens = {}, values = {}, tops = {}, offsets = {};
+  std::int64_t offset = 0;  // characters so far, as Python counts them
+  bool first = false;  // the next token is the first of its text: SentencePiece shows it without its space
+  // token: null where there is no log-probability (the first of a prompt).
+  void add(const Tokenizer* tokenizer, std::int32_t id, const TokenChoice* token, int top);
+  void append(
+      std::string& out) const;  // {"tokens":[…],"token_logprobs":[…],"top_logprobs":[…],"text_offset":[…]}
+  void clear();
+  bool empty() const { return tokens.empty(); }
+};
+
+// What stands at the top level of one chunk beside its choice, where it is given and was asked for.
+struct ChunkExtras {
+  const Usage* usage = nullptr;  // so far (continuous_usage)
+  const GenerateTimes* times = nullptr;  // so far (timings_per_token; of a finish chunk always)
+  std::string_view rapt = {};  // members as JSON: "\"look\":{…}"
+};
+
+// The same as a stream: every call appends events to `out`, none of them waits for the next. Before the first
+// event the role chunks of all choices are written, in order (chat). Entries of log-probabilities and ids
+// whose text is not certain yet (an unfinished character, the beginning of a stop) wait for the chunk that
+// has it. With echo the prompt is the first chunk of its choices: prompt().
+class ChunkWriter {
+ public:
+  ChunkWriter(const CompletionRequest& request, const ReplyHead& head, const Tokenizer* tokenizer);
+
+  // Event::Kind::prompt, where return_progress was asked for (else nothing): no choice in it.
+  void progress(std::string& out, Dim read, Dim of, Dim reused, double seconds);
+  // What echo and return_token_ids say of a prompt; call once per prompt before the first token of all.
+  void prompt(std::string& out, int prompt, std::string_view text, std::span<const std::int32_t> ids,
+              std::span<const TokenChoice> logprobs);
+  // Event::Kind::token. `index` is the choice's number. token: where log-probabilities were asked for.
+  void token(std::string& out, int index, std::string_view text, std::int32_t id, const TokenChoice* token,
+             const ChunkExtras& extras = {});
+  // The choice ends: what waited, then `delta: {}` with the reason and `rapt`.
+  void finish(std::string& out, const ReplyChoice& choice, const RaptInfo& info,
+              const ChunkExtras& extras = {});
+  // All choices have ended: the usage chunk where it was asked for, then [DONE].
+  void done(std::string& out, const Usage& usage, const GenerateTimes* times = nullptr);
+  bool begun() const { return begun_; }
+
+ private:
+  // Of one choice: what no chunk has shown yet.
+  struct Waiting {
+    std::string content;  // entries of log-probabilities (chat)
+    TextLogprobs lists;  // … (text)
+    std::string ids, prompt_ids;
+    bool any() const { return !content.empty() || !lists.empty() || !ids.empty() || !prompt_ids.empty(); }
+  };
+  void begin(std::string& out);
+  void chunk(std::string& out, int index, std::string_view text, const ChunkExtras& extras);
+  void close(std::string& out, const ChunkExtras& extras, std::string_view info = {},
+             std::string_view prompt_ids = {}) const;
+
+  bool chat_, usage_, continuous_, progress_, timings_, ids_, echo_, logprobs_;
+  int top_, samples_;
+  const Tokenizer* tokenizer_;
+  std::string prefix_;  // data: {"id":…,"choices":[
+  std::string prompt_ids_;  // of a chat, until the first chunk
+  bool begun_ = false;
+  std::vector<Waiting> choices_;
+};
+
+// --- lists and small replies
+std::string embeddings_reply(std::string_view model, std::span<const std::vector<float>> vectors, bool base64,
+                             Dim prompt_tokens);
+struct RerankScore {
+  int index = 0;
+  double score = 0;
+};
+// Sorted here: the best first, equal ones by index; `request.top_n` of them.
+std::string rerank_reply(const RerankRequest& request, std::string_view model,
+                         std::vector<RerankScore> scores, Dim prompt_tokens);
+struct ClassScores {
+  std::string label;  // the most probable one
+  std::vector<std::string> labels;
+  std::vector<float> probabilities;
+};
+std::string classify_reply(std::string_view model, std::span<const ClassScores> items, Dim prompt_tokens);
+
+struct ModelCard {
+  std::string id, root;
+  std::int64_t created = 0;
+  std::string owned_by = "rapt";
+  Dim context = 0, context_trained = 0, vocabulary = 0, width = 0, parameters = 0, bytes = 0;
+  std::vector<std::string> tasks;  // "chat", "completion", "embedding" …
+};
+std::string models_reply(std::span<const ModelCard> models);
+std::string model_reply(const ModelCard& model);
+
+std::string tokenize_reply(const TokenizeRequest& request, std::span<const std::int32_t> ids,
+                           const Tokenizer& tokenizer, Dim context);
+std::string detokenize_reply(std::string_view text);
+std::string template_reply(std::string_view prompt);
+std::string input_tokens_reply(Dim tokens);
+
+}  // namespace rapt::server
