@@ -96,7 +96,7 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request, bo
       }
     }
   } catch (...) {
-    const ApiError error = api_error(std::current_exception());
+    const ApiError error = api_error(std::current_exception(), true);
     server->post([this, job, error] { fail(job, error); });
   }
 }
