@@ -71,7 +71,8 @@ TEST(EngineFair, AShortPromptPassesLongOnesOfAnotherClient) {
   EXPECT_TRUE(same_answer(w.answer(id), said_alone(r)));
 }
 
-// Where there is a row for it: begins at once, is read in its first step, done after as many as it has tokens.
+// Where there is a row for it: begins at once, is read in its first step, done after as many steps as it has
+// tokens.
 TEST(EngineFair, AShortPromptIsReadInItsFirstStep) {
   for (const char* client : {"other", "many"}) {  // inside one client, too
     SCOPED_TRACE(client);

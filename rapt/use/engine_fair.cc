@@ -23,13 +23,14 @@ namespace rapt {
 namespace {
 
 constexpr Dim kRoundRows = 16;  // that a client gets at a time
-constexpr std::uint64_t kByAge = 4;  // every so many turns
+constexpr Dim kByAge = 4;  // the part of the rows that goes by age
 constexpr std::size_t kManyClients = 1024;
 
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ clients
 void Engine::State::enter(Job& job) {
+  if (job.client) return;  // memory ran out behind it
   job.client = &clients[job.r.client.empty() ? job.r.space : job.r.client];
   ++job.client->live;
   background += job.r.background;
@@ -83,6 +84,11 @@ void Engine::State::charge(std::span<const Piece> pieces, std::span<const JobPtr
 }
 
 // ------------------------------------------------------------------------------------------- who is next
+// What a request that begins will be charged for before it writes.
+Dim Engine::State::unread_tokens(const Job& job) {
+  return job.prompt() - job.read + (job.read == 0 ? static_cast<Dim>(job.r.source.size()) : 0);
+}
+
 // Those that wait, one after the other: who paused, then others, then who works in the background. With one
 // client and no background work it is the order they came in, and nothing is made for it.
 Engine::State::Line::Line(State& state, bool whole)
@@ -93,7 +99,7 @@ Engine::State::Line::Line(State& state, bool whole)
     if (job->r.whole == whole_ && !job->resting && job->phase == Phase::waiting) queue_.push_back(job);
   for (auto& [name, c] : s.clients) c.given = 0;
   for (const JobPtr& job : s.running)
-    if (job->phase == Phase::reading && !job->resting) job->client->given += job->prompt() - job->read;
+    if (job->phase == Phase::reading && !job->resting) job->client->given += unread_tokens(*job);
 }
 
 Engine::State::JobPtr Engine::State::Line::next() {
@@ -107,13 +113,13 @@ Engine::State::JobPtr Engine::State::Line::next() {
     return nullptr;
   }
   if (queue_.empty()) return nullptr;
-  const auto rank = [](const Job& job) { return job.paused ? 0 : job.r.background ? 2 : 1; };
+  const auto rank = [](const Job& job) { return 2 * job.r.background + !job.paused; };
   auto best = queue_.begin();
   for (auto it = queue_.begin(); it != queue_.end(); ++it) {
     const Job &a = **it, &b = **best;
     if (rank(a) != rank(b)) {
       if (rank(a) < rank(b)) best = it;
-    } else if (rank(a) > 0 && a.client->used + a.client->given < b.client->used + b.client->given) {
+    } else if (!a.paused && a.client->used + a.client->given < b.client->used + b.client->given) {
       best = it;
     }
   }
@@ -122,9 +128,7 @@ Engine::State::JobPtr Engine::State::Line::next() {
   return job;
 }
 
-void Engine::State::Line::begins(const Job& job) {
-  job.client->given += job.prompt() - (whole_ ? 0 : job.read);
-}
+void Engine::State::Line::begins(const Job& job) { job.client->given += unread_tokens(job); }
 
 // ------------------------------------------------------------------------------------------- who gets rows
 // How many of the step's prompt rows each of them may have.

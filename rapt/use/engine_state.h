@@ -230,6 +230,7 @@ struct Engine::State {
   std::vector<Event> step(Dim rows);
   std::vector<JobPtr> take_whole(Dim rows);
   void enter(Job& job);
+  static Dim unread_tokens(const Job& job);
   void leave(Job& job);
   void settle_clients();
   void charge(std::span<const Piece> pieces, std::span<const JobPtr> whole);

@@ -16,7 +16,7 @@ void Engine::State::publish_pool() {
   counts.free_bytes = pool.budget() > 0 ? pool.free_bytes() : 0;
   counts.prefixes = prefixes.size();
   // Every prefix is looked at: of thousands of them not in every step.
-  constexpr std::size_t kFew = 256;
+  constexpr std::size_t kFew = 64;
   const auto now = Clock::now();
   if (counts.prefixes <= kFew || now - idle_counted > std::chrono::milliseconds(250)) {
     counts.idle_bytes = prefixes.reclaimable();
