@@ -380,7 +380,10 @@ void Service::State::reply(const JobPtr& job, int code, std::string body) {
 }
 
 void Service::State::fail(const JobPtr& job, const ApiError& error) {
-  if (job->gone || !jobs.contains(job->exchange)) return;
+  if (job->gone || !jobs.contains(job->exchange)) {
+    if (job->open_parts == 0) release(*job, job->counted, job->counted_tokens);
+    return;
+  }
   ++metrics.refused[error.code.empty() ? concat("status_", error.status) : error.code];
   ++metrics.replies[{job->route, error.status}];
   if (job->streams) {
@@ -493,8 +496,9 @@ std::string Service::State::slots() {
                     ",\"n_ctx\":", m->engine->context(),
                     ",\"is_processing\":", std::string_view(j.phase) == "waiting" ? "false" : "true",
                     ",\"state\":", quoted(j.phase), ",\"n_prompt_tokens\":", j.prompt_tokens,
-                    ",\"n_prompt_tokens_processed\":", j.read_tokens, ",\"n_prompt_tokens_cache\":", j.reused_tokens,
-                    ",\"n_decoded\":", j.written_tokens, ",\"seconds\":", fixed(j.seconds, 3), "}");
+                    ",\"n_prompt_tokens_processed\":", j.read_tokens,
+                    ",\"n_prompt_tokens_cache\":", j.reused_tokens, ",\"n_decoded\":", j.written_tokens,
+                    ",\"seconds\":", fixed(j.seconds, 3), "}");
     }
   return out + "]";
 }

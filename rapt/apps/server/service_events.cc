@@ -39,7 +39,13 @@ void Service::State::run_engines() {
       if (!engine.runnable()) continue;
       worked = true;
       const auto began = Clock::now();
-      std::vector<Event> events = engine.step();
+      std::vector<Event> events;
+      try {
+        events = engine.step();
+      } catch (...) {  // no memory, most likely: who runs is told, the server goes on
+        drop_all(i, std::current_exception());
+        continue;
+      }
       Batch batch{
           .model = i, .events = {}, .status = engine.status(), .seconds = seconds_since(began), .rows = 0};
       batch.events.reserve(events.size());
@@ -61,6 +67,24 @@ void Service::State::run_engines() {
     engine_signal = false;
     if (quit) return;
   }
+}
+
+// A step failed as a whole: every request of the model ends with the reason.
+void Service::State::drop_all(std::size_t model, const std::exception_ptr& thrown) {
+  std::vector<JobPtr> dropped;
+  {
+    const std::lock_guard hold(lock);
+    for (const auto& [key, part] : live)
+      if (key.first == model) {
+        models[model]->engine->cancel(key.second);
+        if (std::find(dropped.begin(), dropped.end(), part.first) == dropped.end())
+          dropped.push_back(part.first);
+      }
+  }
+  server->post([this, dropped = std::move(dropped), error = api_error(thrown)] {
+    for (const JobPtr& job : dropped) fail(job, error);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 // ------------------------------------------------------------------------------------- the server's thread

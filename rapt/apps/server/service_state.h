@@ -150,6 +150,7 @@ struct Service::State {
     Dim rows;
   };
   void run_engines();
+  void drop_all(std::size_t model, const std::exception_ptr& thrown);
   void deliver(Batch& batch);
   void take_token(Job& job, std::size_t part, const Event& event, std::string& out);
   void take_done(const JobPtr& job, std::size_t part, const Event& event, std::string& out);
