@@ -231,7 +231,7 @@ void Connection::append_reply(const Reply& answer) {
   end_exchange();
 }
 
-void Connection::reply(Reply answer) {
+void Connection::reply(const Reply& answer) {
   if (phase_ != Phase::waiting) fail("http: reply() to an exchange whose reply has begun");
   append_reply(answer);
 }

@@ -35,7 +35,7 @@ class Connection {
   void refuse(int status, std::string_view why);
   void failed(std::string_view what) noexcept;  // an exception: a reply 500, or the end where one has begun
 
-  void reply(Reply reply);
+  void reply(const Reply& answer);
   void begin(int status, const std::vector<Header>& headers);
   std::size_t write(std::string_view bytes);
   void end();

@@ -61,7 +61,9 @@ int Loop::listen(const std::string& host, int port) {
 }
 
 void Loop::listen_unix(const std::string& path) {
-  add_listener({.fd = Fd(), .unix_socket = std::make_unique<UnixListener>(path)});
+  Listener listener;
+  listener.unix_socket = std::make_unique<UnixListener>(path);
+  add_listener(std::move(listener));
 }
 
 void Loop::use_tls(const std::string& certificate, const std::string& key) {

@@ -50,10 +50,10 @@ Server::Counts Server::counts() const {
           .exchanges = c.exchanges};
 }
 
-void Server::reply(Exchange exchange, Reply reply) {
-  state_->with(exchange, [&](Connection& c) { c.reply(std::move(reply)); });
+void Server::reply(Exchange exchange, const Reply& reply) {
+  state_->with(exchange, [&](Connection& c) { c.reply(reply); });
 }
-void Server::begin(Exchange exchange, int status, std::vector<Header> headers) {
+void Server::begin(Exchange exchange, int status, const std::vector<Header>& headers) {
   state_->with(exchange, [&](Connection& c) { c.begin(status, headers); });
 }
 std::size_t Server::write(Exchange exchange, std::string_view bytes) {

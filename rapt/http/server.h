@@ -82,9 +82,9 @@ class Server {
   Counts counts() const;  // any thread
 
   // The rest on the server's thread only. An exchange that is over or gone: nothing happens.
-  void reply(Exchange exchange, Reply reply);
+  void reply(Exchange exchange, const Reply& reply);
   // A reply in pieces, chunked (HTTP/1.0: until the connection ends).
-  void begin(Exchange exchange, int status, std::vector<Header> headers);
+  void begin(Exchange exchange, int status, const std::vector<Header>& headers);
   std::size_t write(Exchange exchange, std::string_view bytes);  // returns what is unsent
   void end(Exchange exchange);
   void abort(
