@@ -23,6 +23,11 @@ const Json& data(const char* name) {
 
 constexpr const char* kMarks[] = {"right", "imprecise", "wrong"};
 
+// What the tables take for known; explained on the first page (guide.reading.NAME).
+constexpr const char* kTerms[] = {"marks",    "columns",   "seed",    "ratio",  "nats",
+                                  "held_out", "excess",    "copying", "lookup", "parameters",
+                                  "spikes",   "streaming", "names",   "recipe"};
+
 Mark mark_of(const Json& json) {
   for (std::size_t i = 0; i < std::size(kMarks); ++i)
     if (json.string() == kMarks[i]) return static_cast<Mark>(i);
@@ -63,22 +68,76 @@ const GuideResult* numbers_for(const GuideQuestion& q) {
   return r && !r->results.empty() && (q.figure || !q.findings.empty()) ? r : nullptr;
 }
 
-// Ours beside the papers': a row a finding, a column a seed.
-Table numbers_of(const GuideQuestion& q, const GuideResult& r) {
-  Table t{.columns = {say("guide.measured")}};
-  for (std::uint64_t s : r.seeds)
-    t.columns.push_back(r.seeds.size() == 1 ? say("guide.ours") : say("guide.ours_seed", s));
-  t.columns.push_back(say("guide.papers"));
-  const std::vector<Finding>& first = r.results[0].findings;
+// The columns of a question's table: one for each seed, or one for each model that has a name.
+struct Columns {
+  std::vector<Text> names;
+  std::vector<const LabResult*> results;
+};
+Columns columns_of(const GuideQuestion& q, const GuideResult& r) {
+  Columns c;
+  const auto model = [&](const std::string& experiment, const GuideResult& of) {
+    c.names.push_back(say("guide.ours_model", experiment.substr(experiment.find('@') + 1)));
+    c.results.push_back(&of.results[0]);
+  };
+  if (q.experiment.find('@') != std::string::npos) {
+    model(q.experiment, r);
+    for (const std::string& other : q.beside)
+      if (const GuideResult* of = guide_result(other); of && !of->results.empty()) model(other, *of);
+    return c;
+  }
+  for (std::size_t s = 0; s < r.results.size(); ++s) {
+    c.names.push_back(r.seeds.size() == 1 ? say("guide.ours") : say("guide.ours_seed", r.seeds[s]));
+    c.results.push_back(&r.results[s]);
+  }
+  return c;
+}
+
+// The name of a row. Where columns say it with other values (a channel, a layer), it has them all.
+Text row_name(const std::vector<const LabResult*>& columns, std::size_t row) {
+  const Json first = columns[0]->findings[row].what.json();
+  if (!first.is_object()) return columns[0]->findings[row].what;
+  Json::Array values;
+  for (std::size_t v = 0; v < first.find("with")->array().size(); ++v) {
+    std::string all;
+    bool same = true;
+    for (const LabResult* r : columns) {
+      const Json what = r->findings.at(row).what.json(), &value = what.find("with")->array()[v];
+      if (!value.is_string()) return columns[0]->findings[row].what;
+      same = same && value.string() == first.find("with")->array()[v].string();
+      all += concat(all.empty() ? "" : " / ", value.string());
+    }
+    values.push_back(same ? first.find("with")->array()[v] : Json(all));
+  }
+  return Text::of(Json::Object{{"say", first.find("say")->string()}, {"with", std::move(values)}});
+}
+
+void add_rows(Table& t, const std::vector<const LabResult*>& columns,
+              const std::vector<std::size_t>& findings) {
+  const std::vector<Finding>& first = columns[0]->findings;
   for (std::size_t i = 0; i < first.size(); ++i) {
-    if (!q.findings.empty() && std::find(q.findings.begin(), q.findings.end(), i) == q.findings.end())
-      continue;
-    std::vector<Cell> row = {first[i].what};
-    for (const LabResult& of_seed : r.results)
-      row.push_back(i < of_seed.findings.size() ? Cell(measured_text(of_seed.findings[i])) : Cell("–"));
+    if (!findings.empty() && std::find(findings.begin(), findings.end(), i) == findings.end()) continue;
+    std::vector<Cell> row = {row_name(columns, i)};
+    for (const LabResult* r : columns)
+      row.push_back(i < r->findings.size() ? Cell(measured_text(r->findings[i])) : Cell("–"));
+    row.resize(t.columns.size() - 1, Cell("–"));
     row.push_back(first[i].paper);
     t.rows.push_back(std::move(row));
   }
+}
+
+// Ours beside the papers': a row a finding, a column a seed or a model.
+Table numbers_of(const GuideQuestion& q, const GuideResult& r) {
+  const Columns columns = columns_of(q, r);
+  Table t{.columns = {say("guide.measured")}};
+  t.columns.insert(t.columns.end(), columns.names.begin(), columns.names.end());
+  t.columns.push_back(say("guide.papers"));
+  add_rows(t, columns.results, q.findings);
+  for (const auto& [experiment, findings] : q.below)
+    if (const GuideResult* of = guide_result(experiment); of && of->seeds == r.seeds) {
+      std::vector<const LabResult*> results;
+      for (const LabResult& one : of->results) results.push_back(&one);
+      add_rows(t, results, findings);
+    }
   return t;
 }
 
@@ -116,10 +175,11 @@ std::string index_markdown(Language language) {
   for (const GuideTopic& t : guide_topics()) {
     std::size_t marks[3] = {};
     for (const GuideQuestion& q : t.questions) ++marks[static_cast<int>(q.mark)];
-    out += concat("- [", say(concat("guide.", t.name, ".title")).in(language), "](", t.name,
-                  ".md): ", say("guide.count", t.questions.size(), marks[0], marks[1], marks[2]).in(language),
-                  "\n");
+    out += concat("- [", say(concat("guide.", t.name, ".title")).in(language), "](", t.name, ".md)",
+                  say("guide.count", t.questions.size(), marks[0], marks[1], marks[2]).in(language), "\n");
   }
+  out += concat("\n## ", say("guide.reading.title").in(language), "\n\n");
+  for (const char* term : kTerms) out += concat("- ", say(concat("guide.reading.", term)).in(language), "\n");
   return out;
 }
 
@@ -155,6 +215,14 @@ const std::vector<GuideTopic>& guide_topics() {
           else if (m.key == "findings")
             for (const Json& i : m.value.array())
               question.findings.push_back(static_cast<std::size_t>(i.integer()));
+          else if (m.key == "beside")
+            for (const Json& other : m.value.array()) question.beside.emplace_back(other.string());
+          else if (m.key == "below")
+            for (const Json::Member& other : m.value.object()) {
+              auto& rows =
+                  question.below.emplace_back(std::string(other.key), std::vector<std::size_t>{}).second;
+              for (const Json& i : other.value.array()) rows.push_back(static_cast<std::size_t>(i.integer()));
+            }
           else if (m.key == "items")
             for (const Json& i : m.value.array()) question.items.push_back(static_cast<int>(i.integer()));
           else fail("guide: ", t.key, ".", q.key, " has a field '", m.key, "' that means nothing");

@@ -22,6 +22,9 @@ struct GuideQuestion {
   std::string command;                 // what shows it: "rapt lab qk-norm"
   std::string experiment;              // whose results stand beside it; empty: none
   std::vector<std::size_t> findings;   // which of them, from 0; empty: all
+  std::vector<std::string> beside;     // the same experiment on other models: a column each
+  // Rows of other experiments with the same seeds, below.
+  std::vector<std::pair<std::string, std::vector<std::size_t>>> below;
   bool figure = true;                  // the experiment's picture stands here
   std::vector<int> items;              // what it answers of the list of items (docs/guide/items.md)
 };

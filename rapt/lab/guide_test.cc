@@ -37,6 +37,21 @@ TEST(Guide, EveryQuestionIsWhole) {
         EXPECT_NO_THROW(find_experiment(q.experiment)) << where;
       if (const GuideResult* r = guide_result(q.experiment))
         for (const std::size_t i : q.findings) EXPECT_LT(i, r->results.at(0).findings.size()) << where;
+      // What stands beside is the same experiment: the same sentences, with other values perhaps.
+      for (const std::string& other : q.beside) {
+        const GuideResult *r = guide_result(q.experiment), *of = guide_result(other);
+        ASSERT_TRUE(r && of) << where << ": " << other;
+        ASSERT_EQ(r->results.at(0).findings.size(), of->results.at(0).findings.size()) << other;
+        for (std::size_t i = 0; i < r->results[0].findings.size(); ++i)
+          EXPECT_EQ(r->results[0].findings[i].what.json().find("say")->string(),
+                    of->results[0].findings[i].what.json().find("say")->string());
+      }
+      for (const auto& [other, rows] : q.below) {
+        const GuideResult *r = guide_result(q.experiment), *of = guide_result(other);
+        ASSERT_TRUE(r && of) << where << ": " << other;
+        EXPECT_EQ(r->seeds, of->seeds) << where << ": " << other;
+        for (const std::size_t i : rows) EXPECT_LT(i, of->results.at(0).findings.size()) << where;
+      }
     }
   EXPECT_GT(questions, 90u);
   // The list of items: all but an analogy that asks nothing (138).

@@ -83,8 +83,11 @@ Json finding_json(const Finding& f) {
 Text measured_text(const Finding& f) {  // "0.53 x": four significant digits are enough to compare seeds
   char text[64];
   const double size = std::abs(f.measured);
-  std::snprintf(text, sizeof text, size != 0 && (size < 1e-3 || size >= 1e6) ? "%.1e" : "%.4g", f.measured);
-  if (f.unit.empty() || f.unit == "x" || f.unit == "%") return Text(text + f.unit);
+  const bool power = size != 0 && (size < 1e-3 || size >= 1e6);
+  std::snprintf(text, sizeof text, power ? "%.1e" : size >= 9999.5 ? "%.0f" : "%.4g", f.measured);
+  if (f.unit.empty() || f.unit == "%") return Text(text + f.unit);
+  if (f.unit == "x") return say("lab.times", text);
+  if (f.unit == "points") return say("lab.points", text);
   return f.unit == "nats" ? say("lab.nats", text) : Text(concat(text, " ", f.unit));
 }
 

@@ -165,7 +165,7 @@ LabResult feed_forward(const Lab& lab) {
       above(say("lab.ffn.f.ffn"), ffn, 0.1, ""),
       below(say("lab.ffn.f.alone_attention"), 100 * signs[1].right, 60, "%"),
       above(say("lab.ffn.f.alone_ffn"), 100 * signs[0].right, 85, "%"),
-      above(say("lab.ffn.f.among"), 100 * (signs[2].right - signs[3].right), 0, "%", "", false),
+      above(say("lab.ffn.f.among"), 100 * (signs[2].right - signs[3].right), 0, "points", "", false),
       above(say("lab.ffn.f.text"), gain, 0, "nats", "", false),
   };
   r.verdict = sentences(

@@ -160,7 +160,7 @@ LabResult quant(const Lab& lab) {
   auto show = [&](const Rounded& r) {
     std::vector<Cell> row = {r.name, Cell(r.stream, 0), Cell(r.input, 0), Cell(r.loss, 4)};
     for (const Lost& l : {r.stream_tensor, r.stream_row, r.input_tensor, r.input_row, r.input_channel})
-      row.push_back(concat(digits(100 * l.error, 2), " % / ", nats(l.loss)));
+      row.push_back(concat(digits(100 * l.error, 2), "% / ", nats(l.loss)));
     table.rows.push_back(std::move(row));
   };
   const Rounded plain = round_all(lab.device, *runs[0].model, data, "softmax");

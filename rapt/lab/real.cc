@@ -199,7 +199,7 @@ std::string thousands(double x) {
 
 Text change_text(double after, double before) {
   if (after >= 10 * before) return say("lab.real.times", thousands(after / before));
-  return Text(concat(after >= before ? "+" : "", fixed(100 * (after / before - 1), 2), " %"));
+  return Text(concat(after >= before ? "+" : "", fixed(100 * (after / before - 1), 2), "%"));
 }
 
 }  // namespace rapt
