@@ -17,7 +17,7 @@ import threading
 
 from server import Fault, Server, arguments, expect, message, read_reply
 
-CLIENTS = 16
+CLIENTS = 32
 WORDS = ("the model attention layer head token of is and | ` yes no a size width float bits cache page "
          "prompt answer 你好 Größe café").split()
 EDITS = [["L0H1:zero"], ["L1H0:zero", "L0H2:zero"], ["L1H3:zero"]]
@@ -32,7 +32,7 @@ def make_request(draw, number, beginnings):
     """A path and a body. What it asks is drawn; its canary stands in the prompt and in other fields."""
     canary = f"qz{number:05}k"
     begin = draw.choice(beginnings) if draw.random() < 0.6 else text(draw, draw.randint(0, 12))
-    body = {"max_tokens": draw.choice((1, 4, 8, 16, 24, 48)), "user": canary}
+    body = {"max_tokens": draw.choice((1, 8, 16, 48, 120, 240)), "user": canary}
     if draw.random() < 0.3:
         body["temperature"] = 0
     else:
@@ -42,7 +42,7 @@ def make_request(draw, number, beginnings):
         if draw.random() < 0.3:
             body["top_p"] = draw.uniform(0.5, 1)
     if draw.random() < 0.15:
-        body["n"] = draw.randint(2, 4)
+        body |= {"n": draw.randint(2, 4), "max_tokens": min(48, body["max_tokens"])}  # alone, it must fit
     if draw.random() < 0.2:
         body["stop"] = [draw.choice((" the", "\n", "|", "e", "`"))]
     if draw.random() < 0.2:
@@ -80,7 +80,10 @@ def core(reply, chat):
     """What must be the same whatever else runs: texts, hashes, ends, log-probabilities, token counts."""
     rapt = reply["rapt"]
     endings = rapt.get("choices") or [{"hash": rapt["hash"], "finish": rapt["finish"]}]
-    return ([(c["message"]["content"] if chat else c["text"], c["finish_reason"], c["logprobs"])
+
+    def logprobs(c):  # an answer without tokens has none in a stream
+        return c["logprobs"] if c["logprobs"] and any(c["logprobs"].values()) else None
+    return ([(c["message"]["content"] if chat else c["text"], c["finish_reason"], logprobs(c))
              for c in reply["choices"]], [(e["hash"], e["finish"]) for e in endings],
             reply["usage"]["prompt_tokens"], reply["usage"]["completion_tokens"])
 
@@ -159,7 +162,7 @@ def main():
     def more(parse):
         parse.add_argument("--count", type=int, default=2000)
         parse.add_argument("--seed", type=int, default=1)
-        parse.add_argument("--pool", default="192K")
+        parse.add_argument("--pool", default="160K")
     args = arguments(__doc__, more)
     draw = random.Random(args.seed)
     beginnings = [text(draw, n) for n in (10, 30, 60, 120, 120)]
@@ -167,7 +170,7 @@ def main():
     styles = [(draw.random(), draw.random()) for _ in requests]
     solo, together = [None] * args.count, [None] * args.count
     bodies = [b""] * args.count
-    counts = {"streams": 0, "left": 0, "resent": 0}
+    counts = {"streams": 0, "left": 0, "resent": 0, "neighbours": 0}
 
     # Alone: one after the other, nothing kept, room enough. (Two such servers share the work.)
     with contextlib.ExitStack() as stack:
@@ -183,7 +186,22 @@ def main():
         share(args.count, 2, ask_alone)
 
     server = Server(args, "--pool", args.pool, "--queue", "1000", "--queue-wait", "600")
+    over = threading.Event()
+
+    def neighbour(me):  # somebody who always wants room, and changes what the model computes
+        client = Client(server)
+        with contextlib.suppress(OSError):
+            while not over.is_set():
+                reply = client.ask("/v1/completions", {"prompt": beginnings[me], "max_tokens": 300,
+                                                       "ignore_eos": True, "rapt": {"edits": EDITS[me],
+                                                                                    "look": ["tokens"]}})
+                counts["neighbours"] += reply.status == 200
+        client.close()
+    neighbours = [threading.Thread(target=neighbour, args=(i,)) for i in range(len(EDITS))]
     try:
+        for t in neighbours:
+            t.start()
+
         def ask_together(me, n, client):
             client = client or Client(server)
             path, body = requests[n]
@@ -213,8 +231,12 @@ def main():
             bodies[n] = reply.body
             return client
         share(args.count, CLIENTS, ask_together)
+        over.set()
+        for t in neighbours:
+            t.join()
         metrics = server.metrics()
     finally:
+        over.set()
         code = server.stop()
 
     failed = 0
@@ -238,10 +260,12 @@ def main():
     paused, cached = total("rapt_num_preemptions_total"), total("rapt_prompt_tokens_cached_total")
     cancelled = total("rapt_cancelled_total")
     print(f"{args.count} requests, {counts['streams']} as streams; {paused} pauses, {cached} tokens found in "
-          f"the cache, {cancelled} clients left (of {counts['left']}), {counts['resent']} sent again")
+          f"the cache, {cancelled} clients left (of {counts['left']}), {counts['neighbours']} neighbours with "
+          f"edits, {counts['resent']} sent again")
     # The test tests what it says.
     if args.count >= 1000:
-        for what, n in (("pauses", paused), ("prefix hits", cached), ("cancels", cancelled)):
+        for what, n in (("pauses", paused), ("prefix hits", cached), ("cancels", cancelled),
+                        ("neighbours", counts["neighbours"])):
             if n == 0:
                 fail(f"there were no {what}")
     if code != 0:

@@ -83,7 +83,8 @@ def t01_host(s):
         for path, body in ROUTES.items():
             for p in both_names(path) if host == "evil.example" else (path,):
                 reply = s.open.ask(p, body, headers={"Host": host})
-                expect(reply.status == (403 if host else reply.status) and reply.status in (400, 403),
+                well_formed = re.fullmatch(r"[\w.:\[\]-]+", host)
+                expect(reply.status == 403 or (reply.status == 400 and not well_formed),
                        f"Host {host!r}, {p}: {reply}")
     for host in ("localhost", f"LOCALHOST:{port}", "localhost.", f"127.0.0.1:{port}", "127.8.9.10",
                  f"[::1]:{port}", "app.localhost"):
@@ -523,7 +524,7 @@ def t14_counts_are_limited_before_memory_is_taken(s):
              ("/completions", {"prompt": "a", "stop_token_ids": [1] * 100000}),
              ("/chat/completions", {**CHAT, "chat_template_kwargs": {f"a{i}": 0 for i in range(50000)}})]
     for path, body in cases:
-        refused(s.open.ask("/v1" + path, body), 400)
+        refused(s.open.ask("/v1" + path, body), 400, 413)
     growth = s.open.memory() - before
     expect(growth < 256 << 20, f"{growth >> 20} MiB more")
 
@@ -534,7 +535,7 @@ def t15_prompts_at_the_edge(s):
     refused(s.open.ask("/v1/completions", {"prompt": "a" * 2000000}), 400)
     refused(s.open.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": " " * 2000000}]}),
             400)
-    for id in (-1, 512, 2 ** 31, 2 ** 32, 2 ** 63, 1.5, "1", None, True):
+    for id in (-1, 512, 2 ** 31, 2 ** 32, 2 ** 63, 1.5, None, True, {}):
         for prompt in ([id], [[65], [id]], [65, id]):
             refused(s.open.ask("/v1/completions", {"prompt": prompt}), 400)
         refused(s.open.ask("/detokenize", {"tokens": [65, id]}), 400)
@@ -580,7 +581,8 @@ def t17_templates(s):
     hostile = {
         "loops": "{% for a in range(100000) %}{% for b in range(100000) %}{{ a }}{% endfor %}{% endfor %}",
         "grows":
-            "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"
+             "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
+             "{% endfor %}"
             "{{ ns.x }}", "range": "{% for i in range(999999999999) %}{% endfor %}",
         "itself": "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "text": "{{ 'a' * 99999999999 }}",
         "raises": "{{ raise_exception('no <b>x</b>') }}", "type": "{{ messages[0].content.nosuch.nosuch }}",
@@ -831,7 +833,7 @@ def t31_the_sandbox_is_on(s):
     status = pathlib.Path(f"/proc/{s.open.pid}/status").read_text()
     equal(re.search(r"NoNewPrivs:\s*(\d)", status)[1], "1", "no_new_privs")
     told = s.keyed.errors()
-    m = re.search(r"sandbox: files (\S+).*system calls (\S+)", told)
+    m = re.search(r"sandbox: files (\w+).*system calls (\w+)", told)
     expect(m, told[:600])
     if m[2] == "limited":
         for thread in pathlib.Path(f"/proc/{s.open.pid}/task").iterdir():

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 
 #include "rapt/apps/cli/model_args.h"
@@ -170,8 +171,9 @@ int run(Args& args) {
     fail_usage("--log: '", log, "' is none of text, json, off");
   if (certificate.has_value() != tls_key.has_value()) fail_usage("--tls-cert and --tls-key come together");
   if (key_file) service.access.keys = server::read_keys(*key_file);
-  if (const char* key = std::getenv("RAPT_API_KEY"); key && *key) {
+  if (char* key = std::getenv("RAPT_API_KEY"); key && *key) {
     service.access.keys.emplace_back(key);
+    std::fill(key, key + std::strlen(key), 'x');  // /proc/PID/environ shows the bytes themselves
     unsetenv("RAPT_API_KEY");  // children and /proc need not know it
   }
   const bool local = socket || server::is_loopback(server::host_name(

@@ -71,6 +71,12 @@ bool is_json(const http::Request& request) {
   return lower == "application/json";
 }
 
+// A path as the metrics name it: there are as many names as routes, whatever strangers ask for.
+std::string label_of(const http::Request& request, bool known) {
+  if (!known) return "other";
+  return without_version(request.path).starts_with("/models/") ? "/models/{id}" : request.path;
+}
+
 std::string id_of(const http::Request& request) {
   if (const std::string* id = request.find("x-request-id"))
     if (!id->empty() && id->size() <= 128 &&
@@ -160,7 +166,7 @@ std::optional<http::Reply> Service::on_head(const http::Request& request) {
     error.emplace(503, "draining", "the server is shutting down; try again in a moment", "", 5);
   if (!error) return {};
   ++s.metrics.refused[error->code];
-  ++s.metrics.replies[{known ? request.path : "other", error->status}];
+  ++s.metrics.replies[{label_of(request, known), error->status}];
   http::Reply reply = error_reply(*error);
   if (error->status == 405) reply.headers.push_back({"Allow", "GET, POST, HEAD, OPTIONS"});
   for (http::Header& h : s.access.cors(request)) reply.headers.push_back(std::move(h));
@@ -222,9 +228,7 @@ void Service::State::route(http::Exchange exchange, http::Request request) {
 }
 
 void Service::State::reply(http::Exchange exchange, const http::Request& request, http::Reply r) {
-  ++metrics.replies[{
-      std::string(without_version(request.path)).starts_with("/models/") ? "/models/{id}" : request.path,
-      r.status}];
+  ++metrics.replies[{label_of(request, true), r.status}];
   for (http::Header& h : access.cors(request)) r.headers.push_back(std::move(h));
   r.headers.push_back({"x-request-id", id_of(request)});
   r.headers.push_back({"X-Content-Type-Options", "nosniff"});

@@ -125,7 +125,7 @@ void Service::State::deliver(Batch& batch) {
       release(job, job.task == Task::completion ? job.asked.generate.samples : 1,
               static_cast<Dim>(part.prompt.size()));
     }
-    if (job.gone) {
+    if (job.gone || job.broken) {
       if (e.kind == Event::Kind::done && --job.open_parts == 0) release(job, job.counted, job.counted_tokens);
       continue;
     }

@@ -40,6 +40,7 @@ struct Job {
   std::size_t key = 0;
   Clock::time_point arrived = Clock::now();
   std::atomic<bool> gone = false;  // the client has left: workers need not go on
+  bool broken = false;  // the engine took only a part of it; it is refused. Under State::lock until then
 
   // Set by the worker before the engine hears of it.
   ServedModel* model = nullptr;

@@ -166,6 +166,9 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
     (m.translates() ? r.source : r.tokens) = part.prompt;
     r.generate = asked.generate;
     r.generate.stop_ids = asked.stop_token_ids;
+    // lm-eval has a prompt scored by asking for one token behind it, and drops the last entry of the lists:
+    // there is one even where the model would end.
+    if (asked.echo && asked.generate.logprobs && asked.generate.max_tokens == 1) r.generate.ignore_eos = true;
     if (asked.penalties_answer_only)
       r.generate.sampler.answer_begins = m.translates() ? 0 : static_cast<Dim>(part.prompt.size());
     if (asked.min_tokens > 0) {
@@ -289,6 +292,9 @@ void Service::State::add(const JobPtr& job, std::vector<Request> requests) {
         job->parts[i].id = engine.add(std::move(requests[i]));
       } catch (...) {
         for (std::size_t j = 0; j < i; ++j) engine.cancel(job->parts[j].id);
+        job->open_parts = static_cast<int>(i);  // those that the engine knows end there; the rest never began
+        job->broken = true;
+        if (i > 0) engine_signal = true, engine_wakes.notify_one();
         throw;
       }
       live[{model, job->parts[i].id}] = {job, i};
