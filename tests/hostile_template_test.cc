@@ -279,7 +279,7 @@ TEST(HostileTemplate, EveryOperationPaysForItsBytes) {
   EXPECT_GE(cost([&](Meter& m) { format_percent(m, x.text(), make_list(m, {}, true)); }), kLeast);
   EXPECT_GE(cost([&](Meter& m) { contains(m, x, one); }), kLeast);
   EXPECT_GE(cost([&](Meter& m) { contains(m, make_map(m, {}), x); }), kLeast);
-  EXPECT_GE(cost([&](Meter& m) { equal(m, x, Value(Text(x.text().bytes(), false))); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { equal(m, x, Value(chat::Text(x.text().bytes(), false))); }), kLeast);
 }
 
 // Fuel bounds what is kept as well: a step stands for 128 bytes at most.
