@@ -11,6 +11,7 @@
 
 #include "rapt/base/json.h"
 #include "rapt/base/rng.h"
+#include "rapt/recipe/recipe_set.h"
 #include "tests/build_kind.h"
 #include "tests/cli.h"
 #include "tests/tools.h"

@@ -39,7 +39,7 @@ std::vector<double> numbers(const Json& list) {
   for (const Json& x : list.array()) out.push_back(x.number());
   return out;
 }
-TokenIds ids_of(const Json& list) {
+TokenIds golden_ids(const Json& list) {
   TokenIds ids;
   for (const Json& x : list.array()) ids.push_back(static_cast<std::int32_t>(x.integer()));
   return ids;
@@ -77,11 +77,11 @@ TEST(RealInside, SmolLM2ReadsTheTextsOfTheReference) {
   if (!file) GTEST_SKIP() << no_model(kFile);
   const RealSubject s = Opened(file->string()).subject;
   EXPECT_TRUE(s.before.empty());
-  const TokenIds prose = ids_of(golden("prose"));
+  const TokenIds prose = golden_ids(golden("prose"));
   EXPECT_EQ(first_tokens(s.prose, 1024), prose) << "another text: make real/smollm2.json anew";
   ASSERT_EQ(s.texts.size(), std::size(kNames));
   for (std::size_t i = 1; i + 1 < s.texts.size(); ++i)
-    EXPECT_EQ(s.texts[i].ids, ids_of(need(golden("texts"), kNames[i]))) << kNames[i];
+    EXPECT_EQ(s.texts[i].ids, golden_ids(need(golden("texts"), kNames[i]))) << kNames[i];
   EXPECT_EQ(s.texts.back().ids, TokenIds(128, static_cast<std::int32_t>(golden("repeated").integer())));
 }
 
