@@ -903,9 +903,9 @@ def a_request_that_never_fits(s):
         equal((queue["waiting"], queue["waiting_tokens"]), (0, 0), "the queue")
         good(small.ask("/v1/completions", {"prompt": [65] * 10, "max_tokens": 2}))
         # The only one that is left ends where the pool does.
-        full = good(small.ask("/v1/completions",
-                              {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})).json()
-        expect(full["choices"][0]["finish_reason"] == "length", full["choices"][0]["finish_reason"])
+        full = good(small.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}],
+                                                       "ignore_eos": True})).json()
+        equal(full["choices"][0]["finish_reason"], "length", "where the pool ends")
 
 
 @test

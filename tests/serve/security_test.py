@@ -69,7 +69,7 @@ def closed(answer, status):
     first = answer.split(b"\r\n", 1)[0]
     expect(first.startswith(b"HTTP/1.1 %d" % status), f"{status} wanted, got {answer[:300]!r}")
     expect(b"\r\nConnection: close\r\n" in answer, f"not closed: {answer[:300]!r}")
-    equal(answer.count(b"HTTP/1.1 "), 1, f"more than one reply: {answer[:600]!r}")
+    equal(len(re.findall(rb"HTTP/1.1 \d\d\d ", answer)), 1, f"more than one reply: {answer[:600]!r}")
 
 
 # ------------------------------------------------------------------------------------------- 1 to 8: who asks
@@ -375,7 +375,7 @@ def t10_framing(s):
     for case in cases:
         answer = s.open.raw(case + other)
         expect(re.match(rb"HTTP/1.1 4(00|13|31|15) ", answer), case[:300], answer[:200])
-        equal(answer.count(b"HTTP/1.1 "), 1, case[:300])
+        equal(len(re.findall(rb"HTTP/1.1 \d\d\d ", answer)), 1, case[:300])
         expect(b"\r\nConnection: close\r\n" in answer, "not closed:", case[:300])
     # A chunk that claims more than it brings: waits, and swallows what follows as its data.
     s.open.raw(HEAD + chunked + b"\r\n7fffffff\r\n" + other, timeout=0.5)
@@ -409,7 +409,7 @@ def t11_bodies(s):
     for coding in ("gzip", "deflate", "br", "zstd"):
         answer = s.open.raw(HEAD + b"Content-Encoding: %s\r\nContent-Length: 2\r\n\r\n{}" % coding.encode())
         closed(answer, 415)
-    expect(s.open.raw(HEAD + b"\r\n").startswith(b"HTTP/1.1 4"), "a POST without a length")
+    expect(s.open.raw(HEAD + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 4"), "a POST without a length")
     with Server(s.args, "--body-limit", "1K") as small:
         refused(small.ask("/v1/completions", {"prompt": "a" * 2000}), 413)
         equal(small.ask("/v1/completions", {"prompt": "a" * 500, "max_tokens": 1}).status, 200)

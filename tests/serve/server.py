@@ -216,6 +216,9 @@ class Server:
                     break
         finally:
             timer.cancel()
+        if wrap:  # signals are for the server, not for who watches it
+            children = pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+            self.pid = int(children[0]) if children else self.pid
         if not self.line:
             self.process.wait()
             raise Fault(f"the server did not start (code {self.process.returncode}): {self.errors()[-800:]}")
@@ -234,7 +237,7 @@ class Server:
         return self.process.poll() is None
 
     def signal(self, number):
-        self.process.send_signal(number)
+        os.kill(self.pid, number)
 
     def stop(self, patience=15):
         """The exit code after SIGTERM; killed where it does not end."""
