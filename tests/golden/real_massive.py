@@ -413,7 +413,9 @@ def beside():
             if isinstance(paper, dict) and paper["say"] in ("lab.real.beside", "lab.real.reference"):
                 paper = paper["with"][0] if paper["say"] == "lab.real.beside" else ""
             unit = json.loads(lines[unit].strip()[len('"unit": '):-1])
-            shown = f"{value:.1e}" if value and not 1e-3 <= abs(value) < 1e6 else f"{value:.4g}"
+            size = abs(value)  # as measured_text() of rapt/lab/lab_report.cc
+            shown = (f"{value:.1e}" if size and not 1e-3 <= size < 1e6 else
+                     f"{value:.0f}" if size >= 9999.5 else f"{value:.4g}")
             shown += unit
             said = {"say": "lab.real.beside" if paper else "lab.real.reference",
                     "with": ([paper] if paper else []) + [version, shown]}
