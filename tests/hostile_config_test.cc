@@ -22,11 +22,11 @@ std::string outcome_of(const std::function<void()>& f) {
   return "no error";
 }
 
-struct Words {
+struct WordTable {
   std::vector<const char*> all;
-  Words(std::initializer_list<const char*> words) : all(words) {}
+  WordTable(std::initializer_list<const char*> words) : all(words) {}
 };
-void expect_words(const std::string& what, const std::string& message, const Words& words) {
+void expect_words(const std::string& what, const std::string& message, const WordTable& words) {
   for (const char* w : words.all)
     EXPECT_NE(message.find(w), std::string::npos) << what << ": '" << w << "' is not in: " << message;
   EXPECT_LT(message.size(), 2000u) << what;
@@ -41,7 +41,7 @@ long peak_kib() {
 // ---------------------------------------------------------------------------------- config.json, key by key
 struct Edit {
   const char *toy, *key, *value;  // value: JSON; "" removes the key
-  Words words;
+  WordTable words;
 };
 
 const std::vector<Edit>& edits() {
@@ -307,7 +307,7 @@ TEST(HostileConfig, TextsThatAreNoConfig) {
   const TempFolder temp;
   const Toy toy = read_toy("llama1");
   write_folder(toy, temp / "toy");
-  const std::pair<std::string, Words> cases[] = {
+  const std::pair<std::string, WordTable> cases[] = {
       {"", {"config.json"}},
       {"[]", {"object"}},
       {"null", {"object"}},
@@ -330,7 +330,7 @@ TEST(HostileConfig, TextsThatAreNoConfig) {
 
 TEST(HostileConfig, FoldersThatAreNoCheckpoint) {
   const TempFolder temp;
-  auto expect = [&](const std::string& path, const Words& words) {
+  auto expect = [&](const std::string& path, const WordTable& words) {
     expect_words(path, outcome_of([&] { open_checkpoint(path); }), words);
   };
   expect(temp / "nothing", {"no such file"});
@@ -363,7 +363,7 @@ TEST(HostileConfig, IndexesThatLie) {
   const Toy toy = read_toy("llama1");
   write_folder(toy, temp / "toy");
   std::filesystem::rename(temp / "toy/model.safetensors", temp / "toy/model-00001-of-00001.safetensors");
-  auto expect = [&](const std::string& text, const Words& words) {
+  auto expect = [&](const std::string& text, const WordTable& words) {
     put_file(temp / "toy/model.safetensors.index.json", text);
     expect_words(text.substr(0, 80), outcome_of([&] { open_checkpoint(temp / "toy"); }), words);
   };
@@ -395,7 +395,7 @@ TEST(HostileConfig, GgufKeysThatLie) {
   struct Case {
     const char *toy, *key;
     std::optional<GgufValue> value;
-    Words words;
+    WordTable words;
   };
   using V = GgufValue;
   const std::vector<Case> cases = {

@@ -243,7 +243,7 @@ TEST(HostileTemplate, EveryOperationPaysForItsBytes) {
   constexpr std::size_t kSize = 1 << 16;
   constexpr std::int64_t kFuel = std::int64_t{1} << 40, kLeast = kSize / 128;
   const chat::Source source{"", "t"};
-  const Value x(Text(std::string(kSize, 'a'), true)), one(Text("b", true)), none(None{}),
+  const Value x(chat::Text(std::string(kSize, 'a'), true)), one(chat::Text("b", true)), none(None{}),
       zero(std::int64_t{0});
   const auto cost = [&](const std::function<void(Meter&)>& run) {
     Meter meter{source, kFuel, std::size_t{1} << 28};
@@ -259,7 +259,7 @@ TEST(HostileTemplate, EveryOperationPaysForItsBytes) {
     method(name, {});
   for (const char* name : {"ljust", "rjust", "zfill"}) method(name, {zero});
   for (const char* name : {"find", "rfind", "index", "count", "partition", "rpartition", "split", "strip"})
-    method(name, {Text("a", true)});
+    method(name, {chat::Text("a", true)});
   method("startswith", {one, zero});
   method("replace", {one, one});
   method("join", {make_list(*std::make_unique<Meter>(Meter{source, kFuel, 100}), {one, one})});
@@ -279,7 +279,7 @@ TEST(HostileTemplate, EveryOperationPaysForItsBytes) {
   EXPECT_GE(cost([&](Meter& m) { format_percent(m, x.text(), make_list(m, {}, true)); }), kLeast);
   EXPECT_GE(cost([&](Meter& m) { contains(m, x, one); }), kLeast);
   EXPECT_GE(cost([&](Meter& m) { contains(m, make_map(m, {}), x); }), kLeast);
-  EXPECT_GE(cost([&](Meter& m) { equal(m, x, Value(Text(x.text().bytes(), false))); }), kLeast);
+  EXPECT_GE(cost([&](Meter& m) { equal(m, x, Value(chat::Text(x.text().bytes(), false))); }), kLeast);
 }
 
 // Fuel bounds what is kept as well: a step stands for 128 bytes at most.
@@ -287,13 +287,13 @@ TEST(HostileTemplate, WhatIsKeptIsPaid) {
   using namespace chat;
   const chat::Source source{"", "t"};
   Meter meter{source, std::int64_t{1} << 40, std::size_t{4} << 20};
-  const Value x(Text(std::string(1 << 20, 'a'), true));
+  const Value x(chat::Text(std::string(1 << 20, 'a'), true));
   const Value missing = item(meter, std::int64_t{1}, x);
   ASSERT_TRUE(missing.is_undefined());
   EXPECT_LT(std::get<Undefined>(missing.v).what->size(), 200u);  // not the name of a mebibyte
-  Text mixed("a", true);
+  chat::Text mixed("a", true);
   mixed.append("b", false);
-  EXPECT_EQ(mixed.cost(), 2 + 2 * sizeof(Text::Run));
+  EXPECT_EQ(mixed.cost(), 2 + 2 * sizeof(chat::Text::Run));
   const std::int64_t before = meter.fuel;
   const Value many = binary(meter, Op::multiply, Value(mixed), std::int64_t{50'000});
   EXPECT_EQ(many.text().runs().size(), 100'000u);

@@ -27,13 +27,13 @@ double number_of(std::string_view tag, std::string_view name, double otherwise) 
   return at == tag.npos ? otherwise : std::strtod(tag.data() + at + name.size() + 3, nullptr);
 }
 
-struct Words {
+struct PictureWords {
   std::string text;
   double left, right, top, bottom;
 };
 // Texts of a picture with the room that they take at most.
-std::vector<Words> words_of(const std::string& svg) {
-  std::vector<Words> out;
+std::vector<PictureWords> words_of(const std::string& svg) {
+  std::vector<PictureWords> out;
   for (std::size_t at = svg.find("<text"); at != svg.npos; at = svg.find("<text", at + 1)) {
     const std::size_t open = svg.find('>', at), end = svg.find("</text>", at);
     const std::string tag = svg.substr(at, open - at);
@@ -53,7 +53,7 @@ std::vector<Words> words_of(const std::string& svg) {
 }
 
 double height_of(const std::string& svg, std::string_view text) {  // of the first one
-  for (const Words& w : words_of(svg))
+  for (const PictureWords& w : words_of(svg))
     if (w.text == text) return w.bottom;
   ADD_FAILURE() << "no text '" << text << "'";
   return 0;
@@ -71,17 +71,17 @@ TEST(ShowPicture, NoTextOfAnyPresetLiesOverAnotherOrIsCut) {
       const std::string svg = svg_of(name.c_str(), language);
       const std::string head = svg.substr(0, svg.find('>'));
       const double width = number_of(head, "width", 0), height = number_of(head, "height", 0);
-      const std::vector<Words> all = words_of(svg);
+      const std::vector<PictureWords> all = words_of(svg);
       EXPECT_GT(all.size(), 10u) << name;
       EXPECT_LT(svg.size(), 100000u) << name;
       EXPECT_FALSE(holds(svg, "show.")) << name;  // every word is in the dictionary
       EXPECT_EQ(count(svg, "<text"), count(svg, "</text>")) << name;
       for (std::size_t i = 0; i < all.size(); ++i) {
-        const Words& a = all[i];
+        const PictureWords& a = all[i];
         EXPECT_TRUE(a.left >= 0 && a.right <= width && a.top >= 0 && a.bottom <= height)
             << name << ": " << a.text;
         for (std::size_t j = i + 1; j < all.size(); ++j) {
-          const Words& b = all[j];
+          const PictureWords& b = all[j];
           EXPECT_FALSE(a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)
               << name << ": " << a.text << " over " << b.text;
         }
@@ -95,7 +95,8 @@ TEST(ShowPicture, NormsStandWhereTheRecipeHasThem) {
   EXPECT_GT(height_of(out, "RMSNorm"), height_of(out, "self-attention · MHA"));  // that of q and k, inside
   const auto norms = [](const std::string& svg, double above, double below, std::string_view name) {
     std::size_t n = 0;
-    for (const Words& w : words_of(svg)) n += w.text == name && w.bottom > above && w.bottom < below ? 1 : 0;
+    for (const PictureWords& w : words_of(svg))
+      n += w.text == name && w.bottom > above && w.bottom < below ? 1 : 0;
     return n;
   };
   // Post: after the sum; one of the embedding before the layers, none between the title and the attention.

@@ -127,6 +127,11 @@ const Model& predictor(const Checkpoint& c, const RealSubject& s) {
   return m;
 }
 
+Checkpoint open_numbers(const RealSubject& s) {
+  Checkpoint stored = s.open({});
+  return predictor(stored, s).parameters() <= kMostNumbers ? s.open(DType::f32) : std::move(stored);
+}
+
 TokenIds first_tokens(TokenIds ids, Dim most) {
   if (static_cast<Dim>(ids.size()) > most) ids.resize(static_cast<std::size_t>(most));
   return ids;

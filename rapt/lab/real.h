@@ -67,6 +67,11 @@ LabResult streaming_result(const StreamingReport& report, const std::string& mod
 // ------------------------------------------------------------------------------------------- what they share
 // The model; fails where it does not predict the next token of a text.
 const Model& predictor(const Checkpoint& checkpoint, const RealSubject& subject);
+// The model, its matrices as f32 whatever the file holds: products of blocks round what they read to int8, and
+// what that moves by itself (0.7 % of SmolLM2's perplexity) would be taken for an effect. Above this many
+// parameters they stay as they are: numbers would take too much memory.
+constexpr Dim kMostNumbers = 600'000'000;
+Checkpoint open_numbers(const RealSubject& subject);
 // The first `count` pieces of `ids`, `length` tokens each with the frame; fails where there is none.
 std::vector<TokenIds> framed_pieces(const RealSubject& subject, const TokenIds& ids, Dim length, Dim count);
 TokenIds first_tokens(TokenIds ids, Dim most);

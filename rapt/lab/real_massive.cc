@@ -96,8 +96,8 @@ double mean_up_to(const std::vector<double>& by_layer, int layer) {
 }  // namespace
 
 LabResult real_massive(const Lab& lab, const RealSubject& s) {
-  const Checkpoint checkpoint = s.open({});
-  const Model& model = predictor(checkpoint, s);
+  const Checkpoint checkpoint = open_numbers(s);
+  const Model& model = *checkpoint.model;
   const double steps = static_cast<double>(s.texts.size()) + 4;
   double done = 0;
   const auto progress = [&](std::string_view what) {
@@ -239,7 +239,9 @@ LabResult real_massive(const Lab& lab, const RealSubject& s) {
       v.push_back(
           say("lab.real-massive.v.without_sink", thousands(found[i].most.value), digits(found[i].sink, 2)));
   out.verdict = sentences(std::move(v));
-  out.document.parts = {model_words(s, model), sink, peaks, texts, effects};
+  const char* how =
+      model.parameters() <= kMostNumbers ? "lab.real-massive.how" : "lab.real-massive.how_stored";
+  out.document.parts = {model_words(s, model), sink, peaks, texts, effects, Words{say(how)}};
   return out;
 }
 

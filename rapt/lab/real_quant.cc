@@ -17,8 +17,6 @@ namespace {
 
 constexpr Dim kWindow = 256;
 constexpr double kOutlier = 6;  // LLM.int8: columns with a number of this size stay as they are
-// Above this many parameters the matrices stay as their file has them: numbers would take too much memory.
-constexpr Dim kMostNumbers = 600'000'000;
 
 // What linear layers read.
 constexpr std::array kInputs = {site::attn_in, site::z, site::ffn_in, site::ffn_hidden};
@@ -117,10 +115,9 @@ Curve error_curve(Text name, const Rounded& r) {
 }  // namespace
 
 LabResult real_quant(const Lab& lab, const RealSubject& s) {
-  Checkpoint checkpoint = s.open({});
-  const bool numbers = predictor(checkpoint, s).parameters() <= kMostNumbers;
-  if (numbers) checkpoint = s.open(DType::f32);
+  Checkpoint checkpoint = open_numbers(s);
   const Model& model = *checkpoint.model;
+  const bool numbers = model.parameters() <= kMostNumbers;
   const std::vector<TokenIds> windows =
       framed_pieces(s, s.prose, kWindow, std::max<Dim>(2, (s.tokens > 0 ? s.tokens : 1024) / kWindow));
   Dim predicted = 0;

@@ -260,7 +260,7 @@ def main():
     paused, cached = total("rapt_num_preemptions_total"), total("rapt_prompt_tokens_cached_total")
     cancelled = total("rapt_cancelled_total")
     print(f"{args.count} requests, {counts['streams']} as streams; {paused} pauses, {cached} tokens found in "
-          f"the cache, {cancelled} clients left (of {counts['left']}), {counts['neighbours']} neighbours with "
+          f"the cache, {cancelled} left (of {counts['left']}), {counts['neighbours']} neighbours with "
           f"edits, {counts['resent']} sent again")
     # The test tests what it says.
     if args.count >= 1000:

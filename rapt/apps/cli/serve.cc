@@ -218,13 +218,15 @@ int run(Args& args) {
     if (!common.quiet) note(text);
   };
   for (const auto& m : models) {
-    note_line(concat(m->name, ": ", short_count(static_cast<double>(m->card.parameters)),
-                     " parameters, context ", with_commas(m->engine->context()), ", ", name_of(cache),
-                     " cache, pool of ", byte_count(static_cast<double>(m->engine->status().budget)), ", ",
-                     counted(m->rows, "answer"), " side by side",
-                     m->speed.useful_rows > 0 ? concat(" (measured: beyond ", m->speed.useful_rows,
-                                                       " a step takes longer with each)")
-                                              : std::string()));
+    std::string about = concat(m->name, ": ", short_count(static_cast<double>(m->card.parameters)),
+                               " parameters, context ", with_commas(m->engine->context()));
+    if (m->writes())
+      about += concat(", ", name_of(cache), " cache, pool of ",
+                      byte_count(static_cast<double>(m->engine->status().budget)), ", ",
+                      counted(m->rows, "answer"), " side by side");
+    if (m->speed.useful_rows > 1)
+      about += concat(" (measured: up to ", m->speed.useful_rows, " a step costs little more than for one)");
+    note_line(about);
     if (m->writes() && !m->translates() && !m->chat)
       note_line(concat("note: ", m->name,
                        " has no chat template; the texts of a conversation are read one after the "

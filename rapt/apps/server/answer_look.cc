@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sums of statistics by layer, head and position, and their JSON.
 #include "rapt/apps/server/answer_look.h"
 
 #include <algorithm>
@@ -49,7 +50,7 @@ AnswerLook::Wanted AnswerLook::wanted(const std::vector<Json>& look) {
           400, "invalid_value",
           concat(
               "rapt.look: ", name.empty() ? "a list of names is wanted" : concat("'", name, "' is not known"),
-              "; there are \"layers\" (attention by layer), \"heads\" (by head) and \"tokens\" (by position)"),
+              "; there are \"layers\" (by layer), \"heads\" (by head) and \"tokens\" (by position)"),
           "rapt.look");
   }
   return w;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The text format of Prometheus, by hand: a few lines for each kind.
 #include "rapt/apps/server/metrics.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Landlock of any version: every right of files that the running kernel knows is taken, and reading given back
-// for a few places. seccomp: a list of what is refused, with EPERM; a list of what is allowed would break with
-// the next libc, whose calls nobody here knows.
+// Landlock of any version: every right of files that the running kernel knows is taken, and reading given
+// back for a few places. seccomp: a list of what is refused, with EPERM; a list of what is allowed would
+// break with the next libc, whose calls nobody here knows.
 #include "rapt/apps/server/sandbox.h"
 
 #include <fcntl.h>
@@ -42,8 +42,9 @@ bool restrict_files(const std::vector<std::string>& readable) {
   const RulesetAttributes attributes{rights};
   const int rules = static_cast<int>(syscall(kCreateRuleset, &attributes, sizeof attributes, 0U));
   if (rules < 0) return false;
-  std::vector<std::string> places = {"/proc", "/sys/fs/cgroup", "/etc/localtime", "/usr/share/zoneinfo",
-                                     "/dev/urandom", "/dev/null"};  // the last: http/loop.cc keeps one open in reserve
+  // /dev/null: http/loop.cc keeps one open in reserve.
+  std::vector<std::string> places = {
+      "/proc", "/sys/fs/cgroup", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null"};
   places.insert(places.end(), readable.begin(), readable.end());
   for (const std::string& place : places) {
     const int folder = open(place.c_str(), O_PATH | O_CLOEXEC);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Loading for the server, what is measured then, and prompts as tokens.
 #include "rapt/apps/server/served_model.h"
 
 #include <algorithm>

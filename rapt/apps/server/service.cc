@@ -85,7 +85,7 @@ std::string id_of(const http::Request& request) {
   return "req-" + random_id();
 }
 
-std::string in_quotes(std::string_view text) {
+std::string quote(std::string_view text) {
   std::string out;
   append_quoted(out, text);
   return out;
@@ -287,15 +287,15 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
     } else if (path == "/tokenizer_info") {
       const Tokenizer& t = *model->checkpoint.tokenizer;
       const auto token = [&](std::int32_t id) {
-        return id >= 0 ? in_quotes(t.text_of(id)) : std::string("null");
+        return id >= 0 ? quote(t.text_of(id)) : std::string("null");
       };
-      json(concat("{\"tokenizer_class\":", in_quotes(t.name), ",\"bos_token\":", token(t.bos), ",\"eos_token\":",
+      json(concat("{\"tokenizer_class\":", quote(t.name), ",\"bos_token\":", token(t.bos), ",\"eos_token\":",
                   token(t.eos >= 0                       ? t.eos
                         : model->engine->stops().empty() ? -1
                                                          : model->engine->stops()[0]),
                   ",\"pad_token\":", token(t.pad), ",\"unk_token\":", token(t.unk),
                   ",\"vocab_size\":", t.size(), ",\"chat_template\":",
-                  model->template_source.empty() ? "null" : in_quotes(model->template_source), "}"));
+                  model->template_source.empty() ? "null" : quote(model->template_source), "}"));
     } else {
       reply(exchange, request,
             {.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
@@ -410,9 +410,9 @@ void Service::State::log(const Job& job, int code, std::string_view finish) {
     prompt += static_cast<Dim>(p.prompt.size());
     if (p.answer) reused += p.answer->times.reused_tokens;
   }
-  options.log(concat("{\"id\":", in_quotes(job.request_id), ",\"route\":", in_quotes(job.route),
-                     ",\"model\":", job.model ? in_quotes(job.model->name) : "null", ",\"key\":", job.key,
-                     ",\"status\":", code, ",\"finish\":", in_quotes(finish), ",\"prompt_tokens\":", prompt,
+  options.log(concat("{\"id\":", quote(job.request_id), ",\"route\":", quote(job.route),
+                     ",\"model\":", job.model ? quote(job.model->name) : "null", ",\"key\":", job.key,
+                     ",\"status\":", code, ",\"finish\":", quote(finish), ",\"prompt_tokens\":", prompt,
                      ",\"cached_tokens\":", reused, ",\"tokens\":", job.written,
                      ",\"seconds\":", fixed(seconds_since(job.arrived), 3), "}"));
 }
@@ -423,7 +423,7 @@ void Service::State::sweep() {
     try {
       server->reload_tls();
     } catch (const Error& e) {  // the old ones stay
-      if (options.log) options.log(concat("{\"error\":", in_quotes(e.what()), "}"));
+      if (options.log) options.log(concat("{\"error\":", quote(e.what()), "}"));
     }
   }
   std::vector<JobPtr> all;
@@ -478,16 +478,16 @@ std::size_t Service::State::index_of(const ServedModel& model) const {
 std::string Service::State::props(const ServedModel& m) const {
   const SamplerOptions& s = m.read.sampling;
   const Tokenizer& t = *m.checkpoint.tokenizer;
-  const auto token = [&](std::int32_t id) { return id >= 0 ? in_quotes(t.text_of(id)) : std::string("\"\""); };
+  const auto token = [&](std::int32_t id) { return id >= 0 ? quote(t.text_of(id)) : std::string("\"\""); };
   return concat("{\"default_generation_settings\":{\"n_ctx\":", m.engine->context(),
                 ",\"params\":{\"temperature\":", shortest(s.temperature), ",\"top_p\":", shortest(s.top_p),
                 ",\"top_k\":", s.top_k, ",\"min_p\":", shortest(s.min_p),
                 ",\"typical_p\":", shortest(s.typical_p), ",\"repeat_penalty\":", shortest(s.repeat_penalty),
-                "}},\"total_slots\":", m.rows, ",\"model_alias\":", in_quotes(m.name),
-                ",\"model_path\":", in_quotes(m.card.root), ",\"chat_template\":", in_quotes(m.template_source),
+                "}},\"total_slots\":", m.rows, ",\"model_alias\":", quote(m.name),
+                ",\"model_path\":", quote(m.card.root), ",\"chat_template\":", quote(m.template_source),
                 ",\"has_chat_template\":", m.chat ? "true" : "false", ",\"bos_token\":", token(t.bos),
-                ",\"eos_token\":", token(t.eos), ",\"build_info\":", in_quotes(options.version),
-                ",\"system_fingerprint\":", in_quotes(m.fingerprint), ",\"useful_batch\":", m.speed.useful_rows,
+                ",\"eos_token\":", token(t.eos), ",\"build_info\":", quote(options.version),
+                ",\"system_fingerprint\":", quote(m.fingerprint), ",\"useful_batch\":", m.speed.useful_rows,
                 ",\"modalities\":{\"vision\":false,\"audio\":false}}");
 }
 
@@ -496,10 +496,10 @@ std::string Service::State::slots() {
   for (const auto& m : models)
     for (const Engine::JobStatus& j : m->engine->jobs()) {
       if (out.size() > 1) out += ',';
-      out += concat("{\"id\":", j.id, ",\"id_task\":", j.id, ",\"model\":", in_quotes(m->name),
+      out += concat("{\"id\":", j.id, ",\"id_task\":", j.id, ",\"model\":", quote(m->name),
                     ",\"n_ctx\":", m->engine->context(),
                     ",\"is_processing\":", std::string_view(j.phase) == "waiting" ? "false" : "true",
-                    ",\"state\":", in_quotes(j.phase), ",\"n_prompt_tokens\":", j.prompt_tokens,
+                    ",\"state\":", quote(j.phase), ",\"n_prompt_tokens\":", j.prompt_tokens,
                     ",\"n_prompt_tokens_processed\":", j.read_tokens,
                     ",\"n_prompt_tokens_cache\":", j.reused_tokens, ",\"n_decoded\":", j.written_tokens,
                     ",\"seconds\":", fixed(j.seconds, 3), "}");
@@ -526,7 +526,7 @@ std::string Service::State::limits() {
                 ",\"request\":", shortest(options.request_seconds), "},\"models\":[");
   for (std::size_t i = 0; i < models.size(); ++i) {
     const ServedModel& m = *models[i];
-    out += concat(i > 0 ? "," : "", "{\"id\":", in_quotes(m.name), ",\"context\":", m.engine->context(),
+    out += concat(i > 0 ? "," : "", "{\"id\":", quote(m.name), ",\"context\":", m.engine->context(),
                   ",\"answers_side_by_side\":", m.rows, ",\"pool_bytes\":", status[i].budget,
                   ",\"estimated_wait_seconds\":", fixed(m.engine->estimate_wait(1), 3), "}");
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers: from a body to requests of an engine. What can be refused is refused here, before anything was sent.
+// Workers: from a body to requests of an engine. What can be refused is refused here, before anything was
+// sent.
 #include <algorithm>
 #include <random>
 
