@@ -289,6 +289,8 @@ async def flood(server, seconds, rate, at_once):
                 after = re.search(rb"(?i)retry-after-ms: (\d+)", head)
                 if status == 429 and not after:
                     load.fault("429 without retry-after-ms")
+                counts["told to wait (s)"] += int(after[1]) / 1000 if after else 1
+                s.close()
                 await asyncio.sleep(min(20, int(after[1]) / 1000 if after else 1))
             except (OSError, asyncio.TimeoutError) as e:
                 counts[type(e).__name__] += 1
@@ -318,15 +320,22 @@ async def flood(server, seconds, rate, at_once):
 
 
 def check_overload(args, faults):
-    with Server(args, "--no-prefix-cache", "--queue", "64", "--queue-wait", "10") as server:
+    """In turns, so that whatever else the machine does counts on both sides; one thread, for the same reason."""
+    with Server(args, "--no-prefix-cache", "--queue", "64", "--queue-wait", "10", "-t", "1") as server:
         asyncio.run(flood(server, 5, 0, 16))
-        capacity, counts, _ = asyncio.run(flood(server, args.seconds / 15, 0, 32))
-        print(f"capacity: {capacity:.1f} answers a second; {dict(counts)}")
-        goodput, counts, more = asyncio.run(flood(server, args.seconds / 5, 3 * capacity, 0))
-        faults += more
-        print(f"3 times as many: {goodput:.1f} a second ({goodput / capacity:.0%}); {dict(counts)}")
-        if goodput < 0.8 * capacity:
-            faults.append(f"overload: {goodput:.1f} answers a second of {capacity:.1f}")
+        capacities, goodputs = [], []
+        for _ in range(4):
+            capacity, counts, _ = asyncio.run(flood(server, args.seconds / 30, 0, 32))
+            capacities.append(capacity)
+            print(f"capacity: {capacity:.1f} answers a second; {dict(counts)}", flush=True)
+            goodput, counts, more = asyncio.run(flood(server, args.seconds / 30, 3 * capacity, 0))
+            faults += more
+            goodputs.append(goodput)
+            print(f"3 times as many: {goodput:.1f} a second; {dict(counts)}", flush=True)
+        share = sum(goodputs) / sum(capacities)
+        print(f"goodput: {share:.0%} of the capacity")
+        if share < 0.8:
+            faults.append(f"overload: {share:.0%} of the capacity")
         if server.ask("/health").status != 200:
             faults.append("/health after the overload")
 
