@@ -232,7 +232,7 @@ void Service::State::reply(http::Exchange exchange, const http::Request& request
   for (http::Header& h : access.cors(request)) r.headers.push_back(std::move(h));
   r.headers.push_back({"x-request-id", id_of(request)});
   r.headers.push_back({"X-Content-Type-Options", "nosniff"});
-  server->reply(exchange, std::move(r));
+  server->reply(exchange, r);
 }
 
 bool Service::State::answer_now(http::Exchange exchange, const http::Request& request,
@@ -378,7 +378,7 @@ void Service::State::reply(const JobPtr& job, int code, std::string body) {
   ++metrics.replies[{job->route, code}];
   http::Reply r{.status = code, .headers = job->headers, .body = std::move(body)};
   r.headers.push_back({"Content-Type", "application/json"});
-  server->reply(job->exchange, std::move(r));
+  server->reply(job->exchange, r);
   log(*job, code, "");
   forget(job);
 }
@@ -396,7 +396,7 @@ void Service::State::fail(const JobPtr& job, const ApiError& error) {
   } else {
     http::Reply r = error_reply(error);
     r.headers.insert(r.headers.end(), job->headers.begin(), job->headers.end());
-    server->reply(job->exchange, std::move(r));
+    server->reply(job->exchange, r);
   }
   log(*job, error.status, error.code);
   cancel(job);
