@@ -212,7 +212,9 @@ def check_storm(args, faults):
         print(f"{args.connections} connections, {args.seconds} s: " +
               ", ".join(f"{k} {v}" for k, v in sorted(load.counts.items())))
         print(f"memory: {early / 2 ** 20:.1f} MiB in the first third, {late / 2 ** 20:.1f} in the last")
-        if late > early * 1.05:
+        # Of a toy with 35 MiB a twentieth is little more than what the allocator keeps: a short run gets
+        # 4 MiB more.
+        if late > early * 1.05 + (0 if args.long else 4 << 20):
             faults.append(f"memory grew from {early} to {late}")
         if not load.counts["health"] or not load.counts["asked: 200"]:
             faults.append("nobody was answered")
