@@ -409,7 +409,8 @@ def t11_bodies(s):
     for coding in ("gzip", "deflate", "br", "zstd"):
         answer = s.open.raw(HEAD + b"Content-Encoding: %s\r\nContent-Length: 2\r\n\r\n{}" % coding.encode())
         closed(answer, 415)
-    expect(s.open.raw(HEAD + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 4"), "a POST without a length")
+    expect(
+        s.open.raw(HEAD + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 4"), "a POST without a length")
     with Server(s.args, "--body-limit", "1K") as small:
         refused(small.ask("/v1/completions", {"prompt": "a" * 2000}), 413)
         equal(small.ask("/v1/completions", {"prompt": "a" * 500, "max_tokens": 1}).status, 200)
