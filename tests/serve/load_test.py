@@ -215,8 +215,8 @@ def check_storm(args, faults):
               ", ".join(f"{k} {v}" for k, v in sorted(load.counts.items())))
         print(f"memory: {idle / 2 ** 20:.1f} MiB before, {early / 2 ** 20:.1f} in the second third, "
               f"{late / 2 ** 20:.1f} in the last")
-        # A slow reader's answers may wait in 256 KiB, a head in 32. How fast those fill up in a short run is a
-        # matter of what else the machine does; a long one has come to rest.
+        # A slow reader's answers may wait in 256 KiB, a head in 32. How fast those fill up in a short run
+        # is a matter of what else the machine does; a long one has come to rest.
         most = idle + args.connections // 2 * (300 << 10) + args.connections * (32 << 10) + (8 << 20)
         if late > most:
             faults.append(f"memory: {late} bytes, {most} for so many connections")
