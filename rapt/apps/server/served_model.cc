@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "rapt/base/rng.h"
+#include "rapt/device/device.h"
 #include "rapt/nn/model.h"
 #include "rapt/text/prompt.h"
 #include "rapt/use/conversation.h"
@@ -28,7 +29,8 @@ std::string fingerprint_of(const std::string& program, const Device& device, con
   std::uint64_t hash = 0;
   mix_text(hash, program);
   hash = mix_key(hash, static_cast<std::uint64_t>(options.cache));
-  hash = mix_key(hash, device.real == DType::f64 ? 2 : 1);
+  for (const std::string& isa : available_isas())
+    if (&kernels_for(isa) == &device.kernels) mix_text(hash, isa);
   std::vector<fs::path> files;
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
