@@ -169,6 +169,8 @@ if(RAPT_TEST_SET STREQUAL all AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RA
              $<TARGET_FILE:rapt_cli>)
     set_tests_properties(serve_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
   endforeach()
+  # A minute of which it mostly waits: begun first, beside the others.
+  set_tests_properties(serve_load PROPERTIES COST 1000)
 
   add_test(NAME neon_compiles COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-neon)
   set_tests_properties(neon_compiles PROPERTIES SKIP_RETURN_CODE 77)
