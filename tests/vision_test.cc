@@ -18,6 +18,7 @@
 #include "rapt/use/picture_files.h"
 #include "rapt/use/read_pictures.h"
 #include "rapt/use/training.h"
+#include "tests/build_kind.h"
 #include "tests/image_files.h"
 #include "tests/model_tools.h"
 #include "tests/toy_checkpoint.h"
@@ -675,6 +676,7 @@ void put_shapes(const TempFolder& temp, const std::string& folder, int each, std
 }
 
 TEST(Vision, ASmallVitLearnsWhatIsDrawn) {
+  RAPT_NOT_SANITIZED("a training of a small model");
   const TempFolder temp;
   put_shapes(temp, "shapes", 400, 1);
   TrainingPlan plan{.recipe = "vit-nano",
