@@ -750,6 +750,7 @@ def t28_logs(s):
                 expect(len(lines) >= 3, text)
                 for l in lines:
                     expect("status" in l and "route" in l, l)
+                equal([l["finish"] for l in lines if l["status"] == 200][:1], ["length"], "the log")
     limit = subprocess.run(["grep", "-i", "core", f"/proc/{s.open.pid}/limits"], capture_output=True,
                            text=True).stdout
     expect(limit, "no limits")

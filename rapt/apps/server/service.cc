@@ -373,13 +373,13 @@ void Service::State::cancel(const JobPtr& job) {
   if (any) engine_wakes.notify_one();
 }
 
-void Service::State::reply(const JobPtr& job, int code, std::string body) {
+void Service::State::reply(const JobPtr& job, int code, std::string body, std::string_view finish) {
   if (job->gone || !jobs.contains(job->exchange)) return;
   ++metrics.replies[{job->route, code}];
   http::Reply r{.status = code, .headers = job->headers, .body = std::move(body)};
   r.headers.push_back({"Content-Type", "application/json"});
   server->reply(job->exchange, r);
-  log(*job, code, "");
+  log(*job, code, finish);
   forget(job);
 }
 

@@ -298,7 +298,8 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
   const GenerateTimes& times = job.parts[0].answer->times;
   if (!job.asked.stream) {
     reply(pointer, 200,
-          completion_reply(job.asked, job.head, all, u, job.model->checkpoint.tokenizer.get(), &times, i));
+          completion_reply(job.asked, job.head, all, u, job.model->checkpoint.tokenizer.get(), &times, i),
+          finish_reason(all.empty() ? Finish::stop : all[0].finish));
     return;
   }
   if (!job.streams) {

@@ -113,7 +113,7 @@ struct Service::State {
   bool answer_now(http::Exchange exchange, const http::Request& request, std::string_view path);
   void accept(http::Exchange exchange, http::Request request, Task task, bool chat, std::string route);
   void reply(http::Exchange exchange, const http::Request& request, http::Reply reply);
-  void reply(const JobPtr& job, int status, std::string body);
+  void reply(const JobPtr& job, int status, std::string body, std::string_view finish = "");
   void fail(const JobPtr& job, const ApiError& error);
   void forget(const JobPtr& job);
   void cancel(const JobPtr& job);
