@@ -131,7 +131,8 @@ Service::~Service() { stop(); }
 void Service::start(http::Server& server) {
   State& s = *state_;
   s.server = &server;
-  for (int i = 0; i < s.options.workers; ++i) s.threads.emplace_back([&s] { s.run_worker(); });
+  for (int i = 0; i < s.options.workers; ++i) s.threads.emplace_back([&s] { s.run_worker(s.work); });
+  s.threads.emplace_back([&s] { s.run_worker(s.looking); });
   s.threads.emplace_back([&s] { s.run_engines(); });
   server.post([&s] { s.sweep(); });
 }

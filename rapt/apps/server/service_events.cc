@@ -331,14 +331,14 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
   log(job, 200, finish_reason(all.empty() ? Finish::stop : all[0].finish));
 }
 
-// The pass is over; what follows from it is a worker's.
+// The pass is over; what follows from it is another thread's.
 void Service::State::finish_look(const JobPtr& job) {
   if (!job->deadline.empty() || job->parts[0].answer->samples.empty() ||
       job->parts[0].answer->samples[0].finish == Finish::cancelled) {
     fail(job, ApiError(504, "deadline", "the request took longer than it may"));
     return;
   }
-  push([this, job] {
+  push(looking, [this, job] {
     if (job->gone) return;
     try {
       const GenerateTimes& t = job->parts[0].answer->times;

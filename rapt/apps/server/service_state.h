@@ -153,7 +153,10 @@ struct Service::State {
   // Work of the workers.
   std::mutex work_lock;
   std::condition_variable work_there;
-  std::deque<std::function<void()>> work;
+  // To read requests; and what looks at texts have to do after their passes, which may take seconds and must
+  // not keep a request from being read: that has a thread of its own.
+  using Work = std::deque<std::function<void()>>;
+  Work work, looking;
   bool quit = false;
   std::vector<std::thread> threads;
 
@@ -198,8 +201,9 @@ struct Service::State {
   std::string streams_text() const;
 
   // service_work.cc
-  void push(std::function<void()> f);
-  void run_worker();
+  void push(std::function<void()> f) { push(work, std::move(f)); }
+  void push(Work& queue, std::function<void()> f);
+  void run_worker(Work& queue);
   ServedModel& find_model(std::string_view name);
   void prepare(const JobPtr& job, const http::Request& request, bool chat);
   void prepare_completion(const JobPtr& job, const Json& body, bool chat);

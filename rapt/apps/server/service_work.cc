@@ -49,23 +49,23 @@ TokenMask not_before(Dim least, std::vector<std::int32_t> stops) {
 
 }  // namespace
 
-void Service::State::push(std::function<void()> f) {
+void Service::State::push(Work& queue, std::function<void()> f) {
   {
     const std::lock_guard hold(work_lock);
-    work.push_back(std::move(f));
+    queue.push_back(std::move(f));
   }
-  work_there.notify_one();
+  work_there.notify_all();  // of either queue
 }
 
-void Service::State::run_worker() {
+void Service::State::run_worker(Work& queue) {
   while (true) {
     std::function<void()> f;
     {
       std::unique_lock hold(work_lock);
-      work_there.wait(hold, [&] { return quit || !work.empty(); });
+      work_there.wait(hold, [&] { return quit || !queue.empty(); });
       if (quit) return;
-      f = std::move(work.front());
-      work.pop_front();
+      f = std::move(queue.front());
+      queue.pop_front();
     }
     f();
   }
