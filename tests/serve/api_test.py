@@ -572,12 +572,16 @@ def models_and_what_the_server_says_of_itself(s):
 def openapi_lists_what_there_is(s):
     doc = good(s.one.ask("/openapi.json")).json()
     expect(doc["openapi"].startswith("3.1"), doc["openapi"])
+    stream = good(s.one.ask("/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True,
+                                                "rapt": {"resume": True}})).headers["rapt-stream"]
+    there = {"/v1/stream/{id}": stream, "/page/{file}": "index.html", "/v1/monitor": "?once=1"}
     for path, methods in doc["paths"].items():
         for method in methods:
             for p in (path, path.removeprefix("/v1")):
-                reply = s.one.ask(p.replace("{id}", "chat"), {} if method == "post" else None,
-                                  method=method.upper())
-                expect(reply.status in (200, 400), f"{method} {p}: {reply}")
+                p = re.sub(r"\{.*\}", there.get(path, "chat"), p)
+                p += there[path] if path == "/v1/monitor" else ""  # as a stream it has no end
+                reply = s.one.ask(p, {} if method == "post" else None, method=method.upper())
+                expect(reply.status in (200, 204, 400), f"{method} {p}: {reply}")
     refused(s.one.ask("/v1/nosuch"), 404, "route_not_found")
     refused(s.one.ask("/v1/nosuch", {}), 404, "route_not_found")
     refused(s.one.ask("/v1/chat/completions"), 405)
