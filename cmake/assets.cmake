@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # The text files of a folder as one source file of a target (stem.cc, function stem(), declared in `header`
 # with the struct `type` {name, text}), so that the program needs no files beside it. A changed, new or
-# removed file configures again.
+# removed file configures again. RECURSE: those of its folders too, named folder/name.
 function(rapt_embed_text target folder stem type header)
-  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*)
+  set(glob GLOB)
+  if("RECURSE" IN_LIST ARGN)
+    set(glob GLOB_RECURSE)
+  endif()
+  file(${glob} files LIST_DIRECTORIES false CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*)
   list(SORT files)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
   string(CONCAT source "// Generated from ${folder}: edit the files there.\n#include \"${header}\"\n\n"
          "namespace rapt {\nnamespace {\nusing namespace std::string_view_literals;\n"
          "constexpr ${type} ${stem}_list[] = {\n")
   foreach(path ${files})
-    get_filename_component(name ${path} NAME)
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/${folder} ${path})
     file(READ ${path} text)
     string(APPEND source "{\"${name}\",\n")
     # Compilers promise little for long literals: pieces of at most 8,000 bytes that end with a line (never

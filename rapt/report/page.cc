@@ -194,13 +194,7 @@ Json names(const Page& p, const std::vector<Dictionary>& texts) {
     documents.set(language_name(l), std::move(said));
     words.set(language_name(l), dictionary_part(l, "page"));
   }
-  Json::Object colours;
-  for (const bool dark : {false, true}) {
-    const std::string name = dark ? "dark" : "light";
-    colours.push_back({name, color_table(heat_color, 0, dark)});
-    colours.push_back({name + "_signed", color_table(signed_color, -1, dark)});
-  }
-  return Json::Object{{"words", std::move(words)}, {"colours", std::move(colours)},
+  return Json::Object{{"words", std::move(words)}, {"colours", page_colours()},
                       {"title", p.title},          {"model", p.model},
                       {"tokens", list(p.tokens)},  {"ids", list(p.ids)},
                       {"layers", p.layers},        {"heads", p.heads},
@@ -226,6 +220,26 @@ std::string block(std::string_view json) {
 }
 
 }  // namespace
+
+Json page_colours() {
+  Json::Object colours;
+  for (const bool dark : {false, true}) {
+    const std::string name = dark ? "dark" : "light";
+    colours.push_back({name, color_table(heat_color, 0, dark)});
+    colours.push_back({name + "_signed", color_table(signed_color, -1, dark)});
+  }
+  return colours;
+}
+
+Json page_words() {
+  Json all = Json::Object{};
+  for (const Language l : kLanguages) {
+    Json parts = Json::Object{{"page", dictionary_part(l, "page")}};
+    if (const Json* web = find_dictionary_part(l, "web")) parts.set("web", *web);
+    all.set(language_name(l), std::move(parts));
+  }
+  return all;
+}
 
 std::string page_html(const Page& page) {
   check(page);

@@ -58,4 +58,9 @@ struct Page {
 
 std::string page_html(const Page& page);
 
+// What every page of ours draws with: {"en": {"page": {…}}, "zh": …}, parts of the dictionaries (`page`, and
+// `web` where they have one); and 256 colours each of "light", "dark", "light_signed", "dark_signed".
+Json page_words();
+Json page_colours();
+
 }  // namespace rapt

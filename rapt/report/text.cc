@@ -135,8 +135,12 @@ const std::vector<std::pair<std::string, std::string>>& dictionary(Language lang
   return words_of(language).in_order;
 }
 
+const Json* find_dictionary_part(Language language, std::string_view name) {
+  return words_of(language).tree.find(name);
+}
+
 const Json& dictionary_part(Language language, std::string_view name) {
-  if (const Json* part = words_of(language).tree.find(name)) return *part;
+  if (const Json* part = find_dictionary_part(language, name)) return *part;
   fail("the words of ", language_name(language), " have no part '", name, "'");
 }
 

@@ -72,6 +72,7 @@ Text listed(const std::vector<Text>& items);
 const std::vector<std::pair<std::string, std::string>>& dictionary(Language language);
 // A part of a language's file as it stands there, for pages: "page". Fails where there is none.
 const Json& dictionary_part(Language language, std::string_view name);
+const Json* find_dictionary_part(Language language, std::string_view name);  // null where there is none
 
 struct WordFile {  // of rapt/report/words, inside the program (cmake/assets.cmake)
   std::string_view name, text;

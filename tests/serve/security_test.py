@@ -27,18 +27,19 @@ KEY, OTHER = "canary-key-of-the-first", "canary-key-of-another"
 CHAT = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
 # Every route with a body that it takes; None: GET.
 ROUTES = {
-    "/health": None, "/ping": None, "/": None, "/models": None, "/models/chat": None, "/props": None,
-    "/slots": None, "/limits": None, "/metrics": None, "/openapi.json": None, "/tokenizer_info": None,
+    "/health": None, "/ping": None, "/": None, "/page/index.html": None, "/models": None,
+    "/models/chat": None, "/props": None, "/slots": None, "/limits": None, "/metrics": None,
+    "/openapi.json": None, "/tokenizer_info": None,
     "/chat/completions": CHAT, "/completions": {"prompt": "a", "max_tokens": 1},
     "/embeddings": {"input": "a"},
     "/rerank": {"query": "a", "documents": ["b"]}, "/reranking": {"query": "a", "documents": ["b"]},
     "/classify": {"input": "a"}, "/tokenize": {"content": "a"}, "/detokenize": {"tokens": [65]},
     "/apply-template": CHAT, "/chat/completions/input_tokens": CHAT}
-OPEN = ("/health", "/ping", "/")
+OPEN = ("/health", "/ping", "/", "/page/index.html")
 
 
 def both_names(path):
-    return (path,) if path == "/" else (path, "/v1" + path)
+    return (path,) if path == "/" or path.startswith("/page/") else (path, "/v1" + path)
 
 
 class Servers:

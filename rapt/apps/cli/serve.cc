@@ -26,7 +26,7 @@ constexpr const char* kValues[] = {
     "ctx-size", "pool",         "cache-type", "chat-template", "parallel",    "itl-target",
     "queue",    "queue-tokens", "queue-wait", "timeout",       "first-token", "drain",
     "tls-cert", "tls-key",      "threads",    "log",           "body-limit"};
-constexpr const char* kSwitches[] = {"no-prefix-cache", "no-sandbox", "insecure", "quiet"};
+constexpr const char* kSwitches[] = {"no-prefix-cache", "no-page", "no-sandbox", "insecure", "quiet"};
 
 std::string variable_of(std::string_view flag) {
   std::string out = "RAPT_SERVE_";
@@ -161,6 +161,7 @@ int run(Args& args) {
   const std::string log = args.value("log").value_or(common.quiet ? "off" : "text");
   const bool prefixes = !args.flag("no-prefix-cache"), sandbox = !args.flag("no-sandbox"),
              insecure = args.flag("insecure");
+  service.page = !args.flag("no-page");
   http::Limits limits;
   if (const auto most = args.value("body-limit")) limits.body_bytes = bytes_of(*most, "--body-limit");
   std::vector<std::string> names = args.operands();
@@ -321,6 +322,7 @@ const Verb kServe = {
     "  --parallel N        answers side by side (by a measurement at the start)\n"
     "  --itl-target MS     time between tokens that reading prompts may cost others (50)\n"
     "  --no-prefix-cache   every prompt is read anew\n"
+    "  --no-page           no page for browsers at /\n"
     "  --chat-template F   instead of the model's own\n"
     "\n"
     "  --queue N           answers that may wait (128)\n"

@@ -25,6 +25,7 @@ constexpr Path kPaths[] = {
     {"GET", "/health", true},
     {"GET", "/ping", true},
     {"GET", "/", true},
+    {"GET", "/page/{file}", true},
     {"GET", "/models"},
     {"GET", "/models/{id}"},
     {"GET", "/props"},
@@ -49,10 +50,17 @@ std::string_view without_version(std::string_view path) {
   return path.starts_with("/v1/") ? path.substr(3) : path;
 }
 
-const Path* find_path(std::string_view path, std::string_view method, bool& known) {
+// A path as the table has it.
+std::string_view pattern_of(std::string_view path) {
+  if (path.starts_with("/page/")) return "/page/{file}";
   path = without_version(path);
+  if (path.starts_with("/models/") && path.size() > 8) return "/models/{id}";
+  return path;
+}
+
+const Path* find_path(std::string_view path, std::string_view method, bool& known) {
+  path = pattern_of(path);
   known = false;
-  if (path.starts_with("/models/") && path.size() > 8) path = "/models/{id}";
   const Path* found = nullptr;
   for (const Path& p : kPaths)
     if (p.path == path) {
@@ -74,7 +82,8 @@ bool is_json(const http::Request& request) {
 // A path as the metrics name it: there are as many names as routes, whatever strangers ask for.
 std::string label_of(const http::Request& request, bool known) {
   if (!known) return "other";
-  return without_version(request.path).starts_with("/models/") ? "/models/{id}" : request.path;
+  const std::string_view pattern = pattern_of(request.path);
+  return pattern.ends_with('}') ? std::string(pattern) : request.path;
 }
 
 std::string id_of(const http::Request& request) {
@@ -106,6 +115,7 @@ Service::State::State(std::vector<std::unique_ptr<ServedModel>> m, ServiceOption
     : models(std::move(m)), options(std::move(o)), access(options.access), status(models.size()) {
   for (const auto& model : models) metrics.models[model->name];
   openapi = openapi_json(protocol_routes(), options.version);
+  if (options.page) page.emplace();
 }
 
 Service::Service(std::vector<std::unique_ptr<ServedModel>> models, ServiceOptions options)
@@ -251,6 +261,9 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
             {.status = well ? 200 : 503,
              .headers = {{"Content-Type", "application/json"}},
              .body = well ? R"({"status":"ok"})" : R"({"status":"draining"})"});
+    } else if (path == "/page/{file}" || (path == "/" && page)) {
+      if (!page) throw ApiError(404, "route_not_found", "this server has no page (--no-page)");
+      reply(exchange, request, page->reply(request));
     } else if (path == "/") {
       reply(exchange, request,
             {.headers = {{"Content-Type", "text/plain; charset=utf-8"},

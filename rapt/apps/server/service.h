@@ -27,6 +27,7 @@ struct ServiceOptions {
   double drain_seconds = 30;
   double ping_seconds = 5;  // of silence in a stream
   int workers = 2;
+  bool page = true;  // the page at "/"
   std::string version;  // of the program
   // One line of JSON for every request that ended; no prompt and no answer is in it. Called on the server's
   // thread.

@@ -14,6 +14,7 @@
 #include "rapt/apps/server/metrics.h"
 #include "rapt/apps/server/protocol.h"
 #include "rapt/apps/server/service.h"
+#include "rapt/apps/server/web_page.h"
 #include "rapt/base/clock.h"
 
 namespace rapt::server {
@@ -85,6 +86,7 @@ struct Service::State {
   Metrics metrics;
   const Clock::time_point started = Clock::now();
   std::string openapi;
+  std::optional<WebPage> page;
 
   std::unordered_map<http::Exchange, JobPtr> jobs;  // server's thread
   std::vector<Engine::Status> status;               // … of each model, after its last step
