@@ -4,7 +4,7 @@
 import {el} from '/page/shared/dom.js';
 import {askJson} from './api.js';
 import * as history from './history.js';
-import {count, say, tr} from './i18n.js';
+import {perSecond, say, tr} from './i18n.js';
 import {MessageView, splitThought} from './message.js';
 import {samplingFields, tokenFields} from './run.js';
 import {chats, contextOf, openSettings, sampling, translates} from './settings.js';
@@ -181,7 +181,7 @@ export class Chat {
     const used = this.estimated || (work ? work.node.used : 0) || (last ? last.used : 0);
     this.meterBar.hidden = !most || !used;
     if (most) Object.assign(this.meterBar, {max: most, low: 0.75 * most, high: 0.9 * most, optimum: 0, value: Math.min(most, used)});
-    const speed = work && work.node.speed ? ` · ${tr('per_second', {x: work.node.speed.toFixed(work.node.speed < 10 ? 1 : 0)})}` : '';
+    const speed = work && work.node.speed ? ` · ${tr('per_second', {x: perSecond(work.node.speed)})}` : '';
     this.meterText.textContent = used && most ? tr('context_used', {n: used, of: most}) + speed : most ? tr('context_of', {of: most}) : '';
   }
   estimate() {

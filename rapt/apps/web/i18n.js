@@ -36,5 +36,6 @@ export function say(root) {
 }
 
 export const count = (n) => new Intl.NumberFormat(state.lang === 'zh' ? 'zh-CN' : 'en-US', {maximumFractionDigits: 3}).format(n);
+export const perSecond = (x) => x < 10 ? x.toFixed(1) : count(Math.round(x));
 export const fixed = (x, digits) => x.toFixed(digits);
 export const when = (time) => new Intl.DateTimeFormat(state.lang === 'zh' ? 'zh-CN' : 'en-GB', {dateStyle: 'medium', timeStyle: 'short'}).format(time);

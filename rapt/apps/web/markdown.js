@@ -441,9 +441,10 @@ class Table {
   row(line, tag) {
     const cells = cellsOf(line), tr = el('tr');
     this.sides.forEach((side, i) => {
-      const cell = el(tag, {className: `to-${side}`, dir: 'auto'});
+      const cell = el(tag, {className: `to-${side}`});
       if (tag === 'th') cell.scope = 'col';
       inline(cell, cells[i] || '', this.words);
+      cell.dir = 'auto';
       tr.append(cell);
     });
     return tr;
@@ -472,14 +473,16 @@ function element(block, lines, words, deep) {
       let end = text.length;
       while (end > 0 && text[end - 1] === '#') --end;
       if (end < text.length && (end === 0 || text[end - 1] === ' ')) text = text.slice(0, end).trim();
-      const heading = el(`h${Math.min(6, block.level + 2)}`, {dir: 'auto'});
+      const heading = el(`h${Math.min(6, block.level + 2)}`);
       inline(heading, text, words);
+      heading.dir = 'auto';
       return heading;
     }
     case 'rule': return el('hr');
     case 'quote': {
-      const quote = el('blockquote', {dir: 'auto'});
+      const quote = el('blockquote');
       fill(quote, own.map((l) => l.replace(/^ {0,3}> ?/, '')), words, deep + 1);
+      quote.dir = 'auto';
       return quote;
     }
     case 'maths':
@@ -490,15 +493,16 @@ function element(block, lines, words, deep) {
       return table.element;
     }
     default: {
-      const p = el('p', {dir: 'auto'});
+      const p = el('p');
       inline(p, own.map((l) => l.trimStart()).join('\n').trimEnd(), words);
+      p.dir = 'auto';
       return p;
     }
   }
 }
 
 function itemElement(block, lines, words, deep) {
-  const item = el('li', {dir: 'auto'});
+  const item = el('li');
   const own = lines.slice(block.from, block.to).map((l, i) => i ? withoutIndent(l, block.width) : l.replace(itemOf(l)[0], '').trimStart());
   const task = /^\[([ xX])\] /.exec(own[0]);
   if (task) {
@@ -508,6 +512,7 @@ function itemElement(block, lines, words, deep) {
   }
   const loose = own.some((l, i) => isBlank(l) && i > 0 && i < own.length - 1);
   fill(item, own, words, deep + 1, !loose);
+  item.dir = 'auto';  // at the end: each piece would be asked for its direction again
   return item;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One message of a chat as it stands on the page, and what can be done with it.
 import {el} from '/page/shared/dom.js';
-import {count, fixed, say, tr} from './i18n.js';
+import {perSecond, tr} from './i18n.js';
 import {MarkdownView} from './markdown.js';
 import {copyText} from './shell.js';
 import {TokenStrip} from './tokens.js';
@@ -57,7 +57,7 @@ export class MessageView {
     this.role = el('h3', {className: 'role'});
     this.thought = el('div', {className: 'markdown'});
     this.thinking = el('details', {className: 'thought', hidden: true}, el('summary'), this.thought);
-    this.body = el('div', {className: node.role === 'user' ? 'said' : 'markdown', dir: 'auto'});
+    this.body = el('div', {className: node.role === 'user' ? 'said' : 'markdown', dir: node.role === 'user' ? 'auto' : ''});
     this.state = el('div', {className: 'progress', hidden: true});
     this.error = el('div', {className: 'error', hidden: true});
     this.about = el('span', {className: 'about'});
@@ -182,7 +182,7 @@ export class MessageView {
     if (node.role === 'assistant') {
       const n = node.tokens ? node.tokens.length : 0;
       if (n || node.count) said.push(tr('n_tokens', {n: node.count || n}));
-      if (node.speed) said.push(tr('per_second', {x: fixed(node.speed, node.speed < 10 ? 1 : 0)}));
+      if (node.speed) said.push(tr('per_second', {x: perSecond(node.speed)}));
       if (!writing && node.detail === 'length') said.push(tr('finish_length'));
       else if (!writing && node.detail === 'context') said.push(tr('finish_context'));
       else if (!writing && node.stopped) said.push(tr('finish_stopped'));

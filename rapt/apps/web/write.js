@@ -4,7 +4,7 @@
 // ending is a branch.
 import {el} from '/page/shared/dom.js';
 import * as history from './history.js';
-import {say, tr} from './i18n.js';
+import {perSecond, say, tr} from './i18n.js';
 import {chosenToken, errorWords} from './message.js';
 import {samplingFields, tokenFields} from './run.js';
 import {chats, contextOf, openSettings, sampling} from './settings.js';
@@ -134,7 +134,7 @@ export class Writer {
     this.error.hidden = !error;
     this.error.textContent = error ? errorWords(error) : '';
     const used = node && node.used, most = contextOf();
-    const speed = node && node.speed ? ` · ${tr('per_second', {x: node.speed.toFixed(node.speed < 10 ? 1 : 0)})}` : '';
+    const speed = node && node.speed ? ` · ${tr('per_second', {x: perSecond(node.speed)})}` : '';
     this.meterText.textContent = !most ? '' : used ? tr('context_used', {n: used, of: most}) + speed : tr('context_of', {of: most});
   }
   switches(node, work) {
