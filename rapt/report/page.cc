@@ -34,8 +34,8 @@ std::string_view file(std::string_view name) {
   fail("page: the program was built without ", name);
 }
 
-// A part that is a module elsewhere (the page of `rapt serve` imports it), as a piece of the one script: without
-// its imports and the word "export", each at the beginning of a line.
+// A part that is a module elsewhere (the page of `rapt serve` imports it), as a piece of the one script:
+// without its imports and the word "export", each at the beginning of a line.
 std::string script_part(std::string_view name) {
   std::string out;
   std::string_view rest = file(name);

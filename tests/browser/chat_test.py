@@ -77,9 +77,11 @@ class Page(chromium.Tab):
 
     def press(self, selector):
         """A click with the mouse in the middle of an element."""
-        at = self.run(f"""(() => {{ const e = document.querySelector({json.dumps(selector)});
-            e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect();
-            return [r.left + r.width / 2, r.top + r.height / 2]; }})()""")
+        at = self.run(f"""new Promise((done) => {{ const e = document.querySelector({json.dumps(selector)});
+            e.scrollIntoView({{block: 'center'}});
+            requestAnimationFrame(() => requestAnimationFrame(() => {{  // what comes into sight gets its size
+              const r = e.getBoundingClientRect();
+              done([r.left + r.width / 2, r.top + r.height / 2]); }})); }})""")
         self.click(*at)
 
     def ask(self, text):
@@ -441,8 +443,8 @@ def errors_in_plain_words(page, server):
     page.begin()
     error(429, "queue_full", "busy", {"Retry-After": "2"})
     page.ask("Busy?")
-    page.wait("document.querySelector('.error .left')?.textContent.includes('Next try in')")
-    expect("busy" in page.text(".error"), page.text(".error"))
+    page.wait("document.querySelector('.message.assistant .error .left')?.textContent.includes('Next try in')")
+    expect("busy" in page.text(".message.assistant .error"), page.text(".message.assistant .error"))
     page.own_replies()
     page.with_fields({"max_tokens": 5})
     page.wait("document.querySelectorAll('.message').length === 2 && !document.querySelector('.error:not([hidden])') && !document.querySelector('[aria-busy=true]')")
@@ -455,7 +457,7 @@ def errors_in_plain_words(page, server):
     page.run("window.ownFetch = window.ownFetch || window.fetch; window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
     page.press(".message:last-child .error button")
     page.wait("!document.querySelector('#offline').hidden")
-    expect("rapt serve" in page.text(".message:last-child .error"), page.text(".message:last-child .error"))
+    page.wait("document.querySelector('.message:last-child .error').textContent.includes('rapt serve')")
     page.own_replies()
     page.press(".message:last-child .error button")
     page.answered(4)

@@ -39,8 +39,10 @@ async function errorOf(response) {
 }
 export function apiError(status, error, seconds = 0) {
   const code = String(error.code || ''), message = String(error.message || '');
-  const kind = status === 401 ? 'key' : code === 'context_length_exceeded' ? 'context'
-    : status === 429 || status === 503 ? 'busy' : 'refused';
+  const kind = status === 401            ? 'key' :
+      code === 'context_length_exceeded' ? 'context' :
+      status === 429 || status === 503   ? 'busy' :
+                                           'refused';
   return new ApiError(kind, {status, code, message, seconds});
 }
 
@@ -51,8 +53,13 @@ export async function ask(path, {body, method, signal} = {}) {
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   let response;
   try {
-    response = await fetch(path, {method: method || (body === undefined ? 'GET' : 'POST'), headers, signal, cache: 'no-store',
-                                  body: body === undefined ? undefined : JSON.stringify(body)});
+    response = await fetch(path, {
+      method: method || (body === undefined ? 'GET' : 'POST'),
+      headers,
+      signal,
+      cache: 'no-store',
+      body: body === undefined ? undefined : JSON.stringify(body)
+    });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     set({online: false});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chat: messages of the open conversation, what one writes, and what follows from each button. How an answer
-// comes in: work.js; what a message looks like: message.js.
+// The chat: messages of the open conversation, what one writes, and what follows from each button. How an
+// answer comes in: work.js; what a message looks like: message.js.
 import {el} from '/page/shared/dom.js';
 import {askJson} from './api.js';
 import * as history from './history.js';
@@ -25,8 +25,17 @@ export class Chat {
   mount(panel) {
     this.panel = panel;
     this.messages = el('div', {className: 'messages'});
-    this.scroll = el('div', {className: 'chat-scroll', tabIndex: -1}, this.systemBox(), this.messages, this.empty = el('div', {className: 'empty-chat'}));
-    this.down = el('button', {type: 'button', className: 'to-end', 'data-label': 'to_end', 'data-hint': 'to_end', textContent: '↓', hidden: true});
+    this.scroll =
+        el('div', {className: 'chat-scroll', tabIndex: -1}, this.systemBox(), this.messages,
+           this.empty = el('div', {className: 'empty-chat'}));
+    this.down = el('button', {
+      type: 'button',
+      className: 'to-end',
+      'data-label': 'to_end',
+      'data-hint': 'to_end',
+      textContent: '↓',
+      hidden: true
+    });
     panel.append(this.scroll, this.down, this.composer());
     this.scroll.addEventListener('scroll', () => this.follows());
     this.down.addEventListener('click', () => this.toEnd());
@@ -37,7 +46,9 @@ export class Chat {
       }
     });
     this.stick = true;
-    new ResizeObserver(() => { if (this.stick) this.toEnd(); }).observe(this.messages);
+    new ResizeObserver(() => {
+      if (this.stick) this.toEnd();
+    }).observe(this.messages);
     follow('lang', () => {
       for (const view of this.views.values()) view.words();
       this.draw();
@@ -66,7 +77,9 @@ export class Chat {
     this.draw();
   }
   work() { return this.conversation ? workOf(this.conversation.id) : null; }
-  changed(c) { if (c === this.conversation) this.later(); }
+  changed(c) {
+    if (c === this.conversation) this.later();
+  }
 
   later() {
     if (this.waits) return;
@@ -96,7 +109,8 @@ export class Chat {
         view = new MessageView(c, node, this.acts());
         this.views.set(node.id, view);
       }
-      if (this.messages.children[i] !== view.element) this.messages.insertBefore(view.element, this.messages.children[i] || null);
+      if (this.messages.children[i] !== view.element)
+        this.messages.insertBefore(view.element, this.messages.children[i] || null);
       if (run || view.busy || !view.settled || view.at !== this.branches(node)) view.update(run);
       view.settled = !run;
       view.at = this.branches(node);
@@ -111,7 +125,10 @@ export class Chat {
     this.meter(shown, work);
     if (this.stick) this.toEnd();
   }
-  branches(node) { return tree.place(this.conversation, node.id).join('/') + Boolean(this.work()) + (node.error ? node.error.until : ''); }
+  branches(node) {
+    return tree.place(this.conversation, node.id).join('/') + Boolean(this.work()) +
+        (node.error ? node.error.until : '');
+  }
   refresh(node) {
     const view = this.views.get(node.id);
     if (view) view.settled = false;
@@ -131,8 +148,10 @@ export class Chat {
       });
       return b;
     });
-    this.empty.replaceChildren(el('h2', {textContent: tr('hello', {model: state.model || '…'})}), el('p', {textContent: tr(translates() ? 'hello_translate' : 'hello_more')}),
-                               el('div', {className: 'examples'}, ...examples));
+    this.empty.replaceChildren(
+        el('h2', {textContent: tr('hello', {model: state.model || '…'})}),
+        el('p', {textContent: tr(translates() ? 'hello_translate' : 'hello_more')}),
+        el('div', {className: 'examples'}, ...examples));
   }
 
   // -------------------------------------------------------------------------------------------- composing
@@ -142,14 +161,25 @@ export class Chat {
       this.conversation.system = this.system.value;
       if (this.conversation.nodes.size) history.save(this.conversation);
     });
-    return this.systemDetails = say(el('details', {className: 'system'}, el('summary', {'data-text': 'system'}), this.system));
+    return this.systemDetails =
+               say(el('details', {className: 'system'}, el('summary', {'data-text': 'system'}), this.system));
   }
 
   composer() {
-    this.input = el('textarea', {id: 'input', rows: 1, 'data-ghost': 'ask', 'data-label': 'ask', enterKeyHint: 'send', dir: 'auto'});
+    this.input = el(
+        'textarea',
+        {id: 'input', rows: 1, 'data-ghost': 'ask', 'data-label': 'ask', enterKeyHint: 'send', dir: 'auto'});
     this.send = el('button', {type: 'button', id: 'send', className: 'main', 'data-text': 'send'});
-    this.stopButton = el('button', {type: 'button', id: 'stop', className: 'main stop', 'data-text': 'stop', 'data-hint': 'stop_hint', hidden: true});
-    this.settings = el('button', {type: 'button', id: 'settings', className: 'small', 'data-text': 'settings'});
+    this.stopButton = el('button', {
+      type: 'button',
+      id: 'stop',
+      className: 'main stop',
+      'data-text': 'stop',
+      'data-hint': 'stop_hint',
+      hidden: true
+    });
+    this.settings =
+        el('button', {type: 'button', id: 'settings', className: 'small', 'data-text': 'settings'});
     this.meterBar = el('meter', {min: 0, hidden: true, 'data-label': 'context'});
     this.meterText = el('span', {className: 'meter-text'});
     this.send.addEventListener('click', () => this.submit());
@@ -160,15 +190,19 @@ export class Chat {
       this.estimate();
     });
     this.input.addEventListener('keydown', (event) => {
-      // Enter that ends the composition of a character belongs to the input method (229: browsers that say so late).
+      // Enter that ends the composition of a character belongs to the input method (229: browsers that say so
+      // late).
       if (event.key !== 'Enter' || event.isComposing || event.keyCode === 229) return;
-      const sends = kept.get('enter', true) ? !event.shiftKey && !event.altKey : event.ctrlKey || event.metaKey;
+      const sends =
+          kept.get('enter', true) ? !event.shiftKey && !event.altKey : event.ctrlKey || event.metaKey;
       if (!sends) return;
       event.preventDefault();
       if (!this.work()) this.submit();
     });
-    return say(el('div', {className: 'composer'}, el('div', {className: 'write'}, this.input, this.send, this.stopButton),
-                  el('div', {className: 'under'}, this.settings, this.meterText, this.meterBar)));
+    return say(
+        el('div', {className: 'composer'},
+           el('div', {className: 'write'}, this.input, this.send, this.stopButton),
+           el('div', {className: 'under'}, this.settings, this.meterText, this.meterBar)));
   }
   grow() {
     this.input.style.height = 'auto';
@@ -180,9 +214,14 @@ export class Chat {
     const most = contextOf(), last = [...shown].reverse().find((n) => n.used);
     const used = this.estimated || (work ? work.node.used : 0) || (last ? last.used : 0);
     this.meterBar.hidden = !most || !used;
-    if (most) Object.assign(this.meterBar, {max: most, low: 0.75 * most, high: 0.9 * most, optimum: 0, value: Math.min(most, used)});
+    if (most)
+      Object.assign(
+          this.meterBar,
+          {max: most, low: 0.75 * most, high: 0.9 * most, optimum: 0, value: Math.min(most, used)});
     const speed = work && work.node.speed ? ` · ${tr('per_second', {x: perSecond(work.node.speed)})}` : '';
-    this.meterText.textContent = used && most ? tr('context_used', {n: used, of: most}) + speed : most ? tr('context_of', {of: most}) : '';
+    this.meterText.textContent = used && most ? tr('context_used', {n: used, of: most}) + speed :
+        most                                  ? tr('context_of', {of: most}) :
+                                                '';
   }
   estimate() {
     clearTimeout(this.estimating);
@@ -191,7 +230,9 @@ export class Chat {
     if (!text.trim() || !chats()) return;
     this.estimating = setTimeout(async () => {
       try {
-        const {input_tokens: n} = await askJson('/v1/chat/completions/input_tokens', {body: {model: state.model, messages: [...this.said(), {role: 'user', content: text}]}});
+        const {input_tokens: n} = await askJson(
+            '/v1/chat/completions/input_tokens',
+            {body: {model: state.model, messages: [...this.said(), {role: 'user', content: text}]}});
         if (this.input.value !== text) return;
         this.estimated = n;
         this.meter(tree.path(this.conversation), this.work());
@@ -217,7 +258,9 @@ export class Chat {
   said(until = null) {
     const c = this.conversation, list = until ? tree.lineage(c, until.id) : tree.path(c), out = [];
     if (c.system.trim() && !translates()) out.push({role: 'system', content: c.system});
-    for (const n of list) out.push({role: n.role, content: n.role === 'user' || n === until ? n.text : splitThought(n.text).text});
+    for (const n of list)
+      out.push(
+          {role: n.role, content: n.role === 'user' || n === until ? n.text : splitThought(n.text).text});
     return out;
   }
 
@@ -248,8 +291,14 @@ export class Chat {
   async run(node, fields) {
     const c = this.conversation;
     const body = () => ({
-      model: node.model, ...fields, ...samplingFields(sampling()), ...(kept.get('logprobs', true) ? tokenFields(true) : {}),
-      rapt: {...(state.look.length ? {look: state.look} : {}), ...(state.edits.length ? {edits: state.edits} : {})},
+      model: node.model,
+      ...fields,
+      ...samplingFields(sampling()),
+      ...(kept.get('logprobs', true) ? tokenFields(true) : {}),
+      rapt: {
+        ...(state.look.length ? {look: state.look} : {}),
+        ...(state.edits.length ? {edits: state.edits} : {})
+      },
     });
     const again = await write(c, node, {path: '/v1/chat/completions', body: body()}, () => this.changed(c));
     if (again && !node.text) this.retry(node);
@@ -275,7 +324,9 @@ export class Chat {
     return {
       place: (node) => tree.place(this.conversation, node.id),
       turn: (node, by) => this.turn(node, by),
-      again: (node) => { if (!this.work()) this.ask(this.conversation.nodes.get(node.parent)); },
+      again: (node) => {
+        if (!this.work()) this.ask(this.conversation.nodes.get(node.parent));
+      },
       go: (node) => this.goOn(node),
       retry: (node) => this.retry(node),
       edit: (node) => this.edit(node),
@@ -289,7 +340,10 @@ export class Chat {
     this.draw();
     history.save(c, [parent]);
     const view = this.views.get(id), all = view.switch.querySelectorAll('button:not(:disabled)');
-    (view.switch.querySelectorAll('button')[by < 0 ? 0 : 1].disabled ? all[0] : view.switch.querySelectorAll('button')[by < 0 ? 0 : 1]).focus();
+    (view.switch.querySelectorAll('button')[by < 0 ? 0 : 1].disabled ?
+         all[0] :
+         view.switch.querySelectorAll('button')[by < 0 ? 0 : 1])
+        .focus();
     view.element.scrollIntoView({block: 'nearest'});
   }
 
@@ -298,7 +352,11 @@ export class Chat {
     const view = this.views.get(node.id);
     if (this.work() || view.element.querySelector('.editor')) return;
     const area = el('textarea', {value: node.text, 'aria-label': tr('edit'), dir: 'auto'});
-    const done = el('button', {type: 'button', className: 'main', textContent: tr(node.role === 'user' ? 'edit_send' : 'edit_keep')});
+    const done = el('button', {
+      type: 'button',
+      className: 'main',
+      textContent: tr(node.role === 'user' ? 'edit_send' : 'edit_keep')
+    });
     const no = el('button', {type: 'button', textContent: tr('cancel')});
     const box = el('div', {className: 'editor'}, area, el('div', {className: 'row'}, done, no));
     const close = () => {
@@ -311,7 +369,9 @@ export class Chat {
       if (!text.trim() || this.work()) return;
       if (text === node.text && node.role === 'assistant') return close();
       close();
-      const fresh = tree.add(c, node.parent, node.role, text, node.role === 'assistant' ? {model: node.model, tokens: [], finish: 'stop', edited: true} : {});
+      const fresh = tree.add(
+          c, node.parent, node.role, text,
+          node.role === 'assistant' ? {model: node.model, tokens: [], finish: 'stop', edited: true} : {});
       if (node.role === 'user') return this.ask(fresh);
       await history.save(c, [fresh, c.nodes.get(node.parent)]);
       this.draw();
@@ -335,7 +395,12 @@ export class Chat {
   async removeNode(node) {
     if (this.work()) return;
     const c = this.conversation, parent = c.nodes.get(node.parent);
-    const before = {roots: [...c.roots], chosen: c.chosen, children: parent && [...parent.children], of: parent && parent.chosen};
+    const before = {
+      roots: [...c.roots],
+      chosen: c.chosen,
+      children: parent && [...parent.children],
+      of: parent && parent.chosen
+    };
     const kept_ = [];
     const collect = (id) => {
       const n = c.nodes.get(id);
@@ -347,12 +412,15 @@ export class Chat {
     await history.save(c, [parent]);
     this.draw();
     this.input.focus();
-    notice(tr('removed', {n: kept_.length}), ['undo', async () => {
-      Object.assign(c, {roots: before.roots, chosen: before.chosen});
-      if (parent) Object.assign(parent, {children: before.children, chosen: before.of});
-      for (const n of kept_) c.nodes.set(n.id, n);
-      await history.save(c, [parent, ...kept_]);
-      this.draw();
-    }]);
+    notice(tr('removed', {n: kept_.length}), [
+      'undo',
+      async () => {
+        Object.assign(c, {roots: before.roots, chosen: before.chosen});
+        if (parent) Object.assign(parent, {children: before.children, chosen: before.of});
+        for (const n of kept_) c.nodes.set(n.id, n);
+        await history.save(c, [parent, ...kept_]);
+        this.draw();
+      }
+    ]);
   }
 }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations in this browser (IndexedDB): one record for each conversation without its messages, one for each
-// message, so that a long answer that grows rewrites itself alone. Where the browser keeps nothing, the page works
-// from memory and says so. Files: {"rapt": "history", "version": 1, "conversations": [...]}.
+// Conversations in this browser (IndexedDB): one record for each conversation without its messages, one for
+// each message, so that a long answer that grows rewrites itself alone. Where the browser keeps nothing, the
+// page works from memory and says so. Files: {"rapt": "history", "version": 1, "conversations": [...]}.
 import {newId, repaired} from './tree.js';
 
-const kMostText = 4 << 20;     // characters of one message in a file
+const kMostText = 4 << 20;  // characters of one message in a file
 const kMostNodes = 100000;
 
 let database = null;
-const memory = {conversations: new Map(), messages: new Map()};
+const memory = {
+  conversations: new Map(),
+  messages: new Map()
+};
 export let persistent = true;
 
 export async function openHistory() {
@@ -17,16 +20,15 @@ export async function openHistory() {
       const request = indexedDB.open('rapt', 1);
       request.onupgradeneeded = () => {
         request.result.createObjectStore('conversations', {keyPath: 'id'});
-        request.result.createObjectStore('messages', {keyPath: 'id'}).createIndex('conversation', 'conversation');
+        request.result.createObjectStore('messages', {keyPath: 'id'})
+            .createIndex('conversation', 'conversation');
       };
       request.onsuccess = () => done(request.result);
       request.onerror = () => fail(request.error);
       request.onblocked = () => fail(new Error('blocked'));
     });
     database.onversionchange = () => database.close();
-  } catch {
-    persistent = false;
-  }
+  } catch { persistent = false; }
 }
 
 const settle = (request) => new Promise((done, fail) => {
@@ -67,8 +69,9 @@ export async function save(c, nodes = []) {
 }
 
 export async function list() {
-  const all = database ? await settle(database.transaction('conversations').objectStore('conversations').getAll())
-    : [...memory.conversations.values()];
+  const all = database ?
+      await settle(database.transaction('conversations').objectStore('conversations').getAll()) :
+      [...memory.conversations.values()];
   return all.sort((a, b) => b.updated - a.updated);
 }
 
@@ -78,8 +81,9 @@ async function messagesOf(id) {
 }
 
 export async function load(id) {
-  const head = database ? await settle(database.transaction('conversations').objectStore('conversations').get(id))
-    : memory.conversations.get(id);
+  const head = database ?
+      await settle(database.transaction('conversations').objectStore('conversations').get(id)) :
+      memory.conversations.get(id);
   return head ? repaired({...head}, await messagesOf(id)) : null;
 }
 
@@ -109,11 +113,13 @@ export async function search(text) {
   const words = text.toLocaleLowerCase().split(/\s+/).filter(Boolean), found = new Map();
   const holds = (id, said) => {
     const low = said.toLocaleLowerCase(), rest = found.get(id) || new Set(words);
-    for (const w of [...rest]) if (low.includes(w)) rest.delete(w);
+    for (const w of [...rest])
+      if (low.includes(w)) rest.delete(w);
     found.set(id, rest);
   };
   for (const c of await list()) holds(c.id, `${c.title}\n${c.text || ''}`);
-  if (!database) for (const m of memory.messages.values()) holds(m.conversation, m.text);
+  if (!database)
+    for (const m of memory.messages.values()) holds(m.conversation, m.text);
   else
     await new Promise((done, fail) => {
       const request = database.transaction('messages').objectStore('messages').openCursor();
@@ -133,7 +139,9 @@ export async function exported(ids) {
   const conversations = [];
   for (const id of ids) {
     const c = await load(id);
-    if (c) conversations.push({...headOf(c), nodes: [...c.nodes.values()].map(({stream, conversation, ...n}) => n)});
+    if (c)
+      conversations.push(
+          {...headOf(c), nodes: [...c.nodes.values()].map(({stream, conversation, ...n}) => n)});
   }
   return JSON.stringify({rapt: 'history', version: 1, conversations}, null, 1);
 }
@@ -141,17 +149,32 @@ export async function exported(ids) {
 const text = (x, most = kMostText) => typeof x === 'string' ? x.slice(0, most) : '';
 const number = (x, otherwise) => Number.isFinite(x) ? x : otherwise;
 const ids = (x) => Array.isArray(x) ? x.filter((i) => typeof i === 'string').slice(0, kMostNodes) : [];
-const tokens = (x) => Array.isArray(x) ? x.slice(0, 200000).filter((t) => t && typeof t.text === 'string').map((t) => ({
-  text: t.text, id: Number.isInteger(t.id) ? t.id : null, logprob: Number.isFinite(t.logprob) ? t.logprob : null,
-  top: Array.isArray(t.top) ? t.top.slice(0, 20).filter((o) => Array.isArray(o) && typeof o[0] === 'string' && Number.isFinite(o[1])) : [],
-})) : [];
+const tokens = (x) => Array.isArray(x) ?
+    x.slice(0, 200000)
+        .filter((t) => t && typeof t.text === 'string')
+        .map((t) => ({
+               text: t.text,
+               id: Number.isInteger(t.id) ? t.id : null,
+               logprob: Number.isFinite(t.logprob) ? t.logprob : null,
+               top: Array.isArray(t.top) ?
+                   t.top.slice(0, 20).filter(
+                       (o) => Array.isArray(o) && typeof o[0] === 'string' && Number.isFinite(o[1])) :
+                   [],
+             })) :
+    [];
 const parts = (x) => Array.isArray(x) ? x.slice(0, 1000).filter(Boolean).map((p) => ({
-  from: number(p.from, 0), at: number(p.at, 0), thought: number(p.thought, 0), count: number(p.count, 0), events: 0,
-  promptIds: numbers(p.promptIds)})) : [];
+                                                                               from: number(p.from, 0),
+                                                                               at: number(p.at, 0),
+                                                                               thought: number(p.thought, 0),
+                                                                               count: number(p.count, 0),
+                                                                               events: 0,
+                                                                               promptIds: numbers(p.promptIds)
+                                                                             })) :
+                                        [];
 const numbers = (x) => Array.isArray(x) && x.every(Number.isInteger) ? x.slice(0, 1 << 20) : null;
 
-// A file's conversations, every value of the kind it must have; throws where it is no such file. Those that are
-// here already come as copies.
+// A file's conversations, every value of the kind it must have; throws where it is no such file. Those that
+// are here already come as copies.
 export async function imported(source) {
   const file = JSON.parse(source);
   if (!file || file.rapt !== 'history' || !Array.isArray(file.conversations)) throw new Error('no history');
@@ -165,15 +188,39 @@ export async function imported(source) {
       if (!fresh.has(id)) fresh.set(id, newId());
       return fresh.get(id);
     };
-    const nodes = (Array.isArray(c.nodes) ? c.nodes.slice(0, kMostNodes) : []).filter((n) => n && typeof n.id === 'string').map((n) => ({
-      id: own(n.id), role: n.role === 'assistant' ? 'assistant' : 'user', text: text(n.text), reasoning: text(n.reasoning),
-      children: ids(n.children).map(own), chosen: own(n.chosen), created: number(n.created, Date.now()), model: text(n.model, 300),
-      tokens: tokens(n.tokens), parts: parts(n.parts), finish: text(n.finish, 40), detail: text(n.detail, 40),
-      seed: number(n.seed, null), hash: text(n.hash, 40), used: number(n.used, 0), speed: number(n.speed, 0),
-    }));
-    const clean = {id: copy ? newId() : c.id, kind: c.kind, title: text(c.title, 300), named: c.named === true,
-                   created: number(c.created, Date.now()), updated: number(c.updated, Date.now()), model: text(c.model, 300),
-                   system: text(c.system), text: text(c.text), roots: ids(c.roots).map(own), chosen: own(c.chosen)};
+    const nodes = (Array.isArray(c.nodes) ? c.nodes.slice(0, kMostNodes) : [])
+                      .filter((n) => n && typeof n.id === 'string')
+                      .map((n) => ({
+                             id: own(n.id),
+                             role: n.role === 'assistant' ? 'assistant' : 'user',
+                             text: text(n.text),
+                             reasoning: text(n.reasoning),
+                             children: ids(n.children).map(own),
+                             chosen: own(n.chosen),
+                             created: number(n.created, Date.now()),
+                             model: text(n.model, 300),
+                             tokens: tokens(n.tokens),
+                             parts: parts(n.parts),
+                             finish: text(n.finish, 40),
+                             detail: text(n.detail, 40),
+                             seed: number(n.seed, null),
+                             hash: text(n.hash, 40),
+                             used: number(n.used, 0),
+                             speed: number(n.speed, 0),
+                           }));
+    const clean = {
+      id: copy ? newId() : c.id,
+      kind: c.kind,
+      title: text(c.title, 300),
+      named: c.named === true,
+      created: number(c.created, Date.now()),
+      updated: number(c.updated, Date.now()),
+      model: text(c.model, 300),
+      system: text(c.system),
+      text: text(c.text),
+      roots: ids(c.roots).map(own),
+      chosen: own(c.chosen)
+    };
     await restore(repaired(clean, nodes));
     known.add(clean.id);
     ++count;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts the page together: words, history, model, the views (shell.js says how one is added), and what was being
-// written when this tab was reloaded.
+// Puts the page together: words, history, model, the views (shell.js says how one is added), and what was
+// being written when this tab was reloaded.
 import {byId} from '/page/shared/dom.js';
 import {Chat} from './chat.js';
 import * as history from './history.js';
@@ -20,14 +20,28 @@ async function main() {
   modelChoice(byId('model'));
 
   const chat = new Chat(), writer = new Writer();
-  registerView({name: 'chat', title: 'view_chat', history: true, offers: (s) => !s.props || chats(s), mount: (e) => chat.mount(e), show: () => chat.show()});
-  registerView({name: 'text', title: 'view_text', history: true, mount: (e) => writer.mount(e), show: () => writer.show()});
+  registerView({
+    name: 'chat',
+    title: 'view_chat',
+    history: true,
+    offers: (s) => !s.props || chats(s),
+    mount: (e) => chat.mount(e),
+    show: () => chat.show()
+  });
+  registerView({
+    name: 'text',
+    title: 'view_text',
+    history: true,
+    mount: (e) => writer.mount(e),
+    show: () => writer.show()
+  });
   const viewOf = (c) => c.kind === 'text' ? writer : chat;
 
   // One object for each conversation that is open or being written.
   async function find(id) {
     if (workOf(id)) return workOf(id).conversation;
-    for (const v of [chat, writer]) if (v.conversation && v.conversation.id === id) return v.conversation;
+    for (const v of [chat, writer])
+      if (v.conversation && v.conversation.id === id) return v.conversation;
     return history.load(id);
   }
   async function open(id) {
@@ -42,7 +56,8 @@ async function main() {
     return true;
   }
   new Sidebar(byId('side'), {
-    open, busy: (id) => Boolean(workOf(id)),
+    open,
+    busy: (id) => Boolean(workOf(id)),
     gone: (id) => {
       stop(id);
       for (const v of [chat, writer])

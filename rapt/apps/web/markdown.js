@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Markdown that is still being written, as elements: blocks that ended are never touched again, only the open one
-// is made anew. Nothing here can make markup from a text: elements are created by name, texts are text nodes,
-// addresses are http, https or mailto and nothing is loaded from them. Every step takes time in proportion to the
-// text's length, whatever stands in it.
-//   block  = fence | heading | rule | quote | item | table | maths | paragraph;  an item is a block of its own
-//   inline = `code` *em* **strong** ~~del~~ [text](address) <address> address $TeX$ \(TeX\) line break
+// Markdown that is still being written, as elements: blocks that ended are never touched again, only the open
+// one is made anew. Nothing here can make markup from a text: elements are created by name, texts are text
+// nodes, addresses are http, https or mailto and nothing is loaded from them. Every step takes time in
+// proportion to the text's length, whatever stands in it.
+//   block  = fence | heading | rule | quote | item | table | maths | paragraph;  an item is a block of its
+//   own inline = `code` *em* **strong** ~~del~~ [text](address) <address> address $TeX$ \(TeX\) line break
 import {el} from '/page/shared/dom.js';
 import {familyOf, highlightLine} from './highlight.js';
 
-const kMost = 200 * 1024;    // characters of a message that are laid out
-const kDeep = 8;             // quotes and lists inside each other
-const kDeepInline = 16;      // elements inside each other in a line
+const kMost = 200 * 1024;  // characters of a message that are laid out
+const kDeep = 8;           // quotes and lists inside each other
+const kDeepInline = 16;    // elements inside each other in a line
 
 // ------------------------------------------------------------------------------------------------ blocks
 const isBlank = (line) => line.trim() === '';
@@ -59,7 +59,8 @@ function sidesOf(line) {  // of a table's second line; null: it is none
 function interrupts(line) {
   if (fenceOf(line) || headingOf(line) || isQuote(line) || isRule(line)) return true;
   const item = itemOf(line);
-  return Boolean(item) && (/^[-+*]/.test(item[2]) || parseInt(item[2], 10) === 1) && !isBlank(line.slice(item[0].length));
+  return Boolean(item) && (/^[-+*]/.test(item[2]) || parseInt(item[2], 10) === 1) &&
+      !isBlank(line.slice(item[0].length));
 }
 
 // Where the block that begins at this line ends, and what it is. Lines: without their ends.
@@ -70,7 +71,15 @@ function blockAt(lines, i) {
     let to = i + 1;
     const close = new RegExp(`^ {0,3}${fence[1][0] === '`' ? '`' : '~'}{${fence[1].length},}[ \\t]*$`);
     while (to < last && !close.test(lines[to])) ++to;
-    return {kind: 'fence', lang: fence[2], indent: indentOf(line), from: i, text: i + 1, end: to, to: Math.min(last, to + 1)};
+    return {
+      kind: 'fence',
+      lang: fence[2],
+      indent: indentOf(line),
+      from: i,
+      text: i + 1,
+      end: to,
+      to: Math.min(last, to + 1)
+    };
   }
   const heading = headingOf(line);
   if (heading) return {kind: 'heading', level: heading[1].length, from: i, to: i + 1};
@@ -105,7 +114,8 @@ function blockAt(lines, i) {
 
 function itemAt(lines, i, item) {
   const sign = item[2], ordered = /\d/.test(sign), before = indentOf(lines[i]);
-  const behind = indentOf(lines[i].slice(item[0].length)), width = sign.length + (behind > 4 || behind === 0 ? 1 : behind);
+  const behind = indentOf(lines[i].slice(item[0].length)),
+        width = sign.length + (behind > 4 || behind === 0 ? 1 : behind);
   const need = before + Math.min(width, 2);
   let to = i + 1, fence = fenceOf(lines[i].slice(item[0].length).trimStart());
   for (let n = i + 1; n < lines.length; ++n) {
@@ -113,13 +123,25 @@ function itemAt(lines, i, item) {
     if (isBlank(line)) continue;  // belongs to the item if what follows does
     if (indentOf(line) >= need) {
       const inner = fenceOf(line.trimStart());
-      if (inner) fence = fence ? (inner[2] === '' && inner[1].length >= fence[1].length && inner[1][0] === fence[1][0] ? null : fence) : inner;
+      if (inner)
+        fence = fence ?
+            (inner[2] === '' && inner[1].length >= fence[1].length && inner[1][0] === fence[1][0] ? null :
+                                                                                                    fence) :
+            inner;
     } else if (fence || isBlank(lines[n - 1]) || interrupts(line) || itemOf(line)) {
       break;
     }
     to = n + 1;
   }
-  return {kind: 'item', ordered, start: ordered ? parseInt(sign, 10) : 0, sign: sign[sign.length - 1], width: before + width, from: i, to};
+  return {
+    kind: 'item',
+    ordered,
+    start: ordered ? parseInt(sign, 10) : 0,
+    sign: sign[sign.length - 1],
+    width: before + width,
+    from: i,
+    to
+  };
 }
 
 export function blocksOf(lines) {
@@ -143,9 +165,7 @@ export function safeAddress(text) {
   let url;
   try {
     url = new URL(text);  // absolute only
-  } catch {
-    return null;
-  }
+  } catch { return null; }
   if (url.protocol === 'mailto:') return url.href;
   if (url.protocol !== 'http:' && url.protocol !== 'https:') return null;
   return url.username || url.password ? null : url.href;
@@ -156,11 +176,14 @@ function targetOf(address) {
   const short = (s) => s.length > 60 ? s.slice(0, 59) + '…' : s;
   if (address.startsWith('mailto:')) return short(address.slice(7));
   const url = new URL(address);
-  return short((url.protocol === 'http:' ? 'http://' : '') + url.host + (url.pathname === '/' ? '' : url.pathname) + url.search);
+  return short(
+      (url.protocol === 'http:' ? 'http://' : '') + url.host + (url.pathname === '/' ? '' : url.pathname) +
+      url.search);
 }
 
 function linkTo(address, children, said) {
-  const link = el('a', {href: address, target: '_blank', rel: 'noopener noreferrer', title: address}, ...children);
+  const link =
+      el('a', {href: address, target: '_blank', rel: 'noopener noreferrer', title: address}, ...children);
   const bare = (s) => s.replace(/^https?:\/\//, '').replace(/\/$/, '');
   if (bare(said.trim()) === bare(address) || said.trim() === address.replace(/^mailto:/, '')) return [link];
   return [link, el('span', {className: 'target', textContent: ` (${targetOf(address)})`})];
@@ -169,7 +192,9 @@ function linkTo(address, children, said) {
 // What stands in the parentheses behind [text]: {address, to} or null.
 function destinationAt(text, at) {
   let i = at;
-  const spaces = () => { while (text[i] === ' ' || text[i] === '\n') ++i; };
+  const spaces = () => {
+    while (text[i] === ' ' || text[i] === '\n') ++i;
+  };
   spaces();
   let address = '';
   if (text[i] === '<') {
@@ -188,7 +213,7 @@ function destinationAt(text, at) {
     address = text.slice(from, i);
   }
   spaces();
-  const quote = {'"': '"', "'": "'", '(': ')'}[text[i]];
+  const quote = {'"': '"', '\'': '\'', '(': ')'}[text[i]];
   if (quote) {
     const end = text.slice(i + 1, i + 500).indexOf(quote);
     if (end < 0) return null;
@@ -198,7 +223,8 @@ function destinationAt(text, at) {
   return text[i] === ')' ? {address, to: i + 1} : null;
 }
 
-const wide = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef]/u;
+const wide =
+    /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef]/u;
 const mark = /[\p{P}\p{S}]/u;
 const none = (c) => c === undefined || /\s/.test(c);
 
@@ -283,7 +309,10 @@ export function inline(host, text, words) {
     if (!found) break;
     const c = text[at];
     if (c === '\\') {
-      const after = text[at + 1], n = after === '(' ? tex('\\)', at + 2, 600) : after === '[' ? tex('\\]', at + 2, 600) : -1;
+      const after = text[at + 1],
+            n = after === '(' ? tex('\\)', at + 2, 600) :
+          after === '['       ? tex('\\]', at + 2, 600) :
+                                -1;
       if (n > 0) {
         node(el('code', {className: 'tex', textContent: text.slice(at + 2, at + 2 + n)}));
         at += n + 4;
@@ -343,11 +372,14 @@ export function inline(host, text, words) {
       build(box, inside);
       const children = [...box.childNodes];
       if (open.image) node(...linkTo(address, [`${words.image}: ${box.textContent}`], ''));
-      else node(...linkTo(address, children.length ? children : [targetOf(address)], children.length ? said : address));
+      else
+        node(...linkTo(
+            address, children.length ? children : [targetOf(address)], children.length ? said : address));
       if (!open.image) brackets.length = 0;  // no link inside a link
       at = to.to;
     } else if (c === '<') {
-      const rest = text.slice(at, at + 2048), auto = /^<((?:https?:\/\/|mailto:)[^\s<>]+)>/i.exec(rest), line = /^<br ?\/?>/i.exec(rest);
+      const rest = text.slice(at, at + 2048), auto = /^<((?:https?:\/\/|mailto:)[^\s<>]+)>/i.exec(rest),
+            line = /^<br ?\/?>/i.exec(rest);
       const address = auto && safeAddress(auto[1]);
       if (address) node(...linkTo(address, [auto[1]], auto[1]));
       else if (line) node(el('br'));
@@ -358,7 +390,8 @@ export function inline(host, text, words) {
       let n = tex(twice ? '$$' : '$', from, 400);
       if (!twice && n > 0) {
         const inner = text.slice(from, from + n);
-        if (/^\s|\s$|\n/.test(inner) || /\d/.test(text[from + n + 1] || '')) n = -1;  // two prices, not a formula
+        if (/^\s|\s$|\n/.test(inner) || /\d/.test(text[from + n + 1] || ''))
+          n = -1;  // two prices, not a formula
       }
       if (n > 0) node(el('code', {className: 'tex', textContent: text.slice(from, from + n).trim()}));
       else plain += text.slice(at, from);
@@ -368,7 +401,8 @@ export function inline(host, text, words) {
       node(el('br'));
       ++at;
     } else if (c === 'h') {
-      let address = /^https?:\/\/[^\s<>"'`|\\{}^\u3000-\u303f\uff00-\uff65“”‘’]*/.exec(text.slice(at, at + 2000))[0];
+      let address = /^https?:\/\/[^\s<>"'`|\\{}^\u3000-\u303f\uff00-\uff65“”‘’]*/.exec(
+          text.slice(at, at + 2000))[0];
       address = trimmed(address);
       const safe = brackets.length ? null : safeAddress(address);  // inside [ ] the link is the bracket's
       if (safe) node(...linkTo(safe, [address], address));
@@ -408,13 +442,19 @@ class Fence {
     this.text = '';
     const copy = el('button', {type: 'button', className: 'small', textContent: words.copy});
     copy.addEventListener('click', () => words.onCopy(this.text, copy));
-    this.element = el('div', {className: 'code'}, el('div', {className: 'code-head'}, el('span', {textContent: block.lang || words.code}), copy),
-                      el('pre', {dir: 'ltr'}, this.code));
+    this.element =
+        el('div', {className: 'code'},
+           el('div', {className: 'code-head'}, el('span', {textContent: block.lang || words.code}), copy),
+           el('pre', {dir: 'ltr'}, this.code));
     this.code.append(this.open);
   }
   line(text) {
     const {parts, state} = highlightLine(seen(text), this.state, this.family);
-    return {state, nodes: parts.map(([kind, t]) => kind === 'other' ? t : el('span', {className: `k-${kind}`, textContent: t}))};
+    return {
+      state,
+      nodes: parts.map(
+          ([kind, t]) => kind === 'other' ? t : el('span', {className: `k-${kind}`, textContent: t}))
+    };
   }
   // All its lines so far; of an open block the last one may still grow.
   update(lines, open) {
@@ -478,7 +518,8 @@ function element(block, lines, words, deep) {
       heading.dir = 'auto';
       return heading;
     }
-    case 'rule': return el('hr');
+    case 'rule':
+      return el('hr');
     case 'quote': {
       const quote = el('blockquote');
       fill(quote, own.map((l) => l.replace(/^ {0,3}> ?/, '')), words, deep + 1);
@@ -486,7 +527,9 @@ function element(block, lines, words, deep) {
       return quote;
     }
     case 'maths':
-      return el('pre', {className: 'tex', dir: 'ltr'}, el('code', {textContent: seen(own.join('\n').trim().replace(/^(?:\$\$|\\\[)\s*|\s*(?:\$\$|\\\])$/g, ''))}));
+      return el('pre', {className: 'tex', dir: 'ltr'}, el('code', {
+                  textContent: seen(own.join('\n').trim().replace(/^(?:\$\$|\\\[)\s*|\s*(?:\$\$|\\\])$/g, ''))
+                }));
     case 'table': {
       const table = new Table(block, words);
       table.update(own, false);
@@ -503,7 +546,8 @@ function element(block, lines, words, deep) {
 
 function itemElement(block, lines, words, deep) {
   const item = el('li');
-  const own = lines.slice(block.from, block.to).map((l, i) => i ? withoutIndent(l, block.width) : l.replace(itemOf(l)[0], '').trimStart());
+  const own = lines.slice(block.from, block.to)
+                  .map((l, i) => i ? withoutIndent(l, block.width) : l.replace(itemOf(l)[0], '').trimStart());
   const task = /^\[([ xX])\] /.exec(own[0]);
   if (task) {
     own[0] = own[0].slice(4);
@@ -519,7 +563,8 @@ function itemElement(block, lines, words, deep) {
 // The list that an item goes on with, or a new one behind what is there.
 function listFor(host, block) {
   const last = host.lastElementChild, tag = block.ordered ? 'OL' : 'UL';
-  if (last && last.tagName === tag && last.dataset.sign === block.sign && host.lastChild === last) return last;
+  if (last && last.tagName === tag && last.dataset.sign === block.sign && host.lastChild === last)
+    return last;
   const list = el(tag.toLowerCase());
   list.dataset.sign = block.sign;
   if (block.ordered && block.start !== 1) list.start = block.start;
@@ -554,9 +599,9 @@ export class MarkdownView {
   reset() {
     this.host.replaceChildren();
     this.text = '';
-    this.settled = 0;       // characters whose blocks are complete
-    this.passing = [];      // elements behind them, made anew each time
-    this.grows = null;      // a fence or a table that is open: it takes new lines as they come
+    this.settled = 0;   // characters whose blocks are complete
+    this.passing = [];  // elements behind them, made anew each time
+    this.grows = null;  // a fence or a table that is open: it takes new lines as they come
     this.note = null;
   }
 
@@ -576,7 +621,8 @@ export class MarkdownView {
     }
     this.passing = [];
     blocks.forEach((block, i) => {
-      const open = i >= ended, grows = i === 0 || !open || i === ended ? this.growing(block, open, lines) : null;
+      const open = i >= ended,
+            grows = i === 0 || !open || i === ended ? this.growing(block, open, lines) : null;
       if (grows) {
         grows.update(this.linesOf(block, lines), open && block.to === lines.length);
         if (!open) this.grows = null;
@@ -588,7 +634,8 @@ export class MarkdownView {
     const begin = ended < blocks.length ? blocks[ended].from : over ? lines.length : 0;
     for (let i = 0; i < begin; ++i) this.settled += lines[i].length + 1;
     this.settled = Math.min(this.settled, kept.length);
-    if (text.length > kMost && !this.note) this.host.append(this.note = el('p', {className: 'note', textContent: this.words.rest}));
+    if (text.length > kMost && !this.note)
+      this.host.append(this.note = el('p', {className: 'note', textContent: this.words.rest}));
   }
 
   // The view of an open fence or table: the one that is there, or a new one; null: the block is neither.
@@ -604,7 +651,9 @@ export class MarkdownView {
     return this.grows;
   }
   linesOf(block, lines) {
-    return block.kind === 'fence' ? lines.slice(block.text, block.end).map((l) => withoutIndent(l, block.indent)) : lines.slice(block.from, block.to);
+    return block.kind === 'fence' ?
+        lines.slice(block.text, block.end).map((l) => withoutIndent(l, block.indent)) :
+        lines.slice(block.from, block.to);
   }
   append(block, lines) {
     if (block.kind === 'item') {

@@ -6,7 +6,8 @@ import {MarkdownView} from './markdown.js';
 import {copyText} from './shell.js';
 import {TokenStrip} from './tokens.js';
 
-// Models that think aloud do it between <think> and </think> at the beginning, or the template has opened it for them.
+// Models that think aloud do it between <think> and </think> at the beginning, or the template has opened it
+// for them.
 export function splitThought(text) {
   const open = /^\s*<think>/.exec(text), end = text.indexOf('</think>');
   if (!open && end < 0) return {thought: '', text, thinking: false};
@@ -15,7 +16,8 @@ export function splitThought(text) {
   return {thought: text.slice(from, end), text: text.slice(end + 8).replace(/^\s+/, ''), thinking: false};
 }
 
-// Where a token of an answer stands: what was read before it. An answer that was gone on with has several parts.
+// Where a token of an answer stands: what was read before it. An answer that was gone on with has several
+// parts.
 export function idsOf(node, index) {
   const parts = node.parts || [], last = parts.findLastIndex((p) => p.from <= index);
   const part = parts[last];
@@ -27,19 +29,36 @@ export function idsOf(node, index) {
 }
 export function chosenToken(conversation, node, index) {
   const token = node.tokens[index];
-  return {model: node.model, conversation, message: node.id, index, token, text: token.text, ...idsOf(node, index)};
+  return {
+    model: node.model,
+    conversation,
+    message: node.id,
+    index,
+    token,
+    text: token.text,
+    ...idsOf(node, index)
+  };
 }
 
 // What an error means to whoever asked. [sentence, words of what else is known]
 export function errorWords(error) {
   const n = error.numbers || [];
   switch (error.kind) {
-    case 'offline': return tr('error_offline');
-    case 'key': return tr('error_key');
-    case 'cut': return tr('error_cut');
-    case 'busy': return tr(error.code === 'draining' ? 'error_draining' : error.code === 'out_of_memory' ? 'error_memory' : 'error_busy');
-    case 'context': return n.length >= 4 ? tr('error_context_answer', {prompt: n[0], answer: n[1], sum: n[2], most: n[3]})
-      : n.length >= 2 ? tr('error_context', {prompt: n[0], most: n[n.length - 1]}) : tr('error_context_plain');
+    case 'offline':
+      return tr('error_offline');
+    case 'key':
+      return tr('error_key');
+    case 'cut':
+      return tr('error_cut');
+    case 'busy':
+      return tr(
+          error.code === 'draining'          ? 'error_draining' :
+              error.code === 'out_of_memory' ? 'error_memory' :
+                                               'error_busy');
+    case 'context':
+      return n.length >= 4 ? tr('error_context_answer', {prompt: n[0], answer: n[1], sum: n[2], most: n[3]}) :
+          n.length >= 2    ? tr('error_context', {prompt: n[0], most: n[n.length - 1]}) :
+                             tr('error_context_plain');
     default:
       if (error.code === 'model_not_found') return tr('error_model');
       if (error.code === 'stream_trimmed') return tr('error_trimmed');
@@ -53,16 +72,21 @@ export function errorWords(error) {
 // acts: {copy, edit, again, go, remove, turn, retry} (node) → …;  place(node) → [at, of]
 export class MessageView {
   constructor(conversation, node, acts) {
-    Object.assign(this, {conversation, node, acts, markdown: null, strip: null, showTokens: false, wait: null});
+    Object.assign(
+        this, {conversation, node, acts, markdown: null, strip: null, showTokens: false, wait: null});
     this.role = el('h3', {className: 'role'});
     this.thought = el('div', {className: 'markdown'});
     this.thinking = el('details', {className: 'thought', hidden: true}, el('summary'), this.thought);
-    this.body = el('div', {className: node.role === 'user' ? 'said' : 'markdown', dir: node.role === 'user' ? 'auto' : ''});
+    this.body =
+        el('div',
+           {className: node.role === 'user' ? 'said' : 'markdown', dir: node.role === 'user' ? 'auto' : ''});
     this.state = el('div', {className: 'progress', hidden: true});
     this.error = el('div', {className: 'error', hidden: true});
     this.about = el('span', {className: 'about'});
     this.tools = el('div', {className: 'message-tools'});
-    this.element = el('article', {className: `message ${node.role}`, tabIndex: -1}, this.role, this.thinking, this.body, this.state, this.error, this.tools);
+    this.element =
+        el('article', {className: `message ${node.role}`, tabIndex: -1}, this.role, this.thinking, this.body,
+           this.state, this.error, this.tools);
     this.element.dataset.id = node.id;
     this.words();
   }
@@ -76,18 +100,26 @@ export class MessageView {
   words() {
     const node = this.node, answer = node.role === 'assistant';
     this.role.textContent = answer ? node.model || tr('model') : tr('you');
-    this.markdownWords = {copy: tr('copy'), code: tr('code'), image: tr('image'), rest: tr('rest'), onCopy: copyText};
+    this.markdownWords =
+        {copy: tr('copy'), code: tr('code'), image: tr('image'), rest: tr('rest'), onCopy: copyText};
     const button = (key, act, more = {}) => {
       const b = el('button', {type: 'button', className: `small act-${key}`, textContent: tr(key), ...more});
       b.addEventListener('click', () => act(b));
       return b;
     };
     this.switch = el('span', {className: 'switch', role: 'group', 'aria-label': tr('branches')});
-    this.buttons = [button('copy', (b) => copyText(answer ? splitThought(node.text).text : node.text, b)), button('edit', () => this.acts.edit(node))];
+    this.buttons = [
+      button('copy', (b) => copyText(answer ? splitThought(node.text).text : node.text, b)),
+      button('edit', () => this.acts.edit(node))
+    ];
     if (answer) {
       this.goOn = button('go_on', () => this.acts.go(node), {title: tr('go_on_hint')});
-      this.tokensButton = button('tokens', () => this.toggleTokens(), {title: tr('tokens_hint'), 'aria-pressed': String(this.showTokens)});
-      this.buttons.push(button('again', () => this.acts.again(node), {title: tr('again_hint')}), this.goOn, this.tokensButton);
+      this.tokensButton = button(
+          'tokens', () => this.toggleTokens(),
+          {title: tr('tokens_hint'), 'aria-pressed': String(this.showTokens)});
+      this.buttons.push(
+          button('again', () => this.acts.again(node), {title: tr('again_hint')}), this.goOn,
+          this.tokensButton);
     }
     this.buttons.push(button('cut', () => this.acts.remove(node), {title: tr('cut_hint')}));
     this.tools.replaceChildren(this.switch, ...this.buttons, this.about);
@@ -154,11 +186,19 @@ export class MessageView {
     if (of < 2 || this.shownPlace === key) return;
     this.shownPlace = key;
     const step = (sign, by, word) => {
-      const b = el('button', {type: 'button', className: 'small', textContent: sign, 'aria-label': tr(word), disabled: at + by < 0 || at + by >= of || Boolean(this.busy)});
+      const b = el('button', {
+        type: 'button',
+        className: 'small',
+        textContent: sign,
+        'aria-label': tr(word),
+        disabled: at + by < 0 || at + by >= of || Boolean(this.busy)
+      });
       b.addEventListener('click', () => this.acts.turn(this.node, by));
       return b;
     };
-    this.switch.replaceChildren(step('‹', -1, 'branch_before'), el('span', {textContent: `${at + 1}/${of}`}), step('›', 1, 'branch_after'));
+    this.switch.replaceChildren(
+        step('‹', -1, 'branch_before'), el('span', {textContent: `${at + 1}/${of}`}),
+        step('›', 1, 'branch_after'));
   }
 
   progress(run) {
@@ -174,7 +214,8 @@ export class MessageView {
       return;
     }
     bar.value = p.total ? p.processed / p.total : 0;
-    words.textContent = tr(p.cache ? 'reading_cached' : 'reading_n', {n: p.processed, of: p.total, cache: p.cache});
+    words.textContent =
+        tr(p.cache ? 'reading_cached' : 'reading_n', {n: p.processed, of: p.total, cache: p.cache});
   }
 
   figures(writing) {
@@ -187,7 +228,8 @@ export class MessageView {
       else if (!writing && node.detail === 'context') said.push(tr('finish_context'));
       else if (!writing && node.stopped) said.push(tr('finish_stopped'));
       else if (!writing && !node.finish && node.text && !node.error) said.push(tr('finish_cut'));
-      if (!writing && node.seed !== null && node.seed !== undefined) said.push(tr('seed_n', {n: String(node.seed)}));
+      if (!writing && node.seed !== null && node.seed !== undefined)
+        said.push(tr('seed_n', {n: String(node.seed)}));
     }
     this.about.textContent = said.join(' · ');
   }
@@ -204,9 +246,12 @@ export class MessageView {
     this.shownError = error;
     this.errorLang = document.documentElement.lang;
     clearInterval(this.wait);
-    const retry = el('button', {type: 'button', className: 'small', textContent: tr(error.kind === 'key' ? 'key_enter' : 'retry')});
+    const retry = el(
+        'button',
+        {type: 'button', className: 'small', textContent: tr(error.kind === 'key' ? 'key_enter' : 'retry')});
     retry.addEventListener('click', () => this.acts.retry(this.node));
-    const words = el('span', {role: 'alert', textContent: errorWords(error)}), left = el('span', {className: 'left'});
+    const words = el('span', {role: 'alert', textContent: errorWords(error)}),
+          left = el('span', {className: 'left'});
     this.error.replaceChildren(words, ' ', left, ' ', retry);
     if (error.kind !== 'busy' || !error.seconds || !error.until) return;
     const cancel = el('button', {type: 'button', className: 'small', textContent: tr('retry_not')});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One answer on its way: the request, its stream, Stop, and going on after a reload (the server keeps the events
-// of a stream for a minute: docs/serving.md). What comes is gathered in an Answer.
+// One answer on its way: the request, its stream, Stop, and going on after a reload (the server keeps the
+// events of a stream for a minute: docs/serving.md). What comes is gathered in an Answer.
 import {ApiError, apiError, ask} from './api.js';
 import {readEvents} from './sse.js';
 
@@ -9,8 +9,24 @@ const kTop = 5;  // alternatives of each token
 // What a stream said so far. `tokens`: [{text, id, logprob, top: [[text, logprob]]}], as history keeps them.
 export class Answer {
   constructor(from = {}) {
-    Object.assign(this, {text: '', reasoning: '', tokens: [], promptIds: null, events: 0, progress: null, usage: null,
-                         timings: null, finish: '', detail: '', seed: null, hash: '', began: 0, last: 0}, from);
+    Object.assign(
+        this, {
+          text: '',
+          reasoning: '',
+          tokens: [],
+          promptIds: null,
+          events: 0,
+          progress: null,
+          usage: null,
+          timings: null,
+          finish: '',
+          detail: '',
+          seed: null,
+          hash: '',
+          began: 0,
+          last: 0
+        },
+        from);
     this.ids = this.tokens.map((t) => t.id);
     this.waiting = [];  // tokens that came before their ids
   }
@@ -32,19 +48,28 @@ export class Answer {
     if (!choice) return;
     if (choice.prompt_token_ids) this.promptIds = choice.prompt_token_ids;
     const delta = choice.delta || {};
-    const reasoning = delta.reasoning_content || delta.reasoning || '', text = choice.text ?? delta.content ?? '';
+    const reasoning = delta.reasoning_content || delta.reasoning || '',
+          text = choice.text ?? delta.content ?? '';
     this.reasoning += reasoning;
     this.text += text;
     const logs = choice.logprobs;
     if (logs && logs.content)
       for (const t of logs.content)
-        this.tokens.push({text: textOf(t.token, t.bytes), id: null, logprob: t.logprob,
-                          top: (t.top_logprobs || []).map((o) => [textOf(o.token, o.bytes), o.logprob])});
+        this.tokens.push({
+          text: textOf(t.token, t.bytes),
+          id: null,
+          logprob: t.logprob,
+          top: (t.top_logprobs || []).map((o) => [textOf(o.token, o.bytes), o.logprob])
+        });
     else if (logs && logs.tokens)
       logs.tokens.forEach((piece, i) => {
         const top = logs.top_logprobs && logs.top_logprobs[i];
-        this.tokens.push({text: piece, id: null, logprob: logs.token_logprobs[i],
-                          top: top ? Object.entries(top).sort((a, b) => b[1] - a[1]).slice(0, kTop) : []});
+        this.tokens.push({
+          text: piece,
+          id: null,
+          logprob: logs.token_logprobs[i],
+          top: top ? Object.entries(top).sort((a, b) => b[1] - a[1]).slice(0, kTop) : []
+        });
       });
     if (choice.token_ids) {
       this.ids.push(...choice.token_ids);
@@ -81,21 +106,30 @@ function textOf(text, bytes) {
 //   change()           called after each piece of the network;   live(frame)   `rapt.live` (see state.look)
 export class Run {
   constructor({answer = new Answer(), change = () => {}, live = () => {}, name = () => {}} = {}) {
-    Object.assign(this, {answer, change, live, name, stream: '', stopped: false, control: new AbortController()});
+    Object.assign(
+        this, {answer, change, live, name, stream: '', stopped: false, control: new AbortController()});
   }
 
   async start(path, body) {
-    const response = await ask(path, {signal: this.control.signal, body: {
-      ...body, stream: true, stream_options: {include_usage: true}, return_progress: true, return_token_ids: true,
-      rapt: {...body.rapt, resume: true},
-    }});
+    const response = await ask(path, {
+      signal: this.control.signal,
+      body: {
+        ...body,
+        stream: true,
+        stream_options: {include_usage: true},
+        return_progress: true,
+        return_token_ids: true,
+        rapt: {...body.rapt, resume: true},
+      }
+    });
     this.stream = response.headers.get('rapt-stream') || '';
     if (this.stream) this.name(this.stream);
     await this.read(response);
   }
   async resume(id) {
     this.stream = id;
-    await this.read(await ask(`/v1/stream/${encodeURIComponent(id)}?from=${this.answer.events}`, {signal: this.control.signal}));
+    await this.read(await ask(
+        `/v1/stream/${encodeURIComponent(id)}?from=${this.answer.events}`, {signal: this.control.signal}));
   }
 
   async read(response) {
@@ -107,7 +141,8 @@ export class Run {
           return;
         }
         const chunk = JSON.parse(data);
-        if (chunk.rapt && chunk.rapt.live) this.live(chunk.rapt.live, this.answer);  // not among the counted events
+        if (chunk.rapt && chunk.rapt.live)
+          this.live(chunk.rapt.live, this.answer);  // not among the counted events
         else {
           ++this.answer.events;
           this.answer.take(chunk);

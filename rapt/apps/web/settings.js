@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How tokens are drawn. A field left empty is the server's business (/props says what it does then); where the model
-// itself has no opinion, the page begins with values that suit most chats.
+// How tokens are drawn. A field left empty is the server's business (/props says what it does then); where
+// the model itself has no opinion, the page begins with values that suit most chats.
 import {el} from '/page/shared/dom.js';
 import {askJson, setKey} from './api.js';
 import {say, tr} from './i18n.js';
@@ -9,10 +9,21 @@ import {follow, kept, set, state} from './state.js';
 
 // name, least, most, step, whole
 const kFields = [
-  ['temperature', 0, 2, 0.05], ['top_p', 0, 1, 0.01], ['top_k', 0, 1000, 1], ['min_p', 0, 1, 0.01],
-  ['repeat_penalty', 0.5, 2, 0.05], ['max_tokens', 1, 1000000, 1], ['seed', 0, 9007199254740991, 1],
+  ['temperature', 0, 2, 0.05],
+  ['top_p', 0, 1, 0.01],
+  ['top_k', 0, 1000, 1],
+  ['min_p', 0, 1, 0.01],
+  ['repeat_penalty', 0.5, 2, 0.05],
+  ['max_tokens', 1, 1000000, 1],
+  ['seed', 0, 9007199254740991, 1],
 ];
-const kNothing = {temperature: null, top_p: null, top_k: null, min_p: null, repeat_penalty: null};
+const kNothing = {
+  temperature: null,
+  top_p: null,
+  top_k: null,
+  min_p: null,
+  repeat_penalty: null
+};
 const kPresets = {
   model: kNothing,
   precise: {...kNothing, temperature: 0},
@@ -20,12 +31,17 @@ const kPresets = {
   lively: {...kNothing, temperature: 1, min_p: 0.05},
 };
 
-const params = () => (state.props && state.props.default_generation_settings && state.props.default_generation_settings.params) || {};
-export const contextOf = () => (state.props && state.props.default_generation_settings && state.props.default_generation_settings.n_ctx) || 0;
+const params = () => (state.props && state.props.default_generation_settings &&
+                      state.props.default_generation_settings.params) ||
+    {};
+export const contextOf = () => (state.props && state.props.default_generation_settings &&
+                                state.props.default_generation_settings.n_ctx) ||
+    0;
 // Whether the model came with advice of its own.
 function advised() {
   const p = params();
-  return [['temperature', 1], ['top_p', 1], ['top_k', 0], ['min_p', 0], ['repeat_penalty', 1]].some(([k, off]) => p[k] !== undefined && p[k] !== off);
+  return [['temperature', 1], ['top_p', 1], ['top_k', 0], ['min_p', 0], ['repeat_penalty', 1]].some(
+      ([k, off]) => p[k] !== undefined && p[k] !== off);
 }
 const presetNow = () => kept.get('preset') || (advised() ? 'model' : 'balanced');
 
@@ -58,7 +74,8 @@ export function openSettings() {
       let good = true;
       for (const [name, least, most, step] of kFields) {
         const text = inputs[name].value.trim(), x = Number(text);
-        const fits = text === '' ? inputs[name].validity.badInput === false : x >= least && x <= most && (step < 1 || Number.isInteger(x));
+        const fits = text === '' ? inputs[name].validity.badInput === false :
+                                   x >= least && x <= most && (step < 1 || Number.isInteger(x));
         inputs[name].setAttribute('aria-invalid', String(!fits));
         good = good && fits;
         own[name] = fits && text !== '' ? x : null;
@@ -69,9 +86,19 @@ export function openSettings() {
     };
     const fields = el('div', {className: 'fields'});
     for (const [name, least, most, step] of kFields) {
-      const input = el('input', {type: 'number', min: least, max: most, step, inputMode: 'decimal', 'aria-describedby': `about-${name}`});
+      const input = el('input', {
+        type: 'number',
+        min: least,
+        max: most,
+        step,
+        inputMode: 'decimal',
+        'aria-describedby': `about-${name}`
+      });
       const given = params()[name];
-      input.placeholder = given !== undefined ? tr('server_value', {x: given}) : tr(name === 'max_tokens' ? 'no_limit' : name === 'seed' ? 'drawn' : 'server_default');
+      input.placeholder = given !== undefined ? tr('server_value', {x: given}) :
+                                                tr(name === 'max_tokens' ? 'no_limit' :
+                                                       name === 'seed'   ? 'drawn' :
+                                                                           'server_default');
       input.addEventListener('input', () => {
         if (keep() && name !== 'max_tokens' && name !== 'seed') {
           kept.set('preset', 'own');
@@ -79,7 +106,9 @@ export function openSettings() {
         }
       });
       inputs[name] = input;
-      fields.append(el('label', {}, el('span', {'data-text': `set_${name}`}), input, el('small', {id: `about-${name}`, 'data-text': `about_${name}`})));
+      fields.append(
+          el('label', {}, el('span', {'data-text': `set_${name}`}), input,
+             el('small', {id: `about-${name}`, 'data-text': `about_${name}`})));
     }
     const stop = el('textarea', {rows: 2, spellcheck: false, 'aria-describedby': 'about-stop'});
     stop.addEventListener('input', keep);
@@ -88,9 +117,12 @@ export function openSettings() {
       input.addEventListener('change', () => kept.set(name, input.checked));
       return el('label', {className: 'check'}, input, el('span', {'data-text': `set_${name}`}));
     };
-    box.append(say(el('div', {}, el('p', {className: 'hint', textContent: tr(advised() ? 'advice_model' : 'advice_page')}), group, fields,
-                      el('label', {className: 'wide'}, el('span', {'data-text': 'set_stop'}), stop, el('small', {id: 'about-stop', 'data-text': 'about_stop'})),
-                      check('logprobs', true), check('enter', true))));
+    box.append(say(el(
+        'div', {}, el('p', {className: 'hint', textContent: tr(advised() ? 'advice_model' : 'advice_page')}),
+        group, fields,
+        el('label', {className: 'wide'}, el('span', {'data-text': 'set_stop'}), stop,
+           el('small', {id: 'about-stop', 'data-text': 'about_stop'})),
+        check('logprobs', true), check('enter', true))));
     show();
   });
 }
@@ -101,7 +133,8 @@ export function askKey() {
   asking ||= new Promise((done) => {
     let given = false;
     const shut = dialog('key_title', (box, close) => {
-      const input = el('input', {type: 'password', autocomplete: 'off', spellcheck: false}), keep = el('input', {type: 'checkbox'});
+      const input = el('input', {type: 'password', autocomplete: 'off', spellcheck: false}),
+            keep = el('input', {type: 'checkbox'});
       const button = el('button', {type: 'button', className: 'main', 'data-text': 'key_use'});
       const use = () => {
         if (!input.value.trim()) return input.focus();
@@ -110,9 +143,13 @@ export function askKey() {
         close();
       };
       button.addEventListener('click', use);
-      input.addEventListener('keydown', (event) => { if (event.key === 'Enter' && !event.isComposing) use(); });
-      box.append(say(el('div', {className: 'key'}, el('p', {'data-text': 'key_why'}), el('label', {className: 'wide'}, el('span', {'data-text': 'key'}), input),
-                        el('label', {className: 'check'}, keep, el('span', {'data-text': 'key_keep'})), button)));
+      input.addEventListener('keydown', (event) => {
+        if (event.key === 'Enter' && !event.isComposing) use();
+      });
+      box.append(say(
+          el('div', {className: 'key'}, el('p', {'data-text': 'key_why'}),
+             el('label', {className: 'wide'}, el('span', {'data-text': 'key'}), input),
+             el('label', {className: 'check'}, keep, el('span', {'data-text': 'key_keep'})), button)));
     });
     shut.addEventListener('close', () => {
       asking = null;
@@ -138,7 +175,10 @@ export async function loadModels() {
     try {
       const models = (await askJson('/v1/models')).data.filter(writes);
       set({models});
-      await chooseModel(models.some((m) => m.id === kept.get('model')) ? kept.get('model') : models.length ? models[0].id : '');
+      await chooseModel(
+          models.some((m) => m.id === kept.get('model')) ? kept.get('model') :
+              models.length                              ? models[0].id :
+                                                           '');
       return;
     } catch (error) {
       if (error.kind === 'key') await askKey();
@@ -160,6 +200,10 @@ export function modelChoice(select) {
     select.value = state.model;
     select.disabled = state.models.length < 2;
   });
-  follow('model', () => { select.value = state.model; });
-  select.addEventListener('change', () => chooseModel(select.value).catch(() => { select.value = state.model; }));
+  follow('model', () => {
+    select.value = state.model;
+  });
+  select.addEventListener('change', () => chooseModel(select.value).catch(() => {
+    select.value = state.model;
+  }));
 }

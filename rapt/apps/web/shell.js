@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame of the page: views as tabs, language, light and dark, the list of conversations as a drawer on a phone,
-// notices, dialogs. A view is added with
+// The frame of the page: views as tabs, language, light and dark, the list of conversations as a drawer on a
+// phone, notices, dialogs. A view is added with
 //   registerView({name, title, history, offers, mount, show, hide})
 //     name     in the address: #view=name
 //     title    key of its tab's words (words/en.json, words/zh.json)
@@ -17,8 +17,21 @@ const views = [];
 const offered = (v) => !v.offers || v.offers(state);
 
 export function registerView(view) {
-  const panel = el('section', {id: `view-${view.name}`, className: 'view', role: 'tabpanel', 'aria-labelledby': `tab-${view.name}`, hidden: true});
-  const tab = el('button', {type: 'button', id: `tab-${view.name}`, role: 'tab', 'aria-controls': panel.id, 'aria-selected': 'false', tabIndex: -1});
+  const panel = el('section', {
+    id: `view-${view.name}`,
+    className: 'view',
+    role: 'tabpanel',
+    'aria-labelledby': `tab-${view.name}`,
+    hidden: true
+  });
+  const tab = el('button', {
+    type: 'button',
+    id: `tab-${view.name}`,
+    role: 'tab',
+    'aria-controls': panel.id,
+    'aria-selected': 'false',
+    tabIndex: -1
+  });
   tab.dataset.text = view.title;
   tab.addEventListener('click', () => openView(view.name));
   views.push({history: false, ...view, panel, tab, mounted: false});
@@ -91,7 +104,9 @@ function drawer() {
     menu.focus();
   });
   document.addEventListener('pointerdown', (event) => {
-    if (root.classList.contains('side-open') && !byId('side').contains(event.target) && !menu.contains(event.target)) open(false);
+    if (root.classList.contains('side-open') && !byId('side').contains(event.target) &&
+        !menu.contains(event.target))
+      open(false);
   });
   follow('conversation view', () => open(false), true);
 }
@@ -132,7 +147,9 @@ export function notice(text, action = null) {
   const line = el('div', {className: 'notice'}, el('span', {textContent: text}));
   let timer = 0;
   const away = () => line.remove();
-  const wait = () => { timer = setTimeout(away, action ? 9000 : 5000); };
+  const wait = () => {
+    timer = setTimeout(away, action ? 9000 : 5000);
+  };
   if (action) {
     const button = el('button', {type: 'button', className: 'small', textContent: tr(action[0])});
     button.addEventListener('click', () => {
@@ -153,13 +170,20 @@ export function announce(text) { byId('live').textContent = text; }
 // A dialog that Escape and a click beside it close; `title`: a key of the words. fill(box, close).
 export function dialog(title, fill) {
   const close = () => box.close();
-  const shut = el('button', {type: 'button', className: 'small shut', textContent: '✕', 'aria-label': tr('close')});
+  const shut =
+      el('button', {type: 'button', className: 'small shut', textContent: '✕', 'aria-label': tr('close')});
   const body = el('div', {className: 'dialog-body'});
-  const box = el('dialog', {'aria-labelledby': 'dialog-title'}, el('div', {className: 'dialog-head'}, el('h2', {id: 'dialog-title', textContent: tr(title)}), shut), body);
+  const box =
+      el('dialog', {'aria-labelledby': 'dialog-title'},
+         el('div', {className: 'dialog-head'}, el('h2', {id: 'dialog-title', textContent: tr(title)}), shut),
+         body);
   shut.addEventListener('click', close);
   box.addEventListener('pointerdown', (event) => {
     const r = box.getBoundingClientRect();
-    if (event.target === box && (event.clientX < r.left || event.clientX > r.right || event.clientY < r.top || event.clientY > r.bottom)) close();
+    if (event.target === box &&
+        (event.clientX < r.left || event.clientX > r.right || event.clientY < r.top ||
+         event.clientY > r.bottom))
+      close();
   });
   box.addEventListener('close', () => box.remove());
   document.body.append(box);
@@ -182,7 +206,9 @@ export async function copyText(text, button) {
   }
   const before = button.textContent;
   button.textContent = tr(done ? 'copied' : 'copy_failed');
-  setTimeout(() => { button.textContent = before; }, 1500);
+  setTimeout(() => {
+    button.textContent = before;
+  }, 1500);
 }
 
 export function saveFile(name, text) {

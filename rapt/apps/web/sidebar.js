@@ -19,15 +19,18 @@ export class Sidebar {
       return b;
     };
     this.fresh = button('new', () => open(null), {id: 'new', className: 'main'});
-    host.append(say(el('div', {className: 'side'}, this.fresh, this.field, this.items,
-                       el('div', {className: 'row'}, button('export_all', () => this.exportAll(), {className: 'small'}), button('import', () => this.file.click(), {className: 'small'})), this.file,
-                       el('p', {className: 'hint', 'data-text': 'history_where'}))));
+    host.append(say(
+        el('div', {className: 'side'}, this.fresh, this.field, this.items,
+           el('div', {className: 'row'}, button('export_all', () => this.exportAll(), {className: 'small'}),
+              button('import', () => this.file.click(), {className: 'small'})),
+           this.file, el('p', {className: 'hint', 'data-text': 'history_where'}))));
     this.field.addEventListener('input', () => this.search());
     this.file.addEventListener('change', () => this.take());
     this.items.addEventListener('keydown', (event) => {
       const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
       if (!step || event.target.tagName === 'INPUT') return;
-      const all = [...this.items.querySelectorAll('.open')], at = all.indexOf(event.target.closest('li').querySelector('.open'));
+      const all = [...this.items.querySelectorAll('.open')],
+            at = all.indexOf(event.target.closest('li').querySelector('.open'));
       event.preventDefault();
       (all[at + step] || all[at]).focus();
     });
@@ -43,10 +46,15 @@ export class Sidebar {
   async refresh() {
     const turn = this.turn = {};
     const all = (await history.list()).filter((c) => !this.found || this.found.has(c.id));
-    if (turn !== this.turn || this.items.querySelector('input')) return;  // a newer one runs, or a name is being written
-    const focused = this.items.contains(document.activeElement) ? [document.activeElement.closest('li').dataset.id, document.activeElement.className] : null;
+    if (turn !== this.turn || this.items.querySelector('input'))
+      return;  // a newer one runs, or a name is being written
+    const focused = this.items.contains(document.activeElement) ?
+        [document.activeElement.closest('li').dataset.id, document.activeElement.className] :
+        null;
     this.items.replaceChildren(...all.map((c) => this.item(c)));
-    if (!all.length) this.items.append(el('li', {className: 'empty', textContent: tr(this.found ? 'nothing_found' : 'nothing_yet')}));
+    if (!all.length)
+      this.items.append(
+          el('li', {className: 'empty', textContent: tr(this.found ? 'nothing_found' : 'nothing_yet')}));
     if (focused) {
       const again = [...this.items.children].find((li) => li.dataset.id === focused[0]);
       if (again) [...again.querySelectorAll('button')].find((b) => b.className === focused[1])?.focus();
@@ -55,16 +63,26 @@ export class Sidebar {
 
   item(c) {
     const title = c.title || tr('untitled');
-    const open = el('button', {type: 'button', className: 'open', title: `${title}\n${when(c.updated)}`}, el('span', {textContent: title, dir: 'auto'}));
+    const open =
+        el('button', {type: 'button', className: 'open', title: `${title}\n${when(c.updated)}`},
+           el('span', {textContent: title, dir: 'auto'}));
     if (this.busy(c.id)) open.append(el('span', {className: 'dot', title: tr('writing')}));
     if (c.id === state.conversation) open.setAttribute('aria-current', 'true');
     open.addEventListener('click', () => this.open(c.id));
     const small = (sign, key, act) => {
-      const b = el('button', {type: 'button', className: `small ${key}`, textContent: sign, title: tr(key), 'aria-label': tr(`${key}_label`, {title})});
+      const b = el('button', {
+        type: 'button',
+        className: `small ${key}`,
+        textContent: sign,
+        title: tr(key),
+        'aria-label': tr(`${key}_label`, {title})
+      });
       b.addEventListener('click', act);
       return b;
     };
-    const li = el('li', {}, open, small('✎', 'rename', () => this.rename(c, li)), small('✕', 'delete', () => this.remove(c)));
+    const li =
+        el('li', {}, open, small('✎', 'rename', () => this.rename(c, li)),
+           small('✕', 'delete', () => this.remove(c)));
     li.dataset.id = c.id;
     return li;
   }
@@ -103,10 +121,13 @@ export class Sidebar {
     const whole = await history.remove(c.id);
     await this.refresh();
     (this.items.querySelector('.open') || this.fresh).focus();
-    notice(tr('deleted', {title: c.title || tr('untitled')}), ['undo', async () => {
-      if (whole) await history.restore(whole);
-      await this.refresh();
-    }]);
+    notice(tr('deleted', {title: c.title || tr('untitled')}), [
+      'undo',
+      async () => {
+        if (whole) await history.restore(whole);
+        await this.refresh();
+      }
+    ]);
   }
 
   async exportAll() {
@@ -120,9 +141,7 @@ export class Sidebar {
     try {
       if (file.size > 256 << 20) throw new Error('too large');
       notice(tr('imported', {n: await history.imported(await file.text())}));
-    } catch {
-      notice(tr('import_failed', {name: file.name}));
-    }
+    } catch { notice(tr('import_failed', {name: file.name})); }
     this.refresh();
   }
 }

@@ -2,10 +2,9 @@
 // What is chosen on the page, and who wants to know.
 //   state.view           name of the view that is shown
 //   state.lang, theme    'en' | 'zh', 'light' | 'dark'
-//   state.models         of /v1/models, those that write; state.model: the chosen one's id; state.props: its /props
-//   state.online         false while the server does not answer
-//   state.conversation   id of the conversation that is open, or null
-//   state.writing        id of the message that is being written, or null
+//   state.models         of /v1/models, those that write; state.model: the chosen one's id; state.props: its
+//   /props state.online         false while the server does not answer state.conversation   id of the
+//   conversation that is open, or null state.writing        id of the message that is being written, or null
 //   state.chosen         the token that all views follow, or null:
 //     {model, conversation, message, index, token, ids, at, text}
 //       index   place among the answer's tokens;  token = {text, id, logprob, top: [[text, logprob]]}
@@ -14,8 +13,18 @@
 //   state.look           names that views want in `rapt.look` of every answer (["live"])
 //   state.edits          edits of the model that every answer is written with (docs/edits.md)
 export const state = {
-  view: '', lang: 'en', theme: 'light', models: [], model: '', props: null, online: true, conversation: null,
-  writing: null, chosen: null, look: [], edits: [],
+  view: '',
+  lang: 'en',
+  theme: 'light',
+  models: [],
+  model: '',
+  props: null,
+  online: true,
+  conversation: null,
+  writing: null,
+  chosen: null,
+  look: [],
+  edits: [],
 };
 
 const listeners = [];
@@ -35,7 +44,9 @@ export function follow(keys, fn, later = false) {
 export function set(patch) {
   const changed = Object.keys(patch).filter((key) => state[key] !== patch[key]);
   Object.assign(state, patch);
-  if (changed.length) for (const one of [...listeners]) if (one.keys.some((key) => changed.includes(key))) one.fn(state);
+  if (changed.length)
+    for (const one of [...listeners])
+      if (one.keys.some((key) => changed.includes(key))) one.fn(state);
 }
 
 // What the browser keeps between visits; where it may not keep anything, nothing is lost but that.
@@ -44,9 +55,7 @@ export const kept = {
     try {
       const text = localStorage.getItem(`rapt.${name}`);
       return text === null ? otherwise : JSON.parse(text);
-    } catch {
-      return otherwise;
-    }
+    } catch { return otherwise; }
   },
   set(name, value) {
     try {

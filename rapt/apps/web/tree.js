@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A conversation as a tree of messages: editing and regenerating add a branch, nothing is lost. Pure: no page,
-// no storage.
-//   conversation = {id, kind: 'chat', title, named, created, updated, model, system, nodes: Map, roots, chosen}
-//   node         = {id, parent, role, text, children: [id], chosen: id of the child last shown, …}
+// A conversation as a tree of messages: editing and regenerating add a branch, nothing is lost. Pure: no
+// page, no storage.
+//   conversation = {id, kind: 'chat', title, named, created, updated, model, system, nodes: Map, roots,
+//   chosen} node         = {id, parent, role, text, children: [id], chosen: id of the child last shown, …}
 // `roots` and `chosen` of the conversation are what `children` and `chosen` are of a node.
 
 export function newId() {
@@ -12,8 +12,20 @@ export function newId() {
 
 export function newConversation(kind, more = {}) {
   const now = Date.now();
-  return {id: newId(), kind, title: '', named: false, created: now, updated: now, model: '', system: '',
-          nodes: new Map(), roots: [], chosen: null, ...more};
+  return {
+    id: newId(),
+    kind,
+    title: '',
+    named: false,
+    created: now,
+    updated: now,
+    model: '',
+    system: '',
+    nodes: new Map(),
+    roots: [],
+    chosen: null,
+    ...more
+  };
 }
 
 const childrenOf = (c, parent) => parent ? c.nodes.get(parent).children : c.roots;
@@ -25,8 +37,16 @@ function choose(c, parent, id) {
 
 // A new message under parent (null: at the root); it is the branch that is shown.
 export function add(c, parent, role, text, more = {}) {
-  const node = {id: newId(), parent: parent || null, role, text, children: [], chosen: null,
-                created: Date.now(), ...more};
+  const node = {
+    id: newId(),
+    parent: parent || null,
+    role,
+    text,
+    children: [],
+    chosen: null,
+    created: Date.now(),
+    ...more
+  };
   c.nodes.set(node.id, node);
   childrenOf(c, node.parent).push(node.id);
   choose(c, node.parent, node.id);

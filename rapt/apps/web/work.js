@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers that are being written, whatever is shown meanwhile: one for each conversation. Keeps what came once a
-// second and at the end, remembers streams for a reload of this tab, and tells who watches.
+// Answers that are being written, whatever is shown meanwhile: one for each conversation. Keeps what came
+// once a second and at the end, remembers streams for a reload of this tab, and tells who watches.
 import * as history from './history.js';
 import {splitThought} from './message.js';
 import {Answer, Run} from './run.js';
@@ -8,7 +8,7 @@ import {announce} from './shell.js';
 import {set, state} from './state.js';
 import {askKey} from './settings.js';
 
-const kResume = 110;  // seconds after which a stream is not worth asking for
+const kResume = 110;     // seconds after which a stream is not worth asking for
 const runs = new Map();  // id of a conversation → {run, conversation, node}
 const frames = new Set();
 
@@ -23,9 +23,7 @@ export function onFrame(fn) {
 function remembered() {
   try {
     return JSON.parse(sessionStorage.getItem('rapt.streams')) || {};
-  } catch {
-    return {};
-  }
+  } catch { return {}; }
 }
 function remember(id, value) {
   const all = remembered();
@@ -45,7 +43,8 @@ function absorb(node, answer) {
   part.events = answer.events;
   node.text = node.text.slice(0, part.at) + answer.text;
   node.reasoning = (node.reasoning || '').slice(0, part.thought) + answer.reasoning;
-  for (let i = node.tokens.length - part.from; i < answer.tokens.length; ++i) node.tokens.push(answer.tokens[i]);
+  for (let i = node.tokens.length - part.from; i < answer.tokens.length; ++i)
+    node.tokens.push(answer.tokens[i]);
   node.used = answer.used();
   node.speed = answer.speed();
   node.seed = answer.seed ?? node.seed ?? null;
@@ -57,7 +56,8 @@ function absorb(node, answer) {
 function speaker() {
   let said = 0;
   return (text, over) => {
-    const rest = text.slice(said), ends = [...rest.matchAll(/[.!?…](?=\s)|[。！？]|\n+/g)], last = ends[ends.length - 1];
+    const rest = text.slice(said), ends = [...rest.matchAll(/[.!?…](?=\s)|[。！？]|\n+/g)],
+          last = ends[ends.length - 1];
     const to = over ? rest.length : last ? last.index + last[0].length : 0;
     const sentence = rest.slice(0, to).replace(/```[^\n]*|[*_`#>|]/g, '').trim();
     said += to;
@@ -65,23 +65,39 @@ function speaker() {
   };
 }
 
-// Writes into a node. request: {path, body}, or {stream: id} of one that goes on. Returns when it is over; errors
-// stand in node.error. changed(): something is new.
+// Writes into a node. request: {path, body}, or {stream: id} of one that goes on. Returns when it is over;
+// errors stand in node.error. changed(): something is new.
 export async function write(conversation, node, request, changed) {
   node.parts ||= [];
   node.tokens ||= [];
   const going = Boolean(request.stream);
-  if (!going) node.parts.push({from: node.tokens.length, at: node.text.length, thought: (node.reasoning || '').length, count: node.count || 0, promptIds: null, events: 0});
+  if (!going)
+    node.parts.push({
+      from: node.tokens.length,
+      at: node.text.length,
+      thought: (node.reasoning || '').length,
+      count: node.count || 0,
+      promptIds: null,
+      events: 0
+    });
   const part = node.parts[node.parts.length - 1];
-  const answer = going ? new Answer({text: node.text.slice(part.at), reasoning: (node.reasoning || '').slice(part.thought), tokens: node.tokens.slice(part.from),
-                                     promptIds: part.promptIds, events: part.events}) : new Answer();
+  const answer = going ? new Answer({
+    text: node.text.slice(part.at),
+    reasoning: (node.reasoning || '').slice(part.thought),
+    tokens: node.tokens.slice(part.from),
+    promptIds: part.promptIds,
+    events: part.events
+  }) :
+                         new Answer();
   Object.assign(node, {error: null, stopped: false, finish: '', detail: '', hash: ''});
   const say = speaker();
   let savedAt = performance.now();
   const run = new Run({
     answer,
     name: (id) => remember(node.id, {stream: id, conversation: conversation.id, time: Date.now()}),
-    live: (frame) => { for (const fn of frames) fn(frame, {node, conversation, answer}); },
+    live: (frame) => {
+      for (const fn of frames) fn(frame, {node, conversation, answer});
+    },
     change: () => {
       absorb(node, answer);
       say(splitThought(node.text).text, false);
@@ -103,7 +119,15 @@ export async function write(conversation, node, request, changed) {
     else {
       const {kind, status, code, message, numbers, seconds} = error;
       if (!kind) console.error(error);
-      node.error = {kind: kind || 'cut', status, code, message, numbers, seconds, until: seconds ? Date.now() + 1000 * seconds : 0};
+      node.error = {
+        kind: kind || 'cut',
+        status,
+        code,
+        message,
+        numbers,
+        seconds,
+        until: seconds ? Date.now() + 1000 * seconds : 0
+      };
     }
   }
   absorb(node, answer);
@@ -122,18 +146,22 @@ export function stop(conversation) {
   const one = runs.get(conversation);
   if (one) one.run.stop();
 }
-export function stopAll() { for (const {run} of runs.values()) run.stop(); }
+export function stopAll() {
+  for (const {run} of runs.values()) run.stop();
+}
 
 // After a reload: what was being written goes on. find(id) → the conversation; changed(conversation).
 export async function resumeAll(find, changed) {
   for (const [id, {stream, conversation, time}] of Object.entries(remembered())) {
-    const c = Date.now() - time < kResume * 1000 * 60 ? await find(conversation) : null, node = c && c.nodes.get(id);
+    const c = Date.now() - time < kResume * 1000 * 60 ? await find(conversation) : null,
+          node = c && c.nodes.get(id);
     if (!node || !node.parts || !node.parts.length) {
       remember(id, null);
       continue;
     }
     write(c, node, {stream}, () => changed(c)).then(() => {
-      if (node.error && node.error.status === 404) node.error = node.finish = null;  // it is gone: what came is kept as cut
+      if (node.error && node.error.status === 404)
+        node.error = node.finish = null;  // it is gone: what came is kept as cut
       changed(c);
     });
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text that the model goes on with: for models that were never taught to answer, and for trying out any other. What
-// is written by hand is the conversation's text; each continuation is a message at the root of its tree, so another
-// ending is a branch.
+// A text that the model goes on with: for models that were never taught to answer, and for trying out any
+// other. What is written by hand is the conversation's text; each continuation is a message at the root of
+// its tree, so another ending is a branch.
 import {el} from '/page/shared/dom.js';
 import * as history from './history.js';
 import {perSecond, say, tr} from './i18n.js';
@@ -28,7 +28,13 @@ export class Writer {
       b.addEventListener('click', act);
       return b;
     };
-    this.area = el('textarea', {className: 'paper', 'data-label': 'text_label', 'data-ghost': 'text_ghost', dir: 'auto', spellcheck: false});
+    this.area = el('textarea', {
+      className: 'paper',
+      'data-label': 'text_label',
+      'data-ghost': 'text_ghost',
+      dir: 'auto',
+      spellcheck: false
+    });
     this.area.addEventListener('input', () => this.typed());
     this.area.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.isComposing) {
@@ -38,8 +44,11 @@ export class Writer {
         stop(this.conversation.id);
       }
     });
-    this.go = button('text_go', () => this.goOn(), {className: 'main', id: 'go', 'data-hint': 'text_go_hint'});
-    this.stopButton = button('stop', () => stop(this.conversation.id), {className: 'main stop', 'data-hint': 'stop_hint', hidden: true});
+    this.go =
+        button('text_go', () => this.goOn(), {className: 'main', id: 'go', 'data-hint': 'text_go_hint'});
+    this.stopButton = button(
+        'stop', () => stop(this.conversation.id),
+        {className: 'main stop', 'data-hint': 'stop_hint', hidden: true});
     this.another = button('text_another', () => this.goOn(true), {'data-hint': 'text_another_hint'});
     this.back = button('text_back', () => this.takeBack(), {'data-hint': 'text_back_hint'});
     this.switch = el('span', {className: 'switch', role: 'group', 'data-label': 'branches'});
@@ -50,14 +59,21 @@ export class Writer {
     this.meterText = el('span', {className: 'meter-text'});
     this.examples = el('div', {className: 'examples'});
     this.tokens = el('div', {className: 'text-tokens', hidden: true}, el('h3', {'data-text': 'text_tokens'}));
-    panel.append(say(el('div', {className: 'writer'}, el('p', {className: 'hint lead', 'data-text': 'text_lead'}), this.area, this.examples, this.error,
-      el('div', {className: 'row'}, this.go, this.stopButton, this.another, this.back, this.switch,
-         el('label', {className: 'hint'}, el('span', {'data-text': 'text_length'}), ' ', this.length), button('settings', openSettings, {className: 'small'}), this.meterText), this.tokens)));
+    panel.append(say(
+        el('div', {className: 'writer'}, el('p', {className: 'hint lead', 'data-text': 'text_lead'}),
+           this.area, this.examples, this.error,
+           el('div', {className: 'row'}, this.go, this.stopButton, this.another, this.back, this.switch,
+              el('label', {className: 'hint'}, el('span', {'data-text': 'text_length'}), ' ', this.length),
+              button('settings', openSettings, {className: 'small'}), this.meterText),
+           this.tokens)));
     follow('lang', () => {
       this.drawExamples();
       this.draw();
     });
-    follow('props', () => { panel.querySelector('.lead').dataset.text = chats() ? 'text_lead_any' : 'text_lead'; say(panel.querySelector('.lead')); });
+    follow('props', () => {
+      panel.querySelector('.lead').dataset.text = chats() ? 'text_lead_any' : 'text_lead';
+      say(panel.querySelector('.lead'));
+    });
     this.draw();
   }
   show() {
@@ -111,7 +127,8 @@ export class Writer {
     if (!this.area || !this.conversation) return;
     const c = this.conversation, work = this.work(), node = this.node(), text = this.whole();
     if (this.area.value !== text) {
-      const atEnd = this.area.scrollHeight - this.area.scrollTop - this.area.clientHeight < 40 || Boolean(work);
+      const atEnd =
+          this.area.scrollHeight - this.area.scrollTop - this.area.clientHeight < 40 || Boolean(work);
       this.area.value = text;
       if (atEnd) this.area.scrollTop = this.area.scrollHeight;
     }
@@ -127,7 +144,9 @@ export class Writer {
     if (tokens) {
       if (this.shown !== node.id) this.forget();
       this.shown = node.id;
-      this.strip ||= new TokenStrip(this.tokens, {choose: (i) => chosenToken(c.id, node, i), same: (chosen) => chosen.message === node.id});
+      this.strip ||= new TokenStrip(
+          this.tokens,
+          {choose: (i) => chosenToken(c.id, node, i), same: (chosen) => chosen.message === node.id});
       this.strip.update(node.tokens);
     }
     const error = node && !work && node.error;
@@ -135,14 +154,22 @@ export class Writer {
     this.error.textContent = error ? errorWords(error) : '';
     const used = node && node.used, most = contextOf();
     const speed = node && node.speed ? ` · ${tr('per_second', {x: perSecond(node.speed)})}` : '';
-    this.meterText.textContent = !most ? '' : used ? tr('context_used', {n: used, of: most}) + speed : tr('context_of', {of: most});
+    this.meterText.textContent = !most ? '' :
+        used                           ? tr('context_used', {n: used, of: most}) + speed :
+                                         tr('context_of', {of: most});
   }
   switches(node, work) {
     const [at, of] = node ? tree.place(this.conversation, node.id) : [0, 0];
     this.switch.hidden = of < 2 || Boolean(work);
     if (this.switch.hidden) return;
     const step = (sign, by, word) => {
-      const b = el('button', {type: 'button', className: 'small', textContent: sign, 'aria-label': tr(word), disabled: at + by < 0 || at + by >= of});
+      const b = el('button', {
+        type: 'button',
+        className: 'small',
+        textContent: sign,
+        'aria-label': tr(word),
+        disabled: at + by < 0 || at + by >= of
+      });
       b.addEventListener('click', () => {
         tree.turn(this.conversation, node.id, by);
         history.save(this.conversation);
@@ -152,7 +179,9 @@ export class Writer {
       });
       return b;
     };
-    this.switch.replaceChildren(step('‹', -1, 'branch_before'), el('span', {textContent: `${at + 1}/${of}`}), step('›', 1, 'branch_after'));
+    this.switch.replaceChildren(
+        step('‹', -1, 'branch_before'), el('span', {textContent: `${at + 1}/${of}`}),
+        step('›', 1, 'branch_after'));
   }
 
   // another: a second ending of the same text; else what is there now is the text.
@@ -172,10 +201,22 @@ export class Writer {
     set({conversation: c.id});
     const s = samplingFields(sampling());
     if (another) delete s.seed;  // the same seed would only say the same
-    const again = await write(c, node, {path: '/v1/completions', body: {
-      model: state.model, prompt: c.text, ...s, max_tokens: Number(this.length.value), ...tokenFields(false),
-      rapt: {...(state.look.length ? {look: state.look} : {}), ...(state.edits.length ? {edits: state.edits} : {})},
-    }}, () => this.changed(c));
+    const again = await write(
+        c, node, {
+          path: '/v1/completions',
+          body: {
+            model: state.model,
+            prompt: c.text,
+            ...s,
+            max_tokens: Number(this.length.value),
+            ...tokenFields(false),
+            rapt: {
+              ...(state.look.length ? {look: state.look} : {}),
+              ...(state.edits.length ? {edits: state.edits} : {})
+            },
+          }
+        },
+        () => this.changed(c));
     if (node.text === '' && (node.error || again)) {
       tree.cut(c, node.id);
       await history.removeNodes(c, [node.id]);

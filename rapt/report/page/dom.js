@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements by name: no markup is ever made from a text. Shared: this report has it in its one script, the page of
-// `rapt serve` imports it.
+// Elements by name: no markup is ever made from a text. Shared: this report has it in its one script, the
+// page of `rapt serve` imports it.
 export const byId = (id) => document.getElementById(id);
 
 // An element with properties and children; strings become text, never markup.
