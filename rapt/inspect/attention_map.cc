@@ -201,6 +201,11 @@ struct AttentionRecord::Kept {
   }
 };
 
+struct AttentionRecord::Passing {
+  bool elsewhere = false;
+  Dim fed = 0, now = 0;  // tokens that have passed, and of this piece; elsewhere: not counted
+};
+
 AttentionRecord::AttentionRecord(Device& device, const Model& model, Ids ids, Ids source,
                                  const RecordOptions& options)
     : device_(device),
@@ -247,38 +252,22 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, Ids ids, Id
     fail("inspect: to look at all of these layers again takes ", byte_count(need), " for ", n, " tokens, ",
          byte_count(options.most_bytes), " are allowed; choose one layer (--layer) or a shorter text");
 
-  Dim fed = 0, now = 0;  // tokens that have passed, and of this piece
-  const auto find = [this](const Tapped& t) -> Kept* {
-    const auto it = kept_.find(place_of(model_, t));
-    return it == kept_.end() ? nullptr : it->second.get();
-  };
+  const auto passing = std::make_shared<Passing>();
+  passing->elsewhere = options.elsewhere;
   taps.first_keys = options.first_keys;
-  taps.see(site::attn_in, [&](const Tapped& t) {
-    Kept* kept = find(t);
-    if (!kept) return;
-    const Dim text = static_cast<Dim>(row_ids(place_of(model_, t)).size());
-    if (fed == 0) {
-      kept->before = t.value[0] - (t.stack == Stack::encoder && model.decoder ? text : now);
-      kept->rows = kept->before + text;
-      kept->keys = t.cross ? 0 : kept->rows;
+  if (options.elsewhere) {
+    if (!options.taps || model.encoder || !model.decoder)
+      fail("inspect: another's pass can be recorded of a decoder alone");
+    for (auto& [place, kept] : kept_) {
+      kept->before = model.recipe.embed.sink_tokens;
+      kept->rows = kept->keys = kept->before + n;
     }
-    if (!kept->whole) kept->x.add(t.value, kept->rows);
-  });
-  taps.see(site::q, [&](const Tapped& t) {
-    if (Kept* kept = find(t); kept && kept->whole) kept->q.add(t.value, kept->rows);
-  });
-  taps.see(site::k, [&](const Tapped& t) {
-    if (Kept* kept = find(t); kept && kept->whole) kept->keys = t.value[0], kept->k.add(t.value, kept->keys);
-  });
-  taps.see(site::attn_stats, [&](const Tapped& t) {
-    if (Kept* kept = find(t)) add_stats(t, kept->before, kept->sums, learned_keys(*kept->a));
-  });
-  taps.see(site::gate(GateRecipe::At::sdpa), [&](const Tapped& t) {
-    Tapped whose = t;
-    whose.cross = part_of(model, t).attention()->spec.cross;
-    if (Kept* kept = find(whose)) kept->gate_values(t, fed == 0 ? kept->before : 0);
-  });
-
+    watch(taps, passing);
+    plan();
+    return;
+  }
+  watch(taps, passing);
+  Dim &fed = passing->fed, &now = passing->now;
   Run run(device);
   run.taps = &taps;
   const Batch from{.tokens = source_, .sequences = {{.first = 0, .count = static_cast<Dim>(source_.size())}}};
@@ -295,6 +284,46 @@ AttentionRecord::AttentionRecord(Device& device, const Model& model, Ids ids, Id
     if (!model.recipe.head.pools()) batch.want = kWantLast;
     forward(run, model, batch, source_.empty() ? nullptr : &from, now < n ? &cache : nullptr);
   }
+  plan();
+}
+
+void AttentionRecord::watch(Taps& taps, const std::shared_ptr<Passing>& passing) {
+  const auto find = [this](const Tapped& t) -> Kept* {
+    const auto it = kept_.find(place_of(model_, t));
+    return it == kept_.end() ? nullptr : it->second.get();
+  };
+  taps.see(site::attn_in, [this, find, passing](const Tapped& t) {
+    Kept* kept = find(t);
+    if (!kept) return;
+    const Dim text = static_cast<Dim>(row_ids(place_of(model_, t)).size());
+    if (!passing->elsewhere && passing->fed == 0) {
+      kept->before = t.value[0] - (t.stack == Stack::encoder && model_.decoder ? text : passing->now);
+      kept->rows = kept->before + text;
+      kept->keys = t.cross ? 0 : kept->rows;
+    }
+    if (!kept->whole) kept->x.add(t.value, kept->rows);
+  });
+  taps.see(site::q, [find](const Tapped& t) {
+    if (Kept* kept = find(t); kept && kept->whole) kept->q.add(t.value, kept->rows);
+  });
+  taps.see(site::k, [find, passing](const Tapped& t) {
+    Kept* kept = find(t);
+    if (!kept || !kept->whole) return;
+    if (!passing->elsewhere) kept->keys = t.value[0];
+    kept->k.add(t.value, kept->keys);
+  });
+  taps.see(site::attn_stats, [find](const Tapped& t) {
+    if (Kept* kept = find(t)) add_stats(t, kept->before, kept->sums, learned_keys(*kept->a));
+  });
+  taps.see(site::gate(GateRecipe::At::sdpa), [this, find, passing](const Tapped& t) {
+    Tapped whose = t;
+    whose.cross = part_of(model_, t).attention()->spec.cross;
+    const bool first = passing->elsewhere ? t.position == 0 : passing->fed == 0;
+    if (Kept* kept = find(whose)) kept->gate_values(t, first ? kept->before : 0);
+  });
+}
+
+void AttentionRecord::plan() {
   for (auto& [place, kept] : kept_) {
     const std::vector<Sequence> all{{.first = 0, .count = kept->rows}};
     kept->plan = place.cross ? plan_cross(all, std::vector<Sequence>{{.first = 0, .count = kept->keys}})
@@ -467,33 +496,41 @@ MapWindow filled(MapWindow w, Dim rows, Dim keys) {
 
 std::vector<HeadMap> maps_of(const AttentionRecord& record, const AttentionPlace& place, int head,
                              const MapWindow& asked) {
-  const MapWindow w = filled(asked, static_cast<Dim>(record.row_ids(place).size()),
-                             static_cast<Dim>(record.key_ids(place).size()));
-  const Dim rows = w.row_end - w.row_begin, keys = w.key_end - w.key_begin;
-  const Dim taken = std::min(rows, w.most_rows), high = std::min(taken, w.pixels),
-            wide = std::min(keys, w.pixels);
-  std::vector<Dim> which;
-  for (Dim i = 0; i < taken; ++i) which.push_back(w.row_begin + i * rows / taken);
+  const MapPooling pool(asked, static_cast<Dim>(record.row_ids(place).size()),
+                        static_cast<Dim>(record.key_ids(place).size()));
   std::vector<HeadMap> maps;
   for (int h = std::max(0, head); h < (head < 0 ? record.heads(place) : head + 1); ++h)
-    maps.push_back({place, h, w, high, wide, std::vector<float>(static_cast<std::size_t>(high * wide))});
+    maps.push_back({place, h, pool.window, pool.high, pool.wide, pool.empty()});
   const Dim heads = static_cast<Dim>(maps.size());
   std::vector<Dim> seen(maps.size());  // rows of each head that were seen
-  record.rows(place, head, which, [&](Dim, int h, std::span<const float> weights) {
+  record.rows(place, head, pool.which, [&](Dim, int h, std::span<const float> weights) {
     const auto at = static_cast<std::size_t>(heads == 1 ? 0 : h);
-    float* const line = &maps[at].values[static_cast<std::size_t>(seen[at]++ * high / taken * wide)];
-    const float* const from = weights.data() + w.key_begin;
-    for (Dim x = 0; x < wide; ++x) {
-      float top = line[x];
-      for (Dim k = x * keys / wide; k < (x + 1) * keys / wide && !std::isnan(top); ++k)
-        top = from[k] <= top ? top : from[k];  // NaN stays
-      line[x] = top;
-    }
+    pool.add(seen[at]++, weights, maps[at].values);
   });
   return maps;
 }
 
 }  // namespace
+
+MapPooling::MapPooling(const MapWindow& asked, Dim all_rows, Dim all_keys)
+    : window(filled(asked, all_rows, all_keys)) {
+  const Dim rows = window.row_end - window.row_begin, keys = window.key_end - window.key_begin;
+  const Dim taken = std::min(rows, window.most_rows);
+  high = std::min(taken, window.pixels), wide = std::min(keys, window.pixels);
+  for (Dim i = 0; i < taken; ++i) which.push_back(window.row_begin + i * rows / taken);
+}
+
+void MapPooling::add(Dim i, std::span<const float> weights, std::vector<float>& values) const {
+  const Dim keys = window.key_end - window.key_begin, taken = static_cast<Dim>(which.size());
+  float* const line = &values[static_cast<std::size_t>(i * high / taken * wide)];
+  const float* const from = weights.data() + window.key_begin;
+  for (Dim x = 0; x < wide; ++x) {
+    float top = line[x];
+    for (Dim k = x * keys / wide; k < (x + 1) * keys / wide && !std::isnan(top); ++k)
+      top = from[k] <= top ? top : from[k];  // NaN stays
+    line[x] = top;
+  }
+}
 
 HeadMap head_map(const AttentionRecord& record, const AttentionPlace& place, int head, MapWindow window) {
   if (head < 0) fail("inspect: a map is of one head");

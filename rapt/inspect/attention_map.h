@@ -32,17 +32,21 @@ struct RecordOptions {
   Dim first_keys = 1;                      // what "the first keys" are in the statistics
   Taps* taps = nullptr;                    // further observers and edits of the same pass
   double most_bytes = 8e9;                 // fails before it keeps more than this
+  // The pass is somebody else's: observers are put on `taps`, which are given then, and the record may be
+  // asked once that pass is over; until then it stays where it is. The text may come in pieces, each a share of its pass (run/taps.h), every
+  // row once. Self-attention of decoders alone.
+  bool elsewhere = false;
 };
 
 constexpr double kClosedGate = 0.1;  // a gate value below is closed
 
 // Sums over the rows of the text, of one head.
 struct HeadSums {
-  Dim rows = 0, seeing = 0;     // rows that see something, and that see the first key
+  Dim rows = 0, seeing = 0;  // rows that see something, and that see the first key
   double entropy = 0, first = 0, self = 0, previous = 0, distance = 0, max_logit = 0;
   // Entropy, were all that a row sees of equal weight, learned slots and logits with it.
   double even = 0;
-  Dim gates = 0;                // values of the gate on this head's result
+  Dim gates = 0;  // values of the gate on this head's result
   double gate = 0, closed = 0;  // their sum, and how many are below kClosedGate
 };
 
@@ -98,6 +102,9 @@ class AttentionRecord {
 
  private:
   struct Kept;
+  struct Passing;
+  void watch(Taps& taps, const std::shared_ptr<Passing>& passing);
+  void plan();
   Kept& kept(const AttentionPlace& place) const;  // fails where there is none
   void forget_keys(const Kept* but) const;
 
@@ -115,6 +122,16 @@ class AttentionRecord {
 struct MapWindow {
   Dim row_begin = 0, row_end = -1, key_begin = 0, key_end = -1;  // -1: to the end
   Dim pixels = 1024, most_rows = 1024;
+};
+// How rows of weights become such a map, whoever has them.
+struct MapPooling {
+  MapPooling(const MapWindow& asked, Dim all_rows, Dim all_keys);  // fails where they are outside
+  MapWindow window;  // ends filled in
+  Dim high = 0, wide = 0;  // pixels
+  std::vector<Dim> which;  // rows that are taken, ascending
+  std::vector<float> empty() const { return std::vector<float>(static_cast<std::size_t>(high * wide)); }
+  // weights: of row which[i] on every key of the text.
+  void add(Dim i, std::span<const float> weights, std::vector<float>& values) const;
 };
 struct HeadMap {
   AttentionPlace place;

@@ -91,6 +91,20 @@ void read_cell(Lens& out, int row, Dim token, std::int32_t truth, std::span<cons
 
 }  // namespace
 
+NextToken next_token(std::span<const float> logits, std::int32_t truth, int top) {
+  NextToken out;
+  const Distribution d = distribution(logits);
+  const auto logprob = [&](std::int32_t id) {
+    return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(id)]) - d.log_sum);
+  };
+  out.entropy = static_cast<float>(d.log_sum - d.mean);
+  std::vector<std::int32_t> ids(std::min(static_cast<std::size_t>(top), logits.size()));
+  if (!ids.empty()) most_probable(logits, ids.size(), ids.data());
+  for (const std::int32_t id : ids) out.top.emplace_back(id, logprob(id));
+  if (truth >= 0) out.logprob = logprob(truth), out.rank = rank_of(logits, truth);
+  return out;
+}
+
 Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOptions& options) {
   need_vocabulary(model, "lens");
   const auto length = static_cast<Dim>(ids.size());
@@ -102,8 +116,6 @@ Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOpt
   Lens out{.stack = last_stack(model), .first = options.first, .top = options.top, .own = !model.decoder};
   out.tokens = options.count < 0 ? length - options.first : std::min(options.count, length - options.first);
   out.rows = stack_of(model, out.stack).depth() + 1;
-  const std::vector<std::int32_t> truth = truth_of(model, ids);
-
   ResidualRows residual{
       .bytes = {}, .row_bytes = 0, .tokens = out.tokens, .width = model.recipe.width, .dtype = device.real};
   residual.row_bytes =
@@ -116,6 +128,23 @@ Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOpt
                   residual.row_bytes);
   });
   look(device, model, taps, ids, source);
+  std::vector<Tensor> rows;
+  for (int row = 0; row < out.rows; ++row) rows.push_back(residual.rows(row, 0, out.tokens));
+  const std::vector<std::int32_t> truth = truth_of(model, ids);
+  return lens_of(
+      device, model, rows,
+      std::span(truth).subspan(static_cast<std::size_t>(out.first), static_cast<std::size_t>(out.tokens)),
+      options);
+}
+
+Lens lens_of(Device& device, const Model& model, std::span<const Tensor> residual,
+             std::span<const std::int32_t> truth, const LensOptions& options) {
+  need_vocabulary(model, "lens");
+  if (residual.empty() || residual[0][0] != static_cast<Dim>(truth.size()))
+    fail("lens: ", residual.size(), " rows were kept, and the truth of ", truth.size(), " tokens");
+  Lens out{.stack = last_stack(model), .first = options.first, .top = options.top, .own = !model.decoder};
+  out.tokens = residual[0][0];
+  out.rows = static_cast<int>(residual.size());
 
   const auto cells = static_cast<std::size_t>(out.rows) * static_cast<std::size_t>(out.tokens);
   out.ids.resize(cells * static_cast<std::size_t>(out.top));
@@ -130,17 +159,18 @@ Lens lens(Device& device, const Model& model, Ids ids, Ids source, const LensOpt
   std::vector<double> less(static_cast<std::size_t>(kHeadRows));
   for (Dim first = 0; first < out.tokens; first += kHeadRows)
     for (int row = out.rows - 1; row >= 0; --row)
-      through_head(device, model, residual.rows(row, first, std::min(kHeadRows, out.tokens - first)),
-                   [&](Dim, const Tensor& logits) {
-                     device.team().each(logits[0], [&](Dim i) {
-                       const auto n = static_cast<std::size_t>(i);
-                       with_values(logits.slice(i, 1), [&](auto x) {
-                         read_cell(out, row, first + i,
-                                   truth[static_cast<std::size_t>(out.first + first + i)], x,
-                                   std::span(answers).subspan(n * V, V), less[n]);
-                       });
-                     });
-                   });
+      through_head(
+          device, model,
+          residual[static_cast<std::size_t>(row)].slice(first, std::min(kHeadRows, out.tokens - first)),
+          [&](Dim, const Tensor& logits) {
+            device.team().each(logits[0], [&](Dim i) {
+              const auto n = static_cast<std::size_t>(i);
+              with_values(logits.slice(i, 1), [&](auto x) {
+                read_cell(out, row, first + i, truth[static_cast<std::size_t>(first + i)], x,
+                          std::span(answers).subspan(n * V, V), less[n]);
+              });
+            });
+          });
   return out;
 }
 

@@ -3,6 +3,8 @@
 // last. The last row is the model's own answer. Whatever the head has comes along: BERT's transform, scales,
 // biases, Gemma 2's cap; a post-norm model has no final norm, so none is applied.
 #pragma once
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "rapt/inspect/look.h"
@@ -31,6 +33,19 @@ struct Lens {
     return static_cast<std::size_t>(row) * static_cast<std::size_t>(tokens) + static_cast<std::size_t>(token);
   }
 };
+
+// What a row of logits says of the next token.
+struct NextToken {
+  float logprob = 0, entropy = 0;  // of `truth`; nats
+  std::int32_t rank = 0;           // of `truth`, 1: the most probable; 0: there is none
+  std::vector<std::pair<std::int32_t, float>> top = {};  // ids and log-probabilities, most probable first
+};
+NextToken next_token(std::span<const float> logits, std::int32_t truth, int top);  // truth -1: none
+
+// The lens over rows of the residual stream that somebody kept: [n,C] of each row, embedding first; truth:
+// of each token, -1 for none.
+Lens lens_of(Device& device, const Model& model, std::span<const Tensor> rows,
+             std::span<const std::int32_t> truth, const LensOptions& options);
 
 // Memory: the residual stream [rows, tokens, C] and a few rows of logits. Fails where the model has no
 // vocabulary head.

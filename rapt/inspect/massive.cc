@@ -114,6 +114,14 @@ double Massive::log_ratio(int row, Dim token) const {
   return ratio > 0 ? std::log10(ratio) : 0;
 }
 
+Massive massive_of(Stack stack, std::span<const Tensor> rows, const MassiveOptions& options) {
+  if (options.top < 1) fail_usage("massive: ", options.top, " activations of each layer; give 1 or more");
+  Gathering g{.result = {.stack = stack}, .peaks = {}};
+  for (std::size_t row = 0; row < rows.size(); ++row) add_row(g, static_cast<int>(row), rows[row], options);
+  finish(g);
+  return std::move(g.result);
+}
+
 std::vector<Massive> massive(Device& device, const Model& model, Ids ids, Ids source,
                              const MassiveOptions& options) {
   if (options.top < 1) fail_usage("massive: ", options.top, " activations of each layer; give 1 or more");

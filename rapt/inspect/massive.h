@@ -4,6 +4,7 @@
 // least `ratio` times the median magnitude of its layer, over all tokens and channels. Small models reach
 // neither, so the ratio is told with the verdict.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "rapt/inspect/look.h"
@@ -43,6 +44,9 @@ struct Massive {  // of one stack
 // Encoder first. The grid of a page: log_ratio(row, token).
 std::vector<Massive> massive(Device& device, const Model& model, Ids ids, Ids source = {},
                              const MassiveOptions& options = {});
+
+// The same of rows of the residual stream that somebody kept: [tokens,C] of each, embedding first.
+Massive massive_of(Stack stack, std::span<const Tensor> rows, const MassiveOptions& options = {});
 
 // What the model loses without them: after one layer, those activations (each its channel at its token) are
 // set to zero or to their mean over all windows (first tokens apart from the others), and nothing else is

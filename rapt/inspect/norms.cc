@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 namespace rapt {
@@ -27,47 +26,70 @@ std::vector<float> lengths(const Tensor& x) {
 
 }  // namespace
 
-Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
-  Norms out;
-  Taps taps;
-  watch_residual(taps, model, [&](Stack stack, int row, const Tensor& x) {
-    if (row == 0) out.grids.push_back({.stack = stack, .tokens = x[0]});
-    NormGrid& g = out.grids.back();
-    g.rows = row + 1;
+NormReader::NormReader(Taps& taps, const Model& model) : model_(model) {
+  watch_residual(taps, model, [this](Stack stack, int row, const Tensor& x) {
+    Line& line = lines_[stack][{residual, row}];
     const std::vector<float> now = lengths(x);
-    g.residual.insert(g.residual.end(), now.begin(), now.end());
+    line.insert(line.end(), now.begin(), now.end());
   });
-  const auto grid_of = [](NormGrid& g, const Part& part) -> std::vector<float>& {
-    if (part.ffn() || part.moe()) return g.ffn_out;
-    return part.attention() && part.attention()->spec.cross ? g.cross_out : g.attn_out;  // what mixes rows
-  };
-  // Of parts that share a grid: what those before have added.
-  std::map<const std::vector<float>*, std::vector<double>> added;
-  taps.see(site::part_out, [&](const Tapped& t) {
-    NormGrid& g = out.grids.back();
-    const Part& part = part_of(model, t);
-    std::vector<float>& grid = grid_of(g, part);
-    const Tensor x = text_rows(model, t.stack, t.value);
-    const std::vector<Part>& parts = stack_of(model, t.stack).layers[static_cast<std::size_t>(t.layer)].parts;
+  taps.see(site::part_out, [this](const Tapped& t) {
+    const auto of = [](const Part& part) {
+      if (part.ffn() || part.moe()) return ffn_out;
+      return part.attention() && part.attention()->spec.cross ? cross_out : attn_out;  // what mixes rows
+    };
+    const Part& part = part_of(model_, t);
+    const Of mine = of(part);
+    Line& line = lines_[t.stack][{mine, t.layer}];
+    const Tensor x = text_rows(model_, t.stack, t.value);
+    const std::vector<Part>& parts =
+        stack_of(model_, t.stack).layers[static_cast<std::size_t>(t.layer)].parts;
     const auto here = [&](auto from, auto to) {
-      return std::count_if(from, to, [&](const Part& p) { return &grid_of(g, p) == &grid; });
+      return std::count_if(from, to, [&](const Part& p) { return of(p) == mine; });
     };
     const auto all = here(parts.begin(), parts.end()), before = here(parts.begin(), parts.begin() + t.part);
-    // Layers without such a part.
-    if (before == 0) grid.resize(static_cast<std::size_t>(t.layer) * static_cast<std::size_t>(g.tokens));
     if (all == 1) {
       for (float length : lengths(x))
-        grid.push_back(length * static_cast<float>(std::abs(part.residual_scale)));
+        line.push_back(length * static_cast<float>(std::abs(part.residual_scale)));
       return;
     }
-    std::vector<double>& sum = added[&grid];
+    std::vector<double>& sum = added_[mine];
     if (before == 0) sum.assign(static_cast<std::size_t>(x.elements()), 0);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part.residual_scale * x.at(static_cast<Dim>(i));
     if (before + 1 < all) return;
     const auto C = static_cast<std::size_t>(x.last());
     for (std::size_t i = 0; i < sum.size(); i += C)
-      grid.push_back(static_cast<float>(std::sqrt(std::inner_product(&sum[i], &sum[i] + C, &sum[i], 0.0))));
+      line.push_back(static_cast<float>(std::sqrt(std::inner_product(&sum[i], &sum[i] + C, &sum[i], 0.0))));
   });
+}
+
+std::vector<NormGrid> NormReader::grids() const {
+  std::vector<NormGrid> out;
+  for (const auto& [stack, lines] : lines_) {
+    const auto first = lines.find({residual, 0});
+    if (first == lines.end()) continue;
+    NormGrid& g =
+        out.emplace_back(NormGrid{.stack = stack, .tokens = static_cast<Dim>(first->second.size())});
+    while (lines.contains({residual, g.rows})) ++g.rows;
+    const std::size_t tokens = first->second.size(), cells = static_cast<std::size_t>(g.rows - 1) * tokens;
+    for (const auto& [key, line] : lines) {
+      const auto& [of, row] = key;
+      std::vector<float>& to = of == residual   ? g.residual
+                               : of == attn_out ? g.attn_out
+                               : of == ffn_out  ? g.ffn_out
+                                                : g.cross_out;
+      if (to.empty()) to.resize(of == residual ? cells + tokens : cells);  // 0: layers without such a part
+      std::copy(line.begin(), line.end(), to.begin() + row * static_cast<std::ptrdiff_t>(tokens));
+    }
+    g.attn_out.resize(cells);
+    g.ffn_out.resize(cells);
+  }
+  return out;
+}
+
+Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
+  Norms out;
+  Taps taps;
+  const NormReader reader(taps, model);
   const auto heads = [&](HeadNorm::Of of) {
     return [&, of](const Tapped& t) {
       if (t.cross) return;
@@ -95,12 +117,7 @@ Norms norms(Device& device, const Model& model, Ids ids, Ids source) {
   taps.see(site::k, heads(HeadNorm::Of::k));
   taps.see(site::v, heads(HeadNorm::Of::v));
   look(device, model, taps, ids, source);
-  for (NormGrid& g : out.grids) {
-    const std::size_t cells = static_cast<std::size_t>(g.rows - 1) * static_cast<std::size_t>(g.tokens);
-    g.attn_out.resize(cells);
-    g.ffn_out.resize(cells);
-    if (!g.cross_out.empty()) g.cross_out.resize(cells);
-  }
+  out.grids = reader.grids();
   return out;
 }
 

@@ -3,6 +3,7 @@
 // every head, the first token apart from the others (a sink has a small value and often a small key: papers
 // show it is the angle, not the length, that makes one).
 #pragma once
+#include <map>
 #include <vector>
 
 #include "rapt/inspect/look.h"
@@ -32,6 +33,24 @@ struct Norms {
   std::vector<NormGrid> grids;  // encoder first
   std::vector<HeadNorm> heads;  // by layer, q k v, head
 };
+
+// The grids alone, of a pass that is somebody else's: the text may come in pieces, one after the other, every
+// row once. Must outlive the pass.
+class NormReader {
+ public:
+  NormReader(Taps& taps, const Model& model);
+  NormReader(const NormReader&) = delete;
+  NormReader& operator=(const NormReader&) = delete;
+  std::vector<NormGrid> grids() const;
+
+ private:
+  enum Of { residual, attn_out, ffn_out, cross_out };
+  using Line = std::vector<float>;  // [tokens]
+  const Model& model_;
+  std::map<Stack, std::map<std::pair<Of, int>, Line>> lines_;  // by row or layer
+  std::map<Of, std::vector<double>> added_;  // of parts that share a grid: what those before have added
+};
+
 Norms norms(Device& device, const Model& model, Ids ids, Ids source = {});
 
 }  // namespace rapt

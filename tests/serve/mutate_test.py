@@ -49,6 +49,13 @@ VALID = [
     ("/v1/rerank", {"query": "q", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": True}),
     ("/rerank", {"query": "q", "texts": ["a"], "return_text": True, "raw_scores": True}),
     ("/v1/classify", {"input": ["a", "b"]}),
+    ("/v1/look", {"ids": [65, 66, 67], "want": ["tokens", "heads", "token", "map", "row", "norms", "massive",
+                                                "lens"], "layer": 1, "head": 1, "rows": [0, 2],
+                  "keys": [1, 3], "pixels": 2, "token": -1, "top": 2, "first_keys": 1, "sample": 4,
+                  "encoding": "u8", "edits": ["z.0@1:zero"]}),
+    ("/v1/look", {"messages": CHAT[:2], "answer": "a", "want": ["lens"]}),
+    ("/v1/chat/completions", {"messages": CHAT[:2], "max_tokens": 2, "stream": True,
+                              "rapt": {"look": ["live"], "resume": True}}),
     ("/tokenize", {"content": "a <|im_end|>", "with_pieces": True, "add_special": True}),
     ("/tokenize", {"messages": CHAT[:2], "return_token_strs": True}),
     ("/detokenize", {"tokens": [65, 66, 511]}),
@@ -56,7 +63,8 @@ VALID = [
     ("/v1/chat/completions/input_tokens", {"messages": CHAT}),
 ]
 PLAIN = ["/health", "/v1/models", "/v1/models/chat", "/props", "/slots", "/limits", "/metrics",
-         "/openapi.json", "/tokenizer_info", "/slots?fail_on_no_slot=1", "/props?model=chat", "/"]
+         "/openapi.json", "/tokenizer_info", "/slots?fail_on_no_slot=1", "/props?model=chat", "/",
+         "/page/index.html", "/monitor?once=1", "/stream/x?from=1"]
 ODD = [None, True, False, 0, -1, 1, 2, 8, 9, 0.5, -0.0, 1e308, 5e-324, 2 ** 31, 2 ** 32, 2 ** 53 + 1, 2 ** 63,
        -2 ** 63, 10 ** 30, "", " ", "a", "\0", "\x7f", "ÿ", "\ud7ff", "🙂", "\u202e", "<|im_start|>", "../x",
        "%00", "NaN", "{{ x }}", "a" * 300, "b" * 5000, [], {}, [[]], [{}], {"": ""}, [None] * 20, [0] * 100,

@@ -29,7 +29,8 @@ CHAT = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
 ROUTES = {
     "/health": None, "/ping": None, "/": None, "/page/index.html": None, "/models": None,
     "/models/chat": None, "/props": None, "/slots": None, "/limits": None, "/metrics": None,
-    "/openapi.json": None, "/tokenizer_info": None,
+    "/openapi.json": None, "/tokenizer_info": None, "/monitor?once=1": None,
+    "/look": {"ids": [65], "want": ["tokens"]},
     "/chat/completions": CHAT, "/completions": {"prompt": "a", "max_tokens": 1},
     "/embeddings": {"input": "a"},
     "/rerank": {"query": "a", "documents": ["b"]}, "/reranking": {"query": "a", "documents": ["b"]},

@@ -131,13 +131,13 @@ std::vector<http::Header> Access::cors(const http::Request& request) const {
   const std::string* origin = request.find("origin");
   if (!origin || !origin_allowed(request)) return {};
   return {{"Access-Control-Allow-Origin", *origin},
-          {"Access-Control-Expose-Headers", "x-request-id, retry-after, rapt-model"},
+          {"Access-Control-Expose-Headers", "x-request-id, retry-after, rapt-model, rapt-stream"},
           {"Vary", "Origin"}};
 }
 
 http::Reply Access::preflight(const http::Request& request) const {
   http::Reply reply{.status = 204, .headers = cors(request)};
-  reply.headers.push_back({"Access-Control-Allow-Methods", "GET, POST, HEAD, OPTIONS"});
+  reply.headers.push_back({"Access-Control-Allow-Methods", "GET, POST, HEAD, DELETE, OPTIONS"});
   if (const std::string* asked = request.find("access-control-request-headers")) {
     std::string allowed;
     std::string_view rest = *asked;

@@ -3,12 +3,16 @@
 #include "rapt/apps/server/answer_look.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "rapt/apps/server/protocol_error.h"
+#include "rapt/base/sha256.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/look.h"
 #include "rapt/ops/attention.h"
 #include "rapt/run/batch.h"
+#include "rapt/tensor/dtype.h"
 
 namespace rapt::server {
 namespace {
@@ -45,12 +49,14 @@ AnswerLook::Wanted AnswerLook::wanted(const std::vector<Json>& look) {
     if (name == "layers") w.layers = true;
     else if (name == "heads") w.heads = true;
     else if (name == "tokens") w.tokens = true;
+    else if (name == "live") w.live = true;
     else
       throw ApiError(
           400, "invalid_value",
           concat(
               "rapt.look: ", name.empty() ? "a list of names is wanted" : concat("'", name, "' is not known"),
-              "; there are \"layers\" (by layer), \"heads\" (by head) and \"tokens\" (by position)"),
+              "; there are \"layers\" (by layer), \"heads\" (by head), \"tokens\" (by position) and \"live\" "
+              "(row by row, in a stream)"),
           "rapt.look");
   }
   return w;
@@ -87,6 +93,48 @@ void AnswerLook::see(const Tapped& t) {
         tokens_[position].add(s);
       }
   });
+}
+
+LiveLook::LiveLook(Taps& taps, const Model& model) : before_(model.recipe.embed.sink_tokens) {
+  if (!model.decoder) return;
+  layers_ = model.decoder->layers.size();
+  for (std::size_t l = 0; l < layers_; ++l) {
+    std::size_t first = 0;
+    int part = 0;
+    for (const Part& p : model.decoder->layers[l].parts) {
+      if (const Attention* a = p.attention(); a && !a->spec.cross) {
+        lines_.push_back({static_cast<int>(l), part, first, static_cast<std::size_t>(a->spec.heads)});
+        first += lines_.back().heads;
+      }
+      ++part;
+    }
+    heads_ = std::max(heads_, first);
+  }
+  halves_.assign(layers_ * heads_ * AttentionStat::count, to_f16(std::numeric_limits<float>::quiet_NaN()));
+  taps.first_keys = 1;
+  taps.see(site::attn_stats, [this](const Tapped& t) { see(t); });
+}
+
+void LiveLook::see(const Tapped& t) {
+  if (t.cross || t.stack != Stack::decoder || t.value[0] == 0) return;
+  for (const Line& line : lines_) {
+    if (line.layer != t.layer || line.part != t.part) continue;
+    const std::size_t n = line.heads * AttentionStat::count;
+    std::uint16_t* to =
+        &halves_[(static_cast<std::size_t>(t.layer) * heads_ + line.first) * AttentionStat::count];
+    with_values(t.value, [&](const auto& stats) {
+      const auto* last = stats.data() + stats.size() - n;
+      for (std::size_t i = 0; i < n; ++i) to[i] = to_f16(static_cast<float>(last[i]));
+    });
+    row_ = t.position + t.value[0] - 1 - before_;
+  }
+}
+
+std::string LiveLook::take() {
+  if (row_ < 0) return "";
+  return concat("\"live\":{\"row\":", std::exchange(row_, -1), ",\"shape\":[", layers_, ",", heads_, ",",
+                static_cast<int>(AttentionStat::count), "],\"stats\":\"",
+                base64(std::as_bytes(std::span(halves_))), "\"}");
 }
 
 std::string AnswerLook::json(Dim reused) const {

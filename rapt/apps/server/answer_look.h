@@ -2,6 +2,7 @@
 // What the attention of one request's own rows looked like: statistics that the fused kernel hands out, so
 // nothing of size T x T is made (`rapt.look`), and the same by layer for the server's metrics.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@ class AnswerLook {
   // "layers": means by layer; "heads": by head; "tokens": by position, over all heads.
   struct Wanted {
     bool layers = false, heads = false, tokens = false;
+    bool live = false;  // LiveLook
     bool any() const { return layers || heads || tokens; }
   };
   // Of `rapt.look`; fails with an ApiError that names what there is.
@@ -42,6 +44,30 @@ class AnswerLook {
   Wanted wanted_;
   std::vector<std::vector<Sums>> heads_;
   std::vector<Sums> tokens_;  // by position
+};
+
+// The rows of attention statistics that came last, while an answer is written ("live"): what the model looked
+// at when it chose a token. Seen on the thread that steps, which also takes it.
+class LiveLook {
+ public:
+  // Watches every self-attention of the decoder; both must outlive the request.
+  LiveLook(Taps& taps, const Model& model);
+  LiveLook(const LiveLook&) = delete;
+  LiveLook& operator=(const LiveLook&) = delete;
+  // "\"live\":{…}" of the last row; "" where none was seen since.
+  std::string take();
+
+ private:
+  void see(const Tapped& t);
+
+  struct Line {  // of an attention: its heads are columns from `first` on
+    int layer = 0, part = 0;
+    std::size_t first = 0, heads = 0;
+  };
+  std::vector<Line> lines_;
+  std::size_t layers_ = 0, heads_ = 0;
+  Dim before_ = 0, row_ = -1;  // learned tokens before the text
+  std::vector<std::uint16_t> halves_;  // f16 [L,H,8]; NaN: no such head
 };
 
 }  // namespace rapt::server

@@ -197,6 +197,12 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/embeddings", "Vectors of texts", "embeddings"},
     {"POST", "/v1/rerank", "Documents in the order of a query", "rerank"},
     {"POST", "/v1/classify", "Classes of texts", "classify"},
+    {"POST", "/v1/look", "What a model does inside while it reads a text", "look"},
+    {"GET", "/v1/stream/{id}", "A resumable stream from an event on (?from=N)", "", false, false,
+     "text/event-stream"},
+    {"DELETE", "/v1/stream/{id}", "Ends a resumable stream"},
+    {"GET", "/v1/monitor", "What the server does, twice a second (?once=1: one object)", "", false, false,
+     "text/event-stream"},
     {"GET", "/v1/models", "The models"},
     {"GET", "/v1/models/{id}", "One model"},
     {"POST", "/tokenize", "Token ids of a text or a conversation", "tokenize"},
@@ -205,6 +211,8 @@ constexpr Route kRoutes[] = {
     {"GET", "/tokenizer_info", "Special tokens and the chat template"},
     {"GET", "/props", "What the server runs and its defaults"},
     {"GET", "/health", "Whether it answers", "", true},
+    {"GET", "/", "The page", "", true, false, "text/html"},
+    {"GET", "/page/{file}", "A file of the page", "", true, false, "text/javascript"},
 };
 
 }  // namespace

@@ -628,6 +628,12 @@ void ChunkWriter::token(std::string& out, int index, std::string_view text, std:
   close(out, extras);
 }
 
+void ChunkWriter::aside(std::string& out, std::string_view rapt) {
+  begin(out);
+  out += prefix_;
+  close(out, {.rapt = rapt});
+}
+
 void ChunkWriter::finish(std::string& out, const ReplyChoice& choice, const RaptInfo& info,
                          const ChunkExtras& extras) {
   if (choice.index < 0 || static_cast<std::size_t>(choice.index) >= choices_.size()) return;

@@ -103,6 +103,8 @@ class ChunkWriter {
   // Event::Kind::token. `index` is the choice's number. token: where log-probabilities were asked for.
   void token(std::string& out, int index, std::string_view text, std::int32_t id, const TokenChoice* token,
              const ChunkExtras& extras = {});
+  // A chunk of its own, without choices: members of `rapt` as JSON. Nothing that waits is in it.
+  void aside(std::string& out, std::string_view rapt);
   // The choice ends: what waited, then `delta: {}` with the reason and `rapt`.
   void finish(std::string& out, const ReplyChoice& choice, const RaptInfo& info,
               const ChunkExtras& extras = {});

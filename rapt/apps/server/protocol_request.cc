@@ -302,6 +302,15 @@ std::size_t check_edit(const Json& edit, std::string_view path) {  // how many n
   return value->array().size();
 }
 
+void check_edits(const Json& list, std::string_view path) {
+  std::size_t numbers = 0;
+  for (std::size_t i = 0; i < list.array().size(); ++i) {
+    numbers += check_edit(list.array()[i], concat(path, "[", i, "]"));
+    if (numbers > kMostEditNumbers)
+      bad_field(path, concat("the edits hold more than ", kMostEditNumbers, " numbers"));
+  }
+}
+
 // -------------------------------------------------------------------------------------------------- reading
 // A request on its way: what is decided once all fields are read.
 struct Reading {
@@ -358,12 +367,7 @@ constexpr std::array kRapt = std::to_array<Field<R>>({
      [](R& r, J v, P path) {
        if (v.array().empty()) return;
        if (!r.options.edits) unsupported_field(path, "is not supported here");
-       std::size_t numbers = 0;
-       for (std::size_t i = 0; i < v.array().size(); ++i) {
-         numbers += check_edit(v.array()[i], concat(path, "[", i, "]"));
-         if (numbers > kMostEditNumbers)
-           bad_field(path, concat("the edits hold more than ", kMostEditNumbers, " numbers"));
-       }
+       check_edits(v, path);
        r.request.edits.assign(v.array().begin(), v.array().end());
        r.request.edits_text = v.dump(0);
      }},
@@ -374,6 +378,8 @@ constexpr std::array kRapt = std::to_array<Field<R>>({
      }},
     {string_rule("cache_salt", 0, 256, "Only requests of one salt share what was read."),
      [](R& r, J v, P) { r.request.cache_salt = v.string(); }},
+    {boolean_rule("resume", "The stream goes on without its reader for a minute: GET /v1/stream/{id}."),
+     [](R& r, J v, P) { r.request.resume = v.boolean(); }},
     {boolean_rule("replay", "The reply says what is needed to get it again."),
      [](R& r, J v, P) { r.request.replay = v.boolean(); }},
 });
@@ -593,6 +599,7 @@ void finish_generation(R& r) {
   if (q.echo && g.logprobs) q.prompt_logprobs = std::max(q.prompt_logprobs, g.top_logprobs);
   if (q.endless.window > 0 && q.prompt_logprobs >= 0)
     bad_field("rapt.stream", "the log-probabilities of a prompt need all of it to be seen");
+  if (q.resume && !q.stream) bad_field("rapt.resume", "only a stream can be gone on with; set stream: true");
   if (!q.stream) q.include_usage = q.continuous_usage = q.return_progress = false;
 }
 
@@ -717,6 +724,95 @@ constexpr std::array kDetokenize = std::to_array<Field<D>>({
      [](D& r, J v, P path) { r.request.ids = token_ids(v, path, r.options.vocabulary); }},
 });
 
+// [begin, end)
+void put_range(const Json& v, std::string_view path, Dim& begin, Dim& end) {
+  if (v.array().size() != 2 || !v.array()[0].is_integer() || !v.array()[1].is_integer() ||
+      v.array()[0].integer() < 0 || v.array()[1].integer() <= v.array()[0].integer())
+    bad_field(path, "a range is [begin, end] with 0 <= begin < end; the end is not in it");
+  begin = v.array()[0].integer(), end = v.array()[1].integer();
+}
+
+struct LookReading {
+  const ReadOptions& options;
+  LookRequest request = {};
+  int given = 0;
+};
+using L = LookReading;
+constexpr std::array kLook =
+    std::to_array<Field<L>>(
+        {
+            {kModel, [](L& r, J v, P) { r.request.model = v.string(); }},
+            {items_rule("ids", Kind::ids, kMostLookTokens, "The text as token ids: a prompt and its answer."),
+             [](L& r, J v, P path) {
+               r.request.ids = token_ids(v, path, r.options.vocabulary), ++r.given;
+               if (r.request.ids.empty()) bad_field(path, "it is an empty list of token ids");
+             }},
+            {string_rule("text", 1, kText, "The text, instead of ids."),
+             [](L& r, J v, P) { r.request.text = v.string(), ++r.given; }},
+            {items_rule("messages", Kind::list, kMostMessages, "A conversation, instead of ids."),
+             [](L& r, J, P) { r.request.chat.emplace(), ++r.given; }},
+            {string_rule("answer", 0, kText, "What was answered to the conversation."),
+             [](L& r, J v, P) { r.request.answer = v.string(); }},
+            {required(
+                 items_rule("want", Kind::list, 16,
+                            "tokens, heads, token, map, row, norms, massive, lens: parts of the reply.")),
+             [](L& r, J v, P path) {
+               LookRequest& q = r.request;
+               const std::pair<std::string_view, bool*> known[] = {
+                   {"tokens", &q.tokens}, {"heads", &q.heads}, {"token", &q.token_stats}, {"map", &q.map},
+                   {"row", &q.row},       {"norms", &q.norms}, {"massive", &q.massive},   {"lens", &q.lens}};
+               if (v.array().empty()) bad_field(path, "it is an empty list");
+               for (std::size_t i = 0; i < v.array().size(); ++i) {
+                 J one = v.array()[i];
+                 const auto* it = std::find_if(std::begin(known), std::end(known), [&](const auto& k) {
+                   return one.is_string() && one.string() == k.first;
+                 });
+                 if (it == std::end(known))
+                   bad_field(concat(path, "[", i, "]"),
+                             "known: tokens, heads, token, map, row, norms, massive, lens");
+                 *it->second = true;
+               }
+             }},
+            {integer_rule(
+                 "token",
+                 -kMostLookTokens, kMostLookTokens - 1,
+                 "Which token `token`, `row` and `lens` are about; negative: from the end. Default -1."),
+             [](L& r, J v, P) { r.request.token = v.integer(); }},
+            {integer_rule("layer", 0, 65535, "Of `map` and `row`."),
+             [](L& r, J v, P) { r.request.layer = v.integer(); }},
+            {integer_rule("head", 0, 65535, "Of `map`."), [](L& r, J v, P) { r.request.head = v.integer(); }},
+            {items_rule("rows", Kind::list, 2, "[begin, end) of the map's rows."),
+             [](L& r, J v, P path) { put_range(v, path, r.request.row_begin, r.request.row_end); }},
+            {items_rule("keys", Kind::list, 2, "[begin, end) of the map's keys."),
+             [](L& r, J v, P path) { put_range(v, path, r.request.key_begin, r.request.key_end); }},
+            {integer_rule(
+                 "pixels", 1, kMostLookPixels,
+                 "Cells of the map each way; each is the largest weight in it. Default 256."),
+             [](L& r, J v, P) { r.request.pixels = v.integer(); }},
+            {integer_rule(
+                 "sample", 1, kMostLookSample,
+                 "Rows computed anew for induction, variance and strongest of `heads`. Default 512."),
+             [](L& r, J v, P) { r.request.sample = v.integer(); }},
+            {integer_rule("top", 1, 20, "Most probable tokens of `tokens` and `lens`. Default 5."),
+             [](L& r, J v, P) { r.request.top = static_cast<int>(v.integer()); }},
+            {integer_rule("first_keys", 1, 64, "What the first tokens are. Default 1."),
+             [](L& r, J v, P) { r.request.first_keys = v.integer(); }},
+            {word_rule("encoding", "json|u8|f16|f32",
+                       "Of arrays: numbers, or base64 of little-endian values."),
+             [](L& r, J v, P) {
+               using Encoding = LookRequest::Encoding;
+               r.request.encoding = v.string() == "u8"    ? Encoding::u8
+                                    : v.string() == "f16" ? Encoding::f16
+                                    : v.string() == "f32" ? Encoding::f32
+                                                          : Encoding::json;
+             }},
+            {items_rule("edits", Kind::list, 64, "Changes to the pass (docs/edits.md)."),
+             [](L& r, J v, P path) {
+               check_edits(v, path);
+               r.request.edits.assign(v.array().begin(), v.array().end());
+             }},
+        });
+
 // Members of all objects: a colon outside of a string. One look, before a value is made.
 std::size_t members_in(std::string_view text) {
   std::size_t members = 0;
@@ -832,6 +928,22 @@ TokenizeRequest read_tokenize(const Json& body, const ReadOptions& options) {
   return std::move(r.request);
 }
 
+LookRequest read_look(const Json& body, const ReadOptions& options) {
+  std::vector<std::string> names;
+  for (const auto& field : kLook) names.emplace_back(field.rule.name);
+  for (const auto& field : kTemplate) names.emplace_back(field.rule.name);
+  refuse_unknown(names, body, "");
+  LookReading r{.options = options};
+  read_fields<L>(kLook, r, body);
+  LookRequest& q = r.request;
+  if (r.given != 1)
+    bad_field("ids", r.given == 0 ? "give ids, text or messages" : "give one of ids, text and messages");
+  if (q.chat) q.chat = read_template(body, options);
+  else if (!q.answer.empty()) bad_field("answer", "it stands behind messages; give them too");
+  if (q.map && (q.layer < 0 || q.head < 0)) bad_field("want", "a map is of one layer and head; give both");
+  return std::move(r.request);
+}
+
 std::span<const FieldTable> field_tables() {
   const auto join_rules = [](const auto&... tables) {
     std::vector<FieldRule> rules;
@@ -841,7 +953,7 @@ std::span<const FieldTable> field_tables() {
     (add(tables), ...);
     return rules;
   };
-  static const std::array<std::pair<std::string_view, std::vector<FieldRule>>, 11> lists = {{
+  static const std::array<std::pair<std::string_view, std::vector<FieldRule>>, 12> lists = {{
       {"chat", join_rules(kTemplate, kChat, kGeneration)},
       {"completions", join_rules(kCompletions, kGeneration)},
       {"embeddings", join_rules(kEmbeddings)},
@@ -850,6 +962,7 @@ std::span<const FieldTable> field_tables() {
       {"tokenize", join_rules(kTokenize)},
       {"detokenize", join_rules(kDetokenize)},
       {"template", join_rules(kTemplate)},
+      {"look", join_rules(kLook)},
       {"stream_options", join_rules(kStreamOptions)},
       {"rapt", join_rules(kRapt)},
       {"rapt_stream", join_rules(kRaptStream)},

@@ -95,6 +95,7 @@ struct CompletionRequest {
   std::string edits_text;  // equal for equal edits: Request::edits. "" without edits
   Stream endless;  // window > 0: Request::stream
   bool replay = false;
+  bool resume = false;  // of a stream: it goes on without its reader for a while
 };
 CompletionRequest read_chat(const Json& body, const ReadOptions& options = {});
 CompletionRequest read_completion(const Json& body, const ReadOptions& options = {});
@@ -146,5 +147,24 @@ struct DetokenizeRequest {
   std::vector<std::int32_t> ids;
 };
 DetokenizeRequest read_detokenize(const Json& body, const ReadOptions& options = {});
+
+// /v1/look: a text that is read once more, and what is wanted of it.
+inline constexpr Dim kMostLookTokens = 4096, kMostLookPixels = 512, kMostLookSample = 2048;
+struct LookRequest {
+  std::string model, text, answer;
+  std::vector<std::int32_t> ids;  // one of these three is given
+  std::optional<CompletionRequest> chat;  // with `answer` behind it
+  bool tokens = false, heads = false, token_stats = false, map = false, row = false, norms = false,
+       massive = false, lens = false;
+  Dim token = -1;  // negative: from the end
+  Dim layer = -1, head = -1;  // -1: not said
+  Dim row_begin = 0, row_end = -1, key_begin = 0, key_end = -1;  // of the map; -1: to the end
+  Dim pixels = 256, sample = 512;
+  int top = 5;
+  Dim first_keys = 1;
+  enum class Encoding { json, u8, f16, f32 } encoding = Encoding::json;
+  std::vector<Json> edits;
+};
+LookRequest read_look(const Json& body, const ReadOptions& options = {});
 
 }  // namespace rapt::server

@@ -931,7 +931,9 @@ TEST(Protocol, TheDocumentNamesEveryRouteAndField) {
   for (const Route& route : protocol_routes()) {
     const Json* path = doc.find("paths")->find(route.path);
     ASSERT_TRUE(path) << route.path;
-    const Json* operation = path->find(route.method == "GET" ? "get" : "post");
+    const Json* operation = path->find(route.method == "GET"      ? "get"
+                                       : route.method == "DELETE" ? "delete"
+                                                                  : "post");
     ASSERT_TRUE(operation);
     EXPECT_TRUE(names.insert(at(*operation, "operationId").string()).second);
     EXPECT_EQ(operation->find("requestBody") != nullptr, !route.request.empty());

@@ -69,6 +69,7 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
                                          const std::string& program,
                                          const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   auto m = std::make_unique<ServedModel>();
+  m->device = &device;
   const std::string path = find_model(options.path);
   LoadOptions load;
   load.real = device.real;

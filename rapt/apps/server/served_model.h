@@ -28,6 +28,7 @@ struct ModelOptions {
 
 struct ServedModel {
   std::string name, fingerprint;
+  Device* device = nullptr;  // where it computes
   Checkpoint checkpoint;
   std::optional<ChatTemplate> chat;
   std::string template_source;

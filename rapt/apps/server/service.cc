@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kSweep = 0.25;           // seconds between two looks at deadlines
 constexpr std::size_t kMostWork = 512;    // requests that wait for a worker
+constexpr std::size_t kMostMonitors = 16, kMonitorUnsent = 64 << 10, kMostToldRequests = 64;
 
 struct Path {
   std::string_view method, path;  // without /v1
@@ -40,6 +41,10 @@ constexpr Path kPaths[] = {
     {"POST", "/rerank", false, Task::rerank},
     {"POST", "/reranking", false, Task::rerank},
     {"POST", "/classify", false, Task::classify},
+    {"POST", "/look", false, Task::look},
+    {"GET", "/monitor"},
+    {"GET", "/stream/{id}"},
+    {"DELETE", "/stream/{id}"},
     {"POST", "/tokenize", false, Task::tokenize},
     {"POST", "/detokenize", false, Task::detokenize},
     {"POST", "/apply-template", false, Task::apply_template},
@@ -55,6 +60,7 @@ std::string_view pattern_of(std::string_view path) {
   if (path.starts_with("/page/")) return "/page/{file}";
   path = without_version(path);
   if (path.starts_with("/models/") && path.size() > 8) return "/models/{id}";
+  if (path.starts_with("/stream/") && path.size() > 8) return "/stream/{id}";
   return path;
 }
 
@@ -125,7 +131,8 @@ Service::~Service() { stop(); }
 void Service::start(http::Server& server) {
   State& s = *state_;
   s.server = &server;
-  for (int i = 0; i < s.options.workers; ++i) s.threads.emplace_back([&s] { s.run_worker(); });
+  for (int i = 0; i < s.options.workers; ++i) s.threads.emplace_back([&s] { s.run_worker(s.work); });
+  s.threads.emplace_back([&s] { s.run_worker(s.looking); });
   s.threads.emplace_back([&s] { s.run_engines(); });
   server.post([&s] { s.sweep(); });
 }
@@ -178,7 +185,7 @@ std::optional<http::Reply> Service::on_head(const http::Request& request) {
   ++s.metrics.refused[error->code];
   ++s.metrics.replies[{label_of(request, known), error->status}];
   http::Reply reply = error_reply(*error);
-  if (error->status == 405) reply.headers.push_back({"Allow", "GET, POST, HEAD, OPTIONS"});
+  if (error->status == 405) reply.headers.push_back({"Allow", "GET, POST, HEAD, DELETE, OPTIONS"});
   for (http::Header& h : s.access.cors(request)) reply.headers.push_back(std::move(h));
   reply.headers.push_back({"x-request-id", id_of(request)});
   return reply;
@@ -197,9 +204,11 @@ void Service::on_request(http::Exchange exchange, http::Request request) {
 
 void Service::on_gone(http::Exchange exchange) {
   State& s = *state_;
+  s.monitors.erase(exchange);
   const auto it = s.jobs.find(exchange);
   if (it == s.jobs.end()) return;
   const JobPtr job = it->second;
+  if (job->ring && s.draining == 0) return s.detach(job);
   if (job->model) {
     const bool begun =
         std::any_of(job->parts.begin(), job->parts.end(), [](const auto& p) { return p.begun; });
@@ -216,14 +225,7 @@ void Service::on_room(http::Exchange exchange) {
   State& s = *state_;
   const auto it = s.jobs.find(exchange);
   if (it == s.jobs.end()) return;
-  for (Job::Part& p : it->second->parts)
-    if (p.suspended) {
-      p.suspended = false;
-      it->second->model->engine->suspend(p.id, false);
-    }
-  const std::lock_guard hold(s.lock);
-  s.engine_signal = true;
-  s.engine_wakes.notify_one();
+  s.go_on(*it->second);
 }
 
 // -------------------------------------------------------------------------------------------------- routes
@@ -295,6 +297,10 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
       json(slots());
     } else if (path == "/limits") {
       json(limits());
+    } else if (path == "/monitor") {
+      watch_monitor(exchange, request);
+    } else if (path == "/stream/{id}") {
+      stream(exchange, request);
     } else if (path == "/openapi.json") {
       json(openapi);
     } else if (path == "/tokenizer_info") {
@@ -339,8 +345,8 @@ void Service::State::accept(http::Exchange exchange, http::Request request, Task
     if (error == std::errc{} && seconds > 0) job->seconds = std::min(job->seconds, seconds);
   }
   jobs.emplace(exchange, job);
-  const bool computes =
-      task == Task::completion || task == Task::embeddings || task == Task::rerank || task == Task::classify;
+  const bool computes = task == Task::completion || task == Task::embeddings || task == Task::rerank ||
+                        task == Task::classify || task == Task::look;
   const Dim tokens = static_cast<Dim>(request.body.size() / 3);
   std::optional<ApiError> refused;
   {
@@ -364,9 +370,12 @@ void Service::State::accept(http::Exchange exchange, http::Request request, Task
 }
 
 // ------------------------------------------------------------------------------------------- ends of a job
-void Service::State::forget(const JobPtr& job) {
+void Service::State::forget(const JobPtr& pointer) {
+  const JobPtr job = pointer;  // what is erased may hold the caller's
   job->gone = true;
   jobs.erase(job->exchange);
+  detached.erase(job);
+  close_ring(*job);
   // What the engine still holds of it is counted down when it is done there.
   if (job->open_parts == 0) release(*job, job->counted, job->counted_tokens);
 }
@@ -397,15 +406,19 @@ void Service::State::reply(const JobPtr& job, int code, std::string body) {
 }
 
 void Service::State::fail(const JobPtr& job, const ApiError& error) {
-  if (job->gone || !jobs.contains(job->exchange)) {
+  if (job->gone || !(attached(*job) || detached.contains(job))) {
     if (job->open_parts == 0) release(*job, job->counted, job->counted_tokens);
     return;
   }
   ++metrics.refused[error.code.empty() ? concat("status_", error.status) : error.code];
   ++metrics.replies[{job->route, error.status}];
   if (job->streams) {
-    server->write(job->exchange, error_event(error));
-    server->end(job->exchange);
+    const std::string event = error_event(error);
+    if (job->ring) job->ring->add(event);
+    if (attached(*job)) {
+      server->write(job->exchange, event);
+      server->end(job->exchange);
+    }
   } else {
     http::Reply r = error_reply(error);
     r.headers.insert(r.headers.end(), job->headers.begin(), job->headers.end());
@@ -439,7 +452,9 @@ void Service::State::sweep() {
       if (options.log) options.log(concat("{\"error\":", quote(e.what()), "}"));
     }
   }
-  std::vector<JobPtr> all;
+  tell_monitors();
+  sweep_streams();
+  std::vector<JobPtr> all(detached.begin(), detached.end());
   for (const auto& [exchange, job] : jobs) all.push_back(job);
   for (const JobPtr& job : all) {
     const double age = seconds_since(job->arrived);
@@ -466,7 +481,7 @@ void Service::State::sweep() {
       engine_signal = true;
       engine_wakes.notify_one();
     }
-    if (job->streams && seconds_since(job->wrote) > options.ping_seconds) {
+    if (job->streams && attached(*job) && seconds_since(job->wrote) > options.ping_seconds) {
       job->wrote = Clock::now();
       server->write(job->exchange, kSsePing);
     }
@@ -479,6 +494,110 @@ void Service::State::sweep() {
     if (jobs.empty()) return server->after(0.2, [this] { server->stop(); }), void();
   }
   server->after(kSweep, [this] { sweep(); });
+}
+
+// ------------------------------------------------------------------------------------------------- monitor
+void Service::State::watch_monitor(http::Exchange exchange, const http::Request& request) {
+  const std::string client =
+      access.keyed() ? concat("key ", access.key_of(request).value_or(0)) : request.peer;
+  std::vector<http::Header> headers = {{"Cache-Control", "no-cache"}};
+  if (request.query.find("once=1") != std::string::npos) {
+    headers.push_back({"Content-Type", "application/json"});
+    return reply(exchange, request, {.headers = std::move(headers), .body = monitor(client)});
+  }
+  if (monitors.size() >= kMostMonitors)
+    throw ApiError(429, "queue_full", concat("busy: ", monitors.size(), " monitors are open already"), "", 5);
+  headers.push_back({"Content-Type", "text/event-stream; charset=utf-8"});
+  if (request.method == "HEAD") return reply(exchange, request, {.headers = std::move(headers)});
+  headers.push_back({"X-Accel-Buffering", "no"});
+  headers.push_back({"X-Content-Type-Options", "nosniff"});
+  headers.push_back({"x-request-id", id_of(request)});
+  for (http::Header& h : access.cors(request)) headers.push_back(std::move(h));
+  ++metrics.replies[{"/monitor", 200}];
+  server->begin(exchange, 200, headers);
+  monitors[exchange] = {client, server->write(exchange, sse(monitor(client)))};
+}
+
+void Service::State::tell_monitors() {
+  const auto moment = Clock::now();
+  if (moment - taken < std::chrono::milliseconds(450)) return;
+  earlier = std::move(latest), taken_earlier = taken, taken = moment;
+  latest.clear();
+  for (std::size_t i = 0; i < models.size(); ++i)
+    latest.push_back({status[i], metrics.models[models[i]->name].step_seconds});
+  for (auto it = monitors.begin(); it != monitors.end();) {
+    const http::Exchange exchange = it->first;
+    Monitor& m = it->second;
+    if (draining > 0) {
+      it = monitors.erase(it);
+      server->end(exchange);
+      continue;
+    }
+    // Who is behind loses moments: what is unsent is all that is kept. An empty write says how much that is.
+    m.unsent = server->write(exchange, "");
+    if (m.unsent < kMonitorUnsent) m.unsent = server->write(exchange, sse(monitor(m.client)));
+    ++it;
+  }
+}
+
+std::string Service::State::monitor(const std::string& client) const {
+  std::string out =
+      concat("{\"seconds\":", fixed(seconds_since(started), 3), ",\"connections\":", server->counts().open);
+  {
+    const std::lock_guard hold(const_cast<std::mutex&>(lock));
+    out += concat(",\"waiting\":", waiting, ",\"waiting_tokens\":", waiting_tokens);
+  }
+  out += concat(",\"draining\":", draining > 0 ? "true" : "false", streams_text(), ",\"refused\":{");
+  for (const auto& [code, n] : metrics.refused)
+    out += concat(out.back() == '{' ? "" : ",", quote(code), ":", n);
+  out += "},\"models\":[";
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const ServedModel& m = *models[i];
+    const Engine::Status& s = status[i];
+    const auto asked = s.prompt_tokens + s.reused_tokens;
+    out += concat(
+        i > 0 ? "," : "", "{\"id\":", quote(m.name), ",\"running\":", s.running, ",\"waiting\":", s.waiting,
+        ",\"paused\":", s.paused, ",\"suspended\":", s.suspended, ",\"rows\":", s.rows,
+        ",\"pages\":{\"used\":", s.pages, ",\"shared\":", s.shared_pages,
+        ",\"private\":", s.pages - std::min(s.pages, s.shared_pages), ",\"free_bytes\":", s.free_bytes,
+        ",\"bytes\":", s.bytes, ",\"budget\":", s.budget, ",\"idle_bytes\":", s.idle_bytes,
+        "},\"prefixes\":", s.prefixes, ",\"prefix_hit_rate\":",
+        asked > 0 ? fixed(static_cast<double>(s.reused_tokens) / static_cast<double>(asked), 4) : "null",
+        ",\"prompt_tokens\":", s.prompt_tokens, ",\"cached_tokens\":", s.reused_tokens,
+        ",\"generated_tokens\":", s.decoded_tokens, ",\"pauses\":", s.pauses, ",\"last\":");
+    const double between = std::chrono::duration<double>(taken - taken_earlier).count();
+    if (i < earlier.size() && i < latest.size() && between > 0) {
+      const Engine::Status &a = earlier[i].status, &b = latest[i].status;
+      const auto steps = static_cast<double>(b.passes - a.passes);
+      const double all = 1000 * (b.total.all - a.total.all),
+                   compute = 1000 * (b.total.compute - a.total.compute),
+                   choose = 1000 * (b.total.choose - a.total.choose);
+      out += concat(
+          "{\"steps\":", b.passes - a.passes, ",\"seconds\":", fixed(between, 3), ",\"tokens_per_second\":",
+          fixed(static_cast<double>(b.decoded_tokens - a.decoded_tokens) / between, 1),
+          ",\"prompt_tokens_per_second\":",
+          fixed(static_cast<double>(b.prompt_tokens - a.prompt_tokens) / between, 1), ",\"step_ms\":");
+      if (steps > 0)
+        out += concat("{\"all\":", fixed(all / steps, 3), ",\"compute\":", fixed(compute / steps, 3),
+                      ",\"choose\":", fixed(choose / steps, 3),
+                      ",\"other\":", fixed(std::max(0.0, all - compute - choose) / steps, 3), "}}");
+      else out += "null}";
+    } else {
+      out += "null";
+    }
+    out += ",\"requests\":[";
+    std::size_t told = 0;
+    for (const Engine::JobStatus& j : m.engine->jobs()) {
+      if (told == kMostToldRequests) break;
+      out += concat(told++ > 0 ? "," : "", "{\"id\":", j.id,
+                    ",\"yours\":", j.client == client ? "true" : "false", ",\"phase\":", quote(j.phase),
+                    ",\"prompt_tokens\":", j.prompt_tokens, ",\"read_tokens\":", j.read_tokens,
+                    ",\"reused_tokens\":", j.reused_tokens, ",\"written_tokens\":", j.written_tokens,
+                    ",\"pauses\":", j.pauses, ",\"seconds\":", fixed(j.seconds, 3), "}");
+    }
+    out += "]}";
+  }
+  return out + "]}";
 }
 
 // --------------------------------------------------------------------------------------- about the server

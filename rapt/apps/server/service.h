@@ -2,7 +2,8 @@
 // What the server does with requests: routes, admission, the way from a body to tokens of an engine and back
 // to bytes. Three kinds of thread, none of which waits for another:
 //   the HTTP server's thread  checks, counts, refuses, and writes replies
-//   workers                   parse, render templates, tokenise, and hand requests to the engines
+//   workers                   parse, render templates, tokenise, and hand requests to the engines; one of
+//                             them has what follows from texts that were looked at
 //   the engines' thread       steps whichever model has work; after each step its events go to the first in
 //                             one post
 #pragma once

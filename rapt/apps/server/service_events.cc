@@ -9,6 +9,8 @@
 namespace rapt::server {
 namespace {
 
+constexpr std::size_t kLiveUnsent = 64 << 10;
+
 // Where an answer ended, in more words than the protocol has.
 std::string_view finish_detail(const Job& job, const Generated& g) {
   if (g.finish == Finish::cancelled)
@@ -55,7 +57,10 @@ void Service::State::run_engines() {
           const auto it = live.find({i, e.request});
           if (it == live.end()) continue;
           const bool done = e.kind == Event::Kind::done;
+          Job& job = *it->second.first;
+          const bool seen = job.live && e.kind == Event::Kind::token && e.id >= 0;
           batch.events.push_back({it->second.first, it->second.second, std::move(e)});
+          if (seen) batch.events.back().live = job.live->take();
           if (done) live.erase(it);
         }
       }
@@ -105,11 +110,15 @@ void Service::State::deliver(Batch& batch) {
   status[batch.model] = batch.status;
 
   // Events of one request stand together in its output: one write a step.
-  std::vector<std::pair<JobPtr, std::string>> outputs;
-  const auto output = [&](const JobPtr& job) -> std::string& {
-    for (auto& [j, out] : outputs)
-      if (j == job) return out;
-    return outputs.emplace_back(job, std::string{}).second;
+  struct Output {
+    JobPtr job;
+    std::string wire, kept;  // kept: for who comes back
+  };
+  std::vector<Output> outputs;
+  const auto output = [&](const JobPtr& job) -> Output& {
+    for (Output& o : outputs)
+      if (o.job == job) return o;
+    return outputs.emplace_back(job);
   };
   for (Delivery& d : batch.events) {
     Job& job = *d.job;
@@ -129,22 +138,31 @@ void Service::State::deliver(Batch& batch) {
       if (e.kind == Event::Kind::done && --job.open_parts == 0) release(job, job.counted, job.counted_tokens);
       continue;
     }
+    std::string out;
     switch (e.kind) {
       case Event::Kind::prompt:
         if (job.task == Task::completion && job.asked.stream && job.asked.return_progress) {
           if (!job.writer) job.writer.emplace(job.asked, job.head, model.checkpoint.tokenizer.get());
-          job.writer->progress(output(d.job), e.read, e.of, e.reused, seconds_since(job.arrived));
+          job.writer->progress(out, e.read, e.of, e.reused, seconds_since(job.arrived));
         }
         break;
-      case Event::Kind::token: take_token(job, d.part, e, output(d.job)); break;
+      case Event::Kind::token: take_token(job, d.part, e, out); break;
       case Event::Kind::paused: break;
-      case Event::Kind::done: take_done(d.job, d.part, e, output(d.job)); break;
+      case Event::Kind::done: take_done(d.job, d.part, e, out); break;
     }
+    Output& all = output(d.job);
+    all.wire += out;
+    if (job.asked.resume) all.kept += out;
+    // Who is behind loses these, never text; nobody gets them twice.
+    if (!d.live.empty() && job.writer && job.unsent < kLiveUnsent) job.writer->aside(all.wire, d.live);
   }
-  for (auto& [job, out] : outputs) {
-    if (job->gone || out.empty() || !jobs.contains(job->exchange)) continue;
+  for (const auto& [job, wire, kept] : outputs) {
+    if (job->gone || wire.empty()) continue;
+    begin_stream(job);
+    if (job->ring) job->ring->add(kept);
+    if (!attached(*job)) continue;
     job->wrote = Clock::now();
-    const std::size_t unsent = server->write(job->exchange, out);
+    const std::size_t unsent = job->unsent = server->write(job->exchange, wire);
     if (unsent < 256 << 10 || job->open_parts == 0) continue;
     // A reader that does not keep up: its answers wait, with their pages.
     for (Job::Part& p : job->parts)
@@ -153,9 +171,9 @@ void Service::State::deliver(Batch& batch) {
         model.engine->suspend(p.id, true);
       }
   }
-  for (auto& [job, out] : outputs)
-    if (!job->gone && job->open_parts == 0 && job->streams && jobs.contains(job->exchange)) {
-      server->end(job->exchange);
+  for (const Output& o : outputs)
+    if (const JobPtr& job = o.job; !job->gone && job->open_parts == 0 && job->streams) {
+      if (attached(*job)) server->end(job->exchange);
       forget(job);
     }
 }
@@ -173,17 +191,13 @@ void Service::State::take_token(Job& job, std::size_t p, const Event& e, std::st
     ++job.written;
   }
   if (!job.asked.stream || job.task != Task::completion) return;
-  if (!job.streams) {
-    job.streams = true;
-    server->begin(job.exchange, 200, stream_headers(job));
-  }
   if (!job.writer) job.writer.emplace(job.asked, job.head, job.model->checkpoint.tokenizer.get());
   if (job.asked.prompt_logprobs >= 0) {  // those of the prompt come first, and with the end
     job.held.push_back(e);
     job.held.back().read = static_cast<Dim>(p);
     return;
   }
-  if (job.asked.echo && job.written == 1 && e.id >= 0)
+  if ((job.asked.echo || job.asked.return_token_ids) && job.written == 1 && e.id >= 0)
     for (std::size_t i = 0; i < job.parts.size(); ++i)
       job.writer->prompt(out, static_cast<int>(i), job.parts[i].prompt_text, job.parts[i].prompt, {});
   const Usage so_far{.prompt_tokens = static_cast<Dim>(part.prompt.size()), .completion_tokens = job.written};
@@ -213,6 +227,7 @@ void Service::State::take_done(const JobPtr& pointer, std::size_t p, const Event
   if (job.open_parts > 0) return;
   m.whole.add(seconds_since(job.arrived));
   if (job.task == Task::completion) finish_completion(pointer, out);
+  else if (job.task == Task::look) finish_look(pointer);
   else finish_vectors(pointer);
 }
 
@@ -301,12 +316,9 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
           completion_reply(job.asked, job.head, all, u, job.model->checkpoint.tokenizer.get(), &times, i));
     return;
   }
-  if (!job.streams) {
-    job.streams = true;
-    server->begin(job.exchange, 200, stream_headers(job));
-  }
   if (!job.writer) job.writer.emplace(job.asked, job.head, job.model->checkpoint.tokenizer.get());
-  if (job.asked.prompt_logprobs >= 0 || (job.asked.echo && job.written == 0)) {
+  if (job.asked.prompt_logprobs >= 0 ||
+      ((job.asked.echo || job.asked.return_token_ids) && job.written == 0)) {
     for (std::size_t p = 0; p < job.parts.size(); ++p)
       job.writer->prompt(out, static_cast<int>(p), job.parts[p].prompt_text, job.parts[p].prompt,
                          job.parts[p].answer->prompt);
@@ -317,6 +329,26 @@ void Service::State::finish_completion(const JobPtr& pointer, std::string& out) 
   for (const ReplyChoice& c : all) job.writer->finish(out, c, i, {.times = &times});
   job.writer->done(out, u, &times);
   log(job, 200, finish_reason(all.empty() ? Finish::stop : all[0].finish));
+}
+
+// The pass is over; what follows from it is another thread's.
+void Service::State::finish_look(const JobPtr& job) {
+  if (!job->deadline.empty() || job->parts[0].answer->samples.empty() ||
+      job->parts[0].answer->samples[0].finish == Finish::cancelled) {
+    fail(job, ApiError(504, "deadline", "the request took longer than it may"));
+    return;
+  }
+  push(looking, [this, job] {
+    if (job->gone) return;
+    try {
+      const GenerateTimes& t = job->parts[0].answer->times;
+      std::string text = job->text_look->reply(t.queue_seconds, t.prompt_seconds, job->gone);
+      server->post([this, job, text = std::move(text)] { reply(job, 200, text); });
+    } catch (const Cancelled&) {
+    } catch (...) {
+      server->post([this, job, error = api_error(std::current_exception(), true)] { fail(job, error); });
+    }
+  });
 }
 
 void Service::State::finish_vectors(const JobPtr& pointer) {

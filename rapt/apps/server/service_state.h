@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of the service. Its functions stand in service.cc (routes, admission, deadlines),
-// service_work.cc (from a body to requests of an engine), service_events.cc (from events to replies).
+// service_work.cc (from a body to requests of an engine), service_events.cc (from events to replies),
+// service_streams.cc (streams that outlive their reader).
 #pragma once
 #include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <unordered_map>
 
@@ -14,6 +16,7 @@
 #include "rapt/apps/server/metrics.h"
 #include "rapt/apps/server/protocol.h"
 #include "rapt/apps/server/service.h"
+#include "rapt/apps/server/text_look.h"
 #include "rapt/apps/server/web_page.h"
 #include "rapt/base/clock.h"
 
@@ -24,15 +27,49 @@ enum class Task {
   embeddings,
   rerank,
   classify,
+  look,
   tokenize,
   detokenize,
   apply_template,
   input_tokens
 };
 
+// How many texts are looked at, in all and of each client; shared with those that end last.
+struct LookCounts {
+  std::mutex lock;
+  std::map<std::string, int> of;
+  int all = 0;
+};
+// One of them, as long as it lives. Fails with 429 where there are too many.
+class LookSlot {
+ public:
+  LookSlot(std::shared_ptr<LookCounts> counts, std::string client);
+  ~LookSlot();
+  LookSlot(const LookSlot&) = delete;
+  LookSlot& operator=(const LookSlot&) = delete;
+
+ private:
+  std::shared_ptr<LookCounts> counts_;
+  std::string client_;
+};
+
+// What a stream has said, for a reader who comes back: its last megabyte, event by event.
+struct Job;
+struct Ring {
+  std::string id, client;
+  std::size_t key = 0;
+  std::deque<std::string> events;  // data: …\n\n
+  Dim first = 0;                   // number of the first of them
+  std::size_t bytes = 0;
+  bool ended = false;
+  Clock::time_point since = Clock::now();  // its reader left, or it ended
+  std::shared_ptr<Job> job;                // until it ends
+  void add(std::string_view wire);         // comments are left out
+};
+
 // A request of a client, from its arrival to the end of its reply.
 struct Job {
-  http::Exchange exchange = 0;
+  http::Exchange exchange = 0;  // 0: its reader has left, and may come back
   Task task = Task::completion;
   std::string route;       // for metrics and log: "/v1/chat/completions"
   std::string request_id;  // x-request-id
@@ -52,6 +89,9 @@ struct Job {
   Taps taps;
   std::optional<AnswerLook> look;
   bool shows_look = false;         // asked for; else it is for the metrics
+  std::optional<LiveLook> live;
+  std::optional<LookSlot> look_slot;
+  std::unique_ptr<TextLook> text_look;
   std::function<void()> edits_touched;  // fails where an edit changed nothing
   struct Part {                    // one request of the engine
     Engine::Id id = 0;
@@ -73,6 +113,8 @@ struct Job {
   std::string deadline;            // why it was ended: "queue", "first_token", "deadline", "draining"
   bool first_token = false;
   Dim written = 0;
+  std::size_t unsent = 0;  // bytes, after the last write
+  std::shared_ptr<Ring> ring;  // of a stream that may be resumed
   int open_parts = 0;
   double seconds = 600;  // after which it ends
 };
@@ -89,7 +131,21 @@ struct Service::State {
   std::optional<WebPage> page;
 
   std::unordered_map<http::Exchange, JobPtr> jobs;  // server's thread
+  std::set<JobPtr> detached;                        // … that go on without a reader
+  std::unordered_map<std::string, std::shared_ptr<Ring>> rings;  // … by id
   std::vector<Engine::Status> status;               // … of each model, after its last step
+  struct Monitor {
+    std::string client;
+    std::size_t unsent = 0;
+  };
+  std::map<http::Exchange, Monitor> monitors;
+  struct Moment {  // of a model, when the monitor's figures were last taken
+    Engine::Status status;
+    double seconds = 0;  // of all steps
+  };
+  std::vector<Moment> earlier, latest;  // half a second apart
+  Clock::time_point taken_earlier = Clock::now(), taken = Clock::now();
+  const std::shared_ptr<LookCounts> looks = std::make_shared<LookCounts>();
   std::atomic<int> draining = 0;
   std::atomic<bool> reload = false;
   Clock::time_point drain_began{};
@@ -97,7 +153,10 @@ struct Service::State {
   // Work of the workers.
   std::mutex work_lock;
   std::condition_variable work_there;
-  std::deque<std::function<void()>> work;
+  // To read requests; and what looks at texts have to do after their passes, which may take seconds and must
+  // not keep a request from being read: that has a thread of its own.
+  using Work = std::deque<std::function<void()>>;
+  Work work, looking;
   bool quit = false;
   std::vector<std::thread> threads;
 
@@ -120,6 +179,9 @@ struct Service::State {
   void forget(const JobPtr& job);
   void cancel(const JobPtr& job);
   void sweep();
+  void watch_monitor(http::Exchange exchange, const http::Request& request);
+  void tell_monitors();
+  std::string monitor(const std::string& client) const;
   std::string props(const ServedModel& model) const;
   std::string slots();
   std::string limits();
@@ -127,13 +189,26 @@ struct Service::State {
   std::size_t index_of(const ServedModel& model) const;
   void log(const Job& job, int status, std::string_view finish);
 
+  // service_streams.cc
+  bool attached(const Job& job) const;
+  void begin_stream(const JobPtr& job);
+  bool open_ring(const JobPtr& job);
+  void close_ring(Job& job);
+  void detach(const JobPtr& job);
+  void go_on(Job& job);
+  void stream(http::Exchange exchange, const http::Request& request);
+  void sweep_streams();
+  std::string streams_text() const;
+
   // service_work.cc
-  void push(std::function<void()> f);
-  void run_worker();
+  void push(std::function<void()> f) { push(work, std::move(f)); }
+  void push(Work& queue, std::function<void()> f);
+  void run_worker(Work& queue);
   ServedModel& find_model(std::string_view name);
   void prepare(const JobPtr& job, const http::Request& request, bool chat);
   void prepare_completion(const JobPtr& job, const Json& body, bool chat);
   void prepare_vectors(const JobPtr& job, const Json& body);
+  void prepare_look(const JobPtr& job, const Json& body);
   std::string answer_text(const JobPtr& job, const Json& body);
   void admit(const JobPtr& job, Dim answers, Dim tokens);
   void release(Job& job, Dim answers, Dim tokens);
@@ -144,6 +219,7 @@ struct Service::State {
     JobPtr job;
     std::size_t part;
     Event event;
+    std::string live = {};  // what was seen while this token was written (LiveLook)
   };
   struct Batch {
     std::size_t model;
@@ -159,6 +235,7 @@ struct Service::State {
   void take_done(const JobPtr& job, std::size_t part, const Event& event, std::string& out);
   void finish_completion(const JobPtr& job, std::string& out);
   void finish_vectors(const JobPtr& job);
+  void finish_look(const JobPtr& job);
   std::vector<ReplyChoice> choices(const Job& job) const;
   RaptInfo info(const Job& job) const;
   Usage usage(const Job& job) const;

@@ -13,6 +13,7 @@ namespace {
 
 // Rows of answers whose attention counts in the metrics: one request in so many.
 constexpr std::uint64_t kWatched = 8;
+constexpr int kMostLooks = 2, kMostLooksInAll = 8;  // texts at a time: of a client, of all
 
 std::uint64_t drawn_seed() {
   std::random_device device;
@@ -48,23 +49,23 @@ TokenMask not_before(Dim least, std::vector<std::int32_t> stops) {
 
 }  // namespace
 
-void Service::State::push(std::function<void()> f) {
+void Service::State::push(Work& queue, std::function<void()> f) {
   {
     const std::lock_guard hold(work_lock);
-    work.push_back(std::move(f));
+    queue.push_back(std::move(f));
   }
-  work_there.notify_one();
+  work_there.notify_all();  // of either queue
 }
 
-void Service::State::run_worker() {
+void Service::State::run_worker(Work& queue) {
   while (true) {
     std::function<void()> f;
     {
       std::unique_lock hold(work_lock);
-      work_there.wait(hold, [&] { return quit || !work.empty(); });
+      work_there.wait(hold, [&] { return quit || !queue.empty(); });
       if (quit) return;
-      f = std::move(work.front());
-      work.pop_front();
+      f = std::move(queue.front());
+      queue.pop_front();
     }
     f();
   }
@@ -91,6 +92,7 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request, bo
       case Task::embeddings:
       case Task::rerank:
       case Task::classify: prepare_vectors(job, body); break;
+      case Task::look: prepare_look(job, body); break;
       default: {
         std::string text = answer_text(job, body);
         server->post([this, job, text = std::move(text)] { reply(job, 200, text); });
@@ -153,6 +155,14 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
   job->shows_look = wanted.any();
   static std::atomic<std::uint64_t> number = 0;
   if (wanted.any() || number++ % kWatched == 0) job->look.emplace(job->taps, *m.checkpoint.model, wanted);
+  if (wanted.live) {
+    if (!asked.stream || answers != 1 || m.translates() || asked.prompt_logprobs >= 0)
+      throw ApiError(
+          400, "invalid_value",
+          "rapt.look: \"live\" needs stream: true, one prompt, n: 1 and no echoed log-probabilities",
+          "rapt.look");
+    job->live.emplace(job->taps, *m.checkpoint.model);
+  }
 
   std::vector<Request> requests;
   job->parts.resize(prompts.size());
@@ -178,7 +188,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
       r.mask = not_before(asked.min_tokens, std::move(stops));
     }
     r.stream = asked.endless;
-    if (job->look || !edits.empty()) r.taps = &job->taps;
+    if (job->look || job->live || !edits.empty()) r.taps = &job->taps;
     r.edits = asked.edits_text;
     r.prompt_logprobs = asked.prompt_logprobs;
     r.space =
@@ -230,6 +240,55 @@ void Service::State::prepare_vectors(const JobPtr& job, const Json& body) {
     r.background = inputs.size() > 16;
     requests.push_back(std::move(r));
   }
+  add(job, std::move(requests));
+}
+
+// ---------------------------------------------------------------------------------------------------- look
+LookSlot::LookSlot(std::shared_ptr<LookCounts> counts, std::string client)
+    : counts_(std::move(counts)), client_(std::move(client)) {
+  const std::lock_guard hold(counts_->lock);
+  int& mine = counts_->of[client_];
+  if (mine >= kMostLooks || counts_->all >= kMostLooksInAll) {
+    const int there = mine;
+    if (there == 0) counts_->of.erase(client_);
+    throw ApiError(429, "queue_full",
+                   there >= kMostLooks ? concat("busy: ", there, " of your texts are looked at already")
+                                       : "busy: too many texts are looked at",
+                   "", 1);
+  }
+  ++mine, ++counts_->all;
+}
+
+LookSlot::~LookSlot() {
+  const std::lock_guard hold(counts_->lock);
+  --counts_->all;
+  if (--counts_->of[client_] == 0) counts_->of.erase(client_);
+}
+
+void Service::State::prepare_look(const JobPtr& job, const Json& body) {
+  ServedModel& m = *job->model;
+  LookRequest asked = read_look(body, m.read);
+  std::vector<std::int32_t> ids = std::move(asked.ids);
+  if (asked.chat) {
+    ids = m.chat_ids(*asked.chat);
+    const std::vector<std::int32_t> answer = m.checkpoint.tokenizer->encode(asked.answer);
+    ids.insert(ids.end(), answer.begin(), answer.end());
+  } else if (ids.empty()) {
+    ids = m.prompt_ids({asked.text, {}, false}, true);
+  }
+  if (ids.empty()) throw ApiError(400, "invalid_value", "the text has no tokens", "text");
+  job->parts.resize(1);
+  Job::Part& part = job->parts[0];
+  part.prompt = ids;
+  part.last.resize(1);
+  job->look_slot.emplace(looks, job->client);
+  job->text_look = std::make_unique<TextLook>(m, std::move(asked), std::move(ids));
+  admit(job, 1, static_cast<Dim>(part.prompt.size()));
+  Request r = job->text_look->request();
+  r.space = concat("look|", job->request_id, "|", random_id());  // nothing is found: every row is to be seen
+  r.client = job->client;
+  std::vector<Request> requests;
+  requests.push_back(std::move(r));
   add(job, std::move(requests));
 }
 
@@ -307,9 +366,7 @@ void Service::State::add(const JobPtr& job, std::vector<Request> requests) {
   if (job->gone) server->post([this, job] { cancel(job); });
   else if (job->asked.stream && job->task == Task::completion)
     server->post([this, job] {
-      if (job->streams || job->gone) return;
-      job->streams = true;
-      server->begin(job->exchange, 200, stream_headers(*job));
+      if (!job->gone) begin_stream(job);
     });
 }
 
