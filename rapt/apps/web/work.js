@@ -5,10 +5,10 @@ import * as history from './history.js';
 import {splitThought} from './message.js';
 import {Answer, Run} from './run.js';
 import {announce} from './shell.js';
-import {set, state} from './state.js';
+import {set} from './state.js';
 import {askKey} from './settings.js';
 
-const kResume = 110;     // seconds after which a stream is not worth asking for
+const kRemembered = 24 * 3600 * 1000;  // after which a stream that was left is not asked for
 const runs = new Map();  // id of a conversation → {run, conversation, node}
 const frames = new Set();
 
@@ -94,7 +94,10 @@ export async function write(conversation, node, request, changed) {
   let savedAt = performance.now();
   const run = new Run({
     answer,
-    name: (id) => remember(node.id, {stream: id, conversation: conversation.id, time: Date.now()}),
+    name: (id) => {
+      remember(node.id, {stream: id, conversation: conversation.id, time: Date.now()});
+      history.save(conversation, [node]);
+    },
     live: (frame) => {
       for (const fn of frames) fn(frame, {node, conversation, answer});
     },
@@ -146,14 +149,14 @@ export function stop(conversation) {
   const one = runs.get(conversation);
   if (one) one.run.stop();
 }
-export function stopAll() {
-  for (const {run} of runs.values()) run.stop();
-}
+window.addEventListener('pagehide', () => {
+  for (const {conversation, node} of runs.values()) history.save(conversation, [node]);
+});
 
 // After a reload: what was being written goes on. find(id) → the conversation; changed(conversation).
 export async function resumeAll(find, changed) {
   for (const [id, {stream, conversation, time}] of Object.entries(remembered())) {
-    const c = Date.now() - time < kResume * 1000 * 60 ? await find(conversation) : null,
+    const c = Date.now() - time < kRemembered ? await find(conversation) : null,
           node = c && c.nodes.get(id);
     if (!node || !node.parts || !node.parts.length) {
       remember(id, null);
@@ -166,4 +169,3 @@ export async function resumeAll(find, changed) {
     });
   }
 }
-export const current = () => (state.conversation ? workOf(state.conversation) : null);
