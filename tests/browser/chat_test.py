@@ -300,6 +300,11 @@ def history_stays(page, server):
     page.run("document.querySelector('.conversations li input').focus()")
     page.key("Enter")
     page.wait("document.querySelector('.conversations .open')?.textContent === 'A name <b>of mine</b>'")
+    page.press(".conversations .open")
+    page.answered(2)
+    page.ask("It keeps its name")
+    page.answered(4)
+    equal(page.texts(".conversations .open")[0], "A name <b>of mine</b>")
     # Out to a file and in again, beside what is there.
     text = page.run("import('/page/history.js').then(async (h) => h.exported((await h.list()).map((c) => "
                     "c.id)))")

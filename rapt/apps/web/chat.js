@@ -58,6 +58,7 @@ export class Chat {
   }
   show() {
     if (!this.conversation) this.begin();
+    this.tell();
     this.input.focus({preventScroll: true});
   }
 
@@ -71,7 +72,7 @@ export class Chat {
     this.system.value = c.system || '';
     this.systemDetails.open = false;
     this.stick = true;
-    set({conversation: c.nodes.size || c.title ? c.id : null});
+    this.tell();
     this.input.value = '';
     this.grow();
     this.draw();
@@ -90,6 +91,12 @@ export class Chat {
     };
     if (document.visibilityState === 'visible') requestAnimationFrame(run);
     else setTimeout(run, 200);
+  }
+
+  // An empty conversation is none yet.
+  tell() {
+    const c = this.conversation;
+    set({conversation: c.nodes.size || c.title ? c.id : null});
   }
 
   // Messages that are shown get their views; those of other branches lose theirs.

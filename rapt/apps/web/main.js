@@ -57,6 +57,7 @@ async function main() {
   }
   new Sidebar(byId('side'), {
     open,
+    find,
     busy: (id) => Boolean(workOf(id)),
     gone: (id) => {
       stop(id);

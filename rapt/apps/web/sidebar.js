@@ -6,10 +6,11 @@ import {say, tr, when} from './i18n.js';
 import {notice, saveFile} from './shell.js';
 import {follow, state} from './state.js';
 
-// open(id or null, kind): shows a conversation; busy(id): whether an answer is being written in it; gone(id).
+// open(id or null): shows a conversation; find(id): the one object of it; busy(id): whether an answer is being
+// written in it; gone(id): it was deleted.
 export class Sidebar {
-  constructor(host, {open, busy, gone}) {
-    Object.assign(this, {open, busy, gone, found: null});
+  constructor(host, {open, find, busy, gone}) {
+    Object.assign(this, {open, find, busy, gone, found: null});
     this.field = el('input', {type: 'search', 'data-ghost': 'search', 'data-label': 'search'});
     this.items = el('ul', {className: 'conversations'});
     this.file = el('input', {type: 'file', accept: '.json,application/json', hidden: true, tabIndex: -1});
@@ -112,7 +113,7 @@ export class Sidebar {
     input.focus();
   }
   async name(id, title) {
-    const c = await history.load(id);
+    const c = await this.find(id);
     if (c) await history.save(Object.assign(c, {title, named: true}));
   }
 

@@ -78,6 +78,7 @@ export class Writer {
   }
   show() {
     if (!this.conversation) this.open(tree.newConversation('text', {model: state.model, text: ''}));
+    this.tell();
     this.area.focus({preventScroll: true});
   }
   drawExamples() {
@@ -93,9 +94,14 @@ export class Writer {
   }
   open(c) {
     this.conversation = c;
-    set({conversation: c.text || c.nodes.size ? c.id : null});
+    this.tell();
     this.forget();
     this.draw();
+  }
+  // A text that nothing was added to is no conversation yet.
+  tell() {
+    const c = this.conversation;
+    set({conversation: c.title ? c.id : null});
   }
   work() { return this.conversation ? workOf(this.conversation.id) : null; }
   changed(c) {
