@@ -24,13 +24,29 @@
 namespace rapt {
 namespace {
 
-constexpr const char* kScripts[] = {"store.js", "i18n.js", "heat.js", "strip.js",     "heads.js",
-                                    "map.js",   "grid.js", "plot.js", "documents.js", "main.js"};
+constexpr const char* kScripts[] = {"dom.js",  "store.js", "signs.js", "i18n.js", "colours.js",
+                                    "heat.js", "spans.js", "strip.js", "heads.js", "map.js",
+                                    "grid.js", "plot.js",  "documents.js", "main.js"};
 
 std::string_view file(std::string_view name) {
   for (const PageFile& f : page_files())
     if (f.name == name) return f.text;
   fail("page: the program was built without ", name);
+}
+
+// A part that is a module elsewhere (the page of `rapt serve` imports it), as a piece of the one script:
+// without its imports and the word "export", each at the beginning of a line.
+std::string script_part(std::string_view name) {
+  std::string out;
+  std::string_view rest = file(name);
+  while (!rest.empty()) {
+    std::string_view line = rest.substr(0, rest.find('\n') + 1);
+    rest.remove_prefix(line.size());
+    if (line.starts_with("import ")) continue;
+    if (line.starts_with("export ")) line.remove_prefix(7);
+    out += line;
+  }
+  return out;
 }
 
 void check_size(std::string_view what, std::size_t has, std::size_t wants) {
@@ -231,9 +247,9 @@ std::string page_html(const Page& page) {
   for (const Page::Grid& g : page.grids) texts.push_back(dictionary(g.texts));
 
   std::string script = "'use strict';\n(() => {\n";
-  for (const char* name : kScripts) script += file(name);
+  for (const char* name : kScripts) script += script_part(name);
   script += "})();\n";
-  const std::string style(file("style.css"));
+  const std::string style = concat(file("base.css"), file("style.css"));
   const auto hash = [](std::string_view text) { return concat("'sha256-", base64(sha256(text)), "'"); };
   const std::map<std::string_view, std::string> places = {
       {"policy", concat("default-src 'none'; script-src ", hash(script), "; style-src ", hash(style),

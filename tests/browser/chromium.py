@@ -85,18 +85,22 @@ class Browser:
 class Tab:
     """One page of a browser: everything it complains about and asks for is kept."""
 
-    def __init__(self, browser):
+    def __init__(self, browser, offline=True):
         self.browser = browser
         target = browser.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         self.session = browser.call("Target.attachToTarget",
                                     {"targetId": target, "flatten": True})["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(domain + ".enable")
-        self.call("Network.emulateNetworkConditions", {"offline": True, "latency": 0, "downloadThroughput": 0,
-                                                       "uploadThroughput": 0})
+        if offline:
+            self.network(offline=True)
 
     def call(self, method, params=None):
         return self.browser.call(method, params, self.session)
+
+    def network(self, offline=False, bytes_per_second=-1):
+        self.call("Network.emulateNetworkConditions", {"offline": offline, "latency": 0, "uploadThroughput": -1,
+                                                       "downloadThroughput": bytes_per_second})
 
     def size(self, width, height):
         self.call("Emulation.setDeviceMetricsOverride",
@@ -132,12 +136,18 @@ class Tab:
             self.call("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, "button": "left",
                                                    "clickCount": 1})
 
-    def key(self, name):
+    def key(self, name, shift=False, control=False):
         codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13,
-                 "Home": 36, "End": 35}
-        for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", {"type": kind, "key": name, "code": name,
-                                                 "windowsVirtualKeyCode": codes[name]})
+                 "Home": 36, "End": 35, "Escape": 27, "Space": 32}
+        event = {"key": " " if name == "Space" else name, "code": name, "windowsVirtualKeyCode": codes[name],
+                 "modifiers": 8 * shift + 2 * control}
+        text = {"Enter": "\r", "Space": " "}.get(name) if not control else None
+        down = {"type": "keyDown", "text": text} if text else {"type": "rawKeyDown"}
+        for kind in (down, {"type": "keyUp"}):
+            self.call("Input.dispatchKeyEvent", {**event, **kind})
+
+    def type(self, text):
+        self.call("Input.insertText", {"text": text})
 
     def seen(self, method):
         return [e["params"] for e in self.browser.events if e.get("method") == method

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as colours: the tables come from the program (rapt/report/colors.h), 256 colours of six hexadecimal digits each.
-const kTables = Object.fromEntries(Object.entries(data.colours).map(([name, text]) =>
-  [name, Uint8Array.from({length: 768}, (_, i) => parseInt(text.slice(2 * i, 2 * i + 2), 16))]));
-const lut = (signed = false) => kTables[state.theme + (signed ? '_signed' : '')];
-function cssOf(index) {
-  const rgb = lut();
-  return `rgb(${rgb[3 * index]} ${rgb[3 * index + 1]} ${rgb[3 * index + 2]})`;
-}
-const inkOn = (index) => (state.theme === 'dark') === (index > 115) ? '#111' : '#f6f6f6';
+// Numbers as colours.
+const kColours = coloursOf(data.colours);
+const lut = (signed = false) => kColours.table(state.theme, signed);
+const cssOf = (index) => kColours.css(index, state.theme);
+const inkOn = (index) => kColours.ink(index, state.theme);
 
 // From values to 0 … 255; -1: no number. Shares as they are; others from 0 (or the least, where that is below 0) to the largest.
 function scaleOf(values, share, log) {

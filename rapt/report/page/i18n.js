@@ -15,12 +15,6 @@ function labelOf(layer, head) {
 }
 const withLabel = (label) => label ? ` · ${label}` : '';
 
-// A token where spaces should be seen; what would move text around is shown as a sign.
-function plain(text) {
-  return text.replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/[\u0000-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
-      .replace(/[\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
-}
-const shown = (text) => text === '' ? '∅' : plain(text).replace(/^ +| +$/g, (s) => '␣'.repeat(s.length));
 const quoted = (t) => `${t} “${shown(data.tokens[t])}”`;
 
 function number(x) {

@@ -1,29 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the page shows (data), what is chosen (state), and who wants to know. The chosen things are the address's hash: a link is a view.
-const byId = (id) => document.getElementById(id);
-
-// An element with properties and children; strings become text, never markup.
-function el(tag, props = {}, ...children) {
-  const e = document.createElement(tag);
-  for (const [key, value] of Object.entries(props)) {
-    if (key.includes('-') || key === 'role') e.setAttribute(key, value);
-    else e[key] = value;
-  }
-  e.append(...children);
-  return e;
-}
-function svg(tag, attributes = {}, ...children) {
-  const e = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
-  e.append(...children);
-  return e;
-}
-
-// The choices of a select: [value, text].
-function options(select, list) {
-  select.replaceChildren(...list.map(([value, text]) => el('option', {value, textContent: text})));
-}
-
 const data = JSON.parse(byId('data').textContent);
 const tokens = data.tokens.length;
 

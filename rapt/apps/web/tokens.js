@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// An answer token by token: each one coloured by how probable it was, its alternatives as bars, and the chosen
+// one in the state, which other views follow. Other colourings: registerColouring({name, title, ends, index}):
+//   title  key of the words;  ends  what stands at both ends of the scale
+//   index  (token, i) → 0 … 255 in the table of colours, -1: none
+import {el, options} from '/page/shared/dom.js';
+import {coloursOf} from '/page/shared/colours.js';
+import {shown} from '/page/shared/signs.js';
+import {tokenSpans} from '/page/shared/spans.js';
+import {fixed, say, tr} from './i18n.js';
+import {follow, kept, set, state} from './state.js';
+
+let colours = null;
+export async function loadColours() {
+  colours = coloursOf(await (await fetch('/page/shared/colours.json')).json());
+}
+
+const kMostSurprise = 8;  // nats: 1 in 3,000
+const known = (t) => Number.isFinite(t.logprob);
+export const colourings = [];
+export function registerColouring(c) { colourings.push(c); }
+registerColouring({
+  name: 'surprise',
+  title: 'by_surprise',
+  ends: () => ['0', `${kMostSurprise}+`],
+  index: (t) => known(t) ? Math.round(255 * Math.min(1, -t.logprob / kMostSurprise)) : -1
+});
+registerColouring({
+  name: 'probability',
+  title: 'by_probability',
+  ends: () => ['100 %', '0 %'],
+  index: (t) => known(t) ? Math.round(255 * (1 - Math.exp(t.logprob))) : -1
+});
+
+const percent = (logprob) => {
+  const p = 100 * Math.exp(logprob);
+  return p >= 99.95 ? '100 %' : p >= 10 ? `${fixed(p, 0)} %` : p >= 0.1 ? `${fixed(p, 1)} %` : '< 0.1 %';
+};
+
+// What is known of a token: its probability, and its alternatives as bars.
+function card(token) {
+  const rows = token.top.map(([text, logprob]) => {
+    const bar = el('span', {className: 'share'});
+    bar.style.width = `${Math.max(0.5, 100 * Math.exp(logprob))}%`;
+    return el(
+        'li', {className: text === token.text ? 'on' : ''},
+        el('span', {className: 'who', textContent: shown(text)}),
+        el('span', {className: 'track', 'aria-hidden': 'true'}, bar),
+        el('span', {className: 'figure', textContent: percent(logprob)}));
+  });
+  const figures = known(token) ?
+      tr('token_figures', {p: percent(token.logprob), s: fixed(-token.logprob, 2)}) :
+      tr('token_unknown');
+  return [
+    el('p', {}, el('strong', {textContent: shown(token.text)}), ` ${figures}`),
+    ...(rows.length ? [el('ol', {}, ...rows)] : []),
+    ...(known(token) && token.top.length && !token.top.some(([text]) => text === token.text) ?
+            [el('p', {className: 'hint', textContent: tr('token_outside', {n: token.top.length})})] :
+            [])
+  ];
+}
+
+// choose(i): what the state's `chosen` is for token i; same(chosen): whether it is of this answer.
+export class TokenStrip {
+  constructor(host, {choose, same}) {
+    this.tokens = [];
+    const name = kept.get('colouring', 'surprise');
+    this.colouring = colourings.find((c) => c.name === name) || colourings[0];
+    this.text = el('div', {className: 'token-text', role: 'listbox', dir: 'auto'});
+    this.text.dataset.label = 'tokens_label';
+    this.card = el('div', {className: 'token-card', hidden: true});
+    this.select = el('select');
+    this.scale = el('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
+    this.ends = [el('span'), el('span')];
+    const head =
+        el('div', {className: 'token-head'},
+           el('label', {}, el('span', {'data-text': 'coloured'}), ' ', this.select),
+           el('span', {className: 'scale'}, this.ends[0], this.scale, this.ends[1]));
+    const table =
+        el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}),
+           el('div', {className: 'scroll'}));
+    table.addEventListener(
+        'toggle', () => table.lastElementChild.replaceChildren(...(table.open ? [this.table()] : [])));
+    this.box = el('div', {className: 'token-box'}, this.text, this.card);
+    this.element = el('div', {className: 'tokens'}, head, this.box, table);
+    host.append(say(this.element));
+    this.row = tokenSpans(this.text, {choose: (i) => set({chosen: choose(i)}), tell: (i) => this.tell(i)});
+    this.text.addEventListener('focusin', (event) => {
+      if (event.target.dataset.t !== undefined) this.tell(Number(event.target.dataset.t));
+    });
+    this.text.addEventListener('focusout', () => this.tell(-1));
+    this.text.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter' && event.target.dataset.t !== undefined)
+        set({chosen: choose(Number(event.target.dataset.t))});
+    });
+    this.select.addEventListener('change', () => {
+      kept.set('colouring', this.select.value);
+      this.colouring = colourings.find((c) => c.name === this.select.value);
+      this.paint(0);
+      this.legend();
+    });
+    this.ended = [
+      follow(
+          'lang',
+          () => {
+            say(this.element);
+            options(this.select, colourings.map((c) => [c.name, tr(c.title)]));
+            this.select.value = this.colouring.name;
+            this.legend();
+          }),
+      follow(
+          'theme',
+          () => {
+            this.paint(0);
+            this.legend();
+          },
+          true),
+      follow('chosen', () => this.row.mark(state.chosen && same(state.chosen) ? state.chosen.index : -1)),
+    ];
+  }
+  remove() {
+    for (const end of this.ended) end();
+    this.element.remove();
+  }
+
+  // All tokens so far; those that are there already stay as they are.
+  update(tokens) {
+    const from = this.row.spans.length;
+    this.tokens = tokens;
+    if (tokens.length === from) return;
+    this.row.add(tokens.slice(from).map((t) => t.text));
+    this.paint(from);
+  }
+  paint(from) {
+    for (let i = from; i < this.row.spans.length; ++i) {
+      const index = this.colouring.index(this.tokens[i], i);
+      this.row.paint(
+          i, index < 0 ? '' : colours.css(index, state.theme),
+          index < 0 ? '' : colours.ink(index, state.theme));
+    }
+  }
+  legend() {
+    const context = this.scale.getContext('2d'), image = context.createImageData(256, 1),
+          rgb = colours.table(state.theme);
+    for (let i = 0; i < 256; ++i) image.data.set([rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2], 255], 4 * i);
+    context.putImageData(image, 0, 0);
+    this.colouring.ends().forEach((text, i) => {
+      this.ends[i].textContent = text;
+    });
+  }
+  tell(i) {
+    const token = this.tokens[i], span = this.row.spans[i];
+    this.card.hidden = !token;
+    if (!token) return;
+    this.card.replaceChildren(...card(token));
+    span.setAttribute('aria-label', this.card.innerText.replace(/\s+/g, ' '));
+    const room = this.box.getBoundingClientRect(), at = span.getBoundingClientRect();
+    this.card.style.top = `${at.bottom - room.top + 6}px`;
+    this.card.style.left =
+        `${Math.max(0, Math.min(at.left - room.left, room.width - this.card.offsetWidth))}px`;
+  }
+  table() {
+    const heads = ['token', 'id', 'probability', 'surprise', 'alternatives'].map(
+        (key) => el('th', {scope: 'col', textContent: tr(`column_${key}`)}));
+    return el(
+        'table', {className: 'numbers'}, el('thead', {}, el('tr', {}, ...heads)),
+        el('tbody', {},
+           ...this.tokens.map(
+               (t) =>
+                   el('tr', {},
+                      ...[shown(t.text),
+                          t.id === null ? '' : String(t.id),
+                          known(t) ? percent(t.logprob) : '',
+                          known(t) ? fixed(-t.logprob, 2) : '',
+                          t.top.map(([text, logprob]) => `${shown(text)} ${percent(logprob)}`).join(' · '),
+    ].map((text) => el('td', {textContent: text}))))));
+  }
+}

@@ -1,0 +1,765 @@
+# SPDX-License-Identifier: Apache-2.0
+# The page of `rapt serve` in a real browser: chat_test.py --rapt PROGRAM. The program's own model (which goes
+# on with texts) and a small chat model that the tests train; no request leaves this machine. Exit code 77:
+# there is no browser. RAPT_PICTURES=FOLDER: what it looks like, too.
+import base64
+import json
+import os
+import pathlib
+import random
+import re
+import sys
+import time
+
+import chromium
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "serve"))
+import server as serving  # noqa: E402
+from server import equal, expect, test  # noqa: E402
+
+WEB = serving.SOURCE / "rapt" / "apps" / "web"
+LONG = {"ignore_eos": True, "temperature": 0.9, "top_p": 1}
+
+
+# ------------------------------------------------------------------------------------------------- the words
+def check_words():
+    """Both languages have the same keys and places; every key is used, and every used one is there."""
+    words = {lang: json.loads((WEB / "words" / f"{lang}.json").read_text()) for lang in ("en", "zh")}
+    equal(list(words["zh"]), list(words["en"]), "keys of zh.json, in the order of en.json")
+    for key in words["en"]:
+        places = [set(re.findall(r"\{(\w+)[|}]", words[lang][key])) for lang in words]
+        equal(places[1], places[0], f"places in {key}")
+        expect(all(words[lang][key].strip() for lang in words), key, "is empty")
+    code = "".join(p.read_text() for p in sorted(WEB.rglob("*")) if p.suffix in (".js", ".html"))
+    said = set(re.findall(r"['\"`](\w+)['\"`]",
+                          code)) | set(re.findall(r"data-(?:text|label|hint|ghost)=\"(\w+)\"", code))
+    made = {f"{m}{key[len(m):]}" for m in re.findall(r"`(\w+_)\$\{",
+                                                     code) for key in words["en"] if key.startswith(m)}
+    made |= {k for k in words["en"] if k.endswith("_label") and k[:-6] in said}
+    equal(sorted(set(words["en"]) - said - made), [], "words that nothing says")
+    asked = set(re.findall(r"\btr\('(\w+)'",
+                           code)) | set(re.findall(r"data-(?:text|label|hint|ghost)=\"(\w+)\"", code))
+    asked |= set(re.findall(r"'data-(?:text|label|hint|ghost)': '(\w+)'", code))
+    equal(sorted(asked - set(words["en"])), [], "words that are missing")
+    size = sum(p.stat().st_size for p in WEB.rglob("*") if p.is_file())
+    expect(size <= 250_000, f"the page has {size} bytes")
+    for p in WEB.rglob("*.js"):
+        text = p.read_text()
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(",
+                     "new Function"):
+            expect(word not in text, f"{p.name} has {word}")
+
+
+# -------------------------------------------------------------------------------------------------- the page
+class Page(chromium.Tab):
+    def __init__(self, browser, address):
+        super().__init__(browser, offline=False)
+        self.address = address
+        self.call("Page.addScriptToEvaluateOnNewDocument", {"source": """
+            window.reports = [];
+            document.addEventListener('securitypolicyviolation', (e) =>
+              reports.push(e.effectiveDirective + ' ' + e.blockedURI));"""})
+
+    def begin(self, width=1280, hash="", lang="en"):
+        """As for someone who comes for the first time."""
+        self.size(width, 800)
+        self.open(self.address)
+        self.run("new Promise((done) => { localStorage.clear(); sessionStorage.clear();"
+                 f" localStorage.setItem('rapt.lang', '\"{lang}\"');"
+                 " const r = indexedDB.deleteDatabase('rapt'); r.onsuccess = r.onerror = done; })")
+        self.open(self.address + hash)
+
+    def reload(self):
+        self.call("Page.reload")
+        time.sleep(0.1)
+        self.wait("document.documentElement?.dataset.ready === 'yes'")
+
+    def text(self, selector):
+        return self.run(f"document.querySelector({json.dumps(selector)})?.textContent ?? null")
+
+    def texts(self, selector):
+        return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+
+    def press(self, selector):
+        """A click with the mouse in the middle of an element."""
+        at = self.run(f"""new Promise((done) => {{ const e = document.querySelector({json.dumps(selector)});
+            e.scrollIntoView({{block: 'center'}});
+            requestAnimationFrame(() => requestAnimationFrame(() => {{  // what comes into sight gets its size
+              const r = e.getBoundingClientRect();
+              done([r.left + r.width / 2, r.top + r.height / 2]); }})); }})""")
+        self.click(*at)
+
+    def ask(self, text):
+        self.run("document.querySelector('#input').focus()")
+        self.type(text)
+        self.key("Enter")
+
+    def answered(self, count):
+        """Waits until so many messages are there and none is being written."""
+        self.wait(f"document.querySelectorAll('.message').length === {count}"
+                  " && !document.querySelector('.message[aria-busy=true]')")
+
+    def with_fields(self, fields):
+        """Every answer is asked for with these fields, too."""
+        self.run(f"""(() => {{ window.ownFetch ||= window.fetch; window.fetch = (path, o = {{}}) => {{
+            if (/\\/completions$/.test(path) && o.body)
+              o = {{...o, body: JSON.stringify({{...JSON.parse(o.body), ...{json.dumps(fields)}}})}};
+            return ownFetch(path, o); }}; }})()""")
+
+    def with_reply(self, status, body, headers=None):
+        """The next answers are these, whatever the server says; kept in window.asked."""
+        self.run(f"""(() => {{ window.ownFetch ||= window.fetch; window.asked = [];
+            window.fetch = (path, o = {{}}) => {{ if (!/\\/completions$/.test(path)) return ownFetch(path, o);
+            asked.push(JSON.parse(o.body));
+            return Promise.resolve(new Response({json.dumps(body)},
+              {{status: {status}, headers: {json.dumps(headers or {})}}})); }}; }})()""")
+
+    def own_replies(self):
+        self.run("window.ownFetch && (window.fetch = window.ownFetch)")
+
+    def picture_in(self, name, whole=False):
+        folder = os.environ.get("RAPT_PICTURES")
+        if folder:
+            self.picture(os.path.join(folder, f"chat-{name}.png"), whole)
+
+
+def stream(*pieces, **last):
+    """The events of an answer that says these pieces."""
+    out = ""
+    for i, piece in enumerate(pieces):
+        logs = {"content": [{"token": piece, "logprob": -0.5 * (i % 7),
+                             "bytes": list(piece.encode("utf-8", "replace")),
+                             "top_logprobs": [{"token": piece, "logprob": -0.5 * (i % 7), "bytes": None},
+                                              {"token": "<b>other</b>", "logprob": -3.0, "bytes": None}]}]}
+        out += "data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": piece}, "logprobs": logs,
+                                                   "token_ids": [i], "finish_reason": None}]}) + "\n\n"
+    done = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+            "rapt": {"seed": 7, "finish": "eos"}, **last}
+    return out + "data: " + json.dumps(done) + "\n\ndata: [DONE]\n\n"
+
+
+def slots(server):
+    return server.ask("/slots").json()
+
+
+# ------------------------------------------------------------------------------------------------ its tests
+@test
+def a_typed_message_streams_in(page, server):
+    page.begin()
+    page.wait("document.activeElement.id === 'input'")
+    page.type("What is a token?")
+    page.key("Enter", shift=True)  # a new line
+    page.type("Say it shortly.")
+    page.run("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', isComposing: "
+             "true, bubbles: true, cancelable: true}))")
+    equal(page.run("document.querySelectorAll('.message').length"), 0,
+          "Enter inside a composition sends nothing")
+    page.key("Enter")
+    page.answered(2)
+    equal(page.text(".message.user .said"), "What is a token?\nSay it shortly.")
+    expect(len(page.text(".message.assistant > .markdown")) > 0, "an answer came")
+    about = page.text(".message.assistant .about")
+    expect(re.search(r"^\d[\d,]* tokens? · [\d,.]+ tokens/s · seed \d+$", about), about)
+    expect(re.fullmatch(r"[\d,]+ of 8,192 tokens", page.text(".meter-text")), page.text(".meter-text"))
+    equal(page.texts(".conversations .open"), ["What is a token?"])
+    expect("c=" in page.run("location.hash"), "the address names the conversation")
+    equal(page.run("document.activeElement.id"), "input", "one can go on typing")
+    expect(page.run("document.querySelector('#live').textContent.length > 0"),
+           "sentences are said to those who listen")
+
+
+@test
+def the_answer_is_the_servers(page, server):
+    page.begin()
+    page.with_fields({"seed": 5, "max_tokens": 40, **LONG})
+    page.ask("Rows and columns")
+    page.answered(2)
+    direct = server.ask("/v1/chat/completions",
+                        {"model": "chat", "messages": [{"role": "user", "content": "Rows and columns"}],
+                                                 "seed": 5, "max_tokens": 40, "return_token_ids": True,
+                                                 "logprobs": True, **LONG}).json()
+    choice = direct["choices"][0]
+    page.press(".act-copy ~ .act-tokens")
+    page.wait("!!document.querySelector('.token-text span')")
+    tokens = page.run("[...document.querySelectorAll('.token-text span')].map((e) => e.textContent)")
+    equal(len(tokens), 40, "tokens of the strip")
+    page.run("document.querySelectorAll('.token-text span')[7].click()")
+    chosen = page.run("import('/page/state.js').then((s) => s.state.chosen)")
+    equal(chosen["index"], 7)
+    equal(chosen["ids"], direct.get("prompt_token_ids", []) + choice["token_ids"], "ids for a second reading")
+    equal(chosen["ids"][chosen["at"]], choice["token_ids"][7])
+    equal(chosen["token"]["logprob"], choice["logprobs"]["content"][7]["logprob"], "the server's digits")
+    equal(len(chosen["token"]["top"]), 5)
+    page.run("document.querySelectorAll('.token-text span')[7].focus()")
+    page.key("ArrowRight")
+    page.key("ArrowRight")
+    page.key("ArrowLeft")
+    equal(page.run("[document.activeElement.dataset.t, document.querySelectorAll('.token-text .on').length]"),
+          ["8", 1])
+    expect("probability" in page.run("document.activeElement.getAttribute('aria-label')"),
+           "a token says its figures")
+    equal(page.run("document.querySelectorAll('.token-card li').length"), 5, "bars of the alternatives")
+    colour = "getComputedStyle(document.querySelectorAll('.token-text span')[7]).backgroundColor"
+    surprise = page.run(colour)
+    page.run("(() => { const s = document.querySelector('.token-head select'); s.value = 'probability'; "
+             "s.dispatchEvent(new Event('change')); })()")
+    expect(page.run(colour) != surprise, "another colouring")
+    index = round(255 * (1 - 2.718281828459045 ** chosen["token"]["logprob"]))
+    wanted = page.run(f"fetch('/page/shared/colours.json').then((r) => r.json()).then((c) => "
+                      f"c.light.slice({6 * index}, {6 * index + 6}))")
+    rgb = [int(x) for x in re.findall(r"\d+", page.run(colour))]
+    expect(all(abs(int(wanted[2 * i:2 * i + 2], 16) - rgb[i]) <= 3 for i in range(3)), "colour", rgb, wanted)
+    page.run("document.querySelector('.twin').open = true")
+    page.wait("document.querySelectorAll('.twin tbody tr').length === 40")
+    page.picture_in("tokens")
+
+
+@test
+def stop_frees_the_request(page, server):
+    page.begin()
+    page.with_fields({"max_tokens": 7000, "min_tokens": 7000, **LONG})
+    page.network(bytes_per_second=40_000)
+    page.ask("A long one")
+    page.wait("document.querySelectorAll('.message.assistant > .markdown *').length > 0")
+    expect(len(slots(server)) == 1, "it is being written")
+    equal(page.run("[document.querySelector('#send').hidden, document.querySelector('#stop').hidden]"),
+          [True, False])
+    page.network()
+    page.press("#stop")
+    began = time.monotonic()
+    while slots(server):
+        expect(time.monotonic() - began < 3, "still there after 3 s:", slots(server))
+        time.sleep(0.02)
+    page.answered(2)
+    expect("stopped" in page.text(".message.assistant .about"), page.text(".message.assistant .about"))
+    expect(page.run("document.querySelector('#stop').hidden"), "Send is back")
+
+
+@test
+def edit_branch_regenerate(page, server):
+    page.begin()
+    page.with_fields({"max_tokens": 12, **LONG})
+    page.ask("First")
+    page.answered(2)
+    one = page.text(".message.assistant > .markdown")
+    page.press(".message.assistant .act-again")
+    page.answered(2)
+    page.wait("!!document.querySelector('.message.assistant .switch') && "
+              "document.querySelector('.message.assistant .switch').textContent.includes('2/2')")
+    page.press(".message.assistant .switch button")
+    page.wait("document.querySelector('.message.assistant .switch').textContent.includes('1/2')")
+    equal(page.text(".message.assistant > .markdown"), one, "the first answer is still there")
+    page.ask("Second")
+    page.answered(4)
+    page.press(".message.user .act-edit")
+    page.run("document.querySelector('.editor textarea').value = 'First, changed'")
+    page.press(".editor .main")
+    page.answered(2)
+    equal(page.texts(".said"), ["First, changed"])
+    equal(page.text(".message.user .switch"), "‹2/2›")
+    page.press(".message.user .switch button")
+    page.answered(4)
+    equal(page.texts(".said"), ["First", "Second"])
+    before = page.text(".message:last-child > .markdown")
+    page.press(".message:last-child .act-go_on")
+    page.wait("document.querySelector('.message:last-child .about').textContent.startsWith('24 tokens')")
+    equal(page.run("document.querySelectorAll('.message').length"), 4, "Continue adds to the answer itself")
+    expect(len(page.text(".message:last-child > .markdown")) > len(before), "more text")
+    page.press(".message:last-child .act-cut")
+    page.answered(3)
+    page.press(".notice button")
+    page.answered(4)
+    return page.texts(".said")
+
+
+@test
+def history_stays(page, server):
+    said = edit_branch_regenerate(page, server)
+    title = page.texts(".conversations .open")
+    page.reload()
+    page.answered(4)
+    equal(page.texts(".said"), said, "after a reload")
+    equal(page.texts(".conversations .open"), title)
+    page.press("#new")
+    page.answered(0)
+    page.with_fields({"max_tokens": 5})
+    page.ask("Quite another matter")
+    page.answered(2)
+    equal(page.texts(".conversations .open"), ["Quite another matter", "First"])
+    page.run("document.querySelector('#side input[type=search]').focus()")
+    page.type("second")
+    page.wait("document.querySelectorAll('.conversations .open').length === 1")
+    equal(page.texts(".conversations .open"), ["First"], "found by what a message says")
+    page.press(".conversations .open")
+    page.answered(4)
+    page.run("(() => { const s = document.querySelector('#side input[type=search]'); s.value = ''; "
+             "s.dispatchEvent(new Event('input')); })()")
+    page.wait("document.querySelectorAll('.conversations .open').length === 2")
+    page.run("document.querySelector('.conversations li .rename').click()")
+    page.run("document.querySelector('.conversations li input').value = 'A name <b>of mine</b>'")
+    page.run("document.querySelector('.conversations li input').focus()")
+    page.key("Enter")
+    page.wait("document.querySelector('.conversations .open')?.textContent === 'A name <b>of mine</b>'")
+    page.press(".conversations .open")
+    page.answered(2)
+    page.ask("It keeps its name")
+    page.answered(4)
+    equal(page.texts(".conversations .open")[0], "A name <b>of mine</b>")
+    # Out to a file and in again, beside what is there.
+    text = page.run("import('/page/history.js').then(async (h) => h.exported((await h.list()).map((c) => "
+                    "c.id)))")
+    file = json.loads(text)
+    equal([file["rapt"], file["version"], len(file["conversations"])], ["history", 1, 2])
+    page.run("document.querySelector('.conversations li .delete').click()")
+    page.wait("document.querySelectorAll('.conversations .open').length === 1")
+    page.press(".notice:last-child button")
+    page.wait("document.querySelectorAll('.conversations .open').length === 2")
+    equal(page.run(f"import('/page/history.js').then((h) => h.imported({json.dumps(text)}))"), 2)
+    equal(page.run("import('/page/history.js').then(async (h) => (await h.list()).length)"), 4)
+    hostile = {"rapt": "history", "version": 1, "conversations": [
+        None, 5, {"kind": "chat", "id": {"a": 1}, "title": ["<img src=x>"], "roots": ["x", "x", None],
+                  "nodes": [{"id": "x", "text": {"a": 1}, "children": ["x"], "tokens": [{"text": 5}, None]},
+                            None]}]}
+    equal(page.run(f"import('/page/history.js').then((h) => h.imported({json.dumps(json.dumps(hostile))}))"),
+          1)
+    equal(page.run("import('/page/history.js').then((h) => h.imported('{}')).catch((e) => 'refused')"),
+          "refused")
+    page.reload()
+    equal(len(page.texts(".conversations .open")), 5)
+
+
+@test
+def a_reload_goes_on(page, server):
+    if "/stream/{id}" not in server.ask("/openapi.json").text():
+        raise serving.Skip("this server keeps no streams")
+    page.begin()
+    fields = {"max_tokens": 600, "min_tokens": 600, "seed": 11, **LONG}
+    page.with_fields(fields)
+    page.network(bytes_per_second=60_000)
+    page.ask("Go on after a reload")
+    page.wait("document.querySelectorAll('.message.assistant > .markdown *').length > 0")
+    time.sleep(1.3)
+    page.network()
+    page.reload()
+    page.answered(2)
+    expect(page.text(".message.assistant .about").startswith("600 tokens"),
+           page.text(".message.assistant .about"))
+    direct = server.ask("/v1/chat/completions",
+                        {"model": "chat", "messages": [{"role": "user", "content": "Go on after a reload"}],
+                                                 "top_p": 1, **fields}).json()
+    kept = page.run("import('/page/history.js').then(async (h) => [...(await h.load((await "
+                    "h.list())[0].id)).nodes.values()].find((n) => n.role === 'assistant').text)")
+    equal(kept, direct["choices"][0]["message"]["content"], "the whole answer, as if nothing had happened")
+
+
+# -------------------------------------------------------------------------------------------- hostile texts
+def corpus():
+    """Texts that want to become something else, alone and inside each kind of block."""
+    raw = ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg/onload=alert(1)>",
+           "<iframe src=javascript:alert(1)>",
+           "<a href=javascript:alert(1)>x</a>", "[x](javascript:alert(1))", "[x](JaVaScRiPt:alert(1))",
+           "[x](java\tscript:alert(1))",
+           "[x](&#106;avascript:alert(1))", "[x](data:text/html,<script>alert(1)</script>)",
+           "[x](vbscript:msgbox(1))",
+           "[x](blob:http://127.0.0.1/x)", "[x](file:///etc/passwd)", "[x](//evil.example/x)",
+           "[x](/v1/models)", "[x](\\\\evil.example)",
+           "![x](http://evil.example/p.png)", "![x](javascript:alert(1))",
+           "![](http://evil.example/a?q=secret)", "<javascript:alert(1)>",
+           "<http://evil.example/\"onmouseover=alert(1)>", "[x](http://evil.example/\"onclick=\"alert(1))",
+           "[x](<javascript:alert(1)>)",
+           "[x](http://user:pass@evil.example)", "[http://good.example](http://evil.example)",
+           "[a](http://a.example 'b\" onx=\"c')",
+           "http://evil.example/<script>", "https://evil.example/'onx='a", "mailto:a@b.example",
+           "<mailto:a@b.example?subject=<b>>",
+           "`<b>`", "```html\n<script>alert(1)</script>\n```", "```\"><img src=x>\ncode\n```",
+           "~~~js onx=1\nalert(1)\n", "# <h1 onx=1>",
+           "> <form action=x><input>", "- <style>*{display:none}</style>",
+           "| <b> | <i> |\n|---|---|\n| <u> | [x](javascript:1) |",
+           "$<b>$", "$$\n</code><script>\n$$", "\\(<img>\\)", "<!-- -->", "<![CDATA[x]]>", "<?xml?>",
+           "&lt;b&gt;", "\u202egnp.exe", "\u0000\u0001\u0007",
+           "{{constructor.constructor('alert(1)')()}}", "${alert(1)}", "<br onload=x>", "<br>",
+           "<math><mtext></mtext></math>",
+           "[x]: javascript:alert(1)\n[x]", "<details open ontoggle=alert(1)>", "<base href=//evil.example>",
+           "<meta http-equiv=refresh content=0>",
+           "<link rel=stylesheet href=//evil.example>", "<object data=x>", "<embed src=x>",
+           "<template><img></template>", "[a](http://[::1]/)",
+           "[x](http://evil.example\u0000/)", "[x](ht\u200btp://evil.example)",
+           "[x](http:javascript:alert(1))"]
+    inside = ["{}", "**{}**", "*a {} b*", "# {}", "> {}", "- {}\n  - {}", "1. {}",
+              "| {} | b |\n|---|---|\n| c | {} |", "~~{}~~ text", "a\n{}\nb"]
+    out = [form.replace("{}", text) for text in raw for form in inside]
+    signs = ["*", "_", "`", "[", "](", ")", "!", "<", ">", "#", "-", "|", "\n", " ", "$", "\\", "~~", "```",
+             "a", "字", "javascript:", "http://x.example", "&", "\"", "'", "\n\n", "1. "]
+    draw = random.Random(1)
+    out += ["".join(draw.choice(signs) for _ in range(draw.randrange(3, 60))) for _ in range(300)]
+    out += [sign * 20000 for sign in ("*", "_", "`", "[", "![", "](", "<", "> ", "- ", "|", "$", "\\", "~~",
+                                      "*a ", "**a*", "[a](", "`` ` ", "http://", "\n> ", "\n- ", "(", "$a",
+                                      "\\(")]
+    return out
+
+
+ALLOWED = ("P H3 H4 H5 H6 UL OL LI BLOCKQUOTE PRE CODE DIV SPAN BUTTON TABLE THEAD TBODY TR TH TD A EM STRONG "
+           "DEL BR HR")
+
+@test
+def hostile_markdown_stays_text(page, server):
+    page.begin()
+    texts = corpus()
+    expect(len(texts) >= 500, len(texts))
+    found = page.run(f"""import('/page/markdown.js').then(({{MarkdownView}}) => {{
+      const texts = {json.dumps(texts)};
+      const allowed = new Set({json.dumps(ALLOWED.split())}), wrong = [], slow = [];
+      const attributes = new Set(['class', 'dir', 'href', 'target', 'rel', 'title', 'type', 'start',
+                                  'scope', 'data-sign', 'aria-hidden', 'style']);
+      let seed = 1;
+      const random = (n) => (seed = seed * 16807 % 2147483647) % n;
+      const words = {{copy: 'c', code: 'code', image: 'image', rest: 'rest', onCopy: () => {{}}}};
+      const host = () => {{ const e = document.createElement('div'); document.body.append(e); return e; }};
+      for (const text of texts) {{
+        const whole = host(), began = performance.now();
+        new MarkdownView(whole, words).set(text, true);
+        if (performance.now() - began > 1000) slow.push(text.slice(0, 20));
+        for (const e of whole.querySelectorAll('*')) {{
+          if (!allowed.has(e.tagName)) wrong.push(['element', e.tagName, text]);
+          for (const a of e.attributes) if (!attributes.has(a.name)) wrong.push(['attribute', a.name, text]);
+          if (e.tagName === 'A' && (!/^(https?|mailto):/.test(e.getAttribute('href')) ||
+                                    e.rel !== 'noopener noreferrer')) wrong.push(['link', e.href, text]);
+        }}
+        if (text.length < 2000) {{  // written piece by piece it must come to the same
+          const grown = host(), view = new MarkdownView(grown, words);
+          for (let at = 0; at < text.length;) view.set(text.slice(0, at += 1 + random(9)));
+          view.set(text, true);
+          if (grown.innerHTML !== whole.innerHTML)
+            wrong.push(['grown', text, grown.innerHTML, whole.innerHTML]);
+          grown.remove();
+        }}
+        whole.remove();
+      }}
+      return [wrong.slice(0, 5), slow, wrong.length];
+    }})""")
+    equal(found, [[], [], 0], "hostile Markdown")
+    # The same through the chat and its tokens.
+    page.with_reply(200, stream(*[t for t in texts if len(t) < 200][:520]))
+    page.ask("<img src=x onerror=alert(1)>")
+    page.answered(2)
+    page.press(".message.assistant .act-tokens")
+    page.wait("document.querySelectorAll('.token-text span').length >= 520")
+    equal(page.run("document.querySelectorAll('#views :is(img, script, iframe, object, embed, form, style, "
+                   "link, base, svg, b, i)').length"), 0)
+    page.own_replies()
+
+
+@test
+def markdown_as_people_expect_it(page, server):
+    page.begin()
+    cases = [("# A *b*", "<h3>A <em>b</em></h3>"),
+             ("a **b** `c`", "<p>a <strong>b</strong> <code>c</code></p>"),
+             ("- a\n- b\n  - c", "<ul><li>a</li><li>b<ul><li>c</li></ul></li></ul>"),
+             ("3. a\n4. b", "<ol start=\"3\"><li>a</li><li>b</li></ol>"),
+             ("> a\n> b", "<blockquote><p>a<br>b</p></blockquote>"),
+             ("a\n\n---\n\nb", "<p>a</p><hr><p>b</p>"), ("***a***", "<p><em><strong>a</strong></em></p>"),
+             ("2 * 3 * 4 snake_case_name", "<p>2 * 3 * 4 snake_case_name</p>"),
+             ("**中文。**后面", "<p><strong>中文。</strong>后面</p>"), ("~~a~~", "<p><del>a</del></p>"),
+             ("$x_1$ costs $5 and $6", "<p><code class=\"tex\">x_1</code> costs $5 and $6</p>"),
+             ("- [x] a\n- [ ] b",
+              "<ul><li class=\"task\"><span>☑ </span>a</li><li class=\"task\"><span>☐ </span>b</li></ul>"),
+             ("|a|b|\n|:-|-:|\n|1|2|",
+              "<div class=\"scroll\"><table><thead><tr><th class=\"to-start\" scope=\"col\">a</th><th "
+              "class=\"to-end\" scope=\"col\">b</th></tr></thead><tbody><tr><td "
+              "class=\"to-start\">1</td><td class=\"to-end\">2</td></tr></tbody></table></div>"),
+             ("[a](http://b.example/c)",
+              "<p><a>a</a><span class=\"target\"> (http://b.example/c)</span></p>"),
+              ("https://b.example.", "<p><a>https://b.example</a>.</p>"),
+             ("![a](https://b.example/x.png)",
+              "<p><a>image: a</a><span class=\"target\"> (b.example/x.png)</span></p>"),
+             ("```py\nif 1: # x\n```\nb",
+              "<div class=\"code\"><div class=\"code-head\"><span>py</span><button "
+              "class=\"small\">c</button></div><pre><code><span class=\"k-keyword\">if</span> <span "
+              "class=\"k-number\">1</span>: <span class=\"k-comment\"># "
+              "x</span>\n<span></span></code></pre></div><p>b</p>"),
+             ("1. a\n\n   ```\n   x\n   ```\n2. b", None), ("a  \nb\\\nc", "<p>a<br>b<br>c</p>")]
+    got = page.run(f"""import('/page/markdown.js').then(({{MarkdownView}}) => {{
+      return {json.dumps([c[0] for c in cases])}.map((text) => {{
+      const e = document.createElement('div');
+      new MarkdownView(e, {{copy: 'c', code: 'code', image: 'image', rest: 'rest',
+                           onCopy: () => {{}}}}).set(text, true);
+      for (const x of e.querySelectorAll('*'))
+        for (const a of [...x.attributes])
+          if (!['class', 'start', 'scope'].includes(a.name)) x.removeAttribute(a.name);
+      return e.innerHTML; }}); }})""")
+    for (text, wanted), html in zip(cases, got):
+        if wanted is not None:
+            equal(html, wanted, repr(text))
+    expect(got[-2].count("<ol>") == 1 and got[-2].count("<li>") == 2, got[-2])
+    # What is complete is never touched again, and a long answer stays inside a frame.
+    kept, worst = page.run("""import('/page/markdown.js').then(({MarkdownView}) => {
+      const e = document.createElement('div');
+      document.body.append(e);
+      const view = new MarkdownView(e, {copy: 'c', code: 'c', image: 'i', rest: 'r', onCopy: () => {}});
+      let text = '', worst = 0, first = null, kept = true;
+      for (let i = 0; i < 2000; ++i) {
+        text += i % 40 === 39 ? '\\n\\n' : i % 90 === 50 ? '\\n- item ' : `word${i} **b** `;
+        const began = performance.now();
+        view.set(text);
+        worst = Math.max(worst, performance.now() - began);
+        if (i === 200) first = e.firstChild;
+        if (first && e.firstChild !== first) kept = false;
+      }
+      e.remove();
+      return [kept, worst];
+    })""")
+    expect(kept, "the first block was made anew")
+    expect(worst < 50, f"{worst} ms for one piece")
+
+
+# --------------------------------------------------------------------------------------------------- errors
+@test
+def errors_in_plain_words(page, server):
+    def error(status, code, message, headers=None):
+        page.with_reply(status,
+                        json.dumps({"error": {"message": message, "type": "x", "param": None, "code": code}}),
+                        headers)
+
+    page.begin()
+    error(429, "queue_full", "busy", {"Retry-After": "2"})
+    page.ask("Busy?")
+    page.wait("document.querySelector('.message.assistant .error .left')?.textContent.includes('Next try "
+              "in')")
+    expect("busy" in page.text(".message.assistant .error"), page.text(".message.assistant .error"))
+    page.own_replies()
+    page.with_fields({"max_tokens": 5})
+    page.wait("document.querySelectorAll('.message').length === 2 && "
+              "!document.querySelector('.error:not([hidden])') && "
+              "!document.querySelector('[aria-busy=true]')")
+    expect(page.text(".message.assistant .about").startswith("5 tokens"), "tried again by itself")
+    error(400, "context_length_exceeded",
+          "The prompt of 9,000 tokens leaves no room for an answer: the context holds 8,192. Shorten the "
+          "prompt.")
+    page.ask("Too long?")
+    page.wait("document.querySelector('.message:last-child .error')?.textContent.includes('9,000')")
+    expect("8,192" in page.text(".message:last-child .error"), page.text(".message:last-child .error"))
+    page.own_replies()
+    page.run("window.ownFetch = window.ownFetch || window.fetch; window.fetch = () => Promise.reject(new "
+             "TypeError('Failed to fetch'))")
+    page.press(".message:last-child .error button")
+    page.wait("!document.querySelector('#offline').hidden")
+    page.wait("document.querySelector('.message:last-child .error').textContent.includes('rapt serve')")
+    page.own_replies()
+    page.press(".message:last-child .error button")
+    page.answered(4)
+    page.wait("document.querySelector('#offline').hidden")
+    page.with_reply(200, stream("<think>first this", " then that</think>\n\nSo: **yes**."))
+    page.ask("Think")
+    page.answered(6)
+    equal([page.text(".message:last-child .thought summary"), page.text(".message:last-child > .markdown")],
+          ["What the model thought first", "So: yes."])
+    page.ask("And now")
+    page.answered(8)
+    equal(page.run("asked[1].messages.map((m) => m.content).slice(-2)"), ["So: **yes**.", "And now"],
+          "thoughts are not sent again")
+    page.own_replies()
+
+
+@test
+def a_key_is_asked_for(page, server):
+    path = pathlib.Path(page.folder, "keys")
+    path.write_text("a-key-of-the-test\n")
+    path.chmod(0o600)
+    with serving.Server(page.args, "--key-file", path) as keyed:
+        tab = Page(page.browser, f"http://127.0.0.1:{keyed.port}/")
+        tab.call("Page.navigate", {"url": tab.address})
+        tab.wait("!!document.querySelector('dialog input[type=password]')")
+        equal(tab.run("document.activeElement.type"), "password")
+        tab.type("a-key-of-the-test")
+        tab.key("Tab")
+        tab.key("Space")  # keep it for this tab
+        tab.key("Tab")
+        tab.key("Enter")
+        tab.wait("document.documentElement.dataset.ready === 'yes'")
+        equal(tab.run("[sessionStorage.getItem('rapt.key'), "
+                      "JSON.stringify({...localStorage}).includes('a-key')]"), ["a-key-of-the-test", False])
+        tab.reload()
+        tab.with_fields({"max_tokens": 4})
+        tab.ask("With a key")
+        tab.answered(2)
+        tab.call("Page.close")
+
+
+# ---------------------------------------------------------------------------------- languages, widths, keys
+@test
+def languages_and_widths(page, server):
+    page.begin(lang="zh")
+    page.with_fields({"max_tokens": 60, "seed": 3, **LONG})
+    page.ask("你好，世界")
+    page.answered(2)
+    equal(page.run("[document.documentElement.lang, document.querySelector('#send').innerText, "
+                   "document.querySelector('#lang').innerText]"),
+          ["zh-Hans", "发送", "English"])
+    left = page.run("""[...document.querySelectorAll('button, label, h2, h3, summary, p')]
+      .filter((e) => e.offsetParent && !e.closest('.markdown, .said, .conversations, #lang'))
+      .map((e) => e.innerText).filter((t) => /[A-Za-z]{4,}/.test(t) && !/rapt|chat|Rapt/.test(t))""")
+    equal(left, [], "words that stayed English")
+    for width in (320, 390, 1280):
+        page.size(width, 800)
+        for name in ("zh", "en"):
+            for press in ([], [".message.assistant .act-tokens"], ["#settings"]):
+                for selector in press:
+                    page.run(f"document.querySelector('{selector}').click()")
+                wide = page.run("[document.documentElement.scrollWidth, "
+                                "document.querySelector('.chat-scroll').scrollWidth - "
+                                "document.querySelector('.chat-scroll').clientWidth, "
+                                "document.querySelector('dialog') ? "
+                                "document.querySelector('dialog').scrollWidth - "
+                                "document.querySelector('dialog').clientWidth : 0]")
+                equal(wide, [width, 0, 0], f"nothing sticks out at {width} pixels in {name} {press}")
+                if press == ["#settings"]:
+                    page.picture_in(f"settings-{name}-{width}")
+                    page.key("Escape")
+                    page.wait("!document.querySelector('dialog')")
+                elif press:
+                    page.picture_in(f"tokens-{name}-{width}")
+                    page.run(f"document.querySelector('{press[0]}').click()")
+            page.run("document.querySelector('#lang').click()")
+            page.wait("document.querySelector('#lang').innerText === '" + ("中文" if name == "zh" else "English") + "'")
+    equal(page.run("document.documentElement.lang"), "zh-Hans")
+    page.reload()
+    equal(page.run("document.documentElement.lang"), "zh-Hans", "the choice is kept")
+
+
+@test
+def light_and_dark(page, server):
+    page.begin()
+    page.theme("dark")
+    page.wait("document.documentElement.dataset.theme === 'dark'")
+    dark = page.run("getComputedStyle(document.documentElement).backgroundColor")
+    page.press("#theme")
+    equal(page.run("[document.documentElement.dataset.theme, document.querySelector('#theme').innerText]"),
+          ["light", "Light"])
+    expect(page.run("getComputedStyle(document.documentElement).backgroundColor") != dark, "another paper")
+    page.theme("light")
+
+
+@test
+def by_keyboard_alone(page, server):
+    page.begin()
+    page.with_fields({"max_tokens": 8, **LONG})
+    page.run("document.querySelector('.skip').focus()")
+    seen = []
+    for _ in range(14):
+        page.key("Tab")
+        seen.append(page.run("document.activeElement.id || document.activeElement.className || "
+                             "document.activeElement.tagName"))
+        outline = page.run("(() => { const s = getComputedStyle(document.activeElement), p = "
+                           "getComputedStyle(document.activeElement.parentElement); return s.outlineStyle "
+                           "=== 'solid' || p.outlineStyle === 'solid'; })()")
+        expect(outline, "focus is not seen on", seen[-1])
+        if seen[-1] == "input":
+            break
+    for wanted in ("model", "tab-chat", "lang", "theme", "new", "input"):
+        expect(wanted in seen, wanted, "is not reached:", seen)
+    page.type("By keys")
+    page.key("Enter")
+    page.answered(2)
+    page.key("Tab", shift=True)
+    reached = []
+    for _ in range(8):
+        reached.append(page.run("document.activeElement.className"))
+        if "act-again" in reached[-1]:
+            break
+        page.key("Tab", shift=True)
+    expect("act-again" in reached[-1], reached)
+    page.key("Enter")
+    page.wait("document.querySelector('.message.assistant .switch')?.textContent.includes('2/2')")
+    page.answered(2)
+    page.run("document.querySelector('#tab-chat').focus()")
+    page.key("ArrowRight")
+    equal(page.run("[document.activeElement.id, location.hash.includes('view=text'), "
+                   "!document.querySelector('#view-text').hidden]"), ["tab-text", True, True])
+    unnamed = page.run("""[...document.querySelectorAll('button, input:not([hidden]), select, textarea')]
+      .filter((e) =>
+      !(e.innerText || e.getAttribute('aria-label') || e.closest('label') || e.title))
+      .map((e) => e.id || e.className)""")
+    equal(unnamed, [], "controls without a name")
+
+
+@test
+def a_base_model_goes_on_with_a_text(page, server):
+    page.begin()
+    page.run("(() => { const s = document.querySelector('#model'); s.value = 'default'; s.dispatchEvent(new "
+             "Event('change')); })()")
+    page.wait("!document.querySelector('#view-text')?.hidden")
+    equal(page.run("document.querySelector('#tab-chat').hidden"), True,
+          "no chat with a model that was never taught to")
+    expect("never taught" in page.text(".lead"), page.text(".lead"))
+    page.run("document.querySelector('.paper').focus()")
+    page.type("Once upon a time")
+    page.with_fields({"seed": 4, "max_tokens": 32, **LONG})
+    page.key("Enter", control=True)
+    page.wait("document.querySelectorAll('.text-tokens .token-text span').length === 32 && "
+              "!document.querySelector('#go').hidden")
+    direct = server.ask("/v1/completions",
+                        {"model": "default", "prompt": "Once upon a time", "seed": 4, "max_tokens": 32,
+                         **LONG}).json()
+    equal(page.run("document.querySelector('.paper').value"),
+          "Once upon a time" + direct["choices"][0]["text"])
+    page.with_fields({"seed": 5, "max_tokens": 32, **LONG})
+    page.run("[...document.querySelectorAll('.writer button')].find((b) => b.innerText === 'Another "
+             "ending').click()")
+    page.wait("document.querySelector('.writer .switch').textContent.includes('2/2') && "
+              "!document.querySelector('#go').hidden")
+    page.picture_in("text")
+    page.run("[...document.querySelectorAll('.writer button')].find((b) => b.innerText === 'Take "
+             "back').click()")
+    page.wait(f"document.querySelector('.paper').value === "
+              f"{json.dumps('Once upon a time' + direct['choices'][0]['text'])}")
+    page.reload()
+    equal(page.run("document.querySelector('.paper').value"),
+          "Once upon a time" + direct["choices"][0]["text"], "kept")
+    for width in (320, 390, 1280):
+        page.size(width, 800)
+        equal(page.run("document.documentElement.scrollWidth"), width, "width")
+    page.size(1280, 800)
+
+
+@test
+def nothing_was_complained_about(page, server):
+    equal(page.run("reports"), [], "reports of the policy")
+    policy = [c for c in page.complaints() if "Content Security Policy" in c or "TrustedHTML" in c]
+    equal(policy, [], "reports of the policy on the console")
+    equal(page.complaints(), [], "the console")
+    asked = [e["request"]["url"] for e in page.seen("Network.requestWillBeSent")]
+    hosts = {url.split("/")[2] for url in asked if url.startswith(("http", "ws"))}
+    equal(hosts, {page.address.split("/")[2]}, "hosts that were asked")
+    headers = server.ask("/").headers
+    for part in ("default-src 'none'", "script-src 'self'", "require-trusted-types-for 'script'",
+                 "frame-ancestors 'none'"):
+        expect(part in headers["content-security-policy"], part)
+    refused = page.run("(() => { try { document.createElement('div').innerHTML = '<b>x</b>'; return "
+                       "'allowed'; } catch (e) { return 'refused'; } })()")
+    equal(refused, "refused", "the policy demands Trusted Types")
+
+
+def main():
+    check_words()
+    path = chromium.program()
+    if not path:
+        print("skipped: no chromium-headless-shell or chromium is installed (the words were checked)")
+        return serving.SKIPPED
+    args = serving.arguments("The page of `rapt serve` in a browser.",
+                             lambda p: p.add_argument("--default", type=pathlib.Path,
+                                                      help="the model without a chat"))
+    default = args.default or args.rapt.parent / "default.gguf"
+    flags = os.environ.get("RAPT_FLAGS", "").split()  # and RAPT_PAGE: an address that serves the page's files
+    with serving.Server(args, *flags,
+                        models=[f"chat={args.models.chat}", f"default={default}"]) as server:
+        browser = chromium.Browser(path)
+        try:
+            page = Page(browser, os.environ.get("RAPT_PAGE", f"http://127.0.0.1:{server.port}/"))
+            page.folder, page.args = browser.folder.name, args
+            return serving.run_tests(args, page, server)
+        finally:
+            browser.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
