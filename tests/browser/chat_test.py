@@ -545,9 +545,12 @@ def errors_in_plain_words(page, server):
     page.wait("!document.querySelector('#offline').hidden")
     page.wait("document.querySelector('.message:last-child .error').textContent.includes('rapt serve')")
     page.own_replies()
+    page.with_fields({"max_tokens": 5})
     page.press(".message:last-child .error button")
+    page.wait("document.querySelector('.message:last-child .error').hidden"
+              " && document.querySelector('.message:last-child .about').textContent.startsWith('5 tokens')")
     page.answered(4)
-    page.wait("document.querySelector('#offline').hidden")
+    expect(page.run("document.querySelector('#offline').hidden"), "it is there again")
     page.with_reply(200, stream("<think>first this", " then that</think>\n\nSo: **yes**."))
     page.ask("Think")
     page.answered(6)

@@ -189,7 +189,7 @@ export function dialog(title, fill) {
   document.body.append(box);
   fill(body, close);
   box.showModal();
-  (body.querySelector('input, select, textarea') || shut).focus();
+  (body.querySelector('input:checked') || body.querySelector('input, select, textarea') || shut).focus();
   return box;
 }
 

@@ -118,6 +118,7 @@ export async function write(conversation, node, request, changed) {
     if (going) await run.resume(request.stream);
     else await run.start(request.path, request.body);
   } catch (error) {
+    if (leaving) return '';
     if (run.stopped) node.stopped = true;
     else {
       const {kind, status, code, message, numbers, seconds} = error;
@@ -149,7 +150,11 @@ export function stop(conversation) {
   const one = runs.get(conversation);
   if (one) one.run.stop();
 }
+// What breaks off because this page goes away is neither an error nor over.
+let leaving = false;
+window.addEventListener('pageshow', () => { leaving = false; });
 window.addEventListener('pagehide', () => {
+  leaving = true;
   for (const {conversation, node} of runs.values()) history.save(conversation, [node]);
 });
 
