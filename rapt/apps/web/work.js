@@ -137,9 +137,9 @@ export async function write(conversation, node, request, changed) {
   absorb(node, answer);
   say(splitThought(node.text).text, true);
   runs.delete(conversation.id);
-  remember(node.id, null);
   conversation.updated = Date.now();
   await history.save(conversation, [node]);
+  remember(node.id, null);  // only now: a reload before it is kept asks for the end again
   set({writing: [...runs.values()].map((r) => r.node.id)[0] || null});
   changed();
   if (node.error && node.error.kind === 'key' && await askKey()) return 'again';
