@@ -24,8 +24,8 @@
 namespace rapt {
 namespace {
 
-constexpr const char* kScripts[] = {"dom.js",  "store.js", "signs.js", "i18n.js", "colours.js",
-                                    "heat.js", "spans.js", "strip.js", "heads.js", "map.js",
+constexpr const char* kScripts[] = {"dom.js",  "store.js", "signs.js",     "i18n.js",  "colours.js",
+                                    "heat.js", "spans.js", "strip.js",     "heads.js", "map.js",
                                     "grid.js", "plot.js",  "documents.js", "main.js"};
 
 std::string_view file(std::string_view name) {
