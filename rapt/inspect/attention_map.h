@@ -33,8 +33,8 @@ struct RecordOptions {
   Taps* taps = nullptr;                    // further observers and edits of the same pass
   double most_bytes = 8e9;                 // fails before it keeps more than this
   // The pass is somebody else's: observers are put on `taps`, which are given then, and the record may be
-  // asked once that pass is over; until then it stays where it is. The text may come in pieces, each a share of its pass (run/taps.h), every
-  // row once. Self-attention of decoders alone.
+  // asked once that pass is over; until then it stays where it is. The text may come in pieces, each a share
+  // of its pass (run/taps.h), every row once. Self-attention of decoders alone.
   bool elsewhere = false;
 };
 

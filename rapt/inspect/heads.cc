@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rapt/base/text.h"
+#include "rapt/run/run.h"
 
 namespace rapt {
 namespace {
@@ -102,11 +103,13 @@ std::span<const HeadKind> head_kinds() {
   return kKinds;
 }
 
-std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_rows) {
+std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_rows,
+                                      const std::atomic<bool>* gone) {
   std::vector<HeadMetrics> all;
   std::span<const std::int32_t> ids;  // whose tokens `earlier` is of
   std::vector<std::int32_t> earlier;
   for (const AttentionPlace& place : record.places()) {
+    if (gone && *gone) throw Cancelled();
     const Dim n = static_cast<Dim>(record.row_ids(place).size()), taken = std::min(n, most_rows);
     if (record.row_ids(place).data() != ids.data()) {
       ids = record.row_ids(place);

@@ -2,6 +2,7 @@
 // What each attention head does on a text: figures from the statistics of the fused kernel and, where it has
 // none, from rows computed anew; and a name for what a head does.
 #pragma once
+#include <atomic>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,8 +49,9 @@ struct HeadKind {
 std::span<const HeadKind> head_kinds();
 
 // Every head that was kept, in order. Of more than `most_rows` rows that many are computed anew,
-// evenly spread.
-std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_rows = 2048);
+// evenly spread. Throws Cancelled (run/run.h) between two layers once `gone` is set.
+std::vector<HeadMetrics> head_metrics(const AttentionRecord& record, Dim most_rows = 2048,
+                                      const std::atomic<bool>* gone = nullptr);
 
 // Names of the figures above that a picture can show, and one of them.
 struct HeadMetric {

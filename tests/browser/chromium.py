@@ -99,8 +99,8 @@ class Tab:
         return self.browser.call(method, params, self.session)
 
     def network(self, offline=False, bytes_per_second=-1):
-        self.call("Network.emulateNetworkConditions", {"offline": offline, "latency": 0, "uploadThroughput": -1,
-                                                       "downloadThroughput": bytes_per_second})
+        self.call("Network.emulateNetworkConditions", {
+            "offline": offline, "latency": 0, "uploadThroughput": -1, "downloadThroughput": bytes_per_second})
 
     def size(self, width, height):
         self.call("Emulation.setDeviceMetricsOverride",

@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kSweep = 0.25;           // seconds between two looks at deadlines
 constexpr std::size_t kMostWork = 512;    // requests that wait for a worker
+constexpr std::ptrdiff_t kMostMonitorsOfOne = 4;
 constexpr std::size_t kMostMonitors = 16, kMonitorUnsent = 64 << 10, kMostToldRequests = 64;
 
 struct Path {
@@ -152,6 +153,7 @@ void Service::stop() {
   }
   s.work_there.notify_all();
   s.engine_wakes.notify_all();
+  for (const auto& [exchange, job] : s.jobs) job->gone = true;  // what workers still do may end
   for (std::thread& t : s.threads) t.join();
   s.threads.clear();
 }
@@ -209,13 +211,15 @@ void Service::on_gone(http::Exchange exchange) {
   if (it == s.jobs.end()) return;
   const JobPtr job = it->second;
   if (job->ring && s.draining == 0) return s.detach(job);
-  if (job->model) {
-    const bool begun =
-        std::any_of(job->parts.begin(), job->parts.end(), [](const auto& p) { return p.begun; });
-    ++s.metrics.models[job->model->name].cancelled[job->first_token ? "writing"
-                                                   : begun          ? "reading"
-                                                                    : "waiting"];
+  const ServedModel* model = nullptr;
+  {
+    const std::lock_guard hold(s.lock);
+    model = job->model;
   }
+  if (model)
+    ++s.metrics.models[model->name].cancelled[job->first_token ? "writing"
+                                              : job->begun     ? "reading"
+                                                               : "waiting"];
   s.cancel(job);
   s.log(*job, 499, "client left");
   s.forget(job);
@@ -421,7 +425,10 @@ void Service::State::fail(const JobPtr& job, const ApiError& error) {
     }
   } else {
     http::Reply r = error_reply(error);
-    r.headers.insert(r.headers.end(), job->headers.begin(), job->headers.end());
+    {
+      const std::lock_guard hold(lock);
+      r.headers.insert(r.headers.end(), job->headers.begin(), job->headers.end());
+    }
     server->reply(job->exchange, r);
   }
   log(*job, error.status, error.code);
@@ -432,10 +439,11 @@ void Service::State::fail(const JobPtr& job, const ApiError& error) {
 void Service::State::log(const Job& job, int code, std::string_view finish) {
   if (!options.log) return;
   Dim prompt = 0, reused = 0;
-  for (const Job::Part& p : job.parts) {
-    prompt += static_cast<Dim>(p.prompt.size());
-    if (p.answer) reused += p.answer->times.reused_tokens;
-  }
+  if (job.begun)
+    for (const Job::Part& p : job.parts) {  // before that they are a worker's
+      prompt += static_cast<Dim>(p.prompt.size());
+      if (p.answer) reused += p.answer->times.reused_tokens;
+    }
   options.log(concat("{\"id\":", quote(job.request_id), ",\"route\":", quote(job.route),
                      ",\"model\":", job.model ? quote(job.model->name) : "null", ",\"key\":", job.key,
                      ",\"status\":", code, ",\"finish\":", quote(finish), ",\"prompt_tokens\":", prompt,
@@ -458,11 +466,9 @@ void Service::State::sweep() {
   for (const auto& [exchange, job] : jobs) all.push_back(job);
   for (const JobPtr& job : all) {
     const double age = seconds_since(job->arrived);
-    const bool begun =
-        std::any_of(job->parts.begin(), job->parts.end(), [](const auto& p) { return p.begun; });
     const char* late =
-        age > job->seconds                      ? "deadline"
-        : !begun && age > options.queue_seconds ? "queue"
+        age > job->seconds                           ? "deadline"
+        : !job->begun && age > options.queue_seconds ? "queue"
         : !job->first_token && job->task == Task::completion && age > options.first_token_seconds
             ? "first_token"
             : nullptr;
@@ -505,6 +511,10 @@ void Service::State::watch_monitor(http::Exchange exchange, const http::Request&
     headers.push_back({"Content-Type", "application/json"});
     return reply(exchange, request, {.headers = std::move(headers), .body = monitor(client)});
   }
+  const auto own = std::count_if(monitors.begin(), monitors.end(),
+                                 [&](const auto& m) { return m.second.client == client; });
+  if (own >= kMostMonitorsOfOne)
+    throw ApiError(429, "queue_full", concat("busy: you watch this server ", own, " times already"), "", 5);
   if (monitors.size() >= kMostMonitors)
     throw ApiError(429, "queue_full", concat("busy: ", monitors.size(), " monitors are open already"), "", 5);
   headers.push_back({"Content-Type", "text/event-stream; charset=utf-8"});

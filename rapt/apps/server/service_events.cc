@@ -125,12 +125,12 @@ void Service::State::deliver(Batch& batch) {
     Job::Part& part = job.parts[d.part];
     const Event& e = d.event;
     if (e.kind == Event::Kind::prompt && !part.begun) {
-      part.begun = true;
+      part.begun = job.begun = true;
       release(job, job.task == Task::completion ? job.asked.generate.samples : 1,
               static_cast<Dim>(part.prompt.size()));
     }
     if (e.kind == Event::Kind::done && !part.begun) {
-      part.begun = true;
+      part.begun = job.begun = true;
       release(job, job.task == Task::completion ? job.asked.generate.samples : 1,
               static_cast<Dim>(part.prompt.size()));
     }

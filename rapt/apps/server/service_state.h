@@ -80,7 +80,8 @@ struct Job {
   std::atomic<bool> gone = false;  // the client has left: workers need not go on
   bool broken = false;  // the engine took only a part of it; it is refused. Under State::lock until then
 
-  // Set by the worker before the engine hears of it.
+  // Set by the worker before the engine hears of it. Until then others may look at the model, the headers and
+  // the number of parts (a client leaves, a deadline passes): these change under State::lock.
   ServedModel* model = nullptr;
   CompletionRequest asked;
   EmbeddingsRequest embeddings;
@@ -88,29 +89,30 @@ struct Job {
   ReplyHead head;
   Taps taps;
   std::optional<AnswerLook> look;
-  bool shows_look = false;         // asked for; else it is for the metrics
+  bool shows_look = false;  // asked for; else it is for the metrics
   std::optional<LiveLook> live;
   std::optional<LookSlot> look_slot;
   std::unique_ptr<TextLook> text_look;
   std::function<void()> edits_touched;  // fails where an edit changed nothing
-  struct Part {                    // one request of the engine
+  struct Part {  // one request of the engine
     Engine::Id id = 0;
     std::vector<std::int32_t> prompt;
-    std::string prompt_text;       // echo
+    std::string prompt_text;  // echo
     std::shared_ptr<Answer> answer;
-    std::vector<double> last;      // of each sample: when its last token came
+    std::vector<double> last;  // of each sample: when its last token came
     bool begun = false, done = false, suspended = false;
-    std::vector<float> vector;     // embeddings; probabilities of classes
+    std::vector<float> vector;  // embeddings; probabilities of classes
   };
   std::vector<Part> parts;
   Dim counted = 0, counted_tokens = 0;  // what it takes of the queue; under State::lock
 
   // On the server's thread.
-  bool streams = false;            // the head of a stream was sent
+  bool begun = false;  // a part of it is being read
+  bool streams = false;  // the head of a stream was sent
   std::optional<ChunkWriter> writer;
-  std::vector<Event> held;         // tokens that wait for log-probabilities of the prompt (echo)
+  std::vector<Event> held;  // tokens that wait for log-probabilities of the prompt (echo)
   Clock::time_point wrote = Clock::now();
-  std::string deadline;            // why it was ended: "queue", "first_token", "deadline", "draining"
+  std::string deadline;  // why it was ended: "queue", "first_token", "deadline", "draining"
   bool first_token = false;
   Dim written = 0;
   std::size_t unsent = 0;  // bytes, after the last write
@@ -131,9 +133,9 @@ struct Service::State {
   std::optional<WebPage> page;
 
   std::unordered_map<http::Exchange, JobPtr> jobs;  // server's thread
-  std::set<JobPtr> detached;                        // … that go on without a reader
+  std::set<JobPtr> detached;  // … that go on without a reader
   std::unordered_map<std::string, std::shared_ptr<Ring>> rings;  // … by id
-  std::vector<Engine::Status> status;               // … of each model, after its last step
+  std::vector<Engine::Status> status;  // … of each model, after its last step
   struct Monitor {
     std::string client;
     std::size_t unsent = 0;
@@ -207,6 +209,7 @@ struct Service::State {
   ServedModel& find_model(std::string_view name);
   void prepare(const JobPtr& job, const http::Request& request, bool chat);
   void prepare_completion(const JobPtr& job, const Json& body, bool chat);
+  void make_parts(Job& job, std::size_t count);
   void prepare_vectors(const JobPtr& job, const Json& body);
   void prepare_look(const JobPtr& job, const Json& body);
   std::string answer_text(const JobPtr& job, const Json& body);

@@ -85,8 +85,12 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request, bo
   try {
     const Json body = read_body(request.body);
     const Json* name = body.find("model");
-    job->model = &find_model(name && name->is_string() ? std::string_view(name->string()) : "");
-    job->headers.push_back({"rapt-model", job->model->name});
+    ServedModel& model = find_model(name && name->is_string() ? std::string_view(name->string()) : "");
+    {
+      const std::lock_guard hold(lock);
+      job->model = &model;
+      job->headers.push_back({"rapt-model", model.name});
+    }
     switch (job->task) {
       case Task::completion: prepare_completion(job, body, chat); break;
       case Task::embeddings:
@@ -102,6 +106,11 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request, bo
     const ApiError error = api_error(std::current_exception(), true);
     server->post([this, job, error] { fail(job, error); });
   }
+}
+
+void Service::State::make_parts(Job& job, std::size_t count) {
+  const std::lock_guard hold(lock);
+  job.parts.resize(count);
 }
 
 // --------------------------------------------------------------------------------------------- completions
@@ -165,7 +174,7 @@ void Service::State::prepare_completion(const JobPtr& job, const Json& body, boo
   }
 
   std::vector<Request> requests;
-  job->parts.resize(prompts.size());
+  make_parts(*job, prompts.size());
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     Job::Part& part = job->parts[i];
     part.prompt = std::move(prompts[i]);
@@ -222,7 +231,7 @@ void Service::State::prepare_vectors(const JobPtr& job, const Json& body) {
   const Tokenizer& t = *m.checkpoint.tokenizer;
   const Dim most = m.checkpoint.max_tokens > 0 ? std::min(m.recipe().context, m.checkpoint.max_tokens)
                                                : m.recipe().context;
-  job->parts.resize(inputs.size());
+  make_parts(*job, inputs.size());
   Dim tokens = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     std::vector<std::int32_t>& ids = job->parts[i].prompt;
@@ -277,7 +286,7 @@ void Service::State::prepare_look(const JobPtr& job, const Json& body) {
     ids = m.prompt_ids({asked.text, {}, false}, true);
   }
   if (ids.empty()) throw ApiError(400, "invalid_value", "the text has no tokens", "text");
-  job->parts.resize(1);
+  make_parts(*job, 1);
   Job::Part& part = job->parts[0];
   part.prompt = ids;
   part.last.resize(1);

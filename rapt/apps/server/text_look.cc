@@ -28,7 +28,7 @@ using Encoding = LookRequest::Encoding;
 constexpr Dim kMostWhole = 2048;         // tokens, of `heads` and `massive`
 constexpr Dim kMostRows = 2048;          // rows of a map that are computed
 constexpr double kMostBytes = 256 << 20;  // kept while the text is read
-constexpr Dim kMostValues = Dim{1} << 22, kMostNumbers = Dim{1} << 18;  // of a reply: in base64, as text
+constexpr Dim kMostValues = Dim{1} << 20, kMostNumbers = Dim{1} << 18;  // of a reply: in base64, as text
 constexpr double kSink = 0.3;  // mean weight on the first token from which a head counts as a sink
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 constexpr const char* kColumns[AttentionStat::count] = {"entropy",  "first",     "self",      "previous",
@@ -181,7 +181,7 @@ void TextLook::check_sizes() {
                                 ? " are written as JSON (more with encoding f16, or of one layer)"
                                 : " are allowed (ask for one layer, or a shorter text)"));
   const auto streams =
-      static_cast<double>(layers_) * static_cast<double>(tokens_) * static_cast<double>(recipe.width) * 4;
+      static_cast<double>(layers_ + 1) * static_cast<double>(tokens_) * static_cast<double>(recipe.width) * 4;
   const double bytes =
       (asked_.heads ? streams : 0) + (asked_.massive ? streams : 0) + static_cast<double>(values) * 4;
   if (bytes > kMostBytes)
@@ -286,6 +286,7 @@ void TextLook::watch_residual_rows() {
     if (t.stack != Stack::decoder) return;
     std::vector<float>& to = residual_[static_cast<std::size_t>(row)];
     const Dim C = t.value.last();
+    to.reserve(static_cast<std::size_t>((asked_.massive ? tokens_ : 1) * C));  // as check_sizes counts
     for (Dim i = 0; i < t.value[0]; ++i) {
       const Dim token = t.position + i - before_;
       if (token < 0 || (!asked_.massive && token != token_)) continue;
@@ -421,7 +422,7 @@ void TextLook::append_tokens(std::string& out) const {
 
 void TextLook::append_heads(std::string& out, const std::atomic<bool>& gone) const {
   check_going(gone);
-  const std::vector<HeadMetrics> all = head_metrics(*record_, asked_.sample);
+  const std::vector<HeadMetrics> all = head_metrics(*record_, asked_.sample, &gone);
   std::vector<const HeadMetrics*> cells(static_cast<std::size_t>(layers_ * heads_));
   for (const HeadMetrics& m : all)
     for (const Line& l : lines_)

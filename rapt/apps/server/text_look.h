@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // /v1/look: what a model did inside while it read one text. The text is a request of the engine like any
 // other, in the background; observers (those of inspect/, and rows of weights that the op hands out) see its
-// rows as they come, in whatever pieces. What takes a further computation (figures of heads from rows computed
-// anew, the logit lens) follows on a worker, between the engine's steps. Values are those of `rapt inspect`.
+// rows as they come, in whatever pieces. What takes a further computation (figures of heads from rows
+// computed anew, the logit lens) follows on a worker, between the engine's steps. Values are those of
+// `rapt inspect`.
 //
 //   TextLook look(model, asked, ids);   checks sizes, installs observers; fails before it allocates
 //   engine.add(look.request())

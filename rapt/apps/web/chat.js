@@ -262,8 +262,8 @@ export class Chat {
 
   // ---------------------------------------------------------------------------------------------- asking
   // Messages as the server wants them, to and with `until`. What was thought aloud is not sent again.
-  said(until = null) {
-    const c = this.conversation, list = until ? tree.lineage(c, until.id) : tree.path(c), out = [];
+  said(until = null, c = this.conversation) {
+    const list = until ? tree.lineage(c, until.id) : tree.path(c), out = [];
     if (c.system.trim() && !translates()) out.push({role: 'system', content: c.system});
     for (const n of list)
       out.push(
@@ -292,11 +292,10 @@ export class Chat {
     await history.save(c, [question, node, c.nodes.get(question.parent)]);
     set({conversation: c.id});
     this.stick = true;
-    this.run(node, {messages: this.said(question)});
+    this.run(node, {messages: this.said(question, c)}, c);
   }
 
-  async run(node, fields) {
-    const c = this.conversation;
+  async run(node, fields, c = this.conversation) {
     const body = () => ({
       model: node.model,
       ...fields,
@@ -402,12 +401,7 @@ export class Chat {
   async removeNode(node) {
     if (this.work()) return;
     const c = this.conversation, parent = c.nodes.get(node.parent);
-    const before = {
-      roots: [...c.roots],
-      chosen: c.chosen,
-      children: parent && [...parent.children],
-      of: parent && parent.chosen
-    };
+    const at = (parent ? parent.children : c.roots).indexOf(node.id);
     const kept_ = [];
     const collect = (id) => {
       const n = c.nodes.get(id);
@@ -422,8 +416,11 @@ export class Chat {
     notice(tr('removed', {n: kept_.length}), [
       'undo',
       async () => {
-        Object.assign(c, {roots: before.roots, chosen: before.chosen});
-        if (parent) Object.assign(parent, {children: before.children, chosen: before.of});
+        // What was written in the meantime stays beside it.
+        const over = parent || c, now = parent ? parent.children : c.roots;
+        if (parent && !c.nodes.has(parent.id)) return;
+        if (!now.includes(node.id)) now.splice(Math.min(at, now.length), 0, node.id);
+        over.chosen = node.id;
         for (const n of kept_) c.nodes.set(n.id, n);
         await history.save(c, [parent, ...kept_]);
         this.draw();

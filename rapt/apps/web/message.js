@@ -253,7 +253,8 @@ export class MessageView {
     const words = el('span', {role: 'alert', textContent: errorWords(error)}),
           left = el('span', {className: 'left'});
     this.error.replaceChildren(words, ' ', left, ' ', retry);
-    if (error.kind !== 'busy' || !error.seconds || !error.until) return;
+    // An old refusal that is shown again asks for nothing by itself.
+    if (error.kind !== 'busy' || !error.seconds || !(error.until > Date.now())) return;
     const cancel = el('button', {type: 'button', className: 'small', textContent: tr('retry_not')});
     cancel.addEventListener('click', () => {
       clearInterval(this.wait);

@@ -120,7 +120,7 @@ export async function write(conversation, node, request, changed) {
   } catch (error) {
     if (leaving) return '';
     if (run.stopped) node.stopped = true;
-    else {
+    else if (!going || error.status !== 404) {  // a stream that is gone: what came is kept as cut
       const {kind, status, code, message, numbers, seconds} = error;
       if (!kind) console.error(error);
       node.error = {
@@ -136,7 +136,7 @@ export async function write(conversation, node, request, changed) {
   }
   absorb(node, answer);
   say(splitThought(node.text).text, true);
-  runs.delete(conversation.id);
+  if (runs.get(conversation.id)?.run === run) runs.delete(conversation.id);
   conversation.updated = Date.now();
   await history.save(conversation, [node]);
   remember(node.id, null);  // only now: a reload before it is kept asks for the end again
@@ -167,10 +167,6 @@ export async function resumeAll(find, changed) {
       remember(id, null);
       continue;
     }
-    write(c, node, {stream}, () => changed(c)).then(() => {
-      if (node.error && node.error.status === 404)
-        node.error = node.finish = null;  // it is gone: what came is kept as cut
-      changed(c);
-    });
+    write(c, node, {stream}, () => changed(c)).then(() => changed(c));
   }
 }
