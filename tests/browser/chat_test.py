@@ -95,11 +95,12 @@ class Page(chromium.Tab):
         self.key("Enter")
 
     def answered(self, count):
-        """Waits until so many messages are there, something came of the last one and none is being written."""
-        self.wait(f"""(() => {{ const all = document.querySelectorAll('.message'), last = all[all.length - 1];
-            return all.length === {count} && !document.querySelector('.message[aria-busy=true]') &&
-              (!last.matches('.assistant') || [...last.querySelectorAll('.markdown, .thought, .about, .error')].some(
-                (e) => !e.hidden && e.textContent)); }})()""")
+        """So many messages are there, none is being written, and something came of an answer at the end."""
+        self.wait(f"""(() => {{ const all = [...document.querySelectorAll('.message')], last = all.pop();
+            return all.length + !!last === {count} && !document.querySelector('[aria-busy=true]') &&
+              (!last?.matches('.assistant') ||
+               [...last.querySelectorAll('.markdown, .thought, .about, .error')].some(
+                 (e) => !e.hidden && e.textContent)); }})()""")
 
     def with_fields(self, fields):
         """Every answer is asked for with these fields, too."""
@@ -245,9 +246,9 @@ def edit_branch_regenerate(page, server):
     page.answered(2)
     one = page.text(".message.assistant > .markdown")
     page.press(".message.assistant .act-again")
-    page.answered(2)
     page.wait("!!document.querySelector('.message.assistant .switch') && "
               "document.querySelector('.message.assistant .switch').textContent.includes('2/2')")
+    page.answered(2)
     page.press(".message.assistant .switch button")
     page.wait("document.querySelector('.message.assistant .switch').textContent.includes('1/2')")
     equal(page.text(".message.assistant > .markdown"), one, "the first answer is still there")

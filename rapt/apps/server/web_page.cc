@@ -22,8 +22,8 @@ namespace {
 
 constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' blob: data:; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'";
+    "img-src 'self' blob: data:; font-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 std::string_view type_of(std::string_view name) {
   static constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
