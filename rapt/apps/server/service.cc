@@ -375,7 +375,8 @@ void Service::State::accept(http::Exchange exchange, http::Request request, Task
 
 // ------------------------------------------------------------------------------------------- ends of a job
 void Service::State::forget(const JobPtr& pointer) {
-  const JobPtr job = pointer;  // what is erased may hold the caller's
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): what is erased may hold the caller's
+  const JobPtr job = pointer;
   job->gone = true;
   jobs.erase(job->exchange);
   detached.erase(job);
