@@ -155,7 +155,8 @@ if(RAPT_TEST_SET STREQUAL all AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RA
   # The page of `rapt serve`, against the program itself; it shares the toys of the tests of `rapt serve`.
   add_test(NAME browser_chat COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/browser/chat_test.py --rapt
            $<TARGET_FILE:rapt_cli> --models ${CMAKE_BINARY_DIR}/serve-models)
-  set_tests_properties(browser_page browser_chat PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+  set_tests_properties(browser_page browser_chat PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 400)
+  set_tests_properties(browser_chat PROPERTIES RUN_SERIAL TRUE)
 
   add_test(NAME one_definition COMMAND python3 -B ${PROJECT_SOURCE_DIR}/scripts/check-doubles)
   # Every command of README and docs: it exists, and it runs (on toys; with real models: scripts/test
