@@ -769,7 +769,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # Some waits see what an answer shows before it is through when the machine is busy: such a run is repeated.
+    # Some waits see what an answer shows before it is through when the machine is busy: that is repeated.
     for attempt in range(3):
         code = main()
         if code != 1:
