@@ -95,7 +95,7 @@ class Page(chromium.Tab):
         self.key("Enter")
 
     def answered(self, count):
-        """So many messages are there, none is being written or kept, and something came of the last answer."""
+        """So many messages are there, none is being written, and something came of the last answer."""
         self.wait(f"""import('/page/state.js').then(({{state}}) => {{
             const all = [...document.querySelectorAll('.message')], last = all.pop();
             return all.length + !!last === {count} && !state.writing &&
@@ -771,7 +771,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # A browser on a busy machine may miss a moment that a test waits for: what failed is tried once more, aloud.
+    # A browser on a busy machine may miss a moment that a test waits for: it is tried once more, aloud.
     code = main()
     if code == 1:
         print("tried again:", flush=True)
