@@ -6,10 +6,17 @@ import {follow, state} from './state.js';
 
 const words = {};
 
-export async function loadWords() {
+// Those of a view that has a folder of its own.
+export async function addWords(folder) {
   await Promise.all(['en', 'zh'].map(async (lang) => {
-    words[lang] = await (await fetch(`/page/words/${lang}.json`)).json();
+    const reply = await fetch(`${folder}${lang}.json`);
+    if (!reply.ok) throw new Error(reply.url);
+    words[lang] = {...words[lang], ...await reply.json()};
   }));
+}
+
+export async function loadWords() {
+  await addWords('/page/words/');
   follow('lang', () => {
     document.documentElement.lang = state.lang === 'zh' ? 'zh-Hans' : 'en';
     say(document);

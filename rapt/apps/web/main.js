@@ -35,6 +35,14 @@ async function main() {
     mount: (e) => writer.mount(e),
     show: () => writer.show()
   });
+  const lab = (s) => Boolean(s.props && s.props.lab);
+  registerView({name: 'inside', title: 'view_inside', folder: true});
+  registerView({name: 'compare', title: 'view_compare', folder: true});
+  registerView({name: 'play', title: 'view_play', folder: true});
+  registerView({name: 'lab', title: 'view_lab', folder: true, offers: lab});
+  registerView({name: 'train', title: 'view_train', folder: true, offers: lab});
+  registerView({name: 'recipe', title: 'view_recipe', folder: true, offers: lab});
+  registerView({name: 'monitor', title: 'view_monitor', folder: true});
   const viewOf = (c) => c.kind === 'text' ? writer : chat;
 
   // One object for each conversation that is open or being written.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame of the page: views as tabs, language, light and dark, the list of conversations as a drawer on a
 // phone, notices, dialogs. A view is added with
-//   registerView({name, title, history, offers, mount, show, hide})
+//   registerView({name, title, history, offers, mount, show, hide})   or   {name, title, offers, folder: true}
 //     name     in the address: #view=name
 //     title    key of its tab's words (words/en.json, words/zh.json)
 //     history  true: the list of conversations stands beside it
 //     offers   (state) → whether the view is there for the chosen model; absent: always
 //     mount    (element) called once, before it is first shown; the element is a tabpanel that scrolls
 //     show     (state) each time it becomes the one that is seen; hide () when it is no longer
+//     folder   true: mount, show and hide are exports of /page/views/NAME/view.js, which is fetched with its
+//              style.css, en.json and zh.json (keys begin with NAME_) when the view is first opened
 // Sentences of finished text for those who listen: announce(text).
 import {byId, el} from '/page/shared/dom.js';
-import {say, tr} from './i18n.js';
+import {addWords, say, tr} from './i18n.js';
 import {follow, kept, set, state} from './state.js';
 
 const views = [];
@@ -49,14 +51,49 @@ export function openView(name) {
     v.panel.hidden = !on;
     if (was && !on && v.hide) v.hide();
   }
+  document.documentElement.classList.toggle('with-side', view.history);
+  set({view: view.name});
+  if (!view.mounted && view.folder) fetchView(view);
+  else showView(view);
+}
+
+function showView(view) {
   if (!view.mounted) {
     view.mounted = true;
     view.mount(view.panel);
     say(view.panel);
   }
-  document.documentElement.classList.toggle('with-side', view.history);
-  set({view: view.name});
   if (view.show) view.show(state);
+}
+
+// A view's own files; one that could not be had is asked for again when it is next opened.
+async function fetchView(view) {
+  if (view.coming) return;
+  view.coming = true;
+  view.panel.setAttribute('aria-busy', 'true');
+  const folder = `/page/views/${view.name}/`;
+  try {
+    const [module] = await Promise.all([import(`${folder}view.js`), addWords(folder), style(folder)]);
+    Object.assign(view, {mount: module.mount, show: module.show, hide: module.hide, folder: null});
+    view.panel.replaceChildren();
+    if (!view.panel.hidden) showView(view);
+  } catch {
+    view.panel.replaceChildren(el('p', {className: 'empty', textContent: tr('view_failed')}));
+  }
+  view.coming = false;
+  view.panel.removeAttribute('aria-busy');
+}
+
+function style(folder) {
+  const link = el('link', {rel: 'stylesheet', href: `${folder}style.css`});
+  return new Promise((done, failed) => {
+    link.addEventListener('load', done);
+    link.addEventListener('error', () => {
+      link.remove();
+      failed(new Error(link.href));
+    });
+    document.head.append(link);
+  });
 }
 
 // The address says what is shown: #view=chat&c=ID.

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+import {el} from '/page/shared/dom.js';
+
+export function mount(panel) { panel.append(el('p', {'data-text': 'inside_about'})); }
