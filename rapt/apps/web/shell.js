@@ -49,6 +49,7 @@ export function openView(name) {
     v.tab.setAttribute('aria-selected', String(on));
     v.tab.tabIndex = on ? 0 : -1;
     v.panel.hidden = !on;
+    if (on) v.tab.scrollIntoView({block: 'nearest', inline: 'nearest'});
     if (was && !on && v.hide) v.hide();
   }
   document.documentElement.classList.toggle('with-side', view.history);
