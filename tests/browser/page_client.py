@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the tests of the page share: a tab with the page of a running `rapt serve`, answers that are made up,
+# and run(), which starts the server and the browser for the tests of a file.
+import json
+import os
+import pathlib
+import sys
+import time
+
+import chromium
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "serve"))
+import server as serving  # noqa: E402
+from server import equal, expect, test  # noqa: E402,F401
+
+
+class Page(chromium.Tab):
+    def __init__(self, browser, address):
+        super().__init__(browser, offline=False)
+        self.address = address
+        self.call("Page.addScriptToEvaluateOnNewDocument", {"source": """
+            window.reports = [];
+            document.addEventListener('securitypolicyviolation', (e) =>
+              reports.push(e.effectiveDirective + ' ' + e.blockedURI));"""})
+
+    def begin(self, width=1280, hash="", lang="en"):
+        """As for someone who comes for the first time."""
+        self.size(width, 800)
+        self.open(self.address)
+        self.run("new Promise((done) => { localStorage.clear(); sessionStorage.clear();"
+                 f" localStorage.setItem('rapt.lang', '\"{lang}\"');"
+                 " const r = indexedDB.deleteDatabase('rapt'); r.onsuccess = r.onerror = done; })")
+        self.open(self.address + hash)
+
+    def reload(self):
+        self.call("Page.reload")
+        time.sleep(0.1)
+        self.wait("document.documentElement?.dataset.ready === 'yes'")
+
+    def text(self, selector):
+        return self.run(f"document.querySelector({json.dumps(selector)})?.textContent ?? null")
+
+    def texts(self, selector):
+        return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+
+    def press(self, selector):
+        """A click with the mouse in the middle of an element."""
+        at = self.run(f"""new Promise((done) => {{ const e = document.querySelector({json.dumps(selector)});
+            e.scrollIntoView({{block: 'center'}});
+            requestAnimationFrame(() => requestAnimationFrame(() => {{  // what comes into sight gets its size
+              const r = e.getBoundingClientRect();
+              done([r.left + r.width / 2, r.top + r.height / 2]); }})); }})""")
+        self.click(*at)
+
+    def ask(self, text):
+        self.run("document.querySelector('#input').focus()")
+        self.type(text)
+        self.key("Enter")
+
+    def answered(self, count):
+        """So many messages are there, none is being written, and something came of the last answer."""
+        self.wait(f"""import('/page/state.js').then(({{state}}) => {{
+            const all = [...document.querySelectorAll('.message')], last = all.pop();
+            return all.length + !!last === {count} && !state.writing &&
+              !document.querySelector('[aria-busy=true]') && (!last?.matches('.assistant') ||
+               [...last.querySelectorAll('.markdown, .thought, .about, .error')].some(
+                 (e) => !e.hidden && e.textContent)); }})""")
+
+    def with_fields(self, fields):
+        """Every answer is asked for with these fields, too."""
+        self.run(f"""(() => {{ window.ownFetch ||= window.fetch; window.fetch = (path, o = {{}}) => {{
+            if (/\\/completions$/.test(path) && o.body)
+              o = {{...o, body: JSON.stringify({{...JSON.parse(o.body), ...{json.dumps(fields)}}})}};
+            return ownFetch(path, o); }}; }})()""")
+
+    def with_reply(self, status, body, headers=None):
+        """The next answers are these, whatever the server says; kept in window.asked."""
+        self.run(f"""(() => {{ window.ownFetch ||= window.fetch; window.asked = [];
+            window.fetch = (path, o = {{}}) => {{ if (!/\\/completions$/.test(path)) return ownFetch(path, o);
+            asked.push(JSON.parse(o.body));
+            return Promise.resolve(new Response({json.dumps(body)},
+              {{status: {status}, headers: {json.dumps(headers or {})}}})); }}; }})()""")
+
+    def own_replies(self):
+        self.run("window.ownFetch && (window.fetch = window.ownFetch)")
+
+    def picture_in(self, name, whole=False):
+        folder = os.environ.get("RAPT_PICTURES")
+        if folder:
+            self.picture(os.path.join(folder, f"{name}.png"), whole)
+
+
+def stream(*pieces, **last):
+    """The events of an answer that says these pieces."""
+    out = ""
+    for i, piece in enumerate(pieces):
+        logs = {"content": [{"token": piece, "logprob": -0.5 * (i % 7),
+                             "bytes": list(piece.encode("utf-8", "replace")),
+                             "top_logprobs": [{"token": piece, "logprob": -0.5 * (i % 7), "bytes": None},
+                                              {"token": "<b>other</b>", "logprob": -3.0, "bytes": None}]}]}
+        out += "data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": piece}, "logprobs": logs,
+                                                   "token_ids": [i], "finish_reason": None}]}) + "\n\n"
+    done = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+            "rapt": {"seed": 7, "finish": "eos"}, **last}
+    return out + "data: " + json.dumps(done) + "\n\ndata: [DONE]\n\n"
+
+
+def slots(server):
+    return server.ask("/slots").json()
+
+
+# What every file of tests ends with.
+def nothing_was_complained_about(page):
+    equal(page.run("reports"), [], "reports of the policy")
+    equal(page.complaints(), [], "the console")
+    asked = [e["request"]["url"] for e in page.seen("Network.requestWillBeSent")]
+    hosts = {url.split("/")[2] for url in asked if url.startswith(("http", "ws"))}
+    equal(hosts, {page.address.split("/")[2]}, "hosts that were asked")
+
+
+def run_once(what, flags, models):
+    path = chromium.program()
+    if not path:
+        print("skipped: no chromium-headless-shell or chromium is installed")
+        return serving.SKIPPED
+    args = serving.arguments(what, lambda p: p.add_argument("--default", type=pathlib.Path,
+                                                            help="the model without a chat"))
+    default = args.default or args.rapt.parent / "default.gguf"
+    served = models(args) if models else [f"chat={args.models.chat}", f"default={default}"]
+    flags = [*flags, *os.environ.get("RAPT_FLAGS", "").split()]
+    with serving.Server(args, *flags, models=served) as server:
+        browser = chromium.Browser(path)
+        try:
+            # RAPT_PAGE: an address that serves the page's files
+            page = Page(browser, os.environ.get("RAPT_PAGE", f"http://127.0.0.1:{server.port}/"))
+            page.folder, page.args = browser.folder.name, args
+            return serving.run_tests(args, page, server)
+        finally:
+            browser.close()
+
+
+def run(what, flags=(), models=None):
+    """Every @test of the file that asks, each as f(page, server). models(args): what is served; without it
+    the tests' chat model and the program's own. A browser on a busy machine may miss a moment that a test
+    waits for: it is tried once more, aloud."""
+    code = run_once(what, flags, models)
+    if code == 1:
+        print("tried again:", flush=True)
+        code = run_once(what, flags, models)
+    return code
