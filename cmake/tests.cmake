@@ -153,10 +153,15 @@ if(RAPT_TEST_SET STREQUAL all AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RA
   add_test(NAME browser_page COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/browser/page_test.py
            $<TARGET_FILE:make_page>)
   # The page of `rapt serve`, against the program itself; it shares the toys of the tests of `rapt serve`.
-  add_test(NAME browser_chat COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/browser/chat_test.py --rapt
-           $<TARGET_FILE:rapt_cli> --models ${CMAKE_BINARY_DIR}/serve-models)
-  set_tests_properties(browser_page browser_chat PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 400)
-  set_tests_properties(browser_chat PROPERTIES RUN_SERIAL TRUE)
+  set_tests_properties(browser_page PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 400)
+  file(GLOB browser_tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/browser tests/browser/*_test.py)
+  list(REMOVE_ITEM browser_tests page_test.py)
+  foreach(file ${browser_tests})
+    string(REPLACE "_test.py" "" name ${file})
+    add_test(NAME browser_${name} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/browser/${file} --rapt
+             $<TARGET_FILE:rapt_cli> --models ${CMAKE_BINARY_DIR}/serve-models)
+    set_tests_properties(browser_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 400 RUN_SERIAL TRUE)
+  endforeach()
 
   add_test(NAME one_definition COMMAND python3 -B ${PROJECT_SOURCE_DIR}/scripts/check-doubles)
   # Every command of README and docs: it exists, and it runs (on toys; with real models: scripts/test

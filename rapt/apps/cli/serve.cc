@@ -25,8 +25,8 @@ constexpr const char* kValues[] = {
     "host",     "port",         "unix",       "key-file",      "allow-host",  "allow-origin",
     "ctx-size", "pool",         "cache-type", "chat-template", "parallel",    "itl-target",
     "queue",    "queue-tokens", "queue-wait", "timeout",       "first-token", "drain",
-    "tls-cert", "tls-key",      "threads",    "log",           "body-limit"};
-constexpr const char* kSwitches[] = {"no-prefix-cache", "no-page", "no-sandbox", "insecure", "quiet"};
+    "tls-cert", "tls-key",      "threads",    "log",           "body-limit",  "lab-dir"};
+constexpr const char* kSwitches[] = {"no-prefix-cache", "no-page", "no-sandbox", "insecure", "quiet", "lab"};
 
 std::string variable_of(std::string_view flag) {
   std::string out = "RAPT_SERVE_";
@@ -162,6 +162,9 @@ int run(Args& args) {
   const bool prefixes = !args.flag("no-prefix-cache"), sandbox = !args.flag("no-sandbox"),
              insecure = args.flag("insecure");
   service.page = !args.flag("no-page");
+  service.workshop.folder = args.value("lab-dir").value_or("");
+  service.workshop.on = args.flag("lab") || !service.workshop.folder.empty();
+  service.workshop.threads = common.threads;
   http::Limits limits;
   if (const auto most = args.value("body-limit")) limits.body_bytes = bytes_of(*most, "--body-limit");
   std::vector<std::string> names = args.operands();
@@ -324,6 +327,8 @@ const Verb kServe = {
     "  --no-prefix-cache   every prompt is read anew\n"
     "  --no-page           no page for browsers at /\n"
     "  --chat-template F   instead of the model's own\n"
+    "  --lab               experiments and trainings can be started from the page; they write no file\n"
+    "  --lab-dir DIR       … and trainings are kept in this folder\n"
     "\n"
     "  --queue N           answers that may wait (128)\n"
     "  --queue-tokens N    tokens of prompts that may wait (262144)\n"

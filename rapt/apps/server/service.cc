@@ -22,6 +22,7 @@ struct Path {
   bool open = false;              // without a key
   std::optional<Task> task = {};
   bool chat = false;
+  bool lab = false;  // with --lab alone
 };
 constexpr Path kPaths[] = {
     {"GET", "/health", true},
@@ -50,6 +51,9 @@ constexpr Path kPaths[] = {
     {"POST", "/detokenize", false, Task::detokenize},
     {"POST", "/apply-template", false, Task::apply_template},
     {"POST", "/chat/completions/input_tokens", false, Task::input_tokens},
+    {"GET", "/runs", false, {}, false, true},
+    {"GET", "/runs/{id}", false, {}, false, true},
+    {"DELETE", "/runs/{id}", false, {}, false, true},
 };
 
 std::string_view without_version(std::string_view path) {
@@ -62,6 +66,7 @@ std::string_view pattern_of(std::string_view path) {
   path = without_version(path);
   if (path.starts_with("/models/") && path.size() > 8) return "/models/{id}";
   if (path.starts_with("/stream/") && path.size() > 8) return "/stream/{id}";
+  if (path.starts_with("/runs/") && path.size() > 6) return "/runs/{id}";
   return path;
 }
 
@@ -123,6 +128,7 @@ Service::State::State(std::vector<std::unique_ptr<ServedModel>> m, ServiceOption
   for (const auto& model : models) metrics.models[model->name];
   openapi = openapi_json(protocol_routes(), options.version);
   if (options.page) page.emplace();
+  if (options.workshop.on) workshop.emplace(options.workshop);
 }
 
 Service::Service(std::vector<std::unique_ptr<ServedModel>> models, ServiceOptions options)
@@ -177,6 +183,9 @@ std::optional<http::Reply> Service::on_head(const http::Request& request) {
                   concat("there is no ", request.path.substr(0, 100), "; /openapi.json lists what there is"));
   else if (!path)
     error.emplace(405, "method_not_allowed", concat(request.path, " does not take ", request.method));
+  else if (path->lab && !s.workshop)
+    error.emplace(404, "route_not_found",
+                  concat(request.path.substr(0, 100), " is there under rapt serve --lab alone"));
   else if (!path->open && !s.access.key_of(request))
     error.emplace(401, "invalid_api_key", "a valid key is needed: Authorization: Bearer KEY");
   else if (request.method == "POST" && !is_json(request))
@@ -207,6 +216,7 @@ void Service::on_request(http::Exchange exchange, http::Request request) {
 void Service::on_gone(http::Exchange exchange) {
   State& s = *state_;
   s.monitors.erase(exchange);
+  s.run_readers.erase(exchange);
   const auto it = s.jobs.find(exchange);
   if (it == s.jobs.end()) return;
   const JobPtr job = it->second;
@@ -305,6 +315,10 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
       watch_monitor(exchange, request);
     } else if (path == "/stream/{id}") {
       stream(exchange, request);
+    } else if (path == "/runs") {
+      json(workshop->list(access.key_of(request).value_or(0)));
+    } else if (path == "/runs/{id}") {
+      run_events(exchange, request);
     } else if (path == "/openapi.json") {
       json(openapi);
     } else if (path == "/tokenizer_info") {
@@ -462,6 +476,7 @@ void Service::State::sweep() {
     }
   }
   tell_monitors();
+  tell_run_readers();
   sweep_streams();
   std::vector<JobPtr> all(detached.begin(), detached.end());
   for (const auto& [exchange, job] : jobs) all.push_back(job);
@@ -631,6 +646,10 @@ std::string Service::State::props(const ServedModel& m) const {
                 ",\"has_chat_template\":", m.chat ? "true" : "false", ",\"bos_token\":", token(t.bos),
                 ",\"eos_token\":", token(t.eos), ",\"build_info\":", quote(options.version),
                 ",\"system_fingerprint\":", quote(m.fingerprint), ",\"useful_batch\":", m.speed.useful_rows,
+                ",\"lab\":",
+                !workshop                            ? "null"
+                : workshop->options().folder.empty() ? "{\"saves\":false}"
+                                                     : "{\"saves\":true}",
                 ",\"modalities\":{\"vision\":false,\"audio\":false}}");
 }
 

@@ -14,6 +14,7 @@
 
 #include "rapt/apps/server/access.h"
 #include "rapt/apps/server/served_model.h"
+#include "rapt/apps/server/workshop.h"
 #include "rapt/http/server.h"
 
 namespace rapt::server {
@@ -29,6 +30,7 @@ struct ServiceOptions {
   double ping_seconds = 5;  // of silence in a stream
   int workers = 2;
   bool page = true;  // the page at "/"
+  WorkshopOptions workshop;
   std::string version;  // of the program
   // One line of JSON for every request that ended; no prompt and no answer is in it. Called on the server's
   // thread.

@@ -31,7 +31,8 @@ enum class Task {
   tokenize,
   detokenize,
   apply_template,
-  input_tokens
+  input_tokens,
+  workshop
 };
 
 // How many texts are looked at, in all and of each client; shared with those that end last.
@@ -131,6 +132,7 @@ struct Service::State {
   const Clock::time_point started = Clock::now();
   std::string openapi;
   std::optional<WebPage> page;
+  std::optional<Workshop> workshop;
 
   std::unordered_map<http::Exchange, JobPtr> jobs;  // server's thread
   std::set<JobPtr> detached;  // … that go on without a reader
@@ -145,6 +147,13 @@ struct Service::State {
     Engine::Status status;
     double seconds = 0;  // of all steps
   };
+  struct RunReader {  // of a run's events (workshop.h)
+    std::string id;
+    std::size_t key = 0;
+    Dim next = 0;
+    Clock::time_point wrote = Clock::now();
+  };
+  std::map<http::Exchange, RunReader> run_readers;
   std::vector<Moment> earlier, latest;  // half a second apart
   Clock::time_point taken_earlier = Clock::now(), taken = Clock::now();
   const std::shared_ptr<LookCounts> looks = std::make_shared<LookCounts>();
@@ -201,6 +210,8 @@ struct Service::State {
   void stream(http::Exchange exchange, const http::Request& request);
   void sweep_streams();
   std::string streams_text() const;
+  void run_events(http::Exchange exchange, const http::Request& request);
+  void tell_run_readers();
 
   // service_work.cc
   void push(std::function<void()> f) { push(work, std::move(f)); }

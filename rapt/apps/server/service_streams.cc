@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::size_t kMostRings = 32, kMostRingsOfOne = 8;
 constexpr std::size_t kRingBytes = 1 << 20, kEventOverhead = 64;
+constexpr std::ptrdiff_t kMostRunReaders = 8;  // of a key
+constexpr std::size_t kRunUnsent = 256 << 10;  // bytes
 constexpr double kKept = 60;  // seconds without a reader, and after the end
 
 // The number behind ?from=; 0 where there is none.
@@ -176,6 +178,67 @@ void Service::State::sweep_streams() {
     }
   std::erase_if(rings,
                 [](const auto& r) { return r.second->ended && seconds_since(r.second->since) > kKept; });
+}
+
+// ---------------------------------------------------------------------------------------- runs of the workshop
+void Service::State::run_events(http::Exchange exchange, const http::Request& request) {
+  const std::string id(request.path.substr(request.path.find("/runs/") + 6));
+  const std::size_t key = access.key_of(request).value_or(0);
+  if (request.method == "DELETE") {
+    workshop->stop(id, key);
+    return reply(exchange, request, {.status = 204});
+  }
+  const Dim from = from_of(request.query);
+  const Workshop::Part part = workshop->events(id, key, from);
+  std::vector<http::Header> headers = {{"Cache-Control", "no-cache"}};
+  if (request.query.find("once=1") != std::string::npos) {
+    std::string out = "[";
+    for (const std::string& event : part.events) out += concat(out.size() > 1 ? "," : "", event);
+    headers.push_back({"Content-Type", "application/json"});
+    return reply(exchange, request, {.headers = std::move(headers), .body = out + "]"});
+  }
+  const auto own = std::count_if(run_readers.begin(), run_readers.end(),
+                                 [&](const auto& r) { return r.second.key == key; });
+  if (own >= kMostRunReaders)
+    throw ApiError(429, "queue_full", concat("busy: you follow ", own, " runs already"), "", 5);
+  headers.push_back({"Content-Type", "text/event-stream; charset=utf-8"});
+  if (request.method == "HEAD") return reply(exchange, request, {.headers = std::move(headers)});
+  headers.push_back({"X-Accel-Buffering", "no"});
+  headers.push_back({"X-Content-Type-Options", "nosniff"});
+  for (http::Header& h : access.cors(request)) headers.push_back(std::move(h));
+  ++metrics.replies[{"/runs/{id}", 200}];
+  server->begin(exchange, 200, headers);
+  run_readers[exchange] = {id, key, from};
+  tell_run_readers();
+}
+
+// Who is behind waits: the events are kept (and where the oldest are gone, it goes on with what is there).
+void Service::State::tell_run_readers() {
+  for (auto it = run_readers.begin(); it != run_readers.end();) {
+    const http::Exchange exchange = it->first;
+    RunReader& r = it->second;
+    bool over = draining > 0;
+    if (!over && server->write(exchange, "") < kRunUnsent) {
+      try {
+        Workshop::Part part = workshop->events(r.id, r.key, r.next);
+        std::string out;
+        std::size_t sent = 0;
+        for (; sent < part.events.size() && out.size() < kRunUnsent; ++sent) out += sse(part.events[sent]);
+        r.next = part.next - static_cast<Dim>(part.events.size() - sent);
+        over = part.ended && sent == part.events.size();
+        if (out.empty() && !over && seconds_since(r.wrote) > options.ping_seconds) out = kSsePing;
+        if (!out.empty()) server->write(exchange, out), r.wrote = Clock::now();
+      } catch (const ApiError&) {  // kept no more
+        over = true;
+      }
+    }
+    if (!over) {
+      ++it;
+      continue;
+    }
+    it = run_readers.erase(it);
+    server->end(exchange);
+  }
 }
 
 std::string Service::State::streams_text() const {

@@ -84,6 +84,10 @@ void Service::State::prepare(const JobPtr& job, const http::Request& request, bo
   if (job->gone) return;
   try {
     const Json body = read_body(request.body);
+    if (job->task == Task::workshop) {
+      std::string text = workshop->answer(job->route, body, job->key);
+      return server->post([this, job, text = std::move(text)] { reply(job, 200, text); });
+    }
     const Json* name = body.find("model");
     ServedModel& model = find_model(name && name->is_string() ? std::string_view(name->string()) : "");
     {
