@@ -154,7 +154,8 @@ if(RAPT_TEST_SET STREQUAL all AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RA
            $<TARGET_FILE:make_page>)
   # The page of `rapt serve`, against the program itself; it shares the toys of the tests of `rapt serve`.
   set_tests_properties(browser_page PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 400)
-  file(GLOB browser_tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/browser tests/browser/*_test.py)
+  file(GLOB browser_tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/browser
+       tests/browser/*_test.py)
   list(REMOVE_ITEM browser_tests page_test.py)
   foreach(file ${browser_tests})
     string(REPLACE "_test.py" "" name ${file})

@@ -180,7 +180,7 @@ void Service::State::sweep_streams() {
                 [](const auto& r) { return r.second->ended && seconds_since(r.second->since) > kKept; });
 }
 
-// ---------------------------------------------------------------------------------------- runs of the workshop
+// ----------------------------------------------------------------------------------- runs of the workshop
 void Service::State::run_events(http::Exchange exchange, const http::Request& request) {
   const std::string id(request.path.substr(request.path.find("/runs/") + 6));
   const std::size_t key = access.key_of(request).value_or(0);
