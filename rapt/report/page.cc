@@ -24,9 +24,10 @@
 namespace rapt {
 namespace {
 
-constexpr const char* kScripts[] = {"dom.js",  "store.js", "signs.js",     "i18n.js",  "colours.js",
-                                    "heat.js", "spans.js", "strip.js",     "heads.js", "map.js",
-                                    "grid.js", "plot.js",  "documents.js", "main.js"};
+constexpr const char* kScripts[] = {"dom.js",   "numbers.js", "signs.js",     "words.js", "colours.js",
+                                    "heat.js",  "plot.js",    "documents.js", "spans.js", "heads.js",
+                                    "map.js",   "arcs.js",    "grid.js",      "store.js", "i18n.js",
+                                    "views.js", "strip.js",   "main.js"};
 
 std::string_view file(std::string_view name) {
   for (const PageFile& f : page_files())
@@ -249,7 +250,7 @@ std::string page_html(const Page& page) {
   std::string script = "'use strict';\n(() => {\n";
   for (const char* name : kScripts) script += script_part(name);
   script += "})();\n";
-  const std::string style = concat(file("base.css"), file("style.css"));
+  const std::string style = concat(file("base.css"), file("figures.css"), file("style.css"));
   const auto hash = [](std::string_view text) { return concat("'sha256-", base64(sha256(text)), "'"); };
   const std::map<std::string_view, std::string> places = {
       {"policy", concat("default-src 'none'; script-src ", hash(script), "; style-src ", hash(style),

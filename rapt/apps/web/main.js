@@ -3,19 +3,19 @@
 // being written when this tab was reloaded.
 import {byId} from '/page/shared/dom.js';
 import {Chat} from './chat.js';
+import {loadFigures} from './figures.js';
 import * as history from './history.js';
 import {loadWords, tr} from './i18n.js';
 import {chats, loadModels, modelChoice} from './settings.js';
 import {beginShell, notice, openView, readAddress, registerView} from './shell.js';
 import {Sidebar} from './sidebar.js';
 import {set, state} from './state.js';
-import {loadColours} from './tokens.js';
 import {resumeAll, stop, workOf} from './work.js';
 import {Writer} from './write.js';
 
 async function main() {
   const wanted = readAddress();
-  await Promise.all([loadWords(), loadColours(), history.openHistory()]);
+  await Promise.all([loadWords(), loadFigures(), history.openHistory()]);
   beginShell();
   modelChoice(byId('model'));
 

@@ -4,16 +4,12 @@
 //   title  key of the words;  ends  what stands at both ends of the scale
 //   index  (token, i) → 0 … 255 in the table of colours, -1: none
 import {el, options} from '/page/shared/dom.js';
-import {coloursOf} from '/page/shared/colours.js';
+import {paint} from '/page/shared/heat.js';
 import {shown} from '/page/shared/signs.js';
 import {tokenSpans} from '/page/shared/spans.js';
+import {painter} from './figures.js';
 import {fixed, say, tr} from './i18n.js';
 import {follow, kept, set, state} from './state.js';
-
-let colours = null;
-export async function loadColours() {
-  colours = coloursOf(await (await fetch('/page/shared/colours.json')).json());
-}
 
 const kMostSurprise = 8;  // nats: 1 in 3,000
 const known = (t) => Number.isFinite(t.logprob);
@@ -134,16 +130,11 @@ export class TokenStrip {
   paint(from) {
     for (let i = from; i < this.row.spans.length; ++i) {
       const index = this.colouring.index(this.tokens[i], i);
-      this.row.paint(
-          i, index < 0 ? '' : colours.css(index, state.theme),
-          index < 0 ? '' : colours.ink(index, state.theme));
+      this.row.paint(i, index < 0 ? '' : painter.css(index), index < 0 ? '' : painter.ink(index));
     }
   }
   legend() {
-    const context = this.scale.getContext('2d'), image = context.createImageData(256, 1),
-          rgb = colours.table(state.theme);
-    for (let i = 0; i < 256; ++i) image.data.set([rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2], 255], 4 * i);
-    context.putImageData(image, 0, 0);
+    paint(this.scale, 256, 1, (x) => x, painter.table());
     this.colouring.ends().forEach((text, i) => {
       this.ends[i].textContent = text;
     });

@@ -11,3 +11,12 @@ export function coloursOf(texts) {
     ink: (index, theme) => (theme === 'dark') === (index > 115) ? '#111' : '#f6f6f6',
   };
 }
+
+// The colours of the theme that holds now, as all pictures take them. theme() → 'light' | 'dark'
+export function painterOf(colours, theme) {
+  return {
+    table: (signed = false) => colours.table(theme(), signed),
+    css: (index) => colours.css(index, theme()),
+    ink: (index) => colours.ink(index, theme()),
+  };
+}

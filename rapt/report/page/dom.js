@@ -24,3 +24,13 @@ export function svg(tag, attributes = {}, ...children) {
 export function options(select, list) {
   select.replaceChildren(...list.map(([value, text]) => el('option', {value, textContent: text})));
 }
+
+// The table of a picture, made anew each time somebody opens it: make() → an element.
+export function twin(id, text, make) {
+  const details =
+      el('details', {id, className: 'twin'}, el('summary', {textContent: text}),
+         el('div', {className: 'scroll', tabIndex: 0}));
+  details.addEventListener(
+      'toggle', () => details.lastElementChild.replaceChildren(...(details.open ? [make()] : [])));
+  return details;
+}

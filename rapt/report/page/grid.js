@@ -1,79 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers x tokens: the whole text as a picture, and the tokens around the chosen one as a table that can be read.
-function gridView() {
-  const section = byId('grid');
-  if (!data.grids.length) {
-    section.remove();
-    return;
-  }
-  const read = byId('grid-read'), choice = byId('grid-choice'), host = byId('grid-table'), scroll = byId('grid-scroll');
-  const value = (row, t) => grid().values[row * tokens + t];
-  const said = (row, t) => grid().said ? grid().texts[grid().said[row * tokens + t]] : null;
-  const tell = (row, t) => {
-    const text = said(row, t);
-    read.textContent = tr('grid_read', {row: `${tr('layer')} ${grid().rows[row]}`, t: quoted(t), v: number(value(row, t)), said: text === null ? '' : tr('says', {x: `“${shown(text)}”`})});
-  };
-  const picture = heat(byId('grid-heat'), {
-    label: () => `${tr('grid_label', {g: nameOf(grid())})}. ${read.textContent}`, about: 'grid-table',
-    move: (dx, dy) => set({l: state.l + dy, t: state.t + dx}),
+// Layers × tokens: the whole text as a picture, and the tokens around the chosen one as a table that can be
+// read. Shared by the report and the page of `rapt serve`.
+//   a grid: {rows: names, values: [row][token], said: null or (row, token) → text, log}
+import {el} from './dom.js';
+import {heat, paint, scaleOf} from './heat.js';
+import {number} from './numbers.js';
+import {shown} from './signs.js';
+
+export const scaleOfGrid = (g) => scaleOf(g.values, false, g.log);
+
+//   scroll  the box around host that scrolls;  choose(row, t), tell(row, t), left(), move(dx, dy), label, about
+export function gridPicture(host, scroll, {tokens, rows, label, about, choose, move, tell, left}) {
+  const picture = heat(host, {
+    label,
+    about,
+    move,
+    left,
     at: (x, y, click) => {
-      const row = Math.floor(y * grid().rows.length), t = Math.floor(x * tokens);
-      if (click) set({l: row - rowOfLayer(grid(), 0), t});
+      const row = Math.floor(y * rows()), t = Math.floor(x * tokens);
+      if (click) choose(row, t);
       tell(row, t);
     },
-    left: () => tell(rowOfLayer(grid(), state.l), state.t),
   });
-  picture.box.style.minWidth = `${tokens}px`;  // never less than one pixel each: a single bright token must not be lost
-  const ramp = legend(section);
-  section.insertBefore(section.lastChild, read);
-  let scale = null;
+  // Never less than one pixel each: a single bright token must not be lost.
+  picture.box.style.minWidth = `${tokens}px`;
+  return {
+    ...picture,
+    draw(g, rgb, scale = scaleOfGrid(g)) {
+      const n = g.rows.length;
+      paint(picture.canvas, tokens, n, (x, y) => scale.index(g.values[y * tokens + x]), rgb);
+      picture.canvas.style.height = `${Math.min(n * 14, Math.max(120, n * 5))}px`;
+    },
+    choose(row, t) {
+      picture.mark(t / tokens, row / rows(), 1 / tokens, 1 / rows());
+      const x = (t + 0.5) / tokens * picture.box.clientWidth;
+      if (x < scroll.scrollLeft || x > scroll.scrollLeft + scroll.clientWidth)
+        scroll.scrollLeft = x - scroll.clientWidth / 2;
+    },
+  };
+}
 
-  choice.addEventListener('change', () => set({g: choice.value}));
-  follow('lang', () => options(choice, data.grids.map((g) => [g.key, nameOf(g)])));
-  follow('g lang', () => { choice.value = state.g; });
-  follow('g theme', () => {
-    const g = grid();
-    scale = scaleOf(g.values, false, g.log);
-    paint(picture.canvas, tokens, g.rows.length, (x, y) => scale.index(value(y, x)));
-    picture.canvas.style.height = `${Math.min(g.rows.length * 14, Math.max(120, g.rows.length * 5))}px`;
-    ramp(scale.low, scale.middle, scale.high);
-  });
-  follow('g l t lang', () => {
-    const rows = grid().rows.length, row = rowOfLayer(grid(), state.l);
-    picture.mark(state.t / tokens, row / rows, 1 / tokens, 1 / rows);
-    const x = (state.t + 0.5) / tokens * picture.box.clientWidth;
-    if (x < scroll.scrollLeft || x > scroll.scrollLeft + scroll.clientWidth) scroll.scrollLeft = x - scroll.clientWidth / 2;
-    tell(row, state.t);
-    picture.name();
-  });
-
-  function around() {
-    const g = grid(), room = Math.max(2, Math.floor((host.clientWidth - 60) / 92)), count = Math.min(tokens, room);
-    const first = Math.max(0, Math.min(tokens - count, state.t - Math.floor(count / 2)));
-    const columns = Array.from({length: count}, (_, i) => first + i);
-    const head = el('tr', {}, el('th', {textContent: tr('layer')}), ...columns.map((t) => {
-      const th = el('th', {scope: 'col', title: data.tokens[t], className: t === state.t ? 'on' : ''}, el('small', {textContent: t}), el('span', {textContent: shown(data.tokens[t])}));
-      th.addEventListener('click', () => set({t}));
-      return th;
-    }));
-    const body = g.rows.map((name, row) => {
-      const layer = row - rowOfLayer(g, 0);
-      const tr_ = el('tr', {className: layer === state.l ? 'on' : ''}, el('th', {scope: 'row', textContent: name}), ...columns.map((t) => {
-        const text = said(row, t), index = scale.index(value(row, t)), td = el('td', {textContent: text === null ? number(value(row, t)) : shown(text)});
-        td.className = t === state.t ? 'on' : '';
-        if (index >= 0) Object.assign(td.style, {backgroundColor: cssOf(index), color: inkOn(index)});
-        if (text !== null) td.title = `${shown(text)} ${number(value(row, t))}`;
-        td.addEventListener('click', () => set({l: Math.max(0, layer), t}));
-        return td;
-      }));
-      return tr_;
-    });
-    host.replaceChildren(el('table', {className: 'around'}, el('thead', {}, head), el('tbody', {}, ...body)));
-  }
-  follow('g l t theme lang', around);
-  let width = 0;
-  new ResizeObserver(() => {
-    if (host.clientWidth !== width) around();
-    width = host.clientWidth;
-  }).observe(host);
+//   row, t  the chosen ones;  width  pixels;  corner  what stands above the names of rows
+//   choose(row or null, t)
+export function gridTable(
+    g, {texts, row: chosen, t: token, width, corner, painter, choose, scale = scaleOfGrid(g)}) {
+  const tokens = texts.length, room = Math.max(2, Math.floor((width - 60) / 92)),
+        count = Math.min(tokens, room);
+  const first = Math.max(0, Math.min(tokens - count, token - Math.floor(count / 2)));
+  const columns = Array.from({length: count}, (_, i) => first + i);
+  const head = el('tr', {}, el('th', {textContent: corner}), ...columns.map((t) => {
+    const th =
+        el('th', {scope: 'col', title: texts[t], className: t === token ? 'on' : ''},
+           el('small', {textContent: t}), el('span', {textContent: shown(texts[t])}));
+    th.addEventListener('click', () => choose(null, t));
+    return th;
+  }));
+  const cell = (row, t) => {
+    const value = g.values[row * tokens + t], text = g.said ? g.said(row, t) : null,
+          index = scale.index(value);
+    const td = el(
+        'td', {textContent: text === null ? number(value) : shown(text), className: t === token ? 'on' : ''});
+    if (index >= 0) Object.assign(td.style, {backgroundColor: painter.css(index), color: painter.ink(index)});
+    if (text !== null) td.title = `${shown(text)} ${number(value)}`;
+    td.addEventListener('click', () => choose(row, t));
+    return td;
+  };
+  const body = g.rows.map(
+      (name, row) =>
+          el('tr', {className: row === chosen ? 'on' : ''}, el('th', {scope: 'row', textContent: name}),
+             ...columns.map((t) => cell(row, t))));
+  return el('table', {className: 'around'}, el('thead', {}, head), el('tbody', {}, ...body));
 }

@@ -44,7 +44,7 @@ async function main() {
   byId('title').textContent = data.title;
   byId('model').textContent = data.model;
   if (typeof DecompressionStream === 'undefined') {
-    byId('model').textContent = kDictionary.en.words.old;
+    byId('model').textContent = data.words.en.words.old;
     return;
   }
   await unpack();

@@ -29,7 +29,7 @@ function strip() {
     }
     row.spans.forEach((_, t) => {
       const i = state.c === 'none' ? -1 : index(values[t]);
-      row.paint(t, i < 0 ? '' : cssOf(i), i < 0 ? '' : inkOn(i));
+      row.paint(t, i < 0 ? '' : painter.css(i), i < 0 ? '' : painter.ink(i));
     });
   }
   function tell(t) {
