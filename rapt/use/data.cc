@@ -137,7 +137,10 @@ std::string text_file(const std::string& path, const DataOptions& options) {
     fail(path, ": has ", byte_count(static_cast<double>(size)), ", and learning from a text takes up to ",
          kTimes, " times its size of memory, of which ", byte_count(static_cast<double>(free)),
          " are free; take a part of it");
-  std::string text = read_text_or_gz(path, most);
+  return checked_text(read_text_or_gz(path, most), path, options);
+}
+
+std::string checked_text(std::string text, const std::string& path, const DataOptions& options) {
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   const bool bytes = options.tokenizer.empty() && options.vocab.kind == VocabKind::bytes;
   if (!bytes && !valid_utf8(text)) {
@@ -300,10 +303,13 @@ std::unique_ptr<TrainData> open_data(const DataOptions& options) {
   using namespace data;
   check_data(options);
   if (options.pictures) return picture_data(options);
-  if (is_task(options.path) && !exists(options.path)) return task_data(options);
+  if (!options.text && is_task(options.path) && !exists(options.path)) return task_data(options);
   const bool text = options.objective == Objective::causal || options.objective == Objective::masked;
+  if (options.text && !text)
+    fail_usage(options.path, ": is one text, from which ", name_of(options.objective),
+               " cannot be learned; choose a recipe that goes on with texts or fills gaps");
   Corpus corpus;
-  if (is_packed(options.path)) {
+  if (!options.text && is_packed(options.path)) {
     if (!options.held_out.empty())
       fail_usage(options.path,
                  ": a packed file says itself what is held out; give --held-out when it is made");

@@ -66,6 +66,8 @@ struct DataOptions {
   // "a.de,a.en" (parallel lines, plain or .gz), "label=file,label=file"
   // (classification), a file made by `rapt data`, or a task made in code: "copy", "sort", "date".
   std::string path, held_out;  // held_out "": `share` of path's end is kept apart
+  // Causal and masked: the text itself; `path` is what messages call it, and no file is opened.
+  std::shared_ptr<const std::string> text = {};
   double share = 0.1;  // 0 with held_out "": nothing is held out
   Objective objective = Objective::causal;
   // Made from the training part, unless `tokenizer` names one. Special tokens that the objective needs and

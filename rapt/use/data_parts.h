@@ -78,6 +78,8 @@ void choose_tokenizer(Corpus& corpus, const DataOptions& options, std::span<cons
 std::vector<std::int32_t> encode_long(const Tokenizer& tokenizer, std::string_view text);
 // A file as UTF-8 text without its byte order mark; .gz is unpacked.
 std::string text_file(const std::string& path, const DataOptions& options);
+// A text that is there: without its byte order mark; fails where it is not UTF-8 and has to be.
+std::string checked_text(std::string text, const std::string& path, const DataOptions& options);
 // Without their ends; nothing behind the last end.
 std::vector<std::string_view> lines_of(std::string_view text);
 std::vector<std::string> split_list(const std::string& text, char at);

@@ -56,9 +56,11 @@ struct Texts {
 
 void read_texts(const std::string& path, const DataOptions& o, Texts& out) {
   std::error_code ignored;
-  const bool folder = std::filesystem::is_directory(path, ignored);
-  for (const std::string& file : folder ? files_of(path) : std::vector{path})
-    out.files.push_back(text_file(file, o));
+  const bool folder = !o.text && std::filesystem::is_directory(path, ignored);
+  if (o.text) out.files.push_back(checked_text(*o.text, path, o));
+  else
+    for (const std::string& file : folder ? files_of(path) : std::vector{path})
+      out.files.push_back(text_file(file, o));
   for (const std::string& text : out.files) {
     if (o.documents && !folder) split_documents(text, out.documents);
     else if (!text.empty()) out.documents.push_back(text);
@@ -97,6 +99,7 @@ class TextData final : public TrainData {
  public:
   TextData(Corpus corpus, const DataOptions& o) : corpus_(std::move(corpus)), o_(o) {
     o_.progress = nullptr;
+    o_.text = nullptr;
     take_corpus(*this, corpus_, o_);
     masked_ = o.objective == Objective::masked;
     const Tokenizer& t = *tokenizer;

@@ -7,9 +7,12 @@
 #include <filesystem>
 
 #include "rapt/base/memory.h"
+#include "rapt/base/text.h"
+#include "rapt/io/memory_fs.h"
 #include "rapt/recipe/recipe_set.h"
 #include "rapt/report/document.h"
 #include "rapt/use/data_parts.h"
+#include "rapt/use/generate.h"
 #include "rapt/use/picture_files.h"
 #include "rapt/use/train_options.h"
 
@@ -71,6 +74,7 @@ Json named(E value) {
 
 // What training begins from; of a model only the headers are read.
 Recipe plan_recipe(const TrainingPlan& plan) {
+  if (plan.own) return with_settings(*plan.own, plan.settings);
   const std::string path = find_model_unless_recipe(plan.recipe);
   if (path.empty()) return with_settings(find_recipe(plan.recipe), plan.settings);
   refuse_settings(plan);
@@ -134,7 +138,7 @@ void TrainingRun::check_memory(const Device& device, const Recipe& recipe) const
 
 // What training begins from: a recipe, or a model with its weights and tokenizer.
 Recipe TrainingRun::open_start(Device& device) {
-  const std::string path = find_model_unless_recipe(plan_.recipe);
+  const std::string path = plan_.own ? "" : find_model_unless_recipe(plan_.recipe);
   if (path.empty()) return plan_recipe(plan_);
   refuse_settings(plan_);
   check_memory(device, checkpoint_recipe(path));
@@ -219,6 +223,32 @@ Dim TrainingRun::open_folder(const std::string& folder, bool anew, const Say& sa
   return before ? before->step : -1;
 }
 
+void TrainingRun::open_memory() {
+  memory_ = std::make_unique<MemoryFs>();
+  store_.emplace("memory", *memory_, static_cast<int>(std::max<Dim>(2, plan_.options.average)));
+}
+
+std::string TrainingRun::sample(Device& device, const std::string& prompt, Dim step) const {
+  if (!checkpoint->tokenizer ||
+      (data->objective != Objective::causal && data->objective != Objective::translation))
+    return "";
+  GenerateOptions o;
+  o.max_tokens = 100;
+  o.sampler.seed = static_cast<std::uint64_t>(step);
+  Session session(device, *checkpoint, {});
+  if (data->objective == Objective::translation) {
+    if (data->held_out() == 0) return "";
+    const TrainBatch b = data->held_out_batch(0);
+    const Sequence& s = b.source_sequences.front();
+    const std::span<const std::int32_t> source(b.source.data() + s.first, static_cast<std::size_t>(s.count));
+    o.sampler.temperature = 0;
+    return concat(checkpoint->tokenizer->decode(source), " → ", session.translate(source, o).front().text);
+  }
+  std::vector<std::int32_t> ids = checkpoint->tokenizer->encode(prompt);
+  if (ids.empty()) return "";
+  return prompt + session.generate(ids, o).front().text;
+}
+
 FolderExtras TrainingRun::extras() const {
   FolderExtras extras;
   extras.tokenizer = data->tokenizer_files ? &*data->tokenizer_files : nullptr;
@@ -247,7 +277,8 @@ bool TrainingRun::run(TrainEvents events, const std::atomic<int>& stop) {
 TrainingRun::Finished TrainingRun::finish() {
   trainer->finish(*store_);
   Finished done{.held_out = trainer->judge(plan_.options.eval_batches),
-                .model = (fs::path(store_->folder()) / "model").string()};
+                .model = memory_ ? "" : (fs::path(store_->folder()) / "model").string()};
+  if (memory_) return done;
   write_model_folder(*checkpoint->model, extras(), done.model, true);
   return done;
 }

@@ -17,6 +17,7 @@ namespace rapt {
 struct TrainingPlan {
   // A preset, a recipe's file, or a model to go on from (its weights, its tokenizer).
   std::string recipe;
+  std::optional<Recipe> own = {};  // instead: a recipe that is no file; `recipe` is its name then
   std::vector<std::string> settings;   // of the recipe: "width=128"
   DataOptions data;                    // objective, batch, length, seed and encoder_decoder are filled in
   std::optional<Objective> objective;  // absent: by the recipe
@@ -40,15 +41,21 @@ class TrainingRun {
   // the step of the state that the run will go on from, -1 where there is none; fails where there are
   // states and none is whole.
   Dim open_folder(const std::string& folder, bool anew, const Say& say);
+  // … or in memory: nothing is written, and states are gone with this object.
+  void open_memory();
   // train() on that folder; a saved state is a model folder of its own.
   bool run(TrainEvents events, const std::atomic<int>& stop);
   // After a run that came to its end: averages take the place of the weights where the options say so;
-  // judged once more; the model goes to model/ of the folder.
+  // judged once more; the model goes to model/ of the folder (in memory: nowhere, `model` is "").
   struct Finished {
     Judgement held_out;
     std::string model;
   };
   Finished finish();
+
+  // Text from the model as it is now: a continuation of the prompt, or the translation of the first held-out
+  // source; "" where it writes none. `step` is the seed.
+  std::string sample(Device& device, const std::string& prompt, Dim step) const;
 
   FolderExtras extras() const;  // of the model folder; points into `data`
   const DataOptions& data_options() const { return plan_.data; }
@@ -65,6 +72,7 @@ class TrainingRun {
   void check_memory(const Device& device, const Recipe& recipe) const;
 
   TrainingPlan plan_;
+  std::unique_ptr<Fs> memory_;
   std::optional<Store> store_;
 };
 

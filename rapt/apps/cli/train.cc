@@ -11,6 +11,7 @@
 #include "rapt/base/checked.h"
 #include "rapt/base/text.h"
 #include "rapt/recipe/recipe_set.h"
+#include "rapt/use/metrics_file.h"
 #include "rapt/use/train_options.h"
 #include "rapt/use/training.h"
 
@@ -33,30 +34,6 @@ E word(const std::string& value, std::string_view flag) {
     if (value == names[i]) return static_cast<E>(i);
   const std::vector<std::string> all(names.begin(), names.end());
   fail_usage(flag, ": '", value, "' is none of ", join(all), "; ", name_hint(value, all));
-}
-
-// Text from the model as it is now: a continuation of the prompt, or the translation of the first held-out
-// source; "" where it writes none.
-std::string sample_of(Device& device, const Checkpoint& checkpoint, const TrainData& data,
-                      const std::string& prompt, Dim step) {
-  if (!checkpoint.tokenizer ||
-      (data.objective != Objective::causal && data.objective != Objective::translation))
-    return "";
-  GenerateOptions o;
-  o.max_tokens = 100;
-  o.sampler.seed = static_cast<std::uint64_t>(step);
-  Session session(device, checkpoint, {});
-  if (data.objective == Objective::translation) {
-    if (data.held_out() == 0) return "";
-    const TrainBatch b = data.held_out_batch(0);
-    const Sequence& s = b.source_sequences.front();
-    const std::span<const std::int32_t> source(b.source.data() + s.first, static_cast<std::size_t>(s.count));
-    o.sampler.temperature = 0;
-    return concat(checkpoint.tokenizer->decode(source), " → ", session.translate(source, o).front().text);
-  }
-  std::vector<std::int32_t> ids = checkpoint.tokenizer->encode(prompt);
-  if (ids.empty()) return "";
-  return prompt + session.generate(ids, o).front().text;
 }
 
 }  // namespace
@@ -175,7 +152,7 @@ std::optional<TrainResult> train_once(Device& device, const TrainArgs& a) {
   events.judged = [&](Dim step, const Judgement& j) {
     metrics.judged(step, j);
     view.judged(step, j);
-    if (!a.common.quiet) view.sample(sample_of(device, *training.checkpoint, *training.data, a.prompt, step));
+    if (!a.common.quiet) view.sample(training.sample(device, a.prompt, step));
   };
   events.say = [&](const std::string& text) {
     metrics.event(training.trainer->steps(), text);
