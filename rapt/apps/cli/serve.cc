@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/apps/server/sandbox.h"
@@ -170,6 +171,14 @@ int run(Args& args) {
   std::vector<std::string> names = args.operands();
   if (names.empty()) names = models_of_file;
   if (names.empty()) names = {"default"};
+  if (!service.workshop.folder.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(service.workshop.folder, error);
+    if (error || !std::filesystem::is_directory(service.workshop.folder))
+      fail_usage("--lab-dir ", service.workshop.folder,
+                 ": the folder cannot be made: ", error ? error.message() : "a file of that name is there");
+    service.workshop.folder = std::filesystem::canonical(service.workshop.folder).string();
+  }
   if (!(target > 0)) fail_usage("--itl-target: ", target, "; give milliseconds above 0");
   if (log != "text" && log != "json" && log != "off")
     fail_usage("--log: '", log, "' is none of text, json, off");
@@ -278,7 +287,7 @@ int run(Args& args) {
   if (sandbox) {
     std::vector<std::string> readable;
     if (certificate) readable = {*certificate, *tls_key};
-    const server::Sandbox s = server::enter_sandbox(readable);
+    const server::Sandbox s = server::enter_sandbox(readable, service.workshop.folder);
     note_line(concat("sandbox: files ", s.files ? "closed" : "open (the kernel has no Landlock)",
                      ", system calls ", s.calls ? "limited" : "not limited"));
   }

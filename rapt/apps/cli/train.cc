@@ -8,6 +8,7 @@
 
 #include "rapt/apps/cli/train.h"
 #include "rapt/apps/cli/train_view.h"
+#include "rapt/apps/cli/train_watch.h"
 #include "rapt/base/checked.h"
 #include "rapt/base/text.h"
 #include "rapt/recipe/recipe_set.h"
@@ -70,6 +71,9 @@ TrainArgs train_args(Args& args) {
   if (optimizer) options_json.set("optimizer.kind", *optimizer);
   if (schedule) options_json.set("schedule.kind", *schedule);
   a.force = args.flag("force");
+  a.port = args.number("watch-port", 0, 65535);
+  a.stay = args.flag("watch-stay");
+  a.watch = args.flag("watch") || a.stay || a.port;
   a.prompt = args.value("sample").value_or("\n");
   a.plan.recipe = args.operands(1, 1, "one recipe")[0];
   if (!data_path) fail_usage("what to learn from? --data FILE, or a task: --data copy");
@@ -144,21 +148,41 @@ std::optional<TrainResult> train_once(Device& device, const TrainArgs& a) {
                   device.kernels.isa, ")"));
   metrics.begin(std::max<Dim>(0, resumed), plan, model.recipe, training.data->about());
 
+  server::TrainTeller* page = nullptr;
+  if (a.page) {
+    page = &a.page->begin(device, training, fs::path(a.out).filename().string(), steps);
+    page->begin(plan);
+    if (resumed >= 0) page->earlier((fs::path(a.out) / "metrics.jsonl").string());
+    page->look(std::max<Dim>(0, resumed), false, true);
+  }
+  const Dim looks = (steps + 39) / 40;
+
   TrainEvents events;
   events.step = [&](const StepReport& r) {
     metrics.step(r);
     view.step(r);
+    if (!page) return;
+    page->step(r);
+    if (r.fate == StepReport::Fate::done && r.step % looks == 0) page->look(r.step, false);
   };
   events.judged = [&](Dim step, const Judgement& j) {
     metrics.judged(step, j);
     view.judged(step, j);
-    if (!a.common.quiet) view.sample(training.sample(device, a.prompt, step));
+    if (page) page->judged(step, j);
+    if (a.common.quiet && !page) return;
+    const std::string text = training.sample(device, a.prompt, step);
+    view.sample(text);
+    if (page) page->sample(step, text);
   };
   events.say = [&](const std::string& text) {
     metrics.event(training.trainer->steps(), text);
     view.say(text);
+    if (page) page->say(training.trainer->steps(), text);
   };
-  events.saved = [&](const Stored& s) { metrics.event(s.step, "saved " + s.folder); };
+  events.saved = [&](const Stored& s) {
+    metrics.event(s.step, "saved " + s.folder);
+    if (page && s.step == steps) page->look(s.step, false, true);
+  };
 
   stop_on_signals();
   bool done = false;
@@ -171,11 +195,13 @@ std::optional<TrainResult> train_once(Device& device, const TrainArgs& a) {
       metrics.write_curves(a.out);
     } catch (const Error&) {  // the disk is full, say: what came first is the reason
     }
+    if (a.page) a.page->end("failed", e.what());
     throw;
   }
   view.clear();
   metrics.write_curves(a.out);
   if (!done) {
+    if (a.page) a.page->end("stopped");
     note(concat("stopped after step ", training.trainer->steps(), " of ", steps,
                 "; saved. The same command goes on from there."));
     return std::nullopt;
@@ -186,6 +212,7 @@ std::optional<TrainResult> train_once(Device& device, const TrainArgs& a) {
                      .pictures = training.data_options().pictures.has_value(),
                      .end = training.finish()};
   metrics.event(result.steps, "finished");
+  if (a.page) a.page->end("done");
   return result;
 }
 
@@ -194,10 +221,18 @@ namespace {
 int run(Args& args) {
   if (const std::vector<std::string> sweeps = args.values("sweep"); !sweeps.empty())
     return train_sweep(args, sweeps);
-  const TrainArgs a = train_args(args);
+  TrainArgs a = train_args(args);
+  std::optional<TrainWatch> page;
+  if (a.watch) a.page = &page.emplace(a.port);
   Device device(DeviceOptions{.threads = a.common.threads});
   note_threads(device, a.common);
-  if (const std::optional<TrainResult> result = train_once(device, a)) report_end(a, *result);
+  const std::optional<TrainResult> result = train_once(device, a);
+  if (result) report_end(a, *result);
+  if (result && a.stay) {
+    flush();
+    note("the page stays; Ctrl-C ends it");
+    page->stay(stop_asked);
+  }
   return 0;
 }
 
@@ -250,6 +285,9 @@ std::string help_text() {
       "                      steps, batch …) or what --set takes; a comma inside of {}, [] or \"\" does not\n"
       "                      end a value; may come many times\n"
       "  --sample TEXT       samples begin with this\n"
+      "  --watch             show the training in a browser while it runs, on this machine alone: curves,\n"
+      "                      what each head does, samples; --watch-port N (8642), --watch-stay: until\n"
+      "                      Ctrl-C\n"
       "  --force             begin anew: what FOLDER holds of an earlier run is removed\n"
       "  -t, --threads N   -q, --quiet   --json\n"
       "\n"

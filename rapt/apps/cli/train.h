@@ -10,12 +10,17 @@
 
 namespace rapt::cli {
 
+class TrainWatch;  // train_watch.h
+
 // Everything that was asked for, before anything is opened.
 struct TrainArgs {
   CommonArgs common;
   TrainingPlan plan;
   std::string out, prompt;
   bool force = false;
+  bool watch = false, stay = false;  // --watch, --watch-stay
+  std::optional<Dim> port;
+  TrainWatch* page = nullptr;  // who shows it
 };
 TrainArgs train_args(Args& args);
 

@@ -5,6 +5,7 @@
 
 #include "rapt/apps/cli/document_files.h"
 #include "rapt/apps/cli/train.h"
+#include "rapt/apps/cli/train_watch.h"
 #include "rapt/base/text.h"
 #include "rapt/use/compare_runs.h"
 #include "rapt/use/data_parts.h"
@@ -125,11 +126,19 @@ int train_sweep(const Args& args, const std::vector<std::string>& sweeps) {
   };
   say(concat("sweep: ", counted(static_cast<Dim>(all.size()), "run"), " in ", folder,
              done_before > 0 ? concat(", ", done_before, " finished") : ""));
+  if (all[0].args.stay)
+    fail_usage(
+        "--watch-stay belongs to one training; the pages of a sweep are its compare.html and, while it "
+        "runs, --watch");
+  std::optional<TrainWatch> page;
+  if (all[0].args.watch) page.emplace(all[0].args.port);
   Device device(DeviceOptions{.threads = common.threads});
   note_threads(device, common);
   std::vector<std::string> failed;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto& [name, run, finished] = all[i];
+    const auto& [name, planned, finished] = all[i];
+    TrainArgs run = planned;
+    run.page = page ? &*page : nullptr;
     const std::string which = concat("[", i + 1, "/", all.size(), "] ", name);
     if (finished) {
       say(concat(which, ": finished before"));

@@ -30,7 +30,7 @@ struct __attribute__((packed)) PathRule {
 };
 constexpr std::uint64_t kExecute = 1, kReadFile = 1 << 2, kReadFolder = 1 << 3;
 
-bool restrict_files(const std::vector<std::string>& readable) {
+bool restrict_files(const std::vector<std::string>& readable, const std::string& writable) {
   const long version = syscall(kCreateRuleset, nullptr, 0, 1U);
   if (version < 1) return false;
   // Rights 0 to 12 came with the first version, linking across folders with the second, truncating with the
@@ -55,6 +55,15 @@ bool restrict_files(const std::vector<std::string>& readable) {
       syscall(kAddRule, rules, 1, &rule, 0U);
     }
     close(folder);
+  }
+  if (!writable.empty()) {
+    // Everything but to run what lies there: files and folders made, written, renamed within, removed.
+    const int folder = open(writable.c_str(), O_PATH | O_CLOEXEC);
+    const PathRule rule{rights & ~kExecute, folder};
+    if (folder >= 0) {
+      syscall(kAddRule, rules, 1, &rule, 0U);
+      close(folder);
+    }
   }
   static_assert((kExecute & (kReadFile | kReadFolder)) == 0);
   const bool done = syscall(kRestrictSelf, rules, 0U) == 0;
@@ -133,11 +142,11 @@ bool restrict_calls() {
 
 }  // namespace
 
-Sandbox enter_sandbox(const std::vector<std::string>& readable) {
+Sandbox enter_sandbox(const std::vector<std::string>& readable, const std::string& writable) {
   Sandbox done;
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return done;
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // no core files: they would hold prompts
-  done.files = restrict_files(readable);
+  done.files = restrict_files(readable, writable);
   done.calls = restrict_calls();
   return done;
 }

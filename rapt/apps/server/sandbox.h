@@ -13,6 +13,7 @@ struct Sandbox {
 };
 // For all threads that the calling thread starts from now on, and for itself. `readable`: files and folders
 // that may still be read (certificates).
-Sandbox enter_sandbox(const std::vector<std::string>& readable);
+// … and `writable`: a folder where files may be made, written and removed; "": none.
+Sandbox enter_sandbox(const std::vector<std::string>& readable, const std::string& writable = "");
 
 }  // namespace rapt::server

@@ -51,6 +51,8 @@ constexpr Path kPaths[] = {
     {"POST", "/detokenize", false, Task::detokenize},
     {"POST", "/apply-template", false, Task::apply_template},
     {"POST", "/chat/completions/input_tokens", false, Task::input_tokens},
+    {"POST", "/train/run", false, Task::workshop, false, true},
+    {"GET", "/train/events", false, {}, false, true},
     {"GET", "/runs", false, {}, false, true},
     {"GET", "/runs/{id}", false, {}, false, true},
     {"DELETE", "/runs/{id}", false, {}, false, true},
@@ -148,6 +150,8 @@ void Service::drain() {
   state_->draining.fetch_add(1);
   if (state_->server) state_->server->drain();
 }
+
+Workshop& Service::workshop() { return state_->workshop.value(); }
 
 void Service::reload() { state_->reload = true; }
 
@@ -268,7 +272,7 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
   };
   try {
     // Which model a question without a body is about: ?model=NAME, else the first.
-    ServedModel* model = models[0].get();
+    ServedModel* model = models.empty() ? nullptr : models[0].get();
     if (const std::size_t at = request.query.find("model="); at != std::string::npos)
       model = &find_model(request.query.substr(at + 6, request.query.find('&', at) - at - 6));
     if (path == "/health" || path == "/ping") {
@@ -303,9 +307,11 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
       }
       json(model_reply((*it)->card));
     } else if (path == "/props") {
-      json(props(*model));
+      json(model ? props(*model)
+                 : concat("{\"watch\":", workshop && workshop->options().watch ? "true" : "false",
+                          ",\"lab\":null,\"build_info\":", quote(options.version), "}"));
     } else if (path == "/slots") {
-      if (request.query.find("fail_on_no_slot=1") != std::string::npos &&
+      if (model && request.query.find("fail_on_no_slot=1") != std::string::npos &&
           status[index_of(*model)].rows >= model->rows)
         throw ApiError(503, "queue_full", "no slot is free", "", 1);
       json(slots());
@@ -317,11 +323,12 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
       stream(exchange, request);
     } else if (path == "/runs") {
       json(workshop->list(access.key_of(request).value_or(0)));
-    } else if (path == "/runs/{id}") {
+    } else if (path == "/runs/{id}" || path == "/train/events") {
       run_events(exchange, request);
     } else if (path == "/openapi.json") {
       json(openapi);
     } else if (path == "/tokenizer_info") {
+      if (!model) throw model_error("", "none");
       const Tokenizer& t = *model->checkpoint.tokenizer;
       const auto token = [&](std::int32_t id) {
         return id >= 0 ? quote(t.text_of(id)) : std::string("null");
@@ -367,6 +374,7 @@ void Service::State::accept(http::Exchange exchange, http::Request request, Task
                         task == Task::classify || task == Task::look;
   const Dim tokens = static_cast<Dim>(request.body.size() / 3);
   std::optional<ApiError> refused;
+  if (computes && models.empty()) return fail(job, model_error("", "none"));
   {
     const std::lock_guard hold(lock);
     if (computes && waiting > 0 && waiting + 1 > options.most_waiting)

@@ -39,6 +39,7 @@ struct ServiceOptions {
 
 class Service final : public http::Handler {
  public:
+  // Without models only the page and the workshop's runs are there.
   Service(std::vector<std::unique_ptr<ServedModel>> models, ServiceOptions options);
   ~Service() override;
 
@@ -48,6 +49,7 @@ class Service final : public http::Handler {
   void drain();
   void reload();  // likewise: certificates are read again
   void stop();  // after Server::run(): its threads end
+  Workshop& workshop();  // where options.workshop.on
 
   std::optional<http::Reply> on_head(const http::Request& request) override;
   void on_request(http::Exchange exchange, http::Request request) override;

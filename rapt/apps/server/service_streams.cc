@@ -182,8 +182,10 @@ void Service::State::sweep_streams() {
 
 // ----------------------------------------------------------------------------------- runs of the workshop
 void Service::State::run_events(http::Exchange exchange, const http::Request& request) {
-  const std::string id(request.path.substr(request.path.find("/runs/") + 6));
-  const std::size_t key = access.key_of(request).value_or(0);
+  const std::size_t key = access.key_of(request).value_or(0), at = request.path.find("/runs/");
+  const std::string id =
+      at == std::string::npos ? workshop->newest("train", key) : request.path.substr(at + 6);
+  if (id.empty()) throw ApiError(404, "run_not_found", "no training was begun here yet");
   if (request.method == "DELETE") {
     workshop->stop(id, key);
     return reply(exchange, request, {.status = 204});

@@ -75,7 +75,7 @@ ServedModel& Service::State::find_model(std::string_view name) {
   for (const auto& m : models)
     if (m->name == name) return *m;
   if (models.size() == 1) return *models[0];  // clients name models of other servers
-  std::string names;
+  std::string names = models.empty() ? "none" : "";
   for (const auto& m : models) names += (names.empty() ? "" : ", ") + m->name;
   throw model_error(name, names);
 }

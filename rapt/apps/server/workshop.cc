@@ -48,6 +48,13 @@ void Workshop::Bench::tell(const Json& event) {
   run_->add(std::move(line));
 }
 
+void Workshop::Bench::about(const Json::Object& more) {
+  const std::lock_guard hold(shop_->lock_);
+  Json all(std::move(run_->about));
+  for (const auto& [name, value] : more) all.set(name, value);
+  run_->about = all.object();
+}
+
 void Workshop::Bench::check() const {
   if (stop_) throw Stopped{};
 }
@@ -69,18 +76,7 @@ std::string Workshop::begin(std::string kind, Json::Object about, std::size_t ke
                      "busy: an experiment or a training runs already, and two would only take each other's "
                      "time; stop it or wait for its end",
                      "", 5);
-  while (runs_.size() >= kMostKept) {
-    runs_.back()->thread.join();
-    runs_.pop_back();
-  }
-  runs_.push_front(std::make_unique<WorkshopRun>());
-  WorkshopRun* run = runs_.front().get();
-  run->id = random_id();
-  run->kind = std::move(kind);
-  run->about = std::move(about);
-  run->key = key;
-  run->bench.run_ = run;
-  run->bench.shop_ = this;
+  WorkshopRun* run = add(std::move(kind), std::move(about), key);
   run->thread = std::thread([this, run, work = std::move(work)] {
     (void)!nice(10);  // of this thread and those that it starts: answers come first
     std::string how = "done", error;
@@ -92,14 +88,55 @@ std::string Workshop::begin(std::string kind, Json::Object about, std::size_t ke
       how = "failed";
       error = e.what();
     }
-    Json end = Json::Object{{"kind", "end"}, {"how", how}};
-    if (!error.empty()) end.set("error", error);
-    const std::lock_guard hold_end(lock_);
-    run->add(end.dump(0));
-    run->how = how;
-    run->ended = true;
+    end(*run, how, error);
   });
   return run->id;
+}
+
+Workshop::Bench& Workshop::open(std::string kind, Json::Object about) {
+  const std::lock_guard hold(lock_);
+  return add(std::move(kind), std::move(about), 0)->bench;
+}
+
+void Workshop::close(Bench& bench, std::string_view how, const std::string& error) {
+  end(*bench.run_, how, error);
+}
+
+void Workshop::end(WorkshopRun& run, std::string_view how, const std::string& error) {
+  Json last = Json::Object{{"kind", "end"}, {"how", how}};
+  if (!error.empty()) last.set("error", error);
+  const std::lock_guard hold(lock_);
+  run.add(last.dump(0));
+  run.how = how;
+  run.ended = true;
+}
+
+void Workshop::drop(std::string_view id) {
+  std::unique_ptr<WorkshopRun> gone;
+  {
+    const std::lock_guard hold(lock_);
+    const auto it = std::find_if(runs_.begin(), runs_.end(), [&](const auto& r) { return r->id == id; });
+    if (it == runs_.end()) return;
+    gone = std::move(*it);
+    runs_.erase(it);
+  }
+  if (gone->thread.joinable()) gone->thread.join();
+}
+
+WorkshopRun* Workshop::add(std::string kind, Json::Object about, std::size_t key) {
+  while (runs_.size() >= kMostKept) {
+    if (runs_.back()->thread.joinable()) runs_.back()->thread.join();
+    runs_.pop_back();
+  }
+  runs_.push_front(std::make_unique<WorkshopRun>());
+  WorkshopRun* run = runs_.front().get();
+  run->id = random_id();
+  run->kind = std::move(kind);
+  run->about = std::move(about);
+  run->key = key;
+  run->bench.run_ = run;
+  run->bench.shop_ = this;
+  return run;
 }
 
 WorkshopRun* Workshop::find(std::string_view id, std::size_t key) const {
@@ -109,6 +146,8 @@ WorkshopRun* Workshop::find(std::string_view id, std::size_t key) const {
 }
 
 void Workshop::stop(std::string_view id, std::size_t key) {
+  if (options_.watch)
+    throw ApiError(403, "watch_only", "this page watches a training of a terminal; it is stopped there");
   const std::lock_guard hold(lock_);
   WorkshopRun* run = find(id, key);
   if (!run) throw ApiError(404, "run_not_found", "there is no such run");
@@ -147,7 +186,11 @@ Workshop::Part Workshop::events(std::string_view id, std::size_t key, Dim from) 
   return part;
 }
 
-std::string Workshop::answer(std::string_view route, const Json&, std::size_t) {
+std::string Workshop::answer(std::string_view route, const Json& body, std::size_t key) {
+  if (options_.watch)
+    throw ApiError(403, "watch_only",
+                   "this page watches a training of a terminal and starts none; rapt serve --lab does");
+  if (route == "/train/run") return train(body, key);
   throw ApiError(404, "route_not_found", concat("there is no ", route));
 }
 

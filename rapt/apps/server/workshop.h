@@ -7,6 +7,7 @@
 //   GET    /v1/runs                     those that are kept, the newest first
 //   GET    /v1/runs/{id}?from=N         its events from number N on, as they come; ?once=1: those there are
 //   DELETE /v1/runs/{id}                asks it to stop
+//   GET    /v1/train/events             as /v1/runs/{id}, of the newest training
 //
 // An event is one line of JSON with a member "kind"; the last one is {"kind":"end","how":"done" | "stopped" |
 // "failed","error":…}.
@@ -32,6 +33,7 @@ struct WorkshopOptions {
   bool on = false;  // --lab
   std::string folder;  // --lab-dir: where trainings are kept; empty: nowhere
   int threads = 0;  // of what runs
+  bool watch = false;  // shows what runs elsewhere (open()), starts and stops nothing
 };
 
 class Workshop {
@@ -40,6 +42,7 @@ class Workshop {
   class Bench {
    public:
     void tell(const Json& event);  // an object with "kind"
+    void about(const Json::Object& more);  // members of the run's entry in the list, in the place of others
     bool stopped() const { return stop_; }
     void check() const;  // throws Stopped where it was asked to stop
 
@@ -62,6 +65,9 @@ class Workshop {
 
   // `about`: members of the run's entry in the list. Throws ApiError 429 where one runs already.
   std::string begin(std::string kind, Json::Object about, std::size_t key, std::function<void(Bench&)> work);
+  // A run whose work is done elsewhere, by who tells of it until close().
+  Bench& open(std::string kind, Json::Object about);
+  void close(Bench& bench, std::string_view how, const std::string& error = "");
   void stop(std::string_view id, std::size_t key);  // throws ApiError 404
   std::string list(std::size_t key) const;
   std::string newest(std::string_view kind, std::size_t key) const;  // its id, or ""
@@ -76,6 +82,10 @@ class Workshop {
 
  private:
   WorkshopRun* find(std::string_view id, std::size_t key) const;  // under lock_; null: not there
+  WorkshopRun* add(std::string kind, Json::Object about, std::size_t key);  // under lock_
+  void end(WorkshopRun& run, std::string_view how, const std::string& error);
+  void drop(std::string_view id);  // a run that could not begin: as if it had never been
+  std::string train(const Json& body, std::size_t key);  // workshop_train.cc
 
   WorkshopOptions options_;
   mutable std::mutex lock_;
