@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One attention layer in float64, small enough to be read whole. No page and no clock: everything follows from
-// the tokens and the settings. The conventions are those of rapt/ops (attention.h, rope.h, norm.h, run/batch.h).
+// One attention layer in float64, small enough to be read whole. No page and no clock: everything follows
+// from the tokens and the settings. The conventions are those of rapt/ops (attention.h, rope.h, norm.h) and
+// run/batch.h.
 //
 //   x = a vector per token, of a hash of its text (+ sinusoid)                              [T,C]
 //   q, k, v = x Wq, x Wk, x Wv of each head; q and k may be normalised, then turned (RoPE)  [T,D]
@@ -59,8 +60,7 @@ export function hash(text) {
   return h >>> 0;
 }
 
-const vectorOf = (token, seed) =>
-    Array.from({length: kWidth}, (_, i) => normal(seed, hash(token), i));
+const vectorOf = (token, seed) => Array.from({length: kWidth}, (_, i) => normal(seed, hash(token), i));
 // Role 0 … 3: Wq, Wk, Wv, Wg of a head, [D,C]; divided by sqrt(C) when they are used.
 const matrixOf = (seed, head, role, dim) => Array.from(
     {length: dim},
@@ -116,7 +116,7 @@ function seen(s, i, j) {
 const placeFor = (s, i, j) => kept(s, j) ? Math.min(i, s.keep + s.window - 1) : i;
 
 // ----------------------------------------------------------------------------------------------- the layer
-// Of each head: q, k, v as attention reads them; steps [T,T] of {seen, dot, scaled, capped, away, score};
+// Of each head: q, k, v as attention reads them; steps [T,T] {seen, dot, scaled, capped, away, score};
 // weights [T,T], 0 where a key is not seen; sink [T], the weight that the extra logit takes; sum [T] of the
 // weights; z [T,D] before the gate, gate [T,D] or null, out [T,D].
 export function attend(tokens, s) {
@@ -139,9 +139,18 @@ export function attend(tokens, s) {
       const product = dot(rope ? turned(q[i], placeFor(s, i, j)) : q[i], key);
       const scaled = scaleOf(s) / s.temperature * product;
       const capped = s.cap > 0 ? s.cap * Math.tanh(scaled / s.cap) : scaled;
-      return {seen: seen(s, i, j), dot: product, scaled, capped, away: away(i, j), score: capped - away(i, j)};
+      return {
+        seen: seen(s, i, j),
+        dot: product,
+        scaled,
+        capped,
+        away: away(i, j),
+        score: capped - away(i, j)
+      };
     }));
-    const extra = s.normal === 'sigmoid' || s.sink === 'none' ? -Infinity : s.sink === 'learned' ? s.logit : 0;
+    const extra = s.normal === 'sigmoid' || s.sink === 'none' ? -Infinity :
+        s.sink === 'learned'                                  ? s.logit :
+                                                                0;
     const sink = [];
     const weights = steps.map((row) => {
       if (s.normal === 'sigmoid') {
@@ -155,11 +164,20 @@ export function attend(tokens, s) {
       return powers.map((p) => p / all);
     });
     const z = weights.map((row) => v[0].map((_, d) => row.reduce((sum, p, j) => sum + p * v[j][d], 0)));
-    const gate = s.gate === 'none' ? null : x.map(
-        (a) => through(w[3], a).map((g) => 1 / (1 + Math.exp(-(g + s.bias)))));
+    const gate = s.gate === 'none' ?
+        null :
+        x.map((a) => through(w[3], a).map((g) => 1 / (1 + Math.exp(-(g + s.bias)))));
     return {
-      q: rope ? q.map(turned) : q, k: keys, v, steps, weights, sink, slope: slope[h],
-      sum: weights.map((row) => row.reduce((a, b) => a + b, 0)), z, gate,
+      q: rope ? q.map(turned) : q,
+      k: keys,
+      v,
+      steps,
+      weights,
+      sink,
+      slope: slope[h],
+      sum: weights.map((row) => row.reduce((a, b) => a + b, 0)),
+      z,
+      gate,
       out: gate ? z.map((row, i) => row.map((a, d) => a * gate[i][d])) : z,
     };
   });
@@ -172,7 +190,11 @@ export function factsOf(head, row) {
   const weights = head.weights[row], most = Math.max(...weights), sum = head.sum[row];
   const entropy = weights.reduce((h, p) => p > 0 ? h - p / sum * Math.log(p / sum) : h, 0);
   return {
-    most, at: weights.indexOf(most), spread: Math.exp(entropy), sum,
-    seen: head.steps[row].filter((c) => c.seen).length, length: length(head.out[row]),
+    most,
+    at: weights.indexOf(most),
+    spread: Math.exp(entropy),
+    sum,
+    seen: head.steps[row].filter((c) => c.seen).length,
+    length: length(head.out[row]),
   };
 }

@@ -2,26 +2,23 @@
 // A small matrix as a picture that can be read: cells with their colour and, where it fits, their number.
 // Arrow keys move through it, and with each step what all pictures of the page have chosen.
 import {el} from '/page/shared/dom.js';
-import {coloursOf} from '/page/shared/colours.js';
-import {state} from '../../state.js';
 
-let colours = null;
-export async function loadColours() {
-  colours ||= coloursOf(await (await fetch('/page/shared/colours.json')).json());
-}
+import {painter} from '../../figures.js';
 
 export const figure = (x, digits = 2) =>
     !Number.isFinite(x) ? '–' : (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits).replace('-', '−');
 
 function paint(cell, share, signed) {
-  if (!colours || share === null) {
+  if (share === null) {
     Object.assign(cell.style, {backgroundColor: '', color: ''});
     return;
   }
-  const table = colours.table(state.theme, signed);
+  const table = painter.table(signed);
   const at = 3 * Math.round(255 * Math.min(1, Math.max(0, share))), rgb = [...table.slice(at, at + 3)];
-  const light = rgb.map((c) => (c / 255) ** 2.2).reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  Object.assign(cell.style, {backgroundColor: `rgb(${rgb.join(' ')})`, color: light > 0.18 ? '#111' : '#f6f6f6'});
+  const light =
+      rgb.map((c) => (c / 255) ** 2.2).reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  Object.assign(
+      cell.style, {backgroundColor: `rgb(${rgb.join(' ')})`, color: light > 0.18 ? '#111' : '#f6f6f6'});
 }
 
 export class Matrix {
@@ -69,7 +66,8 @@ export class Matrix {
       cell.textContent = columns[c];
       cell.className = this.columns && c === chosen[1] ? 'on' : '';
     });
-    this.at = [chosen[0], this.columns && chosen[1] < columns.length ? chosen[1] : Math.min(this.at[1], columns.length - 1)];
+    const column = this.columns && chosen[1] < columns.length ? chosen[1] : this.at[1];
+    this.at = [chosen[0], Math.min(column, columns.length - 1)];
     rows.forEach((name, r) => {
       const [head, ...cells] = this.table.rows[r + 1].cells, on = r === chosen[0];
       head.textContent = name;
@@ -86,7 +84,9 @@ export class Matrix {
   }
   build(rows, columns) {
     Object.assign(this, {rows, width: columns, at: [0, 0]});
-    const line = (tag, first) => el('tr', {}, first, ...Array.from({length: columns}, () => el(tag, tag === 'th' ? {scope: 'col'} : {role: 'gridcell'})));
+    const line = (tag, first) => el(
+        'tr', {}, first,
+        ...Array.from({length: columns}, () => el(tag, tag === 'th' ? {scope: 'col'} : {role: 'gridcell'})));
     this.table.replaceChildren(
         el('thead', {}, line('th', el('th', {'aria-hidden': 'true'}))),
         el('tbody', {}, ...Array.from({length: rows}, () => line('td', el('th', {scope: 'row'})))));

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small attention to play with: a sentence, controls, and the three steps with their numbers. What is computed:
-// attention.js; how a matrix is drawn: matrix.js.
+// A small attention to play with: a sentence, controls, and the three steps with their numbers. What is
+// computed: attention.js; how a matrix is drawn: matrix.js.
 import {el} from '/page/shared/dom.js';
 import {shown} from '/page/shared/signs.js';
+
 import {say, tr} from '../../i18n.js';
 import {follow, state} from '../../state.js';
+
 import {attend, defaults, factsOf, kMostTokens, length, scaleOf, tokensOf, windowed} from './attention.js';
-import {aroundZero, figure, loadColours, Matrix} from './matrix.js';
+import {aroundZero, figure, Matrix} from './matrix.js';
 
 // Sliders have a range [least, most, step], the others choices; shown: when it means something.
 const kControls = {
@@ -81,8 +83,10 @@ let result = null;              // of attend()
 let before = null;              // the result that the sentence compares with
 let moving = '';                // the control that is being moved: it is compared with where it began
 let told = {control: '', question: ''};
-let sentence = 'play_sentence'; // the words that stand there; '': typed, and no change of the language touches it
-const ui = {controls: {}};
+let sentence = 'play_sentence'; // the words that stand there; '': typed
+const ui = {
+  controls: {}
+};
 
 const factor = () => scaleOf(settings) / settings.temperature;
 // Of equal tokens each has its place beside it.
@@ -152,7 +156,7 @@ function choose(r, c = key) {
   draw();
 }
 
-// -------------------------------------------------------------------------------------------------- sentences
+// ----------------------------------------------------------------------------------------------- sentences
 // What the control that was moved last does, with its numbers.
 function didWords(control) {
   const s = settings, of = result.heads[head], facts = factsOf(of, row);
@@ -171,8 +175,8 @@ function didWords(control) {
     seed: {n: s.seed},
   };
   const as = {factor: 'scale', window: 'mask', keep: 'mask', logit: 'sink', bias: 'gate'}[control] || control;
-  const value = kControls[as].choices ? `_${as === 'mask' ? 'any' : s[as]}` : as === 'cap' && !s.cap ? '_none' : '';
-  return tr(`play_did_${as}${value}`, by[as] || {});
+  const value = as === 'mask' ? 'any' : kControls[as].choices ? s[as] : as === 'cap' && !s.cap ? 'none' : '';
+  return tr(`play_did_${as}${value && '_'}${value}`, by[as] || {});
 }
 
 // What became of the chosen row.
@@ -183,9 +187,9 @@ function changeWords() {
   const values = {t: name(row), a: figure(a.most), b: figure(b.most), x: name(a.at), y: name(b.at)};
   if (a.at !== b.at) out.push(tr('play_change_place', values));
   else if (differ(a.most, b.most)) out.push(tr('play_change_most', values));
-  if (differ(a.spread, b.spread)) out.push(tr('play_change_spread', {a: figure(a.spread, 1), b: figure(b.spread, 1)}));
-  if (differ(a.sum, b.sum)) out.push(tr('play_change_sum', {a: figure(a.sum), b: figure(b.sum)}));
-  if (differ(a.length, b.length)) out.push(tr('play_change_length', {a: figure(a.length), b: figure(b.length)}));
+  for (const [what, digits] of [['spread', 1], ['sum', 2], ['length', 2]])
+    if (differ(a[what], b[what]))
+      out.push(tr(`play_change_${what}`, {a: figure(a[what], digits), b: figure(b[what], digits)}));
   return out.join('') || tr('play_change_none', {t: name(row)});
 }
 
@@ -199,20 +203,20 @@ function words() {
              didWords(told.control) + changeWords();
 }
 
-// ---------------------------------------------------------------------------------------------------- formulas
+// ------------------------------------------------------------------------------------------------ formulas
+const inner = (x) => x.startsWith('−') ? `(${x})` : x;
 const vector = (v) => `(${v.map((x) => figure(x)).join(', ')})`;
 
 function scoreLines(of) {
   const c = of.steps[row][key], s = settings;
   const q = of.q[row], k = of.k[key], f = factor();
-  const lines = [];
   // Kept keys may be met by a query that is turned less far: only the sum is said then.
   const terms = Math.abs(c.dot - q.reduce((sum, x, d) => sum + x * k[d], 0)) < 1e-9 ?
-      ` = ${q.map((x, d) => `${figure(x)}·${figure(k[d])}`).join(' + ').replaceAll('·−', '·(−').replace(/·\(−([\d.]+)/g, '·(−$1)')}` :
+      ` = ${q.map((x, d) => `${figure(x)}·${inner(figure(k[d]))}`).join(' + ')}` :
       '';
-  lines.push(`q(${name(row)}) · k(${name(key)})${terms} = ${figure(c.dot)}`);
-  let line = f === 1 ? '' : `× ${figure(f, 3)}${s.scale === 'root' && s.temperature === 1 ? ` (1/√${s.dim})` : ''} = ${figure(c.scaled)}`;
-  if (line) lines.push(line);
+  const lines = [`q(${name(row)}) · k(${name(key)})${terms} = ${figure(c.dot)}`];
+  const root = s.scale === 'root' && s.temperature === 1 ? ` (1/√${s.dim})` : '';
+  if (f !== 1) lines.push(`× ${figure(f, 3)}${root} = ${figure(c.scaled)}`);
   if (s.cap > 0) lines.push(`${s.cap} · tanh(${figure(c.scaled)} / ${s.cap}) = ${figure(c.capped)}`);
   if (c.away) lines.push(`− ${figure(of.slope, 4)} · ${figure(c.away / of.slope, 0)} = ${figure(c.score)}`);
   if (!c.seen) lines.push(tr('play_unseen', {q: name(row), k: name(key)}));
@@ -247,7 +251,9 @@ function draw() {
   for (const [control, c] of Object.entries(ui.controls)) {
     c.input.value = String(settings[control]);
     c.line.hidden = Boolean(kControls[control].shown) && !kControls[control].shown(settings);
-    if (c.value) c.value.textContent = control === 'cap' && !settings.cap ? tr('play_none') : figure(settings[control], kControls[control].range[2] < 1 ? 2 : 0);
+    const digits = c.value && kControls[control].range[2] < 1 ? 2 : 0;
+    const none = control === 'cap' && !settings.cap;
+    if (c.value) c.value.textContent = none ? tr('play_none') : figure(settings[control], digits);
   }
   ui.said.textContent = words();
   ui.steps.hidden = !result;
@@ -276,7 +282,8 @@ function draw() {
   const scores = of.steps.map((r) => r.map((c) => c.seen ? c.score : null));
   one(ui.scores, scores, names, 'play_scores', aroundZero(scores));
   const slack = settings.normal === 'softmax' && settings.sink !== 'none';
-  const weights = of.weights.map((r, i) => [...r.map((p, j) => of.steps[i][j].seen ? p : null), ...(slack ? [of.sink[i]] : [])]);
+  const weights = of.weights.map(
+      (r, i) => [...r.map((p, j) => of.steps[i][j].seen ? p : null), ...(slack ? [of.sink[i]] : [])]);
   one(ui.weights, weights, slack ? [...names, tr('play_slack')] : names, 'play_weights', (x) => x, false);
   const outs = aroundZero([...of.z, ...of.out]);
   one(ui.z, of.z, dims, 'play_z', outs);
@@ -308,7 +315,8 @@ function matrixBox(columns = false) {
   const box = el('figure', {className: 'matrix'}), caption = el('figcaption');
   box.append(caption);
   const view = Object.assign(box, {caption});
-  view.matrix = new Matrix(box, {columns, choose: (r, c) => choose(r, columns && c < tokens.length ? c : key)});
+  view.matrix =
+      new Matrix(box, {columns, choose: (r, c) => choose(r, columns && c < tokens.length ? c : key)});
   const host = el('div', {className: 'scroll'});
   view.twin = el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}), host);
   view.twin.addEventListener('toggle', () => fillTwin(view));
@@ -320,30 +328,33 @@ function fillTwin(view) {
   const {values, columns} = view.data;
   view.fill.replaceChildren(el(
       'table', {className: 'numbers'},
-      el('thead', {}, el('tr', {}, el('th', {textContent: tr('column_token')}),
-                         ...columns.map((c) => el('th', {scope: 'col', textContent: c})))),
-      el('tbody', {}, ...values.map((r, i) => el(
-          'tr', {}, el('th', {scope: 'row', textContent: name(i)}),
-          ...r.map((x) => el('td', {textContent: x === null ? tr('play_not_seen') : figure(x, 6)})))))));
+      el('thead', {},
+         el('tr', {}, el('th', {textContent: tr('column_token')}),
+            ...columns.map((c) => el('th', {scope: 'col', textContent: c})))),
+      el('tbody', {},
+         ...values.map(
+             (r, i) =>
+                 el('tr', {}, el('th', {scope: 'row', textContent: name(i)}),
+                    ...r.map(
+                        (x) => el('td', {textContent: x === null ? tr('play_not_seen') : figure(x, 6)})))))));
 }
 
 // -------------------------------------------------------------------------------------------------- controls
 function control(which) {
   const {range, choices} = kControls[which], id = `play-${which}`, hint = `${id}-about`;
+  const textOf = (c) => c === 'none' ? 'play_none' : `play_is_${which}_${c}`;
   const input = choices ?
-      el('select', {id, 'aria-describedby': hint}, ...choices.map((c) => el('option', {
-        value: c,
-        'data-text': c === 'none' ? 'play_none' : `play_is_${which}_${c}`
-      }))) :
-      el('input', {id, type: 'range', min: range[0], max: range[1], step: range[2], 'aria-describedby': hint});
+      el('select', {}, ...choices.map((value) => el('option', {value, 'data-text': textOf(value)}))) :
+      el('input', {type: 'range', min: range[0], max: range[1], step: range[2]});
+  input.id = id;
+  input.setAttribute('aria-describedby', hint);
   input.addEventListener('input', () => change(which, choices ? input.value : Number(input.value)));
-  input.addEventListener('change', () => {
-    moving = '';
-  });
+  input.addEventListener('change', () => { moving = ''; });
   const value = choices ? null : el('output', {htmlFor: id});
   const label = el('label', {htmlFor: id}, el('span', {'data-text': `play_set_${which}`}));
-  const line = el('div', {className: 'control'}, el('div', {className: 'control-head'}, label, ...(value ? [value] : [])),
-                  input, el('small', {id: hint, 'data-text': `play_about_${which}`}));
+  const line = el(
+      'div', {className: 'control'}, el('div', {className: 'control-head'}, label, ...(value ? [value] : [])),
+      input, el('small', {id: hint, 'data-text': `play_about_${which}`}));
   ui.controls[which] = {input, line, value};
   return line;
 }
@@ -357,9 +368,7 @@ export function mount(panel) {
     sentence = '';
     read(ui.text.value);
   };
-  ui.text.addEventListener('compositionstart', () => {
-    composing = true;
-  });
+  ui.text.addEventListener('compositionstart', () => { composing = true; });
   ui.text.addEventListener('compositionend', () => {
     composing = false;
     typed();
@@ -380,16 +389,18 @@ export function mount(panel) {
     put('play_sentence');
   });
   ui.said = el('p', {className: 'play-said', role: 'status'});
-  const group = (name) => el('div', {role: 'radiogroup', className: 'chips', 'data-label': name}, el('span', {'data-text': name}));
+  const group = (name) => el(
+      'div', {role: 'radiogroup', className: 'chips', 'data-label': name}, el('span', {'data-text': name}));
   ui.rows = group('play_row');
   ui.heads = group('play_head');
   for (const m of ['x', 'q', 'k', 'v', 'z', 'gate', 'out']) ui[m] = matrixBox();
   for (const m of ['scores', 'weights']) ui[m] = matrixBox(true);
-  for (const f of ['score_lines', 'weight_lines', 'sum_lines']) ui[f] = el('div', {className: 'formula', id: f});
+  for (const f of ['score_lines', 'weight_lines', 'sum_lines'])
+    ui[f] = el('div', {className: 'formula', id: f});
   ui.row_sum = el('p', {className: 'hint'});
-  const step = (which, ...inner) => el(
-      'section', {className: `step step-${which}`}, el('h2', {'data-text': `play_step_${which}`}),
-      el('p', {className: 'hint', 'data-text': `play_step_about_${which}`}), ...inner);
+  const step = (which, ...inner) =>
+      el('section', {className: `step step-${which}`}, el('h2', {'data-text': `play_step_${which}`}),
+         el('p', {className: 'hint', 'data-text': `play_step_about_${which}`}), ...inner);
   const side = (...inner) => el('div', {className: 'side-by-side'}, ...inner);
   ui.steps = el(
       'div', {className: 'steps'}, ui.rows, ui.heads,
@@ -399,17 +410,19 @@ export function mount(panel) {
       step('sum', side(ui.z, ui.gate, ui.out), ui.sum_lines));
   panel.append(
       el('p', {className: 'play-lead', 'data-text': 'play_lead'}),
-      el('div', {className: 'play-top'}, el('label', {htmlFor: 'play-text', 'data-text': 'play_text'}), ui.text, ui.cut),
-      el('div', {className: 'row play-questions', role: 'group', 'data-label': 'play_questions'}, ...questions, reset),
+      el('div', {className: 'play-top'}, el('label', {htmlFor: 'play-text', 'data-text': 'play_text'}),
+         ui.text, ui.cut),
+      el('div', {className: 'row play-questions', role: 'group', 'data-label': 'play_questions'},
+         ...questions, reset),
       el('div', {className: 'play-room'},
          el('form', {className: 'play-controls', 'data-label': 'play_controls'},
-            ...Object.entries(kGroups).map(([g, list]) => el(
-                'fieldset', {}, el('legend', {'data-text': `play_group_${g}`}), ...list.map(control)))),
+            ...Object.entries(kGroups).map(
+                ([g, list]) => el(
+                    'fieldset', {}, el('legend', {'data-text': `play_group_${g}`}), ...list.map(control)))),
          el('div', {className: 'play-result'}, ui.said, ui.steps)));
   panel.querySelector('form').addEventListener('submit', (event) => event.preventDefault());
   say(panel);
   put(sentence);
-  loadColours().then(draw, () => {});  // without them the numbers are there all the same
   follow('lang', () => sentence ? put(sentence) : draw(), true);
   follow('theme', draw, true);
 }
