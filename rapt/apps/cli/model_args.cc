@@ -71,10 +71,13 @@ Checkpoint open_text_tower(const std::string& path, const OpenModel& vision) {
 
 DType cache_type(Args& args, DType unsaid) {
   const std::optional<std::string> name = args.value("cache-type");
-  if (!name) return unsaid;
+  return name ? cache_type_named(*name) : unsaid;
+}
+
+DType cache_type_named(const std::string& name) {
   for (DType known : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0})
-    if (dtype_named(*name) == known) return known;
-  fail_usage("--cache-type: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as '", *name, "'");
+    if (dtype_named(name) == known) return known;
+  fail_usage("--cache-type: keys and values are kept as f32, f16, bf16, q8_0 or q4_0, not as '", name, "'");
 }
 
 }  // namespace rapt::cli

@@ -41,5 +41,6 @@ void refuse_texts_for_pictures(const Checkpoint& checkpoint, const char* verb);
 Checkpoint open_text_tower(const std::string& path, const OpenModel& vision);
 
 DType cache_type(Args& args, DType unsaid = DType::f32);  // --cache-type
+DType cache_type_named(const std::string& name);          // its value
 
 }  // namespace rapt::cli

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <map>
 
 #include "rapt/apps/cli/model_args.h"
 #include "rapt/apps/server/sandbox.h"
@@ -104,6 +105,31 @@ std::size_t bytes_of(const std::string& text, const char* flag) {
   return static_cast<std::size_t>(number * factor);
 }
 
+// --cache-type T for all models, NAME=T for one.
+struct CacheTypes {
+  explicit CacheTypes(const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+      const std::size_t equals = word.find('=');
+      const DType type = cache_type_named(equals == std::string::npos ? word : word.substr(equals + 1));
+      if (equals == std::string::npos) all = type;
+      else of[word.substr(0, equals)] = type;
+    }
+  }
+  void check(const std::vector<std::string>& models) const {
+    for (const auto& [name, type] : of)
+      if (std::find(models.begin(), models.end(), name) == models.end())
+        fail_usage("--cache-type ", name, "=", name_of(type), ": no model is served as '", name, "', but ",
+                   join(models));
+  }
+  DType operator[](const std::string& name) const {
+    const auto it = of.find(name);
+    return it == of.end() ? all : it->second;
+  }
+
+  DType all = DType::f16;
+  std::map<std::string, DType> of;
+};
+
 // Of the process: signals reach the server through them.
 server::Service* running_service = nullptr;
 extern "C" void on_end_signal(int) {
@@ -146,7 +172,7 @@ int run(Args& args) {
   service.access.origins = args.values("allow-origin");
   const Dim context = args.number("ctx-size", 0, Dim{1} << 40).value_or(0);
   const std::optional<std::string> pool = args.value("pool");
-  const DType cache = cache_type(args, DType::f16);
+  const CacheTypes caches(args.values("cache-type"));
   const std::optional<std::string> chat_template = args.value("chat-template");
   const Dim rows = args.number("parallel", 1, 4096).value_or(0);
   const double target = args.real("itl-target").value_or(50);
@@ -204,12 +230,22 @@ int run(Args& args) {
   std::vector<std::unique_ptr<server::ServedModel>> models;
   std::string template_text;
   if (chat_template) template_text = read_text_file(*chat_template, 4 << 20);
+  std::vector<server::ModelOptions> wanted;
+  std::vector<std::string> served;
   for (const std::string& word : names) {
     const std::size_t equals = word.find('=');
     server::ModelOptions o;
-    o.path = equals == std::string::npos ? word : word.substr(equals + 1);
-    o.name = equals == std::string::npos ? "" : word.substr(0, equals);
-    o.cache = cache;
+    o.path = find_model(equals == std::string::npos ? word : word.substr(equals + 1));
+    o.name = equals == std::string::npos ? server::name_of_file(o.path) : word.substr(0, equals);
+    if (std::find(served.begin(), served.end(), o.name) != served.end())
+      fail_usage("two models are called '", o.name, "'; give one another name: NAME=", o.path);
+    served.push_back(o.name);
+    wanted.push_back(std::move(o));
+  }
+  caches.check(served);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    server::ModelOptions& o = wanted[i];
+    o.cache = caches[o.name];
     o.context = context;
     o.step_seconds = target / 1000;
     o.rows = rows;
@@ -217,15 +253,13 @@ int run(Args& args) {
     o.chat_template = template_text;
     const std::uint64_t free = available_memory();
     o.budget = pool ? bytes_of(*pool, "--pool") / names.size()
-                    : static_cast<std::size_t>(free > 0 ? free / 4 / (names.size() - models.size())
-                                                        : std::uint64_t{1} << 30);
-    Progress bar(concat("loading ", o.path), common.quiet);
+                    : static_cast<std::size_t>(free > 0 ? free / 4 / names.size() : std::uint64_t{1} << 30);
+    for (std::size_t k = 0; k < i && !o.weights; ++k)
+      if (wanted[k].path == o.path) o.weights = models[k]->weights;
+    Progress bar(concat("loading ", names[i]), common.quiet);
     models.push_back(server::serve_model(device, o, version, [&](std::uint64_t done, std::uint64_t of) {
       bar.step(static_cast<double>(done), static_cast<double>(of));
     }));
-    for (std::size_t i = 0; i + 1 < models.size(); ++i)
-      if (models[i]->name == models.back()->name)
-        fail_usage("two models are called '", models[i]->name, "'; give one another name: NAME=", o.path);
   }
   const auto note_line = [&](const std::string& text) {
     if (!common.quiet) note(text);
@@ -234,11 +268,15 @@ int run(Args& args) {
     std::string about = concat(m->name, ": ", short_count(static_cast<double>(m->card.parameters)),
                                " parameters, context ", with_commas(m->engine->context()));
     if (m->writes())
-      about += concat(", ", name_of(cache), " cache, pool of ",
+      about += concat(", ", m->card.cache_type, " cache, pool of ",
                       byte_count(static_cast<double>(m->engine->status().budget)), ", ",
                       counted(m->rows, "answer"), " side by side");
     if (m->speed.useful_rows > 1)
       about += concat(" (measured: up to ", m->speed.useful_rows, " a step costs little more than for one)");
+    if (const auto first = std::find_if(models.begin(), models.end(),
+                                        [&](const auto& one) { return one->weights == m->weights; });
+        *first != m)
+      about += concat("; the weights are those of ", (*first)->name);
     note_line(about);
     if (m->writes() && !m->translates() && !m->chat)
       note_line(concat("note: ", m->name,
@@ -330,7 +368,7 @@ const Verb kServe = {
     "\n"
     "  -c, --ctx-size N    tokens of prompt and answer (the model's)\n"
     "  --pool SIZE         memory for keys and values, 512M, 4G (a quarter of what is free)\n"
-    "  --cache-type T      f32, f16, bf16, q8_0, q4_0 (f16)\n"
+    "  --cache-type [NAME=]T   f32, f16, bf16, q8_0, q4_0 (f16); with a name, of this model alone\n"
     "  --parallel N        answers side by side (by a measurement at the start)\n"
     "  --itl-target MS     time between tokens that reading prompts may cost others (50)\n"
     "  --no-prefix-cache   every prompt is read anew\n"
@@ -357,6 +395,7 @@ const Verb kServe = {
     "Examples:\n"
     "  rapt serve model.gguf\n"
     "  rapt serve chat=qwen.gguf embed=all-MiniLM-L6-v2 --port 8080\n"
+    "  rapt serve a=model.gguf b=model.gguf --cache-type b=q8_0     one file, two caches, to be compared\n"
     "  curl http://127.0.0.1:8642/v1/chat/completions -H 'Content-Type: application/json' \\\n"
     "      -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"max_tokens\": 50}'\n",
     run};

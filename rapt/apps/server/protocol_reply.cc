@@ -782,6 +782,10 @@ std::string model_reply(const ModelCard& model) {
   meta("n_embd", model.width);
   meta("n_params", model.parameters);
   meta("size", model.bytes);
+  if (!model.cache_type.empty()) {
+    append_key(out, "cache_type");
+    append_quoted(out, model.cache_type);
+  }
   out += "},\"tasks\":[";
   for (std::size_t i = 0; i < model.tasks.size(); ++i) {
     if (i > 0) out += ',';

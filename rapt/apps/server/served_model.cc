@@ -57,29 +57,32 @@ std::string fingerprint_of(const std::string& program, const Device& device, con
   return "rapt-" + hash_text(hash);
 }
 
-std::string own_name(const std::string& path) {
+}  // namespace
+
+std::string name_of_file(const std::string& path) {
   fs::path p(path);
   if (p.filename().empty()) p = p.parent_path();
   return p.extension() == ".gguf" || p.extension() == ".bin" ? p.stem().string() : p.filename().string();
 }
 
-}  // namespace
-
 std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& options,
                                          const std::string& program,
                                          const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-  auto m = std::make_unique<ServedModel>();
-  m->device = &device;
   const std::string path = find_model(options.path);
-  LoadOptions load;
-  load.real = device.real;
-  load.device = &device;
-  load.progress = progress;
-  m->checkpoint = open_checkpoint(path, load);
+  std::shared_ptr<const Checkpoint> weights = options.weights;
+  if (!weights) {
+    LoadOptions load;
+    load.real = device.real;
+    load.device = &device;
+    load.progress = progress;
+    weights = std::make_shared<const Checkpoint>(open_checkpoint(path, load));
+  }
+  auto m = std::make_unique<ServedModel>(std::move(weights));
+  m->device = &device;
   const Recipe& r = m->recipe();
   if (r.embed.patches) fail(path, " reads pictures; the server has no way to send it one yet");
   tokenizer_of(m->checkpoint);
-  m->name = options.name.empty() ? own_name(path) : options.name;
+  m->name = options.name.empty() ? name_of_file(path) : options.name;
   m->template_source = options.chat_template.empty() ? m->checkpoint.chat_template : options.chat_template;
   if (!m->template_source.empty())
     m->chat.emplace(m->template_source,
@@ -111,7 +114,8 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
              .vocabulary = r.vocab,
              .width = r.width,
              .parameters = m->checkpoint.model->parameters(),
-             .bytes = static_cast<Dim>(m->checkpoint.file_bytes)};
+             .bytes = static_cast<Dim>(m->checkpoint.file_bytes),
+             .cache_type = m->writes() ? std::string(name_of(options.cache)) : ""};
   if (m->translates()) m->card.tasks = {"translation", "chat"};
   else if (m->classifies()) m->card.tasks = {"classification"};
   else if (m->writes()) m->card.tasks = {"chat", "completion", "embedding"};

@@ -17,19 +17,23 @@ namespace rapt::server {
 
 struct ModelOptions {
   std::string path, name;  // name: what clients call it; "": the file's
+  std::shared_ptr<const Checkpoint> weights;  // of the same file, where it is served under another name, too
   DType cache = DType::f16;
-  Dim context = 0;         // 0: the model's
+  Dim context = 0;  // 0: the model's
   std::size_t budget = 0;  // bytes of its pool
   double step_seconds = 0.05;
-  Dim rows = 0;            // answers side by side; 0: by the batch that is measured to be useful
+  Dim rows = 0;  // answers side by side; 0: by the batch that is measured to be useful
   bool prefixes = true;
   std::string chat_template;  // a text that takes the place of the model's own; "": none does
 };
 
 struct ServedModel {
+  explicit ServedModel(std::shared_ptr<const Checkpoint> of) : weights(std::move(of)), checkpoint(*weights) {}
+
   std::string name, fingerprint;
   Device* device = nullptr;  // where it computes
-  Checkpoint checkpoint;
+  const std::shared_ptr<const Checkpoint> weights;  // may be those of another one
+  const Checkpoint& checkpoint;
   std::optional<ChatTemplate> chat;
   std::string template_source;
   std::unique_ptr<Engine> engine;
@@ -51,6 +55,9 @@ struct ServedModel {
   // Of a text prompt as it was asked for.
   std::vector<std::int32_t> prompt_ids(const TextOrIds& prompt, bool add_special) const;
 };
+
+// What clients call a file that is given no name.
+std::string name_of_file(const std::string& path);
 
 // Fails with the reason where a model has no tokenizer or reads pictures.
 std::unique_ptr<ServedModel> serve_model(
