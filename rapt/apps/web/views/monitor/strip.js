@@ -7,7 +7,7 @@ import {number} from '/page/shared/numbers.js';
 const kDashes = [[], [6, 3], [2, 2]];
 const kHeight = 92, kLeft = 4, kRight = 52, kTop = 8, kBottom = 4;
 
-// curves: [{name, unit}]; minutes: what the whole width is.
+// seconds: what the whole width is.
 export class Strip {
   constructor(seconds) {
     this.seconds = seconds;
@@ -15,11 +15,11 @@ export class Strip {
     this.keys = el('p', {className: 'monitor-keys'});
     this.box = el('figure', {className: 'monitor-strip'}, el('figcaption'), this.canvas, this.keys);
   }
-  // title: a text; curves: [{name, color, value: what it is now, as a text}]
+  // title: a text; curves: [{name, value: what it is now, as a text}]
   words(title, curves) {
     this.box.firstElementChild.textContent = title;
     this.keys.replaceChildren(...curves.map(
-        (c, i) => el('span', {className: `key k${i} ${c.color}`}, el('i', {'aria-hidden': 'true'}), c.name, ' ',
+        (c, i) => el('span', {className: `curve-key k${i}`}, el('i', {'aria-hidden': 'true'}), c.name, ' ',
                      el('b', {textContent: c.value}))));
     this.canvas.setAttribute('aria-label', `${title}: ${curves.map((c) => `${c.name} ${c.value}`).join(', ')}`);
   }

@@ -72,15 +72,15 @@ class Parts {
 }
 
 const kStrips = [
-  ['speed', [['written', 'c0', (m) => m.last && m.last.tokens_per_second],
-             ['read', 'c1', (m) => m.last && m.last.prompt_tokens_per_second]],
+  ['speed', [['written', (m) => m.last && m.last.tokens_per_second],
+             ['read', (m) => m.last && m.last.prompt_tokens_per_second]],
    (x) => x === null ? '–' : perSecond(x)],
-  ['step', [['step_all', 'c0', (m) => m.last && m.last.step_ms ? m.last.step_ms.all : null],
-            ['compute', 'c1', (m) => m.last && m.last.step_ms ? m.last.step_ms.compute : null]],
+  ['step', [['step_all', (m) => m.last && m.last.step_ms ? m.last.step_ms.all : null],
+            ['compute', (m) => m.last && m.last.step_ms ? m.last.step_ms.compute : null]],
    milliseconds],
-  ['requests', [['running', 'c0', (m) => m.running], ['waiting', 'c1', (m) => m.waiting]],
+  ['requests', [['running', (m) => m.running], ['waiting', (m) => m.waiting]],
    (x) => x === null ? '–' : count(x)],
-  ['pool', [['used_share', 'c0', (m) => m.pages.budget ? 100 * m.pages.bytes / m.pages.budget : null]],
+  ['pool', [['used_share', (m) => m.pages.budget ? 100 * m.pages.bytes / m.pages.budget : null]],
    (x) => x === null ? '–' : `${fixed(x, 1)} %`],
 ];
 
@@ -199,14 +199,14 @@ class ModelPart {
       const m = h.models && h.models.find((one) => one.id === this.id), x = m ? value(m) : null;
       return x === undefined ? null : x;
     });
-    return {times, lists: kStrips.map(([, curves]) => curves.map(([, , value]) => of(value)))};
+    return {times, lists: kStrips.map(([, curves]) => curves.map(([, value]) => of(value)))};
   }
   draw() {
     const {times, lists} = this.curves();
     kStrips.forEach(([name, curves, words], i) => {
-      this.strips[i].words(tr(`monitor_strip_${name}`), curves.map(([key, color], k) => {
+      this.strips[i].words(tr(`monitor_strip_${name}`), curves.map(([key], k) => {
         const list = lists[i][k];
-        return {name: tr(`monitor_${key}`), color, value: words(list.length ? list[list.length - 1] : null)};
+        return {name: tr(`monitor_${key}`), value: words(list.length ? list[list.length - 1] : null)};
       }));
       this.strips[i].draw(times, lists[i], name === 'pool' ? 0.1 : 1);
     });
