@@ -261,7 +261,8 @@ int run(Args& args) {
       bar.step(static_cast<double>(done), static_cast<double>(of));
     }));
     for (std::size_t k = i; k-- > 0;)
-      if (models[k]->weights == models[i]->weights) models[i]->card.root = models[k]->name;  // the first of them
+      if (models[k]->weights == models[i]->weights)
+        models[i]->card.root = models[k]->name;  // the first of them
   }
   const auto note_line = [&](const std::string& text) {
     if (!common.quiet) note(text);

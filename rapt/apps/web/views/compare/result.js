@@ -103,7 +103,7 @@ export class Result {
       c.strip.replaceWith(strip);
       c.strip = strip;
       c.row = tokenSpans(strip, {choose: (t) => this.choose(i, t), tell: () => {}});
-      c.done = 0;
+      c.done = c.same = 0;
     });
     this.heads.show(data);
   }
@@ -158,13 +158,14 @@ export class Result {
     const from = c.row.spans.length;
     c.row.add(side.tokens.slice(from).map((t) => t.text));
     const parts = p.at ? p.at[i] : -1;
-    for (let t = Math.min(c.done, p.same[i]); t < c.row.spans.length; ++t) {
+    for (let t = Math.min(c.done, c.same, p.same[i]); t < c.row.spans.length; ++t) {
       const span = c.row.spans[t];
       span.classList.toggle('same', t < p.same[i]);
       span.classList.toggle('parts', t === parts);
       if (t === parts) span.setAttribute('aria-label', `${shown(side.tokens[t].text)}: ${tr('compare_part_here')}`);
     }
     c.done = c.row.spans.length;
+    c.same = p.same[i];
     c.strip.hidden = !c.row.spans.length;
     const about = [];
     if (side.tokens.length) about.push(tr('n_tokens', {n: side.tokens.length}));
@@ -312,7 +313,8 @@ export class Result {
     if (!known.length) return;
     // Above 0: A expected it more than B.
     const d = list.map((x) => x ? x[1] - x[0] : null), most = Math.max(0.1, ...d.map((x) => Math.abs(x ?? 0)));
-    const step = Math.max(4, Math.min(14, Math.floor(900 / d.length))), w = step * d.length, h = 120, mid = h / 2;
+    const room = part.box.clientWidth - 30;
+    const step = Math.max(4, Math.min(16, Math.floor(room / d.length))), w = step * d.length, h = 120, mid = h / 2;
     const at = this.at(), p = parting(data.sides, data.oneVocabulary);
     const chart = svg('svg', {
       viewBox: `0 0 ${w} ${h}`,

@@ -48,7 +48,7 @@ class View {
     this.shapes = [null, null];
     this.prompt =
         el('textarea', {rows: 3, dir: 'auto', id: 'compare-prompt', className: 'compare-prompt', spellcheck: false});
-    this.system = el('textarea', {rows: 2, dir: 'auto', 'data-ghost': 'system_ghost'});
+    this.system = el('textarea', {rows: 2, dir: 'auto', 'data-ghost': 'system_ghost', 'data-label': 'system'});
     this.seed = el('input', {type: 'number', min: 0, max: 9007199254740991, step: 1, required: true});
     this.length = el('select', {}, ...kLengths.map((n) => el('option', {value: n, textContent: n})));
     this.go = this.button('compare_go', () => this.start(), 'main');
@@ -411,9 +411,12 @@ class View {
     this.setup = {...kept.setup, touched: true};
     this.data = kept.data;
     this.result.show(this.data);
-    for (const side of this.data.sides)
-      if (!side.over && !side.stream) side.over = side.stopped = true;  // nothing to go on with
-    const looked = this.data.error || this.data.sides.some((s) => s.error || !s.tokens.length) ||
+    for (const side of this.data.sides) {
+      // What broke off when the page went away goes on, if it has a name.
+      if (side.error && side.error.kind === 'cut' && side.stream) side.over = side.error = null;
+      if (!side.over && !side.stream) side.over = side.stopped = true;
+    }
+    const looked = (this.data.error && this.data.error.kind !== 'offline') || this.data.sides.some((s) => s.error || !s.tokens.length) ||
         this.data.scores.every(Boolean);
     if (this.data.sides.some((s) => !s.over) || !looked) this.run();
   }
