@@ -135,7 +135,7 @@ export class Result {
     const names = data.causes.map(
         (c) => tr(`compare_cause_${c}`, {a: data.sides[0].cache, b: data.sides[1].cache}));
     this.cause.textContent = names.length ?
-        tr('compare_because', {what: names.join(tr('compare_and')), n: names.length}) :
+        tr('compare_because', {what: names.join(tr('compare_and'))}) :
         tr('compare_because_none');
     const p = parting(data.sides, data.oneVocabulary);
     this.columns.forEach((c, i) => this.drawColumn(c, i, p));

@@ -319,7 +319,7 @@ class View {
     const names = causes.map((c) => tr(`compare_cause_${c}`, {a: cacheOf(a), b: cacheOf(b)}));
     this.differs.textContent = !names.length ?
         tr('compare_differs_none') :
-        tr('compare_differs', {what: names.join(tr('compare_and')), n: names.length});
+        tr('compare_differs', {what: names.join(tr('compare_and'))});
   }
 
   // ---------------------------------------------------------------------------------------------- a run
