@@ -21,7 +21,8 @@ struct Lab {
   std::uint64_t seed = 0;
   // Share of the full number of training steps and samples: tests take less and look at no verdict.
   double effort = 1;
-  std::function<void(std::string_view what, double done, double of)> progress = {};
+  // Told many times a second where something long is done; what it throws ends the experiment.
+  std::function<void(const Text& what, double done, double of)> progress = {};
   // What experiments on text learn; empty: a text of our own (lab_text.h).
   std::string text = {};
   // What a test changes in a variant's model before it is made (gate removed, norm switched): a verdict that

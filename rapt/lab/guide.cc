@@ -302,6 +302,15 @@ Document guide_document(const GuideTopic& t) {
   return d;
 }
 
+Document question_document(const GuideTopic& t, const GuideQuestion& q) {
+  Document d{.name = concat(t.name, ".", q.name), .title = quoted(t, q)};
+  GuideQuestion alone = q;
+  alone.figure = true;
+  if (const Figure* f = figure_of(alone)) d.parts.push_back(*f);
+  if (const GuideResult* r = numbers_for(alone)) d.parts.push_back(numbers_of(q, *r));
+  return d;
+}
+
 std::vector<std::pair<std::string, std::string>> guide_files() {
   std::vector<std::pair<std::string, std::string>> out = {{"items.md", items_markdown()}};
   for (Language l : kLanguages) {

@@ -467,6 +467,7 @@ std::vector<Trained> train_toys(const Lab& lab, std::vector<Toy> toys) {
   std::vector<Trained> out(toys.size());
   std::vector<std::exception_ptr> errors(toys.size());
   std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;  // one has: none of the others begins
   std::mutex lock;
   double done = 0, of = 0;
   for (Toy& t : toys)
@@ -474,7 +475,7 @@ std::vector<Trained> train_toys(const Lab& lab, std::vector<Toy> toys) {
   for (const Toy& t : toys) of += static_cast<double>(scaled(lab, t.steps));
   auto work = [&] {
     std::optional<Device> device;
-    for (std::size_t i = next++; i < toys.size(); i = next++) {
+    for (std::size_t i = next++; i < toys.size() && !failed; i = next++) {
       try {
         if (!device) device.emplace(lab.device.kernels, DeviceOptions{.threads = 1});
         out[i] = train_toy(lab, *device, toys[i], [&] {
@@ -484,6 +485,7 @@ std::vector<Trained> train_toys(const Lab& lab, std::vector<Toy> toys) {
         });
       } catch (...) {
         errors[i] = std::current_exception();
+        failed = true;
       }
     }
   };

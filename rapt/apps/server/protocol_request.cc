@@ -724,6 +724,17 @@ constexpr std::array kDetokenize = std::to_array<Field<D>>({
      [](D& r, J v, P path) { r.request.ids = token_ids(v, path, r.options.vocabulary); }},
 });
 
+constexpr std::array kLabRun = std::to_array<Field<LabRunRequest>>({
+    {required(string_rule("experiment", 1, 64, "Its name: key-bias.")),
+     [](LabRunRequest& r, J v, P) { r.experiment = v.string(); }},
+    {integer_rule("seed", 0, 1099511627776, "What everything random comes from. Default 0."),
+     [](LabRunRequest& r, J v, P) { r.seed = static_cast<std::uint64_t>(v.integer()); }},
+    {number_rule("effort", 0.01, 1, "Share of the training steps and samples. Default 1."),
+     [](LabRunRequest& r, J v, P) { r.effort = v.number(); }},
+    {string_rule("text", 0, 1 << 20, "What experiments on text learn, instead of a text of our own."),
+     [](LabRunRequest& r, J v, P) { r.text = v.string(); }},
+});
+
 // [begin, end)
 void put_range(const Json& v, std::string_view path, Dim& begin, Dim& end) {
   if (v.array().size() != 2 || !v.array()[0].is_integer() || !v.array()[1].is_integer() ||
@@ -944,6 +955,12 @@ LookRequest read_look(const Json& body, const ReadOptions& options) {
   return std::move(r.request);
 }
 
+LabRunRequest read_lab_run(const Json& body) {
+  LabRunRequest out;
+  read_fields<LabRunRequest>(kLabRun, out, body, "", true);
+  return out;
+}
+
 std::span<const FieldTable> field_tables() {
   const auto join_rules = [](const auto&... tables) {
     std::vector<FieldRule> rules;
@@ -953,7 +970,7 @@ std::span<const FieldTable> field_tables() {
     (add(tables), ...);
     return rules;
   };
-  static const std::array<std::pair<std::string_view, std::vector<FieldRule>>, 12> lists = {{
+  static const std::array<std::pair<std::string_view, std::vector<FieldRule>>, 13> lists = {{
       {"chat", join_rules(kTemplate, kChat, kGeneration)},
       {"completions", join_rules(kCompletions, kGeneration)},
       {"embeddings", join_rules(kEmbeddings)},
@@ -963,6 +980,7 @@ std::span<const FieldTable> field_tables() {
       {"detokenize", join_rules(kDetokenize)},
       {"template", join_rules(kTemplate)},
       {"look", join_rules(kLook)},
+      {"lab_run", join_rules(kLabRun)},
       {"stream_options", join_rules(kStreamOptions)},
       {"rapt", join_rules(kRapt)},
       {"rapt_stream", join_rules(kRaptStream)},

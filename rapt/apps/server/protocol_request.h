@@ -167,4 +167,12 @@ struct LookRequest {
 };
 LookRequest read_look(const Json& body, const ReadOptions& options = {});
 
+// /v1/lab/run: an experiment of the laboratory, as `rapt lab NAME --seed N --effort E --text FILE` runs it.
+struct LabRunRequest {
+  std::string experiment, text;
+  std::uint64_t seed = 0;
+  double effort = 1;
+};
+LabRunRequest read_lab_run(const Json& body);
+
 }  // namespace rapt::server

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "rapt/apps/server/service_state.h"
+#include "rapt/apps/server/workshop_parts.h"
 #include "rapt/base/text.h"
 
 namespace rapt::server {
@@ -53,6 +54,10 @@ constexpr Path kPaths[] = {
     {"POST", "/chat/completions/input_tokens", false, Task::input_tokens},
     {"POST", "/train/run", false, Task::workshop, false, true},
     {"GET", "/train/events", false, {}, false, true},
+    {"GET", "/lab", false, {}, false, true},
+    {"GET", "/lab/questions/{id}", false, {}, false, true},
+    {"GET", "/lab/experiments/{name}", false, {}, false, true},
+    {"POST", "/lab/run", false, Task::workshop, false, true},
     {"GET", "/runs", false, {}, false, true},
     {"GET", "/runs/{id}", false, {}, false, true},
     {"DELETE", "/runs/{id}", false, {}, false, true},
@@ -69,6 +74,8 @@ std::string_view pattern_of(std::string_view path) {
   if (path.starts_with("/models/") && path.size() > 8) return "/models/{id}";
   if (path.starts_with("/stream/") && path.size() > 8) return "/stream/{id}";
   if (path.starts_with("/runs/") && path.size() > 6) return "/runs/{id}";
+  if (path.starts_with("/lab/questions/") && path.size() > 15) return "/lab/questions/{id}";
+  if (path.starts_with("/lab/experiments/") && path.size() > 17) return "/lab/experiments/{name}";
   return path;
 }
 
@@ -321,6 +328,8 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
       watch_monitor(exchange, request);
     } else if (path == "/stream/{id}") {
       stream(exchange, request);
+    } else if (path.starts_with("/lab")) {
+      json(lab_reply(path, request.path.substr(request.path.rfind('/') + 1)));
     } else if (path == "/runs") {
       json(workshop->list(access.key_of(request).value_or(0)));
     } else if (path == "/runs/{id}" || path == "/train/events") {
@@ -517,6 +526,7 @@ void Service::State::sweep() {
     }
   }
   if (draining > 0) {
+    if (workshop) workshop->shut();
     if (drain_began == Clock::time_point{}) drain_began = Clock::now();
     if (draining > 1 || seconds_since(drain_began) > options.drain_seconds)
       for (const JobPtr& job : all)

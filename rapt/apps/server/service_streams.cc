@@ -222,12 +222,11 @@ void Service::State::tell_run_readers() {
     bool over = draining > 0;
     if (!over && server->write(exchange, "") < kRunUnsent) {
       try {
-        Workshop::Part part = workshop->events(r.id, r.key, r.next);
+        const Workshop::Part part = workshop->events(r.id, r.key, r.next, kRunUnsent);
         std::string out;
-        std::size_t sent = 0;
-        for (; sent < part.events.size() && out.size() < kRunUnsent; ++sent) out += sse(part.events[sent]);
-        r.next = part.next - static_cast<Dim>(part.events.size() - sent);
-        over = part.ended && sent == part.events.size();
+        for (const std::string& event : part.events) out += sse(event);
+        r.next = part.next;
+        over = part.ended;
         if (out.empty() && !over && seconds_since(r.wrote) > options.ping_seconds) out = kSsePing;
         if (!out.empty()) server->write(exchange, out), r.wrote = Clock::now();
       } catch (const ApiError&) {  // kept no more

@@ -5,24 +5,25 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
+#include <system_error>
 
 #include "rapt/apps/server/protocol_error.h"
 #include "rapt/apps/server/service_state.h"
+#include "rapt/apps/server/workshop_parts.h"
 #include "rapt/base/text.h"
+#include "rapt/report/document.h"
 
 namespace rapt::server {
-namespace {
 
-constexpr std::size_t kMostKept = 8;               // runs
-constexpr std::size_t kMostEventBytes = 16 << 20;  // of a run
-
-}  // namespace
+constexpr std::size_t kMostKept = 8;  // runs
 
 struct WorkshopRun {
   std::string id, kind;
   Json::Object about;
   std::size_t key = 0;
   const Clock::time_point began = Clock::now();
+  double seconds = 0;  // that it took; once it has ended
   std::deque<std::string> events;
   Dim first = 0;  // number of the first of them
   std::size_t bytes = 0;
@@ -31,10 +32,11 @@ struct WorkshopRun {
   Workshop::Bench bench;
   std::thread thread;
 
-  void add(std::string event) {
+  // The newest stays, however long it is.
+  void add(std::string event, std::size_t most) {
     bytes += event.size();
     events.push_back(std::move(event));
-    while (bytes > kMostEventBytes) {
+    while (bytes > most && events.size() > 1) {
       bytes -= events.front().size();
       events.pop_front();
       ++first;
@@ -45,7 +47,7 @@ struct WorkshopRun {
 void Workshop::Bench::tell(const Json& event) {
   std::string line = event.dump(0);
   const std::lock_guard hold(shop_->lock_);
-  run_->add(std::move(line));
+  run_->add(std::move(line), shop_->options_.event_bytes);
 }
 
 void Workshop::Bench::about(const Json::Object& more) {
@@ -62,35 +64,55 @@ void Workshop::Bench::check() const {
 Workshop::Workshop(WorkshopOptions options) : options_(std::move(options)) {}
 
 Workshop::~Workshop() {
-  for (const auto& run : runs_) run->bench.stop_ = true;
+  shut();
   for (const auto& run : runs_)
     if (run->thread.joinable()) run->thread.join();
+}
+
+void Workshop::shut() {
+  const std::lock_guard hold(lock_);
+  shut_ = true;
+  for (const auto& run : runs_) run->bench.stop_ = true;
 }
 
 std::string Workshop::begin(std::string kind, Json::Object about, std::size_t key,
                             std::function<void(Bench&)> work) {
   const std::lock_guard hold(lock_);
-  for (const auto& run : runs_)
-    if (!run->ended)
+  if (shut_) throw ApiError(503, "draining", "the server is shutting down; try again in a moment", "", 5);
+  for (const auto& other : runs_)
+    if (!other->ended)
       throw ApiError(429, "lab_busy",
                      "busy: an experiment or a training runs already, and two would only take each other's "
                      "time; stop it or wait for its end",
                      "", 5);
   WorkshopRun* run = add(std::move(kind), std::move(about), key);
-  run->thread = std::thread([this, run, work = std::move(work)] {
-    (void)!nice(10);  // of this thread and those that it starts: answers come first
-    std::string how = "done", error;
-    try {
-      work(run->bench);
-    } catch (const Stopped&) {
-      how = "stopped";
-    } catch (const std::exception& e) {
-      how = "failed";
-      error = e.what();
-    }
-    end(*run, how, error);
-  });
+  try {
+    run->thread = std::thread([this, run, work = std::move(work)]() mutable { carry_out(*run, work); });
+  } catch (const std::system_error&) {
+    runs_.pop_front();
+    throw ApiError(503, "out_of_memory", "the system gives no further thread now; try again later", "", 5);
+  }
   return run->id;
+}
+
+void Workshop::carry_out(WorkshopRun& run, std::function<void(Bench&)>& work) {
+  (void)!nice(10);  // of this thread and those that it starts: answers come first
+  std::string how = "failed", code, error;
+  try {
+    work(run.bench);
+    how = "done";
+  } catch (const Stopped&) {
+    how = "stopped";
+  } catch (const std::bad_alloc&) {
+    code = "out_of_memory";
+    error = "there is not enough memory for it";
+  } catch (const std::exception& e) {
+    error = e.what();
+  } catch (...) {
+    error = "something was thrown that says nothing of itself";
+  }
+  work = nullptr;  // what it holds is free before others hear of the end
+  end(run, how, error, code);
 }
 
 Workshop::Bench& Workshop::open(std::string kind, Json::Object about) {
@@ -102,12 +124,17 @@ void Workshop::close(Bench& bench, std::string_view how, const std::string& erro
   end(*bench.run_, how, error);
 }
 
-void Workshop::end(WorkshopRun& run, std::string_view how, const std::string& error) {
-  Json last = Json::Object{{"kind", "end"}, {"how", how}};
-  if (!error.empty()) last.set("error", error);
+void Workshop::end(WorkshopRun& run, std::string_view how, const std::string& error, std::string_view code) {
   const std::lock_guard hold(lock_);
-  run.add(last.dump(0));
+  try {
+    Json last = Json::Object{{"kind", "end"}, {"how", how}};
+    if (!error.empty())
+      last.set("code", code.empty() ? "failed" : code), last.set("error", valid_text(error));
+    run.add(last.dump(0), options_.event_bytes);
+  } catch (const std::exception&) {  // still no memory: its readers see an end without words
+  }
   run.how = how;
+  run.seconds = seconds_since(run.began);
   run.ended = true;
 }
 
@@ -124,19 +151,19 @@ void Workshop::drop(std::string_view id) {
 }
 
 WorkshopRun* Workshop::add(std::string kind, Json::Object about, std::size_t key) {
-  while (runs_.size() >= kMostKept) {
-    if (runs_.back()->thread.joinable()) runs_.back()->thread.join();
-    runs_.pop_back();
-  }
-  runs_.push_front(std::make_unique<WorkshopRun>());
-  WorkshopRun* run = runs_.front().get();
-  run->id = random_id();
-  run->kind = std::move(kind);
-  run->about = std::move(about);
-  run->key = key;
-  run->bench.run_ = run;
-  run->bench.shop_ = this;
-  return run;
+  // Those that have ended have left the lock behind them: no wait. What somebody still tells of stays.
+  for (const auto& run : runs_)
+    if (run->ended && run->thread.joinable()) run->thread.join();
+  while (runs_.size() >= kMostKept && runs_.back()->ended) runs_.pop_back();
+  auto made = std::make_unique<WorkshopRun>();
+  made->id = random_id();
+  made->kind = std::move(kind);
+  made->about = std::move(about);
+  made->key = key;
+  made->bench.run_ = made.get();
+  made->bench.shop_ = this;
+  runs_.push_front(std::move(made));
+  return runs_.front().get();
 }
 
 WorkshopRun* Workshop::find(std::string_view id, std::size_t key) const {
@@ -159,7 +186,10 @@ std::string Workshop::list(std::size_t key) const {
   Json::Array all;
   for (const auto& run : runs_) {
     if (run->key != key) continue;
-    Json one = Json::Object{{"id", run->id}, {"kind", run->kind}, {"running", !run->ended}};
+    Json one = Json::Object{{"id", run->id},
+                            {"kind", run->kind},
+                            {"running", !run->ended},
+                            {"seconds", run->ended ? run->seconds : seconds_since(run->began)}};
     if (run->ended) one.set("how", run->how);
     for (const auto& [name, value] : run->about) one.set(name, value);
     all.push_back(std::move(one));
@@ -174,15 +204,19 @@ std::string Workshop::newest(std::string_view kind, std::size_t key) const {
   return "";
 }
 
-Workshop::Part Workshop::events(std::string_view id, std::size_t key, Dim from) const {
+Workshop::Part Workshop::events(std::string_view id, std::size_t key, Dim from,
+                                std::size_t most_bytes) const {
   const std::lock_guard hold(lock_);
   const WorkshopRun* run = find(id, key);
   if (!run) throw ApiError(404, "run_not_found", "there is no such run");
+  const Dim end = run->first + static_cast<Dim>(run->events.size());
   Part part;
-  part.next = run->first + static_cast<Dim>(run->events.size());
-  for (Dim i = std::max(from, run->first); i < part.next; ++i)
-    part.events.push_back(run->events[static_cast<std::size_t>(i - run->first)]);
-  part.ended = run->ended;
+  part.next = std::max(from, run->first);
+  for (std::size_t bytes = 0; part.next < end && bytes < most_bytes; ++part.next) {
+    part.events.push_back(run->events[static_cast<std::size_t>(part.next - run->first)]);
+    bytes += part.events.back().size();
+  }
+  part.ended = run->ended && part.next >= end;
   return part;
 }
 
@@ -191,6 +225,7 @@ std::string Workshop::answer(std::string_view route, const Json& body, std::size
     throw ApiError(403, "watch_only",
                    "this page watches a training of a terminal and starts none; rapt serve --lab does");
   if (route == "/train/run") return train(body, key);
+  if (route == "/lab/run") return run_experiment(*this, body, key);
   throw ApiError(404, "route_not_found", concat("there is no ", route));
 }
 
