@@ -174,7 +174,7 @@ if(RAPT_TEST_SET STREQUAL all AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RA
   # `rapt serve`, from outside: every route by value, what must not work, equal bits under load, mutated
   # requests, a storm of connections, clients from PyPI where that can be reached. They share toy models; the
   # first one that runs makes them.
-  foreach(name api look train security bits mutate load clients)
+  foreach(name api look lab train security bits mutate load clients)
     add_test(NAME serve_${name} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/serve/${name}_test.py --rapt
              $<TARGET_FILE:rapt_cli>)
     set_tests_properties(serve_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)

@@ -183,6 +183,9 @@ LabResult residual(const Lab& lab) {
   for (const char* name : {"normed_with", "normed_without", "plain_with", "plain_without"})
     back.curves.push_back({.name = say(concat("lab.residual.k.", name)), .x = {}, .y = {}});
   for (Dim depth : depths) {
+    if (lab.progress)
+      lab.progress(say("lab.residual.layer", depth), static_cast<double>(depth),
+                   static_cast<double>(depths.back()) + 1);
     const double gradients[] = {see(f64, deep(lab, variants[3], depth), lab.seed).gradient,
                                 see(f64, deep(lab, variants[1], depth), lab.seed).gradient,
                                 gradient_without_norms(f64, depth, true, 0.02, lab.seed),

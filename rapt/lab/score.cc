@@ -160,10 +160,17 @@ LabResult score_math(const Lab& lab) {
               .curves = {}};
   std::vector<double> at_end, times, at_start;
   Device one_thread(lab.device.kernels, {.threads = 1});
-  for (const Kind& k : kKinds)
+  double done = 0;
+  const auto progress = [&](const Text& what) {  // times of scores, their entropies, times of parts
+    if (lab.progress) lab.progress(what, done++, 2 * std::size(kKinds) + 5);
+  };
+  for (const Kind& k : kKinds) {
+    progress(say(concat("lab.score.kind.", k.name)));
     times.push_back(milliseconds(one_thread, k, n, rounds(k.score == Score::additive), lab.seed));
+  }
   for (std::size_t i = 0; i < std::size(kKinds); ++i) {
     const Text name = say(concat("lab.score.kind.", kKinds[i].name));
+    progress(name);
     std::vector<Cell> row = {name};
     Curve c{.name = name, .x = {}, .y = {}};
     for (Dim d : sizes) {
@@ -188,8 +195,10 @@ LabResult score_math(const Lab& lab) {
   std::vector<ScoredPart> parts;
   for (const auto& [name, score] :
        {std::pair{"scaled", By::dot}, std::pair{"cosine", By::cosine}, std::pair{"distance", By::l2},
-        std::pair{"general", By::general}, std::pair{"additive", By::additive}})
+        std::pair{"general", By::general}, std::pair{"additive", By::additive}}) {
+    progress(say(concat("lab.score.kind.", name)));
     parts.push_back(part_cost(lab, one_thread, name, score, n, rounds(score == By::additive)));
+  }
   for (const ScoredPart& p : parts)
     costs.rows.push_back({p.name, Cell(p.own, 0), Cell(p.asked, 0), Cell(p.all, 0), Cell(p.forward_ms, 2),
                           Cell(p.both_ms, 2), Cell(p.both_ms / parts[0].both_ms, 2)});

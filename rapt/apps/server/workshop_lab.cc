@@ -14,7 +14,6 @@
 namespace rapt::server {
 namespace {
 
-constexpr double kQuick = 0.1;  // effort: what takes half a minute takes some seconds
 constexpr double kBetween = 0.2;  // seconds between two signs of progress
 
 Json both(const Text& text) {
@@ -72,10 +71,8 @@ Json whole_guide() {
                                {"minutes", e.minutes}});
   Json marks;
   for (const char* mark : {"right", "imprecise", "wrong"}) marks.set(mark, both(say(concat("guide.", mark))));
-  return Json::Object{{"topics", std::move(topics)},
-                      {"experiments", std::move(all)},
-                      {"marks", std::move(marks)},
-                      {"efforts", Json::Object{{"quick", kQuick}, {"full", 1}}}};
+  return Json::Object{
+      {"topics", std::move(topics)}, {"experiments", std::move(all)}, {"marks", std::move(marks)}};
 }
 
 [[noreturn]] void none_of(std::string_view what, std::string_view name,

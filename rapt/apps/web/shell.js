@@ -97,15 +97,23 @@ function style(folder) {
   });
 }
 
-// The address says what is shown: #view=chat&c=ID.
-export function writeAddress() {
-  const parts = new URLSearchParams({view: state.view});
+// The address says what is shown: #view=chat&c=ID, and where in a view one is (at=…), as long as it is the
+// view's own business.
+const hashParts = () => new URLSearchParams(location.hash.slice(1));
+export const place = () => hashParts().get('at') || '';
+export function setPlace(at) {
+  if (hashParts().get('view') === state.view) writeAddress(at);
+}
+export function writeAddress(at) {
+  const before = hashParts(), parts = new URLSearchParams({view: state.view});
   if (state.conversation) parts.set('c', state.conversation);
+  const kept = at ?? (before.get('view') === state.view ? before.get('at') : '');
+  if (kept) parts.set('at', kept);
   const hash = `#${parts}`;
   if (location.hash !== hash) history.replaceState(null, '', hash);
 }
 export function readAddress() {
-  const parts = new URLSearchParams(location.hash.slice(1));
+  const parts = hashParts();
   return {view: parts.get('view') || '', conversation: parts.get('c')};
 }
 
@@ -125,7 +133,7 @@ function tabs() {
     const now = views.find((v) => v.name === state.view);
     if (now && !offered(now)) openView('');
   });
-  follow('view conversation', writeAddress, true);
+  follow('view conversation', () => writeAddress(), true);
 }
 
 function drawer() {
