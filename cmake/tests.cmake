@@ -39,44 +39,61 @@ endif()
 # - the address sanitizer looks at the library and the program, not at the tests: ccache then has their
 #   objects from the release, and the references are not slowed down. tests/build_kind.cc tells them where
 #   they run.
-add_library(rapt_test_objects STATIC ${RAPT_TEST_SOURCES} ${end_to_end})
-set_target_properties(rapt_test_objects PROPERTIES UNITY_BUILD ${together} UNITY_BUILD_BATCH_SIZE 8)
-target_include_directories(rapt_test_objects PRIVATE ${PROJECT_SOURCE_DIR})
-target_compile_definitions(rapt_test_objects PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-target_link_libraries(rapt_test_objects PRIVATE GTest::gmock GTest::gtest)
-if(RAPT_SANITIZE MATCHES address)
-  set_property(TARGET rapt_test_objects PROPERTY COMPILE_OPTIONS ${RAPT_PLAIN_OPTIONS})
+# Those of the program are a library of their own, so that a build without it has the others' objects.
+set(test_objects rapt_test_objects)
+set(of_library ${RAPT_TEST_SOURCES} ${end_to_end})
+set(of_program ${of_library})
+set(program_tests
+    "/(apps/cli/[a-z_]+|cli_[a-z_]+|(inspect_picture|twin_parts|weight_sizes)_test)\\.cc$")
+list(FILTER of_library EXCLUDE REGEX ${program_tests})
+list(FILTER of_program INCLUDE REGEX ${program_tests})
+add_library(rapt_test_objects STATIC ${of_library})
+if(RAPT_PROGRAM AND of_program)
+  add_library(rapt_program_test_objects STATIC ${of_program})
+  list(APPEND test_objects rapt_program_test_objects)
 endif()
-# A name of another file.
-target_compile_options(rapt_test_objects PRIVATE -O0 $<$<CXX_COMPILER_ID:Clang>:-Werror> -Wno-shadow)
+foreach(target ${test_objects})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${together} UNITY_BUILD_BATCH_SIZE 8)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${target} PRIVATE RAPT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest)
+  if(RAPT_SANITIZE MATCHES address)
+    set_property(TARGET ${target} PROPERTY COMPILE_OPTIONS ${RAPT_PLAIN_OPTIONS})
+  endif()
+  # A name of another file.
+  target_compile_options(${target} PRIVATE -O0 $<$<CXX_COMPILER_ID:Clang>:-Werror> -Wno-shadow)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # if (…) EXPECT_…: the macro takes care of it
+    target_compile_options(${target} PRIVATE -Wno-dangling-else)
+  endif()
+endforeach()
 set_source_files_properties(
     tests/grid.cc tests/naive_model.cc tests/bits_test.cc tests/schedules.cc PROPERTIES
     COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON)
-if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  # if (…) EXPECT_…: the macro takes care of it
-  target_compile_options(rapt_test_objects PRIVATE -Wno-dangling-else)
-endif()
 
 add_executable(rapt_tests tests/build_kind.cc)
 target_include_directories(rapt_tests PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(rapt_tests PRIVATE RAPT_BINARY_DIR="${CMAKE_BINARY_DIR}")
-add_dependencies(rapt_tests rapt rapt_test_objects)
+add_dependencies(rapt_tests rapt ${test_objects})
 if(RAPT_SANITIZE MATCHES address)
   # The library before the tests: of an inline function that both have, the linker takes the first, which is
   # the one with the checks.
   target_link_libraries(rapt_tests PRIVATE -Wl,--whole-archive $<TARGET_FILE:rapt> -Wl,--no-whole-archive)
 endif()
-target_link_libraries(rapt_tests PRIVATE -Wl,--whole-archive $<TARGET_FILE:rapt_test_objects>
-                      -Wl,--no-whole-archive rapt
-                      GTest::gmock GTest::gtest_main)
-if(RAPT_TEST_SET STREQUAL all)
+foreach(target ${test_objects})
+  target_link_libraries(rapt_tests PRIVATE -Wl,--whole-archive $<TARGET_FILE:${target}>
+                        -Wl,--no-whole-archive)
+endforeach()
+target_link_libraries(rapt_tests PRIVATE rapt GTest::gmock GTest::gtest_main)
+if(RAPT_PROGRAM)
   target_link_libraries(rapt_tests PRIVATE rapt_program)
 endif()
-gtest_discover_tests(rapt_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+# scripts/test runs these by itself, many in a process: label "unit".
+gtest_discover_tests(rapt_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS unit)
 
 # One allocation fails, everywhere in turn: a program of its own, whose malloc can. The sanitizers have a
 # malloc of theirs.
-if(RAPT_TEST_SET STREQUAL all AND NOT RAPT_SANITIZE)
+if(RAPT_PROGRAM AND NOT RAPT_SANITIZE)
   file(GLOB allocation CONFIGURE_DEPENDS tests/allocation/*.cc)
   add_executable(rapt_allocation_tests ${allocation})
   target_link_libraries(rapt_allocation_tests PRIVATE rapt_program GTest::gtest_main)
@@ -146,7 +163,7 @@ if(NOT RAPT_UNITY)
 endif()
 
 # What is the same in every build is checked in one of them.
-if(RAPT_TEST_SET STREQUAL all AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
+if(RAPT_PROGRAM AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RAPT_SANITIZE)
   # The page of `rapt inspect report` in a real browser, where there is one.
   add_executable(make_page tests/browser/make_page.cc)
   target_link_libraries(make_page PRIVATE rapt)
@@ -161,7 +178,8 @@ if(RAPT_TEST_SET STREQUAL all AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RA
     string(REPLACE "_test.py" "" name ${file})
     add_test(NAME browser_${name} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/browser/${file} --rapt
              $<TARGET_FILE:rapt_cli> --models ${CMAKE_BINARY_DIR}/serve-models)
-    set_tests_properties(browser_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 400 RUN_SERIAL TRUE)
+    set_tests_properties(browser_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 400
+                         RESOURCE_LOCK browser)
   endforeach()
 
   add_test(NAME one_definition COMMAND python3 -B ${PROJECT_SOURCE_DIR}/scripts/check-doubles)
@@ -174,9 +192,10 @@ if(RAPT_TEST_SET STREQUAL all AND CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT RA
   # `rapt serve`, from outside: every route by value, what must not work, equal bits under load, mutated
   # requests, a storm of connections, clients from PyPI where that can be reached. They share toy models; the
   # first one that runs makes them.
+  set(flags_of_mutate --count 4000)  # --long mutate: 100,000
   foreach(name api look lab train security bits mutate load clients)
     add_test(NAME serve_${name} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/serve/${name}_test.py --rapt
-             $<TARGET_FILE:rapt_cli>)
+             $<TARGET_FILE:rapt_cli> ${flags_of_${name}})
     set_tests_properties(serve_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
   endforeach()
   # A minute of which it mostly waits: begun first, beside the others.

@@ -127,6 +127,7 @@ TEST(RealInside, SmolLM2sMassiveActivationsAreThoseOfTransformers) {
 
 // What the model and its sink are without them.
 TEST(RealInside, SmolLM2WithoutThemIsWhatTransformersHas) {
+  RAPT_ONLY_LONG("a released model in f32, many times");
   RAPT_NOT_SANITIZED("a whole released model");
   const auto file = model_file(kFile);
   if (!file) GTEST_SKIP() << no_model(kFile);

@@ -676,6 +676,7 @@ void put_shapes(const TempFolder& temp, const std::string& folder, int each, std
 }
 
 TEST(Vision, ASmallVitLearnsWhatIsDrawn) {
+  RAPT_ONLY_LONG("a training");
   RAPT_NOT_SANITIZED("a training of a small model");
   const TempFolder temp;
   put_shapes(temp, "shapes", 400, 1);

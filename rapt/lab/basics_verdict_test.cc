@@ -46,6 +46,7 @@ std::vector<PartRecipe>& parts(Recipe& r) {
 
 // With the residual connections back, the stack that had none learns, too.
 TEST(BasicsVerdict, ResidualConnectionsAreWhatTheStackLacks) {
+  RAPT_ONLY_LONG("two trainings");
   expect_turned(residual,
                 {.finding = "lab.residual.f.learning",
                  .as_it_is = "lab.residual.v.learning",
@@ -72,6 +73,7 @@ TEST(BasicsVerdict, ResidualConnectionsKeepRowsApart) {
 
 // Without its feed-forward parts the model guesses.
 TEST(BasicsVerdict, FeedForwardPartsAnswer) {
+  RAPT_ONLY_LONG("two trainings");
   expect_turned(feed_forward,
                 {.finding = "lab.ffn.f.alone_ffn",
                  .as_it_is = "lab.ffn.v.right",

@@ -19,6 +19,7 @@ LabResult run_with(LabResult (*experiment)(const Lab&), double effort,
 }
 
 TEST(NormVerdicts, QueriesAndKeysWithoutTheirNormGrowAlike) {
+  RAPT_ONLY_LONG("two trainings");
   RAPT_NOT_SANITIZED("a long training");
   const LabResult real = run_with(qk_norm, 0.1), changed = run_with(qk_norm, 0.1, [](auto name, Recipe& r) {
                                                    if (name.starts_with("QK-norm"))
@@ -33,6 +34,7 @@ TEST(NormVerdicts, QueriesAndKeysWithoutTheirNormGrowAlike) {
 }
 
 TEST(NormVerdicts, AModelThatHasNormsAfterAllDoesNotExplode) {
+  RAPT_ONLY_LONG("two trainings");
   RAPT_NOT_SANITIZED("a long training");
   const LabResult real = run_with(no_norm, 0.1),
                   changed = run_with(no_norm, 0.1, [](auto name, Recipe& r) {

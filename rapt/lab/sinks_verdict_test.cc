@@ -33,6 +33,7 @@ std::string start_of(std::string_view key) {
 
 // A first token that nobody sees cannot be a sink.
 TEST(SinkVerdict, NeedsAFirstTokenInSight) {
+  RAPT_ONLY_LONG("two trainings");
   RAPT_NOT_SANITIZED("whole experiments");
   auto other_variants_small = [](std::string_view name, Recipe& r) {
     if (name != "softmax") r.decoder->layers = 1;

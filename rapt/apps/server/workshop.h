@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a page may start under `rapt serve --lab` that takes long: experiments and trainings. One at a time, on
-// a thread of its own that gives way to answers; what it says is a list of events which readers follow from
+// What a page may start under `rapt serve --lab` that takes long: experiments and trainings. One at a time,
+// on a thread of its own that gives way to answers; what it says is a list of events which readers follow from
 // any number on, also after it has ended. Nothing here writes a file unless --lab-dir names a folder.
 //
 //   POST   /v1/lab/run, /v1/train/run   {"id": …}; 429 while another one runs
