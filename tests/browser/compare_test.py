@@ -9,7 +9,8 @@ import json
 import math
 import sys
 
-from page_client import equal, expect, nothing_was_complained_about as complaints_of, run, serving, slots, test
+from page_client import nothing_was_complained_about as complaints_of
+from page_client import equal, expect, run, serving, slots, test
 
 DEFAULT_PROMPT = "ROMEO:\nThe night is"
 SEED, LENGTH = 3, 64
@@ -352,8 +353,8 @@ def both_languages_and_widths(page, server):
             equal(page.run("document.documentElement.scrollWidth"), width, "width")
             equal(page.run("(() => { const v = document.querySelector('#view-compare'); "
                            "return v.scrollWidth <= v.clientWidth; })()"), True, "of the view")
-            stacked = page.run("(() => { const [a, b] = [...document.querySelectorAll('.compare-column')].map("
-                               "(c) => c.getBoundingClientRect()); return b.top >= a.bottom; })()")
+            stacked = page.run("(() => { const all = [...document.querySelectorAll('.compare-column')], "
+                               "[a, b] = all.map((c) => c.getBoundingClientRect()); return b.top >= a.bottom; })()")
             equal(stacked, width < 761, "one below the other on a phone")
             missing = page.run("[...document.querySelectorAll('#view-compare *')].filter((e) => "
                                "/^compare_/.test(e.textContent) && !e.children.length).map((e) => "
@@ -362,7 +363,8 @@ def both_languages_and_widths(page, server):
             page.picture_in(f"compare-{lang}-{width}", True)
     expect("每一处差别都由此而来" in page.text(".compare-cause"), page.text(".compare-cause"))
     unnamed = page.run("""[...document.querySelectorAll('#view-compare :is(button, input, select, textarea)')]
-      .filter((e) => !(e.textContent || e.getAttribute('aria-label') || e.closest('label') || e.labels?.length))
+      .filter((e) => !(e.textContent || e.getAttribute('aria-label') || e.closest('label') ||
+                       e.labels?.length))
       .map((e) => e.id || e.outerHTML)""")
     equal(unnamed, [], "controls without a name")
     # By the keys alone: from the prompt to the button, and there.

@@ -987,6 +987,54 @@ def a_unix_socket_a_configuration_and_the_environment(s):
 
 
 @test
+def a_cache_for_each_name(s):
+    chat = s.args.models.chat
+    flags = ("--cache-type", "f32", "--cache-type", "b=bf16", "--cache-type", "c=f16")
+    asked = {"prompt": "The model reads", "seed": 5, "max_tokens": 12, "logprobs": 2}
+
+    def hash_of(server, name):
+        return good(server.ask("/v1/completions", {**asked, "model": name})).json()["rapt"]["hash"]
+    log = tempfile.TemporaryFile()
+    names = [f"{name}={chat}" for name in "abc"]
+    with Server(s.args, *flags, models=names, quiet=False, stderr=log) as three:
+        cards = {m["id"]: m for m in good(three.ask("/v1/models")).json()["data"]}
+        equal({name: (m["meta"]["cache_type"], m["root"]) for name, m in cards.items()},
+              {"a": ("f32", "a"), "b": ("bf16", "a"), "c": ("f16", "a")}, "one file, three caches")
+        hashes = [hash_of(three, name) for name in "abc"]
+        again = [hash_of(three, name) for name in "abc"]
+        equal(again, hashes, "each name has its bits")
+        equal(len(set(hashes)), 3, "another cache, other bits")
+        seen = three.ask("/v1/look", {"model": "b", "text": "The model", "want": ["heads"]})
+        equal(good(seen).json()["model"], "b")
+        log.seek(0)
+        told = log.read().decode()
+        expect("b: " in told and "bf16 cache" in told and told.count("the weights are those of a") == 2, told)
+    equal(hashes[0], s.complete(**asked)["rapt"]["hash"], "as in a server of its own")
+    with Server(s.args, "--cache-type", "bf16") as packed:
+        equal(hashes[1], hash_of(packed, "chat"), "as in a server of its own")
+    for flags, words in ((("--cache-type", "d=f16"), ("d=f16", "a, b")), (("--cache-type", "b=q3"), ("q3",)),
+                         (("--cache-type", "q3"), ("q8_0", "q3")), (("--cache-type", "b="), ("''",))):
+        try:
+            Server(s.args, *flags, models=[f"a={chat}", f"b={chat}"]).stop()
+        except Fault as f:
+            expect(all(w in str(f) for w in words) and "code 2" in str(f), flags, f)
+        else:
+            raise Fault(f"{flags} was taken")
+    try:
+        Server(s.args, models=[f"a={chat}", f"a={chat}"]).stop()
+    except Fault as f:
+        expect("two models are called 'a'" in str(f), f)
+    else:
+        raise Fault("two models of one name")
+    with tempfile.TemporaryDirectory() as there:
+        config = pathlib.Path(there, "c.json")
+        config.write_text(json.dumps({"models": [f"a={chat}", f"b={chat}"], "port": 0, "quiet": True,
+                                      "cache-type": ["bf16", "b=f32"]}))
+        with Server(s.args, "--config", config, models=[]) as two:
+            equal([m["meta"]["cache_type"] for m in two.ask("/v1/models").json()["data"]], ["bf16", "f32"])
+
+
+@test
 def the_end_waits_for_answers(s):
     server = Server(s.args)
     result = {}

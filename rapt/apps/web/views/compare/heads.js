@@ -5,6 +5,7 @@ import {el, options} from '/page/shared/dom.js';
 import {headsPicture, headsTable} from '/page/shared/heads.js';
 import {legend} from '/page/shared/heat.js';
 import {number} from '/page/shared/numbers.js';
+
 import {painter, pictureWords} from '../../figures.js';
 import {tr} from '../../i18n.js';
 import {kept} from '../../state.js';
@@ -22,7 +23,8 @@ export class HeadsPart {
     this.about = el('p', {className: 'hint'});
     this.pictures = el('div', {className: 'compare-grids'});
     this.twin =
-        el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}), el('div', {className: 'scroll'}));
+        el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}),
+           el('div', {className: 'scroll'}));
     this.box =
         el('section', {className: 'compare-heads', hidden: true}, this.title, this.about,
            el('p', {className: 'row'},
@@ -52,8 +54,7 @@ export class HeadsPart {
     this.apart = apart;
     this.alike = a.layers === b.layers && a.heads === b.heads;
     this.title.textContent = tr(this.alike ? 'compare_heads' : 'compare_heads_two');
-    this.about.textContent = tr(
-        apart ? 'compare_heads_own' : 'compare_heads_about', {name: kName[text]});
+    this.about.textContent = tr(apart ? 'compare_heads_own' : 'compare_heads_about', {name: kName[text]});
     const metrics = a.metrics.filter((m) => [a, b].every((s) => this.has(s, m))), now = this.key();
     options(this.metric, metrics.map((key) => [key, this.nameOf(key)]));
     this.metric.value = metrics.includes(now) ? now : metrics[0];
@@ -78,7 +79,11 @@ export class HeadsPart {
       box.append(host);
       this.pictures.append(box);
       const within = (l, h) => {
-        this.at = {l: Math.min(side.layers - 1, Math.max(0, l)), h: Math.min(side.heads - 1, Math.max(0, h)), k};
+        this.at = {
+          l: Math.min(side.layers - 1, Math.max(0, l)),
+          h: Math.min(side.heads - 1, Math.max(0, h)),
+          k
+        };
         this.mark();
       };
       const picture = headsPicture(host, {
@@ -124,8 +129,7 @@ export class HeadsPart {
       const most = cells.reduce((m, x) => Number.isFinite(x) ? Math.max(m, Math.abs(x)) : m, 0) || 1;
       const rgb = painter.table(true);
       picture.draw(
-          cells, false, rgb,
-          {index: (x) => Number.isFinite(x) ? Math.round(127.5 + 127.5 * x / most) : -1});
+          cells, false, rgb, {index: (x) => Number.isFinite(x) ? Math.round(127.5 + 127.5 * x / most) : -1});
       ramp(rgb, signed(-most), '0', signed(most));
     });
     this.mark();

@@ -4,9 +4,11 @@
 import {el, options, svg} from '/page/shared/dom.js';
 import {shown} from '/page/shared/signs.js';
 import {tokenSpans} from '/page/shared/spans.js';
+
 import {count, fixed, perSecond, say, tr} from '../../i18n.js';
 import {errorWords} from '../../message.js';
 import {follow, state} from '../../state.js';
+
 import {HeadsPart} from './heads.js';
 import {furthest, parting} from './session.js';
 
@@ -23,12 +25,9 @@ export function verdict(data) {
   const [a, b] = data.sides, p = parting(data.sides, data.oneVocabulary);
   if (data.sides.some((s) => s.error)) return tr('compare_verdict_error');
   if (p.at)
-    return tr('compare_verdict_part', {
-      n: p.same[0],
-      at: p.at[0] + 1,
-      a: quote(a.tokens[p.at[0]].text),
-      b: quote(b.tokens[p.at[1]].text)
-    });
+    return tr(
+        'compare_verdict_part',
+        {n: p.same[0], at: p.at[0] + 1, a: quote(a.tokens[p.at[0]].text), b: quote(b.tokens[p.at[1]].text)});
   if (!data.sides.every((s) => s.over)) return tr('compare_verdict_running', {n: p.same[0]});
   if (a.hash && a.hash === b.hash)
     return tr('compare_verdict_same', {hash: a.hash}) +
@@ -42,7 +41,7 @@ export function verdict(data) {
                   tr('compare_verdict_bits', {n: p.same[0], d: by.toPrecision(3), at: at + 1});
 }
 
-// What side k says at token i of side s's text: {logprob: of the token that stands there, top}; null: unknown.
+// What side k says at token i of side s's text: {logprob (of the token that stands there), top}, or null.
 export function said(data, s, i, k) {
   if (s === k) return data.sides[s].tokens[i] || null;
   const p = parting(data.sides, data.oneVocabulary), score = data.scores[s];
@@ -67,13 +66,13 @@ export class Result {
     this.state = el('p', {className: 'hint', hidden: true});
     this.lookError = el('p', {className: 'error', role: 'alert', hidden: true});
     this.empty = el('p', {className: 'compare-empty', 'data-text': 'compare_empty'});
-    this.body = el(
-        'div', {className: 'compare-body', hidden: true}, this.verdict, this.cause,
-        el('div', {className: 'compare-columns'}, ...this.columns.map((c) => c.box)), this.place, this.state,
-        this.lookError, this.along.box, this.heads.box);
+    this.body =
+        el('div', {className: 'compare-body', hidden: true}, this.verdict, this.cause,
+           el('div', {className: 'compare-columns'}, ...this.columns.map((c) => c.box)), this.place,
+           this.state, this.lookError, this.along.box, this.heads.box);
     host.append(say(this.empty), this.body);
     this.chosen = null;  // {side, index}; null: where they part
-    this.text = 0;  // whose text is looked at below
+    this.text = 0;       // whose text is looked at below
     follow('lang', () => {
       say(this.body);
       this.redraw();
@@ -132,11 +131,10 @@ export class Result {
     if (!data) return;
     if (data !== this.data) this.show(data);
     this.verdict.textContent = verdict(data);
-    const names = data.causes.map(
-        (c) => tr(`compare_cause_${c}`, {a: data.sides[0].cache, b: data.sides[1].cache}));
-    this.cause.textContent = names.length ?
-        tr('compare_because', {what: names.join(tr('compare_and'))}) :
-        tr('compare_because_none');
+    const names =
+        data.causes.map((c) => tr(`compare_cause_${c}`, {a: data.sides[0].cache, b: data.sides[1].cache}));
+    this.cause.textContent = names.length ? tr('compare_because', {what: names.join(tr('compare_and'))}) :
+                                            tr('compare_because_none');
     const p = parting(data.sides, data.oneVocabulary);
     this.columns.forEach((c, i) => this.drawColumn(c, i, p));
     this.drawPlace();
@@ -162,7 +160,8 @@ export class Result {
       const span = c.row.spans[t];
       span.classList.toggle('same', t < p.same[i]);
       span.classList.toggle('parts', t === parts);
-      if (t === parts) span.setAttribute('aria-label', `${shown(side.tokens[t].text)}: ${tr('compare_part_here')}`);
+      if (t === parts)
+        span.setAttribute('aria-label', `${shown(side.tokens[t].text)}: ${tr('compare_part_here')}`);
     }
     c.done = c.row.spans.length;
     c.same = p.same[i];
@@ -170,9 +169,12 @@ export class Result {
     const about = [];
     if (side.tokens.length) about.push(tr('n_tokens', {n: side.tokens.length}));
     if (side.speed) about.push(tr('per_second', {x: perSecond(side.speed)}));
-    if (side.stopped) about.push(tr('finish_stopped'));
-    else if (side.detail === 'length') about.push(tr('finish_length'));
-    else if (side.detail === 'context') about.push(tr('finish_context'));
+    if (side.stopped)
+      about.push(tr('finish_stopped'));
+    else if (side.detail === 'length')
+      about.push(tr('finish_length'));
+    else if (side.detail === 'context')
+      about.push(tr('finish_context'));
     if (side.hash) about.push(tr('compare_hash', {hash: side.hash}));
     c.about.textContent = about.join(' · ') || (side.over ? '' : tr('waiting'));
     c.error.hidden = !side.error;
@@ -213,8 +215,7 @@ export class Result {
       const bar = el('span', {className: 'share'});
       bar.style.width = `${Math.max(0.5, 100 * Math.exp(value))}%`;
       return el(
-          'td', {className: `side-${k}`},
-          el('span', {className: 'track', 'aria-hidden': 'true'}, bar),
+          'td', {className: `side-${k}`}, el('span', {className: 'track', 'aria-hidden': 'true'}, bar),
           el('span', {className: 'figure', textContent: percent(value)}));
     };
     const rows = all.map((text) => {
@@ -222,14 +223,15 @@ export class Result {
       return el(
           'tr', {className: who.length ? 'on' : ''},
           el('th', {scope: 'row'}, el('span', {className: 'who', textContent: shown(text)}),
-             ...who.map((name) => el('span', {className: 'badge', textContent: tr('compare_wrote', {name})}))),
+             ...who.map(
+                 (name) => el('span', {className: 'badge', textContent: tr('compare_wrote', {name})}))),
           cell(0, text), cell(1, text));
     });
     const begins = data.sides[side].tokens.slice(Math.max(0, index - 12), index).map((t) => t.text).join('');
     const title = parts ? tr('compare_place_parting', {n: index + 1}) :
                           tr('compare_place', {n: index + 1, name: kName[side]});
-    const key = (k) => el(
-        'th', {scope: 'col', className: `side-${k}`, textContent: `${kName[k]} · ${data.sides[k].model}`});
+    const key = (k) =>
+        el('th', {scope: 'col', className: `side-${k}`, textContent: `${kName[k]} · ${data.sides[k].model}`});
     const words = [];
     if (parts && wrote[other]) {
       const [ab, ba] = [[0, 1], [1, 0]].map(([k, o]) => lists[k].get(wrote[o].text));
@@ -261,7 +263,8 @@ export class Result {
            el('q', {textContent: `… ${begins.replace(/\s+/g, ' ') || shown(begins)}`}), ' ', back),
         el('div', {className: 'scroll'},
            el('table', {className: 'compare-bars'},
-              el('thead', {}, el('tr', {}, el('th', {scope: 'col', textContent: tr('column_token')}), key(0), key(1))),
+              el('thead', {},
+                 el('tr', {}, el('th', {scope: 'col', textContent: tr('column_token')}), key(0), key(1))),
               el('tbody', {}, ...rows))),
         ...words.map((text) => el('p', {textContent: text})));
   }
@@ -275,8 +278,9 @@ export class Result {
       picture: el('div', {className: 'compare-chart scroll'}),
       keys: el('p', {className: 'hint', 'data-text': 'compare_along_keys'}),
       means: el('div', {className: 'scroll'}),
-      twin: el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}),
-               el('div', {className: 'scroll'})),
+      twin:
+          el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}),
+             el('div', {className: 'scroll'})),
     };
     part.box.append(
         part.title,
@@ -312,9 +316,11 @@ export class Result {
     }
     if (!known.length) return;
     // Above 0: A expected it more than B.
-    const d = list.map((x) => x ? x[1] - x[0] : null), most = Math.max(0.1, ...d.map((x) => Math.abs(x ?? 0)));
+    const d = list.map((x) => x ? x[1] - x[0] : null),
+          most = Math.max(0.1, ...d.map((x) => Math.abs(x ?? 0)));
     const room = part.box.clientWidth - 30;
-    const step = Math.max(4, Math.min(16, Math.floor(room / d.length))), w = step * d.length, h = 120, mid = h / 2;
+    const step = Math.max(4, Math.min(16, Math.floor(room / d.length))), w = step * d.length, h = 120,
+          mid = h / 2;
     const at = this.at(), p = parting(data.sides, data.oneVocabulary);
     const chart = svg('svg', {
       viewBox: `0 0 ${w} ${h}`,
@@ -342,7 +348,8 @@ export class Result {
     });
     chart.addEventListener('click', (event) => {
       const r = chart.getBoundingClientRect();
-      this.choose(s, Math.min(d.length - 1, Math.max(0, Math.floor((event.clientX - r.left) / r.width * d.length))));
+      this.choose(
+          s, Math.min(d.length - 1, Math.max(0, Math.floor((event.clientX - r.left) / r.width * d.length))));
     });
     part.picture.replaceChildren(chart, el('span', {className: 'hint', textContent: `± ${fixed(most, 2)}`}));
     // Both texts by both sides.
@@ -352,24 +359,29 @@ export class Result {
     };
     const lists = [0, 1].map((i) => i === s ? list : this.surprises(i));
     part.means.replaceChildren(el(
-        'table', {className: 'numbers compare-means'},
-        el('caption', {textContent: tr('compare_means')}),
-        el('thead', {}, el('tr', {}, el('td'), ...kName.map(
-                            (name) => el('th', {scope: 'col', textContent: tr('compare_read_by', {name})})))),
-        el('tbody', {}, ...[0, 1].map(
-            (i) => el(
-                'tr', {}, el('th', {scope: 'row', textContent: tr('compare_text_of', {name: kName[i]})}),
-                ...[0, 1].map((k) => el('td', {textContent: mean(lists[i], k)})))))));
-    if (!part.twin.open) return part.twin.lastElementChild.replaceChildren();
-    part.twin.lastElementChild.replaceChildren(el(
-        'table', {className: 'numbers'},
+        'table', {className: 'numbers compare-means'}, el('caption', {textContent: tr('compare_means')}),
         el('thead', {},
-           el('tr', {}, ...['#', tr('column_token'), tr('compare_read_by', {name: 'A'}),
-                            tr('compare_read_by', {name: 'B'}), tr('compare_difference')]
-                            .map((text) => el('th', {scope: 'col', textContent: text})))),
-        el('tbody', {}, ...list.map((x, i) => el(
-            'tr', {}, ...[count(i + 1), shown(data.sides[s].tokens[i].text), x ? fixed(x[0], 4) : '',
-                          x ? fixed(x[1], 4) : '', x ? signed(x[1] - x[0], 4) : '']
+           el('tr', {}, el('td'),
+              ...kName.map((name) => el('th', {scope: 'col', textContent: tr('compare_read_by', {name})})))),
+        el('tbody', {},
+           ...[0, 1].map(
+               (i) => el(
+                   'tr', {}, el('th', {scope: 'row', textContent: tr('compare_text_of', {name: kName[i]})}),
+                   ...[0, 1].map((k) => el('td', {textContent: mean(lists[i], k)})))))));
+    if (!part.twin.open) return part.twin.lastElementChild.replaceChildren();
+    part.twin.lastElementChild.replaceChildren(
+        el('table', {className: 'numbers'},
+           el('thead', {},
+              el('tr', {},
+                 ...['#', tr('column_token'), tr('compare_read_by', {name: 'A'}),
+                     tr('compare_read_by', {name: 'B'}), tr('compare_difference')]
+                     .map((text) => el('th', {scope: 'col', textContent: text})))),
+           el('tbody', {},
+              ...list.map(
+                  (x, i) =>
+                      el('tr', {},
+                         ...[count(i + 1), shown(data.sides[s].tokens[i].text), x ? fixed(x[0], 4) : '',
+                             x ? fixed(x[1], 4) : '', x ? signed(x[1] - x[0], 4) : '']
                              .map((text) => el('td', {textContent: text})))))));
   }
 }

@@ -41,9 +41,8 @@ export function editsOf(edit, width) {
       return [];
   }
 }
-export const samplingOf = (s) => s.preset === 'own' ?
-    {temperature: s.temperature ?? 1, top_p: s.top_p ?? 1} :
-    kPresets[s.preset] || {};
+export const samplingOf = (s) =>
+    s.preset === 'own' ? {temperature: s.temperature ?? 1, top_p: s.top_p ?? 1} : kPresets[s.preset] || {};
 
 // Where two answers part: `same` tokens are common; at: [i, k] the first that differ (null: none do, or one
 // side goes on where the other one ends). Models with different vocabularies are compared by letters.
@@ -116,13 +115,10 @@ export class Comparison {
 
   async write(side, i) {
     const going = Boolean(side.stream);
-    const answer = going ? new Answer(structuredClone({
-      text: side.text,
-      tokens: side.tokens,
-      promptIds: side.promptIds,
-      events: side.events
-    })) :
-                           new Answer();
+    const answer = going ?
+        new Answer(structuredClone(
+            {text: side.text, tokens: side.tokens, promptIds: side.promptIds, events: side.events})) :
+        new Answer();
     const absorb = () => {
       const {text, tokens, promptIds, events, hash, finish, detail} = answer;
       Object.assign(side, {text, tokens, promptIds, events, hash, finish, detail, speed: answer.speed()});
@@ -139,11 +135,15 @@ export class Comparison {
       },
     });
     try {
-      if (going) await run.resume(side.stream);
-      else await run.start(this.data.chat ? '/v1/chat/completions' : '/v1/completions', this.body(side));
+      if (going)
+        await run.resume(side.stream);
+      else
+        await run.start(this.data.chat ? '/v1/chat/completions' : '/v1/completions', this.body(side));
     } catch (error) {
-      if (run.stopped) side.stopped = true;
-      else if (!leaving) side.error = plainError(error);
+      if (run.stopped)
+        side.stopped = true;
+      else if (!leaving)
+        side.error = plainError(error);
     }
     if (leaving) return;
     absorb();
@@ -193,8 +193,8 @@ export class Comparison {
     const seen = await this.patiently(() => askJson('/v1/look', {body, signal: this.control.signal}));
     if (seen.tokens) {
       const t = seen.tokens, whole = (n) => t.bytes[from + n] === null;
-      if (text.tokens.some((one, n) => whole(n) && !/^<[0-9a-f]{2}>/.test(one.text) &&
-                               t.text[from + n] !== one.text)) {
+      if (text.tokens.some(
+              (one, n) => whole(n) && !/^<[0-9a-f]{2}>/.test(one.text) && t.text[from + n] !== one.text)) {
         this.data.oneVocabulary = false;
         scores[i] = 'other';
         return;
@@ -252,5 +252,9 @@ const plainError = ({kind = 'cut', status, code, message, numbers, seconds}) =>
     ({kind, status, code, message, numbers, seconds});
 
 let leaving = false;
-window.addEventListener('pagehide', () => { leaving = true; });
-window.addEventListener('pageshow', () => { leaving = false; });
+window.addEventListener('pagehide', () => {
+  leaving = true;
+});
+window.addEventListener('pageshow', () => {
+  leaving = false;
+});

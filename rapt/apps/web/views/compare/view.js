@@ -2,12 +2,14 @@
 // Compare: one prompt and one seed, two sides of which something is different. The form; what comes of it is
 // drawn by result.js, how it comes is session.js. What was compared last is kept until the tab is closed.
 import {el, options} from '/page/shared/dom.js';
+
 import {askJson} from '../../api.js';
 import {say, tr} from '../../i18n.js';
 import {errorWords} from '../../message.js';
 import {askKey} from '../../settings.js';
 import {announce, saveFile} from '../../shell.js';
 import {follow, set, state} from '../../state.js';
+
 import {Result, verdict} from './result.js';
 import {Comparison, kPresets, newData} from './session.js';
 
@@ -26,20 +28,20 @@ const known = new Map();
 function shapeOf(id) {
   if (!known.has(id))
     known.set(
-        id, Promise
-                .all([
-                  askJson(`/props?model=${encodeURIComponent(id)}`),
-                  askJson('/v1/look', {body: {model: id, ids: [0], want: ['tokens'], top: 1}})
-                      .catch((error) => {
-                        if (error.kind === 'refused') return {shape: null};
-                        throw error;
-                      })
-                ])
-                .then(([props, look]) => ({chat: props.has_chat_template, shape: look.shape}))
-                .catch((error) => {
-                  known.delete(id);
-                  throw error;
-                }));
+        id,
+        Promise
+            .all([
+              askJson(`/props?model=${encodeURIComponent(id)}`),
+              askJson('/v1/look', {body: {model: id, ids: [0], want: ['tokens'], top: 1}}).catch((error) => {
+                if (error.kind === 'refused') return {shape: null};
+                throw error;
+              })
+            ])
+            .then(([props, look]) => ({chat: props.has_chat_template, shape: look.shape}))
+            .catch((error) => {
+              known.delete(id);
+              throw error;
+            }));
   return known.get(id);
 }
 
@@ -47,8 +49,10 @@ class View {
   constructor(panel) {
     this.shapes = [null, null];
     this.prompt =
-        el('textarea', {rows: 3, dir: 'auto', id: 'compare-prompt', className: 'compare-prompt', spellcheck: false});
-    this.system = el('textarea', {rows: 2, dir: 'auto', 'data-ghost': 'system_ghost', 'data-label': 'system'});
+        el('textarea',
+           {rows: 3, dir: 'auto', id: 'compare-prompt', className: 'compare-prompt', spellcheck: false});
+    this.system =
+        el('textarea', {rows: 2, dir: 'auto', 'data-ghost': 'system_ghost', 'data-label': 'system'});
     this.seed = el('input', {type: 'number', min: 0, max: 9007199254740991, step: 1, required: true});
     this.length = el('select', {}, ...kLengths.map((n) => el('option', {value: n, textContent: n})));
     this.go = this.button('compare_go', () => this.start(), 'main');
@@ -61,9 +65,9 @@ class View {
     this.differs = el('p', {className: 'compare-differs'});
     this.tries = el('div', {className: 'compare-tries', role: 'group', 'data-label': 'compare_tries'});
     this.forms = [0, 1].map((i) => this.sideForm(i));
-    this.systemBox = el(
-        'details', {className: 'compare-system', hidden: true}, el('summary', {'data-text': 'system'}),
-        this.system);
+    this.systemBox =
+        el('details', {className: 'compare-system', hidden: true}, el('summary', {'data-text': 'system'}),
+           this.system);
     this.before = el('p', {className: 'hint', hidden: true});
     const label = (key, input) => el('label', {}, el('span', {'data-text': key}), input);
     this.promptLabel = el('label', {htmlFor: 'compare-prompt'});
@@ -86,14 +90,20 @@ class View {
         this.start();
       }
     });
-    this.prompt.addEventListener('input', () => { this.setup.prompt = this.prompt.value; });
-    this.system.addEventListener('input', () => { this.setup.system = this.system.value; });
+    this.prompt.addEventListener('input', () => {
+      this.setup.prompt = this.prompt.value;
+    });
+    this.system.addEventListener('input', () => {
+      this.setup.system = this.system.value;
+    });
     this.seed.addEventListener('input', () => {
       const n = Number(this.seed.value), fits = this.seed.value !== '' && this.seed.validity.valid;
       this.seed.setAttribute('aria-invalid', String(!fits));
       if (fits) this.setup.seed = n;
     });
-    this.length.addEventListener('change', () => { this.setup.length = Number(this.length.value); });
+    this.length.addEventListener('change', () => {
+      this.setup.length = Number(this.length.value);
+    });
     this.result = new Result(this.results);
     this.setup = this.first();
     this.restore();
@@ -133,8 +143,8 @@ class View {
   }
   pair() {  // two different models, or null
     const ids = texts().map((m) => m.id), a = this.setup.sides[0].model;
-    const from = ids.includes('default') && ids.includes('default-gated') ? ['default', 'default-gated'] :
-                                                                            [a, ...ids];
+    const from =
+        ids.includes('default') && ids.includes('default-gated') ? ['default', 'default-gated'] : [a, ...ids];
     const b = from.find((id) => rootOf(id) !== rootOf(from[0]));
     return b ? [from[0], b] : null;
   }
@@ -206,12 +216,12 @@ class View {
     });
     const label = (key, input, name) =>
         el('label', {'data-for': name || ''}, el('span', {'data-text': key}), input);
-    form.box = el(
-        'fieldset', {className: `compare-side side-${i}`}, el('legend', {textContent: kName[i]}),
-        el('div', {className: 'fields'}, label('model', form.model), label('compare_edit', form.edit),
-           number('edit', 'layer', 999), number('edit', 'head', 9999), number('edit', 'channel', 99999),
-           label('compare_edit_text', form.text, 'text'), label('presets', form.preset),
-           number('sampling', 'temperature', 2, 0.05), number('sampling', 'top_p', 1, 0.01)));
+    form.box =
+        el('fieldset', {className: `compare-side side-${i}`}, el('legend', {textContent: kName[i]}),
+           el('div', {className: 'fields'}, label('model', form.model), label('compare_edit', form.edit),
+              number('edit', 'layer', 999), number('edit', 'head', 9999), number('edit', 'channel', 99999),
+              label('compare_edit_text', form.text, 'text'), label('presets', form.preset),
+              number('sampling', 'temperature', 2, 0.05), number('sampling', 'top_p', 1, 0.01)));
     return form;
   }
 
@@ -277,7 +287,8 @@ class View {
   words() {
     const s = this.setup, chat = this.chat();
     this.promptLabel.textContent = tr(chat ? 'compare_ask_chat' : 'compare_ask_text');
-    if (document.activeElement !== this.prompt || this.prompt.value === '') this.prompt.value = this.promptNow();
+    if (document.activeElement !== this.prompt || this.prompt.value === '')
+      this.prompt.value = this.promptNow();
     this.systemBox.hidden = !chat;
     this.before.hidden = !chat || !s.before.length;
     if (!this.before.hidden) {
@@ -303,12 +314,13 @@ class View {
   causes() {
     const [a, b] = this.setup.sides, out = [];
     const same = (x, y) => JSON.stringify(x) === JSON.stringify(y);
-    if (rootOf(a.model) !== rootOf(b.model)) out.push('model');
-    else if (cacheOf(a.model) !== cacheOf(b.model)) out.push('cache');
+    if (rootOf(a.model) !== rootOf(b.model))
+      out.push('model');
+    else if (cacheOf(a.model) !== cacheOf(b.model))
+      out.push('cache');
     const edit = (e) => e.kind === 'none' ? null :
         e.kind === 'own'                  ? e.text.trim() || null :
-                                            [e.kind, e.layer, e.kind === 'head' && e.head,
-                                             e.kind === 'channel' && e.channel];
+                           [e.kind, e.layer, e.kind === 'head' && e.head, e.kind === 'channel' && e.channel];
     if (!same(edit(a.edit), edit(b.edit))) out.push('edit');
     const how = (x) => x.preset === 'own' ? [x.temperature, x.top_p] : x.preset;
     if (!same(how(a.sampling), how(b.sampling))) out.push('sampling');
@@ -317,9 +329,8 @@ class View {
   differences() {
     const causes = this.causes(), [a, b] = this.setup.sides.map((s) => s.model);
     const names = causes.map((c) => tr(`compare_cause_${c}`, {a: cacheOf(a), b: cacheOf(b)}));
-    this.differs.textContent = !names.length ?
-        tr('compare_differs_none') :
-        tr('compare_differs', {what: names.join(tr('compare_and'))});
+    this.differs.textContent = !names.length ? tr('compare_differs_none') :
+                                               tr('compare_differs', {what: names.join(tr('compare_and'))});
   }
 
   // ---------------------------------------------------------------------------------------------- a run
@@ -370,8 +381,10 @@ class View {
       this.waits = false;
       this.draw();
     };
-    if (document.visibilityState === 'visible') requestAnimationFrame(run);
-    else setTimeout(run, 200);
+    if (document.visibilityState === 'visible')
+      requestAnimationFrame(run);
+    else
+      setTimeout(run, 200);
   }
   draw() {
     if (texts().length && this.lang !== state.lang) {
@@ -416,8 +429,8 @@ class View {
       if (side.error && side.error.kind === 'cut' && side.stream) side.over = side.error = null;
       if (!side.over && !side.stream) side.over = side.stopped = true;
     }
-    const looked = (this.data.error && this.data.error.kind !== 'offline') || this.data.sides.some((s) => s.error || !s.tokens.length) ||
-        this.data.scores.every(Boolean);
+    const looked = (this.data.error && this.data.error.kind !== 'offline') ||
+        this.data.sides.some((s) => s.error || !s.tokens.length) || this.data.scores.every(Boolean);
     if (this.data.sides.some((s) => !s.over) || !looked) this.run();
   }
   download() {
@@ -427,7 +440,8 @@ class View {
 
   // From an answer of the chat: {model, messages, seed}
   take({model, messages, seed}) {
-    const list = [...messages], last = list.pop(), system = list[0] && list[0].role === 'system' ? list.shift() : null;
+    const list = [...messages], last = list.pop(),
+          system = list[0] && list[0].role === 'system' ? list.shift() : null;
     Object.assign(this.setup, {
       prompt: last.content,
       before: list,

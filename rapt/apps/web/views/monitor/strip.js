@@ -19,9 +19,11 @@ export class Strip {
   words(title, curves) {
     this.box.firstElementChild.textContent = title;
     this.keys.replaceChildren(...curves.map(
-        (c, i) => el('span', {className: `curve-key k${i}`}, el('i', {'aria-hidden': 'true'}), c.name, ' ',
-                     el('b', {textContent: c.value}))));
-    this.canvas.setAttribute('aria-label', `${title}: ${curves.map((c) => `${c.name} ${c.value}`).join(', ')}`);
+        (c, i) =>
+            el('span', {className: `curve-key k${i}`}, el('i', {'aria-hidden': 'true'}), c.name, ' ',
+               el('b', {textContent: c.value}))));
+    this.canvas.setAttribute(
+        'aria-label', `${title}: ${curves.map((c) => `${c.name} ${c.value}`).join(', ')}`);
   }
   // times: seconds, rising; lists: of each curve its values, null: not known
   draw(times, lists, least = 1) {
@@ -59,8 +61,10 @@ export class Strip {
           pen = false;
           return;
         }
-        if (pen) g.lineTo(x(times[i]), y(v));
-        else g.moveTo(x(times[i]), y(v));
+        if (pen)
+          g.lineTo(x(times[i]), y(v));
+        else
+          g.moveTo(x(times[i]), y(v));
         pen = true;
       });
       g.stroke();

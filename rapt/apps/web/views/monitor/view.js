@@ -3,6 +3,7 @@
 // while this view is seen). Numbers are the server's; nothing here is read aloud by itself but that the
 // server went away and came back.
 import {el} from '/page/shared/dom.js';
+
 import {ask} from '../../api.js';
 import {count, fixed, perSecond, say, tr} from '../../i18n.js';
 import {errorWords} from '../../message.js';
@@ -10,6 +11,7 @@ import {askKey} from '../../settings.js';
 import {announce} from '../../shell.js';
 import {readEvents} from '../../sse.js';
 import {follow} from '../../state.js';
+
 import {Strip} from './strip.js';
 
 const kSeconds = 180, kMost = 2 * kSeconds;
@@ -52,12 +54,16 @@ class Figures {
 class Parts {
   constructor(keys) {
     this.keys = keys;
-    this.bar = el('div', {className: 'monitor-bar', 'aria-hidden': 'true'}, ...keys.map(
-        (key, i) => el('span', {className: `part p${i}`})));
+    this.bar =
+        el('div', {className: 'monitor-bar', 'aria-hidden': 'true'},
+           ...keys.map((key, i) => el('span', {className: `part p${i}`})));
     this.figures = keys.map((key) => el('b', {'data-figure': key}));
-    this.list = el('ul', {className: 'monitor-parts'}, ...keys.map(
-        (key, i) => el('li', {}, el('i', {className: `part p${i}`, 'aria-hidden': 'true'}),
-                       el('span', {'data-text': `monitor_${key}`}), ' ', this.figures[i])));
+    this.list =
+        el('ul', {className: 'monitor-parts'},
+           ...keys.map(
+               (key, i) =>
+                   el('li', {}, el('i', {className: `part p${i}`, 'aria-hidden': 'true'}),
+                      el('span', {'data-text': `monitor_${key}`}), ' ', this.figures[i])));
     this.box = el('div', {}, this.bar, this.list);
   }
   set(values, texts) {
@@ -72,16 +78,30 @@ class Parts {
 }
 
 const kStrips = [
-  ['speed', [['written', (m) => m.last && m.last.tokens_per_second],
-             ['read', (m) => m.last && m.last.prompt_tokens_per_second]],
-   (x) => x === null ? '–' : perSecond(x)],
-  ['step', [['step_all', (m) => m.last && m.last.step_ms ? m.last.step_ms.all : null],
-            ['compute', (m) => m.last && m.last.step_ms ? m.last.step_ms.compute : null]],
-   milliseconds],
-  ['requests', [['running', (m) => m.running], ['waiting', (m) => m.waiting]],
-   (x) => x === null ? '–' : count(x)],
-  ['pool', [['used_share', (m) => m.pages.budget ? 100 * m.pages.bytes / m.pages.budget : null]],
-   (x) => x === null ? '–' : `${fixed(x, 1)} %`],
+  [
+    'speed',
+    [
+      ['written', (m) => m.last && m.last.tokens_per_second],
+      ['read', (m) => m.last && m.last.prompt_tokens_per_second]
+    ],
+    (x) => x === null ? '–' : perSecond(x)
+  ],
+  [
+    'step',
+    [
+      ['step_all', (m) => m.last && m.last.step_ms ? m.last.step_ms.all : null],
+      ['compute', (m) => m.last && m.last.step_ms ? m.last.step_ms.compute : null]
+    ],
+    milliseconds
+  ],
+  [
+    'requests', [['running', (m) => m.running], ['waiting', (m) => m.waiting]],
+    (x) => x === null ? '–' : count(x)
+  ],
+  [
+    'pool', [['used_share', (m) => m.pages.budget ? 100 * m.pages.bytes / m.pages.budget : null]],
+    (x) => x === null ? '–' : `${fixed(x, 1)} %`
+  ],
 ];
 
 class ModelPart {
@@ -89,32 +109,33 @@ class ModelPart {
     Object.assign(this, {id, history});
     this.sentence = el('p', {className: 'monitor-sentence'});
     this.batch = new Figures(['running', 'waiting', 'paused', 'suspended', 'rows', 'reading_now', 'pauses']);
-    this.speed = new Figures(['written', 'read', 'prefix_hits', 'prefixes', 'prompt_tokens', 'cached_tokens',
-                              'generated_tokens']);
+    this.speed = new Figures(
+        ['written', 'read', 'prefix_hits', 'prefixes', 'prompt_tokens', 'cached_tokens', 'generated_tokens']);
     this.pages = new Parts(['private', 'shared', 'free']);
     this.pagesText = el('p', {className: 'hint'});
     this.step = new Parts(['compute', 'choose', 'other']);
     this.stepText = el('p', {className: 'hint'});
     this.strips = kStrips.map(() => new Strip(kSeconds));
-    this.twin = el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}),
-                   el('div', {className: 'scroll', tabIndex: 0}));
+    this.twin =
+        el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}),
+           el('div', {className: 'scroll', tabIndex: 0}));
     this.rows = el('tbody');
     this.none = el('p', {className: 'hint', 'data-text': 'monitor_none'});
     const columns = ['who', 'phase', 'prompt', 'known', 'written_tokens', 'paused_times', 'age'];
-    this.table = el(
-        'table', {className: 'numbers monitor-requests'},
-        el('thead', {}, el('tr', {}, ...columns.map(
-                            (key) => el('th', {scope: 'col', 'data-text': `monitor_${key}`})))),
-        this.rows);
+    this.table =
+        el('table', {className: 'numbers monitor-requests'},
+           el('thead', {},
+              el('tr', {}, ...columns.map((key) => el('th', {scope: 'col', 'data-text': `monitor_${key}`})))),
+           this.rows);
     const part = (key, ...children) =>
         el('section', {className: 'monitor-part'}, el('h3', {'data-text': `monitor_${key}`}), ...children);
     this.box = el(
         'section', {className: 'monitor-model', 'data-model': id}, el('h2', {textContent: id}), this.sentence,
         el('div', {className: 'monitor-parts-row'}, part('batch', this.batch.box),
-           part('tokens', this.speed.box),
-           part('pages', this.pages.box, this.pagesText),
-           part('step', this.step.box, this.stepText,
-                el('p', {className: 'hint', 'data-text': 'monitor_step_note'}))),
+           part('tokens', this.speed.box), part('pages', this.pages.box, this.pagesText),
+           part(
+               'step', this.step.box, this.stepText,
+               el('p', {className: 'hint', 'data-text': 'monitor_step_note'}))),
         part('table', el('div', {className: 'scroll'}, this.table), this.none),
         el('h3', {'data-text': 'monitor_minutes'}),
         el('div', {className: 'monitor-strips'}, ...this.strips.map((s) => s.box)), this.twin);
@@ -124,7 +145,8 @@ class ModelPart {
 
   update(m) {
     this.now = m;
-    const phases = Object.fromEntries(kPhases.map((p) => [p, m.requests.filter((r) => r.phase === p).length]));
+    const phases =
+        Object.fromEntries(kPhases.map((p) => [p, m.requests.filter((r) => r.phase === p).length]));
     this.sentence.textContent = m.requests.length ?
         tr('monitor_sentence',
            {writing: phases.writing, reading: phases.reading, waiting: phases.waiting + phases.suspended}) :
@@ -155,7 +177,8 @@ class ModelPart {
         [p.private * one, p.shared * one, free],
         [tr('monitor_n_pages', {n: p.private}), tr('monitor_n_pages', {n: p.shared}), bytes(free)]);
     this.pagesText.textContent = p.budget ?
-        tr('monitor_pages_text', {n: p.used, bytes: bytes(p.bytes), budget: bytes(p.budget), idle: bytes(p.idle_bytes)}) :
+        tr('monitor_pages_text',
+           {n: p.used, bytes: bytes(p.bytes), budget: bytes(p.budget), idle: bytes(p.idle_bytes)}) :
         tr('monitor_pages_unused');
     const t = last && last.step_ms;
     this.step.set(
@@ -174,15 +197,17 @@ class ModelPart {
     for (const r of list) {
       let row = there.get(String(r.id));
       if (!row) {
-        row = el('tr', {'data-id': String(r.id)}, el('th', {scope: 'row'}), ...Array.from({length: 6}, () => el('td')));
+        row =
+            el('tr', {'data-id': String(r.id)}, el('th', {scope: 'row'}),
+               ...Array.from({length: 6}, () => el('td')));
         this.rows.append(row);
       }
       there.delete(String(r.id));
       row.classList.toggle('yours', r.yours);
       const texts = [
         r.yours ? tr('monitor_yours', {id: String(r.id)}) : `#${r.id}`, tr(`monitor_phase_${r.phase}`),
-        `${count(r.read_tokens)} / ${count(r.prompt_tokens)}`, count(r.reused_tokens), count(r.written_tokens),
-        count(r.pauses), span(r.seconds)
+        `${count(r.read_tokens)} / ${count(r.prompt_tokens)}`, count(r.reused_tokens),
+        count(r.written_tokens), count(r.pauses), span(r.seconds)
       ];
       [...row.children].forEach((cell, i) => {
         if (cell.textContent !== texts[i]) cell.textContent = texts[i];
@@ -221,14 +246,19 @@ class ModelPart {
     const now = times[times.length - 1];
     host.replaceChildren(el(
         'table', {className: 'numbers'},
-        el('thead', {}, el('tr', {}, el('th', {scope: 'col', textContent: tr('monitor_ago')}),
-                           ...names.map(([strip, key]) => el('th', {
-                                          scope: 'col',
-                                          textContent: `${tr(`monitor_strip_${strip}`)}: ${tr(`monitor_${key}`)}`
-                                        })))),
-        el('tbody', {}, ...times.map((t, i) => i).reverse().map(
-            (i) => el('tr', {}, el('th', {scope: 'row', textContent: span(now - times[i])}),
-                      ...flat.map((list, k) => el('td', {textContent: words[k](list[i])})))))));
+        el('thead', {},
+           el('tr', {}, el('th', {scope: 'col', textContent: tr('monitor_ago')}),
+              ...names.map(([strip, key]) => el('th', {
+                             scope: 'col',
+                             textContent: `${tr(`monitor_strip_${strip}`)}: ${tr(`monitor_${key}`)}`
+                           })))),
+        el('tbody', {},
+           ...times.map((t, i) => i)
+               .reverse()
+               .map(
+                   (i) =>
+                       el('tr', {}, el('th', {scope: 'row', textContent: span(now - times[i])}),
+                          ...flat.map((list, k) => el('td', {textContent: words[k](list[i])})))))));
   }
 }
 
@@ -237,13 +267,15 @@ class View {
     this.history = [];  // the last minutes: {time, models}; models null: the server was away
     this.models = new Map();
     this.state = el('p', {className: 'monitor-state', role: 'status'});
-    this.server = new Figures(
-        ['uptime', 'connections', 'waiting_all', 'waiting_tokens', 'streams', 'refused_all']);
+    this.server =
+        new Figures(['uptime', 'connections', 'waiting_all', 'waiting_tokens', 'streams', 'refused_all']);
     this.refused = el('table', {className: 'numbers'}, el('tbody'));
-    this.refusedBox = el('details', {className: 'monitor-refused'}, el('summary', {'data-text': 'monitor_refused'}),
-                         el('div', {className: 'scroll'}, this.refused));
+    this.refusedBox =
+        el('details', {className: 'monitor-refused'}, el('summary', {'data-text': 'monitor_refused'}),
+           el('div', {className: 'scroll'}, this.refused));
     this.hosts = el('div', {className: 'monitor-models'});
-    this.pause = el('button', {type: 'button', className: 'small', 'aria-pressed': 'false', 'data-text': 'monitor_hold'});
+    this.pause = el(
+        'button', {type: 'button', className: 'small', 'aria-pressed': 'false', 'data-text': 'monitor_hold'});
     this.pause.addEventListener('click', () => {
       this.held = !this.held;
       this.pause.setAttribute('aria-pressed', String(this.held));
@@ -290,9 +322,12 @@ class View {
           return;
         }
         seconds = error.seconds || wait;
-        if (error.kind === 'busy') this.tell('monitor_busy', {n: seconds});
-        else if (error.kind === 'refused') this.tell('monitor_again', {n: seconds, error});
-        else this.tell('monitor_away', {n: seconds});
+        if (error.kind === 'busy')
+          this.tell('monitor_busy', {n: seconds});
+        else if (error.kind === 'refused')
+          this.tell('monitor_again', {n: seconds, error});
+        else
+          this.tell('monitor_away', {n: seconds});
       }
       this.gap();
       wait = Math.min(10, 2 * wait);
@@ -334,10 +369,11 @@ class View {
     });
     this.refusedBox.hidden = !refused.length;
     this.refused.firstElementChild.replaceChildren(...refused.map(
-        ([code, n]) => el(
-            'tr', {'data-code': code},
-            el('th', {scope: 'row', textContent: kReasons.includes(code) ? tr(`monitor_code_${code}`) : code}),
-            el('td', {textContent: count(n)}), el('td', {}, el('code', {textContent: code})))));
+        ([code, n]) =>
+            el('tr', {'data-code': code},
+               el('th',
+                  {scope: 'row', textContent: kReasons.includes(code) ? tr(`monitor_code_${code}`) : code}),
+               el('td', {textContent: count(n)}), el('td', {}, el('code', {textContent: code})))));
     const ids = s.models.map((m) => m.id);
     for (const [id, part] of this.models)
       if (!ids.includes(id)) {
