@@ -344,6 +344,35 @@ def chat_models_are_asked_as_a_chat(page, server):
 
 
 @test
+def an_answer_of_the_chat_leads_here(page, server):
+    page.begin(1280, "#view=chat")
+    page.run("(() => { const s = document.querySelector('#model'); s.value = 'chat'; "
+             "s.dispatchEvent(new Event('change')); })()")
+    page.wait("import('/page/state.js').then(({state}) => state.model === 'chat')")
+    page.press("#tab-chat")
+    page.with_fields({"max_tokens": 20, "logit_bias": {"511": -100, "0": -100}})
+    page.ask("First question")
+    page.answered(2)
+    page.ask("Second question")
+    page.answered(4)
+    node = page.run("import('/page/history.js').then(async (h) => { const id = new "
+                    "URLSearchParams(location.hash.slice(1)).get('c'), c = await h.load(id); "
+                    "const n = [...c.nodes.values()].pop(); return {seed: n.seed, hash: n.hash, text: n.text}; })")
+    page.press(".message:last-child .act-to_compare")
+    page.wait("document.querySelectorAll('#view-compare .compare-side select').length === 6")
+    page.wait("document.querySelector('#compare-prompt').value === 'Second question'")
+    equal(page.run("[...document.querySelectorAll('.compare-side select')].map((s) => s.value)"),
+          ["chat", "none", "balanced", "chat", "head", "balanced"])
+    equal(page.run("Number(document.querySelector('.compare > .row input').value)"), node["seed"])
+    expect("2 earlier messages" in page.text(".compare"), "what was said before is asked, too")
+    page.press("#compare-go")
+    compared(page)
+    sides = kept(page)["sides"]
+    equal((sides[0]["text"], sides[0]["hash"]), (node["text"], node["hash"]), "the answer, once more")
+    expect(sides[1]["hash"] != node["hash"], "beside it with a head off")
+
+
+@test
 def both_languages_and_widths(page, server):
     for lang in ("en", "zh"):
         for width in (320, 390, 1280):

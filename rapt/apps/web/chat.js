@@ -8,7 +8,7 @@ import {perSecond, say, tr} from './i18n.js';
 import {MessageView, splitThought} from './message.js';
 import {samplingFields, tokenFields} from './run.js';
 import {chats, contextOf, openSettings, sampling, translates} from './settings.js';
-import {notice} from './shell.js';
+import {notice, openView} from './shell.js';
 import {follow, kept, set, state} from './state.js';
 import * as tree from './tree.js';
 import {stop, workOf, write} from './work.js';
@@ -337,7 +337,16 @@ export class Chat {
       retry: (node) => this.retry(node),
       edit: (node) => this.edit(node),
       remove: (node) => this.removeNode(node),
+      compare: translates() ? null : (node) => this.compare(node),
     };
+  }
+
+  // The same question, seed and sampling in the view for it.
+  compare(node) {
+    const messages = this.said(this.conversation.nodes.get(node.parent));
+    const to = {model: node.model, messages, seed: Number(node.seed), edits: state.edits};
+    set({compare: {...to, sampling: sampling()}});
+    openView('compare');
   }
 
   turn(node, by) {

@@ -120,6 +120,9 @@ export class MessageView {
       this.buttons.push(
           button('again', () => this.acts.again(node), {title: tr('again_hint')}), this.goOn,
           this.tokensButton);
+      if (this.acts.compare)
+        this.buttons.push(
+            button('to_compare', () => this.acts.compare(node), {title: tr('to_compare_hint')}));
     }
     this.buttons.push(button('cut', () => this.acts.remove(node), {title: tr('cut_hint')}));
     this.tools.replaceChildren(this.switch, ...this.buttons, this.about);

@@ -12,6 +12,8 @@
 //       at      place of the token in ids
 //   state.look           names that views want in `rapt.look` of every answer (["live"])
 //   state.edits          edits of the model that every answer is written with (docs/edits.md)
+//   state.compare        an answer that the view of this name shall begin with, until it has taken it:
+//     {model, messages, seed, sampling, edits}
 export const state = {
   view: '',
   lang: 'en',
@@ -25,6 +27,7 @@ export const state = {
   chosen: null,
   look: [],
   edits: [],
+  compare: null,
 };
 
 const listeners = [];

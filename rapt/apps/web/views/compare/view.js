@@ -438,19 +438,33 @@ class View {
     saveFile('rapt-compare.json', JSON.stringify({rapt: 'compare', setup, ...rest}, null, 1));
   }
 
-  // From an answer of the chat: {model, messages, seed}
-  take({model, messages, seed}) {
+  // From an answer of the chat: asked once more, beside it with its edits, or with a head off.
+  take({model, messages, seed, sampling, edits}) {
+    if (this.busy() || !cardOf(model)) return;
     const list = [...messages], last = list.pop(),
           system = list[0] && list[0].role === 'system' ? list.shift() : null;
+    const side = () => {
+      const one = this.plainSide(model), {temperature, top_p} = sampling;
+      const preset = Object.entries(kPresets).find(
+          ([, p]) => ['temperature', 'top_p', 'top_k', 'min_p', 'repeat_penalty'].every(
+              (key) => (p[key] ?? null) === (sampling[key] ?? null)));
+      one.sampling = {preset: preset ? preset[0] : 'own', temperature: temperature ?? 1, top_p: top_p ?? 1};
+      return one;
+    };
     Object.assign(this.setup, {
       prompt: last.content,
       before: list,
       system: system ? system.content : '',
+      length: 256,
       touched: true,
-      sides: [this.plainSide(model), this.plainSide(model)]
+      sides: [side(), side()]
     });
+    this.prompt.value = last.content;
     if (Number.isInteger(seed)) this.setup.seed = seed;
-    this.attempt('head');
+    const edit = this.setup.sides[1].edit;
+    edit.kind = edits.length ? 'own' : 'head';
+    edit.text = edits.map((e) => typeof e === 'string' ? e : JSON.stringify(e)).join('\n');
+    this.fill();
   }
 }
 
