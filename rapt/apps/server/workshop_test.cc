@@ -184,7 +184,7 @@ TEST(Workshop, ClosingStopsWhatRunsAndLetsNothingBegin) {
     bench.check();
   });
   begun.get_future().wait();
-  shop->close();
+  shop->shut();
   EXPECT_EQ(refusal([&] { shop->begin("test", {}, 0, [](Bench&) {}); }), 503);
   shop.reset();  // waits
   EXPECT_TRUE(unwound);
