@@ -36,6 +36,7 @@ export class Question {
   // marks: {right, imprecise, wrong} in words; experiment: the question's, or null.
   async show(q, marks, experiment, focus) {
     Object.assign(this, {q, marks, experiment, documents: null, stored: null, failed: null, refused: null});
+    this.host.setAttribute('aria-busy', 'true');
     this.draw();
     this.host.scrollTop = 0;
     if (focus) this.host.focus();
@@ -51,6 +52,7 @@ export class Question {
       if (this.q !== q) return;
       this.failed = error;
     }
+    this.host.removeAttribute('aria-busy');
     this.draw();
   }
 
@@ -87,7 +89,7 @@ export class Question {
         this.runBox);
     this.drawRun();
     host.scrollTop = top;
-    if (within) this.runBox.querySelector('input, button')?.focus({preventScroll: true});
+    if (within) this.runBox.querySelector('.stop, .main')?.focus({preventScroll: true});
   }
 
   document(doc) {
@@ -124,7 +126,7 @@ export class Question {
       if (this.experiment) parts.push(...this.story());
       if (now)
         parts.push(own ? this.working() : this.busy());
-      else if (this.experiment)
+      else if (this.stored)
         parts.push(this.form());
       if (this.experiment) parts.push(...this.result());
       this.runBox.replaceChildren(...parts);
@@ -207,7 +209,8 @@ export class Question {
         seed.focus();
         return;
       }
-      go.disabled = true;
+      if (this.asking) return;
+      this.asking = true;  // not disabled: that would take the focus away
       this.refused = null;
       const effort = form.elements['lab-effort'].value === 'full' ? 1 : kQuick;
       try {
@@ -219,7 +222,7 @@ export class Question {
           this.drawRun();
         }
       }
-      go.disabled = false;
+      this.asking = false;
     });
     return form;
   }
@@ -269,7 +272,7 @@ export class Question {
   // one
   result() {
     const run = this.runs.last.get(this.experiment.name);
-    if (!run || !this.stored) return [];
+    if (!run || !this.stored || this.runs.now && !run.result) return [];
     if (run.how === 'stopped') return [el('p', {className: 'hint', textContent: tr('lab_stopped')})];
     if (run.how === 'lost') return [el('p', {className: 'hint', textContent: tr('lab_lost')})];
     if (!run.result)
