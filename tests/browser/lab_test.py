@@ -92,8 +92,8 @@ def what_was_measured_stands_beside(page, server):
     begin = next(i for i, p in enumerate(parts) if p.get("text") == "Command: `rapt lab norm-place`")
     chart, table = parts[begin + 1:begin + 3]
     equal(page.text(".lab-main .document figcaption"), chart["title"])
-    equal(page.run("[...document.querySelectorAll('.lab-main .document figure:last-child tbody tr')].map((r) =>"
-                   " [...r.cells].map((c) => c.textContent))"),
+    equal(page.run("[...document.querySelectorAll('.lab-main .document figure:last-child tbody tr')].map("
+                   "(r) => [...r.cells].map((c) => c.textContent))"),
           [[str(c) for c in row] for row in table["rows"]])
     page.run("document.querySelector('.lab-main .document details summary').click()")
     page.wait("document.querySelectorAll('.lab-main .document details tbody tr').length > 0")
@@ -146,7 +146,7 @@ def a_run_by_mouse_has_the_values_of_the_terminal(page, server):
     equal([[g[0], g[1], g[3]] for g in got], of_command_line(page.args, "key-bias", 11, 1))
     stored = asked(page, "/v1/lab/experiments/key-bias")["results"]
     text = lambda t: t if isinstance(t, str) else t["en"]
-    before = page.run("[...document.querySelectorAll('.lab-compared tbody tr')].map((r) => r.cells[2].textContent)")
+    before = page.texts(".lab-compared td:nth-child(3)")
     equal(before, ["\n".join(text(r["findings"][i]["shown"]) for r in stored) for i in range(len(got))])
     result = asked(page, f"/v1/runs/{asked(page, '/v1/runs')['data'][0]['id']}?once=1")[-2]
     equal([g[2] for g in got], [text(f["shown"]) for f in result["findings"]])
@@ -272,17 +272,18 @@ def a_reload_finds_the_run_again(page, server):
 @test
 def errors_in_plain_words(page, server):
     at(page, "attention.alpha")
-    page.run("""(() => { window.ownFetch = window.fetch; window.fetch = (path, o = {}) => o.method === 'POST' ?
-        Promise.resolve(new Response(JSON.stringify({error: {message: 'busy', code: 'lab_busy'}}),
-                                     {status: 429, headers: {'Content-Type': 'application/json'}})) :
-        ownFetch(path, o); })()""")
+    page.run("""(() => { window.ownFetch = window.fetch; window.busy = () => new Response(
+        JSON.stringify({error: {message: 'busy', code: 'lab_busy'}}),
+        {status: 429, headers: {'Content-Type': 'application/json'}});
+      window.fetch = async (path, o = {}) => o.method === 'POST' ? busy() : ownFetch(path, o); })()""")
     compute(page, 3, "full")
     page.wait("!!document.querySelector('.lab-form .error[role=alert]:not([hidden])')")
     equal(page.text(".lab-form .error:not([hidden])"),
           "Something else is being computed, one thing at a time. Try again when it is done.")
     page.run("window.fetch = (path, o) => Promise.reject(new TypeError('failed'))")
     page.press(".lab-form .main")
-    page.wait("document.querySelector('.lab-form .error:not([hidden])')?.textContent.includes('cannot be reached')")
+    page.wait("document.querySelector('.lab-form .error:not([hidden])')?.textContent"
+              ".includes('cannot be reached')")
     page.run("document.querySelector('[data-question=\"norms.none\"]').click()")
     page.wait("!!document.querySelector('.lab-main > .error')")
     page.run("window.fetch = ownFetch")

@@ -170,7 +170,8 @@ def what_is_wrong_is_named(s):
 # ------------------------------------------------------------------------------------------------ runs
 @test
 def a_run_has_the_values_of_the_command_line(s):
-    for name, seed, effort in (("key-bias", 3, 1), ("padding", 7, 1), ("moe", 5, 0.1), ("norm-place", 9, 0.05)):
+    for name, seed, effort in (("key-bias", 3, 1), ("padding", 7, 1), ("moe", 5, 0.1),
+                               ("norm-place", 9, 0.05)):
         got = events(s.lab, begin(s.lab, experiment=name, seed=seed, effort=effort))
         equal(got[-1], {"kind": "end", "how": "done"})
         equal([e["kind"] for e in got].count("result"), 1)
@@ -178,9 +179,9 @@ def a_run_has_the_values_of_the_command_line(s):
         equal([result["kind"], result["experiment"], result["seed"], result["effort"]],
               ["result", name, seed, effort])
         wanted = rapt_json(s.args, "lab", name, "--seed", seed, "--effort", effort)
-        equal([finding(f) for f in result["findings"]], [finding(f) for f in wanted["facts"]["findings"]], name)
-        equal([english(f["what"]) for f in result["findings"]],
-              [f["what"] for f in wanted["facts"]["findings"]])
+        found = wanted["facts"]["findings"]
+        equal([finding(f) for f in result["findings"]], [finding(f) for f in found], name)
+        equal([english(f["what"]) for f in result["findings"]], [f["what"] for f in found])
         equal(english(result["verdict"]), wanted["facts"]["verdict"])
         figures = [p for p in wanted["parts"] if p["kind"] in ("chart", "map")]
         expect(figures, "a figure")

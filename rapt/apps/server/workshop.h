@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a page may start under `rapt serve --lab` that takes long: experiments and trainings. One at a time,
-// on a thread of its own that gives way to answers; what it says is a list of events which readers follow from
-// any number on, also after it has ended. Nothing here writes a file unless --lab-dir names a folder.
+// on a thread of its own that gives way to answers; what it says is a list of events which readers follow
+// from any number on, also after it has ended. Nothing here writes a file unless --lab-dir names a folder.
 //
 //   POST   /v1/lab/run, /v1/train/run   {"id": …}; 429 while another one runs
 //   GET    /v1/runs                     those that are kept, the newest first, with the seconds they took
@@ -79,8 +79,8 @@ class Workshop {
     Dim next = 0;  // number of the one after them
     bool ended = false;  // there are no more, and will be none
   };
-  // Those from number `from` on, and no further one after `most_bytes`; where the oldest are kept no more, from
-  // the first that is there. Throws ApiError 404.
+  // Those from number `from` on, and no further one after `most_bytes`; where the oldest are kept no more,
+  // from the first that is there. Throws ApiError 404.
   Part events(std::string_view id, std::size_t key, Dim from, std::size_t most_bytes = 16 << 20) const;
 
  private:

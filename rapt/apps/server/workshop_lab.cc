@@ -3,8 +3,8 @@
 // Events of a run: {"kind":"progress","what","done","of","seconds"}, at most five a second, and
 // {"kind":"result","experiment","seed","effort","seconds","findings","verdict","documents"}. What is said is
 // there in both languages: {"en","zh"}, or one string where they are the same.
-// Experiments on a model of one's own (rapt/lab/real.h) are not among them: they read files, and the server has
-// closed them to itself.
+// Experiments on a model of one's own (rapt/lab/real.h) are not among them: they read files, and the server
+// has closed them to itself.
 #include "rapt/apps/server/protocol_fields.h"
 #include "rapt/apps/server/protocol_request.h"
 #include "rapt/apps/server/workshop_parts.h"

@@ -170,7 +170,23 @@ TEST(Workshop, TheLastEightAreKeptAndFinishedThreadsAreGone) {
   EXPECT_EQ(shop.newest("test", 0), ids[9]);
 }
 
-TEST(Workshop, ClosingStopsWhatRunsAndLetsNothingBegin) {
+TEST(Workshop, WhatIsToldOfElsewhereStaysUntilItEnds) {
+  Workshop shop({.on = true});
+  Bench& first = shop.open("train", {{"number", 0}});
+  const std::string id = shop.newest("train", 0);
+  for (int i = 1; i < 12; ++i) shop.close(shop.open("train", {{"number", i}}), "done");
+  first.tell(said(1));  // others came and went
+  EXPECT_EQ(refusal([&] { shop.begin("test", {}, 0, [](Bench&) {}); }), 429);
+  shop.close(first, "failed", "the disk is full");
+  EXPECT_EQ(
+      all_of(shop, id),
+      (std::vector<std::string>{
+          said(1).dump(0), R"({"kind":"end","how":"failed","code":"failed","error":"the disk is full"})"}));
+  shop.begin("test", {}, 0, [](Bench&) {});
+  EXPECT_EQ(refusal([&] { (void)shop.events(id, 0, 0); }), 404) << "it was the oldest";
+}
+
+TEST(Workshop, ShuttingStopsWhatRunsAndLetsNothingBegin) {
   auto shop = std::make_unique<Workshop>(WorkshopOptions{.on = true});
   std::promise<void> begun;
   std::atomic<bool> unwound = false;
