@@ -47,8 +47,8 @@ Json guide_results_json(std::span<const std::string> names, std::span<const std:
 
 // One topic as it is shown, picture included.
 Document guide_document(const GuideTopic& topic);
-// What stands beside a question that is shown alone: the picture and the numbers of its experiment, also those
-// that the guide shows with another question of the same experiment.
+// What stands beside a question that is shown alone: the picture and the numbers of its experiment, also
+// those that the guide shows with another question of the same experiment.
 Document question_document(const GuideTopic& topic, const GuideQuestion& question);
 // All of it as files: {path, text}: README.md, en/TOPIC.md, zh/TOPIC.md, images/*.svg.
 std::vector<std::pair<std::string, std::string>> guide_files();

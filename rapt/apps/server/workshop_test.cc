@@ -19,6 +19,7 @@ namespace {
 
 using Bench = Workshop::Bench;
 
+std::string line(std::string_view json) { return parse_json(json).dump(0); }
 Json said(int n) { return Json::Object{{"kind", "said"}, {"n", n}}; }
 
 // Everything from `from` on, once the run has ended.
@@ -59,7 +60,7 @@ TEST(Workshop, EventsComeInOrderAndFromANumberOn) {
   const std::vector<std::string> all = all_of(shop, id);
   ASSERT_EQ(all.size(), 6u);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(all[static_cast<std::size_t>(i)], said(i).dump(0));
-  EXPECT_EQ(all[5], R"({"kind":"end","how":"done"})");
+  EXPECT_EQ(all[5], line(R"({"kind":"end","how":"done"})"));
   EXPECT_EQ(all_of(shop, id, 0, 4), (std::vector<std::string>{all[4], all[5]}));
 
   // A piece at a time: at least one event, then as many as fit.
@@ -87,7 +88,8 @@ TEST(Workshop, TheOldestEventsGoTheNewestStays) {
     bench.tell(Json::Object{{"kind", "long"}, {"text", std::string(1000, 'x')}});
   });
   const std::vector<std::string> all = all_of(shop, id);
-  EXPECT_EQ(all, (std::vector<std::string>{R"({"kind":"end","how":"done"})"})) << "the long one had to go";
+  EXPECT_EQ(all, (std::vector<std::string>{line(R"({"kind":"end","how":"done"})")}))
+      << "the long one had to go";
   const Workshop::Part part = shop.events(id, 0, 0);
   EXPECT_EQ(part.next, 102) << "numbers stay what they were";
 
@@ -129,7 +131,7 @@ TEST(Workshop, StopHoldsAtTheNextCheck) {
   EXPECT_EQ(refusal([&] { shop.stop("nonsense", 3); }), 404);
   EXPECT_FALSE(shop.events(id, 3, 0).ended);
   shop.stop(id, 3);
-  EXPECT_EQ(all_of(shop, id, 3).back(), R"({"kind":"end","how":"stopped"})");
+  EXPECT_EQ(all_of(shop, id, 3).back(), line(R"({"kind":"end","how":"stopped"})"));
   shop.stop(id, 3);  // once more, after its end: nothing
   EXPECT_EQ(all_of(shop, id, 3).size(), 1u);
 }
@@ -152,7 +154,7 @@ TEST(Workshop, AnotherKeysRunIsNotThere) {
   const std::string id = shop.begin("test", {}, 1, [](Bench&) {});
   all_of(shop, id, 1);
   EXPECT_EQ(refusal([&] { (void)shop.events(id, 2, 0); }), 404);
-  EXPECT_EQ(shop.list(2), R"({"data":[]})");
+  EXPECT_EQ(shop.list(2), line(R"({"data":[]})"));
   EXPECT_EQ(shop.newest("test", 2), "");
 }
 
@@ -178,10 +180,10 @@ TEST(Workshop, WhatIsToldOfElsewhereStaysUntilItEnds) {
   first.tell(said(1));  // others came and went
   EXPECT_EQ(refusal([&] { shop.begin("test", {}, 0, [](Bench&) {}); }), 429);
   shop.close(first, "failed", "the disk is full");
-  EXPECT_EQ(
-      all_of(shop, id),
-      (std::vector<std::string>{
-          said(1).dump(0), R"({"kind":"end","how":"failed","code":"failed","error":"the disk is full"})"}));
+  EXPECT_EQ(all_of(shop, id),
+            (std::vector<std::string>{
+                said(1).dump(0),
+                line(R"({"kind":"end","how":"failed","code":"failed","error":"the disk is full"})")}));
   shop.begin("test", {}, 0, [](Bench&) {});
   EXPECT_EQ(refusal([&] { (void)shop.events(id, 0, 0); }), 404) << "it was the oldest";
 }
