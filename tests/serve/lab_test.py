@@ -145,6 +145,8 @@ def without_lab_nothing_is_there(s):
     for path in ("/v1/lab", "/v1/lab/run", "/v1/lab/questions/{id}", "/v1/lab/experiments/{name}",
                  "/v1/runs", "/v1/runs/{id}"):
         expect(path in openapi["paths"], path)
+    there = s.without.ask("/openapi.json").json()["paths"]
+    equal([path for path in there if "lab" in path or "run" in path or "train" in path], [])
     equal(sorted(openapi["components"]["schemas"]["lab_run"]["properties"]),
           ["effort", "experiment", "seed", "text"])
 

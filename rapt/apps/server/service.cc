@@ -135,7 +135,13 @@ std::string random_id() {
 Service::State::State(std::vector<std::unique_ptr<ServedModel>> m, ServiceOptions o)
     : models(std::move(m)), options(std::move(o)), access(options.access), status(models.size()) {
   for (const auto& model : models) metrics.models[model->name];
-  openapi = openapi_json(protocol_routes(), options.version);
+  std::vector<Route> there;
+  for (const Route& route : protocol_routes()) {
+    bool known = false;
+    const Path* path = find_path(route.path, route.method, known);
+    if (options.workshop.on || !path || !path->lab) there.push_back(route);
+  }
+  openapi = openapi_json(there, options.version);
   if (options.page) page.emplace();
   if (options.workshop.on) workshop.emplace(options.workshop);
 }
