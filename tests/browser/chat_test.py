@@ -263,6 +263,66 @@ def a_reload_goes_on(page, server):
     equal(kept, direct["choices"][0]["message"]["content"], "the whole answer, as if nothing had happened")
 
 
+@test
+def a_connection_that_breaks_goes_on(page, server):
+    page.begin()
+    fields = {"max_tokens": 80, "min_tokens": 80, "seed": 12, **LONG}
+    page.with_fields(fields)
+    page.run("""(() => { const asked = window.fetch; window.broken = 0; window.fetch = async (path, more) => {
+        const reply = await asked(path, more);
+        if (!/completions$|stream\\//.test(path) || more?.method === 'DELETE' || broken >= 2) return reply;
+        ++broken;  // the answer's connection, and the first one that reads on
+        const reader = reply.body.getReader(); let pieces = 0;
+        return new Response(new ReadableStream({async pull(out) {
+            const {done, value} = await reader.read();
+            if (done) return out.close();
+            if (++pieces > 4) { reader.cancel(); return out.error(new TypeError('network')); }
+            out.enqueue(value); }}), {status: reply.status, headers: reply.headers}); }; })()""")
+    page.network(bytes_per_second=60_000)
+    page.ask("Go on behind a break")
+    page.wait("document.querySelector('.message.assistant .about')?.textContent.startsWith('80 tokens')")
+    page.answered(2)
+    page.network()
+    equal(page.run("window.broken"), 2, "connections that broke")
+    equal(page.texts(".message .error:not([hidden])"), [], "errors")
+    direct = server.ask("/v1/chat/completions",
+                        {"model": "chat", "messages": [{"role": "user", "content": "Go on behind a break"}],
+                         "top_p": 1, **fields}).json()
+    equal(page.run("import('/page/history.js').then(async (h) => [...(await h.load((await "
+                   "h.list())[0].id)).nodes.values()].find((n) => n.role === 'assistant').text)"),
+          direct["choices"][0]["message"]["content"], "the whole answer, as if nothing had happened")
+
+
+@test
+def two_tabs_lose_nothing_of_each_other(page, server):
+    page.begin()
+    texts = page.run("""Promise.all([import('/page/history.js'), import('/page/tree.js')]).then(async ([h, t]) => {
+        const c = t.newConversation('chat', {title: 'two tabs'}), first = t.add(c, null, 'user', 'first');
+        await h.save(c, [first]);
+        const other = await h.load(c.id);  // another tab's
+        await h.save(other, [t.add(other, first.id, 'assistant', 'there'), other.nodes.get(first.id)]);
+        await h.save(c, [t.add(c, first.id, 'assistant', 'here'), c.nodes.get(first.id)]);
+        const last = await h.load(c.id);
+        return last.nodes.get(first.id).children.map((id) => last.nodes.get(id).text).sort(); })""")
+    equal(texts, ["here", "there"], "both tabs' answers, as branches")
+
+
+@test
+def a_full_disk_is_told(page, server):
+    page.begin()
+    said = page.run("""Promise.all([import('/page/history.js'), import('/page/tree.js')]).then(async ([h, t]) => {
+        const put = IDBObjectStore.prototype.put;
+        IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); };
+        const c = t.newConversation('chat', {title: 'x'});
+        await h.save(c, []); await h.save(c, []);
+        IDBObjectStore.prototype.put = put;
+        await h.save(c, []);
+        return [...document.querySelectorAll('.notice')].map((e) => e.textContent); })""")
+    equal(len(said), 1, "told once")
+    expect("room" in said[0], said[0])
+    expect(page.run("import('/page/history.js').then((h) => h.persistent)"), "and it keeps again")
+
+
 # -------------------------------------------------------------------------------------------- hostile texts
 def corpus():
     """Texts that want to become something else, alone and inside each kind of block."""

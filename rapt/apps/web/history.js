@@ -13,6 +13,8 @@ const memory = {
   messages: new Map()
 };
 export let persistent = true;
+let tellLoss = () => {};
+export function onLoss(fn) { tellLoss = fn; }  // once, when the browser keeps no more
 
 export async function openHistory() {
   try {
@@ -64,8 +66,11 @@ export async function save(c, nodes = []) {
       for (const r of records) messages.put(r);
     });
   } catch {
-    persistent = false;  // the disk is full, most likely
+    if (persistent) tellLoss();
+    persistent = false;  // the disk is full, most likely; the next one tries again
+    return;
   }
+  persistent = true;
 }
 
 export async function list() {

@@ -90,6 +90,7 @@ async function main() {
   if (!(wanted.conversation && await open(wanted.conversation))) openView(wanted.view);
   else if (wanted.view && wanted.view !== state.view) openView(wanted.view);
   if (!history.persistent) notice(tr('history_off'));
+  history.onLoss(() => notice(tr('history_full')));
   document.documentElement.dataset.ready = 'yes';
   performance.mark('ready');
 }

@@ -110,6 +110,13 @@ export function titleOf(text) {
 export function repaired(c, list) {
   const nodes = new Map(list.map((n) => [n.id, n]));
   const reached = new Map();
+  // What another tab wrote meanwhile: this one's lists of children do not know it, but it knows its parent.
+  const listed = new Set([...(c.roots || []), ...list.flatMap((n) => n.children || [])]);
+  for (const n of [...list].sort((a, b) => (a.created || 0) - (b.created || 0))) {
+    if (listed.has(n.id) || (n.parent && !nodes.has(n.parent))) continue;
+    if (n.parent) nodes.get(n.parent).children = [...(nodes.get(n.parent).children || []), n.id];
+    else c.roots = [...(c.roots || []), n.id];
+  }
   const visit = (ids, parent) => (ids || []).filter((id) => {
     const node = nodes.get(id);
     if (!node || reached.has(id)) return false;

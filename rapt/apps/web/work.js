@@ -9,6 +9,7 @@ import {set} from './state.js';
 import {askKey} from './settings.js';
 
 const kRemembered = 24 * 3600 * 1000;  // after which a stream that was left is not asked for
+const kLeft = 55e3;  // the server keeps a stream without a reader for a minute
 const runs = new Map();  // id of a conversation → {run, conversation, node}
 const frames = new Set();
 
@@ -65,6 +66,27 @@ function speaker() {
   };
 }
 
+// A connection that breaks while the server goes on: the stream is read on from where it broke, for as long
+// as the server keeps it.
+async function lasting(run, begin) {
+  let next = begin, since = performance.now(), wait = 250, events = 0, broke = null;
+  for (;;) {
+    try {
+      return await next();
+    } catch (error) {
+      if (run.answer.events > events) since = performance.now(), wait = 250;
+      events = run.answer.events;
+      const gone = run.stopped || leaving || !run.stream || !['cut', 'offline'].includes(error.kind);
+      if (gone || performance.now() - since > kLeft) throw broke || error;
+      broke = error;
+      await new Promise((done) => setTimeout(done, wait));
+      if (run.stopped || leaving) throw broke;
+      wait = Math.min(2 * wait, 8000);
+      next = () => run.resume(run.stream);
+    }
+  }
+}
+
 // Writes into a node. request: {path, body}, or {stream: id} of one that goes on. Returns when it is over;
 // errors stand in node.error. changed(): something is new.
 export async function write(conversation, node, request, changed) {
@@ -115,8 +137,7 @@ export async function write(conversation, node, request, changed) {
   set({writing: node.id});
   changed();
   try {
-    if (going) await run.resume(request.stream);
-    else await run.start(request.path, request.body);
+    await lasting(run, () => going ? run.resume(request.stream) : run.start(request.path, request.body));
   } catch (error) {
     if (leaving) return '';
     if (run.stopped) node.stopped = true;
