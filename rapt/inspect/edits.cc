@@ -105,7 +105,7 @@ struct Span {  // both included; negative: from the end
 
 struct Chosen {
   Point point;
-  std::optional<Dim> head;
+  std::optional<Dim> head, channel;
   Span rows;
   bool all_rows = true;
 };
@@ -115,6 +115,16 @@ Chosen choose(const Edit& e, Point point) {
   bool head_done = !c.point.heads();
   for (std::string_view w : e.where) {
     const bool is_head = w.starts_with('h'), is_row = w.starts_with('p');
+    if (w.starts_with('c')) {
+      const std::optional<Dim> n = number_of<Dim>(w.substr(1));
+      if (!n || *n < 0 || *n >= c.point.shape.back())
+        fail_usage("edit '", e.text, "': there is no channel '", w.substr(1), "' at ", c.point.name,
+                   "; it has ", c.point.shape.back(), " (counted from 0)");
+      if (!e.shape.empty())
+        fail_usage("edit '", e.text, "': one channel takes one number, no vector or tensor");
+      c.channel = n;
+      continue;
+    }
     if (is_head || is_row) w.remove_prefix(1);
     if (is_head && !c.point.heads())
       fail_usage("edit '", e.text, "': ", c.point.name, " ", shape_text(c.point), " has no heads");
@@ -187,15 +197,16 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Span at, Dim skip) 
   const Dim rows = t[0], heads = t.rank == 3 ? t[1] : 1, width = t.last();
   Real* x = t.as<Real>().data();
   const Dim h0 = c.head.value_or(0), h1 = c.head ? *c.head : heads - 1;
+  const Dim c0 = c.channel.value_or(0), c1 = c.channel ? *c.channel + 1 : width;
   const auto each = [&](const auto& f) {
     for (Dim r = at.first; r <= at.last; ++r)
       for (Dim h = h0; h <= h1; ++h) f(r, h, x + (r * heads + h) * width);
   };
   switch (e.op) {
-    case Op::zero: each([&](Dim, Dim, Real* v) { std::fill(v, v + width, Real{0}); }); break;
+    case Op::zero: each([&](Dim, Dim, Real* v) { std::fill(v + c0, v + c1, Real{0}); }); break;
     case Op::scale:
       each([&](Dim, Dim, Real* v) {
-        for (Dim i = 0; i < width; ++i) v[i] *= static_cast<Real>(e.values[0]);
+        for (Dim i = c0; i < c1; ++i) v[i] *= static_cast<Real>(e.values[0]);
       });
       break;
     case Op::mean: {
@@ -205,8 +216,7 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Span at, Dim skip) 
           mean[static_cast<std::size_t>(i)] +=
               static_cast<double>(x[r * heads * width + i]) / static_cast<double>(rows - skip);
       each([&](Dim, Dim h, Real* v) {
-        for (Dim i = 0; i < width; ++i)
-          v[i] = static_cast<Real>(mean[static_cast<std::size_t>(h * width + i)]);
+        for (Dim i = c0; i < c1; ++i) v[i] = static_cast<Real>(mean[static_cast<std::size_t>(h * width + i)]);
       });
       break;
     }
@@ -215,7 +225,7 @@ void change(const Edit& e, const Chosen& c, const Tensor& t, Span at, Dim skip) 
       const Given given = lay_out(e, c.point, rows, heads, width, c.head.has_value());
       const bool add = e.op == Op::add;
       each([&](Dim r, Dim h, Real* v) {
-        for (Dim i = 0; i < width; ++i)
+        for (Dim i = c0; i < c1; ++i)
           v[i] = add ? v[i] + static_cast<Real>(given(r, h, i)) : static_cast<Real>(given(r, h, i));
       });
       break;
@@ -276,7 +286,7 @@ Edit parse_edit(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos || colon == 0)
     fail_usage("edit '", text,
-               "' is not of the form POINT[@HEAD][@POSITION]:OP[=VALUE]; for example z.5@3:zero");
+               "' is not of the form POINT[@HEAD][@POSITION][@CHANNEL]:OP[=VALUE]; for example z.5@3:zero");
   std::string_view place = text.substr(0, colon), what = text.substr(colon + 1);
   const std::size_t at = place.find('@');
   e.point = place.substr(0, at);
@@ -287,7 +297,7 @@ Edit parse_edit(std::string_view text) {
       if (end == std::string_view::npos) break;
       rest.remove_prefix(end + 1);
     }
-  if (e.where.size() > 2) fail_usage("edit '", text, "' has more than a head and a position");
+  if (e.where.size() > 3) fail_usage("edit '", text, "' has more than a head, a position and a channel");
   const std::size_t equals = what.find('=');
   e.op = op_of(what.substr(0, equals), text);
   if (equals != std::string_view::npos) read_value(e, what.substr(equals + 1));
@@ -313,9 +323,9 @@ Edit read_edit(const Json& json) {
     const bool text = v.is_string(), number = v.is_integer();
     if (m.key == "point" && text) e.point = v.string();
     else if (m.key == "op" && text) op = op_of(v.string(), e.text);
-    else if ((m.key == "head" || m.key == "pos") && (text || number))
+    else if ((m.key == "head" || m.key == "pos" || m.key == "channel") && (text || number))
       e.where.push_back(
-          concat(m.key == "head" ? "h" : "p", text ? std::string(v.string()) : std::to_string(v.integer())));
+          concat(m.key.substr(0, 1), text ? std::string(v.string()) : std::to_string(v.integer())));
     else if (m.key == "value" && text) continue;
     else if (m.key == "value" && v.is_number()) e.values = {static_cast<float>(v.number())};
     else if (m.key == "value" && v.is_array()) {
@@ -325,7 +335,7 @@ Edit read_edit(const Json& json) {
       }
       e.shape = {static_cast<Dim>(e.values.size())};
     } else {
-      const std::vector<std::string> known = {"point", "head", "pos", "op", "value"};
+      const std::vector<std::string> known = {"point", "head", "pos", "channel", "op", "value"};
       if (std::find(known.begin(), known.end(), m.key) != known.end())
         fail_usage("edit ", e.text, ": '", m.key, "' cannot be ", v.type_name());
       fail_usage("edit ", e.text, ": there is no '", m.key, "'; ", name_hint(m.key, known));

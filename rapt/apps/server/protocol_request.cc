@@ -764,14 +764,15 @@ constexpr std::array kLook =
              [](L& r, J, P) { r.request.chat.emplace(), ++r.given; }},
             {string_rule("answer", 0, kText, "What was answered to the conversation."),
              [](L& r, J v, P) { r.request.answer = v.string(); }},
-            {required(
-                 items_rule("want", Kind::list, 16,
-                            "tokens, heads, token, map, row, norms, massive, lens: parts of the reply.")),
+            {required(items_rule(
+                 "want", Kind::list, 16,
+                 "tokens, heads, token, map, row, maps, norms, massive, lens: parts of the reply.")),
              [](L& r, J v, P path) {
                LookRequest& q = r.request;
                const std::pair<std::string_view, bool*> known[] = {
-                   {"tokens", &q.tokens}, {"heads", &q.heads}, {"token", &q.token_stats}, {"map", &q.map},
-                   {"row", &q.row},       {"norms", &q.norms}, {"massive", &q.massive},   {"lens", &q.lens}};
+                   {"tokens", &q.tokens}, {"heads", &q.heads},     {"token", &q.token_stats},
+                   {"map", &q.map},       {"row", &q.row},         {"maps", &q.maps},
+                   {"norms", &q.norms},   {"massive", &q.massive}, {"lens", &q.lens}};
                if (v.array().empty()) bad_field(path, "it is an empty list");
                for (std::size_t i = 0; i < v.array().size(); ++i) {
                  J one = v.array()[i];
@@ -780,7 +781,7 @@ constexpr std::array kLook =
                  });
                  if (it == std::end(known))
                    bad_field(concat(path, "[", i, "]"),
-                             "known: tokens, heads, token, map, row, norms, massive, lens");
+                             "known: tokens, heads, token, map, row, maps, norms, massive, lens");
                  *it->second = true;
                }
              }},

@@ -154,8 +154,8 @@ struct LookRequest {
   std::string model, text, answer;
   std::vector<std::int32_t> ids;  // one of these three is given
   std::optional<CompletionRequest> chat;  // with `answer` behind it
-  bool tokens = false, heads = false, token_stats = false, map = false, row = false, norms = false,
-       massive = false, lens = false;
+  bool tokens = false, heads = false, token_stats = false, map = false, row = false, maps = false,
+       norms = false, massive = false, lens = false;
   Dim token = -1;  // negative: from the end
   Dim layer = -1, head = -1;  // -1: not said
   Dim row_begin = 0, row_end = -1, key_begin = 0, key_end = -1;  // of the map; -1: to the end

@@ -27,6 +27,7 @@ using Encoding = LookRequest::Encoding;
 
 constexpr Dim kMostWhole = 2048;         // tokens, of `heads` and `massive`
 constexpr Dim kMostRows = 2048;          // rows of a map that are computed
+constexpr Dim kMostMaps = 512, kMostMapPixels = 64;  // tokens and cells of `maps`
 constexpr double kMostBytes = 256 << 20;  // kept while the text is read
 constexpr Dim kMostValues = Dim{1} << 20, kMostNumbers = Dim{1} << 18;  // of a reply: in base64, as text
 constexpr double kSink = 0.3;  // mean weight on the first token from which a head counts as a sink
@@ -114,7 +115,7 @@ TextLook::TextLook(ServedModel& model, LookRequest asked, std::vector<std::int32
     }
     heads_ = std::max<Dim>(heads_, first);
   }
-  if (heads_ == 0 && (asked_.heads || asked_.map || asked_.row || asked_.token_stats))
+  if (heads_ == 0 && (asked_.heads || asked_.map || asked_.row || asked_.maps || asked_.token_stats))
     too_much("want", concat("model '", model_.name, "' has no attention to look at"));
   check_sizes();
 
@@ -132,7 +133,7 @@ TextLook::TextLook(ServedModel& model, LookRequest asked, std::vector<std::int32
   taps_.first_keys = asked_.first_keys;
   if (asked_.norms || asked_.token_stats) norms_ = std::make_unique<NormReader>(taps_, m);
   if (asked_.token_stats) watch_gates();
-  if (asked_.token_stats || asked_.map || asked_.row) watch_attention();
+  if (asked_.token_stats || asked_.map || asked_.row || asked_.maps) watch_attention();
   if (asked_.massive || asked_.lens) watch_residual_rows();
   if (asked_.tokens) next_.resize(ids_.size());
 }
@@ -169,6 +170,13 @@ void TextLook::check_sizes() {
                      tokens_, tokens_);
     values += pooling_->high * pooling_->wide;
   }
+  if (asked_.maps) {
+    if (tokens_ > kMostMaps)
+      too_much("want", concat("maps are of at most ", kMostMaps, " tokens, the text has ", tokens_));
+    small_.emplace(MapWindow{.pixels = std::min(asked_.pixels, kMostMapPixels), .most_rows = kMostMaps},
+                   tokens_, tokens_);
+    values += layers_ * heads_ * (small_->high * small_->wide + 2);
+  }
   row_layers_ = asked_.layer >= 0 ? 1 : layers_;
   if (asked_.row) values += row_layers_ * heads_ * tokens_;
   if (asked_.norms) values += (3 * layers_ + 1) * tokens_;
@@ -189,7 +197,11 @@ void TextLook::check_sizes() {
                             " are allowed: ask for less at once, or of a shorter text"));
   if (pooling_) map_ = pooling_->empty();
   if (asked_.row) row_.assign(static_cast<std::size_t>(row_layers_ * heads_ * tokens_), kNone);
-  if (asked_.map || asked_.row) weights_.resize(static_cast<std::size_t>(tokens_));
+  if (small_) {
+    maps_.assign(static_cast<std::size_t>(layers_ * heads_), {});
+    received_.assign(static_cast<std::size_t>(layers_ * heads_ * tokens_), 0);
+  }
+  if (asked_.map || asked_.row || asked_.maps) weights_.resize(static_cast<std::size_t>(tokens_));
   if (asked_.token_stats) {
     stats_.assign(static_cast<std::size_t>(layers_ * heads_ * AttentionStat::count), kNone);
     gates_.assign(static_cast<std::size_t>(layers_ * heads_), kNone);
@@ -215,7 +227,7 @@ void TextLook::watch_attention() {
         stats_[at(line->layer, line->first + h) * AttentionStat::count + static_cast<std::size_t>(c)] =
             static_cast<float>(t.value.at((row * line->heads + h) * AttentionStat::count + c));
   });
-  if (!asked_.map && !asked_.row) return;
+  if (!asked_.map && !asked_.row && !asked_.maps) return;
   taps_.want_weights(
       site::attn_weights,
       [this](const Tapped& t) {
@@ -228,6 +240,11 @@ void TextLook::watch_attention() {
         };
         const bool mapped = asked_.map && line->layer == asked_.layer && asked_.head >= line->first &&
                             asked_.head < line->first + line->heads;
+        if (asked_.maps) {
+          for (Dim h = 0; h < line->heads; ++h)
+            for (Dim token = 0; token < tokens_; ++token) want(h, token);
+          return rows;
+        }
         if (mapped)
           for (const Dim token : pooling_->which) want(asked_.head - line->first, token);
         if (asked_.row && (asked_.layer < 0 || line->layer == asked_.layer))
@@ -252,6 +269,13 @@ void TextLook::watch_attention() {
           const auto it = std::lower_bound(pooling_->which.begin(), pooling_->which.end(), token);
           if (it != pooling_->which.end() && *it == token)
             pooling_->add(it - pooling_->which.begin(), weights_, map_);
+        }
+        if (asked_.maps) {
+          std::vector<float>& small = maps_[at(line->layer, head)];
+          if (small.empty()) small = small_->empty();
+          small_->add(token, weights_, small);
+          double* const sums = &received_[at(line->layer, head) * static_cast<std::size_t>(tokens_)];
+          for (Dim k = 0; k < tokens_; ++k) sums[k] += double{weights_[static_cast<std::size_t>(k)]};
         }
         if (asked_.row && token == token_ && (asked_.layer < 0 || line->layer == asked_.layer)) {
           const Dim layer = asked_.layer >= 0 ? 0 : line->layer;
@@ -412,6 +436,13 @@ void TextLook::append_tokens(std::string& out) const {
     if (i == 0) out += "[]";
     else tops(next_[i - 1]);
   });
+  // As `rapt inspect massive` and `rapt eval` count: every token but the first, natural logarithms.
+  double loss = 0;
+  for (std::size_t i = 1; i < n; ++i) loss -= double{next_[i - 1].logprob} / static_cast<double>(n - 1);
+  append_key(out, "loss");
+  append_number(out, n > 1 ? loss : double{kNone});
+  append_key(out, "perplexity");
+  append_number(out, n > 1 ? std::exp(loss) : double{kNone});
   append_key(out, "next");
   out += "{\"entropy\":";
   append_number(out, next_.back().entropy);
@@ -485,6 +516,39 @@ void TextLook::append_token(std::string& out) const {
   column("attn_out", g.attn_out, layers_);
   column("ffn_out", g.ffn_out, layers_);
   out += "}}";
+}
+
+// Every head's map, small, and the token that gets most of its weight, all rows taken together.
+void TextLook::append_maps(std::string& out) const {
+  const auto cells = static_cast<std::size_t>(small_->high * small_->wide),
+             T = static_cast<std::size_t>(tokens_);
+  std::vector<float> all;
+  for (const std::vector<float>& m : maps_) {  // a layer with fewer heads has empty ones
+    if (m.empty()) all.resize(all.size() + cells, kNone);
+    else all.insert(all.end(), m.begin(), m.end());
+  }
+  append_key(out, "maps");
+  out += '{';
+  const auto most = [&](std::size_t head) {
+    const auto from = received_.begin() + static_cast<std::ptrdiff_t>(head * T);
+    return std::max_element(from, from + static_cast<std::ptrdiff_t>(T)) - from;
+  };
+  const auto grid = [&](const char* name, const auto& write) {
+    append_key(out, name);
+    append_list(out, static_cast<std::size_t>(layers_), [&](std::size_t l) {
+      append_list(out, static_cast<std::size_t>(heads_), [&](std::size_t h) {
+        const std::size_t head = at(static_cast<Dim>(l), static_cast<Dim>(h));
+        if (maps_[head].empty()) out += "null";
+        else write(head);
+      });
+    });
+  };
+  grid("most", [&](std::size_t head) { out += std::to_string(most(head)); });
+  grid("share", [&](std::size_t head) {
+    append_number(out, received_[head * T + static_cast<std::size_t>(most(head))] / static_cast<double>(T));
+  });
+  append_array(out, "weights", all, {layers_, heads_, small_->high, small_->wide});
+  out += '}';
 }
 
 void TextLook::append_massive(std::string& out) const {
@@ -594,6 +658,7 @@ std::string TextLook::reply(double queue_seconds, double pass_seconds, const std
     append_array(out, "weights", row_, {row_layers_, heads_, tokens_});
     out += '}';
   }
+  if (asked_.maps) append_maps(out);
   if (asked_.norms) {
     const NormGrid g = norms_->grids().at(0);
     append_key(out, "norms");

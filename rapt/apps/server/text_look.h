@@ -48,6 +48,7 @@ class TextLook {
   void append_tokens(std::string& out) const;
   void append_heads(std::string& out, const std::atomic<bool>& gone) const;
   void append_token(std::string& out) const;
+  void append_maps(std::string& out) const;
   void append_massive(std::string& out) const;
   void append_lens(std::string& out) const;
   std::string text_of(std::int32_t id) const;
@@ -68,6 +69,9 @@ class TextLook {
   std::vector<float> stats_, gates_;  // of the chosen token: [L][H][8], [L][H]
   bool gated_ = false;
   std::optional<MapPooling> pooling_;  // map
+  std::optional<MapPooling> small_;  // maps: all heads, small
+  std::vector<std::vector<float>> maps_;  // [L H]: pixels of each
+  std::vector<double> received_;  // [L][H][T]: sum over rows of the weight on a key
   std::vector<float> map_, row_, weights_;  // row: [layers][H][T]; weights: of one row, on every key
   Dim row_layers_ = 0;
   Dim piece_position_ = 0, piece_rows_ = 0;  // of the attention under way

@@ -3,6 +3,7 @@
 // answer comes in: work.js; what a message looks like: message.js.
 import {el} from '/page/shared/dom.js';
 import {askJson} from './api.js';
+import {editChips} from './edits.js';
 import * as history from './history.js';
 import {perSecond, say, tr} from './i18n.js';
 import {MessageView, splitThought} from './message.js';
@@ -206,8 +207,10 @@ export class Chat {
       event.preventDefault();
       if (!this.work()) this.submit();
     });
+    const edits = el('div');
+    editChips(edits);
     return say(
-        el('div', {className: 'composer'},
+        el('div', {className: 'composer'}, edits,
            el('div', {className: 'write'}, this.input, this.send, this.stopButton),
            el('div', {className: 'under'}, this.settings, this.meterText, this.meterBar)));
   }

@@ -172,6 +172,7 @@ export class MessageView {
       this.strip ||= new TokenStrip(this.body, {
         choose: (i) => chosenToken(this.conversation.id, node, i),
         same: (chosen) => chosen.message === node.id,
+        owner: this.node.id,
       });
       this.strip.update(node.tokens);
     } else {

@@ -2,7 +2,9 @@
 // An answer token by token: each one coloured by how probable it was, its alternatives as bars, and the chosen
 // one in the state, which other views follow. Other colourings: registerColouring({name, title, ends, index}):
 //   title  key of the words;  ends  what stands at both ends of the scale
-//   index  (token, i) → 0 … 255 in the table of colours, -1: none
+//   index  (token, i, owner) → 0 … 255 in the table of colours, -1: none;  owner: id of the answer
+//   offers (owner) → whether there is anything to show of this answer; absent: always
+// repaintTokens(): all rows of tokens once more, after what a colouring shows has changed.
 import {el, options} from '/page/shared/dom.js';
 import {paint} from '/page/shared/heat.js';
 import {shown} from '/page/shared/signs.js';
@@ -14,7 +16,14 @@ import {follow, kept, set, state} from './state.js';
 const kMostSurprise = 8;  // nats: 1 in 3,000
 const known = (t) => Number.isFinite(t.logprob);
 export const colourings = [];
-export function registerColouring(c) { colourings.push(c); }
+const strips = new Set();
+export function registerColouring(c) {
+  colourings.push(c);
+  repaintTokens();
+}
+export function repaintTokens() {
+  for (const strip of strips) strip.choices();
+}
 registerColouring({
   name: 'surprise',
   title: 'by_surprise',
@@ -56,12 +65,12 @@ function card(token) {
   ];
 }
 
-// choose(i): what the state's `chosen` is for token i; same(chosen): whether it is of this answer.
+// choose(i): what the state's `chosen` is for token i; same(chosen): whether it is of this answer; owner: its id.
 export class TokenStrip {
-  constructor(host, {choose, same}) {
+  constructor(host, {choose, same, owner = null}) {
     this.tokens = [];
-    const name = kept.get('colouring', 'surprise');
-    this.colouring = colourings.find((c) => c.name === name) || colourings[0];
+    this.owner = owner;
+    strips.add(this);
     this.text = el('div', {className: 'token-text', role: 'listbox', dir: 'auto'});
     this.text.dataset.label = 'tokens_label';
     this.card = el('div', {className: 'token-card', hidden: true});
@@ -100,9 +109,7 @@ export class TokenStrip {
           'lang',
           () => {
             say(this.element);
-            options(this.select, colourings.map((c) => [c.name, tr(c.title)]));
-            this.select.value = this.colouring.name;
-            this.legend();
+            this.choices();
           }),
       follow(
           'theme',
@@ -114,7 +121,18 @@ export class TokenStrip {
       follow('chosen', () => this.row.mark(state.chosen && same(state.chosen) ? state.chosen.index : -1)),
     ];
   }
+  // The colourings that have something to show of this answer; the wanted one as soon as it is among them.
+  choices() {
+    const there = colourings.filter((c) => !c.offers || c.offers(this.owner));
+    const name = kept.get('colouring', 'surprise');
+    this.colouring = there.find((c) => c.name === name) || there[0];
+    options(this.select, there.map((c) => [c.name, tr(c.title)]));
+    this.select.value = this.colouring.name;
+    this.paint(0);
+    this.legend();
+  }
   remove() {
+    strips.delete(this);
     for (const end of this.ended) end();
     this.element.remove();
   }
@@ -129,7 +147,7 @@ export class TokenStrip {
   }
   paint(from) {
     for (let i = from; i < this.row.spans.length; ++i) {
-      const index = this.colouring.index(this.tokens[i], i);
+      const index = this.colouring.index(this.tokens[i], i, this.owner);
       this.row.paint(i, index < 0 ? '' : painter.css(index), index < 0 ? '' : painter.ink(index));
     }
   }

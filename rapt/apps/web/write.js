@@ -3,6 +3,7 @@
 // other. What is written by hand is the conversation's text; each continuation is a message at the root of
 // its tree, so another ending is a branch.
 import {el} from '/page/shared/dom.js';
+import {editChips} from './edits.js';
 import * as history from './history.js';
 import {perSecond, say, tr} from './i18n.js';
 import {chosenToken, errorWords} from './message.js';
@@ -59,9 +60,11 @@ export class Writer {
     this.meterText = el('span', {className: 'meter-text'});
     this.examples = el('div', {className: 'examples'});
     this.tokens = el('div', {className: 'text-tokens', hidden: true}, el('h3', {'data-text': 'text_tokens'}));
+    const edits = el('div');
+    editChips(edits);
     panel.append(say(
         el('div', {className: 'writer'}, el('p', {className: 'hint lead', 'data-text': 'text_lead'}),
-           this.area, this.examples, this.error,
+           this.area, this.examples, edits, this.error,
            el('div', {className: 'row'}, this.go, this.stopButton, this.another, this.back, this.switch,
               el('label', {className: 'hint'}, el('span', {'data-text': 'text_length'}), ' ', this.length),
               button('settings', openSettings, {className: 'small'}), this.meterText),
@@ -152,7 +155,11 @@ export class Writer {
       this.shown = node.id;
       this.strip ||= new TokenStrip(
           this.tokens,
-          {choose: (i) => chosenToken(c.id, node, i), same: (chosen) => chosen.message === node.id});
+          {
+            choose: (i) => chosenToken(c.id, node, i),
+            same: (chosen) => chosen.message === node.id,
+            owner: node.id
+          });
       this.strip.update(node.tokens);
     }
     const error = node && !work && node.error;
