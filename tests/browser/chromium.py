@@ -138,7 +138,7 @@ class Tab:
 
     def key(self, name, shift=False, control=False):
         codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13,
-                 "Home": 36, "End": 35, "Escape": 27, "Space": 32}
+                 "Home": 36, "End": 35, "Escape": 27, "Space": 32, "[": 219, "]": 221}
         event = {"key": " " if name == "Space" else name, "code": name, "windowsVirtualKeyCode": codes[name],
                  "modifiers": 8 * shift + 2 * control}
         text = {"Enter": "\r", "Space": " "}.get(name) if not control else None

@@ -38,6 +38,7 @@ export function sentences({all, maps, zeroed, open}, quoted) {
   out.push(
       ['text', tr('inside_find_text', {n, loss: number(all.tokens.loss), p: big(all.tokens.perplexity)})]);
   const h = all.heads;
+  if (!h && heads) out.push(['long', tr('inside_find_long', {most: 2048})]);
   if (h && maps) {
     const votes = new Map();
     maps.most.flat().forEach((t, i) => {

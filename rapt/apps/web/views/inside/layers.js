@@ -84,7 +84,7 @@ export function layersPart(v) {
   };
   function draw() {
     const g = grid();
-    element.hidden = !v.all || (!g && own.kind === 'massive');
+    if (v.all) element.hidden = !g && own.kind === 'massive';
     choice.again();
     if (!g || !picture) return;
     scale = scaleOfGrid(g);
@@ -149,7 +149,8 @@ export function massivePart(v) {
         m.rows.map((name, r) => [rowName(name), ...m.trace.map((t) => t[r]), m.median[r]]));
   });
   const draw = () => {
-    const m = v.all && v.all.massive;
+    if (!v.all) return;
+    const m = v.all.massive;
     element.hidden = !m;
     if (!m) return;
     verdict.textContent = tr(m.found ? 'inside_massive_yes' : 'inside_massive_no');
@@ -209,7 +210,6 @@ export function tokenPart(v) {
   const draw = () => {
     const d = v.detail && v.detail.token;
     title.textContent = v.all ? tr('inside_token_title', {t: v.quoted(v.pick.t)}) : '';
-    element.hidden = !v.all;
     if (!d) return;  // the last one stays until the new one is there
     if (d.lens) {
       const x = d.lens, top = x.ids[0].length;

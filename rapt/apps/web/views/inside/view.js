@@ -3,6 +3,7 @@
 // texts or in a comparison: state.chosen) or one that is typed here. The text is read once more by
 // POST /v1/look, whole first (all), then for the chosen layer, head and token (detail), then twice more with
 // a change, for the sentences at the top (findings.js). Frames of an answer on its way: live.js.
+import {askJson} from '/page/api.js';
 import {editChips, hasEdit, toggleEdit} from '/page/edits.js';
 import {painter, pictureWords} from '/page/figures.js';
 import {count, say, tr} from '/page/i18n.js';
@@ -95,6 +96,7 @@ function shapeReply(reply) {
   return {shape: reply.shape, tokens, texts, ids: tokens.ids, heads: heads || null, massive: massive || null};
 }
 
+const tooLong = (n, most) => tr('inside_too_long', {n, most});
 async function attempt(what, ask) {
   busy = what;
   problem = null;
@@ -106,6 +108,7 @@ async function attempt(what, ask) {
   } catch (error) {
     busy = '';
     problem = error;
+    if (/are looked at/.test(error.message)) problem = {words: () => tooLong(...error.numbers)};
     return null;
   } finally {
     parts.status.draw();
@@ -115,12 +118,19 @@ async function attempt(what, ask) {
 async function read() {
   stale = false;
   if (!subject || !state.model) return;
-  const mine = subject, known = mine.ids ? mine.ids.length : 0;
+  const mine = subject;
   stop();
   forget();
+  if (!mine.ids && mine.text.length > kMostWhole) {  // perhaps too long for all of it
+    const reply = await attempt(
+        'reading', () => askJson('/tokenize', {body: {model: mine.model, prompt: mine.text}}));
+    if (!reply || mine !== subject) return;
+    mine.ids = reply.tokens;
+  }
+  const known = mine.ids ? mine.ids.length : 0;
   if (known > kMostRead) {
     all = detail = maps = null;
-    problem = {words: () => tr('inside_too_long', {n: known, most: kMostRead})};
+    problem = {words: () => tooLong(known, kMostRead)};
     parts.status.draw();
     return changed('all');
   }
@@ -225,6 +235,7 @@ function begin(mine) {
   pick.h = best % all.shape.heads;
   pick.t = mine.token ?? all.shape.tokens - 1;
   pick.k = -1;
+  if (!all.heads) setOver('token');
 }
 
 // The chosen token and head: what is not known yet. Maps by head, the rest by token.
@@ -390,6 +401,7 @@ function statusPart() {
           busy                   ? tr(`inside_busy_${busy}`) :
                                    '';
       line.classList.toggle('error', Boolean(problem));
+      panel.firstChild?.classList.toggle('stale', !all && !live);
       again.hidden = !problem || Boolean(problem.words);
       panel.dataset.state = problem ? 'failed' : busy || 'ready';
     },
@@ -523,7 +535,7 @@ function textPart() {
   };
   parts.text.host = host;
   const paint = () => {
-    if (!row) return;
+    if (!row || !all) return;
     const {logprob, entropy} = all.tokens;
     const index = {
       none: () => -1,
@@ -558,7 +570,7 @@ function textPart() {
             [el('p', {className: 'hint', textContent: all && pick.t === 0 ? tr('inside_first') : ''})]));
   };
   on('t all detail lang', () => {
-    if (!row) return;
+    if (!row || !all) return;
     row.mark(pick.t);
     tell(pick.t);
   });
@@ -658,7 +670,7 @@ function mapPart() {
       () => pick.root ? 'root' : 'linear', (s) => choose({root: s === 'root'}));
   let picture = null;
   const cross = (t, k) => {
-    if (!picture) return;
+    if (!picture || !all) return;
     picture.cross(t, k, Boolean(detail && detail.map));
     if (!detail || !detail.map) {
       read.textContent = '';
@@ -699,14 +711,14 @@ function mapPart() {
     },
   };
   const draw = () => {
-    if (!picture) return;
+    if (!picture || !all) return;
     const m = detail && detail.map;
     picture.draw(m, pick.root, painter.table());
     if (m) draw_ramp(painter.table(), 0, m.top * (pick.root ? 0.25 : 0.5), m.top);
   };
   on('detail root theme all', draw);
   on('detail l h t k lang all', () => {
-    if (!picture) return;
+    if (!picture || !all) return;
     title.textContent =
         pictureWords.tr('head_title', {l: pick.l, h: pick.h}) + withLabel(labelOf(pick.l, pick.h));
     picture.keys.textContent = pictureWords.tr('keys_axis');
