@@ -2,7 +2,7 @@
 // What pictures are drawn with (/page/shared/: heat.js, heads.js, map.js, arcs.js, grid.js, plot.js,
 // documents.js): the colours of the theme that holds, and the words that the report has for them.
 //   painter       table(signed), css(index), ink(index)
-//   pictureWords  tr(key, values), nameOf({key}), labelOf(label): words.js
+//   pictureWords  word(key, values), nameOf({key}), labelOf(label): words.js
 import {coloursOf, painterOf} from '/page/shared/colours.js';
 import {wordsOf} from '/page/shared/words.js';
 import {state} from './state.js';
@@ -14,5 +14,6 @@ export async function loadFigures() {
   const [colours, words] = await Promise.all([get('colours'), get('words')]);
   const pages = Object.fromEntries(Object.entries(words).map(([lang, parts]) => [lang, parts.page]));
   Object.assign(painter, painterOf(coloursOf(colours), () => state.theme));
-  Object.assign(pictureWords, wordsOf(pages, () => state.lang));
+  const {tr: word, nameOf, labelOf} = wordsOf(pages, () => state.lang);
+  Object.assign(pictureWords, {word, nameOf, labelOf});
 }

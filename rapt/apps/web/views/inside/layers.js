@@ -74,8 +74,8 @@ export function layersPart(v) {
   const rowOf = (g, l) => g.rows.length - v.all.shape.layers + l;
   const tell = (row, t) => {
     const g = grid();
-    read.textContent = g ? pictureWords.tr('grid_read', {
-      row: `${pictureWords.tr('layer')} ${g.rows[row]}`,
+    read.textContent = g ? pictureWords.word('grid_read', {
+      row: `${pictureWords.word('layer')} ${g.rows[row]}`,
       t: v.quoted(t),
       v: number(g.values[row * v.all.shape.tokens + t]),
       said: ''
@@ -103,7 +103,7 @@ export function layersPart(v) {
       row,
       t: v.pick.t,
       width: around.clientWidth || 600,
-      corner: pictureWords.tr('layer'),
+      corner: pictureWords.word('layer'),
       painter,
       scale,
       choose: (r, t) => v.choose(r === null ? {t} : {l: Math.max(0, r - rowOf(g, 0)), t}),
@@ -126,7 +126,7 @@ export function layersPart(v) {
         rows: () => grid().rows.length,
         about: 'inside-grid-table',
         tell,
-        label: () => `${pictureWords.tr('grid_label', {g: pictureWords.nameOf({key: own.kind})})}. ${
+        label: () => `${pictureWords.word('grid_label', {g: pictureWords.nameOf({key: own.kind})})}. ${
             read.textContent}`,
         choose: (row, t) => v.choose({l: row - rowOf(grid(), 0), t}),
         move: (dx, dy) => v.choose({l: v.pick.l + dy, t: v.pick.t + dx}),

@@ -380,7 +380,7 @@ function sourcePart() {
   const chips = el('div');
   editChips(chips);
   parts.own = () => open({model: state.model, text: area.value, from: null});
-  on('all', () => {
+  on('all lang', () => {
     what.textContent = !subject ? '' :
         subject.from            ? tr('inside_of_answer', {n: all ? all.shape.tokens : 0}) :
         all                     ? tr('inside_of_text', {n: all.shape.tokens}) :
@@ -406,7 +406,7 @@ function statusPart() {
       panel.dataset.state = problem ? 'failed' : busy || 'ready';
     },
   };
-  return el('div', {className: 'row'}, line, again);
+  return el('div', {className: 'row state'}, line, again);
 }
 
 function findingsPart() {
@@ -473,7 +473,7 @@ function barPart() {
     const step = (sign, by, word) => {
       const b = el('button', {type: 'button', textContent: sign});
       b.addEventListener('click', () => choose({[key]: pick[key] + by}));
-      on('lang', () => b.setAttribute('aria-label', `${pictureWords.tr(name)}: ${pictureWords.tr(word)}`));
+      on('lang', () => b.setAttribute('aria-label', `${pictureWords.word(name)}: ${pictureWords.word(word)}`));
       return b;
     };
     bar.append(el(
@@ -482,8 +482,8 @@ function barPart() {
       label.textContent = all ? text() : '–';
     });
   };
-  stepper('l', 'layer', () => `${pictureWords.tr('layer')} ${pick.l}`);
-  stepper('h', 'head', () => `${pictureWords.tr('head')} ${pick.h}`);
+  stepper('l', 'layer', () => `${pictureWords.word('layer')} ${pick.l}`);
+  stepper('h', 'head', () => `${pictureWords.word('head')} ${pick.h}`);
   stepper('t', 'token', () => quoted(pick.t));
   const badge = el('span', {className: 'badge'}), off = el('span');
   parts.play = button(
@@ -609,12 +609,12 @@ function headsPart() {
   const tell = (l, h) => {
     read.textContent = !all && !live ?
         '' :
-        pictureWords.tr(
+        pictureWords.word(
             'head_read', {l, h, v: number(value(l, h)), label: live ? '' : withLabel(labelOf(l, h))});
   };
   const twinTable = table(
       'inside-heads-table',
-      () => headsTable(layers, heads, value, pictureWords.tr('layer'), live ? () => '' : labelOf));
+      () => headsTable(layers, heads, value, pictureWords.word('layer'), live ? () => '' : labelOf));
   const build = (shape) => {
     if (picture && shape[0] === layers && shape[1] === heads) return;
     [layers, heads] = shape;
@@ -625,7 +625,7 @@ function headsPart() {
       tell,
       about: 'inside-heads-read',
       label: () =>
-          `${pictureWords.tr('heads_label', {m: findings.metricName(pick.metric)})}. ${read.textContent}`,
+          `${pictureWords.word('heads_label', {m: findings.metricName(pick.metric)})}. ${read.textContent}`,
       choose: (l, h) => choose({l, h}),
       move: (dl, dh) => choose({l: pick.l + dl, h: pick.h + dh}),
       left: () => tell(pick.l, pick.h),
@@ -666,7 +666,7 @@ function mapPart() {
   const host = el('div'), read = el('p', {className: 'read', id: 'inside-map-read'}), ramp = el('div');
   const title = el('h2'), draw_ramp = legend(ramp);
   const scale = select(
-      'inside_scale', () => ['root', 'linear'].map((s) => [s, pictureWords.tr(s)]),
+      'inside_scale', () => ['root', 'linear'].map((s) => [s, pictureWords.word(s)]),
       () => pick.root ? 'root' : 'linear', (s) => choose({root: s === 'root'}));
   let picture = null;
   const cross = (t, k) => {
@@ -678,8 +678,8 @@ function mapPart() {
     }
     if (k < 0) k = (links().out[0] || {t}).t;
     const {w, of} = weight(t, k);
-    read.textContent = pictureWords.tr('map_read', {q: quoted(t), k: quoted(k), v: number(w)}) +
-        (of > 1 ? pictureWords.tr('map_pooled', {n: of}) : '');
+    read.textContent = pictureWords.word('map_read', {q: quoted(t), k: quoted(k), v: number(w)}) +
+        (of > 1 ? pictureWords.word('map_pooled', {n: of}) : '');
   };
   const twinTable = table('inside-map-table', () => {
     const most = Math.min(all.shape.tokens, 24),
@@ -703,7 +703,7 @@ function mapPart() {
       picture = mapPicture(host, {
         texts: all.texts,
         about: 'inside-map-read',
-        label: () => `${pictureWords.tr('map_label', {l: pick.l, h: pick.h})}. ${read.textContent}`,
+        label: () => `${pictureWords.word('map_label', {l: pick.l, h: pick.h})}. ${read.textContent}`,
         move: (dx, dy) => choose({t: pick.t + dy, k: dx ? (pick.k < 0 ? pick.t : pick.k) + dx : pick.k}),
         at: (t, k, click) => (click ? choose({t, k}) : cross(t, k)),
         left: () => cross(pick.t, pick.k),
@@ -720,9 +720,9 @@ function mapPart() {
   on('detail l h t k lang all', () => {
     if (!picture || !all) return;
     title.textContent =
-        pictureWords.tr('head_title', {l: pick.l, h: pick.h}) + withLabel(labelOf(pick.l, pick.h));
-    picture.keys.textContent = pictureWords.tr('keys_axis');
-    picture.queries.textContent = pictureWords.tr('queries_axis');
+        pictureWords.word('head_title', {l: pick.l, h: pick.h}) + withLabel(labelOf(pick.l, pick.h));
+    picture.keys.textContent = pictureWords.word('keys_axis');
+    picture.queries.textContent = pictureWords.word('queries_axis');
     cross(pick.t, pick.k);
     picture.name();
     twinTable.again();
@@ -738,14 +738,14 @@ function arcsPart() {
   const h3 = (key) => {
     const h = el('h3');
     on('lang', () => {
-      h.textContent = pictureWords.tr(key);
+      h.textContent = pictureWords.word(key);
     });
     return h;
   };
   const draw = () => {
     if (!all || !detail) return;
     const found = links();
-    title.textContent = pictureWords.tr('arcs_title', {t: quoted(pick.t)});
+    title.textContent = pictureWords.word('arcs_title', {t: quoted(pick.t)});
     host.replaceChildren(arcsPicture({
       ...found,
       t: pick.t,
@@ -754,7 +754,7 @@ function arcsPart() {
       labelledby: 'inside-arcs-title',
       describedby: 'inside-out'
     }));
-    const of = {texts: all.texts, choose: (t) => choose({t}), none: pictureWords.tr('nothing')};
+    const of = {texts: all.texts, choose: (t) => choose({t}), none: pictureWords.word('nothing')};
     out.replaceChildren(...linkItems(found.out, of));
     into.replaceChildren(...linkItems(found.into, of));
     note.textContent = found.whole || !detail.map ? '' : tr('inside_in_long', {most: 256});
@@ -784,7 +784,7 @@ function allPart() {
   const tell = (l, h) => {
     const m = maps && maps.most[l] ? maps.most[l][h] : null;
     read.textContent = !all ? '' :
-                              pictureWords.tr('head_title', {l, h}) + withLabel(labelOf(l, h)) +
+                              pictureWords.word('head_title', {l, h}) + withLabel(labelOf(l, h)) +
             (m === null || m === undefined ?
                  '' :
                  ` · ${tr('inside_most', {t: quoted(m), w: number(maps.share[l][h])})}`);
@@ -824,13 +824,13 @@ function allPart() {
         heads: all.shape.heads,
         tell,
         about: 'inside-all-read',
-        label: () => `${pictureWords.tr('all_label')}. ${read.textContent}`,
+        label: () => `${pictureWords.word('all_label')}. ${read.textContent}`,
         choose: (l, h) => choose({l, h}),
         move: (dl, dh) => choose({l: pick.l + dl, h: pick.h + dh}),
         left: () => tell(pick.l, pick.h),
       });
     }
-    axes.textContent = pictureWords.tr(picture.deep ? 'deep_axes' : 'wide_axes');
+    axes.textContent = pictureWords.word(picture.deep ? 'deep_axes' : 'wide_axes');
     picture.show(maps.small);
     paint();
     twinTable.again();
