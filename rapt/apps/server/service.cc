@@ -8,6 +8,7 @@
 
 #include "rapt/apps/server/service_state.h"
 #include "rapt/apps/server/workshop_parts.h"
+#include "rapt/apps/server/workshop_recipe.h"
 #include "rapt/base/text.h"
 
 namespace rapt::server {
@@ -53,6 +54,9 @@ constexpr Path kPaths[] = {
     {"POST", "/apply-template", false, Task::apply_template},
     {"POST", "/chat/completions/input_tokens", false, Task::input_tokens},
     {"POST", "/train/run", false, Task::workshop, false, true},
+    {"GET", "/recipe", false, {}, false, true},
+    {"POST", "/recipe/show", false, Task::workshop, false, true},
+    {"POST", "/recipe/diff", false, Task::workshop, false, true},
     {"GET", "/train/events", false, {}, false, true},
     {"GET", "/lab", false, {}, false, true},
     {"GET", "/lab/questions/{id}", false, {}, false, true},
@@ -340,6 +344,8 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
       json(workshop->list(access.key_of(request).value_or(0)));
     } else if (path == "/runs/{id}" || path == "/train/events") {
       run_events(exchange, request);
+    } else if (path == "/recipe") {
+      json(recipe_catalogue());
     } else if (path == "/openapi.json") {
       json(openapi);
     } else if (path == "/tokenizer_info") {

@@ -11,6 +11,7 @@
 #include "rapt/apps/server/protocol_error.h"
 #include "rapt/apps/server/service_state.h"
 #include "rapt/apps/server/workshop_parts.h"
+#include "rapt/apps/server/workshop_recipe.h"
 #include "rapt/base/text.h"
 #include "rapt/report/document.h"
 
@@ -221,6 +222,8 @@ Workshop::Part Workshop::events(std::string_view id, std::size_t key, Dim from,
 }
 
 std::string Workshop::answer(std::string_view route, const Json& body, std::size_t key) {
+  if (route == "/recipe/show") return recipe_show(body);
+  if (route == "/recipe/diff") return recipe_diff(body);
   if (options_.watch)
     throw ApiError(403, "watch_only",
                    "this page watches a training of a terminal and starts none; rapt serve --lab does");
