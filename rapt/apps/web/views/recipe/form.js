@@ -16,7 +16,8 @@ export const textOf = (path) => path.reduce(
 // The value with another one at a path; undefined takes it away.
 export function withValue(root, path, value) {
   if (!path.length) return value;
-  const [step, ...rest] = path, out = Array.isArray(root) ? [...root] : {...root};
+  const [step, ...rest] = path;  // a word that stands for an object makes way for it
+  const out = Array.isArray(root) ? [...root] : typeof root === 'object' ? {...root} : {};
   const next = withValue(out[step] ?? (typeof rest[0] === 'number' ? [] : {}), rest, value);
   if (next !== undefined) out[step] = next;
   else if (Array.isArray(out)) out.splice(step, 1);
@@ -152,6 +153,7 @@ export class Form {
     const help = [this.meaning(field.of_struct, field.name, field.meaning), this.range(field)];
     const hint = el('small', {id: `${id}-help`, textContent: help.filter(Boolean).join(' · ')});
     const made = this.control(field, value, path);
+    if (!made.control && !made.inside) made.control = this.raw(value, path);
     if (!made.control && made.inside.matches('.group')) {  // an object: its group says its name
       made.inside.querySelector('strong').textContent = field.name;
       made.inside.firstChild.after(hint, this.taker(path, field.name));
@@ -218,6 +220,17 @@ export class Form {
     input.addEventListener('change', () => put(read(input.value)));
     return input;
   }
+  // As JSON: lists of numbers, and what is not of the kind that the field wants.
+  raw(value, path) {
+    const read = (text) => {
+      try {
+        return JSON.parse(text);
+      } catch {
+        return text;
+      }
+    };
+    return this.line(JSON.stringify(value), read, (x) => this.put(path, x));
+  }
   choose(list, value, put) {
     const own = list.some(([v]) => v === value) ? [] : [[String(value), String(value)]];
     const select =
@@ -268,34 +281,16 @@ export class Form {
       ...(shape.absent ? [['null', tr('recipe_absent')]] : []), ...words.map((w) => [w, w]), ['{}', '{ … }']
     ];
     const now = value === null ? 'null' : isObject(value) ? '{}' : value;
-    const control = list.length < 2 ? null :
-                                      this.choose(
-                                          list, now,
-                                          (chosen) => this.put(
-                                              path,
-                                              chosen === 'null'         ? null :
-                                                  chosen !== '{}'       ? chosen :
-                                                  words.includes(value) ? {kind: value} :
-                                                                          {}));
+    const spelt = shape.of === 'Norm' && words.includes(value) ? {kind: value} : {};
+    const put = (chosen) => this.put(path, chosen === 'null' ? null : chosen === '{}' ? spelt : chosen);
+    const control = list.length < 2 ? null : this.choose(list, now, put);
     if (!isObject(value)) return {control};
     return {control, inside: this.group(shape.of, this.fieldsOf(shape.of), value, path)};
   }
   list(shape, value, path) {
     const of = shape.of;
     if (of.of === 'Part') return {inside: this.parts(value, path)};
-    if (of.kind !== 'struct' || !Array.isArray(value))
-      return {
-        control: this.line(
-            JSON.stringify(value),
-            (text) => {
-              try {
-                return JSON.parse(text);
-              } catch {
-                return text;
-              }
-            },
-            (x) => this.put(path, x))
-      };
+    if (of.kind !== 'struct' || !Array.isArray(value)) return {control: this.raw(value, path)};
     const box =
         el('div', {},
            ...value.map(

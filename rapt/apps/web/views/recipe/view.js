@@ -349,7 +349,7 @@ export function mount(panel) {
   ui.form.addEventListener('submit', (event) => event.preventDefault());
   ui.text.addEventListener('input', typed);
   ui.differ_table =
-      el('div', {className: 'scroll'},
+      el('div', {className: 'scroll', tabIndex: 0},
          el('table', {className: 'numbers'}, el('thead', {}, ui.differ_head), ui.differ_body));
   ui.differ.append(ui.differ_said, ui.differ_table);
   const twin = (title, ...inner) =>
@@ -387,6 +387,7 @@ export function mount(panel) {
     ui.other.options[0].textContent = tr('recipe_nothing');
     ui.other.options[1].textContent = tr('recipe_as_now');
     drawForm();
+    drawReply();
     ask();
   }, true);
   follow('theme', drawReply, true);
