@@ -11,6 +11,7 @@
 //       ids     of the prompt and the whole answer, as POST /v1/look takes them (null: the server gave none)
 //       at      place of the token in ids
 //   state.look           names that views want in `rapt.look` of every answer (["live"])
+//   state.recipe         JSON text of the recipe that the training view is to begin with, or null
 //   state.edits          edits of the model that every answer is written with (docs/edits.md)
 //   state.compare        an answer that the view of this name shall begin with, until it has taken it:
 //     {model, messages, seed, sampling, edits}
@@ -27,6 +28,7 @@ export const state = {
   chosen: null,
   look: [],
   edits: [],
+  recipe: null,
   compare: null,
 };
 
