@@ -320,11 +320,12 @@ def by_keyboard_alone(page, server):
 
 @test
 def languages_widths_and_themes(page, server):
-    for width, lang in ((1280, "en"), (1280, "zh"), (390, "en"), (390, "zh"), (320, "en")):
-        begin(page, width, lang)
+    for lang in ("en", "zh"):
+        begin(page, 1280, lang)
         choose(page, "#recipe-other", "llama3")
         page.wait("document.querySelectorAll('.differ tbody tr').length > 0")
-        for theme in ("light", "dark"):
+        for width, theme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark"), (320, "light")):
+            page.size(width, 800)
             page.theme(theme)
             page.wait("document.querySelector('.recipe-picture').complete")
             expect(page.run("(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)("
@@ -332,7 +333,7 @@ def languages_widths_and_themes(page, server):
             expect(not re.search(r"recipe_|\{n|undefined|NaN|\[object", page.text("#view-recipe")), "words")
             page.picture_in(f"recipe-{lang}-{width}-{theme}")
         page.theme("light")
-    begin(page, 1280, "zh")
+    page.size(1280, 800)
     page.wait("document.querySelector('.recipe-form').textContent.includes('残差流的通道数')")
     page.run("document.querySelector('#recipe-search').focus()")
     page.type("开头若干键")
