@@ -326,6 +326,13 @@ def stop_frees_both(page, server):
     expect(all(s["stopped"] and s["tokens"] for s in sides), "what there was is kept")
     n = min(len(s["tokens"]) for s in sides)
     equal(*([t["id"] for t in s["tokens"][:n]] for s in sides), "same bits, however far each came")
+    equal(kept(page)["scores"], [None, None], "nothing goes on behind one's back")
+    button = ".compare-body > button:not([hidden])"
+    equal(page.text(button), "Let each side read both texts")
+    page.press(button)
+    page.wait("JSON.parse(sessionStorage.getItem('rapt.compare')).data.scores.every(Boolean)")
+    compared(page)
+    equal(len(kept(page)["scores"][0]["logprob"]), len(sides[0]["tokens"]))
 
 
 @test
@@ -344,6 +351,27 @@ def chat_models_are_asked_as_a_chat(page, server):
 
 
 @test
+def models_that_cut_texts_differently(page, server):
+    begin(page)
+    choose(page, 1, "model", "chat")
+    page.press("#compare-go")
+    compared(page)
+    texts = [s["text"] for s in kept(page)["sides"]]
+    n = next(i for i, (x, y) in enumerate(zip(*texts)) if x != y)
+    for side in (0, 1):
+        at = page.run(f"""(() => {{ const all = [...document.querySelectorAll('.compare-column')][{side}],
+            spans = [...all.querySelectorAll('.token-text span')];
+            return spans.findIndex((s) => s.classList.contains('parts')); }})()""")
+        tokens = [t["text"] for t in kept(page)["sides"][side]["tokens"]]
+        expect(len("".join(tokens[:at])) <= n < len("".join(tokens[:at + 1])), "by letters", tokens, at)
+    expect("different tokens" in page.text(".compare-along"), page.text(".compare-along"))
+    equal(page.run("document.querySelectorAll('.compare-heads canvas[role=application]').length"), 2)
+    equal([side["layers"] * side["heads"] for side in
+           (kept(page)["heads"][0][0], kept(page)["heads"][1][1])], [36, 8], "shapes that differ")
+    expect("A: layer 0, head 0" in page.text("#compare-read"), page.text("#compare-read"))
+
+
+@test
 def an_answer_of_the_chat_leads_here(page, server):
     page.begin(1280, "#view=chat")
     page.run("(() => { const s = document.querySelector('#model'); s.value = 'chat'; "
@@ -357,7 +385,8 @@ def an_answer_of_the_chat_leads_here(page, server):
     page.answered(4)
     node = page.run("import('/page/history.js').then(async (h) => { const id = new "
                     "URLSearchParams(location.hash.slice(1)).get('c'), c = await h.load(id); "
-                    "const n = [...c.nodes.values()].pop(); return {seed: n.seed, hash: n.hash, text: n.text}; })")
+                    "const n = [...c.nodes.values()].pop(); "
+                    "return {seed: n.seed, hash: n.hash, text: n.text}; })")
     page.press(".message:last-child .act-to_compare")
     page.wait("document.querySelectorAll('#view-compare .compare-side select').length === 6")
     page.wait("document.querySelector('#compare-prompt').value === 'Second question'")
@@ -383,7 +412,8 @@ def both_languages_and_widths(page, server):
             equal(page.run("(() => { const v = document.querySelector('#view-compare'); "
                            "return v.scrollWidth <= v.clientWidth; })()"), True, "of the view")
             stacked = page.run("(() => { const all = [...document.querySelectorAll('.compare-column')], "
-                               "[a, b] = all.map((c) => c.getBoundingClientRect()); return b.top >= a.bottom; })()")
+                               "[a, b] = all.map((c) => c.getBoundingClientRect()); "
+                               "return b.top >= a.bottom; })()")
             equal(stacked, width < 761, "one below the other on a phone")
             missing = page.run("[...document.querySelectorAll('#view-compare *')].filter((e) => "
                                "/^compare_/.test(e.textContent) && !e.children.length).map((e) => "

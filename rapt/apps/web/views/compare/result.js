@@ -54,9 +54,10 @@ export function said(data, s, i, k) {
   return {logprob: there && own.text === there.text ? own.logprob : found ? found[1] : NaN, top: own.top};
 }
 
+// look(): both texts are to be read, as they are
 export class Result {
-  constructor(host) {
-    this.host = host;
+  constructor(host, look) {
+    this.look = look;
     this.verdict = el('p', {className: 'compare-verdict'});
     this.cause = el('p', {className: 'hint compare-cause'});
     this.columns = [0, 1].map((i) => this.column(i));
@@ -64,12 +65,14 @@ export class Result {
     this.along = this.alongPart();
     this.heads = new HeadsPart();
     this.state = el('p', {className: 'hint', hidden: true});
+    this.again = el('button', {type: 'button', hidden: true, 'data-text': 'compare_look'});
+    this.again.addEventListener('click', () => this.look());
     this.lookError = el('p', {className: 'error', role: 'alert', hidden: true});
     this.empty = el('p', {className: 'compare-empty', 'data-text': 'compare_empty'});
     this.body =
         el('div', {className: 'compare-body', hidden: true}, this.verdict, this.cause,
            el('div', {className: 'compare-columns'}, ...this.columns.map((c) => c.box)), this.place,
-           this.state, this.lookError, this.along.box, this.heads.box);
+           this.state, this.lookError, this.again, this.along.box, this.heads.box);
     host.append(say(this.empty), this.body);
     this.chosen = null;  // {side, index}; null: where they part
     this.text = 0;       // whose text is looked at below
@@ -97,6 +100,7 @@ export class Result {
     this.data = data;
     this.chosen = null;
     this.text = 0;
+    this.marked = '';
     this.columns.forEach((c, i) => {
       const strip = el('div', {className: 'token-text', role: 'listbox', dir: 'auto'});
       c.strip.replaceWith(strip);
@@ -143,7 +147,9 @@ export class Result {
     this.state.textContent = looking ? tr('compare_looking') : '';
     this.lookError.hidden = !data.error;
     if (data.error) this.lookError.textContent = tr('compare_look_failed') + errorWords(data.error);
-    const over = !(comparison && comparison.writing);
+    const over = !(comparison && comparison.writing), busy = Boolean(comparison && comparison.busy);
+    this.again.hidden = busy || data.scores.some(Boolean) ||
+        !data.sides.every((s) => s.over && s.tokens.length && !s.error);
     this.along.box.hidden = !over || !data.scores.some(Boolean);
     if (!this.along.box.hidden) this.along.draw();
     this.heads.update(this.text);
@@ -154,7 +160,9 @@ export class Result {
     c.head.textContent = `${kName[i]} · ${side.model}`;
     c.strip.setAttribute('aria-label', tr('compare_text_label', {name: kName[i]}));
     const from = c.row.spans.length;
+    const atEnd = c.strip.scrollHeight - c.strip.scrollTop - c.strip.clientHeight < 40;
     c.row.add(side.tokens.slice(from).map((t) => t.text));
+    if (atEnd && !side.over) c.strip.scrollTop = c.strip.scrollHeight;
     const parts = p.at ? p.at[i] : -1;
     for (let t = Math.min(c.done, c.same, p.same[i]); t < c.row.spans.length; ++t) {
       const span = c.row.spans[t];
@@ -188,7 +196,9 @@ export class Result {
     this.place.hidden = !where;
     if (!where) return;
     const {side, index} = where, other = 1 - side, p = parting(data.sides, data.oneVocabulary);
-    this.columns.forEach((c, i) => c.row.mark(i === side ? index : -1));
+    const place = `${side} ${index}`;
+    if (this.marked !== place) this.columns.forEach((c, i) => c.row.mark(i === side ? index : -1));
+    this.marked = place;
     const parts = Boolean(p.at && p.at[side] === index), token = data.sides[side].tokens[index];
     const both = [0, 1].map((k) => said(data, side, index, k));
     // What each of them wrote here: the other one's token stands at the same place only where they part.

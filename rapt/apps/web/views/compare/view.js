@@ -104,7 +104,7 @@ class View {
     this.length.addEventListener('change', () => {
       this.setup.length = Number(this.length.value);
     });
-    this.result = new Result(this.results);
+    this.result = new Result(this.results, () => this.run(true));
     this.setup = this.first();
     this.restore();
     follow('models', () => this.modelsCame(), true);
@@ -360,9 +360,9 @@ class View {
     this.result.show(this.data);
     await this.run();
   }
-  async run() {
+  async run(look = false) {
     this.comparison = new Comparison(this.data, {changed: () => this.later(), keep: () => this.keep()});
-    const run = this.comparison.start();
+    const run = look ? this.comparison.look() : this.comparison.start();
     this.draw();
     await run;
     this.draw();

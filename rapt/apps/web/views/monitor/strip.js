@@ -5,12 +5,14 @@ import {el} from '/page/shared/dom.js';
 import {number} from '/page/shared/numbers.js';
 
 const kDashes = [[], [6, 3], [2, 2]];
-const kHeight = 92, kLeft = 4, kRight = 52, kTop = 8, kBottom = 4;
+const kHeight = 98, kLeft = 4, kRight = 52, kTop = 14, kBottom = 4;
 
-// seconds: what the whole width is.
+// The whole width is the time since the first value, between half a minute and `seconds`. `least`: what the
+// height is at least.
+const kLeastSeconds = 30;
 export class Strip {
-  constructor(seconds) {
-    this.seconds = seconds;
+  constructor(seconds, least) {
+    Object.assign(this, {seconds, least});
     this.canvas = el('canvas', {role: 'img'});
     this.keys = el('p', {className: 'monitor-keys'});
     this.box = el('figure', {className: 'monitor-strip'}, el('figcaption'), this.canvas, this.keys);
@@ -26,15 +28,16 @@ export class Strip {
         'aria-label', `${title}: ${curves.map((c) => `${c.name} ${c.value}`).join(', ')}`);
   }
   // times: seconds, rising; lists: of each curve its values, null: not known
-  draw(times, lists, least = 1) {
+  draw(times, lists) {
     const width = this.canvas.clientWidth || 320, scale = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(width * scale);
     this.canvas.height = Math.round(kHeight * scale);
     const g = this.canvas.getContext('2d');
     g.scale(scale, scale);
     const now = times.length ? times[times.length - 1] : 0;
-    const most = Math.max(least, ...lists.map((list) => list.reduce((m, y) => Math.max(m, y ?? 0), 0)));
-    const x = (t) => kLeft + (width - kLeft - kRight) * (1 - (now - t) / this.seconds);
+    const all = Math.min(this.seconds, Math.max(kLeastSeconds, now - times[0] || 0));
+    const most = Math.max(this.least, ...lists.map((list) => list.reduce((m, y) => Math.max(m, y ?? 0), 0)));
+    const x = (t) => kLeft + (width - kLeft - kRight) * (1 - (now - t) / all);
     const y = (v) => kHeight - kBottom - (kHeight - kTop - kBottom) * v / most;
     const inks = [...this.keys.children].map((key) => getComputedStyle(key.firstElementChild).color);
     g.strokeStyle = g.fillStyle = getComputedStyle(this.keys).color;
@@ -50,6 +53,7 @@ export class Strip {
     g.textBaseline = 'middle';
     g.fillText(number(most), width - kRight + 5, y(most) + 1);
     g.fillText('0', width - kRight + 5, y(0) - 4);
+    g.fillText(`−${Math.round(all)} s`, kLeft, kTop - 1);
     lists.forEach((list, n) => {
       g.strokeStyle = inks[n] || g.fillStyle;
       g.lineWidth = 1.6;
@@ -57,7 +61,7 @@ export class Strip {
       g.beginPath();
       let pen = false;
       list.forEach((v, i) => {
-        if (v === null || v === undefined || times[i] < now - this.seconds) {
+        if (v === null || v === undefined || times[i] < now - all) {
           pen = false;
           return;
         }

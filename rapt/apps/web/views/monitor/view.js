@@ -28,7 +28,7 @@ const bytes = (n) => {
   return `${i === 0 ? n : n >= 100 ? fixed(n, 0) : fixed(n, n >= 10 ? 1 : 2)} ${units[i]}`;
 };
 const share = (x) => x === null ? '–' : `${fixed(100 * x, x > 0 && x < 0.1 ? 1 : 0)} %`;
-const milliseconds = (x) => x === null || x === undefined ? '–' : `${x < 10 ? fixed(x, 2) : fixed(x, 1)} ms`;
+const milliseconds = (x) => x === null || x === undefined ? '–' : `${fixed(x, x < 1 ? 3 : x < 10 ? 2 : 1)} ms`;
 const span = (s) => {
   const two = (n) => String(n).padStart(2, '0');
   const m = Math.floor(s / 60), h = Math.floor(m / 60);
@@ -77,6 +77,7 @@ class Parts {
   }
 }
 
+// name, curves, words of a value, the least height
 const kStrips = [
   [
     'speed',
@@ -84,7 +85,7 @@ const kStrips = [
       ['written', (m) => m.last && m.last.tokens_per_second],
       ['read', (m) => m.last && m.last.prompt_tokens_per_second]
     ],
-    (x) => x === null ? '–' : perSecond(x)
+    (x) => x === null ? '–' : perSecond(x), 1
   ],
   [
     'step',
@@ -92,15 +93,15 @@ const kStrips = [
       ['step_all', (m) => m.last && m.last.step_ms ? m.last.step_ms.all : null],
       ['compute', (m) => m.last && m.last.step_ms ? m.last.step_ms.compute : null]
     ],
-    milliseconds
+    milliseconds, 0.01
   ],
   [
     'requests', [['running', (m) => m.running], ['waiting', (m) => m.waiting]],
-    (x) => x === null ? '–' : count(x)
+    (x) => x === null ? '–' : count(x), 1
   ],
   [
     'pool', [['used_share', (m) => m.pages.budget ? 100 * m.pages.bytes / m.pages.budget : null]],
-    (x) => x === null ? '–' : `${fixed(x, 1)} %`
+    (x) => x === null ? '–' : `${fixed(x, 1)} %`, 0.1
   ],
 ];
 
@@ -115,7 +116,7 @@ class ModelPart {
     this.pagesText = el('p', {className: 'hint'});
     this.step = new Parts(['compute', 'choose', 'other']);
     this.stepText = el('p', {className: 'hint'});
-    this.strips = kStrips.map(() => new Strip(kSeconds));
+    this.strips = kStrips.map(([, , , least]) => new Strip(kSeconds, least));
     this.twin =
         el('details', {className: 'twin'}, el('summary', {'data-text': 'as_table'}),
            el('div', {className: 'scroll', tabIndex: 0}));
@@ -233,7 +234,7 @@ class ModelPart {
         const list = lists[i][k];
         return {name: tr(`monitor_${key}`), value: words(list.length ? list[list.length - 1] : null)};
       }));
-      this.strips[i].draw(times, lists[i], name === 'pool' ? 0.1 : 1);
+      this.strips[i].draw(times, lists[i]);
     });
   }
   // The strips as a table, newest first.
@@ -319,6 +320,7 @@ class View {
         if (error.kind === 'key') {
           if (await askKey()) continue;
           this.tell('monitor_key');
+          this.control = null;  // asked for anew when this view is opened again
           return;
         }
         seconds = error.seconds || wait;
