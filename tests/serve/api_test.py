@@ -998,6 +998,7 @@ def a_cache_for_each_name(s):
     names = [f"{name}={chat}" for name in "abc"]
     with Server(s.args, *flags, models=names, quiet=False, stderr=log) as three:
         cards = {m["id"]: m for m in good(three.ask("/v1/models")).json()["data"]}
+        equal([(m["meta"]["n_layer"], m["meta"]["n_head"]) for m in cards.values()], [(2, 4)] * 3)
         equal({name: (m["meta"]["cache_type"], m["root"]) for name, m in cards.items()},
               {"a": ("f32", "a"), "b": ("bf16", "a"), "c": ("f16", "a")}, "one file, three caches")
         hashes = [hash_of(three, name) for name in "abc"]

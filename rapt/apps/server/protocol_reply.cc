@@ -782,6 +782,8 @@ std::string model_reply(const ModelCard& model) {
   meta("n_embd", model.width);
   meta("n_params", model.parameters);
   meta("size", model.bytes);
+  if (model.layers > 0) meta("n_layer", model.layers);
+  if (model.heads > 0) meta("n_head", model.heads);
   if (!model.cache_type.empty()) {
     append_key(out, "cache_type");
     append_quoted(out, model.cache_type);

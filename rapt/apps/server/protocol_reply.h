@@ -156,6 +156,7 @@ struct ModelCard {
   std::int64_t created = 0;
   std::string owned_by = "rapt";
   Dim context = 0, context_trained = 0, vocabulary = 0, width = 0, parameters = 0, bytes = 0;
+  Dim layers = 0, heads = 0;  // of the decoder; the most heads that a layer has
   std::string cache_type;  // how keys and values are kept; "": it keeps none
   std::vector<std::string> tasks;  // "chat", "completion", "embedding" …
 };

@@ -908,7 +908,11 @@ TEST(Protocol, ListsOfResults) {
   EXPECT_EQ(at(models, "data.0.max_model_len").integer(), 8);
   EXPECT_EQ(at(models, "data.0.meta.n_ctx").integer(), 8);
   EXPECT_EQ(model_reply(cards[0]).find("cache_type"), std::string::npos);
-  const Json packed = parse_json(model_reply({.id = "b", .root = "a", .cache_type = "q8_0"}));
+  EXPECT_EQ(model_reply(cards[0]).find("n_layer"), std::string::npos);
+  const Json packed =
+      parse_json(model_reply({.id = "b", .root = "a", .layers = 2, .heads = 4, .cache_type = "q8_0"}));
+  EXPECT_EQ(at(packed, "meta.n_layer").integer(), 2);
+  EXPECT_EQ(at(packed, "meta.n_head").integer(), 4);
   EXPECT_EQ(at(packed, "root").string(), "a");
   EXPECT_EQ(at(packed, "meta.cache_type").string(), "q8_0");
   const std::vector<ClassScores> classes = {{"good", {"bad", "good"}, {0.25f, 0.75f}}};

@@ -116,6 +116,15 @@ std::unique_ptr<ServedModel> serve_model(Device& device, const ModelOptions& opt
              .parameters = m->checkpoint.model->parameters(),
              .bytes = static_cast<Dim>(m->checkpoint.file_bytes),
              .cache_type = m->writes() ? std::string(name_of(options.cache)) : ""};
+  if (const auto& decoder = m->checkpoint.model->decoder) {
+    m->card.layers = static_cast<Dim>(decoder->layers.size());
+    for (const Layer& layer : decoder->layers) {
+      Dim heads = 0;
+      for (const Part& p : layer.parts)
+        if (const Attention* a = p.attention(); a && !a->spec.cross) heads += a->spec.heads;
+      m->card.heads = std::max(m->card.heads, heads);
+    }
+  }
   if (m->translates()) m->card.tasks = {"translation", "chat"};
   else if (m->classifies()) m->card.tasks = {"classification"};
   else if (m->writes()) m->card.tasks = {"chat", "completion", "embedding"};

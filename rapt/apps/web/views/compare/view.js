@@ -21,23 +21,17 @@ const kName = ['A', 'B'];
 const texts = () => state.models.filter((m) => !m.tasks || m.tasks.includes('completion'));
 const cardOf = (id) => texts().find((m) => m.id === id);
 const rootOf = (id) => (cardOf(id) || {}).root || id;
-const cacheOf = (id) => ((cardOf(id) || {}).meta || {}).cache_type || '';
+const metaOf = (id) => (cardOf(id) || {}).meta || {};
+const cacheOf = (id) => metaOf(id).cache_type || '';
 
-// Of a model, asked for once: whether it chats, its layers, heads and width.
+// Whether a model chats; asked for once.
 const known = new Map();
-function shapeOf(id) {
+function chatsOf(id) {
   if (!known.has(id))
     known.set(
         id,
-        Promise
-            .all([
-              askJson(`/props?model=${encodeURIComponent(id)}`),
-              askJson('/v1/look', {body: {model: id, ids: [0], want: ['tokens'], top: 1}}).catch((error) => {
-                if (error.kind === 'refused') return {shape: null};
-                throw error;
-              })
-            ])
-            .then(([props, look]) => ({chat: props.has_chat_template, shape: look.shape}))
+        askJson(`/props?model=${encodeURIComponent(id)}`)
+            .then((props) => Boolean(props.has_chat_template))
             .catch((error) => {
               known.delete(id);
               throw error;
@@ -47,7 +41,7 @@ function shapeOf(id) {
 
 class View {
   constructor(panel) {
-    this.shapes = [null, null];
+    this.chats = [false, false];
     this.prompt =
         el('textarea',
            {rows: 3, dir: 'auto', id: 'compare-prompt', className: 'compare-prompt', spellcheck: false});
@@ -158,7 +152,7 @@ class View {
   possible(name) {
     return name === 'models' ? Boolean(this.pair()) : name === 'cache' ? Boolean(this.caches()) : true;
   }
-  async attempt(name) {
+  attempt(name) {
     const s = this.setup, [a, b] = s.sides.map((side) => side.model);
     const two = name === 'models' ? this.pair() : name === 'cache' ? this.caches() : [a, a];
     s.sides = two.map((id) => this.plainSide(id || b));
@@ -167,15 +161,8 @@ class View {
       s.sides[1].sampling.preset = 'lively';
     }
     if (name === 'head') {
-      const edit = s.sides[1].edit;
-      edit.kind = 'head';
-      this.fill();
-      try {
-        const {shape} = await shapeOf(a);
-        if (shape && edit === s.sides[1].edit) edit.layer = Math.floor(shape.layers / 2);
-      } catch {
-        // layer 0, then
-      }
+      s.sides[1].edit.kind = 'head';
+      s.sides[1].edit.layer = Math.floor((metaOf(a).n_layer || 0) / 2);
     }
     this.fill();
   }
@@ -265,13 +252,13 @@ class View {
         form[name].value = name in edit ? edit[name] : sampling[name];
         form[name].removeAttribute('aria-invalid');
       }
+      for (const [name, of] of [['layer', 'n_layer'], ['head', 'n_head'], ['channel', 'n_embd']])
+        form[name].max = metaOf(model)[of] ? metaOf(model)[of] - 1 : 99999;
       if (model)
-        shapeOf(model)
-            .then((shape) => {
+        chatsOf(model)
+            .then((chats) => {
               if (s.sides[i].model !== model) return;
-              this.shapes[i] = shape;
-              for (const [name, of] of [['layer', 'layers'], ['head', 'heads'], ['channel', 'width']])
-                if (shape.shape) form[name].max = shape.shape[of] - 1;
+              this.chats[i] = chats;
               this.words();
             })
             .catch((error) => {
@@ -280,7 +267,7 @@ class View {
     });
     this.words();
   }
-  chat() { return this.shapes.every((s) => s && s.chat); }
+  chat() { return this.chats.every(Boolean); }
   promptNow() { return this.setup.prompt ?? tr(this.chat() ? 'example_2' : 'compare_example'); }
 
   // All that is said of the form in the page's language.
@@ -343,13 +330,13 @@ class View {
     this.fail(null);
     this.go.disabled = true;
     try {
-      this.shapes = await Promise.all(s.sides.map((side) => shapeOf(side.model)));
+      this.chats = await Promise.all(s.sides.map((side) => chatsOf(side.model)));
       const cards = s.sides.map((side) => cardOf(side.model));
       this.data = newData(structuredClone(s), {
         chat: this.chat(),
         oneVocabulary: !cards[0] || !cards[1] || cards[0].meta.n_vocab === cards[1].meta.n_vocab,
         roots: s.sides.map((side) => ({root: rootOf(side.model), cache: cacheOf(side.model)})),
-        widths: this.shapes.map((one) => one.shape ? one.shape.width : 0)
+        widths: s.sides.map((side) => metaOf(side.model).n_embd || 0)
       });
       this.data.causes = this.causes();
     } catch (error) {
@@ -462,6 +449,7 @@ class View {
     this.prompt.value = last.content;
     if (Number.isInteger(seed)) this.setup.seed = seed;
     const edit = this.setup.sides[1].edit;
+    edit.layer = Math.floor((metaOf(model).n_layer || 0) / 2);
     edit.kind = edits.length ? 'own' : 'head';
     edit.text = edits.map((e) => typeof e === 'string' ? e : JSON.stringify(e)).join('\n');
     this.fill();
