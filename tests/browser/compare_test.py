@@ -215,9 +215,9 @@ def an_edit_is_the_cause_and_an_own_edit_too(page, server):
     choose(page, 1, "compare_layer", "2")
     page.press("#compare-go")
     compared(page)
-    vector = [int(i == 7) for i in range(192)]
-    edit = {"point": "resid_post.2", "op": "project_out", "value": vector}
-    equal(kept(page)["sides"][1]["hash"], alone(server, "default", [edit])["hash"])
+    edit = {"point": "resid_post.2", "op": "project_out", "value": [int(i == 7) for i in range(192)]}
+    for same in ("resid_post.2@c7:zero", edit):  # what lies along a channel is the channel
+        equal(kept(page)["sides"][1]["hash"], alone(server, "default", [same])["hash"])
     choose(page, 1, "compare_edit", "own")
     choose(page, 1, "compare_edit_text", "z.1@h2:scale=0.5\nmlp_out.0:zero")
     page.press("#compare-go")

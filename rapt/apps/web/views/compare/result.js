@@ -148,8 +148,8 @@ export class Result {
     this.lookError.hidden = !data.error;
     if (data.error) this.lookError.textContent = tr('compare_look_failed') + errorWords(data.error);
     const over = !(comparison && comparison.writing), busy = Boolean(comparison && comparison.busy);
-    this.again.hidden = busy || data.scores.some(Boolean) ||
-        !data.sides.every((s) => s.over && s.tokens.length && !s.error);
+    this.again.hidden =
+        busy || data.scores.some(Boolean) || !data.sides.every((s) => s.over && s.tokens.length && !s.error);
     this.along.box.hidden = !over || !data.scores.some(Boolean);
     if (!this.along.box.hidden) this.along.draw();
     this.heads.update(this.text);

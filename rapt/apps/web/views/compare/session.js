@@ -19,7 +19,7 @@ export const kPresets = {
 const kMostHeads = 2048;  // tokens of a text whose heads are looked at
 
 // What `rapt.edits` takes, of the form's choice.
-export function editsOf(edit, width) {
+export function editsOf(edit) {
   const {kind, layer = 0, head = 0, channel = 0, text = ''} = edit || {};
   switch (kind) {
     case 'head':
@@ -28,10 +28,8 @@ export function editsOf(edit, width) {
       return [`attn_out.${layer}:zero`];
     case 'ffn':
       return [`mlp_out.${layer}:zero`];
-    case 'channel': {  // what lies along one channel is taken away
-      const value = Array.from({length: width}, (_, i) => i === channel ? 1 : 0);
-      return [{point: `resid_post.${layer}`, op: 'project_out', value}];
-    }
+    case 'channel':
+      return [`resid_post.${layer}@c${channel}:zero`];
     case 'own':
       return text.split('\n')
           .map((line) => line.trim())
@@ -225,7 +223,7 @@ export class Comparison {
 // What a text's own tokens say, in the form of another side's score.
 const scoreOf = (tokens) => ({logprob: tokens.map((t) => t.logprob), top: tokens.map((t) => t.top)});
 
-export function newData(setup, {chat, oneVocabulary, roots, widths}) {
+export function newData(setup, {chat, oneVocabulary, roots}) {
   return {
     setup,
     chat,
@@ -234,7 +232,7 @@ export function newData(setup, {chat, oneVocabulary, roots, widths}) {
                              model: s.model,
                              root: roots[i].root,
                              cache: roots[i].cache,
-                             edits: editsOf(s.edit, widths[i]),
+                             edits: editsOf(s.edit),
                              sampling: samplingOf(s.sampling),
                              text: '',
                              tokens: [],

@@ -335,8 +335,7 @@ class View {
       this.data = newData(structuredClone(s), {
         chat: this.chat(),
         oneVocabulary: !cards[0] || !cards[1] || cards[0].meta.n_vocab === cards[1].meta.n_vocab,
-        roots: s.sides.map((side) => ({root: rootOf(side.model), cache: cacheOf(side.model)})),
-        widths: s.sides.map((side) => metaOf(side.model).n_embd || 0)
+        roots: s.sides.map((side) => ({root: rootOf(side.model), cache: cacheOf(side.model)}))
       });
       this.data.causes = this.causes();
     } catch (error) {
