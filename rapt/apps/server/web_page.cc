@@ -58,6 +58,23 @@ std::string_view trimmed(std::string_view s) {
   return s;
 }
 
+// Without indentation and lines of comments, which nobody on the other side reads; every line keeps its
+// number. No text of several lines stands in a script (tests/browser/chat_test.py).
+std::string lean(std::string_view name, std::string_view text) {
+  const bool script = name.ends_with(".js");
+  if (!script && !name.ends_with(".css") && !name.ends_with(".json")) return std::string(text);
+  std::string out;
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n') + 1);
+    if (line.empty()) line = text;
+    text.remove_prefix(line.size());
+    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    if (script && line.starts_with("//")) line = "\n";
+    out += line;
+  }
+  return out;
+}
+
 // f of each entry between commas.
 template <class F>
 void each_entry(std::string_view list, const F& f) {
@@ -97,9 +114,9 @@ bool takes_gzip(const http::Request& request) {
 }
 
 WebPage::WebPage() {
-  for (const WebFile& f : web_files()) add(concat("/page/", f.name), std::string(f.text));
+  for (const WebFile& f : web_files()) add(concat("/page/", f.name), lean(f.name, f.text));
   for (const PageFile& f : page_files())
-    if (!f.name.ends_with(".html")) add(concat("/page/shared/", f.name), std::string(f.text));
+    if (!f.name.ends_with(".html")) add(concat("/page/shared/", f.name), lean(f.name, f.text));
   add("/page/shared/words.json", page_words().dump(0));
   add("/page/shared/colours.json", page_colours().dump(0));
   if (const auto it = files_.find("/page/index.html"); it != files_.end()) files_.emplace("/", it->second);
