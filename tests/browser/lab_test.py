@@ -270,6 +270,21 @@ def a_reload_finds_the_run_again(page, server):
 
 
 @test
+def a_training_comes_first(page, server):
+    page.begin()
+    id = page.run("""fetch('/v1/train/run', {method: 'POST', headers: {'Content-Type': 'application/json'},
+        body: JSON.stringify({preset: 'gpt-char', settings: ['width=32', 'layers=1'], steps: 100000,
+                              batch: 1, length: 16})}).then((r) => r.json())""")["id"]
+    at(page, "attention.alpha")
+    expect("A training runs now" in page.text(".lab-form"), page.text(".lab-form"))
+    page.press(".lab-form .hint button")
+    page.wait("!document.querySelector('#view-train').hidden")
+    page.run(f"fetch('/v1/runs/{id}', {{method: 'DELETE'}})")
+    page.run("document.querySelector('#tab-lab').click()")
+    page.wait("!!document.querySelector('.lab-form') && !document.querySelector('.lab-form .hint')")
+
+
+@test
 def errors_in_plain_words(page, server):
     at(page, "attention.alpha")
     page.run("""(() => { window.ownFetch = window.fetch; window.busy = () => new Response(

@@ -8,10 +8,10 @@ import {askJson} from '../../api.js';
 import {painter} from '../../figures.js';
 import {count, tr} from '../../i18n.js';
 import {errorWords} from '../../message.js';
-import {announce, copyText} from '../../shell.js';
+import {announce, copyText, openView} from '../../shell.js';
 import {follow, state} from '../../state.js';
 
-import {inWords, kSigns} from './view.js';
+import {inWords, kSigns} from './said.js';
 
 const kMostSeed = 2 ** 40, kQuick = 0.1;  // effort
 const seconds = (s) =>
@@ -185,7 +185,7 @@ export class Question {
       input.addEventListener('change', () => {
         this.choice.effort = name;
       });
-      return el('label', {}, input, el('span', {textContent: tr(`lab_${name}`, {time: seconds(n)})}));
+      return el('label', {}, input, el('span', {textContent: tr(name === 'full' ? 'lab_full' : 'lab_quick', {time: seconds(n)})}));
     };
     const go = el('button', {type: 'submit', className: 'main', textContent: tr('lab_run')});
     const form =
@@ -196,7 +196,11 @@ export class Question {
            el('fieldset', {className: 'presets'}, el('legend', {textContent: tr('lab_effort')}),
               radio('quick', minutes * 60 * 1.5 * kQuick), radio('full', minutes * 60)),
            el('div', {className: 'row'}, go));
-    if (this.runs.other) form.append(el('p', {className: 'hint', textContent: tr('lab_other')}));
+    if (this.runs.other) {
+      const look = el('button', {type: 'button', className: 'small', textContent: tr('lab_look')});
+      look.addEventListener('click', () => openView('train'));
+      form.append(el('p', {className: 'hint row'}, el('span', {textContent: tr('lab_other')}), look));
+    }
     if (this.refused) form.append(el('p', {className: 'error', role: 'alert', textContent: this.refused}));
     form.addEventListener('submit', async (event) => {
       event.preventDefault();

@@ -13,7 +13,7 @@ export class Runs {
   constructor(change) {
     this.change = change;
     this.now = null;         // the run that is computed, or null
-    this.other = false;      // a training or somebody else's run has the server
+    this.other = false;      // a training has the server
     this.last = new Map();   // experiment → its last run that has ended
     this.known = new Map();  // experiment → {id, …} of one that ended before this page was loaded
   }
@@ -22,6 +22,8 @@ export class Runs {
   async find() {
     const {data} = await askJson('/v1/runs');
     this.other = data.some((r) => r.running && r.kind !== 'lab');
+    clearTimeout(this.again);
+    if (this.other) this.again = setTimeout(() => this.find().catch(() => {}), 3000);
     for (const r of [...data].reverse())
       if (r.kind === 'lab' && !r.running) this.known.set(r.experiment, r);
     const mine = data.find((r) => r.kind === 'lab' && r.running);
@@ -53,10 +55,7 @@ export class Runs {
       this.other = false;
       this.follow(this.begun({id, experiment, seed, effort}));
     } catch (error) {
-      if (error.code === 'lab_busy') {
-        await this.find();
-        this.other = !this.now;
-      }
+      if (error.code === 'lab_busy') await this.find();
       throw error;
     } finally {
       this.change();

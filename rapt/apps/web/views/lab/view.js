@@ -11,14 +11,9 @@ import {follow, state} from '../../state.js';
 
 import {Question} from './question.js';
 import {Runs} from './runs.js';
+import {inWords, kSigns} from './said.js';
 
 const kMarks = ['right', 'imprecise', 'wrong'];
-export const kSigns = {
-  right: '✓',
-  imprecise: '≈',
-  wrong: '✗'
-};
-export const inWords = (text) => typeof text === 'string' ? text : text[state.lang];
 
 let lab = null;  // GET /v1/lab
 let runs, question, box, list, search, found, chosen = '';
