@@ -5,6 +5,7 @@
 #include <set>
 
 #include "rapt/base/text.h"
+#include "rapt/recipe/presets.h"
 #include "rapt/recipe/recipe_fields.h"
 #include "rapt/recipe/recipe_schema.h"
 
@@ -15,6 +16,14 @@ struct Book {
   Json structs = Json::Object{};
   std::set<std::string> written;
   std::vector<std::function<void()>> waiting;  // structs met in fields
+  Json help = {};  // of another language
+
+  std::string meaning(std::string_view title, std::string_view name, std::string_view english) const {
+    // A mixture's experts are feed-forward nets.
+    for (const std::string_view of : {title, title == "Moe" ? std::string_view("Ffn") : title})
+      if (const Json* text = help.find(concat(of, ".", name))) return text->string();
+    return std::string(english);
+  }
 };
 
 template <class T>
@@ -86,7 +95,7 @@ Json standard(const M& v) {
 template <class T>
 class Describe {
  public:
-  explicit Describe(Book& book) : book_(book) {}
+  Describe(Book& book, std::string title) : book_(book), title_(std::move(title)) {}
   void about(std::string_view, std::string_view meaning) { about_ = meaning; }
   template <class M>
   void field(std::string_view name, M T::* member, std::string_view meaning, Range range = {}) {
@@ -125,12 +134,13 @@ class Describe {
  private:
   void add(std::string_view name, std::string_view meaning, Json shape) {
     shape.set("name", std::string(name));
-    shape.set("meaning", std::string(meaning));
+    shape.set("meaning", book_.meaning(title_, name, meaning));
     fields_.push_back(std::move(shape));
   }
-  static Json named(std::string_view name, std::string_view meaning, std::string_view form) {
-    return Json::Object{
-        {"name", std::string(name)}, {"meaning", std::string(meaning)}, {"form", std::string(form)}};
+  Json named(std::string_view name, std::string_view meaning, std::string_view form) const {
+    return Json::Object{{"name", std::string(name)},
+                        {"meaning", book_.meaning(title_, name, meaning)},
+                        {"form", std::string(form)}};
   }
   Json option(const Word& o) { return named(o.name, o.meaning, "word"); }
   template <class M>
@@ -147,7 +157,7 @@ class Describe {
   }
   template <class F>
   Json option(const Group<F>& o) {
-    Describe inner(book_);
+    Describe inner(book_, title_);
     o.fields(inner);
     Json out = named(o.name, o.meaning, "group");
     out.set("fields", inner.fields_of());
@@ -155,7 +165,7 @@ class Describe {
   }
 
   Book& book_;
-  std::string about_;
+  std::string title_, about_;
   Json::Array fields_, options_;
 };
 
@@ -174,7 +184,7 @@ std::string section(Book& book) {
   fields(Of<T>{}, t);
   if (book.written.insert(t.title).second)
     book.waiting.emplace_back([&book, name = t.title] {
-      Describe<T> d(book);
+      Describe<T> d(book, name);
       fields(Of<T>{}, d);
       book.structs.set(name, d.whole());
     });
@@ -183,8 +193,10 @@ std::string section(Book& book) {
 
 }  // namespace
 
-Json recipe_schema_data() {
+Json recipe_schema_data(std::string_view lang) {
   Book book;
+  for (const PresetFile& f : recipe_help_files())
+    if (f.name == lang) book.help = parse_json(f.json, concat("help in ", f.name));
   Json parts = Json::Object{};
   section<Recipe>(book);
   [&]<class... X>(std::variant<X...>*) {

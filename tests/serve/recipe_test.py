@@ -26,8 +26,8 @@ class Lab(Server):
         super().__init__(args, "--lab")
         self.args = args
 
-    def get(self):
-        return self.ask("/v1/recipe").json()
+    def get(self, lang="en"):
+        return self.ask(f"/v1/recipe?lang={lang}").json()
 
     def show(self, **body):
         reply = self.ask("/v1/recipe/show", body)
@@ -172,19 +172,26 @@ def every_default_of_the_schema_holds(lab):
     expect(checked >= 20, checked, "defaults")
 
 
+def lines_of(schema):
+    """What every field and every option with something inside means, by struct and name."""
+    def inside(struct, list_):
+        for x in list_:
+            if x.get("form") != "word":
+                yield f"{struct}.{x['name']}", x["meaning"]
+            yield from inside(struct, x.get("fields", []) + x.get("options", []))
+    for struct, s in schema["structs"].items():
+        yield from inside(struct, s.get("fields", []) + s.get("options", []))
+
+
 @test
 def every_field_has_chinese_help(lab):
-    words = json.loads((SOURCE / "rapt/apps/web/views/recipe/fields.json").read_text())
-    schema = lab.get()["schema"]
-    known = {f"{struct}.{f['name']}" for struct, f in fields_of(schema)}
-    missing = [k for k in known if k not in words
-               and not (k.startswith("Moe.") and "Ffn." + k[4:] in words)]
-    equal(missing, [], "without Chinese")
-    for struct, s in schema["structs"].items():  # options, too
-        lists = [s.get("options", [])] + [f.get("options", []) for f in s.get("fields", [])]
-        known |= {f"{struct}.{o['name']}" for options in lists for o in options}
-    nested = {f"{struct}.{o['name']}" for struct, f in fields_of(schema) for o in f.get("options", [])}
-    equal([k for k in words if k not in known | nested], [], "of fields that there are not")
+    words = json.loads((SOURCE / "rapt/recipe/help/zh.json").read_text())
+    english, chinese = list(lines_of(lab.get()["schema"])), list(lines_of(lab.get("zh")["schema"]))
+    equal([k for k, _ in chinese], [k for k, _ in english], "fields")
+    for (name, there), (_, text) in zip(english, chinese):
+        expect(text != there and re.search("[\u4e00-\u9fff]", text), name, "is not in Chinese:", text)
+        equal(text, words.get(name.replace("Moe.", "Ffn."), words.get(name)), name)
+    equal(sorted(set(words) - {k for k, _ in english}), [], "of fields that there are not")
 
 
 # ------------------------------------------------------------------------------------------------- refusals

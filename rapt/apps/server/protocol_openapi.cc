@@ -214,7 +214,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/runs/{id}", "The events of a run (?from=N; ?once=1: those there are)", "", false, false,
      "text/event-stream"},
     {"DELETE", "/v1/runs/{id}", "Stops a run"},
-    {"GET", "/v1/recipe", "Presets, and every field of a recipe"},
+    {"GET", "/v1/recipe", "Presets, and every field of a recipe (?lang=zh)"},
     {"POST", "/v1/recipe/show", "What a recipe means: sizes, costs, a drawing"},
     {"POST", "/v1/recipe/diff", "Where two recipes differ"},
     {"GET", "/v1/models", "The models"},

@@ -345,7 +345,7 @@ bool Service::State::answer_now(http::Exchange exchange, const http::Request& re
     } else if (path == "/runs/{id}" || path == "/train/events") {
       run_events(exchange, request);
     } else if (path == "/recipe") {
-      json(recipe_catalogue());
+      json(recipe_catalogue(request.query.find("lang=zh") != std::string::npos));
     } else if (path == "/openapi.json") {
       json(openapi);
     } else if (path == "/tokenizer_info") {

@@ -150,17 +150,18 @@ Json facts(const Recipe& r) {
 
 }  // namespace
 
-const std::string& recipe_catalogue() {
-  static const std::string kText = [] {
+const std::string& recipe_catalogue(bool chinese) {
+  const auto make = [](std::string_view lang) {
     Json::Array presets;
     for (const std::string& name : preset_names()) {
       const Recipe r = resolve(preset(name));
       presets.push_back(
-          Json::Object{{"name", name}, {"note", r.note}, {"parameters", count_parameters(r).total}});
+          Json::Object{{"name", name}, {"parameters", count_parameters(r).total}, {"note", r.note}});
     }
-    return Json(Json::Object{{"presets", std::move(presets)}, {"schema", recipe_schema_data()}}).dump(0);
-  }();
-  return kText;
+    return Json(Json::Object{{"presets", std::move(presets)}, {"schema", recipe_schema_data(lang)}}).dump(0);
+  };
+  static const std::string kEnglish = make("en"), kChinese = make("zh");
+  return chinese ? kChinese : kEnglish;
 }
 
 std::string recipe_show(const Json& body) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recipes over HTTP, under --lab: what `rapt show` says, as data. No model and no file is needed.
 //
-//   GET  /v1/recipe       {"presets": [{"name", "note", "parameters"}], "schema": recipe_schema.h}
+//   GET  /v1/recipe       (?lang=zh) {"presets": [{"name", "note", "parameters"}], "schema": recipe_schema.h}
 //   POST /v1/recipe/show  a recipe      {"name", "written", "recipe", "whole", "drawing", "svg", "facts"}
 //   POST /v1/recipe/diff  {"a", "b"}    {"differences": [{"path", "a", "b"}], "a": facts, "b": facts}
 //
@@ -16,7 +16,7 @@
 
 namespace rapt::server {
 
-const std::string& recipe_catalogue();
+const std::string& recipe_catalogue(bool chinese);
 std::string recipe_show(const Json& body);
 std::string recipe_diff(const Json& body);
 

@@ -44,8 +44,8 @@ export function written(value, indent = '') {
 const isObject = (x) => typeof x === 'object' && x !== null && !Array.isArray(x);
 
 export class Form {
-  constructor(host, {schema, put, meaning, presets}) {
-    Object.assign(this, {host, schema, put, meaning, presets});
+  constructor(host, {schema, put, presets}) {
+    Object.assign(this, {host, schema, put, presets});
     this.places = [];  // fields that may be opened: {path, field, there}
     this.closed = new Set();
   }
@@ -68,10 +68,9 @@ export class Form {
     return true;
   }
   fieldsOf(struct) {
-    const fields = (this.schema.structs[struct].fields || []).map((f) => ({...f, of_struct: struct}));
-    return struct === 'Recipe' ?
-        [{name: 'preset', kind: 'word', words: this.presets, meaning: '', of_struct: struct}, ...fields] :
-        fields;
+    const fields = this.schema.structs[struct].fields || [];
+    if (struct !== 'Recipe') return fields;
+    return [{name: 'preset', kind: 'word', words: this.presets, meaning: ''}, ...fields];
   }
   // What a field holds when it is opened.
   standard(shape) {
@@ -115,7 +114,7 @@ export class Form {
     pick.dataset.at = `${at}+`;
     pick.append(el('option', {value: '', textContent: tr('recipe_add', {n: absent.length})}));
     for (const f of absent) {
-      const what = this.meaning(f.of_struct, f.name, f.meaning);
+      const what = f.meaning;
       pick.append(el('option', {
         value: f.name,
         textContent: what ? `${f.name} · ${what.length > 60 ? `${what.slice(0, 59)}…` : what}` : f.name
@@ -150,7 +149,7 @@ export class Form {
     const at = textOf(path), id = `recipe-${at}`, box = el('div', {className: 'field'});
     const head = el('div', {className: 'field-head'}, el('label', {htmlFor: id, textContent: field.name}));
     const wrong = this.error && this.error.path === at;
-    const help = [this.meaning(field.of_struct, field.name, field.meaning), this.range(field)];
+    const help = [field.meaning, this.range(field)];
     const hint = el('small', {id: `${id}-help`, textContent: help.filter(Boolean).join(' · ')});
     const made = this.control(field, value, path);
     if (!made.control && !made.inside) made.control = this.raw(value, path);
@@ -209,7 +208,7 @@ export class Form {
         };
       case 'text': return {control: this.line(String(value), (text) => text, put)};
       case 'word': return {control: this.choose(shape.words.map((w) => [w, w]), value, put)};
-      case 'choice': return this.choice(shape.options, shape.of_struct, value, path);
+      case 'choice': return this.choice(shape.options, value, path);
       case 'struct': return this.struct(shape, value, path);
       case 'letters': return {inside: this.letters(shape, value, path)};
       default: return this.list(shape, value, path);
@@ -240,7 +239,7 @@ export class Form {
     select.addEventListener('change', () => put(select.value));
     return select;
   }
-  choice(options, struct, value, path) {
+  choice(options, value, path) {
     const number = options.find((o) => o.form === 'number');
     const name = typeof value === 'number' && number ? number.name :
         isObject(value)                              ? Object.keys(value)[0] :
@@ -258,11 +257,9 @@ export class Form {
     });
     if (!option || option.form === 'word') return {control};
     const inside = isObject(value) ? value[name] : undefined, own = [...path, name];
-    const about = this.meaning(struct, name, option.meaning);
-    const box = el('div', {}, ...(about ? [el('small', {textContent: about})] : []));
+    const box = el('div', {}, el('small', {textContent: option.meaning}));
     if (option.form === 'number') box.append(this.bare(option.inside, value, path, name));
-    else if (option.form === 'group')
-      box.append(this.group(name, option.fields.map((f) => ({...f, of_struct: struct})), inside, own));
+    else if (option.form === 'group') box.append(this.group(name, option.fields, inside, own));
     else if (option.inside.kind === 'struct')
       box.append(this.group(name, this.fieldsOf(option.inside.of), inside, own));
     else box.append(this.bare(option.inside, inside, own, name));
@@ -276,7 +273,7 @@ export class Form {
   }
   struct(shape, value, path) {
     const {words = [], options} = this.schema.structs[shape.of];
-    if (options) return this.choice(options, shape.of, value, path);
+    if (options) return this.choice(options, value, path);
     const list = [
       ...(shape.absent ? [['null', tr('recipe_absent')]] : []), ...words.map((w) => [w, w]), ['{}', '{ … }']
     ];

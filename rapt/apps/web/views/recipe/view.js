@@ -21,35 +21,25 @@ let text = '', value = null;  // the recipe as JSON, and as a value where the JS
 let base = {name: '', text: ''};  // the preset it began as
 let reply = null, error = null;  // of the server, about the text
 let other = null;  // what it is compared with: {preset} | {text, name}
-let timer = 0, coming = null, picture = '', words = {};
-
-// --------------------------------------------------------------------------------------------- help
-// A field's line of meaning: the server's, in Chinese that of the page where there is one.
-const meaning = (struct, field, english) =>
-    (state.lang === 'zh' && (words[`${struct}.${field}`] || (struct === 'Moe' && words[`Ffn.${field}`]))) ||
-    english;
-
-async function loadWords() {
-  if (state.lang !== 'zh' || words['Recipe.name']) return;
-  try {
-    words = await (await fetch('/page/views/recipe/fields.json')).json();
-  } catch {
-    return;
-  }
-  if (form) drawForm();
-}
+let timer = 0, coming = null, picture = '';
 
 // -------------------------------------------------------------------------------------------- asking
+// The schema with its lines of meaning in the page's language.
+async function help() {
+  known = await askJson(`/v1/recipe?lang=${state.lang}`);
+  if (form) form.schema = known.schema;
+}
+
 async function load() {
   try {
-    known = await askJson('/v1/recipe');
+    await help();
   } catch (e) {
     ui.error.hidden = false;
     ui.error.textContent = errorWords(e);
     return;
   }
   ui.error.hidden = true;
-  form = new Form(ui.form, {schema: known.schema, put, meaning, presets: known.presets.map((p) => p.name)});
+  form = new Form(ui.form, {schema: known.schema, put, presets: known.presets.map((p) => p.name)});
   const list = () => known.presets.map((p) => el('option', {value: p.name, textContent: p.name}));
   ui.preset.replaceChildren(...list());
   ui.other.replaceChildren(
@@ -164,10 +154,10 @@ function drawForm() {
 
 function find() {
   const wanted = ui.search.value.trim().toLowerCase();
-  const hit = ({path, field}) => !wanted ? 0 :
-      field.name.includes(wanted)        ? 2 :
-      `${field.meaning} ${meaning(field.of_struct, field.name, '')}`.toLowerCase().includes(wanted) ? 1 :
-                                                                                                      0;
+  const hit = ({field}) => !wanted                 ? 0 :
+      field.name.includes(wanted)                  ? 2 :
+      field.meaning.toLowerCase().includes(wanted) ? 1 :
+                                                     0;
   const found = !form || !wanted ? [] :
                                    form.places.map((p) => ({...p, rank: hit(p)}))
                                        .filter((p) => p.rank)
@@ -176,7 +166,7 @@ function find() {
   ui.found.replaceChildren(...found.map((p) => {
     const b =
         el('button', {type: 'button', className: 'small'}, el('code', {textContent: textOf(p.path)}),
-           el('span', {textContent: meaning(p.field.of_struct, p.field.name, p.field.meaning)}));
+           el('span', {textContent: p.field.meaning}));
     b.addEventListener('click', () => {
       if (p.there) form.focus(textOf(p.path));
       else form.open(p.path, p.field);
@@ -278,24 +268,17 @@ async function compare() {
 function meaningAt(path) {
   const {structs, parts} = known.schema;
   let fields = form.fieldsOf('Recipe'), said = '';
-  for (const step of path.split(/[.[\]]+/).filter(Boolean)) {
+  for (const step of path.split(/[.[\]]+/)) {
     const f = fields.find((x) => x.name === step);
-    if (f) said = meaning(f.of_struct, f.name, f.meaning);
-    const inside = f && (f.kind === 'list' ? f.of.of : f.of);
-    if (f && f.kind === 'choice')
-      fields = f.options.flatMap((o) => (o.fields || []).map((x) => ({...x, of_struct: f.of_struct})));
-    else if (f && structs[inside]) {
-      const {options} = structs[inside];
-      fields =
-          !options ? form.fieldsOf(inside) : options.map((o) => ({
-                                                           ...(o.inside || {}),
-                                                           name: o.name,
-                                                           meaning: o.meaning,
-                                                           of_struct: inside,
-                                                           ...(o.fields ? {kind: 'choice', options: [o]} : {})
-                                                         }));
-      if (inside === 'Part') fields = Object.keys(parts).map((name) => ({name, kind: 'part', meaning: ''}));
-    } else if (f && f.kind === 'part') fields = [...form.fieldsOf(parts[step]), ...form.fieldsOf('Part')];
+    if (!f) continue;  // a letter, a place in a list
+    said = f.meaning || said;
+    const inside = f.inside || f, of = inside.of && (inside.of.of || inside.of);
+    if (f.fields) fields = f.fields;
+    else if (inside.options) fields = inside.options;
+    else if (of === 'Part')
+      fields = Object.entries(parts).map(
+          ([name, struct]) => ({name, fields: [...form.fieldsOf(struct), ...form.fieldsOf('Part')]}));
+    else if (structs[of]) fields = structs[of].options || form.fieldsOf(of);
   }
   return said;
 }
@@ -381,17 +364,20 @@ export function mount(panel) {
             ui.result));
   panel.append(el('p', {className: 'recipe-lead', 'data-text': 'recipe_lead'}), ui.error, ui.body);
   say(panel);
-  follow('lang', () => {
-    loadWords();
+  follow('lang', async () => {
     if (!known) return;
     ui.other.options[0].textContent = tr('recipe_nothing');
     ui.other.options[1].textContent = tr('recipe_as_now');
-    drawForm();
     drawReply();
+    try {
+      await help();
+    } catch {
+      // its lines stay in the other language
+    }
+    drawForm();
     ask();
   }, true);
   follow('theme', drawReply, true);
-  loadWords();
 }
 
 export function show() {
