@@ -19,12 +19,15 @@ async function main() {
   beginShell();
   modelChoice(byId('model'));
 
+  // `rapt train --watch` serves no model: there is a training to look at and nothing else.
+  const watches = (s) => Boolean(s.props && s.props.watch), models = (s) => !watches(s);
+
   const chat = new Chat(), writer = new Writer();
   registerView({
     name: 'chat',
     title: 'view_chat',
     history: true,
-    offers: (s) => !s.props || chats(s),
+    offers: (s) => !watches(s) && (!s.props || chats(s)),
     mount: (e) => chat.mount(e),
     show: () => chat.show()
   });
@@ -32,17 +35,18 @@ async function main() {
     name: 'text',
     title: 'view_text',
     history: true,
+    offers: models,
     mount: (e) => writer.mount(e),
     show: () => writer.show()
   });
   const lab = (s) => Boolean(s.props && s.props.lab);
-  registerView({name: 'inside', title: 'view_inside', folder: true});
-  registerView({name: 'compare', title: 'view_compare', folder: true});
+  registerView({name: 'inside', title: 'view_inside', folder: true, offers: models});
+  registerView({name: 'compare', title: 'view_compare', folder: true, offers: models});
   registerView({name: 'play', title: 'view_play', folder: true});
   registerView({name: 'lab', title: 'view_lab', folder: true, offers: lab});
-  registerView({name: 'train', title: 'view_train', folder: true, offers: lab});
+  registerView({name: 'train', title: 'view_train', folder: true, offers: (s) => lab(s) || watches(s)});
   registerView({name: 'recipe', title: 'view_recipe', folder: true, offers: lab});
-  registerView({name: 'monitor', title: 'view_monitor', folder: true});
+  registerView({name: 'monitor', title: 'view_monitor', folder: true, offers: models});
   const viewOf = (c) => c.kind === 'text' ? writer : chat;
 
   // One object for each conversation that is open or being written.
@@ -87,7 +91,8 @@ async function main() {
 
   await loadModels();
   await resumeAll(find, (c) => viewOf(c).changed(c));
-  if (!(wanted.conversation && await open(wanted.conversation))) openView(wanted.view);
+  if (watches(state)) openView(wanted.view === 'play' ? 'play' : 'train');
+  else if (!(wanted.conversation && await open(wanted.conversation))) openView(wanted.view);
   else if (wanted.view && wanted.view !== state.view) openView(wanted.view);
   if (!history.persistent) notice(tr('history_off'));
   history.onLoss(() => notice(tr('history_full')));

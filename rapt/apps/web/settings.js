@@ -175,6 +175,10 @@ export async function loadModels() {
     try {
       const models = (await askJson('/v1/models')).data.filter(writes);
       set({models});
+      if (!models.length) {  // `rapt train --watch`; else models that write nothing
+        const props = await askJson('/props');
+        if (props.watch) return set({props});
+      }
       await chooseModel(
           models.some((m) => m.id === kept.get('model')) ? kept.get('model') :
               models.length                              ? models[0].id :
@@ -194,9 +198,10 @@ export async function chooseModel(id) {
 }
 
 export function modelChoice(select) {
-  follow('models lang', () => {
+  follow('models lang props', () => {
     select.replaceChildren(...state.models.map((m) => el('option', {value: m.id, textContent: m.id})));
     if (!state.models.length) select.append(el('option', {textContent: tr('no_models')}));
+    select.parentElement.hidden = Boolean(state.props && state.props.watch);
     select.value = state.model;
     select.disabled = state.models.length < 2;
   });
