@@ -17,7 +17,7 @@ const kModels = [
 ];
 // name, what it begins with, least, most, step
 const kNumbers = [
-  ['steps', 1500, 1, 100000, 1],
+  ['steps', 1000, 1, 100000, 1],
   ['rate', 0.003, 0, 100, 'any'],
   ['batch', 12, 1, 512, 1],
   ['length', 96, 2, 4096, 1],
@@ -36,7 +36,7 @@ export class Form {
                 ...(about ? [el('small', {'data-text': about})] : []));
     };
     const model = el('select', {}), settings = el('input', {spellcheck: false, autocomplete: 'off'});
-    const text = el('textarea', {rows: 4, spellcheck: false, 'data-ghost': 'train_text_ghost'});
+    const text = el('textarea', {rows: 3, spellcheck: false, 'data-ghost': 'train_text_ghost'});
     const file = el('input', {type: 'file', accept: '.txt,.md,text/*', id: 'train-file'});
     file.addEventListener('change', async () => {
       const chosen = file.files[0];
@@ -49,12 +49,15 @@ export class Form {
     const numbers = kNumbers.map(([name, value, min, max, step]) => label(
         name, el('input', {type: 'number', value, min, max, step, inputMode: 'decimal', required: true})));
     this.save = label('name', el('input', {maxLength: 64, autocomplete: 'off'}), 'train_name_about');
-    this.box = el(
-        'form', {className: 'train-form card', noValidate: true, 'data-label': 'train_form'},
+    const form = el(
+        'form', {className: 'train-form', noValidate: true, 'aria-labelledby': 'train-form-title'},
         label('model', model, 'train_model_about'), label('settings', settings, 'train_settings_about'),
         el('div', {className: 'train-numbers'}, ...numbers), label('text', text),
         el('label', {className: 'train-file'}, el('span', {'data-text': 'train_file'}), file), this.save,
         this.told, el('div', {className: 'row'}, this.button));
+    this.box = el(
+        'details', {className: 'card', id: 'train-new', open: true},
+        el('summary', {}, el('h2', {id: 'train-form-title', 'data-text': 'train_form'})), form);
     this.box.addEventListener('submit', (event) => {
       event.preventDefault();
       if (this.check()) start(this.body());

@@ -27,7 +27,7 @@ export class Heads {
         el('p', {className: 'hint', 'data-text': 'train_heads_about'}),
         el('div', {className: 'row'}, this.slider, this.when, this.play,
            el('label', {className: 'row'}, el('span', {'data-text': 'train_figure'}), this.choice)),
-        this.body, this.read);
+        this.body);
     this.metric = 'entropy';
     this.l = this.h = 0;
     this.pinned = false;
@@ -118,7 +118,7 @@ export class Heads {
     this.grid = headsPicture(host, of(() => `${this.nameOf(this.metric)}. ${this.read.textContent}`));
     this.ramp = legend(grid);
     this.table = this.headsTwin();
-    grid.append(this.table.box);
+    grid.append(this.read, this.table.box);
     this.body.append(grid);
     this.all = this.one = null;
     if (side) {

@@ -28,9 +28,10 @@ export class Training {
   }
 
   get running() { return !this.end && !this.gone; }
+  get active() { return this.running && (this.entry.running || this.events.length > 0); }
   get name() {
-    const {name, recipe, settings} = this.entry;
-    return name || [recipe, ...(settings || [])].join(' ');
+    const {name, recipe} = this.entry;
+    return name || recipe;
   }
   get steps() { return this.entry.steps || (this.begin && this.begin.steps) || 1; }
   get at() { return this.step.length ? this.step[this.step.length - 1] : 0; }

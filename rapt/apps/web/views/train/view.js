@@ -10,7 +10,7 @@ import {count, fixed, say, tr} from '../../i18n.js';
 import {askKey} from '../../settings.js';
 import {announce, saveFile} from '../../shell.js';
 import {follow, kept, state} from '../../state.js';
-import {draw, smooth, some, thin, twin} from './curves.js';
+import {draw, smooth, some, twin} from './curves.js';
 import {Form} from './form.js';
 import {Heads} from './heads.js';
 import {listRuns, startRun, stopRun, Training} from './runs.js';
@@ -46,8 +46,8 @@ function makeStatus() {
   });
   const save = el('button', {type: 'button', id: 'train-export', className: 'small', 'data-text': 'train_export'});
   const error = el('p', {className: 'error', role: 'alert', hidden: true});
-  const choice = el('select', {id: 'train-run'}), beside = el('div', {className: 'train-beside', role: 'group',
-                                                                      'data-label': 'train_beside'});
+  const choice = el('select', {id: 'train-run'}), beside = el('div', {className: 'train-beside'});
+  const others = el('details', {id: 'train-others'}, el('summary', {'data-text': 'train_beside'}), beside);
   stop.addEventListener('click', async () => {
     stop.disabled = true;
     try {
@@ -65,8 +65,8 @@ function makeStatus() {
       el('h2', {id: 'train-now-title', 'data-text': 'train_now'}), line, bar, error,
       el('div', {className: 'row'}, stop, save,
          el('label', {className: 'row'}, el('span', {'data-text': 'train_run'}), choice)),
-      beside);
-  return {box, bar, line, stop, save, error, choice, beside};
+      others);
+  return {box, bar, line, stop, save, error, choice, beside, others};
 }
 
 function makeLoss() {
@@ -77,6 +77,7 @@ function makeLoss() {
     kept.set('train-smooth', Number(range.value));
     redraw();
   });
+  const read = el('p', {className: 'read'});
   const table = twin(
       () => [tr('train_step_head'), tr('train_loss'), tr('train_smoothed'), tr('train_held')],
       () => {
@@ -97,7 +98,24 @@ function makeLoss() {
            kept.set('train-log', on);
            redraw();
          }), el('label', {className: 'row'}, el('span', {'data-text': 'train_smooth'}), range)),
-      host, table.box);
+      host, read, table.box);
+  // The step below the pointer, where chart() puts it; a click goes to the heads of then.
+  const stepAt = (event) => {
+    const r = host.querySelector('svg')?.getBoundingClientRect();
+    if (!r || !main) return -1;
+    const last_ = Math.max(...drawn().map((run) => run.at)), first = main.step[0];
+    return Math.round(first + (event.clientX - r.left - 58) / (r.width - 72) * (last_ - first));
+  };
+  host.addEventListener('pointermove', (event) => {
+    const step = stepAt(event), i = main ? main.step.findIndex((x) => x >= step) : -1;
+    if (step < 0 || i < 0) return;
+    const held = main.held.x.findLastIndex((x) => x <= step);
+    read.textContent = [
+      tr('train_step', {n: main.step[i]}), tr('train_loss_now', {x: figure(main.loss[i])}),
+      ...(held < 0 ? [] : [tr('train_held_now', {x: figure(main.held.y[held])})])
+    ].join(' · ');
+  });
+  host.addEventListener('click', (event) => ui.heads.goTo(stepAt(event)));
   return {box, host, range, table};
 }
 
@@ -105,7 +123,7 @@ function makeCourse() {
   const hosts = Object.fromEntries(
       ['rate', 'norm', 'speed'].map((name) => [name, el('div', {className: 'train-chart', id: `train-${name}-chart`})]));
   const table = twin(
-      () => [tr('train_step_head'), tr('train_rate'), tr('train_norm')],
+      () => [tr('train_step_head'), tr('train_rate'), tr('train_norm_axis')],
       () => some(main.step.length, kRows)
                 .list.map((i) => [String(main.step[i]), short(main.rate[i]), figure(main.norm[i])]),
       () => main ? tr('train_rows', {n: some(main.step.length, kRows).every}) : '');
@@ -205,6 +223,8 @@ function drawAll() {
     status.bar.value = run.at;
   }
   for (const p of [loss, course, health, samples]) p.box.hidden = !there;
+  ui.hint.hidden = there;
+  heads.show(run);
   notes.box.hidden = !run || !run.notes.length;
   if (notes.list.childElementCount !== (run ? run.notes.length : 0))
     notes.list.replaceChildren(...(run ? run.notes : []).map(
@@ -215,7 +235,6 @@ function drawAll() {
     drawHealth(run);
     drawSamples(run);
   }
-  heads.show(run);
 }
 
 const drawn = () => [main, ...[...extra].map((id) => runs.get(id)).filter((r) => r && r !== main)];
@@ -236,16 +255,16 @@ function drawLoss(run) {
 function drawCourse() {
   const list = drawn();
   const one = (name, of) => draw(ui.course.hosts[name], {
-    title: tr(`train_${name}`),
+    title: tr(`train_${name}_axis`),
     x_label: tr('train_step_head'),
-    y_label: tr(`train_${name}`),
+    y_label: tr(`train_${name}_axis`),
     log: false,
     height: 200,
     curves: list.map((r, i) => ({name: r.name, ...of(r), colour: i}))
   });
-  one('rate', (r) => ({x: r.step, y: r.rate}));
+  one('rate', (r) => ({x: r.step, y: r.rate.map((y) => 1000 * y)}));
   one('norm', (r) => ({x: r.step, y: r.norm}));
-  one('speed', (r) => r.speed);
+  one('speed', (r) => ({x: r.speed.x, y: r.speed.y.map((y) => y / 1000)}));
   for (const host of Object.values(ui.course.hosts)) host.querySelector('.keys')?.remove();
   ui.course.table.fill();
 }
@@ -348,14 +367,19 @@ function tellError(error) {
 }
 
 function drawList() {
-  const {choice, beside} = ui.status, all = [...runs.values()];
-  const text = (r) => `${r.name}${r.running ? ` (${tr('train_runs')})` : ''}`;
+  const {choice, beside, others} = ui.status, all = [...runs.values()];
+  // Of the settings those that not all runs have.
+  const all_have = (s) => all.every((r) => (r.entry.settings || []).includes(s));
+  const text = (r) => [
+    [r.name, ...(r.entry.settings || []).filter((s) => !all_have(s))].join(' '),
+    tr('train_run_steps', {n: r.steps}), ...(r.entry.seed ? [`${tr('train_seed')} ${r.entry.seed}`] : []),
+    ...(r.active ? [tr('train_runs')] : [])
+  ].join(' · ');
   options(choice, all.map((r) => [r.id, text(r)]));
   choice.value = main ? main.id : '';
   choice.parentElement.hidden = all.length < 2;
-  beside.hidden = all.length < 2;
+  others.hidden = all.length < 2;
   beside.replaceChildren(
-      el('span', {className: 'hint', textContent: tr('train_beside')}),
       ...all.filter((r) => r !== main).map((r) => {
         const input = el('input', {type: 'checkbox', checked: extra.has(r.id)});
         input.addEventListener('change', () => {
@@ -421,7 +445,10 @@ async function start(body) {
   try {
     await startRun(body);
     await refresh(true);
-    if (main && matchMedia('(max-width: 900px)').matches) ui.status.box.scrollIntoView({block: 'start'});
+    if (matchMedia('(max-width: 900px)').matches) {
+      ui.form.box.open = false;
+      ui.status.box.scrollIntoView({block: 'start'});
+    }
   } catch (error) {
     if (error.kind === 'key' && await askKey()) {
       ui.form.button.disabled = false;
@@ -444,15 +471,17 @@ export function mount(panel) {
     health: makeHealth(),
     heads: new Heads(),
     samples: makeSamples(),
-    notes: makeNotes()
+    notes: makeNotes(),
+    hint: part('will', el('ul', {}, ...['loss', 'heads', 'health', 'samples'].map(
+                                        (name) => el('li', {'data-text': `train_will_${name}`}))))
   };
   ui.heads.looked = () => {
     if (main) drawSamples(main);
   };
   panel.append(el(
       'div', {className: 'train'}, ui.about,
-      el('div', {className: 'train-left'}, ui.form.box, ui.status.box, ui.samples.box, ui.notes.box),
-      el('div', {className: 'train-right'}, ui.loss.box, ui.heads.box, ui.health.box, ui.course.box)));
+      el('div', {className: 'train-left'}, ui.status.box, ui.form.box, ui.samples.box, ui.notes.box),
+      el('div', {className: 'train-right'}, ui.hint, ui.loss.box, ui.heads.box, ui.health.box, ui.course.box)));
   follow('lang', () => {
     if (!ui.heads.names) return;
     ui.heads.names();
