@@ -144,7 +144,7 @@ TrainingPlan plan_of(const Asked& a) {
   plan.batch = a.batch, plan.length = a.length;
   Json options = Json::Object{{"steps", a.steps}, {"seed", a.seed}, {"schedule.warmup", a.warmup}};
   const auto every = [&](Dim times) { return (a.steps + times - 1) / times; };
-  options.set("eval_every", every(kJudged));
+  options.set("eval_every", std::min<Dim>(every(kJudged), 250));
   options.set("eval_batches", 4);
   options.set("health_every", every(kHealth));
   options.set("save_every", every(10));
@@ -219,7 +219,9 @@ void run_training(Workshop::Bench& bench, const Asked& asked, TrainingPlan plan,
   events.step = [&](const StepReport& r) {
     if (metrics) metrics->step(r);
     teller->step(r);
-    if (r.fate == StepReport::Fate::done && r.step % every == 0) teller->look(r.step, true);
+    // Of a long run the beginning more often: attention forms there.
+    const bool early = r.step >= 8 && r.step < every && (r.step & (r.step - 1)) == 0;
+    if (r.fate == StepReport::Fate::done && (r.step % every == 0 || early)) teller->look(r.step, true);
     if (bench.stopped()) stop = 1;
   };
   events.judged = [&](Dim step, const Judgement& j) {

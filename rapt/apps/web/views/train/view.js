@@ -213,6 +213,7 @@ function drawAll() {
   ui.form.box.hidden = watching();
   ui.form.save.hidden = !saves();
   status.line.textContent = statusText(run);
+  Object.assign(status.box.dataset, {run: run ? run.id : '', how: run ? run.end ? run.end.how : 'running' : ''});
   status.bar.hidden = !run;
   status.save.hidden = !run;
   status.stop.hidden = !run || !run.running || watching();
