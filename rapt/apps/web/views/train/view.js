@@ -69,6 +69,11 @@ function makeStatus() {
   return {box, bar, line, stop, save, error, choice, beside, others};
 }
 
+function thinned() {
+  const {every} = some(main ? main.step.length : 0, kRows);
+  return every > 1 ? tr('train_rows', {n: every}) : tr('train_rows_all');
+}
+
 function makeLoss() {
   const host = el('div', {className: 'train-chart', id: 'train-loss-chart'});
   const range = el('input', {type: 'range', id: 'train-smooth', min: 0, max: 0.99, step: 0.01,
@@ -91,7 +96,7 @@ function makeLoss() {
           String(x), figure(main.loss[i]), figure(soft[i]), held.has(x) ? figure(main.held.y[held.get(x)]) : ''
         ]);
       },
-      () => main ? tr('train_rows', {n: some(main.step.length, kRows).every}) : '');
+      thinned);
   const box = part(
       'loss',
       el('div', {className: 'row'}, check('train-log', 'train_log', kept.get('train-log', false), (on) => {
@@ -126,7 +131,7 @@ function makeCourse() {
       () => [tr('train_step_head'), tr('train_rate'), tr('train_norm_axis')],
       () => some(main.step.length, kRows)
                 .list.map((i) => [String(main.step[i]), short(main.rate[i]), figure(main.norm[i])]),
-      () => main ? tr('train_rows', {n: some(main.step.length, kRows).every}) : '');
+      thinned);
   const box = part('course', el('div', {className: 'train-three'}, ...Object.values(hosts)), table.box);
   return {box, hosts, table};
 }
@@ -214,6 +219,7 @@ function drawAll() {
   ui.form.save.hidden = !saves();
   status.line.textContent = statusText(run);
   Object.assign(status.box.dataset, {run: run ? run.id : '', how: run ? run.end ? run.end.how : 'running' : ''});
+  status.box.hidden = !run && !watching();
   status.bar.hidden = !run;
   status.save.hidden = !run;
   status.stop.hidden = !run || !run.running || watching();
@@ -370,10 +376,12 @@ function tellError(error) {
 function drawList() {
   const {choice, beside, others} = ui.status, all = [...runs.values()];
   // Of the settings those that not all runs have.
+  const differ = (key) => all.some((r) => r.entry[key] !== all[0].entry[key]);
   const all_have = (s) => all.every((r) => (r.entry.settings || []).includes(s));
   const text = (r) => [
     [r.name, ...(r.entry.settings || []).filter((s) => !all_have(s))].join(' '),
-    tr('train_run_steps', {n: r.steps}), ...(r.entry.seed ? [`${tr('train_seed')} ${r.entry.seed}`] : []),
+    tr('train_run_steps', {n: r.steps}), ...(differ('rate') ? [tr('train_run_rate', {x: r.entry.rate})] : []),
+    ...(differ('seed') ? [tr('train_run_seed', {n: r.entry.seed})] : []),
     ...(r.active ? [tr('train_runs')] : [])
   ].join(' · ');
   options(choice, all.map((r) => [r.id, text(r)]));
