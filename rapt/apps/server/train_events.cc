@@ -7,7 +7,6 @@
 
 #include "rapt/base/sha256.h"
 #include "rapt/base/text.h"
-#include "rapt/inspect/heads.h"
 #include "rapt/io/reader.h"
 #include "rapt/text/words.h"
 #include "rapt/use/metrics_file.h"
@@ -47,6 +46,7 @@ TrainTeller::TrainTeller(Workshop::Bench& bench, Device& device, const TrainingR
   try {
     const AttentionRecord record(device_, *run.checkpoint->model, ids_, source_);
     rows_ = record.places();
+    for (const HeadMetrics& m : head_metrics(record, 1)) gated_ = gated_ || m.gate >= 0;
     Dim all = 0;
     for (const AttentionPlace& p : rows_) {
       heads_ = std::max<Dim>(heads_, record.heads(p));
@@ -60,6 +60,14 @@ TrainTeller::TrainTeller(Workshop::Bench& bench, Device& device, const TrainingR
     rows_.clear();
   }
   if (rows_.empty()) heads_ = side_ = 0;
+}
+
+// Those that this model has.
+std::vector<HeadMetric> TrainTeller::figures() const {
+  std::vector<HeadMetric> out;
+  for (const HeadMetric& m : head_metric_list())
+    if (gated_ || !std::string_view(m.key).starts_with("gate")) out.push_back(m);
+  return out;
 }
 
 void TrainTeller::begin(const Json& plan) {
@@ -82,8 +90,7 @@ void TrainTeller::begin(const Json& plan) {
                                 {"layer", p.layer},
                                 {"number", p.number},
                                 {"cross", p.cross}});
-  for (const HeadMetric& m : head_metric_list())
-    metrics.push_back(Json::Object{{"key", m.key}, {"share", m.share}});
+  for (const HeadMetric& m : figures()) metrics.push_back(Json::Object{{"key", m.key}, {"share", m.share}});
   metrics.push_back(Json::Object{{"key", "sink"}, {"share", true}});
   out.set("rows", std::move(rows));
   out.set("metrics", std::move(metrics));
@@ -206,7 +213,7 @@ void TrainTeller::heads(Dim step) {
     return out;
   };
   Json values = Json::Object{};
-  for (const HeadMetric& metric : head_metric_list())
+  for (const HeadMetric& metric : figures())
     values.set(metric.key, grid([&](const HeadMetrics& m) { return number_or_null(metric.of(m)); }));
   values.set("sink", grid([](const HeadMetrics& m) { return number_or_null(m.sink); }));
   Json out = Json::Object{{"kind", "heads"}, {"step", step}, {"values", std::move(values)}};

@@ -20,6 +20,7 @@
 
 #include "rapt/apps/server/workshop.h"
 #include "rapt/inspect/attention_map.h"
+#include "rapt/inspect/heads.h"
 #include "rapt/use/training.h"
 
 namespace rapt::server {
@@ -46,6 +47,7 @@ class TrainTeller {
 
  private:
   void heads(Dim step);
+  std::vector<HeadMetric> figures() const;
   Workshop::Bench& bench_;
   Device& device_;
   const TrainingRun& run_;
@@ -54,6 +56,7 @@ class TrainTeller {
   std::vector<std::int32_t> ids_, source_;  // of the text whose heads are looked at
   std::vector<AttentionPlace> rows_;
   Dim heads_ = 0, side_ = 0, looked_ = -1;
+  bool gated_ = false;
   Json::Array step_, loss_, norm_, rate_;
   double tokens_ = 0, seconds_ = 0, spent_ = 0;
   Clock::time_point told_{}, began_ = Clock::now();

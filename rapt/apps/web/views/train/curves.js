@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Curves of trainings and their tables: thinned to the pixels there are, so that a hundred thousand steps draw
-// as fast as a hundred.
+// Curves of trainings and their tables: thinned to the pixels there are, so that a hundred thousand steps
+// draw as fast as a hundred.
 import {el} from '/page/shared/dom.js';
 import {chart} from '/page/shared/plot.js';
 
@@ -52,7 +52,8 @@ export function draw(host, {title, x_label, y_label, log, height, curves}) {
   host.replaceChildren(box);
 }
 
-// A table in `details`, made when it is opened and whenever what it shows changed. rows() → [[…]].
+// A table in `details`, made when it is opened and whenever what it shows changed. rows() → [[…]], or,
+// without columns, the table itself.
 export function twin(columns, rows, about = () => '') {
   const note = el('p', {className: 'hint'}), scroll = el('div', {className: 'scroll', tabIndex: 0});
   const box = el('details', {className: 'twin'}, el('summary', {'data-text': 'train_table'}), note, scroll);
@@ -60,6 +61,7 @@ export function twin(columns, rows, about = () => '') {
     if (!box.open) return;
     note.textContent = about();
     note.hidden = !note.textContent;
+    if (!columns) return scroll.replaceChildren(rows());
     const cells = (list, tag, scope) => list.map((text, i) => el(
         i === 0 && tag === 'td' ? 'th' : tag,
         {textContent: text, ...(scope || i === 0 ? {scope: scope || 'row'} : {})}));

@@ -41,11 +41,13 @@ export class Form {
     file.addEventListener('change', async () => {
       const chosen = file.files[0];
       if (!chosen) return;
-      if (chosen.size > kMostText) return this.tell(tr('train_too_long', {n: Math.round(chosen.size / 1024)}));
+      if (chosen.size > kMostText)
+        return this.tell(tr('train_too_long', {n: Math.round(chosen.size / 1024)}));
       text.value = await chosen.text();
       this.keep();
     });
-    this.button = el('button', {type: 'submit', className: 'main', id: 'train-start', 'data-text': 'train_start'});
+    this.button =
+        el('button', {type: 'submit', className: 'main', id: 'train-start', 'data-text': 'train_start'});
     const numbers = kNumbers.map(([name, value, min, max, step]) => label(
         name, el('input', {type: 'number', value, min, max, step, inputMode: 'decimal', required: true})));
     this.save = label('name', el('input', {maxLength: 64, autocomplete: 'off'}), 'train_name_about');

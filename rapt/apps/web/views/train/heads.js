@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the heads do at each look: a slider over the looks, one figure of all heads, every head's map small, the
-// chosen one large.
+// What the heads do at each look: a slider over the looks, one figure of all heads, every head's map small,
+// the chosen one large.
 import {el, options} from '/page/shared/dom.js';
 import {allPicture, headsPicture, headsTable, mapIndex} from '/page/shared/heads.js';
 import {heat, legend, paint, scaleOf} from '/page/shared/heat.js';
 import {number} from '/page/shared/numbers.js';
 import {shown} from '/page/shared/signs.js';
+import {withLabel} from '/page/shared/words.js';
 import {painter, pictureWords} from '../../figures.js';
 import {say, tr} from '../../i18n.js';
 import {twin} from './curves.js';
 
 const kFrame = 350;  // ms of a look, while they play
+const kSeen = 3;     // 255ths: what a table of strongest keys names at least
 
 export class Heads {
   constructor() {
-    this.slider = el('input', {type: 'range', min: 0, max: 0, value: 0, step: 1, id: 'train-look',
+    this.slider = el('input', {type: 'range', min: 0, max: 0, value: 0, id: 'train-look',
                                'data-label': 'train_look'});
     this.choice = el('select', {id: 'train-metric'});
-    this.when = el('output', {className: 'train-when', htmlFor: 'train-look'});
-    this.play = el('button', {type: 'button', className: 'small', id: 'train-play', 'data-text': 'train_play'});
+    this.when = el('output', {className: 'train-when'});
+    this.play = el('button', {type: 'button', className: 'small', id: 'train-play'});
     this.read = el('p', {className: 'read', id: 'train-heads-read'});
     this.body = el('div', {className: 'train-heads'});
     this.box = el(
@@ -28,35 +30,34 @@ export class Heads {
         el('div', {className: 'row'}, this.slider, this.when, this.play,
            el('label', {className: 'row'}, el('span', {'data-text': 'train_figure'}), this.choice)),
         this.body);
-    this.metric = 'entropy';
     this.l = this.h = 0;
-    this.pinned = false;
+    this.pinned = false;  // the slider was moved back: it does not follow
     this.looked = () => {};
-    this.slider.addEventListener('input', () => {
-      this.pinned = Number(this.slider.value) < Number(this.slider.max);
-      this.draw();
-      this.looked();
-    });
-    this.choice.addEventListener('change', () => {
-      this.metric = this.choice.value;
-      this.draw();
-    });
+    this.slider.addEventListener('input', () => this.to(Number(this.slider.value)));
+    this.choice.addEventListener('change', () => this.draw());
     this.play.addEventListener('click', () => this.timer ? this.halt() : this.go());
+    this.halt();
   }
 
   get frames() { return this.run ? this.run.heads : []; }
   get frame() { return this.frames[Number(this.slider.value)] || null; }
+  get metric() { return this.choice.value; }
+  get values() { return this.frame.values[this.metric]; }
 
+  to(at) {
+    this.slider.value = at;
+    this.pinned = at < this.frames.length - 1;
+    this.draw();
+    this.looked();
+  }
+  // The look at a step, or the last one before it.
+  goTo(step) { this.to(Math.max(0, this.frames.findLastIndex((f) => f.step <= step))); }
   go() {
-    if (this.frames.length < 2) return;
-    if (Number(this.slider.value) >= this.frames.length - 1) this.slider.value = 0;
+    const from = Number(this.slider.value);
+    this.to(from >= this.frames.length - 1 ? 0 : from);
     this.timer = setInterval(() => {
-      const next = Number(this.slider.value) + 1;
-      if (next >= this.frames.length) return this.halt();
-      this.slider.value = next;
-      this.pinned = next < this.frames.length - 1;
-      this.draw();
-      this.looked();
+      if (Number(this.slider.value) >= this.frames.length - 1) this.halt();
+      else this.to(Number(this.slider.value) + 1);
     }, kFrame);
     this.play.textContent = tr('train_pause');
   }
@@ -64,17 +65,6 @@ export class Heads {
     clearInterval(this.timer);
     this.timer = 0;
     this.play.textContent = tr('train_play');
-  }
-  // The look at a step, or the last one before it.
-  goTo(step) {
-    let at = 0;
-    this.frames.forEach((f, i) => {
-      if (f.step <= step) at = i;
-    });
-    this.slider.value = at;
-    this.pinned = at < this.frames.length - 1;
-    this.draw();
-    this.looked();
   }
 
   show(run) {
@@ -87,94 +77,77 @@ export class Heads {
     }
     this.box.hidden = !this.frames.length;
     if (this.box.hidden) return;
-    const last = this.frames.length - 1;
-    this.slider.max = last;
-    if (!this.pinned && !this.timer) this.slider.value = last;
+    this.slider.max = this.frames.length - 1;
+    if (!this.pinned && !this.timer) this.slider.value = this.slider.max;
     this.draw();
   }
 
+  // The pictures of a run, whose shape they have; anew in another language.
   make() {
     this.body.replaceChildren();
-    this.drawn = null;
+    this.grid = this.all = this.drawn = null;
     if (!this.begin || !this.begin.heads) return;
-    const {rows, heads, side} = this.begin, layers = rows.length;
-    this.l = Math.min(this.l, layers - 1);
-    this.h = Math.min(this.h, heads - 1);
+    const {rows, heads, side, metrics} = this.begin, layers = rows.length, before = this.metric;
     const choose = (l, h) => {
       this.l = Math.max(0, Math.min(layers - 1, l));
       this.h = Math.max(0, Math.min(heads - 1, h));
       this.draw();
     };
-    const about = 'train-heads-read';
     const of = (label) => ({
-      layers, heads, label, about, choose,
+      layers, heads, choose, label,
+      about: 'train-heads-read',
       move: (dl, dh) => choose(this.l + dl, this.h + dh),
       tell: (l, h) => this.tell(l, h),
       left: () => this.tell(this.l, this.h),
     });
-    const grid = el('figure'), all = el('figure'), one = el('figure', {className: 'train-map'});
-    const host = el('div'), host_all = el('div');
-    grid.append(el('figcaption', {'data-text': 'train_grid'}), host);
+    this.l = Math.min(this.l, layers - 1);
+    this.h = Math.min(this.h, heads - 1);
+    options(this.choice, metrics.map((m) => [m.key, this.nameOf(m.key)]));
+    this.choice.value = before || 'entropy';
+    if (!this.metric) this.choice.selectedIndex = 0;
+    const host = el('div'), grid = el('figure', {}, el('figcaption', {'data-text': 'train_grid'}), host);
     this.grid = headsPicture(host, of(() => `${this.nameOf(this.metric)}. ${this.read.textContent}`));
     this.ramp = legend(grid);
-    this.table = this.headsTwin();
+    this.table = twin(null, () => headsTable(
+        layers, heads, (l, h) => this.values[l][h] ?? NaN, tr('train_layer'),
+        (l, h) => pictureWords.labelOf(this.frame.labels[l][h])));
     grid.append(this.read, this.table.box);
     this.body.append(grid);
-    this.all = this.one = null;
-    if (side) {
-      all.append(el('figcaption', {'data-text': 'train_all'}), host_all);
-      this.all = allPicture(host_all, of(() => `${tr('train_all')}. ${this.read.textContent}`));
-      this.caption = el('figcaption');
-      const square = el('div', {className: 'square'});
-      one.append(this.caption, square);
-      this.cell = [side - 1, 0];
-      const at = (q, k) => {
-        this.cell = [Math.max(0, Math.min(side - 1, q)), Math.max(0, Math.min(side - 1, k))];
-        this.drawMap();
-      };
-      this.one = heat(square, {
-        label: () => `${this.caption.textContent}. ${this.mapRead.textContent}`,
-        about: 'train-map-read',
-        move: (dx, dy) => at(this.cell[0] + dy, this.cell[1] + dx),
-        at: (x, y) => at(Math.floor(y * side), Math.floor(x * side)),
-      });
-      square.append(el('span', {className: 'axis-x', 'aria-hidden': 'true', 'data-text': 'train_keys'}),
-                    el('span', {className: 'axis-y', 'aria-hidden': 'true', 'data-text': 'train_queries'}));
-      this.mapRead = el('p', {className: 'read', id: 'train-map-read'});
-      this.mapTable = twin(
-          () => [tr('train_row'), tr('train_strongest')],
-          () => Array.from({length: side}, (_, q) => [this.token(q), this.strongest(q)]));
-      one.append(this.mapRead, this.mapTable.box);
-      this.body.append(all, one);
-    }
+    if (side) this.makeMaps(of, side);
     say(this.body);
-    const metrics = this.begin.metrics.filter((m) => !m.key.startsWith('gate') || this.gated());
-    this.names = () => options(this.choice, metrics.map((m) => [m.key, this.nameOf(m.key)]));
-    this.names();
-    if (!metrics.some((m) => m.key === this.metric)) this.metric = metrics[0].key;
-    this.choice.value = this.metric;
+    if (this.frame) this.draw();
   }
 
-  headsTwin() {
-    const {rows, heads} = this.begin;
-    const box = el('details', {className: 'twin'}, el('summary', {'data-text': 'train_table'}),
-                   el('div', {className: 'scroll', tabIndex: 0}));
-    const fill = () => {
-      if (!box.open || !this.frame) return;
-      const values = this.frame.values[this.metric];
-      box.lastElementChild.replaceChildren(headsTable(
-          rows.length, heads, (l, h) => values[l][h] ?? NaN, tr('train_layer'),
-          (l, h) => pictureWords.labelOf(this.frame.labels[l][h])));
+  makeMaps(of, side) {
+    const host = el('div'), square = el('div', {className: 'square'});
+    this.all = allPicture(host, of(() => `${tr('train_all')}. ${this.read.textContent}`));
+    this.caption = el('figcaption');
+    this.cell = [side - 1, 0];
+    const at = (q, k) => {
+      this.cell = [q, k].map((x) => Math.max(0, Math.min(side - 1, x)));
+      this.drawMap();
     };
-    box.addEventListener('toggle', fill);
-    return {box, fill};
+    this.one = heat(square, {
+      label: () => `${this.caption.textContent}. ${this.mapRead.textContent}`,
+      about: 'train-map-read',
+      move: (dx, dy) => at(this.cell[0] + dy, this.cell[1] + dx),
+      at: (x, y) => at(Math.floor(y * side), Math.floor(x * side)),
+    });
+    for (const [name, text] of [['axis-x', 'train_keys'], ['axis-y', 'train_queries']])
+      square.append(el('span', {className: name, 'aria-hidden': 'true', 'data-text': text}));
+    this.mapRead = el('p', {className: 'read', id: 'train-map-read'});
+    this.mapTable = twin(
+        () => [tr('train_row'), tr('train_strongest')],
+        () => Array.from({length: side}, (_, q) => [this.token(q), this.strongest(q)]));
+    this.body.append(
+        el('figure', {}, el('figcaption', {'data-text': 'train_all'}), host),
+        el('figure', {className: 'train-map'}, this.caption, square, this.mapRead, this.mapTable.box));
   }
 
-  gated() { return this.frames.some((f) => f.values.gate && f.values.gate.flat().some((x) => x !== null && x >= 0)); }
   nameOf(key) { return key === 'sink' ? tr('train_h_first') : pictureWords.nameOf({key}); }
   rowName(l) {
-    const row = this.begin.rows[l];
-    return `${row.layer}${row.cross ? ` ${tr('train_cross')}` : ''}`;
+    const {layer, cross} = this.begin.rows[l];
+    return cross ? `${layer} ${tr('train_cross')}` : String(layer);
   }
   token(i) { return `${i} “${shown(this.begin.text.tokens[i] ?? '')}”`; }
   pixel(q, k) {
@@ -182,8 +155,8 @@ export class Heads {
     return this.pixels[((this.l * heads + this.h) * side + q) * side + k];
   }
   strongest(q) {
-    const list = Array.from({length: this.begin.side}, (_, k) => [this.pixel(q, k), k]);
-    return list.filter(([p]) => p > 2)
+    return Array.from({length: this.begin.side}, (_, k) => [this.pixel(q, k), k])
+        .filter(([p]) => p >= kSeen)
         .sort((a, b) => b[0] - a[0])
         .slice(0, 3)
         .map(([p, k]) => `${this.token(k)} ${number(p / 255)}`)
@@ -191,14 +164,13 @@ export class Heads {
   }
 
   tell(l, h) {
-    if (!this.frame || !this.frame.values[this.metric][l]) return;
-    const value = this.frame.values[this.metric][l][h], label = pictureWords.labelOf(this.frame.labels[l][h]);
+    const x = this.values[l][h];
     this.read.textContent = tr('train_head_read', {
       l: this.rowName(l),
       h: String(h),
       name: this.nameOf(this.metric),
-      x: value === null || value === undefined ? '–' : number(value),
-      label: label ? ` · ${label}` : ''
+      x: number(x ?? NaN),
+      label: withLabel(pictureWords.labelOf(this.frame.labels[l][h]))
     });
   }
 
@@ -208,12 +180,13 @@ export class Heads {
     const {rows, heads, side, metrics} = this.begin;
     this.when.textContent = tr('train_step', {n: frame.step});
     this.slider.setAttribute('aria-valuetext', this.when.textContent);
-    const flat = (f) => rows.flatMap((_, l) => Array.from({length: heads}, (_, h) => f.values[this.metric][l][h] ?? NaN));
+    const flat = (f) => f.values[this.metric].flatMap(
+        (line) => Array.from({length: heads}, (_, h) => line[h] ?? NaN));
     // One scale for all looks: colours can be compared along the slider.
-    const share = metrics.find((m) => m.key === this.metric).share;
+    const {share} = metrics.find((m) => m.key === this.metric), rgb = painter.table();
     const scale = scaleOf(this.frames.flatMap(flat), share);
-    this.grid.draw(flat(frame), share, painter.table(), scale);
-    this.ramp(painter.table(), scale.low, scale.middle, scale.high);
+    this.grid.draw(flat(frame), share, rgb, scale);
+    this.ramp(rgb, scale.low, scale.middle, scale.high);
     this.grid.choose(this.l, this.h);
     this.tell(this.l, this.h);
     this.grid.name();
@@ -222,13 +195,11 @@ export class Heads {
     if (this.drawn !== frame) {
       this.drawn = frame;
       this.pixels = Uint8Array.from(atob(frame.maps), (c) => c.charCodeAt(0));
-      this.all.show(Array.from({length: rows.length * heads}, (_, i) => ({
-                                rows: side,
-                                keys: side,
-                                pixels: this.pixels.subarray(i * side * side, (i + 1) * side * side)
-                              })));
+      const map = (i) => this.pixels.subarray(i * side * side, (i + 1) * side * side);
+      this.all.show(Array.from({length: rows.length * heads}, (_, i) => ({rows: side, keys: side,
+                                                                           pixels: map(i)})));
     }
-    this.all.draw(true, painter.table());
+    this.all.draw(true, rgb);
     this.all.choose(this.l, this.h);
     this.all.name();
     this.drawMap();
@@ -236,8 +207,8 @@ export class Heads {
   drawMap() {
     const {side} = this.begin, index = mapIndex(true), [q, k] = this.cell;
     this.caption.textContent = tr('train_one', {l: this.rowName(this.l), h: String(this.h)});
-    paint(this.one.canvas, side, side, (x, y) => x > y && !this.pixel(y, x) ? -1 : index[this.pixel(y, x)],
-          painter.table());
+    const at = (x, y) => x > y && !this.pixel(y, x) ? -1 : index[this.pixel(y, x)];
+    paint(this.one.canvas, side, side, at, painter.table());
     this.one.mark(k / side, q / side, 1 / side, 1 / side);
     this.mapRead.textContent =
         tr('train_map_read', {q: this.token(q), k: this.token(k), x: number(this.pixel(q, k) / 255)});
