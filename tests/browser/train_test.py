@@ -345,7 +345,7 @@ def both_languages_at_every_width(page, server):
         page.picture_in(f"train-390-{lang}-heads")
         unnamed = page.run("""[...document.querySelectorAll(`.train button, .train input, .train select,
             .train textarea, .train canvas[role]`)].filter((e) => e.offsetParent && !(e.textContent ||
-            e.getAttribute('aria-label') || e.closest('label') || e.title)).map((e) => e.id || e.className)""")
+            e.getAttribute('aria-label') || e.closest('label') || e.title)).map((e) => e.id)""")
         equal(unnamed, [], "controls without a name")
         said = page.run("""[...document.querySelectorAll('.train *')].filter((e) => !e.childElementCount &&
             /train_|undefined|NaN/.test(e.textContent)).map((e) => e.textContent)""")
