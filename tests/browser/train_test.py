@@ -35,7 +35,7 @@ def opened(page, width=1280, lang="en"):
 def start(page, steps=60, **values):
     put(page, steps=str(steps), **values)
     before = page.run("document.querySelector('#train-run').value")
-    page.press("#train-start")
+    page.run("document.querySelector('#train-start').click()")
     page.wait(f"document.querySelector('#train-run').value !== {json.dumps(before)}")
 
 
@@ -52,7 +52,7 @@ def refused(page, server, why, status=400):
         window.fetch = (path, o = {}) => { if (path !== '/v1/train/run') return ownFetch(path, o);
         asked.push(o.body); return new Promise((done) => { window.answer = (status, body) =>
           done(new Response(body, {status})); }); }; })()""")
-    page.press("#train-start")
+    page.run("document.querySelector('#train-start').click()")
     page.wait("asked.length === 1")
     reply = server.ask("/v1/train/run", page.run("asked[0]"))
     equal(reply.status, status, reply)

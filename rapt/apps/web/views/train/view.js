@@ -92,7 +92,7 @@ function makeLoss() {
     const step = stepAt(event), i = main.step.findIndex((x) => x >= step);
     if (i >= 0) read.textContent = [tr('train_step', {n: main.step[i]}), ...losses(main, i)].join(' · ');
   });
-  host.addEventListener('click', (event) => ui.heads.goTo(stepAt(event)));
+  host.addEventListener('pointerdown', (event) => ui.heads.goTo(stepAt(event)));
   const box = part(
       'loss', row(named('train_log', log), named('train_smooth', range)), host, read, table.box);
   return {box, host, range, log, table};
