@@ -283,12 +283,12 @@ def what_is_wrong_is_said(page, server):
         refused(page, server, why)
     put(page, text="")
     # A loss that runs away is told in words.
-    before = page.run("document.querySelector('#train-run').value")
-    put(page, rate="90", settings=SMALL, steps="100")
-    page.press("#train-start")
-    page.wait(f"document.querySelector('#train-run').value !== {json.dumps(before)}")
-    page.wait("document.querySelector('#train-stop').hidden && "
-              "document.querySelector('#train-progress').value > 0")
+    start(page, 100, rate="90")
+    page.wait("""(() => { const {run, how} = document.querySelector('.train-status').dataset;
+        return run === document.querySelector('#train-run').value && how !== 'running'; })()""")
+    notes = of(events(server), "note")
+    expect(any("not finite" in n["text"] or "deviations" in n["text"] for n in notes), notes)
+    equal(page.texts(".train-notes li"), [f"step {n['step']}: {n['text']}" for n in notes])
     # The recipe of the editor, as its text.
     page.run("""import('/page/state.js').then(({set}) => set({recipe: JSON.stringify({preset: 'gpt-char',
         name: 'of the editor', width: 32})}))""")
