@@ -185,7 +185,8 @@ export class Question {
       input.addEventListener('change', () => {
         this.choice.effort = name;
       });
-      return el('label', {}, input, el('span', {textContent: tr(name === 'full' ? 'lab_full' : 'lab_quick', {time: seconds(n)})}));
+      const text = tr(name === 'full' ? 'lab_full' : 'lab_quick', {time: seconds(n)});
+      return el('label', {}, input, el('span', {textContent: text}));
     };
     const go = el('button', {type: 'submit', className: 'main', textContent: tr('lab_run')});
     const form =
