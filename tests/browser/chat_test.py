@@ -309,7 +309,8 @@ def a_connection_that_breaks_goes_on(page, server):
 @test
 def two_tabs_lose_nothing_of_each_other(page, server):
     page.begin()
-    texts = page.run("""Promise.all(['history', 'tree'].map((m) => import(`/page/${m}.js`))).then(async ([h, t]) => {
+    texts = page.run("""Promise.all(['history', 'tree'].map((m) => import(`/page/${m}.js`))).then(
+      async ([h, t]) => {
         const c = t.newConversation('chat', {title: 'two tabs'}), first = t.add(c, null, 'user', 'first');
         await h.save(c, [first]);
         const other = await h.load(c.id);  // another tab's
@@ -323,7 +324,8 @@ def two_tabs_lose_nothing_of_each_other(page, server):
 @test
 def a_full_disk_is_told(page, server):
     page.begin()
-    said = page.run("""Promise.all(['history', 'tree'].map((m) => import(`/page/${m}.js`))).then(async ([h, t]) => {
+    said = page.run("""Promise.all(['history', 'tree'].map((m) => import(`/page/${m}.js`))).then(
+      async ([h, t]) => {
         const put = IDBObjectStore.prototype.put;
         IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); };
         const c = t.newConversation('chat', {title: 'x'});
