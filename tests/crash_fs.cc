@@ -8,10 +8,10 @@
 namespace rapt::test {
 namespace {
 
-void apply(Image& disk, const CrashFs::Op& op, const CrashFs::Fate& fate) {
+void apply(DiskImage& disk, const CrashFs::Op& op, const CrashFs::Fate& fate) {
   using Kind = CrashFs::Kind;
   if (fate.what == CrashFs::Fate::lost || op.node < 0) return;
-  Image::Node& node = disk.nodes[static_cast<std::size_t>(op.node)];
+  DiskImage::Node& node = disk.nodes[static_cast<std::size_t>(op.node)];
   switch (op.kind) {
     case Kind::link: node.names[op.name] = op.child; break;
     case Kind::unlink: node.names.erase(op.name); break;
@@ -42,7 +42,7 @@ bool of_names(CrashFs::Kind kind) {
 
 }  // namespace
 
-int Image::find(const std::string& path) const {
+int DiskImage::find(const std::string& path) const {
   int at = 0;
   for (std::size_t i = 0; i < path.size();) {
     const std::size_t end = std::min(path.find('/', i), path.size());
@@ -57,7 +57,7 @@ int Image::find(const std::string& path) const {
   return at;
 }
 
-std::uint64_t Image::digest() const {
+std::uint64_t DiskImage::digest() const {
   Hash64 hash;
   const std::function<void(int)> walk = [&](int at) {
     const Node& node = nodes[static_cast<std::size_t>(at)];
@@ -158,7 +158,7 @@ std::vector<std::string> CrashFs::list(const std::string& folder) const {
 }
 
 std::vector<std::byte> CrashFs::read(const std::string& path) const {
-  const Image::Node& node = live_.nodes[static_cast<std::size_t>(need(path))];
+  const DiskImage::Node& node = live_.nodes[static_cast<std::size_t>(need(path))];
   if (node.folder) fail(path, ": is no plain file");
   return node.bytes;
 }
@@ -184,9 +184,9 @@ std::vector<std::size_t> CrashFs::pending(std::size_t end) const {
   return out;
 }
 
-Image CrashFs::crash(const Image& settled, std::size_t begin, std::size_t end,
-                     const std::vector<std::size_t>& pending, const std::vector<Fate>& fates) const {
-  Image disk = settled;
+DiskImage CrashFs::crash(const DiskImage& settled, std::size_t begin, std::size_t end,
+                         const std::vector<std::size_t>& pending, const std::vector<Fate>& fates) const {
+  DiskImage disk = settled;
   disk.nodes.resize(live_.nodes.size());  // those without a name yet cannot be seen
   for (std::size_t i = 0; i < disk.nodes.size(); ++i) disk.nodes[i].folder = live_.nodes[i].folder;
   std::size_t next = 0;
@@ -197,7 +197,7 @@ Image CrashFs::crash(const Image& settled, std::size_t begin, std::size_t end,
   return disk;
 }
 
-void CrashFs::settle(Image& disk, std::size_t begin, std::size_t end) const {
+void CrashFs::settle(DiskImage& disk, std::size_t begin, std::size_t end) const {
   disk.nodes.resize(live_.nodes.size());
   for (std::size_t i = begin; i < end; ++i) {
     apply(disk, ops_[i], {});
@@ -255,7 +255,7 @@ Verdict replay_crashes(const CrashFs& recorded, const Replay& how) {
   std::set<std::uint64_t> seen;
   std::int64_t promised = how.promised, kept = how.kept;
   // With all operations before the first pending one: that one only moves forward.
-  Image base = recorded.start();
+  DiskImage base = recorded.start();
   std::size_t settled = 0;
   for (std::size_t end = 0; end <= recorded.ops().size(); ++end) {
     if (end > 0)
@@ -269,7 +269,7 @@ Verdict replay_crashes(const CrashFs& recorded, const Replay& how) {
     settled = first;
     std::size_t number = 0;
     for (const auto& fates : recorded.fates(pending, how.random, mix_key(how.seed, end))) {
-      Image disk = recorded.crash(base, settled, end, pending, fates);
+      DiskImage disk = recorded.crash(base, settled, end, pending, fates);
       ++v.disks, ++number;
       if (!seen.insert(mix_key(disk.digest(), static_cast<std::uint64_t>(promised))).second) continue;
       ++v.distinct;

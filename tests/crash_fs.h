@@ -21,7 +21,7 @@
 namespace rapt::test {
 
 // Files and folders by number; 0 is the root.
-struct Image {
+struct DiskImage {
   struct Node {
     bool folder = false;
     std::map<std::string, int> names;  // of a folder
@@ -54,7 +54,7 @@ class CrashFs : public Fs {
   };
 
   CrashFs() = default;
-  explicit CrashFs(Image after_crash) : start_(std::move(after_crash)), live_(start_) {}
+  explicit CrashFs(DiskImage after_crash) : start_(std::move(after_crash)), live_(start_) {}
 
   void make_folder(const std::string& path) override;
   // Link, resize, write, sync.
@@ -77,21 +77,21 @@ class CrashFs : public Fs {
 
   const std::vector<Op>& ops() const { return ops_; }
   std::size_t tried() const { return tried_; }  // operations, the failed ones included
-  const Image& live() const { return live_; }  // what a process that is killed leaves
+  const DiskImage& live() const { return live_; }  // what a process that is killed leaves
   // Operations among the first `end` that no sync had made durable by then.
   std::vector<std::size_t> pending(std::size_t end) const;
   // The disk after a crash behind the first `end` operations: what was synced, and of the pending ones
   // what their fate says (in their order).
-  Image crash(std::size_t end, const std::vector<std::size_t>& pending,
-              const std::vector<Fate>& fates) const {
+  DiskImage crash(std::size_t end, const std::vector<std::size_t>& pending,
+                  const std::vector<Fate>& fates) const {
     return crash(start_, 0, end, pending, fates);
   }
   // The same from a disk on which the first `begin` operations, none of them pending, have been
   // settled before.
-  Image crash(const Image& settled, std::size_t begin, std::size_t end,
-              const std::vector<std::size_t>& pending, const std::vector<Fate>& fates) const;
-  void settle(Image& disk, std::size_t begin, std::size_t end) const;
-  const Image& start() const { return start_; }
+  DiskImage crash(const DiskImage& settled, std::size_t begin, std::size_t end,
+                  const std::vector<std::size_t>& pending, const std::vector<Fate>& fates) const;
+  void settle(DiskImage& disk, std::size_t begin, std::size_t end) const;
+  const DiskImage& start() const { return start_; }
   // Contents, to be changed behind everybody's back.
   std::vector<std::byte>& damage(const std::string& path) {
     return live_.nodes[static_cast<std::size_t>(need(path))].bytes;
@@ -113,7 +113,7 @@ class CrashFs : public Fs {
   void record(Op op);
   void link(const std::string& path, bool folder);
 
-  Image start_, live_;
+  DiskImage start_, live_;
   std::vector<Op> ops_;
   std::size_t tried_ = 0;
   std::set<std::string> locked_;

@@ -21,14 +21,14 @@ class StoreDamage : public testing::Test {
     Store store(kRun, fs_);
     for (std::int64_t n = 1; n <= 2; ++n) store.save(n, files_of(n), state_of(n));
   }
-  static std::vector<std::byte>& bytes(Image& disk, const std::string& path) {
+  static std::vector<std::byte>& bytes(DiskImage& disk, const std::string& path) {
     return disk.nodes[static_cast<std::size_t>(disk.find(kRun + "/" + path))].bytes;
   }
-  static Image::Node& folder(Image& disk, const std::string& path) {
+  static DiskImage::Node& folder(DiskImage& disk, const std::string& path) {
     return disk.nodes[static_cast<std::size_t>(disk.find(kRun + "/" + path))];
   }
   Found after(auto&& damage) const {
-    Image disk = fs_.live();
+    DiskImage disk = fs_.live();
     damage(disk);
     CrashFs fs(disk);
     return load_checked(kRun, fs);
@@ -86,7 +86,7 @@ TEST_F(StoreDamage, ALoaderWithoutSumsMissesThem) {
   std::size_t missed = 0;
   for (const StoredFile& file : files_of(2))
     for (const std::size_t at : positions(file.bytes.size(), 100, 50)) {
-      Image disk = fs_.live();
+      DiskImage disk = fs_.live();
       bytes(disk, "step-2/" + file.name)[at] ^= std::byte{1};
       CrashFs fs(disk);
       // What such a loader would have taken for good.
@@ -100,14 +100,15 @@ TEST_F(StoreDamage, EveryLengthIsNoticed) {
   files.push_back({"manifest.json", fs_.read(kRun + "/step-2/manifest.json")});
   for (const StoredFile& file : files) {
     for (const std::size_t size : positions(file.bytes.size(), 1000, 100))
-      expect_noticed(after([&](Image& disk) { bytes(disk, "step-2/" + file.name).resize(size); }), file.name,
-                     concat(file.name, " cut to ", size));
-    expect_noticed(after([&](Image& disk) { bytes(disk, "step-2/" + file.name).push_back(std::byte{0}); }),
-                   file.name, file.name + " longer");
-    expect_noticed(after([&](Image& disk) { folder(disk, "step-2").names.erase(file.name); }), file.name,
+      expect_noticed(after([&](DiskImage& disk) { bytes(disk, "step-2/" + file.name).resize(size); }),
+                     file.name, concat(file.name, " cut to ", size));
+    expect_noticed(
+        after([&](DiskImage& disk) { bytes(disk, "step-2/" + file.name).push_back(std::byte{0}); }),
+        file.name, file.name + " longer");
+    expect_noticed(after([&](DiskImage& disk) { folder(disk, "step-2").names.erase(file.name); }), file.name,
                    file.name + " missing");
-    expect_noticed(after([&](Image& disk) { folder(disk, "step-2/" + file.name).folder = true; }), file.name,
-                   file.name + " is a folder");
+    expect_noticed(after([&](DiskImage& disk) { folder(disk, "step-2/" + file.name).folder = true; }),
+                   file.name, file.name + " is a folder");
   }
 }
 
@@ -115,16 +116,19 @@ TEST_F(StoreDamage, FilesOfAnotherStateAreNoticed) {
   for (const StoredFile& file : files_of(1)) {
     if (file.bytes.empty()) continue;
     const std::string name = file.name;
-    expect_noticed(after([&](Image& disk) { bytes(disk, "step-2/" + name) = bytes(disk, "step-1/" + name); }),
-                   name, name + " of step 1");
+    expect_noticed(
+        after([&](DiskImage& disk) { bytes(disk, "step-2/" + name) = bytes(disk, "step-1/" + name); }), name,
+        name + " of step 1");
   }
-  const auto manifest = [&](Image& disk) {
+  const auto manifest = [&](DiskImage& disk) {
     bytes(disk, "step-2/manifest.json") = bytes(disk, "step-1/manifest.json");
   };
   expect_noticed(after(manifest), "manifest.json: is that of step 1", "manifest of step 1");
-  const auto folder_copy = [&](Image& disk) { folder(disk, "step-2").names = folder(disk, "step-1").names; };
+  const auto folder_copy = [&](DiskImage& disk) {
+    folder(disk, "step-2").names = folder(disk, "step-1").names;
+  };
   expect_noticed(after(folder_copy), "manifest.json: is that of step 1", "all of step 1");
-  const auto swapped = [&](Image& disk) {
+  const auto swapped = [&](DiskImage& disk) {
     auto& names = folder(disk, "step-2").names;
     std::swap(names["model.safetensors"], names["optimizer.safetensors"]);
   };
@@ -137,7 +141,7 @@ TEST_F(StoreDamage, SwappedFilesOfOneLengthAreNoticed) {
   std::vector<StoredFile> files{{"a", std::vector<std::byte>(700, std::byte{1})},
                                 {"b", std::vector<std::byte>(700, std::byte{2})}};
   store.save(1, files, {});
-  Image disk = fs.live();
+  DiskImage disk = fs.live();
   auto& names = folder(disk, "step-1").names;
   std::swap(names["a"], names["b"]);
   CrashFs damaged(disk);
@@ -145,7 +149,7 @@ TEST_F(StoreDamage, SwappedFilesOfOneLengthAreNoticed) {
 }
 
 TEST_F(StoreDamage, AnotherFileInTheFolderIsSaidAndNotRead) {
-  const Found found = after([&](Image& disk) {
+  const Found found = after([&](DiskImage& disk) {
     disk.nodes.push_back({});
     folder(disk, "step-2").names["stranger"] = static_cast<int>(disk.nodes.size()) - 1;
   });
@@ -156,7 +160,7 @@ TEST_F(StoreDamage, AnotherFileInTheFolderIsSaidAndNotRead) {
 }
 
 TEST_F(StoreDamage, AllDamagedIsNoStateAndEachIsSaid) {
-  const Found found = after([&](Image& disk) {
+  const Found found = after([&](DiskImage& disk) {
     bytes(disk, "step-1/note")[0] ^= std::byte{4};
     bytes(disk, "step-2/note")[0] ^= std::byte{4};
   });
@@ -166,7 +170,7 @@ TEST_F(StoreDamage, AllDamagedIsNoStateAndEachIsSaid) {
 
 // A damaged state does not count as kept: as long as there are not two good ones, nothing is removed.
 TEST_F(StoreDamage, DoesNotCountAsKept) {
-  Image disk = fs_.live();
+  DiskImage disk = fs_.live();
   bytes(disk, "step-2/model.safetensors")[10] ^= std::byte{4};
   CrashFs fs(disk);
   Store store(kRun, fs);
@@ -189,7 +193,7 @@ TEST_F(StoreDamage, FoundLaterInTheSameProcessDoesNotCountEither) {
 
 // The damaged step is saved again under a new name, which is the newest then.
 TEST_F(StoreDamage, IsReplacedByTheNextGeneration) {
-  Image disk = fs_.live();
+  DiskImage disk = fs_.live();
   bytes(disk, "step-2/model.safetensors")[10] ^= std::byte{4};
   CrashFs fs(disk);
   Store store(kRun, fs);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <span>
 
+#include "rapt/apps/server/lean_text.h"
 #include "rapt/apps/server/protocol_error.h"
 #include "rapt/apps/server/web_files.h"
 #include "rapt/base/sha256.h"
@@ -58,21 +59,11 @@ std::string_view trimmed(std::string_view s) {
   return s;
 }
 
-// Without indentation and lines of comments, which nobody on the other side reads; every line keeps its
-// number. No text of several lines stands in a script (tests/browser/chat_test.py).
 std::string lean(std::string_view name, std::string_view text) {
-  const bool script = name.ends_with(".js");
-  if (!script && !name.ends_with(".css") && !name.ends_with(".json")) return std::string(text);
-  std::string out;
-  while (!text.empty()) {
-    std::string_view line = text.substr(0, text.find('\n') + 1);
-    if (line.empty()) line = text;
-    text.remove_prefix(line.size());
-    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
-    if (script && line.starts_with("//")) line = "\n";
-    out += line;
-  }
-  return out;
+  return name.ends_with(".js")     ? lean_script(text)
+         : name.ends_with(".css")  ? lean_style(text)
+         : name.ends_with(".json") ? lean_lines(text)
+                                   : std::string(text);
 }
 
 // f of each entry between commas.
