@@ -26,6 +26,10 @@ constexpr const char* kPolicy =
     "img-src 'self' blob: data:; font-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'";
 
+// Of rapt/report/page, what puts the report together: no business of this page.
+constexpr std::string_view kReportAlone[] = {"index.html", "main.js",  "store.js", "strip.js",
+                                             "i18n.js",    "views.js", "style.css"};
+
 std::string_view type_of(std::string_view name) {
   static constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
       {".html", "text/html; charset=utf-8"},    {".js", "text/javascript; charset=utf-8"},
@@ -107,7 +111,8 @@ bool takes_gzip(const http::Request& request) {
 WebPage::WebPage() {
   for (const WebFile& f : web_files()) add(concat("/page/", f.name), lean(f.name, f.text));
   for (const PageFile& f : page_files())
-    if (!f.name.ends_with(".html")) add(concat("/page/shared/", f.name), lean(f.name, f.text));
+    if (std::find(std::begin(kReportAlone), std::end(kReportAlone), f.name) == std::end(kReportAlone))
+      add(concat("/page/shared/", f.name), lean(f.name, f.text));
   add("/page/shared/words.json", page_words().dump(0));
   add("/page/shared/colours.json", page_colours().dump(0));
   if (const auto it = files_.find("/page/index.html"); it != files_.end()) files_.emplace("/", it->second);
