@@ -735,6 +735,37 @@ constexpr std::array kLabRun = std::to_array<Field<LabRunRequest>>({
      [](LabRunRequest& r, J v, P) { r.text = v.string(); }},
 });
 
+constexpr std::size_t kMostRecipe = 64 << 10;  // bytes: one has a few KiB
+
+constexpr std::array kRecipe = std::to_array<Field<RecipeRequest>>({
+    {string_rule("text", 1, kMostRecipe, "A recipe's JSON; errors name its lines."),
+     [](RecipeRequest& r, J v, P) { r.text = v.string(); }},
+    {{"recipe", Kind::object, 0, 0, 1000, "", "A recipe as an object: docs/recipe.md."},
+     [](RecipeRequest& r, J v, P path) {
+       r.recipe = v.dump(0);
+       if (r.recipe.size() > kMostRecipe)
+         bad_field(path, concat("it has ", r.recipe.size(), " bytes of JSON; at most ", kMostRecipe,
+                                " are allowed"));
+     }},
+    {string_rule("preset", 1, 64, "The name of a preset."),
+     [](RecipeRequest& r, J v, P) { r.preset = v.string(); }},
+    {{"settings", Kind::strings, 1, 256, 64, "", "Changes: \"width=128\"."},
+     [](RecipeRequest& r, J v, P) {
+       if (v.is_string()) r.settings.emplace_back(v.string());
+       else
+         for (const Json& s : v.array()) r.settings.emplace_back(s.string());
+     }},
+    {{"lang", Kind::string, 2, 2, 0, "en|zh", "Of the picture's words."},
+     [](RecipeRequest& r, J v, P) { r.chinese = v.string() == "zh"; }},
+});
+
+constexpr std::array kRecipePair = std::to_array<Field<RecipePair>>({
+    {{"a", Kind::schema, 0, 0, 0, "", "", "recipe", true},
+     [](RecipePair& r, J v, P) { r.a = read_recipe(v, "a."); }},
+    {{"b", Kind::schema, 0, 0, 0, "", "", "recipe", true},
+     [](RecipePair& r, J v, P) { r.b = read_recipe(v, "b."); }},
+});
+
 // [begin, end)
 void put_range(const Json& v, std::string_view path, Dim& begin, Dim& end) {
   if (v.array().size() != 2 || !v.array()[0].is_integer() || !v.array()[1].is_integer() ||
@@ -962,6 +993,20 @@ LabRunRequest read_lab_run(const Json& body) {
   return out;
 }
 
+RecipeRequest read_recipe(const Json& body, std::string_view path) {
+  RecipeRequest out;
+  read_fields<RecipeRequest>(kRecipe, out, body, path, true);
+  if ((out.text.empty() ? 0 : 1) + (out.recipe.empty() ? 0 : 1) + (out.preset.empty() ? 0 : 1) != 1)
+    bad_field(concat(path, "preset"), "give one of a preset, a recipe and its text");
+  return out;
+}
+
+RecipePair read_recipe_pair(const Json& body) {
+  RecipePair out;
+  read_fields<RecipePair>(kRecipePair, out, body, "", true);
+  return out;
+}
+
 std::span<const FieldTable> field_tables() {
   const auto join_rules = [](const auto&... tables) {
     std::vector<FieldRule> rules;
@@ -971,7 +1016,7 @@ std::span<const FieldTable> field_tables() {
     (add(tables), ...);
     return rules;
   };
-  static const std::array<std::pair<std::string_view, std::vector<FieldRule>>, 13> lists = {{
+  static const std::array<std::pair<std::string_view, std::vector<FieldRule>>, 15> lists = {{
       {"chat", join_rules(kTemplate, kChat, kGeneration)},
       {"completions", join_rules(kCompletions, kGeneration)},
       {"embeddings", join_rules(kEmbeddings)},
@@ -982,6 +1027,8 @@ std::span<const FieldTable> field_tables() {
       {"template", join_rules(kTemplate)},
       {"look", join_rules(kLook)},
       {"lab_run", join_rules(kLabRun)},
+      {"recipe", join_rules(kRecipe)},
+      {"recipe_pair", join_rules(kRecipePair)},
       {"stream_options", join_rules(kStreamOptions)},
       {"rapt", join_rules(kRapt)},
       {"rapt_stream", join_rules(kRaptStream)},

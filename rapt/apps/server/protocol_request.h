@@ -175,4 +175,17 @@ struct LabRunRequest {
 };
 LabRunRequest read_lab_run(const Json& body);
 
+// /v1/recipe/show, and each side of /v1/recipe/diff, whose fields are named with `path` before them: one of
+// a text, a recipe (as JSON on one line) and a preset.
+struct RecipeRequest {
+  std::string text, recipe, preset;
+  std::vector<std::string> settings;
+  bool chinese = false;
+};
+RecipeRequest read_recipe(const Json& body, std::string_view path = "");
+struct RecipePair {
+  RecipeRequest a, b;
+};
+RecipePair read_recipe_pair(const Json& body);
+
 }  // namespace rapt::server

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "rapt/apps/server/protocol_fields.h"
+#include "rapt/apps/server/protocol_request.h"
 #include "rapt/base/text.h"
 #include "rapt/inspect/show.h"
 #include "rapt/nn/size.h"
@@ -15,53 +15,9 @@
 namespace rapt::server {
 namespace {
 
-// A recipe has a few KiB; costs and drawings grow with layers and kinds.
-constexpr std::size_t kMostText = 64 << 10;
+// Costs and drawings grow with layers and kinds.
 constexpr Dim kMostLayers = 1024;
 constexpr std::size_t kMostKinds = 26;
-
-using Kind = FieldRule::Kind;
-
-struct Asked {
-  std::string text, preset;
-  std::optional<std::string> recipe;
-  std::vector<std::string> settings;
-  Language language = Language::en;
-};
-
-const Field<Asked> kFields[] = {
-    {{"text", Kind::string, 1, kMostText},
-     [](Asked& a, const Json& v, std::string_view) { a.text = v.string(); }},
-    {{"recipe", Kind::object, 0, 0, 1000},
-     [](Asked& a, const Json& v, std::string_view path) {
-       a.recipe = v.dump(0);
-       if (a.recipe->size() > kMostText)
-         bad_field(path, concat("it has ", a.recipe->size(), " bytes of JSON; at most ", kMostText,
-                                " are allowed"));
-     }},
-    {{"preset", Kind::string, 1, 64},
-     [](Asked& a, const Json& v, std::string_view) { a.preset = v.string(); }},
-    {{"settings", Kind::strings, 1, 256, 64},
-     [](Asked& a, const Json& v, std::string_view) {
-       if (v.is_string()) a.settings.emplace_back(v.string());
-       else
-         for (const Json& s : v.array()) a.settings.emplace_back(s.string());
-     }},
-    {{"lang", Kind::string, 2, 2, 0, "en|zh"},
-     [](Asked& a, const Json& v, std::string_view) {
-       a.language = v.string() == "zh" ? Language::zh : Language::en;
-     }},
-};
-
-struct Pair {
-  Json a, b;
-};
-const Field<Pair> kPair[] = {
-    {{"a", Kind::object, 0, 0, 16, "", "", "", true},
-     [](Pair& p, const Json& v, std::string_view) { p.a = v; }},
-    {{"b", Kind::object, 0, 0, 16, "", "", "", true},
-     [](Pair& p, const Json& v, std::string_view) { p.b = v; }},
-};
 
 // The place that a message about a recipe names: recipe:3:14: PLACE: reason, or recipe "name": PLACE: reason.
 std::string place_of(std::string_view message) {
@@ -83,15 +39,11 @@ struct Read {
   Language language;
 };
 
-Read read(const Json& body, std::string_view path) {
-  Asked a;
-  read_fields<Asked>(kFields, a, body, path, true);
-  if ((a.text.empty() ? 0 : 1) + (a.recipe ? 1 : 0) + (a.preset.empty() ? 0 : 1) != 1)
-    bad_field(concat(path, "preset"), "give one of a preset, a recipe and its text");
+Read read(const RecipeRequest& a, std::string_view path) {
   try {
-    Read r{.written = !a.preset.empty() ? preset(a.preset) : parse_recipe(a.recipe ? *a.recipe : a.text),
+    Read r{.written = !a.preset.empty() ? preset(a.preset) : parse_recipe(a.text + a.recipe),
            .resolved = {},
-           .language = a.language};
+           .language = a.chinese ? Language::zh : Language::en};
     for (const auto* stack : {&r.written.encoder, &r.written.decoder})
       if (*stack && ((*stack)->depth() > kMostLayers || (*stack)->kinds.size() > kMostKinds))
         fail("recipe: ", stack == &r.written.encoder ? "encoder" : "decoder", ": ", (*stack)->depth(),
@@ -165,7 +117,7 @@ const std::string& recipe_catalogue(bool chinese) {
 }
 
 std::string recipe_show(const Json& body) {
-  const Read r = read(body, "");
+  const Read r = read(read_recipe(body), "");
   Json out = Json::Object{{"name", r.resolved.name}, {"note", r.resolved.note}};
   out.set("written", recipe_json(r.written));
   out.set("recipe", parse_json(recipe_json(r.resolved)));
@@ -181,8 +133,7 @@ std::string recipe_show(const Json& body) {
 }
 
 std::string recipe_diff(const Json& body) {
-  Pair pair;
-  read_fields<Pair>(kPair, pair, body, "", true);
+  const RecipePair pair = read_recipe_pair(body);
   const Read a = read(pair.a, "a."), b = read(pair.b, "b.");
   Json::Array rows;
   for (const Difference& d : diff_recipes(a.resolved, b.resolved))
