@@ -177,6 +177,25 @@ TEST(TextData, WindowsBeginWithABeginToken) {
                     "--begin"));
 }
 
+TEST(TextData, ATextThatIsNoFileIsTheSameText) {
+  const TempFolder folder;
+  const std::string text = "\xEF\xBB\xBF" + long_text(60);
+  put_file(folder / "a.txt", text);
+  DataOptions o{.path = folder / "a.txt", .vocab = {.kind = VocabKind::characters}, .batch = 3, .length = 12};
+  const auto file = open_data(o);
+  o.path = "copy";  // its name, whatever else is called so
+  o.text = std::make_shared<const std::string>(text);
+  const auto own = open_data(o);
+  EXPECT_EQ(own->identity, file->identity);
+  EXPECT_EQ(own->batch(5).tokens, file->batch(5).tokens);
+  EXPECT_EQ(own->held_out_batch(0).targets, file->held_out_batch(0).targets);
+  o.objective = Objective::translation;
+  EXPECT_TRUE(holds(error_of([&] { open_data(o); }), "translation"));
+  o.objective = Objective::causal;
+  o.text = std::make_shared<const std::string>("\xFF\xFE is no text");
+  EXPECT_TRUE(holds(error_of([&] { open_data(o); }), "UTF-8"));
+}
+
 TEST(TextData, DocumentsDoNotSeeEachOther) {
   TempFolder folder;
   put_file(

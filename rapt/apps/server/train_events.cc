@@ -17,8 +17,9 @@ namespace {
 constexpr Dim kMostTold = 100'000;     // steps
 constexpr Dim kMostText = 256;         // tokens of the text whose heads are looked at
 constexpr Dim kMostSide = 48;          // … of its maps
-constexpr Dim kMostMapped = 48;        // heads
+constexpr Dim kMostMapped = 32;        // heads
 constexpr Dim kMostHeads = 1024;
+constexpr Dim kMostHealth = 400;  // looks at the layers
 constexpr double kTellSeconds = 0.1, kFreeSeconds = 2;
 
 Json number_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(); }
@@ -138,7 +139,8 @@ void TrainTeller::earlier(const std::string& metrics_file) {
 }
 
 void TrainTeller::step(const StepReport& r) {
-  if (!r.health.empty()) {
+  if (!r.health.empty() && r.step - healthy_ >= options_.steps / kMostHealth) {
+    healthy_ = r.step;
     flush();
     // At the weights before this step, as metrics.jsonl has it: under the number of the step.
     bench_.tell(Json::Object{{"kind", "health"}, {"step", r.step}, {"layers", health_json(r.health)}});

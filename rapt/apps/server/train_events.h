@@ -55,7 +55,7 @@ class TrainTeller {
   Dim every_ = 1;  // steps; of very long runs not each one is told
   std::vector<std::int32_t> ids_, source_;  // of the text whose heads are looked at
   std::vector<AttentionPlace> rows_;
-  Dim heads_ = 0, side_ = 0, looked_ = -1;
+  Dim heads_ = 0, side_ = 0, looked_ = -1, healthy_ = -1;
   bool gated_ = false;
   Json::Array step_, loss_, norm_, rate_;
   double tokens_ = 0, seconds_ = 0, spent_ = 0;
