@@ -7,7 +7,10 @@ import {plain} from './signs.js';
 
 export function tokenSpans(host, {choose, tell, id = ''}) {
   const spans = [];
-  let chosen = -1;
+  let chosen = -1, piece = null, inPiece = 0;
+  // A long text in pieces, each a block: one that grows lays out and paints its last piece alone. They end with
+  // a line; where there is none, after kMost tokens.
+  const kPiece = 300, kMost = 1000;
   const tokenOf = (event) =>
       event.target.dataset && event.target.dataset.t !== undefined ? Number(event.target.dataset.t) : -1;
   host.addEventListener('click', (event) => {
@@ -36,8 +39,12 @@ export function tokenSpans(host, {choose, tell, id = ''}) {
   return {
     spans,
     add(texts) {
-      const parts = document.createDocumentFragment();
       for (const text of texts) {
+        if (!piece || inPiece >= kMost || (inPiece >= kPiece && piece.lastChild.nodeName === 'BR')) {
+          host.append(piece = el('div', {className: 'piece', role: 'presentation'}));
+          inPiece = 0;
+        }
+        ++inPiece;
         const t = spans.length, span = el('span', {
                                   textContent: text === '' ? '∅' : plain(text),
                                   role: 'option',
@@ -46,10 +53,9 @@ export function tokenSpans(host, {choose, tell, id = ''}) {
                                 });
         if (id) span.id = `${id}-${t}`;
         spans.push(span);
-        parts.append(span);
-        if (text.includes('\n')) parts.append(el('br'));
+        piece.append(span);
+        if (text.includes('\n')) piece.append(el('br'));
       }
-      host.append(parts);
     },
     paint(t, background, ink) {
       spans[t].style.backgroundColor = background;
