@@ -199,7 +199,7 @@ def history_stays(page, server):
     equal(page.texts(".conversations .open"), title)
     page.press("#new")
     page.answered(0)
-    page.with_fields({"max_tokens": 5})
+    page.with_fields({"max_tokens": 5, "min_tokens": 5, **LONG})
     page.ask("Quite another matter")
     page.answered(2)
     equal(page.texts(".conversations .open"), ["Quite another matter", "First"])
@@ -478,11 +478,12 @@ def markdown_as_people_expect_it(page, server):
       document.body.append(e);
       const view = new MarkdownView(e, {copy: 'c', code: 'c', image: 'i', rest: 'r', onCopy: () => {}});
       let text = '', worst = 0, first = null, kept = true;
+      const seen = new MutationObserver(() => {});
+      seen.observe(e, {childList: true, subtree: true, characterData: true});
       for (let i = 0; i < 2000; ++i) {
         text += i % 40 === 39 ? '\\n\\n' : i % 90 === 50 ? '\\n- item ' : `word${i} **b** `;
-        const began = performance.now();
         view.set(text);
-        worst = Math.max(worst, performance.now() - began);
+        worst = Math.max(worst, seen.takeRecords().length);
         if (i === 200) first = e.firstChild;
         if (first && e.firstChild !== first) kept = false;
       }
@@ -490,25 +491,24 @@ def markdown_as_people_expect_it(page, server):
       return [kept, worst];
     })""")
     expect(kept, "the first block was made anew")
-    expect(worst < 50, f"{worst} ms for one piece")
+    expect(0 < worst < 50, f"{worst} changes for one piece: the open block has 40 words at most")
 
 
 # --------------------------------------------------------------------------------------------------- errors
 @test
 def errors_in_plain_words(page, server):
-    def error(status, code, message, headers=None):
+    def error(status, code, message, headers=None, once=False):
         page.with_reply(status,
                         json.dumps({"error": {"message": message, "type": "x", "param": None, "code": code}}),
-                        headers)
+                        headers, once)
 
     page.begin()
-    error(429, "queue_full", "busy", {"Retry-After": "2"})
+    page.with_fields({"max_tokens": 5, "min_tokens": 5, **LONG})
+    error(429, "queue_full", "busy", {"Retry-After": "2"}, once=True)
     page.ask("Busy?")
     page.wait("document.querySelector('.message.assistant .error .left')?.textContent.includes('Next try "
               "in')")
     expect("busy" in page.text(".message.assistant .error"), page.text(".message.assistant .error"))
-    page.own_replies()
-    page.with_fields({"max_tokens": 5})
     page.wait("document.querySelector('.message.assistant .about').textContent.startsWith('5 tokens')")
     page.answered(2)
     expect(page.run("document.querySelector('.message.assistant .error').hidden"), "tried again by itself")
@@ -525,7 +525,7 @@ def errors_in_plain_words(page, server):
     page.wait("!document.querySelector('#offline').hidden")
     page.wait("document.querySelector('.message:last-child .error').textContent.includes('rapt serve')")
     page.own_replies()
-    page.with_fields({"max_tokens": 5})
+    page.with_fields({"max_tokens": 5, "min_tokens": 5, **LONG})
     page.press(".message:last-child .error button")
     page.wait("document.querySelector('.message:last-child .error').hidden"
               " && document.querySelector('.message:last-child .about').textContent.startsWith('5 tokens')")

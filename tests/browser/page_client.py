@@ -73,10 +73,12 @@ class Page(chromium.Tab):
               o = {{...o, body: JSON.stringify({{...JSON.parse(o.body), ...{json.dumps(fields)}}})}};
             return ownFetch(path, o); }}; }})()""")
 
-    def with_reply(self, status, body, headers=None):
-        """The next answers are these, whatever the server says; kept in window.asked."""
+    def with_reply(self, status, body, headers=None, once=False):
+        """The next answers are these, or the next one is, whatever the server says; kept in window.asked."""
         self.run(f"""(() => {{ window.ownFetch ||= window.fetch; window.asked = [];
+            const before = window.fetch;
             window.fetch = (path, o = {{}}) => {{ if (!/\\/completions$/.test(path)) return ownFetch(path, o);
+            if ({json.dumps(once)} && asked.length) return before(path, o);
             asked.push(JSON.parse(o.body));
             return Promise.resolve(new Response({json.dumps(body)},
               {{status: {status}, headers: {json.dumps(headers or {})}}})); }}; }})()""")
