@@ -297,7 +297,10 @@ Edit parse_edit(std::string_view text) {
       if (end == std::string_view::npos) break;
       rest.remove_prefix(end + 1);
     }
-  if (e.where.size() > 3) fail_usage("edit '", text, "' has more than a head, a position and a channel");
+  const auto channels =
+      std::count_if(e.where.begin(), e.where.end(), [](const std::string& w) { return w.starts_with('c'); });
+  if (channels > 1 || e.where.size() - static_cast<std::size_t>(channels) > 2)
+    fail_usage("edit '", text, "' has more than a head, a position and a channel");
   const std::size_t equals = what.find('=');
   e.op = op_of(what.substr(0, equals), text);
   if (equals != std::string_view::npos) read_value(e, what.substr(equals + 1));

@@ -3,7 +3,8 @@
 // nothing, is an error.
 //
 //   edit  = point ["@" head] ["@" pos] ["@" channel] ":" op ["=" value]
-//           z.5@3:zero   resid_post.8@-1:add=0.5   L5H3:mean   z.*@h0@p0..3:scale=0   resid_post.2@0@c182:zero
+//           z.5@3:zero   resid_post.8@-1:add=0.5   L5H3:mean   z.*@h0@p0..3:scale=0
+//           resid_post.2@0@c182:zero
 //   head  = ["h"] number | "all"
 //           of points without heads the first "@" is a position
 //   pos   = ["p"] number | number ".." number | "all"
@@ -12,7 +13,8 @@
 //           one of the vector's numbers; with zero, mean, scale, and add or replace of a number
 //   op    = "zero" | "mean" | "scale" | "add" | "replace" | "project_out" | "swap"
 //   value = number | FILE.npy | FILE.safetensors ["#" tensor]
-//   json  = {"point": …, "head": 3, "pos": "all", "channel": 7, "op": …, "value": number | [numbers] | "FILE"}
+//   json  = {"point": …, "head": 3, "pos": "all", "channel": 7, "op": …,
+//            "value": number | [numbers] | "FILE"}
 //
 // mean: over the tokens of the same pass, each head and channel for itself. add, replace: a number, a vector
 // for every token, or a whole tensor of the point's shape (a capture of another text with as many tokens:

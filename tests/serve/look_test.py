@@ -108,7 +108,7 @@ def files_of_the_page(s):
                         ("cross-origin-opener-policy", "same-origin"), ("cache-control", "no-cache")):
         equal(page.headers[name], value, name)
     equal(good(s.one.ask("/page/index.html")).body, page.body)
-    for path in ("/page/shared/words.json", "/page/shared/heat.js", "/page/shared/style.css"):
+    for path in ("/page/shared/words.json", "/page/shared/heat.js", "/page/style.css"):
         plain = good(s.keyed.ask(path))
         packed = good(s.keyed.ask(path, headers={"Accept-Encoding": "br;q=1, gzip;q=0.5"}))
         equal(packed.headers["content-encoding"], "gzip")

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One walk over the text, which knows where texts, expressions and templates begin and end, and no more.
 #include "rapt/apps/server/lean_text.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What may be left out of scripts, styles and JSON, and what only looks so.
 #include "rapt/apps/server/lean_text.h"
 
 #include <gtest/gtest.h>
