@@ -241,7 +241,8 @@ def what_cannot_be_is_refused_with_field_and_reason(lab):
             expect(str(error["param"]).startswith(param), str(body)[:200], "names", error["param"])
         expect(len(error["message"]) < 3000, "a message of", len(error["message"]), "bytes")
     for a, b, param in [({"preset": "gpt2"}, {"text": text}, "b.decoder.layers"),
-                        ({"preset": "x"}, {"preset": "gpt2"}, "a"), ({"preset": "gpt2"}, None, "b"), ({"preset": "gpt2"}, [], "b")]:
+                        ({"preset": "x"}, {"preset": "gpt2"}, "a"),
+                        ({"preset": "gpt2"}, None, "b"), ({"preset": "gpt2"}, [], "b")]:
         reply = lab.ask("/v1/recipe/diff", {"a": a, "b": b})
         equal(reply.status, 400, f"{a}, {b}")
         expect(reply.error()["param"].startswith(param), reply.error())
