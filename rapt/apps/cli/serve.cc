@@ -338,8 +338,10 @@ int run(Args& args) {
                    byte_count(static_cast<double>(limits.body_bytes)), " a request; ",
                    service.access.keys.empty() ? "no key is asked for" : "a key is asked for"));
   // The line that scripts wait for.
-  print(concat(socket ? "listening on " : "listening at ", address,
-               socket ? "" : "  (clients: ", socket ? "" : address, socket ? "" : "/v1)", "\n"));
+  if (socket) print(concat("listening on ", address, "\n"));
+  else
+    print(concat("listening at ", address,
+                 service.page ? "  (open it in a browser; clients: " : "  (clients: ", address, "/v1)\n"));
   flush();
   server.run();
   running_service = nullptr;
