@@ -90,7 +90,7 @@ async function main() {
   });
 
   await loadModels();
-  await resumeAll(find, (c) => viewOf(c).changed(c));
+  await resumeAll(find, (c, node) => viewOf(c).changed(c, node));
   if (watches(state)) openView(wanted.view === 'play' ? 'play' : 'train');
   else if (!(wanted.conversation && await open(wanted.conversation))) openView(wanted.view);
   else if (wanted.view && wanted.view !== state.view) openView(wanted.view);
