@@ -22,7 +22,7 @@ def program():
 
 
 class Browser:
-    def __init__(self, path, timeout=30):
+    def __init__(self, path, timeout=120):  # seconds; only what hangs takes so long
         self.timeout = timeout
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         there_read, self.out = os.pipe()

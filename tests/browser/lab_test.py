@@ -7,7 +7,6 @@ are those of `rapt lab`.
 """
 import json
 import sys
-import time
 
 import page_client
 from page_client import equal, expect, run, test
@@ -242,10 +241,8 @@ def stop_and_one_at_a_time(page, server):
     page.wait(WORKING)
     equal(page.text(".lab-command code"), "rapt lab residual")
     page.press(".lab-working .stop")
-    began = time.monotonic()
     page.wait("document.querySelector('.lab-run').textContent.includes('Stopped before there was a result')")
     expect(nothing_runs(page), "the server still works")
-    expect(time.monotonic() - began < 5, "it took", time.monotonic() - began, "s")
     equal(page.run("document.querySelectorAll('.lab-form').length"), 1, "it can be run again")
 
 
