@@ -831,6 +831,51 @@ def a_base_model_goes_on_with_a_text(page, server):
 
 
 @test
+def help_says_what_is_where(page, server):
+    """Views that are there are one click away; those that are not say what brings them."""
+    page.begin()
+    page.press("#help")
+    there = page.run("[...document.querySelectorAll('#tabs button')].filter((e) => !e.hidden)"
+                     ".map((e) => e.textContent)")
+    equal(page.texts(".help dt button"), there)
+    equal(page.texts(".help dt.gone"), ["Experiments", "Training", "Recipes"])
+    for hint in page.texts(".help em"):
+        expect("--lab" in hint, hint)
+    page.press(".help dt:nth-of-type(3) button")
+    page.wait("!document.querySelector('dialog') && !document.querySelector('#view-inside').hidden")
+    for width in (320, 390, 1280):
+        page.size(width, 800)
+        page.press("#help")
+        equal(page.run("[document.documentElement.scrollWidth, (() => { const b = "
+                       "document.querySelector('dialog'); return b.scrollWidth <= b.clientWidth; })()]"),
+              [width, True], "width")
+        page.press("dialog .shut")
+        page.wait("!document.querySelector('dialog')")
+    page.size(1280, 800)
+
+
+@test
+def a_change_inside_outlives_a_reload(page, server):
+    page.begin()
+    chips = "[...document.querySelectorAll('#view-chat .chip')].map((e) => e.textContent)"
+    page.run("import('/page/state.js').then(({set}) => set({edits: ['L1H0:zero', 'z.0@h1@p2:scale=0.5']}))")
+    said = ["layer 1, head 0 off L1H0:zero ✕", "z.0@h1@p2:scale=0.5 ✕"]
+    equal(page.run(chips), said)
+    page.reload()
+    equal(page.run(chips), said, "after a reload")
+    page.press("#view-chat .chip")
+    page.press("#view-chat .chip")
+    page.reload()
+    equal(page.run(chips), [], "taken away")
+    page.run("import('/page/state.js').then(({set}) => set({edits: ['L1H0:zero']}))")
+    page.run("(() => { const s = document.querySelector('#model'); s.value = 'default'; s.dispatchEvent(new "
+             "Event('change')); })()")
+    page.wait("import('/page/state.js').then(({state}) => state.model === 'default')")
+    page.reload()
+    equal(page.run("import('/page/state.js').then(({state}) => state.edits)"), [], "another model's")
+
+
+@test
 def nothing_was_complained_about(page, server):
     complaints_of(page)
     headers = server.ask("/").headers

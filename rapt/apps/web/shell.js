@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame of the page: views as tabs, language, light and dark, the list of conversations as a drawer on a
 // phone, notices, dialogs. A view is added with
-//   registerView({name, title, history, offers, mount, show, hide})   or   {name, title, offers, folder: true}
+//   registerView({name, title, history, offers, needs, mount, show, hide})
+//   or {name, title, offers, needs, folder: true}
 //     name     in the address: #view=name
-//     title    key of its tab's words (words/en.json, words/zh.json); TITLE_is: a sentence about it
+//     title    key of its tab's words (words/en.json, words/zh.json); view_NAME_is: a sentence about it
 //     history  true: the list of conversations stands beside it
 //     offers   (state) → whether the view is there for the chosen model; absent: always
 //     needs    key of the sentence that says what a view that is not offered wants; absent: not spoken of
@@ -37,7 +38,7 @@ export function registerView(view) {
     tabIndex: -1
   });
   tab.dataset.text = view.title;
-  tab.dataset.hint = `${view.title}_is`;
+  tab.dataset.hint = `view_${view.name}_is`;
   tab.addEventListener('click', () => openView(view.name));
   views.push({history: false, ...view, panel, tab, mounted: false});
   byId('tabs').append(say(tab));
