@@ -94,7 +94,7 @@ def the_first_example_is_one_click_away(page, server):
     for part in (f"first {n} token", f"token {n + 1}", shown(a["logs"]["tokens"][n]),
                  shown(b["logs"]["tokens"][n])):
         expect(part in words, part, "is not in", words)
-    expect("neighbours change no bit" in page.text(".compare-cause"), page.text(".compare-cause"))
+    expect("other requests change no bit" in page.text(".compare-cause"), page.text(".compare-cause"))
     page.picture_in("compare", True)
     # Both distributions at that place, as each model gives them alone.
     rows = page.run("[...document.querySelectorAll('.compare-bars tbody tr')].map((r) => "
