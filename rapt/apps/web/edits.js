@@ -44,7 +44,7 @@ export function editChips(host) {
       }, ...(words ? [`${words} `] : []), el('code', {textContent: text}), ' ✕');
       chip.addEventListener('click', () => toggleEdit(text));
       return chip;
-    }));
+    }), el('span', {className: 'hint', textContent: tr('edits_compare')}));
   });
   return line;
 }
