@@ -835,6 +835,9 @@ def help_says_what_is_where(page, server):
     """Views that are there are one click away; those that are not say what brings them."""
     page.begin()
     page.press("#help")
+    meta = server.ask("/v1/models").json()["data"][0]["meta"]
+    for said in (page.text(".help .hint"), page.run("document.querySelector('#model-box').title")):
+        expect(f"{meta['n_layer']} layer" in said and f"{meta['n_ctx']:,} tokens" in said, said, meta)
     there = page.run("[...document.querySelectorAll('#tabs button')].filter((e) => !e.hidden)"
                      ".map((e) => e.textContent)")
     equal(page.texts(".help dt button"), there)

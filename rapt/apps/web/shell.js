@@ -14,7 +14,7 @@
 //              style.css, en.json and zh.json (keys begin with NAME_) when the view is first opened
 // Sentences of finished text for those who listen: announce(text).
 import {byId, el} from '/page/shared/dom.js';
-import {fillHelp} from './help.js';
+import {fillHelp, modelFacts} from './help.js';
 import {addWords, say, tr} from './i18n.js';
 import {follow, kept, set, state} from './state.js';
 
@@ -269,6 +269,9 @@ export function saveFile(name, text) {
 }
 
 function help() {
+  follow('model models lang', () => {
+    byId('model-box').title = [modelFacts(), tr('model_hint')].filter(Boolean).join('\n');
+  });
   byId('help').addEventListener('click', () => dialog('help_title', (body, close) => {
     const watches = Boolean(state.props && state.props.watch);
     fillHelp(
